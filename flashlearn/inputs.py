@@ -1,0 +1,97 @@
+"""What the functions accept: every check raises an error that says what was expected and what came."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def check_row(x: Tensor) -> None:
+    """Refuse anything but a floating-point tensor (..., N) with at least one dimension."""
+    check_float(x, "x")
+    if x.ndim == 0:
+        raise ValueError("expected x with at least one dimension, (..., N), got a scalar")
+
+
+def check_float(x: Tensor, name: str) -> None:
+    """Refuse anything but a tensor in one of the four dtypes of the course."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"expected {name} to be a torch.Tensor, got {type(x).__name__}")
+    if x.dtype not in DTYPES:
+        raise TypeError(f"expected {name} in float16, bfloat16, float32 or float64, got {x.dtype}")
+
+
+def check_block(size: int, name: str = "block_size") -> None:
+    """Refuse anything but a positive integer."""
+    if not isinstance(size, Integral) or isinstance(size, bool):
+        raise TypeError(f"expected {name} to be an int, got {type(size).__name__}")
+    if size < 1:
+        raise ValueError(f"expected {name} of at least 1, got {size}")
+
+
+class Sizes(NamedTuple):
+    """The sizes of an attention problem: q is (B, H_q, N_q, D), k and v are (B, H_kv, N_k, D)."""
+
+    B: int
+    H_q: int
+    H_kv: int
+    N_q: int
+    N_k: int
+    D: int
+
+    @property
+    def group(self) -> int:
+        """Query heads that share one key/value head (grouped-query attention)."""
+        return self.H_q // self.H_kv if self.H_kv else 1
+
+
+def check_qkv(q: Tensor, k: Tensor, v: Tensor) -> Sizes:
+    """Refuse what is not attention: q (B, H_q, N_q, D); k, v (B, H_kv, N_k, D); one dtype, one device.
+
+    H_q must be a multiple of H_kv. Returns the sizes.
+    """
+    for name, t in (("q", q), ("k", k), ("v", v)):
+        check_float(t, name)
+        if t.ndim != 4:
+            raise ValueError(f"expected {name} of shape (B, H, N, D), got {tuple(t.shape)}")
+        if t.dtype != q.dtype:
+            raise TypeError(f"expected q, k and v in one dtype, got q {q.dtype} and {name} {t.dtype}")
+        if t.device != q.device:
+            raise ValueError(f"expected q, k and v on one device, got q on {q.device} and {name} on {t.device}")
+    if k.shape != v.shape:
+        raise ValueError(f"expected k and v of one shape, got k {tuple(k.shape)} and v {tuple(v.shape)}")
+    (B, H_q, N_q, D), (B_kv, H_kv, N_k, D_kv) = q.shape, k.shape
+    if (B, D) != (B_kv, D_kv):
+        raise ValueError(f"expected q and k with the same B and D, got q {tuple(q.shape)} and k {tuple(k.shape)}")
+    if D == 0:
+        raise ValueError(f"expected a head dimension D of at least 1, got q {tuple(q.shape)}")
+    if H_kv == 0 or H_q % H_kv:
+        raise ValueError(f"expected the heads of q to be a multiple of those of k and v, got {H_q} and {H_kv}")
+    return Sizes(B, H_q, H_kv, N_q, N_k, D)
+
+
+def resolve_scale(scale: float | None, D: int) -> float:
+    """The factor on q.k: 1 / sqrt(D) unless given."""
+    if scale is None:
+        return 1 / math.sqrt(D)
+    if not isinstance(scale, Real) or isinstance(scale, bool):
+        raise TypeError(f"expected scale to be a number or None, got {type(scale).__name__}")
+    if not math.isfinite(scale):
+        raise ValueError(f"expected a finite scale, got {scale}")
+    return float(scale)
+
+
+def causal_mask(N_q: int, N_k: int, device: torch.device | None = None) -> Tensor:
+    """(N_q, N_k) booleans, True where query i may see key j: j <= i + N_k - N_q.
+
+    Aligned to the bottom right (the last query sees every key), as `torch.nn.attention.bias.causal_lower_right`.
+    """
+    i = torch.arange(N_q, device=device)[:, None]
+    j = torch.arange(N_k, device=device)[None, :]
+    return j <= i + N_k - N_q
