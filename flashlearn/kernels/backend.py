@@ -1,0 +1,80 @@
+"""Where the kernels run: on a GPU, or in Triton's interpreter, which executes them on the CPU with NumPy.
+
+Triton decides this once, when it is first imported, by the variable TRITON_INTERPRET. Without a GPU this
+module sets that variable, so `flashlearn.kernels` must be imported before anything else imports Triton.
+
+The interpreter gets values right in float16 and float32. It gets bfloat16 wrong (1 + 1 = 1.7e38 in Triton
+3.7.1), so bfloat16 is refused there; `flash_attention` computes it in float32 instead.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import torch
+from torch import Tensor
+
+if not torch.cuda.is_available() and "triton" not in sys.modules:
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+try:
+    import triton.language as tl
+    from triton.runtime.interpreter import InterpretedFunction
+except ImportError as error:
+    raise ImportError(
+        "flashlearn.kernels and flash_attention need Triton, which is published for Linux only: "
+        "run `pip install triton` there, or open the dev container. All other modules work without it."
+    ) from error
+
+INTERPRETED = isinstance(tl.sum, InterpretedFunction)
+"""True if kernels run in Triton's interpreter, False if they are compiled for a GPU."""
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+MAX_GRID_YZ = 65535  # CUDA's limit on the second and third axis of a launch grid
+
+
+def backend() -> str:
+    """Which backend runs the kernels of this process: "interpreter" or the name of the GPU."""
+    return "interpreter" if INTERPRETED else torch.cuda.get_device_name()
+
+
+def check_runnable(**tensors: Tensor) -> None:
+    """Refuse tensors that no kernel of this process can take; the message says what to do about it."""
+    for name, t in tensors.items():
+        if not isinstance(t, Tensor):
+            raise TypeError(f"expected {name} to be a torch.Tensor, got {type(t).__name__}")
+        if t.dtype not in DTYPES:
+            raise TypeError(f"expected {name} in float16, bfloat16 or float32, got {t.dtype}")
+        check_device(t.device, name)
+        if INTERPRETED and t.dtype == torch.bfloat16:
+            raise TypeError(
+                f"expected {name} in float16 or float32, got bfloat16, which Triton's interpreter computes wrongly: "
+                f"pass {name}.float(), or call flash_attention, which does"
+            )
+
+
+def check_device(device: torch.device, name: str) -> None:
+    """Refuse a device that the backend of this process cannot reach."""
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"expected {name} on a CUDA GPU or the CPU, got a tensor on {device}")
+    if device.type == "cpu" and not INTERPRETED:
+        why = "there is a GPU" if torch.cuda.is_available() else "Triton was imported before flashlearn.kernels"
+        raise RuntimeError(
+            f"expected {name} on a GPU, got it on the CPU, where kernels run only in Triton's interpreter; that is off "
+            f"because {why}. Set TRITON_INTERPRET=1 before Python starts"
+        )
+
+
+def check_power_of_two(least: int, **sizes: int) -> None:
+    """Refuse block sizes that are not powers of two of at least `least`."""
+    for name, size in sizes.items():
+        if not isinstance(size, int) or size < least or size & (size - 1):
+            raise ValueError(f"expected {name} to be a power of two of at least {least}, got {size!r}")
+
+
+def check_grid(grid: tuple[int, ...]) -> tuple[int, ...]:
+    """Refuse a launch grid that CUDA cannot launch; return it otherwise."""
+    if any(size > MAX_GRID_YZ for size in grid[1:]):
+        raise ValueError(f"expected at most {MAX_GRID_YZ} programs along the later axes of the grid, got {grid}")
+    return grid
