@@ -25,7 +25,7 @@ from flashlearn.kernels.backend import check_grid, check_power_of_two, check_run
 LOG2E = tl.constexpr(LOG2_E)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["N_q"])
 def delta_kernel(
     # pointers
     o_ptr, do_ptr, delta_ptr,
@@ -50,7 +50,7 @@ def delta_kernel(
     tl.store(delta_ptr + (batch * tl.num_programs(1) + head) * N_q + offs_m, delta, mask=offs_m < N_q)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["N_q", "N_k"])  # one compilation for all lengths
 def attention_dkdv_kernel(
     # pointers
     q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, dk_ptr, dv_ptr,
@@ -166,7 +166,7 @@ def accumulate(dk, dv, p_t, q, v, do, delta, PRECISION: tl.constexpr):
     return dk, dv
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["N_q", "N_k"])  # one compilation for all lengths
 def attention_dq_kernel(
     # pointers
     q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, dq_ptr,

@@ -24,7 +24,7 @@ LN_2 = tl.constexpr(math.log(2))
 MAX_HEAD_DIM = 256
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["N_q", "N_k"])  # one compilation for all lengths
 def attention_forward_kernel(
     # pointers
     q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr,

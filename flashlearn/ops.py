@@ -1,0 +1,129 @@
+"""`flash_attention`: the kernels of `flashlearn.kernels` as one differentiable PyTorch operator.
+
+What the operator adds to the launchers: automatic differentiation (first order), `torch.compile`, autocast,
+and the choice of the kernel. Two operators are registered with `torch.library`, `flashlearn::attention_forward`
+and `flashlearn::attention_backward`; each has a rule for fake tensors, so that a compiler can trace it without
+running it. It runs on a GPU, or on the CPU in Triton's interpreter (see `flashlearn.kernels.backend`), and
+never falls back to anything else.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from flashlearn.inputs import check_qkv, resolve_scale
+from flashlearn.kernels.attention_backward import attention_backward
+from flashlearn.kernels.attention_forward import attention_forward, check_head_dim
+from flashlearn.kernels.backend import DTYPES, INTERPRETED, check_device
+
+
+def flash_attention(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None, return_lse: bool = False
+) -> Tensor | tuple[Tensor, Tensor]:
+    """O = softmax(Q K^T scale) V, in tiles, with memory linear in N; differentiable once.
+
+    q (B, H_q, N_q, D); k, v (B, H_kv, N_k, D) in float16, bfloat16 or float32, any strides, D up to 256, H_q a
+    multiple of H_kv. `scale` is 1 / sqrt(D) unless given. `causal` is aligned to the bottom right: query i sees
+    keys j <= i + N_k - N_q; a query that sees none gets o = 0, lse = -inf and zero gradients.
+    Returns o, shaped as q, and with `return_lse` also lse (B, H_q, N_q), the natural logarithm of the sum of
+    exp(scores), in float32; both carry gradients.
+
+    float32 on a GPU keeps float32 accuracy unless `torch.backends.cuda.matmul.allow_tf32` is set. Under
+    autocast the inputs are cast, as for `scaled_dot_product_attention`. Anything else is refused with a
+    TypeError, ValueError or RuntimeError that says what was expected and what came.
+    """
+    if all(isinstance(t, Tensor) for t in (q, k, v)):
+        q, k, v = (_autocast(t) for t in (q, k, v))
+    size = check_qkv(q, k, v)
+    if q.dtype not in DTYPES:
+        raise TypeError(f"expected q, k and v in float16, bfloat16 or float32, got {q.dtype}")
+    check_head_dim(size.D)
+    check_device(q.device, "q, k and v")
+    if not isinstance(causal, bool):
+        raise TypeError(f"expected causal to be True or False, got {causal!r}")
+    o, lse = torch.ops.flashlearn.attention_forward(q, k, v, causal, resolve_scale(scale, size.D))
+    return (o, lse) if return_lse else o
+
+
+@torch.library.custom_op(
+    "flashlearn::attention_forward", mutates_args=(),
+    schema="(Tensor q, Tensor k, Tensor v, bool causal, float scale) -> (Tensor, Tensor)",
+)  # fmt: skip
+def _forward(q, k, v, causal, scale):
+    """o, shaped as q, and lse (B, H_q, N_q)."""
+    if _must_widen(q):
+        o, lse = _forward(q.float(), k.float(), v.float(), causal, scale)
+        return torch.empty_like(q).copy_(o), lse
+    return attention_forward(q, k, v, causal=causal, scale=scale, allow_tf32=_allow_tf32())
+
+
+@_forward.register_fake
+def _(q, k, v, causal, scale):
+    return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+@torch.library.custom_op(
+    "flashlearn::attention_backward", mutates_args=(),
+    schema="(Tensor do, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, bool causal, float scale)"
+    " -> (Tensor, Tensor, Tensor)",
+)  # fmt: skip
+def _backward(do, dlse, q, k, v, o, lse, causal, scale):
+    """dq, dk and dv, shaped as q, k and v."""
+    if _must_widen(q):
+        wide = (t.float() for t in (do, q, k, v, o))
+        do32, q32, k32, v32, o32 = wide
+        grads = _backward(do32, dlse, q32, k32, v32, o32, lse, causal, scale)
+        return tuple(torch.empty_like(t).copy_(grad) for t, grad in zip((q, k, v), grads, strict=True))
+    return attention_backward(
+        do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, allow_tf32=_allow_tf32()
+    )  # fmt: skip
+
+
+@_backward.register_fake
+def _(do, dlse, q, k, v, o, lse, causal, scale):
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+
+
+def _save_for_backward(ctx, inputs, output):
+    q, k, v, ctx.causal, ctx.scale = inputs
+    ctx.save_for_backward(q, k, v, *output)
+    ctx.set_materialize_grads(False)  # no zeros for the gradient of an lse that nobody used
+
+
+def _differentiate(ctx, do, dlse):
+    q, k, v, o, lse = ctx.saved_tensors
+    if do is None and dlse is None:
+        return None, None, None, None, None
+    do = torch.zeros_like(o) if do is None else do
+    dq, dk, dv = torch.ops.flashlearn.attention_backward(do, dlse, q, k, v, o, lse, ctx.causal, ctx.scale)
+    return dq, dk, dv, None, None
+
+
+def _refuse_second_order(ctx, *grads):
+    raise NotImplementedError(
+        "flash_attention is differentiable once; for second derivatives use flashlearn.standard_attention, "
+        "or scaled_dot_product_attention with PyTorch's MATH backend"
+    )
+
+
+_forward.register_autograd(_differentiate, setup_context=_save_for_backward)
+_backward.register_autograd(_refuse_second_order)
+
+
+def _autocast(t: Tensor) -> Tensor:
+    """What autocast makes of an input of attention: its dtype, unless t is float64 or no floating-point tensor."""
+    kind = t.device.type
+    if kind == "meta" or not torch.is_autocast_enabled(kind) or not t.is_floating_point() or t.dtype == torch.float64:
+        return t
+    return t.to(torch.get_autocast_dtype(kind))
+
+
+def _must_widen(q: Tensor) -> bool:
+    """bfloat16 in the interpreter is computed in float32, because the interpreter gets it wrong."""
+    return INTERPRETED and q.dtype == torch.bfloat16
+
+
+def _allow_tf32() -> bool:
+    """Whether the caller lets a GPU round float32 factors to TF32's 10 bits of mantissa."""
+    return torch.backends.cuda.matmul.allow_tf32
