@@ -45,7 +45,7 @@ def naive_softmax_steps(x: Tensor) -> Iterator[Step]:
     for j in range(x.shape[-1]):
         term = torch.exp(x[..., j : j + 1])
         l_i = l_i + term
-        sentence = f"Add exp({_of(x, j)}) = {_show(term)} to the running sum: l = {_show(l_i)}."
+        sentence = f"{_of(x, j)}: its exponential, {_show(term)}, joins the sum: l = {_show(l_i)}."
         yield _row_step(sentence, "sum", x, j, 1, l_i=l_i, term=term)
     yield from _divide_steps(x, zero, l_i, 1)
 
@@ -66,7 +66,7 @@ def safe_softmax_steps(x: Tensor) -> Iterator[Step]:
     for j in range(x.shape[-1]):
         term = exp_diff(x[..., j : j + 1], m_i)
         l_i = l_i + term
-        sentence = f"Add exp({_of(x, j)} - m) = {_show(term)} to the running sum: l = {_show(l_i)}."
+        sentence = f"{_of(x, j)}: exp(x[{j}] − m) = {_show(term)} joins the sum: l = {_show(l_i)}."
         yield _row_step(sentence, "sum", x, j, 1, m_i=m_i, l_i=l_i, term=term)
     yield from _divide_steps(x, m_i, l_i, 1)
 

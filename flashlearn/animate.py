@@ -1,0 +1,108 @@
+"""Pictures for notebooks: recorded steps as an animated PNG, and plots as a still one, both with alt text.
+
+An animated PNG is an ordinary picture: no script, so it moves on a code host too and prints as a still.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import style
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from PIL import Image
+
+from flashlearn.draw.frame import DPI, Draw, Steps, as_runs, check_alt, count, paint, transcript
+from flashlearn.draw.style import STYLE
+
+
+class Picture:
+    """A PNG with its alternative text; displays itself in a notebook.
+
+    `transcript` has one line per frame of an animation, and is empty for a still picture.
+    """
+
+    def __init__(self, png: bytes, alt: str, size: tuple[int, int], transcript: tuple[str, ...] = ()):
+        self.png, self.alt, self.size, self.transcript = png, check_alt(alt), size, transcript
+
+    def __repr__(self) -> str:
+        kind = f"animation, {len(self.transcript)} steps" if self.transcript else "picture"
+        return f"[{kind}] {self.alt}"
+
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        width, height = self.size
+        data = {"image/png": base64.b64encode(self.png).decode(), "text/plain": repr(self)}
+        return data, {"image/png": {"alt": self.alt, "width": width, "height": height}}
+
+    def save(self, path: str | Path) -> None:
+        """Write the picture to a file (.png or .apng)."""
+        Path(path).write_bytes(self.png)
+
+
+def animate(
+    steps: Steps, draw: Draw, *, alt: str, figsize=(12.8, 5.0), seconds: float = 1.2, still: int = -1
+) -> Picture:
+    """Run `steps` and paint every one with `draw`; the frames are the steps.
+
+    steps    an iterable of `Step`, or a mapping {title: steps} for runs side by side
+    draw     draw(ax, step), e.g. `flashlearn.draw.draw_row`
+    alt      what the picture shows, in words, for those who cannot see it
+    figsize  inches at 100 pixels per inch, without titles and caption
+    seconds  how long a frame stands; the last stands three times as long
+    still    the frame that stands for the whole where pictures do not move (print, reduced motion)
+    """
+    check_alt(alt)
+    runs = as_runs(steps)
+    frames = [paint(runs, number, draw, figsize, caption=True) for number in range(count(runs))]
+    durations = [round(1000 * seconds)] * (len(frames) - 1) + [round(3000 * seconds)]
+    frames = share_palette(frames)
+    stream = io.BytesIO()
+    frames[still].save(
+        stream, "png", save_all=True, default_image=True, append_images=frames, duration=durations, loop=0, optimize=True
+    )
+    words = tuple(transcript(runs, number) for number in range(len(frames)))
+    return Picture(stream.getvalue(), alt, frames[0].size, words)
+
+
+def picture(plot: Callable[[Axes], Any], *, alt: str, figsize=(12.8, 4.8)) -> Picture:
+    """A still picture in the style of the course: `plot(ax)` draws it.
+
+    alt      what the picture shows, in words
+    figsize  inches at 100 pixels per inch
+    """
+    check_alt(alt)
+    with style.context(STYLE):
+        fig = Figure(figsize=figsize, dpi=DPI, layout="constrained")
+        plot(fig.add_subplot())
+        stream = io.BytesIO()
+        fig.savefig(stream, format="png", dpi=DPI)
+    return Picture(stream.getvalue(), alt, tuple(round(DPI * inches) for inches in figsize))
+
+
+def share_palette(frames: list[Image.Image]) -> list[Image.Image]:
+    """The frames in one palette, which makes the file a third of the size: flat colours exact, the rest near."""
+    width, height = frames[0].size
+    sample = Image.new("RGB", (width, 3 * height))
+    for place, frame in enumerate((frames[0], frames[len(frames) // 2], frames[-1])):
+        sample.paste(frame, (0, place * height))
+    flat = [colour for _, colour in sorted(sample.getcolors(sample.width * sample.height), reverse=True)[:24]]
+    near = sample.quantize(48, dither=Image.Dither.NONE).convert("RGB").getcolors(48)
+    palette = np.array(flat + [colour for _, colour in near])
+    return [_in_palette(frame, palette) for frame in frames]
+
+
+def _in_palette(frame: Image.Image, palette: np.ndarray) -> Image.Image:
+    """Every pixel in the nearest colour of the palette. (Pillow's own matching is off by a few shades.)"""
+    pixels = np.asarray(frame).astype(np.uint32)
+    packed = pixels[..., 0] << 16 | pixels[..., 1] << 8 | pixels[..., 2]
+    present, where = np.unique(packed, return_inverse=True)
+    colours = np.stack([present >> 16, present >> 8 & 255, present & 255], -1).astype(np.int64)
+    nearest = ((colours[:, None] - palette) ** 2).sum(-1).argmin(1).astype(np.uint8)
+    image = Image.fromarray(nearest[where].reshape(packed.shape), "P")
+    image.putpalette(palette.astype(np.uint8).tobytes())
+    return image

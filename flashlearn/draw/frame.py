@@ -1,0 +1,88 @@
+"""From steps to pixels: the one place where animation and widget make a figure."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from matplotlib import style
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from PIL import Image
+
+from flashlearn.draw.style import INK, STYLE
+from flashlearn.steps import Step, record
+
+Draw = Callable[[Axes, Step], Any]
+Steps = Iterable[Step] | Mapping[str, Iterable[Step]]
+DPI = 100
+TITLE, CAPTION = 0.45, 0.75  # inches kept for a panel's title and for the sentence
+
+
+def as_runs(steps: Steps) -> dict[str, list[Step]]:
+    """Recorded runs by title: one run without a title, or several to be shown side by side."""
+    runs = {title: record(each) for title, each in (steps if isinstance(steps, Mapping) else {"": steps}).items()}
+    if not runs:
+        raise ValueError("expected at least one run of steps, got an empty mapping")
+    return runs
+
+
+def count(runs: Mapping[str, list[Step]]) -> int:
+    """Frames needed: as many as the longest run has steps."""
+    return max(len(run) for run in runs.values())
+
+
+def at(runs: Mapping[str, list[Step]], number: int) -> dict[str, Step]:
+    """Every run at frame `number`; one that is over stays at its last step."""
+    return {title: run[min(number, len(run) - 1)] for title, run in runs.items()}
+
+
+def transcript(runs: Mapping[str, list[Step]], number: int) -> str:
+    """What one frame shows, in words: "Step 3 of 9 · ..."; one line per run."""
+    lines = []
+    for title, step in at(runs, number).items():
+        name = f"{title}: " if title else ""
+        lines.append(f"{name}Step {step.number + 1} of {len(step.run)} · {step.sentence}")
+    return "\n".join(lines)
+
+
+def paint(runs: Mapping[str, list[Step]], number: int, draw: Draw, figsize, caption: bool = False) -> Image.Image:
+    """One frame as an RGB picture: a panel for every run, and the sentence below if `caption`.
+
+    `figsize` is in inches at 100 pixels per inch and does not count titles and caption.
+    """
+    width, height = figsize
+    top = TITLE if any(runs) else 0.0
+    bottom = CAPTION if caption else 0.0
+    full, wide = height + top + bottom, round(8.6 * width)  # characters that fit a line
+    with style.context(STYLE):
+        fig = Figure(figsize=(width, full), dpi=DPI)
+        surface = FigureCanvasAgg(fig)
+        for column, (title, step) in enumerate(at(runs, number).items()):
+            left = column / len(runs)
+            ax = fig.add_axes((left, bottom / full, 1 / len(runs), height / full))
+            draw(ax, step)
+            if title:
+                fig.text(left + 0.0125, 1 - 0.1 / full, title, va="top", weight="bold", fontsize=22)
+        if caption:
+            lines = [part for line in transcript(runs, number).split("\n") for part in textwrap.wrap(line, wide)]
+            fig.text(0.0125, 0.36 / full, "\n".join(lines), va="center", fontsize=16, color=INK, linespacing=1.2)
+        surface.draw()
+    return Image.frombuffer("RGBA", surface.get_width_height(), surface.buffer_rgba()).convert("RGB")
+
+
+def check_alt(alt: str) -> str:
+    """Refuse a picture without words for those who cannot see it."""
+    if not isinstance(alt, str) or not alt.strip():
+        raise ValueError(f"expected alt text that says what the picture shows, got {alt!r}")
+    return alt
+
+
+def png(picture: Image.Image) -> bytes:
+    """A picture as PNG bytes, packed fast rather than small."""
+    stream = io.BytesIO()
+    picture.save(stream, "png", compress_level=1)
+    return stream.getvalue()

@@ -1,0 +1,73 @@
+"""A slider over recorded steps: the picture of one step, and its sentence as text below."""
+
+from __future__ import annotations
+
+import base64
+import html
+
+import ipywidgets as widgets
+
+from flashlearn.draw.frame import Draw, Steps, as_runs, check_alt, count, paint, png, transcript
+
+
+class Stepper(widgets.VBox):
+    """Picture, sentence, and controls that work from the keyboard: arrow keys, Home and End on the slider.
+
+    Each step is painted once, when first shown. `show(steps)` loads another run into the same widget.
+    """
+
+    def __init__(self, steps: Steps, draw: Draw, *, alt: str, figsize=(12.8, 5.0), interval: int = 1200):
+        self.draw_step, self.alt, self.figsize = draw, check_alt(alt), figsize
+        self.picture = widgets.Image(format="png", layout={"width": "100%", "max_width": f"{figsize[0] * 100:.0f}px"})
+        self.sentence = widgets.HTML()
+        self.slider = widgets.IntSlider(description="step", min=1, max=1, readout=True, layout={"width": "480px"})
+        self.play = widgets.Play(min=1, max=1, interval=interval, tooltip="play or pause the steps")
+        self.back = widgets.Button(description="◀ back", tooltip="one step back", layout={"width": "90px"})
+        self.next = widgets.Button(description="next ▶", tooltip="one step on", layout={"width": "90px"})
+        widgets.jslink((self.play, "value"), (self.slider, "value"))
+        self.slider.observe(lambda change: self._paint(), "value")
+        self.back.on_click(lambda button: self._move(-1))
+        self.next.on_click(lambda button: self._move(+1))
+        super().__init__([self.picture, self.sentence, widgets.HBox([self.play, self.back, self.slider, self.next])])
+        self.show(steps)
+
+    def show(self, steps: Steps) -> None:
+        """Load a new run (or {title: run}) and show its first step."""
+        self.runs, self._painted = as_runs(steps), {}
+        self.slider.value = self.play.value = 1
+        self.slider.max = self.play.max = count(self.runs)
+        self._paint()
+
+    def _move(self, by: int) -> None:
+        self.slider.value += by  # the slider keeps itself within its bounds
+
+    def _paint(self) -> None:
+        number = self.slider.value - 1
+        if number not in self._painted:
+            self._painted[number] = png(paint(self.runs, number, self.draw_step, self.figsize))
+        words = transcript(self.runs, number)
+        self.picture.value, self.picture.tooltip = self._painted[number], f"{self.alt} {words}"
+        lines = "<br>".join(html.escape(line) for line in words.split("\n"))
+        self.sentence.value = (
+            f'<div role="status" aria-live="polite" style="font-size:18px;line-height:1.35;min-height:2.8em">{lines}</div>'
+        )
+
+    def _repr_mimebundle_(self, **kwargs):
+        """The live widget, and for pages that cannot run it the first picture and what it is."""
+        bundle = super()._repr_mimebundle_(**kwargs)
+        data = bundle[0] if isinstance(bundle, tuple) else bundle
+        data["text/plain"] = f"[stepper, {count(self.runs)} steps; run the notebook to move it] {self.alt}"
+        data["image/png"] = base64.b64encode(self.picture.value).decode()
+        return data
+
+
+def stepper(steps: Steps, draw: Draw, *, alt: str, figsize=(12.8, 5.0), interval: int = 1200) -> Stepper:
+    """A widget over `steps`, painted with `draw`: slider, play and pause, back and next, the sentence as text.
+
+    steps     an iterable of `Step`, or a mapping {title: steps} for runs side by side
+    draw      draw(ax, step), e.g. `flashlearn.draw.draw_row`
+    alt       what the picture shows, in words
+    figsize   inches at 100 pixels per inch, without titles
+    interval  milliseconds a step stands while playing
+    """
+    return Stepper(steps, draw, alt=alt, figsize=figsize, interval=interval)
