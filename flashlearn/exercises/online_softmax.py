@@ -1,0 +1,73 @@
+"""Exercises of notebook 03: the merge of two (m, l) pairs, and a row by divide and conquer."""
+
+from __future__ import annotations
+
+import torch
+
+from flashlearn.exercises.grading import Case, Exercise
+
+INF = float("inf")
+
+
+def merge_solution(a, b):
+    (m_a, l_a), (m_b, l_b) = a, b
+    m = torch.maximum(m_a, m_b)
+    if m == -INF:  # neither side has an element
+        return m, torch.zeros_like(l_a)
+    return m, l_a * torch.exp(m_a - m) + l_b * torch.exp(m_b - m)
+
+
+def tree_solution(x, block_size):
+    if len(x) <= block_size:
+        m = x.max()
+        return m, torch.exp(x - m).sum()
+    middle = len(x) // 2
+    return merge_solution(tree_solution(x[:middle], block_size), tree_solution(x[middle:], block_size))
+
+
+def _pair(*values):
+    """(m, l) of these logits, in float64."""
+    x = torch.tensor(values, dtype=torch.float64)
+    m = x.max() if len(x) else torch.tensor(-INF, dtype=torch.float64)
+    return m, torch.exp(x - m).sum()
+
+
+def _merged(left, right):
+    return lambda function: (function(_pair(*left), _pair(*right)), _pair(*left, *right))
+
+
+def _row(n, scale=1.0, shift=0.0):
+    return scale * torch.randn(n, generator=torch.Generator().manual_seed(n), dtype=torch.float64) + shift
+
+
+def _reduced(x, block_size):
+    return lambda function: (function(x, block_size), _pair(*x.tolist()))
+
+
+EXERCISES = (
+    Exercise(
+        "03.merge",
+        "merge(a, b): two pairs (m, l) of scalar tensors -> the pair (m, l) of both together",
+        merge_solution,
+        (
+            Case("right side holds the maximum", _merged((3.0, 2.0), (5.0, 1.0)), "rescale l_a by exp(m_a - m)"),
+            Case("left side holds the maximum", _merged((5.0, 1.0), (3.0, 2.0)), "rescale l_b by exp(m_b - m)"),
+            Case("equal maxima", _merged((2.0, 2.0), (2.0,)), "both factors are 1: the sums add up"),
+            Case("far apart", _merged((1000.0,), (-1000.0, 999.0)), "only ever take exp of m_a - m and m_b - m: both <= 0"),
+            Case("an empty side", _merged((), (1.0, 2.0)), "(-inf, 0) is the pair of no elements: exp(-inf) = 0"),
+            Case("two empty sides", _merged((), ()), "exp(-inf - -inf) is NaN: when m is -inf, l is 0"),
+        ),
+    ),
+    Exercise(
+        "03.tree",
+        "tree(x, block_size): (N,) -> (m, l): reduce blocks of at most block_size, then merge them pairwise",
+        tree_solution,
+        (
+            Case("256 logits in blocks of 4", _reduced(_row(256), 4), "split, do both halves, merge"),
+            Case("one block", _reduced(_row(3), 4), "at most block_size elements: no split, m = max, l = sum"),
+            Case("does not divide", _reduced(_row(111), 4), "the halves need not be equal, and no element may be lost"),
+            Case("blocks of one", _reduced(_row(16, 10.0), 1), "a block of one element is (x, 1)"),
+            Case("large logits", _reduced(_row(64, 1.0, 1000.0), 8), "subtract the block's own maximum"),
+        ),
+    ),
+)
