@@ -1,5 +1,13 @@
 """flashlearn: how FlashAttention works, from softmax to Triton kernels. This file lists the public names."""
 
+from flashlearn.attention import (
+    one_pass_attention,
+    one_pass_attention_steps,
+    standard_attention,
+    standard_attention_steps,
+    two_pass_attention,
+    two_pass_attention_steps,
+)
 from flashlearn.softmax import (
     blocked_softmax,
     blocked_softmax_steps,
@@ -14,9 +22,51 @@ from flashlearn.softmax import (
     safe_softmax_steps,
 )
 from flashlearn.steps import Step, Tile, Traffic, hbm_bytes, last, matmul_flops, passes, record, run, sram_peak
+from flashlearn.tiled import (
+    fitting_block_sizes,
+    paper_block_sizes,
+    sram_elements,
+    tiled_attention_v1,
+    tiled_attention_v1_steps,
+    tiled_attention_v2,
+    tiled_attention_v2_steps,
+    visited_blocks,
+)
 
 __all__ = [
-    "Step", "Tile", "Traffic", "blocked_softmax", "blocked_softmax_steps", "hbm_bytes", "last", "matmul_flops",
-    "merge", "merge_tree", "merge_tree_steps", "naive_softmax", "naive_softmax_steps", "online_softmax",
-    "online_softmax_steps", "passes", "record", "run", "safe_softmax", "safe_softmax_steps", "sram_peak",
-]  # fmt: skip
+    "Step",
+    "Tile",
+    "Traffic",
+    "blocked_softmax",
+    "blocked_softmax_steps",
+    "fitting_block_sizes",
+    "hbm_bytes",
+    "last",
+    "matmul_flops",
+    "merge",
+    "merge_tree",
+    "merge_tree_steps",
+    "naive_softmax",
+    "naive_softmax_steps",
+    "one_pass_attention",
+    "one_pass_attention_steps",
+    "online_softmax",
+    "online_softmax_steps",
+    "paper_block_sizes",
+    "passes",
+    "record",
+    "run",
+    "safe_softmax",
+    "safe_softmax_steps",
+    "sram_elements",
+    "sram_peak",
+    "standard_attention",
+    "standard_attention_steps",
+    "tiled_attention_v1",
+    "tiled_attention_v1_steps",
+    "tiled_attention_v2",
+    "tiled_attention_v2_steps",
+    "two_pass_attention",
+    "two_pass_attention_steps",
+    "visited_blocks",
+]

@@ -1,0 +1,69 @@
+"""Planted mistakes for the exercises of notebook 03: what is wrong, the function, the case that must catch it."""
+
+import torch
+
+INF = float("inf")
+
+
+def merge_no_rescaling(a, b):
+    return torch.maximum(a[0], b[0]), a[1] + b[1]
+
+
+def merge_one_side_only(a, b):
+    m = torch.maximum(a[0], b[0])
+    return m, a[1] * torch.exp(a[0] - m) + b[1]
+
+
+def merge_upside_down(a, b):
+    m = torch.maximum(a[0], b[0])
+    return m, a[1] * torch.exp(m - a[0]) + b[1] * torch.exp(m - b[0])
+
+
+def merge_by_quotients(a, b):
+    m = torch.maximum(a[0], b[0])
+    return m, (a[1] * torch.exp(a[0]) + b[1] * torch.exp(b[0])) / torch.exp(m)
+
+
+def merge_unguarded(a, b):
+    m = torch.maximum(a[0], b[0])
+    return m, a[1] * torch.exp(a[0] - m) + b[1] * torch.exp(b[0] - m)
+
+
+def _tree(x, block_size, merge=merge_unguarded):
+    if len(x) <= block_size:
+        return x.max(), torch.exp(x - x.max()).sum()
+    middle = len(x) // 2
+    return merge(_tree(x[:middle], block_size, merge), _tree(x[middle:], block_size, merge))
+
+
+def tree_no_rescaling(x, block_size):
+    return _tree(x, block_size, merge_no_rescaling)
+
+
+def tree_drops_the_tail(x, block_size):
+    return _tree(x[: len(x) - len(x) % block_size] if len(x) > block_size else x, block_size)
+
+
+def tree_unshifted_blocks(x, block_size):
+    if len(x) <= block_size:
+        return x.max(), torch.exp(x).sum() / torch.exp(x.max())
+    middle = len(x) // 2
+    return merge_unguarded(
+        tree_unshifted_blocks(x[:middle], block_size), tree_unshifted_blocks(x[middle:], block_size)
+    )
+
+
+MISTAKES = {
+    "03.merge": [
+        ("sums added without rescaling", merge_no_rescaling, "right side holds the maximum"),
+        ("only the left side rescaled", merge_one_side_only, "left side holds the maximum"),
+        ("factor upside down", merge_upside_down, "right side holds the maximum"),
+        ("exp of the maxima themselves", merge_by_quotients, "far apart"),
+        ("-inf minus -inf", merge_unguarded, "two empty sides"),
+    ],
+    "03.tree": [
+        ("sums added without rescaling", tree_no_rescaling, "256 logits in blocks of 4"),
+        ("the shorter last block dropped", tree_drops_the_tail, "does not divide"),
+        ("exp before the maximum is subtracted", tree_unshifted_blocks, "large logits"),
+    ],
+}
