@@ -1,0 +1,286 @@
+"""The grid of shapes that every rung is tested on, the oracle, and the error rule.
+
+    case = Case(63, 111, 40, causal=True)       one problem; `CASES` is the grid, `SMALL` its cheap part
+    q, k, v, do = make(case)                    its inputs and an upstream gradient
+    want = oracle(case, q, k, v, do)            {"o", "lse", "dq", "dk", "dv"} in float64
+    ours = {"o": o, "lse": lse}                 any of the names, from the code under test
+    check(case, ours, want, plain(case, q, k, v, do))
+
+The rule is FlashAttention's own: the largest error of each, against float64, is at most twice that of plain
+PyTorch in the dtype of the inputs, plus a floor (`floor` says which). Infinities must be where the oracle has
+them, NaN is never right, and shape and dtype must be those expected. `check` names every offender with its
+largest error. Kernels that keep o in 16 bits cannot meet it for gradients at large or extreme logits: there
+delta = rowsum(do o) carries the rounding of o into sums that cancel. `case.tame` tells those cases apart.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+fp16, bf16, fp32, fp64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
+DTYPES = (fp16, bf16, fp32, fp64)
+LENGTHS = (1, 2, 16, 63, 64, 100, 111, 192, 257)
+HEAD_DIMS = (1, 16, 40, 64, 96, 128)
+LAYOUTS = ("contiguous", "transposed", "strided", "expanded", "packed")
+LOGITS = ("normal", "large", "extreme", "rising", "equal")
+
+# Absolute part of the floor. It lets a result differ where plain PyTorch happens to be exact, no more.
+FLOOR = {fp16: 1e-5, bf16: 1e-5, fp32: 1e-5, fp64: 1e-11}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One attention problem: q (B, H_q, N_q, D), k and v (B, H_kv, N_k, D), and block sizes for tiled rungs.
+
+    layout   how q, k, v and do lie in memory
+             contiguous; transposed: (B, N, H, D) in memory, as a linear layer leaves them; strided: every
+             second column of a wider tensor; expanded: k and v of one head, stride 0; packed: slices of one
+             tensor
+    logits   normal; large: scores to about 100; extreme: to about 4000; rising: every key beats those before
+             it, so that the maximum rises in each block; equal: all scores are 0
+    """
+
+    N_q: int
+    N_k: int
+    D: int
+    causal: bool = False
+    dtype: torch.dtype = fp32
+    H_q: int = 2
+    H_kv: int = 2
+    B: int = 1
+    layout: str = "contiguous"
+    logits: str = "normal"
+    scale: float | None = None
+    block_q: int = 64
+    block_k: int = 64
+
+    def __str__(self) -> str:
+        """A test's name: the sizes, and whatever differs from the defaults."""
+        parts = [f"{self.N_q}x{self.N_k}x{self.D}"]
+        for f in fields(self)[3:]:
+            value = getattr(self, f.name)
+            if value != f.default:
+                if value is True:
+                    parts.append(f.name)
+                elif f.name in ("dtype", "layout", "logits"):
+                    parts.append(str(value).removeprefix("torch."))
+                else:
+                    parts.append(f"{f.name}={value}")
+        return "-".join(parts)
+
+    @property
+    def tame(self) -> bool:
+        """Whether scores stay small enough for 16-bit gradients to mean something."""
+        return self.logits not in ("large", "extreme")
+
+    @property
+    def masked_rows(self) -> int:
+        """Queries that see no key."""
+        return self.N_q if self.N_k == 0 else max(0, self.N_q - self.N_k) * self.causal
+
+
+CASES = (
+    Case(1, 1, 1),
+    Case(1, 1, 16, causal=True, dtype=fp16),
+    Case(2, 1, 40, causal=True, dtype=bf16),
+    Case(1, 2, 64, dtype=fp64),
+    Case(2, 2, 96, causal=True, block_q=1, block_k=1),
+    Case(1, 257, 64, causal=True, dtype=bf16, H_q=4, H_kv=1, B=2, layout="transposed"),  # decoding
+    Case(1, 192, 128, dtype=fp16, H_q=6, H_kv=2, block_k=128),
+    Case(2, 111, 40, causal=True, dtype=fp64, H_q=4, H_kv=2, block_q=1, block_k=16),
+    Case(16, 16, 128, causal=True, dtype=fp16, layout="strided", block_q=16, block_k=16),
+    Case(16, 100, 1, dtype=bf16, layout="expanded", block_q=5, block_k=7),
+    Case(16, 63, 16, causal=True, B=3, layout="packed", block_q=4, block_k=4),
+    Case(16, 2, 64, dtype=fp64, logits="large"),
+    Case(63, 63, 64, causal=True, dtype=fp16, block_q=16, block_k=32),
+    Case(63, 64, 40, dtype=bf16, block_q=64, block_k=16, layout="transposed"),
+    Case(63, 16, 96, causal=True, dtype=fp64, block_q=16, block_k=16),  # 47 rows see no key
+    Case(64, 64, 64, causal=True, dtype=bf16, B=2),
+    Case(64, 64, 128, dtype=fp16, H_q=4, H_kv=1),
+    Case(64, 192, 16, causal=True, dtype=fp32, H_q=4, H_kv=2, layout="transposed", logits="rising"),
+    Case(64, 1, 40, causal=True, dtype=fp32, block_q=32),  # 63 rows see no key
+    Case(100, 100, 96, causal=True, dtype=fp16, block_q=32, block_k=64, logits="large"),
+    Case(100, 111, 64, dtype=bf16, H_q=3, H_kv=1, layout="strided", block_q=64, block_k=32),
+    Case(100, 257, 40, causal=True, dtype=fp32, block_q=128, block_k=32, logits="extreme"),
+    Case(100, 63, 16, causal=True, dtype=fp64, layout="expanded", block_q=7, block_k=5),  # 37 rows see no key
+    Case(111, 111, 64, causal=True, dtype=bf16, block_q=64, block_k=32, logits="rising"),
+    Case(111, 100, 128, dtype=fp16, layout="packed", block_q=32, block_k=48),
+    Case(111, 16, 1, causal=True, dtype=fp16, H_q=4, H_kv=2, block_q=16, block_k=16),  # 95 rows see no key
+    Case(192, 192, 64, causal=True, dtype=fp16),
+    Case(192, 64, 128, causal=True, dtype=bf16, block_q=64, block_k=32),  # 128 rows see no key: 2 blocks
+    Case(192, 257, 96, dtype=fp32, layout="expanded", logits="extreme"),
+    Case(192, 100, 40, causal=True, dtype=fp32, H_q=2, H_kv=1, scale=0.3, layout="strided"),
+    Case(257, 257, 64, causal=True, dtype=fp16, block_q=128, block_k=64, layout="transposed"),
+    Case(257, 257, 40, causal=True, dtype=bf16, block_q=64, block_k=128),
+    Case(257, 192, 16, dtype=fp16, logits="equal", block_q=100, block_k=100),
+    Case(257, 111, 96, causal=True, dtype=fp32, H_q=4, H_kv=2),  # 146 rows see no key
+    Case(257, 257, 128, causal=True, dtype=fp64, block_q=48, block_k=80),
+    Case(257, 1, 16, dtype=bf16, logits="extreme"),
+    Case(2, 257, 1, causal=True, dtype=fp32, logits="rising", scale=-1.0, block_q=2, block_k=2),
+    Case(64, 63, 64, causal=True, dtype=fp64, scale=0.0),
+)
+SMALL = tuple(case for case in CASES if case.N_q * case.N_k <= 64 * 64)
+
+
+def make(case: Case, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """q, k, v and do (the gradient of the output) for a case, the same on every call and every device."""
+    generator = torch.Generator().manual_seed(zlib.crc32(str(case).encode()))
+    of_queries, of_keys = (case.B, case.H_q, case.N_q, case.D), (case.B, case.H_kv, case.N_k, case.D)
+    shapes = (of_queries, of_keys, of_keys, of_queries)
+    q, k, v, do = (torch.randn(shape, generator=generator, dtype=fp64) for shape in shapes)
+    q, k = _set_logits(case.logits, q, k)
+    q, k, v, do = (t.to(device, case.dtype) for t in (q, k, v, do))
+    if case.layout == "expanded":
+        return q, k[:, :1].expand(k.shape), v[:, :1].expand(v.shape), do
+    if case.layout == "packed":
+        return *_pack(q, k, v), do
+    return tuple(_lay_out(case.layout, t) for t in (q, k, v, do))
+
+
+def _set_logits(logits: str, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """Scale or shape q and k so that the scores q.k are as the name says; see `Case`."""
+    if logits == "equal":
+        return q * 0, k
+    if logits == "rising":  # q = 1 and k = 0, 0.05, 0.1, ... throughout, plus a little noise
+        ramp = torch.arange(k.shape[2], dtype=k.dtype)[:, None] * 0.05
+        return q * 0.01 + 1, k * 0.01 + ramp / k.shape[3] ** 0.5
+    return q * {"normal": 1, "large": 30, "extreme": 1000}[logits], k
+
+
+def _lay_out(layout: str, t: Tensor) -> Tensor:
+    """The same numbers in another place: not contiguous, except for "contiguous"."""
+    if layout == "transposed":
+        return t.transpose(1, 2).contiguous().transpose(1, 2)
+    if layout == "strided":
+        return torch.stack((t, torch.full_like(t, float("nan"))), dim=-1).flatten(-2)[..., ::2]
+    return t
+
+
+def _pack(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k and v as slices of one (B, H, N, 3D) tensor that has NaN wherever none of them is."""
+    B, D = q.shape[0], q.shape[3]
+    H, N = max(q.shape[1], k.shape[1]), max(q.shape[2], k.shape[2])
+    packed = q.new_full((B, H, N, 3 * D), float("nan"))
+    for i, t in enumerate((q, k, v)):
+        packed[:, : t.shape[1], : t.shape[2], i * D : (i + 1) * D] = t
+    return tuple(packed[:, : t.shape[1], : t.shape[2], i * D : (i + 1) * D] for i, t in enumerate((q, k, v)))
+
+
+def reference(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float | None = None):
+    """o and lse by plain PyTorch in the dtype of q, nothing of flashlearn; 0 and -inf where none is seen."""
+    P, lse = probabilities(q, k, causal=causal, scale=scale)
+    return P @ v.repeat_interleave(q.shape[1] // v.shape[1], dim=1), lse
+
+
+def probabilities(q: Tensor, k: Tensor, *, causal: bool, scale: float | None) -> tuple[Tensor, Tensor]:
+    """P (B, H_q, N_q, N_k) and lse (B, H_q, N_q), by plain PyTorch."""
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device)
+    if causal:
+        seen = seen.tril(k.shape[2] - q.shape[2])
+    row_seen = seen.any(-1, keepdim=True)
+    S = q @ k.repeat_interleave(q.shape[1] // k.shape[1], dim=1).mT * scale
+    S = S.masked_fill(~seen, float("-inf")).masked_fill(~row_seen, 0)
+    lse = torch.logsumexp(S.to(torch.promote_types(S.dtype, fp32)), dim=-1)
+    return torch.softmax(S, dim=-1) * row_seen, lse.masked_fill(~row_seen[..., 0], float("-inf"))
+
+
+def results(forward, q: Tensor, k: Tensor, v: Tensor, do=None, dlse=None) -> dict:
+    """{"o", "lse", and with `do` also "dq", "dk", "dv"} of forward(q, k, v), which returns o or (o, lse)."""
+    if do is None:
+        with torch.no_grad():
+            out = forward(q, k, v)
+        return dict(zip(("o", "lse"), out if isinstance(out, tuple) else (out,), strict=False))
+    leaves = [t.detach().requires_grad_() for t in (q, k, v)]
+    out = forward(*leaves)
+    out = out if isinstance(out, tuple) else (out,)
+    upstream = (do,) if dlse is None else (do, dlse)
+    grads = torch.autograd.grad(out[: len(upstream)], leaves, upstream)
+    out = tuple(t.detach() for t in out)
+    return dict(zip(("o", "lse"), out, strict=False)) | dict(zip(("dq", "dk", "dv"), grads, strict=True))
+
+
+def oracle(case: Case, q: Tensor, k: Tensor, v: Tensor, do=None, dlse=None) -> dict:
+    """What is right, in float64; with `do` also "terms", the size of what cancels in dq and dk, see `floor`."""
+    q, k, v, do, dlse = (None if t is None else t.double() for t in (q, k, v, do, dlse))
+    want = results(_reference_of(case), q, k, v, do, dlse)
+    return want if do is None else {**want, "terms": _terms(case, q, k, v, do)}
+
+
+def _terms(case: Case, q: Tensor, k: Tensor, v: Tensor, do: Tensor) -> dict:
+    """dS = P (dP - D) with a sum in place of the difference, carried on to dq and dk: the largest entries."""
+    scale = abs(case.D**-0.5 if case.scale is None else case.scale)
+    P, _ = probabilities(q, k, causal=case.causal, scale=case.scale)
+    group = case.H_q // case.H_kv
+    dP = (do @ v.repeat_interleave(group, dim=1).mT).abs()
+    dS = P * (dP + (P * dP).sum(-1, keepdim=True))
+    dk = (dS.mT @ q.abs()).unflatten(1, (case.H_kv, group)).sum(2)
+    dq = dS @ k.abs().repeat_interleave(group, dim=1)
+    return {"dq": scale * dq.max().item(), "dk": scale * dk.max().item()}
+
+
+def plain(case: Case, q: Tensor, k: Tensor, v: Tensor, do=None, dlse=None) -> dict:
+    """What plain PyTorch makes of it in the dtype of the inputs; its error is the yardstick."""
+    return results(_reference_of(case), q, k, v, do, dlse)
+
+
+def _reference_of(case: Case):
+    return lambda q, k, v: reference(q, k, v, causal=case.causal, scale=case.scale)
+
+
+def check(case: Case, ours: dict, want: dict, yardstick: dict, factor: float = 2.0) -> None:
+    """Hold every result in `ours` to the rule; the message names each with its largest error."""
+    assert ours, "expected at least one result to check, got none"
+    lines, good = [], True
+    for name, got in ours.items():
+        least = floor(case, name, want)
+        fault = _fault(case, name, got, want[name], yardstick[name], factor, least)
+        good &= fault is None
+        lines.append(f"  {name}: {fault or 'ok'}")
+    assert good, f"{case}\n" + "\n".join(lines)
+
+
+def _fault(case, name, got: Tensor, want: Tensor, yardstick: Tensor, factor, least) -> str | None:
+    """What is wrong with one result, or None."""
+    dtype = torch.promote_types(case.dtype, fp32) if name == "lse" else case.dtype
+    if got.shape != want.shape or got.dtype != dtype:
+        return f"expected {tuple(want.shape)} {dtype}, got {tuple(got.shape)} {got.dtype}"
+    got, want, yardstick = (t.detach().double().cpu() for t in (got, want, yardstick))
+    if got.isnan().any():
+        return f"{int(got.isnan().sum())} NaN, the first at {tuple(got.isnan().nonzero()[0].tolist())}"
+    finite = want.isfinite()
+    if not torch.equal(got[~finite], want[~finite]):
+        found = got[~finite].unique().tolist()
+        return f"expected {want[~finite].unique().tolist()} where the oracle has it, got {found}"
+    error = (got - want).abs().masked_fill(~finite, 0)
+    if not error.numel():
+        return None
+    allowed = factor * largest_error(yardstick, want) + least
+    if error.max() <= allowed:  # an infinite `got` fails here
+        return None
+    at = tuple(int(i) for i in torch.unravel_index(error.argmax(), error.shape))
+    values = f"got {got[at]:.6g}, want {want[at]:.6g}"
+    return f"largest error {error.max():.3e} at {at}, allowed {allowed:.3e}: {values}"
+
+
+def largest_error(got: Tensor, want: Tensor) -> float:
+    """The largest difference where both are finite; 0 if there is nothing to compare."""
+    both = got.isfinite() & want.isfinite()
+    return (got - want)[both].abs().max().item() if both.any() else 0.0
+
+
+def floor(case: Case, name: str, want: dict) -> float:
+    """What is allowed where plain PyTorch happens to be exact: three times rounding, none of them wide.
+
+    Two roundings of the largest number wanted, in the dtype of the inputs; for dq and dk one rounding of the
+    terms that cancel, in the dtype that sums are kept in; and the absolute FLOOR.
+    """
+    finite = want[name][want[name].isfinite()]
+    largest = finite.abs().max().item() if finite.numel() else 0.0
+    terms = want.get("terms", {}).get(name, 0.0)
+    wide = torch.promote_types(case.dtype, fp32)
+    return torch.finfo(case.dtype).eps * largest + torch.finfo(wide).eps * terms + FLOOR[case.dtype]
