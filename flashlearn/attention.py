@@ -152,8 +152,9 @@ def one_pass_attention_steps(q: Tensor, k: Tensor, v: Tensor, *, causal=False, s
     acc_i = acc_{i-1} exp(m_{i-1} - m_i) + exp(s_i - m_i) v_i                        then o = acc_N / l_N
     o'_i  = o'_{i-1} exp(m_{i-1} - m_i) l_{i-1} / l_i + exp(s_i - m_i) / l_i v_i     if `normalised`
 
-    In the second form `values["acc"]` holds o', the attention over the keys so far. `values["operations"]`
-    counts what one query did in this step besides matrix products; `flashlearn.cost.operations` adds them up.
+    In the second form `values["acc"]` holds o', the attention over the keys so far; `values["factor"]` is
+    what the old acc or o' was multiplied by. `values["operations"]` counts what one query did in this step
+    besides matrix products; `flashlearn.cost.operations` adds them up.
     """
     sizes = check_qkv(q, k, v)
     scale, diagonal, rows = resolve_scale(scale, sizes.D), diagonal_of(sizes, causal), (0, sizes.N_q)
@@ -166,14 +167,16 @@ def one_pass_attention_steps(q: Tensor, k: Tensor, v: Tensor, *, causal=False, s
         m_i, l_i, alpha, P = online_update(m_i, l_i, S)
         ops = Counter(multiply=w + 1 + sizes.D, max=w, exp=w + 1, add=2 * w + 1)
         if normalised:
-            acc = acc * divide(l_old * alpha, l_i) + divide(P, l_i) @ v_wide[:, :, j0:j1]
+            factor = divide(l_old * alpha, l_i)
+            acc = acc * factor + divide(P, l_i) @ v_wide[:, :, j0:j1]
             ops += Counter(divide=w + 1)
         else:
-            acc = acc * alpha + P @ v_wide[:, :, j0:j1]
+            factor = alpha
+            acc = acc * factor + P @ v_wide[:, :, j0:j1]
         sentence = _one_pass_sentence(j0, j1, m_old, m_i, l_i, alpha, acc, "o'" if normalised else "acc")
         yield _lockstep("one pass", sentence, q, k, v, sizes, (j0, j1), "KV", diagonal, load_q=j0 == 0,
                         operations=ops, S=S, P=P, m_i=m_i, l_i=l_i, acc=acc, m_old=m_old,
-                        alpha=alpha)  # fmt: skip
+                        alpha=alpha, factor=factor)  # fmt: skip
     if normalised:
         what = "Write o', which needs no division any more, to HBM"
         yield from _finish(q, k, v, sizes, acc, m_i, l_i, "write", what, Counter())

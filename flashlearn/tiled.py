@@ -100,7 +100,7 @@ def tiled_attention_v1_steps(q: Tensor, k: Tensor, v: Tensor, *, causal=False, s
             writes = _row_tiles(rows, O=O[i], l_i=l[i], m_i=m[i])
             loads = "KVQ" if i == visited[0] else "Q"
             values = {"S": S, "P": P, "m_i": m[i], "l_i": l[i], "O": O[i], "m_old": m_old, "l_old": l_old,
-                      "alpha": alpha, "beta": beta, "scaled_by": divide(l_old * alpha, l[i])}  # fmt: skip
+                      "alpha": alpha, "beta": beta, "factor": divide(l_old * alpha, l[i])}  # fmt: skip
             yield _visit(loads, inputs, shapes, (i, rows), (j, cols), diagonal, values, reads=state,
                          writes=writes, running=state)  # fmt: skip
     O = torch.cat([block.to(q.dtype) for block in O], dim=2) if O else torch.zeros_like(q)
@@ -149,7 +149,7 @@ def tiled_attention_v2_steps(q: Tensor, k: Tensor, v: Tensor, *, causal=False, s
             m_i, l_i, alpha, P = online_update(m_i, l_i, S)  # FA-2 Alg. 1, line 9
             acc = acc * alpha + P @ v_wide[:, :, keys]  # FA-2 Alg. 1, line 10
             values = {"S": S, "P": P, "m_i": m_i, "l_i": l_i, "acc": acc, "m_old": m_old, "alpha": alpha,
-                      "scaled_by": alpha}  # fmt: skip
+                      "factor": alpha}  # fmt: skip
             final = {}
             if j == visited[-1][0]:
                 O.append(divide(acc, l_i).to(q.dtype))  # FA-2 Alg. 1, line 12
@@ -295,7 +295,7 @@ def _sentence(place: dict, values: dict[str, Tensor]) -> str:
     tail = " Its last block: O = acc / l and lse = m + log l are written." if "lse" in values else ""
     if not values["m_i"].numel():
         return f"{head}.{tail}"
-    columns = (values[name].detach()[0, 0, :, 0].tolist() for name in ("m_old", "m_i", "l_i", "scaled_by"))
+    columns = (values[name].detach()[0, 0, :, 0].tolist() for name in ("m_old", "m_i", "l_i", "factor"))
     rows = list(enumerate(zip(*columns, strict=True), start=place["rows"][0]))
     risen = [(r, new, by) for r, (old, new, _, by) in rows if new > old > -INF]
     if risen:

@@ -205,7 +205,7 @@ def results(forward, q: Tensor, k: Tensor, v: Tensor, do=None, dlse=None) -> dic
 
 
 def oracle(case: Case, q: Tensor, k: Tensor, v: Tensor, do=None, dlse=None) -> dict:
-    """What is right, in float64; with `do` also "terms", the size of what cancels in dq and dk, see `floor`."""
+    """What is right, in float64; with `do` also "terms", the size of what cancels in them (`floor`)."""
     q, k, v, do, dlse = (None if t is None else t.double() for t in (q, k, v, do, dlse))
     want = results(_reference_of(case), q, k, v, do, dlse)
     return want if do is None else {**want, "terms": _terms(case, q, k, v, do)}
