@@ -1,0 +1,296 @@
+"""What each rung costs, in closed form, and how fast a GPU could do it: FLOPs, HBM bytes, the roofline.
+
+The rungs before count their bytes step by step (`flashlearn.steps.hbm_bytes`). Here the same numbers are
+formulas of the sizes, equal to those counts to the byte, so that they can be had for N = 1 000 000 too, and
+put beside what a GPU can do:
+
+    intensity = FLOPs / bytes of HBM traffic                          FLOP/B
+    ridge     = peak FLOP/s / HBM bytes/s                             FLOP/B, 201 on an A100
+    attainable FLOP/s = min(peak, intensity * HBM bytes/s)            compute-bound from the ridge on
+
+A (m, n) by (n, p) product is 2 m n p FLOPs. Bytes are those of all B H_q programs, each reading what it needs
+for itself: with grouped-query heads too the count depends on H_q alone, and a tile loaded by two programs
+counts twice. A GPU's L2 cache may serve the second; `ideal_cost` is the other extreme, every matrix moved
+once.
+
+Sources: S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009; FA-1, Theorem 2 and section
+3.2.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from flashlearn.attention import spans
+from flashlearn.softmax import accumulator
+from flashlearn.steps import Step
+
+fp16, bf16, fp32, fp64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an algorithm costs.
+
+    read, written   bytes moved from and to HBM
+    flops           of its matrix products; for softmax, which has none, its elementwise operations
+    extra           bytes of HBM that it needs besides its inputs and its output
+    """
+
+    read: int
+    written: int
+    flops: int
+    extra: int = 0
+
+    @property
+    def bytes(self) -> int:
+        return self.read + self.written
+
+    @property
+    def intensity(self) -> float:
+        """FLOP per byte of HBM traffic."""
+        return self.flops / self.bytes if self.bytes else math.inf
+
+
+def softmax_cost(name: str, rows: int, N: int, *, dtype: torch.dtype = fp32, block_size: int = 1) -> Cost:
+    """Softmax of `rows` rows of N, by "naive", "safe", "online" or "blocked": passes * N reads, N writes.
+
+    Operations of a row, with exp counted as one: naive 2N, then 2N (exp, add; exp, divide); safe N, 3N, 3N;
+    blocked 4N (max, subtract, exp, add) and 8 for each block merged, then 3N; online is blocks of 1.
+    """
+    blocks = math.ceil(N / block_size) if name == "blocked" else N
+    operations = {"naive": 4 * N, "safe": 7 * N, "online": 7 * N + 8 * blocks, "blocked": 7 * N + 8 * blocks}
+    passes = {"naive": 2, "safe": 3, "online": 2, "blocked": 2}
+    if name not in passes:
+        raise ValueError(f"expected one of {sorted(passes)}, got {name!r}")
+    size = rows * N * dtype.itemsize
+    return Cost(passes[name] * size, size, rows * operations[name])
+
+
+def standard_cost(B: int, H: int, N_q: int, N_k: int, D: int, *, dtype=fp16, causal: bool = False) -> Cost:
+    """Unfused attention: Theta(N d + N^2) bytes, and S and P in HBM.
+
+    read    e (N_q D + 2 N_k D + 2 N_q N_k)    Q, K; S; P, V             e = bytes of an element
+    written e (N_q D + 2 N_q N_k)              S; P; O
+    flops   4 N_q N_k D                        Q K^T and P V, masked or not
+    """
+    e, S = dtype.itemsize, N_q * N_k
+    read, written = e * (N_q * D + 2 * N_k * D + 2 * S), e * (N_q * D + 2 * S)
+    return _per_head(B * H, read, written, 4 * S * D, 2 * e * S)
+
+
+def two_pass_cost(B: int, H: int, N_q: int, N_k: int, D: int, *, dtype=fp16, causal: bool = False,
+                  block_k: int = 1, recompute: bool = False) -> Cost:  # fmt: skip
+    """Each query reads the keys that it sees, then their values: e D (1 + 2 keys) bytes and e D written.
+
+    `recompute` reads the keys, and multiplies by them, a second time. Blocks are read whole.
+    """
+    e, work = dtype.itemsize, _work(N_q, N_k, 1, block_k, causal)
+    again = 1 if recompute else 0
+    read = e * D * (work.rows_seen + (2 + again) * work.keys)
+    return _per_head(B * H, read, e * D * N_q, (4 + 2 * again) * D * work.pairs, 0)
+
+
+def one_pass_cost(B: int, H: int, N_q: int, N_k: int, D: int, *, dtype=fp16, causal: bool = False,
+                  block_k: int = 1) -> Cost:  # fmt: skip
+    """Each query reads the keys and values that it sees, in one pass: as many bytes as in two passes."""
+    return two_pass_cost(B, H, N_q, N_k, D, dtype=dtype, causal=causal, block_k=block_k)
+
+
+def v1_cost(B: int, H: int, N_q: int, N_k: int, D: int, *, dtype=fp16, causal: bool = False,
+            block_q: int = 64, block_k: int = 64) -> Cost:  # fmt: skip
+    """FlashAttention-1: K and V once; Q, O, m and l once for every K block that the row block meets.
+
+    read    2 e N_k D + R (e D + a (D + 2))            R = rows summed over all visits, T_c N_q if not causal
+    written a (D + 2) (N_q + R) - (a - e) D N_seen     a = bytes of an element of unfinished O, of m and l
+    extra   2 a N_q + (a - e) D N_q                    for m and l, and for O held wide
+    flops   4 D for each pair (query, key) of a visited block
+
+    N_seen is the rows of all visited row blocks: their last visit writes O in e bytes. Theta(N^2 d^2 / M)
+    bytes with block_k = Theta(M / d), M the elements of SRAM.
+    """
+    e, a = dtype.itemsize, accumulator(dtype).itemsize
+    work = _work(N_q, N_k, block_q, block_k, causal)
+    read = (2 * e * N_k * D if N_q else 0) + work.visited_rows * (e * D + a * (D + 2))
+    written = a * (D + 2) * (N_q + work.visited_rows) - (a - e) * D * work.rows_seen
+    return _per_head(B * H, read, written, 4 * D * work.pairs, N_q * (2 * a + (a - e) * D))
+
+
+def v2_cost(B: int, H: int, N_q: int, N_k: int, D: int, *, dtype=fp16, causal: bool = False,
+            block_q: int = 64, block_k: int = 64) -> Cost:  # fmt: skip
+    """FlashAttention-2: Q and O once; K and V once for every row block, as far as it sees.
+
+    read    e D (N_seen + 2 sum_i keys_i)      keys_i = N_k if not causal, so T_r N_k for the sum
+    written e D N_q + a N_q                    O and lse, a bytes each;  extra a N_q
+    flops   4 D for each pair (query, key) of a visited block
+
+    Theta(N^2 d^2 / M) bytes with block_q = Theta(M / d): here the block of queries has to be the large one.
+    """
+    e, a = dtype.itemsize, accumulator(dtype).itemsize
+    work = _work(N_q, N_k, block_q, block_k, causal)
+    read, written = e * D * (work.rows_seen + 2 * work.keys), N_q * (e * D + a)
+    return _per_head(B * H, read, written, 4 * D * work.pairs, a * N_q)
+
+
+def ideal_cost(B: int, H: int, N_q: int, N_k: int, D: int, *, dtype=fp16, causal: bool = False) -> Cost:
+    """What a perfect cache would leave: Q, K, V read once, O written once, only what is seen multiplied."""
+    e, work = dtype.itemsize, _work(N_q, N_k, 1, 1, causal)
+    return _per_head(B * H, e * D * (N_q + 2 * N_k), e * D * N_q, 4 * D * work.pairs, 0)
+
+
+# name of the rung -> its cost as a function of (B, H, N_q, N_k, D, *, dtype, causal, and its block sizes)
+ATTENTION_COSTS: Mapping[str, Callable[..., Cost]] = {
+    "standard_attention": standard_cost,
+    "two_pass_attention": two_pass_cost,
+    "one_pass_attention": one_pass_cost,
+    "tiled_attention_v1": v1_cost,
+    "tiled_attention_v2": v2_cost,
+}
+
+
+def matmul_cost(m: int, n: int, p: int, *, dtype: torch.dtype = fp16) -> Cost:
+    """(m, n) times (n, p): 2 m n p FLOPs; each matrix moved once."""
+    e = dtype.itemsize
+    return Cost(e * (m * n + n * p), e * m * p, 2 * m * n * p)
+
+
+def operations(steps: Iterable[Step]) -> Counter:
+    """What one query did besides matrix products, by kind: the sum of `values["operations"]`."""
+    return sum((step.values.get("operations", Counter()) for step in steps), Counter())
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """A GPU as a data sheet describes it.
+
+    peak        FLOP/s of dense matrix products by dtype (tensor cores with float32 sums where there are any)
+    bandwidth   HBM (or GDDR) bytes/s;  memory   its bytes
+    sram_per_sm bytes of L1 cache and shared memory of a streaming multiprocessor;  sms   how many there are
+    source      where each of these figures comes from
+    """
+
+    name: str
+    peak: Mapping[torch.dtype, float] = field(hash=False)
+    bandwidth: float
+    memory: int
+    sram_per_sm: int
+    sms: int
+    source: Mapping[str, str] = field(hash=False, repr=False)
+
+    def ridge(self, dtype: torch.dtype = fp16) -> float:
+        """FLOP per byte from which on compute, and not memory, is the limit."""
+        return self.peak[dtype] / self.bandwidth
+
+    def attainable(self, intensity: float, dtype: torch.dtype = fp16) -> float:
+        """The roofline: FLOP/s that an algorithm of this intensity can reach at most."""
+        return min(self.peak[dtype], intensity * self.bandwidth)
+
+    @property
+    def sram(self) -> int:
+        """Bytes of SRAM in all."""
+        return self.sram_per_sm * self.sms
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a cost stands under a roofline; `seconds` is the least time that the two limits allow."""
+
+    intensity: float
+    attainable: float
+    seconds: float
+    bound: str  # "compute-bound" or "memory-bound"
+
+
+def placement(cost: Cost, hardware: Hardware, dtype: torch.dtype = fp16) -> Placement:
+    """Place a cost under the roofline of a GPU."""
+    compute, memory = cost.flops / hardware.peak[dtype], cost.bytes / hardware.bandwidth
+    bound = "compute-bound" if compute >= memory else "memory-bound"
+    return Placement(cost.intensity, hardware.attainable(cost.intensity, dtype), max(compute, memory), bound)
+
+
+def placement_table(
+    cost: Callable[..., Cost], lengths: Iterable[int], head_dims: Iterable[int], hardware: Hardware,
+    *, dtype: torch.dtype = fp16, **options,
+) -> dict[tuple[int, int], Placement]:  # fmt: skip
+    """Place self-attention of one head for every (N, D); `options` go to the cost function."""
+    cases = itertools.product(lengths, head_dims)
+    return {(N, D): placement(cost(1, 1, N, N, D, dtype=dtype, **options), hardware, dtype) for N, D in cases}
+
+
+KB = 1024
+_AMPERE = "NVIDIA A100 Tensor Core GPU Architecture whitepaper, 2020"
+_A100 = "NVIDIA A100 data sheet, 40 GB SXM4; dense"
+_HOPPER = "NVIDIA H100 Tensor Core GPU Architecture whitepaper, 2022"
+_H100 = "NVIDIA H100 data sheet, SXM5"
+_H200 = "NVIDIA H200 data sheet, SXM5"
+_ADA = "NVIDIA Ada GPU Architecture whitepaper, 2022"
+_LAPTOP = "NVIDIA GeForce RTX 40 laptop comparison table: 3072 CUDA cores, 128-bit GDDR6, up to 2370 MHz"
+
+A100_40GB = Hardware(
+    name="A100-40GB",
+    peak={fp16: 312e12, bf16: 312e12, fp32: 19.5e12, fp64: 19.5e12},
+    bandwidth=1555e9, memory=40 * 10**9, sram_per_sm=192 * KB, sms=108,
+    source={"peak": f"{_A100} (float32 without TF32, float64 on tensor cores)", "bandwidth": _A100,
+            "memory": _A100, "sram_per_sm": f"{_AMPERE}, 164 KB of it shared memory", "sms": _AMPERE},
+)  # fmt: skip
+_HOPPER_PEAK = {fp16: 989.4e12, bf16: 989.4e12, fp32: 66.9e12, fp64: 66.9e12}
+_HOPPER_SOURCE = {
+    "peak": f"{_HOPPER}, H100 SXM5, dense (float32 without TF32, float64 on tensor cores)",
+    "sram_per_sm": f"{_HOPPER}, 228 KB of it shared memory",
+    "sms": _HOPPER,
+}
+H100_SXM = Hardware(
+    name="H100 SXM", peak=_HOPPER_PEAK, bandwidth=3.35e12, memory=80 * 10**9, sram_per_sm=256 * KB, sms=132,
+    source={**_HOPPER_SOURCE, "bandwidth": _H100, "memory": _H100},
+)  # fmt: skip
+H200_SXM = Hardware(
+    name="H200 SXM", peak=_HOPPER_PEAK, bandwidth=4.8e12, memory=141 * 10**9, sram_per_sm=256 * KB, sms=132,
+    source={**{figure: f"{source}; same GPU" for figure, source in _HOPPER_SOURCE.items()},
+            "bandwidth": _H200, "memory": _H200},
+)  # fmt: skip
+_RTX_4060_SMS, _RTX_4060_HZ = 24, 2.37e9
+RTX_4060_LAPTOP = Hardware(
+    name="RTX 4060 Laptop",
+    peak={fp16: 512 * _RTX_4060_SMS * _RTX_4060_HZ, bf16: 512 * _RTX_4060_SMS * _RTX_4060_HZ,
+          fp32: 256 * _RTX_4060_SMS * _RTX_4060_HZ, fp64: 4 * _RTX_4060_SMS * _RTX_4060_HZ},
+    bandwidth=256e9, memory=8 * 10**9, sram_per_sm=128 * KB, sms=_RTX_4060_SMS,
+    source={"peak": f"computed: FLOP per cycle and SM (512 with float32 sums, 256, 4) from {_ADA}; SMs and"
+                    f" clock from {_LAPTOP}, reached at 115 W only",
+            "bandwidth": f"computed: 128 bit at 16 Gbit/s, {_LAPTOP}", "memory": _LAPTOP,
+            "sram_per_sm": f"{_ADA}, 100 KB of it shared memory", "sms": f"computed: 3072 / 128, {_LAPTOP}"},
+)  # fmt: skip
+HARDWARE = {hardware.name: hardware for hardware in (A100_40GB, H100_SXM, H200_SXM, RTX_4060_LAPTOP)}
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Sums over row blocks i, each of which visits what its last query sees, in whole blocks of keys."""
+
+    rows_seen: int  # rows of the row blocks that visit any key
+    visited_rows: int  # sum_i rows_i * K blocks visited
+    keys: int  # sum_i keys visited
+    pairs: int  # sum_i rows_i * keys visited
+
+
+def _work(N_q: int, N_k: int, block_q: int, block_k: int, causal: bool) -> _Work:
+    rows_seen = visited_rows = keys = pairs = 0
+    for start, stop in spans(N_q, block_q):
+        rows = stop - start
+        seen = min(N_k, max(0, stop + N_k - N_q)) if causal else N_k  # keys that its last query sees
+        blocks = math.ceil(seen / block_k)
+        visited = min(N_k, blocks * block_k)
+        rows_seen += rows if blocks else 0
+        visited_rows += rows * blocks
+        keys += visited
+        pairs += rows * visited
+    return _Work(rows_seen, visited_rows, keys, pairs)
+
+
+def _per_head(heads: int, read: int, written: int, flops: int, extra: int) -> Cost:
+    return Cost(heads * read, heads * written, heads * flops, heads * extra)

@@ -1,0 +1,278 @@
+"""Bytes and FLOPs counted from the steps equal the formulas, and grow as the asymptotic claims say."""
+
+import itertools
+import math
+from functools import partial
+
+import pytest
+import torch
+
+from flashlearn.attention import one_pass_attention_steps, standard_attention_steps, two_pass_attention_steps
+from flashlearn.cost import (
+    A100_40GB,
+    ATTENTION_COSTS,
+    HARDWARE,
+    RTX_4060_LAPTOP,
+    Cost,
+    ideal_cost,
+    matmul_cost,
+    one_pass_cost,
+    placement,
+    placement_table,
+    softmax_cost,
+    standard_cost,
+    v1_cost,
+    v2_cost,
+)
+from flashlearn.softmax import (
+    blocked_softmax_steps,
+    naive_softmax_steps,
+    online_softmax_steps,
+    safe_softmax_steps,
+)
+from flashlearn.steps import hbm_bytes, matmul_flops
+from flashlearn.tiled import (
+    fitting_block_sizes,
+    paper_block_sizes,
+    tiled_attention_v1_steps,
+    tiled_attention_v2_steps,
+)
+from tests.grid import CASES, DTYPES, Case, make
+
+STEPS = {
+    "standard_attention": standard_attention_steps,
+    "two_pass_attention": two_pass_attention_steps,
+    "one_pass_attention": one_pass_attention_steps,
+    "tiled_attention_v1": tiled_attention_v1_steps,
+    "tiled_attention_v2": tiled_attention_v2_steps,
+}
+# small, for every pairing of sizes, blocks and dtype; the grid adds ragged and large ones
+LITTLE = [
+    Case(N_q, N_k, 3, causal=causal, dtype=dtype, H_q=4, H_kv=2, B=2, block_q=block_q, block_k=block_k)
+    for (N_q, N_k), (block_q, block_k), causal, dtype in itertools.product(
+        [(7, 7), (5, 9), (9, 5), (1, 6), (6, 1), (0, 3), (3, 0)], [(2, 3), (4, 1), (64, 64)], (False, True),
+        (torch.float16, torch.float32),
+    )
+]  # fmt: skip
+
+
+def counted(steps) -> Cost:
+    """The cost that a run had: extra is what was written besides O, and O as long as it is held wider."""
+    steps = list(steps)
+    written = [tile for step in steps for tile in step.writes]
+    kept = {
+        tile.name: (math.prod(steps[0].shapes[tile.name]), tile.itemsize)
+        for tile in written
+        if tile.name != "O"
+    }
+    widths = [tile.itemsize for tile in written if tile.name == "O"]
+    o = steps[-1].output
+    held_wide = o.numel() * (max(widths) - o.element_size()) if widths and o.numel() else 0
+    traffic = hbm_bytes(steps)
+    extra = sum(numel * itemsize for numel, itemsize in kept.values())
+    return Cost(traffic.read, traffic.written, matmul_flops(steps), extra + held_wide)
+
+
+def options(name: str, case: Case) -> dict:
+    wanted = {"standard": (), "two_pass": ("block_k",), "one_pass": ("block_k",)}
+    return {b: getattr(case, b) for b in wanted.get(name.removesuffix("_attention"), ("block_q", "block_k"))}
+
+
+def both_costs(name, case, **more):
+    q, k, v, _ = make(case)
+    blocks = options(name, case) | more
+    sizes = (case.B, case.H_q, case.N_q, case.N_k, case.D)
+    formula = ATTENTION_COSTS[name](*sizes, dtype=case.dtype, causal=case.causal, **blocks)
+    return counted(STEPS[name](q, k, v, causal=case.causal, **blocks)), formula
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_counted_equals_predicted_for_every_shape(name):
+    for case in (*CASES, *LITTLE):
+        count, formula = both_costs(name, case)
+        assert count == formula, str(case)
+
+
+def test_counted_equals_predicted_for_the_variants():
+    for case in (case for case in LITTLE if case.block_q == 2):
+        for block_k in (1, 2):
+            count, formula = both_costs("two_pass_attention", case, block_k=block_k, recompute=True)
+            assert count == formula, str(case)
+            assert (
+                count.read > both_costs("two_pass_attention", case, block_k=block_k)[0].read
+                or not count.flops
+            )
+        q, k, v, _ = make(case)
+        o_prime = counted(one_pass_attention_steps(q, k, v, causal=case.causal, normalised=True))
+        assert o_prime == counted(one_pass_attention_steps(q, k, v, causal=case.causal))
+
+
+@pytest.mark.parametrize("name, steps", [("naive", naive_softmax_steps), ("safe", safe_softmax_steps),
+                                         ("online", online_softmax_steps), ("blocked", None)])  # fmt: skip
+def test_softmax_moves_what_its_passes_say(name, steps):
+    for shape, dtype, block_size in itertools.product([(10,), (3, 7), (2, 3, 1), (4, 0)], DTYPES, (1, 3, 20)):
+        x = torch.ones(shape, dtype=dtype)
+        traffic = hbm_bytes(steps(x) if steps else blocked_softmax_steps(x, block_size))
+        cost = softmax_cost(name, math.prod(shape[:-1]), shape[-1], dtype=dtype, block_size=block_size)
+        assert (cost.read, cost.written) == traffic
+    size = 3 * 7 * 4
+    assert softmax_cost(name, 3, 7).read == size * {"safe": 3}.get(name, 2)
+
+
+def test_softmax_names_are_checked():
+    with pytest.raises(
+        ValueError, match="expected one of .'blocked', 'naive', 'online', 'safe'., got 'fast'"
+    ):
+        softmax_cost("fast", 1, 1)
+
+
+def test_softmax_operations():
+    assert [softmax_cost(name, 2, 10).flops for name in ("naive", "safe", "online")] == [80, 140, 300]
+    assert softmax_cost("blocked", 2, 10, block_size=4).flops == 2 * (70 + 3 * 8)
+    assert softmax_cost("blocked", 2, 10).flops == softmax_cost("online", 2, 10).flops
+
+
+# The asymptotic claims, from counted bytes.
+
+
+def bytes_of(steps, N, D, **blocks):
+    q = torch.zeros(1, 1, N, D)
+    return hbm_bytes(steps(q, q, q, **blocks)).total
+
+
+def slope(xs, ys):
+    """Of the line through (log x, log y) that fits best."""
+    log_x, log_y = (torch.tensor(t, dtype=torch.float64).log() for t in (xs, ys))
+    return (
+        torch.linalg.lstsq(torch.stack((log_x, torch.ones_like(log_x)), 1), log_y[:, None]).solution[0].item()
+    )
+
+
+def test_standard_attention_moves_n_d_and_n_squared():
+    sizes = list(itertools.product((16, 64, 256), (4, 16, 64)))
+    counts = torch.tensor(
+        [[float(bytes_of(standard_attention_steps, N, D))] for N, D in sizes], dtype=torch.float64
+    )
+    terms = torch.tensor([[N * D, N * N] for N, D in sizes], dtype=torch.float64)
+    fit = torch.linalg.lstsq(terms, counts).solution
+    torch.testing.assert_close(
+        fit, torch.tensor([[16.0], [16.0]], dtype=torch.float64)
+    )  # 4 N d and 4 N^2 floats
+    assert (terms @ fit - counts).abs().max() < 1e-6
+    long, wide = (64, 128, 256, 512), (64, 128, 256, 512)
+    assert abs(slope(long, [bytes_of(standard_attention_steps, N, 1) for N in long]) - 2) < 0.05
+    assert abs(slope(wide, [bytes_of(standard_attention_steps, 2, D) for D in wide]) - 1) < 0.05
+
+
+@pytest.mark.parametrize("rule", [paper_block_sizes, fitting_block_sizes])
+@pytest.mark.parametrize("version", [1, 2])
+def test_flash_attention_moves_n_squared_d_squared_over_m(rule, version):
+    def count(N, D, M):
+        few, many = rule(M, D)  # version 1 wants its many rows in K_j, version 2 in Q_i
+        if version == 1:
+            return bytes_of(tiled_attention_v1_steps, N, D, block_q=few, block_k=many)
+        return bytes_of(tiled_attention_v2_steps, N, D, block_q=many, block_k=few)
+
+    N, D, M = 512, 32, 2**13
+    assert abs(slope((256, 512, 1024), [count(n, D, M) for n in (256, 512, 1024)]) - 2) < 0.15
+    assert abs(slope((16, 32, 40), [count(N, d, M) for d in (16, 32, 40)]) - 2) < 0.3
+    assert abs(slope((2**12, 2**13, 2**14), [count(N, D, m) for m in (2**12, 2**13, 2**14)]) + 1) < 0.2
+
+
+def test_extra_memory_is_quadratic_or_linear():
+    lengths = (256, 1024, 4096)
+    extra = {name: [cost(1, 1, N, N, 64).extra for N in lengths] for name, cost in ATTENTION_COSTS.items()}
+    slopes = {name: slope(lengths, ys) for name, ys in extra.items() if any(ys)}
+    assert slopes == pytest.approx(
+        {"standard_attention": 2, "tiled_attention_v1": 1, "tiled_attention_v2": 1}
+    )
+    assert extra["tiled_attention_v2"] == [4 * N for N in lengths]
+    assert extra["one_pass_attention"] == extra["two_pass_attention"] == [0, 0, 0]
+
+
+def test_costs_in_order():
+    full = {name: cost(1, 1, 1024, 1024, 64).bytes for name, cost in ATTENTION_COSTS.items()}
+    assert full["tiled_attention_v2"] < full["standard_attention"] < full["one_pass_attention"]
+    assert full["tiled_attention_v2"] < full["tiled_attention_v1"]
+    assert ideal_cost(1, 1, 1024, 1024, 64).bytes < full["tiled_attention_v2"]
+    assert (
+        v2_cost(1, 1, 1024, 1024, 64, block_q=1024).bytes == ideal_cost(1, 1, 1024, 1024, 64).bytes + 4 * 1024
+    )
+    assert v2_cost(2, 3, 512, 512, 64, causal=True).flops < 0.6 * v2_cost(2, 3, 512, 512, 64).flops
+    assert ideal_cost(1, 1, 4, 4, 8, causal=True).flops == 4 * 8 * 10
+
+
+def test_one_pass_is_version_2_with_single_queries():
+    one, two = (
+        one_pass_cost(1, 1, 50, 70, 8, causal=True),
+        v2_cost(1, 1, 50, 70, 8, causal=True, block_q=1, block_k=1),
+    )
+    assert (one.read, one.flops, one.written + 4 * 50) == (two.read, two.flops, two.written)
+
+
+# Hardware and the roofline.
+
+
+def test_the_a100_as_the_course_quotes_it():
+    assert round(A100_40GB.ridge()) == 201
+    assert A100_40GB.bandwidth == 1555e9 and A100_40GB.sram == 108 * 192 * 1024  # about 20 MB
+    assert {round(gpu.ridge()) for gpu in HARDWARE.values()} == {201, 295, 206, 114}
+
+
+@pytest.mark.parametrize("gpu", HARDWARE.values(), ids=lambda gpu: gpu.name)
+def test_every_figure_has_a_source(gpu):
+    assert set(gpu.source) == {"peak", "bandwidth", "memory", "sram_per_sm", "sms"} and all(
+        gpu.source.values()
+    )
+    assert set(gpu.peak) == set(DTYPES)
+    assert gpu.peak[torch.float16] >= gpu.peak[torch.float32] >= gpu.peak[torch.float64]
+
+
+def test_the_laptop_figures_follow_from_their_sources():
+    assert RTX_4060_LAPTOP.peak[torch.float16] == pytest.approx(
+        29.1e12, rel=0.01
+    )  # 24/128 of an RTX 4090's 165.2
+    assert RTX_4060_LAPTOP.peak[torch.float16] == pytest.approx(165.2e12 * 24 / 128 * 2370 / 2520, rel=0.001)
+    assert RTX_4060_LAPTOP.bandwidth == 128 / 8 * 16e9
+
+
+def test_the_roofline():
+    ridge = A100_40GB.ridge()
+    assert A100_40GB.attainable(ridge / 2) == pytest.approx(156e12)
+    assert A100_40GB.attainable(ridge) == pytest.approx(312e12) and A100_40GB.attainable(10 * ridge) == 312e12
+    assert A100_40GB.attainable(1, torch.float32) == 1555e9
+    assert Cost(0, 0, 1).intensity == math.inf
+
+
+def test_placement():
+    big = placement(matmul_cost(8192, 8192, 8192), A100_40GB)
+    assert big.bound == "compute-bound" and big.attainable == 312e12
+    assert big.seconds == pytest.approx(2 * 8192**3 / 312e12)
+    standard = placement(standard_cost(1, 1, 4096, 4096, 64), A100_40GB)
+    assert standard.bound == "memory-bound" and standard.attainable == pytest.approx(
+        standard.intensity * 1555e9
+    )
+    assert standard.intensity == pytest.approx(32, rel=0.05)  # 4 N^2 d FLOP over 8 N^2 bytes
+    assert placement(one_pass_cost(1, 1, 4096, 4096, 64), A100_40GB).intensity == pytest.approx(1, rel=0.01)
+
+
+def test_the_table_of_what_is_compute_bound():
+    tiled = partial(placement_table, v2_cost, (128, 1024, 8192), (64, 128), A100_40GB)
+    table = tiled(block_q=128)
+    assert set(table) == {(N, D) for N in (128, 1024, 8192) for D in (64, 128)}
+    # Each row block reads all of K and V: the intensity tends to block_q, and 128 is below the ridge, 201.
+    assert table[8192, 64].intensity == pytest.approx(128, rel=0.05)
+    assert {at.bound for at in table.values()} == {"memory-bound"}
+    assert tiled(block_q=256)[8192, 64].bound == "compute-bound"
+    once = placement_table(ideal_cost, (128, 1024, 8192), (64, 128), A100_40GB)
+    assert [once[N, 64].bound for N in (128, 1024, 8192)] == [
+        "memory-bound",
+        "compute-bound",
+        "compute-bound",
+    ]
+
+
+def test_version_1_reads_k_and_v_once():
+    e, N, D = 2, 300, 16
+    cost = v1_cost(1, 1, N, N, D, block_q=N, block_k=N)
+    assert cost.read == e * 3 * N * D + 4 * N * (D + 2)
