@@ -1,10 +1,10 @@
 """`flash_attention`: the kernels of `flashlearn.kernels` as one differentiable PyTorch operator.
 
 What the operator adds to the launchers: automatic differentiation (first order), `torch.compile`, autocast,
-and the choice of the kernel. Two operators are registered with `torch.library`, `flashlearn::attention_forward`
-and `flashlearn::attention_backward`; each has a rule for fake tensors, so that a compiler can trace it without
-running it. It runs on a GPU, or on the CPU in Triton's interpreter (see `flashlearn.kernels.backend`), and
-never falls back to anything else.
+and the choice of the kernel. Two operators are registered with `torch.library`,
+`flashlearn::attention_forward` and `flashlearn::attention_backward`; each has a rule for fake tensors, so that
+a compiler can trace it without running it. It runs on a GPU, or on the CPU in Triton's interpreter (see
+`flashlearn.kernels.backend`), and never falls back to anything else.
 """
 
 from __future__ import annotations
@@ -19,13 +19,19 @@ from flashlearn.kernels.backend import DTYPES, INTERPRETED, check_device
 
 
 def flash_attention(
-    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None, return_lse: bool = False
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    return_lse: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """O = softmax(Q K^T scale) V, in tiles, with memory linear in N; differentiable once.
 
-    q (B, H_q, N_q, D); k, v (B, H_kv, N_k, D) in float16, bfloat16 or float32, any strides, D up to 256, H_q a
-    multiple of H_kv. `scale` is 1 / sqrt(D) unless given. `causal` is aligned to the bottom right: query i sees
-    keys j <= i + N_k - N_q; a query that sees none gets o = 0, lse = -inf and zero gradients.
+    q (B, H_q, N_q, D); k, v (B, H_kv, N_k, D) in float16, bfloat16 or float32, any strides, D up to 256, H_q
+    a multiple of H_kv. `scale` is 1 / sqrt(D) unless given. `causal` is aligned to the bottom right: query i
+    sees keys j <= i + N_k - N_q; a query that sees none gets o = 0, lse = -inf and zero gradients.
     Returns o, shaped as q, and with `return_lse` also lse (B, H_q, N_q), the natural logarithm of the sum of
     exp(scores), in float32; both carry gradients.
 
@@ -65,8 +71,8 @@ def _(q, k, v, causal, scale):
 
 @torch.library.custom_op(
     "flashlearn::attention_backward", mutates_args=(),
-    schema="(Tensor do, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, bool causal, float scale)"
-    " -> (Tensor, Tensor, Tensor)",
+    schema="(Tensor do, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, bool causal,"
+    " float scale) -> (Tensor, Tensor, Tensor)",
 )  # fmt: skip
 def _backward(do, dlse, q, k, v, o, lse, causal, scale):
     """dq, dk and dv, shaped as q, k and v."""
@@ -112,9 +118,14 @@ _backward.register_autograd(_refuse_second_order)
 
 
 def _autocast(t: Tensor) -> Tensor:
-    """What autocast makes of an input of attention: its dtype, unless t is float64 or no floating-point tensor."""
+    """What autocast makes of an input of attention: its dtype, unless t is float64 or not floating point."""
     kind = t.device.type
-    if kind == "meta" or not torch.is_autocast_enabled(kind) or not t.is_floating_point() or t.dtype == torch.float64:
+    if (
+        kind == "meta"
+        or not torch.is_autocast_enabled(kind)
+        or not t.is_floating_point()
+        or t.dtype == torch.float64
+    ):
         return t
     return t.to(torch.get_autocast_dtype(kind))
 

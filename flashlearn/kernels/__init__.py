@@ -1,10 +1,19 @@
-"""The algorithms of the course as Triton kernels; they run on a GPU, or on any CPU through the interpreter."""
+"""The algorithms of the course as Triton kernels, for a GPU, or any CPU through the interpreter."""
 
-from flashlearn.kernels.backend import INTERPRETED, backend  # first: it chooses before Triton is imported
+from flashlearn.kernels.backend import INTERPRETED, backend  # isort: skip (first: it chooses the backend)
+
 from flashlearn.kernels.attention_backward import attention_backward
 from flashlearn.kernels.attention_forward import attention_forward
 from flashlearn.kernels.matmul import matmul
 from flashlearn.kernels.softmax import softmax
 from flashlearn.kernels.vector_add import vector_add
 
-__all__ = ["INTERPRETED", "attention_backward", "attention_forward", "backend", "matmul", "softmax", "vector_add"]
+__all__ = [
+    "INTERPRETED",
+    "attention_backward",
+    "attention_forward",
+    "backend",
+    "matmul",
+    "softmax",
+    "vector_add",
+]

@@ -86,8 +86,8 @@ def attention_dkdv_kernel(
     dk = tl.zeros((BLOCK_N, BLOCK_D), dtype=tl.float32)
     dv = tl.zeros((BLOCK_N, BLOCK_D), dtype=tl.float32)
 
-    # Key j is seen by queries from j - (N_k - N_q) on when causal, by all otherwise: `first` sees the first key
-    # of this block, `full` (rounded up to a block) and those after it see all of them and need no mask.
+    # Key j is seen by queries from j - (N_k - N_q) on when causal, by all otherwise: `first` sees the first
+    # key of this block, `full` (rounded up to a block) and those after it see all keys and need no mask.
     first = 0
     full = 0
     if CAUSAL:
@@ -151,7 +151,7 @@ def load_queries(
 
 @triton.jit
 def recompute_transposed(q, k, lse, scale, PRECISION: tl.constexpr):
-    """P^T = exp(K Q^T scale - lse), (BLOCK_N, BLOCK_M), computed transposed: it is P^T that the products need."""
+    """P^T = exp(K Q^T scale - lse), (BLOCK_N, BLOCK_M): the products need P^T, so S^T is computed."""
     s_t = tl.dot(k, tl.trans(q), input_precision=PRECISION)  # FA-2 Alg. 2, line 10
     return tl.exp2(s_t * (scale * LOG2E) - (lse * LOG2E)[None, :])  # line 11
 
@@ -191,19 +191,20 @@ def attention_dq_kernel(
     offs_d = tl.arange(0, BLOCK_D).to(tl.int64)  # (BLOCK_D,)
     k_ptr += batch * stride_kb + head // GROUP * stride_kh
     v_ptr += batch * stride_vb + head // GROUP * stride_vh
-    row_base = (batch * tl.num_programs(1) + head) * N_q
-    q, do, lse, delta = load_queries(
-        q_ptr + batch * stride_qb + head * stride_qh, do_ptr + batch * stride_dob + head * stride_doh,
-        lse_ptr + row_base, delta_ptr + row_base, offs_m, offs_d, N_q, HEAD_DIM,
-        stride_qm, stride_qd, stride_dom, stride_dod)  # fmt: skip
-    dq = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
-
+    # the blocks of keys to visit, as in the forward pass
     seen = N_k
     end = N_k
     if CAUSAL:
         seen = tl.minimum(tl.maximum(start_m + 1 + N_k - N_q, 0), N_k)
         end = tl.minimum(tl.maximum(start_m + BLOCK_M + N_k - N_q, 0), N_k)
     full_end = seen // BLOCK_N * BLOCK_N
+
+    row_base = (batch * tl.num_programs(1) + head) * N_q
+    q, do, lse, delta = load_queries(
+        q_ptr + batch * stride_qb + head * stride_qh, do_ptr + batch * stride_dob + head * stride_doh,
+        lse_ptr + row_base, delta_ptr + row_base, offs_m, offs_d, tl.where(end > 0, N_q, 0), HEAD_DIM,
+        stride_qm, stride_qd, stride_dom, stride_dod)  # fmt: skip
+    dq = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
 
     for start_n in range(0, full_end, BLOCK_N):
         k, v = load_keys(k_ptr, v_ptr, start_n + offs_n, offs_d, N_k, HEAD_DIM,
@@ -259,9 +260,10 @@ def backward_launch(D: int, itemsize: int) -> Launch:
 
 def attention_backward(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *, causal: bool = False,
-    scale: float | None = None, dlse: Tensor | None = None, launch: Launch | None = None, allow_tf32: bool = False,
+    scale: float | None = None, dlse: Tensor | None = None, launch: Launch | None = None,
+    allow_tf32: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """dQ, dK and dV from dO and what `attention_forward` took and gave, without S, P or their gradients in HBM.
+    """dQ, dK and dV from dO and what `attention_forward` took and gave; S, P, dS and dP stay on chip.
 
     do and o are shaped as q (B, H_q, N_q, D), in its dtype; lse is (B, H_q, N_q) in float32; any strides.
     `dlse`, shaped as lse, is the gradient that reaches lse itself, if any: d lse_i / d S_ij = P_ij, so it

@@ -1,4 +1,4 @@
-"""FlashAttention-2's forward pass, the teaching kernel: one program, one block of queries, all keys it may see.
+"""FlashAttention-2's forward pass, the teaching kernel: a program takes a block of queries past all keys.
 
 What changed from matmul: two products with the online softmax of one_pass_attention between them. S and P
 live on chip only. What changed from tiled_attention_v2: the outer loop over Q blocks is the launch grid.
@@ -44,8 +44,9 @@ def attention_forward_kernel(
     head = tl.program_id(1)
     batch = tl.program_id(2).to(tl.int64)  # 64 bits in every product with a stride: offsets may pass 2^31
     q_ptr += batch * stride_qb + head.to(tl.int64) * stride_qh
-    k_ptr += batch * stride_kb + (head // GROUP).to(tl.int64) * stride_kh  # GROUP query heads share a key head
-    v_ptr += batch * stride_vb + (head // GROUP).to(tl.int64) * stride_vh
+    kv_head = (head // GROUP).to(tl.int64)  # GROUP query heads share a key head
+    k_ptr += batch * stride_kb + kv_head * stride_kh
+    v_ptr += batch * stride_vb + kv_head * stride_vh
     o_ptr += batch * stride_ob + head.to(tl.int64) * stride_oh
     lse_ptr += (batch * tl.num_programs(1) + head) * N_q
 
@@ -55,13 +56,6 @@ def attention_forward_kernel(
     d_mask = offs_d < HEAD_DIM  # tl.dot wants powers of two: columns past D hold zeros and add nothing
     rows = offs_m[:, None].to(tl.int64)
     q_mask = (offs_m < N_q)[:, None] & d_mask[None, :]
-    # FA-2 Alg. 1, line 4: load Q_i
-    q = tl.load(q_ptr + rows * stride_qm + offs_d[None, :] * stride_qd, mask=q_mask, other=0.0)  # (BLOCK_M, BLOCK_D)
-
-    # FA-2 Alg. 1, line 5
-    m_i = tl.full((BLOCK_M,), float("-inf"), dtype=tl.float32)
-    l_i = tl.zeros((BLOCK_M,), dtype=tl.float32)
-    acc = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
 
     # Query i sees keys 0 .. i + N_k - N_q when causal, all keys otherwise: `seen` by the first query of this
     # block, `end` by any. Blocks before full_end need no mask; blocks from end on are never visited.
@@ -71,6 +65,15 @@ def attention_forward_kernel(
         seen = tl.minimum(tl.maximum(start_m + 1 + N_k - N_q, 0), N_k)
         end = tl.minimum(tl.maximum(start_m + BLOCK_M + N_k - N_q, 0), N_k)
     full_end = seen // BLOCK_N * BLOCK_N
+
+    # FA-2 Alg. 1, line 4: load Q_i (BLOCK_M, BLOCK_D), unless no key meets it
+    q_ptrs = q_ptr + rows * stride_qm + offs_d[None, :] * stride_qd
+    q = tl.load(q_ptrs, mask=q_mask & (end > 0), other=0.0)
+
+    # FA-2 Alg. 1, line 5
+    m_i = tl.full((BLOCK_M,), float("-inf"), dtype=tl.float32)
+    l_i = tl.zeros((BLOCK_M,), dtype=tl.float32)
+    acc = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
 
     for start_n in range(0, full_end, BLOCK_N):
         # FA-2 Alg. 1, line 7: load K_j, V_j, here K_j as its transpose
@@ -92,7 +95,8 @@ def attention_forward_kernel(
         s = tl.dot(q, k, input_precision=PRECISION) * qk_scale
         visible = n_mask[None, :]  # (1, BLOCK_N)
         if CAUSAL:
-            visible = visible & (start_n + offs_n[None, :] <= offs_m[:, None] + N_k - N_q)  # (BLOCK_M, BLOCK_N)
+            # (BLOCK_M, BLOCK_N)
+            visible = visible & (start_n + offs_n[None, :] <= offs_m[:, None] + N_k - N_q)
         s = tl.where(visible, s, float("-inf"))  # before the maximum: a hidden score must not raise it
         m_i, l_i, acc = absorb(m_i, l_i, acc, s, v, PRECISION)
 
@@ -108,7 +112,7 @@ def attention_forward_kernel(
 
 @triton.jit
 def absorb(m_i, l_i, acc, s, v, PRECISION: tl.constexpr):
-    """The online softmax step: take scores s (BLOCK_M, BLOCK_N) and values v (BLOCK_N, BLOCK_D) into (m, l, acc)."""
+    """Online softmax: take scores s (BLOCK_M, BLOCK_N), values v (BLOCK_N, BLOCK_D) into (m, l, acc)."""
     m_new = tl.maximum(m_i, tl.max(s, 1))  # FA-2 Alg. 1, line 9: (BLOCK_M,)
     # a row that has seen no key has m = -inf, and -inf - -inf would be NaN: subtract 0 there
     m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)

@@ -52,7 +52,7 @@ def matmul(
 ) -> Tensor:
     """C = A B, accumulated in float32; `allow_tf32` lets a GPU round float32 inputs to 10 bits of mantissa.
 
-    Shapes (M, K) and (K, N), any strides, one dtype. Blocks are powers of two of at least 16, as tl.dot wants.
+    Shapes (M, K) and (K, N), any strides, one dtype. Blocks: powers of two from 16, as tl.dot wants.
     HBM: MK cdiv(N, block_n) + KN cdiv(M, block_m) elements read, MN written.
     """
     check_runnable(a=a, b=b)
@@ -60,7 +60,9 @@ def matmul(
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
         raise ValueError(f"expected a (M, K) and b (K, N), got {tuple(a.shape)} and {tuple(b.shape)}")
     if (a.dtype, a.device) != (b.dtype, b.device):
-        raise ValueError(f"expected one dtype and device, got {a.dtype} on {a.device} and {b.dtype} on {b.device}")
+        raise ValueError(
+            f"expected one dtype and device, got {a.dtype} on {a.device} and {b.dtype} on {b.device}"
+        )
     (M, K), N = a.shape, b.shape[1]
     c = torch.empty((M, N), dtype=a.dtype, device=a.device)
     if c.numel():

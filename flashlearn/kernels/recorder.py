@@ -1,0 +1,335 @@
+"""Record what a real kernel reads and writes: the same `Step`s as the algorithms yield, from Triton itself.
+
+    steps = record(kernel_steps(attention_forward, q, k, v, causal=True))
+
+Triton's interpreter executes every load and store with NumPy, so that their addresses can be watched. The
+recorder gives each tensor of a launch a private copy with the same strides; an address less the start of
+that copy is an element, and the elements of one load are a tile. Three faults that a GPU would leave silent
+become errors: an address outside every tensor, an element written by two programs, and an element that one
+program writes and another reads. (On a GPU the order of programs is not defined, so the last two are races.)
+
+One step is one iteration of a program's inner loop: a new one begins when a tensor is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flashlearn.attention import crosses
+from flashlearn.kernels.backend import INTERPRETED
+from flashlearn.steps import Step, Tile, hbm_bytes
+
+TITLES = {"q": "Q", "k": "K", "v": "V", "o": "O", "do": "dO", "dq": "dQ", "dk": "dK", "dv": "dV",
+          "a": "A", "b": "B", "c": "C"}  # fmt: skip
+COLUMNS = ("lse", "delta")  # one number per query: shown as a column, (B, H, N, 1)
+
+
+class StrayAccess(IndexError):
+    """A kernel touched an address that is no element of a tensor it was given."""
+
+
+class Race(RuntimeError):
+    """The result of a kernel depends on the order in which its programs run."""
+
+
+def kernel_steps(launcher: Callable, *args: Any, **kwargs: Any) -> Iterator[Step]:
+    """Run `launcher(*args, **kwargs)` in the interpreter; yield a step per inner iteration of every kernel.
+
+    phase      name of the kernel, e.g. "attention_forward"
+    program    position in the launch grid
+    reads      tiles in HBM coordinates, with the names of the pictures: Q, K, V, O, dO, lse, ...; only what
+               was loaded under the mask counts, and of a dimension of stride 0 the one entry that exists
+    values     inputs of the kernel by name, each written tile, and for attention i, j, rows, cols, masked
+    matmuls    every tl.dot, with the padded shapes that the hardware multiplies
+    output     what the launcher returned, in the last step
+
+    The kernels run to the end before the first step comes. StrayAccess and Race say which tensor was
+    touched where; RuntimeError if kernels are compiled for a GPU in this process.
+    """
+    if not INTERPRETED:
+        raise RuntimeError("expected Triton's interpreter, got compiled kernels: set TRITON_INTERPRET=1")
+    steps: list[Step] = []
+    with _watched_launches(steps):
+        output = launcher(*args, **kwargs)
+    yield from steps
+    programs = len({(step.phase, step.program) for step in steps})
+    traffic = hbm_bytes(steps)
+    sentence = f"Done: {programs} programs read {traffic.read} bytes and wrote {traffic.written}."
+    last = steps[-1] if steps else Step("")
+    yield Step(sentence, "done", last.shapes, values=last.values, output=output)
+
+
+@contextmanager
+def _watched_launches(steps: list[Step]):
+    """Every kernel launched inside is recorded; its steps are appended."""
+    from triton.runtime.errors import InterpreterError
+    from triton.runtime.interpreter import InterpretedFunction
+
+    run = InterpretedFunction.run
+
+    def watched_run(kernel, *args, grid, **kwargs):
+        recording = _Recording(kernel.fn.__name__.removesuffix("_kernel"), len(grid))
+        args = [recording.watch(name, arg) for name, arg in zip(kernel.arg_names, args, strict=False)]
+        kwargs = {name: recording.watch(name, arg) for name, arg in kwargs.items()}
+        with recording.hooks():
+            try:
+                run(kernel, *args, grid=grid, **kwargs)
+            except InterpreterError as error:
+                raise _cause(error) from None
+        recording.finish()
+        steps.extend(recording.steps)
+
+    with mock.patch.object(InterpretedFunction, "run", watched_run):
+        yield
+
+
+def _cause(error: BaseException) -> BaseException:
+    """The error of ours inside the interpreter's wrapping, or the wrapping if there is none."""
+    inner = error
+    while inner is not None and not isinstance(inner, (StrayAccess, Race)):
+        inner = inner.__cause__
+    return inner or error
+
+
+class _Watched:
+    """A private copy of one tensor of a launch, and who wrote what in it."""
+
+    def __init__(self, name: str, original: Tensor):
+        self.name, self.original = name, original
+        size, stride = original.shape, original.stride()
+        reach = sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+        self.elements = reach + 1 if original.numel() else 0
+        storage = torch.empty(self.elements, dtype=original.dtype)
+        self.copy = storage.as_strided(size, stride)
+        storage.copy_(original.detach().as_strided((self.elements,), (1,)))
+        self.start, self.itemsize = storage.data_ptr(), original.element_size()
+        self.order = sorted(range(original.ndim), key=lambda d: -stride[d])  # outermost dimension first
+        self._check_layout(size, stride)
+        self.writer = np.full(self.elements, -1)  # number of the program that wrote each element
+        self.reader = np.full(self.elements, -1)
+        self.column = name in COLUMNS
+
+    def _check_layout(self, size, stride):
+        inner = 0  # the largest offset that the dimensions further in can reach
+        for d in reversed(self.order):
+            if size[d] > 1 and stride[d]:
+                if stride[d] <= inner:
+                    raise ValueError(f"expected {self.name} without overlaps, got strides {stride}")
+                inner += (size[d] - 1) * stride[d]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*self.copy.shape, 1) if self.column else tuple(self.copy.shape)
+
+    def holds(self, address: int) -> bool:
+        return self.start <= address < self.start + self.elements * self.itemsize
+
+    def tile(self, offsets: np.ndarray) -> Tile | None:
+        """The tile that these elements are; None if one of them lies in a gap between the strides."""
+        rest, index = offsets, [(0, 1)] * self.copy.ndim
+        for d in self.order:
+            size, stride = self.copy.shape[d], self.copy.stride(d)
+            if size == 1 or stride == 0:
+                continue
+            at, rest = np.divmod(rest, stride)
+            if at.max() >= size:
+                return None
+            index[d] = (int(at.min()), int(at.max()) + 1)
+        if rest.any():
+            return None
+        tile = Tile(self.name, tuple(index) + ((0, 1),) * self.column, self.itemsize)
+        if tile.nbytes != len(offsets) * self.itemsize:
+            raise ValueError(f"expected a rectangle of {self.name}, got {len(offsets)} elements of {tile}")
+        return tile
+
+    def content(self, tile: Tile) -> Tensor:
+        """What the tile holds now, a copy."""
+        part = self.copy[tuple(slice(*bounds) for bounds in tile.index[: self.copy.ndim])].clone()
+        return part[..., None] if self.column else part
+
+
+class _Recording:
+    """One launch of one kernel: its tensors, its hooks in the interpreter, and its steps."""
+
+    def __init__(self, kernel: str, axes: int):
+        self.kernel, self.axes = kernel, axes
+        self.tensors: list[_Watched] = []
+        self.arguments: dict[str, Any] = {}
+        self.steps: list[Step] = []
+        self.program: tuple[int, ...] = ()
+        self.programs: list[tuple[int, ...]] = []
+        self._begin_program()
+
+    def watch(self, name: str, arg: Any) -> Any:
+        """Take note of an argument; a tensor is replaced by its private copy."""
+        if not isinstance(arg, Tensor):
+            self.arguments[name] = arg
+            return arg
+        name = name.removesuffix("_ptr")
+        self.tensors.append(_Watched(TITLES.get(name, name), arg))
+        return self.tensors[-1].copy
+
+    @contextmanager
+    def hooks(self):
+        """Watch the loads, stores and products of the interpreter while the kernel runs."""
+        from triton.runtime.interpreter import interpreter_builder as builder
+
+        load, store, dot = builder.create_masked_load, builder.create_masked_store, builder.create_dot
+
+        def watched_load(ptrs, mask, *rest):
+            self._read(builder.grid_idx, ptrs.data, mask.data)
+            return load(ptrs, mask, *rest)
+
+        def watched_store(ptrs, value, mask, *rest):
+            written = self._write(builder.grid_idx, ptrs.data, mask.data)
+            result = store(ptrs, value, mask, *rest)
+            for tensor, tile in written:
+                self.written[tensor.name] = tensor.content(tile)
+            return result
+
+        def watched_dot(a, b, *rest):
+            self.matmuls.append((1, *a.data.shape, b.data.shape[-1]))
+            return dot(a, b, *rest)
+
+        def refused(*_):
+            raise NotImplementedError(f"expected loads and stores, got an atomic operation in {self.kernel}")
+
+        with mock.patch.multiple(
+            builder, create_masked_load=watched_load, create_masked_store=watched_store, create_dot=watched_dot,
+            create_atomic_rmw=refused, create_atomic_cas=refused,
+        ):  # fmt: skip
+            yield
+
+    def finish(self) -> None:
+        """The last step, and the results back to where the caller looks for them."""
+        self._end_step()
+        for tensor in self.tensors:
+            if (tensor.writer >= 0).any():
+                tensor.original.copy_(tensor.copy)
+
+    def _read(self, grid_idx, addresses, mask) -> None:
+        self._enter(grid_idx)
+        for tensor, offsets, tile in self._tiles("load", addresses, mask):
+            strangers = (tensor.writer[offsets] >= 0) & (tensor.writer[offsets] != len(self.programs) - 1)
+            self._refuse_race(tensor, offsets[strangers], tensor.writer, "reads what program {} writes")
+            tensor.reader[offsets] = len(self.programs) - 1
+            if any(t.name == tile.name for t in self.reads):
+                self._end_step()
+            self.reads.append(tile)
+            self.on_chip[tile.name] = tile
+
+    def _write(self, grid_idx, addresses, mask) -> list[tuple[_Watched, Tile]]:
+        self._enter(grid_idx)
+        written = []
+        for tensor, offsets, tile in self._tiles("store", addresses, mask):
+            me = len(self.programs) - 1
+            for others, what in ((tensor.writer, "writes what program {} writes"),
+                                 (tensor.reader, "writes what program {} reads")):  # fmt: skip
+                strangers = (others[offsets] >= 0) & (others[offsets] != me)
+                self._refuse_race(tensor, offsets[strangers], others, what)
+            tensor.writer[offsets] = me
+            self.writes.append(tile)
+            written.append((tensor, tile))
+        return written
+
+    def _tiles(self, what, addresses, mask) -> list[tuple[_Watched, np.ndarray, Tile]]:
+        """The tensor, the elements and the tile of one load or store; nothing if the mask is empty."""
+        addresses, mask = np.broadcast_arrays(np.asarray(addresses), np.asarray(mask, dtype=bool))
+        addresses = np.unique(addresses[mask]).astype(np.int64)
+        if not addresses.size:
+            return []
+        ends = int(addresses[0]), int(addresses[-1])
+        tensor = next((t for t in self.tensors if any(map(t.holds, ends))), None)
+        if tensor is None:
+            self._stray(what, int(addresses[0]), self.tensors)
+        inside = (addresses >= tensor.start) & (addresses < tensor.start + tensor.elements * tensor.itemsize)
+        if not inside.all():
+            self._stray(what, int(addresses[~inside][0]), [tensor])
+        offsets, torn = np.divmod(addresses - tensor.start, tensor.itemsize)
+        tile = None if torn.any() else tensor.tile(offsets)
+        if tile is None:
+            self._stray(what, int(addresses[0]), [tensor])
+        return [(tensor, offsets, tile)]
+
+    def _stray(self, what, address, tensors):
+        """Say how far the address is from the nearest of the tensors, in elements."""
+        near = min(tensors, key=lambda t: max(t.start - address, address - t.start - t.elements * t.itemsize))
+        element = (address - near.start) // near.itemsize
+        raise StrayAccess(
+            f"{self.kernel}, program {self.program}: {what} at address {address:#x}, which is no element of "
+            f"any tensor; it would be element {element} of {near.name}, which has shape "
+            f"{tuple(near.copy.shape)}, strides {near.copy.stride()} and elements 0 to {near.elements - 1}"
+        )
+
+    def _refuse_race(self, tensor, offsets, others, what):
+        if offsets.size:
+            other = self.programs[others[offsets[0]]]
+            raise Race(
+                f"{self.kernel}, program {self.program} {what.format(other)}: element {offsets[0]} of "
+                f"{tensor.name}, of shape {tuple(tensor.copy.shape)}"
+            )
+
+    def _enter(self, grid_idx) -> None:
+        """Notice that another program runs now."""
+        program = tuple(grid_idx[: self.axes])
+        if program != self.program:
+            self._end_step()
+            self._begin_program()
+            self.program = program
+            self.programs.append(program)
+
+    def _begin_program(self) -> None:
+        self.on_chip: dict[str, Tile] = {}
+        self._begin_step()
+
+    def _begin_step(self) -> None:
+        self.reads: list[Tile] = []
+        self.writes: list[Tile] = []
+        self.written: dict[str, Tensor] = {}
+        self.matmuls: list[tuple[int, int, int, int]] = []
+
+    def _end_step(self) -> None:
+        """Make a step of what was read and written since the last."""
+        if self.reads or self.writes:
+            shapes = {tensor.name: tensor.shape for tensor in self.tensors}
+            place, S = self._place(shapes)
+            values = {t.name: t.original[..., None] if t.column else t.original for t in self.tensors}
+            on_chip = (*self.on_chip.values(), *((S,) if S else ()))
+            self.steps.append(Step(
+                self._sentence(place), self.kernel, shapes, tuple(self.reads), tuple(self.writes), on_chip,
+                {**values, **place, **self.written}, tuple(self.matmuls), self.program,
+            ))  # fmt: skip
+        self._begin_step()
+
+    def _place(self, shapes) -> tuple[dict[str, Any], Tile | None]:
+        """For attention: which block of queries meets which of keys, and the tile of S between them."""
+        q = self.on_chip.get("Q")
+        if q is None or "K" not in shapes:
+            return {}, None
+        shapes["S"] = (*shapes["Q"][:3], shapes["K"][2])
+        k = self.on_chip.get("K")
+        rows, cols = q.rows, k.rows if k else (0, 0)
+        diagonal = shapes["K"][2] - shapes["Q"][2] if self.arguments["CAUSAL"] else None
+        i, j = rows[0] // self.arguments["BLOCK_M"], cols[0] // self.arguments["BLOCK_N"] if k else None
+        place = {"i": i, "j": j, "rows": rows, "cols": cols, "masked": crosses(rows, cols, diagonal)}
+        return place, Tile("S", (*q.index[:2], rows, cols), 4) if k else None
+
+    def _sentence(self, place) -> str:
+        where = f"Program {self.program}"
+        if place and place["j"] is not None:
+            masked = ", part of it masked" if place["masked"] else ""
+            where += f": block Q{place['i']} meets block K{place['j']}{masked};"
+        parts = []
+        for verb, tiles in (("reads", self.reads), ("writes", self.writes)):
+            if tiles:
+                names = [tile.name for tile in tiles]
+                listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+                parts.append(f"{verb} {listed} ({sum(tile.nbytes for tile in tiles)} bytes)")
+        return f"{where} {', then '.join(parts)}."
