@@ -1,0 +1,57 @@
+# One environment in .venv for everything. PYTHON is used only to create it: make PYTHON=python3.12 lab
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+# Jupyter looks for kernels in the user's own folders before the environment's whenever it is unsure who owns .venv
+# (under sudo, or in a container). This puts the environment's python3 kernel first always.
+export JUPYTER_PREFER_ENV_PATH := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup lab test notebooks format lint clean
+
+help:  ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s%s\n", $$1, $$2 }' Makefile
+
+setup: $(STAMP)  ## create .venv and install the pinned versions, if not done yet
+
+# The stamp makes the second time quick; a change to what is to be installed makes it stale.
+$(STAMP): pyproject.toml constraints.txt
+	@command -v "$(PYTHON)" >/dev/null || { \
+	    echo "flashlearn needs Python 3.11 to 3.14, but there is no '$(PYTHON)'. Name one: make PYTHON=python3.11 ..." >&2; \
+	    exit 1; }
+	@"$(PYTHON)" -c 'import sys; v = sys.version_info[:2]; (3, 11) <= v <= (3, 14) or sys.exit( \
+	    "flashlearn needs Python 3.11 to 3.14, but $(PYTHON) is Python %d.%d. Name another: make PYTHON=python3.11 ..." % v)'
+	"$(PYTHON)" -m venv .venv
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@touch $(STAMP)
+
+# Jupyter asks for a token, and takes the next free port by itself when 8888 is taken. --allow-root: in a container one
+# often is root; without it Jupyter refuses to start there. default_url, not a file as argument: so that the address
+# printed for those without a browser at hand leads to the notebook too.
+lab: setup  ## open the course in JupyterLab, on this machine only
+	$(BIN)/python -m jupyterlab --ip=127.0.0.1 --allow-root --ServerApp.root_dir=. \
+	    --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb
+
+# One pytest run for the unit tests, the browser tests and the notebooks: --nbval runs each notebook in a new kernel of
+# this environment and compares its stored text outputs; loadscope keeps the cells of a notebook on one worker, in order.
+# --ignore-glob: a notebook that a test has left under tests/ is none of the course.
+test: setup  ## run every test, notebooks included
+	$(BIN)/python -m pytest -n 2 --dist loadscope --nbval --nbval-current-env --nbval-cell-timeout=120 \
+	    --ignore-glob='tests/*.ipynb'
+
+notebooks: setup  ## run all notebooks again, top to bottom, and store their outputs
+	$(BIN)/python tools/run_notebooks.py
+
+format: setup  ## format code and notebooks
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lint: setup  ## check code and notebooks, change nothing
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+clean:  ## remove .venv, caches and everything else that make or the tests left
+	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .hypothesis tests/artifacts
+	find . \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +

@@ -1,0 +1,212 @@
+"""The files that install flashlearn agree with each other, `make` keeps its word, and Triton is optional."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+DIRECT = [Requirement(r) for r in PROJECT["dependencies"] + PROJECT["optional-dependencies"]["test"]]
+TARGETS = ["help", "setup", "lab", "test", "notebooks", "format", "lint", "clean"]
+
+
+def pins() -> list[Requirement]:
+    lines = (line.split("#")[0].strip() for line in (ROOT / "constraints.txt").read_text().splitlines())
+    return [Requirement(line) for line in lines if line]
+
+
+def make(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess:
+    # These tests may themselves run under make, whose own variables must not reach the inner one.
+    env = {key: value for key, value in os.environ.items() if not key.startswith("MAKE") and key != "MFLAGS"}
+    return subprocess.run(["make", *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=60)
+
+
+def needs_python() -> tuple[int, int]:
+    """(first, last) minor version of Python 3 that pyproject.toml admits."""
+    first, end = re.fullmatch(r">=3\.(\d+),<3\.(\d+)", PROJECT["requires-python"]).groups()
+    return int(first), int(end) - 1
+
+
+# Versions
+
+
+def test_every_constraint_is_one_exact_public_version():
+    for pin in pins():
+        assert re.fullmatch(r"==[0-9][0-9a-z.]*", str(pin.specifier)), f"{pin}: not a plain name==version"
+
+
+def test_no_package_is_pinned_twice():
+    names = [canonicalize_name(pin.name) for pin in pins()]
+    assert sorted(names) == sorted(set(names))
+
+
+@pytest.mark.parametrize("requirement", DIRECT, ids=lambda requirement: requirement.name)
+def test_direct_dependency_is_pinned_in_constraints_and_nowhere_else(requirement):
+    assert not requirement.specifier, "pyproject.toml names packages, constraints.txt their versions"
+    names = [canonicalize_name(pin.name) for pin in pins()]
+    assert names.count(canonicalize_name(requirement.name)) == 1
+
+
+@pytest.mark.parametrize("name, version", [("torch", "2.13.0"), ("triton", "3.7.1")])
+def test_torch_and_triton_are_the_pair_that_was_measured(name, version):
+    assert [str(pin.specifier) for pin in pins() if pin.name == name] == [f"=={version}"]
+
+
+def test_triton_is_asked_for_only_where_it_has_wheels():
+    (triton,) = [requirement for requirement in DIRECT if requirement.name == "triton"]
+    wanted = {("linux", "x86_64"), ("linux", "aarch64")}
+    others = {("linux", "armv7l"), ("darwin", "arm64"), ("darwin", "x86_64"), ("win32", "AMD64")}
+    for system, machine in wanted | others:
+        asked_for = triton.marker.evaluate({"sys_platform": system, "platform_machine": machine})
+        assert asked_for == ((system, machine) in wanted), (system, machine)
+
+
+# The files that build an environment
+
+
+def environment_items() -> list[str]:
+    """The list items of environment.yml, nested ones too, in order."""
+    return re.findall(r"^ *- (.+)$", (ROOT / "environment.yml").read_text(), flags=re.MULTILINE)
+
+
+def test_environment_yml_pins_python_alone_and_installs_from_constraints():
+    channel, python, *rest = environment_items()
+    assert channel == "conda-forge"
+    assert re.fullmatch(r"python=3\.\d+", python)
+    assert rest == ["pip", "pip:", "-c constraints.txt", "-e .[test]"]
+
+
+def test_python_versions_agree():
+    first, last = needs_python()
+    (conda,) = [item.removeprefix("python=") for item in environment_items() if item.startswith("python=")]
+    assert first <= int(conda.removeprefix("3.")) <= last
+    container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text())
+    assert container["image"].endswith(f"python:{conda}")
+    assert f"container: python:{conda}-" in (ROOT / ".github/workflows/ci.yml").read_text()
+    assert f"(3, {first}) <= v <= (3, {last})" in (ROOT / "Makefile").read_text()
+
+
+def test_dev_container_is_set_up_by_the_makefile_and_shows_jupyter():
+    container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text())
+    # clean first: a .venv that the host left in the same folder holds another system's programs
+    assert container["postCreateCommand"] == "make clean setup"
+    assert container["forwardPorts"] == [8888]
+
+
+def test_ci_runs_the_same_script_everywhere():
+    script = ROOT / ".ci/run"
+    assert os.access(script, os.X_OK)
+    assert script.read_text().rstrip().endswith("\nmake test")
+    assert "- run: .ci/run\n" in (ROOT / ".github/workflows/ci.yml").read_text()
+
+
+# The Makefile
+
+
+def test_plain_make_lists_every_target():
+    listed = re.findall(r"^make (\w+) +\S", make().stdout, flags=re.MULTILINE)
+    assert sorted(listed) == sorted(TARGETS)
+
+
+@pytest.mark.parametrize(
+    "target, command",
+    [
+        ("setup", " -m pip install --disable-pip-version-check -c constraints.txt -e '.[test]'"),
+        ("notebooks", "/python tools/run_notebooks.py\n"),
+        ("format", "/ruff format .\n"),
+        ("lint", "/ruff check .\n"),
+        ("clean", "rm -rf .venv "),
+    ],
+)
+def test_make_target_runs_its_command(target, command):
+    assert command in make("--dry-run", "--always-make", target).stdout
+
+
+def test_make_lab_opens_the_first_notebook_on_loopback_with_the_token_on():
+    command = make("--dry-run", "lab").stdout.partition(" -m jupyterlab ")[2]
+    assert "--ip=127.0.0.1 " in command
+    assert "default_url=/lab/tree/notebooks/00_start_here.ipynb" in command
+    # Jupyter's defaults are a random token and, when the port is taken, the next free one; leave them alone.
+    for switch in ("token", "password", "port"):
+        assert switch not in command
+
+
+def test_make_test_compares_stored_outputs_of_all_notebooks():
+    command = make("--dry-run", "test").stdout
+    assert " --nbval " in command and "lax" not in command and "sanitize" not in command
+    assert " --dist loadscope " in command
+    pytest_options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    assert pytest_options["testpaths"] == ["tests", "notebooks"]
+
+
+@pytest.mark.parametrize("version", ["3.10", "3.15"])
+def test_make_refuses_another_python_and_says_what_it_expected(tmp_path, version):
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        (tmp_path / name).write_text((ROOT / name).read_text())
+    first, last = needs_python()
+    stub = tmp_path / "other-python"  # the Python of these tests, made to believe that it is another version
+    major, minor = version.split(".")
+    believe = f"import sys; sys.version_info = ({major}, {minor}, 0)"
+    stub.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{believe}; exec(sys.argv[1])" "$2"\n')
+    stub.chmod(0o755)
+
+    result = make("setup", f"PYTHON={stub}", cwd=tmp_path)
+
+    assert result.returncode != 0
+    assert f"needs Python 3.{first} to 3.{last}" in result.stderr
+    assert f"is Python {version}." in result.stderr
+    assert not (tmp_path / ".venv").exists()
+
+
+def test_make_says_so_when_there_is_no_python(tmp_path):
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        (tmp_path / name).write_text((ROOT / name).read_text())
+    result = make("setup", "PYTHON=no-such-python", cwd=tmp_path)
+    assert result.returncode != 0
+    assert "there is no 'no-such-python'" in result.stderr
+
+
+# Triton
+
+IMPORT_ALL_WITHOUT_TRITON = """
+import importlib, pkgutil, sys
+
+class NoTriton:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "triton":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, NoTriton())
+
+import flashlearn
+for name in flashlearn.__all__:
+    getattr(flashlearn, name)
+
+def walk(path, prefix):
+    for module in pkgutil.iter_modules(path, prefix):
+        if module.name in ("flashlearn.kernels", "flashlearn.ops"):
+            continue  # what needs Triton; kernels is not entered either
+        importlib.import_module(module.name)
+        print(module.name)
+        if module.ispkg:
+            walk(sys.modules[module.name].__path__, module.name + ".")
+
+walk(flashlearn.__path__, "flashlearn.")
+assert "triton" not in sys.modules
+"""
+
+
+def test_flashlearn_imports_without_triton():
+    result = subprocess.run(
+        [sys.executable, "-c", IMPORT_ALL_WITHOUT_TRITON], cwd=ROOT, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    assert {"flashlearn.steps", "flashlearn.softmax"} <= set(result.stdout.split())
