@@ -1,0 +1,110 @@
+"""The record every algorithm yields, and what is computed from it."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from flashlearn.steps import Step, Tile, hbm_bytes, last, matmul_flops, passes, record, run, sram_peak
+
+
+def counting(n):
+    """n steps that read x[j] and write y[j] = j."""
+    x = torch.zeros(n)
+    for j in range(n):
+        here = Tile.of("x", x, slice(j, j + 1))
+        yield Step(
+            f"step {j}",
+            "copy",
+            {"x": (n,), "y": (n,)},
+            (here,),
+            (Tile("y", ((j, j + 1),), 4),),
+            (here,),
+            {"y": torch.tensor([float(j)])},
+            ((1, 2, 3, 4),),
+            output=x if j == n - 1 else None,
+        )
+
+
+@pytest.mark.parametrize(
+    ("index", "bounds"),
+    [
+        ((), ((0, 2), (0, 3), (0, 10))),
+        ((..., slice(4, 8)), ((0, 2), (0, 3), (4, 8))),
+        ((slice(1, 2), ...), ((1, 2), (0, 3), (0, 10))),
+        ((slice(0, 1), slice(2, 3), slice(8, 12)), ((0, 1), (2, 3), (8, 10))),
+        ((..., slice(8, 4)), ((0, 2), (0, 3), (8, 8))),
+    ],
+)
+def test_tile_of(index, bounds):
+    x = torch.zeros(2, 3, 10, dtype=torch.float16)
+    tile = Tile.of("x", x, *index)
+    assert tile.index == bounds
+    inside = x[tuple(slice(*part) for part in bounds)]
+    assert tile.shape == tuple(inside.shape)
+    assert tile.nbytes == inside.numel() * 2
+
+
+def test_tile_rows_cols_and_name():
+    tile = Tile("K", ((0, 1), (2, 4), (0, 64)), itemsize=2, times=3)
+    assert (tile.rows, tile.cols, tile.nbytes) == ((2, 4), (0, 64), 2 * 64 * 2 * 3)
+    assert str(tile) == "K[0:1, 2:4, 0:64]"
+    assert (Tile("l", (), 4).rows, Tile("l", (), 4).cols, Tile("l", (), 4).nbytes) == ((0, 1), (0, 1), 4)
+
+
+def test_tile_with_stop_before_start_is_refused():
+    with pytest.raises(ValueError, match="tile K: expected 0 <= start <= stop, got 4:2"):
+        Tile("K", ((4, 2),), 4)
+
+
+def test_step_refuses_a_tile_outside_its_matrix():
+    with pytest.raises(ValueError, match=r"expected a tile inside x of shape \(3,\), got x\[2:4\]"):
+        Step("", shapes={"x": (3,)}, reads=(Tile("x", ((2, 4),), 4),))
+    with pytest.raises(ValueError, match=r"expected a tile inside x of shape \(3, 3\), got x\[0:2\]"):
+        Step("", shapes={"x": (3, 3)}, writes=(Tile("x", ((0, 2),), 4),))
+    with pytest.raises(ValueError, match=r"expected the shape of y in `shapes`, got \['x'\]"):
+        Step("", shapes={"x": (3,)}, writes=(Tile("y", ((0, 1),), 4),))
+
+
+def test_run_and_last():
+    assert last(counting(3)).sentence == "step 2"
+    assert run(counting(3)).shape == (3,)
+
+
+@pytest.mark.parametrize("consumer", [last, run, record])
+def test_no_steps_at_all(consumer):
+    with pytest.raises(ValueError, match="expected at least one step, got none"):
+        consumer(iter(()))
+
+
+def test_record_knows_number_run_and_what_is_written():
+    steps = record(counting(4))
+    assert [step.number for step in steps] == [0, 1, 2, 3]
+    assert all(step.run is steps[0].run and len(step.run) == 4 for step in steps)
+    assert [s.sentence for s in steps[1].so_far] == ["step 0", "step 1"]
+    written = steps[1].written("y")
+    assert written[:2].tolist() == [0, 1] and written[2:].isnan().all()
+
+
+def test_an_unrecorded_step_stands_for_itself():
+    step = next(counting(4))
+    assert list(step.so_far) == [step]
+    assert step.written("y")[0] == 0 and step.written("y")[1:].isnan().all()
+
+
+def test_counts():
+    steps = record(counting(5))
+    assert hbm_bytes(steps) == (20, 20) and hbm_bytes(steps).total == 40
+    assert hbm_bytes(steps, "x") == (20, 0) and hbm_bytes(steps, "y") == (0, 20)
+    assert sram_peak(steps) == 4
+    assert matmul_flops(steps) == 5 * 2 * 2 * 3 * 4
+    assert passes(steps, "x") == 1 and passes(steps, "y") == 0
+
+
+def test_steps_imports_no_picture_library():
+    code = (
+        "import sys, flashlearn.steps, flashlearn.softmax; "
+        "sys.exit(bool({'matplotlib', 'ipywidgets', 'triton'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
