@@ -11,7 +11,7 @@ from flashlearn.exercises.grading import largest_error
 
 MISTAKES = {
     name: planted
-    for module in {exercise.solution.__module__.rsplit(".", 1)[1] for exercise in EXERCISES.values()}
+    for module in sorted({exercise.solution.__module__.rsplit(".", 1)[1] for exercise in EXERCISES.values()})
     for name, planted in importlib.import_module(f"tests.mistakes.{module}").MISTAKES.items()
 }
 
@@ -59,7 +59,7 @@ def test_mistake_is_caught_by_the_case_meant_for_it(name, wrong, function, case)
 
 
 def test_unknown_exercise_says_which_there_are():
-    with pytest.raises(ValueError, match=r"expected the name of an exercise, one of 01\.softmax.*got '99.x'"):
+    with pytest.raises(ValueError, match=r"expected the name of an exercise, one of 00\.scores.*got '99.x'"):
         check("99.x", print)
 
 

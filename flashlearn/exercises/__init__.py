@@ -6,14 +6,21 @@ One file per notebook holds its exercises, each with its solution beside its tes
     check("03.merge", merge)
 """
 
-from flashlearn.exercises import naive_softmax, online_softmax, safe_softmax
+from flashlearn.exercises import (
+    naive_softmax,
+    online_softmax,
+    safe_softmax,
+    start_here,
+)
 from flashlearn.exercises.grading import Case, Exercise, Report, grade
 
-EXERCISES = {
-    exercise.name: exercise
-    for notebook in (naive_softmax, safe_softmax, online_softmax)
-    for exercise in notebook.EXERCISES
-}
+NOTEBOOKS = (
+    start_here,
+    naive_softmax,
+    safe_softmax,
+    online_softmax,
+)
+EXERCISES = {exercise.name: exercise for notebook in NOTEBOOKS for exercise in notebook.EXERCISES}
 
 
 def check(name: str, function) -> Report:

@@ -50,11 +50,23 @@ EXERCISES = (
         "merge(a, b): two pairs (m, l) of scalar tensors -> the pair (m, l) of both together",
         merge_solution,
         (
-            Case("right side holds the maximum", _merged((3.0, 2.0), (5.0, 1.0)), "rescale l_a by exp(m_a - m)"),
-            Case("left side holds the maximum", _merged((5.0, 1.0), (3.0, 2.0)), "rescale l_b by exp(m_b - m)"),
+            Case(
+                "right side holds the maximum", _merged((3.0, 2.0), (5.0, 1.0)), "rescale l_a by exp(m_a - m)"
+            ),
+            Case(
+                "left side holds the maximum", _merged((5.0, 1.0), (3.0, 2.0)), "rescale l_b by exp(m_b - m)"
+            ),
             Case("equal maxima", _merged((2.0, 2.0), (2.0,)), "both factors are 1: the sums add up"),
-            Case("far apart", _merged((1000.0,), (-1000.0, 999.0)), "only ever take exp of m_a - m and m_b - m: both <= 0"),
-            Case("an empty side", _merged((), (1.0, 2.0)), "(-inf, 0) is the pair of no elements: exp(-inf) = 0"),
+            Case(
+                "far apart",
+                _merged((1000.0,), (-1000.0, 999.0)),
+                "only ever take exp of m_a - m and m_b - m: both <= 0",
+            ),
+            Case(
+                "an empty side",
+                _merged((), (1.0, 2.0)),
+                "(-inf, 0) is the pair of no elements: exp(-inf) = 0",
+            ),
             Case("two empty sides", _merged((), ()), "exp(-inf - -inf) is NaN: when m is -inf, l is 0"),
         ),
     ),
@@ -64,8 +76,14 @@ EXERCISES = (
         tree_solution,
         (
             Case("256 logits in blocks of 4", _reduced(_row(256), 4), "split, do both halves, merge"),
-            Case("one block", _reduced(_row(3), 4), "at most block_size elements: no split, m = max, l = sum"),
-            Case("does not divide", _reduced(_row(111), 4), "the halves need not be equal, and no element may be lost"),
+            Case(
+                "one block", _reduced(_row(3), 4), "at most block_size elements: no split, m = max, l = sum"
+            ),
+            Case(
+                "does not divide",
+                _reduced(_row(111), 4),
+                "the halves need not be equal, and no element may be lost",
+            ),
             Case("blocks of one", _reduced(_row(16, 10.0), 1), "a block of one element is (x, 1)"),
             Case("large logits", _reduced(_row(64, 1.0, 1000.0), 8), "subtract the block's own maximum"),
         ),

@@ -58,8 +58,16 @@ EXERCISES = (
         safe_solution,
         (
             Case("one row", _softmax_of(X), "exp(x - m) / sum of exp(x - m), with m the maximum"),
-            Case("large logits", _softmax_of(X + 1000), "subtract the maximum before the exponential, not after"),
-            Case("very negative logits", _softmax_of(X - 2000), "m is the true maximum: start it at -inf, not at -1000"),
+            Case(
+                "large logits",
+                _softmax_of(X + 1000),
+                "subtract the maximum before the exponential, not after",
+            ),
+            Case(
+                "very negative logits",
+                _softmax_of(X - 2000),
+                "m is the true maximum: start it at -inf, not at -1000",
+            ),
             Case(
                 "several rows",
                 _softmax_of(torch.stack([X, X + 1000])),
@@ -80,7 +88,11 @@ EXERCISES = (
             Case("one row", _lse_of(X), "lse = m + log(l) with l the sum of exp(x - m)"),
             Case("large logits", _lse_of(X + 1000), "take the log of the shifted sum l, then add m back"),
             Case("very negative logits", _lse_of(X - 2000), "add m back with its sign", 1e-3),
-            Case("several rows", _lse_of(torch.stack([X, 10 * X])), "the last dimension goes away: one number per row"),
+            Case(
+                "several rows",
+                _lse_of(torch.stack([X, 10 * X])),
+                "the last dimension goes away: one number per row",
+            ),
         ),
     ),
     Exercise(
@@ -88,15 +100,27 @@ EXERCISES = (
         "is_shift_invariant(softmax) -> bool: call softmax on shifted copies of a row of your own",
         shift_solution,
         (
-            Case("torch.softmax is", _verdict(lambda x: torch.softmax(x, -1), True), "compare with a tolerance, not with =="),
+            Case(
+                "torch.softmax is",
+                _verdict(lambda x: torch.softmax(x, -1), True),
+                "compare with a tolerance, not with ==",
+            ),
             Case("safe_softmax is", _verdict(safe_softmax, True), "compare with a tolerance, not with =="),
-            Case("naive_softmax is not", _verdict(naive_softmax, False), "shift far enough up that exp overflows: + 1000"),
+            Case(
+                "naive_softmax is not",
+                _verdict(naive_softmax, False),
+                "shift far enough up that exp overflows: + 1000",
+            ),
             Case(
                 "a maximum started at -1000 is not",
                 _verdict(_starts_at_minus_1000, False),
                 "shift far down as well: below -1000; NaN must not count as equal",
             ),
-            Case("x / sum of x is not", _verdict(_not_exponential, False), "try a small shift too, of a row that varies"),
+            Case(
+                "x / sum of x is not",
+                _verdict(_not_exponential, False),
+                "try a small shift too, of a row that varies",
+            ),
         ),
     ),
 )

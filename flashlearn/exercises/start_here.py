@@ -1,0 +1,52 @@
+"""The exercise of notebook 00: a first one, to see how exercises work."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from flashlearn.exercises.grading import Case, Exercise
+
+
+def scores_solution(q, k):
+    return q @ k.T / math.sqrt(q.shape[-1])
+
+
+def _rows(n, d, seed=0):
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed))
+
+
+def _scores_of(q, k):
+    return lambda function: (function(q, k), scores_solution(q, k))
+
+
+EXERCISES = (
+    Exercise(
+        "00.scores",
+        "scores(q, k): (N_q, D), (N_k, D) -> (N_q, N_k): entry i, j is the product of q_i and k_j over sqrt(D)",
+        scores_solution,
+        (
+            Case(
+                "one query, one key",
+                _scores_of(_rows(1, 4), _rows(1, 4, seed=1)),
+                "sum q_i k_i, then divide by sqrt(D)",
+            ),
+            Case(
+                "as many queries as keys",
+                _scores_of(_rows(3, 4), _rows(3, 4, seed=1)),
+                "row i belongs to query i: q @ k.T",
+            ),
+            Case(
+                "more keys than queries",
+                _scores_of(_rows(2, 4), _rows(5, 4, seed=1)),
+                "transpose k: (D, N_k)",
+            ),
+            Case(
+                "D is not 4",
+                _scores_of(_rows(2, 64), _rows(5, 64, seed=1)),
+                "D is q.shape[-1], not a constant",
+            ),
+        ),
+    ),
+)
