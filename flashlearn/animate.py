@@ -63,7 +63,14 @@ def animate(
     frames = share_palette(frames)
     stream = io.BytesIO()
     frames[still].save(
-        stream, "png", save_all=True, default_image=True, append_images=frames, duration=durations, loop=0, optimize=True
+        stream,
+        "png",
+        save_all=True,
+        default_image=True,
+        append_images=frames,
+        duration=durations,
+        loop=0,
+        optimize=True,
     )
     words = tuple(transcript(runs, number) for number in range(len(frames)))
     return Picture(stream.getvalue(), alt, frames[0].size, words)

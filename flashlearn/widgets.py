@@ -6,8 +6,18 @@ import base64
 import html
 
 import ipywidgets as widgets
+from traitlets import Unicode
 
 from flashlearn.draw.frame import Draw, Steps, as_runs, check_alt, count, paint, png, transcript
+
+
+class LabelledImage(widgets.Image):
+    """An image with a text for screen readers, its `tooltip`.
+
+    ipywidgets 8.1 shows a tooltip only on widgets that have a `description`, and fails on those without.
+    """
+
+    description = Unicode("").tag(sync=True)
 
 
 class Stepper(widgets.VBox):
@@ -18,9 +28,13 @@ class Stepper(widgets.VBox):
 
     def __init__(self, steps: Steps, draw: Draw, *, alt: str, figsize=(12.8, 5.0), interval: int = 1200):
         self.draw_step, self.alt, self.figsize = draw, check_alt(alt), figsize
-        self.picture = widgets.Image(format="png", layout={"width": "100%", "max_width": f"{figsize[0] * 100:.0f}px"})
+        self.picture = LabelledImage(
+            format="png", layout={"width": "100%", "max_width": f"{figsize[0] * 100:.0f}px"}
+        )
         self.sentence = widgets.HTML()
-        self.slider = widgets.IntSlider(description="step", min=1, max=1, readout=True, layout={"width": "480px"})
+        self.slider = widgets.IntSlider(
+            description="step", min=1, max=1, readout=True, layout={"width": "480px"}
+        )
         self.play = widgets.Play(min=1, max=1, interval=interval, tooltip="play or pause the steps")
         self.back = widgets.Button(description="◀ back", tooltip="one step back", layout={"width": "90px"})
         self.next = widgets.Button(description="next ▶", tooltip="one step on", layout={"width": "90px"})
@@ -28,7 +42,9 @@ class Stepper(widgets.VBox):
         self.slider.observe(lambda change: self._paint(), "value")
         self.back.on_click(lambda button: self._move(-1))
         self.next.on_click(lambda button: self._move(+1))
-        super().__init__([self.picture, self.sentence, widgets.HBox([self.play, self.back, self.slider, self.next])])
+        super().__init__(
+            [self.picture, self.sentence, widgets.HBox([self.play, self.back, self.slider, self.next])]
+        )
         self.show(steps)
 
     def show(self, steps: Steps) -> None:
@@ -48,9 +64,7 @@ class Stepper(widgets.VBox):
         words = transcript(self.runs, number)
         self.picture.value, self.picture.tooltip = self._painted[number], f"{self.alt} {words}"
         lines = "<br>".join(html.escape(line) for line in words.split("\n"))
-        self.sentence.value = (
-            f'<div role="status" aria-live="polite" style="font-size:18px;line-height:1.35;min-height:2.8em">{lines}</div>'
-        )
+        self.sentence.value = f'<div role="status" aria-live="polite" style="font-size:18px;line-height:1.35;min-height:2.8em">{lines}</div>'
 
     def _repr_mimebundle_(self, **kwargs):
         """The live widget, and for pages that cannot run it the first picture and what it is."""

@@ -52,7 +52,15 @@ def _node(ax, place, node, made, current, numbers):
     face = colour("m_i") if current else tint("m_i", 0.35) if made else "white"
     edge, width = (INK, 3) if current else (colour("m_i") if made else "#CFCFCF", 1.5)
     if not numbers:
-        ax.plot(x, y, "o", markersize=15 if current else 9, color=face, markeredgecolor=edge, markeredgewidth=width)
+        ax.plot(
+            x,
+            y,
+            "o",
+            markersize=15 if current else 9,
+            color=face,
+            markeredgecolor=edge,
+            markeredgewidth=width,
+        )
         return
     box(ax, x - 52, y - 27, 104, 54, face=face, edge=edge, width=width, zorder=2)
     if made:

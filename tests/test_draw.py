@@ -1,0 +1,186 @@
+"""Pictures: every step of every softmax can be painted, and what is painted is what the step says."""
+
+import io
+
+import pytest
+import torch
+from matplotlib.figure import Figure
+from PIL import Image
+
+import flashlearn as fl
+from flashlearn.animate import animate, picture
+from flashlearn.draw import COLOURS, draw_colour_key, draw_row, draw_tree
+from flashlearn.draw.frame import as_runs, at, count, paint, transcript
+from flashlearn.draw.style import MEANING, colour, number, pass_note, tint
+
+INF, NAN = float("inf"), float("nan")
+X = torch.tensor([3.0, 2.0, 5.0, 1.0])
+
+
+def texts(draw, step):
+    """Every text that `draw` puts on the axes."""
+    ax = Figure(figsize=(12.8, 5)).add_axes((0, 0, 1, 1))
+    draw(ax, step)
+    return [text.get_text() for text in ax.texts]
+
+
+ROWS = {
+    "worked": [3.0, 2.0, 5.0, 1.0],
+    "negative": [-1.5, -2.0, -3.0],
+    "one": [0.0],
+    "infinities": [-INF, 1.0, INF, NAN],
+    "all -inf": [-INF, -INF],
+    "equal": [0.0, 0.0, 0.0],
+    "huge": [1e30, -1e30, 1.0],
+    "empty": [],
+    "long": torch.linspace(-3, 3, 100).tolist(),
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("steps", [fl.naive_softmax_steps, fl.safe_softmax_steps, fl.online_softmax_steps])
+def test_draw_row_takes_any_row(steps, row):
+    run = fl.record(steps(torch.tensor(ROWS[row])))
+    for step in run[:: max(1, len(run) // 7)] + run[-1:]:
+        assert texts(draw_row, step)
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, 26, 64])
+def test_draw_tree_takes_any_row(n):
+    for step in fl.record(fl.merge_tree_steps(torch.linspace(-1, 1, n), 4)):
+        texts(draw_tree, step)
+
+
+def test_row_shows_the_numbers_of_the_step():
+    steps = fl.record(fl.online_softmax_steps(X))
+    shown = texts(draw_row, steps[2])
+    assert {"5", "1.1851", "rescaled: 1.3679 × 0.1353", "= 0.1851, then + 1"} <= set(shown)
+    assert "pass 1 of 2: maximum and sum" in shown
+    assert "read 12 B   written 0 B" in shown
+    assert "0.831" not in shown
+    assert "0.831" in texts(draw_row, steps[6])
+
+
+def test_row_shows_a_wrong_algorithm_as_wrong():
+    """The picture comes from the steps: a recording with another sum shows that sum."""
+    from dataclasses import replace
+
+    step = fl.record(fl.online_softmax_steps(X))[2]
+    wrong = replace(step, values={**step.values, "l_i": torch.tensor([2.3679])})
+    assert "2.3679" in texts(draw_row, wrong) and "1.1851" not in texts(draw_row, wrong)
+
+
+def test_tree_fills_in_as_it_goes():
+    steps = fl.record(fl.merge_tree_steps(torch.arange(8.0), 2))
+    filled = [sum(text.startswith("m ") for text in texts(draw_tree, step)) for step in steps]
+    assert filled == [1, 2, 3, 4, 5, 6, 7, 7]
+
+
+def test_pass_note_counts_the_passes_that_read():
+    steps = fl.record(fl.safe_softmax_steps(X))
+    assert list(dict.fromkeys(pass_note(step) for step in steps)) == [
+        "pass 1 of 3: maximum",
+        "pass 2 of 3: sum",
+        "pass 3 of 3: divide",
+        "done",
+    ]
+
+
+def test_one_meaning_per_colour():
+    assert len(set(COLOURS.values())) == len(COLOURS) - 1, "only S and P share a colour: they share a place"
+    assert COLOURS["S"] == COLOURS["P"]
+    assert all(colour(name) in COLOURS.values() for name in MEANING)
+    assert tint("Q", 0) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1.0, "1"),
+        (0.123456, "0.1235"),
+        (-2.5, "−2.5"),
+        (INF, "∞"),
+        (-INF, "−∞"),
+        (NAN, "NaN"),
+        (1e-7, "1.0e−07"),
+        (0.0, "0"),
+    ],
+)
+def test_number(value, text):
+    assert number(value) == text
+
+
+def test_animation_has_a_frame_per_step():
+    steps = list(fl.online_softmax_steps(X))
+    shown = animate(steps, draw_row, alt="four bars")
+    image = Image.open(io.BytesIO(shown.png))
+    assert image.is_animated and image.n_frames == len(steps) + 1  # and the still before them
+    assert image.size == shown.size == (1280, 575)
+    data, metadata = shown._repr_mimebundle_()
+    assert set(data) == {"image/png", "text/plain"}
+    assert metadata["image/png"] == {"alt": "four bars", "width": 1280, "height": 575}
+    assert data["text/plain"] == "[animation, 9 steps] four bars"
+    assert [line.split(" · ")[1] for line in shown.transcript] == [step.sentence for step in steps]
+
+
+def test_frames_differ_where_steps_differ():
+    image = Image.open(io.BytesIO(animate(fl.online_softmax_steps(X), draw_row, alt="bars").png))
+    frames = []
+    for frame in range(1, image.n_frames):
+        image.seek(frame)
+        frames.append(image.convert("RGB").tobytes())
+    assert len(set(frames)) == len(frames)
+
+
+def test_still_is_the_chosen_frame():
+    runs = as_runs(fl.online_softmax_steps(X))
+    image = Image.open(io.BytesIO(animate(fl.online_softmax_steps(X), draw_row, alt="bars", still=2).png))
+    third = paint(runs, 2, draw_row, (12.8, 5.0), caption=True)
+    assert image.convert("RGB").getpixel((5, 5)) == (255, 255, 255) == third.getpixel((5, 5))
+    image.seek(0)
+    still = image.convert("RGB")
+    image.seek(3)  # frame 0 is the still
+    assert still.tobytes() == image.convert("RGB").tobytes()
+
+
+def test_animation_is_the_same_every_time():
+    assert (
+        animate(fl.safe_softmax_steps(X), draw_row, alt="a").png
+        == animate(fl.safe_softmax_steps(X), draw_row, alt="a").png
+    )
+
+
+@pytest.mark.parametrize("alt", ["", "   ", None])
+def test_a_picture_needs_words(alt):
+    with pytest.raises(ValueError, match="expected alt text that says what the picture shows"):
+        animate(fl.safe_softmax_steps(X), draw_row, alt=alt)
+    with pytest.raises(ValueError, match="expected alt text that says what the picture shows"):
+        picture(draw_colour_key, alt=alt)
+
+
+def test_no_steps_no_picture():
+    with pytest.raises(ValueError, match="expected at least one step, got none"):
+        animate(iter(()), draw_row, alt="nothing")
+    with pytest.raises(ValueError, match="expected at least one run of steps"):
+        animate({}, draw_row, alt="nothing")
+
+
+def test_runs_side_by_side_wait_for_the_longest():
+    runs = as_runs({"safe": fl.safe_softmax_steps(X), "online": fl.online_softmax_steps(X)})
+    assert count(runs) == 13
+    assert at(runs, 12)["online"].number == 8 and at(runs, 12)["safe"].number == 12
+    assert transcript(runs, 12).split("\n")[1].startswith("online: Step 9 of 9 · Done")
+    assert paint(runs, 0, draw_row, (12.8, 5.0), caption=True).size == (1280, 620)
+
+
+def test_picture():
+    shown = picture(lambda ax: ax.plot([1, 2]), alt="a rising line", figsize=(6, 4))
+    image = Image.open(io.BytesIO(shown.png))
+    assert image.size == (600, 400) and not getattr(image, "is_animated", False)
+    assert repr(shown) == "[picture] a rising line"
+
+
+def test_save(tmp_path):
+    shown = animate(fl.naive_softmax_steps(X), draw_row, alt="bars")
+    shown.save(tmp_path / "bars.png")
+    assert (tmp_path / "bars.png").read_bytes() == shown.png
