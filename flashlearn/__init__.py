@@ -8,6 +8,16 @@ from flashlearn.attention import (
     two_pass_attention,
     two_pass_attention_steps,
 )
+from flashlearn.gradients import (
+    attention_backward,
+    attention_backward_steps,
+    contract,
+    contract_steps,
+    matmul_backward,
+    matmul_backward_steps,
+    softmax_backward,
+    softmax_backward_steps,
+)
 from flashlearn.softmax import (
     blocked_softmax,
     blocked_softmax_steps,
@@ -21,7 +31,18 @@ from flashlearn.softmax import (
     safe_softmax,
     safe_softmax_steps,
 )
-from flashlearn.steps import Step, Tile, Traffic, hbm_bytes, last, matmul_flops, passes, record, run, sram_peak
+from flashlearn.steps import (
+    Step,
+    Tile,
+    Traffic,
+    hbm_bytes,
+    last,
+    matmul_flops,
+    passes,
+    record,
+    run,
+    sram_peak,
+)
 from flashlearn.tiled import (
     fitting_block_sizes,
     paper_block_sizes,
@@ -32,16 +53,23 @@ from flashlearn.tiled import (
     tiled_attention_v2_steps,
     visited_blocks,
 )
+from flashlearn.tiled_backward import tiled_attention_backward, tiled_attention_backward_steps
 
 __all__ = [
     "Step",
     "Tile",
     "Traffic",
+    "attention_backward",
+    "attention_backward_steps",
     "blocked_softmax",
     "blocked_softmax_steps",
+    "contract",
+    "contract_steps",
     "fitting_block_sizes",
     "hbm_bytes",
     "last",
+    "matmul_backward",
+    "matmul_backward_steps",
     "matmul_flops",
     "merge",
     "merge_tree",
@@ -58,10 +86,14 @@ __all__ = [
     "run",
     "safe_softmax",
     "safe_softmax_steps",
+    "softmax_backward",
+    "softmax_backward_steps",
     "sram_elements",
     "sram_peak",
     "standard_attention",
     "standard_attention_steps",
+    "tiled_attention_backward",
+    "tiled_attention_backward_steps",
     "tiled_attention_v1",
     "tiled_attention_v1_steps",
     "tiled_attention_v2",
