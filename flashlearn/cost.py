@@ -23,7 +23,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -294,3 +294,60 @@ def _work(N_q: int, N_k: int, block_q: int, block_k: int, causal: bool) -> _Work
 
 def _per_head(heads: int, read: int, written: int, flops: int, extra: int) -> Cost:
     return Cost(heads * read, heads * written, heads * flops, heads * extra)
+
+
+# The backward passes (`flashlearn.gradients`, `flashlearn.tiled_backward`)
+
+
+def standard_backward_cost(B: int, H: int, N_q: int, N_k: int, D: int, *, dtype=fp16, causal: bool = False,
+                           H_kv: int | None = None) -> Cost:  # fmt: skip
+    """Unfused backward, S and P made again first: four N_q x N_k matrices in HBM.
+
+    read    e (4 N_q D + 3 N_k D + 6 N_q N_k)       Q, dO twice; K twice, V; S, dP, and P and dS twice
+    written e (N_q D + 2 N_k D + 4 N_q N_k)         dQ; dK, dV once for each K/V head; S, P, dP, dS
+    flops   10 N_q N_k D                            five products, masked or not
+    """
+    e, S, groups = dtype.itemsize, N_q * N_k, H if H_kv is None else H_kv
+    read, written = e * (4 * N_q * D + 3 * N_k * D + 6 * S), e * (N_q * D + 4 * S)
+    heads = _per_head(B * H, read, written, 10 * S * D, 4 * e * S)
+    return replace(heads, written=heads.written + B * groups * 2 * e * N_k * D)
+
+
+def two_sweep_cost(B: int, H: int, N_q: int, N_k: int, D: int, *, dtype=fp16, causal: bool = False,
+                   H_kv: int | None = None, block_q: int = 64, block_k: int = 64) -> Cost:  # fmt: skip
+    """The tiled backward in two sweeps: each result is written once, by its one owner.
+
+    delta     reads 2 e N_q D                                     writes a N_q
+    dK and dV reads R (2 e D + 2 a), and K, V once a K/V head     writes 2 e N_k D a K/V head
+    dQ        reads N_seen (2 e D + 2 a) + 2 e D sum_i keys_i     writes e N_q D
+    flops     14 D for each pair of a visited block: 4 products and 3;   extra a N_q for delta
+
+    R, N_seen, keys_i, e and a as in `v1_cost` and `v2_cost`.
+    """
+    e, a = dtype.itemsize, accumulator(dtype).itemsize
+    work, groups = _work(N_q, N_k, block_q, block_k, causal), H if H_kv is None else H_kv
+    row = 2 * e * D + 2 * a  # Q, dO, lse and delta
+    read = 2 * e * N_q * D + (work.visited_rows + work.rows_seen) * row + 2 * e * D * work.keys
+    heads = _per_head(B * H, read, N_q * (a + e * D), 14 * D * work.pairs, a * N_q)
+    return _and_keys(heads, B * groups, 2 * e * N_k * D, N_q)
+
+
+def fused_backward_cost(B: int, H: int, N_q: int, N_k: int, D: int, *, dtype=fp16, causal: bool = False,
+                        H_kv: int | None = None, block_q: int = 64, block_k: int = 64) -> Cost:  # fmt: skip
+    """The tiled backward in one sweep, in which dQ goes through HBM at every visit.
+
+    read    2 e N_q D + R (2 e D + 2 a + a D), and K, V once a K/V head
+    written a N_q + a D (N_q + R) - (a - e) D N_seen, and dK, dV once a K/V head
+    flops   10 D for each pair of a visited block: 5 products;   extra a N_q, and (a - e) D N_q for wide dQ
+    """
+    e, a = dtype.itemsize, accumulator(dtype).itemsize
+    work, groups = _work(N_q, N_k, block_q, block_k, causal), H if H_kv is None else H_kv
+    read = 2 * e * N_q * D + work.visited_rows * (2 * e * D + 2 * a + a * D)
+    written = a * N_q + a * D * (N_q + work.visited_rows) - (a - e) * D * work.rows_seen
+    heads = _per_head(B * H, read, written, 10 * D * work.pairs, N_q * (a + (a - e) * D))
+    return _and_keys(heads, B * groups, 2 * e * N_k * D, N_q)
+
+
+def _and_keys(cost: Cost, heads: int, size: int, N_q: int) -> Cost:
+    """Add what is read (K and V, if there are queries) and written (dK and dV) once for each K/V head."""
+    return replace(cost, read=cost.read + heads * size * (N_q > 0), written=cost.written + heads * size)
