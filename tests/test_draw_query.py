@@ -1,0 +1,130 @@
+"""The pictures of one query: all in them comes from the steps, and nothing is too slow or too small."""
+
+import time
+
+import pytest
+import torch
+from matplotlib import style
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from flashlearn import one_pass_attention_steps, record, two_pass_attention_steps
+from flashlearn.draw import draw_converge, draw_query
+from flashlearn.draw.frame import as_runs, count, paint
+from flashlearn.draw.style import STYLE
+
+RUNS = {
+    "two pass": lambda *qkv: two_pass_attention_steps(*qkv),
+    "two pass, recomputed": lambda *qkv: two_pass_attention_steps(*qkv, recompute=True, block_k=4),
+    "one pass": lambda *qkv: one_pass_attention_steps(*qkv),
+    "one pass, normalised": lambda *qkv: one_pass_attention_steps(*qkv, normalised=True, block_k=3),
+    "causal": lambda *qkv: one_pass_attention_steps(*qkv, causal=True),
+}
+PAIRS = [  # and N_q, N_k, D
+    ("two pass", (1, 10, 4)),
+    ("two pass", (1, 40, 64)),
+    ("two pass, recomputed", (2, 12, 3)),
+    ("one pass", (1, 10, 4)),
+    ("one pass", (1, 1, 1)),
+    ("one pass, normalised", (1, 11, 4)),
+    ("causal", (3, 7, 2)),
+]
+
+
+def inputs(N_q=1, N_k=10, D=4):
+    generator = torch.Generator().manual_seed(49)
+    return tuple(torch.randn(2, 1, n, D, generator=generator) for n in (N_q, N_k, N_k))
+
+
+def axes_of(step, draw):
+    """The axes that a step was painted on, after drawing them."""
+    with style.context(STYLE):
+        fig = Figure(figsize=(12.8, 5.6), dpi=100)
+        ax = fig.add_axes((0, 0, 1, 1))
+        draw(ax, step)
+        fig.canvas.draw()
+    return ax
+
+
+def texts(step, draw):
+    return [text.get_text() for text in axes_of(step, draw).texts]
+
+
+@pytest.mark.parametrize("draw", [draw_query, draw_converge])
+@pytest.mark.parametrize(("name", "shape"), PAIRS, ids=str)
+def test_a_step_of_any_run_can_be_painted_and_read(name, shape, draw):
+    steps = record(RUNS[name](*inputs(*shape)))
+    for step in (steps[0], steps[len(steps) // 2], steps[-2]):
+        ax = axes_of(step, draw)
+        for text in ax.findobj(Text):
+            assert not text.get_text() or text.get_fontsize() >= 13, text.get_text()
+            at = text.get_window_extent()
+            inside = at.x0 >= 0 and at.x1 <= 1280 and at.y0 >= 0 and at.y1 <= 560
+            assert not text.get_text() or inside, f"clipped: {text.get_text()!r}"
+
+
+def test_scores_fill_in_and_stay_with_two_passes():
+    steps = record(two_pass_attention_steps(*inputs()))
+    for j in (0, 4, 9):
+        assert f"scores on chip: {j + 1} of 10" in texts(steps[j], draw_query)
+        assert "scores on chip: 10 of 10" in texts(steps[10 + j], draw_query)
+
+
+def test_one_score_is_on_chip_with_one_pass():
+    for step in record(one_pass_attention_steps(*inputs()))[:10:4]:
+        assert "scores on chip: 1 of 10" in texts(step, draw_query)
+
+
+@pytest.mark.parametrize("draw", [draw_query, draw_converge])
+@pytest.mark.parametrize("normalised", [False, True])
+def test_rescaling_is_marked_where_the_maximum_rises(draw, normalised):
+    steps = record(one_pass_attention_steps(*inputs(), normalised=normalised))
+    rises = 0
+    for step in steps[:10]:
+        alpha, factor = (step.values[name][0, 0, 0, 0].item() for name in ("alpha", "factor"))
+        marks = [text for text in texts(step, draw) if f"× {factor:.4f}".rstrip("0") in text]
+        if 0 < alpha < 1:
+            rises += 1
+            assert marks
+            assert draw is draw_converge or f"old l × {alpha:.4f}".rstrip("0") in texts(step, draw)
+        elif draw is draw_query:
+            assert not any("old l" in text for text in texts(step, draw))
+    assert rises == 3
+
+
+def test_picture_shows_the_numbers_of_the_step():
+    step = record(one_pass_attention_steps(*inputs()))[4]
+    shown = " ".join(texts(step, draw_query)).replace("−", "-")
+    for name in ("m_i", "l_i"):
+        assert f"{step.values[name][0, 0, 0, 0].item():.4f}".rstrip("0") in shown
+    for value in step.values["acc"][0, 0, 0].tolist():
+        assert f"{value:.2f}".rstrip("0") in shown
+
+
+def test_converge_ends_on_the_answer():
+    steps = record(one_pass_attention_steps(*inputs(D=1)))
+    ax = axes_of(steps[-1], draw_converge)
+    answer = f"o = {steps[-1].output[0, 0, 0, 0].item():.4f}".rstrip("0").replace("-", "−")
+    assert answer in [text.get_text() for text in ax.texts]
+    dashed, path = ax.lines[0], ax.lines[-1]
+    assert path.get_ydata()[-1] == pytest.approx(dashed.get_ydata()[0])
+    assert len(path.get_ydata()) == 11  # ten keys, then o
+
+
+def test_wrong_algorithm_makes_a_wrong_picture():
+    steps = record(one_pass_attention_steps(*inputs()))
+    wrong = [step.values.get("acc", torch.zeros(1)) for step in steps]
+    steps[3].values["acc"] = wrong[3] + 100
+    assert texts(steps[3], draw_query) != texts(record(one_pass_attention_steps(*inputs()))[3], draw_query)
+
+
+def test_one_step_takes_a_tenth_of_a_second():
+    runs = as_runs(two_pass_attention_steps(*inputs()))
+    times = []
+    for number in range(0, count(runs), 2):
+        start = time.process_time()
+        paint(runs, number, draw_query, (12.8, 5.6))
+        times.append(time.process_time() - start)
+    assert (
+        sorted(times)[len(times) // 2] < 0.15
+    )  # measured 0.09; a crowded machine is granted half as much again
