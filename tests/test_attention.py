@@ -75,6 +75,19 @@ def test_every_rung_meets_the_error_rule(case):
         check(case, results(forward(name, case), q, k, v, do if with_gradients else None), want, yardstick)
 
 
+@pytest.mark.parametrize("name", [name for name in RUNGS if name != "standard"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_16_bit_inputs_are_rounded_once(name, dtype):
+    case = Case(8, 33, 16, causal=True, dtype=dtype, block_q=4, block_k=1)
+    q, k, v, _ = make(case)
+    ours, in_float32 = (
+        as_output(forward(name, case)(*qkv)) for qkv in ((q, k, v), (q.float(), k.float(), v.float()))
+    )
+    assert torch.equal(
+        ours, in_float32.to(dtype)
+    )  # no running value, not even O of version 1, was rounded before
+
+
 def test_the_gradient_of_lse_is_right():
     case = Case(9, 7, 16, causal=True, dtype=torch.float64, H_q=4, H_kv=2, block_q=4, block_k=3)
     q, k, v, do = make(case)
