@@ -8,9 +8,11 @@ One file per notebook holds its exercises, each with its solution beside its tes
 
 from flashlearn.exercises import (
     naive_softmax,
+    one_pass_attention,
     online_softmax,
     safe_softmax,
     start_here,
+    two_pass_attention,
 )
 from flashlearn.exercises.grading import Case, Exercise, Report, grade
 
@@ -19,6 +21,8 @@ NOTEBOOKS = (
     naive_softmax,
     safe_softmax,
     online_softmax,
+    two_pass_attention,
+    one_pass_attention,
 )
 EXERCISES = {exercise.name: exercise for notebook in NOTEBOOKS for exercise in notebook.EXERCISES}
 

@@ -1,0 +1,150 @@
+"""Exercises of notebook 05: the recurrence of one-pass attention, and the merge of two partial outputs."""
+
+from __future__ import annotations
+
+import torch
+
+from flashlearn.exercises.grading import Case, Exercise
+
+INF = float("inf")
+
+
+def recurrence_solution(m, l, acc, s, v):
+    m_new = torch.maximum(m, s)
+    if m_new == -INF:  # nothing seen yet, and this key may not be seen either
+        return m, l, acc
+    alpha, p = torch.exp(m - m_new), torch.exp(s - m_new)
+    return m_new, l * alpha + p, acc * alpha + p * v
+
+
+def merge_solution(o_a, lse_a, o_b, lse_b):
+    lse = torch.logaddexp(lse_a, lse_b)
+    safe = lse.masked_fill(lse == -INF, 0.0)  # where neither half has a key: both weights are exp(-inf) = 0
+    weight_a, weight_b = torch.exp(lse_a - safe), torch.exp(lse_b - safe)
+    return weight_a[..., None] * o_a + weight_b[..., None] * o_b, lse
+
+
+def _random(*shape, scale=1.0, shift=0.0):
+    generator = torch.Generator().manual_seed(sum(shape))
+    return scale * torch.randn(shape, generator=generator, dtype=torch.float64) + shift
+
+
+def _state(s, v):
+    """(m, l, acc) after these scores (N,) and values (N, D)."""
+    m = s.max() if len(s) else torch.tensor(-INF, dtype=s.dtype)
+    p = torch.exp(s - m).nan_to_num(0.0)
+    return m, p.sum(), p @ v
+
+
+def _after(*scores, then, D=3):
+    """One step: the state after `scores`, then one key more."""
+    s = torch.tensor([*scores, then], dtype=torch.float64)
+    v = _random(len(s), D)
+    return lambda function: (function(*_state(s[:-1], v[:-1]), s[-1], v[-1]), _state(s, v))
+
+
+def _whole_row(s, D=5):
+    """Every step from nothing to the end of the row, then the division."""
+    v = _random(len(s), D)
+
+    def compare(function):
+        state = _state(s[:0], v[:0])
+        for s_i, v_i in zip(s, v, strict=True):
+            state = function(*state, s_i, v_i)
+        return state[2] / state[1], torch.softmax(s, 0) @ v
+
+    return compare
+
+
+def _partial(S, v):
+    """(o, lse) of scores (..., N) and values (..., N, D); (0, -inf) where there is no key."""
+    lse = torch.logsumexp(S, -1) if S.shape[-1] else S.new_full(S.shape[:-1], -INF)
+    return (torch.softmax(S, -1).nan_to_num(0.0)[..., None, :] @ v).squeeze(-2), lse
+
+
+def _merged(S, cut):
+    """Attention over the keys before `cut` and after it must merge into attention over all."""
+    v = _random(*S.shape, 3)
+    return lambda function: (
+        function(*_partial(S[..., :cut], v[..., :cut, :]), *_partial(S[..., cut:], v[..., cut:, :])),
+        _partial(S, v),
+    )
+
+
+EXERCISES = (
+    Exercise(
+        "05.recurrence",
+        "update(m, l, acc, s, v): scalars m, l, acc (D,), the new score s and value v (D,) -> (m, l, acc)",
+        recurrence_solution,
+        (
+            Case(
+                "no new maximum",
+                _after(3.0, 5.0, then=2.0),
+                "measure the new weight from the maximum: exp(s - m)",
+            ),
+            Case(
+                "a new maximum",
+                _after(3.0, 2.0, then=5.0),
+                "multiply the old l and the old acc by exp(m_old - m_new)",
+            ),
+            Case(
+                "the first key",
+                _after(then=4.0),
+                "exp(-inf - m) is 0, so the first key needs no special case",
+            ),
+            Case(
+                "1000 after -1000",
+                _after(-1000.0, then=1000.0),
+                "only ever take exp of m_old - m_new and s - m_new",
+            ),
+            Case(
+                "a hidden key",
+                _after(1.0, 2.0, then=-INF),
+                "a score of -inf has weight 0 and changes nothing",
+            ),
+            Case(
+                "a hidden key comes first",
+                _after(then=-INF),
+                "while the maximum is -inf return the state as it came: exp(-inf - -inf) is NaN",
+            ),
+            Case(
+                "a row of 100 keys",
+                _whole_row(_random(100, scale=4.0)),
+                "run your steps, then acc / l: follow one by hand",
+            ),
+        ),
+    ),
+    Exercise(
+        "05.merge_outputs",
+        "merge_outputs(o_a, lse_a, o_b, lse_b): o (..., D), lse (...) of two halves of the keys -> (o, lse)",
+        merge_solution,
+        (
+            Case(
+                "two equal halves",
+                _merged(_random(8), 4),
+                "weigh o_a by exp(lse_a - lse), with lse that of both",
+            ),
+            Case(
+                "3 keys and 13", _merged(_random(16), 3), "a half with more keys weighs more: its lse says so"
+            ),
+            Case(
+                "large scores",
+                _merged(_random(10, scale=3.0, shift=1000.0), 5),
+                "never take exp(lse_a) itself: subtract the larger of the two first",
+            ),
+            Case(
+                "several queries",
+                _merged(_random(2, 3, 12), 7),
+                "lse is (...), o is (..., D): lse[..., None]",
+            ),
+            Case(
+                "one empty half", _merged(_random(6), 0), "(0, -inf) is attention over no keys: exp(-inf) = 0"
+            ),
+            Case(
+                "two empty halves",
+                _merged(_random(4, 0), 0),
+                "with no key at all: o = 0 and lse = -inf, not NaN",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,102 @@
+"""Exercises of notebook 04: attention by its definition, and one step of decoding with a KV cache."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from flashlearn.exercises.grading import Case, Exercise
+
+
+def attention_solution(q, k, v):
+    S = q @ k.mT / math.sqrt(q.shape[-1])
+    return torch.softmax(S, dim=-1) @ v
+
+
+def decode_solution(q, k, v, K_cache, V_cache):
+    K_cache, V_cache = torch.cat([K_cache, k], dim=-2), torch.cat([V_cache, v], dim=-2)
+    return attention_solution(q, K_cache, V_cache), K_cache, V_cache
+
+
+def _random(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=torch.float64)
+
+
+def _attention_of(N_q, N_k, D, *batch, size=1.0):
+    q, k, v = size * _random(*batch, N_q, D), size * _random(*batch, N_k, D), _random(*batch, N_k, D)
+    return lambda function: (function(q, k, v), scaled_dot_product_attention(q, k, v))
+
+
+def _decoded(tokens, cached=0, batch=()):
+    """Feed tokens one at a time; the rows must be those of causal attention over all of them."""
+    N = cached + tokens
+    q, k, v = (_random(*batch, N, 4) + shift for shift in (0, 0.25, 0.5))
+
+    def compare(function):
+        K, V, rows = k[..., :cached, :], v[..., :cached, :], []
+        for t in range(cached, N):
+            o, K, V = function(q[..., t : t + 1, :], k[..., t : t + 1, :], v[..., t : t + 1, :], K, V)
+            rows.append(o)
+        whole = scaled_dot_product_attention(q, k, v, is_causal=True)
+        return (torch.cat(rows, dim=-2), K, V), (whole[..., cached:, :], k, v)
+
+    return compare
+
+
+EXERCISES = (
+    Exercise(
+        "04.attention",
+        "attention(q, k, v): (..., N_q, D), (..., N_k, D), (..., N_k, D) -> (..., N_q, D)",
+        attention_solution,
+        (
+            Case(
+                "one query",
+                _attention_of(1, 10, 4),
+                "scores q.k / sqrt(D), softmax, then the weighted sum of values",
+            ),
+            Case("D = 64", _attention_of(3, 5, 64), "divide the scores by the square root of D, not by D"),
+            Case(
+                "as many queries as keys",
+                _attention_of(6, 6, 4),
+                "every row of the scores belongs to a query: softmax over the last dimension, dim=-1",
+            ),
+            Case(
+                "batches and heads",
+                _attention_of(3, 7, 4, 2, 2),
+                "transpose only the last two dimensions of k: k.mT",
+            ),
+            Case(
+                "large scores",
+                _attention_of(2, 9, 4, size=40.0),
+                "use a softmax that cannot overflow: torch.softmax",
+            ),
+        ),
+    ),
+    Exercise(
+        "04.decode",
+        "decode(q, k, v, K_cache, V_cache): the new token's rows (..., 1, D), the caches (..., N, D) -> "
+        "o (..., 1, D), and both caches with the new rows at their end (..., N + 1, D)",
+        decode_solution,
+        (
+            Case(
+                "first token",
+                _decoded(1),
+                "both caches are empty, and a token sees itself: o is v. Append before you attend",
+            ),
+            Case(
+                "one token more", _decoded(1, cached=5), "the new key and value belong to what the query sees"
+            ),
+            Case(
+                "six tokens in a row", _decoded(6), "return the longer caches: the next call gets them back"
+            ),
+            Case(
+                "order kept", _decoded(2, cached=2), "the new rows go to the end of the caches, keys to keys"
+            ),
+            Case(
+                "batches and heads", _decoded(3, 2, (2, 3)), "append along the last dimension but one: dim=-2"
+            ),
+        ),
+    ),
+)
