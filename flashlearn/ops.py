@@ -2,8 +2,8 @@
 
 What the operator adds to the launchers: automatic differentiation (first order), `torch.compile`, autocast,
 and the choice of the kernel. Two operators are registered with `torch.library`,
-`flashlearn::attention_forward` and `flashlearn::attention_backward`; each has a rule for fake tensors, so that
-a compiler can trace it without running it. It runs on a GPU, or on the CPU in Triton's interpreter (see
+`flashlearn::attention_forward` and `flashlearn::attention_backward`; each has a rule for fake tensors, so
+that a compiler can trace it without running it. It runs on a GPU, or on the CPU in Triton's interpreter (see
 `flashlearn.kernels.backend`), and never falls back to anything else.
 """
 
@@ -120,12 +120,7 @@ _backward.register_autograd(_refuse_second_order)
 def _autocast(t: Tensor) -> Tensor:
     """What autocast makes of an input of attention: its dtype, unless t is float64 or not floating point."""
     kind = t.device.type
-    if (
-        kind == "meta"
-        or not torch.is_autocast_enabled(kind)
-        or not t.is_floating_point()
-        or t.dtype == torch.float64
-    ):
+    if kind == "meta" or not torch.is_autocast_enabled(kind) or not t.is_floating_point() or t.dtype == torch.float64:
         return t
     return t.to(torch.get_autocast_dtype(kind))
 

@@ -59,9 +59,7 @@ def check_device(device: torch.device, name: str) -> None:
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"expected {name} on a CUDA GPU or the CPU, got a tensor on {device}")
     if device.type == "cpu" and not INTERPRETED:
-        why = (
-            "there is a GPU" if torch.cuda.is_available() else "Triton was imported before flashlearn.kernels"
-        )
+        why = "there is a GPU" if torch.cuda.is_available() else "Triton was imported before flashlearn.kernels"
         raise RuntimeError(
             f"expected {name} on a GPU, got it on the CPU, where kernels run only in Triton's interpreter; "
             f"that is off because {why}. Set TRITON_INTERPRET=1 before Python starts"
@@ -78,7 +76,5 @@ def check_power_of_two(least: int, **sizes: int) -> None:
 def check_grid(grid: tuple[int, ...]) -> tuple[int, ...]:
     """Refuse a launch grid that CUDA cannot launch; return it otherwise."""
     if any(size > MAX_GRID_YZ for size in grid[1:]):
-        raise ValueError(
-            f"expected at most {MAX_GRID_YZ} programs along the later axes of the grid, got {grid}"
-        )
+        raise ValueError(f"expected at most {MAX_GRID_YZ} programs along the later axes of the grid, got {grid}")
     return grid

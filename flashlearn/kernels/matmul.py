@@ -60,9 +60,7 @@ def matmul(
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
         raise ValueError(f"expected a (M, K) and b (K, N), got {tuple(a.shape)} and {tuple(b.shape)}")
     if (a.dtype, a.device) != (b.dtype, b.device):
-        raise ValueError(
-            f"expected one dtype and device, got {a.dtype} on {a.device} and {b.dtype} on {b.device}"
-        )
+        raise ValueError(f"expected one dtype and device, got {a.dtype} on {a.device} and {b.dtype} on {b.device}")
     (M, K), N = a.shape, b.shape[1]
     c = torch.empty((M, N), dtype=a.dtype, device=a.device)
     if c.numel():

@@ -202,8 +202,8 @@ class _Recording:
             raise NotImplementedError(f"expected loads and stores, got an atomic operation in {self.kernel}")
 
         with mock.patch.multiple(
-            builder, create_masked_load=watched_load, create_masked_store=watched_store, create_dot=watched_dot,
-            create_atomic_rmw=refused, create_atomic_cas=refused,
+            builder, create_masked_load=watched_load, create_masked_store=watched_store,
+            create_dot=watched_dot, create_atomic_rmw=refused, create_atomic_cas=refused,
         ):  # fmt: skip
             yield
 

@@ -53,8 +53,6 @@ def softmax(x: Tensor) -> Tensor:
     y = torch.empty((M, N), dtype=x.dtype, device=x.device)
     if x.numel():
         block_n = triton.next_power_of_2(N)
-        num_warps = min(
-            max(block_n // 512, 1), 16
-        )  # 16 elements per thread, until that takes more than 16 warps
+        num_warps = min(max(block_n // 512, 1), 16)  # 16 elements per thread, until that takes more than 16 warps
         softmax_kernel[(M,)](x, y, *x.stride(), *y.stride(), N, BLOCK_N=block_n, num_warps=num_warps)
     return y

@@ -43,9 +43,7 @@ def vector_add(x: Tensor, y: Tensor, *, block: int = 1024) -> Tensor:
     if x.ndim != 1 or x.shape != y.shape:
         raise ValueError(f"expected two vectors of one length, got x {tuple(x.shape)} and y {tuple(y.shape)}")
     if (x.dtype, x.device) != (y.dtype, y.device):
-        raise ValueError(
-            f"expected one dtype and device, got {x.dtype} on {x.device} and {y.dtype} on {y.device}"
-        )
+        raise ValueError(f"expected one dtype and device, got {x.dtype} on {x.device} and {y.dtype} on {y.device}")
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if x.numel():
         grid = (triton.cdiv(x.numel(), block),)

@@ -1,0 +1,182 @@
+"""Every kernel, run by Triton's interpreter (or on a GPU, where there is one), against plain PyTorch."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed here: no kernel is tested", allow_module_level=True)
+
+from flashlearn import kernels
+from flashlearn.kernels.attention_backward import backward_launch
+from flashlearn.kernels.attention_forward import Launch, forward_launch
+from flashlearn.kernels.backend import INTERPRETED, check_grid
+from tests.grid import CASES, Case, bf16, check, fp16, fp32, fp64, make, oracle, plain
+
+DEVICE = "cpu" if INTERPRETED else "cuda"
+needs_interpreter = pytest.mark.skipif(not INTERPRETED, reason="kernels are compiled in this process")
+
+
+def in_kernel_dtype(case: Case) -> Case:
+    """Kernels take no float64, and the interpreter no bfloat16: those cases run in float32."""
+    return replace(case, dtype=fp32) if case.dtype in (fp64, bf16) else case
+
+
+CASES_HERE = tuple(in_kernel_dtype(case) for case in CASES)
+
+
+def run_kernels(case: Case, launch: Launch, backward_launch: Launch):
+    """{"o", "lse", "dq", "dk", "dv"} from the two launchers, and the inputs."""
+    q, k, v, do = make(case, DEVICE)
+    o, lse = kernels.attention_forward(q, k, v, causal=case.causal, scale=case.scale, launch=launch)
+    grads = kernels.attention_backward(
+        do, q, k, v, o, lse, causal=case.causal, scale=case.scale, launch=backward_launch
+    )
+    return dict(zip(("o", "lse", "dq", "dk", "dv"), (o, lse, *grads), strict=True)), (q, k, v, do)
+
+
+def check_tame(case: Case, ours: dict, want: dict, yardstick: dict) -> None:
+    """The grid's rule; but at scores near 4000, only that gradients are right to three digits.
+
+    The backward pass knows P as exp(S - lse), and float32 holds an lse of 4000 to 2e-4. The 16-bit types
+    are not asked for gradients there at all, see `tests.grid`.
+    """
+    if not case.tame:
+        if case.dtype == fp32:
+            for name in ("dq", "dk", "dv"):
+                difference = (ours[name].double() - want[name]).norm()
+                assert difference <= 2e-3 * want[name].norm() + 1e-5, f"{name}: off by {difference:.2e}"
+        ours = {name: ours[name] for name in ("o", "lse")}
+    check(case, ours, want, yardstick)
+
+
+@pytest.mark.parametrize("N", (1, 1023, 1024, 98432))
+def test_vector_add(N):
+    x, y = torch.randn(2 * N, device=DEVICE)[::2], torch.randn(N, device=DEVICE)
+    assert torch.equal(kernels.vector_add(x, y), x + y)
+
+
+@pytest.mark.parametrize("shape", ((1, 1), (3, 5), (4, 1000), (0, 4), (4, 0)), ids=str)
+@pytest.mark.parametrize("dtype", (fp16, fp32))
+def test_softmax(shape, dtype):
+    x = (torch.randn(shape[::-1], device=DEVICE) * 10).to(dtype).T
+    torch.testing.assert_close(kernels.softmax(x), torch.softmax(x, -1))
+
+
+def test_softmax_of_masked_rows():
+    x = torch.tensor([[1.0, -torch.inf, 2.0]], device=DEVICE)
+    torch.testing.assert_close(kernels.softmax(x), torch.softmax(x, -1))
+
+
+@pytest.mark.parametrize("M, N, K", ((1, 1, 1), (64, 64, 64), (65, 33, 17), (100, 40, 0)))
+def test_matmul(M, N, K):
+    a, b = torch.randn(K, M, device=DEVICE).T, torch.randn(K, N, device=DEVICE)
+    blocks = {"block_m": 32, "block_n": 16, "block_k": 16}
+    torch.testing.assert_close(kernels.matmul(a, b, **blocks), a @ b, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("case", CASES_HERE, ids=str)
+def test_attention(case):
+    ours, inputs = run_kernels(case, Launch(64, 32), Launch(32, 64))
+    check_tame(case, ours, oracle(case, *inputs), plain(case, *inputs))
+
+
+@pytest.mark.parametrize("blocks", ((16, 16), (16, 128), (128, 16), (64, 64)), ids=str)
+@pytest.mark.parametrize("N_q, N_k", ((100, 111), (111, 100)))
+def test_block_sizes_change_nothing(blocks, N_q, N_k):
+    case = Case(N_q, N_k, 16, causal=True, H_q=4, H_kv=2)
+    ours, inputs = run_kernels(case, Launch(*blocks), Launch(*blocks))
+    check(case, ours, oracle(case, *inputs), plain(case, *inputs))
+
+
+@pytest.mark.parametrize("N_q, N_k", ((3, 0), (0, 3), (0, 0)))
+def test_nothing_to_see(N_q, N_k):
+    case = Case(N_q, N_k, 16, causal=True)
+    ours, _ = run_kernels(case, Launch(16, 16), Launch(16, 16))
+    assert not ours["o"].any() and (ours["lse"] == -torch.inf).all()
+    assert not any(ours[name].any() for name in ("dq", "dk", "dv"))
+
+
+def test_gradient_of_lse():
+    case = Case(63, 70, 16, causal=True)
+    q, k, v, do = make(case, DEVICE)
+    dlse = torch.randn(do.shape[:3], device=DEVICE)
+    o, lse = kernels.attention_forward(q, k, v, causal=True)
+    grads = kernels.attention_backward(do, q, k, v, o, lse, causal=True, dlse=dlse)
+    ours = dict(zip(("dq", "dk", "dv"), grads, strict=True))
+    check(case, ours, oracle(case, q, k, v, do, dlse), plain(case, q, k, v, do, dlse))
+
+
+@pytest.mark.parametrize("D", (1, 16, 64, 96, 128, 192, 256))
+@pytest.mark.parametrize("itemsize", (2, 4))
+def test_launches_are_powers_of_two_that_tl_dot_takes(D, itemsize):
+    for launch in (forward_launch(D, itemsize), backward_launch(D, itemsize)):
+        assert all(n >= 16 and n & (n - 1) == 0 for n in launch[:2])
+
+
+def qkv(N_q=4, N_k=4, D=16, dtype=fp32, H=1):
+    return [torch.zeros(1, H, N, D, dtype=dtype, device=DEVICE) for N in (N_q, N_k, N_k)]
+
+
+@pytest.mark.parametrize(
+    "error, message, call",
+    (
+        (ValueError, r"at most 256, got 257", lambda: kernels.attention_forward(*qkv(D=257))),
+        (TypeError, r"got torch.float64", lambda: kernels.attention_forward(*qkv(dtype=fp64))),
+        (ValueError, r"power of two of at least 16, got 48",
+         lambda: kernels.attention_forward(*qkv(), launch=Launch(48, 16))),
+        (ValueError, r"power of two of at least 16, got 8",
+         lambda: kernels.matmul(torch.zeros(4, 4), torch.zeros(4, 4), block_k=8)),
+        (ValueError, r"\(M, K\) and b \(K, N\), got \(4, 3\) and \(4, 4\)",
+         lambda: kernels.matmul(*(torch.zeros(s, device=DEVICE) for s in ((4, 3), (4, 4))))),
+        (ValueError, r"of one length, got x \(3,\) and y \(4,\)",
+         lambda: kernels.vector_add(*(torch.zeros(n, device=DEVICE) for n in (3, 4)))),
+        (ValueError, r"N up to 65536, got \(1, 65537\)",
+         lambda: kernels.softmax(torch.zeros(1, 65537, device=DEVICE))),
+        (ValueError, r"got a tensor on meta", lambda: kernels.softmax(torch.zeros(1, 2, device="meta"))),
+        (TypeError, r"torch.Tensor, got list", lambda: kernels.softmax([[1.0]])),
+        (ValueError, r"at most 65535 programs", lambda: check_grid((1, 65536, 1))),
+    ),
+)  # fmt: skip
+def test_refusals(error, message, call):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_backward_refuses_what_is_not_from_one_forward_pass():
+    q, k, v = qkv()
+    o, lse = kernels.attention_forward(q, k, v)
+    with pytest.raises(ValueError, match=r"expected lse of shape \(1, 1, 4\)"):
+        kernels.attention_backward(o, q, k, v, o, lse[..., :2])
+    with pytest.raises(ValueError, match=r"expected do of shape \(1, 1, 4, 16\)"):
+        kernels.attention_backward(o[..., :8], q, k, v, o, lse)
+
+
+@needs_interpreter
+def test_interpreter_refuses_bfloat16():
+    with pytest.raises(TypeError, match="bfloat16, which Triton's interpreter computes wrongly"):
+        kernels.softmax(torch.zeros(2, 2, dtype=bf16))
+
+
+@needs_interpreter
+def test_triton_imported_too_early_is_explained():
+    """Without TRITON_INTERPRET and without a GPU, Triton compiles: the kernels must say what to do."""
+    program = (
+        "import os; os.environ.pop('TRITON_INTERPRET', None); import triton, torch; "
+        "from flashlearn import kernels; kernels.softmax(torch.zeros(2, 2))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode and "Triton was imported before flashlearn.kernels" in done.stderr
+    assert "Set TRITON_INTERPRET=1 before Python starts" in done.stderr
+
+
+def test_fp16_backward_of_rows_without_keys_is_zero():
+    case = Case(192, 64, 16, causal=True, dtype=fp16)
+    ours, _ = run_kernels(case, Launch(64, 32), Launch(32, 64))
+    assert not ours["dq"][:, :, : case.masked_rows].any()

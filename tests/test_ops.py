@@ -1,0 +1,170 @@
+"""`flash_attention`, the public op: autograd, opcheck, torch.compile, autocast, refusals."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+
+import pytest
+import torch
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed here: flash_attention is not tested", allow_module_level=True)
+
+from flashlearn.kernels.backend import INTERPRETED
+from flashlearn.ops import flash_attention
+from tests.grid import CASES, Case, bf16, check, fp16, fp32, fp64, make, oracle, plain, results
+from tests.test_kernels import check_tame
+
+DEVICE = "cpu" if INTERPRETED else "cuda"
+SOME = [replace(case, dtype=fp32) if case.dtype == fp64 else case for case in CASES[::3]]
+sdpa = torch.nn.functional.scaled_dot_product_attention
+
+
+def attention_of(case: Case):
+    return lambda *qkv: flash_attention(*qkv, causal=case.causal, scale=case.scale, return_lse=True)
+
+
+def small(*dtypes, D=24):
+    """q (1, 4, 20, D), k and v (1, 2, 30, D) that require gradients."""
+    torch.manual_seed(0)
+    dtypes = dtypes or (fp32,) * 3
+    shapes = (1, 4, 20, D), (1, 2, 30, D), (1, 2, 30, D)
+    pairs = zip(shapes, dtypes, strict=True)
+    return [torch.randn(s, dtype=dtype, device=DEVICE).requires_grad_() for s, dtype in pairs]
+
+
+@pytest.mark.parametrize("case", SOME, ids=str)
+def test_grid(case):
+    inputs = make(case, DEVICE)
+    ours = results(attention_of(case), *inputs)
+    check_tame(case, ours, oracle(case, *inputs), plain(case, *inputs))
+
+
+def test_equals_scaled_dot_product_attention():
+    q, k, v = small()
+    torch.testing.assert_close(flash_attention(q, k, v), sdpa(q, k, v, enable_gqa=True))
+
+
+def test_lse_is_differentiable():
+    case = Case(30, 40, 16, causal=True)
+    q, k, v, do = make(case, DEVICE)
+    dlse = torch.randn(do.shape[:3], device=DEVICE)
+    ours = results(attention_of(case), q, k, v, do, dlse)
+    check(case, ours, oracle(case, q, k, v, do, dlse), plain(case, q, k, v, do, dlse))
+    (dq,) = torch.autograd.grad(attention_of(case)(q.requires_grad_(), k, v)[1].sum(), q)
+    want = oracle(case, q.detach(), k, v, torch.zeros_like(do), torch.ones_like(dlse))["dq"]
+    torch.testing.assert_close(dq.double(), want, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("wanted", ((True, False, False), (False, True, False), (False, False, True)), ids=str)
+def test_gradients_only_where_asked(wanted):
+    inputs = [t.detach().requires_grad_(w) for t, w in zip(small(), wanted, strict=True)]
+    flash_attention(*inputs).sum().backward()
+    assert [t.grad is not None for t in inputs] == list(wanted)
+
+
+def test_finite_differences():
+    """gradcheck in float32: a directional derivative against a central difference."""
+    q, k, v = small()
+    weights, direction = torch.randn_like(q), torch.randn_like(k)
+    loss = lambda k: (flash_attention(q, k, v, causal=True) * weights).sum()  # noqa: E731
+    (dk,) = torch.autograd.grad(loss(k), k)
+    h = 1e-2
+    with torch.no_grad():
+        difference = (loss(k + h * direction) - loss(k - h * direction)) / (2 * h)
+    torch.testing.assert_close((dk * direction).sum(), difference, atol=1e-2, rtol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", (fp32, bf16))
+def test_opcheck(dtype):
+    q, k, v = small(dtype, dtype, dtype)
+    forward, backward = torch.ops.flashlearn.attention_forward, torch.ops.flashlearn.attention_backward
+    torch.library.opcheck(forward.default, (q, k, v, True, 0.3))
+    q, k, v = (t.detach() for t in (q, k, v))
+    o, lse = forward(q, k, v, True, 0.3)
+    torch.library.opcheck(backward.default, (torch.randn_like(o), None, q, k, v, o, lse, True, 0.3))
+
+
+def test_opcheck_of_a_transposed_layout():
+    q, k, v = (t.detach().transpose(1, 2).contiguous().transpose(1, 2).requires_grad_() for t in small())
+    torch.library.opcheck(torch.ops.flashlearn.attention_forward.default, (q, k, v, False, 0.3))
+
+
+def test_compiles_as_one_graph():
+    q, k, v = small()
+    f = lambda *qkv: sum(t.sin().sum() for t in flash_attention(*qkv, causal=True, return_lse=True))  # noqa: E731
+    want = torch.autograd.grad(f(q, k, v), (q, k, v))
+    compiled = torch.compile(f, fullgraph=True, backend="aot_eager")
+    got = torch.autograd.grad(compiled(q, k, v), (q, k, v))
+    torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("dtype", (fp16, bf16))
+@pytest.mark.parametrize("from_dtypes", ((fp32, fp32, fp32), (fp32, fp16, bf16)), ids=str)
+def test_autocast_as_in_pytorch(dtype, from_dtypes):
+    q, k, v = small(*from_dtypes)
+    with torch.autocast(DEVICE, dtype=dtype):
+        got, want = flash_attention(q, k, v), sdpa(q, k, v, enable_gqa=True)
+    assert got.dtype == want.dtype == dtype
+    torch.testing.assert_close(got, want, atol=2e-2, rtol=2e-2)
+    got.sum().backward()
+    assert [t.grad.dtype for t in (q, k, v)] == list(from_dtypes)
+
+
+def test_autocast_leaves_float64_alone():
+    with torch.autocast(DEVICE, dtype=bf16), pytest.raises(TypeError, match="got torch.float64"):
+        flash_attention(*small(fp64, fp64, fp64))
+
+
+def test_second_order_is_refused():
+    q, k, v = small()
+    loss = flash_attention(q, k, v).square().sum()
+    (dq,) = torch.autograd.grad(loss, q, create_graph=True)  # first order is fine
+    with pytest.raises(NotImplementedError, match="differentiable once"):
+        dq.sum().backward()
+
+
+def test_inputs_are_not_changed():
+    inputs = small()
+    before = [t.detach().clone() for t in inputs]
+    flash_attention(*inputs, causal=True).sum().backward()
+    assert all(map(torch.equal, inputs, before))
+
+
+def test_output_keeps_the_layout_of_q():
+    q = torch.randn(2, 20, 4, 16, device=DEVICE).transpose(1, 2)
+    assert flash_attention(q, q, q).stride() == q.stride()
+
+
+@pytest.mark.parametrize(
+    "error, message, change",
+    (
+        (TypeError, "torch.Tensor, got int", lambda q, k, v: (1, k, v)),
+        (TypeError, "one dtype", lambda q, k, v: (q.half(), k, v)),
+        (TypeError, "got torch.int64", lambda q, k, v: (q.long(), k.long(), v.long())),
+        (TypeError, "got torch.float64", lambda q, k, v: (q.double(), k.double(), v.double())),
+        (ValueError, "got a tensor on meta", lambda q, k, v: (q.to("meta"), k.to("meta"), v.to("meta"))),
+        (ValueError, r"shape \(B, H, N, D\), got \(4, 20, 24\)", lambda q, k, v: (q[0], k, v)),
+        (ValueError, "one shape, got k", lambda q, k, v: (q, k, v[:, :, :4])),
+        (ValueError, "same B and D", lambda q, k, v: (q[..., :8], k, v)),
+        (ValueError, "multiple of those of k and v, got 3 and 2", lambda q, k, v: (q[:, :3], k, v)),
+        (ValueError, "at most 256, got 264", lambda q, k, v: [t.repeat(1, 1, 1, 11) for t in (q, k, v)]),
+    ),
+)
+def test_refusals(error, message, change):
+    with torch.no_grad(), pytest.raises(error, match=message):
+        flash_attention(*change(*small()))
+
+
+@pytest.mark.parametrize(
+    "error, message, kwargs",
+    (
+        (TypeError, "causal to be True or False, got 1", {"causal": 1}),
+        (TypeError, "scale to be a number or None, got str", {"scale": "1"}),
+        (ValueError, "finite scale, got inf", {"scale": float("inf")}),
+    ),
+)
+def test_refused_options(error, message, kwargs):
+    with pytest.raises(error, match=message):
+        flash_attention(*small(), **kwargs)
