@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from PIL import Image
+from PIL import Image, PngImagePlugin
 
 from flashlearn.draw.frame import DPI, Draw, Steps, as_runs, check_alt, count, paint, transcript
 from flashlearn.draw.style import STYLE
@@ -61,15 +61,18 @@ def animate(
     frames = [paint(runs, number, draw, figsize, caption=True) for number in range(count(runs))]
     durations = [round(1000 * seconds)] * (len(frames) - 1) + [round(3000 * seconds)]
     frames = share_palette(frames)
+    changes, clear = only_changes(frames)
     stream = io.BytesIO()
     frames[still].save(
         stream,
         "png",
         save_all=True,
         default_image=True,
-        append_images=frames,
+        append_images=changes,
         duration=durations,
         loop=0,
+        blend=PngImagePlugin.Blend.OP_OVER,
+        transparency=clear,
         optimize=True,
     )
     words = tuple(transcript(runs, number) for number in range(len(frames)))
@@ -101,6 +104,21 @@ def share_palette(frames: list[Image.Image]) -> list[Image.Image]:
     near = sample.quantize(48, dither=Image.Dither.NONE).convert("RGB").getcolors(48)
     palette = np.array(flat + [colour for _, colour in near])
     return [_in_palette(frame, palette) for frame in frames]
+
+
+def only_changes(frames: list[Image.Image]) -> tuple[list[Image.Image], int]:
+    """The frames, clear where they repeat the one before, which halves the file; and the index of "clear"."""
+    palette = frames[0].getpalette()
+    clear = len(palette) // 3
+    for frame in frames:
+        frame.putpalette([*palette, 255, 255, 255])
+    pixels = [np.asarray(frame) for frame in frames]
+    changes = [frames[0]]
+    for before, now in zip(pixels, pixels[1:], strict=False):
+        changed = Image.fromarray(np.where(before == now, clear, now).astype(np.uint8), "P")
+        changed.putpalette(frames[0].getpalette())
+        changes.append(changed)
+    return changes, clear
 
 
 def _in_palette(frame: Image.Image, palette: np.ndarray) -> Image.Image:
