@@ -1,0 +1,146 @@
+"""A real JupyterLab on a free loopback port, and Chromium to drive it. Skipped, with the reason, without Chromium."""
+
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ARTIFACTS = ROOT / "tests" / "artifacts"
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory):
+    """(address, token) of a JupyterLab over a copy of the notebooks, so that tests change nothing."""
+    _need_chromium()
+    folder = tmp_path_factory.mktemp("lab")
+    shutil.copytree(ROOT / "notebooks", folder / "notebooks")
+    settings = folder / "config" / "labconfig" / "default_setting_overrides.json"
+    settings.parent.mkdir(parents=True)
+    no_news = {"fetchNews": "false", "checkForUpdates": False}
+    settings.write_text(json.dumps({"@jupyterlab/apputils-extension:notification": no_news}))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    token = secrets.token_hex(16)
+    log = (folder / "lab.log").open("w")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}",
+         "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={folder}",
+         "--LabApp.expose_app_in_browser=True"],
+        stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+        env={**os.environ, "JUPYTER_CONFIG_DIR": str(folder / "config"), "JUPYTER_PREFER_ENV_PATH": "1"},
+    )  # fmt: skip
+    address = f"http://127.0.0.1:{port}"
+    try:
+        _wait_until_up(f"{address}/api/status?token={token}", process, folder / "lab.log")
+        yield address, token
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def _need_chromium():
+    """Skip without a browser; but CI installs one, so there its absence is a failure."""
+    if CHROMIUM is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("no Chromium found on this machine")
+
+
+def _wait_until_up(url, process, log, seconds=60):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            pytest.fail(f"JupyterLab stopped: {log.read_text()[-2000:]}")
+        try:
+            urllib.request.urlopen(url, timeout=2)
+            return
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            time.sleep(0.3)
+    pytest.fail(f"JupyterLab did not answer within {seconds} s: {log.read_text()[-2000:]}")
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    _need_chromium()
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+class Notebook:
+    """One notebook open in JupyterLab."""
+
+    def __init__(self, page, address, token, name):
+        self.page, self.errors = page, []
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.goto(f"{address}/lab/tree/notebooks/{name}.ipynb?token={token}&reset")
+        page.wait_for_function(
+            "window.jupyterapp?.shell?.currentWidget?.content?.model?.cells?.length > 0", timeout=60_000
+        )
+        page.wait_for_function(
+            "window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status == 'idle'", timeout=60_000
+        )
+
+    def run_all(self):
+        """Run every cell and return the errors of those that failed."""
+        done = self.page.evaluate("window.jupyterapp.commands.execute('notebook:run-all-cells')")
+        assert done is not None
+        return self.page.evaluate(
+            """() => [...window.jupyterapp.shell.currentWidget.content.model.cells]
+                 .filter(cell => cell.type == 'code').flatMap(cell => cell.outputs.toJSON())
+                 .filter(output => output.output_type == 'error').map(output => output.ename + ': ' + output.evalue)"""
+        )
+
+    def show_cell(self, words):
+        """Scroll to the first code cell whose source holds these words; its locator."""
+        index = self.page.evaluate(
+            """words => [...window.jupyterapp.shell.currentWidget.content.model.cells]
+                 .findIndex(cell => cell.type == 'code' && cell.sharedModel.source.includes(words))""",
+            words,
+        )
+        assert index >= 0, f"no code cell with {words!r}"
+        self.page.evaluate("index => window.jupyterapp.shell.currentWidget.content.scrollToItem(index, 'start')", index)
+        cell = self.page.locator(f'.jp-Notebook .jp-Cell[data-windowed-list-index="{index}"]')
+        cell.wait_for(state="visible")
+        return cell
+
+    def screenshot(self, name):
+        ARTIFACTS.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=ARTIFACTS / f"{re.sub(r'[^a-z0-9]+', '_', name.lower())}.png")
+
+
+@pytest.fixture
+def open_notebook(lab, chromium):
+    pages = []
+
+    def open_one(name, width=1280, height=720):
+        page = chromium.new_page(viewport={"width": width, "height": height})
+        pages.append(page)
+        return Notebook(page, *lab, name)
+
+    yield open_one
+    for page in pages:
+        page.close()

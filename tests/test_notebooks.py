@@ -1,0 +1,163 @@
+"""What every notebook of the course must be, read from its file: no notebook is run here (nbval does that)."""
+
+import base64
+import io
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from PIL import Image
+
+FOLDER = Path(__file__).parent.parent / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def read(path):
+    return nbformat.read(path, as_version=4)
+
+
+def code(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def markdown(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "markdown"]
+
+
+def pictures(notebook):
+    """(PNG, alt text) of every picture in the stored outputs; alt is None where there is none."""
+    for cell in code(notebook):
+        for output in cell.outputs:
+            if "image/png" in output.get("data", {}):
+                png = Image.open(io.BytesIO(base64.b64decode(output.data["image/png"])))
+                alt = output.metadata.get("image/png", {}).get("alt") or output.data.get("text/plain")
+                yield png, alt
+
+
+def test_numbers_have_no_gap_and_names_no_spaces():
+    assert NOTEBOOKS, "no notebook was found"
+    for number, path in enumerate(NOTEBOOKS):
+        assert re.fullmatch(rf"{number:02d}_[a-z0-9_]+", path.stem), path.name
+
+
+@every_notebook
+def test_one_h1_with_the_number(path):
+    lines = [line for cell in markdown(read(path)) for line in cell.source.splitlines()]
+    titles = [line for line in lines if line.startswith("# ")]
+    assert len(titles) == 1
+    assert titles[0].startswith(f"# {path.stem[:2]} · ")
+
+
+@every_notebook
+def test_headings_do_not_skip_a_level(path):
+    levels = [
+        len(mark.group(1))
+        for cell in markdown(read(path))
+        for mark in re.finditer(r"^(#+) ", cell.source, flags=re.MULTILINE)
+    ]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False)), levels
+
+
+@every_notebook
+def test_imports_flashlearn_and_asserts_against_torch(path):
+    source = "\n".join(cell.source for cell in code(read(path)))
+    assert re.search(r"^(import|from) flashlearn", source, flags=re.MULTILINE)
+    compared = [
+        cell
+        for cell in code(read(path))
+        if re.search(r"torch\.softmax|scaled_dot_product_attention", cell.source)
+        and re.search(r"\bassert\b|assert_close", cell.source)
+    ]
+    assert compared, "no cell asserts against torch.softmax or scaled_dot_product_attention"
+
+
+@every_notebook
+def test_has_run_top_to_bottom(path):
+    cells = [cell for cell in code(read(path)) if cell.source.strip()]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+
+
+@every_notebook
+def test_stores_no_error_and_no_stderr(path):
+    for cell in code(read(path)):
+        for output in cell.outputs:
+            assert output.output_type != "error", output.get("evalue")
+            assert output.get("name") != "stderr", output.text
+
+
+@every_notebook
+def test_stores_an_animated_picture_and_alt_text_for_all(path):
+    shown = list(pictures(read(path)))
+    assert any(getattr(png, "is_animated", False) for png, _ in shown)
+    for _, alt in shown:
+        assert alt and len(alt) > 20 and "object at" not in alt and "Figure" not in alt, alt
+
+
+@every_notebook
+def test_is_small_enough(path):
+    assert path.stat().st_size < 1_500_000
+
+
+@every_notebook
+def test_no_wall_of_code(path):
+    for number, cell in enumerate(code(read(path))):
+        lines = [line for line in cell.source.splitlines() if line.strip()]
+        assert len(lines) <= 30, f"code cell {number} has {len(lines)} lines"
+
+
+@every_notebook
+def test_stored_outputs_are_compared(path):
+    """nbval compares text; a cell may opt out only where its text is a matter of the machine."""
+    cells = [cell for cell in code(read(path)) if cell.outputs]
+    ignored = [cell for cell in cells if "nbval-ignore-output" in cell.metadata.get("tags", [])]
+    assert len(ignored) <= len(cells) / 4
+
+
+@every_notebook
+def test_links_to_other_notebooks_lead_somewhere(path):
+    for cell in markdown(read(path)):
+        for target in re.findall(r"\]\((\d\d_[^)#]*\.ipynb)", cell.source):
+            assert (FOLDER / target).exists(), f"{target} is linked and does not exist"
+
+
+@every_notebook
+def test_ends_with_exercises_what_can_go_wrong_and_what_we_learned(path):
+    headings = [
+        title for cell in markdown(read(path)) for title in re.findall(r"^## (.*)$", cell.source, flags=re.MULTILINE)
+    ]
+    assert headings[-1] == "What we learned"
+    assert "What can go wrong" in headings and "Exercises" in headings
+
+
+@every_notebook
+def test_every_exercise_is_asked_in_its_notebook(path):
+    from flashlearn.exercises import EXERCISES
+
+    source = "\n".join(cell.source for cell in read(path).cells)
+    for name in EXERCISES:
+        if name.startswith(path.stem[:2]):
+            assert f"**{name}**" in source and f'check("{name}"' in source, name
+
+
+@every_notebook
+def test_speaks_of_no_machine(path):
+    text = path.read_text()
+    assert not re.search(r"/(home|root|work|tmp|Users)/", text)
+
+
+def test_every_myth_is_refuted_by_code_and_listed_in_the_readme():
+    readme = (FOLDER.parent / "README.md").read_text()
+    found = 0
+    for path in NOTEBOOKS:
+        cells = read(path).cells
+        for cell, following in zip(cells, cells[1:], strict=False):
+            for myth in (
+                re.findall(r"^### Myth: (.*)$", cell.source, flags=re.MULTILINE) if cell.cell_type == "markdown" else ()
+            ):
+                found += 1
+                assert following.cell_type == "code" and re.search(r"\bassert", following.source), myth
+                assert myth.strip('"“”').replace("`", "") in readme.replace("`", ""), f"README does not list: {myth}"
+    assert found
