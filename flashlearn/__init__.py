@@ -18,6 +18,7 @@ from flashlearn.gradients import (
     softmax_backward,
     softmax_backward_steps,
 )
+from flashlearn.matmul import tiled_matmul, tiled_matmul_steps, tiled_qkv, tiled_qkv_steps
 from flashlearn.softmax import (
     blocked_softmax,
     blocked_softmax_steps,
@@ -98,6 +99,10 @@ __all__ = [
     "tiled_attention_v1_steps",
     "tiled_attention_v2",
     "tiled_attention_v2_steps",
+    "tiled_matmul",
+    "tiled_matmul_steps",
+    "tiled_qkv",
+    "tiled_qkv_steps",
     "two_pass_attention",
     "two_pass_attention_steps",
     "visited_blocks",
