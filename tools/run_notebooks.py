@@ -23,7 +23,7 @@ def run(path: Path) -> float:
     start = time.monotonic()
     client = NotebookClient(
         notebook, timeout=300, kernel_name="python3", store_widget_state=False,
-        record_timing=False, resources={"metadata": {"path": str(path.parent)}},
+        record_timing=False, coalesce_streams=True, resources={"metadata": {"path": str(path.parent)}},
     )  # fmt: skip
     client.execute()
     seconds = time.monotonic() - start
