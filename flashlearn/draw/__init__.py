@@ -1,9 +1,28 @@
 """Pictures of one step. A `draw_*` function paints a step on axes and knows nothing of the algorithm."""
 
+from flashlearn.draw.backward import draw_backward
+from flashlearn.draw.budget import budget_step, draw_budget
 from flashlearn.draw.converge import draw_converge
+from flashlearn.draw.jacobian import draw_jacobian
+from flashlearn.draw.matmul import draw_matmul
 from flashlearn.draw.query import draw_query
 from flashlearn.draw.row import draw_row
 from flashlearn.draw.style import COLOURS, colour, draw_colour_key
+from flashlearn.draw.tiling import draw_tiling
 from flashlearn.draw.tree import draw_tree
 
-__all__ = ["COLOURS", "colour", "draw_colour_key", "draw_converge", "draw_query", "draw_row", "draw_tree"]
+__all__ = [
+    "COLOURS",
+    "budget_step",
+    "colour",
+    "draw_backward",
+    "draw_budget",
+    "draw_colour_key",
+    "draw_converge",
+    "draw_jacobian",
+    "draw_matmul",
+    "draw_query",
+    "draw_row",
+    "draw_tiling",
+    "draw_tree",
+]

@@ -1,0 +1,171 @@
+"""Pictures of the backward pass and of a Jacobian: every step can be painted, and shows what the step says."""
+
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+from matplotlib import style
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+import flashlearn as fl
+from flashlearn.draw import draw_backward, draw_jacobian
+from flashlearn.draw.frame import as_runs, paint
+from flashlearn.draw.style import STYLE, number
+
+SMALLEST_TYPE = 13
+
+
+def painted(draw, step, width=6.4, height=6.2):
+    """The axes of one frame, in the style of the course."""
+    with style.context(STYLE):
+        figure = Figure(figsize=(width, height), dpi=100)
+        FigureCanvasAgg(figure)
+        ax = figure.add_axes((0, 0, 1, 1))
+        draw(ax, step)
+    return ax
+
+
+def texts(draw, step, **size):
+    return [text.get_text() for text in painted(draw, step, **size).texts]
+
+
+def recorded(N_q=12, N_k=12, D=2, H_q=1, H_kv=1, B=1, *, block_q=3, block_k=3, causal=True, fused=False, phase=None):
+    generator = torch.Generator().manual_seed(0)
+    q, do = (torch.randn(B, H_q, N_q, D, generator=generator) for _ in range(2))
+    k, v = (torch.randn(B, H_kv, N_k, D, generator=generator) for _ in range(2))
+    options = {"block_q": block_q, "block_k": block_k, "causal": causal}
+    o, lse = fl.tiled_attention_v2(q, k, v, **options, return_lse=True)
+    steps = fl.tiled_attention_backward_steps(do, q, k, v, o, lse, **options, fused=fused)
+    return fl.record(s for s in steps if phase in (None, s.phase))
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize(
+    "problem",
+    [
+        {},
+        {"causal": False},
+        {"N_q": 7, "N_k": 5, "D": 3, "block_q": 2, "block_k": 4},  # two queries see no key
+        {"N_q": 1, "N_k": 40, "D": 8, "block_k": 16},
+        {"H_q": 4, "H_kv": 2, "B": 2},
+        {"N_q": 0, "N_k": 4},
+        {"N_q": 4, "N_k": 0},
+        {"N_q": 64, "N_k": 96, "D": 64, "block_q": 32, "block_k": 32},
+    ],
+    ids=str,
+)
+def test_every_step_can_be_painted(problem, fused):
+    run = recorded(**problem, fused=fused)
+    for step in run[:: max(1, len(run) // 6)] + run[-1:]:
+        for width in (6.4, 12.8):
+            ax = painted(draw_backward, step, width)
+            assert min(text.get_fontsize() for text in ax.texts) >= SMALLEST_TYPE
+
+
+@pytest.mark.parametrize("width", [6.4, 12.8])
+def test_no_text_is_clipped_and_no_names_overlap(width):
+    for phase in ("dK and dV", "dQ", "delta"):
+        for step in recorded(phase=phase):
+            ax = painted(draw_backward, step, width)
+            renderer = ax.figure.canvas.get_renderer()
+            boxes = [(t.get_text(), t.get_window_extent(renderer)) for t in ax.texts if t.get_text().strip()]
+            for text, box in boxes:
+                assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= 100 * width and box.y1 <= 620, text
+            for place, (text, box) in enumerate(boxes):
+                crossed = [
+                    other
+                    for other, near in boxes[place + 1 :]
+                    if box.shrunk(0.95, 0.6).overlaps(near.shrunk(0.95, 0.6))
+                ]
+                assert not crossed, f"{text} and {crossed}"
+
+
+def test_transposes_are_named():
+    step = recorded(phase="dK and dV")[4]
+    shown = texts(draw_backward, step)
+    assert {"S = Q Kᵀ", "dV += Pᵀ dO", "dP = dO Vᵀ", "dK += dSᵀ Q"} <= set(shown)
+    assert {"Kᵀ ▼", "Vᵀ ▼", "dKᵀ", "dVᵀ", "Q ▼", "dO ▼", "dQ"} <= set(shown)
+    assert {"S = Q Kᵀ", "dP = dO Vᵀ", "dQ += dS K"} <= set(texts(draw_backward, recorded(phase="dQ")[4]))
+    diagonals = [line for line in painted(draw_backward, step).lines]
+    assert len(diagonals) == 4, "one for each transposed factor"
+
+
+def test_what_is_read_and_written_gets_an_arrow():
+    first, second = recorded(phase="dK and dV")[:2]
+    assert "Kᵀ ▼" in texts(draw_backward, first) and "Kᵀ ▼" not in texts(draw_backward, second)
+    last_of_column = recorded(phase="dK and dV")[3]
+    assert {"dKᵀ ▲", "dVᵀ ▲"} <= set(texts(draw_backward, last_of_column))
+    assert "dQ ▼▲" in texts(draw_backward, [s for s in recorded(fused=True) if s.values.get("j") == 0][1])
+
+
+def test_bytes_are_those_of_the_step():
+    run = recorded(phase="dQ")
+    read, written = fl.hbm_bytes(run[:3])
+    shown = texts(draw_backward, run[2])
+    assert f"▼ read {read:,} B" in shown and f"▲ written {written:,} B" in shown
+
+
+def test_ticks_count_what_is_final():
+    run = recorded(phase="dQ")
+    ticks = [texts(draw_backward, step, width=12.8).count("✓") for step in run]
+    assert ticks[0] == 0 and ticks == sorted(ticks) and ticks[-1] == 3  # the fourth is being written
+
+
+def test_a_wrong_recording_is_shown_as_wrong():
+    step = recorded(phase="dQ")[2]
+    wrong = replace(step, values={**step.values, "products": ("S = Q Kᵀ", "dP = dO Vᵀ", "dQ += dSᵀ K")})
+    assert "dQ += dSᵀ K" in texts(draw_backward, wrong)
+    assert len(painted(draw_backward, wrong).lines) == 3
+
+
+def test_masked_and_never_visited_are_told_apart_only_where_there_are_any():
+    causal, full = (texts(draw_backward, recorded(causal=c, phase="dQ")[0]) for c in (True, False))
+    assert {"masked", "never visited"} <= set(causal)
+    assert not {"masked", "never visited"} & set(full)
+
+
+def test_a_frame_takes_at_most_a_tenth_of_a_second_for_a_panel():
+    runs = as_runs({"dK and dV": recorded(phase="dK and dV"), "dQ": recorded(phase="dQ")})
+    seconds = []
+    for frame in range(4):
+        start = time.perf_counter()
+        paint(runs, frame, draw_backward, (12.8, 6.2))
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) / len(runs) < 0.15
+
+
+# the Jacobian
+
+
+def contraction(m=4, n=3):
+    generator = torch.Generator().manual_seed(0)
+    return fl.record(fl.contract_steps(torch.randn(m, generator=generator), torch.randn(m, n, generator=generator)))
+
+
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (4, 3), (6, 6), (12, 6), (40, 30), (3, 0), (0, 3)])
+def test_jacobian_of_any_size(m, n):
+    for step in contraction(m, n):
+        ax = painted(draw_jacobian, step, 12.8, 5.2)
+        assert min(text.get_fontsize() for text in ax.texts) >= SMALLEST_TYPE
+        renderer = ax.figure.canvas.get_renderer()
+        for text in ax.texts:
+            box = text.get_window_extent(renderer)
+            assert box.x0 >= 0 and box.x1 <= 1280 and box.y0 >= 0 and box.y1 <= 520, text.get_text()
+
+
+def test_jacobian_shows_the_sum_of_the_current_column():
+    step = contraction()[1]
+    J, dy = step.values["J"][:, 1], step.values["dy"]
+    shown = texts(draw_jacobian, step, width=12.8, height=5.2)
+    assert "J: 4 × 3 = 12 numbers" in shown
+    assert f"dx[1] = {number((J * dy).sum().item(), 3)}" in shown
+
+
+def test_dx_fills_in_as_it_goes():
+    steps = contraction()
+    for step in steps[:3]:
+        shown = texts(draw_jacobian, step, width=12.8, height=5.2)
+        for i, value in enumerate(steps[-1].output.tolist()):
+            assert (f"dx[{i}] = {number(value, 3)}" in shown) == (i == step.values["i"])
