@@ -7,11 +7,13 @@ One file per notebook holds its exercises, each with its solution beside its tes
 """
 
 from flashlearn.exercises import (
+    gradients_by_hand,
     naive_softmax,
     one_pass_attention,
     online_softmax,
     safe_softmax,
     start_here,
+    tiled_backward,
     two_pass_attention,
 )
 from flashlearn.exercises.grading import Case, Exercise, Report, grade
@@ -23,6 +25,8 @@ NOTEBOOKS = (
     online_softmax,
     two_pass_attention,
     one_pass_attention,
+    gradients_by_hand,
+    tiled_backward,
 )
 EXERCISES = {exercise.name: exercise for notebook in NOTEBOOKS for exercise in notebook.EXERCISES}
 

@@ -1,0 +1,69 @@
+"""Exercises of notebook 09: the gradients of a matrix product and of softmax, without a Jacobian."""
+
+from __future__ import annotations
+
+import torch
+
+from flashlearn.exercises.grading import Case, Exercise
+
+
+def matmul_solution(dy, x, w):
+    return dy @ w.mT, x.mT @ dy
+
+
+def softmax_solution(dp, p):
+    delta = (p * dp).sum(-1, keepdim=True)
+    return p * (dp - delta)
+
+
+def _random(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def _product(N, D, M):
+    """The gradients of X W for random X, W and dY, by autograd."""
+
+    def compare(function):
+        x, w, dy = _random(N, D), _random(D, M, seed=1), _random(N, M, seed=2)
+        x.requires_grad_()
+        w.requires_grad_()
+        return function(dy, x.detach(), w.detach()), torch.autograd.grad(x @ w, (x, w), dy)
+
+    return compare
+
+
+def _softmax(*shape, spread=1.0):
+    """The gradient of softmax for random logits and dP, by autograd."""
+
+    def compare(function):
+        s, dp = (spread * _random(*shape)).requires_grad_(), _random(*shape, seed=1) + 2
+        p = torch.softmax(s, -1)
+        return function(dp, p.detach()), torch.autograd.grad(p, s, dp)[0]
+
+    return compare
+
+
+EXERCISES = (
+    Exercise(
+        "09.matmul_backward",
+        "matmul_backward(dy, x, w): (N, M), (N, D), (D, M) -> dx (N, D), dw (D, M), for Y = X W",
+        matmul_solution,
+        (
+            Case("one row", _product(1, 3, 2), "dX = dY W^T and dW = X^T dY, in this order"),
+            Case("all sizes differ", _product(4, 3, 5), "track the shapes: dX is shaped as X, dW as W"),
+            Case("all sizes equal", _product(3, 3, 3), "here shapes do not help: transpose W in dX, and X in dW"),
+            Case("many rows", _product(50, 2, 3), "every row of X pulls at the same W: dW adds up over rows"),
+        ),
+    ),
+    Exercise(
+        "09.softmax_backward",
+        "softmax_backward(dp, p): (..., N), (..., N) -> ds (..., N), for P = softmax(S) over the last dimension",
+        softmax_solution,
+        (
+            Case("one row", _softmax(5), "dS = P o (dP - delta): the entries of a row depend on each other"),
+            Case("uneven weights", _softmax(5, spread=4.0), "delta is the sum of P o dP, weighted by P, not the mean"),
+            Case("several rows", _softmax(4, 6), "one delta for each row: sum over dim=-1 with keepdim=True"),
+            Case("two batches", _softmax(2, 3, 4), "only the last dimension is summed, whatever stands before it"),
+        ),
+    ),
+)

@@ -1,0 +1,106 @@
+"""Exercises of notebook 10: dV for one block of keys, then dS for one pair of blocks."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from flashlearn.exercises.grading import Case, Exercise
+
+
+def dv_solution(q, k_j, do, lse, block_q):
+    dv_j = torch.zeros_like(k_j)
+    for i in range(0, len(q), block_q):
+        rows = slice(i, i + block_q)
+        S = q[rows] @ k_j.mT / math.sqrt(q.shape[-1])
+        P = torch.exp(S - lse[rows, None])
+        dv_j = dv_j + P.mT @ do[rows]
+    return dv_j
+
+
+def ds_solution(p, do, o, v_j):
+    delta = (do * o).sum(-1, keepdim=True)
+    dp = do @ v_j.mT
+    return p * (dp - delta)
+
+
+def _problem(N_q, N_k, D, size=1.0):
+    """q, k, v, do, P, o, lse of one head in float64, and S with the gradient that autograd finds for it."""
+    generator = torch.Generator().manual_seed(N_q)
+    q, k, v, do = (torch.randn(n, D, generator=generator, dtype=torch.float64) for n in (N_q, N_k, N_k, N_q))
+    S = (size * q @ k.mT / math.sqrt(D)).requires_grad_()
+    P = torch.softmax(S, -1)
+    dS = torch.autograd.grad(P @ v, S, do)[0]
+    return size * q, k, v, do, P.detach(), P.detach() @ v, torch.logsumexp(S.detach(), -1), dS
+
+
+def _dv(N_q, N_k, D, cols, block_q, size=1.0):
+    def compare(function):
+        q, k, _, do, P, _, lse, _ = _problem(N_q, N_k, D, size)
+        return function(q, k[slice(*cols)], do, lse, block_q), P[:, slice(*cols)].mT @ do
+
+    return compare
+
+
+def _ds(N_q, N_k, D, rows, cols, hidden=False):
+    def compare(function):
+        _, _, v, do, P, o, _, dS = _problem(N_q, N_k, D)
+        rows_, cols_ = slice(*rows), slice(*cols)
+        p, want = P[rows_, cols_].clone(), dS[rows_, cols_].clone()
+        if hidden:  # what a mask does to a block: P = 0 there
+            p[0, 1:] = want[0, 1:] = 0
+        return function(p, do[rows_], o[rows_], v[cols_]), want
+
+    return compare
+
+
+EXERCISES = (
+    Exercise(
+        "10.dv",
+        "dv(q, k_j, do, lse, block_q): (N_q, D), (cols, D), (N_q, D), (N_q,), int -> dV_j (cols, D)",
+        dv_solution,
+        (
+            Case(
+                "one block of queries",
+                _dv(4, 4, 3, (0, 4), 4),
+                "dV_j = P^T dO with P = exp(S - lse), S = q k_j^T / sqrt(D)",
+            ),
+            Case("several blocks of queries", _dv(12, 4, 3, (0, 4), 4), "add up over the blocks: dV_j += P^T dO_i"),
+            Case(
+                "some of the keys",
+                _dv(8, 10, 4, (4, 7), 4),
+                "rows of P add up to 1 over all keys, not over these: use lse, no softmax here",
+            ),
+            Case(
+                "the last block is shorter",
+                _dv(10, 6, 4, (0, 6), 4),
+                "range(0, N_q, block_q) with slices keeps the rest",
+            ),
+            Case(
+                "large scores", _dv(8, 6, 4, (0, 6), 3, 3000.0), "subtract lse before the exponential: exp(S) overflows"
+            ),
+        ),
+    ),
+    Exercise(
+        "10.ds",
+        "ds(p, do, o, v_j): (rows, cols), (rows, D), (rows, D), (cols, D) -> dS (rows, cols)",
+        ds_solution,
+        (
+            Case("all keys", _ds(5, 4, 3, (0, 5), (0, 4)), "dS = P o (dP - delta), dP = dO V_j^T"),
+            Case(
+                "some of the keys",
+                _ds(5, 9, 3, (0, 5), (3, 6)),
+                "delta is rowsum(dO o O): P o dP here is a part of its sum",
+            ),
+            Case(
+                "as many rows as columns",
+                _ds(9, 9, 4, (3, 6), (3, 6)),
+                "delta is one number for each row: keepdim=True",
+            ),
+            Case(
+                "part of it masked", _ds(6, 6, 4, (2, 4), (2, 5), True), "P is 0 where the mask hides: then dS is 0 too"
+            ),
+        ),
+    ),
+)
