@@ -102,9 +102,7 @@ def contract_steps(dy: Tensor, jacobian: Tensor) -> Iterator[Step]:
     check_float(dy, "dy")
     check_float(jacobian, "jacobian")
     if jacobian.ndim != 2 or dy.shape != jacobian.shape[:1]:
-        raise ValueError(
-            f"expected jacobian (m, n) and dy (m,), got {tuple(jacobian.shape)} and {tuple(dy.shape)}"
-        )
+        raise ValueError(f"expected jacobian (m, n) and dy (m,), got {tuple(jacobian.shape)} and {tuple(dy.shape)}")
     m, n = jacobian.shape
     shapes = {"J": (m, n), "dy": (m,), "dx": (n,)}
     dx = []
@@ -113,9 +111,7 @@ def contract_steps(dy: Tensor, jacobian: Tensor) -> Iterator[Step]:
         value = dx[-1].reshape(1)
         here = Tile.of("dx", dy.new_empty(n), slice(i, i + 1))
         values = {"J": jacobian, "dy": dy, "i": i, "dx": value}
-        sentence = (
-            f"Column {i} of J times dy, {m} products, adds up to one number: dx[{i}] = {_first(value)}."
-        )
+        sentence = f"Column {i} of J times dy, {m} products, adds up to one number: dx[{i}] = {_first(value)}."
         reads = (Tile.of("dy", dy), Tile.of("J", jacobian, ..., slice(i, i + 1)))
         yield Step(sentence, "contract", shapes, reads, (here,), values=values)
     output = torch.stack(dx) if dx else dy.new_empty(0)

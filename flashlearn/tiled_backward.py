@@ -70,9 +70,7 @@ def tiled_attention_backward_steps(do, q, k, v, o, lse, *, block_q, block_k, cau
                    writes=(p.tile("dQ", (0, p.sizes.N_q), unfinished=True),))  # fmt: skip
         dq_blocks = [dq[:, :, i0:i1] for i0, i1 in p.q_blocks]
         dk, dv = yield from _dkdv_steps(p, delta, dq_blocks)
-        dq = (
-            torch.cat([block.to(q.dtype) for block in dq_blocks], dim=2) if dq_blocks else torch.zeros_like(q)
-        )
+        dq = torch.cat([block.to(q.dtype) for block in dq_blocks], dim=2) if dq_blocks else torch.zeros_like(q)
     else:
         dk, dv = yield from _dkdv_steps(p, delta)
         dq = yield from _dq_steps(p, delta)
@@ -159,7 +157,7 @@ def _dkdv_steps(p: _Problem, delta: Tensor, dq: list[Tensor] | None = None):
             dv = dv + per_kv_head(block["P"].mT @ p.rows("dO", rows), p.sizes)  # line 12
             dk = dk + p.scale * per_kv_head(block["dS"].mT @ p.rows("Q", rows), p.sizes)  # line 16
             products = ["S = Q Kᵀ", "dV += Pᵀ dO", "dP = dO Vᵀ", "dK += dSᵀ Q"]
-            what = f"Block K{j} stays, block Q{i} comes: dV{j} += Pᵀ dO{i}, dK{j} += dSᵀ Q{i}"
+            what = f"K{j} stays, Q{i} comes: dV{j} += Pᵀ dO{i}, dK{j} += dSᵀ Q{i}"
             values = {**block, "dK": dk, "dV": dv}
             if dq is not None:
                 come = (*come, p.tile("dQ", rows, unfinished=True))  # line 9
@@ -168,11 +166,11 @@ def _dkdv_steps(p: _Problem, delta: Tensor, dq: list[Tensor] | None = None):
                 dq[i] = dq[i].to(dtype) if last else dq[i]
                 values["dQ"], writes = dq[i], (p.tile("dQ", rows, unfinished=not last),)
                 products.insert(3, "dQ += dS K")
-                what += f", and dQ{i} += dS K{j} in HBM"
+                what += f", dQ{i} += dS K{j} in HBM"
             if i == seen[-1]:
                 values |= {"dK": dk.to(dtype), "dV": dv.to(dtype)}
                 writes = (*writes, p.tile("dK", cols), p.tile("dV", cols))  # line 18
-                what += f": the last block, dK{j} and dV{j} are written"
+                what += "; dK, dV written"
             reads = (*stay, *come) if i == seen[0] else come  # lines 6 and 9
             yield _visit(p, phase, what, (i, rows), (j, cols), values, products, reads, writes,
                          on_chip=(*stay, *unfinished, *come), program=(j,))  # fmt: skip
@@ -197,11 +195,11 @@ def _dq_steps(p: _Problem, delta: Tensor):
             block = _block(p, delta, rows, cols)
             dq = dq + p.scale * (block["dS"] @ p.heads("K", cols))  # FA-2 Alg. 2, line 15
             products = ["S = Q Kᵀ", "dP = dO Vᵀ", "dQ += dS K"]
-            what = f"Block Q{i} stays, block K{j} comes: dQ{i} += dS K{j}"
+            what = f"Q{i} stays, K{j} comes: dQ{i} += dS K{j}"
             values, writes = {**block, "dQ": dq}, ()
             if j == seen[-1]:
                 values["dQ"], writes = dq.to(dtype), (p.tile("dQ", rows),)
-                what += f": the last block, dQ{i} is written"
+                what += "; dQ written"
             reads = (*stay, *come) if j == seen[0] else come
             yield _visit(p, "dQ", what, (i, rows), (j, cols), values, products, reads, writes,
                          on_chip=(*stay, unfinished, *come), program=(i,))  # fmt: skip
@@ -260,7 +258,7 @@ def _visit(
     }  # by last factor
     matmuls = tuple((B * H, *sizes[product.split()[-1]]) for product in products)
     place = {"i": i, "j": j, "rows": rows, "cols": cols, "masked": masked, "products": tuple(products)}
-    sentence = f"{what}{' (part of the block is masked)' if masked else ''}."
+    sentence = f"{what}{'; part is masked' if masked else ''}."
     return Step(sentence, phase, p.shapes, reads, writes, (*on_chip, *squares),
                 {**p.given, **place, **values}, matmuls, program)  # fmt: skip
 
@@ -270,9 +268,7 @@ def _nothing(p: _Problem, phase: str, sentence: str, span: Span, zeros: dict[str
     of_queries = "dQ" in zeros
     blocks = p.q_blocks if of_queries else p.k_blocks
     place = {"i": None, "j": None, "rows": (0, 0), "cols": (0, 0), "masked": True, "products": ()}
-    place |= (
-        {"i": blocks.index(span), "rows": span} if of_queries else {"j": blocks.index(span), "cols": span}
-    )
+    place |= {"i": blocks.index(span), "rows": span} if of_queries else {"j": blocks.index(span), "cols": span}
     writes = tuple(p.tile(name, span) for name in zeros)
     return Step(sentence, phase, p.shapes, (), writes, writes, {**p.given, **place, **zeros},
                 program=(blocks.index(span),))  # fmt: skip
