@@ -100,7 +100,7 @@ def share_palette(frames: list[Image.Image]) -> list[Image.Image]:
     sample = Image.new("RGB", (width, 3 * height))
     for place, frame in enumerate((frames[0], frames[len(frames) // 2], frames[-1])):
         sample.paste(frame, (0, place * height))
-    flat = [colour for _, colour in sorted(sample.getcolors(sample.width * sample.height), reverse=True)[:24]]
+    flat = [colour for _, colour in sorted(sample.getcolors(sample.width * sample.height), reverse=True)[:48]]
     near = sample.quantize(48, dither=Image.Dither.NONE).convert("RGB").getcolors(48)
     palette = np.array(flat + [colour for _, colour in near])
     return [_in_palette(frame, palette) for frame in frames]
