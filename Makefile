@@ -9,7 +9,7 @@ STAMP := .venv/.installed
 export JUPYTER_PREFER_ENV_PATH := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test notebooks format lint clean
+.PHONY: help setup lab test notebooks book format lint clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s%s\n", $$1, $$2 }' Makefile
@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@"$(PYTHON)" -c 'import sys; v = sys.version_info[:2]; (3, 11) <= v <= (3, 14) or sys.exit( \
 	    "flashlearn needs Python 3.11 to 3.14, but $(PYTHON) is Python %d.%d. Name another: make PYTHON=python3.11 ..." % v)'
 	"$(PYTHON)" -m venv .venv
-	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[test]'
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[book,test]'
 	@touch $(STAMP)
 
 # Jupyter asks for a token, and takes the next free port by itself when 8888 is taken. --allow-root: in a container one
@@ -43,6 +43,9 @@ test: setup  ## run every test, notebooks included
 
 notebooks: setup  ## run all notebooks again, top to bottom, and store their outputs
 	$(BIN)/python tools/run_notebooks.py
+
+book: setup  ## build the static book, build/book/index.html, from the stored outputs
+	$(BIN)/python tools/build_book.py
 
 format: setup  ## format code and notebooks
 	$(BIN)/ruff check --fix .

@@ -14,8 +14,9 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-DIRECT = [Requirement(r) for r in PROJECT["dependencies"] + PROJECT["optional-dependencies"]["test"]]
-TARGETS = ["help", "setup", "lab", "test", "notebooks", "format", "lint", "clean"]
+EXTRAS = PROJECT["optional-dependencies"]
+DIRECT = [Requirement(r) for r in PROJECT["dependencies"] + EXTRAS["test"] + EXTRAS["book"]]
+TARGETS = ["help", "setup", "lab", "test", "notebooks", "book", "format", "lint", "clean"]
 
 
 def pins() -> list[Requirement]:
@@ -81,7 +82,7 @@ def test_environment_yml_pins_python_alone_and_installs_from_constraints():
     channel, python, *rest = environment_items()
     assert channel == "conda-forge"
     assert re.fullmatch(r"python=3\.\d+", python)
-    assert rest == ["pip", "pip:", "-c constraints.txt", "-e .[test]"]
+    assert rest == ["pip", "pip:", "-c constraints.txt", "-e .[book,test]"]
 
 
 def test_python_versions_agree():
@@ -119,8 +120,9 @@ def test_plain_make_lists_every_target():
 @pytest.mark.parametrize(
     "target, command",
     [
-        ("setup", " -m pip install --disable-pip-version-check -c constraints.txt -e '.[test]'"),
+        ("setup", " -m pip install --disable-pip-version-check -c constraints.txt -e '.[book,test]'"),
         ("notebooks", "/python tools/run_notebooks.py\n"),
+        ("book", "/python tools/build_book.py\n"),
         ("format", "/ruff format .\n"),
         ("lint", "/ruff check .\n"),
         ("clean", "rm -rf .venv "),
@@ -205,8 +207,6 @@ assert "triton" not in sys.modules
 
 
 def test_flashlearn_imports_without_triton():
-    result = subprocess.run(
-        [sys.executable, "-c", IMPORT_ALL_WITHOUT_TRITON], cwd=ROOT, capture_output=True, text=True
-    )
+    result = subprocess.run([sys.executable, "-c", IMPORT_ALL_WITHOUT_TRITON], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert {"flashlearn.steps", "flashlearn.softmax"} <= set(result.stdout.split())

@@ -1,0 +1,105 @@
+"""Planted mistakes for the exercises of notebook 07: what is wrong, the function, the case that must catch it."""
+
+import math
+
+import torch
+
+INF = float("inf")
+
+
+def _parts(m, S):
+    m_new = torch.maximum(m, S.max(-1, keepdim=True).values)
+    base = m_new.masked_fill(m_new == -INF, 0)
+    return m_new, torch.exp(m - base), torch.exp(S - base)
+
+
+def update_forgets_acc(m, l, acc, S, V):
+    m_new, alpha, P = _parts(m, S)
+    return m_new, alpha * l + P.sum(-1, keepdim=True), acc + P @ V
+
+
+def update_forgets_l(m, l, acc, S, V):
+    m_new, alpha, P = _parts(m, S)
+    return m_new, l + P.sum(-1, keepdim=True), alpha * acc + P @ V
+
+
+def update_scales_columns(m, l, acc, S, V):
+    m_new, alpha, P = _parts(m, S)
+    scaled = alpha.squeeze(-1) * acc if len(alpha) == acc.shape[1] else alpha * acc
+    return m_new, alpha * l + P.sum(-1, keepdim=True), scaled + P @ V
+
+
+def update_own_maximum(m, l, acc, S, V):
+    m_block = S.max(-1, keepdim=True).values
+    P = torch.exp(S - m_block)
+    m_new, alpha, _ = _parts(m, S)
+    return m_new, alpha * l + P.sum(-1, keepdim=True), alpha * acc + P @ V
+
+
+def update_by_quotients(m, l, acc, S, V):
+    m_new, _, _ = _parts(m, S)
+    alpha, P = torch.exp(m) / torch.exp(m_new), torch.exp(S) / torch.exp(m_new)
+    return m_new, alpha * l + P.sum(-1, keepdim=True), alpha * acc + P @ V
+
+
+def update_unguarded(m, l, acc, S, V):
+    m_new = torch.maximum(m, S.max(-1, keepdim=True).values)
+    alpha, P = torch.exp(m - m_new), torch.exp(S - m_new)
+    return m_new, alpha * l + P.sum(-1, keepdim=True), alpha * acc + P @ V
+
+
+def update_divides(m, l, acc, S, V):
+    m_new, alpha, P = _parts(m, S)
+    l_new = alpha * l + P.sum(-1, keepdim=True)
+    return m_new, l_new, (alpha * acc + P @ V) / l_new
+
+
+def visited_all(N_q, N_k, block_q, block_k):
+    return math.ceil(N_q / block_q) * math.ceil(N_k / block_k)
+
+
+def visited_without_the_diagonal(N_q, N_k, block_q, block_k):
+    return sum(max(0, (min(start + block_q, N_q) + N_k - N_q - 1) // block_k) for start in range(0, N_q, block_q))
+
+
+def visited_triangle(N_q, N_k, block_q, block_k):
+    T = math.ceil(N_q / block_q)
+    return T * (T + 1) // 2
+
+
+def visited_first_query(N_q, N_k, block_q, block_k):
+    return sum(math.ceil(max(0, start + 1 + N_k - N_q) / block_k) for start in range(0, N_q, block_q))
+
+
+def visited_top_left(N_q, N_k, block_q, block_k):
+    return sum(math.ceil(min(start + block_q, N_q, N_k) / block_k) for start in range(0, N_q, block_q))
+
+
+def visited_past_the_end(N_q, N_k, block_q, block_k):
+    return sum(math.ceil(max(0, start + block_q + N_k - N_q) / block_k) for start in range(0, N_q, block_q))
+
+
+def visited_negative(N_q, N_k, block_q, block_k):
+    return sum(math.ceil((min(start + block_q, N_q) + N_k - N_q) / block_k) for start in range(0, N_q, block_q))
+
+
+MISTAKES = {
+    "07.update": [
+        ("acc is not rescaled", update_forgets_acc, "every maximum rises"),
+        ("l is not rescaled", update_forgets_l, "every maximum rises"),
+        ("alpha scales columns", update_scales_columns, "as many rows as columns"),
+        ("P measured from the block's own maximum", update_own_maximum, "no maximum rises"),
+        ("exp of the maxima themselves", update_by_quotients, "large scores"),
+        ("-inf minus -inf", update_unguarded, "nothing seen yet"),
+        ("acc divided already", update_divides, "the first block"),
+    ],
+    "07.visited": [
+        ("no block is skipped", visited_all, "square blocks"),
+        ("blocks across the diagonal are skipped", visited_without_the_diagonal, "square blocks"),
+        ("T (T + 1) / 2 always", visited_triangle, "blocks of two sizes"),
+        ("the first query of a block decides", visited_first_query, "square blocks"),
+        ("aligned to the top left", visited_top_left, "more keys than queries"),
+        ("the last block of queries is never shorter", visited_past_the_end, "nothing divides"),
+        ("fewer than no blocks", visited_negative, "rows that see nothing"),
+    ],
+}
