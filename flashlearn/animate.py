@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import io
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -97,10 +98,13 @@ def picture(plot: Callable[[Axes], Any], *, alt: str, figsize=(12.8, 4.8)) -> Pi
 def share_palette(frames: list[Image.Image]) -> list[Image.Image]:
     """The frames in one palette, which makes the file a third of the size: flat colours exact, the rest near."""
     width, height = frames[0].size
+    most: Counter = Counter()  # colour -> the most pixels it has in any frame
+    for frame in frames:
+        most |= Counter({colour: pixels for pixels, colour in frame.getcolors(width * height)})
+    flat = [colour for colour, _ in most.most_common(64)]
     sample = Image.new("RGB", (width, 3 * height))
     for place, frame in enumerate((frames[0], frames[len(frames) // 2], frames[-1])):
         sample.paste(frame, (0, place * height))
-    flat = [colour for _, colour in sorted(sample.getcolors(sample.width * sample.height), reverse=True)[:48]]
     near = sample.quantize(48, dither=Image.Dither.NONE).convert("RGB").getcolors(48)
     palette = np.array(flat + [colour for _, colour in near])
     return [_in_palette(frame, palette) for frame in frames]
@@ -110,8 +114,10 @@ def only_changes(frames: list[Image.Image]) -> tuple[list[Image.Image], int]:
     """The frames, clear where they repeat the one before, which halves the file; and the index of "clear"."""
     palette = frames[0].getpalette()
     clear = len(palette) // 3
-    for frame in frames:
-        frame.putpalette([*palette, 255, 255, 255])
+    used = set(zip(palette[::3], palette[1::3], palette[2::3], strict=True))
+    unused = next((shade, 0, 255) for shade in range(256) if (shade, 0, 255) not in used)
+    for frame in frames:  # a colour of its own, or Pillow would take "clear" for white and leave out changes
+        frame.putpalette([*palette, *unused])
     pixels = [np.asarray(frame) for frame in frames]
     changes = [frames[0]]
     for before, now in zip(pixels, pixels[1:], strict=False):
