@@ -38,9 +38,7 @@ from flashlearn.softmax import INF, accumulator, exp_diff
 from flashlearn.steps import Step, Tile, run
 
 
-def standard_attention(
-    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None
-) -> Tensor:
+def standard_attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None) -> Tensor:
     """softmax(scale * Q K^T) V, one operation after the other, S and P stored in HBM. See the module."""
     return run(standard_attention_steps(q, k, v, causal=causal, scale=scale))
 
@@ -125,7 +123,8 @@ def two_pass_attention_steps(q: Tensor, k: Tensor, v: Tensor, *, causal=False, s
         P = divide(exp_diff(S, m_i), l_i)  # (B, H_q, N_q, width)
         acc = acc + P @ v_wide[:, :, j0:j1]
         w, weight = j1 - j0, show(P.sum(-1, keepdim=True))
-        sentence = f"{_name('Value', j0, j1)} gets weight {weight}: o = {_vector(acc)}."
+        gets = "gets" if w == 1 else "get"
+        sentence = f"{_name('Value', j0, j1)} {gets} weight {weight}: o = {_vector(acc)}."
         ops = Counter(multiply=w * recompute, exp=w, add=w, divide=w)
         reads = "KV" if recompute else "V"
         yield _lockstep("weighted sum", sentence, q, k, v, sizes, (j0, j1), reads, diagonal,
