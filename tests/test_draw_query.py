@@ -1,17 +1,21 @@
 """The pictures of one query: all in them comes from the steps, and nothing is too slow or too small."""
 
+import io
 import time
 
+import numpy as np
 import pytest
 import torch
 from matplotlib import style
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from PIL import Image
 
 from flashlearn import one_pass_attention_steps, record, two_pass_attention_steps
+from flashlearn.animate import animate, share_palette
 from flashlearn.draw import draw_converge, draw_query
 from flashlearn.draw.frame import as_runs, count, paint
-from flashlearn.draw.style import STYLE
+from flashlearn.draw.style import STYLE, tint
 
 RUNS = {
     "two pass": lambda *qkv: two_pass_attention_steps(*qkv),
@@ -125,6 +129,21 @@ def test_one_step_takes_a_tenth_of_a_second():
         start = time.process_time()
         paint(runs, number, draw_query, (12.8, 5.6))
         times.append(time.process_time() - start)
-    assert (
-        sorted(times)[len(times) // 2] < 0.15
-    )  # measured 0.09; a crowded machine is granted half as much again
+    assert sorted(times)[len(times) // 2] < 0.15  # measured 0.09; a crowded machine is granted half as much again
+
+
+def test_animation_decodes_to_the_frames_that_were_painted():
+    steps = two_pass_attention_steps(*inputs(N_k=5, D=2), block_k=2)
+    stored = animate(steps, draw_query, alt="a query", figsize=(12.8, 5.6), still=2)
+    runs = as_runs(two_pass_attention_steps(*inputs(N_k=5, D=2), block_k=2))
+    painted = [paint(runs, n, draw_query, (12.8, 5.6), caption=True) for n in range(count(runs))]
+    decoded = Image.open(io.BytesIO(stored.png))
+    assert decoded.n_frames == 1 + len(painted)  # the still one first
+    shared = share_palette(painted)
+    for n, want in enumerate([shared[2], *shared]):
+        decoded.seek(n)
+        assert np.array_equal(decoded.convert("RGB"), want.convert("RGB")), f"frame {n}"
+    flat = [tint("K", strength) for strength in (0.12, 0.55, 1.0)]  # rows to come, read, being read
+    got = np.asarray(shared[1].convert("RGB")).reshape(-1, 3)
+    for part in flat:
+        assert (abs(got - np.round(np.array(part) * 255)).max(-1) <= 1).sum() > 500
