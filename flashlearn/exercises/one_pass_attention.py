@@ -124,9 +124,7 @@ EXERCISES = (
                 _merged(_random(8), 4),
                 "weigh o_a by exp(lse_a - lse), with lse that of both",
             ),
-            Case(
-                "3 keys and 13", _merged(_random(16), 3), "a half with more keys weighs more: its lse says so"
-            ),
+            Case("3 keys and 13", _merged(_random(16), 3), "a half with more keys weighs more: its lse says so"),
             Case(
                 "large scores",
                 _merged(_random(10, scale=3.0, shift=1000.0), 5),
@@ -137,9 +135,7 @@ EXERCISES = (
                 _merged(_random(2, 3, 12), 7),
                 "lse is (...), o is (..., D): lse[..., None]",
             ),
-            Case(
-                "one empty half", _merged(_random(6), 0), "(0, -inf) is attention over no keys: exp(-inf) = 0"
-            ),
+            Case("one empty half", _merged(_random(6), 0), "(0, -inf) is attention over no keys: exp(-inf) = 0"),
             Case(
                 "two empty halves",
                 _merged(_random(4, 0), 0),

@@ -85,18 +85,10 @@ EXERCISES = (
                 _decoded(1),
                 "both caches are empty, and a token sees itself: o is v. Append before you attend",
             ),
-            Case(
-                "one token more", _decoded(1, cached=5), "the new key and value belong to what the query sees"
-            ),
-            Case(
-                "six tokens in a row", _decoded(6), "return the longer caches: the next call gets them back"
-            ),
-            Case(
-                "order kept", _decoded(2, cached=2), "the new rows go to the end of the caches, keys to keys"
-            ),
-            Case(
-                "batches and heads", _decoded(3, 2, (2, 3)), "append along the last dimension but one: dim=-2"
-            ),
+            Case("one token more", _decoded(1, cached=5), "the new key and value belong to what the query sees"),
+            Case("six tokens in a row", _decoded(6), "return the longer caches: the next call gets them back"),
+            Case("order kept", _decoded(2, cached=2), "the new rows go to the end of the caches, keys to keys"),
+            Case("batches and heads", _decoded(3, 2, (2, 3)), "append along the last dimension but one: dim=-2"),
         ),
     ),
 )
