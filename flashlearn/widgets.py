@@ -28,13 +28,9 @@ class Stepper(widgets.VBox):
 
     def __init__(self, steps: Steps, draw: Draw, *, alt: str, figsize=(12.8, 5.0), interval: int = 1200):
         self.draw_step, self.alt, self.figsize = draw, check_alt(alt), figsize
-        self.picture = LabelledImage(
-            format="png", layout={"width": "100%", "max_width": f"{figsize[0] * 100:.0f}px"}
-        )
+        self.picture = LabelledImage(format="png", layout={"width": "100%", "max_width": f"{figsize[0] * 100:.0f}px"})
         self.sentence = widgets.HTML()
-        self.slider = widgets.IntSlider(
-            description="step", min=1, max=1, readout=True, layout={"width": "480px"}
-        )
+        self.slider = widgets.IntSlider(description="step", min=1, max=1, readout=True, layout={"width": "480px"})
         self.play = widgets.Play(min=1, max=1, interval=interval, tooltip="play or pause the steps")
         self.back = widgets.Button(description="◀ back", tooltip="one step back", layout={"width": "90px"})
         self.next = widgets.Button(description="next ▶", tooltip="one step on", layout={"width": "90px"})
@@ -42,9 +38,7 @@ class Stepper(widgets.VBox):
         self.slider.observe(lambda change: self._paint(), "value")
         self.back.on_click(lambda button: self._move(-1))
         self.next.on_click(lambda button: self._move(+1))
-        super().__init__(
-            [self.picture, self.sentence, widgets.HBox([self.play, self.back, self.slider, self.next])]
-        )
+        super().__init__([self.picture, self.sentence, widgets.HBox([self.play, self.back, self.slider, self.next])])
         self.show(steps)
 
     def show(self, steps: Steps) -> None:

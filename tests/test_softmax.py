@@ -41,9 +41,7 @@ def randn(*shape, dtype=torch.float64):
 
 @every_rung
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(
-    "shape", [(1,), (2,), (7,), (64,), (111,), (3, 16), (2, 3, 5), (1, 1, 1, 9)], ids=str
-)
+@pytest.mark.parametrize("shape", [(1,), (2,), (7,), (64,), (111,), (3, 16), (2, 3, 5), (1, 1, 1, 9)], ids=str)
 def test_against_float64(rung, dtype, shape):
     """Error at most twice that of plain PyTorch in the same dtype, plus a few units in the last place."""
     x = 2 * randn(*shape, dtype=dtype)
@@ -177,9 +175,7 @@ def test_bytes_and_passes(rung, shape, dtype):
 
 
 def test_worked_numbers_of_the_correction():
-    steps = [s for s in fl.online_softmax_steps(torch.tensor([3.0, 2.0, 5.0, 1.0])) if s.phase != "divide"][
-        :4
-    ]
+    steps = [s for s in fl.online_softmax_steps(torch.tensor([3.0, 2.0, 5.0, 1.0])) if s.phase != "divide"][:4]
     assert [round(s.values["l_i"].item(), 4) for s in steps] == [1.0, 1.3679, 1.1851, 1.2034]
     assert steps[2].sentence == (
         "x[2] = 5 raises m from 3.0000 to 5.0000: the old sum is rescaled, l = 1.3679 × 0.1353 + 1.0000 = 1.1851."

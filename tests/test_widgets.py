@@ -71,9 +71,7 @@ def test_two_steppers_do_not_disturb_each_other(widget):
 
 
 def test_runs_side_by_side():
-    widget = stepper(
-        {"safe": fl.safe_softmax_steps(X), "online": fl.online_softmax_steps(X)}, draw_row, alt="two"
-    )
+    widget = stepper({"safe": fl.safe_softmax_steps(X), "online": fl.online_softmax_steps(X)}, draw_row, alt="two")
     assert widget.slider.max == 13
     assert "safe: Step 1 of 13" in widget.sentence.value and "online: Step 1 of 9" in widget.sentence.value
 

@@ -24,9 +24,7 @@ TITLE, CAPTION = 0.45, 0.75  # inches kept for a panel's title and for the sente
 
 def as_runs(steps: Steps) -> dict[str, list[Step]]:
     """Recorded runs by title: one run without a title, or several to be shown side by side."""
-    runs = {
-        title: record(each) for title, each in (steps if isinstance(steps, Mapping) else {"": steps}).items()
-    }
+    runs = {title: record(each) for title, each in (steps if isinstance(steps, Mapping) else {"": steps}).items()}
     if not runs:
         raise ValueError("expected at least one run of steps, got an empty mapping")
     return runs
@@ -51,9 +49,7 @@ def transcript(runs: Mapping[str, list[Step]], number: int) -> str:
     return "\n".join(lines)
 
 
-def paint(
-    runs: Mapping[str, list[Step]], number: int, draw: Draw, figsize, caption: bool = False
-) -> Image.Image:
+def paint(runs: Mapping[str, list[Step]], number: int, draw: Draw, figsize, caption: bool = False) -> Image.Image:
     """One frame as an RGB picture: a panel for every run, and the sentence below if `caption`.
 
     `figsize` is in inches at 100 pixels per inch and does not count titles and caption.
@@ -72,12 +68,8 @@ def paint(
             if title:
                 fig.text(left + 0.0125, 1 - 0.1 / full, title, va="top", weight="bold", fontsize=22)
         if caption:
-            lines = [
-                part for line in transcript(runs, number).split("\n") for part in textwrap.wrap(line, wide)
-            ]
-            fig.text(
-                0.0125, 0.36 / full, "\n".join(lines), va="center", fontsize=16, color=INK, linespacing=1.2
-            )
+            lines = [part for line in transcript(runs, number).split("\n") for part in textwrap.wrap(line, wide)]
+            fig.text(0.0125, 0.36 / full, "\n".join(lines), va="center", fontsize=16, color=INK, linespacing=1.2)
         surface.draw()
     return Image.frombuffer("RGBA", surface.get_width_height(), surface.buffer_rgba()).convert("RGB")
 

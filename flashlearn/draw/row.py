@@ -37,9 +37,7 @@ def draw_row(ax: Axes, step: Step) -> None:
     now, seen = _read_now(step), _read_in_this_phase(step)
     level = _first(step.values["m_i"]) if "m_i" in step.values else None
     _bars(ax, "x", x, 118, 172, now, seen, level)
-    _bars(
-        ax, "y", y, 362, 100, now if step.writes else (0, 0), _written_to(step), scale=_largest_weight(step)
-    )
+    _bars(ax, "y", y, 362, 100, now if step.writes else (0, 0), _written_to(step), scale=_largest_weight(step))
     _running_values(ax, step)
 
 
@@ -72,9 +70,7 @@ def _bars(ax, name, values, top, height, now, seen, level=None, scale=None):
         _pointer(ax, LEFT + now[0] * each, LEFT + now[1] * each, top + height + 12)
     if level is not None and math.isfinite(level) and values:
         at = zero - level * unit
-        ax.plot(
-            [LEFT, LEFT + SPAN], [at, at], color=colour("m_i"), linewidth=2.5, linestyle=(0, (4, 2)), zorder=3
-        )
+        ax.plot([LEFT, LEFT + SPAN], [at, at], color=colour("m_i"), linewidth=2.5, linestyle=(0, (4, 2)), zorder=3)
         ax.text(LEFT + SPAN + 4, at, "m", va="center", color=INK, weight="bold")
 
 
@@ -97,11 +93,7 @@ def _running_values(ax, step):
     if "l_i" not in step.values:
         return
     l, term = _first(step.values["l_i"]), _first(step.values["term"]) if "term" in step.values else 0.0
-    before = (
-        _first(step.so_far[-2].values["l_i"])
-        if len(step.so_far) > 1 and "l_i" in step.so_far[-2].values
-        else 0.0
-    )
+    before = _first(step.so_far[-2].values["l_i"]) if len(step.so_far) > 1 and "l_i" in step.so_far[-2].values else 0.0
     sums = [_first(s.values["l_i"]) for s in step.run if "l_i" in s.values] or [l]
     finite = [v for v in (*sums, l) if math.isfinite(v)]
     if not math.isfinite(l) or not max(finite, default=0.0):

@@ -50,12 +50,8 @@ EXERCISES = (
         "merge(a, b): two pairs (m, l) of scalar tensors -> the pair (m, l) of both together",
         merge_solution,
         (
-            Case(
-                "right side holds the maximum", _merged((3.0, 2.0), (5.0, 1.0)), "rescale l_a by exp(m_a - m)"
-            ),
-            Case(
-                "left side holds the maximum", _merged((5.0, 1.0), (3.0, 2.0)), "rescale l_b by exp(m_b - m)"
-            ),
+            Case("right side holds the maximum", _merged((3.0, 2.0), (5.0, 1.0)), "rescale l_a by exp(m_a - m)"),
+            Case("left side holds the maximum", _merged((5.0, 1.0), (3.0, 2.0)), "rescale l_b by exp(m_b - m)"),
             Case("equal maxima", _merged((2.0, 2.0), (2.0,)), "both factors are 1: the sums add up"),
             Case(
                 "far apart",
@@ -76,9 +72,7 @@ EXERCISES = (
         tree_solution,
         (
             Case("256 logits in blocks of 4", _reduced(_row(256), 4), "split, do both halves, merge"),
-            Case(
-                "one block", _reduced(_row(3), 4), "at most block_size elements: no split, m = max, l = sum"
-            ),
+            Case("one block", _reduced(_row(3), 4), "at most block_size elements: no split, m = max, l = sum"),
             Case(
                 "does not divide",
                 _reduced(_row(111), 4),

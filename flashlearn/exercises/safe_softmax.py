@@ -24,9 +24,7 @@ def lse_solution(x):
 
 def shift_solution(softmax):
     x = torch.linspace(-3, 3, 7)
-    return all(
-        torch.allclose(softmax(x + shift), softmax(x), atol=1e-4) for shift in (-2000.0, -1.0, 0.5, 2000.0)
-    )
+    return all(torch.allclose(softmax(x + shift), softmax(x), atol=1e-4) for shift in (-2000.0, -1.0, 0.5, 2000.0))
 
 
 def _softmax_of(x):

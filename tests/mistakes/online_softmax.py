@@ -48,9 +48,7 @@ def tree_unshifted_blocks(x, block_size):
     if len(x) <= block_size:
         return x.max(), torch.exp(x).sum() / torch.exp(x.max())
     middle = len(x) // 2
-    return merge_unguarded(
-        tree_unshifted_blocks(x[:middle], block_size), tree_unshifted_blocks(x[middle:], block_size)
-    )
+    return merge_unguarded(tree_unshifted_blocks(x[:middle], block_size), tree_unshifted_blocks(x[middle:], block_size))
 
 
 MISTAKES = {
