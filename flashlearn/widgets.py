@@ -57,8 +57,12 @@ class Stepper(widgets.VBox):
             self._painted[number] = png(paint(self.runs, number, self.draw_step, self.figsize))
         words = transcript(self.runs, number)
         self.picture.value, self.picture.tooltip = self._painted[number], f"{self.alt} {words}"
-        lines = "<br>".join(html.escape(line) for line in words.split("\n"))
-        self.sentence.value = f'<div role="status" aria-live="polite" style="font-size:18px;line-height:1.35;min-height:2.8em">{lines}</div>'
+        self.sentence.value = self._tell(number)
+
+    def _tell(self, number: int) -> str:
+        """The sentences of a frame as HTML, which screen readers speak when it changes."""
+        lines = "<br>".join(html.escape(line) for line in transcript(self.runs, number).split("\n"))
+        return f'<div role="status" aria-live="polite" style="font-size:18px;line-height:1.35;min-height:2.8em">{lines}</div>'
 
     def _repr_mimebundle_(self, **kwargs):
         """The live widget, and for pages that cannot run it the first picture and what it is."""

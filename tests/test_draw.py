@@ -170,7 +170,7 @@ def test_runs_side_by_side_wait_for_the_longest():
     assert count(runs) == 13
     assert at(runs, 12)["online"].number == 8 and at(runs, 12)["safe"].number == 12
     assert transcript(runs, 12).split("\n")[1].startswith("online: Step 9 of 9 · Done")
-    assert paint(runs, 0, draw_row, (12.8, 5.0), caption=True).size == (1280, 620)
+    assert paint(runs, 0, draw_row, (12.8, 5.0), caption=True).size == (1280, 690)
 
 
 def test_picture():

@@ -19,7 +19,8 @@ from flashlearn.steps import Step, record
 Draw = Callable[[Axes, Step], Any]
 Steps = Iterable[Step] | Mapping[str, Iterable[Step]]
 DPI = 100
-TITLE, CAPTION = 0.45, 0.75  # inches kept for a panel's title and for the sentence
+TITLE, CAPTION = 0.45, 0.75  # inches kept for a panel's title and for the sentence below
+CAPTIONS = 1.45  # for sentences side by side, which take more lines
 
 
 def as_runs(steps: Steps) -> dict[str, list[Step]]:
@@ -45,8 +46,13 @@ def transcript(runs: Mapping[str, list[Step]], number: int) -> str:
     lines = []
     for title, step in at(runs, number).items():
         name = f"{title}: " if title else ""
-        lines.append(f"{name}Step {step.number + 1} of {len(step.run)} · {step.sentence}")
+        lines.append(f"{name}{words(step)}")
     return "\n".join(lines)
+
+
+def words(step: Step) -> str:
+    """One step in words, without its title."""
+    return f"Step {step.number + 1} of {len(step.run)} · {step.sentence}"
 
 
 def paint(runs: Mapping[str, list[Step]], number: int, draw: Draw, figsize, caption: bool = False) -> Image.Image:
@@ -56,8 +62,9 @@ def paint(runs: Mapping[str, list[Step]], number: int, draw: Draw, figsize, capt
     """
     width, height = figsize
     top = TITLE if any(runs) else 0.0
-    bottom = CAPTION if caption else 0.0
-    full, wide = height + top + bottom, round(8.6 * width)  # characters that fit a line
+    bottom = (CAPTION if len(runs) == 1 else CAPTIONS) if caption else 0.0
+    full = height + top + bottom
+    wide = round(width * (8.6 if len(runs) == 1 else 8.2 / len(runs)))  # characters that fit a line
     with style.context(STYLE):
         fig = Figure(figsize=(width, full), dpi=DPI)
         surface = FigureCanvasAgg(fig)
@@ -67,9 +74,10 @@ def paint(runs: Mapping[str, list[Step]], number: int, draw: Draw, figsize, capt
             draw(ax, step)
             if title:
                 fig.text(left + 0.0125, 1 - 0.1 / full, title, va="top", weight="bold", fontsize=22)
-        if caption:
-            lines = [part for line in transcript(runs, number).split("\n") for part in textwrap.wrap(line, wide)]
-            fig.text(0.0125, 0.36 / full, "\n".join(lines), va="center", fontsize=16, color=INK, linespacing=1.2)
+            if caption:
+                lines = "\n".join(textwrap.wrap(words(step), wide))
+                y, va, size = (0.36, "center", 16) if len(runs) == 1 else (bottom - 0.1, "top", 15)
+                fig.text(left + 0.0125, y / full, lines, va=va, fontsize=size, color=INK, linespacing=1.2)
         surface.draw()
     return Image.frombuffer("RGBA", surface.get_width_height(), surface.buffer_rgba()).convert("RGB")
 
