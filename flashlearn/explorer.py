@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import replace
 
 import ipywidgets as widgets
 import torch
 
 from flashlearn.draw.budget import budget_step, draw_budget
+from flashlearn.draw.frame import at, words
 from flashlearn.draw.tiling import draw_tiling
 from flashlearn.steps import Step, hbm_bytes, record
 from flashlearn.tiled import (
@@ -36,8 +38,8 @@ class TilingExplorer(Stepper):
     """
 
     def __init__(self, N: int = 12, block_q: int = 3, block_k: int = 3, sram: int = 59, causal: bool = True):
-        generator = torch.Generator().manual_seed(1)
-        self.qkv = tuple(1.5 * torch.randn(1, 1, LONGEST, D, generator=generator) for _ in range(3))
+        generator = torch.Generator().manual_seed(94)  # maxima rise at many steps, by factors that can be seen
+        self.qkv = tuple(1.3 * torch.randn(1, 1, LONGEST, D, generator=generator) for _ in range(3))
         self.length = _slider("N", N, 1, LONGEST, "tokens: rows of Q, K and V")
         self.block_q = _slider("B_r", block_q, 1, LARGEST, "rows in a block of Q")
         self.block_k = _slider("B_c", block_k, 1, LARGEST, "rows in a block of K and V")
@@ -123,6 +125,16 @@ class TilingExplorer(Stepper):
             draw_budget(ax, step)
         else:
             draw_tiling(ax, step, self._full)
+
+    def _tell(self, number: int) -> str:
+        """Each sentence below its own panel."""
+        columns = "".join(
+            f'<div style="flex:1"><span style="position:absolute;left:-9999px">{title}: </span>'
+            f"{html.escape(words(step))}</div>"
+            for title, step in at(self.runs, number).items()
+        )
+        style = "display:flex;gap:24px;max-width:1280px;font-size:17px;line-height:1.3;min-height:3.9em"
+        return f'<div role="status" aria-live="polite" style="{style}">{columns}</div>'
 
     def _next_rescaling(self) -> None:
         """Go to the next step in which a maximum rises in either version, from the start again after the last."""

@@ -91,7 +91,7 @@ def _places(step, x, y, w, h) -> dict[str, Place]:
         tall = (h - 52 - 46) / max(N_q, N_k)
     gap = 26
     sides = 4 * gap + 34 * len(columns)
-    broad = min(max(1.7 * tall, 13), (w - sides) / (N_k + 3 * d + 0.4))
+    broad = min(max(2.2 * tall, 13), (w - sides) / (N_k + 3 * d + 0.4))
     tall = min(tall, 1.7 * broad)
     tall, broad = (math.floor(size) if size >= 5 else size for size in (tall, broad))
     used = broad * (N_k + 3 * d) + 3 * gap + 34 * len(columns)

@@ -123,7 +123,7 @@ EXERCISES = (
                 _visited(12, 12, 2, 6),
                 "a block of keys counts as soon as its first key is seen",
             ),
-            Case("nothing divides", _visited(11, 11, 4, 3), "the last block of queries ends at N_q, not later"),
+            Case("nothing divides", _visited(10, 10, 4, 5), "the last block of queries ends at N_q, not later"),
             Case("more keys than queries", _visited(4, 12, 2, 3), "query i sees keys up to i + N_k - N_q"),
             Case(
                 "rows that see nothing", _visited(12, 4, 3, 2), "a block of queries that sees no key adds 0, not less"

@@ -97,7 +97,7 @@ MISTAKES = {
         ("no block is skipped", visited_all, "square blocks"),
         ("blocks across the diagonal are skipped", visited_without_the_diagonal, "square blocks"),
         ("T (T + 1) / 2 always", visited_triangle, "blocks of two sizes"),
-        ("the first query of a block decides", visited_first_query, "square blocks"),
+        ("the first query of a block decides", visited_first_query, "blocks of two sizes"),
         ("aligned to the top left", visited_top_left, "more keys than queries"),
         ("the last block of queries is never shorter", visited_past_the_end, "nothing divides"),
         ("fewer than no blocks", visited_negative, "rows that see nothing"),
