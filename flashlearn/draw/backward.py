@@ -24,6 +24,7 @@ RESULTS = ("dQ", "dK", "dV", "delta")
 LABELS = {"V": "Vᵀ", "K": "Kᵀ", "dK": "dKᵀ", "dV": "dVᵀ", "delta": "D"}
 SQUARES = ("S", "P", "dP", "dS")
 MARGIN, STRIP, PRODUCT, THICK = 12, 48, 92, 3  # pixels; THICK: cells drawn for the head dimension, at most
+NARROWEST = 36  # pixels: what stands beside S is at least as wide, so that its name finds room
 PALE, UNFINISHED, FINAL, DONE = 0.14, 0.2, 0.5, 0.32  # strength of a colour; full where work goes on now
 
 
@@ -77,13 +78,16 @@ def _places(step, run, x, y, w, h) -> dict[str, Place]:
     broad = min(1.7 * tall, (w - sides - 20) / (N_k + thick * (len(LEFT) + len(right))))
     tall = min(tall, 1.7 * broad)
     tall, broad = (math.floor(size) if size >= 5 else size for size in (tall, broad))
-    used_width = broad * (N_k + thick * (len(LEFT) + len(right))) + sides
+    side, standing = thick * broad, len(LEFT) + len(right)
+    if side < NARROWEST:
+        side, broad = NARROWEST, min(broad, (w - sides - 20 - NARROWEST * standing) / N_k)
+    used_width = broad * N_k + side * standing + sides
     at, top = round(x + (w - used_width) / 2), round(y + 8)
-    step_down, step_right = thick * tall + between, thick * broad + gap
+    step_down, step_right = thick * tall + between, side + gap
     middle = top + len(ABOVE) * step_down + names
     places = {}
     for name in LEFT:
-        places[name] = Place(at, middle, N_q, D, thick * broad / D, tall)
+        places[name] = Place(at, middle, N_q, D, side / D, tall)
         at += step_right
     places["S"] = S = Place(at, middle, N_q, N_k, broad, tall)
     for number, name in enumerate(LYING):
@@ -94,7 +98,7 @@ def _places(step, run, x, y, w, h) -> dict[str, Place]:
         places[name] = Place(at, middle, N_q, 1, thin, tall)
         at += narrow
     for name in right:
-        places[name] = Place(at, middle, N_q, D, thick * broad / D, tall)
+        places[name] = Place(at, middle, N_q, D, side / D, tall)
         at += step_right
     return places
 
