@@ -81,7 +81,7 @@ def _products(ax, dy, column, total, i):
     pitch = min(30, 340 / max(len(dy), 1))
     shown = range(min(len(dy), LINES))
     for j in shown:
-        terms = [number(v, 3) for v in (dy[j], column[j], dy[j] * column[j] + 0.0)]  # + 0.0: no −0
+        terms = [f"{v + 0.0:.3f}".replace("-", "−") for v in (dy[j], column[j], dy[j] * column[j])]  # + 0.0: no −0
         y = 74 + j * pitch
         for x, text in zip((920, 950, 1050, 1080, 1190), (terms[0], "×", terms[1], "=", terms[2]), strict=True):
             faint = column[j] == 0
