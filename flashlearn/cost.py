@@ -19,17 +19,18 @@ Sources: S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009; F
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
 
 from flashlearn.attention import spans
 from flashlearn.softmax import accumulator
-from flashlearn.steps import Step
+from flashlearn.steps import Step, hbm_bytes, matmul_flops, record
 
 fp16, bf16, fp32, fp64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 
@@ -169,18 +170,23 @@ def operations(steps: Iterable[Step]) -> Counter:
 class Hardware:
     """A GPU as a data sheet describes it.
 
-    peak        FLOP/s of dense matrix products by dtype (tensor cores with float32 sums where there are any)
-    bandwidth   HBM (or GDDR) bytes/s;  memory   its bytes
-    sram_per_sm bytes of L1 cache and shared memory of a streaming multiprocessor;  sms   how many there are
-    source      where each of these figures comes from
+    peak            FLOP/s of dense matrix products by dtype (tensor cores with float32 sums if there are any)
+    bandwidth       HBM (or GDDR) bytes/s;  memory   its bytes
+    l2              bytes of the cache that all SMs share
+    sram_per_sm     bytes of L1 cache and shared memory of a streaming multiprocessor (SM)
+    sms             how many SMs there are
+    sram_bandwidth  bytes/s between SRAM and the arithmetic, of all SMs together
+    source          where each of these figures comes from
     """
 
     name: str
     peak: Mapping[torch.dtype, float] = field(hash=False)
     bandwidth: float
     memory: int
+    l2: int
     sram_per_sm: int
     sms: int
+    sram_bandwidth: float
     source: Mapping[str, str] = field(hash=False, repr=False)
 
     def ridge(self, dtype: torch.dtype = fp16) -> float:
@@ -224,6 +230,9 @@ def placement_table(
 
 
 KB = 1024
+MB = 1024 * KB
+_BANKS = 32 * 4  # bytes per cycle of one SM's shared memory: 32 banks of 4 bytes
+_BANKS_SOURCE = "computed: 32 banks of 4 bytes per cycle and SM, CUDA C++ Programming Guide"
 _AMPERE = "NVIDIA A100 Tensor Core GPU Architecture whitepaper, 2020"
 _A100 = "NVIDIA A100 data sheet, 40 GB SXM4; dense"
 _HOPPER = "NVIDIA H100 Tensor Core GPU Architecture whitepaper, 2022"
@@ -235,22 +244,28 @@ _LAPTOP = "NVIDIA GeForce RTX 40 laptop comparison table: 3072 CUDA cores, 128-b
 A100_40GB = Hardware(
     name="A100-40GB",
     peak={fp16: 312e12, bf16: 312e12, fp32: 19.5e12, fp64: 19.5e12},
-    bandwidth=1555e9, memory=40 * 10**9, sram_per_sm=192 * KB, sms=108,
+    bandwidth=1555e9, memory=40 * 10**9, l2=40 * MB, sram_per_sm=192 * KB, sms=108,
+    sram_bandwidth=_BANKS * 108 * 1.41e9,
     source={"peak": f"{_A100} (float32 without TF32, float64 on tensor cores)", "bandwidth": _A100,
-            "memory": _A100, "sram_per_sm": f"{_AMPERE}, 164 KB of it shared memory", "sms": _AMPERE},
+            "memory": _A100, "l2": _AMPERE, "sram_per_sm": f"{_AMPERE}, 164 KB of it shared memory",
+            "sms": _AMPERE, "sram_bandwidth": f"{_BANKS_SOURCE}; 1410 MHz, {_AMPERE}"},
 )  # fmt: skip
 _HOPPER_PEAK = {fp16: 989.4e12, bf16: 989.4e12, fp32: 66.9e12, fp64: 66.9e12}
 _HOPPER_SOURCE = {
     "peak": f"{_HOPPER}, H100 SXM5, dense (float32 without TF32, float64 on tensor cores)",
+    "l2": _HOPPER,
     "sram_per_sm": f"{_HOPPER}, 228 KB of it shared memory",
     "sms": _HOPPER,
+    "sram_bandwidth": f"{_BANKS_SOURCE}; 1830 MHz, the clock of the float16 peak, {_HOPPER}",
 }
+_HOPPER_CHIP = {"peak": _HOPPER_PEAK, "l2": 50 * MB, "sram_per_sm": 256 * KB, "sms": 132,
+                "sram_bandwidth": _BANKS * 132 * 1.83e9}  # fmt: skip
 H100_SXM = Hardware(
-    name="H100 SXM", peak=_HOPPER_PEAK, bandwidth=3.35e12, memory=80 * 10**9, sram_per_sm=256 * KB, sms=132,
+    name="H100 SXM", bandwidth=3.35e12, memory=80 * 10**9, **_HOPPER_CHIP,
     source={**_HOPPER_SOURCE, "bandwidth": _H100, "memory": _H100},
 )  # fmt: skip
 H200_SXM = Hardware(
-    name="H200 SXM", peak=_HOPPER_PEAK, bandwidth=4.8e12, memory=141 * 10**9, sram_per_sm=256 * KB, sms=132,
+    name="H200 SXM", bandwidth=4.8e12, memory=141 * 10**9, **_HOPPER_CHIP,
     source={**{figure: f"{source}; same GPU" for figure, source in _HOPPER_SOURCE.items()},
             "bandwidth": _H200, "memory": _H200},
 )  # fmt: skip
@@ -259,13 +274,63 @@ RTX_4060_LAPTOP = Hardware(
     name="RTX 4060 Laptop",
     peak={fp16: 512 * _RTX_4060_SMS * _RTX_4060_HZ, bf16: 512 * _RTX_4060_SMS * _RTX_4060_HZ,
           fp32: 256 * _RTX_4060_SMS * _RTX_4060_HZ, fp64: 4 * _RTX_4060_SMS * _RTX_4060_HZ},
-    bandwidth=256e9, memory=8 * 10**9, sram_per_sm=128 * KB, sms=_RTX_4060_SMS,
+    bandwidth=256e9, memory=8 * 10**9, l2=32 * MB, sram_per_sm=128 * KB, sms=_RTX_4060_SMS,
+    sram_bandwidth=_BANKS * _RTX_4060_SMS * _RTX_4060_HZ,
     source={"peak": f"computed: FLOP per cycle and SM (512 with float32 sums, 256, 4) from {_ADA}; SMs and"
                     f" clock from {_LAPTOP}, reached at 115 W only",
             "bandwidth": f"computed: 128 bit at 16 Gbit/s, {_LAPTOP}", "memory": _LAPTOP,
-            "sram_per_sm": f"{_ADA}, 100 KB of it shared memory", "sms": f"computed: 3072 / 128, {_LAPTOP}"},
+            "l2": f"{_ADA}, AD107", "sram_per_sm": f"{_ADA}, 100 KB of it shared memory",
+            "sms": f"computed: 3072 / 128, {_LAPTOP}", "sram_bandwidth": f"{_BANKS_SOURCE}; {_LAPTOP}"},
 )  # fmt: skip
 HARDWARE = {hardware.name: hardware for hardware in (A100_40GB, H100_SXM, H200_SXM, RTX_4060_LAPTOP)}
+
+
+@dataclass(frozen=True)
+class Lane:
+    """How far one run of a race has come.
+
+    moved     bytes of every matrix that its finished steps moved, by the matrix's name
+    under_way bytes that it has moved of the step after those
+    work      how much of its matrix products is done, 0 to 1 (of its bytes, if it has no products)
+    over      whether all its steps are finished
+    """
+
+    moved: Mapping[str, int]
+    under_way: int
+    work: float
+    over: bool
+
+
+def race(runs: Mapping[str, Iterable[Step]], frames: int = 24) -> Iterator[Step]:
+    """Runs side by side, all with the same bandwidth: from frame to frame each may move as many bytes.
+
+    `values["lanes"]` is {title: Lane}, `values["moved"]` the bytes that each may have moved by now, and
+    `values["full"]` what the one that moves most moves in all. The frames divide that evenly.
+    """
+    recorded = {title: record(steps) for title, steps in runs.items()}
+    ends = {title: list(itertools.accumulate(hbm_bytes([step]).total for step in run))
+            for title, run in recorded.items()}  # fmt: skip
+    full = max(end[-1] for end in ends.values())
+    for frame in range(1, frames + 1):
+        moved = full * frame // frames
+        lanes = {title: _lane(run, ends[title], moved) for title, run in recorded.items()}
+        over = [title for title, lane in lanes.items() if lane.over]
+        states = [f"{title} has done {lane.work:.0%} of its work" for title, lane in lanes.items() if not lane.over]
+        states = [f"{', '.join(over)} {'is' if len(over) == 1 else 'are'} done"] * bool(over) + states
+        sentence = f"In the time for {moved:,} bytes: {'; '.join(states)}."
+        yield Step(sentence, "race", values={"lanes": lanes, "moved": moved, "full": full})
+
+
+def _lane(run: list[Step], ends: list[int], moved: int) -> Lane:
+    """The steps that end within `moved` bytes are finished."""
+    finished = run[: bisect.bisect_right(ends, moved)]
+    by_name = Counter()
+    for step in finished:
+        for tile in (*step.reads, *step.writes):
+            by_name[tile.name] += tile.nbytes
+    over, products = len(finished) == len(run), matmul_flops(run)
+    work = matmul_flops(finished) / products if products else by_name.total() / max(1, ends[-1])
+    return Lane(by_name, 0 if over else moved - by_name.total(), work, over)
 
 
 @dataclass(frozen=True)

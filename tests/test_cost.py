@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import fields
 from functools import partial
 
 import pytest
@@ -60,11 +61,7 @@ def counted(steps) -> Cost:
     """The cost that a run had: extra is what was written besides O, and O as long as it is held wider."""
     steps = list(steps)
     written = [tile for step in steps for tile in step.writes]
-    kept = {
-        tile.name: (math.prod(steps[0].shapes[tile.name]), tile.itemsize)
-        for tile in written
-        if tile.name != "O"
-    }
+    kept = {tile.name: (math.prod(steps[0].shapes[tile.name]), tile.itemsize) for tile in written if tile.name != "O"}
     widths = [tile.itemsize for tile in written if tile.name == "O"]
     o = steps[-1].output
     held_wide = o.numel() * (max(widths) - o.element_size()) if widths and o.numel() else 0
@@ -98,10 +95,7 @@ def test_counted_equals_predicted_for_the_variants():
         for block_k in (1, 2):
             count, formula = both_costs("two_pass_attention", case, block_k=block_k, recompute=True)
             assert count == formula, str(case)
-            assert (
-                count.read > both_costs("two_pass_attention", case, block_k=block_k)[0].read
-                or not count.flops
-            )
+            assert count.read > both_costs("two_pass_attention", case, block_k=block_k)[0].read or not count.flops
         q, k, v, _ = make(case)
         o_prime = counted(one_pass_attention_steps(q, k, v, causal=case.causal, normalised=True))
         assert o_prime == counted(one_pass_attention_steps(q, k, v, causal=case.causal))
@@ -120,9 +114,7 @@ def test_softmax_moves_what_its_passes_say(name, steps):
 
 
 def test_softmax_names_are_checked():
-    with pytest.raises(
-        ValueError, match="expected one of .'blocked', 'naive', 'online', 'safe'., got 'fast'"
-    ):
+    with pytest.raises(ValueError, match="expected one of .'blocked', 'naive', 'online', 'safe'., got 'fast'"):
         softmax_cost("fast", 1, 1)
 
 
@@ -143,21 +135,15 @@ def bytes_of(steps, N, D, **blocks):
 def slope(xs, ys):
     """Of the line through (log x, log y) that fits best."""
     log_x, log_y = (torch.tensor(t, dtype=torch.float64).log() for t in (xs, ys))
-    return (
-        torch.linalg.lstsq(torch.stack((log_x, torch.ones_like(log_x)), 1), log_y[:, None]).solution[0].item()
-    )
+    return torch.linalg.lstsq(torch.stack((log_x, torch.ones_like(log_x)), 1), log_y[:, None]).solution[0].item()
 
 
 def test_standard_attention_moves_n_d_and_n_squared():
     sizes = list(itertools.product((16, 64, 256), (4, 16, 64)))
-    counts = torch.tensor(
-        [[float(bytes_of(standard_attention_steps, N, D))] for N, D in sizes], dtype=torch.float64
-    )
+    counts = torch.tensor([[float(bytes_of(standard_attention_steps, N, D))] for N, D in sizes], dtype=torch.float64)
     terms = torch.tensor([[N * D, N * N] for N, D in sizes], dtype=torch.float64)
     fit = torch.linalg.lstsq(terms, counts).solution
-    torch.testing.assert_close(
-        fit, torch.tensor([[16.0], [16.0]], dtype=torch.float64)
-    )  # 4 N d and 4 N^2 floats
+    torch.testing.assert_close(fit, torch.tensor([[16.0], [16.0]], dtype=torch.float64))  # 4 N d and 4 N^2 floats
     assert (terms @ fit - counts).abs().max() < 1e-6
     long, wide = (64, 128, 256, 512), (64, 128, 256, 512)
     assert abs(slope(long, [bytes_of(standard_attention_steps, N, 1) for N in long]) - 2) < 0.05
@@ -183,9 +169,7 @@ def test_extra_memory_is_quadratic_or_linear():
     lengths = (256, 1024, 4096)
     extra = {name: [cost(1, 1, N, N, 64).extra for N in lengths] for name, cost in ATTENTION_COSTS.items()}
     slopes = {name: slope(lengths, ys) for name, ys in extra.items() if any(ys)}
-    assert slopes == pytest.approx(
-        {"standard_attention": 2, "tiled_attention_v1": 1, "tiled_attention_v2": 1}
-    )
+    assert slopes == pytest.approx({"standard_attention": 2, "tiled_attention_v1": 1, "tiled_attention_v2": 1})
     assert extra["tiled_attention_v2"] == [4 * N for N in lengths]
     assert extra["one_pass_attention"] == extra["two_pass_attention"] == [0, 0, 0]
 
@@ -195,9 +179,7 @@ def test_costs_in_order():
     assert full["tiled_attention_v2"] < full["standard_attention"] < full["one_pass_attention"]
     assert full["tiled_attention_v2"] < full["tiled_attention_v1"]
     assert ideal_cost(1, 1, 1024, 1024, 64).bytes < full["tiled_attention_v2"]
-    assert (
-        v2_cost(1, 1, 1024, 1024, 64, block_q=1024).bytes == ideal_cost(1, 1, 1024, 1024, 64).bytes + 4 * 1024
-    )
+    assert v2_cost(1, 1, 1024, 1024, 64, block_q=1024).bytes == ideal_cost(1, 1, 1024, 1024, 64).bytes + 4 * 1024
     assert v2_cost(2, 3, 512, 512, 64, causal=True).flops < 0.6 * v2_cost(2, 3, 512, 512, 64).flops
     assert ideal_cost(1, 1, 4, 4, 8, causal=True).flops == 4 * 8 * 10
 
@@ -221,17 +203,14 @@ def test_the_a100_as_the_course_quotes_it():
 
 @pytest.mark.parametrize("gpu", HARDWARE.values(), ids=lambda gpu: gpu.name)
 def test_every_figure_has_a_source(gpu):
-    assert set(gpu.source) == {"peak", "bandwidth", "memory", "sram_per_sm", "sms"} and all(
-        gpu.source.values()
-    )
+    assert set(gpu.source) == {field.name for field in fields(gpu)} - {"name", "source"}
+    assert all(gpu.source.values())
     assert set(gpu.peak) == set(DTYPES)
     assert gpu.peak[torch.float16] >= gpu.peak[torch.float32] >= gpu.peak[torch.float64]
 
 
 def test_the_laptop_figures_follow_from_their_sources():
-    assert RTX_4060_LAPTOP.peak[torch.float16] == pytest.approx(
-        29.1e12, rel=0.01
-    )  # 24/128 of an RTX 4090's 165.2
+    assert RTX_4060_LAPTOP.peak[torch.float16] == pytest.approx(29.1e12, rel=0.01)  # 24/128 of an RTX 4090's 165.2
     assert RTX_4060_LAPTOP.peak[torch.float16] == pytest.approx(165.2e12 * 24 / 128 * 2370 / 2520, rel=0.001)
     assert RTX_4060_LAPTOP.bandwidth == 128 / 8 * 16e9
 
@@ -249,9 +228,7 @@ def test_placement():
     assert big.bound == "compute-bound" and big.attainable == 312e12
     assert big.seconds == pytest.approx(2 * 8192**3 / 312e12)
     standard = placement(standard_cost(1, 1, 4096, 4096, 64), A100_40GB)
-    assert standard.bound == "memory-bound" and standard.attainable == pytest.approx(
-        standard.intensity * 1555e9
-    )
+    assert standard.bound == "memory-bound" and standard.attainable == pytest.approx(standard.intensity * 1555e9)
     assert standard.intensity == pytest.approx(32, rel=0.05)  # 4 N^2 d FLOP over 8 N^2 bytes
     assert placement(one_pass_cost(1, 1, 4096, 4096, 64), A100_40GB).intensity == pytest.approx(1, rel=0.01)
 
@@ -276,3 +253,19 @@ def test_version_1_reads_k_and_v_once():
     e, N, D = 2, 300, 16
     cost = v1_cost(1, 1, N, N, D, block_q=N, block_k=N)
     assert cost.read == e * 3 * N * D + 4 * N * (D + 2)
+
+
+@pytest.mark.parametrize("gpu", HARDWARE.values(), ids=lambda gpu: gpu.name)
+def test_sram_bandwidth_is_a_dozen_times_that_of_hbm(gpu):
+    clock = gpu.sram_bandwidth / gpu.sms / 128
+    assert 1.4e9 <= clock <= 2.4e9 and gpu.sram_bandwidth > 6 * gpu.bandwidth
+    assert gpu.l2 > gpu.sram / 2 and gpu.l2 < gpu.memory / 100
+
+
+def test_the_clock_of_the_sram_is_that_of_the_peak():
+    # FLOP per cycle and SM of the tensor cores: 2048 (A100), 4096 (H100), 512 (Ada, float32 sums)
+    for name, per_cycle in (("A100-40GB", 2048), ("H100 SXM", 4096), ("H200 SXM", 4096), ("RTX 4060 Laptop", 512)):
+        gpu = HARDWARE[name]
+        assert gpu.peak[torch.float16] / gpu.sms / per_cycle == pytest.approx(
+            gpu.sram_bandwidth / gpu.sms / 128, rel=0.001
+        )
