@@ -5,10 +5,13 @@ from flashlearn.draw.budget import budget_step, draw_budget
 from flashlearn.draw.converge import draw_converge
 from flashlearn.draw.jacobian import draw_jacobian
 from flashlearn.draw.matmul import draw_matmul
+from flashlearn.draw.memory import draw_memory
 from flashlearn.draw.query import draw_query
+from flashlearn.draw.roofline import draw_roofline
 from flashlearn.draw.row import draw_row
 from flashlearn.draw.style import COLOURS, colour, draw_colour_key
 from flashlearn.draw.tiling import draw_tiling
+from flashlearn.draw.traffic import draw_traffic
 from flashlearn.draw.tree import draw_tree
 
 __all__ = [
@@ -21,8 +24,11 @@ __all__ = [
     "draw_converge",
     "draw_jacobian",
     "draw_matmul",
+    "draw_memory",
     "draw_query",
+    "draw_roofline",
     "draw_row",
     "draw_tiling",
+    "draw_traffic",
     "draw_tree",
 ]
