@@ -13,8 +13,11 @@ from flashlearn.exercises import (
     online_softmax,
     safe_softmax,
     start_here,
+    tiled_attention,
     tiled_backward,
+    tiled_matmul,
     two_pass_attention,
+    why_it_is_fast,
 )
 from flashlearn.exercises.grading import Case, Exercise, Report, grade
 
@@ -25,6 +28,9 @@ NOTEBOOKS = (
     online_softmax,
     two_pass_attention,
     one_pass_attention,
+    tiled_matmul,
+    tiled_attention,
+    why_it_is_fast,
     gradients_by_hand,
     tiled_backward,
 )

@@ -1,0 +1,83 @@
+"""Exercises of notebook 08: the bytes of a variant, and the block that leaves the memory-bound side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from flashlearn.cost import A100_40GB, H100_SXM, RTX_4060_LAPTOP, placement, v2_cost
+from flashlearn.exercises.grading import Case, Exercise
+from flashlearn.steps import Step, Tile, hbm_bytes
+from flashlearn.tiled import tiled_attention_v2_steps
+
+
+def reread_q_steps(q, k, v, *, block_q: int, block_k: int) -> Iterator[Step]:
+    """`tiled_attention_v2` by a program that cannot keep its Q block: Q_i is read again for every K_j.
+
+    Nothing else changes: K_j and V_j are read at every visit, O_i and lse are written after the last.
+    """
+    for step in tiled_attention_v2_steps(q, k, v, block_q=block_q, block_k=block_k):
+        if step.reads and "Q" not in {tile.name for tile in step.reads}:
+            Q_i = Tile.of("Q", q, ..., slice(*step.values["rows"]), slice(None))
+            step = replace(step, reads=(Q_i, *step.reads))
+        yield step
+
+
+def bytes_solution(N_q, N_k, D, block_q, block_k, itemsize):
+    rows, columns = math.ceil(N_q / block_q), math.ceil(N_k / block_k)
+    read = itemsize * D * (columns * N_q + rows * 2 * N_k)
+    written = itemsize * N_q * D + 4 * N_q
+    return read, written
+
+
+def block_solution(N, D, hardware):
+    for block_q in range(1, N + 1):
+        if placement(v2_cost(1, 1, N, N, D, block_q=block_q), hardware).bound == "compute-bound":
+            return block_q
+    return 0
+
+
+def _counted(N_q, N_k, D, block_q, block_k, dtype=torch.float16):
+    def compare(function):
+        q, k = torch.zeros(1, 1, N_q, D, dtype=dtype), torch.zeros(1, 1, N_k, D, dtype=dtype)
+        count = hbm_bytes(reread_q_steps(q, k, k, block_q=block_q, block_k=block_k))
+        return function(N_q, N_k, D, block_q, block_k, dtype.itemsize), tuple(count)
+
+    return compare
+
+
+def _block(N, D, hardware):
+    return lambda function: (function(N, D, hardware), block_solution(N, D, hardware))
+
+
+EXERCISES = (
+    Exercise(
+        "08.bytes",
+        "bytes_moved(N_q, N_k, D, block_q, block_k, itemsize) -> (read, written), for one head of version 2 "
+        "when Q_i is read again for every K_j",
+        bytes_solution,
+        (
+            Case("one block", _counted(8, 8, 4, 8, 8), "Q, K and V once each; O, and lse at 4 bytes a row"),
+            Case("four blocks of keys", _counted(8, 32, 4, 8, 8), "all of Q is read once for each of the N_k / block_k K blocks"),
+            Case("four blocks of queries", _counted(32, 8, 4, 8, 8), "K and V are read once for each of the N_q / block_q Q blocks"),
+            Case("large head", _counted(16, 24, 64, 4, 6), "a row of Q, K, V or O has D elements, a row of lse has one"),
+            Case("ragged", _counted(21, 11, 4, 8, 4), "count blocks with ceil; the rows of all Q blocks add up to N_q, not to a multiple"),
+            Case("float32", _counted(16, 16, 4, 4, 4, torch.float32), "elements of Q, K, V and O have itemsize bytes; lse has 4 in any case"),
+        ),
+    ),
+    Exercise(
+        "08.block",
+        "smallest_block(N, D, hardware) -> the smallest block_q with which version 2 is compute-bound in float16, "
+        "0 if there is none",
+        block_solution,
+        (
+            Case("A100, N = 4096", _block(4096, 64, A100_40GB), "try block_q = 1, 2, 3, ...: placement(v2_cost(...), hardware).bound"),
+            Case("H100, N = 4096", _block(4096, 64, H100_SXM), "the ridge is that of the hardware you are given, not 201"),
+            Case("laptop, N = 1000", _block(1000, 128, RTX_4060_LAPTOP), "N need not be a multiple of the block: leave ceil to v2_cost"),
+            Case("short text", _block(300, 64, A100_40GB), "with one block for all queries the intensity is below N / 2: return 0 if even that is below the ridge"),
+        ),
+    ),
+)  # fmt: skip
