@@ -19,7 +19,7 @@ def draw_traffic(ax: Axes, step: Step) -> None:
     lanes, full, moved = (step.values[name] for name in ("lanes", "full", "moved"))
     unit, each = SPAN / max(1, full), (HEIGHT - 56) / len(lanes)
     ax.text(
-        LEFT, 10, f"in the time that it takes to move {moved:,} B", va="top", weight="bold", fontsize=20, color=QUIET
+        LEFT, 10, f"In the time that it takes to move {moved:,} B", va="top", weight="bold", fontsize=20, color=QUIET
     )
     for place, (title, lane) in enumerate(lanes.items()):
         top = 56 + place * each
