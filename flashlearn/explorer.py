@@ -50,7 +50,7 @@ class TilingExplorer(Stepper):
         )  # fmt: skip
         self.causal = widgets.Checkbox(
             description="causal", value=causal, indent=False, tooltip="query i sees keys 0 to i only",
-            layout={"width": "90px"},
+            layout={"width": "80px"},
         )  # fmt: skip
         self.rescaling = widgets.Button(
             description="next rescaling ▶", layout={"width": "150px"},
@@ -58,14 +58,15 @@ class TilingExplorer(Stepper):
         )  # fmt: skip
         self.fit = widgets.HTML()
         self._choosing = False
-        super().__init__(self._runs(), self._draw, alt=ALT, figsize=(12.8, 4.9))
-        self.slider.layout.width = "400px"
+        super().__init__(self._runs(), self._draw, alt=ALT, figsize=(12.8, 4.45))
+        self.slider.layout.width = "280px"
         self.rescaling.on_click(lambda button: self._next_rescaling())
         controls = [self.length, self.block_q, self.block_k, self.sram, self.rule, self.causal]
         for control in controls:
             control.observe(lambda change: self._changed(), "value")
-        steps = [self.play, self.back, self.next, self.rescaling, self.slider]
-        self.children = (self.picture, self.sentence, widgets.HBox(steps), widgets.HBox(controls), self.fit)
+        steps = widgets.HBox([self.play, self.back, self.next, self.rescaling, self.slider, self.rule, self.causal])
+        sizes = widgets.HBox([self.length, self.block_q, self.block_k, self.sram])
+        self.children = (self.picture, self.sentence, steps, sizes, self.fit)
 
     def _changed(self) -> None:
         """Record both versions anew, unless this change is part of another one."""
@@ -84,10 +85,10 @@ class TilingExplorer(Stepper):
         v1, v2 = (hbm_bytes(run) for run in runs.values())
         self._full = max(*v1, *v2)
         visits, pairs = (visited_blocks(N, N, block_q, block_k, c) for c in (causal, False))
+        need = sram_elements(block_q, block_k, D)
         self._report(
-            f"Blocks {block_q} × {block_k} need {sram_elements(block_q, block_k, D)} of {self.sram.value} elements: "
-            f"they fit. {visits} of {pairs} pairs of blocks are visited. In all, FlashAttention-1 moves "
-            f"{v1.total:,} B and FlashAttention-2 {v2.total:,} B."
+            f"{block_q} × {block_k} blocks need {need} of {self.sram.value} elements: they fit. {visits} of {pairs} pairs "
+            f"of blocks visited. Bytes in all: FlashAttention-1 {v1.total:,}, FlashAttention-2 {v2.total:,}."
         )
         return runs
 
@@ -118,7 +119,7 @@ class TilingExplorer(Stepper):
         return [replace(budget_step(*blocks, D, self.sram.value), sentence=verdict)]
 
     def _report(self, text: str) -> None:
-        self.fit.value = f'<div role="status" style="font-size:16px;line-height:1.3">{text}</div>'
+        self.fit.value = f'<div role="status" style="font-size:16px;line-height:20px">{text}</div>'
 
     def _draw(self, ax, step) -> None:
         if "capacity" in step.values:
@@ -130,10 +131,10 @@ class TilingExplorer(Stepper):
         """Each sentence below its own panel."""
         columns = "".join(
             f'<div style="flex:1"><span style="position:absolute;left:-9999px">{title}: </span>'
-            f"{html.escape(words(step))}</div>"
+            f"{html.escape(words(step) if title else step.sentence)}</div>"
             for title, step in at(self.runs, number).items()
         )
-        style = "display:flex;gap:24px;max-width:1280px;font-size:17px;line-height:1.3;min-height:3.9em"
+        style = "display:flex;gap:24px;max-width:1280px;font-size:16px;line-height:19px;min-height:76px"
         return f'<div role="status" aria-live="polite" style="{style}">{columns}</div>'
 
     def _next_rescaling(self) -> None:
@@ -168,5 +169,5 @@ def _slider(name: str, value: int, low: int, high: int, tooltip: str) -> widgets
     """A slider that acts when it is let go, or at each press of an arrow key."""
     return widgets.IntSlider(
         description=name, value=value, min=low, max=high, tooltip=tooltip, continuous_update=False,
-        layout={"width": "215px"}, style={"description_width": "42px"},
+        layout={"width": "270px"}, style={"description_width": "42px"},
     )  # fmt: skip

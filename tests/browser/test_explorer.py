@@ -1,0 +1,68 @@
+"""In a real JupyterLab at 1280x720: the tiling explorer obeys the keyboard and stays in its place."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def explorer(open_notebook):
+    notebook = open_notebook("07_tiled_attention")
+    assert notebook.run_all() == []
+    notebook.page.evaluate("window.jupyterapp.commands.execute('application:toggle-left-area')")
+    cell = notebook.show_cell("tiling_explorer(N")
+    notebook.cell, notebook.status = cell, cell.locator('[role="status"]').first
+    notebook.fit, notebook.image = cell.locator('[role="status"]').last, cell.locator("img.widget-image")
+    expect(notebook.status).to_contain_text("Step ", timeout=30_000)
+    cell.locator(".jp-Cell-outputWrapper").evaluate("output => output.scrollIntoView()")
+    yield notebook
+    assert notebook.errors == []
+
+
+def slider(notebook, name):
+    """The handle of the slider with this label."""
+    row = notebook.cell.locator(".widget-hslider").filter(has=notebook.page.get_by_text(name, exact=True))
+    return row.locator(".noUi-handle")
+
+
+def test_every_control_from_the_keyboard(explorer):
+    explorer.screenshot("explorer first")
+    for name, key in (("N", "ArrowRight"), ("B_r", "ArrowLeft"), ("B_c", "ArrowLeft"), ("SRAM", "ArrowRight")):
+        before = explorer.fit.text_content(), explorer.image.get_attribute("src")
+        slider(explorer, name).press(key)
+        expect(explorer.fit).not_to_have_text(before[0])
+        expect(explorer.status).to_contain_text("Step 1 of")
+    before = explorer.fit.text_content()
+    explorer.cell.locator("input[type=checkbox]").press("Space")
+    expect(explorer.fit).not_to_have_text(before)
+    explorer.cell.locator("select").select_option("the paper's rule")
+    expect(explorer.status).to_contain_text("do not fit")
+    explorer.screenshot("explorer does not fit")
+    explorer.cell.locator("select").select_option("largest that fit")
+    expect(explorer.fit).to_contain_text("they fit")
+
+
+def test_rescaling_is_found_and_nothing_moves(explorer):
+    handle, button = slider(explorer, "step"), explorer.cell.get_by_role("button", name="next rescaling")
+    places = []
+    for _ in range(4):
+        button.press("Enter")
+        expect(explorer.status).to_contain_text("new maximum")
+        places.append((explorer.image.bounding_box(), handle.bounding_box()["y"]))
+    explorer.screenshot("explorer rescaling")
+    assert len(set(map(str, places))) == 1
+    handle.press("End")
+    last = int(re.search(r"of (\d+)", explorer.status.text_content()).group(1))
+    expect(explorer.status).to_contain_text(f"Step {last} of {last}")
+    explorer.screenshot("explorer last")
+
+
+def test_it_fits_a_projector(explorer):
+    """Picture, sentences and controls are on the screen together."""
+    explorer.screenshot("explorer whole")
+    boxes = [explorer.image.bounding_box(), slider(explorer, "SRAM").bounding_box(), explorer.fit.bounding_box()]
+    assert boxes[0]["width"] > 1000
+    assert max(box["y"] + box["height"] for box in boxes) - boxes[0]["y"] <= 600  # what JupyterLab leaves of 720

@@ -1,0 +1,124 @@
+"""The tiling explorer, driven from Python: every control changes the runs; nothing it can be set to raises."""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import flashlearn as fl
+from flashlearn.explorer import BY_HAND, FITTING, LARGEST, LONGEST, PAPER, D, rescalings, tiling_explorer
+from flashlearn.tiled import sram_elements
+
+
+@pytest.fixture
+def explorer():
+    return tiling_explorer()
+
+
+def shown(explorer):
+    return bytes(explorer.picture.value), explorer.sentence.value, explorer.fit.value
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("length", 9), ("block_q", 2), ("block_k", 2), ("sram", 58), ("causal", False), ("rule", FITTING)],
+)
+def test_every_control_records_and_redraws(explorer, name, value):
+    explorer.sram.value = 60
+    if name == "rule":
+        explorer.block_q.value = 1
+    before, runs = shown(explorer), explorer.runs
+    getattr(explorer, name).value = value
+    assert explorer.runs is not runs
+    assert explorer.fit.value != before[2]
+    if name != "sram":  # more room changes the verdict, not the steps
+        assert bytes(explorer.picture.value) != before[0]
+    assert "Step 1 of" in explorer.sentence.value and explorer.slider.value == 1
+
+
+def test_runs_are_what_the_controls_say(explorer):
+    explorer.length.value, explorer.block_q.value, explorer.block_k.value, explorer.causal.value = 10, 4, 2, False
+    tensors = [t[:, :, :10] for t in explorer.qkv]
+    for run in explorer.runs.values():
+        torch.testing.assert_close(run[-1].output, F.scaled_dot_product_attention(*tensors))
+        assert sum(step.phase == "blocks" for step in run) == fl.visited_blocks(10, 10, 4, 2)
+    totals = [fl.hbm_bytes(run).total for run in explorer.runs.values()]
+    assert all(f"{total:,}" in explorer.fit.value for total in totals)
+
+
+def test_sentence_and_picture_follow_the_step(explorer):
+    seen = {shown(explorer)[:2]}
+    for number in range(2, explorer.slider.max + 1):
+        explorer.slider.value = number
+        seen.add(shown(explorer)[:2])
+    assert len(seen) == explorer.slider.max
+
+
+@pytest.mark.parametrize("N", [1, LONGEST])
+@pytest.mark.parametrize("sram", [10, 17, 128])
+def test_extreme_values_never_raise(N, sram):
+    explorer = tiling_explorer(N=N, sram=sram)
+    for rule, causal in itertools.product((BY_HAND, FITTING, PAPER), (True, False)):
+        explorer.rule.value, explorer.causal.value = rule, causal
+        for block_q, block_k in ((1, 1), (1, LARGEST), (LARGEST, 1), (LARGEST, LARGEST)):
+            if rule == BY_HAND:
+                explorer.block_q.value, explorer.block_k.value = block_q, block_k
+            sizes = explorer.block_q.value, explorer.block_k.value
+            fits = sram_elements(*sizes, D) <= sram
+            assert ("they fit" in explorer.fit.value) == fits
+            assert ("do not fit" in explorer.sentence.value or "No blocks fit" in explorer.sentence.value) == (not fits)
+        explorer.slider.value = explorer.slider.max
+        assert bytes(explorer.picture.value).startswith(b"\x89PNG")
+
+
+def test_blocks_that_do_not_fit_are_explained(explorer):
+    explorer.block_k.value = 5
+    assert "they need 79 elements, and the SRAM holds 59. Make a block smaller" in explorer.sentence.value
+    assert explorer.slider.max == 1 and explorer.fit.value.count("Nothing was run")
+    explorer.sram.value = 79
+    assert "need 79 of 79 elements: they fit" in explorer.fit.value and explorer.slider.max > 1
+
+
+def test_rules_choose_the_blocks(explorer):
+    explorer.rule.value = PAPER
+    assert (explorer.block_q.value, explorer.block_k.value) == fl.paper_block_sizes(59, D) == (4, 4)
+    assert explorer.block_q.disabled and "do not fit" in explorer.sentence.value
+    explorer.rule.value = FITTING
+    assert (explorer.block_q.value, explorer.block_k.value) == fl.fitting_block_sizes(59, D) == (3, 3)
+    explorer.sram.value = 10
+    assert "even 1 × 1 needs 4 × 4 + 1 = 17 elements, and the SRAM holds 10" in explorer.sentence.value
+    explorer.rule.value = BY_HAND
+    assert not explorer.block_q.disabled
+
+
+@pytest.mark.parametrize("M", range(17, 129))
+def test_sliders_reach_what_the_rules_choose(M):
+    for rule in (fl.paper_block_sizes, fl.fitting_block_sizes):
+        assert max(rule(M, D)) <= LARGEST
+
+
+def test_next_rescaling_visits_every_one_and_starts_again(explorer):
+    frames = rescalings(explorer.runs)
+    assert len(frames) >= 4
+    for frame in (*frames, frames[0]):
+        explorer.rescaling.click()
+        assert explorer.slider.value == frame + 1
+        assert "new maximum" in explorer.sentence.value
+
+
+def test_no_rescaling_stays_where_it_is():
+    explorer = tiling_explorer(N=1)
+    assert rescalings(explorer.runs) == []
+    explorer.rescaling.click()
+    assert explorer.slider.value == 1
+
+
+def test_every_control_has_a_name_and_a_tooltip(explorer):
+    for control in (explorer.length, explorer.block_q, explorer.block_k, explorer.sram, explorer.rule, explorer.causal,
+                    explorer.rescaling):  # fmt: skip
+        assert control.description and control.tooltip
+
+
+def test_both_runs_share_one_scale_of_bytes(explorer):
+    assert explorer._full == max(max(fl.hbm_bytes(run)) for run in explorer.runs.values())
