@@ -194,7 +194,7 @@ for name in flashlearn.__all__:
 
 def walk(path, prefix):
     for module in pkgutil.iter_modules(path, prefix):
-        if module.name in ("flashlearn.kernels", "flashlearn.ops"):
+        if module.name in ("flashlearn.kernels", "flashlearn.ops", "flashlearn.transformers"):
             continue  # what needs Triton; kernels is not entered either
         importlib.import_module(module.name)
         print(module.name)
