@@ -171,7 +171,7 @@ def main() -> None:
 
     def keep(name, found):  # after every part: a run cut short keeps what it has
         result[name] = found
-        options.result.write_text(json.dumps(result, indent=1) + "\n")
+        options.result.write_text(json.dumps(result) + "\n")
         print(f"{name} after {time.perf_counter() - start:.0f} s", flush=True)
 
     start = time.perf_counter()
