@@ -1,9 +1,11 @@
-"""Exercises: a specification, a stub in the notebook, and `check(name, function)` to grade it.
+"""Exercises: a specification, a stub in the notebook, `check` to grade it and `hint` to get on with it.
 
-One file per notebook holds its exercises, each with its solution beside its tests:
-
-    from flashlearn.exercises import check
+    from flashlearn.exercises import check, hint
+    hint("03.merge")  # the first of three; called again, the next
     check("03.merge", merge)
+
+One file per notebook holds its exercises: tasks, hints and tests. The known wrong answers are in the file of the
+same name in mistakes/, the solutions, alone, in the one in solutions/.
 """
 
 from flashlearn.exercises import (
@@ -19,7 +21,7 @@ from flashlearn.exercises import (
     two_pass_attention,
     why_it_is_fast,
 )
-from flashlearn.exercises.grading import Case, Exercise, Report, grade
+from flashlearn.exercises.grading import Case, Exercise, Hint, Mistake, Report, grade
 
 NOTEBOOKS = (
     start_here,
@@ -36,15 +38,34 @@ NOTEBOOKS = (
 )
 EXERCISES = {exercise.name: exercise for notebook in NOTEBOOKS for exercise in notebook.EXERCISES}
 
+_hints_shown: dict[str, int] = {}  # of each exercise, since Python started
+
 
 def check(name: str, function) -> Report:
     """Grade `function` as an answer to the exercise `name`: a table of tests, and a hint for each that fails.
 
-    A stub that still raises `NotImplementedError` is "not attempted". Nothing that `function` does raises here.
+    If the answer gives what a well-known mistake gives, the report says which. A stub that still raises
+    `NotImplementedError` is "not attempted". Nothing that `function` does raises here.
     """
+    return grade(_exercise(name), function)
+
+
+def hint(name: str, number: int | None = None) -> Hint:
+    """The next hint for the exercise `name`, or the one of that number; after the last, where the solution is."""
+    exercise = _exercise(name)
+    count = len(exercise.hints)
+    if number is None:
+        number = min(_hints_shown.get(name, 0), count) + 1
+    elif not isinstance(number, int) or not 1 <= number <= count:
+        raise ValueError(f"expected the number of a hint, 1 to {count}, got {number!r}")
+    _hints_shown[name] = number
+    return Hint(exercise, number)
+
+
+def _exercise(name: str) -> Exercise:
     if name not in EXERCISES:
         raise ValueError(f"expected the name of an exercise, one of {', '.join(EXERCISES)}, got {name!r}")
-    return grade(EXERCISES[name], function)
+    return EXERCISES[name]
 
 
-__all__ = ["EXERCISES", "Case", "Exercise", "Report", "check"]
+__all__ = ["EXERCISES", "Case", "Exercise", "Hint", "Mistake", "Report", "check", "hint"]

@@ -5,15 +5,8 @@ from __future__ import annotations
 import torch
 
 from flashlearn.exercises.grading import Case, Exercise
-
-
-def matmul_solution(dy, x, w):
-    return dy @ w.mT, x.mT @ dy
-
-
-def softmax_solution(dp, p):
-    delta = (p * dp).sum(-1, keepdim=True)
-    return p * (dp - delta)
+from flashlearn.exercises.mistakes.gradients_by_hand import MISTAKES
+from flashlearn.exercises.solutions.gradients_by_hand import matmul_solution, softmax_solution
 
 
 def _random(*shape, seed=0):
@@ -27,7 +20,7 @@ def _product(N, D, M):
         x, w, dy = _random(N, D), _random(D, M, seed=1), _random(N, M, seed=2)
         x.requires_grad_()
         w.requires_grad_()
-        return function(dy, x.detach(), w.detach()), torch.autograd.grad(x @ w, (x, w), dy)
+        return function(dy.clone(), x.detach().clone(), w.detach().clone()), torch.autograd.grad(x @ w, (x, w), dy)
 
     return compare
 
@@ -38,7 +31,7 @@ def _softmax(*shape, spread=1.0):
     def compare(function):
         s, dp = (spread * _random(*shape)).requires_grad_(), _random(*shape, seed=1) + 2
         p = torch.softmax(s, -1)
-        return function(dp, p.detach()), torch.autograd.grad(p, s, dp)[0]
+        return function(dp.clone(), p.detach().clone()), torch.autograd.grad(p, s, dp)[0]
 
     return compare
 
@@ -54,6 +47,12 @@ EXERCISES = (
             Case("all sizes equal", _product(3, 3, 3), "here shapes do not help: transpose W in dX, and X in dW"),
             Case("many rows", _product(50, 2, 3), "every row of X pulls at the same W: dW adds up over rows"),
         ),
+        hints=(
+            "dX has the shape of X, dW that of W. Which products of dY (N, M), X (N, D) and W (D, M) have these shapes?",
+            "Y_nm takes in row n of X and column m of W. So dX_nd collects dY_nm W_dm over m. What does dW_dm collect, and over which index?",
+            "dX is dY times W transposed. In dW the sum runs over the rows n: X transposed stands on the left.",
+        ),
+        mistakes=MISTAKES["09.matmul_backward"],
     ),
     Exercise(
         "09.softmax_backward",
@@ -65,5 +64,11 @@ EXERCISES = (
             Case("several rows", _softmax(4, 6), "one delta for each row: sum over dim=-1 with keepdim=True"),
             Case("two batches", _softmax(2, 3, 4), "only the last dimension is summed, whatever stands before it"),
         ),
+        hints=(
+            "One logit changes all weights of its row, because they share a sum. One number for each row carries all of that.",
+            "The number is delta, the sum of P o dP over the row. Every entry of dP is compared with it.",
+            "delta = (p * dp).sum(-1, keepdim=True). Take it off dP, then weigh the difference by P.",
+        ),
+        mistakes=MISTAKES["09.softmax_backward"],
     ),
 )

@@ -1,4 +1,4 @@
-"""How an exercise is graded, and the table that says so."""
+"""How an exercise is graded, the table that says so, and the hints on the way."""
 
 from __future__ import annotations
 
@@ -26,13 +26,34 @@ class Case:
 
 
 @dataclass(frozen=True)
+class Mistake:
+    """A wrong answer that is often given: `function` gives it, and the case named `caught_by` must fail.
+
+    `what` completes the sentence "This is what you get if ...".
+    """
+
+    what: str
+    function: Callable
+    caught_by: str
+
+
+@dataclass(frozen=True)
 class Exercise:
-    """A task, the tests that grade it, and a solution that passes them."""
+    """A task, the tests that grade it, a solution that passes them, three hints, and known wrong answers.
+
+    The hints go from a nudge to nearly the answer. The solution is in `place`, and nowhere else.
+    """
 
     name: str
     task: str
     solution: Callable
     cases: tuple[Case, ...]
+    hints: tuple[str, ...] = ()
+    mistakes: tuple[Mistake, ...] = ()
+
+    @property
+    def place(self) -> str:
+        return f"flashlearn/exercises/solutions/{self.solution.__module__.rpartition('.')[2]}.py"
 
 
 class Row(NamedTuple):
@@ -50,6 +71,7 @@ class Report:
 
     exercise: str
     rows: tuple[Row, ...]  # none if not attempted
+    misconceptions: tuple[str, ...] = ()  # known mistakes that give the same results
 
     @property
     def attempted(self) -> bool:
@@ -66,6 +88,11 @@ class Report:
         good = sum(row.passed for row in self.rows)
         return f"Exercise {self.exercise}: {good} of {len(self.rows)} tests passed"
 
+    @property
+    def diagnosis(self) -> str:
+        """One sentence on what went wrong, empty if the answer is right or wrong in an unknown way."""
+        return f"This is what you get if {', or if '.join(self.misconceptions)}." if self.misconceptions else ""
+
     def __repr__(self) -> str:
         lines = [self.headline]
         wide = max((len(row.case) for row in self.rows), default=0)
@@ -73,6 +100,8 @@ class Report:
             lines.append(f"  {'pass' if row.passed else 'FAIL'}  {row.case:<{wide}}  {row.detail}")
             if not row.passed:
                 lines.append(f"        hint: {row.hint}")
+        if self.diagnosis:
+            lines.append(f"  {self.diagnosis}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -85,25 +114,98 @@ class Report:
             for row in self.rows
         )
         head = "".join(f'<th scope="col">{name}</th>' for name in ("result", "test", "largest error", "hint"))
-        return f"<table><caption><b>{self.headline}</b></caption><tr>{head}</tr>{cells}</table>"
+        table = f"<table><caption><b>{self.headline}</b></caption><tr>{head}</tr>{cells}</table>"
+        return table + (f"<p>{html.escape(self.diagnosis)}</p>" if self.diagnosis else "")
+
+
+@dataclass(frozen=True)
+class Hint:
+    """One rung of the ladder of hints of an exercise, or, past the last, where the solution is."""
+
+    exercise: Exercise
+    number: int  # from 1; one more than there are hints means the solution
+
+    @property
+    def headline(self) -> str:
+        if self.number > len(self.exercise.hints):
+            return f"Exercise {self.exercise.name}: no more hints"
+        return f"Exercise {self.exercise.name}, hint {self.number} of {len(self.exercise.hints)}"
+
+    @property
+    def text(self) -> str:
+        if self.number > len(self.exercise.hints):
+            return f"The solution is in {self.exercise.place}."
+        return self.exercise.hints[self.number - 1]
+
+    def __repr__(self) -> str:
+        return f"{self.headline}\n  {self.text}"
+
+    def _repr_html_(self) -> str:
+        return f"<p><b>{self.headline}</b></p><p>{html.escape(self.text)}</p>"
 
 
 def grade(exercise: Exercise, function: Callable) -> Report:
     """Run every case; a stub that raises NotImplementedError in all of them is not attempted."""
     if not callable(function):
         raise TypeError(f"expected a function for exercise {exercise.name}, got {type(function).__name__}")
-    rows = tuple(_outcome(case, function) for case in exercise.cases)
-    untouched = all(row.detail.startswith("NotImplementedError") for row in rows)
-    return Report(exercise.name, () if untouched else rows)
+    outcomes = [_run(case, function) for case in exercise.cases]
+    if all(isinstance(outcome.got, NotImplementedError) for outcome in outcomes):
+        return Report(exercise.name, ())
+    rows = tuple(
+        Row(case.name, outcome.passed, outcome.detail, case.hint)
+        for case, outcome in zip(exercise.cases, outcomes, strict=True)
+    )
+    if all(row.passed for row in rows):
+        return Report(exercise.name, rows)
+    shown = (mistake.what for mistake in exercise.mistakes if _shows(mistake, exercise.cases, outcomes))
+    return Report(exercise.name, rows, tuple(dict.fromkeys(shown)))
 
 
-def _outcome(case: Case, function: Callable) -> Row:
+class Outcome(NamedTuple):
+    """What came back in one case: a value or the exception that was raised, and whether it is right."""
+
+    got: Any
+    passed: bool
+    detail: str
+
+
+def _run(case: Case, function: Callable) -> Outcome:
+    with torch.random.fork_rng(devices=()):  # the same numbers for all, and none taken from the notebook
+        torch.default_generator.manual_seed(0)
+        try:
+            got, expected = case.compare(function)
+        except Exception as problem:  # whatever a student's function raises belongs in the table
+            return Outcome(problem, False, f"{type(problem).__name__}: {problem}")
     try:
-        got, expected = case.compare(function)
         error = largest_error(got, expected)
-    except Exception as problem:  # whatever a student's function raises belongs in the table
-        return Row(case.name, False, f"{type(problem).__name__}: {problem}", case.hint)
-    return Row(case.name, error <= case.tolerance, f"{error:.1e}", case.hint)
+    except (TypeError, ValueError, RuntimeError) as problem:
+        return Outcome(
+            None if isinstance(problem, RuntimeError) else got, False, f"{type(problem).__name__}: {problem}"
+        )
+    return Outcome(got, error <= case.tolerance, f"{error:.1e}")
+
+
+def _shows(mistake: Mistake, cases: tuple[Case, ...], outcomes: list[Outcome]) -> bool:
+    """Whether the mistake fails the same cases with the same results; not if all it does is to raise."""
+    for case, outcome in zip(cases, outcomes, strict=True):
+        other = _run(case, mistake.function)
+        if other.passed != outcome.passed or not alike(other.got, outcome.got):
+            return False
+    return any(not isinstance(outcome.got, Exception) for outcome in outcomes)
+
+
+def alike(a: Any, b: Any) -> bool:
+    """Whether two answers are the same up to rounding, 1e-5 of their size; exceptions by their type."""
+    if isinstance(a, Exception) or isinstance(b, Exception):
+        return type(a) is type(b)
+    if isinstance(a, tuple | list) and isinstance(b, tuple | list):
+        return len(a) == len(b) and all(map(alike, a, b))
+    if not all(isinstance(value, torch.Tensor | int | float) for value in (a, b)):
+        return False
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    x, y = (torch.as_tensor(t).detach().double().cpu() for t in (a, b))
+    return x.shape == y.shape and torch.allclose(x, y, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
 def largest_error(got: Any, expected: Any) -> float:

@@ -5,49 +5,19 @@ from __future__ import annotations
 import torch
 
 from flashlearn.exercises.grading import Case, Exercise
+from flashlearn.exercises.mistakes.naive_softmax import MISTAKES
+from flashlearn.exercises.solutions.naive_softmax import overflow_solution, softmax_solution
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 X = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
 
 
-def softmax_solution(x):
-    weights = torch.exp(x)
-    return weights / weights.sum(-1, keepdim=True)
-
-
-def overflow_solution(dtype):
-    low, high = torch.tensor(1.0, dtype=dtype), torch.tensor(1000.0, dtype=dtype)
-    while True:
-        middle = (low + high) / 2
-        if middle in (low, high):  # neighbours: nothing lies between them
-            return high.item()
-        if torch.exp(middle).isinf():
-            high = middle
-        else:
-            low = middle
-
-
 def _softmax_of(x):
-    return lambda function: (function(x), torch.softmax(x, -1))
+    return lambda function: (function(x.clone()), torch.softmax(x, -1))
 
 
 def _edge(dtype):
-    """Does x overflow, does its lower neighbour not, and is x a number of that dtype?"""
-
-    def compare(function):
-        x = torch.tensor(float(function(dtype)), dtype=torch.float64)
-        rounded = x.to(dtype)
-        below = overflow_neighbour(rounded)
-        facts = (rounded.double() == x, torch.exp(rounded).isinf(), torch.exp(below).isfinite())
-        return tuple(float(fact) for fact in facts), (1.0, 1.0, 1.0)
-
-    return compare
-
-
-def overflow_neighbour(x):
-    """The next smaller number of x's dtype, for positive x: one less in its bits."""
-    integers = {2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
-    return (x.view(integers) - 1).view(x.dtype)
+    return lambda function: (float(function(dtype)), overflow_solution(dtype))
 
 
 EXERCISES = (
@@ -70,6 +40,12 @@ EXERCISES = (
                 1e-12,
             ),
         ),
+        hints=(
+            "Write down the definition for one row: what stands above the line, and over which entries does the sum below it go?",
+            "exp works on the whole tensor at once. The sum goes over the last dimension only: every row has its own.",
+            "Sum with .sum(-1, keepdim=True): a result of shape (..., 1) divides all entries of its row.",
+        ),
+        mistakes=MISTAKES["01.softmax"],
     ),
     Exercise(
         "01.overflow",
@@ -84,5 +60,11 @@ EXERCISES = (
             )
             for dtype in DTYPES
         ),
+        hints=(
+            "Where exp(low) is finite and exp(high) is inf, the edge lies between. How do you find a word in a dictionary?",
+            "Bisect: keep low and high as tensors of that dtype and look at their middle. The rounding of the dtype then decides, not yours.",
+            "Stop when (low + high) / 2 equals low or high: no number lies between them any more. One of the two is the answer.",
+        ),
+        mistakes=MISTAKES["01.overflow"],
     ),
 )

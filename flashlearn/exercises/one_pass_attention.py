@@ -5,23 +5,10 @@ from __future__ import annotations
 import torch
 
 from flashlearn.exercises.grading import Case, Exercise
+from flashlearn.exercises.mistakes.one_pass_attention import MISTAKES
+from flashlearn.exercises.solutions.one_pass_attention import merge_solution, recurrence_solution
 
 INF = float("inf")
-
-
-def recurrence_solution(m, l, acc, s, v):
-    m_new = torch.maximum(m, s)
-    if m_new == -INF:  # nothing seen yet, and this key may not be seen either
-        return m, l, acc
-    alpha, p = torch.exp(m - m_new), torch.exp(s - m_new)
-    return m_new, l * alpha + p, acc * alpha + p * v
-
-
-def merge_solution(o_a, lse_a, o_b, lse_b):
-    lse = torch.logaddexp(lse_a, lse_b)
-    safe = lse.masked_fill(lse == -INF, 0.0)  # where neither half has a key: both weights are exp(-inf) = 0
-    weight_a, weight_b = torch.exp(lse_a - safe), torch.exp(lse_b - safe)
-    return weight_a[..., None] * o_a + weight_b[..., None] * o_b, lse
 
 
 def _random(*shape, scale=1.0, shift=0.0):
@@ -40,7 +27,7 @@ def _after(*scores, then, D=3):
     """One step: the state after `scores`, then one key more."""
     s = torch.tensor([*scores, then], dtype=torch.float64)
     v = _random(len(s), D)
-    return lambda function: (function(*_state(s[:-1], v[:-1]), s[-1], v[-1]), _state(s, v))
+    return lambda function: (function(*_state(s[:-1], v[:-1]), s[-1].clone(), v[-1].clone()), _state(s, v))
 
 
 def _whole_row(s, D=5):
@@ -50,7 +37,7 @@ def _whole_row(s, D=5):
     def compare(function):
         state = _state(s[:0], v[:0])
         for s_i, v_i in zip(s, v, strict=True):
-            state = function(*state, s_i, v_i)
+            state = function(*state, s_i.clone(), v_i.clone())
         return state[2] / state[1], torch.softmax(s, 0) @ v
 
     return compare
@@ -113,6 +100,12 @@ EXERCISES = (
                 "run your steps, then acc / l: follow one by hand",
             ),
         ),
+        hints=(
+            "l and acc hold sums of terms that were measured from the old maximum. What must happen to them when s is larger?",
+            "m_new = max(m, s). The old terms, in l and in acc, take the factor e^(m - m_new); the new key has the weight e^(s - m_new).",
+            "l * alpha + p, and acc * alpha + p * v. While m_new is -inf, alpha would be NaN: return the state as it came.",
+        ),
+        mistakes=MISTAKES["05.recurrence"],
     ),
     Exercise(
         "05.merge_outputs",
@@ -142,5 +135,11 @@ EXERCISES = (
                 "with no key at all: o = 0 and lse = -inf, not NaN",
             ),
         ),
+        hints=(
+            "Each half is an average with weights of its own. What share of all the weight, the sum of e^score, does each half hold?",
+            "Half a holds e^(lse_a), both hold e^lse = e^(lse_a) + e^(lse_b). The share of a is the quotient of the two.",
+            "lse = torch.logaddexp(lse_a, lse_b), and the share of a is exp(lse_a - lse)[..., None]. Where lse is -inf, subtract 0.",
+        ),
+        mistakes=MISTAKES["05.merge_outputs"],
     ),
 )

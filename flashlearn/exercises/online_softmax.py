@@ -5,24 +5,10 @@ from __future__ import annotations
 import torch
 
 from flashlearn.exercises.grading import Case, Exercise
+from flashlearn.exercises.mistakes.online_softmax import MISTAKES
+from flashlearn.exercises.solutions.online_softmax import merge_solution, tree_solution
 
 INF = float("inf")
-
-
-def merge_solution(a, b):
-    (m_a, l_a), (m_b, l_b) = a, b
-    m = torch.maximum(m_a, m_b)
-    if m == -INF:  # neither side has an element
-        return m, torch.zeros_like(l_a)
-    return m, l_a * torch.exp(m_a - m) + l_b * torch.exp(m_b - m)
-
-
-def tree_solution(x, block_size):
-    if len(x) <= block_size:
-        m = x.max()
-        return m, torch.exp(x - m).sum()
-    middle = len(x) // 2
-    return merge_solution(tree_solution(x[:middle], block_size), tree_solution(x[middle:], block_size))
 
 
 def _pair(*values):
@@ -41,7 +27,7 @@ def _row(n, scale=1.0, shift=0.0):
 
 
 def _reduced(x, block_size):
-    return lambda function: (function(x, block_size), _pair(*x.tolist()))
+    return lambda function: (function(x.clone(), block_size), _pair(*x.tolist()))
 
 
 EXERCISES = (
@@ -65,6 +51,12 @@ EXERCISES = (
             ),
             Case("two empty sides", _merged((), ()), "exp(-inf - -inf) is NaN: when m is -inf, l is 0"),
         ),
+        hints=(
+            "l_a and l_b are measured from two different maxima. From which one must both be measured in the end?",
+            "m is the larger of the two. One factor moves a sum from m_a to m: what is e^(x - m) divided by e^(x - m_a)?",
+            "The factors are e^(m_a - m) and e^(m_b - m); the rescaled sums add up. Only if m is -inf are they NaN: then l is 0.",
+        ),
+        mistakes=MISTAKES["03.merge"],
     ),
     Exercise(
         "03.tree",
@@ -81,5 +73,11 @@ EXERCISES = (
             Case("blocks of one", _reduced(_row(16, 10.0), 1), "a block of one element is (x, 1)"),
             Case("large logits", _reduced(_row(64, 1.0, 1000.0), 8), "subtract the block's own maximum"),
         ),
+        hints=(
+            "A piece of at most block_size entries is easy. How do you get from a long row to easy pieces?",
+            "Let the function call itself on x[:middle] and x[middle:], and join the two pairs that come back.",
+            "If len(x) <= block_size return x.max() and the sum of exp(x - x.max()). Otherwise merge, as in 03.merge.",
+        ),
+        mistakes=MISTAKES["03.tree"],
     ),
 )

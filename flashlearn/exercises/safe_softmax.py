@@ -5,34 +5,20 @@ from __future__ import annotations
 import torch
 
 from flashlearn.exercises.grading import Case, Exercise
+from flashlearn.exercises.mistakes.safe_softmax import MISTAKES
+from flashlearn.exercises.solutions.safe_softmax import lse_solution, safe_solution, shift_solution
 from flashlearn.softmax import naive_softmax, safe_softmax
 
 INF = float("inf")
 X = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
 
 
-def safe_solution(x):
-    m = x.max(-1, keepdim=True).values
-    weights = torch.exp(x - m)
-    return weights / weights.sum(-1, keepdim=True)
-
-
-def lse_solution(x):
-    m = x.max(-1).values
-    return m + torch.log(torch.exp(x - m[..., None]).sum(-1))
-
-
-def shift_solution(softmax):
-    x = torch.linspace(-3, 3, 7)
-    return all(torch.allclose(softmax(x + shift), softmax(x), atol=1e-4) for shift in (-2000.0, -1.0, 0.5, 2000.0))
-
-
 def _softmax_of(x):
-    return lambda function: (function(x), torch.softmax(x, -1))
+    return lambda function: (function(x.clone()), torch.softmax(x, -1))
 
 
 def _lse_of(x):
-    return lambda function: (function(x), torch.logsumexp(x, -1))
+    return lambda function: (function(x.clone()), torch.logsumexp(x, -1))
 
 
 def _verdict(softmax, expected):
@@ -77,6 +63,12 @@ EXERCISES = (
                 "exp(-inf) is 0 by itself; nothing needs to be done for it",
             ),
         ),
+        hints=(
+            "Which number can be taken off all logits of a row, so that the largest exponent is 0 and the result stays the same?",
+            "Subtract before the exponential, and give every row its own maximum: x.max(-1, keepdim=True).values.",
+            "weights = torch.exp(x - m). What is left to do is what naive softmax does with its weights.",
+        ),
+        mistakes=MISTAKES["02.safe"],
     ),
     Exercise(
         "02.lse",
@@ -92,6 +84,12 @@ EXERCISES = (
                 "the last dimension goes away: one number per row",
             ),
         ),
+        hints=(
+            "Every e^x is e^m times e^(x - m). Take e^m out of the sum: what does the logarithm make of the product?",
+            "log(e^m l) = m + log(l), with l the sum of the shifted exponentials. m and l are one number for each row.",
+            "m = x.max(-1).values has the shape of the result; to subtract it from x, give it its dimension back: m[..., None].",
+        ),
+        mistakes=MISTAKES["02.lse"],
     ),
     Exercise(
         "02.shift",
@@ -120,5 +118,11 @@ EXERCISES = (
                 "try a small shift too, of a row that varies",
             ),
         ),
+        hints=(
+            "Invariant means: the same result for x and for x + c, whatever c is. Which c would give each wrong function away?",
+            "A small c finds what is no softmax at all, a large one finds overflow, a very negative one a maximum that starts too high.",
+            "torch.allclose(softmax(x + c), softmax(x), atol=1e-4) for each of c = 1, 2000, -2000, and a row x whose entries differ.",
+        ),
+        mistakes=MISTAKES["02.shift"],
     ),
 )

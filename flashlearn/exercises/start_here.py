@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from flashlearn.exercises.grading import Case, Exercise
-
-
-def scores_solution(q, k):
-    return q @ k.T / math.sqrt(q.shape[-1])
+from flashlearn.exercises.mistakes.start_here import MISTAKES
+from flashlearn.exercises.solutions.start_here import scores_solution
 
 
 def _rows(n, d, seed=0):
@@ -18,7 +14,7 @@ def _rows(n, d, seed=0):
 
 
 def _scores_of(q, k):
-    return lambda function: (function(q, k), scores_solution(q, k))
+    return lambda function: (function(q.clone(), k.clone()), scores_solution(q, k))
 
 
 EXERCISES = (
@@ -48,5 +44,11 @@ EXERCISES = (
                 "D is q.shape[-1], not a constant",
             ),
         ),
+        hints=(
+            "Entry i, j needs the D numbers of query i and of key j. Which product multiplies every row of q with every row of k?",
+            "k is (N_k, D); transposed it is (D, N_k), and the inner sizes match. D is the last size of q.",
+            "q @ k.T holds all products at once. One division is left, by math.sqrt(q.shape[-1]).",
+        ),
+        mistakes=MISTAKES["00.scores"],
     ),
 )

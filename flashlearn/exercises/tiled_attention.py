@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from flashlearn.exercises.grading import Case, Exercise
+from flashlearn.exercises.mistakes.tiled_attention import MISTAKES
+from flashlearn.exercises.solutions.tiled_attention import update_solution, visited_solution
 
 INF = float("inf")
-
-
-def update_solution(m, l, acc, S, V):
-    m_new = torch.maximum(m, S.max(-1, keepdim=True).values)
-    base = m_new.masked_fill(m_new == -INF, 0)  # a row that has seen nothing: exp(-inf - 0) = 0
-    alpha, P = torch.exp(m - base), torch.exp(S - base)
-    return m_new, alpha * l + P.sum(-1, keepdim=True), alpha * acc + P @ V
-
-
-def visited_solution(N_q, N_k, block_q, block_k):
-    count = 0
-    for start in range(0, N_q, block_q):
-        last_query = min(start + block_q, N_q) - 1
-        keys = max(0, last_query + 1 + N_k - N_q)  # that the last query of the block sees
-        count += math.ceil(keys / block_k)
-    return count
 
 
 def _random(*shape, seed=0, scale=1.0):
@@ -43,7 +27,7 @@ def _two_blocks(S, V, first):
 
     def compare(function):
         m, l, acc = _state(S[:, :first], V[:first])
-        return function(m, l, acc, S[:, first:], V[first:]), _state(S, V)
+        return function(m, l, acc, S[:, first:].clone(), V[first:].clone()), _state(S, V)
 
     return compare
 
@@ -110,6 +94,12 @@ EXERCISES = (
                 1e-9,
             ),
         ),
+        hints=(
+            "This is the recurrence of one query, done for B_r queries at once. Which of m, l, acc and S have one number for each row?",
+            "m_new is the larger of m and the row maximum of S. alpha = e^(m - m_new) is (B_r, 1), P = e^(S - m_new) is (B_r, B_c).",
+            "alpha * l + P.sum(-1, keepdim=True), and alpha * acc + P @ V. Where m_new is -inf, subtract 0 in both exponentials.",
+        ),
+        mistakes=MISTAKES["07.update"],
     ),
     Exercise(
         "07.visited",
@@ -129,5 +119,11 @@ EXERCISES = (
                 "rows that see nothing", _visited(12, 4, 3, 2), "a block of queries that sees no key adds 0, not less"
             ),
         ),
+        hints=(
+            "Take one block of queries. Which of its queries sees the most keys, and how many are that?",
+            "The last one, number min(start + block_q, N_q) - 1. Query i sees the keys 0 to i + N_k - N_q.",
+            "It sees i + 1 + N_k - N_q keys, but no fewer than 0. Divide by block_k, round up, and add up over the blocks of queries.",
+        ),
+        mistakes=MISTAKES["07.visited"],
     ),
 )

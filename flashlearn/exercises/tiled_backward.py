@@ -7,22 +7,8 @@ import math
 import torch
 
 from flashlearn.exercises.grading import Case, Exercise
-
-
-def dv_solution(q, k_j, do, lse, block_q):
-    dv_j = torch.zeros_like(k_j)
-    for i in range(0, len(q), block_q):
-        rows = slice(i, i + block_q)
-        S = q[rows] @ k_j.mT / math.sqrt(q.shape[-1])
-        P = torch.exp(S - lse[rows, None])
-        dv_j = dv_j + P.mT @ do[rows]
-    return dv_j
-
-
-def ds_solution(p, do, o, v_j):
-    delta = (do * o).sum(-1, keepdim=True)
-    dp = do @ v_j.mT
-    return p * (dp - delta)
+from flashlearn.exercises.mistakes.tiled_backward import MISTAKES
+from flashlearn.exercises.solutions.tiled_backward import ds_solution, dv_solution
 
 
 def _problem(N_q, N_k, D, size=1.0):
@@ -38,7 +24,7 @@ def _problem(N_q, N_k, D, size=1.0):
 def _dv(N_q, N_k, D, cols, block_q, size=1.0):
     def compare(function):
         q, k, _, do, P, _, lse, _ = _problem(N_q, N_k, D, size)
-        return function(q, k[slice(*cols)], do, lse, block_q), P[:, slice(*cols)].mT @ do
+        return function(q, k[slice(*cols)], do.clone(), lse, block_q), P[:, slice(*cols)].mT @ do
 
     return compare
 
@@ -81,6 +67,12 @@ EXERCISES = (
                 "large scores", _dv(8, 6, 4, (0, 6), 3, 3000.0), "subtract lse before the exponential: exp(S) overflows"
             ),
         ),
+        hints=(
+            "dV_j = P^T dO, summed over all queries. What brings back a block of P, when only q, k_j and lse are at hand?",
+            "S = q[rows] k_j^T / sqrt(d) and P = e^(S - lse), lse as a column. No softmax: the other keys of the row are not here.",
+            "Loop over range(0, N_q, block_q) with rows = slice(i, i + block_q), and add P.mT @ do[rows] to dV_j.",
+        ),
+        mistakes=MISTAKES["10.dv"],
     ),
     Exercise(
         "10.ds",
@@ -102,5 +94,11 @@ EXERCISES = (
                 "part of it masked", _ds(6, 6, 4, (2, 4), (2, 5), True), "P is 0 where the mask hides: then dS is 0 too"
             ),
         ),
+        hints=(
+            "dS = P o (dP - delta), as in notebook 09. Which of the three cannot come from this block alone by its definition?",
+            "delta sums P o dP over all keys, and here are only some of them. It equals rowsum(dO o O).",
+            "dP = do @ v_j.mT, and delta = (do * o).sum(-1, keepdim=True), a column.",
+        ),
+        mistakes=MISTAKES["10.ds"],
     ),
 )

@@ -5,22 +5,8 @@ from __future__ import annotations
 import torch
 
 from flashlearn.exercises.grading import Case, Exercise
-
-
-def blocks_solution(N_q, N_k, D, block_q, block_k, i, j):
-    rows = min(block_q, N_q - i * block_q)
-    cols = min(block_k, N_k - j * block_k)
-    return (rows, D), (D, cols), (rows, cols), (cols, D), (rows, D)
-
-
-def tiled_solution(A, B, block):
-    (M, K), N = A.shape, B.shape[1]
-    C = torch.zeros(M, N, dtype=A.dtype)
-    for i in range(0, M, block):
-        for j in range(0, N, block):
-            for p in range(0, K, block):
-                C[i : i + block, j : j + block] += A[i : i + block, p : p + block] @ B[p : p + block, j : j + block]
-    return C
+from flashlearn.exercises.mistakes.tiled_matmul import MISTAKES
+from flashlearn.exercises.solutions.tiled_matmul import blocks_solution, tiled_solution
 
 
 def _shapes(*sizes):
@@ -30,7 +16,7 @@ def _shapes(*sizes):
 def _product(M, K, N, block):
     generator = torch.Generator().manual_seed(M + K + N)
     A, B = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in ((M, K), (K, N)))
-    return lambda function: (function(A, B, block), A @ B)
+    return lambda function: (function(A.clone(), B.clone(), block), A @ B)
 
 
 class _SmallProductsOnly(torch.Tensor):
@@ -69,6 +55,12 @@ EXERCISES = (
                 "a block larger than the matrix is the whole matrix",
             ),
         ),
+        hints=(
+            "Draw Q, K^T, S, V and O as in the picture. Which sides does block_q cut, and which does block_k?",
+            "block_q cuts the rows of Q, S and O, block_k the rows of K and V, which are columns of K^T and S. D is never cut.",
+            "rows = min(block_q, N_q - i * block_q), and cols likewise. Q_i is (rows, D), S_ij is (rows, cols); three are left.",
+        ),
+        mistakes=MISTAKES["06.blocks"],
     ),
     Exercise(
         "06.tiled_matmul",
@@ -89,5 +81,11 @@ EXERCISES = (
             Case("nothing square", _product(6, 9, 4, 3), "A is (M, K), B is (K, N): which loop cuts which side?", 1e-9),
             Case("small products only", _watched, "multiply blocks of at most (block, block)", 1e-3),
         ),
+        hints=(
+            "A block of C needs a whole row of blocks of A and a whole column of blocks of B. How many loops is that?",
+            "Three: over the rows of A, the columns of B, and the inner dimension. The innermost adds up.",
+            "range(0, M, block) gives the starts; slices past the edge are cut short. C[i:i+block, j:j+block] += A[i:i+block, p:p+block] @ ...",
+        ),
+        mistakes=MISTAKES["06.tiled_matmul"],
     ),
 )

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from flashlearn.exercises.grading import Case, Exercise
-
-
-def attention_solution(q, k, v):
-    S = q @ k.mT / math.sqrt(q.shape[-1])
-    return torch.softmax(S, dim=-1) @ v
-
-
-def decode_solution(q, k, v, K_cache, V_cache):
-    K_cache, V_cache = torch.cat([K_cache, k], dim=-2), torch.cat([V_cache, v], dim=-2)
-    return attention_solution(q, K_cache, V_cache), K_cache, V_cache
+from flashlearn.exercises.mistakes.two_pass_attention import MISTAKES
+from flashlearn.exercises.solutions.two_pass_attention import attention_solution, decode_solution
 
 
 def _random(*shape):
@@ -26,7 +16,7 @@ def _random(*shape):
 
 def _attention_of(N_q, N_k, D, *batch, size=1.0):
     q, k, v = size * _random(*batch, N_q, D), size * _random(*batch, N_k, D), _random(*batch, N_k, D)
-    return lambda function: (function(q, k, v), scaled_dot_product_attention(q, k, v))
+    return lambda function: (function(q.clone(), k.clone(), v.clone()), scaled_dot_product_attention(q, k, v))
 
 
 def _decoded(tokens, cached=0, batch=()):
@@ -35,9 +25,10 @@ def _decoded(tokens, cached=0, batch=()):
     q, k, v = (_random(*batch, N, 4) + shift for shift in (0, 0.25, 0.5))
 
     def compare(function):
-        K, V, rows = k[..., :cached, :], v[..., :cached, :], []
+        K, V, rows = k[..., :cached, :].clone(), v[..., :cached, :].clone(), []
         for t in range(cached, N):
-            o, K, V = function(q[..., t : t + 1, :], k[..., t : t + 1, :], v[..., t : t + 1, :], K, V)
+            new = (x[..., t : t + 1, :].clone() for x in (q, k, v))
+            o, K, V = function(*new, K, V)
             rows.append(o)
         whole = scaled_dot_product_attention(q, k, v, is_causal=True)
         return (torch.cat(rows, dim=-2), K, V), (whole[..., cached:, :], k, v)
@@ -73,6 +64,12 @@ EXERCISES = (
                 "use a softmax that cannot overflow: torch.softmax",
             ),
         ),
+        hints=(
+            "Three steps: a score for each pair of query and key, weights that add up to 1 for each query, a weighted sum of values.",
+            "S = Q K^T / sqrt(D) is (..., N_q, N_k). Transpose only the last two dimensions of k; softmax goes over the keys.",
+            "S = q @ k.mT / math.sqrt(q.shape[-1]). Use torch.softmax with dim=-1; one product with v is left.",
+        ),
+        mistakes=MISTAKES["04.attention"],
     ),
     Exercise(
         "04.decode",
@@ -90,5 +87,11 @@ EXERCISES = (
             Case("order kept", _decoded(2, cached=2), "the new rows go to the end of the caches, keys to keys"),
             Case("batches and heads", _decoded(3, 2, (2, 3)), "append along the last dimension but one: dim=-2"),
         ),
+        hints=(
+            "The new query may see all cached keys, and one more. Where does that one come from?",
+            "Make the longer caches first, then attend to them. torch.cat joins tensors along the dimension you name.",
+            "torch.cat([K_cache, k], dim=-2), and the same for V. Attend with both, and return them: the next call gets them.",
+        ),
+        mistakes=MISTAKES["04.decode"],
     ),
 )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
 
-from flashlearn.cost import A100_40GB, H100_SXM, RTX_4060_LAPTOP, placement, v2_cost
+from flashlearn.cost import A100_40GB, H100_SXM, RTX_4060_LAPTOP
 from flashlearn.exercises.grading import Case, Exercise
+from flashlearn.exercises.mistakes.why_it_is_fast import MISTAKES
+from flashlearn.exercises.solutions.why_it_is_fast import block_solution, bytes_solution
 from flashlearn.steps import Step, Tile, hbm_bytes
 from flashlearn.tiled import tiled_attention_v2_steps
 
@@ -24,20 +25,6 @@ def reread_q_steps(q, k, v, *, block_q: int, block_k: int) -> Iterator[Step]:
             Q_i = Tile.of("Q", q, ..., slice(*step.values["rows"]), slice(None))
             step = replace(step, reads=(Q_i, *step.reads))
         yield step
-
-
-def bytes_solution(N_q, N_k, D, block_q, block_k, itemsize):
-    rows, columns = math.ceil(N_q / block_q), math.ceil(N_k / block_k)
-    read = itemsize * D * (columns * N_q + rows * 2 * N_k)
-    written = itemsize * N_q * D + 4 * N_q
-    return read, written
-
-
-def block_solution(N, D, hardware):
-    for block_q in range(1, N + 1):
-        if placement(v2_cost(1, 1, N, N, D, block_q=block_q), hardware).bound == "compute-bound":
-            return block_q
-    return 0
 
 
 def _counted(N_q, N_k, D, block_q, block_k, dtype=torch.float16):
@@ -67,6 +54,12 @@ EXERCISES = (
             Case("ragged", _counted(21, 11, 4, 8, 4), "count blocks with ceil; the rows of all Q blocks add up to N_q, not to a multiple"),
             Case("float32", _counted(16, 16, 4, 4, 4, torch.float32), "elements of Q, K, V and O have itemsize bytes; lse has 4 in any case"),
         ),
+        hints=(
+            "Version 2 reads Q once, and K and V once for every block of queries. What changes if Q_i cannot stay on chip?",
+            "All of Q is read for each of the ceil(N_k / block_k) blocks of keys, all of K and V for each of the ceil(N_q / block_q) blocks of queries.",
+            "A row of Q, K, V or O has D elements of itemsize bytes. Written is O, once, and lse, 4 bytes for each of N_q rows.",
+        ),
+        mistakes=MISTAKES["08.bytes"],
     ),
     Exercise(
         "08.block",
@@ -79,5 +72,11 @@ EXERCISES = (
             Case("laptop, N = 1000", _block(1000, 128, RTX_4060_LAPTOP), "N need not be a multiple of the block: leave ceil to v2_cost"),
             Case("short text", _block(300, 64, A100_40GB), "with one block for all queries the intensity is below N / 2: return 0 if even that is below the ridge"),
         ),
+        hints=(
+            "More queries in a block mean fewer reads for the same arithmetic. What in the package tells on which side of the ridge a cost lies?",
+            "placement(v2_cost(1, 1, N, N, D, block_q=b), hardware).bound. Ask it for b = 1, 2, 3, ...",
+            'Return the first b, up to N, that is "compute-bound". If the loop ends without one, return 0.',
+        ),
+        mistakes=MISTAKES["08.block"],
     ),
 )  # fmt: skip

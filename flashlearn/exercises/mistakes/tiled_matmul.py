@@ -1,6 +1,8 @@
-"""Planted mistakes for the exercises of notebook 06: what is wrong, the function, the case that must catch it."""
+"""Known wrong answers to the exercises of notebook 06."""
 
 import torch
+
+from flashlearn.exercises.grading import Mistake
 
 
 def blocks_columns_cut_too(N_q, N_k, D, block_q, block_k, i, j):
@@ -62,18 +64,28 @@ def tiled_not_at_all(A, B, block):
 
 
 MISTAKES = {
-    "06.blocks": [
-        ("columns cut as well", blocks_columns_cut_too, "one size for all"),
-        ("block_q for the keys too", blocks_one_size, "blocks of two sizes"),
-        ("the last block is never shorter", blocks_never_shorter, "last block of Q"),
-        ("only the queries' last block is shorter", blocks_shorter_rows_only, "last block of K"),
-        ("every block as short as the last", blocks_remainder_everywhere, "last block of K"),
-    ],
-    "06.tiled_matmul": [
-        ("overwritten instead of added up", tiled_overwrites, "even blocks"),
-        ("rows left over are dropped", tiled_drops_rows, "rows left over"),
-        ("the end of the sum is dropped", tiled_drops_the_end_of_the_sum, "inner dimension left over"),
-        ("the sum runs over M instead of K", tiled_sums_over_rows_of_A, "nothing square"),
-        ("no blocks at all", tiled_not_at_all, "small products only"),
-    ],
+    "06.blocks": (
+        Mistake("the head dimension D is cut as well", blocks_columns_cut_too, "one size for all"),
+        Mistake("block_q is used for the keys too", blocks_one_size, "blocks of two sizes"),
+        Mistake("the last block is taken to be as large as the others", blocks_never_shorter, "last block of Q"),
+        Mistake(
+            "only the last block of queries is made shorter, not that of keys",
+            blocks_shorter_rows_only,
+            "last block of K",
+        ),
+        Mistake("every block is made as short as the last", blocks_remainder_everywhere, "last block of K"),
+    ),
+    "06.tiled_matmul": (
+        Mistake("each product overwrites the block of C instead of being added to it", tiled_overwrites, "even blocks"),
+        Mistake("the rows past the last whole block are dropped", tiled_drops_rows, "rows left over"),
+        Mistake(
+            "the end of the sum, past the last whole block, is dropped",
+            tiled_drops_the_end_of_the_sum,
+            "inner dimension left over",
+        ),
+        Mistake("the sum runs over the rows of A instead of its columns", tiled_sums_over_rows_of_A, "nothing square"),
+        Mistake(
+            "nothing is cut into blocks and whole matrices are multiplied", tiled_not_at_all, "small products only"
+        ),
+    ),
 }

@@ -1,10 +1,11 @@
-"""Planted mistakes for the exercises of notebook 04: what is wrong, the function, the case to catch it."""
+"""Known wrong answers to the exercises of notebook 04."""
 
 import math
 
 import torch
 
-from flashlearn.exercises.two_pass_attention import attention_solution
+from flashlearn.exercises.grading import Mistake
+from flashlearn.exercises.solutions.two_pass_attention import attention_solution
 
 
 def attention_unscaled(q, k, v):
@@ -54,18 +55,38 @@ def decode_appends_to_the_first_dimension(q, k, v, K_cache, V_cache):
 
 
 MISTAKES = {
-    "04.attention": [
-        ("scores not scaled", attention_unscaled, "one query"),
-        ("divided by D", attention_divides_by_d, "D = 64"),
-        ("softmax over the queries", attention_softmax_over_queries, "as many queries as keys"),
-        ("the wrong dimensions transposed", attention_flat_transpose, "batches and heads"),
-        ("softmax that overflows", attention_naive_softmax, "large scores"),
-    ],
-    "04.decode": [
-        ("attends before it appends", decode_attends_before_it_appends, "one token more"),
-        ("returns the old caches", decode_forgets_to_return_them, "six tokens in a row"),
-        ("new rows in front", decode_appends_in_front, "order kept"),
-        ("keys in the value cache", decode_caches_keys_twice, "first token"),
-        ("appended along the first dimension", decode_appends_to_the_first_dimension, "batches and heads"),
-    ],
+    "04.attention": (
+        Mistake("the scores are not divided by sqrt(D)", attention_unscaled, "one query"),
+        Mistake("the scores are divided by D, not by its square root", attention_divides_by_d, "D = 64"),
+        Mistake(
+            "softmax goes over the queries instead of the keys",
+            attention_softmax_over_queries,
+            "as many queries as keys",
+        ),
+        Mistake(
+            "the first dimension of k is transposed with the last, instead of the last two",
+            attention_flat_transpose,
+            "batches and heads",
+        ),
+        Mistake(
+            "softmax takes exp of the scores as they are, which overflows", attention_naive_softmax, "large scores"
+        ),
+    ),
+    "04.decode": (
+        Mistake(
+            "the query attends before its own key and value are appended",
+            decode_attends_before_it_appends,
+            "one token more",
+        ),
+        Mistake(
+            "the old caches are returned, without the new rows", decode_forgets_to_return_them, "six tokens in a row"
+        ),
+        Mistake("the new rows are put in front of the old ones", decode_appends_in_front, "order kept"),
+        Mistake("keys are stored in the cache of values", decode_caches_keys_twice, "first token"),
+        Mistake(
+            "the new rows are joined along the first dimension",
+            decode_appends_to_the_first_dimension,
+            "batches and heads",
+        ),
+    ),
 }

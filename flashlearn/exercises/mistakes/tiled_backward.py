@@ -1,8 +1,10 @@
-"""Planted mistakes for the exercises of notebook 10: what is wrong, the function, the case that must catch it."""
+"""Known wrong answers to the exercises of notebook 10."""
 
 import math
 
 import torch
+
+from flashlearn.exercises.grading import Mistake
 
 
 def _dv(q, k_j, do, lse, block_q, *, stop=None, weights=None, join=torch.add, scale=True):
@@ -64,19 +66,23 @@ def ds_delta_added(p, do, o, v_j):
 
 
 MISTAKES = {
-    "10.dv": [
-        ("softmax over the block of keys", dv_softmax_over_the_block, "some of the keys"),
-        ("overwritten, not added", dv_overwritten, "several blocks of queries"),
-        ("the shorter last block dropped", dv_drops_the_rest, "the last block is shorter"),
-        ("scale forgotten", dv_without_scale, "one block of queries"),
-        ("exp before the subtraction", dv_exp_first, "large scores"),
-        ("P not transposed", dv_not_transposed, "one block of queries"),
-    ],
-    "10.ds": [
-        ("delta of these keys only", ds_delta_of_the_block, "some of the keys"),
-        ("no delta", ds_without_delta, "all keys"),
-        ("delta laid along the columns", ds_delta_for_columns, "as many rows as columns"),
-        ("P forgotten", ds_without_p, "part of it masked"),
-        ("delta added", ds_delta_added, "all keys"),
-    ],
+    "10.dv": (
+        Mistake("softmax is taken over this block of keys alone", dv_softmax_over_the_block, "some of the keys"),
+        Mistake(
+            "each block of queries overwrites dV instead of adding to it", dv_overwritten, "several blocks of queries"
+        ),
+        Mistake(
+            "the last block of queries is dropped when it is shorter", dv_drops_the_rest, "the last block is shorter"
+        ),
+        Mistake("the scores are not divided by sqrt(d)", dv_without_scale, "one block of queries"),
+        Mistake("exp is taken before lse is subtracted, which overflows", dv_exp_first, "large scores"),
+        Mistake("P is not transposed", dv_not_transposed, "one block of queries"),
+    ),
+    "10.ds": (
+        Mistake("delta is summed over the keys of this block alone", ds_delta_of_the_block, "some of the keys"),
+        Mistake("delta is left out", ds_without_delta, "all keys"),
+        Mistake("delta is laid along the columns instead of the rows", ds_delta_for_columns, "as many rows as columns"),
+        Mistake("the factor P is left out", ds_without_p, "part of it masked"),
+        Mistake("delta is added instead of subtracted", ds_delta_added, "all keys"),
+    ),
 }

@@ -1,6 +1,8 @@
-"""Planted mistakes for the exercises of notebook 03: what is wrong, the function, the case that must catch it."""
+"""Known wrong answers to the exercises of notebook 03."""
 
 import torch
+
+from flashlearn.exercises.grading import Mistake
 
 INF = float("inf")
 
@@ -52,16 +54,20 @@ def tree_unshifted_blocks(x, block_size):
 
 
 MISTAKES = {
-    "03.merge": [
-        ("sums added without rescaling", merge_no_rescaling, "right side holds the maximum"),
-        ("only the left side rescaled", merge_one_side_only, "left side holds the maximum"),
-        ("factor upside down", merge_upside_down, "right side holds the maximum"),
-        ("exp of the maxima themselves", merge_by_quotients, "far apart"),
-        ("-inf minus -inf", merge_unguarded, "two empty sides"),
-    ],
-    "03.tree": [
-        ("sums added without rescaling", tree_no_rescaling, "256 logits in blocks of 4"),
-        ("the shorter last block dropped", tree_drops_the_tail, "does not divide"),
-        ("exp before the maximum is subtracted", tree_unshifted_blocks, "large logits"),
-    ],
+    "03.merge": (
+        Mistake("the sums are added without rescaling", merge_no_rescaling, "right side holds the maximum"),
+        Mistake("only the left sum is rescaled", merge_one_side_only, "left side holds the maximum"),
+        Mistake(
+            "the factors are upside down, e^(m - m_a) for e^(m_a - m)",
+            merge_upside_down,
+            "right side holds the maximum",
+        ),
+        Mistake("exp is taken of the maxima themselves, which overflows", merge_by_quotients, "far apart"),
+        Mistake("-inf is subtracted from -inf when both sides are empty", merge_unguarded, "two empty sides"),
+    ),
+    "03.tree": (
+        Mistake("the sums of the halves are added without rescaling", tree_no_rescaling, "256 logits in blocks of 4"),
+        Mistake("the last block is dropped when it is shorter", tree_drops_the_tail, "does not divide"),
+        Mistake("exp is taken before the maximum is subtracted", tree_unshifted_blocks, "large logits"),
+    ),
 }

@@ -1,8 +1,9 @@
-"""Planted mistakes for the exercises of notebook 08: what is wrong, the function, the case to catch it."""
+"""Known wrong answers to the exercises of notebook 08."""
 
 import math
 
 from flashlearn.cost import A100_40GB, placement, v2_cost
+from flashlearn.exercises.grading import Mistake
 
 
 def _bytes(q_times, kv_times, N_q, N_k, D, itemsize, lse=4):
@@ -77,23 +78,25 @@ def _search(N, D, hardware, blocks):
 
 
 MISTAKES = {
-    "08.bytes": [
-        ("Q read once", bytes_q_once, "four blocks of keys"),
-        ("K and V read once", bytes_kv_once, "four blocks of queries"),
-        ("the two numbers of blocks swapped", bytes_blocks_swapped, "four blocks of keys"),
-        ("floor for ceil", bytes_floor, "ragged"),
-        ("rows padded to whole blocks", bytes_padded, "ragged"),
-        ("lse forgotten", bytes_without_lse, "one block"),
-        ("lse in 16 bits", bytes_lse_in_16_bits, "one block"),
-        ("lse of two elements a row", bytes_lse_of_two_elements, "float32"),
-        ("lse as wide as O", bytes_lse_as_wide_as_o, "large head"),
-    ],
-    "08.block": [
-        ("the ridge taken for the block", block_is_the_ridge, "A100, N = 4096"),
-        ("always an A100", block_on_an_a100, "H100, N = 4096"),
-        ("powers of two only", block_powers_of_two, "H100, N = 4096"),
-        ("all rows where no block is enough", block_all_rows_if_none, "short text"),
-        ("only blocks that divide N", block_that_divides, "laptop, N = 1000"),
-        ("the largest block", block_too_large, "A100, N = 4096"),
-    ],
+    "08.bytes": (
+        Mistake("Q is read only once", bytes_q_once, "four blocks of keys"),
+        Mistake("K and V are read only once", bytes_kv_once, "four blocks of queries"),
+        Mistake(
+            "the numbers of blocks of queries and of keys are swapped", bytes_blocks_swapped, "four blocks of keys"
+        ),
+        Mistake("the numbers of blocks are rounded down", bytes_floor, "ragged"),
+        Mistake("the last blocks are counted as whole ones", bytes_padded, "ragged"),
+        Mistake("lse is not counted", bytes_without_lse, "one block"),
+        Mistake("lse is counted with itemsize bytes a row, not 4", bytes_lse_in_16_bits, "one block"),
+        Mistake("lse is counted as two elements a row", bytes_lse_of_two_elements, "float32"),
+        Mistake("lse is counted with D bytes a row", bytes_lse_as_wide_as_o, "large head"),
+    ),
+    "08.block": (
+        Mistake("the ridge point is taken for the block size", block_is_the_ridge, "A100, N = 4096"),
+        Mistake("every hardware is taken for an A100", block_on_an_a100, "H100, N = 4096"),
+        Mistake("only powers of two are tried", block_powers_of_two, "H100, N = 4096"),
+        Mistake("N is returned where no block is large enough", block_all_rows_if_none, "short text"),
+        Mistake("only blocks that divide N are tried", block_that_divides, "laptop, N = 1000"),
+        Mistake("the largest block is returned, not the smallest", block_too_large, "A100, N = 4096"),
+    ),
 }

@@ -1,8 +1,9 @@
-"""Planted mistakes for the exercises of notebook 05: what is wrong, the function, the case to catch it."""
+"""Known wrong answers to the exercises of notebook 05."""
 
 import torch
 
-from flashlearn.exercises.one_pass_attention import INF, recurrence_solution
+from flashlearn.exercises.grading import Mistake
+from flashlearn.exercises.solutions.one_pass_attention import INF, recurrence_solution
 
 
 def _update(m, l, acc, s, v, l_factor=None, acc_factor=None):
@@ -48,6 +49,10 @@ def update_follows_every_score(m, l, acc, s, v):
     """The newest score instead of the largest."""
     alpha = torch.exp(m - s)
     return s, l * alpha + 1, acc * alpha + v
+
+
+def update_hidden_is_zero(m, l, acc, s, v):
+    return _update(m, l, acc, s if s > -INF else torch.zeros_like(s), v)
 
 
 def update_unguarded(m, l, acc, s, v):
@@ -107,29 +112,27 @@ def merge_subtracts_its_own_maximum(o_a, lse_a, o_b, lse_b):
 
 
 MISTAKES = {
-    "05.recurrence": [
-        ("only l rescaled", update_forgets_acc, "a new maximum"),
-        ("only acc rescaled", update_forgets_l, "a new maximum"),
-        ("factor upside down", update_upside_down, "a new maximum"),
-        (
-            "the new weight measured from the old maximum",
-            update_measures_from_the_old_maximum,
-            "a new maximum",
+    "05.recurrence": (
+        Mistake("l is rescaled, but acc is not", update_forgets_acc, "a new maximum"),
+        Mistake("acc is rescaled, but l is not", update_forgets_l, "a new maximum"),
+        Mistake("the factor is upside down, e^(m_new - m) for e^(m - m_new)", update_upside_down, "a new maximum"),
+        Mistake(
+            "the new weight is measured from the old maximum", update_measures_from_the_old_maximum, "a new maximum"
         ),
-        ("the new value rescaled too", update_scales_the_new_value, "a new maximum"),
-        ("exp of the scores themselves", update_shifts_after_exp, "1000 after -1000"),
-        ("the newest score taken for the maximum", update_follows_every_score, "no new maximum"),
-        ("a hidden key undoes everything", update_follows_every_score, "a hidden key"),
-        ("-inf minus -inf", update_unguarded, "a hidden key comes first"),
-        ("maximum started at -100", update_starts_at_minus_100, "a hidden key comes first"),
-    ],
-    "05.merge_outputs": [
-        ("average of the halves", merge_average, "3 keys and 13"),
-        ("lse itself as weight", merge_weighs_by_lse, "two equal halves"),
-        ("exp(lse) unshifted", merge_unshifted, "large scores"),
-        ("halves added", merge_adds, "two equal halves"),
-        ("weights without their dimension", merge_one_query_only, "several queries"),
-        ("-inf minus -inf", merge_unguarded, "two empty halves"),
-        ("the sum of weights for lse", merge_subtracts_its_own_maximum, "two equal halves"),
-    ],
+        Mistake("the new value is rescaled together with the old ones", update_scales_the_new_value, "a new maximum"),
+        Mistake("exp is taken of the scores themselves, which overflows", update_shifts_after_exp, "1000 after -1000"),
+        Mistake("the newest score is taken for the maximum", update_follows_every_score, "no new maximum"),
+        Mistake("a hidden key counts as one with the score 0", update_hidden_is_zero, "a hidden key"),
+        Mistake("-inf is subtracted from -inf", update_unguarded, "a hidden key comes first"),
+        Mistake("the maximum starts at -100 instead of -inf", update_starts_at_minus_100, "a hidden key comes first"),
+    ),
+    "05.merge_outputs": (
+        Mistake("the halves are averaged with equal weights", merge_average, "3 keys and 13"),
+        Mistake("lse itself is taken as the weight, not e^lse", merge_weighs_by_lse, "two equal halves"),
+        Mistake("exp is taken of lse without a shift, which overflows", merge_unshifted, "large scores"),
+        Mistake("the two outputs are added without weights", merge_adds, "two equal halves"),
+        Mistake("the weights lack a last dimension, lse[..., None]", merge_one_query_only, "several queries"),
+        Mistake("-inf is subtracted from -inf where neither half has a key", merge_unguarded, "two empty halves"),
+        Mistake("the sum of the weights is returned for lse", merge_subtracts_its_own_maximum, "two equal halves"),
+    ),
 }

@@ -1,8 +1,10 @@
-"""Planted mistakes for the exercises of notebook 07: what is wrong, the function, the case that must catch it."""
+"""Known wrong answers to the exercises of notebook 07."""
 
 import math
 
 import torch
+
+from flashlearn.exercises.grading import Mistake
 
 INF = float("inf")
 
@@ -84,22 +86,28 @@ def visited_negative(N_q, N_k, block_q, block_k):
 
 
 MISTAKES = {
-    "07.update": [
-        ("acc is not rescaled", update_forgets_acc, "every maximum rises"),
-        ("l is not rescaled", update_forgets_l, "every maximum rises"),
-        ("alpha scales columns", update_scales_columns, "as many rows as columns"),
-        ("P measured from the block's own maximum", update_own_maximum, "no maximum rises"),
-        ("exp of the maxima themselves", update_by_quotients, "large scores"),
-        ("-inf minus -inf", update_unguarded, "nothing seen yet"),
-        ("acc divided already", update_divides, "the first block"),
-    ],
-    "07.visited": [
-        ("no block is skipped", visited_all, "square blocks"),
-        ("blocks across the diagonal are skipped", visited_without_the_diagonal, "square blocks"),
-        ("T (T + 1) / 2 always", visited_triangle, "blocks of two sizes"),
-        ("the first query of a block decides", visited_first_query, "blocks of two sizes"),
-        ("aligned to the top left", visited_top_left, "more keys than queries"),
-        ("the last block of queries is never shorter", visited_past_the_end, "nothing divides"),
-        ("fewer than no blocks", visited_negative, "rows that see nothing"),
-    ],
+    "07.update": (
+        Mistake("acc is not rescaled when the maximum rises", update_forgets_acc, "every maximum rises"),
+        Mistake("l is not rescaled when the maximum rises", update_forgets_l, "every maximum rises"),
+        Mistake(
+            "alpha scales the columns of acc instead of its rows", update_scales_columns, "as many rows as columns"
+        ),
+        Mistake(
+            "P is measured from the block's own maximum, not from the new one", update_own_maximum, "no maximum rises"
+        ),
+        Mistake("exp is taken of the maxima themselves, which overflows", update_by_quotients, "large scores"),
+        Mistake("-inf is subtracted from -inf", update_unguarded, "nothing seen yet"),
+        Mistake("acc is divided by l already", update_divides, "the first block"),
+    ),
+    "07.visited": (
+        Mistake("no block is skipped", visited_all, "square blocks"),
+        Mistake("the blocks that the diagonal crosses are not counted", visited_without_the_diagonal, "square blocks"),
+        Mistake("T (T + 1) / 2 is used where blocks are not square", visited_triangle, "blocks of two sizes"),
+        Mistake("the first query of a block decides, not the last", visited_first_query, "blocks of two sizes"),
+        Mistake("the mask is aligned to the top left", visited_top_left, "more keys than queries"),
+        Mistake(
+            "the last block of queries is taken to be as long as the others", visited_past_the_end, "nothing divides"
+        ),
+        Mistake("a block of queries that sees no key counts less than 0", visited_negative, "rows that see nothing"),
+    ),
 }

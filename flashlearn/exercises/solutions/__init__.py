@@ -1,0 +1,1 @@
+"""The solutions of the exercises, one file per notebook, and nothing else."""

@@ -1,0 +1,25 @@
+"""Solutions of the exercises of notebook 03."""
+
+from __future__ import annotations
+
+import torch
+
+INF = float("inf")
+
+
+# 03.merge
+def merge_solution(a, b):
+    (m_a, l_a), (m_b, l_b) = a, b
+    m = torch.maximum(m_a, m_b)
+    if m == -INF:  # neither side has an element
+        return m, torch.zeros_like(l_a)
+    return m, l_a * torch.exp(m_a - m) + l_b * torch.exp(m_b - m)
+
+
+# 03.tree
+def tree_solution(x, block_size):
+    if len(x) <= block_size:
+        m = x.max()
+        return m, torch.exp(x - m).sum()
+    middle = len(x) // 2
+    return merge_solution(tree_solution(x[:middle], block_size), tree_solution(x[middle:], block_size))
