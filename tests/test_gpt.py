@@ -1,0 +1,254 @@
+"""The GPT of notebook 15: training and decoding are the same with every attention, cached or not."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+import flashlearn as fl
+from flashlearn.gpt import (
+    GPT,
+    TEXT,
+    KVCache,
+    batches,
+    decode,
+    encode,
+    generate,
+    loss_of,
+    norm,
+    pytorch_attention,
+    read_text,
+    rotate,
+    train,
+)
+
+ATTENTIONS = {"standard": fl.standard_attention, "one pass": fl.one_pass_attention, "tiled v2": fl.tiled_attention_v2}
+if importlib.util.find_spec("triton"):
+    from flashlearn.kernels.backend import INTERPRETED  # before torch.optim, which imports Triton
+    from flashlearn.ops import flash_attention
+
+    ATTENTIONS["flash"] = flash_attention
+    DEVICE = "cpu" if INTERPRETED else "cuda"
+else:
+    DEVICE = "cpu"
+TOLERANCE = 1e-3  # between loss curves, in nats per character, over the steps of these tests
+every_attention = pytest.mark.parametrize("name", ("standard", "one pass", "tiled v2", "flash"))
+
+
+@pytest.fixture(scope="module")
+def text():
+    return read_text()
+
+
+@pytest.fixture(scope="module")
+def alphabet(text):
+    return "".join(sorted(set(text)))
+
+
+@pytest.fixture(scope="module")
+def tokens(text, alphabet):
+    return encode(text, alphabet).to(DEVICE)
+
+
+def attention_named(name):
+    if name not in ATTENTIONS:
+        pytest.skip("Triton is not installed here: flash_attention is not tested")
+    return ATTENTIONS[name]
+
+
+def model(attention=pytorch_attention, *, layers=2, heads=2, kv_heads=None, width=32):
+    torch.manual_seed(0)
+    return GPT(72, layers=layers, heads=heads, kv_heads=kv_heads, width=width, attention=attention).to(DEVICE)
+
+
+# The text
+
+
+def test_text_is_the_book_as_its_source_file_says(text, alphabet):
+    assert len(text) == 148_461 and len(alphabet) == 72 and text.isascii()
+    assert text.strip().startswith("ALICE'S ADVENTURES IN WONDERLAND") and text.rstrip().endswith("THE END")
+    about = (TEXT.parent / "README.md").read_text()
+    assert "148,461 characters" in about and "public domain" in about.lower()
+
+
+def test_text_is_installed_with_the_package():
+    import tomllib
+    from pathlib import Path
+
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    assert "data/*" in project["tool"]["setuptools"]["package-data"]["flashlearn"]
+
+
+def test_encode_and_decode(text, alphabet):
+    assert decode(encode(text[:500], alphabet), alphabet) == text[:500]
+    with pytest.raises(ValueError, match=r"characters of the alphabet, got \['ä'\]"):
+        encode("Käse", alphabet)
+
+
+def test_batches_are_windows_of_the_text_and_the_same_for_the_same_seed(tokens):
+    (x, y), (again, _) = (next(batches(tokens, 5, 30, seed)) for seed in (1, 1))
+    assert x.shape == y.shape == (5, 30) and torch.equal(x, again)
+    assert torch.equal(x[:, 1:], y[:, :-1])
+    windows = tokens.unfold(0, 30, 1)
+    assert all((windows == row).all(1).any() for row in x)
+    assert not torch.equal(x, next(batches(tokens, 5, 30, 2))[0])
+
+
+# The parts
+
+
+@pytest.mark.parametrize("N_q, N_k", ((1, 1), (1, 9), (9, 9), (4, 9)))
+@pytest.mark.parametrize("causal", (False, True))
+def test_pytorch_attention_is_aligned_as_the_course_is(N_q, N_k, causal):
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, H, N, 8) for H, N in ((4, N_q), (2, N_k), (2, N_k)))
+    want = fl.standard_attention(q, k, v, causal=causal)
+    torch.testing.assert_close(pytorch_attention(q, k, v, causal=causal), want)
+    torch.testing.assert_close(
+        pytorch_attention(q, k, v, causal=causal, scale=0.7), fl.standard_attention(q, k, v, causal=causal, scale=0.7)
+    )
+
+
+def test_rotation_keeps_lengths_and_makes_scores_depend_on_distance():
+    torch.manual_seed(0)
+    x, y = torch.randn(2, 1, 1, 1, 16, dtype=torch.float64)
+    torch.testing.assert_close(rotate(x, 100).norm(), x.norm(), atol=1e-5, rtol=1e-5)
+    score = lambda i, j: (rotate(x, i) * rotate(y, j)).sum()  # noqa: E731
+    torch.testing.assert_close(score(12, 5), score(107, 100), atol=1e-4, rtol=1e-4)
+    assert not torch.isclose(score(12, 5), score(13, 5), atol=1e-2)
+    many = torch.randn(1, 1, 9, 16)
+    torch.testing.assert_close(rotate(many)[:, :, 4:], rotate(many[:, :, 4:], 4))
+
+
+def test_norm():
+    x = norm(5 * torch.randn(3, 64))
+    torch.testing.assert_close(x.square().mean(-1), torch.ones(3), atol=1e-3, rtol=1e-3)
+
+
+def test_a_cache_that_is_full_says_so():
+    cache = KVCache(1, 2, 5, 4)
+    k, v = cache.append(torch.ones(1, 2, 4, 4), torch.zeros(1, 2, 4, 4))
+    assert k.shape == v.shape == (1, 2, 4, 4) and k.all() and not v.any() and cache.length == 4
+    with pytest.raises(ValueError, match="at most 5 tokens in the cache, got 6"):
+        cache.append(torch.ones(1, 2, 2, 4), torch.zeros(1, 2, 2, 4))
+
+
+def test_a_token_sees_no_later_token(tokens):
+    x = tokens[None, :20].clone()
+    before = model()(x)
+    x[0, 12] = (x[0, 12] + 1) % 72
+    after = model()(x)
+    torch.testing.assert_close(after[:, :12], before[:, :12])
+    assert not torch.allclose(after[:, 12:], before[:, 12:])
+
+
+def test_an_untrained_model_knows_nothing(tokens):
+    loss = loss_of(model(), *next(batches(tokens, 8, 32)))
+    assert abs(loss.item() - math.log(72)) < 0.5
+
+
+@pytest.mark.parametrize(
+    "sizes, message",
+    (
+        ({"width": 30, "heads": 4}, "multiple of 2 heads = 8, got 30"),
+        ({"width": 48, "heads": 6, "kv_heads": 4}, "multiple of kv_heads, got 6 and 4"),
+    ),
+)
+def test_sizes_that_do_not_fit_are_refused(sizes, message):
+    with pytest.raises(ValueError, match=message):
+        model(**sizes)
+
+
+# Every attention is the same attention
+
+
+@every_attention
+@pytest.mark.parametrize("kv_heads", (2, 1))
+def test_logits_and_gradients(name, kv_heads, tokens):
+    x, y = next(batches(tokens, 2, 70))
+    found = []
+    for attention in (pytorch_attention, attention_named(name)):
+        gpt = model(attention, kv_heads=kv_heads)
+        loss_of(gpt, x, y).backward()
+        found.append({"logits": gpt(x).detach(), **{name: p.grad for name, p in gpt.named_parameters()}})
+    want, got = found
+    for part in want:
+        torch.testing.assert_close(got[part], want[part], atol=1e-5, rtol=1e-4, msg=lambda m, p=part: f"{p}: {m}")
+
+
+@every_attention
+def test_loss_curves_lie_on_each_other(name, tokens):
+    steps = 5 if name == "flash" else 25
+    options = {"steps": steps, "batch": 4, "context": 48}
+    want, got = (train(model(each), tokens, **options) for each in (pytorch_attention, attention_named(name)))
+    assert len(got) == steps and got[-1] < got[0] - 0.5, "it learns"
+    assert max(abs(g - w) for g, w in zip(got, want, strict=True)) < TOLERANCE
+
+
+@every_attention
+@pytest.mark.parametrize("cached", (True, False))
+def test_generated_text_is_the_same_for_the_same_seed(name, cached, tokens):
+    gpt = model()
+    train(gpt, tokens, steps=20, batch=4, context=48)
+    count = 12 if name == "flash" else 60
+    want = generate(gpt, tokens[None, :30], count, seed=3)
+    gpt.attention = attention_named(name)
+    got = generate(gpt, tokens[None, :30], count, seed=3, cached=cached)
+    assert got.shape == (1, 30 + count) and torch.equal(got, want)
+
+
+def test_another_seed_gives_another_text(tokens):
+    one, other = (generate(model(), tokens[None, :5], 20, seed=seed) for seed in (0, 1))
+    assert not torch.equal(one, other)
+
+
+@every_attention
+@pytest.mark.parametrize("chunks", ((20, 1, 1, 1), (1, 22), (10, 7, 6)), ids=str)
+@pytest.mark.parametrize("kv_heads", (2, 1))
+def test_decoding_in_chunks_equals_one_pass(name, chunks, kv_heads, tokens):
+    gpt = model(kv_heads=kv_heads)
+    x = torch.stack([tokens[:23], tokens[100:123]])
+    with torch.no_grad():
+        want = gpt(x)
+        gpt.attention = attention_named(name)
+        caches = gpt.empty_caches(2, 23)
+        got = torch.cat([gpt(part, caches) for part in x.split(chunks, dim=1)], dim=1)
+    torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-4)
+    assert all(cache.length == 23 and cache.k.shape == (2, kv_heads, 23, 16) for cache in caches)
+
+
+def test_mixed_precision_trains(tokens):
+    losses = train(model(), tokens, steps=15, batch=4, context=48, dtype=torch.bfloat16)
+    plain = train(model(), tokens, steps=15, batch=4, context=48)
+    assert max(abs(a - b) for a, b in zip(losses, plain, strict=True)) < 0.1 and losses != plain
+
+
+@every_attention
+def test_top_left_alignment_would_be_wrong(name):
+    """What the chunks rely on: PyTorch's is_causal is aligned to the top left, the course to the bottom right."""
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, 1, n, 16, device=DEVICE) for n in (3, 8, 8))
+    ours = attention_named(name)(q, k, v, causal=True)
+    assert not torch.allclose(ours, scaled_dot_product_attention(q, k, v, is_causal=True), atol=1e-2)
+    torch.testing.assert_close(ours[:, :, -1:], scaled_dot_product_attention(q[:, :, -1:], k, v), atol=1e-5, rtol=1e-4)
+
+
+# The recorded run
+
+
+def test_the_recorded_run_supports_what_the_notebook_says():
+    import json
+    from pathlib import Path
+
+    run = json.loads((Path(__file__).parents[1] / "benchmarks/results/gpt_gpu.json").read_text())
+    assert {"GPU", "driver", "PyTorch", "Triton", "date", "commit"} <= set(run["provenance"])
+    losses = run["training"]["losses"]
+    assert max(abs(a - b) for a, b in zip(losses["flash_attention"], losses["PyTorch"], strict=True)) < 0.05
+    texts = {each[key] for each in run["decoding"]["runs"].values() for key in ("text", "text_from_scratch")}
+    assert len(texts) == 1
+    peak = run["memory"]["peak_bytes"]
+    assert peak["standard"][-1] is None and None not in peak["flash_attention"]
