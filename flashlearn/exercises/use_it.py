@@ -1,0 +1,82 @@
+"""Exercises of notebook 15: attention behind a KV cache with room, and grouped-query attention."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from flashlearn.exercises.grading import Case, Exercise
+from flashlearn.exercises.mistakes.use_it import MISTAKES
+from flashlearn.exercises.solutions.use_it import cache_solution, gqa_solution
+
+
+def _random(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def _behind(length, new, spare=0, batch=()):
+    """`new` tokens behind `length` cached ones: the last rows of causal attention over all of them."""
+    N = length + new
+    q, k, v = (_random(*batch, N, 4, seed=seed) for seed in range(3))
+    unused = torch.full((*batch, new + spare, 4), 3.0, dtype=torch.float64)  # what lies in memory by chance
+
+    def compare(function):
+        K, V = (torch.cat([t[..., :length, :], unused], dim=-2) for t in (k, v))
+        last = (t[..., length:, :].clone() for t in (q, k, v))
+        o = function(*last, K, V, length)
+        want = [torch.cat([t, unused[..., :spare, :]], dim=-2) for t in (k, v)]
+        whole = scaled_dot_product_attention(q, k, v, is_causal=True)
+        return (o, K, V), (whole[..., length:, :], *want)
+
+    return compare
+
+
+def _grouped(H_q, H_kv, N_q=3, N_k=5):
+    q, k, v = (_random(2, H, N, 4, seed=seed) for seed, (H, N) in enumerate(((H_q, N_q), (H_kv, N_k), (H_kv, N_k))))
+    want = scaled_dot_product_attention(q, k, v, enable_gqa=True)
+    return lambda function: (function(q.clone(), k.clone(), v.clone()), want)
+
+
+EXERCISES = (
+    Exercise(
+        "15.cache",
+        "attend_cached(q, k, v, K, V, length): rows of n new tokens (..., n, D), caches (..., room, D) whose first "
+        "`length` rows are in use -> o (..., n, D); k and v are written into K and V",
+        cache_solution,
+        (
+            Case("the first chunk", _behind(0, 4), "new tokens do not see those after them: a causal mask"),
+            Case("one token more", _behind(5, 1), "the new rows go to K[..., length : length + n, :]"),
+            Case(
+                "a chunk behind the cache",
+                _behind(5, 3),
+                "new token i is token length + i of the text: it sees keys j <= length + i",
+            ),
+            Case("room to spare", _behind(4, 2, spare=3), "only rows before length + n count, and K, V must hold them"),
+            Case("batches and heads", _behind(3, 2, 2, (2, 3)), "the rows are the last dimension but one"),
+        ),
+        hints=(
+            "Three things in order: store, cut off what is not in use, attend. Which tokens may the first new one see?",
+            "Write into K[..., length:stop, :], with stop = length + n. The mask is (n, stop): row i belongs to token length + i.",
+            "mask = torch.arange(stop)[None, :] <= torch.arange(length, stop)[:, None]; hand it over as attn_mask, with K[..., :stop, :].",
+        ),
+        mistakes=MISTAKES["15.cache"],
+    ),
+    Exercise(
+        "15.gqa",
+        "grouped_attention(q, k, v): (B, H_q, N_q, D), twice (B, H_kv, N_k, D), H_q a multiple of H_kv -> "
+        "(B, H_q, N_q, D)",
+        gqa_solution,
+        (
+            Case("one head for all", _grouped(4, 1), "every query head uses the one head of k and v"),
+            Case("two groups of three", _grouped(6, 2), "query heads 0, 1, 2 share head 0; heads 3, 4, 5 share head 1"),
+            Case("no sharing", _grouped(3, 3), "with as many heads of k and v as of q, head h uses head h"),
+            Case("one query", _grouped(4, 2, N_q=1, N_k=7), "N_q and N_k may differ"),
+        ),
+        hints=(
+            "Query heads come in groups of H_q / H_kv neighbours. Which head of k does query head h use?",
+            "Head h uses head h // group of k and v. Give every query head a copy of its own, then attend as usual.",
+            "k.repeat_interleave(group, dim=1) turns heads 0, 1 into 0, 0, 0, 1, 1, 1; .repeat would give 0, 1, 0, 1, 0, 1.",
+        ),
+        mistakes=MISTAKES["15.gqa"],
+    ),
+)
