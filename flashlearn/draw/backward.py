@@ -80,7 +80,7 @@ def _places(step, run, x, y, w, h) -> dict[str, Place]:
     tall, broad = (math.floor(size) if size >= 5 else size for size in (tall, broad))
     side, standing = thick * broad, len(LEFT) + len(right)
     if side < NARROWEST:
-        side, broad = NARROWEST, min(broad, (w - sides - 20 - NARROWEST * standing) / N_k)
+        side, broad = NARROWEST, min(broad, (w - sides - 64 - NARROWEST * standing) / N_k)
     used_width = broad * N_k + side * standing + sides
     at, top = round(x + (w - used_width) / 2), round(y + 8)
     step_down, step_right = thick * tall + between, side + gap
