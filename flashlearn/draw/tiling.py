@@ -45,7 +45,7 @@ def draw_tiling(ax: Axes, step: Step, full: int | None = None) -> None:
     largest = _largest_shapes(run)
     rows = max((largest[name][0] for name in ("Q", "S", "O", "acc") if name in largest), default=3)
     rows = rows if any("m_i" in s.values for s in run) else min(rows, 5)  # no numbers to a row: no need for height
-    pitch = (27 if width >= WIDE else 21) if rows <= 5 else 18  # height of a row on chip, up to half the picture
+    pitch = (27 if width >= WIDE else 21) if rows <= 5 else 16  # height of a row on chip, up to half the picture
     chip = 82 + max(3, min(rows, int((0.5 * height - 82) // pitch))) * pitch
     bottom, inner = height - chip - STRIP, width - 2 * MARGIN
     _hbm(ax, sheet, step, run, MARGIN, 2, inner, bottom - 6)
@@ -77,7 +77,7 @@ def _hbm(ax, sheet, step, run, x, y, w, h):
         elif name != "S":
             style = {"fontsize": 17, "ha": "center", "va": "bottom", "weight": "bold"}
             ax.text(place.middle, place.y - 5, name + arrows(step, name), **style)
-    _key(ax, sheet, x + 10, y + h - 14, never, masked)
+    _key(ax, sheet, x + 10, y + h - 12, never, masked)
 
 
 def _places(step, x, y, w, h) -> dict[str, Place]:
@@ -86,16 +86,16 @@ def _places(step, x, y, w, h) -> dict[str, Place]:
     N_k = _size(step, "K")[0]
     columns = [name for name in COLUMNS if name in step.shapes]
     d = min(D, 5)
-    tall = min(30.0, (h - 52) / (max(N_q, N_k) + d))
+    tall = min(30.0, (h - 46) / (max(N_q, N_k) + d))
     if d * tall < 46:  # K^T stays high enough for the labels beside it
-        tall = (h - 52 - 46) / max(N_q, N_k)
+        tall = (h - 46 - 46) / max(N_q, N_k)
     gap = 26
     sides = 4 * gap + 34 * len(columns)
     broad = min(max(2.2 * tall, 13), (w - sides) / (N_k + 3 * d + 0.4))
     tall = min(tall, 1.7 * broad)
     tall, broad = (math.floor(size) if size >= 5 else size for size in (tall, broad))
     used = broad * (N_k + 3 * d) + 3 * gap + 34 * len(columns)
-    left, top = round(x + max(14, (w - used) / 2)), round(y + 8)
+    left, top = round(x + max(14, (w - used) / 2)), round(y + 6)
     deep = max(46, d * tall)
     middle = top + deep + 14
     narrow = d * broad / D
@@ -214,7 +214,7 @@ def _sram(ax, sheet, step, run, largest, x, y, w, h, pitch):
         place = Place(round(left), top, rows, cols, broad, min(pitch, area / most_rows))
         _chip_tile(ax, sheet, step, largest, tile, place, font)
         left += max(unit * min(most_cols, 8), 40) + gap
-        if tile is tiles[0] and place.h >= 16:
+        if tile is tiles[0] and place.h >= 15:
             for r, row in enumerate(range(*_bounds(step, tile)[0])):
                 middle = place.y + (r + 0.5) * place.h
                 ax.text(place.x - 5, middle, row, ha="right", va="center", fontsize=13, color=QUIET)
@@ -258,8 +258,8 @@ def _row_table(ax, sheet, step, place, font, area, right):
     for x, head in zip(columns, ("scaled", "m", "l"), strict=True):
         ax.text(x, place.y - 5, head, ha="right", va="bottom", weight="bold", fontsize=font)
     rows, height = range(place.rows), place.h
-    if height < 16:  # too many rows for their numbers: as many as fit, from the first whose maximum rose
-        fits, height = int(area // 18), 18
+    if height < 15:  # too many rows for their numbers: as many as fit, from the first whose maximum rose
+        fits, height = int(area // 16), 16
         first = next((r for r in rows if _rose(m, m_old, r)), 0)
         first = max(0, min(first, place.rows - fits))
         rows = rows[first : first + fits]

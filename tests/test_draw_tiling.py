@@ -1,0 +1,285 @@
+"""Pictures of tiles: whatever is recorded can be painted, and what is painted is what the step says."""
+
+import os
+import subprocess
+import sys
+import time
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from matplotlib import style
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+import flashlearn as fl
+from flashlearn.draw import budget_step, colour, draw_budget, draw_matmul, draw_tiling
+from flashlearn.draw.frame import as_runs, paint
+from flashlearn.draw.grid import Place, blocks_of, fixed, index
+from flashlearn.draw.style import STYLE
+from flashlearn.steps import Step, Tile
+
+
+def qkv(N_q=12, N_k=12, D=4, H=1, H_kv=1, seed=94):
+    generator = torch.Generator().manual_seed(seed)
+    shapes = (1, H, N_q, D), (1, H_kv, N_k, D), (1, H_kv, N_k, D)
+    return [torch.randn(shape, generator=generator) for shape in shapes]
+
+
+def axes_of(step, draw=draw_tiling, width=12.8, height=5.0):
+    with style.context(STYLE):
+        ax = Figure(figsize=(width, height), dpi=100).add_axes((0, 0, 1, 1))
+        draw(ax, step)
+    return ax
+
+
+def texts(step, draw=draw_tiling, **size):
+    return [text.get_text() for text in axes_of(step, draw, **size).texts]
+
+
+def pixels(step, draw=draw_tiling, size=(12.8, 5.0)):
+    return np.asarray(paint(as_runs(step.run) if step.run else {"": [step]}, step.number, draw, size)) / 255
+
+
+def area(picture, name):
+    """How many pixels have exactly the full colour of this matrix."""
+    return int((np.abs(picture - np.array(to_rgb(colour(name)))).max(-1) < 0.004).sum())
+
+
+VERSIONS = {"v1": fl.tiled_attention_v1_steps, "v2": fl.tiled_attention_v2_steps}
+PROBLEMS = {
+    "plain": ({}, {"block_q": 3, "block_k": 3}),
+    "causal": ({}, {"block_q": 4, "block_k": 3, "causal": True}),
+    "ragged": ({"N_q": 11, "N_k": 7}, {"block_q": 4, "block_k": 3}),
+    "one token": ({"N_q": 1, "N_k": 1}, {"block_q": 4, "block_k": 4}),
+    "rows that see no key": ({"N_q": 9, "N_k": 4}, {"block_q": 3, "block_k": 2, "causal": True}),
+    "no key at all": ({"N_q": 4, "N_k": 0}, {"block_q": 3, "block_k": 2}),
+    "grouped heads": ({"H": 4, "H_kv": 2}, {"block_q": 4, "block_k": 4}),
+    "wide heads": ({"D": 128}, {"block_q": 4, "block_k": 4}),
+    "one dimension": ({"D": 1}, {"block_q": 4, "block_k": 4}),
+    "tall blocks": ({"N_q": 64, "N_k": 64}, {"block_q": 32, "block_k": 16}),
+}
+
+
+@pytest.mark.parametrize("width", [6.4, 12.8])
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_any_run_can_be_painted(version, problem, width):
+    sizes, options = PROBLEMS[problem]
+    run = fl.record(VERSIONS[version](*qkv(**sizes), **options))
+    for step in {0: run[0], 1: run[len(run) // 2], 2: run[-1]}.values():
+        shown = texts(step, width=width)
+        assert {"HBM", "SRAM", "S is never stored:"} <= set(shown)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_names_shapes_and_bytes_are_those_of_the_step(version):
+    run = fl.record(VERSIONS[version](*qkv(N_q=11), block_q=4, block_k=3))
+    step = next(step for step in run if step.values.get("i") == 2 and step.values["j"] == 1)
+    shown = texts(step)
+    traffic = fl.hbm_bytes(step.so_far)
+    assert f"▼ read {traffic.read:,} B" in shown and f"▲ written {traffic.written:,} B" in shown
+    assert f"+{fl.hbm_bytes([step]).read:,}" in shown
+    assert f"{sum(tile.nbytes for tile in step.on_chip):,} B on chip" in shown
+    names = {"v1": {"Q₂ ▼", "K₁ᵀ", "V₁", "S₂₁", "O₂ ▼▲"}, "v2": {"Q₂", "K₁ᵀ ▼", "V₁ ▼", "S₂₁", "acc₂"}}
+    assert names[version] <= set(shown)
+    assert {"3×4", "4×3", "3×3"} <= set(shown)  # the last block of Q has three rows
+    assert {"8", "9", "10"} <= set(shown)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_rescaling_is_marked_with_its_factor(version):
+    run = fl.record(VERSIONS[version](*qkv(), block_q=3, block_k=3))
+    marked = 0
+    for step in run:
+        ax = axes_of(step)
+        white = {
+            text.get_text() for text in ax.texts if text.get_text().startswith("×") and text.get_color() == "white"
+        }
+        if "m_old" not in step.values:
+            assert not white
+            continue
+        old, new, factor = (step.values[name].flatten() for name in ("m_old", "m_i", "factor"))
+        risen = (new > old) & old.isfinite()
+        assert white == {f"×{value:.2f}" for value in factor[risen].tolist()}
+        shown = [text.get_text() for text in ax.texts]
+        assert shown.count("start") == int(old.isinf().sum())
+        assert all(fixed(value, 2) in shown for value in (*new.tolist(), *step.values["l_i"].flatten().tolist()))
+        marked += bool(white)
+    assert marked >= 4
+
+
+def test_numbers_inside_tiles_if_they_fit():
+    run = fl.record(fl.tiled_attention_v2_steps(*qkv(), block_q=3, block_k=3))
+    acc = [fixed(value, 1) for value in run[5].values["acc"].flatten().tolist()]
+    assert set(acc) <= set(texts(run[5], width=12.8))
+    assert not set(acc) <= set(texts(run[5], width=6.4))
+
+
+def test_what_is_on_chip_has_its_colour_in_both_memories():
+    run = fl.record(fl.tiled_attention_v2_steps(*qkv(D=4), block_q=3, block_k=3))
+    done = pixels(run[-1])
+    for name in "QKV":
+        assert area(pixels(run[2]), name) > area(done, name) + 3000
+    assert area(done, "Q") == 0, "nothing is on chip at the end"
+
+
+def test_never_visited_and_masked_cells_are_told_apart():
+    causal = fl.record(fl.tiled_attention_v2_steps(*qkv(), block_q=4, block_k=3, causal=True))
+    plain = fl.record(fl.tiled_attention_v2_steps(*qkv(), block_q=4, block_k=3))
+    assert {"masked", "never visited"} <= set(texts(causal[0]))
+    assert not {"masked", "never visited"} & set(texts(plain[0]))
+    assert area(pixels(causal[0]), "masked") > 3000 and area(pixels(plain[0]), "masked") < 300
+
+
+def test_a_row_is_ticked_when_it_is_written_for_the_last_time():
+    for version, ticks in (("v1", [0, 0, 0, 0, 1, 2, 3, 3]), ("v2", [0, 1, 1, 2, 2, 3, 3])):
+        run = fl.record(VERSIONS[version](*qkv(N_q=9, N_k=6), block_q=3, block_k=3))
+        assert [texts(step).count("✓") for step in run] == ticks, version
+
+
+def test_steps_without_values():
+    """A recorded kernel gives places only; S may be missing as well, and lse may have no last dimension."""
+    shapes = {
+        "Q": (1, 2, 8, 4),
+        "K": (1, 2, 8, 4),
+        "V": (1, 2, 8, 4),
+        "S": (1, 2, 8, 8),
+        "O": (1, 2, 8, 4),
+        "lse": (1, 2, 8),
+    }
+    head = ((0, 1), (1, 2))
+    Q, K, V = (Tile(name, (*head, span, (0, 4)), 2) for name, span in (("Q", (4, 8)), ("K", (0, 4)), ("V", (0, 4))))
+    writes = (Tile("O", (*head, (4, 8), (0, 4)), 2), Tile("lse", (*head, (4, 8)), 4))
+    steps = fl.record([Step("reads", "kernel", shapes, (Q, K, V), (), (Q, K, V), program=(1, 1, 0)),
+                       Step("writes", "kernel", shapes, (), writes, (Q, K, V), program=(1, 1, 0))])  # fmt: skip
+    assert "Q₁ ▼" in texts(steps[0]) and "scaled" not in texts(steps[0])
+    assert "O ▲" in texts(steps[1])
+    picture = pixels(steps[1])
+    assert area(picture, "S") > 1000 and area(picture, "O") > 1000 and area(picture, "m, l") > 100
+
+
+def test_only_the_head_of_the_step_is_drawn():
+    shapes = {"Q": (1, 2, 4, 4), "K": (1, 2, 4, 4), "V": (1, 2, 4, 4), "S": (1, 2, 4, 4), "O": (1, 2, 4, 4)}
+    steps = [
+        Step("", "kernel", shapes, (), (Tile("O", ((0, 1), (h, h + 1), (0, 4), (0, 4)), 4),), values={}) for h in (0, 1)
+    ]
+    first, second = (texts(step).count("✓") for step in fl.record(steps))
+    assert first == second == 1
+
+
+def test_runs_share_a_scale_of_bytes():
+    run = fl.record(fl.tiled_attention_v2_steps(*qkv(), block_q=3, block_k=3))
+    full = max(fl.hbm_bytes(run))
+    alone, halved = (pixels(run[-1], draw) for draw in (draw_tiling, partial(draw_tiling, full=2 * full)))
+    grey = np.array(to_rgb("#9A9A9A"))
+    bars = [int((np.abs(picture - grey).max(-1) < 0.004).sum()) for picture in (alone, halved)]
+    assert bars[0] == pytest.approx(2 * bars[1], rel=0.05)
+
+
+def test_a_wrong_algorithm_makes_a_wrong_picture():
+    def forgets_to_visit():
+        for step in fl.tiled_attention_v2_steps(*qkv(), block_q=3, block_k=3):
+            if step.values.get("j") != 2:
+                yield step
+
+    assert "never visited" in texts(fl.record(forgets_to_visit())[0])
+
+
+def test_steps_of_the_recorder_can_be_painted():
+    """In a process of its own: the interpreter has to be chosen before Triton is imported."""
+    pytest.importorskip("triton", reason="Triton has wheels for Linux only")
+    code = (
+        "import torch, flashlearn as fl\n"
+        "from flashlearn.kernels.recorder import kernel_steps\n"
+        "from flashlearn.kernels.attention_forward import attention_forward\n"
+        "from flashlearn.draw import draw_tiling\n"
+        "from flashlearn.draw.frame import as_runs, paint\n"
+        "q, k, v = torch.randn(3, 1, 2, 40, 16).unbind(0)\n"
+        "runs = as_runs(kernel_steps(attention_forward, q, k, v, causal=True))\n"
+        "for n in range(len(runs[''])): paint(runs, n, draw_tiling, (12.8, 5.0))\n"
+        "print(len(runs['']))\n"
+    )
+    env = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) >= 3
+
+
+def test_matmul_shows_elements_and_blocks():
+    a, b = torch.arange(32.0).reshape(8, 4), torch.arange(32.0).reshape(4, 8) - 8
+    run = fl.record(fl.tiled_matmul_steps(a, b, block_m=4, block_n=2, block_k=2))
+    for step in run:
+        shown = texts(step, draw_matmul)
+        assert {"elements in HBM", "blocks", "SRAM", "A₀₀", "B₁₃", "C₁₃"} <= set(shown)
+    shown = texts(run[7], draw_matmul)
+    assert {"A₀₁ ▼", "B₁₃ ▼", "acc₀₃", "4×2", "2×2", "A ▼", "C ▲"} <= set(shown)
+    assert fixed(run[7].values["acc"][0, 0].item(), 2) in shown
+    ragged = fl.record(fl.tiled_matmul_steps(torch.ones(5, 7), torch.ones(7, 3), block_m=2, block_n=2, block_k=4))
+    for step in ragged:
+        texts(step, draw_matmul)
+
+
+def test_budget_shows_what_fits():
+    good, bad = budget_step(3, 4, 3, 59), budget_step(3, 5, 3, 59)
+    assert "needed: 54 elements, they fit" in texts(good, draw_budget)
+    assert "needed: 63 elements, 4 too many: they do not fit" in texts(bad, draw_budget)
+    assert {"Q\n3×3", "S\n3×5", "SRAM: 59 elements"} <= set(texts(bad, draw_budget))
+    assert bad.sentence == "Blocks 3 × 5 need 63 elements, and the SRAM holds 59: they do not fit."
+    for blocks in ((1, 1, 1, 5), (64, 64, 128, 40000)):
+        texts(budget_step(*blocks), draw_budget)
+
+
+def test_blocks_of_covers_exactly_the_true_cells():
+    generator = torch.Generator().manual_seed(0)
+    for density in (0.0, 0.2, 0.8, 1.0):
+        mask = (torch.rand(9, 7, generator=generator) < density).numpy()
+        seen = np.zeros_like(mask, dtype=int)
+        for (r0, r1), (c0, c1) in blocks_of(mask):
+            seen[r0:r1, c0:c1] += 1
+        assert (seen == mask).all()
+    assert len(blocks_of(np.ones((5, 4), dtype=bool))) == 1
+    assert blocks_of(np.zeros((3, 3), dtype=bool)) == []
+
+
+def test_small_helpers():
+    assert index(2, 1) == "₂₁" and index(12, 1) == "₁₂,₁" and index(3) == "₃"
+    assert [fixed(value, 1) for value in (-0.04, 1.0, -2.26, float("-inf"))] == ["0.0", "1.0", "−2.3", "−∞"]
+    assert Place(10, 20, 4, 3, 5, 6).rect((1, 3), (0, 2)) == (10, 26, 10, 12)
+
+
+def test_no_text_is_smaller_than_thirteen_points():
+    run = fl.record(fl.tiled_attention_v1_steps(*qkv(16, 16), block_q=8, block_k=4, causal=True))
+    for width in (6.4, 12.8):
+        assert min(text.get_fontsize() for text in axes_of(run[3], width=width).texts) >= 13
+
+
+def test_text_stays_inside_the_picture():
+    for options in (
+        {"block_q": 3, "block_k": 3, "causal": True},
+        {"block_q": 8, "block_k": 4},
+        {"block_q": 2, "block_k": 8},
+    ):
+        for version in VERSIONS.values():
+            step = fl.record(version(*qkv(16, 16), **options))[4]
+            for width, height in ((6.4, 4.4), (12.8, 5.5)):
+                ax = axes_of(step, width=width, height=height)
+                ax.figure.canvas.draw()
+                for text in ax.texts:
+                    box = text.get_window_extent()
+                    assert box.x0 >= 0 and box.x1 <= 100 * width and box.y0 >= 0 and box.y1 <= 100 * height, (
+                        text.get_text()
+                    )
+
+
+def test_two_panels_of_sixteen_tokens_take_at_most_150_ms():
+    """CPU time, so that other processes do not count; benchmarks/redraw.py measures the wall clock."""
+    runs = as_runs({name: steps(*qkv(16, 16), block_q=3, block_k=3) for name, steps in VERSIONS.items()})
+    paint(runs, 0, draw_tiling, (12.8, 4.4))
+    times = []
+    for number in range(1, 12):
+        start = time.process_time()
+        paint(runs, number, draw_tiling, (12.8, 4.4))
+        times.append(time.process_time() - start)
+    assert sorted(times)[len(times) // 2] < 0.15
