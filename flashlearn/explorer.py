@@ -58,7 +58,7 @@ class TilingExplorer(Stepper):
         )  # fmt: skip
         self.fit = widgets.HTML()
         self._choosing = False
-        super().__init__(self._runs(), self._draw, alt=ALT, figsize=(12.8, 4.45))
+        super().__init__(self._runs(), self._draw, alt=ALT, figsize=(12.8, 4.4))
         self.slider.layout.width = "280px"
         self.rescaling.on_click(lambda button: self._next_rescaling())
         controls = [self.length, self.block_q, self.block_k, self.sram, self.rule, self.causal]
@@ -88,7 +88,7 @@ class TilingExplorer(Stepper):
         need = sram_elements(block_q, block_k, D)
         self._report(
             f"{block_q} × {block_k} blocks need {need} of {self.sram.value} elements: they fit. {visits} of {pairs} pairs "
-            f"of blocks visited. Bytes in all: FlashAttention-1 {v1.total:,}, FlashAttention-2 {v2.total:,}."
+            f"of blocks visited. In all: FA-1 {v1.total:,} B, FA-2 {v2.total:,} B."
         )
         return runs
 
@@ -119,7 +119,7 @@ class TilingExplorer(Stepper):
         return [replace(budget_step(*blocks, D, self.sram.value), sentence=verdict)]
 
     def _report(self, text: str) -> None:
-        self.fit.value = f'<div role="status" style="font-size:16px;line-height:20px">{text}</div>'
+        self.fit.value = f'<div role="status" style="font-size:16px;line-height:18px">{text}</div>'
 
     def _draw(self, ax, step) -> None:
         if "capacity" in step.values:
@@ -134,7 +134,7 @@ class TilingExplorer(Stepper):
             f"{html.escape(words(step) if title else step.sentence)}</div>"
             for title, step in at(self.runs, number).items()
         )
-        style = "display:flex;gap:24px;max-width:1280px;font-size:16px;line-height:19px;min-height:76px"
+        style = "display:flex;gap:24px;max-width:1280px;font-size:16px;line-height:18px;min-height:72px"
         return f'<div role="status" aria-live="polite" style="{style}">{columns}</div>'
 
     def _next_rescaling(self) -> None:
