@@ -16,6 +16,7 @@ from flashlearn.inputs import check_qkv, resolve_scale
 from flashlearn.kernels.attention_backward import attention_backward
 from flashlearn.kernels.attention_forward import attention_forward, check_head_dim
 from flashlearn.kernels.backend import DTYPES, INTERPRETED, check_device
+from flashlearn.kernels.rungs import backward_rung, forward_rung, why_not_tma
 
 
 def flash_attention(
@@ -61,7 +62,12 @@ def _forward(q, k, v, causal, scale):
     if _must_widen(q):
         o, lse = _forward(q.float(), k.float(), v.float(), causal, scale)
         return torch.empty_like(q).copy_(o), lse
-    return attention_forward(q, k, v, causal=causal, scale=scale, allow_tf32=_allow_tf32())
+    rung = forward_rung(q, k, v, scale=scale)
+    if rung.name == "teaching":
+        return attention_forward(q, k, v, causal=causal, scale=scale, allow_tf32=_allow_tf32())
+    from flashlearn.kernels.attention_forward_hopper import attention_forward_hopper
+
+    return attention_forward_hopper(q, k, v, causal=causal, scale=scale, **rung.options)
 
 
 @_forward.register_fake
@@ -81,9 +87,13 @@ def _backward(do, dlse, q, k, v, o, lse, causal, scale):
         do32, q32, k32, v32, o32 = wide
         grads = _backward(do32, dlse, q32, k32, v32, o32, lse, causal, scale)
         return tuple(torch.empty_like(t).copy_(grad) for t, grad in zip((q, k, v), grads, strict=True))
-    return attention_backward(
-        do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, allow_tf32=_allow_tf32()
-    )  # fmt: skip
+    rung = backward_rung(q, k, v, scale=scale)
+    if rung.name == "teaching":
+        return attention_backward(do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, allow_tf32=_allow_tf32())
+    from flashlearn.kernels.attention_backward_hopper import attention_backward_hopper
+
+    do = do.contiguous() if why_not_tma(do) else do  # e.g. all ones, from sum(): a single element, expanded
+    return attention_backward_hopper(do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, **rung.options)
 
 
 @_backward.register_fake

@@ -41,7 +41,7 @@ def run_kernels(case: Case, launch: Launch, backward_launch: Launch):
     return dict(zip(("o", "lse", "dq", "dk", "dv"), (o, lse, *grads), strict=True)), (q, k, v, do)
 
 
-def check_tame(case: Case, ours: dict, want: dict, yardstick: dict) -> None:
+def check_tame(case: Case, ours: dict, want: dict, yardstick: dict, factor: float = 2.0) -> None:
     """The grid's rule for all five; but at scores near 4000, gradients need only be finite, dv to two digits.
 
     The backward pass knows P as exp(S - lse), and float32 holds an lse of 4000 to 2e-4: P is off by as much.
@@ -51,7 +51,7 @@ def check_tame(case: Case, ours: dict, want: dict, yardstick: dict) -> None:
         difference = (ours["dv"].double() - want["dv"]).norm()
         assert difference <= 1e-2 * want["dv"].norm(), f"dv: off by {difference:.2e}"
         ours = {name: ours[name] for name in ("o", "lse")}
-    check(case, ours, want, yardstick)
+    check(case, ours, want, yardstick, factor)
 
 
 @pytest.mark.parametrize("N", (1, 1023, 1024, 98432))

@@ -50,7 +50,7 @@ def delta_kernel(
     tl.store(delta_ptr + (batch * tl.num_programs(1) + head) * N_q + offs_m, delta, mask=offs_m < N_q)
 
 
-@triton.jit(do_not_specialize=["N_q", "N_k"])  # one compilation for all lengths
+@triton.jit(do_not_specialize=["N_q", "N_k", "group"])  # one compilation for all lengths
 def attention_dkdv_kernel(
     # pointers
     q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, dk_ptr, dv_ptr,
@@ -62,8 +62,8 @@ def attention_dkdv_kernel(
     stride_dkb, stride_dkh, stride_dkn, stride_dkd,
     stride_dvb, stride_dvh, stride_dvn, stride_dvd,
     # sizes, and the factor on Q K^T
-    N_q, N_k, scale,
-    GROUP: tl.constexpr, HEAD_DIM: tl.constexpr,
+    N_q, N_k, group, scale,
+    HEAD_DIM: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -71,7 +71,7 @@ def attention_dkdv_kernel(
     start_n = tl.program_id(0) * BLOCK_N
     head = tl.program_id(1).to(tl.int64)  # of keys and values
     batch = tl.program_id(2).to(tl.int64)  # 64 bits in every product with a stride: offsets may pass 2^31
-    num_heads = tl.num_programs(1) * GROUP  # of queries
+    num_heads = tl.num_programs(1) * group  # of queries
     offs_n = start_n + tl.arange(0, BLOCK_N)  # (BLOCK_N,)
     offs_m = tl.arange(0, BLOCK_M)  # (BLOCK_M,)
     offs_d = tl.arange(0, BLOCK_D).to(tl.int64)  # (BLOCK_D,)
@@ -97,8 +97,8 @@ def attention_dkdv_kernel(
         full = N_q  # keys past the end: mask in every iteration
     full = tl.minimum(full, tl.cdiv(N_q, BLOCK_M) * BLOCK_M)
 
-    for member in range(GROUP):  # every query head that shares this key head adds to the same dK, dV
-        q_head = head * GROUP + member
+    for member in range(group):  # every query head that shares this key head adds to the same dK, dV
+        q_head = head * group + member
         q_base = q_ptr + batch * stride_qb + q_head * stride_qh
         do_base = do_ptr + batch * stride_dob + q_head * stride_doh
         lse_base = lse_ptr + (batch * num_heads + q_head) * N_q
@@ -166,7 +166,7 @@ def accumulate(dk, dv, p_t, q, v, do, delta, PRECISION: tl.constexpr):
     return dk, dv
 
 
-@triton.jit(do_not_specialize=["N_q", "N_k"])  # one compilation for all lengths
+@triton.jit(do_not_specialize=["N_q", "N_k", "group"])  # one compilation for all lengths
 def attention_dq_kernel(
     # pointers
     q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, dq_ptr,
@@ -177,8 +177,8 @@ def attention_dq_kernel(
     stride_dob, stride_doh, stride_dom, stride_dod,
     stride_dqb, stride_dqh, stride_dqm, stride_dqd,
     # sizes, and the factor on Q K^T
-    N_q, N_k, scale,
-    GROUP: tl.constexpr, HEAD_DIM: tl.constexpr,
+    N_q, N_k, group, scale,
+    HEAD_DIM: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -189,8 +189,8 @@ def attention_dq_kernel(
     offs_m = start_m + tl.arange(0, BLOCK_M)  # (BLOCK_M,)
     offs_n = tl.arange(0, BLOCK_N)  # (BLOCK_N,)
     offs_d = tl.arange(0, BLOCK_D).to(tl.int64)  # (BLOCK_D,)
-    k_ptr += batch * stride_kb + head // GROUP * stride_kh
-    v_ptr += batch * stride_vb + head // GROUP * stride_vh
+    k_ptr += batch * stride_kb + head // group * stride_kh
+    v_ptr += batch * stride_vb + head // group * stride_vh
     # the blocks of keys to visit, as in the forward pass
     seen = N_k
     end = N_k
@@ -277,7 +277,7 @@ def attention_backward(
     delta = attention_delta(o, do)
     if dlse is not None:
         delta = delta - dlse
-    shared = dict(GROUP=size.group, HEAD_DIM=size.D, BLOCK_M=launch.block_m, BLOCK_N=launch.block_n,
+    shared = dict(HEAD_DIM=size.D, BLOCK_M=launch.block_m, BLOCK_N=launch.block_n,
                   BLOCK_D=padded(size.D), CAUSAL=causal, PRECISION="tf32" if allow_tf32 else "ieee",
                   num_warps=launch.num_warps, num_stages=launch.num_stages)  # fmt: skip
     dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
@@ -285,13 +285,13 @@ def attention_backward(
         grid = check_grid((triton.cdiv(size.N_k, launch.block_n), size.H_kv, size.B))
         attention_dkdv_kernel[grid](
             q, k, v, do, lse, delta, dk, dv, *q.stride(), *k.stride(), *v.stride(), *do.stride(),
-            *dk.stride(), *dv.stride(), size.N_q, size.N_k, scale, **shared,
+            *dk.stride(), *dv.stride(), size.N_q, size.N_k, size.group, scale, **shared,
         )  # fmt: skip
     if dq.numel():
         grid = check_grid((triton.cdiv(size.N_q, launch.block_m), size.H_q, size.B))
         attention_dq_kernel[grid](
             q, k, v, do, lse, delta, dq, *q.stride(), *k.stride(), *v.stride(), *do.stride(), *dq.stride(),
-            size.N_q, size.N_k, scale, **shared,
+            size.N_q, size.N_k, size.group, scale, **shared,
         )  # fmt: skip
     return dq, dk, dv
 

@@ -24,7 +24,7 @@ LN_2 = tl.constexpr(math.log(2))
 MAX_HEAD_DIM = 256
 
 
-@triton.jit(do_not_specialize=["N_q", "N_k"])  # one compilation for all lengths
+@triton.jit(do_not_specialize=["N_q", "N_k", "group"])  # one compilation for all lengths
 def attention_forward_kernel(
     # pointers
     q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr,
@@ -34,8 +34,8 @@ def attention_forward_kernel(
     stride_vb, stride_vh, stride_vn, stride_vd,
     stride_ob, stride_oh, stride_om, stride_od,
     # sizes, and scale * log2(e)
-    N_q, N_k, qk_scale,
-    GROUP: tl.constexpr, HEAD_DIM: tl.constexpr,
+    N_q, N_k, group, qk_scale,
+    HEAD_DIM: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -44,7 +44,7 @@ def attention_forward_kernel(
     head = tl.program_id(1)
     batch = tl.program_id(2).to(tl.int64)  # 64 bits in every product with a stride: offsets may pass 2^31
     q_ptr += batch * stride_qb + head.to(tl.int64) * stride_qh
-    kv_head = (head // GROUP).to(tl.int64)  # GROUP query heads share a key head
+    kv_head = (head // group).to(tl.int64)  # a group of query heads shares a key head
     k_ptr += batch * stride_kb + kv_head * stride_kh
     v_ptr += batch * stride_vb + kv_head * stride_vh
     o_ptr += batch * stride_ob + head.to(tl.int64) * stride_oh
@@ -161,7 +161,7 @@ def attention_forward(
         grid = check_grid((triton.cdiv(size.N_q, launch.block_m), size.H_q, size.B))
         attention_forward_kernel[grid](
             q, k, v, o, lse, *q.stride(), *k.stride(), *v.stride(), *o.stride(),
-            size.N_q, size.N_k, resolve_scale(scale, size.D) * LOG2_E, GROUP=size.group, HEAD_DIM=size.D,
+            size.N_q, size.N_k, size.group, resolve_scale(scale, size.D) * LOG2_E, HEAD_DIM=size.D,
             BLOCK_M=launch.block_m, BLOCK_N=launch.block_n, BLOCK_D=padded(size.D),
             CAUSAL=causal, PRECISION="tf32" if allow_tf32 else "ieee",
             num_warps=launch.num_warps, num_stages=launch.num_stages,

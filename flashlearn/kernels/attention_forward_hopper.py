@@ -1,0 +1,287 @@
+"""The forward pass for Hopper GPUs: warps that only load feed warps that only compute.
+
+What changed from the teaching kernel: nothing in the mathematics, everything in who does it and when.
+
+1. Loads by the copy engine (TMA). A descriptor holds shape and strides; one thread asks for a whole tile, which
+   lands in shared memory, zeros past the edges. No pointer arithmetic, no masks, no registers.
+2. Warp specialisation. One warp asks for K and V tiles, `STAGES` ahead; groups of four warps, each with its
+   own 64 queries, wait for them on barriers in shared memory and multiply. The loader gives up its registers.
+3. Overlap inside a group. Q K_{j+1}^T is issued before the softmax of block j, so that the tensor cores run
+   while the exponentials are taken. P stays in registers between the two products.
+4. Keys from right to left: the blocks that need a mask come first, and all others are free of it.
+
+Prediction: the teaching kernel leaves the tensor cores idle during softmax and during loads; hiding both
+should take D = 128 from about 400 TFLOP/s to above 550 on an H200. Result and reasons: benchmarks/README.md.
+
+Written in Gluon, Triton's lower level (layouts, shared memory and barriers are explicit), as of Triton 3.6.
+Sources: J. Shah et al., "FlashAttention-3", 2024 (arXiv:2407.08608), Algorithms 1 and 2.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+from torch import Tensor
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from flashlearn.kernels.attention_forward import LOG2_E
+
+ROWS = gl.constexpr(64)  # queries of one group of four warps: the height of one wgmma
+LN_2 = gl.constexpr(0.6931471805599453)
+
+
+@gluon.jit(do_not_specialize=["N_q", "N_k", "group"])
+def attention_forward_hopper_kernel(
+    # descriptors of q and o (B, H_q, N_q, D), tiles (ROWS, D), and of k and v (B, H_kv, N_k, D), tiles (BLOCK_N, D)
+    q_desc, k_desc, v_desc, o_desc, lse_ptr,
+    # sizes, and scale * log2(e)
+    N_q, N_k, group, qk_scale,
+    HEAD_DIM: gl.constexpr, BLOCK_N: gl.constexpr,
+    STAGES: gl.constexpr, CONSUMERS: gl.constexpr, TURNS: gl.constexpr, CAUSAL: gl.constexpr,
+):  # fmt: skip
+    """O and lse for CONSUMERS * 64 queries of one head."""
+    dtype: gl.constexpr = q_desc.dtype
+    q_smem = gl.allocate_shared_memory(dtype, [CONSUMERS, 1, 1, ROWS, HEAD_DIM], q_desc.layout)
+    k_smem = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_N, HEAD_DIM], k_desc.layout)
+    v_smem = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_N, HEAD_DIM], v_desc.layout)
+    # one barrier per buffer: "full" once its bytes have landed, "free" once every consumer is done with it
+    q_full = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], mbarrier.MBarrierLayout())
+    k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    k_free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    v_free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    turn = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(CONSUMERS):
+        mbarrier.init(q_full.index(i), count=1)
+        mbarrier.init(turn.index(i), count=1)
+    for i in gl.static_range(STAGES):
+        mbarrier.init(k_full.index(i), count=1)
+        mbarrier.init(v_full.index(i), count=1)
+        mbarrier.init(k_free.index(i), count=CONSUMERS)
+        mbarrier.init(v_free.index(i), count=CONSUMERS)
+
+    # Causal programs with many keys start first: the last block of queries has the longest loop
+    block = gl.program_id(0)
+    if CAUSAL:
+        block = gl.num_programs(0) - 1 - block
+    start_m = block * (CONSUMERS * ROWS)
+    head = gl.program_id(1)
+    batch = gl.program_id(2)
+    seen = N_k
+    end = N_k
+    if CAUSAL:
+        seen = gl.minimum(gl.maximum(start_m + 1 + N_k - N_q, 0), N_k)
+        end = gl.minimum(gl.maximum(start_m + CONSUMERS * ROWS + N_k - N_q, 0), N_k)
+    full_blocks = seen // BLOCK_N  # blocks 0 .. full_blocks - 1 need no mask
+    blocks = gl.cdiv(end, BLOCK_N)
+
+    buffers = (q_smem, k_smem, v_smem, q_full, k_full, k_free, v_full, v_free, turn)
+    place = (start_m, head, head // group, batch, blocks, full_blocks)
+    sizes = (N_q, N_k, qk_scale)
+    if CONSUMERS == 2:
+        gl.warp_specialize(
+            [
+                (consume, (0, buffers, place, sizes, o_desc, lse_ptr, HEAD_DIM, BLOCK_N, STAGES,
+                           CONSUMERS, TURNS, CAUSAL)),
+                (consume, (1, buffers, place, sizes, o_desc, lse_ptr, HEAD_DIM, BLOCK_N, STAGES,
+                           CONSUMERS, TURNS, CAUSAL)),
+                (load, (buffers, place, q_desc, k_desc, v_desc, BLOCK_N, STAGES, CONSUMERS)),
+            ],
+            [4, 1], [240, 24],
+        )  # fmt: skip
+    else:
+        gl.warp_specialize(
+            [
+                (consume, (0, buffers, place, sizes, o_desc, lse_ptr, HEAD_DIM, BLOCK_N, STAGES,
+                           CONSUMERS, TURNS, CAUSAL)),
+                (consume, (1, buffers, place, sizes, o_desc, lse_ptr, HEAD_DIM, BLOCK_N, STAGES,
+                           CONSUMERS, TURNS, CAUSAL)),
+                (consume, (2, buffers, place, sizes, o_desc, lse_ptr, HEAD_DIM, BLOCK_N, STAGES,
+                           CONSUMERS, TURNS, CAUSAL)),
+                (load, (buffers, place, q_desc, k_desc, v_desc, BLOCK_N, STAGES, CONSUMERS)),
+            ],
+            [4, 4, 1], [160, 160, 24],
+        )  # fmt: skip
+
+
+@gluon.jit
+def load(
+    buffers, place, q_desc, k_desc, v_desc,
+    BLOCK_N: gl.constexpr, STAGES: gl.constexpr, CONSUMERS: gl.constexpr,
+):  # fmt: skip
+    """The loading warp: Q once, then K and V tiles from right to left, as soon as a buffer is free."""
+    q_smem, k_smem, v_smem, q_full, k_full, k_free, v_full, v_free, turn = buffers
+    start_m, head, kv_head, batch, blocks, full_blocks = place
+    if blocks > 0:
+        for i in gl.static_range(CONSUMERS):
+            mbarrier.expect(q_full.index(i), q_desc.block_type.nbytes)
+            tma.async_copy_global_to_shared(
+                q_desc, [batch, head, start_m + i * ROWS, 0], q_full.index(i), q_smem.index(i)
+            )
+    for t in range(blocks):
+        stage = t % STAGES
+        phase = (t // STAGES) & 1
+        start_n = (blocks - 1 - t) * BLOCK_N
+        mbarrier.wait(k_free.index(stage), phase ^ 1)  # a fresh barrier lets the first round pass
+        mbarrier.expect(k_full.index(stage), k_desc.block_type.nbytes)
+        tma.async_copy_global_to_shared(k_desc, [batch, kv_head, start_n, 0], k_full.index(stage), k_smem.index(stage))
+        mbarrier.wait(v_free.index(stage), phase ^ 1)
+        mbarrier.expect(v_full.index(stage), v_desc.block_type.nbytes)
+        tma.async_copy_global_to_shared(v_desc, [batch, kv_head, start_n, 0], v_full.index(stage), v_smem.index(stage))
+
+
+@gluon.jit
+def consume(
+    index: gl.constexpr, buffers, place, sizes, o_desc, lse_ptr,
+    HEAD_DIM: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, CONSUMERS: gl.constexpr,
+    TURNS: gl.constexpr, CAUSAL: gl.constexpr,
+):  # fmt: skip
+    """A computing group: its 64 queries against every block of keys."""
+    q_smem, k_smem, v_smem, q_full, k_full, k_free, v_full, v_free, turn = buffers
+    start_m, head, kv_head, batch, blocks, full_blocks = place
+    N_q, N_k, qk_scale = sizes
+    S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
+    O_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
+    S_ROWS: gl.constexpr = gl.SliceLayout(1, S_LAYOUT)
+    O_ROWS: gl.constexpr = gl.SliceLayout(1, O_LAYOUT)
+    P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, O_LAYOUT, 2)
+    dtype: gl.constexpr = q_smem.dtype
+    offs_m = start_m + index * ROWS + gl.arange(0, ROWS, S_ROWS)  # (64,)
+    q = q_smem.index(index).reshape([ROWS, HEAD_DIM])
+
+    m_i = gl.full([ROWS], float("-inf"), gl.float32, S_ROWS)
+    l_i = gl.full([ROWS], 0.0, gl.float32, S_ROWS)
+    acc = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_LAYOUT)
+    zero = gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT)
+    if blocks > 0:
+        if TURNS and index == 0:
+            mbarrier.arrive(turn.index(0), count=1)  # group 0 begins
+        mbarrier.wait(q_full.index(index), 0)
+        mbarrier.wait(k_full.index(0), 0)
+        k_t = k_smem.index(0).reshape([BLOCK_N, HEAD_DIM]).permute((1, 0))
+        s = warpgroup_mma(q, k_t, zero, use_acc=False)  # (64, BLOCK_N)
+        mbarrier.arrive(k_free.index(0), count=1)
+        s = hide(s, offs_m, (blocks - 1) * BLOCK_N, N_q, N_k, CAUSAL)
+        m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale, True)
+        p_16 = gl.convert_layout(p.to(dtype), P_LAYOUT)
+
+        masked = gl.maximum(blocks - full_blocks, 1)
+        for t in range(1, masked):
+            s, acc_next = products(t, index, q, p_16, acc, buffers, HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, TURNS)
+            s = hide(s, offs_m, (blocks - 1 - t) * BLOCK_N, N_q, N_k, CAUSAL)
+            m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale, True)
+            acc = warpgroup_mma_wait(0, deps=[acc_next])
+            mbarrier.arrive(v_free.index((t - 1) % STAGES), count=1)
+            acc = acc * gl.convert_layout(alpha, O_ROWS)[:, None]
+            p_16 = gl.convert_layout(p.to(dtype), P_LAYOUT)
+        for t in range(masked, blocks):
+            s, acc_next = products(t, index, q, p_16, acc, buffers, HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, TURNS)
+            m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale, False)
+            acc = warpgroup_mma_wait(0, deps=[acc_next])
+            mbarrier.arrive(v_free.index((t - 1) % STAGES), count=1)
+            acc = acc * gl.convert_layout(alpha, O_ROWS)[:, None]
+            p_16 = gl.convert_layout(p.to(dtype), P_LAYOUT)
+
+        last = blocks - 1
+        mbarrier.wait(v_full.index(last % STAGES), (last // STAGES) & 1)
+        acc = warpgroup_mma(p_16, v_smem.index(last % STAGES).reshape([BLOCK_N, HEAD_DIM]), acc)
+
+    l_i = gl.where(l_i == 0.0, 1.0, l_i)  # a row that saw no key: o = 0 / 1, lse = -inf + 0
+    o = acc / gl.convert_layout(l_i, O_ROWS)[:, None]  # (64, D)
+    lse = (m_i + gl.log2(l_i)) * LN_2
+    lse_base = lse_ptr + (batch.to(gl.int64) * gl.num_programs(1) + head) * N_q
+    gl.store(lse_base + offs_m, lse, mask=offs_m < N_q)
+    o_smem = q_smem.index(index)  # Q is no longer needed
+    o_smem.reshape([ROWS, HEAD_DIM]).store(o.to(dtype))
+    fence_async_shared()
+    tma.async_copy_shared_to_global(o_desc, [batch, head, start_m + index * ROWS, 0], o_smem)
+    tma.store_wait(0)
+
+
+@gluon.jit
+def products(
+    t, index: gl.constexpr, q, p_16, acc, buffers,
+    HEAD_DIM: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, CONSUMERS: gl.constexpr,
+    TURNS: gl.constexpr,
+):  # fmt: skip
+    """S_t = Q K_t^T, waited for, and acc + P_{t-1} V_{t-1}, still under way."""
+    q_smem, k_smem, v_smem, q_full, k_full, k_free, v_full, v_free, turn = buffers
+    S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
+    zero = gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT)
+    stage = t % STAGES
+    before = (t - 1) % STAGES
+    mbarrier.wait(k_full.index(stage), (t // STAGES) & 1)
+    k_t = k_smem.index(stage).reshape([BLOCK_N, HEAD_DIM]).permute((1, 0))
+    if TURNS:  # issue products in turns: while one group multiplies, the others take exponentials
+        mbarrier.wait(turn.index(index), (t - 1) & 1)
+    s_next = warpgroup_mma(q, k_t, zero, use_acc=False, is_async=True)
+    mbarrier.wait(v_full.index(before), ((t - 1) // STAGES) & 1)
+    v = v_smem.index(before).reshape([BLOCK_N, HEAD_DIM])
+    acc_next = warpgroup_mma(p_16, v, acc, is_async=True)
+    if TURNS:
+        mbarrier.arrive(turn.index((index + 1) % CONSUMERS), count=1)
+    s = warpgroup_mma_wait(1, deps=[s_next])
+    mbarrier.arrive(k_free.index(stage), count=1)
+    return s, acc_next
+
+
+@gluon.jit
+def hide(s, offs_m, start_n, N_q, N_k, CAUSAL: gl.constexpr):
+    """-inf where a query may not see a key, or there is none."""
+    offs_n = start_n + gl.arange(0, s.shape[1], gl.SliceLayout(0, s.type.layout))
+    visible = (offs_n < N_k)[None, :]
+    if CAUSAL:
+        visible = visible & (offs_n[None, :] <= offs_m[:, None] + N_k - N_q)
+    return gl.where(visible, s, float("-inf"))
+
+
+@gluon.jit
+def softmax_step(m_i, l_i, s, qk_scale, MASKED: gl.constexpr):
+    """The online softmax: new m and l, P (64, BLOCK_N), and the factor for what was summed so far."""
+    m_new = gl.maximum(m_i, gl.max(s, 1) * qk_scale)  # the scale is positive: max and scale may swap
+    m_safe = m_new
+    if MASKED:
+        m_safe = gl.where(m_new == float("-inf"), 0.0, m_new)  # a row that has seen no key yet
+    alpha = gl.exp2(m_i - m_safe)
+    p = gl.exp2(s * qk_scale - m_safe[:, None])  # one fused multiply-add, one exponential
+    return m_new, l_i * alpha + gl.sum(p, 1), p, alpha
+
+
+def attention_forward_hopper(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float, block_n: int = 128, stages: int = 2,
+    consumers: int = 2, turns: bool = True,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """o and lse, as `attention_forward` gives them; for inputs that `why_not_hopper` has nothing against."""
+    B, H, N_q, D = q.shape
+    o = torch.empty_like(q)
+    lse = torch.empty((B, H, N_q), dtype=torch.float32, device=q.device)
+    width = hopper_width(D)
+    q_tile, kv_tile = [1, 1, ROWS.value, width], [1, 1, block_n, width]
+    grid = (triton.cdiv(N_q, consumers * ROWS.value), H, B)
+    attention_forward_hopper_kernel[grid](
+        descriptor(q, q_tile), descriptor(k, kv_tile), descriptor(v, kv_tile), descriptor(o, q_tile), lse,
+        N_q, k.shape[2], H // k.shape[1], scale * LOG2_E, HEAD_DIM=width, BLOCK_N=block_n,
+        STAGES=stages, CONSUMERS=consumers, TURNS=turns, CAUSAL=causal, num_warps=4,
+    )  # fmt: skip
+    return o, lse
+
+
+def descriptor(t: Tensor, tile: list[int]) -> TensorDescriptor:
+    """What the copy engine needs to know: shape, strides, tile, and how a tile lies in shared memory."""
+    layout = gl.NVMMASharedLayout.get_default_for(tile, gl.float32 if t.dtype == torch.float32 else gl.float16)
+    strides = [s if n > 1 else 8 for s, n in zip(t.stride()[:3], t.shape[:3], strict=True)]
+    return TensorDescriptor(t, list(t.shape), [*strides, 1], tile, layout)
+
+
+def hopper_width(D: int) -> int:
+    """Columns of a tile: D rounded up to 64, 128 or 256; the copy engine fills up with zeros."""
+    return 64 if D <= 64 else 128 if D <= 128 else 256

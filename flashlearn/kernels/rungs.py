@@ -1,0 +1,95 @@
+"""Which kernel `flash_attention` runs, and why: the one place where that is decided.
+
+    forward_rung(q, k, v, causal=True, scale=0.125)     Rung("hopper", {...}, "")
+    backward_rung(...)                                  Rung("teaching", {}, "float32 inputs")
+
+The fast kernels take what their hardware takes; everything else goes to the teaching kernels, which take
+anything, and `why` says what stood in the way. Block sizes come from the tables below, which were measured
+once: nothing is tuned when a program runs.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from flashlearn.kernels.backend import INTERPRETED
+
+HOPPER = (9, 0)  # compute capability
+GLUON_VERSIONS = ("3.6.",)  # of Triton: Gluon is experimental, and changes from version to version
+
+# width of a tile (D padded) -> options of attention_forward_hopper, measured on one H200
+FORWARD_HOPPER = {
+    64: {"block_n": 128, "stages": 2, "consumers": 3},
+    128: {"block_n": 128, "stages": 2, "consumers": 2},
+}
+
+
+class Rung(NamedTuple):
+    """A kernel, the options it is launched with, and, if it is the teaching kernel, why no faster one."""
+
+    name: str
+    options: dict
+    why: str
+
+
+def forward_rung(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Rung:
+    """The kernel that `flash_attention` runs forward for these inputs."""
+    why = why_not_hopper(q, k, v, scale=scale)
+    if why:
+        return Rung("teaching", {}, why)
+    return Rung("hopper", FORWARD_HOPPER[64 if q.shape[-1] <= 64 else 128], "")
+
+
+def backward_rung(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Rung:
+    """The kernels that `flash_attention` runs backward for these inputs."""
+    why = why_not_hopper(q, k, v, scale=scale)
+    if not why and torch.are_deterministic_algorithms_enabled():
+        why = "deterministic algorithms are asked for, and the fast kernel adds up dq in any order"
+    return Rung("teaching", {}, why) if why else Rung("hopper", {}, "")
+
+
+def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> str:
+    """What stands in the way of the Hopper kernels; "" if nothing does."""
+    if INTERPRETED:
+        return "kernels run in the interpreter"
+    if why := _why_not_this_machine(q.device):
+        return why
+    if q.dtype not in (torch.float16, torch.bfloat16):
+        return f"{q.dtype} inputs: tensor cores take 16 bits"
+    if q.shape[-1] > 128:
+        return f"D = {q.shape[-1]}: the accumulators of one group of warps hold 128 columns"
+    if not (q.numel() and k.numel()):
+        return "an input is empty"
+    if scale <= 0:
+        return f"scale = {scale}: the maximum is taken before scaling"
+    for name, t in (("q", q), ("k", k), ("v", v)):
+        if why := why_not_tma(t):
+            return f"{name}: {why}"
+    return ""
+
+
+def why_not_tma(t: Tensor) -> str:
+    """What stands in the way of the copy engine: it wants rows of whole 16 bytes, 16-byte aligned."""
+    if t.stride(-1) != 1 and t.shape[-1] > 1:
+        return f"columns {t.stride(-1)} elements apart, where the copy engine wants 1"
+    if t.data_ptr() % 16:
+        return "not aligned to 16 bytes"
+    for size, stride in zip(t.shape[:-1], t.stride()[:-1], strict=True):
+        if size > 1 and (stride <= 0 or stride * t.element_size() % 16):
+            return f"a stride of {stride} elements, where the copy engine wants a positive multiple of 16 bytes"
+    return ""
+
+
+@cache
+def _why_not_this_machine(device: torch.device) -> str:
+    capability = torch.cuda.get_device_capability(device)
+    if capability != HOPPER:
+        return f"compute capability {capability}, where the kernel is written for {HOPPER}"
+    if not triton.__version__.startswith(GLUON_VERSIONS):
+        return f"Triton {triton.__version__}, where the kernel was tested with {', '.join(GLUON_VERSIONS)}x"
+    return ""
