@@ -4,11 +4,14 @@ from flashlearn.draw.backward import draw_backward
 from flashlearn.draw.budget import budget_step, draw_budget
 from flashlearn.draw.converge import draw_converge
 from flashlearn.draw.jacobian import draw_jacobian
+from flashlearn.draw.launch import draw_launch
 from flashlearn.draw.matmul import draw_matmul
+from flashlearn.draw.pipeline import draw_pipeline
 from flashlearn.draw.memory import draw_memory
 from flashlearn.draw.query import draw_query
 from flashlearn.draw.roofline import draw_roofline
 from flashlearn.draw.row import draw_row
+from flashlearn.draw.strides import draw_strides
 from flashlearn.draw.style import COLOURS, colour, draw_colour_key
 from flashlearn.draw.tiling import draw_tiling
 from flashlearn.draw.traffic import draw_traffic
@@ -23,11 +26,14 @@ __all__ = [
     "draw_colour_key",
     "draw_converge",
     "draw_jacobian",
+    "draw_launch",
     "draw_matmul",
+    "draw_pipeline",
     "draw_memory",
     "draw_query",
     "draw_roofline",
     "draw_row",
+    "draw_strides",
     "draw_tiling",
     "draw_traffic",
     "draw_tree",

@@ -1,0 +1,186 @@
+"""Strides, launch grids and pipelines: the steps hold what PyTorch and the formulas say, and can be seen."""
+
+import importlib.util
+import itertools
+
+import pytest
+import torch
+from matplotlib import style
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from flashlearn.draw import draw_launch, draw_pipeline, draw_strides
+from flashlearn.draw.style import STYLE
+from flashlearn.gpu import launch_steps, layout_steps, pipeline_schedule, pipeline_steps
+from flashlearn.gpu_explorer import program_explorer, stride_explorer
+from flashlearn.steps import hbm_bytes, record, run, sram_peak
+
+X = torch.arange(24.0).reshape(2, 4, 3)
+VIEWS = {
+    "x": X,
+    "transposed": X.transpose(1, 2),
+    "moved to the front": X.permute(2, 0, 1),
+    "every second row": X[:, ::2],
+    "a part": X[1, 2:],
+    "expanded": X[:, :1].expand(2, 4, 3),
+    "a row": X.reshape(24),
+    "one number": X[0, 0, 0],
+    "empty": X[:0],
+}
+needs_triton = pytest.mark.skipif(not importlib.util.find_spec("triton"), reason="Triton is not installed here")
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_every_element_is_where_pytorch_has_it(name):
+    x = VIEWS[name]
+    steps = record(layout_steps(x))
+    memory = steps[-1].values["memory"]
+    assert len(memory) == 24 and len(steps) == x.numel() + 1
+    assert torch.equal(memory[steps[-1].output], x)
+    for step in steps[:-1]:
+        assert memory[step.values["offset"]] == x[step.values["index"]]
+        assert step.sentence.endswith(f"= {step.values['offset']}.")
+
+
+def test_transpose_swaps_strides_and_nothing_else():
+    x, transposed = (record(layout_steps(t))[-1] for t in (X, X.transpose(1, 2)))
+    assert x.values["strides"] == (12, 3, 1) and transposed.values["strides"] == (12, 1, 3)
+    assert torch.equal(x.values["memory"], transposed.values["memory"])
+    assert torch.equal(x.output.transpose(1, 2), transposed.output)
+    assert "not contiguous" in transposed.sentence and "not contiguous" not in x.sentence
+
+
+def test_vector_of_98432():
+    steps = record(launch_steps(98432, 1024))
+    assert len(steps) == 97 + 1 and steps[-1].output == 97
+    assert steps[96].values["valid"] == 128 and "896 lanes are masked" in steps[96].sentence
+    assert hbm_bytes(steps).read == 98432 * 4, "every element belongs to one program"
+
+
+@pytest.mark.parametrize("N, block, H, B", [(10, 4, 2, 2), (8, 4, 3, 1), (1, 16, 1, 2), (7, 1, 1, 1)])
+def test_programs_cover_everything_once(N, block, H, B):
+    seen = torch.zeros(B, H, N)
+    programs = [step for step in launch_steps(N, block, H=H, B=B) if step.program]
+    for pid, step in enumerate(programs):
+        (tile,) = step.reads
+        seen[tuple(slice(*span) for span in tile.index)] += 1
+        assert step.values["pid"] == pid
+    assert (seen == 1).all()
+    grid = itertools.product(range(B), range(H), range(-(-N // block)))
+    assert [step.program for step in programs] == [(i, head, batch) for batch, head, i in grid]
+
+
+@pytest.mark.parametrize("stages", range(1, 8))
+@pytest.mark.parametrize("n, load, compute", [(6, 3, 1), (5, 1, 1), (7, 2, 3), (1, 4, 2), (4, 1, 3)])
+def test_pipeline_keeps_its_promises(stages, n, load, compute):
+    schedule = pipeline_schedule(n, stages, load, compute)
+    for i, (fetch, use) in enumerate(schedule):
+        assert use.start >= fetch.end and fetch.end - fetch.start == load and use.end - use.start == compute
+        assert i == 0 or use.start >= schedule[i - 1][1].end, "one computation at a time"
+        assert i < stages or fetch.start >= schedule[i - stages][1].end, "a buffer is free before it is filled again"
+    steps = record(pipeline_steps(n, stages, load, compute))
+    assert len(steps) == steps[-1].output + 1 == schedule[-1][1].end + 1
+    assert sram_peak(steps) <= stages and hbm_bytes(steps).read == n
+    assert steps[-1].output >= load + n * compute, "the first load cannot be hidden, nor any computation"
+
+
+def test_worked_pipeline():
+    assert [run(pipeline_steps(6, stages)) for stages in (1, 2, 3, 4, 5)] == [24, 19, 11, 9, 9]
+    phases = [step.phase for step in pipeline_steps(6, 3)]
+    assert list(dict.fromkeys(phases)) == ["prologue", "steady", "epilogue", "done"]
+    assert {step.phase for step in pipeline_steps(6, 1)} == {"one after the other", "done"}
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: next(layout_steps([1])), "expected x to be a torch.Tensor, got list"),
+        (lambda: next(launch_steps(0, 4)), "expected N of at least 1, got 0"),
+        (lambda: next(launch_steps(4, 2.5)), "expected block to be an int, got float"),
+        (lambda: next(pipeline_steps(3, 0)), "expected num_stages of at least 1, got 0"),
+    ],
+)
+def test_refusals(call, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        call()
+
+
+PICTURES = (
+    *((draw_strides, step) for x in VIEWS.values() for step in record(layout_steps(x))[:: max(1, x.numel() // 2)]),
+    *((draw_launch, record(launch_steps(*sizes, H=H, B=B, name="Q"))[at])
+      for sizes, H, B in (((98432, 1024), 1, 1), ((10, 4), 2, 2), ((32, 1), 3, 2), ((9, 16), 1, 2), ((1, 1), 1, 1))
+      for at in (0, -2, -1)),
+    *((draw_pipeline, step) for n, s in ((6, 1), (6, 3), (1, 1), (8, 8)) for step in record(pipeline_steps(n, s))[::4]),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("draw, step", PICTURES, ids=lambda value: getattr(value, "__name__", ""))
+def test_pictures_can_be_read(draw, step):
+    width = 640 if draw is draw_pipeline else 1280
+    with style.context(STYLE):
+        fig = Figure(figsize=(width / 100, 4.6 if width > 640 else 5.2), dpi=100)
+        ax = fig.add_axes((0, 0, 1, 1))
+        draw(ax, step)
+        fig.canvas.draw()
+    boxes = []
+    for text in ax.findobj(Text):
+        if not text.get_text():
+            continue
+        at = text.get_window_extent()
+        assert text.get_fontsize() >= 13, text.get_text()
+        assert at.x0 >= 0 and at.x1 <= width and at.y0 >= 0 and at.y1 <= fig.bbox.height, (
+            f"clipped: {text.get_text()!r}"
+        )
+        boxes.append((at, text.get_text()))
+    for (a, first), (b, second) in itertools.combinations(boxes, 2):
+        overlap = min(a.x1, b.x1) - max(a.x0, b.x0), min(a.y1, b.y1) - max(a.y0, b.y0)
+        assert min(overlap) <= 4, f"{first!r} overlaps {second!r}"
+
+
+def test_four_dimensions_are_refused():
+    with pytest.raises(ValueError, match="at most three dimensions, got shape"):
+        draw_strides(Figure().add_subplot(), next(layout_steps(torch.zeros(1, 1, 1, 1))))
+
+
+def test_stride_explorer():
+    widget = stride_explorer()
+    widget.index[1].value = 2
+    assert widget.slider.value == 7 and "0 × 12 + 2 × 3 + 0 × 1 = 6" in widget.sentence.value
+    widget.slider.value = 24
+    assert [control.value for control in widget.index] == [1, 3, 2]
+    widget.transposed.value = True
+    assert [control.max for control in widget.index] == [1, 2, 3]
+    assert widget.slider.value == 1 and [control.value for control in widget.index] == [0, 0, 0]
+    widget.index[2].value = 3
+    assert "0 × 12 + 0 × 1 + 3 × 3 = 9" in widget.sentence.value
+    widget.slider.value = 25
+    assert "not contiguous" in widget.sentence.value
+    widget.transposed.value = False
+    assert widget.slider.max == 25 and [control.max for control in widget.index] == [1, 3, 2]
+
+
+def test_program_explorer():
+    widget = program_explorer()
+    widget.slider.value = 9
+    assert "block 2, head 0, batch entry 1" in widget.sentence.value
+    for control, value, programs in ((widget.N, 32, 32), (widget.block, 1, 128), (widget.H, 3, 192), (widget.B, 1, 96)):
+        control.value = value
+        assert widget.slider.max == programs + 1
+    for control in (widget.N, widget.block, widget.H, widget.B, *stride_explorer().index, stride_explorer().transposed):
+        assert control.description and control.tooltip
+
+
+@needs_triton
+def test_the_compiler_gives_a_program_its_warps_and_a_stage_its_tiles():
+    from flashlearn.compiled import compiled
+
+    four, eight, one_stage, three = compiled(
+        ("vector_add", "H100", {"num_warps": 4}), ("vector_add", "H100", {"num_warps": 8}),
+        ("matmul", "H100", {"num_stages": 1}), ("matmul", "H100", {"num_stages": 3}),
+    )  # fmt: skip
+    assert (four, eight) == ((128, 0), (256, 0))
+    assert 3 * one_stage.shared == three.shared == 3 * 2 * 64 * 32 * 2
+    with pytest.raises(ValueError, match="expected a kernel of .* got 'scan', 'H100'"):
+        compiled(("scan", "H100", {}))
+    with pytest.raises(RuntimeError, match="expected Triton to compile"):
+        compiled(("vector_add", "H100", {"num_warps": 3}))
