@@ -40,7 +40,7 @@ def _places(counts, panel) -> dict[str, Place]:
     """A at the left of C, B above it, as the product puts them."""
     (M, K), (_, N) = counts["A"], counts["B"]
     x, y, w, h = panel
-    size = math.floor(min((w - 90) / (K + N), (h - 86) / (K + M), 56))
+    size = math.floor(min((w - 90) / (K + N), (h - 100) / (K + M), 56))
     left, top = round(x + (w - size * (K + N) - 34) / 2), y + 36
     middle, right = top + K * size + 34, left + K * size + 34
     return {
@@ -79,8 +79,11 @@ def _sram(ax, sheet, step, sizes, x, y, w, h):
     ax.text(x + 10, y + 6, "SRAM", weight="bold", va="top", color=QUIET)
     note = f"{sum(tile.nbytes for tile in step.on_chip):,} B on chip"
     ax.text(x + w - 10, y + 7, note, va="top", ha="right", fontsize=14)
-    left, signs = x + 120, {"A": "·", "B": "→"}
-    for tile in step.on_chip:
+    tiles = step.on_chip
+    if not any(tile.name == "acc" for tile in tiles):  # a recorded kernel: its product shows when it is written
+        tiles += tuple(tile for tile in step.writes if tile.name == "C")
+    left, signs = x + 120, {"A": "·", "B": "→" if len(tiles) > 2 else ""}
+    for tile in tiles:
         block = sizes["C" if tile.name == "acc" else tile.name]
         broad, tall = min(62.0, 260 / block[1]), min(26.0, (h - 62) / block[0])
         rows, cols = tile.shape
