@@ -9,6 +9,7 @@ same name in mistakes/, the solutions, alone, in the one in solutions/.
 """
 
 from flashlearn.exercises import (
+    gpu_and_triton,
     gradients_by_hand,
     naive_softmax,
     one_pass_attention,
@@ -35,6 +36,7 @@ NOTEBOOKS = (
     why_it_is_fast,
     gradients_by_hand,
     tiled_backward,
+    gpu_and_triton,
 )
 EXERCISES = {exercise.name: exercise for notebook in NOTEBOOKS for exercise in notebook.EXERCISES}
 

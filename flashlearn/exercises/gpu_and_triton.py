@@ -1,0 +1,147 @@
+"""Exercises of notebook 11: three first kernels.
+
+A kernel can write anywhere, so every answer runs under the recorder: an address outside the tensors, or two
+programs that touch one element, becomes an error before any memory is touched, and an element that was never
+written counts as NaN.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from flashlearn.exercises.grading import Case, Exercise
+from flashlearn.exercises.mistakes.gpu_and_triton import MISTAKES
+from flashlearn.steps import hbm_bytes, record
+
+
+def scale_solution(x, factor):
+    from flashlearn.exercises.solutions.gpu_and_triton import scale
+
+    return scale(x, factor)
+
+
+def row_lse_solution(x):
+    from flashlearn.exercises.solutions.gpu_and_triton import row_lse
+
+    return row_lse(x)
+
+
+def transpose_solution(x):
+    from flashlearn.exercises.solutions.gpu_and_triton import transpose
+
+    return transpose(x)
+
+
+def _recorded(function, x, *args):
+    """The steps of the kernels that `function(x, *args)` launches, and what it returned."""
+    from flashlearn.kernels.recorder import kernel_steps
+
+    own = torch.empty_strided(x.shape, x.stride()).copy_(x)  # the answer may spoil its input
+    *steps, done = record(kernel_steps(function, own, *args))
+    if not isinstance(done.output, torch.Tensor):
+        raise TypeError(f"expected a tensor to be returned, got {type(done.output).__name__}")
+    if not steps:
+        raise RuntimeError("expected a kernel to run, got none: launch it with kernel[grid](...)")
+    return steps, done.output
+
+
+def _result(function, *args):
+    """What the kernel wrote into the tensor returned, NaN where it wrote nothing."""
+    steps, output = _recorded(function, *args)
+    for name in dict.fromkeys(tile.name for step in steps for tile in step.writes):
+        if math.prod(steps[-1].shapes.get(name, ())) == output.numel():
+            written = steps[-1].written(name).reshape(output.shape)
+            return torch.where(written.isnan(), torch.nan, output.double())
+    raise RuntimeError("expected the kernel to write the tensor that is returned, got no such write")
+
+
+def _random(*shape, scale=1.0, shift=0.0):
+    return scale * torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))) + shift
+
+
+def _scaled(x, factor=-2.5):
+    return lambda function: (_result(function, x, factor), (factor * x).double())
+
+
+def _programs(x):
+    """Is there more than one program?"""
+    return lambda function: (float(len({step.program for step in _recorded(function, x, 2.0)[0]}) > 1), 1.0)
+
+
+def _lse(x):
+    return lambda function: (_result(function, x), torch.logsumexp(x.double(), -1))
+
+
+def _read_once(x):
+    """Bytes read."""
+    return lambda function: (float(hbm_bytes(_recorded(function, x)[0]).read), 4.0 * x.numel())
+
+
+def _transposed(x):
+    return lambda function: (_result(function, x), x.T.double())
+
+
+def _contiguous(x):
+    """Is the result contiguous?"""
+    return lambda function: (float(_recorded(function, x)[1].is_contiguous()), 1.0)
+
+
+EXERCISES = (
+    Exercise(
+        "11.scale",
+        "scale(x, factor): x (N,) float32, any stride -> factor * x, (N,), by a kernel with many programs",
+        scale_solution,
+        (
+            Case("1024 elements", _scaled(_random(1024)), "offs = pid * BLOCK + tl.arange(0, BLOCK): each program has a block of its own"),
+            Case("1000 elements", _scaled(_random(1000)), "round the number of programs up with triton.cdiv, and mask offs < N in tl.load and tl.store"),
+            Case("one element", _scaled(_random(1)), "one program, and a mask that lets one lane through"),
+            Case("every second element", _scaled(_random(600)[::2]), "x may have any stride: multiply offs by x.stride(0) for x, not for y"),
+            Case("many programs", _programs(_random(20_000)), "cut the vector into blocks of, say, 256: one program keeps one multiprocessor busy and no other", 0.0),
+        ),
+        hints=(
+            "Vector addition with one input less. What in its kernel assumes that neighbours are one element apart?",
+            "The kernel: pid, offs, mask, one load, one store. The launcher: y = torch.empty(N), triton.cdiv(N, 256) programs.",
+            "Load from x_ptr + offs * stride_x, store factor * x to y_ptr + offs, both with mask=offs < N.",
+        ),
+        mistakes=MISTAKES["11.scale"],
+    ),
+    Exercise(
+        "11.row_lse",
+        "row_lse(x): x (M, N) float32, any strides -> log(sum(exp(x))) of every row, (M,), one program per row",
+        row_lse_solution,
+        (
+            Case("rows of 64", _lse(_random(5, 64)), "m + log(sum(exp(x - m))) with m = tl.max(x, 0)"),
+            Case("rows of 50", _lse(_random(5, 50)), "tl.arange wants a power of two: mask the lanes past N, or they read the next row"),
+            Case("negative logits", _lse(_random(3, 50, shift=-60.0)), "masked lanes must not raise the maximum nor join the sum: other=float('-inf')"),
+            Case("large logits", _lse(_random(3, 40, scale=300.0)), "subtract the maximum before tl.exp, as safe softmax does", 1e-3),
+            Case("transposed x", _lse(_random(50, 4).T), "row r starts at r * x.stride(0), its elements are x.stride(1) apart"),
+            Case("x is read once", _read_once(_random(4, 100)), "keep the row on chip: one tl.load, then maximum and sum of its result", 0.0),
+        ),
+        hints=(
+            "The fused softmax kernel does almost all of it. What does it store, and what do you need instead?",
+            "One program per row, BLOCK_N = triton.next_power_of_2(N); lanes past N are masked and hold -inf.",
+            "m = tl.max(x, 0), then one number per program: tl.store(out_ptr + row, m + tl.log(tl.sum(tl.exp(x - m), 0))).",
+        ),
+        mistakes=MISTAKES["11.row_lse"],
+    ),
+    Exercise(
+        "11.transpose",
+        "transpose(x): x (M, N) float32, any strides -> a contiguous copy of x.T, (N, M), in blocks",
+        transpose_solution,
+        (
+            Case("whole blocks", _transposed(_random(48, 16)), "element (m, n) of x goes to row n, column m of y: the strides of y change places"),
+            Case("50 by 37", _transposed(_random(50, 37)), "mask what exists, m < M and n < N, in the load and in the store: the block is the same"),
+            Case("one row", _transposed(_random(1, 100)), "the grid has cdiv(M, BLOCK_M) by cdiv(N, BLOCK_N) programs"),
+            Case("x is a view", _transposed(_random(30, 40)[:, ::2].T), "use both strides of x: they need not be (N, 1)"),
+            Case("contiguous result", _contiguous(_random(20, 30)), "allocate y as (N, M) and let the kernel place the elements; y.T of a copy is a view", 0.0),
+        ),
+        hints=(
+            "The copy kernel above transposes if it is handed the strides swapped. Which two of the four strides here?",
+            "Load a block of x as always. For the store keep the block as it is, and compute other addresses for its elements.",
+            "y is (N, M): element (m, n) goes to y_ptr + offs_m[:, None] * y.stride(1) + offs_n[None, :] * y.stride(0).",
+        ),
+        mistakes=MISTAKES["11.transpose"],
+    ),
+)  # fmt: skip
