@@ -49,7 +49,9 @@ def test_rescaling_is_found_and_nothing_moves(explorer):
     handle, button = slider(explorer, "step"), explorer.cell.get_by_role("button", name="next rescaling")
     places = []
     for _ in range(4):
+        before = explorer.status.text_content()
         button.press("Enter")
+        expect(explorer.status).not_to_have_text(before)
         expect(explorer.status).to_contain_text("new maximum")
         places.append((explorer.image.bounding_box(), handle.bounding_box()["y"]))
     explorer.screenshot("explorer rescaling")
