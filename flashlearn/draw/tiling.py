@@ -272,8 +272,8 @@ def _row_table(ax, sheet, step, place, font, area, right):
         if by is not None:
             text = "start" if m_old is not None and math.isinf(m_old[r, 0]) else f"×{by[r, 0]:.2f}"
             ax.text(columns[0], y, text, color="white" if rose else QUIET, **style)
-        ax.text(columns[1], y, fixed(m[r, 0], 2), **style)
-        ax.text(columns[2], y, fixed(l[r, 0], 2), **style)
+        for x, value in ((columns[1], m[r, 0]), (columns[2], l[r, 0])):
+            ax.text(x, y, fixed(value, 2 if abs(value) < 9.995 else 1), **style)
 
 
 def _rose(m, m_old, r) -> bool:
