@@ -20,7 +20,6 @@ SHIFT_RESULTS = ("only small shifts are tried", "NaN counts as equal")
 SAME_RESULTS = {("02.shift", what) for what in SHIFT_RESULTS}
 
 every_exercise = pytest.mark.parametrize("name", EXERCISES)
-migrated = pytest.mark.parametrize("name", [name for name, exercise in EXERCISES.items() if exercise.hints])
 every_mistake = pytest.mark.parametrize(
     ("name", "mistake"), MISTAKES, ids=[f"{name}: {mistake.what}" for name, mistake in MISTAKES]
 )
@@ -73,7 +72,7 @@ def test_the_random_numbers_of_the_notebook_stay(name):
     assert torch.equal(torch.rand(2), expected)
 
 
-@migrated
+@every_exercise
 def test_at_least_three_mistakes_are_known(name):
     mistakes = EXERCISES[name].mistakes
     assert len(mistakes) >= 3
@@ -118,7 +117,7 @@ def test_same_mistake_in_other_words_is_named():
     assert report.diagnosis == "This is what you get if the scores are not divided by sqrt(D)."
 
 
-@migrated
+@every_exercise
 def test_three_hints(name, monkeypatch):
     monkeypatch.setattr(exercises, "_hints_shown", {})
     assert len(set(EXERCISES[name].hints)) == 3
@@ -143,7 +142,7 @@ def test_no_such_hint(number):
         hint("03.merge", number)
 
 
-@migrated
+@every_exercise
 def test_solutions_stand_in_the_place_that_is_named(name):
     exercise = EXERCISES[name]
     assert f"# {name}\n" in (ROOT / exercise.place).read_text()
@@ -155,9 +154,7 @@ def test_every_module_is_listed_and_has_its_solutions_and_mistakes():
     others = {"__init__", "__main__", "grading", "mutation_lab"}
     assert {path.stem for path in folder.glob("*.py")} - others == listed
     for kind in ("solutions", "mistakes"):
-        assert listed - {"gpu_and_triton", "triton_forward", "triton_backward"} <= {
-            path.stem for path in (folder / kind).glob("*.py")
-        }
+        assert listed <= {path.stem for path in (folder / kind).glob("*.py")}
 
 
 def stubs():

@@ -19,7 +19,10 @@ from flashlearn.exercises import (
     tiled_attention,
     tiled_backward,
     tiled_matmul,
+    triton_backward,
+    triton_forward,
     two_pass_attention,
+    use_it,
     why_it_is_fast,
 )
 from flashlearn.exercises.grading import Case, Exercise, Hint, Mistake, Report, grade
@@ -37,6 +40,9 @@ NOTEBOOKS = (
     gradients_by_hand,
     tiled_backward,
     gpu_and_triton,
+    triton_forward,
+    triton_backward,
+    use_it,
 )
 EXERCISES = {exercise.name: exercise for notebook in NOTEBOOKS for exercise in notebook.EXERCISES}
 

@@ -1,0 +1,100 @@
+"""Known wrong answers to the exercises of notebook 13."""
+
+from flashlearn.exercises.grading import Mistake
+
+tl = None  # triton.language once a check runs: this module must import where Triton is missing
+
+
+def dv_overwritten(dv, k, q, do, lse, rows, keys, N_q, N_k, scale):
+    s_t = tl.dot(k, tl.trans(q), input_precision="ieee") * scale
+    p_t = tl.exp2((s_t - lse[None, :]) * 1.4426950408889634)
+    p_t = tl.where(keys[:, None] <= rows[None, :] + N_k - N_q, p_t, 0.0)
+    return tl.dot(p_t.to(do.dtype), do, input_precision="ieee")
+
+
+def dv_softmax_over_the_block(dv, k, q, do, lse, rows, keys, N_q, N_k, scale):
+    s_t = tl.dot(k, tl.trans(q), input_precision="ieee") * scale
+    p_t = tl.exp2((s_t - tl.max(s_t, 0)[None, :]) * 1.4426950408889634)
+    p_t = tl.where(keys[:, None] <= rows[None, :] + N_k - N_q, p_t, 0.0)
+    p_t = p_t / tl.maximum(tl.sum(p_t, 0), 1e-30)[None, :]
+    return dv + tl.dot(p_t.to(do.dtype), do, input_precision="ieee")
+
+
+def dv_lse_in_other_units(dv, k, q, do, lse, rows, keys, N_q, N_k, scale):
+    s_t = tl.dot(k, tl.trans(q), input_precision="ieee") * (scale * 1.4426950408889634)
+    p_t = tl.exp2(s_t - lse[None, :])
+    p_t = tl.where(keys[:, None] <= rows[None, :] + N_k - N_q, p_t, 0.0)
+    return dv + tl.dot(p_t.to(do.dtype), do, input_precision="ieee")
+
+
+def dv_fixed_scale(dv, k, q, do, lse, rows, keys, N_q, N_k, scale):
+    s_t = tl.dot(k, tl.trans(q), input_precision="ieee") * 0.25
+    p_t = tl.exp2((s_t - lse[None, :]) * 1.4426950408889634)
+    p_t = tl.where(keys[:, None] <= rows[None, :] + N_k - N_q, p_t, 0.0)
+    return dv + tl.dot(p_t.to(do.dtype), do, input_precision="ieee")
+
+
+def dv_aligned_top_left(dv, k, q, do, lse, rows, keys, N_q, N_k, scale):
+    s_t = tl.dot(k, tl.trans(q), input_precision="ieee") * scale
+    p_t = tl.exp2((s_t - lse[None, :]) * 1.4426950408889634)
+    p_t = tl.where(keys[:, None] <= rows[None, :], p_t, 0.0)
+    return dv + tl.dot(p_t.to(do.dtype), do, input_precision="ieee")
+
+
+def dv_mask_multiplied(dv, k, q, do, lse, rows, keys, N_q, N_k, scale):
+    s_t = tl.dot(k, tl.trans(q), input_precision="ieee") * scale
+    p_t = tl.exp2((s_t - lse[None, :]) * 1.4426950408889634)
+    p_t = p_t * (keys[:, None] <= rows[None, :] + N_k - N_q).to(tl.float32)
+    return dv + tl.dot(p_t.to(do.dtype), do, input_precision="ieee")
+
+
+def dv_dtypes_mixed(dv, k, q, do, lse, rows, keys, N_q, N_k, scale):
+    s_t = tl.dot(k, tl.trans(q), input_precision="ieee") * scale
+    p_t = tl.exp2((s_t - lse[None, :]) * 1.4426950408889634)
+    p_t = tl.where(keys[:, None] <= rows[None, :] + N_k - N_q, p_t, 0.0)
+    return dv + tl.dot(p_t, do, input_precision="ieee")
+
+
+def ds_without_delta(p_t, v, do, delta):
+    return p_t * tl.dot(v, tl.trans(do), input_precision="ieee")
+
+
+def ds_delta_along_the_keys(p_t, v, do, delta):
+    return p_t * (tl.dot(v, tl.trans(do), input_precision="ieee") - delta[:, None])
+
+
+def ds_not_transposed(p_t, v, do, delta):
+    return p_t * (tl.dot(do, tl.trans(v), input_precision="ieee") - delta[None, :])
+
+
+def ds_delta_of_the_block(p_t, v, do, delta):
+    dp_t = tl.dot(v, tl.trans(do), input_precision="ieee")
+    return p_t * (dp_t - tl.sum(p_t * dp_t, 0)[None, :])
+
+
+def ds_without_p(p_t, v, do, delta):
+    return tl.dot(v, tl.trans(do), input_precision="ieee") - delta[None, :]
+
+
+MISTAKES = {
+    "13.dv": (
+        Mistake(
+            "each block of queries overwrites dV instead of adding to it", dv_overwritten, "several blocks of queries"
+        ),
+        Mistake("softmax is taken over this block of keys alone", dv_softmax_over_the_block, "some of the keys"),
+        Mistake("lse, a natural logarithm, goes into exp2 as it is", dv_lse_in_other_units, "one block of queries"),
+        Mistake("the scale is typed in as 1 / sqrt(D)", dv_fixed_scale, "another scale"),
+        Mistake("the mask is aligned to the top left", dv_aligned_top_left, "more keys than queries"),
+        Mistake("P is multiplied by the mask, where inf times 0 is NaN", dv_mask_multiplied, "queries that see no key"),
+        Mistake("factors of tl.dot are float32 and float16", dv_dtypes_mixed, "float16"),
+    ),
+    "13.ds": (
+        Mistake("delta is left out", ds_without_delta, "more keys than queries"),
+        Mistake(
+            "delta is laid along the keys instead of the queries", ds_delta_along_the_keys, "as many queries as keys"
+        ),
+        Mistake("dP is computed where dP^T is needed", ds_not_transposed, "more queries than keys"),
+        Mistake("delta is summed over the keys of this block alone", ds_delta_of_the_block, "more keys than queries"),
+        Mistake("the factor P is left out", ds_without_p, "part of it masked"),
+    ),
+}

@@ -1,0 +1,135 @@
+"""Known wrong answers to the exercises of notebook 12."""
+
+from flashlearn.exercises.grading import Mistake
+
+tl = None  # triton.language once a check runs: this module must import where Triton is missing
+
+
+def causal_without_diagonal(s, start_m, start_n, N_q, N_k):
+    rows, keys = start_m + tl.arange(0, s.shape[0]), start_n + tl.arange(0, s.shape[1])
+    return tl.where(keys[None, :] < rows[:, None] + N_k - N_q, s, float("-inf"))
+
+
+def causal_aligned_top_left(s, start_m, start_n, N_q, N_k):
+    rows, keys = start_m + tl.arange(0, s.shape[0]), start_n + tl.arange(0, s.shape[1])
+    return tl.where(keys[None, :] <= rows[:, None], s, float("-inf"))
+
+
+def causal_rows_of_the_block(s, start_m, start_n, N_q, N_k):
+    rows, keys = tl.arange(0, s.shape[0]), start_n + tl.arange(0, s.shape[1])
+    return tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, float("-inf"))
+
+
+def causal_keys_of_the_block(s, start_m, start_n, N_q, N_k):
+    rows, keys = start_m + tl.arange(0, s.shape[0]), tl.arange(0, s.shape[1])
+    return tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, float("-inf"))
+
+
+def causal_zeros(s, start_m, start_n, N_q, N_k):
+    rows, keys = start_m + tl.arange(0, s.shape[0]), start_n + tl.arange(0, s.shape[1])
+    return tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, 0.0)
+
+
+def causal_shifted_the_wrong_way(s, start_m, start_n, N_q, N_k):
+    rows, keys = start_m + tl.arange(0, s.shape[0]), start_n + tl.arange(0, s.shape[1])
+    return tl.where(keys[None, :] <= rows[:, None] + N_q - N_k, s, float("-inf"))
+
+
+def causal_of_fixed_size(s, start_m, start_n, N_q, N_k):
+    rows, keys = start_m + tl.arange(0, 16), start_n + tl.arange(0, 32)
+    return tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, float("-inf"))
+
+
+def bug_mask_after_maximum(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
+    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
+    m_new = tl.maximum(m_i, tl.max(s, 1))
+    visible = keys[None, :] <= rows[:, None] + N_k - N_q
+    p = tl.where(visible, tl.exp2(s - m_new[:, None]), 0.0)
+    alpha = tl.exp2(m_i - m_new)
+    l_i = l_i * alpha + tl.sum(p, 1)
+    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+    return m_new, l_i, acc
+
+
+def bug_new_sum_rescaled(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
+    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
+    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, float("-inf"))
+    m_new = tl.maximum(m_i, tl.max(s, 1))
+    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
+    p = tl.exp2(s - m_safe[:, None])
+    alpha = tl.exp2(m_i - m_safe)
+    l_i = (l_i + tl.sum(p, 1)) * alpha
+    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+    return m_new, l_i, acc
+
+
+def bug_acc_not_rescaled(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
+    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
+    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, float("-inf"))
+    m_new = tl.maximum(m_i, tl.max(s, 1))
+    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
+    p = tl.exp2(s - m_safe[:, None])
+    l_i = l_i * tl.exp2(m_i - m_safe) + tl.sum(p, 1)
+    acc = acc + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+    return m_new, l_i, acc
+
+
+def bug_aligned_top_left(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
+    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
+    s = tl.where((keys[None, :] <= rows[:, None]) & (keys < N_k)[None, :], s, float("-inf"))
+    m_new = tl.maximum(m_i, tl.max(s, 1))
+    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
+    p = tl.exp2(s - m_safe[:, None])
+    alpha = tl.exp2(m_i - m_safe)
+    l_i = l_i * alpha + tl.sum(p, 1)
+    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+    return m_new, l_i, acc
+
+
+def bug_unguarded(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
+    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
+    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, float("-inf"))
+    m_new = tl.maximum(m_i, tl.max(s, 1))
+    p = tl.exp2(s - m_new[:, None])
+    alpha = tl.exp2(m_i - m_new)
+    l_i = l_i * alpha + tl.sum(p, 1)
+    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+    return m_new, l_i, acc
+
+
+def bug_all_three(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
+    """The function of the notebook as it is handed out."""
+    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
+    m_new = tl.maximum(m_i, tl.max(s, 1))
+    s = tl.where(keys[None, :] <= rows[:, None], s, float("-inf"))
+    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
+    p = tl.exp2(s - m_safe[:, None])
+    alpha = tl.exp2(m_i - m_safe)
+    l_i = (l_i + tl.sum(p, 1)) * alpha
+    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+    return m_new, l_i, acc
+
+
+MISTAKES = {
+    "12.causal": (
+        Mistake("a query does not see the key of its own position", causal_without_diagonal, "on the diagonal"),
+        Mistake("the mask is aligned to the top left", causal_aligned_top_left, "more keys than queries"),
+        Mistake("queries are counted from 0 in every block", causal_rows_of_the_block, "left of the diagonal"),
+        Mistake("keys are counted from 0 in every block", causal_keys_of_the_block, "right of the diagonal"),
+        Mistake("hidden scores become 0 instead of -inf", causal_zeros, "right of the diagonal"),
+        Mistake(
+            "N_q - N_k is added where it must be N_k - N_q", causal_shifted_the_wrong_way, "more queries than keys"
+        ),
+        Mistake("the lengths of a block are typed in, not taken from s.shape", causal_of_fixed_size, "a tall block"),
+    ),
+    "12.bugs": (
+        Mistake("hidden scores still raise the maximum", bug_mask_after_maximum, "a hidden key of large score"),
+        Mistake(
+            "the new terms of l are rescaled together with the old ones", bug_new_sum_rescaled, "several blocks of keys"
+        ),
+        Mistake("acc is not rescaled", bug_acc_not_rescaled, "several blocks of keys"),
+        Mistake("the mask is aligned to the top left", bug_aligned_top_left, "more keys than queries"),
+        Mistake("-inf is subtracted from -inf where no key is seen", bug_unguarded, "queries that see no key"),
+        Mistake("all three bugs are left in", bug_all_three, "the first block of queries"),
+    ),
+}

@@ -1,0 +1,214 @@
+"""Exercises of notebook 12: the causal mask, and the body of the kernel's loop with three bugs in it.
+
+The answers are functions of tiles that were already loaded, so that no answer can read or write memory that is
+not its own: the kernels around them are below. They run on a GPU, or in Triton's interpreter.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+
+import numpy as np
+import torch
+
+from flashlearn.exercises.grading import Case, Exercise
+from flashlearn.exercises.mistakes.triton_forward import MISTAKES
+from flashlearn.exercises.solutions.triton_forward import bugs_solution, causal_solution
+from flashlearn.inputs import causal_mask
+
+tl = None  # triton.language once a check runs: this module must import where Triton is missing
+INF = float("inf")
+
+
+def launch(kernel, *args, **options) -> None:
+    """Run one program of `kernel`, a plain function that is compiled here, on tensors of the CPU.
+
+    `options` are its constexprs, functions among them. What goes wrong inside an answer is raised as it is,
+    without the interpreter's wrapping; an answer that is still a stub raises NotImplementedError.
+    """
+    from flashlearn import kernels  # first: it chooses the backend
+
+    compiled = _jit(kernel)
+    for function in filter(inspect.isfunction, options.values()):
+        _give_language(function)
+    device = "cpu" if kernels.INTERPRETED else "cuda"
+    there = [arg.to(device) if isinstance(arg, torch.Tensor) else arg for arg in args]
+    if not kernels.INTERPRETED:
+        options = {name: _compilable(value) for name, value in options.items()}
+    from triton.runtime.errors import InterpreterError
+
+    try:
+        with np.errstate(all="ignore"):
+            compiled[(1,)](*there, **options)
+    except InterpreterError as error:
+        inner = error
+        while isinstance(inner, InterpreterError) and inner.__cause__ is not None:
+            inner = inner.__cause__
+        raise inner from None
+    for arg, moved in zip(args, there, strict=True):
+        if isinstance(arg, torch.Tensor):
+            arg.copy_(moved)
+
+
+@functools.cache
+def _jit(function):
+    """The function as a kernel."""
+    import triton
+
+    _give_language(function)
+    return triton.jit(function)
+
+
+def _give_language(function) -> None:
+    """Where a module of ours says `tl = None`, put Triton's language in its place."""
+    import triton.language
+
+    if function.__globals__.get("tl", triton) is None:
+        function.__globals__["tl"] = triton.language
+
+
+def _compilable(value):
+    """An answer as the compiler takes it. A stub would be a compile error there: tell it by its source."""
+    if not callable(value):
+        return value
+    if "raise NotImplementedError" in inspect.getsource(getattr(value, "fn", value)):
+        raise NotImplementedError("your turn")
+    return _jit(value) if inspect.isfunction(value) else value
+
+
+def mask_kernel(
+    s_ptr, out_ptr, start_m, start_n, N_q, N_k,
+    HIDE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """Hand one block of scores (BLOCK_M, BLOCK_N) to HIDE and store what comes back."""
+    at = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    s = tl.load(s_ptr + at)
+    hidden = HIDE(s, start_m, start_n, N_q, N_k)
+    tl.store(out_ptr + at, tl.broadcast_to(hidden, (BLOCK_M, BLOCK_N)))
+
+
+def visit_kernel(
+    q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, start_m, N_q, N_k, qk_scale,
+    VISIT: tl.constexpr, D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """One block of queries against all keys, VISIT doing the work; tensors are (N, D), contiguous."""
+    rows = start_m + tl.arange(0, BLOCK_M)
+    d = tl.arange(0, D)[None, :]
+    q = tl.load(q_ptr + rows[:, None] * D + d, mask=(rows < N_q)[:, None], other=0.0)
+    m_i = tl.full((BLOCK_M,), float("-inf"), dtype=tl.float32)
+    l_i = tl.zeros((BLOCK_M,), dtype=tl.float32)
+    acc = tl.zeros((BLOCK_M, D), dtype=tl.float32)
+    for start_n in range(0, N_k, BLOCK_N):
+        keys = start_n + tl.arange(0, BLOCK_N)
+        mask = (keys < N_k)[:, None]
+        k = tl.load(k_ptr + keys[:, None] * D + d, mask=mask, other=0.0)
+        v = tl.load(v_ptr + keys[:, None] * D + d, mask=mask, other=0.0)
+        m_i, l_i, acc = VISIT(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale)
+    l_i = tl.where(l_i == 0.0, 1.0, l_i)
+    at = tl.arange(0, BLOCK_M)
+    tl.store(o_ptr + at[:, None] * D + d, tl.broadcast_to(acc / l_i[:, None], (BLOCK_M, D)))
+    tl.store(lse_ptr + at, tl.broadcast_to((m_i + tl.log2(l_i)) * 0.6931471805599453, (BLOCK_M,)))
+
+
+def _causal(N_q, N_k, start_m, start_n, shape=(16, 32)):
+    """A block of scores, and the same with -inf where the mask hides; rows past the last query do not count."""
+
+    def compare(function):
+        s = torch.randn(shape, generator=torch.Generator().manual_seed(N_q + N_k))
+        got = torch.full(shape, torch.nan)
+        launch(mask_kernel, s, got, start_m, start_n, N_q, N_k, HIDE=function, BLOCK_M=shape[0], BLOCK_N=shape[1])
+        visible = torch.zeros(start_m + shape[0], start_n + shape[1], dtype=torch.bool)
+        visible[:N_q, :N_k] = causal_mask(N_q, N_k)[: len(visible), : visible.shape[1]]
+        want = s.masked_fill(~visible[start_m:, start_n:], -INF)
+        real = max(0, min(shape[0], N_q - start_m))
+        return got[:real], want[:real]
+
+    return compare
+
+
+def _visits(N_q, N_k, start_m=0, hidden_key=None):
+    """o and lse of the 32 queries from start_m on, over blocks of 16 keys; one key may be huge."""
+
+    def compare(function):
+        generator = torch.Generator().manual_seed(N_q + N_k)
+        q, k, v = (torch.randn(n, 16, generator=generator) for n in (N_q, N_k, N_k))
+        if hidden_key is not None:
+            q, k[hidden_key] = q.abs(), 100.0
+        o, lse = torch.full((32, 16), torch.nan), torch.full((32,), torch.nan)
+        launch(visit_kernel, q, k, v, o, lse, start_m, N_q, N_k, 0.25 * math.log2(math.e),
+               VISIT=function, D=16, BLOCK_M=32, BLOCK_N=16)  # fmt: skip
+        s = (q.double() @ k.double().mT * 0.25).masked_fill(~causal_mask(N_q, N_k), -INF)
+        real = slice(start_m, min(N_q, start_m + 32))
+        want = torch.softmax(s, -1).nan_to_num(0.0) @ v.double(), torch.logsumexp(s, -1)
+        count = real.stop - real.start
+        return (o[:count], lse[:count]), tuple(t[real] for t in want)
+
+    return compare
+
+
+EXERCISES = (
+    Exercise(
+        "12.causal",
+        "hide(s, start_m, start_n, N_q, N_k): scores (BLOCK_M, BLOCK_N) -> the same, -inf where the mask hides",
+        causal_solution,
+        (
+            Case("on the diagonal", _causal(64, 64, 0, 0), "query i sees keys j <= i: >= on the other side, not >"),
+            Case("left of the diagonal", _causal(64, 64, 48, 0), "all visible: rows start at start_m, not at 0"),
+            Case("right of the diagonal", _causal(64, 64, 0, 32), "all hidden: keys start at start_n, not at 0"),
+            Case(
+                "more keys than queries",
+                _causal(16, 40, 0, 0),
+                "aligned to the bottom right: query i sees keys j <= i + N_k - N_q",
+            ),
+            Case(
+                "more queries than keys",
+                _causal(48, 24, 16, 0),
+                "the first N_q - N_k queries see no key: all of their scores are -inf",
+            ),
+            Case("a tall block", _causal(40, 40, 32, 32, (32, 16)), "take both lengths from s.shape"),
+        ),
+        hints=(
+            "First number the rows and columns of the block: start_m + tl.arange(0, rows), and the same for the keys. Who sees whom?",
+            "Query i sees key j if j <= i + N_k - N_q. Lay the queries along one axis, the keys along the other: rows[:, None], keys[None, :].",
+            "visible = keys[None, :] <= rows[:, None] + N_k - N_q, then tl.where(visible, s, ...). Both lengths are in s.shape.",
+        ),
+        mistakes=MISTAKES["12.causal"],
+    ),
+    Exercise(
+        "12.bugs",
+        "visit(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale) -> (m_i, l_i, acc), causal",
+        bugs_solution,
+        (
+            Case("the first block of queries", _visits(32, 32), "compare with lines 8 to 10 of the algorithm", 1e-2),
+            Case(
+                "several blocks of keys",
+                _visits(64, 64, 32),
+                "alpha moves what was collected so far to the new maximum; new terms are there already",
+                1e-2,
+            ),
+            Case(
+                "a hidden key of large score",
+                _visits(32, 32, hidden_key=31),
+                "a hidden score must not reach the maximum: every other exponential then rounds to 0",
+                1e-2,
+            ),
+            Case(
+                "more keys than queries",
+                _visits(20, 50),
+                "aligned to the bottom right: query i sees keys j <= i + N_k - N_q",
+                1e-2,
+            ),
+            Case(
+                "queries that see no key", _visits(40, 24), "m stays -inf there: subtract 0 instead, or get NaN", 1e-2
+            ),
+        ),
+        hints=(
+            "Read it beside lines 8 to 10 of the algorithm. One bug is about order, one about a factor, one about an alignment.",
+            "Which scores may raise the maximum? What does alpha move to the new maximum? What does the last query see if N_k > N_q?",
+            "Mask before the maximum. alpha rescales only what was there before, so the sum of p stays outside. The mask needs N_k - N_q.",
+        ),
+        mistakes=MISTAKES["12.bugs"],
+    ),
+)
