@@ -181,10 +181,6 @@ def consume(
     mbarrier.wait(kv_full.index(0), 0)
     total = group * blocks
     tail = start_n + (index + 1) * KEYS > N_k  # keys past the end: lse knows nothing of them, P must be 0
-    if total > 0:
-        mbarrier.wait(q_full.index(0), 0)
-    q = q_smem.index(0).reshape([BLOCK_M, HEAD_DIM])
-    s_next = warpgroup_mma(k, q.permute((1, 0)), zero, use_acc=False, is_async=True)
     for t in range(total):
         stage = t % STAGES
         phase = (t // STAGES) & 1
@@ -192,10 +188,12 @@ def consume(
         block = first + t % blocks
         q = q_smem.index(stage).reshape([BLOCK_M, HEAD_DIM])
         do = do_smem.index(stage).reshape([BLOCK_M, HEAD_DIM])
+        mbarrier.wait(q_full.index(stage), phase)
+        s_t = warpgroup_mma(k, q.permute((1, 0)), zero, use_acc=False, is_async=True)  # FA-2 Alg. 2, line 10
         mbarrier.wait(do_full.index(stage), phase)
         dp_t = warpgroup_mma(v, do.permute((1, 0)), zero, use_acc=False, is_async=True)  # line 13
         lse = lse_smem.index(stage).load(QUERIES)
-        s_t = warpgroup_mma_wait(1, deps=[s_next])  # FA-2 Alg. 2, line 10, begun in the round before
+        s_t = warpgroup_mma_wait(1, deps=[s_t])
         p_t = gl.exp2(s_t * qk_scale - lse[None, :])  # line 11: (64, BLOCK_M)
         if (block < full) | tail:
             visible = (offs_n < N_k)[:, None]
@@ -226,12 +224,7 @@ def consume(
                 dq = warpgroup_mma(
                     ds.slice(64 * index, 64, dim=1).permute((1, 0)), k_other, dq, use_acc=other > 0, is_async=True
                 )
-        # the next S^T keeps the tensor cores busy while dQ leaves; after the last round its result is unused
-        coming = (t + 1) % STAGES
-        mbarrier.wait(q_full.index(coming), ((t + 1) // STAGES) & 1, pred=t + 1 < total)
-        q = q_smem.index(coming).reshape([BLOCK_M, HEAD_DIM])
-        s_next = warpgroup_mma(k, q.permute((1, 0)), zero, use_acc=False, is_async=True)
-        dv, dk, dq = warpgroup_mma_wait(1, deps=[dv, dk, dq])  # all but the next S^T
+        dv, dk, dq = warpgroup_mma_wait(0, deps=[dv, dk, dq])
         mbarrier.arrive(q_free.index(stage), count=1)
         mbarrier.arrive(do_free.index(stage), count=1)
         mbarrier.arrive(ds_free.index(0), count=1)
@@ -244,7 +237,6 @@ def consume(
             tma_add(dq_desc, [batch, head, block * BLOCK_M, 64 * index], dq_smem.index(index))
         else:
             tma_add(dq_desc, [batch, head, block * BLOCK_M + 64 * index, 0], dq_smem.index(index))
-    warpgroup_mma_wait(0, deps=[s_next])
 
     # only this group reads its V: room for the results, one after the other
     at = [batch, kv_head, start_n + index * KEYS, 0]

@@ -46,7 +46,7 @@ def attention_forward_hopper_kernel(
     # sizes, and scale * log2(e)
     N_q, N_k, group, qk_scale,
     HEAD_DIM: gl.constexpr, BLOCK_N: gl.constexpr,
-    STAGES: gl.constexpr, CONSUMERS: gl.constexpr, TURNS: gl.constexpr, CAUSAL: gl.constexpr,
+    STAGES: gl.constexpr, CONSUMERS: gl.constexpr, CAUSAL: gl.constexpr,
 ):  # fmt: skip
     """O and lse for CONSUMERS * 64 queries of one head."""
     dtype: gl.constexpr = q_desc.dtype
@@ -59,10 +59,8 @@ def attention_forward_hopper_kernel(
     k_free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     v_free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    turn = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], mbarrier.MBarrierLayout())
     for i in gl.static_range(CONSUMERS):
         mbarrier.init(q_full.index(i), count=1)
-        mbarrier.init(turn.index(i), count=1)
     for i in gl.static_range(STAGES):
         mbarrier.init(k_full.index(i), count=1)
         mbarrier.init(v_full.index(i), count=1)
@@ -84,16 +82,14 @@ def attention_forward_hopper_kernel(
     full_blocks = seen // BLOCK_N  # blocks 0 .. full_blocks - 1 need no mask
     blocks = gl.cdiv(end, BLOCK_N)
 
-    buffers = (q_smem, k_smem, v_smem, q_full, k_full, k_free, v_full, v_free, turn)
+    buffers = (q_smem, k_smem, v_smem, q_full, k_full, k_free, v_full, v_free)
     place = (start_m, head, head // group, batch, blocks, full_blocks)
     sizes = (N_q, N_k, qk_scale)
     if CONSUMERS == 2:
         gl.warp_specialize(
             [
-                (consume, (0, buffers, place, sizes, o_desc, lse_ptr, HEAD_DIM, BLOCK_N, STAGES,
-                           CONSUMERS, TURNS, CAUSAL)),
-                (consume, (1, buffers, place, sizes, o_desc, lse_ptr, HEAD_DIM, BLOCK_N, STAGES,
-                           CONSUMERS, TURNS, CAUSAL)),
+                (consume, (0, buffers, place, sizes, o_desc, lse_ptr, HEAD_DIM, BLOCK_N, STAGES, CAUSAL)),
+                (consume, (1, buffers, place, sizes, o_desc, lse_ptr, HEAD_DIM, BLOCK_N, STAGES, CAUSAL)),
                 (load, (buffers, place, q_desc, k_desc, v_desc, BLOCK_N, STAGES, CONSUMERS)),
             ],
             [4, 1], [240, 24],
@@ -101,12 +97,9 @@ def attention_forward_hopper_kernel(
     else:
         gl.warp_specialize(
             [
-                (consume, (0, buffers, place, sizes, o_desc, lse_ptr, HEAD_DIM, BLOCK_N, STAGES,
-                           CONSUMERS, TURNS, CAUSAL)),
-                (consume, (1, buffers, place, sizes, o_desc, lse_ptr, HEAD_DIM, BLOCK_N, STAGES,
-                           CONSUMERS, TURNS, CAUSAL)),
-                (consume, (2, buffers, place, sizes, o_desc, lse_ptr, HEAD_DIM, BLOCK_N, STAGES,
-                           CONSUMERS, TURNS, CAUSAL)),
+                (consume, (0, buffers, place, sizes, o_desc, lse_ptr, HEAD_DIM, BLOCK_N, STAGES, CAUSAL)),
+                (consume, (1, buffers, place, sizes, o_desc, lse_ptr, HEAD_DIM, BLOCK_N, STAGES, CAUSAL)),
+                (consume, (2, buffers, place, sizes, o_desc, lse_ptr, HEAD_DIM, BLOCK_N, STAGES, CAUSAL)),
                 (load, (buffers, place, q_desc, k_desc, v_desc, BLOCK_N, STAGES, CONSUMERS)),
             ],
             [4, 4, 1], [160, 160, 24],
@@ -119,7 +112,7 @@ def load(
     BLOCK_N: gl.constexpr, STAGES: gl.constexpr, CONSUMERS: gl.constexpr,
 ):  # fmt: skip
     """The loading warp: Q once, then K and V tiles from right to left, as soon as a buffer is free."""
-    q_smem, k_smem, v_smem, q_full, k_full, k_free, v_full, v_free, turn = buffers
+    q_smem, k_smem, v_smem, q_full, k_full, k_free, v_full, v_free = buffers
     start_m, head, kv_head, batch, blocks, full_blocks = place
     if blocks > 0:
         for i in gl.static_range(CONSUMERS):
@@ -142,11 +135,10 @@ def load(
 @gluon.jit
 def consume(
     index: gl.constexpr, buffers, place, sizes, o_desc, lse_ptr,
-    HEAD_DIM: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, CONSUMERS: gl.constexpr,
-    TURNS: gl.constexpr, CAUSAL: gl.constexpr,
+    HEAD_DIM: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
 ):  # fmt: skip
     """A computing group: its 64 queries against every block of keys."""
-    q_smem, k_smem, v_smem, q_full, k_full, k_free, v_full, v_free, turn = buffers
+    q_smem, k_smem, v_smem, q_full, k_full, k_free, v_full, v_free = buffers
     start_m, head, kv_head, batch, blocks, full_blocks = place
     N_q, N_k, qk_scale = sizes
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
@@ -162,21 +154,30 @@ def consume(
     l_i = gl.full([ROWS], 0.0, gl.float32, S_ROWS)
     acc = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_LAYOUT)
     zero = gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT)
+    first = 0  # the first round, counted from the right, in which these 64 queries see a key
+    if CAUSAL:
+        seen = start_m + index * ROWS + N_k - N_q
+        full_blocks = gl.minimum(gl.maximum(seen + 1, 0), N_k) // BLOCK_N
+        first = blocks - gl.cdiv(gl.minimum(gl.maximum(seen + ROWS, 0), N_k), BLOCK_N)
+        for t in range(first):  # only groups below see these keys: hand the buffers back
+            mbarrier.wait(k_full.index(t % STAGES), (t // STAGES) & 1)
+            mbarrier.arrive(k_free.index(t % STAGES), count=1)
+            mbarrier.wait(v_full.index(t % STAGES), (t // STAGES) & 1)
+            mbarrier.arrive(v_free.index(t % STAGES), count=1)
     if blocks > 0:
-        if TURNS and index == 0:
-            mbarrier.arrive(turn.index(0), count=1)  # group 0 begins
         mbarrier.wait(q_full.index(index), 0)
-        mbarrier.wait(k_full.index(0), 0)
-        k_t = k_smem.index(0).reshape([BLOCK_N, HEAD_DIM]).permute((1, 0))
+    if blocks > first:
+        mbarrier.wait(k_full.index(first % STAGES), (first // STAGES) & 1)
+        k_t = k_smem.index(first % STAGES).reshape([BLOCK_N, HEAD_DIM]).permute((1, 0))
         s = warpgroup_mma(q, k_t, zero, use_acc=False)  # (64, BLOCK_N)
-        mbarrier.arrive(k_free.index(0), count=1)
-        s = hide(s, offs_m, (blocks - 1) * BLOCK_N, N_q, N_k, CAUSAL)
+        mbarrier.arrive(k_free.index(first % STAGES), count=1)
+        s = hide(s, offs_m, (blocks - 1 - first) * BLOCK_N, N_q, N_k, CAUSAL)
         m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale, True)
         p_16 = gl.convert_layout(p.to(dtype), P_LAYOUT)
 
-        masked = gl.maximum(blocks - full_blocks, 1)
-        for t in range(1, masked):
-            s, acc_next = products(t, index, q, p_16, acc, buffers, HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, TURNS)
+        masked = gl.maximum(blocks - full_blocks, first + 1)
+        for t in range(first + 1, masked):
+            s, acc_next = products(t, q, p_16, acc, buffers, HEAD_DIM, BLOCK_N, STAGES)
             s = hide(s, offs_m, (blocks - 1 - t) * BLOCK_N, N_q, N_k, CAUSAL)
             m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale, True)
             acc = warpgroup_mma_wait(0, deps=[acc_next])
@@ -184,7 +185,7 @@ def consume(
             acc = acc * gl.convert_layout(alpha, O_ROWS)[:, None]
             p_16 = gl.convert_layout(p.to(dtype), P_LAYOUT)
         for t in range(masked, blocks):
-            s, acc_next = products(t, index, q, p_16, acc, buffers, HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, TURNS)
+            s, acc_next = products(t, q, p_16, acc, buffers, HEAD_DIM, BLOCK_N, STAGES)
             m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale, False)
             acc = warpgroup_mma_wait(0, deps=[acc_next])
             mbarrier.arrive(v_free.index((t - 1) % STAGES), count=1)
@@ -209,26 +210,21 @@ def consume(
 
 @gluon.jit
 def products(
-    t, index: gl.constexpr, q, p_16, acc, buffers,
-    HEAD_DIM: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, CONSUMERS: gl.constexpr,
-    TURNS: gl.constexpr,
+    t, q, p_16, acc, buffers,
+    HEAD_DIM: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     """S_t = Q K_t^T, waited for, and acc + P_{t-1} V_{t-1}, still under way."""
-    q_smem, k_smem, v_smem, q_full, k_full, k_free, v_full, v_free, turn = buffers
+    q_smem, k_smem, v_smem, q_full, k_full, k_free, v_full, v_free = buffers
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     zero = gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT)
     stage = t % STAGES
     before = (t - 1) % STAGES
     mbarrier.wait(k_full.index(stage), (t // STAGES) & 1)
     k_t = k_smem.index(stage).reshape([BLOCK_N, HEAD_DIM]).permute((1, 0))
-    if TURNS:  # issue products in turns: while one group multiplies, the others take exponentials
-        mbarrier.wait(turn.index(index), (t - 1) & 1)
     s_next = warpgroup_mma(q, k_t, zero, use_acc=False, is_async=True)
     mbarrier.wait(v_full.index(before), ((t - 1) // STAGES) & 1)
     v = v_smem.index(before).reshape([BLOCK_N, HEAD_DIM])
     acc_next = warpgroup_mma(p_16, v, acc, is_async=True)
-    if TURNS:
-        mbarrier.arrive(turn.index((index + 1) % CONSUMERS), count=1)
     s = warpgroup_mma_wait(1, deps=[s_next])
     mbarrier.arrive(k_free.index(stage), count=1)
     return s, acc_next
@@ -258,7 +254,7 @@ def softmax_step(m_i, l_i, s, qk_scale, MASKED: gl.constexpr):
 
 def attention_forward_hopper(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float, block_n: int = 128, stages: int = 2,
-    consumers: int = 2, turns: bool = True,
+    consumers: int = 2,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """o and lse, as `attention_forward` gives them; for inputs that `why_not_hopper` has nothing against."""
     B, H, N_q, D = q.shape
@@ -270,7 +266,7 @@ def attention_forward_hopper(
     attention_forward_hopper_kernel[grid](
         descriptor(q, q_tile), descriptor(k, kv_tile), descriptor(v, kv_tile), descriptor(o, q_tile), lse,
         N_q, k.shape[2], H // k.shape[1], scale * LOG2_E, HEAD_DIM=width, BLOCK_N=block_n,
-        STAGES=stages, CONSUMERS=consumers, TURNS=turns, CAUSAL=causal, num_warps=4,
+        STAGES=stages, CONSUMERS=consumers, CAUSAL=causal, num_warps=4,
     )  # fmt: skip
     return o, lse
 

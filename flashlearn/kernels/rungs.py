@@ -22,10 +22,14 @@ from flashlearn.kernels.backend import INTERPRETED
 HOPPER = (9, 0)  # compute capability
 GLUON_VERSIONS = ("3.6.",)  # of Triton: Gluon is experimental, and changes from version to version
 
-# width of a tile (D padded) -> options of attention_forward_hopper, measured on one H200
+# (width of a tile, whether there are many queries) -> options of attention_forward_hopper; one H200, 2026-11.
+# Three groups of 64 queries share K and V better than two; with few queries the last of three has none.
+MANY_QUERIES = 2048
 FORWARD_HOPPER = {
-    64: {"block_n": 128, "stages": 2, "consumers": 3},
-    128: {"block_n": 128, "stages": 2, "consumers": 2},
+    (64, False): {"block_n": 128, "stages": 3, "consumers": 2},
+    (64, True): {"block_n": 128, "stages": 2, "consumers": 3},
+    (128, False): {"block_n": 128, "stages": 2, "consumers": 2},
+    (128, True): {"block_n": 128, "stages": 2, "consumers": 2},
 }
 
 
@@ -42,7 +46,8 @@ def forward_rung(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Rung:
     why = why_not_hopper(q, k, v, scale=scale)
     if why:
         return Rung("teaching", {}, why)
-    return Rung("hopper", FORWARD_HOPPER[64 if q.shape[-1] <= 64 else 128], "")
+    width = 64 if q.shape[-1] <= 64 else 128
+    return Rung("hopper", FORWARD_HOPPER[width, q.shape[2] >= MANY_QUERIES], "")
 
 
 def backward_rung(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Rung:
