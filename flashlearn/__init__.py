@@ -19,6 +19,7 @@ from flashlearn.gradients import (
     softmax_backward_steps,
 )
 from flashlearn.matmul import tiled_matmul, tiled_matmul_steps, tiled_qkv, tiled_qkv_steps
+from flashlearn.projector import projector
 from flashlearn.softmax import (
     blocked_softmax,
     blocked_softmax_steps,
@@ -83,6 +84,7 @@ __all__ = [
     "online_softmax_steps",
     "paper_block_sizes",
     "passes",
+    "projector",
     "record",
     "run",
     "safe_softmax",

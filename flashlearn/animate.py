@@ -6,6 +6,7 @@ An animated PNG is an ordinary picture: no script, so it moves on a code host to
 from __future__ import annotations
 
 import base64
+import html
 import io
 from collections import Counter
 from collections.abc import Callable
@@ -13,23 +14,35 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from IPython.display import display
 from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image, PngImagePlugin
 
-from flashlearn.draw.frame import DPI, Draw, Steps, as_runs, check_alt, count, paint, transcript
+from flashlearn.draw.frame import DPI, Draw, Steps, as_runs, check_alt, count, paint, table, table_html, transcript
 from flashlearn.draw.style import STYLE
 
 
-class Picture:
-    """A PNG with its alternative text; displays itself in a notebook.
+_moving = True
 
-    `transcript` has one line per frame of an animation, and is empty for a still picture.
+
+def reduced_motion(on: bool = True) -> None:
+    """Let every animation made from now on be its still: one frame, and all its steps in words."""
+    global _moving
+    _moving = not on
+
+
+class Picture:
+    """A PNG with its alternative text; displays itself in a notebook, with its words below for screen readers.
+
+    `transcript` has one line per frame of an animation, and `steps` one row of a table per step (`frame.table`);
+    both are empty for a still picture.
     """
 
-    def __init__(self, png: bytes, alt: str, size: tuple[int, int], transcript: tuple[str, ...] = ()):
-        self.png, self.alt, self.size, self.transcript = png, check_alt(alt), size, transcript
+    def __init__(self, png: bytes, alt: str, size: tuple[int, int], transcript: tuple[str, ...] = (), steps=()):
+        self.png, self.alt, self.size = png, check_alt(alt), size
+        self.transcript, self.steps = transcript, list(steps)
 
     def __repr__(self) -> str:
         kind = f"animation, {len(self.transcript)} steps" if self.transcript else "picture"
@@ -38,7 +51,25 @@ class Picture:
     def _repr_mimebundle_(self, include=None, exclude=None):
         width, height = self.size
         data = {"image/png": base64.b64encode(self.png).decode(), "text/plain": repr(self)}
-        return data, {"image/png": {"alt": self.alt, "width": width, "height": height}}
+        about = {"alt": self.alt, "width": width, "height": height}
+        if self.steps:
+            about["steps"] = self.steps  # for pages that cannot run: the book makes a table of them
+        return data, {"image/png": about}
+
+    def in_words(self) -> str:
+        """What it shows, as HTML: a sentence, and for an animation a table of its steps that can be unfolded."""
+        words = html.escape(self.alt)
+        if not self.steps:
+            return f"<p>Picture: {words}</p>"
+        return f"<details><summary>This animation in words</summary>{table_html(self.steps, self.alt)}</details>"
+
+    def _ipython_display_(self):
+        """The picture, and its words as a widget: JupyterLab gives an image in an output no alternative text."""
+        from flashlearn.widgets import below
+
+        data, about = self._repr_mimebundle_()
+        display(data, metadata=about, raw=True)
+        display(below(self.in_words(), seen=bool(self.steps)), raw=True)
 
     def save(self, path: str | Path) -> None:
         """Write the picture to a file (.png or .apng)."""
@@ -67,7 +98,7 @@ def animate(
     frames[still].save(
         stream,
         "png",
-        save_all=True,
+        save_all=_moving,
         default_image=True,
         append_images=changes,
         duration=durations,
@@ -77,7 +108,7 @@ def animate(
         optimize=True,
     )
     words = tuple(transcript(runs, number) for number in range(len(frames)))
-    return Picture(stream.getvalue(), alt, frames[0].size, words)
+    return Picture(stream.getvalue(), alt, frames[0].size, words, table(runs))
 
 
 def picture(plot: Callable[[Axes], Any], *, alt: str, figsize=(12.8, 4.8)) -> Picture:

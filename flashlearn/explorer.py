@@ -66,7 +66,7 @@ class TilingExplorer(Stepper):
             control.observe(lambda change: self._changed(), "value")
         steps = widgets.HBox([self.play, self.back, self.next, self.rescaling, self.slider, self.rule, self.causal])
         sizes = widgets.HBox([self.length, self.block_q, self.block_k, self.sram])
-        self.children = (self.picture, self.sentence, steps, sizes, self.fit)
+        self.children = (self.picture, self.sentence, steps, sizes, self.fit, self.names)
 
     def _changed(self) -> None:
         """Record both versions anew, unless this change is part of another one."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import html
+import weakref
+from importlib.resources import files
 
 import ipywidgets as widgets
 from traitlets import Unicode
 
-from flashlearn.draw.frame import Draw, Steps, as_runs, check_alt, count, paint, png, transcript
+from flashlearn.draw.frame import Draw, Steps, as_runs, check_alt, count, look, paint, png, transcript
 
 
 class LabelledImage(widgets.Image):
@@ -20,11 +22,30 @@ class LabelledImage(widgets.Image):
     description = Unicode("").tag(sync=True)
 
 
+def script(source: str) -> widgets.Output:
+    """A hidden widget that runs a script in the browser; there, `element` is its place on the page."""
+    output = {"output_type": "display_data", "data": {"application/javascript": source}, "metadata": {}}
+    return widgets.Output(outputs=(output,), layout={"display": "none"})
+
+
+def below(words: str, seen: bool) -> dict:
+    """Words below a picture, for display(..., raw=True): there while the notebook runs, and never stored as text."""
+    hidden = "position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)"
+    text = widgets.HTML(
+        words if seen else f'<div style="{hidden}">{words}</div>', layout={} if seen else {"height": "0"}
+    )
+    return {
+        "application/vnd.jupyter.widget-view+json": {"version_major": 2, "version_minor": 0, "model_id": text.model_id}
+    }
+
+
 class Stepper(widgets.VBox):
     """Picture, sentence, and controls that work from the keyboard: arrow keys, Home and End on the slider.
 
     Each step is painted once, when first shown. `show(steps)` loads another run into the same widget.
     """
+
+    all: weakref.WeakSet[Stepper] = weakref.WeakSet()
 
     def __init__(self, steps: Steps, draw: Draw, *, alt: str, figsize=(12.8, 5.0), interval: int = 1200):
         self.draw_step, self.alt, self.figsize = draw, check_alt(alt), figsize
@@ -35,10 +56,15 @@ class Stepper(widgets.VBox):
         self.back = widgets.Button(description="◀ back", tooltip="one step back", layout={"width": "90px"})
         self.next = widgets.Button(description="next ▶", tooltip="one step on", layout={"width": "90px"})
         widgets.jslink((self.play, "value"), (self.slider, "value"))
-        self.slider.observe(lambda change: self._paint(), "value")
+        self.slider.observe(lambda change: self.paint(), "value")
         self.back.on_click(lambda button: self._move(-1))
         self.next.on_click(lambda button: self._move(+1))
-        super().__init__([self.picture, self.sentence, widgets.HBox([self.play, self.back, self.slider, self.next])])
+        self.names = script((files("flashlearn") / "browser" / "names.js").read_text())
+        controls = widgets.HBox([self.play, self.back, self.slider, self.next])
+        super().__init__([self.picture, self.sentence, controls, self.names])
+        for widget, role in ((self, "stepper"), (self.sentence, "sentence"), (self.slider, "step")):
+            widget.add_class(f"flashlearn-{role}")
+        Stepper.all.add(self)
         self.show(steps)
 
     def show(self, steps: Steps) -> None:
@@ -46,17 +72,19 @@ class Stepper(widgets.VBox):
         self.runs, self._painted = as_runs(steps), {}
         self.slider.value = self.play.value = 1
         self.slider.max = self.play.max = count(self.runs)
-        self._paint()
+        self.paint()
 
     def _move(self, by: int) -> None:
         self.slider.value += by  # the slider keeps itself within its bounds
 
-    def _paint(self) -> None:
+    def paint(self) -> None:
+        """Show the picture and the words of the step that the slider is at."""
         number = self.slider.value - 1
-        if number not in self._painted:
-            self._painted[number] = png(paint(self.runs, number, self.draw_step, self.figsize))
+        key = number, look.scale, look.lines
+        if key not in self._painted:
+            self._painted[key] = png(paint(self.runs, number, self.draw_step, self.figsize))
         words = transcript(self.runs, number)
-        self.picture.value, self.picture.tooltip = self._painted[number], f"{self.alt} {words}"
+        self.picture.value, self.picture.tooltip = self._painted[key], f"{self.alt} {words}"
         self.sentence.value = self._tell(number)
 
     def _tell(self, number: int) -> str:

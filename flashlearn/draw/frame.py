@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+import html
 import io
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
 from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import Collection
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.text import Text
 from PIL import Image
+from torch import Tensor
 
-from flashlearn.draw.style import INK, STYLE
-from flashlearn.steps import Step, record
+from flashlearn.draw.style import INK, QUIET, STYLE
+from flashlearn.draw.style import number as shown
+from flashlearn.steps import Step, hbm_bytes, record
 
 Draw = Callable[[Axes, Step], Any]
 Steps = Iterable[Step] | Mapping[str, Iterable[Step]]
 DPI = 100
 TITLE, CAPTION = 0.45, 0.75  # inches kept for a panel's title and for the sentence below
 CAPTIONS = 1.45  # for sentences side by side, which take more lines
+
+
+class Look:
+    """How pictures are painted: pixels and lines enlarged by these factors. `flashlearn.projector` sets them."""
+
+    scale, lines = 1.0, 1.0
+
+
+look = Look()
 
 
 def as_runs(steps: Steps) -> dict[str, list[Step]]:
@@ -55,6 +72,30 @@ def words(step: Step) -> str:
     return f"Step {step.number + 1} of {len(step.run)} · {step.sentence}"
 
 
+def table(runs: Mapping[str, list[Step]]) -> list[list[str]]:
+    """All steps as rows of a table: run, step, bytes read, bytes written, values that are one number, sentence."""
+    rows = []
+    for title, run in runs.items():
+        for step in run:
+            read, written = hbm_bytes([step])
+            one = {name: v for name, v in step.values.items() if isinstance(v, Tensor) and v.numel() == 1}
+            values = ", ".join(f"{name} = {shown(float(v))}" for name, v in one.items())
+            rows.append([title, f"{step.number + 1}", f"{read:,}", f"{written:,}", values, step.sentence])
+    return rows
+
+
+def table_html(rows: list[list[str]], caption: str) -> str:
+    """Such rows as an HTML table whose columns screen readers can name; columns without content are left out."""
+    heads = ["run", "step", "bytes read", "bytes written", "values", "what happens"]
+    kept = [column for column in range(len(heads)) if any(row[column] for row in rows)]
+    head = "".join(f'<th scope="col">{heads[column]}</th>' for column in kept)
+    lines = ["".join(f"<td>{html.escape(row[column])}</td>" for column in kept) for row in rows]
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return (
+        f"<table><caption>{html.escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )
+
+
 def paint(runs: Mapping[str, list[Step]], number: int, draw: Draw, figsize, caption: bool = False) -> Image.Image:
     """One frame as an RGB picture: a panel for every run, and the sentence below if `caption`.
 
@@ -78,8 +119,21 @@ def paint(runs: Mapping[str, list[Step]], number: int, draw: Draw, figsize, capt
                 lines = "\n".join(textwrap.wrap(words(step), wide))
                 y, va, size = (0.36, "center", 16) if len(runs) == 1 else (bottom - 0.1, "top", 15)
                 fig.text(left + 0.0125, y / full, lines, va=va, fontsize=size, color=INK, linespacing=1.2)
+        if look.lines != 1:
+            thicken(fig)
+        fig.dpi = DPI * look.scale  # only now: draw functions measure in pixels at 100 per inch
         surface.draw()
-    return Image.frombuffer("RGBA", surface.get_width_height(), surface.buffer_rgba()).convert("RGB")
+    size = surface.get_width_height(physical=True)
+    return Image.frombuffer("RGBA", size, surface.buffer_rgba()).convert("RGB")
+
+
+def thicken(fig: Figure) -> None:
+    """Thicker lines, and every text in full ink."""
+    for artist in fig.findobj(lambda artist: isinstance(artist, (Line2D, Patch, Collection))):
+        artist.set_linewidth(np.multiply(artist.get_linewidth(), look.lines))
+    for text in fig.findobj(Text):
+        if text.get_color() == QUIET:
+            text.set_color(INK)
 
 
 def check_alt(alt: str) -> str:

@@ -1,0 +1,80 @@
+// Projector mode of the notebook that this output belongs to; projector.py puts the settings in.
+((mark, settings) => {
+  const KEYS = { ArrowLeft: "step", ArrowRight: "step", Home: "step", End: "step", " ": "play", PageUp: "go", PageDown: "go" };
+
+  function begin() {
+    const panel = mark.closest(".jp-NotebookPanel");
+    if (panel) return settings.on ? start(panel) : stop(panel);
+    if (document.querySelector(".jp-NotebookPanel")) requestAnimationFrame(begin); // not on the page yet
+  }
+
+  function start(panel) {
+    stop(panel);
+    panel.classList.add("flashlearn-projector");
+    for (let node = panel.parentElement; node; node = node.parentElement) node.classList.add("flashlearn-around");
+    const style = Object.assign(document.createElement("style"), { textContent: settings.style });
+    document.head.append(style);
+    const fit = () => {
+      const zoom = Math.min(innerWidth / 1280, innerHeight / 720);
+      panel.style.setProperty("--zoom", zoom);
+      panel.style.setProperty("--left", `${(innerWidth / zoom - 1280) / 2}px`);
+    };
+    const press = (event) => onKey(panel, event);
+    addEventListener("resize", fit);
+    addEventListener("keydown", press, true); // on the window, so before JupyterLab's own shortcuts
+    panel.flashlearnUndo = () => {
+      removeEventListener("resize", fit);
+      removeEventListener("keydown", press, true);
+      style.remove();
+      document.querySelectorAll(".flashlearn-around").forEach((node) => node.classList.remove("flashlearn-around"));
+      panel.classList.remove("flashlearn-projector");
+      dispatchEvent(new Event("resize")); // JupyterLab lays itself out again
+    };
+    fit();
+  }
+
+  function stop(panel) {
+    panel.flashlearnUndo?.();
+    delete panel.flashlearnUndo;
+  }
+
+  function onKey(panel, event) {
+    const what = KEYS[event.key];
+    const typing = "input, textarea, select, [contenteditable=true], .cm-editor";
+    const own = what === "play" ? "button" : ".noUi-handle"; // controls that use these keys themselves
+    const modified = event.ctrlKey || event.altKey || event.metaKey || event.shiftKey;
+    if (!what || modified || !event.isTrusted || !panel.isConnected || panel.offsetParent === undefined) return;
+    if (event.target.closest?.(`${typing}, ${own}`)) return;
+    const stepper = what === "go" ? neighbour(panel, event.key === "PageDown") : onScreen(panel);
+    if (!stepper) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    stepper.scrollIntoView({ block: "start" });
+    if (what === "play") stepper.querySelector(".widget-play button").click();
+    if (what === "step") {
+      const handle = stepper.querySelector(".flashlearn-step .noUi-handle");
+      handle.dispatchEvent(new KeyboardEvent("keydown", { key: event.key }));
+    }
+  }
+
+  const steppers = (panel) => [...panel.querySelectorAll(".flashlearn-stepper")];
+  const middle = (node) => (node.getBoundingClientRect().top + node.getBoundingClientRect().bottom) / 2;
+
+  // The stepper nearest to the middle of the screen, if any part of one is on it.
+  function onScreen(panel) {
+    const visible = steppers(panel).filter((node) => {
+      const { top, bottom } = node.getBoundingClientRect();
+      return bottom > 0 && top < innerHeight;
+    });
+    const off = (node) => Math.abs(middle(node) - innerHeight / 2);
+    return visible.sort((a, b) => off(a) - off(b))[0];
+  }
+
+  // The next stepper below, or the last one above.
+  function neighbour(panel, below) {
+    const off = (node) => node.getBoundingClientRect().top;
+    return below ? steppers(panel).find((node) => off(node) > 5) : steppers(panel).findLast((node) => off(node) < -5);
+  }
+
+  begin();
+})(element, SETTINGS);
