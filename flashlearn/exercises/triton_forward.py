@@ -185,7 +185,7 @@ EXERCISES = (
             Case(
                 "several blocks of keys",
                 _visits(64, 64, 32),
-                "alpha moves what was collected so far to the new maximum; new terms are there already",
+                "alpha moves what was collected so far to the new maximum, l_i and acc; new terms are there already",
                 1e-2,
             ),
             Case(
@@ -207,7 +207,7 @@ EXERCISES = (
         hints=(
             "Read it beside lines 8 to 10 of the algorithm. One bug is about order, one about a factor, one about an alignment.",
             "Which scores may raise the maximum? What does alpha move to the new maximum? What does the last query see if N_k > N_q?",
-            "Mask before the maximum. alpha rescales only what was there before, so the sum of p stays outside. The mask needs N_k - N_q.",
+            "Mask before the maximum. alpha rescales what was there before, l_i and acc alike, and no new term. The mask needs N_k - N_q.",
         ),
         mistakes=MISTAKES["12.bugs"],
     ),

@@ -105,8 +105,8 @@ def bug_all_three(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
     m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
     p = tl.exp2(s - m_safe[:, None])
     alpha = tl.exp2(m_i - m_safe)
-    l_i = (l_i + tl.sum(p, 1)) * alpha
-    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+    l_i = l_i * alpha + tl.sum(p, 1)
+    acc = acc + tl.dot(p.to(v.dtype), v, input_precision="ieee")
     return m_new, l_i, acc
 
 
