@@ -19,6 +19,8 @@ import pathlib
 import subprocess
 
 import torch
+import torch._dynamo
+import torch._functorch.config
 
 RESULTS = pathlib.Path(__file__).parent / "results" / "gpu_attention.json"
 HIDDEN, TOKENS = 2048, 16384
@@ -38,6 +40,8 @@ def backends() -> dict:
 
     from flashlearn.ops import flash_attention
 
+    torch._functorch.config.donated_buffer = False  # flex: lets backward run again on one forward
+    torch._dynamo.config.recompile_limit = 64  # flex: past 8 shapes it would silently run uncompiled
     sdpa = torch.nn.functional.scaled_dot_product_attention
     flex = torch.compile(flex_attention)
     masks = {}

@@ -275,4 +275,4 @@ def attention_backward_hopper(
         descriptor(dq, [1, 1, 64, 64]), descriptor(dk, kv_tile), descriptor(dv, kv_tile), lse.contiguous(), delta,
         N_q, N_k, H // H_kv, scale, HEAD_DIM=width, BLOCK_M=block_m, STAGES=stages, CAUSAL=causal, num_warps=4,
     )  # fmt: skip
-    return torch.empty_like(q).copy_(dq.mul_(scale)), dk, dv
+    return torch.mul(dq, scale, out=torch.empty_like(q)), dk, dv  # one pass: scale, and round to 16 bits
