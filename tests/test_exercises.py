@@ -1,6 +1,7 @@
 """Every exercise: its solution passes, known mistakes are caught and named, stubs and solutions agree."""
 
 import ast
+import importlib.util
 import inspect
 import math
 from pathlib import Path
@@ -8,6 +9,9 @@ from pathlib import Path
 import nbformat
 import pytest
 import torch
+
+if importlib.util.find_spec("triton"):
+    import flashlearn.kernels  # noqa: F401  (first: PyTorch imports Triton too, for tensors without data)
 
 from flashlearn import exercises
 from flashlearn.exercises import EXERCISES, check, hint
@@ -19,10 +23,16 @@ MISTAKES = [(name, mistake) for name, exercise in EXERCISES.items() for mistake 
 SHIFT_RESULTS = ("only small shifts are tried", "NaN counts as equal")
 SAME_RESULTS = {("02.shift", what) for what in SHIFT_RESULTS}
 
-every_exercise = pytest.mark.parametrize("name", EXERCISES)
-every_mistake = pytest.mark.parametrize(
-    ("name", "mistake"), MISTAKES, ids=[f"{name}: {mistake.what}" for name, mistake in MISTAKES]
-)
+
+def param(name, *values):
+    """A parameter of a test; where Triton is missing, the exercises on kernels are skipped."""
+    missing = name[:2] in ("11", "12", "13") and importlib.util.find_spec("triton") is None
+    skip = pytest.mark.skipif(missing, reason="Triton is not installed here")
+    return pytest.param(name, *values, marks=skip, id=": ".join((name, *(value.what for value in values))))
+
+
+every_exercise = pytest.mark.parametrize("name", [param(name) for name in EXERCISES])
+every_mistake = pytest.mark.parametrize(("name", "mistake"), [param(name, mistake) for name, mistake in MISTAKES])
 
 
 @every_exercise
@@ -188,6 +198,18 @@ def test_stub_solution_and_check_agree(name):
     assert [arg.arg for arg in stub.args.args] == list(expected)
     report = eval(compile(ast.Expression(call), name, "eval"), {stub.name: solution, "check": check})
     assert report.passed, repr(report)
+
+
+@every_exercise
+def test_the_notebook_names_the_place_of_the_solution_and_the_hints(name):
+    paths = list((ROOT / "notebooks").glob(f"{name[:2]}_*.ipynb"))
+    if not paths:
+        pytest.skip(f"there is no notebook {name[:2]} yet")
+    text = "\n".join(
+        cell.source for cell in nbformat.read(paths[0], as_version=4).cells if cell.cell_type == "markdown"
+    )
+    assert EXERCISES[name].place in text or "`flashlearn/exercises/solutions/`" in text
+    assert "`flashlearn.exercises`" in text and f'`hint("{name[:2]}.' in text
 
 
 def test_notebooks_show_no_hint_by_themselves():
