@@ -57,7 +57,7 @@ MUTANTS = (
     ),
     Mutant(
         "strict mask",
-        "a query does not see its own key: `<` for `<=`, or with the sides exchanged `>` for `>=`",
+        "a query does not see its own key: < for <=, or with the sides exchanged > for >=",
         "look at a causal case: what does the first query see?",
         (("offs_n[None, :] <= offs_m[:, None] + N_k - N_q", "offs_n[None, :] < offs_m[:, None] + N_k - N_q"),),
     ),
