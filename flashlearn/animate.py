@@ -23,7 +23,6 @@ from PIL import Image, PngImagePlugin
 from flashlearn.draw.frame import DPI, Draw, Steps, as_runs, check_alt, count, paint, table, table_html, transcript
 from flashlearn.draw.style import STYLE
 
-
 _moving = True
 
 

@@ -16,8 +16,10 @@
     document.head.append(style);
     const fit = () => {
       const zoom = Math.min(innerWidth / 1280, innerHeight / 720);
+      const filling = steppers(panel).find((node) => Math.abs(node.getBoundingClientRect().top) < 5);
       panel.style.setProperty("--zoom", zoom);
       panel.style.setProperty("--left", `${(innerWidth / zoom - 1280) / 2}px`);
+      filling?.scrollIntoView({ block: "start" });
     };
     const press = (event) => onKey(panel, event);
     addEventListener("resize", fit);
@@ -43,7 +45,7 @@
     const typing = "input, textarea, select, [contenteditable=true], .cm-editor";
     const own = what === "play" ? "button" : ".noUi-handle"; // controls that use these keys themselves
     const modified = event.ctrlKey || event.altKey || event.metaKey || event.shiftKey;
-    if (!what || modified || !event.isTrusted || !panel.isConnected || panel.offsetParent === undefined) return;
+    if (!what || modified || !event.isTrusted || !panel.isConnected) return;
     if (event.target.closest?.(`${typing}, ${own}`)) return;
     const stepper = what === "go" ? neighbour(panel, event.key === "PageDown") : onScreen(panel);
     if (!stepper) return;

@@ -34,7 +34,8 @@ def lab(tmp_path_factory):
     """(address, token) of a JupyterLab over a copy of the notebooks, so that tests change nothing."""
     _need_chromium()
     folder = tmp_path_factory.mktemp("lab")
-    shutil.copytree(ROOT / "notebooks", folder / "notebooks")
+    for needed in ("notebooks", "benchmarks/results"):
+        shutil.copytree(ROOT / needed, folder / needed)
     settings = folder / "config" / "labconfig" / "default_setting_overrides.json"
     settings.parent.mkdir(parents=True)
     no_news = {"fetchNews": "false", "checkForUpdates": False}
@@ -90,12 +91,18 @@ def chromium():
         browser.close()
 
 
+LAB_ITSELF = {  # what JupyterLab logs as an error in an empty notebook too, and why
+    "Could not restore the debugger state": "the debugger asks the kernel while it starts",
+}
+
+
 class Notebook:
     """One notebook open in JupyterLab."""
 
     def __init__(self, page, address, token, name):
         self.page, self.errors = page, []
         page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("console", self._listen)
         page.goto(f"{address}/lab/tree/notebooks/{name}.ipynb?token={token}&reset")
         page.wait_for_function(
             "window.jupyterapp?.shell?.currentWidget?.content?.model?.cells?.length > 0", timeout=60_000
@@ -103,6 +110,27 @@ class Notebook:
         page.wait_for_function(
             "window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status == 'idle'", timeout=60_000
         )
+
+    def _listen(self, message):
+        if message.type == "error" and not any(known in message.text for known in LAB_ITSELF):
+            self.errors.append(f"{message.text} {message.location.get('url', '')}")
+
+    def run_code(self, source):
+        """Run `source` in a new cell at the end of the notebook."""
+        self.page.evaluate(
+            """source => {
+                 const { content } = window.jupyterapp.shell.currentWidget;
+                 content.model.sharedModel.addCell({ cell_type: 'code', source });
+                 content.activeCellIndex = content.widgets.length - 1;
+                 return window.jupyterapp.commands.execute('notebook:run-cell');
+               }""",
+            source,
+        )
+
+    def shut_down(self):
+        """End the kernel and leave the page."""
+        self.page.evaluate("window.jupyterapp?.shell?.currentWidget?.sessionContext?.shutdown()")
+        self.page.close()
 
     def run_all(self):
         """Run every cell and return the errors of those that failed."""
@@ -134,13 +162,13 @@ class Notebook:
 
 @pytest.fixture
 def open_notebook(lab, chromium):
-    pages = []
+    opened = []
 
     def open_one(name, width=1280, height=720):
         page = chromium.new_page(viewport={"width": width, "height": height})
-        pages.append(page)
-        return Notebook(page, *lab, name)
+        opened.append(Notebook(page, *lab, name))
+        return opened[-1]
 
     yield open_one
-    for page in pages:
-        page.close()
+    for notebook in opened:
+        notebook.shut_down()

@@ -1,0 +1,147 @@
+"""Every notebook with a widget in a real JupyterLab: it runs, its widgets obey the keyboard, and it can be projected.
+
+Notebooks are found by their source. One page and one kernel for each; screenshots are kept in tests/artifacts.
+"""
+
+import re
+
+import nbformat
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.conftest import ROOT
+
+pytestmark = pytest.mark.browser
+
+WIDGET = re.compile(r"(?<!import )\b(?:stepper|\w+_explorer)\(")
+
+
+def widgets_in(path):
+    """How many code cells of a notebook make a widget."""
+    cells = nbformat.read(path, as_version=4).cells
+    return sum(cell.cell_type == "code" and bool(WIDGET.search(cell.source)) for cell in cells)
+
+
+NOTEBOOKS = [path.stem for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")) if widgets_in(path)]
+UNNAMED = """root => [...root.querySelectorAll("button, input, select, [role=slider], [role=textbox]")]
+    .filter(node => node.checkVisibility())
+    .filter(node => !(node.ariaLabel || node.innerText?.trim() || node.labels?.length)).map(node => node.outerHTML)"""
+CLIPPED = """root => [...root.querySelectorAll(".flashlearn-sentence [role=status], .widget-label, button")]
+    .filter(node => node.scrollHeight > node.clientHeight + 2 || node.scrollWidth > node.clientWidth + 2)
+    .map(node => [node.scrollWidth, node.clientWidth, node.scrollHeight, node.clientHeight, node.outerHTML])"""
+
+
+class TestEven:  # two classes, because pytest-xdist keeps a class on one worker, and there are two
+    @pytest.mark.parametrize("name", NOTEBOOKS[::2])
+    def test_notebook(self, open_notebook, name):
+        whole_notebook(open_notebook, name)
+
+
+class TestOdd:
+    @pytest.mark.parametrize("name", NOTEBOOKS[1::2])
+    def test_notebook(self, open_notebook, name):
+        whole_notebook(open_notebook, name)
+
+
+def whole_notebook(open_notebook, name):
+    notebook = open_notebook(name)
+    assert notebook.run_all() == []
+    steppers = notebook.page.locator(".flashlearn-stepper")
+    assert steppers.count() >= widgets_in(ROOT / "notebooks" / f"{name}.ipynb")
+    words = [read(stepper) for stepper in steppers.all()]
+    for place, stepper in enumerate(steppers.all()):
+        obeys_the_keyboard(stepper)
+        plays(stepper)
+        assert stepper.evaluate(UNNAMED) == []
+        words[place] = read(stepper)
+        assert [read(other) for other in steppers.all()] == words, "one widget moved another"
+        photograph(notebook, stepper, f"{name} {place}")
+    before = steppers.first.locator("img").first.bounding_box()
+    is_projected(notebook, steppers, name)
+    assert abs(steppers.first.locator("img").first.bounding_box()["width"] - before["width"]) < 5
+    assert notebook.errors == []
+
+
+def status(stepper):
+    return stepper.locator('.flashlearn-sentence [role="status"]')
+
+
+def read(stepper):
+    expect(status(stepper)).to_contain_text("Step ", timeout=30_000)
+    return status(stepper).text_content()
+
+
+def step_of(stepper):
+    """(number, last) of the longest run that a widget shows."""
+    numbers = re.findall(r"Step (\d+) of (\d+)", read(stepper))
+    return max(((int(number), int(last)) for number, last in numbers), key=lambda pair: pair[1])
+
+
+def shows(stepper, number):
+    """Sentence, picture and its alternative text are those of this step."""
+    last = step_of(stepper)[1]
+    expect(status(stepper)).to_contain_text(f"Step {number} of {last}")
+    image = stepper.locator("img").first
+    expect(image).to_have_attribute("title", re.compile(f"Step {number} of {last}"))
+    assert image.evaluate("img => img.decode().then(() => img.naturalWidth)") >= 1000
+    return image.get_attribute("src")
+
+
+def obeys_the_keyboard(stepper):
+    handle, last = stepper.locator(".flashlearn-step .noUi-handle"), step_of(stepper)[1]
+    handle.press("Home")
+    seen = {shows(stepper, 1)}
+    for key, number in (("ArrowRight", 2), ("End", last), ("ArrowLeft", last - 1), ("Home", 1)):
+        handle.press(key)
+        seen.add(shows(stepper, max(1, min(number, last))))
+    assert len(seen) >= min(last, 3)
+
+
+def plays(stepper):
+    button = stepper.get_by_role("button", name="play or pause")
+    button.press("Enter")
+    expect(status(stepper)).not_to_contain_text("Step 1 of", timeout=10_000)
+    button.press("Enter")
+
+
+def photograph(notebook, stepper, name):
+    for width, height in ((1280, 720), (1920, 1080)):
+        notebook.page.set_viewport_size({"width": width, "height": height})
+        stepper.evaluate("node => node.scrollIntoView()")
+        notebook.page.wait_for_timeout(150)
+        notebook.screenshot(f"{name} {height}")
+    notebook.page.set_viewport_size({"width": 1280, "height": 720})
+
+
+def is_projected(notebook, steppers, name):
+    """In projector mode every widget is the screen, and keys work without a click; then all is as before."""
+    page = notebook.page
+    notebook.run_code("import flashlearn\nflashlearn.projector()")
+    page.wait_for_selector(".flashlearn-projector")
+    page.wait_for_timeout(300)  # JupyterLab scrolls to the cell that was run
+    page.evaluate("document.querySelector('.jp-WindowedPanel-outer').scrollTop = 0")
+    assert page.locator(".jp-CodeCell .jp-Cell-inputWrapper").filter(visible=True).count() == 0
+    for place, stepper in enumerate(steppers.all()):
+        if stepper.bounding_box()["y"] > 5:
+            page.keyboard.press("PageDown")
+        page.keyboard.press("End")
+        shows(stepper, step_of(stepper)[1])
+        page.keyboard.press("Home")
+        shows(stepper, 1)
+        page.keyboard.press("ArrowRight")
+        shows(stepper, 2)
+        page.keyboard.press("ArrowLeft")
+        page.keyboard.press(" ")
+        expect(status(stepper)).not_to_contain_text("Step 1 of", timeout=10_000)
+        page.keyboard.press(" ")
+        for width, height in ((1920, 1080), (1280, 720)):
+            page.set_viewport_size({"width": width, "height": height})
+            page.wait_for_timeout(200)
+            box = stepper.bounding_box()
+            assert [round(box[side]) for side in ("x", "y", "width", "height")] == [0, 0, width, height]
+            assert stepper.evaluate(CLIPPED) == []
+            assert stepper.evaluate("node => node.scrollHeight <= node.clientHeight + 1"), "more than the screen"
+            notebook.screenshot(f"projector {name} {place} {height}")
+    notebook.run_code("flashlearn.projector(False)")
+    page.wait_for_selector(".flashlearn-projector", state="detached")
+    assert page.locator(".jp-CodeCell .jp-Cell-inputWrapper").filter(visible=True).count() > 0
