@@ -97,7 +97,7 @@ def check(attention, q, k, v, do, causal: bool) -> None:
             raise AssertionError(f"{name} is wrong, relative error {error:.1e}: not timed")
 
 
-def run(lengths, dtype: torch.dtype) -> dict:
+def run(lengths, dtype: torch.dtype, commit: str | None) -> dict:
     """All backends at all settings, and where, with what and when it was measured."""
     rows = []
     for D in (128, 64):
@@ -107,7 +107,7 @@ def run(lengths, dtype: torch.dtype) -> dict:
                 row |= {name: measure(f, D, N, causal, dtype) for name, f in backends_once().items()}
                 print(line(row), flush=True)
                 rows.append(row)
-    return {"provenance": provenance(), "unit": "TFLOP/s, median", "rows": rows}
+    return {"provenance": provenance(commit), "unit": "TFLOP/s, median", "rows": rows}
 
 
 def backends_once(cache={}) -> dict:  # noqa: B006 (one compilation of flex for all settings)
@@ -116,7 +116,7 @@ def backends_once(cache={}) -> dict:  # noqa: B006 (one compilation of flex for 
     return cache
 
 
-def provenance() -> dict:
+def provenance(commit: str | None) -> dict:
     """GPU, driver, versions, commit, date."""
     import triton
 
@@ -127,7 +127,7 @@ def provenance() -> dict:
         "torch": torch.__version__,
         "triton": triton.__version__,
         "cudnn": torch.backends.cudnn.version(),
-        "commit": ask("git", "rev-parse", "--short", "HEAD") or "unknown",
+        "commit": commit or ask("git", "rev-parse", "--short", "HEAD") or "unknown",
         "date": datetime.date.today().isoformat(),
     }
 
@@ -161,11 +161,12 @@ def main() -> None:
     parser.add_argument("--out", type=pathlib.Path, default=RESULTS)
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
     parser.add_argument("--dtype", choices=("float16", "bfloat16"), default="float16")
+    parser.add_argument("--commit", help="what to record where there is no git checkout")
     args = parser.parse_args()
     if args.table:
         print(table(json.loads(args.table.read_text())))
         return
-    results = run(args.lengths, getattr(torch, args.dtype))
+    results = run(args.lengths, getattr(torch, args.dtype), args.commit)
     args.out.parent.mkdir(exist_ok=True)
     args.out.write_text(json.dumps(results, indent=1))
     print(table(results))

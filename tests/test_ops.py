@@ -11,6 +11,7 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: flash_attention is not tested", allow_module_level=True)
 
+from flashlearn.kernels import rungs
 from flashlearn.kernels.backend import INTERPRETED
 from flashlearn.ops import flash_attention
 from tests.grid import CASES, Case, bf16, check, fp16, fp32, fp64, make, oracle, plain, results
@@ -168,3 +169,55 @@ def test_refusals(error, message, change):
 def test_refused_options(error, message, kwargs):
     with pytest.raises(error, match=message):
         flash_attention(*small(), **kwargs)
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="kernels are compiled in this process")
+def test_the_interpreter_runs_the_teaching_kernels():
+    q, k, v = small()
+    for rung in (rungs.forward_rung(q, k, v, scale=0.1), rungs.backward_rung(q, k, v, scale=0.1)):
+        assert rung == ("teaching", {}, "kernels run in the interpreter")
+
+
+@pytest.fixture
+def as_on_hopper(monkeypatch):
+    """Let the choice of a kernel believe that it is made on a Hopper GPU with the right Triton."""
+    monkeypatch.setattr(rungs, "INTERPRETED", False)
+    monkeypatch.setattr(rungs, "_why_not_this_machine", lambda device: "")
+
+
+@pytest.mark.parametrize("D, N, block_n, consumers", ((64, 1024, 128, 2), (64, 4096, 128, 3), (128, 4096, 128, 2)))
+def test_rungs_on_hopper(as_on_hopper, D, N, block_n, consumers):
+    q = torch.zeros(1, 2, N, D, dtype=bf16)
+    rung = rungs.forward_rung(q, q, q, scale=0.1)
+    assert rung.name == "hopper" and not rung.why
+    assert (rung.options["block_n"], rung.options["consumers"]) == (block_n, consumers)
+    assert rungs.backward_rung(q, q, q, scale=0.1).name == "hopper"
+
+
+@pytest.mark.parametrize(
+    "why, scale, change",
+    (
+        ("float32 inputs", 0.1, lambda q: q.float()),
+        ("D = 136", 0.1, lambda q: torch.zeros(1, 2, 64, 136, dtype=fp16)),
+        ("scale = -0.1", -0.1, lambda q: q),
+        ("empty", 0.1, lambda q: q[:, :, :0]),
+        ("columns 64 elements apart", 0.1, lambda q: q.mT),
+        ("stride of 0", 0.1, lambda q: q[:, :1].expand(q.shape)),
+        ("stride of 65", 0.1, lambda q: torch.zeros(1, 2, 64, 65, dtype=fp16)[..., :64]),
+        ("aligned to 16 bytes", 0.1, lambda q: torch.zeros(1, 2, 64, 72, dtype=fp16)[..., 1:65]),
+    ),
+)
+def test_what_hopper_kernels_leave_to_the_teaching_kernel(as_on_hopper, why, scale, change):
+    t = change(torch.zeros(1, 2, 64, 64, dtype=fp16))
+    rung = rungs.forward_rung(t, t, t, scale=scale)
+    assert rung.name == "teaching" and why in rung.why
+
+
+def test_deterministic_backward_on_hopper(as_on_hopper):
+    q = torch.zeros(1, 2, 64, 64, dtype=fp16)
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert "deterministic" in rungs.backward_rung(q, q, q, scale=0.1).why
+        assert rungs.forward_rung(q, q, q, scale=0.1).name == "hopper"
+    finally:
+        torch.use_deterministic_algorithms(False)

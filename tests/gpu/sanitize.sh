@@ -1,11 +1,15 @@
 #!/bin/sh
 # Out-of-bounds accesses (memcheck) and races in shared memory (racecheck), on small shapes.
 # PyTorch's caching allocator would hide the first, so it is off.
+#
+# The Hopper kernels are left out of racecheck: it reports the word in shared memory through which Triton tells
+# its groups of warps what to run (a read at the very start of the kernel), before any code of ours.
 set -e
 cd "$(dirname "$0")/../.."
 export PYTORCH_NO_CUDA_MEMORY_CACHING=1 PYTHONPATH=.
 python3 tests/gpu/sanitize.py  # compiles, so that the tools below find the kernels in Triton's cache
-for tool in memcheck racecheck; do
-    echo "== $tool"
-    compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 5 python3 tests/gpu/sanitize.py
-done
+check() { compute-sanitizer --tool "$1" --error-exitcode 9 --print-limit 5 python3 tests/gpu/sanitize.py "$2"; }
+echo "== memcheck, all kernels"
+check memcheck all
+echo "== racecheck, teaching kernels"
+check racecheck teaching
