@@ -1,0 +1,173 @@
+"""Time every rung of the ladder of notebook 14 on one GPU, each beside the one before it.
+
+    python benchmarks/gpu_ladder.py --commit $(git rev-parse --short HEAD)     a table, and results/gpu_ladder.json
+    python benchmarks/gpu_ladder.py --table benchmarks/results/gpu_ladder.json
+
+float16, hidden size 2048, 16384 tokens in all, medians; FLOPs as in gpu_attention.py. Every result is compared with
+PyTorch's before it is timed. "standard" is softmax(Q K^T) V in PyTorch, with S and P in memory; "matmul" the product
+of two matrices of 8192 x 8192, the most that this card gave to anybody on that day. Takes about three minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import subprocess
+from pathlib import Path
+
+import torch
+
+RESULTS = Path(__file__).parent / "results" / "gpu_ladder.json"
+HIDDEN, TOKENS = 2048, 16384
+SETTINGS = [(D, N, causal) for D in (64, 128) for N in (4096, 16384) for causal in (False, True)]
+
+
+def flops(N: int, causal: bool, backward: bool = False) -> float:
+    """4 B H N^2 D = 4 TOKENS N HIDDEN forward, halved when causal; 2.5 times as much backward."""
+    return 4 * TOKENS * N * HIDDEN * (0.5 if causal else 1) * (2.5 if backward else 1)
+
+
+def median_ms(function) -> float:
+    from triton.testing import do_bench
+
+    return do_bench(function, warmup=10, rep=40, return_mode="median")
+
+
+def inputs(D: int, N: int) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    return [torch.randn(TOKENS // N, HIDDEN // D, N, D, device="cuda", dtype=torch.float16) for _ in range(4)]
+
+
+def standard(q, k, v, causal):
+    """softmax(Q K^T / sqrt(D)) V with S and P in memory, in the dtype of q."""
+    S = q @ k.mT * q.shape[-1] ** -0.5
+    if causal:
+        hidden = torch.ones(S.shape[-2:], dtype=torch.bool, device=S.device).triu(1)
+        S = S.masked_fill_(hidden, float("-inf"))
+    return torch.softmax(S, dim=-1) @ v
+
+
+def check(name: str, got: torch.Tensor, want: torch.Tensor) -> None:
+    """Refuse to time what is wrong: relative error above 5e-3."""
+    error = ((got.float() - want.float()).norm() / want.float().norm()).item()
+    if not error < 5e-3:
+        raise AssertionError(f"{name} is wrong, relative error {error:.1e}: not timed")
+
+
+def forward_rungs(causal: bool, scale: float) -> dict:
+    """name -> function of (q, k, v) -> o."""
+    from flashlearn.kernels import attention_forward
+    from flashlearn.ladder import RUNGS, attend
+    from flashlearn.ops import flash_attention
+
+    rungs = {"standard": lambda q, k, v: standard(q, k, v, causal)}
+    rungs |= {name: lambda q, k, v, rung=rung: attend(rung, q, k, v, causal=causal)[0] for name, rung in RUNGS.items()}
+    rungs["teaching"] = lambda q, k, v: attention_forward(q, k, v, causal=causal)[0]
+    rungs["op"] = lambda q, k, v: flash_attention(q, k, v, causal=causal)
+    return rungs
+
+
+def forward_row(D: int, N: int, causal: bool) -> dict:
+    """TFLOP/s of every rung; None where it ran out of memory."""
+    q, k, v, _ = inputs(D, N)
+    want = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    row = {"D": D, "N": N, "causal": causal}
+    for name, rung in forward_rungs(causal, D**-0.5).items():
+        try:
+            check(name, rung(q, k, v), want)
+            row[name] = round(flops(N, causal) / median_ms(lambda: rung(q, k, v)) / 1e9, 1)  # noqa: B023
+        except torch.cuda.OutOfMemoryError:
+            row[name] = None
+    return row
+
+
+def backward_row(D: int, N: int, causal: bool) -> dict:
+    """TFLOP/s of the two-sweep kernels and of what the op picks."""
+    from flashlearn.kernels import attention_backward, attention_forward
+    from flashlearn.ops import flash_attention
+
+    q, k, v, do = inputs(D, N)
+    with torch.no_grad():
+        o, lse = attention_forward(q, k, v, causal=causal)
+    leaves = [t.detach().requires_grad_() for t in (q, k, v)]
+    o_op = flash_attention(*leaves, causal=causal)
+    sweeps = lambda: attention_backward(do, q, k, v, o, lse, causal=causal)  # noqa: E731
+    op = lambda: torch.autograd.grad(o_op, leaves, do, retain_graph=True)  # noqa: E731
+    for name, got, want in zip(("dq", "dk", "dv"), op(), sweeps(), strict=True):
+        check(name, got, want)
+    rate = lambda f: round(flops(N, causal, backward=True) / median_ms(f) / 1e9, 1)  # noqa: E731
+    return {"D": D, "N": N, "causal": causal, "two sweeps": rate(sweeps), "op": rate(op)}
+
+
+def sweep_row(D: int, N: int = 4096) -> dict:
+    """TFLOP/s of the rung "blocks", causal, for every candidate; the compiler's words where one does not fit."""
+    from triton.runtime.errors import OutOfResources
+
+    from flashlearn.ladder import CANDIDATES, RUNGS, attend
+
+    q, k, v, _ = inputs(D, N)
+    row = {"D": D, "N": N, "causal": True, "candidates": []}
+    for launch in CANDIDATES:
+        try:
+            ms = median_ms(lambda: attend(RUNGS["blocks"], q, k, v, causal=True, launch=launch))  # noqa: B023
+            found = round(flops(N, True) / ms / 1e9, 1)
+        except OutOfResources as error:
+            found = f"{type(error).__name__}: {error}"[:120]
+        row["candidates"].append({"launch": list(launch), "forward": found})
+    return row
+
+
+def matmul() -> float:
+    a = torch.randn(8192, 8192, device="cuda", dtype=torch.float16)
+    return round(2 * 8192**3 / median_ms(lambda: a @ a) / 1e9, 1)
+
+
+def provenance(commit: str) -> dict:
+    import triton
+
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    driver = subprocess.run(query, capture_output=True, text=True).stdout.split()[0]
+    return {"gpu": torch.cuda.get_device_name(), "driver": driver, "torch": torch.__version__,
+            "triton": triton.__version__, "commit": commit, "date": datetime.date.today().isoformat()}  # fmt: skip
+
+
+def table(results: dict) -> str:
+    """A column for each setting, a row for each rung, in TFLOP/s, then its gain over the rung before."""
+    lines = [", ".join(f"{key} {value}" for key, value in results["provenance"].items())]
+    lines.append(f"matmul of 8192 x 8192: {results['matmul']:.0f}")
+    for direction in ("forward", "backward"):
+        rows = results[direction]
+        heads = [f"{row['D']}, {row['N']}{', causal' if row['causal'] else ''}" for row in rows]
+        lines.append(f"{direction:12} " + " ".join(f"{head:>18}" for head in heads))
+        for name in [key for key in rows[0] if key not in ("D", "N", "causal")]:
+            cells = ["out of memory" if row[name] is None else f"{row[name]:.0f}" for row in rows]
+            lines.append(f"{name:12} " + " ".join(f"{cell:>18}" for cell in cells))
+    for row in results["sweep"]:
+        lines.append(f"D = {row['D']}: " + ", ".join(f"{c['launch']} {c['forward']}" for c in row["candidates"]))
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--table", type=Path, help="print the table of a recorded run")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--commit", default="unknown")
+    args = parser.parse_args()
+    if args.table:
+        print(table(json.loads(args.table.read_text())))
+        return
+    results = {"provenance": provenance(args.commit), "unit": "TFLOP/s, median", "matmul": matmul()}
+    results["forward"], results["backward"], results["sweep"] = [], [], []
+    for setting in SETTINGS:
+        results["forward"].append(forward_row(*setting))
+        results["backward"].append(backward_row(*setting))
+        torch.cuda.empty_cache()
+        args.out.write_text(json.dumps(results, indent=1) + "\n")  # a run cut short keeps what it has
+    results["sweep"] = [sweep_row(D) for D in (64, 128)]
+    args.out.write_text(json.dumps(results, indent=1) + "\n")
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()

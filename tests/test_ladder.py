@@ -1,0 +1,70 @@
+"""The rungs of notebook 14: every one gives PyTorch's numbers, and reads what its switches promise."""
+
+import importlib.util
+
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed here", allow_module_level=True)
+
+from flashlearn.kernels import INTERPRETED  # isort: skip (first: it chooses the backend)
+
+import flashlearn as fl
+from flashlearn.cost import v2_cost
+from flashlearn.kernels.attention_forward import Launch
+from flashlearn.kernels.recorder import kernel_steps
+from flashlearn.ladder import RUNGS, attend
+
+DEVICE = "cpu" if INTERPRETED else "cuda"
+SMALL = Launch(32, 16)
+
+
+def random(*shape, dtype=torch.float32):
+    return torch.randn(3, *shape, generator=torch.Generator().manual_seed(0)).to(DEVICE, dtype).unbind(0)
+
+
+@pytest.mark.parametrize("causal", (False, True))
+@pytest.mark.parametrize("name", RUNGS)
+def test_rung_equals_pytorch(name, causal):
+    q, k, v = random(2, 2, 64, 16)
+    o, lse = attend(RUNGS[name], q, k, v, causal=causal, scale=0.3, launch=SMALL)
+    want = scaled_dot_product_attention(q, k, v, is_causal=causal, scale=0.3)
+    torch.testing.assert_close(o, want, atol=1e-5, rtol=1e-5)
+    scores = q @ k.mT * 0.3
+    if causal:
+        scores.masked_fill_(torch.ones(64, 64, device=DEVICE).triu(1).bool(), float("-inf"))
+    torch.testing.assert_close(lse, torch.logsumexp(scores, -1), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("launch", (Launch(16, 32), Launch(32, 32), Launch(64, 16)), ids=str)
+@pytest.mark.parametrize("name", ("skip", "split", "descriptors"))
+def test_blocks_may_have_any_sizes(name, launch):
+    q, k, v = random(1, 1, 128, 16, dtype=torch.float16)
+    o, _ = attend(RUNGS[name], q, k, v, causal=True, launch=launch)
+    torch.testing.assert_close(o, scaled_dot_product_attention(q, k, v, is_causal=True), atol=2e-3, rtol=2e-3)
+
+
+@pytest.mark.parametrize("name", ("fused", "exp2", "skip", "split", "blocks"))
+def test_only_rungs_that_skip_read_less(name):
+    if not INTERPRETED:
+        pytest.skip("recording needs the interpreter")
+    q, k, v = random(1, 2, 64, 16)
+    steps = fl.record(kernel_steps(lambda: attend(RUNGS[name], q, k, v, causal=True, launch=Launch(16, 16))))
+    cost = v2_cost(1, 2, 64, 64, 16, dtype=torch.float32, causal=RUNGS[name].skip, block_q=16, block_k=16)
+    assert fl.hbm_bytes(steps) == (cost.read, cost.written)
+
+
+def test_every_rung_changes_one_thing():
+    rungs = list(RUNGS.values())
+    for before, after in zip(rungs, rungs[1:], strict=False):
+        assert sum(a != b for a, b in zip(before[1:], after[1:], strict=True)) == 1, after.change
+
+
+def test_bad_input_is_refused():
+    q, k, v = random(1, 1, 40, 16)
+    with pytest.raises(ValueError, match="expected N a multiple of 32 and 16, got 40"):
+        attend(RUNGS["exp2"], q, k, v, launch=SMALL)
+    with pytest.raises(ValueError, match="expected contiguous q, k and v of one shape"):
+        attend(RUNGS["exp2"], q.mT.contiguous().mT, k, v, launch=SMALL)
