@@ -71,6 +71,6 @@ def _running_values(ax, step):
              for value in _rows(step.values[name])[-1][: len(MARKERS)]]  # fmt: skip
     for place, (name, symbol, value) in enumerate(shown):
         top = 60 + 54 * place
-        box(ax, SIDE, top, SIDE_WIDTH, 44, face=tint(name, 0.35), edge=colour(name), width=2)
+        box(ax, SIDE, top, SIDE_WIDTH, 44, face=tint(name, 0.35), edge=QUIET, width=2)
         ax.text(SIDE + 14, top + 22, symbol, weight="bold", **MONO)
         ax.text(SIDE + SIDE_WIDTH - 14, top + 22, number(value), ha="right", **MONO)

@@ -128,9 +128,10 @@ def paint(runs: Mapping[str, list[Step]], number: int, draw: Draw, figsize, capt
 
 
 def thicken(fig: Figure) -> None:
-    """Thicker lines, and every text in full ink."""
+    """Thicker lines, except those between the cells of a grid, and every text in full ink."""
     for artist in fig.findobj(lambda artist: isinstance(artist, (Line2D, Patch, Collection))):
-        artist.set_linewidth(np.multiply(artist.get_linewidth(), look.lines))
+        width = np.asarray(artist.get_linewidth())
+        artist.set_linewidth(np.where(width < 1, width, look.lines * width))
     for text in fig.findobj(Text):
         if text.get_color() == QUIET:
             text.set_color(INK)

@@ -134,8 +134,8 @@ def index(*numbers: int) -> str:
 
 
 def ink_on(name: str) -> str:
-    """The ink that can be read on a matrix's full colour."""
-    return "white" if name in ("Q", "V", "A", "dQ", "dV") else INK
+    """The ink that can be read on a matrix's full colour: a contrast of 4.5 or more (WCAG)."""
+    return "white" if name in ("Q", "A", "dQ") else "black"
 
 
 def fixed(value: float, digits: int) -> str:

@@ -72,7 +72,7 @@ def _heat(ax, sheet, place, values, strength):
 def _shade(value: float, strength: float):
     """Reddish purple for what is positive, grey for what is negative, white for 0."""
     size = abs(value) * strength
-    return tint("P", size) if value > 0 else tuple(1 - 0.55 * size * (1 - part) for part in to_rgb(INK))
+    return tint("P", size) if value > 0 else tuple(1 - 0.5 * size * (1 - part) for part in to_rgb(INK))
 
 
 def _products(ax, dy, column, total, i):

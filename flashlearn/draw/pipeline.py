@@ -31,7 +31,7 @@ def draw_pipeline(ax: Axes, step: Step) -> None:
         for span, kind, text in ((load, "HBM", "load"), (use, "SRAM", "×")):
             rect = (left + span.start * slot, y + 3, (span.end - span.start) * slot, row - 6)
             begun = span.start <= time
-            sheet.fill(rect, COLOURS[kind] if begun else "white", EDGE[kind] if begun else "#D5D5D5", 1.5)
+            sheet.fill(rect, COLOURS[kind] if begun else "white", EDGE[kind] if begun else "#8A8A8A", 1.5)
             if span.start <= time < span.end:
                 sheet.outline(rect)
             if begun and rect[2] >= 16:
@@ -62,7 +62,7 @@ def _buffers(ax, sheet, step, x, y, w):
     held = {tile.rows[0] % stages: tile.rows[0] for tile in step.on_chip}
     for buffer in range(stages):
         left, tile = x + 10 + buffer * each, held.get(buffer)
-        sheet.fill((left, y + 34, each - 10, 60), "white", EDGE["SRAM"] if tile is not None else "#D5D5D5", 1.5)
+        sheet.fill((left, y + 34, each - 10, 60), "white", EDGE["SRAM"] if tile is not None else "#8A8A8A", 1.5)
         if tile is None:
             text = "free"
         elif tile in step.values["computing"]:

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.patches import Polygon
 
-from flashlearn.draw.style import INK, box, canvas, colour, number, panel, pass_note, tint, traffic_note
+from flashlearn.draw.style import INK, QUIET, box, canvas, colour, number, panel, pass_note, tint, traffic_note
 from flashlearn.steps import Step
 
 WIDTH, HEIGHT = 1280, 560
@@ -42,7 +42,7 @@ def _in_hbm(ax, step):
     """K and V as they lie in HBM, q above K and o below V; the rows being read are dark and pointed at."""
     q, o = _rows(step.values["Q"])[-1:], _rows(step.written("O"))[-1:]
     load, write = any(t.name == "Q" for t in step.reads), bool(step.writes)
-    _matrix(ax, "Q", q, K_LEFT, TOP - ROW - 14, CELL, ROW, lambda i: 1.0 if load else 0.15, strong_edge=load)
+    _matrix(ax, "Q", q, K_LEFT, TOP - ROW - 14, CELL, ROW, lambda i: 0.8 if load else 0.15, strong_edge=load)
     _name(ax, "q", K_LEFT - 12, TOP - ROW / 2 - 14, "right")
     for name, left, tag in (("K", K_LEFT, "q"), ("V", V_LEFT, "p")):
         rows = _rows(step.values[name])
@@ -93,7 +93,7 @@ def _scores_on_chip(ax, step):
     now, digits = step.values["cols"], 2 if total <= 10 else 1
     each = WIDE if total <= 10 else CELL if total <= 12 else 10 * WIDE / total
     _name(ax, f"scores on chip: {stop - start} of {total}", STRIP, STRIP_TOP - 20, "left")
-    box(ax, STRIP, STRIP_TOP, total * each, 42, "none", edge=colour("S"), linestyle=(0, (2, 3)))
+    box(ax, STRIP, STRIP_TOP, total * each, 42, "none", edge=QUIET, linestyle=(0, (2, 3)))
     if stop > start:
         row = [known[j] for j in range(start, stop)]
         at = (STRIP + start * each, STRIP_TOP, each, 42)
@@ -107,7 +107,7 @@ def _running_values(ax, step):
     top = TOP + CHIP_BAND + 48
     for name, symbol in (("m_i", "m"), ("l_i", "l"), ("lse", "lse")):
         if name in values:
-            box(ax, STRIP, top, 200, 42, face=tint(name, 0.35), edge=colour(name), width=2)
+            box(ax, STRIP, top, 200, 42, face=tint(name, 0.35), edge=QUIET, width=2)
             ax.text(STRIP + 12, top + 21, symbol, weight="bold", **MONO)
             ax.text(STRIP + 190, top + 21, number(_rows(values[name])[-1][0]), ha="right", **MONO)
             top += 50
@@ -150,7 +150,7 @@ def _matrix(ax, name, rows, left, top, cell, height, strength, now=None, digits=
     edges = [(x, x + w, top + i * height, top + stop * height) for i, stop, x, w in bands]
     corners = [[(x0, y0), (x1, y0), (x1, y1), (x0, y1)] for x0, x1, y0, y1 in edges]
     faces = [tint(name, strength(i)) for i, *_ in bands]
-    cells = PolyCollection(corners, facecolors=faces, edgecolors=colour(name), linewidths=0.8)
+    cells = PolyCollection(corners, facecolors=faces, edgecolors=QUIET, linewidths=0.8)
     ax.add_collection(cells, autolim=False)
     if strong_edge:
         now = (0, len(rows))

@@ -53,7 +53,7 @@ def _bars(ax, name, values, top, height, now, seen, level=None, scale=None):
     for j, value in enumerate(values):
         left, width = LEFT + j * each + 0.12 * each, 0.76 * each
         current, before = now[0] <= j < now[1], j < seen
-        ink = {"edge": INK if current else colour(name), "width": 2.5 if current else 1.0}
+        ink = {"edge": INK if current else QUIET, "width": 2.5 if current else 1.0}
         if math.isfinite(value):
             tall = max(abs(value) * unit, 1.5)
             face = tint(name, 1.0 if current else 0.55 if before else 0.15)
@@ -85,7 +85,7 @@ def _running_values(ax, step):
     top = 110
     for name, symbol in (("m_i", "m"), ("l_i", "l")):
         if name in step.values:
-            box(ax, 900, top, 336, 56, face=tint(name, 0.35), edge=colour(name), width=2)
+            box(ax, 900, top, 336, 56, face=tint(name, 0.35), edge=QUIET, width=2)
             ax.text(918, top + 28, symbol, va="center", weight="bold", fontsize=24, family="monospace")
             value = number(_first(step.values[name]))
             ax.text(1218, top + 28, value, va="center", ha="right", fontsize=24, family="monospace")

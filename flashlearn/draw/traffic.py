@@ -28,7 +28,7 @@ def draw_traffic(ax: Axes, step: Step) -> None:
         state = f"done with {total:,} B" if lane.over else f"products done: {lane.work:.0%}"
         ax.text(LEFT + SPAN, top + 4, state, va="top", ha="right", weight="bold", fontsize=21)
         bar, high = top + 42, min(each - 60, 90)
-        box(ax, LEFT, bar, SPAN, high, face="white", edge="#C8C8C8", width=1)
+        box(ax, LEFT, bar, SPAN, high, face="white", edge="#8A8A8A", width=1)
         end = _segments(ax, lane.moved, unit, bar, high)
         if lane.under_way:
             box(ax, end, bar, lane.under_way * unit, high, "white", edge=QUIET, width=2, linestyle=(0, (3, 2)))

@@ -12,7 +12,7 @@ from flashlearn.steps import Step
 
 WIDTH, HEIGHT = 1280, 520
 LEFT, RIGHT, TOP, FLOOR = 30, 1250, 90, 400  # where nodes go
-PALE = "#CFCFCF"
+PALE = "#8A8A8A"
 NUMBERS_UP_TO = 10  # leaves; larger trees show dots
 
 
@@ -60,7 +60,7 @@ def _dots(ax, place, made, now):
         ([span for span in place if span == now], colour("m_i"), 15),
     ):
         x, y = [place[span][0] for span in spans], [place[span][1] for span in spans]
-        edge = PALE if face == "white" else INK if size > 9 else colour("m_i")
+        edge = PALE if face == "white" else INK if size > 9 else QUIET
         ax.plot(x, y, "o", markersize=size, color=face, markeredgecolor=edge, markeredgewidth=3 if size > 9 else 1.5)
 
 
@@ -68,7 +68,7 @@ def _node(ax, place, node, made, current):
     """A small tree: a box for every pair, with its numbers once it is made."""
     (x, y), m, l = place, _first(node.values["m_i"]), _first(node.values["l_i"])
     face = colour("m_i") if current else tint("m_i", 0.35) if made else "white"
-    edge, width = (INK, 3) if current else (colour("m_i") if made else PALE, 1.5)
+    edge, width = (INK, 3) if current else (QUIET if made else PALE, 1.5)
     box(ax, x - 52, y - 27, 104, 54, face=face, edge=edge, width=width, zorder=2)
     if made:
         ax.text(x, y, f"m {number(m, 2)}\nl {number(l, 2)}", ha="center", va="center", fontsize=14, zorder=3)

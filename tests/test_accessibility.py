@@ -1,0 +1,322 @@
+"""What those need who cannot see colours, or pictures, or motion, or cannot use a mouse.
+
+Contrast is computed as WCAG 2.2 does: 4.5 for text, 3 for the outlines of what must be told apart. The rest of
+it is tested where it lives: heading order in test_notebooks.py, names and keys in a browser in tests/browser.
+"""
+
+import io
+import re
+from html.parser import HTMLParser
+
+import ipywidgets
+import numpy as np
+import pytest
+import torch
+from matplotlib import style
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.text import Text
+from PIL import Image
+
+import flashlearn as fl
+from flashlearn import animate as animation
+from flashlearn import draw
+from flashlearn.cost import race
+from flashlearn.draw.frame import as_runs, paint
+from flashlearn.draw.grid import ink_on
+from flashlearn.draw.launch import draw_launch
+from flashlearn.draw.pipeline import draw_pipeline
+from flashlearn.draw.strides import draw_strides
+from flashlearn.draw.style import COLOURS, INK, MEANING, QUIET, STYLE, tint
+from flashlearn.explorer import tiling_explorer
+from flashlearn.gpu import launch_steps, layout_steps, pipeline_steps
+from flashlearn.gpu_explorer import program_explorer, stride_explorer
+from flashlearn.widgets import Stepper, stepper
+from tests.test_notebooks import every_notebook, pictures, read
+
+X = torch.tensor([3.0, 2.0, 5.0, 1.0])
+Q, K, V, DO = torch.randn(4, 1, 1, 8, 4, generator=torch.Generator().manual_seed(2))
+BLOCKS = {"block_q": 3, "block_k": 2, "causal": True}
+O, LSE = fl.tiled_attention_v2(Q, K, V, return_lse=True, **BLOCKS)
+
+PICTURES = {  # every picture of steps: how it is drawn, its steps, its size
+    "row": (draw.draw_row, fl.online_softmax_steps(X), (12.8, 5.0)),
+    "tree": (draw.draw_tree, fl.merge_tree_steps(torch.arange(16.0), 2), (12.8, 5.0)),
+    "query": (draw.draw_query, fl.one_pass_attention_steps(Q[:, :, :1], K, V), (12.8, 5.6)),
+    "converge": (draw.draw_converge, fl.one_pass_attention_steps(Q[:, :, :1], K, V), (12.8, 5.0)),
+    "matmul": (draw.draw_matmul, fl.tiled_matmul_steps(Q[0, 0], K[0, 0].T, block_m=4, block_n=2, block_k=2), (12.8, 5.6)),
+    "tiling": (draw.draw_tiling, fl.tiled_attention_v2_steps(Q, K, V, **BLOCKS), (12.8, 5.5)),
+    "tiling v1": (draw.draw_tiling, fl.tiled_attention_v1_steps(Q, K, V, **BLOCKS), (6.4, 4.4)),
+    "backward": (draw.draw_backward, fl.tiled_attention_backward_steps(DO, Q, K, V, O, LSE, **BLOCKS), (12.8, 6.2)),
+    "jacobian": (draw.draw_jacobian, fl.contract_steps(X, torch.randn(4, 4)), (12.8, 5.2)),
+    "traffic": (draw.draw_traffic, race({"A": fl.standard_attention_steps(Q, K, V),
+                                         "B": fl.tiled_attention_v2_steps(Q, K, V, **BLOCKS)}, 8), (12.8, 5.0)),
+    "launch": (draw_launch, launch_steps(10, 4, H=2), (12.8, 4.6)),
+    "strides": (draw_strides, layout_steps(torch.arange(12.0).reshape(3, 4)), (12.8, 4.6)),
+    "pipeline": (draw_pipeline, pipeline_steps(4, 2), (12.8, 4.6)),
+}  # fmt: skip
+PICTURES = {name: (function, fl.record(steps), size) for name, (function, steps, size) in PICTURES.items()}
+every_picture = pytest.mark.parametrize("name", PICTURES)
+
+
+def luminance(colour):
+    """Relative luminance (WCAG) of colours, in the last dimension red, green and blue from 0 to 1."""
+    part = np.asarray(colour, dtype=float)
+    linear = np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4)
+    return linear @ [0.2126, 0.7152, 0.0722]
+
+
+def contrast(one, other):
+    light, dark = np.maximum(luminance(one), luminance(other)), np.minimum(luminance(one), luminance(other))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def some_steps(name):
+    steps = PICTURES[name][1]
+    return sorted({0, 1, len(steps) // 2, len(steps) - 1} & set(range(len(steps))))
+
+
+def on_axes(name, number):
+    """A figure with one step drawn on it, and its canvas."""
+    function, steps, size = PICTURES[name]
+    with style.context(STYLE):
+        fig = Figure(figsize=size, dpi=100)
+        canvas = FigureCanvasAgg(fig)
+        function(fig.add_axes((0, 0, 1, 1)), steps[number])
+    return fig, canvas
+
+
+def pixels_of(canvas):
+    with style.context(STYLE):
+        canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].astype(int)
+
+
+# --- colours -----------------------------------------------------------------------------------------------
+
+
+def test_contrast_is_that_of_wcag():
+    assert contrast(to_rgb("white"), to_rgb("black")) == pytest.approx(21)
+    assert contrast(to_rgb("#777777"), to_rgb("white")) == pytest.approx(4.48, abs=0.01)
+
+
+@pytest.mark.parametrize("ground", ["white", COLOURS["HBM"], COLOURS["SRAM"], COLOURS["masked"]])
+@pytest.mark.parametrize("ink", [INK, QUIET])
+def test_text_can_be_read_on_every_ground(ink, ground):
+    assert contrast(to_rgb(ink), to_rgb(ground)) >= 4.5
+
+
+@pytest.mark.parametrize("name", [*COLOURS, *MEANING])
+def test_text_can_be_read_on_every_colour(name):
+    if name not in ("HBM", "SRAM", "masked"):
+        assert contrast(to_rgb(ink_on(name)), tint(name, 1)) >= 4.5
+
+
+@pytest.mark.parametrize("ground", ["white", *COLOURS.values()])
+def test_outlines_can_be_seen(ground):
+    """What is read or written now is framed in ink; matrices and memories are framed in QUIET on their grounds."""
+    assert contrast(to_rgb(INK), to_rgb(ground)) >= 3
+    if ground in ("white", COLOURS["HBM"], COLOURS["SRAM"]):
+        assert contrast(to_rgb(QUIET), to_rgb(ground)) >= 3
+
+
+@every_picture
+def test_text_stands_out_from_what_lies_behind_it(name):
+    """Measured on the pixels: a colour that fills a fifth of what lies behind a text counts."""
+    for number in some_steps(name):
+        fig, canvas = on_axes(name, number)
+        texts = [text for text in fig.findobj(Text) if text.get_visible() and text.get_text().strip()]
+        canvas.draw()
+        boxes = [text.get_window_extent() for text in texts]
+        for text in texts:
+            text.set_visible(False)
+        behind = pixels_of(canvas)
+        for text, box in zip(texts, boxes, strict=True):
+            top, bottom = (round(behind.shape[0] - y) for y in (box.y1, box.y0))
+            part = behind[max(top, 0) : bottom, max(round(box.x0), 0) : round(box.x1)].reshape(-1, 3)
+            colours, counts = np.unique(part, axis=0, return_counts=True)
+            common = colours[counts >= 0.2 * len(part)] / 255
+            worst = min((contrast(to_rgb(text.get_color()), colour) for colour in common), default=21)
+            assert worst >= 4.5, f"step {number}: {text.get_text()!r} has a contrast of {worst:.1f}"
+
+
+@every_picture
+def test_every_step_can_be_told_from_the_one_before_without_colours(name):
+    """In grey, and without its text: at least 30 pixels change by an eighth of the range from black to white."""
+    function, steps, size = PICTURES[name]
+    grey = [
+        np.asarray(paint({"": steps}, number, function, size).convert("L")).astype(int) for number in range(len(steps))
+    ]
+    for number, (before, now) in enumerate(zip(grey, grey[1:], strict=False)):
+        assert (abs(now - before) > 32).sum() >= 30, f"step {number + 1} looks like the one before"
+
+
+def test_the_states_of_scores_differ_without_colours():
+    """Done, now, masked and never visited: by grey, by hatching and by a frame."""
+    steps = PICTURES["tiling"][1]
+    picture = paint({"": steps}, 4, draw.draw_tiling, (12.8, 5.5)).convert("L")
+    fig, canvas = on_axes("tiling", 4)
+    canvas.draw()
+    looks = []
+    for words in ("done", "now", "masked", "never visited"):
+        text = next(text for text in fig.findobj(Text) if text.get_text() == words)
+        box = text.get_window_extent()
+        swatch = picture.crop((round(box.x0) - 26, round(550 - box.y1), round(box.x0) - 3, round(550 - box.y0)))
+        looks.append(np.asarray(swatch.resize((23, 20))).astype(int))
+    for place, one in enumerate(looks):
+        for other in looks[:place]:
+            assert (abs(one - other) > 24).mean() > 0.1
+
+
+@every_picture
+def test_shapes_have_outlines_that_can_be_seen(name):
+    """Tints are pale; what bounds them is not. Lines thinner than a pixel between cells are no outlines."""
+    for number in some_steps(name):
+        fig, _ = on_axes(name, number)
+        for shape in fig.findobj(lambda artist: isinstance(artist, (Patch, PolyCollection))):
+            edges, widths = np.atleast_2d(shape.get_edgecolor()), np.atleast_1d(shape.get_linewidth())
+            for edge, width in zip(edges, np.resize(widths, len(edges)), strict=True):
+                if width >= 0.8 and edge[3] > 0 and shape is not fig.patch:
+                    assert min(contrast(edge[:3], to_rgb(g)) for g in ("white", COLOURS["SRAM"])) >= 3, (shape, edge)
+
+
+@pytest.mark.parametrize("name", ["row", "query", "matmul", "tiling", "tiling v1", "backward"])
+def test_what_moves_is_named(name):
+    """Every matrix of which a tile is on chip stands in the picture with its name."""
+    for number in some_steps(name):
+        step = PICTURES[name][1][number]
+        fig, _ = on_axes(name, number)
+        said = " ".join(text.get_text() for text in fig.findobj(Text))
+        for tile in (*step.reads, *step.writes):
+            label = {"x": "x", "delta": "D", "m_i": "m", "l_i": "l"}.get(tile.name, tile.name)
+            assert label.lower() in said.lower(), f"step {number}: {tile.name} is nowhere named"
+
+
+# --- words -------------------------------------------------------------------------------------------------
+
+
+@every_notebook
+def test_alt_text_says_what_the_picture_shows(path):
+    seen = [re.sub(r"^\[[^\]]*\] ", "", alt) for _, alt in pictures(read(path))]
+    for alt in seen:
+        assert len(alt.split()) >= 6, alt
+        assert not re.match(r"(?i)(an? )?(image|picture|figure|plot|animation) of\b", alt), alt
+    assert len(set(seen)) == len(seen), "two pictures with the same words"
+
+
+class Cells(HTMLParser):
+    """Counts tags, and collects the text of a table."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.words = [], ""
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+
+    def handle_data(self, data):
+        self.words += data
+
+
+def test_an_animation_has_a_transcript_and_a_table():
+    steps = fl.record(fl.online_softmax_steps(X))
+    shown = animation.animate(steps, draw.draw_row, alt="Four bars & a sum")
+    page = Cells(shown.in_words())
+    assert page.tags.count("tr") == len(steps) + 1 and page.tags.count("th") == 5
+    assert {"details", "summary", "caption"} <= set(page.tags) and "Four bars & a sum" in page.words
+    for step in steps:
+        assert step.sentence in page.words
+    assert "m_i = 5, l_i = 1.1851" in page.words
+    assert shown.steps == shown._repr_mimebundle_()[1]["image/png"]["steps"]
+
+
+def test_the_table_of_two_runs_names_them():
+    runs = {"safe": fl.safe_softmax_steps(X), "online": fl.online_softmax_steps(X)}
+    page = Cells(animation.animate(runs, draw.draw_row, alt="both").in_words())
+    assert page.words.count("safe") == 13 and page.words.count("online") == 9 and page.tags.count("th") == 6
+
+
+def test_words_are_shown_below_and_not_stored(monkeypatch):
+    shown = []
+    monkeypatch.setattr(animation, "display", lambda data, **more: shown.append(data))
+    animation.picture(lambda ax: ax.plot([1, 2]), alt="A line that rises")._ipython_display_()
+    assert set(shown[0]) == {"image/png", "text/plain"}
+    assert set(shown[1]) == {"application/vnd.jupyter.widget-view+json"}
+    words = ipywidgets.widget._instances[shown[1]["application/vnd.jupyter.widget-view+json"]["model_id"]]
+    assert "Picture: A line that rises" in words.value
+
+
+def test_reduced_motion_gives_the_still_and_the_words():
+    steps = fl.record(fl.online_softmax_steps(X))
+    moving = animation.animate(steps, draw.draw_row, alt="bars", still=2)
+    animation.reduced_motion()
+    try:
+        still = animation.animate(steps, draw.draw_row, alt="bars", still=2)
+    finally:
+        animation.reduced_motion(False)
+    image = Image.open(io.BytesIO(still.png))
+    assert not getattr(image, "is_animated", False)
+    assert (np.asarray(image.convert("RGB")) == np.asarray(Image.open(io.BytesIO(moving.png)).convert("RGB"))).all()
+    assert still.in_words() == moving.in_words() and repr(still) == repr(moving)
+
+
+# --- widgets -----------------------------------------------------------------------------------------------
+
+WIDGETS = {
+    "stepper": lambda: stepper(fl.online_softmax_steps(X), draw.draw_row, alt="bars"),
+    "tiling": tiling_explorer,
+    "strides": stride_explorer,
+    "programs": program_explorer,
+}
+
+
+def inside(widget):
+    yield widget
+    for child in getattr(widget, "children", ()):
+        yield from inside(child)
+
+
+@pytest.mark.parametrize("name", WIDGETS)
+def test_every_control_has_a_name(name):
+    """ipywidgets shows a description as a label; names.js hands it on to sliders, and names the buttons of Play."""
+    widget = WIDGETS[name]()
+    assert isinstance(widget, Stepper)
+    parts = list(inside(widget))
+    assert widget.names in parts, "the script that names the controls is left out"
+    for part in parts:
+        if isinstance(part, (ipywidgets.Button, ipywidgets.Checkbox, ipywidgets.Dropdown, ipywidgets.IntSlider)):
+            assert part.description.strip()
+    assert "Step 1 of" in widget.picture.tooltip and widget.alt in widget.picture.tooltip
+    assert 'role="status"' in widget.sentence.value and 'aria-live="polite"' in widget.sentence.value
+
+
+def test_what_renderers_without_widgets_show():
+    """The stored bundle, which VS Code, a code host or a plain page fall back on: a still and words."""
+    for make in WIDGETS.values():
+        widget = make()
+        bundle = widget._repr_mimebundle_()
+        data = bundle[0] if isinstance(bundle, tuple) else bundle
+        assert {"image/png", "text/plain"} <= set(data) and widget.alt in data["text/plain"]
+
+
+def test_projected_pictures_are_larger_and_their_lines_thicker():
+    from flashlearn.draw.frame import look
+
+    steps = as_runs(fl.online_softmax_steps(X))
+    plain = paint(steps, 0, draw.draw_row, (12.8, 5.0))
+    widget = WIDGETS["stepper"]()
+    before = widget.picture.value
+    fl.projector()
+    try:
+        thick = paint(steps, 0, draw.draw_row, (12.8, 5.0))
+        assert widget.picture.value != before, "a widget that is already there changes too"
+    finally:
+        fl.projector(False)
+    assert (look.scale, look.lines) == (1.0, 1.0) and widget.picture.value == before
+    assert thick.size == (1920, 750)
+    dark = [(np.asarray(shown.convert("L")) < 110).mean() for shown in (plain, thick)]
+    assert dark[1] > 1.1 * dark[0]
