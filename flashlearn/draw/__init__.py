@@ -6,8 +6,9 @@ from flashlearn.draw.converge import draw_converge
 from flashlearn.draw.jacobian import draw_jacobian
 from flashlearn.draw.launch import draw_launch
 from flashlearn.draw.matmul import draw_matmul
-from flashlearn.draw.pipeline import draw_pipeline
 from flashlearn.draw.memory import draw_memory
+from flashlearn.draw.overlap import draw_overlap
+from flashlearn.draw.pipeline import draw_pipeline
 from flashlearn.draw.query import draw_query
 from flashlearn.draw.roofline import draw_roofline
 from flashlearn.draw.row import draw_row
@@ -30,6 +31,7 @@ __all__ = [
     "draw_matmul",
     "draw_pipeline",
     "draw_memory",
+    "draw_overlap",
     "draw_query",
     "draw_roofline",
     "draw_row",
