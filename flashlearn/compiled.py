@@ -10,6 +10,8 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
+from collections import Counter
 from typing import NamedTuple
 
 KERNELS = {  # module of flashlearn.kernels: what a launch of contiguous float16 tensors fixes
@@ -19,23 +21,34 @@ KERNELS = {  # module of flashlearn.kernels: what a launch of contiguous float16
         "BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "PRECISION": "ieee",
         "stride_ak": 1, "stride_bn": 1, "stride_cn": 1,
     },
+    "ladder": {
+        "HEAD_DIM": 64, "BLOCK_M": 128, "BLOCK_N": 64, "CAUSAL": False, "EXP2": True, "SKIP": True, "SPLIT": True,
+    },
 }  # fmt: skip
+FLOATS = ("scale", "lse_ptr")  # arguments in float32; other pointers are to float16, other numbers are int32
 GPUS = {"A100": 80, "H100": 90}  # compute capability, times ten
 
 
 class Compiled(NamedTuple):
-    """Of one program: its threads, and the bytes of shared memory that the compiler gave it."""
+    """What one program gets: threads, bytes of shared memory, registers of a thread.
+
+    spilled       bytes per thread that found no register and go through memory
+    instructions  in all of the kernel's source for the GPU (PTX), by name, e.g. "ex2.approx.f32"; a loop counts once
+    """
 
     threads: int
     shared: int
+    registers: int
+    spilled: int
+    instructions: dict[str, int]
 
 
 def compiled(*wanted: tuple[str, str, dict]) -> list[Compiled]:
     """Compile each (kernel, gpu, options), e.g. ("matmul", "H100", {"num_stages": 3}).
 
-    kernel   vector_add, softmax or matmul of `flashlearn.kernels`, for contiguous float16 tensors
+    kernel   vector_add, softmax or matmul of `flashlearn.kernels`, or `flashlearn.ladder`, for contiguous float16 tensors
     gpu      A100 or H100; none is needed to compile for it
-    options  num_warps, num_stages
+    options  num_warps, num_stages, and constants of the kernel, e.g. BLOCK_N
 
     RuntimeError with the compiler's message if it fails.
     """
@@ -59,15 +72,37 @@ def _compile(kernel: str, gpu: str, options: dict) -> Compiled:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    function = getattr(importlib.import_module(f"flashlearn.kernels.{kernel}"), f"{kernel}_kernel")
-    constants = KERNELS[kernel]
-    names = enumerate(function.arg_names)
-    kinds = {n: "constexpr" if n in constants else "*fp16" if n.endswith("_ptr") else "i32" for n in function.arg_names}
-    aligned = {(i,): [["tt.divisibility", 16]] for i, n in names if n not in constants}
+    module = "flashlearn.ladder" if kernel == "ladder" else f"flashlearn.kernels.{kernel}"
+    function = getattr(importlib.import_module(module), f"{kernel}_kernel")
+    constants = {**KERNELS[kernel], **{name: value for name, value in options.items() if name in KERNELS[kernel]}}
+    kinds = {name: "constexpr" if name in constants else _kind(name) for name in function.arg_names}
+    aligned = {
+        (i,): [["tt.divisibility", 16]] for i, name in enumerate(kinds) if kinds[name] not in ("constexpr", "fp32")
+    }
     source = ASTSource(fn=function, signature=kinds, constexprs=constants, attrs=aligned)
+    options = {name: value for name, value in options.items() if name not in constants}
     result = triton.compile(source, target=GPUTarget("cuda", GPUS[gpu], 32), options=options)
-    threads = re.search(r"\.(?:req|max)ntid (\d+)", result.asm["ptx"]).group(1)
-    return Compiled(int(threads), result.metadata.shared)
+    ptx = result.asm["ptx"]
+    threads = re.search(r"\.(?:req|max)ntid (\d+)", ptx).group(1)
+    instructions = Counter(re.findall(r"^\s*(?:@%p\d+ )?([a-z]\w*(?:\.\w+)+)", ptx, flags=re.MULTILINE))
+    return Compiled(int(threads), result.metadata.shared, *_resources(result.asm["cubin"]), instructions)
+
+
+def _kind(name: str) -> str:
+    """The type of an argument that is no constant."""
+    number = "fp32" if name in FLOATS else "fp16" if name.endswith("_ptr") else "i32"
+    return f"*{number}" if name.endswith("_ptr") else number
+
+
+def _resources(cubin: bytes) -> tuple[int, int]:
+    """Registers of a thread, and bytes of stack that it spills to, from the compiled code."""
+    from triton import knobs
+
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        usage = subprocess.check_output([knobs.nvidia.cuobjdump.path, "-res-usage", file.name], text=True)
+    return int(re.search(r"REG:(\d+)", usage).group(1)), int(re.search(r"STACK:(\d+)", usage).group(1))
 
 
 if __name__ == "__main__":

@@ -178,9 +178,28 @@ def test_the_compiler_gives_a_program_its_warps_and_a_stage_its_tiles():
         ("vector_add", "H100", {"num_warps": 4}), ("vector_add", "H100", {"num_warps": 8}),
         ("matmul", "H100", {"num_stages": 1}), ("matmul", "H100", {"num_stages": 3}),
     )  # fmt: skip
-    assert (four, eight) == ((128, 0), (256, 0))
+    assert (four[:2], eight[:2]) == ((128, 0), (256, 0))
+    assert four.registers > 0 and four.spilled == 0
     assert 3 * one_stage.shared == three.shared == 3 * 2 * 64 * 32 * 2
     with pytest.raises(ValueError, match="expected a kernel of .* got 'scan', 'H100'"):
         compiled(("scan", "H100", {}))
     with pytest.raises(RuntimeError, match="expected Triton to compile"):
         compiled(("vector_add", "H100", {"num_warps": 3}))
+
+
+@needs_triton
+def test_the_compiler_counts_instructions_and_says_what_spills():
+    from flashlearn.compiled import compiled
+
+    blocks = {"HEAD_DIM": 64, "BLOCK_M": 128, "BLOCK_N": 64, "num_warps": 4, "num_stages": 2}
+    e, two, cramped = compiled(
+        ("ladder", "H100", {**blocks, "EXP2": False}), ("ladder", "H100", blocks),
+        ("ladder", "H100", {**blocks, "HEAD_DIM": 128, "BLOCK_N": 128}),
+    )  # fmt: skip
+    scores = 128 * 64 // 128  # of a thread
+    for each in (e, two):
+        assert sum(n for name, n in each.instructions.items() if name.startswith("ex2")) == scores + 4  # and alpha
+        assert each.spilled == 0 and each.registers <= 255
+    assert e.instructions["mul.f32"] - two.instructions["mul.f32"] >= scores - 4
+    assert cramped.registers == 255 and cramped.spilled > 0
+    assert cramped.shared == 5 * 128 * 128 * 2  # Q, and two stages of K and V
