@@ -11,6 +11,7 @@ same name in mistakes/, the solutions, alone, in the one in solutions/.
 from flashlearn.exercises import (
     gpu_and_triton,
     gradients_by_hand,
+    making_it_fast,
     naive_softmax,
     one_pass_attention,
     online_softmax,
@@ -42,6 +43,7 @@ NOTEBOOKS = (
     gpu_and_triton,
     triton_forward,
     triton_backward,
+    making_it_fast,
     use_it,
 )
 EXERCISES = {exercise.name: exercise for notebook in NOTEBOOKS for exercise in notebook.EXERCISES}
