@@ -68,7 +68,8 @@ def attention_forward_kernel(
 
     # FA-2 Alg. 1, line 4: load Q_i (BLOCK_M, BLOCK_D), unless no key meets it
     q_ptrs = q_ptr + rows * stride_qm + offs_d[None, :] * stride_qd
-    q = tl.load(q_ptrs, mask=q_mask & (end > 0), other=0.0)
+    rows_read = tl.where(end > 0, N_q, 0)
+    q = tl.load(q_ptrs, mask=(offs_m < rows_read)[:, None] & d_mask[None, :], other=0.0)
 
     # FA-2 Alg. 1, line 5
     m_i = tl.full((BLOCK_M,), float("-inf"), dtype=tl.float32)
