@@ -2,7 +2,8 @@
 
     python tools/build_book.py
 
-The pages are copies of the notebooks in which every picture has its alternative text where Sphinx looks for it.
+The pages are copies of the notebooks in which every picture has its alternative text where Sphinx looks for it, and
+every animation the table of its steps below it. Readers who have asked their system for less motion get its still.
 Nothing is run, and a warning is an error.
 """
 
@@ -12,7 +13,11 @@ import sys
 from pathlib import Path
 
 import nbformat
+from nbformat.v4 import new_output
+from PIL import Image
 from sphinx.cmd.build import main as sphinx
+
+from flashlearn.draw.frame import table_html
 
 ROOT = Path(__file__).parent.parent
 SOURCE, PAGES = ROOT / "build" / "book-source", ROOT / "build" / "book"
@@ -26,10 +31,16 @@ PARTS = {
 
 
 def page(path: Path) -> None:
-    """Copy one notebook, the alt text of each picture moved to its cell."""
+    """Copy one notebook, the alt text of each picture moved to its cell, the steps of an animation made a table."""
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
-        for output in cell.get("outputs", []):
+        for output in list(cell.get("outputs", [])):
+            steps = output.get("metadata", {}).get("image/png", {}).get("steps")
+            if steps:
+                table = table_html(steps, output.metadata["image/png"]["alt"])
+                folded = f"<details><summary>This animation in words</summary>{table}</details>"
+                at = cell.outputs.index(output) + 1
+                cell.outputs.insert(at, new_output("display_data", {"text/html": folded}))
             alt = output.get("metadata", {}).get("image/png", {}).get("alt")
             if alt is None and "image/png" in output.get("data", {}):
                 alt = output.data.get("text/plain", "")
@@ -50,6 +61,30 @@ def first_page(notebooks: list[Path]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def stills() -> None:
+    """Put a still beside every animation, and let pages show it to readers who have asked for less motion."""
+    moving = set()
+    for path in (PAGES / "_images").glob("*.png"):
+        with Image.open(path) as image:
+            if getattr(image, "is_animated", False):
+                moving.add(path.name)
+                image.copy().save(path.with_suffix(".still.png"))
+    for path in PAGES.rglob("*.html"):
+        text = path.read_text()
+        path.write_text(
+            re.sub(r'<img [^>]*src="([^"]*/)?([^"/]+\.png)"[^>]*>', lambda tag: _picture(tag, moving), text)
+        )
+
+
+def _picture(tag: re.Match, moving: set[str]) -> str:
+    folder, name = tag.group(1) or "", tag.group(2)
+    if name not in moving:
+        return tag.group()
+    still = f"{folder}{name.removesuffix('.png')}.still.png"
+    source = f'<source srcset="{still}" media="(prefers-reduced-motion: reduce)">'
+    return f"<picture>{source}{tag.group()}</picture>"
+
+
 def build() -> int:
     """Write the source of the book, run Sphinx over it; its exit status."""
     for folder in (SOURCE, PAGES):
@@ -61,7 +96,9 @@ def build() -> int:
     shutil.copytree(ROOT / "book", SOURCE, dirs_exist_ok=True)
     shutil.copytree(ROOT / "docs", SOURCE / "docs")
     (SOURCE / "index.md").write_text(first_page(notebooks))
-    return sphinx(["-W", "--keep-going", "-q", "-b", "html", str(SOURCE), str(PAGES)])
+    status = sphinx(["-W", "--keep-going", "-q", "-b", "html", str(SOURCE), str(PAGES)])
+    stills()
+    return status
 
 
 if __name__ == "__main__":

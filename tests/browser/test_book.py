@@ -26,7 +26,7 @@ def test_page(book, chromium, name):
     errors = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(f"file://{book / name}")
-    assert page.locator("h1").count() == 1
+    assert page.locator("h1").filter(visible=True).count() == 1  # the theme has another one, for print
     assert page.get_by_role("link", name="03 · Online softmax").count() >= 1
     for image in page.locator("article img").all():
         assert len(image.get_attribute("alt") or "") > 20
@@ -38,6 +38,25 @@ def test_page(book, chromium, name):
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=ARTIFACTS / f"book_{name.split('/')[-1].removesuffix('.html')}.png")
     assert errors == []
+    page.close()
+
+
+@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
+def test_animations_move_unless_asked_not_to(book, chromium, motion):
+    page = chromium.new_page(reduced_motion=motion)
+    page.goto(f"file://{book / 'notebooks/03_online_softmax.html'}")
+    image = page.locator("article picture img").first
+    image.scroll_into_view_if_needed()
+    page.wait_for_function("img => img.complete && img.currentSrc", arg=image.element_handle())
+    assert image.evaluate("img => img.currentSrc").endswith(".still.png") == (motion == "reduce")
+    words = page.locator("article details", has_text="This animation in words").first
+    words.locator("summary").press("Enter")
+    assert "Done: " in words.locator("table").inner_text()
+    seen = set()
+    for _ in range(6):
+        seen.add(image.screenshot())
+        page.wait_for_timeout(700)
+    assert (len(seen) > 1) == (motion == "no-preference")
     page.close()
 
 
