@@ -1,4 +1,5 @@
-// Runs inside a stepper: names the controls that ipywidgets leaves without one, for screen readers.
+// Runs inside a stepper: names the controls that ipywidgets leaves without one, for screen readers, and lets sliders
+// have the keys they need: Notebook 7 takes the arrows for itself, even from a slider.
 ((mark) => {
   const name = (node, words) => node && node.getAttribute("aria-label") !== words && node.setAttribute("aria-label", words);
 
@@ -14,10 +15,21 @@
     root.querySelectorAll(".widget-play button").forEach((button, place) => name(button, actions[place]));
   }
 
+  function keep(root, event) {
+    const keys = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"];
+    const mine = root.contains(event.target) && event.target.classList.contains("noUi-handle");
+    if (!mine || !event.isTrusted || !keys.includes(event.key)) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    // An event made here has no key code, which is what Jupyter's shortcuts go by; the slider goes by the name.
+    event.target.dispatchEvent(new KeyboardEvent("keydown", { key: event.key }));
+  }
+
   function begin() {
     const root = mark.closest(".flashlearn-stepper");
     if (!root) return requestAnimationFrame(begin); // not on the page yet
     names(root);
+    addEventListener("keydown", (event) => keep(root, event), true);
     new MutationObserver(() => names(root)).observe(root, { childList: true, subtree: true });
   }
   begin();

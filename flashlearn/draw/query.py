@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.patches import Polygon
 
-from flashlearn.draw.style import INK, QUIET, box, canvas, colour, number, panel, pass_note, tint, traffic_note
+from flashlearn.draw.style import INK, QUIET, box, canvas, number, panel, pass_note, tint, traffic_note
 from flashlearn.steps import Step
 
 WIDTH, HEIGHT = 1280, 560
