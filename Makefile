@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@"$(PYTHON)" -c 'import sys; v = sys.version_info[:2]; (3, 11) <= v <= (3, 14) or sys.exit( \
 	    "flashlearn needs Python 3.11 to 3.14, but $(PYTHON) is Python %d.%d. Name another: make PYTHON=python3.11 ..." % v)'
 	"$(PYTHON)" -m venv .venv
-	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[book,test]'
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[book,test,transformers]'
 	@touch $(STAMP)
 
 # Jupyter asks for a token, and takes the next free port by itself when 8888 is taken. --allow-root: in a container one

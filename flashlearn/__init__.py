@@ -1,5 +1,6 @@
 """flashlearn: how FlashAttention works, from softmax to Triton kernels. This file lists the public names."""
 
+import flashlearn.interpreter  # noqa: F401  first: it must come before Triton
 from flashlearn.attention import (
     one_pass_attention,
     one_pass_attention_steps,
@@ -109,3 +110,12 @@ __all__ = [
     "two_pass_attention_steps",
     "visited_blocks",
 ]
+
+
+def __getattr__(name: str):
+    """`flash_attention` is imported when it is first used, because it needs Triton, and the rest does not."""
+    if name == "flash_attention":
+        from flashlearn.ops import flash_attention
+
+        return flash_attention
+    raise AttributeError(f"module 'flashlearn' has no attribute {name!r}")

@@ -243,9 +243,7 @@ def _blocks(sizes: Sizes, block_q: int, block_k: int) -> tuple[list[tuple[int, i
     return spans(sizes.N_q, block_q), spans(sizes.N_k, block_k)
 
 
-def _visit(
-    loads, inputs, shapes, row_block, col_block, diagonal, values, *, reads=(), writes, running, program=()
-):
+def _visit(loads, inputs, shapes, row_block, col_block, diagonal, values, *, reads=(), writes, running, program=()):
     """The step in which Q_i meets K_j: `loads` names what it reads of Q, K and V, `reads` what else.
 
     Every query head reads the K and V of its group for itself. S is on chip only, and P~ takes its place.

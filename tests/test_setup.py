@@ -82,7 +82,7 @@ def test_environment_yml_pins_python_alone_and_installs_from_constraints():
     channel, python, *rest = environment_items()
     assert channel == "conda-forge"
     assert re.fullmatch(r"python=3\.\d+", python)
-    assert rest == ["pip", "pip:", "-c constraints.txt", "-e .[book,test]"]
+    assert rest == ["pip", "pip:", "-c constraints.txt", "-e .[book,test,transformers]"]
 
 
 def test_python_versions_agree():
@@ -120,7 +120,7 @@ def test_plain_make_lists_every_target():
 @pytest.mark.parametrize(
     "target, command",
     [
-        ("setup", " -m pip install --disable-pip-version-check -c constraints.txt -e '.[book,test]'"),
+        ("setup", " -m pip install --disable-pip-version-check -c constraints.txt -e '.[book,test,transformers]'"),
         ("notebooks", "/python tools/run_notebooks.py\n"),
         ("book", "/python tools/build_book.py\n"),
         ("format", "/ruff format .\n"),
@@ -181,6 +181,13 @@ def test_make_says_so_when_there_is_no_python(tmp_path):
 IMPORT_ALL_WITHOUT_TRITON = """
 import importlib, pkgutil, sys
 
+NEED_TRITON = {
+    "flashlearn.kernels", "flashlearn.ladder", "flashlearn.ops", "flashlearn.transformers",
+    "flashlearn.exercises.mutation_lab",
+    "flashlearn.exercises.solutions.gpu_and_triton", "flashlearn.exercises.solutions.mutation_lab",
+    "flashlearn.exercises.mistakes.gpu_and_triton_kernels",
+}
+
 class NoTriton:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] == "triton":
@@ -194,8 +201,8 @@ for name in flashlearn.__all__:
 
 def walk(path, prefix):
     for module in pkgutil.iter_modules(path, prefix):
-        if module.name in ("flashlearn.kernels", "flashlearn.ops", "flashlearn.transformers"):
-            continue  # what needs Triton; kernels is not entered either
+        if module.name in NEED_TRITON:
+            continue  # nor is a package among them entered
         importlib.import_module(module.name)
         print(module.name)
         if module.ispkg:
@@ -209,4 +216,15 @@ assert "triton" not in sys.modules
 def test_flashlearn_imports_without_triton():
     result = subprocess.run([sys.executable, "-c", IMPORT_ALL_WITHOUT_TRITON], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    assert {"flashlearn.steps", "flashlearn.softmax"} <= set(result.stdout.split())
+    assert {"flashlearn.steps", "flashlearn.softmax", "flashlearn.exercises"} <= set(result.stdout.split())
+
+
+def test_without_a_gpu_kernels_run_whatever_else_imports_triton_later():
+    code = (
+        "import flashlearn as fl, torch, triton; x = torch.ones(1, 1, 4, 16); "
+        "print(fl.flash_attention(x, x, x).sum().item())"
+    )
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    env.pop("TRITON_INTERPRET", None)
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True)
+    assert result.stdout.strip() == "64.0", result.stderr

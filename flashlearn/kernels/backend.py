@@ -1,7 +1,7 @@
 """Where the kernels run: on a GPU, or in Triton's interpreter, which executes them on the CPU with NumPy.
 
-Triton decides this once, when it is first imported, by the variable TRITON_INTERPRET. Without a GPU this
-module sets that variable, so `flashlearn.kernels` must be imported before anything else imports Triton.
+Triton decides this once, when it is first imported, by the variable TRITON_INTERPRET. Without a GPU
+`flashlearn.interpreter` sets that variable, so flashlearn must be imported before anything imports Triton.
 
 The interpreter gets values right in float16 and float32. It gets bfloat16 wrong (1 + 1 = 1.7e38 in Triton
 3.7.1), so bfloat16 is refused there; `flash_attention` computes it in float32 instead.
@@ -9,14 +9,10 @@ The interpreter gets values right in float16 and float32. It gets bfloat16 wrong
 
 from __future__ import annotations
 
-import os
-import sys
-
 import torch
 from torch import Tensor
 
-if not torch.cuda.is_available() and "triton" not in sys.modules:
-    os.environ.setdefault("TRITON_INTERPRET", "1")
+import flashlearn.interpreter  # noqa: F401  before Triton
 
 try:
     import triton.language as tl
@@ -59,7 +55,7 @@ def check_device(device: torch.device, name: str) -> None:
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"expected {name} on a CUDA GPU or the CPU, got a tensor on {device}")
     if device.type == "cpu" and not INTERPRETED:
-        why = "there is a GPU" if torch.cuda.is_available() else "Triton was imported before flashlearn.kernels"
+        why = "there is a GPU" if torch.cuda.is_available() else "Triton was imported before flashlearn"
         raise RuntimeError(
             f"expected {name} on a GPU, got it on the CPU, where kernels run only in Triton's interpreter; "
             f"that is off because {why}. Set TRITON_INTERPRET=1 before Python starts"
