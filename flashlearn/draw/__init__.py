@@ -10,6 +10,7 @@ from flashlearn.draw.memory import draw_memory
 from flashlearn.draw.overlap import draw_overlap
 from flashlearn.draw.pipeline import draw_pipeline
 from flashlearn.draw.query import draw_query
+from flashlearn.draw.rates import draw_rates, draw_rungs, panels_of
 from flashlearn.draw.roofline import draw_roofline
 from flashlearn.draw.row import draw_row
 from flashlearn.draw.strides import draw_strides
@@ -33,10 +34,13 @@ __all__ = [
     "draw_memory",
     "draw_overlap",
     "draw_query",
+    "draw_rates",
     "draw_roofline",
     "draw_row",
+    "draw_rungs",
     "draw_strides",
     "draw_tiling",
     "draw_traffic",
     "draw_tree",
+    "panels_of",
 ]
