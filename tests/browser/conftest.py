@@ -142,6 +142,18 @@ class Notebook:
                  .filter(output => output.output_type == 'error').map(output => output.ename + ': ' + output.evalue)"""
         )
 
+    def run_cell(self, words):
+        """Run the first code cell whose source holds these words once more."""
+        self.page.evaluate(
+            """words => {
+                 const { content } = window.jupyterapp.shell.currentWidget;
+                 content.activeCellIndex = [...content.model.cells]
+                   .findIndex(cell => cell.type == 'code' && cell.sharedModel.source.includes(words));
+                 return window.jupyterapp.commands.execute('notebook:run-cell');
+               }""",
+            words,
+        )
+
     def show_cell(self, words):
         """Scroll to the first code cell whose source holds these words; its locator."""
         index = self.page.evaluate(

@@ -91,10 +91,12 @@ def obeys_the_keyboard(stepper):
     handle, last = stepper.locator(".flashlearn-step .noUi-handle"), step_of(stepper)[1]
     handle.press("Home")
     seen = {shows(stepper, 1)}
+    places = stepper.locator("img").first.bounding_box(), handle.bounding_box()["y"]
     for key, number in (("ArrowRight", 2), ("End", last), ("ArrowLeft", last - 1), ("Home", 1)):
         handle.press(key)
         seen.add(shows(stepper, max(1, min(number, last))))
     assert len(seen) >= min(last, 3)
+    assert (stepper.locator("img").first.bounding_box(), handle.bounding_box()["y"]) == places, "something moved"
 
 
 def plays(stepper):

@@ -5,15 +5,26 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.conftest import Notebook
+
 pytestmark = pytest.mark.browser
 
 
+@pytest.fixture(scope="module")
+def notebook(lab, chromium):
+    """The notebook, run once for all tests of this file."""
+    opened = Notebook(chromium.new_page(viewport={"width": 1280, "height": 720}), *lab, "07_tiled_attention")
+    assert opened.run_all() == []
+    opened.page.evaluate("window.jupyterapp.commands.execute('application:toggle-left-area')")
+    yield opened
+    opened.shut_down()
+
+
 @pytest.fixture
-def explorer(open_notebook):
-    notebook = open_notebook("07_tiled_attention")
-    assert notebook.run_all() == []
-    notebook.page.evaluate("window.jupyterapp.commands.execute('application:toggle-left-area')")
+def explorer(notebook):
+    """The explorer, made anew."""
     cell = notebook.show_cell("tiling_explorer(N")
+    notebook.run_cell("tiling_explorer(N")
     notebook.cell, notebook.status = cell, cell.locator('[role="status"]').first
     notebook.fit, notebook.image = cell.locator('[role="status"]').last, cell.locator("img.widget-image")
     expect(notebook.status).to_contain_text("Step ", timeout=30_000)

@@ -10,14 +10,17 @@ from tests.browser.conftest import ARTIFACTS
 
 pytest.importorskip("notebook", reason="the package notebook is not installed")
 pytestmark = pytest.mark.browser
-NOTEBOOK_ITSELF = "(reading 'schema')"  # Notebook 7 at its start, on a setting that only JupyterLab has
+NOTEBOOK_ITSELF = {  # what it says at its start without any notebook of ours, and why
+    "(reading 'schema')": "it reads a setting that only JupyterLab has",
+    "Command 'filebrowser:open-path' not registered": "it has no file browser beside a notebook",
+}
 
 
 def test_it_degrades_and_works(lab, chromium):
     address, token = lab
     page = chromium.new_page(viewport={"width": 1280, "height": 720})
     errors = []
-    page.on("pageerror", lambda error: errors.append(str(error)) if NOTEBOOK_ITSELF not in str(error) else None)
+    page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(f"{address}/notebooks/notebooks/03_online_softmax.ipynb?token={token}")
     page.wait_for_selector(".jp-RenderedImage img", timeout=60_000)
     stored = page.locator(".jp-Cell", has_text="step 3 is the rescaling").first
@@ -33,7 +36,7 @@ def test_it_degrades_and_works(lab, chromium):
     expect(stepper.locator("img").first).to_have_attribute("title", re.compile("Step 2 of 9"))
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=ARTIFACTS / "notebook_7.png")
-    assert errors == []
+    assert [error for error in errors if not any(known in error for known in NOTEBOOK_ITSELF)] == []
     sessions = json.loads(page.request.get(f"{address}/api/sessions?token={token}").text())
     for session in sessions:
         if session["path"].endswith("03_online_softmax.ipynb"):
