@@ -48,7 +48,7 @@ def _name_the_limits(ax, hardware, ridge, peak, floor) -> None:
     """What bounds each side, and the ridge between them."""
     base = floor * 1.25
     style = {"fontsize": SIZE, "weight": "bold", "va": "bottom"}
-    ax.text(ridge / 1.08, base, f"memory-bound: {hardware.bandwidth / 1e9:.0f} GB/s", ha="right", **style)
+    ax.text(ridge / 1.08, base, f"memory-bound:\n{hardware.bandwidth / 1e9:.0f} GB/s", ha="right", **style)
     ax.text(ridge * 1.08, base, f"compute-bound:\n{peak / 1e12:.0f} TFLOP/s", ha="left", **style)
     ridge_at = math.sqrt(floor * peak)
     ax.text(ridge * 1.08, ridge_at, f"ridge: {ridge:.0f} FLOP/B", ha="left", va="center", fontsize=SIZE, color=INK)

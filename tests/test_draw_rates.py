@@ -1,0 +1,50 @@
+"""Pictures of rates: every number of a recording is in them, and nothing else."""
+
+import pytest
+
+from flashlearn.animate import picture
+from flashlearn.draw import draw_rates, draw_rungs, panels_of
+
+ROWS = [
+    {"D": D, "N": N, "causal": causal, "ours": {"forward": N / D}, "other": {"forward": 10.0}}
+    for D in (64, 128) for causal in (False, True) for N in (4096, 1024)
+]  # fmt: skip
+
+
+def test_a_panel_for_every_setting_and_all_numbers_in_order():
+    panels = panels_of(ROWS, "forward", {"ours": "flash_attention", "other": "cuDNN"})
+    assert list(panels) == ["D = 64", "D = 64, causal", "D = 128", "D = 128, causal"]
+    assert list(panels["D = 64"]["flash_attention"].items()) == [(1024, 16), (4096, 64)]
+    assert set(panels["D = 128"]) == {"flash_attention", "cuDNN"}
+
+
+def test_curves_are_drawn_within_the_axes_with_names_and_note():
+    panels = panels_of(ROWS, "forward", {"ours": "ours", "other": "other"})
+    drawn = []
+
+    def plot(ax):
+        drawn.append(ax.figure)
+        draw_rates(ax, panels, "recorded somewhere")
+
+    picture(plot, alt="rates")
+    axes = drawn[0].axes
+    assert [ax.get_title() for ax in axes] == list(panels)
+    for ax, curves in zip(axes, panels.values(), strict=True):
+        assert [list(line.get_ydata()) for line in ax.lines] == [list(rates.values()) for rates in curves.values()]
+        assert all(max(line.get_ydata()) < ax.get_ylim()[1] for line in ax.lines)
+        assert [label.get_text() for label in ax.get_xticklabels()] == ["1K", "4K"]
+    assert drawn[0].get_supxlabel() == "recorded somewhere"
+    assert len({(line.get_marker(), line.get_linestyle()) for line in axes[0].lines}) == 2, "told apart without colour"
+
+
+@pytest.mark.parametrize("measured", ({}, {"fused": 300.0, "op": 600.0}))
+def test_predictions_and_measurements_stand_in_words(measured):
+    texts = []
+
+    def plot(ax):
+        draw_rungs(ax, {"fused": 400.0, "op": 900.0}, measured, "note")
+        texts.extend(text.get_text() for text in ax.texts)
+
+    picture(plot, alt="rungs")
+    fused = "400 predicted" + (", 300 measured" if measured else "")
+    assert fused in texts and "note" in texts
