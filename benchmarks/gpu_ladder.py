@@ -58,7 +58,7 @@ def check(name: str, got: torch.Tensor, want: torch.Tensor) -> None:
 def forward_rungs(causal: bool, scale: float) -> dict:
     """name -> function of (q, k, v) -> o."""
     from flashlearn.kernels import attention_forward
-    from flashlearn.ladder import RUNGS, attend
+    from flashlearn.kernels.ladder import RUNGS, attend
     from flashlearn.ops import flash_attention
 
     rungs = {"standard": lambda q, k, v: standard(q, k, v, causal)}
@@ -104,7 +104,7 @@ def sweep_row(D: int, N: int = 4096) -> dict:
     """TFLOP/s of the rung "blocks", causal, for every candidate; the compiler's words where one does not fit."""
     from triton.runtime.errors import OutOfResources
 
-    from flashlearn.ladder import CANDIDATES, RUNGS, attend
+    from flashlearn.kernels.ladder import CANDIDATES, RUNGS, attend
 
     q, k, v, _ = inputs(D, N)
     row = {"D": D, "N": N, "causal": True, "candidates": []}

@@ -46,7 +46,7 @@ class Compiled(NamedTuple):
 def compiled(*wanted: tuple[str, str, dict]) -> list[Compiled]:
     """Compile each (kernel, gpu, options), e.g. ("matmul", "H100", {"num_stages": 3}).
 
-    kernel   vector_add, softmax or matmul of `flashlearn.kernels`, or `flashlearn.ladder`, for contiguous float16 tensors
+    kernel   vector_add, softmax, matmul or ladder of `flashlearn.kernels`, for contiguous float16 tensors
     gpu      A100 or H100; none is needed to compile for it
     options  num_warps, num_stages, and constants of the kernel, e.g. BLOCK_N
 
@@ -72,8 +72,7 @@ def _compile(kernel: str, gpu: str, options: dict) -> Compiled:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    module = "flashlearn.ladder" if kernel == "ladder" else f"flashlearn.kernels.{kernel}"
-    function = getattr(importlib.import_module(module), f"{kernel}_kernel")
+    function = getattr(importlib.import_module(f"flashlearn.kernels.{kernel}"), f"{kernel}_kernel")
     constants = {**KERNELS[kernel], **{name: value for name, value in options.items() if name in KERNELS[kernel]}}
     kinds = {name: "constexpr" if name in constants else _kind(name) for name in function.arg_names}
     aligned = {

@@ -80,12 +80,8 @@ def test_every_rung_meets_the_error_rule(case):
 def test_16_bit_inputs_are_rounded_once(name, dtype):
     case = Case(8, 33, 16, causal=True, dtype=dtype, block_q=4, block_k=1)
     q, k, v, _ = make(case)
-    ours, in_float32 = (
-        as_output(forward(name, case)(*qkv)) for qkv in ((q, k, v), (q.float(), k.float(), v.float()))
-    )
-    assert torch.equal(
-        ours, in_float32.to(dtype)
-    )  # no running value, not even O of version 1, was rounded before
+    ours, in_float32 = (as_output(forward(name, case)(*qkv)) for qkv in ((q, k, v), (q.float(), k.float(), v.float())))
+    assert torch.equal(ours, in_float32.to(dtype))  # no running value, not even O of version 1, was rounded before
 
 
 def test_the_gradient_of_lse_is_right():
@@ -183,9 +179,7 @@ def test_matrices_are_read_as_often_as_claimed():
     assert hbm_bytes(standard, "S", "P").total > 0 == hbm_bytes(two, "S", "P").total
     K = k.numel() * k.element_size()
     assert [hbm_bytes(steps, "K").read for steps in (standard, two, again, one)] == [K, K, 2 * K, K]
-    kept = [
-        next(t for t in step.on_chip if t.name == "S").cols for step in two if step.phase == "maximum and sum"
-    ]
+    kept = [next(t for t in step.on_chip if t.name == "S").cols for step in two if step.phase == "maximum and sum"]
     assert kept == [(0, j + 1) for j in range(10)]  # the scores of a query stay on chip, and grow with N_k
 
 
@@ -194,14 +188,10 @@ def test_dividing_once_saves_divisions():
     q, k, v, _ = make(Case(1, N, D))
     once, always = (operations(one_pass_attention_steps(q, k, v, normalised=n)) for n in (False, True))
     assert once["divide"] == D and always["divide"] == 2 * N
-    assert {n: once[n] for n in ("exp", "multiply", "max")} == {
-        n: always[n] for n in ("exp", "multiply", "max")
-    }
+    assert {n: once[n] for n in ("exp", "multiply", "max")} == {n: always[n] for n in ("exp", "multiply", "max")}
     assert once["exp"] == 2 * N and once["multiply"] == N * (D + 2)
     prefix = [
-        step.values["acc"]
-        for step in one_pass_attention_steps(q, k, v, normalised=True)
-        if step.phase == "one pass"
+        step.values["acc"] for step in one_pass_attention_steps(q, k, v, normalised=True) if step.phase == "one pass"
     ]
     for j, o in enumerate(prefix):  # o' is the attention over the keys so far, at every step
         torch.testing.assert_close(o, scaled_dot_product_attention(q, k[:, :, : j + 1], v[:, :, : j + 1]))

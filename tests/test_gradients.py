@@ -48,9 +48,7 @@ def forms_agree_with_rule(case, q, k, v, do, results):
 # matrix product and softmax
 
 
-@pytest.mark.parametrize(
-    ("shape", "M"), [((3, 4), 5), ((1, 1), 1), ((2, 3, 4, 5), 2), ((0, 4), 3), ((3, 0), 2)]
-)
+@pytest.mark.parametrize(("shape", "M"), [((3, 4), 5), ((1, 1), 1), ((2, 3, 4, 5), 2), ((0, 4), 3), ((3, 0), 2)])
 def test_matmul_backward_equals_autograd(shape, M):
     x, w = random(*shape).requires_grad_(), random(shape[-1], M, seed=1).requires_grad_()
     dy = random(*shape[:-1], M, seed=2)
@@ -94,15 +92,11 @@ def gradcheck(function, backward, *inputs):
 
 
 def test_gradcheck_matmul():
-    assert gradcheck(
-        torch.matmul, lambda dy, xs, y: matmul_backward(dy, *xs), random(3, 4), random(4, 2, seed=1)
-    )
+    assert gradcheck(torch.matmul, lambda dy, xs, y: matmul_backward(dy, *xs), random(3, 4), random(4, 2, seed=1))
 
 
 def test_gradcheck_softmax():
-    assert gradcheck(
-        lambda s: torch.softmax(s, -1), lambda dp, s, p: softmax_backward(dp, p), 2 * random(4, 5)
-    )
+    assert gradcheck(lambda s: torch.softmax(s, -1), lambda dp, s, p: softmax_backward(dp, p), 2 * random(4, 5))
 
 
 @pytest.mark.parametrize("form", ["dense", *FORM_NAMES])

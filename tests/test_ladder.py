@@ -15,7 +15,7 @@ import flashlearn as fl
 from flashlearn.cost import v2_cost
 from flashlearn.kernels.attention_forward import Launch
 from flashlearn.kernels.recorder import kernel_steps
-from flashlearn.ladder import RUNGS, attend
+from flashlearn.kernels.ladder import RUNGS, attend
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
 SMALL = Launch(32, 16)

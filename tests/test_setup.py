@@ -182,7 +182,7 @@ IMPORT_ALL_WITHOUT_TRITON = """
 import importlib, pkgutil, sys
 
 NEED_TRITON = {
-    "flashlearn.kernels", "flashlearn.ladder", "flashlearn.ops", "flashlearn.transformers",
+    "flashlearn.kernels", "flashlearn.ops", "flashlearn.transformers",
     "flashlearn.exercises.mutation_lab",
     "flashlearn.exercises.solutions.gpu_and_triton", "flashlearn.exercises.solutions.mutation_lab",
     "flashlearn.exercises.mistakes.gpu_and_triton_kernels",

@@ -89,14 +89,10 @@ def test_the_count_of_visited_blocks():
 def test_version_1_passes_unfinished_rows_through_hbm():
     q, k, v, _ = make(Case(8, 12, 4, dtype=torch.float16))
     run = record(tiled_attention_v1_steps(q, k, v, block_q=4, block_k=4))
-    reads, writes = (
-        Counter(tile.name for step in run for tile in getattr(step, way)) for way in ("reads", "writes")
-    )
+    reads, writes = (Counter(tile.name for step in run for tile in getattr(step, way)) for way in ("reads", "writes"))
     assert reads == {"K": 3, "V": 3, "Q": 6, "O": 6, "m_i": 6, "l_i": 6}
     assert writes == {"O": 7, "m_i": 7, "l_i": 7}  # once to initialise them
-    assert [(s.values["j"], s.values["i"]) for s in run if s.matmuls] == [
-        (j, i) for j in range(3) for i in range(2)
-    ]
+    assert [(s.values["j"], s.values["i"]) for s in run if s.matmuls] == [(j, i) for j in range(3) for i in range(2)]
     widths = [tile.itemsize for step in run for tile in step.writes if tile.name == "O"]
     assert widths == [4, 4, 4, 4, 4, 2, 2]  # float32 until the last visit of each of the two row blocks
     assert run[-1].output.dtype == torch.float16
@@ -105,13 +101,9 @@ def test_version_1_passes_unfinished_rows_through_hbm():
 def test_version_2_writes_a_row_block_once():
     q, k, v, _ = make(Case(8, 12, 4, dtype=torch.float16))
     run = record(tiled_attention_v2_steps(q, k, v, block_q=4, block_k=4))
-    reads, writes = (
-        Counter(tile.name for step in run for tile in getattr(step, way)) for way in ("reads", "writes")
-    )
+    reads, writes = (Counter(tile.name for step in run for tile in getattr(step, way)) for way in ("reads", "writes"))
     assert reads == {"Q": 2, "K": 6, "V": 6} and writes == {"O": 2, "lse": 2}
-    assert [(s.values["i"], s.values["j"]) for s in run if s.matmuls] == [
-        (i, j) for i in range(2) for j in range(3)
-    ]
+    assert [(s.values["i"], s.values["j"]) for s in run if s.matmuls] == [(i, j) for i in range(2) for j in range(3)]
     assert [s.program for s in run[:-1]] == [(0,)] * 3 + [(1,)] * 3
     assert [bool(s.writes) for s in run] == [False, False, True, False, False, True, False]
     assert hbm_bytes(run).total < hbm_bytes(tiled_attention_v1_steps(q, k, v, block_q=4, block_k=4)).total
@@ -152,9 +144,7 @@ def test_alpha_rescales_rows(function, steps):
 
 @BOTH
 def test_sentences_name_the_row_in_which_the_maximum_rises(function, steps):
-    q = torch.tensor([1.0, 1.0, 1.0, -1.0]).reshape(
-        1, 1, 4, 1
-    )  # row 3 has its maximum, -1, in the first block
+    q = torch.tensor([1.0, 1.0, 1.0, -1.0]).reshape(1, 1, 4, 1)  # row 3 has its maximum, -1, in the first block
     k = torch.tensor([5.0, 1.0, 2.0, 7.0]).reshape(1, 1, 4, 1)
     run = record(steps(q, k, k, scale=1.0, block_q=2, block_k=2))
     said = {(s.values["i"], s.values["j"]): s.sentence for s in run if s.matmuls}
@@ -201,9 +191,7 @@ def test_fitting_blocks_fit_and_no_larger_ones_do():
         for M in [*range(4 * D + 1, 4 * D + 400, 7), 2**14, 10**5, 227 * 1024 // 2]:
             block_q, block_k = fitting_block_sizes(M, D)
             assert 1 <= block_q == min(block_k, D)
-            assert (
-                sram_elements(block_q, block_k, D) <= M < sram_elements(min(block_k + 1, D), block_k + 1, D)
-            )
+            assert sram_elements(block_q, block_k, D) <= M < sram_elements(min(block_k + 1, D), block_k + 1, D)
 
 
 def test_what_the_budget_counts_is_what_sits_on_chip():
