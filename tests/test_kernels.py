@@ -170,7 +170,7 @@ def test_triton_imported_too_early_is_explained():
         "from flashlearn import kernels; kernels.softmax(torch.zeros(2, 2))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode and "Triton was imported before flashlearn.kernels" in done.stderr
+    assert done.returncode and "Triton was imported before flashlearn" in done.stderr
     assert "Set TRITON_INTERPRET=1 before Python starts" in done.stderr
 
 
