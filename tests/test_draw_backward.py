@@ -130,9 +130,9 @@ def test_a_frame_takes_at_most_a_tenth_of_a_second_for_a_panel():
     runs = as_runs({"dK and dV": recorded(phase="dK and dV"), "dQ": recorded(phase="dQ")})
     seconds = []
     for frame in range(4):
-        start = time.process_time()
+        start = time.perf_counter()
         paint(runs, frame, draw_backward, (12.8, 6.2))
-        seconds.append(time.process_time() - start)
+        seconds.append(time.perf_counter() - start)
     assert min(seconds) / len(runs) < 0.15
 
 

@@ -168,7 +168,7 @@ def test_one_frame_takes_a_tenth_of_a_second():
         start = time.process_time()
         paint(frames, number, draw_traffic, (12.8, 5.0))
         times.append(time.process_time() - start)
-    assert min(times) < 0.15  # a crowded machine is granted half as much again
+    assert sorted(times)[len(times) // 2] < 0.15  # a crowded machine is granted half as much again
 
 
 # The roofline.

@@ -129,7 +129,7 @@ def test_one_step_takes_a_tenth_of_a_second():
         start = time.process_time()
         paint(runs, number, draw_query, (12.8, 5.6))
         times.append(time.process_time() - start)
-    assert min(times) < 0.15  # measured 0.09; a crowded machine is granted half as much again
+    assert sorted(times)[len(times) // 2] < 0.15  # measured 0.09; a crowded machine is granted half as much again
 
 
 def test_animation_decodes_to_the_frames_that_were_painted():

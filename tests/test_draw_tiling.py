@@ -282,4 +282,4 @@ def test_two_panels_of_sixteen_tokens_take_at_most_150_ms():
         start = time.process_time()
         paint(runs, number, draw_tiling, (12.8, 4.4))
         times.append(time.process_time() - start)
-    assert min(times) < 0.15
+    assert sorted(times)[len(times) // 2] < 0.15

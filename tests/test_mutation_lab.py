@@ -33,12 +33,12 @@ def killers(report):
 
 
 def test_the_solution_kills_every_mutant_by_the_test_meant_for_it_in_time():
-    start = time.process_time()
+    start = time.monotonic()
     report = run_lab(*TESTS)
     assert killers(report) == KILLERS
     assert not report.survivors and not report.rejected
     assert report.headline == "Exercise 12.mutants: 10 of 10 mutants killed"
-    assert time.process_time() - start < 20, "it takes 4 s of CPU time on an idle laptop"
+    assert time.monotonic() - start < 20, "it takes 4 s on an idle laptop"
 
 
 def test_no_tests_kill_nothing():
