@@ -27,7 +27,8 @@ def draw_overlap(ax: Axes, step: Step) -> None:
     _legend(ax, sheet, width)
     for number, (title, tasks) in enumerate(runs.items()):
         y = TOP + number * each
-        ax.text(16, y + 2, title, va="top", weight="bold", fontsize=18)
+        ground = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # the line of the present passes behind the name
+        ax.text(16, y + 2, title, va="top", weight="bold", fontsize=18, bbox=ground)
         for row, unit in enumerate(UNITS):
             top = y + 30 + row * ROW
             ax.text(LEFT - 10, top + ROW / 2 - 1, unit, ha="right", va="center", fontsize=15)
