@@ -1,12 +1,21 @@
-"""Time `flash_attention` beside PyTorch's FlashAttention-2, cuDNN and compiled flex backends, on one GPU.
+"""Time `flash_attention` beside PyTorch's FlashAttention-2, cuDNN, flex, memory-efficient and math backends, on one GPU.
 
-    python benchmarks/gpu_attention.py                     a table, and benchmarks/results/gpu_attention.json
-    python benchmarks/gpu_attention.py --table FILE        the table and the targets from a recorded run
+    python benchmarks/gpu_attention.py --commit $(git rev-parse --short HEAD)      all, and results/gpu_attention.json
+    python benchmarks/gpu_attention.py --table benchmarks/results/gpu_attention.json    tables and targets of a record
+    python benchmarks/gpu_attention.py --parts speed --dtype float16 --lengths 4096 16384    a part
 
-Settings: float16, hidden size 2048, 16384 tokens in all; D 64 and 128; causal and not; forward and backward.
-FLOPs: 4 B H N^2 D forward, half of it when causal, 2.5 times as much backward; medians of repeated runs.
-Every result is compared with PyTorch's before it is timed. Times are GPU time, launch overheads included
-where they are not hidden.
+speed       TFLOP/s forward and backward: D 64 and 128, N 512 to 16384, causal and not; hidden size 2048, 16384 tokens
+memory      peak bytes of forward and backward of one layer, N 1024 to 131072
+gqa         as speed, with four query heads to a head of K and V
+decoding    one query against N keys: microseconds, and GB/s of K and V
+first-call  seconds until the first result, with empty caches of compiled kernels and with filled
+
+FLOPs: 4 B H N^2 D forward, half of it when causal, 2.5 times as much backward. Medians of repeated runs, all backends
+of a row one after the other. Every result is compared with PyTorch's in float32 before it is timed. Times are those
+of the operator as called: launch overhead counts where the GPU has to wait for it.
+
+The JSON is written after every row, so that a run that is cut short keeps what it has. The same command goes on where
+it stopped; runs of parts are put together if they agree in all of their provenance. Ends by itself within 9 minutes.
 """
 
 from __future__ import annotations
@@ -14,116 +23,43 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import math
-import pathlib
+import os
+import shutil
 import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import torch
-import torch._dynamo
-import torch._functorch.config
+from side_by_side import measure
+from side_by_side.backends import NAMES, OURS, compile_flex
+from side_by_side.measure import Setting
+from side_by_side.report import report
 
-RESULTS = pathlib.Path(__file__).parent / "results" / "gpu_attention.json"
-HIDDEN, TOKENS = 2048, 16384
+RESULTS = Path(__file__).parent / "results" / "gpu_attention.json"
+PARTS = ("speed", "memory", "gqa", "decoding", "first-call")
+SECTIONS = {"speed": "rows", "memory": "memory", "gqa": "gqa", "decoding": "decoding", "first-call": "first_call"}
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
-TARGETS = {"forward": (0.95, 0.88), "backward": (0.85, 0.78)}  # of cuDNN: geometric mean, and each; N >= 4096
+UNITS = {"unit": "TFLOP/s, median", "memory_unit": "bytes", "decoding_unit": "us, and GB/s of K and V",
+         "first_call_unit": "seconds"}  # fmt: skip
 
 
-def flops(D: int, N: int, causal: bool, backward: bool) -> float:
-    """4 B H N^2 D forward, halved when causal; 2.5 times as much backward."""
-    return 4 * TOKENS * N * HIDDEN * (0.5 if causal else 1) * (2.5 if backward else 1)
-
-
-def backends() -> dict:
-    """name -> attention(q, k, v, causal)."""
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
-    from flashlearn.ops import flash_attention
-
-    torch._functorch.config.donated_buffer = False  # flex: lets backward run again on one forward
-    torch._dynamo.config.recompile_limit = 64  # flex: past 8 shapes it would silently run uncompiled
-    sdpa = torch.nn.functional.scaled_dot_product_attention
-    flex = torch.compile(flex_attention)
-    masks = {}
-
-    def with_backend(backend):
-        def attention(q, k, v, causal):
-            with sdpa_kernel(backend):
-                return sdpa(q, k, v, is_causal=causal)
-
-        return attention
-
-    def flex_backend(q, k, v, causal):
-        N = q.shape[2]
-        if causal and N not in masks:
-            masks[N] = create_block_mask(lambda b, h, i, j: i >= j, None, None, N, N, device=q.device)
-        return flex(q, k, v, block_mask=masks[N] if causal else None)
-
-    return {
-        "flashlearn": lambda q, k, v, causal: flash_attention(q, k, v, causal=causal),
-        "fa2": with_backend(SDPBackend.FLASH_ATTENTION),
-        "cudnn": with_backend(SDPBackend.CUDNN_ATTENTION),
-        "flex": flex_backend,
-    }
-
-
-def measure(attention, D: int, N: int, causal: bool, dtype: torch.dtype) -> dict:
-    """TFLOP/s forward and backward, after a check of o, dq, dk and dv against PyTorch's FlashAttention-2."""
-    from triton.testing import do_bench
-
-    torch.manual_seed(0)
-    shape = (TOKENS // N, HIDDEN // D, N, D)
-    q, k, v, do = (torch.randn(shape, dtype=dtype, device="cuda") for _ in range(4))
-    q, k, v = (t.requires_grad_() for t in (q, k, v))
-    check(attention, q, k, v, do, causal)
-    time = lambda f: do_bench(f, warmup=20, rep=80, return_mode="median")  # noqa: E731
-    with torch.no_grad():
-        forward = time(lambda: attention(q, k, v, causal))
-    o = attention(q, k, v, causal)
-    backward = time(lambda: torch.autograd.grad(o, (q, k, v), do, retain_graph=True))
-    rate = lambda ms, back: round(flops(D, N, causal, back) / ms / 1e9, 1)  # noqa: E731
-    return {"forward": rate(forward, False), "backward": rate(backward, True)}
-
-
-def check(attention, q, k, v, do, causal: bool) -> None:
-    """Refuse to time what is wrong: relative error against PyTorch's FlashAttention-2 above 5e-3."""
-    want_o = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
-    want = (want_o, *torch.autograd.grad(want_o, (q, k, v), do))
-    got_o = attention(q, k, v, causal)
-    got = (got_o, *torch.autograd.grad(got_o, (q, k, v), do))
-    for name, g, w in zip(("o", "dq", "dk", "dv"), got, want, strict=True):
-        error = ((g.float() - w.float()).norm() / w.float().norm()).item()
-        if not error < 5e-3:
-            raise AssertionError(f"{name} is wrong, relative error {error:.1e}: not timed")
-
-
-def run(lengths, dtype: torch.dtype, commit: str | None) -> dict:
-    """All backends at all settings, and where, with what and when it was measured."""
-    rows = []
-    for D in (128, 64):
-        for N in lengths:
-            for causal in (False, True):
-                row = {"D": D, "N": N, "causal": causal, "dtype": str(dtype).removeprefix("torch.")}
-                row |= {name: measure(f, D, N, causal, dtype) for name, f in backends_once().items()}
-                print(line(row), flush=True)
-                rows.append(row)
-    return {"provenance": provenance(commit), "unit": "TFLOP/s, median", "rows": rows}
-
-
-def backends_once(cache={}) -> dict:  # noqa: B006 (one compilation of flex for all settings)
-    if not cache:
-        cache.update(backends())
-    return cache
+def ask(*command: str) -> str:
+    """The first line that a command prints; nothing where there is no such command."""
+    if shutil.which(command[0]) is None:
+        return ""
+    return subprocess.run(command, capture_output=True, text=True).stdout.partition("\n")[0].strip()
 
 
 def provenance(commit: str | None) -> dict:
     """GPU, driver, versions, commit, date."""
     import triton
 
-    ask = lambda *command: subprocess.run(command, capture_output=True, text=True).stdout.strip()  # noqa: E731
     return {
         "gpu": torch.cuda.get_device_name(),
         "driver": ask("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
+        "cuda": torch.version.cuda,
         "torch": torch.__version__,
         "triton": triton.__version__,
         "cudnn": torch.backends.cudnn.version(),
@@ -132,45 +68,126 @@ def provenance(commit: str | None) -> dict:
     }
 
 
-def line(row: dict) -> str:
-    """One row of the table: forward / backward of each backend."""
-    cells = [f"{row[name]['forward']:4.0f} /{row[name]['backward']:4.0f}" for name in NAMES]
-    return f"{row['D']:4} {row['N']:6} {'causal' if row['causal'] else '':7} " + "   ".join(cells)
+def start(out: Path, where: dict, anew: bool) -> dict:
+    """The results so far: those of the file if they were measured in the same place, and none if there is no file."""
+    empty = {"provenance": where} | UNITS | {section: [] for section in SECTIONS.values()} | {"first_call": {}}
+    if anew or not out.exists():
+        return empty
+    results = json.loads(out.read_text())
+    theirs = results["provenance"]
+    differing = [key for key in where | theirs if where.get(key) != theirs.get(key)]
+    if differing:
+        words = ", ".join(f"{key} {where.get(key)!r}, got {theirs.get(key)!r}" for key in differing)
+        raise ValueError(f"expected {out} to be of {words}: give another --out, or --new to start anew")
+    return empty | results
 
 
-NAMES = ("flashlearn", "fa2", "cudnn", "flex")
+def save(results: dict, out: Path) -> None:
+    """Write all, or nothing: a run may be cut off at any time."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    part = out.with_suffix(".part")
+    part.write_text(json.dumps(results, indent=1) + "\n")
+    os.replace(part, out)
 
 
-def table(results: dict) -> str:
-    """The table, and how far the targets are met."""
-    lines = [f"{'D':>4} {'N':>6} {'':7} " + "   ".join(f"{name:>10}" for name in NAMES)]
-    lines += [line(row) for row in results["rows"]]
-    long = [row for row in results["rows"] if row["N"] in (4096, 16384)]
-    for direction, (mean_target, each_target) in TARGETS.items():
-        for peer in NAMES[1:]:
-            ratios = [row["flashlearn"][direction] / row[peer][direction] for row in long]
-            mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else float("nan")
-            target = f" (target {mean_target}, each {each_target})" if peer == "cudnn" else ""
-            lines.append(f"{direction:8} / {peer:5}: mean {mean:.3f}, least {min(ratios, default=0):.3f}{target}")
-    return "\n".join([*lines, ", ".join(f"{k} {v}" for k, v in results["provenance"].items())])
+def settings_of(part: str, dtypes, lengths) -> list[Setting]:
+    return {
+        "speed": lambda: measure.speed_settings(dtypes, lengths),
+        "memory": measure.memory_settings,
+        "gqa": lambda: measure.gqa_settings(dtypes),
+        "decoding": lambda: measure.decoding_settings(dtypes),
+    }[part]()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--table", type=pathlib.Path, help="print the table of a recorded run")
-    parser.add_argument("--out", type=pathlib.Path, default=RESULTS)
-    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
-    parser.add_argument("--dtype", choices=("float16", "bfloat16"), default="float16")
+def is_there(rows: list[dict], setting: Setting) -> bool:
+    return any(all(row.get(key) == value for key, value in setting._asdict().items()) for row in rows)
+
+
+def todo(results: dict, args: argparse.Namespace) -> Iterator[tuple[str, Setting]]:
+    """(part, setting) of every row that is not there yet."""
+    for part in args.parts:
+        if part != "first-call":
+            rows = results[SECTIONS[part]]
+            yield from ((part, s) for s in settings_of(part, args.dtype, args.lengths) if not is_there(rows, s))
+
+
+def row_of(part: str, setting: Setting, results: dict, names: list[str], graphs: bool, device: str) -> dict:
+    """One row, measured."""
+    if part == "memory":
+        gone = next((row["reasons"] for row in reversed(results["memory"]) if row["N"] < setting.N), {})
+        return measure.memory_row(setting, [name for name in names if name != "flex"], gone, device)
+    options = {"backward": part != "decoding", "graphs": graphs and part == "speed", "device": device}
+    row = measure.side_by_side(setting, names, **options)
+    return (measure.latencies if part == "decoding" else measure.rates)(row, names)
+
+
+def run(results: dict, args: argparse.Namespace, *, device: str = "cuda", clock: Callable = time.monotonic) -> int:
+    """Measure what is missing, and save after every row; how many rows were left when the time was over."""
+    begin, names = clock(), [name for name in NAMES if name not in args.without]
+    over = lambda: clock() - begin > 60 * args.minutes  # noqa: E731
+    jobs = list(todo(results, args))
+    if "flex" in names and device == "cuda":
+        compile_flex(measure.warm_flex, [(s, part != "decoding") for part, s in jobs if part != "memory"])
+        print(f"flex compiled after {clock() - begin:.0f} s", flush=True)
+    for number, (part, setting) in enumerate(jobs):
+        if over():
+            return len(jobs) - number
+        row = row_of(part, setting, results, names, args.graphs, device)
+        results[SECTIONS[part]].append(row)
+        save(results, args.out)
+        print(
+            f"{clock() - begin:4.0f} s  {part:8} " + json.dumps({k: row[k] for k in row if k != "reasons"}), flush=True
+        )
+        if device == "cuda":
+            torch.cuda.empty_cache()
+    for name in (OURS, "flex") if "first-call" in args.parts else ():
+        if name in names and name not in results["first_call"]:
+            if over():
+                return 1
+            results["first_call"][name] = measure.first_call(name)
+            save(results, args.out)
+    return 0
+
+
+def arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--table", type=Path, help="print the tables and targets of a recorded run")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument(
+        "--new", action="store_true", help="write over what is in the file, instead of going on with it"
+    )
     parser.add_argument("--commit", help="what to record where there is no git checkout")
-    args = parser.parse_args()
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--dtype", nargs="+", choices=tuple(measure.BOUND), default=tuple(measure.BOUND))
+    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, help="N of the part speed")
+    parser.add_argument("--without", nargs="+", choices=NAMES[1:], default=(), metavar="PEER", help="leave peers out")
+    parser.add_argument("--graphs", action="store_true", help="speed: also forward in a CUDA graph, without overhead")
+    parser.add_argument("--minutes", type=float, default=8.5, help="begin no row after so many")
+    return parser
+
+
+def main(given: list[str] | None = None) -> int:
+    parser = arguments()
+    args = parser.parse_args(given)
     if args.table:
-        print(table(json.loads(args.table.read_text())))
-        return
-    results = run(args.lengths, getattr(torch, args.dtype), args.commit)
-    args.out.parent.mkdir(exist_ok=True)
-    args.out.write_text(json.dumps(results, indent=1))
-    print(table(results))
+        if not args.table.exists():
+            parser.error(f"expected a recorded run, found no file {args.table}")
+        print(report(json.loads(args.table.read_text())))
+        return 0
+    if min(args.lengths) < 1:
+        parser.error(f"expected lengths of at least 1, got {min(args.lengths)}")
+    if not torch.cuda.is_available():
+        parser.error(f"expected a CUDA GPU to measure on, found none; --table {RESULTS} prints a recorded run")
+    try:
+        results = start(args.out, provenance(args.commit), args.new)
+    except ValueError as error:
+        parser.error(str(error))
+    left = run(results, args)
+    print(report(results))
+    if left:
+        print(f"stopped after {args.minutes} minutes, {left} rows before the end: the same command goes on")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""`flash_attention` and PyTorch's five implementations, each as a call without arguments, ready to be timed.
+
+A backend is timed as a user calls it, but without `with sdpa_kernel(...)`, which belongs to the choice of the
+backend and costs as much as a short kernel: it is entered once, around the timing.
+
+flex is compiled anew for every setting, with static sizes. Compiled for sizes that may change it is up to a quarter
+slower, which would not be a fair comparison; and compiling 168 kernels one after the other takes half an hour. So
+`compile_flex` has many processes fill the compiler's cache first, and every compilation here is then a look-up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+OURS = "flashlearn"
+SDPA = {
+    "fa2": SDPBackend.FLASH_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "math": SDPBackend.MATH,
+}
+PEERS = ("fa2", "cudnn", "flex", "efficient", "math")
+NAMES = (OURS, *PEERS)
+
+
+def context(name: str):
+    """What chooses this backend for `scaled_dot_product_attention`; nothing for the others."""
+    return sdpa_kernel(SDPA[name]) if name in SDPA else contextlib.nullcontext()
+
+
+def bind(name: str, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Callable[[], Tensor]:
+    """A call that returns o (B, H_q, N_q, D), to be made within `context(name)`."""
+    grouped = q.shape[1] != k.shape[1]
+    if name == OURS:
+        from flashlearn.ops import flash_attention
+
+        return lambda: flash_attention(q, k, v, causal=causal)
+    if name == "flex":
+        return _flex(q, k, v, causal, grouped)
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    return lambda: sdpa(q, k, v, is_causal=causal, enable_gqa=grouped)
+
+
+def _flex(q: Tensor, k: Tensor, v: Tensor, causal: bool, grouped: bool) -> Callable[[], Tensor]:
+    import torch._functorch.config
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    torch._functorch.config.donated_buffer = False  # so that backward may run again and again on one forward
+    torch.compiler.reset()  # what was compiled for the setting before would only lengthen the search
+    flex = torch.compile(flex_attention, dynamic=False)
+    mask = create_block_mask(_visible, None, None, q.shape[2], k.shape[2], device=q.device) if causal else None
+    return lambda: flex(q, k, v, block_mask=mask, enable_gqa=grouped)
+
+
+def _visible(b, h, i, j):
+    return i >= j
+
+
+def compile_flex(warm: Callable, settings: Sequence, workers: int | None = None) -> None:
+    """Call `warm(setting)` for all settings in many processes, so that flex's kernels are in the compiler's cache.
+
+    What fails here fails again where it is measured, and is recorded there.
+    """
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # the processes themselves are the parallelism
+    workers = workers or max(1, min(14, (os.cpu_count() or 2) - 2, len(settings)))
+    spawn = multiprocessing.get_context("spawn")
+    try:
+        with ProcessPoolExecutor(workers, mp_context=spawn) as pool:
+            failed = [words for words in pool.map(warm, settings) if words]
+    except BrokenProcessPool as error:
+        failed = [f"{error}: flex is compiled while measuring, which takes long"]
+    for words in sorted(set(failed)):
+        print(f"compiling flex ahead: {words}", flush=True)
+
+
+@contextlib.contextmanager
+def heard() -> Iterator[list[str]]:
+    """What PyTorch warns about inside: it tells in warnings why a backend is not available."""
+    words: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield words
+        words += [str(warning.message).split(" (Triggered internally")[0].strip() for warning in caught]
+
+
+def reason(error: Exception, said: Sequence[str]) -> str:
+    """Why a backend did not run, in one line: PyTorch's own reason for "No available kernel", or the error."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return "out of memory"
+    if "No available kernel" in str(error):
+        told = [words for words in said if not words.endswith("because:") and "runtime disabled" not in words]
+        return told[0].splitlines()[0][:200] if told else "PyTorch has no such kernel for this setting"
+    first = next((line for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {first.strip()}"[:200]

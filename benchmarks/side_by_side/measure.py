@@ -1,0 +1,288 @@
+"""One row of measurements at a time: rates, times, bytes and first calls of all backends, each checked first."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .backends import bind, context, heard, reason
+
+HIDDEN, TOKENS = 2048, 16384
+BOUND = {"float16": 5e-3, "bfloat16": 2e-2}  # relative error; what is wrong is wrong by far more
+SLOW = 20.0  # ms: above it three calls are enough for a median
+SCORES_LIMIT = 20e9  # bytes of float32 scores above which "math" is not timed: long seconds, and no lesson
+FIRST_CALL_LIMIT = 60  # seconds
+
+
+class Refused(Exception):
+    """A backend is not timed at a setting, and why."""
+
+
+class Setting(NamedTuple):
+    """Shapes of q (B, H_q, N_q, D), k and v (B, H_kv, N, D); the first entries of every row."""
+
+    D: int
+    N: int
+    causal: bool
+    dtype: str
+    B: int
+    H_q: int
+    H_kv: int
+    N_q: int
+
+
+def speed_settings(dtypes: Iterable[str], lengths: Sequence[int]) -> list[Setting]:
+    """16384 tokens in all, hidden size 2048: D 128 and 64, causal and not."""
+    return [
+        Setting(D, N, causal, dtype, max(1, TOKENS // N), HIDDEN // D, HIDDEN // D, N)
+        for dtype in dtypes for D in (128, 64) for N in lengths for causal in (False, True)
+    ]  # fmt: skip
+
+
+def gqa_settings(dtypes: Iterable[str]) -> list[Setting]:
+    """The same with four query heads to a head of K and V; causal, as the models that group heads are."""
+    wide = [setting for setting in speed_settings(dtypes, (1024, 4096, 16384)) if setting.causal]
+    return [setting._replace(H_kv=setting.H_q // 4) for setting in wide]
+
+
+def decoding_settings(dtypes: Iterable[str]) -> list[Setting]:
+    """One new query against a cache of N keys. Not causal: aligned to the bottom right it sees every key."""
+    return [
+        Setting(D, N, False, dtype, B, 32, H_kv, 1)
+        for dtype in dtypes for D in (128, 64) for B in (1, 8) for H_kv in (8, 32) for N in (1024, 8192, 65536)
+    ]  # fmt: skip
+
+
+def memory_settings() -> list[Setting]:
+    """One layer of hidden size 2048, a single sequence of 1024 to 131072 tokens."""
+    return [Setting(128, 2**e, True, "float16", 1, 16, 16, 2**e) for e in range(10, 18)]
+
+
+def flops(setting: Setting, backward: bool = False) -> float:
+    """4 B H N_q N D forward, halved when causal; 2.5 times as much backward."""
+    whole = 4 * setting.B * setting.H_q * setting.N_q * setting.N * setting.D
+    return whole * (0.5 if setting.causal else 1) * (2.5 if backward else 1)
+
+
+def cache_bytes(setting: Setting) -> int:
+    """Bytes of K and V in two-byte numbers: what decoding has to read."""
+    return 2 * 2 * setting.B * setting.H_kv * setting.N * setting.D
+
+
+def inputs(setting: Setting, device: str, grads: bool = True) -> list[Tensor]:
+    """q, k, v and the gradient of o, normally distributed."""
+    torch.manual_seed(0)
+    dtype = getattr(torch, setting.dtype)
+    q_shape = (setting.B, setting.H_q, setting.N_q, setting.D)
+    k_shape = (setting.B, setting.H_kv, setting.N, setting.D)
+    q, k, v, do = (torch.randn(s, dtype=dtype, device=device) for s in (q_shape, k_shape, k_shape, q_shape))
+    return [*(t.requires_grad_(grads) for t in (q, k, v)), do]
+
+
+def reference(q: Tensor, k: Tensor, v: Tensor, do: Tensor, causal: bool) -> list[Tensor]:
+    """o, and dq, dk, dv where gradients are asked for: PyTorch in float32, heads repeated."""
+    wide = [t.detach().float().requires_grad_(t.requires_grad) for t in (q, k, v)]
+    repeated = [t.repeat_interleave(q.shape[1] // t.shape[1], 1) if t.shape[1] < q.shape[1] else t for t in wide]
+    o = torch.nn.functional.scaled_dot_product_attention(*repeated, is_causal=causal)
+    return [o.detach(), *(torch.autograd.grad(o, wide, do.float()) if q.requires_grad else ())]
+
+
+def check(names: Sequence[str], got: Sequence[Tensor], want: Sequence[Tensor], dtype: str) -> None:
+    """Refuse to time what is wrong."""
+    for name, g, w in zip(names, got, want, strict=True):
+        error = ((g.float() - w).norm() / w.norm()).item()
+        if not error < BOUND[dtype]:
+            raise Refused(f"{name} is wrong, relative error {error:.1e}: not timed")
+
+
+def median_ms(call: Callable) -> float:
+    """Median milliseconds of a call on the GPU, the L2 cache flushed before each."""
+    from triton.testing import do_bench
+
+    if event_ms(call) > SLOW:
+        return statistics.median(event_ms(call) for _ in range(3))
+    return do_bench(call, warmup=10, rep=40, return_mode="median")
+
+
+def event_ms(call: Callable) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    call()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end)
+
+
+def _graph_ms(name: str, tensors: Sequence[Tensor], setting: Setting) -> float:
+    """Median milliseconds of forward inside a CUDA graph: without launch overhead, and with what L2 still holds."""
+    from triton.testing import do_bench_cudagraph
+
+    with torch.no_grad(), context(name):
+        return do_bench_cudagraph(bind(name, *tensors[:3], setting.causal), rep=20, return_mode="median")
+
+
+def side_by_side(
+    setting: Setting, names: Sequence[str], *, backward: bool = True, graphs: bool = False, device: str = "cuda"
+) -> dict:
+    """A row: the setting, milliseconds {"forward", "backward", "graph"} of every backend, and "reasons" for every None.
+
+    A backend that refuses the setting, or is wrong, is None.
+    """
+    tensors = inputs(setting, device, grads=backward)
+    want = reference(*tensors, setting.causal)
+    row = setting._asdict() | {name: None for name in names} | {"reasons": {}}
+    for name in names:
+        found, reasons = {}, row["reasons"]
+        with heard() as said:
+            error = _failure(lambda: _measure(name, setting, tensors, want, found, backward))  # noqa: B023
+        if error is not None:
+            reasons[name] = ("backward: " if found else "") + reason(error, said)
+        if found and graphs:
+            error = _failure(lambda: found.update(graph=_graph_ms(name, tensors, setting)))  # noqa: B023
+            if error is not None:
+                reasons[f"{name}, graph"] = reason(error, ())
+        row[name] = found or None
+    return row
+
+
+def _failure(call: Callable) -> Exception | None:
+    """The error with which a call was refused, if it was; a GPU in an undefined state ends everything."""
+    from triton.errors import TritonError
+
+    try:
+        call()
+    except torch.AcceleratorError:
+        raise
+    except (Refused, RuntimeError, ValueError, TritonError) as error:
+        return error.with_traceback(None)  # a traceback would keep tensors alive
+    return None
+
+
+def _measure(name: str, setting: Setting, tensors, want, found: dict, backward: bool) -> None:
+    """Fill `found` with milliseconds, each entry after its check."""
+    q, k, v, do = tensors
+    scores = 4 * setting.B * setting.H_q * setting.N_q * setting.N
+    if name == "math" and scores > SCORES_LIMIT:
+        raise Refused(f"not run: its scores alone take {scores / 1e9:.0f} GB")
+    with context(name):
+        call = bind(name, q, k, v, setting.causal)
+        with torch.no_grad():
+            check(("o",), (call(),), want[:1], setting.dtype)
+            found["forward"] = median_ms(call)
+        if backward:
+            o = call()
+            grads = lambda: torch.autograd.grad(o, (q, k, v), do, retain_graph=True)  # noqa: E731
+            check(("dq", "dk", "dv"), grads(), want[1:], setting.dtype)
+            found["backward"] = median_ms(grads)
+
+
+def warm_flex(job: tuple[Setting, bool]) -> str | None:
+    """Compile flex for one setting, forward and, if asked, backward; the reason if that fails. For other processes."""
+    setting, backward = job
+    q, k, v, do = inputs(setting, "cuda", grads=backward)
+
+    def compile_all():
+        call = bind("flex", q, k, v, setting.causal)
+        with torch.no_grad():
+            call()
+        if backward:
+            torch.autograd.grad(call(), (q, k, v), do)
+
+    error = _failure(compile_all)
+    return None if error is None else reason(error, ())
+
+
+def rates(row: dict, names: Sequence[str]) -> dict:
+    """Milliseconds turned into TFLOP/s."""
+    setting = Setting(*(row[field] for field in Setting._fields))
+
+    for name in names:
+        if row[name]:
+            found = {key: shortened(flops(setting, key == "backward") / ms / 1e9) for key, ms in row[name].items()}
+            row[name] = {"forward": None, "backward": None} | found
+    return row
+
+
+def shortened(number: float) -> float:
+    """Five digits: more than a clock gives."""
+    return float(f"{number:.5g}")
+
+
+def latencies(row: dict, names: Sequence[str]) -> dict:
+    """Milliseconds turned into microseconds, and into GB/s of K and V."""
+    setting = Setting(*(row[field] for field in Setting._fields))
+    for name in names:
+        if row[name]:
+            ms = row[name]["forward"]
+            row[name] = {"us": shortened(1000 * ms), "GB/s": shortened(cache_bytes(setting) / ms / 1e6)}
+    return row
+
+
+def memory_row(setting: Setting, names: Sequence[str], gone: dict[str, str], device: str = "cuda") -> dict:
+    """Peak bytes of forward and backward above q, k, v and do; "results" is what o, dq, dk and dv take of it.
+
+    gone   {name: reason} of backends that gave up at a shorter length, and are not tried again
+    """
+    small = setting._replace(N=128, N_q=128)
+    row = setting._asdict() | {"results": 4 * 2 * setting.H_q * setting.N * setting.D}
+    row |= {name: None for name in names} | {"reasons": dict(gone)}
+    for name in [name for name in names if name not in gone]:
+
+        def layer(*, setting=setting, name=name):
+            q, k, v, do = inputs(setting, device)
+            with context(name):
+                row[name] = peak_bytes(lambda: _forward_backward(name, q, k, v, do, setting.causal))
+
+        with heard() as said:
+            error = _failure(lambda: (layer(setting=small), layer()))  # noqa: B023  first workspaces that stay
+        if error is not None:
+            row[name], row["reasons"][name] = None, reason(error, said)
+    return row
+
+
+def _forward_backward(name, q, k, v, do, causal) -> tuple:
+    o = bind(name, q, k, v, causal)()
+    return o, *torch.autograd.grad(o, (q, k, v), do)
+
+
+def peak_bytes(call: Callable) -> int:
+    """Bytes that PyTorch's allocator had given out at most during a call, less those it had given out before."""
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    results = call()
+    torch.cuda.synchronize()
+    del results
+    return torch.cuda.max_memory_allocated() - before
+
+
+def first_call(name: str) -> dict:
+    """Seconds of the first forward and backward in a new process, with empty caches of compiled kernels and with filled."""
+    found: dict = {}
+    with tempfile.TemporaryDirectory() as folder:
+        caches = {"TRITON_CACHE_DIR": f"{folder}/triton", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
+        caches["PYTHONPATH"] = os.pathsep.join(sys.path)  # the same packages are found
+        environment = {k: v for k, v in os.environ.items() if k != "TORCHINDUCTOR_COMPILE_THREADS"} | caches
+        for caches_are in ("empty", "filled"):
+            command = [sys.executable, "-m", "side_by_side.first_call", name]
+            try:
+                done = subprocess.run(
+                    command, env=environment, capture_output=True, text=True, timeout=FIRST_CALL_LIMIT
+                )
+            except subprocess.TimeoutExpired:
+                return found | {"reason": f"caches {caches_are}: more than {FIRST_CALL_LIMIT} s"}
+            if done.returncode:
+                last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+                return found | {"reason": f"caches {caches_are}: {last}"[:200]}
+            found[caches_are] = json.loads(done.stdout.splitlines()[-1])
+    return found
