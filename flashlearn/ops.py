@@ -14,6 +14,7 @@ from torch import Tensor
 
 from flashlearn.inputs import check_qkv, resolve_scale
 from flashlearn.kernels.attention_backward import attention_backward
+from flashlearn.kernels.attention_decode import attention_decode
 from flashlearn.kernels.attention_forward import attention_forward, check_head_dim
 from flashlearn.kernels.backend import DTYPES, INTERPRETED, check_device
 from flashlearn.kernels.rungs import backward_rung, forward_rung, why_not_tma
@@ -65,6 +66,8 @@ def _forward(q, k, v, causal, scale):
     rung = forward_rung(q, k, v, scale=scale)
     if rung.name == "teaching":
         return attention_forward(q, k, v, causal=causal, scale=scale, allow_tf32=_allow_tf32())
+    if rung.name == "decode":
+        return attention_decode(q, k, v, causal=causal, scale=scale, allow_tf32=_allow_tf32())
     from flashlearn.kernels.attention_forward_hopper import attention_forward_hopper
 
     return attention_forward_hopper(q, k, v, causal=causal, scale=scale, **rung.options)

@@ -3,6 +3,7 @@
 from flashlearn.kernels.backend import INTERPRETED, backend  # isort: skip (first: it chooses the backend)
 
 from flashlearn.kernels.attention_backward import attention_backward
+from flashlearn.kernels.attention_decode import attention_decode
 from flashlearn.kernels.attention_forward import attention_forward
 from flashlearn.kernels.matmul import matmul
 from flashlearn.kernels.softmax import softmax
@@ -11,6 +12,7 @@ from flashlearn.kernels.vector_add import vector_add
 __all__ = [
     "INTERPRETED",
     "attention_backward",
+    "attention_decode",
     "attention_forward",
     "backend",
     "matmul",

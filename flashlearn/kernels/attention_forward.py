@@ -9,6 +9,7 @@ Source: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 1, cited 
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -176,6 +177,7 @@ def check_head_dim(D: int) -> None:
         raise ValueError(f"expected a head dimension D of at most {MAX_HEAD_DIM}, got {D}")
 
 
+@cache
 def padded(D: int) -> int:
     """The power of two, at least 16, that a tile of D columns is padded to."""
     return max(16, triton.next_power_of_2(D))

@@ -1,6 +1,7 @@
 """Which kernel `flash_attention` runs, and why: the one place where that is decided.
 
     forward_rung(q, k, v, causal=True, scale=0.125)     Rung("hopper", {...}, "")
+    forward_rung(one_query, k, v, scale=0.125)          Rung("decode", {}, "")
     backward_rung(...)                                  Rung("teaching", {}, "float32 inputs")
 
 The fast kernels take what their hardware takes; everything else goes to the teaching kernels, which take
@@ -17,6 +18,7 @@ import torch
 import triton
 from torch import Tensor
 
+from flashlearn.kernels.attention_decode import KEYS_PER_SPLIT, max_rows
 from flashlearn.kernels.backend import INTERPRETED
 
 HOPPER = (9, 0)  # compute capability
@@ -43,6 +45,8 @@ class Rung(NamedTuple):
 
 def forward_rung(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Rung:
     """The kernel that `flash_attention` runs forward for these inputs."""
+    if decodes(q, k):
+        return Rung("decode", {}, "")
     why = why_not_hopper(q, k, v, scale=scale)
     if why:
         return Rung("teaching", {}, why)
@@ -56,6 +60,16 @@ def backward_rung(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Rung:
     if not why and torch.are_deterministic_algorithms_enabled():
         why = "deterministic algorithms are asked for, and the fast kernel adds up dq in any order"
     return Rung("teaching", {}, why) if why else Rung("hopper", {}, "")
+
+
+def decodes(q: Tensor, k: Tensor) -> bool:
+    """Whether few queries meet many keys: the time is that of reading K and V, which `attention_decode` does once.
+
+    Few: those that share a key head fit one block. Other kernels pad the queries of every *single* head to a
+    larger block, and read K and V for each. Many: there is something to split.
+    """
+    rows = q.shape[1] // k.shape[1] * q.shape[2]
+    return not INTERPRETED and rows <= max_rows(q.element_size()) and k.shape[2] >= 2 * KEYS_PER_SPLIT
 
 
 def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> str:

@@ -1,0 +1,226 @@
+"""The forward pass for few queries, as in decoding: the keys are cut into splits, one program each, and merged.
+
+What changed from the teaching kernel: who works on what; the mathematics is the same, and so is `absorb`.
+
+1. A program takes *all* queries of a group of heads as its rows, so K and V are read once per key head.
+2. It takes one split of the keys, and writes the (o, lse) of that split. One query behind a long cache then
+   makes as many programs as fill the GPU, where the teaching kernel has one per head.
+3. A second kernel merges the splits. That is the online softmax again: each lse is a score, each o a value.
+
+Prediction: few queries leave little to compute, so the time is that of reading K and V once. Added to that is
+(o, lse) of every split, float32, written and read: in 16 bits 2 rows / keys of the bytes of K and V, which is
+3 % for a group of 4 heads and splits of 256 keys, and less behind a longer cache.
+
+Source: T. Dao, D. Haziza, F. Massa, G. Sizov, "Flash-Decoding for long-context inference", 2023
+(pytorch.org/blog/flash-decoding).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from flashlearn.inputs import check_block, check_qkv, resolve_scale
+from flashlearn.kernels.attention_forward import LN_2, LOG2_E, Launch, absorb, check_head_dim, padded
+from flashlearn.kernels.backend import INTERPRETED, check_grid, check_runnable
+
+KEYS_PER_SPLIT = 256  # at least: a shorter split ends before its loads are well under way
+PROGRAMS_PER_MULTIPROCESSOR = 2  # one computes while the other waits for memory
+
+
+@triton.jit(do_not_specialize=["N_q", "N_k", "group"])  # one compilation for all lengths
+def attention_decode_kernel(
+    # pointers
+    q_ptr, k_ptr, v_ptr, o_part_ptr, lse_part_ptr,
+    # strides of q (B, H_q, N_q, D), of k and v (B, H_kv, N_k, D);
+    # o_part (B, H_q, N_q, splits, D) and lse_part (B, H_q, N_q, splits) are contiguous
+    stride_qb, stride_qh, stride_qm, stride_qd,
+    stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_vb, stride_vh, stride_vn, stride_vd,
+    # sizes, and scale * log2(e)
+    N_q, N_k, group, qk_scale,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """(o, lse) of one split of the keys, for all queries of one group of heads of one sequence."""
+    split = tl.program_id(0).to(tl.int64)
+    splits = tl.num_programs(0)
+    kv_head = tl.program_id(1).to(tl.int64)
+    batch = tl.program_id(2).to(tl.int64)
+    k_ptr += batch * stride_kb + kv_head * stride_kh
+    v_ptr += batch * stride_vb + kv_head * stride_vh
+
+    offs_m = tl.arange(0, BLOCK_M)  # (BLOCK_M,): row r is query r % N_q of head r // N_q of the group
+    offs_n = tl.arange(0, BLOCK_N)  # (BLOCK_N,)
+    offs_d = tl.arange(0, BLOCK_D).to(tl.int64)  # (BLOCK_D,)
+    head = kv_head * group + offs_m // N_q
+    query = offs_m % N_q
+    m_mask = offs_m < group * N_q
+    d_mask = offs_d < HEAD_DIM
+    q_mask = m_mask[:, None] & d_mask[None, :]
+
+    # This split: blocks split * blocks / splits and on, as even as can be; none if there are fewer blocks than
+    # splits. Keys before full_end are seen by every query, by the first too: they need no mask.
+    blocks = tl.cdiv(N_k, BLOCK_N)
+    start = (split * blocks // splits * BLOCK_N).to(tl.int32)
+    end = ((split + 1) * blocks // splits * BLOCK_N).to(tl.int32)
+    seen = N_k
+    if CAUSAL:
+        seen = tl.minimum(tl.maximum(1 + N_k - N_q, 0), N_k)
+    full_end = tl.minimum(tl.maximum(seen // BLOCK_N * BLOCK_N, start), end)
+
+    q_ptrs = q_ptr + batch * stride_qb + head[:, None] * stride_qh
+    q_ptrs += query[:, None].to(tl.int64) * stride_qm + offs_d[None, :] * stride_qd
+    q = tl.load(q_ptrs, mask=q_mask, other=0.0)  # (BLOCK_M, BLOCK_D)
+    m_i = tl.full((BLOCK_M,), float("-inf"), dtype=tl.float32)
+    l_i = tl.zeros((BLOCK_M,), dtype=tl.float32)
+    acc = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
+
+    for start_n in range(start, full_end, BLOCK_N):
+        cols = (start_n + offs_n).to(tl.int64)
+        k = tl.load(k_ptr + cols[None, :] * stride_kn + offs_d[:, None] * stride_kd,
+                    mask=d_mask[:, None], other=0.0)  # (BLOCK_D, BLOCK_N)  # fmt: skip
+        v = tl.load(v_ptr + cols[:, None] * stride_vn + offs_d[None, :] * stride_vd,
+                    mask=d_mask[None, :], other=0.0)  # (BLOCK_N, BLOCK_D)  # fmt: skip
+        s = tl.dot(q, k, input_precision=PRECISION) * qk_scale  # (BLOCK_M, BLOCK_N), in units of log2
+        m_i, l_i, acc = absorb(m_i, l_i, acc, s, v, PRECISION)
+
+    for start_n in range(full_end, end, BLOCK_N):  # the last keys: the diagonal, and what lies past them
+        cols = (start_n + offs_n).to(tl.int64)
+        n_mask = cols < N_k
+        k = tl.load(k_ptr + cols[None, :] * stride_kn + offs_d[:, None] * stride_kd,
+                    mask=d_mask[:, None] & n_mask[None, :], other=0.0)  # fmt: skip
+        v = tl.load(v_ptr + cols[:, None] * stride_vn + offs_d[None, :] * stride_vd,
+                    mask=n_mask[:, None] & d_mask[None, :], other=0.0)  # fmt: skip
+        s = tl.dot(q, k, input_precision=PRECISION) * qk_scale
+        visible = n_mask[None, :]  # (1, BLOCK_N)
+        if CAUSAL:
+            visible = visible & (start_n + offs_n[None, :] <= query[:, None] + N_k - N_q)  # (BLOCK_M, BLOCK_N)
+        s = tl.where(visible, s, float("-inf"))
+        m_i, l_i, acc = absorb(m_i, l_i, acc, s, v, PRECISION)
+
+    # A row that saw no key of this split writes o = 0 and lse = -inf: to the merge it weighs nothing
+    l_i = tl.where(l_i == 0.0, 1.0, l_i)
+    rows = (batch * tl.num_programs(1) + kv_head) * group * N_q + offs_m  # of B * H_q * N_q
+    parts = rows * splits + split
+    o_ptrs = o_part_ptr + parts[:, None] * HEAD_DIM + offs_d[None, :]
+    tl.store(o_ptrs, acc / l_i[:, None], mask=q_mask)
+    tl.store(lse_part_ptr + parts, (m_i + tl.log2(l_i)) * LN_2, mask=m_mask)
+
+
+@triton.jit(do_not_specialize=["splits"])
+def attention_merge_kernel(
+    # pointers
+    o_part_ptr, lse_part_ptr, o_ptr, lse_ptr,
+    # strides of o (B, H_q, N_q, D); o_part, lse_part and lse are contiguous
+    stride_ob, stride_oh, stride_om, stride_od,
+    splits,
+    HEAD_DIM: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """(o, lse) over all keys from those of the splits, for one query of one head of one sequence."""
+    query = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1).to(tl.int64)
+    batch = tl.program_id(2).to(tl.int64)
+    row = (batch * tl.num_programs(1) + head) * tl.num_programs(0) + query
+    offs_s = tl.arange(0, BLOCK_S)  # (BLOCK_S,)
+    offs_d = tl.arange(0, BLOCK_D)  # (BLOCK_D,)
+    d_mask = offs_d < HEAD_DIM
+
+    # lse = log(sum_s exp(lse_s)), o = sum_s exp(lse_s - lse) o_s: the softmax of the lse, a block at a time
+    m = float("-inf")
+    l = 0.0
+    acc = tl.zeros((BLOCK_D,), dtype=tl.float32)
+    for start_s in range(0, splits, BLOCK_S):
+        s_mask = start_s + offs_s < splits
+        parts = row * splits + start_s + offs_s
+        lse_s = tl.load(lse_part_ptr + parts, mask=s_mask, other=float("-inf"))  # (BLOCK_S,)
+        o_s = tl.load(o_part_ptr + parts[:, None] * HEAD_DIM + offs_d[None, :],
+                      mask=s_mask[:, None] & d_mask[None, :], other=0.0)  # (BLOCK_S, BLOCK_D)  # fmt: skip
+        m_new = tl.maximum(m, tl.max(lse_s, 0))
+        m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)  # no split so far saw a key
+        p = tl.exp(lse_s - m_safe)
+        alpha = tl.exp(m - m_safe)
+        l = l * alpha + tl.sum(p, 0)
+        acc = acc * alpha + tl.sum(p[:, None] * o_s, 0)
+        m = m_new
+
+    l = tl.where(l == 0.0, 1.0, l)
+    o_ptrs = o_ptr + batch * stride_ob + head * stride_oh + query * stride_om + offs_d.to(tl.int64) * stride_od
+    tl.store(o_ptrs, (acc / l).to(o_ptr.dtype.element_ty), mask=d_mask)
+    tl.store(lse_ptr + row, m + tl.log(l))
+
+
+def attention_decode(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None,
+    splits: int | None = None, allow_tf32: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """O = softmax(Q K^T scale) V and lse, as `attention_forward` gives them, for few queries and many keys.
+
+    q (B, H_q, N_q, D); k, v (B, H_kv, N_k, D), any strides, D up to 256; at most 64 queries that
+    share a key head, H_q / H_kv * N_q (float32: 32).
+    splits: into how many pieces the keys of a head are cut, as many as fill the GPU unless given.
+    HBM: K and V once per key head, Q once per split; (o, lse) of every split in float32, written and read; O
+    and lse once. Source: Dao et al. 2023.
+    """
+    check_runnable(q=q, k=k, v=v)
+    size = check_qkv(q, k, v)
+    check_head_dim(size.D)
+    rows = size.group * size.N_q
+    most = max_rows(q.element_size())
+    if rows > most:
+        raise ValueError(f"expected H_q / H_kv * N_q of at most {most} in {q.dtype}, got {size.group} * {size.N_q}")
+    if splits is None:
+        splits = decode_splits(size.B * size.H_kv, size.N_k, multiprocessors(q.device))
+    check_block(splits, "splits")
+    o = torch.empty_like(q)
+    lse = torch.empty((size.B, size.H_q, size.N_q), dtype=torch.float32, device=q.device)
+    if lse.numel():
+        o_part = torch.empty((*q.shape[:3], splits, size.D), dtype=torch.float32, device=q.device)
+        lse_part = torch.empty((*q.shape[:3], splits), dtype=torch.float32, device=q.device)
+        BLOCK_D, launch = padded(size.D), decode_launch(rows, size.D, q.element_size())
+        attention_decode_kernel[check_grid((splits, size.H_kv, size.B))](
+            q, k, v, o_part, lse_part, *q.stride(), *k.stride(), *v.stride(),
+            size.N_q, size.N_k, size.group, resolve_scale(scale, size.D) * LOG2_E, HEAD_DIM=size.D,
+            BLOCK_M=launch.block_m, BLOCK_N=launch.block_n, BLOCK_D=BLOCK_D,
+            CAUSAL=causal, PRECISION="tf32" if allow_tf32 else "ieee",
+            num_warps=launch.num_warps, num_stages=launch.num_stages,
+        )  # fmt: skip
+        attention_merge_kernel[check_grid((size.N_q, size.H_q, size.B))](
+            o_part, lse_part, o, lse, *o.stride(), splits, HEAD_DIM=size.D, BLOCK_S=8192 // BLOCK_D, BLOCK_D=BLOCK_D
+        )
+    return o, lse
+
+
+def max_rows(itemsize: int) -> int:
+    """How many queries may share a key head: they are one block, and its S and O must stay in registers."""
+    return 128 // itemsize
+
+
+def decode_splits(programs: int, N_k: int, multiprocessors: int) -> int:
+    """Into how many splits the N_k keys of each of `programs` key heads are cut, at least 1.
+
+    Enough that all programs together fill the GPU, all at the same time; not so many that a split has fewer
+    than KEYS_PER_SPLIT keys.
+    """
+    room = PROGRAMS_PER_MULTIPROCESSOR * multiprocessors // max(programs, 1)
+    return max(1, min(room, N_k // KEYS_PER_SPLIT))
+
+
+@cache
+def decode_launch(rows: int, D: int, itemsize: int) -> Launch:
+    """One block of all rows. Three tiles of K and V under way keep memory busy; in 99 KB, without spills."""
+    block_m = padded(rows)
+    tile = 16384 if block_m == 16 else 8192  # bytes of a tile of K: less, where S and O take more registers
+    block_n = min(max(tile // (padded(D) * itemsize), 16), 128)
+    return Launch(block_m, block_n, num_warps=4 if itemsize == 2 else 8, num_stages=3)
+
+
+@cache
+def multiprocessors(device: torch.device) -> int:
+    """How many programs run at the same time: the multiprocessors of a GPU; in the interpreter one."""
+    return 1 if INTERPRETED else torch.cuda.get_device_properties(device).multi_processor_count

@@ -1,0 +1,116 @@
+"""What only a GPU can show of the decoding kernels: compiled, over many shapes, long caches, the same bits.
+
+Run on a machine with a CUDA GPU: `pytest tests/gpu`. Without one every test here is skipped, and says so.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+
+import pytest
+import torch
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed here: compiled kernels are not tested", allow_module_level=True)
+
+from flashlearn.kernels.attention_decode import attention_decode, max_rows
+from flashlearn.kernels.rungs import forward_rung
+from flashlearn.ops import flash_attention
+from tests.grid import LAYOUTS, Case, bf16, check, fp16, fp32, make, oracle, plain, results
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU: compiled kernels are not tested"),
+]
+
+torch.set_num_threads(1)  # the CPU only draws inputs here; many workers share it
+DTYPES = (fp16, bf16, fp32)
+
+
+def check_all(cases, splits=(None,)) -> None:
+    """Check every case with every number of splits, and then tell of all that failed."""
+    faults = []
+    for case in cases:
+        q, k, v, _ = make(case, "cuda")
+        want, yardstick = oracle(case, q, k, v), plain(case, q, k, v)
+        for each in splits:
+            o, lse = attention_decode(q, k, v, causal=case.causal, scale=case.scale, splits=each)
+            try:  # factors as in test_attention_on_gpu.py
+                check(case, {"o": o, "lse": lse}, want, yardstick, factor=5.0 if case.dtype == fp32 else 3.0)
+            except AssertionError as fault:
+                faults.append(f"splits={each}: {fault}")
+    assert not faults, f"{len(faults)} failed:\n" + "\n".join(faults[:10])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("D", (1, 40, 64, 128, 256))
+def test_shapes_and_splits(dtype, D):
+    layouts, heads = itertools.cycle(LAYOUTS), ((2, 2), (6, 2), (8, 1))
+    sizes = itertools.product((1, 2, 16), (1, 63, 700), heads, (False, True))
+    cases = [
+        Case(N_q, N_k, D, causal, dtype, H_q, H_kv, B=2, layout=next(layouts))
+        for N_q, N_k, (H_q, H_kv), causal in sizes
+        if N_q * H_q // H_kv <= max_rows(dtype.itemsize)
+    ]
+    assert {case.layout for case in cases} == set(LAYOUTS)
+    check_all(cases, splits=(None, 1, 3, 60))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("D", (64, 128, 256))
+def test_full_blocks_of_rows(dtype, D):
+    """As many rows as a program takes; scores of every kind."""
+    most = max_rows(dtype.itemsize)
+    cases = [Case(most, N_k, D, causal=True, dtype=dtype) for N_k in (17, 64, 1000)]
+    cases += [Case(most // 8, 1000, D, dtype=dtype, H_q=8, H_kv=1, scale=scale) for scale in (-0.2, 0.0, 1.0)]
+    cases += [Case(2, 1000, D, True, dtype, logits=logits) for logits in ("large", "extreme", "rising", "equal")]
+    check_all(cases, splits=(None, 5))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("D", (64, 128))
+def test_long_cache(dtype, D):
+    """65536 keys, through the op, against float64."""
+    for case in (Case(1, 65536, D, True, dtype, 8, 2), Case(4, 65536, D, True, dtype, 8, 2, layout="transposed")):
+        q, k, v, _ = make(case, "cuda")
+        assert forward_rung(q, k, v, scale=0.1).name == "decode"
+        ours = results(lambda *qkv: flash_attention(*qkv, causal=True, return_lse=True), q, k, v)
+        check(case, ours, oracle(case, q, k, v), plain(case, q, k, v), factor=5.0 if dtype == fp32 else 3.0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_gradients_behind_a_cache(dtype):
+    """o and lse of the decoding kernels go into whichever backward kernels run here."""
+    case = Case(4, 1000, 64, causal=True, dtype=dtype, H_q=8, H_kv=2)
+    inputs = make(case, "cuda")
+    assert forward_rung(*inputs[:3], scale=0.1).name == "decode"
+    ours = results(lambda *qkv: flash_attention(*qkv, causal=True, return_lse=True), *inputs)
+    assert set(ours) == {"o", "lse", "dq", "dk", "dv"}
+    check(case, ours, oracle(case, *inputs), plain(case, *inputs), factor=5.0 if dtype == fp32 else 3.0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_same_bits_every_time(dtype):
+    q, k, v, _ = make(Case(1, 20000, 128, dtype=dtype, H_q=8, H_kv=2), "cuda")
+    first = attention_decode(q, k, v)
+    for _ in range(20):
+        assert all(map(torch.equal, first, attention_decode(q, k, v)))
+
+
+@pytest.mark.parametrize("dim", (0, 1, 2, 3))
+def test_strides_past_32_bits(dim):
+    """Elements of a cache more than 2^31 apart, along every dimension in turn: as from a compact copy."""
+    shape = (3, 4, 1000, 64)
+    step = (2**31 + 2**20) // (shape[dim] - 1) // 16 * 16
+    strides = [4 * 1000 * 64, 1000 * 64, 64, 1]
+    strides[dim] = step
+    base = torch.empty(sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1, dtype=fp16, device="cuda")
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(3, 8, 2, 64, dtype=fp16, device="cuda"), *torch.randn(2, *shape, dtype=fp16, device="cuda"))
+    want = attention_decode(q, k, v, causal=True)
+    for i in (0, 1):
+        kv = [k, v]
+        kv[i] = base.as_strided(shape, strides).copy_(kv[i])
+        for got, compact in zip(attention_decode(q, *kv, causal=True), want, strict=True):
+            torch.testing.assert_close(got, compact, atol=4e-3, rtol=4e-3)

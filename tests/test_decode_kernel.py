@@ -1,0 +1,201 @@
+"""The decoding kernels: right for any number of splits, and each key read once; and when they are chosen."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+import torch
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed here: no kernel is tested", allow_module_level=True)
+
+from flashlearn.kernels import rungs
+from flashlearn.kernels.attention_decode import (
+    KEYS_PER_SPLIT,
+    attention_decode,
+    decode_launch,
+    decode_splits,
+)
+from flashlearn.kernels.attention_forward import attention_forward
+from flashlearn.kernels.backend import INTERPRETED
+from flashlearn.kernels.recorder import kernel_steps
+from flashlearn.ops import flash_attention
+from flashlearn.steps import hbm_bytes, record
+from tests.grid import Case, bf16, check, fp16, fp32, make, oracle, plain
+
+DEVICE = "cpu" if INTERPRETED else "cuda"
+needs_interpreter = pytest.mark.skipif(not INTERPRETED, reason="kernels are compiled here: nothing to record")
+
+CASES = (
+    Case(1, 1, 1),
+    Case(1, 63, 40, dtype=fp16, layout="transposed"),
+    Case(1, 257, 64, causal=True, H_q=8, H_kv=1, B=2, layout="transposed"),
+    Case(1, 700, 128, dtype=fp16, H_q=6, H_kv=2, layout="strided"),
+    Case(1, 700, 64, dtype=fp16, H_q=8, H_kv=1, logits="extreme"),
+    Case(1, 257, 256, causal=True, H_q=3, H_kv=1, layout="packed"),
+    Case(2, 1, 64, causal=True, dtype=fp16, H_q=6, H_kv=2),  # a row sees no key
+    Case(2, 257, 1, causal=True, H_q=3, H_kv=1, scale=-1.0),
+    Case(2, 700, 128, causal=True, H_q=16, H_kv=2, logits="large"),
+    Case(2, 700, 40, causal=True, dtype=fp16, H_q=8, H_kv=1, layout="packed", logits="rising"),
+    Case(16, 1, 40, causal=True, H_q=2, H_kv=2),  # 15 rows see no key
+    Case(16, 63, 128, causal=True, dtype=fp16, H_q=6, H_kv=2, B=2, layout="strided"),
+    Case(16, 257, 64, causal=True, layout="expanded", logits="rising"),  # the diagonal crosses three blocks
+    Case(16, 257, 256, causal=True, dtype=fp16, H_q=3, H_kv=1, layout="transposed"),
+    Case(16, 700, 16, causal=False, dtype=fp16, H_q=4, H_kv=1, logits="equal"),
+    Case(32, 17, 256, causal=True),  # the largest block in float32, and 15 rows that see no key
+    Case(64, 700, 256, causal=True, dtype=fp16),  # the largest in float16
+)
+
+
+@pytest.mark.parametrize("splits", (1, 3, 60))
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_attention_decode(case, splits):
+    """60 is more than any case has blocks of keys: some splits are empty."""
+    q, k, v, _ = make(case, DEVICE)
+    o, lse = attention_decode(q, k, v, causal=case.causal, scale=case.scale, splits=splits)
+    check(case, {"o": o, "lse": lse}, oracle(case, q, k, v), plain(case, q, k, v))
+
+
+def test_output_keeps_the_layout_of_q():
+    q, k, v, _ = make(Case(2, 20, 16, layout="transposed"), DEVICE)
+    o, lse = attention_decode(q, k, v, splits=2)
+    assert o.stride() == q.stride() and lse.is_contiguous()
+
+
+@pytest.mark.parametrize("N_q, N_k", ((3, 0), (0, 3), (0, 0)))
+def test_nothing_to_see(N_q, N_k):
+    q, k, v, _ = make(Case(N_q, N_k, 16), DEVICE)
+    o, lse = attention_decode(q, k, v, splits=4)
+    assert o.shape == q.shape and not o.any() and (lse == -torch.inf).all()
+
+
+@pytest.mark.parametrize(
+    "message, shapes, options",
+    (
+        (r"at most 32 in torch.float32, got 3 \* 11", ((1, 3, 11, 16), (1, 1, 20, 16)), {}),
+        (r"at most 256, got 257", ((1, 1, 1, 257), (1, 1, 1, 257)), {}),
+        (r"splits of at least 1, got 0", ((1, 1, 1, 16), (1, 1, 1, 16)), {"splits": 0}),
+        (r"multiple of those of k and v, got 3 and 2", ((1, 3, 1, 16), (1, 2, 1, 16)), {}),
+        (r"at most 65535 programs", ((65536, 1, 1, 1), (65536, 1, 1, 1)), {}),
+    ),
+)
+def test_refusals(message, shapes, options):
+    q, k = (torch.zeros(shape, device=DEVICE) for shape in shapes)
+    with pytest.raises(ValueError, match=message):
+        attention_decode(q, k, k, **options)
+
+
+@needs_interpreter
+@pytest.mark.parametrize("splits", (1, 3, 12))
+@pytest.mark.parametrize(
+    "case",
+    (
+        Case(1, 257, 40, causal=True, H_q=8, H_kv=1, B=2, layout="transposed"),
+        Case(16, 300, 16, causal=True, dtype=fp16, H_q=6, H_kv=2, layout="strided"),
+        Case(3, 1, 64, causal=True, layout="packed"),
+    ),
+    ids=str,
+)
+def test_k_and_v_are_read_once_per_key_head(case, splits):
+    q, k, v, _ = make(case)
+    steps = record(kernel_steps(attention_decode, q, k, v, causal=case.causal, splits=splits))
+    e, rows, key_heads = case.dtype.itemsize, case.B * case.H_q * case.N_q, case.B * case.H_kv
+    split, merge = ([s for s in steps if s.phase == kernel] for kernel in ("attention_decode", "attention_merge"))
+    assert hbm_bytes(split, "K").read == hbm_bytes(split, "V").read == e * case.D * case.N_k * key_heads
+    assert hbm_bytes(split, "Q").read == e * case.D * rows * splits
+    of_splits = 4 * (case.D + 1) * rows * splits  # o and lse in float32
+    assert hbm_bytes(split).written == hbm_bytes(merge).read == of_splits
+    assert hbm_bytes(merge).written == (e * case.D + 4) * rows
+    assert len({s.program for s in split}) == splits * key_heads
+
+
+@needs_interpreter
+def test_a_split_is_attention_over_its_keys():
+    """What a program writes for its split is what the teaching kernel returns for those keys alone."""
+    q, k, v, _ = make(Case(1, 256, 64, H_q=4, H_kv=1))
+    steps = record(kernel_steps(attention_decode, q, k, v, splits=2))
+    ends = [s for s in steps if s.phase == "attention_decode" and s.writes]
+    for step, keys in zip(ends, (slice(0, 128), slice(128, 256)), strict=True):
+        o, lse = attention_forward(q, k[:, :, keys], v[:, :, keys])
+        torch.testing.assert_close(step.values["o_part"][:, :, :, 0], o)
+        torch.testing.assert_close(step.values["lse_part"][:, :, :, 0], lse)
+
+
+def test_gradients_from_its_o_and_lse():
+    """The backward pass takes o and lse from any forward pass."""
+    case = Case(2, 300, 16, causal=True, H_q=4, H_kv=2)
+    q, k, v, do = make(case, DEVICE)
+    o, lse = attention_decode(q, k, v, causal=True, splits=3)
+    scale = case.D**-0.5
+    grads = torch.ops.flashlearn.attention_backward(do, None, q, k, v, o, lse, True, scale)
+    ours = dict(zip(("dq", "dk", "dv"), grads, strict=True))
+    check(case, ours, oracle(case, q, k, v, do), plain(case, q, k, v, do))
+
+
+@pytest.mark.parametrize(
+    "programs, N_k, multiprocessors, splits",
+    (
+        (8, 65536, 132, 33),  # 264 programs: two on each of 132 multiprocessors
+        (1, 65536, 132, 256),  # or as many as have 256 keys each
+        (2, 4096, 132, 16),
+        (1, 2 * KEYS_PER_SPLIT - 1, 132, 1),
+        (264, 65536, 132, 1),  # the GPU is full
+        (265, 65536, 132, 1),
+        (100, 65536, 132, 2),  # 200 programs; 300 would not all run at the same time
+        (0, 0, 132, 1),
+    ),
+)
+def test_number_of_splits(programs, N_k, multiprocessors, splits):
+    assert decode_splits(programs, N_k, multiprocessors) == splits
+
+
+@pytest.mark.parametrize("D", (1, 16, 64, 96, 128, 192, 256))
+@pytest.mark.parametrize("itemsize", (2, 4))
+@pytest.mark.parametrize("rows", (1, 16, 17, 32, 64))
+def test_launches_are_powers_of_two_that_tl_dot_takes(rows, D, itemsize):
+    block_m, block_n = decode_launch(rows, D, itemsize)[:2]
+    assert block_m >= rows and all(n >= 16 and n & (n - 1) == 0 for n in (block_m, block_n))
+
+
+@pytest.mark.parametrize(
+    "chosen, H_q, H_kv, N_q, N_k, dtype",
+    (
+        (True, 8, 8, 1, 512, bf16),
+        (True, 8, 1, 8, 4096, fp16),  # 64 rows
+        (False, 8, 1, 9, 4096, fp16),
+        (True, 8, 1, 4, 4096, fp32),  # 32 rows
+        (False, 8, 1, 5, 4096, fp32),
+        (False, 8, 8, 1, 511, bf16),  # too few keys to split
+        (False, 8, 8, 1024, 1024, bf16),
+    ),
+)
+def test_when_it_is_chosen(monkeypatch, chosen, H_q, H_kv, N_q, N_k, dtype):
+    """On any GPU, ahead of the fast kernel for Hopper."""
+    monkeypatch.setattr(rungs, "INTERPRETED", False)
+    monkeypatch.setattr(rungs, "_why_not_this_machine", lambda device: "")
+    q, k = torch.zeros(1, H_q, N_q, 64, dtype=dtype), torch.zeros(1, H_kv, N_k, 64, dtype=dtype)
+    rung = rungs.forward_rung(q, k, k, scale=0.1)
+    assert (rung.name == "decode") is chosen
+    if chosen:
+        assert rung == ("decode", {}, "")
+
+
+@needs_interpreter
+def test_the_interpreter_decodes_with_the_teaching_kernel():
+    q, k = torch.zeros(1, 2, 1, 16), torch.zeros(1, 2, 600, 16)
+    assert rungs.forward_rung(q, k, k, scale=0.1) == ("teaching", {}, "kernels run in the interpreter")
+
+
+def test_the_op_decodes_where_it_is_chosen(monkeypatch):
+    """o, lse and gradients of the op when the choice falls on the decoding kernels."""
+    monkeypatch.setattr(rungs, "decodes", lambda q, k: True)
+    case = Case(2, 70, 16, causal=True, H_q=4, H_kv=2)
+    q, k, v, do = make(case, DEVICE)
+    leaves = [t.detach().requires_grad_() for t in (q, k, v)]
+    o, lse = flash_attention(*leaves, causal=True, return_lse=True)
+    want = attention_decode(q, k, v, causal=True)
+    assert torch.equal(o, want[0]) and torch.equal(lse, want[1])
+    grads = torch.autograd.grad(o, leaves, do)
+    ours = {"o": o, "lse": lse} | dict(zip(("dq", "dk", "dv"), grads, strict=True))
+    check(case, ours, oracle(case, q, k, v, do), plain(case, q, k, v, do))
