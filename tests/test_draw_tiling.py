@@ -274,7 +274,7 @@ def test_text_stays_inside_the_picture():
 
 
 def test_two_panels_of_sixteen_tokens_take_at_most_150_ms():
-    """CPU time, so that other processes do not count; benchmarks/redraw.py measures the wall clock."""
+    """CPU time, so that other processes do not count, as in benchmarks/redraw.py."""
     runs = as_runs({name: steps(*qkv(16, 16), block_q=3, block_k=3) for name, steps in VERSIONS.items()})
     paint(runs, 0, draw_tiling, (12.8, 4.4))
     times = []
