@@ -186,7 +186,11 @@ def main(given: list[str] | None = None) -> int:
     print(report(results))
     if left:
         print(f"stopped after {args.minutes} minutes, {left} rows before the end: the same command goes on")
-    return 0
+    failed = [row["reasons"][OURS] for section in SECTIONS.values() for row in results[section]
+              if section != "first_call" and OURS in row["reasons"]]  # fmt: skip
+    if failed:
+        print(f"{OURS} failed in {len(failed)} settings, first: {failed[0]}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

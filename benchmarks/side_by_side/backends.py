@@ -31,6 +31,7 @@ SDPA = {
 }
 PEERS = ("fa2", "cudnn", "flex", "efficient", "math")
 NAMES = (OURS, *PEERS)
+COMPILE_LIMIT = 200  # seconds
 
 
 def context(name: str):
@@ -69,16 +70,16 @@ def _visible(b, h, i, j):
 def compile_flex(warm: Callable, settings: Sequence, workers: int | None = None) -> None:
     """Call `warm(setting)` for all settings in many processes, so that flex's kernels are in the compiler's cache.
 
-    What fails here fails again where it is measured, and is recorded there.
+    What fails here fails again where it is measured, and is recorded there. Gives up after `COMPILE_LIMIT`.
     """
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # the processes themselves are the parallelism
     workers = workers or max(1, min(14, (os.cpu_count() or 2) - 2, len(settings)))
     spawn = multiprocessing.get_context("spawn")
     try:
         with ProcessPoolExecutor(workers, mp_context=spawn) as pool:
-            failed = [words for words in pool.map(warm, settings) if words]
-    except BrokenProcessPool as error:
-        failed = [f"{error}: flex is compiled while measuring, which takes long"]
+            failed = [words for words in pool.map(warm, settings, timeout=COMPILE_LIMIT) if words]
+    except (BrokenProcessPool, TimeoutError) as error:
+        failed = [f"{type(error).__name__}, the rest is compiled while measuring, which takes long"]
     for words in sorted(set(failed)):
         print(f"compiling flex ahead: {words}", flush=True)
 
@@ -88,7 +89,7 @@ def heard() -> Iterator[list[str]]:
     """What PyTorch warns about inside: it tells in warnings why a backend is not available."""
     words: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+        warnings.simplefilter("default")  # each text once
         yield words
         words += [str(warning.message).split(" (Triggered internally")[0].strip() for warning in caught]
 
