@@ -1,4 +1,4 @@
-"""Measurements that were recorded on a GPU: benchmarks/results/*.json, with where and when they were made.
+"""Measurements that were recorded: benchmarks/results/*.json, with where and when they were made.
 
     results = load("gpu_attention")
     print(provenance(results))            recorded 2026-11-20: NVIDIA H200, driver 580.159.04, ...
@@ -31,16 +31,15 @@ def load(name: str, folder: Path = FOLDER) -> dict:
 
 
 def provenance(results: Mapping) -> str:
-    """One line: date, GPU and versions. A recording without them is refused."""
+    """One line: date, GPU or machine, and versions. A recording without them is refused."""
     where = {key.lower(): value for key, value in results["provenance"].items()}
     where["torch"] = where.get("torch", where.get("pytorch"))
-    missing = [key for key in ("date", "gpu", "driver", "torch", "triton") if not where.get(key)]
+    place = ("machine",) if "machine" in where else ("gpu", "driver")
+    missing = [key for key in ("date", *place, "torch", "triton") if not where.get(key)]
     if missing:
         raise ValueError(f"expected a recording that says where it was made, got none of {', '.join(missing)}")
-    return (
-        f"recorded {where['date']}: {where['gpu']}, driver {where['driver']}, "
-        f"PyTorch {where['torch']}, Triton {where['triton']}"
-    )
+    machine = where["machine"] if "machine" in where else f"{where['gpu']}, driver {where['driver']}"
+    return f"recorded {where['date']}: {machine}, PyTorch {where['torch']}, Triton {where['triton']}"
 
 
 def chosen(rows: Iterable[Mapping], **wanted) -> list[Mapping]:
@@ -57,8 +56,20 @@ def chosen(rows: Iterable[Mapping], **wanted) -> list[Mapping]:
 
 
 def ratios(rows: Iterable[Mapping], direction: str, peer: str, ours: str = "flashlearn") -> list[float]:
-    """Our rate over a peer's, for every row: above 1 ours is faster."""
-    return [row[ours][direction] / row[peer][direction] for row in rows]
+    """Our rate over a peer's, for every row: above 1 ours is faster.
+
+    Rows that the peer does not run are left out: there it is None, as a whole or in this direction, and the row's
+    "reasons" say why. ValueError if ours is missing in a row.
+    """
+    found = []
+    for row in rows:
+        mine, theirs = ((row[name] or {}).get(direction) for name in (ours, peer))
+        if mine is None:
+            setting = {key: value for key, value in row.items() if isinstance(value, (bool, int, str))}
+            raise ValueError(f"expected {ours} to be measured in every row, got none, {direction}, at {setting}")
+        if theirs is not None:
+            found.append(mine / theirs)
+    return found
 
 
 def geometric_mean(values: Iterable[float]) -> float:
