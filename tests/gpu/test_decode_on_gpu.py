@@ -17,7 +17,7 @@ if importlib.util.find_spec("triton") is None:
 from flashlearn.kernels.attention_decode import attention_decode, max_rows
 from flashlearn.kernels.rungs import forward_rung
 from flashlearn.ops import flash_attention
-from tests.grid import LAYOUTS, Case, bf16, check, fp16, fp32, make, oracle, plain, results
+from tests.grid import LAYOUTS, Case, bf16, check_kernel, fp16, fp32, make, results
 
 pytestmark = [
     pytest.mark.gpu,
@@ -32,12 +32,11 @@ def check_all(cases, splits=(None,)) -> None:
     """Check every case with every number of splits, and then tell of all that failed."""
     faults = []
     for case in cases:
-        q, k, v, _ = make(case, "cuda")
-        want, yardstick = oracle(case, q, k, v), plain(case, q, k, v)
+        inputs = make(case, "cuda")
         for each in splits:
-            o, lse = attention_decode(q, k, v, causal=case.causal, scale=case.scale, splits=each)
-            try:  # factors as in test_attention_on_gpu.py
-                check(case, {"o": o, "lse": lse}, want, yardstick, factor=5.0 if case.dtype == fp32 else 3.0)
+            o, lse = attention_decode(*inputs[:3], causal=case.causal, scale=case.scale, splits=each)
+            try:
+                check_kernel(case, inputs, {"o": o, "lse": lse})
             except AssertionError as fault:
                 faults.append(f"splits={each}: {fault}")
     assert not faults, f"{len(faults)} failed:\n" + "\n".join(faults[:10])
@@ -73,10 +72,10 @@ def test_full_blocks_of_rows(dtype, D):
 def test_long_cache(dtype, D):
     """65536 keys, through the op, against float64."""
     for case in (Case(1, 65536, D, True, dtype, 8, 2), Case(4, 65536, D, True, dtype, 8, 2, layout="transposed")):
-        q, k, v, _ = make(case, "cuda")
-        assert forward_rung(q, k, v, scale=0.1).name == "decode"
-        ours = results(lambda *qkv: flash_attention(*qkv, causal=True, return_lse=True), q, k, v)
-        check(case, ours, oracle(case, q, k, v), plain(case, q, k, v), factor=5.0 if dtype == fp32 else 3.0)
+        inputs = make(case, "cuda")
+        assert forward_rung(*inputs[:3], scale=0.1).name == "decode"
+        ours = results(lambda *qkv: flash_attention(*qkv, causal=True, return_lse=True), *inputs[:3])
+        check_kernel(case, inputs, ours)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -87,7 +86,7 @@ def test_gradients_behind_a_cache(dtype):
     assert forward_rung(*inputs[:3], scale=0.1).name == "decode"
     ours = results(lambda *qkv: flash_attention(*qkv, causal=True, return_lse=True), *inputs)
     assert set(ours) == {"o", "lse", "dq", "dk", "dv"}
-    check(case, ours, oracle(case, *inputs), plain(case, *inputs), factor=5.0 if dtype == fp32 else 3.0)
+    check_kernel(case, inputs, ours)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
