@@ -213,7 +213,7 @@ def decode_splits(programs: int, N_k: int, multiprocessors: int) -> int:
 
 @cache
 def decode_launch(rows: int, D: int, itemsize: int) -> Launch:
-    """One block of all rows. Three tiles of K and V under way keep memory busy; in 99 KB, without spills."""
+    """One block of all rows; two tiles of K and two of V always under way, in the 99 KB of small GPUs."""
     block_m = padded(rows)
     tile = 16384 if block_m == 16 else 8192  # bytes of a tile of K: less, where S and O take more registers
     block_n = min(max(tile // (padded(D) * itemsize), 16), 128)
