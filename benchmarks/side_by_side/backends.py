@@ -34,6 +34,10 @@ NAMES = (OURS, *PEERS)
 COMPILE_LIMIT = 200  # seconds
 
 
+class Refused(Exception):
+    """A backend is not timed at a setting, and why."""
+
+
 def context(name: str):
     """What chooses this backend for `scaled_dot_product_attention`; nothing for the others."""
     return sdpa_kernel(SDPA[name]) if name in SDPA else contextlib.nullcontext()
@@ -96,6 +100,8 @@ def heard() -> Iterator[list[str]]:
 
 def reason(error: Exception, said: Sequence[str]) -> str:
     """Why a backend did not run, in one line: PyTorch's own reason for "No available kernel", or the error."""
+    if isinstance(error, Refused):
+        return str(error)
     if isinstance(error, torch.OutOfMemoryError):
         return "out of memory"
     if "No available kernel" in str(error):

@@ -14,17 +14,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .backends import bind, context, heard, reason
+from .backends import Refused, bind, context, heard, reason
 
 HIDDEN, TOKENS = 2048, 16384
 BOUND = {"float16": 5e-3, "bfloat16": 2e-2}  # relative error; what is wrong is wrong by far more
 SLOW = 20.0  # ms: above it three calls are enough for a median
 SCORES_LIMIT = 20e9  # bytes of float32 scores above which "math" is not timed: long seconds, and no lesson
 FIRST_CALL_LIMIT = 60  # seconds
-
-
-class Refused(Exception):
-    """A backend is not timed at a setting, and why."""
 
 
 class Setting(NamedTuple):

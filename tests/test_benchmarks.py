@@ -1,0 +1,337 @@
+"""The benchmarks' commands: everything but the clock. No GPU is needed; a stub stands for the time that is measured."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+import gpu_attention
+import laptop
+from side_by_side import backends, first_call, measure
+from side_by_side.measure import Setting
+from side_by_side.report import SETTINGS, report, targets
+
+from flashlearn.recorded import chosen, load, ratios
+
+needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed here")
+HERE = {"gpu": "no GPU", "driver": "none", "torch": "2", "triton": "3", "commit": "abc", "date": "2026-11-21"}
+BOTH = ("float16", "bfloat16")
+TINY = Setting(64, 64, True, "float16", 1, 2, 2, 64)
+
+
+def synthetic() -> dict:
+    """A whole recording in which ours is faster by a tenth everywhere, and takes as much memory as the others."""
+    settings = measure.speed_settings(BOTH, gpu_attention.LENGTHS)
+    rate = {name: {"forward": 110.0 if name == "flashlearn" else 100.0} for name in backends.NAMES}
+    rate = {name: found | {"backward": found["forward"]} for name, found in rate.items()}
+    late = {name: {"us": 10.0 if name == "flashlearn" else 11.0, "GB/s": 900.0} for name in backends.NAMES}
+    peak = lambda s: dict.fromkeys(("flashlearn", "fa2", "cudnn", "efficient", "math"), 1000 * s.N)  # noqa: E731
+    return {
+        "provenance": dict(HERE),
+        "rows": [s._asdict() | rate | {"reasons": {}} for s in settings],
+        "gqa": [s._asdict() | rate | {"reasons": {}} for s in measure.gqa_settings(BOTH)],
+        "decoding": [s._asdict() | late | {"reasons": {}} for s in measure.decoding_settings(BOTH)],
+        "memory": [s._asdict() | peak(s) | {"results": 800 * s.N, "reasons": {}} for s in measure.memory_settings()],
+        "first_call": {"flashlearn": {"empty": {"forward": 2.0, "backward": 3.0}, "filled": {"forward": 0.5, "backward": 0.25}}},
+    }  # fmt: skip
+
+
+def change(results: dict, section: str, name: str, value, **where) -> None:
+    (row,) = chosen(results[section], **where)
+    row[name] = value
+
+
+ONE = {"D": 128, "N": 4096, "causal": True, "dtype": "float16"}
+
+
+# tables and targets
+
+
+def test_all_targets_are_met_and_every_number_is_shown():
+    text = report(synthetic())
+    assert {target.state for target in targets(synthetic())} == {"met"}
+    assert "MISSED" not in text and "open" not in text and "Not measured" not in text
+    assert "forward / cudnn, float16, N 4096 and 16384: geometric mean at least 0.95: 1.100 (8 settings)" in text
+    assert "caches empty: forward 2.00, backward 3.00; caches filled: forward 0.50, backward 0.25" in text
+    for title in ("Speed, forward", "Speed, backward", "GQA, forward", "Decoding, one query", "Peak memory"):
+        assert title in text
+    assert "1.10" in next(line for line in text.splitlines() if line.startswith("128    512        fp16"))
+
+
+def test_settings_are_those_that_the_targets_count():
+    assert len(measure.speed_settings(["float16"], gpu_attention.LENGTHS)) == SETTINGS["rows"]
+    assert len(measure.gqa_settings(["float16"])) == SETTINGS["gqa"]
+    assert len(measure.decoding_settings(["float16"])) == SETTINGS["decoding"]
+    assert [s.N for s in measure.memory_settings()] == [1024 * 2**i for i in range(8)]
+    assert all(s.B * s.N == 16384 and s.H_q * s.D == 2048 for s in measure.speed_settings(BOTH, gpu_attention.LENGTHS))
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "value", "where", "words"),
+    [
+        ("rows", "flashlearn", {"forward": 80.0, "backward": 100.0}, ONE,
+         ["forward / cudnn, float16, N 4096 and 16384: each at least 0.88, missed by 0.080 at worst, in 1 of 8 settings",
+          "0.800 at D 128, N 4096, causal, float16, forward",
+          "speed forward / fa2, float16, every N: each at least 1, missed by 0.200 at worst, in 1 of 24 settings"]),
+        ("rows", "flashlearn", {"forward": 1.0, "backward": 100.0}, ONE,
+         ["forward / cudnn, float16, N 4096 and 16384: geometric mean at least 0.95, missed by 0.339: 0.611"]),
+        ("rows", "flashlearn", None, ONE, ["0.000 at D 128, N 4096, causal, float16, backward"]),
+        ("rows", "flex", {"forward": 200.0, "backward": 100.0}, ONE | {"N": 1024, "dtype": "bfloat16"},
+         ["forward / flex, bfloat16, N 1024: each at least 1, missed by 0.450 at worst, in 1 of 4 settings"]),
+        ("gqa", "fa2", {"forward": 100.0, "backward": 220.0}, ONE,
+         ["gqa backward / fa2, float16, every N", "0.500 at D 128, N 4096, causal, float16, backward, heads 16/4"]),
+        ("decoding", "flashlearn", {"us": 22.0, "GB/s": 450.0}, {"D": 64, "N": 8192, "B": 8, "H_kv": 8, "dtype": "bfloat16"},
+         ["decoding / fa2, bfloat16, every N", "0.500 at D 64, N 8192, bfloat16, heads 32/8, B 8"]),
+        ("memory", "fa2", 8_000_000, {"N": 16384}, ["peak memory, fa2 / ours", "0.488 at N 16384"]),
+        ("memory", "flashlearn", 2000 * 131072, {"N": 131072}, ["peak memory linear in N", "0.500 at N 131072"]),
+    ],
+)  # fmt: skip
+def test_a_missed_target_says_by_how_much_and_where(section, name, value, where, words):
+    results = synthetic()
+    change(results, section, name, value, **where)
+    missed = "\n".join(str(target) for target in targets(results) if target.state == "MISSED")
+    assert all(each in missed for each in words), missed
+
+
+def test_targets_are_open_until_all_settings_are_there():
+    results = synthetic()
+    results["rows"] = [row for row in results["rows"] if row["N"] != 16384]
+    results["memory"] = []
+    states = {target.words.split(":")[0]: target.state for target in targets(results)}
+    assert states["forward / cudnn, float16, N 4096 and 16384"] == "open"
+    assert states["forward / flex, float16, N 1024"] == "met"
+    assert states["peak memory linear in N, least per token / per token, within 1.1x"] == "open"
+    assert "(4 of 8 settings measured)" in report(results)
+
+
+def test_a_peer_that_does_not_run_is_a_dash_with_its_reason():
+    results = synthetic()
+    for row in results["gqa"]:
+        row["efficient"], row["reasons"] = None, {"efficient": "num_heads must be equal"}
+    change(results, "memory", "math", None, N=131072)
+    text = report(results)
+    assert "gqa, efficient: num_heads must be equal (12 settings, first D 128, N 1024, causal, float16" in text
+    assert "-     -" in text and "MISSED" not in text
+    for row in results["gqa"]:
+        row["fa2"] = None
+    assert "gqa forward / fa2, float16, every N: each at least 1 (6 of 6 settings measured)" in report(results)
+
+
+def test_the_recorded_run_is_readable():
+    text = report(load("gpu_attention"))
+    assert text.startswith("recorded 20") and "Targets\n" in text
+    assert len(ratios(chosen(load("gpu_attention")["rows"], dtype="float16", N=4096), "forward", "cudnn")) == 4
+
+
+# going on, putting together, refusing
+
+
+def arguments(tmp_path, *more):
+    return gpu_attention.arguments().parse_args(["--out", str(tmp_path / "out.json"), *more])
+
+
+def test_runs_are_put_together_only_if_all_provenance_agrees(tmp_path):
+    args = arguments(tmp_path, "--parts", "speed", "memory", "--dtype", "float16", "--lengths", "512", "1024")
+    results = gpu_attention.start(args.out, HERE, False)
+    assert len(list(gpu_attention.todo(results, args))) == 8 + 8
+    results["rows"] = [row for row in synthetic()["rows"] if row["N"] == 512]
+    gpu_attention.save(results, args.out)
+    again = gpu_attention.start(args.out, HERE, False)
+    left = [setting for part, setting in gpu_attention.todo(again, args) if part == "speed"]
+    assert [s.N for s in left] == [1024] * 4, "what is there is not measured again"
+    other = HERE | {"commit": "def", "cuda": "13"}
+    with pytest.raises(ValueError, match=r"commit 'def', got 'abc', cuda '13', got None.*--new to start anew"):
+        gpu_attention.start(args.out, other, False)
+    assert gpu_attention.start(args.out, other, True)["rows"] == []
+    assert not list(tmp_path.glob("*.part"))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([], "expected a CUDA GPU to measure on, found none"),
+        (["--table", "nowhere.json"], "expected a recorded run, found no file nowhere.json"),
+        (["--parts", "sped"], "invalid choice: 'sped'"),
+        (["--dtype", "float32"], "invalid choice: 'float32'"),
+        (["--lengths", "0"], "expected lengths of at least 1, got 0"),
+        (["--without", "flashlearn"], "invalid choice: 'flashlearn'"),
+    ],
+)
+def test_errors_are_clear_and_end_with_2(given, words, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit) as end:
+        gpu_attention.main(given)
+    assert end.value.code == 2 and words in capsys.readouterr().err
+
+
+def test_the_table_of_a_recorded_run(tmp_path, capsys):
+    (tmp_path / "x.json").write_text(json.dumps(synthetic()))
+    assert gpu_attention.main(["--table", str(tmp_path / "x.json")]) == 0
+    assert capsys.readouterr().out == report(synthetic()) + "\n"
+
+
+# measuring, in miniature
+
+
+@pytest.fixture
+def miniature(monkeypatch):
+    """Everything runs, on the CPU; only the clock and the count of bytes are stubs."""
+    pytest.importorskip("triton")
+    monkeypatch.setattr(measure, "median_ms", lambda call: (call(), 0.5)[1])
+    monkeypatch.setattr(measure, "_graph_ms", lambda *given: 0.25)
+    monkeypatch.setattr(measure, "peak_bytes", lambda call: sum(t.nbytes for t in call()))
+    monkeypatch.setattr(measure, "first_call", lambda name: {"reason": "not measured here"})
+    monkeypatch.setattr(measure, "TOKENS", 64)
+    monkeypatch.setattr(measure, "HIDDEN", 128)
+    lone = {"gqa_settings": TINY._replace(H_kv=1), "decoding_settings": TINY._replace(N_q=1, causal=False)}
+    for name, setting in lone.items():
+        monkeypatch.setattr(measure, name, lambda dtypes, s=setting: [s._replace(dtype=each) for each in dtypes])
+    monkeypatch.setattr(measure, "memory_settings", lambda: [TINY, TINY._replace(N=128, N_q=128)])
+
+
+def test_the_whole_flow(miniature, tmp_path):
+    args = arguments(tmp_path, "--lengths", "64", "--without", "flex", "--graphs")
+    results = gpu_attention.start(args.out, HERE, False)
+    assert gpu_attention.run(results, args, device="cpu") == 0
+    assert json.loads(args.out.read_text()) == results, "saved as measured"
+    assert [len(results[key]) for key in ("rows", "memory", "gqa", "decoding")] == [8, 2, 2, 2]
+    row = results["rows"][0]
+    rate = 4 * 1 * 64 * 64 * 128 / 0.5e-3 / 1e12
+    for name in ("flashlearn", "fa2", "math"):
+        assert row[name]["forward"] == pytest.approx(rate, rel=1e-4)
+        assert row[name]["backward"] == pytest.approx(2.5 * rate, rel=1e-4)
+        assert row[name]["graph"] == pytest.approx(2 * rate, rel=1e-4)
+    assert row["cudnn"] is None and row["reasons"]["cudnn"], "there is no cuDNN on a CPU"
+    decoding = results["decoding"][0]["flashlearn"]
+    assert decoding["us"] == 500 and decoding["GB/s"] == pytest.approx(2 * 2 * 2 * 64 * 64 / 0.5e-3 / 1e9, rel=1e-4)
+    assert [row["flashlearn"] == row["results"] for row in results["memory"]] == [True, True]
+    assert results["first_call"] == {"flashlearn": {"reason": "not measured here"}}
+    assert "Not measured (-)" in report(results)
+
+
+def test_a_run_that_is_cut_off_goes_on(miniature, tmp_path):
+    args = arguments(tmp_path, "--parts", "gqa", "decoding", "--without", "flex", "--minutes", "1.1")
+    results = gpu_attention.start(args.out, HERE, False)
+    ticks = itertools.count(step=25)  # seconds; every look at the clock takes so long
+    assert gpu_attention.run(results, args, device="cpu", clock=lambda: next(ticks)) == 3
+    again = gpu_attention.start(args.out, HERE, False)
+    assert len(again["gqa"]) == 1
+    assert gpu_attention.run(again, args, device="cpu") == 0
+    assert [len(again[key]) for key in ("gqa", "decoding")] == [2, 2]
+
+
+def test_what_is_wrong_is_not_timed(miniature, monkeypatch):
+    right = backends.bind
+
+    def bind(name, q, k, v, causal):
+        call = right(name, q, k, v, causal)
+        return call if name == "fa2" else lambda: call() * (1.1 if name == "math" else float("nan"))
+
+    monkeypatch.setattr(measure, "bind", bind)
+    row = measure.side_by_side(TINY, ("flashlearn", "fa2", "math"), device="cpu")
+    assert row["flashlearn"] is None and row["math"] is None and row["fa2"]["backward"] == 0.5
+    assert row["reasons"] == {"flashlearn": "o is wrong, relative error nan: not timed",
+                              "math": "o is wrong, relative error 1.0e-01: not timed"}  # fmt: skip
+
+
+def test_a_wrong_gradient_leaves_the_forward_time(miniature, monkeypatch):
+    right = backends.bind
+
+    def bind(name, q, k, v, causal):
+        return lambda: right(name, q, k.detach(), v, causal)() + 0 * k.sum()
+
+    monkeypatch.setattr(measure, "bind", bind)
+    row = measure.side_by_side(TINY, ("math",), device="cpu")
+    assert row["math"] == {"forward": 0.5} and "backward: dk is wrong" in row["reasons"]["math"]
+    assert measure.rates(row, ("math",))["math"]["backward"] is None
+
+
+def test_memory_that_ran_out_is_not_tried_again(miniature, monkeypatch):
+    def no_memory(call):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(measure, "peak_bytes", no_memory)
+    row = measure.memory_row(TINY, ("math",), {}, "cpu")
+    assert row["math"] is None and row["reasons"] == {"math": "out of memory"}
+    monkeypatch.setattr(measure, "inputs", None)  # would fail
+    assert measure.memory_row(TINY, ("math",), row["reasons"], "cpu")["reasons"] == {"math": "out of memory"}
+
+
+def test_scores_too_large_to_time_are_skipped():
+    large = measure.speed_settings(["float16"], (16384,))
+    sizes = {s.D: 4 * s.B * s.H_q * s.N_q * s.N for s in large}
+    assert sizes[64] > measure.SCORES_LIMIT > sizes[128]
+
+
+def test_reasons_are_those_that_pytorch_gives():
+    said = ["Memory efficient kernel not used because:", "same num_heads are needed", "Flash was runtime disabled."]
+    assert (
+        backends.reason(RuntimeError("No available kernel. Aborting execution."), said) == "same num_heads are needed"
+    )
+    assert backends.reason(RuntimeError("No available kernel."), []) == "PyTorch has no such kernel for this setting"
+    assert backends.reason(torch.OutOfMemoryError("CUDA: tried to allocate"), []) == "out of memory"
+    assert backends.reason(ValueError("\nfirst\nsecond"), []) == "ValueError: first"
+
+
+def test_a_gpu_in_an_undefined_state_ends_the_run():
+    def broken():
+        raise torch.AcceleratorError("an illegal memory access")
+
+    with pytest.raises(torch.AcceleratorError):
+        measure._failure(broken)
+
+
+def test_compiling_ahead_tells_of_failures_and_goes_on(capfd):
+    backends.compile_flex(str.strip, ["", " no such kernel ", "no such kernel"], workers=1)
+    assert capfd.readouterr().out == "compiling flex ahead: no such kernel\n"
+
+
+@needs_triton
+def test_first_call_in_this_process_and_its_failure_in_another():
+    found = first_call.main("flashlearn", TINY, "cpu")
+    assert set(found) == {"forward", "backward"} and all(seconds > 0 for seconds in found.values())
+    if not torch.cuda.is_available():
+        assert measure.first_call("flashlearn")["reason"].startswith("caches empty: ")
+
+
+# on a laptop
+
+
+def test_one_notebook_is_timed_and_its_failure_told(tmp_path, capsys):
+    notebook = laptop.ROOT / "notebooks" / "01_naive_softmax.ipynb"
+    out = tmp_path / "laptop.json"
+    assert laptop.main([str(notebook), "--parts", "notebooks", "--out", str(out)]) == 0
+    results = json.loads(out.read_text())
+    (row,) = results["notebooks"]
+    assert row["notebook"] == "01_naive_softmax" and row["passed"] and row["seconds"] > 0
+    assert results["provenance"]["machine"] and "all bounds met" in capsys.readouterr().out
+    assert laptop.main(["--table", str(out)]) == 0
+
+
+def test_a_picture_is_timed():
+    (row,) = laptop.redraw_rows(["launch grid"])
+    assert row["steps"] == 7 and 0 < row["median_ms"] <= row["slowest_ms"] and row["bound_ms"] == 100
+
+
+def test_bounds_of_a_laptop_are_told():
+    results = {
+        "provenance": HERE,
+        "notebooks": [{"notebook": "01", "seconds": 250.0, "passed": True}, {"notebook": "02", "seconds": 5.0, "passed": False}],
+        "redraw": [{"picture": "row", "steps": 3, "median_ms": 90.0, "slowest_ms": 120.0, "bound_ms": 100}],
+    }  # fmt: skip
+    assert laptop.bounds_missed(results) == ["02 failed", "all notebooks: 15 s above 240", "row: 20 ms above the bound"]
+    assert "MISSED  02 failed" in laptop.table(results)
+
+
+def test_a_notebook_that_is_not_there(capsys):
+    with pytest.raises(SystemExit) as end:
+        laptop.main(["nowhere.ipynb"])
+    assert end.value.code == 2 and "found no file nowhere.ipynb" in capsys.readouterr().err
