@@ -183,8 +183,9 @@ def test_the_table_of_a_recorded_run(tmp_path, capsys):
 
 @pytest.fixture
 def miniature(monkeypatch):
-    """Everything runs, on the CPU; only the clock and the count of bytes are stubs."""
+    """Everything runs, on the CPU, flex uncompiled; only the clock and the count of bytes are stubs."""
     pytest.importorskip("triton")
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)
     monkeypatch.setattr(measure, "median_ms", lambda call: (call(), 0.5)[1])
     monkeypatch.setattr(measure, "_graph_ms", lambda *given: 0.25)
     monkeypatch.setattr(measure, "peak_bytes", lambda call: sum(t.nbytes for t in call()))
@@ -198,7 +199,7 @@ def miniature(monkeypatch):
 
 
 def test_the_whole_flow(miniature, tmp_path):
-    args = arguments(tmp_path, "--lengths", "64", "--without", "flex", "--graphs")
+    args = arguments(tmp_path, "--lengths", "64", "--graphs")
     results = gpu_attention.start(args.out, HERE, False)
     assert gpu_attention.run(results, args, device="cpu") == 0
     assert json.loads(args.out.read_text()) == results, "saved as measured"
@@ -210,10 +211,11 @@ def test_the_whole_flow(miniature, tmp_path):
         assert row[name]["backward"] == pytest.approx(2.5 * rate, rel=1e-4)
         assert row[name]["graph"] == pytest.approx(2 * rate, rel=1e-4)
     assert row["cudnn"] is None and row["reasons"]["cudnn"], "there is no cuDNN on a CPU"
+    assert "backward on CPU" in row["reasons"]["flex"] and results["decoding"][0]["flex"]["us"] == 500
     decoding = results["decoding"][0]["flashlearn"]
     assert decoding["us"] == 500 and decoding["GB/s"] == pytest.approx(2 * 2 * 2 * 64 * 64 / 0.5e-3 / 1e9, rel=1e-4)
     assert [row["flashlearn"] == row["results"] for row in results["memory"]] == [True, True]
-    assert results["first_call"] == {"flashlearn": {"reason": "not measured here"}}
+    assert results["first_call"] == dict.fromkeys(("flashlearn", "flex"), {"reason": "not measured here"})
     assert "Not measured (-)" in report(results)
 
 
@@ -292,6 +294,13 @@ def test_a_gpu_in_an_undefined_state_ends_the_run():
 def test_compiling_ahead_tells_of_failures_and_goes_on(capfd):
     backends.compile_flex(str.strip, ["", " no such kernel ", "no such kernel"], workers=1)
     assert capfd.readouterr().out == "compiling flex ahead: no such kernel\n"
+
+
+def test_flex_is_compiled_ahead_for_every_kind_of_setting(miniature):
+    for setting in (TINY, TINY._replace(H_kv=1), TINY._replace(N_q=1, causal=False)):
+        assert measure.warm_flex((setting, False), "cpu") is None
+    assert "does not support backward on CPU" in measure.warm_flex((TINY, True), "cpu")
+    assert measure.warm_flex((TINY._replace(H_q=3), False), "cpu"), "2 heads for 3: refused in words"
 
 
 @needs_triton

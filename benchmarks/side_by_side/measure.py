@@ -181,19 +181,22 @@ def _measure(name: str, setting: Setting, tensors, want, found: dict, backward: 
             found["backward"] = median_ms(grads)
 
 
-def warm_flex(job: tuple[Setting, bool]) -> str | None:
+def warm_flex(job: tuple[Setting, bool], device: str = "cuda") -> str | None:
     """Compile flex for one setting, forward and, if asked, backward; the reason if that fails. For other processes."""
     setting, backward = job
-    q, k, v, do = inputs(setting, "cuda", grads=backward)
 
     def compile_all():
+        q, k, v, do = inputs(setting, device, grads=backward)
         call = bind("flex", q, k, v, setting.causal)
         with torch.no_grad():
             call()
         if backward:
             torch.autograd.grad(call(), (q, k, v), do)
 
-    error = _failure(compile_all)
+    try:
+        error = _failure(compile_all)
+    except torch.AcceleratorError as fault:  # of that process: this one measures on
+        error = fault
     return None if error is None else reason(error, ())
 
 
