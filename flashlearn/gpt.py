@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from flashlearn.inputs import causal_mask
 
-TEXT = Path(__file__).with_name("data") / "alice.txt"
+TEXT = Path(__file__).with_name("data") / "paradise_lost.txt"
 Attention = Callable[..., Tensor]
 
 
@@ -142,7 +142,7 @@ def check_sizes(width: int, heads: int, kv_heads: int) -> None:
 
 
 def read_text() -> str:
-    """Alice's Adventures in Wonderland, 148,461 characters in the public domain (flashlearn/data/README.md)."""
+    """John Milton's Paradise Lost, 456,724 characters in the public domain (flashlearn/data/README.md)."""
     return TEXT.read_text(encoding="ascii")
 
 
