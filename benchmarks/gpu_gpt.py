@@ -9,6 +9,8 @@
 from __future__ import annotations
 
 import argparse
+import copy
+import hashlib
 import importlib.metadata
 import json
 import platform
@@ -19,9 +21,11 @@ from datetime import date
 from pathlib import Path
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from flashlearn.gpt import GPT, batches, decode, encode, generate, loss_of, pytorch_attention, read_text, train
 from flashlearn.inputs import causal_mask
+from flashlearn.kernels.rungs import forward_rung
 from flashlearn.ops import flash_attention
 
 LARGE = {
@@ -29,14 +33,19 @@ LARGE = {
     "train": {"steps": 200, "batch": 16, "context": 1024, "lr": 1e-3},
     "timed": {"steps": 20, "batch": 8, "context": 4096},
     "contexts": [1024, 2048, 4096, 8192, 16384, 32768, 65536],
-    "decode": {"prompt": 4096, "count": 128, "sample": 400},
+    "decode": {"prompts": [64, 4096, 65536], "count": 128, "sample": 400},
+    "one_query": {
+        "heads": [[2, 2, 64], [8, 2, 64], [32, 8, 128]],  # H, H_kv, D; the second is the model's
+        "contexts": [128, 1024, 4096, 16384, 65536],
+    },
 }
 TINY = {
     "model": {"layers": 2, "heads": 2, "kv_heads": 1, "width": 32},
     "train": {"steps": 3, "batch": 2, "context": 32, "lr": 1e-2},
     "timed": {"steps": 3, "batch": 2, "context": 32},
     "contexts": [32, 64],
-    "decode": {"prompt": 32, "count": 4, "sample": 8},
+    "decode": {"prompts": [8, 32], "count": 4, "sample": 8},
+    "one_query": {"heads": [[2, 1, 16]], "contexts": [16, 64]},
 }
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -58,7 +67,7 @@ def provenance(commit: str) -> dict:
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     driver = subprocess.check_output(query, text=True).split()[0] if DEVICE == "cuda" else "none"
     return {"GPU": gpu, "driver": driver, "PyTorch": torch.__version__, "CUDA": torch.version.cuda,
-            "Triton": importlib.metadata.version("triton"), "Python": platform.python_version(), "date": str(date.today()),
+            "cuDNN": torch.backends.cudnn.version(), "Triton": importlib.metadata.version("triton"), "Python": platform.python_version(), "date": str(date.today()),
             "commit": commit}  # fmt: skip
 
 
@@ -139,23 +148,109 @@ def peak_of_a_step(model: GPT, tokens, context: int) -> int | None:
 
 
 def decoding(model: GPT, alphabet: str, tokens, sizes: dict) -> dict:
-    """In float32, one sequence: milliseconds per token after a long prompt, and text for one seed."""
-    found, given = {}, sizes["decode"]
-    long, short = tokens[None, : given["prompt"]], tokens[None, :64]
+    """One sequence: milliseconds per token after prompts of several lengths in bfloat16, and text in float32."""
+    found, given, short = {}, sizes["decode"], tokens[None, :64]
+    half = copy.deepcopy(model).bfloat16()
     for name in ("PyTorch", "flash_attention"):
-        model.attention = ATTENTIONS[name]
-        each = {}
-        for cached in (True, False):
-            generate(model, long, 2, cached=cached)
-            start = synchronize()
-            generate(model, long, given["count"], cached=cached)
-            each["cached_ms" if cached else "from_scratch_ms"] = round(
-                1000 * (synchronize() - start) / given["count"], 3)  # fmt: skip
+        model.attention = half.attention = ATTENTIONS[name]
+        each = {"cached_ms": [], "from_scratch_ms": []}
+        for N in given["prompts"]:
+            prompt = tokens[None, :N]
+            each["cached_ms"].append(cached_ms(half, prompt, given["count"]))
+            each["from_scratch_ms"].append(from_scratch_ms(half, prompt, given["count"] // 4))
         texts = [
             decode(generate(model, short, given["sample"], cached=cached)[0], alphabet) for cached in (True, False)
         ]
         found[name] = {**each, "text": texts[0], "text_from_scratch": texts[1]}
-    return {"prompt": given["prompt"], "count": given["count"], "runs": found}
+    return {"dtype": "bfloat16", "prompts": given["prompts"], "count": given["count"], "runs": found}
+
+
+@torch.no_grad()
+def cached_ms(model: GPT, prompt, count: int) -> float:
+    """Milliseconds for each of `count` tokens behind a prompt that is in the cache; the second of two runs."""
+    for _ in range(2):  # the first one compiles, and makes plans
+        caches = model.empty_caches(1, prompt.shape[1] + count)
+        model(prompt, caches)
+        start = synchronize()
+        for _ in range(count):
+            model(prompt[:, -1:], caches)
+        ms = 1000 * (synchronize() - start) / count
+    return round(ms, 3)
+
+
+@torch.no_grad()
+def from_scratch_ms(model: GPT, prompt, count: int) -> float:
+    """Milliseconds to read the whole prompt again, as each token needs without a cache."""
+    model(prompt)
+    start = synchronize()
+    for _ in range(count):
+        model(prompt)
+    return round(1000 * (synchronize() - start) / count, 3)
+
+
+BACKENDS = {
+    "PyTorch's FlashAttention-2": SDPBackend.FLASH_ATTENTION,
+    "PyTorch's cuDNN": SDPBackend.CUDNN_ATTENTION,
+    "PyTorch's memory-efficient": SDPBackend.EFFICIENT_ATTENTION,
+}
+
+
+@torch.no_grad()
+def one_query(sizes: dict) -> list[dict]:
+    """Microseconds of attention alone for one query behind N_k keys, bfloat16; None: the backend refuses.
+
+    The GPU's own time: calls are recorded in a CUDA graph, and every call reads another cache. "kernel" is ours.
+    """
+    rows = []
+    for H, H_kv, D in sizes["one_query"]["heads"]:
+        for N_k in sizes["one_query"]["contexts"]:
+            q, caches = inputs_of(H, H_kv, D, N_k)
+            k, v = caches[0]
+            row = {"H": H, "H_kv": H_kv, "D": D, "N_k": N_k, "kernel": forward_rung(q, k, v, scale=D**-0.5).name}
+            for name in ("flash_attention", "PyTorch"):
+                row[name] = microseconds(ATTENTIONS[name], q, caches)
+            for name, backend in BACKENDS.items():
+                try:
+                    with sdpa_kernel(backend):
+                        row[name] = microseconds(pytorch_attention, q, caches)
+                except RuntimeError as error:
+                    print(f"{name} refuses: {error}", flush=True)
+                    row[name] = None
+            print(row, flush=True)
+            rows.append(row)
+    return rows
+
+
+def inputs_of(H: int, H_kv: int, D: int, N_k: int):
+    """A query (1, H, 1, D), and so many caches (k, v) that they do not all fit into 200 MB, or 64."""
+    options = {"device": DEVICE, "dtype": torch.bfloat16 if DEVICE == "cuda" else torch.float32}
+    torch.manual_seed(0)
+    q = torch.randn(1, H, 1, D, **options)
+    copies = min(64, 200_000_000 // (4 * H_kv * N_k * D) + 2) if DEVICE == "cuda" else 1
+    return q, [tuple(torch.randn(2, 1, H_kv, N_k, D, **options)) for _ in range(copies)]
+
+
+def microseconds(attention, q, caches: list) -> float:
+    """Median time of a call, once it is found to be right; that first call also sets up what a graph must not hold."""
+    k, v = caches[0]
+    want = standard_attention(q.float(), k.float(), v.float())
+    error = ((attention(q, k, v, causal=True).float() - want).norm() / want.norm()).item()
+    if not error < 2e-2:
+        raise AssertionError(f"wrong, relative error {error:.1e}: not timed")
+    if DEVICE != "cuda":
+        return 0.0
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        outputs = [attention(q, *cache, causal=True) for cache in caches]
+    times = []
+    for _ in range(20):
+        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        before.record()
+        graph.replay()
+        after.record()
+        torch.cuda.synchronize()
+        times.append(1000 * before.elapsed_time(after) / len(outputs))
+    return round(statistics.median(times), 2)
 
 
 def main() -> None:
@@ -167,7 +262,9 @@ def main() -> None:
     sizes, text = TINY if options.tiny else LARGE, read_text()
     alphabet = "".join(sorted(set(text)))
     tokens = encode(text, alphabet).to(DEVICE)
-    result = {"provenance": provenance(options.commit), "sizes": sizes}
+    about = {"title": text.splitlines()[0], "characters": len(text), "alphabet": len(alphabet),
+             "sha256": hashlib.sha256(text.encode()).hexdigest()}  # fmt: skip
+    result = {"provenance": provenance(options.commit), "text": about, "sizes": sizes}
 
     def keep(name, found):  # after every part: a run cut short keeps what it has
         result[name] = found
@@ -182,6 +279,7 @@ def main() -> None:
     keep("memory", memory(alphabet, tokens, sizes))
     keep("eager", step_times(alphabet, tokens, sizes, compiled=False))
     keep("compiled", step_times(alphabet, tokens, sizes, compiled=True))
+    keep("one_query", one_query(sizes))
 
 
 if __name__ == "__main__":
