@@ -1,7 +1,7 @@
 """Which kernel `flash_attention` runs, and why: the one place where that is decided.
 
     forward_rung(q, k, v, causal=True, scale=0.125)     Rung("hopper", {...}, "")
-    forward_rung(one_query, k, v, scale=0.125)          Rung("decode", {}, "")
+    forward_rung(one_query, k, v, causal=False, scale=0.125)          Rung("decode", {}, "")
     backward_rung(...)                                  Rung("teaching", {}, "float32 inputs")
 
 The fast kernels take what their hardware takes; everything else goes to the teaching kernels, which take
@@ -24,14 +24,14 @@ from flashlearn.kernels.backend import INTERPRETED
 HOPPER = (9, 0)  # compute capability
 GLUON_VERSIONS = ("3.6.",)  # of Triton: Gluon is experimental, and changes from version to version
 
-# (width of a tile, whether there are many queries) -> options of attention_forward_hopper; one H200, 2026-11.
-# Three groups of 64 queries share K and V better than two; with few queries the last of three has none.
-MANY_QUERIES = 2048
+# (width of a tile, causal) -> from so many queries on: options of attention_forward_hopper; one H200, 2026-11.
+# Three groups of 64 queries share K and V better than two, where enough tiles are full. Under a causal mask a short
+# row of tiles is mostly diagonal, of which blocks of 64 keys waste less; a long one is shared out better by the GPU.
 FORWARD_HOPPER = {
-    (64, False): {"block_n": 128, "stages": 3, "consumers": 2},
-    (64, True): {"block_n": 128, "stages": 2, "consumers": 3},
-    (128, False): {"block_n": 128, "stages": 2, "consumers": 2},
-    (128, True): {"block_n": 128, "stages": 2, "consumers": 2},
+    (64, False): {0: {}, 1024: {"consumers": 3}},
+    (64, True): {0: {}, 4096: {"consumers": 3}},
+    (128, False): {0: {}},
+    (128, True): {0: {"block_n": 64, "stages": 4}, 2048: {}, 8192: {"persistent": False}},
 }
 
 
@@ -43,15 +43,15 @@ class Rung(NamedTuple):
     why: str
 
 
-def forward_rung(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Rung:
+def forward_rung(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float) -> Rung:
     """The kernel that `flash_attention` runs forward for these inputs."""
     if decodes(q, k):
         return Rung("decode", {}, "")
     why = why_not_hopper(q, k, v, scale=scale)
     if why:
         return Rung("teaching", {}, why)
-    width = 64 if q.shape[-1] <= 64 else 128
-    return Rung("hopper", FORWARD_HOPPER[width, q.shape[2] >= MANY_QUERIES], "")
+    by_length = FORWARD_HOPPER[64 if q.shape[-1] <= 64 else 128, causal]
+    return Rung("hopper", by_length[max(least for least in by_length if least <= q.shape[2])], "")
 
 
 def backward_rung(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Rung:
