@@ -41,7 +41,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from flashlearn.kernels.attention_backward import attention_delta
 from flashlearn.kernels.attention_forward import LOG2_E
-from flashlearn.kernels.attention_forward_hopper import descriptor, hopper_width
+from flashlearn.kernels.hopper import descriptor, hopper_width, launch
 
 KEYS = gl.constexpr(64)  # keys of one group of four warps: the height of one wgmma
 LOG2E = gl.constexpr(LOG2_E)
@@ -77,19 +77,15 @@ def attention_backward_hopper_kernel(
     delta_smem = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK_M], ROW_LAYOUT)
     kv_full = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
     q_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    q_free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     do_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    do_free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     ds_full = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
-    ds_free = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
+    free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())  # both groups: a round is over
     mbarrier.init(kv_full.index(0), count=1)
     mbarrier.init(ds_full.index(0), count=2)
-    mbarrier.init(ds_free.index(0), count=2)
     for i in gl.static_range(STAGES):
         mbarrier.init(q_full.index(i), count=2)  # the copy engine's, and the loading warp's for lse
         mbarrier.init(do_full.index(i), count=2)  # likewise, for delta
-        mbarrier.init(q_free.index(i), count=2)
-        mbarrier.init(do_free.index(i), count=2)
+        mbarrier.init(free.index(i), count=2)
 
     start_n = gl.program_id(0) * (2 * KEYS)  # the first keys are seen by most queries: they start first
     kv_head = gl.program_id(1)
@@ -101,7 +97,7 @@ def attention_backward_hopper_kernel(
         full = gl.cdiv(gl.maximum(start_n + 2 * KEYS - 1 - (N_k - N_q), 0), BLOCK_M)
     blocks = gl.maximum(gl.cdiv(N_q, BLOCK_M) - first, 0)  # for each query head of the group
     buffers = (k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem)
-    barriers = (kv_full, q_full, q_free, do_full, do_free, ds_full, ds_free)
+    barriers = (kv_full, q_full, do_full, ds_full, free)
     place = (start_n, kv_head, batch, first, full, blocks)
     sizes = (N_q, N_k, group, scale)
     gl.warp_specialize(
@@ -118,13 +114,20 @@ def attention_backward_hopper_kernel(
 
 
 @gluon.jit
+def next_block(head, block, first, blocks):
+    """The next block of queries; after the last one, the first of the next query head."""
+    last = block + 1 == first + blocks
+    return gl.where(last, head + 1, head), gl.where(last, first, block + 1)
+
+
+@gluon.jit
 def load(
     buffers, barriers, place, sizes, q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr,
     BLOCK_M: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     """The loading warp: K and V once, then Q and dO, block after block, head after head of the group."""
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
-    kv_full, q_full, q_free, do_full, do_free, ds_full, ds_free = barriers
+    kv_full, q_full, do_full, ds_full, free = barriers
     start_n, kv_head, batch, first, full, blocks = place
     mbarrier.expect(kv_full.index(0), 4 * k_desc.block_type.nbytes)
     for i in gl.static_range(2):
@@ -133,27 +136,28 @@ def load(
         tma.async_copy_global_to_shared(v_desc, at, kv_full.index(0), v_smem.index(i))
     N_q, N_k, group, scale = sizes
     LANES: gl.constexpr = gl.BlockedLayout([BLOCK_M // 32], [32], [1], [0])
+    head = kv_head * group
+    block = first
     for t in range(group * blocks):
         stage = t % STAGES
         phase = (t // STAGES) & 1
-        head = kv_head * group + t // blocks
-        start_m = (first + t % blocks) * BLOCK_M
+        start_m = block * BLOCK_M
         offs_m = start_m + gl.arange(0, BLOCK_M, LANES)
         row = (batch.to(gl.int64) * gl.num_programs(1) * group + head) * N_q
         # past the last query lse is +inf, so that P = exp(S - inf) = 0 there
-        lse = gl.load(lse_ptr + row + offs_m, mask=offs_m < N_q, other=float("inf")) * LOG2E
+        lse = gl.load(lse_ptr + row + offs_m, mask=offs_m < N_q, other=float("inf")) / scale
         delta = gl.load(delta_ptr + row + offs_m, mask=offs_m < N_q, other=0.0)
-        mbarrier.wait(q_free.index(stage), phase ^ 1)  # a fresh barrier lets the first round pass
+        mbarrier.wait(free.index(stage), phase ^ 1)  # a fresh barrier lets the first round pass
         mbarrier.expect(q_full.index(stage), q_desc.block_type.nbytes)
         at = [batch, head, start_m, 0]
         tma.async_copy_global_to_shared(q_desc, at, q_full.index(stage), q_smem.index(stage))
         lse_smem.index(stage).store(lse)
         mbarrier.arrive(q_full.index(stage), count=1)
-        mbarrier.wait(do_free.index(stage), phase ^ 1)
         mbarrier.expect(do_full.index(stage), do_desc.block_type.nbytes)
         tma.async_copy_global_to_shared(do_desc, at, do_full.index(stage), do_smem.index(stage))
         delta_smem.index(stage).store(delta)
         mbarrier.arrive(do_full.index(stage), count=1)
+        head, block = next_block(head, block, first, blocks)
 
 
 @gluon.jit
@@ -164,7 +168,7 @@ def consume(
 ):  # fmt: skip
     """A computing group: its 64 keys against every block of queries."""
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
-    kv_full, q_full, q_free, do_full, do_free, ds_full, ds_free = barriers
+    kv_full, q_full, do_full, ds_full, free = barriers
     start_n, kv_head, batch, first, full, blocks = place
     N_q, N_k, group, scale = sizes
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])  # of S^T
@@ -185,20 +189,21 @@ def consume(
     mbarrier.wait(kv_full.index(0), 0)
     total = group * blocks
     tail = start_n + (index + 1) * KEYS > N_k  # keys past the end: lse knows nothing of them, P must be 0
+    head = kv_head * group
+    block = first
     for t in range(total):
         stage = t % STAGES
         phase = (t // STAGES) & 1
-        head = kv_head * group + t // blocks
-        block = first + t % blocks
         q = q_smem.index(stage).reshape([BLOCK_M, HEAD_DIM])
         do = do_smem.index(stage).reshape([BLOCK_M, HEAD_DIM])
         mbarrier.wait(q_full.index(stage), phase)
-        s_t = warpgroup_mma(k, q.permute((1, 0)), zero, use_acc=False, is_async=True)  # FA-2 Alg. 2, line 10
+        lse = lse_smem.index(stage).load(QUERIES)[None, :]
+        s_t = warpgroup_mma(k, q.permute((1, 0)), zero - lse, is_async=True)  # FA-2 Alg. 2, line 10
         mbarrier.wait(do_full.index(stage), phase)
-        dp_t = warpgroup_mma(v, do.permute((1, 0)), zero, use_acc=False, is_async=True)  # line 13
-        lse = lse_smem.index(stage).load(QUERIES)
+        delta = delta_smem.index(stage).load(QUERIES)[None, :]
+        dp_t = warpgroup_mma(v, do.permute((1, 0)), zero - delta, is_async=True)  # line 13
         s_t = warpgroup_mma_wait(1, deps=[s_t])
-        p_t = gl.exp2(s_t * qk_scale - lse[None, :])  # line 11: (64, BLOCK_M)
+        p_t = gl.exp2(s_t * qk_scale)  # line 11: (64, BLOCK_M)
         if (block < full) | tail:
             visible = (offs_n < N_k)[:, None]
             if CAUSAL:
@@ -208,9 +213,9 @@ def consume(
         p_16 = gl.convert_layout(p_t.to(dtype), P_LAYOUT)
         dv = warpgroup_mma(p_16, do, dv, is_async=True)  # line 12
         dp_t = warpgroup_mma_wait(1, deps=[dp_t])
-        delta = delta_smem.index(stage).load(QUERIES)
-        ds_16 = (p_t * (dp_t - delta[None, :])).to(dtype)  # line 14
-        mbarrier.wait(ds_free.index(0), (t & 1) ^ 1)  # the other group has read the dS of the round before
+        ds_16 = (p_t * dp_t).to(dtype)  # line 14
+        before = t + STAGES - 1  # the other group has read the dS of the round before
+        mbarrier.wait(free.index(before % STAGES), (before // STAGES & 1) ^ 1)
         ds_smem.index(index).store(ds_16)
         fence_async_shared()
         mbarrier.arrive(ds_full.index(0), count=1)
@@ -229,9 +234,7 @@ def consume(
                     ds.slice(64 * index, 64, dim=1).permute((1, 0)), k_other, dq, use_acc=other > 0, is_async=True
                 )
         dv, dk, dq = warpgroup_mma_wait(0, deps=[dv, dk, dq])
-        mbarrier.arrive(q_free.index(stage), count=1)
-        mbarrier.arrive(do_free.index(stage), count=1)
-        mbarrier.arrive(ds_free.index(0), count=1)
+        mbarrier.arrive(free.index(stage), count=1)
         tma.store_wait(0)  # the sum before has left shared memory
         gl.thread_barrier()
         dq_smem.index(index).reshape([64, 64]).store(dq)
@@ -241,6 +244,7 @@ def consume(
             tma_add(dq_desc, [batch, head, block * BLOCK_M, 64 * index], dq_smem.index(index))
         else:
             tma_add(dq_desc, [batch, head, block * BLOCK_M + 64 * index, 0], dq_smem.index(index))
+        head, block = next_block(head, block, first, blocks)
 
     # only this group reads its V: room for the results, one after the other
     at = [batch, kv_head, start_n + index * KEYS, 0]
@@ -273,10 +277,14 @@ def attention_backward_hopper(
         delta = delta - dlse
     dk, dv = torch.empty_like(k), torch.empty_like(v)
     dq = torch.zeros((B, H, N_q, D), dtype=torch.float32, device=q.device)
-    q_tile, kv_tile = [1, 1, block_m, width], [1, 1, KEYS.value, width]
-    attention_backward_hopper_kernel[(triton.cdiv(N_k, 2 * KEYS.value), H_kv, B)](
-        descriptor(q, q_tile), descriptor(do, q_tile), descriptor(k, kv_tile), descriptor(v, kv_tile),
-        descriptor(dq, [1, 1, 64, 64]), descriptor(dk, kv_tile), descriptor(dv, kv_tile), lse.contiguous(), delta,
-        N_q, N_k, H // H_kv, scale, HEAD_DIM=width, BLOCK_M=block_m, STAGES=stages, CAUSAL=causal, num_warps=4,
+    q_tile, kv_tile = (1, 1, block_m, width), (1, 1, KEYS.value, width)
+    launch(
+        attention_backward_hopper_kernel, (triton.cdiv(N_k, 2 * KEYS.value), H_kv, B),
+        (
+            descriptor(q, q_tile), descriptor(do, q_tile), descriptor(k, kv_tile), descriptor(v, kv_tile),
+            descriptor(dq, (1, 1, 64, 64)), descriptor(dk, kv_tile), descriptor(dv, kv_tile), lse.contiguous(), delta,
+            N_q, N_k, H // H_kv, scale,
+        ),
+        dict(HEAD_DIM=width, BLOCK_M=block_m, STAGES=stages, CAUSAL=causal),
     )  # fmt: skip
     return torch.mul(dq, scale, out=torch.empty_like(q)), dk, dv  # one pass: scale, and round to 16 bits
