@@ -139,7 +139,7 @@ def forward_launch(D: int, itemsize: int) -> Launch:
     """A launch that fits the 99 KB of shared memory of small GPUs, for any D up to 256."""
     if itemsize == 4:
         return Launch(64, 32) if D <= 64 else Launch(32, 32) if D <= 128 else Launch(32, 16)
-    return Launch(128, 64) if D <= 64 else Launch(128, 32, num_warps=8) if D <= 128 else Launch(64, 32)
+    return Launch(128, 64) if D <= 64 else Launch(64, 64) if D <= 128 else Launch(64, 32)
 
 
 def attention_forward(
