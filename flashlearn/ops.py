@@ -54,16 +54,24 @@ def flash_attention(
     return (o, lse) if return_lse else o
 
 
-@torch.library.custom_op(
-    "flashlearn::attention_forward", mutates_args=(),
-    schema="(Tensor q, Tensor k, Tensor v, bool causal, float scale) -> (Tensor, Tensor)",
-)  # fmt: skip
+# define and impl, not custom_op: the same operator without custom_op's checks on every call, which on the host
+# of an H200 take as long as the whole launch
+torch.library.define(
+    "flashlearn::attention_forward", "(Tensor q, Tensor k, Tensor v, bool causal, float scale) -> (Tensor, Tensor)"
+)
+torch.library.define(
+    "flashlearn::attention_backward",
+    "(Tensor do, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, bool causal, float scale)"
+    " -> (Tensor, Tensor, Tensor)",
+)
+
+
 def _forward(q, k, v, causal, scale):
     """o, shaped as q, and lse (B, H_q, N_q)."""
     if _must_widen(q):
         o, lse = _forward(q.float(), k.float(), v.float(), causal, scale)
         return torch.empty_like(q).copy_(o), lse
-    rung = forward_rung(q, k, v, scale=scale)
+    rung = forward_rung(q, k, v, causal=causal, scale=scale)
     if rung.name == "teaching":
         return attention_forward(q, k, v, causal=causal, scale=scale, allow_tf32=_allow_tf32())
     if rung.name == "decode":
@@ -73,16 +81,11 @@ def _forward(q, k, v, causal, scale):
     return attention_forward_hopper(q, k, v, causal=causal, scale=scale, **rung.options)
 
 
-@_forward.register_fake
+@torch.library.register_fake("flashlearn::attention_forward")
 def _(q, k, v, causal, scale):
     return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
-@torch.library.custom_op(
-    "flashlearn::attention_backward", mutates_args=(),
-    schema="(Tensor do, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, bool causal,"
-    " float scale) -> (Tensor, Tensor, Tensor)",
-)  # fmt: skip
 def _backward(do, dlse, q, k, v, o, lse, causal, scale):
     """dq, dk and dv, shaped as q, k and v."""
     if _must_widen(q):
@@ -99,7 +102,7 @@ def _backward(do, dlse, q, k, v, o, lse, causal, scale):
     return attention_backward_hopper(do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, **rung.options)
 
 
-@_backward.register_fake
+@torch.library.register_fake("flashlearn::attention_backward")
 def _(do, dlse, q, k, v, o, lse, causal, scale):
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 
@@ -126,8 +129,12 @@ def _refuse_second_order(ctx, *grads):
     )
 
 
-_forward.register_autograd(_differentiate, setup_context=_save_for_backward)
-_backward.register_autograd(_refuse_second_order)
+torch.library.impl("flashlearn::attention_forward", ("cpu", "cuda"), _forward)
+torch.library.impl("flashlearn::attention_backward", ("cpu", "cuda"), _backward)
+torch.library.register_autograd(
+    "flashlearn::attention_forward", _differentiate, setup_context=_save_for_backward
+)  # fmt: skip
+torch.library.register_autograd("flashlearn::attention_backward", _refuse_second_order)
 
 
 def _autocast(t: Tensor) -> Tensor:
