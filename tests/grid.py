@@ -32,6 +32,10 @@ LOGITS = ("normal", "large", "extreme", "rising", "equal")
 FLOOR = {fp16: 1e-5, bf16: 1e-5, fp32: 1e-5, fp64: 1e-11}
 
 
+# A GPU rounds P below 1.2e-38 to 0; what such a P adds to a gradient is below this.
+UNDERFLOW = 1e-30
+
+
 @dataclass(frozen=True)
 class Case:
     """One attention problem: q (B, H_q, N_q, D), k and v (B, H_kv, N_k, D), and block sizes for tiled rungs.
@@ -273,7 +277,7 @@ def _fault(case, name, got: Tensor, want: dict, yardstick: dict | None, bounds: 
     error = (got - right).abs().masked_fill(~finite, 0)
     if not error.numel():
         return None
-    allowed, rule = torch.zeros_like(error), "by rounding"
+    allowed, rule = torch.full_like(error, UNDERFLOW), "by rounding"
     if yardstick is not None:
         plain_error = largest_error(yardstick[name].detach().double().cpu(), right)
         allowed += 2 * plain_error + least
