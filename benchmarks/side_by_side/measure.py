@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ BOUND = {"float16": 5e-3, "bfloat16": 2e-2}  # relative error; what is wrong is 
 SLOW = 20.0  # ms: above it three calls are enough for a median
 SCORES_LIMIT = 20e9  # bytes of float32 scores above which "math" is not timed: long seconds, and no lesson
 FIRST_CALL_LIMIT = 60  # seconds
+PAUSE = 0.1  # seconds before a measurement, so that none inherits the heat of the one before
 
 
 class Setting(NamedTuple):
@@ -104,6 +106,7 @@ def median_ms(call: Callable) -> float:
     """Median milliseconds of a call on the GPU, the L2 cache flushed before each."""
     from triton.testing import do_bench
 
+    time.sleep(PAUSE)
     if event_ms(call) > SLOW:
         return statistics.median(event_ms(call) for _ in range(3))
     return do_bench(call, warmup=10, rep=40, return_mode="median")
