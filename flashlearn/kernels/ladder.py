@@ -154,7 +154,7 @@ CANDIDATES = [  # tried by benchmarks/gpu_ladder.py, which measures them all
     Launch(128, 64, 4, 2), Launch(128, 64, 4, 3), Launch(128, 64, 8, 3), Launch(128, 128, 4, 2),
     Launch(128, 128, 8, 2), Launch(128, 128, 8, 3), Launch(64, 64, 4, 3), Launch(64, 128, 4, 3),
 ]  # fmt: skip
-TUNED = {64: Launch(128, 64, 4, 3), 128: Launch(128, 128, 8, 2)}  # D -> what "blocks" takes unless told otherwise
+TUNED = {64: Launch(64, 64, 4, 3), 128: Launch(64, 64, 4, 3)}  # D -> what "blocks" takes unless told otherwise
 
 
 def attend(
