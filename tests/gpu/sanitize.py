@@ -1,36 +1,214 @@
-"""Small shapes through every kernel, to be run under compute-sanitizer (see sanitize.sh).
+"""Look for stray accesses and races in the kernels, with tools that see every access. Needs a Hopper GPU.
 
-With the argument "teaching" the Hopper kernels are left out.
+    python tests/gpu/sanitize.py                 all of the following, or only those named after it
+
+memcheck    of NVIDIA's compute-sanitizer: accesses out of bounds, in all kernels
+racecheck   of the same: races in shared memory, in all kernels. It knows nothing of the barriers in shared memory
+            (mbarriers) that order the Hopper kernels, so it reports what they order; see `known`
+consan      Triton's concurrency sanitizer, compiled into the Hopper kernels: it follows those barriers, the copy
+            engine and asynchronous products. And the same with one barrier told too early, which it must notice
+
+Each tool runs this file in another process, with `run` and the kernels wanted: all, hopper or early.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import re
+import subprocess
 import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
 
-import torch
-
-from flashlearn import kernels
-from flashlearn.kernels import rungs
-from flashlearn.ops import flash_attention
+KERNELS = Path(__file__).resolve().parents[2] / "flashlearn" / "kernels"
+TOOLS = ("memcheck", "racecheck", "consan")
 
 
-def main() -> None:
+class Access(NamedTuple):
+    """One of the two accesses of a race: "Read" or "Write", and the line of Python that it comes from."""
+
+    kind: str
+    line: str
+
+
+def main(tools: list[str]) -> None:
+    """Run the tools; exit with what they found, if anything."""
+    faults = []
+    for tool in tools or TOOLS:
+        print(f"== {tool}", flush=True)
+        found = globals()[tool]()
+        print("\n".join(found) or "nothing", flush=True)
+        faults += found
+    sys.exit(1 if faults else 0)
+
+
+def memcheck() -> list[str]:
+    done = sanitized("memcheck", "--print-limit", "5")
+    summary = re.search(r"ERROR SUMMARY: (\d+) error", done.stdout)
+    good = done.returncode == 0 and summary and summary[1] == "0"
+    return [] if good else [f"expected no error, got:\n{tail(done)}"]
+
+
+def racecheck() -> list[str]:
+    done = sanitized("racecheck", "--racecheck-report", "analysis", "--print-limit", "100000")
+    if done.returncode:
+        return [f"expected a run to its end, got:\n{tail(done)}"]
+    return unknown_races(done.stdout)
+
+
+def consan() -> list[str]:
+    environment = {"TRITON_INSTRUMENTATION_MODE": "consan", "CUDA_LAUNCH_BLOCKING": "1"}
+    faults = []
+    done = child("hopper", **environment)
+    if done.returncode:
+        faults.append(f"expected no race, got:\n{tail(done)}")
+    done = child("early", **environment)
+    if not (done.returncode and "Buffer being accessed has outstanding" in done.stdout):
+        faults.append(f"expected a race where a barrier is told too early, got:\n{tail(done)}")
+    return faults
+
+
+def sanitized(tool: str, *options: str) -> subprocess.CompletedProcess:
+    """All kernels under a tool of compute-sanitizer; compiled before, and with no caching allocator to hide strays."""
+    environment = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    done = child("all", **environment)
+    return done if done.returncode else child("all", "compute-sanitizer", "--tool", tool, *options, **environment)
+
+
+def child(kernels: str, *command: str, **environment: str) -> subprocess.CompletedProcess:
+    """This file in another process, to run `kernels`; stdout and stderr together. Status 124: not done in time."""
+    program = ["timeout", "300", *command, sys.executable, __file__, "run", kernels]
+    environment = {**os.environ, **environment, "PYTHONPATH": str(KERNELS.parents[1])}
+    return subprocess.run(program, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def tail(done: subprocess.CompletedProcess) -> str:
+    return f"exit status {done.returncode}, and at the end\n{done.stdout[-3000:]}"
+
+
+def unknown_races(report: str) -> list[str]:
+    """The races in racecheck's report that are not `known`, and whatever makes the report doubtful."""
+    report = re.sub(r"^=+ ", "", report, flags=re.MULTILINE)
+    races, faults = report.split("Race reported between ")[1:], []
+    summary = re.search(r"RACECHECK SUMMARY: (\d+) hazards? displayed", report)
+    if summary is None or int(summary[1]) != len(races):
+        faults.append(f"expected a summary of {len(races)} hazards, got {summary and summary[0]}")
+    known_races = 0
+    for race in races:
+        text = "\n".join(re.findall(r"^.*(?:Read|Write) access at.*$", race, flags=re.MULTILINE))
+        (kind, *first), *others = re.findall(r"(Read|Write) access at (.*)", text) or [("", "")]
+        pairs = [(Access(kind, source_line(first[0])), Access(k, source_line(where))) for k, where in others]
+        if pairs and all(map(known, pairs)):
+            known_races += 1
+        else:
+            faults.append(f"a new race: {text}\n  lines: {pairs}")
+    print(f"{len(races)} reports, {known_races} of them of accesses that barriers order")
+    return faults
+
+
+def source_line(where: str) -> str:
+    """The line of flashlearn.kernels that racecheck names, e.g. "..._kernel+0x80 in .../x.py:12"; "" for others."""
+    found = re.search(r"(\w+\.py):(\d+)", where)
+    if found is None or not (KERNELS / found[1]).exists():
+        return ""
+    lines = (KERNELS / found[1]).read_text().splitlines()
+    return lines[int(found[2]) - 1].strip() if int(found[2]) <= len(lines) else ""
+
+
+def known(race: tuple[Access, Access]) -> bool:
+    """Whether this is one of two things in the Hopper kernels that are ordered, as racecheck cannot tell.
+
+    The bytes through which Triton tells its groups of warps what to run: written and read by code of its own, to
+    which it gives the line of the kernel's `def`, with barrier 1 of the hardware between the two. And lse and delta
+    on their way from the loading warp to the computing ones: a store, the arrival at an mbarrier; a wait for that
+    mbarrier, a load. That `consan` can follow, and finds in order.
+    """
+    a, b = sorted(race)
+    if {a.kind, b.kind} != {"Read", "Write"}:
+        return False
+    if re.match(r"def attention_\w+_hopper_kernel\(", a.line):
+        return a.line == b.line
+    return any(
+        a.line.startswith(f"{name} = {name}_smem.index(stage).load(")
+        and b.line == f"{name}_smem.index(stage).store({name})"
+        for name in ("lse", "delta")
+    )
+
+
+def run(kernels: str) -> None:
+    """Small shapes through all kernels, or the Hopper kernels, or "early" ones, which have a race."""
+    import torch
+
+    from flashlearn.ops import flash_attention
+
     torch.manual_seed(0)
-    if "teaching" in sys.argv:
-        rungs.HOPPER = (0, 0)  # no such GPU
+    if os.environ.get("TRITON_INSTRUMENTATION_MODE") == "consan":
+        import triton
+
+        triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device="cuda"))
+    sizes = ((600, 600, 64), (600, 600, 128))  # more rounds than buffers
+    causal = (True,)
+    if kernels == "all":
+        run_others()
+        sizes = (
+            (65, 130, 64),
+            (130, 65, 128),
+            (1, 33, 40),
+            (1, 600, 64),
+            (256, 256, 64),
+            (256, 256, 128),
+            (300, 300, 128),
+        )
+        causal = (False, True)
+    for N_q, N_k, D in sizes:
+        for each in causal:
+            q = torch.randn(1, 2, N_q, D, device="cuda", dtype=torch.float16, requires_grad=True)
+            k, v = (torch.randn(1, 1, N_k, D, device="cuda", dtype=torch.float16, requires_grad=True) for _ in range(2))
+            if kernels == "early":
+                run_early(q, k, v)
+            else:
+                flash_attention(q, k, v, causal=each).sum().backward()
+    torch.cuda.synchronize()
+
+
+def run_others() -> None:
+    """The kernels that are not attention; and those of attention that Hopper GPUs do not pick."""
+    import torch
+
+    from flashlearn import kernels
+
     x = torch.randn(1000, device="cuda")
     kernels.vector_add(x, x)
     kernels.softmax(x.view(10, 100))
     kernels.matmul(x.view(10, 100), x.view(100, 10))
-    sizes = ((65, 130, 64), (130, 65, 128), (1, 33, 40), (256, 256, 64), (256, 256, 128), (300, 300, 128))
-    for N_q, N_k, D in sizes:
-        for causal in (False, True):
-            q = torch.randn(1, 2, N_q, D, device="cuda", dtype=torch.float16, requires_grad=True)
-            k, v = (torch.randn(1, 1, N_k, D, device="cuda", dtype=torch.float16, requires_grad=True) for _ in range(2))
-            flash_attention(q, k, v, causal=causal).sum().backward()
-    torch.cuda.synchronize()
-    print("ran", len(sizes) * 2, "shapes")
+    for causal in (False, True):
+        q, k, v = (torch.randn(1, 2, n, 64, device="cuda", dtype=torch.float16) for n in (65, 130, 130))
+        o, lse = kernels.attention_forward(q, k, v, causal=causal)
+        kernels.attention_backward(torch.randn_like(o), q, k, v, o, lse, causal=causal)
+
+
+def run_early(q, k, v) -> None:
+    """The Hopper backward pass, with a loading warp that tells the others of lse before it stores it."""
+    import torch
+
+    stored, told = "lse_smem.index(stage).store(lse)", "mbarrier.arrive(q_full.index(stage), count=1)"
+    source = (KERNELS / "attention_backward_hopper.py").read_text()
+    broken = re.sub(rf"( *){re.escape(stored)}\n *{re.escape(told)}\n", rf"\1{told}\n\1{stored}\n", source)
+    assert broken != source, f"expected {stored!r} and then {told!r} in attention_backward_hopper.py, got neither"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "attention_backward_early.py")
+        path.write_text(broken)
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module
+        spec.loader.exec_module(module)
+        with torch.no_grad():
+            lse = torch.zeros(q.shape[:3], device="cuda")
+            module.attention_backward_hopper(q, q, k, v, q, lse, causal=True, scale=0.1)
+            torch.cuda.synchronize()
 
 
 if __name__ == "__main__":
-    main()
+    run(sys.argv[2]) if sys.argv[1:2] == ["run"] else main(sys.argv[1:])

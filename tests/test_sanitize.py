@@ -1,0 +1,62 @@
+"""tests/gpu/sanitize.py, as far as it can be tested without a GPU: a race is let pass only if it is a known one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.gpu import sanitize
+
+NAME = "attention_backward_hopper"
+DISPATCH = f"def {NAME}_kernel("
+STORE, LOAD = "lse_smem.index(stage).store(lse)", "lse = lse_smem.index(stage).load("
+KNOWN = [("Write", STORE, "Read", LOAD), ("Write", DISPATCH, "Read", DISPATCH)]
+
+
+def place(start: str) -> str:
+    """Where racecheck would say that the line of the kernel with this start is."""
+    lines = (sanitize.KERNELS / f"{NAME}.py").read_text().splitlines()
+    number = next(i for i, line in enumerate(lines, 1) if line.strip().startswith(start))
+    return f"{NAME}_kernel+0x1230 in /somewhere/flashlearn/kernels/{NAME}.py:{number}"
+
+
+def report(*races: tuple[str, str, str, str], displayed: int | None = None) -> str:
+    lines = ["========= COMPUTE-SANITIZER"]
+    for kind, at, other_kind, other_at in races:
+        lines.append(f"========= Error: Race reported between {kind} access at {place(at)}")
+        lines.append(f"=========     and {other_kind} access at {place(other_at)} [32 hazards]")
+        lines.append("=========")
+    count = len(races) if displayed is None else displayed
+    return "\n".join([*lines, f"========= RACECHECK SUMMARY: {count} hazards displayed ({count} errors, 0 warnings)"])
+
+
+def test_known_races_pass():
+    assert sanitize.unknown_races(report(*KNOWN)) == []
+    assert sanitize.unknown_races(report()) == []
+
+
+@pytest.mark.parametrize(
+    "race",
+    (
+        ("Write", STORE, "Write", STORE),
+        ("Write", STORE, "Read", "delta = delta_smem.index(stage).load("),
+        ("Write", "ds_smem.index(index).store(", "Read", LOAD),
+        ("Write", DISPATCH, "Read", LOAD),
+        ("Write", DISPATCH, "Write", DISPATCH),
+    ),
+)
+def test_new_races_are_told(race):
+    (fault,) = sanitize.unknown_races(report(*KNOWN, race))
+    assert "a new race" in fault
+
+
+def test_a_second_access_of_a_race_is_looked_at_too():
+    more = f"=========     and Read access at {place('def consume(')} [1 hazards]"
+    text = report(KNOWN[0]).replace("[32 hazards]", f"[32 hazards]\n{more}")
+    assert len(sanitize.unknown_races(text)) == 1
+
+
+def test_reports_that_cannot_be_read_are_faults():
+    assert "expected a summary of 2 hazards" in sanitize.unknown_races(report(*KNOWN, displayed=3))[0]
+    assert "expected a summary of 0 hazards, got None" in sanitize.unknown_races("========= COMPUTE-SANITIZER")[0]
+    without_lines = report(KNOWN[0]).replace(".py:", ".py ")
+    assert "a new race" in sanitize.unknown_races(without_lines)[0]
