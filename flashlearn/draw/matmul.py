@@ -57,7 +57,6 @@ def _matrix(ax, sheet, step, name, place, cell, sizes):
         for tile in (tile for s in step.so_far for tile in s.writes if tile.name == "C"):
             sheet.fill(place.rect(*_in_cells(tile, cell)), tint("C", DONE))
     now = [tile for tile in step.on_chip if tile.name == (name if name != "C" else "acc")]
-    now += [tile for tile in step.writes if tile.name == name]  # a recorded kernel names no acc
     for tile in now[:1]:
         sheet.fill(place.rect(*_in_cells(tile, cell)), colour(name))
         sheet.outline(place.rect(*_in_cells(tile, cell)))
@@ -79,11 +78,8 @@ def _sram(ax, sheet, step, sizes, x, y, w, h):
     ax.text(x + 10, y + 6, "SRAM", weight="bold", va="top", color=QUIET)
     note = f"{sum(tile.nbytes for tile in step.on_chip):,} B on chip"
     ax.text(x + w - 10, y + 7, note, va="top", ha="right", fontsize=14)
-    tiles = step.on_chip
-    if not any(tile.name == "acc" for tile in tiles):  # a recorded kernel: its product shows when it is written
-        tiles += tuple(tile for tile in step.writes if tile.name == "C")
-    left, signs = x + 120, {"A": "·", "B": "→" if len(tiles) > 2 else ""}
-    for tile in tiles:
+    left, signs = x + 120, {"A": "·", "B": "→"}
+    for tile in step.on_chip:
         block = sizes["C" if tile.name == "acc" else tile.name]
         broad, tall = min(62.0, 260 / block[1]), min(26.0, (h - 62) / block[0])
         rows, cols = tile.shape

@@ -29,6 +29,7 @@ from flashlearn.steps import Step, Tile, hbm_bytes
 TITLES = {"q": "Q", "k": "K", "v": "V", "o": "O", "do": "dO", "dq": "dQ", "dk": "dK", "dv": "dV",
           "a": "A", "b": "B", "c": "C"}  # fmt: skip
 COLUMNS = ("lse", "delta")  # one number per query: shown as a column, (B, H, N, 1)
+GUARD = 2**16  # elements of room on both sides of a copy: what misses a tensor by less hits no other
 
 
 class StrayAccess(IndexError):
@@ -37,6 +38,10 @@ class StrayAccess(IndexError):
 
 class Race(RuntimeError):
     """The result of a kernel depends on the order in which its programs run."""
+
+
+class Unrecordable(NotImplementedError):
+    """A kernel did what no step can show: it touched what is no tile, or used an atomic operation."""
 
 
 def kernel_steps(launcher: Callable, *args: Any, **kwargs: Any) -> Iterator[Step]:
@@ -50,8 +55,10 @@ def kernel_steps(launcher: Callable, *args: Any, **kwargs: Any) -> Iterator[Step
     matmuls    every tl.dot, with the padded shapes that the hardware multiplies
     output     what the launcher returned, in the last step
 
+    on_chip    the tiles that were read, and what the reads make: S for attention, acc for a product of A and B
+
     The kernels run to the end before the first step comes. StrayAccess and Race say which tensor was
-    touched where; RuntimeError if kernels are compiled for a GPU in this process.
+    touched where, Unrecordable what cannot be shown; RuntimeError if kernels are compiled for a GPU in this process.
     """
     if not INTERPRETED:
         raise RuntimeError("expected Triton's interpreter, got compiled kernels: set TRITON_INTERPRET=1")
@@ -93,7 +100,7 @@ def _watched_launches(steps: list[Step]):
 def _cause(error: BaseException) -> BaseException:
     """The error of ours inside the interpreter's wrapping, or the wrapping if there is none."""
     inner = error
-    while inner is not None and not isinstance(inner, (StrayAccess, Race)):
+    while inner is not None and not isinstance(inner, (StrayAccess, Race, Unrecordable)):
         inner = inner.__cause__
     return inner or error
 
@@ -106,8 +113,8 @@ class _Watched:
         size, stride = original.shape, original.stride()
         reach = sum((n - 1) * s for n, s in zip(size, stride, strict=True))
         self.elements = reach + 1 if original.numel() else 0
-        storage = torch.empty(self.elements, dtype=original.dtype)
-        self.copy = storage.as_strided(size, stride)
+        storage = torch.empty(self.elements + 2 * GUARD, dtype=original.dtype)[GUARD : GUARD + self.elements]
+        self.copy = storage.as_strided(size, stride, GUARD)
         storage.copy_(original.detach().as_strided((self.elements,), (1,)))
         self.start, self.itemsize = storage.data_ptr(), original.element_size()
         self.order = sorted(range(original.ndim), key=lambda d: -stride[d])  # outermost dimension first
@@ -146,7 +153,7 @@ class _Watched:
             return None
         tile = Tile(self.name, tuple(index) + ((0, 1),) * self.column, self.itemsize)
         if tile.nbytes != len(offsets) * self.itemsize:
-            raise ValueError(f"expected a rectangle of {self.name}, got {len(offsets)} elements of {tile}")
+            raise Unrecordable(f"expected a rectangle of {self.name}, got {len(offsets)} elements of {tile}")
         return tile
 
     def content(self, tile: Tile) -> Tensor:
@@ -199,7 +206,7 @@ class _Recording:
             return dot(a, b, *rest)
 
         def refused(*_):
-            raise NotImplementedError(f"expected loads and stores, got an atomic operation in {self.kernel}")
+            raise Unrecordable(f"expected loads and stores, got an atomic operation in {self.kernel}")
 
         with mock.patch.multiple(
             builder, create_masked_load=watched_load, create_masked_store=watched_store,
@@ -263,8 +270,8 @@ class _Recording:
         near = min(tensors, key=lambda t: max(t.start - address, address - t.start - t.elements * t.itemsize))
         element = (address - near.start) // near.itemsize
         raise StrayAccess(
-            f"{self.kernel}, program {self.program}: {what} at address {address:#x}, which is no element of "
-            f"any tensor; it would be element {element} of {near.name}, which has shape "
+            f"{self.kernel}, program {self.program}: {what} of what is no element of any tensor; "
+            f"it would be element {element} of {near.name}, which has shape "
             f"{tuple(near.copy.shape)}, strides {near.copy.stride()} and elements 0 to {near.elements - 1}"
         )
 
@@ -299,9 +306,9 @@ class _Recording:
         """Make a step of what was read and written since the last."""
         if self.reads or self.writes:
             shapes = {tensor.name: tensor.shape for tensor in self.tensors}
-            place, S = self._place(shapes)
+            place, made = self._place(shapes)
             values = {t.name: t.original[..., None] if t.column else t.original for t in self.tensors}
-            on_chip = (*self.on_chip.values(), *((S,) if S else ()))
+            on_chip = (*self.on_chip.values(), *((made,) if made else ()))
             self.steps.append(Step(
                 self._sentence(place), self.kernel, shapes, tuple(self.reads), tuple(self.writes), on_chip,
                 {**values, **place, **self.written}, tuple(self.matmuls), self.program,
@@ -309,7 +316,13 @@ class _Recording:
         self._begin_step()
 
     def _place(self, shapes) -> tuple[dict[str, Any], Tile | None]:
-        """For attention: which block of queries meets which of keys, and the tile of S between them."""
+        """For attention: which block of queries meets which of keys, and the tile of S between them.
+
+        For a product of A and B: nothing, and the block of C that is summed up, in float32.
+        """
+        a, b = self.on_chip.get("A"), self.on_chip.get("B")
+        if self.matmuls and a and b:
+            return {}, Tile("acc", (a.rows, b.cols), 4)
         q = self.on_chip.get("Q")
         if q is None or "K" not in shapes:
             return {}, None
