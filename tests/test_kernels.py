@@ -101,6 +101,18 @@ def test_block_sizes_change_nothing(blocks, N_q, N_k):
     check(case, ours, oracle(case, *inputs), plain(case, *inputs))
 
 
+@pytest.mark.parametrize("causal", (False, True))
+def test_keys_past_the_end_harm_nobody(causal):
+    """All scores are near -3600, so that exp(0 - lse) is infinite for the zeros that stand where there is no key."""
+    case = Case(40, 37, 16, causal=causal, logits="extreme")
+    q, k, v, do = make(replace(case, logits="normal"), DEVICE)
+    inputs = q + 30, k - 30, v, do
+    o, lse = kernels.attention_forward(*inputs[:3], causal=causal, launch=Launch(16, 16))
+    assert lse[lse.isfinite()].max() < -3000
+    grads = kernels.attention_backward(do, *inputs[:3], o, lse, causal=causal, launch=Launch(16, 16))
+    check_kernel(case, inputs, dict(zip(("o", "lse", "dq", "dk", "dv"), (o, lse, *grads), strict=True)))
+
+
 @pytest.mark.parametrize("N_q, N_k", ((3, 0), (0, 3), (0, 0)))
 def test_nothing_to_see(N_q, N_k):
     case = Case(N_q, N_k, 16, causal=True)

@@ -87,15 +87,14 @@ def attention_dkdv_kernel(
     dv = tl.zeros((BLOCK_N, BLOCK_D), dtype=tl.float32)
 
     # Key j is seen by queries from j - (N_k - N_q) on when causal, by all otherwise: `first` sees the first
-    # key of this block, `full` (rounded up to a block) and those after it see all keys and need no mask.
+    # key of this block, `full` (rounded up to a block) and those after it see all keys and need no mask. Nor do
+    # keys past the end: whatever P^T and dS^T hold in their rows stays in rows of dK and dV that are not stored.
     first = 0
     full = 0
     if CAUSAL:
         first = tl.maximum(start_n - (N_k - N_q), 0) // BLOCK_M * BLOCK_M
         full = tl.cdiv(tl.maximum(start_n + BLOCK_N - 1 - (N_k - N_q), 0), BLOCK_M) * BLOCK_M
-    if start_n + BLOCK_N > N_k:
-        full = N_q  # keys past the end: mask in every iteration
-    full = tl.minimum(full, tl.cdiv(N_q, BLOCK_M) * BLOCK_M)
+        full = tl.minimum(full, tl.cdiv(N_q, BLOCK_M) * BLOCK_M)
 
     for member in range(group):  # every query head that shares this key head adds to the same dK, dV
         q_head = head * group + member
@@ -105,9 +104,7 @@ def attention_dkdv_kernel(
         delta_base = delta_ptr + (batch * num_heads + q_head) * N_q
         for start_m in range(first, full, BLOCK_M):  # the diagonal
             rows = start_m + offs_m
-            visible = (offs_n < N_k)[:, None]  # (BLOCK_N, 1)
-            if CAUSAL:
-                visible = visible & (offs_n[:, None] <= rows[None, :] + N_k - N_q)  # (BLOCK_N, BLOCK_M)
+            visible = offs_n[:, None] <= rows[None, :] + N_k - N_q  # (BLOCK_N, BLOCK_M)
             q, do, lse, delta = load_queries(
                 q_base, do_base, lse_base, delta_base, rows, offs_d, N_q, HEAD_DIM,
                 stride_qm, stride_qd, stride_dom, stride_dod)  # fmt: skip
