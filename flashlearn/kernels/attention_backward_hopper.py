@@ -12,8 +12,8 @@ Those additions come in any order: dQ may differ in its last bits from run to ru
 (`torch.use_deterministic_algorithms(True)`), `flash_attention` takes the two-sweep kernels.
 
 Prediction: 5 products in place of 7, none of them waiting for a load: about 500 TFLOP/s at D = 128 on an
-H200. Result (float16, 16384 tokens, 2026-11-20): 371 to 435 at D = 128 and 360 to 425 at D = 64, N >= 4096,
-which is 0.91 of cuDNN in the geometric mean (the teaching kernels: about 0.45). Why less than predicted: both
+H200. Result (float16, 16384 tokens, 2026-11-21): 383 to 440 at D = 128 and 390 to 447 at D = 64, N >= 4096, which
+is 0.92 of cuDNN in the geometric mean (the teaching kernels: about half of that). Why less than predicted: both
 groups wait for each other's dS in every round, so that they take exponentials at the same time. Tried: to
 begin the next S^T before dQ leaves. At D = 128 that lost a tenth: with a product under way across the end of
 the loop, ptxas runs all products one after the other (its remark C7514).

@@ -13,11 +13,11 @@ What changed from the teaching kernel: nothing in the mathematics, everything in
    divided and stored. Causal tiles are taken in pairs, a short one with a long one.
 
 Prediction: the teaching kernel leaves the tensor cores idle during softmax and during loads; hiding both
-should take D = 128 from below 400 TFLOP/s to above 550 on an H200. Result (float16, 16384 tokens, 2026-11-20):
-552 to 597 at N >= 4096, 0.99 of cuDNN in the geometric mean over D 64 and 128, causal and not. Short of it:
-N = 1024, where Python takes longer to launch the kernel than the GPU to run it. Tried without gain: groups
-that issue their products in turns, which is FlashAttention-3's ping-pong (at D = 128 and N = 16384, 600 against
-644 without): the barriers cost more than the order brings, two groups fall out of step by themselves.
+should take D = 128 from about 400 TFLOP/s to above 550 on an H200. Result (16384 tokens, 2026-11-21): 1.02 of cuDNN
+in the geometric mean over D 64 and 128, N 4096 and 16384, causal and not, and 0.95 in the least of them; the figures
+are in benchmarks/results/gpu_attention.json. Tried without gain: groups that issue their products in turns, which is
+FlashAttention-3's ping-pong (the barriers cost more than the order brings, two groups fall out of step by themselves);
+three stages and one buffer for Q; pairs of causal tiles at N = 16384, where the GPU shares out single tiles better.
 
 Written in Gluon, Triton's lower level (layouts, shared memory and barriers are explicit), as of Triton 3.6.
 Sources: J. Shah et al., "FlashAttention-3", 2024 (arXiv:2407.08608), Algorithms 1 and 2.
