@@ -184,12 +184,21 @@ def as_on_hopper(monkeypatch):
     monkeypatch.setattr(rungs, "_why_not_this_machine", lambda device: "")
 
 
-@pytest.mark.parametrize("D, N, block_n, consumers", ((64, 1024, 128, 2), (64, 4096, 128, 3), (128, 4096, 128, 2)))
-def test_rungs_on_hopper(as_on_hopper, D, N, block_n, consumers):
+@pytest.mark.parametrize(
+    "D, N, causal, options",
+    (
+        (40, 1023, False, {}),
+        (64, 1024, False, {"consumers": 3}),
+        (64, 4095, True, {}),
+        (64, 4096, True, {"consumers": 3}),
+        (128, 4096, False, {}),
+        (128, 1024, True, {"block_n": 64, "stages": 4}),
+        (128, 16384, True, {"persistent": False}),
+    ),
+)
+def test_rungs_on_hopper(as_on_hopper, D, N, causal, options):
     q = torch.zeros(1, 2, N, D, dtype=bf16)
-    rung = rungs.forward_rung(q, q, q, scale=0.1)
-    assert rung.name == "hopper" and not rung.why
-    assert (rung.options["block_n"], rung.options["consumers"]) == (block_n, consumers)
+    assert rungs.forward_rung(q, q, q, causal=causal, scale=0.1) == ("hopper", options, "")
     assert rungs.backward_rung(q, q, q, scale=0.1).name == "hopper"
 
 
