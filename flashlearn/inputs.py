@@ -80,7 +80,7 @@ def resolve_scale(scale: float | None, D: int) -> float:
     """The factor on q.k: 1 / sqrt(D) unless given."""
     if scale is None:
         return 1 / math.sqrt(D)
-    if not isinstance(scale, Real) or isinstance(scale, bool):
+    if not isinstance(scale, (float, Real)) or isinstance(scale, bool):  # float first: asking Real takes a microsecond
         raise TypeError(f"expected scale to be a number or None, got {type(scale).__name__}")
     if not math.isfinite(scale):
         raise ValueError(f"expected a finite scale, got {scale}")

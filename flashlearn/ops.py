@@ -14,7 +14,7 @@ from torch import Tensor
 
 from flashlearn.inputs import check_qkv, resolve_scale
 from flashlearn.kernels.attention_backward import attention_backward
-from flashlearn.kernels.attention_decode import attention_decode
+from flashlearn.kernels.attention_decode import decode
 from flashlearn.kernels.attention_forward import attention_forward, check_head_dim
 from flashlearn.kernels.backend import DTYPES, INTERPRETED, check_device
 from flashlearn.kernels.rungs import backward_rung, forward_rung, why_not_tma
@@ -41,8 +41,8 @@ def flash_attention(
     autocast the inputs are cast, as for `scaled_dot_product_attention`. Anything else is refused with a
     TypeError, ValueError or RuntimeError that says what was expected and what came.
     """
-    if all(isinstance(t, Tensor) for t in (q, k, v)):
-        q, k, v = (_autocast(t) for t in (q, k, v))
+    if isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor) and _under_autocast(q.device.type):
+        q, k, v = _autocast(q), _autocast(k), _autocast(v)
     size = check_qkv(q, k, v)
     if q.dtype not in DTYPES:
         raise TypeError(f"expected q, k and v in float16, bfloat16 or float32, got {q.dtype}")
@@ -54,8 +54,7 @@ def flash_attention(
     return (o, lse) if return_lse else o
 
 
-# define and impl, not custom_op: the same operator without custom_op's checks on every call, which on the host
-# of an H200 take as long as the whole launch
+# define and impl, not custom_op: the same operators without the checks that custom_op adds to every call
 torch.library.define(
     "flashlearn::attention_forward", "(Tensor q, Tensor k, Tensor v, bool causal, float scale) -> (Tensor, Tensor)"
 )
@@ -71,11 +70,17 @@ def _forward(q, k, v, causal, scale):
     if _must_widen(q):
         o, lse = _forward(q.float(), k.float(), v.float(), causal, scale)
         return torch.empty_like(q).copy_(o), lse
+    with torch.cuda.device_of(q):  # kernels are launched on the current device
+        return _run_forward(q, k, v, causal, scale)
+
+
+def _run_forward(q, k, v, causal, scale):
+    """The same by the kernel that `forward_rung` picks."""
     rung = forward_rung(q, k, v, causal=causal, scale=scale)
     if rung.name == "teaching":
         return attention_forward(q, k, v, causal=causal, scale=scale, allow_tf32=_allow_tf32())
     if rung.name == "decode":
-        return attention_decode(q, k, v, causal=causal, scale=scale, allow_tf32=_allow_tf32())
+        return decode(q, k, v, check_qkv(q, k, v), causal, scale, None, _allow_tf32())
     from flashlearn.kernels.attention_forward_hopper import attention_forward_hopper
 
     return attention_forward_hopper(q, k, v, causal=causal, scale=scale, **rung.options)
@@ -93,6 +98,12 @@ def _backward(do, dlse, q, k, v, o, lse, causal, scale):
         do32, q32, k32, v32, o32 = wide
         grads = _backward(do32, dlse, q32, k32, v32, o32, lse, causal, scale)
         return tuple(torch.empty_like(t).copy_(grad) for t, grad in zip((q, k, v), grads, strict=True))
+    with torch.cuda.device_of(q):
+        return _run_backward(do, dlse, q, k, v, o, lse, causal, scale)
+
+
+def _run_backward(do, dlse, q, k, v, o, lse, causal, scale):
+    """The same by the kernels that `backward_rung` picks."""
     rung = backward_rung(q, k, v, scale=scale)
     if rung.name == "teaching":
         return attention_backward(do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, allow_tf32=_allow_tf32())
@@ -131,16 +142,19 @@ def _refuse_second_order(ctx, *grads):
 
 torch.library.impl("flashlearn::attention_forward", ("cpu", "cuda"), _forward)
 torch.library.impl("flashlearn::attention_backward", ("cpu", "cuda"), _backward)
-torch.library.register_autograd(
-    "flashlearn::attention_forward", _differentiate, setup_context=_save_for_backward
-)  # fmt: skip
+torch.library.register_autograd("flashlearn::attention_forward", _differentiate, setup_context=_save_for_backward)
 torch.library.register_autograd("flashlearn::attention_backward", _refuse_second_order)
+
+
+def _under_autocast(kind: str) -> bool:
+    """Whether autocast is on for a kind of device."""
+    return kind != "meta" and torch.is_autocast_enabled(kind)
 
 
 def _autocast(t: Tensor) -> Tensor:
     """What autocast makes of an input of attention: its dtype, unless t is float64 or not floating point."""
     kind = t.device.type
-    if kind == "meta" or not torch.is_autocast_enabled(kind) or not t.is_floating_point() or t.dtype == torch.float64:
+    if not _under_autocast(kind) or not t.is_floating_point() or t.dtype == torch.float64:
         return t
     return t.to(torch.get_autocast_dtype(kind))
 

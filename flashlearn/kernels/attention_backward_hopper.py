@@ -41,7 +41,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from flashlearn.kernels.attention_backward import attention_delta
 from flashlearn.kernels.attention_forward import LOG2_E
-from flashlearn.kernels.hopper import descriptor, hopper_width, launch
+from flashlearn.kernels.hopper import descriptor, hopper_width, launch_hopper
 
 KEYS = gl.constexpr(64)  # keys of one group of four warps: the height of one wgmma
 LOG2E = gl.constexpr(LOG2_E)
@@ -278,7 +278,7 @@ def attention_backward_hopper(
     dk, dv = torch.empty_like(k), torch.empty_like(v)
     dq = torch.zeros((B, H, N_q, D), dtype=torch.float32, device=q.device)
     q_tile, kv_tile = (1, 1, block_m, width), (1, 1, KEYS.value, width)
-    launch(
+    launch_hopper(
         attention_backward_hopper_kernel, (triton.cdiv(N_k, 2 * KEYS.value), H_kv, B),
         (
             descriptor(q, q_tile), descriptor(do, q_tile), descriptor(k, kv_tile), descriptor(v, kv_tile),

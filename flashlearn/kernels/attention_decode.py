@@ -24,9 +24,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from flashlearn.inputs import check_block, check_qkv, resolve_scale
+from flashlearn.inputs import Sizes, check_block, check_qkv, resolve_scale
 from flashlearn.kernels.attention_forward import LN_2, LOG2_E, Launch, absorb, check_head_dim, padded
-from flashlearn.kernels.backend import INTERPRETED, check_grid, check_runnable
+from flashlearn.kernels.backend import check_grid, check_runnable
+from flashlearn.kernels.launch import launch, multiprocessors
 
 KEYS_PER_SPLIT = 256  # at least: a shorter split ends before its loads are well under way
 PROGRAMS_PER_MULTIPROCESSOR = 2  # one computes while the other waits for memory
@@ -109,7 +110,7 @@ def attention_decode_kernel(
     rows = (batch * tl.num_programs(1) + kv_head) * group * N_q + offs_m  # of B * H_q * N_q
     parts = rows * splits + split
     o_ptrs = o_part_ptr + parts[:, None] * HEAD_DIM + offs_d[None, :]
-    tl.store(o_ptrs, acc / l_i[:, None], mask=q_mask)
+    tl.store(o_ptrs, (acc / l_i[:, None]).to(o_part_ptr.dtype.element_ty), mask=q_mask)
     tl.store(lse_part_ptr + parts, (m_i + tl.log2(l_i)) * LN_2, mask=m_mask)
 
 
@@ -165,34 +166,53 @@ def attention_decode(
     share a key head, H_q / H_kv * N_q (float32: 32).
     splits: into how many pieces the keys of a head are cut, as many as fill the GPU unless given.
     HBM: K and V once per key head, Q once per split; (o, lse) of every split in float32, written and read; O
-    and lse once. Source: Dao et al. 2023.
+    and lse once. A single split writes O and lse at once. Source: Dao et al. 2023.
     """
     check_runnable(q=q, k=k, v=v)
     size = check_qkv(q, k, v)
     check_head_dim(size.D)
-    rows = size.group * size.N_q
     most = max_rows(q.element_size())
-    if rows > most:
+    if size.group * size.N_q > most:
         raise ValueError(f"expected H_q / H_kv * N_q of at most {most} in {q.dtype}, got {size.group} * {size.N_q}")
+    if splits is not None:
+        check_block(splits, "splits")
+    return decode(q, k, v, size, causal, resolve_scale(scale, size.D), splits, allow_tf32)
+
+
+def decode(
+    q: Tensor, k: Tensor, v: Tensor, size: Sizes, causal: bool, scale: float, splits: int | None, allow_tf32: bool
+) -> tuple[Tensor, Tensor]:
+    """`attention_decode` after its checks: what remains on the host is a launch or two, which are to take little."""
+    B, H_q, H_kv, N_q, N_k, D = size
     if splits is None:
-        splits = decode_splits(size.B * size.H_kv, size.N_k, multiprocessors(q.device))
-    check_block(splits, "splits")
+        splits = decode_splits(B * H_kv, N_k, multiprocessors(q.device))
     o = torch.empty_like(q)
-    lse = torch.empty((size.B, size.H_q, size.N_q), dtype=torch.float32, device=q.device)
-    if lse.numel():
-        o_part = torch.empty((*q.shape[:3], splits, size.D), dtype=torch.float32, device=q.device)
-        lse_part = torch.empty((*q.shape[:3], splits), dtype=torch.float32, device=q.device)
-        BLOCK_D, launch = padded(size.D), decode_launch(rows, size.D, q.element_size())
-        attention_decode_kernel[check_grid((splits, size.H_kv, size.B))](
-            q, k, v, o_part, lse_part, *q.stride(), *k.stride(), *v.stride(),
-            size.N_q, size.N_k, size.group, resolve_scale(scale, size.D) * LOG2_E, HEAD_DIM=size.D,
-            BLOCK_M=launch.block_m, BLOCK_N=launch.block_n, BLOCK_D=BLOCK_D,
+    lse = torch.empty((B, H_q, N_q), dtype=torch.float32, device=q.device)
+    if not lse.numel():
+        return o, lse
+    parts = o, lse
+    if splits > 1 or not o.is_contiguous():
+        o_part = torch.empty((B, H_q, N_q, splits, D), dtype=torch.float32, device=q.device)
+        parts = o_part, torch.empty((B, H_q, N_q, splits), dtype=torch.float32, device=q.device)
+    strides = (q.stride(), k.stride(), v.stride())
+    aligned = (q.data_ptr() % 16, k.data_ptr() % 16, v.data_ptr() % 16)
+    BLOCK_D, settings = padded(D), decode_launch(size.group * N_q, D, q.element_size())
+    launch(
+        attention_decode_kernel, check_grid((splits, H_kv, B)),
+        (q, k, v, *parts, *strides[0], *strides[1], *strides[2], N_q, N_k, size.group, scale * LOG2_E),
+        dict(
+            HEAD_DIM=D, BLOCK_M=settings.block_m, BLOCK_N=settings.block_n, BLOCK_D=BLOCK_D,
             CAUSAL=causal, PRECISION="tf32" if allow_tf32 else "ieee",
-            num_warps=launch.num_warps, num_stages=launch.num_stages,
+        ),
+        key=(q.dtype, parts[0].dtype, q.device, strides, aligned),
+        num_warps=settings.num_warps, num_stages=settings.num_stages,
+    )  # fmt: skip
+    if parts[0] is not o:
+        launch(
+            attention_merge_kernel, check_grid((N_q, H_q, B)), (*parts, o, lse, *o.stride(), splits),
+            dict(HEAD_DIM=D, BLOCK_S=8192 // BLOCK_D, BLOCK_D=BLOCK_D),
+            key=(q.dtype, q.device, o.stride()),
         )  # fmt: skip
-        attention_merge_kernel[check_grid((size.N_q, size.H_q, size.B))](
-            o_part, lse_part, o, lse, *o.stride(), splits, HEAD_DIM=size.D, BLOCK_S=8192 // BLOCK_D, BLOCK_D=BLOCK_D
-        )
     return o, lse
 
 
@@ -218,9 +238,3 @@ def decode_launch(rows: int, D: int, itemsize: int) -> Launch:
     tile = 16384 if block_m == 16 else 8192  # bytes of a tile of K: less, where S and O take more registers
     block_n = min(max(tile // (padded(D) * itemsize), 16), 128)
     return Launch(block_m, block_n, num_warps=4 if itemsize == 2 else 8, num_stages=3)
-
-
-@cache
-def multiprocessors(device: torch.device) -> int:
-    """How many programs run at the same time: the multiprocessors of a GPU; in the interpreter one."""
-    return 1 if INTERPRETED else torch.cuda.get_device_properties(device).multi_processor_count

@@ -39,7 +39,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from flashlearn.kernels.attention_forward import LOG2_E
-from flashlearn.kernels.hopper import descriptor, hopper_width, launch, multiprocessors
+from flashlearn.kernels.hopper import descriptor, hopper_width, launch_hopper
+from flashlearn.kernels.launch import multiprocessors
 
 ROWS = gl.constexpr(64)  # queries of one group of four warps: the height of one wgmma
 LN_2 = gl.constexpr(0.6931471805599453)
@@ -328,7 +329,7 @@ def attention_forward_hopper(
     resident = multiprocessors(q.device)  # one program each: its tiles fill the shared memory
     paired = causal and persistent and pairs >= resident
     units = pairs if paired else B * H * tiles
-    launch(
+    launch_hopper(
         attention_forward_hopper_kernel, (min(units, resident) if persistent else units, 1, 1),
         (
             descriptor(q, q_tile), descriptor(k, kv_tile), descriptor(v, kv_tile), descriptor(o, q_tile), lse,

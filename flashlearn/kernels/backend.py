@@ -71,6 +71,6 @@ def check_power_of_two(least: int, **sizes: int) -> None:
 
 def check_grid(grid: tuple[int, ...]) -> tuple[int, ...]:
     """Refuse a launch grid that CUDA cannot launch; return it otherwise."""
-    if any(size > MAX_GRID_YZ for size in grid[1:]):
+    if max(grid[1:], default=0) > MAX_GRID_YZ:
         raise ValueError(f"expected at most {MAX_GRID_YZ} programs along the later axes of the grid, got {grid}")
     return grid

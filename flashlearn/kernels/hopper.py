@@ -1,4 +1,4 @@
-"""How the Hopper kernels are launched: descriptors for the copy engine, and a launch that costs little.
+"""How the Hopper kernels are launched: with descriptors for the copy engine.
 
 Written for Gluon as of Triton 3.6; `flashlearn.kernels.rungs` says where it is used.
 """
@@ -12,23 +12,18 @@ from torch import Tensor
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-_compiled = {}
+from flashlearn.kernels.launch import launch
 
 
-def launch(kernel, grid: tuple[int, int, int], arguments: tuple, constants: dict) -> None:
-    """kernel[grid](*arguments, **constants), without looking at every argument each time.
+def launch_hopper(kernel, grid: tuple[int, int, int], arguments: tuple, constants: dict) -> None:
+    """kernel[grid](*arguments, **constants), as `launch` does it; the first argument is a descriptor.
 
-    Triton's launcher asks all arguments for their types on every call, to see whether it has compiled for such.
-    Here only what may differ is asked: dtype, device and alignment. On an H200's host that takes 30 µs in place
-    of 50, where the kernel itself may take 100. The constants follow the order of the kernel's parameters.
+    All descriptors are of its dtype and their tiles follow from the constants, so that only dtype, device and the
+    alignment of pointers are left to tell kernels apart.
     """
     first = arguments[0].base
-    aligned = tuple(a.data_ptr() % 16 == 0 for a in arguments if isinstance(a, Tensor))
-    key = (kernel.__name__, first.dtype, first.device, aligned, *constants.values())
-    if key in _compiled:
-        _compiled[key][grid](*arguments, *constants.values())
-    else:
-        _compiled[key] = kernel[grid](*arguments, **constants, num_warps=4)
+    aligned = [a.data_ptr() % 16 == 0 for a in arguments if isinstance(a, Tensor)]
+    launch(kernel, grid, arguments, constants, key=(first.dtype, first.device, *aligned), num_warps=4)
 
 
 def descriptor(t: Tensor, tile: tuple[int, ...]) -> TensorDescriptor:
@@ -43,12 +38,6 @@ def tile_layout(tile: tuple[int, ...], dtype: torch.dtype) -> gl.NVMMASharedLayo
     return gl.NVMMASharedLayout.get_default_for(list(tile), gl.float32 if dtype == torch.float32 else gl.float16)
 
 
-@cache
-def multiprocessors(device: torch.device) -> int:
-    """How many the GPU has."""
-    return torch.cuda.get_device_properties(device).multi_processor_count
-
-
 def hopper_width(D: int) -> int:
-    """Columns of a tile: D rounded up to 64, 128 or 256; the copy engine fills up with zeros."""
-    return 64 if D <= 64 else 128 if D <= 128 else 256
+    """Columns of a tile: D, of at most 128, rounded up to 64 or 128; the copy engine fills up with zeros."""
+    return 64 if D <= 64 else 128

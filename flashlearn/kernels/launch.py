@@ -1,0 +1,37 @@
+"""A launch that costs little on the host: the compiled kernel is kept under what it was compiled for."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+
+from flashlearn.kernels.backend import INTERPRETED
+
+_compiled = {}
+MOST = 4096  # kernels kept; a program whose strides change with every call would fill the memory
+
+
+def launch(kernel, grid: tuple[int, int, int], arguments: tuple, constants: dict, *, key: tuple, **options) -> None:
+    """kernel[grid](*arguments, **constants, **options), without looking at every argument each time.
+
+    Triton's launcher asks all arguments for their types on every call, to see whether it has compiled for such.
+    Here the caller says what they depend on: `key` holds all of the arguments that a compiled kernel may differ in,
+    namely dtypes, device, alignment of the pointers and strides; the constants are added to it. Arguments and
+    constants follow the order of the kernel's parameters.
+    """
+    key = (kernel.fn, *key, *constants.values())
+    if key in _compiled:
+        _compiled[key][grid](*arguments, *constants.values())
+        return
+    compiled = kernel[grid](*arguments, **constants, **options)
+    if not INTERPRETED:
+        if len(_compiled) == MOST:
+            _compiled.clear()
+        _compiled[key] = compiled
+
+
+@cache
+def multiprocessors(device: torch.device) -> int:
+    """How many programs run at the same time: the multiprocessors of a GPU; in the interpreter one."""
+    return 1 if INTERPRETED else torch.cuda.get_device_properties(device).multi_processor_count
