@@ -39,7 +39,7 @@ def test_known_races_pass():
     (
         ("Write", STORE, "Write", STORE),
         ("Write", STORE, "Read", "delta = delta_smem.index(stage).load("),
-        ("Write", "ds_smem.index(index).store(", "Read", LOAD),
+        ("Write", "ds_smem.index(t % 2 * 2 + index).store(", "Read", LOAD),
         ("Write", DISPATCH, "Read", LOAD),
         ("Write", DISPATCH, "Write", DISPATCH),
     ),

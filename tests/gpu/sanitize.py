@@ -8,7 +8,8 @@ racecheck   of the same: races in shared memory, in all kernels. It knows nothin
 consan      Triton's concurrency sanitizer, compiled into the Hopper kernels: it follows those barriers, the copy
             engine and asynchronous products. And the same with one barrier told too early, which it must notice
 
-Each tool runs this file in another process, with `run` and the kernels wanted: all, hopper or early.
+Each tool runs this file in another process, with `run` and the kernels wanted: all, hopper or early; the last two
+with a head dimension, at the same time, since most of their minutes goes into compilation.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,13 +62,13 @@ def racecheck() -> list[str]:
 
 def consan() -> list[str]:
     environment = {"TRITON_INSTRUMENTATION_MODE": "consan", "CUDA_LAUNCH_BLOCKING": "1"}
-    faults = []
-    done = child("hopper", **environment)
-    if done.returncode:
-        faults.append(f"expected no race, got:\n{tail(done)}")
-    done = child("early", **environment)
-    if not (done.returncode and "Buffer being accessed has outstanding" in done.stdout):
-        faults.append(f"expected a race where a barrier is told too early, got:\n{tail(done)}")
+    with ThreadPoolExecutor() as pool:
+        given = (("hopper", "64"), ("hopper", "128"), ("early", "64"), ("early", "128"))
+        good, wide, *early = pool.map(lambda kernels: child(*kernels, **environment), given)
+    faults = [f"expected no race, got:\n{tail(done)}" for done in (good, wide) if done.returncode]
+    for done in early:
+        if not (done.returncode and "Buffer being accessed has outstanding" in done.stdout):
+            faults.append(f"expected a race where a barrier is told too early, got:\n{tail(done)}")
     return faults
 
 
@@ -74,12 +76,13 @@ def sanitized(tool: str, *options: str) -> subprocess.CompletedProcess:
     """All kernels under a tool of compute-sanitizer; compiled before, and with no caching allocator to hide strays."""
     environment = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     done = child("all", **environment)
-    return done if done.returncode else child("all", "compute-sanitizer", "--tool", tool, *options, **environment)
+    command = ("compute-sanitizer", "--tool", tool, *options)
+    return done if done.returncode else child("all", before=command, **environment)
 
 
-def child(kernels: str, *command: str, **environment: str) -> subprocess.CompletedProcess:
+def child(*kernels: str, before: tuple[str, ...] = (), **environment: str) -> subprocess.CompletedProcess:
     """This file in another process, to run `kernels`; stdout and stderr together. Status 124: not done in time."""
-    program = ["timeout", "300", *command, sys.executable, __file__, "run", kernels]
+    program = ["timeout", "500", *before, sys.executable, __file__, "run", *kernels]
     environment = {**os.environ, **environment, "PYTHONPATH": str(KERNELS.parents[1])}
     return subprocess.run(program, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
@@ -137,19 +140,19 @@ def known(race: tuple[Access, Access]) -> bool:
     )
 
 
-def run(kernels: str) -> None:
-    """Small shapes through all kernels, or the Hopper kernels, or "early" ones, which have a race."""
+def run(kernels: str, D: str = "") -> None:
+    """Small shapes through all kernels, or the Hopper kernels for D, or "early" ones, which have a race."""
     import torch
 
     from flashlearn.ops import flash_attention
 
     torch.manual_seed(0)
+    torch.autograd.set_multithreading_enabled(False)  # the allocator is known to this thread only
     if os.environ.get("TRITON_INSTRUMENTATION_MODE") == "consan":
         import triton
 
         triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device="cuda"))
-    sizes = ((600, 600, 64), (600, 600, 128))  # more rounds than buffers
-    causal = (True,)
+    sizes, causal = [(600, 600, int(D or 0))], (True,)  # more rounds than buffers
     if kernels == "all":
         run_others()
         sizes = (
@@ -157,6 +160,7 @@ def run(kernels: str) -> None:
             (130, 65, 128),
             (1, 33, 40),
             (1, 600, 64),
+            (3, 1500, 64),  # in splits
             (256, 256, 64),
             (256, 256, 128),
             (300, 300, 128),
@@ -211,4 +215,4 @@ def run_early(q, k, v) -> None:
 
 
 if __name__ == "__main__":
-    run(sys.argv[2]) if sys.argv[1:2] == ["run"] else main(sys.argv[1:])
+    run(*sys.argv[2:]) if sys.argv[1:2] == ["run"] else main(sys.argv[1:])
