@@ -12,11 +12,15 @@ Those additions come in any order: dQ may differ in its last bits from run to ru
 (`torch.use_deterministic_algorithms(True)`), `flash_attention` takes the two-sweep kernels.
 
 Prediction: 5 products in place of 7, none of them waiting for a load: about 500 TFLOP/s at D = 128 on an
-H200. Result (float16, 16384 tokens, 2026-11-21): 383 to 440 at D = 128 and 390 to 447 at D = 64, N >= 4096, which
-is 0.92 of cuDNN in the geometric mean (the teaching kernels: about half of that). Why less than predicted: both
-groups wait for each other's dS in every round, so that they take exponentials at the same time. Tried: to
-begin the next S^T before dQ leaves. At D = 128 that lost a tenth: with a product under way across the end of
-the loop, ptxas runs all products one after the other (its remark C7514).
+H200. Result (float16, 16384 tokens, N >= 4096): RESULT; the teaching kernels reach about half of that. The last step
+brought a fifth at D = 128: two buffers for dS, where one had to be waited for. With the wait went the registers that
+did not fit: the profiler counted 109 million spills and reloads in one call, now none. What it shows still, beside
+cuDNN's kernel: products are under way in 67 % of the cycles in both, and ours waits more at barriers.
+
+Tried without gain: to take dQ out before dK is done; to put dV later, where dQ's factors are awaited; rows of dQ in
+an order without bank conflicts (those were counted, but nobody waits for them). To begin the next S^T before dQ
+leaves lost a tenth: with a product under way across the end of the loop, ptxas runs all products one after the other
+(its remark C7514).
 
 Sources: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2; J. Shah et al., "FlashAttention-3",
 2024 (arXiv:2407.08608), section B.1.
@@ -70,7 +74,7 @@ def attention_backward_hopper_kernel(
     q_smem = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_M, HEAD_DIM], q_desc.layout)
     do_smem = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_M, HEAD_DIM], do_desc.layout)
     DS_LAYOUT: gl.constexpr = gl.NVMMASharedLayout.get_default_for([KEYS, BLOCK_M], dtype)
-    ds_smem = gl.allocate_shared_memory(dtype, [2, KEYS, BLOCK_M], DS_LAYOUT)  # of both groups
+    ds_smem = gl.allocate_shared_memory(dtype, [4, KEYS, BLOCK_M], DS_LAYOUT)  # two rounds, both groups
     dq_smem = gl.allocate_shared_memory(gl.float32, [2, 1, 1, 64, 64], dq_desc.layout)
     ROW_LAYOUT: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     lse_smem = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK_M], ROW_LAYOUT)
@@ -214,16 +218,16 @@ def consume(
         dv = warpgroup_mma(p_16, do, dv, is_async=True)  # line 12
         dp_t = warpgroup_mma_wait(1, deps=[dp_t])
         ds_16 = (p_t * dp_t).to(dtype)  # line 14
-        before = t + STAGES - 1  # the other group has read the dS of the round before
-        mbarrier.wait(free.index(before % STAGES), (before // STAGES & 1) ^ 1)
-        ds_smem.index(index).store(ds_16)
+        # The other group may still read dS of the round before; of the one before that, no more: it has told of its
+        # next dS since, and does so once its products are done
+        ds_smem.index(t % 2 * 2 + index).store(ds_16)
         fence_async_shared()
         mbarrier.arrive(ds_full.index(0), count=1)
         dk = warpgroup_mma(gl.convert_layout(ds_16, P_LAYOUT), q, dk, is_async=True)  # line 16
         mbarrier.wait(ds_full.index(0), t & 1)
         dq = dq_zero  # line 15: half of dS K, over the 128 keys of both groups
         for other in gl.static_range(2):
-            ds = ds_smem.index(other)
+            ds = ds_smem.index(t % 2 * 2 + other)
             k_other = k_smem.index(other).reshape([KEYS, HEAD_DIM])
             if HEAD_DIM == 128:  # 64 queries: half of the columns each
                 dq = warpgroup_mma(
