@@ -208,6 +208,7 @@ def test_rungs_on_hopper(as_on_hopper, D, N, causal, options):
         ("float32 inputs", 0.1, lambda q: q.float()),
         ("D = 136", 0.1, lambda q: torch.zeros(1, 2, 64, 136, dtype=fp16)),
         ("scale = -0.1", -0.1, lambda q: q),
+        ("scale = 1e-40", 1e-40, lambda q: q),
         ("empty", 0.1, lambda q: q[:, :, :0]),
         ("columns 64 elements apart", 0.1, lambda q: q.mT),
         ("stride of 0", 0.1, lambda q: q[:, :1].expand(q.shape)),

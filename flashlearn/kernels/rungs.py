@@ -1,8 +1,8 @@
 """Which kernel `flash_attention` runs, and why: the one place where that is decided.
 
-    forward_rung(q, k, v, causal=True, scale=0.125)     Rung("hopper", {...}, "")
-    forward_rung(one_query, k, v, causal=False, scale=0.125)          Rung("decode", {}, "")
-    backward_rung(...)                                  Rung("teaching", {}, "float32 inputs")
+    forward_rung(q, k, v, causal=True, scale=0.125)             Rung("hopper", {...}, "")
+    forward_rung(one_query, k, v, causal=False, scale=0.125)    Rung("decode", {}, "")
+    backward_rung(...)                                          Rung("teaching", {}, "float32 inputs")
 
 The fast kernels take what their hardware takes; everything else goes to the teaching kernels, which take
 anything, and `why` says what stood in the way. Block sizes come from the tables below, which were measured
@@ -22,6 +22,7 @@ from flashlearn.kernels.attention_decode import KEYS_PER_SPLIT, max_rows
 from flashlearn.kernels.backend import INTERPRETED
 
 HOPPER = (9, 0)  # compute capability
+LEAST_SCALE = 1e-30  # lse, of at most 1e5, is divided by it in float32
 GLUON_VERSIONS = ("3.6.",)  # of Triton: Gluon is experimental, and changes from version to version
 
 # (width of a tile, causal) -> from so many queries on: options of attention_forward_hopper; one H200, 2026-11.
@@ -86,6 +87,8 @@ def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> str:
         return "an input is empty"
     if scale <= 0:
         return f"scale = {scale}: the maximum is taken before scaling"
+    if scale < LEAST_SCALE:
+        return f"scale = {scale}: lse / scale may overflow"
     for name, t in (("q", q), ("k", k), ("v", v)):
         if why := why_not_tma(t):
             return f"{name}: {why}"
