@@ -320,3 +320,13 @@ def test_cpu_tensors_are_refused_on_a_gpu_machine():
     t = torch.randn(1, 1, 16, 16)
     with pytest.raises(RuntimeError, match="TRITON_INTERPRET=1"):
         flash_attention(t, t, t)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="fewer than two GPUs: the choice of the GPU is not tested")
+@pytest.mark.parametrize("N_q", (1, 600))
+def test_tensors_on_a_gpu_that_is_not_the_current_one(N_q):
+    case = Case(N_q, 600, 64, causal=True)
+    inputs = [t.to("cuda:1") for t in make(case)]
+    ours = results(attention_of(case), *inputs)
+    assert torch.cuda.current_device() == 0
+    check(case, ours, oracle(case, *inputs), plain(case, *inputs))
