@@ -7,7 +7,7 @@
 speed       TFLOP/s forward and backward: D 64 and 128, N 512 to 16384, causal and not; hidden size 2048, 16384 tokens
 memory      peak bytes of forward and backward of one layer, N 1024 to 131072
 gqa         as speed, with four query heads to a head of K and V
-decoding    one query against N keys: microseconds, and GB/s of K and V
+decoding    one query against N keys: microseconds, as called and in a CUDA graph, and GB/s of K and V
 first-call  seconds until the first result, with empty caches of compiled kernels and with filled
 
 FLOPs: 4 B H N^2 D forward, half of it when causal, 2.5 times as much backward. Medians of repeated runs, all backends
@@ -112,13 +112,15 @@ def todo(results: dict, args: argparse.Namespace) -> Iterator[tuple[str, Setting
 
 
 def row_of(part: str, setting: Setting, results: dict, names: list[str], graphs: bool, device: str) -> dict:
-    """One row, measured."""
+    """One row, measured. A step of decoding is short: in a CUDA graph, as servers run it, no Python is in its time."""
     if part == "memory":
         gone = next((row["reasons"] for row in reversed(results["memory"]) if row["N"] < setting.N), {})
         return measure.memory_row(setting, [name for name in names if name != "flex"], gone, device)
-    options = {"backward": part != "decoding", "graphs": graphs and part == "speed", "device": device}
-    row = measure.side_by_side(setting, names, **options)
-    return (measure.latencies if part == "decoding" else measure.rates)(row, names)
+    if part == "decoding":
+        row = measure.side_by_side(setting, names, backward=False, graphs=(OURS, "fa2", "cudnn"), device=device)
+        return measure.latencies(row, names)
+    row = measure.side_by_side(setting, names, graphs=names if graphs and part == "speed" else (), device=device)
+    return measure.rates(row, names)
 
 
 def run(results: dict, args: argparse.Namespace, *, device: str = "cuda", clock: Callable = time.monotonic) -> int:

@@ -24,7 +24,7 @@ def test_curves_are_drawn_within_the_axes_with_names_and_note():
 
     def plot(ax):
         drawn.append(ax.figure)
-        draw_rates(ax, panels, "recorded somewhere")
+        draw_rates(ax, panels, "recorded somewhere", "forward, TFLOP/s")
 
     picture(plot, alt="rates")
     axes = drawn[0].axes
@@ -32,9 +32,24 @@ def test_curves_are_drawn_within_the_axes_with_names_and_note():
     for ax, curves in zip(axes, panels.values(), strict=True):
         assert [list(line.get_ydata()) for line in ax.lines] == [list(rates.values()) for rates in curves.values()]
         assert all(max(line.get_ydata()) < ax.get_ylim()[1] for line in ax.lines)
-        assert [label.get_text() for label in ax.get_xticklabels()] == ["1K", "4K"]
-    assert drawn[0].get_supxlabel() == "recorded somewhere"
+        assert sorted(label.get_text() for label in ax.get_xticklabels()) == ["1K", "4K"]
+    assert drawn[0].get_supxlabel() == "recorded somewhere" and axes[0].get_ylabel() == "forward, TFLOP/s"
     assert len({(line.get_marker(), line.get_linestyle()) for line in axes[0].lines}) == 2, "told apart without colour"
+
+
+def test_six_names_can_be_told_apart_and_none_is_left_out_in_silence():
+    drawn = []
+
+    def plot(ax, names):
+        drawn.append(ax.figure)
+        draw_rates(ax, {"D = 64": {name: {512: 1.0, 1024: 2.0, 2048: 3.0, 4096: 4.0} for name in names}}, "note")
+
+    picture(lambda ax: plot(ax, "abcdef"), alt="six curves")
+    (axes,) = drawn[0].axes
+    assert len({(line.get_marker(), line.get_linestyle()) for line in axes.lines}) == 6
+    assert axes.get_xticks()[0] == 4096, "the longest has its tick"
+    with pytest.raises(ValueError):
+        picture(lambda ax: plot(ax, "abcdefg"), alt="seven curves")
 
 
 @pytest.mark.parametrize("measured", ({}, {"fused": 300.0, "op": 600.0}))

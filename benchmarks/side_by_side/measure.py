@@ -130,11 +130,11 @@ def _graph_ms(name: str, tensors: Sequence[Tensor], setting: Setting) -> float:
 
 
 def side_by_side(
-    setting: Setting, names: Sequence[str], *, backward: bool = True, graphs: bool = False, device: str = "cuda"
+    setting: Setting, names: Sequence[str], *, backward: bool = True, graphs: Sequence[str] = (), device: str = "cuda"
 ) -> dict:
     """A row: the setting, milliseconds {"forward", "backward", "graph"} of every backend, and "reasons" for every None.
 
-    A backend that refuses the setting, or is wrong, is None.
+    A backend that refuses the setting, or is wrong, is None. "graph" is measured of the backends named in `graphs`.
     """
     tensors = inputs(setting, device, grads=backward)
     want = reference(*tensors, setting.causal)
@@ -145,7 +145,7 @@ def side_by_side(
             error = _failure(lambda: _measure(name, setting, tensors, want, found, backward))  # noqa: B023
         if error is not None:
             reasons[name] = ("backward: " if found else "") + reason(error, said)
-        if found and graphs:
+        if found and name in graphs:
             error = _failure(lambda: found.update(graph=_graph_ms(name, tensors, setting)))  # noqa: B023
             if error is not None:
                 reasons[f"{name}, graph"] = reason(error, ())
@@ -220,12 +220,13 @@ def shortened(number: float) -> float:
 
 
 def latencies(row: dict, names: Sequence[str]) -> dict:
-    """Milliseconds turned into microseconds, and into GB/s of K and V."""
+    """Milliseconds turned into microseconds, as called and in a CUDA graph, and into GB/s of K and V, as called."""
     setting = Setting(*(row[field] for field in Setting._fields))
     for name in names:
         if row[name]:
             ms = row[name]["forward"]
-            row[name] = {"us": shortened(1000 * ms), "GB/s": shortened(cache_bytes(setting) / ms / 1e6)}
+            graph = {"graph us": shortened(1000 * row[name]["graph"])} if "graph" in row[name] else {}
+            row[name] = {"us": shortened(1000 * ms), **graph, "GB/s": shortened(cache_bytes(setting) / ms / 1e6)}
     return row
 
 
