@@ -13,29 +13,34 @@ LOOK = (  # one for each name, told apart by marker and line, not by colour; our
     {"color": QUIET, "linewidth": 2, "marker": "s", "markersize": 9, "linestyle": (0, (4, 2))},
     {"color": QUIET, "linewidth": 2, "marker": "^", "markersize": 10, "linestyle": (0, (1, 1.5))},
     {"color": QUIET, "linewidth": 2, "marker": "D", "markersize": 8, "linestyle": (0, (6, 2, 1, 2))},
+    {"color": QUIET, "linewidth": 2, "marker": "v", "markersize": 10, "linestyle": "-"},
+    {"color": QUIET, "linewidth": 2, "marker": "X", "markersize": 10, "linestyle": (0, (6, 2, 1, 2, 1, 2))},
 )
 
 
-def draw_rates(ax: Axes, panels: Mapping[str, Mapping[str, Mapping[int, float]]], note: str) -> None:
-    """A panel for each title: the rate of every name against N, in TFLOP/s; `note` says where it was measured.
+def draw_rates(
+    ax: Axes, panels: Mapping[str, Mapping[str, Mapping[int, float]]], note: str, label: str = "TFLOP/s"
+) -> None:
+    """A panel for each title: the rate of every name against N; `note` says where it was measured.
 
-    panels   {title: {name: {N: TFLOP/s}}}, with the same names in all
+    panels   {title: {name: {N: TFLOP/s}}}, with the same names in all, of which there are six at most
+    label    what the rates are of, and their unit
     """
     fig = ax.figure
     ax.remove()
     top = 1.08 * max(rate for curves in panels.values() for rates in curves.values() for rate in rates.values())
     axes = fig.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for panel, (title, curves) in zip(axes, panels.items(), strict=True):
-        for look, (name, rates) in zip(LOOK, curves.items(), strict=False):
+        for look, (name, rates) in zip(LOOK[: len(curves)], curves.items(), strict=True):
             panel.plot(list(rates), list(rates.values()), label=name, **look)
         lengths = sorted({N for rates in curves.values() for N in rates})
-        panel.set(xscale="log", ylim=(0, top), xlabel="N")
-        panel.set_xticks(lengths[:: max(1, len(lengths) // 3)])
-        panel.set_xticklabels([_short(N) for N in lengths[:: max(1, len(lengths) // 3)]])
+        ticks = lengths[:: -max(1, len(lengths) // 3)]  # from the longest down
+        panel.set(xscale="log", ylim=(0, top), xlabel="N, tokens")
+        panel.set_xticks(ticks, [_short(N) for N in ticks])
         panel.minorticks_off()
         panel.set_title(title, fontsize=17)
         panel.grid(axis="y", color="#E3E3E3")
-    axes[0].set_ylabel("TFLOP/s")
+    axes[0].set_ylabel(label)
     handles, names = axes[0].get_legend_handles_labels()
     fig.legend(handles, names, loc="outside upper center", ncols=len(names), fontsize=16)
     fig.supxlabel(note, fontsize=13, color=QUIET)
