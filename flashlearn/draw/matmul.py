@@ -62,7 +62,7 @@ def _matrix(ax, sheet, step, name, place, cell, sizes):
         sheet.outline(place.rect(*_in_cells(tile, cell)))
     sheet.grid(place)
     label = {"va": "bottom", "ha": "center", "weight": "bold", "fontsize": 17}
-    above = place.bottom + 24 if name == "C" else place.y - 4
+    above = place.bottom + 28 if name == "C" else place.y - 4
     ax.text(place.middle, above, name + arrows(step, name), **label)
     if sizes and min(place.w, place.h) >= 34:
         for i, j in np.ndindex(place.rows, place.cols):
