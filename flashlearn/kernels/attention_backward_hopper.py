@@ -29,7 +29,6 @@ Sources: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2; J. Sh
 from __future__ import annotations
 
 import torch
-import triton
 from torch import Tensor
 from triton._C.libtriton import ir
 from triton.experimental import gluon
@@ -45,7 +44,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from flashlearn.kernels.attention_backward import attention_delta
 from flashlearn.kernels.attention_forward import LOG2_E
-from flashlearn.kernels.hopper import descriptor, hopper_width, launch_hopper
+from flashlearn.kernels.hopper import hopper_width, in_tiles, launch_hopper
 
 KEYS = gl.constexpr(64)  # keys of one group of four warps: the height of one wgmma
 LOG2E = gl.constexpr(LOG2_E)
@@ -283,10 +282,10 @@ def attention_backward_hopper(
     dq = torch.zeros((B, H, N_q, D), dtype=torch.float32, device=q.device)
     q_tile, kv_tile = (1, 1, block_m, width), (1, 1, KEYS.value, width)
     launch_hopper(
-        attention_backward_hopper_kernel, (triton.cdiv(N_k, 2 * KEYS.value), H_kv, B),
+        attention_backward_hopper_kernel, (-(-N_k // (2 * KEYS.value)), H_kv, B),
         (
-            descriptor(q, q_tile), descriptor(do, q_tile), descriptor(k, kv_tile), descriptor(v, kv_tile),
-            descriptor(dq, (1, 1, 64, 64)), descriptor(dk, kv_tile), descriptor(dv, kv_tile), lse.contiguous(), delta,
+            in_tiles(q, q_tile), in_tiles(do, q_tile), in_tiles(k, kv_tile), in_tiles(v, kv_tile),
+            in_tiles(dq, (1, 1, 64, 64)), in_tiles(dk, kv_tile), in_tiles(dv, kv_tile), lse.contiguous(), delta,
             N_q, N_k, H // H_kv, scale,
         ),
         dict(HEAD_DIM=width, BLOCK_M=block_m, STAGES=stages, CAUSAL=causal),

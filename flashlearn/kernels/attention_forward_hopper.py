@@ -26,7 +26,6 @@ Sources: J. Shah et al., "FlashAttention-3", 2024 (arXiv:2407.08608), Algorithms
 from __future__ import annotations
 
 import torch
-import triton
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -39,7 +38,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from flashlearn.kernels.attention_forward import LOG2_E
-from flashlearn.kernels.hopper import descriptor, hopper_width, launch_hopper
+from flashlearn.kernels.hopper import hopper_width, in_tiles, launch_hopper
 from flashlearn.kernels.launch import multiprocessors
 
 ROWS = gl.constexpr(64)  # queries of one group of four warps: the height of one wgmma
@@ -324,15 +323,15 @@ def attention_forward_hopper(
     lse = torch.empty((B, H, N_q), dtype=torch.float32, device=q.device)
     width = hopper_width(D)
     q_tile, kv_tile = (1, 1, ROWS.value, width), (1, 1, block_n, width)
-    tiles = triton.cdiv(N_q, consumers * ROWS.value)
-    pairs = B * H * triton.cdiv(tiles, 2)
+    tiles = -(-N_q // (consumers * ROWS.value))  # rounded up; triton.cdiv would take microseconds
+    pairs = B * H * -(-tiles // 2)
     resident = multiprocessors(q.device)  # one program each: its tiles fill the shared memory
     paired = causal and persistent and pairs >= resident
     units = pairs if paired else B * H * tiles
     launch_hopper(
         attention_forward_hopper_kernel, (min(units, resident) if persistent else units, 1, 1),
         (
-            descriptor(q, q_tile), descriptor(k, kv_tile), descriptor(v, kv_tile), descriptor(o, q_tile), lse,
+            in_tiles(q, q_tile), in_tiles(k, kv_tile), in_tiles(v, kv_tile), in_tiles(o, q_tile), lse,
             B, H, N_q, N_k, H // H_kv, scale * LOG2_E,
         ),
         dict(

@@ -6,6 +6,7 @@ Written for Gluon as of Triton 3.6; `flashlearn.kernels.rungs` says where it is 
 from __future__ import annotations
 
 from functools import cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,21 +16,44 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from flashlearn.kernels.launch import launch
 
 
-def launch_hopper(kernel, grid: tuple[int, int, int], arguments: tuple, constants: dict) -> None:
-    """kernel[grid](*arguments, **constants), as `launch` does it; the first argument is a descriptor.
+class Tiles(NamedTuple):
+    """What the copy engine needs to know of a tensor: a TensorDescriptor without its checks, which take longer."""
 
-    All descriptors are of its dtype and their tiles follow from the constants, so that only dtype, device and the
+    base: Tensor
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    block_shape: tuple[int, ...]
+    layout: gl.NVMMASharedLayout
+    padding: str = "zero"
+
+
+def in_tiles(t: Tensor, tile: tuple[int, ...]) -> Tiles:
+    """t (B, H, N, D), of which tiles of shape `tile` are copied; in a dimension of size 1 any stride will do."""
+    B, H, N, _ = t.shape
+    b, h, n, _ = t.stride()
+    strides = (b if B > 1 else 8, h if H > 1 else 8, n if N > 1 else 8, 1)
+    return Tiles(t, t.shape, strides, tile, tile_layout(tile, t.dtype))
+
+
+def launch_hopper(kernel, grid: tuple[int, int, int], arguments: tuple, constants: dict) -> None:
+    """kernel[grid](*arguments, **constants), as `launch` does it; the first argument is `Tiles`.
+
+    All `Tiles` are of its dtype and their layouts follow from the constants, so that only dtype, device and the
     alignment of pointers are left to tell kernels apart.
     """
-    first = arguments[0].base
+    q = arguments[0].base
     aligned = [a.data_ptr() % 16 == 0 for a in arguments if isinstance(a, Tensor)]
-    launch(kernel, grid, arguments, constants, key=(first.dtype, first.device, *aligned), num_warps=4)
+    key = (q.dtype, q.device, *aligned)
+    launch(kernel, grid, arguments, constants, key=key, first=with_descriptors, num_warps=4)
 
 
-def descriptor(t: Tensor, tile: tuple[int, ...]) -> TensorDescriptor:
-    """What the copy engine needs to know: shape, strides, tile, and how a tile lies in shared memory."""
-    strides = [s if n > 1 else 8 for s, n in zip(t.stride()[:3], t.shape[:3], strict=True)]
-    return TensorDescriptor(t, list(t.shape), [*strides, 1], list(tile), tile_layout(tile, t.dtype))
+def with_descriptors(arguments: tuple) -> tuple:
+    """The arguments as Triton wants them at first: descriptors, checked, in place of `Tiles`."""
+    return tuple(
+        TensorDescriptor(a.base, list(a.shape), list(a.strides), list(a.block_shape), a.layout)
+        if isinstance(a, Tiles) else a
+        for a in arguments
+    )  # fmt: skip
 
 
 @cache

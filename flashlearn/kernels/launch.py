@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -12,19 +13,23 @@ _compiled = {}
 MOST = 4096  # kernels kept; a program whose strides change with every call would fill the memory
 
 
-def launch(kernel, grid: tuple[int, int, int], arguments: tuple, constants: dict, *, key: tuple, **options) -> None:
+def launch(
+    kernel, grid: tuple[int, int, int], arguments: tuple, constants: dict, *,
+    key: tuple, first: Callable[[tuple], tuple] | None = None, **options,
+) -> None:  # fmt: skip
     """kernel[grid](*arguments, **constants, **options), without looking at every argument each time.
 
     Triton's launcher asks all arguments for their types on every call, to see whether it has compiled for such.
     Here the caller says what they depend on: `key` holds all of the arguments that a compiled kernel may differ in,
     namely dtypes, device, alignment of the pointers and strides; the constants are added to it. Arguments and
-    constants follow the order of the kernel's parameters.
+    constants follow the order of the kernel's parameters. For the first call with a key, `first` makes of the
+    arguments what Triton wants to compile for.
     """
     key = (kernel.fn, *key, *constants.values())
     if key in _compiled:
         _compiled[key][grid](*arguments, *constants.values())
         return
-    compiled = kernel[grid](*arguments, **constants, **options)
+    compiled = kernel[grid](*(first(arguments) if first else arguments), **constants, **options)
     if not INTERPRETED:
         if len(_compiled) == MOST:
             _compiled.clear()

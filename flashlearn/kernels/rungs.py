@@ -11,7 +11,7 @@ once: nothing is tuned when a program runs.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import torch
@@ -97,12 +97,15 @@ def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> str:
 
 def why_not_tma(t: Tensor) -> str:
     """What stands in the way of the copy engine: it wants rows of whole 16 bytes, 16-byte aligned."""
-    if t.stride(-1) != 1 and t.shape[-1] > 1:
-        return f"columns {t.stride(-1)} elements apart, where the copy engine wants 1"
-    if t.data_ptr() % 16:
-        return "not aligned to 16 bytes"
-    for size, stride in zip(t.shape[:-1], t.stride()[:-1], strict=True):
-        if size > 1 and (stride <= 0 or stride * t.element_size() % 16):
+    return "not aligned to 16 bytes" if t.data_ptr() % 16 else _why_not_these_strides(t.shape, t.stride(), t.itemsize)
+
+
+@lru_cache(4096)
+def _why_not_these_strides(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> str:
+    if strides[-1] != 1 and shape[-1] > 1:
+        return f"columns {strides[-1]} elements apart, where the copy engine wants 1"
+    for size, stride in zip(shape[:-1], strides[:-1], strict=True):
+        if size > 1 and (stride <= 0 or stride * itemsize % 16):
             return f"a stride of {stride} elements, where the copy engine wants a positive multiple of 16 bytes"
     return ""
 
