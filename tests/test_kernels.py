@@ -177,6 +177,13 @@ def test_backward_refuses_what_is_not_from_one_forward_pass():
 
 
 @needs_interpreter
+def test_versions_that_do_not_fit_each_other_are_refused(monkeypatch):
+    monkeypatch.setattr(sys.modules[check_grid.__module__], "INTERPRETER_WORKS", False)
+    with pytest.raises(RuntimeError, match="expected Triton 3.7 or newer, or NumPy before 2.4.*, got Triton 3"):
+        kernels.vector_add(torch.ones(3), torch.ones(3))
+
+
+@needs_interpreter
 def test_interpreter_refuses_bfloat16():
     with pytest.raises(TypeError, match="bfloat16, which Triton's interpreter computes wrongly"):
         kernels.softmax(torch.zeros(2, 2, dtype=bf16))

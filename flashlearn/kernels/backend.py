@@ -9,12 +9,14 @@ The interpreter gets values right in float16 and float32. It gets bfloat16 wrong
 
 from __future__ import annotations
 
+import numpy
 import torch
 from torch import Tensor
 
 import flashlearn.interpreter  # noqa: F401  before Triton
 
 try:
+    import triton
     import triton.language as tl
     from triton.runtime.interpreter import InterpretedFunction
 except ImportError as error:
@@ -23,10 +25,18 @@ except ImportError as error:
         "run `pip install triton` there, or open the dev container. All other modules work without it."
     ) from error
 
+
+def release(module) -> tuple[int, ...]:
+    """The first two numbers of a version: (3, 7)."""
+    return tuple(int(number) for number in module.__version__.split(".")[:2])
+
+
 INTERPRETED = isinstance(tl.sum, InterpretedFunction)
 """True if kernels run in Triton's interpreter, False if they are compiled for a GPU."""
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+# NumPy 2.4 refuses what the interpreter of Triton 3.6 asks of it: to make a number of an array of one element
+INTERPRETER_WORKS = release(triton) >= (3, 7) or release(numpy) < (2, 4)
 MAX_GRID_YZ = 65535  # CUDA's limit on the second and third axis of a launch grid
 
 
@@ -59,6 +69,11 @@ def check_device(device: torch.device, name: str) -> None:
         raise RuntimeError(
             f"expected {name} on a GPU, got it on the CPU, where kernels run only in Triton's interpreter; "
             f"that is off because {why}. Set TRITON_INTERPRET=1 before Python starts"
+        )
+    if device.type == "cpu" and not INTERPRETER_WORKS:
+        raise RuntimeError(
+            f"expected Triton 3.7 or newer, or NumPy before 2.4, for Triton's interpreter, got Triton "
+            f"{triton.__version__} and NumPy {numpy.__version__}"
         )
 
 
