@@ -8,8 +8,9 @@ from tests.gpu import sanitize
 
 NAME = "attention_backward_hopper"
 DISPATCH = f"def {NAME}_kernel("
+PART = "gl.warp_specialize("
 STORE, LOAD = "lse_smem.index(stage).store(lse)", "lse = lse_smem.index(stage).load("
-KNOWN = [("Write", STORE, "Read", LOAD), ("Write", DISPATCH, "Read", DISPATCH)]
+KNOWN = [("Write", STORE, "Read", LOAD), ("Write", DISPATCH, "Read", DISPATCH), ("Write", PART, "Read", DISPATCH)]
 
 
 def place(start: str) -> str:
@@ -42,6 +43,8 @@ def test_known_races_pass():
         ("Write", "ds_smem.index(t % 2 * 2 + index).store(", "Read", LOAD),
         ("Write", DISPATCH, "Read", LOAD),
         ("Write", DISPATCH, "Write", DISPATCH),
+        ("Read", PART, "Write", DISPATCH),
+        ("Write", PART, "Read", LOAD),
     ),
 )
 def test_new_races_are_told(race):

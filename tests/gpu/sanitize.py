@@ -124,7 +124,8 @@ def known(race: tuple[Access, Access]) -> bool:
     """Whether this is one of two things in the Hopper kernels that are ordered, as racecheck cannot tell.
 
     The bytes through which Triton tells its groups of warps what to run: written and read by code of its own, to
-    which it gives the line of the kernel's `def`, with barrier 1 of the hardware between the two. And lse and delta
+    which it gives the line of the kernel's `def`, or that where the groups part, with barrier 1 of the hardware
+    between the two. And lse and delta
     on their way from the loading warp to the computing ones: a store, the arrival at an mbarrier; a wait for that
     mbarrier, a load. That `consan` can follow, and finds in order.
     """
@@ -132,7 +133,7 @@ def known(race: tuple[Access, Access]) -> bool:
     if {a.kind, b.kind} != {"Read", "Write"}:
         return False
     if re.match(r"def attention_\w+_hopper_kernel\(", a.line):
-        return a.line == b.line
+        return b.line in (a.line, "gl.warp_specialize(", "if CONSUMERS == 2:")
     return any(
         a.line.startswith(f"{name} = {name}_smem.index(stage).load(")
         and b.line == f"{name}_smem.index(stage).store({name})"
