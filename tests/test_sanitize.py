@@ -59,7 +59,7 @@ def test_a_second_access_of_a_race_is_looked_at_too():
 
 
 def test_reports_that_cannot_be_read_are_faults():
-    assert "expected a summary of 2 hazards" in sanitize.unknown_races(report(*KNOWN, displayed=3))[0]
+    assert "expected a summary of 3 hazards" in sanitize.unknown_races(report(*KNOWN, displayed=4))[0]
     assert "expected a summary of 0 hazards, got None" in sanitize.unknown_races("========= COMPUTE-SANITIZER")[0]
     without_lines = report(KNOWN[0]).replace(".py:", ".py ")
     assert "a new race" in sanitize.unknown_races(without_lines)[0]
