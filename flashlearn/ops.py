@@ -1,16 +1,18 @@
 """`flash_attention`: the kernels of `flashlearn.kernels` as one differentiable PyTorch operator.
 
 What the operator adds to the launchers: automatic differentiation (first order), `torch.compile`, autocast,
-and the choice of the kernel. Two operators are registered with `torch.library`,
-`flashlearn::attention_forward` and `flashlearn::attention_backward`; each has a rule for fake tensors, so
-that a compiler can trace it without running it. It runs on a GPU, or on the CPU in Triton's interpreter (see
-`flashlearn.kernels.backend`), and never falls back to anything else.
+and the choice of the kernel. Registered with `torch.library` are `flashlearn::attention_forward`, its
+derivative `flashlearn::attention_backward`, and `flashlearn::attention_inference`, which is the first without
+a derivative: where none is asked for, PyTorch does less on every call. Each has a rule for fake tensors, so
+that a compiler can trace it without running it. They run on a GPU, or on the CPU in Triton's interpreter (see
+`flashlearn.kernels.backend`), and never fall back to anything else.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from flashlearn.inputs import check_qkv, resolve_scale
 from flashlearn.kernels.attention_backward import attention_backward
@@ -50,14 +52,16 @@ def flash_attention(
     check_device(q.device, "q, k and v")
     if not isinstance(causal, bool):
         raise TypeError(f"expected causal to be True or False, got {causal!r}")
-    o, lse = torch.ops.flashlearn.attention_forward(q, k, v, causal, resolve_scale(scale, size.D))
+    attention = _attention_forward if _differentiated(q, k, v) else _attention_inference
+    o, lse = attention(q, k, v, causal, resolve_scale(scale, size.D))
     return (o, lse) if return_lse else o
 
 
 # define and impl, not custom_op: the same operators without the checks that custom_op adds to every call
-torch.library.define(
-    "flashlearn::attention_forward", "(Tensor q, Tensor k, Tensor v, bool causal, float scale) -> (Tensor, Tensor)"
-)
+for _name in ("attention_forward", "attention_inference"):
+    torch.library.define(
+        f"flashlearn::{_name}", "(Tensor q, Tensor k, Tensor v, bool causal, float scale) -> (Tensor, Tensor)"
+    )
 torch.library.define(
     "flashlearn::attention_backward",
     "(Tensor do, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, bool causal, float scale)"
@@ -78,15 +82,16 @@ def _run_forward(q, k, v, causal, scale):
     """The same by the kernel that `forward_rung` picks."""
     rung = forward_rung(q, k, v, causal=causal, scale=scale)
     if rung.name == "teaching":
-        return attention_forward(q, k, v, causal=causal, scale=scale, allow_tf32=_allow_tf32())
+        return attention_forward(q, k, v, causal=causal, scale=scale, allow_tf32=_allow_tf32(q))
     if rung.name == "decode":
-        return decode(q, k, v, check_qkv(q, k, v), causal, scale, None, _allow_tf32())
+        return decode(q, k, v, check_qkv(q, k, v), causal, scale, None, _allow_tf32(q))
     from flashlearn.kernels.attention_forward_hopper import attention_forward_hopper
 
     return attention_forward_hopper(q, k, v, causal=causal, scale=scale, **rung.options)
 
 
 @torch.library.register_fake("flashlearn::attention_forward")
+@torch.library.register_fake("flashlearn::attention_inference")
 def _(q, k, v, causal, scale):
     return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
@@ -106,7 +111,7 @@ def _run_backward(do, dlse, q, k, v, o, lse, causal, scale):
     """The same by the kernels that `backward_rung` picks."""
     rung = backward_rung(q, k, v, scale=scale)
     if rung.name == "teaching":
-        return attention_backward(do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, allow_tf32=_allow_tf32())
+        return attention_backward(do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, allow_tf32=_allow_tf32(q))
     from flashlearn.kernels.attention_backward_hopper import attention_backward_hopper
 
     do = do.contiguous() if why_not_tma(do) else do  # e.g. all ones, from sum(): a single element, expanded
@@ -141,9 +146,22 @@ def _refuse_second_order(ctx, *grads):
 
 
 torch.library.impl("flashlearn::attention_forward", ("cpu", "cuda"), _forward)
+torch.library.impl("flashlearn::attention_inference", ("cpu", "cuda"), _forward)
 torch.library.impl("flashlearn::attention_backward", ("cpu", "cuda"), _backward)
 torch.library.register_autograd("flashlearn::attention_forward", _differentiate, setup_context=_save_for_backward)
 torch.library.register_autograd("flashlearn::attention_backward", _refuse_second_order)
+
+_attention_forward = torch.ops.flashlearn.attention_forward.default
+_attention_inference = torch.ops.flashlearn.attention_inference.default
+
+
+def _differentiated(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether a backward pass may follow. Forward-mode derivatives are refused: they would be dropped in silence."""
+    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in (q, k, v)):
+        raise NotImplementedError(
+            "flash_attention has a backward pass and no forward-mode derivative; use flashlearn.standard_attention"
+        )
+    return torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
 
 
 def _under_autocast(kind: str) -> bool:
@@ -164,6 +182,6 @@ def _must_widen(q: Tensor) -> bool:
     return INTERPRETED and q.dtype == torch.bfloat16
 
 
-def _allow_tf32() -> bool:
+def _allow_tf32(q: Tensor) -> bool:
     """Whether the caller lets a GPU round float32 factors to TF32's 10 bits of mantissa."""
-    return torch.backends.cuda.matmul.allow_tf32
+    return q.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: flash_attention is not tested", allow_module_level=True)
@@ -82,6 +83,7 @@ def test_opcheck(dtype):
     forward, backward = torch.ops.flashlearn.attention_forward, torch.ops.flashlearn.attention_backward
     torch.library.opcheck(forward.default, (q, k, v, True, 0.3))
     q, k, v = (t.detach() for t in (q, k, v))
+    torch.library.opcheck(torch.ops.flashlearn.attention_inference.default, (q, k, v, True, 0.3))
     o, lse = forward(q, k, v, True, 0.3)
     torch.library.opcheck(backward.default, (torch.randn_like(o), None, q, k, v, o, lse, True, 0.3))
 
@@ -123,6 +125,27 @@ def test_second_order_is_refused():
     (dq,) = torch.autograd.grad(loss, q, create_graph=True)  # first order is fine
     with pytest.raises(NotImplementedError, match="differentiable once"):
         dq.sum().backward()
+
+
+def test_forward_mode_is_refused():
+    q, k, v = (t.detach() for t in small())
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(k, torch.ones_like(k))
+        with pytest.raises(NotImplementedError, match="no forward-mode derivative"):
+            flash_attention(q, dual, v)
+        assert torch.equal(flash_attention(q, k, v), flash_attention(q, dual.clone().detach(), v))
+
+
+@pytest.mark.parametrize("wanted", (False, True))
+def test_the_differentiable_operator_is_called_where_a_backward_pass_may_follow(wanted):
+    q, k, v = (t.detach().requires_grad_(wanted) for t in small())
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        with torch.no_grad():
+            without = flash_attention(q, k, v)
+        with_grad = flash_attention(q, k, v)
+    assert with_grad.requires_grad == wanted and torch.equal(without, with_grad)
+    names = [event.name.removeprefix("flashlearn::") for event in profile.events() if "flashlearn::" in event.name]
+    assert names == ["attention_inference", "attention_forward" if wanted else "attention_inference"]
 
 
 def test_inputs_are_not_changed():

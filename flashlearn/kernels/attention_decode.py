@@ -187,13 +187,13 @@ def decode(
     if splits is None:
         splits = decode_splits(B * H_kv, N_k, multiprocessors(q.device))
     o = torch.empty_like(q)
-    lse = torch.empty((B, H_q, N_q), dtype=torch.float32, device=q.device)
+    lse = torch.empty(B, H_q, N_q, dtype=torch.float32, device=q.device)
     if not lse.numel():
         return o, lse
     parts = o, lse
     if splits > 1 or not o.is_contiguous():
-        o_part = torch.empty((B, H_q, N_q, splits, D), dtype=torch.float32, device=q.device)
-        parts = o_part, torch.empty((B, H_q, N_q, splits), dtype=torch.float32, device=q.device)
+        o_part = torch.empty(B, H_q, N_q, splits, D, dtype=torch.float32, device=q.device)
+        parts = o_part, torch.empty(B, H_q, N_q, splits, dtype=torch.float32, device=q.device)
     strides = (q.stride(), k.stride(), v.stride())
     aligned = (q.data_ptr() % 16, k.data_ptr() % 16, v.data_ptr() % 16)
     BLOCK_D, settings = padded(D), decode_launch(size.group * N_q, D, q.element_size())

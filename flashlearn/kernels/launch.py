@@ -26,8 +26,9 @@ def launch(
     arguments what Triton wants to compile for.
     """
     key = (kernel.fn, *key, *constants.values())
-    if key in _compiled:
-        _compiled[key][grid](*arguments, *constants.values())
+    compiled = _compiled.get(key)
+    if compiled is not None:
+        compiled[grid](*arguments, *constants.values())
         return
     compiled = kernel[grid](*(first(arguments) if first else arguments), **constants, **options)
     if not INTERPRETED:
