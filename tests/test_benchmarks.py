@@ -14,6 +14,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import gpu_attention
+import gpu_profile
 import laptop
 from side_by_side import backends, first_call, measure
 from side_by_side.measure import Setting
@@ -313,6 +314,26 @@ def test_first_call_in_this_process_and_its_failure_in_another():
     assert set(found) == {"forward", "backward"} and all(seconds > 0 for seconds in found.values())
     if not torch.cuda.is_available():
         assert measure.first_call("flashlearn")["reason"].startswith("caches empty: ")
+
+
+# under the profiler
+
+
+def test_the_profilers_table_is_read():
+    header = ["ID", "Kernel Name", *gpu_profile.COUNTERS.values()]
+    lines = [header, ["", "", "ns", *["%"] * (len(header) - 3)]]
+    lines += [[number, name, "2,500,000.00", *["1,234"] * (len(header) - 3)] for number, name in enumerate("ab")]
+    report = "\n".join(["==PROF== Connected", *(",".join(f'"{cell}"' for cell in line) for line in lines)])
+    first, second = gpu_profile.read(report)
+    assert (first["kernel"], second["kernel"], first["ms"]) == ("a", "b", 2.5)
+    assert {first[words] for words in gpu_profile.COUNTERS if words != "ms"} == {1234.0}
+
+
+def test_a_profile_of_anything_but_two_kernels_is_refused(monkeypatch):
+    found = gpu_profile.subprocess.CompletedProcess((), 0, "==ERROR== no counters for you", "")
+    monkeypatch.setattr(gpu_profile.subprocess, "run", lambda *given, **options: found)
+    with pytest.raises(RuntimeError, match="expected the counters of two kernels of cudnn, got 0; .*\n.*for you"):
+        gpu_profile.profile("cudnn")
 
 
 # on a laptop
