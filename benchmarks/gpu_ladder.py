@@ -11,12 +11,11 @@ of two matrices of 8192 x 8192, the most that this card gave to anybody on that 
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import subprocess
 from pathlib import Path
 
 import torch
+from gpu_attention import provenance, save
 
 RESULTS = Path(__file__).parent / "results" / "gpu_ladder.json"
 HIDDEN, TOKENS = 2048, 16384
@@ -123,15 +122,6 @@ def matmul() -> float:
     return round(2 * 8192**3 / median_ms(lambda: a @ a) / 1e9, 1)
 
 
-def provenance(commit: str) -> dict:
-    import triton
-
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    driver = subprocess.run(query, capture_output=True, text=True).stdout.split()[0]
-    return {"gpu": torch.cuda.get_device_name(), "driver": driver, "torch": torch.__version__,
-            "triton": triton.__version__, "commit": commit, "date": datetime.date.today().isoformat()}  # fmt: skip
-
-
 def table(results: dict) -> str:
     """A column for each setting, a row for each rung, in TFLOP/s, then its gain over the rung before."""
     lines = [", ".join(f"{key} {value}" for key, value in results["provenance"].items())]
@@ -152,7 +142,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--table", type=Path, help="print the table of a recorded run")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--commit", default="unknown")
+    parser.add_argument("--commit", help="what to record where there is no git checkout")
     parser.add_argument("--quick", action="store_true", help="D = 128, N = 4096 only, without block sizes: seconds")
     args = parser.parse_args()
     if args.table:
@@ -164,9 +154,9 @@ def main() -> None:
         results["forward"].append(forward_row(*setting))
         results["backward"].append(backward_row(*setting))
         torch.cuda.empty_cache()
-        args.out.write_text(json.dumps(results, indent=1) + "\n")  # a run cut short keeps what it has
+        save(results, args.out)  # a run cut short keeps what it has
     results["sweep"] = [] if args.quick else [sweep_row(D) for D in (64, 128)]
-    args.out.write_text(json.dumps(results, indent=1) + "\n")
+    save(results, args.out)
     print(table(results))
 
 
