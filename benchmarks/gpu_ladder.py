@@ -125,6 +125,8 @@ def matmul() -> float:
 def table(results: dict) -> str:
     """A column for each setting, a row for each rung, in TFLOP/s, then its gain over the rung before."""
     lines = [", ".join(f"{key} {value}" for key, value in results["provenance"].items())]
+    if "backward_commit" in results:
+        lines.append(f"backward measured again at commit {results['backward_commit']}")
     lines.append(f"matmul of 8192 x 8192: {results['matmul']:.0f}")
     for direction in ("forward", "backward"):
         rows = results[direction]

@@ -14,6 +14,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import gpu_attention
+import gpu_ladder
 import gpu_profile
 import laptop
 from side_by_side import backends, first_call, measure
@@ -314,6 +315,14 @@ def test_first_call_in_this_process_and_its_failure_in_another():
     assert set(found) == {"forward", "backward"} and all(seconds > 0 for seconds in found.values())
     if not torch.cuda.is_available():
         assert measure.first_call("flashlearn")["reason"].startswith("caches empty: ")
+
+
+# the ladder
+
+
+def test_the_recorded_ladder_is_a_table():
+    lines = gpu_ladder.table(load("gpu_ladder")).splitlines()
+    assert {"standard", "op", "two", "D"} <= {line.split()[0] for line in lines}
 
 
 # under the profiler
