@@ -113,6 +113,9 @@ def photograph(notebook, stepper, name):
         notebook.page.wait_for_timeout(150)
         notebook.screenshot(f"{name} {height}")
     notebook.page.set_viewport_size({"width": 1280, "height": 720})
+    notebook.page.wait_for_function(
+        "document.querySelector('.flashlearn-stepper img').getBoundingClientRect().width < 1000"
+    )
 
 
 def is_projected(notebook, steppers, name):
