@@ -36,9 +36,10 @@ lab: setup  ## open the course in JupyterLab, on this machine only
 
 # One pytest run for the unit tests, the browser tests and the notebooks: --nbval runs each notebook in a new kernel of
 # this environment and compares its stored text outputs; loadscope keeps the cells of a notebook on one worker, in order.
-# --ignore-glob: a notebook that a test has left under tests/ is none of the course.
+# --ignore-glob: a notebook that a test has left under tests/ is none of the course. One thread for each process: two
+# kernels with two threads each, on two cores, wait for each other ten times as long as they compute.
 test: setup  ## run every test, notebooks included
-	$(BIN)/python -m pytest -n 2 --dist loadscope --nbval --nbval-current-env --nbval-cell-timeout=120 \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --nbval --nbval-current-env --nbval-cell-timeout=120 \
 	    --ignore-glob='tests/*.ipynb'
 
 notebooks: setup  ## run all notebooks again, top to bottom, and store their outputs
