@@ -53,11 +53,11 @@ def provenance() -> dict:
 
 
 def run_notebook(path: Path) -> dict:
-    """Seconds of `pytest --nbval` on one notebook, and whether all of its cells passed."""
+    """Seconds of `pytest --nbval` on one notebook, with one thread as in `make test`, and whether all cells passed."""
     options = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout=120", "-q", "-n", "0", "-p", "no:cacheprovider"]
     start = time.monotonic()
     done = subprocess.run([sys.executable, "-m", "pytest", *options, str(path.resolve())], cwd=ROOT,
-                          capture_output=True, text=True)  # fmt: skip
+                          env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)  # fmt: skip
     row = {"notebook": path.stem, "seconds": round(time.monotonic() - start, 1), "passed": done.returncode == 0}
     if done.returncode:
         print(done.stdout[-2000:] + done.stderr[-2000:], file=sys.stderr)
