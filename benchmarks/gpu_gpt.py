@@ -11,16 +11,13 @@ from __future__ import annotations
 import argparse
 import copy
 import hashlib
-import importlib.metadata
 import json
-import platform
 import statistics
-import subprocess
 import time
-from datetime import date
 from pathlib import Path
 
 import torch
+from gpu_attention import provenance
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from flashlearn.gpt import GPT, batches, decode, encode, generate, loss_of, pytorch_attention, read_text, train
@@ -60,15 +57,6 @@ def standard_attention(q, k, v, *, causal=False):
 
 
 ATTENTIONS = {"standard": standard_attention, "PyTorch": pytorch_attention, "flash_attention": flash_attention}
-
-
-def provenance(commit: str) -> dict:
-    gpu = torch.cuda.get_device_name() if DEVICE == "cuda" else "none (CPU rehearsal)"
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    driver = subprocess.check_output(query, text=True).split()[0] if DEVICE == "cuda" else "none"
-    return {"GPU": gpu, "driver": driver, "PyTorch": torch.__version__, "CUDA": torch.version.cuda,
-            "cuDNN": torch.backends.cudnn.version(), "Triton": importlib.metadata.version("triton"), "Python": platform.python_version(), "date": str(date.today()),
-            "commit": commit}  # fmt: skip
 
 
 def new_model(alphabet: str, sizes: dict, attention) -> GPT:

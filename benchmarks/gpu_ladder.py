@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 from gpu_attention import provenance, save
+from side_by_side.measure import median_ms
 
 RESULTS = Path(__file__).parent / "results" / "gpu_ladder.json"
 HIDDEN, TOKENS = 2048, 16384
@@ -25,12 +26,6 @@ SETTINGS = [(D, N, causal) for D in (64, 128) for N in (4096, 16384) for causal 
 def flops(N: int, causal: bool, backward: bool = False) -> float:
     """4 B H N^2 D = 4 TOKENS N HIDDEN forward, halved when causal; 2.5 times as much backward."""
     return 4 * TOKENS * N * HIDDEN * (0.5 if causal else 1) * (2.5 if backward else 1)
-
-
-def median_ms(function) -> float:
-    from triton.testing import do_bench
-
-    return do_bench(function, warmup=10, rep=40, return_mode="median")
 
 
 def inputs(D: int, N: int) -> list[torch.Tensor]:

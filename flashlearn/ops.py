@@ -43,8 +43,8 @@ def flash_attention(
     autocast the inputs are cast, as for `scaled_dot_product_attention`. Anything else is refused with a
     TypeError, ValueError or RuntimeError that says what was expected and what came.
     """
-    if isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor) and _under_autocast(q.device.type):
-        q, k, v = _autocast(q), _autocast(k), _autocast(v)
+    if isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor):
+        q, k, v = _autocast(q, k, v)
     size = check_qkv(q, k, v)
     if q.dtype not in DTYPES:
         raise TypeError(f"expected q, k and v in float16, bfloat16 or float32, got {q.dtype}")
@@ -164,17 +164,13 @@ def _differentiated(q: Tensor, k: Tensor, v: Tensor) -> bool:
     return torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
 
 
-def _under_autocast(kind: str) -> bool:
-    """Whether autocast is on for a kind of device."""
-    return kind != "meta" and torch.is_autocast_enabled(kind)
-
-
-def _autocast(t: Tensor) -> Tensor:
-    """What autocast makes of an input of attention: its dtype, unless t is float64 or not floating point."""
-    kind = t.device.type
-    if not _under_autocast(kind) or not t.is_floating_point() or t.dtype == torch.float64:
-        return t
-    return t.to(torch.get_autocast_dtype(kind))
+def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What autocast makes of the inputs of attention: its dtype, of all but float64 and what is not floating point."""
+    kind = q.device.type
+    if kind == "meta" or not torch.is_autocast_enabled(kind):
+        return q, k, v
+    dtype = torch.get_autocast_dtype(kind)
+    return tuple(t.to(dtype) if t.is_floating_point() and t.dtype != torch.float64 else t for t in (q, k, v))
 
 
 def _must_widen(q: Tensor) -> bool:

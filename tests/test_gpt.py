@@ -247,9 +247,9 @@ def test_the_recorded_run_supports_what_the_notebook_says():
     from pathlib import Path
 
     run = json.loads((Path(__file__).parents[1] / "benchmarks/results/gpt_gpu.json").read_text())
-    assert {"GPU", "driver", "PyTorch", "Triton", "date", "commit"} <= set(run["provenance"])
+    assert {"gpu", "driver", "torch", "triton", "date", "commit"} <= set(run["provenance"])
     losses = run["training"]["losses"]
-    assert max(abs(a - b) for a, b in zip(losses["flash_attention"], losses["PyTorch"], strict=True)) < 0.2
+    assert max(abs(a - b) for a, b in zip(losses["flash_attention"], losses["PyTorch"], strict=True)) < 0.05
     assert {"title", "characters", "alphabet", "sha256"} == set(run["text"])
     texts = {each[key] for each in run["decoding"]["runs"].values() for key in ("text", "text_from_scratch")}
     assert len(texts) == 1

@@ -64,8 +64,8 @@ def consan() -> list[str]:
     environment = {"TRITON_INSTRUMENTATION_MODE": "consan", "CUDA_LAUNCH_BLOCKING": "1"}
     with ThreadPoolExecutor() as pool:
         given = (("hopper", "64"), ("hopper", "128"), ("early", "64"), ("early", "128"))
-        good, wide, *early = pool.map(lambda kernels: child(*kernels, **environment), given)
-    faults = [f"expected no race, got:\n{tail(done)}" for done in (good, wide) if done.returncode]
+        narrow, wide, *early = pool.map(lambda kernels: child(*kernels, **environment), given)
+    faults = [f"expected no race, got:\n{tail(done)}" for done in (narrow, wide) if done.returncode]
     for done in early:
         if not (done.returncode and "Buffer being accessed has outstanding" in done.stdout):
             faults.append(f"expected a race where a barrier is told too early, got:\n{tail(done)}")
@@ -125,9 +125,8 @@ def known(race: tuple[Access, Access]) -> bool:
 
     The bytes through which Triton tells its groups of warps what to run: written and read by code of its own, to
     which it gives the line of the kernel's `def`, or that where the groups part, with barrier 1 of the hardware
-    between the two. And lse and delta
-    on their way from the loading warp to the computing ones: a store, the arrival at an mbarrier; a wait for that
-    mbarrier, a load. That `consan` can follow, and finds in order.
+    between the two. And lse and delta on their way from the loading warp to the computing ones: a store, the arrival
+    at an mbarrier; a wait for that mbarrier, a load. That `consan` can follow, and finds in order.
     """
     a, b = sorted(race)
     if {a.kind, b.kind} != {"Read", "Write"}:
@@ -153,8 +152,9 @@ def run(kernels: str, D: str = "") -> None:
         import triton
 
         triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device="cuda"))
-    sizes, causal = [(600, 600, int(D or 0))], (True,)  # more rounds than buffers
-    if kernels == "all":
+    if kernels != "all":
+        sizes, causal = [(600, 600, int(D))], (True,)  # more rounds than buffers
+    else:
         run_others()
         sizes = (
             (65, 130, 64),

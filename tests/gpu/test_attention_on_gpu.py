@@ -134,7 +134,7 @@ def test_grid(rung, case):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("D", (3, 33, 80, 192, 255, 256))
+@pytest.mark.parametrize("D", (3, 33, 80, 160, 192, 255, 256))
 @pytest.mark.parametrize("causal", (False, True))
 def test_other_head_dimensions(rung, dtype, D, causal):
     lengths = (101, 101), (257, 67), (65, 301)  # odd: see the note on strides above
