@@ -27,7 +27,7 @@ def draw_overlap(ax: Axes, step: Step) -> None:
     _legend(ax, sheet, width)
     for number, (title, tasks) in enumerate(runs.items()):
         y = TOP + number * each
-        ground = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # the line of the present passes behind the name
+        ground = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # the line of the present passes behind words
         ax.text(16, y + 2, title, va="top", weight="bold", fontsize=18, bbox=ground)
         for row, unit in enumerate(UNITS):
             top = y + 30 + row * ROW
@@ -43,7 +43,8 @@ def draw_overlap(ax: Axes, step: Step) -> None:
                         time,
                     )
         end = LEFT + step.values["ends"][title] * slot
-        ax.text(end + 8, y + 30 + ROW, f"{step.values['ends'][title]} slots", va="center", fontsize=15, weight="bold")
+        words = f"{step.values['ends'][title]} slots"
+        ax.text(end + 8, y + 30 + ROW, words, va="center", fontsize=15, weight="bold", bbox=ground)
     now = LEFT + time * slot
     ax.plot([now, now], [TOP + 24, height - 6], color=INK, linewidth=2, linestyle=(0, (3, 2)), zorder=0.8)
     sheet.paint(ax)
