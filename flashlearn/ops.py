@@ -84,7 +84,7 @@ def _run_forward(q, k, v, causal, scale):
     if rung.name == "teaching":
         return attention_forward(q, k, v, causal=causal, scale=scale, allow_tf32=_allow_tf32(q))
     if rung.name == "decode":
-        return decode(q, k, v, check_qkv(q, k, v), causal, scale, None, _allow_tf32(q))
+        return decode(q, k, v, causal, scale, allow_tf32=_allow_tf32(q))
     from flashlearn.kernels.attention_forward_hopper import attention_forward_hopper
 
     return attention_forward_hopper(q, k, v, causal=causal, scale=scale, **rung.options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 
 import pytest
@@ -24,6 +25,7 @@ from flashlearn.ops import flash_attention
 from flashlearn.steps import hbm_bytes, record
 from tests.grid import Case, bf16, check, fp16, fp32, make, oracle, plain
 
+decoding = importlib.import_module("flashlearn.kernels.attention_decode")  # the module: the function has its name
 DEVICE = "cpu" if INTERPRETED else "cuda"
 needs_interpreter = pytest.mark.skipif(not INTERPRETED, reason="kernels are compiled here: nothing to record")
 
@@ -53,8 +55,55 @@ CASES = (
 def test_attention_decode(case, splits):
     """60 is more than any case has blocks of keys: some splits are empty."""
     q, k, v, _ = make(case, DEVICE)
-    o, lse = attention_decode(q, k, v, causal=case.causal, scale=case.scale, splits=splits)
-    check(case, {"o": o, "lse": lse}, oracle(case, q, k, v), plain(case, q, k, v))
+    want, bound = oracle(case, q, k, v), plain(case, q, k, v)
+    for one_launch in (False, True):
+        o, lse = attention_decode(q, k, v, causal=case.causal, scale=case.scale, splits=splits, one_launch=one_launch)
+        check(case, {"o": o, "lse": lse}, want, bound)
+
+
+def test_the_last_program_merges(monkeypatch):
+    """One launch is one: without the second kernel. The counters are zero again, for the next."""
+    kernels, counters = [], []
+    launch, workspace = decoding.launch, decoding.workspace
+    monkeypatch.setattr(decoding, "launch", lambda kernel, *a, **k: (kernels.append(kernel), launch(kernel, *a, **k)))
+    monkeypatch.setattr(decoding, "workspace", lambda *a: (counters.append(workspace(*a)), counters[-1])[1])
+    q, k, v, _ = make(Case(2, 300, 16, H_q=6, H_kv=3, B=2), DEVICE)
+    for one_launch in (True, False):
+        attention_decode(q, k, v, splits=4, one_launch=one_launch)
+    decode, merge = decoding.attention_decode_kernel, decoding.attention_merge_kernel
+    assert kernels == [decode, decode, merge]
+    assert [t.numel() for t in counters[0]][2] == 6 and not counters[0][2].any()
+    assert len(counters) == 1, "two launches need no counters"
+
+
+def test_one_launch_where_it_is_quicker(monkeypatch):
+    """On a GPU, with little to merge, and not while a CUDA graph is captured: a graph keeps what it was given."""
+    chosen, capturing = [], False
+    monkeypatch.setattr(decoding, "INTERPRETED", False)
+    monkeypatch.setattr(decoding, "workspace", lambda *a: (torch.zeros(1), torch.zeros(1), torch.zeros(1)))
+    monkeypatch.setattr(decoding, "launch", lambda kernel, grid, given, constants, **_: chosen.append(constants))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
+    q, k = torch.zeros(1, 8, 1, 128), torch.zeros(1, 1, 512, 128)
+    decoding.decode(q, k, k, False, 1.0, 64)  # 8 rows of 128 numbers, 64 times: 2^16
+    decoding.decode(q, k, k, False, 1.0, 65)
+    capturing = True
+    decoding.decode(q, k, k, False, 1.0, 64)
+    assert [c["MERGE"] for c in chosen if "MERGE" in c] == [True, False, False]
+
+
+def test_room_for_splits_is_kept_and_grows(monkeypatch):
+    monkeypatch.setattr(decoding, "INTERPRETED", False)
+    monkeypatch.setattr(decoding, "_workspaces", {})
+    stream = 0
+    monkeypatch.setattr(decoding, "current_stream", lambda device: stream)
+    cpu = torch.device("cpu")
+    first = decoding.workspace(cpu, 100, 10, 4)
+    assert decoding.workspace(cpu, 60, 10, 1) is first
+    second = decoding.workspace(cpu, 60, 30, 1)
+    assert [t.numel() for t in second] == [100, 30, 4] and not second[2].any()
+    stream = 7
+    other = decoding.workspace(cpu, 60, 30, 1)
+    assert all(mine is not theirs for mine, theirs in zip(other, second, strict=True)), "streams run side by side"
 
 
 def test_output_keeps_the_layout_of_q():

@@ -5,7 +5,9 @@ What changed from the teaching kernel: who works on what; the mathematics is the
 1. A program takes *all* queries of a group of heads as its rows, so K and V are read once per key head.
 2. It takes one split of the keys, and writes the (o, lse) of that split. One query behind a long cache then
    makes as many programs as fill the GPU, where the teaching kernel has one per head.
-3. A second kernel merges the splits. That is the online softmax again: each lse is a score, each o a value.
+3. The splits are merged. That is the online softmax again: each lse is a score, each o a value. A second kernel
+   does it; or, to save its launch, the program that finishes last of those that share a key head, which each of
+   them learns from a counter in memory.
 
 Prediction: few queries leave little to compute, so the time is that of reading K and V once. Added to that is
 (o, lse) of every split, float32, written and read: in 16 bits 2 rows / keys of the bytes of K and V, which is
@@ -24,31 +26,37 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from flashlearn.inputs import Sizes, check_block, check_qkv, resolve_scale
+from flashlearn.inputs import check_block, check_qkv, resolve_scale
 from flashlearn.kernels.attention_forward import LN_2, LOG2_E, Launch, absorb, check_head_dim, padded
-from flashlearn.kernels.backend import check_grid, check_runnable
-from flashlearn.kernels.launch import launch, multiprocessors
+from flashlearn.kernels.backend import INTERPRETED, check_grid, check_runnable
+from flashlearn.kernels.launch import current_stream, launch, multiprocessors
 
 KEYS_PER_SPLIT = 256  # at least: a shorter split ends before its loads are well under way
 PROGRAMS_PER_MULTIPROCESSOR = 2  # one computes while the other waits for memory
+MERGED_BY_ONE = 2**16  # elements of o, of all splits, that one program merges sooner than a second kernel starts
 
 
 @triton.jit(do_not_specialize=["N_q", "N_k", "group"])  # one compilation for all lengths
 def attention_decode_kernel(
     # pointers
-    q_ptr, k_ptr, v_ptr, o_part_ptr, lse_part_ptr,
-    # strides of q (B, H_q, N_q, D), of k and v (B, H_kv, N_k, D);
-    # o_part (B, H_q, N_q, splits, D) and lse_part (B, H_q, N_q, splits) are contiguous
+    q_ptr, k_ptr, v_ptr, o_part_ptr, lse_part_ptr, o_ptr, lse_ptr, finished_ptr,
+    # strides of q and o (B, H_q, N_q, D), of k and v (B, H_kv, N_k, D); contiguous are o_part (B, H_q, N_q, splits,
+    # D), lse_part (B, H_q, N_q, splits), lse (B, H_q, N_q) and finished (B, H_kv)
     stride_qb, stride_qh, stride_qm, stride_qd,
     stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd,
+    stride_ob, stride_oh, stride_om, stride_od,
     # sizes, and scale * log2(e)
     N_q, N_k, group, qk_scale,
     HEAD_DIM: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-    CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_S: tl.constexpr,
+    CAUSAL: tl.constexpr, PRECISION: tl.constexpr, MERGE: tl.constexpr,
 ):  # fmt: skip
-    """(o, lse) of one split of the keys, for all queries of one group of heads of one sequence."""
+    """(o, lse) of one split of the keys, for all queries of one group of heads of one sequence.
+
+    MERGE: and then, in the last program of the group, (o, lse) over all keys; finished is 0 before and after.
+    """
     split = tl.program_id(0).to(tl.int64)
     splits = tl.num_programs(0)
     kv_head = tl.program_id(1).to(tl.int64)
@@ -113,58 +121,90 @@ def attention_decode_kernel(
     tl.store(o_ptrs, (acc / l_i[:, None]).to(o_part_ptr.dtype.element_ty), mask=q_mask)
     tl.store(lse_part_ptr + parts, (m_i + tl.log2(l_i)) * LN_2, mask=m_mask)
 
+    if MERGE:
+        finished_ptr += batch * tl.num_programs(1) + kv_head
+        tl.debug_barrier()  # all threads of this program have written: one of them may say so
+        before = tl.atomic_add(finished_ptr, 1, sem="acq_rel")  # who reads splits - 1 sees what the others wrote
+        if before == splits - 1:
+            tl.store(finished_ptr, 0)  # for the next launch
+            for start_r in range(0, group * N_q, BLOCK_R):
+                merge(
+                    o_part_ptr, lse_part_ptr, o_ptr, lse_ptr, stride_ob, stride_oh, stride_om, stride_od,
+                    batch, kv_head, start_r, N_q, group, splits, HEAD_DIM, BLOCK_R, BLOCK_S, BLOCK_D,
+                )  # fmt: skip
 
-@triton.jit(do_not_specialize=["splits"])
+
+@triton.jit(do_not_specialize=["N_q", "group", "splits"])
 def attention_merge_kernel(
     # pointers
     o_part_ptr, lse_part_ptr, o_ptr, lse_ptr,
     # strides of o (B, H_q, N_q, D); o_part, lse_part and lse are contiguous
     stride_ob, stride_oh, stride_om, stride_od,
-    splits,
+    N_q, group, splits,
     HEAD_DIM: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """(o, lse) over all keys from those of the splits, for one query of one head of one sequence."""
-    query = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1).to(tl.int64)
-    batch = tl.program_id(2).to(tl.int64)
-    row = (batch * tl.num_programs(1) + head) * tl.num_programs(0) + query
+    merge(
+        o_part_ptr, lse_part_ptr, o_ptr, lse_ptr, stride_ob, stride_oh, stride_om, stride_od,
+        tl.program_id(2).to(tl.int64), tl.program_id(1).to(tl.int64), tl.program_id(0), N_q, group, splits,
+        HEAD_DIM, 1, BLOCK_S, BLOCK_D,
+    )  # fmt: skip
+
+
+@triton.jit
+def merge(
+    o_part_ptr, lse_part_ptr, o_ptr, lse_ptr, stride_ob, stride_oh, stride_om, stride_od,
+    batch, kv_head, start_r, N_q, group, splits,
+    HEAD_DIM: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """BLOCK_R rows of a group of heads: lse = log(sum_s exp(lse_s)), o = sum_s exp(lse_s - lse) o_s over its splits s.
+
+    That is the softmax of the lse, a block at a time.
+    """
+    offs_r = start_r + tl.arange(0, BLOCK_R)  # (BLOCK_R,): row r is query r % N_q of head r // N_q of the group
     offs_s = tl.arange(0, BLOCK_S)  # (BLOCK_S,)
     offs_d = tl.arange(0, BLOCK_D)  # (BLOCK_D,)
+    r_mask = offs_r < group * N_q
     d_mask = offs_d < HEAD_DIM
-
-    # lse = log(sum_s exp(lse_s)), o = sum_s exp(lse_s - lse) o_s: the softmax of the lse, a block at a time
-    m = float("-inf")
-    l = 0.0
-    acc = tl.zeros((BLOCK_D,), dtype=tl.float32)
+    rows = (batch * tl.num_programs(1) + kv_head) * group * N_q + offs_r  # of B * H_q * N_q
+    m = tl.full((BLOCK_R,), float("-inf"), dtype=tl.float32)
+    l = tl.zeros((BLOCK_R,), dtype=tl.float32)
+    acc = tl.zeros((BLOCK_R, BLOCK_D), dtype=tl.float32)
     for start_s in range(0, splits, BLOCK_S):
-        s_mask = start_s + offs_s < splits
-        parts = row * splits + start_s + offs_s
-        lse_s = tl.load(lse_part_ptr + parts, mask=s_mask, other=float("-inf"))  # (BLOCK_S,)
-        o_s = tl.load(o_part_ptr + parts[:, None] * HEAD_DIM + offs_d[None, :],
-                      mask=s_mask[:, None] & d_mask[None, :], other=0.0)  # (BLOCK_S, BLOCK_D)  # fmt: skip
-        m_new = tl.maximum(m, tl.max(lse_s, 0))
+        parts = rows[:, None] * splits + start_s + offs_s[None, :]  # (BLOCK_R, BLOCK_S)
+        mask = r_mask[:, None] & (start_s + offs_s < splits)[None, :]
+        # .cg: from the L2 cache, where other multiprocessors write; not from this one's own L1
+        lse_s = tl.load(lse_part_ptr + parts, mask=mask, other=float("-inf"), cache_modifier=".cg")
+        o_s = tl.load(o_part_ptr + parts[:, :, None] * HEAD_DIM + offs_d[None, None, :],
+                      mask=mask[:, :, None] & d_mask[None, None, :], other=0.0,
+                      cache_modifier=".cg")  # (BLOCK_R, BLOCK_S, BLOCK_D)  # fmt: skip
+        m_new = tl.maximum(m, tl.max(lse_s, 1))
         m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)  # no split so far saw a key
-        p = tl.exp(lse_s - m_safe)
+        p = tl.exp(lse_s - m_safe[:, None])
         alpha = tl.exp(m - m_safe)
-        l = l * alpha + tl.sum(p, 0)
-        acc = acc * alpha + tl.sum(p[:, None] * o_s, 0)
+        l = l * alpha + tl.sum(p, 1)
+        acc = acc * alpha[:, None] + tl.sum(p[:, :, None] * o_s, 1)
         m = m_new
 
     l = tl.where(l == 0.0, 1.0, l)
-    o_ptrs = o_ptr + batch * stride_ob + head * stride_oh + query * stride_om + offs_d.to(tl.int64) * stride_od
-    tl.store(o_ptrs, (acc / l).to(o_ptr.dtype.element_ty), mask=d_mask)
-    tl.store(lse_ptr + row, m + tl.log(l))
+    head = kv_head * group + offs_r // N_q
+    o_ptrs = o_ptr + batch * stride_ob + head[:, None] * stride_oh
+    o_ptrs += (offs_r % N_q)[:, None].to(tl.int64) * stride_om + offs_d[None, :].to(tl.int64) * stride_od
+    tl.store(o_ptrs, (acc / l[:, None]).to(o_ptr.dtype.element_ty), mask=r_mask[:, None] & d_mask[None, :])
+    tl.store(lse_ptr + rows, m + tl.log(l), mask=r_mask)
 
 
 def attention_decode(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None,
-    splits: int | None = None, allow_tf32: bool = False,
+    splits: int | None = None, one_launch: bool | None = None, allow_tf32: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """O = softmax(Q K^T scale) V and lse, as `attention_forward` gives them, for few queries and many keys.
 
     q (B, H_q, N_q, D); k, v (B, H_kv, N_k, D), any strides, D up to 256; at most 64 queries that
     share a key head, H_q / H_kv * N_q (float32: 32).
     splits: into how many pieces the keys of a head are cut, as many as fill the GPU unless given.
+    one_launch: whether the last program of a key head merges its splits, or a second kernel all of them.
+    Unless given: in one launch on a GPU, where there is little to merge and no CUDA graph is being captured.
     HBM: K and V once per key head, Q once per split; (o, lse) of every split in float32, written and read; O
     and lse once. A single split writes O and lse at once. Source: Dao et al. 2023.
     """
@@ -176,44 +216,85 @@ def attention_decode(
         raise ValueError(f"expected H_q / H_kv * N_q of at most {most} in {q.dtype}, got {size.group} * {size.N_q}")
     if splits is not None:
         check_block(splits, "splits")
-    return decode(q, k, v, size, causal, resolve_scale(scale, size.D), splits, allow_tf32)
+    return decode(q, k, v, causal, resolve_scale(scale, size.D), splits, one_launch, allow_tf32)
 
 
 def decode(
-    q: Tensor, k: Tensor, v: Tensor, size: Sizes, causal: bool, scale: float, splits: int | None, allow_tf32: bool
-) -> tuple[Tensor, Tensor]:
-    """`attention_decode` after its checks: what remains on the host is a launch or two, which are to take little."""
-    B, H_q, H_kv, N_q, N_k, D = size
+    q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float, splits: int | None = None,
+    one_launch: bool | None = None, allow_tf32: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """`attention_decode` after its checks: what remains on the host is to take little."""
+    (B, H_q, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
+    group = H_q // H_kv
     if splits is None:
         splits = decode_splits(B * H_kv, N_k, multiprocessors(q.device))
     o = torch.empty_like(q)
-    lse = torch.empty(B, H_q, N_q, dtype=torch.float32, device=q.device)
+    lse = q.new_empty((B, H_q, N_q), dtype=torch.float32)
     if not lse.numel():
         return o, lse
-    parts = o, lse
-    if splits > 1 or not o.is_contiguous():
-        o_part = torch.empty(B, H_q, N_q, splits, D, dtype=torch.float32, device=q.device)
-        parts = o_part, torch.empty(B, H_q, N_q, splits, dtype=torch.float32, device=q.device)
-    strides = (q.stride(), k.stride(), v.stride())
+    if one_launch is None:
+        one_launch = not INTERPRETED and group * N_q * splits * D <= MERGED_BY_ONE
+        one_launch = one_launch and not torch.cuda.is_current_stream_capturing()
+    finished = None
+    if splits == 1 and o.is_contiguous():  # nothing to merge
+        one_launch, parts = False, (o, lse)
+    elif one_launch:
+        *parts, finished = workspace(q.device, B * H_q * N_q * splits * D, B * H_q * N_q * splits, B * H_kv)
+    else:
+        parts = (
+            q.new_empty((B, H_q, N_q, splits, D), dtype=torch.float32),
+            q.new_empty((B, H_q, N_q, splits), dtype=torch.float32),
+        )
+    merged = (o, lse, finished) if one_launch else (None, None, None)
+    strides = (q.stride(), k.stride(), v.stride(), o.stride())
     aligned = (q.data_ptr() % 16, k.data_ptr() % 16, v.data_ptr() % 16)
-    BLOCK_D, settings = padded(D), decode_launch(size.group * N_q, D, q.element_size())
+    BLOCK_D, settings = padded(D), decode_launch(group * N_q, D, q.element_size())
+    BLOCK_R, BLOCK_S = merge_blocks(group * N_q, D)
     launch(
         attention_decode_kernel, check_grid((splits, H_kv, B)),
-        (q, k, v, *parts, *strides[0], *strides[1], *strides[2], N_q, N_k, size.group, scale * LOG2_E),
+        (
+            q, k, v, *parts, *merged, *strides[0], *strides[1], *strides[2], *strides[3],
+            N_q, N_k, group, scale * LOG2_E,
+        ),
         dict(
             HEAD_DIM=D, BLOCK_M=settings.block_m, BLOCK_N=settings.block_n, BLOCK_D=BLOCK_D,
-            CAUSAL=causal, PRECISION="tf32" if allow_tf32 else "ieee",
+            BLOCK_R=BLOCK_R, BLOCK_S=BLOCK_S, CAUSAL=causal, PRECISION="tf32" if allow_tf32 else "ieee", MERGE=one_launch,
         ),
         key=(q.dtype, parts[0].dtype, q.device, strides, aligned),
         num_warps=settings.num_warps, num_stages=settings.num_stages,
     )  # fmt: skip
-    if parts[0] is not o:
+    if parts[0] is not o and not one_launch:
         launch(
-            attention_merge_kernel, check_grid((N_q, H_q, B)), (*parts, o, lse, *o.stride(), splits),
+            attention_merge_kernel, check_grid((group * N_q, H_kv, B)),
+            (*parts, o, lse, *strides[3], N_q, group, splits),
             dict(HEAD_DIM=D, BLOCK_S=8192 // BLOCK_D, BLOCK_D=BLOCK_D),
-            key=(q.dtype, q.device, o.stride()),
+            key=(q.dtype, q.device, strides[3]),
         )  # fmt: skip
     return o, lse
+
+
+_workspaces = {}
+
+
+def workspace(device: torch.device, *least: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Room for o and for lse of all splits, float32, and for counters, int32, which are 0 between launches.
+
+    Each has `least` elements or more. On a GPU they are kept for the next call, since to allocate takes as long as
+    to compute: one workspace for each stream, whose launches run one after the other.
+    """
+    stream = None if INTERPRETED else current_stream(device)
+    kept = _workspaces.get((device, stream))
+    sizes = tuple(t.numel() for t in kept) if kept else (0, 0, 0)
+    if any(have < need for have, need in zip(sizes, least, strict=True)):
+        of_o, of_lse, counters = map(max, sizes, least)
+        kept = (
+            torch.empty(of_o, dtype=torch.float32, device=device),
+            torch.empty(of_lse, dtype=torch.float32, device=device),
+            torch.zeros(counters, dtype=torch.int32, device=device),
+        )
+        if not INTERPRETED:  # there a program can be interrupted, and would leave its counters as they were
+            _workspaces[device, stream] = kept
+    return kept
 
 
 def max_rows(itemsize: int) -> int:
@@ -238,3 +319,10 @@ def decode_launch(rows: int, D: int, itemsize: int) -> Launch:
     tile = 16384 if block_m == 16 else 8192  # bytes of a tile of K: less, where S and O take more registers
     block_n = min(max(tile // (padded(D) * itemsize), 16), 128)
     return Launch(block_m, block_n, num_warps=4 if itemsize == 2 else 8, num_stages=3)
+
+
+@cache
+def merge_blocks(rows: int, D: int) -> tuple[int, int]:
+    """BLOCK_R and BLOCK_S with which one program merges all rows: few turns, and o of a block still in registers."""
+    block_r = min(triton.next_power_of_2(rows), 16)
+    return block_r, max(16384 // (padded(D) * block_r), 1)

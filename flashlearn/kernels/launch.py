@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 
 import torch
+import triton
 
 from flashlearn.kernels.backend import INTERPRETED
 
@@ -41,3 +42,8 @@ def launch(
 def multiprocessors(device: torch.device) -> int:
     """How many programs run at the same time: the multiprocessors of a GPU; in the interpreter one."""
     return 1 if INTERPRETED else torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def current_stream(device: torch.device) -> int:
+    """The stream of a GPU on which kernels are launched now, as CUDA names it."""
+    return triton.runtime.driver.active.get_current_stream(device.index)

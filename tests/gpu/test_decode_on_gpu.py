@@ -33,12 +33,13 @@ def check_all(cases, splits=(None,)) -> None:
     faults = []
     for case in cases:
         inputs = make(case, "cuda")
-        for each in splits:
-            o, lse = attention_decode(*inputs[:3], causal=case.causal, scale=case.scale, splits=each)
+        for each, one_launch in itertools.product(splits, (False, True)):
+            how = {"splits": each, "one_launch": one_launch}
+            o, lse = attention_decode(*inputs[:3], causal=case.causal, scale=case.scale, **how)
             try:
                 check_kernel(case, inputs, {"o": o, "lse": lse})
             except AssertionError as fault:
-                faults.append(f"splits={each}: {fault}")
+                faults.append(f"{how}: {fault}")
     assert not faults, f"{len(faults)} failed:\n" + "\n".join(faults[:10])
 
 
@@ -91,10 +92,52 @@ def test_gradients_behind_a_cache(dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_same_bits_every_time(dtype):
+    """Whichever program comes last merges the splits in their order."""
     q, k, v, _ = make(Case(1, 20000, 128, dtype=dtype, H_q=8, H_kv=2), "cuda")
-    first = attention_decode(q, k, v)
-    for _ in range(20):
-        assert all(map(torch.equal, first, attention_decode(q, k, v)))
+    for one_launch in (False, True):
+        first = attention_decode(q, k, v, one_launch=one_launch)
+        for _ in range(200):
+            assert all(map(torch.equal, first, attention_decode(q, k, v, one_launch=one_launch)))
+
+
+def test_streams_side_by_side():
+    """Each stream has its own counters: calls that overlap do not take each other's splits for their own."""
+    cases = [Case(1, 30000, 64, dtype=fp16, H_q=8, H_kv=2, B=b) for b in (1, 2, 3, 4)]
+    inputs = [make(case, "cuda")[:3] for case in cases]
+    want = [attention_decode(*qkv, one_launch=True) for qkv in inputs]
+    streams = [torch.cuda.Stream() for _ in cases]
+    torch.cuda.synchronize()
+    got = []
+    for _ in range(100):
+        for stream, qkv in zip(streams, inputs, strict=True):
+            with torch.cuda.stream(stream):
+                got.append(attention_decode(*qkv, one_launch=True))
+    torch.cuda.synchronize()
+    for number, result in enumerate(got):
+        assert all(map(torch.equal, want[number % len(cases)], result))
+
+
+def test_in_a_cuda_graph():
+    """Replayed with other numbers in the same tensors, while the same call runs outside on another stream."""
+    q, k, v, _ = make(Case(1, 30000, 128, dtype=fp16, H_q=8, H_kv=2), "cuda")
+    other = make(Case(1, 30000, 128, dtype=fp16, H_q=8, H_kv=2, logits="rising"), "cuda")[:3]
+    with torch.no_grad():
+        want = [flash_attention(q, k, v), flash_attention(*other)]
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            o = flash_attention(q, k, v)
+        stream = torch.cuda.Stream()
+        for _ in range(20):
+            with torch.cuda.stream(stream):
+                outside = flash_attention(*other)
+            graph.replay()
+            torch.cuda.synchronize()
+            torch.testing.assert_close(o, want[0], atol=1e-3, rtol=1e-3)
+            assert torch.equal(outside, want[1])
+        for t, new in zip((q, k, v), other, strict=True):
+            t.copy_(new)
+        graph.replay()
+        torch.testing.assert_close(o, want[1], atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.parametrize("dim", (0, 1, 2, 3))
