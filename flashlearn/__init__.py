@@ -117,5 +117,6 @@ def __getattr__(name: str):
     if name == "flash_attention":
         from flashlearn.ops import flash_attention
 
+        globals()[name] = flash_attention  # the next time it is found at once
         return flash_attention
     raise AttributeError(f"module 'flashlearn' has no attribute {name!r}")
