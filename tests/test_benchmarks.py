@@ -225,6 +225,23 @@ def test_the_whole_flow(miniature, tmp_path):
     assert "Not measured (-)" in report(results)
 
 
+def test_short_calls_are_measured_in_turn(miniature, monkeypatch):
+    """A slow second of the host is not held against the backend that happened to be measured in it."""
+    times, measured = itertools.cycle((0.5, 0.9, 0.4, 0.6)), []
+    monkeypatch.setattr(measure, "_timed", lambda name, kind, call: (measured.append((name, kind)), next(times))[1])
+    row = measure.side_by_side(TINY, ("fa2", "math"), device="cpu")
+    turn = [(name, kind) for name in ("fa2", "math") for kind in ("forward", "backward")]
+    assert measured == 3 * turn
+    assert row["fa2"] == {"forward": 0.5, "backward": 0.9} and row["math"] == {"forward": 0.4, "backward": 0.6}
+
+
+def test_the_lowest_median_counts_and_long_calls_are_measured_once(miniature, monkeypatch):
+    times = iter((0.5, 1.5, 0.7, 0.3))
+    monkeypatch.setattr(measure, "_timed", lambda name, kind, call: next(times))
+    assert measure.side_by_side(TINY, ("fa2",), device="cpu")["fa2"] == {"forward": 0.3, "backward": 1.5}
+    assert next(times, None) is None
+
+
 def test_a_run_that_is_cut_off_goes_on(miniature, tmp_path):
     args = arguments(tmp_path, "--parts", "gqa", "decoding", "--without", "flex", "--minutes", "1.1")
     results = gpu_attention.start(args.out, HERE, False)
