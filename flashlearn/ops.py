@@ -3,9 +3,9 @@
 What the operator adds to the launchers: automatic differentiation (first order), `torch.compile`, autocast,
 and the choice of the kernel. Registered with `torch.library` are `flashlearn::attention_forward`, its
 derivative `flashlearn::attention_backward`, and `flashlearn::attention_inference`, which is the first without
-a derivative: where none is asked for, PyTorch does less on every call. Each has a rule for fake tensors, so
-that a compiler can trace it without running it. They run on a GPU, or on the CPU in Triton's interpreter (see
-`flashlearn.kernels.backend`), and never fall back to anything else.
+a derivative and without lse: where neither is asked for, less is to be done on every call. Each has a rule for
+fake tensors, so that a compiler can trace it without running it. They run on a GPU, or on the CPU in Triton's
+interpreter (see `flashlearn.kernels.backend`), and never fall back to anything else.
 """
 
 from __future__ import annotations
@@ -52,16 +52,20 @@ def flash_attention(
     check_device(q.device, "q, k and v")
     if not isinstance(causal, bool):
         raise TypeError(f"expected causal to be True or False, got {causal!r}")
-    attention = _attention_forward if _differentiated(q, k, v) else _attention_inference
-    o, lse = attention(q, k, v, causal, resolve_scale(scale, size.D))
-    return (o, lse) if return_lse else o
+    scale = resolve_scale(scale, size.D)
+    if _differentiated(q, k, v) or return_lse:
+        o, lse = _attention_forward(q, k, v, causal, scale)
+        return (o, lse) if return_lse else o
+    return _attention_inference(q, k, v, causal, scale)
 
 
 # define and impl, not custom_op: the same operators without the checks that custom_op adds to every call
-for _name in ("attention_forward", "attention_inference"):
-    torch.library.define(
-        f"flashlearn::{_name}", "(Tensor q, Tensor k, Tensor v, bool causal, float scale) -> (Tensor, Tensor)"
-    )
+torch.library.define(
+    "flashlearn::attention_forward", "(Tensor q, Tensor k, Tensor v, bool causal, float scale) -> (Tensor, Tensor)"
+)
+torch.library.define(
+    "flashlearn::attention_inference", "(Tensor q, Tensor k, Tensor v, bool causal, float scale) -> Tensor"
+)
 torch.library.define(
     "flashlearn::attention_backward",
     "(Tensor do, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, bool causal, float scale)"
@@ -69,31 +73,40 @@ torch.library.define(
 )
 
 
-def _forward(q, k, v, causal, scale):
-    """o, shaped as q, and lse (B, H_q, N_q)."""
+def _forward(q, k, v, causal, scale, with_lse=True):
+    """o, shaped as q, and lse (B, H_q, N_q), unless it is not wanted."""
     if _must_widen(q):
         o, lse = _forward(q.float(), k.float(), v.float(), causal, scale)
         return torch.empty_like(q).copy_(o), lse
     with torch.cuda.device_of(q):  # kernels are launched on the current device
-        return _run_forward(q, k, v, causal, scale)
+        return _run_forward(q, k, v, causal, scale, with_lse)
 
 
-def _run_forward(q, k, v, causal, scale):
+def _run_forward(q, k, v, causal, scale, with_lse):
     """The same by the kernel that `forward_rung` picks."""
     rung = forward_rung(q, k, v, causal=causal, scale=scale)
     if rung.name == "teaching":
         return attention_forward(q, k, v, causal=causal, scale=scale, allow_tf32=_allow_tf32(q))
     if rung.name == "decode":
-        return decode(q, k, v, causal, scale, allow_tf32=_allow_tf32(q))
+        return decode(q, k, v, causal, scale, allow_tf32=_allow_tf32(q), with_lse=with_lse)
     from flashlearn.kernels.attention_forward_hopper import attention_forward_hopper
 
     return attention_forward_hopper(q, k, v, causal=causal, scale=scale, **rung.options)
 
 
 @torch.library.register_fake("flashlearn::attention_forward")
-@torch.library.register_fake("flashlearn::attention_inference")
 def _(q, k, v, causal, scale):
     return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+def _inference(q, k, v, causal, scale):
+    """o, shaped as q."""
+    return _forward(q, k, v, causal, scale, with_lse=False)[0]
+
+
+@torch.library.register_fake("flashlearn::attention_inference")
+def _(q, k, v, causal, scale):
+    return torch.empty_like(q)
 
 
 def _backward(do, dlse, q, k, v, o, lse, causal, scale):
@@ -146,7 +159,7 @@ def _refuse_second_order(ctx, *grads):
 
 
 torch.library.impl("flashlearn::attention_forward", ("cpu", "cuda"), _forward)
-torch.library.impl("flashlearn::attention_inference", ("cpu", "cuda"), _forward)
+torch.library.impl("flashlearn::attention_inference", ("cpu", "cuda"), _inference)
 torch.library.impl("flashlearn::attention_backward", ("cpu", "cuda"), _backward)
 torch.library.register_autograd("flashlearn::attention_forward", _differentiate, setup_context=_save_for_backward)
 torch.library.register_autograd("flashlearn::attention_backward", _refuse_second_order)

@@ -106,6 +106,14 @@ def test_room_for_splits_is_kept_and_grows(monkeypatch):
     assert all(mine is not theirs for mine, theirs in zip(other, second, strict=True)), "streams run side by side"
 
 
+@pytest.mark.parametrize("splits, one_launch", ((1, False), (3, False), (3, True)))
+def test_without_lse(splits, one_launch):
+    q, k, v, _ = make(Case(2, 300, 16, H_q=4, H_kv=2, layout="transposed"), DEVICE)
+    want, _ = attention_decode(q, k, v, scale=0.3, splits=splits, one_launch=one_launch)
+    o, lse = decoding.decode(q, k, v, False, 0.3, splits, one_launch, with_lse=False)
+    assert torch.equal(o, want) and lse is None
+
+
 def test_output_keeps_the_layout_of_q():
     q, k, v, _ = make(Case(2, 20, 16, layout="transposed"), DEVICE)
     o, lse = attention_decode(q, k, v, splits=2)

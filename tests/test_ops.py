@@ -131,8 +131,9 @@ def test_forward_mode_is_refused():
     q, k, v = (t.detach() for t in small())
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(k, torch.ones_like(k))
-        with pytest.raises(NotImplementedError, match="no forward-mode derivative"):
-            flash_attention(q, dual, v)
+        for return_lse in (False, True):
+            with pytest.raises(NotImplementedError, match="no forward-mode derivative"):
+                flash_attention(q, dual, v, return_lse=return_lse)
         assert torch.equal(flash_attention(q, k, v), flash_attention(q, dual.clone().detach(), v))
 
 

@@ -119,7 +119,8 @@ def attention_decode_kernel(
     parts = rows * splits + split
     o_ptrs = o_part_ptr + parts[:, None] * HEAD_DIM + offs_d[None, :]
     tl.store(o_ptrs, (acc / l_i[:, None]).to(o_part_ptr.dtype.element_ty), mask=q_mask)
-    tl.store(lse_part_ptr + parts, (m_i + tl.log2(l_i)) * LN_2, mask=m_mask)
+    if lse_part_ptr is not None:
+        tl.store(lse_part_ptr + parts, (m_i + tl.log2(l_i)) * LN_2, mask=m_mask)
 
     if MERGE:
         finished_ptr += batch * tl.num_programs(1) + kv_head
@@ -191,7 +192,8 @@ def merge(
     o_ptrs = o_ptr + batch * stride_ob + head[:, None] * stride_oh
     o_ptrs += (offs_r % N_q)[:, None].to(tl.int64) * stride_om + offs_d[None, :].to(tl.int64) * stride_od
     tl.store(o_ptrs, (acc / l[:, None]).to(o_ptr.dtype.element_ty), mask=r_mask[:, None] & d_mask[None, :])
-    tl.store(lse_ptr + rows, m + tl.log(l), mask=r_mask)
+    if lse_ptr is not None:
+        tl.store(lse_ptr + rows, m + tl.log(l), mask=r_mask)
 
 
 def attention_decode(
@@ -221,16 +223,16 @@ def attention_decode(
 
 def decode(
     q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float, splits: int | None = None,
-    one_launch: bool | None = None, allow_tf32: bool = False,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """`attention_decode` after its checks: what remains on the host is to take little."""
+    one_launch: bool | None = None, allow_tf32: bool = False, with_lse: bool = True,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """`attention_decode` after its checks, and None for an lse that nobody wants: the host's part is to take little."""
     (B, H_q, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
     group = H_q // H_kv
     if splits is None:
         splits = decode_splits(B * H_kv, N_k, multiprocessors(q.device))
     o = torch.empty_like(q)
-    lse = q.new_empty((B, H_q, N_q), dtype=torch.float32)
-    if not lse.numel():
+    lse = q.new_empty((B, H_q, N_q), dtype=torch.float32) if with_lse else None
+    if not B * H_q * N_q:
         return o, lse
     if one_launch is None:
         one_launch = not INTERPRETED and group * N_q * splits * D <= MERGED_BY_ONE
@@ -260,7 +262,7 @@ def decode(
             HEAD_DIM=D, BLOCK_M=settings.block_m, BLOCK_N=settings.block_n, BLOCK_D=BLOCK_D,
             BLOCK_R=BLOCK_R, BLOCK_S=BLOCK_S, CAUSAL=causal, PRECISION="tf32" if allow_tf32 else "ieee", MERGE=one_launch,
         ),
-        key=(q.dtype, parts[0].dtype, q.device, strides, aligned),
+        key=(q.dtype, parts[0].dtype, with_lse, q.device, strides, aligned),
         num_warps=settings.num_warps, num_stages=settings.num_stages,
     )  # fmt: skip
     if parts[0] is not o and not one_launch:
@@ -268,7 +270,7 @@ def decode(
             attention_merge_kernel, check_grid((group * N_q, H_kv, B)),
             (*parts, o, lse, *strides[3], N_q, group, splits),
             dict(HEAD_DIM=D, BLOCK_S=8192 // BLOCK_D, BLOCK_D=BLOCK_D),
-            key=(q.dtype, q.device, strides[3]),
+            key=(q.dtype, with_lse, q.device, strides[3]),
         )  # fmt: skip
     return o, lse
 
