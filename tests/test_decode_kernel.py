@@ -92,18 +92,19 @@ def test_one_launch_where_it_is_quicker(monkeypatch):
 
 
 def test_room_for_splits_is_kept_and_grows(monkeypatch):
-    monkeypatch.setattr(decoding, "INTERPRETED", False)
     monkeypatch.setattr(decoding, "_workspaces", {})
     stream = 0
     monkeypatch.setattr(decoding, "current_stream", lambda device: stream)
     cpu = torch.device("cpu")
-    first = decoding.workspace(cpu, 100, 10, 4)
-    assert decoding.workspace(cpu, 60, 10, 1) is first
-    second = decoding.workspace(cpu, 60, 30, 1)
+    first = decoding.workspace(cpu, True, 100, 10, 4)
+    assert decoding.workspace(cpu, True, 60, 10, 1) is first
+    second = decoding.workspace(cpu, True, 60, 30, 1)
     assert [t.numel() for t in second] == [100, 30, 4] and not second[2].any()
     stream = 7
-    other = decoding.workspace(cpu, 60, 30, 1)
+    other = decoding.workspace(cpu, True, 60, 30, 1)
     assert all(mine is not theirs for mine, theirs in zip(other, second, strict=True)), "streams run side by side"
+    fresh = [decoding.workspace(cpu, False, 60, 30, 1) for _ in range(2)]
+    assert fresh[0] is not fresh[1] and len(decoding._workspaces) == 2
 
 
 @pytest.mark.parametrize("splits, one_launch", ((1, False), (3, False), (3, True)))

@@ -234,14 +234,14 @@ def decode(
     lse = q.new_empty((B, H_q, N_q), dtype=torch.float32) if with_lse else None
     if not B * H_q * N_q:
         return o, lse
+    kept = not (INTERPRETED or torch.cuda.is_current_stream_capturing())
     if one_launch is None:
-        one_launch = not INTERPRETED and group * N_q * splits * D <= MERGED_BY_ONE
-        one_launch = one_launch and not torch.cuda.is_current_stream_capturing()
+        one_launch = kept and group * N_q * splits * D <= MERGED_BY_ONE
     finished = None
     if splits == 1 and o.is_contiguous():  # nothing to merge
         one_launch, parts = False, (o, lse)
     elif one_launch:
-        *parts, finished = workspace(q.device, B * H_q * N_q * splits * D, B * H_q * N_q * splits, B * H_kv)
+        *parts, finished = workspace(q.device, kept, B * H_q * N_q * splits * D, B * H_q * N_q * splits, B * H_kv)
     else:
         parts = (
             q.new_empty((B, H_q, N_q, splits, D), dtype=torch.float32),
@@ -278,25 +278,26 @@ def decode(
 _workspaces = {}
 
 
-def workspace(device: torch.device, *least: int) -> tuple[Tensor, Tensor, Tensor]:
+def workspace(device: torch.device, kept: bool, *least: int) -> tuple[Tensor, Tensor, Tensor]:
     """Room for o and for lse of all splits, float32, and for counters, int32, which are 0 between launches.
 
-    Each has `least` elements or more. On a GPU they are kept for the next call, since to allocate takes as long as
-    to compute: one workspace for each stream, whose launches run one after the other.
+    Each has `least` elements or more. They are kept for the next call, since to allocate takes as long as to compute:
+    one workspace for each stream, whose launches run one after the other. Not kept: for a CUDA graph, which may be
+    replayed on any stream, and in the interpreter, where a program that was interrupted leaves its counters as they are.
     """
-    stream = None if INTERPRETED else current_stream(device)
-    kept = _workspaces.get((device, stream))
-    sizes = tuple(t.numel() for t in kept) if kept else (0, 0, 0)
+    place = (device, current_stream(device)) if kept else None
+    found = _workspaces.get(place)
+    sizes = tuple(t.numel() for t in found) if found else (0, 0, 0)
     if any(have < need for have, need in zip(sizes, least, strict=True)):
         of_o, of_lse, counters = map(max, sizes, least)
-        kept = (
+        found = (
             torch.empty(of_o, dtype=torch.float32, device=device),
             torch.empty(of_lse, dtype=torch.float32, device=device),
             torch.zeros(counters, dtype=torch.int32, device=device),
         )
-        if not INTERPRETED:  # there a program can be interrupted, and would leave its counters as they were
-            _workspaces[device, stream] = kept
-    return kept
+        if kept:
+            _workspaces[place] = found
+    return found
 
 
 def max_rows(itemsize: int) -> int:
