@@ -7,13 +7,14 @@
 speed       TFLOP/s forward and backward: D 64 and 128, N 512 to 16384, causal and not; hidden size 2048, 16384 tokens
 memory      peak bytes of forward and backward of one layer, N 1024 to 131072
 gqa         as speed, with four query heads to a head of K and V
-decoding    one query against N keys: microseconds, as called and in a CUDA graph, and GB/s of K and V
+decoding    one query against N keys: microseconds, as called and in a CUDA graph, and GB/s of K and V; in three passes
 first-call  seconds until the first result, with empty caches of compiled kernels and with filled
 
 FLOPs: 4 B H N^2 D forward, half of it when causal, 2.5 times as much backward. Medians of repeated runs, all backends
 of a row one after the other; of a call below a millisecond the lowest of three medians, since the seconds in which
-other programs slow down the host are nobody's. Every result is compared with PyTorch's in float32 before it is timed.
-Times are those of the operator as called: launch overhead counts where the GPU has to wait for it.
+other programs slow down the host are nobody's. Decoding is mostly the host's work: three passes, minutes apart, of
+what is compared in a CUDA graph, and the lowest of those counts. Every result is compared with PyTorch's in float32
+before it is timed. Times are those of the operator as called: launch overhead counts where the GPU has to wait for it.
 
 The JSON is written after every row, so that a run that is cut short keeps what it has. The same command goes on where
 it stopped; runs of parts are put together if they agree in all of their provenance. Ends by itself within 9 minutes.
@@ -41,6 +42,8 @@ from side_by_side.report import report
 RESULTS = Path(__file__).parent / "results" / "gpu_attention.json"
 PARTS = ("speed", "memory", "gqa", "decoding", "first-call")
 SECTIONS = {"speed": "rows", "memory": "memory", "gqa": "gqa", "decoding": "decoding", "first-call": "first_call"}
+SCHEDULE = ("decoding", "speed", "decoding", "memory", "gqa", "decoding")  # its passes far from each other
+IN_GRAPHS = (OURS, "fa2", "cudnn")
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 UNITS = {"unit": "TFLOP/s, median", "memory_unit": "bytes", "decoding_unit": "us, and GB/s of K and V",
          "first_call_unit": "seconds"}  # fmt: skip
@@ -100,16 +103,21 @@ def settings_of(part: str, dtypes, lengths) -> list[Setting]:
     }[part]()
 
 
-def is_there(rows: list[dict], setting: Setting) -> bool:
-    return any(all(row.get(key) == value for key, value in setting._asdict().items()) for row in rows)
+def row_there(rows: list[dict], setting: Setting) -> dict | None:
+    """The row of a setting, if it has been measured."""
+    return next((row for row in rows if all(row.get(key) == value for key, value in setting._asdict().items())), None)
 
 
 def todo(results: dict, args: argparse.Namespace) -> Iterator[tuple[str, Setting]]:
-    """(part, setting) of every row that is not there yet."""
-    for part in args.parts:
-        if part != "first-call":
-            rows = results[SECTIONS[part]]
-            yield from ((part, s) for s in settings_of(part, args.dtype, args.lengths) if not is_there(rows, s))
+    """(part, setting) of every row that is not there yet, or has had fewer passes than are due."""
+    due = dict.fromkeys(PARTS, 0)
+    for part in SCHEDULE:
+        if part in args.parts:
+            due[part] += 1
+            for setting in settings_of(part, args.dtype, args.lengths):
+                row = row_there(results[SECTIONS[part]], setting)
+                if row is None or row.get("passes", 1) < due[part]:
+                    yield part, setting
 
 
 def row_of(part: str, setting: Setting, results: dict, names: list[str], graphs: bool, device: str) -> dict:
@@ -118,8 +126,11 @@ def row_of(part: str, setting: Setting, results: dict, names: list[str], graphs:
         gone = next((row["reasons"] for row in reversed(results["memory"]) if row["N"] < setting.N), {})
         return measure.memory_row(setting, [name for name in names if name != "flex"], gone, device)
     if part == "decoding":
-        row = measure.side_by_side(setting, names, backward=False, graphs=(OURS, "fa2", "cudnn"), device=device)
-        return measure.latencies(row, names)
+        there = row_there(results["decoding"], setting)
+        names = [name for name in names if name in IN_GRAPHS] if there else names
+        row = measure.side_by_side(setting, names, backward=False, graphs=IN_GRAPHS, host=True, rounds=1, device=device)
+        row = measure.latencies(row, names)
+        return measure.lowest(there, row) if there else row
     row = measure.side_by_side(setting, names, graphs=names if graphs and part == "speed" else (), device=device)
     return measure.rates(row, names)
 
@@ -130,13 +141,19 @@ def run(results: dict, args: argparse.Namespace, *, device: str = "cuda", clock:
     over = lambda: clock() - begin > 60 * args.minutes  # noqa: E731
     jobs = list(todo(results, args))
     if "flex" in names and device == "cuda":
-        compile_flex(measure.warm_flex, [(s, part != "decoding") for part, s in jobs if part != "memory"])
+        new = [(part, s) for part, s in jobs if part != "memory" and not row_there(results[SECTIONS[part]], s)]
+        compile_flex(measure.warm_flex, list(dict.fromkeys((s, part != "decoding") for part, s in new)))
         print(f"flex compiled after {clock() - begin:.0f} s", flush=True)
     for number, (part, setting) in enumerate(jobs):
         if over():
             return len(jobs) - number
         row = row_of(part, setting, results, names, args.graphs, device)
-        results[SECTIONS[part]].append(row)
+        rows = results[SECTIONS[part]]
+        there = row_there(rows, setting)
+        if there:
+            there.update(row)
+        else:
+            rows.append(row)
         save(results, args.out)
         print(
             f"{clock() - begin:4.0f} s  {part:8} " + json.dumps({k: row[k] for k in row if k != "reasons"}), flush=True

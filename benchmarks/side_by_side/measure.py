@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .backends import Refused, bind, context, heard, reason
+from .backends import NAMES, Refused, bind, context, heard, reason
 
 HIDDEN, TOKENS = 2048, 16384
 BOUND = {"float16": 5e-3, "bfloat16": 2e-2}  # relative error; what is wrong is wrong by far more
@@ -24,6 +24,7 @@ SHORT = 1.0  # ms: below it the host can be slower than the GPU, and other progr
 ROUNDS = 3  # in which short calls are measured
 SCORES_LIMIT = 20e9  # bytes of float32 scores above which "math" is not timed: long seconds, and no lesson
 FIRST_CALL_LIMIT = 60  # seconds
+LATENCIES = {"forward": "us", "graph": "graph us", "host": "host us"}
 PAUSE = 0.1  # seconds before a measurement, so that none inherits the heat of the one before
 
 
@@ -133,13 +134,30 @@ def _graph_ms(name: str, tensors: Sequence[Tensor], setting: Setting) -> float:
         return do_bench_cudagraph(bind(name, *tensors[:3], setting.causal), rep=20, return_mode="median")
 
 
-def side_by_side(
-    setting: Setting, names: Sequence[str], *, backward: bool = True, graphs: Sequence[str] = (), device: str = "cuda"
-) -> dict:
-    """A row: the setting, milliseconds {"forward", "backward", "graph"} of every backend, and "reasons" for every None.
+def _host_ms(name: str, tensors: Sequence[Tensor], setting: Setting, calls: int = 20) -> float:
+    """Median milliseconds after which a call returns; the GPU is not waited for."""
+    times = []
+    with torch.no_grad(), context(name):
+        call = bind(name, *tensors[:3], setting.causal)
+        for _ in range(5):
+            if tensors[0].is_cuda:
+                torch.cuda.synchronize()
+            start = time.perf_counter()
+            for _ in range(calls):
+                call()
+            times.append((time.perf_counter() - start) / calls * 1e3)
+    return statistics.median(times)
 
-    A backend that refuses the setting, or is wrong, is None. "graph" is measured of the backends named in `graphs`.
-    Short calls are measured ROUNDS times, all backends in turn, and the lowest median of each counts: a shared host
+
+def side_by_side(
+    setting: Setting, names: Sequence[str], *, backward: bool = True, graphs: Sequence[str] = (),
+    host: bool = False, rounds: int = ROUNDS, device: str = "cuda",
+) -> dict:  # fmt: skip
+    """A row: the setting, milliseconds of every backend, and "reasons" for every None.
+
+    A backend that refuses the setting, or is wrong, is None; else {"forward", "backward"}. Of the backends named in
+    `graphs` also "graph", and, if asked for, "host": what of a forward call the CPU does before it is free again.
+    Short calls are measured in `rounds`, all backends in turn, and the lowest median of each counts: a shared host
     has slow seconds, which would be those of one backend.
     """
     tensors = inputs(setting, device, grads=backward)
@@ -156,8 +174,10 @@ def side_by_side(
             error = _failure(lambda: found.update(graph=_graph_ms(name, tensors, setting)))  # noqa: B023
             if error is not None:
                 reasons[f"{name}, graph"] = reason(error, ())
+            if host:
+                found["host"] = _host_ms(name, tensors, setting)
         row[name] = found or None
-    for _ in range(ROUNDS - 1):
+    for _ in range(rounds - 1):
         for (name, kind), call in calls.items():
             row[name][kind] = min(row[name][kind], _timed(name, kind, call))
     return row
@@ -236,14 +256,24 @@ def shortened(number: float) -> float:
 
 
 def latencies(row: dict, names: Sequence[str]) -> dict:
-    """Milliseconds turned into microseconds, as called and in a CUDA graph, and into GB/s of K and V, as called."""
+    """Milliseconds turned into microseconds, and, as called, into GB/s of K and V."""
     setting = Setting(*(row[field] for field in Setting._fields))
     for name in names:
         if row[name]:
             ms = row[name]["forward"]
-            graph = {"graph us": shortened(1000 * row[name]["graph"])} if "graph" in row[name] else {}
-            row[name] = {"us": shortened(1000 * ms), **graph, "GB/s": shortened(cache_bytes(setting) / ms / 1e6)}
+            us = {LATENCIES[key]: shortened(1000 * ms) for key, ms in row[name].items()}
+            row[name] = us | {"GB/s": shortened(cache_bytes(setting) / ms / 1e6)}
     return row
+
+
+def lowest(before: dict, now: dict) -> dict:
+    """A row of latencies, of two that were measured at different times: of each backend the less."""
+    found = before | {"passes": before.get("passes", 1) + 1}
+    for name in NAMES:
+        if before.get(name) and now.get(name):
+            best = {key: min(us, now[name].get(key, us)) for key, us in before[name].items()}
+            found[name] = best | {"GB/s": max(before[name]["GB/s"], now[name]["GB/s"])}
+    return found
 
 
 def memory_row(setting: Setting, names: Sequence[str], gone: dict[str, str], device: str = "cuda") -> dict:
