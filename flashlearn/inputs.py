@@ -60,14 +60,17 @@ def check_qkv(q: Tensor, k: Tensor, v: Tensor) -> Sizes:
         check_float(t, name)
         if t.ndim != 4:
             raise ValueError(f"expected {name} of shape (B, H, N, D), got {tuple(t.shape)}")
-        if t.dtype != q.dtype:
-            raise TypeError(f"expected q, k and v in one dtype, got q {q.dtype} and {name} {t.dtype}")
-        if t.device != q.device:
-            raise ValueError(f"expected q, k and v on one device, got q on {q.device} and {name} on {t.device}")
-    if k.shape != v.shape:
-        raise ValueError(f"expected k and v of one shape, got k {tuple(k.shape)} and v {tuple(v.shape)}")
-    (B, H_q, N_q, D), (B_kv, H_kv, N_k, D_kv) = q.shape, k.shape
-    if (B, D) != (B_kv, D_kv):
+    dtype, device = q.dtype, q.device
+    for name, t in (("k", k), ("v", v)):
+        if t.dtype != dtype:
+            raise TypeError(f"expected q, k and v in one dtype, got q {dtype} and {name} {t.dtype}")
+        if t.device != device:
+            raise ValueError(f"expected q, k and v on one device, got q on {device} and {name} on {t.device}")
+    (B, H_q, N_q, D), shape = q.shape, k.shape
+    if shape != v.shape:
+        raise ValueError(f"expected k and v of one shape, got k {tuple(shape)} and v {tuple(v.shape)}")
+    B_kv, H_kv, N_k, D_kv = shape
+    if B != B_kv or D != D_kv:
         raise ValueError(f"expected q and k with the same B and D, got q {tuple(q.shape)} and k {tuple(k.shape)}")
     if D == 0:
         raise ValueError(f"expected a head dimension D of at least 1, got q {tuple(q.shape)}")

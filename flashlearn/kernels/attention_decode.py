@@ -278,25 +278,28 @@ def decode(
 _workspaces = {}
 
 
-def workspace(device: torch.device, kept: bool, *least: int) -> tuple[Tensor, Tensor, Tensor]:
+def workspace(device: torch.device, kept: bool, of_o: int, of_lse: int, counters: int) -> tuple[Tensor, Tensor, Tensor]:
     """Room for o and for lse of all splits, float32, and for counters, int32, which are 0 between launches.
 
-    Each has `least` elements or more. They are kept for the next call, since to allocate takes as long as to compute:
-    one workspace for each stream, whose launches run one after the other. Not kept: for a CUDA graph, which may be
-    replayed on any stream, and in the interpreter, where a program that was interrupted leaves its counters as they are.
+    Each has as many elements as said, or more. They are kept for the next call, since to allocate takes as long as to
+    compute: one workspace for each stream, whose launches run one after the other. Not kept: for a CUDA graph, which
+    may be replayed on any stream, and in the interpreter, where a program that was interrupted leaves its counters.
     """
     place = (device, current_stream(device)) if kept else None
     found = _workspaces.get(place)
-    sizes = tuple(t.numel() for t in found) if found else (0, 0, 0)
-    if any(have < need for have, need in zip(sizes, least, strict=True)):
-        of_o, of_lse, counters = map(max, sizes, least)
-        found = (
-            torch.empty(of_o, dtype=torch.float32, device=device),
-            torch.empty(of_lse, dtype=torch.float32, device=device),
-            torch.zeros(counters, dtype=torch.int32, device=device),
-        )
-        if kept:
-            _workspaces[place] = found
+    if found is not None:
+        o_part, lse_part, finished = found
+        if o_part.numel() >= of_o and lse_part.numel() >= of_lse and finished.numel() >= counters:
+            return found
+        of_o, of_lse = max(of_o, o_part.numel()), max(of_lse, lse_part.numel())
+        counters = max(counters, finished.numel())
+    found = (
+        torch.empty(of_o, dtype=torch.float32, device=device),
+        torch.empty(of_lse, dtype=torch.float32, device=device),
+        torch.zeros(counters, dtype=torch.int32, device=device),
+    )
+    if kept:
+        _workspaces[place] = found
     return found
 
 

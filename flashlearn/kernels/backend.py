@@ -86,6 +86,7 @@ def check_power_of_two(least: int, **sizes: int) -> None:
 
 def check_grid(grid: tuple[int, ...]) -> tuple[int, ...]:
     """Refuse a launch grid that CUDA cannot launch; return it otherwise."""
-    if max(grid[1:], default=0) > MAX_GRID_YZ:
-        raise ValueError(f"expected at most {MAX_GRID_YZ} programs along the later axes of the grid, got {grid}")
+    for programs in grid[1:]:
+        if programs > MAX_GRID_YZ:
+            raise ValueError(f"expected at most {MAX_GRID_YZ} programs along the later axes of the grid, got {grid}")
     return grid

@@ -44,10 +44,13 @@ class Rung(NamedTuple):
     why: str
 
 
+DECODE = Rung("decode", {}, "")
+
+
 def forward_rung(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float) -> Rung:
     """The kernel that `flash_attention` runs forward for these inputs."""
     if decodes(q, k):
-        return Rung("decode", {}, "")
+        return DECODE
     why = why_not_hopper(q, k, v, scale=scale)
     if why:
         return Rung("teaching", {}, why)
@@ -69,8 +72,9 @@ def decodes(q: Tensor, k: Tensor) -> bool:
     Few: those that share a key head fit one block. Other kernels pad the queries of every *single* head to a
     larger block, and read K and V for each. Many: there is something to split.
     """
-    rows = q.shape[1] // k.shape[1] * q.shape[2]
-    return not INTERPRETED and rows <= max_rows(q.element_size()) and k.shape[2] >= 2 * KEYS_PER_SPLIT
+    (_, H_q, N_q, _), (_, H_kv, N_k, _) = q.shape, k.shape
+    rows = H_q // H_kv * N_q
+    return not INTERPRETED and rows <= max_rows(q.element_size()) and N_k >= 2 * KEYS_PER_SPLIT
 
 
 def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> str:
