@@ -7,14 +7,14 @@
 speed       TFLOP/s forward and backward: D 64 and 128, N 512 to 16384, causal and not; hidden size 2048, 16384 tokens
 memory      peak bytes of forward and backward of one layer, N 1024 to 131072
 gqa         as speed, with four query heads to a head of K and V
-decoding    one query against N keys: microseconds, as called and in a CUDA graph, and GB/s of K and V; in three passes
+decoding    one query against N keys: microseconds, as called and in a CUDA graph, and GB/s of K and V
 first-call  seconds until the first result, with empty caches of compiled kernels and with filled
 
 FLOPs: 4 B H N^2 D forward, half of it when causal, 2.5 times as much backward. Medians of repeated runs, all backends
 of a row one after the other; of a call below a millisecond the lowest of three medians, since the seconds in which
-other programs slow down the host are nobody's. Decoding is mostly the host's work: three passes, minutes apart, of
-what is compared in a CUDA graph, and the lowest of those counts. Every result is compared with PyTorch's in float32
-before it is timed. Times are those of the operator as called: launch overhead counts where the GPU has to wait for it.
+other programs slow down the host are nobody's. As called, decoding is mostly the host's work, which has slow minutes:
+ours, FlashAttention-2 and cuDNN are measured in five passes, spread over the run, and the lowest median of each counts.
+Every result is compared with PyTorch's in float32 before it is timed. Times are those of the operator as called: launch overhead counts where the GPU has to wait for it.
 
 The JSON is written after every row, so that a run that is cut short keeps what it has. The same command goes on where
 it stopped; runs of parts are put together if they agree in all of their provenance. Ends by itself within 9 minutes.
@@ -42,8 +42,8 @@ from side_by_side.report import report
 RESULTS = Path(__file__).parent / "results" / "gpu_attention.json"
 PARTS = ("speed", "memory", "gqa", "decoding", "first-call")
 SECTIONS = {"speed": "rows", "memory": "memory", "gqa": "gqa", "decoding": "decoding", "first-call": "first_call"}
-SCHEDULE = ("decoding", "speed", "decoding", "memory", "gqa", "decoding")  # its passes far from each other
-IN_GRAPHS = (OURS, "fa2", "cudnn")
+PASSES = 5  # of decoding, as called
+COMPARED = (OURS, "fa2", "cudnn")  # in all passes, and in a CUDA graph
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 UNITS = {"unit": "TFLOP/s, median", "memory_unit": "bytes", "decoding_unit": "us, and GB/s of K and V",
          "first_call_unit": "seconds"}  # fmt: skip
@@ -109,15 +109,19 @@ def row_there(rows: list[dict], setting: Setting) -> dict | None:
 
 
 def todo(results: dict, args: argparse.Namespace) -> Iterator[tuple[str, Setting]]:
-    """(part, setting) of every row that is not there yet, or has had fewer passes than are due."""
-    due = dict.fromkeys(PARTS, 0)
-    for part in SCHEDULE:
-        if part in args.parts:
-            due[part] += 1
-            for setting in settings_of(part, args.dtype, args.lengths):
-                row = row_there(results[SECTIONS[part]], setting)
-                if row is None or row.get("passes", 1) < due[part]:
-                    yield part, setting
+    """(part, setting) of every row that is not there yet; the passes of decoding before, between and after the others."""
+    others, decoding = [], []
+    for part in args.parts:
+        if part != "first-call":
+            settings = settings_of(part, args.dtype, args.lengths)
+            (decoding if part == "decoding" else others).extend((part, setting) for setting in settings)
+    others = [(part, setting) for part, setting in others if not row_there(results[SECTIONS[part]], setting)]
+    for done in range(PASSES):
+        yield from others[len(others) * (done - 1) // (PASSES - 1) : len(others) * done // (PASSES - 1)] if done else ()
+        for part, setting in decoding:
+            row = row_there(results["decoding"], setting)
+            if row is None or row.get("passes", 1) <= done:
+                yield part, setting
 
 
 def row_of(part: str, setting: Setting, results: dict, names: list[str], graphs: bool, device: str) -> dict:
@@ -127,10 +131,10 @@ def row_of(part: str, setting: Setting, results: dict, names: list[str], graphs:
         return measure.memory_row(setting, [name for name in names if name != "flex"], gone, device)
     if part == "decoding":
         there = row_there(results["decoding"], setting)
-        names = [name for name in names if name in IN_GRAPHS] if there else names
-        row = measure.side_by_side(setting, names, backward=False, graphs=IN_GRAPHS, host=True, rounds=1, device=device)
-        row = measure.latencies(row, names)
-        return measure.lowest(there, row) if there else row
+        if there:
+            return measure.another_pass(there, [name for name in names if name in COMPARED], device)
+        row = measure.side_by_side(setting, names, backward=False, graphs=COMPARED, host=True, rounds=1, device=device)
+        return measure.latencies(row, names)
     row = measure.side_by_side(setting, names, graphs=names if graphs and part == "speed" else (), device=device)
     return measure.rates(row, names)
 

@@ -220,7 +220,7 @@ def test_the_whole_flow(miniature, tmp_path):
     assert "backward on CPU" in row["reasons"]["flex"] and results["decoding"][0]["flex"]["us"] == 500
     decoding = results["decoding"][0]["flashlearn"]
     assert decoding["us"] == 500 and decoding["graph us"] == 250 and "graph us" not in results["decoding"][0]["math"]
-    assert decoding["host us"] == 125 and [row["passes"] for row in results["decoding"]] == [3, 3]
+    assert decoding["host us"] == 125 and [row["passes"] for row in results["decoding"]] == [5, 5]
     assert decoding["GB/s"] == pytest.approx(2 * 2 * 2 * 64 * 64 / 0.5e-3 / 1e9, rel=1e-4)
     assert [row["flashlearn"] == row["results"] for row in results["memory"]] == [True, True]
     assert results["first_call"] == dict.fromkeys(("flashlearn", "flex"), {"reason": "not measured here"})
@@ -244,32 +244,36 @@ def test_the_lowest_median_counts_and_long_calls_are_measured_once(miniature, mo
     assert next(times, None) is None
 
 
-def test_decoding_is_measured_in_three_passes(miniature, monkeypatch, tmp_path):
-    """Far from each other; the later ones without what is not compared; the least of all counts."""
-    times, seen = itertools.count(0.9, -0.1), []
+def test_decoding_is_measured_in_passes(miniature, monkeypatch, tmp_path):
+    """Spread over the run; the later ones without what is not compared; the least of all counts."""
+    times, seen = itertools.count(1.5, -0.1), []
 
     def timed(name, kind, call):
         seen.append(name)
         return next(times)
 
-    args = arguments(tmp_path, "--parts", "decoding", "gqa", "--dtype", "float16", "--without", "flex")
+    args = arguments(
+        tmp_path, "--parts", "speed", "decoding", "--dtype", "float16", "--lengths", "64", "--without", "flex"
+    )
     results = gpu_attention.start(args.out, HERE, False)
-    assert [part for part, _ in gpu_attention.todo(results, args)] == ["decoding", "decoding", "gqa", "decoding"]
+    parts = [part for part, _ in gpu_attention.todo(results, args)]
+    assert parts == ["decoding", *("speed", "decoding") * 4]
     args.parts = ["decoding"]
     monkeypatch.setattr(measure, "_timed", timed)
     assert gpu_attention.run(results, args, device="cpu") == 0
-    assert seen == ["flashlearn", "fa2", "math", *("flashlearn", "fa2") * 2], "the others do not run on a CPU"
+    assert seen == ["flashlearn", "fa2", "math", *("flashlearn", "fa2") * 4], "the others do not run on a CPU"
     (row,) = results["decoding"]
-    assert row["flashlearn"] == pytest.approx({"us": 400, "graph us": 250, "host us": 125, "GB/s": 0.08192}, rel=1e-4)
-    assert [round(row[name]["us"]) for name in ("fa2", "math")] == [300, 700]
-    assert row["passes"] == 3 and not list(gpu_attention.todo(results, args))
+    rate = measure.cache_bytes(TINY) / 600 / 1e3
+    assert row["flashlearn"] == pytest.approx({"us": 600, "graph us": 250, "host us": 125, "GB/s": rate}, rel=1e-4)
+    assert [round(row[name]["us"]) for name in ("fa2", "math")] == [500, 1300]
+    assert row["passes"] == 5 and not list(gpu_attention.todo(results, args))
 
 
 def test_a_run_that_is_cut_off_goes_on(miniature, tmp_path):
     args = arguments(tmp_path, "--parts", "gqa", "decoding", "--without", "flex", "--minutes", "1.1")
     results = gpu_attention.start(args.out, HERE, False)
     ticks = itertools.count(step=25)  # seconds; every look at the clock takes so long
-    assert gpu_attention.run(results, args, device="cpu", clock=lambda: next(ticks)) == 7
+    assert gpu_attention.run(results, args, device="cpu", clock=lambda: next(ticks)) == 11
     again = gpu_attention.start(args.out, HERE, False)
     assert [len(again[key]) for key in ("gqa", "decoding")] == [0, 1]
     assert gpu_attention.run(again, args, device="cpu") == 0
