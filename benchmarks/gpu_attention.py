@@ -14,7 +14,8 @@ FLOPs: 4 B H N^2 D forward, half of it when causal, 2.5 times as much backward. 
 of a row one after the other; of a call below a millisecond the lowest of three medians, since the seconds in which
 other programs slow down the host are nobody's. As called, decoding is mostly the host's work, which has slow minutes:
 ours, FlashAttention-2 and cuDNN are measured in five passes, spread over the run, and the lowest median of each counts.
-Every result is compared with PyTorch's in float32 before it is timed. Times are those of the operator as called: launch overhead counts where the GPU has to wait for it.
+Every result is compared with PyTorch's in float32 before it is timed. Times are those of the operator as called:
+launch overhead counts where the GPU has to wait for it.
 
 The JSON is written after every row, so that a run that is cut short keeps what it has. The same command goes on where
 it stopped; runs of parts are put together if they agree in all of their provenance. Ends by itself within 9 minutes.
@@ -117,7 +118,8 @@ def todo(results: dict, args: argparse.Namespace) -> Iterator[tuple[str, Setting
             (decoding if part == "decoding" else others).extend((part, setting) for setting in settings)
     others = [(part, setting) for part, setting in others if not row_there(results[SECTIONS[part]], setting)]
     for done in range(PASSES):
-        yield from others[len(others) * (done - 1) // (PASSES - 1) : len(others) * done // (PASSES - 1)] if done else ()
+        if done:
+            yield from others[len(others) * (done - 1) // (PASSES - 1) : len(others) * done // (PASSES - 1)]
         for part, setting in decoding:
             row = row_there(results["decoding"], setting)
             if row is None or row.get("passes", 1) <= done:
