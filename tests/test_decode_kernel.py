@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import itertools
 
 import pytest
 import torch
@@ -105,6 +106,24 @@ def test_room_for_splits_is_kept_and_grows(monkeypatch):
     assert all(mine is not theirs for mine, theirs in zip(other, second, strict=True)), "streams run side by side"
     fresh = [decoding.workspace(cpu, False, 60, 30, 1) for _ in range(2)]
     assert fresh[0] is not fresh[1] and len(decoding._workspaces) == 2
+
+
+@pytest.mark.parametrize("dtype", (fp16, fp32), ids=str)
+def test_what_is_compiled_differently_has_another_key(monkeypatch, dtype):
+    """Arguments that are absent, and dtypes of those that are there, are compiled in."""
+    launches = {}
+
+    def launch(kernel, grid, arguments, constants, *, key, **_):
+        compiled_in = [a.dtype if isinstance(a, torch.Tensor) else a is None for a in arguments]
+        launches.setdefault((kernel, *key, *constants.values()), []).append(compiled_in)
+
+    monkeypatch.setattr(decoding, "launch", launch)
+    q, k = torch.zeros(2, 4, 1, 64, dtype=dtype), torch.zeros(2, 2, 600, 64, dtype=dtype)
+    for splits, one_launch, with_lse in itertools.product((1, 3), (False, True), (False, True)):
+        decoding.decode(q, k, k, False, 1.0, splits, one_launch, with_lse=with_lse)
+    assert sum(map(len, launches.values())) == 8 + 2, "two of them with a second kernel"
+    for key, alike in launches.items():
+        assert all(each == alike[0] for each in alike), key
 
 
 @pytest.mark.parametrize("splits, one_launch", ((1, False), (3, False), (3, True)))

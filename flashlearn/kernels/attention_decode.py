@@ -262,7 +262,7 @@ def decode(
             HEAD_DIM=D, BLOCK_M=settings.block_m, BLOCK_N=settings.block_n, BLOCK_D=BLOCK_D,
             BLOCK_R=BLOCK_R, BLOCK_S=BLOCK_S, CAUSAL=causal, PRECISION="tf32" if allow_tf32 else "ieee", MERGE=one_launch,
         ),
-        key=(q.dtype, parts[0].dtype, with_lse, q.device, strides, aligned),
+        key=(q.dtype, parts[0].dtype, parts[1] is None, with_lse, q.device, strides, aligned),
         num_warps=settings.num_warps, num_stages=settings.num_stages,
     )  # fmt: skip
     if parts[0] is not o and not one_launch:
