@@ -6,8 +6,8 @@ What changed from the teaching kernel: who works on what; the mathematics is the
 2. It takes one split of the keys, and writes the (o, lse) of that split. One query behind a long cache then
    makes as many programs as fill the GPU, where the teaching kernel has one per head.
 3. The splits are merged. That is the online softmax again: each lse is a score, each o a value. A second kernel
-   does it; or, to save its launch, the program that finishes last of those that share a key head, which each of
-   them learns from a counter in memory.
+   does it. Or, to save its launch, that program of a key head does it which finishes last; a counter in memory
+   tells each whether it is the last.
 
 Prediction: few queries leave little to compute, so the time is that of reading K and V once. Added to that is
 (o, lse) of every split, float32, written and read: in 16 bits 2 rows / keys of the bytes of K and V, which is
