@@ -230,9 +230,9 @@ def decode(
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """`attention_decode` after its checks, and None for an lse that nobody wants: the host's part is to take little."""
     (B, H_q, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
-    group = H_q // H_kv
+    group, device = H_q // H_kv, q.device
     if splits is None:
-        splits = decode_splits(B * H_kv, N_k, multiprocessors(q.device))
+        splits = decode_splits(B * H_kv, N_k, multiprocessors(device))
     o = torch.empty_like(q)
     lse = q.new_empty((B, H_q, N_q), dtype=torch.float32) if with_lse else None
     if not B * H_q * N_q:
@@ -244,7 +244,7 @@ def decode(
     if splits == 1 and o.is_contiguous():  # nothing to merge
         one_launch, parts = False, (o, lse)
     elif one_launch:
-        *parts, finished = workspace(q.device, kept, B * H_q * N_q * splits * D, B * H_q * N_q * splits, B * H_kv)
+        *parts, finished = workspace(device, kept, B * H_q * N_q * splits * D, B * H_q * N_q * splits, B * H_kv)
     else:
         parts = (
             q.new_empty((B, H_q, N_q, splits, D), dtype=torch.float32),
@@ -253,27 +253,20 @@ def decode(
     merged = (o, lse, finished) if one_launch else (None, None, None)
     strides = (q.stride(), k.stride(), v.stride(), o.stride())
     aligned = (q.data_ptr() % 16, k.data_ptr() % 16, v.data_ptr() % 16)
-    BLOCK_D, settings = padded(D), decode_launch(group * N_q, D, q.element_size())
-    BLOCK_R, BLOCK_S = merge_blocks(group * N_q, D)
+    constants, options = decode_constants(group * N_q, D, q.dtype.itemsize, causal, allow_tf32, one_launch)
     launch(
         attention_decode_kernel, check_grid((splits, H_kv, B)),
         (
             q, k, v, *parts, *merged, *strides[0], *strides[1], *strides[2], *strides[3],
             N_q, N_k, group, scale * LOG2_E,
         ),
-        dict(
-            HEAD_DIM=D, BLOCK_M=settings.block_m, BLOCK_N=settings.block_n, BLOCK_D=BLOCK_D,
-            BLOCK_R=BLOCK_R, BLOCK_S=BLOCK_S, CAUSAL=causal, PRECISION="tf32" if allow_tf32 else "ieee", MERGE=one_launch,
-        ),
-        key=(q.dtype, parts[0].dtype, parts[1] is None, with_lse, q.device, strides, aligned),
-        num_warps=settings.num_warps, num_stages=settings.num_stages,
+        constants, key=(q.dtype, parts[0].dtype, parts[1] is None, with_lse, device, strides, aligned), **options,
     )  # fmt: skip
     if parts[0] is not o and not one_launch:
         launch(
             attention_merge_kernel, check_grid((group * N_q, H_kv, B)),
             (*parts, o, lse, *strides[3], N_q, group, splits),
-            dict(HEAD_DIM=D, BLOCK_S=8192 // BLOCK_D, BLOCK_D=BLOCK_D),
-            key=(q.dtype, with_lse, q.device, strides[3]),
+            dict(HEAD_DIM=D, BLOCK_S=8192 // padded(D), BLOCK_D=padded(D)), key=(q.dtype, with_lse, device, strides[3]),
         )  # fmt: skip
     return o, lse
 
@@ -321,7 +314,6 @@ def decode_splits(programs: int, N_k: int, multiprocessors: int) -> int:
     return max(1, min(room, N_k // KEYS_PER_SPLIT))
 
 
-@cache
 def decode_launch(rows: int, D: int, itemsize: int) -> Launch:
     """One block of all rows; two tiles of K and two of V always under way, in the 99 KB of small GPUs."""
     block_m = padded(rows)
@@ -331,7 +323,15 @@ def decode_launch(rows: int, D: int, itemsize: int) -> Launch:
 
 
 @cache
-def merge_blocks(rows: int, D: int) -> tuple[int, int]:
-    """BLOCK_R and BLOCK_S with which one program merges all rows: few turns, and o of a block still in registers."""
+def decode_constants(
+    rows: int, D: int, itemsize: int, causal: bool, allow_tf32: bool, one_launch: bool
+) -> tuple[dict, dict]:
+    """What attention_decode_kernel is compiled for, and with. In one launch few turns merge all rows, from registers."""
+    block_m, block_n, num_warps, num_stages = decode_launch(rows, D, itemsize)
     block_r = min(triton.next_power_of_2(rows), 16)
-    return block_r, max(16384 // (padded(D) * block_r), 1)
+    constants = dict(
+        HEAD_DIM=D, BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_D=padded(D),
+        BLOCK_R=block_r, BLOCK_S=max(16384 // (padded(D) * block_r), 1),
+        CAUSAL=causal, PRECISION="tf32" if allow_tf32 else "ieee", MERGE=one_launch,
+    )  # fmt: skip
+    return constants, dict(num_warps=num_warps, num_stages=num_stages)

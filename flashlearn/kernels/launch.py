@@ -26,10 +26,11 @@ def launch(
     constants follow the order of the kernel's parameters. For the first call with a key, `first` makes of the
     arguments what Triton wants to compile for.
     """
-    key = (kernel.fn, *key, *constants.values())
+    values = tuple(constants.values())
+    key = (kernel.fn, key, values)
     compiled = _compiled.get(key)
     if compiled is not None:
-        compiled[grid](*arguments, *constants.values())
+        compiled[grid](*arguments, *values)
         return
     compiled = kernel[grid](*(first(arguments) if first else arguments), **constants, **options)
     if not INTERPRETED:
