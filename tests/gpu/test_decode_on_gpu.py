@@ -140,3 +140,21 @@ def test_in_a_cuda_graph(one_launch):
         t.copy_(new)
     graph.replay()
     torch.testing.assert_close(replayed, want[1], atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("dim", (0, 1, 2, 3))
+def test_strides_past_32_bits(dim):
+    """Elements of a cache more than 2^31 apart, along every dimension in turn: as from a compact copy."""
+    shape = (3, 4, 1000, 64)
+    step = (2**31 + 2**20) // (shape[dim] - 1) // 16 * 16
+    strides = [4 * 1000 * 64, 1000 * 64, 64, 1]
+    strides[dim] = step
+    base = torch.empty(sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1, dtype=fp16, device="cuda")
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(3, 8, 2, 64, dtype=fp16, device="cuda"), *torch.randn(2, *shape, dtype=fp16, device="cuda"))
+    want = attention_decode(q, k, v, causal=True)
+    for i, one_launch in itertools.product((0, 1), (False, True)):
+        kv = [k, v]
+        kv[i] = base.as_strided(shape, strides).copy_(kv[i])
+        for got, compact in zip(attention_decode(q, *kv, causal=True, one_launch=one_launch), want, strict=True):
+            torch.testing.assert_close(got, compact, atol=4e-3, rtol=4e-3)
