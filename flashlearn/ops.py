@@ -49,8 +49,7 @@ def flash_attention(
     if q.dtype not in DTYPES:
         raise TypeError(f"expected q, k and v in float16, bfloat16 or float32, got {q.dtype}")
     check_head_dim(size.D)
-    if not q.is_cuda:
-        check_device(q.device, "q, k and v")
+    check_device(q.device, "q, k and v")
     if not isinstance(causal, bool):
         raise TypeError(f"expected causal to be True or False, got {causal!r}")
     scale = resolve_scale(scale, size.D)
@@ -180,7 +179,7 @@ def _differentiated(q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """What autocast makes of the inputs of attention: its dtype, of all but float64 and what is not floating point."""
-    kind = "cuda" if q.is_cuda else q.device.type  # to ask for the type by its name takes longer
+    kind = q.device.type
     if kind == "meta" or not torch.is_autocast_enabled(kind):
         return q, k, v
     dtype = torch.get_autocast_dtype(kind)

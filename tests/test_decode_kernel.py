@@ -85,10 +85,10 @@ def test_one_launch_where_it_is_quicker(monkeypatch):
     monkeypatch.setattr(decoding, "launch", lambda kernel, grid, given, constants, **_: chosen.append(constants))
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
     q, k = torch.zeros(1, 8, 1, 128), torch.zeros(1, 1, 512, 128)
-    decoding.decode(q, k, k, False, 1.0, 64)  # 8 rows of 128 numbers, 64 times: 2^16
-    decoding.decode(q, k, k, False, 1.0, 65)
+    decoding.decode(q, k, k, False, 1.0, 32)  # 8 rows of 128 numbers, 32 times: 2^15
+    decoding.decode(q, k, k, False, 1.0, 33)
     capturing = True
-    decoding.decode(q, k, k, False, 1.0, 64)
+    decoding.decode(q, k, k, False, 1.0, 32)
     assert [c["MERGE"] for c in chosen if "MERGE" in c] == [True, False, False]
 
 

@@ -134,14 +134,12 @@ def _graph_ms(name: str, tensors: Sequence[Tensor], setting: Setting) -> float:
         return do_bench_cudagraph(bind(name, *tensors[:3], setting.causal), rep=20, return_mode="median")
 
 
-def _host_ms(name: str, tensors: Sequence[Tensor], setting: Setting, calls: int = 20) -> float:
+def _host_ms(name: str, call: Callable, calls: int = 20) -> float:
     """Median milliseconds after which a call returns; the GPU is not waited for."""
     times = []
     with torch.no_grad(), context(name):
-        call = bind(name, *tensors[:3], setting.causal)
         for _ in range(5):
-            if tensors[0].is_cuda:
-                torch.cuda.synchronize()
+            torch.cuda.synchronize()
             start = time.perf_counter()
             for _ in range(calls):
                 call()
@@ -175,7 +173,7 @@ def side_by_side(
             if error is not None:
                 reasons[f"{name}, graph"] = reason(error, ())
             if host:
-                found["host"] = _host_ms(name, tensors, setting)
+                found["host"] = _host_ms(name, bind(name, *tensors[:3], setting.causal))
         row[name] = found or None
     for _ in range(rounds - 1):
         for (name, kind), call in calls.items():
@@ -265,19 +263,17 @@ def latencies(row: dict, names: Sequence[str]) -> dict:
 
 
 def another_pass(row: dict, names: Sequence[str], device: str = "cuda") -> dict:
-    """A row of latencies, measured again as called: of each backend the lower of what was and what is found."""
+    """The row, measured again as called: of each backend the lower of what was there and what is found."""
     setting = Setting(*(row[field] for field in Setting._fields))
     tensors = inputs(setting, device, grads=False)
     for name in names:
         if row[name]:
-            found = {
-                "forward": _timed(name, "forward", bind(name, *tensors[:3], setting.causal)),
-                "host": _host_ms(name, tensors, setting),
-            }
-            for key, ms in found.items():
+            call = bind(name, *tensors[:3], setting.causal)
+            for key, ms in {"forward": _timed(name, "forward", call), "host": _host_ms(name, call)}.items():
                 row[name][LATENCIES[key]] = min(row[name][LATENCIES[key]], shortened(1000 * ms))
             row[name]["GB/s"] = _bandwidth(row, name)
-    return row | {"passes": row.get("passes", 1) + 1}
+    row["passes"] = row.get("passes", 1) + 1
+    return row
 
 
 def _bandwidth(row: dict, name: str) -> float:
