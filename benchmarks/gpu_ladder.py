@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -94,22 +96,31 @@ def backward_row(D: int, N: int, causal: bool) -> dict:
     return {"D": D, "N": N, "causal": causal, "two sweeps": rate(sweeps), "op": rate(op)}
 
 
-def sweep_row(D: int, N: int = 4096) -> dict:
-    """TFLOP/s of the rung "blocks", causal, for every candidate; the compiler's words where one does not fit."""
+def sweep_row(D: int, N: int = 4096, rounds: int = 3) -> dict:
+    """TFLOP/s of the rung "blocks", causal, for every candidate; the compiler's words where one does not fit.
+
+    The median of rounds in which all candidates take turns: so close are they that the order would decide.
+    """
     from triton.runtime.errors import OutOfResources
 
     from flashlearn.kernels.ladder import CANDIDATES, RUNGS, attend
 
     q, k, v, _ = inputs(D, N)
-    row = {"D": D, "N": N, "causal": True, "candidates": []}
-    for launch in CANDIDATES:
+    want = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    calls = {launch: partial(attend, RUNGS["blocks"], q, k, v, causal=True, launch=launch) for launch in CANDIDATES}
+    found, times = {}, {}
+    for launch, call in calls.items():
         try:
-            ms = median_ms(lambda: attend(RUNGS["blocks"], q, k, v, causal=True, launch=launch))  # noqa: B023
-            found = round(flops(N, True) / ms / 1e9, 1)
+            check(str(launch), call()[0], want)  # and compiled, before it is timed
+            times[launch] = []
         except OutOfResources as error:
-            found = f"{type(error).__name__}: {error}"[:120]
-        row["candidates"].append({"launch": list(launch), "forward": found})
-    return row
+            found[launch] = f"{type(error).__name__}: {error}"[:120]
+    for _ in range(rounds):
+        for launch in times:
+            times[launch].append(median_ms(calls[launch]))
+    found |= {launch: round(flops(N, True) / statistics.median(ms) / 1e9, 1) for launch, ms in times.items()}
+    candidates = [{"launch": list(launch), "forward": found[launch]} for launch in CANDIDATES]
+    return {"D": D, "N": N, "causal": True, "candidates": candidates}
 
 
 def matmul() -> float:
@@ -120,8 +131,6 @@ def matmul() -> float:
 def table(results: dict) -> str:
     """A column for each setting, a row for each rung, in TFLOP/s, then its gain over the rung before."""
     lines = [", ".join(f"{key} {value}" for key, value in results["provenance"].items())]
-    if "backward_commit" in results:
-        lines.append(f"backward measured again at commit {results['backward_commit']}")
     lines.append(f"matmul of 8192 x 8192: {results['matmul']:.0f}")
     for direction in ("forward", "backward"):
         rows = results[direction]
