@@ -131,12 +131,12 @@ def _memory(rows: Sequence[Mapping]) -> list[Target]:
 def rate_table(rows: Sequence[Mapping], key: str) -> list[str]:
     """Ours, then each peer and ours over it; microseconds, or TFLOP/s."""
     heads = any(row.get("H_kv") != row.get("H_q") or row.get("N_q") == 1 for row in rows)
-    lines = [f"{'D':>3} {'N':>6} {'':6} {'':4}{'B heads   ' if heads else ''}{OURS:>11}"
+    lines = [f"{'D':>3} {'N':>6} {'':6} {'':4}{'  B heads   ' if heads else ''}{OURS:>11}"
              + "".join(f"{peer:>10} ratio" for peer in PEERS)]  # fmt: skip
     for row in rows:
         dtype = {"float16": "fp16", "bfloat16": "bf16"}[row["dtype"]]
         line = f"{row['D']:3} {row['N']:6} {'causal' if row['causal'] else '':6} {dtype}"
-        line += f"{row['B']:2} {row['H_q']:3}/{row['H_kv']:<3}" if heads else ""
+        line += f"{row['B']:3} {row['H_q']:4}/{row['H_kv']:<3}" if heads else ""
         lines.append(line + f"{_shown(value(row, OURS, key)):>11}" + "".join(_beside(row, peer, key) for peer in PEERS))
     return lines
 
@@ -176,12 +176,12 @@ def first_call_table(found: Mapping) -> list[str]:
 
 
 def reasons(results: Mapping) -> list[str]:
-    """Each reason once, with the number of its settings, and the first of them."""
+    """Each reason once, as far as its first sentence, with the number of its settings, and the first of them."""
     where: dict[tuple[str, str, str], list[str]] = {}
     for section in ("rows", "memory", "gqa", "decoding"):
         for row in results.get(section, ()):
             for name, words in row.get("reasons", {}).items():
-                where.setdefault((section, name, words), []).append(place(row))
+                where.setdefault((section, name, words.partition(". ")[0]), []).append(place(row))
     return [
         f"{section}, {name}: {words} ({len(at)} settings, first {at[0]})"
         for (section, name, words), at in where.items()
