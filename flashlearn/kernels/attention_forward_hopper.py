@@ -14,7 +14,7 @@ What changed from the teaching kernel: nothing in the mathematics, everything in
 
 Prediction: the teaching kernel leaves the tensor cores idle during softmax and during loads; hiding both
 should take D = 128 from about 400 TFLOP/s to above 550 on an H200. Result (16384 tokens, 2026-11-21): 1.02 of cuDNN
-in the geometric mean over D 64 and 128, N 4096 and 16384, causal and not, and 0.93 in the least of them; the figures
+in the geometric mean over D 64 and 128, N 4096 and 16384, causal and not, and 0.97 in the least of them; the figures
 are in benchmarks/results/gpu_attention.json. Tried without gain: groups that issue their products in turns, which is
 FlashAttention-3's ping-pong (the barriers cost more than the order brings, two groups fall out of step by themselves);
 three stages and one buffer for Q; pairs of causal tiles at N = 16384, where the GPU shares out single tiles better.
