@@ -364,6 +364,46 @@ def test_first_call_in_this_process_and_its_failure_in_another():
 # the ladder
 
 
+@needs_triton
+@pytest.mark.parametrize("tuned", (1.0, 1.5), ids=("right", "wrong"))
+def test_block_sizes_are_checked_and_take_turns(monkeypatch, tuned):
+    """One candidate does not fit, the others are timed round by round; a wrong result is not timed."""
+    from triton.runtime.errors import OutOfResources
+
+    from flashlearn.kernels import ladder
+
+    few = [ladder.Launch(16, 16), ladder.Launch(32, 16), ladder.Launch(64, 16, 8)]
+    attend, timed = ladder.attend, []
+
+    def fits(rung, q, k, v, *, causal, launch):
+        if launch.num_warps == 8:
+            raise OutOfResources(300, 227, "shared memory")
+        o, lse = attend(rung, q, k, v, causal=causal, launch=launch)
+        return o * tuned, lse
+
+    monkeypatch.setattr(ladder, "CANDIDATES", few)
+    monkeypatch.setattr(ladder, "attend", fits)
+    monkeypatch.setattr(gpu_ladder, "inputs", lambda D, N: torch.randn(4, 1, 1, N, D).unbind())
+    monkeypatch.setattr(gpu_ladder, "median_ms", lambda call: (timed.append(call.keywords["launch"]), len(timed))[1])
+    if tuned != 1:
+        with pytest.raises(AssertionError, match="relative error 5.0e-01: not timed"):
+            gpu_ladder.sweep_row(16, 64)
+        return
+    *found, words = (each["forward"] for each in gpu_ladder.sweep_row(16, 64)["candidates"])
+    assert timed == few[:2] * 3
+    flops = gpu_ladder.flops(64, causal=True) / 1e9
+    assert found == [round(flops / ms, 1) for ms in (3, 4)]  # the median of rounds 1, 3, 5 and 2, 4, 6
+    assert words.startswith("OutOfResources: ")
+
+
+@needs_triton
+def test_a_first_call_that_compiles_does_not_pass_for_a_slow_one(monkeypatch):
+    calls = []
+    monkeypatch.setattr(measure, "event_ms", lambda call: (call(), 500.0 if len(calls) == 1 else 0.5)[1])
+    monkeypatch.setattr("triton.testing.do_bench", lambda call, **options: 0.4)
+    assert measure.median_ms(lambda: calls.append("called")) == 0.4
+
+
 def test_the_recorded_ladder_is_a_table():
     lines = gpu_ladder.table(load("gpu_ladder")).splitlines()
     assert {"standard", "op", "two", "D"} <= {line.split()[0] for line in lines}
