@@ -253,8 +253,8 @@ def _row_table(ax, sheet, step, place, font, area, right):
     m, l, m_old, by = (_value(step, name) for name in ("m_i", "l_i", "m_old", "factor"))
     each = font * 4.7
     start = max(place.right, place.x + 6 * font)  # room for the name of the tile and its arrows
-    start = min(start + 1.1 * each, right - 1.8 * each)
-    columns = [start, start + 0.95 * each, start + 1.8 * each]
+    start = min(start + 1.1 * each, right - 1.9 * each)
+    columns = [start, start + 1.05 * each, start + 1.9 * each]  # m may be negative
     for x, head in zip(columns, ("scaled", "m", "l"), strict=True):
         ax.text(x, place.y - 5, head, ha="right", va="bottom", weight="bold", fontsize=font)
     rows, height = range(place.rows), place.h
