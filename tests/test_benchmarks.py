@@ -364,36 +364,41 @@ def test_first_call_in_this_process_and_its_failure_in_another():
 # the ladder
 
 
-@needs_triton
-@pytest.mark.parametrize("tuned", (1.0, 1.5), ids=("right", "wrong"))
-def test_block_sizes_are_checked_and_take_turns(monkeypatch, tuned):
-    """One candidate does not fit, the others are timed round by round; a wrong result is not timed."""
+@pytest.fixture
+def launches(monkeypatch):
+    """The ladder with three small launches, the last of which does not fit."""
+    ladder = pytest.importorskip("flashlearn.kernels.ladder")
     from triton.runtime.errors import OutOfResources
 
-    from flashlearn.kernels import ladder
+    attend = ladder.attend
 
-    few = [ladder.Launch(16, 16), ladder.Launch(32, 16), ladder.Launch(64, 16, 8)]
-    attend, timed = ladder.attend, []
-
-    def fits(rung, q, k, v, *, causal, launch):
+    def fits(*given, launch, **options):
         if launch.num_warps == 8:
             raise OutOfResources(300, 227, "shared memory")
-        o, lse = attend(rung, q, k, v, causal=causal, launch=launch)
-        return o * tuned, lse
+        return attend(*given, launch=launch, **options)
 
-    monkeypatch.setattr(ladder, "CANDIDATES", few)
+    found = [ladder.Launch(16, 16), ladder.Launch(32, 16), ladder.Launch(64, 16, 8)]
     monkeypatch.setattr(ladder, "attend", fits)
+    monkeypatch.setattr(ladder, "CANDIDATES", found)
     monkeypatch.setattr(gpu_ladder, "inputs", lambda D, N: torch.randn(4, 1, 1, N, D).unbind())
-    monkeypatch.setattr(gpu_ladder, "median_ms", lambda call: (timed.append(call.keywords["launch"]), len(timed))[1])
-    if tuned != 1:
-        with pytest.raises(AssertionError, match="relative error 5.0e-01: not timed"):
-            gpu_ladder.sweep_row(16, 64)
-        return
-    *found, words = (each["forward"] for each in gpu_ladder.sweep_row(16, 64)["candidates"])
-    assert timed == few[:2] * 3
-    flops = gpu_ladder.flops(64, causal=True) / 1e9
-    assert found == [round(flops / ms, 1) for ms in (3, 4)]  # the median of rounds 1, 3, 5 and 2, 4, 6
+    return found
+
+
+def test_block_sizes_take_turns(launches, monkeypatch):
+    """Of each the lowest of three rounds; where one does not fit, the compiler's words."""
+    times, timed = iter((9, 8, 4, 3, 6, 5)), []
+    monkeypatch.setattr(gpu_ladder, "median_ms", lambda call: (timed.append(call.keywords["launch"]), next(times))[1])
+    *rates, words = (each["forward"] for each in gpu_ladder.sweep_row(16, 64)["candidates"])
+    assert timed == 3 * launches[:2]
+    assert rates == [round(gpu_ladder.flops(64, causal=True) / ms / 1e9, 1) for ms in (4, 3)]
     assert words.startswith("OutOfResources: ")
+
+
+def test_block_sizes_are_checked_before_they_are_timed(launches, monkeypatch):
+    monkeypatch.setattr("flashlearn.kernels.ladder.attend", lambda rung, q, k, v, **options: (q, None))
+    monkeypatch.setattr(gpu_ladder, "median_ms", lambda call: pytest.fail("a wrong result was timed"))
+    with pytest.raises(AssertionError, match="block_m=16.* is wrong, relative error"):
+        gpu_ladder.sweep_row(16, 64)
 
 
 @needs_triton
