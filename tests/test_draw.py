@@ -2,6 +2,7 @@
 
 import io
 
+import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
@@ -171,6 +172,25 @@ def test_runs_side_by_side_wait_for_the_longest():
     assert at(runs, 12)["online"].number == 8 and at(runs, 12)["safe"].number == 12
     assert transcript(runs, 12).split("\n")[1].startswith("online: Step 9 of 9 · Done")
     assert paint(runs, 0, draw_row, (12.8, 5.0), caption=True).size == (1280, 690)
+
+
+@pytest.mark.parametrize("panels", (1, 2))
+def test_sentences_stay_in_their_panels(panels):
+    """No ink in the margin of a panel: the longest sentences, without a picture above them."""
+    q, k, v = torch.randn(3, 1, 1, 16, 4, generator=torch.Generator().manual_seed(0)).unbind(0)
+    all_runs = (
+        fl.one_pass_attention_steps(q[:, :, :1], k, v),
+        fl.two_pass_attention_steps(q[:, :, :1], k, v),
+        fl.tiled_attention_v1_steps(q, k, v, block_q=4, block_k=4, causal=True),
+        fl.tiled_attention_v2_steps(q, k, v, block_q=4, block_k=4, causal=True),
+    )
+    for steps in map(fl.record, all_runs):
+        runs = as_runs({title: steps for title in ("left", "right")} if panels == 2 else steps)
+        for frame in range(count(runs)):
+            image = np.asarray(paint(runs, frame, lambda ax, step: ax.set_axis_off(), (12.8, 0.5), caption=True))
+            for right in (1280,) if panels == 1 else (640, 1280):
+                assert (image[-140:, right - 8 : right] == 255).all(), transcript(runs, frame)
+            assert (image[-2:] == 255).all(), transcript(runs, frame)
 
 
 def test_picture():

@@ -117,7 +117,7 @@ def paint(runs: Mapping[str, list[Step]], number: int, draw: Draw, figsize, capt
                 fig.text(left + 0.0125, 1 - 0.1 / full, title, va="top", weight="bold", fontsize=22)
             if caption:
                 lines = "\n".join(textwrap.wrap(words(step), wide))
-                y, va, size = (0.36, "center", 16) if len(runs) == 1 else (bottom - 0.1, "top", 15)
+                y, va, size = (0.36, "center", 15.5) if len(runs) == 1 else (bottom - 0.1, "top", 15)
                 fig.text(left + 0.0125, y / full, lines, va=va, fontsize=size, color=INK, linespacing=1.2)
         if look.lines != 1:
             thicken(fig)
