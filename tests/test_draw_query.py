@@ -1,6 +1,7 @@
 """The pictures of one query: all in them comes from the steps, and nothing is too slow or too small."""
 
 import io
+import itertools
 import time
 
 import numpy as np
@@ -113,6 +114,14 @@ def test_converge_ends_on_the_answer():
     dashed, path = ax.lines[0], ax.lines[-1]
     assert path.get_ydata()[-1] == pytest.approx(dashed.get_ydata()[0])
     assert len(path.get_ydata()) == 11  # ten keys, then o
+
+
+def test_names_of_answers_that_lie_close_are_apart():
+    q, k, v = inputs()
+    v[..., 1:] = v[..., :1] + torch.tensor([0.0, 0.001, -0.001])
+    ax = axes_of(record(one_pass_attention_steps(q, k, v))[-1], draw_converge)
+    boxes = [text.get_window_extent() for text in ax.texts if text.get_text().startswith("o = ")]
+    assert len(boxes) == 4 and not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
 
 
 def test_wrong_algorithm_makes_a_wrong_picture():

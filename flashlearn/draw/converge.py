@@ -22,10 +22,11 @@ def draw_converge(ax: Axes, step: Step) -> None:
     seen = [s for s in step.so_far if s in run]
     place = _scale([value for s in run for value in _vector(s)], len(run))
     answer = _vector(run[-1])
-    for value in answer:
-        _, y = place(0, value)
+    label = 0
+    for y, value in sorted((place(0, value)[1], value) for value in answer):
+        label = max(y, label + 26)  # lines may lie close to each other, their names not
         ax.plot([LEFT - 20, RIGHT + 20], [y, y], color=INK, linewidth=1.5, linestyle=(0, (5, 3)))
-        ax.text(RIGHT + 30, y, f"o = {number(value)}", va="center")
+        ax.text(RIGHT + 30, label, f"o = {number(value)}", va="center")
     for n, s in enumerate(seen):
         _mark_rescaling(ax, s, place(n, 0)[0])
     for c, marker in zip(range(len(answer)), MARKERS, strict=False):
