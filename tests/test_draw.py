@@ -1,10 +1,12 @@
 """Pictures: every step of every softmax can be painted, and what is painted is what the step says."""
 
 import io
+import itertools
 
 import numpy as np
 import pytest
 import torch
+from matplotlib import style
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -12,7 +14,7 @@ import flashlearn as fl
 from flashlearn.animate import animate, picture
 from flashlearn.draw import COLOURS, draw_colour_key, draw_row, draw_tree
 from flashlearn.draw.frame import as_runs, at, count, paint, transcript
-from flashlearn.draw.style import MEANING, colour, number, pass_note, tint
+from flashlearn.draw.style import MEANING, STYLE, colour, number, pass_note, tint
 
 INF, NAN = float("inf"), float("nan")
 X = torch.tensor([3.0, 2.0, 5.0, 1.0])
@@ -44,6 +46,20 @@ def test_draw_row_takes_any_row(steps, row):
     run = fl.record(steps(torch.tensor(ROWS[row])))
     for step in run[:: max(1, len(run) // 7)] + run[-1:]:
         assert texts(draw_row, step)
+
+
+@pytest.mark.parametrize("n", [4, 10, 11, 12, 13, 16])
+def test_values_above_bars_do_not_overlap(n):
+    """Of equal height, and as long as weights and logits come."""
+    step = fl.record(fl.online_softmax_steps(torch.full((n,), -1.25)))[-1]
+    with style.context(STYLE):
+        ax = Figure(figsize=(12.8, 5), dpi=100).add_axes((0, 0, 1, 1))
+        draw_row(ax, step)
+        ax.figure.canvas.draw()
+    values = ("−1.25", number(1 / n))
+    boxes = [text.get_window_extent() for text in ax.texts if text.get_fontsize() < 16 and text.get_text() in values]
+    assert len(boxes) == (2 * n if n <= 12 else 0)
+    assert not any(a.x0 + 1 < b.x1 and b.x0 + 1 < a.x1 and a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
 
 
 @pytest.mark.parametrize("n", [0, 1, 5, 26, 64])

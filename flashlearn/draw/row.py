@@ -23,7 +23,7 @@ from flashlearn.steps import Step
 
 WIDTH, HEIGHT = 1280, 500
 LEFT, SPAN = 66, 750  # the bars of the HBM panel
-NUMBERS_UP_TO = 16  # longer rows show bars without their values
+NUMBERS_UP_TO = 12  # longer rows show bars without their values, which would overlap
 
 
 def draw_row(ax: Axes, step: Step) -> None:
