@@ -16,23 +16,34 @@
     document.head.append(style);
     const fit = () => {
       const zoom = Math.min(innerWidth / 1280, innerHeight / 720);
-      const filling = steppers(panel).find((node) => Math.abs(node.getBoundingClientRect().top) < 5);
       panel.style.setProperty("--zoom", zoom);
       panel.style.setProperty("--left", `${(innerWidth / zoom - 1280) / 2}px`);
-      filling?.scrollIntoView({ block: "start" });
     };
-    const press = (event) => onKey(panel, event);
+    // The stepper that keys last moved. It is held at the top, because JupyterLab moves what is below a cell whenever
+    // it measures that cell anew; scrolling, or any other key, lets it go.
+    let held;
+    let frame;
+    const hold = () => {
+      if (held?.isConnected && Math.abs(held.getBoundingClientRect().top) > 0.5) held.scrollIntoView({ block: "start" });
+      frame = requestAnimationFrame(hold);
+    };
+    const release = () => (held = undefined);
+    const press = (event) => (held = onKey(panel, event, held));
     addEventListener("resize", fit);
     addEventListener("keydown", press, true); // on the window, so before JupyterLab's own shortcuts
+    for (const scrolling of ["wheel", "touchmove"]) addEventListener(scrolling, release, { passive: true });
     panel.flashlearnUndo = () => {
+      cancelAnimationFrame(frame);
       removeEventListener("resize", fit);
       removeEventListener("keydown", press, true);
+      for (const scrolling of ["wheel", "touchmove"]) removeEventListener(scrolling, release);
       style.remove();
       document.querySelectorAll(".flashlearn-around").forEach((node) => node.classList.remove("flashlearn-around"));
       panel.classList.remove("flashlearn-projector");
       dispatchEvent(new Event("resize")); // JupyterLab lays itself out again
     };
     fit();
+    hold();
   }
 
   function stop(panel) {
@@ -40,14 +51,16 @@
     delete panel.flashlearnUndo;
   }
 
-  function onKey(panel, event) {
+  // Does what a key says, to the stepper held or else the one on the screen; returns the stepper to hold from now on.
+  function onKey(panel, event, held) {
     const what = KEYS[event.key];
     const typing = "input, textarea, select, [contenteditable=true], .cm-editor";
     const own = what === "play" ? "button" : ".noUi-handle"; // controls that use these keys themselves
     const modified = event.ctrlKey || event.altKey || event.metaKey || event.shiftKey;
-    if (!what || modified || !event.isTrusted || !panel.isConnected) return;
-    if (event.target.closest?.(`${typing}, ${own}`)) return;
-    const stepper = what === "go" ? neighbour(panel, event.key === "PageDown") : onScreen(panel);
+    const others = !what || modified || !event.isTrusted || event.target.closest?.(`${typing}, ${own}`);
+    if (others || !panel.isConnected) return held?.contains(event.target) ? held : undefined;
+    const here = held?.isConnected ? held : onScreen(panel);
+    const stepper = what === "go" ? neighbour(panel, event.key === "PageDown") : here;
     if (!stepper) return;
     event.preventDefault();
     event.stopImmediatePropagation();
@@ -57,6 +70,7 @@
       const handle = stepper.querySelector(".flashlearn-step .noUi-handle");
       handle.dispatchEvent(new KeyboardEvent("keydown", { key: event.key }));
     }
+    return stepper;
   }
 
   const steppers = (panel) => [...panel.querySelectorAll(".flashlearn-stepper")];

@@ -167,6 +167,21 @@ class Notebook:
         cell.wait_for(state="visible")
         return cell
 
+    def project(self, on=True):
+        """Projector mode on or off."""
+        self.run_code(f"import flashlearn\nflashlearn.projector({on})")
+        self.page.wait_for_selector(".flashlearn-projector", state="attached" if on else "detached")
+
+    def turn_to(self, stepper):
+        """In projector mode, press Page Up or Page Down until this widget is on the screen."""
+        for _ in range(20):
+            top = stepper.bounding_box()["y"]
+            if abs(top) < 1:
+                return
+            self.page.keyboard.press("PageDown" if top > 0 else "PageUp")
+            self.page.wait_for_timeout(50)
+        raise AssertionError(f"20 keys did not bring the widget on the screen: its top is at {top}")
+
     def screenshot(self, name):
         ARTIFACTS.mkdir(parents=True, exist_ok=True)
         self.page.screenshot(path=ARTIFACTS / f"{re.sub(r'[^a-z0-9]+', '_', name.lower())}.png")

@@ -30,6 +30,8 @@ CLIPPED = """root => [...root.querySelectorAll(".flashlearn-sentence [role=statu
     .filter(node => node.scrollHeight > node.clientHeight + 2 || node.scrollWidth > node.clientWidth + 2)
     .map(node => [node.scrollWidth, node.clientWidth, node.scrollHeight, node.clientHeight, node.outerHTML])"""
 
+AT_THE_TOP = "node => Math.abs(node.getBoundingClientRect().top) < 1"
+
 
 class TestEven:  # two classes, because pytest-xdist keeps a class on one worker, and there are two
     @pytest.mark.parametrize("name", NOTEBOOKS[::2])
@@ -121,21 +123,14 @@ def photograph(notebook, stepper, name):
 def is_projected(notebook, steppers, name):
     """In projector mode every widget is the screen, and keys work without a click; then all is as before."""
     page = notebook.page
-    notebook.run_code("import flashlearn\nflashlearn.projector()")
-    page.wait_for_selector(".flashlearn-projector")
-    page.wait_for_timeout(300)  # JupyterLab scrolls to the cell that was run
-    page.evaluate("document.querySelector('.jp-WindowedPanel-outer').scrollTop = 0")
+    notebook.project()
     assert page.locator(".jp-CodeCell .jp-Cell-inputWrapper").filter(visible=True).count() == 0
     for place, stepper in enumerate(steppers.all()):
-        if stepper.bounding_box()["y"] > 5:
-            page.keyboard.press("PageDown")
-        page.keyboard.press("End")
-        shows(stepper, step_of(stepper)[1])
-        page.keyboard.press("Home")
-        shows(stepper, 1)
-        page.keyboard.press("ArrowRight")
-        shows(stepper, 2)
-        page.keyboard.press("ArrowLeft")
+        notebook.turn_to(stepper)
+        for key, number in (("End", step_of(stepper)[1]), ("Home", 1), ("ArrowRight", 2), ("ArrowLeft", 1)):
+            page.keyboard.press(key)
+            shows(stepper, number)
+            page.wait_for_function(AT_THE_TOP, arg=stepper.element_handle())
         page.keyboard.press(" ")
         expect(status(stepper)).not_to_contain_text("Step 1 of", timeout=10_000)
         page.keyboard.press(" ")
@@ -147,6 +142,5 @@ def is_projected(notebook, steppers, name):
             assert stepper.evaluate(CLIPPED) == []
             assert stepper.evaluate("node => node.scrollHeight <= node.clientHeight + 1"), "more than the screen"
             notebook.screenshot(f"projector {name} {place} {height}")
-    notebook.run_code("flashlearn.projector(False)")
-    page.wait_for_selector(".flashlearn-projector", state="detached")
+    notebook.project(False)
     assert page.locator(".jp-CodeCell .jp-Cell-inputWrapper").filter(visible=True).count() > 0

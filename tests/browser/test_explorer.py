@@ -79,3 +79,27 @@ def test_it_fits_a_projector(explorer):
     boxes = [explorer.image.bounding_box(), slider(explorer, "SRAM").bounding_box(), explorer.fit.bounding_box()]
     assert boxes[0]["width"] > 1000
     assert max(box["y"] + box["height"] for box in boxes) - boxes[0]["y"] <= 600  # what JupyterLab leaves of 720
+
+
+def test_projected_it_stays_until_the_reader_scrolls(explorer):
+    """JupyterLab measures cells again and again, and each time moves those below them."""
+    page, stepper = explorer.page, explorer.cell.locator(".flashlearn-stepper")
+
+    def move(pixels):
+        """Scroll as JupyterLab does, and give it time to be undone."""
+        stepper.evaluate("(node, by) => (node.closest('.jp-WindowedPanel-outer').scrollTop += by)", pixels)
+        page.wait_for_timeout(200)
+        return stepper.bounding_box()["y"]
+
+    explorer.project()
+    explorer.turn_to(stepper)
+    page.keyboard.press("End")
+    assert abs(move(900)) < 1 and abs(move(-300)) < 1
+    page.mouse.move(640, 300)
+    page.mouse.wheel(0, -200)
+    page.wait_for_timeout(200)
+    assert max(abs(move(-150)), abs(move(-150))) > 50, "the reader scrolled away from it, yet it came back"
+    page.keyboard.press("Home")
+    expect(explorer.status).to_contain_text("Step 1 of")
+    assert abs(move(900)) < 1
+    explorer.project(False)
