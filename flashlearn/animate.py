@@ -159,11 +159,10 @@ def only_changes(frames: list[Image.Image]) -> tuple[list[Image.Image], int]:
 
 def _in_palette(frame: Image.Image, palette: np.ndarray) -> Image.Image:
     """Every pixel in the nearest colour of the palette. (Pillow's own matching is off by a few shades.)"""
-    pixels = np.asarray(frame).astype(np.uint32)
-    packed = pixels[..., 0] << 16 | pixels[..., 1] << 8 | pixels[..., 2]
-    present, where = np.unique(packed, return_inverse=True)
-    colours = np.stack([present >> 16, present >> 8 & 255, present & 255], -1).astype(np.int64)
-    nearest = ((colours[:, None] - palette) ** 2).sum(-1).argmin(1).astype(np.uint8)
-    image = Image.fromarray(nearest[where].reshape(packed.shape), "P")
+    width, height = frame.size
+    colours = np.array([colour for _, colour in frame.getcolors(width * height)])
+    index = np.empty((256, 256, 256), np.uint8)  # by red, green and blue; only those of this frame are filled in
+    index[tuple(colours.T)] = ((colours[:, None] - palette) ** 2).sum(-1).argmin(1)
+    image = Image.fromarray(index[tuple(np.moveaxis(np.asarray(frame), -1, 0))], "P")
     image.putpalette(palette.astype(np.uint8).tobytes())
     return image
