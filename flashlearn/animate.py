@@ -20,14 +20,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image, PngImagePlugin
 
-from flashlearn.draw.frame import DPI, Draw, Steps, as_runs, check_alt, count, paint, table, table_html, transcript
+from flashlearn.draw.frame import DPI, Draw, Steps, as_runs, check_alt, count, paint, png, table, table_html, transcript
 from flashlearn.draw.style import STYLE
 
 _moving = True
 
 
 def reduced_motion(on: bool = True) -> None:
-    """Let every animation made from now on be its still: one frame, and all its steps in words."""
+    """Let every animation made from now on be its still: one frame painted, and all its steps in words."""
     global _moving
     _moving = not on
 
@@ -89,25 +89,11 @@ def animate(
     """
     check_alt(alt)
     runs = as_runs(steps)
-    frames = [paint(runs, number, draw, figsize, caption=True) for number in range(count(runs))]
-    durations = [round(1000 * seconds)] * (len(frames) - 1) + [round(3000 * seconds)]
-    frames = share_palette(frames)
-    changes, clear = only_changes(frames)
-    stream = io.BytesIO()
-    frames[still].save(
-        stream,
-        "png",
-        save_all=_moving,
-        default_image=True,
-        append_images=changes,
-        duration=durations,
-        loop=0,
-        blend=PngImagePlugin.Blend.OP_OVER,
-        transparency=clear,
-        optimize=True,
-    )
-    words = tuple(transcript(runs, number) for number in range(len(frames)))
-    return Picture(stream.getvalue(), alt, frames[0].size, words, table(runs))
+    numbers = range(count(runs))
+    frames = [paint(runs, number, draw, figsize, caption=True) for number in (numbers if _moving else [numbers[still]])]
+    data = _animated(frames, seconds, still) if _moving else png(frames[0])
+    words = tuple(transcript(runs, number) for number in numbers)
+    return Picture(data, alt, frames[0].size, words, table(runs))
 
 
 def picture(plot: Callable[[Axes], Any], *, alt: str, figsize=(12.8, 4.8)) -> Picture:
@@ -123,6 +109,26 @@ def picture(plot: Callable[[Axes], Any], *, alt: str, figsize=(12.8, 4.8)) -> Pi
         stream = io.BytesIO()
         fig.savefig(stream, format="png", dpi=DPI)
     return Picture(stream.getvalue(), alt, tuple(round(DPI * inches) for inches in figsize))
+
+
+def _animated(frames: list[Image.Image], seconds: float, still: int) -> bytes:
+    """The frames as an animated PNG."""
+    frames = share_palette(frames)
+    changes, clear = only_changes(frames)
+    stream = io.BytesIO()
+    frames[still].save(
+        stream,
+        "png",
+        save_all=True,
+        default_image=True,
+        append_images=changes,
+        duration=[round(1000 * seconds)] * (len(frames) - 1) + [round(3000 * seconds)],
+        loop=0,
+        blend=PngImagePlugin.Blend.OP_OVER,
+        transparency=clear,
+        optimize=True,
+    )
+    return stream.getvalue()
 
 
 def share_palette(frames: list[Image.Image]) -> list[Image.Image]:
