@@ -128,6 +128,7 @@ def plays(stepper):
     button.press("Enter")
     leaves_the_first_step(stepper)
     button.press("Enter")
+    says(stepper, f"Step {stepper.locator('.flashlearn-step .widget-readout').text_content()} of")
 
 
 def photograph(notebook, stepper, name):
