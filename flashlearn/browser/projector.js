@@ -14,18 +14,20 @@
     for (let node = panel.parentElement; node; node = node.parentElement) node.classList.add("flashlearn-around");
     const style = Object.assign(document.createElement("style"), { textContent: settings.style });
     document.head.append(style);
-    const fit = () => {
-      const zoom = Math.min(innerWidth / 1280, innerHeight / 720);
-      panel.style.setProperty("--zoom", zoom);
-      panel.style.setProperty("--left", `${(innerWidth / zoom - 1280) / 2}px`);
-    };
     // The stepper that keys last moved. It is held at the top, because JupyterLab moves what is below a cell whenever
     // it measures that cell anew; scrolling, or any other key, lets it go.
     let held;
     let frame;
     const hold = () => {
+      if (!panel.isConnected) return;
       if (held?.isConnected && Math.abs(held.getBoundingClientRect().top) > 0.5) held.scrollIntoView({ block: "start" });
       frame = requestAnimationFrame(hold);
+    };
+    const fit = () => {
+      const zoom = Math.min(innerWidth / 1280, innerHeight / 720);
+      held ??= steppers(panel).find((node) => Math.abs(node.getBoundingClientRect().top) < 5); // it goes on filling it
+      panel.style.setProperty("--zoom", zoom);
+      panel.style.setProperty("--left", `${(innerWidth / zoom - 1280) / 2}px`);
     };
     const release = () => (held = undefined);
     const press = (event) => (held = onKey(panel, event, held));

@@ -102,4 +102,8 @@ def test_projected_it_stays_until_the_reader_scrolls(explorer):
     page.keyboard.press("Home")
     expect(explorer.status).to_contain_text("Step 1 of")
     assert abs(move(900)) < 1
+    page.keyboard.press("F9")  # as F11 would, but that one enlarges no window here
+    for width, height in ((1920, 1080), (1280, 720)):
+        page.set_viewport_size({"width": width, "height": height})
+        assert abs(move(0)) < 1 and round(stepper.bounding_box()["height"]) == height
     explorer.project(False)
