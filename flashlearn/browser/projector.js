@@ -20,7 +20,8 @@
     let frame;
     const hold = () => {
       if (!panel.isConnected) return;
-      if (held?.isConnected && Math.abs(held.getBoundingClientRect().top) > 0.5) held.scrollIntoView({ block: "start" });
+      const top = held?.isConnected ? held.getBoundingClientRect().top : 0;
+      if (Math.abs(top) > 0.5) held.scrollIntoView({ block: "start" });
       frame = requestAnimationFrame(hold);
     };
     const fit = () => {
