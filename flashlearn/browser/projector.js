@@ -17,12 +17,13 @@
     // The stepper that keys last moved. It is held at the top, because JupyterLab moves what is below a cell whenever
     // it measures that cell anew; scrolling, or any other key, lets it go.
     let held;
-    let frame;
+    const over = new AbortController();
+    const { signal } = over;
     const hold = () => {
-      if (!panel.isConnected) return;
+      if (signal.aborted || !panel.isConnected) return;
       const top = held?.isConnected ? held.getBoundingClientRect().top : 0;
       if (Math.abs(top) > 0.5) held.scrollIntoView({ block: "start" });
-      frame = requestAnimationFrame(hold);
+      requestAnimationFrame(hold);
     };
     const fit = () => {
       const zoom = Math.min(innerWidth / 1280, innerHeight / 720);
@@ -32,14 +33,12 @@
     };
     const release = () => (held = undefined);
     const press = (event) => (held = onKey(panel, event, held));
-    addEventListener("resize", fit);
-    addEventListener("keydown", press, true); // on the window, so before JupyterLab's own shortcuts
-    for (const scrolling of ["wheel", "touchmove"]) addEventListener(scrolling, release, { passive: true });
+    addEventListener("resize", fit, { signal });
+    addEventListener("keydown", press, { signal, capture: true }); // on the window, so before JupyterLab's own shortcuts
+    addEventListener("wheel", release, { signal, passive: true });
+    addEventListener("touchmove", release, { signal, passive: true });
     panel.flashlearnUndo = () => {
-      cancelAnimationFrame(frame);
-      removeEventListener("resize", fit);
-      removeEventListener("keydown", press, true);
-      for (const scrolling of ["wheel", "touchmove"]) removeEventListener(scrolling, release);
+      over.abort();
       style.remove();
       document.querySelectorAll(".flashlearn-around").forEach((node) => node.classList.remove("flashlearn-around"));
       panel.classList.remove("flashlearn-projector");
