@@ -1,7 +1,7 @@
 """Time `flash_attention` beside PyTorch's FlashAttention-2, cuDNN, flex, memory-efficient and math backends, on one GPU.
 
-    python benchmarks/gpu_attention.py --commit $(git rev-parse --short HEAD)      all, and results/gpu_attention.json
-    python benchmarks/gpu_attention.py --table benchmarks/results/gpu_attention.json    tables and targets of a record
+    python benchmarks/gpu_attention.py --commit $(git rev-parse --short HEAD)      all, and flashlearn/measurements/gpu_attention.json
+    python benchmarks/gpu_attention.py --table flashlearn/measurements/gpu_attention.json    tables and targets of a record
     python benchmarks/gpu_attention.py --parts speed --dtype float16 --lengths 4096 16384    a part
 
 speed       TFLOP/s forward and backward: D 64 and 128, N 512 to 16384, causal and not; hidden size 2048, 16384 tokens
@@ -41,7 +41,7 @@ from side_by_side.backends import NAMES, OURS, compile_flex
 from side_by_side.measure import Setting
 from side_by_side.report import report
 
-RESULTS = Path(__file__).parent / "results" / "gpu_attention.json"
+RESULTS = Path(__file__).parents[1] / "flashlearn/measurements/gpu_attention.json"
 PARTS = ("speed", "memory", "gqa", "decoding", "first-call")
 SECTIONS = {"speed": "rows", "memory": "memory", "gqa": "gqa", "decoding": "decoding", "first-call": "first_call"}
 PASSES = 5  # of decoding, as called

@@ -1,6 +1,6 @@
 """The GPT of notebook 15 at full size on a GPU: losses, seconds, memory and decoding, as JSON with provenance.
 
-    python benchmarks/gpu_gpt.py benchmarks/results/gpt_gpu.json --commit $(git rev-parse --short HEAD)
+    python benchmarks/gpu_gpt.py flashlearn/measurements/gpt_gpu.json --commit $(git rev-parse --short HEAD)
     python benchmarks/gpu_gpt.py /tmp/gpt.json --tiny       the same in miniature, to try the script on a CPU
 
 "standard" is softmax(Q K^T) V in three lines, so S and P are stored, and kept for the backward pass.
@@ -20,10 +20,10 @@ import torch
 from gpu_attention import provenance
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from flashlearn.gpt import GPT, batches, decode, encode, generate, loss_of, pytorch_attention, read_text, train
-from flashlearn.inputs import causal_mask
-from flashlearn.kernels.rungs import forward_rung
-from flashlearn.ops import flash_attention
+from flashlearn.core.inputs import causal_mask
+from flashlearn.kernels.dispatch import forward_rung
+from flashlearn.kernels.op import flash_attention
+from flashlearn.models.gpt import GPT, batches, decode, encode, generate, loss_of, pytorch_attention, read_text, train
 
 LARGE = {
     "model": {"layers": 6, "heads": 8, "kv_heads": 2, "width": 512},

@@ -1,7 +1,7 @@
 """Time every rung of the ladder of notebook 14 on one GPU, each beside the one before it.
 
-    python benchmarks/gpu_ladder.py --commit $(git rev-parse --short HEAD)     a table, and results/gpu_ladder.json
-    python benchmarks/gpu_ladder.py --table benchmarks/results/gpu_ladder.json
+    python benchmarks/gpu_ladder.py --commit $(git rev-parse --short HEAD)     a table, and flashlearn/measurements/gpu_ladder.json
+    python benchmarks/gpu_ladder.py --table flashlearn/measurements/gpu_ladder.json
 
 float16, hidden size 2048, 16384 tokens in all, medians; FLOPs as in gpu_attention.py. Every result is compared with
 PyTorch's before it is timed. "standard" is softmax(Q K^T) V in PyTorch, with S and P in memory; "matmul" the product
@@ -19,7 +19,7 @@ import torch
 from gpu_attention import provenance, save
 from side_by_side.measure import ROUNDS, median_ms
 
-RESULTS = Path(__file__).parent / "results" / "gpu_ladder.json"
+RESULTS = Path(__file__).parents[1] / "flashlearn/measurements/gpu_ladder.json"
 HIDDEN, TOKENS = 2048, 16384
 SETTINGS = [(D, N, causal) for D in (64, 128) for N in (4096, 16384) for causal in (False, True)]
 
@@ -54,7 +54,7 @@ def forward_rungs(causal: bool, scale: float) -> dict:
     """name -> function of (q, k, v) -> o."""
     from flashlearn.kernels import attention_forward
     from flashlearn.kernels.ladder import RUNGS, attend
-    from flashlearn.ops import flash_attention
+    from flashlearn.kernels.op import flash_attention
 
     rungs = {"standard": lambda q, k, v: standard(q, k, v, causal)}
     rungs |= {name: lambda q, k, v, rung=rung: attend(rung, q, k, v, causal=causal)[0] for name, rung in RUNGS.items()}
@@ -80,7 +80,7 @@ def forward_row(D: int, N: int, causal: bool) -> dict:
 def backward_row(D: int, N: int, causal: bool) -> dict:
     """TFLOP/s of the two-sweep kernels and of what the op picks."""
     from flashlearn.kernels import attention_backward, attention_forward
-    from flashlearn.ops import flash_attention
+    from flashlearn.kernels.op import flash_attention
 
     q, k, v, do = inputs(D, N)
     with torch.no_grad():

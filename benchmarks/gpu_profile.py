@@ -1,6 +1,6 @@
 """Count what the fast kernels do on the chip, and cuDNN's beside them, with NVIDIA's profiler. Needs Nsight Compute.
 
-    python benchmarks/gpu_profile.py --commit $(git rev-parse --short HEAD)      writes results/gpu_profile.json
+    python benchmarks/gpu_profile.py --commit $(git rev-parse --short HEAD)      writes flashlearn/measurements/gpu_profile.json
 
 One layer, D 128, 16 heads, 16384 tokens, not causal, float16. The profiler runs a kernel many times, a few counters
 at a time, so its times are not for comparison with others.
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gpu_attention import provenance, save
 
-RESULTS = Path(__file__).parent / "results" / "gpu_profile.json"
+RESULTS = Path(__file__).parents[1] / "flashlearn/measurements/gpu_profile.json"
 SETTING = {"B": 1, "H": 16, "N": 16384, "D": 128, "causal": False, "dtype": "float16"}
 KERNELS = {"flashlearn": "hopper_kernel", "cudnn": "cudnn.*sdpa"}  # regular expressions of names
 STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"

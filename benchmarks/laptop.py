@@ -1,8 +1,8 @@
 """What matters on a laptop: how long every notebook takes to run and check, and every picture to redraw a step.
 
-    python benchmarks/laptop.py                               all, about five minutes, and results/laptop.json
+    python benchmarks/laptop.py                               all, about five minutes, and flashlearn/measurements/laptop.json
     python benchmarks/laptop.py notebooks/03*.ipynb --parts notebooks       some
-    python benchmarks/laptop.py --table benchmarks/results/laptop.json      the tables of a record
+    python benchmarks/laptop.py --table flashlearn/measurements/laptop.json      the tables of a record
 
 notebooks   seconds of `pytest --nbval` on each, in a process of its own, its start included; all within four minutes
 redraw      milliseconds (CPU time) from a step to its PNG, the best of three: 100 at most, 150 for two panels of tiles
@@ -25,7 +25,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-RESULTS = Path(__file__).parent / "results" / "laptop.json"
+RESULTS = ROOT / "flashlearn/measurements" / "laptop.json"
 PARTS = ("notebooks", "redraw")
 ALL_NOTEBOOKS = 240  # seconds
 

@@ -12,11 +12,11 @@ import time
 import torch
 
 import flashlearn as fl
-from flashlearn import draw
 from flashlearn.cost import race
-from flashlearn.draw.frame import as_runs, count, paint, png
 from flashlearn.gpu import launch_steps, layout_steps, pipeline_steps
-from flashlearn.overlap import overlap_steps
+from flashlearn.gpu.overlap import overlap_steps
+from flashlearn.show import draw
+from flashlearn.show.frame import as_runs, count, paint, png
 
 BOUND, TWO_PANELS = 100, 150  # milliseconds
 STEPS = 24  # at most, evenly spaced, with the first and the last

@@ -1,7 +1,22 @@
 """flashlearn: how FlashAttention works, from softmax to Triton kernels. This file lists the public names."""
 
-import flashlearn.interpreter  # noqa: F401  first: it must come before Triton
-from flashlearn.attention import (
+import sys
+
+import flashlearn.core.interpreter  # noqa: F401  first: it must come before Triton
+from flashlearn._moved import Finder
+from flashlearn.core.steps import (
+    Step,
+    Tile,
+    Traffic,
+    hbm_bytes,
+    last,
+    matmul_flops,
+    passes,
+    record,
+    run,
+    sram_peak,
+)
+from flashlearn.rungs.attention import (
     one_pass_attention,
     one_pass_attention_steps,
     standard_attention,
@@ -9,7 +24,7 @@ from flashlearn.attention import (
     two_pass_attention,
     two_pass_attention_steps,
 )
-from flashlearn.gradients import (
+from flashlearn.rungs.gradients import (
     attention_backward,
     attention_backward_steps,
     contract,
@@ -19,9 +34,8 @@ from flashlearn.gradients import (
     softmax_backward,
     softmax_backward_steps,
 )
-from flashlearn.matmul import tiled_matmul, tiled_matmul_steps, tiled_qkv, tiled_qkv_steps
-from flashlearn.projector import projector
-from flashlearn.softmax import (
+from flashlearn.rungs.matmul import tiled_matmul, tiled_matmul_steps, tiled_qkv, tiled_qkv_steps
+from flashlearn.rungs.softmax import (
     blocked_softmax,
     blocked_softmax_steps,
     merge,
@@ -34,19 +48,7 @@ from flashlearn.softmax import (
     safe_softmax,
     safe_softmax_steps,
 )
-from flashlearn.steps import (
-    Step,
-    Tile,
-    Traffic,
-    hbm_bytes,
-    last,
-    matmul_flops,
-    passes,
-    record,
-    run,
-    sram_peak,
-)
-from flashlearn.tiled import (
+from flashlearn.rungs.tiled import (
     fitting_block_sizes,
     paper_block_sizes,
     sram_elements,
@@ -56,7 +58,11 @@ from flashlearn.tiled import (
     tiled_attention_v2_steps,
     visited_blocks,
 )
-from flashlearn.tiled_backward import tiled_attention_backward, tiled_attention_backward_steps
+from flashlearn.rungs.tiled_backward import tiled_attention_backward, tiled_attention_backward_steps
+from flashlearn.show.projector import projector
+
+if not any(isinstance(finder, Finder) for finder in sys.meta_path):
+    sys.meta_path.append(Finder())
 
 __all__ = [
     "Step",
@@ -115,7 +121,7 @@ __all__ = [
 def __getattr__(name: str):
     """`flash_attention` is imported when it is first used, because it needs Triton, and the rest does not."""
     if name == "flash_attention":
-        from flashlearn.ops import flash_attention
+        from flashlearn.kernels.op import flash_attention
 
         globals()[name] = flash_attention  # the next time it is found at once
         return flash_attention

@@ -1,1 +1,1 @@
-import flashlearn  # noqa: F401  before any test imports Triton: see flashlearn.interpreter
+import flashlearn  # noqa: F401  before any test imports Triton: see flashlearn.core.interpreter

@@ -22,19 +22,18 @@ from matplotlib.text import Text
 from PIL import Image
 
 import flashlearn as fl
-from flashlearn import animate as animation
-from flashlearn import draw
 from flashlearn.cost import race
-from flashlearn.draw.frame import as_runs, paint
-from flashlearn.draw.grid import ink_on
-from flashlearn.draw.launch import draw_launch
-from flashlearn.draw.pipeline import draw_pipeline
-from flashlearn.draw.strides import draw_strides
-from flashlearn.draw.style import COLOURS, INK, MEANING, QUIET, STYLE, tint
-from flashlearn.explorer import tiling_explorer
 from flashlearn.gpu import launch_steps, layout_steps, pipeline_steps
-from flashlearn.gpu_explorer import program_explorer, stride_explorer
-from flashlearn.widgets import Stepper, stepper
+from flashlearn.show import animation, draw
+from flashlearn.show.draw.grid import ink_on
+from flashlearn.show.draw.launch import draw_launch
+from flashlearn.show.draw.pipeline import draw_pipeline
+from flashlearn.show.draw.strides import draw_strides
+from flashlearn.show.draw.style import COLOURS, INK, MEANING, QUIET, STYLE, tint
+from flashlearn.show.explorers.gpu import program_explorer, stride_explorer
+from flashlearn.show.explorers.tiling import tiling_explorer
+from flashlearn.show.frame import as_runs, paint
+from flashlearn.show.widgets import Stepper, stepper
 from tests.test_notebooks import every_notebook, pictures, read
 
 X = torch.tensor([3.0, 2.0, 5.0, 1.0])
@@ -309,7 +308,7 @@ def test_what_renderers_without_widgets_show():
 
 
 def test_projected_pictures_are_larger_and_their_lines_thicker():
-    from flashlearn.draw.frame import look
+    from flashlearn.show.frame import look
 
     steps = as_runs(fl.online_softmax_steps(X))
     plain = paint(steps, 0, draw.draw_row, (12.8, 5.0))

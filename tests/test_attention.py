@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from flashlearn.attention import (
+from flashlearn.core.steps import hbm_bytes, last, passes, record
+from flashlearn.cost import operations
+from flashlearn.rungs.attention import (
     one_pass_attention,
     one_pass_attention_steps,
     standard_attention,
@@ -15,9 +17,7 @@ from flashlearn.attention import (
     two_pass_attention,
     two_pass_attention_steps,
 )
-from flashlearn.cost import operations
-from flashlearn.steps import hbm_bytes, last, passes, record
-from flashlearn.tiled import (
+from flashlearn.rungs.tiled import (
     tiled_attention_v1,
     tiled_attention_v1_steps,
     tiled_attention_v2,

@@ -21,7 +21,7 @@ from side_by_side import backends, first_call, measure
 from side_by_side.measure import Setting
 from side_by_side.report import SETTINGS, report, targets
 
-from flashlearn.recorded import chosen, load, ratios
+from flashlearn.measurements.records import chosen, load, ratios
 
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed here")
 HERE = {"gpu": "no GPU", "driver": "none", "torch": "2", "triton": "3", "commit": "abc", "date": "2026-11-21"}

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import torch
 
-from flashlearn.attention import one_pass_attention_steps, standard_attention_steps, two_pass_attention_steps
+from flashlearn.core.steps import hbm_bytes, matmul_flops
 from flashlearn.cost import (
     A100_40GB,
     ATTENTION_COSTS,
@@ -25,14 +25,14 @@ from flashlearn.cost import (
     v1_cost,
     v2_cost,
 )
-from flashlearn.softmax import (
+from flashlearn.rungs.attention import one_pass_attention_steps, standard_attention_steps, two_pass_attention_steps
+from flashlearn.rungs.softmax import (
     blocked_softmax_steps,
     naive_softmax_steps,
     online_softmax_steps,
     safe_softmax_steps,
 )
-from flashlearn.steps import hbm_bytes, matmul_flops
-from flashlearn.tiled import (
+from flashlearn.rungs.tiled import (
     fitting_block_sizes,
     paper_block_sizes,
     tiled_attention_v1_steps,

@@ -12,21 +12,21 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: no kernel is tested", allow_module_level=True)
 
-from flashlearn.kernels import rungs
-from flashlearn.kernels.attention_decode import (
+from flashlearn.core.steps import hbm_bytes, record
+from flashlearn.kernels import dispatch
+from flashlearn.kernels.backend import INTERPRETED
+from flashlearn.kernels.decode import (
     KEYS_PER_SPLIT,
     attention_decode,
     decode_launch,
     decode_splits,
 )
-from flashlearn.kernels.attention_forward import attention_forward
-from flashlearn.kernels.backend import INTERPRETED
+from flashlearn.kernels.op import flash_attention
 from flashlearn.kernels.recorder import kernel_steps
-from flashlearn.ops import flash_attention
-from flashlearn.steps import hbm_bytes, record
+from flashlearn.kernels.teaching.forward import attention_forward
 from tests.grid import Case, bf16, check, fp16, fp32, make, oracle, plain
 
-decoding = importlib.import_module("flashlearn.kernels.attention_decode")  # the module: the function has its name
+decoding = importlib.import_module("flashlearn.kernels.decode")  # the module: the function has its name
 DEVICE = "cpu" if INTERPRETED else "cuda"
 needs_interpreter = pytest.mark.skipif(not INTERPRETED, reason="kernels are compiled here: nothing to record")
 
@@ -253,10 +253,10 @@ def test_launches_are_powers_of_two_that_tl_dot_takes(rows, D, itemsize):
 )
 def test_when_it_is_chosen(monkeypatch, chosen, H_q, H_kv, N_q, N_k, dtype):
     """On any GPU, ahead of the fast kernel for Hopper."""
-    monkeypatch.setattr(rungs, "INTERPRETED", False)
-    monkeypatch.setattr(rungs, "_why_not_this_machine", lambda device: "")
+    monkeypatch.setattr(dispatch, "INTERPRETED", False)
+    monkeypatch.setattr(dispatch, "_why_not_this_machine", lambda device: "")
     q, k = torch.zeros(1, H_q, N_q, 64, dtype=dtype), torch.zeros(1, H_kv, N_k, 64, dtype=dtype)
-    rung = rungs.forward_rung(q, k, k, scale=0.1)
+    rung = dispatch.forward_rung(q, k, k, scale=0.1)
     assert (rung.name == "decode") is chosen
     if chosen:
         assert rung == ("decode", {}, "")
@@ -265,12 +265,12 @@ def test_when_it_is_chosen(monkeypatch, chosen, H_q, H_kv, N_q, N_k, dtype):
 @needs_interpreter
 def test_the_interpreter_decodes_with_the_teaching_kernel():
     q, k = torch.zeros(1, 2, 1, 16), torch.zeros(1, 2, 600, 16)
-    assert rungs.forward_rung(q, k, k, scale=0.1) == ("teaching", {}, "kernels run in the interpreter")
+    assert dispatch.forward_rung(q, k, k, scale=0.1) == ("teaching", {}, "kernels run in the interpreter")
 
 
 def test_the_op_decodes_where_it_is_chosen(monkeypatch):
     """o, lse and gradients of the op when the choice falls on the decoding kernels."""
-    monkeypatch.setattr(rungs, "decodes", lambda q, k: True)
+    monkeypatch.setattr(dispatch, "decodes", lambda q, k: True)
     case = Case(2, 70, 16, causal=True, H_q=4, H_kv=2)
     q, k, v, do = make(case, DEVICE)
     leaves = [t.detach().requires_grad_() for t in (q, k, v)]

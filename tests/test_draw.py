@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 import flashlearn as fl
-from flashlearn.animate import animate, picture
-from flashlearn.draw import COLOURS, draw_colour_key, draw_row, draw_tree
-from flashlearn.draw.frame import as_runs, at, count, paint, transcript
-from flashlearn.draw.style import MEANING, STYLE, colour, number, pass_note, tint
+from flashlearn.show.animation import animate, picture
+from flashlearn.show.draw import COLOURS, draw_colour_key, draw_row, draw_tree
+from flashlearn.show.draw.style import MEANING, STYLE, colour, number, pass_note, tint
+from flashlearn.show.frame import as_runs, at, count, paint, transcript
 
 INF, NAN = float("inf"), float("nan")
 X = torch.tensor([3.0, 2.0, 5.0, 1.0])

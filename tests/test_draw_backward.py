@@ -10,9 +10,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import flashlearn as fl
-from flashlearn.draw import draw_backward, draw_jacobian
-from flashlearn.draw.frame import as_runs, paint
-from flashlearn.draw.style import STYLE, number
+from flashlearn.show.draw import draw_backward, draw_jacobian
+from flashlearn.show.draw.style import STYLE, number
+from flashlearn.show.frame import as_runs, paint
 
 SMALLEST_TYPE = 13
 

@@ -32,10 +32,10 @@ from flashlearn.cost import (
     two_pass_cost,
     v2_cost,
 )
-from flashlearn.draw import draw_memory, draw_roofline, draw_traffic
-from flashlearn.draw.frame import as_runs, count, paint
-from flashlearn.draw.style import COLOURS, STYLE
-from flashlearn.draw.traffic import LEFT, SPAN
+from flashlearn.show.draw import draw_memory, draw_roofline, draw_traffic
+from flashlearn.show.draw.style import COLOURS, STYLE
+from flashlearn.show.draw.traffic import LEFT, SPAN
+from flashlearn.show.frame import as_runs, count, paint
 
 EVERY_GPU = pytest.mark.parametrize("gpu", HARDWARE.values(), ids=lambda gpu: gpu.name)
 

@@ -13,10 +13,10 @@ from matplotlib.text import Text
 from PIL import Image
 
 from flashlearn import one_pass_attention_steps, record, two_pass_attention_steps
-from flashlearn.animate import animate, share_palette
-from flashlearn.draw import draw_converge, draw_query
-from flashlearn.draw.frame import as_runs, count, paint
-from flashlearn.draw.style import STYLE, tint
+from flashlearn.show.animation import animate, share_palette
+from flashlearn.show.draw import draw_converge, draw_query
+from flashlearn.show.draw.style import STYLE, tint
+from flashlearn.show.frame import as_runs, count, paint
 
 RUNS = {
     "two pass": lambda *qkv: two_pass_attention_steps(*qkv),

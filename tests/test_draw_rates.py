@@ -2,8 +2,8 @@
 
 import pytest
 
-from flashlearn.animate import picture
-from flashlearn.draw import draw_rates, draw_rungs, panels_of
+from flashlearn.show.animation import picture
+from flashlearn.show.draw import draw_rates, draw_rungs, panels_of
 
 ROWS = [
     {"D": D, "N": N, "causal": causal, "ours": {"forward": N / D}, "other": {"forward": 10.0}}

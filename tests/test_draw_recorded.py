@@ -13,15 +13,15 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: no kernel is recorded", allow_module_level=True)
 
 from flashlearn import kernels
-from flashlearn.draw import draw_backward, draw_tiling
-from flashlearn.draw.frame import as_runs, count, paint
-from flashlearn.draw.recorded import drawable, without_numbers
-from flashlearn.kernels.attention_forward import Launch
+from flashlearn.core.steps import hbm_bytes, record
 from flashlearn.kernels.backend import INTERPRETED
 from flashlearn.kernels.recorder import kernel_steps
-from flashlearn.steps import hbm_bytes, record
-from flashlearn.tiled import tiled_attention_v2_steps
-from flashlearn.tiled_backward import tiled_attention_backward_steps
+from flashlearn.kernels.teaching.forward import Launch
+from flashlearn.rungs.tiled import tiled_attention_v2_steps
+from flashlearn.rungs.tiled_backward import tiled_attention_backward_steps
+from flashlearn.show.draw import draw_backward, draw_tiling
+from flashlearn.show.draw.from_kernel import drawable, without_numbers
+from flashlearn.show.frame import as_runs, count, paint
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="kernels are compiled here: nothing to record")
 

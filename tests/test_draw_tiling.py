@@ -14,11 +14,11 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 import flashlearn as fl
-from flashlearn.draw import budget_step, colour, draw_budget, draw_matmul, draw_tiling
-from flashlearn.draw.frame import as_runs, paint
-from flashlearn.draw.grid import Place, blocks_of, fixed, index
-from flashlearn.draw.style import STYLE
-from flashlearn.steps import Step, Tile
+from flashlearn.core.steps import Step, Tile
+from flashlearn.show.draw import budget_step, colour, draw_budget, draw_matmul, draw_tiling
+from flashlearn.show.draw.grid import Place, blocks_of, fixed, index
+from flashlearn.show.draw.style import STYLE
+from flashlearn.show.frame import as_runs, paint
 
 
 def qkv(N_q=12, N_k=12, D=4, H=1, H_kv=1, seed=94):
@@ -193,9 +193,9 @@ def test_steps_of_the_recorder_can_be_painted():
     code = (
         "import torch, flashlearn as fl\n"
         "from flashlearn.kernels.recorder import kernel_steps\n"
-        "from flashlearn.kernels.attention_forward import attention_forward\n"
-        "from flashlearn.draw import draw_tiling\n"
-        "from flashlearn.draw.frame import as_runs, paint\n"
+        "from flashlearn.kernels.teaching.forward import attention_forward\n"
+        "from flashlearn.show.draw import draw_tiling\n"
+        "from flashlearn.show.frame import as_runs, paint\n"
         "q, k, v = torch.randn(3, 1, 2, 40, 16).unbind(0)\n"
         "runs = as_runs(kernel_steps(attention_forward, q, k, v, causal=True))\n"
         "for n in range(len(runs[''])): paint(runs, n, draw_tiling, (12.8, 5.0))\n"

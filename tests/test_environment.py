@@ -5,7 +5,7 @@ import importlib.metadata
 import pytest
 import torch
 
-from flashlearn import environment
+from flashlearn.core import environment
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 import flashlearn as fl
-from flashlearn.explorer import BY_HAND, FITTING, LARGEST, LONGEST, PAPER, D, rescalings, tiling_explorer
-from flashlearn.tiled import sram_elements
+from flashlearn.rungs.tiled import sram_elements
+from flashlearn.show.explorers.tiling import BY_HAND, FITTING, LARGEST, LONGEST, PAPER, D, rescalings, tiling_explorer
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 import flashlearn as fl
-from flashlearn.gpt import (
+from flashlearn.models.gpt import (
     GPT,
     TEXT,
     KVCache,
@@ -29,7 +29,7 @@ from flashlearn.gpt import (
 ATTENTIONS = {"standard": fl.standard_attention, "one pass": fl.one_pass_attention, "tiled v2": fl.tiled_attention_v2}
 if importlib.util.find_spec("triton"):
     from flashlearn.kernels.backend import INTERPRETED  # before torch.optim, which imports Triton
-    from flashlearn.ops import flash_attention
+    from flashlearn.kernels.op import flash_attention
 
     ATTENTIONS["flash"] = flash_attention
     DEVICE = "cpu" if INTERPRETED else "cuda"
@@ -246,7 +246,7 @@ def test_the_recorded_run_supports_what_the_notebook_says():
     import json
     from pathlib import Path
 
-    run = json.loads((Path(__file__).parents[1] / "benchmarks/results/gpt_gpu.json").read_text())
+    run = json.loads((Path(__file__).parents[1] / "flashlearn/measurements/gpt_gpu.json").read_text())
     assert {"gpu", "driver", "torch", "triton", "date", "commit"} <= set(run["provenance"])
     losses = run["training"]["losses"]
     assert max(abs(a - b) for a, b in zip(losses["flash_attention"], losses["PyTorch"], strict=True)) < 0.05

@@ -9,11 +9,11 @@ from matplotlib import style
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from flashlearn.draw import draw_launch, draw_pipeline, draw_strides
-from flashlearn.draw.style import STYLE
+from flashlearn.core.steps import hbm_bytes, record, run, sram_peak
 from flashlearn.gpu import launch_steps, layout_steps, pipeline_schedule, pipeline_steps
-from flashlearn.gpu_explorer import program_explorer, stride_explorer
-from flashlearn.steps import hbm_bytes, record, run, sram_peak
+from flashlearn.show.draw import draw_launch, draw_pipeline, draw_strides
+from flashlearn.show.draw.style import STYLE
+from flashlearn.show.explorers.gpu import program_explorer, stride_explorer
 
 X = torch.arange(24.0).reshape(2, 4, 3)
 VIEWS = {
@@ -172,7 +172,7 @@ def test_program_explorer():
 
 @needs_triton
 def test_the_compiler_gives_a_program_its_warps_and_a_stage_its_tiles():
-    from flashlearn.compiled import compiled
+    from flashlearn.gpu.compiled import compiled
 
     four, eight, one_stage, three = compiled(
         ("vector_add", "H100", {"num_warps": 4}), ("vector_add", "H100", {"num_warps": 8}),
@@ -189,7 +189,7 @@ def test_the_compiler_gives_a_program_its_warps_and_a_stage_its_tiles():
 
 @needs_triton
 def test_the_compiler_counts_instructions_and_says_what_spills():
-    from flashlearn.compiled import compiled
+    from flashlearn.gpu.compiled import compiled
 
     blocks = {"HEAD_DIM": 64, "BLOCK_M": 128, "BLOCK_N": 64, "num_warps": 4, "num_stages": 2}
     e, two, cramped = compiled(

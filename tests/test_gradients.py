@@ -7,7 +7,7 @@ import torch
 
 import flashlearn as fl
 from flashlearn.cost import fused_backward_cost, standard_backward_cost, two_sweep_cost
-from flashlearn.gradients import (
+from flashlearn.rungs.gradients import (
     attention_backward,
     attention_backward_steps,
     contract,
@@ -17,8 +17,8 @@ from flashlearn.gradients import (
     softmax_backward,
     softmax_backward_steps,
 )
-from flashlearn.tiled import tiled_attention_v2, visited_blocks
-from flashlearn.tiled_backward import tiled_attention_backward, tiled_attention_backward_steps
+from flashlearn.rungs.tiled import tiled_attention_v2, visited_blocks
+from flashlearn.rungs.tiled_backward import tiled_attention_backward, tiled_attention_backward_steps
 from tests.grid import CASES, Case, check, fp16, fp32, fp64, largest_error, make, oracle, plain, probabilities
 
 FORMS = [False, True]

@@ -13,9 +13,9 @@ from flashlearn.kernels import INTERPRETED  # isort: skip (first: it chooses the
 
 import flashlearn as fl
 from flashlearn.cost import v2_cost
-from flashlearn.kernels.attention_forward import Launch
 from flashlearn.kernels.ladder import RUNGS, attend
 from flashlearn.kernels.recorder import kernel_steps
+from flashlearn.kernels.teaching.forward import Launch
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
 SMALL = Launch(32, 16)

@@ -11,7 +11,7 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here", allow_module_level=True)
 
-launching = importlib.import_module("flashlearn.kernels.launch")
+launching = importlib.import_module("flashlearn.kernels.launcher")
 
 
 class Kernel:
@@ -80,7 +80,7 @@ def test_the_interpreter_is_called_every_time(kernel, monkeypatch):
 
 def test_tiles_say_what_a_descriptor_says():
     """The launcher reads base, shape, strides and padding: of `Tiles` as of Triton's own descriptor."""
-    hopper = pytest.importorskip("flashlearn.kernels.hopper")
+    hopper = pytest.importorskip("flashlearn.kernels.hopper.tiles")
     t = torch.zeros(1, 3, 40, 64, dtype=torch.float16).transpose(1, 2)
     tiles = hopper.in_tiles(t, (1, 1, 64, 64))
     (descriptor, number) = hopper.with_descriptors((tiles, 7))

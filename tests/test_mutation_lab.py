@@ -104,7 +104,7 @@ def test_random_numbers_are_the_same_for_all_and_the_notebooks_stay():
 @pytest.mark.parametrize("mutant", MUTANTS, ids=NAMES)
 def test_mutants_differ_in_few_lines_and_differ_in_results_only_where_they_should(mutant):
     lines = diff(mutant.name).splitlines()
-    assert lines[0] == f"flashlearn/kernels/{mutant.module}.py"
+    assert lines[0] == f"flashlearn/kernels/teaching/{mutant.module}.py"
     assert len(lines) == 1 + 2 * len(mutant.changes) <= 7
     q, k, v = (torch.randn(1, 1, 16, 16) for _ in range(3))  # one full block: all but the mask is right
     o = build(mutant)(q, k, v)
@@ -132,7 +132,7 @@ def test_gradients_reach_the_inputs_through_o_and_lse():
 
 
 def test_a_change_that_no_longer_fits_the_kernel_is_told():
-    with pytest.raises(RuntimeError, match="expected 'no such line' once in attention_forward.py, got it 0 times"):
+    with pytest.raises(RuntimeError, match="expected 'no such line' once in forward.py, got it 0 times"):
         build(Mutant("x", "", "", (("no such line", ""),)))
 
 

@@ -12,9 +12,9 @@ from torch.autograd import forward_ad
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: flash_attention is not tested", allow_module_level=True)
 
-from flashlearn.kernels import rungs
+from flashlearn.kernels import dispatch
 from flashlearn.kernels.backend import INTERPRETED
-from flashlearn.ops import flash_attention
+from flashlearn.kernels.op import flash_attention
 from tests.grid import CASES, Case, bf16, check, check_kernel, fp16, fp32, fp64, make, oracle, plain, results
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
@@ -197,15 +197,15 @@ def test_refused_options(error, message, kwargs):
 @pytest.mark.skipif(not INTERPRETED, reason="kernels are compiled in this process")
 def test_the_interpreter_runs_the_teaching_kernels():
     q, k, v = small()
-    for rung in (rungs.forward_rung(q, k, v, scale=0.1), rungs.backward_rung(q, k, v, scale=0.1)):
+    for rung in (dispatch.forward_rung(q, k, v, scale=0.1), dispatch.backward_rung(q, k, v, scale=0.1)):
         assert rung == ("teaching", {}, "kernels run in the interpreter")
 
 
 @pytest.fixture
 def as_on_hopper(monkeypatch):
     """Let the choice of a kernel believe that it is made on a Hopper GPU with the right Triton."""
-    monkeypatch.setattr(rungs, "INTERPRETED", False)
-    monkeypatch.setattr(rungs, "_why_not_this_machine", lambda device: "")
+    monkeypatch.setattr(dispatch, "INTERPRETED", False)
+    monkeypatch.setattr(dispatch, "_why_not_this_machine", lambda device: "")
 
 
 @pytest.mark.parametrize(
@@ -222,8 +222,8 @@ def as_on_hopper(monkeypatch):
 )
 def test_rungs_on_hopper(as_on_hopper, D, N, causal, options):
     q = torch.zeros(1, 2, N, D, dtype=bf16)
-    assert rungs.forward_rung(q, q, q, causal=causal, scale=0.1) == ("hopper", options, "")
-    assert rungs.backward_rung(q, q, q, scale=0.1).name == "hopper"
+    assert dispatch.forward_rung(q, q, q, causal=causal, scale=0.1) == ("hopper", options, "")
+    assert dispatch.backward_rung(q, q, q, scale=0.1).name == "hopper"
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_rungs_on_hopper(as_on_hopper, D, N, causal, options):
 )
 def test_what_hopper_kernels_leave_to_the_teaching_kernel(as_on_hopper, why, scale, change):
     t = change(torch.zeros(1, 2, 64, 64, dtype=fp16))
-    rung = rungs.forward_rung(t, t, t, scale=scale)
+    rung = dispatch.forward_rung(t, t, t, scale=scale)
     assert rung.name == "teaching" and why in rung.why
 
 
@@ -250,7 +250,7 @@ def test_deterministic_backward_on_hopper(as_on_hopper):
     q = torch.zeros(1, 2, 64, 64, dtype=fp16)
     torch.use_deterministic_algorithms(True)
     try:
-        assert "deterministic" in rungs.backward_rung(q, q, q, scale=0.1).why
-        assert rungs.forward_rung(q, q, q, scale=0.1).name == "hopper"
+        assert "deterministic" in dispatch.backward_rung(q, q, q, scale=0.1).why
+        assert dispatch.forward_rung(q, q, q, scale=0.1).name == "hopper"
     finally:
         torch.use_deterministic_algorithms(False)

@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from flashlearn.draw import draw_overlap
-from flashlearn.draw.frame import as_runs, paint
-from flashlearn.overlap import SCHEDULES, busy, cycles, overlap_steps, schedule, tensor_flops
+from flashlearn.gpu.overlap import SCHEDULES, busy, cycles, overlap_steps, schedule, tensor_flops
+from flashlearn.show.draw import draw_overlap
+from flashlearn.show.frame import as_runs, paint
 
 CASES = list(itertools.product((1, 2, 5), SCHEDULES, ((2, 3), (1, 3), (1, 1), (4, 1))))
 

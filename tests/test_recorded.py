@@ -5,12 +5,12 @@ import json
 
 import pytest
 
-from flashlearn import recorded
-from flashlearn.recorded import chosen, geometric_mean, load, provenance, ratios, recordings
+from flashlearn.measurements import records
+from flashlearn.measurements.records import chosen, geometric_mean, load, provenance, ratios, recordings
 
 
 def test_examples_in_docstrings():
-    assert doctest.testmod(recorded).failed == 0
+    assert doctest.testmod(records).failed == 0
 
 
 @pytest.mark.parametrize("name", recordings())

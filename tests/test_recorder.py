@@ -14,14 +14,14 @@ import triton
 import triton.language as tl
 
 from flashlearn import kernels
-from flashlearn.attention import spans
+from flashlearn.core.steps import hbm_bytes, last, record, sram_peak
 from flashlearn.cost import v2_cost
-from flashlearn.kernels.attention_forward import Launch
 from flashlearn.kernels.backend import INTERPRETED
 from flashlearn.kernels.recorder import Race, StrayAccess, Unrecordable, kernel_steps
-from flashlearn.matmul import tiled_matmul_steps
-from flashlearn.steps import hbm_bytes, last, record, sram_peak
-from flashlearn.tiled import tiled_attention_v2_steps
+from flashlearn.kernels.teaching.forward import Launch
+from flashlearn.rungs.attention import spans
+from flashlearn.rungs.matmul import tiled_matmul_steps
+from flashlearn.rungs.tiled import tiled_attention_v2_steps
 from tests.grid import Case, fp16, fp32, make
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="kernels are compiled here: nothing to record")

@@ -6,8 +6,8 @@ import pytest
 
 from tests.gpu import sanitize
 
-NAME = "attention_backward_hopper"
-DISPATCH = f"def {NAME}_kernel("
+NAME = "hopper/backward"
+DISPATCH = "def attention_backward_hopper_kernel("
 PART = "gl.warp_specialize("
 STORE, LOAD = "lse_smem.index(stage).store(lse)", "lse = lse_smem.index(stage).load("
 KNOWN = [("Write", STORE, "Read", LOAD), ("Write", DISPATCH, "Read", DISPATCH), ("Write", PART, "Read", DISPATCH)]
@@ -17,7 +17,7 @@ def place(start: str) -> str:
     """Where racecheck would say that the line of the kernel with this start is."""
     lines = (sanitize.KERNELS / f"{NAME}.py").read_text().splitlines()
     number = next(i for i, line in enumerate(lines, 1) if line.strip().startswith(start))
-    return f"{NAME}_kernel+0x1230 in /somewhere/flashlearn/kernels/{NAME}.py:{number}"
+    return f"attention_backward_hopper_kernel+0x1230 in /somewhere/flashlearn/kernels/{NAME}.py:{number}"
 
 
 def report(*races: tuple[str, str, str, str], displayed: int | None = None) -> str:

@@ -182,7 +182,7 @@ IMPORT_ALL_WITHOUT_TRITON = """
 import importlib, pkgutil, sys
 
 NEED_TRITON = {
-    "flashlearn.kernels", "flashlearn.ops", "flashlearn.transformers",
+    "flashlearn.kernels", "flashlearn.kernels.op", "flashlearn.models.transformers",
     "flashlearn.exercises.mutation_lab",
     "flashlearn.exercises.solutions.gpu_and_triton", "flashlearn.exercises.solutions.mutation_lab",
     "flashlearn.exercises.mistakes.gpu_and_triton_kernels",
@@ -216,7 +216,7 @@ assert "triton" not in sys.modules
 def test_flashlearn_imports_without_triton():
     result = subprocess.run([sys.executable, "-c", IMPORT_ALL_WITHOUT_TRITON], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    assert {"flashlearn.steps", "flashlearn.softmax", "flashlearn.exercises"} <= set(result.stdout.split())
+    assert {"flashlearn.core.steps", "flashlearn.rungs.softmax", "flashlearn.exercises"} <= set(result.stdout.split())
 
 
 def test_without_a_gpu_kernels_run_whatever_else_imports_triton_later():

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from flashlearn.steps import Step, Tile, hbm_bytes, last, matmul_flops, passes, record, run, sram_peak
+from flashlearn.core.steps import Step, Tile, hbm_bytes, last, matmul_flops, passes, record, run, sram_peak
 
 
 def counting(n):
@@ -104,7 +104,7 @@ def test_counts():
 
 def test_steps_imports_no_picture_library():
     code = (
-        "import sys, flashlearn.steps, flashlearn.softmax; "
+        "import sys, flashlearn.core.steps, flashlearn.rungs.softmax; "
         "sys.exit(bool({'matplotlib', 'ipywidgets', 'triton'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

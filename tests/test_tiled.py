@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from flashlearn.inputs import causal_mask
-from flashlearn.steps import hbm_bytes, record, sram_peak
-from flashlearn.tiled import (
+from flashlearn.core.inputs import causal_mask
+from flashlearn.core.steps import hbm_bytes, record, sram_peak
+from flashlearn.rungs.tiled import (
     BlockSizes,
     fitting_block_sizes,
     paper_block_sizes,

@@ -10,16 +10,18 @@ import pytest
 import torch
 
 if importlib.util.find_spec("triton") is None:
-    pytest.skip("Triton is not installed here: flashlearn.transformers is not tested", allow_module_level=True)
+    pytest.skip("Triton is not installed here: flashlearn.models.transformers is not tested", allow_module_level=True)
 if importlib.util.find_spec("transformers") is None:
-    pytest.skip("transformers is not installed here: flashlearn.transformers is not tested", allow_module_level=True)
+    pytest.skip(
+        "transformers is not installed here: flashlearn.models.transformers is not tested", allow_module_level=True
+    )
 
 from flashlearn.kernels.backend import INTERPRETED  # isort: skip (first: it chooses the backend)
 
 import transformers
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, StaticCache
 
-from flashlearn.transformers import NAME, attention
+from flashlearn.models.transformers import NAME, attention
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
 SIZES = {
@@ -60,9 +62,9 @@ def test_logits_and_gradients(pair, N):
 
 def test_it_is_our_attention_that_runs(pair, monkeypatch):
     calls = []
-    real = sys.modules["flashlearn.transformers"].flash_attention
+    real = sys.modules["flashlearn.models.transformers"].flash_attention
     monkeypatch.setattr(
-        "flashlearn.transformers.flash_attention",
+        "flashlearn.models.transformers.flash_attention",
         lambda q, k, v, **options: (
             calls.append((q.shape[1], k.shape[1], options["causal"])) or real(q, k, v, **options)
         ),
@@ -131,7 +133,7 @@ def test_other_kinds_of_attention_are_refused(pair):
 
 
 def test_without_transformers_the_error_says_what_to_install():
-    code = "import sys; sys.modules['transformers'] = None; import flashlearn.transformers"
+    code = "import sys; sys.modules['transformers'] = None; import flashlearn.models.transformers"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.returncode == 1 and "pip install -c constraints.txt -e .[transformers]" in run.stderr
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import flashlearn as fl
-from flashlearn.draw import draw_row
-from flashlearn.widgets import Stepper, stepper
+from flashlearn.show.draw import draw_row
+from flashlearn.show.widgets import Stepper, stepper
 
 X = torch.tensor([3.0, 2.0, 5.0, 1.0])
 

@@ -17,7 +17,7 @@ from nbformat.v4 import new_output
 from PIL import Image
 from sphinx.cmd.build import main as sphinx
 
-from flashlearn.draw.frame import table_html
+from flashlearn.show.frame import table_html
 
 ROOT = Path(__file__).parent.parent
 SOURCE, PAGES = ROOT / "build" / "book-source", ROOT / "build" / "book"

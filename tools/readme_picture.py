@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 
 import flashlearn as fl
-from flashlearn.animate import animate
-from flashlearn.draw import draw_tiling
+from flashlearn.show.animation import animate
+from flashlearn.show.draw import draw_tiling
 
 q, k, v = torch.randn(3, 1, 1, 12, 4, generator=torch.Generator().manual_seed(1))
 blocks = {"block_q": 3, "block_k": 3, "causal": True}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from flashlearn.recorded import chosen, geometric_mean, provenance
+from flashlearn.measurements.records import chosen, geometric_mean, provenance
 
 from .backends import NAMES, OURS, PEERS
 

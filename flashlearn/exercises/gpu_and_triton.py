@@ -11,9 +11,9 @@ import math
 
 import torch
 
+from flashlearn.core.steps import hbm_bytes, record
 from flashlearn.exercises.grading import Case, Exercise
 from flashlearn.exercises.mistakes.gpu_and_triton import MISTAKES
-from flashlearn.steps import hbm_bytes, record
 
 
 def scale_solution(x, factor):

@@ -44,7 +44,7 @@ class Mutant:
     what: str
     hint: str
     changes: tuple[tuple[str, str], ...]
-    module: str = "attention_forward"
+    module: str = "forward"
     blocks: tuple[int, int] = (16, 16)
 
 
@@ -81,7 +81,7 @@ MUTANTS = (
             ("ds_t = p_t * (dp_t - delta[None, :])", "ds_t = p_t * dp_t"),
             ("ds = p * (dp - delta[:, None])", "ds = p * dp"),
         ),
-        module="attention_backward",
+        module="backward",
     ),
     Mutant(
         "stage splitting",
@@ -223,7 +223,7 @@ def diff(name: str) -> str:
     if name not in mutants:
         raise ValueError(f"expected the name of a mutant, one of {', '.join(mutants)}, got {name!r}")
     source = _path(mutants[name].module).read_text().splitlines()
-    lines = [f"flashlearn/kernels/{mutants[name].module}.py"]
+    lines = [f"flashlearn/kernels/teaching/{mutants[name].module}.py"]
     for old, new in mutants[name].changes:
         line = next(line for line in source if old in line)
         lines += [f"- {line.strip()}", f"+ {line.replace(old, new).strip()}"]
@@ -244,7 +244,8 @@ def build(mutant: Mutant) -> Callable:
     from flashlearn import kernels
 
     launchers = {name: getattr(kernels, name) for name in ("attention_forward", "attention_backward")}
-    launchers[mutant.module] = getattr(_changed(mutant), mutant.module)
+    name = f"attention_{mutant.module}"
+    launchers[name] = getattr(_changed(mutant), name)
     return _attention(**launchers, blocks=mutant.blocks)
 
 
@@ -266,13 +267,13 @@ def _changed(mutant: Mutant) -> ModuleType:
 
 
 def _path(module: str) -> Path:
-    return Path(importlib.import_module(f"flashlearn.kernels.{module}").__file__)
+    return Path(importlib.import_module(f"flashlearn.kernels.teaching.{module}").__file__)
 
 
 def _attention(attention_forward: Callable, attention_backward: Callable, blocks: tuple[int, int]) -> Callable:
     """The two launchers as one differentiable function."""
     from flashlearn.kernels import INTERPRETED
-    from flashlearn.kernels.attention_forward import Launch
+    from flashlearn.kernels.teaching.forward import Launch
 
     launch = Launch(*blocks)
 

@@ -7,7 +7,7 @@ import torch
 from flashlearn.exercises.grading import Case, Exercise
 from flashlearn.exercises.mistakes.safe_softmax import MISTAKES
 from flashlearn.exercises.solutions.safe_softmax import lse_solution, safe_solution, shift_solution
-from flashlearn.softmax import naive_softmax, safe_softmax
+from flashlearn.rungs.softmax import naive_softmax, safe_softmax
 
 INF = float("inf")
 X = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])

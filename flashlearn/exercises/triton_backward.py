@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import torch
 
+from flashlearn.core.inputs import causal_mask
 from flashlearn.exercises.grading import Case, Exercise
 from flashlearn.exercises.mistakes.triton_backward import MISTAKES
 from flashlearn.exercises.solutions.triton_backward import ds_solution, dv_solution
 from flashlearn.exercises.triton_forward import INF, launch
-from flashlearn.inputs import causal_mask
 
 tl = None  # triton.language once a check runs: this module must import where Triton is missing
 

@@ -13,10 +13,10 @@ import math
 import numpy as np
 import torch
 
+from flashlearn.core.inputs import causal_mask
 from flashlearn.exercises.grading import Case, Exercise
 from flashlearn.exercises.mistakes.triton_forward import MISTAKES
 from flashlearn.exercises.solutions.triton_forward import bugs_solution, causal_solution
-from flashlearn.inputs import causal_mask
 
 tl = None  # triton.language once a check runs: this module must import where Triton is missing
 INF = float("inf")

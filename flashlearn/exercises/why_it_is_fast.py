@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import torch
 
+from flashlearn.core.steps import Step, Tile, hbm_bytes
 from flashlearn.cost import A100_40GB, H100_SXM, RTX_4060_LAPTOP
 from flashlearn.exercises.grading import Case, Exercise
 from flashlearn.exercises.mistakes.why_it_is_fast import MISTAKES
 from flashlearn.exercises.solutions.why_it_is_fast import block_solution, bytes_solution
-from flashlearn.steps import Step, Tile, hbm_bytes
-from flashlearn.tiled import tiled_attention_v2_steps
+from flashlearn.rungs.tiled import tiled_attention_v2_steps
 
 
 def reread_q_steps(q, k, v, *, block_q: int, block_k: int) -> Iterator[Step]:

@@ -1,13 +1,16 @@
 """The algorithms of the course as Triton kernels, for a GPU, or any CPU through the interpreter."""
 
+import sys
+
 from flashlearn.kernels.backend import INTERPRETED, backend  # isort: skip (first: it chooses the backend)
 
-from flashlearn.kernels.attention_backward import attention_backward
-from flashlearn.kernels.attention_decode import attention_decode
-from flashlearn.kernels.attention_forward import attention_forward
-from flashlearn.kernels.matmul import matmul
-from flashlearn.kernels.softmax import softmax
-from flashlearn.kernels.vector_add import vector_add
+from flashlearn._moved import KERNELS
+from flashlearn.kernels.decode import attention_decode
+from flashlearn.kernels.teaching.backward import attention_backward
+from flashlearn.kernels.teaching.forward import attention_forward
+from flashlearn.kernels.teaching.matmul import matmul
+from flashlearn.kernels.teaching.softmax import softmax
+from flashlearn.kernels.teaching.vector_add import vector_add
 
 __all__ = [
     "INTERPRETED",
@@ -19,3 +22,6 @@ __all__ = [
     "softmax",
     "vector_add",
 ]
+
+for _old, _new in KERNELS.items():
+    sys.modules[f"{__name__}.{_old}"] = sys.modules[f"{__name__}.{_new}"]

@@ -5,7 +5,7 @@
 Every rung is the one before with one change; `RUNGS` lists them in order. So that each change stands alone in the
 source, these kernels take less than `flashlearn.kernels` does: contiguous q, k and v of one shape (B, H, N, D), N a
 multiple of the blocks, D a power of two. The last rung of the course, in Gluon, is
-`flashlearn.kernels.attention_forward_hopper`; which one `flash_attention` runs, `flashlearn.kernels.rungs` says.
+`flashlearn.kernels.hopper.forward`; which one `flash_attention` runs, `flashlearn.kernels.dispatch` says.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from flashlearn.kernels.attention_forward import LOG2_E, Launch, forward_launch  # isort: skip (chooses the backend)
+from flashlearn.kernels.teaching.forward import LOG2_E, Launch, forward_launch  # isort: skip (chooses the backend)
 
 import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from flashlearn.inputs import check_qkv, resolve_scale
+from flashlearn.core.inputs import check_qkv, resolve_scale
 from flashlearn.kernels.backend import check_grid, check_runnable
 
 LN_2 = tl.constexpr(math.log(2))

@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flashlearn.attention import crosses
+from flashlearn.core.steps import Step, Tile, hbm_bytes
 from flashlearn.kernels.backend import INTERPRETED
-from flashlearn.steps import Step, Tile, hbm_bytes
+from flashlearn.rungs.attention import crosses
 
 TITLES = {"q": "Q", "k": "K", "v": "V", "o": "O", "do": "dO", "dq": "dQ", "dk": "dK", "dv": "dV",
           "a": "A", "b": "B", "c": "C"}  # fmt: skip

@@ -34,7 +34,7 @@ def lab(tmp_path_factory):
     """(address, token) of a JupyterLab over a copy of the notebooks, so that tests change nothing."""
     _need_chromium()
     folder = tmp_path_factory.mktemp("lab")
-    for needed in ("notebooks", "benchmarks/results"):
+    for needed in ("notebooks", "flashlearn/measurements"):
         shutil.copytree(ROOT / needed, folder / needed)
     settings = folder / "config" / "labconfig" / "default_setting_overrides.json"
     settings.parent.mkdir(parents=True)

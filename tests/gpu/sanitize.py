@@ -112,8 +112,8 @@ def unknown_races(report: str) -> list[str]:
 
 
 def source_line(where: str) -> str:
-    """The line of flashlearn.kernels that racecheck names, e.g. "..._kernel+0x80 in .../x.py:12"; "" for others."""
-    found = re.search(r"(\w+\.py):(\d+)", where)
+    """The line of flashlearn.kernels that racecheck names, e.g. "..._kernel+0x80 in .../kernels/x.py:12"; "" for others."""
+    found = re.search(r"kernels/([\w/]+\.py):(\d+)", where)
     if found is None or not (KERNELS / found[1]).exists():
         return ""
     lines = (KERNELS / found[1]).read_text().splitlines()
@@ -144,7 +144,7 @@ def run(kernels: str, D: str = "") -> None:
     """Small shapes through all kernels, or the Hopper kernels for D, or "early" ones, which have a race."""
     import torch
 
-    from flashlearn.ops import flash_attention
+    from flashlearn.kernels.op import flash_attention
 
     torch.manual_seed(0)
     torch.autograd.set_multithreading_enabled(False)  # the allocator is known to this thread only
@@ -199,9 +199,9 @@ def run_early(q, k, v) -> None:
     import torch
 
     stored, told = "lse_smem.index(stage).store(lse)", "mbarrier.arrive(q_full.index(stage), count=1)"
-    source = (KERNELS / "attention_backward_hopper.py").read_text()
+    source = (KERNELS / "hopper/backward.py").read_text()
     broken = re.sub(rf"( *){re.escape(stored)}\n *{re.escape(told)}\n", rf"\1{told}\n\1{stored}\n", source)
-    assert broken != source, f"expected {stored!r} and then {told!r} in attention_backward_hopper.py, got neither"
+    assert broken != source, f"expected {stored!r} and then {told!r} in hopper/backward.py, got neither"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "attention_backward_early.py")
         path.write_text(broken)

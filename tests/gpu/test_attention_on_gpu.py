@@ -25,9 +25,8 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: compiled kernels are not tested", allow_module_level=True)
 
-from flashlearn import ops
-from flashlearn.kernels import rungs
-from flashlearn.ops import flash_attention
+from flashlearn.kernels import dispatch, op
+from flashlearn.kernels.op import flash_attention
 from tests.grid import CASES, LENGTHS, Case, bf16, check, check_kernel, fp16, fp32, fp64, make, oracle, plain, results
 
 pytestmark = [
@@ -51,14 +50,16 @@ def rung(request, monkeypatch):
 
     def watched(way, choose):
         def chosen(*args, **kwargs):
-            rung = choose(*args, **kwargs) if name == "automatic" else rungs.Rung("teaching", {}, "the test wants it")
+            rung = (
+                choose(*args, **kwargs) if name == "automatic" else dispatch.Rung("teaching", {}, "the test wants it")
+            )
             picked.append(f"{way} {rung.name}")
             return rung
 
         return chosen
 
     for way in ("forward", "backward"):
-        monkeypatch.setattr(ops, f"{way}_rung", watched(way, getattr(ops, f"{way}_rung")))
+        monkeypatch.setattr(op, f"{way}_rung", watched(way, getattr(op, f"{way}_rung")))
     return name, picked
 
 
@@ -77,8 +78,8 @@ def attention_of(case: Case):
 
 def takes_hopper(case: Case) -> bool:
     """Whether this is a Hopper GPU with the right Triton, and the case one for its kernels: see `why_not_hopper`."""
-    here = torch.cuda.get_device_capability() == rungs.HOPPER and rungs.triton.__version__.startswith(
-        rungs.GLUON_VERSIONS
+    here = torch.cuda.get_device_capability() == dispatch.HOPPER and dispatch.triton.__version__.startswith(
+        dispatch.GLUON_VERSIONS
     )
     rows_of_16_bytes = case.D % 8 == 0 and case.layout not in ("strided", "expanded")
     positive = case.scale is None or case.scale > 0

@@ -1,0 +1,49 @@
+"""What each rung costs, in closed form, and how fast a GPU could do it: FLOPs, HBM bytes, the roofline."""
+
+from flashlearn.cost.formulas import (
+    ATTENTION_COSTS,
+    Cost,
+    fused_backward_cost,
+    ideal_cost,
+    matmul_cost,
+    one_pass_cost,
+    operations,
+    softmax_cost,
+    standard_backward_cost,
+    standard_cost,
+    two_pass_cost,
+    two_sweep_cost,
+    v1_cost,
+    v2_cost,
+)
+from flashlearn.cost.hardware import A100_40GB, H100_SXM, H200_SXM, HARDWARE, RTX_4060_LAPTOP, Hardware
+from flashlearn.cost.race import Lane, race
+from flashlearn.cost.roofline import Placement, placement, placement_table
+
+__all__ = [
+    "A100_40GB",
+    "ATTENTION_COSTS",
+    "Cost",
+    "H100_SXM",
+    "H200_SXM",
+    "HARDWARE",
+    "Hardware",
+    "Lane",
+    "Placement",
+    "RTX_4060_LAPTOP",
+    "fused_backward_cost",
+    "ideal_cost",
+    "matmul_cost",
+    "one_pass_cost",
+    "operations",
+    "placement",
+    "placement_table",
+    "race",
+    "softmax_cost",
+    "standard_backward_cost",
+    "standard_cost",
+    "two_pass_cost",
+    "two_sweep_cost",
+    "v1_cost",
+    "v2_cost",
+]

@@ -1,0 +1,59 @@
+"""Runs side by side at the same bandwidth: how far each has come when all have moved as many bytes."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from flashlearn.core.steps import Step, hbm_bytes, matmul_flops, record
+
+
+@dataclass(frozen=True)
+class Lane:
+    """How far one run of a race has come.
+
+    moved     bytes of every matrix that its finished steps moved, by the matrix's name
+    under_way bytes that it has moved of the step after those
+    work      how much of its matrix products is done, 0 to 1 (of its bytes, if it has no products)
+    over      whether all its steps are finished
+    """
+
+    moved: Mapping[str, int]
+    under_way: int
+    work: float
+    over: bool
+
+
+def race(runs: Mapping[str, Iterable[Step]], frames: int = 24) -> Iterator[Step]:
+    """Runs side by side, all with the same bandwidth: from frame to frame each may move as many bytes.
+
+    `values["lanes"]` is {title: Lane}, `values["moved"]` the bytes that each may have moved by now, and
+    `values["full"]` what the one that moves most moves in all. The frames divide that evenly.
+    """
+    recorded = {title: record(steps) for title, steps in runs.items()}
+    ends = {title: list(itertools.accumulate(hbm_bytes([step]).total for step in run))
+            for title, run in recorded.items()}  # fmt: skip
+    full = max(end[-1] for end in ends.values())
+    for frame in range(1, frames + 1):
+        moved = full * frame // frames
+        lanes = {title: _lane(run, ends[title], moved) for title, run in recorded.items()}
+        over = [title for title, lane in lanes.items() if lane.over]
+        states = [f"{title} has done {lane.work:.0%} of its work" for title, lane in lanes.items() if not lane.over]
+        states = [f"{', '.join(over)} {'is' if len(over) == 1 else 'are'} done"] * bool(over) + states
+        sentence = f"In the time for {moved:,} bytes: {'; '.join(states)}."
+        yield Step(sentence, "race", values={"lanes": lanes, "moved": moved, "full": full})
+
+
+def _lane(run: list[Step], ends: list[int], moved: int) -> Lane:
+    """The steps that end within `moved` bytes are finished."""
+    finished = run[: bisect.bisect_right(ends, moved)]
+    by_name = Counter()
+    for step in finished:
+        for tile in (*step.reads, *step.writes):
+            by_name[tile.name] += tile.nbytes
+    over, products = len(finished) == len(run), matmul_flops(run)
+    work = matmul_flops(finished) / products if products else by_name.total() / max(1, ends[-1])
+    return Lane(by_name, 0 if over else moved - by_name.total(), work, over)

@@ -1,0 +1,45 @@
+"""The roofline: what of a GPU's peak an algorithm can reach, given its FLOPs and its bytes.
+
+    intensity = FLOPs / bytes of HBM traffic                          FLOP/B
+    ridge     = peak FLOP/s / HBM bytes/s                             FLOP/B, 201 on an A100
+    attainable FLOP/s = min(peak, intensity * HBM bytes/s)            compute-bound from the ridge on
+
+Source: S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+
+from flashlearn.cost.formulas import Cost
+from flashlearn.cost.hardware import Hardware, fp16
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a cost stands under a roofline; `seconds` is the least time that the two limits allow."""
+
+    intensity: float
+    attainable: float
+    seconds: float
+    bound: str  # "compute-bound" or "memory-bound"
+
+
+def placement(cost: Cost, hardware: Hardware, dtype: torch.dtype = fp16) -> Placement:
+    """Place a cost under the roofline of a GPU."""
+    compute, memory = cost.flops / hardware.peak[dtype], cost.bytes / hardware.bandwidth
+    bound = "compute-bound" if compute >= memory else "memory-bound"
+    return Placement(cost.intensity, hardware.attainable(cost.intensity, dtype), max(compute, memory), bound)
+
+
+def placement_table(
+    cost: Callable[..., Cost], lengths: Iterable[int], head_dims: Iterable[int], hardware: Hardware,
+    *, dtype: torch.dtype = fp16, **options,
+) -> dict[tuple[int, int], Placement]:  # fmt: skip
+    """Place self-attention of one head for every (N, D); `options` go to the cost function."""
+    cases = itertools.product(lengths, head_dims)
+    return {(N, D): placement(cost(1, 1, N, N, D, dtype=dtype, **options), hardware, dtype) for N, D in cases}

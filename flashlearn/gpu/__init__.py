@@ -1,0 +1,11 @@
+"""What any Triton kernel does before it computes, as steps; nothing here runs on a GPU.
+
+Turn an index into an address (layout), a program id into a block (grid), start loads before their values are
+needed (pipeline), and overlap the units of a multiprocessor (overlap).
+"""
+
+from flashlearn.gpu.grid import launch_steps
+from flashlearn.gpu.layout import layout_steps
+from flashlearn.gpu.pipeline import pipeline_schedule, pipeline_steps
+
+__all__ = ["launch_steps", "layout_steps", "pipeline_schedule", "pipeline_steps"]

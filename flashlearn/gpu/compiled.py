@@ -1,0 +1,109 @@
+"""What Triton's compiler makes of a kernel for a GPU, on any machine with Triton, with a GPU or without.
+
+A process compiles kernels or interprets them, never both, so the compiler runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from typing import NamedTuple
+
+KERNELS = {  # kernel: what a launch of contiguous float16 tensors fixes
+    "vector_add": {"BLOCK": 1024, "stride_x": 1, "stride_y": 1, "stride_out": 1},
+    "softmax": {"BLOCK_N": 1024, "stride_xn": 1, "stride_yn": 1},
+    "matmul": {
+        "BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "PRECISION": "ieee",
+        "stride_ak": 1, "stride_bn": 1, "stride_cn": 1,
+    },
+    "ladder": {
+        "HEAD_DIM": 64, "BLOCK_M": 128, "BLOCK_N": 64, "CAUSAL": False, "EXP2": True, "SKIP": True, "SPLIT": True,
+    },
+}  # fmt: skip
+FLOATS = ("scale", "lse_ptr")  # arguments in float32; other pointers are to float16, other numbers are int32
+GPUS = {"A100": 80, "H100": 90}  # compute capability, times ten
+
+
+class Compiled(NamedTuple):
+    """What one program gets: threads, bytes of shared memory, registers of a thread.
+
+    spilled       bytes per thread that found no register and go through memory
+    instructions  in all of the kernel's source for the GPU (PTX), by name, e.g. "ex2.approx.f32"; a loop counts once
+    """
+
+    threads: int
+    shared: int
+    registers: int
+    spilled: int
+    instructions: dict[str, int]
+
+
+def compiled(*wanted: tuple[str, str, dict]) -> list[Compiled]:
+    """Compile each (kernel, gpu, options), e.g. ("matmul", "H100", {"num_stages": 3}).
+
+    kernel   vector_add, softmax, matmul or ladder of `flashlearn.kernels`, for contiguous float16 tensors
+    gpu      A100 or H100; none is needed to compile for it
+    options  num_warps, num_stages, and constants of the kernel, e.g. BLOCK_N
+
+    RuntimeError with the compiler's message if it fails.
+    """
+    for kernel, gpu, _ in wanted:
+        if kernel not in KERNELS or gpu not in GPUS:
+            raise ValueError(f"expected a kernel of {list(KERNELS)} and a GPU of {list(GPUS)}, got {kernel!r}, {gpu!r}")
+    done = subprocess.run(
+        [sys.executable, "-m", "flashlearn.gpu.compiled"], input=json.dumps(wanted), capture_output=True, text=True,
+        env={**os.environ, "TRITON_INTERPRET": "0"},
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(f"expected Triton to compile {wanted}, got:\n{done.stderr}")
+    return [Compiled(*pair) for pair in json.loads(done.stdout)]
+
+
+def _compile(kernel: str, gpu: str, options: dict) -> Compiled:
+    """In the compiling process: one kernel, as if launched with sizes and pointers that 16 divides."""
+    import importlib
+
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    module = f"flashlearn.kernels.{'' if kernel == 'ladder' else 'teaching.'}{kernel}"
+    function = getattr(importlib.import_module(module), f"{kernel}_kernel")
+    constants = {**KERNELS[kernel], **{name: value for name, value in options.items() if name in KERNELS[kernel]}}
+    kinds = {name: "constexpr" if name in constants else _kind(name) for name in function.arg_names}
+    aligned = {
+        (i,): [["tt.divisibility", 16]] for i, name in enumerate(kinds) if kinds[name] not in ("constexpr", "fp32")
+    }
+    source = ASTSource(fn=function, signature=kinds, constexprs=constants, attrs=aligned)
+    options = {name: value for name, value in options.items() if name not in constants}
+    result = triton.compile(source, target=GPUTarget("cuda", GPUS[gpu], 32), options=options)
+    ptx = result.asm["ptx"]
+    threads = re.search(r"\.(?:req|max)ntid (\d+)", ptx).group(1)
+    instructions = Counter(re.findall(r"^\s*(?:@%p\d+ )?([a-z]\w*(?:\.\w+)+)", ptx, flags=re.MULTILINE))
+    return Compiled(int(threads), result.metadata.shared, *_resources(result.asm["cubin"]), instructions)
+
+
+def _kind(name: str) -> str:
+    """The type of an argument that is no constant."""
+    number = "fp32" if name in FLOATS else "fp16" if name.endswith("_ptr") else "i32"
+    return f"*{number}" if name.endswith("_ptr") else number
+
+
+def _resources(cubin: bytes) -> tuple[int, int]:
+    """Registers of a thread, and bytes of stack that it spills to, from the compiled code."""
+    from triton import knobs
+
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        usage = subprocess.check_output([knobs.nvidia.cuobjdump.path, "-res-usage", file.name], text=True)
+    return int(re.search(r"REG:(\d+)", usage).group(1)), int(re.search(r"STACK:(\d+)", usage).group(1))
+
+
+if __name__ == "__main__":
+    print(json.dumps([_compile(*one) for one in json.load(sys.stdin)]))

@@ -1,0 +1,139 @@
+"""Who works when on a multiprocessor: matrix products, and the softmax between them, as a timeline of steps.
+
+A multiprocessor (SM) has units that can work at the same time: tensor cores for products, and 128 lanes with their
+exponential units for the softmax. The loop of attention is a chain, S_j = Q K_j^T, softmax, O += P_j V_j: whoever
+walks it alone keeps one unit busy and the others waiting. Two groups of warps, each with queries of its own, can fill
+each other's gaps. Loads are left out: they come ahead of time in all schedules.
+
+    in turn         one group of 128 queries walks the chain
+    product ahead   so it does, but asks for S_{j+1} before O += P_j V_j: softmax j+1 need not wait for the latter
+    two groups      two groups of 64 queries; a unit goes to whoever is ready
+    both            two groups, product ahead
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+
+from flashlearn.core.inputs import check_block
+from flashlearn.core.steps import Step
+from flashlearn.cost import H200_SXM, Hardware
+
+CLOCK = 1.83e9  # Hz, of the float16 peak of the H100 and H200 (SXM); source as in flashlearn.cost
+EXPONENTIALS = 16  # per cycle and SM: CUDA C++ Programming Guide, throughput of native arithmetic instructions, 9.0
+LANES = 128  # float32 additions, multiplications or fused pairs per cycle and SM; same table
+SCHEDULES = {  # groups, and whether S_{j+1} is asked for before P_j V_j
+    "in turn": (1, False), "product ahead": (1, True), "two groups": (2, False), "both": (2, True),
+}  # fmt: skip
+
+
+class Cycles(NamedTuple):
+    """Clock cycles of one SM for 64 queries and one block of keys."""
+
+    product: float  # either of the two matrix products
+    exponentials: float
+    lanes: float  # everything else of the softmax
+
+
+def tensor_flops(hardware: Hardware = H200_SXM) -> float:
+    """FLOP per cycle and SM of float16 products: 4096 on Hopper."""
+    return hardware.peak[torch.float16] / (hardware.sms * CLOCK)
+
+
+def cycles(D: int, block_n: int = 128, operations: float = 4) -> Cycles:
+    """What each unit of a Hopper SM needs for 64 queries and `block_n` keys.
+
+    operations   lane operations per score: maximum, fused multiply-add, sum, rounding; rescaling acc, D / block_n
+                 per score, is added
+    """
+    scores = 64 * block_n
+    lanes = scores * (operations + D / block_n) / LANES
+    return Cycles(2 * scores * D / tensor_flops(), scores / EXPONENTIALS, lanes)
+
+
+class Task(NamedTuple):
+    """A piece of work: on which unit, for which group and block, from when to when."""
+
+    unit: str  # "tensor cores" or "softmax"
+    what: str  # "S", "softmax" or "PV"
+    group: int
+    block: int
+    start: float
+    end: float
+
+
+def schedule(blocks: int, name: str, product: float, softmax: float) -> list[Task]:
+    """The tasks of two times 64 queries and `blocks` blocks of keys; times are for 64 queries.
+
+    A unit does one task at a time, and takes the one that could start first; of several, a product S.
+    """
+    check_block(blocks, "blocks")
+    if name not in SCHEDULES:
+        raise ValueError(f"expected one of {list(SCHEDULES)}, got {name!r}")
+    groups, ahead = SCHEDULES[name]
+    share = 2 / groups  # one group has all 128 queries
+    length = {"S": product * share, "softmax": softmax * share, "PV": product * share}
+    unit = {"S": "tensor cores", "softmax": "softmax", "PV": "tensor cores"}
+    waiting = [(j, what, g) for j in range(blocks) for g in range(groups) for what in length]
+    done: dict[tuple, float] = {}
+    free = {"tensor cores": 0.0, "softmax": 0.0}
+    tasks = []
+    while waiting:
+        starts = {}
+        for task in waiting:
+            before = _before(*task, ahead)
+            if all(each in done for each in before):
+                starts[task] = max([free[unit[task[1]]], *(done[each] for each in before)])
+        j, what, g = min(starts, key=lambda task: (starts[task], task[1] != "S", task[0], task[2]))
+        start = starts[j, what, g]
+        done[j, what, g] = free[unit[what]] = start + length[what]
+        tasks.append(Task(unit[what], what, g, j, start, start + length[what]))
+        waiting.remove((j, what, g))
+    return tasks
+
+
+def _before(j: int, what: str, g: int, ahead: bool) -> list[tuple]:
+    """What must be done before a task may start."""
+    if what == "softmax":
+        return [(j, "S", g)]
+    if what == "PV":
+        return [(j, "softmax", g), *([(j - 1, "PV", g)] if j else [])]
+    return [(j - 1, "softmax" if ahead else "PV", g)] if j else []
+
+
+def busy(tasks: list[Task], unit: str = "tensor cores") -> float:
+    """The part of the time, from beginning to end, in which a unit works."""
+    return sum(task.end - task.start for task in tasks if task.unit == unit) / max(task.end for task in tasks)
+
+
+def overlap_steps(blocks: int, names: Sequence[str], product: int, softmax: int) -> Iterator[Step]:
+    """One step per slot of time of several schedules side by side; product and softmax are whole slots.
+
+    values   runs (tasks of each schedule by its name), ends, time, horizon (slots of the slowest)
+    output   {name: part of the time in which the tensor cores worked}, in the last step
+    """
+    for size, what in ((product, "product"), (softmax, "softmax")):
+        check_block(size, what)
+    runs = {name: schedule(blocks, name, product, softmax) for name in names}
+    ends = {name: round(max(task.end for task in tasks)) for name, tasks in runs.items()}
+    common = {"runs": runs, "ends": ends, "horizon": max(ends.values())}
+    for time in range(common["horizon"]):
+        doing = "; ".join(f"{name}: {_says(tasks, time, ends[name])}" for name, tasks in runs.items())
+        yield Step(f"Slot {time}. {doing}.", "timeline", values={**common, "time": time})
+    parts = {name: busy(tasks) for name, tasks in runs.items()}
+    words = ", ".join(f"{name} {ends[name]} slots, {part:.0%}" for name, part in parts.items())
+    sentence = f"Done. Slots, and the part of them in which the tensor cores worked: {words}."
+    yield Step(sentence, "done", values={**common, "time": common["horizon"]}, output=parts)
+
+
+def _says(tasks: list[Task], time: int, end: int) -> str:
+    """What the tensor cores do in this slot."""
+    if time >= end:
+        return "done"
+    for task in tasks:
+        if task.unit == "tensor cores" and task.start <= time < task.end:
+            return f"{'S' if task.what == 'S' else 'P V'} of {'AB'[task.group]}{task.block}"
+    return "tensor cores idle"

@@ -1,0 +1,124 @@
+"""Which kernel `flash_attention` runs, and why: the one place where that is decided.
+
+    forward_rung(q, k, v, causal=True, scale=0.125)             Rung("hopper", {...}, "")
+    forward_rung(one_query, k, v, causal=False, scale=0.125)    Rung("decode", {}, "")
+    backward_rung(...)                                          Rung("teaching", {}, "float32 inputs")
+
+The fast kernels take what their hardware takes; everything else goes to the teaching kernels, which take
+anything, and `why` says what stood in the way. Block sizes come from the tables below, which were measured
+once: nothing is tuned when a program runs.
+"""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from flashlearn.kernels.backend import INTERPRETED
+from flashlearn.kernels.decode import KEYS_PER_SPLIT, max_rows
+
+HOPPER = (9, 0)  # compute capability
+LEAST_SCALE = 1e-30  # lse, of at most 1e5, is divided by it in float32
+GLUON_VERSIONS = ("3.6.",)  # of Triton: Gluon is experimental, and changes from version to version
+
+# (width of a tile, causal) -> from so many queries on: options of attention_forward_hopper; one H200, 2026-11.
+# Three groups of 64 queries share K and V better than two, where enough tiles are full. Under a causal mask a short
+# row of tiles is mostly diagonal, of which blocks of 64 keys waste less; a long one is shared out better by the GPU.
+FORWARD_HOPPER = {
+    (64, False): {0: {}, 1024: {"consumers": 3}},
+    (64, True): {0: {}, 4096: {"consumers": 3}},
+    (128, False): {0: {}},
+    (128, True): {0: {"block_n": 64, "stages": 4}, 2048: {}, 8192: {"persistent": False}},
+}
+
+
+class Rung(NamedTuple):
+    """A kernel, the options it is launched with, and, if it is the teaching kernel, why no faster one."""
+
+    name: str
+    options: dict
+    why: str
+
+
+DECODE = Rung("decode", {}, "")
+
+
+def forward_rung(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float) -> Rung:
+    """The kernel that `flash_attention` runs forward for these inputs."""
+    if decodes(q, k):
+        return DECODE
+    why = why_not_hopper(q, k, v, scale=scale)
+    if why:
+        return Rung("teaching", {}, why)
+    by_length = FORWARD_HOPPER[64 if q.shape[-1] <= 64 else 128, causal]
+    return Rung("hopper", by_length[max(least for least in by_length if least <= q.shape[2])], "")
+
+
+def backward_rung(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Rung:
+    """The kernels that `flash_attention` runs backward for these inputs."""
+    why = why_not_hopper(q, k, v, scale=scale)
+    if not why and torch.are_deterministic_algorithms_enabled():
+        why = "deterministic algorithms are asked for, and the fast kernel adds up dq in any order"
+    return Rung("teaching", {}, why) if why else Rung("hopper", {}, "")
+
+
+def decodes(q: Tensor, k: Tensor) -> bool:
+    """Whether few queries meet many keys: the time is that of reading K and V, which `attention_decode` does once.
+
+    Few: those that share a key head fit one block. Other kernels pad the queries of every *single* head to a
+    larger block, and read K and V for each. Many: there is something to split.
+    """
+    (_, H_q, N_q, _), (_, H_kv, N_k, _) = q.shape, k.shape
+    rows = H_q // H_kv * N_q
+    return not INTERPRETED and rows <= max_rows(q.element_size()) and N_k >= 2 * KEYS_PER_SPLIT
+
+
+def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> str:
+    """What stands in the way of the Hopper kernels; "" if nothing does."""
+    if INTERPRETED:
+        return "kernels run in the interpreter"
+    if why := _why_not_this_machine(q.device):
+        return why
+    if q.dtype not in (torch.float16, torch.bfloat16):
+        return f"{q.dtype} inputs: tensor cores take 16 bits"
+    if q.shape[-1] > 128:
+        return f"D = {q.shape[-1]}: the accumulators of one group of warps hold 128 columns"
+    if not (q.numel() and k.numel()):
+        return "an input is empty"
+    if scale <= 0:
+        return f"scale = {scale}: the maximum is taken before scaling"
+    if scale < LEAST_SCALE:
+        return f"scale = {scale}: lse / scale may overflow"
+    for name, t in (("q", q), ("k", k), ("v", v)):
+        if why := why_not_tma(t):
+            return f"{name}: {why}"
+    return ""
+
+
+def why_not_tma(t: Tensor) -> str:
+    """What stands in the way of the copy engine: it wants rows of whole 16 bytes, 16-byte aligned."""
+    return "not aligned to 16 bytes" if t.data_ptr() % 16 else _why_not_these_strides(t.shape, t.stride(), t.itemsize)
+
+
+@lru_cache(4096)
+def _why_not_these_strides(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> str:
+    if strides[-1] != 1 and shape[-1] > 1:
+        return f"columns {strides[-1]} elements apart, where the copy engine wants 1"
+    for size, stride in zip(shape[:-1], strides[:-1], strict=True):
+        if size > 1 and (stride <= 0 or stride * itemsize % 16):
+            return f"a stride of {stride} elements, where the copy engine wants a positive multiple of 16 bytes"
+    return ""
+
+
+@cache
+def _why_not_this_machine(device: torch.device) -> str:
+    capability = torch.cuda.get_device_capability(device)
+    if capability != HOPPER:
+        return f"compute capability {capability}, where the kernel is written for {HOPPER}"
+    if not triton.__version__.startswith(GLUON_VERSIONS):
+        return f"Triton {triton.__version__}, where the kernel was tested with {', '.join(GLUON_VERSIONS)}x"
+    return ""

@@ -1,0 +1,294 @@
+"""The backward pass for Hopper GPUs: dQ, dK and dV in one sweep, by warps that load and warps that compute.
+
+What changed from the teaching kernels: one kernel with 5 block products in place of two with 7, and the
+machinery of attention_forward_hopper (TMA, warp specialisation, barriers).
+
+A program owns 128 keys, 64 for each of two computing groups, and walks over the blocks of queries. Its dK and
+dV stay in registers. S^T and dP^T are computed transposed, so that P^T and dS^T come out as the left factors
+of the next products, in registers. Only dQ needs dS the other way round: dS goes through shared memory, each
+group computes half of dQ, and the copy engine adds that half to a float32 sum in HBM.
+
+Those additions come in any order: dQ may differ in its last bits from run to run. Where that is not wanted
+(`torch.use_deterministic_algorithms(True)`), `flash_attention` takes the two-sweep kernels.
+
+Prediction: 5 products in place of 7, none of them waiting for a load: about 500 TFLOP/s at D = 128 on an
+H200. Result (float16, 16384 tokens, N >= 4096, 2026-11-21): 481 to 580 at D = 128 and 398 to 487 at D = 64, which is
+1.05 of cuDNN in the geometric mean; the teaching kernels reach about half of that. The last step brought a fifth at
+D = 128: two buffers for dS, where one had to be waited for. With the wait went the registers that did not fit: the
+profiler counted 88 million reloads in one call, now none. What it shows still, beside cuDNN's kernel: products are
+under way in 69 % of the cycles, in cuDNN's in 67 %, and ours waits more at barriers (benchmarks/gpu_profile.py).
+
+Tried without gain: to take dQ out before dK is done; to put dV later, where dQ's factors are awaited; rows of dQ in
+an order without bank conflicts (those were counted, but nobody waits for them). To begin the next S^T before dQ
+leaves lost a tenth: with a product under way across the end of the loop, ptxas runs all products one after the other
+(its remark C7514).
+
+Sources: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2; J. Shah et al., "FlashAttention-3",
+2024 (arXiv:2407.08608), section B.1.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from triton._C.libtriton import ir
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language._core import builtin
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from flashlearn.kernels.hopper.tiles import hopper_width, in_tiles, launch_hopper
+from flashlearn.kernels.teaching.backward import attention_delta
+from flashlearn.kernels.teaching.forward import LOG2_E
+
+KEYS = gl.constexpr(64)  # keys of one group of four warps: the height of one wgmma
+LOG2E = gl.constexpr(LOG2_E)
+
+
+@builtin
+def tma_add(desc, coord, src, _semantic=None):
+    """desc[coord] += src, by the copy engine. Gluon 3.6 knows the operation and has no Python name for it."""
+    coord = _semantic._convert_to_ir_values(coord, require_i64=False)
+    _semantic.builder.create_async_tma_reduce(ir.DESCRIPTOR_REDUCE_KIND.ADD, desc.handle, coord, src.handle)
+
+
+@gluon.jit(do_not_specialize=["N_q", "N_k", "group"])
+def attention_backward_hopper_kernel(
+    # descriptors: q, do tiles (BLOCK_M, D); k, v, dk, dv tiles (KEYS, D); dq, in float32, tiles (64, 64)
+    q_desc, do_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc, lse_ptr, delta_ptr,
+    # sizes, and the factor on Q K^T
+    N_q, N_k, group, scale,
+    HEAD_DIM: gl.constexpr, BLOCK_M: gl.constexpr,
+    STAGES: gl.constexpr, CAUSAL: gl.constexpr,
+):  # fmt: skip
+    """dK and dV of 128 keys of one key head, and their part of dQ."""
+    dtype: gl.constexpr = q_desc.dtype
+    k_smem = gl.allocate_shared_memory(dtype, [2, 1, 1, KEYS, HEAD_DIM], k_desc.layout)
+    v_smem = gl.allocate_shared_memory(dtype, [2, 1, 1, KEYS, HEAD_DIM], v_desc.layout)
+    q_smem = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_M, HEAD_DIM], q_desc.layout)
+    do_smem = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_M, HEAD_DIM], do_desc.layout)
+    DS_LAYOUT: gl.constexpr = gl.NVMMASharedLayout.get_default_for([KEYS, BLOCK_M], dtype)
+    ds_smem = gl.allocate_shared_memory(dtype, [4, KEYS, BLOCK_M], DS_LAYOUT)  # two rounds, both groups
+    dq_smem = gl.allocate_shared_memory(gl.float32, [2, 1, 1, 64, 64], dq_desc.layout)
+    ROW_LAYOUT: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    lse_smem = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK_M], ROW_LAYOUT)
+    delta_smem = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK_M], ROW_LAYOUT)
+    kv_full = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
+    q_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    do_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    ds_full = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
+    free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())  # both groups: a round is over
+    mbarrier.init(kv_full.index(0), count=1)
+    mbarrier.init(ds_full.index(0), count=2)
+    for i in gl.static_range(STAGES):
+        mbarrier.init(q_full.index(i), count=2)  # the copy engine's, and the loading warp's for lse
+        mbarrier.init(do_full.index(i), count=2)  # likewise, for delta
+        mbarrier.init(free.index(i), count=2)
+
+    start_n = gl.program_id(0) * (2 * KEYS)  # the first keys are seen by most queries: they start first
+    kv_head = gl.program_id(1)
+    batch = gl.program_id(2)
+    first = 0  # block of the first query that sees a key of this program
+    full = 0  # first block in which every query sees every key
+    if CAUSAL:
+        first = gl.maximum(start_n - (N_k - N_q), 0) // BLOCK_M
+        full = gl.cdiv(gl.maximum(start_n + 2 * KEYS - 1 - (N_k - N_q), 0), BLOCK_M)
+    blocks = gl.maximum(gl.cdiv(N_q, BLOCK_M) - first, 0)  # for each query head of the group
+    buffers = (k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem)
+    barriers = (kv_full, q_full, do_full, ds_full, free)
+    place = (start_n, kv_head, batch, first, full, blocks)
+    sizes = (N_q, N_k, group, scale)
+    gl.warp_specialize(
+        [
+            (consume, (0, buffers, barriers, place, sizes, dq_desc, dk_desc, dv_desc,
+                       HEAD_DIM, BLOCK_M, STAGES, CAUSAL)),
+            (consume, (1, buffers, barriers, place, sizes, dq_desc, dk_desc, dv_desc,
+                       HEAD_DIM, BLOCK_M, STAGES, CAUSAL)),
+            (load, (buffers, barriers, place, sizes, q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr,
+                    BLOCK_M, STAGES)),
+        ],
+        [4, 1], [240, 24],
+    )  # fmt: skip
+
+
+@gluon.jit
+def next_block(head, block, first, blocks):
+    """The next block of queries; after the last one, the first of the next query head."""
+    last = block + 1 == first + blocks
+    return gl.where(last, head + 1, head), gl.where(last, first, block + 1)
+
+
+@gluon.jit
+def load(
+    buffers, barriers, place, sizes, q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr,
+    BLOCK_M: gl.constexpr, STAGES: gl.constexpr,
+):  # fmt: skip
+    """The loading warp: K and V once, then Q and dO, block after block, head after head of the group."""
+    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
+    kv_full, q_full, do_full, ds_full, free = barriers
+    start_n, kv_head, batch, first, full, blocks = place
+    mbarrier.expect(kv_full.index(0), 4 * k_desc.block_type.nbytes)
+    for i in gl.static_range(2):
+        at = [batch, kv_head, start_n + i * KEYS, 0]
+        tma.async_copy_global_to_shared(k_desc, at, kv_full.index(0), k_smem.index(i))
+        tma.async_copy_global_to_shared(v_desc, at, kv_full.index(0), v_smem.index(i))
+    N_q, N_k, group, scale = sizes
+    LANES: gl.constexpr = gl.BlockedLayout([BLOCK_M // 32], [32], [1], [0])
+    head = kv_head * group
+    block = first
+    for t in range(group * blocks):
+        stage = t % STAGES
+        phase = (t // STAGES) & 1
+        start_m = block * BLOCK_M
+        offs_m = start_m + gl.arange(0, BLOCK_M, LANES)
+        row = (batch.to(gl.int64) * gl.num_programs(1) * group + head) * N_q
+        # past the last query lse is +inf, so that P = exp(S - inf) = 0 there
+        lse = gl.load(lse_ptr + row + offs_m, mask=offs_m < N_q, other=float("inf")) / scale
+        delta = gl.load(delta_ptr + row + offs_m, mask=offs_m < N_q, other=0.0)
+        mbarrier.wait(free.index(stage), phase ^ 1)  # a fresh barrier lets the first round pass
+        mbarrier.expect(q_full.index(stage), q_desc.block_type.nbytes)
+        at = [batch, head, start_m, 0]
+        tma.async_copy_global_to_shared(q_desc, at, q_full.index(stage), q_smem.index(stage))
+        lse_smem.index(stage).store(lse)
+        mbarrier.arrive(q_full.index(stage), count=1)
+        mbarrier.expect(do_full.index(stage), do_desc.block_type.nbytes)
+        tma.async_copy_global_to_shared(do_desc, at, do_full.index(stage), do_smem.index(stage))
+        delta_smem.index(stage).store(delta)
+        mbarrier.arrive(do_full.index(stage), count=1)
+        head, block = next_block(head, block, first, blocks)
+
+
+@gluon.jit
+def consume(
+    index: gl.constexpr, buffers, barriers, place, sizes, dq_desc, dk_desc, dv_desc,
+    HEAD_DIM: gl.constexpr, BLOCK_M: gl.constexpr,
+    STAGES: gl.constexpr, CAUSAL: gl.constexpr,
+):  # fmt: skip
+    """A computing group: its 64 keys against every block of queries."""
+    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
+    kv_full, q_full, do_full, ds_full, free = barriers
+    start_n, kv_head, batch, first, full, blocks = place
+    N_q, N_k, group, scale = sizes
+    S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])  # of S^T
+    KV_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
+    DQ_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
+    P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, KV_LAYOUT, 2)
+    QUERIES: gl.constexpr = gl.SliceLayout(0, S_LAYOUT)
+    dtype: gl.constexpr = q_smem.dtype
+    k = k_smem.index(index).reshape([KEYS, HEAD_DIM])
+    v = v_smem.index(index).reshape([KEYS, HEAD_DIM])
+    offs_n = start_n + index * KEYS + gl.arange(0, KEYS, gl.SliceLayout(1, S_LAYOUT))  # (64,)
+    qk_scale = scale * LOG2E
+
+    dk = gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT)
+    dv = gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT)
+    zero = gl.zeros([KEYS, BLOCK_M], gl.float32, S_LAYOUT)
+    dq_zero = gl.zeros([64, 64], gl.float32, DQ_LAYOUT)
+    mbarrier.wait(kv_full.index(0), 0)
+    total = group * blocks
+    tail = start_n + (index + 1) * KEYS > N_k  # keys past the end: lse knows nothing of them, P must be 0
+    head = kv_head * group
+    block = first
+    for t in range(total):
+        stage = t % STAGES
+        phase = (t // STAGES) & 1
+        q = q_smem.index(stage).reshape([BLOCK_M, HEAD_DIM])
+        do = do_smem.index(stage).reshape([BLOCK_M, HEAD_DIM])
+        mbarrier.wait(q_full.index(stage), phase)
+        lse = lse_smem.index(stage).load(QUERIES)[None, :]
+        s_t = warpgroup_mma(k, q.permute((1, 0)), zero - lse, is_async=True)  # FA-2 Alg. 2, line 10
+        mbarrier.wait(do_full.index(stage), phase)
+        delta = delta_smem.index(stage).load(QUERIES)[None, :]
+        dp_t = warpgroup_mma(v, do.permute((1, 0)), zero - delta, is_async=True)  # line 13
+        s_t = warpgroup_mma_wait(1, deps=[s_t])
+        p_t = gl.exp2(s_t * qk_scale)  # line 11: (64, BLOCK_M)
+        if (block < full) | tail:
+            visible = (offs_n < N_k)[:, None]
+            if CAUSAL:
+                offs_m = block * BLOCK_M + gl.arange(0, BLOCK_M, QUERIES)  # (BLOCK_M,)
+                visible = visible & (offs_n[:, None] <= offs_m[None, :] + N_k - N_q)
+            p_t = gl.where(visible, p_t, 0.0)
+        p_16 = gl.convert_layout(p_t.to(dtype), P_LAYOUT)
+        dv = warpgroup_mma(p_16, do, dv, is_async=True)  # line 12
+        dp_t = warpgroup_mma_wait(1, deps=[dp_t])
+        ds_16 = (p_t * dp_t).to(dtype)  # line 14
+        # The other group may still read dS of the round before; of the one before that, no more: it has told of its
+        # next dS since, and does so once its products are done
+        ds_smem.index(t % 2 * 2 + index).store(ds_16)
+        fence_async_shared()
+        mbarrier.arrive(ds_full.index(0), count=1)
+        dk = warpgroup_mma(gl.convert_layout(ds_16, P_LAYOUT), q, dk, is_async=True)  # line 16
+        mbarrier.wait(ds_full.index(0), t & 1)
+        dq = dq_zero  # line 15: half of dS K, over the 128 keys of both groups
+        for other in gl.static_range(2):
+            ds = ds_smem.index(t % 2 * 2 + other)
+            k_other = k_smem.index(other).reshape([KEYS, HEAD_DIM])
+            if HEAD_DIM == 128:  # 64 queries: half of the columns each
+                dq = warpgroup_mma(
+                    ds.permute((1, 0)), k_other.slice(64 * index, 64, dim=1), dq, use_acc=other > 0, is_async=True
+                )
+            else:  # 128 queries: half of the rows each
+                dq = warpgroup_mma(
+                    ds.slice(64 * index, 64, dim=1).permute((1, 0)), k_other, dq, use_acc=other > 0, is_async=True
+                )
+        dv, dk, dq = warpgroup_mma_wait(0, deps=[dv, dk, dq])
+        mbarrier.arrive(free.index(stage), count=1)
+        tma.store_wait(0)  # the sum before has left shared memory
+        gl.thread_barrier()
+        dq_smem.index(index).reshape([64, 64]).store(dq)
+        fence_async_shared()
+        gl.thread_barrier()
+        if HEAD_DIM == 128:
+            tma_add(dq_desc, [batch, head, block * BLOCK_M, 64 * index], dq_smem.index(index))
+        else:
+            tma_add(dq_desc, [batch, head, block * BLOCK_M + 64 * index, 0], dq_smem.index(index))
+        head, block = next_block(head, block, first, blocks)
+
+    # only this group reads its V: room for the results, one after the other
+    at = [batch, kv_head, start_n + index * KEYS, 0]
+    v.store(dv.to(dtype))
+    fence_async_shared()
+    gl.thread_barrier()
+    tma.async_copy_shared_to_global(dv_desc, at, v_smem.index(index))
+    tma.store_wait(0)
+    gl.thread_barrier()
+    v.store((dk * scale).to(dtype))
+    fence_async_shared()
+    gl.thread_barrier()
+    tma.async_copy_shared_to_global(dk_desc, at, v_smem.index(index))
+    tma.store_wait(0)
+
+
+def attention_backward_hopper(
+    do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *, causal: bool, scale: float,
+    dlse: Tensor | None = None, stages: int = 2,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """dq, dk and dv, as `attention_backward` gives them; for inputs that `why_not_hopper` has nothing against.
+
+    Extra memory: delta, and dq in float32.
+    """
+    (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
+    width = hopper_width(D)
+    block_m = 64 if width == 128 else 128
+    delta = attention_delta(o, do)
+    if dlse is not None:
+        delta = delta - dlse
+    dk, dv = torch.empty_like(k), torch.empty_like(v)
+    dq = torch.zeros((B, H, N_q, D), dtype=torch.float32, device=q.device)
+    q_tile, kv_tile = (1, 1, block_m, width), (1, 1, KEYS.value, width)
+    launch_hopper(
+        attention_backward_hopper_kernel, (-(-N_k // (2 * KEYS.value)), H_kv, B),
+        (
+            in_tiles(q, q_tile), in_tiles(do, q_tile), in_tiles(k, kv_tile), in_tiles(v, kv_tile),
+            in_tiles(dq, (1, 1, 64, 64)), in_tiles(dk, kv_tile), in_tiles(dv, kv_tile), lse.contiguous(), delta,
+            N_q, N_k, H // H_kv, scale,
+        ),
+        dict(HEAD_DIM=width, BLOCK_M=block_m, STAGES=stages, CAUSAL=causal),
+    )  # fmt: skip
+    return torch.mul(dq, scale, out=torch.empty_like(q)), dk, dv  # one pass: scale, and round to 16 bits

@@ -1,0 +1,342 @@
+"""The forward pass for Hopper GPUs: warps that only load feed warps that only compute.
+
+What changed from the teaching kernel: nothing in the mathematics, everything in who does it and when.
+
+1. Loads by the copy engine (TMA). A descriptor holds shape and strides; one thread asks for a whole tile, which
+   lands in shared memory, zeros past the edges. No pointer arithmetic, no masks, no registers.
+2. Warp specialisation. One warp asks for K and V tiles, `STAGES` ahead; groups of four warps, each with its
+   own 64 queries, wait for them on barriers in shared memory and multiply. The loader gives up its registers.
+3. Overlap inside a group. Q K_{j+1}^T is issued before the softmax of block j, so that the tensor cores run
+   while the exponentials are taken. P stays in registers between the two products.
+4. Keys from right to left: the blocks that need a mask come first, and all others are free of it.
+5. Persistent programs: one per multiprocessor takes tile after tile, and loads the next Q, K and V while the last o is
+   divided and stored. Causal tiles are taken in pairs, a short one with a long one.
+
+Prediction: the teaching kernel leaves the tensor cores idle during softmax and during loads; hiding both
+should take D = 128 from about 400 TFLOP/s to above 550 on an H200. Result (16384 tokens, 2026-11-21): 1.02 of cuDNN
+in the geometric mean over D 64 and 128, N 4096 and 16384, causal and not, and 0.97 in the least of them; the figures
+are in flashlearn/measurements/gpu_attention.json. Tried without gain: groups that issue their products in turns, which is
+FlashAttention-3's ping-pong (the barriers cost more than the order brings, two groups fall out of step by themselves);
+three stages and one buffer for Q; pairs of causal tiles at N = 16384, where the GPU shares out single tiles better.
+
+Written in Gluon, Triton's lower level (layouts, shared memory and barriers are explicit), as of Triton 3.6.
+Sources: J. Shah et al., "FlashAttention-3", 2024 (arXiv:2407.08608), Algorithms 1 and 2.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from flashlearn.kernels.hopper.tiles import hopper_width, in_tiles, launch_hopper
+from flashlearn.kernels.launcher import multiprocessors
+from flashlearn.kernels.teaching.forward import LOG2_E
+
+ROWS = gl.constexpr(64)  # queries of one group of four warps: the height of one wgmma
+LN_2 = gl.constexpr(0.6931471805599453)
+
+
+@gluon.jit(do_not_specialize=["batches", "heads", "N_q", "N_k", "group"])
+def attention_forward_hopper_kernel(
+    # descriptors of q and o (B, H_q, N_q, D), tiles (ROWS, D), and of k and v (B, H_kv, N_k, D), tiles (BLOCK_N, D)
+    q_desc, k_desc, v_desc, o_desc, lse_ptr,
+    # sizes, and scale * log2(e)
+    batches, heads, N_q, N_k, group, qk_scale,
+    HEAD_DIM: gl.constexpr, BLOCK_N: gl.constexpr,
+    STAGES: gl.constexpr, CONSUMERS: gl.constexpr, CAUSAL: gl.constexpr, PAIRED: gl.constexpr,
+):  # fmt: skip
+    """O and lse for one block of CONSUMERS * 64 queries after another, as many as fall to this program."""
+    dtype: gl.constexpr = q_desc.dtype
+    q_smem = gl.allocate_shared_memory(dtype, [2 * CONSUMERS, 1, 1, ROWS, HEAD_DIM], q_desc.layout)
+    k_smem = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_N, HEAD_DIM], k_desc.layout)
+    v_smem = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_N, HEAD_DIM], v_desc.layout)
+    # one barrier per buffer: "full" once its bytes have landed, "free" once every consumer is done with it
+    q_full = gl.allocate_shared_memory(gl.int64, [2 * CONSUMERS, 1], mbarrier.MBarrierLayout())
+    q_free = gl.allocate_shared_memory(gl.int64, [2 * CONSUMERS, 1], mbarrier.MBarrierLayout())
+    k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    k_free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    v_free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(2 * CONSUMERS):
+        mbarrier.init(q_full.index(i), count=1)
+        mbarrier.init(q_free.index(i), count=1)
+    for i in gl.static_range(STAGES):
+        mbarrier.init(k_full.index(i), count=1)
+        mbarrier.init(v_full.index(i), count=1)
+        mbarrier.init(k_free.index(i), count=CONSUMERS)
+        mbarrier.init(v_free.index(i), count=CONSUMERS)
+
+    buffers = (q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free)
+    sizes = (batches, heads, N_q, N_k, group, qk_scale)
+    if CONSUMERS == 2:
+        gl.warp_specialize(
+            [
+                (consume, (0, buffers, sizes, o_desc, lse_ptr, HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, CAUSAL, PAIRED)),
+                (consume, (1, buffers, sizes, o_desc, lse_ptr, HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, CAUSAL, PAIRED)),
+                (load, (buffers, sizes, q_desc, k_desc, v_desc, BLOCK_N, STAGES, CONSUMERS, CAUSAL, PAIRED)),
+            ],
+            [4, 1], [240, 24],
+        )  # fmt: skip
+    else:
+        gl.warp_specialize(
+            [
+                (consume, (0, buffers, sizes, o_desc, lse_ptr, HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, CAUSAL, PAIRED)),
+                (consume, (1, buffers, sizes, o_desc, lse_ptr, HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, CAUSAL, PAIRED)),
+                (consume, (2, buffers, sizes, o_desc, lse_ptr, HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, CAUSAL, PAIRED)),
+                (load, (buffers, sizes, q_desc, k_desc, v_desc, BLOCK_N, STAGES, CONSUMERS, CAUSAL, PAIRED)),
+            ],
+            [4, 4, 1], [160, 160, 24],
+        )  # fmt: skip
+
+
+@gluon.jit
+def tiles_of_program(sizes, HEIGHT: gl.constexpr, PAIRED: gl.constexpr):
+    """How many tiles of HEIGHT queries fall to this program."""
+    batches, heads, N_q, N_k, group, qk_scale = sizes
+    tiles = gl.cdiv(N_q, HEIGHT)
+    if PAIRED:
+        mine = 2 * gl.cdiv(batches * heads * gl.cdiv(tiles, 2) - gl.program_id(0), gl.num_programs(0))
+    else:
+        mine = gl.cdiv(batches * heads * tiles - gl.program_id(0), gl.num_programs(0))
+    return mine
+
+
+@gluon.jit
+def place_of(i, sizes, HEIGHT: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr, PAIRED: gl.constexpr):
+    """Where the i-th tile of this program lies: its first query, head and batch, and its blocks of keys.
+
+    Neighbours run at the same time and read the same K and V, so that the L2 cache serves them. A causal tile has
+    more to do the further down it lies: in pairs, the last with the first, all pairs have as much.
+    """
+    batches, heads, N_q, N_k, group, qk_scale = sizes
+    tiles = gl.cdiv(N_q, HEIGHT)
+    if PAIRED:
+        pairs = gl.cdiv(tiles, 2)
+        unit = gl.program_id(0) + i // 2 * gl.num_programs(0)
+        row = unit // pairs
+        tile = unit % pairs
+        partner = tiles - 1 - tile
+        if i % 2 == 0:
+            tile = gl.where(partner == tile, tiles, partner)  # the middle one has no partner: past the end
+    else:
+        unit = gl.program_id(0) + i * gl.num_programs(0)
+        row = unit // tiles
+        tile = unit % tiles
+        if CAUSAL:
+            tile = tiles - 1 - tile  # the longest start first
+    start_m = tile * HEIGHT
+    end = N_k  # keys from here on are seen by no query of the tile
+    if CAUSAL:
+        end = gl.minimum(gl.maximum(start_m + HEIGHT + N_k - N_q, 0), N_k)
+    blocks = gl.where(start_m < N_q, gl.cdiv(end, BLOCK_N), 0)
+    return start_m, row % heads, row // heads, blocks
+
+
+@gluon.jit
+def load(
+    buffers, sizes, q_desc, k_desc, v_desc,
+    BLOCK_N: gl.constexpr, STAGES: gl.constexpr, CONSUMERS: gl.constexpr,
+    CAUSAL: gl.constexpr, PAIRED: gl.constexpr,
+):  # fmt: skip
+    """The loading warp: Q of every tile, then K and V from right to left, as soon as a buffer is free."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
+    batches, heads, N_q, N_k, group, qk_scale = sizes
+    HEIGHT: gl.constexpr = CONSUMERS * ROWS
+    rounds = 0  # blocks of keys so far, over all tiles
+    for i in range(tiles_of_program(sizes, HEIGHT, PAIRED)):
+        start_m, head, batch, blocks = place_of(i, sizes, HEIGHT, BLOCK_N, CAUSAL, PAIRED)
+        kv_head = head // group
+        for c in gl.static_range(CONSUMERS):
+            q_buffer = i % 2 * CONSUMERS + c
+            mbarrier.wait(q_free.index(q_buffer), (i // 2 & 1) ^ 1)  # a fresh barrier lets the first round pass
+            mbarrier.expect(q_full.index(q_buffer), q_desc.block_type.nbytes)
+            tma.async_copy_global_to_shared(
+                q_desc, [batch, head, start_m + c * ROWS, 0], q_full.index(q_buffer), q_smem.index(q_buffer)
+            )
+        for t in range(rounds, rounds + blocks):
+            stage = t % STAGES
+            phase = (t // STAGES) & 1
+            at = [batch, kv_head, (rounds + blocks - 1 - t) * BLOCK_N, 0]
+            mbarrier.wait(k_free.index(stage), phase ^ 1)
+            mbarrier.expect(k_full.index(stage), k_desc.block_type.nbytes)
+            tma.async_copy_global_to_shared(k_desc, at, k_full.index(stage), k_smem.index(stage))
+            mbarrier.wait(v_free.index(stage), phase ^ 1)
+            mbarrier.expect(v_full.index(stage), v_desc.block_type.nbytes)
+            tma.async_copy_global_to_shared(v_desc, at, v_full.index(stage), v_smem.index(stage))
+        rounds += blocks
+
+
+@gluon.jit
+def consume(
+    index: gl.constexpr, buffers, sizes, o_desc, lse_ptr,
+    HEAD_DIM: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, CONSUMERS: gl.constexpr,
+    CAUSAL: gl.constexpr, PAIRED: gl.constexpr,
+):  # fmt: skip
+    """A computing group: its 64 queries of every tile against every block of keys."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
+    batches, heads, N_q, N_k, group, qk_scale = sizes
+    HEIGHT: gl.constexpr = CONSUMERS * ROWS
+    S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
+    O_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
+    S_ROWS: gl.constexpr = gl.SliceLayout(1, S_LAYOUT)
+    O_ROWS: gl.constexpr = gl.SliceLayout(1, O_LAYOUT)
+    P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, O_LAYOUT, 2)
+    dtype: gl.constexpr = q_smem.dtype
+    rounds = 0  # blocks of keys so far, over all tiles
+    for i in range(tiles_of_program(sizes, HEIGHT, PAIRED)):
+        start_m, head, batch, blocks = place_of(i, sizes, HEIGHT, BLOCK_N, CAUSAL, PAIRED)
+        start_m += index * ROWS
+        offs_m = start_m + gl.arange(0, ROWS, S_ROWS)  # (64,)
+        q_buffer = i % 2 * CONSUMERS + index
+        q = q_smem.index(q_buffer).reshape([ROWS, HEAD_DIM])
+
+        m_i = gl.full([ROWS], float("-inf"), gl.float32, S_ROWS)
+        l_i = gl.full([ROWS], 0.0, gl.float32, S_ROWS)
+        acc = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_LAYOUT)
+        zero = gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT)
+        first = rounds  # the first round in which these 64 queries see a key; the last keys come first
+        end = rounds + blocks
+        full_blocks = N_k // BLOCK_N  # of these blocks of keys, from the left, none needs a mask
+        if CAUSAL:
+            seen = start_m + N_k - N_q
+            full_blocks = gl.minimum(gl.maximum(seen + 1, 0), N_k) // BLOCK_N
+            first = end - gl.minimum(gl.cdiv(gl.minimum(gl.maximum(seen + ROWS, 0), N_k), BLOCK_N), blocks)
+            for t in range(rounds, first):  # only groups below see these keys: hand the buffers back
+                mbarrier.wait(k_full.index(t % STAGES), (t // STAGES) & 1)
+                mbarrier.arrive(k_free.index(t % STAGES), count=1)
+                mbarrier.wait(v_full.index(t % STAGES), (t // STAGES) & 1)
+                mbarrier.arrive(v_free.index(t % STAGES), count=1)
+        mbarrier.wait(q_full.index(q_buffer), i // 2 & 1)
+        if end > first:
+            mbarrier.wait(k_full.index(first % STAGES), (first // STAGES) & 1)
+            k_t = k_smem.index(first % STAGES).reshape([BLOCK_N, HEAD_DIM]).permute((1, 0))
+            s = warpgroup_mma(q, k_t, zero, use_acc=False)  # (64, BLOCK_N)
+            mbarrier.arrive(k_free.index(first % STAGES), count=1)
+            s = hide(s, offs_m, (end - 1 - first) * BLOCK_N, N_q, N_k, CAUSAL)
+            m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale, True)
+            p_16 = gl.convert_layout(p.to(dtype), P_LAYOUT)
+
+            masked = gl.maximum(end - full_blocks, first + 1)
+            for t in range(first + 1, masked):
+                s, acc_next = products(t, q, p_16, acc, buffers, HEAD_DIM, BLOCK_N, STAGES)
+                s = hide(s, offs_m, (end - 1 - t) * BLOCK_N, N_q, N_k, CAUSAL)
+                m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale, True)
+                acc = warpgroup_mma_wait(0, deps=[acc_next])
+                mbarrier.arrive(v_free.index((t - 1) % STAGES), count=1)
+                acc = acc * gl.convert_layout(alpha, O_ROWS)[:, None]
+                p_16 = gl.convert_layout(p.to(dtype), P_LAYOUT)
+            for t in range(masked, end):
+                s, acc_next = products(t, q, p_16, acc, buffers, HEAD_DIM, BLOCK_N, STAGES)
+                m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale, False)
+                acc = warpgroup_mma_wait(0, deps=[acc_next])
+                mbarrier.arrive(v_free.index((t - 1) % STAGES), count=1)
+                acc = acc * gl.convert_layout(alpha, O_ROWS)[:, None]
+                p_16 = gl.convert_layout(p.to(dtype), P_LAYOUT)
+
+            last = end - 1
+            mbarrier.wait(v_full.index(last % STAGES), (last // STAGES) & 1)
+            acc = warpgroup_mma(p_16, v_smem.index(last % STAGES).reshape([BLOCK_N, HEAD_DIM]), acc)
+            mbarrier.arrive(v_free.index(last % STAGES), count=1)
+        rounds = end
+
+        l_i = gl.where(l_i == 0.0, 1.0, l_i)  # a row that saw no key: o = 0 / 1, lse = -inf + 0
+        o = acc / gl.convert_layout(l_i, O_ROWS)[:, None]  # (64, D)
+        lse = (m_i + gl.log2(l_i)) * LN_2
+        lse_base = lse_ptr + (batch.to(gl.int64) * heads + head) * N_q
+        gl.store(lse_base + offs_m, lse, mask=offs_m < N_q)
+        o_smem = q_smem.index(q_buffer)  # this Q is no longer needed
+        o_smem.reshape([ROWS, HEAD_DIM]).store(o.to(dtype))
+        fence_async_shared()
+        gl.thread_barrier()
+        tma.async_copy_shared_to_global(o_desc, [batch, head, start_m, 0], o_smem)
+        tma.store_wait(0)
+        mbarrier.arrive(q_free.index(q_buffer), count=1)
+
+
+@gluon.jit
+def products(
+    t, q, p_16, acc, buffers,
+    HEAD_DIM: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr,
+):  # fmt: skip
+    """S_t = Q K_t^T, waited for, and acc + P_{t-1} V_{t-1}, still under way."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
+    S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
+    zero = gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT)
+    stage = t % STAGES
+    before = (t - 1) % STAGES
+    mbarrier.wait(k_full.index(stage), (t // STAGES) & 1)
+    k_t = k_smem.index(stage).reshape([BLOCK_N, HEAD_DIM]).permute((1, 0))
+    s_next = warpgroup_mma(q, k_t, zero, use_acc=False, is_async=True)
+    mbarrier.wait(v_full.index(before), ((t - 1) // STAGES) & 1)
+    v = v_smem.index(before).reshape([BLOCK_N, HEAD_DIM])
+    acc_next = warpgroup_mma(p_16, v, acc, is_async=True)
+    s = warpgroup_mma_wait(1, deps=[s_next])
+    mbarrier.arrive(k_free.index(stage), count=1)
+    return s, acc_next
+
+
+@gluon.jit
+def hide(s, offs_m, start_n, N_q, N_k, CAUSAL: gl.constexpr):
+    """-inf where a query may not see a key, or there is none."""
+    offs_n = start_n + gl.arange(0, s.shape[1], gl.SliceLayout(0, s.type.layout))
+    visible = (offs_n < N_k)[None, :]
+    if CAUSAL:
+        visible = visible & (offs_n[None, :] <= offs_m[:, None] + N_k - N_q)
+    return gl.where(visible, s, float("-inf"))
+
+
+@gluon.jit
+def softmax_step(m_i, l_i, s, qk_scale, MASKED: gl.constexpr):
+    """The online softmax: new m and l, P (64, BLOCK_N), and the factor for what was summed so far."""
+    m_new = gl.maximum(m_i, gl.max(s, 1) * qk_scale)  # the scale is positive: max and scale may swap
+    m_safe = m_new
+    if MASKED:
+        m_safe = gl.where(m_new == float("-inf"), 0.0, m_new)  # a row that has seen no key yet
+    alpha = gl.exp2(m_i - m_safe)
+    p = gl.exp2(s * qk_scale - m_safe[:, None])  # one fused multiply-add, one exponential
+    return m_new, l_i * alpha + gl.sum(p, 1), p, alpha
+
+
+def attention_forward_hopper(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float, block_n: int = 128, stages: int = 2,
+    consumers: int = 2, persistent: bool = True,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """o and lse, as `attention_forward` gives them; for inputs that `why_not_hopper` has nothing against.
+
+    block_n     keys in a tile of K or V
+    stages      tiles of K, and of V, that are on chip at a time
+    consumers   computing groups of 64 queries, 2 or 3
+    persistent  as many programs as multiprocessors, tile after tile; otherwise one program for each tile
+    """
+    B, H, N_q, D = q.shape
+    _, H_kv, N_k, _ = k.shape
+    o = torch.empty_like(q)
+    lse = torch.empty((B, H, N_q), dtype=torch.float32, device=q.device)
+    width = hopper_width(D)
+    q_tile, kv_tile = (1, 1, ROWS.value, width), (1, 1, block_n, width)
+    tiles = -(-N_q // (consumers * ROWS.value))  # rounded up; triton.cdiv would take microseconds
+    pairs = B * H * -(-tiles // 2)
+    resident = multiprocessors(q.device)  # one program each: its tiles fill the shared memory
+    paired = causal and persistent and pairs >= resident
+    units = pairs if paired else B * H * tiles
+    launch_hopper(
+        attention_forward_hopper_kernel, (min(units, resident) if persistent else units, 1, 1),
+        (
+            in_tiles(q, q_tile), in_tiles(k, kv_tile), in_tiles(v, kv_tile), in_tiles(o, q_tile), lse,
+            B, H, N_q, N_k, H // H_kv, scale * LOG2_E,
+        ),
+        dict(
+            HEAD_DIM=width, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers, CAUSAL=causal,
+            PAIRED=paired,
+        ),
+    )  # fmt: skip
+    return o, lse

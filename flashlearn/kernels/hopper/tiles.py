@@ -1,0 +1,67 @@
+"""How the Hopper kernels are launched: with descriptors for the copy engine.
+
+Written for Gluon as of Triton 3.6; `flashlearn.kernels.dispatch` says where it is used.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from flashlearn.kernels.launcher import launch
+
+
+class Tiles(NamedTuple):
+    """What the copy engine needs to know of a tensor: a TensorDescriptor without its checks, which take longer."""
+
+    base: Tensor
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    block_shape: tuple[int, ...]
+    layout: gl.NVMMASharedLayout
+    padding: str = "zero"
+
+
+def in_tiles(t: Tensor, tile: tuple[int, ...]) -> Tiles:
+    """t (B, H, N, D), of which tiles of shape `tile` are copied; in a dimension of size 1 any stride will do."""
+    B, H, N, _ = t.shape
+    b, h, n, _ = t.stride()
+    strides = (b if B > 1 else 8, h if H > 1 else 8, n if N > 1 else 8, 1)
+    return Tiles(t, t.shape, strides, tile, tile_layout(tile, t.dtype))
+
+
+def launch_hopper(kernel, grid: tuple[int, int, int], arguments: tuple, constants: dict) -> None:
+    """kernel[grid](*arguments, **constants), as `launch` does it; the first argument is `Tiles`.
+
+    All `Tiles` are of its dtype and their layouts follow from the constants, so that only dtype, device and the
+    alignment of pointers are left to tell kernels apart.
+    """
+    q = arguments[0].base
+    aligned = [a.data_ptr() % 16 == 0 for a in arguments if isinstance(a, Tensor)]
+    key = (q.dtype, q.device, *aligned)
+    launch(kernel, grid, arguments, constants, key=key, first=with_descriptors, num_warps=4)
+
+
+def with_descriptors(arguments: tuple) -> tuple:
+    """The arguments as Triton wants them at first: descriptors, checked, in place of `Tiles`."""
+    return tuple(
+        TensorDescriptor(a.base, list(a.shape), list(a.strides), list(a.block_shape), a.layout)
+        if isinstance(a, Tiles) else a
+        for a in arguments
+    )  # fmt: skip
+
+
+@cache
+def tile_layout(tile: tuple[int, ...], dtype: torch.dtype) -> gl.NVMMASharedLayout:
+    """How a tile lies in shared memory: swizzled, so that rows and columns are read without bank conflicts."""
+    return gl.NVMMASharedLayout.get_default_for(list(tile), gl.float32 if dtype == torch.float32 else gl.float16)
+
+
+def hopper_width(D: int) -> int:
+    """Columns of a tile: D, of at most 128, rounded up to 64 or 128; the copy engine fills up with zeros."""
+    return 64 if D <= 64 else 128

@@ -1,0 +1,196 @@
+"""`flash_attention`: the kernels of `flashlearn.kernels` as one differentiable PyTorch operator.
+
+What the operator adds to the launchers: automatic differentiation (first order), `torch.compile`, autocast,
+and the choice of the kernel. Registered with `torch.library` are `flashlearn::attention_forward`, its
+derivative `flashlearn::attention_backward`, and `flashlearn::attention_inference`, which is the first without
+a derivative and without lse: where neither is asked for, less is to be done on every call. Each has a rule for
+fake tensors, so that a compiler can trace it without running it. They run on a GPU, or on the CPU in Triton's
+interpreter (see `flashlearn.kernels.backend`), and never fall back to anything else.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from flashlearn.core.inputs import check_qkv, resolve_scale
+from flashlearn.kernels.backend import DTYPES, INTERPRETED, check_device
+from flashlearn.kernels.decode import decode
+from flashlearn.kernels.dispatch import backward_rung, forward_rung, why_not_tma
+from flashlearn.kernels.teaching.backward import attention_backward
+from flashlearn.kernels.teaching.forward import attention_forward, check_head_dim
+
+
+def flash_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    return_lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """O = softmax(Q K^T scale) V, in tiles, with memory linear in N; differentiable once.
+
+    q (B, H_q, N_q, D); k, v (B, H_kv, N_k, D) in float16, bfloat16 or float32, any strides, D up to 256, H_q
+    a multiple of H_kv. `scale` is 1 / sqrt(D) unless given. `causal` is aligned to the bottom right: query i
+    sees keys j <= i + N_k - N_q; a query that sees none gets o = 0, lse = -inf and zero gradients.
+    Returns o, shaped as q, and with `return_lse` also lse (B, H_q, N_q), the natural logarithm of the sum of
+    exp(scores), in float32; both carry gradients.
+
+    float32 on a GPU keeps float32 accuracy unless `torch.backends.cuda.matmul.allow_tf32` is set. Under
+    autocast the inputs are cast, as for `scaled_dot_product_attention`. Anything else is refused with a
+    TypeError, ValueError or RuntimeError that says what was expected and what came.
+    """
+    if isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor):
+        q, k, v = _autocast(q, k, v)
+    size = check_qkv(q, k, v)
+    if q.dtype not in DTYPES:
+        raise TypeError(f"expected q, k and v in float16, bfloat16 or float32, got {q.dtype}")
+    check_head_dim(size.D)
+    check_device(q.device, "q, k and v")
+    if not isinstance(causal, bool):
+        raise TypeError(f"expected causal to be True or False, got {causal!r}")
+    scale = resolve_scale(scale, size.D)
+    if _differentiated(q, k, v) or return_lse:
+        o, lse = _attention_forward(q, k, v, causal, scale)
+        return (o, lse) if return_lse else o
+    return _attention_inference(q, k, v, causal, scale)
+
+
+# define and impl, not custom_op: the same operators without the checks that custom_op adds to every call
+torch.library.define(
+    "flashlearn::attention_forward", "(Tensor q, Tensor k, Tensor v, bool causal, float scale) -> (Tensor, Tensor)"
+)
+torch.library.define(
+    "flashlearn::attention_inference", "(Tensor q, Tensor k, Tensor v, bool causal, float scale) -> Tensor"
+)
+torch.library.define(
+    "flashlearn::attention_backward",
+    "(Tensor do, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, bool causal, float scale)"
+    " -> (Tensor, Tensor, Tensor)",
+)
+
+
+def _forward(q, k, v, causal, scale, with_lse=True):
+    """o, shaped as q, and lse (B, H_q, N_q), unless it is not wanted."""
+    if _must_widen(q):
+        o, lse = _forward(q.float(), k.float(), v.float(), causal, scale)
+        return torch.empty_like(q).copy_(o), lse
+    with torch.cuda.device_of(q):  # kernels are launched on the current device
+        return _run_forward(q, k, v, causal, scale, with_lse)
+
+
+def _run_forward(q, k, v, causal, scale, with_lse):
+    """The same by the kernel that `forward_rung` picks."""
+    rung = forward_rung(q, k, v, causal=causal, scale=scale)
+    if rung.name == "teaching":
+        return attention_forward(q, k, v, causal=causal, scale=scale, allow_tf32=_allow_tf32(q))
+    if rung.name == "decode":
+        return decode(q, k, v, causal, scale, allow_tf32=_allow_tf32(q), with_lse=with_lse)
+    from flashlearn.kernels.hopper.forward import attention_forward_hopper
+
+    return attention_forward_hopper(q, k, v, causal=causal, scale=scale, **rung.options)
+
+
+@torch.library.register_fake("flashlearn::attention_forward")
+def _(q, k, v, causal, scale):
+    return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+def _inference(q, k, v, causal, scale):
+    """o, shaped as q."""
+    return _forward(q, k, v, causal, scale, with_lse=False)[0]
+
+
+@torch.library.register_fake("flashlearn::attention_inference")
+def _(q, k, v, causal, scale):
+    return torch.empty_like(q)
+
+
+def _backward(do, dlse, q, k, v, o, lse, causal, scale):
+    """dq, dk and dv, shaped as q, k and v."""
+    if _must_widen(q):
+        wide = (t.float() for t in (do, q, k, v, o))
+        do32, q32, k32, v32, o32 = wide
+        grads = _backward(do32, dlse, q32, k32, v32, o32, lse, causal, scale)
+        return tuple(torch.empty_like(t).copy_(grad) for t, grad in zip((q, k, v), grads, strict=True))
+    with torch.cuda.device_of(q):
+        return _run_backward(do, dlse, q, k, v, o, lse, causal, scale)
+
+
+def _run_backward(do, dlse, q, k, v, o, lse, causal, scale):
+    """The same by the kernels that `backward_rung` picks."""
+    rung = backward_rung(q, k, v, scale=scale)
+    if rung.name == "teaching":
+        return attention_backward(do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, allow_tf32=_allow_tf32(q))
+    from flashlearn.kernels.hopper.backward import attention_backward_hopper
+
+    do = do.contiguous() if why_not_tma(do) else do  # e.g. all ones, from sum(): a single element, expanded
+    return attention_backward_hopper(do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, **rung.options)
+
+
+@torch.library.register_fake("flashlearn::attention_backward")
+def _(do, dlse, q, k, v, o, lse, causal, scale):
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+
+
+def _save_for_backward(ctx, inputs, output):
+    q, k, v, ctx.causal, ctx.scale = inputs
+    ctx.save_for_backward(q, k, v, *output)
+    ctx.set_materialize_grads(False)  # no zeros for the gradient of an lse that nobody used
+
+
+def _differentiate(ctx, do, dlse):
+    q, k, v, o, lse = ctx.saved_tensors
+    if do is None and dlse is None:
+        return None, None, None, None, None
+    do = torch.zeros_like(o) if do is None else do
+    dq, dk, dv = torch.ops.flashlearn.attention_backward(do, dlse, q, k, v, o, lse, ctx.causal, ctx.scale)
+    return dq, dk, dv, None, None
+
+
+def _refuse_second_order(ctx, *grads):
+    raise NotImplementedError(
+        "flash_attention is differentiable once; for second derivatives use flashlearn.standard_attention, "
+        "or scaled_dot_product_attention with PyTorch's MATH backend"
+    )
+
+
+torch.library.impl("flashlearn::attention_forward", ("cpu", "cuda"), _forward)
+torch.library.impl("flashlearn::attention_inference", ("cpu", "cuda"), _inference)
+torch.library.impl("flashlearn::attention_backward", ("cpu", "cuda"), _backward)
+torch.library.register_autograd("flashlearn::attention_forward", _differentiate, setup_context=_save_for_backward)
+torch.library.register_autograd("flashlearn::attention_backward", _refuse_second_order)
+
+_attention_forward = torch.ops.flashlearn.attention_forward.default
+_attention_inference = torch.ops.flashlearn.attention_inference.default
+
+
+def _differentiated(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether a backward pass may follow. Forward-mode derivatives are refused: they would be dropped in silence."""
+    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in (q, k, v)):
+        raise NotImplementedError(
+            "flash_attention has a backward pass and no forward-mode derivative; use flashlearn.standard_attention"
+        )
+    return torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+
+
+def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What autocast makes of the inputs of attention: its dtype, of all but float64 and what is not floating point."""
+    kind = q.device.type
+    if kind == "meta" or not torch.is_autocast_enabled(kind):
+        return q, k, v
+    dtype = torch.get_autocast_dtype(kind)
+    return tuple(t.to(dtype) if t.is_floating_point() and t.dtype != torch.float64 else t for t in (q, k, v))
+
+
+def _must_widen(q: Tensor) -> bool:
+    """bfloat16 in the interpreter is computed in float32, because the interpreter gets it wrong."""
+    return INTERPRETED and q.dtype == torch.bfloat16
+
+
+def _allow_tf32(q: Tensor) -> bool:
+    """Whether the caller lets a GPU round float32 factors to TF32's 10 bits of mantissa."""
+    return q.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32

@@ -1,0 +1,1 @@
+"""The kernels that the notebooks read: one variant each, masked pointer arithmetic, any shape."""

@@ -1,0 +1,1 @@
+"""Where attention is used: a small GPT, and the models of Hugging Face transformers."""

@@ -1,0 +1,1 @@
+"""What a notebook shows: pictures, animations, steppers, explorers, projector mode."""

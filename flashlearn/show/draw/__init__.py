@@ -1,0 +1,46 @@
+"""Pictures of one step. A `draw_*` function paints a step on axes and knows nothing of the algorithm."""
+
+from flashlearn.show.draw.backward import draw_backward
+from flashlearn.show.draw.budget import budget_step, draw_budget
+from flashlearn.show.draw.converge import draw_converge
+from flashlearn.show.draw.jacobian import draw_jacobian
+from flashlearn.show.draw.launch import draw_launch
+from flashlearn.show.draw.matmul import draw_matmul
+from flashlearn.show.draw.memory import draw_memory
+from flashlearn.show.draw.overlap import draw_overlap
+from flashlearn.show.draw.pipeline import draw_pipeline
+from flashlearn.show.draw.query import draw_query
+from flashlearn.show.draw.rates import draw_rates, draw_rungs, panels_of
+from flashlearn.show.draw.roofline import draw_roofline
+from flashlearn.show.draw.row import draw_row
+from flashlearn.show.draw.strides import draw_strides
+from flashlearn.show.draw.style import COLOURS, colour, draw_colour_key
+from flashlearn.show.draw.tiling import draw_tiling
+from flashlearn.show.draw.traffic import draw_traffic
+from flashlearn.show.draw.tree import draw_tree
+
+__all__ = [
+    "COLOURS",
+    "budget_step",
+    "colour",
+    "draw_backward",
+    "draw_budget",
+    "draw_colour_key",
+    "draw_converge",
+    "draw_jacobian",
+    "draw_launch",
+    "draw_matmul",
+    "draw_pipeline",
+    "draw_memory",
+    "draw_overlap",
+    "draw_query",
+    "draw_rates",
+    "draw_roofline",
+    "draw_row",
+    "draw_rungs",
+    "draw_strides",
+    "draw_tiling",
+    "draw_traffic",
+    "draw_tree",
+    "panels_of",
+]

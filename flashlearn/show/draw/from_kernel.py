@@ -1,0 +1,107 @@
+"""Steps that were recorded from a kernel, made ready for the pictures of the algorithms.
+
+The recorder sees what a kernel loads, stores and multiplies; what lies between stays in registers. The pictures
+of attention by tiles also show the accumulators, the masked part of a block, and every product by name. These
+follow from the record and from the order of the products in the source of the kernel:
+
+    accumulators   what a program stores at its end is on chip from its first step on, in float32
+    masked part    of a block that the diagonal crosses: key j is hidden from query i if j > i + N_k - N_q
+    products       by what the kernel writes, in `PRODUCTS`; their shapes must fit those that were recorded
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import torch
+
+from flashlearn.core.inputs import causal_mask
+from flashlearn.core.steps import Step, Tile
+
+PRODUCTS = {  # by what a kernel writes, in the order in which it multiplies
+    "O": ("S = Q Kᵀ", "acc += P V"),
+    "dK": ("Sᵀ = K Qᵀ", "dV += Pᵀ dO", "dPᵀ = V dOᵀ", "dK += dSᵀ Q"),
+    "dQ": ("S = Q Kᵀ", "dP = dO Vᵀ", "dQ += dS K"),
+}
+WIDE = 4  # bytes of a float32
+
+
+def drawable(steps: Iterable[Step]) -> Iterator[Step]:
+    """The same steps with what `draw_tiling` and `draw_backward` look for: accumulators, masks, products.
+
+    `steps` are those of `kernel_steps` for attention, forward or backward. In a masked block values["S"]
+    (forward) is -inf, or values["P"] (backward) 0, where the mask hides, and tells nothing else. ValueError
+    if a step multiplied other shapes than those of the products it is known for.
+    """
+    steps = list(steps)
+    shapes, stores = {}, {}
+    for step in steps:
+        shapes |= step.shapes
+        stores.setdefault((step.phase, step.program), []).extend(step.writes)
+    for step in steps:
+        owned = stores[step.phase, step.program]
+        meets = any(tile.name == "S" for tile in step.on_chip)
+        values = {**step.values, "products": _products(step, owned) if meets else ()}
+        if meets and step.values["masked"]:
+            values |= _mask(step, owned)
+        yield replace(step, shapes=shapes, values=values, on_chip=tuple(_on_chip(step, owned)))
+
+
+def without_numbers(steps: Iterable[Step]) -> Iterator[Step]:
+    """Steps of an algorithm as a recorder would see them: places, tiles and masks, but no running values."""
+    for step in steps:
+        yield replace(step, values={name: step.values[name] for name in ("S", "masked") if name in step.values})
+
+
+def _writes(owned: Iterable[Tile], name: str) -> bool:
+    return any(tile.name == name for tile in owned)
+
+
+def _on_chip(step: Step, owned: list[Tile]) -> Iterator[Tile]:
+    """The tiles that were loaded, the blocks of scores, and the accumulators."""
+    for tile in step.on_chip:
+        if tile.name == "S" and not _writes(owned, "O"):  # P takes the place of S, dS that of dP
+            yield replace(tile, name="P")
+            yield replace(tile, name="dS")
+        else:
+            yield tile
+    for tile in owned if step.reads or step.writes else ():
+        if tile.name == "O":
+            yield replace(tile, name="acc", itemsize=WIDE)
+            for name in ("l_i", "m_i"):
+                yield Tile(name, (*tile.index[:-1], (0, 1)), WIDE)
+        elif tile.name not in ("lse", "delta"):
+            yield replace(tile, itemsize=WIDE)
+
+
+def _mask(step: Step, owned: list[Tile]) -> dict[str, torch.Tensor]:
+    """What the mask hides in this block, as the pictures read it: scores of -inf, or probabilities of 0."""
+    N_q, N_k = step.shapes["Q"][-2], step.shapes["K"][-2]
+    visible = causal_mask(N_q, N_k)[slice(*step.values["rows"]), slice(*step.values["cols"])][None, None]
+    scores = torch.zeros(visible.shape).masked_fill(~visible, float("-inf"))
+    return {"S": scores} if _writes(owned, "O") else {"P": visible.float()}
+
+
+def _products(step: Step, owned: list[Tile]) -> tuple[str, ...]:
+    """The products of this step by name; each must fit into the padded shapes that were multiplied."""
+    products = next((PRODUCTS[name] for name in PRODUCTS if _writes(owned, name)), ())
+    if len(products) != len(step.matmuls) or not all(map(_fits, [step] * len(products), products, step.matmuls)):
+        raise ValueError(f"expected the products {products} in {step.phase}, got the shapes {step.matmuls}")
+    return products
+
+
+def _fits(step: Step, product: str, matmul: tuple[int, int, int, int]) -> bool:
+    """Whether both factors fit into a product of (m, n) by (n, p)."""
+    _, m, n, p = matmul
+    left, right = (_shape(step, factor) for factor in product.split()[2:])
+    return left[0] <= m and left[1] == right[0] <= n and right[1] <= p
+
+
+def _shape(step: Step, factor: str) -> tuple[int, int]:
+    """Rows and columns of a factor as it is used: turned over if it is transposed. P and dS lie where S does."""
+    plain = factor.rstrip("ᵀ")
+    name = "S" if plain in ("P", "dS") else plain
+    tile = next(tile for tile in step.on_chip if tile.name == name)
+    rows, cols = (stop - start for start, stop in (tile.rows, tile.cols))
+    return (cols, rows) if factor.endswith("ᵀ") else (rows, cols)

@@ -1,0 +1,99 @@
+"""A Jacobian as a heat map, and how it contracts: dy from the left, one number of dx out of every column."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+
+from flashlearn.core.steps import Step
+from flashlearn.show.draw.grid import Place, Sheet
+from flashlearn.show.draw.style import INK, QUIET, canvas, number, tint
+
+WIDTH, HEIGHT = 1280, 520
+TALL, BROAD = 330, 560  # the most that the heat map takes
+LEFT = 200  # of the heat map
+NUMBERS_FROM = 66  # pixels: narrower cells show shades only
+LINES = 12  # products written out at most
+USED = 0.3  # strength of what has been contracted
+
+
+def draw_jacobian(ax: Axes, step: Step) -> None:
+    """Paint one step of a contraction: dy at the left of J, dx below it, the current column and its products."""
+    canvas(ax, WIDTH, HEIGHT)
+    sheet = Sheet()
+    J, dy = (step.values[name].detach().double().cpu().numpy() for name in ("J", "dy"))
+    dx = step.written("dx").numpy()
+    i = step.values.get("i")
+    m, n = J.shape
+    tall = min(55, TALL / max(m, 1))
+    broad = min(1.45 * tall, BROAD / max(n, 1))
+    places = {"J": Place(LEFT, 58, m, n, broad, tall)}
+    places["dy"] = Place(LEFT - 40 - broad, 58, m, 1, broad, tall)
+    places["dx"] = Place(LEFT, places["J"].bottom + 44, 1, n, broad, tall)
+    done = n if i is None else i
+    strength = np.where(np.arange(n) < done, USED, 1.0)
+    _heat(ax, sheet, places["J"], J, np.broadcast_to(strength, J.shape))
+    _heat(ax, sheet, places["dy"], dy[:, None], np.ones((m, 1)))
+    _heat(ax, sheet, places["dx"], dx[None, :], np.ones((1, n)))
+    style = {"weight": "bold", "fontsize": 18}
+    ax.text(places["J"].x, 46, f"J: {m} × {n} = {m * n} numbers", va="bottom", **style)
+    ax.text(places["dy"].right, 46, f"dy: {m}", va="bottom", ha="right", **style)
+    ax.text(places["dx"].x - 12, places["dx"].y + tall / 2, f"dx: {n}", va="center", ha="right", **style)
+    if i is not None:
+        sheet.outline(places["J"].rect(cols=(i, i + 1)))
+        sheet.outline(places["dy"].rect())
+        sheet.outline(places["dx"].rect(cols=(i, i + 1)))
+        column = places["J"].rect(cols=(i, i + 1))
+        ax.text(column[0] + broad / 2, places["J"].bottom + 22, "▼", ha="center", va="center", fontsize=16)
+        _products(ax, dy, J[:, i], dx[i], i)
+    _key(ax, sheet)
+    sheet.paint(ax)
+
+
+def _heat(ax, sheet, place, values, strength):
+    """Shade by size, white for 0 and for what is not there yet; the sign by colour and, with room, in numbers."""
+    finite = np.abs(values[np.isfinite(values)])
+    largest = finite.max(initial=0.0) or 1.0
+    for r, c in np.ndindex(values.shape):
+        rect, value = place.rect((r, r + 1), (c, c + 1)), values[r, c]
+        if np.isnan(value):
+            sheet.fill(rect, "white")
+            continue
+        sheet.fill(rect, _shade(value / largest, strength[r, c]))
+        if place.w >= NUMBERS_FROM:
+            x, y, w, h = rect
+            ink = INK if strength[r, c] == 1 else QUIET
+            ax.text(x + w / 2, y + h / 2, f"{value:.3f}".replace("-", "−"), ha="center", va="center",
+                    fontsize=13, color=ink, zorder=5)  # fmt: skip
+    sheet.grid(place)
+
+
+def _shade(value: float, strength: float):
+    """Reddish purple for what is positive, grey for what is negative, white for 0."""
+    size = abs(value) * strength
+    return tint("P", size) if value > 0 else tuple(1 - 0.5 * size * (1 - part) for part in to_rgb(INK))
+
+
+def _products(ax, dy, column, total, i):
+    """The sum that makes one entry of dx, term by term."""
+    ax.text(830, 46, f"column {i}: dy × J", va="bottom", weight="bold", fontsize=18)
+    pitch = min(30, 340 / max(len(dy), 1))
+    shown = range(min(len(dy), LINES))
+    for j in shown:
+        terms = [f"{v + 0.0:.3f}".replace("-", "−") for v in (dy[j], column[j], dy[j] * column[j])]  # + 0.0: no −0
+        y = 74 + j * pitch
+        for x, text in zip((920, 950, 1050, 1080, 1190), (terms[0], "×", terms[1], "=", terms[2]), strict=True):
+            faint = column[j] == 0
+            ax.text(x, y, text, ha="right", va="center", fontsize=15, color=QUIET if faint else INK)
+    more = len(dy) - len(shown)
+    end = 74 + len(shown) * pitch
+    ax.plot([1090, 1192], [end - pitch / 2 + 2] * 2, color=INK, linewidth=1.5)
+    tail = f" (with {more} more)" if more else ""
+    ax.text(1190, end + 6, f"dx[{i}] = {number(total, 3)}{tail}", ha="right", va="center", weight="bold")
+
+
+def _key(ax, sheet):
+    for x, value, word in ((830, 0.7, "positive"), (960, -0.7, "negative"), (1098, 0.0, "zero")):
+        sheet.fill((x, 484, 24, 20), _shade(value, 1.0), QUIET, 1)
+        ax.text(x + 32, 494, word, va="center", fontsize=14)

@@ -1,0 +1,363 @@
+"""Attention by tiles: the matrices in HBM, the tiles on chip, and the bytes that moved between them.
+
+Every matrix stands where matrix multiplication puts it: Q left of S, K^T above it, and V and O at the right.
+Where a step has no values (a recorded kernel gives places only), tiles are drawn without numbers.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from matplotlib.axes import Axes
+from torch import Tensor
+
+from flashlearn.core.steps import Step, Tile
+from flashlearn.show.draw.grid import (
+    Place,
+    Sheet,
+    arrows,
+    blocks_of,
+    fixed,
+    index,
+    ink_on,
+    pixels,
+    traffic_bars,
+)
+from flashlearn.show.draw.style import COLOURS, INK, QUIET, canvas, colour, tint
+
+COLUMNS = {"l_i": "l", "m_i": "m", "lse": "lse", "delta": "D"}  # one number for each row, and how to call it
+WIDE = 900  # pixels: from here on there is room for the numbers in the tiles
+MARGIN, STRIP = 12, 48
+PALE, UNFINISHED, FINAL, DONE = 0.14, 0.2, 0.5, 0.32  # strength of a colour; full where work goes on now
+CHIP_ORDER = ("Q", "K", "S", "V", "acc", "O")  # S = Q K^T, then S and V make acc or O
+
+
+def draw_tiling(ax: Axes, step: Step, full: int | None = None) -> None:
+    """Paint one step of attention by tiles, of the first head if all heads step together.
+
+    `full` is the number of bytes that fills the bars of traffic (that of the whole run unless given): hand
+    over the same for runs side by side.
+    """
+    width, height = pixels(ax)
+    canvas(ax, width, height)
+    sheet, run = Sheet(), _of_this_head(step)
+    largest = _largest_shapes(run)
+    rows = max((largest[name][0] for name in ("Q", "S", "O", "acc") if name in largest), default=3)
+    rows = rows if any("m_i" in s.values for s in run) else min(rows, 5)  # no numbers to a row: no need for height
+    pitch = (27 if width >= WIDE else 21) if rows <= 5 else 16  # height of a row on chip, up to half the picture
+    chip = 82 + max(3, min(rows, int((0.5 * height - 82) // pitch))) * pitch
+    bottom, inner = height - chip - STRIP, width - 2 * MARGIN
+    _hbm(ax, sheet, step, run, MARGIN, 2, inner, bottom - 6)
+    traffic_bars(ax, sheet, step, MARGIN + 4, bottom, inner - 8, full)
+    _sram(ax, sheet, step, run, largest, MARGIN, height - chip, inner, chip - 2, pitch)
+    sheet.paint(ax)
+
+
+# --- HBM ---------------------------------------------------------------------------------------------------
+
+
+def _hbm(ax, sheet, step, run, x, y, w, h):
+    """Q, K^T, S, V and O where matrix multiplication puts them; S is a place, the others are stored."""
+    sheet.fill((x, y, w, h), COLOURS["HBM"], QUIET, 1.5)
+    ax.text(x + 10, y + 7, "HBM", weight="bold", va="top", color=QUIET)
+    places = _places(step, x, y, w, h)
+    for name in ("Q", "K", "V"):
+        _input(sheet, step, name, places[name])
+    never, masked = _scores(sheet, step, run, places["S"])
+    for name in ("O", *(name for name in COLUMNS if name in step.shapes)):
+        _output(ax, sheet, step, run, name, places[name])
+    for name, place in places.items():
+        sheet.grid(place)
+        if name == "K":
+            ax.text(place.right + 8, place.y - 2, "Kᵀ" + arrows(step, "K"), va="top", weight="bold", fontsize=17)
+        elif name in COLUMNS:
+            style = {"fontsize": 14, "ha": "center", "va": "bottom", "weight": "bold"}
+            ax.text(place.middle, place.y - 5, COLUMNS[name], **style)
+        elif name != "S":
+            style = {"fontsize": 17, "ha": "center", "va": "bottom", "weight": "bold"}
+            ax.text(place.middle, place.y - 5, name + arrows(step, name), **style)
+    _key(ax, sheet, x + 10, y + h - 12, never, masked)
+
+
+def _places(step, x, y, w, h) -> dict[str, Place]:
+    """Where every matrix stands; the head dimension is drawn at most five cells wide."""
+    N_q, D = _size(step, "Q")
+    N_k = _size(step, "K")[0]
+    columns = [name for name in COLUMNS if name in step.shapes]
+    d = min(D, 5)
+    tall = min(30.0, (h - 46) / (max(N_q, N_k) + d))
+    if d * tall < 46:  # K^T stays high enough for the labels beside it
+        tall = (h - 46 - 46) / max(N_q, N_k)
+    gap = 26
+    sides = 4 * gap + 34 * len(columns)
+    broad = min(max(2.2 * tall, 13), (w - sides) / (N_k + 3 * d + 0.4))
+    tall = min(tall, 1.7 * broad)
+    tall, broad = (math.floor(size) if size >= 5 else size for size in (tall, broad))
+    used = broad * (N_k + 3 * d) + 3 * gap + 34 * len(columns)
+    left, top = round(x + max(14, (w - used) / 2)), round(y + 6)
+    deep = max(46, d * tall)
+    middle = top + deep + 14
+    narrow = d * broad / D
+    places = {"Q": Place(left, middle, N_q, D, narrow, tall)}
+    places["S"] = Place(places["Q"].right + gap, middle, N_q, N_k, broad, tall)
+    places["K"] = Place(places["S"].x, top, D, N_k, broad, deep / D)
+    places["V"] = Place(places["S"].right + gap, middle, N_k, D, narrow, tall)
+    places["O"] = Place(places["V"].right + gap, middle, N_q, D, narrow, tall)
+    at = places["O"].right + 16
+    for name in columns:
+        thin = min(18.0, max(10.0, broad))
+        places[name] = Place(at + 8, middle, N_q, 1, thin, tall)
+        at += 34
+    return places
+
+
+def _input(sheet, step, name, place):
+    """Pale where it lies in HBM only, full where a copy is on chip, framed if this step read it."""
+    sheet.fill(place.rect(), tint(name, PALE))
+    for tiles, read in ((step.on_chip, False), (step.reads, True)):
+        for tile in (tile for tile in tiles if tile.name == name):
+            rows = _bounds(step, tile)[0]
+            rect = place.rect(cols=rows) if name == "K" else place.rect(rows)
+            sheet.fill(rect, colour(name))
+            if read:
+                sheet.outline(rect)
+
+
+def _scores(sheet, step, run, place) -> tuple[bool, bool]:
+    """Done, now, masked and never visited; returns whether there are cells of the last two kinds."""
+    done, visited, masked = np.zeros((3, place.rows, place.cols), dtype=bool)
+    for s in run:
+        block = _scores_block(s)
+        if block:
+            cells = tuple(slice(*span) for span in block)
+            visited[cells] = True
+            done[cells] |= s.number < step.number
+            S = _value(s, "S")
+            if S is not None and S.shape == masked[cells].shape:
+                masked[cells] |= np.isneginf(S)
+    sheet.fill(place.rect(), "white")
+    for block in blocks_of(done):
+        sheet.fill(place.rect(*block), tint("S", DONE))
+    if _scores_block(step):
+        sheet.fill(place.rect(*_scores_block(step)), colour("S"))
+        sheet.outline(place.rect(*_scores_block(step)))
+    for block in blocks_of(~visited):
+        sheet.fill(place.rect(*block), COLOURS["masked"])
+        sheet.hatch(place.rect(*block))
+    for block in blocks_of(masked):
+        sheet.hatch(place.rect(*block))
+    return not visited.all(), bool(masked.any())
+
+
+def _output(ax, sheet, step, run, name, place):
+    """White where nothing was written yet, pale where it will change, darker and ticked where it is final."""
+    sheet.fill(place.rect(), "white")
+    writes = [(s.number, _bounds(s, tile)[0]) for s in run for tile in s.writes if tile.name == name]
+    last = {row: at for at, rows in writes for row in range(*rows)}  # row -> the last step that writes it
+    for at, rows in writes:
+        if at <= step.number:
+            final = all(last[row] == at for row in range(*rows))
+            sheet.fill(place.rect(rows), tint(name, FINAL if final else UNFINISHED))
+            x, y, w, h = place.rect(rows)
+            if final and name == "O" and h >= 16:
+                ax.text(x + w + 2, y + h / 2, "✓", va="center", fontsize=13, weight="bold")
+    moved = [tile for tile in (*step.reads, *step.writes) if tile.name == name]
+    for tile in moved:
+        sheet.fill(place.rect(_bounds(step, tile)[0]), colour(name))
+        sheet.outline(place.rect(_bounds(step, tile)[0]))
+    if name == "O" and not moved:  # where acc will go
+        for tile in (tile for tile in step.on_chip if tile.name == "acc"):
+            sheet.outline(place.rect(_bounds(step, tile)[0]), 2.0, (0, (3, 2)))
+
+
+def _key(ax, sheet, left, y, never, masked):
+    """How to read the shades of S, in one line."""
+    ax.text(left, y, "S is never stored:", va="center", fontsize=13, weight="bold")
+    entries = [(tint("S", DONE), False, "done"), (colour("S"), False, "now")]
+    entries += [("white", True, "masked")] * masked + [(COLOURS["masked"], True, "never visited")] * never
+    at = left + 188
+    for face, hatched, word in entries:
+        swatch = (at, y - 8, 22, 16)
+        sheet.fill(swatch, face, QUIET, 1)
+        if word == "now":
+            sheet.outline(swatch, 2)
+        if hatched:
+            sheet.hatch(swatch)
+        ax.text(at + 27, y, word, va="center", fontsize=13)
+        at += 27 + 11 * len(word) + 14
+
+
+# --- SRAM --------------------------------------------------------------------------------------------------
+
+
+def _sram(ax, sheet, step, run, largest, x, y, w, h, pitch):
+    """The tiles on chip in the order in which they are multiplied, and m, l and the factor of every row."""
+    sheet.fill((x, y, w, h), COLOURS["SRAM"], "#B8860B", 2)
+    ax.text(x + 10, y + 6, "SRAM", weight="bold", va="top", color=QUIET)
+    note = f"{sum(tile.nbytes for tile in step.on_chip):,} B on chip"
+    ax.text(x + w - 10, y + 7, note, va="top", ha="right", fontsize=14)
+    chip = {tile.name: tile for tile in step.on_chip}
+    tiles = [chip[name] for name in CHIP_ORDER if name in chip]
+    if not tiles:
+        ax.text(x + w / 2, y + h / 2 + 8, "nothing is on chip", ha="center", va="center", color=QUIET)
+        return
+    font, gap = (15, 24) if w >= WIDE else (13, 17)
+    table = 15.5 * font if any("m_i" in s.values for s in run) else 0
+    units = sum(min(cols, 8) for _, cols in largest.values())
+    unit = min(64 if w >= WIDE else 24, (w - 22 - table - gap * (len(largest) + 1)) / units)
+    top, area, left = y + 54, h - 54 - 26, x + 22 + gap
+    for tile in tiles:
+        most_rows, most_cols = largest[tile.name]
+        rows, cols = _chip_shape(step, tile)
+        broad = unit * min(most_cols, 8) / most_cols
+        place = Place(round(left), top, rows, cols, broad, min(pitch, area / most_rows))
+        _chip_tile(ax, sheet, step, largest, tile, place, font)
+        left += max(unit * min(most_cols, 8), 40) + gap
+        if tile is tiles[0] and place.h >= 15:
+            for r, row in enumerate(range(*_bounds(step, tile)[0])):
+                middle = place.y + (r + 0.5) * place.h
+                ax.text(place.x - 5, middle, row, ha="right", va="center", fontsize=13, color=QUIET)
+    if table and "m_i" in step.values and tiles[-1].name in ("acc", "O"):
+        _row_table(ax, sheet, step, place, font, area, x + w - 10)
+
+
+def _chip_tile(ax, sheet, step, largest, tile, place, font):
+    """One tile: its name above, its cells with their numbers if there is room, its shape below."""
+    name = tile.name
+    sheet.fill(place.rect(), colour(name))
+    values = _value(step, name, _bounds(step, tile)[0] if name in "QKV" else None)
+    if values is not None:
+        values = values.T if name == "K" else values
+        values = values if values.shape == (place.rows, place.cols) else None
+    if values is not None and name == "S":
+        for block in blocks_of(np.isneginf(values)):
+            sheet.fill(place.rect(*block), "white")
+            sheet.hatch(place.rect(*block))
+    sheet.grid(place)
+    label = _chip_name(step, largest, tile) + arrows(step, name)
+    ax.text(place.x, place.y - 5, label, va="bottom", weight="bold", fontsize=font + 1)
+    ax.text(place.x, place.bottom + 4, f"{place.rows}×{place.cols}", va="top", fontsize=13)
+    if values is None or place.w < 43 or place.h < 18:
+        return
+    digits = 2 if place.w >= 58 else 1
+    style = {"ha": "center", "va": "center", "fontsize": 13, "color": ink_on(name)}
+    for r, c in np.ndindex(values.shape):
+        if not np.isneginf(values[r, c]):
+            x, y, w, h = place.rect((r, r + 1), (c, c + 1))
+            ax.text(x + w / 2, y + h / 2, fixed(values[r, c], digits), **style)
+
+
+def _row_table(ax, sheet, step, place, font, area, right):
+    """The factor on acc or O, m and l, for every row; where a maximum rose it stands out."""
+    m, l, m_old, by = (_value(step, name) for name in ("m_i", "l_i", "m_old", "factor"))
+    each = font * 4.7
+    start = max(place.right, place.x + 6 * font)  # room for the name of the tile and its arrows
+    start = min(start + 1.1 * each, right - 1.9 * each)
+    columns = [start, start + 1.05 * each, start + 1.9 * each]  # m may be negative
+    for x, head in zip(columns, ("scaled", "m", "l"), strict=True):
+        ax.text(x, place.y - 5, head, ha="right", va="bottom", weight="bold", fontsize=font)
+    rows, height = range(place.rows), place.h
+    if height < 15:  # too many rows for their numbers: as many as fit, from the first whose maximum rose
+        fits, height = int(area // 16), 16
+        first = next((r for r in rows if _rose(m, m_old, r)), 0)
+        first = max(0, min(first, place.rows - fits))
+        rows = rows[first : first + fits]
+    for line, r in enumerate(rows):
+        y, rose = place.y + (line + 0.5) * height, _rose(m, m_old, r)
+        style = {"ha": "right", "va": "center", "fontsize": font, "weight": "bold" if rose else "normal"}
+        if rose:
+            sheet.fill((place.right + 3, y - height / 2 + 1, columns[0] - place.right + 1, height - 2), INK)
+            sheet.outline(place.rect((r, r + 1)), 2.5)
+        if by is not None:
+            text = "start" if m_old is not None and math.isinf(m_old[r, 0]) else f"×{by[r, 0]:.2f}"
+            ax.text(columns[0], y, text, color="white" if rose else QUIET, **style)
+        for x, value in ((columns[1], m[r, 0]), (columns[2], l[r, 0])):
+            ax.text(x, y, fixed(value, 2 if abs(value) < 9.995 else 1), **style)
+
+
+def _rose(m, m_old, r) -> bool:
+    """Whether the maximum of this row rose, having been a number before."""
+    return m_old is not None and m[r, 0] > m_old[r, 0] > -math.inf
+
+
+# --- what a step says --------------------------------------------------------------------------------------
+
+
+def _bounds(step, tile) -> tuple[tuple[int, int], tuple[int, int]]:
+    """(rows, cols) of a tile in its matrix; a vector such as lse of shape (B, H, N) is one column."""
+    if len(tile.index) < len(step.shapes["Q"]):
+        return tile.index[-1], (0, 1)
+    return tile.index[-2], tile.index[-1]
+
+
+def _size(step, name) -> tuple[int, int]:
+    shape = step.shapes[name]
+    return (shape[-2], shape[-1]) if len(shape) == len(step.shapes["Q"]) else (shape[-1], 1)
+
+
+def _scores_block(step):
+    """(rows, cols) of the block of scores that this step made, or None."""
+    chip = {tile.name: tile for tile in step.on_chip}
+    if "S" in chip:
+        return _bounds(step, chip["S"])
+    if "Q" in chip and "K" in chip:
+        return _bounds(step, chip["Q"])[0], _bounds(step, chip["K"])[0]
+    return None
+
+
+def _head(step) -> tuple:
+    """Batch and head that a step works on, the first if several; None if it says nothing of one."""
+    for tile in (*step.on_chip, *step.reads, *step.writes):
+        if tile.name in ("Q", "S", "O", "lse", "m_i"):
+            extra = len(tile.index) - (1 if len(tile.index) < len(step.shapes["Q"]) else 2)
+            return tuple(start for start, _ in tile.index[:extra])
+    return ()
+
+
+def _of_this_head(step) -> list[Step]:
+    """The steps of the run that work on the same batch and head."""
+    run = list(step.run) or [step]
+    mine = _head(step) or next((_head(s) for s in run if _head(s)), ())
+    return [s for s in run if _head(s) in (mine, ())]
+
+
+def _value(step, name, rows=None) -> np.ndarray | None:
+    """The named value of the head that is drawn, as (rows, cols) numbers; None if there is none."""
+    value = step.values.get(name)
+    if not isinstance(value, Tensor) or value.ndim < 2:
+        return None
+    if value.ndim > 2:  # (B, H, rows, cols); query heads share a head of K and V
+        batch, head = (*_head(step), 0, 0)[:2]
+        group = max(1, step.shapes["Q"][1] // value.shape[1]) if name in ("K", "V") else 1
+        value = value[min(batch, value.shape[0] - 1), min(head // group, value.shape[1] - 1)]
+    return value[slice(*rows) if rows else slice(None)].detach().double().cpu().numpy()
+
+
+def _chip_shape(step, tile) -> tuple[int, int]:
+    """Rows and columns as drawn on chip: K as its transpose, as above."""
+    (r0, r1), (c0, c1) = _bounds(step, tile)
+    return (c1 - c0, r1 - r0) if tile.name == "K" else (r1 - r0, c1 - c0)
+
+
+def _largest_shapes(run) -> dict[str, tuple[int, int]]:
+    """The largest shape of every tile in the run, so that nothing jumps from step to step."""
+    found: dict[str, tuple[int, int]] = {}
+    for step in run:
+        for tile in step.on_chip:
+            if tile.name in CHIP_ORDER:
+                (rows, cols), (most_rows, most_cols) = _chip_shape(step, tile), found.get(tile.name, (0, 0))
+                found[tile.name] = (max(rows, most_rows), max(cols, most_cols))
+    return found
+
+
+def _chip_name(step, largest, tile: Tile) -> str:
+    """Q₂, K₁ᵀ, S₂₁, acc₂: the name with its block numbers; block 0 starts at row 0."""
+    rows, cols = _bounds(step, tile)
+    each_q = max((largest[name][0] for name in ("Q", "acc", "O") if name in largest), default=1)
+    each_k = largest.get("K", (0, 1))[1]
+    if tile.name == "S":
+        return "S" + index(rows[0] // each_q, cols[0] // each_k)
+    if tile.name in ("K", "V"):
+        return tile.name + index(rows[0] // each_k) + ("ᵀ" if tile.name == "K" else "")
+    return tile.name + index(rows[0] // each_q)

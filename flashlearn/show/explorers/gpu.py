@@ -1,0 +1,109 @@
+"""Two explorers for the ideas that every kernel starts with: strides and offsets, program ids and masks."""
+
+from __future__ import annotations
+
+import ipywidgets as widgets
+import torch
+
+from flashlearn.gpu import launch_steps, layout_steps
+from flashlearn.show.draw.launch import draw_launch
+from flashlearn.show.draw.strides import draw_strides
+from flashlearn.show.widgets import Stepper
+
+BLOCKS = (1, 2, 4, 8, 16)
+
+
+class StrideExplorer(Stepper):
+    """A stepper over the elements of x (2, 4, 3), with a slider per index and a box that swaps two strides."""
+
+    def __init__(self):
+        self.x = torch.arange(24.0).reshape(2, 4, 3)
+        self.index = [
+            _slider(name, 0, 0, size - 1, f"index {d}")
+            for d, (name, size) in enumerate(zip("ijk", self.x.shape, strict=True))
+        ]
+        self.transposed = widgets.Checkbox(
+            description="transpose: swap the last two strides", indent=False, layout={"width": "320px"},
+            tooltip="show x.transpose(1, 2): the same memory, other strides",
+        )  # fmt: skip
+        alt = "The 24 elements of a tensor in memory order and in index order, one of them picked out."
+        super().__init__(layout_steps(self.x), draw_strides, alt=alt, figsize=(12.8, 4.6), interval=500)
+        self.slider.observe(lambda change: self._show_index(), "value")
+        self.transposed.observe(lambda change: self._transpose(), "value")
+        for control in self.index:
+            control.observe(lambda change: self._go_to_index(), "value")
+        self.children = (*self.children, widgets.HBox([*self.index, self.transposed]))
+
+    def _transpose(self) -> None:
+        view = self.x.transpose(1, 2) if self.transposed.value else self.x
+        self.show(layout_steps(view))
+        for control, size in zip(self.index, view.shape, strict=True):
+            control.max = size - 1
+        self._show_index()
+
+    def _steps(self):
+        return next(iter(self.runs.values()))
+
+    def _show_index(self) -> None:
+        """The index sliders follow the step."""
+        index = self._steps()[self.slider.value - 1].values.get("index")
+        if index is None or index == tuple(control.value for control in self.index):
+            return
+        self._following = True
+        for control, value in zip(self.index, index, strict=True):
+            control.value = value
+        self._following = False
+
+    _following = False
+
+    def _go_to_index(self) -> None:
+        """The step follows the index sliders, unless they are following it."""
+        wanted = tuple(control.value for control in self.index)
+        if not self._following:
+            self.slider.value = 1 + next(
+                n for n, step in enumerate(self._steps()) if step.values.get("index") == wanted
+            )
+
+
+class ProgramExplorer(Stepper):
+    """A stepper over the programs of a launch, with sliders for N, BLOCK, heads and batch entries."""
+
+    def __init__(self, N: int = 10, block: int = 4, H: int = 2, B: int = 2):
+        self.N = _slider("N", N, 1, 32, "rows of Q: elements to be cut into blocks")
+        self.block = widgets.SelectionSlider(
+            description="BLOCK", options=BLOCKS, value=block, tooltip="lanes of one program", continuous_update=False,
+            layout={"width": "240px"}, style={"description_width": "60px"},
+        )  # fmt: skip
+        self.H, self.B = (
+            _slider("heads", H, 1, 3, "heads: the second axis"),
+            _slider("batch", B, 1, 2, "batch entries: the third axis"),
+        )
+        alt = "A launch grid of programs by batch entry, head and block, and the lanes of the current program."
+        super().__init__(self._launch(), draw_launch, alt=alt, figsize=(12.8, 4.6), interval=700)
+        for control in (self.N, self.block, self.H, self.B):
+            control.observe(lambda change: self.show(self._launch()), "value")
+        self.children = (*self.children, widgets.HBox([self.N, self.block, self.H, self.B]))
+
+    def _launch(self):
+        return launch_steps(self.N.value, self.block.value, H=self.H.value, B=self.B.value, name="Q")
+
+
+def stride_explorer() -> StrideExplorer:
+    """Pick an element of x (2, 4, 3) by index or walk over all; swap two strides and see it transposed."""
+    return StrideExplorer()
+
+
+def program_explorer(**start) -> ProgramExplorer:
+    """Pick a program of a launch grid and see its block, head, batch entry and masked lanes.
+
+    `start` may set the first values: N, block, H, B.
+    """
+    return ProgramExplorer(**start)
+
+
+def _slider(name: str, value: int, low: int, high: int, tooltip: str) -> widgets.IntSlider:
+    """A slider that acts when it is let go, or at each press of an arrow key."""
+    return widgets.IntSlider(
+        description=name, value=value, min=low, max=high, tooltip=tooltip, continuous_update=False,
+        layout={"width": "230px"}, style={"description_width": "50px"},
+    )  # fmt: skip

@@ -1,0 +1,113 @@
+"""A slider over recorded steps: the picture of one step, and its sentence as text below."""
+
+from __future__ import annotations
+
+import base64
+import html
+import weakref
+from importlib.resources import files
+
+import ipywidgets as widgets
+from traitlets import Unicode
+
+from flashlearn.show.frame import Draw, Steps, as_runs, check_alt, count, look, paint, png, transcript
+
+
+class LabelledImage(widgets.Image):
+    """An image with a text for screen readers, its `tooltip`.
+
+    ipywidgets 8.1 shows a tooltip only on widgets that have a `description`, and fails on those without.
+    """
+
+    description = Unicode("").tag(sync=True)
+
+
+def script(source: str) -> widgets.Output:
+    """A hidden widget that runs a script in the browser; there, `element` is its place on the page."""
+    output = {"output_type": "display_data", "data": {"application/javascript": source}, "metadata": {}}
+    return widgets.Output(outputs=(output,), layout={"display": "none"})
+
+
+def below(words: str, seen: bool) -> dict:
+    """Words below a picture, for display(..., raw=True): there while the notebook runs, and never stored as text."""
+    hidden = "position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)"
+    text = widgets.HTML(
+        words if seen else f'<div style="{hidden}">{words}</div>', layout={} if seen else {"height": "0"}
+    )
+    return {
+        "application/vnd.jupyter.widget-view+json": {"version_major": 2, "version_minor": 0, "model_id": text.model_id}
+    }
+
+
+class Stepper(widgets.VBox):
+    """Picture, sentence, and controls that work from the keyboard: arrow keys, Home and End on the slider.
+
+    Each step is painted once, when first shown. `show(steps)` loads another run into the same widget.
+    """
+
+    all: weakref.WeakSet[Stepper] = weakref.WeakSet()
+
+    def __init__(self, steps: Steps, draw: Draw, *, alt: str, figsize=(12.8, 5.0), interval: int = 1200):
+        self.draw_step, self.alt, self.figsize = draw, check_alt(alt), figsize
+        self.picture = LabelledImage(format="png", layout={"width": "100%", "max_width": f"{figsize[0] * 100:.0f}px"})
+        self.sentence = widgets.HTML()
+        self.slider = widgets.IntSlider(description="step", min=1, max=1, readout=True, layout={"width": "480px"})
+        self.play = widgets.Play(min=1, max=1, interval=interval, tooltip="play or pause the steps")
+        self.back = widgets.Button(description="◀ back", tooltip="one step back", layout={"width": "90px"})
+        self.next = widgets.Button(description="next ▶", tooltip="one step on", layout={"width": "90px"})
+        widgets.jslink((self.play, "value"), (self.slider, "value"))
+        self.slider.observe(lambda change: self.paint(), "value")
+        self.back.on_click(lambda button: self._move(-1))
+        self.next.on_click(lambda button: self._move(+1))
+        self.names = script((files("flashlearn.show") / "browser" / "names.js").read_text())
+        controls = widgets.HBox([self.play, self.back, self.slider, self.next])
+        super().__init__([self.picture, self.sentence, controls, self.names])
+        for widget, role in ((self, "stepper"), (self.sentence, "sentence"), (self.slider, "step")):
+            widget.add_class(f"flashlearn-{role}")
+        Stepper.all.add(self)
+        self.show(steps)
+
+    def show(self, steps: Steps) -> None:
+        """Load a new run (or {title: run}) and show its first step."""
+        self.runs, self._painted = as_runs(steps), {}
+        self.slider.value = self.play.value = 1
+        self.slider.max = self.play.max = count(self.runs)
+        self.paint()
+
+    def _move(self, by: int) -> None:
+        self.slider.value += by  # the slider keeps itself within its bounds
+
+    def paint(self) -> None:
+        """Show the picture and the words of the step that the slider is at."""
+        number = self.slider.value - 1
+        key = number, look.scale, look.lines
+        if key not in self._painted:
+            self._painted[key] = png(paint(self.runs, number, self.draw_step, self.figsize))
+        words = transcript(self.runs, number)
+        self.picture.value, self.picture.tooltip = self._painted[key], f"{self.alt} {words}"
+        self.sentence.value = self._tell(number)
+
+    def _tell(self, number: int) -> str:
+        """The sentences of a frame as HTML, which screen readers speak when it changes."""
+        lines = "<br>".join(html.escape(line) for line in transcript(self.runs, number).split("\n"))
+        return f'<div role="status" aria-live="polite" style="font-size:18px;line-height:1.35;min-height:2.8em">{lines}</div>'
+
+    def _repr_mimebundle_(self, **kwargs):
+        """The live widget, and for pages that cannot run it the first picture and what it is."""
+        bundle = super()._repr_mimebundle_(**kwargs)
+        data = bundle[0] if isinstance(bundle, tuple) else bundle
+        data["text/plain"] = f"[stepper, {count(self.runs)} steps; run the notebook to move it] {self.alt}"
+        data["image/png"] = base64.b64encode(self.picture.value).decode()
+        return data
+
+
+def stepper(steps: Steps, draw: Draw, *, alt: str, figsize=(12.8, 5.0), interval: int = 1200) -> Stepper:
+    """A widget over `steps`, painted with `draw`: slider, play and pause, back and next, the sentence as text.
+
+    steps     an iterable of `Step`, or a mapping {title: steps} for runs side by side
+    draw      draw(ax, step), e.g. `flashlearn.show.draw.draw_row`
+    alt       what the picture shows, in words
+    figsize   inches at 100 pixels per inch, without titles
+    interval  milliseconds a step stands while playing
+    """
+    return Stepper(steps, draw, alt=alt, figsize=figsize, interval=interval)
