@@ -9,10 +9,12 @@ STAMP := .venv/.installed
 export JUPYTER_PREFER_ENV_PATH := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test notebooks book format lint clean
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+
+.PHONY: help setup lab test test-slow test-all notebooks book format lint clean
 
 help:  ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s%s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s%s\n", $$1, $$2 }' Makefile
 
 setup: $(STAMP)  ## create .venv and install the pinned versions, if not done yet
 
@@ -36,11 +38,17 @@ lab: setup  ## open the course in JupyterLab, on this machine only
 
 # One pytest run for the unit tests, the browser tests and the notebooks: --nbval runs each notebook in a new kernel of
 # this environment and compares its stored text outputs; loadscope keeps the cells of a notebook on one worker, in order.
+# Notebooks come first, for they take longest, and small files last, so that both workers end at about the same time.
 # --ignore-glob: a notebook that a test has left under tests/ is none of the course. One thread for each process: two
 # kernels with two threads each, on two cores, wait for each other ten times as long as they compute.
-test: setup  ## run every test, notebooks included
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --nbval --nbval-current-env --nbval-cell-timeout=120 \
-	    --ignore-glob='tests/*.ipynb'
+test: setup  ## run the quick tests and all notebooks: 5 minutes on two cores
+	$(PYTEST) -m 'not slow' --nbval --nbval-current-env --nbval-cell-timeout=120 --ignore-glob='tests/*.ipynb' \
+	    notebooks tests
+
+test-slow: setup  ## run the tests that `make test` leaves out, those marked slow
+	$(PYTEST) -m slow tests
+
+test-all: test test-slow  ## run every test
 
 notebooks: setup  ## run all notebooks again, top to bottom, and store their outputs
 	$(BIN)/python tools/run_notebooks.py

@@ -130,6 +130,22 @@ CASES = (
 SMALL = tuple(case for case in CASES if case.N_q * case.N_k <= 64 * 64)
 
 
+def traits(case: Case) -> set:
+    """What a case shows, for `tests.slow.covering`: its settings, some in pairs, and what is special about its sizes."""
+    grouped, unseen = case.H_q > case.H_kv, case.masked_rows > 0
+    longer = (case.N_q > case.N_k) - (case.N_q < case.N_k)
+    divide = case.N_q % case.block_q == 0 == case.N_k % case.block_k
+    return {
+        f"D {case.D}", f"B > 1 {case.B > 1}", f"N_q = 1 {case.N_q == 1}", f"divide {divide}", f"scale {case.scale}",
+        case.layout, case.logits, (case.causal, case.dtype), (case.causal, longer), (unseen, case.dtype), (unseen, grouped),
+    }  # fmt: skip
+
+
+def work(case: Case) -> float:
+    """How long a case takes in Triton's interpreter, roughly: one for a program, and for a step of its loop."""
+    return case.B * case.H_q * -(-case.N_q // 64) * (2 + case.N_k / 32 * (1 + case.D / 64))
+
+
 def make(case: Case, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """q, k, v and do (the gradient of the output) for a case, the same on every call and every device."""
     generator = torch.Generator().manual_seed(zlib.crc32(str(case).encode()))

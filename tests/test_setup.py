@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 DIRECT = [Requirement(r) for r in PROJECT["dependencies"] + EXTRAS["test"] + EXTRAS["book"]]
-TARGETS = ["help", "setup", "lab", "test", "notebooks", "book", "format", "lint", "clean"]
+TARGETS = ["help", "setup", "lab", "test", "test-slow", "test-all", "notebooks", "book", "format", "lint", "clean"]
 
 
 def pins() -> list[Requirement]:
@@ -113,7 +113,7 @@ def test_ci_runs_the_same_script_everywhere():
 
 
 def test_plain_make_lists_every_target():
-    listed = re.findall(r"^make (\w+) +\S", make().stdout, flags=re.MULTILINE)
+    listed = re.findall(r"^make ([\w-]+) +\S", make().stdout, flags=re.MULTILINE)
     assert sorted(listed) == sorted(TARGETS)
 
 
@@ -147,6 +147,16 @@ def test_make_test_compares_stored_outputs_of_all_notebooks():
     assert " --dist loadscope " in command
     pytest_options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
     assert pytest_options["testpaths"] == ["tests", "notebooks"]
+    assert command.split()[-2:] == ["notebooks", "tests"]
+
+
+def test_make_test_and_make_test_slow_run_every_test_once():
+    quick, slow, both = (
+        make("--dry-run", target).stdout.partition("OMP_NUM_THREADS=1 ")[2]
+        for target in ("test", "test-slow", "test-all")
+    )
+    assert " -m 'not slow' " in quick and slow.endswith(" -m slow tests\n")
+    assert both == f"{quick}OMP_NUM_THREADS=1 {slow}"
 
 
 @pytest.mark.parametrize("version", ["3.10", "3.15"])
