@@ -18,15 +18,23 @@ help:  ## list these targets
 
 setup: $(STAMP)  ## create .venv and install the pinned versions, if not done yet
 
-# The stamp makes the second time quick; a change to what is to be installed makes it stale.
+# The stamp makes the second time quick; a change to what is to be installed makes it stale. A .venv that was made in
+# another folder (the checkout was moved or copied) is dead, since its programs name that folder, and so is one whose
+# Python is gone: it is made anew. `python -m venv` notes in pyvenv.cfg the folder that it was called for.
+ALIVE := $(shell [ -x $(BIN)/python ] && grep -sF " $(CURDIR)/.venv" .venv/pyvenv.cfg)
+ifeq ($(ALIVE),)
+.PHONY: $(STAMP)
+endif
+
 $(STAMP): pyproject.toml constraints.txt
 	@command -v "$(PYTHON)" >/dev/null || { \
 	    echo "flashlearn needs Python 3.11 to 3.14, but there is no '$(PYTHON)'. Name one: make PYTHON=python3.11 ..." >&2; \
 	    exit 1; }
 	@"$(PYTHON)" -c 'import sys; v = sys.version_info[:2]; (3, 11) <= v <= (3, 14) or sys.exit( \
 	    "flashlearn needs Python 3.11 to 3.14, but $(PYTHON) is Python %d.%d. Name another: make PYTHON=python3.11 ..." % v)'
+	$(if $(ALIVE),,rm -rf .venv)
 	"$(PYTHON)" -m venv .venv
-	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[book,test,transformers]'
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $(STAMP)
 
 # Jupyter asks for a token, and takes the next free port by itself when 8888 is taken. --allow-root: in a container one
@@ -60,10 +68,10 @@ format: setup  ## format code and notebooks
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lint: setup  ## check code and notebooks, change nothing
+lint: setup  ## check code and notebooks with ruff, change nothing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
 clean:  ## remove .venv, caches and everything else that make or the tests left
-	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .hypothesis tests/artifacts
+	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis tests/artifacts
 	find . \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +
