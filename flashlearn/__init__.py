@@ -1,6 +1,8 @@
 """flashlearn: how FlashAttention works, from softmax to Triton kernels. This file lists the public names."""
 
 import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import flashlearn.core.interpreter  # noqa: F401  first: it must come before Triton
 from flashlearn._moved import Finder
@@ -59,7 +61,15 @@ from flashlearn.rungs.tiled import (
     visited_blocks,
 )
 from flashlearn.rungs.tiled_backward import tiled_attention_backward, tiled_attention_backward_steps
-from flashlearn.show.projector import projector
+
+if TYPE_CHECKING:
+    from flashlearn.kernels.op import flash_attention as flash_attention
+    from flashlearn.show.projector import projector as projector
+
+__version__ = "0.2.0.dev0"
+
+# Public names that are imported when they are first used: the first needs Triton, the second the extra `course`.
+LATER = {"flash_attention": "flashlearn.kernels.op", "projector": "flashlearn.show.projector"}
 
 if not any(isinstance(finder, Finder) for finder in sys.meta_path):
     sys.meta_path.append(Finder())
@@ -91,7 +101,6 @@ __all__ = [
     "online_softmax_steps",
     "paper_block_sizes",
     "passes",
-    "projector",
     "record",
     "run",
     "safe_softmax",
@@ -118,11 +127,9 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str):
-    """`flash_attention` is imported when it is first used, because it needs Triton, and the rest does not."""
-    if name == "flash_attention":
-        from flashlearn.kernels.op import flash_attention
-
-        globals()[name] = flash_attention  # the next time it is found at once
-        return flash_attention
-    raise AttributeError(f"module 'flashlearn' has no attribute {name!r}")
+def __getattr__(name: str) -> Any:
+    """One of the names of `LATER`, imported now."""
+    if name not in LATER:
+        raise AttributeError(f"module 'flashlearn' has no attribute {name!r}")
+    globals()[name] = getattr(import_module(LATER[name]), name)  # the next time it is found at once
+    return globals()[name]

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -11,11 +12,16 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+import flashlearn
+from flashlearn.measurements import load, recordings
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-DIRECT = [Requirement(r) for r in PROJECT["dependencies"] + EXTRAS["test"] + EXTRAS["book"]]
+CORE = [Requirement(r) for r in PROJECT["dependencies"]]
+OTHERS = [Requirement(r) for name, extra in EXTRAS.items() if name != "dev" for r in extra]
 TARGETS = ["help", "setup", "lab", "test", "test-slow", "test-all", "notebooks", "book", "format", "lint", "clean"]
 
 
@@ -49,11 +55,25 @@ def test_no_package_is_pinned_twice():
     assert sorted(names) == sorted(set(names))
 
 
-@pytest.mark.parametrize("requirement", DIRECT, ids=lambda requirement: requirement.name)
-def test_direct_dependency_is_pinned_in_constraints_and_nowhere_else(requirement):
-    assert not requirement.specifier, "pyproject.toml names packages, constraints.txt their versions"
-    names = [canonicalize_name(pin.name) for pin in pins()]
-    assert names.count(canonicalize_name(requirement.name)) == 1
+@pytest.mark.parametrize("requirement", CORE + OTHERS, ids=lambda requirement: requirement.name)
+def test_direct_dependency_is_pinned_once_in_constraints(requirement):
+    (pin,) = (pin for pin in pins() if canonicalize_name(pin.name) == canonicalize_name(requirement.name))
+    (version,) = (specifier.version for specifier in pin.specifier)
+    assert requirement.specifier.contains(version)
+
+
+def test_lower_bounds_are_the_oldest_versions_that_were_run():
+    bounds = {requirement.name: str(requirement.specifier) for requirement in CORE if requirement.specifier}
+    recorded = [load(name)["provenance"] for name in recordings()]
+    assert len(recorded) >= 4
+    oldest = {name: min(Version(run[name]) for run in recorded) for name in ("torch", "triton")}
+    assert bounds == {name: f">={version.major}.{version.minor}" for name, version in oldest.items()}
+    assert not any(requirement.specifier for requirement in OTHERS)
+
+
+def test_the_extra_dev_is_all_the_others():
+    (dev,) = map(Requirement, EXTRAS["dev"])
+    assert dev.name == "flashlearn" and dev.extras == set(EXTRAS) - {"dev"}
 
 
 @pytest.mark.parametrize("name, version", [("torch", "2.13.0"), ("triton", "3.7.1")])
@@ -62,7 +82,7 @@ def test_torch_and_triton_are_the_pair_that_was_measured(name, version):
 
 
 def test_triton_is_asked_for_only_where_it_has_wheels():
-    (triton,) = [requirement for requirement in DIRECT if requirement.name == "triton"]
+    (triton,) = [requirement for requirement in CORE if requirement.name == "triton"]
     wanted = {("linux", "x86_64"), ("linux", "aarch64")}
     others = {("linux", "armv7l"), ("darwin", "arm64"), ("darwin", "x86_64"), ("win32", "AMD64")}
     for system, machine in wanted | others:
@@ -82,7 +102,7 @@ def test_environment_yml_pins_python_alone_and_installs_from_constraints():
     channel, python, *rest = environment_items()
     assert channel == "conda-forge"
     assert re.fullmatch(r"python=3\.\d+", python)
-    assert rest == ["pip", "pip:", "-c constraints.txt", "-e .[book,test,transformers]"]
+    assert rest == ["pip", "pip:", "-c constraints.txt", "-e .[course,transformers]"]
 
 
 def test_python_versions_agree():
@@ -120,7 +140,7 @@ def test_plain_make_lists_every_target():
 @pytest.mark.parametrize(
     "target, command",
     [
-        ("setup", " -m pip install --disable-pip-version-check -c constraints.txt -e '.[book,test,transformers]'"),
+        ("setup", " -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'"),
         ("notebooks", "/python tools/run_notebooks.py\n"),
         ("book", "/python tools/build_book.py\n"),
         ("format", "/ruff format .\n"),
@@ -184,6 +204,65 @@ def test_make_says_so_when_there_is_no_python(tmp_path):
     result = make("setup", "PYTHON=no-such-python", cwd=tmp_path)
     assert result.returncode != 0
     assert "there is no 'no-such-python'" in result.stderr
+
+
+@pytest.fixture
+def checkout(tmp_path) -> Path:
+    """A checkout whose .venv is set up, as far as `make` can see."""
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, folder)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", ".venv"], cwd=folder, check=True, timeout=60)
+    (folder / ".venv" / ".installed").touch()
+    return folder
+
+
+def test_make_leaves_a_living_environment_alone(checkout):
+    assert "venv" not in make("--dry-run", "setup", cwd=checkout).stdout
+
+
+def test_make_updates_a_living_environment_when_pins_change(checkout):
+    stamp = checkout / ".venv" / ".installed"
+    os.utime(stamp, (0, 0))
+    commands = make("--dry-run", "setup", cwd=checkout).stdout
+    assert " -m pip install " in commands and "rm -rf" not in commands
+
+
+def moved(checkout: Path) -> Path:
+    return checkout.rename(checkout.with_name("moved"))
+
+
+def copied(checkout: Path) -> Path:
+    return shutil.copytree(checkout, checkout.with_name("copied"), symlinks=True)
+
+
+def without_python(checkout: Path) -> Path:
+    (checkout / ".venv/bin/python").unlink()
+    (checkout / ".venv/bin/python").symlink_to(checkout / "no-such-python")
+    return checkout
+
+
+@pytest.mark.parametrize("die", [moved, copied, without_python])
+def test_make_replaces_a_dead_environment(checkout, die):
+    commands = make("--dry-run", "setup", cwd=die(checkout)).stdout
+    assert commands.index("rm -rf .venv\n") < commands.index(" -m venv .venv\n") < commands.index(" -m pip install ")
+
+
+# What is installed
+
+
+def test_metadata_is_complete():
+    assert {"readme", "license", "classifiers", "keywords", "urls"} <= set(PROJECT)
+    first, last = needs_python()
+    named = {entry for entry in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", entry)}
+    assert named == {f"Programming Language :: Python :: 3.{minor}" for minor in range(first, last + 1)}
+
+
+def test_the_version_has_one_source():
+    assert PROJECT["dynamic"] == ["version"] and "version" not in PROJECT
+    assert Version(flashlearn.__version__) > Version("0.1.0")
+    assert f"## {Version(flashlearn.__version__).base_version}" in (ROOT / "CHANGELOG.md").read_text()
 
 
 # Triton

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from flashlearn.core.extras import needs
 from flashlearn.exercises import EXERCISES
 
 RESULT = re.compile(r"Exercise (\S+): (?:not attempted|(\d+) of (\d+) (?:tests passed|mutants killed))")
@@ -62,6 +63,7 @@ def _tests(name: str) -> int:
 def _run(path: Path, timeout: int) -> tuple[list[str], str]:
     """The plain text of all results, and what ended the run early, if anything did."""
     os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")  # the python3 kernel of this environment
+    needs("grading", "course", "nbclient", "nbformat")
     import nbformat
     from nbclient import NotebookClient
     from nbclient.exceptions import DeadKernelError
@@ -73,10 +75,8 @@ def _run(path: Path, timeout: int) -> tuple[list[str], str]:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = []  # what was handed in as output does not count
-    client = NotebookClient(
-        notebook, timeout=timeout, interrupt_on_timeout=True, allow_errors=True, kernel_name="python3",
-        resources={"metadata": {"path": str(path.parent)}},
-    )  # fmt: skip
+    how = {"timeout": timeout, "interrupt_on_timeout": True, "allow_errors": True, "kernel_name": "python3"}
+    client = NotebookClient(notebook, resources={"metadata": {"path": str(path.parent)}}, **how)
     problem = ""
     try:
         client.execute()

@@ -5,6 +5,11 @@ from __future__ import annotations
 import json
 from importlib.resources import files
 
+from IPython.display import display
+
+from flashlearn.show.frame import look
+from flashlearn.show.widgets import Stepper, script
+
 KEYS = """\
 Projector mode is on.
 left, right            one step back, one step on
@@ -21,11 +26,6 @@ def projector(on: bool = True) -> None:
     Every stepper fills the screen, and needs no click before its keys work. `projector(False)` undoes it.
     Pictures painted from now on have thicker lines; run a cell again to have its animation so.
     """
-    from IPython.display import display  # here, because `import flashlearn` needs no picture library
-
-    from flashlearn.show.frame import look
-    from flashlearn.show.widgets import Stepper, script
-
     look.lines, look.scale = (1.6, 1.5) if on else (1.0, 1.0)
     for stepper in Stepper.all:
         stepper.paint()
