@@ -152,8 +152,8 @@ def test_steps_without_values():
     head = ((0, 1), (1, 2))
     Q, K, V = (Tile(name, (*head, span, (0, 4)), 2) for name, span in (("Q", (4, 8)), ("K", (0, 4)), ("V", (0, 4))))
     writes = (Tile("O", (*head, (4, 8), (0, 4)), 2), Tile("lse", (*head, (4, 8)), 4))
-    steps = fl.record([Step("reads", "kernel", shapes, (Q, K, V), (), (Q, K, V), program=(1, 1, 0)),
-                       Step("writes", "kernel", shapes, (), writes, (Q, K, V), program=(1, 1, 0))])  # fmt: skip
+    both = {"phase": "kernel", "shapes": shapes, "on_chip": (Q, K, V), "program": (1, 1, 0)}
+    steps = fl.record([Step(sentence="reads", reads=(Q, K, V), **both), Step(sentence="writes", writes=writes, **both)])
     assert "Q₁ ▼" in texts(steps[0]) and "scaled" not in texts(steps[0])
     assert "O ▲" in texts(steps[1])
     picture = pixels(steps[1])
@@ -162,9 +162,8 @@ def test_steps_without_values():
 
 def test_only_the_head_of_the_step_is_drawn():
     shapes = {"Q": (1, 2, 4, 4), "K": (1, 2, 4, 4), "V": (1, 2, 4, 4), "S": (1, 2, 4, 4), "O": (1, 2, 4, 4)}
-    steps = [
-        Step("", "kernel", shapes, (), (Tile("O", ((0, 1), (h, h + 1), (0, 4), (0, 4)), 4),), values={}) for h in (0, 1)
-    ]
+    tiles = [Tile("O", ((0, 1), (h, h + 1), (0, 4), (0, 4)), 4) for h in (0, 1)]
+    steps = [Step(sentence="", phase="kernel", shapes=shapes, writes=(tile,)) for tile in tiles]
     first, second = (texts(step).count("✓") for step in fl.record(steps))
     assert first == second == 1
 

@@ -15,14 +15,14 @@ def counting(n):
     for j in range(n):
         here = Tile.of("x", x, slice(j, j + 1))
         yield Step(
-            f"step {j}",
-            "copy",
-            {"x": (n,), "y": (n,)},
-            (here,),
-            (Tile("y", ((j, j + 1),), 4),),
-            (here,),
-            {"y": torch.tensor([float(j)])},
-            ((1, 2, 3, 4),),
+            sentence=f"step {j}",
+            phase="copy",
+            shapes={"x": (n,), "y": (n,)},
+            reads=(here,),
+            writes=(Tile("y", ((j, j + 1),), 4),),
+            on_chip=(here,),
+            values={"y": torch.tensor([float(j)])},
+            matmuls=((1, 2, 3, 4),),
             output=x if j == n - 1 else None,
         )
 
@@ -60,11 +60,11 @@ def test_tile_with_stop_before_start_is_refused():
 
 def test_step_refuses_a_tile_outside_its_matrix():
     with pytest.raises(ValueError, match=r"expected a tile inside x of shape \(3,\), got x\[2:4\]"):
-        Step("", shapes={"x": (3,)}, reads=(Tile("x", ((2, 4),), 4),))
+        Step(sentence="", shapes={"x": (3,)}, reads=(Tile("x", ((2, 4),), 4),))
     with pytest.raises(ValueError, match=r"expected a tile inside x of shape \(3, 3\), got x\[0:2\]"):
-        Step("", shapes={"x": (3, 3)}, writes=(Tile("x", ((0, 2),), 4),))
+        Step(sentence="", shapes={"x": (3, 3)}, writes=(Tile("x", ((0, 2),), 4),))
     with pytest.raises(ValueError, match=r"expected the shape of y in `shapes`, got \['x'\]"):
-        Step("", shapes={"x": (3,)}, writes=(Tile("y", ((0, 1),), 4),))
+        Step(sentence="", shapes={"x": (3,)}, writes=(Tile("y", ((0, 1),), 4),))
 
 
 def test_run_and_last():

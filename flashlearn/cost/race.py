@@ -44,7 +44,7 @@ def race(runs: Mapping[str, Iterable[Step]], frames: int = 24) -> Iterator[Step]
         states = [f"{title} has done {lane.work:.0%} of its work" for title, lane in lanes.items() if not lane.over]
         states = [f"{', '.join(over)} {'is' if len(over) == 1 else 'are'} done"] * bool(over) + states
         sentence = f"In the time for {moved:,} bytes: {'; '.join(states)}."
-        yield Step(sentence, "race", values={"lanes": lanes, "moved": moved, "full": full})
+        yield Step(sentence=sentence, phase="race", values={"lanes": lanes, "moved": moved, "full": full})
 
 
 def _lane(run: list[Step], ends: list[int], moved: int) -> Lane:

@@ -34,11 +34,15 @@ def layout_steps(x: Tensor) -> Iterator[Step]:
         offset = offsets[index].item()
         sum_of = " + ".join(f"{i} × {stride}" for i, stride in zip(index, strides, strict=True))
         begin = f"{start} + " if start else ""
-        sentence = f"Element {list(index)} lies at offset {begin}{sum_of} = {offset}."
-        read = Tile("memory", ((offset, offset + 1),), x.element_size())
-        yield Step(sentence, "in index order", shapes, (read,), values={**layout, "index": index, "offset": offset})
+        yield Step(
+            sentence=f"Element {list(index)} lies at offset {begin}{sum_of} = {offset}.",
+            phase="in index order",
+            shapes=shapes,
+            reads=(Tile("memory", ((offset, offset + 1),), x.element_size()),),
+            values={**layout, "index": index, "offset": offset},
+        )
     kind = (
         "contiguous: index order is memory order" if x.is_contiguous() else "not contiguous: the walk jumps in memory"
     )
     sentence = f"Done: shape {tuple(x.shape)}, strides {strides}: {kind}."
-    yield Step(sentence, "done", shapes, values=layout, output=offsets)
+    yield Step(sentence=sentence, phase="done", shapes=shapes, values=layout, output=offsets)

@@ -122,11 +122,11 @@ def overlap_steps(blocks: int, names: Sequence[str], product: int, softmax: int)
     common = {"runs": runs, "ends": ends, "horizon": max(ends.values())}
     for time in range(common["horizon"]):
         doing = "; ".join(f"{name}: {_says(tasks, time, ends[name])}" for name, tasks in runs.items())
-        yield Step(f"Slot {time}. {doing}.", "timeline", values={**common, "time": time})
+        yield Step(sentence=f"Slot {time}. {doing}.", phase="timeline", values={**common, "time": time})
     parts = {name: busy(tasks) for name, tasks in runs.items()}
     words = ", ".join(f"{name} {ends[name]} slots, {part:.0%}" for name, part in parts.items())
     sentence = f"Done. Slots, and the part of them in which the tensor cores worked: {words}."
-    yield Step(sentence, "done", values={**common, "time": common["horizon"]}, output=parts)
+    yield Step(sentence=sentence, phase="done", values={**common, "time": common["horizon"]}, output=parts)
 
 
 def _says(tasks: list[Task], time: int, end: int) -> str:

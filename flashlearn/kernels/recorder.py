@@ -69,8 +69,8 @@ def kernel_steps(launcher: Callable, *args: Any, **kwargs: Any) -> Iterator[Step
     programs = len({(step.phase, step.program) for step in steps})
     traffic = hbm_bytes(steps)
     sentence = f"Done: {programs} programs read {traffic.read} bytes and wrote {traffic.written}."
-    last = steps[-1] if steps else Step("")
-    yield Step(sentence, "done", last.shapes, values=last.values, output=output)
+    last = steps[-1] if steps else Step(sentence="")
+    yield Step(sentence=sentence, phase="done", shapes=last.shapes, values=last.values, output=output)
 
 
 @contextmanager
@@ -309,10 +309,18 @@ class _Recording:
             place, made = self._place(shapes)
             values = {t.name: t.original[..., None] if t.column else t.original for t in self.tensors}
             on_chip = (*self.on_chip.values(), *((made,) if made else ()))
-            self.steps.append(Step(
-                self._sentence(place), self.kernel, shapes, tuple(self.reads), tuple(self.writes), on_chip,
-                {**values, **place, **self.written}, tuple(self.matmuls), self.program,
-            ))  # fmt: skip
+            step = Step(
+                sentence=self._sentence(place),
+                phase=self.kernel,
+                shapes=shapes,
+                reads=tuple(self.reads),
+                writes=tuple(self.writes),
+                on_chip=on_chip,
+                values={**values, **place, **self.written},
+                matmuls=tuple(self.matmuls),
+                program=self.program,
+            )
+            self.steps.append(step)
         self._begin_step()
 
     def _place(self, shapes) -> tuple[dict[str, Any], Tile | None]:

@@ -16,7 +16,7 @@ def budget_step(block_q: int, block_k: int, D: int, capacity: int) -> Step:
     need = sum(rows * cols for rows, cols in shapes.values())
     verdict = "they fit" if need <= capacity else "they do not fit"
     sentence = f"Blocks {block_q} × {block_k} need {need} elements, and the SRAM holds {capacity}: {verdict}."
-    return Step(sentence, verdict, shapes, on_chip=tiles, values={"capacity": capacity})
+    return Step(sentence=sentence, phase=verdict, shapes=shapes, on_chip=tiles, values={"capacity": capacity})
 
 
 def draw_budget(ax: Axes, step: Step) -> None:
