@@ -13,7 +13,7 @@ import torch
 
 import flashlearn as fl
 from flashlearn.cost import race
-from flashlearn.gpu import launch_steps, layout_steps, pipeline_steps
+from flashlearn.gpu import layout_steps, pipeline_steps, program_steps
 from flashlearn.gpu.overlap import overlap_steps
 from flashlearn.show import draw
 from flashlearn.show.frame import as_runs, count, paint, png
@@ -65,7 +65,7 @@ def pictures() -> dict[str, tuple]:
         "Jacobian": (fl.contract_steps(do[0, 0, :, 0], torch.outer(row, row)), draw.draw_jacobian, (12.8, 5.2)),
         "backward, two panels, blocks of 3": (sweeps, draw.draw_backward, (12.8, 6.2)),
         "strides": (layout_steps(torch.arange(12.0).reshape(3, 4)), draw.draw_strides, (12.8, 4.6)),
-        "launch grid": (launch_steps(10, 4, H=2), draw.draw_launch, (12.8, 4.6)),
+        "launch grid": (program_steps(10, 4, H=2), draw.draw_programs, (12.8, 4.6)),
         "pipeline": (pipeline_steps(6, 3), draw.draw_pipeline, (12.8, 4.6)),
         "overlap, three schedules": (overlap_steps(2, schedules, product=2, softmax=3), draw.draw_overlap, (12.8, 4.4)),
     }

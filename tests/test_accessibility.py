@@ -23,11 +23,11 @@ from PIL import Image
 
 import flashlearn as fl
 from flashlearn.cost import race
-from flashlearn.gpu import launch_steps, layout_steps, pipeline_steps
+from flashlearn.gpu import layout_steps, pipeline_steps, program_steps
 from flashlearn.show import animation, draw
 from flashlearn.show.draw.grid import ink_on
-from flashlearn.show.draw.launch import draw_launch
 from flashlearn.show.draw.pipeline import draw_pipeline
+from flashlearn.show.draw.programs import draw_programs
 from flashlearn.show.draw.strides import draw_strides
 from flashlearn.show.draw.style import COLOURS, INK, MEANING, QUIET, STYLE, tint
 from flashlearn.show.explorers.gpu import program_explorer, stride_explorer
@@ -53,7 +53,7 @@ PICTURES = {  # every picture of steps: how it is drawn, its steps, its size
     "jacobian": (draw.draw_jacobian, fl.contract_steps(X, torch.randn(4, 4)), (12.8, 5.2)),
     "traffic": (draw.draw_traffic, race({"A": fl.standard_attention_steps(Q, K, V),
                                          "B": fl.tiled_attention_v2_steps(Q, K, V, **BLOCKS)}, 8), (12.8, 5.0)),
-    "launch": (draw_launch, launch_steps(10, 4, H=2), (12.8, 4.6)),
+    "launch": (draw_programs, program_steps(10, 4, H=2), (12.8, 4.6)),
     "strides": (draw_strides, layout_steps(torch.arange(12.0).reshape(3, 4)), (12.8, 4.6)),
     "pipeline": (draw_pipeline, pipeline_steps(4, 2), (12.8, 4.6)),
 }  # fmt: skip

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from flashlearn.core.steps import hbm_bytes, record, run, sram_peak
-from flashlearn.gpu import launch_steps, layout_steps, pipeline_schedule, pipeline_steps
-from flashlearn.show.draw import draw_launch, draw_pipeline, draw_strides
+from flashlearn.gpu import layout_steps, pipeline_schedule, pipeline_steps, program_steps
+from flashlearn.show.draw import draw_pipeline, draw_programs, draw_strides
 from flashlearn.show.draw.style import STYLE
 from flashlearn.show.explorers.gpu import program_explorer, stride_explorer
 
@@ -51,7 +51,7 @@ def test_transpose_swaps_strides_and_nothing_else():
 
 
 def test_vector_of_98432():
-    steps = record(launch_steps(98432, 1024))
+    steps = record(program_steps(98432, 1024))
     assert len(steps) == 97 + 1 and steps[-1].output == 97
     assert steps[96].values["valid"] == 128 and "896 lanes are masked" in steps[96].sentence
     assert hbm_bytes(steps).read == 98432 * 4, "every element belongs to one program"
@@ -60,7 +60,7 @@ def test_vector_of_98432():
 @pytest.mark.parametrize("N, block, H, B", [(10, 4, 2, 2), (8, 4, 3, 1), (1, 16, 1, 2), (7, 1, 1, 1)])
 def test_programs_cover_everything_once(N, block, H, B):
     seen = torch.zeros(B, H, N)
-    programs = [step for step in launch_steps(N, block, H=H, B=B) if step.program]
+    programs = [step for step in program_steps(N, block, H=H, B=B) if step.program]
     for pid, step in enumerate(programs):
         (tile,) = step.reads
         seen[tuple(slice(*span) for span in tile.index)] += 1
@@ -95,8 +95,8 @@ def test_worked_pipeline():
     "call, message",
     [
         (lambda: next(layout_steps([1])), "expected x to be a torch.Tensor, got list"),
-        (lambda: next(launch_steps(0, 4)), "expected N of at least 1, got 0"),
-        (lambda: next(launch_steps(4, 2.5)), "expected block to be an int, got float"),
+        (lambda: next(program_steps(0, 4)), "expected N of at least 1, got 0"),
+        (lambda: next(program_steps(4, 2.5)), "expected block to be an int, got float"),
         (lambda: next(pipeline_steps(3, 0)), "expected num_stages of at least 1, got 0"),
     ],
 )
@@ -107,7 +107,7 @@ def test_refusals(call, message):
 
 PICTURES = (
     *((draw_strides, step) for x in VIEWS.values() for step in record(layout_steps(x))[:: max(1, x.numel() // 2)]),
-    *((draw_launch, record(launch_steps(*sizes, H=H, B=B, name="Q"))[at])
+    *((draw_programs, record(program_steps(*sizes, H=H, B=B, name="Q"))[at])
       for sizes, H, B in (((98432, 1024), 1, 1), ((10, 4), 2, 2), ((32, 1), 3, 2), ((9, 16), 1, 2), ((1, 1), 1, 1))
       for at in (0, -2, -1)),
     *((draw_pipeline, step) for n, s in ((6, 1), (6, 3), (1, 1), (8, 8)) for step in record(pipeline_steps(n, s))[::4]),

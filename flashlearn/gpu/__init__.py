@@ -4,8 +4,8 @@ Turn an index into an address (layout), a program id into a block (grid), start 
 needed (pipeline), and overlap the units of a multiprocessor (overlap).
 """
 
-from flashlearn.gpu.grid import launch_steps
 from flashlearn.gpu.layout import layout_steps
 from flashlearn.gpu.pipeline import pipeline_schedule, pipeline_steps
+from flashlearn.gpu.programs import program_steps
 
-__all__ = ["launch_steps", "layout_steps", "pipeline_schedule", "pipeline_steps"]
+__all__ = ["program_steps", "layout_steps", "pipeline_schedule", "pipeline_steps"]

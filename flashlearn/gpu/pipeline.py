@@ -9,14 +9,14 @@ from flashlearn.core.inputs import check_block
 from flashlearn.core.steps import Step, Tile
 
 
-class Span(NamedTuple):
+class Slots(NamedTuple):
     """When something starts and ends, in slots of time."""
 
     start: int
     end: int
 
 
-def pipeline_schedule(iterations: int, num_stages: int, load: int = 3, compute: int = 1) -> list[tuple[Span, Span]]:
+def pipeline_schedule(iterations: int, num_stages: int, load: int = 3, compute: int = 1) -> list[tuple[Slots, Slots]]:
     """When each iteration of a loop loads its tile and when it computes: (load, compute) per iteration.
 
     Triton's schedule: num_stages - 1 loads start before the loop, one slot apart; iteration i waits for its
@@ -34,9 +34,9 @@ def pipeline_schedule(iterations: int, num_stages: int, load: int = 3, compute: 
             begin = computes[-1].end if computes else 0
         else:
             begin = max(computes[i - num_stages].end if i >= num_stages else 0, loads[i - num_stages + 1].end)
-        loads.append(Span(begin, begin + load))
+        loads.append(Slots(begin, begin + load))
         ready = max(loads[i].end, computes[-1].end if computes else 0)
-        computes.append(Span(ready, ready + compute))
+        computes.append(Slots(ready, ready + compute))
     return list(zip(loads, computes, strict=True))
 
 
@@ -61,12 +61,16 @@ def pipeline_steps(iterations: int, num_stages: int, load: int = 3, compute: int
         phase = "prologue" if time < schedule[0][1].start else "epilogue" if time >= drained else "steady"
         phase = "one after the other" if num_stages == 1 else phase
         yield Step(
-            _what_happens(time, loading, computing), phase, shapes, tuple(_tile(i) for i in begun),
+            sentence=_what_happens(time, loading, computing),
+            phase=phase,
+            shapes=shapes,
+            reads=tuple(_tile(i) for i in begun),
             on_chip=tuple(_tile(i) for i in held),
             values={**common, "time": time, "loading": loading, "computing": computing},
-        )  # fmt: skip
+        )
     sentence = f"Done after {end} slots, {iterations * compute} of them spent computing."
-    yield Step(sentence, "done", shapes, values={**common, "time": end, "loading": [], "computing": []}, output=end)
+    values = {**common, "time": end, "loading": [], "computing": []}
+    yield Step(sentence=sentence, phase="done", shapes=shapes, values=values, output=end)
 
 
 def _tile(i: int) -> Tile:

@@ -4,11 +4,11 @@ from flashlearn.show.draw.backward import draw_backward
 from flashlearn.show.draw.budget import budget_step, draw_budget
 from flashlearn.show.draw.converge import draw_converge
 from flashlearn.show.draw.jacobian import draw_jacobian
-from flashlearn.show.draw.launch import draw_launch
 from flashlearn.show.draw.matmul import draw_matmul
 from flashlearn.show.draw.memory import draw_memory
 from flashlearn.show.draw.overlap import draw_overlap
 from flashlearn.show.draw.pipeline import draw_pipeline
+from flashlearn.show.draw.programs import draw_programs
 from flashlearn.show.draw.query import draw_query
 from flashlearn.show.draw.rates import draw_rates, draw_rungs, panels_of
 from flashlearn.show.draw.roofline import draw_roofline
@@ -28,7 +28,7 @@ __all__ = [
     "draw_colour_key",
     "draw_converge",
     "draw_jacobian",
-    "draw_launch",
+    "draw_programs",
     "draw_matmul",
     "draw_pipeline",
     "draw_memory",

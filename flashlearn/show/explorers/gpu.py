@@ -5,8 +5,8 @@ from __future__ import annotations
 import ipywidgets as widgets
 import torch
 
-from flashlearn.gpu import launch_steps, layout_steps
-from flashlearn.show.draw.launch import draw_launch
+from flashlearn.gpu import layout_steps, program_steps
+from flashlearn.show.draw.programs import draw_programs
 from flashlearn.show.draw.strides import draw_strides
 from flashlearn.show.widgets import Stepper
 
@@ -79,13 +79,13 @@ class ProgramExplorer(Stepper):
             _slider("batch", B, 1, 2, "batch entries: the third axis"),
         )
         alt = "A launch grid of programs by batch entry, head and block, and the lanes of the current program."
-        super().__init__(self._launch(), draw_launch, alt=alt, figsize=(12.8, 4.6), interval=700)
+        super().__init__(self._programs(), draw_programs, alt=alt, figsize=(12.8, 4.6), interval=700)
         for control in (self.N, self.block, self.H, self.B):
-            control.observe(lambda change: self.show(self._launch()), "value")
+            control.observe(lambda change: self.show(self._programs()), "value")
         self.children = (*self.children, widgets.HBox([self.N, self.block, self.H, self.B]))
 
-    def _launch(self):
-        return launch_steps(self.N.value, self.block.value, H=self.H.value, B=self.B.value, name="Q")
+    def _programs(self):
+        return program_steps(self.N.value, self.block.value, H=self.H.value, B=self.B.value, name="Q")
 
 
 def stride_explorer() -> StrideExplorer:

@@ -13,7 +13,7 @@ WARP = 32  # lanes that a GPU runs in step
 EACH_LANE_UP_TO = 32  # more lanes than that are drawn as one bar
 
 
-def draw_launch(ax: Axes, step: Step) -> None:
+def draw_programs(ax: Axes, step: Step) -> None:
     """Paint one program of a launch: its place in the grid (blocks across, heads down), and its lanes.
 
     shapes  one matrix (B, H, N)

@@ -9,7 +9,7 @@ from flashlearn.core.inputs import check_block
 from flashlearn.core.steps import Step, Tile
 
 
-def launch_steps(N: int, block: int, *, H: int = 1, B: int = 1, name: str = "x") -> Iterator[Step]:
+def program_steps(N: int, block: int, *, H: int = 1, B: int = 1, name: str = "x") -> Iterator[Step]:
     """One step per program of a launch grid of (ceil(N / block), H, B): what the program works on.
 
     pid -> (block, head, batch) = (pid % blocks, pid // blocks % H, pid // (blocks H))
@@ -28,10 +28,15 @@ def launch_steps(N: int, block: int, *, H: int = 1, B: int = 1, name: str = "x")
         masked = f"{block - valid} lanes are masked" if valid < block else "no lane is masked"
         place = f"block {i}" + (f", head {head}, batch entry {batch}" if H * B > 1 else "")
         held = f"elements {first} to {last - 1}" if valid > 1 else f"element {first}"
-        sentence = f"Program {pid}: {place}. It holds {held}; {masked}."
         tile = Tile(name, ((batch, batch + 1), (head, head + 1), (first, last)), 4)
-        values = {"pid": pid, "block": block, "N": N, "valid": valid}
-        yield Step(sentence, "launch", shapes, (tile,), values=values, program=(i, head, batch))
+        yield Step(
+            sentence=f"Program {pid}: {place}. It holds {held}; {masked}.",
+            phase="launch",
+            shapes=shapes,
+            reads=(tile,),
+            values={"pid": pid, "block": block, "N": N, "valid": valid},
+            program=(i, head, batch),
+        )
     sentence = f"Done: {blocks * H * B} programs of {block} lanes. On a GPU they run in no particular order."
     values = {"pid": None, "block": block, "N": N, "valid": 0}
-    yield Step(sentence, "done", shapes, values=values, output=blocks * H * B)
+    yield Step(sentence=sentence, phase="done", shapes=shapes, values=values, output=blocks * H * B)
