@@ -1,8 +1,8 @@
 """Which kernel `flash_attention` runs, and why: the one place where that is decided.
 
-    forward_rung(q, k, v, causal=True, scale=0.125)             Rung("hopper", {...}, "")
-    forward_rung(one_query, k, v, causal=False, scale=0.125)    Rung("decode", {}, "")
-    backward_rung(...)                                          Rung("teaching", {}, "float32 inputs")
+    forward_rung(q, k, v, causal=True, scale=0.125)             Choice("hopper", {...}, "")
+    forward_rung(one_query, k, v, causal=False, scale=0.125)    Choice("decode", {}, "")
+    backward_rung(...)                                          Choice("teaching", {}, "float32 inputs")
 
 The fast kernels take what their hardware takes; everything else goes to the teaching kernels, which take
 anything, and `why` says what stood in the way. Block sizes come from the tables below, which were measured
@@ -23,7 +23,7 @@ from flashlearn.kernels.decode import KEYS_PER_SPLIT, max_rows
 
 HOPPER = (9, 0)  # compute capability
 LEAST_SCALE = 1e-30  # lse, of at most 1e5, is divided by it in float32
-GLUON_VERSIONS = ("3.6.",)  # of Triton: Gluon is experimental, and changes from version to version
+GLUON_VERSIONS = ("3.6.", "3.7.", "3.8.")  # of Triton: see flashlearn.kernels.hopper.versions
 
 # (width of a tile, causal) -> from so many queries on: options of attention_forward_hopper; one H200, 2026-11.
 # Three groups of 64 queries share K and V better than two, where enough tiles are full. Under a causal mask a short
@@ -36,7 +36,7 @@ FORWARD_HOPPER = {
 }
 
 
-class Rung(NamedTuple):
+class Choice(NamedTuple):
     """A kernel, the options it is launched with, and, if it is the teaching kernel, why no faster one."""
 
     name: str
@@ -44,26 +44,26 @@ class Rung(NamedTuple):
     why: str
 
 
-DECODE = Rung("decode", {}, "")
+DECODE = Choice("decode", {}, "")
 
 
-def forward_rung(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float) -> Rung:
+def forward_rung(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float) -> Choice:
     """The kernel that `flash_attention` runs forward for these inputs."""
     if decodes(q, k):
         return DECODE
     why = why_not_hopper(q, k, v, scale=scale)
     if why:
-        return Rung("teaching", {}, why)
+        return Choice("teaching", {}, why)
     by_length = FORWARD_HOPPER[64 if q.shape[-1] <= 64 else 128, causal]
-    return Rung("hopper", by_length[max(least for least in by_length if least <= q.shape[2])], "")
+    return Choice("hopper", by_length[max(least for least in by_length if least <= q.shape[2])], "")
 
 
-def backward_rung(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Rung:
+def backward_rung(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Choice:
     """The kernels that `flash_attention` runs backward for these inputs."""
     why = why_not_hopper(q, k, v, scale=scale)
     if not why and torch.are_deterministic_algorithms_enabled():
         why = "deterministic algorithms are asked for, and the fast kernel adds up dq in any order"
-    return Rung("teaching", {}, why) if why else Rung("hopper", {}, "")
+    return Choice("teaching", {}, why) if why else Choice("hopper", {}, "")
 
 
 def decodes(q: Tensor, k: Tensor) -> bool:

@@ -51,7 +51,7 @@ def rung(request, monkeypatch):
     def watched(way, choose):
         def chosen(*args, **kwargs):
             rung = (
-                choose(*args, **kwargs) if name == "automatic" else dispatch.Rung("teaching", {}, "the test wants it")
+                choose(*args, **kwargs) if name == "automatic" else dispatch.Choice("teaching", {}, "the test wants it")
             )
             picked.append(f"{way} {rung.name}")
             return rung
