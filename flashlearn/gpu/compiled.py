@@ -85,7 +85,7 @@ def _compile(kernel: str, gpu: str, options: dict) -> Compiled:
     ptx = result.asm["ptx"]
     threads = re.search(r"\.(?:req|max)ntid (\d+)", ptx).group(1)
     instructions = Counter(re.findall(r"^\s*(?:@%p\d+ )?([a-z]\w*(?:\.\w+)+)", ptx, flags=re.MULTILINE))
-    return Compiled(int(threads), result.metadata.shared, *_resources(result.asm["cubin"]), instructions)
+    return Compiled(int(threads), result.metadata.shared, *resources(result.asm["cubin"]), instructions)
 
 
 def _kind(name: str) -> str:
@@ -94,7 +94,7 @@ def _kind(name: str) -> str:
     return f"*{number}" if name.endswith("_ptr") else number
 
 
-def _resources(cubin: bytes) -> tuple[int, int]:
+def resources(cubin: bytes) -> tuple[int, int]:
     """Registers of a thread, and bytes of stack that it spills to, from the compiled code."""
     from triton import knobs
 

@@ -31,10 +31,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from triton._C.libtriton import ir
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language._core import builtin
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
@@ -44,18 +42,12 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from flashlearn.kernels.hopper.tiles import hopper_width, in_tiles, launch_hopper
+from flashlearn.kernels.hopper.versions import async_add, async_load, async_store, barrier
 from flashlearn.kernels.teaching.backward import attention_delta
 from flashlearn.kernels.teaching.forward import LOG2_E
 
 KEYS = gl.constexpr(64)  # keys of one group of four warps: the height of one wgmma
 LOG2E = gl.constexpr(LOG2_E)
-
-
-@builtin
-def tma_add(desc, coord, src, _semantic=None):
-    """desc[coord] += src, by the copy engine. Gluon 3.6 knows the operation and has no Python name for it."""
-    coord = _semantic._convert_to_ir_values(coord, require_i64=False)
-    _semantic.builder.create_async_tma_reduce(ir.DESCRIPTOR_REDUCE_KIND.ADD, desc.handle, coord, src.handle)
 
 
 @gluon.jit(do_not_specialize=["N_q", "N_k", "group"])
@@ -136,8 +128,8 @@ def load(
     mbarrier.expect(kv_full.index(0), 4 * k_desc.block_type.nbytes)
     for i in gl.static_range(2):
         at = [batch, kv_head, start_n + i * KEYS, 0]
-        tma.async_copy_global_to_shared(k_desc, at, kv_full.index(0), k_smem.index(i))
-        tma.async_copy_global_to_shared(v_desc, at, kv_full.index(0), v_smem.index(i))
+        async_load(k_desc, at, kv_full.index(0), k_smem.index(i))
+        async_load(v_desc, at, kv_full.index(0), v_smem.index(i))
     N_q, N_k, group, scale = sizes
     LANES: gl.constexpr = gl.BlockedLayout([BLOCK_M // 32], [32], [1], [0])
     head = kv_head * group
@@ -154,11 +146,11 @@ def load(
         mbarrier.wait(free.index(stage), phase ^ 1)  # a fresh barrier lets the first round pass
         mbarrier.expect(q_full.index(stage), q_desc.block_type.nbytes)
         at = [batch, head, start_m, 0]
-        tma.async_copy_global_to_shared(q_desc, at, q_full.index(stage), q_smem.index(stage))
+        async_load(q_desc, at, q_full.index(stage), q_smem.index(stage))
         lse_smem.index(stage).store(lse)
         mbarrier.arrive(q_full.index(stage), count=1)
         mbarrier.expect(do_full.index(stage), do_desc.block_type.nbytes)
-        tma.async_copy_global_to_shared(do_desc, at, do_full.index(stage), do_smem.index(stage))
+        async_load(do_desc, at, do_full.index(stage), do_smem.index(stage))
         delta_smem.index(stage).store(delta)
         mbarrier.arrive(do_full.index(stage), count=1)
         head, block = next_block(head, block, first, blocks)
@@ -240,28 +232,28 @@ def consume(
         dv, dk, dq = warpgroup_mma_wait(0, deps=[dv, dk, dq])
         mbarrier.arrive(free.index(stage), count=1)
         tma.store_wait(0)  # the sum before has left shared memory
-        gl.thread_barrier()
+        barrier()
         dq_smem.index(index).reshape([64, 64]).store(dq)
         fence_async_shared()
-        gl.thread_barrier()
+        barrier()
         if HEAD_DIM == 128:
-            tma_add(dq_desc, [batch, head, block * BLOCK_M, 64 * index], dq_smem.index(index))
+            async_add(dq_desc, [batch, head, block * BLOCK_M, 64 * index], dq_smem.index(index))
         else:
-            tma_add(dq_desc, [batch, head, block * BLOCK_M + 64 * index, 0], dq_smem.index(index))
+            async_add(dq_desc, [batch, head, block * BLOCK_M + 64 * index, 0], dq_smem.index(index))
         head, block = next_block(head, block, first, blocks)
 
     # only this group reads its V: room for the results, one after the other
     at = [batch, kv_head, start_n + index * KEYS, 0]
     v.store(dv.to(dtype))
     fence_async_shared()
-    gl.thread_barrier()
-    tma.async_copy_shared_to_global(dv_desc, at, v_smem.index(index))
+    barrier()
+    async_store(dv_desc, at, v_smem.index(index))
     tma.store_wait(0)
-    gl.thread_barrier()
+    barrier()
     v.store((dk * scale).to(dtype))
     fence_async_shared()
-    gl.thread_barrier()
-    tma.async_copy_shared_to_global(dk_desc, at, v_smem.index(index))
+    barrier()
+    async_store(dk_desc, at, v_smem.index(index))
     tma.store_wait(0)
 
 

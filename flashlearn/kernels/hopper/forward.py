@@ -19,7 +19,7 @@ are in flashlearn/measurements/gpu_attention.json. Tried without gain: groups th
 FlashAttention-3's ping-pong (the barriers cost more than the order brings, two groups fall out of step by themselves);
 three stages and one buffer for Q; pairs of causal tiles at N = 16384, where the GPU shares out single tiles better.
 
-Written in Gluon, Triton's lower level (layouts, shared memory and barriers are explicit), as of Triton 3.6.
+Written in Gluon, Triton's lower level (layouts, shared memory and barriers are explicit), for Triton 3.6 to 3.9.
 Sources: J. Shah et al., "FlashAttention-3", 2024 (arXiv:2407.08608), Algorithms 1 and 2.
 """
 
@@ -38,6 +38,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from flashlearn.kernels.hopper.tiles import hopper_width, in_tiles, launch_hopper
+from flashlearn.kernels.hopper.versions import async_load, async_store, barrier
 from flashlearn.kernels.launcher import multiprocessors
 from flashlearn.kernels.teaching.forward import LOG2_E
 
@@ -159,19 +160,17 @@ def load(
             q_buffer = i % 2 * CONSUMERS + c
             mbarrier.wait(q_free.index(q_buffer), (i // 2 & 1) ^ 1)  # a fresh barrier lets the first round pass
             mbarrier.expect(q_full.index(q_buffer), q_desc.block_type.nbytes)
-            tma.async_copy_global_to_shared(
-                q_desc, [batch, head, start_m + c * ROWS, 0], q_full.index(q_buffer), q_smem.index(q_buffer)
-            )
+            async_load(q_desc, [batch, head, start_m + c * ROWS, 0], q_full.index(q_buffer), q_smem.index(q_buffer))
         for t in range(rounds, rounds + blocks):
             stage = t % STAGES
             phase = (t // STAGES) & 1
             at = [batch, kv_head, (rounds + blocks - 1 - t) * BLOCK_N, 0]
             mbarrier.wait(k_free.index(stage), phase ^ 1)
             mbarrier.expect(k_full.index(stage), k_desc.block_type.nbytes)
-            tma.async_copy_global_to_shared(k_desc, at, k_full.index(stage), k_smem.index(stage))
+            async_load(k_desc, at, k_full.index(stage), k_smem.index(stage))
             mbarrier.wait(v_free.index(stage), phase ^ 1)
             mbarrier.expect(v_full.index(stage), v_desc.block_type.nbytes)
-            tma.async_copy_global_to_shared(v_desc, at, v_full.index(stage), v_smem.index(stage))
+            async_load(v_desc, at, v_full.index(stage), v_smem.index(stage))
         rounds += blocks
 
 
@@ -256,8 +255,8 @@ def consume(
         o_smem = q_smem.index(q_buffer)  # this Q is no longer needed
         o_smem.reshape([ROWS, HEAD_DIM]).store(o.to(dtype))
         fence_async_shared()
-        gl.thread_barrier()
-        tma.async_copy_shared_to_global(o_desc, [batch, head, start_m, 0], o_smem)
+        barrier()
+        async_store(o_desc, [batch, head, start_m, 0], o_smem)
         tma.store_wait(0)
         mbarrier.arrive(q_free.index(q_buffer), count=1)
 

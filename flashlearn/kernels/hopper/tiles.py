@@ -1,6 +1,6 @@
 """How the Hopper kernels are launched: with descriptors for the copy engine.
 
-Written for Gluon as of Triton 3.6; `flashlearn.kernels.dispatch` says where it is used.
+`flashlearn.kernels.dispatch` says where they are used, `flashlearn.kernels.hopper.versions` how Tritons differ.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class Tiles(NamedTuple):
     block_shape: tuple[int, ...]
     layout: gl.NVMMASharedLayout
     padding: str = "zero"
+    round_f32_to_tf32: bool = False  # read by the launcher of Triton 3.7 and newer
 
 
 def in_tiles(t: Tensor, tile: tuple[int, ...]) -> Tiles:

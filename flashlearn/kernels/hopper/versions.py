@@ -1,0 +1,41 @@
+"""What Gluon calls things in Triton 3.6 to 3.9: the Hopper kernels are written with the names below.
+
+Gluon is experimental, and changes from version to version. What differs stands here and nowhere else:
+
+    here          3.6                              3.7                              3.8, 3.9
+    barrier       gl.thread_barrier                gl.barrier                       gl.barrier
+    async_load    tma.async_copy_global_to_shared  tma.async_copy_global_to_shared  tma.async_load
+    async_store   tma.async_copy_shared_to_global  tma.async_copy_shared_to_global  tma.async_store
+    async_add     an operation without a name      an operation without a name      tma.async_atomic_add
+
+The launcher differs in one more thing, a field of the descriptors (`flashlearn.kernels.hopper.tiles.Tiles`).
+`a * b + c` becomes one fused instruction by itself up to 3.9, and from 3.10 on only where the launch asks for it
+(`enable_fp_fusion`), as `flashlearn.kernels.launcher` does. Admitted are the versions that
+`flashlearn.kernels.dispatch` lists: those with which the kernels were measured or, at least, compiled as well.
+"""
+
+from __future__ import annotations
+
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import tma
+
+barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
+"""All threads of a group of warps wait for each other."""
+
+async_load = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
+"""The copy engine fetches a tile, and tells a barrier when it has landed."""
+
+async_store = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
+"""The copy engine takes a tile from shared memory to HBM."""
+
+if hasattr(tma, "async_atomic_add"):
+    async_add = tma.async_atomic_add
+else:
+    from triton._C.libtriton import ir
+    from triton.experimental.gluon.language._core import builtin
+
+    @builtin
+    def async_add(tensor_desc, coord, src, _semantic=None):
+        """desc[coord] += src, by the copy engine, as `async_store`."""
+        coord = _semantic._convert_to_ir_values(coord, require_i64=False)
+        _semantic.builder.create_async_tma_reduce(ir.DESCRIPTOR_REDUCE_KIND.ADD, tensor_desc.handle, coord, src.handle)
