@@ -72,7 +72,7 @@ __version__ = "0.2.0.dev0"
 LATER = {"flash_attention": "flashlearn.kernels.op", "projector": "flashlearn.show.projector"}
 
 if not any(isinstance(finder, Finder) for finder in sys.meta_path):
-    sys.meta_path.append(Finder())
+    sys.meta_path.insert(0, Finder())  # first: in an old package others would find its modules, and run them again
 
 __all__ = [
     "Step",

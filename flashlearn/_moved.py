@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.abc
-import importlib.machinery
 import warnings
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 MOVED = {
     "animate": "show.animation",
@@ -18,8 +19,10 @@ MOVED = {
     "gpu_explorer": "show.explorers.gpu",
     "gradients": "rungs.gradients",
     "inputs": "core.inputs",
+    "interpreter": "core.interpreter",
     "kernels.attention_backward_hopper": "kernels.hopper.backward",
     "kernels.attention_forward_hopper": "kernels.hopper.forward",
+    "kernels.launch": "kernels.launcher",
     "kernels.rungs": "kernels.dispatch",
     "matmul": "rungs.matmul",
     "ops": "kernels.op",
@@ -61,16 +64,18 @@ def moved(name: str) -> str | None:
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Answers `import` of an old path with the module itself, not a copy, and a DeprecationWarning."""
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         new = moved(name) if name.startswith("flashlearn.") else None
-        return importlib.machinery.ModuleSpec(name, self, origin=new) if new else None
+        return ModuleSpec(name, self, origin=new) if new else None
 
-    def create_module(self, spec):
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        assert spec.origin  # set above
         warnings.warn(f"{spec.name} is {spec.origin} now; the old path ends with 0.3", DeprecationWarning, stacklevel=2)
         module = importlib.import_module(spec.origin)
         spec.loader_state = module.__spec__
         return module
 
-    def exec_module(self, module):
+    def exec_module(self, module: ModuleType) -> None:
         """The module has run already; its own spec, which `import` has just replaced, is put back."""
-        module.__spec__ = module.__spec__.loader_state
+        if module.__spec__:
+            module.__spec__ = module.__spec__.loader_state
