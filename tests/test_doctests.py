@@ -1,0 +1,28 @@
+"""Examples in docstrings are run."""
+
+import doctest
+import importlib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+NEED_TRITON = ("flashlearn.kernels", "flashlearn.models.transformers")
+MODULES = [
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for folder in ("flashlearn", "benchmarks", "tools")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if ">>> " in path.read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_are_true(name):
+    if name.startswith(NEED_TRITON):
+        pytest.importorskip("triton")
+    result = doctest.testmod(importlib.import_module(name.removesuffix(".__init__")))
+    assert result.attempted and not result.failed
+
+
+def test_there_are_examples():
+    assert len(MODULES) >= 4
