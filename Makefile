@@ -64,9 +64,10 @@ notebooks: setup  ## run all notebooks again, top to bottom, and store their out
 book: setup  ## build the static book, build/book/index.html, from the stored outputs
 	$(BIN)/python tools/build_book.py
 
-format: setup  ## format code and notebooks
+format: setup  ## format code and notebooks, make the tree in the README again
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/python tools/readme_tree.py
 
 lint: setup  ## check code and notebooks with ruff, change nothing
 	$(BIN)/ruff check .

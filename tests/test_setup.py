@@ -144,6 +144,7 @@ def test_plain_make_lists_every_target():
         ("notebooks", "/python tools/run_notebooks.py\n"),
         ("book", "/python tools/build_book.py\n"),
         ("format", "/ruff format .\n"),
+        ("format", "/python tools/readme_tree.py\n"),
         ("lint", "/ruff check .\n"),
         ("clean", "rm -rf .venv "),
     ],

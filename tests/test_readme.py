@@ -1,0 +1,82 @@
+"""The tree in the README is made from the files, and nothing in it is left over."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tools import readme_tree
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A project of one room with two modules and a package, all of them with docstrings."""
+    for name, docstring in {
+        "flashlearn/core/__init__.py": "The room.\n\nMore of it.\n",
+        "flashlearn/core/b.py": "Second.",
+        "flashlearn/core/a.py": "First: of two.",
+        "flashlearn/core/inner/__init__.py": "Inside",
+        "flashlearn/core/_private.py": "Never seen",
+        "tools/t.py": "A tool.",
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f'"""{docstring}"""\n')
+    return tmp_path
+
+
+def test_the_tree_of_the_readme_is_that_of_the_files():
+    assert readme_tree.main(["--check"]) == 0, "run `python tools/readme_tree.py`"
+
+
+def test_check_notices_a_stale_tree_and_writing_mends_it(small, monkeypatch):
+    readme = small / "README.md"
+    readme.write_text("Before\n\n## What is where\n\n```\nold\n```\n\nAfter\n")
+    monkeypatch.setattr(readme_tree, "ROOT", small)
+    assert readme_tree.main(["--check"]) == 1 and "old" in readme.read_text()
+    assert readme_tree.main([]) == 0
+    assert readme.read_text().startswith("Before\n\n## What is where\n\n```\nflashlearn/\n")
+    assert readme.read_text().endswith("```\n\nAfter\n") and "old" not in readme.read_text()
+    assert readme_tree.main(["--check"]) == 0
+
+
+def test_modules_come_with_the_first_lines_of_their_docstrings(small):
+    lines = [re.sub(" {2,}", "  ", line.strip()) for line in readme_tree.tree(small).splitlines()]
+    assert lines[:5] == ["flashlearn/", "core/  The room", "a.py  First: of two", "b.py  Second", "inner/  Inside"]
+    assert "t.py  A tool" in lines
+
+
+def test_a_package_of_many_modules_is_one_line_and_its_packages(small):
+    for number in range(readme_tree.MANY):
+        (small / f"flashlearn/core/m{number}.py").write_text('"""One of many."""')
+    tree = readme_tree.tree(small)
+    assert "The room" in tree and "Inside" in tree and "First" not in tree and "many" not in tree
+
+
+def test_a_module_without_docstring_is_refused(small):
+    (small / "flashlearn/core/a.py").write_text("x = 1\n")
+    with pytest.raises(ValueError, match=r"expected a docstring in .*a\.py, got none"):
+        readme_tree.tree(small)
+
+
+def test_a_readme_without_a_tree_is_refused(small, monkeypatch):
+    (small / "README.md").write_text("no tree")
+    monkeypatch.setattr(readme_tree, "ROOT", small)
+    with pytest.raises(ValueError, match="expected one tree .* got 0"):
+        readme_tree.main([])
+
+
+def test_what_the_tool_words_by_itself_exists_and_nothing_at_the_top_is_forgotten():
+    for name in readme_tree.WORDS:
+        assert (ROOT / name).exists(), name
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir() and any(path.glob("[!_.]*"))}
+    made = {"build", "dist", "flashlearn.egg-info"}
+    assert {name for name in folders if name[0] not in "._"} - made <= {"flashlearn", *readme_tree.WORDS}
+
+
+def test_links_of_the_readme_lead_somewhere():
+    for document in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", (ROOT / document).read_text()):
+            assert (ROOT / target).exists(), f"{document}: {target}"
