@@ -25,6 +25,7 @@ from flashlearn.models.gpt import (
     rotate,
     train,
 )
+from tests.slow import across, slow
 
 ATTENTIONS = {"standard": fl.standard_attention, "one pass": fl.one_pass_attention, "tiled v2": fl.tiled_attention_v2}
 if importlib.util.find_spec("triton"):
@@ -36,7 +37,8 @@ if importlib.util.find_spec("triton"):
 else:
     DEVICE = "cpu"
 TOLERANCE = 1e-3  # between loss curves, in nats per character, over the steps of these tests
-every_attention = pytest.mark.parametrize("name", ("standard", "one pass", "tiled v2", "flash"))
+NAMES = ("standard", "one pass", "tiled v2", "flash")
+every_attention = pytest.mark.parametrize("name", NAMES)
 
 
 @pytest.fixture(scope="module")
@@ -168,8 +170,7 @@ def test_sizes_that_do_not_fit_are_refused(sizes, message):
 # Every attention is the same attention
 
 
-@every_attention
-@pytest.mark.parametrize("kv_heads", (2, 1))
+@pytest.mark.parametrize("name, kv_heads", across(NAMES, (2, 1)))
 def test_logits_and_gradients(name, kv_heads, tokens):
     x, y = next(batches(tokens, 2, 70))
     found = []
@@ -182,7 +183,7 @@ def test_logits_and_gradients(name, kv_heads, tokens):
         torch.testing.assert_close(got[part], want[part], atol=1e-5, rtol=1e-4, msg=lambda m, p=part: f"{p}: {m}")
 
 
-@every_attention
+@pytest.mark.parametrize("name", ("standard", slow("one pass"), "tiled v2", slow("flash")))
 def test_loss_curves_lie_on_each_other(name, tokens):
     steps = 5 if name == "flash" else 25
     options = {"steps": steps, "batch": 4, "context": 48}
@@ -191,8 +192,7 @@ def test_loss_curves_lie_on_each_other(name, tokens):
     assert max(abs(g - w) for g, w in zip(got, want, strict=True)) < TOLERANCE
 
 
-@every_attention
-@pytest.mark.parametrize("cached", (True, False))
+@pytest.mark.parametrize("name, cached", across(NAMES, (False, True)))
 def test_generated_text_is_the_same_for_the_same_seed(name, cached, tokens):
     gpt = model()
     train(gpt, tokens, steps=20, batch=4, context=48)
@@ -208,9 +208,7 @@ def test_another_seed_gives_another_text(tokens):
     assert not torch.equal(one, other)
 
 
-@every_attention
-@pytest.mark.parametrize("chunks", ((20, 1, 1, 1), (1, 22), (10, 7, 6)), ids=str)
-@pytest.mark.parametrize("kv_heads", (2, 1))
+@pytest.mark.parametrize("name, chunks, kv_heads", across(NAMES, ((20, 1, 1, 1), (1, 22), (10, 7, 6)), (2, 1)), ids=str)
 def test_decoding_in_chunks_equals_one_pass(name, chunks, kv_heads, tokens):
     gpt = model(kv_heads=kv_heads)
     x = torch.stack([tokens[:23], tokens[100:123]])

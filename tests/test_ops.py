@@ -15,7 +15,8 @@ if importlib.util.find_spec("triton") is None:
 from flashlearn.kernels import dispatch
 from flashlearn.kernels.backend import INTERPRETED
 from flashlearn.kernels.op import flash_attention
-from tests.grid import CASES, Case, bf16, check, check_kernel, fp16, fp32, fp64, make, oracle, plain, results
+from tests.grid import CASES, Case, bf16, check, check_kernel, fp16, fp32, fp64, make, oracle, plain, results, work
+from tests.slow import covering, slow
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
 SOME = [replace(case, dtype=fp32) if case.dtype == fp64 else case for case in CASES[::3]]
@@ -35,7 +36,11 @@ def small(*dtypes, D=24):
     return [torch.randn(s, dtype=dtype, device=DEVICE).requires_grad_() for s, dtype in pairs]
 
 
-@pytest.mark.parametrize("case", SOME, ids=str)
+def op_traits(case: Case) -> set:
+    return {case.layout, case.dtype, case.causal, case.tame, case.masked_rows > 0, case.H_q > case.H_kv}
+
+
+@pytest.mark.parametrize("case", covering(SOME, op_traits, work), ids=str)
 def test_grid(case):
     inputs = make(case, DEVICE)
     ours = results(attention_of(case), *inputs)
@@ -77,7 +82,7 @@ def test_finite_differences():
     torch.testing.assert_close((dk * direction).sum(), difference, atol=1e-2, rtol=1e-2)
 
 
-@pytest.mark.parametrize("dtype", (fp32, bf16))
+@pytest.mark.parametrize("dtype", (fp32, slow(bf16)))
 def test_opcheck(dtype):
     q, k, v = small(dtype, dtype, dtype)
     forward, backward = torch.ops.flashlearn.attention_forward, torch.ops.flashlearn.attention_backward
