@@ -47,8 +47,12 @@ SECTIONS = {"speed": "rows", "memory": "memory", "gqa": "gqa", "decoding": "deco
 PASSES = 5  # of decoding, as called
 COMPARED = (OURS, "fa2", "cudnn")  # in all passes, and in a CUDA graph
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
-UNITS = {"unit": "TFLOP/s, median", "memory_unit": "bytes", "decoding_unit": "us, and GB/s of K and V",
-         "first_call_unit": "seconds"}  # fmt: skip
+UNITS = {
+    "unit": "TFLOP/s, median",
+    "memory_unit": "bytes",
+    "decoding_unit": "us, and GB/s of K and V",
+    "first_call_unit": "seconds",
+}
 
 
 def ask(*command: str) -> str:
@@ -209,8 +213,12 @@ def main(given: list[str] | None = None) -> int:
     print(report(results))
     if left:
         print(f"stopped after {args.minutes} minutes, {left} rows before the end: the same command goes on")
-    failed = [row["reasons"][OURS] for section in SECTIONS.values() for row in results[section]
-              if section != "first_call" and OURS in row["reasons"]]  # fmt: skip
+    failed = [
+        row["reasons"][OURS]
+        for section in SECTIONS.values()
+        for row in results[section]
+        if section != "first_call" and OURS in row["reasons"]
+    ]
     if failed:
         print(f"{OURS} failed in {len(failed)} settings, first: {failed[0]}", file=sys.stderr)
     return 1 if failed else 0

@@ -101,8 +101,11 @@ def step_times(alphabet: str, tokens, sizes: dict, compiled: bool) -> dict:
             losses.append(loss.item())
             times.append(synchronize())
         each = [1000 * (after - before) for before, after in zip(times, times[1:], strict=False)]
-        found[name] = {"ms": round(statistics.median(each[len(each) // 4 :]), 2), "first_s": round(each[0] / 1000, 1),
-                       "losses": [round(x, 4) for x in losses]}  # fmt: skip
+        found[name] = {
+            "ms": round(statistics.median(each[len(each) // 4 :]), 2),
+            "first_s": round(each[0] / 1000, 1),
+            "losses": [round(x, 4) for x in losses],
+        }
     return found
 
 
@@ -250,8 +253,12 @@ def main() -> None:
     sizes, text = TINY if options.tiny else LARGE, read_text()
     alphabet = "".join(sorted(set(text)))
     tokens = encode(text, alphabet).to(DEVICE)
-    about = {"title": text.splitlines()[0], "characters": len(text), "alphabet": len(alphabet),
-             "sha256": hashlib.sha256(text.encode()).hexdigest()}  # fmt: skip
+    about = {
+        "title": text.splitlines()[0],
+        "characters": len(text),
+        "alphabet": len(alphabet),
+        "sha256": hashlib.sha256(text.encode()).hexdigest(),
+    }
     result = {"provenance": provenance(options.commit), "text": about, "sizes": sizes}
 
     def keep(name, found):  # after every part: a run cut short keeps what it has

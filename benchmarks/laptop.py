@@ -56,8 +56,13 @@ def run_notebook(path: Path) -> dict:
     """Seconds of `pytest --nbval` on one notebook, with one thread as in `make test`, and whether all cells passed."""
     options = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout=120", "-q", "-n", "0", "-p", "no:cacheprovider"]
     start = time.monotonic()
-    done = subprocess.run([sys.executable, "-m", "pytest", *options, str(path.resolve())], cwd=ROOT,
-                          env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, str(path.resolve())],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
     row = {"notebook": path.stem, "seconds": round(time.monotonic() - start, 1), "passed": done.returncode == 0}
     if done.returncode:
         print(done.stdout[-2000:] + done.stderr[-2000:], file=sys.stderr)
@@ -72,8 +77,15 @@ def redraw_rows(names: list[str] | None = None) -> list[dict]:
     for name, picture in redraw.pictures().items():
         if names is None or name in names:
             times = redraw.milliseconds(*picture)
-            rows.append({"picture": name, "steps": len(times), "median_ms": round(statistics.median(times), 1),
-                         "slowest_ms": round(max(times), 1), "bound_ms": redraw.bound(name)})  # fmt: skip
+            rows.append(
+                {
+                    "picture": name,
+                    "steps": len(times),
+                    "median_ms": round(statistics.median(times), 1),
+                    "slowest_ms": round(max(times), 1),
+                    "bound_ms": redraw.bound(name),
+                }
+            )
             print(redraw_line(rows[-1]), flush=True)
     return rows
 

@@ -22,9 +22,14 @@ def run(path: Path) -> float:
     notebook = nbformat.read(path, as_version=4)
     start = time.monotonic()
     client = NotebookClient(
-        notebook, timeout=300, kernel_name="python3", store_widget_state=False,
-        record_timing=False, coalesce_streams=True, resources={"metadata": {"path": str(path.parent)}},
-    )  # fmt: skip
+        notebook,
+        timeout=300,
+        kernel_name="python3",
+        store_widget_state=False,
+        record_timing=False,
+        coalesce_streams=True,
+        resources={"metadata": {"path": str(path.parent)}},
+    )
     client.execute()
     seconds = time.monotonic() - start
     notebook.metadata = {

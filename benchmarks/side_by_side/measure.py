@@ -45,8 +45,11 @@ def speed_settings(dtypes: Iterable[str], lengths: Sequence[int]) -> list[Settin
     """16384 tokens in all, hidden size 2048: D 128 and 64, causal and not."""
     return [
         Setting(D, N, causal, dtype, max(1, TOKENS // N), HIDDEN // D, HIDDEN // D, N)
-        for dtype in dtypes for D in (128, 64) for N in lengths for causal in (False, True)
-    ]  # fmt: skip
+        for dtype in dtypes
+        for D in (128, 64)
+        for N in lengths
+        for causal in (False, True)
+    ]
 
 
 def gqa_settings(dtypes: Iterable[str]) -> list[Setting]:
@@ -59,8 +62,12 @@ def decoding_settings(dtypes: Iterable[str]) -> list[Setting]:
     """One new query against a cache of N keys. Not causal: aligned to the bottom right it sees every key."""
     return [
         Setting(D, N, False, dtype, B, 32, H_kv, 1)
-        for dtype in dtypes for D in (128, 64) for B in (1, 8) for H_kv in (8, 32) for N in (1024, 8192, 65536)
-    ]  # fmt: skip
+        for dtype in dtypes
+        for D in (128, 64)
+        for B in (1, 8)
+        for H_kv in (8, 32)
+        for N in (1024, 8192, 65536)
+    ]
 
 
 def memory_settings() -> list[Setting]:
@@ -149,9 +156,15 @@ def _host_ms(name: str, call: Callable, calls: int = 20) -> float:
 
 
 def side_by_side(
-    setting: Setting, names: Sequence[str], *, backward: bool = True, graphs: Sequence[str] = (),
-    host: bool = False, rounds: int = ROUNDS, device: str = "cuda",
-) -> dict:  # fmt: skip
+    setting: Setting,
+    names: Sequence[str],
+    *,
+    backward: bool = True,
+    graphs: Sequence[str] = (),
+    host: bool = False,
+    rounds: int = ROUNDS,
+    device: str = "cuda",
+) -> dict:
     """A row: the setting, milliseconds of every backend, and "reasons" for every None.
 
     A backend that refuses the setting, or is wrong, is None; else {"forward", "backward"}. Of the backends named in

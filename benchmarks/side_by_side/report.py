@@ -123,16 +123,22 @@ def _memory(rows: Sequence[Mapping]) -> list[Target]:
     linear = {where: least / each if each else 0.0 for where, each in token.items()}
     return [
         in_each(f"peak memory, fa2 / ours, within {MEMORY_TARGET}x", against, 1 / MEMORY_TARGET, 8),
-        in_each(f"peak memory linear in N, least per token / per token, within {MEMORY_TARGET}x", linear,
-                1 / MEMORY_TARGET, 8),
-    ]  # fmt: skip
+        in_each(
+            f"peak memory linear in N, least per token / per token, within {MEMORY_TARGET}x",
+            linear,
+            1 / MEMORY_TARGET,
+            8,
+        ),
+    ]
 
 
 def rate_table(rows: Sequence[Mapping], key: str) -> list[str]:
     """Ours, then each peer and ours over it; microseconds, or TFLOP/s."""
     heads = any(row.get("H_kv") != row.get("H_q") or row.get("N_q") == 1 for row in rows)
-    lines = [f"{'D':>3} {'N':>6} {'':6} {'':4}{'  B heads   ' if heads else ''}{OURS:>11}"
-             + "".join(f"{peer:>10} ratio" for peer in PEERS)]  # fmt: skip
+    lines = [
+        f"{'D':>3} {'N':>6} {'':6} {'':4}{'  B heads   ' if heads else ''}{OURS:>11}"
+        + "".join(f"{peer:>10} ratio" for peer in PEERS)
+    ]
     for row in rows:
         dtype = {"float16": "fp16", "bfloat16": "bf16"}[row["dtype"]]
         line = f"{row['D']:3} {row['N']:6} {'causal' if row['causal'] else '':6} {dtype}"
@@ -169,8 +175,11 @@ def first_call_table(found: Mapping) -> list[str]:
     """Seconds with empty and with filled caches of compiled kernels."""
     lines = []
     for name, times in found.items():
-        cells = [f"caches {caches}: forward {s['forward']:.2f}, backward {s['backward']:.2f}"
-                 for caches, s in times.items() if caches != "reason"]  # fmt: skip
+        cells = [
+            f"caches {caches}: forward {s['forward']:.2f}, backward {s['backward']:.2f}"
+            for caches, s in times.items()
+            if caches != "reason"
+        ]
         lines.append(f"{name:11} " + "; ".join([*cells, *([times["reason"]] if "reason" in times else ())]))
     return lines
 
@@ -190,13 +199,17 @@ def reasons(results: Mapping) -> list[str]:
 
 def report(results: Mapping) -> str:
     """All tables, the reasons for every "-", and the targets."""
-    titles = {("rows", "forward"): "Speed, forward, TFLOP/s", ("rows", "backward"): "Speed, backward, TFLOP/s",
-              ("rows", "graph"): "Speed, forward in a CUDA graph, TFLOP/s",
-              ("gqa", "forward"): "GQA, forward, TFLOP/s", ("gqa", "backward"): "GQA, backward, TFLOP/s",
-              ("decoding", "us"): "Decoding, one query, as called, microseconds",
-              ("decoding", "graph us"): "Decoding, one query, in a CUDA graph, microseconds",
-              ("decoding", "host us"): "Decoding, one query, until the host is free again, microseconds",
-              ("decoding", "GB/s"): "Decoding, GB/s of K and V"}  # fmt: skip
+    titles = {
+        ("rows", "forward"): "Speed, forward, TFLOP/s",
+        ("rows", "backward"): "Speed, backward, TFLOP/s",
+        ("rows", "graph"): "Speed, forward in a CUDA graph, TFLOP/s",
+        ("gqa", "forward"): "GQA, forward, TFLOP/s",
+        ("gqa", "backward"): "GQA, backward, TFLOP/s",
+        ("decoding", "us"): "Decoding, one query, as called, microseconds",
+        ("decoding", "graph us"): "Decoding, one query, in a CUDA graph, microseconds",
+        ("decoding", "host us"): "Decoding, one query, until the host is free again, microseconds",
+        ("decoding", "GB/s"): "Decoding, GB/s of K and V",
+    }
     lines = [provenance(results), f"commit {results['provenance']['commit']}"]
     for (section, key), title in titles.items():
         rows = results.get(section, ())

@@ -75,8 +75,14 @@ def _run(path: Path, timeout: int) -> tuple[list[str], str]:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = []  # what was handed in as output does not count
-    how = {"timeout": timeout, "interrupt_on_timeout": True, "allow_errors": True, "kernel_name": "python3"}
-    client = NotebookClient(notebook, resources={"metadata": {"path": str(path.parent)}}, **how)
+    client = NotebookClient(
+        notebook,
+        timeout=timeout,
+        interrupt_on_timeout=True,
+        allow_errors=True,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(path.parent)}},
+    )
     problem = ""
     try:
         client.execute()
@@ -88,7 +94,7 @@ def _run(path: Path, timeout: int) -> tuple[list[str], str]:
 
 def table(grades: list[Grade]) -> Iterator[str]:
     """The grades as lines of text."""
-    wide = [max(len(row[column]) for row in grades) for column in (0, 1)]
+    wide = [max(len(row.notebook) for row in grades), max(len(row.exercise) for row in grades)]
     for grade in grades:
         yield f"{grade.notebook:<{wide[0]}}  {grade.exercise:<{wide[1]}}  {grade.passed:2} of {grade.tests:2}  {grade.remark}".rstrip()
 

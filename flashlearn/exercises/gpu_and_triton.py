@@ -94,11 +94,28 @@ EXERCISES = (
         "scale(x, factor): x (N,) float32, any stride -> factor * x, (N,), by a kernel with many programs",
         scale_solution,
         (
-            Case("1024 elements", _scaled(_random(1024)), "offs = pid * BLOCK + tl.arange(0, BLOCK): each program has a block of its own"),
-            Case("1000 elements", _scaled(_random(1000)), "round the number of programs up with triton.cdiv, and mask offs < N in tl.load and tl.store"),
+            Case(
+                "1024 elements",
+                _scaled(_random(1024)),
+                "offs = pid * BLOCK + tl.arange(0, BLOCK): each program has a block of its own",
+            ),
+            Case(
+                "1000 elements",
+                _scaled(_random(1000)),
+                "round the number of programs up with triton.cdiv, and mask offs < N in tl.load and tl.store",
+            ),
             Case("one element", _scaled(_random(1)), "one program, and a mask that lets one lane through"),
-            Case("every second element", _scaled(_random(600)[::2]), "x may have any stride: multiply offs by x.stride(0) for x, not for y"),
-            Case("many programs", _programs(_random(20_000)), "cut the vector into blocks of, say, 256: one program keeps one multiprocessor busy and no other", 0.0),
+            Case(
+                "every second element",
+                _scaled(_random(600)[::2]),
+                "x may have any stride: multiply offs by x.stride(0) for x, not for y",
+            ),
+            Case(
+                "many programs",
+                _programs(_random(20_000)),
+                "cut the vector into blocks of, say, 256: one program keeps one multiprocessor busy and no other",
+                0.0,
+            ),
         ),
         hints=(
             "Vector addition with one input less. What in its kernel assumes that neighbours are one element apart?",
@@ -113,11 +130,33 @@ EXERCISES = (
         row_lse_solution,
         (
             Case("rows of 64", _lse(_random(5, 64)), "m + log(sum(exp(x - m))) with m = tl.max(x, 0)"),
-            Case("rows of 50", _lse(_random(5, 50)), "tl.arange wants a power of two: mask the lanes past N, or they read the next row"),
-            Case("negative logits", _lse(_random(3, 50, shift=-60.0)), "masked lanes must not raise the maximum nor join the sum: other=float('-inf')"),
-            Case("large logits", _lse(_random(3, 40, scale=300.0)), "subtract the maximum before tl.exp, as safe softmax does", 1e-3),
-            Case("transposed x", _lse(_random(50, 4).T), "row r starts at r * x.stride(0), its elements are x.stride(1) apart"),
-            Case("x is read once", _read_once(_random(4, 100)), "keep the row on chip: one tl.load, then maximum and sum of its result", 0.0),
+            Case(
+                "rows of 50",
+                _lse(_random(5, 50)),
+                "tl.arange wants a power of two: mask the lanes past N, or they read the next row",
+            ),
+            Case(
+                "negative logits",
+                _lse(_random(3, 50, shift=-60.0)),
+                "masked lanes must not raise the maximum nor join the sum: other=float('-inf')",
+            ),
+            Case(
+                "large logits",
+                _lse(_random(3, 40, scale=300.0)),
+                "subtract the maximum before tl.exp, as safe softmax does",
+                1e-3,
+            ),
+            Case(
+                "transposed x",
+                _lse(_random(50, 4).T),
+                "row r starts at r * x.stride(0), its elements are x.stride(1) apart",
+            ),
+            Case(
+                "x is read once",
+                _read_once(_random(4, 100)),
+                "keep the row on chip: one tl.load, then maximum and sum of its result",
+                0.0,
+            ),
         ),
         hints=(
             "The fused softmax kernel does almost all of it. What does it store, and what do you need instead?",
@@ -131,11 +170,26 @@ EXERCISES = (
         "transpose(x): x (M, N) float32, any strides -> a contiguous copy of x.T, (N, M), in blocks",
         transpose_solution,
         (
-            Case("whole blocks", _transposed(_random(48, 16)), "element (m, n) of x goes to row n, column m of y: the strides of y change places"),
-            Case("50 by 37", _transposed(_random(50, 37)), "mask what exists, m < M and n < N, in the load and in the store: the block is the same"),
+            Case(
+                "whole blocks",
+                _transposed(_random(48, 16)),
+                "element (m, n) of x goes to row n, column m of y: the strides of y change places",
+            ),
+            Case(
+                "50 by 37",
+                _transposed(_random(50, 37)),
+                "mask what exists, m < M and n < N, in the load and in the store: the block is the same",
+            ),
             Case("one row", _transposed(_random(1, 100)), "the grid has cdiv(M, BLOCK_M) by cdiv(N, BLOCK_N) programs"),
-            Case("x is a view", _transposed(_random(30, 40)[:, ::2].T), "use both strides of x: they need not be (N, 1)"),
-            Case("contiguous result", _contiguous(_random(20, 30)), "allocate y as (N, M) and let the kernel place the elements; y.T of a copy is a view", 0.0),
+            Case(
+                "x is a view", _transposed(_random(30, 40)[:, ::2].T), "use both strides of x: they need not be (N, 1)"
+            ),
+            Case(
+                "contiguous result",
+                _contiguous(_random(20, 30)),
+                "allocate y as (N, M) and let the kernel place the elements; y.T of a copy is a view",
+                0.0,
+            ),
         ),
         hints=(
             "The copy kernel above transposes if it is handed the strides swapped. Which two of the four strides here?",
@@ -144,4 +198,4 @@ EXERCISES = (
         ),
         mistakes=MISTAKES["11.transpose"],
     ),
-)  # fmt: skip
+)

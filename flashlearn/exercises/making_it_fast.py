@@ -21,11 +21,29 @@ EXERCISES = (
         "tflops(seconds, B, H, N, D, causal, backward) -> the rate in TFLOP/s, by the convention of this notebook",
         flops_solution,
         (
-            Case("forward", _rate(1e-3, 4, 16, 4096, 128, False, False), "two products of 2 N N D each, for each of B H heads"),
-            Case("forward, causal", _rate(1e-3, 4, 16, 4096, 128, True, False), "only what a query may see counts: by convention, half"),
-            Case("backward", _rate(2e-3, 1, 32, 16384, 64, False, True), "five products where the forward pass has two, whatever the kernel does twice"),
-            Case("backward, causal", _rate(2e-3, 1, 32, 16384, 64, True, True), "both factors at once: 2.5 and one half"),
-            Case("short and causal", _rate(1e-6, 2, 3, 16, 16, True, False), "the convention halves exactly; it does not count the diagonal"),
+            Case(
+                "forward",
+                _rate(1e-3, 4, 16, 4096, 128, False, False),
+                "two products of 2 N N D each, for each of B H heads",
+            ),
+            Case(
+                "forward, causal",
+                _rate(1e-3, 4, 16, 4096, 128, True, False),
+                "only what a query may see counts: by convention, half",
+            ),
+            Case(
+                "backward",
+                _rate(2e-3, 1, 32, 16384, 64, False, True),
+                "five products where the forward pass has two, whatever the kernel does twice",
+            ),
+            Case(
+                "backward, causal", _rate(2e-3, 1, 32, 16384, 64, True, True), "both factors at once: 2.5 and one half"
+            ),
+            Case(
+                "short and causal",
+                _rate(1e-6, 2, 3, 16, 16, True, False),
+                "the convention halves exactly; it does not count the diagonal",
+            ),
         ),
         hints=(
             "Count the multiplications and additions of Q K^T for one head, and of P V. How many heads are there?",
@@ -40,8 +58,16 @@ EXERCISES = (
         "num_stages tiles of K and of V fit into `shared` bytes, 0 if there is none",
         stages_solution,
         (
-            Case("H200, D = 128", _stages(128, 64, 128, 2, 232448), "Q takes block_m D elements once; a stage takes a tile of K and one of V"),
-            Case("small GPU, D = 64", _stages(128, 64, 64, 2, 101376), "take the tile of Q from the bytes first, then divide by those of a stage"),
+            Case(
+                "H200, D = 128",
+                _stages(128, 64, 128, 2, 232448),
+                "Q takes block_m D elements once; a stage takes a tile of K and one of V",
+            ),
+            Case(
+                "small GPU, D = 64",
+                _stages(128, 64, 64, 2, 101376),
+                "take the tile of Q from the bytes first, then divide by those of a stage",
+            ),
             Case("many queries", _stages(256, 32, 64, 2, 101376), "Q is loaded once, before the loop: stages share it"),
             Case("float32", _stages(64, 32, 64, 4, 101376), "a tile has rows * D * itemsize bytes"),
             Case("to the last byte", _stages(128, 128, 128, 2, 5 * 128 * 128 * 2), "exactly full still fits"),
@@ -54,4 +80,4 @@ EXERCISES = (
         ),
         mistakes=MISTAKES["14.stages"],
     ),
-)  # fmt: skip
+)

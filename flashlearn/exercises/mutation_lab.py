@@ -18,6 +18,7 @@ from __future__ import annotations
 import functools
 import html
 import importlib
+import inspect
 import linecache
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -267,7 +268,7 @@ def _changed(mutant: Mutant) -> ModuleType:
 
 
 def _path(module: str) -> Path:
-    return Path(importlib.import_module(f"flashlearn.kernels.teaching.{module}").__file__)
+    return Path(inspect.getfile(importlib.import_module(f"flashlearn.kernels.teaching.{module}")))
 
 
 def _attention(attention_forward: Callable, attention_backward: Callable, blocks: tuple[int, int]) -> Callable:

@@ -24,8 +24,14 @@ class _SmallProductsOnly(torch.Tensor):
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
-        products = {torch.matmul, torch.mm, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.Tensor.mm,
-                    torch.Tensor.__rmatmul__}  # fmt: skip
+        products = {
+            torch.matmul,
+            torch.mm,
+            torch.Tensor.matmul,
+            torch.Tensor.__matmul__,
+            torch.Tensor.mm,
+            torch.Tensor.__rmatmul__,
+        }
         if function in products and any(size > 4 for t in args for size in t.shape):
             raise ValueError(f"multiplied {tuple(args[0].shape)} by {tuple(args[1].shape)}, blocks are (4, 4)")
         return super().__torch_function__(function, types, args, kwargs or {})

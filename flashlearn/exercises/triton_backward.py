@@ -5,6 +5,8 @@ As in notebook 12 the answers are functions of tiles that were already loaded; t
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from flashlearn.core.inputs import causal_mask
@@ -13,7 +15,10 @@ from flashlearn.exercises.mistakes.triton_backward import MISTAKES
 from flashlearn.exercises.solutions.triton_backward import ds_solution, dv_solution
 from flashlearn.exercises.triton_forward import INF, launch
 
-tl = None  # triton.language once a check runs: this module must import where Triton is missing
+if TYPE_CHECKING:
+    import triton.language as tl
+else:
+    tl = None  # triton.language once a check runs: this module must import where Triton is missing
 
 
 def dv_kernel(
@@ -69,8 +74,22 @@ def _dv(N_q, N_k, start_n=0, scale=0.25, dtype=torch.float32):
     def compare(function):
         (q, k, _, do), _, lse, _, _, want = _problem(N_q, N_k, dtype, scale)
         got, want = torch.full((16, 16), torch.nan), want[start_n : start_n + 16]
-        launch(dv_kernel, q, k, do, lse.float(), got, start_n, N_q, N_k, scale,
-               ADD_DV=function, D=16, BLOCK_M=32, BLOCK_N=16)  # fmt: skip
+        launch(
+            dv_kernel,
+            q,
+            k,
+            do,
+            lse.float(),
+            got,
+            start_n,
+            N_q,
+            N_k,
+            scale,
+            ADD_DV=function,
+            D=16,
+            BLOCK_M=32,
+            BLOCK_N=16,
+        )
         return got[: len(want)], want
 
     return compare
@@ -83,8 +102,18 @@ def _ds(block_m, block_n, start_m, start_n, dtype=torch.float32):
         (_, _, v, do), p, _, delta, want, _ = _problem(64, 64, dtype)
         rows, keys = slice(start_m, start_m + block_m), slice(start_n, start_n + block_n)
         p_t, got = p[rows, keys].mT.float().contiguous(), torch.full((block_n, block_m), torch.nan)
-        launch(ds_kernel, p_t, v[keys].contiguous(), do[rows].contiguous(), delta[rows].float(), got,
-               DS=function, D=16, BLOCK_M=block_m, BLOCK_N=block_n)  # fmt: skip
+        launch(
+            ds_kernel,
+            p_t,
+            v[keys].contiguous(),
+            do[rows].contiguous(),
+            delta[rows].float(),
+            got,
+            DS=function,
+            D=16,
+            BLOCK_M=block_m,
+            BLOCK_N=block_n,
+        )
         return got, want[rows, keys].mT
 
     return compare

@@ -48,11 +48,29 @@ EXERCISES = (
         bytes_solution,
         (
             Case("one block", _counted(8, 8, 4, 8, 8), "Q, K and V once each; O, and lse at 4 bytes a row"),
-            Case("four blocks of keys", _counted(8, 32, 4, 8, 8), "all of Q is read once for each of the N_k / block_k K blocks"),
-            Case("four blocks of queries", _counted(32, 8, 4, 8, 8), "K and V are read once for each of the N_q / block_q Q blocks"),
-            Case("large head", _counted(16, 24, 64, 4, 6), "a row of Q, K, V or O has D elements, a row of lse has one"),
-            Case("ragged", _counted(21, 11, 4, 8, 4), "count blocks with ceil; the rows of all Q blocks add up to N_q, not to a multiple"),
-            Case("float32", _counted(16, 16, 4, 4, 4, torch.float32), "elements of Q, K, V and O have itemsize bytes; lse has 4 in any case"),
+            Case(
+                "four blocks of keys",
+                _counted(8, 32, 4, 8, 8),
+                "all of Q is read once for each of the N_k / block_k K blocks",
+            ),
+            Case(
+                "four blocks of queries",
+                _counted(32, 8, 4, 8, 8),
+                "K and V are read once for each of the N_q / block_q Q blocks",
+            ),
+            Case(
+                "large head", _counted(16, 24, 64, 4, 6), "a row of Q, K, V or O has D elements, a row of lse has one"
+            ),
+            Case(
+                "ragged",
+                _counted(21, 11, 4, 8, 4),
+                "count blocks with ceil; the rows of all Q blocks add up to N_q, not to a multiple",
+            ),
+            Case(
+                "float32",
+                _counted(16, 16, 4, 4, 4, torch.float32),
+                "elements of Q, K, V and O have itemsize bytes; lse has 4 in any case",
+            ),
         ),
         hints=(
             "Version 2 reads Q once, and K and V once for every block of queries. What changes if Q_i cannot stay on chip?",
@@ -67,10 +85,24 @@ EXERCISES = (
         "0 if there is none",
         block_solution,
         (
-            Case("A100, N = 4096", _block(4096, 64, A100_40GB), "try block_q = 1, 2, 3, ...: placement(v2_cost(...), hardware).bound"),
-            Case("H100, N = 4096", _block(4096, 64, H100_SXM), "the ridge is that of the hardware you are given, not 201"),
-            Case("laptop, N = 1000", _block(1000, 128, RTX_4060_LAPTOP), "N need not be a multiple of the block: leave ceil to v2_cost"),
-            Case("short text", _block(300, 64, A100_40GB), "with one block for all queries the intensity is below N / 2: return 0 if even that is below the ridge"),
+            Case(
+                "A100, N = 4096",
+                _block(4096, 64, A100_40GB),
+                "try block_q = 1, 2, 3, ...: placement(v2_cost(...), hardware).bound",
+            ),
+            Case(
+                "H100, N = 4096", _block(4096, 64, H100_SXM), "the ridge is that of the hardware you are given, not 201"
+            ),
+            Case(
+                "laptop, N = 1000",
+                _block(1000, 128, RTX_4060_LAPTOP),
+                "N need not be a multiple of the block: leave ceil to v2_cost",
+            ),
+            Case(
+                "short text",
+                _block(300, 64, A100_40GB),
+                "with one block for all queries the intensity is below N / 2: return 0 if even that is below the ridge",
+            ),
         ),
         hints=(
             "More queries in a block mean fewer reads for the same arithmetic. What in the package tells on which side of the ridge a cost lies?",
@@ -79,4 +111,4 @@ EXERCISES = (
         ),
         mistakes=MISTAKES["08.block"],
     ),
-)  # fmt: skip
+)

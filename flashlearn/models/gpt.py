@@ -16,7 +16,7 @@ square without weights; the MLP squares a ReLU. B sequences, N tokens, H heads o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 
 import torch
@@ -34,8 +34,8 @@ def pytorch_attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, 
     N_q, N_k = q.shape[2], k.shape[2]
     square = causal and N_q == N_k
     mask = causal_mask(N_q, N_k, q.device) if causal and not square and N_q > 1 else None  # one query sees all keys
-    options = {"attn_mask": mask, "is_causal": square, "scale": scale, "enable_gqa": q.shape[1] != k.shape[1]}
-    return F.scaled_dot_product_attention(q, k, v, **options)
+    grouped = q.shape[1] != k.shape[1]
+    return F.scaled_dot_product_attention(q, k, v, mask, is_causal=square, scale=scale, enable_gqa=grouped)
 
 
 def rotate(x: Tensor, start: int = 0) -> Tensor:
@@ -110,11 +110,19 @@ class GPT(nn.Module):
     `kv_heads` of `heads` have keys and values of their own; groups of query heads share them.
     """
 
-    def __init__(self, vocabulary: int, *, layers: int = 2, heads: int = 2, kv_heads: int | None = None,
-                 width: int = 32, attention: Attention = pytorch_attention):  # fmt: skip
+    def __init__(
+        self,
+        vocabulary: int,
+        *,
+        layers: int = 2,
+        heads: int = 2,
+        kv_heads: int | None = None,
+        width: int = 32,
+        attention: Attention = pytorch_attention,
+    ):
         super().__init__()
         self.attention, self.kv_heads = attention, kv_heads or heads
-        check_sizes(width, heads, self.kv_heads)
+        self.D = check_sizes(width, heads, self.kv_heads)
         self.embed = nn.Embedding(vocabulary, width)
         self.blocks = nn.ModuleList(Block(width, heads, self.kv_heads) for _ in range(layers))
         self.head = nn.Linear(width, vocabulary, bias=False)
@@ -122,23 +130,24 @@ class GPT(nn.Module):
     def forward(self, tokens: Tensor, caches: list[KVCache] | None = None) -> Tensor:
         """With caches, tokens follow those already in them, and their keys and values are added."""
         x = self.embed(tokens)  # (B, N, width)
-        for block, cache in zip(self.blocks, caches or [None] * len(self.blocks), strict=True):
+        for block, cache in zip(self.blocks, caches or repeat(None, len(self.blocks)), strict=True):
             x = block(x, self.attention, cache)
         return self.head(norm(x))
 
     def empty_caches(self, B: int, room: int, dtype: torch.dtype | None = None) -> list[KVCache]:
         """One cache a layer, for B sequences of up to `room` tokens."""
-        weight, D = self.head.weight, self.blocks[0].attend.D
+        weight = self.head.weight
         options = {"device": weight.device, "dtype": dtype or weight.dtype}
-        return [KVCache(B, self.kv_heads, room, D, **options) for _ in self.blocks]
+        return [KVCache(B, self.kv_heads, room, self.D, **options) for _ in self.blocks]
 
 
-def check_sizes(width: int, heads: int, kv_heads: int) -> None:
-    """Refuse heads that cannot be cut from the width, in pairs of numbers that rotate together."""
+def check_sizes(width: int, heads: int, kv_heads: int) -> int:
+    """D of each head; heads that cannot be cut from the width, in pairs of numbers that rotate together, are refused."""
     if width % (2 * heads):
         raise ValueError(f"expected a width that is a multiple of 2 heads = {2 * heads}, got {width}")
     if heads % kv_heads:
         raise ValueError(f"expected heads to be a multiple of kv_heads, got {heads} and {kv_heads}")
+    return width // heads
 
 
 def read_text() -> str:
@@ -174,8 +183,17 @@ def loss_of(model: GPT, x: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(model(x).float().flatten(0, 1), y.flatten())
 
 
-def train(model: GPT, tokens: Tensor, *, steps: int, batch: int, context: int, lr: float = 1e-2, seed: int = 0,
-          dtype: torch.dtype | None = None) -> list[float]:  # fmt: skip
+def train(
+    model: GPT,
+    tokens: Tensor,
+    *,
+    steps: int,
+    batch: int,
+    context: int,
+    lr: float = 1e-2,
+    seed: int = 0,
+    dtype: torch.dtype | None = None,
+) -> list[float]:
     """Train in place with AdamW; the loss before each update. `dtype` is that of autocast, if any.
 
     The same seed gives the same batches, whatever the model's attention.
@@ -193,8 +211,9 @@ def train(model: GPT, tokens: Tensor, *, steps: int, batch: int, context: int, l
 
 
 @torch.no_grad()
-def generate(model: GPT, tokens: Tensor, count: int, *, seed: int = 0, temperature: float = 1.0,
-             cached: bool = True) -> Tensor:  # fmt: skip
+def generate(
+    model: GPT, tokens: Tensor, count: int, *, seed: int = 0, temperature: float = 1.0, cached: bool = True
+) -> Tensor:
     """tokens (B, N) -> (B, N + count): draw each next character from the model's probabilities.
 
     Cached: the first call reads all tokens, every later one the last token only. Otherwise all, every time.

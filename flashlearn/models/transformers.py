@@ -29,9 +29,17 @@ UNSUPPORTED = ("softcap", "s_aux", "position_bias", "cache")  # what some models
 
 
 def attention(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
-    scaling: float | None = None, dropout: float = 0.0, is_causal: bool | None = None, **others,
-) -> tuple[Tensor, None]:  # fmt: skip
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    is_causal: bool | None = None,
+    **others,
+) -> tuple[Tensor, None]:
     """query (B, H_q, N_q, D); key, value (B, H_kv, N_k, D) -> (B, N_q, H_q, D), and no weights: none are stored.
 
     With fewer queries than keys, those before them are in the cache: causal to the bottom right is what is meant.
@@ -49,10 +57,16 @@ def attention(
 
 
 def mask(
-    *, q_length: int, kv_length: int, q_offset: int = 0, attention_mask: Tensor | None = None,
-    local_size: int | None = None, allow_is_causal_skip: bool = True, allow_is_bidirectional_skip: bool = False,
+    *,
+    q_length: int,
+    kv_length: int,
+    q_offset: int = 0,
+    attention_mask: Tensor | None = None,
+    local_size: int | None = None,
+    allow_is_causal_skip: bool = True,
+    allow_is_bidirectional_skip: bool = False,
     **others,
-) -> None:  # fmt: skip
+) -> None:
     """No mask, if causal or full attention over all keys is what is meant; ValueError otherwise."""
     if attention_mask is not None and not attention_mask.all():
         raise ValueError("expected sequences without padding, got an attention mask that hides tokens")

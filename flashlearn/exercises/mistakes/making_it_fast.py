@@ -3,7 +3,8 @@
 from flashlearn.exercises.grading import Mistake
 
 
-def _rate(seconds, B, H, N, D, causal, backward, *, products=2, half=0.5, again=2.5, unit=1e12):
+def _rate(*problem, products=2, half=0.5, again=2.5, unit=1e12):
+    seconds, B, H, N, D, causal, backward = problem
     return 2 * products * B * H * N**2 * D * (half if causal else 1) * (again if backward else 1) / seconds / unit
 
 

@@ -7,7 +7,8 @@ import torch
 from flashlearn.exercises.grading import Mistake
 
 
-def _dv(q, k_j, do, lse, block_q, *, stop=None, weights=None, join=torch.add, scale=True):
+def _dv(*problem, stop=None, weights=None, join=torch.add, scale=True):
+    q, k_j, do, lse, block_q = problem
     dv_j = torch.zeros_like(k_j)
     for i in range(0, len(q) if stop is None else stop(len(q), block_q), block_q):
         rows = slice(i, i + block_q)

@@ -56,7 +56,10 @@ def test_heads_that_share_keys(attention):
 def test_gradients(attention):
     q, k, v, do = (torch.randn(1, 1, 20, 16) for _ in range(4))
     grads = []
-    for function in (lambda *qkv: attention(*qkv, causal=True), lambda *qkv: reference(*qkv, True)[0].float()):
+    for function in (
+        lambda q, k, v: attention(q, k, v, causal=True),
+        lambda q, k, v: reference(q, k, v, True)[0].float(),
+    ):
         inputs = [t.clone().requires_grad_() for t in (q, k, v)]
         grads.append(torch.autograd.grad(function(*inputs), inputs, do))
     for ours, theirs in zip(*grads, strict=True):
