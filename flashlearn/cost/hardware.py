@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -62,12 +62,22 @@ _LAPTOP = "NVIDIA GeForce RTX 40 laptop comparison table: 3072 CUDA cores, 128-b
 A100_40GB = Hardware(
     name="A100-40GB",
     peak={fp16: 312e12, bf16: 312e12, fp32: 19.5e12, fp64: 19.5e12},
-    bandwidth=1555e9, memory=40 * 10**9, l2=40 * MB, sram_per_sm=192 * KB, sms=108,
+    bandwidth=1555e9,
+    memory=40 * 10**9,
+    l2=40 * MB,
+    sram_per_sm=192 * KB,
+    sms=108,
     sram_bandwidth=_BANKS * 108 * 1.41e9,
-    source={"peak": f"{_A100} (float32 without TF32, float64 on tensor cores)", "bandwidth": _A100,
-            "memory": _A100, "l2": _AMPERE, "sram_per_sm": f"{_AMPERE}, 164 KB of it shared memory",
-            "sms": _AMPERE, "sram_bandwidth": f"{_BANKS_SOURCE}; 1410 MHz, {_AMPERE}"},
-)  # fmt: skip
+    source={
+        "peak": f"{_A100} (float32 without TF32, float64 on tensor cores)",
+        "bandwidth": _A100,
+        "memory": _A100,
+        "l2": _AMPERE,
+        "sram_per_sm": f"{_AMPERE}, 164 KB of it shared memory",
+        "sms": _AMPERE,
+        "sram_bandwidth": f"{_BANKS_SOURCE}; 1410 MHz, {_AMPERE}",
+    },
+)
 _HOPPER_PEAK = {fp16: 989.4e12, bf16: 989.4e12, fp32: 66.9e12, fp64: 66.9e12}
 _HOPPER_SOURCE = {
     "peak": f"{_HOPPER}, H100 SXM5, dense (float32 without TF32, float64 on tensor cores)",
@@ -76,28 +86,52 @@ _HOPPER_SOURCE = {
     "sms": _HOPPER,
     "sram_bandwidth": f"{_BANKS_SOURCE}; 1830 MHz, the clock of the float16 peak, {_HOPPER}",
 }
-_HOPPER_CHIP = {"peak": _HOPPER_PEAK, "l2": 50 * MB, "sram_per_sm": 256 * KB, "sms": 132,
-                "sram_bandwidth": _BANKS * 132 * 1.83e9}  # fmt: skip
 H100_SXM = Hardware(
-    name="H100 SXM", bandwidth=3.35e12, memory=80 * 10**9, **_HOPPER_CHIP,
+    name="H100 SXM",
+    peak=_HOPPER_PEAK,
+    bandwidth=3.35e12,
+    memory=80 * 10**9,
+    l2=50 * MB,
+    sram_per_sm=256 * KB,
+    sms=132,
+    sram_bandwidth=_BANKS * 132 * 1.83e9,
     source={**_HOPPER_SOURCE, "bandwidth": _H100, "memory": _H100},
-)  # fmt: skip
-H200_SXM = Hardware(
-    name="H200 SXM", bandwidth=4.8e12, memory=141 * 10**9, **_HOPPER_CHIP,
-    source={**{figure: f"{source}; same GPU" for figure, source in _HOPPER_SOURCE.items()},
-            "bandwidth": _H200, "memory": _H200},
-)  # fmt: skip
+)
+H200_SXM = replace(
+    H100_SXM,
+    name="H200 SXM",
+    bandwidth=4.8e12,
+    memory=141 * 10**9,
+    source={
+        **{figure: f"{source}; same GPU" for figure, source in _HOPPER_SOURCE.items()},
+        "bandwidth": _H200,
+        "memory": _H200,
+    },
+)
 _RTX_4060_SMS, _RTX_4060_HZ = 24, 2.37e9
 RTX_4060_LAPTOP = Hardware(
     name="RTX 4060 Laptop",
-    peak={fp16: 512 * _RTX_4060_SMS * _RTX_4060_HZ, bf16: 512 * _RTX_4060_SMS * _RTX_4060_HZ,
-          fp32: 256 * _RTX_4060_SMS * _RTX_4060_HZ, fp64: 4 * _RTX_4060_SMS * _RTX_4060_HZ},
-    bandwidth=256e9, memory=8 * 10**9, l2=32 * MB, sram_per_sm=128 * KB, sms=_RTX_4060_SMS,
+    peak={
+        fp16: 512 * _RTX_4060_SMS * _RTX_4060_HZ,
+        bf16: 512 * _RTX_4060_SMS * _RTX_4060_HZ,
+        fp32: 256 * _RTX_4060_SMS * _RTX_4060_HZ,
+        fp64: 4 * _RTX_4060_SMS * _RTX_4060_HZ,
+    },
+    bandwidth=256e9,
+    memory=8 * 10**9,
+    l2=32 * MB,
+    sram_per_sm=128 * KB,
+    sms=_RTX_4060_SMS,
     sram_bandwidth=_BANKS * _RTX_4060_SMS * _RTX_4060_HZ,
-    source={"peak": f"computed: FLOP per cycle and SM (512 with float32 sums, 256, 4) from {_ADA}; SMs and"
-                    f" clock from {_LAPTOP}, reached at 115 W only",
-            "bandwidth": f"computed: 128 bit at 16 Gbit/s, {_LAPTOP}", "memory": _LAPTOP,
-            "l2": f"{_ADA}, AD107", "sram_per_sm": f"{_ADA}, 100 KB of it shared memory",
-            "sms": f"computed: 3072 / 128, {_LAPTOP}", "sram_bandwidth": f"{_BANKS_SOURCE}; {_LAPTOP}"},
-)  # fmt: skip
+    source={
+        "peak": f"computed: FLOP per cycle and SM (512 with float32 sums, 256, 4) from {_ADA}; SMs and"
+        f" clock from {_LAPTOP}, reached at 115 W only",
+        "bandwidth": f"computed: 128 bit at 16 Gbit/s, {_LAPTOP}",
+        "memory": _LAPTOP,
+        "l2": f"{_ADA}, AD107",
+        "sram_per_sm": f"{_ADA}, 100 KB of it shared memory",
+        "sms": f"computed: 3072 / 128, {_LAPTOP}",
+        "sram_bandwidth": f"{_BANKS_SOURCE}; {_LAPTOP}",
+    },
+)
 HARDWARE = {hardware.name: hardware for hardware in (A100_40GB, H100_SXM, H200_SXM, RTX_4060_LAPTOP)}

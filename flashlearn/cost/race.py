@@ -34,8 +34,9 @@ def race(runs: Mapping[str, Iterable[Step]], frames: int = 24) -> Iterator[Step]
     `values["full"]` what the one that moves most moves in all. The frames divide that evenly.
     """
     recorded = {title: record(steps) for title, steps in runs.items()}
-    ends = {title: list(itertools.accumulate(hbm_bytes([step]).total for step in run))
-            for title, run in recorded.items()}  # fmt: skip
+    ends = {
+        title: list(itertools.accumulate(hbm_bytes([step]).total for step in run)) for title, run in recorded.items()
+    }
     full = max(end[-1] for end in ends.values())
     for frame in range(1, frames + 1):
         moved = full * frame // frames
@@ -50,7 +51,7 @@ def race(runs: Mapping[str, Iterable[Step]], frames: int = 24) -> Iterator[Step]
 def _lane(run: list[Step], ends: list[int], moved: int) -> Lane:
     """The steps that end within `moved` bytes are finished."""
     finished = run[: bisect.bisect_right(ends, moved)]
-    by_name = Counter()
+    by_name: Counter[str] = Counter()
     for step in finished:
         for tile in (*step.reads, *step.writes):
             by_name[tile.name] += tile.nbytes

@@ -37,9 +37,14 @@ def placement(cost: Cost, hardware: Hardware, dtype: torch.dtype = fp16) -> Plac
 
 
 def placement_table(
-    cost: Callable[..., Cost], lengths: Iterable[int], head_dims: Iterable[int], hardware: Hardware,
-    *, dtype: torch.dtype = fp16, **options,
-) -> dict[tuple[int, int], Placement]:  # fmt: skip
+    cost: Callable[..., Cost],
+    lengths: Iterable[int],
+    head_dims: Iterable[int],
+    hardware: Hardware,
+    *,
+    dtype: torch.dtype = fp16,
+    **options,
+) -> dict[tuple[int, int], Placement]:
     """Place self-attention of one head for every (N, D); `options` go to the cost function."""
     cases = itertools.product(lengths, head_dims)
     return {(N, D): placement(cost(1, 1, N, N, D, dtype=dtype, **options), hardware, dtype) for N, D in cases}

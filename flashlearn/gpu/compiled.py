@@ -14,17 +14,28 @@ import tempfile
 from collections import Counter
 from typing import NamedTuple
 
-KERNELS = {  # kernel: what a launch of contiguous float16 tensors fixes
+KERNELS: dict[str, dict[str, object]] = {  # kernel: what a launch of contiguous float16 tensors fixes
     "vector_add": {"BLOCK": 1024, "stride_x": 1, "stride_y": 1, "stride_out": 1},
     "softmax": {"BLOCK_N": 1024, "stride_xn": 1, "stride_yn": 1},
     "matmul": {
-        "BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "PRECISION": "ieee",
-        "stride_ak": 1, "stride_bn": 1, "stride_cn": 1,
+        "BLOCK_M": 64,
+        "BLOCK_N": 64,
+        "BLOCK_K": 32,
+        "PRECISION": "ieee",
+        "stride_ak": 1,
+        "stride_bn": 1,
+        "stride_cn": 1,
     },
     "ladder": {
-        "HEAD_DIM": 64, "BLOCK_M": 128, "BLOCK_N": 64, "CAUSAL": False, "EXP2": True, "SKIP": True, "SPLIT": True,
+        "HEAD_DIM": 64,
+        "BLOCK_M": 128,
+        "BLOCK_N": 64,
+        "CAUSAL": False,
+        "EXP2": True,
+        "SKIP": True,
+        "SPLIT": True,
     },
-}  # fmt: skip
+}
 FLOATS = ("scale", "lse_ptr")  # arguments in float32; other pointers are to float16, other numbers are int32
 GPUS = {"A100": 80, "H100": 90}  # compute capability, times ten
 
@@ -56,9 +67,12 @@ def compiled(*wanted: tuple[str, str, dict]) -> list[Compiled]:
         if kernel not in KERNELS or gpu not in GPUS:
             raise ValueError(f"expected a kernel of {list(KERNELS)} and a GPU of {list(GPUS)}, got {kernel!r}, {gpu!r}")
     done = subprocess.run(
-        [sys.executable, "-m", "flashlearn.gpu.compiled"], input=json.dumps(wanted), capture_output=True, text=True,
+        [sys.executable, "-m", "flashlearn.gpu.compiled"],
+        input=json.dumps(wanted),
+        capture_output=True,
+        text=True,
         env={**os.environ, "TRITON_INTERPRET": "0"},
-    )  # fmt: skip
+    )
     if done.returncode:
         raise RuntimeError(f"expected Triton to compile {wanted}, got:\n{done.stderr}")
     return [Compiled(*pair) for pair in json.loads(done.stdout)]
@@ -83,9 +97,9 @@ def _compile(kernel: str, gpu: str, options: dict) -> Compiled:
     options = {name: value for name, value in options.items() if name not in constants}
     result = triton.compile(source, target=GPUTarget("cuda", GPUS[gpu], 32), options=options)
     ptx = result.asm["ptx"]
-    threads = re.search(r"\.(?:req|max)ntid (\d+)", ptx).group(1)
+    threads = _number(r"\.(?:req|max)ntid (\d+)", ptx)
     instructions = Counter(re.findall(r"^\s*(?:@%p\d+ )?([a-z]\w*(?:\.\w+)+)", ptx, flags=re.MULTILINE))
-    return Compiled(int(threads), result.metadata.shared, *resources(result.asm["cubin"]), instructions)
+    return Compiled(threads, result.metadata.shared, *resources(result.asm["cubin"]), instructions)
 
 
 def _kind(name: str) -> str:
@@ -102,7 +116,15 @@ def resources(cubin: bytes) -> tuple[int, int]:
         file.write(cubin)
         file.flush()
         usage = subprocess.check_output([knobs.nvidia.cuobjdump.path, "-res-usage", file.name], text=True)
-    return int(re.search(r"REG:(\d+)", usage).group(1)), int(re.search(r"STACK:(\d+)", usage).group(1))
+    return _number(r"REG:(\d+)", usage), _number(r"STACK:(\d+)", usage)
+
+
+def _number(pattern: str, text: str) -> int:
+    """The number that the pattern's group finds; RuntimeError if the text has none."""
+    found = re.search(pattern, text)
+    if not found:
+        raise RuntimeError(f"expected {pattern} in what the compiler wrote, got:\n{text[:1000]}")
+    return int(found.group(1))
 
 
 if __name__ == "__main__":

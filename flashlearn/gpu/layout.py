@@ -23,7 +23,7 @@ def layout_steps(x: Tensor) -> Iterator[Step]:
     if not isinstance(x, Tensor):
         raise TypeError(f"expected x to be a torch.Tensor, got {type(x).__name__}")
     memory = x.new_empty(0).set_(x.untyped_storage())
-    start, strides = x.storage_offset(), x.stride()
+    start, strides = int(x.storage_offset()), x.stride()
     layout = {"memory": memory, "start": start, "shape": tuple(x.shape), "strides": strides}
     offsets = torch.full(x.shape, start, dtype=torch.long)
     for d, stride in enumerate(strides):
@@ -31,7 +31,7 @@ def layout_steps(x: Tensor) -> Iterator[Step]:
     layout["offsets"] = offsets
     shapes = {"memory": tuple(memory.shape)}
     for index in np.ndindex(*x.shape):
-        offset = offsets[index].item()
+        offset = int(offsets[index])
         sum_of = " + ".join(f"{i} × {stride}" for i, stride in zip(index, strides, strict=True))
         begin = f"{start} + " if start else ""
         yield Step(

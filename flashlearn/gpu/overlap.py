@@ -26,8 +26,11 @@ CLOCK = 1.83e9  # Hz, of the float16 peak of the H100 and H200 (SXM); source as 
 EXPONENTIALS = 16  # per cycle and SM: CUDA C++ Programming Guide, throughput of native arithmetic instructions, 9.0
 LANES = 128  # float32 additions, multiplications or fused pairs per cycle and SM; same table
 SCHEDULES = {  # groups, and whether S_{j+1} is asked for before P_j V_j
-    "in turn": (1, False), "product ahead": (1, True), "two groups": (2, False), "both": (2, True),
-}  # fmt: skip
+    "in turn": (1, False),
+    "product ahead": (1, True),
+    "two groups": (2, False),
+    "both": (2, True),
+}
 
 
 class Cycles(NamedTuple):
@@ -119,14 +122,15 @@ def overlap_steps(blocks: int, names: Sequence[str], product: int, softmax: int)
         check_block(size, what)
     runs = {name: schedule(blocks, name, product, softmax) for name in names}
     ends = {name: round(max(task.end for task in tasks)) for name, tasks in runs.items()}
-    common = {"runs": runs, "ends": ends, "horizon": max(ends.values())}
-    for time in range(common["horizon"]):
+    horizon = max(ends.values())
+    common = {"runs": runs, "ends": ends, "horizon": horizon}
+    for time in range(horizon):
         doing = "; ".join(f"{name}: {_says(tasks, time, ends[name])}" for name, tasks in runs.items())
         yield Step(sentence=f"Slot {time}. {doing}.", phase="timeline", values={**common, "time": time})
     parts = {name: busy(tasks) for name, tasks in runs.items()}
     words = ", ".join(f"{name} {ends[name]} slots, {part:.0%}" for name, part in parts.items())
     sentence = f"Done. Slots, and the part of them in which the tensor cores worked: {words}."
-    yield Step(sentence=sentence, phase="done", values={**common, "time": common["horizon"]}, output=parts)
+    yield Step(sentence=sentence, phase="done", values={**common, "time": horizon}, output=parts)
 
 
 def _says(tasks: list[Task], time: int, end: int) -> str:

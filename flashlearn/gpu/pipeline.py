@@ -26,7 +26,8 @@ def pipeline_schedule(iterations: int, num_stages: int, load: int = 3, compute: 
     """
     for size, what in ((iterations, "iterations"), (num_stages, "num_stages"), (load, "load"), (compute, "compute")):
         check_block(size, what)
-    loads, computes = [], []
+    loads: list[Slots] = []
+    computes: list[Slots] = []
     for i in range(iterations):
         if i < num_stages - 1:
             begin = i  # the prologue
