@@ -221,7 +221,9 @@ def attention_decode(
         raise ValueError(f"expected H_q / H_kv * N_q of at most {most} in {q.dtype}, got {size.group} * {size.N_q}")
     if splits is not None:
         check_block(splits, "splits")
-    return decode(q, k, v, causal, resolve_scale(scale, size.D), splits, one_launch, allow_tf32)
+    o, lse = decode(q, k, v, causal, resolve_scale(scale, size.D), splits, one_launch, allow_tf32)
+    assert lse is not None  # asked for
+    return o, lse
 
 
 def decode(
@@ -241,10 +243,13 @@ def decode(
     if one_launch is None:
         one_launch = kept and group * N_q * splits * D <= MERGED_BY_ONE
     finished = None
+    parts: tuple[Tensor, Tensor | None]
     if splits == 1 and o.is_contiguous():  # nothing to merge
         one_launch, parts = False, (o, lse)
     elif one_launch:
-        *parts, finished = workspace(device, kept, B * H_q * N_q * splits * D, B * H_q * N_q * splits, B * H_kv)
+        rows = B * H_q * N_q * splits
+        o_parts, lse_parts, finished = workspace(device, kept, rows * D, rows, B * H_kv)
+        parts = (o_parts, lse_parts)
     else:
         parts = (
             q.new_empty((B, H_q, N_q, splits, D), dtype=torch.float32),
@@ -271,7 +276,7 @@ def decode(
     return o, lse
 
 
-_workspaces = {}
+_workspaces: dict[tuple, tuple[Tensor, Tensor, Tensor]] = {}
 
 
 def workspace(device: torch.device, kept: bool, of_o: int, of_lse: int, counters: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -281,7 +286,7 @@ def workspace(device: torch.device, kept: bool, of_o: int, of_lse: int, counters
     compute: one workspace for each stream, whose launches run one after the other. Not kept: for a CUDA graph, which
     may be replayed on any stream, and in the interpreter, where a program that was interrupted leaves its counters.
     """
-    place = (device, current_stream(device)) if kept else None
+    place = (device, current_stream(device)) if kept else ()
     found = _workspaces.get(place)
     if found is not None:
         o_part, lse_part, finished = found

@@ -12,7 +12,7 @@ once: nothing is tuned when a program runs.
 from __future__ import annotations
 
 from functools import cache, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -28,7 +28,7 @@ GLUON_VERSIONS = ("3.6.", "3.7.", "3.8.")  # of Triton: see flashlearn.kernels.h
 # (width of a tile, causal) -> from so many queries on: options of attention_forward_hopper; one H200, 2026-11.
 # Three groups of 64 queries share K and V better than two, where enough tiles are full. Under a causal mask a short
 # row of tiles is mostly diagonal, of which blocks of 64 keys waste less; a long one is shared out better by the GPU.
-FORWARD_HOPPER = {
+FORWARD_HOPPER: dict[tuple[int, bool], dict[int, dict[str, Any]]] = {
     (64, False): {0: {}, 1024: {"consumers": 3}},
     (64, True): {0: {}, 4096: {"consumers": 3}},
     (128, False): {0: {}},

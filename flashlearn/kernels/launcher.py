@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import torch
 import triton
 
 from flashlearn.kernels.backend import INTERPRETED
 
-_compiled = {}
+_compiled: dict[tuple, Any] = {}
 MOST = 4096  # kernels kept; a program whose strides change with every call would fill the memory
 
 
 def launch(
-    kernel, grid: tuple[int, int, int], arguments: tuple, constants: dict, *,
+    kernel, grid: tuple[int, ...], arguments: tuple, constants: dict, *,
     key: tuple, first: Callable[[tuple], tuple] | None = None, **options,
 ) -> None:  # fmt: skip
     """kernel[grid](*arguments, **constants, **options), without looking at every argument each time.

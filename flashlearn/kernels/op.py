@@ -10,6 +10,8 @@ interpreter (see `flashlearn.kernels.backend`), and never fall back to anything 
 
 from __future__ import annotations
 
+from typing import Literal, overload
+
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
@@ -20,6 +22,24 @@ from flashlearn.kernels.decode import decode
 from flashlearn.kernels.dispatch import backward_rung, forward_rung, why_not_tma
 from flashlearn.kernels.teaching.backward import attention_backward
 from flashlearn.kernels.teaching.forward import attention_forward, check_head_dim
+
+
+@overload
+def flash_attention(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = ..., scale: float | None = ..., return_lse: Literal[False] = ...
+) -> Tensor: ...
+
+
+@overload
+def flash_attention(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = ..., scale: float | None = ..., return_lse: Literal[True]
+) -> tuple[Tensor, Tensor]: ...
+
+
+@overload
+def flash_attention(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = ..., scale: float | None = ..., return_lse: bool
+) -> Tensor | tuple[Tensor, Tensor]: ...
 
 
 def flash_attention(
@@ -183,7 +203,8 @@ def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     if kind == "meta" or not torch.is_autocast_enabled(kind):
         return q, k, v
     dtype = torch.get_autocast_dtype(kind)
-    return tuple(t.to(dtype) if t.is_floating_point() and t.dtype != torch.float64 else t for t in (q, k, v))
+    q, k, v = (t.to(dtype) if t.is_floating_point() and t.dtype != torch.float64 else t for t in (q, k, v))
+    return q, k, v
 
 
 def _must_widen(q: Tensor) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 from unittest import mock
 
 import numpy as np
@@ -83,11 +83,11 @@ def _watched_launches(steps: list[Step]):
 
     def watched_run(kernel, *args, grid, **kwargs):
         recording = _Recording(kernel.fn.__name__.removesuffix("_kernel"), len(grid))
-        args = [recording.watch(name, arg) for name, arg in zip(kernel.arg_names, args, strict=False)]
+        copies = [recording.watch(name, arg) for name, arg in zip(kernel.arg_names, args, strict=False)]
         kwargs = {name: recording.watch(name, arg) for name, arg in kwargs.items()}
         with recording.hooks():
             try:
-                run(kernel, *args, grid=grid, **kwargs)
+                run(kernel, *copies, grid=grid, **kwargs)
             except InterpreterError as error:
                 raise _cause(error) from None
         recording.finish()
@@ -99,7 +99,7 @@ def _watched_launches(steps: list[Step]):
 
 def _cause(error: BaseException) -> BaseException:
     """The error of ours inside the interpreter's wrapping, or the wrapping if there is none."""
-    inner = error
+    inner: BaseException | None = error
     while inner is not None and not isinstance(inner, (StrayAccess, Race, Unrecordable)):
         inner = inner.__cause__
     return inner or error
@@ -265,7 +265,7 @@ class _Recording:
             self._stray(what, int(addresses[0]), [tensor])
         return [(tensor, offsets, tile)]
 
-    def _stray(self, what, address, tensors):
+    def _stray(self, what, address, tensors) -> NoReturn:
         """Say how far the address is from the nearest of the tensors, in elements."""
         near = min(tensors, key=lambda t: max(t.start - address, address - t.start - t.elements * t.itemsize))
         element = (address - near.start) // near.itemsize
