@@ -79,14 +79,6 @@ def test_text_is_the_book_as_its_source_file_says(text, alphabet):
     assert TEXT.name in about and "456,724 characters" in about and "public domain" in about.lower()
 
 
-def test_text_is_installed_with_the_package():
-    import tomllib
-    from pathlib import Path
-
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
-    assert "data/*" in project["tool"]["setuptools"]["package-data"]["flashlearn"]
-
-
 def test_encode_and_decode(text, alphabet):
     assert decode(encode(text[:500], alphabet), alphabet) == text[:500]
     with pytest.raises(ValueError, match=r"characters of the alphabet, got \['ä'\]"):
