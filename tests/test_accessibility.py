@@ -32,6 +32,7 @@ from flashlearn.show.draw.strides import draw_strides
 from flashlearn.show.draw.style import COLOURS, INK, MEANING, QUIET, STYLE, tint
 from flashlearn.show.explorers.gpu import program_explorer, stride_explorer
 from flashlearn.show.explorers.tiling import tiling_explorer
+from flashlearn.show.film import nearest
 from flashlearn.show.frame import as_runs, paint
 from flashlearn.show.widgets import Stepper, stepper
 from tests.test_notebooks import every_notebook, pictures, read
@@ -264,7 +265,7 @@ def test_reduced_motion_gives_the_still_and_the_words(monkeypatch):
     assert len(frames) == 1 and (np.asarray(image) == np.asarray(frames[0])).all()
     stands = Image.open(io.BytesIO(moving.png))
     palette = np.array(stands.getpalette()).reshape(-1, 3)  # that of all frames
-    assert (np.asarray(animation._in_palette(frames[0], palette)) == np.asarray(stands)).all()
+    assert (nearest(frames[0], palette) == np.asarray(stands)).all()
     assert still.in_words() == moving.in_words() and repr(still) == repr(moving)
 
 

@@ -13,9 +13,10 @@ from matplotlib.text import Text
 from PIL import Image
 
 from flashlearn import one_pass_attention_steps, record, two_pass_attention_steps
-from flashlearn.show.animation import animate, share_palette
+from flashlearn.show.animation import animate
 from flashlearn.show.draw import draw_converge, draw_query
 from flashlearn.show.draw.style import STYLE, tint
+from flashlearn.show.film import Film, nearest
 from flashlearn.show.frame import as_runs, count, paint
 
 RUNS = {
@@ -148,11 +149,12 @@ def test_animation_decodes_to_the_frames_that_were_painted():
     painted = [paint(runs, n, draw_query, (12.8, 5.6), caption=True) for n in range(count(runs))]
     decoded = Image.open(io.BytesIO(stored.png))
     assert decoded.n_frames == 1 + len(painted)  # the still one first
-    shared = share_palette(painted)
+    palette = Film(painted).palette()
+    shared = [palette[nearest(frame, palette)] for frame in painted]
     for n, want in enumerate([shared[2], *shared]):
         decoded.seek(n)
-        assert np.array_equal(decoded.convert("RGB"), want.convert("RGB")), f"frame {n}"
+        assert np.array_equal(decoded.convert("RGB"), want), f"frame {n}"
     flat = [tint("K", strength) for strength in (0.12, 0.55, 1.0)]  # rows to come, read, being read
-    got = np.asarray(shared[1].convert("RGB")).reshape(-1, 3)
+    got = shared[1].reshape(-1, 3)
     for part in flat:
         assert (abs(got - np.round(np.array(part) * 255)).max(-1) <= 1).sum() > 500

@@ -23,6 +23,7 @@ from torch import Tensor
 from flashlearn.core.steps import Step, hbm_bytes, record
 from flashlearn.show.draw.style import INK, QUIET, STYLE
 from flashlearn.show.draw.style import number as shown
+from flashlearn.show.inputs import check_steps
 
 Draw = Callable[[Axes, Step], Any]
 Steps = Iterable[Step] | Mapping[str, Iterable[Step]]
@@ -42,10 +43,10 @@ look = Look()
 
 def as_runs(steps: Steps) -> dict[str, list[Step]]:
     """Recorded runs by title: one run without a title, or several to be shown side by side."""
-    runs = {title: record(each) for title, each in (steps if isinstance(steps, Mapping) else {"": steps}).items()}
+    runs = steps if isinstance(steps, Mapping) else {"": steps}
     if not runs:
         raise ValueError("expected at least one run of steps, got an empty mapping")
-    return runs
+    return {title: record(check_steps(each)) for title, each in runs.items()}
 
 
 def count(runs: Mapping[str, list[Step]]) -> int:
@@ -135,13 +136,6 @@ def thicken(fig: Figure) -> None:
     for text in fig.findobj(Text):
         if text.get_color() == QUIET:
             text.set_color(INK)
-
-
-def check_alt(alt: str) -> str:
-    """Refuse a picture without words for those who cannot see it."""
-    if not isinstance(alt, str) or not alt.strip():
-        raise ValueError(f"expected alt text that says what the picture shows, got {alt!r}")
-    return alt
 
 
 def png(picture: Image.Image) -> bytes:

@@ -1,0 +1,180 @@
+"""Painted frames as an animated PNG, one frame in memory at a time.
+
+A frame of 1280 by 575 pixels takes 2.2 MB as it is painted and some 40 KB packed, so a film keeps its frames packed
+and unpacks each when it is written. The file has one palette for all frames, and of each frame only what changed.
+Layout of the file: PNG specification, third edition, "APNG: frame-based animation".
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from flashlearn.show.frame import png
+
+FLAT, NEAR = 64, 48  # colours of a palette: those of the most pixels as they are, and means of the rest
+LONGEST = 65535  # the largest numerator of a delay
+KEEP, OVER = 0, 1  # a frame stays when the next one comes, and is painted over it
+
+
+class Film(Sequence):
+    """Frames, packed without loss as they come."""
+
+    def __init__(self, frames: Iterable[Image.Image]):
+        self._packed: list[bytes] = []
+        self._most: Counter = Counter()  # colour -> the most pixels it has in any frame
+        for frame in frames:
+            self.size = frame.size
+            self._most |= _colours(frame)
+            self._packed.append(png(frame))
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+    def __getitem__(self, number: int) -> Image.Image:
+        return Image.open(io.BytesIO(self._packed[number]))
+
+    def palette(self) -> np.ndarray:
+        """Colours that all frames can be shown in, (colours, 3): flat ones exact, the rest near."""
+        flat = [colour for colour, _ in self._most.most_common(FLAT)]
+        width, height = self.size
+        sample = Image.new("RGB", (width, 3 * height))
+        for place, number in enumerate((0, len(self) // 2, -1)):
+            sample.paste(self[number], (0, place * height))
+        near = sample.quantize(NEAR, dither=Image.Dither.NONE).convert("RGB").getcolors(NEAR)
+        return np.array(flat + [colour for _, colour in near])
+
+
+class _Change(NamedTuple):
+    """What a frame changes: the corner of the rectangle, its size, its compressed pixels, and how long it stands."""
+
+    corner: tuple[int, int]
+    size: tuple[int, int]
+    data: list[bytes]
+    milliseconds: int
+
+
+def animated(film: Film, seconds: float, still: int = -1) -> bytes:
+    """The film as an animated PNG: a frame stands for so many seconds, the last one three times as long.
+
+    still   the frame that stands for the whole where pictures do not move
+    """
+    palette = film.palette()
+    clear = len(palette)  # what a frame does not change; in a colour of its own
+    colours = np.vstack([palette, _unused(palette)])
+    changes = list(_changes(film, palette, seconds))
+    first = _in_colours(nearest(film[still], palette), colours)
+    stream = io.BytesIO()
+    first.save(stream, "png", transparency=clear, optimize=True)
+    return _assembled(stream.getvalue(), changes)
+
+
+def _changes(film: Film, palette: np.ndarray, seconds: float) -> Iterator[_Change]:
+    """Every frame, clear where it repeats the one before; of several in a row that change nothing, the first stands."""
+    colours = np.vstack([palette, _unused(palette)])
+    frame = shown = held = None
+    for number, image in enumerate(film):
+        before, frame = frame, nearest(image, palette)
+        changed, shown = shown, frame if before is None else np.where(before == frame, len(palette), frame)
+        box = (0, 0, *film.size) if changed is None else _bounds(shown != changed)
+        milliseconds = round(3000 * seconds) if number == len(film) - 1 else round(1000 * seconds)
+        if box is None and _delay(held.milliseconds + milliseconds).numerator <= LONGEST:
+            held = held._replace(milliseconds=held.milliseconds + milliseconds)
+            continue
+        if held:
+            yield held
+        left, top, right, bottom = box or (0, 0, *film.size)
+        data = _compressed(_in_colours(shown[top:bottom, left:right], colours))
+        held = _Change((left, top), (right - left, bottom - top), data, milliseconds)
+    yield held
+
+
+def nearest(frame: Image.Image, palette: np.ndarray) -> np.ndarray:
+    """For every pixel the number of the nearest colour. (Pillow's own matching is off by a few shades.)"""
+    colours = np.array(list(_colours(frame)))
+    number = np.empty((256, 256, 256), np.uint8)  # by red, green and blue; only those of this frame are filled in
+    number[tuple(colours.T)] = ((colours[:, None] - palette) ** 2).sum(-1).argmin(1)
+    return number[tuple(np.moveaxis(np.asarray(frame), -1, 0))]
+
+
+def _colours(frame: Image.Image) -> Counter:
+    """colour -> pixels that have it."""
+    width, height = frame.size
+    return Counter({colour: pixels for pixels, colour in frame.getcolors(width * height)})
+
+
+def _unused(palette: np.ndarray) -> tuple[int, int, int]:
+    """A colour that is not in the palette."""
+    used = set(map(tuple, palette.tolist()))
+    return next((shade, 0, 255) for shade in range(256) if (shade, 0, 255) not in used)
+
+
+def _in_colours(numbers: np.ndarray, colours: np.ndarray) -> Image.Image:
+    """A picture from the numbers of its colours."""
+    image = Image.fromarray(numbers.astype(np.uint8), "P")
+    image.putpalette(colours.astype(np.uint8).tobytes())
+    return image
+
+
+def _bounds(marked: np.ndarray) -> tuple[int, int, int, int] | None:
+    """Left, top, right and bottom of what is marked; None if nothing is."""
+    rows, cols = (np.flatnonzero(marked.any(axis)) for axis in (1, 0))
+    return (int(cols[0]), int(rows[0]), int(cols[-1]) + 1, int(rows[-1]) + 1) if rows.size else None
+
+
+# --- the file ----------------------------------------------------------------------------------------------
+
+
+def _assembled(still: bytes, changes: list[_Change]) -> bytes:
+    """The still's PNG file with the animation put in: its control chunk before the pixels, the frames after them."""
+    chunks = list(_chunks(still))
+    pixels = next(place for place, (kind, _) in enumerate(chunks) if kind == b"IDAT")
+    chunks.insert(pixels, (b"acTL", struct.pack(">II", len(changes), 0)))  # 0: play for ever
+    chunks[-1:-1] = _frames(changes)  # before IEND
+    return still[:8] + b"".join(_chunk(*chunk) for chunk in chunks)
+
+
+def _frames(changes: list[_Change]) -> Iterator[tuple[bytes, bytes]]:
+    """Control and pixels of every frame, chunk by chunk, numbered in one sequence."""
+    number = 0
+    for change in changes:
+        delay = _delay(change.milliseconds)
+        times = delay.numerator, delay.denominator
+        yield b"fcTL", struct.pack(">IIIIIHHBB", number, *change.size, *change.corner, *times, KEEP, OVER)
+        for place, data in enumerate(change.data):
+            yield b"fdAT", struct.pack(">I", number + 1 + place) + data
+        number += 1 + len(change.data)
+
+
+def _delay(milliseconds: int) -> Fraction:
+    """In seconds, as the file has it."""
+    return Fraction(milliseconds / 1000).limit_denominator(LONGEST)
+
+
+def _compressed(image: Image.Image) -> list[bytes]:
+    """The compressed pixels of a picture, as its PNG file has them."""
+    stream = io.BytesIO()
+    image.save(stream, "png", optimize=True)
+    return [data for kind, data in _chunks(stream.getvalue()) if kind == b"IDAT"]
+
+
+def _chunks(file: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Kind and content of every chunk of a PNG file."""
+    at = 8  # after the signature
+    while at < len(file):
+        length, kind = struct.unpack_from(">I4s", file, at)
+        yield kind, file[at + 8 : at + 8 + length]
+        at += 12 + length
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    """One chunk with its length and its checksum."""
+    return struct.pack(">I4s", len(data), kind) + data + struct.pack(">I", zlib.crc32(kind + data))

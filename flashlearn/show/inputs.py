@@ -1,0 +1,76 @@
+"""What `animate`, `picture` and `stepper` take; errors say what was expected and what came."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from numbers import Integral, Real
+from typing import Any
+
+from flashlearn.core.steps import Step
+
+LARGEST = 100  # inches along a side: 10,000 pixels
+LONGEST = 60  # seconds that a frame may stand
+
+
+def check_alt(alt: str) -> str:
+    """Refuse a picture without words for those who cannot see it."""
+    if not isinstance(alt, str) or not alt.strip():
+        raise ValueError(f"expected alt text that says what the picture shows, got {alt!r}")
+    return alt
+
+
+def check_draw(draw: Any, signature: str = "draw(ax, step)") -> None:
+    """Refuse what cannot be called, steps in the place of the function among it."""
+    if not callable(draw):
+        hint = "; are steps and draw swapped?" if "step" in signature else ""
+        raise TypeError(f"expected a function {signature}, got {type(draw).__name__}{hint}")
+
+
+def check_steps(steps: Iterable[Step]) -> Iterator[Step]:
+    """The same steps; TypeError if it is no iterable, or something in it is no `Step`."""
+    if callable(steps):
+        name = getattr(steps, "__name__", type(steps).__name__)
+        raise TypeError(f"expected steps, got the function {name}: call it, or are steps and draw swapped?")
+    if not isinstance(steps, Iterable):
+        raise TypeError(f"expected an iterable of steps, got {type(steps).__name__}")
+    return map(_check_step, steps)
+
+
+def _check_step(step: Any) -> Step:
+    if not isinstance(step, Step):
+        raise TypeError(f"expected steps, each a flashlearn.Step, got {type(step).__name__} among them: {step!r:.60}")
+    return step
+
+
+def check_figsize(figsize: tuple[float, float]) -> None:
+    """Refuse what is no width and height in inches."""
+    sides = tuple(figsize) if isinstance(figsize, Iterable) else ()
+    if len(sides) != 2 or not all(_is_number(side) and 0 < side <= LARGEST for side in sides):
+        raise ValueError(f"expected figsize (width, height) in inches, over 0 and at most {LARGEST}, got {figsize!r}")
+
+
+def check_frame(number: int, count: int) -> None:
+    """Refuse the number of a frame that does not exist; negative numbers count from the end."""
+    if not _is_whole(number) or not -count <= number < count:
+        raise ValueError(f"expected still to be the number of a frame, from {-count} to {count - 1}, got {number!r}")
+
+
+def check_seconds(seconds: float) -> None:
+    """Refuse a time that no frame can stand for."""
+    if not _is_number(seconds) or not 0 < seconds <= LONGEST:
+        raise ValueError(f"expected seconds over 0 and at most {LONGEST}, got {seconds!r}")
+
+
+def check_interval(interval: int) -> None:
+    """Refuse a time that is no whole number of milliseconds over 0."""
+    if not _is_whole(interval) or interval <= 0:
+        raise ValueError(f"expected interval in whole milliseconds, 1 or more, got {interval!r}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
