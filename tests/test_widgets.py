@@ -2,10 +2,12 @@
 
 import base64
 
+import numpy as np
 import pytest
 import torch
 
 import flashlearn as fl
+from flashlearn.show.animation import animate, picture
 from flashlearn.show.draw import draw_row
 from flashlearn.show.widgets import Stepper, stepper
 
@@ -101,3 +103,99 @@ def test_needs_words_and_steps():
         stepper(fl.naive_softmax_steps(X), draw_row, alt="")
     with pytest.raises(ValueError, match="expected at least one step"):
         stepper(iter(()), draw_row, alt="bars")
+
+
+def steps():
+    return fl.record(fl.online_softmax_steps(X))
+
+
+@pytest.mark.parametrize("make", [animate, stepper])
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        (lambda make: make(draw_row, steps(), alt="a"), TypeError, r"function draw\(ax, step\), got list; .* swapped"),
+        (lambda make: make(draw_row, draw_row, alt="a"), TypeError, "expected steps, got the function draw_row"),
+        (lambda make: make(fl.online_softmax_steps, draw_row, alt="a"), TypeError, "online_softmax_steps: call it"),
+        (lambda make: make([1], draw_row, alt="a"), TypeError, "each a flashlearn.Step, got int among them: 1"),
+        (lambda make: make(3, draw_row, alt="a"), TypeError, "expected an iterable of steps, got int"),
+        (lambda make: make({"x": [X]}, draw_row, alt="a"), TypeError, "each a flashlearn.Step, got Tensor"),
+        *(
+            (
+                lambda make, size=size: make(steps(), draw_row, alt="a", figsize=size),
+                ValueError,
+                r"expected figsize \(width, height\) in inches, over 0 and at most 100, got",
+            )
+            for size in [(0, 0), (5, -1), (5,), 5, (float("nan"), 5), ("5", "5"), (True, 5), (101, 5)]
+        ),
+    ],
+)
+def test_what_is_no_animation_and_no_stepper(make, wrong, error, message):
+    with pytest.raises(error, match=message):
+        wrong(make)
+
+
+@pytest.mark.parametrize("still", [99, 9, -10, 1.0, True, None])
+def test_a_still_that_does_not_exist(still):
+    with pytest.raises(ValueError, match=f"expected still to be the number of a frame, from -9 to 8, got {still}"):
+        animate(steps(), draw_row, alt="a", still=still)
+
+
+def test_the_first_and_the_last_still_exist():
+    first, last = (animate(steps()[:2], draw_row, alt="a", still=still).png for still in (-2, 1))
+    assert first != last and last == animate(steps()[:2], draw_row, alt="a").png
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 61, "1", True])
+def test_a_time_that_no_frame_can_stand_for(seconds):
+    with pytest.raises(ValueError, match=f"expected seconds over 0 and at most 60, got {seconds!r}"):
+        animate(steps(), draw_row, alt="a", seconds=seconds)
+
+
+@pytest.mark.parametrize("interval", [-5, 0, 1.5, "100", True])
+def test_an_interval_that_is_none(interval):
+    with pytest.raises(ValueError, match=f"expected interval in whole milliseconds, 1 or more, got {interval!r}"):
+        stepper(steps(), draw_row, alt="a", interval=interval)
+
+
+def test_numbers_of_numpy_are_numbers():
+    sizes = tuple(np.array([6.4, 2.5]))
+    assert stepper(steps(), draw_row, alt="a", figsize=sizes, interval=np.int64(100)).play.interval == 100
+
+
+def test_a_picture_says_what_it_needs():
+    with pytest.raises(TypeError, match=r"expected a function plot\(ax\), got str"):
+        picture("plot", alt="a")
+    with pytest.raises(ValueError, match="expected figsize"):
+        picture(lambda ax: None, alt="a", figsize=(0, 0))
+
+
+def fails(ax, step):
+    raise ZeroDivisionError("no such picture")
+
+
+def test_a_stepper_that_fails_leaves_the_projector_alone(widget):
+    """It fails while its first step is painted, after the steps were found good."""
+    there = set(Stepper.all)
+    with pytest.raises(ZeroDivisionError) as kept:  # keeps the half-made widget alive, as a notebook's traceback does
+        stepper(steps(), fails, alt="a")
+    assert set(Stepper.all) == there and kept.value.__traceback__
+    fl.projector()
+    fl.projector(False)
+
+
+def test_a_run_that_fails_changes_nothing(widget):
+    def only_rows(ax, step):
+        draw_row(ax, step) if "x" in step.values else fails(ax, step)
+
+    widget = stepper(steps(), only_rows, alt="four bars")
+    widget.slider.value = 3
+    seen = bytes(widget.picture.value), widget.sentence.value
+    with pytest.raises(ZeroDivisionError):
+        widget.show([fl.Step(sentence="another picture's step")])
+    with pytest.raises(TypeError, match="each a flashlearn.Step"):
+        widget.show([1])
+    assert (widget.slider.value, widget.slider.max) == (3, 9)
+    fl.projector(False)  # paints every stepper again
+    assert seen == (bytes(widget.picture.value), widget.sentence.value)
+    widget.next.click()
+    assert "Step 4 of 9" in widget.sentence.value

@@ -10,7 +10,8 @@ from importlib.resources import files
 import ipywidgets as widgets
 from traitlets import Unicode
 
-from flashlearn.show.frame import Draw, Steps, as_runs, check_alt, count, look, paint, png, transcript
+from flashlearn.show.frame import Draw, Steps, as_runs, count, look, paint, png, transcript
+from flashlearn.show.inputs import check_alt, check_draw, check_figsize, check_interval
 
 
 class LabelledImage(widgets.Image):
@@ -48,28 +49,45 @@ class Stepper(widgets.VBox):
     all: weakref.WeakSet[Stepper] = weakref.WeakSet()
 
     def __init__(self, steps: Steps, draw: Draw, *, alt: str, figsize=(12.8, 5.0), interval: int = 1200):
+        check_draw(draw)
+        check_figsize(figsize)
+        check_interval(interval)
         self.draw_step, self.alt, self.figsize = draw, check_alt(alt), figsize
+        self._load(steps)  # before there is a widget: steps that cannot be painted leave nothing behind
         self.picture = LabelledImage(format="png", layout={"width": "100%", "max_width": f"{figsize[0] * 100:.0f}px"})
         self.sentence = widgets.HTML()
         self.slider = widgets.IntSlider(description="step", min=1, max=1, readout=True, layout={"width": "480px"})
+        self.names = script((files("flashlearn.show") / "browser" / "names.js").read_text())
+        super().__init__([self.picture, self.sentence, self._controls(interval), self.names])
+        for widget, role in ((self, "stepper"), (self.sentence, "sentence"), (self.slider, "step")):
+            widget.add_class(f"flashlearn-{role}")
+        self._rewind()
+        self.slider.observe(lambda change: self.paint(), "value")
+        Stepper.all.add(self)
+
+    def _controls(self, interval: int) -> widgets.HBox:
+        """Play and pause, back, the slider, next."""
         self.play = widgets.Play(min=1, max=1, interval=interval, tooltip="play or pause the steps")
         self.back = widgets.Button(description="◀ back", tooltip="one step back", layout={"width": "90px"})
         self.next = widgets.Button(description="next ▶", tooltip="one step on", layout={"width": "90px"})
         widgets.jslink((self.play, "value"), (self.slider, "value"))
-        self.slider.observe(lambda change: self.paint(), "value")
         self.back.on_click(lambda button: self._move(-1))
         self.next.on_click(lambda button: self._move(+1))
-        self.names = script((files("flashlearn.show") / "browser" / "names.js").read_text())
-        controls = widgets.HBox([self.play, self.back, self.slider, self.next])
-        super().__init__([self.picture, self.sentence, controls, self.names])
-        for widget, role in ((self, "stepper"), (self.sentence, "sentence"), (self.slider, "step")):
-            widget.add_class(f"flashlearn-{role}")
-        Stepper.all.add(self)
-        self.show(steps)
+        return widgets.HBox([self.play, self.back, self.slider, self.next])
 
     def show(self, steps: Steps) -> None:
-        """Load a new run (or {title: run}) and show its first step."""
-        self.runs, self._painted = as_runs(steps), {}
+        """Load a new run (or {title: run}) and show its first step; one that cannot be painted changes nothing."""
+        self._load(steps)
+        self._rewind()
+
+    def _load(self, steps: Steps) -> None:
+        """Record the steps and paint the first."""
+        runs = as_runs(steps)
+        first = png(paint(runs, 0, self.draw_step, self.figsize))
+        self.runs, self._painted = runs, {(0, look.scale, look.lines): first}
+
+    def _rewind(self) -> None:
+        """Show the first of the steps that were loaded."""
         self.slider.value = self.play.value = 1
         self.slider.max = self.play.max = count(self.runs)
         self.paint()
