@@ -201,14 +201,18 @@ def test_interpreter_refuses_bfloat16():
 
 @pytest.mark.slow  # a process of its own
 @needs_interpreter
-def test_triton_imported_too_early_is_explained():
-    """Without TRITON_INTERPRET and without a GPU, Triton compiles: the kernels must say what to do."""
-    program = (
-        "import os; os.environ.pop('TRITON_INTERPRET', None); import triton, torch; "
-        "from flashlearn import kernels; kernels.softmax(torch.zeros(2, 2))"
-    )
+@pytest.mark.parametrize(
+    "first, why",
+    (
+        ("os.environ.pop('TRITON_INTERPRET', None); import triton", "Triton was imported before flashlearn"),
+        ("os.environ['TRITON_INTERPRET'] = '0'", "TRITON_INTERPRET=0 is set"),
+    ),
+)
+def test_why_nothing_is_interpreted_is_explained(first, why):
+    """Without a GPU Triton compiles, be it that it was imported too early or told to: the kernels say what to do."""
+    program = f"import os; {first}; import torch; from flashlearn import kernels; kernels.softmax(torch.zeros(2, 2))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode and "Triton was imported before flashlearn" in done.stderr
+    assert done.returncode and why in done.stderr, done.stderr
     assert "Set TRITON_INTERPRET=1 before Python starts" in done.stderr
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -45,6 +47,59 @@ def test_grid(case):
     inputs = make(case, DEVICE)
     ours = results(attention_of(case), *inputs)
     check_kernel(case, inputs, ours)
+
+
+def infinite(t, *, keys=slice(None), columns=slice(None)):
+    """t with -inf in those keys and columns."""
+    t = t.clone()
+    t[:, :, keys, columns] = float("-inf")
+    return t
+
+
+@pytest.mark.parametrize(
+    "change",
+    (
+        infinite,
+        lambda k: infinite(k, columns=3),  # one column is enough: all scores are -inf
+        lambda k: infinite(k, keys=0),
+        lambda k: infinite(k, keys=slice(-9, None)),
+    ),
+    ids=("all keys", "one column", "the first key", "the last keys"),
+)
+@pytest.mark.parametrize("causal", (False, True))
+def test_keys_of_minus_infinity_weigh_nothing(change, causal):
+    """As in PyTorch: o = 0 where all of a row's keys are -inf, dv and dk are 0 there; dq = 0 times -inf is NaN."""
+    case = Case(21, 30, 16, causal=causal)
+    q, k, v, do = make(case, DEVICE)
+    q, k = q.abs() + 0.1, change(k)
+    mask = torch.ones(21, 30, dtype=torch.bool, device=DEVICE).tril(9 if causal else 30)
+    got = results(attention_of(case), q, k, v, do)
+    want = results(lambda q, k, v: sdpa(q, k, v, attn_mask=mask), q, k, v, do)
+    for name in ("o", "dk", "dv"):
+        torch.testing.assert_close(got[name], want[name], msg=name)
+    assert torch.equal(got["dq"].isnan(), want["dq"].isnan()), "expected NaN in the columns that PyTorch has it in"
+
+
+@pytest.mark.parametrize("score", (2.3e38, -2.3e38))
+def test_scores_near_the_largest_float(score):
+    q, v = torch.ones(1, 1, 4, 1, device=DEVICE), torch.randn(1, 1, 4, 1, device=DEVICE)
+    got = results(lambda *qkv: flash_attention(*qkv, scale=1.0), q, torch.full_like(q, score), v, torch.ones_like(q))
+    torch.testing.assert_close(got["o"], v.mean(2, keepdim=True).expand(v.shape))
+    assert got["dv"].isfinite().all()
+
+
+def test_gradients_at_large_logits_are_as_good_as_their_scores():
+    """Scores to about 400: P = exp(S - lse) is off by 2^-22 of them, and dv by as much; plain PyTorch does better."""
+    torch.manual_seed(0)
+    q, k, v, do = (torch.randn(1, 2, 130, 64, device=DEVICE) for _ in range(4))
+    q, k = 9 * q, 9 * k
+    S = q.double() @ k.double().mT / 8
+    P = S.softmax(-1)
+    got = results(lambda *qkv: flash_attention(*qkv), q, k, v, do)["dv"].double()
+    bound = 2**-22 * S.abs().max() * (P.mT @ do.double().abs()) + 1e-6
+    error = (got - P.mT @ do.double()).abs()
+    assert S.abs().max() > 300 and (error <= bound).all(), f"{(error / bound).max():.2f} of the bound"
+    assert (error > 0.02 * bound).any(), "expected the bound to be of the right size"
 
 
 def test_equals_scaled_dot_product_attention():
@@ -197,6 +252,35 @@ def test_refusals(error, message, change):
 def test_refused_options(error, message, kwargs):
     with pytest.raises(error, match=message):
         flash_attention(*small(), **kwargs)
+
+
+@pytest.mark.parametrize("transform", ("grad", "vjp", "jacrev", "vmap of grad"))
+def test_torch_func_is_told_of_autograd(transform):
+    func, q = torch.func, torch.randn(1, 1, 4, 16, device=DEVICE)
+    loss = lambda q: flash_attention(q, q, q).sum()  # noqa: E731
+    with pytest.raises(NotImplementedError, match="standard_attention under torch.func"):
+        if transform == "vjp":
+            func.vjp(loss, q)
+        else:
+            {"grad": func.grad(loss), "jacrev": func.jacrev(loss), "vmap of grad": func.vmap(func.grad(loss))}[
+                transform
+            ](q[None] if "vmap" in transform else q)
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="kernels are compiled in this process: nothing is interpreted")
+def test_threads_take_turns_in_the_interpreter():
+    """Three at a time: each gets what it would get alone. Without turns one finds another's functions, or none."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        q = torch.randn(2, 2, 40, 16)
+        with ThreadPoolExecutor(3) as pool:
+            found = list(pool.map(lambda _: flash_attention(q, q, q, causal=True), range(9)))
+    finally:
+        sys.setswitchinterval(before)
+    want = sdpa(q, q, q, is_causal=True)
+    for o in found:
+        torch.testing.assert_close(o, want)
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="kernels are compiled in this process")

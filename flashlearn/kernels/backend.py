@@ -9,6 +9,10 @@ The interpreter gets values right in float16 and float32. It gets bfloat16 wrong
 
 from __future__ import annotations
 
+import functools
+import os
+import threading
+
 import numpy
 import torch
 from torch import Tensor
@@ -40,6 +44,22 @@ INTERPRETER_WORKS = release(triton) >= (3, 7) or release(numpy) < (2, 4)
 MAX_GRID_YZ = 65535  # CUDA's limit on the second and third axis of a launch grid
 
 
+def in_turn(run):
+    """The same, for one thread at a time: the interpreter puts its own functions in the place of the language's."""
+    lock = threading.RLock()
+
+    @functools.wraps(run)
+    def alone(*args, **kwargs):
+        with lock:
+            return run(*args, **kwargs)
+
+    return alone
+
+
+if INTERPRETED:  # here, and not in the launchers, so that it holds for every kernel, a reader's own too
+    InterpretedFunction.run = in_turn(InterpretedFunction.run)
+
+
 def backend() -> str:
     """Which backend runs the kernels of this process: "interpreter" or the name of the GPU."""
     return "interpreter" if INTERPRETED else torch.cuda.get_device_name()
@@ -65,16 +85,23 @@ def check_device(device: torch.device, name: str) -> None:
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"expected {name} on a CUDA GPU or the CPU, got a tensor on {device}")
     if device.type == "cpu" and not INTERPRETED:
-        why = "there is a GPU" if torch.cuda.is_available() else "Triton was imported before flashlearn"
         raise RuntimeError(
             f"expected {name} on a GPU, got it on the CPU, where kernels run only in Triton's interpreter; "
-            f"that is off because {why}. Set TRITON_INTERPRET=1 before Python starts"
+            f"that is off because {_why_not_interpreted()}. Set TRITON_INTERPRET=1 before Python starts"
         )
     if device.type == "cpu" and not INTERPRETER_WORKS:
         raise RuntimeError(
             f"expected Triton 3.7 or newer, or NumPy before 2.4, for Triton's interpreter, got Triton "
             f"{triton.__version__} and NumPy {numpy.__version__}"
         )
+
+
+def _why_not_interpreted() -> str:
+    """Why Triton compiles kernels in this process."""
+    asked = os.environ.get("TRITON_INTERPRET", "")
+    if asked.lower() in ("0", "false", "off", "no", "n"):
+        return f"TRITON_INTERPRET={asked} is set"
+    return "there is a GPU" if torch.cuda.is_available() else "Triton was imported before flashlearn"
 
 
 def check_power_of_two(least: int, **sizes: int) -> None:

@@ -140,8 +140,9 @@ def load(
         start_m = block * BLOCK_M
         offs_m = start_m + gl.arange(0, BLOCK_M, LANES)
         row = (batch.to(gl.int64) * gl.num_programs(1) * group + head) * N_q
-        # past the last query lse is +inf, so that P = exp(S - inf) = 0 there
+        # past the last query lse is +inf, so that P = exp(S - inf) = 0 there; so too where all keys weighed nothing
         lse = gl.load(lse_ptr + row + offs_m, mask=offs_m < N_q, other=float("inf")) / scale
+        lse = gl.where(lse == float("-inf"), float("inf"), lse)
         delta = gl.load(delta_ptr + row + offs_m, mask=offs_m < N_q, other=0.0)
         mbarrier.wait(free.index(stage), phase ^ 1)  # a fresh barrier lets the first round pass
         mbarrier.expect(q_full.index(stage), q_desc.block_type.nbytes)
@@ -200,10 +201,11 @@ def consume(
         dp_t = warpgroup_mma(v, do.permute((1, 0)), zero - delta, is_async=True)  # line 13
         s_t = warpgroup_mma_wait(1, deps=[s_t])
         p_t = gl.exp2(s_t * qk_scale)  # line 11: (64, BLOCK_M)
-        if (block < full) | tail:
-            visible = (offs_n < N_k)[:, None]
+        # queries past the end have P = 0 by their lse, but for an infinite key: 0 inf is NaN
+        if (block < full) | tail | (block * BLOCK_M + BLOCK_M > N_q):
+            offs_m = block * BLOCK_M + gl.arange(0, BLOCK_M, QUERIES)  # (BLOCK_M,)
+            visible = (offs_n < N_k)[:, None] & (offs_m < N_q)[None, :]
             if CAUSAL:
-                offs_m = block * BLOCK_M + gl.arange(0, BLOCK_M, QUERIES)  # (BLOCK_M,)
                 visible = visible & (offs_n[:, None] <= offs_m[None, :] + N_k - N_q)
             p_t = gl.where(visible, p_t, 0.0)
         p_16 = gl.convert_layout(p_t.to(dtype), P_LAYOUT)

@@ -221,21 +221,21 @@ def consume(
             s = warpgroup_mma(q, k_t, zero, use_acc=False)  # (64, BLOCK_N)
             mbarrier.arrive(k_free.index(first % STAGES), count=1)
             s = hide(s, offs_m, (end - 1 - first) * BLOCK_N, N_q, N_k, CAUSAL)
-            m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale, True)
+            m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale)
             p_16 = gl.convert_layout(p.to(dtype), P_LAYOUT)
 
             masked = gl.maximum(end - full_blocks, first + 1)
             for t in range(first + 1, masked):
                 s, acc_next = products(t, q, p_16, acc, buffers, HEAD_DIM, BLOCK_N, STAGES)
                 s = hide(s, offs_m, (end - 1 - t) * BLOCK_N, N_q, N_k, CAUSAL)
-                m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale, True)
+                m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale)
                 acc = warpgroup_mma_wait(0, deps=[acc_next])
                 mbarrier.arrive(v_free.index((t - 1) % STAGES), count=1)
                 acc = acc * gl.convert_layout(alpha, O_ROWS)[:, None]
                 p_16 = gl.convert_layout(p.to(dtype), P_LAYOUT)
             for t in range(masked, end):
                 s, acc_next = products(t, q, p_16, acc, buffers, HEAD_DIM, BLOCK_N, STAGES)
-                m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale, False)
+                m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale)
                 acc = warpgroup_mma_wait(0, deps=[acc_next])
                 mbarrier.arrive(v_free.index((t - 1) % STAGES), count=1)
                 acc = acc * gl.convert_layout(alpha, O_ROWS)[:, None]
@@ -294,12 +294,10 @@ def hide(s, offs_m, start_n, N_q, N_k, CAUSAL: gl.constexpr):
 
 
 @gluon.jit
-def softmax_step(m_i, l_i, s, qk_scale, MASKED: gl.constexpr):
+def softmax_step(m_i, l_i, s, qk_scale):
     """The online softmax: new m and l, P (64, BLOCK_N), and the factor for what was summed so far."""
     m_new = gl.maximum(m_i, gl.max(s, 1) * qk_scale)  # the scale is positive: max and scale may swap
-    m_safe = m_new
-    if MASKED:
-        m_safe = gl.where(m_new == float("-inf"), 0.0, m_new)  # a row that has seen no key yet
+    m_safe = gl.where(m_new == float("-inf"), 0.0, m_new)  # a row that has seen no key yet, or keys of -inf only
     alpha = gl.exp2(m_i - m_safe)
     p = gl.exp2(s * qk_scale - m_safe[:, None])  # one fused multiply-add, one exponential
     return m_new, l_i * alpha + gl.sum(p, 1), p, alpha

@@ -135,7 +135,7 @@ def load_queries(
 ):  # fmt: skip
     """Q_i, dO_i (BLOCK_M, BLOCK_D), lse_i, delta_i (BLOCK_M,): FA-2 Alg. 2, line 9.
 
-    Past the last query lse is +inf, so that P = exp(S - inf) = 0 there and no other mask is needed.
+    Past the last query lse is +inf: `of_seen` makes P = 0 of it, and no other mask is needed.
     """
     mask = (rows < N_q)[:, None] & (offs_d < HEAD_DIM)[None, :]
     wide = rows[:, None].to(tl.int64)
@@ -150,7 +150,17 @@ def load_queries(
 def recompute_transposed(q, k, lse, scale, PRECISION: tl.constexpr):
     """P^T = exp(K Q^T scale - lse), (BLOCK_N, BLOCK_M): the products need P^T, so S^T is computed."""
     s_t = tl.dot(k, tl.trans(q), input_precision=PRECISION)  # FA-2 Alg. 2, line 10
-    return tl.exp2(s_t * (scale * LOG2E) - (lse * LOG2E)[None, :])  # line 11
+    p_t = tl.exp2((s_t * scale - lse[None, :]) * LOG2E)  # line 11; scaled last: lse is rounded once, S never overflows
+    return of_seen(p_t, lse[None, :])
+
+
+@triton.jit
+def of_seen(p, lse):
+    """P, and 0 for a query with lse = -inf, to which all keys weigh nothing, or +inf, which is none.
+
+    There the exponential is exp(-inf - -inf), or of the NaN that a row of zeros makes of an infinite key.
+    """
+    return tl.where(tl.abs(lse) == float("inf"), 0.0, p)
 
 
 @triton.jit
@@ -207,7 +217,7 @@ def attention_dq_kernel(
         k, v = load_keys(k_ptr, v_ptr, start_n + offs_n, offs_d, N_k, HEAD_DIM,
                          stride_kn, stride_kd, stride_vn, stride_vd)  # fmt: skip
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION)  # FA-2 Alg. 2, line 10: (BLOCK_M, BLOCK_N)
-        p = tl.exp2(s * (scale * LOG2E) - (lse * LOG2E)[:, None])  # line 11
+        p = of_seen(tl.exp2((s * scale - lse[:, None]) * LOG2E), lse[:, None])  # line 11
         dq = accumulate_dq(dq, p, k, v, do, delta, PRECISION)
 
     for start_n in range(full_end, end, BLOCK_N):  # the diagonal, and keys past the end
@@ -218,8 +228,8 @@ def attention_dq_kernel(
         if CAUSAL:
             visible = visible & (cols[None, :] <= offs_m[:, None] + N_k - N_q)  # (BLOCK_M, BLOCK_N)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
-        p = tl.exp2(s * (scale * LOG2E) - (lse * LOG2E)[:, None])
-        p = tl.where(visible, p, 0.0)  # also where no key is seen: lse = -inf made P = inf there
+        p = of_seen(tl.exp2((s * scale - lse[:, None]) * LOG2E), lse[:, None])
+        p = tl.where(visible, p, 0.0)
         dq = accumulate_dq(dq, p, k, v, do, delta, PRECISION)
 
     dq_ptr += batch * stride_dqb + head * stride_dqh
