@@ -19,9 +19,17 @@ def slow(*values, **options):
 
 
 def across(*axes: Iterable) -> list:
-    """The product of the axes; quick are as many of it as the longest has values, and each value of each is in one."""
+    """The product of the axes; quick are as many of it as the longest has values, and each value of each is in one.
+
+    Along the longest, the first of the others goes round at every value, the next after each round of those before it,
+    where there is room for that.
+    """
     axes = [tuple(axis) for axis in axes]
-    quick = {tuple(i % len(axis) for axis in axes) for i in range(max(map(len, axes)))}
+    length, steps, wait = max(map(len, axes)), [], 1
+    for axis in axes:
+        steps.append(wait if wait * len(axis) <= length else 1)
+        wait *= len(axis) if len(axis) < length else 1
+    quick = {tuple(i // step % len(axis) for axis, step in zip(axes, steps, strict=True)) for i in range(length)}
     places = itertools.product(*(range(len(axis)) for axis in axes))
     rows = ((place, tuple(axis[i] for axis, i in zip(axes, place, strict=True))) for place in places)
     return [pytest.param(*row) if place in quick else slow(*row) for place, row in rows]

@@ -35,6 +35,7 @@ from flashlearn.show.explorers.tiling import tiling_explorer
 from flashlearn.show.film import nearest
 from flashlearn.show.frame import as_runs, paint
 from flashlearn.show.widgets import Stepper, stepper
+from tests.slow import slow
 from tests.test_notebooks import every_notebook, pictures, read
 
 X = torch.tensor([3.0, 2.0, 5.0, 1.0])
@@ -74,9 +75,14 @@ def contrast(one, other):
     return (light + 0.05) / (dark + 0.05)
 
 
-def some_steps(name):
+some_steps = pytest.mark.parametrize("places", ["middle", slow("four")])
+
+
+def steps_at(name, places):
+    """Numbers of steps: that in the middle, or those at the start, in the middle and at the end."""
     steps = PICTURES[name][1]
-    return sorted({0, 1, len(steps) // 2, len(steps) - 1} & set(range(len(steps))))
+    wanted = {len(steps) // 2} if places == "middle" else {0, 1, len(steps) // 2, len(steps) - 1}
+    return sorted(wanted & set(range(len(steps))))
 
 
 def on_axes(name, number):
@@ -123,10 +129,11 @@ def test_outlines_can_be_seen(ground):
         assert contrast(to_rgb(QUIET), to_rgb(ground)) >= 3
 
 
+@some_steps
 @every_picture
-def test_text_stands_out_from_what_lies_behind_it(name):
+def test_text_stands_out_from_what_lies_behind_it(name, places):
     """Measured on the pixels: a colour that fills a fifth of what lies behind a text counts."""
-    for number in some_steps(name):
+    for number in steps_at(name, places):
         fig, canvas = on_axes(name, number)
         texts = [text for text in fig.findobj(Text) if text.get_visible() and text.get_text().strip()]
         canvas.draw()
@@ -143,12 +150,14 @@ def test_text_stands_out_from_what_lies_behind_it(name):
             assert worst >= 4.5, f"step {number}: {text.get_text()!r} has a contrast of {worst:.1f}"
 
 
+@pytest.mark.parametrize("shown", [3, slow(None)])
 @every_picture
-def test_every_step_can_be_told_from_the_one_before_without_colours(name):
+def test_every_step_can_be_told_from_the_one_before_without_colours(name, shown):
     """In grey, and without its text: at least 30 pixels change by an eighth of the range from black to white."""
     function, steps, size = PICTURES[name]
     grey = [
-        np.asarray(paint({"": steps}, number, function, size).convert("L")).astype(int) for number in range(len(steps))
+        np.asarray(paint({"": steps}, number, function, size).convert("L")).astype(int)
+        for number in range(len(steps))[:shown]
     ]
     for number, (before, now) in enumerate(zip(grey, grey[1:], strict=False)):
         assert (abs(now - before) > 32).sum() >= 30, f"step {number + 1} looks like the one before"
@@ -171,10 +180,11 @@ def test_the_states_of_scores_differ_without_colours():
             assert (abs(one - other) > 24).mean() > 0.1
 
 
+@some_steps
 @every_picture
-def test_shapes_have_outlines_that_can_be_seen(name):
+def test_shapes_have_outlines_that_can_be_seen(name, places):
     """Tints are pale; what bounds them is not. Lines thinner than a pixel between cells are no outlines."""
-    for number in some_steps(name):
+    for number in steps_at(name, places):
         fig, _ = on_axes(name, number)
         for shape in fig.findobj(lambda artist: isinstance(artist, (Patch, PolyCollection))):
             edges, widths = np.atleast_2d(shape.get_edgecolor()), np.atleast_1d(shape.get_linewidth())
@@ -186,7 +196,7 @@ def test_shapes_have_outlines_that_can_be_seen(name):
 @pytest.mark.parametrize("name", ["row", "query", "matmul", "tiling", "tiling v1", "backward"])
 def test_what_moves_is_named(name):
     """Every matrix of which a tile is on chip stands in the picture with its name."""
-    for number in some_steps(name):
+    for number in steps_at(name, "four"):
         step = PICTURES[name][1][number]
         fig, _ = on_axes(name, number)
         said = " ".join(text.get_text() for text in fig.findobj(Text))
@@ -222,7 +232,15 @@ class Cells(HTMLParser):
         self.words += data
 
 
-def test_an_animation_has_a_transcript_and_a_table():
+@pytest.fixture
+def without_frames():
+    """Only the still of an animation is painted."""
+    animation.reduced_motion()
+    yield
+    animation.reduced_motion(False)
+
+
+def test_an_animation_has_a_transcript_and_a_table(without_frames):
     steps = fl.record(fl.online_softmax_steps(X))
     shown = animation.animate(steps, draw.draw_row, alt="Four bars & a sum")
     page = Cells(shown.in_words())
@@ -234,7 +252,7 @@ def test_an_animation_has_a_transcript_and_a_table():
     assert shown.steps == shown._repr_mimebundle_()[1]["image/png"]["steps"]
 
 
-def test_the_table_of_two_runs_names_them():
+def test_the_table_of_two_runs_names_them(without_frames):
     runs = {"safe": fl.safe_softmax_steps(X), "online": fl.online_softmax_steps(X)}
     page = Cells(animation.animate(runs, draw.draw_row, alt="both").in_words())
     assert page.words.count("safe") == 13 and page.words.count("online") == 9 and page.tags.count("th") == 6

@@ -37,7 +37,10 @@ from tests.grid import (
     plain,
     reference,
     results,
+    traits,
+    work,
 )
+from tests.slow import covering, slow
 
 BLOCKS = ("block_q", "block_k")
 # name -> the function, and which of a case's block sizes it takes (one_pass: a key at a time)
@@ -65,7 +68,7 @@ def forward(name: str, case: Case, rungs=RUNGS):
     return partial(function, causal=case.causal, scale=case.scale, **{b: getattr(case, b) for b in blocks})
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", covering(CASES, traits, work), ids=str)
 def test_every_rung_meets_the_error_rule(case):
     q, k, v, do = make(case)
     want, yardstick = oracle(case, q, k, v, do), plain(case, q, k, v, do)
@@ -93,13 +96,15 @@ def test_the_gradient_of_lse_is_right():
     assert (want["dq"] - oracle(case, q, k, v, do)["dq"]).abs().max() > 0.01  # it does contribute
 
 
+@pytest.mark.parametrize("fast_mode", [True, slow(False)])
 @pytest.mark.parametrize("name", RUNGS)
 @pytest.mark.parametrize("shape", [(3, 5, 2), (5, 3, 2), (4, 4, 3)])
-def test_gradcheck(name, shape):
+def test_gradcheck(name, shape, fast_mode):
     N_q, N_k, D = shape  # with (5, 3) the first two rows see no key
     case = Case(N_q, N_k, D, causal=True, dtype=torch.float64, H_q=2, H_kv=1, block_q=2, block_k=2)
     q, k, v, _ = (t.requires_grad_() for t in make(case))
-    assert torch.autograd.gradcheck(lambda *qkv: as_output(forward(name, case)(*qkv)), (q, k, v))
+    attention = lambda *qkv: as_output(forward(name, case)(*qkv))  # noqa: E731
+    assert torch.autograd.gradcheck(attention, (q, k, v), fast_mode=fast_mode)
 
 
 def as_output(out):

@@ -39,6 +39,7 @@ from flashlearn.rungs.tiled import (
     tiled_attention_v2_steps,
 )
 from tests.grid import CASES, DTYPES, Case, make
+from tests.slow import across
 
 STEPS = {
     "standard_attention": standard_attention_steps,
@@ -150,8 +151,7 @@ def test_standard_attention_moves_n_d_and_n_squared():
     assert abs(slope(wide, [bytes_of(standard_attention_steps, 2, D) for D in wide]) - 1) < 0.05
 
 
-@pytest.mark.parametrize("rule", [paper_block_sizes, fitting_block_sizes])
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version, rule", across([1, 2], [paper_block_sizes, fitting_block_sizes]))
 def test_flash_attention_moves_n_squared_d_squared_over_m(rule, version):
     def count(N, D, M):
         few, many = rule(M, D)  # version 1 wants its many rows in K_j, version 2 in Q_i

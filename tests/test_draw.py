@@ -15,6 +15,7 @@ from flashlearn.show.animation import animate, picture
 from flashlearn.show.draw import COLOURS, draw_colour_key, draw_row, draw_tree
 from flashlearn.show.draw.style import MEANING, STYLE, colour, number, pass_note, tint
 from flashlearn.show.frame import as_runs, at, count, paint, transcript
+from tests.slow import across, slow
 
 INF, NAN = float("inf"), float("nan")
 X = torch.tensor([3.0, 2.0, 5.0, 1.0])
@@ -40,8 +41,9 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("row", ROWS)
-@pytest.mark.parametrize("steps", [fl.naive_softmax_steps, fl.safe_softmax_steps, fl.online_softmax_steps])
+@pytest.mark.parametrize(
+    "steps, row", across([fl.naive_softmax_steps, fl.safe_softmax_steps, fl.online_softmax_steps], ROWS)
+)
 def test_draw_row_takes_any_row(steps, row):
     run = fl.record(steps(torch.tensor(ROWS[row])))
     for step in run[:: max(1, len(run) // 7)] + run[-1:]:
@@ -62,7 +64,7 @@ def test_values_above_bars_do_not_overlap(n):
     assert not any(a.x0 + 1 < b.x1 and b.x0 + 1 < a.x1 and a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
 
 
-@pytest.mark.parametrize("n", [0, 1, 5, 26, 64])
+@pytest.mark.parametrize("n", [0, 1, 5, 26, slow(64)])
 def test_draw_tree_takes_any_row(n):
     for step in fl.record(fl.merge_tree_steps(torch.linspace(-1, 1, n), 4)):
         texts(draw_tree, step)
@@ -127,9 +129,14 @@ def test_number(value, text):
     assert number(value) == text
 
 
-def test_animation_has_a_frame_per_step():
+@pytest.fixture(scope="module")
+def shown():
+    """One animation for several tests: the third step is its still."""
+    return animate(fl.online_softmax_steps(X), draw_row, alt="four bars", still=2)
+
+
+def test_animation_has_a_frame_per_step(shown):
     steps = list(fl.online_softmax_steps(X))
-    shown = animate(steps, draw_row, alt="four bars")
     image = Image.open(io.BytesIO(shown.png))
     assert image.is_animated and image.n_frames == len(steps) + 1  # and the still before them
     assert image.size == shown.size == (1280, 575)
@@ -140,8 +147,8 @@ def test_animation_has_a_frame_per_step():
     assert [line.split(" · ")[1] for line in shown.transcript] == [step.sentence for step in steps]
 
 
-def test_frames_differ_where_steps_differ():
-    image = Image.open(io.BytesIO(animate(fl.online_softmax_steps(X), draw_row, alt="bars").png))
+def test_frames_differ_where_steps_differ(shown):
+    image = Image.open(io.BytesIO(shown.png))
     frames = []
     for frame in range(1, image.n_frames):
         image.seek(frame)
@@ -149,9 +156,9 @@ def test_frames_differ_where_steps_differ():
     assert len(set(frames)) == len(frames)
 
 
-def test_still_is_the_chosen_frame():
+def test_still_is_the_chosen_frame(shown):
     runs = as_runs(fl.online_softmax_steps(X))
-    image = Image.open(io.BytesIO(animate(fl.online_softmax_steps(X), draw_row, alt="bars", still=2).png))
+    image = Image.open(io.BytesIO(shown.png))
     third = paint(runs, 2, draw_row, (12.8, 5.0), caption=True)
     assert image.convert("RGB").getpixel((5, 5)) == (255, 255, 255) == third.getpixel((5, 5))
     image.seek(0)
@@ -161,10 +168,8 @@ def test_still_is_the_chosen_frame():
 
 
 def test_animation_is_the_same_every_time():
-    assert (
-        animate(fl.safe_softmax_steps(X), draw_row, alt="a").png
-        == animate(fl.safe_softmax_steps(X), draw_row, alt="a").png
-    )
+    one, other = (animate(fl.safe_softmax_steps(X[:2]), draw_row, alt="a").png for _ in range(2))
+    assert one == other
 
 
 @pytest.mark.parametrize("alt", ["", "   ", None])
@@ -190,7 +195,7 @@ def test_runs_side_by_side_wait_for_the_longest():
     assert paint(runs, 0, draw_row, (12.8, 5.0), caption=True).size == (1280, 690)
 
 
-@pytest.mark.parametrize("panels", (1, 2))
+@pytest.mark.parametrize("panels", (1, slow(2)))
 def test_sentences_stay_in_their_panels(panels):
     """No ink in the margin of a panel: the longest sentences, without a picture above them."""
     q, k, v = torch.randn(3, 1, 1, 16, 4, generator=torch.Generator().manual_seed(0)).unbind(0)
@@ -216,7 +221,6 @@ def test_picture():
     assert repr(shown) == "[picture] a rising line"
 
 
-def test_save(tmp_path):
-    shown = animate(fl.naive_softmax_steps(X), draw_row, alt="bars")
+def test_save(shown, tmp_path):
     shown.save(tmp_path / "bars.png")
     assert (tmp_path / "bars.png").read_bytes() == shown.png

@@ -13,6 +13,7 @@ import flashlearn as fl
 from flashlearn.show.draw import draw_backward, draw_jacobian
 from flashlearn.show.draw.style import STYLE, number
 from flashlearn.show.frame import as_runs, paint
+from tests.slow import across, slow
 
 SMALLEST_TYPE = 13
 
@@ -41,21 +42,19 @@ def recorded(N_q=12, N_k=12, D=2, H_q=1, H_kv=1, B=1, *, block_q=3, block_k=3, c
     return fl.record(s for s in steps if phase in (None, s.phase))
 
 
-@pytest.mark.parametrize("fused", [False, True])
-@pytest.mark.parametrize(
-    "problem",
-    [
-        {},
-        {"causal": False},
-        {"N_q": 7, "N_k": 5, "D": 3, "block_q": 2, "block_k": 4},  # two queries see no key
-        {"N_q": 1, "N_k": 40, "D": 8, "block_k": 16},
-        {"H_q": 4, "H_kv": 2, "B": 2},
-        {"N_q": 0, "N_k": 4},
-        {"N_q": 4, "N_k": 0},
-        {"N_q": 64, "N_k": 96, "D": 64, "block_q": 32, "block_k": 32},
-    ],
-    ids=str,
+PROBLEMS = (
+    {},
+    {"causal": False},
+    {"N_q": 7, "N_k": 5, "D": 3, "block_q": 2, "block_k": 4},  # two queries see no key
+    {"N_q": 1, "N_k": 40, "D": 8, "block_k": 16},
+    {"N_q": 0, "N_k": 4},
+    {"N_q": 4, "N_k": 0},
+    {"H_q": 4, "H_kv": 2, "B": 2},
+    {"N_q": 64, "N_k": 96, "D": 64, "block_q": 32, "block_k": 32},
 )
+
+
+@pytest.mark.parametrize("problem, fused", across(PROBLEMS, [False, True]), ids=str)
 def test_every_step_can_be_painted(problem, fused):
     run = recorded(**problem, fused=fused)
     for step in run[:: max(1, len(run) // 6)] + run[-1:]:
@@ -64,7 +63,7 @@ def test_every_step_can_be_painted(problem, fused):
             assert min(text.get_fontsize() for text in ax.texts) >= SMALLEST_TYPE
 
 
-@pytest.mark.parametrize("width", [6.4, 12.8])
+@pytest.mark.parametrize("width", [6.4, slow(12.8)])
 def test_no_text_is_clipped_and_no_names_overlap(width):
     for phase in ("dK and dV", "dQ", "delta"):
         for step in recorded(phase=phase):
@@ -126,6 +125,7 @@ def test_masked_and_never_visited_are_told_apart_only_where_there_are_any():
     assert not {"masked", "never visited"} & set(full)
 
 
+@pytest.mark.slow  # a time
 def test_a_frame_takes_at_most_a_tenth_of_a_second_for_a_panel():
     runs = as_runs({"dK and dV": recorded(phase="dK and dV"), "dQ": recorded(phase="dQ")})
     seconds = []
@@ -144,7 +144,7 @@ def contraction(m=4, n=3):
     return fl.record(fl.contract_steps(torch.randn(m, generator=generator), torch.randn(m, n, generator=generator)))
 
 
-@pytest.mark.parametrize(("m", "n"), [(1, 1), (4, 3), (6, 6), (12, 6), (40, 30), (3, 0), (0, 3)])
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (4, 3), slow(6, 6), (12, 6), slow(40, 30), (3, 0), (0, 3)])
 def test_jacobian_of_any_size(m, n):
     for step in contraction(m, n):
         ax = painted(draw_jacobian, step, 12.8, 5.2)

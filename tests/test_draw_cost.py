@@ -161,6 +161,7 @@ def test_lanes_may_be_many():
     assert_apart(boxes(ax))
 
 
+@pytest.mark.slow  # a time
 def test_one_frame_takes_a_tenth_of_a_second():
     frames = as_runs(race(runs(), 12))
     times = []

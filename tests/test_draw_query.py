@@ -18,6 +18,7 @@ from flashlearn.show.draw import draw_converge, draw_query
 from flashlearn.show.draw.style import STYLE, tint
 from flashlearn.show.film import Film, nearest
 from flashlearn.show.frame import as_runs, count, paint
+from tests.slow import across
 
 RUNS = {
     "two pass": lambda *qkv: two_pass_attention_steps(*qkv),
@@ -56,9 +57,11 @@ def texts(step, draw):
     return [text.get_text() for text in axes_of(step, draw).texts]
 
 
-@pytest.mark.parametrize("draw", [draw_query, draw_converge])
-@pytest.mark.parametrize(("name", "shape"), PAIRS, ids=str)
-def test_a_step_of_any_run_can_be_painted_and_read(name, shape, draw):
+@pytest.mark.parametrize(
+    "pair, draw", across(PAIRS, [draw_query, draw_converge]), ids=lambda value: getattr(value, "__name__", str(value))
+)
+def test_a_step_of_any_run_can_be_painted_and_read(pair, draw):
+    name, shape = pair
     steps = record(RUNS[name](*inputs(*shape)))
     for step in (steps[0], steps[len(steps) // 2], steps[-2]):
         ax = axes_of(step, draw)
@@ -81,8 +84,7 @@ def test_one_score_is_on_chip_with_one_pass():
         assert "scores on chip: 1 of 10" in texts(step, draw_query)
 
 
-@pytest.mark.parametrize("draw", [draw_query, draw_converge])
-@pytest.mark.parametrize("normalised", [False, True])
+@pytest.mark.parametrize("normalised, draw", across([False, True], [draw_query, draw_converge]))
 def test_rescaling_is_marked_where_the_maximum_rises(draw, normalised):
     steps = record(one_pass_attention_steps(*inputs(), normalised=normalised))
     rises = 0
@@ -132,6 +134,7 @@ def test_wrong_algorithm_makes_a_wrong_picture():
     assert texts(steps[3], draw_query) != texts(record(one_pass_attention_steps(*inputs()))[3], draw_query)
 
 
+@pytest.mark.slow  # a time
 def test_one_step_takes_a_tenth_of_a_second():
     runs = as_runs(two_pass_attention_steps(*inputs()))
     times = []

@@ -19,6 +19,7 @@ from flashlearn.show.draw import budget_step, colour, draw_budget, draw_matmul, 
 from flashlearn.show.draw.grid import Place, blocks_of, fixed, index
 from flashlearn.show.draw.style import STYLE
 from flashlearn.show.frame import as_runs, paint
+from tests.slow import across, slow
 
 
 def qkv(N_q=12, N_k=12, D=4, H=1, H_kv=1, seed=94):
@@ -62,9 +63,7 @@ PROBLEMS = {
 }
 
 
-@pytest.mark.parametrize("width", [6.4, 12.8])
-@pytest.mark.parametrize("problem", PROBLEMS)
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version, problem, width", across(VERSIONS, PROBLEMS, [6.4, 12.8]))
 def test_any_run_can_be_painted(version, problem, width):
     sizes, options = PROBLEMS[problem]
     run = fl.record(VERSIONS[version](*qkv(**sizes), **options))
@@ -186,6 +185,7 @@ def test_a_wrong_algorithm_makes_a_wrong_picture():
     assert "never visited" in texts(fl.record(forgets_to_visit())[0])
 
 
+@pytest.mark.slow  # a process of its own; tests/test_draw_recorded.py paints them too
 def test_steps_of_the_recorder_can_be_painted():
     """In a process of its own: the interpreter has to be chosen before Triton is imported."""
     pytest.importorskip("triton", reason="Triton has wheels for Linux only")
@@ -254,24 +254,28 @@ def test_no_text_is_smaller_than_thirteen_points():
         assert min(text.get_fontsize() for text in axes_of(run[3], width=width).texts) >= 13
 
 
-def test_text_stays_inside_the_picture():
-    for options in (
+@pytest.mark.parametrize(
+    "options",
+    [
         {"block_q": 3, "block_k": 3, "causal": True},
-        {"block_q": 8, "block_k": 4},
-        {"block_q": 2, "block_k": 8},
-    ):
-        for version in VERSIONS.values():
-            step = fl.record(version(*qkv(16, 16), **options))[4]
-            for width, height in ((6.4, 4.4), (12.8, 5.5)):
-                ax = axes_of(step, width=width, height=height)
-                ax.figure.canvas.draw()
-                for text in ax.texts:
-                    box = text.get_window_extent()
-                    assert box.x0 >= 0 and box.x1 <= 100 * width and box.y0 >= 0 and box.y1 <= 100 * height, (
-                        text.get_text()
-                    )
+        slow({"block_q": 8, "block_k": 4}),
+        slow({"block_q": 2, "block_k": 8}),
+    ],
+    ids=str,
+)
+def test_text_stays_inside_the_picture(options):
+    for version in VERSIONS.values():
+        step = fl.record(version(*qkv(16, 16), **options))[4]
+        for width, height in ((6.4, 4.4), (12.8, 5.5)):
+            ax = axes_of(step, width=width, height=height)
+            ax.figure.canvas.draw()
+            for text in ax.texts:
+                box = text.get_window_extent()
+                inside = box.x0 >= 0 and box.x1 <= 100 * width and box.y0 >= 0 and box.y1 <= 100 * height
+                assert inside, text.get_text()
 
 
+@pytest.mark.slow  # a time
 def test_two_panels_of_sixteen_tokens_take_at_most_150_ms():
     """CPU time, so that other processes do not count, as in benchmarks/redraw.py."""
     runs = as_runs({name: steps(*qkv(16, 16), block_q=3, block_k=3) for name, steps in VERSIONS.items()})

@@ -24,15 +24,23 @@ SHIFT_RESULTS = ("only small shifts are tried", "NaN counts as equal")
 SAME_RESULTS = {("02.shift", what) for what in SHIFT_RESULTS}
 
 
-def param(name, *values):
+LONG = {name for name in EXERCISES if name[:2] in ("11", "12", "13")} | {"04.decode", "08.block"}
+
+
+def param(name, *values, slow=False):
     """A parameter of a test; where Triton is missing, the exercises on kernels are skipped."""
     missing = name[:2] in ("11", "12", "13") and importlib.util.find_spec("triton") is None
-    skip = pytest.mark.skipif(missing, reason="Triton is not installed here")
-    return pytest.param(name, *values, marks=skip, id=": ".join((name, *(value.what for value in values))))
+    marks = [pytest.mark.skipif(missing, reason="Triton is not installed here"), *[pytest.mark.slow] * slow]
+    return pytest.param(name, *values, marks=marks, id=": ".join((name, *(value.what for value in values))))
 
 
 every_exercise = pytest.mark.parametrize("name", [param(name) for name in EXERCISES])
-every_mistake = pytest.mark.parametrize(("name", "mistake"), [param(name, mistake) for name, mistake in MISTAKES])
+# What asks the long ones several times: one of them stays quick, and of their mistakes the first
+all_but_long = pytest.mark.parametrize("name", [param(name, slow=name in LONG - {"11.row_lse"}) for name in EXERCISES])
+every_mistake = pytest.mark.parametrize(
+    ("name", "mistake"),
+    [param(name, m, slow=name in LONG and m is not EXERCISES[name].mistakes[0]) for name, m in MISTAKES],
+)
 
 
 @every_exercise
@@ -53,7 +61,7 @@ def test_stub_is_not_attempted(name):
     assert "not attempted" in report._repr_html_()
 
 
-@every_exercise
+@all_but_long
 def test_nothing_a_student_writes_raises_or_is_taken_for_a_known_mistake(name):
     meta = torch.empty(3, device="meta")
     for function in (lambda *a, **k: 1 / 0, lambda *a, **k: None, lambda *a, **k: "?", lambda: 0, lambda *a: meta):
@@ -62,7 +70,7 @@ def test_nothing_a_student_writes_raises_or_is_taken_for_a_known_mistake(name):
         assert not report.diagnosis or name == "02.shift", "where '?' counts as True, always"
 
 
-@every_exercise
+@all_but_long
 def test_an_answer_that_spoils_its_inputs_harms_nobody(name):
     def spoils(*args):
         for arg in args:
@@ -73,7 +81,7 @@ def test_an_answer_that_spoils_its_inputs_harms_nobody(name):
     assert check(name, EXERCISES[name].solution).passed
 
 
-@every_exercise
+@all_but_long
 def test_the_random_numbers_of_the_notebook_stay(name):
     torch.manual_seed(3)
     expected = torch.rand(2)

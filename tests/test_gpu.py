@@ -14,6 +14,7 @@ from flashlearn.gpu import layout_steps, pipeline_schedule, pipeline_steps, prog
 from flashlearn.show.draw import draw_pipeline, draw_programs, draw_strides
 from flashlearn.show.draw.style import STYLE
 from flashlearn.show.explorers.gpu import program_explorer, stride_explorer
+from tests.slow import slow
 
 X = torch.arange(24.0).reshape(2, 4, 3)
 VIEWS = {
@@ -114,7 +115,11 @@ PICTURES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("draw, step", PICTURES, ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize(
+    "draw, step",
+    [picture if i % 3 == 0 else slow(*picture) for i, picture in enumerate(PICTURES)],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
 def test_pictures_can_be_read(draw, step):
     width = 640 if draw is draw_pipeline else 1280
     with style.context(STYLE):
@@ -170,6 +175,7 @@ def test_program_explorer():
         assert control.description and control.tooltip
 
 
+@pytest.mark.slow  # processes of their own; notebook 11 compiles too
 @needs_triton
 def test_the_compiler_gives_a_program_its_warps_and_a_stage_its_tiles():
     from flashlearn.gpu.compiled import compiled
@@ -187,6 +193,7 @@ def test_the_compiler_gives_a_program_its_warps_and_a_stage_its_tiles():
         compiled(("vector_add", "H100", {"num_warps": 3}))
 
 
+@pytest.mark.slow  # processes of their own; notebook 14 counts them too
 @needs_triton
 def test_the_compiler_counts_instructions_and_says_what_spills():
     from flashlearn.gpu.compiled import compiled

@@ -20,6 +20,7 @@ from flashlearn.rungs.gradients import (
 from flashlearn.rungs.tiled import tiled_attention_v2, visited_blocks
 from flashlearn.rungs.tiled_backward import tiled_attention_backward, tiled_attention_backward_steps
 from tests.grid import CASES, Case, check, fp16, fp32, fp64, largest_error, make, oracle, plain, probabilities
+from tests.slow import across, slow
 
 FORMS = [False, True]
 FORM_NAMES = ["two sweeps", "fused"]
@@ -86,9 +87,9 @@ class ByHand(torch.autograd.Function):
         return None, None, *(grads if isinstance(grads, tuple) else (grads,))
 
 
-def gradcheck(function, backward, *inputs):
+def gradcheck(function, backward, *inputs, fast_mode=False):
     inputs = [t.clone().requires_grad_() for t in inputs]
-    return torch.autograd.gradcheck(lambda *ts: ByHand.apply(function, backward, *ts), inputs)
+    return torch.autograd.gradcheck(lambda *ts: ByHand.apply(function, backward, *ts), inputs, fast_mode=fast_mode)
 
 
 def test_gradcheck_matmul():
@@ -99,6 +100,7 @@ def test_gradcheck_softmax():
     assert gradcheck(lambda s: torch.softmax(s, -1), lambda dp, s, p: softmax_backward(dp, p), 2 * random(4, 5))
 
 
+@pytest.mark.parametrize("fast_mode", [True, slow(False)])
 @pytest.mark.parametrize("form", ["dense", *FORM_NAMES])
 @pytest.mark.parametrize(
     "case",
@@ -110,7 +112,7 @@ def test_gradcheck_softmax():
     ],
     ids=str,
 )
-def test_gradcheck_attention(form, case):
+def test_gradcheck_attention(form, case, fast_mode):
     q, k, v, _ = make(dataclasses.replace(case, dtype=fp64))
 
     def backward(do, inputs, o):
@@ -119,7 +121,7 @@ def test_gradcheck_attention(form, case):
         o, lse = forward(case, *inputs)
         return tiled_attention_backward(do, *inputs, o, lse, **blocks(case), fused=form == "fused")
 
-    assert gradcheck(lambda *qkv: forward(case, *qkv)[0], backward, q, k, v)
+    assert gradcheck(lambda *qkv: forward(case, *qkv)[0], backward, q, k, v, fast_mode=fast_mode)
 
 
 # attention over the grid
@@ -132,8 +134,7 @@ def test_dense_over_the_grid(case):
     forms_agree_with_rule(case, q, k, v, do, dict(zip(("dq", "dk", "dv"), grads, strict=True)))
 
 
-@pytest.mark.parametrize("fused", FORMS, ids=FORM_NAMES)
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case, fused", across(CASES, FORMS), ids=str)
 def test_tiled_over_the_grid(case, fused):
     q, k, v, do = make(case)
     o, lse = forward(case, q, k, v)

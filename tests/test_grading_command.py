@@ -7,6 +7,7 @@ import nbformat
 import pytest
 
 from flashlearn.exercises.__main__ import grade_notebook, main
+from tests.slow import slow
 
 RIGHT = "from flashlearn.exercises.solutions.online_softmax import merge_solution as my_merge"
 WRONG = "def my_merge(a, b):\n    return max(a[0], b[0]), a[1] + b[1]"
@@ -20,12 +21,14 @@ def submission(path, *cells):
     return path
 
 
-def test_everything_that_may_happen_in_a_notebook(tmp_path):
+@pytest.mark.parametrize("endless", [(), slow(("while True: pass",))], ids=["", "endless"])
+def test_everything_that_may_happen_in_a_notebook(endless, tmp_path):
+    """An error is no reason to stop, nor is a loop without end, which takes the ten seconds that it is given."""
     path = submission(
         tmp_path / "anna_03_online_softmax.ipynb",
         "from flashlearn.exercises import check",
-        "1 / 0  # an error is no reason to stop",
-        "while True: pass  # nor is a loop without end",
+        "1 / 0",
+        *endless,
         f"{WRONG}\n\n{CHECK}",
         f"{RIGHT}\n\n{CHECK}",
         f"{WRONG}\n\n{CHECK}",

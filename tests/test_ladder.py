@@ -16,6 +16,7 @@ from flashlearn.cost import v2_cost
 from flashlearn.kernels.ladder import RUNGS, attend
 from flashlearn.kernels.recorder import kernel_steps
 from flashlearn.kernels.teaching.forward import Launch
+from tests.slow import across
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
 SMALL = Launch(32, 16)
@@ -25,8 +26,7 @@ def random(*shape, dtype=torch.float32):
     return torch.randn(3, *shape, generator=torch.Generator().manual_seed(0)).to(DEVICE, dtype).unbind(0)
 
 
-@pytest.mark.parametrize("causal", (False, True))
-@pytest.mark.parametrize("name", RUNGS)
+@pytest.mark.parametrize("name, causal", across(RUNGS, (True, False)))
 def test_rung_equals_pytorch(name, causal):
     q, k, v = random(2, 2, 64, 16)
     o, lse = attend(RUNGS[name], q, k, v, causal=causal, scale=0.3, launch=SMALL)
@@ -38,8 +38,11 @@ def test_rung_equals_pytorch(name, causal):
     torch.testing.assert_close(lse, torch.logsumexp(scores, -1), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("launch", (Launch(16, 32), Launch(32, 32), Launch(64, 16)), ids=str)
-@pytest.mark.parametrize("name", ("skip", "split", "descriptors"))
+@pytest.mark.parametrize(
+    "name, launch",
+    across(("skip", "split", "descriptors"), (Launch(16, 32), Launch(32, 32), Launch(64, 16))),
+    ids=str,
+)
 def test_blocks_may_have_any_sizes(name, launch):
     q, k, v = random(1, 1, 128, 16, dtype=torch.float16)
     o, _ = attend(RUNGS[name], q, k, v, causal=True, launch=launch)

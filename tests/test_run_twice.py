@@ -7,6 +7,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.slow import slow
+
 FOLDER = Path(__file__).parent.parent / "notebooks"
 
 
@@ -19,7 +21,7 @@ def texts(notebook):
     return said
 
 
-@pytest.mark.parametrize("name", ["03_online_softmax"])
+@pytest.mark.parametrize("name", ["00_start_here", slow("03_online_softmax")])
 def test_run_twice_in_one_kernel(name):
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
     stored = texts(notebook)

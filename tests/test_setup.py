@@ -309,6 +309,7 @@ def test_flashlearn_imports_without_triton():
     assert {"flashlearn.core.steps", "flashlearn.rungs.softmax", "flashlearn.exercises"} <= set(result.stdout.split())
 
 
+@pytest.mark.slow  # a process of its own, as every test of kernels is one without a GPU
 def test_without_a_gpu_kernels_run_whatever_else_imports_triton_later():
     code = (
         "import flashlearn as fl, torch, triton; x = torch.ones(1, 1, 4, 16); "

@@ -20,13 +20,20 @@ def test_one_parameter():
     assert parameter.values == (3, "x") and parameter.id == "three" and [m.name for m in parameter.marks] == ["slow"]
 
 
-@pytest.mark.parametrize("axes", (("abc", (1, 2)), ((1, 2), "abc", (3, 4)), ("ab", "cd"), ("a", "bcd"), ("abc",)))
+@pytest.mark.parametrize(
+    "axes", (("abc", (1, 2)), ((1, 2), "abc", (3, 4)), ((1, 2), "abcd", (3, 4)), ("ab", "cd"), ("a", "bcd"), ("abc",))
+)
 def test_across_keeps_all_and_every_value_of_every_axis_quick(axes):
     quick, others = split(across(*axes))
     assert sorted(quick + others, key=str) == sorted(itertools.product(*axes), key=str)
     assert len(quick) == max(map(len, axes))
     for values, axis in zip(zip(*quick, strict=True), axes, strict=True):
         assert set(values) == set(axis)
+
+
+def test_two_short_axes_do_not_go_in_step():
+    quick, _ = split(across((1, 2), "abcd", (3, 4)))
+    assert {(one, other) for one, _, other in quick} == {(1, 3), (1, 4), (2, 3), (2, 4)}
 
 
 def test_covering_keeps_all_and_every_trait_quick_by_cheap_cases():

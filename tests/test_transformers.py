@@ -18,11 +18,10 @@ if importlib.util.find_spec("transformers") is None:
 
 from flashlearn.kernels.backend import INTERPRETED  # isort: skip (first: it chooses the backend)
 
-import transformers
-from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, StaticCache
+from tests.slow import slow
 
-from flashlearn.models.transformers import NAME, attention
-
+# transformers takes seconds to import: what needs it imports it, not every process of pytest-xdist that collects this file
+NAME = "tiled_triton"
 DEVICE = "cpu" if INTERPRETED else "cuda"
 SIZES = {
     "vocab_size": 50, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -32,6 +31,11 @@ SIZES = {
 
 
 def llama(implementation, **more):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    import flashlearn.models.transformers
+
+    assert flashlearn.models.transformers.NAME == NAME
     torch.manual_seed(0)
     return LlamaForCausalLM(LlamaConfig(**SIZES, **more, attn_implementation=implementation)).to(DEVICE)
 
@@ -46,7 +50,7 @@ def pair():
     return llama("sdpa").eval(), llama(NAME).eval()
 
 
-@pytest.mark.parametrize("N", (1, 20, 70))
+@pytest.mark.parametrize("N", (slow(1), 20, slow(70)))
 def test_logits_and_gradients(pair, N):
     x, found = tokens(N), []
     for model in pair:
@@ -84,10 +88,11 @@ def test_a_cache_in_chunks_equals_one_pass(pair):
     torch.testing.assert_close(torch.cat(logits, 1), want, atol=1e-5, rtol=1e-4)
 
 
-def test_generates_the_same_tokens(pair):
-    x, options = tokens(6), {"max_new_tokens": 10, "do_sample": False}
+@pytest.mark.parametrize("count", (2, slow(10)))
+def test_generates_the_same_tokens(pair, count):
+    x, options = tokens(6), {"max_new_tokens": count, "do_sample": False}
     want, got = (model.generate(x, **options) for model in pair)
-    assert got.shape == (2, 16) and torch.equal(got, want)
+    assert got.shape == (2, 6 + count) and torch.equal(got, want)
 
 
 def test_padding_is_refused(pair):
@@ -109,11 +114,15 @@ def test_packed_sequences_are_refused(pair):
 
 
 def test_a_static_cache_is_refused(pair):
+    from transformers import StaticCache
+
     with pytest.raises(ValueError, match="static cache"):
         pair[1](tokens(6), past_key_values=StaticCache(config=pair[1].config, max_cache_len=32), use_cache=True)
 
 
-def test_a_window_is_refused_where_it_hides_keys():
+def test_a_window_is_refused_where_it_hides_keys(pair):
+    from transformers import MistralConfig, MistralForCausalLM
+
     config = MistralConfig(**SIZES, sliding_window=8, attn_implementation=NAME)
     model = MistralForCausalLM(config).to(DEVICE)
     model(tokens(8))
@@ -127,11 +136,14 @@ def test_dropout_is_refused():
 
 
 def test_other_kinds_of_attention_are_refused(pair):
+    from flashlearn.models.transformers import attention
+
     q = torch.zeros(1, 1, 2, 16, device=DEVICE)
     with pytest.raises(ValueError, match="plain attention, got softcap"):
         attention(pair[1].model.layers[0].self_attn, q, q, q, None, softcap=30.0)
 
 
+@pytest.mark.slow  # a process of its own
 def test_without_transformers_the_error_says_what_to_install():
     code = "import sys; sys.modules['transformers'] = None; import flashlearn.models.transformers"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -140,6 +152,8 @@ def test_without_transformers_the_error_says_what_to_install():
 
 def test_the_version_tested_is_the_one_pinned():
     from pathlib import Path
+
+    import transformers
 
     pins = (Path(__file__).parent.parent / "constraints.txt").read_text()
     assert f"\ntransformers=={transformers.__version__}\n" in pins
