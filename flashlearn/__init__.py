@@ -64,12 +64,12 @@ from flashlearn.rungs.tiled_backward import tiled_attention_backward, tiled_atte
 
 if TYPE_CHECKING:
     from flashlearn.kernels.op import flash_attention as flash_attention
-    from flashlearn.show.projector import projector as projector
+    from flashlearn.show.projection import projector as projector
 
 __version__ = "0.2.0.dev0"
 
 # Public names that are imported when they are first used: the first needs Triton, the second the extra `course`.
-LATER = {"flash_attention": "flashlearn.kernels.op", "projector": "flashlearn.show.projector"}
+LATER = {"flash_attention": "flashlearn.kernels.op", "projector": "flashlearn.show.projection"}
 
 if not any(isinstance(finder, Finder) for finder in sys.meta_path):
     sys.meta_path.insert(0, Finder())  # first: in an old package others would find its modules, and run them again

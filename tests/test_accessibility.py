@@ -24,17 +24,15 @@ from PIL import Image
 import flashlearn as fl
 from flashlearn.cost import race
 from flashlearn.gpu import layout_steps, pipeline_steps, program_steps
-from flashlearn.show import animation, draw
+from flashlearn.show import Stepper, animation, draw, stepper
 from flashlearn.show.draw.grid import ink_on
 from flashlearn.show.draw.pipeline import draw_pipeline
 from flashlearn.show.draw.programs import draw_programs
 from flashlearn.show.draw.strides import draw_strides
 from flashlearn.show.draw.style import COLOURS, INK, MEANING, QUIET, STYLE, tint
-from flashlearn.show.explorers.gpu import program_explorer, stride_explorer
-from flashlearn.show.explorers.tiling import tiling_explorer
+from flashlearn.show.explorers import program_explorer, stride_explorer, tiling_explorer
 from flashlearn.show.film import nearest
 from flashlearn.show.frame import as_runs, paint
-from flashlearn.show.widgets import Stepper, stepper
 from tests.slow import slow
 from tests.test_notebooks import every_notebook, pictures, read
 

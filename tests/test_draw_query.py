@@ -13,7 +13,7 @@ from matplotlib.text import Text
 from PIL import Image
 
 from flashlearn import one_pass_attention_steps, record, two_pass_attention_steps
-from flashlearn.show.animation import animate
+from flashlearn.show import animate
 from flashlearn.show.draw import draw_converge, draw_query
 from flashlearn.show.draw.style import STYLE, tint
 from flashlearn.show.film import Film, nearest

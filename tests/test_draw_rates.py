@@ -2,7 +2,7 @@
 
 import pytest
 
-from flashlearn.show.animation import picture
+from flashlearn.show import picture
 from flashlearn.show.draw import draw_rates, draw_rungs, panels_of
 
 ROWS = [

@@ -19,8 +19,7 @@ from flashlearn.kernels.recorder import kernel_steps
 from flashlearn.kernels.teaching.forward import Launch
 from flashlearn.rungs.tiled import tiled_attention_v2_steps
 from flashlearn.rungs.tiled_backward import tiled_attention_backward_steps
-from flashlearn.show.draw import draw_backward, draw_tiling
-from flashlearn.show.draw.from_kernel import drawable, without_numbers
+from flashlearn.show.draw import draw_backward, draw_tiling, drawable, without_numbers
 from flashlearn.show.frame import as_runs, count, paint
 from tests.slow import slow
 

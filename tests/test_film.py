@@ -97,7 +97,7 @@ def test_three_hundred_frames_take_less_than_300_mb():
     program = """
         import resource
         from flashlearn import Step
-        from flashlearn.show.animation import animate
+        from flashlearn.show import animate
 
         def draw(ax, step):
             ax.set_axis_off()

@@ -13,7 +13,7 @@ from flashlearn.core.steps import hbm_bytes, record, run, sram_peak
 from flashlearn.gpu import layout_steps, pipeline_schedule, pipeline_steps, program_steps
 from flashlearn.show.draw import draw_pipeline, draw_programs, draw_strides
 from flashlearn.show.draw.style import STYLE
-from flashlearn.show.explorers.gpu import program_explorer, stride_explorer
+from flashlearn.show.explorers import program_explorer, stride_explorer
 from tests.slow import slow
 
 X = torch.arange(24.0).reshape(2, 4, 3)

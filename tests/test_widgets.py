@@ -1,15 +1,18 @@
 """The stepper, driven from Python: picture and sentence follow the slider."""
 
 import base64
+import importlib.util
+import subprocess
+import sys
+import textwrap
 
 import numpy as np
 import pytest
 import torch
 
 import flashlearn as fl
-from flashlearn.show.animation import animate, picture
+from flashlearn.show import Stepper, animate, picture, stepper
 from flashlearn.show.draw import draw_row
-from flashlearn.show.widgets import Stepper, stepper
 
 X = torch.tensor([3.0, 2.0, 5.0, 1.0])
 
@@ -199,3 +202,28 @@ def test_a_run_that_fails_changes_nothing(widget):
     assert seen == (bytes(widget.picture.value), widget.sentence.value)
     widget.next.click()
     assert "Step 4 of 9" in widget.sentence.value
+
+
+def test_show_gives_what_notebooks_need():
+    """Every name is there, by import and in dir(); none hides a module, and a wrong one is an AttributeError."""
+    from flashlearn import show
+
+    for name in show.__all__:
+        assert getattr(show, name).__module__ == f"flashlearn.show.{show.HOMES[name]}" and name in dir(show)
+        assert importlib.util.find_spec(f"flashlearn.show.{name}") is None, f"{name} hides a module"
+    assert show.projector is fl.projector
+    with pytest.raises(AttributeError, match="module 'flashlearn.show' has no attribute 'animation_'"):
+        show.animation_  # noqa: B018
+
+
+def test_names_of_show_import_what_they_need_only():
+    program = """
+        import sys
+        import flashlearn
+        assert "matplotlib" not in sys.modules and "flashlearn.show" not in sys.modules
+        import flashlearn.show
+        assert "matplotlib" not in sys.modules and "ipywidgets" not in sys.modules
+        from flashlearn.show import picture
+        assert "matplotlib" in sys.modules
+        """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 import flashlearn as fl
-from flashlearn.show.animation import animate
+from flashlearn.show import animate
 from flashlearn.show.draw import draw_tiling
 
 q, k, v = torch.randn(3, 1, 1, 12, 4, generator=torch.Generator().manual_seed(1))

@@ -1,5 +1,38 @@
 """What a notebook shows: pictures, animations, steppers, explorers, projector mode. Needs the extra `course`."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from flashlearn.core.extras import needs
 
 needs("flashlearn.show", "course", "IPython", "PIL", "ipywidgets", "matplotlib")
+
+if TYPE_CHECKING:
+    from flashlearn.show.animation import Picture, animate, picture, reduced_motion
+    from flashlearn.show.projection import projector
+    from flashlearn.show.widgets import Stepper, stepper
+
+# Where each name lives, to be imported when it is first used: one picture needs no widget, and `draw` neither.
+HOMES = {
+    "Picture": "animation",
+    "Stepper": "widgets",
+    "animate": "animation",
+    "picture": "animation",
+    "projector": "projection",
+    "reduced_motion": "animation",
+    "stepper": "widgets",
+}
+
+__all__ = ["Picture", "Stepper", "animate", "picture", "projector", "reduced_motion", "stepper"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOMES:
+        raise AttributeError(f"module 'flashlearn.show' has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"flashlearn.show.{HOMES[name]}"), name)
+    globals()[name] = found  # the next time it is found at once
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -48,7 +48,7 @@ class TestOdd:
 
 def whole_notebook(open_notebook, name):
     notebook = open_notebook(name)  # with its stored animations, which are not painted again: nbval does that
-    notebook.run_code("from flashlearn.show.animation import reduced_motion\nreduced_motion()")
+    notebook.run_code("from flashlearn.show import reduced_motion\nreduced_motion()")
     assert notebook.run_all() == []
     steppers = notebook.page.locator(".flashlearn-stepper")
     assert steppers.count() >= widgets_in(ROOT / "notebooks" / f"{name}.ipynb")

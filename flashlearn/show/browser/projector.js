@@ -1,4 +1,4 @@
-// Projector mode of the notebook that this output belongs to; projector.py puts the settings in.
+// Projector mode of the notebook that this output belongs to; projection.py puts the settings in.
 ((mark, settings) => {
   const KEYS = { ArrowLeft: "step", ArrowRight: "step", Home: "step", End: "step", " ": "play", PageUp: "go", PageDown: "go" };
 

@@ -3,6 +3,7 @@
 from flashlearn.show.draw.backward import draw_backward
 from flashlearn.show.draw.budget import budget_step, draw_budget
 from flashlearn.show.draw.converge import draw_converge
+from flashlearn.show.draw.from_kernel import drawable, without_numbers
 from flashlearn.show.draw.jacobian import draw_jacobian
 from flashlearn.show.draw.matmul import draw_matmul
 from flashlearn.show.draw.memory import draw_memory
@@ -30,9 +31,9 @@ __all__ = [
     "draw_jacobian",
     "draw_programs",
     "draw_matmul",
-    "draw_pipeline",
     "draw_memory",
     "draw_overlap",
+    "draw_pipeline",
     "draw_query",
     "draw_rates",
     "draw_roofline",
@@ -42,5 +43,7 @@ __all__ = [
     "draw_tiling",
     "draw_traffic",
     "draw_tree",
+    "drawable",
     "panels_of",
+    "without_numbers",
 ]
