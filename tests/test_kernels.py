@@ -220,3 +220,16 @@ def test_fp16_backward_of_rows_without_keys_is_zero():
     case = Case(192, 64, 16, causal=True, dtype=fp16)
     ours, _ = run_kernels(case, Launch(64, 32), Launch(32, 64))
     assert not ours["dq"][:, :, : case.masked_rows].any()
+
+
+@needs_interpreter
+def test_the_language_is_replaced_once_for_a_module_of_a_launch(monkeypatch):
+    """Functions that kernels call replace it too, again and again: a quarter of the time, before."""
+    from triton.runtime import interpreter
+
+    replaced, replace = [], interpreter._patch_builtin
+    monkeypatch.setattr(interpreter, "_patch_builtin", lambda to, *rest: (replaced.append(to), replace(to, *rest)))
+    q, k, v = qkv(N_q=70, N_k=70)
+    for launches in (1, 2):
+        kernels.attention_forward(q, k, v, launch=Launch(16, 16))
+        assert launches <= replaced.count(interpreter.tl.tensor) <= 3 * launches  # the kernel's module, Triton's own

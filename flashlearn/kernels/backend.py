@@ -22,6 +22,7 @@ import flashlearn.core.interpreter  # noqa: F401  before Triton
 try:
     import triton
     import triton.language as tl
+    from triton.runtime import interpreter
     from triton.runtime.interpreter import InterpretedFunction
 except ImportError as error:
     raise ImportError(
@@ -51,13 +52,38 @@ def in_turn(run):
     @functools.wraps(run)
     def alone(*args, **kwargs):
         with lock:
-            return run(*args, **kwargs)
+            replaced_in.append(set())
+            try:
+                return run(*args, **kwargs)
+            finally:
+                replaced_in.pop()
 
     return alone
 
 
+replaced_in: list[set[int]] = []  # for the launch that runs: the modules in which the language has been replaced
+
+
+def once_in_a_launch(replace):
+    """The same, done once for a module; the interpreter does it at every call of a function by a kernel, for long."""
+
+    @functools.wraps(replace)
+    def replace_once(function):
+        module = id(function.__globals__)
+        if replaced_in and module in replaced_in[-1]:
+            return interpreter._LangPatchScope()  # nothing to restore
+        scope = replace(function)
+        if replaced_in:
+            replaced_in[-1].add(module)
+        return scope
+
+    return replace_once
+
+
 if INTERPRETED:  # here, and not in the launchers, so that it holds for every kernel, a reader's own too
     InterpretedFunction.run = in_turn(InterpretedFunction.run)
+    if hasattr(interpreter, "_LangPatchScope"):
+        interpreter._patch_lang = once_in_a_launch(interpreter._patch_lang)
 
 
 def backend() -> str:
