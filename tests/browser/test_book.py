@@ -7,7 +7,7 @@ import pytest
 
 from tests.browser.conftest import ARTIFACTS, ROOT
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 PAGES = ["index.html", "notebooks/00_start_here.html", "notebooks/03_online_softmax.html"]
 
 

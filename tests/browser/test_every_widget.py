@@ -34,14 +34,26 @@ CLIPPED = """root => [...root.querySelectorAll(".flashlearn-sentence [role=statu
 AT_THE_TOP = "node => Math.abs(node.getBoundingClientRect().top) < 1"
 
 
-class TestEven:  # two classes, because pytest-xdist keeps a class on one worker, and there are two
-    @pytest.mark.parametrize("name", NOTEBOOKS[::2])
+QUICK = ("02_safe_softmax", "03_online_softmax")  # the second has two widgets
+SLOW = [name for name in NOTEBOOKS if name not in QUICK]
+
+
+class TestQuick:  # classes, because pytest-xdist keeps a class on one worker
+    @pytest.mark.parametrize("name", QUICK)
     def test_notebook(self, open_notebook, name):
         whole_notebook(open_notebook, name)
 
 
+@pytest.mark.slow
+class TestEven:  # and there are two workers
+    @pytest.mark.parametrize("name", SLOW[::2])
+    def test_notebook(self, open_notebook, name):
+        whole_notebook(open_notebook, name)
+
+
+@pytest.mark.slow
 class TestOdd:
-    @pytest.mark.parametrize("name", NOTEBOOKS[1::2])
+    @pytest.mark.parametrize("name", SLOW[1::2])
     def test_notebook(self, open_notebook, name):
         whole_notebook(open_notebook, name)
 

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from tests.browser.conftest import ARTIFACTS
 
 pytest.importorskip("notebook", reason="the package notebook is not installed")
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 NOTEBOOK_ITSELF = {  # what it says at its start without any notebook of ours, and why
     "(reading 'schema')": "it reads a setting that only JupyterLab has",
     "Command 'filebrowser:open-path' not registered": "it has no file browser beside a notebook",
