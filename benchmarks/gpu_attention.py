@@ -1,4 +1,4 @@
-"""Time `flash_attention` beside PyTorch's FlashAttention-2, cuDNN, flex, memory-efficient and math backends, on one GPU.
+"""Time `flash_attention` beside PyTorch's attention backends and, where installed, FlashAttention-4, on one GPU.
 
     python benchmarks/gpu_attention.py --commit $(git rev-parse --short HEAD)      all, and flashlearn/measurements/gpu_attention.json
     python benchmarks/gpu_attention.py --table flashlearn/measurements/gpu_attention.json    tables and targets of a record
@@ -37,7 +37,7 @@ from pathlib import Path
 
 import torch
 from side_by_side import measure
-from side_by_side.backends import NAMES, OURS, compile_flex
+from side_by_side.backends import NAMES, OURS, compile_flex, installed
 from side_by_side.measure import Setting
 from side_by_side.report import report
 
@@ -132,7 +132,11 @@ def todo(results: dict, args: argparse.Namespace) -> Iterator[tuple[str, Setting
 
 
 def row_of(part: str, setting: Setting, results: dict, names: list[str], graphs: bool, device: str) -> dict:
-    """One row, measured. A step of decoding is short: in a CUDA graph, as servers run it, no Python is in its time."""
+    """One row, measured. A step of decoding is short: in a CUDA graph, as servers run it, no Python is in its time.
+
+    FlashAttention-4 is timed in the part speed alone: it compiles for long seconds.
+    """
+    names = [name for name in names if name != "fa4" or part == "speed"]
     if part == "memory":
         gone = next((row["reasons"] for row in reversed(results["memory"]) if row["N"] < setting.N), {})
         return measure.memory_row(setting, [name for name in names if name != "flex"], gone, device)
@@ -148,7 +152,7 @@ def row_of(part: str, setting: Setting, results: dict, names: list[str], graphs:
 
 def run(results: dict, args: argparse.Namespace, *, device: str = "cuda", clock: Callable = time.monotonic) -> int:
     """Measure what is missing, and save after every row; how many rows were left when the time was over."""
-    begin, names = clock(), [name for name in NAMES if name not in args.without]
+    begin, names = clock(), [name for name in installed() if name not in args.without]
     over = lambda: clock() - begin > 60 * args.minutes  # noqa: E731
     jobs = list(todo(results, args))
     if "flex" in names and device == "cuda":
@@ -193,18 +197,35 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
+def recorded(path: Path, parser: argparse.ArgumentParser, *sections: str) -> dict:
+    """The run that a file records; ends with one line if it does not."""
+    if not path.is_file():
+        parser.error(f"expected a recorded run, found no file {path}")
+    try:
+        results = json.loads(path.read_text())
+    except ValueError as error:  # of JSON, and of what is not text
+        parser.error(f"expected a recorded run in {path}, got no JSON: {error}")
+    missing = [key for key in ("provenance", *sections) if not isinstance(results, dict) or key not in results]
+    if missing:
+        parser.error(f"expected a recorded run with {', '.join(missing)} in {path}, got none")
+    return results
+
+
+def check_gpu(parser: argparse.ArgumentParser, instead: str = "") -> None:
+    """End with one line where there is nothing to measure on."""
+    if not torch.cuda.is_available():
+        parser.error(f"expected a CUDA GPU to measure on, found none{instead}")
+
+
 def main(given: list[str] | None = None) -> int:
     parser = arguments()
     args = parser.parse_args(given)
     if args.table:
-        if not args.table.exists():
-            parser.error(f"expected a recorded run, found no file {args.table}")
-        print(report(json.loads(args.table.read_text())))
+        print(report(recorded(args.table, parser, "rows", "first_call")))
         return 0
     if min(args.lengths) < 1:
         parser.error(f"expected lengths of at least 1, got {min(args.lengths)}")
-    if not torch.cuda.is_available():
-        parser.error(f"expected a CUDA GPU to measure on, found none; --table {RESULTS} prints a recorded run")
+    check_gpu(parser, f"; --table {RESULTS} prints a recorded run")
     try:
         results = start(args.out, provenance(args.commit), args.new)
     except ValueError as error:

@@ -11,12 +11,11 @@ of two matrices of 8192 x 8192, the most that this card gave to anybody on that 
 from __future__ import annotations
 
 import argparse
-import json
 from functools import partial
 from pathlib import Path
 
 import torch
-from gpu_attention import provenance, save
+from gpu_attention import check_gpu, provenance, recorded, save
 from side_by_side.measure import ROUNDS, median_ms
 
 RESULTS = Path(__file__).parents[1] / "flashlearn/measurements/gpu_ladder.json"
@@ -143,16 +142,17 @@ def table(results: dict) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
+def main(given: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--table", type=Path, help="print the table of a recorded run")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--commit", help="what to record where there is no git checkout")
     parser.add_argument("--quick", action="store_true", help="D = 128, N = 4096 only, without block sizes: seconds")
-    args = parser.parse_args()
+    args = parser.parse_args(given)
     if args.table:
-        print(table(json.loads(args.table.read_text())))
+        print(table(recorded(args.table, parser, "forward", "backward", "sweep", "matmul")))
         return
+    check_gpu(parser, f"; --table {RESULTS} prints a recorded run")
     results = {"provenance": provenance(args.commit), "unit": "TFLOP/s, median", "matmul": matmul()}
     results["forward"], results["backward"], results["sweep"] = [], [], []
     for setting in [(128, 4096, False), (128, 4096, True)] if args.quick else SETTINGS:

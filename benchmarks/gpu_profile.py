@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import argparse
 import csv
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from gpu_attention import provenance, save
+from gpu_attention import check_gpu, provenance, save
 
 RESULTS = Path(__file__).parents[1] / "flashlearn/measurements/gpu_profile.json"
 SETTING = {"B": 1, "H": 16, "N": 16384, "D": 128, "causal": False, "dtype": "float16"}
@@ -70,12 +71,15 @@ def read(report: str) -> list[dict]:
     return kernels
 
 
-def main() -> None:
+def main(given: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--commit", help="what to record where there is no git checkout")
     parser.add_argument("--run", choices=KERNELS, help="only run the kernels, for the profiler")
-    args = parser.parse_args()
+    args = parser.parse_args(given)
+    if shutil.which("ncu") is None:
+        parser.error("expected NVIDIA's profiler on the PATH, found no `ncu`: it comes with Nsight Compute")
+    check_gpu(parser)
     if args.run:
         run(args.run)
         return

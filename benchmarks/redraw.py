@@ -2,12 +2,17 @@
 
 Every kind of picture that has steps, as the stepper paints it (figure, PNG and all). The bound is 100 ms a step,
 and 150 ms for two panels of tiles. CPU time: painting is work of one core, and other programs do not count.
-`laptop.py` prints the times.
+`laptop.py` records the times; here they are printed:
+
+    python benchmarks/redraw.py                        every picture
+    python benchmarks/redraw.py strides pipeline       some
 """
 
 from __future__ import annotations
 
+import argparse
 import time
+from statistics import median
 
 import torch
 
@@ -89,3 +94,19 @@ def milliseconds(steps, paint_step, figsize) -> list[float]:
             tries.append(1000 * (time.process_time() - start))
         times.append(min(tries))
     return times
+
+
+def main(given: list[str] | None = None) -> None:
+    there = pictures()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("pictures", nargs="*", metavar="PICTURE", help=", ".join(there))
+    wanted = parser.parse_args(given).pictures or list(there)
+    if unknown := [name for name in wanted if name not in there]:
+        parser.error(f"expected pictures of {', '.join(there)}, got {', '.join(unknown)}")
+    for name in wanted:
+        times = milliseconds(*there[name])
+        print(f"{name:35} median {median(times):4.0f} ms, slowest {max(times):4.0f} ms, bound {bound(name)} ms")
+
+
+if __name__ == "__main__":
+    main()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import importlib.util
 import itertools
 import json
 import sys
+import types
 from pathlib import Path
 
 import nbformat
@@ -18,6 +20,7 @@ import gpu_attention
 import gpu_ladder
 import gpu_profile
 import laptop
+import redraw
 from side_by_side import backends, first_call, measure
 from side_by_side.measure import Setting
 from side_by_side.report import SETTINGS, report, targets
@@ -177,6 +180,68 @@ def test_errors_are_clear_and_end_with_2(given, words, capsys, monkeypatch):
     with pytest.raises(SystemExit) as end:
         gpu_attention.main(given)
     assert end.value.code == 2 and words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("script", "given", "words"),
+    [
+        (gpu_ladder, [], "expected a CUDA GPU to measure on, found none"),
+        (gpu_ladder, ["--table", "nowhere.json"], "expected a recorded run, found no file nowhere.json"),
+        (gpu_profile, [], "found no `ncu`: it comes with Nsight Compute"),
+        (redraw, ["--bogus"], "unrecognized arguments: --bogus"),
+        (redraw, ["bogus"], "expected pictures of row, 16 logits, "),
+    ],
+)
+def test_errors_of_the_other_scripts(script, given, words, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(gpu_profile.shutil, "which", lambda command: None)
+    with pytest.raises(SystemExit) as end:
+        script.main(given)
+    assert end.value.code == 2 and words in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("script", (gpu_attention, gpu_ladder))
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"{", "got no JSON: Expecting property name"),
+        (b"\xff\xfe", "got no JSON"),
+        (b"[1]", "expected a recorded run with provenance, "),
+        (b'{"provenance": {}}', "expected a recorded run with "),
+    ],
+)
+def test_a_broken_record_is_told_in_one_line(script, content, words, tmp_path, capsys):
+    (tmp_path / "broken.json").write_bytes(content)
+    with pytest.raises(SystemExit) as end:
+        script.main(["--table", str(tmp_path / "broken.json")])
+    assert end.value.code == 2 and words in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_fa4_is_timed_where_it_is_installed(monkeypatch):
+    """In the part speed alone; with heads and tokens swapped, as it wants them, and back."""
+    assert "fa4" not in backends.installed(), "it is not installed here"
+    seen = []
+
+    def flash_attn_func(q, k, v, causal):
+        seen.append(tuple(q.shape))
+        return torch.nn.functional.scaled_dot_product_attention(
+            *(t.transpose(1, 2) for t in (q, k, v)), is_causal=causal
+        ).transpose(1, 2), None
+
+    cute = types.ModuleType("flash_attn.cute")
+    cute.flash_attn_func = flash_attn_func
+    package = types.ModuleType("flash_attn")
+    package.__path__, package.cute = [], cute
+    for name, module in {"flash_attn": package, "flash_attn.cute": cute}.items():
+        module.__spec__ = importlib.machinery.ModuleSpec(name, None)
+        monkeypatch.setitem(sys.modules, name, module)
+    assert backends.installed() == list(backends.NAMES)
+    names = ["fa4", "math"]
+    monkeypatch.setattr(measure, "median_ms", lambda call: (call(), 0.5)[1])
+    setting = TINY._replace(H_q=4, H_kv=4)
+    row = gpu_attention.row_of("speed", setting, {}, names, False, "cpu")
+    assert row["fa4"]["forward"] and row["fa4"]["backward"] and set(seen) == {(1, 64, 4, 64)}
+    assert "fa4" not in gpu_attention.row_of("gqa", setting, {}, names, False, "cpu")
 
 
 def test_the_table_of_a_recorded_run(tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""`flash_attention` and PyTorch's five implementations, each as a call without arguments, ready to be timed.
+"""`flash_attention`, PyTorch's five implementations and, where installed, FlashAttention-4, each as a call to be timed.
 
 A backend is timed as a user calls it, but without `with sdpa_kernel(...)`, which belongs to the choice of the
 backend and costs as much as a short kernel: it is entered once, around the timing.
@@ -11,6 +11,7 @@ slower, which would not be a fair comparison; and compiling 168 kernels one afte
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import multiprocessing
 import os
 import warnings
@@ -29,13 +30,19 @@ SDPA = {
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
     "math": SDPBackend.MATH,
 }
-PEERS = ("fa2", "cudnn", "flex", "efficient", "math")
+PEERS = ("fa2", "cudnn", "fa4", "flex", "efficient", "math")
 NAMES = (OURS, *PEERS)
 COMPILE_LIMIT = 200  # seconds
 
 
 class Refused(Exception):
     """A backend is not timed at a setting, and why."""
+
+
+def installed() -> list[str]:
+    """The names that can be timed here: FlashAttention-4 (`flash_attn.cute`) is a package of its own."""
+    there = importlib.util.find_spec("flash_attn") and importlib.util.find_spec("flash_attn.cute")
+    return [name for name in NAMES if name != "fa4" or there]
 
 
 def context(name: str):
@@ -52,8 +59,21 @@ def bind(name: str, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Callable[[
         return lambda: flash_attention(q, k, v, causal=causal)
     if name == "flex":
         return _flex(q, k, v, causal, grouped)
+    if name == "fa4":
+        return _fa4(q, k, v, causal)
     sdpa = torch.nn.functional.scaled_dot_product_attention
     return lambda: sdpa(q, k, v, is_causal=causal, enable_gqa=grouped)
+
+
+def _fa4(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Callable[[], Tensor]:
+    """FlashAttention-4 takes (B, N, H, D), any strides but in D: views, no copies."""
+    from flash_attn.cute import flash_attn_func
+
+    def call() -> Tensor:
+        o = flash_attn_func(*(t.transpose(1, 2) for t in (q, k, v)), causal=causal)
+        return (o[0] if isinstance(o, tuple) else o).transpose(1, 2)
+
+    return call
 
 
 def _flex(q: Tensor, k: Tensor, v: Tensor, causal: bool, grouped: bool) -> Callable[[], Tensor]:
