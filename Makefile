@@ -11,7 +11,7 @@ export JUPYTER_PREFER_ENV_PATH := 1
 .DEFAULT_GOAL := help
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 
-.PHONY: help setup lab test test-slow test-all notebooks book format lint clean
+.PHONY: help setup lab test test-slow test-all notebooks book format lint pins clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s%s\n", $$1, $$2 }' Makefile
@@ -49,9 +49,10 @@ lab: setup  ## open the course in JupyterLab, on this machine only
 # Notebooks come first, for they take longest, and small files last, so that both workers end at about the same time.
 # --ignore-glob: a notebook that a test has left under tests/ is none of the course. One thread for each process: two
 # kernels with two threads each, on two cores, wait for each other ten times as long as they compute.
+NOTEBOOKS := notebooks
 test: setup  ## run the quick tests and all notebooks: 5 minutes on two cores
 	$(PYTEST) -m 'not slow' --nbval --nbval-current-env --nbval-cell-timeout=120 --ignore-glob='tests/*.ipynb' \
-	    notebooks tests
+	    $(NOTEBOOKS) tests
 
 test-slow: setup  ## run the tests that `make test` leaves out, those marked slow
 	$(PYTEST) -m slow tests
@@ -69,9 +70,13 @@ format: setup  ## format code and notebooks, make the tree in the README again
 	$(BIN)/ruff format .
 	$(BIN)/python tools/readme_tree.py
 
-lint: setup  ## check code and notebooks with ruff, change nothing
+lint: setup  ## check code and notebooks with ruff, types with mypy, change nothing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+pins: setup  ## move the pinned versions to the newest, run everything, say what broke
+	$(BIN)/python tools/pins.py
 
 clean:  ## remove .venv, caches and everything else that make or the tests left
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis tests/artifacts

@@ -10,6 +10,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -22,7 +23,20 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 CORE = [Requirement(r) for r in PROJECT["dependencies"]]
 OTHERS = [Requirement(r) for name, extra in EXTRAS.items() if name != "dev" for r in extra]
-TARGETS = ["help", "setup", "lab", "test", "test-slow", "test-all", "notebooks", "book", "format", "lint", "clean"]
+TARGETS = [
+    "help",
+    "setup",
+    "lab",
+    "test",
+    "test-slow",
+    "test-all",
+    "notebooks",
+    "book",
+    "format",
+    "lint",
+    "pins",
+    "clean",
+]
 
 
 def pins() -> list[Requirement]:
@@ -111,7 +125,10 @@ def test_python_versions_agree():
     assert first <= int(conda.removeprefix("3.")) <= last
     container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text())
     assert container["image"].endswith(f"python:{conda}")
-    assert f"container: python:{conda}-" in (ROOT / ".github/workflows/ci.yml").read_text()
+    jobs = workflow()["jobs"]
+    assert jobs["linux"]["strategy"]["matrix"]["python"] == [f"3.{minor}" for minor in range(first, last + 1)]
+    assert jobs["linux"]["container"] == "python:${{ matrix.python }}-bookworm"
+    assert jobs["newest"]["container"].startswith(f"python:{conda}-")
     assert f"(3, {first}) <= v <= (3, {last})" in (ROOT / "Makefile").read_text()
 
 
@@ -122,11 +139,62 @@ def test_dev_container_is_set_up_by_the_makefile_and_shows_jupyter():
     assert container["forwardPorts"] == [8888]
 
 
+def workflow() -> dict:
+    """The workflow file; YAML reads the key `on` as True."""
+    return yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
+
+
+def commands(job: str) -> list[str]:
+    return [step["run"] for step in workflow()["jobs"][job]["steps"] if "run" in step]
+
+
 def test_ci_runs_the_same_script_everywhere():
-    script = ROOT / ".ci/run"
-    assert os.access(script, os.X_OK)
-    assert script.read_text().rstrip().endswith("\nmake test")
-    assert "- run: .ci/run\n" in (ROOT / ".github/workflows/ci.yml").read_text()
+    for script in ("run", "newest", "prepare"):
+        assert os.access(ROOT / ".ci" / script, os.X_OK)
+    assert commands("linux") == [".ci/run"]
+
+
+def test_the_script_checks_style_and_types_and_runs_every_test(tmp_path):
+    """Run with stubs in place of `make` and of what prepares the machine; a target that fails ends it."""
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci/run", tmp_path / ".ci")
+    stubs = {".ci/prepare": "", "chromium": "echo Chromium", "make": 'echo "made $1"; [ "$1" != "$FAILS" ]'}
+    for name, body in stubs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    for fails, made in (("", ["lint", "test", "test-slow"]), ("test", ["lint", "test"])):
+        env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "FAILS": fails}
+        done = subprocess.run([tmp_path / ".ci/run"], env=env, capture_output=True, text=True, timeout=60)
+        assert re.findall("^made (.*)", done.stdout, flags=re.MULTILINE) == made, done.stderr
+        assert bool(done.returncode) == bool(fails)
+
+
+def test_ci_tries_macos_without_triton_up_to_notebook_10():
+    assert workflow()["jobs"]["macos"]["runs-on"].startswith("macos-")
+    lint, test = commands("macos")
+    assert lint == "make lint"
+    patterns = re.fullmatch(r"make test NOTEBOOKS='(.*)'", test).group(1).split()
+    notebooks = {path.stem[:2] for pattern in patterns for path in ROOT.glob(pattern)}
+    assert notebooks == {f"{number:02}" for number in range(11)}
+    assert (
+        f" {' '.join(patterns)} tests\n"
+        in make("--dry-run", *test.split(maxsplit=2)[1:2], f"NOTEBOOKS={' '.join(patterns)}").stdout
+    )
+
+
+def test_ci_tries_the_newest_versions_once_a_week():
+    timing = workflow()[True]["schedule"]
+    assert [len(each["cron"].split()) for each in timing] == [5] and timing[0]["cron"].split()[-1].isdigit()
+    assert commands("newest") == [".ci/newest"]
+    assert (ROOT / ".ci/newest").read_text().rstrip().endswith(".venv/bin/python tools/pins.py --all")
+    for job, about in workflow()["jobs"].items():
+        assert about["if"] == f"github.event_name {'==' if job == 'newest' else '!='} 'schedule'"
+
+
+def test_hooks_before_a_commit_are_the_pinned_tools():
+    (repo,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert repo["repo"] == "local"
+    assert all(hook["language"] == "system" and hook["entry"].startswith(".venv/bin/") for hook in repo["hooks"])
 
 
 # The Makefile
@@ -146,6 +214,8 @@ def test_plain_make_lists_every_target():
         ("format", "/ruff format .\n"),
         ("format", "/python tools/readme_tree.py\n"),
         ("lint", "/ruff check .\n"),
+        ("lint", "/mypy\n"),
+        ("pins", "/python tools/pins.py\n"),
         ("clean", "rm -rf .venv "),
     ],
 )
@@ -311,6 +381,7 @@ def test_flashlearn_imports_without_triton():
 
 @pytest.mark.slow  # a process of its own, as every test of kernels is one without a GPU
 def test_without_a_gpu_kernels_run_whatever_else_imports_triton_later():
+    pytest.importorskip("triton", reason="Triton is not installed here")
     code = (
         "import flashlearn as fl, torch, triton; x = torch.ones(1, 1, 4, 16); "
         "print(fl.flash_attention(x, x, x).sum().item())"
