@@ -72,6 +72,7 @@ def test_hopper_kernels_compile_and_fit(D, N, causal):
         assert spilled <= most, f"{name}: expected at most {most} bytes of stack, got {spilled}"
 
 
+@pytest.mark.slow  # a process of its own
 def test_a_launch_that_does_not_fit_raises():
     """The test above would see one."""
     program = """

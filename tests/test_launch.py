@@ -38,7 +38,7 @@ def kernel(monkeypatch):
 def test_a_kernel_is_compiled_once_for_a_key_and_constants(kernel):
     for x in (1, 2, 3):
         launching.launch(kernel, (4, 1, 1), (x,), {"D": 64}, key=("float16",), num_warps=8)
-    assert kernel.compiled == [((4, 1, 1), (1,), {"D": 64, "num_warps": 8})]
+    assert kernel.compiled == [((4, 1, 1), (1,), {"D": 64, "enable_fp_fusion": True, "num_warps": 8})]
     assert kernel.launched == [(2, 64), (3, 64)], "arguments and then constants, in order"
 
 

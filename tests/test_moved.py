@@ -10,6 +10,7 @@ import pytest
 
 import flashlearn
 from flashlearn import _moved
+from tests.slow import slow
 
 TOP = """animate attention compiled cost draw environment exercises explorer gpt gpu gpu_explorer gradients inputs interpreter
 kernels matmul ops overlap recorded softmax steps tiled tiled_backward transformers widgets""".split()
@@ -38,7 +39,7 @@ def forgotten():
     sys.modules.update(before)
 
 
-@pytest.mark.parametrize("name", OLD)
+@pytest.mark.parametrize("name", [slow(name) if name == "transformers" else name for name in OLD])
 def test_a_path_of_the_old_release_imports(name):
     need_triton(name)
     with warnings.catch_warnings():

@@ -216,6 +216,7 @@ def test_show_gives_what_notebooks_need():
         show.animation_  # noqa: B018
 
 
+@pytest.mark.slow  # a process of its own
 def test_names_of_show_import_what_they_need_only():
     program = """
         import sys
