@@ -35,6 +35,20 @@ def check_block(size: int, name: str = "block_size") -> None:
         raise ValueError(f"expected {name} of at least 1, got {size}")
 
 
+def check_count(size: int, name: str) -> None:
+    """Refuse anything but an integer of at least 0."""
+    if not isinstance(size, Integral) or isinstance(size, bool):
+        raise TypeError(f"expected {name} to be an int, got {type(size).__name__}")
+    if size < 0:
+        raise ValueError(f"expected {name} of at least 0, got {size}")
+
+
+def check_bool(value: bool, name: str) -> None:
+    """Refuse anything but True or False: "False" and "no" would count as True."""
+    if not isinstance(value, bool):
+        raise TypeError(f"expected {name} to be True or False, got {value!r}")
+
+
 class Sizes(NamedTuple):
     """The sizes of an attention problem: q is (B, H_q, N_q, D), k and v are (B, H_kv, N_k, D)."""
 
@@ -74,7 +88,7 @@ def check_qkv(q: Tensor, k: Tensor, v: Tensor) -> Sizes:
         raise ValueError(f"expected q and k with the same B and D, got q {tuple(q.shape)} and k {tuple(k.shape)}")
     if D == 0:
         raise ValueError(f"expected a head dimension D of at least 1, got q {tuple(q.shape)}")
-    if H_kv == 0 or H_q % H_kv:
+    if H_kv == 0 or H_q == 0 or H_q % H_kv:
         raise ValueError(f"expected the heads of q to be a multiple of those of k and v, got {H_q} and {H_kv}")
     return Sizes(B, H_q, H_kv, N_q, N_k, D)
 
@@ -88,13 +102,3 @@ def resolve_scale(scale: float | None, D: int) -> float:
     if not math.isfinite(scale):
         raise ValueError(f"expected a finite scale, got {scale}")
     return float(scale)
-
-
-def causal_mask(N_q: int, N_k: int, device: torch.device | None = None) -> Tensor:
-    """(N_q, N_k) booleans, True where query i may see key j: j <= i + N_k - N_q.
-
-    Aligned to the bottom right (the last query sees every key), as `torch.nn.attention.bias.causal_lower_right`.
-    """
-    i = torch.arange(N_q, device=device)[:, None]
-    j = torch.arange(N_k, device=device)[None, :]
-    return j <= i + N_k - N_q

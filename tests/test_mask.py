@@ -1,0 +1,100 @@
+"""`Mask` against booleans worked out one by one: bounds, blocks and crossings, thousands of random cases."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from flashlearn.core.inputs import Sizes
+from flashlearn.core.mask import Mask, causal_mask, check_window
+from flashlearn.core.numerics import spans
+
+
+def by_brute_force(mask: Mask) -> torch.Tensor:
+    """(N_q, N_k) booleans from the definition, pair by pair."""
+    seen = torch.zeros(mask.N_q, mask.N_k, dtype=torch.bool)
+    for i in range(mask.N_q):
+        for j in range(mask.N_k):
+            offset = j - (i + mask.N_k - mask.N_q)
+            seen[i, j] = (mask.left is None or offset >= -mask.left) and (mask.right is None or offset <= mask.right)
+    return seen
+
+
+def draw(rng: random.Random) -> tuple[Mask, int, int]:
+    limit = lambda: rng.choice([None, 0, 1, 2, 5, 20])  # noqa: E731
+    mask = Mask(rng.randint(0, 9), rng.randint(0, 9), limit(), limit())
+    return mask, rng.randint(1, 5), rng.randint(1, 5)
+
+
+def span_of(seen: torch.Tensor) -> tuple[int, int]:
+    """(first, last + 1) of the True ones; (0, 0) if there are none. They must lie together."""
+    places = seen.nonzero().flatten().tolist()
+    assert places == list(range(places[0], places[-1] + 1)) if places else True
+    return (places[0], places[-1] + 1) if places else (0, 0)
+
+
+def test_bounds_blocks_and_crossings_are_those_of_the_booleans():
+    rng = random.Random(0)
+    for _ in range(2000):
+        mask, block_q, block_k = draw(rng)
+        seen = by_brute_force(mask)
+        for i, rows in enumerate(spans(mask.N_q, block_q)):
+            assert mask.keys(rows) == span_of(seen[slice(*rows)].any(0)), (mask, rows)
+            visited = [
+                (j, cols)
+                for j, cols in enumerate(spans(mask.N_k, block_k))
+                if seen[rows[0] : rows[1], cols[0] : cols[1]].any()
+            ]
+            assert mask.key_blocks(rows, block_k) == visited, (mask, rows, block_k)
+            for j, cols in enumerate(spans(mask.N_k, block_k)):
+                block = seen[rows[0] : rows[1], cols[0] : cols[1]]
+                assert mask.sees(rows, cols) == bool(block.any()) == ((i, rows) in mask.query_blocks(cols, block_q))
+                assert mask.crosses(rows, cols) == (not block.all())
+                assert torch.equal(mask.visible(rows, cols), block), (i, j)
+        for cols in spans(mask.N_k, block_k):
+            assert mask.queries(cols) == span_of(seen[:, slice(*cols)].any(1)), (mask, cols)
+
+
+def test_empty_blocks_see_nothing():
+    mask = Mask(4, 4, None, 0)
+    assert mask.keys((2, 2)) == (0, 0) and mask.queries((3, 3)) == (0, 0) and not mask.sees((0, 1), (2, 4))
+    assert Mask(0, 3).queries((0, 3)) == (0, 0) and Mask(3, 0).keys((0, 3)) == (0, 0)
+
+
+def test_hide_touches_only_what_is_hidden():
+    S = torch.randn(2, 3)
+    assert Mask(4, 4).hide(S, (0, 2), (0, 3)) is S
+    hidden = Mask(4, 4, right=0).hide(S, (0, 2), (0, 3))
+    assert hidden.isneginf().tolist() == [[False, True, True], [False, False, True]]
+    assert Mask(4, 4, right=0).hide(S, (0, 2), (0, 3), 0.0)[0, 1] == 0
+
+
+def test_causal_is_a_window_without_keys_to_the_right():
+    sizes = Sizes(1, 1, 1, 3, 5, 2)
+    assert Mask.of(sizes, causal=True) == Mask.of(sizes, window=(None, 0)) == Mask.of(sizes, True, (None, 7))
+    assert Mask.of(sizes, True, (2, 7)) == Mask(3, 5, 2, 0) and Mask.of(sizes).full
+    assert causal_mask(3, 5).tolist() == by_brute_force(Mask(3, 5, right=0)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "window"),
+    [
+        (TypeError, r"expected window to be \(left, right\) or None, got 3", 3),
+        (TypeError, r"expected window to be \(left, right\) or None, got \[1, 2\]", [1, 2]),
+        (TypeError, r"expected window to be \(left, right\) or None, got \(1, 2, 3\)", (1, 2, 3)),
+        (TypeError, "expected the left of window to be an int or None, got 1.5", (1.5, None)),
+        (TypeError, "expected the right of window to be an int or None, got True", (0, True)),
+        (ValueError, "expected the right of window to be at least 0, got -1", (None, -1)),
+    ],
+)
+def test_windows_are_checked(error, message, window):
+    with pytest.raises(error, match=message):
+        check_window(window)
+
+
+@pytest.mark.parametrize("causal", ["False", 0, 1, None])
+def test_causal_must_be_a_boolean(causal):
+    with pytest.raises(TypeError, match="expected causal to be True or False, got"):
+        Mask.of(Sizes(1, 1, 1, 3, 5, 2), causal)
