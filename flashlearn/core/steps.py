@@ -9,8 +9,10 @@ the floating-point work (`matmul_flops`) and every picture (`record`, then `flas
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import copy
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -90,32 +92,83 @@ class Traffic(NamedTuple):
         return self.read + self.written
 
 
-@dataclass(frozen=True, eq=False)
+# The names in `Step.values` besides those of matrices: what each is, for whoever draws, tells or tests a step.
+VALUES = {
+    "m_i": "running maximum of every row, (..., 1)",
+    "l_i": "running sum of exponentials against that maximum, (..., 1)",
+    "m_old": "m_i before this step",
+    "l_old": "l_i before this step",
+    "alpha": "exp(m_old - m_i): what a sum against the old maximum is multiplied by",
+    "beta": "exp(m~ - m_i): the same for the sum of this block, in FlashAttention-1",
+    "factor": "what the old acc, o' or O was multiplied by",
+    "term": "what this element or block added to l_i",
+    "acc": "the output so far, not divided; o' where `normalised`",
+    "S": "block of scores",
+    "P": "block of exp(S - m), of weights once they are divided by l",
+    "dP": "block of dO V^T",
+    "dS": "block of P o (dP - delta)",
+    "i": "number of the block of queries, or of the row of C; None if no query sees the keys",
+    "j": "number of the block of keys, or of the column of C; None if the queries see no key",
+    "p": "number of the inner block of a matrix product",
+    "rows": "(start, stop) of the queries",
+    "cols": "(start, stop) of the keys",
+    "masked": "whether the mask hides part of the block",
+    "products": "the step's matrix products as formulas, in order",
+    "span": "(start, stop) of the elements that a pair (m, l) stands for",
+    "parts": "the spans that were merged; () for a block that was reduced",
+    "normalised": "whether acc is divided at every step",
+    "fused": "whether dQ is made in the sweep of dK and dV",
+    "visits": "pairs of blocks that were visited",
+    "pairs": "pairs of blocks that there are",
+    "blocks": "blocks of C",
+    "lse": "log sum exp of every row, (..., 1)",
+}
+
+
+class _Sentence:
+    """The field `sentence` of a step: a text, or a function of the step, called when somebody reads it."""
+
+    def __get__(self, step: Step | None, owner: type) -> str:
+        if step is None:
+            return ""
+        told = step.__dict__["_told"]
+        if callable(told):
+            told = step.__dict__["_told"] = told(step)
+        return told
+
+    def __set__(self, step: Step, told: str | Callable[[Step], str]) -> None:
+        step.__dict__["_told"] = told
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Step:
     """What one iteration of an algorithm did.
 
-    sentence   what happened, for people (it is the caption and the screen reader's text)
+    sentence   what happened, for people (it is the caption and the screen reader's text); when a step is made, also
+               a function of the step that tells it, called when the sentence is first read
     phase      the pass or loop this iteration belongs to, e.g. "maximum", "sum", "divide"
     shapes     shape of every named matrix in the picture, stored in HBM or not (S never is)
     reads      tiles read from HBM in this iteration
     writes     tiles written to HBM; `values[tile.name]` is what was written
-    on_chip    tiles in SRAM or registers at the end of this iteration, before any is dropped
-    values     named running values (m_i, l_i, acc, ...) and the inputs; tensors, never changed afterwards
+    on_chip    tiles in SRAM or registers at the end of this iteration
+    values     named values, tensors never changed afterwards: the inputs, and those of `VALUES`
     matmuls    matrix products done, each (batch, m, n, p) for (m, n) times (n, p)
+    operations what was done for one row besides matrix products: how many of "add", "multiply", "max", "exp", "divide"
     program    the GPU program that did it: its position in the launch grid
     output     the result; only the last step has it
 
     `record` adds the step's place in its run: `number`, from 0, and the whole `run`.
     """
 
-    sentence: str
+    sentence: _Sentence = _Sentence()
     phase: str = ""
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     reads: tuple[Tile, ...] = ()
     writes: tuple[Tile, ...] = ()
     on_chip: tuple[Tile, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
-    matmuls: tuple[tuple[int, int, int, int], ...] = ()
+    matmuls: tuple[tuple[int, ...], ...] = ()
+    operations: Counter = field(default_factory=Counter)
     program: tuple[int, ...] = ()
     output: Any = None
     number: int = 0
@@ -166,7 +219,13 @@ def record(steps: Iterable[Step]) -> list[Step]:
     """Run to the end and return every step, each knowing its `number` and the `run` it belongs to."""
     kept: list[Step] = []
     for number, step in enumerate(steps):
-        kept.append(replace(step, number=number, run=kept))
+        if not isinstance(step, Step):
+            raise TypeError(
+                f"expected steps, e.g. those of online_softmax_steps(x), got {type(step).__name__}: {step!r}"
+            )
+        here = copy.copy(step)  # and not `replace`, which would ask for its sentence
+        here.__dict__.update(number=number, run=kept)
+        kept.append(here)
     if not kept:
         raise ValueError("expected at least one step, got none")
     return kept

@@ -1,0 +1,360 @@
+"""The two memories of a GPU: `HBM`, the large one, through which an algorithm reaches its matrices, and tiles on chip.
+
+    hbm = HBM({"Q": q, "K": k, "V": v}, {"O": q.dtype}, shapes)
+    Q_i = hbm.load("Q", rows)                   noted as a read; Q_i is a tile on chip now
+    S = Q_i @ hbm.load("K", cols).mT            noted as a product; S knows where in the N x N matrix it stands
+    hbm.store("O", rows, acc / l_i)             noted as a write
+    yield hbm.step("blocks", S=S, acc=acc)      what was noted since the last step, as a `Step`
+
+Nothing is declared, everything is measured. A tile meets other tiles, booleans and numbers only, and only a tile can
+be stored, so that whatever reaches a result was loaded before; its products are counted where they are made. What is
+on chip at the end of a step is what the program still holds: a tile lives as long as a variable holds it, or until
+`hbm.drop`, after which its use is an error. What is computed from a tile entry by entry takes its place, as registers
+are written again: S, then P = exp(S - m), are one tile.
+
+Sums are kept wide: a tile of a 16-bit matrix takes 16 bits an element on chip, and is computed with in float32, as
+tensor cores do.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flashlearn.core.numerics import Span, accumulator
+from flashlearn.core.steps import Step, Tile
+
+# What can be done with a tile besides `@`: the name in PyTorch -> what it counts as, for each element; "": not counted.
+ELEMENTWISE = {
+    "add": "add", "sub": "add", "rsub": "add", "mul": "multiply", "truediv": "divide", "div": "divide",
+    "maximum": "max", "minimum": "max", "exp": "exp", "log": "log", "tanh": "tanh",
+    "neg": "", "abs": "", "where": "", "masked_fill": "", "to": "", "detach": "",
+}  # fmt: skip
+BY_ROW = {"sum": "add", "amax": "max"}  # over the last dimension
+UNNAMED = "tile"  # on chip, but not (yet) among the values of a step
+ASKING = ("eq", "ne", "lt", "le", "gt", "ge", "isneginf", "isnan")  # their answers are booleans, no tiles
+
+
+class Place:
+    """Room on chip: which piece of which matrix is there. It is free again when no tile is in it, or when dropped."""
+
+    def __init__(self, name: str, index: tuple[Span, ...], itemsize: int, times: int):
+        self.name, self.index, self.itemsize, self.times, self.dropped = name, index, itemsize, times, False
+        self.loaded = name != UNNAMED
+
+    def tile(self, name: str) -> Tile:
+        return Tile(name, self.index, self.itemsize, self.times)
+
+
+class OnChip:
+    """A tile on chip: a tensor that can be computed with only in ways that are counted.
+
+    `@`, arithmetic with tiles, numbers and booleans, `torch.exp` and the others of `ELEMENTWISE`, `sum` and `amax`
+    over the last dimension; `mT`; blocks of its rows (`rows`, `put`). Anything else is a TypeError.
+    """
+
+    def __init__(self, hbm: HBM, tensor: Tensor, place: Place, index: tuple[Span, ...] | None = None):
+        self._hbm, self._tensor, self._place = hbm, tensor, place
+        self._index = place.index if index is None else index  # where this view of the place stands
+
+    shape = property(lambda self: self._tensor.shape)
+    dtype = property(lambda self: self._tensor.dtype)
+    device = property(lambda self: self._tensor.device)
+
+    @property
+    def mT(self) -> OnChip:
+        """Transposed, in the same room."""
+        return OnChip(self._hbm, self.held().mT, self._place, (*self._index[:-2], self._index[-1], self._index[-2]))
+
+    def rows(self, span: Span) -> OnChip:
+        """The rows (start, stop) of the whole matrix, of those that this tile has; in the same room."""
+        return OnChip(self._hbm, self.held()[..., self._slice(span), :], self._place, self._with_rows(span))
+
+    def put(self, span: Span, new: OnChip) -> OnChip:
+        """This tile with other values in the rows (start, stop) of the whole matrix; in the same room."""
+        old, here = self.held(), self._slice(span)
+        parts = [old[..., : here.start, :], new.held(), old[..., here.stop :, :]]
+        return OnChip(self._hbm, torch.cat(parts, -2), self._place, self._index)
+
+    def sum_groups(self, heads: int) -> OnChip:
+        """(B, H, n, D) to (B, heads, n, D): what the heads of a group give to the head that they share adds up."""
+        t, (batch, _, *rest) = self.held(), self._index
+        if t.shape[1] == heads:
+            return self
+        return self._hbm.take(UNNAMED, t.unflatten(1, (heads, -1)).sum(2), (batch, (0, heads), *rest))
+
+    def flat(self) -> OnChip:
+        """(..., n, D) to (n of all, D): one matrix of all rows, in the same room."""
+        t = self.held().flatten(0, -2)
+        return OnChip(self._hbm, t, self._place, ((0, t.shape[0]), self._index[-1]))
+
+    def held(self) -> Tensor:
+        """The tensor, to look at; what is computed from it is no tile. ValueError if the tile was dropped."""
+        if self._place.dropped:
+            raise ValueError(f"expected a tile on chip, got {self._place.tile(self._place.name)}, which was dropped")
+        return self._tensor
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return compute(func.__name__, args, kwargs or {})
+
+    def __getattr__(self, name: str) -> Callable:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *args, **kwargs: compute(name, (self, *args), kwargs)
+
+    def _slice(self, span: Span) -> slice:
+        first = self._index[-2][0]
+        return slice(span[0] - first, span[1] - first)
+
+    def _with_rows(self, span: Span) -> tuple[Span, ...]:
+        return (*self._index[:-2], span, self._index[-1])
+
+    __hash__ = object.__hash__
+
+
+def _operator(name: str, swapped: bool = False) -> Callable:
+    return lambda self, other: compute(name, (other, self) if swapped else (self, other), {})
+
+
+for _name in ("matmul", "add", "sub", "mul", "truediv", "eq", "ne", "lt", "le", "gt", "ge"):
+    setattr(OnChip, f"__{_name}__", _operator(_name))
+    if _name in ("matmul", "add", "sub", "mul", "truediv"):
+        setattr(OnChip, f"__r{_name}__", _operator(_name, swapped=True))
+OnChip.__neg__ = lambda self: compute("neg", (self,), {})
+
+
+def compute(name: str, args: tuple, kwargs: Mapping[str, Any]) -> OnChip | Tensor:
+    """What PyTorch's `name` makes of tiles: its work is counted, and its result finds its room.
+
+    TypeError for a tensor that was not loaded, and for anything that a tile does not know.
+    """
+    name = name.strip("_")
+    tiles = [a for a in args if isinstance(a, OnChip)]
+    for other in (*args, *kwargs.values()):
+        if isinstance(other, Tensor) and other.dtype != torch.bool:
+            raise TypeError(f"expected a tile, which `HBM.load` gives, in {name}, got a tensor {tuple(other.shape)}")
+    if name == "matmul" and len(tiles) == 2:
+        return _product(*tiles)
+    if name not in ELEMENTWISE and name not in BY_ROW and name not in ASKING:
+        raise TypeError(f"expected one of @, {', '.join((*ELEMENTWISE, *BY_ROW))} with tiles, got {name}")
+    plain = [a.held() if isinstance(a, OnChip) else a for a in args]
+    function = getattr(torch, name, None) or getattr(Tensor, name, None) or torch.true_divide
+    result = function(*plain, **kwargs)
+    if name in ASKING:
+        return result
+    return _by_row(name, result, tiles[0]) if name in BY_ROW else _by_entry(name, result, tiles)
+
+
+def _by_entry(name: str, result: Tensor, tiles: list[OnChip]) -> OnChip:
+    """The result takes the place of the first tile of its shape. Adding a product is part of the product."""
+    same = next((tile for tile in tiles if tile.shape == result.shape), None)
+    if same is None:
+        shapes = ", ".join(str(tuple(tile.shape)) for tile in tiles)
+        raise TypeError(
+            f"expected {name} of tiles of which one has the shape of the result, {tuple(result.shape)}, got {shapes}: "
+            f"a product of every row with every column is written @"
+        )
+    kind, hbm = ELEMENTWISE[name], same._hbm
+    part_of_product = name == "add" and any(tile._place in hbm.fresh for tile in tiles)
+    if kind and not part_of_product:
+        hbm.operations[kind] += result.shape[-1]
+    hbm.fresh.difference_update(tile._place for tile in tiles)
+    return OnChip(hbm, result, same._place, same._index)
+
+
+def _by_row(name: str, result: Tensor, tile: OnChip) -> OnChip:
+    """One number a row: w - 1 additions or comparisons."""
+    tile._hbm.operations[BY_ROW[name]] += max(0, tile.shape[-1] - 1)
+    return tile._hbm.take(UNNAMED, result, (*tile._index[:-1], (0, 1))[: result.ndim])
+
+
+def _product(left: OnChip, right: OnChip) -> OnChip:
+    """left @ right, noted as (batch, m, n, p): it stands at the rows of the left one and the columns of the right."""
+    a, b, hbm = left.held(), right.held(), left._hbm
+    result = a @ b
+    hbm.products.append((result.shape[:-2].numel(), *a.shape[-2:], b.shape[-1]))
+    batch = tuple((0, size) for size in result.shape[:-2])
+    made = hbm.take(UNNAMED, result, (*batch, left._index[-2], right._index[-1]))
+    hbm.fresh.add(made._place)
+    return made
+
+
+class HBM:
+    """The large memory of a GPU, with the matrices of one algorithm, and the note of all that was done with them.
+
+    given   the matrices that the algorithm starts from, by name
+    made    those that it writes, by name: the dtype of each. What was never written is NaN.
+    shapes  the shape of every one of them, and of what has a place in pictures only, such as S
+    told    what happened in a step, in one sentence: a function of the step (see `flashlearn.rungs.narrate`)
+    narrow  computed in the dtype of the matrices, not with wide sums
+    whole   the operations are those of a library, on whole matrices; how it cuts each of them is its affair, so
+            nothing is said to be on chip
+
+    Heads: in (B, H, N, D) a matrix with fewer heads than Q is read by every query head of its group for itself.
+    """
+
+    def __init__(
+        self,
+        given: Mapping[str, Tensor],
+        made: Mapping[str, torch.dtype],
+        shapes: Mapping[str, tuple[int, ...]],
+        told: Callable[[Step], str] | str = "",
+        narrow: bool = False,
+        whole: bool = False,
+    ):
+        self.given, self.made, self.shapes = dict(given), dict(made), {n: tuple(s) for n, s in shapes.items()}
+        self.told, self.whole = told, whole
+        self.sums = (lambda dtype: dtype) if narrow else accumulator  # the dtype of a matrix -> that of a tile
+        self.products: list[tuple[int, ...]] = []
+        self.operations: Counter = Counter()
+        self.fresh: weakref.WeakSet[Place] = weakref.WeakSet()  # products that nothing was added to yet
+        self._places: dict[int, weakref.ref[Place]] = {}  # in the order in which they were taken
+        self._reads: list[Tile] = []
+        self._writes: dict[str, tuple[Tile, Tensor]] = {}
+        self._stored: dict[str, Tensor] = {}
+        self._stored_as: dict[str, dict[tuple[Span, ...], int]] = {name: {} for name in made}  # bytes of an element
+
+    def load(
+        self, name: str, rows: Span | None = None, cols: Span | None = None, *, times: int | None = None
+    ) -> OnChip:
+        """Read a piece of a matrix: its rows (the last dimension but one) and columns (the last), all if not given.
+
+        times   how many programs of a head read it for themselves (once for every query head of a group if not given)
+
+        KeyError for a matrix that is not here; ValueError for a piece outside it.
+        """
+        matrix, index = self._matrix(name), self._index(name, rows, cols)
+        tensor = matrix[tuple(slice(*span) for span in index)].clone().to(self.sums(matrix.dtype))
+        group = self._group(name)
+        size = self._itemsize(name, index)
+        tile = Tile(name, index, size, group if times is None else times)
+        self._reads.append(tile)
+        tensor = tensor if group == 1 else tensor.repeat_interleave(group, dim=1)
+        return self.take(name, tensor, index, itemsize=size, times=tile.times)
+
+    def store(self, name: str, rows: Span | None, tile: OnChip, cols: Span | None = None, *, unfinished=False) -> None:
+        """Write a tile to a matrix, in the matrix's dtype; one that is `unfinished` stays wide until its last visit.
+
+        TypeError for anything but a tile; ValueError if it has not the shape of the piece.
+        """
+        if not isinstance(tile, OnChip):
+            raise TypeError(f"expected a tile to store in {name}, got {type(tile).__name__}")
+        index, tensor = self._index(name, rows, cols), tile.held()
+        shape = tuple(stop - start for start, stop in index)
+        if tuple(tensor.shape) != shape:
+            raise ValueError(f"expected a tile of shape {shape} for {name}, got {tuple(tensor.shape)}")
+        if not unfinished:
+            tensor = tensor.to(self._dtype(name))
+        self._matrix(name)[tuple(slice(*span) for span in index)] = tensor.to(accumulator(tensor.dtype))
+        self._stored_as[name].pop(index, None)
+        self._stored_as[name] = {index: tensor.element_size(), **self._stored_as[name]}  # the latest first
+        self._writes[name] = Tile(name, index, tensor.element_size()), tensor
+
+    def fill(self, name: str, rows: Span | None = None, cols: Span | None = None, value: float = 0.0) -> OnChip:
+        """A new tile on chip, shaped as a piece of a matrix (or as so many of its columns), full of one number."""
+        lead = self._index(name, rows, None)[:-1]
+        index = (*lead, (0, self.shapes[name][-1]) if cols is None else cols)
+        like = next(iter(self.given.values()))
+        shape = [stop - start for start, stop in index]
+        return self.take(UNNAMED, torch.full(shape, value, dtype=self.sums(like.dtype), device=like.device), index)
+
+    def take(
+        self, name: str, tensor: Tensor, index: tuple[Span, ...], *, itemsize: int | None = None, times: int = 1
+    ) -> OnChip:
+        """A tile in room of its own."""
+        place = Place(name, tuple(index), tensor.element_size() if itemsize is None else itemsize, times)
+        self._places[id(place)] = weakref.ref(place)
+        return OnChip(self, tensor, place)
+
+    def drop(self, *tiles: OnChip) -> None:
+        """Give up the room of tiles: whoever uses one of them afterwards gets a ValueError."""
+        for tile in tiles:
+            tile._place.dropped = True
+
+    def output(self, name: str) -> Tensor:
+        """What the matrix holds now, in its dtype."""
+        return self._matrix(name).to(self._dtype(name))
+
+    def step(self, phase: str, *, program: tuple[int, ...] = (), **values: Any) -> Step:
+        """Close an iteration: all that was noted since the last one. The names of tiles are those of `values`."""
+        written = {name: tensor for name, (_, tensor) in self._writes.items()}
+        before = {name: self.output(name) for name in self._stored} if self.whole else {}
+        step = Step(
+            sentence=self.told,
+            phase=phase,
+            shapes=self.shapes,
+            reads=tuple(self._reads),
+            writes=tuple(tile for tile, _ in self._writes.values()),
+            on_chip=() if self.whole else tuple(self._on_chip(values)),
+            values={**self.given, **before, **{name: _seen(value) for name, value in values.items()}, **written},
+            matmuls=tuple(self.products),
+            operations=+self.operations,
+            program=program,
+        )
+        self._reads, self._writes, self.products, self.operations = [], {}, [], Counter()
+        self.fresh.clear()
+        return step
+
+    def done(self, output: Any, **values: Any) -> Step:
+        """The last step: the program has ended, and this is its result."""
+        values = {**self.given, **{name: self.output(name) for name in self.made}, **values}
+        return Step(sentence=self.told, phase="done", shapes=self.shapes, values=values, output=output)
+
+    def _on_chip(self, values: Mapping[str, Any]) -> Iterable[Tile]:
+        """The tiles that are held, each named as the matrix it was loaded from, else as the first value in its place."""
+        alive = {key: place for key, ref in self._places.items() if (place := ref()) and not place.dropped}
+        self._places = {key: self._places[key] for key in alive}
+        names: dict[int, str] = {}
+        for name, value in values.items():
+            if isinstance(value, OnChip) and not value._place.loaded:
+                names.setdefault(id(value._place), name)
+        for key, name in names.items():
+            alive[key].name = name
+        return [place.tile(place.name) for place in alive.values()]
+
+    def _matrix(self, name: str) -> Tensor:
+        if name in self.given:
+            return self.given[name]
+        if name not in self.made:
+            raise KeyError(f"expected a matrix, one of {[*self.given, *self.made]}, got {name!r}")
+        if name not in self._stored:
+            like = next(iter(self.given.values()))
+            dtype = accumulator(self.made[name])
+            self._stored[name] = torch.full(self.shapes[name], float("nan"), dtype=dtype, device=like.device)
+        return self._stored[name]
+
+    def _dtype(self, name: str) -> torch.dtype:
+        return self.given[name].dtype if name in self.given else self.made[name]
+
+    def _itemsize(self, name: str, index: tuple[Span, ...]) -> int:
+        """Bytes of an element of a piece, as it was stored last: what is unfinished is stored wide."""
+        for stored, size in self._stored_as.get(name, {}).items():
+            if all(a <= start and stop <= b for (start, stop), (a, b) in zip(index, stored, strict=True)):
+                return size
+        return self._dtype(name).itemsize
+
+    def _group(self, name: str) -> int:
+        """How many query heads share a head of this matrix."""
+        shape, q = self.shapes[name], self.shapes.get("Q", ())
+        return q[1] // shape[1] if len(q) == len(shape) == 4 and name in self.given and shape[1] else 1
+
+    def _index(self, name: str, rows: Span | None, cols: Span | None) -> tuple[Span, ...]:
+        shape = self.shapes[name]
+        index = [(0, size) for size in shape]
+        for dim, span in ((-2, rows), (-1, cols)):
+            if span is not None:
+                index[dim] = span
+        if any(not 0 <= start <= stop <= size for (start, stop), size in zip(index, shape, strict=True)):
+            raise ValueError(f"expected a piece inside {name} of shape {shape}, got {index}")
+        return tuple(index)
+
+
+def _seen(value: Any) -> Any:
+    """What the reader of a step gets: a tensor for a tile."""
+    return value.held() if isinstance(value, OnChip) else value

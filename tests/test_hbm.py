@@ -1,0 +1,257 @@
+"""`HBM`: what is loaded, multiplied, held and stored is noted, there is no way round it, and planted cheats are caught."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.flop_counter import FlopCounterMode
+
+import flashlearn as fl
+from flashlearn.core.hbm import HBM, OnChip
+from flashlearn.core.numerics import divide, log_sum_exp, spans
+from flashlearn.core.steps import hbm_bytes, matmul_flops, record, sram_peak
+from flashlearn.cost import v2_cost
+from flashlearn.rungs import narrate
+from flashlearn.rungs.attention import online_update
+from flashlearn.rungs.problem import Problem, start
+from flashlearn.rungs.tiled import tiled_attention_v2_steps
+
+B, H, N, D, BLOCK = 1, 2, 12, 4, 4
+
+
+def tensors(dtype=torch.float32):
+    torch.manual_seed(0)
+    return [torch.randn(B, H, N, D, dtype=dtype) for _ in range(3)]
+
+
+def memory(**given):
+    return HBM(given, {"y": torch.float32}, {**{name: t.shape for name, t in given.items()}, "y": (4, 4)})
+
+
+# What is noted.
+
+
+def test_loads_products_and_stores_are_noted():
+    x = torch.randn(4, 6)
+    hbm = memory(x=x)
+    a = hbm.load("x", (0, 2))
+    b = hbm.load("x", (2, 4))
+    S = a @ b.mT
+    hbm.store("y", (0, 2), S, (2, 4))
+    step = hbm.step("once", S=S)
+    assert [str(t) for t in step.reads] == ["x[0:2, 0:6]", "x[2:4, 0:6]"]
+    assert step.matmuls == ((1, 2, 6, 2),)
+    assert [str(t) for t in step.writes] == ["y[0:2, 2:4]"] and torch.equal(step.values["y"], x[:2] @ x[2:].mT)
+    assert sorted(str(t) for t in step.on_chip) == ["S[0:2, 2:4]", "x[0:2, 0:6]", "x[2:4, 0:6]"]
+    assert not hbm.step("nothing").reads and hbm.output("y")[0, 0].isnan()  # never written
+
+
+def test_a_tile_lives_as_long_as_it_is_held():
+    hbm = memory(x=torch.randn(4, 6))
+    a = hbm.load("x", (0, 2))
+    hbm.load("x", (2, 4))
+    assert [str(t) for t in hbm.step("one is held").on_chip] == ["x[0:2, 0:6]"]
+    a = a + 1  # in its place
+    assert [str(t) for t in hbm.step("one").on_chip] == ["x[0:2, 0:6]"]
+    del a
+    assert hbm.step("none").on_chip == ()
+
+
+def test_entry_by_entry_work_takes_the_place_of_a_tile_and_sums_do_not():
+    hbm = memory(x=torch.randn(4, 6))
+    S = hbm.load("x")
+    P = torch.exp(S - S.amax(-1, keepdim=True))
+    l_i = P.sum(-1, keepdim=True)
+    assert sum(t.nbytes for t in hbm.step("", S=S, P=P, l_i=l_i).on_chip) == (4 * 6 + 4) * 4
+
+
+def test_operations_are_counted_for_one_row():
+    hbm = memory(x=torch.randn(4, 6))
+    x = hbm.load("x")
+    torch.exp(x * 2 - x.amax(-1, keepdim=True)).sum(-1)
+    assert hbm.step("").operations == {"multiply": 6, "max": 5, "add": 6 + 5, "exp": 6}
+
+
+def test_adding_a_product_is_part_of_the_product():
+    hbm = memory(x=torch.randn(4, 4))
+    x = hbm.load("x")
+    x * 3 + x @ x
+    assert hbm.step("").operations == {"multiply": 4}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_tiles_take_16_bits_and_are_computed_with_in_32(dtype):
+    hbm = memory(x=torch.randn(4, 6).to(dtype))
+    x = hbm.load("x")
+    assert x.dtype == torch.float32 and hbm.step("").on_chip[0].nbytes == 4 * 6 * 2
+
+
+def test_flops_are_those_that_pytorch_counts():
+    q, k, v = tensors()
+    for steps in (
+        fl.standard_attention_steps(q, k, v),
+        tiled_attention_v2_steps(q, k, v, block_q=5, block_k=3, causal=True),
+        fl.attention_backward_steps(q, q, k, v, causal=True),
+        fl.one_pass_attention_steps(q, k, v, causal=True, block_k=5),
+    ):
+        with FlopCounterMode(display=False) as counter:
+            flops = matmul_flops(steps)
+        assert flops == counter.get_total_flops() > 0
+
+
+# There is no way round it.
+
+
+def test_a_tensor_that_was_not_loaded_meets_no_tile():
+    x = torch.randn(4, 4)
+    tile = memory(x=x).load("x")
+    for work in (lambda: tile @ x, lambda: x @ tile, lambda: tile + x, lambda: torch.maximum(tile, x[:1, :1])):
+        with pytest.raises(TypeError, match="expected a tile, which `HBM.load` gives, in (matmul|add|maximum), got"):
+            work()
+
+
+def test_only_tiles_are_stored():
+    hbm = memory(x=torch.randn(4, 4))
+    with pytest.raises(TypeError, match="expected a tile to store in y, got Tensor"):
+        hbm.store("y", None, torch.zeros(4, 4))
+    with pytest.raises(ValueError, match=r"expected a tile of shape \(2, 4\) for y, got \(4, 4\)"):
+        hbm.store("y", (0, 2), hbm.load("x"))
+
+
+def test_products_by_other_names_are_refused():
+    tile = memory(x=torch.randn(4, 4)).load("x")
+    for work in (
+        lambda: torch.einsum("ij,jk->ik", tile, tile),
+        lambda: torch.nn.functional.linear(tile, tile),
+        lambda: tile.mm(tile),
+        lambda: tile.numpy(),
+        lambda: tile.cumsum(-1),
+    ):
+        with pytest.raises(TypeError, match="expected one of @, add, .* with tiles, got"):
+            work()
+    row, column = tile.rows((0, 1)), tile.rows((0, 1)).mT
+    with pytest.raises(TypeError, match="a product of every row with every column is written @"):
+        row * column
+
+
+def test_a_dropped_tile_is_not_used_again():
+    hbm = memory(x=torch.randn(4, 4))
+    tile = hbm.load("x", (0, 2))
+    view = tile.mT
+    hbm.drop(tile)
+    for work in (lambda: tile + 1, lambda: view @ view, lambda: hbm.store("y", (0, 2), tile), tile.held):
+        with pytest.raises(ValueError, match=r"expected a tile on chip, got x\[0:2, 0:4\], which was dropped"):
+            work()
+
+
+def test_pieces_outside_a_matrix_and_unknown_matrices_are_refused():
+    hbm = memory(x=torch.randn(4, 4))
+    with pytest.raises(ValueError, match=r"expected a piece inside x of shape \(4, 4\), got"):
+        hbm.load("x", (2, 6))
+    with pytest.raises(KeyError, match=r"expected a matrix, one of \['x', 'y'\], got 'z'"):
+        hbm.shapes["z"] = (4, 4)
+        hbm.load("z")
+
+
+def test_a_tile_is_a_copy():
+    x = torch.zeros(4, 4)
+    hbm = memory(x=x)
+    tile = hbm.load("x")
+    x += 1
+    assert tile.held().sum() == 0 and hbm.load("x").held().sum() == 16
+
+
+def test_the_record_lets_no_tile_out():
+    steps = record(tiled_attention_v2_steps(*tensors(), block_q=BLOCK, block_k=BLOCK))
+    assert not any(isinstance(value, OnChip) for step in steps for value in step.values.values())
+
+
+# Planted: FlashAttention-2 with one mistake each. The right one is the yardstick.
+
+
+def flash(q, k, v, cheat="", block=BLOCK):
+    """FlashAttention-2 as the package has it, and nine ways to get it wrong."""
+    p = Problem.of(q, k, v, causal=False, window=None, scale=None)
+    hbm = p.memory(narrate.tiled, {"O": p.dtype, "lse": p.wide}, lse=p.column)
+    hoard = []
+    for i, rows in enumerate(spans(N, block)):
+        m_i, l_i, acc = start(hbm, rows)
+        Q_i = hbm.load("Q", rows)
+        for j, cols in p.mask.key_blocks(rows, block):
+            if cheat == "Q at every visit":
+                Q_i = hbm.load("Q", rows)
+            K_j, V_j, m_old = hbm.load("K", cols), hbm.load("V", cols), m_i
+            if cheat == "all of K":
+                K_j = hbm.load("K").rows(cols)
+            if cheat == "a closure":
+                K_j = k[:, :, slice(*cols)]
+            S = Q_i @ K_j.mT * p.scale
+            if cheat == "multiplies twice":
+                S = Q_i @ K_j.mT * p.scale
+            if cheat == "whole rows of S":
+                whole = Q_i @ hbm.load("K").mT * p.scale
+                S = whole.mT.rows(cols).mT
+            if cheat == "keeps a tile":
+                hoard.append(K_j)
+            m_i, l_i, alpha, P = online_update(m_old, l_i, S)
+            if cheat == "a dropped tile":
+                hbm.drop(V_j)
+            raw = P.held() @ V_j.held() if cheat == "a raw product" else None
+            acc = acc * alpha + (P @ V_j if raw is None else raw)
+            if cheat == "O at every visit" or cols[1] == N:
+                hbm.store("O", rows, divide(acc, l_i))
+            if cols[1] == N and cheat != "forgets lse":
+                hbm.store("lse", rows, log_sum_exp(m_i, l_i))
+            yield hbm.step("blocks", program=(i,), **p.place(i, rows, j, cols), S=S, P=P, m_i=m_i, l_i=l_i, acc=acc)
+            hbm.drop(S)
+    yield hbm.done((hbm.output("O"), hbm.output("lse")), visits=9, pairs=9)
+
+
+def measured(steps):
+    steps = record(steps)
+    return {"bytes": hbm_bytes(steps), "flops": matmul_flops(steps), "on chip": sram_peak(steps)}
+
+
+def test_the_right_one_is_what_the_package_and_its_formula_say():
+    q, k, v = tensors()
+    right = measured(flash(q, k, v))
+    assert right == measured(tiled_attention_v2_steps(q, k, v, block_q=BLOCK, block_k=BLOCK))
+    cost = v2_cost(B, H, N, N, D, dtype=torch.float32, block_q=BLOCK, block_k=BLOCK)
+    assert (right["bytes"], right["flops"]) == ((cost.read, cost.written), cost.flops)
+    torch.testing.assert_close(fl.run(flash(q, k, v))[0], scaled_dot_product_attention(q, k, v))
+
+
+CAUGHT_BY = {
+    "all of K": "bytes",
+    "Q at every visit": "bytes",
+    "forgets lse": "bytes",
+    "O at every visit": "bytes",
+    "multiplies twice": "flops",
+    "whole rows of S": "flops",
+    "keeps a tile": "on chip",
+}
+
+
+@pytest.mark.parametrize(("cheat", "by"), CAUGHT_BY.items())
+def test_planted_mistakes_are_measured(cheat, by):
+    q, k, v = tensors()
+    wrong, right = measured(flash(q, k, v, cheat)), measured(flash(q, k, v))
+    assert wrong[by] != right[by]
+    if cheat == "forgets lse":
+        assert fl.run(flash(q, k, v, cheat))[1].isnan().all()
+    else:  # the result alone does not tell
+        torch.testing.assert_close(fl.run(flash(q, k, v, cheat))[0], fl.run(flash(q, k, v))[0])
+
+
+@pytest.mark.parametrize(
+    ("cheat", "error", "message"),
+    [
+        ("a closure", TypeError, r"expected a tile, which `HBM.load` gives, in matmul, got a tensor \(1, 2, 4, 4\)"),
+        ("a raw product", TypeError, r"expected a tile, which `HBM.load` gives, in add, got a tensor \(1, 2, 4, 4\)"),
+        ("a dropped tile", ValueError, r"got V\[0:1, 0:2, 0:4, 0:4\], which was dropped"),
+    ],
+)
+def test_planted_ways_round_it_raise(cheat, error, message):
+    with pytest.raises(error, match=message):
+        fl.run(flash(*tensors(), cheat))
