@@ -196,7 +196,9 @@ def test_steps_are_not_changed_afterwards():
 
 def test_on_chip_does_not_grow_with_the_row():
     peaks = {n: fl.sram_peak(fl.blocked_softmax_steps(torch.zeros(n), 4)) for n in (8, 80)}
-    assert peaks[8] == peaks[80] == (4 + 4 + 1 + 1) * 4  # a block of x and of y, m, l
+    assert (
+        peaks[8] == peaks[80] == (4 + 1 + 1 + 1) * 4
+    )  # a block of x, in whose place y comes, m, l, and the l of the block
 
 
 # Properties: the claims of notebooks 02 and 03.

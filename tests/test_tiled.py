@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from flashlearn.core.inputs import causal_mask
+from flashlearn.core.mask import causal_mask
 from flashlearn.core.steps import hbm_bytes, record, sram_peak
 from flashlearn.rungs.tiled import (
     BlockSizes,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from flashlearn.core.inputs import causal_mask
+from flashlearn.core.mask import causal_mask
 from flashlearn.exercises.grading import Case, Exercise
 from flashlearn.exercises.mistakes.triton_backward import MISTAKES
 from flashlearn.exercises.solutions.triton_backward import ds_solution, dv_solution

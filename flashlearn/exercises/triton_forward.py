@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from flashlearn.core.inputs import causal_mask
+from flashlearn.core.mask import causal_mask
 from flashlearn.exercises.grading import Case, Exercise
 from flashlearn.exercises.mistakes.triton_forward import MISTAKES
 from flashlearn.exercises.solutions.triton_forward import bugs_solution, causal_solution

@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from flashlearn.core.mask import Mask
 from flashlearn.core.steps import Step, Tile, hbm_bytes
 from flashlearn.kernels.backend import INTERPRETED
-from flashlearn.rungs.attention import crosses
 
 TITLES = {"q": "Q", "k": "K", "v": "V", "o": "O", "do": "dO", "dq": "dQ", "dk": "dK", "dv": "dV",
           "a": "A", "b": "B", "c": "C"}  # fmt: skip
@@ -337,9 +337,9 @@ class _Recording:
         shapes["S"] = (*shapes["Q"][:3], shapes["K"][2])
         k = self.on_chip.get("K")
         rows, cols = q.rows, k.rows if k else (0, 0)
-        diagonal = shapes["K"][2] - shapes["Q"][2] if self.arguments["CAUSAL"] else None
+        mask = Mask(shapes["Q"][2], shapes["K"][2], right=0 if self.arguments["CAUSAL"] else None)
         i, j = rows[0] // self.arguments["BLOCK_M"], cols[0] // self.arguments["BLOCK_N"] if k else None
-        place = {"i": i, "j": j, "rows": rows, "cols": cols, "masked": crosses(rows, cols, diagonal)}
+        place = {"i": i, "j": j, "rows": rows, "cols": cols, "masked": mask.crosses(rows, cols)}
         return place, Tile("S", (*q.index[:2], rows, cols), 4) if k else None
 
     def _sentence(self, place) -> str:

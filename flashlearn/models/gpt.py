@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from flashlearn.core.inputs import causal_mask
+from flashlearn.core.mask import causal_mask
 
 TEXT = Path(__file__).with_name("data") / "paradise_lost.txt"
 Attention = Callable[..., Tensor]

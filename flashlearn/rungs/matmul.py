@@ -13,12 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-import torch
 from torch import Tensor
 
+from flashlearn.core.hbm import HBM
 from flashlearn.core.inputs import check_block, check_float
-from flashlearn.core.steps import Step, Tile, run
-from flashlearn.rungs.attention import spans, wide
+from flashlearn.core.numerics import spans
+from flashlearn.core.steps import Step, run
+from flashlearn.rungs import narrate
 
 
 def tiled_matmul(a: Tensor, b: Tensor, *, block_m: int, block_n: int, block_k: int) -> Tensor:
@@ -35,30 +36,17 @@ def tiled_matmul_steps(a: Tensor, b: Tensor, *, block_m: int, block_n: int, bloc
     M, K, N = _check_product(a, b)
     for size, name in ((block_m, "block_m"), (block_n, "block_n"), (block_k, "block_k")):
         check_block(size, name)
-    a_wide, b_wide = wide(a), wide(b)
-    shapes = {"A": (M, K), "B": (K, N), "C": (M, N)}
-    C = torch.empty(M, N, dtype=a.dtype, device=a.device)
+    hbm = HBM({"A": a, "B": b}, {"C": a.dtype}, {"A": (M, K), "B": (K, N), "C": (M, N)}, narrate.matmul)
     for i, rows in enumerate(spans(M, block_m)):
         for j, cols in enumerate(spans(N, block_n)):
-            acc = a_wide.new_zeros(rows[1] - rows[0], cols[1] - cols[0])  # (block_m, block_n), stays on chip
+            acc = hbm.fill("C", rows, cols)  # (block_m, block_n), stays on chip
             for p, inner in enumerate(spans(K, block_k)):
-                A_ip, B_pj = a_wide[slice(*rows), slice(*inner)], b_wide[slice(*inner), slice(*cols)]
+                A_ip, B_pj = hbm.load("A", rows, inner), hbm.load("B", inner, cols)
                 acc = acc + A_ip @ B_pj
-                A_tile = Tile("A", (rows, inner), a.element_size())
-                B_tile = Tile("B", (inner, cols), b.element_size())
-                last = inner[1] == K
-                if last:
-                    C[slice(*rows), slice(*cols)] = acc
-                writes = (Tile("C", (rows, cols), a.element_size()),) if last else ()
-                values = {"A": a, "B": b, "acc": acc, "i": i, "j": j, "p": p}
-                values |= {"C": C[slice(*rows), slice(*cols)]} if last else {}
-                running = Tile("acc", (rows, cols), acc.element_size())
-                size = (1, rows[1] - rows[0], inner[1] - inner[0], cols[1] - cols[0])
-                yield Step(_sentence(i, j, p, last), "blocks", shapes, (A_tile, B_tile), writes,
-                           (A_tile, B_tile, running), values, (size,), (i, j))  # fmt: skip
-    blocks = math.ceil(M / block_m) * math.ceil(N / block_n)
-    sentence = f"Done: each of the {blocks} blocks of C was written once."
-    yield Step(sentence, "done", shapes, values={"A": a, "B": b, "C": C}, output=C)
+                if inner[1] == K:
+                    hbm.store("C", rows, acc, cols)
+                yield hbm.step("blocks", program=(i, j), acc=acc, i=i, j=j, p=p)
+    yield hbm.done(hbm.output("C"), blocks=math.ceil(M / block_m) * math.ceil(N / block_n))
 
 
 def tiled_qkv(q: Tensor, k: Tensor, v: Tensor, *, block_q: int, block_k: int) -> Tensor:
@@ -77,32 +65,18 @@ def tiled_qkv_steps(q: Tensor, k: Tensor, v: Tensor, *, block_q: int, block_k: i
         raise ValueError(f"expected v like k, {k.dtype} {tuple(k.shape)}, got {got}")
     check_block(block_q, "block_q")
     check_block(block_k, "block_k")
-    q_wide, k_wide, v_wide = wide(q), wide(k), wide(v)
     shapes = {"Q": (N_q, D), "K": (N_k, D), "V": (N_k, D), "S": (N_q, N_k), "O": (N_q, D)}
-    O = torch.empty_like(q)
+    hbm = HBM({"Q": q, "K": k, "V": v}, {"O": q.dtype}, shapes, narrate.qkv)
     for i, rows in enumerate(spans(N_q, block_q)):
-        acc = q_wide.new_zeros(rows[1] - rows[0], D)  # (block_q, D), stays on chip
+        acc, Q_i = hbm.fill("O", rows), hbm.load("Q", rows)  # acc: (block_q, D), stays on chip
         for j, cols in enumerate(spans(N_k, block_k)):
-            S = q_wide[slice(*rows)] @ k_wide[slice(*cols)].mT  # (block_q, block_k), never stored
-            acc = acc + S @ v_wide[slice(*cols)]
-            Q_i, K_j, V_j = (Tile.of(name, t, slice(*at)) for name, t, at in
-                             (("Q", q, rows), ("K", k, cols), ("V", v, cols)))  # fmt: skip
-            last = cols[1] == N_k
-            if last:
-                O[slice(*rows)] = acc
-            S_ij = Tile("S", (rows, cols), S.element_size())
-            running = Tile("acc", (rows, (0, D)), acc.element_size())
-            values = {"Q": q, "K": k, "V": v, "S": S, "acc": acc, "i": i, "j": j, "rows": rows, "cols": cols}
-            values |= {"O": O[slice(*rows)]} if last else {}
-            what = f" That was the last block: O{i} = acc is written." if last else ""
-            sentence = f"Block Q{i} meets block K{j}: their scores times V{j} join acc.{what}"
-            m, n = S.shape
-            yield Step(sentence, "blocks", shapes, (Q_i, K_j, V_j) if j == 0 else (K_j, V_j),
-                       (Tile("O", (rows, (0, D)), q.element_size()),) if last else (),
-                       (Q_i, K_j, S_ij, V_j, running), values,
-                       ((1, m, D, n), (1, m, n, D)), (i,))  # fmt: skip
-    yield Step("Done: no block of scores was ever stored.", "done", shapes,
-               values={"Q": q, "K": k, "V": v, "O": O}, output=O)  # fmt: skip
+            K_j, V_j = hbm.load("K", cols), hbm.load("V", cols)
+            S = Q_i @ K_j.mT  # (block_q, block_k), never stored
+            acc = acc + S @ V_j
+            if cols[1] == N_k:
+                hbm.store("O", rows, acc)
+            yield hbm.step("blocks", program=(i,), S=S, acc=acc, i=i, j=j, rows=rows, cols=cols)
+    yield hbm.done(hbm.output("O"))
 
 
 def _check_product(a: Tensor, b: Tensor, left: str = "a", right: str = "b") -> tuple[int, int, int]:
@@ -122,9 +96,3 @@ def _check_product(a: Tensor, b: Tensor, left: str = "a", right: str = "b") -> t
             f"got {a.dtype} on {a.device} and {b.dtype} on {b.device}"
         )
     return a.shape[0], a.shape[1], b.shape[1]
-
-
-def _sentence(i: int, j: int, p: int, last: bool) -> str:
-    what = f": the sum is complete and C{i}{j} is written" if last else ""
-    product = f"A{i}{p} times B{p}{j}"
-    return f"Worker ({i}, {j}) {'starts its sum with' if p == 0 else 'adds'} {product}{what}."

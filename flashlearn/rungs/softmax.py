@@ -26,10 +26,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from flashlearn.core.hbm import HBM, OnChip
 from flashlearn.core.inputs import check_block, check_row
-from flashlearn.core.steps import Step, Tile, run
-
-INF = float("inf")
+from flashlearn.core.numerics import INF, exp_diff, spans, wide
+from flashlearn.core.steps import Step, run
+from flashlearn.rungs import narrate
 
 
 def naive_softmax(x: Tensor) -> Tensor:
@@ -39,15 +40,19 @@ def naive_softmax(x: Tensor) -> Tensor:
 
 def naive_softmax_steps(x: Tensor) -> Iterator[Step]:
     """One step per element and pass: the sum, then the division (Milakov 2018, Algorithm 1)."""
-    check_row(x)
-    zero = torch.zeros_like(x[..., :1].sum(-1, keepdim=True))  # (..., 1)
-    l_i = zero
-    for j in range(x.shape[-1]):
-        term = torch.exp(x[..., j : j + 1])
-        l_i = l_i + term
-        sentence = f"{_of(x, j)}: its exponential, {_show(term)}, joins the sum: l = {_show(l_i)}."
-        yield _row_step(sentence, "sum", x, j, 1, l_i=l_i, term=term)
-    yield from _divide_steps(x, zero, l_i, 1)
+    hbm = _memory(x, narrow=True)
+    l_i = hbm.fill("x", cols=(0, 1))  # line 1
+    for j in spans(x.shape[-1], 1):  # line 2
+        x_j = hbm.load("x", cols=j)
+        term = torch.exp(x_j)
+        l_i = l_i + term  # line 3
+        yield hbm.step("sum", l_i=l_i, term=term)
+        hbm.drop(x_j)
+    for j in spans(x.shape[-1], 1):  # line 5
+        x_j = hbm.load("x", cols=j)
+        hbm.store("y", None, torch.exp(x_j) / l_i, j)  # line 6
+        yield hbm.step("divide", l_i=l_i)
+    yield hbm.done(hbm.output("y"))
 
 
 def safe_softmax(x: Tensor) -> Tensor:
@@ -57,18 +62,21 @@ def safe_softmax(x: Tensor) -> Tensor:
 
 def safe_softmax_steps(x: Tensor) -> Iterator[Step]:
     """One step per element and pass: maximum, sum, division (Milakov 2018, Algorithm 2)."""
-    check_row(x)
-    m_i, l_i = empty_row(x)
-    for j in range(x.shape[-1]):
-        m_old, m_i = m_i, torch.maximum(m_i, x[..., j : j + 1])
-        verdict = f"raises the maximum to m = {_show(m_i)}" if _differ(m_old, m_i) else f"leaves m = {_show(m_i)}"
-        yield _row_step(f"{_of(x, j)} {verdict}.", "maximum", x, j, 1, m_i=m_i)
-    for j in range(x.shape[-1]):
-        term = exp_diff(x[..., j : j + 1], m_i)
-        l_i = l_i + term
-        sentence = f"{_of(x, j)}: exp(x[{j}] − m) = {_show(term)} joins the sum: l = {_show(l_i)}."
-        yield _row_step(sentence, "sum", x, j, 1, m_i=m_i, l_i=l_i, term=term)
-    yield from _divide_steps(x, m_i, l_i, 1)
+    hbm = _memory(x)
+    m_i = hbm.fill("x", cols=(0, 1), value=-INF)  # line 1
+    for j in spans(x.shape[-1], 1):  # line 2
+        x_j, m_old = hbm.load("x", cols=j), m_i
+        m_i = torch.maximum(m_old, x_j)  # line 3
+        yield hbm.step("maximum", m_i=m_i, m_old=m_old)
+        hbm.drop(x_j)
+    l_i = hbm.fill("x", cols=(0, 1))  # line 5
+    for j in spans(x.shape[-1], 1):  # line 6
+        x_j = hbm.load("x", cols=j)
+        term = exp_diff(x_j, m_i)
+        l_i = l_i + term  # line 7
+        yield hbm.step("sum", m_i=m_i, l_i=l_i, term=term)
+        hbm.drop(x_j)
+    yield from _divide(hbm, m_i, l_i, 1)  # lines 9 to 11
 
 
 def online_softmax(x: Tensor) -> Tensor:
@@ -92,17 +100,15 @@ def blocked_softmax(x: Tensor, block_size: int) -> Tensor:
 
 def blocked_softmax_steps(x: Tensor, block_size: int) -> Iterator[Step]:
     """One step per block and pass: reduce a block to (m, l), merge it in; then divide block by block."""
-    check_row(x)
     check_block(block_size)
-    m_i, l_i = empty_row(x)
-    for j in range(0, x.shape[-1], block_size):
-        m_old, l_old = m_i, l_i
-        m_block, l_block = reduce_block(x[..., j : j + block_size])
-        m_i, l_i = merge((m_old, l_old), (m_block, l_block))
-        alpha, term = exp_diff(m_old, m_i), l_block * exp_diff(m_block, m_i)
-        sentence = _merge_sentence(x, j, block_size, m_old, m_i, l_old, l_i, alpha, term)
-        yield _row_step(sentence, "maximum and sum", x, j, block_size, m_i=m_i, l_i=l_i, alpha=alpha, term=term)
-    yield from _divide_steps(x, m_i, l_i, block_size)
+    hbm = _memory(x)
+    m_i, l_i = no_elements(hbm)  # Milakov 2018, Algorithm 3, lines 1 and 2
+    for j in spans(x.shape[-1], block_size):  # line 3
+        x_j, m_old, l_old = hbm.load("x", cols=j), m_i, l_i
+        m_i, l_i, alpha, term = _absorb(m_old, l_old, *reduce_block(x_j))  # lines 4 and 5
+        yield hbm.step("maximum and sum", m_i=m_i, l_i=l_i, m_old=m_old, l_old=l_old, alpha=alpha, term=term)
+        hbm.drop(x_j, term)
+    yield from _divide(hbm, m_i, l_i, block_size)  # lines 7 to 9
 
 
 def merge(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -112,11 +118,13 @@ def merge(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, T
     l = l_a exp(m_a - m) + l_b exp(m_b - m)
 
     Associative and commutative; (-inf, 0), the pair of no elements, changes nothing. Tensors of any one
-    shape, or floats. Source: Milakov 2018, equation 4.
+    shape, or numbers. ValueError for tensors of different shapes. Source: Milakov 2018, equation 4.
     """
-    (m_a, l_a), (m_b, l_b) = ((torch.as_tensor(m), torch.as_tensor(l)) for m, l in (a, b))
-    m = torch.maximum(m_a, m_b)
-    return m, l_a * exp_diff(m_a, m) + l_b * exp_diff(m_b, m)
+    pairs = [tuple(_floating(t) for t in pair) for pair in (a, b)]
+    shapes = [tuple(t.shape) for pair in pairs for t in pair]
+    if len(set(shapes)) > 1:
+        raise ValueError(f"expected m and l of one shape on both sides, got {', '.join(map(str, shapes))}")
+    return _merge(*pairs)
 
 
 def merge_tree(x: Tensor, block_size: int) -> tuple[Tensor, Tensor]:
@@ -129,115 +137,69 @@ def merge_tree(x: Tensor, block_size: int) -> tuple[Tensor, Tensor]:
 
 def merge_tree_steps(x: Tensor, block_size: int) -> Iterator[Step]:
     """One step per block, then one per merge; `values["parts"]` are the spans of x that were joined."""
-    check_row(x)
     check_block(block_size)
+    hbm = _memory(x)
     level = []  # [((start, stop), (m, l)), ...] from left to right
-    for j in range(0, x.shape[-1], block_size):
-        span, pair = (j, min(j + block_size, x.shape[-1])), reduce_block(x[..., j : j + block_size])
-        level.append((span, pair))
-        yield _tree_step(f"Reduce x[{j}:{span[1]}] to m = {_show(pair[0])}, l = {_show(pair[1])}.", x, level, span)
+    for span in spans(x.shape[-1], block_size):
+        x_j = hbm.load("x", cols=span)
+        level.append((span, reduce_block(x_j)))
+        yield hbm.step("reduce", **_named(level[-1][1]), span=span, parts=())
+        hbm.drop(x_j)
     while len(level) > 1:
-        rest = level
-        level = []
+        rest, level = level, []
         while len(rest) > 1:
-            ((start, middle), a), ((_, stop), b) = rest[:2]
-            rest = rest[2:]
-            level.append(((start, stop), merge(a, b)))
-            m, l = level[-1][1]
-            sentence = f"Merge {start}:{middle} with {middle}:{stop}: m = {_show(m)}, l = {_show(l)}."
-            yield _tree_step(sentence, x, level + rest, (start, stop), ((start, middle), (middle, stop)))
+            (left, a), (right, b) = rest[:2]
+            span, rest = (left[0], right[1]), rest[2:]
+            level.append((span, _merge(a, b)))
+            del a, b
+            yield hbm.step("merge", **_named(level[-1][1]), span=span, parts=(left, right))
         level += rest  # an odd one out moves up unchanged
-    pair = level[0][1] if level else empty_row(x)
-    yield Step(f"One pair is left for the whole row: m = {_show(pair[0])}, l = {_show(pair[1])}.", "done",
-               _shapes(x), values={"x": x, "m_i": pair[0], "l_i": pair[1]}, output=pair)  # fmt: skip
-
-
-def exp_diff(a: Tensor, b: Tensor) -> Tensor:
-    """exp(a - b), and 0 where a is -inf: what is not there weighs nothing, even against b = -inf."""
-    return torch.exp((a - b).masked_fill(a == -INF, -INF))
+    m_i, l_i = level[0][1] if level else no_elements(hbm)
+    yield hbm.done((m_i.held(), l_i.held()), m_i=m_i.held(), l_i=l_i.held())
 
 
 def reduce_block(x: Tensor) -> tuple[Tensor, Tensor]:
     """(m, l) of one block: its maximum, and the sum of exp(x - m); (..., N) to (..., 1) each."""
-    x = x.to(accumulator(x.dtype))
+    x = wide(x)
     m = x.amax(-1, keepdim=True)
     return m, exp_diff(x, m).sum(-1, keepdim=True)
 
 
-def empty_row(x: Tensor) -> tuple[Tensor, Tensor]:
+def no_elements(hbm: HBM) -> tuple[OnChip, OnChip]:
     """(m, l) = (-inf, 0), the pair of no elements, for every row of x: (..., 1) each."""
-    l = torch.zeros(*x.shape[:-1], 1, dtype=accumulator(x.dtype), device=x.device)
-    return torch.full_like(l, -INF), l
+    return hbm.fill("x", cols=(0, 1), value=-INF), hbm.fill("x", cols=(0, 1))
 
 
-def accumulator(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which sums over `dtype` are kept: float32, or float64 for float64."""
-    return torch.promote_types(dtype, torch.float32)
+def _merge(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    m, l, _, _ = _absorb(*a, *b)
+    return m, l
 
 
-def _divide_steps(x: Tensor, m_i: Tensor, l_i: Tensor, width: int) -> Iterator[Step]:
-    """The last pass, shared by all: read x again, write y_j = exp(x_j - m) / l."""
-    blocks = []
-    for j in range(0, x.shape[-1], width):
-        y = (exp_diff(x[..., j : j + width].to(l_i.dtype), m_i) / l_i).to(x.dtype)
-        blocks.append(y)
-        sentence = f"Read {_of(x, j, width)} again and write {_of(y, 0, width, name='y', start=j)}."
-        yield _row_step(sentence, "divide", x, j, width, m_i=m_i, l_i=l_i, y=y)
-    y = torch.cat(blocks, -1) if blocks else torch.empty_like(x)
-    sentence = f"Done: the {x.shape[-1]} weights of a row sum to {_show(y.sum(-1, keepdim=True))}."
-    yield Step(sentence, "done", _shapes(x), values={"x": x, "m_i": m_i, "l_i": l_i}, output=y)
+def _absorb(m_a: Tensor, l_a: Tensor, m_b: Tensor, l_b: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Milakov 2018, equation 4: m, l, what l_a was scaled by, and what l_b became."""
+    m = torch.maximum(m_a, m_b)
+    alpha, term = exp_diff(m_a, m), l_b * exp_diff(m_b, m)
+    return m, l_a * alpha + term, alpha, term
 
 
-def _row_step(sentence: str, phase: str, x: Tensor, j: int, width: int, **values: Tensor) -> Step:
-    """A step that reads x[..., j : j + width], and writes y there if `values` has it."""
-    here = (..., slice(j, j + width))
-    running = [Tile.of(name, values[name]) for name in ("m_i", "l_i") if name in values]
-    writes = (Tile.of("y", x, *here),) if "y" in values else ()
-    on_chip = (Tile.of("x", x, *here), *writes, *running)
-    return Step(sentence, phase, _shapes(x), (Tile.of("x", x, *here),), writes, on_chip, {"x": x, **values})
+def _divide(hbm: HBM, m_i: OnChip, l_i: OnChip, width: int) -> Iterator[Step]:
+    """The last pass, shared by all that found a maximum: read x again, write y_j = exp(x_j - m) / l."""
+    for j in spans(hbm.shapes["x"][-1], width):
+        x_j = hbm.load("x", cols=j)
+        hbm.store("y", None, exp_diff(x_j, m_i) / l_i, j)
+        yield hbm.step("divide", m_i=m_i, l_i=l_i)
+    yield hbm.done(hbm.output("y"), m_i=m_i.held(), l_i=l_i.held())
 
 
-def _tree_step(sentence: str, x: Tensor, level: list, span: tuple[int, int], parts: tuple = ()) -> Step:
-    """A step that made the pair of `span`: from x in HBM if `parts` is empty, else from two pairs on chip."""
-    m_i, l_i = next(pair for at, pair in level if at == span)
-    reads = () if parts else (Tile.of("x", x, ..., slice(*span)),)
-    pairs = tuple(Tile.of(name, part) for _, pair in level for name, part in zip(("m_i", "l_i"), pair, strict=True))
-    values = {"x": x, "m_i": m_i, "l_i": l_i, "span": span, "parts": parts}
-    return Step(sentence, "merge" if parts else "reduce", _shapes(x), reads, (), reads + pairs, values)
+def _memory(x: Tensor, narrow: bool = False) -> HBM:
+    check_row(x)
+    return HBM({"x": x}, {"y": x.dtype}, {"x": x.shape, "y": x.shape}, narrate.softmax, narrow=narrow)
 
 
-def _shapes(x: Tensor) -> dict[str, tuple[int, ...]]:
-    return {"x": tuple(x.shape), "y": tuple(x.shape)}
+def _named(pair: tuple[OnChip, OnChip]) -> dict[str, OnChip]:
+    return dict(zip(("m_i", "l_i"), pair, strict=True))
 
 
-def _first(t: Tensor) -> float:
-    """The number of the first row: sentences and pictures follow that row."""
-    return t.detach().flatten()[0].item() if t.numel() else float("nan")
-
-
-def _show(t: Tensor) -> str:
-    return f"{_first(t):.4f}"
-
-
-def _of(x: Tensor, j: int, width: int = 1, name: str = "x", start: int | None = None) -> str:
-    """How a sentence names x[..., j : j + width]; `start` if it stands elsewhere in the whole row."""
-    at = j if start is None else start
-    stop = at + min(width, x.shape[-1] - j)
-    return f"{name}[{at}:{stop}]" if stop - at > 1 else f"{name}[{at}] = {_first(x[..., j : j + 1]):.4g}"
-
-
-def _differ(a: Tensor, b: Tensor) -> bool:
-    return _first(a) != _first(b)
-
-
-def _merge_sentence(x, j, width, m_old, m_i, l_old, l_i, alpha, term) -> str:
-    """Tell the reader whether the sum so far had to be rescaled."""
-    what = _of(x, j, width)
-    if j == 0:
-        return f"{what} comes first: m = {_show(m_i)}, l = {_show(l_i)}."
-    if not _differ(m_old, m_i):
-        return f"{what} leaves m = {_show(m_i)}: l = {_show(l_old)} + {_show(term)} = {_show(l_i)}."
-    return (
-        f"{what} raises m from {_show(m_old)} to {_show(m_i)}: the old sum is rescaled, "
-        f"l = {_show(l_old)} × {_show(alpha)} + {_show(term)} = {_show(l_i)}."
-    )
+def _floating(t: Tensor | float) -> Tensor:
+    t = torch.as_tensor(t)
+    return t if t.is_floating_point() else t.to(torch.get_default_dtype())

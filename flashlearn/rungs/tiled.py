@@ -11,9 +11,9 @@ queries share each K and V tile, so K and V are read N_q / block_q times instead
 swaps the loops of version 1: a row block is then finished by one program, so that the row blocks can run in
 parallel, nothing unfinished goes through HBM, and the division waits until the end.
 
-Shapes, dtypes, `causal`, `scale`, and rows that see no key are as in `flashlearn.rungs.attention`. Blocks of any
-size will do, the last of a row or column being shorter. Causal: a block above the diagonal is never visited,
-and only the blocks that the diagonal crosses are masked. All batches and heads take each step together.
+Shapes, dtypes, `causal`, `window`, `scale`, and rows that see no key are as in `flashlearn.rungs.attention`.
+Blocks of any size will do, the last of a row or column being shorter. Under a mask a block that it hides wholly
+is never visited, and only the blocks that its edge crosses are masked. All batches and heads take each step together.
 
 Sources: FA-1 is T. Dao et al., "FlashAttention", 2022 (arXiv:2205.14135), Algorithm 1 (masks: Algorithm 2);
 FA-2 is T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 1.
@@ -23,41 +23,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import torch
 from torch import Tensor
 
-from flashlearn.core.inputs import Sizes, check_block, check_qkv, resolve_scale
-from flashlearn.core.steps import Step, Tile, run
-from flashlearn.rungs.attention import (
-    crosses,
-    diagonal_of,
-    divide,
-    log_sum_exp,
-    matrix_shapes,
-    online_update,
-    per_query_head,
-    row_max,
-    scores,
-    spans,
-    start,
-    wide,
-)
-from flashlearn.rungs.softmax import INF, exp_diff
+from flashlearn.core.hbm import HBM, OnChip
+from flashlearn.core.inputs import check_block, check_bool, check_count
+from flashlearn.core.mask import Mask, Window, check_window
+from flashlearn.core.numerics import Span, divide, exp_diff, log_sum_exp, row_max, spans
+from flashlearn.core.steps import Step, run
+from flashlearn.rungs import narrate
+from flashlearn.rungs.attention import online_update
+from flashlearn.rungs.problem import Problem, start
 
 
 def tiled_attention_v1(
-    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None,
-    block_q: int = 64, block_k: int = 64,
-) -> Tensor:  # fmt: skip
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    window: Window | None = None,
+    scale: float | None = None,
+    block_q: int = 64,
+    block_k: int = 64,
+) -> Tensor:
     """FlashAttention-1: for each block of K and V, update the output of every block of Q."""
-    options = {"causal": causal, "scale": scale, "block_q": block_q, "block_k": block_k}
-    return run(tiled_attention_v1_steps(q, k, v, **options))
+    options: dict[str, Any] = {"causal": causal, "window": window, "scale": scale}
+    return run(tiled_attention_v1_steps(q, k, v, **options, block_q=block_q, block_k=block_k))
 
 
-def tiled_attention_v1_steps(q: Tensor, k: Tensor, v: Tensor, *, causal=False, scale=None, block_q=64,
-                             block_k=64) -> Iterator[Step]:  # fmt: skip
+def tiled_attention_v1_steps(
+    q: Tensor, k: Tensor, v: Tensor, *, causal=False, window=None, scale=None, block_q=64, block_k=64
+) -> Iterator[Step]:
     """One step per visited pair (K_j, Q_i), j outside, after one that initialises O, m and l in HBM.
 
     m_new = max(m_i, m~)          with m~ = rowmax(S), P~ = exp(S - m~), l~ = rowsum(P~)
@@ -67,62 +66,74 @@ def tiled_attention_v1_steps(q: Tensor, k: Tensor, v: Tensor, *, causal=False, s
     O_i is thus the attention over the keys so far, divided every time. HBM holds it, m and l in the dtype
     that sums are kept in (float32 for the 16-bit types), until its last visit writes it in the dtype of q.
     """
-    sizes = check_qkv(q, k, v)
-    scale, diagonal = resolve_scale(scale, sizes.D), diagonal_of(sizes, causal)
-    q_blocks, k_blocks = _blocks(sizes, block_q, block_k)  # FA-1 Alg. 1, lines 3 and 4
-    k_wide, v_wide = wide(per_query_head(k, sizes)), wide(per_query_head(v, sizes))
-    inputs, column = {"Q": q, "K": k, "V": v}, (sizes.B, sizes.H_q, sizes.N_q, 1)
-    shapes = {**matrix_shapes(sizes), "m_i": column, "l_i": column}
-    m, l, O = start(q)  # FA-1 Alg. 1, line 2
-    writes, values = _row_tiles((0, sizes.N_q), O=O, l_i=l, m_i=m), {"O": O, "l_i": l, "m_i": m}
-    sentence = "Write O = 0, l = 0 and m = -inf to HBM for every row."
-    yield Step(sentence, "initialise", shapes, writes=writes, values={**inputs, **values})
-    m, l, O = ([t[:, :, i0:i1] for i0, i1 in q_blocks] for t in (m, l, O))
-    for j, cols in enumerate(k_blocks):  # FA-1 Alg. 1, line 5
-        keys = slice(*cols)
-        visited = [i for i, rows in enumerate(q_blocks) if is_visible(rows, cols, diagonal)]
-        for i in visited:  # FA-1 Alg. 1, line 7; K_j and V_j come with the first visit (line 6)
-            rows = q_blocks[i]
-            m_old, l_old, O_old = m[i], l[i], O[i]  # FA-1 Alg. 1, line 8
-            q_i = wide(q[:, :, slice(*rows)])  # (B, H_q, rows, D)
-            S = scores(q_i, k_wide[:, :, keys], scale, rows, cols, diagonal)  # FA-1 Alg. 1, line 9
-            m_block = row_max(S)  # (B, H_q, rows, 1), FA-1 Alg. 1, line 10
-            P = exp_diff(S, m_block)
-            m[i] = torch.maximum(m_old, m_block)  # FA-1 Alg. 1, line 11
-            alpha, beta = exp_diff(m_old, m[i]), exp_diff(m_block, m[i])
-            l[i] = l_old * alpha + P.sum(-1, keepdim=True) * beta
-            PV = P @ v_wide[:, :, keys]  # (B, H_q, rows, D)
-            O[i] = divide(l_old * alpha * O_old + beta * PV, l[i])  # FA-1 Alg. 1, line 12
-            final = j + 1 == len(k_blocks) or not is_visible(rows, k_blocks[j + 1], diagonal)
-            if final:
-                O[i] = O[i].to(q.dtype)
-            state = _row_tiles(rows, O=O_old, l_i=l_old, m_i=m_old)
-            writes = _row_tiles(rows, O=O[i], l_i=l[i], m_i=m[i])
-            loads = "KVQ" if i == visited[0] else "Q"
-            values = {"S": S, "P": P, "m_i": m[i], "l_i": l[i], "O": O[i], "m_old": m_old, "l_old": l_old,
-                      "alpha": alpha, "beta": beta, "factor": divide(l_old * alpha, l[i])}  # fmt: skip
-            yield _visit(loads, inputs, shapes, (i, rows), (j, cols), diagonal, values, reads=state,
-                         writes=writes, running=state)  # fmt: skip
-    O = torch.cat([block.to(q.dtype) for block in O], dim=2) if O else torch.zeros_like(q)
-    sentence = f"Done: {_visits(sizes, block_q, block_k, causal)}."
-    yield Step(sentence, "done", shapes, values={**inputs, "O": O}, output=O)  # FA-1 Alg. 1, line 16
+    p = Problem.of(q, k, v, causal=causal, window=window, scale=scale)
+    check_blocks(block_q, block_k)
+    hbm = p.memory(narrate.tiled, {"O": p.dtype, "l_i": p.wide, "m_i": p.wide}, m_i=p.column, l_i=p.column)
+    _store_state(hbm, (0, p.sizes.N_q), *start(hbm, (0, p.sizes.N_q)), unfinished=True)  # FA-1 Alg. 1, line 2
+    yield hbm.step("initialise")
+    for j, cols in enumerate(spans(p.sizes.N_k, block_k)):  # line 5
+        visits = p.mask.query_blocks(cols, block_q)
+        K_j, V_j = [hbm.load(name, cols) for name in "KV"] if visits else (None, None)  # line 6
+        for i, rows in visits:  # line 7
+            Q_i, O_i, l_i, m_i = (hbm.load(name, rows) for name in ("Q", "O", "l_i", "m_i"))  # line 8
+            S = p.mask.hide(Q_i @ K_j.mT * p.scale, rows, cols)  # line 9
+            m_new, l_new, O_new, seen = _paper_update(m_i, l_i, O_i, S, V_j)  # lines 10 to 12
+            last = p.mask.key_blocks(rows, block_k)[-1][0] == j
+            _store_state(hbm, rows, m_new, l_new, O_new, unfinished=not last)  # lines 12 and 13
+            yield hbm.step("blocks", **p.place(i, rows, j, cols), S=S, m_old=m_i, l_old=l_i, **seen)
+    yield hbm.done(hbm.output("O"), **count_visits(p.mask, block_q, block_k))  # line 16
 
 
+@overload
 def tiled_attention_v2(
-    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None,
-    block_q: int = 64, block_k: int = 64, return_lse: bool = False,
-) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    window: Window | None = None,
+    scale: float | None = None,
+    block_q: int = 64,
+    block_k: int = 64,
+    return_lse: Literal[False] = False,
+) -> Tensor: ...
+@overload
+def tiled_attention_v2(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    return_lse: Literal[True],
+    causal: bool = False,
+    window: Window | None = None,
+    scale: float | None = None,
+    block_q: int = 64,
+    block_k: int = 64,
+) -> tuple[Tensor, Tensor]: ...
+def tiled_attention_v2(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    window: Window | None = None,
+    scale: float | None = None,
+    block_q: int = 64,
+    block_k: int = 64,
+    return_lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
     """FlashAttention-2: for each block of Q, run over the blocks of K and V; divide once.
 
     With `return_lse` also lse (B, H_q, N_q) = log sum_j exp(S_ij), natural logarithm, in float32 (float64 for
     float64), -inf for a row that sees no key. HBM gets it in either case: the backward pass needs it.
     """
-    options = {"causal": causal, "scale": scale, "block_q": block_q, "block_k": block_k}
-    return run(tiled_attention_v2_steps(q, k, v, **options, return_lse=return_lse))
+    options: dict[str, Any] = {"causal": causal, "window": window, "scale": scale, "return_lse": return_lse}
+    return run(tiled_attention_v2_steps(q, k, v, **options, block_q=block_q, block_k=block_k))
 
 
-def tiled_attention_v2_steps(q: Tensor, k: Tensor, v: Tensor, *, causal=False, scale=None, block_q=64,
-                             block_k=64, return_lse=False) -> Iterator[Step]:  # fmt: skip
+def tiled_attention_v2_steps(
+    q: Tensor, k: Tensor, v: Tensor, *, causal=False, window=None, scale=None, block_q=64, block_k=64, return_lse=False
+) -> Iterator[Step]:
     """One step per visited pair (Q_i, K_j), i outside; the last of each row block writes O_i and lse.
 
     m_new = max(m_i, rowmax(S))    alpha = exp(m_i - m_new)    P~ = exp(S - m_new)
@@ -132,41 +143,29 @@ def tiled_attention_v2_steps(q: Tensor, k: Tensor, v: Tensor, *, causal=False, s
     A row block that sees no key has one step, which writes O = 0 and lse = -inf (its j is None). In the steps
     lse is a column, (B, H_q, N_q, 1); the output is without that last dimension.
     """
-    sizes = check_qkv(q, k, v)
-    scale, diagonal = resolve_scale(scale, sizes.D), diagonal_of(sizes, causal)
-    q_blocks, k_blocks = _blocks(sizes, block_q, block_k)  # FA-2 Alg. 1, lines 1 and 2
-    k_wide, v_wide = wide(per_query_head(k, sizes)), wide(per_query_head(v, sizes))
-    inputs = {"Q": q, "K": k, "V": v}
-    shapes = {**matrix_shapes(sizes), "lse": (sizes.B, sizes.H_q, sizes.N_q, 1)}
-    O, lse = [], []  # the finished row blocks
-    for i, rows in enumerate(q_blocks):  # FA-2 Alg. 1, line 3
-        q_i = wide(q[:, :, slice(*rows)])  # (B, H_q, rows, D), FA-2 Alg. 1, line 4
-        m_i, l_i, acc = start(q_i)  # FA-2 Alg. 1, line 5
-        visited = [(j, cols) for j, cols in enumerate(k_blocks) if is_visible(rows, cols, diagonal)]
-        for j, cols in visited:  # FA-2 Alg. 1, line 6
-            keys, m_old = slice(*cols), m_i  # FA-2 Alg. 1, line 7 loads K_j and V_j
-            S = scores(q_i, k_wide[:, :, keys], scale, rows, cols, diagonal)  # FA-2 Alg. 1, line 8
-            m_i, l_i, alpha, P = online_update(m_i, l_i, S)  # FA-2 Alg. 1, line 9
-            acc = acc * alpha + P @ v_wide[:, :, keys]  # FA-2 Alg. 1, line 10
-            values = {"S": S, "P": P, "m_i": m_i, "l_i": l_i, "acc": acc, "m_old": m_old, "alpha": alpha,
-                      "factor": alpha}  # fmt: skip
-            final = {}
-            if j == visited[-1][0]:
-                O.append(divide(acc, l_i).to(q.dtype))  # FA-2 Alg. 1, line 12
-                lse.append(log_sum_exp(m_i, l_i))  # (B, H_q, rows, 1), FA-2 Alg. 1, line 13
-                final = {"O": O[-1], "lse": lse[-1]}  # FA-2 Alg. 1, lines 14 and 15
-            yield _visit("QKV" if j == 0 else "KV", inputs, shapes, (i, rows), (j, cols), diagonal,
-                         {**values, **final}, writes=_row_tiles(rows, **final),
-                         running=_row_tiles(rows, acc=acc, l_i=l_i, m_i=m_i), program=(i,))  # fmt: skip
-        if not visited:
-            O.append(acc.to(q.dtype))
-            lse.append(m_i)
-            yield _unseen(inputs, shapes, i, rows, m_i=m_i, l_i=l_i, acc=acc, O=O[-1], lse=lse[-1])
-    O = torch.cat(O, dim=2) if O else torch.zeros_like(q)
-    lse = torch.cat(lse, dim=2) if lse else wide(q)[..., :1]
-    sentence = f"Done: {_visits(sizes, block_q, block_k, causal)}."
-    output = (O, lse.squeeze(-1)) if return_lse else O  # FA-2 Alg. 1, line 17
-    yield Step(sentence, "done", shapes, values={**inputs, "O": O, "lse": lse}, output=output)
+    p = Problem.of(q, k, v, causal=causal, window=window, scale=scale)
+    check_blocks(block_q, block_k)
+    check_bool(return_lse, "return_lse")
+    hbm = p.memory(narrate.tiled, {"O": p.dtype, "lse": p.wide}, lse=p.column)
+    for i, rows in enumerate(spans(p.sizes.N_q, block_q)):  # FA-2 Alg. 1, line 3
+        visits = p.mask.key_blocks(rows, block_k)
+        Q_i = hbm.load("Q", rows) if visits else None  # line 4
+        m_i, l_i, acc = start(hbm, rows)  # line 5
+        for j, cols in visits:  # line 6
+            K_j, V_j, m_old = hbm.load("K", cols), hbm.load("V", cols), m_i  # line 7
+            S = p.mask.hide(Q_i @ K_j.mT * p.scale, rows, cols)  # line 8
+            m_i, l_i, alpha, P = online_update(m_old, l_i, S)  # line 9
+            acc = acc * alpha + P @ V_j  # line 10
+            if (j, cols) == visits[-1]:
+                _store_result(hbm, rows, m_i, l_i, acc)  # lines 12 to 15
+            seen = {"S": S, "P": P, "m_i": m_i, "l_i": l_i, "acc": acc, "m_old": m_old, "alpha": alpha, "factor": alpha}
+            yield hbm.step("blocks", program=(i,), **p.place(i, rows, j, cols), **seen)
+            hbm.drop(K_j, V_j, S)
+        if not visits:
+            _store_result(hbm, rows, m_i, l_i, acc)
+            yield hbm.step("blocks", program=(i,), **p.place(i, rows), m_i=m_i, l_i=l_i, acc=acc)
+    output = (hbm.output("O"), hbm.output("lse").squeeze(-1)) if return_lse else hbm.output("O")
+    yield hbm.done(output, **count_visits(p.mask, block_q, block_k))  # line 17
 
 
 class BlockSizes(NamedTuple):
@@ -211,22 +210,26 @@ def fitting_block_sizes(M: int, D: int) -> BlockSizes:
     return BlockSizes(block, block) if block < D else BlockSizes(D, (M - 2 * D * D) // (3 * D))
 
 
-def is_visible(rows: tuple[int, int], cols: tuple[int, int], diagonal: int | None) -> bool:
-    """Whether some query of the block sees some key of it: its last query, its first key."""
-    return diagonal is None or cols[0] <= rows[1] - 1 + diagonal
-
-
-def visited_blocks(N_q: int, N_k: int, block_q: int, block_k: int, causal: bool = False) -> int:
+def visited_blocks(
+    N_q: int, N_k: int, block_q: int, block_k: int, causal: bool = False, window: Window | None = None
+) -> int:
     """How many pairs (Q block, K block) are visited: all T_r T_c, or those not wholly masked.
 
-    Q block i ends at query r_i = min((i + 1) block_q, N_q), whose last query sees r_i + N_k - N_q keys, hence
-    sum_i ceil(max(0, r_i + N_k - N_q) / block_k) blocks of keys.  For N_q = N_k = T B this is T (T + 1) / 2.
+    Q block i sees a span of keys, start_i:stop_i, hence sum_i ceil(stop_i / block_k) - floor(start_i / block_k)
+    blocks. For N_q = N_k = T B, causal, this is T (T + 1) / 2. ValueError for negative lengths.
     """
-    for size, name in ((block_q, "block_q"), (block_k, "block_k")):
-        check_block(size, name)
-    if not causal:
-        return math.ceil(N_q / block_q) * math.ceil(N_k / block_k)
-    return sum(math.ceil(max(0, stop + N_k - N_q) / block_k) for _, stop in spans(N_q, block_q))
+    check_blocks(block_q, block_k)
+    check_bool(causal, "causal")
+    for size, name in ((N_q, "N_q"), (N_k, "N_k")):
+        check_count(size, name)
+    left, right = check_window(window)
+    return count_visits(Mask(N_q, N_k, left, 0 if causal else right), block_q, block_k)["visits"]
+
+
+def check_blocks(block_q: int, block_k: int) -> None:
+    """Refuse anything but two positive integers."""
+    check_block(block_q, "block_q")
+    check_block(block_k, "block_k")
 
 
 def _check_budget(M: int, D: int) -> None:
@@ -236,75 +239,35 @@ def _check_budget(M: int, D: int) -> None:
         raise ValueError(f"expected an SRAM of at least 4 D + 1 = {4 * D + 1} elements for D = {D}, got {M}")
 
 
-def _blocks(sizes: Sizes, block_q: int, block_k: int) -> tuple[list[tuple[int, int]], ...]:
-    """(start, stop) of the T_r = ceil(N_q / block_q) blocks of rows and T_c = ceil(N_k / block_k) of keys."""
-    check_block(block_q, "block_q")
-    check_block(block_k, "block_k")
-    return spans(sizes.N_q, block_q), spans(sizes.N_k, block_k)
+def _paper_update(m_i: OnChip, l_i: OnChip, O_i: OnChip, S: OnChip, V_j: OnChip):
+    """FA-1 Alg. 1, lines 10 to 12: the new m, l and O, and what the reader of the step wants to see."""
+    m_block = row_max(S)  # (B, H_q, rows, 1), line 10
+    P = exp_diff(S, m_block)
+    l_block = P.sum(-1, keepdim=True)
+    m_new = torch.maximum(m_i, m_block)  # line 11
+    alpha, beta = exp_diff(m_i, m_new), exp_diff(m_block, m_new)
+    l_new = l_i * alpha + l_block * beta
+    factor = l_i * alpha
+    O_new = divide(factor * O_i + beta * (P @ V_j), l_new)  # line 12
+    seen = {"P": P, "alpha": alpha, "beta": beta, "factor": divide(factor, l_new)}
+    return m_new, l_new, O_new, {name: tile.held() for name, tile in seen.items()}
 
 
-def _visit(loads, inputs, shapes, row_block, col_block, diagonal, values, *, reads=(), writes, running, program=()):
-    """The step in which Q_i meets K_j: `loads` names what it reads of Q, K and V, `reads` what else.
-
-    Every query head reads the K and V of its group for itself. S is on chip only, and P~ takes its place.
-    """
-    (i, rows), (j, cols) = row_block, col_block
-    tiles = {}
-    for name, span in (("Q", rows), ("K", cols), ("V", cols)):
-        times = inputs["Q"].shape[1] // inputs[name].shape[1]
-        tiles[name] = Tile.of(name, inputs[name], ..., slice(*span), slice(None), times=times)
-    B, H, m, n = values["S"].shape
-    D = inputs["Q"].shape[-1]
-    S = Tile("S", ((0, B), (0, H), rows, cols), values["S"].element_size())
-    place = {"i": i, "j": j, "rows": rows, "cols": cols, "masked": crosses(rows, cols, diagonal)}
-    reads = (*(tiles[name] for name in loads), *reads)
-    return Step(_sentence(place, values), "blocks", shapes, reads, writes, (*tiles.values(), S, *running),
-                {**inputs, **place, **values}, ((B * H, m, D, n), (B * H, m, n, D)), program)  # fmt: skip
+def _store_state(hbm: HBM, rows: Span, m_i: OnChip, l_i: OnChip, O_i: OnChip, *, unfinished: bool) -> None:
+    """Version 1 keeps what is unfinished in HBM."""
+    hbm.store("O", rows, O_i, unfinished=unfinished)
+    hbm.store("l_i", rows, l_i)
+    hbm.store("m_i", rows, m_i)
 
 
-def _unseen(inputs, shapes, i, rows, **values):
-    """The step of a row block that sees no key: nothing is read."""
-    place = {"i": i, "j": None, "rows": rows, "cols": (0, 0), "masked": True}
-    running = _row_tiles(rows, **{name: values[name] for name in ("acc", "l_i", "m_i")})
-    writes = _row_tiles(rows, O=values["O"], lse=values["lse"])
-    sentence = f"Block Q{i} sees no key: write O = 0 and lse = -inf."
-    return Step(sentence, "blocks", shapes, (), writes, running, {**inputs, **place, **values}, program=(i,))
+def _store_result(hbm: HBM, rows: Span, m_i: OnChip, l_i: OnChip, acc: OnChip) -> None:
+    """FA-2 Alg. 1, lines 12 to 15: divide once, and write O_i and lse."""
+    hbm.store("O", rows, divide(acc, l_i))
+    hbm.store("lse", rows, log_sum_exp(m_i, l_i))
 
 
-def _row_tiles(rows: tuple[int, int], **tensors: Tensor) -> tuple[Tile, ...]:
-    """The tiles that hold these tensors (B, H_q, rows, width)."""
-    return tuple(
-        Tile(name, ((0, t.shape[0]), (0, t.shape[1]), rows, (0, t.shape[3])), t.element_size())
-        for name, t in tensors.items()
-    )
-
-
-def _visits(sizes: Sizes, block_q: int, block_k: int, causal: bool) -> str:
-    visits = visited_blocks(sizes.N_q, sizes.N_k, block_q, block_k, causal)
-    pairs = visited_blocks(sizes.N_q, sizes.N_k, block_q, block_k)
-    return f"{visits} of {pairs} pairs of blocks were visited, and S was never stored"
-
-
-def _sentence(place: dict, values: dict[str, Tensor]) -> str:
-    """Say where we are and what was rescaled, in the first row of the first head in which it happens."""
-    v1 = "acc" not in values
-    head = f"Block Q{place['i']} meets block K{place['j']}"
-    head += ", part of it masked" if place["masked"] else ""
-    tail = " Its last block: O = acc / l and lse = m + log l are written." if "lse" in values else ""
-    if not values["m_i"].numel():
-        return f"{head}.{tail}"
-    columns = (values[name].detach()[0, 0, :, 0].tolist() for name in ("m_old", "m_i", "l_i", "factor"))
-    rows = list(enumerate(zip(*columns, strict=True), start=place["rows"][0]))
-    risen = [(r, new, by) for r, (old, new, _, by) in rows if new > old > -INF]
-    if risen:
-        r, new, by = risen[0]
-        others = f" (and in {len(risen) - 1} more)" if len(risen) > 1 else ""
-        what = "its l and acc are scaled by exp(m_old - m_new)"
-        if v1:
-            what = "its O is scaled by exp(m_old - m_new) l_old / l_new"
-        return f"{head}: new maximum {new:.2f} in row {r}{others}: {what} = {by:.2f}.{tail}"
-    r, (_, new, l, by) = rows[0]
-    if all(old == -INF for _, (old, *_) in rows):
-        return f"{head}, its first: row {r} starts with m = {new:.2f}, l = {l:.2f}.{tail}"
-    what = f"yet its O is scaled by l_old / l_new = {by:.2f}" if v1 else f"and has l = {l:.2f} now"
-    return f"{head}: no maximum rises; row {r} keeps m = {new:.2f}, {what}.{tail}"
+def count_visits(mask: Mask, block_q: int, block_k: int) -> dict[str, int]:
+    """How many pairs of blocks are visited, and how many there are."""
+    pairs = len(spans(mask.N_q, block_q)) * len(spans(mask.N_k, block_k))
+    visits = sum(len(mask.key_blocks(rows, block_k)) for rows in spans(mask.N_q, block_q))
+    return {"visits": visits, "pairs": pairs}

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from flashlearn.core.inputs import causal_mask
+from flashlearn.core.mask import causal_mask
 
 
 def reference(q, k, v, causal, scale=None):

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import torch
 
-from flashlearn.core.inputs import causal_mask
+from flashlearn.core.mask import causal_mask
 from flashlearn.core.steps import Step, Tile
 
 PRODUCTS = {  # by what a kernel writes, in the order in which it multiplies

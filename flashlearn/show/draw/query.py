@@ -84,8 +84,8 @@ def _tiles_on_chip(ax, step):
 def _scores_on_chip(ax, step):
     """One slot per key, filled while its score sits on chip: none of them is ever in HBM."""
     total = step.shapes["S"][-1]
-    tile = next((t for t in step.on_chip if t.name == "S"), None)
-    start, stop = tile.cols if tile else (0, 0)
+    blocks = [t.cols for t in step.on_chip if t.name == "S"] or [(0, 0)]
+    start, stop = min(blocks)[0], max(blocks)[1]
     known = {}
     for s in step.so_far:
         if "S" in s.values:

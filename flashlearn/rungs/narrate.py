@@ -1,0 +1,332 @@
+"""What happened in a step, in one sentence: told from the record alone, after the fact.
+
+The algorithms hold no prose; each hands one of these functions to its `HBM`. They follow one number for the reader:
+the first row of softmax, the last query of the first head of attention, which sees every key.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from flashlearn.core.numerics import INF, Span, row_max
+from flashlearn.core.steps import Step
+
+
+def softmax(step: Step) -> str:
+    """A pass of softmax over a row, or a merge of two pairs of it."""
+    return _SOFTMAX[step.phase](step)
+
+
+def _sum(step: Step) -> str:
+    x, j, term, l = step.values["x"], step.reads[0].cols[0], _show(step.values["term"]), _show(step.values["l_i"])
+    if "m_i" in step.values:
+        return f"{_of(step)}: exp(x[{j}] − m) = {term} joins the sum: l = {l}."
+    return f"{_named('x', (j, j + 1), x)}: its exponential, {term}, joins the sum: l = {l}."
+
+
+def _maximum(step: Step) -> str:
+    m = _show(step.values["m_i"])
+    raised = _first(step.values["m_old"]) != _first(step.values["m_i"])
+    return f"{_of(step)} {f'raises the maximum to m = {m}' if raised else f'leaves m = {m}'}."
+
+
+def _maximum_and_sum(step: Step) -> str:
+    """Tell the reader whether the sum so far had to be rescaled."""
+    m_old, m, l_old, l, alpha, term = (
+        _show(step.values[name]) for name in ("m_old", "m_i", "l_old", "l_i", "alpha", "term")
+    )
+    if step.reads[0].cols[0] == 0:
+        return f"{_of(step)} comes first: m = {m}, l = {l}."
+    if _first(step.values["m_old"]) == _first(step.values["m_i"]):
+        return f"{_of(step)} leaves m = {m}: l = {l_old} + {term} = {l}."
+    return f"{_of(step)} raises m from {m_old} to {m}: the old sum is rescaled, l = {l_old} × {alpha} + {term} = {l}."
+
+
+def _divide(step: Step) -> str:
+    return f"Read {_of(step)} again and write {_named('y', step.writes[0].cols, step.values['y'], whole=False)}."
+
+
+def _done(step: Step) -> str:
+    if "y" not in step.values or isinstance(step.output, tuple):
+        m, l = _show(step.values["m_i"]), _show(step.values["l_i"])
+        return f"One pair is left for the whole row: m = {m}, l = {l}."
+    y = step.output
+    return f"Done: the {y.shape[-1]} weights of a row sum to {_show(y.sum(-1, keepdim=True))}."
+
+
+def _reduce(step: Step) -> str:
+    start, stop = step.values["span"]
+    return f"Reduce x[{start}:{stop}] to m = {_show(step.values['m_i'])}, l = {_show(step.values['l_i'])}."
+
+
+def _merge(step: Step) -> str:
+    (start, middle), (_, stop) = step.values["parts"]
+    m, l = _show(step.values["m_i"]), _show(step.values["l_i"])
+    return f"Merge {start}:{middle} with {middle}:{stop}: m = {m}, l = {l}."
+
+
+_SOFTMAX = {
+    "sum": _sum,
+    "maximum": _maximum,
+    "maximum and sum": _maximum_and_sum,
+    "divide": _divide,
+    "reduce": _reduce,
+    "merge": _merge,
+    "done": _done,
+}
+
+
+def _first(t: Tensor) -> float:
+    """The number of the first row."""
+    return t.detach().flatten()[0].item() if t.numel() else float("nan")
+
+
+def _show(t: Tensor) -> str:
+    return f"{_first(t):.4f}"
+
+
+def _of(step: Step) -> str:
+    """The block of x that the step read: "x[2:4]", or one element with its value."""
+    return _named("x", step.reads[0].cols, step.values["x"])
+
+
+def _named(name: str, cols: Span, t: Tensor, whole: bool = True) -> str:
+    """`t` is the whole row, or just the block."""
+    start, stop = cols
+    here = t[..., start:stop] if whole else t
+    return f"{name}[{start}:{stop}]" if stop - start > 1 else f"{name}[{start}] = {_first(here):.4g}"
+
+
+def standard(step: Step) -> str:
+    """Unfused attention: three operations on whole matrices."""
+    N_q, N_k = step.shapes["S"][-2:]
+    at = {name: show(step.values[name]) for name in "SPO" if name in step.values}
+    if step.phase == "scores":
+        return f"Multiply Q by K^T, write all {N_q} × {N_k} scores S of a head to HBM; the last is {at['S']}."
+    if step.phase == "softmax":
+        return f"Read S back, take the softmax of each row and write P to HBM; the last weight is {at['P']}."
+    if step.phase == "weighted sum":
+        return f"Read P back, multiply it by V and write O to HBM; its last entry is {at['O']}."
+    return f"Done: O is complete, at the price of two {N_q} × {N_k} matrices in HBM."
+
+
+def one_query(step: Step) -> str:
+    """Two-pass and one-pass attention, seen from the last query."""
+    return _ONE_QUERY[step.phase](step)
+
+
+def _scored(step: Step) -> str:
+    """Tell the reader the score, and whether the sum so far had to be rescaled."""
+    m_old, m_i, l, alpha = (step.values[name] for name in ("m_old", "m_i", "l_i", "alpha"))
+    (j0, j1), best = step.values["cols"], show(row_max(step.values["S"]))
+    what = f"Key {j0} scores {best}" if j1 - j0 == 1 else f"Keys {j0}:{j1} score {best} at most"
+    if number(m_old) == number(m_i):
+        return f"{what}, m stays {show(m_i)}: l = {show(l)}."
+    if number(m_old) == -INF:
+        return f"{what}, the first: m = {show(m_i)}, l = {show(l)}."
+    scaled = f"the old sum is scaled by exp(m_old - m_new) = {show(alpha)}"
+    return f"{what}, a new maximum: {scaled}, l = {show(l)}."
+
+
+def _weighted(step: Step) -> str:
+    (j0, j1), weight = step.values["cols"], show(step.values["P"].sum(-1, keepdim=True))
+    what = f"Value {j0} gets" if j1 - j0 == 1 else f"Values {j0}:{j1} together get"
+    return f"{what} weight {weight}: o = {_vector(step.values['acc'])}."
+
+
+def _one_pass(step: Step) -> str:
+    """Tell the reader whether l and the accumulator had to be rescaled."""
+    (j0, j1), m_old, m_i, acc = (step.values[name] for name in ("cols", "m_old", "m_i", "acc"))
+    name, alpha = "o'" if step.values["normalised"] else "acc", show(step.values["alpha"])
+    what = f"Key and value {j0}" if j1 - j0 == 1 else f"Keys and values {j0}:{j1}"
+    result = f"m = {show(m_i)}, l = {show(step.values['l_i'])}, {name} = {_vector(acc)}."
+    if number(m_old) == number(m_i):
+        return f"{what}: no new maximum, nothing is rescaled; {result}"
+    if number(m_old) == -INF:
+        return f"{what}, the first: {result}"
+    scaled = f"the old l and {name} are scaled by exp(m_old - m_new) = {alpha}"
+    if name == "o'":
+        scaled = f"the old l is scaled by exp(m_old - m_new) = {alpha}, o' by that times l_old / l_new"
+    return f"{what}: new maximum, {scaled}; {result}"
+
+
+def _written(step: Step) -> str:
+    what = "Write o, whose weights are already divided by l, to HBM"
+    if step.phase == "divide":
+        what = f"Divide acc by l = {show(step.values['l_i'])}, once, and write O to HBM"
+    elif "normalised" in step.values:
+        what = "Write o', which needs no division any more, to HBM"
+    return f"{what}: {_vector(step.values['O'])}."
+
+
+def _all_keys(step: Step) -> str:
+    return f"Done: lse = m + log l = {show(step.values['lse'])} says in one number what m and l say in two."
+
+
+_ONE_QUERY = {
+    "maximum and sum": _scored,
+    "weighted sum": _weighted,
+    "one pass": _one_pass,
+    "write": _written,
+    "divide": _written,
+    "done": _all_keys,
+}
+
+
+def tiled(step: Step) -> str:
+    """FlashAttention-1 and -2."""
+    if step.phase == "initialise":
+        return "Write O = 0, l = 0 and m = -inf to HBM for every row."
+    if step.phase == "done":
+        visits, pairs = step.values["visits"], step.values["pairs"]
+        return f"Done: {visits} of {pairs} pairs of blocks were visited, and S was never stored."
+    if step.values["j"] is None:
+        return f"Block Q{step.values['i']} sees no key: write O = 0 and lse = -inf."
+    return _met(step)
+
+
+def _met(step: Step) -> str:
+    """Say where we are and what was rescaled, in the first row of the first head in which it happens."""
+    values, v1 = step.values, "acc" not in step.values
+    head = f"Block Q{values['i']} meets block K{values['j']}"
+    head += ", part of it masked" if values["masked"] else ""
+    tail = " Its last block: O = acc / l and lse = m + log l are written." if "lse" in values else ""
+    if not values["m_i"].numel():
+        return f"{head}.{tail}"
+    columns = (values[name].detach()[0, 0, :, 0].tolist() for name in ("m_old", "m_i", "l_i", "factor"))
+    rows = list(enumerate(zip(*columns, strict=True), start=values["rows"][0]))
+    risen = [(r, new, by) for r, (old, new, _, by) in rows if new > old > -INF]
+    if risen:
+        r, new, by = risen[0]
+        others = f" (and in {len(risen) - 1} more)" if len(risen) > 1 else ""
+        what = "its l and acc are scaled by exp(m_old - m_new)"
+        if v1:
+            what = "its O is scaled by exp(m_old - m_new) l_old / l_new"
+        return f"{head}: new maximum {new:.2f} in row {r}{others}: {what} = {by:.2f}.{tail}"
+    r, (_, new, l, by) = rows[0]
+    if all(old == -INF for _, (old, *_) in rows):
+        return f"{head}, its first: row {r} starts with m = {new:.2f}, l = {l:.2f}.{tail}"
+    what = f"yet its O is scaled by l_old / l_new = {by:.2f}" if v1 else f"and has l = {l:.2f} now"
+    return f"{head}: no maximum rises; row {r} keeps m = {new:.2f}, {what}.{tail}"
+
+
+def number(t: Tensor) -> float:
+    """The number of the last query of the first head."""
+    return t.detach()[0, 0, -1, -1].item() if t.numel() else float("nan")
+
+
+def show(t: Tensor) -> str:
+    return f"{number(t):.4f}"
+
+
+def _vector(t: Tensor) -> str:
+    """At most four entries of the row that sentences follow."""
+    if not t.numel():
+        return "()"
+    row = t.detach()[0, 0, -1, :4].tolist()
+    return f"({', '.join(f'{x:.4f}' for x in row)}{', ...' if t.shape[-1] > 4 else ''})"
+
+
+def matmul(step: Step) -> str:
+    """A matrix product by blocks."""
+    if step.phase == "done":
+        return f"Done: each of the {step.values['blocks']} blocks of C was written once."
+    i, j, p = (step.values[name] for name in "ijp")
+    what = f": the sum is complete and C{i}{j} is written" if step.writes else ""
+    product = f"A{i}{p} times B{p}{j}"
+    return f"Worker ({i}, {j}) {'starts its sum with' if p == 0 else 'adds'} {product}{what}."
+
+
+def qkv(step: Step) -> str:
+    """(Q K^T) V by blocks."""
+    if step.phase == "done":
+        return "Done: no block of scores was ever stored."
+    i, j = (step.values[name] for name in "ij")
+    what = f" That was the last block: O{i} = acc is written." if step.writes else ""
+    return f"Block Q{i} meets block K{j}: their scores times V{j} join acc.{what}"
+
+
+def matmul_gradients(step: Step) -> str:
+    """dX and dW of Y = X W."""
+    return {
+        "dX": "dX = dY W^T: every row of dY times W transposed.",
+        "dW": "dW = X^T dY: X transposed times dY, which adds up over the rows.",
+        "done": "Done: two products of ordinary size, no Jacobian.",
+    }[step.phase]
+
+
+def softmax_gradient(step: Step) -> str:
+    """dS of P = softmax(S)."""
+    if step.phase == "delta":
+        return f"delta = P . dP, one number a row; the first is {_one(step.values['delta'], 0)}."
+    if step.phase == "dS":
+        return f"dS = P o (dP - delta); the first entry is {_one(step.values['dS'], 0)}."
+    return "Done: every row of dS adds up to 0."
+
+
+def contraction(step: Step) -> str:
+    """dy carried through a Jacobian, column by column."""
+    m, n = step.shapes["J"]
+    if step.phase == "done":
+        return f"Done: the {m} × {n} = {m * n} numbers of J are used up, and {n} are left."
+    i, value = step.values["i"], _one(step.values["dx"], 0)
+    return f"Column {i} of J times dy, {m} products, adds up to one number: dx[{i}] = {value}."
+
+
+_GRADIENTS = {
+    "scores": "Make S = scale Q K^T again",
+    "softmax": "Make P = softmax(S) again",
+    "dV": "dV = P^T dO",
+    "dP": "dP = dO V^T",
+    "dS": "dS = P o (dP - rowsum(P o dP))",
+    "dQ": "dQ = scale dS K",
+    "dK": "dK = scale dS^T Q",
+}
+
+
+def gradients(step: Step) -> str:
+    """The backward pass of attention, one operation after the other."""
+    if step.phase == "done":
+        N_q, N_k = step.shapes["S"][-2:]
+        return f"Done: three gradients, at the price of four {N_q} × {N_k} matrices in HBM."
+    (write,) = step.writes
+    read, value = ", ".join(tile.name for tile in step.reads), step.values[write.name]
+    last = _one(value[0, 0], -1) if value.numel() else "nothing"
+    return f"{_GRADIENTS[step.phase]}: read {read}, write {write.name}; its last entry is {last}."
+
+
+def tiled_gradients(step: Step) -> str:
+    """The backward pass by tiles, in two sweeps or fused."""
+    values, i, j = step.values, step.values.get("i"), step.values.get("j")
+    if step.phase == "delta":
+        start, stop = values["rows"]
+        return f"delta{i} = rowsum(dO{i} o O{i}): one number for each of {stop - start} rows."
+    if step.phase == "initialise":
+        return "Write dQ = 0 to HBM for every row."
+    if step.phase == "done":
+        twice = "" if values["fused"] else ", twice"
+        return (
+            f"Done: {values['visits']} of {values['pairs']} pairs of blocks were visited{twice}; "
+            "nothing N × N was stored."
+        )
+    if i is None:
+        return f"Block K{j} is seen by no query: write dK{j} = dV{j} = 0."
+    if j is None:
+        return f"Block Q{i} sees no key: write dQ{i} = 0."
+    return f"{_swept(step, i, j)}{'; part is masked' if values['masked'] else ''}."
+
+
+def _swept(step: Step, i: int, j: int) -> str:
+    """Which block stays, which comes, and what adds up."""
+    if step.phase == "dQ":
+        what = f"Q{i} stays, K{j} comes: dQ{i} += dS K{j}"
+        return what + "; dQ written" if step.writes else what
+    what = f"K{j} stays, Q{i} comes: dV{j} += Pᵀ dO{i}, dK{j} += dSᵀ Q{i}"
+    if step.phase == "dQ, dK and dV":
+        what += f", dQ{i} += dS K{j} in HBM"
+    return what + "; dK, dV written" if any(tile.name == "dK" for tile in step.writes) else what
+
+
+def _one(t: Tensor, at: int) -> str:
+    """One entry of a tensor as text."""
+    return f"{t.detach().flatten()[at].item():.4f}" if t.numel() else "nothing"
