@@ -307,7 +307,7 @@ class HBM:
         return Step(sentence=self.told, phase="done", shapes=self.shapes, values=values, output=output)
 
     def _on_chip(self, values: Mapping[str, Any]) -> Iterable[Tile]:
-        """The tiles that are held, each named as the matrix it was loaded from, else as the first value in its place."""
+        """The tiles that are held, those that were loaded first, the others named as the first value in their place."""
         alive = {key: place for key, ref in self._places.items() if (place := ref()) and not place.dropped}
         self._places = {key: self._places[key] for key in alive}
         names: dict[int, str] = {}
@@ -316,7 +316,7 @@ class HBM:
                 names.setdefault(id(value._place), name)
         for key, name in names.items():
             alive[key].name = name
-        return [place.tile(place.name) for place in alive.values()]
+        return [place.tile(place.name) for place in sorted(alive.values(), key=lambda place: not place.loaded)]
 
     def _matrix(self, name: str) -> Tensor:
         if name in self.given:

@@ -136,13 +136,12 @@ def _dkdv_steps(sweep: _Sweep, fused: bool) -> Iterator[Step]:
             dV = dV + (P.mT @ dO_i).sum_groups(heads)  # line 12
             dP = dO_i @ V_j.mT  # line 13
             dS = (dP - delta_i) * P  # line 14
-            if fused:
-                _add_to_dq(sweep, dS @ K_j, rows, j)  # line 15
+            dQ = {"dQ": _add_to_dq(sweep, dS @ K_j, rows, j)} if fused else {}  # line 15
             dK = dK + p.scale * (dS.mT @ Q_i).sum_groups(heads)  # line 16
             if (i, rows) == visits[-1]:
                 hbm.store("dK", cols, dK)  # line 18
                 hbm.store("dV", cols, dV)
-            seen = {"P": P, "dS": dS, "S": S, "dP": dP, "dK": dK, "dV": dV}
+            seen = {"P": P, "dS": dS, "S": S, "dP": dP, "dK": dK, "dV": dV, **dQ}
             yield hbm.step(phase, program=(j,), **p.place(i, rows, j, cols), products=products, **seen)
         if not visits:
             hbm.store("dK", cols, dK)
@@ -150,12 +149,14 @@ def _dkdv_steps(sweep: _Sweep, fused: bool) -> Iterator[Step]:
             yield hbm.step(phase, program=(j,), **p.place(None, (0, 0), j, cols), products=(), dK=dK, dV=dV)
 
 
-def _add_to_dq(sweep: _Sweep, product: OnChip, rows: Span, j: int) -> None:
+def _add_to_dq(sweep: _Sweep, product: OnChip, rows: Span, j: int) -> OnChip:
     """dQ_i += scale dS K_j in HBM: read, add, write; the last visit writes it in the dtype of q."""
     p, hbm = sweep.p, sweep.hbm
     dQ_i = hbm.load("dQ", rows)
     last = p.mask.key_blocks(rows, sweep.block_k)[-1][0] == j
-    hbm.store("dQ", rows, dQ_i + p.scale * product, unfinished=not last)
+    dQ_i = dQ_i + p.scale * product
+    hbm.store("dQ", rows, dQ_i, unfinished=not last)
+    return dQ_i
 
 
 def _dq_steps(sweep: _Sweep) -> Iterator[Step]:
