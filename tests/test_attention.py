@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+import flashlearn as fl
 from flashlearn.core.steps import hbm_bytes, last, passes, record
 from flashlearn.cost import operations
 from flashlearn.rungs.attention import (
@@ -23,6 +24,7 @@ from flashlearn.rungs.tiled import (
     tiled_attention_v2,
     tiled_attention_v2_steps,
 )
+from flashlearn.rungs.tiled_backward import tiled_attention_backward
 from tests.grid import (
     CASES,
     DTYPES,
@@ -304,3 +306,25 @@ def test_the_rule_catches_mistakes(mistake):
     check(case, results(partial(spoil, "none"), q, k, v), want, yardstick)
     with pytest.raises(AssertionError, match=r"o: |lse: "):
         check(case, results(partial(spoil, mistake), q, k, v), want, yardstick)
+
+
+@pytest.mark.parametrize("option", ["causal", "normalised", "recompute", "return_lse", "fused"])
+def test_words_do_not_count_as_true(option):
+    q, k, v, do = make(Case(3, 5, 2))
+    lse = torch.zeros(q.shape[:3])
+    functions = {
+        "causal": lambda **o: standard_attention(q, k, v, **o),
+        "normalised": lambda **o: one_pass_attention(q, k, v, **o),
+        "recompute": lambda **o: two_pass_attention(q, k, v, **o),
+        "return_lse": lambda **o: tiled_attention_v2(q, k, v, **o),
+        "fused": lambda **o: tiled_attention_backward(q, q, k, v, q, lse, block_q=2, block_k=2, **o),
+    }
+    with pytest.raises(TypeError, match=f"expected {option} to be True or False, got 'no'"):
+        functions[option](**{option: "no"})
+
+
+@pytest.mark.parametrize("name", ["standard_attention", "two_pass_attention", "one_pass_attention", "tiled_attention_v1"])
+def test_no_query_heads_are_refused(name):
+    q, k = torch.zeros(1, 0, 3, 2), torch.zeros(1, 2, 3, 2)
+    with pytest.raises(ValueError, match="multiple of those of k and v, got 0 and 2"):
+        getattr(fl, name)(q, k, k)

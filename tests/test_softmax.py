@@ -2,6 +2,8 @@
 
 import functools
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -192,6 +194,14 @@ def test_steps_are_not_changed_afterwards():
     for step, values in zip(steps, frozen, strict=True):
         for name, value in values.items():
             assert torch.equal(step.values[name], value), name
+
+
+def test_merge_takes_numbers_and_refuses_other_shapes():
+    m, l = fl.merge((3, 1), (5, 2))
+    assert (m.item(), l.item()) == (5, pytest.approx(2 + math.exp(-2)))
+    two, three = torch.zeros(2), torch.zeros(3)
+    with pytest.raises(ValueError, match=r"expected m and l of one shape on both sides, got \(2,\), \(2,\), \(3,\), \(3,\)"):
+        fl.merge((two, two), (three, three))
 
 
 def test_on_chip_does_not_grow_with_the_row():

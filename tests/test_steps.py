@@ -108,3 +108,24 @@ def test_steps_imports_no_picture_library():
         "sys.exit(bool({'matplotlib', 'ipywidgets', 'triton'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_bytes_of_a_matrix_that_is_not_there_are_refused():
+    with pytest.raises(ValueError, match=r"expected names of matrices, of \['x', 'y'\], got \['Z'\]"):
+        hbm_bytes(counting(2), "x", "Z")
+
+
+def test_only_steps_are_recorded():
+    with pytest.raises(TypeError, match="expected steps, e.g. those of online_softmax_steps.x., got int: 1"):
+        record([1])
+
+
+def test_a_sentence_is_told_when_it_is_read():
+    told = []
+    steps = record(Step(sentence=lambda step: told.append(step.phase) or step.phase, phase=f"{n}") for n in range(3))
+    assert not told and steps[1].sentence == "1" == steps[1].sentence and told == ["1"]
+
+
+def test_fields_of_a_step_have_names():
+    with pytest.raises(TypeError, match="positional"):
+        Step("a sentence")

@@ -211,3 +211,14 @@ def test_a_budget_too_small_says_what_is_needed(rule):
         rule(12, 3)
     with pytest.raises(TypeError, match="expected M to be an int, got float"):
         rule(1e5, 64)
+
+
+@pytest.mark.parametrize("sizes", [(-1, 2, 3), (1, 0, 3), (1, 2, -3)])
+def test_sram_elements_refuses_what_is_no_size(sizes):
+    with pytest.raises(ValueError, match="expected (block_q|block_k|D) of at least 1, got"):
+        sram_elements(*sizes)
+
+
+def test_visited_blocks_refuses_negative_lengths():
+    with pytest.raises(ValueError, match="expected N_q of at least 0, got -8"):
+        visited_blocks(-8, 8, 2, 2)

@@ -232,11 +232,18 @@ def record(steps: Iterable[Step]) -> list[Step]:
 
 
 def hbm_bytes(steps: Iterable[Step], *names: str) -> Traffic:
-    """Bytes read from and written to HBM, of the matrices in `names` or of all."""
+    """Bytes read from and written to HBM, of the matrices in `names` or of all.
+
+    ValueError for a name that is no matrix of the steps.
+    """
     read = written = 0
+    known: set[str] = set()
     for step in steps:
+        known.update(step.shapes)
         read += sum(tile.nbytes for tile in step.reads if not names or tile.name in names)
         written += sum(tile.nbytes for tile in step.writes if not names or tile.name in names)
+    if not known.issuperset(names):
+        raise ValueError(f"expected names of matrices, of {sorted(known)}, got {sorted(set(names) - known)}")
     return Traffic(read, written)
 
 

@@ -66,7 +66,7 @@ def hint(name: str, number: int | None = None) -> Hint:
     count = len(exercise.hints)
     if number is None:
         number = min(_hints_shown.get(name, 0), count) + 1
-    elif not isinstance(number, int) or not 1 <= number <= count:
+    elif not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= count:
         raise ValueError(f"expected the number of a hint, 1 to {count}, got {number!r}")
     _hints_shown[name] = number
     return Hint(exercise, number)
