@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import flashlearn.core.interpreter  # noqa: F401  first: it must come before Triton
 from flashlearn._moved import Finder
+from flashlearn.core.hbm import HBM
+from flashlearn.core.mask import Mask
 from flashlearn.core.steps import (
     Step,
     Tile,
@@ -75,6 +77,8 @@ if not any(isinstance(finder, Finder) for finder in sys.meta_path):
     sys.meta_path.insert(0, Finder())  # first: in an old package others would find its modules, and run them again
 
 __all__ = [
+    "HBM",
+    "Mask",
     "Step",
     "Tile",
     "Traffic",

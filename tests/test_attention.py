@@ -323,7 +323,9 @@ def test_words_do_not_count_as_true(option):
         functions[option](**{option: "no"})
 
 
-@pytest.mark.parametrize("name", ["standard_attention", "two_pass_attention", "one_pass_attention", "tiled_attention_v1"])
+@pytest.mark.parametrize(
+    "name", ["standard_attention", "two_pass_attention", "one_pass_attention", "tiled_attention_v1"]
+)
 def test_no_query_heads_are_refused(name):
     q, k = torch.zeros(1, 0, 3, 2), torch.zeros(1, 2, 3, 2)
     with pytest.raises(ValueError, match="multiple of those of k and v, got 0 and 2"):

@@ -1,7 +1,6 @@
 """Every softmax against float64, at its edges, and its claims as properties."""
 
 import functools
-
 import math
 
 import pytest
@@ -200,7 +199,9 @@ def test_merge_takes_numbers_and_refuses_other_shapes():
     m, l = fl.merge((3, 1), (5, 2))
     assert (m.item(), l.item()) == (5, pytest.approx(2 + math.exp(-2)))
     two, three = torch.zeros(2), torch.zeros(3)
-    with pytest.raises(ValueError, match=r"expected m and l of one shape on both sides, got \(2,\), \(2,\), \(3,\), \(3,\)"):
+    with pytest.raises(
+        ValueError, match=r"expected m and l of one shape on both sides, got \(2,\), \(2,\), \(3,\), \(3,\)"
+    ):
         fl.merge((two, two), (three, three))
 
 

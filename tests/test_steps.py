@@ -111,7 +111,7 @@ def test_steps_imports_no_picture_library():
 
 
 def test_bytes_of_a_matrix_that_is_not_there_are_refused():
-    with pytest.raises(ValueError, match=r"expected names of matrices, of \['x', 'y'\], got \['Z'\]"):
+    with pytest.raises(ValueError, match=r"expected names of matrices, one of \['x', 'y'\], got \['Z'\]"):
         hbm_bytes(counting(2), "x", "Z")
 
 

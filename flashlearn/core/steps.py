@@ -234,16 +234,16 @@ def record(steps: Iterable[Step]) -> list[Step]:
 def hbm_bytes(steps: Iterable[Step], *names: str) -> Traffic:
     """Bytes read from and written to HBM, of the matrices in `names` or of all.
 
-    ValueError for a name that is no matrix of the steps.
+    ValueError for a name that the steps do not know.
     """
     read = written = 0
     known: set[str] = set()
     for step in steps:
-        known.update(step.shapes)
+        known.update(step.shapes, step.values)  # what is never stored, as P on chip, moves no bytes
         read += sum(tile.nbytes for tile in step.reads if not names or tile.name in names)
         written += sum(tile.nbytes for tile in step.writes if not names or tile.name in names)
     if not known.issuperset(names):
-        raise ValueError(f"expected names of matrices, of {sorted(known)}, got {sorted(set(names) - known)}")
+        raise ValueError(f"expected names of matrices, one of {sorted(known)}, got {sorted(set(names) - known)}")
     return Traffic(read, written)
 
 
