@@ -329,10 +329,10 @@ def test_rungs_on_hopper(as_on_hopper, D, N, causal, options):
         ("aligned to 16 bytes", 0.1, lambda q: torch.zeros(1, 2, 64, 72, dtype=fp16)[..., 1:65]),
     ),
 )
-def test_what_hopper_kernels_leave_to_the_teaching_kernel(as_on_hopper, why, scale, change):
+def test_what_hopper_kernels_leave_to_the_portable_kernel(as_on_hopper, why, scale, change):
     t = change(torch.zeros(1, 2, 64, 64, dtype=fp16))
     rung = dispatch.forward_rung(t, t, t, scale=scale)
-    assert rung.name == "teaching" and why in rung.why
+    assert rung.name == "portable" and why in rung.why
 
 
 def test_deterministic_backward_on_hopper(as_on_hopper):

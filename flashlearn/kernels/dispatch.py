@@ -2,10 +2,10 @@
 
     forward_rung(q, k, v, causal=True, scale=0.125)             Choice("hopper", {...}, "")
     forward_rung(one_query, k, v, causal=False, scale=0.125)    Choice("decode", {}, "")
-    backward_rung(...)                                          Choice("teaching", {}, "float32 inputs")
+    backward_rung(...)                                          Choice("portable", {}, "float32 inputs")
 
-The fast kernels take what their hardware takes; everything else goes to the teaching kernels, which take
-anything, and `why` says what stood in the way. Block sizes come from the tables below, which were measured
+The Hopper kernels take what their hardware takes; everything else goes to the portable kernels, which take anything
+on any GPU, or in the interpreter to the teaching kernels, and `why` says what stood in the way. Block sizes come from the tables below, which were measured
 once: nothing is tuned when a program runs.
 """
 
@@ -37,7 +37,7 @@ FORWARD_HOPPER: dict[tuple[int, bool], dict[int, dict[str, Any]]] = {
 
 
 class Choice(NamedTuple):
-    """A kernel, the options it is launched with, and, if it is the teaching kernel, why no faster one."""
+    """A kernel, the options it is launched with, and, if there are faster ones, why it is none of them."""
 
     name: str
     options: dict
@@ -53,7 +53,7 @@ def forward_rung(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale
         return DECODE
     why = why_not_hopper(q, k, v, scale=scale)
     if why:
-        return Choice("teaching", {}, why)
+        return _without_hopper(why)
     by_length = FORWARD_HOPPER[64 if q.shape[-1] <= 64 else 128, causal]
     return Choice("hopper", by_length[max(least for least in by_length if least <= q.shape[2])], "")
 
@@ -63,7 +63,11 @@ def backward_rung(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Choice:
     why = why_not_hopper(q, k, v, scale=scale)
     if not why and torch.are_deterministic_algorithms_enabled():
         why = "deterministic algorithms are asked for, and the fast kernel adds up dq in any order"
-    return Choice("teaching", {}, why) if why else Choice("hopper", {}, "")
+    return _without_hopper(why) if why else Choice("hopper", {}, "")
+
+
+def _without_hopper(why: str) -> Choice:
+    return Choice("teaching" if INTERPRETED else "portable", {}, why)
 
 
 def decodes(q: Tensor, k: Tensor) -> bool:

@@ -20,6 +20,9 @@ from flashlearn.core.inputs import check_qkv, resolve_scale
 from flashlearn.kernels.backend import DTYPES, INTERPRETED, check_device
 from flashlearn.kernels.decode import decode
 from flashlearn.kernels.dispatch import backward_rung, forward_rung, why_not_tma
+from flashlearn.kernels.portable.backward import attention_backward_portable
+from flashlearn.kernels.portable.forward import attention_forward_portable
+from flashlearn.kernels.portable.launches import has_tensor_cores
 from flashlearn.kernels.teaching.backward import attention_backward
 from flashlearn.kernels.teaching.forward import attention_forward, check_head_dim
 
@@ -117,6 +120,8 @@ def _run_forward(q, k, v, causal, scale, with_lse):
     rung = forward_rung(q, k, v, causal=causal, scale=scale)
     if rung.name == "teaching":
         return attention_forward(q, k, v, causal=causal, scale=scale, allow_tf32=_allow_tf32(q))
+    if rung.name == "portable":
+        return attention_forward_portable(q, k, v, causal=causal, scale=scale, allow_tf32=_allow_tf32(q))
     if rung.name == "decode":
         return decode(q, k, v, causal, scale, allow_tf32=_allow_tf32(q), with_lse=with_lse)
     from flashlearn.kernels.hopper.forward import attention_forward_hopper
@@ -155,6 +160,10 @@ def _run_backward(do, dlse, q, k, v, o, lse, causal, scale):
     rung = backward_rung(q, k, v, scale=scale)
     if rung.name == "teaching":
         return attention_backward(do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, allow_tf32=_allow_tf32(q))
+    if rung.name == "portable":
+        return attention_backward_portable(
+            do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, allow_tf32=_allow_tf32(q)
+        )
     from flashlearn.kernels.hopper.backward import attention_backward_hopper
 
     do = do.contiguous() if why_not_tma(do) else do  # e.g. all ones, from sum(): a single element, expanded
@@ -218,8 +227,14 @@ def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _must_widen(q: Tensor) -> bool:
-    """bfloat16 in the interpreter is computed in float32, because the interpreter gets it wrong."""
-    return INTERPRETED and q.dtype == torch.bfloat16
+    """Whether 16-bit inputs are computed in float32.
+
+    bfloat16 in the interpreter, because the interpreter gets it wrong; both on a GPU without tensor cores for Triton
+    (compute capability 7.5 and less), where 16-bit factors are widened for every product, and spill registers by the KB.
+    """
+    if INTERPRETED:
+        return q.dtype == torch.bfloat16
+    return q.element_size() == 2 and not has_tensor_cores(q.device)
 
 
 def _allow_tf32(q: Tensor) -> bool:

@@ -1,0 +1,339 @@
+"""FlashAttention-2's backward pass for every GPU: the teaching kernels, and what makes them fast in plain Triton.
+
+    dV = P^T dO        dP = dO V^T        dS = P o (dP - delta)        delta = rowsum(dO o O)
+    dQ = dS K scale    dK = dS^T Q scale
+
+What changed from the teaching kernels, and why:
+
+1. -lse / scale and -delta are worked out once for every query, by the kernel that sums up delta. In the sweep for dK
+   and dV, where a block of P is transposed and every thread meets a quarter of all queries, the products *start* from
+   them: P^T = exp2((K Q^T - lse / scale) c), dP^T - delta = V dO^T - delta. No register has to keep them, and the
+   sweep, which spilled 128 to 632 bytes, fits into registers.
+2. Blocks without masks are a loop of their own, as in the portable forward pass; so are offsets, strides and columns.
+3. The heads that share a key head are one loop together with their blocks of queries: one pipeline, filled once.
+4. A launch for each GPU and each sweep.
+
+What was tried and is not there: one sweep, in which dQ is summed by atomic additions (5 products instead of 7). On an
+H200 (Triton 3.7.1, fp16) it is up to 22 % slower than two sweeps, 4 % in the mean where it is best (D = 128). So every
+result has one owner here, and the same bits in every run.
+
+Source: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from flashlearn.core.inputs import resolve_scale
+from flashlearn.kernels.backend import check_grid, check_power_of_two
+from flashlearn.kernels.launcher import launch as launch_kept
+from flashlearn.kernels.portable.forward import (
+    LEAST_SCALE,
+    is_visible,
+    keys_seen,
+    load_tile,
+    store_tile,
+    tile_offsets,
+)
+from flashlearn.kernels.portable.launches import DKDV, DQ, is_wide, portable_launch
+from flashlearn.kernels.teaching.backward import check_backward
+from flashlearn.kernels.teaching.forward import LOG2_E, Launch, padded
+
+
+@triton.jit(do_not_specialize=["N_q"])
+def attention_rows_portable_kernel(
+    # pointers
+    o_ptr, do_ptr, lse_ptr, dlse_ptr, shift_ptr, delta_ptr,
+    # strides of o and do (B, H_q, N_q, D); the others (B, H_q, N_q) are contiguous
+    stride_ob, stride_oh, stride_om, stride_od,
+    stride_dob, stride_doh, stride_dom, stride_dod,
+    # sizes, and the factor on Q K^T
+    N_q, scale,
+    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """shift = -lse / scale and -delta = dlse - rowsum(dO o O), for one block of queries."""
+    head = tl.program_id(1).to(tl.int64)
+    batch = tl.program_id(2).to(tl.int64)
+    offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)  # (BLOCK_M,)
+    offs_d = tl.arange(0, BLOCK_D).to(tl.int64)  # (BLOCK_D,)
+    m_mask = offs_m < N_q
+    mask = m_mask[:, None] & (offs_d < HEAD_DIM)[None, :]
+    o_ptr += batch * stride_ob + head * stride_oh
+    do_ptr += batch * stride_dob + head * stride_doh
+    o = tl.load(o_ptr + offs_m[:, None] * stride_om + offs_d[None, :] * stride_od, mask=mask, other=0.0)
+    do = tl.load(do_ptr + offs_m[:, None] * stride_dom + offs_d[None, :] * stride_dod, mask=mask, other=0.0)
+    delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)  # (BLOCK_M,)
+    rows = (batch * tl.num_programs(1) + head) * N_q + offs_m
+    if dlse_ptr is not None:  # d lse_i / d S_ij = P_ij: the gradient that reaches lse only shifts delta
+        delta -= tl.load(dlse_ptr + rows, mask=m_mask, other=0.0)
+    tl.store(delta_ptr + rows, -delta, mask=m_mask)
+    lse = tl.load(lse_ptr + rows, mask=m_mask, other=0.0)
+    # a query to which all keys weigh nothing has lse = -inf, and is to have P = exp(S - inf) = 0
+    shift = tl.where(lse == float("-inf"), float("-inf") * scale, -lse / scale)
+    tl.store(shift_ptr + rows, shift, mask=m_mask)
+
+
+@triton.jit
+def queries_seeing(start_n, N_q, N_k, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr):
+    """(first, full): queries before `first` see no key of a block, those from `full` on see all of it.
+
+    Key j is seen by queries from j - (N_k - N_q) on when causal, by all of them otherwise.
+    """
+    first = N_q * 0
+    full = first
+    if CAUSAL:
+        first = tl.maximum(start_n - (N_k - N_q), 0) // BLOCK_M * BLOCK_M
+        full = tl.cdiv(tl.maximum(start_n + BLOCK_N - 1 - (N_k - N_q), 0), BLOCK_M) * BLOCK_M
+    return first, full
+
+
+@triton.jit(do_not_specialize=["N_q", "N_k", "group"])  # one compilation for all lengths
+def attention_dkdv_portable_kernel(
+    # pointers
+    q_ptr, k_ptr, v_ptr, do_ptr, shift_ptr, delta_ptr, dk_ptr, dv_ptr,
+    # strides of q and do (B, H_q, N_q, D), of k, v, dk and dv (B, H_kv, N_k, D); shift, delta are contiguous
+    stride_qb, stride_qh, stride_qm, stride_qd,
+    stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_vb, stride_vh, stride_vn, stride_vd,
+    stride_dob, stride_doh, stride_dom, stride_dod,
+    stride_dkb, stride_dkh, stride_dkn, stride_dkd,
+    stride_dvb, stride_dvh, stride_dvn, stride_dvd,
+    # sizes, the factor on Q K^T, and the same times log2(e)
+    N_q, N_k, group, scale, qk_scale,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    CAUSAL: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """dK and dV for one block of keys of one key head: the loop over the queries that see it."""
+    start_n = tl.program_id(0) * BLOCK_N
+    kv_head = tl.program_id(1).to(tl.int64)
+    batch = tl.program_id(2).to(tl.int64)  # 64 bits in every product with a stride: offsets may pass 2^31
+    q_ptr += batch * stride_qb
+    do_ptr += batch * stride_dob
+    k_ptr += batch * stride_kb + kv_head * stride_kh
+    v_ptr += batch * stride_vb + kv_head * stride_vh
+    q_offs = tile_offsets(stride_qm, stride_qd, BLOCK_M, BLOCK_D, WIDE)
+    do_offs = tile_offsets(stride_dom, stride_dod, BLOCK_M, BLOCK_D, WIDE)
+    k_offs = tile_offsets(stride_kn, stride_kd, BLOCK_N, BLOCK_D, WIDE)
+    v_offs = tile_offsets(stride_vn, stride_vd, BLOCK_N, BLOCK_D, WIDE)
+    k = load_tile(k_ptr, start_n, N_k, stride_kn, k_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True)
+    v = load_tile(v_ptr, start_n, N_k, stride_vn, v_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True)
+    dk = tl.zeros((BLOCK_N, BLOCK_D), dtype=tl.float32)
+    dv = tl.zeros((BLOCK_N, BLOCK_D), dtype=tl.float32)
+
+    # Masks are wanted on the diagonal, blocks first .. full, and on the last block if it is not whole. Keys past the
+    # end want none: whatever P^T and dS^T hold in their rows stays in rows of dK and dV that are not stored.
+    first, full = queries_seeing(start_n, N_q, N_k, BLOCK_M, BLOCK_N, CAUSAL)
+    whole = N_q // BLOCK_M * BLOCK_M
+    diagonal = tl.maximum(tl.minimum(full, whole) - first, 0) // BLOCK_M
+    tail = tl.maximum(whole, first)
+    masked = diagonal + (tail < N_q).to(tl.int32)
+
+    # every query head that shares this key head adds to the same dK, dV
+    q_head = kv_head * group
+    i = N_q * 0
+    for _ in range(0, group * masked):
+        start_m = tl.where(i < diagonal, first + i * BLOCK_M, tail)
+        rows = start_m + tl.arange(0, BLOCK_M)
+        row_base = (batch * tl.num_programs(1) * group + q_head) * N_q
+        q = load_tile(q_ptr + q_head * stride_qh, start_m, N_q, stride_qm, q_offs, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+        do = load_tile(
+            do_ptr + q_head * stride_doh, start_m, N_q, stride_dom, do_offs, BLOCK_M, HEAD_DIM, BLOCK_D, True
+        )
+        shift = tl.load(shift_ptr + row_base + rows, mask=rows < N_q, other=0.0)
+        delta = tl.load(delta_ptr + row_base + rows, mask=rows < N_q, other=0.0)
+        p_t = recompute_transposed(q, k, shift, qk_scale, PRECISION)
+        cols = start_n + tl.arange(0, BLOCK_N)
+        # After the exponential is soon enough: nothing here takes a maximum over hidden scores
+        visible = is_visible(rows[None, :], cols[:, None], N_q, N_k, CAUSAL) & (rows < N_q)[None, :]
+        p_t = tl.where(visible, p_t, 0.0)
+        dk, dv = accumulate(dk, dv, p_t, q, v, do, delta, PRECISION)
+        i += 1
+        q_head += (i == masked).to(tl.int64)
+        i = tl.where(i == masked, 0, i)
+
+    q_head = kv_head * group
+    start_m = full
+    for _ in range(0, group * (tl.maximum(whole - full, 0) // BLOCK_M)):
+        rows = start_m + tl.arange(0, BLOCK_M)
+        row_base = (batch * tl.num_programs(1) * group + q_head) * N_q
+        q = load_tile(q_ptr + q_head * stride_qh, start_m, N_q, stride_qm, q_offs, BLOCK_M, HEAD_DIM, BLOCK_D, False)
+        do = load_tile(
+            do_ptr + q_head * stride_doh, start_m, N_q, stride_dom, do_offs, BLOCK_M, HEAD_DIM, BLOCK_D, False
+        )
+        shift = tl.load(shift_ptr + row_base + rows)
+        delta = tl.load(delta_ptr + row_base + rows)
+        p_t = recompute_transposed(q, k, shift, qk_scale, PRECISION)
+        dk, dv = accumulate(dk, dv, p_t, q, v, do, delta, PRECISION)
+        start_m += BLOCK_M
+        q_head += (start_m == whole).to(tl.int64)
+        start_m = tl.where(start_m == whole, full, start_m)
+
+    dk_ptr += batch * stride_dkb + kv_head * stride_dkh
+    dv_ptr += batch * stride_dvb + kv_head * stride_dvh
+    dk_offs = tile_offsets(stride_dkn, stride_dkd, BLOCK_N, BLOCK_D, WIDE)
+    dv_offs = tile_offsets(stride_dvn, stride_dvd, BLOCK_N, BLOCK_D, WIDE)
+    store_tile(dk_ptr, start_n, N_k, stride_dkn, dk_offs, dk * scale, BLOCK_N, HEAD_DIM, BLOCK_D)
+    store_tile(dv_ptr, start_n, N_k, stride_dvn, dv_offs, dv, BLOCK_N, HEAD_DIM, BLOCK_D)
+
+
+@triton.jit
+def recompute_transposed(q, k, shift, qk_scale, PRECISION: tl.constexpr):
+    """P^T = exp(K Q^T scale - lse), (BLOCK_N, BLOCK_M)."""
+    start = tl.broadcast_to(shift[None, :], (k.shape[0], q.shape[0]))
+    return tl.exp2(tl.dot(k, tl.trans(q), start, input_precision=PRECISION) * qk_scale)
+
+
+@triton.jit
+def accumulate(dk, dv, p_t, q, v, do, delta, PRECISION: tl.constexpr):
+    """dV += P^T dO and dK += dS^T Q, (BLOCK_N, BLOCK_D) both; delta is negative."""
+    dv = tl.dot(p_t.to(do.dtype), do, dv, input_precision=PRECISION)
+    start = tl.broadcast_to(delta[None, :], (v.shape[0], do.shape[0]))
+    ds_t = p_t * tl.dot(v, tl.trans(do), start, input_precision=PRECISION)
+    dk = tl.dot(ds_t.to(q.dtype), q, dk, input_precision=PRECISION)
+    return dk, dv
+
+
+@triton.jit(do_not_specialize=["N_q", "N_k", "group"])  # one compilation for all lengths
+def attention_dq_portable_kernel(
+    # pointers
+    q_ptr, k_ptr, v_ptr, do_ptr, shift_ptr, delta_ptr, dq_ptr,
+    # strides of q, do and dq (B, H_q, N_q, D), of k and v (B, H_kv, N_k, D); shift, delta are contiguous
+    stride_qb, stride_qh, stride_qm, stride_qd,
+    stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_vb, stride_vh, stride_vn, stride_vd,
+    stride_dob, stride_doh, stride_dom, stride_dod,
+    stride_dqb, stride_dqh, stride_dqm, stride_dqd,
+    # sizes, the factor on Q K^T, and the same times log2(e)
+    N_q, N_k, group, scale, qk_scale,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    CAUSAL: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """dQ for one block of queries: the forward's loops over the keys, with dS K in place of P V."""
+    block = tl.program_id(0)
+    if CAUSAL:
+        block = tl.num_programs(0) - 1 - block  # the longest first
+    start_m = block * BLOCK_M
+    head = tl.program_id(1)
+    batch = tl.program_id(2).to(tl.int64)  # 64 bits in every product with a stride: offsets may pass 2^31
+    q_head = head.to(tl.int64)
+    kv_head = (head // group).to(tl.int64)
+    q_ptr += batch * stride_qb + q_head * stride_qh
+    do_ptr += batch * stride_dob + q_head * stride_doh
+    dq_ptr += batch * stride_dqb + q_head * stride_dqh
+    k_ptr += batch * stride_kb + kv_head * stride_kh
+    v_ptr += batch * stride_vb + kv_head * stride_vh
+
+    full_end, end = keys_seen(start_m, N_q, N_k, BLOCK_M, BLOCK_N, CAUSAL)
+    q_offs = tile_offsets(stride_qm, stride_qd, BLOCK_M, BLOCK_D, WIDE)
+    do_offs = tile_offsets(stride_dom, stride_dod, BLOCK_M, BLOCK_D, WIDE)
+    k_offs = tile_offsets(stride_kn, stride_kd, BLOCK_N, BLOCK_D, WIDE)
+    v_offs = tile_offsets(stride_vn, stride_vd, BLOCK_N, BLOCK_D, WIDE)
+    rows_read = tl.where(end > 0, N_q, 0)
+    q = load_tile(q_ptr, start_m, rows_read, stride_qm, q_offs, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+    do = load_tile(do_ptr, start_m, rows_read, stride_dom, do_offs, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+    rows = start_m + tl.arange(0, BLOCK_M)
+    row_base = (batch * tl.num_programs(1) + head) * N_q
+    shift = tl.load(shift_ptr + row_base + rows, mask=rows < N_q, other=0.0) * qk_scale
+    delta = tl.load(delta_ptr + row_base + rows, mask=rows < N_q, other=0.0)
+    dq = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
+
+    for start_n in range(0, full_end, BLOCK_N):
+        k = load_tile(k_ptr, start_n, N_k, stride_kn, k_offs, BLOCK_N, HEAD_DIM, BLOCK_D, False)
+        v = load_tile(v_ptr, start_n, N_k, stride_vn, v_offs, BLOCK_N, HEAD_DIM, BLOCK_D, False)
+        s = tl.dot(q, tl.trans(k), input_precision=PRECISION)  # (BLOCK_M, BLOCK_N)
+        p = tl.exp2(tl.fma(s, qk_scale, shift[:, None]))
+        dq = accumulate_dq(dq, p, k, v, do, delta, PRECISION)
+
+    for start_n in range(full_end, end, BLOCK_N):  # the diagonal, and keys past the end
+        k = load_tile(k_ptr, start_n, N_k, stride_kn, k_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True)
+        v = load_tile(v_ptr, start_n, N_k, stride_vn, v_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True)
+        s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+        p = tl.exp2(tl.fma(s, qk_scale, shift[:, None]))
+        cols = start_n + tl.arange(0, BLOCK_N)
+        p = tl.where(is_visible(rows[:, None], cols[None, :], N_q, N_k, CAUSAL), p, 0.0)
+        dq = accumulate_dq(dq, p, k, v, do, delta, PRECISION)
+
+    dq_offs = tile_offsets(stride_dqm, stride_dqd, BLOCK_M, BLOCK_D, WIDE)
+    store_tile(dq_ptr, start_m, N_q, stride_dqm, dq_offs, dq * scale, BLOCK_M, HEAD_DIM, BLOCK_D)
+
+
+@triton.jit
+def accumulate_dq(dq, p, k, v, do, delta, PRECISION: tl.constexpr):
+    """dQ += dS K, (BLOCK_M, BLOCK_D); delta is negative."""
+    dp = tl.dot(do, tl.trans(v), input_precision=PRECISION)  # (BLOCK_M, BLOCK_N)
+    ds = p * (dp + delta[:, None])
+    return tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION)
+
+
+def attention_backward_portable(
+    do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *, causal: bool = False,
+    scale: float | None = None, dlse: Tensor | None = None, launch: Launch | None = None,
+    launch_dq: Launch | None = None, allow_tf32: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """dQ, dK and dV, as `attention_backward` takes and gives them, on any GPU; the same bits in every run.
+
+    `launch` is that of the sweep for dK and dV, `launch_dq` that of the sweep for dQ, the same unless given.
+    Extra memory: two float32 per query.
+    """
+    size = check_backward(do, q, k, v, o, lse)
+    scale = resolve_scale(scale, size.D)
+    finite = scale if abs(scale) >= LEAST_SCALE else math.copysign(LEAST_SCALE, scale)
+    precision = "tf32" if allow_tf32 else "ieee"
+    shift, delta = attention_rows(o, do, lse.contiguous(), dlse, finite)
+    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    sizes = (size.N_q, size.N_k, size.group, scale, finite * LOG2_E)
+    if dk.numel():
+        by = launch or portable_launch(DKDV, size.D, q.element_size(), q.device)
+        grid = (-(-size.N_k // by.block_n), size.H_kv, size.B)
+        _sweep(
+            attention_dkdv_portable_kernel, grid, (q, k, v, do), (shift, delta), (dk, dv), sizes, by, causal, precision
+        )
+    if dq.numel():
+        by = launch_dq or launch or portable_launch(DQ, size.D, q.element_size(), q.device)
+        grid = (-(-size.N_q // by.block_m), size.H_q, size.B)
+        _sweep(attention_dq_portable_kernel, grid, (q, k, v, do), (shift, delta), (dq,), sizes, by, causal, precision)
+    return dq, dk, dv
+
+
+def _sweep(kernel, grid, inputs, rows, outputs, sizes, by: Launch, causal: bool, precision: str) -> None:
+    """One of the two sweeps: its matrices, what there is of every query, what it writes, and how it is launched."""
+    check_power_of_two(8, block_m=by.block_m, block_n=by.block_n)
+    matrices = (*inputs, *outputs)
+    strides = tuple(t.stride() for t in matrices)
+    D = inputs[0].shape[-1]
+    constants = dict(
+        HEAD_DIM=D, BLOCK_M=by.block_m, BLOCK_N=by.block_n, BLOCK_D=padded(D), CAUSAL=causal,
+        WIDE=is_wide(by, *strides), PRECISION=precision,
+    )  # fmt: skip
+    aligned = tuple(t.data_ptr() % 16 for t in inputs)
+    launch_kept(
+        kernel, check_grid(grid), (*inputs, *rows, *outputs, *(n for stride in strides for n in stride), *sizes),
+        constants, key=(inputs[0].dtype, inputs[0].device, strides, aligned, by),
+        num_warps=by.num_warps, num_stages=by.num_stages,
+    )  # fmt: skip
+
+
+def attention_rows(
+    o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None, scale: float, *, block_m: int = 64
+) -> tuple[Tensor, Tensor]:
+    """-lse / scale and -delta, (B, H_q, N_q) in float32. HBM: O, dO, lse and dlse read once, both written once."""
+    B, H, N, D = o.shape
+    shift, delta = torch.empty_like(lse), torch.empty_like(lse)
+    if lse.numel():
+        dlse = None if dlse is None else dlse.contiguous()
+        strides = (o.stride(), do.stride())
+        aligned = tuple(t.data_ptr() % 16 for t in (o, do, lse))
+        launch_kept(
+            attention_rows_portable_kernel, check_grid((-(-N // block_m), H, B)),
+            (o, do, lse, dlse, shift, delta, *strides[0], *strides[1], N, scale),
+            dict(HEAD_DIM=D, BLOCK_M=block_m, BLOCK_D=padded(D)),
+            key=(o.dtype, o.device, strides, aligned, dlse is None),
+        )  # fmt: skip
+    return shift, delta

@@ -1,0 +1,217 @@
+"""FlashAttention-2's forward pass for every GPU: the teaching kernel, and what makes it fast in plain Triton.
+
+What changed from the teaching kernel, and why:
+
+1. The maximum is taken of Q K^T itself, and scale goes into the exponent: exp2(S c - m c), c = scale log2(e), is one
+   fused multiply-add and one exponential for a score, where S c alone cost a multiplication. That asks for c > 0: for a
+   negative scale the kernel takes -S and -c.
+2. Blocks that every query of a tile sees are a loop of their own, whose loads need no mask either.
+3. A tile's offsets are worked out once, in 32 bits; the loop adds a 64-bit distance to one pointer.
+4. Where D is a power of two, no column needs a mask.
+5. Causal: the last blocks of queries, which see most keys, start first; what is left to start last is short.
+6. A launch for each GPU: larger blocks and deeper pipelines, as far as its shared memory goes.
+
+Source: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from flashlearn.core.inputs import check_qkv, resolve_scale
+from flashlearn.kernels.backend import check_grid, check_power_of_two, check_runnable
+from flashlearn.kernels.launcher import launch as launch_kept
+from flashlearn.kernels.portable.launches import FORWARD, is_wide, portable_launch
+from flashlearn.kernels.teaching.forward import LN_2, LOG2_E, Launch, check_head_dim, padded
+
+LEAST_SCALE = 1e-30  # stands for 0, by which nothing infinite may be multiplied: what it makes of a score rounds to 0
+NOTHING = tl.constexpr(float("-inf"))
+
+
+@triton.jit
+def keys_seen(start_m, N_q, N_k, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr):
+    """(full_end, end): the keys before `full_end` are seen by every query of a block, those from `end` on by none.
+
+    Query i sees keys 0 .. i + N_k - N_q when causal, all of them otherwise.
+    """
+    seen = N_k
+    end = N_k
+    if CAUSAL:
+        seen = tl.minimum(tl.maximum(start_m + 1 + N_k - N_q, 0), N_k)
+        end = tl.minimum(tl.maximum(start_m + BLOCK_M + N_k - N_q, 0), N_k)
+    return seen // BLOCK_N * BLOCK_N, end
+
+
+@triton.jit
+def is_visible(rows, cols, N_q, N_k, CAUSAL: tl.constexpr):
+    """Whether a query sees a key: rows and cols are broadcast to a block of both."""
+    visible = cols < N_k
+    if CAUSAL:
+        visible = visible & (cols <= rows + (N_k - N_q))
+    return visible
+
+
+@triton.jit
+def tile_offsets(
+    stride_n, stride_d, SIZE: tl.constexpr, BLOCK_D: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """Where the elements of a tile (SIZE, BLOCK_D) lie, from its first on; WIDE: in 64 bits."""
+    rows = tl.arange(0, SIZE)[:, None]
+    columns = tl.arange(0, BLOCK_D)[None, :]
+    if WIDE:
+        return rows.to(tl.int64) * stride_n + columns.to(tl.int64) * stride_d
+    return rows * stride_n + columns * stride_d
+
+
+@triton.jit
+def load_tile(
+    ptr, start, length, stride_n, offsets,
+    SIZE: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, CHECKED: tl.constexpr,
+):  # fmt: skip
+    """Rows start .. start + SIZE of a matrix of `length` rows at ptr, zeros past its edges: (SIZE, BLOCK_D).
+
+    Not CHECKED: all of these rows are there.
+    """
+    ptrs = ptr + tl.cast(start, tl.int64) * stride_n + offsets
+    columns = (tl.arange(0, BLOCK_D) < HEAD_DIM)[None, :]
+    rows = (tl.arange(0, SIZE) < length - start)[:, None]
+    if CHECKED and HEAD_DIM < BLOCK_D:
+        return tl.load(ptrs, mask=rows & columns, other=0.0)
+    if CHECKED:
+        return tl.load(ptrs, mask=rows, other=0.0)
+    if HEAD_DIM < BLOCK_D:
+        return tl.load(ptrs, mask=columns, other=0.0)
+    return tl.load(ptrs)
+
+
+@triton.jit
+def store_tile(
+    ptr, start, length, stride_n, offsets, tile,
+    SIZE: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """Write a tile (SIZE, BLOCK_D) where `load_tile` reads it, as far as there is a matrix, in its dtype."""
+    ptrs = ptr + tl.cast(start, tl.int64) * stride_n + offsets
+    mask = (tl.arange(0, SIZE) < length - start)[:, None] & (tl.arange(0, BLOCK_D) < HEAD_DIM)[None, :]
+    tl.store(ptrs, tile.to(ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit(do_not_specialize=["N_q", "N_k", "group"])  # one compilation for all lengths
+def attention_forward_portable_kernel(
+    # pointers
+    q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr,
+    # strides of q and o (B, H_q, N_q, D), of k and v (B, H_kv, N_k, D); lse (B, H_q, N_q) is contiguous
+    stride_qb, stride_qh, stride_qm, stride_qd,
+    stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_vb, stride_vh, stride_vn, stride_vd,
+    stride_ob, stride_oh, stride_om, stride_od,
+    # sizes, and |scale| * log2(e)
+    N_q, N_k, group, qk_scale,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    CAUSAL: tl.constexpr, NEGATIVE: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """O = softmax(Q K^T scale) V and lse for one block of queries of one head of one sequence."""
+    block = tl.program_id(0)
+    if CAUSAL:
+        block = tl.num_programs(0) - 1 - block
+    start_m = block * BLOCK_M
+    head = tl.program_id(1)
+    batch = tl.program_id(2).to(tl.int64)  # 64 bits in every product with a stride: offsets may pass 2^31
+    q_ptr += batch * stride_qb + head.to(tl.int64) * stride_qh
+    kv_head = (head // group).to(tl.int64)  # a group of query heads shares a key head
+    k_ptr += batch * stride_kb + kv_head * stride_kh
+    v_ptr += batch * stride_vb + kv_head * stride_vh
+    o_ptr += batch * stride_ob + head.to(tl.int64) * stride_oh
+    lse_ptr += (batch * tl.num_programs(1) + head) * N_q
+
+    full_end, end = keys_seen(start_m, N_q, N_k, BLOCK_M, BLOCK_N, CAUSAL)
+    q_offs = tile_offsets(stride_qm, stride_qd, BLOCK_M, BLOCK_D, WIDE)
+    k_offs = tile_offsets(stride_kn, stride_kd, BLOCK_N, BLOCK_D, WIDE)
+    v_offs = tile_offsets(stride_vn, stride_vd, BLOCK_N, BLOCK_D, WIDE)
+    # no key, no read: what lies there may be memory of nobody
+    rows_read = tl.where(end > 0, N_q, 0)
+    q = load_tile(q_ptr, start_m, rows_read, stride_qm, q_offs, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+    m_i = tl.full((BLOCK_M,), NOTHING, dtype=tl.float32)  # of S, not of S scale
+    l_i = tl.zeros((BLOCK_M,), dtype=tl.float32)
+    acc = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
+
+    for start_n in range(0, full_end, BLOCK_N):
+        k = load_tile(k_ptr, start_n, N_k, stride_kn, k_offs, BLOCK_N, HEAD_DIM, BLOCK_D, False)
+        v = load_tile(v_ptr, start_n, N_k, stride_vn, v_offs, BLOCK_N, HEAD_DIM, BLOCK_D, False)
+        s = tl.dot(q, tl.trans(k), input_precision=PRECISION)  # (BLOCK_M, BLOCK_N)
+        if NEGATIVE:
+            s = -s
+        m_i, l_i, acc = take_in(m_i, l_i, acc, s, v, qk_scale, PRECISION)
+
+    for start_n in range(full_end, end, BLOCK_N):  # the diagonal, and keys past the end
+        k = load_tile(k_ptr, start_n, N_k, stride_kn, k_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True)
+        v = load_tile(v_ptr, start_n, N_k, stride_vn, v_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True)
+        s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+        if NEGATIVE:
+            s = -s
+        rows = start_m + tl.arange(0, BLOCK_M)[:, None]
+        cols = start_n + tl.arange(0, BLOCK_N)[None, :]
+        s = tl.where(is_visible(rows, cols, N_q, N_k, CAUSAL), s, NOTHING)  # a hidden score must not raise m
+        m_i, l_i, acc = take_in(m_i, l_i, acc, s, v, qk_scale, PRECISION)
+
+    # A row that saw no key has l = 0, m = -inf: dividing by 1 gives o = 0, and lse = -inf + log2(1) stays -inf
+    l_i = tl.where(l_i == 0.0, 1.0, l_i)
+    lse = (m_i * qk_scale + tl.log2(l_i)) * LN_2  # (BLOCK_M,), back to natural logarithms
+    o_offs = tile_offsets(stride_om, stride_od, BLOCK_M, BLOCK_D, WIDE)
+    store_tile(o_ptr, start_m, N_q, stride_om, o_offs, acc / l_i[:, None], BLOCK_M, HEAD_DIM, BLOCK_D)
+    offs_m = start_m + tl.arange(0, BLOCK_M)
+    tl.store(lse_ptr + offs_m, lse, mask=offs_m < N_q)
+
+
+@triton.jit
+def take_in(m_i, l_i, acc, s, v, qk_scale, PRECISION: tl.constexpr):
+    """Online softmax: scores s (BLOCK_M, BLOCK_N), not yet scaled, and values v (BLOCK_N, BLOCK_D) into (m, l, acc)."""
+    m_new = tl.maximum(m_i, tl.max(s, 1))  # (BLOCK_M,)
+    # a row to which no key has weighed anything has m = -inf, and -inf + inf would be NaN: subtract 0 there
+    m_safe = tl.where(m_new == NOTHING, 0.0, m_new)
+    shift = m_safe * qk_scale
+    p = tl.exp2(tl.fma(s, qk_scale, -shift[:, None]))  # (BLOCK_M, BLOCK_N)
+    alpha = tl.exp2(tl.fma(m_i, qk_scale, -shift))  # (BLOCK_M,), 0 on the first block
+    l_i = l_i * alpha + tl.sum(p, 1)
+    acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None], input_precision=PRECISION)
+    return m_new, l_i, acc
+
+
+def attention_forward_portable(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None,
+    launch: Launch | None = None, allow_tf32: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """O = softmax(Q K^T scale) V and lse, as `attention_forward` takes and gives them, on any GPU.
+
+    HBM: Q, O and lse once; a K and V block for every Q block that may see it.
+    """
+    check_runnable(q=q, k=k, v=v)
+    size = check_qkv(q, k, v)
+    check_head_dim(size.D)
+    launch = launch or portable_launch(FORWARD, size.D, q.element_size(), q.device)
+    check_power_of_two(16, block_m=launch.block_m, block_n=launch.block_n)
+    scale = resolve_scale(scale, size.D)
+    o = torch.empty_like(q)
+    lse = torch.empty((size.B, size.H_q, size.N_q), dtype=torch.float32, device=q.device)
+    if not lse.numel():
+        return o, lse
+    strides = (q.stride(), k.stride(), v.stride(), o.stride())
+    aligned = tuple(t.data_ptr() % 16 for t in (q, k, v))
+    constants = dict(
+        HEAD_DIM=size.D, BLOCK_M=launch.block_m, BLOCK_N=launch.block_n, BLOCK_D=padded(size.D),
+        CAUSAL=causal, NEGATIVE=scale < 0, WIDE=is_wide(launch, *strides), PRECISION="tf32" if allow_tf32 else "ieee",
+    )  # fmt: skip
+    launch_kept(
+        attention_forward_portable_kernel,
+        check_grid((-(-size.N_q // launch.block_m), size.H_q, size.B)),
+        (
+            q, k, v, o, lse, *strides[0], *strides[1], *strides[2], *strides[3],
+            size.N_q, size.N_k, size.group, max(abs(scale), LEAST_SCALE) * LOG2_E,
+        ),
+        constants, key=(q.dtype, q.device, strides, aligned, launch),
+        num_warps=launch.num_warps, num_stages=launch.num_stages,
+    )  # fmt: skip
+    return o, lse
