@@ -14,7 +14,6 @@ if importlib.util.find_spec("triton") is None:
 
 from flashlearn.core.steps import hbm_bytes, record
 from flashlearn.kernels import dispatch
-from flashlearn.kernels.backend import INTERPRETED
 from flashlearn.kernels.decode import (
     KEYS_PER_SPLIT,
     attention_decode,
@@ -23,6 +22,7 @@ from flashlearn.kernels.decode import (
 )
 from flashlearn.kernels.op import flash_attention
 from flashlearn.kernels.recorder import kernel_steps
+from flashlearn.kernels.target import INTERPRETED
 from flashlearn.kernels.teaching.forward import attention_forward
 from tests.grid import Case, bf16, check, check_kernel, fp16, fp32, make, oracle, plain, traits
 from tests.slow import across, covering

@@ -14,8 +14,8 @@ if importlib.util.find_spec("triton") is None:
 
 from flashlearn import kernels
 from flashlearn.core.steps import hbm_bytes, record
-from flashlearn.kernels.backend import INTERPRETED
 from flashlearn.kernels.recorder import kernel_steps
+from flashlearn.kernels.target import INTERPRETED
 from flashlearn.kernels.teaching.forward import Launch
 from flashlearn.rungs.tiled import tiled_attention_v2_steps
 from flashlearn.rungs.tiled_backward import tiled_attention_backward_steps

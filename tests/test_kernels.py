@@ -15,7 +15,7 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: no kernel is tested", allow_module_level=True)
 
 from flashlearn import kernels
-from flashlearn.kernels.backend import INTERPRETED, check_grid
+from flashlearn.kernels.target import INTERPRETED, check_grid
 from flashlearn.kernels.teaching.backward import backward_launch
 from flashlearn.kernels.teaching.forward import Launch, forward_launch
 from tests.grid import CASES, Case, bf16, check, check_kernel, fp16, fp32, fp64, make, oracle, plain, traits, work

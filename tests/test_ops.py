@@ -15,8 +15,8 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: flash_attention is not tested", allow_module_level=True)
 
 from flashlearn.kernels import dispatch
-from flashlearn.kernels.backend import INTERPRETED
 from flashlearn.kernels.op import flash_attention
+from flashlearn.kernels.target import INTERPRETED
 from tests.grid import CASES, Case, bf16, check, check_kernel, fp16, fp32, fp64, make, oracle, plain, results, work
 from tests.slow import covering, slow
 

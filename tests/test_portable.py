@@ -12,11 +12,11 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: no kernel is tested", allow_module_level=True)
 
 from flashlearn.kernels import dispatch, op
-from flashlearn.kernels.backend import INTERPRETED
 from flashlearn.kernels.portable import launches
 from flashlearn.kernels.portable.backward import attention_backward_portable, attention_rows
 from flashlearn.kernels.portable.forward import attention_forward_portable
 from flashlearn.kernels.portable.launches import DKDV, DQ, FORWARD, is_wide, portable_launch
+from flashlearn.kernels.target import INTERPRETED
 from flashlearn.kernels.teaching.forward import Launch
 from tests.grid import CASES, Case, bf16, check, check_kernel, fp16, fp32, fp64, make, oracle, plain, traits, work
 from tests.slow import across, covering

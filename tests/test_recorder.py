@@ -16,8 +16,8 @@ import triton.language as tl
 from flashlearn import kernels
 from flashlearn.core.steps import hbm_bytes, last, record, sram_peak
 from flashlearn.cost import v2_cost
-from flashlearn.kernels.backend import INTERPRETED
 from flashlearn.kernels.recorder import Race, StrayAccess, Unrecordable, kernel_steps
+from flashlearn.kernels.target import INTERPRETED
 from flashlearn.kernels.teaching.forward import Launch
 from flashlearn.rungs.attention import spans
 from flashlearn.rungs.matmul import tiled_matmul_steps

@@ -17,7 +17,7 @@ from flashlearn.cost.formulas import (
     v2_cost,
 )
 from flashlearn.cost.hardware import A100_40GB, H100_SXM, H200_SXM, HARDWARE, RTX_4060_LAPTOP, Hardware
-from flashlearn.cost.race import Lane, race
+from flashlearn.cost.lanes import Lane, race
 from flashlearn.cost.roofline import Placement, placement, placement_table
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 import sys
 
-from flashlearn.kernels.backend import INTERPRETED, backend  # isort: skip (first: it chooses the backend)
+from flashlearn.kernels.target import INTERPRETED, backend  # isort: skip (first: it chooses the backend)
 
 from flashlearn._moved import KERNELS
 from flashlearn.kernels.decode import attention_decode

@@ -30,8 +30,8 @@ import triton.language as tl
 from torch import Tensor
 
 from flashlearn.core.inputs import check_block, check_qkv, resolve_scale
-from flashlearn.kernels.backend import INTERPRETED, check_grid, check_runnable
 from flashlearn.kernels.launcher import current_stream, launch, multiprocessors
+from flashlearn.kernels.target import INTERPRETED, check_grid, check_runnable
 from flashlearn.kernels.teaching.forward import LN_2, LOG2_E, Launch, absorb, check_head_dim, padded
 
 KEYS_PER_SPLIT = 256  # at least: a shorter split ends before its loads are well under way

@@ -18,8 +18,8 @@ import torch
 import triton
 from torch import Tensor
 
-from flashlearn.kernels.backend import INTERPRETED
 from flashlearn.kernels.decode import KEYS_PER_SPLIT, max_rows
+from flashlearn.kernels.target import INTERPRETED
 
 HOPPER = (9, 0)  # compute capability
 LEAST_SCALE = 1e-30  # lse, of at most 1e5, is divided by it in float32

@@ -23,7 +23,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from flashlearn.core.inputs import check_qkv, resolve_scale
-from flashlearn.kernels.backend import check_grid, check_runnable
+from flashlearn.kernels.target import check_grid, check_runnable
 
 LN_2 = tl.constexpr(math.log(2))
 

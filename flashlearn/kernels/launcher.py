@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import triton
 
-from flashlearn.kernels.backend import INTERPRETED
+from flashlearn.kernels.target import INTERPRETED
 
 _compiled: dict[tuple, Any] = {}
 MOST = 4096  # kernels kept; a program whose strides change with every call would fill the memory

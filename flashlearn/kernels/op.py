@@ -5,7 +5,7 @@ and the choice of the kernel. Registered with `torch.library` are `flashlearn::a
 derivative `flashlearn::attention_backward`, and `flashlearn::attention_inference`, which is the first without
 a derivative and without lse: where neither is asked for, less is to be done on every call. Each has a rule for
 fake tensors, so that a compiler can trace it without running it. They run on a GPU, or on the CPU in Triton's
-interpreter (see `flashlearn.kernels.backend`), and never fall back to anything else.
+interpreter (see `flashlearn.kernels.target`), and never fall back to anything else.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from flashlearn.core.inputs import check_qkv, resolve_scale
-from flashlearn.kernels.backend import DTYPES, INTERPRETED, check_device
 from flashlearn.kernels.decode import decode
 from flashlearn.kernels.dispatch import backward_rung, forward_rung, why_not_tma
 from flashlearn.kernels.portable.backward import attention_backward_portable
 from flashlearn.kernels.portable.forward import attention_forward_portable
 from flashlearn.kernels.portable.launches import has_tensor_cores
+from flashlearn.kernels.target import DTYPES, INTERPRETED, check_device
 from flashlearn.kernels.teaching.backward import attention_backward
 from flashlearn.kernels.teaching.forward import attention_forward, check_head_dim
 

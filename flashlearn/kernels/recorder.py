@@ -24,7 +24,7 @@ from torch import Tensor
 
 from flashlearn.core.mask import Mask
 from flashlearn.core.steps import Step, Tile, hbm_bytes
-from flashlearn.kernels.backend import INTERPRETED
+from flashlearn.kernels.target import INTERPRETED
 
 TITLES = {"q": "Q", "k": "K", "v": "V", "o": "O", "do": "dO", "dq": "dQ", "dk": "dK", "dv": "dV",
           "a": "A", "b": "B", "c": "C"}  # fmt: skip

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from flashlearn.kernels.op import flash_attention  # isort: skip (before transformers, which imports Triton: see kernels.backend)
+from flashlearn.kernels.op import flash_attention  # isort: skip (before transformers, which imports Triton: see kernels.target)
 
 try:
     from transformers import AttentionInterface, AttentionMaskInterface

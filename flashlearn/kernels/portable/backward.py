@@ -30,7 +30,6 @@ import triton.language as tl
 from torch import Tensor
 
 from flashlearn.core.inputs import resolve_scale
-from flashlearn.kernels.backend import check_grid, check_power_of_two
 from flashlearn.kernels.launcher import launch as launch_kept
 from flashlearn.kernels.portable.forward import (
     LEAST_SCALE,
@@ -41,6 +40,7 @@ from flashlearn.kernels.portable.forward import (
     tile_offsets,
 )
 from flashlearn.kernels.portable.launches import DKDV, DQ, is_wide, portable_launch
+from flashlearn.kernels.target import check_grid, check_power_of_two
 from flashlearn.kernels.teaching.backward import check_backward
 from flashlearn.kernels.teaching.forward import LOG2_E, Launch, padded
 

@@ -22,9 +22,9 @@ import triton.language as tl
 from torch import Tensor
 
 from flashlearn.core.inputs import check_qkv, resolve_scale
-from flashlearn.kernels.backend import check_grid, check_power_of_two, check_runnable
 from flashlearn.kernels.launcher import launch as launch_kept
 from flashlearn.kernels.portable.launches import FORWARD, is_wide, portable_launch
+from flashlearn.kernels.target import check_grid, check_power_of_two, check_runnable
 from flashlearn.kernels.teaching.forward import LN_2, LOG2_E, Launch, check_head_dim, padded
 
 LEAST_SCALE = 1e-30  # stands for 0, by which nothing infinite may be multiplied: what it makes of a score rounds to 0

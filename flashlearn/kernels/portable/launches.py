@@ -11,7 +11,7 @@ from functools import cache
 
 import torch
 
-from flashlearn.kernels.backend import INTERPRETED
+from flashlearn.kernels.target import INTERPRETED
 from flashlearn.kernels.teaching.forward import Launch
 
 # (bytes of an element, D up to) -> from so many KB of shared memory on: the launch

@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from flashlearn.core.inputs import Sizes, check_qkv, resolve_scale
-from flashlearn.kernels.backend import check_grid, check_power_of_two, check_runnable
+from flashlearn.kernels.target import check_grid, check_power_of_two, check_runnable
 from flashlearn.kernels.teaching.forward import LOG2_E, Launch, check_head_dim, padded
 
 LOG2E = tl.constexpr(LOG2_E)

@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from flashlearn.core.inputs import check_qkv, resolve_scale
-from flashlearn.kernels.backend import check_grid, check_power_of_two, check_runnable
+from flashlearn.kernels.target import check_grid, check_power_of_two, check_runnable
 
 LOG2_E = math.log2(math.e)
 LN_2 = tl.constexpr(math.log(2))

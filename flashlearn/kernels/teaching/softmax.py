@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from flashlearn.kernels.backend import check_runnable
+from flashlearn.kernels.target import check_runnable
 
 MAX_COLUMNS = 65536  # one row, in float32, fills the registers of one multiprocessor: 65536 of 4 bytes
 
