@@ -343,3 +343,11 @@ def test_deterministic_backward_on_hopper(as_on_hopper):
         assert dispatch.forward_rung(q, q, q, scale=0.1).name == "hopper"
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+def test_windows_are_refused_until_the_kernels_have_them():
+    q = torch.zeros(1, 1, 4, 16)
+    with pytest.raises(NotImplementedError, match=r"expected window to be None, .* got \(2, 0\); tiled_attention_v2"):
+        flash_attention(q, q, q, window=(2, 0))
+    with pytest.raises(TypeError, match="expected return_lse to be True or False, got 'no'"):
+        flash_attention(q, q, q, return_lse="no")

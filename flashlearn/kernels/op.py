@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from flashlearn.core.inputs import check_qkv, resolve_scale
+from flashlearn.core.inputs import check_bool, check_qkv, resolve_scale
+from flashlearn.core.mask import Window
 from flashlearn.kernels.decode import decode
 from flashlearn.kernels.dispatch import backward_rung, forward_rung, why_not_tma
 from flashlearn.kernels.portable.backward import attention_backward_portable
@@ -29,19 +30,40 @@ from flashlearn.kernels.teaching.forward import attention_forward, check_head_di
 
 @overload
 def flash_attention(
-    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = ..., scale: float | None = ..., return_lse: Literal[False] = ...
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = ...,
+    window: None = ...,
+    scale: float | None = ...,
+    return_lse: Literal[False] = ...,
 ) -> Tensor: ...
 
 
 @overload
 def flash_attention(
-    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = ..., scale: float | None = ..., return_lse: Literal[True]
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = ...,
+    window: None = ...,
+    scale: float | None = ...,
+    return_lse: Literal[True],
 ) -> tuple[Tensor, Tensor]: ...
 
 
 @overload
 def flash_attention(
-    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = ..., scale: float | None = ..., return_lse: bool
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = ...,
+    window: None = ...,
+    scale: float | None = ...,
+    return_lse: bool,
 ) -> Tensor | tuple[Tensor, Tensor]: ...
 
 
@@ -51,6 +73,7 @@ def flash_attention(
     v: Tensor,
     *,
     causal: bool = False,
+    window: Window | None = None,
     scale: float | None = None,
     return_lse: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
@@ -65,8 +88,10 @@ def flash_attention(
     float32 on a GPU keeps float32 accuracy unless `torch.backends.cuda.matmul.allow_tf32` is set. Gradients are
     made from P = exp(S - lse), recomputed: where one key outweighs all others, plain PyTorch has P = 1 exactly, and
     here it is off by about 2^-22 of the largest score, 7e-5 at a score of 300. Scores times log2(e) must be finite
-    in float32: of at most 2.3e38. Under autocast the inputs are cast, as for `scaled_dot_product_attention`. Anything else is refused with a
-    TypeError, ValueError or RuntimeError that says what was expected and what came.
+    in float32: of at most 2.3e38. Under autocast the inputs are cast, as for `scaled_dot_product_attention`.
+
+    There is no `window` in the kernels yet: anything but None is a NotImplementedError. Anything else that is not
+    as said here is refused with a TypeError, ValueError or RuntimeError that says what was expected and what came.
     """
     if isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor):
         q, k, v = _autocast(q, k, v)
@@ -75,8 +100,13 @@ def flash_attention(
         raise TypeError(f"expected q, k and v in float16, bfloat16 or float32, got {q.dtype}")
     check_head_dim(size.D)
     check_device(q.device, "q, k and v")
-    if not isinstance(causal, bool):
-        raise TypeError(f"expected causal to be True or False, got {causal!r}")
+    check_bool(causal, "causal")
+    check_bool(return_lse, "return_lse")
+    if window is not None:
+        raise NotImplementedError(
+            f"expected window to be None, since the kernels have no windows yet, got {window!r}; "
+            "tiled_attention_v2 and the other rungs in PyTorch take them"
+        )
     scale = resolve_scale(scale, size.D)
     if not (_differentiated(q, k, v) or return_lse):
         return _attention_inference(q, k, v, causal, scale)
