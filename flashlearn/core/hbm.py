@@ -21,7 +21,7 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -51,7 +51,13 @@ class Place:
         return Tile(name, self.index, self.itemsize, self.times)
 
 
-class OnChip:
+if TYPE_CHECKING:
+    _Tensor = Tensor  # to a type checker a tile is a tensor; what it cannot do, it refuses when it is asked
+else:
+    _Tensor = object
+
+
+class OnChip(_Tensor):
     """A tile on chip: a tensor that can be computed with only in ways that are counted.
 
     `@`, arithmetic with tiles, numbers and booleans, `torch.exp` and the others of `ELEMENTWISE`, `sum` and `amax`
@@ -62,12 +68,28 @@ class OnChip:
         self._hbm, self._tensor, self._place = hbm, tensor, place
         self._index = place.index if index is None else index  # where this view of the place stands
 
-    shape = property(lambda self: self._tensor.shape)
-    dtype = property(lambda self: self._tensor.dtype)
-    device = property(lambda self: self._tensor.device)
+    if TYPE_CHECKING:  # operators are set below
+
+        def __matmul__(self, other: Any) -> OnChip: ...
+        def __add__(self, other: Any) -> OnChip: ...
+        def __sub__(self, other: Any) -> OnChip: ...
+        def __mul__(self, other: Any) -> OnChip: ...
+        def __truediv__(self, other: Any) -> OnChip: ...
+        def __radd__(self, other: Any) -> OnChip: ...
+        def __rmul__(self, other: Any) -> OnChip: ...
+        def __neg__(self) -> OnChip: ...
+        def exp(self) -> OnChip: ...
+        def sum(self, *dims: Any, **options: Any) -> OnChip: ...
+    else:
+        shape = property(lambda self: self._tensor.shape)
+        dtype = property(lambda self: self._tensor.dtype)
+        device = property(lambda self: self._tensor.device)
+
+        def __neg__(self):
+            return compute("neg", (self,), {})
 
     @property
-    def mT(self) -> OnChip:
+    def mT(self) -> OnChip:  # type: ignore[override]  # a tensor's may be set
         """Transposed, in the same room."""
         return OnChip(self._hbm, self.held().mT, self._place, (*self._index[:-2], self._index[-1], self._index[-2]))
 
@@ -75,7 +97,7 @@ class OnChip:
         """The rows (start, stop) of the whole matrix, of those that this tile has; in the same room."""
         return OnChip(self._hbm, self.held()[..., self._slice(span), :], self._place, self._with_rows(span))
 
-    def put(self, span: Span, new: OnChip) -> OnChip:
+    def put(self, span: Span, new: OnChip) -> OnChip:  # type: ignore[override]  # not the `put` of tensors
         """This tile with other values in the rows (start, stop) of the whole matrix; in the same room."""
         old, here = self.held(), self._slice(span)
         parts = [old[..., : here.start, :], new.held(), old[..., here.stop :, :]]
@@ -126,7 +148,6 @@ for _name in ("matmul", "add", "sub", "mul", "truediv", "eq", "ne", "lt", "le", 
     setattr(OnChip, f"__{_name}__", _operator(_name))
     if _name in ("matmul", "add", "sub", "mul", "truediv"):
         setattr(OnChip, f"__r{_name}__", _operator(_name, swapped=True))
-OnChip.__neg__ = lambda self: compute("neg", (self,), {})
 
 
 def compute(name: str, args: tuple, kwargs: Mapping[str, Any]) -> OnChip | Tensor:

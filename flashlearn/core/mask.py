@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from flashlearn.core.inputs import Sizes, check_bool
-from flashlearn.core.numerics import INF, Span
+from flashlearn.core.numerics import INF, Span, T
 
 Window = tuple[int | None, int | None]
 NOTHING: Span = (0, 0)
@@ -86,9 +86,11 @@ class Mask:
         seen &= True if self.left is None else offset >= -self.left
         return seen & (True if self.right is None else offset <= self.right)
 
-    def hide(self, S: Tensor, rows: Span, cols: Span, value: float = -INF) -> Tensor:
+    def hide(self, S: T, rows: Span, cols: Span, value: float = -INF) -> T:
         """The block S with `value` where a query may not see a key; untouched if all is visible."""
-        return S.masked_fill(~self.visible(rows, cols, S.device), value) if self.crosses(rows, cols) else S
+        if not self.crosses(rows, cols):
+            return S
+        return S.masked_fill(~self.visible(rows, cols, S.device), value)  # type: ignore[return-value]
 
     def key_blocks(self, rows: Span, block_k: int) -> list[tuple[int, Span]]:
         """(j, (start, stop)) of the blocks of keys that a block of queries visits, in order."""

@@ -29,29 +29,31 @@ Algorithm 1, with blocks of one query; its normalised form is that of T. Dao et 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from flashlearn.core.hbm import HBM, OnChip
 from flashlearn.core.inputs import check_block, check_bool
 from flashlearn.core.mask import Window
-from flashlearn.core.numerics import INF, Span, divide, exp_diff, log_sum_exp, row_max, spans
+from flashlearn.core.numerics import INF, Span, T, divide, exp_diff, log_sum_exp, maximum, row_max, spans
 from flashlearn.core.steps import Step, run
 from flashlearn.rungs import narrate
 from flashlearn.rungs.problem import Problem, start
 
+if TYPE_CHECKING:
+    from flashlearn.core.shapes import Keys, Queries
+
 
 def standard_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    q: Queries,
+    k: Keys,
+    v: Keys,
     *,
     causal: bool = False,
     window: Window | None = None,
     scale: float | None = None,
-) -> Tensor:
+) -> Queries:
     """softmax(scale * Q K^T) V, one operation after the other, S and P stored in HBM. See the module."""
     return run(standard_attention_steps(q, k, v, causal=causal, window=window, scale=scale))
 
@@ -77,16 +79,16 @@ def standard_attention_steps(
 
 
 def two_pass_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    q: Queries,
+    k: Keys,
+    v: Keys,
     *,
     causal: bool = False,
     window: Window | None = None,
     scale: float | None = None,
     block_k: int = 1,
     recompute: bool = False,
-) -> Tensor:
+) -> Queries:
     """Attention in a pass over the keys (maximum and sum) and one over the values (weighted sum).
 
     The scores are kept on chip, N_k for each query; with `recompute` the second pass makes them again from K,
@@ -121,29 +123,29 @@ def two_pass_attention_steps(
         hbm.drop(K_j, *([S] if recompute else ()))
     acc = start(hbm, (0, p.sizes.N_q))[2]
     for rows, cols in _visits(p, block_k):
-        K_j = _load_for_each(hbm, p, "K", rows, cols) if recompute else None
-        S = _scores(hbm, p, Q, K_j, rows, cols) if recompute else kept[cols]
+        again = _load_for_each(hbm, p, "K", rows, cols) if recompute else None
+        S = kept[cols] if again is None else _scores(hbm, p, Q, again, rows, cols)
         P = divide(exp_diff(S, m_i), l_i)  # (B, H_q, N_q, block_k)
         V_j = _load_for_each(hbm, p, "V", rows, cols)
         acc = acc.put(rows, acc.rows(rows) + P.rows(rows) @ V_j)
         yield hbm.step("weighted sum", rows=rows, cols=cols, S=S, P=P, m_i=m_i, l_i=l_i, acc=acc)
-        hbm.drop(V_j, *([K_j, S] if recompute else ()))
+        hbm.drop(V_j, *(() if again is None else (again, S)))
     hbm.drop(*kept.values())
     hbm.store("O", None, acc)
     yield from _finish(hbm, "write", Q, m_i, l_i)
 
 
 def one_pass_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    q: Queries,
+    k: Keys,
+    v: Keys,
     *,
     causal: bool = False,
     window: Window | None = None,
     scale: float | None = None,
     block_k: int = 1,
     normalised: bool = False,
-) -> Tensor:
+) -> Queries:
     """Attention in one pass over keys and values, divided by l at the end, or always if `normalised`."""
     options: dict[str, Any] = {"causal": causal, "window": window, "scale": scale}
     return run(one_pass_attention_steps(q, k, v, **options, block_k=block_k, normalised=normalised))
@@ -171,21 +173,21 @@ def one_pass_attention_steps(
     for rows, cols in _visits(p, block_k):
         K_j, V_j = (_load_for_each(hbm, p, name, rows, cols) for name in "KV")
         S, m_old = _scores(hbm, p, Q, K_j, rows, cols), m_i
-        m_i = torch.maximum(m_old, row_max(S))
+        m_i = maximum(m_old, row_max(S))
         alpha, P = exp_diff(m_old, m_i), exp_diff(S, m_i)
         scaled = l_i * alpha
         l_i = scaled + P.sum(-1, keepdim=True)
         factor, weights = (divide(scaled, l_i), divide(P, l_i)) if normalised else (alpha, P)
         acc = acc * factor
         acc = acc.put(rows, acc.rows(rows) + weights.rows(rows) @ V_j)
-        seen = {"S": S, "P": P, "m_i": m_i, "l_i": l_i, "acc": acc, "m_old": m_old, "alpha": alpha, "factor": factor}
-        yield hbm.step("one pass", rows=rows, cols=cols, normalised=normalised, **seen)
+        seen: dict[str, Any] = {"S": S, "P": P, "m_i": m_i, "l_i": l_i, "acc": acc, "m_old": m_old, "alpha": alpha}
+        yield hbm.step("one pass", rows=rows, cols=cols, normalised=normalised, **seen, factor=factor)
         hbm.drop(K_j, V_j, S)
     hbm.store("O", None, acc if normalised else divide(acc, l_i))
     yield from _finish(hbm, "write" if normalised else "divide", Q, m_i, l_i, normalised=normalised)
 
 
-def online_update(m_i: Tensor, l_i: Tensor, S: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def online_update(m_i: T, l_i: T, S: T) -> tuple[T, T, T, T]:
     """Take a block of scores into the running maximum and sum; returns m, l, alpha and P.
 
     m     = max(m_i, rowmax(S))          alpha = exp(m_i - m)
@@ -194,15 +196,15 @@ def online_update(m_i: Tensor, l_i: Tensor, S: Tensor) -> tuple[Tensor, Tensor, 
     S and P are (..., rows, width), the others (..., rows, 1); tensors or tiles on chip. Whatever was summed
     against the old maximum has to be multiplied by alpha. Source: FA-2, Algorithm 1, line 9.
     """
-    m = torch.maximum(m_i, row_max(S))
+    m = maximum(m_i, row_max(S))
     alpha, P = exp_diff(m_i, m), exp_diff(S, m)
-    return m, l_i * alpha + P.sum(-1, keepdim=True), alpha, P
+    return m, l_i * alpha + P.sum(-1, keepdim=True), alpha, P  # type: ignore[return-value]
 
 
-def softmax_of(S: Tensor) -> Tensor:
+def softmax_of(S: T) -> T:
     """P = softmax(S) by rows, 0 for a row that is -inf throughout."""
     weights = exp_diff(S, row_max(S))
-    return divide(weights, weights.sum(-1, keepdim=True))
+    return divide(weights, weights.sum(-1, keepdim=True))  # type: ignore[return-value]
 
 
 def _visits(p: Problem, block_k: int) -> list[tuple[Span, Span]]:
@@ -227,9 +229,9 @@ def _scores(hbm: HBM, p: Problem, Q: OnChip, K_j: OnChip, rows: Span, cols: Span
     return hbm.fill("S", None, cols, -INF).put(rows, S)
 
 
-def _finish(hbm: HBM, phase: str, Q: OnChip, m_i: OnChip, l_i: OnChip, **more: bool) -> Iterator[Step]:
+def _finish(hbm: HBM, phase: str, Q: OnChip, m_i: OnChip, l_i: OnChip, **more: Any) -> Iterator[Step]:
     """The step that writes O, and the last one, which carries it."""
     hbm.drop(Q)
-    seen = {"m_i": m_i.held(), "l_i": l_i.held(), "lse": log_sum_exp(m_i.held(), l_i.held())}
+    seen: dict[str, Any] = {"m_i": m_i.held(), "l_i": l_i.held(), "lse": log_sum_exp(m_i.held(), l_i.held())}
     yield hbm.step(phase, **seen, **more)
     yield hbm.done(hbm.output("O"), **seen)

@@ -22,6 +22,7 @@ Sources: the formulas are derived in T. Dao et al., "FlashAttention", 2022 (arXi
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -34,8 +35,11 @@ from flashlearn.rungs import narrate
 from flashlearn.rungs.attention import softmax_of
 from flashlearn.rungs.problem import Problem, backward_shapes
 
+if TYPE_CHECKING:
+    from flashlearn.core.shapes import Inputs, Jacobian, Keys, OfInputs, OfOutputs, Outputs, Queries, Rows, Weights
 
-def matmul_backward(dy: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+
+def matmul_backward(dy: Outputs, x: Inputs, w: Weights) -> tuple[Inputs, Weights]:
     """The gradients dX = dY W^T and dW = X^T dY of Y = X W.
 
     x is (..., N, D), w is (D, M), dy is (..., N, M); returns dx as x and dw as w, which adds up over `...`.
@@ -57,7 +61,7 @@ def matmul_backward_steps(dy: Tensor, x: Tensor, w: Tensor) -> Iterator[Step]:
     yield hbm.done((hbm.output("dX"), hbm.output("dW")))
 
 
-def softmax_backward(dp: Tensor, p: Tensor) -> Tensor:
+def softmax_backward(dp: Rows, p: Rows) -> Rows:
     """The gradient dS = P o (dP - delta) of P = softmax(S), with delta = rowsum(P o dP).
 
     dp and p are (..., N), rows in the last dimension; returns that shape and dtype. Only P is needed, not S.
@@ -86,7 +90,7 @@ def softmax_backward_steps(dp: Tensor, p: Tensor) -> Iterator[Step]:
     yield hbm.done(hbm.output("dS"))
 
 
-def contract(dy: Tensor, jacobian: Tensor) -> Tensor:
+def contract(dy: OfOutputs, jacobian: Jacobian) -> OfInputs:
     """dx_i = sum_j dy_j J_ji: the gradient dy (m,) carried through a Jacobian J_ji = dy_j/dx_i, (m, n)."""
     return run(contract_steps(dy, jacobian))
 
@@ -108,15 +112,15 @@ def contract_steps(dy: Tensor, jacobian: Tensor) -> Iterator[Step]:
 
 
 def attention_backward(
-    do: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    do: Queries,
+    q: Queries,
+    k: Keys,
+    v: Keys,
     *,
     causal: bool = False,
     window: Window | None = None,
     scale: float | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Queries, Keys, Keys]:
     """dQ, dK and dV of attention from dO, one operation after the other, with S, P, dP and dS stored in HBM.
 
     do and q are (B, H_q, N_q, D), k and v (B, H_kv, N_k, D); returns dq, dk, dv shaped and typed as q, k, v.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -21,8 +22,11 @@ from flashlearn.core.numerics import spans
 from flashlearn.core.steps import Step, run
 from flashlearn.rungs import narrate
 
+if TYPE_CHECKING:
+    from flashlearn.core.shapes import Left, OneHeadKeys, OneHeadQueries, Product, Right
 
-def tiled_matmul(a: Tensor, b: Tensor, *, block_m: int, block_n: int, block_k: int) -> Tensor:
+
+def tiled_matmul(a: Left, b: Right, *, block_m: int, block_n: int, block_k: int) -> Product:
     """C = A B for a (M, K) and b (K, N), a (block_m, block_n) block of C at a time."""
     return run(tiled_matmul_steps(a, b, block_m=block_m, block_n=block_n, block_k=block_k))
 
@@ -49,7 +53,7 @@ def tiled_matmul_steps(a: Tensor, b: Tensor, *, block_m: int, block_n: int, bloc
     yield hbm.done(hbm.output("C"), blocks=math.ceil(M / block_m) * math.ceil(N / block_n))
 
 
-def tiled_qkv(q: Tensor, k: Tensor, v: Tensor, *, block_q: int, block_k: int) -> Tensor:
+def tiled_qkv(q: OneHeadQueries, k: OneHeadKeys, v: OneHeadKeys, *, block_q: int, block_k: int) -> OneHeadQueries:
     """(Q K^T) V for q (N_q, D), k and v (N_k, D), by blocks, without softmax and without a scale."""
     return run(tiled_qkv_steps(q, k, v, block_q=block_q, block_k=block_k))
 

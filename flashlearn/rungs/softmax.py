@@ -22,18 +22,22 @@ Sources: online softmax is M. Milakov and N. Gimelshein, "Online normalizer calc
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from flashlearn.core.hbm import HBM, OnChip
 from flashlearn.core.inputs import check_block, check_row
-from flashlearn.core.numerics import INF, exp_diff, spans, wide
+from flashlearn.core.numerics import INF, T, exp_diff, maximum, spans, wide
 from flashlearn.core.steps import Step, run
 from flashlearn.rungs import narrate
 
+if TYPE_CHECKING:
+    from flashlearn.core.shapes import PerRow, Rows
 
-def naive_softmax(x: Tensor) -> Tensor:
+
+def naive_softmax(x: Rows) -> Rows:
     """Softmax by its definition: y_j = exp(x_j) / sum_k exp(x_k). Overflows for large x_j."""
     return run(naive_softmax_steps(x))
 
@@ -44,18 +48,18 @@ def naive_softmax_steps(x: Tensor) -> Iterator[Step]:
     l_i = hbm.fill("x", cols=(0, 1))  # line 1
     for j in spans(x.shape[-1], 1):  # line 2
         x_j = hbm.load("x", cols=j)
-        term = torch.exp(x_j)
+        term = x_j.exp()
         l_i = l_i + term  # line 3
         yield hbm.step("sum", l_i=l_i, term=term)
         hbm.drop(x_j)
     for j in spans(x.shape[-1], 1):  # line 5
         x_j = hbm.load("x", cols=j)
-        hbm.store("y", None, torch.exp(x_j) / l_i, j)  # line 6
+        hbm.store("y", None, x_j.exp() / l_i, j)  # line 6
         yield hbm.step("divide", l_i=l_i)
     yield hbm.done(hbm.output("y"))
 
 
-def safe_softmax(x: Tensor) -> Tensor:
+def safe_softmax(x: Rows) -> Rows:
     """Softmax shifted by the row's maximum m: y_j = exp(x_j - m) / sum_k exp(x_k - m). Cannot overflow."""
     return run(safe_softmax_steps(x))
 
@@ -66,7 +70,7 @@ def safe_softmax_steps(x: Tensor) -> Iterator[Step]:
     m_i = hbm.fill("x", cols=(0, 1), value=-INF)  # line 1
     for j in spans(x.shape[-1], 1):  # line 2
         x_j, m_old = hbm.load("x", cols=j), m_i
-        m_i = torch.maximum(m_old, x_j)  # line 3
+        m_i = maximum(m_old, x_j)  # line 3
         yield hbm.step("maximum", m_i=m_i, m_old=m_old)
         hbm.drop(x_j)
     l_i = hbm.fill("x", cols=(0, 1))  # line 5
@@ -79,7 +83,7 @@ def safe_softmax_steps(x: Tensor) -> Iterator[Step]:
     yield from _divide(hbm, m_i, l_i, 1)  # lines 9 to 11
 
 
-def online_softmax(x: Tensor) -> Tensor:
+def online_softmax(x: Rows) -> Rows:
     """Softmax with maximum and sum found in one pass, the sum rescaled whenever the maximum rises."""
     return run(online_softmax_steps(x))
 
@@ -93,7 +97,7 @@ def online_softmax_steps(x: Tensor) -> Iterator[Step]:
     return blocked_softmax_steps(x, 1)
 
 
-def blocked_softmax(x: Tensor, block_size: int) -> Tensor:
+def blocked_softmax(x: Rows, block_size: int) -> Rows:
     """Online softmax that reads `block_size` elements at a time; the last block may be shorter."""
     return run(blocked_softmax_steps(x, block_size))
 
@@ -120,14 +124,14 @@ def merge(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, T
     Associative and commutative; (-inf, 0), the pair of no elements, changes nothing. Tensors of any one
     shape, or numbers. ValueError for tensors of different shapes. Source: Milakov 2018, equation 4.
     """
-    pairs = [tuple(_floating(t) for t in pair) for pair in (a, b)]
-    shapes = [tuple(t.shape) for pair in pairs for t in pair]
+    (m_a, l_a), (m_b, l_b) = ((_floating(m), _floating(l)) for m, l in (a, b))
+    shapes = [tuple(t.shape) for t in (m_a, l_a, m_b, l_b)]
     if len(set(shapes)) > 1:
         raise ValueError(f"expected m and l of one shape on both sides, got {', '.join(map(str, shapes))}")
-    return _merge(*pairs)
+    return _merge((m_a, l_a), (m_b, l_b))
 
 
-def merge_tree(x: Tensor, block_size: int) -> tuple[Tensor, Tensor]:
+def merge_tree(x: Rows, block_size: int) -> tuple[PerRow, PerRow]:
     """(m, l) of every row, by divide and conquer: blocks first, then neighbours merge, level by level.
 
     `x` is (..., N); m and l are (..., 1). Then `exp(x - m) / l` is softmax.
@@ -158,11 +162,11 @@ def merge_tree_steps(x: Tensor, block_size: int) -> Iterator[Step]:
     yield hbm.done((m_i.held(), l_i.held()), m_i=m_i.held(), l_i=l_i.held())
 
 
-def reduce_block(x: Tensor) -> tuple[Tensor, Tensor]:
+def reduce_block(x: T) -> tuple[T, T]:
     """(m, l) of one block: its maximum, and the sum of exp(x - m); (..., N) to (..., 1) each."""
     x = wide(x)
     m = x.amax(-1, keepdim=True)
-    return m, exp_diff(x, m).sum(-1, keepdim=True)
+    return m, exp_diff(x, m).sum(-1, keepdim=True)  # type: ignore[return-value]
 
 
 def no_elements(hbm: HBM) -> tuple[OnChip, OnChip]:
@@ -170,16 +174,16 @@ def no_elements(hbm: HBM) -> tuple[OnChip, OnChip]:
     return hbm.fill("x", cols=(0, 1), value=-INF), hbm.fill("x", cols=(0, 1))
 
 
-def _merge(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+def _merge(a: tuple[T, T], b: tuple[T, T]) -> tuple[T, T]:
     m, l, _, _ = _absorb(*a, *b)
     return m, l
 
 
-def _absorb(m_a: Tensor, l_a: Tensor, m_b: Tensor, l_b: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _absorb(m_a: T, l_a: T, m_b: T, l_b: T) -> tuple[T, T, T, T]:
     """Milakov 2018, equation 4: m, l, what l_a was scaled by, and what l_b became."""
-    m = torch.maximum(m_a, m_b)
+    m = maximum(m_a, m_b)
     alpha, term = exp_diff(m_a, m), l_b * exp_diff(m_b, m)
-    return m, l_a * alpha + term, alpha, term
+    return m, l_a * alpha + term, alpha, term  # type: ignore[return-value]
 
 
 def _divide(hbm: HBM, m_i: OnChip, l_i: OnChip, width: int) -> Iterator[Step]:
@@ -196,7 +200,7 @@ def _memory(x: Tensor, narrow: bool = False) -> HBM:
     return HBM({"x": x}, {"y": x.dtype}, {"x": x.shape, "y": x.shape}, narrate.softmax, narrow=narrow)
 
 
-def _named(pair: tuple[OnChip, OnChip]) -> dict[str, OnChip]:
+def _named(pair: tuple[OnChip, OnChip]) -> dict[str, Any]:
     return dict(zip(("m_i", "l_i"), pair, strict=True))
 
 

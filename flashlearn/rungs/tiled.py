@@ -23,32 +23,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
-import torch
 from torch import Tensor
 
 from flashlearn.core.hbm import HBM, OnChip
 from flashlearn.core.inputs import check_block, check_bool, check_count
 from flashlearn.core.mask import Mask, Window, check_window
-from flashlearn.core.numerics import Span, divide, exp_diff, log_sum_exp, row_max, spans
+from flashlearn.core.numerics import Span, divide, exp_diff, log_sum_exp, maximum, row_max, spans
 from flashlearn.core.steps import Step, run
 from flashlearn.rungs import narrate
 from flashlearn.rungs.attention import online_update
 from flashlearn.rungs.problem import Problem, start
 
+if TYPE_CHECKING:
+    from flashlearn.core.shapes import Keys, PerQuery, Queries
+
 
 def tiled_attention_v1(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    q: Queries,
+    k: Keys,
+    v: Keys,
     *,
     causal: bool = False,
     window: Window | None = None,
     scale: float | None = None,
     block_q: int = 64,
     block_k: int = 64,
-) -> Tensor:
+) -> Queries:
     """FlashAttention-1: for each block of K and V, update the output of every block of Q."""
     options: dict[str, Any] = {"causal": causal, "window": window, "scale": scale}
     return run(tiled_attention_v1_steps(q, k, v, **options, block_q=block_q, block_k=block_k))
@@ -73,7 +75,9 @@ def tiled_attention_v1_steps(
     yield hbm.step("initialise")
     for j, cols in enumerate(spans(p.sizes.N_k, block_k)):  # line 5
         visits = p.mask.query_blocks(cols, block_q)
-        K_j, V_j = [hbm.load(name, cols) for name in "KV"] if visits else (None, None)  # line 6
+        if not visits:
+            continue
+        K_j, V_j = (hbm.load(name, cols) for name in "KV")  # line 6
         for i, rows in visits:  # line 7
             Q_i, O_i, l_i, m_i = (hbm.load(name, rows) for name in ("Q", "O", "l_i", "m_i"))  # line 8
             S = p.mask.hide(Q_i @ K_j.mT * p.scale, rows, cols)  # line 9
@@ -86,9 +90,9 @@ def tiled_attention_v1_steps(
 
 @overload
 def tiled_attention_v2(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    q: Queries,
+    k: Keys,
+    v: Keys,
     *,
     causal: bool = False,
     window: Window | None = None,
@@ -96,12 +100,12 @@ def tiled_attention_v2(
     block_q: int = 64,
     block_k: int = 64,
     return_lse: Literal[False] = False,
-) -> Tensor: ...
+) -> Queries: ...
 @overload
 def tiled_attention_v2(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    q: Queries,
+    k: Keys,
+    v: Keys,
     *,
     return_lse: Literal[True],
     causal: bool = False,
@@ -109,11 +113,11 @@ def tiled_attention_v2(
     scale: float | None = None,
     block_q: int = 64,
     block_k: int = 64,
-) -> tuple[Tensor, Tensor]: ...
+) -> tuple[Queries, PerQuery]: ...
 def tiled_attention_v2(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    q: Queries,
+    k: Keys,
+    v: Keys,
     *,
     causal: bool = False,
     window: Window | None = None,
@@ -121,7 +125,7 @@ def tiled_attention_v2(
     block_q: int = 64,
     block_k: int = 64,
     return_lse: bool = False,
-) -> Tensor | tuple[Tensor, Tensor]:
+) -> Queries | tuple[Queries, PerQuery]:
     """FlashAttention-2: for each block of Q, run over the blocks of K and V; divide once.
 
     With `return_lse` also lse (B, H_q, N_q) = log sum_j exp(S_ij), natural logarithm, in float32 (float64 for
@@ -149,7 +153,7 @@ def tiled_attention_v2_steps(
     hbm = p.memory(narrate.tiled, {"O": p.dtype, "lse": p.wide}, lse=p.column)
     for i, rows in enumerate(spans(p.sizes.N_q, block_q)):  # FA-2 Alg. 1, line 3
         visits = p.mask.key_blocks(rows, block_k)
-        Q_i = hbm.load("Q", rows) if visits else None  # line 4
+        Q_i: Any = hbm.load("Q", rows) if visits else None  # line 4
         m_i, l_i, acc = start(hbm, rows)  # line 5
         for j, cols in visits:  # line 6
             K_j, V_j, m_old = hbm.load("K", cols), hbm.load("V", cols), m_i  # line 7
@@ -246,7 +250,7 @@ def _paper_update(m_i: OnChip, l_i: OnChip, O_i: OnChip, S: OnChip, V_j: OnChip)
     m_block = row_max(S)  # (B, H_q, rows, 1), line 10
     P = exp_diff(S, m_block)
     l_block = P.sum(-1, keepdim=True)
-    m_new = torch.maximum(m_i, m_block)  # line 11
+    m_new = maximum(m_i, m_block)  # line 11
     alpha, beta = exp_diff(m_i, m_new), exp_diff(m_block, m_new)
     l_new = l_i * alpha + l_block * beta
     factor = l_i * alpha

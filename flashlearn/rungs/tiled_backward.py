@@ -26,10 +26,7 @@ FA-1 is T. Dao et al., "FlashAttention", 2022 (arXiv:2205.14135), Algorithm 4, f
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flashlearn.core.hbm import HBM, OnChip
 from flashlearn.core.inputs import check_bool
@@ -41,16 +38,19 @@ from flashlearn.rungs.gradients import check_like
 from flashlearn.rungs.problem import Problem, backward_shapes
 from flashlearn.rungs.tiled import check_blocks, count_visits
 
+if TYPE_CHECKING:
+    from flashlearn.core.shapes import Keys, PerQuery, Queries
+
 ROW = ("Q", "dO", "lse", "delta")  # what a block of queries brings
 
 
 def tiled_attention_backward(
-    do: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    o: Tensor,
-    lse: Tensor,
+    do: Queries,
+    q: Queries,
+    k: Keys,
+    v: Keys,
+    o: Queries,
+    lse: PerQuery,
     *,
     block_q: int,
     block_k: int,
@@ -58,7 +58,7 @@ def tiled_attention_backward(
     window: Window | None = None,
     scale: float | None = None,
     fused: bool = False,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Queries, Keys, Keys]:
     """dQ, dK and dV from dO and what the forward pass took and gave, in two sweeps, or in one if `fused`.
 
     do, q and o are (B, H_q, N_q, D), k and v (B, H_kv, N_k, D), lse is (B, H_q, N_q) in float32 (float64 for
@@ -86,7 +86,8 @@ def tiled_attention_backward_steps(
     check_bool(fused, "fused")
     p.given["lse"] = lse[..., None]
     made = {"delta": p.wide, "dQ": p.dtype, "dK": p.dtype, "dV": p.dtype}
-    sweep = _Sweep(p, p.memory(narrate.tiled_gradients, made, **backward_shapes(p.sizes)), block_q, block_k)
+    hbm = p.memory(narrate.tiled_gradients, made, whole=False, **backward_shapes(p.sizes))
+    sweep = _Sweep(p, hbm, block_q, block_k)
     yield from _delta_steps(sweep)
     if fused:
         sweep.hbm.store("dQ", None, sweep.hbm.fill("dQ"), unfinished=True)  # FA-2 Alg. 2, line 3
@@ -123,9 +124,10 @@ def _dkdv_steps(sweep: _Sweep, fused: bool) -> Iterator[Step]:
     There dQ is held in the dtype that sums are kept in until the last visit.
     """
     p, hbm, heads = sweep.p, sweep.hbm, sweep.p.sizes.H_kv
-    phase, products = "dK and dV", ("S = Q Kᵀ", "dV += Pᵀ dO", "dP = dO Vᵀ", "dK += dSᵀ Q")
-    if fused:
-        phase, products = "dQ, dK and dV", (*products[:3], "dQ += dS K", products[3])
+    phase = "dQ, dK and dV" if fused else "dK and dV"
+    products = ("S = Q Kᵀ", "dV += Pᵀ dO", "dP = dO Vᵀ", *(("dQ += dS K",) if fused else ()), "dK += dSᵀ Q")
+    K_j: Any  # None where there are no visits
+    V_j: Any
     for j, cols in enumerate(spans(p.sizes.N_k, sweep.block_k)):  # FA-2 Alg. 2, line 5
         visits = p.mask.query_blocks(cols, sweep.block_q)
         K_j, V_j = [hbm.load(name, cols, times=1) for name in "KV"] if visits else (None, None)  # line 6
@@ -164,7 +166,8 @@ def _dq_steps(sweep: _Sweep) -> Iterator[Step]:
     p, hbm, products = sweep.p, sweep.hbm, ("S = Q Kᵀ", "dP = dO Vᵀ", "dQ += dS K")
     for i, rows in enumerate(spans(p.sizes.N_q, sweep.block_q)):
         visits, dQ = p.mask.key_blocks(rows, sweep.block_k), hbm.fill("dQ", rows)
-        Q_i, dO_i, lse_i, delta_i = (hbm.load(name, rows) if visits else None for name in ROW)
+        row: list[Any] = [hbm.load(name, rows) if visits else None for name in ROW]
+        Q_i, dO_i, lse_i, delta_i = row
         for j, cols in visits:
             K_j, V_j = hbm.load("K", cols), hbm.load("V", cols)
             S, P = _probabilities(p, Q_i, K_j, lse_i, rows, cols)  # FA-2 Alg. 2, lines 10 and 11
@@ -187,5 +190,5 @@ def _probabilities(p: Problem, Q_i: OnChip, K_j: OnChip, lse_i: OnChip, rows: Sp
     clears queries that see nothing, whose lse of -inf has made P = exp(S + inf) = inf.
     """
     S = Q_i @ K_j.mT * p.scale  # FA-1 Alg. 4, line 11
-    P = torch.exp(S - lse_i)
+    P = (S - lse_i).exp()
     return S, p.mask.hide(P, rows, cols, 0.0)  # FA-1 Alg. 4, line 12, there before the exponential
