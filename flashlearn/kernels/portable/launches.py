@@ -51,7 +51,9 @@ def portable_launch(table: dict, D: int, itemsize: int, device: torch.device) ->
 @cache
 def shared_memory(device: torch.device) -> int:
     """Bytes of shared memory that one program may have on this GPU; in the interpreter 0."""
-    return 0 if INTERPRETED else torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+    if INTERPRETED:
+        return 0
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin  # type: ignore[attr-defined]  # no stub
 
 
 @cache
