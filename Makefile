@@ -48,13 +48,16 @@ lab: setup  ## open the course in JupyterLab, on this machine only
 # this environment and compares its stored text outputs; loadscope keeps the cells of a notebook on one worker, in order.
 # Notebooks come first, for they take longest, and small files last, so that both workers end at about the same time.
 # --ignore-glob: a notebook that a test has left under tests/ is none of the course. One thread for each process: two
-# kernels with two threads each, on two cores, wait for each other ten times as long as they compute.
+# kernels with two threads each, on two cores, wait for each other ten times as long as they compute. Painting takes half
+# the time of the notebooks: of their animations `make test` paints the stills, `make test-slow` every frame.
 NOTEBOOKS := notebooks
-test: setup  ## run the quick tests and all notebooks: 5 minutes on two cores
-	$(PYTEST) -m 'not slow' --nbval --nbval-current-env --nbval-cell-timeout=120 --ignore-glob='tests/*.ipynb' \
-	    $(NOTEBOOKS) tests
+NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=120 --ignore-glob='tests/*.ipynb'
 
-test-slow: setup  ## run the tests that `make test` leaves out, those marked slow
+test: setup  ## run the quick tests and all notebooks: 5 minutes on two cores
+	FLASHLEARN_REDUCED_MOTION=1 $(PYTEST) -m 'not slow' $(NBVAL) $(NOTEBOOKS) tests
+
+test-slow: setup  ## run the tests marked slow, and the notebooks with all frames
+	$(PYTEST) $(NBVAL) $(NOTEBOOKS)
 	$(PYTEST) -m slow tests
 
 test-all: test test-slow  ## run every test

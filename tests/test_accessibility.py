@@ -4,6 +4,7 @@ Contrast is computed as WCAG 2.2 does: 4.5 for text, 3 for the outlines of what 
 it is tested where it lives: heading order in test_notebooks.py, names and keys in a browser in tests/browser.
 """
 
+import importlib.util
 import io
 import re
 from html.parser import HTMLParser
@@ -264,6 +265,18 @@ def test_words_are_shown_below_and_not_stored(monkeypatch):
     assert set(shown[1]) == {"application/vnd.jupyter.widget-view+json"}
     words = ipywidgets.widget._instances[shown[1]["application/vnd.jupyter.widget-view+json"]["model_id"]]
     assert "Picture: A line that rises" in words.value
+
+
+@pytest.mark.parametrize("asked", ["", "1"])
+def test_reduced_motion_may_be_asked_for_before_python_starts(monkeypatch, asked):
+    monkeypatch.setenv("FLASHLEARN_REDUCED_MOTION", asked)
+    spec = importlib.util.spec_from_file_location("started_anew", animation.__file__)
+    anew = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(anew)
+    frames = []
+    monkeypatch.setattr(anew, "paint", lambda *a, **how: frames.append(paint(*a, **how)) or frames[-1])
+    anew.animate(fl.online_softmax_steps(X[:2]), draw.draw_row, alt="bars")
+    assert len(frames) == (1 if asked else 5)
 
 
 def test_reduced_motion_gives_the_still_and_the_words(monkeypatch):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,14 @@ from flashlearn.show.film import Film, animated
 from flashlearn.show.frame import DPI, Draw, Steps, as_runs, count, paint, png, table, table_html, transcript
 from flashlearn.show.inputs import check_alt, check_draw, check_figsize, check_frame, check_seconds
 
-_moving = True
+_moving = not os.environ.get("FLASHLEARN_REDUCED_MOTION")
 
 
 def reduced_motion(on: bool = True) -> None:
-    """Let every animation made from now on be its still: one frame painted, and all its steps in words."""
+    """Let every animation made from now on be its still: one frame painted, and all its steps in words.
+
+    FLASHLEARN_REDUCED_MOTION=1, set before Python starts, does so from the beginning.
+    """
     global _moving
     _moving = not on
 
