@@ -46,9 +46,13 @@ class Place:
     def __init__(self, name: str, index: tuple[Span, ...], itemsize: int, times: int):
         self.name, self.index, self.itemsize, self.times, self.dropped = name, index, itemsize, times, False
         self.loaded = name != UNNAMED
+        self._tile: Tile | None = None
 
     def tile(self, name: str) -> Tile:
-        return Tile(name, self.index, self.itemsize, self.times)
+        """The piece under this name; made once, as it is asked for at every step."""
+        if self._tile is None or self._tile.name != name:
+            self._tile = Tile(name, self.index, self.itemsize, self.times)
+        return self._tile
 
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ import copy
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -59,7 +60,7 @@ class Tile:
         """Elements along every dimension."""
         return tuple(stop - start for start, stop in self.index)
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes moved when this tile is read or written once by each of its `times` programs."""
         elements = self.times
