@@ -137,7 +137,12 @@ def wheel(tmp_path_factory) -> Path:
 
 def pip(*arguments: str) -> None:
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments, "--no-index"]
-    subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+    subprocess.run(command, check=True, env=clean(), capture_output=True, text=True, timeout=300)
+
+
+def clean() -> dict[str, str]:
+    """The environment without what leads Python to this checkout, or decides how kernels run."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TRITON"))}
 
 
 def install(wheel: Path, folder: Path, extra: str) -> Path:
@@ -160,8 +165,7 @@ def run(python: Path, snippets: dict[str, str], folder: Path) -> tuple[list[str]
     parts = [f"{textwrap.dedent(code)}\nprint('passed: {name}')" for name, code in snippets.items()]
     script = folder / "use.py"
     script.write_text("\n".join(parts))
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TRITON"))}
-    env["OMP_NUM_THREADS"] = "1"
+    env = clean() | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run([python, "-I", script], cwd=folder, env=env, capture_output=True, text=True, timeout=300)
     passed = [line.removeprefix("passed: ") for line in done.stdout.splitlines() if line.startswith("passed: ")]
     return passed, done.stderr
