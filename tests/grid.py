@@ -136,9 +136,18 @@ def traits(case: Case) -> set:
     longer = (case.N_q > case.N_k) - (case.N_q < case.N_k)
     divide = case.N_q % case.block_q == 0 == case.N_k % case.block_k
     return {
-        f"D {case.D}", f"B > 1 {case.B > 1}", f"N_q = 1 {case.N_q == 1}", f"divide {divide}", f"scale {case.scale}",
-        case.layout, case.logits, (case.causal, case.dtype), (case.causal, longer), (unseen, case.dtype), (unseen, grouped),
-    }  # fmt: skip
+        f"D {case.D}",
+        f"B > 1 {case.B > 1}",
+        f"N_q = 1 {case.N_q == 1}",
+        f"divide {divide}",
+        f"scale {case.scale}",
+        case.layout,
+        case.logits,
+        (case.causal, case.dtype),
+        (case.causal, longer),
+        (unseen, case.dtype),
+        (unseen, grouped),
+    }
 
 
 def work(case: Case) -> float:

@@ -244,8 +244,15 @@ def test_inputs_are_checked(name):
 
 def test_the_grid_covers_every_value():
     assert len({str(case) for case in CASES}) == len(CASES)
-    lists = {"N_q": LENGTHS, "N_k": LENGTHS, "D": HEAD_DIMS, "layout": LAYOUTS, "logits": LOGITS,
-             "dtype": DTYPES, "causal": (True, False)}  # fmt: skip
+    lists = {
+        "N_q": LENGTHS,
+        "N_k": LENGTHS,
+        "D": HEAD_DIMS,
+        "layout": LAYOUTS,
+        "logits": LOGITS,
+        "dtype": DTYPES,
+        "causal": (True, False),
+    }
     for name, values in lists.items():
         assert {getattr(case, name) for case in CASES} == set(values), name
     for dtype in DTYPES:
@@ -294,8 +301,15 @@ def spoil(name, q, k, v):
     return o, lse
 
 
-MISTAKES = ("diagonal lost", "one entry off", "NaN", "scale forgotten", "log to base 2",
-            "lse of an unseen row is finite", "wide output")  # fmt: skip
+MISTAKES = (
+    "diagonal lost",
+    "one entry off",
+    "NaN",
+    "scale forgotten",
+    "log to base 2",
+    "lse of an unseen row is finite",
+    "wide output",
+)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)

@@ -48,8 +48,10 @@ def synthetic() -> dict:
         "gqa": [s._asdict() | rate | {"reasons": {}} for s in measure.gqa_settings(BOTH)],
         "decoding": [s._asdict() | late | {"reasons": {}} for s in measure.decoding_settings(BOTH)],
         "memory": [s._asdict() | peak(s) | {"results": 800 * s.N, "reasons": {}} for s in measure.memory_settings()],
-        "first_call": {"flashlearn": {"empty": {"forward": 2.0, "backward": 3.0}, "filled": {"forward": 0.5, "backward": 0.25}}},
-    }  # fmt: skip
+        "first_call": {
+            "flashlearn": {"empty": {"forward": 2.0, "backward": 3.0}, "filled": {"forward": 0.5, "backward": 0.25}}
+        },
+    }
 
 
 def change(results: dict, section: str, name: str, value, **where) -> None:
@@ -85,25 +87,55 @@ def test_settings_are_those_that_the_targets_count():
 @pytest.mark.parametrize(
     ("section", "name", "value", "where", "words"),
     [
-        ("rows", "flashlearn", {"forward": 80.0, "backward": 100.0}, ONE,
-         ["forward / cudnn, float16, N 4096 and 16384: each at least 0.88, missed by 0.080 at worst, in 1 of 8 settings",
-          "0.800 at D 128, N 4096, causal, float16, forward",
-          "speed forward / fa2, float16, every N: each at least 1, missed by 0.200 at worst, in 1 of 24 settings"]),
-        ("rows", "flashlearn", {"forward": 1.0, "backward": 100.0}, ONE,
-         ["forward / cudnn, float16, N 4096 and 16384: geometric mean at least 0.95, missed by 0.339: 0.611"]),
+        (
+            "rows",
+            "flashlearn",
+            {"forward": 80.0, "backward": 100.0},
+            ONE,
+            [
+                "forward / cudnn, float16, N 4096 and 16384: each at least 0.88, missed by 0.080 at worst, in 1 of 8 settings",
+                "0.800 at D 128, N 4096, causal, float16, forward",
+                "speed forward / fa2, float16, every N: each at least 1, missed by 0.200 at worst, in 1 of 24 settings",
+            ],
+        ),
+        (
+            "rows",
+            "flashlearn",
+            {"forward": 1.0, "backward": 100.0},
+            ONE,
+            ["forward / cudnn, float16, N 4096 and 16384: geometric mean at least 0.95, missed by 0.339: 0.611"],
+        ),
         ("rows", "flashlearn", None, ONE, ["0.000 at D 128, N 4096, causal, float16, backward"]),
-        ("rows", "flex", {"forward": 200.0, "backward": 100.0}, ONE | {"N": 1024, "dtype": "bfloat16"},
-         ["forward / flex, bfloat16, N 1024: each at least 1, missed by 0.450 at worst, in 1 of 4 settings"]),
-        ("gqa", "fa2", {"forward": 100.0, "backward": 220.0}, ONE,
-         ["gqa backward / fa2, float16, every N", "0.500 at D 128, N 4096, causal, float16, backward, heads 16/4"]),
-        ("decoding", "flashlearn", {"us": 22.0, "graph us": 8.0, "GB/s": 450.0},
-         {"D": 64, "N": 8192, "B": 8, "H_kv": 8, "dtype": "bfloat16"},
-         ["decoding, as called, / fa2, bfloat16, every N", "0.500 at D 64, N 8192, bfloat16, heads 32/8, B 8",
-          "decoding in a CUDA graph / fa2, bfloat16, every N", "0.750 at D 64, N 8192, bfloat16, heads 32/8, B 8"]),
+        (
+            "rows",
+            "flex",
+            {"forward": 200.0, "backward": 100.0},
+            ONE | {"N": 1024, "dtype": "bfloat16"},
+            ["forward / flex, bfloat16, N 1024: each at least 1, missed by 0.450 at worst, in 1 of 4 settings"],
+        ),
+        (
+            "gqa",
+            "fa2",
+            {"forward": 100.0, "backward": 220.0},
+            ONE,
+            ["gqa backward / fa2, float16, every N", "0.500 at D 128, N 4096, causal, float16, backward, heads 16/4"],
+        ),
+        (
+            "decoding",
+            "flashlearn",
+            {"us": 22.0, "graph us": 8.0, "GB/s": 450.0},
+            {"D": 64, "N": 8192, "B": 8, "H_kv": 8, "dtype": "bfloat16"},
+            [
+                "decoding, as called, / fa2, bfloat16, every N",
+                "0.500 at D 64, N 8192, bfloat16, heads 32/8, B 8",
+                "decoding in a CUDA graph / fa2, bfloat16, every N",
+                "0.750 at D 64, N 8192, bfloat16, heads 32/8, B 8",
+            ],
+        ),
         ("memory", "fa2", 8_000_000, {"N": 16384}, ["peak memory, fa2 / ours", "0.488 at N 16384"]),
         ("memory", "flashlearn", 2000 * 131072, {"N": 131072}, ["peak memory linear in N", "0.500 at N 131072"]),
     ],
-)  # fmt: skip
+)
 def test_a_missed_target_says_by_how_much_and_where(section, name, value, where, words):
     results = synthetic()
     change(results, section, name, value, **where)
@@ -358,8 +390,10 @@ def test_what_is_wrong_is_not_timed(miniature, monkeypatch):
     monkeypatch.setattr(measure, "bind", bind)
     row = measure.side_by_side(TINY, ("flashlearn", "fa2", "math"), device="cpu")
     assert row["flashlearn"] is None and row["math"] is None and row["fa2"]["backward"] == 0.5
-    assert row["reasons"] == {"flashlearn": "o is wrong, relative error nan: not timed",
-                              "math": "o is wrong, relative error 1.0e-01: not timed"}  # fmt: skip
+    assert row["reasons"] == {
+        "flashlearn": "o is wrong, relative error nan: not timed",
+        "math": "o is wrong, relative error 1.0e-01: not timed",
+    }
 
 
 def test_a_wrong_gradient_leaves_the_forward_time(miniature, monkeypatch):
@@ -533,9 +567,12 @@ def test_a_picture_is_timed():
 def test_bounds_of_a_laptop_are_told():
     results = {
         "provenance": HERE,
-        "notebooks": [{"notebook": "01", "seconds": 250.0, "passed": True}, {"notebook": "02", "seconds": 5.0, "passed": False}],
+        "notebooks": [
+            {"notebook": "01", "seconds": 250.0, "passed": True},
+            {"notebook": "02", "seconds": 5.0, "passed": False},
+        ],
         "redraw": [{"picture": "row", "steps": 3, "median_ms": 90.0, "slowest_ms": 120.0, "bound_ms": 100}],
-    }  # fmt: skip
+    }
     assert laptop.bounds_missed(results) == ["02 failed", "all notebooks: 15 s above 240", "row: 20 ms above the bound"]
     assert "MISSED  02 failed" in laptop.table(results)
 

@@ -52,10 +52,12 @@ STEPS = {
 LITTLE = [
     Case(N_q, N_k, 3, causal=causal, dtype=dtype, H_q=4, H_kv=2, B=2, block_q=block_q, block_k=block_k)
     for (N_q, N_k), (block_q, block_k), causal, dtype in itertools.product(
-        [(7, 7), (5, 9), (9, 5), (1, 6), (6, 1), (0, 3), (3, 0)], [(2, 3), (4, 1), (64, 64)], (False, True),
+        [(7, 7), (5, 9), (9, 5), (1, 6), (6, 1), (0, 3), (3, 0)],
+        [(2, 3), (4, 1), (64, 64)],
+        (False, True),
         (torch.float16, torch.float32),
     )
-]  # fmt: skip
+]
 
 
 def counted(steps) -> Cost:
@@ -102,8 +104,10 @@ def test_counted_equals_predicted_for_the_variants():
         assert o_prime == counted(one_pass_attention_steps(q, k, v, causal=case.causal))
 
 
-@pytest.mark.parametrize("name, steps", [("naive", naive_softmax_steps), ("safe", safe_softmax_steps),
-                                         ("online", online_softmax_steps), ("blocked", None)])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, steps",
+    [("naive", naive_softmax_steps), ("safe", safe_softmax_steps), ("online", online_softmax_steps), ("blocked", None)],
+)
 def test_softmax_moves_what_its_passes_say(name, steps):
     for shape, dtype, block_size in itertools.product([(10,), (3, 7), (2, 3, 1), (4, 0)], DTYPES, (1, 3, 20)):
         x = torch.ones(shape, dtype=dtype)

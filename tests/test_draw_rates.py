@@ -7,8 +7,10 @@ from flashlearn.show.draw import draw_rates, draw_rungs, panels_of
 
 ROWS = [
     {"D": D, "N": N, "causal": causal, "ours": {"forward": N / D}, "other": {"forward": 10.0}}
-    for D in (64, 128) for causal in (False, True) for N in (4096, 1024)
-]  # fmt: skip
+    for D in (64, 128)
+    for causal in (False, True)
+    for N in (4096, 1024)
+]
 
 
 def test_a_panel_for_every_setting_and_all_numbers_in_order():

@@ -118,8 +118,15 @@ def test_no_rescaling_stays_where_it_is():
 
 
 def test_every_control_has_a_name_and_a_tooltip(explorer):
-    for control in (explorer.length, explorer.block_q, explorer.block_k, explorer.sram, explorer.rule, explorer.causal,
-                    explorer.rescaling):  # fmt: skip
+    for control in (
+        explorer.length,
+        explorer.block_q,
+        explorer.block_k,
+        explorer.sram,
+        explorer.rule,
+        explorer.causal,
+        explorer.rescaling,
+    ):
         assert control.description and control.tooltip
 
 

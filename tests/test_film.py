@@ -37,10 +37,17 @@ def of_pillow(film, seconds, still):
         pictures[-1].putpalette([*palette.flatten().tolist(), 0, 0, 255])
     stream = io.BytesIO()
     pictures[0].save(
-        stream, "png", save_all=True, default_image=True, append_images=pictures[1:], loop=0, transparency=clear,
-        duration=[round(1000 * seconds)] * (len(film) - 1) + [round(3000 * seconds)], optimize=True,
+        stream,
+        "png",
+        save_all=True,
+        default_image=True,
+        append_images=pictures[1:],
+        loop=0,
+        transparency=clear,
+        duration=[round(1000 * seconds)] * (len(film) - 1) + [round(3000 * seconds)],
+        optimize=True,
         blend=PngImagePlugin.Blend.OP_OVER,
-    )  # fmt: skip
+    )
     return stream.getvalue()
 
 

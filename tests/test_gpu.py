@@ -108,11 +108,13 @@ def test_refusals(call, message):
 
 PICTURES = (
     *((draw_strides, step) for x in VIEWS.values() for step in record(layout_steps(x))[:: max(1, x.numel() // 2)]),
-    *((draw_programs, record(program_steps(*sizes, H=H, B=B, name="Q"))[at])
-      for sizes, H, B in (((98432, 1024), 1, 1), ((10, 4), 2, 2), ((32, 1), 3, 2), ((9, 16), 1, 2), ((1, 1), 1, 1))
-      for at in (0, -2, -1)),
+    *(
+        (draw_programs, record(program_steps(*sizes, H=H, B=B, name="Q"))[at])
+        for sizes, H, B in (((98432, 1024), 1, 1), ((10, 4), 2, 2), ((32, 1), 3, 2), ((9, 16), 1, 2), ((1, 1), 1, 1))
+        for at in (0, -2, -1)
+    ),
     *((draw_pipeline, step) for n, s in ((6, 1), (6, 3), (1, 1), (8, 8)) for step in record(pipeline_steps(n, s))[::4]),
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(
@@ -181,9 +183,11 @@ def test_the_compiler_gives_a_program_its_warps_and_a_stage_its_tiles():
     from flashlearn.gpu.compiled import compiled
 
     four, eight, one_stage, three = compiled(
-        ("vector_add", "H100", {"num_warps": 4}), ("vector_add", "H100", {"num_warps": 8}),
-        ("matmul", "H100", {"num_stages": 1}), ("matmul", "H100", {"num_stages": 3}),
-    )  # fmt: skip
+        ("vector_add", "H100", {"num_warps": 4}),
+        ("vector_add", "H100", {"num_warps": 8}),
+        ("matmul", "H100", {"num_stages": 1}),
+        ("matmul", "H100", {"num_stages": 3}),
+    )
     assert (four[:2], eight[:2]) == ((128, 0), (256, 0))
     assert four.registers > 0 and four.spilled == 0
     assert 3 * one_stage.shared == three.shared == 3 * 2 * 64 * 32 * 2
@@ -200,9 +204,10 @@ def test_the_compiler_counts_instructions_and_says_what_spills():
 
     blocks = {"HEAD_DIM": 64, "BLOCK_M": 128, "BLOCK_N": 64, "num_warps": 4, "num_stages": 2}
     e, two, cramped = compiled(
-        ("ladder", "H100", {**blocks, "EXP2": False}), ("ladder", "H100", blocks),
+        ("ladder", "H100", {**blocks, "EXP2": False}),
+        ("ladder", "H100", blocks),
         ("ladder", "H100", {**blocks, "HEAD_DIM": 128, "BLOCK_N": 128}),
-    )  # fmt: skip
+    )
     scores = 128 * 64 // 128  # of a thread
     for each in (e, two):
         assert sum(n for name, n in each.instructions.items() if name.startswith("ex2")) == scores + 4  # and alpha

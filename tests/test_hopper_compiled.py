@@ -42,9 +42,11 @@ SPILLED = {(64, False): (0, 48), (64, True): (0, 48), (128, False): (0, 8), (128
 def launched(D: int, N: int, causal: bool) -> dict:
     """kernel: (grid, shared, registers, spilled), in a process of its own, which compiles."""
     done = subprocess.run(
-        [sys.executable, "-c", LAUNCH, json.dumps([D, N, causal])], capture_output=True, text=True,
+        [sys.executable, "-c", LAUNCH, json.dumps([D, N, causal])],
+        capture_output=True,
+        text=True,
         env={**os.environ, "TRITON_INTERPRET": "0"},
-    )  # fmt: skip
+    )
     assert not done.returncode, done.stderr
     launches = json.loads(done.stdout)
     kernels = [name for name, *_ in launches]

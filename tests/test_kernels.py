@@ -157,21 +157,32 @@ def qkv(N_q=4, N_k=4, D=16, dtype=fp32, H=1):
     (
         (ValueError, r"at most 256, got 257", lambda: kernels.attention_forward(*qkv(D=257))),
         (TypeError, r"got torch.float64", lambda: kernels.attention_forward(*qkv(dtype=fp64))),
-        (ValueError, r"power of two of at least 16, got 48",
-         lambda: kernels.attention_forward(*qkv(), launch=Launch(48, 16))),
-        (ValueError, r"power of two of at least 16, got 8",
-         lambda: kernels.matmul(torch.zeros(4, 4), torch.zeros(4, 4), block_k=8)),
-        (ValueError, r"\(M, K\) and b \(K, N\), got \(4, 3\) and \(4, 4\)",
-         lambda: kernels.matmul(*(torch.zeros(s, device=DEVICE) for s in ((4, 3), (4, 4))))),
-        (ValueError, r"of one length, got x \(3,\) and y \(4,\)",
-         lambda: kernels.vector_add(*(torch.zeros(n, device=DEVICE) for n in (3, 4)))),
-        (ValueError, r"N up to 65536, got \(1, 65537\)",
-         lambda: kernels.softmax(torch.zeros(1, 65537, device=DEVICE))),
+        (
+            ValueError,
+            r"power of two of at least 16, got 48",
+            lambda: kernels.attention_forward(*qkv(), launch=Launch(48, 16)),
+        ),
+        (
+            ValueError,
+            r"power of two of at least 16, got 8",
+            lambda: kernels.matmul(torch.zeros(4, 4), torch.zeros(4, 4), block_k=8),
+        ),
+        (
+            ValueError,
+            r"\(M, K\) and b \(K, N\), got \(4, 3\) and \(4, 4\)",
+            lambda: kernels.matmul(*(torch.zeros(s, device=DEVICE) for s in ((4, 3), (4, 4)))),
+        ),
+        (
+            ValueError,
+            r"of one length, got x \(3,\) and y \(4,\)",
+            lambda: kernels.vector_add(*(torch.zeros(n, device=DEVICE) for n in (3, 4))),
+        ),
+        (ValueError, r"N up to 65536, got \(1, 65537\)", lambda: kernels.softmax(torch.zeros(1, 65537, device=DEVICE))),
         (ValueError, r"got a tensor on meta", lambda: kernels.softmax(torch.zeros(1, 2, device="meta"))),
         (TypeError, r"torch.Tensor, got list", lambda: kernels.softmax([[1.0]])),
         (ValueError, r"at most 65535 programs", lambda: check_grid((1, 65536, 1))),
     ),
-)  # fmt: skip
+)
 def test_refusals(error, message, call):
     with pytest.raises(error, match=message):
         call()

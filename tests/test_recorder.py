@@ -112,8 +112,17 @@ def test_forward_bytes_equal_the_cost_of_tiled_attention_v2(case):
     q, k, v, _ = make(case)
     launch = Launch(case.block_q, case.block_k)
     steps = kernel_steps(kernels.attention_forward, q, k, v, causal=case.causal, launch=launch)
-    cost = v2_cost(case.B, case.H_q, case.N_q, case.N_k, case.D, dtype=case.dtype, causal=case.causal,
-                   block_q=case.block_q, block_k=case.block_k)  # fmt: skip
+    cost = v2_cost(
+        case.B,
+        case.H_q,
+        case.N_q,
+        case.N_k,
+        case.D,
+        dtype=case.dtype,
+        causal=case.causal,
+        block_q=case.block_q,
+        block_k=case.block_k,
+    )
     assert hbm_bytes(steps) == (cost.read, cost.written)
 
 

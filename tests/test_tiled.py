@@ -22,9 +22,11 @@ from flashlearn.rungs.tiled import (
 )
 from tests.grid import Case, make
 
-BOTH = pytest.mark.parametrize("function, steps", [(tiled_attention_v1, tiled_attention_v1_steps),
-                                                   (tiled_attention_v2, tiled_attention_v2_steps)],
-                               ids=["v1", "v2"])  # fmt: skip
+BOTH = pytest.mark.parametrize(
+    "function, steps",
+    [(tiled_attention_v1, tiled_attention_v1_steps), (tiled_attention_v2, tiled_attention_v2_steps)],
+    ids=["v1", "v2"],
+)
 CAUSAL = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 SIZES = [(8, 8), (7, 7), (5, 9), (9, 5), (1, 6), (6, 1)]
 BLOCKS = [(1, 1), (2, 3), (3, 2), (4, 4), (16, 2), (2, 16), (64, 64)]

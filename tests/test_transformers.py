@@ -24,10 +24,17 @@ from tests.slow import slow
 NAME = "tiled_triton"
 DEVICE = "cpu" if INTERPRETED else "cuda"
 SIZES = {
-    "vocab_size": 50, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "max_position_embeddings": 128, "eos_token_id": None, "pad_token_id": None,
+    "vocab_size": 50,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "eos_token_id": None,
+    "pad_token_id": None,
     "bos_token_id": None,
-}  # fmt: skip
+}
 
 
 def llama(implementation, **more):

@@ -46,12 +46,24 @@ def lab(tmp_path_factory):
     token = secrets.token_hex(16)
     log = (folder / "lab.log").open("w")
     process = subprocess.Popen(
-        [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}",
-         "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={folder}",
-         "--LabApp.expose_app_in_browser=True"],
-        stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+        [
+            sys.executable,
+            "-m",
+            "jupyterlab",
+            "--no-browser",
+            "--allow-root",
+            "--ip=127.0.0.1",
+            f"--port={port}",
+            "--ServerApp.port_retries=0",
+            f"--IdentityProvider.token={token}",
+            f"--ServerApp.root_dir={folder}",
+            "--LabApp.expose_app_in_browser=True",
+        ],
+        stdout=log,
+        stderr=log,
+        stdin=subprocess.DEVNULL,
         env={**os.environ, "JUPYTER_CONFIG_DIR": str(folder / "config"), "JUPYTER_PREFER_ENV_PATH": "1"},
-    )  # fmt: skip
+    )
     address = f"http://127.0.0.1:{port}"
     try:
         _wait_until_up(f"{address}/api/status?token={token}", process, folder / "lab.log")
