@@ -71,7 +71,11 @@ if TYPE_CHECKING:
 __version__ = "0.2.0.dev0"
 
 # Public names that are imported when they are first used: the first needs Triton, the second the extra `course`.
-LATER = {"flash_attention": "flashlearn.kernels.op", "projector": "flashlearn.show.projection"}
+LATER = {
+    "explain": "flashlearn.kernels.explanation",
+    "flash_attention": "flashlearn.kernels.op",
+    "projector": "flashlearn.show.projection",
+}
 
 if not any(isinstance(finder, Finder) for finder in sys.meta_path):
     sys.meta_path.insert(0, Finder())  # first: in an old package others would find its modules, and run them again

@@ -194,7 +194,7 @@ def test_less_shared_memory_gets_a_smaller_launch(monkeypatch, kilobytes, D, ite
 def test_without_tensor_cores_16_bits_are_widened(monkeypatch, tensor_cores, dtype, wide):
     monkeypatch.setattr(op, "INTERPRETED", False)
     monkeypatch.setattr(op, "has_tensor_cores", lambda device: tensor_cores)
-    assert op._must_widen(torch.zeros(1, dtype=dtype)) is wide
+    assert op.must_widen(torch.zeros(1, dtype=dtype)) is wide
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="on a GPU `tests/gpu` runs the op with the portable kernels")

@@ -5,12 +5,13 @@
     backward_rung(...)                                          Choice("portable", {}, "float32 inputs")
 
 The Hopper kernels take what their hardware takes; everything else goes to the portable kernels, which take anything
-on any GPU, or in the interpreter to the teaching kernels, and `why` says what stood in the way. Block sizes come from the tables below, which were measured
-once: nothing is tuned when a program runs.
+on any GPU, or in the interpreter to the teaching kernels, and `why` says what stood in the way (`flashlearn.explain`
+tells users). Block sizes come from the tables below, which were measured once: nothing is tuned when a program runs.
 """
 
 from __future__ import annotations
 
+import warnings
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
@@ -34,6 +35,7 @@ FORWARD_HOPPER: dict[tuple[int, bool], dict[int, dict[str, Any]]] = {
     (128, False): {0: {}},
     (128, True): {0: {"block_n": 64, "stages": 4}, 2048: {}, 8192: {"persistent": False}},
 }
+HOPPER_DEFAULTS = {"block_n": 128, "stages": 2, "consumers": 2, "persistent": True}
 
 
 class Choice(NamedTuple):
@@ -124,5 +126,17 @@ def _why_not_this_machine(device: torch.device) -> str:
     if capability != HOPPER:
         return f"compute capability {capability}, where the kernel is written for {HOPPER}"
     if not triton.__version__.startswith(GLUON_VERSIONS):
+        _warn_of_version(triton.__version__)
         return f"Triton {triton.__version__}, where the kernel was tested with {', '.join(GLUON_VERSIONS)}x"
     return ""
+
+
+@cache
+def _warn_of_version(version: str) -> None:
+    """Once in a process: a Hopper GPU runs slower kernels than it could, and what helps."""
+    warnings.warn(
+        f"flash_attention runs its portable kernels on this Hopper GPU, at about 0.7 of the speed of those made for it, "
+        f"which were tested with Triton {', '.join(GLUON_VERSIONS)}x, and this is {version}. What helps: a PyTorch "
+        f"that brings one of these, for instance 2.13, which brings Triton 3.7.1",
+        stacklevel=2,
+    )

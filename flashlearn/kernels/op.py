@@ -93,21 +93,13 @@ def flash_attention(
     There is no `window` in the kernels yet: anything but None is a NotImplementedError. Anything else that is not
     as said here is refused with a TypeError, ValueError or RuntimeError that says what was expected and what came.
     """
-    if isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor):
-        q, k, v = _autocast(q, k, v)
-    size = check_qkv(q, k, v)
-    if q.dtype not in DTYPES:
-        raise TypeError(f"expected q, k and v in float16, bfloat16 or float32, got {q.dtype}")
-    check_head_dim(size.D)
-    check_device(q.device, "q, k and v")
-    check_bool(causal, "causal")
+    q, k, v, scale = prepare(q, k, v, causal, scale)
     check_bool(return_lse, "return_lse")
     if window is not None:
         raise NotImplementedError(
             f"expected window to be None, since the kernels have no windows yet, got {window!r}; "
             "tiled_attention_v2 and the other rungs in PyTorch take them"
         )
-    scale = resolve_scale(scale, size.D)
     if not (_differentiated(q, k, v) or return_lse):
         return _attention_inference(q, k, v, causal, scale)
     try:
@@ -120,6 +112,19 @@ def flash_attention(
             "call o.backward() or torch.autograd.grad, or use flashlearn.standard_attention under torch.func"
         ) from error
     return (o, lse) if return_lse else o
+
+
+def prepare(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None) -> tuple[Tensor, Tensor, Tensor, float]:
+    """q, k and v as autocast would have them, and the scale; refuses what `flash_attention` does not take."""
+    if isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor):
+        q, k, v = _autocast(q, k, v)
+    size = check_qkv(q, k, v)
+    if q.dtype not in DTYPES:
+        raise TypeError(f"expected q, k and v in float16, bfloat16 or float32, got {q.dtype}")
+    check_head_dim(size.D)
+    check_device(q.device, "q, k and v")
+    check_bool(causal, "causal")
+    return q, k, v, resolve_scale(scale, size.D)
 
 
 # define and impl, not custom_op: the same operators without the checks that custom_op adds to every call
@@ -138,7 +143,7 @@ torch.library.define(
 
 def _forward(q, k, v, causal, scale, with_lse=True):
     """o, shaped as q, and lse (B, H_q, N_q), unless it is not wanted."""
-    if _must_widen(q):
+    if must_widen(q):
         o, lse = _forward(q.float(), k.float(), v.float(), causal, scale)
         return torch.empty_like(q).copy_(o), lse
     with torch.cuda.device_of(q):  # kernels are launched on the current device
@@ -176,7 +181,7 @@ def _(q, k, v, causal, scale):
 
 def _backward(do, dlse, q, k, v, o, lse, causal, scale):
     """dq, dk and dv, shaped as q, k and v."""
-    if _must_widen(q):
+    if must_widen(q):
         wide = (t.float() for t in (do, q, k, v, o))
         do32, q32, k32, v32, o32 = wide
         grads = _backward(do32, dlse, q32, k32, v32, o32, lse, causal, scale)
@@ -256,7 +261,7 @@ def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return q, k, v
 
 
-def _must_widen(q: Tensor) -> bool:
+def must_widen(q: Tensor) -> bool:
     """Whether 16-bit inputs are computed in float32.
 
     bfloat16 in the interpreter, because the interpreter gets it wrong; both on a GPU without tensor cores for Triton

@@ -1,0 +1,102 @@
+"""What `flash_attention` runs for given inputs: which kernel, with blocks of which size, and why nothing faster.
+
+    >>> print(fl.explain(q, k, v, causal=True))                                    # doctest: +SKIP
+    NVIDIA H200, Triton 3.7.1
+    forward:  hopper, blocks of 128 queries by 128 keys (o)
+    backward: hopper, blocks of 64 queries by 128 keys (dq, dk, dv)
+
+Nothing is computed, and nothing compiled. The kernels, from the fastest on:
+
+    hopper     for an H100, H200 or GH200: Gluon, 16-bit inputs, D up to 128
+    decode     few queries behind many keys
+    portable   plain Triton, for any other GPU and any other input
+    teaching   that of notebooks 12 and 13: what Triton's interpreter runs
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import triton
+from torch import Tensor
+
+from flashlearn.kernels.decode import decode_launch
+from flashlearn.kernels.dispatch import HOPPER_DEFAULTS, Choice, backward_rung, forward_rung
+from flashlearn.kernels.op import must_widen, prepare
+from flashlearn.kernels.portable.launches import DKDV, DQ, FORWARD, has_tensor_cores, portable_launch
+from flashlearn.kernels.target import INTERPRETED, backend
+from flashlearn.kernels.teaching.backward import backward_launch
+from flashlearn.kernels.teaching.forward import forward_launch
+
+
+class Explained(NamedTuple):
+    """One direction: the kernel, {results: (queries, keys) of a block}, and what stood in the way of a faster one."""
+
+    kernel: str
+    blocks: dict[str, tuple[int, int]]
+    why: str
+
+    def __str__(self) -> str:
+        sizes = "; ".join(f"{queries} queries by {keys} keys ({what})" for what, (queries, keys) in self.blocks.items())
+        return f"{self.kernel}, blocks of {sizes}" + (f"; why nothing faster: {self.why}" if self.why else "")
+
+
+class Explanation(NamedTuple):
+    """Where kernels run, and which, forward and backward; printed, a line each."""
+
+    where: str
+    forward: Explained
+    backward: Explained
+
+    def __str__(self) -> str:
+        return f"{self.where}\nforward:  {self.forward}\nbackward: {self.backward}"
+
+
+def explain(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None) -> Explanation:
+    """What `flash_attention(q, k, v, causal=causal, scale=scale)` and its backward pass would run, and why.
+
+    Takes and refuses what `flash_attention` does; autocast counts, and so do
+    `torch.use_deterministic_algorithms` and the layout of the tensors.
+    """
+    q, k, v, scale = prepare(q, k, v, causal, scale)
+    if must_widen(q):
+        q, k, v = q.float(), k.float(), v.float()
+    forward = forward_rung(q, k, v, causal=causal, scale=scale)
+    backward = backward_rung(q, k, v, scale=scale)
+    where = "Triton's interpreter, on the CPU" if INTERPRETED else backend()
+    return Explanation(
+        f"{where}, Triton {triton.__version__}",
+        Explained(forward.name, _forward_blocks(forward, q, k), _why(forward, q)),
+        Explained(backward.name, _backward_blocks(backward, q), _why(backward, q)),
+    )
+
+
+def _forward_blocks(choice: Choice, q: Tensor, k: Tensor) -> dict[str, tuple[int, int]]:
+    D, itemsize = q.shape[-1], q.element_size()
+    if choice.name == "hopper":
+        options = HOPPER_DEFAULTS | choice.options
+        return {"o": (64 * options["consumers"], options["block_n"])}
+    if choice.name == "decode":
+        launch = decode_launch(q.shape[1] // k.shape[1] * q.shape[2], D, itemsize)
+    elif choice.name == "portable":
+        launch = portable_launch(FORWARD, D, itemsize, q.device)
+    else:
+        launch = forward_launch(D, itemsize)
+    return {"o": launch[:2]}
+
+
+def _backward_blocks(choice: Choice, q: Tensor) -> dict[str, tuple[int, int]]:
+    D, itemsize = q.shape[-1], q.element_size()
+    if choice.name == "hopper":
+        return {"dq, dk, dv": (128 if D <= 64 else 64, 128)}
+    if choice.name == "portable":
+        tables = {"dk, dv": DKDV, "dq": DQ}
+        return {what: portable_launch(table, D, itemsize, q.device)[:2] for what, table in tables.items()}
+    return dict.fromkeys(("dk, dv", "dq"), backward_launch(D, itemsize)[:2])
+
+
+def _why(choice: Choice, q: Tensor) -> str:
+    """The choice's reason, and on a GPU whose tensor cores Triton cannot reach, that."""
+    if choice.name == "portable" and not has_tensor_cores(q.device):
+        return f"{choice.why}; Triton has no path to the tensor cores of this GPU: products are ordinary arithmetic"
+    return choice.why

@@ -1,0 +1,158 @@
+"""`fl.explain`, and the warning where a Hopper GPU could do better."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import warnings
+
+import pytest
+import torch
+
+import flashlearn as fl
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed here: there is nothing to explain", allow_module_level=True)
+
+from flashlearn.kernels import decode, dispatch, explanation, launcher
+from flashlearn.kernels.portable import launches
+from flashlearn.kernels.target import INTERPRETED
+from flashlearn.kernels.teaching.forward import forward_launch
+from tests.grid import bf16, fp16, fp32
+
+pytestmark = pytest.mark.skipif(not INTERPRETED, reason="a GPU is here: the tests below pretend another")
+
+
+def of(*shape, dtype=fp16, heads=None):
+    q = torch.zeros(*shape, dtype=dtype)
+    k = q if heads is None else q[:, :heads]
+    return q, k, k
+
+
+@pytest.fixture
+def on(monkeypatch):
+    """on((9, 0), "3.7.1"): the choice believes that it is made on such a GPU, with such a Triton."""
+
+    def pretend(capability, version="3.7.1", shared=232448):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: capability)
+        monkeypatch.setattr(dispatch.triton, "__version__", version)
+        for module in (dispatch, explanation):
+            monkeypatch.setattr(module, "INTERPRETED", False)
+        monkeypatch.setattr(explanation, "backend", lambda: "a GPU")
+        monkeypatch.setattr(launches, "shared_memory", lambda device: shared)
+        monkeypatch.setattr(launcher, "INTERPRETED", True)
+        for cached in (dispatch._why_not_this_machine, dispatch._warn_of_version, launches.has_tensor_cores):
+            cached.cache_clear()
+
+    yield pretend
+    for cached in (dispatch._why_not_this_machine, dispatch._warn_of_version, launches.has_tensor_cores):
+        cached.cache_clear()
+
+
+def test_in_the_interpreter():
+    found = fl.explain(*of(1, 2, 20, 24, dtype=fp32), causal=True)
+    assert found.forward == ("teaching", {"o": forward_launch(24, 4)[:2]}, "kernels run in the interpreter")
+    assert found.backward.kernel == "teaching" and set(found.backward.blocks) == {"dk, dv", "dq"}
+    where, forward, backward = str(found).splitlines()
+    assert where.startswith("Triton's interpreter, on the CPU, Triton 3.")
+    assert forward == (
+        "forward:  teaching, blocks of 64 queries by 32 keys (o); why nothing faster: kernels run in the interpreter"
+    )
+    assert backward.startswith("backward: teaching, blocks of ")
+
+
+def test_bfloat16_in_the_interpreter_has_the_blocks_of_float32():
+    assert fl.explain(*of(1, 2, 20, 24, dtype=bf16)).forward.blocks == {"o": forward_launch(24, 4)[:2]}
+
+
+@pytest.mark.parametrize(
+    "D, N, causal, forward, backward",
+    (
+        (128, 4096, False, (128, 128), (64, 128)),
+        (128, 1024, True, (128, 64), (64, 128)),
+        (64, 4096, True, (192, 128), (128, 128)),
+        (40, 512, False, (128, 128), (128, 128)),
+    ),
+)
+def test_on_hopper(on, D, N, causal, forward, backward):
+    on((9, 0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = fl.explain(*of(1, 2, N, D), causal=causal)
+    assert found.forward == ("hopper", {"o": forward}, "")
+    assert found.backward == ("hopper", {"dq, dk, dv": backward}, "")
+    assert str(found).splitlines()[0] == "a GPU, Triton 3.7.1"
+    assert "why" not in str(found)
+
+
+def test_the_defaults_are_those_of_the_launcher():
+    hopper = pytest.importorskip("flashlearn.kernels.hopper.forward")
+    parameters = inspect.signature(hopper.attention_forward_hopper).parameters
+    assert dispatch.HOPPER_DEFAULTS == {name: parameters[name].default for name in dispatch.HOPPER_DEFAULTS}
+
+
+def test_few_queries(on):
+    on((9, 0))
+    q, k = of(1, 8, 1, 64)[0], torch.zeros(1, 2, 2048, 64, dtype=fp16)
+    found = fl.explain(q, k, k)
+    assert found.forward == ("decode", {"o": decode.decode_launch(4, 64, 2)[:2]}, "")
+    assert found.backward.kernel == "hopper"
+
+
+def test_elsewhere_the_portable_kernels(on):
+    on((8, 0), shared=166912)
+    found = fl.explain(*of(1, 2, 512, 128))
+    assert found.forward == ("portable", {"o": (128, 64)}, found.backward.why)
+    assert found.backward.blocks == {"dk, dv": (64, 64), "dq": (128, 64)}
+    assert "compute capability (8, 0), where the kernel is written for (9, 0)" in found.forward.why
+
+
+def test_why_a_t4_is_slow(on):
+    on((7, 5), shared=65536)
+    assert "no path to the tensor cores of this GPU" in fl.explain(*of(1, 2, 512, 64)).forward.why
+
+
+def test_a_choice_of_the_caller_is_told(on):
+    on((9, 0))
+    assert "float32 inputs" in fl.explain(*of(1, 2, 512, 64, dtype=fp32)).forward.why
+    torch.use_deterministic_algorithms(True)
+    try:
+        found = fl.explain(*of(1, 2, 512, 64))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert found.forward.kernel == "hopper" and found.backward.kernel == "portable"
+    assert "deterministic algorithms" in found.backward.why
+
+
+@pytest.mark.parametrize("version", ("3.10.0", "3.5.1", "4.0.0+git"))
+def test_an_untested_triton_on_hopper_is_told_once_with_what_helps(on, version):
+    on((9, 0), version)
+    with pytest.warns(
+        UserWarning, match=f"tested with Triton 3.6., 3.7., .*this is {version[:3]}.*PyTorch.*2.13"
+    ) as told:
+        for N in (512, 1024):
+            found = fl.explain(*of(1, 2, N, 64))
+            dispatch._why_not_this_machine.cache_clear()  # as for a second GPU
+    assert len(told) == 1
+    assert found.forward.kernel == found.backward.kernel == "portable"
+    assert f"Triton {version}, where the kernel was tested with" in found.forward.why
+
+
+def test_no_warning_where_nothing_helps(on):
+    on((8, 9), "3.10.0", shared=101376)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fl.explain(*of(1, 2, 512, 64))
+
+
+@pytest.mark.parametrize(
+    "error, message, kwargs",
+    ((TypeError, "causal", {"causal": 1}), (ValueError, "finite scale", {"scale": float("nan")})),
+)
+def test_it_refuses_what_flash_attention_refuses(error, message, kwargs):
+    q, k, v = of(1, 2, 20, 24, dtype=fp32)
+    for call in (fl.explain, fl.flash_attention):
+        with pytest.raises(error, match=message):
+            call(q, k, v, **kwargs)
+    with pytest.raises(TypeError, match="float16, bfloat16 or float32"):
+        fl.explain(*(t.double() for t in (q, k, v)))
