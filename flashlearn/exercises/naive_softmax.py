@@ -27,7 +27,11 @@ EXERCISES = (
         softmax_solution,
         (
             Case("one row", _softmax_of(X), "exponentiate every x_j, then divide by the sum of them all"),
-            Case("negative logits", _softmax_of(-X), "the sign of x_j does not matter to exp: do not take abs"),
+            Case(
+                "negative logits",
+                _softmax_of(-X),
+                "exp takes negative numbers as they are, and exp(-1) is not exp(1): do not take abs",
+            ),
             Case(
                 "several rows",
                 _softmax_of(torch.stack([X, 2 * X.flip(0)])),
