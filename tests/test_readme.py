@@ -1,6 +1,7 @@
 """The tree in the README is made from the files, and nothing in it is left over."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,12 @@ def test_links_of_the_readme_lead_somewhere():
     for document in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", (ROOT / document).read_text()):
             assert (ROOT / target).exists(), f"{document}: {target}"
+
+
+def test_every_make_target_of_the_readme_exists_and_every_extra_too():
+    text = (ROOT / "README.md").read_text() + (ROOT / "CONTRIBUTING.md").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    assert set(re.findall(r"`make ([a-z-]+)`", text)) <= targets
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = {name for group in re.findall(r"'\.\[([a-z,]+)\]'", text) for name in group.split(",")}
+    assert named and named <= set(extras)
