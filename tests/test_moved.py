@@ -47,7 +47,7 @@ def test_a_path_of_the_old_release_imports(name):
         importlib.import_module(f"flashlearn.{name}")
 
 
-@pytest.mark.parametrize("name", AGED)
+@pytest.mark.parametrize("name", [slow(name) if name == "transformers" else name for name in AGED])
 def test_it_warns_and_leads_to_the_module_itself(name, forgotten):
     need_triton(name)
     old, new = f"flashlearn.{name}", _moved.moved(f"flashlearn.{name}")
@@ -75,6 +75,7 @@ def test_kernels_that_share_a_name_with_their_old_module_stay_functions(name):
     assert getattr(kernels, name) is getattr(module, name)
 
 
+@pytest.mark.slow  # a process of its own
 def test_a_submodule_of_an_old_package_is_not_a_second_copy():
     code = (
         "import flashlearn.draw.style as old, flashlearn.show.draw.style as new, flashlearn.draw\n"
