@@ -135,9 +135,11 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """One of the names of `LATER`, imported now."""
-    if name not in LATER:
-        raise AttributeError(f"module 'flashlearn' has no attribute {name!r}")
-    globals()[name] = getattr(import_module(LATER[name]), name)  # the next time it is found at once
-    return globals()[name]
+if not TYPE_CHECKING:  # it would believe in any name
+
+    def __getattr__(name: str) -> Any:
+        """One of the names of `LATER`, imported now."""
+        if name not in LATER:
+            raise AttributeError(f"module 'flashlearn' has no attribute {name!r}")
+        globals()[name] = getattr(import_module(LATER[name]), name)  # the next time it is found at once
+        return globals()[name]
