@@ -46,7 +46,12 @@ KERNELS = {
     "softmax": "teaching.softmax",
     "vector_add": "teaching.vector_add",
 }
-IN_DRAW = {"frame": "show.frame", "launch": "show.draw.programs", "recorded": "show.draw.from_kernel"}
+IN_DRAW = {
+    "frame": "show.frame",
+    "grid": "show.draw.sheet",
+    "launch": "show.draw.programs",
+    "recorded": "show.draw.from_kernel",
+}
 
 
 def moved(name: str) -> str | None:

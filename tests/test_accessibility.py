@@ -26,11 +26,10 @@ import flashlearn as fl
 from flashlearn.cost import race
 from flashlearn.gpu import layout_steps, pipeline_steps, program_steps
 from flashlearn.show import Stepper, animation, draw, stepper
-from flashlearn.show.draw.grid import ink_on
 from flashlearn.show.draw.pipeline import draw_pipeline
 from flashlearn.show.draw.programs import draw_programs
 from flashlearn.show.draw.strides import draw_strides
-from flashlearn.show.draw.style import COLOURS, INK, MEANING, QUIET, STYLE, tint
+from flashlearn.show.draw.style import COLOURS, INK, MEANING, QUIET, STYLE, ink_on, tint
 from flashlearn.show.explorers import program_explorer, stride_explorer, tiling_explorer
 from flashlearn.show.film import nearest
 from flashlearn.show.frame import as_runs, paint

@@ -13,7 +13,8 @@ from PIL import Image
 import flashlearn as fl
 from flashlearn.show import animate, picture
 from flashlearn.show.draw import COLOURS, draw_colour_key, draw_row, draw_tree
-from flashlearn.show.draw.style import MEANING, STYLE, colour, number, pass_note, tint
+from flashlearn.show.draw.parts import pass_note
+from flashlearn.show.draw.style import MEANING, STYLE, colour, number, tint
 from flashlearn.show.frame import as_runs, at, count, paint, transcript
 from tests.slow import across, slow
 

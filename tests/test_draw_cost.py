@@ -4,12 +4,14 @@ import itertools
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from matplotlib import style
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from matplotlib.patches import Polygon
 from matplotlib.text import Text
 
 from flashlearn import (
@@ -131,16 +133,29 @@ def test_traffic_can_be_read(number):
         ) in shown
 
 
+def rectangles(ax):
+    """(extent, face, edge) of every shape of a sheet: several in a collection, or one alone."""
+    found = []
+    for shape in ax.findobj(lambda artist: isinstance(artist, (PolyCollection, Polygon))):
+        paths = shape.get_paths() if isinstance(shape, PolyCollection) else [shape.get_path()]
+        faces, edges = (np.atleast_2d(part) for part in (shape.get_facecolor(), shape.get_edgecolor()))
+        sides = zip(
+            paths, itertools.cycle(faces), itertools.cycle(edges if edges.size else [(0, 0, 0, 0)]), strict=False
+        )
+        found += [(path.get_extents(), face, edge) for path, face, edge in sides]
+    return found
+
+
 def test_bars_are_as_long_as_the_bytes():
     last = record(race(runs(), 3))[-1]
     ax = painted(lambda ax: draw_traffic(ax, last), (12.8, 5.0))
-    coloured = [p for p in ax.patches if isinstance(p, Rectangle) and p.get_facecolor()[:3] != (1, 1, 1)]
+    coloured = [shape for shape, face, _ in rectangles(ax) if tuple(face[:3]) != (1, 1, 1)]
     lanes = list(last.values["lanes"].values())
-    rows = sorted({patch.get_y() for patch in coloured})
+    rows = sorted({shape.y0 for shape in coloured})
     for row, lane in zip(rows, lanes, strict=True):
-        here = [patch for patch in coloured if patch.get_y() == row]
-        assert min(patch.get_x() for patch in here) == LEFT
-        length = sum(patch.get_width() for patch in here)
+        here = [shape for shape in coloured if shape.y0 == row]
+        assert min(shape.x0 for shape in here) == LEFT
+        length = sum(shape.width for shape in here)
         assert length == pytest.approx(SPAN * sum(lane.moved.values()) / last.values["full"])
 
 
@@ -221,12 +236,14 @@ def test_points_stand_on_the_roof(gpu):
 def test_memories_are_to_scale(gpu):
     ax = painted(lambda ax: draw_memory(ax, gpu), (12.8, 4.6))
     assert_apart(boxes(ax))
-    pipes = [patch for patch in ax.patches if patch.get_edgecolor()[3] == 0]
-    assert pipes[0].get_height() / pipes[1].get_height() == pytest.approx(gpu.bandwidth / gpu.sram_bandwidth)
+    shapes = rectangles(ax)
+    pipes = [shape for shape, _, edge in shapes if edge[3] == 0]
+    assert pipes[0].height / pipes[1].height == pytest.approx(gpu.bandwidth / gpu.sram_bandwidth)
     squares = {
-        name: next(p for p in ax.patches if p.get_facecolor() == _rgba(COLOURS[name])) for name in ("HBM", "SRAM")
+        name: next(shape for shape, face, _ in shapes if tuple(face) == _rgba(COLOURS[name]))
+        for name in ("HBM", "SRAM")
     }
-    area = {name: patch.get_width() * patch.get_height() for name, patch in squares.items()}
+    area = {name: shape.width * shape.height for name, shape in squares.items()}
     assert area["SRAM"] / area["HBM"] == pytest.approx(gpu.sram / gpu.memory)
 
 

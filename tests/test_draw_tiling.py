@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 import flashlearn as fl
 from flashlearn.core.steps import Step, Tile
 from flashlearn.show.draw import budget_step, colour, draw_budget, draw_matmul, draw_tiling
-from flashlearn.show.draw.grid import Place, blocks_of, fixed, index
-from flashlearn.show.draw.style import STYLE
+from flashlearn.show.draw.sheet import Place, blocks_of
+from flashlearn.show.draw.style import STYLE, fixed, index
 from flashlearn.show.frame import as_runs, paint
 from tests.slow import across, slow
 

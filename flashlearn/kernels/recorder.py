@@ -26,8 +26,8 @@ from flashlearn.core.mask import Mask
 from flashlearn.core.steps import Step, Tile, hbm_bytes
 from flashlearn.kernels.target import INTERPRETED
 
-TITLES = {"q": "Q", "k": "K", "v": "V", "o": "O", "do": "dO", "dq": "dQ", "dk": "dK", "dv": "dV",
-          "a": "A", "b": "B", "c": "C"}  # fmt: skip
+NAMES = ("q", "k", "v", "o", "do", "dq", "dk", "dv", "a", "b", "c")  # of a kernel's tensors
+TITLES = {name: name[:-1] + name[-1].upper() for name in NAMES}  # as pictures name them: dq is dQ
 COLUMNS = ("lse", "delta")  # one number per query: shown as a column, (B, H, N, 1)
 GUARD = 2**16  # elements of room on both sides of a copy: what misses a tensor by less hits no other
 
@@ -208,10 +208,14 @@ class _Recording:
         def refused(*_):
             raise Unrecordable(f"expected loads and stores, got an atomic operation in {self.kernel}")
 
-        with mock.patch.multiple(
-            builder, create_masked_load=watched_load, create_masked_store=watched_store,
-            create_dot=watched_dot, create_atomic_rmw=refused, create_atomic_cas=refused,
-        ):  # fmt: skip
+        watched = {
+            "create_masked_load": watched_load,
+            "create_masked_store": watched_store,
+            "create_dot": watched_dot,
+            "create_atomic_rmw": refused,
+            "create_atomic_cas": refused,
+        }
+        with mock.patch.multiple(builder, **watched):
             yield
 
     def finish(self) -> None:
@@ -237,10 +241,9 @@ class _Recording:
         written = []
         for tensor, offsets, tile in self._tiles("store", addresses, mask):
             me = len(self.programs) - 1
-            for others, what in ((tensor.writer, "writes what program {} writes"),
-                                 (tensor.reader, "writes what program {} reads")):  # fmt: skip
+            for others, did in ((tensor.writer, "writes"), (tensor.reader, "reads")):
                 strangers = (others[offsets] >= 0) & (others[offsets] != me)
-                self._refuse_race(tensor, offsets[strangers], others, what)
+                self._refuse_race(tensor, offsets[strangers], others, f"writes what program {{}} {did}")
             tensor.writer[offsets] = me
             self.writes.append(tile)
             written.append((tensor, tile))

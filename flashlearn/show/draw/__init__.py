@@ -5,6 +5,7 @@ from flashlearn.show.draw.budget import budget_step, draw_budget
 from flashlearn.show.draw.converge import draw_converge
 from flashlearn.show.draw.from_kernel import drawable, without_numbers
 from flashlearn.show.draw.jacobian import draw_jacobian
+from flashlearn.show.draw.key import draw_colour_key
 from flashlearn.show.draw.matmul import draw_matmul
 from flashlearn.show.draw.memory import draw_memory
 from flashlearn.show.draw.overlap import draw_overlap
@@ -14,14 +15,17 @@ from flashlearn.show.draw.query import draw_query
 from flashlearn.show.draw.rates import draw_rates, draw_rungs, panels_of
 from flashlearn.show.draw.roofline import draw_roofline
 from flashlearn.show.draw.row import draw_row
+from flashlearn.show.draw.sheet import Rect, Sheet
 from flashlearn.show.draw.strides import draw_strides
-from flashlearn.show.draw.style import COLOURS, colour, draw_colour_key
+from flashlearn.show.draw.style import COLOURS, colour, tint
 from flashlearn.show.draw.tiling import draw_tiling
 from flashlearn.show.draw.traffic import draw_traffic
 from flashlearn.show.draw.tree import draw_tree
 
 __all__ = [
     "COLOURS",
+    "Rect",
+    "Sheet",
     "budget_step",
     "colour",
     "draw_backward",
@@ -45,5 +49,6 @@ __all__ = [
     "draw_tree",
     "drawable",
     "panels_of",
+    "tint",
     "without_numbers",
 ]

@@ -14,8 +14,10 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from flashlearn.core.steps import Step
-from flashlearn.show.draw.grid import Place, Sheet, Span, arrows, blocks_of, pixels, traffic_bars
-from flashlearn.show.draw.style import COLOURS, INK, QUIET, canvas, colour, tint
+from flashlearn.show.draw.parts import CENTRED, arrows, ground, on_chip_note, traffic_bars
+from flashlearn.show.draw.sheet import DASHES, Place, Rect, Sheet, Span, blocks_of
+from flashlearn.show.draw.style import COLOURS, INK, QUIET, colour, tint
+from flashlearn.show.draw.values import check_steps_of
 
 LEFT, COLUMNS, RIGHT = ("dQ", "Q"), ("lse", "delta"), ("dO", "O")
 ABOVE, BELOW = ("V", "K"), ("dK", "dV")  # from the top down, all transposed
@@ -24,8 +26,11 @@ RESULTS = ("dQ", "dK", "dV", "delta")
 LABELS = {"V": "Vᵀ", "K": "Kᵀ", "dK": "dKᵀ", "dV": "dVᵀ", "delta": "D"}
 SQUARES = ("S", "P", "dP", "dS")
 MARGIN, STRIP, PRODUCT, THICK = 12, 48, 92, 3  # pixels; THICK: cells drawn for the head dimension, at most
+GAP, BETWEEN = 22, 9  # pixels beside what stands, and between what lies
+THIN, NARROW = 16, 34  # pixels: a column, and with its gap
+NAMES = 18  # pixels above S, for names
 NARROWEST = 36  # pixels: what stands beside S is at least as wide, so that its name finds room
-PALE, UNFINISHED, FINAL, DONE = 0.14, 0.2, 0.5, 0.32  # strength of a colour; full where work goes on now
+PALEST, UNFINISHED, FINAL, DONE = 0.14, 0.2, 0.5, 0.32  # strength of a colour; full where work goes on now
 
 
 def draw_backward(ax: Axes, step: Step, full: int | None = None) -> None:
@@ -33,98 +38,102 @@ def draw_backward(ax: Axes, step: Step, full: int | None = None) -> None:
 
     `full` is the number of bytes that fills the bars of traffic (that of the whole run unless given).
     """
-    width, height = pixels(ax)
-    canvas(ax, width, height)
-    sheet, run = Sheet(), list(step.run) or [step]
+    check_steps_of("the backward pass by tiles", step, shapes=["Q", "K", "V", "dO", "dQ", "dK", "dV"])
+    sheet, run = Sheet(ax), list(step.run) or [step]
     most = max(len(s.values.get("products", ())) for s in run)
-    lines = 1 if width >= 900 or most <= 2 else 2
+    lines = 1 if sheet.width >= 900 or most <= 2 else 2
     chip = 40 + lines * PRODUCT
-    bottom, inner = height - chip - STRIP, width - 2 * MARGIN
-    _hbm(ax, sheet, step, run, MARGIN, 2, inner, bottom - 6)
-    traffic_bars(ax, sheet, step, MARGIN + 4, bottom, inner - 8, full)
-    _sram(ax, sheet, step, MARGIN, height - chip, inner, chip - 2, columns=max(1, math.ceil(most / lines)))
-    sheet.paint(ax)
+    bottom, inner = sheet.height - chip - STRIP, sheet.width - 2 * MARGIN
+    _hbm(sheet, step, run, Rect(MARGIN, 2, inner, bottom - 6))
+    traffic_bars(sheet, step, MARGIN + 4, bottom, inner - 8, full)
+    _sram(sheet, step, Rect(MARGIN, sheet.height - chip, inner, chip - 2), columns=max(1, math.ceil(most / lines)))
+    sheet.paint()
 
 
 # --- HBM ---------------------------------------------------------------------------------------------------
 
 
-def _hbm(ax, sheet, step, run, x, y, w, h):
+def _hbm(sheet: Sheet, step: Step, run: list[Step], area: Rect) -> None:
     """Every matrix in its place; S, P, dP and dS share one, and none of them is stored."""
-    sheet.fill((x, y, w, h), COLOURS["HBM"], QUIET, 1.5)
-    ax.text(x + 10, y + 7, "HBM", weight="bold", va="top", color=QUIET)
-    places = _places(step, run, x, y, w, h - 28)
+    ground(sheet, area, "HBM")
+    places = _places(step, run, area._replace(h=area.h - 28))
     kinds = _square(sheet, step, run, places["S"])
     for name, place in places.items():
         if name in RESULTS and (name != "delta" or _writes(run, name)):
-            _result(ax, sheet, step, run, name, place)
+            _result(sheet, step, run, name, place)
         elif name != "S":
             _input(sheet, step, name, place)
         sheet.grid(place)
-        _label(ax, step, name, place)
+        _label(sheet, step, name, place)
     names = {"weight": "bold", "fontsize": 13, "zorder": 5}
-    ax.text(places["S"].middle, places["S"].y - 5, "S, P, dP, dS", ha="center", va="bottom", **names)
-    _key(ax, sheet, x + 10, y + h - 14, kinds)
+    sheet.text(places["S"].middle, places["S"].y - 5, "S, P, dP, dS", ha="center", va="bottom", **names)
+    _key(sheet, area.x + 10, area.bottom - 14, kinds)
 
 
-def _places(step, run, x, y, w, h) -> dict[str, Place]:
+def _places(step: Step, run: list[Step], area: Rect) -> dict[str, Place]:
     """Where every matrix stands; lying ones are at most THICK cells high, standing ones as wide."""
     (N_q, D), N_k = step.shapes["Q"][-2:], step.shapes["K"][-2]
     used = {tile.name for s in run for tile in s.reads}
     right = [name for name in RIGHT if name in used or name == "dO"]
-    thick, gap, thin, between, narrow, names = min(D, THICK), 22, 16, 9, 34, 18
-    tall = min(30.0, (h - 16 - names - 4 * between) / (N_q + 4 * thick))
-    sides = gap * (2 + len(right)) + narrow * len(COLUMNS)
-    broad = min(1.7 * tall, (w - sides - 20) / (N_k + thick * (len(LEFT) + len(right))))
+    standing = [*LEFT, "S", *COLUMNS, *right]
+    thick = min(D, THICK)
+    sides = GAP * (2 + len(right)) + NARROW * len(COLUMNS)
+    broad, tall, side = _sizes(N_q, N_k, thick, len(LEFT) + len(right), area._replace(w=area.w - sides))
+    used_width = broad * N_k + side * (len(LEFT) + len(right)) + sides
+    at, top = round(area.x + (area.w - used_width) / 2), round(area.y + 8)
+    step_down = thick * tall + BETWEEN
+    middle = top + len(ABOVE) * step_down + NAMES
+    places = {}
+    for name in standing:
+        if name == "S":
+            places[name] = Place(at, middle, N_q, N_k, broad, tall)
+            at = places[name].right + GAP
+        elif name in COLUMNS:
+            places[name] = Place(at, middle, N_q, 1, THIN, tall)
+            at += NARROW
+        else:
+            places[name] = Place(at, middle, N_q, D, side / D, tall)
+            at += side + GAP
+    for number, name in enumerate(LYING):
+        y = top + number * step_down + (NAMES + N_q * tall + BETWEEN) * (name in BELOW)
+        places[name] = Place(places["S"].x, y, D, N_k, broad, thick * tall / D)
+    return {name: places[name] for name in (*LEFT, "S", *LYING, *COLUMNS, *right)}
+
+
+def _sizes(N_q: int, N_k: int, thick: int, standing: int, room: Rect) -> tuple[float, float, float]:
+    """Width and height of a cell of S, and the width of each of `standing` matrices beside it, in that room."""
+    tall = min(30.0, (room.h - 16 - NAMES - 4 * BETWEEN) / (N_q + 4 * thick))
+    broad = min(1.7 * tall, (room.w - 20) / (N_k + thick * standing))
     tall = min(tall, 1.7 * broad)
     tall, broad = (math.floor(size) if size >= 5 else size for size in (tall, broad))
-    side, standing = thick * broad, len(LEFT) + len(right)
+    side = thick * broad
     if side < NARROWEST:
-        side, broad = NARROWEST, min(broad, (w - sides - 64 - NARROWEST * standing) / N_k)
-    used_width = broad * N_k + side * standing + sides
-    at, top = round(x + (w - used_width) / 2), round(y + 8)
-    step_down, step_right = thick * tall + between, side + gap
-    middle = top + len(ABOVE) * step_down + names
-    places = {}
-    for name in LEFT:
-        places[name] = Place(at, middle, N_q, D, side / D, tall)
-        at += step_right
-    places["S"] = S = Place(at, middle, N_q, N_k, broad, tall)
-    for number, name in enumerate(LYING):
-        y_of = top + number * step_down + (names + N_q * tall + between) * (name in BELOW)
-        places[name] = Place(at, y_of, D, N_k, broad, thick * tall / D)
-    at = S.right + gap
-    for name in COLUMNS:
-        places[name] = Place(at, middle, N_q, 1, thin, tall)
-        at += narrow
-    for name in right:
-        places[name] = Place(at, middle, N_q, D, side / D, tall)
-        at += step_right
-    return places
+        side, broad = NARROWEST, min(broad, (room.w - 64 - NARROWEST * standing) / N_k)
+    return broad, tall, side
 
 
-def _label(ax, step, name, place):
+def _label(sheet: Sheet, step: Step, name: str, place: Place) -> None:
     """The name, with arrows for what was read and written now: above what stands, left of what lies."""
     text, moved = LABELS.get(name, name), arrows(step, name)
     style = {"weight": "bold", "color": INK, "fontsize": 13 if name in COLUMNS else 16, "zorder": 5}
     if name in COLUMNS:  # too narrow for both above
-        ax.text(place.middle, place.bottom + 4, moved.strip(), ha="center", va="top", **style)
+        sheet.text(place.middle, place.bottom + 4, moved.strip(), ha="center", va="top", **style)
     else:
         text += moved
     if name in LYING:
-        ax.text(place.x - 8, (place.y + place.bottom) / 2, text, ha="right", va="center", **style)
+        sheet.text(place.x - 8, (place.y + place.bottom) / 2, text, ha="right", va="center", **style)
     elif name != "S":
-        ax.text(place.middle, place.y - 5, text, ha="center", va="bottom", **style)
+        sheet.text(place.middle, place.y - 5, text, ha="center", va="bottom", **style)
 
 
-def _rect(name, place, span: Span):
+def _rect(name: str, place: Place, span: Span) -> Rect:
     """A block of rows of a matrix, which is a band of columns where it lies transposed."""
     return place.rect(cols=span) if name in LYING else place.rect(span)
 
 
-def _input(sheet, step, name, place):
+def _input(sheet: Sheet, step: Step, name: str, place: Place) -> None:
     """Pale where it lies in HBM only, full where a copy is on chip, framed if this step read it."""
-    sheet.fill(place.rect(), tint(name, PALE))
+    sheet.fill(place.rect(), tint(name, PALEST))
     for tiles, read in ((step.on_chip, False), (step.reads, True)):
         for tile in (tile for tile in tiles if tile.name == name):
             sheet.fill(_rect(name, place, tile.rows), colour(name))
@@ -132,7 +141,7 @@ def _input(sheet, step, name, place):
                 sheet.outline(_rect(name, place, tile.rows))
 
 
-def _result(ax, sheet, step, run, name, place):
+def _result(sheet: Sheet, step: Step, run: list[Step], name: str, place: Place) -> None:
     """White before it is written, pale while unfinished, darker with a tick when final; dashed if on chip only."""
     sheet.fill(place.rect(), "white")
     writes = [(s.number, tile.rows) for s in run for tile in s.writes if tile.name == name]
@@ -145,18 +154,17 @@ def _result(ax, sheet, step, run, name, place):
         final, rect = wrote[-1] <= step.number, _rect(name, place, span)
         sheet.fill(rect, tint(name, FINAL if final else UNFINISHED))
         if final and name != "delta" and min(rect[2:]) >= 16 and span not in moved:
-            centre = rect[0] + rect[2] / 2, rect[1] + rect[3] / 2
-            ax.text(*centre, "✓", ha="center", va="center", fontsize=14, weight="bold", zorder=5)
+            sheet.text(*rect.centre, "✓", fontsize=14, weight="bold", zorder=5, **CENTRED)
     for span in sorted({tile.rows for tile in step.on_chip if tile.name == name} | moved):
         if name == "delta" or span in moved:
             sheet.fill(_rect(name, place, span), colour(name))
         if span in moved:
             sheet.outline(_rect(name, place, span))
         elif name != "delta":
-            sheet.outline(_rect(name, place, span), 2.0, (0, (3, 2)))
+            sheet.outline(_rect(name, place, span), 2.0, DASHES)
 
 
-def _writes(run, name) -> bool:
+def _writes(run: list[Step], name: str) -> bool:
     return any(tile.name == name for s in run for tile in s.writes)
 
 
@@ -164,7 +172,7 @@ def _inside(inner: Span, outer: Span) -> bool:
     return outer[0] <= inner[0] and inner[1] <= outer[1]
 
 
-def _square(sheet, step, run, place) -> set[str]:
+def _square(sheet: Sheet, step: Step, run: list[Step], place: Place) -> set[str]:
     """The pairs of queries and keys: done, now, masked, never visited; returns which kinds there are."""
     sheet.fill(place.rect(), "white")
     visits = [(s, block) for s in run if (block := _block(s))]
@@ -186,65 +194,69 @@ def _square(sheet, step, run, place) -> set[str]:
     return {kind for kind, cells in (("never visited", never), ("masked", masked)) if cells.any()}
 
 
-def _block(step) -> tuple[Span, Span] | None:
+def _block(step: Step) -> tuple[Span, Span] | None:
     """(rows, cols) of the pair of blocks that this step works on, if any."""
     return next(((tile.rows, tile.cols) for tile in step.on_chip if tile.name in SQUARES), None)
 
 
-def _key(ax, sheet, left, y, kinds):
+def _key(sheet: Sheet, left: float, y: float, kinds: set[str]) -> None:
     """How to read the shades of the square in the middle, in one line."""
-    ax.text(left, y, "never stored:", va="center", fontsize=13, weight="bold")
-    entries = [(tint("S", DONE), "done"), (colour("S"), "now"), ("white", "masked"),
-               (COLOURS["masked"], "never visited")]  # fmt: skip
+    sheet.text(left, y, "never stored:", va="center", fontsize=13, weight="bold")
+    entries = [
+        (tint("S", DONE), "done"),
+        (colour("S"), "now"),
+        ("white", "masked"),
+        (COLOURS["masked"], "never visited"),
+    ]
     at = left + 150
     for face, word in entries:
         if word in ("done", "now") or word in kinds:
             sheet.fill((at, y - 8, 20, 16), face, INK if word == "now" else QUIET, 2 if word == "now" else 1)
             if word in kinds:
                 sheet.hatch((at, y - 8, 20, 16))
-            ax.text(at + 25, y, word, va="center", fontsize=13)
+            sheet.text(at + 25, y, word, va="center", fontsize=13)
             at += 25 + 10.5 * len(word) + 14
 
 
 # --- SRAM --------------------------------------------------------------------------------------------------
 
 
-def _sram(ax, sheet, step, x, y, w, h, columns):
+def _sram(sheet: Sheet, step: Step, area: Rect, columns: int) -> None:
     """The products of this step, each as result, left factor and right factor, turned as they are used."""
-    sheet.fill((x, y, w, h), COLOURS["SRAM"], "#B8860B", 2)
-    ax.text(x + 10, y + 7, "SRAM", weight="bold", va="top", color=QUIET)
-    note = f"{sum(tile.nbytes for tile in step.on_chip):,} B on chip"
-    ax.text(x + w - 10, y + 8, note, va="top", ha="right", fontsize=14)
+    ground(sheet, area, "SRAM")
+    on_chip_note(sheet, area, step, 8)
     products = step.values.get("products", ())
     if not products:
         text = "no matrix product in this step" if step.on_chip else "nothing is on chip"
-        ax.text(x + w / 2, y + h / 2 + 8, text, ha="center", va="center", color=QUIET)
-    each = (w - 16) / columns
+        sheet.text(area.x + area.w / 2, area.y + area.h / 2 + 8, text, color=QUIET, **CENTRED)
+    each = (area.w - 16) / columns
     for number, product in enumerate(products):
         line, column = divmod(number, columns)
-        _product(ax, sheet, step, product, x + 8 + column * each, y + 34 + line * PRODUCT, each)
+        place = Rect(area.x + 8 + column * each, area.y + 34 + line * PRODUCT, each, PRODUCT)
+        _product(sheet, step, product, place)
 
 
-def _product(ax, sheet, step, product, x, y, w):
+def _product(sheet: Sheet, step: Step, product: str, area: Rect) -> None:
     """`dV += Pᵀ dO` as three boxes whose sides fit together, the formula below; a diagonal marks a transpose."""
     result, sign, *factors = product.split()
     names, signs = (result, *factors), (sign, "·", "")
     shapes = [_shape(step, name) for name in names]
     room = 42 + 18  # for the signs
-    unit = min(15.0, 60 / max(rows for rows, _ in shapes), (w - room - 16) / sum(cols for _, cols in shapes))
-    at = x + (w - room - unit * sum(cols for _, cols in shapes)) / 2
+    unit = min(15.0, 60 / max(rows for rows, _ in shapes), (area.w - room - 16) / sum(cols for _, cols in shapes))
+    at = area.x + (area.w - room - unit * sum(cols for _, cols in shapes)) / 2
     for name, (rows, cols), after in zip(names, shapes, signs, strict=True):
-        place = Place(at, y + (62 - unit * rows) / 2, rows, cols, unit, unit)
+        place = Place(at, area.y + (62 - unit * rows) / 2, rows, cols, unit, unit)
         sheet.fill(place.rect(), colour(name.rstrip("ᵀ")))
         sheet.grid(place)
         if name.endswith("ᵀ"):
-            ax.plot([place.x, place.right], [place.y, place.bottom], color="white", linewidth=2.5, zorder=3)
+            diagonal = [place.x, place.right], [place.y, place.bottom]
+            sheet.line(*diagonal, color="white", linewidth=2.5, zorder=3)
         at = place.right + (0 if not after else 42 if after == sign else 18)
-        ax.text((place.right + at) / 2, y + 31, after, ha="center", va="center", fontsize=15)
-    ax.text(x + w / 2, y + 66, product, ha="center", va="top", fontsize=14, weight="bold")
+        sheet.text((place.right + at) / 2, area.y + 31, after, fontsize=15, **CENTRED)
+    sheet.text(area.x + area.w / 2, area.y + 66, product, ha="center", va="top", fontsize=14, weight="bold")
 
 
-def _shape(step, name) -> tuple[int, int]:
+def _shape(step: Step, name: str) -> tuple[int, int]:
     """Rows and columns of a factor as it is used: turned over if it is transposed."""
     plain = name.rstrip("ᵀ")
     on_chip = {"S": "P", "dP": "dS"}.get(plain, plain)  # P takes the place of S, dS that of dP

@@ -5,8 +5,10 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 
 from flashlearn.core.steps import Step, Tile
-from flashlearn.show.draw.grid import Sheet, ink_on, pixels
-from flashlearn.show.draw.style import COLOURS, INK, QUIET, canvas, colour
+from flashlearn.show.draw.parts import CENTRED
+from flashlearn.show.draw.sheet import Rect, Sheet
+from flashlearn.show.draw.style import COLOURS, EDGE, INK, QUIET, colour, ink_on
+from flashlearn.show.draw.values import check_steps_of
 
 
 def budget_step(block_q: int, block_k: int, D: int, capacity: int) -> Step:
@@ -21,25 +23,24 @@ def budget_step(block_q: int, block_k: int, D: int, capacity: int) -> Step:
 
 def draw_budget(ax: Axes, step: Step) -> None:
     """Paint the tiles of `step.on_chip` end to end, an element each, and a line at `values["capacity"]`."""
-    width, height = pixels(ax)
-    canvas(ax, width, height)
-    sheet = Sheet()
+    check_steps_of("a budget", step, values=["capacity"])
+    sheet = Sheet(ax)
     sizes = [(tile.name, *tile.shape[-2:]) for tile in step.on_chip]
     need, capacity = sum(rows * cols for _, rows, cols in sizes), step.values["capacity"]
-    left, unit, top = 40, (width - 80) / max(1.12 * need, 1.12 * capacity), height / 2 - 60
-    sheet.fill((left, top - 14, capacity * unit, 128), COLOURS["SRAM"], "#B8860B", 2)
-    ax.text(left, top - 24, f"SRAM: {capacity} elements", va="bottom", weight="bold", fontsize=20, color=QUIET)
+    left, unit, top = 40, (sheet.width - 80) / max(1.12 * need, 1.12 * capacity), sheet.height / 2 - 60
+    sheet.fill((left, top - 14, capacity * unit, 128), COLOURS["SRAM"], EDGE["SRAM"], 2)
+    sheet.text(left, top - 24, f"SRAM: {capacity} elements", va="bottom", weight="bold", fontsize=20, color=QUIET)
     at = left
     for name, rows, cols in sizes:
-        long = rows * cols * unit
-        sheet.fill((at, top, long, 100), colour(name), INK, 1.2)
-        label = f"{name}\n{rows}×{cols}" if long >= 62 else name if long >= 22 else ""
-        style = {"ha": "center", "va": "center", "weight": "bold", "linespacing": 1.4}
-        ax.text(at + long / 2, top + 50, label, fontsize=18, color=ink_on(name), **style)
-        at += long
+        tile = Rect(at, top, rows * cols * unit, 100)
+        sheet.fill(tile, colour(name), INK, 1.2)
+        label = f"{name}\n{rows}×{cols}" if tile.w >= 62 else name if tile.w >= 22 else ""
+        style = {"fontsize": 18, "color": ink_on(name), "weight": "bold", "linespacing": 1.4}
+        sheet.text(*tile.centre, label, **style, **CENTRED)
+        at += tile.w
     edge = left + capacity * unit
     for y in (top - 34, top + 100):
         sheet.outline((edge, y, 0, 34), 4)
     verdict = "they fit" if need <= capacity else f"{need - capacity} too many: they do not fit"
-    ax.text(left, top + 140, f"needed: {need} elements, {verdict}", va="top", weight="bold", fontsize=22)
-    sheet.paint(ax)
+    sheet.text(left, top + 140, f"needed: {need} elements, {verdict}", va="top", weight="bold", fontsize=22)
+    sheet.paint()

@@ -5,8 +5,10 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 
 from flashlearn.core.steps import Step
-from flashlearn.show.draw.query import MONO, _rows
-from flashlearn.show.draw.style import INK, QUIET, box, canvas, colour, number, pass_note, tint
+from flashlearn.show.draw.parts import MONO, pass_note
+from flashlearn.show.draw.sheet import Sheet
+from flashlearn.show.draw.style import INK, QUIET, colour, number, tint
+from flashlearn.show.draw.values import check_steps_of, first_head
 
 WIDTH, HEIGHT = 1280, 500
 LEFT, RIGHT, TOP, FLOOR = 60, 760, 120, 410  # where the points go
@@ -16,34 +18,41 @@ MARKERS = "os^D"  # a component of the vector each, four at most
 
 def draw_converge(ax: Axes, step: Step) -> None:
     """Paint acc after every step so far, then o once it is written, for the last query of the first head."""
-    canvas(ax, WIDTH, HEIGHT)
-    ax.text(16, 8, pass_note(step), va="top", weight="bold", fontsize=20)
+    check_steps_of("a loop over keys", step, shapes=["O", "S"], writes="O")
+    sheet = Sheet(ax, WIDTH, HEIGHT)
+    sheet.text(16, 8, pass_note(step), va="top", weight="bold", fontsize=20)
     run = [s for s in step.run or (step,) if "acc" in s.values or s.writes]
     seen = [s for s in step.so_far if s in run]
     place = _scale([value for s in run for value in _vector(s)], len(run))
     answer = _vector(run[-1])
-    label = 0
-    for y, value in sorted((place(0, value)[1], value) for value in answer):
-        label = max(y, label + 26)  # lines may lie close to each other, their names not
-        ax.plot([LEFT - 20, RIGHT + 20], [y, y], color=INK, linewidth=1.5, linestyle=(0, (5, 3)))
-        ax.text(RIGHT + 30, label, f"o = {number(value)}", va="center")
+    _answers(sheet, answer, place)
     for n, s in enumerate(seen):
-        _mark_rescaling(ax, s, place(n, 0)[0])
+        _mark_rescaling(sheet, s, place(n, 0)[0])
     for c, marker in zip(range(len(answer)), MARKERS, strict=False):
         xs = [place(n, 0)[0] for n in range(len(seen))]
         ys = [place(0, _vector(s)[c])[1] for s in seen]
-        ax.plot(xs, ys, color=colour("acc"), marker=marker, markersize=12, markeredgecolor=INK)
-    ax.text((LEFT + RIGHT) / 2, FLOOR + 66, "after key", va="center", ha="center", color=QUIET)
+        sheet.line(xs, ys, color=colour("acc"), marker=marker, markersize=12, markeredgecolor=INK)
+    sheet.text((LEFT + RIGHT) / 2, FLOOR + 66, "after key", va="center", ha="center", color=QUIET)
     for n, s in enumerate(run):
         what = s.values["cols"][1] - 1 if "cols" in s.values else "o"
-        ax.text(place(n, 0)[0], FLOOR + 34, what, va="center", ha="center")
+        sheet.text(place(n, 0)[0], FLOOR + 34, what, va="center", ha="center")
     if seen:
-        _running_values(ax, seen[-1])
+        _running_values(sheet, seen[-1])
+    sheet.paint()
+
+
+def _answers(sheet: Sheet, answer: list[float], place) -> None:
+    """A dashed line for every component of the answer, and its number at the right."""
+    label = 0
+    for y, value in sorted((place(0, value)[1], value) for value in answer):
+        label = max(y, label + 26)  # lines may lie close to each other, their names not
+        sheet.line([LEFT - 20, RIGHT + 20], [y, y], color=INK, linewidth=1.5, linestyle=(0, (5, 3)))
+        sheet.text(RIGHT + 30, label, f"o = {number(value)}", va="center")
 
 
 def _vector(step: Step) -> list[float]:
     """acc, or what was written; four components at most."""
-    return _rows(step.values["acc" if "acc" in step.values else "O"])[-1][: len(MARKERS)]
+    return first_head(step.values["acc" if "acc" in step.values else "O"])[-1][: len(MARKERS)]
 
 
 def _scale(values, count):
@@ -54,24 +63,24 @@ def _scale(values, count):
     return lambda n, value: (LEFT + n * step, FLOOR - (value - low) * unit)
 
 
-def _mark_rescaling(ax, step: Step, x: float) -> None:
+def _mark_rescaling(sheet: Sheet, step: Step, x: float) -> None:
     """A new maximum: a line in the colour of m and l, with what the old acc was multiplied by."""
     values = step.values
-    alpha = _rows(values["alpha"])[-1][0] if "alpha" in values else 1.0
+    alpha = first_head(values["alpha"])[-1][0] if "alpha" in values else 1.0
     if 0 < alpha < 1:
-        factor = _rows(values["factor"])[-1][0] if "factor" in values else alpha
+        factor = first_head(values["factor"])[-1][0] if "factor" in values else alpha
         line = {"color": tint("m_i", 0.6), "linewidth": 10, "solid_capstyle": "butt", "zorder": 1}
-        ax.plot([x, x], [TOP - 18, FLOOR + 14], **line)
-        ax.text(x, TOP - 24, f"× {number(factor)}", va="bottom", ha="center", weight="bold")
+        sheet.line([x, x], [TOP - 18, FLOOR + 14], **line)
+        sheet.text(x, TOP - 24, f"× {number(factor)}", va="bottom", ha="center", weight="bold")
 
 
-def _running_values(ax, step):
+def _running_values(sheet: Sheet, step: Step) -> None:
     """m, l and the vector as numbers."""
     names = (("m_i", "m"), ("l_i", "l"), ("acc", "acc"), ("O", "o"))
-    shown = [(name, symbol, value) for name, symbol in names if name in step.values
-             for value in _rows(step.values[name])[-1][: len(MARKERS)]]  # fmt: skip
+    there = ((name, symbol) for name, symbol in names if name in step.values)
+    shown = [(*name, value) for name in there for value in first_head(step.values[name[0]])[-1][: len(MARKERS)]]
     for place, (name, symbol, value) in enumerate(shown):
         top = 60 + 54 * place
-        box(ax, SIDE, top, SIDE_WIDTH, 44, face=tint(name, 0.35), edge=QUIET, width=2)
-        ax.text(SIDE + 14, top + 22, symbol, weight="bold", **MONO)
-        ax.text(SIDE + SIDE_WIDTH - 14, top + 22, number(value), ha="right", **MONO)
+        sheet.box((SIDE, top, SIDE_WIDTH, 44), tint(name, 0.35), QUIET, 2)
+        sheet.text(SIDE + 14, top + 22, symbol, weight="bold", **MONO)
+        sheet.text(SIDE + SIDE_WIDTH - 14, top + 22, number(value), ha="right", **MONO)

@@ -7,8 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 
 from flashlearn.core.steps import Step
-from flashlearn.show.draw.grid import Place, Sheet
-from flashlearn.show.draw.style import INK, QUIET, canvas, number, tint
+from flashlearn.show.draw.parts import CENTRED
+from flashlearn.show.draw.sheet import Place, Sheet
+from flashlearn.show.draw.style import INK, QUIET, number, tint
+from flashlearn.show.draw.values import check_steps_of
 
 WIDTH, HEIGHT = 1280, 520
 TALL, BROAD = 330, 560  # the most that the heat map takes
@@ -20,52 +22,59 @@ USED = 0.3  # strength of what has been contracted
 
 def draw_jacobian(ax: Axes, step: Step) -> None:
     """Paint one step of a contraction: dy at the left of J, dx below it, the current column and its products."""
-    canvas(ax, WIDTH, HEIGHT)
-    sheet = Sheet()
+    check_steps_of("a contraction", step, shapes=["dx"], values=["J", "dy"])
+    sheet = Sheet(ax, WIDTH, HEIGHT)
     J, dy = (step.values[name].detach().double().cpu().numpy() for name in ("J", "dy"))
-    dx = step.written("dx").numpy()
-    i = step.values.get("i")
+    dx, i = step.written("dx").numpy(), step.values.get("i")
     m, n = J.shape
-    tall = min(55, TALL / max(m, 1))
-    broad = min(1.45 * tall, BROAD / max(n, 1))
-    places = {"J": Place(LEFT, 58, m, n, broad, tall)}
-    places["dy"] = Place(LEFT - 40 - broad, 58, m, 1, broad, tall)
-    places["dx"] = Place(LEFT, places["J"].bottom + 44, 1, n, broad, tall)
+    places = _places(m, n)
     done = n if i is None else i
     strength = np.where(np.arange(n) < done, USED, 1.0)
-    _heat(ax, sheet, places["J"], J, np.broadcast_to(strength, J.shape))
-    _heat(ax, sheet, places["dy"], dy[:, None], np.ones((m, 1)))
-    _heat(ax, sheet, places["dx"], dx[None, :], np.ones((1, n)))
-    style = {"weight": "bold", "fontsize": 18}
-    ax.text(places["J"].x, 46, f"J: {m} × {n} = {m * n} numbers", va="bottom", **style)
-    ax.text(places["dy"].right, 46, f"dy: {m}", va="bottom", ha="right", **style)
-    ax.text(places["dx"].x - 12, places["dx"].y + tall / 2, f"dx: {n}", va="center", ha="right", **style)
+    _heat(sheet, places["J"], J, np.broadcast_to(strength, J.shape))
+    _heat(sheet, places["dy"], dy[:, None], np.ones((m, 1)))
+    _heat(sheet, places["dx"], dx[None, :], np.ones((1, n)))
+    _names(sheet, places)
     if i is not None:
-        sheet.outline(places["J"].rect(cols=(i, i + 1)))
-        sheet.outline(places["dy"].rect())
-        sheet.outline(places["dx"].rect(cols=(i, i + 1)))
         column = places["J"].rect(cols=(i, i + 1))
-        ax.text(column[0] + broad / 2, places["J"].bottom + 22, "▼", ha="center", va="center", fontsize=16)
-        _products(ax, dy, J[:, i], dx[i], i)
-    _key(ax, sheet)
-    sheet.paint(ax)
+        for rect in (column, places["dy"].rect(), places["dx"].rect(cols=(i, i + 1))):
+            sheet.outline(rect)
+        sheet.text(column.centre[0], column.bottom + 22, "▼", fontsize=16, **CENTRED)
+        _products(sheet, dy, J[:, i], dx[i], i)
+    _key(sheet)
+    sheet.paint()
 
 
-def _heat(ax, sheet, place, values, strength):
+def _places(m: int, n: int) -> dict[str, Place]:
+    """J of m by n cells, dy at its left, dx below it."""
+    tall = min(55, TALL / max(m, 1))
+    broad = min(1.45 * tall, BROAD / max(n, 1))
+    J = Place(LEFT, 58, m, n, broad, tall)
+    dx = Place(LEFT, J.bottom + 44, 1, n, broad, tall)
+    return {"J": J, "dy": Place(LEFT - 40 - broad, 58, m, 1, broad, tall), "dx": dx}
+
+
+def _names(sheet: Sheet, places: dict[str, Place]) -> None:
+    """Every matrix with its size."""
+    J, dy, dx = (places[name] for name in ("J", "dy", "dx"))
+    style = {"weight": "bold", "fontsize": 18}
+    sheet.text(J.x, 46, f"J: {J.rows} × {J.cols} = {J.rows * J.cols} numbers", va="bottom", **style)
+    sheet.text(dy.right, 46, f"dy: {dy.rows}", va="bottom", ha="right", **style)
+    sheet.text(dx.x - 12, dx.y + dx.h / 2, f"dx: {dx.cols}", va="center", ha="right", **style)
+
+
+def _heat(sheet: Sheet, place: Place, values: np.ndarray, strength: np.ndarray) -> None:
     """Shade by size, white for 0 and for what is not there yet; the sign by colour and, with room, in numbers."""
     finite = np.abs(values[np.isfinite(values)])
     largest = finite.max(initial=0.0) or 1.0
     for r, c in np.ndindex(values.shape):
-        rect, value = place.rect((r, r + 1), (c, c + 1)), values[r, c]
+        rect, value = place.cell(r, c), values[r, c]
         if np.isnan(value):
             sheet.fill(rect, "white")
             continue
         sheet.fill(rect, _shade(value / largest, strength[r, c]))
         if place.w >= NUMBERS_FROM:
-            x, y, w, h = rect
-            ink = INK if strength[r, c] == 1 else QUIET
-            ax.text(x + w / 2, y + h / 2, f"{value:.3f}".replace("-", "−"), ha="center", va="center",
-                    fontsize=13, color=ink, zorder=5)  # fmt: skip
+            style = {"fontsize": 13, "color": INK if strength[r, c] == 1 else QUIET, "zorder": 5}
+            sheet.text(*rect.centre, f"{value:.3f}".replace("-", "−"), **style, **CENTRED)
     sheet.grid(place)
 
 
@@ -75,9 +84,9 @@ def _shade(value: float, strength: float):
     return tint("P", size) if value > 0 else tuple(1 - 0.5 * size * (1 - part) for part in to_rgb(INK))
 
 
-def _products(ax, dy, column, total, i):
+def _products(sheet: Sheet, dy: np.ndarray, column: np.ndarray, total: float, i: int) -> None:
     """The sum that makes one entry of dx, term by term."""
-    ax.text(830, 46, f"column {i}: dy × J", va="bottom", weight="bold", fontsize=18)
+    sheet.text(830, 46, f"column {i}: dy × J", va="bottom", weight="bold", fontsize=18)
     pitch = min(30, 340 / max(len(dy), 1))
     shown = range(min(len(dy), LINES))
     for j in shown:
@@ -85,15 +94,15 @@ def _products(ax, dy, column, total, i):
         y = 74 + j * pitch
         for x, text in zip((920, 950, 1050, 1080, 1190), (terms[0], "×", terms[1], "=", terms[2]), strict=True):
             faint = column[j] == 0
-            ax.text(x, y, text, ha="right", va="center", fontsize=15, color=QUIET if faint else INK)
+            sheet.text(x, y, text, ha="right", va="center", fontsize=15, color=QUIET if faint else INK)
     more = len(dy) - len(shown)
     end = 74 + len(shown) * pitch
-    ax.plot([1090, 1192], [end - pitch / 2 + 2] * 2, color=INK, linewidth=1.5)
+    sheet.line([1090, 1192], [end - pitch / 2 + 2] * 2, color=INK, linewidth=1.5)
     tail = f" (with {more} more)" if more else ""
-    ax.text(1190, end + 6, f"dx[{i}] = {number(total, 3)}{tail}", ha="right", va="center", weight="bold")
+    sheet.text(1190, end + 6, f"dx[{i}] = {number(total, 3)}{tail}", ha="right", va="center", weight="bold")
 
 
-def _key(ax, sheet):
+def _key(sheet: Sheet) -> None:
     for x, value, word in ((830, 0.7, "positive"), (960, -0.7, "negative"), (1098, 0.0, "zero")):
         sheet.fill((x, 484, 24, 20), _shade(value, 1.0), QUIET, 1)
-        ax.text(x + 32, 494, word, va="center", fontsize=14)
+        sheet.text(x + 32, 494, word, va="center", fontsize=14)

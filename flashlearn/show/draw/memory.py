@@ -7,41 +7,47 @@ import math
 from matplotlib.axes import Axes
 
 from flashlearn.cost import Hardware
-from flashlearn.show.draw.style import COLOURS, INK, QUIET, box, canvas
+from flashlearn.show.draw.parts import CENTRED
+from flashlearn.show.draw.sheet import Sheet
+from flashlearn.show.draw.style import COLOURS, INK, MOVED, QUIET
 
 WIDTH, HEIGHT = 1280, 460
 SIDE = 380  # of the square of HBM
 WIDEST = 220  # height of the wider pipe
-CHIP = 960  # where the arithmetic begins
+LEFT, TOP = 24, 56  # of the square of HBM
+MIDDLE = TOP + SIDE / 2
+CHIP, UNITS = 660, 960  # where the SRAM and the arithmetic begin
 
 
 def draw_memory(ax: Axes, hardware: Hardware) -> None:
     """HBM, SRAM and the arithmetic units from left to right; areas and heights of pipes are to scale."""
-    canvas(ax, WIDTH, HEIGHT)
-    middle, left = 56 + SIDE / 2, 24
+    sheet = Sheet(ax, WIDTH, HEIGHT)
     small = max(SIDE * math.sqrt(hardware.sram / hardware.memory), 2)
     widest = max(hardware.bandwidth, hardware.sram_bandwidth)
-    sram = 660  # left edge
-    for x0, x1, rate in ((left + SIDE, sram, hardware.bandwidth), (sram + small, CHIP, hardware.sram_bandwidth)):
-        high = WIDEST * rate / widest
-        box(ax, x0, middle - high / 2, x1 - x0, high, face="#9A9A9A", edge="none")
-        where = {"ha": "center", "weight": "bold", "fontsize": 22}
-        if high > 40:
-            ax.text((x0 + x1) / 2, middle, _rate(rate), va="center", **where)
-        else:
-            ax.text((x0 + x1) / 2, middle - high / 2 - 10, _rate(rate), va="bottom", **where)
-    box(ax, left, 56, SIDE, SIDE, face=COLOURS["HBM"], edge=QUIET, width=2)
-    ax.text(left + SIDE / 2, middle, f"HBM\n{_size(hardware.memory, 1000)}", ha="center", va="center", fontsize=28,
-            weight="bold", linespacing=1.4)  # fmt: skip
-    box(ax, sram, middle - small / 2, small, small, face=COLOURS["SRAM"], edge=INK, width=2)
-    ax.plot([sram + small / 2] * 2, [middle + small / 2, middle + WIDEST / 2 + 10], color=INK, linewidth=2)
-    ax.text(sram + small / 2, middle + WIDEST / 2 + 14, f"SRAM\n{_size(hardware.sram, 1024)} in all", ha="center",
-            va="top", fontsize=22, weight="bold", linespacing=1.3)  # fmt: skip
-    box(ax, CHIP, 56, WIDTH - CHIP - 24, SIDE, face="white", edge=INK, width=2)
+    _pipe(sheet, LEFT + SIDE, CHIP, hardware.bandwidth, widest)
+    _pipe(sheet, CHIP + small, UNITS, hardware.sram_bandwidth, widest)
+    bold = {"weight": "bold", "linespacing": 1.4}
+    sheet.box((LEFT, TOP, SIDE, SIDE), COLOURS["HBM"], QUIET, 2)
+    sheet.text(LEFT + SIDE / 2, MIDDLE, f"HBM\n{_size(hardware.memory, 1000)}", fontsize=28, **bold, **CENTRED)
+    sheet.box((CHIP, MIDDLE - small / 2, small, small), COLOURS["SRAM"], INK, 2)
+    foot, words = MIDDLE + WIDEST / 2, f"SRAM\n{_size(hardware.sram, 1024)} in all"
+    sheet.line([CHIP + small / 2] * 2, [MIDDLE + small / 2, foot + 10], color=INK, linewidth=2)
+    below = {"ha": "center", "va": "top", "fontsize": 22, "weight": "bold", "linespacing": 1.3}
+    sheet.text(CHIP + small / 2, foot + 14, words, **below)
+    sheet.box((UNITS, TOP, WIDTH - UNITS - 24, SIDE), "white", INK, 2)
     tera = next(iter(hardware.peak.values())) / 1e12
-    ax.text((CHIP + WIDTH - 24) / 2, middle, f"arithmetic\n{tera:.0f} TFLOP/s", ha="center", va="center", fontsize=24,
-            weight="bold", linespacing=1.4)  # fmt: skip
-    ax.text(left, 10, f"{hardware.name}, to scale", va="top", fontsize=20, weight="bold", color=QUIET)
+    sheet.text((UNITS + WIDTH - 24) / 2, MIDDLE, f"arithmetic\n{tera:.0f} TFLOP/s", fontsize=24, **bold, **CENTRED)
+    sheet.text(LEFT, 10, f"{hardware.name}, to scale", va="top", fontsize=20, weight="bold", color=QUIET)
+    sheet.paint()
+
+
+def _pipe(sheet: Sheet, start: float, stop: float, rate: float, widest: float) -> None:
+    """As high as its bytes a second say; the number inside if there is room, else above."""
+    high = WIDEST * rate / widest
+    sheet.box((start, MIDDLE - high / 2, stop - start, high), MOVED, "none", 0)
+    inside = high > 40
+    style = {"ha": "center", "va": "center" if inside else "bottom", "weight": "bold", "fontsize": 22}
+    sheet.text((start + stop) / 2, MIDDLE if inside else MIDDLE - high / 2 - 10, _rate(rate), **style)
 
 
 def _rate(rate: float) -> str:

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import numpy as np
 from matplotlib.axes import Axes
 
 from flashlearn.core.steps import Step
-from flashlearn.show.draw.grid import Place, Sheet, pixels
-from flashlearn.show.draw.style import COLOURS, INK, QUIET, canvas, colour, tint
+from flashlearn.show.draw.parts import CENTRED
+from flashlearn.show.draw.sheet import Place, Rect, Sheet
+from flashlearn.show.draw.style import COLOURS, INK, QUIET, colour, tint
+from flashlearn.show.draw.values import check_steps_of
 
-PALE, DONE = 0.12, 0.45
+PALEST, DONE = 0.12, 0.45
 WARP = 32  # lanes that a GPU runs in step
 EACH_LANE_UP_TO = 32  # more lanes than that are drawn as one bar
+
+
+class _Launch(NamedTuple):
+    """The matrix that is cut into blocks, and how many blocks, heads and batch entries there are."""
+
+    name: str
+    blocks: int
+    H: int
+    B: int
+
+    @property
+    def title(self) -> str:
+        title = f"launch grid: {self.blocks} block{'s' * (self.blocks > 1)}"
+        if self.H * self.B == 1:
+            return f"{title}, one program each"
+        programs = self.blocks * self.H * self.B
+        return f"{title} × {self.H} heads × {self.B} batch entries = {programs} programs"
 
 
 def draw_programs(ax: Axes, step: Step) -> None:
@@ -19,87 +41,83 @@ def draw_programs(ax: Axes, step: Step) -> None:
     shapes  one matrix (B, H, N)
     values  pid (None once all have run), block, N, valid
     """
-    width, height = pixels(ax)
-    canvas(ax, width, height)
-    sheet = Sheet()
+    check_steps_of("a launch", step, values=["pid", "block", "N", "valid"])
+    sheet = Sheet(ax)
     name, (B, H, N) = next(iter(step.shapes.items()))
-    blocks = -(-N // step.values["block"])
-    _grid(ax, sheet, step, name, (B, H, blocks), 16, 8, width - 32, 150)
+    launch = _Launch(name, -(-N // step.values["block"]), H, B)
+    _grid(sheet, step, launch, Rect(16, 8, sheet.width - 32, 150))
     if step.values["pid"] is not None:
-        _arithmetic(ax, step, (B, H, blocks), 16, 172)
-        _lanes(ax, sheet, step, name, 16, height - 174, width - 32)
-    sheet.paint(ax)
+        _arithmetic(sheet, step, launch, 16, 172)
+        _lanes(sheet, step, name, Rect(16, sheet.height - 174, sheet.width - 32, 174))
+    sheet.paint()
 
 
-def _grid(ax, sheet, step, name, counts, x, y, w, h):
+def _grid(sheet: Sheet, step: Step, launch: _Launch, area: Rect) -> None:
     """A grid of programs per batch entry, side by side."""
-    B, H, blocks = counts
-    title = f"launch grid: {blocks} block{'s' * (blocks > 1)}"
-    title += f" × {H} heads × {B} batch entries = {blocks * H * B} programs" if H * B > 1 else ", one program each"
-    ax.text(x, y, title, weight="bold", va="top", color=QUIET)
+    _, blocks, H, B = launch
+    sheet.text(area.x, area.y, launch.title, weight="bold", va="top", color=QUIET)
     left, gap = (74, 60) if H * B > 1 else (0, 0)
-    cell_w = min(64, (w - left - gap * (B - 1)) / (B * blocks))
+    cell_w = min(64, (area.w - left - gap * (B - 1)) / (B * blocks))
     gap = max(gap, 160 - blocks * cell_w)  # room for "batch entry 0"
-    cell_h = min(48, (h - 58) / H)
-    run_so_far = {s.program for s in step.so_far if s.program}
+    cell_h = min(48, (area.h - 58) / H)
     for b in range(B):
-        place = Place(x + left + b * (blocks * cell_w + gap), y + 58, H, blocks, cell_w, cell_h)
+        place = Place(area.x + left + b * (blocks * cell_w + gap), area.y + 58, H, blocks, cell_w, cell_h)
         if B > 1:
-            ax.text(place.x, place.y - 5, f"batch entry {b}", va="bottom", fontsize=15)
-        for head in range(H):
-            if b == 0 and H * B > 1:
-                ax.text(
-                    place.x - 8, place.y + (head + 0.5) * cell_h, f"head {head}", ha="right", va="center", fontsize=15
-                )
-            for i in range(blocks):
-                here = (i, head, b)
-                rect, current = place.rect((head, head + 1), (i, i + 1)), here == step.program
-                sheet.fill(rect, colour(name) if current else tint(name, DONE if here in run_so_far else PALE))
-                if current:
-                    sheet.outline(rect)
-                if cell_w >= 34:
-                    pid = i + blocks * (head + H * b)
-                    ink = "white" if current and name == "Q" else INK
-                    style = {"ha": "center", "va": "center", "weight": "bold" if current else "normal", "color": ink}
-                    ax.text(rect[0] + cell_w / 2, rect[1] + cell_h / 2, f"{pid}", fontsize=16, **style)
+            sheet.text(place.x, place.y - 5, f"batch entry {b}", va="bottom", fontsize=15)
+        for head in range(H if b == 0 and H * B > 1 else 0):
+            style = {"ha": "right", "va": "center", "fontsize": 15}
+            sheet.text(place.x - 8, place.cell(head, 0).centre[1], f"head {head}", **style)
+        _programs(sheet, step, launch, b, place)
         sheet.grid(place)
 
 
-def _arithmetic(ax, step, counts, x, y):
+def _programs(sheet: Sheet, step: Step, launch: _Launch, b: int, place: Place) -> None:
+    """The programs of one batch entry: pale, half-tone once run, full and framed if this step is theirs."""
+    run_so_far = {s.program for s in step.so_far if s.program}
+    for head, i in np.ndindex(place.rows, place.cols):
+        here, rect = (i, head, b), place.cell(head, i)
+        current, name = here == step.program, launch.name
+        sheet.fill(rect, colour(name) if current else tint(name, DONE if here in run_so_far else PALEST))
+        if current:
+            sheet.outline(rect)
+        if place.w >= 34:
+            ink = "white" if current and name == "Q" else INK
+            style = {"fontsize": 16, "weight": "bold" if current else "normal", "color": ink}
+            sheet.text(*rect.centre, f"{i + launch.blocks * (head + launch.H * b)}", **style, **CENTRED)
+
+
+def _arithmetic(sheet: Sheet, step: Step, launch: _Launch, x: float, y: float) -> None:
     """pid taken apart, and what the lanes hold."""
-    (_, H, blocks), pid, block = counts, step.values["pid"], step.values["block"]
+    (_, blocks, H, B), pid, block = launch, step.values["pid"], step.values["block"]
     i, head, batch = step.program
     mono = {"family": "monospace", "va": "top", "fontsize": 18}
-    if counts[0] * H > 1:
+    if B * H > 1:
         line = f"pid {pid}: block = {pid} % {blocks} = {i}   head = {pid} // {blocks} % {H} = {head}   "
-        ax.text(x, y, line + f"batch = {pid} // {blocks * H} = {batch}", **mono)
+        sheet.text(x, y, line + f"batch = {pid} // {blocks * H} = {batch}", **mono)
         y += 34
-    ax.text(x, y, f"offs = {i} × {block} + (0 .. {block - 1}) = {i * block} .. {(i + 1) * block - 1}", **mono)
-    ax.text(x, y + 34, f"mask = offs < {step.values['N']}: {step.values['valid']} of {block} lanes are valid", **mono)
+    sheet.text(x, y, f"offs = {i} × {block} + (0 .. {block - 1}) = {i * block} .. {(i + 1) * block - 1}", **mono)
+    valid = f"{step.values['valid']} of {block} lanes are valid"
+    sheet.text(x, y + 34, f"mask = offs < {step.values['N']}: {valid}", **mono)
 
 
-def _lanes(ax, sheet, step, name, x, y, w):
+def _lanes(sheet: Sheet, step: Step, name: str, area: Rect) -> None:
     """The lanes of the program: full where they hold an element, hatched where they are masked."""
     block, valid, first = step.values["block"], step.values["valid"], step.program[0] * step.values["block"]
-    ax.text(x, y, f"the {block} lanes of this program", va="top", weight="bold", color=QUIET)
-    each = min(64.0, w / block)
-    place = Place(x, y + 36, 1, block, each, 56)
+    sheet.text(area.x, area.y, f"the {block} lanes of this program", va="top", weight="bold", color=QUIET)
+    each = min(64.0, area.w / block)
+    place = Place(area.x, area.y + 36, 1, block, each, 56)
     sheet.fill(place.rect(None, (0, valid)), colour(name))
     if valid < block:
         past = place.rect(None, (valid, block))
         sheet.fill(past, COLOURS["masked"])
         sheet.hatch(past)
-    if block <= EACH_LANE_UP_TO:
-        sheet.grid(place)
-    else:
-        sheet.grid(Place(x, place.y, 1, -(-block // WARP), each * WARP, 56))
-    if each >= 34:
-        for lane in range(block):
-            ink = "white" if lane < valid and name == "Q" else INK
-            style = {"ha": "center", "va": "center", "fontsize": 16, "color": ink}
-            ax.text(x + (lane + 0.5) * each, place.y + 28, f"{first + lane}", **style)
+    shown = place if block <= EACH_LANE_UP_TO else Place(area.x, place.y, 1, -(-block // WARP), each * WARP, 56)
+    sheet.grid(shown)
+    for lane in range(block if each >= 34 else 0):
+        ink = "white" if lane < valid and name == "Q" else INK
+        sheet.text(*place.cell(0, lane).centre, f"{first + lane}", fontsize=16, color=ink, **CENTRED)
     note = f"elements {first} to {first + valid - 1}" if valid > 1 else f"element {first}"
-    ax.text(x, place.bottom + 6, note, va="top", fontsize=16)
+    sheet.text(area.x, place.bottom + 6, note, va="top", fontsize=16)
     if valid < block:
-        at, side = (x + block * each, "right") if block * each > 600 else (max(x + valid * each, x + 260), "left")
-        ax.text(at, place.bottom + 6, f"{block - valid} lanes masked", va="top", ha=side, fontsize=16)
+        at, side = (place.right, "right") if block * each > 600 else (max(past.x, area.x + 260), "left")
+        sheet.text(at, place.bottom + 6, f"{block - valid} lanes masked", va="top", ha=side, fontsize=16)

@@ -9,7 +9,7 @@ import torch
 from matplotlib.axes import Axes
 
 from flashlearn.cost import Hardware, Placement
-from flashlearn.show.draw.style import COLOURS, INK, QUIET
+from flashlearn.show.draw.style import COLOURS, INK, MOVED, QUIET
 
 SIZE = 18  # points, of the labels
 BAND = 18  # points, of the line between two placements
@@ -17,9 +17,13 @@ _ACROSS = 0.9  # of the figure's width is left to the axes
 
 
 def draw_roofline(
-    ax: Axes, hardware: Hardware, placements: Mapping[str, Placement], *, dtype: torch.dtype = torch.float16,
+    ax: Axes,
+    hardware: Hardware,
+    placements: Mapping[str, Placement],
+    *,
+    dtype: torch.dtype = torch.float16,
     between: Mapping[str, tuple[str, str]] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Attainable FLOP/s against FLOP per byte, on logarithmic axes; every placement is a named point.
 
     between   {label: (name, name)}: a thick line along the roof between two of the points
@@ -28,20 +32,25 @@ def draw_roofline(
     xs = [at.intensity for at in placements.values()] + [ridge]
     low, high = _limits(ax, placements, xs)
     floor, top = hardware.attainable(min(xs), dtype) / 4, peak * 4
-    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(floor, top),
-           xlabel="arithmetic intensity: FLOP per byte of HBM traffic", ylabel="attainable TFLOP/s")  # fmt: skip
-    ax.set_xticks(_decades(low, high), [f"{x:g}" for x in _decades(low, high)])
-    ax.set_yticks(_decades(floor, top), [f"{y / 1e12:g}" for y in _decades(floor, top)])
-    ax.minorticks_off()
-    ax.fill([low, ridge, ridge, low], [hardware.attainable(low, dtype), peak, floor / 10, floor / 10],
-            color=COLOURS["HBM"], zorder=0)  # fmt: skip
-    ax.fill([ridge, high, high, ridge], [peak, peak, floor / 10, floor / 10], color=COLOURS["SRAM"], zorder=0)
-    ax.plot([low, ridge, high], [hardware.attainable(low, dtype), peak, peak], color=INK, linewidth=4)
+    _scales(ax, (low, high), (floor, top))
+    left, base = hardware.attainable(low, dtype), floor / 10
+    ax.fill([low, ridge, ridge, low], [left, peak, base, base], color=COLOURS["HBM"], zorder=0)
+    ax.fill([ridge, high, high, ridge], [peak, peak, base, base], color=COLOURS["SRAM"], zorder=0)
+    ax.plot([low, ridge, high], [left, peak, peak], color=INK, linewidth=4)
     ax.plot([ridge, ridge], [floor, peak], color=QUIET, linewidth=2, linestyle=(0, (2, 2)))
     _name_the_limits(ax, hardware, ridge, peak, floor)
     for label, ends in (between or {}).items():
         _line_between(ax, label, hardware, dtype, *(placements[name].intensity for name in ends))
     _points(ax, placements, (low, high), (floor, top))
+
+
+def _scales(ax, across, up) -> None:
+    """Logarithmic, a number at every decade."""
+    ax.set(xscale="log", yscale="log", xlim=across, ylim=up)
+    ax.set(xlabel="arithmetic intensity: FLOP per byte of HBM traffic", ylabel="attainable TFLOP/s")
+    ax.set_xticks(_decades(*across), [f"{x:g}" for x in _decades(*across)])
+    ax.set_yticks(_decades(*up), [f"{y / 1e12:g}" for y in _decades(*up)])
+    ax.minorticks_off()
 
 
 def _name_the_limits(ax, hardware, ridge, peak, floor) -> None:
@@ -57,11 +66,11 @@ def _name_the_limits(ax, hardware, ridge, peak, floor) -> None:
 def _line_between(ax, label, hardware, dtype, start, stop) -> None:
     ridge = hardware.ridge(dtype)
     xs = sorted({start, stop} | ({ridge} if min(start, stop) < ridge < max(start, stop) else set()))
-    ax.plot(xs, [hardware.attainable(x, dtype) for x in xs], color="#9A9A9A", linewidth=BAND,
-            solid_capstyle="butt", zorder=1.5)  # fmt: skip
+    style = {"color": MOVED, "linewidth": BAND, "solid_capstyle": "butt", "zorder": 1.5}
+    ax.plot(xs, [hardware.attainable(x, dtype) for x in xs], **style)
     x = max(xs[0], min(ridge, xs[-1]))
-    ax.annotate(label, (1.08 * x, hardware.attainable(x, dtype)), (0, -16), textcoords="offset points", va="top",
-                fontsize=SIZE)  # fmt: skip
+    below = {"xytext": (0, -16), "textcoords": "offset points", "va": "top", "fontsize": SIZE}
+    ax.annotate(label, (1.08 * x, hardware.attainable(x, dtype)), **below)
 
 
 def _limits(ax, placements, xs) -> tuple[float, float]:
@@ -107,9 +116,10 @@ def _points(ax, placements, across, up) -> None:
         taken.append((x - width, x, y + lift))
         filled = at.bound == "compute-bound"
         style = {"marker": "o", "markersize": 15, "markeredgewidth": 3, "markeredgecolor": INK, "zorder": 5}
+        point, offset = (at.intensity, at.attainable), {"textcoords": "offset points"}
         if lift > 16:
-            ax.annotate("", (at.intensity, at.attainable), (0, lift), textcoords="offset points",
-                        arrowprops={"arrowstyle": "-", "color": INK, "linewidth": 1.5})  # fmt: skip
-        ax.plot(at.intensity, at.attainable, markerfacecolor=INK if filled else "white", **style)
-        ax.annotate(words, (at.intensity, at.attainable), (-4 if lift > 16 else -8, lift), textcoords="offset points",
-                    ha="right", va="center", fontsize=SIZE, weight="bold", zorder=6)  # fmt: skip
+            line = {"arrowstyle": "-", "color": INK, "linewidth": 1.5}
+            ax.annotate("", point, (0, lift), arrowprops=line, **offset)
+        ax.plot(*point, markerfacecolor=INK if filled else "white", **style)
+        bold = {"ha": "right", "va": "center", "fontsize": SIZE, "weight": "bold", "zorder": 6}
+        ax.annotate(words, point, (-4 if lift > 16 else -8, lift), **bold, **offset)

@@ -3,121 +3,147 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from matplotlib.axes import Axes
+from torch import Tensor
 
 from flashlearn.core.steps import Step
-from flashlearn.show.draw.style import (
-    HATCH,
-    INK,
-    QUIET,
-    box,
-    canvas,
-    colour,
-    number,
-    panel,
-    pass_note,
-    tint,
-    traffic_note,
-)
+from flashlearn.show.draw.parts import panel, pass_note, traffic_note
+from flashlearn.show.draw.sheet import DASHES, Rect, Sheet
+from flashlearn.show.draw.style import INK, QUIET, colour, number, tint
+from flashlearn.show.draw.values import check_steps_of, first, first_row
 
 WIDTH, HEIGHT = 1280, 500
 LEFT, SPAN = 66, 750  # the bars of the HBM panel
 NUMBERS_UP_TO = 12  # longer rows show bars without their values, which would overlap
 
 
+class _Bars(NamedTuple):
+    """A row of bars on a common zero line: `height` pixels from the lowest to the highest."""
+
+    name: str
+    values: list[float]
+    top: float
+    height: float
+    high: float
+    low: float
+
+    @property
+    def unit(self) -> float:
+        return self.height / (self.high - self.low)
+
+    @property
+    def zero(self) -> float:
+        return self.top + self.high * self.unit
+
+    @property
+    def each(self) -> float:
+        return SPAN / max(1, len(self.values))
+
+    def slot(self, j: int) -> tuple[float, float]:
+        """Left edge and width of bar j."""
+        return LEFT + j * self.each + 0.12 * self.each, 0.76 * self.each
+
+
 def draw_row(ax: Axes, step: Step) -> None:
     """Paint one step of any softmax over one row (of several rows, the first)."""
-    canvas(ax, WIDTH, HEIGHT)
-    ax.text(16, 8, pass_note(step), va="top", weight="bold", fontsize=20)
-    panel(ax, 16, 48, 840, 440, "HBM", traffic_note(step))
-    panel(ax, 872, 48, 392, 440, "SRAM")
-    x = _row(step.values["x"])
-    y = _row(step.written("y")) if "y" in step.shapes else []
-    now, seen = _read_now(step), _read_in_this_phase(step)
-    level = _first(step.values["m_i"]) if "m_i" in step.values else None
-    _bars(ax, "x", x, 118, 172, now, seen, level)
-    _bars(ax, "y", y, 362, 100, now if step.writes else (0, 0), _written_to(step), scale=_largest_weight(step))
-    _running_values(ax, step)
+    check_steps_of("a softmax", step, shapes=["x"], values=["x"])
+    sheet = Sheet(ax, WIDTH, HEIGHT)
+    sheet.text(16, 8, pass_note(step), va="top", weight="bold", fontsize=20)
+    panel(sheet, Rect(16, 48, 840, 440), "HBM", traffic_note(step))
+    panel(sheet, Rect(872, 48, 392, 440), "SRAM")
+    x, now = first_row(step.values["x"]), _read_now(step)
+    finite = [v for v in x if math.isfinite(v)]
+    bars = _Bars("x", x, 118, 172, max([0.0, *finite]) or 1.0, min([0.0, *finite]))
+    _paint_bars(sheet, bars, now, _read_in_this_phase(step))
+    if now[1] > now[0]:
+        _pointer(sheet, LEFT + now[0] * bars.each, LEFT + now[1] * bars.each, bars.top + bars.height + 12)
+    if x and "m_i" in step.values:
+        _level(sheet, bars, first(step.values["m_i"]))
+    y = first_row(step.written("y")) if "y" in step.shapes else []
+    low = min([0.0, *(v for v in y if math.isfinite(v))])
+    bars = _Bars("y", y, 362, 100, _largest_weight(step), low)
+    _paint_bars(sheet, bars, now if step.writes else (0, 0), _written_to(step))
+    _running_values(sheet, step)
+    sheet.paint()
 
 
-def _bars(ax, name, values, top, height, now, seen, level=None, scale=None):
-    """Bars on a common zero line; the current ones dark and pointed at, those of this pass half-tone."""
-    finite = [v for v in values if math.isfinite(v)]
-    high = scale or max([0.0, *finite]) or 1.0
-    low = min([0.0, *finite])
-    unit = height / (high - low)
-    zero = top + high * unit
-    each = SPAN / max(1, len(values))
-    ax.text(LEFT - 22, zero, name, ha="center", va="center", weight="bold", fontsize=22, color=INK)
-    for j, value in enumerate(values):
-        left, width = LEFT + j * each + 0.12 * each, 0.76 * each
+def _paint_bars(sheet: Sheet, bars: _Bars, now: tuple[int, int], seen: int) -> None:
+    """The current ones dark and pointed at, those of this pass half-tone; what is no number is hatched."""
+    sheet.text(LEFT - 22, bars.zero, bars.name, ha="center", va="center", weight="bold", fontsize=22, color=INK)
+    for j, value in enumerate(bars.values):
         current, before = now[0] <= j < now[1], j < seen
-        ink = {"edge": INK if current else QUIET, "width": 2.5 if current else 1.0}
+        left, width = bars.slot(j)
+        ink = (INK, 2.5) if current else (QUIET, 1.0)
         if math.isfinite(value):
-            tall = max(abs(value) * unit, 1.5)
-            face = tint(name, 1.0 if current else 0.55 if before else 0.15)
-            box(ax, left, zero - tall if value >= 0 else zero, width, tall, face, **ink)
-        elif name == "x" or before:
-            box(ax, left, top, width, height, "none", hatch=HATCH, **ink)
-        if len(values) <= NUMBERS_UP_TO and (name == "x" or before):
-            at = zero - max(value, 0.0) * unit if math.isfinite(value) else top
-            size = 15 if len(values) <= 10 else 12
-            text = number(value, 4 if name == "y" else 2)
-            ax.text(left + width / 2, at - 4, text, ha="center", va="bottom", fontsize=size, zorder=4)
-    ax.plot([LEFT, LEFT + SPAN], [zero, zero], color=INK, linewidth=1.2)
-    if name == "x" and now[1] > now[0]:
-        _pointer(ax, LEFT + now[0] * each, LEFT + now[1] * each, top + height + 12)
-    if level is not None and math.isfinite(level) and values:
-        at = zero - level * unit
-        ax.plot([LEFT, LEFT + SPAN], [at, at], color=colour("m_i"), linewidth=2.5, linestyle=(0, (4, 2)), zorder=3)
-        ax.text(LEFT + SPAN + 4, at, "m", va="center", color=INK, weight="bold")
+            tall = max(abs(value) * bars.unit, 1.5)
+            face = tint(bars.name, 1.0 if current else 0.55 if before else 0.15)
+            sheet.box((left, bars.zero - tall if value >= 0 else bars.zero, width, tall), face, *ink)
+        elif bars.name == "x" or before:
+            sheet.box((left, bars.top, width, bars.height), "none", *ink, hatched=True)
+        if len(bars.values) <= NUMBERS_UP_TO and (bars.name == "x" or before):
+            _value(sheet, bars, j)
+    sheet.line([LEFT, LEFT + SPAN], [bars.zero, bars.zero], color=INK, linewidth=1.2)
 
 
-def _pointer(ax, left, right, y):
+def _value(sheet: Sheet, bars: _Bars, j: int) -> None:
+    """The number above a bar."""
+    value, (left, width) = bars.values[j], bars.slot(j)
+    at = bars.zero - max(value, 0.0) * bars.unit if math.isfinite(value) else bars.top
+    style = {"ha": "center", "va": "bottom", "fontsize": 15 if len(bars.values) <= 10 else 12, "zorder": 4}
+    sheet.text(left + width / 2, at - 4, number(value, 4 if bars.name == "y" else 2), **style)
+
+
+def _level(sheet: Sheet, bars: _Bars, m: float) -> None:
+    """The running maximum, a line across the bars."""
+    if math.isfinite(m):
+        at = bars.zero - m * bars.unit
+        style = {"color": colour("m_i"), "linewidth": 2.5, "linestyle": (0, (4, 2)), "zorder": 3}
+        sheet.line([LEFT, LEFT + SPAN], [at, at], **style)
+        sheet.text(LEFT + SPAN + 4, at, "m", va="center", color=INK, weight="bold")
+
+
+def _pointer(sheet: Sheet, left: float, right: float, y: float) -> None:
     """A bracket under the elements being read, with an arrowhead in its middle."""
-    ax.plot([left + 4, right - 4], [y, y], color=INK, linewidth=3)
-    ax.plot((left + right) / 2, y + 11, marker="^", markersize=13, color=INK)
+    sheet.line([left + 4, right - 4], [y, y], color=INK, linewidth=3)
+    sheet.line((left + right) / 2, y + 11, marker="^", markersize=13, color=INK)
 
 
-def _running_values(ax, step):
+def _running_values(sheet: Sheet, step: Step) -> None:
     """m and l as numbers, and l as a bar: what it kept (rescaled or not) and what this step added."""
     top = 110
+    mono = {"va": "center", "fontsize": 24, "family": "monospace"}
     for name, symbol in (("m_i", "m"), ("l_i", "l")):
         if name in step.values:
-            box(ax, 900, top, 336, 56, face=tint(name, 0.35), edge=QUIET, width=2)
-            ax.text(918, top + 28, symbol, va="center", weight="bold", fontsize=24, family="monospace")
-            value = number(_first(step.values[name]))
-            ax.text(1218, top + 28, value, va="center", ha="right", fontsize=24, family="monospace")
+            sheet.box((900, top, 336, 56), tint(name, 0.35), QUIET, 2)
+            sheet.text(918, top + 28, symbol, weight="bold", **mono)
+            sheet.text(1218, top + 28, number(first(step.values[name])), ha="right", **mono)
             top += 70
     if "l_i" not in step.values:
         return
-    l, term = _first(step.values["l_i"]), _first(step.values["term"]) if "term" in step.values else 0.0
-    before = _first(step.so_far[-2].values["l_i"]) if len(step.so_far) > 1 and "l_i" in step.so_far[-2].values else 0.0
-    sums = [_first(s.values["l_i"]) for s in step.run if "l_i" in s.values] or [l]
-    finite = [v for v in (*sums, l) if math.isfinite(v)]
-    if not math.isfinite(l) or not max(finite, default=0.0):
-        return
-    unit, bar = 336 / max(finite), 300
-    ax.text(900, bar - 8, "the running sum", va="bottom", color=QUIET)
-    box(ax, 900, bar, (l - term) * unit, 44, face=tint("l_i", 0.45), edge=INK, width=1.2)
-    box(ax, 900 + (l - term) * unit, bar, term * unit, 44, face=colour("l_i"), edge=INK, width=2.5)
-    alpha = _first(step.values["alpha"]) if "alpha" in step.values else 1.0
+    l, sums = first(step.values["l_i"]), [first(s.values["l_i"]) for s in step.run if "l_i" in s.values]
+    most = max((v for v in (*sums, l) if math.isfinite(v)), default=0.0)
+    if math.isfinite(l) and most:
+        _sum_bar(sheet, step, l, 336 / most)
+
+
+def _sum_bar(sheet: Sheet, step: Step, l: float, unit: float) -> None:
+    """The running sum, `unit` pixels for 1: what was there, and what this step added."""
+    term = first(step.values["term"]) if "term" in step.values else 0.0
+    alpha = first(step.values["alpha"]) if "alpha" in step.values else 1.0
+    before = first(step.so_far[-2].values["l_i"]) if len(step.so_far) > 1 and "l_i" in step.so_far[-2].values else 0.0
+    bar = 300
+    sheet.text(900, bar - 8, "the running sum", va="bottom", color=QUIET)
+    sheet.box((900, bar, (l - term) * unit, 44), tint("l_i", 0.45), INK, 1.2)
+    sheet.box((900 + (l - term) * unit, bar, term * unit, 44), colour("l_i"), INK, 2.5)
     if alpha not in (0.0, 1.0):
-        box(ax, 900, bar + 56, before * unit, 30, "none", edge=QUIET, width=2, linestyle=(0, (3, 2)))
-        ax.text(900, bar + 116, f"rescaled: {number(before)} × {number(alpha)}", va="center", weight="bold")
-        ax.text(900, bar + 144, f"= {number(before * alpha)}, then + {number(term)}", va="center")
+        sheet.box((900, bar + 56, before * unit, 30), "none", QUIET, 2, dashes=DASHES)
+        words = f"rescaled: {number(before)} × {number(alpha)}"
+        sheet.text(900, bar + 116, words, va="center", weight="bold")
+        sheet.text(900, bar + 144, f"= {number(before * alpha)}, then + {number(term)}", va="center")
     elif term:
-        ax.text(900, bar + 76, f"kept {number(l - term)}, added {number(term)}", va="center")
-
-
-def _row(t) -> list[float]:
-    """The first row, as numbers."""
-    return t.detach().double().reshape(-1, t.shape[-1])[0].tolist() if t.numel() else []
-
-
-def _first(t) -> float:
-    return t.detach().flatten()[0].item()
+        sheet.text(900, bar + 76, f"kept {number(l - term)}, added {number(term)}", va="center")
 
 
 def _read_now(step: Step) -> tuple[int, int]:
@@ -133,7 +159,7 @@ def _read_in_this_phase(step: Step) -> int:
 def _largest_weight(step: Step) -> float:
     """The height that fills the band of y: the largest weight of the finished row."""
     output = step.run[-1].output if step.run else None
-    finite = [v for v in _row(output) if math.isfinite(v)] if output is not None else []
+    finite = [v for v in first_row(output) if math.isfinite(v)] if isinstance(output, Tensor) else []
     return max(finite, default=0.0) or 1.0
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 from matplotlib.axes import Axes
 
 from flashlearn.core.steps import Step
-from flashlearn.show.draw.grid import Place, Sheet, pixels
-from flashlearn.show.draw.style import COLOURS, INK, QUIET, canvas, colour, number, tint
+from flashlearn.show.draw.parts import CENTRED, ground
+from flashlearn.show.draw.sheet import Place, Rect, Sheet
+from flashlearn.show.draw.style import INK, QUIET, colour, number, tint
+from flashlearn.show.draw.values import check_steps_of
 
-PALE, DONE = 0.12, 0.45
+PALEST, DONE = 0.12, 0.45
 NUMBERS_FROM = 30  # pixels: narrower cells stay without a number
 
 
@@ -17,86 +20,92 @@ def draw_strides(ax: Axes, step: Step) -> None:
 
     values  memory, shape, strides, offsets, start; index and offset of the element, if one is visited
     """
-    width, height = pixels(ax)
-    canvas(ax, width, height)
-    sheet = Sheet()
-    _memory(ax, sheet, step, 16, 8, width - 32, 196)
-    _index_order(ax, sheet, step, 16, 226, width - 500, height - 232)
-    _arithmetic(ax, step, width - 460, 240)
-    sheet.paint(ax)
+    check_steps_of("a walk over a tensor", step, values=["memory", "shape", "strides", "offsets", "start"])
+    sheet = Sheet(ax)
+    _memory(sheet, step, Rect(16, 8, sheet.width - 32, 196))
+    _index_order(sheet, step, Rect(16, 226, sheet.width - 500, sheet.height - 232))
+    _arithmetic(sheet, step, sheet.width - 460, 240)
+    sheet.paint()
 
 
-def _memory(ax, sheet, step, x, y, w, h):
+def _memory(sheet: Sheet, step: Step, area: Rect) -> None:
     """All elements of the storage with their addresses, and the hop from the element before."""
-    memory = step.values["memory"].tolist()
-    each = (w - 24) / max(len(memory), 1)
-    place = Place(x + 12, y + 112, 1, len(memory), each, 44)
-    sheet.fill((x, y, w, h), COLOURS["HBM"], QUIET, 1.5)
-    ax.text(x + 10, y + 8, "memory: one long row of elements", weight="bold", va="top", color=QUIET)
+    memory, current = step.values["memory"].tolist(), step.values.get("offset")
+    each = (area.w - 24) / max(len(memory), 1)
+    place = Place(area.x + 12, area.y + 112, 1, len(memory), each, 44)
+    ground(sheet, area, "HBM", "memory: one long row of elements", down=8)
     visited = [s.values["offset"] for s in step.so_far if "offset" in s.values]
-    for offset in range(len(memory)):
-        rect = place.rect(None, (offset, offset + 1))
-        current = "offset" in step.values and offset == step.values["offset"]
-        sheet.fill(rect, colour("x") if current else tint("x", DONE if offset in visited else PALE))
-        if current:
-            sheet.outline(rect)
+    for offset, value in enumerate(memory):
+        rect = place.cell(0, offset)
+        _cell(sheet, rect, offset == current, offset in visited)
         if each >= NUMBERS_FROM:
-            style = {"ha": "center", "weight": "bold" if current else "normal"}
-            ax.text(rect[0] + each / 2, place.y + 22, number(memory[offset], 1), va="center", fontsize=16, **style)
-            ax.text(rect[0] + each / 2, place.bottom + 5, f"{offset}", va="top", fontsize=13, color=QUIET, ha="center")
+            style = {"fontsize": 16, "weight": "bold" if offset == current else "normal"}
+            sheet.text(*rect.centre, number(value, 1), **style, **CENTRED)
+            below = {"va": "top", "ha": "center", "fontsize": 13, "color": QUIET}
+            sheet.text(rect.centre[0], place.bottom + 5, f"{offset}", **below)
     sheet.grid(place)
-    ax.text(x + w - 12, y + 8, "below: offset in elements", va="top", ha="right", fontsize=14, color=QUIET)
-    if "offset" in step.values and len(visited) > 1:
-        _hop(ax, *(place.x + (offset + 0.5) * each for offset in visited[-2:]), place.y - 4, visited[-1] - visited[-2])
+    note = {"va": "top", "ha": "right", "fontsize": 14, "color": QUIET}
+    sheet.text(area.right - 12, area.y + 8, "below: offset in elements", **note)
+    if current is not None and len(visited) > 1:
+        start, end = (place.x + (offset + 0.5) * each for offset in visited[-2:])
+        _hop(sheet, start, end, place.y - 4, visited[-1] - visited[-2])
 
 
-def _hop(ax, start, end, y, by):
+def _cell(sheet: Sheet, rect: Rect, current: bool, seen: bool) -> None:
+    """An element: full and framed if it is visited now, half-tone if before, pale if not yet."""
+    sheet.fill(rect, colour("x") if current else tint("x", DONE if seen else PALEST))
+    if current:
+        sheet.outline(rect)
+
+
+def _hop(sheet: Sheet, start: float, end: float, y: float, by: int) -> None:
     """An arrow from one element to the next, with how far it goes."""
     bend = -0.35 if end > start else 0.35
     bend *= min(1.0, 150 / abs(end - start)) if by else 1.0
     style = {"arrowstyle": "-|>", "connectionstyle": f"arc3,rad={bend}", "color": INK, "linewidth": 2}
-    ax.annotate("", (end, y), (start, y), arrowprops={**style, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 18})
+    sheet.ax.annotate("", (end, y), (start, y), arrowprops={**style, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 18})
     text = f"{by:+d}".replace("-", "−")
     top = y - abs(bend * (end - start)) / 2 - 8
-    ax.text((start + end) / 2, top, text, ha="center", va="bottom", weight="bold", fontsize=18)
+    sheet.text((start + end) / 2, top, text, ha="center", va="bottom", weight="bold", fontsize=18)
 
 
-def _index_order(ax, sheet, step, x, y, w, h):
+def _index_order(sheet: Sheet, step: Step, area: Rect) -> None:
     """The tensor as its indices say: a grid per entry of the first of three dimensions, offsets inside."""
-    shape, offsets = step.values["shape"], step.values["offsets"]
+    shape, strides = tuple(step.values["shape"]), tuple(step.values["strides"])
     if len(shape) > 3:
         raise ValueError(f"expected a tensor of at most three dimensions, got shape {shape}")
-    grids, rows, cols = (1,) * (3 - len(shape)) + tuple(shape)
-    offsets = offsets.reshape(grids, rows, cols).tolist()
-    cell_w = min(70, (w - 40 * (grids - 1)) / max(grids * cols, 1))
-    cell_h = min(50, (h - 62) / max(rows, 1))
-    names = f"shape {tuple(shape)}, strides {tuple(step.values['strides'])}"
-    ax.text(x, y, f"index order: {names}", weight="bold", va="top", color=QUIET)
-    seen = {s.values["index"] for s in step.so_far if "index" in s.values}
+    grids, rows, cols = (1,) * (3 - len(shape)) + shape
+    offsets = step.values["offsets"].reshape(grids, rows, cols).tolist()
+    wide = min(70, (area.w - 40 * (grids - 1)) / max(grids * cols, 1))
+    high = min(50, (area.h - 62) / max(rows, 1))
+    words = f"index order: shape {shape}, strides {strides}"
+    sheet.text(area.x, area.y, words, weight="bold", va="top", color=QUIET)
     for g in range(grids):
-        place = Place(x + g * (cols * cell_w + 44), y + 58, rows, cols, cell_w, cell_h)
+        place = Place(area.x + g * (cols * wide + 44), area.y + 58, rows, cols, wide, high)
         if len(shape) == 3:
-            ax.text(place.x, place.y - 5, f"index [{g}, ·, ·]", va="bottom", fontsize=15)
-        for r in range(rows):
-            for c in range(cols):
-                index = (g, r, c)[3 - len(shape) :]
-                current = index == step.values.get("index")
-                rect = place.rect((r, r + 1), (c, c + 1))
-                sheet.fill(rect, colour("x") if current else tint("x", DONE if index in seen else PALE))
-                if current:
-                    sheet.outline(rect)
-                if min(cell_w, cell_h) >= 22:
-                    weight = "bold" if current else "normal"
-                    style = {"ha": "center", "va": "center", "fontsize": 18, "weight": weight}
-                    ax.text(rect[0] + cell_w / 2, rect[1] + cell_h / 2, f"{offsets[g][r][c]}", **style)
-        sheet.grid(place)
+            sheet.text(place.x, place.y - 5, f"index [{g}, ·, ·]", va="bottom", fontsize=15)
+        _matrix(sheet, step, (g,) if len(shape) == 3 else (), place, offsets[g])
 
 
-def _arithmetic(ax, step, x, y):
+def _matrix(sheet: Sheet, step: Step, before: tuple[int, ...], place: Place, offsets: list[list[int]]) -> None:
+    """The elements whose index begins with `before`, each with its offset."""
+    seen = {s.values["index"] for s in step.so_far if "index" in s.values}
+    dims = len(step.values["shape"])
+    for r, c in np.ndindex(place.rows, place.cols):
+        index = (*before, r, c)[-dims:] if dims else ()
+        current, rect = index == step.values.get("index"), place.cell(r, c)
+        _cell(sheet, rect, current, index in seen)
+        if min(place.w, place.h) >= 22:
+            style = {"fontsize": 18, "weight": "bold" if current else "normal"}
+            sheet.text(*rect.centre, f"{offsets[r][c]}", **style, **CENTRED)
+    sheet.grid(place)
+
+
+def _arithmetic(sheet: Sheet, step: Step, x: float, y: float) -> None:
     """index times stride, one line per dimension, and the sum."""
     if "index" not in step.values:
         return
-    ax.text(x, y, "index × stride", weight="bold", va="top", color=QUIET)
+    sheet.text(x, y, "index × stride", weight="bold", va="top", color=QUIET)
     lines = [
         f"{i} × {stride:>2} = {i * stride:>2}"
         for i, stride in zip(step.values["index"], step.values["strides"], strict=True)
@@ -105,5 +114,5 @@ def _arithmetic(ax, step, x, y):
         lines.insert(0, f" start = {step.values['start']:>2}")
     mono = {"family": "monospace", "va": "top", "fontsize": 22}
     for place, line in enumerate(lines):
-        ax.text(x, y + 34 + 36 * place, line, **mono)
-    ax.text(x, y + 44 + 36 * len(lines), f"offset = {step.values['offset']}", weight="bold", **mono)
+        sheet.text(x, y + 34 + 36 * place, line, **mono)
+    sheet.text(x, y + 44 + 36 * len(lines), f"offset = {step.values['offset']}", weight="bold", **mono)

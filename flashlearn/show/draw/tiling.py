@@ -7,30 +7,66 @@ Where a step has no values (a recorded kernel gives places only), tiles are draw
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
 from torch import Tensor
 
 from flashlearn.core.steps import Step, Tile
-from flashlearn.show.draw.grid import (
-    Place,
-    Sheet,
-    arrows,
-    blocks_of,
-    fixed,
-    index,
-    ink_on,
-    pixels,
-    traffic_bars,
-)
-from flashlearn.show.draw.style import COLOURS, INK, QUIET, canvas, colour, tint
+from flashlearn.show.draw.parts import CENTRED, arrows, ground, on_chip_note, traffic_bars
+from flashlearn.show.draw.sheet import DASHES, Place, Rect, Sheet, blocks_of
+from flashlearn.show.draw.style import COLOURS, INK, QUIET, colour, fixed, index, ink_on, tint
+from flashlearn.show.draw.values import check_steps_of
 
 COLUMNS = {"l_i": "l", "m_i": "m", "lse": "lse", "delta": "D"}  # one number for each row, and how to call it
 WIDE = 900  # pixels: from here on there is room for the numbers in the tiles
 MARGIN, STRIP = 12, 48
-PALE, UNFINISHED, FINAL, DONE = 0.14, 0.2, 0.5, 0.32  # strength of a colour; full where work goes on now
+PALEST, UNFINISHED, FINAL, DONE = 0.14, 0.2, 0.5, 0.32  # strength of a colour; full where work goes on now
 CHIP_ORDER = ("Q", "K", "S", "V", "acc", "O")  # S = Q K^T, then S and V make acc or O
+
+
+@dataclass(frozen=True)
+class _Chip:
+    """What stays the same on chip from step to step: its area, the height of a row, and the largest of every tile.
+
+    table   whether m, l and the factor of every row stand at the right
+    """
+
+    area: Rect
+    pitch: float
+    largest: dict[str, tuple[int, int]]
+    table: bool
+
+    @property
+    def wide(self) -> bool:
+        return self.area.w >= WIDE
+
+    @property
+    def font(self) -> int:
+        return 15 if self.wide else 13
+
+    @property
+    def gap(self) -> int:
+        return 24 if self.wide else 17
+
+    @property
+    def unit(self) -> float:
+        """Width of a column, of a tile of up to eight."""
+        room = self.area.w - 22 - 15.5 * self.font * self.table - self.gap * (len(self.largest) + 1)
+        return min(64 if self.wide else 24, room / sum(min(cols, 8) for _, cols in self.largest.values()))
+
+    @property
+    def rows_area(self) -> float:
+        """The height that the rows of tiles have."""
+        return self.area.h - 54 - 26
+
+    def place(self, step: Step, tile: Tile, left: float) -> Place:
+        """Where a tile stands, and its cells."""
+        most_rows, most_cols = self.largest[tile.name]
+        broad = self.unit * min(most_cols, 8) / most_cols
+        high = min(self.pitch, self.rows_area / most_rows)
+        return Place(round(left), self.area.y + 54, *_chip_shape(step, tile), broad, high)
 
 
 def draw_tiling(ax: Axes, step: Step, full: int | None = None) -> None:
@@ -39,49 +75,50 @@ def draw_tiling(ax: Axes, step: Step, full: int | None = None) -> None:
     `full` is the number of bytes that fills the bars of traffic (that of the whole run unless given): hand
     over the same for runs side by side.
     """
-    width, height = pixels(ax)
-    canvas(ax, width, height)
-    sheet, run = Sheet(), _of_this_head(step)
+    check_steps_of("attention by tiles", step, shapes=["Q", "K", "V", "O"], writes="O")
+    sheet, run = Sheet(ax), _of_this_head(step)
     largest = _largest_shapes(run)
     rows = max((largest[name][0] for name in ("Q", "S", "O", "acc") if name in largest), default=3)
     rows = rows if any("m_i" in s.values for s in run) else min(rows, 5)  # no numbers to a row: no need for height
-    pitch = (27 if width >= WIDE else 21) if rows <= 5 else 16  # height of a row on chip, up to half the picture
-    chip = 82 + max(3, min(rows, int((0.5 * height - 82) // pitch))) * pitch
-    bottom, inner = height - chip - STRIP, width - 2 * MARGIN
-    _hbm(ax, sheet, step, run, MARGIN, 2, inner, bottom - 6)
-    traffic_bars(ax, sheet, step, MARGIN + 4, bottom, inner - 8, full)
-    _sram(ax, sheet, step, run, largest, MARGIN, height - chip, inner, chip - 2, pitch)
-    sheet.paint(ax)
+    pitch = (27 if sheet.width >= WIDE else 21) if rows <= 5 else 16  # height of a row on chip, up to half the picture
+    chip = 82 + max(3, min(rows, int((0.5 * sheet.height - 82) // pitch))) * pitch
+    bottom, inner = sheet.height - chip - STRIP, sheet.width - 2 * MARGIN
+    _hbm(sheet, step, run, Rect(MARGIN, 2, inner, bottom - 6))
+    traffic_bars(sheet, step, MARGIN + 4, bottom, inner - 8, full)
+    table = any("m_i" in s.values for s in run)
+    look = _Chip(Rect(MARGIN, sheet.height - chip, inner, chip - 2), pitch, largest, table)
+    _sram(sheet, step, look)
+    sheet.paint()
 
 
 # --- HBM ---------------------------------------------------------------------------------------------------
 
 
-def _hbm(ax, sheet, step, run, x, y, w, h):
+def _hbm(sheet: Sheet, step: Step, run: list[Step], area: Rect) -> None:
     """Q, K^T, S, V and O where matrix multiplication puts them; S is a place, the others are stored."""
-    sheet.fill((x, y, w, h), COLOURS["HBM"], QUIET, 1.5)
-    ax.text(x + 10, y + 7, "HBM", weight="bold", va="top", color=QUIET)
-    places = _places(step, x, y, w, h)
+    ground(sheet, area, "HBM")
+    places = _places(step, area)
     for name in ("Q", "K", "V"):
         _input(sheet, step, name, places[name])
     never, masked = _scores(sheet, step, run, places["S"])
     for name in ("O", *(name for name in COLUMNS if name in step.shapes)):
-        _output(ax, sheet, step, run, name, places[name])
+        _output(sheet, step, run, name, places[name])
     for name, place in places.items():
         sheet.grid(place)
         if name == "K":
-            ax.text(place.right + 8, place.y - 2, "Kᵀ" + arrows(step, "K"), va="top", weight="bold", fontsize=17)
+            sheet.text(place.right + 8, place.y - 2, "Kᵀ" + arrows(step, "K"), va="top", weight="bold", fontsize=17)
         elif name in COLUMNS:
             style = {"fontsize": 14, "ha": "center", "va": "bottom", "weight": "bold"}
-            ax.text(place.middle, place.y - 5, COLUMNS[name], **style)
+            sheet.text(place.middle, place.y - 5, COLUMNS[name], **style)
         elif name != "S":
             style = {"fontsize": 17, "ha": "center", "va": "bottom", "weight": "bold"}
-            ax.text(place.middle, place.y - 5, name + arrows(step, name), **style)
-    _key(ax, sheet, x + 10, y + h - 12, never, masked)
+            sheet.text(place.middle, place.y - 5, name + arrows(step, name), **style)
+    _key(sheet, area.x + 10, area.bottom - 12, never, masked)
 
 
-def _places(step, x, y, w, h) -> dict[str, Place]:
+def _places(step: Step, area: Rect) -> dict[str, Place]:
     """Where every matrix stands; the head dimension is drawn at most five cells wide."""
+    x, y, w, h = area
     N_q, D = _size(step, "Q")
     N_k = _size(step, "K")[0]
     columns = [name for name in COLUMNS if name in step.shapes]
@@ -112,9 +149,9 @@ def _places(step, x, y, w, h) -> dict[str, Place]:
     return places
 
 
-def _input(sheet, step, name, place):
+def _input(sheet: Sheet, step: Step, name: str, place: Place) -> None:
     """Pale where it lies in HBM only, full where a copy is on chip, framed if this step read it."""
-    sheet.fill(place.rect(), tint(name, PALE))
+    sheet.fill(place.rect(), tint(name, PALEST))
     for tiles, read in ((step.on_chip, False), (step.reads, True)):
         for tile in (tile for tile in tiles if tile.name == name):
             rows = _bounds(step, tile)[0]
@@ -124,7 +161,7 @@ def _input(sheet, step, name, place):
                 sheet.outline(rect)
 
 
-def _scores(sheet, step, run, place) -> tuple[bool, bool]:
+def _scores(sheet: Sheet, step: Step, run: list[Step], place: Place) -> tuple[bool, bool]:
     """Done, now, masked and never visited; returns whether there are cells of the last two kinds."""
     done, visited, masked = np.zeros((3, place.rows, place.cols), dtype=bool)
     for s in run:
@@ -150,7 +187,7 @@ def _scores(sheet, step, run, place) -> tuple[bool, bool]:
     return not visited.all(), bool(masked.any())
 
 
-def _output(ax, sheet, step, run, name, place):
+def _output(sheet: Sheet, step: Step, run: list[Step], name: str, place: Place) -> None:
     """White where nothing was written yet, pale where it will change, darker and ticked where it is final."""
     sheet.fill(place.rect(), "white")
     writes = [(s.number, _bounds(s, tile)[0]) for s in run for tile in s.writes if tile.name == name]
@@ -159,21 +196,21 @@ def _output(ax, sheet, step, run, name, place):
         if at <= step.number:
             final = all(last[row] == at for row in range(*rows))
             sheet.fill(place.rect(rows), tint(name, FINAL if final else UNFINISHED))
-            x, y, w, h = place.rect(rows)
-            if final and name == "O" and h >= 16:
-                ax.text(x + w + 2, y + h / 2, "✓", va="center", fontsize=13, weight="bold")
+            rect = place.rect(rows)
+            if final and name == "O" and rect.h >= 16:
+                sheet.text(rect.right + 2, rect.centre[1], "✓", va="center", fontsize=13, weight="bold")
     moved = [tile for tile in (*step.reads, *step.writes) if tile.name == name]
     for tile in moved:
         sheet.fill(place.rect(_bounds(step, tile)[0]), colour(name))
         sheet.outline(place.rect(_bounds(step, tile)[0]))
     if name == "O" and not moved:  # where acc will go
         for tile in (tile for tile in step.on_chip if tile.name == "acc"):
-            sheet.outline(place.rect(_bounds(step, tile)[0]), 2.0, (0, (3, 2)))
+            sheet.outline(place.rect(_bounds(step, tile)[0]), 2.0, DASHES)
 
 
-def _key(ax, sheet, left, y, never, masked):
+def _key(sheet: Sheet, left: float, y: float, never: bool, masked: bool) -> None:
     """How to read the shades of S, in one line."""
-    ax.text(left, y, "S is never stored:", va="center", fontsize=13, weight="bold")
+    sheet.text(left, y, "S is never stored:", va="center", fontsize=13, weight="bold")
     entries = [(tint("S", DONE), False, "done"), (colour("S"), False, "now")]
     entries += [("white", True, "masked")] * masked + [(COLOURS["masked"], True, "never visited")] * never
     at = left + 188
@@ -184,45 +221,37 @@ def _key(ax, sheet, left, y, never, masked):
             sheet.outline(swatch, 2)
         if hatched:
             sheet.hatch(swatch)
-        ax.text(at + 27, y, word, va="center", fontsize=13)
+        sheet.text(at + 27, y, word, va="center", fontsize=13)
         at += 27 + 11 * len(word) + 14
 
 
 # --- SRAM --------------------------------------------------------------------------------------------------
 
 
-def _sram(ax, sheet, step, run, largest, x, y, w, h, pitch):
+def _sram(sheet: Sheet, step: Step, look: _Chip) -> None:
     """The tiles on chip in the order in which they are multiplied, and m, l and the factor of every row."""
-    sheet.fill((x, y, w, h), COLOURS["SRAM"], "#B8860B", 2)
-    ax.text(x + 10, y + 6, "SRAM", weight="bold", va="top", color=QUIET)
-    note = f"{sum(tile.nbytes for tile in step.on_chip):,} B on chip"
-    ax.text(x + w - 10, y + 7, note, va="top", ha="right", fontsize=14)
+    area = look.area
+    ground(sheet, area, "SRAM", down=6)
+    on_chip_note(sheet, area, step, 7)
     chip = {tile.name: tile for tile in step.on_chip}
     tiles = [chip[name] for name in CHIP_ORDER if name in chip]
     if not tiles:
-        ax.text(x + w / 2, y + h / 2 + 8, "nothing is on chip", ha="center", va="center", color=QUIET)
+        sheet.text(area.x + area.w / 2, area.y + area.h / 2 + 8, "nothing is on chip", color=QUIET, **CENTRED)
         return
-    font, gap = (15, 24) if w >= WIDE else (13, 17)
-    table = 15.5 * font if any("m_i" in s.values for s in run) else 0
-    units = sum(min(cols, 8) for _, cols in largest.values())
-    unit = min(64 if w >= WIDE else 24, (w - 22 - table - gap * (len(largest) + 1)) / units)
-    top, area, left = y + 54, h - 54 - 26, x + 22 + gap
+    left = area.x + 22 + look.gap
     for tile in tiles:
-        most_rows, most_cols = largest[tile.name]
-        rows, cols = _chip_shape(step, tile)
-        broad = unit * min(most_cols, 8) / most_cols
-        place = Place(round(left), top, rows, cols, broad, min(pitch, area / most_rows))
-        _chip_tile(ax, sheet, step, largest, tile, place, font)
-        left += max(unit * min(most_cols, 8), 40) + gap
+        place = look.place(step, tile, left)
+        _chip_tile(sheet, step, look, tile, place)
+        left += max(look.unit * min(look.largest[tile.name][1], 8), 40) + look.gap
         if tile is tiles[0] and place.h >= 15:
             for r, row in enumerate(range(*_bounds(step, tile)[0])):
                 middle = place.y + (r + 0.5) * place.h
-                ax.text(place.x - 5, middle, row, ha="right", va="center", fontsize=13, color=QUIET)
-    if table and "m_i" in step.values and tiles[-1].name in ("acc", "O"):
-        _row_table(ax, sheet, step, place, font, area, x + w - 10)
+                sheet.text(place.x - 5, middle, row, ha="right", va="center", fontsize=13, color=QUIET)
+    if look.table and "m_i" in step.values and tiles[-1].name in ("acc", "O"):
+        _row_table(sheet, step, look, place)
 
 
-def _chip_tile(ax, sheet, step, largest, tile, place, font):
+def _chip_tile(sheet: Sheet, step: Step, look: _Chip, tile: Tile, place: Place) -> None:
     """One tile: its name above, its cells with their numbers if there is room, its shape below."""
     name = tile.name
     sheet.fill(place.rect(), colour(name))
@@ -235,45 +264,61 @@ def _chip_tile(ax, sheet, step, largest, tile, place, font):
             sheet.fill(place.rect(*block), "white")
             sheet.hatch(place.rect(*block))
     sheet.grid(place)
-    label = _chip_name(step, largest, tile) + arrows(step, name)
-    ax.text(place.x, place.y - 5, label, va="bottom", weight="bold", fontsize=font + 1)
-    ax.text(place.x, place.bottom + 4, f"{place.rows}×{place.cols}", va="top", fontsize=13)
-    if values is None or place.w < 43 or place.h < 18:
-        return
+    label = _chip_name(step, look.largest, tile) + arrows(step, name)
+    sheet.text(place.x, place.y - 5, label, va="bottom", weight="bold", fontsize=look.font + 1)
+    sheet.text(place.x, place.bottom + 4, f"{place.rows}×{place.cols}", va="top", fontsize=13)
+    if values is not None and place.w >= 43 and place.h >= 18:
+        _numbers(sheet, values, place, ink_on(name))
+
+
+def _numbers(sheet: Sheet, values: np.ndarray, place: Place, ink: str) -> None:
+    """The numbers of a tile in its cells; none where a score is masked."""
     digits = 2 if place.w >= 58 else 1
-    style = {"ha": "center", "va": "center", "fontsize": 13, "color": ink_on(name)}
     for r, c in np.ndindex(values.shape):
         if not np.isneginf(values[r, c]):
-            x, y, w, h = place.rect((r, r + 1), (c, c + 1))
-            ax.text(x + w / 2, y + h / 2, fixed(values[r, c], digits), **style)
+            sheet.text(*place.cell(r, c).centre, fixed(values[r, c], digits), fontsize=13, color=ink, **CENTRED)
 
 
-def _row_table(ax, sheet, step, place, font, area, right):
+def _row_table(sheet: Sheet, step: Step, look: _Chip, place: Place) -> None:
     """The factor on acc or O, m and l, for every row; where a maximum rose it stands out."""
-    m, l, m_old, by = (_value(step, name) for name in ("m_i", "l_i", "m_old", "factor"))
-    each = font * 4.7
-    start = max(place.right, place.x + 6 * font)  # room for the name of the tile and its arrows
-    start = min(start + 1.1 * each, right - 1.9 * each)
-    columns = [start, start + 1.05 * each, start + 1.9 * each]  # m may be negative
+    columns = _columns(look, place)
     for x, head in zip(columns, ("scaled", "m", "l"), strict=True):
-        ax.text(x, place.y - 5, head, ha="right", va="bottom", weight="bold", fontsize=font)
+        sheet.text(x, place.y - 5, head, ha="right", va="bottom", weight="bold", fontsize=look.font)
+    m, m_old = _value(step, "m_i"), _value(step, "m_old")
     rows, height = range(place.rows), place.h
     if height < 15:  # too many rows for their numbers: as many as fit, from the first whose maximum rose
-        fits, height = int(area // 16), 16
+        fits, height = int(look.rows_area // 16), 16
         first = next((r for r in rows if _rose(m, m_old, r)), 0)
         first = max(0, min(first, place.rows - fits))
         rows = rows[first : first + fits]
     for line, r in enumerate(rows):
-        y, rose = place.y + (line + 0.5) * height, _rose(m, m_old, r)
-        style = {"ha": "right", "va": "center", "fontsize": font, "weight": "bold" if rose else "normal"}
-        if rose:
-            sheet.fill((place.right + 3, y - height / 2 + 1, columns[0] - place.right + 1, height - 2), INK)
+        band = Rect(place.right + 3, place.y + line * height + 1, columns[0] - place.right + 1, height - 2)
+        _table_row(sheet, step, look, r, band, columns)
+        if _rose(m, m_old, r):
             sheet.outline(place.rect((r, r + 1)), 2.5)
-        if by is not None:
-            text = "start" if m_old is not None and math.isinf(m_old[r, 0]) else f"×{by[r, 0]:.2f}"
-            ax.text(columns[0], y, text, color="white" if rose else QUIET, **style)
-        for x, value in ((columns[1], m[r, 0]), (columns[2], l[r, 0])):
-            ax.text(x, y, fixed(value, 2 if abs(value) < 9.995 else 1), **style)
+
+
+def _columns(look: _Chip, place: Place) -> list[float]:
+    """Where the columns of the table end."""
+    font, right = look.font, look.area.right - 10
+    each = font * 4.7
+    start = max(place.right, place.x + 6 * font)  # room for the name of the tile and its arrows
+    start = min(start + 1.1 * each, right - 1.9 * each)
+    return [start, start + 1.05 * each, start + 1.9 * each]  # m may be negative
+
+
+def _table_row(sheet: Sheet, step: Step, look: _Chip, r: int, band: Rect, columns: list[float]) -> None:
+    """The numbers of row r; the band from the tile to its factor is dark where the maximum rose."""
+    m, l, m_old, by = (_value(step, name) for name in ("m_i", "l_i", "m_old", "factor"))
+    y, rose = band.centre[1], _rose(m, m_old, r)
+    style = {"ha": "right", "va": "center", "fontsize": look.font, "weight": "bold" if rose else "normal"}
+    if rose:
+        sheet.fill(band, INK)
+    if by is not None:
+        text = "start" if m_old is not None and math.isinf(m_old[r, 0]) else f"×{by[r, 0]:.2f}"
+        sheet.text(columns[0], y, text, color="white" if rose else QUIET, **style)
+    for x, value in ((columns[1], m[r, 0]), (columns[2], l[r, 0])):
+        sheet.text(x, y, fixed(value, 2 if abs(value) < 9.995 else 1), **style)
 
 
 def _rose(m, m_old, r) -> bool:

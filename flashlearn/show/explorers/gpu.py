@@ -8,9 +8,11 @@ import torch
 from flashlearn.gpu import layout_steps, program_steps
 from flashlearn.show.draw.programs import draw_programs
 from flashlearn.show.draw.strides import draw_strides
+from flashlearn.show.explorers.controls import look, slider
 from flashlearn.show.widgets import Stepper
 
 BLOCKS = (1, 2, 4, 8, 16)
+LOOK = look(230, 50)
 
 
 class StrideExplorer(Stepper):
@@ -19,13 +21,15 @@ class StrideExplorer(Stepper):
     def __init__(self):
         self.x = torch.arange(24.0).reshape(2, 4, 3)
         self.index = [
-            _slider(name, 0, 0, size - 1, f"index {d}")
+            slider(name, (0, size - 1), 0, f"index {d}", LOOK)
             for d, (name, size) in enumerate(zip("ijk", self.x.shape, strict=True))
         ]
         self.transposed = widgets.Checkbox(
-            description="transpose: swap the last two strides", indent=False, layout={"width": "320px"},
+            description="transpose: swap the last two strides",
+            indent=False,
+            layout={"width": "320px"},
             tooltip="show x.transpose(1, 2): the same memory, other strides",
-        )  # fmt: skip
+        )
         alt = "The 24 elements of a tensor in memory order and in index order, one of them picked out."
         super().__init__(layout_steps(self.x), draw_strides, alt=alt, figsize=(12.8, 4.6), interval=500)
         self.slider.observe(lambda change: self._show_index(), "value")
@@ -69,15 +73,11 @@ class ProgramExplorer(Stepper):
     """A stepper over the programs of a launch, with sliders for N, BLOCK, heads and batch entries."""
 
     def __init__(self, N: int = 10, block: int = 4, H: int = 2, B: int = 2):
-        self.N = _slider("N", N, 1, 32, "rows of Q: elements to be cut into blocks")
-        self.block = widgets.SelectionSlider(
-            description="BLOCK", options=BLOCKS, value=block, tooltip="lanes of one program", continuous_update=False,
-            layout={"width": "240px"}, style={"description_width": "60px"},
-        )  # fmt: skip
-        self.H, self.B = (
-            _slider("heads", H, 1, 3, "heads: the second axis"),
-            _slider("batch", B, 1, 2, "batch entries: the third axis"),
-        )
+        self.N = slider("N", (1, 32), N, "rows of Q: elements to be cut into blocks", LOOK)
+        acts = {"continuous_update": False, "tooltip": "lanes of one program"}
+        self.block = widgets.SelectionSlider(description="BLOCK", options=BLOCKS, value=block, **acts, **look(240, 60))
+        self.H = slider("heads", (1, 3), H, "heads: the second axis", LOOK)
+        self.B = slider("batch", (1, 2), B, "batch entries: the third axis", LOOK)
         alt = "A launch grid of programs by batch entry, head and block, and the lanes of the current program."
         super().__init__(self._programs(), draw_programs, alt=alt, figsize=(12.8, 4.6), interval=700)
         for control in (self.N, self.block, self.H, self.B):
@@ -99,11 +99,3 @@ def program_explorer(**start) -> ProgramExplorer:
     `start` may set the first values: N, block, H, B.
     """
     return ProgramExplorer(**start)
-
-
-def _slider(name: str, value: int, low: int, high: int, tooltip: str) -> widgets.IntSlider:
-    """A slider that acts when it is let go, or at each press of an arrow key."""
-    return widgets.IntSlider(
-        description=name, value=value, min=low, max=high, tooltip=tooltip, continuous_update=False,
-        layout={"width": "230px"}, style={"description_width": "50px"},
-    )  # fmt: skip

@@ -19,10 +19,12 @@ from flashlearn.rungs.tiled import (
 )
 from flashlearn.show.draw.budget import budget_step, draw_budget
 from flashlearn.show.draw.tiling import draw_tiling
+from flashlearn.show.explorers.controls import look, slider
 from flashlearn.show.frame import at, words
 from flashlearn.show.widgets import Stepper
 
 D, LONGEST, LARGEST = 4, 16, 8  # head dimension, the most tokens, the most rows of a block
+LOOK = look(270, 42)
 TITLES = {
     "FlashAttention-1 · K, V outside": tiled_attention_v1_steps,
     "FlashAttention-2 · Q outside": tiled_attention_v2_steps,
@@ -40,29 +42,27 @@ class TilingExplorer(Stepper):
     def __init__(self, N: int = 12, block_q: int = 3, block_k: int = 3, sram: int = 59, causal: bool = True):
         generator = torch.Generator().manual_seed(94)  # maxima rise at many steps, by factors that can be seen
         self.qkv = tuple(1.3 * torch.randn(1, 1, LONGEST, D, generator=generator) for _ in range(3))
-        self.length = _slider("N", N, 1, LONGEST, "tokens: rows of Q, K and V")
-        self.block_q = _slider("B_r", block_q, 1, LARGEST, "rows in a block of Q")
-        self.block_k = _slider("B_c", block_k, 1, LARGEST, "rows in a block of K and V")
-        self.sram = _slider("SRAM", sram, 10, 128, "elements that fit on chip")
-        self.rule = widgets.Dropdown(
-            description="blocks", options=[BY_HAND, FITTING, PAPER], tooltip="who chooses B_r and B_c",
-            layout={"width": "220px"}, style={"description_width": "50px"},
-        )  # fmt: skip
-        self.causal = widgets.Checkbox(
-            description="causal", value=causal, indent=False, tooltip="query i sees keys 0 to i only",
-            layout={"width": "80px"},
-        )  # fmt: skip
-        self.rescaling = widgets.Button(
-            description="next rescaling ▶", layout={"width": "150px"},
-            tooltip="go on to the next step in which a maximum rises and a row is scaled",
-        )  # fmt: skip
+        self.length = slider("N", (1, LONGEST), N, "tokens: rows of Q, K and V", LOOK)
+        self.block_q = slider("B_r", (1, LARGEST), block_q, "rows in a block of Q", LOOK)
+        self.block_k = slider("B_c", (1, LARGEST), block_k, "rows in a block of K and V", LOOK)
+        self.sram = slider("SRAM", (10, 128), sram, "elements that fit on chip", LOOK)
+        rules, who = [BY_HAND, FITTING, PAPER], "who chooses B_r and B_c"
+        self.rule = widgets.Dropdown(description="blocks", options=rules, tooltip=who, **look(220, 50))
+        narrow = {"indent": False, "layout": {"width": "80px"}, "tooltip": "query i sees keys 0 to i only"}
+        self.causal = widgets.Checkbox(description="causal", value=causal, **narrow)
+        next_one = "go on to the next step in which a maximum rises and a row is scaled"
+        wide = {"layout": {"width": "150px"}, "tooltip": next_one}
+        self.rescaling = widgets.Button(description="next rescaling ▶", **wide)
         self.fit = widgets.HTML()
         self._choosing = False
         super().__init__(self._runs(), self._draw, alt=ALT, figsize=(12.8, 4.4))
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """The controls in two rows below the sentence, and what they do."""
         self.slider.layout.width = "280px"
         self.rescaling.on_click(lambda button: self._next_rescaling())
-        controls = [self.length, self.block_q, self.block_k, self.sram, self.rule, self.causal]
-        for control in controls:
+        for control in (self.length, self.block_q, self.block_k, self.sram, self.rule, self.causal):
             control.observe(lambda change: self._changed(), "value")
         steps = widgets.HBox([self.play, self.back, self.next, self.rescaling, self.slider, self.rule, self.causal])
         sizes = widgets.HBox([self.length, self.block_q, self.block_k, self.sram])
@@ -163,11 +163,3 @@ def _rises(step: Step) -> bool:
         return False
     old, new = step.values["m_old"], step.values["m_i"]
     return bool(((new > old) & old.isfinite()).any())
-
-
-def _slider(name: str, value: int, low: int, high: int, tooltip: str) -> widgets.IntSlider:
-    """A slider that acts when it is let go, or at each press of an arrow key."""
-    return widgets.IntSlider(
-        description=name, value=value, min=low, max=high, tooltip=tooltip, continuous_update=False,
-        layout={"width": "270px"}, style={"description_width": "42px"},
-    )  # fmt: skip

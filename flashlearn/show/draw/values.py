@@ -1,0 +1,47 @@
+"""What a picture takes from the tensors of a step, as numbers; and whether they are the steps it can show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from flashlearn.core.steps import Step
+
+
+def check_steps_of(
+    what: str, step: Step, *, shapes: Sequence[str] = (), values: Sequence[str] = (), writes: str | None = None
+) -> None:
+    """Refuse a step of another algorithm than those that a picture shows: ValueError names what it needs.
+
+    shapes, values   the names that the step must have there
+    writes           the matrix that some step of its run must write
+    """
+    for where, wanted in (("shapes", shapes), ("values", values)):
+        there = getattr(step, where)
+        if not all(name in there for name in wanted):
+            raise ValueError(
+                f"expected a step of {what}, with {', '.join(wanted)} in its {where}, "
+                f"got {', '.join(there) or 'none'}: is it another picture's step?"
+            )
+    written = list(dict.fromkeys(tile.name for s in step.run for tile in s.writes))
+    if writes and step.run and writes not in written:
+        raise ValueError(
+            f"expected steps of {what}, with {writes} in their writes, "
+            f"got {', '.join(written) or 'none'}: are they another picture's steps?"
+        )
+
+
+def first(t: Tensor) -> float:
+    """The first number."""
+    return t.detach().flatten()[0].item()
+
+
+def first_row(t: Tensor) -> list[float]:
+    """The first row, as numbers."""
+    return t.detach().double().reshape(-1, t.shape[-1])[0].tolist() if t.numel() else []
+
+
+def first_head(t: Tensor) -> list[list[float]]:
+    """The rows of the first head of the first batch entry, as numbers."""
+    return t.detach()[0, 0].double().tolist()
