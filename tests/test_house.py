@@ -1,0 +1,83 @@
+"""The house: few rooms, no name for two things, functions that fit on a screen."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import flashlearn
+
+ROOT = Path(flashlearn.__file__).parent
+FILES = sorted(ROOT.rglob("*.py"))
+MOST_LINES, MOST_PARAMETERS, MOST_OF_A_GENERATOR = 50, 8, 30
+# Kernels (`@triton.jit`, `@gluon.jit`, and what stands for one in an exercise) have the parameters that they need, and so
+# have their launchers.
+OF_KERNELS = (ROOT / "kernels", *(ROOT / "exercises").rglob("triton_*.py"), *(ROOT / "exercises").rglob("gpu_*.py"))
+SIGNATURES = {
+    "tiled_attention_v2",
+    "tiled_attention_v2_steps",
+    "tiled_attention_backward",
+    "tiled_attention_backward_steps",
+    "dv_kernel",
+}
+
+
+def packages() -> list[ModuleType]:
+    names = [m.name for m in pkgutil.walk_packages([str(ROOT)], "flashlearn.") if m.ispkg]
+    if not importlib.util.find_spec("triton"):
+        names = [name for name in names if not name.startswith("flashlearn.kernels")]
+    return [flashlearn, *map(importlib.import_module, names)]
+
+
+def functions(path: Path) -> list[ast.FunctionDef]:
+    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+
+
+def is_kernel(node: ast.FunctionDef) -> bool:
+    return node.name.endswith("_kernel") or any("jit" in ast.unparse(decorator) for decorator in node.decorator_list)
+
+
+def lines_of_code(node: ast.FunctionDef) -> int:
+    """Without its docstring."""
+    words = ast.get_docstring(node, clean=False)
+    return node.end_lineno - node.lineno + 1 - (len(words.splitlines()) if words else 0)
+
+
+def test_at_most_fourteen_rooms():
+    assert len([p for p in ROOT.iterdir() if p.name != "__pycache__"]) <= 14
+
+
+def test_no_function_hides_a_module_of_its_name():
+    for package in packages():
+        for module in pkgutil.iter_modules(package.__path__):
+            there = inspect.getattr_static(package, module.name, None)
+            assert there is None or isinstance(there, ModuleType), f"{package.__name__}.{module.name} is {there!r}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_functions_fit_on_a_screen(path):
+    for node in functions(path):
+        if is_kernel(node):
+            continue
+        most = 12 if any(path.is_relative_to(place) for place in OF_KERNELS) else MOST_PARAMETERS
+        parameters = len(node.args.posonlyargs + node.args.args + node.args.kwonlyargs)
+        assert lines_of_code(node) <= MOST_LINES, f"{node.name}: {lines_of_code(node)} lines"
+        assert parameters <= most or node.name in SIGNATURES, f"{node.name}: {parameters} parameters"
+
+
+def test_algorithms_are_as_short_as_the_pseudocode():
+    longest = {
+        node.name: lines_of_code(node)
+        for path in (ROOT / "rungs").glob("*.py")
+        for node in functions(path)
+        if node.name.endswith("_steps")
+    }
+    assert max(longest.values()) <= MOST_OF_A_GENERATOR, longest
+    assert longest["tiled_attention_v2_steps"] > 10  # they were found
