@@ -34,7 +34,7 @@ CLIPPED = """root => [...root.querySelectorAll(".flashlearn-sentence [role=statu
 AT_THE_TOP = "node => Math.abs(node.getBoundingClientRect().top) < 1"
 
 
-QUICK = ("02_safe_softmax", "03_online_softmax")  # the second has two widgets
+QUICK = ("00_start_here", "02_safe_softmax")  # one widget each
 SLOW = [name for name in NOTEBOOKS if name not in QUICK]
 
 
