@@ -1,7 +1,7 @@
 """Time `flash_attention` beside PyTorch's attention backends and, where installed, FlashAttention-4, on one GPU.
 
-    python benchmarks/gpu_attention.py --commit $(git rev-parse --short HEAD)      all, and flashlearn/measurements/gpu_attention.json
-    python benchmarks/gpu_attention.py --table flashlearn/measurements/gpu_attention.json    tables and targets of a record
+    python benchmarks/gpu_attention.py --commit $(git rev-parse --short HEAD)      all, and on an H200 the file below
+    python benchmarks/gpu_attention.py --table flashlearn/measurements/gpu_attention_h200.json    its tables and targets
     python benchmarks/gpu_attention.py --parts speed --dtype float16 --lengths 4096 16384    a part
 
 speed       TFLOP/s forward and backward: D 64 and 128, N 512 to 16384, causal and not; hidden size 2048, 16384 tokens
@@ -41,7 +41,8 @@ from side_by_side.backends import NAMES, OURS, compile_flex, installed
 from side_by_side.measure import Setting
 from side_by_side.report import report
 
-RESULTS = Path(__file__).parents[1] / "flashlearn/measurements/gpu_attention.json"
+RECORDS = Path(__file__).parents[1] / "flashlearn/measurements"
+RESULTS = RECORDS / "gpu_attention_h200.json"
 PARTS = ("speed", "memory", "gqa", "decoding", "first-call")
 SECTIONS = {"speed": "rows", "memory": "memory", "gqa": "gqa", "decoding": "decoding", "first-call": "first_call"}
 PASSES = 5  # of decoding, as called
@@ -76,6 +77,11 @@ def provenance(commit: str | None) -> dict:
         "commit": commit or ask("git", "rev-parse", "--short", "HEAD") or "unknown",
         "date": datetime.date.today().isoformat(),
     }
+
+
+def file_of(gpu: str) -> Path:
+    """A file for each GPU: that of "NVIDIA H100 80GB HBM3" is gpu_attention_h100.json."""
+    return RECORDS / f"gpu_attention_{gpu.removeprefix('NVIDIA ').split()[0].lower()}.json"
 
 
 def start(out: Path, where: dict, anew: bool) -> dict:
@@ -183,7 +189,7 @@ def run(results: dict, args: argparse.Namespace, *, device: str = "cuda", clock:
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--table", type=Path, help="print the tables and targets of a recorded run")
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--out", type=Path, help="the file for this GPU in flashlearn/measurements unless given")
     parser.add_argument(
         "--new", action="store_true", help="write over what is in the file, instead of going on with it"
     )
@@ -226,6 +232,7 @@ def main(given: list[str] | None = None) -> int:
     if min(args.lengths) < 1:
         parser.error(f"expected lengths of at least 1, got {min(args.lengths)}")
     check_gpu(parser, f"; --table {RESULTS} prints a recorded run")
+    args.out = args.out or file_of(torch.cuda.get_device_name())
     try:
         results = start(args.out, provenance(args.commit), args.new)
     except ValueError as error:

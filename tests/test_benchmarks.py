@@ -32,6 +32,15 @@ needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, re
 HERE = {"gpu": "no GPU", "driver": "none", "torch": "2", "triton": "3", "commit": "abc", "date": "2026-11-21"}
 BOTH = ("float16", "bfloat16")
 LATE = {name: 10.0 if name == "flashlearn" else 11.0 for name in backends.NAMES}
+
+
+def compile_nothing() -> bool:
+    """Whether kernels are interpreted in this process, so that ours run on the CPU."""
+    from flashlearn.kernels import INTERPRETED
+
+    return INTERPRETED
+
+
 TINY = Setting(64, 64, True, "float16", 1, 2, 2, 64)
 
 
@@ -168,9 +177,9 @@ def test_a_peer_that_does_not_run_is_a_dash_with_its_reason():
 
 
 def test_the_recorded_run_is_readable():
-    text = report(load("gpu_attention"))
+    text = report(load("gpu_attention_h200"))
     assert text.startswith("recorded 20") and "Targets\n" in text
-    assert len(ratios(chosen(load("gpu_attention")["rows"], dtype="float16", N=4096), "forward", "cudnn")) == 4
+    assert len(ratios(chosen(load("gpu_attention_h200")["rows"], dtype="float16", N=4096), "forward", "cudnn")) == 4
 
 
 # going on, putting together, refusing
@@ -282,6 +291,11 @@ def test_the_table_of_a_recorded_run(tmp_path, capsys):
     assert capsys.readouterr().out == report(synthetic()) + "\n"
 
 
+def test_every_gpu_has_a_file_of_its_own():
+    names = {"NVIDIA H100 80GB HBM3": "gpu_attention_h100.json", "NVIDIA H200": gpu_attention.RESULTS.name}
+    assert {gpu: gpu_attention.file_of(gpu).name for gpu in names} == names
+
+
 # measuring, in miniature
 
 
@@ -289,6 +303,8 @@ def test_the_table_of_a_recorded_run(tmp_path, capsys):
 def miniature(monkeypatch):
     """Everything runs, on the CPU, flex uncompiled; only the clock and the count of bytes are stubs."""
     pytest.importorskip("triton")
+    if not compile_nothing():
+        pytest.skip("kernels are compiled here: the miniature runs ours on the CPU")
     monkeypatch.setattr(torch, "compile", lambda function, **options: function)
     monkeypatch.setattr(measure, "median_ms", lambda call: (call(), 0.5)[1])
     monkeypatch.setattr(measure, "_graph_ms", lambda *given: 0.25)
@@ -460,7 +476,7 @@ def test_flex_is_compiled_ahead_for_every_kind_of_setting(miniature):
 @pytest.mark.slow  # a process of its own
 @needs_triton
 def test_first_call_in_this_process_and_its_failure_in_another():
-    found = first_call.main("flashlearn", TINY, "cpu")
+    found = first_call.main("flashlearn", TINY, "cpu" if compile_nothing() else "cuda")
     assert set(found) == {"forward", "backward"} and all(seconds > 0 for seconds in found.values())
     if not torch.cuda.is_available():
         assert measure.first_call("flashlearn")["reason"].startswith("caches empty: ")

@@ -128,7 +128,7 @@ def test_what_is_compiled_differently_has_another_key(monkeypatch, dtype):
         launches.setdefault((kernel, *key, *constants.values()), []).append(compiled_in)
 
     monkeypatch.setattr(decoding, "launch", launch)
-    q, k = torch.zeros(2, 4, 1, 64, dtype=dtype), torch.zeros(2, 2, 600, 64, dtype=dtype)
+    q, k = (torch.zeros(shape, dtype=dtype, device=DEVICE) for shape in ((2, 4, 1, 64), (2, 2, 600, 64)))
     for splits, one_launch, with_lse in itertools.product((1, 3), (False, True), (False, True)):
         decoding.decode(q, k, k, False, 1.0, splits, one_launch, with_lse=with_lse)
     assert sum(map(len, launches.values())) == 8 + 2, "two of them with a second kernel"

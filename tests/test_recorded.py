@@ -1,7 +1,10 @@
 """Recorded measurements: they are read as they stand, and say where they were made."""
 
+import ast
 import doctest
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -52,7 +55,47 @@ def test_a_recording_of_a_laptop_names_the_machine():
 
 
 def test_the_recording_covers_the_settings_of_the_targets():
-    rows = chosen(load("gpu_attention")["rows"], N=(4096, 16384), dtype="float16")
+    rows = chosen(load("gpu_attention_h200")["rows"], N=(4096, 16384), dtype="float16")
     assert len(rows) == 8, "D x N x causal"
     for direction in ("forward", "backward"):
         assert all(ratio > 1 for ratio in ratios(rows, direction, "fa2")), "never slower than FlashAttention-2"
+
+
+# What is said of the records
+
+
+@pytest.mark.parametrize("name", ("gpu_attention_h200", "gpu_ladder", "gpu_profile"))
+def test_the_triton_that_is_pinned_is_the_one_measured(name):
+    """These are what notebook 14 and the fast kernels' docstrings speak of."""
+    constraints = (Path(__file__).parents[1] / "constraints.txt").read_text()
+    (pinned,) = re.findall(r"^triton==(\S+?);", constraints, re.MULTILINE)
+    assert load(name)["provenance"]["triton"] == pinned
+
+
+def said_of(module: str) -> str:
+    """The docstring of a kernel's file, its lines joined; read, not imported: it needs no Triton."""
+    path = Path(__file__).parents[1] / f"flashlearn/kernels/hopper/{module}.py"
+    return " ".join(ast.get_docstring(ast.parse(path.read_text())).split())
+
+
+def test_the_forward_kernels_docstring_says_what_was_measured():
+    results, words = load("gpu_attention_h200"), said_of("forward")
+    found = ratios(chosen(results["rows"], N=(4096, 16384), dtype="float16"), "forward", "cudnn")
+    assert len(found) == 8
+    assert f"Result (float16, 16384 tokens, {results['provenance']['date']})" in words
+    assert f"{geometric_mean(found):.2f} of cuDNN in the geometric mean" in words
+    assert f"and {min(found):.2f} in the least" in words
+
+
+def test_the_backward_kernels_docstring_says_what_was_measured():
+    results, words = load("gpu_attention_h200"), said_of("backward")
+    rows = chosen(results["rows"], N=(4096, 8192, 16384), dtype="float16")
+    rates = {D: [row["flashlearn"]["backward"] for row in chosen(rows, D=D)] for D in (128, 64)}
+    spans = " and ".join(f"{min(found):.0f} to {max(found):.0f} at D = {D}" for D, found in rates.items())
+    assert f"Result (float16, 16384 tokens, N >= 4096, {results['provenance']['date']}): {spans}" in words
+    assert f"{geometric_mean(ratios(rows, 'backward', 'cudnn')):.2f} of cuDNN in the geometric mean" in words
+    profile = load("gpu_profile")
+    ours, theirs = (profile[name]["backward"]["tensor cores busy, % of cycles"] for name in ("flashlearn", "cudnn"))
+    assert f"under way in {ours:.0f} % of the cycles, in cuDNN's in {theirs:.0f} %" in words
+    reloads = profile["flashlearn"]["backward"]["registers reloaded from memory"]
+    assert f"88 million reloads in one call, now {reloads / 1000:.0f} thousand" in words

@@ -1,6 +1,6 @@
 """Measurements that were recorded: flashlearn/measurements/*.json, with where and when they were made.
 
-    results = load("gpu_attention")
+    results = load("gpu_attention_h200")
     print(provenance(results))            recorded 2026-11-20: NVIDIA H200, driver 580.159.04, ...
     ratios(results["rows"], "forward", "cudnn")
 

@@ -12,11 +12,12 @@ Those additions come in any order: dQ may differ in its last bits from run to ru
 (`torch.use_deterministic_algorithms(True)`), `flash_attention` takes the two-sweep kernels.
 
 Prediction: 5 products in place of 7, none of them waiting for a load: about 500 TFLOP/s at D = 128 on an
-H200. Result (float16, 16384 tokens, N >= 4096, 2026-11-21): 481 to 580 at D = 128 and 398 to 487 at D = 64, which is
-1.05 of cuDNN in the geometric mean; the teaching kernels reach about half of that. The last step brought a fifth at
+H200. Result (float16, 16384 tokens, N >= 4096, 2026-11-22): 485 to 587 at D = 128 and 396 to 454 at D = 64, which is
+1.04 of cuDNN in the geometric mean; the teaching kernels reach about half of that. The last step brought a fifth at
 D = 128: two buffers for dS, where one had to be waited for. With the wait went the registers that did not fit: the
-profiler counted 88 million reloads in one call, now none. What it shows still, beside cuDNN's kernel: products are
-under way in 69 % of the cycles, in cuDNN's in 67 %, and ours waits more at barriers (benchmarks/gpu_profile.py).
+profiler counted 88 million reloads in one call, now 16 thousand, one a warp. What it shows still, beside cuDNN's
+kernel: products are under way in 68 % of the cycles, in cuDNN's in 67 %, and ours waits more at barriers
+(benchmarks/gpu_profile.py).
 
 Tried without gain: to take dQ out before dK is done; to put dV later, where dQ's factors are awaited; rows of dQ in
 an order without bank conflicts (those were counted, but nobody waits for them). To begin the next S^T before dQ

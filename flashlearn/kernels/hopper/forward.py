@@ -13,9 +13,11 @@ What changed from the teaching kernel: nothing in the mathematics, everything in
    divided and stored. Causal tiles are taken in pairs, a short one with a long one.
 
 Prediction: the teaching kernel leaves the tensor cores idle during softmax and during loads; hiding both
-should take D = 128 from about 400 TFLOP/s to above 550 on an H200. Result (16384 tokens, 2026-11-21): 1.02 of cuDNN
-in the geometric mean over D 64 and 128, N 4096 and 16384, causal and not, and 0.97 in the least of them; the figures
-are in flashlearn/measurements/gpu_attention.json. Tried without gain: groups that issue their products in turns, which is
+should take D = 128 from about 400 TFLOP/s to above 550 on an H200. Result (float16, 16384 tokens, 2026-11-22): 1.01 of
+cuDNN in the geometric mean over D 64 and 128, N 4096 and 16384, causal and not, and 0.94 in the least of them; the
+figures are in flashlearn/measurements/gpu_attention_h200.json. A row's maximum is guarded against -inf in every block,
+not in masked ones alone: that made one loop of two kinds, and is 1.05 times as fast (Triton 3.7.1; 1.02 with 3.6).
+Tried without gain: groups that issue their products in turns, which is
 FlashAttention-3's ping-pong (the barriers cost more than the order brings, two groups fall out of step by themselves);
 three stages and one buffer for Q; pairs of causal tiles at N = 16384, where the GPU shares out single tiles better.
 
