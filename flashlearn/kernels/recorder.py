@@ -208,7 +208,7 @@ class _Recording:
         def refused(*_):
             raise Unrecordable(f"expected loads and stores, got an atomic operation in {self.kernel}")
 
-        watched = {
+        watched: dict[str, Any] = {
             "create_masked_load": watched_load,
             "create_masked_store": watched_store,
             "create_dot": watched_dot,

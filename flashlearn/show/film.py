@@ -25,7 +25,7 @@ LONGEST = 65535  # the largest numerator of a delay
 KEEP, OVER = 0, 1  # a frame stays when the next one comes, and is painted over it
 
 
-class Film(Sequence):
+class Film(Sequence[Image.Image]):
     """Frames, packed without loss as they come."""
 
     def __init__(self, frames: Iterable[Image.Image]):
@@ -39,7 +39,7 @@ class Film(Sequence):
     def __len__(self) -> int:
         return len(self._packed)
 
-    def __getitem__(self, number: int) -> Image.Image:
+    def __getitem__(self, number: int) -> Image.Image:  # type: ignore[override]  # no slices
         return Image.open(io.BytesIO(self._packed[number]))
 
     def palette(self) -> np.ndarray:
@@ -49,7 +49,7 @@ class Film(Sequence):
         sample = Image.new("RGB", (width, 3 * height))
         for place, number in enumerate((0, len(self) // 2, -1)):
             sample.paste(self[number], (0, place * height))
-        near = sample.quantize(NEAR, dither=Image.Dither.NONE).convert("RGB").getcolors(NEAR)
+        near = sample.quantize(NEAR, dither=Image.Dither.NONE).convert("RGB").getcolors(NEAR) or ()
         return np.array(flat + [colour for _, colour in near])
 
 
@@ -80,13 +80,15 @@ def animated(film: Film, seconds: float, still: int = -1) -> bytes:
 def _changes(film: Film, palette: np.ndarray, seconds: float) -> Iterator[_Change]:
     """Every frame, clear where it repeats the one before; of several in a row that change nothing, the first stands."""
     colours = np.vstack([palette, _unused(palette)])
-    frame = shown = held = None
+    frame: np.ndarray | None = None
+    shown: np.ndarray | None = None
+    held: _Change | None = None
     for number, image in enumerate(film):
         before, frame = frame, nearest(image, palette)
         changed, shown = shown, frame if before is None else np.where(before == frame, len(palette), frame)
         box = (0, 0, *film.size) if changed is None else _bounds(shown != changed)
         milliseconds = round(3000 * seconds) if number == len(film) - 1 else round(1000 * seconds)
-        if box is None and _delay(held.milliseconds + milliseconds).numerator <= LONGEST:
+        if box is None and held is not None and _delay(held.milliseconds + milliseconds).numerator <= LONGEST:
             held = held._replace(milliseconds=held.milliseconds + milliseconds)
             continue
         if held:
@@ -94,7 +96,8 @@ def _changes(film: Film, palette: np.ndarray, seconds: float) -> Iterator[_Chang
         left, top, right, bottom = box or (0, 0, *film.size)
         data = _compressed(_in_colours(shown[top:bottom, left:right], colours))
         held = _Change((left, top), (right - left, bottom - top), data, milliseconds)
-    yield held
+    if held:
+        yield held
 
 
 def nearest(frame: Image.Image, palette: np.ndarray) -> np.ndarray:
@@ -108,7 +111,7 @@ def nearest(frame: Image.Image, palette: np.ndarray) -> np.ndarray:
 def _colours(frame: Image.Image) -> Counter:
     """colour -> pixels that have it."""
     width, height = frame.size
-    return Counter({colour: pixels for pixels, colour in frame.getcolors(width * height)})
+    return Counter({colour: pixels for pixels, colour in frame.getcolors(width * height) or ()})
 
 
 def _unused(palette: np.ndarray) -> tuple[int, int, int]:

@@ -124,13 +124,14 @@ def paint(runs: Mapping[str, list[Step]], number: int, draw: Draw, figsize, capt
             thicken(fig)
         fig.dpi = DPI * look.scale  # only now: draw functions measure in pixels at 100 per inch
         surface.draw()
-    size = surface.get_width_height(physical=True)
-    return Image.frombuffer("RGBA", size, surface.buffer_rgba()).convert("RGB")
+    pixels = surface.get_width_height(physical=True)
+    return Image.frombuffer("RGBA", pixels, surface.buffer_rgba()).convert("RGB")
 
 
 def thicken(fig: Figure) -> None:
     """Thicker lines, except those between the cells of a grid, and every text in full ink."""
-    for artist in fig.findobj(lambda artist: isinstance(artist, (Line2D, Patch, Collection))):
+    found: list[Any] = fig.findobj(lambda artist: isinstance(artist, (Line2D, Patch, Collection)))
+    for artist in found:
         width = np.asarray(artist.get_linewidth())
         artist.set_linewidth(np.where(width < 1, width, look.lines * width))
     for text in fig.findobj(Text):

@@ -47,6 +47,7 @@ class Stepper(widgets.VBox):
     """
 
     all: weakref.WeakSet[Stepper] = weakref.WeakSet()
+    children: tuple[widgets.Widget, ...]
 
     def __init__(self, steps: Steps, draw: Draw, *, alt: str, figsize=(12.8, 5.0), interval: int = 1200):
         check_draw(draw)

@@ -80,7 +80,8 @@ def _places(step: Step, run: list[Step], area: Rect) -> dict[str, Place]:
     sides = GAP * (2 + len(right)) + NARROW * len(COLUMNS)
     broad, tall, side = _sizes(N_q, N_k, thick, len(LEFT) + len(right), area._replace(w=area.w - sides))
     used_width = broad * N_k + side * (len(LEFT) + len(right)) + sides
-    at, top = round(area.x + (area.w - used_width) / 2), round(area.y + 8)
+    at: float = round(area.x + (area.w - used_width) / 2)
+    top = round(area.y + 8)
     step_down = thick * tall + BETWEEN
     middle = top + len(ABOVE) * step_down + NAMES
     places = {}
@@ -184,9 +185,9 @@ def _square(sheet: Sheet, step: Step, run: list[Step], place: Place) -> set[str]
             masked[cells] |= (s.values["P"][0, 0] == 0).cpu().numpy()
         if s.number < step.number:
             sheet.fill(place.rect(*block), tint("S", DONE))
-    if _block(step):
-        sheet.fill(place.rect(*_block(step)), colour("S"))
-        sheet.outline(place.rect(*_block(step)))
+    if (now := _block(step)) is not None:
+        sheet.fill(place.rect(*now), colour("S"))
+        sheet.outline(place.rect(*now))
     for block in blocks_of(never):
         sheet.fill(place.rect(*block), COLOURS["masked"])
     for block in blocks_of(never | masked):

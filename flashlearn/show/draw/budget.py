@@ -25,12 +25,12 @@ def draw_budget(ax: Axes, step: Step) -> None:
     """Paint the tiles of `step.on_chip` end to end, an element each, and a line at `values["capacity"]`."""
     check_steps_of("a budget", step, values=["capacity"])
     sheet = Sheet(ax)
-    sizes = [(tile.name, *tile.shape[-2:]) for tile in step.on_chip]
+    sizes = [(tile.name, tile.shape[-2], tile.shape[-1]) for tile in step.on_chip]
     need, capacity = sum(rows * cols for _, rows, cols in sizes), step.values["capacity"]
     left, unit, top = 40, (sheet.width - 80) / max(1.12 * need, 1.12 * capacity), sheet.height / 2 - 60
     sheet.fill((left, top - 14, capacity * unit, 128), COLOURS["SRAM"], EDGE["SRAM"], 2)
     sheet.text(left, top - 24, f"SRAM: {capacity} elements", va="bottom", weight="bold", fontsize=20, color=QUIET)
-    at = left
+    at: float = left
     for name, rows, cols in sizes:
         tile = Rect(at, top, rows * cols * unit, 100)
         sheet.fill(tile, colour(name), INK, 1.2)

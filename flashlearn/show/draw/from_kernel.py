@@ -35,7 +35,8 @@ def drawable(steps: Iterable[Step]) -> Iterator[Step]:
     if a step multiplied other shapes than those of the products it is known for.
     """
     steps = list(steps)
-    shapes, stores = {}, {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    stores: dict[tuple, list[Tile]] = {}
     for step in steps:
         shapes |= step.shapes
         stores.setdefault((step.phase, step.program), []).extend(step.writes)
@@ -86,12 +87,14 @@ def _mask(step: Step, owned: list[Tile]) -> dict[str, torch.Tensor]:
 def _products(step: Step, owned: list[Tile]) -> tuple[str, ...]:
     """The products of this step by name; each must fit into the padded shapes that were multiplied."""
     products = next((PRODUCTS[name] for name in PRODUCTS if _writes(owned, name)), ())
-    if len(products) != len(step.matmuls) or not all(map(_fits, [step] * len(products), products, step.matmuls)):
+    if len(products) != len(step.matmuls) or not all(
+        _fits(step, product, sizes) for product, sizes in zip(products, step.matmuls, strict=True)
+    ):
         raise ValueError(f"expected the products {products} in {step.phase}, got the shapes {step.matmuls}")
     return products
 
 
-def _fits(step: Step, product: str, matmul: tuple[int, int, int, int]) -> bool:
+def _fits(step: Step, product: str, matmul: tuple[int, ...]) -> bool:
     """Whether both factors fit into a product of (m, n) by (n, p)."""
     _, m, n, p = matmul
     left, right = (_shape(step, factor) for factor in product.split()[2:])

@@ -71,7 +71,7 @@ def _heat(sheet: Sheet, place: Place, values: np.ndarray, strength: np.ndarray) 
         if np.isnan(value):
             sheet.fill(rect, "white")
             continue
-        sheet.fill(rect, _shade(value / largest, strength[r, c]))
+        sheet.fill(rect, _shade(float(value / largest), float(strength[r, c])))
         if place.w >= NUMBERS_FROM:
             style = {"fontsize": 13, "color": INK if strength[r, c] == 1 else QUIET, "zorder": 5}
             sheet.text(*rect.centre, f"{value:.3f}".replace("-", "−"), **style, **CENTRED)

@@ -37,7 +37,7 @@ def draw_matmul(ax: Axes, step: Step) -> None:
     sheet.paint()
 
 
-def _places(counts: dict[str, tuple[int, int]], area: Rect) -> dict[str, Place]:
+def _places(counts: dict[str, tuple[int, ...]], area: Rect) -> dict[str, Place]:
     """A at the left of C, B above it, as the product puts them."""
     (M, K), (_, N) = counts["A"], counts["B"]
     x, y, w, h = area
@@ -57,9 +57,10 @@ def _matrix(sheet: Sheet, step: Step, name: str, place: Place, cell: tuple[int, 
     if name == "C":
         for tile in (tile for s in step.so_far for tile in s.writes if tile.name == "C"):
             sheet.fill(place.rect(*_in_cells(tile, cell)), tint("C", DONE))
-    if tile := _at_work(step, name):
-        sheet.fill(place.rect(*_in_cells(tile, cell)), colour(name))
-        sheet.outline(place.rect(*_in_cells(tile, cell)))
+    if (at_work := _at_work(step, name)) is not None:
+        here = place.rect(*_in_cells(at_work, cell))
+        sheet.fill(here, colour(name))
+        sheet.outline(here)
     sheet.grid(place)
     label = {"va": "bottom", "ha": "center", "weight": "bold", "fontsize": 17}
     above = place.bottom + 28 if name == "C" else place.y - 4
@@ -75,7 +76,7 @@ def _block_names(sheet: Sheet, step: Step, name: str, place: Place, cell: tuple[
     """The name of every block in its cell, bold where this step works."""
     tile = _at_work(step, name)
     for i, j in np.ndindex(place.rows, place.cols):
-        full = bool(tile) and _in_cells(tile, cell) == ((i, i + 1), (j, j + 1))
+        full = tile is not None and _in_cells(tile, cell) == ((i, i + 1), (j, j + 1))
         style = {"fontsize": 15, "weight": "bold" if full else "normal", "color": ink_on(name) if full else INK}
         sheet.text(*place.cell(i, j).centre, name + index(i, j), **style, **CENTRED)
 
@@ -87,7 +88,8 @@ def _sram(sheet: Sheet, step: Step, sizes: dict[str, tuple[int, int]], area: Rec
     left, signs, tall = area.x + 120, {"A": "·", "B": "→"}, area.h - 62
     for tile in step.on_chip:
         block = sizes["C" if tile.name == "acc" else tile.name]
-        place = Place(left, area.y + 34, *tile.shape, min(62.0, 260 / block[1]), min(26.0, tall / block[0]))
+        rows, cols = tile.shape
+        place = Place(left, area.y + 34, rows, cols, min(62.0, 260 / block[1]), min(26.0, tall / block[0]))
         _tile(sheet, step, tile, block, place)
         left = place.x + place.w * block[1] + 90
         if tile.name in signs:
@@ -115,13 +117,15 @@ def _block_sizes(step: Step) -> dict[str, tuple[int, int]]:
     found = {name: (1, 1) for name in NAMES}
     for s in step.run or (step,):
         for tile in (*s.reads, *s.writes):
-            found[tile.name] = tuple(map(max, found[tile.name], tile.shape))
+            (rows, cols), (most_rows, most_cols) = tile.shape, found[tile.name]
+            found[tile.name] = max(rows, most_rows), max(cols, most_cols)
     return found
 
 
 def _in_cells(tile: Tile, cell: tuple[int, int]) -> tuple[Span, Span]:
     """(rows, cols) of a tile in cells of that many elements."""
-    return tuple((start // each, _ceil(stop, each)) for (start, stop), each in zip(tile.index, cell, strict=True))
+    rows, cols = ((start // each, _ceil(stop, each)) for (start, stop), each in zip(tile.index, cell, strict=True))
+    return rows, cols
 
 
 def _ceil(n: int, each: int) -> int:

@@ -63,7 +63,7 @@ def _task(sheet: Sheet, task: Task, rect: Rect, time: int) -> None:
 
 def _legend(sheet: Sheet) -> None:
     """What the colours are, what the letters are, and where time goes."""
-    x = 16
+    x: float = 16
     for name, words in LOOK.values():
         sheet.fill((x, 16, 24, 20), tint(name, 0.55), tint(name, 1.0), 1.5)
         sheet.text(x + 32, 26, words, va="center", fontsize=15)

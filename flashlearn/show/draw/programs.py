@@ -56,7 +56,7 @@ def _grid(sheet: Sheet, step: Step, launch: _Launch, area: Rect) -> None:
     """A grid of programs per batch entry, side by side."""
     _, blocks, H, B = launch
     sheet.text(area.x, area.y, launch.title, weight="bold", va="top", color=QUIET)
-    left, gap = (74, 60) if H * B > 1 else (0, 0)
+    left, gap = (74.0, 60.0) if H * B > 1 else (0.0, 0.0)
     cell_w = min(64, (area.w - left - gap * (B - 1)) / (B * blocks))
     gap = max(gap, 160 - blocks * cell_w)  # room for "batch entry 0"
     cell_h = min(48, (area.h - 58) / H)

@@ -140,8 +140,8 @@ def _tiles_on_chip(sheet: Sheet, step: Step) -> None:
     for name, left, cell in (("K", K_CHIP, CELL), ("V", V_CHIP, WIDE)):
         if name in here:
             _Cells(name, first_head(step.values[name])[j0:j1], left, TOP, cell, height, _alike(0.8)).paint(sheet)
-            at = (left, TOP + (j1 - j0) * height + 18) if name == "K" else (left, TOP - 22)
-            _name(sheet, name + _span(j0, j1), *at, "left")
+            y = TOP + (j1 - j0) * height + 18 if name == "K" else TOP - 22
+            _name(sheet, name + _span(j0, j1), left, y, "left")
     for name, left in (("S", S_CHIP), ("P", P_CHIP)):
         if name in step.values:
             column = [[x] for x in first_head(step.values[name])[-1]]
@@ -154,7 +154,7 @@ def _scores_on_chip(sheet: Sheet, step: Step) -> None:
     total = step.shapes["S"][-1]
     blocks = [t.cols for t in step.on_chip if t.name == "S"] or [(0, 0)]
     start, stop = min(blocks)[0], max(blocks)[1]
-    known = {}
+    known: dict[int, float] = {}
     for s in step.so_far:
         if "S" in s.values:
             known.update(enumerate(first_head(s.values["S"])[-1], s.values["cols"][0]))

@@ -105,7 +105,7 @@ def _points(ax, placements, across, up) -> None:
     inches = ax.figure.get_size_inches()
     a_decade = _ACROSS * _points_wide(ax) / math.log10(across[1] / across[0])  # points
     b_decade = 0.8 * inches[1] * 72 / math.log10(up[1] / up[0])
-    taken = []  # (left, right, height) of the names so far, in points
+    taken: list[tuple[float, float, float]] = []  # (left, right, height) of the names so far, in points
     for name, at in sorted(placements.items(), key=lambda item: item[1].intensity):
         words = _words(name, at)
         x, y = math.log10(at.intensity / across[0]) * a_decade, math.log10(at.attainable / up[0]) * b_decade

@@ -144,7 +144,7 @@ class Sheet:
         """A frame in ink around a block of cells, above everything."""
         self._outlines.append((_ring(rect), width, dashes))
 
-    def text(self, x: float, y: float, words, **style) -> None:
+    def text(self, x: float, y: float, words: Any, /, **style: Any) -> None:
         """Words at (x, y); `style` as matplotlib's text."""
         self.ax.text(x, y, words, **style)
 
@@ -197,7 +197,8 @@ def blocks_of(mask: np.ndarray) -> list[tuple[Span, Span]]:
     open_runs: dict[Span, int] = {}
     found = []
     for r in range(mask.shape[0] + 1):
-        edges = np.flatnonzero(np.diff(mask[r], prepend=False, append=False)) if r < mask.shape[0] else []
+        row = mask[r] if r < mask.shape[0] else np.zeros(mask.shape[1], bool)  # below the last row all runs end
+        edges = np.flatnonzero(np.diff(row, prepend=False, append=False))
         runs = {(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)}
         found += [((top, r), run) for run, top in open_runs.items() if run not in runs]
         open_runs = {run: open_runs.get(run, r) for run in sorted(runs)}

@@ -60,7 +60,8 @@ def colour(name: str) -> str:
 
 def tint(name: str, strength: float) -> tuple[float, float, float]:
     """That colour mixed with white: strength 1 is full, 0 is white."""
-    return tuple(1 - strength * (1 - part) for part in colors.to_rgb(colour(name)))
+    r, g, b = (1 - strength * (1 - part) for part in colors.to_rgb(colour(name)))
+    return r, g, b
 
 
 def ink_on(name: str) -> str:

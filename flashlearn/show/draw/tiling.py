@@ -276,7 +276,7 @@ def _numbers(sheet: Sheet, values: np.ndarray, place: Place, ink: str) -> None:
     digits = 2 if place.w >= 58 else 1
     for r, c in np.ndindex(values.shape):
         if not np.isneginf(values[r, c]):
-            sheet.text(*place.cell(r, c).centre, fixed(values[r, c], digits), fontsize=13, color=ink, **CENTRED)
+            sheet.text(*place.cell(r, c).centre, fixed(float(values[r, c]), digits), fontsize=13, color=ink, **CENTRED)
 
 
 def _row_table(sheet: Sheet, step: Step, look: _Chip, place: Place) -> None:
@@ -317,8 +317,10 @@ def _table_row(sheet: Sheet, step: Step, look: _Chip, r: int, band: Rect, column
     if by is not None:
         text = "start" if m_old is not None and math.isinf(m_old[r, 0]) else f"×{by[r, 0]:.2f}"
         sheet.text(columns[0], y, text, color="white" if rose else QUIET, **style)
-    for x, value in ((columns[1], m[r, 0]), (columns[2], l[r, 0])):
-        sheet.text(x, y, fixed(value, 2 if abs(value) < 9.995 else 1), **style)
+    for x, column in ((columns[1], m), (columns[2], l)):
+        if column is not None:
+            value = column[r, 0]
+            sheet.text(x, y, fixed(value, 2 if abs(value) < 9.995 else 1), **style)
 
 
 def _rose(m, m_old, r) -> bool:

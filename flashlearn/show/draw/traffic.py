@@ -52,7 +52,7 @@ def _segments(sheet: Sheet, moved: Mapping[str, int], unit: float, bar: Rect) ->
     for name, size in moved.items():
         shown = "m, l" if MEANING.get(name) == "m, l" else name
         together[shown] = together.get(shown, 0) + size
-    at = LEFT
+    at: float = LEFT
     for name, size in together.items():
         if not size:
             continue

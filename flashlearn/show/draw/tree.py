@@ -50,7 +50,7 @@ def _edges(sheet: Sheet, nodes, place, made) -> None:
 
 def _places(nodes) -> dict[tuple[int, int], tuple[float, float]]:
     """Centre of every node: over its span, as high as it has levels below it. Parts come before what they make."""
-    level = {}
+    level: dict[tuple[int, int], int] = {}
     for span, node in nodes.items():
         level[span] = max((1 + level[part] for part in node.values["parts"]), default=0)
     tallest, length = max(level.values(), default=1) or 1, max((stop for _, stop in nodes), default=1)

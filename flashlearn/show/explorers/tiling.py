@@ -115,8 +115,8 @@ class TilingExplorer(Stepper):
         """The one step of blocks that do not fit: the tiles that would have to be on chip together."""
         self._full = 0
         self._report("Nothing was run.")
-        blocks = (1, 1) if verdict.startswith("No") else (self.block_q.value, self.block_k.value)
-        return [replace(budget_step(*blocks, D, self.sram.value), sentence=verdict)]
+        block_q, block_k = (1, 1) if verdict.startswith("No") else (self.block_q.value, self.block_k.value)
+        return [replace(budget_step(block_q, block_k, D, self.sram.value), sentence=verdict)]
 
     def _report(self, text: str) -> None:
         self.fit.value = f'<div role="status" style="font-size:16px;line-height:18px">{text}</div>'
