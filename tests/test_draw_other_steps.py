@@ -35,7 +35,13 @@ RUNS = {
 RUNS = {name: fl.record(steps) for name, steps in RUNS.items()}
 DRAWN_ALSO = {"converge": "query"}  # two pictures of the same steps
 PICTURES = {name: getattr(draw, f"draw_{name}") for name in (*RUNS, *DRAWN_ALSO)}
-FITS = {("row", "tree"), ("query", "tiling"), ("converge", "tiling"), ("tiling", "query")}  # names in common
+FITS = {  # names in common
+    ("row", "tree"),
+    ("query", "tiling"),
+    ("converge", "tiling"),
+    ("tiling", "query"),
+    ("tiling", "budget"),
+}
 EXPECTED = (
     "expected (a |the )?(step|steps) of .*, with .* in (its|their) (shapes|values|writes), got .* another picture's"
 )
@@ -49,6 +55,12 @@ def paint(name, steps):
 @pytest.mark.parametrize("name", PICTURES)
 def test_every_picture_shows_its_own_steps(name):
     paint(name, RUNS[DRAWN_ALSO.get(name, name)])
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_beginning_of_a_run_is_shown_too(name):
+    """A run that was cut off before it wrote anything."""
+    paint(name, fl.record(RUNS[DRAWN_ALSO.get(name, name)][:1]))
 
 
 @pytest.mark.parametrize(

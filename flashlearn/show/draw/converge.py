@@ -22,6 +22,10 @@ def draw_converge(ax: Axes, step: Step) -> None:
     sheet = Sheet(ax, WIDTH, HEIGHT)
     sheet.text(16, 8, pass_note(step), va="top", weight="bold", fontsize=20)
     run = [s for s in step.run or (step,) if "acc" in s.values or s.writes]
+    if not run:
+        raise ValueError(
+            "expected steps of a loop over keys, with acc in their values, got none: are they another picture's steps?"
+        )
     seen = [s for s in step.so_far if s in run]
     place = _scale([value for s in run for value in _vector(s)], len(run))
     answer = _vector(run[-1])

@@ -15,7 +15,7 @@ def check_steps_of(
     """Refuse a step of another algorithm than those that a picture shows: ValueError names what it needs.
 
     shapes, values   the names that the step must have there
-    writes           the matrix that some step of its run must write
+    writes           the matrix that some step of its run must write, if the run is not cut off before it writes any
     """
     for where, wanted in (("shapes", shapes), ("values", values)):
         there = getattr(step, where)
@@ -25,10 +25,10 @@ def check_steps_of(
                 f"got {', '.join(there) or 'none'}: is it another picture's step?"
             )
     written = list(dict.fromkeys(tile.name for s in step.run for tile in s.writes))
-    if writes and step.run and writes not in written:
+    if writes and written and writes not in written:
         raise ValueError(
             f"expected steps of {what}, with {writes} in their writes, "
-            f"got {', '.join(written) or 'none'}: are they another picture's steps?"
+            f"got {', '.join(written)}: are they another picture's steps?"
         )
 
 
