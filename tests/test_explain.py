@@ -128,7 +128,7 @@ def test_a_choice_of_the_caller_is_told(on):
 def test_an_untested_triton_on_hopper_is_told_once_with_what_helps(on, version):
     on((9, 0), version)
     with pytest.warns(
-        UserWarning, match=f"tested with Triton 3.6., 3.7., .*this is {version[:3]}.*PyTorch.*2.13"
+        UserWarning, match=f"tested with Triton 3.6, 3.7, .*this is {version[:3]}.*PyTorch.*2.13"
     ) as told:
         for N in (512, 1024):
             found = fl.explain(*of(1, 2, N, 64))

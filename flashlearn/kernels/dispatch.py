@@ -24,7 +24,7 @@ from flashlearn.kernels.target import INTERPRETED
 
 HOPPER = (9, 0)  # compute capability
 LEAST_SCALE = 1e-30  # lse, of at most 1e5, is divided by it in float32
-GLUON_VERSIONS = ("3.6.", "3.7.", "3.8.")  # of Triton: see flashlearn.kernels.hopper.versions
+GLUON_VERSIONS = ("3.6", "3.7", "3.8")  # of Triton: with 3.6 and 3.7 run on a GPU, with 3.8 compiled for one
 
 # (width of a tile, causal) -> from so many queries on: options of attention_forward_hopper; one H200, 2026-11.
 # Three groups of 64 queries share K and V better than two, where enough tiles are full. Under a causal mask a short
@@ -125,9 +125,9 @@ def _why_not_this_machine(device: torch.device) -> str:
     capability = torch.cuda.get_device_capability(device)
     if capability != HOPPER:
         return f"compute capability {capability}, where the kernel is written for {HOPPER}"
-    if not triton.__version__.startswith(GLUON_VERSIONS):
+    if ".".join(triton.__version__.split(".")[:2]) not in GLUON_VERSIONS:
         _warn_of_version(triton.__version__)
-        return f"Triton {triton.__version__}, where the kernel was tested with {', '.join(GLUON_VERSIONS)}x"
+        return f"Triton {triton.__version__}, where the kernel was tested with {', '.join(GLUON_VERSIONS)}"
     return ""
 
 
@@ -136,7 +136,7 @@ def _warn_of_version(version: str) -> None:
     """Once in a process: a Hopper GPU runs slower kernels than it could, and what helps."""
     warnings.warn(
         f"flash_attention runs its portable kernels on this Hopper GPU, at about 0.7 of the speed of those made for it, "
-        f"which were tested with Triton {', '.join(GLUON_VERSIONS)}x, and this is {version}. What helps: a PyTorch "
-        f"that brings one of these, for instance 2.13, which brings Triton 3.7.1",
+        f"which were tested with Triton {', '.join(GLUON_VERSIONS)}, and this is {version}. What helps: a PyTorch that "
+        f"brings one of these, for instance 2.13, which brings Triton 3.7.1",
         stacklevel=2,
     )

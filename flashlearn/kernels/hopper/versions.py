@@ -10,8 +10,9 @@ Gluon is experimental, and changes from version to version. What differs stands 
 
 The launcher differs in one more thing, a field of the descriptors (`flashlearn.kernels.hopper.tiles.Tiles`).
 `a * b + c` becomes one fused instruction by itself up to 3.9, and from 3.10 on only where the launch asks for it
-(`enable_fp_fusion`), as `flashlearn.kernels.launcher` does. Admitted are the versions that
-`flashlearn.kernels.dispatch` lists: those with which the kernels were measured or, at least, compiled as well.
+(`enable_fp_fusion`), as `flashlearn.kernels.launcher` does. Admitted are those that
+`flashlearn.kernels.dispatch` lists. 3.9 is not: it compiles all of this, and spills 112 bytes a thread forward with three
+groups, and up to 152 backward, where 3.7 spills none, and 8 to 48.
 """
 
 from __future__ import annotations
