@@ -9,7 +9,9 @@ What changed from the teaching kernel, and why:
 3. A tile's offsets are worked out once, in 32 bits; the loop adds a 64-bit distance to one pointer.
 4. Where D is a power of two, no column needs a mask.
 5. Causal: the last blocks of queries, which see most keys, start first; what is left to start last is short.
-6. A launch for each GPU: larger blocks and deeper pipelines, as far as its shared memory goes.
+6. The masked blocks come first. Where they came last, NVIDIA's assembler saw products of the loop before still under
+   way, and let every product wait for the one before ("wgmma instructions are serialized").
+7. A launch for each GPU: larger blocks and deeper pipelines, as far as its shared memory goes.
 
 Source: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 1.
 """
@@ -23,9 +25,9 @@ from torch import Tensor
 
 from flashlearn.core.inputs import check_qkv, resolve_scale
 from flashlearn.kernels.launcher import launch as launch_kept
-from flashlearn.kernels.portable.launches import FORWARD, is_wide, portable_launch
+from flashlearn.kernels.portable.launches import FORWARD, Launch, is_wide, portable_launch
 from flashlearn.kernels.target import check_grid, check_power_of_two, check_runnable
-from flashlearn.kernels.teaching.forward import LN_2, LOG2_E, Launch, check_head_dim, padded
+from flashlearn.kernels.teaching.forward import LN_2, LOG2_E, check_head_dim, padded
 
 LEAST_SCALE = 1e-30  # stands for 0, by which nothing infinite may be multiplied: what it makes of a score rounds to 0
 NOTHING = tl.constexpr(float("-inf"))
@@ -138,14 +140,6 @@ def attention_forward_portable_kernel(
     l_i = tl.zeros((BLOCK_M,), dtype=tl.float32)
     acc = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
 
-    for start_n in range(0, full_end, BLOCK_N):
-        k = load_tile(k_ptr, start_n, N_k, stride_kn, k_offs, BLOCK_N, HEAD_DIM, BLOCK_D, False)
-        v = load_tile(v_ptr, start_n, N_k, stride_vn, v_offs, BLOCK_N, HEAD_DIM, BLOCK_D, False)
-        s = tl.dot(q, tl.trans(k), input_precision=PRECISION)  # (BLOCK_M, BLOCK_N)
-        if NEGATIVE:
-            s = -s
-        m_i, l_i, acc = take_in(m_i, l_i, acc, s, v, qk_scale, PRECISION)
-
     for start_n in range(full_end, end, BLOCK_N):  # the diagonal, and keys past the end
         k = load_tile(k_ptr, start_n, N_k, stride_kn, k_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True)
         v = load_tile(v_ptr, start_n, N_k, stride_vn, v_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True)
@@ -155,6 +149,14 @@ def attention_forward_portable_kernel(
         rows = start_m + tl.arange(0, BLOCK_M)[:, None]
         cols = start_n + tl.arange(0, BLOCK_N)[None, :]
         s = tl.where(is_visible(rows, cols, N_q, N_k, CAUSAL), s, NOTHING)  # a hidden score must not raise m
+        m_i, l_i, acc = take_in(m_i, l_i, acc, s, v, qk_scale, PRECISION)
+
+    for start_n in range(0, full_end, BLOCK_N):
+        k = load_tile(k_ptr, start_n, N_k, stride_kn, k_offs, BLOCK_N, HEAD_DIM, BLOCK_D, False)
+        v = load_tile(v_ptr, start_n, N_k, stride_vn, v_offs, BLOCK_N, HEAD_DIM, BLOCK_D, False)
+        s = tl.dot(q, tl.trans(k), input_precision=PRECISION)  # (BLOCK_M, BLOCK_N)
+        if NEGATIVE:
+            s = -s
         m_i, l_i, acc = take_in(m_i, l_i, acc, s, v, qk_scale, PRECISION)
 
     # A row that saw no key has l = 0, m = -inf: dividing by 1 gives o = 0, and lse = -inf + log2(1) stays -inf
@@ -212,6 +214,6 @@ def attention_forward_portable(
             size.N_q, size.N_k, size.group, max(abs(scale), LEAST_SCALE) * LOG2_E,
         ),
         constants, key=(q.dtype, q.device, strides, aligned, launch),
-        num_warps=launch.num_warps, num_stages=launch.num_stages,
+        num_warps=launch.num_warps, num_stages=launch.num_stages, maxnreg=launch.registers,
     )  # fmt: skip
     return o, lse

@@ -1,42 +1,53 @@
 """How the portable kernels are launched: by D, by the size of an element, and by the shared memory of the GPU.
 
 A launch is picked from tables that were made once; nothing is tuned when a program runs. Launches from 200 KB on are the
-fastest of some twenty on an H200 (Triton 3.7.1, fp16, N = 4096 and 16384). The others were compiled only: of the sizes
-that FlashAttention-2 takes on such GPUs those that spill little; `tools/compile_table.py` says how much.
+fastest of some twenty on an H200 (Triton 3.7.1, fp16, N = 4096 and 16384), those of float32 of some five there. The
+others were compiled only: of the sizes that are usual on such GPUs, those that spill little.
 """
 
 from __future__ import annotations
 
 from functools import cache
+from typing import NamedTuple
 
 import torch
 
 from flashlearn.kernels.target import INTERPRETED
-from flashlearn.kernels.teaching.forward import Launch
+
+
+class Launch(NamedTuple):
+    """Block sizes, and what the compiler is told: warps, stages of software pipelining, most registers of a thread."""
+
+    block_m: int
+    block_n: int
+    num_warps: int = 4
+    num_stages: int = 2
+    registers: int | None = None
+
 
 # (bytes of an element, D up to) -> from so many KB of shared memory on: the launch
 FORWARD = {
     (2, 64): {0: Launch(128, 64, 4, 3), 200: Launch(64, 64, 4, 3)},
     (2, 128): {0: Launch(128, 64, 8, 3), 200: Launch(128, 128, 8, 3)},
     (2, 256): {0: Launch(64, 32, 4, 2), 160: Launch(64, 64, 8, 2), 200: Launch(128, 64, 8, 2)},
-    (4, 64): {0: Launch(64, 32, 8, 1)},
-    (4, 128): {0: Launch(32, 32, 8, 2)},
-    (4, 256): {0: Launch(32, 16, 8, 1)},
+    (4, 64): {0: Launch(32, 32, 4, 2)},
+    (4, 128): {0: Launch(32, 32, 4, 2)},
+    (4, 256): {0: Launch(16, 16, 4, 2)},
 }
 DKDV = {
-    (2, 64): {0: Launch(64, 128, 8, 2), 200: Launch(64, 64, 4, 3)},
+    (2, 64): {0: Launch(64, 128, 8, 2), 200: Launch(64, 64, 4, 3, 168)},
     (2, 128): {0: Launch(64, 64, 8, 2), 200: Launch(64, 128, 8, 3)},
     (2, 256): {0: Launch(32, 32, 4, 2), 160: Launch(32, 64, 8, 2), 200: Launch(64, 32, 4, 2)},
-    (4, 64): {0: Launch(32, 32, 8, 1)},
-    (4, 128): {0: Launch(16, 32, 8, 1)},
-    (4, 256): {0: Launch(16, 8, 8, 1), 96: Launch(16, 16, 8, 1)},
+    (4, 64): {0: Launch(32, 64, 8, 1)},
+    (4, 128): {0: Launch(16, 16, 4, 1)},
+    (4, 256): {0: Launch(16, 8, 4, 1), 96: Launch(16, 16, 8, 1)},
 }
 DQ = {
-    (2, 64): {0: Launch(64, 64, 4, 3)},
-    (2, 128): {0: Launch(128, 64, 8, 2), 200: Launch(128, 128, 8, 2)},
+    (2, 64): {0: Launch(64, 64, 4, 3), 200: Launch(128, 64, 4, 3)},
+    (2, 128): {0: Launch(128, 64, 8, 2), 200: Launch(128, 64, 8, 3)},
     (2, 256): {0: Launch(32, 32, 4, 2), 160: Launch(64, 32, 8, 2), 200: Launch(128, 32, 8, 2)},
-    (4, 64): {0: Launch(32, 32, 8, 1)},
-    (4, 128): {0: Launch(32, 16, 8, 1)},
+    (4, 64): {0: Launch(32, 32, 4, 1)},
+    (4, 128): {0: Launch(16, 16, 4, 1)},
     (4, 256): {0: Launch(16, 16, 8, 1)},
 }
 
