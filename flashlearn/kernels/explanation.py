@@ -77,12 +77,10 @@ def _forward_blocks(choice: Choice, q: Tensor, k: Tensor) -> dict[str, tuple[int
         options = HOPPER_DEFAULTS | choice.options
         return {"o": (64 * options["consumers"], options["block_n"])}
     if choice.name == "decode":
-        launch = decode_launch(q.shape[1] // k.shape[1] * q.shape[2], D, itemsize)
-    elif choice.name == "portable":
-        launch = portable_launch(FORWARD, D, itemsize, q.device)
-    else:
-        launch = forward_launch(D, itemsize)
-    return {"o": launch[:2]}
+        return {"o": decode_launch(q.shape[1] // k.shape[1] * q.shape[2], D, itemsize)[:2]}
+    if choice.name == "portable":
+        return {"o": portable_launch(FORWARD, D, itemsize, q.device)[:2]}
+    return {"o": forward_launch(D, itemsize)[:2]}
 
 
 def _backward_blocks(choice: Choice, q: Tensor) -> dict[str, tuple[int, int]]:
