@@ -34,9 +34,9 @@ for _ in range(2):
     backward.attention_backward_hopper(do, q, k, v, o, torch.empty(1, 2, N), causal=causal, scale=0.1)
 print(json.dumps([launch[:2] + launch[3:] for launch in launches]))
 """
-# bytes of stack of a thread, (D, causal): (forward, backward), with Triton 3.7.1.
+# bytes of stack of a thread, (D, causal): (forward, backward), with Triton 3.6.0; 3.7.1 and 3.8.0 take no more.
 # In the backward pass they are addresses that are read again once in a while.
-SPILLED = {(64, False): (0, 48), (64, True): (0, 48), (128, False): (0, 8), (128, True): (0, 8)}
+SPILLED = {(64, False): (0, 48), (64, True): (0, 48), (128, False): (0, 16), (128, True): (0, 16)}
 
 
 def launched(D: int, N: int, causal: bool) -> dict:

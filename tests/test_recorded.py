@@ -99,3 +99,15 @@ def test_the_backward_kernels_docstring_says_what_was_measured():
     assert f"under way in {ours:.0f} % of the cycles, in cuDNN's in {theirs:.0f} %" in words
     reloads = profile["flashlearn"]["backward"]["registers reloaded from memory"]
     assert f"88 million reloads in one call, now {reloads / 1000:.0f} thousand" in words
+
+
+def test_the_readmes_table_says_what_was_measured():
+    results, words = load("gpu_attention_h200"), (Path(__file__).parents[1] / "README.md").read_text()
+    rows = chosen(results["rows"], N=(4096, 16384), dtype="float16")
+    for peer, name in (("cudnn", "cuDNN"), ("fa2", "FlashAttention-2")):
+        cells = []
+        for direction in ("forward", "backward"):
+            found = ratios(rows, direction, peer)
+            cells.append(f"{geometric_mean(found):.2f}, least {min(found):.2f}")
+        assert f"| {name} | {cells[0]} | {cells[1]} |" in words
+    assert f"with the pinned Triton {results['provenance']['triton']}" in words
