@@ -56,7 +56,7 @@ def naive_softmax_steps(x: Tensor) -> Iterator[Step]:
         x_j = hbm.load("x", cols=j)
         hbm.store("y", None, x_j.exp() / l_i, j)  # line 6
         yield hbm.step("divide", l_i=l_i)
-    yield hbm.done(hbm.output("y"))
+    yield hbm.done(hbm.output("y"), l_i=l_i.held())
 
 
 def safe_softmax(x: Rows) -> Rows:
