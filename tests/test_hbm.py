@@ -58,6 +58,16 @@ def test_a_tile_lives_as_long_as_it_is_held():
     assert hbm.step("none").on_chip == ()
 
 
+def test_tiles_stand_in_the_order_in_which_they_came():
+    hbm = memory(x=torch.randn(40, 6))
+    held = []
+    for n in range(40):
+        for _ in range(n % 3):
+            hbm.load("x")  # gone at once: its address may be used again
+        held.append(hbm.load("x", (n, n + 1)))
+        assert [t.rows for t in hbm.step("").on_chip] == [(m, m + 1) for m in range(n + 1)]
+
+
 def test_entry_by_entry_work_takes_the_place_of_a_tile_and_sums_do_not():
     hbm = memory(x=torch.randn(4, 6))
     S = hbm.load("x")

@@ -294,6 +294,7 @@ class HBM:
     ) -> OnChip:
         """A tile in room of its own."""
         place = Place(name, tuple(index), tensor.element_size() if itemsize is None else itemsize, times)
+        self._places.pop(id(place), None)  # of a place that is gone: a new one comes last, whatever its address
         self._places[id(place)] = weakref.ref(place)
         return OnChip(self, tensor, place)
 
