@@ -239,7 +239,7 @@ class HBM:
         self.products: list[tuple[int, ...]] = []
         self.operations: Counter = Counter()
         self.fresh: weakref.WeakSet[Place] = weakref.WeakSet()  # products that nothing was added to yet
-        self._places: dict[int, weakref.ref[Place]] = {}  # in the order in which they were taken
+        self._places: list[weakref.ref[Place]] = []  # in the order in which they were taken
         self._reads: list[Tile] = []
         self._writes: dict[str, tuple[Tile, Tensor]] = {}
         self._stored: dict[str, Tensor] = {}
@@ -294,8 +294,7 @@ class HBM:
     ) -> OnChip:
         """A tile in room of its own."""
         place = Place(name, tuple(index), tensor.element_size() if itemsize is None else itemsize, times)
-        self._places.pop(id(place), None)  # of a place that is gone: a new one comes last, whatever its address
-        self._places[id(place)] = weakref.ref(place)
+        self._places.append(weakref.ref(place))
         return OnChip(self, tensor, place)
 
     def drop(self, *tiles: OnChip) -> None:
@@ -334,15 +333,14 @@ class HBM:
 
     def _on_chip(self, values: Mapping[str, Any]) -> Iterable[Tile]:
         """The tiles that are held, those that were loaded first, the others named as the first value in their place."""
-        alive = {key: place for key, ref in self._places.items() if (place := ref()) and not place.dropped}
-        self._places = {key: self._places[key] for key in alive}
-        names: dict[int, str] = {}
+        alive = [place for ref in self._places if (place := ref()) and not place.dropped]
+        self._places = [weakref.ref(place) for place in alive]
+        named: set[int] = set()
         for name, value in values.items():
-            if isinstance(value, OnChip) and not value._place.loaded:
-                names.setdefault(id(value._place), name)
-        for key, name in names.items():
-            alive[key].name = name
-        return [place.tile(place.name) for place in sorted(alive.values(), key=lambda place: not place.loaded)]
+            if isinstance(value, OnChip) and not value._place.loaded and id(value._place) not in named:
+                value._place.name = name
+                named.add(id(value._place))
+        return [place.tile(place.name) for place in sorted(alive, key=lambda place: not place.loaded)]
 
     def _matrix(self, name: str) -> Tensor:
         if name in self.given:
