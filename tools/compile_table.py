@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "tests" / "compiled.json"
@@ -85,11 +85,12 @@ def compile_here(cases: list[Case]) -> Iterator[Kernels]:
     from flashlearn.gpu.pretend import SHARED, pretend
 
     launches, gpu = pretend(cases[0].gpu), cases[0].gpu
-    properties = SimpleNamespace(multi_processor_count=132, shared_memory_per_block_optin=SHARED[gpu])
+    properties: Any = SimpleNamespace(multi_processor_count=132, shared_memory_per_block_optin=SHARED[gpu])
     torch.cuda.get_device_capability = lambda device=None: divmod(gpu, 10)
     torch.cuda.get_device_properties = lambda device=None: properties
     torch.cuda.is_current_stream_capturing = lambda: False
-    sys.modules["flashlearn.kernels.target"].check_device = lambda *_: None  # tensors lie on the CPU
+    target: Any = sys.modules["flashlearn.kernels.target"]
+    target.check_device = lambda *_: None  # tensors lie on the CPU
     for case in cases:
         launches.clear()
         call(op, torch, case)
@@ -154,7 +155,7 @@ def read() -> dict:
 
 def write(version: str, found: Iterable[tuple[Case, Kernels]]) -> None:
     """Write the table, a line a case."""
-    lines = {gpu: [] for gpu in GPUS}
+    lines: dict[int, list] = {gpu: [] for gpu in GPUS}
     for case, kernels in found:
         lines[case.gpu].append(f"   {json.dumps(str(case))}: {json.dumps(kernels, sort_keys=True)}")
     gpus = [f'  "{gpu}": {{\n' + ",\n".join(sorted(of)) + "\n  }" for gpu, of in lines.items() if of]
