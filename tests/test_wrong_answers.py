@@ -1,0 +1,60 @@
+"""Wrong answers that nobody planted: the check of every exercise fails each of them."""
+
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+from flashlearn import exercises
+from flashlearn.exercises import EXERCISES, check
+from tests import wrong_answers
+from tests.test_exercises import LONG, param
+
+FOLDER = Path(wrong_answers.__file__).parent
+MODULES = [importlib.import_module(f"tests.wrong_answers.{m.name}") for m in pkgutil.iter_modules([str(FOLDER)])]
+WRONG = {name: entries for module in MODULES for name, entries in module.WRONG.items()}
+
+
+class Wrong:
+    """What an answer does wrong, the answer, and a pattern that its report must match."""
+
+    def __init__(self, what, function, names=""):
+        self.what, self.function, self.names = what, function, names
+
+
+ENTRIES = [(name, Wrong(*entry)) for name, entries in WRONG.items() for entry in entries]
+FIRST = {name: entries[0][0] for name, entries in WRONG.items()}
+every_wrong_answer = pytest.mark.parametrize(
+    ("name", "wrong"), [param(name, w, slow=name in LONG and w.what != FIRST[name]) for name, w in ENTRIES]
+)
+
+
+def code(function):
+    """What a function does, whatever its name."""
+    own = getattr(function, "__code__", None)
+    return (own.co_code, own.co_consts, own.co_names) if own else function
+
+
+@every_wrong_answer
+def test_a_wrong_answer_fails(name, wrong):
+    report = check(name, wrong.function)
+    assert report.attempted and not report.passed, f"{wrong.what}:\n{report!r}"
+    assert re.search(wrong.names, repr(report)), f"expected {wrong.names!r} in\n{report!r}"
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_six_causes_none_of_them_planted(name):
+    causes = [what for what, *_ in WRONG[name]]
+    assert len(set(causes)) == len(causes) >= 6
+    planted = EXERCISES[name].mistakes
+    assert not set(causes) & {mistake.what for mistake in planted}
+    assert not {code(function) for _, function, *_ in WRONG[name]} & {code(mistake.function) for mistake in planted}
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.rpartition(".")[2])
+def test_the_file_has_the_name_of_its_notebook_and_no_other_exercises(module):
+    notebooks = {notebook.__name__.rpartition(".")[2]: notebook for notebook in exercises.NOTEBOOKS}
+    notebook = notebooks[module.__name__.rpartition(".")[2]]
+    assert set(module.WRONG) <= {exercise.name for exercise in notebook.EXERCISES}
