@@ -2,7 +2,6 @@
 
 import io
 import itertools
-import time
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ from flashlearn.show.draw.style import STYLE, tint
 from flashlearn.show.film import Film, nearest
 from flashlearn.show.frame import as_runs, count, paint
 from tests.slow import across
+from tests.speed import times_plain
 
 RUNS = {
     "two pass": lambda *qkv: two_pass_attention_steps(*qkv),
@@ -135,14 +135,9 @@ def test_wrong_algorithm_makes_a_wrong_picture():
 
 
 @pytest.mark.slow  # a time
-def test_one_step_takes_a_tenth_of_a_second():
+def test_one_step_takes_no_longer_than_a_plain_picture():
     runs = as_runs(two_pass_attention_steps(*inputs()))
-    times = []
-    for number in range(0, count(runs), 2):
-        start = time.process_time()
-        paint(runs, number, draw_query, (12.8, 5.6))
-        times.append(time.process_time() - start)
-    assert sorted(times)[len(times) // 2] < 0.15  # measured 0.09; a crowded machine is granted half as much again
+    assert times_plain(lambda number: paint(runs, 2 * number, draw_query, (12.8, 5.6)), 10) < 0.9  # measured 0.56
 
 
 def test_animation_decodes_to_the_frames_that_were_painted():

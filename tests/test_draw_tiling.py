@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from functools import partial
 
 import numpy as np
@@ -20,6 +19,7 @@ from flashlearn.show.draw.sheet import Place, blocks_of
 from flashlearn.show.draw.style import STYLE, fixed, index
 from flashlearn.show.frame import as_runs, paint
 from tests.slow import across, slow
+from tests.speed import times_plain
 
 
 def qkv(N_q=12, N_k=12, D=4, H=1, H_kv=1, seed=94):
@@ -276,13 +276,7 @@ def test_text_stays_inside_the_picture(options):
 
 
 @pytest.mark.slow  # a time
-def test_two_panels_of_sixteen_tokens_take_at_most_150_ms():
-    """CPU time, so that other processes do not count, as in benchmarks/redraw.py."""
+def test_two_panels_of_sixteen_tokens_take_no_longer_than_a_plain_picture():
+    """Measured 0.63 of it; in milliseconds: benchmarks/redraw.py."""
     runs = as_runs({name: steps(*qkv(16, 16), block_q=3, block_k=3) for name, steps in VERSIONS.items()})
-    paint(runs, 0, draw_tiling, (12.8, 4.4))
-    times = []
-    for number in range(1, 12):
-        start = time.process_time()
-        paint(runs, number, draw_tiling, (12.8, 4.4))
-        times.append(time.process_time() - start)
-    assert sorted(times)[len(times) // 2] < 0.15
+    assert times_plain(lambda number: paint(runs, number, draw_tiling, (12.8, 4.4)), 11) < 1
