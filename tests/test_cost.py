@@ -202,6 +202,7 @@ def test_one_pass_is_version_2_with_single_queries():
 def test_the_a100_as_the_course_quotes_it():
     assert round(A100_40GB.ridge()) == 201
     assert A100_40GB.bandwidth == 1555e9 and A100_40GB.sram == 108 * 192 * 1024  # about 20 MB
+    assert A100_40GB.shared_per_sm == 164 * 1024 < A100_40GB.sram_per_sm
     assert {round(gpu.ridge()) for gpu in HARDWARE.values()} == {201, 295, 206, 114}
 
 
@@ -209,6 +210,7 @@ def test_the_a100_as_the_course_quotes_it():
 def test_every_figure_has_a_source(gpu):
     assert set(gpu.source) == {field.name for field in fields(gpu)} - {"name", "source"}
     assert all(gpu.source.values())
+    assert gpu.shared_per_sm < gpu.sram_per_sm and gpu.registers_per_sm == 65536 * 4
     assert set(gpu.peak) == set(DTYPES)
     assert gpu.peak[torch.float16] >= gpu.peak[torch.float32] >= gpu.peak[torch.float64]
 

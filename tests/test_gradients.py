@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import flashlearn as fl
-from flashlearn.cost import fused_backward_cost, standard_backward_cost, two_sweep_cost
+from flashlearn.cost import fused_backward_cost, standard_backward_cost, stored_backward_cost, two_sweep_cost
 from flashlearn.rungs.gradients import (
     attention_backward,
     attention_backward_steps,
@@ -226,19 +226,27 @@ def steps_of(case, form):
     q, k, v, do = make(case)
     if form == "dense":
         return fl.record(attention_backward_steps(do, q, k, v, **options(case)))
+    if form == "stored":
+        return fl.record(attention_backward_steps(do, q, k, v, **options(case), stored=stored_p(case)))
     o, lse = forward(case, q, k, v)
     fused = form == "fused"
     return fl.record(tiled_attention_backward_steps(do, q, k, v, o, lse, **blocks(case), fused=fused))
 
 
-@pytest.mark.parametrize("form", ["dense", *FORM_NAMES])
+def stored_p(case):
+    """The P that the forward pass left in HBM."""
+    q, k, v, _ = make(case)
+    return fl.record(fl.standard_attention_steps(q, k, v, **options(case)))[-1].values["P"]
+
+
+@pytest.mark.parametrize("form", ["dense", "stored", *FORM_NAMES])
 @pytest.mark.parametrize("case", COUNTED, ids=str)
 def test_bytes_and_flops_counted_equal_the_formulas(case, form):
     steps = steps_of(case, form)
     sizes = (case.B, case.H_q, case.N_q, case.N_k, case.D)
     known = {"dtype": case.dtype, "causal": case.causal, "H_kv": case.H_kv}
-    if form == "dense":
-        cost = standard_backward_cost(*sizes, **known)
+    if form in ("dense", "stored"):
+        cost = {"dense": standard_backward_cost, "stored": stored_backward_cost}[form](*sizes, **known)
     else:
         formula = fused_backward_cost if form == "fused" else two_sweep_cost
         cost = formula(*sizes, **known, block_q=case.block_q, block_k=case.block_k)
@@ -266,10 +274,36 @@ def test_seven_block_products_against_five(case):
         steps = steps_of(case, form)
         assert sum(len(step.matmuls) for step in steps) == per_visit * visits
         assert all(len(step.matmuls) == len(step.values.get("products", ())) for step in steps)
-    assert sum(len(step.matmuls) for step in steps_of(case, "dense")) == 5
+    for form, products in (("dense", 5), ("stored", 4)):
+        assert sum(len(step.matmuls) for step in steps_of(case, form)) == products
 
 
-@pytest.mark.parametrize("form", ["dense", *FORM_NAMES])
+@pytest.mark.parametrize("case", COUNTED, ids=str)
+def test_a_stored_p_saves_two_operations_and_gives_the_same(case):
+    again, stored = steps_of(case, "dense"), steps_of(case, "stored")
+    assert [step.phase for step in stored] == [step.phase for step in again][2:]
+    assert "P" not in {tile.name for step in stored for tile in step.writes}
+    for a, b in zip(stored[-1].output, again[-1].output, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+    assert "three" in stored[-1].sentence and "four" in again[-1].sentence
+
+
+def test_a_stored_p_is_what_autograd_keeps():
+    q, k, v = (t.requires_grad_() for t in make(Case(6, 7, 3))[:3])
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        (torch.softmax(q @ k.mT, -1) @ v).sum().backward()
+    tables = {t.data_ptr() for t in kept if t.shape[-2:] == (6, 7)}
+    assert len(tables) == 1  # P alone, kept by the softmax and by the product with V
+
+
+def test_the_stored_backward_uses_the_p_that_it_is_given():
+    q, k, v, do = make(Case(6, 7, 3))
+    dq, dk, dv = attention_backward(do, q, k, v, stored=torch.zeros(1, 2, 6, 7))
+    assert not dq.any() and not dk.any() and not dv.any()
+
+
+@pytest.mark.parametrize("form", ["dense", "stored", *FORM_NAMES])
 def test_what_steps_write_is_the_result(form):
     case = Case(33, 50, 8, causal=True, dtype=fp16, H_q=4, H_kv=2, block_q=7, block_k=12)
     steps = steps_of(case, form)
@@ -368,6 +402,13 @@ def test_other_bad_input_is_refused():
         tiled_attention_backward(*good.values(), block_q=2, block_k=2.0)
     with pytest.raises(ValueError, match=r"expected do shaped as q, .*\(1, 2, 6, 8\)"):
         attention_backward(good["k"], good["q"], good["k"], good["v"])
+    for P, error, message in (
+        (torch.ones(1, 2, 6, 4), ValueError, r"expected stored shaped as S, \(1, 2, 4, 6\), got \(1, 2, 6, 4\)"),
+        (torch.ones(1, 2, 4, 6).double(), TypeError, "expected stored in the dtype of S, torch.float32, got torch.float64"),
+        ([1.0], TypeError, "expected stored to be a torch.Tensor, got list"),
+    ):
+        with pytest.raises(error, match=message):
+            attention_backward(*(good[name] for name in ("do", "q", "k", "v")), stored=P)
     with pytest.raises(ValueError, match=r"expected dy of the shape of x w, \(3, 5\), got \(5, 3\)"):
         matmul_backward(random(5, 3), random(3, 4), random(4, 5))
     with pytest.raises(ValueError, match=r"expected x \(..., N, D\) and w \(D, M\)"):

@@ -41,7 +41,7 @@ CALLS: dict[str, tuple[tuple[torch.Tensor, ...], dict[str, Any]]] = {
     "gradients.matmul_backward": ((t(2, 5, 3), t(2, 5, 4), t(4, 3)), {}),
     "gradients.softmax_backward": ((t(2, 5), t(2, 5)), {}),
     "gradients.contract": ((t(3), t(3, 4)), {}),
-    "gradients.attention_backward": ((t(2, 6, 5, 4), *qkv()), {}),
+    "gradients.attention_backward": ((t(2, 6, 5, 4), *qkv()), {"stored": t(2, 6, 5, 7)}),
     "tiled_backward.tiled_attention_backward": ((t(2, 6, 5, 4), *qkv(), t(2, 6, 5, 4), t(2, 6, 5)), BLOCKS),
     "matmul.tiled_matmul": ((t(5, 3), t(3, 4)), {"block_m": 2, "block_n": 2, "block_k": 2}),
     "matmul.tiled_qkv": ((t(5, 3), t(4, 3), t(4, 3)), BLOCKS),
@@ -77,7 +77,8 @@ def test_a_call_keeps_to_the_shapes_of_the_signature(name):
     tensors, options = CALLS[name]
     checked(function)(*tensors, **options)
     annotated = [parameter for parameter, text in function.__annotations__.items() if named(text)]
-    assert len(annotated) == len(tensors) + 1, "every tensor and the result have a shape"
+    given = [*tensors, *(option for option in options.values() if isinstance(option, torch.Tensor))]
+    assert len(annotated) == len(given) + 1, "every tensor and the result have a shape"
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -11,7 +11,7 @@ import torch
 import flashlearn as fl
 from flashlearn.core.mask import Mask
 from flashlearn.core.steps import hbm_bytes, matmul_flops, record
-from flashlearn.cost import ATTENTION_COSTS, fused_backward_cost, standard_backward_cost, two_sweep_cost
+from flashlearn.cost import ATTENTION_COSTS, fused_backward_cost, standard_backward_cost, stored_backward_cost, two_sweep_cost
 from flashlearn.rungs.tiled import visited_blocks
 
 RUNGS = {
@@ -92,6 +92,8 @@ def test_bytes_of_the_backward_passes_are_those_of_the_formulas():
         )
         o, lse = fl.tiled_attention_v2(q, k, v, return_lse=True, **options)
         runs = [(standard_backward_cost, {}, fl.attention_backward_steps(do, q, k, v, **options))]
+        P = fl.last(fl.standard_attention_steps(q, k, v, **options)).values["P"]
+        runs.append((stored_backward_cost, {}, fl.attention_backward_steps(do, q, k, v, stored=P, **options)))
         for formula, fused in ((two_sweep_cost, False), (fused_backward_cost, True)):
             steps = fl.tiled_attention_backward_steps(do, q, k, v, o, lse, fused=fused, **options, **blocks)
             runs.append((formula, blocks, steps))

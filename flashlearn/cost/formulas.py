@@ -186,7 +186,7 @@ def operations(steps: Iterable[Step]) -> Counter:
 
 
 def standard_backward_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Options]) -> Cost:
-    """Unfused backward, S and P made again first: four N_q x N_k matrices in HBM.
+    """Unfused backward that was left nothing, so that it makes S and P again first: four N_q x N_k matrices in HBM.
 
     read    e (4 N_q D + 3 N_k D + 6 N_q N_k)       Q, dO twice; K twice, V; S, dP, and P and dS twice
     written e (N_q D + 2 N_k D + 4 N_q N_k)         dQ; dK, dV once for each K/V head; S, P, dP, dS
@@ -196,6 +196,20 @@ def standard_backward_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options
     e, S = at.e, N_q * N_k
     read, written = e * (4 * N_q * D + 3 * N_k * D + 6 * S), e * (N_q * D + 4 * S)
     return at.cost(read, written, 10 * S * D, 4 * e * S, written_by_key_head=2 * e * N_k * D)
+
+
+def stored_backward_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Options]) -> Cost:
+    """Unfused backward from the P that the forward pass stored, as autograd does it.
+
+    read    e (3 N_q D + 2 N_k D + 5 N_q N_k)       Q, dO twice; K, V; dP, and P and dS twice
+    written e (N_q D + 2 N_k D + 2 N_q N_k)         dQ; dK, dV once for each K/V head; dP, dS
+    flops   8 N_q N_k D                             four products, masked or not
+    extra   2 e N_q N_k                             dP and dS; P, as many bytes again as one of them, is an input
+    """
+    at = _Setting.of((B, H, N_q, N_k, D), options, (*MASKED, "H_kv"))
+    e, S = at.e, N_q * N_k
+    read, written = e * (3 * N_q * D + 2 * N_k * D + 5 * S), e * (N_q * D + 2 * S)
+    return at.cost(read, written, 8 * S * D, 2 * e * S, written_by_key_head=2 * e * N_k * D)
 
 
 def two_sweep_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Options]) -> Cost:

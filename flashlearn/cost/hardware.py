@@ -17,7 +17,9 @@ class Hardware:
     peak            FLOP/s of dense matrix products by dtype (tensor cores with float32 sums if there are any)
     bandwidth       HBM (or GDDR) bytes/s;  memory   its bytes
     l2              bytes of the cache that all SMs share
-    sram_per_sm     bytes of L1 cache and shared memory of a streaming multiprocessor (SM)
+    sram_per_sm     bytes of L1 cache and shared memory of a streaming multiprocessor (SM), one memory for both
+    shared_per_sm   bytes of that, at most, that its programs can have as shared memory
+    registers_per_sm  bytes of its registers, besides
     sms             how many SMs there are
     sram_bandwidth  bytes/s between SRAM and the arithmetic, of all SMs together
     source          where each of these figures comes from
@@ -29,6 +31,8 @@ class Hardware:
     memory: int
     l2: int
     sram_per_sm: int
+    shared_per_sm: int
+    registers_per_sm: int
     sms: int
     sram_bandwidth: float
     source: Mapping[str, str] = field(hash=False, repr=False)
@@ -49,6 +53,7 @@ class Hardware:
 
 KB = 1024
 MB = 1024 * KB
+_REGISTERS = 65536 * 4  # bytes of the registers of one SM, of all GPUs here: 65536 of 32 bits
 _BANKS = 32 * 4  # bytes per cycle of one SM's shared memory: 32 banks of 4 bytes
 _BANKS_SOURCE = "computed: 32 banks of 4 bytes per cycle and SM, CUDA C++ Programming Guide"
 _AMPERE = "NVIDIA A100 Tensor Core GPU Architecture whitepaper, 2020"
@@ -66,6 +71,8 @@ A100_40GB = Hardware(
     memory=40 * 10**9,
     l2=40 * MB,
     sram_per_sm=192 * KB,
+    shared_per_sm=164 * KB,
+    registers_per_sm=_REGISTERS,
     sms=108,
     sram_bandwidth=_BANKS * 108 * 1.41e9,
     source={
@@ -73,7 +80,9 @@ A100_40GB = Hardware(
         "bandwidth": _A100,
         "memory": _A100,
         "l2": _AMPERE,
-        "sram_per_sm": f"{_AMPERE}, 164 KB of it shared memory",
+        "sram_per_sm": _AMPERE,
+        "shared_per_sm": _AMPERE,
+        "registers_per_sm": _AMPERE,
         "sms": _AMPERE,
         "sram_bandwidth": f"{_BANKS_SOURCE}; 1410 MHz, {_AMPERE}",
     },
@@ -82,7 +91,9 @@ _HOPPER_PEAK = {fp16: 989.4e12, bf16: 989.4e12, fp32: 66.9e12, fp64: 66.9e12}
 _HOPPER_SOURCE = {
     "peak": f"{_HOPPER}, H100 SXM5, dense (float32 without TF32, float64 on tensor cores)",
     "l2": _HOPPER,
-    "sram_per_sm": f"{_HOPPER}, 228 KB of it shared memory",
+    "sram_per_sm": _HOPPER,
+    "shared_per_sm": _HOPPER,
+    "registers_per_sm": _HOPPER,
     "sms": _HOPPER,
     "sram_bandwidth": f"{_BANKS_SOURCE}; 1830 MHz, the clock of the float16 peak, {_HOPPER}",
 }
@@ -93,6 +104,8 @@ H100_SXM = Hardware(
     memory=80 * 10**9,
     l2=50 * MB,
     sram_per_sm=256 * KB,
+    shared_per_sm=228 * KB,
+    registers_per_sm=_REGISTERS,
     sms=132,
     sram_bandwidth=_BANKS * 132 * 1.83e9,
     source={**_HOPPER_SOURCE, "bandwidth": _H100, "memory": _H100},
@@ -121,6 +134,8 @@ RTX_4060_LAPTOP = Hardware(
     memory=8 * 10**9,
     l2=32 * MB,
     sram_per_sm=128 * KB,
+    shared_per_sm=100 * KB,
+    registers_per_sm=_REGISTERS,
     sms=_RTX_4060_SMS,
     sram_bandwidth=_BANKS * _RTX_4060_SMS * _RTX_4060_HZ,
     source={
@@ -129,7 +144,9 @@ RTX_4060_LAPTOP = Hardware(
         "bandwidth": f"computed: 128 bit at 16 Gbit/s, {_LAPTOP}",
         "memory": _LAPTOP,
         "l2": f"{_ADA}, AD107",
-        "sram_per_sm": f"{_ADA}, 100 KB of it shared memory",
+        "sram_per_sm": _ADA,
+        "shared_per_sm": f"{_ADA}, as CUDA lets a program have it",
+        "registers_per_sm": _ADA,
         "sms": f"computed: 3072 / 128, {_LAPTOP}",
         "sram_bandwidth": f"{_BANKS_SOURCE}; {_LAPTOP}",
     },

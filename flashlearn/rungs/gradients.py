@@ -16,13 +16,13 @@ are computed in float32, float64 for float64. Attention takes what `flashlearn.r
 (dK and dV add up over the query heads that share them), any lengths, queries that see no key (gradient 0).
 
 Sources: the formulas are derived in T. Dao et al., "FlashAttention", 2022 (arXiv:2205.14135), appendix B.2;
-`attention_backward` is its Algorithm 3, which takes P as stored, with P made again first by its Algorithm 0.
+`attention_backward` is its Algorithm 3, which takes P as stored. Without it P is made again first, by Algorithm 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -33,10 +33,10 @@ from flashlearn.core.numerics import accumulator
 from flashlearn.core.steps import Step, run
 from flashlearn.rungs import narrate
 from flashlearn.rungs.attention import softmax_of
-from flashlearn.rungs.problem import Problem, backward_shapes
+from flashlearn.rungs.problem import Problem, backward_shapes, matrix_shapes
 
 if TYPE_CHECKING:
-    from flashlearn.core.shapes import Inputs, Jacobian, Keys, OfInputs, OfOutputs, Outputs, Queries, Rows, Weights
+    from flashlearn.core.shapes import Inputs, Jacobian, Keys, OfInputs, OfOutputs, Outputs, Pairs, Queries, Rows, Weights
 
 
 def matmul_backward(dy: Outputs, x: Inputs, w: Weights) -> tuple[Inputs, Weights]:
@@ -120,33 +120,36 @@ def attention_backward(
     causal: bool = False,
     window: Window | None = None,
     scale: float | None = None,
+    stored: Pairs | None = None,
 ) -> tuple[Queries, Keys, Keys]:
     """dQ, dK and dV of attention from dO, one operation after the other, with S, P, dP and dS stored in HBM.
 
     do and q are (B, H_q, N_q, D), k and v (B, H_kv, N_k, D); returns dq, dk, dv shaped and typed as q, k, v.
-    ValueError or TypeError as in `flashlearn.rungs.attention`, and if do is not shaped and typed as q.
+    `stored` is P as the forward pass left it, (B, H_q, N_q, N_k): S and P are then not made again, as autograd does.
+    ValueError or TypeError as in `flashlearn.rungs.attention`, and if do is not shaped and typed as q, or stored as S.
     """
-    return run(attention_backward_steps(do, q, k, v, causal=causal, window=window, scale=scale))
+    options: dict[str, Any] = {"causal": causal, "window": window, "scale": scale, "stored": stored}
+    return run(attention_backward_steps(do, q, k, v, **options))
 
 
 def attention_backward_steps(
-    do: Tensor, q: Tensor, k: Tensor, v: Tensor, *, causal=False, window=None, scale=None
+    do: Tensor, q: Tensor, k: Tensor, v: Tensor, *, causal=False, window=None, scale=None, stored=None
 ) -> Iterator[Step]:
-    """One step per operation, seven in all, on whole matrices; 5 of them are matrix products.
+    """One step per operation, on whole matrices: seven, 5 of them matrix products; with P `stored` five, 4 products.
 
     S, P, dP and dS are stored in the dtype of q. `on_chip` is empty: how a library cuts each operation is its
     affair.
     """
-    p = Problem.of(q, k, v, causal=causal, window=window, scale=scale, dO=do)
+    kept = {} if stored is None else {"P": stored}
+    p = Problem.of(q, k, v, causal=causal, window=window, scale=scale, dO=do, **kept)
     check_like("do", do, "q", q)
+    if stored is not None:
+        check_like("stored", stored, "S", q.new_empty(()).expand(matrix_shapes(p.sizes)["S"]))
     rows, cols, heads = (0, p.sizes.N_q), (0, p.sizes.N_k), p.sizes.H_kv
-    made = {name: p.dtype for name in ("S", "P", "dV", "dP", "dS", "dQ", "dK")}
+    made = {name: p.dtype for name in ("S", "P", "dV", "dP", "dS", "dQ", "dK") if stored is None or name not in "SP"}
     hbm = p.memory(narrate.gradients, made, whole=True, **backward_shapes(p.sizes))
-    S = hbm.load("Q") @ hbm.load("K").mT * p.scale  # FA-1 Alg. 0, line 1
-    hbm.store("S", rows, p.mask.hide(S, rows, cols))
-    yield hbm.step("scores")
-    hbm.store("P", rows, softmax_of(hbm.load("S")))  # FA-1 Alg. 0, line 2
-    yield hbm.step("softmax")
+    if stored is None:
+        yield from _probabilities_again(p, hbm)
     hbm.store("dV", cols, (hbm.load("P").mT @ hbm.load("dO")).sum_groups(heads))  # FA-1 Alg. 3, line 1
     yield hbm.step("dV")
     hbm.store("dP", rows, hbm.load("dO") @ hbm.load("V").mT)  # FA-1 Alg. 3, line 2
@@ -159,6 +162,16 @@ def attention_backward_steps(
     hbm.store("dK", cols, p.scale * dK)
     yield hbm.step("dK")
     yield hbm.done(tuple(hbm.output(name) for name in ("dQ", "dK", "dV")))
+
+
+def _probabilities_again(p: Problem, hbm: HBM) -> Iterator[Step]:
+    """The forward pass once more, as far as P."""
+    rows, cols = (0, p.sizes.N_q), (0, p.sizes.N_k)
+    S = hbm.load("Q") @ hbm.load("K").mT * p.scale  # FA-1 Alg. 0, line 1
+    hbm.store("S", rows, p.mask.hide(S, rows, cols))
+    yield hbm.step("scores")
+    hbm.store("P", rows, softmax_of(hbm.load("S")))  # FA-1 Alg. 0, line 2
+    yield hbm.step("softmax")
 
 
 def _softmax_gradient(P: OnChip, dP: OnChip) -> OnChip:

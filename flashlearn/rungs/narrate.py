@@ -288,7 +288,8 @@ def gradients(step: Step) -> str:
     """The backward pass of attention, one operation after the other."""
     if step.phase == "done":
         N_q, N_k = step.shapes["S"][-2:]
-        return f"Done: three gradients, at the price of four {N_q} × {N_k} matrices in HBM."
+        held = {3: "three", 4: "four"}[sum(name in step.values for name in ("S", "P", "dP", "dS"))]
+        return f"Done: three gradients, at the price of {held} {N_q} × {N_k} matrices in HBM."
     (write,) = step.writes
     read, value = ", ".join(tile.name for tile in step.reads), step.values[write.name]
     last = _one(value[0, 0], -1) if value.numel() else "nothing"
