@@ -4,10 +4,10 @@ The rungs count their bytes step by step (`flashlearn.core.steps.hbm_bytes`). He
 the sizes, equal to those counts to the byte, so that they can be had for N = 1 000 000 too, and put beside what a GPU
 can do (`flashlearn.cost.roofline`).
 
-A (m, n) by (n, p) product is 2 m n p FLOPs. Bytes are those of all B H_q programs, each reading what it needs
-for itself: with grouped-query heads too the count depends on H_q alone, and a tile loaded by two programs
-counts twice. A GPU's L2 cache may serve the second; `ideal_cost` is the other extreme, every matrix moved
-once.
+A (m, n) by (n, p) product is 2 m n p FLOPs. Bytes are those of all programs, each reading what it needs for
+itself: a tile loaded by two programs counts twice. So with grouped-query heads too a forward pass depends on H_q
+alone; a backward pass depends on `H_kv` as well. A GPU's L2 cache may serve the second read; `ideal_cost` is the
+other extreme, every matrix moved once.
 
 Source: FA-1, Theorem 2 and section 3.2.
 """
