@@ -404,7 +404,11 @@ def test_other_bad_input_is_refused():
         attention_backward(good["k"], good["q"], good["k"], good["v"])
     for P, error, message in (
         (torch.ones(1, 2, 6, 4), ValueError, r"expected stored shaped as S, \(1, 2, 4, 6\), got \(1, 2, 6, 4\)"),
-        (torch.ones(1, 2, 4, 6).double(), TypeError, "expected stored in the dtype of S, torch.float32, got torch.float64"),
+        (
+            torch.ones(1, 2, 4, 6).double(),
+            TypeError,
+            "expected stored in the dtype of S, torch.float32, got torch.float64",
+        ),
         ([1.0], TypeError, "expected stored to be a torch.Tensor, got list"),
     ):
         with pytest.raises(error, match=message):

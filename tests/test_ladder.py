@@ -59,6 +59,21 @@ def test_only_rungs_that_skip_read_less(name):
     assert fl.hbm_bytes(steps) == (cost.read, cost.written)
 
 
+@pytest.mark.parametrize("name, hidden", (("exp2", 6), ("skip", 0), ("split", 0)))
+def test_the_record_tells_part_from_all_of_a_block(name, hidden):
+    if not INTERPRETED:
+        pytest.skip("recording needs the interpreter")
+    q, k, v = random(1, 1, 64, 16)
+    steps = fl.record(kernel_steps(lambda: attend(RUNGS[name], q, k, v, causal=True, launch=Launch(16, 16))))
+    told = {(step.values["i"], step.values["j"]): step.sentence for step in steps if step.matmuls}
+    masked = {
+        at: sentence.split(" of it masked")[0].split()[-1] for at, sentence in told.items() if "masked" in sentence
+    }
+    assert {at for at, what in masked.items() if what == "part"} == {(i, i) for i in range(4)}
+    assert {at for at, what in masked.items() if what == "all"} == {(i, j) for i, j in told if j > i}
+    assert len(masked) == 4 + hidden
+
+
 def test_every_rung_changes_one_thing():
     rungs = list(RUNGS.values())
     for before, after in zip(rungs, rungs[1:], strict=False):

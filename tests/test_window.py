@@ -11,7 +11,13 @@ import torch
 import flashlearn as fl
 from flashlearn.core.mask import Mask
 from flashlearn.core.steps import hbm_bytes, matmul_flops, record
-from flashlearn.cost import ATTENTION_COSTS, fused_backward_cost, standard_backward_cost, stored_backward_cost, two_sweep_cost
+from flashlearn.cost import (
+    ATTENTION_COSTS,
+    fused_backward_cost,
+    standard_backward_cost,
+    stored_backward_cost,
+    two_sweep_cost,
+)
 from flashlearn.rungs.tiled import visited_blocks
 
 RUNGS = {

@@ -113,7 +113,7 @@ VALUES = {
     "p": "number of the inner block of a matrix product",
     "rows": "(start, stop) of the queries",
     "cols": "(start, stop) of the keys",
-    "masked": "whether the mask hides part of the block",
+    "masked": "whether the mask hides part of the block, or all of it",
     "products": "the step's matrix products as formulas, in order",
     "span": "(start, stop) of the elements that a pair (m, l) stands for",
     "parts": "the spans that were merged; () for a block that was reduced",

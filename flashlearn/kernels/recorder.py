@@ -340,15 +340,16 @@ class _Recording:
         shapes["S"] = (*shapes["Q"][:3], shapes["K"][2])
         k = self.on_chip.get("K")
         rows, cols = q.rows, k.rows if k else (0, 0)
-        mask = Mask(shapes["Q"][2], shapes["K"][2], right=0 if self.arguments["CAUSAL"] else None)
+        self.mask = Mask(shapes["Q"][2], shapes["K"][2], right=0 if self.arguments["CAUSAL"] else None)
         i, j = rows[0] // self.arguments["BLOCK_M"], cols[0] // self.arguments["BLOCK_N"] if k else None
-        place = {"i": i, "j": j, "rows": rows, "cols": cols, "masked": mask.crosses(rows, cols)}
+        place = {"i": i, "j": j, "rows": rows, "cols": cols, "masked": self.mask.crosses(rows, cols)}
         return place, Tile("S", (*q.index[:2], rows, cols), 4) if k else None
 
     def _sentence(self, place) -> str:
         where = f"Program {self.program}"
         if place and place["j"] is not None:
-            masked = ", part of it masked" if place["masked"] else ""
+            hidden = "part" if self.mask.sees(place["rows"], place["cols"]) else "all"
+            masked = f", {hidden} of it masked" if place["masked"] else ""
             where += f": block Q{place['i']} meets block K{place['j']}{masked};"
         parts = []
         for verb, tiles in (("reads", self.reads), ("writes", self.writes)):

@@ -36,7 +36,18 @@ from flashlearn.rungs.attention import softmax_of
 from flashlearn.rungs.problem import Problem, backward_shapes, matrix_shapes
 
 if TYPE_CHECKING:
-    from flashlearn.core.shapes import Inputs, Jacobian, Keys, OfInputs, OfOutputs, Outputs, Pairs, Queries, Rows, Weights
+    from flashlearn.core.shapes import (
+        Inputs,
+        Jacobian,
+        Keys,
+        OfInputs,
+        OfOutputs,
+        Outputs,
+        Pairs,
+        Queries,
+        Rows,
+        Weights,
+    )
 
 
 def matmul_backward(dy: Outputs, x: Inputs, w: Weights) -> tuple[Inputs, Weights]:

@@ -16,7 +16,7 @@ ENTRIES = {
     "m, l": "m, l  running maximum\nand running sum",
     "HBM": "HBM  the GPU's memory:\nlarge and slow",
     "SRAM": "SRAM  memory on the chip:\nsmall and fast",
-    "masked": "masked: not computed,\nalways hatched",
+    "masked": "masked: nobody sees it,\nalways hatched",
 }
 
 
