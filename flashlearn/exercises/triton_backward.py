@@ -11,9 +11,10 @@ import torch
 
 from flashlearn.core.mask import causal_mask
 from flashlearn.exercises.grading import Case, Exercise
+from flashlearn.exercises.launching import launch
 from flashlearn.exercises.mistakes.triton_backward import MISTAKES
 from flashlearn.exercises.solutions.triton_backward import ds_solution, dv_solution
-from flashlearn.exercises.triton_forward import INF, launch
+from flashlearn.exercises.triton_forward import INF
 
 if TYPE_CHECKING:
     import triton.language as tl
