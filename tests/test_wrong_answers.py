@@ -24,6 +24,7 @@ class Wrong:
         self.what, self.function, self.names = what, function, names
 
 
+RIGHT = [(name, Wrong(*e)) for module in MODULES for name, es in getattr(module, "RIGHT", {}).items() for e in es]
 ENTRIES = [(name, Wrong(*entry)) for name, entries in WRONG.items() for entry in entries]
 FIRST = {name: entries[0][0] for name, entries in WRONG.items()}
 every_wrong_answer = pytest.mark.parametrize(
@@ -58,3 +59,9 @@ def test_the_file_has_the_name_of_its_notebook_and_no_other_exercises(module):
     notebooks = {notebook.__name__.rpartition(".")[2]: notebook for notebook in exercises.NOTEBOOKS}
     notebook = notebooks[module.__name__.rpartition(".")[2]]
     assert set(module.WRONG) <= {exercise.name for exercise in notebook.EXERCISES}
+
+
+@pytest.mark.parametrize(("name", "right"), [param(name, r, slow=name in LONG) for name, r in RIGHT])
+def test_a_right_answer_written_in_another_way_passes(name, right):
+    report = check(name, right.function)
+    assert report.passed, repr(report)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from flashlearn.exercises.grading import Case, Exercise
 from flashlearn.exercises.mistakes.gradients_by_hand import MISTAKES
 from flashlearn.exercises.solutions.gradients_by_hand import matmul_solution, softmax_solution
+from flashlearn.exercises.watching import PRODUCTS, WrongWay, shapes, watched
 
 
 def _random(*shape, seed=0):
@@ -36,6 +39,27 @@ def _softmax(*shape, spread=1.0):
     return compare
 
 
+def _products_by_hand(function):
+    """The gradients of a product whose Y = X W nobody may compute again, as autograd does."""
+    x, w, dy = _random(4, 3), _random(3, 5, seed=1), _random(4, 5, seed=2)
+    got, made = watched(function, dy.clone(), x.clone(), w.clone())
+    if dy.shape in shapes(made, *PRODUCTS):
+        raise WrongWay("expected two products that take dY in, got Y = X W computed once more: autograd was at work")
+    return got, (dy @ w.mT, x.mT @ dy)
+
+
+def _softmax_by_hand(function):
+    """The gradient of softmax for two rows of 40, from P alone and by less memory than a Jacobian."""
+    N = 40
+    p, dp = torch.softmax(_random(2, N), -1), _random(2, N, seed=1)
+    got, made = watched(function, dp.clone(), p.clone())
+    if any("softmax" in one.operation for one in made):
+        raise WrongWay("expected a product and a sum of dP and P, got softmax once more: P is here, leave autograd out")
+    if any(math.prod(one.shape) >= N * N for one in made):
+        raise WrongWay(f"expected nothing larger than P, got a tensor of {N} x {N} entries: do without the Jacobian")
+    return got, softmax_solution(dp, p)
+
+
 EXERCISES = (
     Exercise(
         "09.matmul_backward",
@@ -46,6 +70,13 @@ EXERCISES = (
             Case("all sizes differ", _product(4, 3, 5), "track the shapes: dX is shaped as X, dW as W"),
             Case("all sizes equal", _product(3, 3, 3), "here shapes do not help: transpose W in dX, and X in dW"),
             Case("many rows", _product(50, 2, 3), "every row of X pulls at the same W: dW adds up over rows"),
+            Case("by hand", _products_by_hand, "dX and dW are one product each; autograd is not asked here"),
+            Case(
+                "all digits of float64",
+                _product(60, 3, 2),
+                "torch.zeros(...) is float32 unless told: zeros_like(w), or dtype=w.dtype",
+                1e-10,
+            ),
         ),
         hints=(
             "dX has the shape of X, dW that of W. Which products of dY (N, M), X (N, D) and W (D, M) have these shapes?",
@@ -63,6 +94,18 @@ EXERCISES = (
             Case("uneven weights", _softmax(5, spread=4.0), "delta is the sum of P o dP, weighted by P, not the mean"),
             Case("several rows", _softmax(4, 6), "one delta for each row: sum over dim=-1 with keepdim=True"),
             Case("two batches", _softmax(2, 3, 4), "only the last dimension is summed, whatever stands before it"),
+            Case(
+                "batches and heads",
+                _softmax(2, 3, 4, 5),
+                "four dimensions are as good as three: dim=-1 is the last of any number",
+            ),
+            Case("by hand", _softmax_by_hand, "one number for each row is enough: no Jacobian, and no autograd"),
+            Case(
+                "all digits of float64",
+                _softmax(3, 20),
+                "keep the dtype of dP and P: float32 knows seven digits, float64 sixteen",
+                1e-10,
+            ),
         ),
         hints=(
             "One logit changes all weights of its row, because they share a sum. One number for each row carries all of that.",

@@ -1,0 +1,141 @@
+"""Wrong answers to the exercises of notebook 09."""
+
+import torch
+
+
+def matmul_by_autograd(dy, x, w):
+    x, w = x.clone().requires_grad_(), w.clone().requires_grad_()
+    return torch.autograd.grad(x @ w, (x, w), dy)
+
+
+def matmul_by_backward(dy, x, w):
+    x, w = x.clone().requires_grad_(), w.clone().requires_grad_()
+    (x @ w).backward(dy)
+    return x.grad, w.grad
+
+
+def matmul_in_float32(dy, x, w):
+    dw = torch.zeros(w.shape)  # float32, whatever came in
+    for n in range(len(x)):
+        dw += torch.outer(x[n], dy[n]).float()
+    return dy @ w.mT, dw
+
+
+def matmul_by_shapes(dy, x, w):
+    """The first product of the right shape, tried with and without transposes."""
+
+    def first(a, b, shape):
+        pairs = [(s, t) for one, other in ((a, b), (b, a)) for s in (one, one.mT) for t in (other, other.mT)]
+        return next(s @ t for s, t in pairs if s.shape[1] == t.shape[0] and (s.shape[0], t.shape[1]) == shape)
+
+    return first(dy, w, x.shape), first(x, dy, w.shape)
+
+
+def matmul_reshaped(dy, x, w):
+    return dy @ w.reshape(w.shape[::-1]), x.reshape(x.shape[::-1]) @ dy
+
+
+def matmul_last_row(dy, x, w):
+    dw = torch.zeros_like(w)
+    for n in range(len(x)):
+        dw = torch.outer(x[n], dy[n])
+    return dy @ w.mT, dw
+
+
+def matmul_of_the_sum(dy, x, w):
+    ones = torch.ones_like(dy)
+    return ones @ w.mT, x.mT @ ones
+
+
+def matmul_descends(dy, x, w):
+    return -(dy @ w.mT), -(x.mT @ dy)
+
+
+def matmul_inverse(dy, x, w):
+    return dy @ torch.linalg.pinv(w), torch.linalg.pinv(x) @ dy
+
+
+def softmax_by_jacobian(dp, p):
+    jacobian = torch.diag_embed(p) - p[..., :, None] * p[..., None, :]
+    return (jacobian @ dp[..., None]).squeeze(-1)
+
+
+def softmax_by_autograd(dp, p):
+    s = p.log().requires_grad_()
+    return torch.autograd.grad(torch.softmax(s, -1), s, dp)[0]
+
+
+def softmax_in_float32(dp, p):
+    delta = (p * dp).float().sum(-1, keepdim=True)
+    return p * (dp - delta)
+
+
+def softmax_three_dimensions(dp, p):
+    delta = (p * dp).sum(min(p.ndim, 3) - 1, keepdim=True)
+    return p * (dp - delta)
+
+
+def softmax_of_p(dp, p):
+    p = torch.softmax(p, -1)
+    return p * (dp - (p * dp).sum(-1, keepdim=True))
+
+
+def softmax_delta_not_weighed(dp, p):
+    return p * dp - (p * dp).sum(-1, keepdim=True)
+
+
+def softmax_delta_of_dp(dp, p):
+    return p * (dp - dp.sum(-1, keepdim=True))
+
+
+def softmax_adds_delta(dp, p):
+    return p * (dp + (p * dp).sum(-1, keepdim=True))
+
+
+def softmax_mean_of_products(dp, p):
+    return p * (dp - (p * dp).mean(-1, keepdim=True))
+
+
+def softmax_two_terms(dp, p):
+    return p * dp - p * (p * dp).sum(-1, keepdim=True)
+
+
+WRONG = {
+    "09.matmul_backward": (
+        ("autograd does it", matmul_by_autograd, "autograd was at work"),
+        ("autograd does it, by backward()", matmul_by_backward, "autograd was at work"),
+        ("dW is summed in float32", matmul_in_float32, "is float32 unless told"),
+        ("the first product of the right shape is taken", matmul_by_shapes, "here shapes do not help"),
+        ("reshape is taken for a transpose", matmul_reshaped),
+        ("every row overwrites dW", matmul_last_row),
+        ("dY is taken to be 1", matmul_of_the_sum),
+        ("the sign is that of a step down the gradient", matmul_descends),
+        ("an inverse is taken where a transpose is meant", matmul_inverse),
+    ),
+    "09.softmax_backward": (
+        ("the whole Jacobian is built", softmax_by_jacobian, "do without the Jacobian"),
+        ("autograd does it", softmax_by_autograd, "leave autograd out"),
+        ("delta is summed in float32", softmax_in_float32, "float32 knows seven digits"),
+        ("at most three dimensions are thought of", softmax_three_dimensions, "four dimensions are as good"),
+        ("softmax is taken of P", softmax_of_p),
+        ("delta is taken off P o dP, not off dP", softmax_delta_not_weighed),
+        ("delta is the plain sum of dP", softmax_delta_of_dp),
+        ("delta is added", softmax_adds_delta),
+        ("delta is the mean of P o dP, not its sum", softmax_mean_of_products),
+    ),
+}
+
+RIGHT = {
+    "09.matmul_backward": (
+        ("einsum", lambda dy, x, w: (torch.einsum("nm,dm->nd", dy, w), torch.einsum("nd,nm->dm", x, dy))),
+        ("a list, products turned", lambda dy, x, w: [(w @ dy.T).T, (dy.T @ x).T]),
+        ("row by row", lambda dy, x, w: (dy @ w.T, sum(torch.outer(a, b) for a, b in zip(x, dy, strict=True)))),
+        ("no matmul", lambda dy, x, w: ((dy[:, None] * w).sum(-1), (x[:, :, None] * dy[:, None]).sum(0))),
+    ),
+    "09.softmax_backward": (
+        ("einsum", lambda dp, p: p * (dp - torch.einsum("...i,...i->...", p, dp)[..., None])),
+        ("two terms", softmax_two_terms),
+        ("a product of vectors", lambda dp, p: p * (dp - (p[..., None, :] @ dp[..., None]).squeeze(-1))),
+        ("dP less its maximum", lambda dp, p: softmax_two_terms(dp - dp.amax(-1, keepdim=True), p)),
+    ),
+}
