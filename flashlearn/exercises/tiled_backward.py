@@ -9,6 +9,7 @@ import torch
 from flashlearn.exercises.grading import Case, Exercise
 from flashlearn.exercises.mistakes.tiled_backward import MISTAKES
 from flashlearn.exercises.solutions.tiled_backward import ds_solution, dv_solution
+from flashlearn.exercises.watching import WrongWay, shapes, watched
 
 
 def _problem(N_q, N_k, D, size=1.0):
@@ -41,6 +42,23 @@ def _ds(N_q, N_k, D, rows, cols, hidden=False):
     return compare
 
 
+def _by_blocks(function):
+    """dV_j of five keys from 31 queries, of which seven, and three at the end, may meet the keys at a time."""
+    N_q, cols, D, block_q = 31, 5, 3, 7
+    q, k, _, do, P, _, lse, _ = _problem(N_q, cols, D)
+    got, made = watched(function, q.clone(), k.clone(), do.clone(), lse.clone(), block_q)
+    for shape in (one.shape for one in made):
+        if math.prod(shape) >= N_q * cols:
+            raise WrongWay(
+                f"expected blocks of {block_q} queries, got a tensor of shape {shape}: {N_q} queries at once"
+            )
+    blocks = {math.prod(shape) // cols for shape in shapes(made, "exp", "exp2", "pow")}
+    if blocks != {block_q, N_q % block_q}:
+        got_them = ", ".join(map(str, sorted(blocks))) or "none"
+        raise WrongWay(f"expected e^(S - lse) for {block_q} queries at once, for the last 3, got it for {got_them}")
+    return got, P.mT @ do
+
+
 EXERCISES = (
     Exercise(
         "10.dv",
@@ -65,6 +83,17 @@ EXERCISES = (
             ),
             Case(
                 "large scores", _dv(8, 6, 4, (0, 6), 3, 3000.0), "subtract lse before the exponential: exp(S) overflows"
+            ),
+            Case(
+                "block by block",
+                _by_blocks,
+                "inside the loop: q[rows], do[rows] and lse[rows] of block_q queries, and all of k_j",
+            ),
+            Case(
+                "all digits of float64",
+                _dv(15, 7, 5, (0, 7), 4),
+                "torch.zeros(...) is float32 unless told: zeros_like(k_j), or dtype=q.dtype",
+                1e-10,
             ),
         ),
         hints=(
@@ -92,6 +121,12 @@ EXERCISES = (
             ),
             Case(
                 "part of it masked", _ds(6, 6, 4, (2, 4), (2, 5), True), "P is 0 where the mask hides: then dS is 0 too"
+            ),
+            Case(
+                "all digits of float64",
+                _ds(7, 11, 5, (1, 6), (2, 9)),
+                "torch.zeros(...) is float32 unless told; keep the dtype of what comes in",
+                1e-10,
             ),
         ),
         hints=(
