@@ -44,6 +44,11 @@ EXERCISES = (
                 _rate(1e-6, 2, 3, 16, 16, True, False),
                 "the convention halves exactly; it does not count the diagonal",
             ),
+            Case(
+                "odd and causal",
+                _rate(1e-9, 1, 3, 17, 16, True, True),
+                "half of 17 x 17 is 144.5 pairs, and 2.5 is no whole number: divide with /, not //",
+            ),
         ),
         hints=(
             "Count the multiplications and additions of Q K^T for one head, and of P V. How many heads are there?",
@@ -71,7 +76,20 @@ EXERCISES = (
             Case("many queries", _stages(256, 32, 64, 2, 101376), "Q is loaded once, before the loop: stages share it"),
             Case("float32", _stages(64, 32, 64, 4, 101376), "a tile has rows * D * itemsize bytes"),
             Case("to the last byte", _stages(128, 128, 128, 2, 5 * 128 * 128 * 2), "exactly full still fits"),
+            Case(
+                "all but a byte",
+                _stages(64, 64, 64, 2, 7 * 64 * 64 * 2 - 1),
+                "what fits all but a byte does not fit: round down",
+            ),
+            Case(
+                "small tiles",
+                _stages(16, 16, 16, 2, 41 * 16 * 16 * 2),
+                "no limit but memory, which is counted in bytes: 20 fit",
+            ),
             Case("nothing fits", _stages(128, 128, 256, 4, 101376), "return 0, and never less"),
+            Case(
+                "not even Q fits", _stages(256, 16, 64, 2, 8192), "what is left is negative: return 0, and never less"
+            ),
         ),
         hints=(
             "Draw what lies in shared memory while the loop runs. Which tile is there once, and which are there once per stage?",
