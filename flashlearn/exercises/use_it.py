@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch.nn.functional import scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
 
 from flashlearn.exercises.grading import Case, Exercise
 from flashlearn.exercises.mistakes.use_it import MISTAKES
 from flashlearn.exercises.solutions.use_it import cache_solution, gqa_solution
+from flashlearn.exercises.watching import WrongWay
 
 
 def _random(*shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def _behind(length, new, spare=0, batch=()):
-    """`new` tokens behind `length` cached ones: the last rows of causal attention over all of them."""
-    N = length + new
-    q, k, v = (_random(*batch, N, 4, seed=seed) for seed in range(3))
-    unused = torch.full((*batch, new + spare, 4), 3.0, dtype=torch.float64)  # what lies in memory by chance
+class _WithoutTheFlag(TorchFunctionMode):
+    """Refuses `enable_gqa=True`, with which PyTorch shares heads by itself."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is scaled_dot_product_attention and (kwargs or {}).get("enable_gqa"):
+            raise WrongWay("expected heads shared by your own code, got enable_gqa=True")
+        return func(*args, **(kwargs or {}))
+
+
+def _behind(length, new, spare=0, batch=(), size=1.0):
+    """`new` tokens behind `length` cached ones: the last rows of causal attention over all of them.
+
+    What is not in use is NaN, as memory may be by chance: whoever reads it, mask or not, has NaN.
+    """
+    N, D = length + new, 6
+    q, k, v = (_random(*batch, N, D, seed=seed) for seed in range(3))
+    q, unused = size * q, torch.full((*batch, new + spare, D), math.nan, dtype=torch.float64)
 
     def compare(function):
         K, V = (torch.cat([t[..., :length, :], unused], dim=-2) for t in (k, v))
@@ -31,10 +47,18 @@ def _behind(length, new, spare=0, batch=()):
     return compare
 
 
-def _grouped(H_q, H_kv, N_q=3, N_k=5):
-    q, k, v = (_random(2, H, N, 4, seed=seed) for seed, (H, N) in enumerate(((H_q, N_q), (H_kv, N_k), (H_kv, N_k))))
-    want = scaled_dot_product_attention(q, k, v, enable_gqa=True)
-    return lambda function: (function(q.clone(), k.clone(), v.clone()), want)
+def _grouped(H_q, H_kv, N_q=3, N_k=5, size=1.0):
+    sizes = ((H_q, N_q), (H_kv, N_k), (H_kv, N_k))
+    q, k, v = (_random(2, H, N, 6, seed=seed) for seed, (H, N) in enumerate(sizes))
+    want = scaled_dot_product_attention(size * q, k, v, enable_gqa=True)
+    return lambda function: (function(size * q, k.clone(), v.clone()), want)
+
+
+def _without_the_flag(function):
+    """Five heads of one group, shared by the answer and not by PyTorch."""
+    compare = _grouped(5, 1)
+    with _WithoutTheFlag():
+        return compare(function)
 
 
 EXERCISES = (
@@ -51,8 +75,17 @@ EXERCISES = (
                 _behind(5, 3),
                 "new token i is token length + i of the text: it sees keys j <= length + i",
             ),
-            Case("room to spare", _behind(4, 2, spare=3), "only rows before length + n count, and K, V must hold them"),
+            Case(
+                "room to spare",
+                _behind(4, 2, spare=3),
+                "rows behind length + n are NaN here, which no mask undoes: cut them off; those before must be in K, V",
+            ),
             Case("batches and heads", _behind(3, 2, 2, (2, 3)), "the rows are the last dimension but one"),
+            Case(
+                "large scores",
+                _behind(4, 3, size=2000.0),
+                "a softmax of your own subtracts the maximum of the row, or exp overflows",
+            ),
         ),
         hints=(
             "Three things in order: store, cut off what is not in use, attend. Which tokens may the first new one see?",
@@ -71,6 +104,14 @@ EXERCISES = (
             Case("two groups of three", _grouped(6, 2), "query heads 0, 1, 2 share head 0; heads 3, 4, 5 share head 1"),
             Case("no sharing", _grouped(3, 3), "with as many heads of k and v as of q, head h uses head h"),
             Case("one query", _grouped(4, 2, N_q=1, N_k=7), "N_q and N_k may differ"),
+            Case(
+                "large scores",
+                _grouped(4, 2, size=2000.0),
+                "a softmax of your own subtracts the maximum of the row, or exp overflows",
+            ),
+            Case(
+                "without enable_gqa", _without_the_flag, "share the heads yourself: PyTorch's flag is the task, solved"
+            ),
         ),
         hints=(
             "Query heads come in groups of H_q / H_kv neighbours. Which head of k does query head h use?",
