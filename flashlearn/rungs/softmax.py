@@ -122,7 +122,8 @@ def merge(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, T
     l = l_a exp(m_a - m) + l_b exp(m_b - m)
 
     Commutative, and associative but for rounding: the order of merges shows in the last digits of l. (-inf, 0), the
-    pair of no elements, changes nothing. Tensors of any one shape, or numbers. ValueError for tensors of different shapes. Source: Milakov 2018, equation 4.
+    pair of no elements, changes nothing. Tensors of any one shape, or numbers. ValueError for tensors of different
+    shapes. Source: Milakov 2018, equation 4.
     """
     (m_a, l_a), (m_b, l_b) = ((_floating(m), _floating(l)) for m, l in (a, b))
     shapes = [tuple(t.shape) for t in (m_a, l_a, m_b, l_b)]
