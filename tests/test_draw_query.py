@@ -109,6 +109,30 @@ def test_picture_shows_the_numbers_of_the_step():
         assert f"{value:.2f}".rstrip("0") in shown
 
 
+@pytest.mark.parametrize("draw", [draw_query, draw_converge])
+def test_what_is_summed_has_its_own_name(draw):
+    steps = (
+        two_pass_attention_steps(*inputs()),
+        *(one_pass_attention_steps(*inputs(), normalised=n) for n in (False, True)),
+    )
+    for run, name in zip(steps, ("o", "acc", "o'"), strict=True):
+        shown = set(texts(record(run)[14 if name == "o" else 4], draw))
+        assert name in shown and {"acc", "o'"} & shown == {name} - {"o"}
+
+
+def test_sentence_of_a_normalised_step_says_what_was_scaled():
+    quiet = record(one_pass_attention_steps(*inputs(), normalised=True))[1:10]
+    quiet = [step for step in quiet if step.values["alpha"][0, 0, 0, 0] == 1]
+    assert quiet
+    for step in quiet:
+        factor = step.values["factor"][0, 0, 0, 0].item()
+        assert 0 < factor < 1 and f"the old o' is scaled by l_old / l_new = {factor:.4f}" in step.sentence
+        assert f"old o' × {factor:.4f}".rstrip("0") in texts(step, draw_query)
+        assert "nothing is rescaled" not in step.sentence
+    plain = record(one_pass_attention_steps(*inputs()))[1:10]
+    assert any("nothing is rescaled" in step.sentence for step in plain)
+
+
 def test_converge_ends_on_the_answer():
     steps = record(one_pass_attention_steps(*inputs(D=1)))
     ax = axes_of(steps[-1], draw_converge)

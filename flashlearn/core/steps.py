@@ -103,7 +103,7 @@ VALUES = {
     "beta": "exp(m~ - m_i): the same for the sum of this block, in FlashAttention-1",
     "factor": "what the old acc, o' or O was multiplied by",
     "term": "what this element or block added to l_i",
-    "acc": "the output so far, not divided; o' where `normalised`",
+    "acc": "the output so far, not divided; o' where `normalised`, o in the second of two passes",
     "S": "block of scores",
     "P": "block of exp(S - m), of weights once they are divided by l",
     "dP": "block of dO V^T",

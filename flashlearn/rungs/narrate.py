@@ -141,12 +141,16 @@ def _one_pass(step: Step) -> str:
     what = f"Key and value {j0}" if j1 - j0 == 1 else f"Keys and values {j0}:{j1}"
     result = f"m = {show(m_i)}, l = {show(step.values['l_i'])}, {name} = {_vector(acc)}."
     if number(m_old) == number(m_i):
-        return f"{what}: no new maximum, nothing is rescaled; {result}"
+        kept = "nothing is rescaled"
+        if name == "o'":
+            kept = f"l is not rescaled, the old o' is scaled by l_old / l_new = {show(step.values['factor'])}"
+        return f"{what}: no new maximum, {kept}; {result}"
     if number(m_old) == -INF:
         return f"{what}, the first: {result}"
     scaled = f"the old l and {name} are scaled by exp(m_old - m_new) = {alpha}"
     if name == "o'":
-        scaled = f"the old l is scaled by exp(m_old - m_new) = {alpha}, o' by that times l_old / l_new"
+        factor = show(step.values["factor"])
+        scaled = f"the old l is scaled by exp(m_old - m_new) = {alpha}, o' by that times l_old / l_new, {factor}"
     return f"{what}: new maximum, {scaled}; {result}"
 
 

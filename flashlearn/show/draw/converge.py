@@ -8,7 +8,7 @@ from flashlearn.core.steps import Step
 from flashlearn.show.draw.parts import MONO, pass_note
 from flashlearn.show.draw.sheet import Sheet
 from flashlearn.show.draw.style import INK, QUIET, colour, number, tint
-from flashlearn.show.draw.values import check_steps_of, first_head
+from flashlearn.show.draw.values import check_steps_of, first_head, running_name
 
 WIDTH, HEIGHT = 1280, 500
 LEFT, RIGHT, TOP, FLOOR = 60, 760, 120, 410  # where the points go
@@ -17,7 +17,7 @@ MARKERS = "os^D"  # a component of the vector each, four at most
 
 
 def draw_converge(ax: Axes, step: Step) -> None:
-    """Paint acc after every step so far, then o once it is written, for the last query of the first head."""
+    """Paint the output so far after every step, then o once it is written, for the last query of the first head."""
     check_steps_of("a loop over keys", step, shapes=["O", "S"], writes="O")
     sheet = Sheet(ax, WIDTH, HEIGHT)
     sheet.text(16, 8, pass_note(step), va="top", weight="bold", fontsize=20)
@@ -68,7 +68,7 @@ def _scale(values, count):
 
 
 def _mark_rescaling(sheet: Sheet, step: Step, x: float) -> None:
-    """A new maximum: a line in the colour of m and l, with what the old acc was multiplied by."""
+    """A new maximum: a line in the colour of m and l, with what the old acc or o' was multiplied by."""
     values = step.values
     alpha = first_head(values["alpha"])[-1][0] if "alpha" in values else 1.0
     if 0 < alpha < 1:
@@ -80,7 +80,7 @@ def _mark_rescaling(sheet: Sheet, step: Step, x: float) -> None:
 
 def _running_values(sheet: Sheet, step: Step) -> None:
     """m, l and the vector as numbers."""
-    names = (("m_i", "m"), ("l_i", "l"), ("acc", "acc"), ("O", "o"))
+    names = (("m_i", "m"), ("l_i", "l"), ("acc", running_name(step.values)), ("O", "o"))
     there = ((name, symbol) for name, symbol in names if name in step.values)
     shown = [(*name, value) for name in there for value in first_head(step.values[name[0]])[-1][: len(MARKERS)]]
     for place, (name, symbol, value) in enumerate(shown):

@@ -1,4 +1,4 @@
-"""One query against all keys: K, V and o in HBM, and on chip the tiles at work, m, l and acc as numbers."""
+"""One query against all keys: K, V and o in HBM, and on chip the tiles at work, m, l and the output so far as numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flashlearn.core.steps import Step
 from flashlearn.show.draw.parts import MONO, panel, pass_note, traffic_note
 from flashlearn.show.draw.sheet import Rect, Sheet, Span
 from flashlearn.show.draw.style import INK, QUIET, number, tint
-from flashlearn.show.draw.values import check_steps_of, first_head
+from flashlearn.show.draw.values import check_steps_of, first_head, running_name
 
 WIDTH, HEIGHT = 1280, 560
 ROW, TOP = 34, 136  # height of a row of K and V, and where row 0 is in both panels
@@ -171,7 +171,7 @@ def _scores_on_chip(sheet: Sheet, step: Step) -> None:
 
 
 def _running_values(sheet: Sheet, step: Step) -> None:
-    """m and l as numbers, acc below V; what an old sum was multiplied by stands beside it, outlined."""
+    """m and l as numbers, the output so far below V; what an old sum was multiplied by stands beside it, outlined."""
     values = step.values
     top = TOP + CHIP_BAND + 48
     for name, symbol in (("m_i", "m"), ("l_i", "l"), ("lse", "lse")):
@@ -183,14 +183,15 @@ def _running_values(sheet: Sheet, step: Step) -> None:
     alpha, factor = (first_head(values[name])[-1][0] if name in values else 1.0 for name in ("alpha", "factor"))
     if 0 < alpha < 1:
         _rescaled(sheet, f"old l × {number(alpha)}", STRIP + 220, TOP + CHIP_BAND + 119, "left")
-    for name, symbol in (("acc", "acc"), ("O", "o")):
+    running = running_name(values)
+    for name, symbol in (("acc", running), ("O", "o")):
         if name in values:
             y = TOP + CHIP_BAND + 18
             row = first_head(values[name])[-1:]
             _Cells("O", row, V_CHIP, y, WIDE, ROW, _alike(0.6), digits=2).paint(sheet)
             _name(sheet, symbol, V_CHIP - 10, y + ROW / 2, "right")
     if 0 < factor < 1:
-        _rescaled(sheet, f"old acc × {number(factor)}", 1240, TOP + CHIP_BAND + 80, "right")
+        _rescaled(sheet, f"old {running} × {number(factor)}", 1240, TOP + CHIP_BAND + 80, "right")
 
 
 def _rescaled(sheet: Sheet, words: str, x: float, y: float, ha: str) -> None:

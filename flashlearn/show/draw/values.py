@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -45,3 +46,8 @@ def first_row(t: Tensor) -> list[float]:
 def first_head(t: Tensor) -> list[list[float]]:
     """The rows of the first head of the first batch entry, as numbers."""
     return t.detach()[0, 0].double().tolist()
+
+
+def running_name(values: Mapping[str, Any]) -> str:
+    """What the sum `acc` of a loop over keys is called: acc before its division, o' if divided always, o in two passes."""
+    return "o" if "normalised" not in values else "o'" if values["normalised"] else "acc"
