@@ -14,6 +14,7 @@ Source: FA-1, Theorem 2 and section 3.2.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -300,6 +301,7 @@ class _Work:
     pairs: int  # sum_i rows_i * keys visited
 
 
+@functools.lru_cache(maxsize=4096)  # asked several times a cost, and again by whoever tries one block after another
 def _work(mask: Mask, block_q: int, block_k: int) -> _Work:
     rows_seen = visited_rows = keys = pairs = 0
     for rows in spans(mask.N_q, block_q):
