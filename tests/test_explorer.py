@@ -83,6 +83,13 @@ def test_blocks_that_do_not_fit_are_explained(explorer):
     assert "need 79 of 79 elements: they fit" in explorer.fit.value and explorer.slider.max > 1
 
 
+def test_bytes_on_chip_are_those_of_the_elements(explorer):
+    """57 elements of tiles are 228 B; the pictures show 252 B, with m and l, which the budget leaves out."""
+    assert "need 57 of 59 elements: they fit (with m and l, in registers, 252 B)" in explorer.fit.value
+    peaks = {fl.sram_peak(run) for run in explorer.runs.values()}
+    assert peaks == {4 * (sram_elements(3, 3, D) + 2 * 3)} == {252}
+
+
 def test_rules_choose_the_blocks(explorer):
     explorer.rule.value = PAPER
     assert (explorer.block_q.value, explorer.block_k.value) == fl.paper_block_sizes(59, D) == (4, 4)

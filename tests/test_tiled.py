@@ -188,6 +188,17 @@ def test_the_paper_s_blocks_may_not_fit():
     assert sram_elements(4, 64 // 16, D=4) == 80 > 64  # rounding down does not always help
 
 
+@pytest.mark.parametrize("D", [1, 2, 3, 4, 8, 64])
+def test_the_paper_s_blocks_fit_from_a_size_on(D):
+    enough = 8 * D**2 + 12 * D - 3
+    for M in (*range(enough, enough + 9 * D), 98_304):
+        block_q, block_k = paper_block_sizes(M, D)
+        assert sram_elements(block_q, block_k, D) <= M and block_q == D
+        assert block_q * block_k < M / 4 + D  # S takes about a quarter
+    assert any(sram_elements(*paper_block_sizes(M, D), D) > M for M in range(max(4 * D + 1, enough - 6 * D), enough))
+    assert sram_elements(*paper_block_sizes(98_304, 64), 64) == 81_920
+
+
 def test_fitting_blocks_fit_and_no_larger_ones_do():
     for D in (1, 2, 3, 4, 16, 64, 128):
         for M in [*range(4 * D + 1, 4 * D + 400, 7), 2**14, 10**5, 227 * 1024 // 2]:

@@ -1,7 +1,8 @@
 """What happened in a step, in one sentence: told from the record alone, after the fact.
 
 The algorithms hold no prose; each hands one of these functions to its `HBM`. They follow one number for the reader:
-the first row of softmax, the last query of the first head of attention, which sees every key.
+the first row of softmax, the last query of the first head of attention, which sees every key unless a window
+hides some.
 """
 
 from __future__ import annotations

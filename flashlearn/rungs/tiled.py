@@ -7,9 +7,10 @@
     version 2    for each Q_i: for each K_j, V_j     acc, m, l stay on chip: O is divided and written once
 
 The rung before (`flashlearn.rungs.attention`) gave every query its own pass over K and V. What is new: block_q
-queries share each K and V tile, so K and V are read N_q / block_q times instead of N_q times. Version 2
-swaps the loops of version 1: a row block is then finished by one program, so that the row blocks can run in
-parallel, nothing unfinished goes through HBM, and the division waits until the end.
+queries share each K and V tile, so version 2 reads K and V ceil(N_q / block_q) times instead of N_q times, and version 1
+reads them once, but Q, O, m and l ceil(N_k / block_k) times. Version 2 swaps the loops of version 1: a row block is then
+finished by one program, so that the row blocks can run in parallel, nothing unfinished goes through HBM, and the division
+waits until the end. (Its Algorithm 1, line 10, prints diag(.)^-1 where the old acc is scaled: a misprint.)
 
 Shapes, dtypes, `causal`, `window`, `scale`, and rows that see no key are as in `flashlearn.rungs.attention`.
 Blocks of any size will do, the last of a row or column being shorter. Under a mask a block that it hides wholly
@@ -195,8 +196,10 @@ def sram_elements(block_q: int, block_k: int, D: int) -> int:
 def paper_block_sizes(M: int, D: int) -> BlockSizes:
     """The paper's blocks for an SRAM of M elements: B_c = ceil(M / 4d), B_r = min(B_c, d); they may not fit.
 
-    A quarter of M for each of Q_i, K_j, V_j and O_i leaves nothing for S_ij, and ceil rounds up: M = 59 and
-    d = 3 give (3, 5), which needs 63. Rounding down helps there, not always: M = 64, d = 4 give (4, 4), 80.
+    While B_r = B_c, each of Q_i, K_j, V_j and O_i takes a quarter of M, rounded up, and nothing is left for S_ij. Where
+    B_r = d < B_c, S_ij takes about a quarter and Q_i and O_i less: from M = 8 d^2 + 12 d - 3 on the blocks fit (d = 64 and
+    M = 98,304: 81,920), below that they may not. M = 59 and d = 3 give (3, 5), which needs 63; rounding down helps there,
+    not always: M = 64, d = 4 give (4, 4), 80.
     Source: FA-1, Algorithm 1, line 1. ValueError if not even 1 x 1 blocks fit.
     """
     _check_budget(M, D)

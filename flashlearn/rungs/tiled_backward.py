@@ -8,7 +8,7 @@
     fused        K_j, V_j stay, Q_i comes by; dQ_i is read, added to, written every time   5 products
 
 The rung before (`flashlearn.rungs.gradients`) stored four N_q x N_k matrices. What is new: the forward pass left
-one number per row, lse = log sum exp S, from which P comes back exactly, and delta, another number per row,
+one number per row, lse = log sum exp S, from which P comes back, but for rounding, and delta, another number per row,
 stands for the whole row of P o dP that softmax needs. Extra memory falls from O(N^2) to O(N).
 
 dK_j and dV_j add up over i, dQ_i over j. On a GPU the blocks of the outer loop run at the same time: in the

@@ -8,7 +8,7 @@ from dataclasses import replace
 import ipywidgets as widgets
 import torch
 
-from flashlearn.core.steps import Step, hbm_bytes, record
+from flashlearn.core.steps import Step, hbm_bytes, record, sram_peak
 from flashlearn.rungs.tiled import (
     fitting_block_sizes,
     paper_block_sizes,
@@ -45,7 +45,9 @@ class TilingExplorer(Stepper):
         self.length = slider("N", (1, LONGEST), N, "tokens: rows of Q, K and V", LOOK)
         self.block_q = slider("B_r", (1, LARGEST), block_q, "rows in a block of Q", LOOK)
         self.block_k = slider("B_c", (1, LARGEST), block_k, "rows in a block of K and V", LOOK)
-        self.sram = slider("SRAM", (10, 128), sram, "elements that fit on chip", LOOK)
+        self.sram = slider(
+            "SRAM", (10, 128), sram, "elements of tiles that fit on chip; m and l are in registers", LOOK
+        )
         rules, who = [BY_HAND, FITTING, PAPER], "who chooses B_r and B_c"
         self.rule = widgets.Dropdown(description="blocks", options=rules, tooltip=who, **look(220, 50))
         narrow = {"indent": False, "layout": {"width": "80px"}, "tooltip": "query i sees keys 0 to i only"}
@@ -85,10 +87,10 @@ class TilingExplorer(Stepper):
         v1, v2 = (hbm_bytes(run) for run in runs.values())
         self._full = max(*v1, *v2)
         visits, pairs = (visited_blocks(N, N, block_q, block_k, c) for c in (causal, False))
-        need = sram_elements(block_q, block_k, D)
+        need, peak = sram_elements(block_q, block_k, D), max(map(sram_peak, runs.values()))
         self._report(
-            f"{block_q} × {block_k} blocks need {need} of {self.sram.value} elements: they fit. {visits} of {pairs} pairs "
-            f"of blocks visited. In all: FA-1 {v1.total:,} B, FA-2 {v2.total:,} B."
+            f"Tiles of {block_q} × {block_k} blocks need {need} of {self.sram.value} elements: they fit (with m and l, in "
+            f"registers, {peak} B). {visits} of {pairs} pairs of blocks visited. In all: FA-1 {v1.total:,} B, FA-2 {v2.total:,} B."
         )
         return runs
 
