@@ -2,17 +2,29 @@
 
 import csv
 import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import nbformat
 import pytest
 
-from flashlearn.exercises.__main__ import grade_notebook, main
+from flashlearn.exercises import EXERCISES, check
+from flashlearn.exercises.__main__ import cell, grade_notebook, grades, main, table
+from flashlearn.exercises.mutation_lab import MUTANTS, run_lab
+from flashlearn.exercises.submissions.notebook import NotANotebook, chapter, code_cells
+from flashlearn.exercises.submissions.record import FILE, TOKEN, Entry, Record
 from tests.slow import slow
 
 RIGHT = "from flashlearn.exercises.solutions.online_softmax import merge_solution as my_merge"
 WRONG = "def my_merge(a, b):\n    return max(a[0], b[0]), a[1] + b[1]"
 STUB = "def my_tree(x, block_size):\n    raise NotImplementedError"
 CHECK = 'check("03.merge", my_merge)'
+IMPORT = "from flashlearn.exercises import check"
+TESTS = {name: len(exercise.cases) for name, exercise in EXERCISES.items()}
 
 
 def submission(path, *cells):
@@ -21,52 +33,290 @@ def submission(path, *cells):
     return path
 
 
+# What a notebook may do
+
+
 @pytest.mark.parametrize("endless", [(), slow(("while True: pass",))], ids=["", "endless"])
 def test_everything_that_may_happen_in_a_notebook(endless, tmp_path):
-    """An error is no reason to stop, nor is a loop without end, which takes the ten seconds that it is given."""
+    """An error is no reason to stop, nor is a loop without end, which takes the seconds that it is given."""
     path = submission(
         tmp_path / "anna_03_online_softmax.ipynb",
-        "from flashlearn.exercises import check",
+        IMPORT,
         "1 / 0",
         *endless,
         f"{WRONG}\n\n{CHECK}",
-        f"{RIGHT}\n\n{CHECK}",
-        f"{WRONG}\n\n{CHECK}",
-        f'{STUB}\n\ncheck("03.tree", my_tree)',
-        'check("00.scores", lambda q, k: q @ k.T)',
+        f"{RIGHT}\n\ndisplay({CHECK})\nprint({CHECK});",
+        f"{WRONG}\n\nreport = {CHECK}",
+        f'{STUB}\n\ncheck("03.tree", my_tree), check("00.scores", lambda q, k: q @ k.T);',
+        'import sys\ncheck("01.softmax", lambda x: sys.exit(1))',
+        "sys.exit(1)",
+        'check("01.overflow", lambda dtype: float(len(sys.path[0])))',
     )
+    (tmp_path / "torch.py").write_text("raise ImportError('of the submission')")
     before = path.read_bytes()
-    scores, merge, tree = grade_notebook(path, timeout=10)
-    assert merge[1:] == ("03.merge", 6, 6, ""), "the best of three counts"
-    assert tree[1:] == ("03.tree", 0, 5, "not attempted")
-    assert scores[1:] == ("00.scores", 0, 4, "This is what you get if the scores are not divided by sqrt(D).")
+    graded = {grade.exercise: grade[2:] for grade in grade_notebook(path, timeout=20 if endless else 100)}
+    assert graded["03.merge"] == (TESTS["03.merge"], TESTS["03.merge"], ""), "the best counts, wherever it is shown"
+    assert graded["03.tree"] == (0, TESTS["03.tree"], "not attempted")
+    passed, tests, remark = graded["00.scores"]
+    assert passed == 0 and tests == TESTS["00.scores"]
+    assert remark.startswith("This is what you get if the scores are not divided by sqrt(D)")
+    assert graded["01.softmax"] == (0, TESTS["01.softmax"], ""), "check lets no SystemExit out"
+    assert graded["01.overflow"] == (0, TESTS["01.overflow"], ""), "nor does one in a cell end the notebook"
     assert path.read_bytes() == before
 
 
 def test_a_kernel_that_dies_and_outputs_that_were_stored(tmp_path, capsys):
-    path = submission(tmp_path / "03_online_softmax.ipynb", CHECK, "import os; os._exit(1)")
+    """A forged output counts for nothing; neither does a `flashlearn` beside the notebook, nor one in its folder."""
+    path = submission(tmp_path / "03_online_softmax.ipynb", IMPORT, CHECK, "import os; os._exit(1)")
     notebook = nbformat.read(path, as_version=4)
     claim = {"text/plain": "Exercise 03.merge: 6 of 6 tests passed"}
-    notebook.cells[0].outputs = [nbformat.v4.new_output("execute_result", data=claim, execution_count=1)]
+    notebook.cells[1].outputs = [nbformat.v4.new_output("execute_result", data=claim, execution_count=1)]
+    notebook.cells[1].source = "print('Exercise 03.merge: 6 of 6 tests passed')"
     nbformat.write(notebook, path)
     (tmp_path / "05_x.ipynb").write_text("no JSON")
-    assert main(["--csv", str(path), str(tmp_path / "05_x.ipynb"), str(tmp_path / "gone.ipynb")]) == 0
+    (tmp_path / "flashlearn").mkdir()
+    (tmp_path / "flashlearn" / "__init__.py").write_text("raise ImportError('of the submission')")
+    assert main(["--csv", str(path), str(tmp_path / "05_x.ipynb")]) == 0
     rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
     assert rows[0] == ["notebook", "exercise", "passed", "tests", "remark"]
-    assert rows[1][1:] == ["03.merge", "0", "6", "the kernel died"]
-    assert rows[2][1:] == ["03.tree", "0", "5", "the kernel died"]
-    assert rows[3][1] == "05.merge_outputs" and all("not a notebook" in row[4] for row in rows[3:])
-    assert rows[-1][1] == "-"
+    assert rows[1][1:] == ["03.merge", "0", str(TESTS["03.merge"]), "the kernel died"]
+    assert rows[2][1:] == ["03.tree", "0", str(TESTS["03.tree"]), "the kernel died"]
+    assert [row[1] for row in rows[3:]] == ["05.merge_outputs", "05.recurrence"]
+    assert all("not a notebook" in row[4] for row in rows[3:])
+
+
+SPAWN = """
+import subprocess, sys
+from pathlib import Path
+for apart in (False, True):  # in our group, and in one of its own
+    subprocess.Popen([sys.executable, "-c", "import subprocess, sys, time; "
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', 'NAME'], start_new_session=True); "
+        "time.sleep(600)", "NAME"], start_new_session=apart)
+while not len([1 for p in Path('/proc').glob('[0-9]*/cmdline') if b'NAME' in p.read_bytes()]) >= 4: pass
+"""
+linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+
+
+def running(name):
+    """Numbers of the processes that were started with this argument."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if name.encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+        except OSError:
+            pass
+    return found
+
+
+def gone(name, seconds=20):
+    end = time.monotonic() + seconds
+    while running(name) and time.monotonic() < end:
+        time.sleep(0.05)
+    return not running(name)
+
+
+STUBBORN = "import time\nwhile True:\n    try:\n        while True: time.sleep(1)\n    except BaseException: pass"
+
+
+@linux
+@pytest.mark.parametrize("end", ["", slow(STUBBORN), slow("quit()")], ids=["end", "stubborn", "quit"])
+def test_nothing_that_a_notebook_started_goes_on_after_it(end, tmp_path):
+    name = f"grandchild-{os.getpid()}-{len(end)}"
+    path = submission(tmp_path / "03_online_softmax.ipynb", SPAWN.replace("NAME", name), f"open({name!r}, 'w')", end)
+    merge, _ = grade_notebook(path, timeout=10)
+    assert not running(name)
+    assert not (tmp_path / name).exists(), "it does not start in its folder"
+    assert merge.remark == (
+        "a cell took longer than 10 s, and could not be interrupted" if end == STUBBORN else merge.remark
+    )
+
+
+@linux
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "killed"])
+def test_nothing_goes_on_after_the_command_is_ended(number, tmp_path):
+    name = f"grandchild-{os.getpid()}-{number}"
+    path = submission(tmp_path / "03_online_softmax.ipynb", SPAWN.replace("NAME", name), "while True: pass")
+    command = subprocess.Popen([sys.executable, "-m", "flashlearn.exercises", str(path)], stdout=subprocess.PIPE)
+    end = time.monotonic() + 60
+    while len(running(name)) < 4 and time.monotonic() < end:
+        time.sleep(0.1)
+    assert len(running(name)) >= 4
+    command.send_signal(number)
+    assert command.wait(30) == (130 if number == signal.SIGINT else -number)
+    assert gone(name)
+
+
+# The record
+
+
+def test_a_check_leaves_its_outcome_only_in_a_grading_run(tmp_path, monkeypatch):
+    record = Record(tmp_path)
+    check("03.merge", EXERCISES["03.merge"].solution)
+    assert record.read(TESTS) == [] and not record.path.exists()
+    for name, value in record.environment.items():
+        monkeypatch.setenv(name, value)
+    count = TESTS["03.merge"]
+    check("03.merge", EXERCISES["03.merge"].solution)
+    check("03.merge", EXERCISES["03.merge"].mistakes[0].function)
+    check("03.merge", lambda a, b: {}[0])
+    assert run_lab(stub := lambda attention: stub.missing).rejected
+    with pytest.raises(ValueError):
+        check("03.mergers", print)
+    right, mistake, wrong = record.read(TESTS)
+    assert right == ("03.merge", count, count, "")
+    assert mistake.passed < count and mistake.remark.startswith("This is what you get if")
+    assert wrong == ("03.merge", 0, count, "")
+    assert record.read({"12.mutants": len(MUTANTS)}) == [("12.mutants", 0, len(MUTANTS), "")]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '["TOKEN", "03.mergers", 6, 6, ""]',
+        '["TOKEN", "03.merge", 7, 6, ""]',
+        '["TOKEN", "03.merge", 7, 7, ""]',
+        '["TOKEN", "03.merge", -1, 6, ""]',
+        '["TOKEN", "03.merge", true, 6, ""]',
+        '["TOKEN", "03.merge", 6.0, 6, ""]',
+        '["TOKEN", "03.merge", 6, 6]',
+        '["TOKEN", ["03.merge"], 6, 6, ""]',
+        '["TOKEN", "03.merge", 6, 6, null]',
+        '["guessed", "03.merge", 6, 6, ""]',
+        '["\\udcff", "03.merge", 6, 6, ""]',
+        "Exercise 03.merge: 6 of 6 tests passed",
+        "[" * 100_000,
+        "6",
+        "\xff",
+    ],
+)
+def test_a_record_is_read_with_care(line, tmp_path):
+    """Only known exercises, with as many tests as they have, and no more of them passed."""
+    record = Record(tmp_path)
+    good = f'["{record.token}", "03.merge", 5, 6, ""]'
+    record.path.write_bytes(f"{line.replace('TOKEN', record.token)}\n{good}\n".encode("latin-1", "replace"))
+    assert record.read({"03.merge": 6}) == [("03.merge", 5, 6, "")]
+
+
+def test_the_environment_of_a_record():
+    assert FILE == "FLASHLEARN_RECORD" and TOKEN == "FLASHLEARN_RECORD_TOKEN"  # in INSTRUCTORS.md
+    with pytest.raises(SystemExit):
+        main([])
+
+
+# Names, files and cells
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("03_online_softmax", "03"),
+        ("anna_03_online_softmax", "03"),
+        ("2024_10_12 Anna 03_online_softmax (1)", "03"),
+        ("group_05-03-Online-Softmax-Copy1", "03"),
+        ("Anna Roth_12345_assignsubmission_file_12_triton_forward", "12"),
+        ("anna.roth.07_tiled_attention.final", "07"),
+        ("103_online_softmax_06_tiled_matmul", "06"),
+        ("anna_03_exam", "03"),
+        ("16_03_exam", "03"),
+        ("05_group_03_exam", ""),
+        ("online_softmax", ""),
+        ("1003_exam", ""),
+        ("99_exam", ""),
+        ("03", ""),
+    ],
+)
+def test_the_number_and_title_stand_anywhere_in_the_name(name, number):
+    assert chapter(Path("05_somewhere") / f"{name}.ipynb") == number
+
+
+def test_every_notebook_of_the_course_is_known_by_its_name():
+    names = sorted(Path("notebooks").glob("*.ipynb"))
+    assert {chapter(path) for path in names} >= {name[:2] for name in EXERCISES}
+    assert all(chapter(path) in ("", path.name[:2]) for path in names)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "no JSON", "[]", "3", '{"cells": 3}', '{"nbformat": 4}', "[" * 100_000, "\xff"],
+)
+def test_what_is_no_notebook_is_a_line(content, tmp_path):
+    path = tmp_path / "03_online_softmax.ipynb"
+    path.write_bytes(content.encode("latin-1"))
+    with pytest.raises(NotANotebook):
+        code_cells(path)
+    assert {grade.exercise: grade.remark[:14] for grade in grade_notebook(path)} == {
+        "03.merge": "not a notebook",
+        "03.tree": "not a notebook",
+    }
+
+
+def test_tags_and_outputs_of_a_cell_do_not_count(tmp_path):
+    path = submission(tmp_path / "x.ipynb", "1 + 1")
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells[0].metadata["tags"] = ["skip-execution"]
+    notebook.cells.append(nbformat.v4.new_markdown_cell("text"))
+    nbformat.write(notebook, path)
+    assert code_cells(path) == ["1 + 1"]
+
+
+@pytest.mark.parametrize("name", ["gone.ipynb", "", "a folder"])
+def test_a_missing_file_is_an_error_before_anything_runs(name, tmp_path, capsys):
+    (tmp_path / "a folder").mkdir()
+    good = submission(tmp_path / "03_online_softmax.ipynb", "1")
+    with pytest.raises(SystemExit) as error:
+        main([str(good), str(tmp_path / name)])
+    assert error.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == "" and f"expected files that can be read, got {str(tmp_path / name)!r}" in err
+
+
+@pytest.mark.parametrize("value", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1"])
+def test_no_cell_is_a_formula(value, capsys, monkeypatch, tmp_path):
+    assert cell(value) == f"'{value}" and cell(f" {value}") == f" {value}"
+    assert cell(-1) == -1 and cell("") == "" and cell("\udcff") == "\\udcff"
+    name = value.replace("/", "")
+    monkeypatch.chdir(tmp_path)
+    submission(Path(f"{name}_03_x.ipynb"), "1").write_text("no JSON")
+    monkeypatch.setattr("flashlearn.exercises.__main__.Path", Path)
+    arguments = ["--csv", "--", f"{name}_03_x.ipynb"]
+    assert main(arguments) == 0
+    rows = list(csv.reader(io.StringIO(capsys.readouterr().out, newline="")))
+    assert {row[0] for row in rows[1:]} == {f"'{name}_03_x.ipynb"}
+
+
+def test_a_remark_may_be_a_formula_or_move_the_cursor(capsys):
+    graded = grades(Path("\x1b[2Jx_03_y"), [Entry("03.merge", 1, 6, "=1\x1b[31m")], "")
+    assert graded[0].remark == "=1\x1b[31m"
+    assert [line.split("  ")[0] for line in table(graded)] == ["?[2Jx_03_y"] * 2
+    assert "\x1b" not in "".join(table(graded)) and list(table([])) == []
+
+
+def test_of_several_checks_the_best_counts_and_others_are_missing():
+    checks = [Entry("03.merge", 0, 6, "not attempted"), Entry("03.merge", 0, 6, "x"), Entry("12.mutants", 3, 10, "")]
+    graded = {grade.exercise: grade[2:] for grade in grades(Path("05_one_pass_attention"), checks, "")}
+    assert graded["03.merge"] == (0, 6, "x") and graded["03.tree"][2] == "missing"
+    assert set(graded) == {n for n in [*EXERCISES, "12.mutants"] if n[:2] in ("03", "05", "12")}
+    assert graded["12.causal"] == (0, TESTS["12.causal"], "missing")
+    assert [grade[1:4] for grade in grades(Path("x"), [], "")] == [("none", 0, 0)]
 
 
 def test_a_table_for_people(tmp_path, capsys):
     (tmp_path / "03_empty.ipynb").write_text("{}")
     assert main([str(tmp_path / "03_empty.ipynb")]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2 and "03.merge   0 of  6  " in lines[0]
+    assert len(lines) == 2 and f"03.merge   0 of {TESTS['03.merge']:2}  " in lines[0]
 
 
 def test_usage(capsys):
     with pytest.raises(SystemExit):
         main([])
     assert "python -m flashlearn.exercises" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as error:
+        main(["--help"])
+    told = capsys.readouterr().out
+    assert error.value.code == 0 and "notebook, exercise, tests passed, tests, remark" in told
+    with pytest.raises(SystemExit) as error:
+        main(["--timeout", "0", __file__])
+    assert error.value.code == 2

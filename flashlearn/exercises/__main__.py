@@ -1,10 +1,14 @@
-"""Grade notebooks that were handed in: run them, and print what their checks say.
+"""Grade notebooks that were handed in.
 
     python -m flashlearn.exercises submissions/*/03*.ipynb
     python -m flashlearn.exercises --csv submissions/*/*.ipynb > results.csv
+    python -m flashlearn.exercises --strict examination/*.ipynb
 
-Each notebook runs in a kernel of its own, in its folder, to the end, whatever fails on the way; the file is not
-changed. An exercise of the notebook that was not checked is "missing"; of several checks the best one counts.
+One line for each exercise: notebook, exercise, tests passed, tests, remark. Each notebook runs in a process of its own,
+in an empty folder, to the end, whatever fails on the way; the file is not changed, and outputs stored in it do not count.
+An exercise of the notebook that was not checked is "missing"; of several checks the best one counts. The notebook is
+known by the number and title in its file's name, wherever they stand in it. A file that is missing ends the command
+before anything is run, with exit code 2; what cannot be read as a notebook is a line of the table.
 """
 
 from __future__ import annotations
@@ -12,17 +16,18 @@ from __future__ import annotations
 import argparse
 import csv
 import os
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from flashlearn.core.extras import needs
-from flashlearn.exercises import EXERCISES
+from flashlearn.exercises.submissions.kernel import run_cells
+from flashlearn.exercises.submissions.notebook import TESTS, NotANotebook, chapter, code_cells, exercises_of
+from flashlearn.exercises.submissions.record import NOT_ATTEMPTED, Entry
+from flashlearn.exercises.submissions.ward import GIGABYTE
 
-RESULT = re.compile(r"Exercise (\S+): (?:not attempted|(\d+) of (\d+) (?:tests passed|mutants killed))")
-DIAGNOSIS = re.compile(r"This is what you get if .*")
+FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # what a spreadsheet takes for the start of a formula, or skips before one
 
 
 class Grade(NamedTuple):
@@ -35,87 +40,96 @@ class Grade(NamedTuple):
     remark: str
 
 
-def grade_notebook(path: Path, timeout: int = 120) -> list[Grade]:
-    """Run the notebook and read its checks. A cell that takes longer than `timeout` seconds is interrupted."""
-    texts, problem = _run(path, timeout)
-    best: dict[str, Grade] = {}
-    for text in texts:
-        for name, passed, tests in RESULT.findall(text):
-            diagnosis = DIAGNOSIS.search(text)
-            remark = "not attempted" if not tests else diagnosis.group() if diagnosis else ""
-            grade = Grade(str(path), name, int(passed or 0), int(tests or _tests(name)), remark)
-            if name not in best or grade.passed > best[name].passed:
-                best[name] = grade
-    number = re.search(r"\d\d(?=_)", path.stem)
-    chapters = {name[:3] for name in best} | ({f"{number.group()}."} if number else set())
-    expected = [name for name in EXERCISES if name[:3] in chapters]
-    for name in expected:
-        best.setdefault(name, Grade(str(path), name, 0, _tests(name), problem or "missing"))
+def grade_notebook(path: Path, timeout: int = 120, memory: float = 4.0) -> list[Grade]:
+    """Run the notebook and read what its checks left. A cell that takes longer than `timeout` seconds is interrupted.
+
+    `memory` is in GB, of data in any process of the notebook.
+    """
+    needs("grading", "course", "ipykernel", "jupyter_client", "nbformat")
+    try:
+        entries, problem = run_cells(code_cells(path), TESTS, timeout, int(memory * GIGABYTE))
+    except NotANotebook as error:
+        entries, problem = [], str(error)
+    return grades(path, entries, problem)
+
+
+def grades(path: Path, entries: list[Entry], problem: str) -> list[Grade]:
+    """One line for each exercise of the notebook, of several checks the best, and for any other that was checked."""
+    best = {entry.exercise: entry for entry in sorted(entries, key=_merit)}  # the last of a name stays
+    for number in {name[:2] for name in best} | {chapter(path)}:
+        for name in exercises_of(number):
+            best.setdefault(name, Entry(name, 0, TESTS[name], problem or "missing"))
     if not best:
-        best[""] = Grade(str(path), "-", 0, 0, problem or "no check of an exercise in it")
-    return sorted(best.values(), key=lambda grade: grade.exercise)
+        best[""] = Entry("none", 0, 0, problem or "no exercise checked, and no number and title in the file's name")
+    return [Grade(str(path), *entry) for entry in sorted(best.values())]
 
 
-def _tests(name: str) -> int:
-    return len(EXERCISES[name].cases) if name in EXERCISES else 0
-
-
-def _run(path: Path, timeout: int) -> tuple[list[str], str]:
-    """The plain text of all results, and what ended the run early, if anything did."""
-    os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")  # the python3 kernel of this environment
-    needs("grading", "course", "nbclient", "nbformat")
-    import nbformat
-    from nbclient import NotebookClient
-    from nbclient.exceptions import DeadKernelError
-
-    try:
-        notebook = nbformat.read(path, as_version=4)
-    except (OSError, ValueError, nbformat.ValidationError) as error:
-        return [], f"not a notebook: {type(error).__name__}"
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            cell.outputs = []  # what was handed in as output does not count
-    client = NotebookClient(
-        notebook,
-        timeout=timeout,
-        interrupt_on_timeout=True,
-        allow_errors=True,
-        kernel_name="python3",
-        resources={"metadata": {"path": str(path.parent)}},
-    )
-    problem = ""
-    try:
-        client.execute()
-    except DeadKernelError:
-        problem = "the kernel died"
-    results = (output for cell in notebook.cells for output in cell.get("outputs", ()))
-    return [out.data.get("text/plain", "") for out in results if out.output_type == "execute_result"], problem
+def _merit(entry: Entry) -> tuple[int, bool]:
+    return entry.passed, entry.remark != NOT_ATTEMPTED
 
 
 def table(grades: list[Grade]) -> Iterator[str]:
     """The grades as lines of text."""
-    wide = [max(len(row.notebook) for row in grades), max(len(row.exercise) for row in grades)]
-    for grade in grades:
-        yield f"{grade.notebook:<{wide[0]}}  {grade.exercise:<{wide[1]}}  {grade.passed:2} of {grade.tests:2}  {grade.remark}".rstrip()
+    rows = [grade._replace(notebook=_printable(grade.notebook), remark=_printable(grade.remark)) for grade in grades]
+    wide = max((len(row.notebook) for row in rows), default=0)
+    names = max((len(row.exercise) for row in rows), default=0)
+    for row in rows:
+        line = f"{row.notebook:<{wide}}  {row.exercise:<{names}}  {row.passed:2} of {row.tests:2}  {row.remark}"
+        yield line.rstrip()
+
+
+def _printable(text: str) -> str:
+    """Without what moves the cursor of a terminal, changes its colours, or cannot be printed at all."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def cell(value: object) -> object:
+    """A value for a cell of a spreadsheet, which must not take it for a formula: an apostrophe makes it a text."""
+    if not isinstance(value, str):
+        return value
+    value = value.encode(errors="backslashreplace").decode()  # a file's name need not be UTF-8
+    return f"'{value}" if value.startswith(FORMULA) else value
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m flashlearn.exercises", description=__doc__.split("\n")[0])
-    parser.add_argument("notebooks", nargs="+", type=Path)
-    parser.add_argument("--csv", action="store_true", help="print comma-separated values")
-    parser.add_argument("--timeout", type=int, default=120, help="seconds for one cell (default: 120)")
-    options = parser.parse_args(arguments)
-    grades = []
-    for number, path in enumerate(options.notebooks, start=1):
-        print(f"{number} of {len(options.notebooks)}: {path}", file=sys.stderr)
-        grades += grade_notebook(path, options.timeout)
-    if options.csv:
-        writer = csv.writer(sys.stdout)
-        writer.writerow(Grade._fields)
-        writer.writerows(grades)
-    else:
-        print("\n".join(table(grades)))
+    options = _options(arguments)
+    done: list[Grade] = []
+    try:
+        if options.csv:
+            csv.writer(sys.stdout).writerow(Grade._fields)
+        for number, path in enumerate(options.notebooks, start=1):
+            print(f"{number} of {len(options.notebooks)}: {_printable(str(path))}", file=sys.stderr)
+            new = grade_notebook(path, options.timeout, options.memory)
+            done += new
+            if options.csv:
+                csv.writer(sys.stdout).writerows(map(cell, grade) for grade in new)
+                sys.stdout.flush()
+    except KeyboardInterrupt:
+        print(f"interrupted: {path} and what follows is not graded", file=sys.stderr)
+        return 130
+    finally:
+        if not options.csv:
+            print("\n".join(table(done)))
     return 0
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    assert __doc__
+    parser = argparse.ArgumentParser(
+        prog="python -m flashlearn.exercises", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("notebooks", nargs="+", type=Path)
+    parser.add_argument("--csv", action="store_true", help="print comma-separated values, a notebook's when it is done")
+    parser.add_argument("--timeout", type=int, default=120, help="seconds for one cell (default: 120)")
+    parser.add_argument("--memory", type=float, default=4.0, help="GB for one process (default: 4)")
+    options = parser.parse_args(arguments)
+    for path in options.notebooks:
+        if not path.is_file() or not os.access(path, os.R_OK):
+            parser.error(f"expected files that can be read, got {str(path)!r}")
+    for name in ("timeout", "memory"):
+        if not getattr(options, name) > 0:
+            parser.error(f"expected --{name} above 0, got {getattr(options, name)}")
+    return options
 
 
 if __name__ == "__main__":

@@ -174,7 +174,7 @@ def _run(case: Case, function: Callable) -> Outcome:
         torch.default_generator.manual_seed(0)
         try:
             got, expected = case.compare(function)
-        except Exception as problem:  # whatever a student's function raises belongs in the table
+        except (Exception, SystemExit) as problem:  # whatever a student's function raises belongs in the table
             return Outcome(problem, False, f"{type(problem).__name__}: {problem}")
     try:
         error = largest_error(got, expected)

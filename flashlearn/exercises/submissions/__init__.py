@@ -1,0 +1,1 @@
+"""Grading of notebooks that were handed in: `python -m flashlearn.exercises`."""
