@@ -111,3 +111,14 @@ def test_the_readmes_table_says_what_was_measured():
             cells.append(f"{geometric_mean(found):.2f}, least {min(found):.2f}")
         assert f"| {name} | {cells[0]} | {cells[1]} |" in words
     assert f"with the pinned Triton {results['provenance']['triton']}" in words
+
+
+def test_the_warning_of_portable_kernels_says_what_was_measured():
+    from flashlearn.kernels.dispatch import PORTABLE_SPEED
+
+    results = load("gpu_attention_h200")
+    rows = chosen(results["rows"], dtype="float16", N=(4096, 16384))
+    for direction, over_cudnn, said in (("forward", 0.87, 0.85), ("backward", 0.74, 0.73)):
+        ours = geometric_mean(ratios(rows, direction, "cudnn"))
+        assert over_cudnn / ours == pytest.approx(said, abs=0.015)
+        assert re.search(rf"{said}[a-z ]* {direction}", PORTABLE_SPEED)
