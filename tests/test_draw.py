@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 import flashlearn as fl
-from flashlearn.show import animate, picture
+from flashlearn.show import picture, play
 from flashlearn.show.draw import COLOURS, draw_colour_key, draw_row, draw_tree
 from flashlearn.show.draw.parts import pass_note
 from flashlearn.show.draw.style import MEANING, STYLE, colour, number, tint
@@ -133,7 +133,7 @@ def test_number(value, text):
 @pytest.fixture(scope="module")
 def shown():
     """One animation for several tests: the third step is its still."""
-    return animate(fl.online_softmax_steps(X), draw_row, alt="four bars", still=2)
+    return play(fl.online_softmax_steps(X), draw_row, alt="four bars", still=2)
 
 
 def test_animation_has_a_frame_per_step(shown):
@@ -142,8 +142,10 @@ def test_animation_has_a_frame_per_step(shown):
     assert image.is_animated and image.n_frames == len(steps) + 1  # and the still before them
     assert image.size == shown.size == (1280, 575)
     data, metadata = shown._repr_mimebundle_()
-    assert set(data) == {"image/png", "text/plain"}
-    assert metadata["image/png"] | {"steps": 9} == {"alt": "four bars", "width": 1280, "height": 575, "steps": 9}
+    assert set(data) >= {"image/png", "text/plain"}  # and the live player
+    player = {"size": [1280, 500], "delays": [1200, 1200, 2400, *[1200] * 5, 3600]}  # 5 is a new maximum
+    about = {"alt": "four bars", "width": 1280, "height": 575, "steps": 9, "player": player}
+    assert metadata["image/png"] | {"steps": 9} == about
     assert data["text/plain"] == "[animation, 9 steps] four bars"
     assert [line.split(" · ")[1] for line in shown.transcript] == [step.sentence for step in steps]
 
@@ -169,23 +171,23 @@ def test_still_is_the_chosen_frame(shown):
 
 
 def test_animation_is_the_same_every_time():
-    one, other = (animate(fl.safe_softmax_steps(X[:2]), draw_row, alt="a").png for _ in range(2))
+    one, other = (play(fl.safe_softmax_steps(X[:2]), draw_row, alt="a").png for _ in range(2))
     assert one == other
 
 
 @pytest.mark.parametrize("alt", ["", "   ", None])
 def test_a_picture_needs_words(alt):
     with pytest.raises(ValueError, match="expected alt text that says what the picture shows"):
-        animate(fl.safe_softmax_steps(X), draw_row, alt=alt)
+        play(fl.safe_softmax_steps(X), draw_row, alt=alt)
     with pytest.raises(ValueError, match="expected alt text that says what the picture shows"):
         picture(draw_colour_key, alt=alt)
 
 
 def test_no_steps_no_picture():
     with pytest.raises(ValueError, match="expected at least one step, got none"):
-        animate(iter(()), draw_row, alt="nothing")
+        play(iter(()), draw_row, alt="nothing")
     with pytest.raises(ValueError, match="expected at least one run of steps"):
-        animate({}, draw_row, alt="nothing")
+        play({}, draw_row, alt="nothing")
 
 
 def test_runs_side_by_side_wait_for_the_longest():

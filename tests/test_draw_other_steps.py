@@ -10,7 +10,7 @@ import flashlearn as fl
 from flashlearn.cost import race
 from flashlearn.gpu import layout_steps, pipeline_steps, program_steps
 from flashlearn.gpu.overlap import overlap_steps
-from flashlearn.show import animate, draw, stepper
+from flashlearn.show import draw, play
 
 X = torch.tensor([3.0, 2.0, 5.0, 1.0])
 Q, K, V, DO = torch.randn(4, 1, 1, 6, 3, generator=torch.Generator().manual_seed(2))
@@ -75,9 +75,8 @@ def test_another_pictures_steps(name, other):
             paint(name, RUNS[other])
 
 
-@pytest.mark.parametrize("make", [animate, stepper])
-def test_animate_and_stepper_say_so(make):
+def test_play_says_so():
     with pytest.raises(
         ValueError, match="expected a step of attention by tiles, with Q, K, V, O in its shapes, got x, y"
     ):
-        make(RUNS["row"], draw.draw_tiling, alt="tiles")
+        play(RUNS["row"], draw.draw_tiling, alt="tiles")

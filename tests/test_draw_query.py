@@ -12,7 +12,7 @@ from matplotlib.text import Text
 from PIL import Image
 
 from flashlearn import one_pass_attention_steps, record, two_pass_attention_steps
-from flashlearn.show import animate
+from flashlearn.show import play
 from flashlearn.show.draw import draw_converge, draw_query
 from flashlearn.show.draw.style import STYLE, tint
 from flashlearn.show.film import Film, nearest
@@ -166,7 +166,7 @@ def test_one_step_takes_no_longer_than_a_plain_picture():
 
 def test_animation_decodes_to_the_frames_that_were_painted():
     steps = two_pass_attention_steps(*inputs(N_k=5, D=2), block_k=2)
-    stored = animate(steps, draw_query, alt="a query", figsize=(12.8, 5.6), still=2)
+    stored = play(steps, draw_query, alt="a query", figsize=(12.8, 5.6), still=2)
     runs = as_runs(two_pass_attention_steps(*inputs(N_k=5, D=2), block_k=2))
     painted = [paint(runs, n, draw_query, (12.8, 5.6), caption=True) for n in range(count(runs))]
     decoded = Image.open(io.BytesIO(stored.png))

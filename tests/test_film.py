@@ -1,6 +1,7 @@
-"""The animated PNG: one frame in memory at a time, and the file that Pillow would write from all of them."""
+"""The animated PNG: one frame in memory at a time, and a file that shows what Pillow's would from all of them."""
 
 import io
+import os
 import subprocess
 import sys
 import textwrap
@@ -11,6 +12,7 @@ import pytest
 from PIL import Image, PngImagePlugin
 
 from flashlearn.show.film import Film, animated, nearest
+from flashlearn.show.film import frames as unpacked
 
 
 def frames(count, size=(70, 40), still_for=1, colours=200):
@@ -25,7 +27,7 @@ def frames(count, size=(70, 40), still_for=1, colours=200):
         yield Image.fromarray(picture)
 
 
-def of_pillow(film, seconds, still):
+def of_pillow(film, delays, still):
     """The same animation, by Pillow's own writer, from all frames at once."""
     palette = film.palette()
     clear = len(palette)
@@ -44,7 +46,7 @@ def of_pillow(film, seconds, still):
         append_images=pictures[1:],
         loop=0,
         transparency=clear,
-        duration=[round(1000 * seconds)] * (len(film) - 1) + [round(3000 * seconds)],
+        duration=delays,
         optimize=True,
         blend=PngImagePlugin.Blend.OP_OVER,
     )
@@ -53,24 +55,40 @@ def of_pillow(film, seconds, still):
 
 @pytest.mark.parametrize("colours", [2, 200])
 @pytest.mark.parametrize("still", [-1, 0, 2])
-@pytest.mark.parametrize(("count", "still_for", "seconds"), [(1, 1, 1.2), (3, 1, 0.7), (5, 1, 1.234), (12, 4, 1.2)])
-def test_the_file_is_that_of_pillow(count, still_for, seconds, still, colours):
-    film = Film(frames(count, still_for=still_for, colours=colours))
-    still = min(still, count - 1)
-    assert animated(film, seconds, still) == of_pillow(film, seconds, still)
+@pytest.mark.parametrize("delays", [(1200,), (700, 1400, 2100), (1234, 1234, 1234, 2468, 3702)])
+def test_the_file_shows_what_that_of_pillow_shows(delays, still, colours):
+    """The same still, frames and times, in fewer bytes."""
+    film = Film(frames(len(delays), colours=colours))
+    still = min(still, len(delays) - 1)
+    ours, theirs = animated(film, delays, still), of_pillow(film, list(delays), still)
+    one, other = (Image.open(io.BytesIO(file)) for file in (ours, theirs))
+    assert one.n_frames == other.n_frames == len(delays) + 1 and len(ours) <= len(theirs)
+    for number in range(one.n_frames):
+        one.seek(number)
+        other.seek(number)
+        assert np.array_equal(one.convert("RGB"), other.convert("RGB"))
+        assert one.info.get("duration") == other.info.get("duration")
 
 
 def test_frames_come_back_as_they_were_painted():
-    """Few colours are shown exactly, and each frame in its time; of frames that change nothing the first stands long."""
+    """Few colours are shown exactly, and each frame in its time; one that changes nothing is a frame too."""
     few = [Image.fromarray(np.asarray(frame) // 128 * 100) for frame in frames(8, still_for=4, colours=2)]
-    decoded = Image.open(io.BytesIO(animated(Film(few), 1.2)))
-    shown = []
-    for number in range(decoded.n_frames):
-        decoded.seek(number)
-        shown.append((np.asarray(decoded.convert("RGB")), decoded.info.get("duration")))
-    assert [time for _, time in shown[1:]] == [1200, 3600, 1200, 2400 + 3600]  # the still has no time
-    for (picture, _), want in zip(shown, (few[7], few[0], few[3], few[4], few[7]), strict=True):
-        assert np.array_equal(picture, want)
+    delays = [1200, 700, 2400, 65, 1, 1200, 60_000, 3600]
+    file = animated(Film(few), delays, still=5)
+    decoded = Image.open(io.BytesIO(file))
+    assert decoded.n_frames == 9 and np.array_equal(decoded.convert("RGB"), few[5])
+    for number, (picture, delay) in enumerate(zip(few, delays, strict=True)):
+        decoded.seek(number + 1)  # the still has no time
+        assert np.array_equal(decoded.convert("RGB"), picture) and decoded.info["duration"] == delay
+    assert all(np.array_equal(*pair) for pair in zip(unpacked(file), few, strict=True))
+    one = io.BytesIO()
+    few[0].save(one, "png")
+    assert [np.array_equal(only, few[0]) for only in unpacked(one.getvalue())] == [True]
+
+
+def test_a_film_has_a_delay_for_every_frame():
+    with pytest.raises(ValueError, match="zip"):
+        animated(Film(frames(3)), [100, 100])
 
 
 def test_a_film_is_packed_without_loss():
@@ -94,7 +112,7 @@ def test_one_painted_frame_is_kept_at_a_time():
 
     film = Watched(map(watch, frames(8)))
     assert max(most) <= 2  # the one that was packed, and the one that was painted next
-    animated(film, 1.0)
+    animated(film, [1000] * 8)
     assert max(most) <= 2 and len(pictures) > 16
 
 
@@ -104,19 +122,21 @@ def test_three_hundred_frames_take_less_than_300_mb():
     program = """
         import resource
         from flashlearn import Step
-        from flashlearn.show import animate
+        from flashlearn.show import play
 
         def draw(ax, step):
             ax.set_axis_off()
             ax.scatter(range(step.number + 1), range(step.number + 1))
 
         def peak(count):
-            animate([Step(sentence=f"Step {n}") for n in range(count)], draw, alt="dots")
+            play([Step(sentence=f"Step {n}") for n in range(count)], draw, alt="dots")
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
         before = peak(1)
         print(peak(300) - before)
         """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True)
+    every = {**os.environ, "FLASHLEARN_ALL_FRAMES": "1", "FLASHLEARN_REDUCED_MOTION": ""}
+    python = [sys.executable, "-c", textwrap.dedent(program)]
+    done = subprocess.run(python, capture_output=True, text=True, check=True, env=every)
     kilobytes = int(done.stdout) / (1024 if sys.platform == "darwin" else 1)
     assert kilobytes < 300_000

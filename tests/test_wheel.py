@@ -70,9 +70,9 @@ USE_WITH_COURSE = {
     """,
     "a picture": """
         import torch, flashlearn as fl
-        from flashlearn.show import animate
+        from flashlearn.show import play
         from flashlearn.show.draw import draw_row
-        shown = animate(fl.online_softmax_steps(torch.tensor([3.0, 2.0, 5.0])), draw_row, alt="three numbers")
+        shown = play(fl.online_softmax_steps(torch.tensor([3.0, 2.0, 5.0])), draw_row, alt="three numbers")
         assert shown.png.startswith(b"\\x89PNG")
     """,
     "browser files": """

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import flashlearn as fl
-from flashlearn.show import Stepper, animate, picture, stepper
+from flashlearn.show import Stepper, picture
 from flashlearn.show.draw import draw_row
 
 X = torch.tensor([3.0, 2.0, 5.0, 1.0])
@@ -19,7 +19,7 @@ X = torch.tensor([3.0, 2.0, 5.0, 1.0])
 
 @pytest.fixture
 def widget():
-    return stepper(fl.online_softmax_steps(X), draw_row, alt="four bars")
+    return Stepper(fl.online_softmax_steps(X), draw_row, alt="four bars")
 
 
 def test_first_step_is_shown(widget):
@@ -55,7 +55,7 @@ def test_a_step_is_painted_once():
     def draw(ax, step):
         painted.append(step.number)
 
-    widget = stepper(fl.online_softmax_steps(X), draw, alt="nothing")
+    widget = Stepper(fl.online_softmax_steps(X), draw, alt="nothing")
     for number in (2, 3, 2, 1, 3):
         widget.slider.value = number
     assert painted == [0, 1, 2]
@@ -69,14 +69,14 @@ def test_show_loads_another_run(widget):
 
 
 def test_two_steppers_do_not_disturb_each_other(widget):
-    other = stepper(fl.naive_softmax_steps(X), draw_row, alt="four bars")
+    other = Stepper(fl.naive_softmax_steps(X), draw_row, alt="four bars")
     before = other.picture.value
     widget.slider.value = 4
     assert other.picture.value == before and other.slider.value == 1
 
 
 def test_runs_side_by_side():
-    widget = stepper({"safe": fl.safe_softmax_steps(X), "online": fl.online_softmax_steps(X)}, draw_row, alt="two")
+    widget = Stepper({"safe": fl.safe_softmax_steps(X), "online": fl.online_softmax_steps(X)}, draw_row, alt="two")
     assert widget.slider.max == 13
     assert "safe: Step 1 of 13" in widget.sentence.value and "online: Step 1 of 9" in widget.sentence.value
 
@@ -85,7 +85,7 @@ def test_sentences_are_escaped():
     from dataclasses import replace
 
     steps = [replace(step, sentence="a < b & c") for step in fl.naive_softmax_steps(X)]
-    assert "a &lt; b &amp; c" in stepper(steps, draw_row, alt="bars").sentence.value
+    assert "a &lt; b &amp; c" in Stepper(steps, draw_row, alt="bars").sentence.value
 
 
 def test_what_a_page_without_widgets_shows(widget):
@@ -103,66 +103,24 @@ def test_every_control_is_labelled(widget):
 
 def test_needs_words_and_steps():
     with pytest.raises(ValueError, match="expected alt text"):
-        stepper(fl.naive_softmax_steps(X), draw_row, alt="")
+        Stepper(fl.naive_softmax_steps(X), draw_row, alt="")
     with pytest.raises(ValueError, match="expected at least one step"):
-        stepper(iter(()), draw_row, alt="bars")
+        Stepper(iter(()), draw_row, alt="bars")
 
 
 def steps():
     return fl.record(fl.online_softmax_steps(X))
 
 
-@pytest.mark.parametrize("make", [animate, stepper])
-@pytest.mark.parametrize(
-    ("wrong", "error", "message"),
-    [
-        (lambda make: make(draw_row, steps(), alt="a"), TypeError, r"function draw\(ax, step\), got list; .* swapped"),
-        (lambda make: make(draw_row, draw_row, alt="a"), TypeError, "expected steps, got the function draw_row"),
-        (lambda make: make(fl.online_softmax_steps, draw_row, alt="a"), TypeError, "online_softmax_steps: call it"),
-        (lambda make: make([1], draw_row, alt="a"), TypeError, "each a flashlearn.Step, got int among them: 1"),
-        (lambda make: make(3, draw_row, alt="a"), TypeError, "expected an iterable of steps, got int"),
-        (lambda make: make({"x": [X]}, draw_row, alt="a"), TypeError, "each a flashlearn.Step, got Tensor"),
-        *(
-            (
-                lambda make, size=size: make(steps(), draw_row, alt="a", figsize=size),
-                ValueError,
-                r"expected figsize \(width, height\) in inches, over 0 and at most 100, got",
-            )
-            for size in [(0, 0), (5, -1), (5,), 5, (float("nan"), 5), ("5", "5"), (True, 5), (101, 5)]
-        ),
-    ],
-)
-def test_what_is_no_animation_and_no_stepper(make, wrong, error, message):
-    with pytest.raises(error, match=message):
-        wrong(make)
-
-
-@pytest.mark.parametrize("still", [99, 9, -10, 1.0, True, None])
-def test_a_still_that_does_not_exist(still):
-    with pytest.raises(ValueError, match=f"expected still to be the number of a frame, from -9 to 8, got {still}"):
-        animate(steps(), draw_row, alt="a", still=still)
-
-
-def test_the_first_and_the_last_still_exist():
-    first, last = (animate(steps()[:2], draw_row, alt="a", still=still).png for still in (-2, 1))
-    assert first != last and last == animate(steps()[:2], draw_row, alt="a").png
-
-
-@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 61, "1", True])
-def test_a_time_that_no_frame_can_stand_for(seconds):
-    with pytest.raises(ValueError, match=f"expected seconds over 0 and at most 60, got {seconds!r}"):
-        animate(steps(), draw_row, alt="a", seconds=seconds)
-
-
 @pytest.mark.parametrize("interval", [-5, 0, 1.5, "100", True])
 def test_an_interval_that_is_none(interval):
     with pytest.raises(ValueError, match=f"expected interval in whole milliseconds, 1 or more, got {interval!r}"):
-        stepper(steps(), draw_row, alt="a", interval=interval)
+        Stepper(steps(), draw_row, alt="a", interval=interval)
 
 
 def test_numbers_of_numpy_are_numbers():
     sizes = tuple(np.array([6.4, 2.5]))
-    assert stepper(steps(), draw_row, alt="a", figsize=sizes, interval=np.int64(100)).play.interval == 100
+    assert Stepper(steps(), draw_row, alt="a", figsize=sizes, interval=np.int64(100)).play.interval == 100
 
 
 def test_a_picture_says_what_it_needs():
@@ -180,7 +138,7 @@ def test_a_stepper_that_fails_leaves_the_projector_alone(widget):
     """It fails while its first step is painted, after the steps were found good."""
     there = set(Stepper.all)
     with pytest.raises(ZeroDivisionError) as kept:  # keeps the half-made widget alive, as a notebook's traceback does
-        stepper(steps(), fails, alt="a")
+        Stepper(steps(), fails, alt="a")
     assert set(Stepper.all) == there and kept.value.__traceback__
     fl.projector()
     fl.projector(False)
@@ -190,7 +148,7 @@ def test_a_run_that_fails_changes_nothing(widget):
     def only_rows(ax, step):
         draw_row(ax, step) if "x" in step.values else fails(ax, step)
 
-    widget = stepper(steps(), only_rows, alt="four bars")
+    widget = Stepper(steps(), only_rows, alt="four bars")
     widget.slider.value = 3
     seen = bytes(widget.picture.value), widget.sentence.value
     with pytest.raises(ZeroDivisionError):

@@ -8,12 +8,12 @@ from pathlib import Path
 import torch
 
 import flashlearn as fl
-from flashlearn.show import animate
+from flashlearn.show import play
 from flashlearn.show.draw import draw_tiling
 
 q, k, v = torch.randn(3, 1, 1, 12, 4, generator=torch.Generator().manual_seed(1))
 blocks = {"block_q": 3, "block_k": 3, "causal": True}
-shown = animate(
+shown = play(
     {
         "FlashAttention-1 · K, V outside": fl.tiled_attention_v1_steps(q, k, v, **blocks),
         "FlashAttention-2 · Q outside": fl.tiled_attention_v2_steps(q, k, v, **blocks),

@@ -1,29 +1,32 @@
-"""What a notebook shows: pictures, animations, steppers, explorers, projector mode. Needs the extra `course`."""
+"""What a notebook shows: pictures, players, explorers, projector mode. Needs the extra `course`."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 from flashlearn.core.extras import needs
 
-needs("flashlearn.show", "course", "IPython", "PIL", "ipywidgets", "matplotlib")
+needs("flashlearn.show", "course", "IPython", "PIL", "anywidget", "ipywidgets", "matplotlib")
 
 if TYPE_CHECKING:
     from flashlearn.show.animation import Picture, animate, picture, reduced_motion
+    from flashlearn.show.player import Player, play
     from flashlearn.show.projection import projector
     from flashlearn.show.widgets import Stepper, stepper
 
 # Where each name lives, to be imported when it is first used: one picture needs no widget, and `draw` neither.
 HOMES = {
     "Picture": "animation",
+    "Player": "player",
     "Stepper": "widgets",
     "animate": "animation",
     "picture": "animation",
+    "play": "player",
     "projector": "projection",
     "reduced_motion": "animation",
     "stepper": "widgets",
 }
 
-__all__ = ["Picture", "Stepper", "animate", "picture", "projector", "reduced_motion", "stepper"]
+__all__ = ["Picture", "Player", "Stepper", "animate", "picture", "play", "projector", "reduced_motion", "stepper"]
 
 
 def __getattr__(name: str) -> Any:

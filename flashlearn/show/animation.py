@@ -1,4 +1,4 @@
-"""Pictures for notebooks: recorded steps as an animated PNG, and plots as a still one, both with alt text.
+"""Pictures as notebooks store them, an animated PNG of a run or a still one of a plot, both with alt text.
 
 An animated PNG is an ordinary picture: no script, so it moves on a code host too and prints as a still.
 """
@@ -9,9 +9,10 @@ import base64
 import html
 import io
 import os
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.display import display
 from matplotlib import style
@@ -19,15 +20,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from flashlearn.show.draw.style import STYLE
-from flashlearn.show.film import Film, animated
-from flashlearn.show.frame import DPI, Draw, Steps, as_runs, count, paint, png, table, table_html, transcript
-from flashlearn.show.inputs import check_alt, check_draw, check_figsize, check_frame, check_seconds
+from flashlearn.show.frame import DPI, Draw, Steps, table_html
+from flashlearn.show.inputs import check_alt, check_draw, check_figsize
+
+if TYPE_CHECKING:
+    from flashlearn.show.player import Player
 
 _moving = not os.environ.get("FLASHLEARN_REDUCED_MOTION")
 
 
 def reduced_motion(on: bool = True) -> None:
-    """Let every animation made from now on be its still: one frame painted, and all its steps in words.
+    """Let every run that is played from now on be stored as its still, with all its steps in words.
 
     FLASHLEARN_REDUCED_MOTION=1, set before Python starts, does so from the beginning.
     """
@@ -35,16 +38,29 @@ def reduced_motion(on: bool = True) -> None:
     _moving = not on
 
 
+def moving() -> bool:
+    """Whether runs are stored as animations."""
+    return _moving
+
+
 class Picture:
     """A PNG with its alternative text; displays itself in a notebook, with its words below for screen readers.
 
     `transcript` has one line per frame of an animation, and `steps` one row of a table per step (`frame.table`);
-    both are empty for a still picture.
+    both are empty for a still picture. `player` is what else a page needs to make a player of it.
     """
 
-    def __init__(self, png: bytes, alt: str, size: tuple[int, int], transcript: tuple[str, ...] = (), steps=()):
+    def __init__(
+        self,
+        png: bytes,
+        alt: str,
+        size: tuple[int, int],
+        transcript: tuple[str, ...] = (),
+        steps=(),
+        player: Mapping[str, Any] | None = None,
+    ):
         self.png, self.alt, self.size = png, check_alt(alt), size
-        self.transcript, self.steps = transcript, list(steps)
+        self.transcript, self.steps, self.player = transcript, list(steps), player
 
     def __repr__(self) -> str:
         kind = f"animation, {len(self.transcript)} steps" if self.transcript else "picture"
@@ -56,6 +72,8 @@ class Picture:
         about = {"alt": self.alt, "width": width, "height": height}
         if self.steps:
             about["steps"] = self.steps  # for pages that cannot run: the book makes a table of them
+        if self.player:
+            about["player"] = dict(self.player)
         return data, {"image/png": about}
 
     def in_words(self) -> str:
@@ -78,32 +96,12 @@ class Picture:
         Path(path).write_bytes(self.png)
 
 
-def animate(
-    steps: Steps, draw: Draw, *, alt: str, figsize=(12.8, 5.0), seconds: float = 1.2, still: int = -1
-) -> Picture:
-    """Run `steps` and paint every one with `draw`; the frames are the steps.
+def animate(steps: Steps, draw: Draw, **options) -> Player:
+    """Deprecated since 0.2, gone in the release after it: `play` takes the same arguments."""
+    warnings.warn("animate is play by now, with the same arguments", DeprecationWarning, stacklevel=2)
+    from flashlearn.show.player import play
 
-    steps    an iterable of `Step`, or a mapping {title: steps} for runs side by side
-    draw     draw(ax, step), e.g. `flashlearn.show.draw.draw_row`
-    alt      what the picture shows, in words, for those who cannot see it
-    figsize  inches at 100 pixels per inch, without titles and caption
-    seconds  how long a frame stands; the last stands three times as long
-    still    the frame that stands for the whole where pictures do not move (print, reduced motion)
-    """
-    check_alt(alt)
-    check_draw(draw)
-    check_figsize(figsize)
-    check_seconds(seconds)
-    runs = as_runs(steps)
-    numbers = range(count(runs))
-    check_frame(still, len(numbers))
-    painted = (
-        paint(runs, number, draw, figsize, caption=True) for number in (numbers if _moving else [numbers[still]])
-    )
-    film = Film(painted)
-    data = animated(film, seconds, still) if _moving else png(film[0])
-    words = tuple(transcript(runs, number) for number in numbers)
-    return Picture(data, alt, film.size, words, table(runs))
+    return play(steps, draw, **options)
 
 
 def picture(plot: Callable[[Axes], Any], *, alt: str, figsize=(12.8, 4.8)) -> Picture:

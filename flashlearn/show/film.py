@@ -62,42 +62,44 @@ class _Change(NamedTuple):
     milliseconds: int
 
 
-def animated(film: Film, seconds: float, still: int = -1) -> bytes:
-    """The film as an animated PNG: a frame stands for so many seconds, the last one three times as long.
+def animated(film: Film, delays: Sequence[int], still: int = -1) -> bytes:
+    """The film as an animated PNG, with as many frames as the film has.
 
+    delays  milliseconds that each frame stands
     still   the frame that stands for the whole where pictures do not move
     """
     palette = film.palette()
     clear = len(palette)  # what a frame does not change; in a colour of its own
     colours = np.vstack([palette, _unused(palette)])
-    changes = list(_changes(film, palette, seconds))
+    changes = list(_changes(film, palette, delays))
     first = _in_colours(nearest(film[still], palette), colours)
     stream = io.BytesIO()
     first.save(stream, "png", transparency=clear, optimize=True)
     return _assembled(stream.getvalue(), changes)
 
 
-def _changes(film: Film, palette: np.ndarray, seconds: float) -> Iterator[_Change]:
-    """Every frame, clear where it repeats the one before; of several in a row that change nothing, the first stands."""
+def frames(file: bytes) -> list[Image.Image]:
+    """The frames of an animated PNG of `animated`, without the still before them; the one picture of another file."""
+    image = Image.open(io.BytesIO(file))
+    number = getattr(image, "n_frames", 1)
+    shown = []
+    for at in range(min(1, number - 1), number):
+        image.seek(at)
+        shown.append(image.convert("RGB"))
+    return shown
+
+
+def _changes(film: Film, palette: np.ndarray, delays: Sequence[int]) -> Iterator[_Change]:
+    """Every frame, clear where it repeats the one before; of one that changes nothing there is one clear pixel."""
     colours = np.vstack([palette, _unused(palette)])
-    frame: np.ndarray | None = None
-    shown: np.ndarray | None = None
-    held: _Change | None = None
-    for number, image in enumerate(film):
-        before, frame = frame, nearest(image, palette)
-        changed, shown = shown, frame if before is None else np.where(before == frame, len(palette), frame)
-        box = (0, 0, *film.size) if changed is None else _bounds(shown != changed)
-        milliseconds = round(3000 * seconds) if number == len(film) - 1 else round(1000 * seconds)
-        if box is None and held is not None and _delay(held.milliseconds + milliseconds).numerator <= LONGEST:
-            held = held._replace(milliseconds=held.milliseconds + milliseconds)
-            continue
-        if held:
-            yield held
-        left, top, right, bottom = box or (0, 0, *film.size)
+    before: np.ndarray | None = None
+    for image, milliseconds in zip(film, delays, strict=True):
+        frame = nearest(image, palette)
+        shown = frame if before is None else np.where(before == frame, len(palette), frame)
+        left, top, right, bottom = (0, 0, *film.size) if before is None else _bounds(before != frame)
         data = _compressed(_in_colours(shown[top:bottom, left:right], colours))
-        held = _Change((left, top), (right - left, bottom - top), data, milliseconds)
-    if held:
-        yield held
+        yield _Change((left, top), (right - left, bottom - top), data, milliseconds)
+        before = frame
 
 
 def nearest(frame: Image.Image, palette: np.ndarray) -> np.ndarray:
@@ -127,10 +129,10 @@ def _in_colours(numbers: np.ndarray, colours: np.ndarray) -> Image.Image:
     return image
 
 
-def _bounds(marked: np.ndarray) -> tuple[int, int, int, int] | None:
-    """Left, top, right and bottom of what is marked; None if nothing is."""
+def _bounds(marked: np.ndarray) -> tuple[int, int, int, int]:
+    """Left, top, right and bottom of what is marked; one pixel if nothing is."""
     rows, cols = (np.flatnonzero(marked.any(axis)) for axis in (1, 0))
-    return (int(cols[0]), int(rows[0]), int(cols[-1]) + 1, int(rows[-1]) + 1) if rows.size else None
+    return (int(cols[0]), int(rows[0]), int(cols[-1]) + 1, int(rows[-1]) + 1) if rows.size else (0, 0, 1, 1)
 
 
 # --- the file ----------------------------------------------------------------------------------------------

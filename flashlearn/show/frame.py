@@ -85,16 +85,30 @@ def table(runs: Mapping[str, list[Step]]) -> list[list[str]]:
     return rows
 
 
-def table_html(rows: list[list[str]], caption: str) -> str:
-    """Such rows as an HTML table whose columns screen readers can name; columns without content are left out."""
+def columns(rows: list[list[str]]) -> dict[str, list]:
+    """Such rows under the heads of their columns, those without content left out: {"heads": [...], "rows": [...]}."""
     heads = ["run", "step", "bytes read", "bytes written", "values", "what happens"]
     kept = [column for column in range(len(heads)) if any(row[column] for row in rows)]
-    head = "".join(f'<th scope="col">{heads[column]}</th>' for column in kept)
-    lines = ["".join(f"<td>{html.escape(row[column])}</td>" for column in kept) for row in rows]
+    return {"heads": [heads[column] for column in kept], "rows": [[row[column] for column in kept] for row in rows]}
+
+
+def table_html(rows: list[list[str]], caption: str) -> str:
+    """Such rows as an HTML table whose columns screen readers can name; columns without content are left out."""
+    shown = columns(rows)
+    head = "".join(f'<th scope="col">{name}</th>' for name in shown["heads"])
+    lines = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in shown["rows"]]
     body = "".join(f"<tr>{line}</tr>" for line in lines)
     return (
         f"<table><caption>{html.escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     )
+
+
+def rescales(step: Step) -> bool:
+    """Whether the maximum of some row rises from a number to a higher one, so that what is older is scaled."""
+    if "m_old" not in step.values:
+        return False
+    old, new = step.values["m_old"], step.values["m_i"]
+    return bool(((new > old) & old.isfinite()).any())
 
 
 def paint(runs: Mapping[str, list[Step]], number: int, draw: Draw, figsize, caption: bool = False) -> Image.Image:

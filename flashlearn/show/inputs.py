@@ -1,9 +1,9 @@
-"""What `animate`, `picture` and `stepper` take; errors say what was expected and what came."""
+"""What `play`, `picture` and `stepper` take; errors say what was expected and what came."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from numbers import Integral, Real
 from typing import Any
 
@@ -54,6 +54,18 @@ def check_frame(number: int, count: int) -> None:
     """Refuse the number of a frame that does not exist; negative numbers count from the end."""
     if not _is_whole(number) or not -count <= number < count:
         raise ValueError(f"expected still to be the number of a frame, from {-count} to {count - 1}, got {number!r}")
+
+
+def check_predict(predict: bool | Mapping[int, str], count: int) -> dict[int, str]:
+    """The questions by the number of their step; an error for what is neither bool nor questions about steps."""
+    if isinstance(predict, bool):
+        return {}
+    if not isinstance(predict, Mapping):
+        raise TypeError(f"expected predict to be True, False or {{step: question}}, got {predict!r}")
+    for number, text in predict.items():
+        if not _is_whole(number) or not 0 <= number < count or not isinstance(text, str) or not text.strip():
+            raise ValueError(f"expected questions {{step from 0 to {count - 1}: text}}, got {number!r}: {text!r}")
+    return dict(predict)
 
 
 def check_seconds(seconds: float) -> None:

@@ -8,6 +8,7 @@ from importlib.resources import files
 from IPython.display import display
 
 from flashlearn.show.frame import look
+from flashlearn.show.player import Player
 from flashlearn.show.widgets import Stepper, script
 
 KEYS = """\
@@ -29,6 +30,8 @@ def projector(on: bool = True) -> None:
     look.lines, look.scale = (1.6, 1.5) if on else (1.0, 1.0)
     for stepper in Stepper.all:
         stepper.paint()
+    for player in Player.all:
+        player.paint()
     folder = files("flashlearn.show") / "browser"
     settings = json.dumps({"on": bool(on), "style": (folder / "projector.css").read_text()})
     print(KEYS if on else "Projector mode is off.")

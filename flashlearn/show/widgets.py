@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import base64
 import html
+import warnings
 import weakref
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
 import ipywidgets as widgets
 from traitlets import Unicode
 
 from flashlearn.show.frame import Draw, Steps, as_runs, count, look, paint, png, transcript
-from flashlearn.show.inputs import check_alt, check_draw, check_figsize, check_interval
+from flashlearn.show.inputs import LONGEST, check_alt, check_draw, check_figsize, check_interval
+
+if TYPE_CHECKING:
+    from flashlearn.show.player import Player
 
 
 class LabelledImage(widgets.Image):
@@ -120,13 +125,10 @@ class Stepper(widgets.VBox):
         return data
 
 
-def stepper(steps: Steps, draw: Draw, *, alt: str, figsize=(12.8, 5.0), interval: int = 1200) -> Stepper:
-    """A widget over `steps`, painted with `draw`: slider, play and pause, back and next, the sentence as text.
+def stepper(steps: Steps, draw: Draw, *, interval: int = 1200, **options) -> Player:
+    """Deprecated since 0.2, gone in the release after it: `play`, with `seconds` for the `interval` in milliseconds."""
+    warnings.warn("stepper is play by now; interval=800 is seconds=0.8", DeprecationWarning, stacklevel=2)
+    from flashlearn.show.player import play
 
-    steps     an iterable of `Step`, or a mapping {title: steps} for runs side by side
-    draw      draw(ax, step), e.g. `flashlearn.show.draw.draw_row`
-    alt       what the picture shows, in words
-    figsize   inches at 100 pixels per inch, without titles
-    interval  milliseconds a step stands while playing
-    """
-    return Stepper(steps, draw, alt=alt, figsize=figsize, interval=interval)
+    check_interval(interval)
+    return play(steps, draw, seconds=min(interval / 1000, LONGEST), **options)

@@ -20,7 +20,7 @@ from flashlearn.rungs.tiled import (
 from flashlearn.show.draw.budget import budget_step, draw_budget
 from flashlearn.show.draw.tiling import draw_tiling
 from flashlearn.show.explorers.controls import look, slider
-from flashlearn.show.frame import at, words
+from flashlearn.show.frame import at, rescales, words
 from flashlearn.show.widgets import Stepper
 
 D, LONGEST, LARGEST = 4, 16, 8  # head dimension, the most tokens, the most rows of a block
@@ -157,11 +157,4 @@ def tiling_explorer(**start) -> TilingExplorer:
 
 def rescalings(runs: dict[str, list[Step]]) -> list[int]:
     """The frames, from 0, in which the maximum of some row rises from a number to a higher one."""
-    return sorted({step.number for run in runs.values() for step in run if _rises(step)})
-
-
-def _rises(step: Step) -> bool:
-    if "m_old" not in step.values:
-        return False
-    old, new = step.values["m_old"], step.values["m_i"]
-    return bool(((new > old) & old.isfinite()).any())
+    return sorted({step.number for run in runs.values() for step in run if rescales(step)})

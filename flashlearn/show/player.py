@@ -1,0 +1,349 @@
+"""`play`: a run of steps as one output, a player while the notebook runs and an animated PNG where it is stored.
+
+The player itself is browser/player.js, which the book and the lecture deck use too; widget.js mounts it in a notebook.
+A short run is painted whole when its cell runs, once for both forms. Of a long run, or without motion, or for a
+projector, frames are painted ahead while the kernel is idle, on its own loop: while a cell runs, nothing is painted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import anywidget
+from IPython import get_ipython
+from traitlets import Bytes, Dict, Int, Unicode
+
+from flashlearn.core.steps import Step
+from flashlearn.show.animation import Picture, moving
+from flashlearn.show.film import Film, animated
+from flashlearn.show.frame import DPI, TITLE, Draw, Steps, as_runs, columns, count, look, paint, png, rescales, table
+from flashlearn.show.frame import transcript as told
+from flashlearn.show.inputs import (
+    check_alt,
+    check_draw,
+    check_figsize,
+    check_frame,
+    check_predict,
+    check_seconds,
+)
+
+BROWSER = files("flashlearn.show") / "browser"
+LONG = 48  # steps; a longer run is not painted when its cell runs, and is stored without its sentences in the frames
+AHEAD = 64  # frames painted ahead of the step that is shown
+QUIET = 0.5  # seconds without a cell before the kernel counts as idle
+
+
+def script(*names: str) -> str:
+    """Scripts of browser/ as one module."""
+    return "\n".join((BROWSER / name).read_text() for name in names)
+
+
+class Player(anywidget.AnyWidget):
+    """A run that can be played: `step` is the step shown, from 0, here as in the browser.
+
+    `show(steps)` loads another run into the same place. `picture` is the stored form, `png` its file.
+    """
+
+    all: weakref.WeakSet[Player] = weakref.WeakSet()
+    _esm = Unicode(script("player.js", "film.js", "widget.js")).tag(sync=True)
+    _css = Unicode((BROWSER / "player.css").read_text()).tag(sync=True)
+    run = Dict().tag(sync=True)  # as player.js has it, but for the frames
+    film = Bytes().tag(sync=True)  # the animated PNG that the frames come from; empty if they come one by one
+    version = Int(0).tag(sync=True)  # of the frames; what was painted for another one is not wanted any more
+    step = Int(0).tag(sync=True)
+
+    def __init__(
+        self,
+        steps: Steps,
+        draw: Draw,
+        *,
+        alt: str,
+        figsize: tuple[float, float] = (12.8, 5.0),
+        seconds: float = 1.2,
+        still: int = -1,
+        predict: bool | Mapping[int, str] = False,
+    ):
+        check_draw(draw)
+        check_figsize(figsize)
+        check_seconds(seconds)
+        self.alt, self.draw_step, self.figsize, self.seconds = check_alt(alt), draw, figsize, float(seconds)
+        self.runs = as_runs(steps)
+        check_frame(still, count(self.runs))
+        asked = check_predict(predict, count(self.runs))
+        run = {**self._told(), "predict": bool(predict), "questions": {str(at): text for at, text in asked.items()}}
+        film, self._there = self._painted(still % count(self.runs))  # before there is a widget: what fails leaves none
+        self._filmed = None if self._there else looks()
+        self._look = looks()
+        self.picture = Picture(film, self.alt, size_of(film), tuple(run["sentences"]), table(self.runs), about(run))
+        self._sent: set[int] = set()
+        self._views = 0
+        self._task: asyncio.Task | None = None
+        self._loop = _loop()
+        super().__init__(run=run, film=b"" if self._there else film)
+        self.on_msg(self._hear)
+        self.observe(lambda change: self._go_on(), "step")
+        Player.all.add(self)
+
+    # --- what is shown ---
+
+    def _told(self) -> dict[str, Any]:
+        """The runs in words and times, as player.js takes them; all but alt, which stays, is that of this run."""
+        width, height = self.figsize
+        numbers = range(count(self.runs))
+        return {
+            "alt": self.alt,
+            "sentences": [told(self.runs, number) for number in numbers],
+            "size": [round(DPI * width), round(DPI * (height + (TITLE if any(self.runs) else 0)))],
+            "delays": delays(self.runs, self.seconds),
+            "table": columns(table(self.runs)),
+        }
+
+    def _painted(self, still: int) -> tuple[bytes, dict[int, bytes]]:
+        """The stored form, and the frames that the browser cannot take from it."""
+        every = range(count(self.runs))
+        short = len(every) <= LONG
+        frame = partial(paint, self.runs, draw=self.draw_step, figsize=self.figsize, caption=short)
+        if moving() and (short or os.environ.get("FLASHLEARN_ALL_FRAMES")):
+            film = Film(frame(number) for number in every)
+            return animated(film, delays(self.runs, self.seconds), still), {}
+        there = {number: png(frame(number)) for number in {still, 0}}
+        return there[still], there
+
+    def show(self, steps: Steps) -> None:
+        """Load a new run (or {title: run}) and show its first step; one that cannot be painted changes nothing."""
+        runs = as_runs(steps)
+        first = png(paint(runs, 0, self.draw_step, self.figsize))
+        self.runs, self._there, self._look, self._filmed = runs, {0: first}, looks(), None
+        run = {**self._told(), "questions": {}}
+        with self.hold_sync():
+            self.step = 0
+            self.run, self.film = run, b""
+            self.version += 1
+        self._sent.clear()
+        self._go_on()
+
+    def paint(self) -> None:
+        """Have every frame again, as `frame.look` wants it by now."""
+        with self.hold_sync():
+            self.film = self.picture.png if self._filmed == looks() else b""
+            self.version += 1
+        self._sent.clear()
+
+    def focus(self) -> None:
+        """Give the keyboard to the player, after a control beside it was used."""
+        self.send({"focus": True})
+
+    # --- frames for the browser ---
+
+    def _hear(self, widget: Any, content: dict, buffers: list) -> None:
+        """A view is there or gone, or wants a frame. JupyterLab has this called in a thread of its own."""
+        if content.get("here") or content.get("gone"):
+            self._views += 1 if content.get("here") else -1
+            self._sent.clear()
+        if "wanted" in content and content["version"] == self.version:
+            self._soon(partial(self._start, self._deliver(content["wanted"])))
+        self._go_on()
+
+    def _soon(self, act: Callable[[], Any]) -> None:
+        """Do it on the loop of the kernel, between cells; at once where there is none."""
+        if self._loop:
+            self._loop.call_soon_threadsafe(act)
+        else:
+            act()
+
+    def _start(self, work) -> asyncio.Task | None:
+        """Begin a coroutine; what goes wrong in it is shown in the player. Without a loop, run it to its end."""
+        if not self._loop:
+            return asyncio.run(work)
+        task = self._loop.create_task(work)
+        task.add_done_callback(self._failed)
+        return task
+
+    def _failed(self, task: asyncio.Task) -> None:
+        if not task.cancelled() and (error := task.exception()):
+            self.send(
+                {"version": self.version, "failed": f"A frame cannot be painted: {type(error).__name__}: {error}"}
+            )
+
+    def _go_on(self) -> None:
+        """Paint ahead, if somebody looks, there is a loop, and it is not being done already."""
+        if self._loop and self._views > 0 and not self.film:
+            self._soon(self._begin)
+
+    def _begin(self) -> None:
+        if self._task is None or self._task.done():
+            self._task = self._start(self._ahead())
+
+    async def _ahead(self) -> None:
+        """The frames from the step that is shown on, one at a time while no cell runs."""
+        while self._views > 0 and not self.film and (number := self._next()) is not None:
+            await _idle()
+            await self._deliver(number)
+
+    def _next(self) -> int | None:
+        """The next frame to paint: those after the step that is shown, then those before it."""
+        last = count(self.runs)
+        near = (*range(self.step, min(last, self.step + AHEAD)), *range(min(self.step, AHEAD)))
+        return next((number for number in near if number not in self._sent), None)
+
+    async def _deliver(self, number: int) -> None:
+        """Paint one frame, unless it is there, and send it."""
+        version = self.version
+        frame = self._there.get(number) if self._look == looks() else None
+        data = frame or png(paint(self.runs, number, self.draw_step, self.figsize))
+        self._sent.add(number)
+        self.send({"frame": number, "version": version}, [data])
+
+    # --- the stored form ---
+
+    @property
+    def png(self) -> bytes:
+        """The stored form, an animated PNG."""
+        return self.picture.png
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Of the stored form, in pixels."""
+        return self.picture.size
+
+    @property
+    def transcript(self) -> tuple[str, ...]:
+        """One line for every step, several for runs side by side."""
+        return tuple(self.run["sentences"])
+
+    def in_words(self) -> str:
+        """The table of all steps, as HTML."""
+        return self.picture.in_words()
+
+    def save(self, path: str | Path) -> None:
+        """Write the stored form to a file (.png or .apng)."""
+        self.picture.save(path)
+
+    def __repr__(self) -> str:
+        return repr(self.picture)
+
+    def _repr_mimebundle_(self, **kwargs):
+        """The live widget, and for pages that cannot run it the animated PNG with its words."""
+        bundle = super()._repr_mimebundle_(**kwargs)
+        live = bundle[0] if isinstance(bundle, tuple) else bundle
+        data, metadata = self.picture._repr_mimebundle_()
+        return {**(live or {}), **data}, metadata
+
+
+def play(
+    steps: Steps,
+    draw: Draw,
+    *,
+    alt: str,
+    figsize: tuple[float, float] = (12.8, 5.0),
+    seconds: float = 1.2,
+    still: int = -1,
+    predict: bool | Mapping[int, str] = False,
+) -> Player:
+    """Run `steps`, paint them with `draw`, and play them: slider, keys, swipe, a sentence for every step.
+
+    steps      an iterable of `Step`, or a mapping {title: steps} for runs side by side
+    draw       draw(ax, step), e.g. `flashlearn.show.draw.draw_row`
+    alt        what the run shows, in words, for those who cannot see it
+    figsize    inches at 100 pixels per inch, without titles and caption
+    seconds    how long a step stands while playing; one that rescales twice, the last three times as long
+    still      the step that stands for the whole where pictures do not move (print, reduced motion)
+    predict    whether the next step is hidden until the reader asks for it; or {step, from 0: question}, what is asked
+               while that step is hidden. The reader can turn it on and off
+    """
+    return Player(steps, draw, alt=alt, figsize=figsize, seconds=seconds, still=still, predict=predict)
+
+
+def looks() -> tuple[float, float]:
+    """How pictures are painted now."""
+    return look.scale, look.lines
+
+
+def delays(runs: Mapping[str, list[Step]], seconds: float) -> list[int]:
+    """Milliseconds that every frame stands: twice as long with a rescaling, the last three times."""
+    last = count(runs) - 1
+    new = [any(n < len(run) and rescales(run[n]) for run in runs.values()) for n in range(last + 1)]
+    return [round(1000 * seconds * (3 if n == last else 1 + new[n])) for n in range(last + 1)]
+
+
+def about(run: Mapping[str, Any]) -> dict[str, Any]:
+    """What the stored form says of a run beside alt and steps, so that a page can make a player of it."""
+    return {name: run[name] for name in ("size", "delays", "predict", "questions") if run[name]}
+
+
+def size_of(file: bytes) -> tuple[int, int]:
+    """Width and height of a PNG file, from its first chunk."""
+    return int.from_bytes(file[16:20]), int.from_bytes(file[20:24])
+
+
+def stored(output: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The run of a stored output as player.js takes it, but for its frames (`film.frames`); None if it has none."""
+    kept = output.get("metadata", {}).get("image/png", {})
+    if "player" not in kept:
+        return None
+    rows = kept["steps"]
+    return {"alt": kept["alt"], "sentences": retold(rows), "table": columns(rows), **kept["player"]}
+
+
+def retold(rows: list[list[str]]) -> list[str]:
+    """The sentences of every frame, from the rows of its table; the inverse of `frame.transcript`."""
+    runs: dict[str, list[str]] = {}
+    for title, _, *_, sentence in rows:
+        runs.setdefault(title, []).append(sentence)
+    frames = range(max(map(len, runs.values())))
+    return ["\n".join(_line(title, run, min(n, len(run) - 1)) for title, run in runs.items()) for n in frames]
+
+
+def _line(title: str, run: list[str], number: int) -> str:
+    name = f"{title}: " if title else ""
+    return f"{name}Step {number + 1} of {len(run)} · {run[number]}"
+
+
+# --- the kernel ------------------------------------------------------------------------------------------------
+
+
+class _Cells:
+    """When a cell last ran."""
+
+    last = 0.0
+    watched: Any = None
+
+    @classmethod
+    def watch(cls) -> None:
+        """Have the shell say when a cell begins and when it ends."""
+        shell = get_ipython()
+        if shell is not None and cls.watched is not shell:
+            cls.watched = shell
+            for event in ("pre_run_cell", "post_run_cell"):
+                shell.events.register(event, cls.note)
+        cls.note()
+
+    @classmethod
+    def note(cls, *_: Any) -> None:
+        cls.last = time.monotonic()
+
+
+def _loop() -> asyncio.AbstractEventLoop | None:
+    """The loop of the kernel whose cell this is; None outside one."""
+    if get_ipython() is None:
+        return None
+    _Cells.watch()
+    with contextlib.suppress(RuntimeError):
+        return asyncio.get_running_loop()
+    return None
+
+
+async def _idle() -> None:
+    """Wait until no cell has run for a while; and let the kernel see to its messages in any case."""
+    await asyncio.sleep(0.02)
+    while time.monotonic() - _Cells.last < QUIET:
+        await asyncio.sleep(0.1)

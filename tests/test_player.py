@@ -1,0 +1,300 @@
+"""`play`, driven from Python: what is stored, what the browser is sent, and when frames are painted."""
+
+import asyncio
+import io
+import time
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import flashlearn as fl
+from flashlearn.show import Player, animate, animation, play, player, stepper
+from flashlearn.show.draw import draw_row
+from flashlearn.show.film import frames
+from flashlearn.show.frame import rescales
+
+X = torch.tensor([3.0, 2.0, 5.0, 1.0])
+
+
+def steps():
+    return fl.record(fl.online_softmax_steps(X))
+
+
+def dots(ax, step):
+    """Quick to paint, and another picture at every step."""
+    ax.set_axis_off()
+    ax.scatter(step.number % 50, step.number // 50)
+
+
+def many(count):
+    return [fl.Step(sentence=f"Dot {number}") for number in range(count)]
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """What players send, as (content, buffers)."""
+    messages = []
+    monkeypatch.setattr(Player, "send", lambda self, content, buffers=None: messages.append((content, buffers)))
+    return messages
+
+
+@pytest.fixture
+def still_only():
+    animation.reduced_motion()
+    yield
+    animation.reduced_motion(False)
+
+
+@pytest.fixture
+def painted(monkeypatch):
+    """The numbers of the frames that were painted, in order."""
+    numbers, paint = [], player.paint
+    monkeypatch.setattr(
+        player, "paint", lambda runs, number, *a, **how: numbers.append(number) or paint(runs, number, *a, **how)
+    )
+    return numbers
+
+
+def test_a_short_run_is_painted_once_for_both_forms(painted):
+    shown = play(steps(), draw_row, alt="four bars", still=2)
+    assert painted == list(range(9)) and shown.film == shown.png == shown.picture.png
+    assert len(frames(shown.png)) == 9 and shown.run["size"] == [1280, 500] and shown.size == (1280, 575)
+
+
+def test_what_is_stored_makes_the_run_again():
+    two = {"safe": fl.safe_softmax_steps(X[:2]), "online": fl.online_softmax_steps(X)}
+    options = {"predict": {2: "What becomes of the sum?"}}
+    for run, more in ((steps(), {}), (two, {}), (steps(), options)):
+        shown = play(run, dots, alt="dots", figsize=(6.4, 2.0), **more)
+        data, metadata = shown._repr_mimebundle_()
+        again = player.stored({"data": data, "metadata": metadata})
+        assert {**again, "predict": bool(more), "questions": again.get("questions", {})} == shown.run
+        assert "application/vnd.jupyter.widget-view+json" in data
+    assert player.stored({"data": {"image/png": ""}, "metadata": {"image/png": {"alt": "a plot"}}}) is None
+
+
+def test_steps_that_rescale_stand_longer():
+    run = steps()
+    assert [n for n, step in enumerate(run) if rescales(step)] == [2]
+    assert play(run, dots, alt="dots", seconds=0.5).run["delays"] == [500, 500, 1000, *[500] * 5, 1500]
+    infinite = fl.record(fl.online_softmax_steps(torch.tensor([-torch.inf, 1.0, 0.5])))
+    assert not any(map(rescales, infinite)), "a first maximum scales nothing"
+
+
+def test_a_long_run_is_painted_when_it_is_asked_for(painted, sent):
+    shown = play(many(1000), dots, alt="dots", figsize=(2, 1), still=500)
+    assert sorted(painted) == [0, 500] and shown.film == b"" and len(frames(shown.png)) == 1
+    shown._hear(shown, {"wanted": 7, "version": 0}, [])
+    shown._hear(shown, {"wanted": 0, "version": 0}, [])
+    assert painted[2:] == [7], "the first is there already"
+    assert [content["frame"] for content, _ in sent] == [7, 0]
+    assert Image.open(io.BytesIO(sent[0][1][0])).size == (200, 100)
+
+
+def test_a_long_run_is_stored_whole_where_that_is_asked_for(monkeypatch):
+    monkeypatch.setenv("FLASHLEARN_ALL_FRAMES", "1")
+    shown = play(many(60), dots, alt="dots", figsize=(2, 1))
+    assert len(frames(shown.png)) == 60 and shown.size == (200, 100), "without sentences in the frames"
+
+
+@pytest.mark.slow  # 128 frames
+def test_128_steps_are_stored_in_less_than_500_kb(monkeypatch):
+    from flashlearn.show.draw import draw_tree
+
+    monkeypatch.setenv("FLASHLEARN_ALL_FRAMES", "1")
+    logits = torch.randn(256, generator=torch.Generator().manual_seed(3))
+    shown = play(fl.merge_tree_steps(logits, 4), draw_tree, alt="a tree", seconds=0.4)
+    assert len(frames(shown.png)) == 128 and len(shown.png) < 500_000
+
+
+def test_without_motion_the_still_and_the_first_are_painted(still_only, painted):
+    shown = play(steps(), draw_row, alt="bars", still=3)
+    assert (
+        sorted(painted) == [0, 3]
+        and shown.film == b""
+        and not getattr(Image.open(io.BytesIO(shown.png)), "is_animated", False)
+    )
+
+
+class Kernel:
+    """Runs a player on a loop, as a kernel does, until it has sent so many frames."""
+
+    def __init__(self, monkeypatch):
+        monkeypatch.setattr(player, "_loop", asyncio.get_running_loop)
+        monkeypatch.setattr(player, "QUIET", 0.05)
+
+    async def until(self, sent, count):
+        end = time.monotonic() + 20
+        while len(sent) < count and time.monotonic() < end:
+            await asyncio.sleep(0.01)
+        return [content.get("frame") for content, _ in sent]
+
+
+def test_frames_are_painted_ahead_while_somebody_looks_and_no_cell_runs(monkeypatch, sent, still_only):
+    async def look():
+        kernel = Kernel(monkeypatch)
+        shown = play(many(100), dots, alt="dots", figsize=(2, 1))
+        await asyncio.sleep(0.2)
+        assert sent == [], "nobody has looked"
+        monkeypatch.setattr(player._Cells, "last", time.monotonic() + 0.5)  # a cell runs until then
+        shown._hear(shown, {"here": True}, [])
+        await asyncio.sleep(0.3)
+        assert sent == [], "a cell was running"
+        assert await kernel.until(sent, player.AHEAD) == list(range(player.AHEAD))
+        shown.step = 70
+        ahead = await kernel.until(sent, 64 + 30)
+        assert ahead[64:] == list(range(70, 100)), "on from the step that is shown"
+        shown._hear(shown, {"gone": True}, [])
+        before = len(sent)
+        await asyncio.sleep(0.2)
+        assert len(sent) - before <= 1
+
+    asyncio.run(look())
+
+
+def test_a_frame_that_cannot_be_painted_is_spoken_of(monkeypatch, sent, still_only):
+    def fails_later(ax, step):
+        return dots(ax, step) if step.number < 2 else 1 / 0
+
+    async def look():
+        kernel = Kernel(monkeypatch)
+        shown = play(many(3), fails_later, alt="dots", figsize=(2, 1), still=0)
+        shown._hear(shown, {"wanted": 2, "version": 0}, [])
+        await kernel.until(sent, 1)
+        assert sent[0][0]["failed"] == "A frame cannot be painted: ZeroDivisionError: division by zero"
+
+    asyncio.run(look())
+
+
+def test_show_loads_another_run_and_one_that_fails_changes_nothing(sent):
+    shown = play(steps(), draw_row, alt="bars", figsize=(6.4, 2.5))
+    shown.step = 5
+    shown.show(fl.naive_softmax_steps(torch.tensor([1.0, 2.0])))
+    assert (shown.step, shown.version, len(shown.run["sentences"]), shown.film) == (0, 1, 5, b"")
+    before = shown.run
+    with pytest.raises(TypeError, match="each a flashlearn.Step"):
+        shown.show([1])
+    with pytest.raises(ValueError, match="expected"):
+        shown.show([fl.Step(sentence="another picture's step")])
+    assert shown.run == before and shown.version == 1
+    shown._hear(shown, {"wanted": 1, "version": 0}, [])
+    assert sent == [], "what is wanted of the run before is not painted any more"
+
+
+def test_projected_frames_are_painted_anew_and_back_again(sent, capsys):
+    shown = play(steps(), draw_row, alt="bars", figsize=(6.4, 2.5))
+    film = shown.film
+    fl.projector()
+    try:
+        assert shown.film == b"" and shown.version == 1
+        shown._hear(shown, {"wanted": 0, "version": 1}, [])
+        assert Image.open(io.BytesIO(sent[0][1][0])).size == (960, 375)
+    finally:
+        fl.projector(False)
+    assert shown.film == film and shown.version == 2
+
+
+def test_players_do_not_disturb_each_other():
+    one, other = (play(steps(), dots, alt="dots", figsize=(2, 1)) for _ in range(2))
+    one.step = 4
+    assert other.step == 0 and one.model_id != other.model_id and {one, other} <= set(Player.all)
+
+
+def test_a_player_that_fails_leaves_the_projector_alone(capsys):
+    def fails(ax, step):
+        raise ZeroDivisionError("no such picture")
+
+    there = set(Player.all)
+    with pytest.raises(ZeroDivisionError) as kept:  # its traceback keeps what was half made, as a notebook's does
+        play(steps(), fails, alt="a")
+    assert set(Player.all) == there and kept.value.__traceback__
+    fl.projector()
+    fl.projector(False)
+
+
+# --- what it takes ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        (lambda: play(draw_row, steps(), alt="a"), TypeError, r"function draw\(ax, step\), got list; .* swapped"),
+        (lambda: play(draw_row, draw_row, alt="a"), TypeError, "expected steps, got the function draw_row"),
+        (lambda: play(fl.online_softmax_steps, draw_row, alt="a"), TypeError, "online_softmax_steps: call it"),
+        (lambda: play([1], draw_row, alt="a"), TypeError, "each a flashlearn.Step, got int among them: 1"),
+        (lambda: play(3, draw_row, alt="a"), TypeError, "expected an iterable of steps, got int"),
+        (lambda: play({"x": [X]}, draw_row, alt="a"), TypeError, "each a flashlearn.Step, got Tensor"),
+        (lambda: play(iter(()), draw_row, alt="a"), ValueError, "expected at least one step, got none"),
+        (lambda: play({}, draw_row, alt="a"), ValueError, "expected at least one run of steps"),
+        (lambda: play(steps(), draw_row, alt=" "), ValueError, "expected alt text that says"),
+        (lambda: play(steps(), draw_row, alt="a", predict=1), TypeError, "expected predict to be True, False or"),
+        *(
+            (
+                lambda size=size: play(steps(), draw_row, alt="a", figsize=size),
+                ValueError,
+                r"expected figsize \(width, height\) in inches, over 0 and at most 100, got",
+            )
+            for size in [(0, 0), (5, -1), (5,), 5, (float("nan"), 5), ("5", "5"), (True, 5), (101, 5)]
+        ),
+        *(
+            (
+                lambda still=still: play(steps(), draw_row, alt="a", still=still),
+                ValueError,
+                f"expected still to be the number of a frame, from -9 to 8, got {still}",
+            )
+            for still in [99, 9, -10, 1.0, True, None]
+        ),
+        *(
+            (
+                lambda seconds=seconds: play(steps(), draw_row, alt="a", seconds=seconds),
+                ValueError,
+                f"expected seconds over 0 and at most 60, got {seconds!r}",
+            )
+            for seconds in [0, -1, float("nan"), float("inf"), 61, "1", True]
+        ),
+        *(
+            (
+                lambda asked=asked: play(steps(), draw_row, alt="a", predict=asked),
+                ValueError,
+                r"expected questions \{step from 0 to 8: text\}, got",
+            )
+            for asked in [{9: "What?"}, {-1: "What?"}, {1: " "}, {1: 2}, {"1": "What?"}]
+        ),
+    ],
+)
+def test_what_cannot_be_played(wrong, error, message):
+    with pytest.raises(error, match=message):
+        wrong()
+
+
+def test_the_first_and_the_last_still_exist():
+    first, last = (play(many(2), dots, alt="a", figsize=(2, 1), still=still).png for still in (-2, 1))
+    assert first != last and last == play(many(2), dots, alt="a", figsize=(2, 1)).png
+
+
+def test_numbers_of_numpy_are_numbers():
+    sizes = tuple(np.array([2.0, 1.0]))
+    shown = play(many(2), dots, alt="a", figsize=sizes, seconds=np.float32(0.5), still=np.int64(1))
+    assert shown.run["size"] == [200, 100] and shown.run["delays"] == [500, 1500]
+
+
+# --- the names of before ---------------------------------------------------------------------------------------
+
+
+def test_animate_and_stepper_are_play():
+    with pytest.warns(DeprecationWarning, match="animate is play"):
+        one = animate(many(2), dots, alt="dots", figsize=(2, 1), seconds=0.7, still=0)
+    with pytest.warns(DeprecationWarning, match="stepper is play"):
+        other = stepper(many(2), dots, alt="dots", figsize=(2, 1), interval=700)
+    assert isinstance(one, Player) and isinstance(other, Player) and one.run == other.run
+    with pytest.warns(DeprecationWarning), pytest.raises(ValueError, match="expected interval in whole milliseconds"):
+        stepper(many(2), dots, alt="dots", interval=0.5)
+
+
+def test_sentences_of_runs_side_by_side_can_be_told_from_their_table():
+    lengths = ((1, 3), (3, 1))
+    for one, other in lengths:
+        shown = play({"left": many(one), "right": many(other)}, dots, alt="dots", figsize=(1, 1), still=0)
+        assert player.retold(shown.picture.steps) == shown.run["sentences"] == list(shown.transcript)
