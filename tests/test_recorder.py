@@ -231,6 +231,16 @@ def launch(kernel, grid, *tensors):
     kernel[grid](*tensors, len(tensors[0]), BLOCK=16)
 
 
+def test_a_grid_may_be_a_function_of_the_arguments():
+    x, y = torch.arange(10.0), torch.empty(10)
+
+    def launcher():
+        shift_kernel[lambda meta: (triton.cdiv(meta["N"], meta["BLOCK"]),)](x, y, 10, SHIFT=0, MASKED=True, BLOCK=4)
+
+    steps = record(kernel_steps(launcher))
+    assert len({step.program for step in steps[:-1]}) == 3 and torch.equal(x, y)
+
+
 def test_a_right_kernel_passes():
     x = torch.randn(40)
     assert torch.equal(last(kernel_steps(shift, x)).output, x)

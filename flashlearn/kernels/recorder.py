@@ -13,6 +13,7 @@ One step is one iteration of a program's inner loop: a new one begins when a ten
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -82,6 +83,9 @@ def _watched_launches(steps: list[Step]):
     run = InterpretedFunction.run
 
     def watched_run(kernel, *args, grid, **kwargs):
+        if callable(grid):  # kernel[lambda meta: (triton.cdiv(N, meta["BLOCK"]),)](...)
+            own = {name: value for name, value in kwargs.items() if name in kernel.arg_names}
+            grid = grid(inspect.getcallargs(kernel.fn, *args, **own))
         recording = _Recording(kernel.fn.__name__.removesuffix("_kernel"), len(grid))
         copies = [recording.watch(name, arg) for name, arg in zip(kernel.arg_names, args, strict=False)]
         kwargs = {name: recording.watch(name, arg) for name, arg in kwargs.items()}
