@@ -8,12 +8,17 @@ written counts as NaN.
 from __future__ import annotations
 
 import math
+import zlib
+from contextlib import contextmanager
+from typing import NamedTuple
+from unittest import mock
 
 import torch
 
-from flashlearn.core.steps import hbm_bytes, record
+from flashlearn.core.steps import Step, hbm_bytes, record
 from flashlearn.exercises.grading import Case, Exercise
 from flashlearn.exercises.mistakes.gpu_and_triton import MISTAKES
+from flashlearn.exercises.watching import WrongWay
 
 
 def scale_solution(x, factor):
@@ -34,22 +39,59 @@ def transpose_solution(x):
     return transpose(x)
 
 
-def _recorded(function, x, *args):
-    """The steps of the kernels that `function(x, *args)` launches, and what it returned."""
+class _Run(NamedTuple):
+    """What an answer did: the steps of its kernels, what it returned, its input, and what its kernels were given."""
+
+    steps: list[Step]
+    output: torch.Tensor
+    x: torch.Tensor
+    given: list[tuple[torch.Tensor, torch.Tensor]]  # every tensor of every launch, and a copy as the launch left it
+
+
+MOST_PROGRAMS = 300  # of one launch: the interpreter takes some 10 ms for each
+
+
+def _recorded(function, x, *args) -> _Run:
     from flashlearn.kernels.recorder import kernel_steps
 
     own = torch.empty_strided(x.shape, x.stride()).copy_(x)  # the answer may spoil its input
-    *steps, done = record(kernel_steps(function, own, *args))
+    given: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def launcher():
+        with _launches(given):
+            return function(own, *args)
+
+    *steps, done = record(kernel_steps(launcher))
     if not isinstance(done.output, torch.Tensor):
         raise TypeError(f"expected a tensor to be returned, got {type(done.output).__name__}")
     if not steps:
         raise RuntimeError("expected a kernel to run, got none: launch it with kernel[grid](...)")
-    return steps, done.output
+    return _Run(steps, done.output, own, given)
+
+
+@contextmanager
+def _launches(given):
+    """Note the tensors of every launch inside; refuse a grid that would take minutes."""
+    from triton.runtime.interpreter import InterpretedFunction
+
+    run = InterpretedFunction.run
+
+    def noted(kernel, *args, grid, **kwargs):
+        if not callable(grid) and math.prod(grid) > MOST_PROGRAMS:
+            raise WrongWay(
+                f"expected at most {MOST_PROGRAMS} programs, got {math.prod(grid)}: a program has a block of elements"
+            )
+        run(kernel, *args, grid=grid, **kwargs)
+        tensors = (arg for arg in (*args, *kwargs.values()) if isinstance(arg, torch.Tensor))
+        given.extend((tensor, tensor.clone()) for tensor in tensors)
+
+    with mock.patch.object(InterpretedFunction, "run", noted):
+        yield
 
 
 def _result(function, *args):
     """What the kernel wrote into the tensor returned, NaN where it wrote nothing."""
-    steps, output = _recorded(function, *args)
+    steps, output, *_ = _recorded(function, *args)
     for name in dict.fromkeys(tile.name for step in steps for tile in step.writes):
         if math.prod(steps[-1].shapes.get(name, ())) == output.numel():
             written = steps[-1].written(name).reshape(output.shape)
@@ -57,17 +99,48 @@ def _result(function, *args):
     raise RuntimeError("expected the kernel to write the tensor that is returned, got no such write")
 
 
+def _by_the_kernel(x, *args):
+    """Did the kernel read x itself, and write the tensor that came back, and nobody do the rest?"""
+
+    def compare(function):
+        _, output, own, given = _recorded(function, x, *args)
+        if not torch.equal(own, x):
+            raise WrongWay("expected x as it was, got other numbers in it: the result needs a tensor of its own")
+        if not any(_share(tensor, own) for tensor, _ in given):
+            raise WrongWay(f"expected a kernel that reads x itself, of strides {x.stride()}, got one that never sees x")
+        mine = [(tensor, left) for tensor, left in given if _share(tensor, output)]
+        if not mine:
+            raise WrongWay("expected the tensor that the kernel wrote, got one that PyTorch made")
+        if not torch.allclose(*mine[-1], rtol=0, atol=0, equal_nan=True):  # what nobody wrote may be NaN
+            raise WrongWay("expected what the kernel wrote, got other numbers: PyTorch changed them after the launch")
+        if output.dtype != x.dtype:
+            raise TypeError(f"expected {x.dtype}, as x, got {output.dtype}")
+        return 1.0, 1.0
+
+    return compare
+
+
+def _share(a, b):
+    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+
+
 def _random(*shape, scale=1.0, shift=0.0):
-    return scale * torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))) + shift
+    seed = zlib.crc32(repr(shape).encode())  # no two shapes share their numbers
+    return scale * torch.randn(shape, generator=torch.Generator().manual_seed(seed)) + shift
 
 
-def _scaled(x, factor=-2.5):
+def _scaled(x, factor):
     return lambda function: (_result(function, x, factor), (factor * x).double())
+
+
+def _count(run):
+    """The number of programs, of all kernels."""
+    return len({(step.phase, step.program) for step in run.steps})
 
 
 def _programs(x):
     """Is there more than one program?"""
-    return lambda function: (float(len({step.program for step in _recorded(function, x, 2.0)[0]}) > 1), 1.0)
+    return lambda function: (float(_count(_recorded(function, x, 2.0)) > 1), 1.0)
 
 
 def _lse(x):
@@ -76,16 +149,44 @@ def _lse(x):
 
 def _read_once(x):
     """Bytes read."""
-    return lambda function: (float(hbm_bytes(_recorded(function, x)[0]).read), 4.0 * x.numel())
+    return lambda function: (float(hbm_bytes(_recorded(function, x).steps).read), 4.0 * x.numel())
+
+
+def _program_per_row(x):
+    def compare(function):
+        programs = _count(_recorded(function, x))
+        if programs != len(x):
+            raise WrongWay(f"expected {len(x)} programs for {len(x)} rows, got {programs}")
+        return 1.0, 1.0
+
+    return compare
 
 
 def _transposed(x):
     return lambda function: (_result(function, x), x.T.double())
 
 
+def _blocks_of_16(x):
+    """Is there a program for every block of 16 by 16, on a grid with two axes?"""
+
+    def compare(function):
+        run = _recorded(function, x)
+        grid = {step.program for step in run.steps}
+        axes, tiles = {len(program) for program in grid}, {tile.shape for step in run.steps for tile in step.reads}
+        if axes != {2}:
+            raise WrongWay(f"expected a grid with two axes, got {' and '.join(map(str, axes))}")
+        if tiles != {(16, 16)}:
+            raise WrongWay(f"expected reads of 16 by 16 elements, got {sorted(tiles)}")
+        if len(grid) * 16 * 16 != x.numel():
+            raise WrongWay(f"expected {x.numel() // 256} programs, one for each block, got {len(grid)}")
+        return 1.0, 1.0
+
+    return compare
+
+
 def _contiguous(x):
     """Is the result contiguous?"""
-    return lambda function: (float(_recorded(function, x)[1].is_contiguous()), 1.0)
+    return lambda function: (float(_recorded(function, x).output.is_contiguous()), 1.0)
 
 
 EXERCISES = (
@@ -96,25 +197,30 @@ EXERCISES = (
         (
             Case(
                 "1024 elements",
-                _scaled(_random(1024)),
+                _scaled(_random(1024), -2.5),
                 "offs = pid * BLOCK + tl.arange(0, BLOCK): each program has a block of its own",
             ),
             Case(
                 "1000 elements",
-                _scaled(_random(1000)),
+                _scaled(_random(1000), 3.25),
                 "round the number of programs up with triton.cdiv, and mask offs < N in tl.load and tl.store",
             ),
-            Case("one element", _scaled(_random(1)), "one program, and a mask that lets one lane through"),
+            Case("one element", _scaled(_random(1), -0.75), "one program, and a mask that lets one lane through"),
             Case(
                 "every second element",
-                _scaled(_random(600)[::2]),
+                _scaled(_random(600)[::2], 0.3),
                 "x may have any stride: multiply offs by x.stride(0) for x, not for y",
             ),
             Case(
                 "many programs",
-                _programs(_random(20_000)),
+                _programs(_random(5_000)),
                 "cut the vector into blocks of, say, 256: one program keeps one multiprocessor busy and no other",
                 0.0,
+            ),
+            Case(
+                "the kernel does it all",
+                _by_the_kernel(_random(1200)[::3], 1.5),
+                "hand x over as it lies, with its stride: no .contiguous(), no product before or after the launch",
             ),
         ),
         hints=(
@@ -137,7 +243,7 @@ EXERCISES = (
             ),
             Case(
                 "negative logits",
-                _lse(_random(3, 50, shift=-60.0)),
+                _lse(_random(3, 50, shift=-200.0)),
                 "masked lanes must not raise the maximum nor join the sum: other=float('-inf')",
             ),
             Case(
@@ -150,6 +256,21 @@ EXERCISES = (
                 "transposed x",
                 _lse(_random(50, 4).T),
                 "row r starts at r * x.stride(0), its elements are x.stride(1) apart",
+            ),
+            Case(
+                "long rows",
+                _lse(_random(2, 300)),
+                "BLOCK_N = triton.next_power_of_2(N) holds a row of any length; a number typed in cuts it off",
+            ),
+            Case(
+                "one program per row",
+                _program_per_row(_random(7, 12)),
+                "the grid is (M,), and tl.program_id(0) is the row: no loop over rows in a kernel",
+            ),
+            Case(
+                "the kernel does it all",
+                _by_the_kernel(_random(30, 6).T),
+                "hand x over as it lies, with both strides: no .contiguous(), nothing before or after the launch",
             ),
             Case(
                 "x is read once",
@@ -183,6 +304,16 @@ EXERCISES = (
             Case("one row", _transposed(_random(1, 100)), "the grid has cdiv(M, BLOCK_M) by cdiv(N, BLOCK_N) programs"),
             Case(
                 "x is a view", _transposed(_random(30, 40)[:, ::2].T), "use both strides of x: they need not be (N, 1)"
+            ),
+            Case(
+                "blocks of 16 by 16",
+                _blocks_of_16(_random(48, 32)),
+                "the grid is (cdiv(M, 16), cdiv(N, 16)): program (i, j) has the block in row i, column j of the blocks",
+            ),
+            Case(
+                "the kernel does it all",
+                _by_the_kernel(_random(21, 36)[:, ::2].T),
+                "hand x over as it lies, with both strides: no .contiguous(), no .T before or after the launch",
             ),
             Case(
                 "contiguous result",
