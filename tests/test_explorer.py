@@ -85,7 +85,7 @@ def test_blocks_that_do_not_fit_are_explained(explorer):
 
 def test_bytes_on_chip_are_those_of_the_elements(explorer):
     """57 elements of tiles are 228 B; the pictures show 252 B, with m and l, which the budget leaves out."""
-    assert "need 57 of 59 elements: they fit (with m and l, in registers, 252 B)" in explorer.fit.value
+    assert "need 57 of 59 elements: they fit (252 B with m and l)" in explorer.fit.value
     peaks = {fl.sram_peak(run) for run in explorer.runs.values()}
     assert peaks == {4 * (sram_elements(3, 3, D) + 2 * 3)} == {252}
 

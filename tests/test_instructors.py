@@ -1,12 +1,23 @@
-"""The guide for instructors speaks of exercises, notebooks and files that are there."""
+"""The guide for instructors: exercises and files that are there, and every number of its teaching part computed anew."""
 
 import re
 from pathlib import Path
 
+import pytest
+import torch
+
+import flashlearn as fl
+from flashlearn.cost import standard_backward_cost, standard_cost, two_sweep_cost, v2_cost
 from flashlearn.exercises import EXERCISES
+from flashlearn.show.explorers.tiling import PAPER, D, tiling_explorer
 
 ROOT = Path(__file__).parent.parent
 GUIDE = (ROOT / "notebooks" / "INSTRUCTORS.md").read_text()
+TEACHING = GUIDE[: GUIDE.index("## Grading with the checks")]
+LECTURE, WEEKS = (
+    [[cell.strip() for cell in row.strip("|").split("|")] for row in re.findall(r"^\|.*\|$", part, flags=re.MULTILINE)]
+    for part in TEACHING[TEACHING.index("## One lecture") :].split("## Four weeks")
+)
 
 
 def test_exercises_are_there():
@@ -24,3 +35,129 @@ def test_headings_do_not_skip_a_level():
     levels = [len(mark) for mark in re.findall(r"^(#+) ", GUIDE, flags=re.MULTILINE)]
     assert levels[0] == 1 and levels.count(1) == 1
     assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False))
+
+
+# The numbers: each function computes what the guide says, in its words.
+
+
+def largest_float16() -> str:
+    e11 = torch.exp(torch.tensor(11.0, dtype=torch.float16))
+    assert e11.isfinite() and not torch.tensor(65536.0).to(torch.float16).isfinite()
+    return f'"float16 overflows at 65536": the largest is {torch.finfo(torch.float16).max:.0f}, and e^11 still fits'
+
+
+def low_start() -> str:
+    low = torch.tensor([-2000.0, -2001.0])
+    weights = torch.exp(low - low.max().clamp(min=-1000))
+    assert weights.sum() == 0
+    return '"start it at −1000": logits of −2000 give 0/0'
+
+
+def third_step() -> str:
+    step = fl.record(fl.online_softmax_steps(torch.tensor([3.0, 2.0, 5.0, 1.0])))[2]
+    old, term, l = (step.values[name].item() for name in ("l_old", "term", "l_i"))
+    return f"stop at step 3, let them compute l | {old + term:.4f}, without rescaling; it is {l:.4f}"
+
+
+def paper_rule() -> str:
+    explorer = tiling_explorer()
+    explorer.rule.value = PAPER
+    rows, cols = explorer.block_q.value, explorer.block_k.value
+    assert "do not fit" in explorer.sentence.value and rows * D == cols * D >= 59 // 4
+    need = fl.sram_elements(rows, cols, D)
+    return f'"{rows} × {cols} blocks fit, a quarter each": they need {need} of {explorer.sram.value} elements'
+
+
+def explorer_settings() -> str:
+    explorer = tiling_explorer()
+    assert (explorer.block_q.value, explorer.block_k.value, explorer.causal.value) == (3, 3, True)
+    for block_q, block_k, causal in ((1, 1, True), (1, 1, False)):
+        explorer.block_q.value, explorer.block_k.value, explorer.causal.value = block_q, block_k, causal
+        assert "they fit" in explorer.fit.value
+    return f'then B_r = 1, B_c = 1, then causal off, then "the paper\'s rule" with {explorer.sram.value} elements'
+
+
+def bytes_of_both() -> str:
+    explorer, more = tiling_explorer(), []
+    for block_q, block_k, causal in ((3, 3, True), (1, 3, True), (1, 1, True), (1, 1, False)):
+        explorer.block_q.value, explorer.block_k.value, explorer.causal.value = block_q, block_k, causal
+        v1, v2 = (fl.hbm_bytes(run).total for run in explorer.runs.values())
+        more.append(v1 > v2)
+    assert more == [True, False, True, True]
+    return '"FlashAttention-1 and -2 move the same bytes": -1 moves more, except on the way, at B_r = 1, B_c = 3'
+
+
+def projector_size() -> str:
+    script = (ROOT / "flashlearn" / "show" / "browser" / "projector.js").read_text()
+    (size,) = re.findall(r"innerWidth / (\d+), innerHeight / (\d+)", script)
+    return f"laid out on {size[0]} × {size[1]}"
+
+
+def shared_week() -> str:
+    (week,) = [row[0][0] for row in WEEKS[2:] if {"08", "09"} <= set(re.findall(r"\d\d", row[1]))]
+    return f"share week {week}: one takes 08, the other 09"
+
+
+CLAIMS = (
+    largest_float16,
+    low_start,
+    third_step,
+    paper_rule,
+    explorer_settings,
+    bytes_of_both,
+    projector_size,
+    shared_week,
+)
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.__name__)
+def test_the_guide_says_what_comes_out(claim):
+    assert claim() in GUIDE
+
+
+def test_products_of_the_lecture():
+    """Forward as many as in standard attention, backward more."""
+    sizes = (1, 1, 512, 512, 64)
+    assert 'it computes less": as many products forward, more backward' in GUIDE
+    assert v2_cost(*sizes).flops == standard_cost(*sizes).flops
+    assert two_sweep_cost(*sizes).flops > standard_backward_cost(*sizes).flops
+
+
+def test_minutes_of_the_lectures():
+    times = [tuple(map(int, row[0].split("–"))) for row in LECTURE[2:]]
+    assert times[0][0] == 0 and all(a[1] == b[0] for a, b in zip(times, times[1:], strict=False))
+    assert f"## One lecture, {times[-1][1]} minutes" in GUIDE and f"what to show in {times[-1][1]} minutes" in GUIDE
+    total, parts = re.search(r"only (\d+) minutes: (.*)\.", GUIDE).groups()
+    assert sum(map(int, re.findall(r"\((\d+)\)", parts))) == int(total)
+    assert f"{'expect to hear'}" == LECTURE[0][2] and "in the third column" in GUIDE
+
+
+def test_weeks():
+    assert [row[0][0] for row in WEEKS[2:]] == ["1", "2", "3", "4"] and "or in four weeks" in GUIDE
+    for row in WEEKS[2:]:
+        notebooks = set(re.findall(r"\d\d", row[1]))
+        assert {name[1:3] for name in re.findall(r"`\d\d\.", row[3])} <= notebooks
+    listed = [number for row in WEEKS[2:] for number in re.findall(r"\d\d", row[1])]
+    assert listed == [f"{number:02d}" for number in range(1, len(listed) + 1)]
+    assert len(listed) + 1 == len(list((ROOT / "notebooks").glob("*.ipynb"))), "and 00 is homework before the first"
+
+
+def test_explorer_has_what_the_closing_task_asks_for():
+    """Both orders of the loops at once, and sliders for the sizes of blocks."""
+    assert "07's explorer, which shows both orders of the loops" in GUIDE.replace("\n", " ")
+    explorer = tiling_explorer()
+    outside = [next(step.reads for step in run if step.reads)[0].name for run in explorer.runs.values()]
+    assert outside == ["K", "Q"]
+
+
+def test_no_number_is_left_out():
+    """What remains of the teaching part without the claims above, the numbers of notebooks, weeks and minutes has no digit."""
+    text = TEACHING
+    for claim in CLAIMS:
+        text = text.replace(claim(), "")
+    text = "\n".join(re.sub(r"^\| \d+–\d+ \|", "|", line) for line in text.splitlines())  # tested: minutes
+    text = re.sub(r"(One lecture, |show in )\d+ minutes|only \d+ minutes: .*\.", "", text)
+    text = re.sub(r"^\| [1-4] · ", "| ", text, flags=re.MULTILINE)  # tested: weeks
+    text = re.sub(r"FlashAttention-1 and -2|\(F11\)|UTF-8", "", text)
+    text = re.sub(r"`?\b(0\d|1\d)(\.[a-z_]+)?\b`?(?! (minutes|seconds|B|×))", "", text)  # notebooks and exercises
+    assert not re.findall(r"[^\n]*\d[^\n]*", text)

@@ -89,8 +89,8 @@ class TilingExplorer(Stepper):
         visits, pairs = (visited_blocks(N, N, block_q, block_k, c) for c in (causal, False))
         need, peak = sram_elements(block_q, block_k, D), max(map(sram_peak, runs.values()))
         self._report(
-            f"Tiles of {block_q} × {block_k} blocks need {need} of {self.sram.value} elements: they fit (with m and l, in "
-            f"registers, {peak} B). {visits} of {pairs} pairs of blocks visited. In all: FA-1 {v1.total:,} B, FA-2 {v2.total:,} B."
+            f"{block_q} × {block_k} blocks need {need} of {self.sram.value} elements: they fit ({peak} B with m and l). {visits} "
+            f"of {pairs} pairs of blocks visited. In all: FA-1 {v1.total:,} B, FA-2 {v2.total:,} B."
         )
         return runs
 
