@@ -1,4 +1,4 @@
-"""The guide for instructors: exercises and files that are there, and every number of its teaching part computed anew."""
+"""The guide for instructors: its exercises and files are there, and the numbers of its teaching part computed anew."""
 
 import re
 from pathlib import Path
@@ -151,7 +151,7 @@ def test_explorer_has_what_the_closing_task_asks_for():
 
 
 def test_no_number_is_left_out():
-    """What remains of the teaching part without the claims above, the numbers of notebooks, weeks and minutes has no digit."""
+    """Without the claims above, and the numbers of notebooks, weeks and minutes, no digit is left in the teaching part."""
     text = TEACHING
     for claim in CLAIMS:
         text = text.replace(claim(), "")

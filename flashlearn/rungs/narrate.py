@@ -40,6 +40,8 @@ def _maximum_and_sum(step: Step) -> str:
         return f"{_of(step)} comes first: m = {m}, l = {l}."
     if _first(step.values["m_old"]) == _first(step.values["m_i"]):
         return f"{_of(step)} leaves m = {m}: l = {l_old} + {term} = {l}."
+    if _first(step.values["m_old"]) == -INF:
+        return f"{_of(step)} is the first that counts: m = {m}, l = {l}."
     return f"{_of(step)} raises m from {m_old} to {m}: the old sum is rescaled, l = {l_old} × {alpha} + {term} = {l}."
 
 
@@ -121,6 +123,8 @@ def _scored(step: Step) -> str:
     m_old, m_i, l, alpha = (step.values[name] for name in ("m_old", "m_i", "l_i", "alpha"))
     (j0, j1), best = step.values["cols"], show(row_max(step.values["S"]))
     what = f"Key {j0} scores {best}" if j1 - j0 == 1 else f"Keys {j0}:{j1} score {best} at most"
+    if number(row_max(step.values["S"])) == -INF:
+        return f"{what}, hidden from this query: m = {show(m_i)} and l = {show(l)} stay."
     if number(m_old) == number(m_i):
         return f"{what}, m stays {show(m_i)}: l = {show(l)}."
     if number(m_old) == -INF:
@@ -141,6 +145,8 @@ def _one_pass(step: Step) -> str:
     name, alpha = "o'" if step.values["normalised"] else "acc", show(step.values["alpha"])
     what = f"Key and value {j0}" if j1 - j0 == 1 else f"Keys and values {j0}:{j1}"
     result = f"m = {show(m_i)}, l = {show(step.values['l_i'])}, {name} = {_vector(acc)}."
+    if number(row_max(step.values["S"])) == -INF:
+        return f"{what}: hidden from this query, nothing changes; {result}"
     if number(m_old) == number(m_i):
         kept = "nothing is rescaled"
         if name == "o'":
@@ -157,7 +163,9 @@ def _one_pass(step: Step) -> str:
 
 def _written(step: Step) -> str:
     what = "Write o, whose weights are already divided by l, to HBM"
-    if step.phase == "divide":
+    if number(step.values["l_i"]) == 0:
+        what = "No key was seen: write 0 to HBM"
+    elif step.phase == "divide":
         what = f"Divide acc by l = {show(step.values['l_i'])}, once, and write O to HBM"
     elif "normalised" in step.values:
         what = "Write o', which needs no division any more, to HBM"
