@@ -8,7 +8,7 @@ written: a loop over `torch.split` makes what a loop over slices makes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -26,21 +26,54 @@ class Made(NamedTuple):
 
     operation: str  # without overload and, in place, without the underscore: "mm", "exp"
     shape: tuple[int, ...]
+    operands: tuple[
+        tuple[tuple[int, ...], int], ...
+    ] = ()  # of every tensor that went in, its shape and its first entry
+    depth: int = 0  # how many operations had to wait for one another, this one included
 
 
 class _Watch(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.made: list[Made] = []
+        self._depths: dict[int, torch.Tensor] = {}  # by the address of a storage: the depth of each of its entries
+        self._alive: list[torch.Tensor] = []  # so that no address is given away twice
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: to skip it, PyTorch would import its compiler first, which takes seconds."""
+        return False
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        operands = [*_tensors(args), *_tensors((kwargs or {}).values())]
+        places = tuple((tuple(t.shape), t.storage_offset()) for t in operands)
+        depth = 1 + max((int(self._depth(t).max()) for t in operands if t.numel()), default=0)
         result = func(*args, **(kwargs or {}))
         aliases = [value.alias_info for value in func._schema.returns if value.alias_info]
         if all(alias.is_write for alias in aliases):
             name = func._schema.name.removeprefix("aten::").rstrip("_")
-            tensors = result if isinstance(result, tuple | list) else (result,)
-            self.made += (Made(name, tuple(t.shape)) for t in tensors if isinstance(t, torch.Tensor))
+            for t in _tensors((result,)):
+                self.made.append(Made(name, tuple(t.shape), places, depth))
+                self._depth(t).fill_(depth)
         return result
+
+    def _depth(self, t: torch.Tensor) -> torch.Tensor:
+        """The depth of every entry of t; a view shares them with what it looks at."""
+        storage = t.untyped_storage()
+        if storage.data_ptr() not in self._depths:
+            self._alive.append(t)
+            entries = storage.nbytes() // t.element_size()
+            self._depths[storage.data_ptr()] = torch.zeros(entries, dtype=torch.int64)
+        return self._depths[storage.data_ptr()].as_strided(t.shape, t.stride(), t.storage_offset())
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """The tensors among values, and in the lists and tuples among them."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, tuple | list):
+            yield from _tensors(value)
 
 
 def watched(function: Callable, *args: Any) -> tuple[Any, list[Made]]:
