@@ -204,7 +204,7 @@ def alike(a: Any, b: Any) -> bool:
         return False
     if isinstance(a, int) and isinstance(b, int):
         return a == b
-    x, y = (torch.as_tensor(t).detach().double().cpu() for t in (a, b))
+    x, y = (torch.as_tensor(t, dtype=torch.float64, device="cpu").detach() for t in (a, b))
     return x.shape == y.shape and torch.allclose(x, y, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
@@ -216,7 +216,7 @@ def largest_error(got: Any, expected: Any) -> float:
         return max((largest_error(g, e) for g, e in zip(got, expected, strict=True)), default=0.0)
     if got is None or not isinstance(got, torch.Tensor | int | float):
         raise TypeError(f"expected {_describe(expected)}, got {_describe(got)}")
-    g, e = (torch.as_tensor(t).detach().double().cpu() for t in (got, expected))
+    g, e = (torch.as_tensor(t, dtype=torch.float64, device="cpu").detach() for t in (got, expected))
     if g.shape != e.shape:
         raise ValueError(f"expected shape {tuple(e.shape)}, got {tuple(g.shape)}")
     same = (g == e) | (g.isnan() & e.isnan())
