@@ -43,6 +43,11 @@ EXERCISES = (
                 _scores_of(_rows(2, 64), _rows(5, 64, seed=1)),
                 "D is q.shape[-1], not a constant",
             ),
+            Case(
+                "D is no square number",
+                _scores_of(_rows(12, 10), _rows(3, 10, seed=1)),
+                "D is 10, with 12 queries: math.sqrt(10) is no integer, and not to be rounded",
+            ),
         ),
         hints=(
             "Entry i, j needs the D numbers of query i and of key j. Which product multiplies every row of q with every row of k?",
