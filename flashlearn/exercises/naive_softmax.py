@@ -43,6 +43,16 @@ EXERCISES = (
                 "stay in the dtype of x: do not convert to float32 on the way",
                 1e-12,
             ),
+            Case(
+                "small weights",
+                _softmax_of(X - 35),
+                "the sum is 5e-13 here: divide by it as it is, and add nothing to it, however small",
+            ),
+            Case(
+                "rows in three dimensions",
+                _softmax_of(torch.stack([X, X.flip(0)])[:, None]),
+                "x is (2, 1, 6): the last dimension is dim=-1, and a dimension of size 1 stays",
+            ),
         ),
         hints=(
             "Write down the definition for one row: what stands above the line, and over which entries does the sum below it go?",
