@@ -11,6 +11,13 @@ from flashlearn.rungs.softmax import naive_softmax, safe_softmax
 
 INF = float("inf")
 X = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+ROUNDED = 1e-4  # e^(x - lse) is as right; beyond 1000, float32 rounds lse by as much as 6e-5
+WIDE = torch.tensor(
+    [-400.0, 900.0, 100.0, 300.0, -700.0]
+)  # e^(900 - m) overflows for every other entry, and their mean
+LOWEST = torch.tensor([-3.1e38, -3e38, -3.2e38])
+ONE_WINS = torch.tensor([-800.0, 0.0, -900.0], dtype=torch.float64)  # l is 1, to the last digit
+DIGITS = torch.tensor([0.3, -30.7, 1.9, -5.1, 1.25], dtype=torch.float64)
 
 
 def _softmax_of(x):
@@ -31,8 +38,17 @@ def _starts_at_minus_1000(x):
     return weights / weights.sum(-1, keepdim=True)
 
 
+def _capped_at_500(x):
+    weights = torch.exp(x - torch.clamp(x.max(-1, keepdim=True).values, max=500.0))
+    return weights / weights.sum(-1, keepdim=True)
+
+
 def _not_exponential(x):
     return x.abs() / x.abs().sum(-1, keepdim=True)
+
+
+def _a_third_not_exponential(x):
+    return (2 * torch.softmax(x, -1) + _not_exponential(x)) / 3
 
 
 EXERCISES = (
@@ -46,21 +62,52 @@ EXERCISES = (
                 "large logits",
                 _softmax_of(X + 1000),
                 "subtract the maximum before the exponential, not after",
+                ROUNDED,
             ),
             Case(
                 "very negative logits",
                 _softmax_of(X - 2000),
                 "m is the true maximum: start it at -inf, not at -1000",
+                ROUNDED,
             ),
             Case(
                 "several rows",
                 _softmax_of(torch.stack([X, X + 1000])),
                 "every row has its own maximum and its own sum (dim=-1, keepdim=True)",
+                ROUNDED,
             ),
             Case(
                 "an entry of -inf",
                 _softmax_of(torch.tensor([0.0, -INF, 1.0])),
                 "exp(-inf) is 0 by itself; nothing needs to be done for it",
+            ),
+            Case(
+                "the maximum, far above the rest",
+                _softmax_of(WIDE),
+                "m is the maximum of the row, no other entry and no mean: exp of what lies far above m overflows",
+            ),
+            Case(
+                "as low as float32 goes",
+                _softmax_of(LOWEST),
+                "m is the true maximum: only -inf is lower than every finite logit, no number of yours is",
+            ),
+            Case(
+                "one entry outweighs the rest",
+                _softmax_of(ONE_WINS),
+                "its weight is exactly 1: nothing is added to l, which is at least 1 by itself",
+                1e-15,
+            ),
+            Case(
+                "float64",
+                _softmax_of(DIGITS),
+                "stay in the dtype of x, and let small weights be as small as they are",
+                1e-9,
+            ),
+            Case(
+                "rows in three dimensions",
+                _softmax_of(torch.stack([X, X + 1000])[:, None]),
+                "x is (2, 1, 6): the last dimension is dim=-1, whatever stands before it",
+                ROUNDED,
             ),
         ),
         hints=(
@@ -83,6 +130,29 @@ EXERCISES = (
                 _lse_of(torch.stack([X, 10 * X])),
                 "the last dimension goes away: one number per row",
             ),
+            Case(
+                "rows far apart",
+                _lse_of(torch.stack([X, X + 1000])[:, None]),
+                "every row has its own maximum: of all others, exp(x - m) may be 0, and its log -inf",
+                1e-3,
+            ),
+            Case(
+                "the maximum, far above the rest",
+                _lse_of(WIDE),
+                "m is the maximum of the row, no other entry and no mean: exp of what lies far above m overflows",
+            ),
+            Case(
+                "as low as float32 goes",
+                _lse_of(LOWEST),
+                "m is the true maximum: only -inf is lower than every finite logit, no number of yours is",
+            ),
+            Case(
+                "one entry outweighs the rest",
+                _lse_of(ONE_WINS),
+                "lse is exactly 0: nothing is added to l, which is at least 1 by itself",
+                1e-15,
+            ),
+            Case("float64", _lse_of(DIGITS), "stay in the dtype of x: do not convert to float32 on the way", 1e-10),
         ),
         hints=(
             "Every e^x is e^m times e^(x - m). Take e^m out of the sum: what does the logarithm make of the product?",
@@ -116,6 +186,21 @@ EXERCISES = (
                 "x / sum of x is not",
                 _verdict(_not_exponential, False),
                 "try a small shift too, of a row that varies",
+            ),
+            Case(
+                "softmax of x / 2 is",
+                _verdict(lambda x: torch.softmax(x / 2, -1), True),
+                "compare softmax(x + c) with softmax(x) of the same function: it need not be torch.softmax",
+            ),
+            Case(
+                "a maximum capped at 500 is not",
+                _verdict(_capped_at_500, False),
+                "shift far up as well as down: above 1000",
+            ),
+            Case(
+                "a third of x / sum of x is not",
+                _verdict(_a_third_not_exponential, False),
+                "results are equal up to rounding, some 1e-4, not up to a tenth",
             ),
         ),
         hints=(

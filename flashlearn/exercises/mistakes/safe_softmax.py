@@ -24,6 +24,11 @@ def safe_naive(x):
     return torch.exp(x) / torch.exp(x).sum(-1, keepdim=True)
 
 
+def safe_with_epsilon(x):
+    weights = torch.exp(x - x.max(-1, keepdim=True).values)
+    return weights / (weights.sum(-1, keepdim=True) + 1e-6)
+
+
 def lse_direct(x):
     return torch.log(torch.exp(x).sum(-1))
 
@@ -69,6 +74,7 @@ MISTAKES = {
         Mistake("the maximum is subtracted after the exponential, from e^x", safe_subtracts_after_exp, "one row"),
         Mistake("the maximum starts at -1000 instead of -inf", safe_starts_at_minus_1000, "very negative logits"),
         Mistake("one maximum is taken over all rows together", safe_one_maximum, "several rows"),
+        Mistake("a small number is added to l", safe_with_epsilon, "one entry outweighs the rest"),
         Mistake("nothing is subtracted before the exponential", safe_naive, "large logits"),
     ),
     "02.lse": (
