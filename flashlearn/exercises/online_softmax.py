@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from flashlearn.exercises.grading import Case, Exercise
 from flashlearn.exercises.mistakes.online_softmax import MISTAKES
 from flashlearn.exercises.solutions.online_softmax import merge_solution, tree_solution
+from flashlearn.exercises.watching import WrongWay, watched
 
 INF = float("inf")
+PICKING = ("index", "index_select", "gather", "take", "masked_select", "any", "all", "copy")  # these reduce nothing
 
 
 def _pair(*values):
@@ -18,7 +22,7 @@ def _pair(*values):
     return m, torch.exp(x - m).sum()
 
 
-def _merged(left, right):
+def _merged(left, right=()):
     return lambda function: (function(_pair(*left), _pair(*right)), _pair(*left, *right))
 
 
@@ -28,6 +32,37 @@ def _row(n, scale=1.0, shift=0.0):
 
 def _reduced(x, block_size):
     return lambda function: (function(x.clone(), block_size), _pair(*x.tolist()))
+
+
+def _no_more_than_a_block(function, n=32, block_size=2):
+    """Whoever makes one number out of more than a block has no tree there."""
+    x = _row(n)
+    got, made = watched(function, x.clone(), block_size)
+    for one in made:
+        entries = max((math.prod(shape) for shape, _ in one.operands), default=0)
+        picks = one.operation in PICKING or one.operation.startswith("new_")
+        if not picks and entries > block_size * math.prod(one.shape):
+            raise WrongWay(f"expected at most {block_size} entries at once, got {one.operation} of {entries}")
+    return got, _pair(*x.tolist())
+
+
+def _not_one_after_the_other(function, n=128, block_size=2, most=60):
+    """Six rounds of merges, of nine operations each, are fewer than 63 merges in a row."""
+    x = _row(n)
+    got, made = watched(function, x.clone(), block_size)
+    depth = max((one.depth for one in made), default=0)
+    if depth > most:
+        raise WrongWay(f"expected a tree of {n // block_size} blocks, got {depth} operations one after the other")
+    return got, _pair(*x.tolist())
+
+
+def _another_block_size(function, n=16):
+    """What is computed from what must depend on the size of the blocks."""
+    x = _row(n)
+    ways = [[(one.operation, one.operands) for one in watched(function, x.clone(), size)[1]] for size in (1, n)]
+    if ways[0] == ways[1]:
+        raise WrongWay(f"expected blocks of 1 and of {n} to make a difference, got the same operations for both")
+    return function(x.clone(), n), _pair(*x.tolist())
 
 
 EXERCISES = (
@@ -50,6 +85,24 @@ EXERCISES = (
                 "(-inf, 0) is the pair of no elements: exp(-inf) = 0",
             ),
             Case("two empty sides", _merged((), ()), "exp(-inf - -inf) is NaN: when m is -inf, l is 0"),
+            Case("an empty right side", _merged((1.0, 2.0)), "either side may be the one that holds nothing"),
+            Case(
+                "very low logits",
+                _merged((-2e5, -3e5), (-1e6, -2e5 - 1)),
+                "-inf alone stands for no elements: any finite number may be a logit",
+            ),
+            Case(
+                "one side outweighs the other",
+                _merged((1000.0,), (-1000.0,)),
+                "l is exactly 1: nothing is added to it",
+                1e-15,
+            ),
+            Case(
+                "float64",
+                _merged((0.3, 1.7), (0.9, -2.1)),
+                "stay in the dtype of m and l: do not convert to float32 on the way",
+                1e-10,
+            ),
         ),
         hints=(
             "l_a and l_b are measured from two different maxima. From which one must both be measured in the end?",
@@ -72,6 +125,34 @@ EXERCISES = (
             ),
             Case("blocks of one", _reduced(_row(16, 10.0), 1), "a block of one element is (x, 1)"),
             Case("large logits", _reduced(_row(64, 1.0, 1000.0), 8), "subtract the block's own maximum"),
+            Case(
+                "very negative logits",
+                _reduced(_row(50, 1.0, -20_000.0), 8),
+                "a maximum starts at -inf: any finite number may be a logit",
+            ),
+            Case(
+                "float64",
+                _reduced(_row(40), 8),
+                "stay in the dtype of x, and add nothing to l",
+                1e-10,
+            ),
+            Case(
+                "a block at a time",
+                _no_more_than_a_block,
+                "never reduce the whole row, nor the results of all blocks at once: "
+                "reduce pieces of at most block_size entries, then merge two pairs at a time",
+            ),
+            Case(
+                "a tree",
+                _not_one_after_the_other,
+                "cut in halves (or merge neighbours, round by round): merged one after the other, "
+                "64 blocks wait for each other 63 times, in a tree 6 times",
+            ),
+            Case(
+                "block_size decides",
+                _another_block_size,
+                "cut no piece that has block_size entries or fewer: block_size, not a number of yours",
+            ),
         ),
         hints=(
             "A piece of at most block_size entries is easy. How do you get from a long row to easy pieces?",

@@ -1,5 +1,7 @@
 """Known wrong answers to the exercises of notebook 03."""
 
+import functools
+
 import torch
 
 from flashlearn.exercises.grading import Mistake
@@ -53,6 +55,15 @@ def tree_unshifted_blocks(x, block_size):
     return merge_unguarded(tree_unshifted_blocks(x[:middle], block_size), tree_unshifted_blocks(x[middle:], block_size))
 
 
+def tree_not_at_all(x, block_size):
+    return x.max(), torch.exp(x - x.max()).sum()
+
+
+def tree_one_after_the_other(x, block_size):
+    pairs = [tree_not_at_all(block, block_size) for block in x.split(block_size)]
+    return functools.reduce(merge_unguarded, pairs)
+
+
 MISTAKES = {
     "03.merge": (
         Mistake("the sums are added without rescaling", merge_no_rescaling, "right side holds the maximum"),
@@ -67,6 +78,8 @@ MISTAKES = {
     ),
     "03.tree": (
         Mistake("the sums of the halves are added without rescaling", tree_no_rescaling, "256 logits in blocks of 4"),
+        Mistake("the whole row is reduced at once, without a tree", tree_not_at_all, "a block at a time"),
+        Mistake("the blocks are merged one after the other, not in a tree", tree_one_after_the_other, "a tree"),
         Mistake("the last block is dropped when it is shorter", tree_drops_the_tail, "does not divide"),
         Mistake("exp is taken before the maximum is subtracted", tree_unshifted_blocks, "large logits"),
     ),
