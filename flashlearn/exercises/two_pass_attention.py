@@ -10,19 +10,25 @@ from flashlearn.exercises.mistakes.two_pass_attention import MISTAKES
 from flashlearn.exercises.solutions.two_pass_attention import attention_solution, decode_solution
 
 
-def _random(*shape):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=torch.float64)
+def _random(*shapes):
+    """Tensors of these shapes, no two of them alike."""
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
 
 
-def _attention_of(N_q, N_k, D, *batch, size=1.0):
-    q, k, v = size * _random(*batch, N_q, D), size * _random(*batch, N_k, D), _random(*batch, N_k, D)
+def _attention_of(N_q, N_k, D, *batch, size=1.0, rounded=False):
+    q, k, v = _random((*batch, N_q, D), (*batch, N_k, D), (*batch, N_k, D))
+    q, k = size * q, size * k
+    if rounded:  # to whole numbers, which have the same value in every dtype
+        q, k, v = q.round(), k.round(), (8 * v).round()
     return lambda function: (function(q.clone(), k.clone(), v.clone()), scaled_dot_product_attention(q, k, v))
 
 
-def _decoded(tokens, cached=0, batch=()):
+def _decoded(tokens, cached=0, batch=(), size=1.0):
     """Feed tokens one at a time; the rows must be those of causal attention over all of them."""
     N = cached + tokens
-    q, k, v = (_random(*batch, N, 4) + shift for shift in (0, 0.25, 0.5))
+    q, k, v = _random(*[(*batch, N, 6)] * 3)
+    q = size * q
 
     def compare(function):
         K, V, rows = k[..., :cached, :].clone(), v[..., :cached, :].clone(), []
@@ -55,7 +61,7 @@ EXERCISES = (
             ),
             Case(
                 "batches and heads",
-                _attention_of(3, 7, 4, 2, 2),
+                _attention_of(3, 7, 4, 2, 3),
                 "transpose only the last two dimensions of k: k.mT",
             ),
             Case(
@@ -63,6 +69,14 @@ EXERCISES = (
                 _attention_of(2, 9, 4, size=40.0),
                 "use a softmax that cannot overflow: torch.softmax",
             ),
+            Case("D = 10", _attention_of(3, 5, 10), "divide by the square root of D as it is, 3.16, not by an integer"),
+            Case(
+                "one key outweighs the rest",
+                _attention_of(3, 6, 4, size=60.0, rounded=True),
+                "its weight is exactly 1, and o its value: nothing is added to the sum of the weights",
+                1e-12,
+            ),
+            Case("float64", _attention_of(4, 6, 8), "stay in the dtype of q: do not convert to float32", 1e-10),
         ),
         hints=(
             "Three steps: a score for each pair of query and key, weights that add up to 1 for each query, a weighted sum of values.",
@@ -86,6 +100,22 @@ EXERCISES = (
             Case("six tokens in a row", _decoded(6), "return the longer caches: the next call gets them back"),
             Case("order kept", _decoded(2, cached=2), "the new rows go to the end of the caches, keys to keys"),
             Case("batches and heads", _decoded(3, 2, (2, 3)), "append along the last dimension but one: dim=-2"),
+            Case(
+                "large scores",
+                _decoded(1, cached=9, size=3000.0),
+                "use a softmax that cannot overflow: torch.softmax",
+            ),
+            Case(
+                "200 tokens before",
+                _decoded(2, cached=200),
+                "keep every row: the query sees all keys, however long the caches grow",
+            ),
+            Case(
+                "float64",
+                _decoded(2, cached=3),
+                "stay in the dtype of q, k and v, in the caches too: do not convert",
+                1e-10,
+            ),
         ),
         hints=(
             "The new query may see all cached keys, and one more. Where does that one come from?",

@@ -29,6 +29,14 @@ def attention_naive_softmax(q, k, v):
     return weights / weights.sum(-1, keepdim=True) @ v
 
 
+def attention_of_keys_with_keys(q, k, v):
+    return torch.softmax(k @ k.mT / math.sqrt(q.shape[-1]), dim=-1) @ v
+
+
+def attention_averages_keys(q, k, v):
+    return torch.softmax(q @ k.mT / math.sqrt(q.shape[-1]), dim=-1) @ k
+
+
 def decode_attends_before_it_appends(q, k, v, K_cache, V_cache):
     o = attention_solution(q, K_cache, V_cache)
     return o, torch.cat([K_cache, k], dim=-2), torch.cat([V_cache, v], dim=-2)
@@ -58,6 +66,10 @@ MISTAKES = {
     "04.attention": (
         Mistake("the scores are not divided by sqrt(D)", attention_unscaled, "one query"),
         Mistake("the scores are divided by D, not by its square root", attention_divides_by_d, "D = 64"),
+        Mistake(
+            "K is multiplied by itself, in place of Q by K", attention_of_keys_with_keys, "as many queries as keys"
+        ),
+        Mistake("the weights are multiplied by K, in place of V", attention_averages_keys, "as many queries as keys"),
         Mistake(
             "softmax goes over the queries instead of the keys",
             attention_softmax_over_queries,
