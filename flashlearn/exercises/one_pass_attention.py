@@ -23,10 +23,11 @@ def _state(s, v):
     return m, p.sum(), p @ v
 
 
-def _after(*scores, then, D=3):
+def _after(*scores, then, D=3, rounded=False):
     """One step: the state after `scores`, then one key more."""
     s = torch.tensor([*scores, then], dtype=torch.float64)
     v = _random(len(s), D)
+    v = (8 * v).round() if rounded else v  # whole numbers have the same value in every dtype
     return lambda function: (function(*_state(s[:-1], v[:-1]), s[-1].clone(), v[-1].clone()), _state(s, v))
 
 
@@ -49,9 +50,25 @@ def _partial(S, v):
     return (torch.softmax(S, -1).nan_to_num(0.0)[..., None, :] @ v).squeeze(-2), lse
 
 
-def _merged(S, cut):
+def _far_apart(n):
+    """In the first row the left half has the large scores, in the second the right half; they differ by 2000."""
+    S = _random(2, n)
+    S[0, : n // 2] += 2000
+    S[1, n // 2 :] += 2000
+    return S
+
+
+def _some_hidden(n):
+    """Four rows: all keys, none, those of the right half, those of the left half."""
+    S = _random(4, n)
+    S[1], S[2, : n // 2], S[3, n // 2 :] = -INF, -INF, -INF
+    return S
+
+
+def _merged(S, cut, rounded=False):
     """Attention over the keys before `cut` and after it must merge into attention over all."""
     v = _random(*S.shape, 3)
+    v = (8 * v).round() if rounded else v
     return lambda function: (
         function(*_partial(S[..., :cut], v[..., :cut, :]), *_partial(S[..., cut:], v[..., cut:, :])),
         _partial(S, v),
@@ -99,6 +116,28 @@ EXERCISES = (
                 _whole_row(_random(100, scale=4.0)),
                 "run your steps, then acc / l: follow one by hand",
             ),
+            Case(
+                "a score equal to the maximum",
+                _after(3.0, 5.0, then=5.0),
+                "a key whose score is equal to the maximum counts as well: its weight is 1, and alpha is 1",
+            ),
+            Case(
+                "very low scores",
+                _after(-3e5, -2e5, then=-2e5 - 1),
+                "-inf alone stands for no key: any finite number may be a score",
+            ),
+            Case(
+                "one key outweighs the rest",
+                _after(-1000.0, then=1000.0, rounded=True),
+                "l is exactly 1 and acc the new value: nothing is added to them",
+                1e-15,
+            ),
+            Case(
+                "float64",
+                _after(0.3, 1.7, then=0.9),
+                "stay in the dtype of acc: do not convert to float32 on the way",
+                1e-10,
+            ),
         ),
         hints=(
             "l and acc hold sums of terms that were measured from the old maximum. What must happen to them when s is larger?",
@@ -134,6 +173,24 @@ EXERCISES = (
                 _merged(_random(4, 0), 0),
                 "with no key at all: o = 0 and lse = -inf, not NaN",
             ),
+            Case("an empty right half", _merged(_random(6), 6), "either half may be the one without keys"),
+            Case(
+                "one half far above the other",
+                _merged(_far_apart(8), 4),
+                "subtract the larger of the two lse, row by row: exp of the difference to any other may overflow",
+            ),
+            Case(
+                "some rows without a key",
+                _merged(_some_hidden(8), 4),
+                "ask every row by itself whether lse is -inf: its neighbours may have keys",
+            ),
+            Case(
+                "one half outweighs the other",
+                _merged(torch.tensor([2000.0, 0.0], dtype=torch.float64), 1, rounded=True),
+                "o is exactly that half's, and so is lse: nothing is added to the sum of the weights",
+                1e-15,
+            ),
+            Case("float64", _merged(_random(7), 3), "stay in the dtype of o: do not convert to float32", 1e-10),
         ),
         hints=(
             "Each half is an average with weights of its own. What share of all the weight, the sum of e^score, does each half hold?",
