@@ -7,40 +7,47 @@ import torch
 from flashlearn.exercises.grading import Case, Exercise
 from flashlearn.exercises.mistakes.tiled_matmul import MISTAKES
 from flashlearn.exercises.solutions.tiled_matmul import blocks_solution, tiled_solution
+from flashlearn.exercises.watching import PRODUCTS, WrongWay, watched
+
+ENTRY_BY_ENTRY = ("mul", "addcmul", "addr")  # products too, if what they make is summed
 
 
 def _shapes(*sizes):
     return lambda function: (function(*sizes), blocks_solution(*sizes))
 
 
-def _product(M, K, N, block):
+def _matrices(M, K, N):
     generator = torch.Generator().manual_seed(M + K + N)
-    A, B = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in ((M, K), (K, N)))
+    return [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in ((M, K), (K, N))]
+
+
+def _product(M, K, N, block):
+    A, B = _matrices(M, K, N)
     return lambda function: (function(A.clone(), B.clone(), block), A @ B)
 
 
-class _SmallProductsOnly(torch.Tensor):
-    """A matrix that refuses to be multiplied in pieces larger than 4 by 4."""
-
-    @classmethod
-    def __torch_function__(cls, function, types, args=(), kwargs=None):
-        products = {
-            torch.matmul,
-            torch.mm,
-            torch.Tensor.matmul,
-            torch.Tensor.__matmul__,
-            torch.Tensor.mm,
-            torch.Tensor.__rmatmul__,
-        }
-        if function in products and any(size > 4 for t in args for size in t.shape):
-            raise ValueError(f"multiplied {tuple(args[0].shape)} by {tuple(args[1].shape)}, blocks are (4, 4)")
-        return super().__torch_function__(function, types, args, kwargs or {})
+def _small_products_only(function, block=4):
+    """Whatever multiplies two tensors (einsum and broadcasting too) is handed at most (block, block)."""
+    A, B = _matrices(6, 8, 10)
+    got, made = watched(function, A.clone(), B.clone(), block)
+    products = [one for one in made if one.operation in PRODUCTS + ENTRY_BY_ENTRY and len(one.operands) > 1]
+    for one in products:
+        shapes = [one.shape] if one.operation in ENTRY_BY_ENTRY else [shape for shape, _ in one.operands]
+        if any(size > block for shape in shapes for size in shape[-2:]):
+            factors = " by ".join(str(shape) for shape, _ in one.operands[-2:])
+            raise WrongWay(f"expected products of ({block}, {block}) at most, got {factors}")
+    if not products:
+        raise WrongWay("expected products of blocks of A and B, got no product of tensors at all")
+    return got, A @ B
 
 
-def _watched(function):
-    A, B = torch.arange(48.0).reshape(6, 8), torch.arange(80.0).reshape(8, 10)
-    got = function(A.as_subclass(_SmallProductsOnly), B.as_subclass(_SmallProductsOnly), 4)
-    return got.as_subclass(torch.Tensor) if isinstance(got, torch.Tensor) else got, A @ B
+def _another_block(function):
+    """What is multiplied with what must depend on the block."""
+    A, B = _matrices(4, 4, 6)
+    ways = [[one.operands for one in watched(function, A.clone(), B.clone(), block)[1]] for block in (2, 4)]
+    if ways[0] == ways[1]:
+        raise WrongWay("expected blocks of 2 and of 4 to make a difference, got the same operations for both")
+    return function(A, B, 4), A @ B
 
 
 EXERCISES = (
@@ -59,6 +66,16 @@ EXERCISES = (
                 "one block for all",
                 _shapes(5, 6, 3, 64, 64, 0, 0),
                 "a block larger than the matrix is the whole matrix",
+            ),
+            Case(
+                "both last",
+                _shapes(7, 10, 16, 3, 4, 2, 2),
+                "the last block of Q may meet the last block of K: both are shorter, each by itself",
+            ),
+            Case(
+                "last blocks, nothing left over",
+                _shapes(12, 20, 16, 3, 5, 3, 3),
+                "where block_q divides N_q the last block is a whole one",
             ),
         ),
         hints=(
@@ -85,7 +102,18 @@ EXERCISES = (
             ),
             Case("inner dimension left over", _product(4, 7, 4, 2), "the last block of the sum counts too", 1e-9),
             Case("nothing square", _product(6, 9, 4, 3), "A is (M, K), B is (K, N): which loop cuts which side?", 1e-9),
-            Case("small products only", _watched, "multiply blocks of at most (block, block)", 1e-3),
+            Case(
+                "small products only",
+                _small_products_only,
+                "multiply blocks of at most (block, block), whether by @, by einsum or entry by entry",
+                1e-9,
+            ),
+            Case(
+                "block decides",
+                _another_block,
+                "step by block and cut by block: not by a number of your own, nor entry by entry",
+                1e-9,
+            ),
         ),
         hints=(
             "A block of C needs a whole row of blocks of A and a whole column of blocks of B. How many loops is that?",
