@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 
 from flashlearn.exercises.grading import Case, Exercise
@@ -43,6 +45,22 @@ def _rising(rows, cols):
     S = _random(rows, cols, seed=1)
     S[:, cols // 2 :] += torch.arange(1.0, rows + 1, dtype=S.dtype)[:, None]
     return S
+
+
+def _some_masked():
+    """Three queries: all keys but one in either block, none at all, none in the first block."""
+    S = _S.clone()
+    S[0, 1] = S[0, 6] = S[1] = S[2, :4] = -INF
+    return S
+
+
+def _every_size(function, most=8):
+    """All small sizes, against the solution; the first difference is told."""
+    for sizes in itertools.product(range(1, most + 1), range(1, most + 1), (1, 2, 3), (1, 2, 3)):
+        got, expected = function(*sizes), visited_solution(*sizes)
+        if not isinstance(got, int | float) or got != expected:
+            raise ValueError(f"expected visited{sizes} to be {expected}, got {got}")
+    return 0, 0
 
 
 def _visited(*sizes):
@@ -93,6 +111,24 @@ EXERCISES = (
                 "-inf minus -inf is NaN: where the new maximum is -inf, subtract 0 instead",
                 1e-9,
             ),
+            Case(
+                "some rows have seen nothing",
+                _two_blocks(_some_masked(), _V, 4),
+                "ask every row by itself whether it has seen a key: its neighbours may have, and not the same keys",
+                1e-9,
+            ),
+            Case(
+                "very low scores",
+                _two_blocks(_S - 1e5, _V, 4),
+                "-inf alone stands for no key: any finite number may be a score",
+                1e-9,
+            ),
+            Case(
+                "one query, one key more",
+                _two_blocks(_S[:1], _V, 7),
+                "a dimension of size 1 stays: m and l are (B_r, 1) for B_r = 1 too",
+                1e-9,
+            ),
         ),
         hints=(
             "This is the recurrence of one query, done for B_r queries at once. Which of m, l, acc and S have one number for each row?",
@@ -118,6 +154,7 @@ EXERCISES = (
             Case(
                 "rows that see nothing", _visited(12, 4, 3, 2), "a block of queries that sees no key adds 0, not less"
             ),
+            Case("every small size", _every_size, "draw the mask for the sizes named here, and count the blocks"),
         ),
         hints=(
             "Take one block of queries. Which of its queries sees the most keys, and how many are that?",
