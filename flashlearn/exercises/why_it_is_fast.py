@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -28,16 +29,17 @@ def reread_q_steps(q, k, v, *, block_q: int, block_k: int) -> Iterator[Step]:
 
 
 def _counted(N_q, N_k, D, block_q, block_k, dtype=torch.float16):
-    def compare(function):
-        q, k = torch.zeros(1, 1, N_q, D, dtype=dtype), torch.zeros(1, 1, N_k, D, dtype=dtype)
-        count = hbm_bytes(reread_q_steps(q, k, k, block_q=block_q, block_k=block_k))
-        return function(N_q, N_k, D, block_q, block_k, dtype.itemsize), tuple(count)
+    @functools.cache
+    def count():
+        q, k, v = (torch.zeros(1, 1, N, D, dtype=dtype) for N in (N_q, N_k, N_k))
+        return tuple(hbm_bytes(reread_q_steps(q, k, v, block_q=block_q, block_k=block_k)))
 
-    return compare
+    return lambda function: (function(N_q, N_k, D, block_q, block_k, dtype.itemsize), count())
 
 
 def _block(N, D, hardware):
-    return lambda function: (function(N, D, hardware), block_solution(N, D, hardware))
+    expected = functools.cache(lambda: block_solution(N, D, hardware))
+    return lambda function: (function(N, D, hardware), expected())
 
 
 EXERCISES = (
@@ -71,6 +73,11 @@ EXERCISES = (
                 _counted(16, 16, 4, 4, 4, torch.float32),
                 "elements of Q, K, V and O have itemsize bytes; lse has 4 in any case",
             ),
+            Case(
+                "one row left over",
+                _counted(17, 9, 4, 8, 4),
+                "a last block of one row is a block too: round the number of blocks up, not to the nearest",
+            ),
         ),
         hints=(
             "Version 2 reads Q once, and K and V once for every block of queries. What changes if Q_i cannot stay on chip?",
@@ -102,6 +109,16 @@ EXERCISES = (
                 "short text",
                 _block(300, 64, A100_40GB),
                 "with one block for all queries the intensity is below N / 2: return 0 if even that is below the ridge",
+            ),
+            Case(
+                "one block of all N queries",
+                _block(620, 64, H100_SXM),
+                "nothing smaller will do, but the block of all N queries does: range(1, N + 1)",
+            ),
+            Case(
+                "D = 128 at the edge",
+                _block(403, 128, A100_40GB),
+                "D counts, if little: with D = 64 the answer would be 0 here. Pass D on to v2_cost",
             ),
         ),
         hints=(

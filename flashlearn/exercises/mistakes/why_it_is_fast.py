@@ -72,6 +72,10 @@ def block_too_large(N, D, hardware):
     return _search(N, D, hardware, range(N, 0, -1))
 
 
+def block_never_all_rows(N, D, hardware):
+    return _search(N, D, hardware, range(1, N))
+
+
 def _search(N, D, hardware, blocks):
     bound = (b for b in blocks if placement(v2_cost(1, 1, N, N, D, block_q=b), hardware).bound == "compute-bound")
     return next(bound, 0)
@@ -96,6 +100,9 @@ MISTAKES = {
         Mistake("every hardware is taken for an A100", block_on_an_a100, "H100, N = 4096"),
         Mistake("only powers of two are tried", block_powers_of_two, "H100, N = 4096"),
         Mistake("N is returned where no block is large enough", block_all_rows_if_none, "short text"),
+        Mistake(
+            "range(1, N) leaves out the block of all N queries", block_never_all_rows, "one block of all N queries"
+        ),
         Mistake("only blocks that divide N are tried", block_that_divides, "laptop, N = 1000"),
         Mistake("the largest block is returned, not the smallest", block_too_large, "A100, N = 4096"),
     ),
