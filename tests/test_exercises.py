@@ -178,7 +178,7 @@ def test_solutions_stand_in_the_place_that_is_named(name):
 def test_every_module_is_listed_and_has_its_solutions_and_mistakes():
     folder = Path(exercises.__file__).parent
     listed = {notebook.__name__.rpartition(".")[2] for notebook in exercises.NOTEBOOKS}
-    others = {"__init__", "__main__", "grading", "mutation_lab", "watching"}
+    others = {"__init__", "__main__", "grading", "launching", "mutation_lab", "watching"}
     assert {path.stem for path in folder.glob("*.py")} - others == listed
     for kind in ("solutions", "mistakes"):
         assert listed <= {path.stem for path in (folder / kind).glob("*.py")}

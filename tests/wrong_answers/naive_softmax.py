@@ -12,7 +12,7 @@ def softmax_sums_the_second_dimension(x):
 
 def softmax_by_transposing(x):
     weights = torch.exp(x)
-    return (weights.T / weights.sum(-1)).T
+    return (weights.transpose(0, -1) / weights.sum(-1)).transpose(0, -1)
 
 
 def softmax_clamps(x):
@@ -125,7 +125,7 @@ def overflow_by_neighbours(dtype):
 WRONG = {
     "01.softmax": (
         ("the sum goes over the second dimension", softmax_sums_the_second_dimension),
-        ("the rows are divided by way of .T", softmax_by_transposing),
+        ("the rows are divided by way of a transpose", softmax_by_transposing),
         ("the logits are clamped to 10", softmax_clamps),
         ("a small number is added to the sum", softmax_with_epsilon),
         ("e is typed in with nine digits", softmax_with_a_short_e),
