@@ -46,7 +46,7 @@ class _Watch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         operands = [*_tensors(args), *_tensors((kwargs or {}).values())]
-        places = tuple((tuple(t.shape), t.storage_offset()) for t in operands)
+        places = tuple((tuple(t.shape), int(t.storage_offset())) for t in operands)
         depth = 1 + max((int(self._depth(t).max()) for t in operands if t.numel()), default=0)
         result = func(*args, **(kwargs or {}))
         aliases = [value.alias_info for value in func._schema.returns if value.alias_info]
