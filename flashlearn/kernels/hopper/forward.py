@@ -83,22 +83,24 @@ def attention_forward_hopper_kernel(
     if CONSUMERS == 2:
         gl.warp_specialize(
             [
-                (consume, (0, buffers, sizes, o_desc, lse_ptr, HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, CAUSAL, PAIRED)),
-                (consume, (1, buffers, sizes, o_desc, lse_ptr, HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, CAUSAL, PAIRED)),
-                (load, (buffers, sizes, q_desc, k_desc, v_desc, BLOCK_N, STAGES, CONSUMERS, CAUSAL, PAIRED)),
+                (consume, (0, buffers, sizes, o_desc, lse_ptr, CAUSAL, PAIRED)),
+                (consume, (1, buffers, sizes, o_desc, lse_ptr, CAUSAL, PAIRED)),
+                (load, (buffers, sizes, q_desc, k_desc, v_desc, CAUSAL, PAIRED)),
             ],
-            [4, 1], [240, 24],
-        )  # fmt: skip
+            [4, 1],
+            [240, 24],
+        )
     else:
         gl.warp_specialize(
             [
-                (consume, (0, buffers, sizes, o_desc, lse_ptr, HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, CAUSAL, PAIRED)),
-                (consume, (1, buffers, sizes, o_desc, lse_ptr, HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, CAUSAL, PAIRED)),
-                (consume, (2, buffers, sizes, o_desc, lse_ptr, HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, CAUSAL, PAIRED)),
-                (load, (buffers, sizes, q_desc, k_desc, v_desc, BLOCK_N, STAGES, CONSUMERS, CAUSAL, PAIRED)),
+                (consume, (0, buffers, sizes, o_desc, lse_ptr, CAUSAL, PAIRED)),
+                (consume, (1, buffers, sizes, o_desc, lse_ptr, CAUSAL, PAIRED)),
+                (consume, (2, buffers, sizes, o_desc, lse_ptr, CAUSAL, PAIRED)),
+                (load, (buffers, sizes, q_desc, k_desc, v_desc, CAUSAL, PAIRED)),
             ],
-            [4, 4, 1], [160, 160, 24],
-        )  # fmt: skip
+            [4, 4, 1],
+            [160, 160, 24],
+        )
 
 
 @gluon.jit
@@ -145,14 +147,13 @@ def place_of(i, sizes, HEIGHT: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl.c
 
 
 @gluon.jit
-def load(
-    buffers, sizes, q_desc, k_desc, v_desc,
-    BLOCK_N: gl.constexpr, STAGES: gl.constexpr, CONSUMERS: gl.constexpr,
-    CAUSAL: gl.constexpr, PAIRED: gl.constexpr,
-):  # fmt: skip
+def load(buffers, sizes, q_desc, k_desc, v_desc, CAUSAL: gl.constexpr, PAIRED: gl.constexpr):
     """The loading warp: Q of every tile, then K and V from right to left, as soon as a buffer is free."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
     batches, heads, N_q, N_k, group, qk_scale = sizes
+    CONSUMERS: gl.constexpr = q_smem.shape[0] // 2
+    STAGES: gl.constexpr = k_smem.shape[0]
+    BLOCK_N: gl.constexpr = k_smem.shape[3]
     HEIGHT: gl.constexpr = CONSUMERS * ROWS
     rounds = 0  # blocks of keys so far, over all tiles
     for i in range(tiles_of_program(sizes, HEIGHT, PAIRED)):
@@ -177,24 +178,20 @@ def load(
 
 
 @gluon.jit
-def consume(
-    index: gl.constexpr, buffers, sizes, o_desc, lse_ptr,
-    HEAD_DIM: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, CONSUMERS: gl.constexpr,
-    CAUSAL: gl.constexpr, PAIRED: gl.constexpr,
-):  # fmt: skip
+def consume(index: gl.constexpr, buffers, sizes, o_desc, lse_ptr, CAUSAL: gl.constexpr, PAIRED: gl.constexpr):
     """A computing group: its 64 queries of every tile against every block of keys."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
     batches, heads, N_q, N_k, group, qk_scale = sizes
-    HEIGHT: gl.constexpr = CONSUMERS * ROWS
+    CONSUMERS: gl.constexpr = q_smem.shape[0] // 2
+    STAGES: gl.constexpr = k_smem.shape[0]
+    BLOCK_N: gl.constexpr = k_smem.shape[3]
+    HEAD_DIM: gl.constexpr = q_smem.shape[4]
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     O_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     S_ROWS: gl.constexpr = gl.SliceLayout(1, S_LAYOUT)
-    O_ROWS: gl.constexpr = gl.SliceLayout(1, O_LAYOUT)
-    P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, O_LAYOUT, 2)
-    dtype: gl.constexpr = q_smem.dtype
     rounds = 0  # blocks of keys so far, over all tiles
-    for i in range(tiles_of_program(sizes, HEIGHT, PAIRED)):
-        start_m, head, batch, blocks = place_of(i, sizes, HEIGHT, BLOCK_N, CAUSAL, PAIRED)
+    for i in range(tiles_of_program(sizes, CONSUMERS * ROWS, PAIRED)):
+        start_m, head, batch, blocks = place_of(i, sizes, CONSUMERS * ROWS, BLOCK_N, CAUSAL, PAIRED)
         start_m += index * ROWS
         offs_m = start_m + gl.arange(0, ROWS, S_ROWS)  # (64,)
         q_buffer = i % 2 * CONSUMERS + index
@@ -204,18 +201,10 @@ def consume(
         l_i = gl.full([ROWS], 0.0, gl.float32, S_ROWS)
         acc = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_LAYOUT)
         zero = gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT)
-        first = rounds  # the first round in which these 64 queries see a key; the last keys come first
         end = rounds + blocks
-        full_blocks = N_k // BLOCK_N  # of these blocks of keys, from the left, none needs a mask
-        if CAUSAL:
-            seen = start_m + N_k - N_q
-            full_blocks = gl.minimum(gl.maximum(seen + 1, 0), N_k) // BLOCK_N
-            first = end - gl.minimum(gl.cdiv(gl.minimum(gl.maximum(seen + ROWS, 0), N_k), BLOCK_N), blocks)
-            for t in range(rounds, first):  # only groups below see these keys: hand the buffers back
-                mbarrier.wait(k_full.index(t % STAGES), (t // STAGES) & 1)
-                mbarrier.arrive(k_free.index(t % STAGES), count=1)
-                mbarrier.wait(v_full.index(t % STAGES), (t // STAGES) & 1)
-                mbarrier.arrive(v_free.index(t % STAGES), count=1)
+        first, masked = rounds_of_group(start_m, rounds, blocks, sizes, BLOCK_N, CAUSAL)
+        for t in range(rounds, first):  # only groups below see these keys
+            hand_back(t, buffers)
         mbarrier.wait(q_full.index(q_buffer), i // 2 & 1)
         if end > first:
             mbarrier.wait(k_full.index(first % STAGES), (first // STAGES) & 1)
@@ -224,52 +213,58 @@ def consume(
             mbarrier.arrive(k_free.index(first % STAGES), count=1)
             s = hide(s, offs_m, (end - 1 - first) * BLOCK_N, N_q, N_k, CAUSAL)
             m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale)
-            p_16 = gl.convert_layout(p.to(dtype), P_LAYOUT)
+            p_16 = gl.convert_layout(p.to(q.dtype), gl.DotOperandLayout(0, O_LAYOUT, 2))
 
-            masked = gl.maximum(end - full_blocks, first + 1)
             for t in range(first + 1, masked):
-                s, acc_next = products(t, q, p_16, acc, buffers, HEAD_DIM, BLOCK_N, STAGES)
+                s, acc_next = products(t, q, p_16, acc, buffers)
                 s = hide(s, offs_m, (end - 1 - t) * BLOCK_N, N_q, N_k, CAUSAL)
-                m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale)
-                acc = warpgroup_mma_wait(0, deps=[acc_next])
-                mbarrier.arrive(v_free.index((t - 1) % STAGES), count=1)
-                acc = acc * gl.convert_layout(alpha, O_ROWS)[:, None]
-                p_16 = gl.convert_layout(p.to(dtype), P_LAYOUT)
+                m_i, l_i, acc, p_16 = absorb(t, m_i, l_i, s, acc_next, qk_scale, v_free, q.dtype)
             for t in range(masked, end):
-                s, acc_next = products(t, q, p_16, acc, buffers, HEAD_DIM, BLOCK_N, STAGES)
-                m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale)
-                acc = warpgroup_mma_wait(0, deps=[acc_next])
-                mbarrier.arrive(v_free.index((t - 1) % STAGES), count=1)
-                acc = acc * gl.convert_layout(alpha, O_ROWS)[:, None]
-                p_16 = gl.convert_layout(p.to(dtype), P_LAYOUT)
+                s, acc_next = products(t, q, p_16, acc, buffers)
+                m_i, l_i, acc, p_16 = absorb(t, m_i, l_i, s, acc_next, qk_scale, v_free, q.dtype)
 
             last = end - 1
             mbarrier.wait(v_full.index(last % STAGES), (last // STAGES) & 1)
             acc = warpgroup_mma(p_16, v_smem.index(last % STAGES).reshape([BLOCK_N, HEAD_DIM]), acc)
             mbarrier.arrive(v_free.index(last % STAGES), count=1)
         rounds = end
-
-        l_i = gl.where(l_i == 0.0, 1.0, l_i)  # a row that saw no key: o = 0 / 1, lse = -inf + 0
-        o = acc / gl.convert_layout(l_i, O_ROWS)[:, None]  # (64, D)
-        lse = (m_i + gl.log2(l_i)) * LN_2
-        lse_base = lse_ptr + (batch.to(gl.int64) * heads + head) * N_q
-        gl.store(lse_base + offs_m, lse, mask=offs_m < N_q)
-        o_smem = q_smem.index(q_buffer)  # this Q is no longer needed
-        o_smem.reshape([ROWS, HEAD_DIM]).store(o.to(dtype))
-        fence_async_shared()
-        barrier()
-        async_store(o_desc, [batch, head, start_m, 0], o_smem)
-        tma.store_wait(0)
+        finish(m_i, l_i, acc, (batch, head, start_m), q_smem.index(q_buffer), sizes, o_desc, lse_ptr)
         mbarrier.arrive(q_free.index(q_buffer), count=1)
 
 
 @gluon.jit
-def products(
-    t, q, p_16, acc, buffers,
-    HEAD_DIM: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr,
-):  # fmt: skip
+def rounds_of_group(start_m, rounds, blocks, sizes, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr):
+    """Of the rounds of a tile, the first in which the 64 queries from start_m on see a key, and the first that needs no
+    mask; the last keys come first."""
+    batches, heads, N_q, N_k, group, qk_scale = sizes
+    first = rounds
+    end = rounds + blocks
+    full_blocks = N_k // BLOCK_N  # of these blocks of keys, from the left, none needs a mask
+    if CAUSAL:
+        seen = start_m + N_k - N_q
+        full_blocks = gl.minimum(gl.maximum(seen + 1, 0), N_k) // BLOCK_N
+        first = end - gl.minimum(gl.cdiv(gl.minimum(gl.maximum(seen + ROWS, 0), N_k), BLOCK_N), blocks)
+    return first, gl.maximum(end - full_blocks, first + 1)
+
+
+@gluon.jit
+def hand_back(t, buffers):
+    """The buffers of round t, as soon as they are full, unused."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
+    STAGES: gl.constexpr = k_smem.shape[0]
+    mbarrier.wait(k_full.index(t % STAGES), (t // STAGES) & 1)
+    mbarrier.arrive(k_free.index(t % STAGES), count=1)
+    mbarrier.wait(v_full.index(t % STAGES), (t // STAGES) & 1)
+    mbarrier.arrive(v_free.index(t % STAGES), count=1)
+
+
+@gluon.jit
+def products(t, q, p_16, acc, buffers):
     """S_t = Q K_t^T, waited for, and acc + P_{t-1} V_{t-1}, still under way."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
+    STAGES: gl.constexpr = k_smem.shape[0]
+    BLOCK_N: gl.constexpr = k_smem.shape[3]
+    HEAD_DIM: gl.constexpr = k_smem.shape[4]
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     zero = gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT)
     stage = t % STAGES
@@ -283,6 +278,36 @@ def products(
     s = warpgroup_mma_wait(1, deps=[s_next])
     mbarrier.arrive(k_free.index(stage), count=1)
     return s, acc_next
+
+
+@gluon.jit
+def absorb(t, m_i, l_i, s, acc_next, qk_scale, v_free, dtype: gl.constexpr):
+    """The softmax of S_t while P_{t-1} V_{t-1} is under way, then acc rescaled: m, l, acc, and P in 16 bits."""
+    m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale)
+    acc = warpgroup_mma_wait(0, deps=[acc_next])
+    O_LAYOUT: gl.constexpr = acc.type.layout
+    mbarrier.arrive(v_free.index((t - 1) % v_free.shape[0]), count=1)
+    acc = acc * gl.convert_layout(alpha, gl.SliceLayout(1, O_LAYOUT))[:, None]
+    return m_i, l_i, acc, gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, O_LAYOUT, 2))
+
+
+@gluon.jit
+def finish(m_i, l_i, acc, at, o_smem, sizes, o_desc, lse_ptr):
+    """o = acc / l and lse = m + log l of 64 queries; o leaves by the buffer of their Q, which is no longer needed."""
+    batches, heads, N_q, N_k, group, qk_scale = sizes
+    O_ROWS: gl.constexpr = gl.SliceLayout(1, acc.type.layout)
+    batch, head, start_m = at
+    l_i = gl.where(l_i == 0.0, 1.0, l_i)  # a row that saw no key: o = 0 / 1, lse = -inf + 0
+    o = acc / gl.convert_layout(l_i, O_ROWS)[:, None]  # (64, D)
+    lse = (m_i + gl.log2(l_i)) * LN_2
+    offs_m = start_m + gl.arange(0, ROWS, m_i.type.layout)
+    lse_base = lse_ptr + (batch.to(gl.int64) * heads + head) * N_q
+    gl.store(lse_base + offs_m, lse, mask=offs_m < N_q)
+    o_smem.reshape([ROWS, acc.shape[1]]).store(o.to(o_smem.dtype))
+    fence_async_shared()
+    barrier()
+    async_store(o_desc, [batch, head, start_m, 0], o_smem)
+    tma.store_wait(0)
 
 
 @gluon.jit
