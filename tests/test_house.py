@@ -61,6 +61,16 @@ def test_no_function_hides_a_module_of_its_name():
             assert there is None or isinstance(there, ModuleType), f"{package.__name__}.{module.name} is {there!r}"
 
 
+def test_the_groups_of_warps_fit_on_a_screen_too():
+    """What a kernel hands its warps is no signature that a launcher fills: tuples hold what belongs together."""
+    for path in (ROOT / "kernels" / "hopper").glob("*.py"):
+        for node in functions(path):
+            if is_kernel(node) and not node.name.endswith("_kernel"):
+                parameters = len(node.args.posonlyargs + node.args.args + node.args.kwonlyargs)
+                assert lines_of_code(node) <= MOST_LINES, f"{node.name}: {lines_of_code(node)} lines"
+                assert parameters <= MOST_PARAMETERS, f"{node.name}: {parameters} parameters"
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_functions_fit_on_a_screen(path):
     for node in functions(path):

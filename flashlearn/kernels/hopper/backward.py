@@ -97,17 +97,16 @@ def attention_backward_hopper_kernel(
     barriers = (kv_full, q_full, do_full, ds_full, free)
     place = (start_n, kv_head, batch, first, full, blocks)
     sizes = (N_q, N_k, group, scale)
+    inputs, outputs = (q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr), (dq_desc, dk_desc, dv_desc)
     gl.warp_specialize(
         [
-            (consume, (0, buffers, barriers, place, sizes, dq_desc, dk_desc, dv_desc,
-                       HEAD_DIM, BLOCK_M, STAGES, CAUSAL)),
-            (consume, (1, buffers, barriers, place, sizes, dq_desc, dk_desc, dv_desc,
-                       HEAD_DIM, BLOCK_M, STAGES, CAUSAL)),
-            (load, (buffers, barriers, place, sizes, q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr,
-                    BLOCK_M, STAGES)),
+            (consume, (0, buffers, barriers, place, sizes, outputs, CAUSAL)),
+            (consume, (1, buffers, barriers, place, sizes, outputs, CAUSAL)),
+            (load, (buffers, barriers, place, sizes, inputs)),
         ],
-        [4, 1], [240, 24],
-    )  # fmt: skip
+        [4, 1],
+        [240, 24],
+    )
 
 
 @gluon.jit
@@ -118,14 +117,14 @@ def next_block(head, block, first, blocks):
 
 
 @gluon.jit
-def load(
-    buffers, barriers, place, sizes, q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr,
-    BLOCK_M: gl.constexpr, STAGES: gl.constexpr,
-):  # fmt: skip
+def load(buffers, barriers, place, sizes, inputs):
     """The loading warp: K and V once, then Q and dO, block after block, head after head of the group."""
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, q_full, do_full, ds_full, free = barriers
     start_n, kv_head, batch, first, full, blocks = place
+    q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr = inputs
+    STAGES: gl.constexpr = q_smem.shape[0]
+    BLOCK_M: gl.constexpr = q_smem.shape[3]
     mbarrier.expect(kv_full.index(0), 4 * k_desc.block_type.nbytes)
     for i in gl.static_range(2):
         at = [batch, kv_head, start_n + i * KEYS, 0]
@@ -159,60 +158,41 @@ def load(
 
 
 @gluon.jit
-def consume(
-    index: gl.constexpr, buffers, barriers, place, sizes, dq_desc, dk_desc, dv_desc,
-    HEAD_DIM: gl.constexpr, BLOCK_M: gl.constexpr,
-    STAGES: gl.constexpr, CAUSAL: gl.constexpr,
-):  # fmt: skip
+def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, CAUSAL: gl.constexpr):
     """A computing group: its 64 keys against every block of queries."""
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, q_full, do_full, ds_full, free = barriers
     start_n, kv_head, batch, first, full, blocks = place
     N_q, N_k, group, scale = sizes
+    dq_desc, dk_desc, dv_desc = outputs
+    STAGES: gl.constexpr = q_smem.shape[0]
+    BLOCK_M: gl.constexpr = q_smem.shape[3]
+    HEAD_DIM: gl.constexpr = q_smem.shape[4]
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])  # of S^T
     KV_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
-    DQ_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
     P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, KV_LAYOUT, 2)
-    QUERIES: gl.constexpr = gl.SliceLayout(0, S_LAYOUT)
-    dtype: gl.constexpr = q_smem.dtype
     k = k_smem.index(index).reshape([KEYS, HEAD_DIM])
     v = v_smem.index(index).reshape([KEYS, HEAD_DIM])
     offs_n = start_n + index * KEYS + gl.arange(0, KEYS, gl.SliceLayout(1, S_LAYOUT))  # (64,)
-    qk_scale = scale * LOG2E
-
     dk = gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT)
     dv = gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT)
-    zero = gl.zeros([KEYS, BLOCK_M], gl.float32, S_LAYOUT)
-    dq_zero = gl.zeros([64, 64], gl.float32, DQ_LAYOUT)
     mbarrier.wait(kv_full.index(0), 0)
-    total = group * blocks
     tail = start_n + (index + 1) * KEYS > N_k  # keys past the end: lse knows nothing of them, P must be 0
-    head = kv_head * group
-    block = first
-    for t in range(total):
-        stage = t % STAGES
-        phase = (t // STAGES) & 1
+    head, block = kv_head * group, first
+    for t in range(group * blocks):
+        stage, phase = t % STAGES, (t // STAGES) & 1
         q = q_smem.index(stage).reshape([BLOCK_M, HEAD_DIM])
         do = do_smem.index(stage).reshape([BLOCK_M, HEAD_DIM])
-        mbarrier.wait(q_full.index(stage), phase)
-        lse = lse_smem.index(stage).load(QUERIES)[None, :]
-        s_t = warpgroup_mma(k, q.permute((1, 0)), zero - lse, is_async=True)  # FA-2 Alg. 2, line 10
-        mbarrier.wait(do_full.index(stage), phase)
-        delta = delta_smem.index(stage).load(QUERIES)[None, :]
-        dp_t = warpgroup_mma(v, do.permute((1, 0)), zero - delta, is_async=True)  # line 13
+        s_t = product_less_rows(k, q, lse_smem.index(stage), q_full.index(stage), phase)  # FA-2 Alg. 2, line 10
+        dp_t = product_less_rows(v, do, delta_smem.index(stage), do_full.index(stage), phase)  # line 13
         s_t = warpgroup_mma_wait(1, deps=[s_t])
-        p_t = gl.exp2(s_t * qk_scale)  # line 11: (64, BLOCK_M)
+        p_t = gl.exp2(s_t * (scale * LOG2E))  # line 11: (64, BLOCK_M)
         # queries past the end have P = 0 by their lse, but for an infinite key: 0 inf is NaN
         if (block < full) | tail | (block * BLOCK_M + BLOCK_M > N_q):
-            offs_m = block * BLOCK_M + gl.arange(0, BLOCK_M, QUERIES)  # (BLOCK_M,)
-            visible = (offs_n < N_k)[:, None] & (offs_m < N_q)[None, :]
-            if CAUSAL:
-                visible = visible & (offs_n[:, None] <= offs_m[None, :] + N_k - N_q)
-            p_t = gl.where(visible, p_t, 0.0)
-        p_16 = gl.convert_layout(p_t.to(dtype), P_LAYOUT)
-        dv = warpgroup_mma(p_16, do, dv, is_async=True)  # line 12
+            p_t = hide(p_t, offs_n, block * BLOCK_M, N_q, N_k, CAUSAL)
+        dv = warpgroup_mma(gl.convert_layout(p_t.to(q.dtype), P_LAYOUT), do, dv, is_async=True)  # line 12
         dp_t = warpgroup_mma_wait(1, deps=[dp_t])
-        ds_16 = (p_t * dp_t).to(dtype)  # line 14
+        ds_16 = (p_t * dp_t).to(q.dtype)  # line 14
         # The other group may still read dS of the round before; of the one before that, no more: it has told of its
         # next dS since, and does so once its products are done
         ds_smem.index(t % 2 * 2 + index).store(ds_16)
@@ -220,44 +200,79 @@ def consume(
         mbarrier.arrive(ds_full.index(0), count=1)
         dk = warpgroup_mma(gl.convert_layout(ds_16, P_LAYOUT), q, dk, is_async=True)  # line 16
         mbarrier.wait(ds_full.index(0), t & 1)
-        dq = dq_zero  # line 15: half of dS K, over the 128 keys of both groups
-        for other in gl.static_range(2):
-            ds = ds_smem.index(t % 2 * 2 + other)
-            k_other = k_smem.index(other).reshape([KEYS, HEAD_DIM])
-            if HEAD_DIM == 128:  # 64 queries: half of the columns each
-                dq = warpgroup_mma(
-                    ds.permute((1, 0)), k_other.slice(64 * index, 64, dim=1), dq, use_acc=other > 0, is_async=True
-                )
-            else:  # 128 queries: half of the rows each
-                dq = warpgroup_mma(
-                    ds.slice(64 * index, 64, dim=1).permute((1, 0)), k_other, dq, use_acc=other > 0, is_async=True
-                )
+        dq = half_of_dq(t, index, ds_smem, k_smem)  # line 15
         dv, dk, dq = warpgroup_mma_wait(0, deps=[dv, dk, dq])
         mbarrier.arrive(free.index(stage), count=1)
-        tma.store_wait(0)  # the sum before has left shared memory
-        barrier()
-        dq_smem.index(index).reshape([64, 64]).store(dq)
-        fence_async_shared()
-        barrier()
-        if HEAD_DIM == 128:
-            async_add(dq_desc, [batch, head, block * BLOCK_M, 64 * index], dq_smem.index(index))
-        else:
-            async_add(dq_desc, [batch, head, block * BLOCK_M + 64 * index, 0], dq_smem.index(index))
+        add_dq(dq, index, (batch, head, block * BLOCK_M), dq_smem.index(index), dq_desc, HEAD_DIM)
         head, block = next_block(head, block, first, blocks)
-
     # only this group reads its V: room for the results, one after the other
     at = [batch, kv_head, start_n + index * KEYS, 0]
-    v.store(dv.to(dtype))
-    fence_async_shared()
-    barrier()
-    async_store(dv_desc, at, v_smem.index(index))
+    store(dv, at, v_smem.index(index), dv_desc)
+    store(dk * scale, at, v_smem.index(index), dk_desc)
+
+
+@gluon.jit
+def hide(p_t, offs_n, start_m, N_q, N_k, CAUSAL: gl.constexpr):
+    """P^T (64, BLOCK_M), 0 where a key is not seen, or there is no such key or query."""
+    offs_m = start_m + gl.arange(0, p_t.shape[1], gl.SliceLayout(0, p_t.type.layout))  # (BLOCK_M,)
+    visible = (offs_n < N_k)[:, None] & (offs_m < N_q)[None, :]
+    if CAUSAL:
+        visible = visible & (offs_n[:, None] <= offs_m[None, :] + N_k - N_q)
+    return gl.where(visible, p_t, 0.0)
+
+
+@gluon.jit
+def product_less_rows(a, b, rows_smem, full, phase):
+    """A B^T - rows (64, BLOCK_M), as soon as B and the rows' numbers (BLOCK_M,) are there, still under way."""
+    BLOCK_M: gl.constexpr = b.shape[0]
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])
+    zero = gl.zeros([KEYS, BLOCK_M], gl.float32, LAYOUT)
+    mbarrier.wait(full, phase)
+    rows = rows_smem.load(gl.SliceLayout(0, LAYOUT))[None, :]
+    return warpgroup_mma(a, b.permute((1, 0)), zero - rows, is_async=True)
+
+
+@gluon.jit
+def half_of_dq(t, index: gl.constexpr, ds_smem, k_smem):
+    """Half of dS K (64, 64), over the 128 keys of both groups, still under way."""
+    DQ_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
+    HEAD_DIM: gl.constexpr = k_smem.shape[4]
+    dq = gl.zeros([64, 64], gl.float32, DQ_LAYOUT)
+    for other in gl.static_range(2):
+        ds = ds_smem.index(t % 2 * 2 + other)
+        k = k_smem.index(other).reshape([KEYS, HEAD_DIM])
+        if HEAD_DIM == 128:  # 64 queries: half of the columns each
+            k = k.slice(64 * index, 64, dim=1)
+        else:  # 128 queries: half of the rows each
+            ds = ds.slice(64 * index, 64, dim=1)
+        dq = warpgroup_mma(ds.permute((1, 0)), k, dq, use_acc=other > 0, is_async=True)
+    return dq
+
+
+@gluon.jit
+def add_dq(dq, index: gl.constexpr, at, dq_smem, dq_desc, HEAD_DIM: gl.constexpr):
+    """This half of dQ onto the sum in HBM, by the copy engine, once the half before has left shared memory."""
+    batch, head, start_m = at
     tma.store_wait(0)
     barrier()
-    v.store((dk * scale).to(dtype))
+    dq_smem.reshape([64, 64]).store(dq)
     fence_async_shared()
     barrier()
-    async_store(dk_desc, at, v_smem.index(index))
+    if HEAD_DIM == 128:
+        async_add(dq_desc, [batch, head, start_m, 64 * index], dq_smem)
+    else:
+        async_add(dq_desc, [batch, head, start_m + 64 * index, 0], dq_smem)
+
+
+@gluon.jit
+def store(tile, at, smem, desc):
+    """A tile (64, D) to HBM, by way of shared memory."""
+    smem.reshape([KEYS, tile.shape[1]]).store(tile.to(smem.dtype))
+    fence_async_shared()
+    barrier()
+    async_store(desc, at, smem)
     tma.store_wait(0)
+    barrier()
 
 
 def attention_backward_hopper(

@@ -214,7 +214,6 @@ def consume(index: gl.constexpr, buffers, sizes, o_desc, lse_ptr, CAUSAL: gl.con
             s = hide(s, offs_m, (end - 1 - first) * BLOCK_N, N_q, N_k, CAUSAL)
             m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale)
             p_16 = gl.convert_layout(p.to(q.dtype), gl.DotOperandLayout(0, O_LAYOUT, 2))
-
             for t in range(first + 1, masked):
                 s, acc_next = products(t, q, p_16, acc, buffers)
                 s = hide(s, offs_m, (end - 1 - t) * BLOCK_N, N_q, N_k, CAUSAL)
