@@ -173,11 +173,12 @@ class Player {
   onKey(event) {
     if (!this.root.contains(event.target) || event.defaultPrevented) return;
     if (event.ctrlKey || event.altKey || event.metaKey || event.shiftKey) return;
-    if (event.key === " " && event.target.closest("button, summary, a")) return event.stopPropagation();
+    if ([" ", "Enter"].includes(event.key) && event.target.closest("button, summary, a")) return event.stopPropagation();
     if (event.target.closest("textarea, select, input:not([type=range])")) return;
     const alias = event.target === this.slider ? { ArrowUp: "ArrowRight", ArrowDown: "ArrowLeft" } : {};
     const name = alias[event.key] ?? event.key;
     this.passed = !this.key(name) && !["ArrowLeft", "ArrowRight"].includes(name);
+    setTimeout(() => (this.passed = false)); // what the slider makes of it, it makes at once
     if (this.passed) return;
     event.preventDefault();
     event.stopImmediatePropagation();
