@@ -56,7 +56,7 @@ def low_start() -> str:
 def third_step() -> str:
     step = fl.record(fl.online_softmax_steps(torch.tensor([3.0, 2.0, 5.0, 1.0])))[2]
     old, term, l = (step.values[name].item() for name in ("l_old", "term", "l_i"))
-    return f"stop at step 3, let them compute l | {old + term:.4f}, without rescaling; it is {l:.4f}"
+    return f"03, the run over 3, 2, 5, 1; stop at step 3, let them compute l | {old + term:.4f}, without rescaling; it is {l:.4f}"
 
 
 def paper_rule() -> str:
