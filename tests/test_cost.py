@@ -18,6 +18,7 @@ from flashlearn.cost import (
     ideal_cost,
     matmul_cost,
     one_pass_cost,
+    operations,
     placement,
     placement_table,
     softmax_cost,
@@ -123,9 +124,16 @@ def test_softmax_names_are_checked():
         softmax_cost("fast", 1, 1)
 
 
-def test_softmax_operations():
-    assert [softmax_cost(name, 2, 10).flops for name in ("naive", "safe", "online")] == [80, 140, 300]
-    assert softmax_cost("blocked", 2, 10, block_size=4).flops == 2 * (70 + 3 * 8)
+@pytest.mark.parametrize("n, block_size", [(1, 1), (10, 1), (10, 4), (10, 20), (7, 7)])
+def test_softmax_operations_are_those_counted(n, block_size):
+    runs = {"naive": naive_softmax_steps, "safe": safe_softmax_steps, "online": online_softmax_steps}
+    counted = {name: operations(steps(torch.zeros(n))).total() for name, steps in runs.items()}
+    counted["blocked"] = operations(blocked_softmax_steps(torch.zeros(n), block_size)).total()
+    for name, operations_of_a_row in counted.items():
+        assert softmax_cost(name, 2, n, block_size=block_size).flops == 2 * operations_of_a_row
+
+
+def test_online_softmax_is_blocks_of_one():
     assert softmax_cost("blocked", 2, 10).flops == softmax_cost("online", 2, 10).flops
 
 
