@@ -66,3 +66,10 @@ def test_bad_input_is_refused():
         schedule(2, "three", 1, 1)
     with pytest.raises(ValueError, match="softmax"):
         next(overlap_steps(2, ("both",), 1, 0))
+
+
+@pytest.mark.parametrize(("D", "added", "overlapped"), [(64, 0.64, 0.99), (128, 1.0, 1.0)])
+def test_what_a_softmax_is_taken_to_cost_decides_for_narrow_heads(D, added, overlapped):
+    c = cycles(D)
+    for softmax, part in ((c.exponentials + c.lanes, added), (max(c.exponentials, c.lanes), overlapped)):
+        assert busy(schedule(64, "two groups", c.product, softmax)) == pytest.approx(part, abs=0.006)

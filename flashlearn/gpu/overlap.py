@@ -3,7 +3,9 @@
 A multiprocessor (SM) has units that can work at the same time: tensor cores for products, and 128 lanes with their
 exponential units for the softmax. The loop of attention is a chain, S_j = Q K_j^T, softmax, O += P_j V_j: whoever
 walks it alone keeps one unit busy and the others waiting. Two groups of warps, each with queries of its own, can fill
-each other's gaps. Loads are left out: they come ahead of time in all schedules.
+each other's gaps. Loads are left out: they come ahead of time in all schedules. A softmax is one task here, though lanes
+and exponential units share it: whoever costs it with the *sum* of both assumes that they take turns, with the larger
+that they overlap. For D = 64 that decides whether the tensor cores are busy for 64 % or for 99 % of the time (notebook 14).
 
     in turn         one group of 128 queries walks the chain
     product ahead   so it does, but asks for S_{j+1} before O += P_j V_j: softmax j+1 need not wait for the latter
