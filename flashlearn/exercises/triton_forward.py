@@ -74,14 +74,21 @@ def _causal(N_q, N_k, start_m, start_n, shape=(16, 32)):
     return compare
 
 
-def _visits(N_q, N_k, start_m=0, hidden_key=None):
-    """o and lse of the 32 queries from start_m on, over blocks of 16 keys; one key may be huge."""
+def _visits(N_q, N_k, start_m=0, hidden_key=None, size=1.0, signs=False, mean=0.0, dtype=torch.float32):
+    """o and lse of the 32 queries from start_m on, over blocks of 16 keys; one key may be huge.
+
+    `size` is that of the scores; with `signs` those of a row have one sign, by turns. With a `mean` the values lie
+    around it, and o is compared in units of it.
+    """
 
     def compare(function):
         generator = torch.Generator().manual_seed(N_q + N_k)
         q, k, v = (torch.randn(n, 16, generator=generator) for n in (N_q, N_k, N_k))
         if hidden_key is not None:
             q, k[hidden_key] = q.abs(), 100.0
+        if signs:
+            q, k = q.abs() * torch.tensor([1.0, -1.0]).repeat(N_q)[:N_q, None], k.abs()
+        q, k, v = (size * q).to(dtype), k.to(dtype), (v + mean + mean * v / 4).to(dtype)
         o, lse = torch.full((32, 16), torch.nan), torch.full((32,), torch.nan)
         launch(
             visit_kernel,
@@ -102,8 +109,8 @@ def _visits(N_q, N_k, start_m=0, hidden_key=None):
         s = (q.double() @ k.double().mT * 0.25).masked_fill(~causal_mask(N_q, N_k), -INF)
         real = slice(start_m, min(N_q, start_m + 32))
         want = torch.softmax(s, -1).nan_to_num(0.0) @ v.double(), torch.logsumexp(s, -1)
-        count = real.stop - real.start
-        return (o[:count], lse[:count]), tuple(t[real] for t in want)
+        count, unit = real.stop - real.start, max(mean, 1.0)
+        return (o[:count] / unit, lse[:count]), (want[0][real] / unit, want[1][real])
 
     return compare
 
@@ -128,6 +135,16 @@ EXERCISES = (
                 "the first N_q - N_k queries see no key: all of their scores are -inf",
             ),
             Case("a tall block", _causal(40, 40, 32, 32, (32, 16)), "take both lengths from s.shape"),
+            Case(
+                "left, but all hidden",
+                _causal(96, 24, 48, 0),
+                "which side of the diagonal a block is on depends on N_k - N_q too: compare entry by entry",
+            ),
+            Case(
+                "right, but all visible",
+                _causal(16, 80, 0, 32),
+                "which side of the diagonal a block is on depends on N_k - N_q too: compare entry by entry",
+            ),
         ),
         hints=(
             "First number the rows and columns of the block: start_m + tl.arange(0, rows), and the same for the keys. Who sees whom?",
@@ -162,6 +179,24 @@ EXERCISES = (
             ),
             Case(
                 "queries that see no key", _visits(40, 24), "m stays -inf there: subtract 0 instead, or get NaN", 1e-2
+            ),
+            Case(
+                "large scores",
+                _visits(48, 48, size=80.0, signs=True),
+                "the running maximum, of this block and all before it, may have any size and either sign: subtract it",
+                1e-2,
+            ),
+            Case(
+                "float16",
+                _visits(32, 32, size=40.0, dtype=torch.float16),
+                "both factors of tl.dot in one dtype, p.to(v.dtype), and nothing else rounded: scores stay float32",
+                1e-2,
+            ),
+            Case(
+                "float16, large values",
+                _visits(48, 48, 16, size=0.2, mean=20000.0, dtype=torch.float16),
+                "what tl.dot gives is float32, and acc is: keep both. Sums in float16 end at 65,504",
+                1e-2,
             ),
         ),
         hints=(

@@ -1,0 +1,262 @@
+"""Wrong answers to the exercises of notebook 12."""
+
+from typing import Any
+
+tl: Any = None  # triton.language once a check runs: this module must import where Triton is missing
+
+
+def causal_left_is_visible(s, start_m, start_n, N_q, N_k):
+    rows, keys = start_m + tl.arange(0, s.shape[0]), start_n + tl.arange(0, s.shape[1])
+    left = start_n + s.shape[1] - 1 <= start_m
+    return tl.where(left | (keys[None, :] <= rows[:, None] + N_k - N_q), s, float("-inf"))
+
+
+def causal_right_is_hidden(s, start_m, start_n, N_q, N_k):
+    rows, keys = start_m + tl.arange(0, s.shape[0]), start_n + tl.arange(0, s.shape[1])
+    right = start_n > start_m + s.shape[0] - 1
+    return tl.where((right == 0) & (keys[None, :] <= rows[:, None] + N_k - N_q), s, float("-inf"))
+
+
+def causal_large_number(s, start_m, start_n, N_q, N_k):
+    rows, keys = start_m + tl.arange(0, s.shape[0]), start_n + tl.arange(0, s.shape[1])
+    return tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, -1.0e9)
+
+
+def causal_one_key_more(s, start_m, start_n, N_q, N_k):
+    rows, keys = start_m + tl.arange(0, s.shape[0]), start_n + tl.arange(0, s.shape[1])
+    return tl.where(keys[None, :] <= rows[:, None] + N_k - N_q + 1, s, float("-inf"))
+
+
+def causal_the_other_side(s, start_m, start_n, N_q, N_k):
+    rows, keys = start_m + tl.arange(0, s.shape[0]), start_n + tl.arange(0, s.shape[1])
+    return tl.where(keys[None, :] >= rows[:, None] + N_k - N_q, s, float("-inf"))
+
+
+def causal_never_to_the_left(s, start_m, start_n, N_q, N_k):
+    rows, keys = start_m + tl.arange(0, s.shape[0]), start_n + tl.arange(0, s.shape[1])
+    return tl.where(keys[None, :] <= rows[:, None] + tl.maximum(N_k - N_q, 0), s, float("-inf"))
+
+
+def causal_distance(s, start_m, start_n, N_q, N_k):
+    rows, keys = start_m + tl.arange(0, s.shape[0]), start_n + tl.arange(0, s.shape[1])
+    return tl.where(keys[None, :] <= rows[:, None] + tl.maximum(N_k - N_q, N_q - N_k), s, float("-inf"))
+
+
+def causal_multiplied(s, start_m, start_n, N_q, N_k):
+    rows, keys = start_m + tl.arange(0, s.shape[0]), start_n + tl.arange(0, s.shape[1])
+    return s * tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, 1.0, float("-inf"))
+
+
+def causal_only_the_end(s, start_m, start_n, N_q, N_k):
+    rows, keys = start_m + tl.arange(0, s.shape[0]), start_n + tl.arange(0, s.shape[1])
+    return tl.where((keys < N_k)[None, :] & (rows < N_q)[:, None], s, float("-inf"))
+
+
+def causal_by_blocks(s, start_m, start_n, N_q, N_k):
+    rows = start_m + tl.zeros((s.shape[0], s.shape[1]), dtype=tl.int32)
+    return tl.where(start_n <= rows + N_k - N_q, s, float("-inf"))
+
+
+def bugs_p_not_converted(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
+    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
+    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, float("-inf"))
+    m_new = tl.maximum(m_i, tl.max(s, 1))
+    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
+    p = tl.exp2(s - m_safe[:, None])
+    alpha = tl.exp2(m_i - m_safe)
+    l_i = l_i * alpha + tl.sum(p, 1)
+    acc = acc * alpha[:, None] + tl.dot(p, v, input_precision="ieee")
+    return m_new, l_i, acc
+
+
+def bugs_acc_in_the_dtype_of_v(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
+    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
+    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, float("-inf"))
+    m_new = tl.maximum(m_i, tl.max(s, 1))
+    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
+    p = tl.exp2(s - m_safe[:, None])
+    alpha = tl.exp2(m_i - m_safe)
+    l_i = l_i * alpha + tl.sum(p, 1)
+    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+    return m_new, l_i, acc.to(v.dtype).to(tl.float32)
+
+
+def bugs_product_in_the_dtype_of_v(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
+    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
+    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, float("-inf"))
+    m_new = tl.maximum(m_i, tl.max(s, 1))
+    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
+    p = tl.exp2(s - m_safe[:, None])
+    alpha = tl.exp2(m_i - m_safe)
+    l_i = l_i * alpha + tl.sum(p, 1)
+    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee").to(v.dtype)
+    return m_new, l_i, acc
+
+
+def bugs_scores_in_the_dtype_of_q(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
+    s = tl.dot(q, tl.trans(k), input_precision="ieee").to(q.dtype) * qk_scale
+    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s.to(tl.float32), float("-inf"))
+    m_new = tl.maximum(m_i, tl.max(s, 1))
+    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
+    p = tl.exp2(s - m_safe[:, None])
+    alpha = tl.exp2(m_i - m_safe)
+    l_i = l_i * alpha + tl.sum(p, 1)
+    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+    return m_new, l_i, acc
+
+
+def bugs_no_maximum(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
+    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
+    visible = keys[None, :] <= rows[:, None] + N_k - N_q
+    p = tl.exp2(tl.where(visible, s, float("-inf")))
+    m_new = tl.where(rows < N_q - N_k, float("-inf"), 0.0)
+    return m_new, l_i + tl.sum(p, 1), acc + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+
+
+def bugs_maximum_of_this_block(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
+    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
+    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, float("-inf"))
+    m_new = tl.max(s, 1)
+    m_new = tl.where(m_new == float("-inf"), m_i, m_new)
+    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
+    p = tl.exp2(s - m_safe[:, None])
+    alpha = tl.exp2(m_i - m_safe)
+    l_i = l_i * alpha + tl.sum(p, 1)
+    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+    return m_new, l_i, acc
+
+
+def bugs_maximum_from_zero(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
+    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
+    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, float("-inf"))
+    m_new = tl.maximum(m_i, tl.max(s, 1))
+    m_new = tl.where(m_new == float("-inf"), m_new, tl.maximum(m_new, 0.0))
+    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
+    p = tl.exp2(s - m_safe[:, None])
+    alpha = tl.exp2(m_i - m_safe)
+    l_i = l_i * alpha + tl.sum(p, 1)
+    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+    return m_new, l_i, acc
+
+
+def bugs_safe_maximum_returned(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
+    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
+    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, float("-inf"))
+    m_new = tl.maximum(m_i, tl.max(s, 1))
+    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
+    p = tl.exp2(s - m_safe[:, None])
+    alpha = tl.exp2(m_i - m_safe)
+    l_i = l_i * alpha + tl.sum(p, 1)
+    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+    return m_safe, l_i, acc
+
+
+def bugs_old_maximum_returned(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
+    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
+    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, float("-inf"))
+    m_new = tl.maximum(m_i, tl.max(s, 1))
+    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
+    p = tl.exp2(s - m_safe[:, None])
+    alpha = tl.exp2(m_i - m_safe)
+    l_i = l_i * alpha + tl.sum(p, 1)
+    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+    return m_i, l_i, acc
+
+
+def bugs_exp(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
+    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
+    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, float("-inf"))
+    m_new = tl.maximum(m_i, tl.max(s, 1))
+    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
+    p = tl.exp(s - m_safe[:, None])
+    alpha = tl.exp(m_i - m_safe)
+    l_i = l_i * alpha + tl.sum(p, 1)
+    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+    return m_new, l_i, acc
+
+
+def bugs_finite_mask(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
+    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
+    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, -1.0e9)
+    m_new = tl.maximum(m_i, tl.max(s, 1))
+    p = tl.exp2(s - m_new[:, None])
+    alpha = tl.exp2(m_i - m_new)
+    l_i = l_i * alpha + tl.sum(p, 1)
+    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+    return m_new, l_i, acc
+
+
+def bugs_alpha_upside_down(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
+    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
+    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, float("-inf"))
+    m_new = tl.maximum(m_i, tl.max(s, 1))
+    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
+    p = tl.exp2(s - m_safe[:, None])
+    alpha = tl.where(m_i == float("-inf"), 0.0, tl.exp2(m_safe - m_i))
+    l_i = l_i * alpha + tl.sum(p, 1)
+    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+    return m_new, l_i, acc
+
+
+def bugs_strict_mask(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
+    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
+    s = tl.where(keys[None, :] < rows[:, None] + N_k - N_q, s, float("-inf"))
+    m_new = tl.maximum(m_i, tl.max(s, 1))
+    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
+    p = tl.exp2(s - m_safe[:, None])
+    alpha = tl.exp2(m_i - m_safe)
+    l_i = l_i * alpha + tl.sum(p, 1)
+    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+    return m_new, l_i, acc
+
+
+WRONG = {
+    "12.causal": (
+        ("a block left of the diagonal of a square is visible", causal_left_is_visible, "depends on N_k - N_q too"),
+        ("a block right of the diagonal of a square is hidden", causal_right_is_hidden, "depends on N_k - N_q too"),
+        ("a large number stands for infinity", causal_large_number),
+        ("one key too many is seen", causal_one_key_more),
+        ("the other side is hidden", causal_the_other_side),
+        ("the diagonal never moves to the left", causal_never_to_the_left),
+        ("the diagonal moves to the right whichever is longer", causal_distance),
+        ("scores are multiplied by -inf", causal_multiplied),
+        ("only what lies past the end is hidden", causal_only_the_end),
+        ("a block is hidden whole or not at all", causal_by_blocks),
+    ),
+    "12.bugs": (
+        ("P stays float32 beside V in float16", bugs_p_not_converted, "one dtype, p\\.to\\(v\\.dtype\\)"),
+        ("acc is kept in the dtype of V", bugs_acc_in_the_dtype_of_v, "acc is: keep both"),
+        ("the product with V is rounded to its dtype", bugs_product_in_the_dtype_of_v, "acc is: keep both"),
+        ("the scores are rounded to the dtype of Q", bugs_scores_in_the_dtype_of_q, "scores stay float32"),
+        ("no maximum is subtracted", bugs_no_maximum, "either sign: subtract it"),
+        ("the maximum is that of this block alone", bugs_maximum_of_this_block, "of this block and all before it"),
+        ("the maximum starts at 0", bugs_maximum_from_zero, "either sign: subtract it"),
+        ("the guarded maximum comes back", bugs_safe_maximum_returned),
+        ("the old maximum comes back", bugs_old_maximum_returned),
+        ("exp where the factor is for exp2", bugs_exp),
+        ("a large number stands for infinity", bugs_finite_mask),
+        ("alpha is upside down", bugs_alpha_upside_down),
+        ("a query does not see its own key", bugs_strict_mask),
+    ),
+}
+
+
+def causal_added(s, start_m, start_n, N_q, N_k):
+    rows, keys = start_m + tl.arange(0, s.shape[0]), start_n + tl.arange(0, s.shape[1])
+    return s + tl.where((N_k - keys)[None, :] >= (N_q - rows)[:, None], 0.0, float("-inf"))
+
+
+def bugs_v_converted(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
+    visible = (rows[:, None] - N_q) >= (keys[None, :] - N_k)
+    s = tl.where(visible, tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale, float("-inf"))
+    m_new = tl.maximum(tl.max(s, 1), m_i)
+    p = tl.where(visible, tl.exp2(s - m_new[:, None]), 0.0)
+    alpha = tl.where(m_i == float("-inf"), 0.0, tl.exp2(m_i - m_new))
+    acc = tl.dot(p, v.to(tl.float32), acc * alpha[:, None], input_precision="ieee")
+    return m_new, tl.sum(p, 1) + alpha * l_i, acc
+
+
+RIGHT = {
+    "12.causal": (("-inf is added, counted from the end", causal_added),),
+    "12.bugs": (("V in float32, P hidden, acc handed to tl.dot", bugs_v_converted),),
+}
