@@ -12,11 +12,12 @@ import numpy as np
 import torch
 
 
-def launch(kernel, *args, **options) -> None:
+def launch(kernel, *args, **options):
     """Run one program of `kernel`, a plain function that is compiled here, on tensors of the CPU.
 
     `options` are its constexprs, functions among them. What goes wrong inside an answer is raised as it is,
-    without the interpreter's wrapping; an answer that is still a stub raises NotImplementedError.
+    without the interpreter's wrapping; an answer that is still a stub raises NotImplementedError. Returns the
+    compiled kernel, None from the interpreter.
     """
     from flashlearn import kernels  # first: it chooses the backend
 
@@ -31,7 +32,7 @@ def launch(kernel, *args, **options) -> None:
 
     try:
         with np.errstate(all="ignore"):
-            compiled[(1,)](*there, **options)
+            ran = compiled[(1,)](*there, **options)
     except InterpreterError as error:
         inner = error
         while isinstance(inner, InterpreterError) and inner.__cause__ is not None:
@@ -40,6 +41,7 @@ def launch(kernel, *args, **options) -> None:
     for arg, moved in zip(args, there, strict=True):
         if isinstance(arg, torch.Tensor):
             arg.copy_(moved)
+    return ran
 
 
 @functools.cache

@@ -5,7 +5,10 @@ As in notebook 12 the answers are functions of tiles that were already loaded; t
 
 from __future__ import annotations
 
+import re
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import torch
 
@@ -15,6 +18,7 @@ from flashlearn.exercises.launching import launch
 from flashlearn.exercises.mistakes.triton_backward import MISTAKES
 from flashlearn.exercises.solutions.triton_backward import ds_solution, dv_solution
 from flashlearn.exercises.triton_forward import INF
+from flashlearn.exercises.watching import WrongWay
 
 if TYPE_CHECKING:
     import triton.language as tl
@@ -55,25 +59,29 @@ def ds_kernel(
     tl.store(ds_ptr + square, tl.broadcast_to(ds_t, (BLOCK_N, BLOCK_M)))
 
 
-def _problem(N_q, N_k, dtype=torch.float32, scale=0.25):
-    """q, k, v, do (N, 16), and in float64 P, lse, delta and the gradients of V and S that autograd finds."""
+def _problem(N_q, N_k, dtype=torch.float32, scale=0.25, values=0.0, arriving=0.0):
+    """q, k, v, do (N, 16), and in float64 P, lse, delta and the gradients of V and S that autograd finds.
+
+    `values` and `arriving` are the means of v and do.
+    """
     generator = torch.Generator().manual_seed(N_q + N_k)
-    q, k, v, do = (torch.randn(n, 16, generator=generator).to(dtype) for n in (N_q, N_k, N_k, N_q))
+    q, k, v, do = (torch.randn(n, 16, generator=generator) for n in (N_q, N_k, N_k, N_q))
+    q, k, v, do = (t.to(dtype) for t in (q, k, v + values, do + arriving + arriving * do / 4))
     visible = causal_mask(N_q, N_k)
     s = (q.double() @ k.double().mT * scale).masked_fill(~visible, -INF).requires_grad_()
-    values = v.double().requires_grad_()
+    v_64 = v.double().requires_grad_()
     p = torch.softmax(s, -1).masked_fill(~visible, 0.0)  # rows that see no key: 0, not NaN
-    o = p @ values
-    ds, dv = torch.autograd.grad(o, (s, values), do.double())
+    o = p @ v_64
+    ds, dv = torch.autograd.grad(o, (s, v_64), do.double())
     lse = torch.logsumexp(s, -1).detach()
     return (q, k, v, do), p.detach(), lse, (o.detach() * do.double()).sum(-1), ds, dv
 
 
-def _dv(N_q, N_k, start_n=0, scale=0.25, dtype=torch.float32):
-    """dV of 16 keys from start_n on, over blocks of 32 queries."""
+def _dv(N_q, N_k, start_n=0, scale=0.25, dtype=torch.float32, arriving=0.0):
+    """dV of 16 keys from start_n on, over blocks of 32 queries; in units of what arrives, if that has a mean."""
 
     def compare(function):
-        (q, k, _, do), _, lse, _, _, want = _problem(N_q, N_k, dtype, scale)
+        (q, k, _, do), _, lse, _, _, want = _problem(N_q, N_k, dtype, scale, arriving=arriving)
         got, want = torch.full((16, 16), torch.nan), want[start_n : start_n + 16]
         launch(
             dv_kernel,
@@ -91,16 +99,17 @@ def _dv(N_q, N_k, start_n=0, scale=0.25, dtype=torch.float32):
             BLOCK_M=32,
             BLOCK_N=16,
         )
-        return got[: len(want)], want
+        unit = max(arriving, 1.0)
+        return got[: len(want)] / unit, want / unit
 
     return compare
 
 
-def _ds(block_m, block_n, start_m, start_n, dtype=torch.float32):
-    """dS^T of one pair of blocks, of 64 queries and 64 keys."""
+def _ds(block_m, block_n, start_m, start_n, dtype=torch.float32, means=(0.0, 0.0)):
+    """dS^T of one pair of blocks, of 64 queries and 64 keys; `means` are those of v and do."""
 
     def compare(function):
-        (_, _, v, do), p, _, delta, want, _ = _problem(64, 64, dtype)
+        (_, _, v, do), p, _, delta, want, _ = _problem(64, 64, dtype, values=means[0], arriving=means[1])
         rows, keys = slice(start_m, start_m + block_m), slice(start_n, start_n + block_n)
         p_t, got = p[rows, keys].mT.float().contiguous(), torch.full((block_n, block_m), torch.nan)
         launch(
@@ -118,6 +127,38 @@ def _ds(block_m, block_n, start_m, start_n, dtype=torch.float32):
         return got, want[rows, keys].mT
 
     return compare
+
+
+def _turned(function):
+    """dS^T of 32 queries and 16 keys, of which nobody may turn what has the shape of dS."""
+    M, N = 32, 16
+    generator = torch.Generator().manual_seed(1)
+    p_t, v, do, delta = (torch.randn(*shape, generator=generator) for shape in ((N, M), (N, 32), (M, 32), (M,)))
+    got = torch.full((N, M), torch.nan)
+    turned: list[tuple[int, ...]] = []
+    with _noting_what_is_turned(turned):
+        ran = launch(ds_kernel, p_t, v, do, delta, got, DS=function, D=32, BLOCK_M=M, BLOCK_N=N)
+    if ran is not None:  # compiled: the compiler's first text has it
+        sizes = re.findall(r"tt\.trans .*: tensor<(\d+)x(\d+)x\w+> ->", ran.asm["ttir"])
+        turned = [(int(rows), int(cols)) for rows, cols in sizes]
+    if (M, N) in turned:
+        raise WrongWay(f"expected only do to be turned, or v, got a product of ({M}, {N}) that is: turning it is dear")
+    return got, p_t * (v @ do.T - delta)
+
+
+@contextmanager
+def _noting_what_is_turned(shapes):
+    """Append the shape of every tile that the interpreter transposes; compiled kernels are not seen."""
+    from triton.runtime.interpreter import interpreter_builder
+
+    turn = interpreter_builder.create_trans
+
+    def noted(tile, order):
+        shapes.append(tile.data.shape)
+        return turn(tile, order)
+
+    with mock.patch.object(interpreter_builder, "create_trans", noted):
+        yield
 
 
 EXERCISES = (
@@ -153,6 +194,18 @@ EXERCISES = (
                 "both factors of tl.dot in one dtype: p_t.to(do.dtype)",
                 2e-2,
             ),
+            Case(
+                "large scores",
+                _dv(48, 48, scale=20.0),
+                "subtract lse before the exponential: exp(S) overflows, and so does exp(lse)",
+                1e-2,
+            ),
+            Case(
+                "float16, large sums",
+                _dv(90, 90, scale=4.0, dtype=torch.float16, arriving=20000.0),
+                "what tl.dot gives is float32, and dv is: keep both. Sums in float16 end at 65,504",
+                2e-2,
+            ),
         ),
         hints=(
             "P^T comes back from K, Q and lse, and dV gets P^T dO. Which of the tiles must be turned to get K Q^T?",
@@ -171,6 +224,18 @@ EXERCISES = (
             Case("as many queries as keys", _ds(16, 16, 32, 16), "delta has one entry for each column of dS^T", 1e-2),
             Case("part of it masked", _ds(32, 32, 32, 32), "P is 0 where the mask hides: then dS is 0 too", 1e-2),
             Case("float16", _ds(16, 32, 32, 0, torch.float16), "tl.dot gives float32; keep it", 1e-2),
+            Case(
+                "float16, large dP and delta",
+                _ds(16, 32, 32, 0, torch.float16, (60.0, 4.0)),
+                "dP and delta are float32 and differ by little: rounded to float16 before, their difference is noise",
+                1e-2,
+            ),
+            Case(
+                "only what was loaded is turned",
+                _turned,
+                "V dO^T is dP^T already: with tl.trans(do), nothing else needs turning",
+                1e-2,
+            ),
         ),
         hints=(
             "dS = P o (dP - delta), and all of it transposed. Which product of V and dO is dP^T?",

@@ -1,0 +1,176 @@
+"""Wrong answers to the exercises of notebook 13."""
+
+from typing import Any
+
+tl: Any = None  # triton.language once a check runs: this module must import where Triton is missing
+
+
+def dv_product_in_the_dtype_of_do(dv, k, q, do, lse, rows, keys, N_q, N_k, scale):
+    s_t = tl.dot(k, tl.trans(q), input_precision="ieee") * scale
+    p_t = tl.exp2((s_t - lse[None, :]) * 1.4426950408889634)
+    p_t = tl.where(keys[:, None] <= rows[None, :] + N_k - N_q, p_t, 0.0)
+    return dv + tl.dot(p_t.to(do.dtype), do, input_precision="ieee").to(do.dtype)
+
+
+def dv_in_the_dtype_of_do(dv, k, q, do, lse, rows, keys, N_q, N_k, scale):
+    s_t = tl.dot(k, tl.trans(q), input_precision="ieee") * scale
+    p_t = tl.exp2((s_t - lse[None, :]) * 1.4426950408889634)
+    p_t = tl.where(keys[:, None] <= rows[None, :] + N_k - N_q, p_t, 0.0)
+    dv += tl.dot(p_t.to(do.dtype), do, input_precision="ieee")
+    return dv.to(do.dtype).to(tl.float32)
+
+
+def dv_scores_in_the_dtype_of_q(dv, k, q, do, lse, rows, keys, N_q, N_k, scale):
+    s_t = tl.dot(k, tl.trans(q), input_precision="ieee").to(q.dtype).to(tl.float32) * scale
+    p_t = tl.exp2((s_t - lse[None, :]) * 1.4426950408889634)
+    p_t = tl.where(keys[:, None] <= rows[None, :] + N_k - N_q, p_t, 0.0)
+    return dv + tl.dot(p_t.to(do.dtype), do, input_precision="ieee")
+
+
+def dv_exp_first(dv, k, q, do, lse, rows, keys, N_q, N_k, scale):
+    s_t = tl.dot(k, tl.trans(q), input_precision="ieee") * scale
+    p_t = tl.exp(s_t) / tl.exp(lse)[None, :]
+    p_t = tl.where(keys[:, None] <= rows[None, :] + N_k - N_q, p_t, 0.0)
+    return dv + tl.dot(p_t.to(do.dtype), do, input_precision="ieee")
+
+
+def dv_masked_before(dv, k, q, do, lse, rows, keys, N_q, N_k, scale):
+    s_t = tl.dot(k, tl.trans(q), input_precision="ieee") * scale
+    s_t = tl.where(keys[:, None] <= rows[None, :] + N_k - N_q, s_t, float("-inf"))
+    p_t = tl.exp2((s_t - lse[None, :]) * 1.4426950408889634)
+    return dv + tl.dot(p_t.to(do.dtype), do, input_precision="ieee")
+
+
+def dv_strict_mask(dv, k, q, do, lse, rows, keys, N_q, N_k, scale):
+    s_t = tl.dot(k, tl.trans(q), input_precision="ieee") * scale
+    p_t = tl.exp2((s_t - lse[None, :]) * 1.4426950408889634)
+    p_t = tl.where(keys[:, None] < rows[None, :] + N_k - N_q, p_t, 0.0)
+    return dv + tl.dot(p_t.to(do.dtype), do, input_precision="ieee")
+
+
+def dv_lse_added(dv, k, q, do, lse, rows, keys, N_q, N_k, scale):
+    s_t = tl.dot(k, tl.trans(q), input_precision="ieee") * scale
+    p_t = tl.exp2((s_t + lse[None, :]) * 1.4426950408889634)
+    p_t = tl.where(keys[:, None] <= rows[None, :] + N_k - N_q, p_t, 0.0)
+    return dv + tl.dot(p_t.to(do.dtype), do, input_precision="ieee")
+
+
+def dv_scaled(dv, k, q, do, lse, rows, keys, N_q, N_k, scale):
+    s_t = tl.dot(k, tl.trans(q), input_precision="ieee") * scale
+    p_t = tl.exp2((s_t - lse[None, :]) * 1.4426950408889634)
+    p_t = tl.where(keys[:, None] <= rows[None, :] + N_k - N_q, p_t, 0.0)
+    return dv + scale * tl.dot(p_t.to(do.dtype), do, input_precision="ieee")
+
+
+def dv_without_a_mask(dv, k, q, do, lse, rows, keys, N_q, N_k, scale):
+    s_t = tl.dot(k, tl.trans(q), input_precision="ieee") * scale
+    p_t = tl.exp2((s_t - lse[None, :]) * 1.4426950408889634)
+    p_t = tl.where((keys < N_k)[:, None] & (rows < N_q)[None, :], p_t, 0.0)
+    return dv + tl.dot(p_t.to(do.dtype), do, input_precision="ieee")
+
+
+def dv_lse_along_the_keys(dv, k, q, do, lse, rows, keys, N_q, N_k, scale):
+    s_t = tl.dot(k, tl.trans(q), input_precision="ieee") * scale
+    p_t = tl.exp2((s_t - lse[:, None]) * 1.4426950408889634)
+    p_t = tl.where(keys[:, None] <= rows[None, :] + N_k - N_q, p_t, 0.0)
+    return dv + tl.dot(p_t.to(do.dtype), do, input_precision="ieee")
+
+
+def dv_of_p_clamped(dv, k, q, do, lse, rows, keys, N_q, N_k, scale):
+    s_t = tl.minimum(tl.dot(k, tl.trans(q), input_precision="ieee") * scale, 10.0)
+    p_t = tl.exp2((s_t - lse[None, :]) * 1.4426950408889634)
+    p_t = tl.where(keys[:, None] <= rows[None, :] + N_k - N_q, p_t, 0.0)
+    return dv + tl.dot(p_t.to(do.dtype), do, input_precision="ieee")
+
+
+def ds_turned_at_the_end(p_t, v, do, delta):
+    dp = tl.dot(do, tl.trans(v), input_precision="ieee")
+    return tl.trans(tl.trans(p_t) * (dp - delta[:, None]))
+
+
+def ds_product_turned(p_t, v, do, delta):
+    return p_t * (tl.trans(tl.dot(do, tl.trans(v), input_precision="ieee")) - delta[None, :])
+
+
+def ds_product_in_the_dtype_of_v(p_t, v, do, delta):
+    return p_t * (tl.dot(v, tl.trans(do), input_precision="ieee").to(v.dtype) - delta[None, :])
+
+
+def ds_delta_in_the_dtype_of_v(p_t, v, do, delta):
+    return p_t * (tl.dot(v, tl.trans(do), input_precision="ieee") - delta.to(v.dtype)[None, :])
+
+
+def ds_difference_in_the_dtype_of_v(p_t, v, do, delta):
+    dp_t = tl.dot(v, tl.trans(do), input_precision="ieee")
+    return p_t * (dp_t.to(v.dtype) - delta[None, :].to(v.dtype))
+
+
+def ds_delta_added(p_t, v, do, delta):
+    return p_t * (tl.dot(v, tl.trans(do), input_precision="ieee") + delta[None, :])
+
+
+def ds_delta_outside(p_t, v, do, delta):
+    return p_t * tl.dot(v, tl.trans(do), input_precision="ieee") - delta[None, :]
+
+
+def ds_scaled(p_t, v, do, delta):
+    return p_t * (tl.dot(v, tl.trans(do), input_precision="ieee") - delta[None, :]) * 0.25
+
+
+def ds_delta_weighed(p_t, v, do, delta):
+    return p_t * (tl.dot(v, tl.trans(do), input_precision="ieee") - p_t * delta[None, :])
+
+
+def ds_one_delta(p_t, v, do, delta):
+    return p_t * (tl.dot(v, tl.trans(do), input_precision="ieee") - tl.sum(delta, 0))
+
+
+def ds_p_squared(p_t, v, do, delta):
+    return p_t * (1 - p_t) * (tl.dot(v, tl.trans(do), input_precision="ieee") - delta[None, :])
+
+
+WRONG = {
+    "13.dv": (
+        ("a product is rounded to the dtype of dO", dv_product_in_the_dtype_of_do, "and dv is: keep both"),
+        ("dV is kept in the dtype of dO", dv_in_the_dtype_of_do, "and dv is: keep both"),
+        ("the scores are rounded to the dtype of Q", dv_scores_in_the_dtype_of_q, "what tl.dot gives is float32"),
+        ("exp is taken before lse is subtracted, which overflows", dv_exp_first, "subtract lse before the exponential"),
+        ("large scores are cut off", dv_of_p_clamped),
+        ("the mask comes before the exponential", dv_masked_before),
+        ("a query does not see its own key", dv_strict_mask),
+        ("lse is added", dv_lse_added),
+        ("the scale comes in twice", dv_scaled),
+        ("only what lies past the end is hidden", dv_without_a_mask),
+        ("lse is laid along the keys", dv_lse_along_the_keys),
+    ),
+    "13.ds": (
+        ("dS is computed, and turned at the end", ds_turned_at_the_end, "turning it is dear"),
+        ("dP is computed, and turned", ds_product_turned, "turning it is dear"),
+        ("dP is rounded to the dtype of V", ds_product_in_the_dtype_of_v, "their difference is noise"),
+        ("delta is rounded to the dtype of V", ds_delta_in_the_dtype_of_v, "their difference is noise"),
+        ("the difference is taken in the dtype of V", ds_difference_in_the_dtype_of_v, "their difference is noise"),
+        ("delta is added", ds_delta_added),
+        ("delta is taken off P o dP, not off dP", ds_delta_outside),
+        ("the scale comes in here as well", ds_scaled),
+        ("delta is weighed twice", ds_delta_weighed),
+        ("one delta for all queries", ds_one_delta),
+        ("P (1 - P) in place of P", ds_p_squared),
+    ),
+}
+
+
+def dv_by_exp(dv, k, q, do, lse, rows, keys, N_q, N_k, scale):
+    p = tl.exp(tl.dot(q, tl.trans(k), input_precision="ieee") * scale - lse[:, None])
+    p = tl.where((keys[None, :] - N_k <= rows[:, None] - N_q) & (lse > float("-inf"))[:, None], p, 0.0)
+    return tl.dot(tl.trans(p), do.to(tl.float32), dv, input_precision="ieee")
+
+
+def ds_two_terms(p_t, v, do, delta):
+    dp_t = tl.dot(v.to(tl.float32), tl.trans(do.to(tl.float32)), input_precision="ieee")
+    return p_t * dp_t - p_t * tl.expand_dims(delta, 0)
+
+
+RIGHT = {
+    "13.dv": (("P by exp, turned, dV handed to tl.dot", dv_by_exp),),
+    "13.ds": (("two terms, in float32", ds_two_terms),),
+}
