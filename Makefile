@@ -66,7 +66,7 @@ notebooks: setup  ## run all notebooks again, top to bottom, and store their out
 	$(BIN)/python tools/run_notebooks.py
 
 book: setup  ## build the static book, build/book/index.html, from the stored outputs
-	$(BIN)/python tools/build_book.py
+	$(BIN)/python -m tools.book
 
 format: setup  ## format code and notebooks, make the tree in the README again
 	$(BIN)/ruff check --fix .

@@ -4,19 +4,24 @@ project = "flashlearn"
 author = "flashlearn contributors"
 copyright = "2026, flashlearn contributors"
 
-extensions = ["myst_nb", "sphinx-mathjax-offline"]
+extensions = ["myst_nb", "tools.book.formulas"]
 nb_execution_mode = "off"  # the stored outputs are what CI has compared
-nb_mime_priority_overrides = [("*", "image/png", 0)]  # a stepper's still, before its text
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
+exclude_patterns = ["frames", "download"]
+html_math_renderer = "mathml"
 
-html_theme = "sphinx_book_theme"
-html_title = "flashlearn: how FlashAttention works"
+html_theme = "furo"  # one search box, light and dark, and little to load
+html_title = "How FlashAttention works"
 html_theme_options = {
-    "show_navbar_depth": 1,
-    "use_download_button": True,
-    "use_fullscreen_button": True,
-    "home_page_in_toc": True,
+    "light_css_variables": {"color-brand-primary": "#00588a", "color-brand-content": "#00588a"},
+    "dark_css_variables": {"color-brand-primary": "#7cc4f0", "color-brand-content": "#7cc4f0"},
 }
+pygments_style = "friendly"
+pygments_dark_style = "github-dark"
 html_static_path = ["_static"]
-html_css_files = ["book.css"]
+html_css_files = ["player.css", "book.css"]
+html_js_files = [("book.js", {"defer": "defer"})]
+html_copy_source = False
+html_show_sourcelink = False
+html_show_sphinx = False

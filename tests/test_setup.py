@@ -212,7 +212,7 @@ def test_plain_make_lists_every_target():
     [
         ("setup", " -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'"),
         ("notebooks", "/python tools/run_notebooks.py\n"),
-        ("book", "/python tools/build_book.py\n"),
+        ("book", "/python -m tools.book\n"),
         ("format", "/ruff format .\n"),
         ("format", "/python tools/readme_tree.py\n"),
         ("lint", "/ruff check .\n"),

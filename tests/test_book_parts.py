@@ -1,0 +1,212 @@
+"""What the book is made of, without building it: frames cut from stored animations, scripts bundled, links, formulas."""
+
+import json
+import re
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import flashlearn as fl
+from flashlearn.cost import v1_cost, v2_cost
+from flashlearn.show import animate, draw
+from flashlearn.show.animation import reduced_motion
+from flashlearn.show.film import Film, animated
+from flashlearn.show.frame import as_runs, count, paint, table, transcript
+from tests.slow import slow
+
+pytest.importorskip("latex2mathml", reason="needs the extra `book`")
+from tools.book import build, colab, finish, formulas, frames, pages, runs  # noqa: E402
+from tools.book.address import Address  # noqa: E402
+
+ROOT = Path(__file__).parents[1]
+X = torch.tensor([3.0, 2.0, 5.0, 1.0])
+TWO = {"safe": fl.safe_softmax_steps(X), "online": fl.online_softmax_steps(X)}
+TWO = {title: fl.record(steps) for title, steps in TWO.items()}
+
+
+@pytest.fixture(params=["one", "two"])
+def run(request):
+    """(steps as a notebook hands them over, the painted frames)."""
+    steps = TWO if request.param == "two" else TWO["online"]
+    each = as_runs(steps)
+    painted = [paint(each, number, draw.draw_row, (6.4, 3.0), caption=True) for number in range(count(each))]
+    return each, painted
+
+
+def test_sentences_are_those_of_the_notebook(run):
+    each, _ = run
+    told = frames.sentences(table(each))
+    assert told == [transcript(each, number) for number in range(count(each))] and len(told) > 5
+
+
+@pytest.mark.parametrize("still", [0, -1])
+def test_frames_are_those_that_were_painted(run, still):
+    each, painted = run
+    cut = frames.cut(animated(Film(painted), 1.2, still), len(painted))
+    assert len(cut) == len(painted)
+    for before, after in zip(painted, cut, strict=True):
+        assert np.abs(np.asarray(before).astype(int) - np.asarray(after)).mean() < 1.5  # one palette for all
+
+
+def test_a_frame_that_stands_for_several_steps_comes_as_often():
+    plain = [Image.new("RGB", (40, 30), colour) for colour in ("red", "red", "red", "blue", "green", "green")]
+    cut = frames.cut(animated(Film(plain), 0.7), 6)
+    assert [picture.getpixel((5, 5)) for picture in cut] == [picture.getpixel((5, 5)) for picture in plain]
+    with pytest.raises(ValueError, match="expected 2 frames, one for each step, got 5"):
+        frames.cut(animated(Film(plain), 0.7), 2)
+
+
+def test_panels_are_piled_up_and_the_caption_is_gone(run):
+    each, painted = run
+    plain = frames.without_caption(painted[3], len(each))
+    with_none = paint(each, 3, draw.draw_row, (6.4, 3.0))
+    assert plain.size == with_none.size and (np.asarray(plain) == np.asarray(with_none)).all()
+    tall = np.asarray(frames.stacked(plain, 2))
+    assert tall.shape == (2 * plain.size[1], plain.size[0] // 2, 3)
+    assert (np.hstack(np.vsplit(tall, 2)) == np.asarray(plain)).all()
+
+
+def test_a_stored_animation_becomes_a_player(tmp_path):
+    reduced_motion(False)
+    made = animate(TWO, draw.draw_row, alt="Two ways & their <sums>", figsize=(6.4, 3.0))
+    book = pages.Book(ROOT, tmp_path / "source", tmp_path / "cache")
+    page = book.run("99-1", made.png, made.alt, made.steps)
+    stored = json.loads(re.search(r'json">(.*?)</script>', page)[1])
+    assert stored["alt"] == made.alt and stored["sentences"] == list(made.transcript)
+    written = sorted((tmp_path / "source" / "frames" / "99-1").iterdir())
+    assert len(written) == 2 * len(made.transcript)
+    assert Image.open(written[0]).size == tuple(stored["size"])
+    assert Image.open(written[-1]).size == tuple(stored["tall"])
+    assert page.count("<tr>") == len(made.steps) + 1 and "&lt;sums&gt;" in page
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.webp")}
+    book.run("99-2", made.png, made.alt, made.steps)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.webp")} == before
+
+
+# --- scripts, formulas, policy -----------------------------------------------------------------------------
+
+
+def test_modules_become_one_script_that_keeps_their_names_apart(tmp_path):
+    (tmp_path / "a.js").write_text("const hidden = 1;\nexport const SEEN = 2;\nexport function f() {}\n")
+    (tmp_path / "b.js").write_text('import { SEEN, f } from "./a.js";\nconst hidden = 3;\n')
+    finish.bundle([tmp_path / "a.js", tmp_path / "b.js"], tmp_path / "all.js")
+    text = (tmp_path / "all.js").read_text()
+    assert "return { SEEN, f };" in text and "const { SEEN, f } = modules_a;" in text
+    assert not re.search("^(import|export)", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("line", ['import a from "./a.js";', "export default 3;", "export { a };"])
+def test_other_forms_of_modules_are_refused(tmp_path, line):
+    (tmp_path / "a.js").write_text(line + "\n")
+    with pytest.raises(ValueError, match="something else in a.js"):
+        finish.bundle([tmp_path / "a.js"], tmp_path / "all.js")
+
+
+def test_every_module_comes_after_those_it_imports():
+    seen = []
+    for path in build.SCRIPTS:
+        if path.exists():  # hardware.js and grid.js are written when the book is built
+            assert set(re.findall(r'^import .* from "\./(\w+)\.js"', path.read_text(), re.MULTILINE)) <= set(seen)
+        seen.append(path.stem)
+    assert {path.stem for path in (ROOT / "book" / "_static").glob("*.js")} <= set(seen)
+
+
+def test_the_policy_names_inline_scripts_by_their_hash_and_forbids_the_rest():
+    page = '<html><head></head><script>go()</script><script src="a.js"></script><script type="application/json">{}</script>'
+    closed = finish.with_policy(page)
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', closed)[1]
+    assert policy.count("'sha256-") == 1 and "default-src 'none'" in policy and "http" not in policy
+    assert "unsafe-eval" not in policy and "script-src 'self' 'unsafe-inline'" not in policy
+
+
+@pytest.mark.parametrize(
+    ("tex", "inside"),
+    [
+        (r"\boxed{x}", 'class="boxed"'),
+        (r"\begin{aligned}a&=b\\c&=d\end{aligned}", "<mtable"),
+        (r"e^{x}\!", "-0.167em"),
+        (r"\frac{1}{2}", "<mfrac>"),
+    ],
+)
+def test_formulas_are_mathml(tex, inside):
+    assert inside in formulas.mathml(tex) and "menclose" not in formulas.mathml(tex)
+
+
+def test_every_formula_of_the_course_is_understood():
+    seen = set()
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        for cell in json.loads(path.read_text())["cells"]:
+            if cell["cell_type"] == "markdown":
+                found = re.findall(r"\$\$(.*?)\$\$|\$([^$\n]+)\$", "".join(cell["source"]), re.DOTALL)
+                seen |= {one or other for one, other in found}
+    assert len(seen) > 300
+    for tex in seen:
+        assert not re.search(r">\s*\\[a-zA-Z]|<mi>&</mi>|menclose", formulas.mathml(tex)), tex
+
+
+def test_the_font_has_what_formulas_use_and_little_else(tmp_path):
+    formulas.font("λ", tmp_path / "math.woff")
+    assert 20_000 < (tmp_path / "math.woff").stat().st_size < 250_000
+
+
+# --- addresses ---------------------------------------------------------------------------------------------
+
+
+def test_links_follow_from_one_setting(tmp_path, monkeypatch):
+    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
+    (tmp_path / "pyproject.toml").write_text('[project.urls]\nRepository = "https://github.com/some/where"\n')
+    address = Address.of(tmp_path)
+    assert address.binder("a b.ipynb") == "https://mybinder.org/v2/gh/some/where/main?labpath=notebooks%2Fa%20b.ipynb"
+    assert address.colab("a.ipynb") == "https://colab.research.google.com/github/some/where/blob/colab/a.ipynb"
+    monkeypatch.setenv("GITHUB_REPOSITORY", "a/fork")
+    assert "/a/fork/" in Address.of(tmp_path).binder("a.ipynb")
+    (tmp_path / "pyproject.toml").write_text('[project.urls]\nRepository = "https://example.org"\n')
+    with pytest.raises(ValueError, match="expected https://github.com/owner/name"):
+        Address.of(tmp_path)
+
+
+def test_colab_installs_first_and_the_notebook_stays_as_it_is(tmp_path):
+    path = ROOT / "notebooks" / "03_online_softmax.ipynb"
+    colab.write([path], tmp_path, Address("some/where"))
+    there, here = nbformat.read(tmp_path / path.name, 4), nbformat.read(path, 4)
+    assert (
+        there.cells[0].source == '%pip install -q "flashlearn[course,transformers] @ git+https://github.com/some/where"'
+    )
+    assert [cell.source for cell in there.cells[1:]] == [cell.source for cell in here.cells]
+    assert not any(cell.get("outputs") for cell in there.cells)
+    assert not any("pip install" in cell.source for cell in here.cells)
+
+
+# --- recorded runs -----------------------------------------------------------------------------------------
+
+LAST = {"FlashAttention-1": v1_cost, "FlashAttention-2": v2_cost}
+
+
+@pytest.mark.parametrize(
+    "N, D, block_q, block_k", [(5, 3, 3, 5), (12, 4, 3, 3), *[slow(16, 4, 5, 3), slow(8, 3, 1, 2)]]
+)
+def test_recorded_runs_move_the_bytes_of_the_formulas(N, D, block_q, block_k):
+    setting = runs.setting(N, D, block_q, block_k)
+    for name, steps in setting["runs"].items():
+        cost = LAST[name.removesuffix(" causal")](
+            1, 1, N, N, D, dtype=torch.float32, causal="causal" in name, block_q=block_q, block_k=block_k
+        )
+        assert steps[-1]["b"] == [cost.read, cost.written]
+        assert any(step["up"] for step in steps) == (block_k < N), "a maximum rises when a second block comes"
+    assert len(setting["runs"]) == 4
+
+
+def test_the_grid_holds_what_the_text_asks_for():
+    grid = runs.grid()
+    assert (3, 5) in grid[3][5] and (1, 1) in grid[4][8] and (3, 3) in grid[4][12]
+    assert all(max(pair) <= N for lengths in grid.values() for N, pairs in lengths.items() for pair in pairs)
+
+
+def test_a_question_is_put_into_the_page():
+    page = pages.question({"question": "1 < 2?", "choices": [{"text": "yes</script>", "right": True}]})
+    assert json.loads(re.search(r'json">(.*?)</script>', page)[1])["choices"][0]["text"] == "yes</script>"
+    assert page.count("</script>") == 1

@@ -1,0 +1,1 @@
+"""What `make` runs, and what makes parts of the README."""

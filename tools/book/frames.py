@@ -1,0 +1,87 @@
+"""The frames of a stored animation, and what each of them says.
+
+The book's player shows one picture a step. They are cut out of the animated PNG that a notebook stores, without the
+sentence that is painted below it (the player says it, and a screen reader reads it there), and for narrow screens
+with the panels of several runs one above the other.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+from PIL import Image
+
+from flashlearn.show.frame import CAPTION, CAPTIONS, DPI
+
+Rows = Sequence[Sequence[str]]  # as flashlearn.show.frame.table: run, step, bytes read, bytes written, values, sentence
+
+
+def by_run(rows: Rows) -> dict[str, list[Sequence[str]]]:
+    """The rows of each run, by its title."""
+    runs: dict[str, list[Sequence[str]]] = {}
+    for row in rows:
+        runs.setdefault(row[0], []).append(row)
+    return runs
+
+
+def sentences(rows: Rows) -> list[str]:
+    """What every frame shows, in words: a line for each run, a run that is over staying at its last step."""
+    runs = by_run(rows)
+    frames = []
+    for number in range(max(len(run) for run in runs.values())):
+        at = {title: run[min(number, len(run) - 1)] for title, run in runs.items()}
+        named = {title: f"{title}: " if title else "" for title in runs}
+        lines = [f"{named[title]}Step {row[1]} of {len(runs[title])} · {row[-1]}" for title, row in at.items()]
+        frames.append("\n".join(lines))
+    return frames
+
+
+def cut(png: bytes, count: int) -> list[Image.Image]:
+    """The picture of each of `count` steps; one that stands for several steps, since they look alike, comes as often.
+
+    ValueError if the file has another number of steps.
+    """
+    with Image.open(io.BytesIO(png)) as film:
+        first = 1 if film.info.get("default_image") else 0  # a still that is no part of the animation
+        shown = []
+        for number in range(first, getattr(film, "n_frames", 1)):
+            film.seek(number)
+            shown.append((film.convert("RGB"), float(film.info.get("duration", 0))))
+    pictures = [picture for picture, _ in shown]
+    if len(pictures) < count:
+        pictures = _repeated(shown, count)
+    if len(pictures) != count:
+        raise ValueError(f"expected {count} frames, one for each step, got {len(pictures)}")
+    return pictures
+
+
+def _repeated(shown: list[tuple[Image.Image, float]], count: int) -> list[Image.Image]:
+    """Each picture once for every step it stands for: by how long it stands, the last step three times as long."""
+    one = sum(delay for _, delay in shown) / (count + 2)
+    last = len(shown) - 1
+    times = [round(delay / one) - (2 if number == last else 0) for number, (_, delay) in enumerate(shown)]
+    return [picture for (picture, _), often in zip(shown, times, strict=True) for _ in range(often)]
+
+
+def without_caption(picture: Image.Image, runs: int) -> Image.Image:
+    """A painted frame without the sentence below it."""
+    width, height = picture.size
+    return picture.crop((0, 0, width, height - round(DPI * (CAPTION if runs == 1 else CAPTIONS))))
+
+
+def stacked(picture: Image.Image, panels: int) -> Image.Image:
+    """The panels that stand side by side, one above the other, for a narrow screen."""
+    width, height = picture.size[0] // panels, picture.size[1]
+    pile = Image.new("RGB", (width, panels * height), "white")
+    for number in range(panels):
+        pile.paste(picture.crop((number * width, 0, (number + 1) * width, height)), (0, number * height))
+    return pile
+
+
+def save(picture: Image.Image, path: Path) -> None:
+    """Write one picture as lossless WebP, half the bytes of a PNG; its colours are those of the animation."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    plain = Image.frombytes("RGB", picture.size, picture.convert("RGB").tobytes())  # without what the file said of it
+    plain.save(path, "webp", lossless=True, quality=40, method=3)

@@ -1,0 +1,201 @@
+"""Notebooks as pages: stored runs become players, pictures figures, and every chapter says where it can be run."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import hashlib
+import html
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import nbformat
+from nbformat.v4 import new_markdown_cell, new_output
+from PIL import Image
+
+from flashlearn.show.frame import table_html
+from tools.book import frames
+from tools.book.address import Address
+
+PARTS = {
+    "One row of softmax": range(0, 4),
+    "One query, all keys": range(4, 6),
+    "Tiles": range(6, 9),
+    "Gradients": range(9, 11),
+    "Triton": range(11, 99),
+}
+EXPLORERS = {"tiling_explorer(": "tiling"}  # what a cell calls -> what the page shows in place of its still
+PREDICT = "application/vnd.flashlearn.predict+json"  # questions: see book/_static/predict.js
+
+
+class Book:
+    """The source of the book: its pages, and the pictures that they load by themselves.
+
+    Pictures are kept in `cache` by what they were made from, for cutting and packing them takes longest.
+    """
+
+    def __init__(self, root: Path, source: Path, cache: Path):
+        self.root, self.source, self.cache = root, source, cache
+        self.address = Address.of(root)
+        (source / "notebooks").mkdir(parents=True, exist_ok=True)
+
+    def chapter(self, path: Path) -> None:
+        """Write one notebook as a page, and as a file to download."""
+        notebook = nbformat.read(path, as_version=4)
+        self.download(path, notebook)
+        number, pictures = path.stem[:2], 0
+        for cell in notebook.cells:
+            for at, output in enumerate(cell.get("outputs", [])):
+                if PREDICT in output.get("data", {}):
+                    cell.outputs[at] = shown(question(output.data[PREDICT]))
+                elif "image/png" in output.get("data", {}):
+                    pictures += 1
+                    cell.outputs[at] = self.picture(f"{number}-{pictures}", cell, output)
+        notebook.cells.insert(1, new_markdown_cell(self.links(path, "links")))
+        exercises = next(at for at, cell in enumerate(notebook.cells) if "## Exercises" in cell.source.split("\n"))
+        notebook.cells.insert(exercises + 1, new_markdown_cell(self.links(path, "exercise-links")))
+        nbformat.write(notebook, self.source / "notebooks" / path.name)
+
+    def download(self, path: Path, notebook: Any) -> None:
+        """The notebook without its outputs, for the reader's own machine."""
+        bare = copy.deepcopy(notebook)
+        for cell in bare.cells:
+            if cell.cell_type == "code":
+                cell.outputs, cell.execution_count = [], None
+        (self.source / "download").mkdir(exist_ok=True)
+        nbformat.write(bare, self.source / "download" / path.name)
+
+    def links(self, path: Path, kind: str) -> str:
+        """Where this notebook can be run, as a line of links."""
+        name = "Run it" if kind == "links" else "Do them"
+        ways = {
+            "in Binder": self.address.binder(path.name),
+            "in Colab": self.address.colab(path.name),
+            "on your own machine: download": f"../download/{path.name}",
+        }
+        links = " ".join(f'<a href="{html.escape(url)}">{words}</a>' for words, url in ways.items())
+        return f'<p class="{kind}"><span>{name}</span> {links}</p>'
+
+    def picture(self, slug: str, cell: Any, output: Any) -> Any:
+        """One stored picture as a figure: an explorer, a player, or a still."""
+        explorer = next((name for call, name in EXPLORERS.items() if call in cell.source), None)
+        about = output.get("metadata", {}).get("image/png", {})
+        alt = about.get("alt") or output.data.get("text/plain", "")
+        data = base64.b64decode(output.data["image/png"])
+        if explorer:
+            return shown(f'<div data-explorer="{explorer}" data-embedded>{self.still(slug, data, alt)}</div>')
+        if about.get("steps"):
+            return shown(self.run(slug, data, alt, about["steps"]))
+        return shown(self.still(slug, data, alt))
+
+    def still(self, slug: str, data: bytes, alt: str) -> str:
+        """A picture that does not move."""
+        with Image.open(io.BytesIO(data)) as image:
+            size = image.size
+            self.kept(slug, data, lambda folder: frames.save(image, folder / "0.webp"))
+        return f'<figure class="still"><div class="picture">{picture(f"{slug}/0", alt, size)}</div></figure>'
+
+    def run(self, slug: str, data: bytes, alt: str, steps: frames.Rows, more: str = "") -> str:
+        """A stored run: what the player needs, and for pages without scripts the last frame and the table."""
+        told = frames.sentences(steps)
+        titles = len(frames.by_run(steps))
+        folder = self.kept(
+            slug, data + str(titles).encode(), lambda place: write_frames(place, data, len(told), titles)
+        )
+        size = size_of(folder / "0.webp")
+        tall = size_of(folder / "tall-0.webp") if titles > 1 else None
+        stored = {"alt": alt, "sentences": told, "size": size, "tall": tall}
+        words = json.dumps(stored, ensure_ascii=False).replace("</", "<\\/")
+        last = len(told) - 1
+        table = f'<div class="scroll" tabindex="0" role="group" aria-label="all steps">{table_html(list(map(list, steps)), alt)}</div>'
+        return (
+            f'<figure class="run" data-folder="frames/{slug}" data-count="{len(told)}"{more} style="{natural(size)}">'
+            f'<script type="application/json">{words}</script>'
+            f'<noscript><div class="picture">{picture(f"{slug}/{last}", alt, size)}</div></noscript>'
+            f"<details><summary>All steps in words</summary>{table}</details></figure>"
+        )
+
+    def kept(self, slug: str, made_from: bytes, make) -> Path:
+        """The folder of a picture's files: copied from the cache, where `make` writes them the first time."""
+        key = hashlib.sha256(made_from + Path(frames.__file__).read_bytes()).hexdigest()[:24]
+        if not (self.cache / key).is_dir():
+            make(self.cache / f"{key}.part")
+            (self.cache / f"{key}.part").rename(self.cache / key)
+        return Path(shutil.copytree(self.cache / key, self.source / "frames" / slug))
+
+    def front(self, notebooks: list[Path]) -> None:
+        """The first page, the instructors' guide, and what is in the book."""
+        first = (self.root / "book" / "index.md").read_text()
+        readme = (self.root / "README.md").read_text()
+        ladder = readme[readme.index("| notebook | function") :].split("\n\n")[0]
+        first = first.replace("{{ladder}}", ladder).replace("{{player}}", self.first_player())
+        (self.source / "index.md").write_text(first + contents(notebooks))
+        shutil.copy(self.root / "notebooks" / "INSTRUCTORS.md", self.source / "instructors.md")
+
+    def first_player(self) -> str:
+        """Notebook 07's two versions side by side, which plays as soon as the page is there."""
+        notebook = nbformat.read(next((self.root / "notebooks").glob("07_*.ipynb")), as_version=4)
+        runs = (o for cell in notebook.cells for o in cell.get("outputs", []) if "image/png" in o.get("data", {}))
+        for output in runs:
+            about = output.metadata.get("image/png", {})
+            if about.get("steps") and len(frames.by_run(about["steps"])) == 2:
+                data = base64.b64decode(output.data["image/png"])
+                run = self.run("first", data, about["alt"], about["steps"], " data-autoplay")
+                return run.replace('"../frames/', '"frames/')
+        raise ValueError("expected a run of two versions in notebook 07, got none")
+
+
+def write_frames(folder: Path, data: bytes, count: int, titles: int) -> None:
+    """Every frame of a run, and if several runs stand side by side also with them one above the other."""
+    for number, frame in enumerate(frames.cut(data, count)):
+        plain = frames.without_caption(frame, titles)
+        frames.save(plain, folder / f"{number}.webp")
+        if titles > 1:
+            frames.save(frames.stacked(plain, titles), folder / f"tall-{number}.webp")
+
+
+def contents(notebooks: list[Path]) -> str:
+    """The table of contents: explorers, chapters by part, the guide."""
+    parts = {"Explorers": ["explorers/tiling", "explorers/bytes"]}
+    for part, numbers in PARTS.items():
+        parts[part] = [f"notebooks/{path.stem}" for path in notebooks if int(path.stem[:2]) in numbers]
+    parts["For those who teach"] = ["instructors"]
+    return "".join(
+        "\n".join(["", "```{toctree}", ":hidden:", f":caption: {part}", *inside, "```", ""])
+        for part, inside in parts.items()
+        if inside
+    )
+
+
+def shown(text: str) -> Any:
+    """HTML as an output of a cell."""
+    return new_output("display_data", {"text/html": text})
+
+
+def question(data: dict) -> str:
+    """A question to be answered before the page does."""
+    words = json.dumps(data, ensure_ascii=False).replace("</", "<\\/")
+    return f'<section class="predict"><script type="application/json">{words}</script></section>'
+
+
+def size_of(path: Path) -> tuple[int, int]:
+    with Image.open(path) as image:
+        return image.size
+
+
+def natural(size: tuple[int, int]) -> str:
+    """What the style sheet must know of a picture's size."""
+    return f"--natural: {size[0]}px; --shape: {size[0] / size[1]:.3f}"
+
+
+def picture(name: str, alt: str, size: tuple[int, int]) -> str:
+    """An image that is loaded as the reader comes near."""
+    width, height = size
+    return (
+        f'<img src="../frames/{quote(name)}.webp" alt="{html.escape(alt)}" width="{width}" height="{height}" '
+        f'loading="lazy" style="{natural(size)}">'
+    )
