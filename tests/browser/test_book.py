@@ -1,68 +1,287 @@
-"""The static book: it builds without a warning, and its pages read well in a browser without a network."""
+"""The static book: it builds without a warning, plays without a kernel or a network, and reads well on any screen."""
 
+import functools
+import http.server
+import re
 import subprocess
 import sys
+import threading
 
 import pytest
 
 from tests.browser.conftest import ARTIFACTS, ROOT
 
+pytest.importorskip("axe_playwright_python", reason="needs the extra `test`")
+from axe_playwright_python.sync_playwright import Axe  # noqa: E402
+
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-PAGES = ["index.html", "notebooks/00_start_here.html", "notebooks/03_online_softmax.html"]
+CHAPTERS = sorted(path.stem for path in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+SEEN = ["03_online_softmax", "07_tiled_attention", "08_why_it_is_fast", "14_making_it_fast"]
+PAGES = ["index", "instructors", "explorers/bytes", "explorers/tiling", *(f"notebooks/{name}" for name in SEEN)]
+LARGEST_CHAPTER, LARGEST_SITE = 1_500_000, 40_000_000  # bytes
+PHONE, TABLET, DESK = (390, 844), (768, 1024), (1440, 900)
 
 
 @pytest.fixture(scope="module")
 def book():
-    done = subprocess.run(
-        [sys.executable, "tools/build_book.py"], cwd=ROOT, capture_output=True, text=True, timeout=300
-    )
+    done = subprocess.run([sys.executable, "-m", "tools.book"], cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return ROOT / "build" / "book"
 
 
+@pytest.fixture(scope="module")
+def site(book):
+    """The address of the book on this machine, as a server gives it out."""
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=book)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+class Page:
+    """A page of the book, what it asked for, and what went wrong."""
+
+    def __init__(self, chromium, size=DESK, **options):
+        self.page = chromium.new_page(viewport=dict(zip(("width", "height"), size, strict=True)), **options)
+        self.bytes, self.hosts, self.errors = {}, set(), []
+        self.page.on("response", self._count)
+        self.page.on("request", lambda request: self.hosts.add(request.url.split("/")[2]))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", lambda said: said.type in ("error", "warning") and self.errors.append(said.text))
+
+    def _count(self, response):
+        if response.url.startswith("http"):
+            self.bytes[response.url] = int(response.headers.get("content-length", 0))
+
+    def open(self, url):
+        self.page.goto(url)
+        self.page.wait_for_load_state("networkidle")
+        return self.page
+
+
+@pytest.fixture
+def visit(chromium):
+    pages = []
+
+    def visit(url, size=DESK, **options):
+        pages.append(Page(chromium, size, **options))
+        pages[-1].open(url)
+        return pages[-1]
+
+    yield visit
+    for each in pages:
+        each.page.close()
+
+
+# --- weight, hosts, policy ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_a_chapter_is_light_and_asks_no_other_host(site, visit, name):
+    seen = visit(f"{site}/notebooks/{name}.html")
+    assert sum(seen.bytes.values()) <= LARGEST_CHAPTER, seen.bytes
+    assert seen.hosts <= {site.split("/")[2], ""}  # "": data URIs
+    assert seen.errors == []
+    assert 'http-equiv="Content-Security-Policy"' in seen.page.content()
+
+
+def test_the_site_is_small(book):
+    assert sum(path.stat().st_size for path in book.rglob("*") if path.is_file()) <= LARGEST_SITE
+
+
+def test_the_policy_stops_a_script_that_is_not_ours(site, visit):
+    page = visit(f"{site}/index.html").page
+    page.evaluate(
+        "document.body.append(Object.assign(document.createElement('script'), {text: 'window.stranger = 1'}))"
+    )
+    assert page.evaluate("window.stranger") is None
+
+
+def test_every_link_within_the_book_leads_somewhere(book):
+    for path in book.rglob("*.html"):
+        for link in re.findall(r'(?:href|src)="([^"#?:]+)[^":]*"', path.read_text()):
+            assert (path.parent / link).exists(), f"{path.name} leads to {link}"
+
+
+# --- accessibility -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", PAGES)
-def test_page(book, chromium, name):
-    page = chromium.new_page(viewport={"width": 1280, "height": 900})
-    errors = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.goto(f"file://{book / name}")
-    assert page.locator("h1").filter(visible=True).count() == 1  # the theme has another one, for print
-    assert page.get_by_role("link", name="03 · Online softmax").count() >= 1
+def test_axe_finds_nothing_serious(site, visit, name, scheme):
+    page = visit(f"{site}/{name}.html", color_scheme=scheme).page
+    for figure in page.locator("figure.run").all():
+        figure.scroll_into_view_if_needed()
+    found = Axe().run(page).response["violations"]
+    serious = [rule for rule in found if rule["impact"] in ("serious", "critical")]
+    assert not serious, [(rule["id"], [node["html"][:200] for node in rule["nodes"]][:3]) for rule in serious]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_one_heading_one_search_box_and_words_for_every_picture(site, visit, name):
+    page = visit(f"{site}/{name}.html").page
+    assert page.locator("h1").count() == 1
+    assert page.locator("input[type=search]").count() == 1
     for image in page.locator("article img").all():
-        assert len(image.get_attribute("alt") or "") > 20
-        image.scroll_into_view_if_needed()
-        page.wait_for_function("img => img.complete && img.naturalWidth > 0", arg=image.element_handle())
-    if "03" in name:
-        page.wait_for_selector("mjx-container", timeout=20_000)
-        assert page.get_by_role("link", name="previous").count() and page.get_by_role("link", name="next").count()
+        assert len(image.get_attribute("alt") or "") > 20 or image.get_attribute("src") is None
+
+
+# --- screens -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [PHONE, TABLET, DESK], ids=lambda size: str(size[0]))
+@pytest.mark.parametrize("name", PAGES)
+def test_nothing_sticks_out_of_the_screen(site, visit, name, size):
+    seen = visit(f"{site}/{name}.html", size)
+    page = seen.page
+    wide = "[document.documentElement.scrollWidth, document.body.scrollWidth]"
+    assert max(page.evaluate(wide)) <= size[0]
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=ARTIFACTS / f"book_{name.split('/')[-1].removesuffix('.html')}.png")
-    assert errors == []
-    page.close()
+    page.screenshot(path=ARTIFACTS / f"book_{name.replace('/', '_')}_{size[0]}.png")
+    assert seen.errors == []
 
 
-@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
-def test_animations_move_unless_asked_not_to(book, chromium, motion):
-    page = chromium.new_page(reduced_motion=motion)
+@pytest.mark.parametrize("name", PAGES)
+def test_text_on_a_phone_is_at_least_12_pixels(site, visit, name):
+    page = visit(f"{site}/{name}.html", PHONE).page
+    small = page.evaluate(
+        """() => [...document.querySelectorAll('article *')].filter(node =>
+             [...node.childNodes].some(child => child.nodeType == 3 && child.data.trim()) && node.checkVisibility()
+             && !node.closest('math, noscript, script, style')
+             && parseFloat(getComputedStyle(node).fontSize) < 12).map(node => node.outerHTML.slice(0, 120))"""
+    )
+    assert small == []
+    for picture in page.locator("figure .picture img, figure .flashlearn-stage img").all():
+        scale = picture.evaluate("img => img.getBoundingClientRect().width / img.width")
+        assert 18 * scale >= 12, "the smallest text of a painted picture is 18 pixels high"
+
+
+# --- players -----------------------------------------------------------------------------------------------
+
+
+def test_every_stored_run_is_a_player_with_its_frames_and_its_table(book):
+    for name in CHAPTERS:
+        page = (book / "notebooks" / f"{name}.html").read_text()
+        for folder, count in re.findall(r'data-folder="([^"]*)" data-count="(\d+)"', page):
+            assert {f"{at}.webp" for at in range(int(count))} <= {path.name for path in (book / folder).iterdir()}
+        assert page.count('<figure class="run"') == page.count("All steps in words")
+        assert page.count('<figure class="run"') >= 1
+        assert "apng" not in page and ".gif" not in page
+
+
+def test_a_player_loads_little_until_it_is_touched_then_steps_by_keys(site, visit):
+    seen = visit(f"{site}/notebooks/03_online_softmax.html")
+    player = seen.page.locator("figure.run").first
+    player.scroll_into_view_if_needed()
+    seen.page.wait_for_function(
+        "img => img.complete && img.naturalWidth > 0", arg=player.locator("img").element_handle()
+    )
+    folder = player.get_attribute("data-folder")
+    loaded = [url for url in seen.bytes if f"{folder}/" in url]
+    assert len(loaded) == 1
+    player.locator(".flashlearn-player").focus()
+    seen.page.keyboard.press("ArrowRight")
+    seen.page.keyboard.press("ArrowRight")
+    assert "Step 3 of" in player.get_by_role("status").first.inner_text()
+    seen.page.wait_for_function(
+        "img => img.complete && img.src.endsWith('/2.webp')", arg=player.locator("img").element_handle()
+    )
+
+
+def test_the_first_page_plays_at_once_unless_asked_not_to(site, visit):
+    moving = visit(f"{site}/index.html", reduced_motion="no-preference").page
+    still = visit(f"{site}/index.html", reduced_motion="reduce").page
+    moving.wait_for_timeout(3000)
+    sentence = ".flashlearn-sentence"
+    assert "Step 1 of" not in moving.locator(sentence).inner_text().split("\n")[0]
+    assert "Step 1 of" in still.locator(sentence).inner_text()
+    start = still.locator("a.start-button")
+    assert start.count() == 1
+    start.click()
+    assert "00_start_here" in still.url
+
+
+def test_panels_are_stacked_on_a_phone(site, visit):
+    shapes = {}
+    for size in (PHONE, DESK):
+        page = visit(f"{site}/index.html", size, reduced_motion="reduce").page
+        image = page.locator("figure.run img")
+        page.wait_for_function("img => img.complete && img.naturalWidth > 0", arg=image.element_handle())
+        shapes[size] = image.evaluate("img => [img.naturalWidth, img.naturalHeight]")
+    assert shapes[PHONE][0] * 2 == shapes[DESK][0] and shapes[PHONE][1] == 2 * shapes[DESK][1]
+
+
+def test_a_picture_fills_the_screen_and_comes_back(site, visit):
+    page = visit(f"{site}/notebooks/03_online_softmax.html", PHONE).page
+    figure = page.locator("figure.run").first
+    figure.scroll_into_view_if_needed()
+    button = figure.get_by_role("button", name="fill the screen")
+    button.click()
+    box = figure.bounding_box()
+    assert (box["x"], box["y"], box["width"], box["height"]) == (0, 0, *PHONE)
+    page.keyboard.press("Escape")
+    assert figure.bounding_box()["height"] < PHONE[1] or figure.bounding_box()["x"] > -10
+    assert "filling" not in figure.get_attribute("class")
+    figure.locator("img").click(position={"x": 40, "y": 40})
+    assert "filling" in figure.get_attribute("class")
+
+
+def test_without_scripts_the_still_and_the_table_are_there(book, chromium):
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
     page.goto(f"file://{book / 'notebooks/03_online_softmax.html'}")
-    image = page.locator("article picture img").first
-    image.scroll_into_view_if_needed()
-    page.wait_for_function("img => img.complete && img.currentSrc", arg=image.element_handle())
-    assert image.evaluate("img => img.currentSrc").endswith(".still.png") == (motion == "reduce")
-    words = page.locator("article details", has_text="This animation in words").first
-    words.locator("summary").press("Enter")
-    assert "Done: " in words.locator("table").inner_text()
-    seen = set()
-    for _ in range(6):
-        seen.add(image.screenshot())
-        page.wait_for_timeout(700)
-    assert (len(seen) > 1) == (motion == "no-preference")
-    page.close()
+    assert page.locator("figure.run noscript img").count() == page.locator("figure.run").count() > 0
+    assert page.locator("figure.run details table").count() == page.locator("figure.run").count()
+    context.close()
 
 
-def test_search_finds_a_word(book, chromium):
-    page = chromium.new_page()
-    page.goto(f"file://{book / 'search.html'}?q=associative")
+def test_it_plays_from_a_folder_too(book, visit):
+    seen = visit(f"file://{book / 'explorers/tiling.html'}")
+    seen.page.get_by_role("slider", name="N: tokens").press("Home")
+    seen.page.wait_for_function("document.querySelector('.explorer').innerText.includes('Blocks 3 × 3 need')")
+    seen.page.goto(f"file://{book / 'notebooks/03_online_softmax.html'}")
+    figure = seen.page.locator("figure.run").first
+    figure.scroll_into_view_if_needed()
+    seen.page.wait_for_function("img => img.naturalWidth > 0", arg=figure.locator("img").element_handle())
+    assert seen.errors == []
+
+
+# --- the rest ----------------------------------------------------------------------------------------------
+
+
+def test_every_chapter_says_where_it_can_be_run(book):
+    for name in CHAPTERS:
+        page = (book / "notebooks" / f"{name}.html").read_text()
+        assert page.count(f"labpath=notebooks%2F{name}.ipynb") == 2, "at the top, and at the exercises"
+        assert page.count(f"/blob/colab/{name}.ipynb") == 2
+        assert (book / "download" / f"{name}.ipynb").exists() and (
+            book.parent / "book-colab" / f"{name}.ipynb"
+        ).exists()
+
+
+def test_search_finds_a_word(site, visit):
+    page = visit(f"{site}/search.html?q=associative").page
     page.wait_for_selector("#search-results li", timeout=20_000)
     assert "Online softmax" in page.locator("#search-results").inner_text()
-    page.close()
+
+
+def test_a_question_can_be_answered_without_a_kernel(site, visit):
+    page = visit(f"{site}/index.html").page
+    data = '{"question": "How often?", "choices": [{"text": "once", "right": true}, {"text": "twice", "believes": "l waits"}]}'
+    page.evaluate(
+        """data => { const section = document.createElement('section'); section.className = 'predict';
+             section.innerHTML = `<script type="application/json">${data}</script>`; document.querySelector('article').append(section);
+             flashlearnBook.questions(); }""",
+        data,
+    )
+    form = page.locator("section.predict")
+    form.get_by_role("button").click()
+    assert "Choose one first" in form.get_by_role("status").inner_text()
+    form.get_by_label("twice").check()
+    form.get_by_role("button").click()
+    assert "l waits" in form.get_by_role("status").inner_text() and "once" in form.get_by_role("status").inner_text()

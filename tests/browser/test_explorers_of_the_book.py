@@ -1,0 +1,184 @@
+"""The explorers of the book: the formulas in JavaScript are those of flashlearn.cost; controls and addresses work."""
+
+import json
+import random
+
+import pytest
+import torch
+
+from flashlearn import cost
+from flashlearn.cost import placement
+from flashlearn.rungs.tiled import sram_elements
+from tests.browser.conftest import ROOT
+from tests.browser.test_book import PHONE, book, site, visit  # noqa: F401
+
+pytest.importorskip("latex2mathml", reason="needs the extra `book`")
+from tools.book import finish, runs  # noqa: E402
+
+pytestmark = pytest.mark.browser
+STATIC = ROOT / "book" / "_static"
+slow = pytest.mark.slow
+FORMULAS = {  # as book/_static/cost.js names them
+    "forward": ["standard_cost", "two_pass_cost", "v1_cost", "v2_cost", "ideal_cost"],
+    "backward": ["stored_backward_cost", "standard_backward_cost", "two_sweep_cost", "fused_backward_cost"],
+}
+BLOCKED = {"v1_cost", "v2_cost", "two_sweep_cost", "fused_backward_cost"}
+
+
+@pytest.fixture(scope="module")
+def formulas(chromium, tmp_path_factory):
+    """A page with book/_static/cost.js in it, as `costs`."""
+    path = tmp_path_factory.mktemp("js") / "all.js"
+    finish.bundle([STATIC / "cost.js"], path)
+    page = chromium.new_page()
+    page.add_script_tag(content=path.read_text().replace("const modules_cost", "window.costs"))
+    yield page
+    page.close()
+
+
+def settings(count=500):
+    """Random settings, most of them ragged; one of 50 as long as the explorer goes, for Python counts block by block."""
+    draw = random.Random(7)
+    for number in range(count):
+        N = round(2 ** draw.uniform(0, 10 if number % 50 else 17))
+        D, block_q, block_k = draw.randint(1, 256), draw.randint(1, 300), draw.randint(1, 300)
+        yield {"N": N, "D": D, "blockQ": block_q, "blockK": block_k, "causal": draw.random() < 0.5}
+
+
+def by_python(name, at, dtype):
+    more = {"block_q": at["blockQ"], "block_k": at["blockK"]} if name in BLOCKED else {}
+    found = getattr(cost, name)(1, 1, at["N"], at["N"], at["D"], causal=at["causal"], dtype=dtype, **more)
+    return {"read": found.read, "written": found.written, "flops": found.flops, "extra": found.extra}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=["float16", "float32"])
+def test_the_formulas_are_those_of_python(formulas, dtype):
+    cases = list(settings(500 if dtype == torch.float16 else 50))
+    sizes = {"e": dtype.itemsize, "a": 4}
+    told = formulas.evaluate(
+        """([cases, sizes]) => cases.map(at => Object.values(costs.RUNGS).flat().map(rung =>
+             [rung.python, rung.cost({...at, ...sizes})]))""",
+        [cases, sizes],
+    )
+    for at, rungs in zip(cases, told, strict=True):
+        assert [name for name, _ in rungs] == [name for names in FORMULAS.values() for name in names]
+        for name, found in rungs:
+            assert found == by_python(name, at, dtype), f"{name} of {at}"
+
+
+def test_times_and_tiles_are_those_of_python(formulas):
+    gpus = {gpu["name"]: gpu for gpu in runs.hardware()}
+    for at in settings(20):
+        for name, gpu in gpus.items():
+            mine = cost.v2_cost(
+                1, 1, at["N"], at["N"], at["D"], causal=at["causal"], block_q=at["blockQ"], block_k=at["blockK"]
+            )
+            right = placement(mine, cost.HARDWARE[name])
+            said = formulas.evaluate(
+                "([at, gpu]) => costs.placement(costs.RUNGS.forward[3].cost({...at, e: 2, a: 4}), gpu)", [at, gpu]
+            )
+            assert said["seconds"] == pytest.approx(right.seconds, rel=1e-12)
+            assert said["bound"] == right.bound.removesuffix("-bound")
+        elements = formulas.evaluate("at => costs.sramElements(at)", at)
+        assert elements == sram_elements(at["blockQ"], at["blockK"], at["D"])
+
+
+def test_a_wrong_formula_would_be_seen(formulas):
+    """The settings tell ceil from floor, and the blocks of queries from those of keys."""
+    cases = [at for at in settings() if at["N"] > at["blockQ"]]
+    assert any(
+        by_python("v2_cost", at, torch.float16) != by_python("v2_cost", {**at, "blockQ": at["blockK"]}, torch.float16)
+        for at in cases
+    )
+    assert (
+        any(at["N"] % at["blockQ"] for at in cases)
+        and any(at["causal"] for at in cases)
+        and not all(at["causal"] for at in cases)
+    )
+
+
+# --- on the page -------------------------------------------------------------------------------------------
+
+
+@slow
+def test_what_is_set_stands_in_the_address_and_comes_back(site, visit):  # noqa: F811
+    page = visit(f"{site}/explorers/bytes.html").page
+    page.get_by_role("slider", name="N: queries and keys").press("End")
+    page.get_by_role("slider", name="D: head dimension").press("ArrowRight")
+    page.get_by_label("causal").check()
+    page.get_by_label("GPU").select_option("H100 SXM")
+    page.get_by_label("pass").select_option("backward")
+    assert "N=131072" in page.url and "D=96" in page.url and "sram=228" in page.url and "causal=1" in page.url
+    words = page.locator(".explorer").inner_text()
+    again = visit(page.url).page
+    assert again.locator(".explorer").inner_text() == words
+    wrong = visit(f"{site}/explorers/bytes.html#N=1e99&D=-3&gpu=none&pass=toString").page
+    assert "8,192" in wrong.locator(".explorer").inner_text()
+
+
+@slow
+def test_the_page_says_what_python_says(site, visit):  # noqa: F811
+    page = visit(
+        f"{site}/explorers/bytes.html#N=8192&D=64&blockQ=128&blockK=64&sram=164&gpu=A100-40GB&causal=0&pass=forward"
+    ).page
+    standard = cost.standard_cost(1, 1, 8192, 8192, 64)
+    ours = cost.v2_cost(1, 1, 8192, 8192, 64, block_q=128, block_k=64)
+    words = page.locator(".explorer").inner_text()
+    assert f"moves {standard.bytes / ours.bytes:.1f} times the bytes" in words
+    assert f"Standard {standard.bytes / 1e6:.0f} MB" in words and f"FlashAttention-2 {ours.bytes / 1e6:.0f} MB" in words
+    assert f"fills it {2 * 8192**2 // (164 * 1024)} times" in page.locator("svg").first.inner_text()
+
+
+@slow
+@pytest.mark.parametrize("size", [PHONE, (1440, 900)], ids=["phone", "desk"])
+def test_text_in_the_pictures_is_large_enough_and_inside(site, visit, size):  # noqa: F811
+    for N in (128, 300, 8192, 131072):
+        for name in ("forward", "backward"):
+            page = visit(f"{site}/explorers/bytes.html#N={N}&pass={name}", size).page
+            for text in page.locator(".explorer svg text").all():
+                assert text.evaluate("node => parseFloat(getComputedStyle(node).fontSize)") >= 12
+                box, room = (
+                    text.bounding_box(),
+                    text.evaluate("n => n.ownerSVGElement.getBoundingClientRect().toJSON()"),
+                )
+                assert room["left"] - 1 <= box["x"] and box["x"] + box["width"] <= room["right"] + 1, text.inner_text()
+                assert room["top"] - 1 <= box["y"] and box["y"] + box["height"] <= room["bottom"] + 1, text.inner_text()
+
+
+@slow
+def test_the_tiling_explorer_shows_recorded_bytes_and_says_what_does_not_fit(site, visit):  # noqa: F811
+    page = visit(f"{site}/explorers/tiling.html#N=5&D=3&blockQ=3&blockK=5&sram=59&causal=0").page
+    explorer = page.locator(".explorer")
+    explorer.get_by_text("need 63 of 59 elements").wait_for()
+    assert "they do not fit" in explorer.inner_text()
+    total = {
+        name: getattr(cost, name)(1, 1, 5, 5, 3, dtype=torch.float32, block_q=3, block_k=5).bytes
+        for name in ("v1_cost", "v2_cost")
+    }
+    assert f"FlashAttention-1 {total['v1_cost']:,} B" in explorer.inner_text()
+    assert f"FlashAttention-2 {total['v2_cost']:,} B" in explorer.inner_text()
+    page.get_by_role("slider", name="B_c: keys in a block").press("ArrowLeft")
+    explorer.get_by_text("they fit.").wait_for()
+    page.get_by_role("button", name="Next rescaling").click()
+    assert "new maximum" in explorer.locator(".flashlearn-sentence").inner_text()
+
+
+@slow
+def test_every_step_of_the_tiling_explorer_is_a_picture(site, visit):  # noqa: F811
+    seen = visit(f"{site}/explorers/tiling.html#N=6&blockQ=2&blockK=3")
+    page = seen.page
+    page.locator(".flashlearn-player").focus()
+    shown = set()
+    for _ in range(8):
+        page.wait_for_function("document.querySelector('.flashlearn-stage img').naturalWidth > 0")
+        shown.add(page.locator(".flashlearn-stage img").get_attribute("src"))
+        page.keyboard.press("ArrowRight")
+    assert len(shown) >= 6 and seen.errors == []
+
+
+@slow
+def test_all_recorded_settings_are_there(book):  # noqa: F811
+    named = {f"{N}-{D}-{q}-{k}" for D, lengths in runs.grid().items() for N, pairs in lengths.items() for q, k in pairs}
+    assert {path.stem for path in (book / "_static" / "runs").glob("*.js")} == named
+    text = (book / "_static" / "runs" / "12-4-3-3.js").read_text()
+    assert json.loads(text[text.index("{") : text.rindex("}") + 1]) == runs.setting(12, 4, 3, 3)
