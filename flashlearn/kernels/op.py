@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from flashlearn.core.inputs import check_bool, check_qkv, resolve_scale
-from flashlearn.core.mask import Window
+from flashlearn.core.mask import Mask, Window
 from flashlearn.kernels.decode import decode
 from flashlearn.kernels.dispatch import backward_rung, forward_rung, why_not_tma
 from flashlearn.kernels.portable.backward import attention_backward_portable
@@ -35,7 +35,7 @@ def flash_attention(
     v: Tensor,
     *,
     causal: bool = ...,
-    window: None = ...,
+    window: Window | None = ...,
     scale: float | None = ...,
     return_lse: Literal[False] = ...,
 ) -> Tensor: ...
@@ -48,7 +48,7 @@ def flash_attention(
     v: Tensor,
     *,
     causal: bool = ...,
-    window: None = ...,
+    window: Window | None = ...,
     scale: float | None = ...,
     return_lse: Literal[True],
 ) -> tuple[Tensor, Tensor]: ...
@@ -61,7 +61,7 @@ def flash_attention(
     v: Tensor,
     *,
     causal: bool = ...,
-    window: None = ...,
+    window: Window | None = ...,
     scale: float | None = ...,
     return_lse: bool,
 ) -> Tensor | tuple[Tensor, Tensor]: ...
@@ -90,16 +90,14 @@ def flash_attention(
     here it is off by about 2^-22 of the largest score, 7e-5 at a score of 300. Scores times log2(e) must be finite
     in float32: of at most 2.3e38. Under autocast the inputs are cast, as for `scaled_dot_product_attention`.
 
-    There is no `window` in the kernels yet: anything but None is a NotImplementedError. Anything else that is not
-    as said here is refused with a TypeError, ValueError or RuntimeError that says what was expected and what came.
+    The kernels have no windows yet: a `window` that hides more than `causal` does is a NotImplementedError. Anything
+    else that is not as said here is refused with a TypeError, ValueError or RuntimeError that says what was expected and
+    what came.
     """
     q, k, v, scale = prepare(q, k, v, causal, scale)
     check_bool(return_lse, "return_lse")
     if window is not None:
-        raise NotImplementedError(
-            f"expected window to be None, since the kernels have no windows yet, got {window!r}; "
-            "tiled_attention_v2 and the other rungs in PyTorch take them"
-        )
+        causal = as_causal(Mask.of(check_qkv(q, k, v), causal, window), window)
     if not (_differentiated(q, k, v) or return_lse):
         return _attention_inference(q, k, v, causal, scale)
     try:
@@ -125,6 +123,16 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None) 
     check_device(q.device, "q, k and v")
     check_bool(causal, "causal")
     return q, k, v, resolve_scale(scale, size.D)
+
+
+def as_causal(mask: Mask, window: Window) -> bool:
+    """Whether a mask is the causal one, or hides nothing; NotImplementedError for any other: kernels have these two."""
+    if mask.left is None and mask.right in (None, 0):
+        return not mask.full
+    raise NotImplementedError(
+        f"expected window to be None, (None, None) or (None, 0), since the kernels have no other windows yet, got {window!r}; "
+        "tiled_attention_v2 and the other rungs in PyTorch take them"
+    )
 
 
 # define and impl, not custom_op: the same operators without the checks that custom_op adds to every call
