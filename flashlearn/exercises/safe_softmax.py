@@ -43,6 +43,10 @@ def _capped_at_500(x):
     return weights / weights.sum(-1, keepdim=True)
 
 
+def _clamped_to_100(x):
+    return torch.softmax(x.clamp(-100.0, 100.0), -1)
+
+
 def _not_exponential(x):
     return x.abs() / x.abs().sum(-1, keepdim=True)
 
@@ -196,6 +200,11 @@ EXERCISES = (
                 "a maximum capped at 500 is not",
                 _verdict(_capped_at_500, False),
                 "shift far up as well as down: above 1000",
+            ),
+            Case(
+                "logits clamped to 100 are not",
+                _verdict(_clamped_to_100, False),
+                "compare the results of large shifts too: to be finite is not enough",
             ),
             Case(
                 "a third of x / sum of x is not",

@@ -116,6 +116,11 @@ def shift_any_is_enough(softmax):
     return any(torch.allclose(softmax(ROW + c), softmax(ROW), atol=1e-4) for c in SHIFTS)
 
 
+def shift_compares_small_ones_only(softmax):
+    """Of a large shift it is enough that nothing overflows."""
+    return shifted((1.0,))(softmax) and shift_is_it_finite(softmax)
+
+
 def shift_says_variant(softmax):
     return not shifted(SHIFTS)(softmax)
 
@@ -194,6 +199,7 @@ WRONG = {
         ("the row is constant", shifted((1.0,), row=torch.ones(5))),
         ("only the sum is looked at", shift_the_sum_is_1),
         ("only NaN and inf are looked for", shift_is_it_finite),
+        ("of large shifts only NaN is looked for", shift_compares_small_ones_only, "finite is not enough"),
         ("only the order is compared", shift_same_order),
         ("every entry is shifted by a number of its own", shift_every_entry_by_its_own),
         ("one shift without effect is enough", shift_any_is_enough),
