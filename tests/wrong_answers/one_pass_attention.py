@@ -171,7 +171,7 @@ def merge_by_where(o_a, lse_a, o_b, lse_b):
 WRONG = {
     "05.recurrence": (
         ("a score equal to the maximum is left out", update_forgets_a_tie, "equal"),
-        ("-10000 is taken for lower than any score", update_by(base=lambda m: m.clamp(min=-1e4)), "-inf"),
+        ("-1e9 is taken for lower than any score", update_by(base=lambda m: m.clamp(min=-1e9)), "-inf"),
         ("the work is done in float32", update_in_float32, "dtype"),
         ("1e-9 is added to l", update_with_epsilon, "nothing is added"),
         ("scores below the maximum are left out", update_only_looks_up),

@@ -26,7 +26,7 @@ def merge_with_epsilon(a, b):
 
 def merge_from_a_finite_start(a, b):
     m = torch.maximum(a[0], b[0])
-    base = m.clamp(min=-1e4)
+    base = m.clamp(min=-1e9)
     return m, a[1] * torch.exp(a[0] - base) + b[1] * torch.exp(b[0] - base)
 
 
@@ -114,6 +114,11 @@ def tree_to_single_entries(x, block_size):
 
 def tree_starts_at_0(x):
     m = x.max().clamp(min=0.0)
+    return m, torch.exp(x - m).sum()
+
+
+def tree_starts_at_minus_1e9(x):
+    m = x.max().clamp(min=-1e9)
     return m, torch.exp(x - m).sum()
 
 
@@ -237,7 +242,7 @@ WRONG = {
     "03.merge": (
         ("the work is done in float32", merge_in_float32, "dtype"),
         ("1e-8 is added to l", merge_with_epsilon, "nothing is added"),
-        ("-10000 is taken for lower than any logit", merge_from_a_finite_start, "-inf"),
+        ("-1e9 is taken for lower than any logit", merge_from_a_finite_start, "-inf"),
         ("a tie counts one side only", merge_drops_a_tie),
         ("the side with the larger maximum is scaled down", merge_scales_the_larger_side),
         ("lse is returned for m", merge_returns_the_lse),
@@ -255,6 +260,7 @@ WRONG = {
         ("one block is cut off at a time", tree_by(split=lambda x, n: n), "one after the other"),
         ("block_size is not used", tree_to_single_entries, "block"),
         ("the maximum of a block is at least 0", tree_by(reduce=tree_starts_at_0), "-inf"),
+        ("the maximum of a block is at least -1e9", tree_by(reduce=tree_starts_at_minus_1e9), "-inf"),
         ("blocks are reduced in float32", tree_by(reduce=tree_leaves_in_float32), "dtype"),
         ("l is returned larger by 1e-8", lambda x, n: [t + 1e-8 * i for i, t in enumerate(tree_by()(x, n))]),
         ("the entry in the middle is lost", tree_loses_the_middle),

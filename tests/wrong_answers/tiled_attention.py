@@ -177,7 +177,7 @@ WRONG = {
         ("one row that has seen a key lets the others be NaN", update_guards_all_or_nothing, "every row"),
         ("a row without a key stops the others", update_skips_where_one_sees_nothing, "every row"),
         ("a key hidden from one row is hidden from all", update_skips_masked_keys, "every row"),
-        ("-10000 is taken for lower than any score", update_by(base=lambda m: m.clamp(min=-1e4)), "-inf"),
+        ("-1e9 is taken for lower than any score", update_by(base=lambda m: m.clamp(min=-1e9)), "-inf"),
         ("one maximum serves the whole block", update_by(maximum=lambda S: S.max().expand(len(S), 1))),
         ("the maximum of the first entries is taken", update_by(maximum=lambda S: S[:, :1])),
         ("the work is done in float32", update_in_float32),
