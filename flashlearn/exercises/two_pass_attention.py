@@ -65,6 +65,11 @@ EXERCISES = (
                 "transpose only the last two dimensions of k: k.mT",
             ),
             Case(
+                "batches, without heads",
+                _attention_of(3, 7, 4, 5),
+                "any number of dimensions may stand in front, one too: k.mT transposes the last two of any",
+            ),
+            Case(
                 "large scores",
                 _attention_of(2, 9, 4, size=40.0),
                 "use a softmax that cannot overflow: torch.softmax",
@@ -76,7 +81,7 @@ EXERCISES = (
                 "its weight is exactly 1, and o its value: nothing is added to the sum of the weights",
                 1e-12,
             ),
-            Case("float64", _attention_of(4, 6, 8), "stay in the dtype of q: do not convert to float32", 1e-10),
+            Case("float64", _attention_of(9, 6, 8), "stay in the dtype of q: do not convert to float32", 1e-10),
         ),
         hints=(
             "Three steps: a score for each pair of query and key, weights that add up to 1 for each query, a weighted sum of values.",

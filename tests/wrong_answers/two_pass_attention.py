@@ -43,6 +43,19 @@ def attention_with_heads_and_batch_swapped(q, k, v):
     return torch.softmax(S, -1) @ v
 
 
+def attention_for_two_or_four_dimensions(q, k, v):
+    keys = k.permute(0, 1, 3, 2) if k.ndim == 4 else k.transpose(0, -1)
+    return torch.softmax(q @ keys / math.sqrt(q.shape[-1]), -1) @ v
+
+
+def attention_of_as_many_queries_as_keys(q, k, v):
+    """Queries past the last key are not asked."""
+    n = min(q.shape[-2], k.shape[-2])
+    o = torch.zeros_like(q)
+    o[..., :n, :] = attention_solution(q[..., :n, :], k, v)
+    return o
+
+
 def attention_scales_the_output(q, k, v):
     return torch.softmax(q @ k.mT, -1) @ v / math.sqrt(q.shape[-1])
 
@@ -133,6 +146,8 @@ WRONG = {
         ("the shift is the mean score", attention_by(weights=softmax_by_the_mean), "cannot overflow"),
         ("scores are clamped", attention_by(weights=softmax_clamped)),
         ("batch and heads change places", attention_with_heads_and_batch_swapped),
+        ("two or four dimensions are thought of", attention_for_two_or_four_dimensions, "any number of dim"),
+        ("queries past the last key are not asked", attention_of_as_many_queries_as_keys),
         ("sqrt(D) divides the output", attention_scales_the_output),
         ("a causal mask is added", attention_causal),
         ("one sum divides all rows", attention_divides_at_the_end),
