@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 
 from flashlearn.exercises.grading import Case, Exercise
@@ -14,6 +16,17 @@ ENTRY_BY_ENTRY = ("mul", "addcmul", "addr")  # products too, if what they make i
 
 def _shapes(*sizes):
     return lambda function: (function(*sizes), blocks_solution(*sizes))
+
+
+def _every_size(function, most=6):
+    """Every block of small problems, against the solution; the first difference is told."""
+    for N_q, N_k, block_q, block_k in itertools.product(range(1, most + 1), range(1, most + 1), (1, 2, 4), (1, 3)):
+        for i, j in itertools.product(range(0, N_q, block_q), range(0, N_k, block_k)):
+            sizes = N_q, N_k, 5, block_q, block_k, i // block_q, j // block_k
+            got, expected = function(*sizes), blocks_solution(*sizes)
+            if tuple(map(tuple, got)) != expected:
+                raise ValueError(f"expected block_shapes{sizes} to be {expected}, got {got}")
+    return 0, 0
 
 
 def _matrices(M, K, N):
@@ -38,6 +51,9 @@ def _small_products_only(function, block=4):
             raise WrongWay(f"expected products of ({block}, {block}) at most, got {factors}")
     if not products:
         raise WrongWay("expected products of blocks of A and B, got no product of tensors at all")
+    inner = [a[1] for (a, _), (b, _) in (one.operands[-2:] for one in products) if len(a) == len(b) == 2]
+    if inner and max(inner) == 1:
+        raise WrongWay(f"expected ({block}, {block}) by ({block}, {block}), got single columns by single rows")
     return got, A @ B
 
 
@@ -45,7 +61,7 @@ def _another_block(function):
     """What is multiplied with what must depend on the block."""
     A, B = _matrices(4, 4, 6)
     ways = [[one.operands for one in watched(function, A.clone(), B.clone(), block)[1]] for block in (2, 4)]
-    if ways[0] == ways[1]:
+    if any(ways) and ways[0] == ways[1]:
         raise WrongWay("expected blocks of 2 and of 4 to make a difference, got the same operations for both")
     return function(A, B, 4), A @ B
 
@@ -77,6 +93,7 @@ EXERCISES = (
                 _shapes(12, 20, 16, 3, 5, 3, 3),
                 "where block_q divides N_q the last block is a whole one",
             ),
+            Case("every small size", _every_size, "draw the matrices and their blocks for the sizes named here"),
         ),
         hints=(
             "Draw Q, K^T, S, V and O as in the picture. Which sides does block_q cut, and which does block_k?",

@@ -86,6 +86,16 @@ def tiled_inner_panels(A, B, block):
     return sum(A[:, p : p + block] @ B[p : p + block] for p in range(0, A.shape[1], block))
 
 
+def tiled_single_columns(A, B, block):
+    """Rows and columns are cut by block, the sum is taken one entry after the other."""
+    C = torch.zeros(A.shape[0], B.shape[1], dtype=A.dtype)
+    for i in range(0, A.shape[0], block):
+        for j in range(0, B.shape[1], block):
+            for p in range(A.shape[1]):
+                C[i : i + block, j : j + block] += A[i : i + block, p : p + 1] @ B[p : p + 1, j : j + block]
+    return C
+
+
 def tiled_rank_one_updates(A, B, block):
     return sum(A[:, p : p + 1] * B[p : p + 1] for p in range(A.shape[1]))
 
@@ -196,6 +206,7 @@ WRONG = {
         ("whole rows meet whole columns: the sum is not cut", tiled_rows_of_blocks, "blocks"),
         ("only the rows of A are cut", tiled_row_panels, "blocks"),
         ("only the sum is cut", tiled_inner_panels, "blocks"),
+        ("the sum is cut into single entries", tiled_single_columns, "single columns"),
         ("columns times rows, one after the other", tiled_rank_one_updates, "blocks"),
         ("entry by entry, each a whole row times a whole column", tiled_entry_by_entry, "blocks"),
         ("numbers are multiplied one by one, block is not used", tiled_by_scalars, "block"),
