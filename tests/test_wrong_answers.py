@@ -1,11 +1,13 @@
 """Wrong answers that nobody planted: the check of every exercise fails each of them."""
 
 import importlib
+import itertools
 import pkgutil
 import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from flashlearn import exercises
 from flashlearn.exercises import EXERCISES, check
@@ -43,6 +45,21 @@ def test_a_wrong_answer_fails(name, wrong):
     report = check(name, wrong.function)
     assert report.attempted and not report.passed, f"{wrong.what}:\n{report!r}"
     assert re.search(wrong.names, repr(report)), f"expected {wrong.names!r} in\n{report!r}"
+
+
+@pytest.mark.parametrize("name", [name for name in EXERCISES if name < "09"])
+def test_no_two_inputs_of_a_case_are_alike(name):
+    """An answer that takes one for the other must not pass. Of tensors of one value, as of no keys, there may be two."""
+
+    def looks(*args):
+        inputs = [t.reshape(-1).tolist() for t in args if isinstance(t, torch.Tensor)]
+        for a, b in itertools.combinations([one for one in inputs if len(set(one)) > 1], 2):
+            short = min(len(a), len(b))
+            assert a[:short] != b[:short], f"two inputs that start with {a[:short]}"
+        return EXERCISES[name].solution(*args)
+
+    for case in EXERCISES[name].cases:
+        case.compare(looks)
 
 
 @pytest.mark.parametrize("name", WRONG)
