@@ -186,7 +186,8 @@ def sram_elements(block_q: int, block_k: int, D: int) -> int:
     2 block_q D + 2 block_k D + block_q block_k
 
     The columns m_i and l_i, 2 block_q elements more and few beside the tiles, are left out, as in the paper's
-    rule; `sram_peak` counts them. For N = 5, d = 3 and M = 59: blocks (3, 5) need 18 + 30 + 15 = 63, blocks (3, 4) need 54.
+    rule; `sram_peak` counts them. For N = 5, d = 3 and M = 59: blocks (3, 5) need 18 + 30 + 15 = 63, blocks (3, 4)
+    need 54.
     """
     check_blocks(block_q, block_k)
     check_block(D, "D")
