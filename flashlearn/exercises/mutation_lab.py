@@ -190,11 +190,26 @@ def run_lab(*tests: Callable) -> LabReport:
     if tests and not written:
         record.leave(EXERCISE, ())
         return LabReport(())
-    sound = [test for test, problem in written if problem is None]
-    rejected = tuple((_name(test), _in_a_line(problem)) for test, problem in written if problem is not None)
-    verdicts = tuple(Verdict(mutant, _killer(sound, build(mutant))) for mutant in MUTANTS)
+    rejected = [(_name(test), _in_a_line(problem)) for test, problem in written if problem is not None]
+    verdicts, fickle = _verdicts([test for test, problem in written if problem is None])
     record.leave(EXERCISE, [bool(verdict.killer) for verdict in verdicts])
-    return LabReport(verdicts, rejected)
+    return LabReport(verdicts, (*rejected, *fickle))
+
+
+def _verdicts(tests: list[Callable]) -> tuple[tuple[Verdict, ...], list[tuple[str, str]]]:
+    """What the tests make of every mutant, but for those that then fail the right kernel, which are told too.
+
+    A test that remembers how often it was called would kill all mutants and look at none.
+    """
+    verdicts = tuple(Verdict(mutant, _killer(tests, build(mutant))) for mutant in MUTANTS)
+    again = [(test, _failure(test, right())) for test in tests]
+    fickle = [
+        (_name(test), f"when asked again: {_in_a_line(problem)}") for test, problem in again if problem is not None
+    ]
+    if fickle:
+        verdicts, more = _verdicts([test for test, problem in again if problem is None])
+        fickle += more
+    return verdicts, fickle
 
 
 def _killer(tests: list[Callable], attention: Callable) -> str:
