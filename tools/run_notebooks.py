@@ -4,9 +4,11 @@
     python tools/run_notebooks.py notebooks/03*.ipynb  some
 
 Widget views are dropped from the stored outputs (their ids are random, and a page that cannot run them
-shows an error in their place); the still picture and the text beside them stay.
+shows an error in their place); the picture and the text beside them stay. Every run is stored as an animated PNG, a
+long one too. A notebook that comes out as it was is not written.
 """
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -15,10 +17,11 @@ import nbformat
 from nbclient import NotebookClient
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+EVERY_FRAME = {"FLASHLEARN_ALL_FRAMES": "1", "FLASHLEARN_REDUCED_MOTION": ""}
 
 
 def run(path: Path) -> float:
-    """Execute one notebook in place; seconds taken."""
+    """Execute one notebook in place, and write it if that changed something; seconds taken."""
     notebook = nbformat.read(path, as_version=4)
     start = time.monotonic()
     client = NotebookClient(
@@ -30,7 +33,7 @@ def run(path: Path) -> float:
         coalesce_streams=True,
         resources={"metadata": {"path": str(path.parent)}},
     )
-    client.execute()
+    client.execute(env={**os.environ, **EVERY_FRAME})
     seconds = time.monotonic() - start
     notebook.metadata = {
         "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
@@ -43,7 +46,9 @@ def run(path: Path) -> float:
         if "outputs" in cell:  # words below a picture are a widget and nothing else
             cell.outputs = [output for output in cell.outputs if output.get("data") != {}]
     nbformat.validate(notebook)
-    nbformat.write(notebook, path)
+    stored = nbformat.writes(notebook) + "\n"
+    if stored != path.read_text(encoding="utf-8"):
+        path.write_text(stored, encoding="utf-8")
     return seconds
 
 
