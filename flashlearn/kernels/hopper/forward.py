@@ -18,10 +18,11 @@ cuDNN in the geometric mean over D 64 and 128, N 4096 and 16384, causal and not,
 figures are in flashlearn/measurements/gpu_attention_h200.json. A row's maximum is guarded against -inf in every block,
 not in masked ones alone: that made one loop of two kinds, and is 1.05 times as fast (Triton 3.7.1; 1.02 with 3.6).
 Tried without gain: groups that issue their products in turns, which is
-FlashAttention-3's ping-pong (the barriers cost more than the order brings, two groups fall out of step by themselves);
+FlashAttention-3's ping-pong (two groups fall out of step by themselves, we think);
 three stages and one buffer for Q; pairs of causal tiles at N = 16384, where the GPU shares out single tiles better.
 
-Written in Gluon, Triton's lower level (layouts, shared memory and barriers are explicit), for Triton 3.6 to 3.9.
+Written in Gluon, Triton's lower level (layouts, shared memory and barriers are explicit), with the names of 3.6 to 3.9;
+`flashlearn.kernels.dispatch` says with which of them it runs.
 Sources: J. Shah et al., "FlashAttention-3", 2024 (arXiv:2407.08608), Algorithms 1 and 2.
 """
 
