@@ -1,0 +1,351 @@
+"""Grades the functions of a notebook in an examination: they run in a process of their own, and are compared here.
+
+The process (worker.py) gets inputs and returns numbers and tensors; expected values, tolerances and the comparison stay
+here. What a test hands to a function that is itself a function (a softmax, a mutant of attention) runs here too.
+
+A test calls its answer, or hands it to one of the functions that say how it works: `launch` of launching.py, `watched` of
+watching.py, `recorded` of recording.py. These know an `Answer`, and have it done over there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import random
+import site
+import socket
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from flashlearn.core.steps import Step, Tile
+from flashlearn.exercises import EXERCISES
+from flashlearn.exercises.grading import grade
+from flashlearn.exercises.mutation_lab import EXERCISE as LAB
+from flashlearn.exercises.mutation_lab import MUTANTS, Mutant, build, right
+from flashlearn.exercises.submissions.record import NOT_ATTEMPTED, Entry
+from flashlearn.exercises.submissions.ward import Ward, empty_folder
+from flashlearn.exercises.submissions.wire import Channel, WireError, error_of
+
+START, GRACE, STARTS = 120, 10, 4  # seconds to start, and to heed an interrupt; starts of the process for one notebook
+RIGHT = 5  # how often the right implementation stands among the mutants, in an order that nobody knows
+LONGER = 4  # times the seconds for one function may go into the tests of the lab: each runs some twenty times
+SMALL = 2**16  # the most elements of q, of k and of scores with which a test of the lab may call attention
+WORKER = Path(__file__).with_name("worker.py")
+
+
+class Ended(RuntimeError):
+    """The process of the student's functions is gone."""
+
+
+def grade_cells(sources: Sequence[str], timeout: int, memory: int) -> tuple[list[Entry], str]:
+    """What the functions that the cells hand in are worth, and what went wrong besides, "" if nothing did.
+
+    `timeout` is in seconds, for one cell and for all tests of one function; `memory` in bytes.
+    """
+    session = Session(sources, timeout, memory)
+    try:
+        entries = [entry for number in range(len(session.handed_in())) if (entry := session.grade(number))]
+    except Ended as error:
+        return session.entries, str(error)
+    finally:
+        session.close()
+    return entries, session.problem
+
+
+class Session:
+    """The process of one notebook; one that dies is started again, for the functions that were not graded yet."""
+
+    def __init__(self, sources: Sequence[str], timeout: int, memory: int):
+        self._sources, self._timeout, self._memory = list(sources), timeout, memory
+        self._stack, self._starts = ExitStack(), 0
+        self._channel: Channel | None = None
+        self._found: list[tuple] = []
+        self._functions: dict[int, Callable] = {}
+        self.entries: list[Entry] = []
+        self.problem = ""
+        self.deadline = 0.0
+
+    def close(self) -> None:
+        """End the process and all that it started."""
+        self._channel = None
+        self._stack.close()
+
+    # Starting
+
+    def handed_in(self) -> list[tuple]:
+        """(exercise, number, ...) of each function, in the order in which they were handed in."""
+        if self._channel is None:
+            self._start()
+        return self._found
+
+    def _start(self) -> None:
+        if self._starts == STARTS:
+            raise Ended("the process ended, again and again")
+        self._starts += 1
+        self._stack = ExitStack()
+        folder = Path(self._stack.enter_context(empty_folder()))
+        ours, theirs = socket.socketpair()
+        self._stack.callback(ours.close)
+        command = [sys.executable, "-P", str(WORKER), str(theirs.fileno())]
+        with theirs:
+            ward = Ward(command, _ENVIRONMENT, self._memory, folder, clean=True, hand_on=[theirs.fileno()])
+        self._ward = self._stack.enter_context(ward)
+        self._channel = Channel(ours, self)
+        try:
+            self._channel.receive(time.monotonic() + START)
+            for number, source in enumerate(self._sources):
+                if not self._run(source):
+                    del self._sources[number]  # and without it once more
+                    self.close()
+                    return self._start()
+            self._found = self._listed(self._ask({"do": "list"}, time.monotonic() + START))
+        except (EOFError, TimeoutError, WireError):
+            self.close()
+            raise Ended(self.problem or "the process ended") from None
+
+    def _run(self, source: str) -> bool:
+        """Run one cell; False if the process ended of it, or does not heed an interrupt."""
+        try:
+            self._ask({"do": "cell", "source": source}, time.monotonic() + self._timeout)
+        except TimeoutError:
+            self.problem = f"a cell took longer than {self._timeout} s"
+        except EOFError:
+            self.problem = "a cell ended the process"
+            return False
+        return self._channel is not None
+
+    @staticmethod
+    def _listed(found: Any) -> list[tuple]:
+        """What was handed in for exercises that exist, checked for being a list of names with numbers."""
+        if not isinstance(found, list) or len(found) > 1000:
+            raise WireError("expected a list of what was handed in")
+        for one in found:
+            if not isinstance(one, tuple) or not one or not isinstance(one[0], str):
+                raise WireError("expected names with numbers")
+            if len(one) > 20 or any(type(number) is not int for number in one[1:]):
+                raise WireError("expected names with numbers")
+        return [one for one in found if len(one) > 1 and (one[0] == LAB or one[0] in EXERCISES)]
+
+    # Grading
+
+    def grade(self, number: int) -> Entry | None:
+        """The result of the function number so and so."""
+        found = self.handed_in()
+        if number >= len(found):
+            return None  # started again, the cells handed in something else
+        exercise, *answers = found[number]
+        self.deadline = time.monotonic() + self._timeout
+        self._functions.clear()
+        try:
+            self._ask({"do": "begin", "exercise": exercise}, self.deadline)
+            entry = self._lab(answers) if exercise == LAB else self._exercise(exercise, answers[0])
+        except (EOFError, TimeoutError, WireError):
+            entry = Entry(exercise, 0, len(MUTANTS) if exercise == LAB else len(EXERCISES[exercise].cases), "it ended")
+        self.entries.append(entry)
+        return entry
+
+    def _exercise(self, name: str, number: int) -> Entry:
+        report = grade(EXERCISES[name], Answer(self, number))
+        tests = len(EXERCISES[name].cases)
+        if not report.rows:
+            return Entry(name, 0, tests, NOT_ATTEMPTED)
+        first = next((row for row in report.rows if not row.passed), None)
+        remark = report.diagnosis or (f"{first.case}: {first.detail}" if first else "")
+        return Entry(name, sum(row.passed for row in report.rows), tests, remark[:300])
+
+    def _lab(self, answers: list[int]) -> Entry:
+        """Each test against the mutants that are left, and the right implementation among them, in an order that is new
+        each time; a test that the right one fails, or that fails a mutant once and not again, counts for nothing."""
+        self.deadline = time.monotonic() + LONGER * self._timeout
+        killed: set[str] = set()
+        remarks = []
+        for test in (Answer(self, number) for number in answers):
+            failed, problem = self._failed(test, [mutant for mutant in MUTANTS if mutant.name not in killed])
+            again, other = self._failed(test, failed) if failed else (failed, "")
+            remarks.append(problem or other or ("" if again == failed else "a test gives two verdicts on one mutant"))
+            killed |= set() if remarks[-1] else {mutant.name for mutant in failed}
+        if remarks and all(remark == NOT_ATTEMPTED for remark in remarks):
+            return Entry(LAB, 0, len(MUTANTS), NOT_ATTEMPTED)
+        return Entry(LAB, len(killed), len(MUTANTS), next(filter(None, remarks), ""))
+
+    def _failed(self, test: Answer, mutants: Sequence[Mutant]) -> tuple[list[Mutant], str]:
+        """Which of these a test fails, in the order given, and what is wrong with the test, "" if nothing is."""
+        order: list[Mutant | None] = [*mutants, *[None] * RIGHT]
+        random.SystemRandom().shuffle(order)
+        failed = set()
+        for mutant in order:
+            problem = _failure(test, Attention(self, mutant))
+            if isinstance(problem, NotImplementedError):
+                return [], NOT_ATTEMPTED
+            if isinstance(problem, ProcessLookupError | TimeoutError):
+                return [], str(problem)
+            if problem is not None and mutant is None:
+                return [], f"the right kernel fails a test too: {type(problem).__name__}"
+            if problem is not None and mutant is not None:
+                failed.add(mutant.name)
+        return [mutant for mutant in mutants if mutant.name in failed], ""
+
+    # Asking
+
+    def ask(self, message: dict[str, Any]) -> Any:
+        """What the process answers; an error of its is raised here, as is TimeoutError when the function's time is up."""
+        if self._channel is None:
+            raise ProcessLookupError("the process had ended before")
+        try:
+            return self._ask(message, self.deadline)
+        except EOFError:
+            self.close()
+            raise ProcessLookupError("the process ended") from None
+        except WireError as error:
+            self.close()
+            raise ValueError(str(error)) from None
+        except TimeoutError:
+            raise TimeoutError(f"longer than {self._timeout} s") from None
+
+    def _ask(self, message: dict[str, Any], deadline: float) -> Any:
+        channel = self._channel
+        assert channel
+        channel.send(message, deadline)
+        late = False
+        while True:
+            try:
+                reply = channel.receive(deadline)
+            except TimeoutError:
+                if late:
+                    self.close()
+                    raise
+                self._ward.interrupt()
+                late, deadline = True, time.monotonic() + GRACE
+                continue
+            if not isinstance(reply, dict):
+                raise WireError("expected an answer")
+            if "callback" in reply:
+                channel.send(self._call_back(reply, late), deadline)
+            elif late:
+                raise TimeoutError
+            elif "value" in reply:
+                return reply["value"]
+            else:
+                raise error_of(reply.get("error"))
+
+    def _call_back(self, reply: dict[str, Any], late: bool) -> dict[str, Any]:
+        """Call a function of ours for the process; whatever it raises is told."""
+        try:
+            if late:
+                raise TimeoutError("no time left")
+            name, args, kwargs = (reply[key] for key in ("callback", "args", "kwargs"))
+            return {"value": self._functions[name[1]](*args, **kwargs)}
+        except Exception as error:  # of what came from the student's side, whatever it was
+            return {"error": (type(error).__name__, str(error)[:2000])}
+
+    # What crosses besides numbers and tensors
+
+    def name(self, value: Any) -> Any:
+        """What stands on the other side for a function, or for a record such as a GPU."""
+        if isinstance(value, Answer):
+            return "answer", value.number
+        if is_dataclass(value) and not isinstance(value, type) and type(value).__module__.startswith("flashlearn.cost."):
+            kind = type(value)
+            content = {field.name: getattr(value, field.name) for field in fields(value)}
+            return "record", f"{kind.__module__}.{kind.__qualname__}", content
+        if callable(value):
+            self._functions[id(value)] = value  # kept, so that no other gets the number
+            return "attention" if isinstance(value, Attention) else "function", id(value)
+        return None
+
+    @staticmethod
+    def make(name: Any) -> Any:
+        """A step or a tile that a recorded kernel made."""
+        if isinstance(name, tuple) and name and name[0] == "tile":
+            _, tensor, index, itemsize, times = name
+            if not all(type(n) is int for n in (itemsize, times, *(n for bounds in index for n in bounds))):
+                raise WireError("expected a tile with numbers")
+            return Tile(str(tensor), index, itemsize, times)
+        if isinstance(name, tuple) and name and name[0] == "step":
+            return Step(**name[1])
+        raise WireError("expected a step or a tile")
+
+
+class Answer:
+    """A function in the student's process, to be called as if it were here."""
+
+    def __init__(self, session: Session, number: int):
+        self._session, self.number = session, number
+        self.__name__ = "answer"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        value, left = self._session.ask({"do": "call", "answer": self, "args": args, "kwargs": kwargs})
+        _update(args, left)
+        return value
+
+    def through(self, module: str, function: str, *args: Any) -> Any:
+        """What `function` of a module of the exercises returns for this answer and `args`, called over there."""
+        message = {"do": "through", "module": module, "function": function, "args": (self, *args)}
+        value, (_, *left) = self._session.ask(message)
+        _update(args, left)
+        return value
+
+    def launch(self, kernel: Callable, args: Sequence[Any], options: dict[str, Any]) -> None:
+        """Launch a kernel of ours around this answer; tensors among `args` are as it left them."""
+        source = textwrap.dedent(inspect.getsource(kernel))
+        message = {"do": "launch", "name": kernel.__name__, "source": source, "args": tuple(args), "options": options}
+        _update(args, self._session.ask(message))
+
+
+class Attention:
+    """An implementation of attention for a test of the lab, computed here: forward, and backward when it is asked for."""
+
+    def __init__(self, session: Session, mutant: Any):
+        self._session, self._mutant = session, mutant
+
+    def __call__(self, what: str, q, k, v, causal, scale, *gradients) -> Any:
+        for t in (q, k, v):
+            if not isinstance(t, torch.Tensor):
+                raise TypeError(f"expected tensors, got {type(t).__name__}")
+        if max(q.numel(), k.numel(), v.numel(), q.numel() // q.shape[-1] * k.shape[-2]) > SMALL:
+            raise ValueError(f"expected tensors and scores of at most {SMALL} elements, got more")
+        attention = build(self._mutant) if self._mutant else right()
+        if what == "forward":
+            return attention(q, k, v, causal=causal, scale=scale, return_lse=True)
+        inputs = [t.requires_grad_() for t in (q, k, v)]
+        return torch.autograd.grad(attention(*inputs, causal=causal, scale=scale, return_lse=True), inputs, gradients)
+
+
+def _failure(test: Answer, attention: Attention) -> Exception | None:
+    """How a test failed, None if it passed."""
+    try:
+        result = test(attention)
+        return None if result is None or bool(result) else AssertionError("it returned False")
+    except Exception as problem:  # whatever it raises is its verdict
+        return problem
+
+
+def _update(args: Sequence[Any], left: Any) -> None:
+    """Give tensors among `args` the content with which a function left them."""
+    if not isinstance(left, tuple | list) or len(left) != len(args):
+        raise WireError("expected the arguments back")
+    for arg, now in zip(args, left, strict=True):
+        if isinstance(arg, torch.Tensor):
+            if not isinstance(now, torch.Tensor) or (now.shape, now.dtype) != (arg.shape, arg.dtype):
+                raise ValueError("expected arguments of the same shape, got others: a function may not resize them")
+            if not torch.equal(arg, now):  # nor are they with a NaN in them, and then a copy does no harm
+                with torch.no_grad():
+                    arg.copy_(now)
+
+
+_ENVIRONMENT = {
+    "TRITON_INTERPRET": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "MPLBACKEND": "agg",
+    "FLASHLEARN_REDUCED_MOTION": "1",  # no time is spent on pictures
+    "PYTHONUSERBASE": site.getuserbase(),  # its home is empty: packages installed for this user are still found
+    "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+}
