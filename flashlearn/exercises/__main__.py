@@ -9,6 +9,9 @@ in an empty folder, to the end, whatever fails on the way; the file is not chang
 An exercise of the notebook that was not checked is "missing"; of several checks the best one counts. The notebook is
 known by the number and title in its file's name, wherever they stand in it. A file that is missing ends the command
 before anything is run, with exit code 2; what cannot be read as a notebook is a line of the table.
+
+With --strict, for examinations, the functions that a notebook hands to its checks are called with inputs in a process of
+their own and compared here: nothing but what they return counts. notebooks/INSTRUCTORS.md says what is not prevented.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from flashlearn.core.extras import needs
 from flashlearn.exercises.submissions.kernel import run_cells
 from flashlearn.exercises.submissions.notebook import TESTS, NotANotebook, chapter, code_cells, exercises_of
 from flashlearn.exercises.submissions.record import NOT_ATTEMPTED, Entry
-from flashlearn.exercises.submissions.ward import GIGABYTE
+from flashlearn.exercises.submissions.strict import grade_cells
+from flashlearn.exercises.submissions.ward import GIGABYTE, closed_to_others
 
 FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # what a spreadsheet takes for the start of a formula, or skips before one
 
@@ -40,14 +44,19 @@ class Grade(NamedTuple):
     remark: str
 
 
-def grade_notebook(path: Path, timeout: int = 120, memory: float = 4.0) -> list[Grade]:
-    """Run the notebook and read what its checks left. A cell that takes longer than `timeout` seconds is interrupted.
+def grade_notebook(path: Path, timeout: int = 120, memory: float = 4.0, *, strict: bool = False) -> list[Grade]:
+    """Run the notebook and read what its checks left; if `strict`, grade the functions that it hands to them instead.
 
-    `memory` is in GB, of data in any process of the notebook.
+    A cell that takes longer than `timeout` seconds is interrupted. `memory` is in GB, of data in any process of the
+    notebook.
     """
-    needs("grading", "course", "ipykernel", "jupyter_client", "nbformat")
+    needs("grading", "course", "IPython", "ipykernel", "jupyter_client", "nbformat")
     try:
-        entries, problem = run_cells(code_cells(path), TESTS, timeout, int(memory * GIGABYTE))
+        cells = code_cells(path)
+        if strict:
+            entries, problem = grade_cells(cells, timeout, int(memory * GIGABYTE))
+        else:
+            entries, problem = run_cells(cells, TESTS, timeout, int(memory * GIGABYTE))
     except NotANotebook as error:
         entries, problem = [], str(error)
     return grades(path, entries, problem)
@@ -93,13 +102,15 @@ def cell(value: object) -> object:
 
 def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
+    if options.strict:
+        closed_to_others()
     done: list[Grade] = []
     try:
         if options.csv:
             csv.writer(sys.stdout).writerow(Grade._fields)
         for number, path in enumerate(options.notebooks, start=1):
             print(f"{number} of {len(options.notebooks)}: {_printable(str(path))}", file=sys.stderr)
-            new = grade_notebook(path, options.timeout, options.memory)
+            new = grade_notebook(path, options.timeout, options.memory, strict=options.strict)
             done += new
             if options.csv:
                 csv.writer(sys.stdout).writerows(map(cell, grade) for grade in new)
@@ -120,7 +131,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("notebooks", nargs="+", type=Path)
     parser.add_argument("--csv", action="store_true", help="print comma-separated values, a notebook's when it is done")
-    parser.add_argument("--timeout", type=int, default=120, help="seconds for one cell (default: 120)")
+    parser.add_argument("--strict", action="store_true", help="for examinations: call the functions, compare here")
+    parser.add_argument("--timeout", type=int, default=120, help="seconds for a cell, or a function (default: 120)")
     parser.add_argument("--memory", type=float, default=4.0, help="GB for one process (default: 4)")
     options = parser.parse_args(arguments)
     for path in options.notebooks:

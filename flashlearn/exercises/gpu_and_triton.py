@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import math
 import zlib
-from contextlib import contextmanager
-from typing import NamedTuple
-from unittest import mock
 
 import torch
 
-from flashlearn.core.steps import Step, hbm_bytes, record
+from flashlearn.core.steps import hbm_bytes
 from flashlearn.exercises.grading import Case, Exercise
 from flashlearn.exercises.mistakes.gpu_and_triton import MISTAKES
+from flashlearn.exercises.recording import recorded
 from flashlearn.exercises.watching import WrongWay
 
 
@@ -39,59 +37,9 @@ def transpose_solution(x):
     return transpose(x)
 
 
-class _Run(NamedTuple):
-    """What an answer did: the steps of its kernels, what it returned, its input, and what its kernels were given."""
-
-    steps: list[Step]
-    output: torch.Tensor
-    x: torch.Tensor
-    given: list[tuple[torch.Tensor, torch.Tensor]]  # every tensor of every launch, and a copy as the launch left it
-
-
-MOST_PROGRAMS = 300  # of one launch: the interpreter takes some 10 ms for each
-
-
-def _recorded(function, x, *args) -> _Run:
-    from flashlearn.kernels.recorder import kernel_steps
-
-    own = torch.empty_strided(x.shape, x.stride()).copy_(x)  # the answer may spoil its input
-    given: list[tuple[torch.Tensor, torch.Tensor]] = []
-
-    def launcher():
-        with _launches(given):
-            return function(own, *args)
-
-    *steps, done = record(kernel_steps(launcher))
-    if not isinstance(done.output, torch.Tensor):
-        raise TypeError(f"expected a tensor to be returned, got {type(done.output).__name__}")
-    if not steps:
-        raise RuntimeError("expected a kernel to run, got none: launch it with kernel[grid](...)")
-    return _Run(steps, done.output, own, given)
-
-
-@contextmanager
-def _launches(given):
-    """Note the tensors of every launch inside; refuse a grid that would take minutes."""
-    from triton.runtime.interpreter import InterpretedFunction
-
-    run = InterpretedFunction.run
-
-    def noted(kernel, *args, grid, **kwargs):
-        if not callable(grid) and math.prod(grid) > MOST_PROGRAMS:
-            raise WrongWay(
-                f"expected at most {MOST_PROGRAMS} programs, got {math.prod(grid)}: a program has a block of elements"
-            )
-        run(kernel, *args, grid=grid, **kwargs)
-        tensors = (arg for arg in (*args, *kwargs.values()) if isinstance(arg, torch.Tensor))
-        given.extend((tensor, tensor.clone()) for tensor in tensors)
-
-    with mock.patch.object(InterpretedFunction, "run", noted):
-        yield
-
-
 def _result(function, *args):
     """What the kernel wrote into the tensor returned, NaN where it wrote nothing."""
-    steps, output, *_ = _recorded(function, *args)
+    steps, output, *_ = recorded(function, *args)
     for name in dict.fromkeys(tile.name for step in steps for tile in step.writes):
         if math.prod(steps[-1].shapes.get(name, ())) == output.numel():
             written = steps[-1].written(name).reshape(output.shape)
@@ -103,7 +51,7 @@ def _by_the_kernel(x, *args):
     """Did the kernel read x itself, and write the tensor that came back, and nobody do the rest?"""
 
     def compare(function):
-        _, output, own, given = _recorded(function, x, *args)
+        _, output, own, given = recorded(function, x, *args)
         if not torch.equal(own, x):
             raise WrongWay("expected x as it was, got other numbers in it: the result needs a tensor of its own")
         if not any(_share(tensor, own) for tensor, _ in given):
@@ -140,7 +88,7 @@ def _count(run):
 
 def _programs(x):
     """Is there more than one program?"""
-    return lambda function: (float(_count(_recorded(function, x, 2.0)) > 1), 1.0)
+    return lambda function: (float(_count(recorded(function, x, 2.0)) > 1), 1.0)
 
 
 def _lse(x):
@@ -149,12 +97,12 @@ def _lse(x):
 
 def _read_once(x):
     """Bytes read."""
-    return lambda function: (float(hbm_bytes(_recorded(function, x).steps).read), 4.0 * x.numel())
+    return lambda function: (float(hbm_bytes(recorded(function, x).steps).read), 4.0 * x.numel())
 
 
 def _program_per_row(x):
     def compare(function):
-        programs = _count(_recorded(function, x))
+        programs = _count(recorded(function, x))
         if programs != len(x):
             raise WrongWay(f"expected {len(x)} programs for {len(x)} rows, got {programs}")
         return 1.0, 1.0
@@ -170,7 +118,7 @@ def _blocks_of_16(x):
     """Is there a program for every block of 16 by 16, on a grid with two axes?"""
 
     def compare(function):
-        run = _recorded(function, x)
+        run = recorded(function, x)
         grid = {step.program for step in run.steps}
         axes, tiles = {len(program) for program in grid}, {tile.shape for step in run.steps for tile in step.reads}
         if axes != {2}:
@@ -186,7 +134,7 @@ def _blocks_of_16(x):
 
 def _contiguous(x):
     """Is the result contiguous?"""
-    return lambda function: (float(_recorded(function, x).output.is_contiguous()), 1.0)
+    return lambda function: (float(recorded(function, x).output.is_contiguous()), 1.0)
 
 
 EXERCISES = (

@@ -1,1 +1,9 @@
-"""Grading of notebooks that were handed in: `python -m flashlearn.exercises`."""
+"""Grading of notebooks that were handed in, by `python -m flashlearn.exercises`.
+
+notebook.py   reads a notebook, and tells by its name which exercises are expected in it
+record.py     what `check` leaves in a grading run
+kernel.py     runs the cells in a Jupyter kernel, for that record
+strict.py     grades the functions that the cells hand in, which are called in a process of their own
+worker.py     that process;  wire.py   how values get there and back
+ward.py       starts such processes;  warden.py   ends them, with all that they started
+"""

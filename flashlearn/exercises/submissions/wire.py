@@ -155,7 +155,7 @@ class _Writer:
             number, _ = self._storages.setdefault(storage.data_ptr(), (len(self._ranges), storage))
             if number == len(self._ranges):
                 self._ranges.append([storage.nbytes(), 0])
-            size, first = t.element_size(), t.storage_offset() * t.element_size()
+            size, first = t.element_size(), int(t.storage_offset()) * t.element_size()
             self._ranges[number][0] = min(self._ranges[number][0], first // 16 * 16)
             self._ranges[number][1] = max(self._ranges[number][1], first + _reach(t.shape, t.stride()) * size)
         return ["T", number, first, name, list(t.shape), list(t.stride())]
@@ -166,7 +166,7 @@ class _Writer:
         for number, storage in self._storages.values():
             start, stop = self._ranges[number]
             empty = torch.empty(0, dtype=torch.uint8)
-            parts.append(empty.set_(storage, start, (max(0, stop - start),)).numpy().tobytes())
+            parts.append(empty.set_(storage, start, (max(0, stop - start),), (1,)).numpy().tobytes())
         return self._ranges, b"".join(parts)
 
 
@@ -226,7 +226,9 @@ class _Reader:
         offset = _count(first) - self._starts[number]
         shape, stride = [_count(n) for n in shape], [_count(n) for n in stride]
         if len(shape) != len(stride) or len(shape) > 16 or math.prod(shape) > ELEMENTS:
-            raise WireError(f"expected a tensor of at most {ELEMENTS} elements in 16 dimensions, got {str(shape)[:100]}")
+            raise WireError(
+                f"expected a tensor of at most {ELEMENTS} elements in 16 dimensions, got {str(shape)[:100]}"
+            )
         if not math.prod(shape):
             return torch.empty_strided(shape, stride, dtype=dtype)
         if offset < 0 or offset % dtype.itemsize or offset + _reach(shape, stride) * dtype.itemsize > memory.numel():

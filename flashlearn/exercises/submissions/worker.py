@@ -10,8 +10,8 @@ What is here is in the student's hands: whoever grades must take nothing that co
 """
 
 from __future__ import annotations
-
 import __future__
+
 import contextlib
 import functools
 import gc
@@ -34,7 +34,15 @@ PACKAGE = Path(__file__).parents[2]
 EXERCISES = "flashlearn.exercises"
 OURS = tuple(f"{EXERCISES}.{name}" for name in ("launching", "recording", "watching", "submissions"))
 # What of the package every answer may use, and what one of them may besides
-OPEN = ("__init__.py", "_moved.py", "core/", "exercises/", "kernels/__init__.py", "kernels/recorder.py", "kernels/target.py")
+OPEN = (
+    "__init__.py",
+    "_moved.py",
+    "core/",
+    "exercises/",
+    "kernels/__init__.py",
+    "kernels/recorder.py",
+    "kernels/target.py",
+)
 ALSO = {"08.block": ("cost/",)}
 LATEST = 5  # of several functions handed in for one exercise, so many count
 
@@ -53,16 +61,16 @@ class HandedIn:
         return f"Exercise {self.exercise}: handed in"
 
 
-handed_in: list[tuple[str, Callable]] = []
+handed_in: list[tuple[str, tuple[Any, ...]]] = []  # exercise, and the function or, in the lab, the tests
 
 
 def check(name: str, function: Callable) -> HandedIn:
-    handed_in.append((name, function))
+    handed_in.append((str(name), (function,)))
     return HandedIn(name)
 
 
 def run_lab(*tests: Callable) -> HandedIn:
-    handed_in.append(("12.mutants", tests))  # type: ignore[arg-type]
+    handed_in.append(("12.mutants", tests))
     return HandedIn("12.mutants")
 
 
@@ -96,7 +104,6 @@ flashlearn.exercises = sys.modules[EXERCISES]  # type: ignore[attr-defined]
 
 from flashlearn.core.steps import Step, Tile  # noqa: E402
 from flashlearn.exercises.submissions.wire import Channel, WireError, error_of  # noqa: E402
-
 
 # The package, closed
 
@@ -212,7 +219,10 @@ class Worker:
         if isinstance(value, Step):
             values = {tile.name: value.values[tile.name] for tile in value.writes if tile.name in value.values}
             fields = ("phase", "program", "reads", "writes", "on_chip", "matmuls", "output")
-            return "step", {name: getattr(value, name) for name in fields} | {"shapes": dict(value.shapes), "values": values}
+            return "step", {name: getattr(value, name) for name in fields} | {
+                "shapes": dict(value.shapes),
+                "values": values,
+            }
         return None
 
     def make(self, name: Any) -> Any:
@@ -248,19 +258,18 @@ class Worker:
         self._shell.run_cell(source, store_history=True)
 
     def do_list(self) -> list[tuple[str, int]]:
-        """(exercise, number) of what was handed in, of one exercise the latest; a lab has the number of its tests too."""
+        """(exercise, number of the function) of what was handed in, of one exercise the latest; a lab has many numbers."""
         import flashlearn.cost  # what an answer may use is there before the rest is closed
 
-        if any(str(name)[:2] in ("11", "12", "13") for name, _ in handed_in):
+        if any(name[:2] in ("11", "12", "13") for name, _ in handed_in):
             import flashlearn.kernels.recorder  # noqa: F401
         self._package = Package()
         self._answers: list[Any] = []
         found: list[tuple] = []
-        for name, function in handed_in:
-            many = isinstance(function, tuple)
-            numbers = range(len(self._answers), len(self._answers) + (len(function) if many else 1))
-            self._answers += function if many else [function]
-            found.append((str(name), *numbers) if many or callable(function) else (str(name),))
+        for name, functions in handed_in:
+            first = len(self._answers)
+            self._answers += filter(callable, functions)
+            found.append((name, *range(first, len(self._answers))))
         return [one for n, one in enumerate(found) if [later[0] for later in found[n:]].count(one[0]) <= LATEST]
 
     def do_begin(self, exercise: str) -> None:

@@ -1,0 +1,67 @@
+"""How an answer in notebook 11 came to its result: what its kernels read and wrote, and what they were given."""
+
+from __future__ import annotations
+
+import math
+from contextlib import contextmanager
+from typing import NamedTuple
+from unittest import mock
+
+import torch
+
+from flashlearn.core.steps import Step, record
+from flashlearn.exercises.watching import WrongWay
+
+
+class Run(NamedTuple):
+    """What an answer did: the steps of its kernels, what it returned, its input, and what its kernels were given."""
+
+    steps: list[Step]
+    output: torch.Tensor
+    x: torch.Tensor
+    given: list[tuple[torch.Tensor, torch.Tensor]]  # every tensor of every launch, and a copy as the launch left it
+
+
+MOST_PROGRAMS = 300  # of one launch: the interpreter takes some 10 ms for each
+
+
+def recorded(function, x, *args) -> Run:
+    """What `function(x, *args)` did with a copy of x of its own; RuntimeError if it launched no kernel."""
+    if hasattr(function, "through"):  # an answer that is in another process, as in an examination
+        steps, *rest = function.through("recording", "recorded", x, *args)
+        return Run(record(steps), *rest)
+    from flashlearn.kernels.recorder import kernel_steps
+
+    own = torch.empty_strided(x.shape, x.stride()).copy_(x)  # the answer may spoil its input
+    given: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def launcher():
+        with _launches(given):
+            return function(own, *args)
+
+    *steps, done = record(kernel_steps(launcher))
+    if not isinstance(done.output, torch.Tensor):
+        raise TypeError(f"expected a tensor to be returned, got {type(done.output).__name__}")
+    if not steps:
+        raise RuntimeError("expected a kernel to run, got none: launch it with kernel[grid](...)")
+    return Run(steps, done.output, own, given)
+
+
+@contextmanager
+def _launches(given):
+    """Note the tensors of every launch inside; refuse a grid that would take minutes."""
+    from triton.runtime.interpreter import InterpretedFunction
+
+    run = InterpretedFunction.run
+
+    def noted(kernel, *args, grid, **kwargs):
+        if not callable(grid) and math.prod(grid) > MOST_PROGRAMS:
+            raise WrongWay(
+                f"expected at most {MOST_PROGRAMS} programs, got {math.prod(grid)}: a program has a block of elements"
+            )
+        run(kernel, *args, grid=grid, **kwargs)
+        tensors = (arg for arg in (*args, *kwargs.values()) if isinstance(arg, torch.Tensor))
+        given.extend((tensor, tensor.clone()) for tensor in tensors)
+
+    with mock.patch.object(InterpretedFunction, "run", noted):
+        yield
