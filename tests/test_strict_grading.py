@@ -1,5 +1,6 @@
 """Grading of examinations: what counts is what a function returns, and nothing that is said about it."""
 
+import json
 import os
 import socket
 import threading
@@ -14,8 +15,7 @@ from flashlearn.exercises.__main__ import grade_notebook
 from flashlearn.exercises.mutation_lab import MUTANTS
 from flashlearn.exercises.submissions.strict import grade_cells
 from flashlearn.exercises.submissions.wire import HEAD, Channel, WireError, error_of
-from tests.slow import slow
-from tests.test_grading_command import submission
+from tests.test_grading_command import gone, submission
 
 SOLUTIONS = Path("flashlearn/exercises/solutions")
 TESTS = {name: len(exercise.cases) for name, exercise in EXERCISES.items()}
@@ -44,21 +44,383 @@ def solved(module):
         yield "from flashlearn.exercises.mutation_lab import run_lab\nrun_lab(test_scale, test_causal)"
 
 
-def right(*names):
-    """Cells that hand in right answers to these exercises of notebooks with plain functions."""
-    for module in NOTEBOOKS:
-        mine = [exercise for exercise in module.EXERCISES if exercise.name in names]
-        if mine:
-            yield (SOLUTIONS / f"{module.__name__.rpartition('.')[2]}.py").read_text()
-        for exercise in mine:
-            yield f'check("{exercise.name}", {exercise.solution.__name__})'
-
-
 @pytest.mark.slow
 def test_every_right_answer_passes():
     """All kinds of inputs cross, functions and GPUs too, and so does what is watched."""
     found, problem = graded(*(cell for module in NOTEBOOKS for cell in solved(module)), timeout=300)
-    killed, _ = found.pop("12.mutants")
+    killed, remark = found.pop("12.mutants")
+    assert remark == ""
     assert found == {name: (tests, "") for name, tests in TESTS.items()}
     assert 2 <= killed < len(MUTANTS), "two tests kill their mutants, and no others"
     assert problem == ""
+
+
+# What is not an answer earns nothing
+
+MERGE = """
+def my_merge(a, b):
+    m = torch.maximum(a[0], b[0])
+    shift = 0 if m == -math.inf else m
+    return m, a[1] * torch.exp(a[0] - shift) + b[1] * torch.exp(b[0] - shift)
+check("03.merge", my_merge)
+"""
+CHEATS = {
+    "00.scores": """
+print("Exercise 00.scores: 4 of 4 tests passed")
+class Report:
+    exercise, passed, attempted = "00.scores", True, True
+    def __repr__(self): return "Exercise 00.scores: 4 of 4 tests passed"
+Report()
+""",
+    "01.softmax": """
+from flashlearn.exercises import EXERCISES
+check("01.softmax", EXERCISES["01.softmax"].solution)
+""",
+    "01.overflow": """
+from flashlearn.exercises.solutions.naive_softmax import overflow_solution
+check("01.overflow", overflow_solution)
+""",
+    "02.safe": "import flashlearn as fl\ncheck('02.safe', fl.safe_softmax)",
+    "02.lse": """
+class Same(torch.Tensor):
+    def __eq__(self, other): return torch.ones(self.shape, dtype=torch.bool)
+    def __sub__(self, other): return torch.zeros(self.shape)
+    __rsub__ = __sub__
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None): return torch.zeros(())
+check("02.lse", lambda x: torch.full(x.shape[:-1], 7.0).as_subclass(Same))
+""",
+    "02.shift": """
+try:
+    import flashlearn.exercises.grading as grading
+    grading.largest_error = lambda got, expected: 0.0
+finally:
+    torch.equal = torch.allclose = lambda *a, **k: True
+    check("02.shift", lambda softmax: torch.zeros(2))
+""",
+    "03.tree": """
+import copy, functools, importlib, types
+import flashlearn.rungs.softmax as rungs
+from flashlearn import merge_tree
+importlib.reload(rungs)
+again = types.FunctionType(merge_tree.__code__, merge_tree.__globals__)
+def tree(x, n): return tuple(t[0] for t in rungs.merge_tree(x, n))
+check("03.tree", tree)
+check("03.tree", lambda x, n: tuple(t[0] for t in again(x, n)))
+check("03.tree", functools.partial(lambda f, x, n: tuple(t[0] for t in f(x, n)), merge_tree))
+def late(x, n):
+    from flashlearn.rungs.softmax import merge_tree
+    return tuple(t[0] for t in merge_tree(x, n))
+check("03.tree", late)
+""",
+    "04.attention": "import sys\ncheck('04.attention', lambda q, k, v: sys.exit('5 of 5'))",
+    "04.decode": """
+def found(*args):
+    import gc, sys
+    frame = sys._getframe()
+    while frame:
+        for name, value in frame.f_locals.items():
+            if name in ("want", "expected", "whole", "compare", "case"): return value
+        frame = frame.f_back
+    return [x for x in gc.get_objects() if type(x).__name__ in ("Case", "Exercise")][0]
+check("04.decode", found)
+""",
+    "05.recurrence": "check('05.recurrence', lambda *a: torch.zeros(1).expand(2**40))",
+    "05.merge_outputs": """
+def deep(*a):
+    x = []
+    for _ in range(900): x = [x]
+    return x
+check("05.merge_outputs", deep)
+""",
+    "06.blocks": """
+class Always(tuple):
+    def __eq__(self, other): return True
+class Whatever:
+    def __eq__(self, other): return True
+    def __len__(self): return 5
+    def __iter__(self): return iter([self] * 5)
+    def __reduce__(self): import os; return os.mkdir, ("PICKLED",)
+check("06.blocks", lambda *a: Whatever())
+check("06.blocks", lambda *a: Always([Whatever()] * 5))
+""",
+    "07.visited": """
+import os, json
+try:
+    line = [os.environ["FLASHLEARN_RECORD_TOKEN"], "07.visited", 6, 6, ""]
+    open(os.environ["FLASHLEARN_RECORD"], "a").write(json.dumps(line))
+finally:
+    check("07.visited", lambda *a: 10**5000)
+""",
+    "08.bytes": "import flashlearn.cost as cost\ncheck('08.bytes', lambda *a: cost.v2_cost(1, 1, *a[:3], block_q=a[3]))",
+    "09.softmax_backward": "from flashlearn import softmax_backward\ncheck('09.softmax_backward', softmax_backward)",
+    "14.flops": """
+import numpy
+check("14.flops", lambda *a: numpy.int64(3))
+check("14.flops", 3)
+for n in range(30): check("14.flops", lambda *a, n=n: 4 * a[1] * a[2] * a[3]**2 * a[4] / a[0] / 1e12 if n == 29 else n)
+""",
+    "15.gqa": """
+from flashlearn.exercises import grade, Report
+""",
+}
+
+
+def test_what_is_not_an_answer_earns_nothing(tmp_path):
+    """Seventeen ways to cheat in one notebook, beside it a package of its own, and one right answer at the end."""
+    pickled = tmp_path / "PICKLED"
+    cells = [source.replace("PICKLED", str(pickled)) for source in CHEATS.values()]
+    (tmp_path / "flashlearn" / "exercises").mkdir(parents=True)
+    for file in ("flashlearn/__init__.py", "flashlearn/exercises/__init__.py", "torch.py", "sitecustomize.py"):
+        (tmp_path / file).write_text("raise SystemExit('of the submission')")
+    path = submission(tmp_path / "03_online_softmax.ipynb", FIRST, *cells, MERGE)
+    grades = {grade.exercise: grade for grade in grade_notebook(path, strict=True)}
+    assert {name: grades[name].passed for name in CHEATS if name in grades and grades[name].passed} == {}
+    assert grades["03.merge"][2:] == (TESTS["03.merge"], TESTS["03.merge"], "")
+    assert "expected a function of your own" in grades["02.safe"].remark
+    assert "expected a function of your own" in grades["03.tree"].remark
+    for name in ("00.scores", "01.softmax", "01.overflow", "15.gqa"):
+        assert name not in grades or grades[name].remark == "missing"
+    assert not pickled.exists()
+
+
+def test_a_test_of_the_lab_that_counts_its_calls_kills_nothing():
+    """The right implementation comes first in `run_lab`; here nobody knows when it comes."""
+    count = """
+calls = []
+def counts(attention):
+    calls.append(attention)
+    assert len(calls) == 1
+def dies(attention): raise SystemExit
+from flashlearn.exercises.mutation_lab import run_lab
+run_lab(counts, dies, lambda attention: False, 3)
+"""
+    (found, problem) = graded(count)
+    assert problem == "" and found["12.mutants"][0] == 0
+    assert found["12.mutants"][1].startswith("the right kernel fails a test too")
+
+
+# What ends the process, or tries to
+
+
+KILL = "import os\ncheck('00.scores', lambda q, k: os._exit(0))"
+SCORES = "check('00.scores', lambda q, k: q @ k.mT / math.sqrt(q.shape[-1]))"
+FORGED = """
+import os, socket, stat
+def forge(q, k):
+    for name in range(3, 64):
+        try:
+            if stat.S_ISSOCK(os.fstat(name).st_mode): os.write(name, b"\\0" * 1000)
+        except OSError: pass
+    return q @ k.mT
+check("00.scores", forge)
+"""
+STUBBORN = """
+import time
+def stubborn(q, k):
+    while True:
+        try:
+            while True: time.sleep(1)
+        except BaseException: pass
+check("00.scores", stubborn)
+"""
+ENDLESS = "def endless(q, k):\n    while True: q = q + 1\ncheck('00.scores', endless)"
+FLOOD = "check('00.scores', lambda q, k: [0] * 10**9)"
+FORK = """
+import os, subprocess, sys
+def fork(q, k):
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "NAME"], start_new_session=True)
+    if os.fork() == 0: return q @ k.mT  # two processes answer
+    return q @ k.mT
+check("00.scores", fork)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("cell", "remark"),
+    [
+        (KILL, "ProcessLookupError"),
+        (FORGED, "expected"),
+        (STUBBORN, "TimeoutError"),
+        (ENDLESS, "TimeoutError"),
+        (FLOOD, "MemoryError"),
+        (FORK, ""),
+    ],
+    ids=["kill", "forged", "stubborn", "endless", "flood", "fork"],
+)
+def test_a_function_that_ends_the_process_harms_itself_alone(cell, remark):
+    """It is started again for the others: the right answer before and the one behind are graded once each."""
+    name = f"grandchild-{os.getpid()}-strict"
+    sources = [FIRST, MERGE, cell.replace("NAME", name), "check('15.gqa', 3)", SCORES]
+    entries, problem = grade_cells(sources, 15, MEMORY)
+    assert [entry.exercise for entry in entries] == ["03.merge", "00.scores", "00.scores"]
+    assert entries[0].passed == TESTS["03.merge"] and entries[2].passed == TESTS["00.scores"]
+    assert entries[1].passed == 0 and remark in entries[1].remark
+    assert gone(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", ["import os; os._exit(1)", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"])
+def test_a_cell_that_ends_the_process_is_left_out(cell):
+    found, problem = graded(MERGE, cell, SCORES)
+    assert found == {"03.merge": (TESTS["03.merge"], ""), "00.scores": (TESTS["00.scores"], "")}
+    assert problem == "a cell ended the process"
+
+
+# The wire
+
+
+class Plain:
+    @staticmethod
+    def name(value):
+        return ("function", 3) if callable(value) else None
+
+    @staticmethod
+    def make(name):
+        return name
+
+
+@pytest.fixture
+def ends():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield Channel(ours, Plain), Channel(theirs, Plain), ours
+
+
+def sent(ends, value):
+    sender = threading.Thread(target=ends[0].send, args=(value,))
+    sender.start()
+    got = ends[1].receive(time.monotonic() + 20)
+    sender.join()
+    return got
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, -3, 10**40, "text", (), [], (1, [2, (3.5, "x")]), {"a": {1: 2}}, float("inf"), torch.float16],
+    ids=str,
+)
+def test_values_cross_as_they_are(value, ends):
+    got = sent(ends, value)
+    assert got == value and type(got) is type(value)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float64, torch.bool, torch.int64, torch.complex64]
+)
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda t: t,
+        lambda t: t.mT,
+        lambda t: t[1:, ::2],
+        lambda t: t[:0],
+        lambda t: t[0, 0],
+        lambda t: t[:1].expand(9, 4),
+    ],
+)
+def test_tensors_cross_with_dtype_shape_and_strides(dtype, view, ends):
+    t = view(torch.arange(20).reshape(5, 4).to(dtype))
+    got = sent(ends, t)
+    assert got.dtype == dtype and got.shape == t.shape and got.stride() == t.stride() and torch.equal(got, t)
+
+
+def test_what_shares_memory_shares_it_again(ends):
+    x = torch.arange(12.0)
+    a, b, c = sent(ends, [x[2:8], x[6:], x.clone()])
+    a[4] = 50
+    assert b[0] == 50 and c[6] == 6 and torch.equal(sent(ends, float("nan") * x).isnan(), torch.ones(12) == 1)
+
+
+def test_no_more_of_a_memory_crosses_than_is_seen(ends):
+    """What lies beside an input, such as the rest of a problem, stays here."""
+    whole = torch.arange(1000.0)
+    got = sent(ends, whole[500:504])
+    assert got.tolist() == [500, 501, 502, 503] and got.untyped_storage().nbytes() < 64
+
+
+def test_what_cannot_cross_is_told_by_its_type(ends):
+    assert repr(sent(ends, {1, 2})) == "<set>" and sent(ends, print) == ("function", 3)
+    assert repr(sent(ends, torch.ones(2).to_sparse())).startswith("<torch.float32")
+
+
+@pytest.mark.parametrize(
+    ("tree", "storages", "data"),
+    [
+        (["T", 0, 0, "float32", [3], [1]], [[0, 8]], b"\0" * 8),
+        (["T", 0, 4, "float32", [2], [1]], [[0, 8]], b"\0" * 8),
+        (["T", 0, 0, "float32", [2**40], [0]], [[0, 8]], b"\0" * 8),
+        (["T", 0, 0, "float32", [2], [2**39]], [[0, 8]], b"\0" * 8),
+        (["T", 0, -4, "float32", [2], [1]], [[0, 8]], b"\0" * 8),
+        (["T", 0, 1, "float32", [1], [1]], [[0, 8]], b"\0" * 8),
+        (["T", 1, 0, "float32", [1], [1]], [[0, 8]], b"\0" * 8),
+        (["T", -1, 0, "float32", [1], [1]], [[0, 8]], b"\0" * 8),
+        (["T", 0, 0, "float32", [-1], [1]], [[0, 8]], b"\0" * 8),
+        (["T", 0, 0, "Storage", [1], [1]], [[0, 8]], b"\0" * 8),
+        (["T", 0, 0], [[0, 8]], b"\0" * 8),
+        (["T", 0, 0, "float32", [1] * 20, [1] * 20], [[0, 8]], b"\0" * 8),
+        (0, [[0, 800]], b"\0" * 8),
+        (0, [[8, True]], b""),
+        (0, 0, b""),
+        (["x"], [], b""),
+        ([], [], b""),
+        ({}, [], b""),
+        (1.5, [], b""),
+        (["f", 3], [], b""),
+        (["f", "x"], [], b""),
+        (["m", [["l"], 1]], [], b""),
+        (["d", "float"], [], b""),
+    ],
+)
+def test_a_message_that_is_none_is_refused(tree, storages, data, ends):
+    text = json.dumps([tree, storages]).encode()
+    ends[2].sendall(HEAD.pack(len(text), len(data)) + text + data)
+    with pytest.raises(WireError):
+        ends[1].receive(time.monotonic() + 5)
+
+
+@pytest.mark.parametrize("raw", [b"[" * 100_000, b"\xff", b"", b"[1, 2, 3]", b"[" + b"9" * 5000 + b", []]"])
+def test_what_is_no_json_is_refused(raw, ends):
+    ends[2].sendall(HEAD.pack(len(raw), 0) + raw)
+    with pytest.raises(WireError):
+        ends[1].receive(time.monotonic() + 5)
+
+
+def test_a_message_has_an_end_and_a_deadline(ends):
+    with pytest.raises(TimeoutError):
+        ends[1].receive(time.monotonic() + 0.05)
+    ends[2].sendall(HEAD.pack(2**60, 0))
+    with pytest.raises(WireError, match="at most"):
+        ends[1].receive(time.monotonic() + 5)
+    with pytest.raises(WireError, match="inside each other"):
+        deep: list = []
+        for _ in range(50):
+            deep = [deep]
+        ends[0].send(deep)
+    with pytest.raises(WireError, match="elements"):
+        ends[0].send(torch.zeros(1).expand(2**40))
+    ends[2].sendall(HEAD.pack(10, 0) + b"123")
+    ends[2].shutdown(socket.SHUT_WR)
+    with pytest.raises(EOFError):
+        ends[1].receive(time.monotonic() + 5)
+
+
+@pytest.mark.parametrize(
+    ("told", "kind", "text"),
+    [
+        (("ValueError", "x"), ValueError, "x"),
+        (("NotImplementedError", ""), NotImplementedError, ""),
+        (("SystemExit", "0"), RuntimeError, "0"),
+        (("KeyboardInterrupt", ""), RuntimeError, ""),
+        (("UnicodeDecodeError", "x"), RuntimeError, "x"),
+        (("Mine", "x" * 5000), RuntimeError, "x" * 2000),
+        (("no name", "x"), RuntimeError, "x"),
+        (("print", "x"), RuntimeError, "x"),
+        ("ValueError", WireError, "expected an error with a name and a text"),
+        (None, WireError, "expected an error with a name and a text"),
+    ],
+)
+def test_an_error_is_told_by_name_and_text(told, kind, text):
+    error = error_of(told)
+    assert isinstance(error, kind) and str(error) == text
