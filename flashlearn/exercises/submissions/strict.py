@@ -35,15 +35,16 @@ from flashlearn.exercises.submissions.record import NOT_ATTEMPTED, Entry
 from flashlearn.exercises.submissions.ward import Ward, empty_folder
 from flashlearn.exercises.submissions.wire import Channel, WireError, error_of
 
-START, GRACE, STARTS = 120, 10, 4  # seconds to start, and to heed an interrupt; starts of the process for one notebook
+START, GRACE, STARTS = 120, 10, 8  # seconds to start, and to heed an interrupt; starts of the process for one notebook
+MOST_TRIES, MOST_TESTS = 10, 20  # functions graded for one exercise; tests handed to the lab at once
 RIGHT = 5  # how often the right implementation stands among the mutants, in an order that nobody knows
 LONGER = 4  # times the seconds for one function may go into the tests of the lab: each runs some twenty times
 SMALL = 2**16  # the most elements of q, of k and of scores with which a test of the lab may call attention
 WORKER = Path(__file__).with_name("worker.py")
 
 
-class Ended(RuntimeError):
-    """The process of the student's functions is gone."""
+class _Again(RuntimeError):
+    """The process is gone, and another must be started."""
 
 
 def grade_cells(sources: Sequence[str], timeout: int, memory: int) -> tuple[list[Entry], str]:
@@ -53,45 +54,49 @@ def grade_cells(sources: Sequence[str], timeout: int, memory: int) -> tuple[list
     """
     session = Session(sources, timeout, memory)
     try:
-        entries = [entry for number in range(len(session.handed_in())) if (entry := session.grade(number))]
-    except Ended as error:
-        return session.entries, str(error)
+        session.run()
     finally:
         session.close()
-    return entries, session.problem
+    return [entry for entry in session.entries if entry], session.problem
 
 
 class Session:
-    """The process of one notebook; one that dies is started again, for the functions that were not graded yet."""
+    """The process of one notebook. A function is graded when it is handed in, while its cell waits for `check`.
+
+    A process that ends is started again: without the cell that ended it, and past the functions graded before.
+    """
 
     def __init__(self, sources: Sequence[str], timeout: int, memory: int):
         self._sources, self._timeout, self._memory = list(sources), timeout, memory
-        self._stack, self._starts = ExitStack(), 0
+        self._stack = ExitStack()
         self._channel: Channel | None = None
-        self._found: list[tuple] = []
         self._functions: dict[int, Callable] = {}
-        self.entries: list[Entry] = []
+        self._handed_in = 0  # since the process was started
+        self._deadline = 0.0
+        self.entries: list[Entry | None] = []  # of everything handed in, in order; None for what is not graded
         self.problem = ""
-        self.deadline = 0.0
 
     def close(self) -> None:
         """End the process and all that it started."""
         self._channel = None
         self._stack.close()
 
-    # Starting
+    # Running the cells
 
-    def handed_in(self) -> list[tuple]:
-        """(exercise, number, ...) of each function, in the order in which they were handed in."""
-        if self._channel is None:
-            self._start()
-        return self._found
+    def run(self) -> None:
+        """Run all cells, whatever fails, and grade what they hand in."""
+        for _ in range(STARTS):
+            try:
+                self._start()
+                for number, source in enumerate(self._sources):
+                    self._run(number, source)
+                return
+            except _Again:
+                self.close()
+        self.problem += ", again and again"
 
     def _start(self) -> None:
-        if self._starts == STARTS:
-            raise Ended("the process ended, again and again")
-        self._starts += 1
-        self._stack = ExitStack()
+        self._stack, self._handed_in = ExitStack(), 0
         folder = Path(self._stack.enter_context(empty_folder()))
         ours, theirs = socket.socketpair()
         self._stack.callback(ours.close)
@@ -102,59 +107,43 @@ class Session:
         self._channel = Channel(ours, self)
         try:
             self._channel.receive(time.monotonic() + START)
-            for number, source in enumerate(self._sources):
-                if not self._run(source):
-                    del self._sources[number]  # and without it once more
-                    self.close()
-                    return self._start()
-            self._found = self._listed(self._ask({"do": "list"}, time.monotonic() + START))
         except (EOFError, TimeoutError, WireError):
-            self.close()
-            raise Ended(self.problem or "the process ended") from None
+            self.problem = "the process did not start"
+            raise _Again from None
 
-    def _run(self, source: str) -> bool:
-        """Run one cell; False if the process ended of it, or does not heed an interrupt."""
+    def _run(self, number: int, source: str) -> None:
+        """Run one cell; _Again if the process is gone then."""
         try:
             self._ask({"do": "cell", "source": source}, time.monotonic() + self._timeout)
         except TimeoutError:
             self.problem = f"a cell took longer than {self._timeout} s"
-        except EOFError:
+        except (EOFError, WireError):
             self.problem = "a cell ended the process"
-            return False
-        return self._channel is not None
-
-    @staticmethod
-    def _listed(found: Any) -> list[tuple]:
-        """What was handed in for exercises that exist, checked for being a list of names with numbers."""
-        if not isinstance(found, list) or len(found) > 1000:
-            raise WireError("expected a list of what was handed in")
-        for one in found:
-            if not isinstance(one, tuple) or not one or not isinstance(one[0], str):
-                raise WireError("expected names with numbers")
-            if len(one) > 20 or any(type(number) is not int for number in one[1:]):
-                raise WireError("expected names with numbers")
-        return [one for one in found if len(one) > 1 and (one[0] == LAB or one[0] in EXERCISES)]
+            self.close()
+        except Exception as error:  # told by a process that does not do what it should
+            self.problem = f"a cell ended with {type(error).__name__}"
+        if self._channel is None:
+            del self._sources[number]
+            raise _Again
 
     # Grading
 
-    def grade(self, number: int) -> Entry | None:
-        """The result of the function number so and so."""
-        found = self.handed_in()
-        if number >= len(found):
-            return None  # started again, the cells handed in something else
-        exercise, *answers = found[number]
-        self.deadline = time.monotonic() + self._timeout
+    def _hand_in(self, exercise: Any, answers: Any) -> None:
+        """Grade what a cell handed in, unless that was done before the process was started again."""
+        self._handed_in += 1
+        if self._handed_in <= len(self.entries):
+            return
+        if type(answers) is not int or not 0 < answers <= MOST_TESTS or exercise not in (LAB, *EXERCISES):
+            return self.entries.append(None)
+        if sum(entry is not None and entry.exercise == exercise for entry in self.entries) >= MOST_TRIES:
+            return self.entries.append(None)
+        self._deadline = time.monotonic() + self._timeout
         self._functions.clear()
-        try:
-            self._ask({"do": "begin", "exercise": exercise}, self.deadline)
-            entry = self._lab(answers) if exercise == LAB else self._exercise(exercise, answers[0])
-        except (EOFError, TimeoutError, WireError):
-            entry = Entry(exercise, 0, len(MUTANTS) if exercise == LAB else len(EXERCISES[exercise].cases), "it ended")
-        self.entries.append(entry)
-        return entry
+        functions = [Answer(self, number) for number in range(answers)]
+        self.entries.append(self._lab(functions) if exercise == LAB else self._exercise(exercise, functions[0]))
 
-    def _exercise(self, name: str, number: int) -> Entry:
-        report = grade(EXERCISES[name], Answer(self, number))
+    def _exercise(self, name: str, function: Answer) -> Entry:
+        report = grade(EXERCISES[name], function)
         tests = len(EXERCISES[name].cases)
         if not report.rows:
             return Entry(name, 0, tests, NOT_ATTEMPTED)
@@ -162,13 +151,13 @@ class Session:
         remark = report.diagnosis or (f"{first.case}: {first.detail}" if first else "")
         return Entry(name, sum(row.passed for row in report.rows), tests, remark[:300])
 
-    def _lab(self, answers: list[int]) -> Entry:
+    def _lab(self, tests: list[Answer]) -> Entry:
         """Each test against the mutants that are left, and the right implementation among them, in an order that is new
         each time; a test that the right one fails, or that fails a mutant once and not again, counts for nothing."""
-        self.deadline = time.monotonic() + LONGER * self._timeout
+        self._deadline = time.monotonic() + LONGER * self._timeout
         killed: set[str] = set()
         remarks = []
-        for test in (Answer(self, number) for number in answers):
+        for test in tests:
             failed, problem = self._failed(test, [mutant for mutant in MUTANTS if mutant.name not in killed])
             again, other = self._failed(test, failed) if failed else (failed, "")
             remarks.append(problem or other or ("" if again == failed else "a test gives two verdicts on one mutant"))
@@ -201,7 +190,7 @@ class Session:
         if self._channel is None:
             raise ProcessLookupError("the process had ended before")
         try:
-            return self._ask(message, self.deadline)
+            return self._ask(message, self._deadline)
         except EOFError:
             self.close()
             raise ProcessLookupError("the process ended") from None
@@ -230,6 +219,13 @@ class Session:
                 raise WireError("expected an answer")
             if "callback" in reply:
                 channel.send(self._call_back(reply, late), deadline)
+            elif "handed_in" in reply and message["do"] == "cell":
+                left = deadline - time.monotonic()
+                self._hand_in(reply["handed_in"], reply.get("answers"))
+                if self._channel is None:
+                    raise _Again  # a function that was graded has ended the process, not the cell
+                deadline = time.monotonic() + left
+                channel.send({"do": "go_on"}, deadline)
             elif late:
                 raise TimeoutError
             elif "value" in reply:

@@ -142,7 +142,7 @@ class _Writer:
         return ["o", type(value).__name__] if named is None else ["c", self.tree(named, depth + 1)]
 
     def _tensor(self, t: torch.Tensor) -> list:
-        with torch.no_grad():
+        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
             t = t.detach().cpu().resolve_conj().resolve_neg()
             name = str(t.dtype).removeprefix("torch.")
             if t.layout is not torch.strided or t.is_quantized or name not in DTYPES or t.is_meta:

@@ -3,8 +3,8 @@
     python -P worker.py SOCKET
 
 It gets inputs and gives back what functions return (flashlearn.exercises.submissions.wire); what is right it does not
-know. Of `flashlearn.exercises` there is only what a notebook needs: a `check` and a `run_lab` that take what is handed
-in. Functions of the package, but for what an exercise may use, are closed once the cells have run.
+know. Of `flashlearn.exercises` there is only what a notebook needs: a `check` and a `run_lab` that have a function
+graded, and do not tell how. Meanwhile the functions of the package, but for what the exercise may use, are closed.
 
 What is here is in the student's hands: whoever grades must take nothing that comes from here for more than an answer.
 """
@@ -23,10 +23,12 @@ import os
 import signal
 import socket
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -43,8 +45,7 @@ OPEN = (
     "kernels/recorder.py",
     "kernels/target.py",
 )
-ALSO = {"08.block": ("cost/",)}
-LATEST = 5  # of several functions handed in for one exercise, so many count
+ALSO = {"08.block": ("cost/",), "12.mutants": ("rungs/",)}
 
 
 class HandedIn:
@@ -61,17 +62,12 @@ class HandedIn:
         return f"Exercise {self.exercise}: handed in"
 
 
-handed_in: list[tuple[str, tuple[Any, ...]]] = []  # exercise, and the function or, in the lab, the tests
-
-
 def check(name: str, function: Callable) -> HandedIn:
-    handed_in.append((str(name), (function,)))
-    return HandedIn(name)
+    return Worker.it.hand_in(str(name), function)
 
 
 def run_lab(*tests: Callable) -> HandedIn:
-    handed_in.append(("12.mutants", tests))
-    return HandedIn("12.mutants")
+    return Worker.it.hand_in("12.mutants", *tests)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -131,38 +127,45 @@ def outer({names}):
 
 
 class Package:
-    """The functions of the package, of which those that an exercise may not use are closed."""
+    """Inside, the functions of the package that an exercise may not use are closed."""
 
-    def __init__(self) -> None:
-        functions = (f for f in gc.get_objects() if isinstance(f, types.FunctionType) and _place(f))
-        self._functions = [(f, f.__code__, _place(f)) for f in functions if not _place(f).startswith(OPEN)]
-        self._triton()
+    def __init__(self, exercise: str):
+        import flashlearn.cost  # what an answer may use is there before the rest is closed
+
+        if exercise[:2] in ("11", "12", "13"):
+            import flashlearn.kernels.recorder  # noqa: F401
+        closed = [f for f in gc.get_objects() if isinstance(f, types.FunctionType) and _place(f)]
+        closed = [f for f in closed if not _place(f).startswith(OPEN + ALSO.get(exercise, ()))]
+        self._codes = [(f, f.__code__) for f in closed]
+
+    def __enter__(self) -> None:
+        for function, code in self._codes:
+            function.__code__ = _refusal(f"{function.__module__}.{function.__name__}", len(code.co_freevars))
         FINDER.closed = True
 
-    def close(self, exercise: str) -> None:
-        """Close all but what the exercise may use."""
-        also = ALSO.get(exercise, ())
-        for function, code, place in self._functions:
-            if place.startswith(also):
-                function.__code__ = code
-            elif function.__code__ is code:
-                function.__code__ = _refusal(f"{function.__module__}.{function.__name__}", len(code.co_freevars))
+    def __exit__(self, *_) -> None:
+        for function, code in self._codes:
+            function.__code__ = code
+        FINDER.closed = False
 
-    @staticmethod
-    def _triton() -> None:
-        """Kernels and device functions of the package are closed too."""
-        if "triton.runtime" not in sys.modules:
-            return
-        from triton.runtime.interpreter import InterpretedFunction
 
-        rewrite = InterpretedFunction.rewrite
+@contextlib.contextmanager
+def _kernels_closed() -> Iterator[None]:
+    """Kernels and device functions of the package are closed inside."""
+    if "triton.runtime" not in sys.modules:
+        yield
+        return
+    from triton.runtime.interpreter import InterpretedFunction
 
-        def watched_rewrite(kernel):
-            if _place(kernel.fn):
-                raise PermissionError(f"expected a function of your own, got {kernel.fn.__name__} of the package")
-            return rewrite(kernel)
+    rewrite = InterpretedFunction.rewrite
 
-        InterpretedFunction.rewrite = watched_rewrite
+    def watched_rewrite(kernel):
+        if _place(kernel.fn):
+            raise PermissionError(f"expected a function of your own, got {kernel.fn.__name__} of the package")
+        return rewrite(kernel)
+
+    with mock.patch.object(InterpretedFunction, "rewrite", watched_rewrite):
+        yield
 
 
 # What the other side may ask
@@ -207,10 +210,24 @@ def _attention(remote: Remote) -> Callable:
 class Worker:
     """Answers one message after another, until nobody asks any more."""
 
+    it: Worker  # the one that there is
+
     def __init__(self, end: socket.socket):
+        Worker.it = self
         self._channel = Channel(end, self)
-        self._package: Package | None = None
+        self._answers: list[Callable] = []
         self._shell = _shell()
+
+    def hand_in(self, exercise: str, *functions: Callable) -> HandedIn:
+        """Have functions graded, while the cell waits; an answer that hands in something itself does so in vain."""
+        answers = [function for function in functions if callable(function)]
+        if not self._answers and answers and threading.current_thread() is threading.main_thread():
+            self._answers = answers
+            with Package(exercise), _kernels_closed(), _deaf():
+                self._channel.send({"handed_in": exercise, "answers": len(answers)})
+                self.serve("go_on")
+            self._answers = []
+        return HandedIn(exercise)
 
     def name(self, value: Any) -> Any:
         """Functions do not leave this process; the steps of a recorded kernel do."""
@@ -234,48 +251,28 @@ class Worker:
         remote = Remote(self._channel, name)
         return _attention(remote) if kind == "attention" else remote
 
-    def serve(self) -> None:
-        self._channel.send("ready")
+    def serve(self, until: str = "") -> None:
+        """Answer what is asked until nobody is there, or nobody asks any more."""
         while True:
             try:
                 message = self._channel.receive()
             except EOFError:
+                os._exit(0)
+            do = message.pop("do")
+            if do == until:
                 return
-            self._reply(message)
+            self._reply(getattr(self, f"do_{do}"), message)
 
-    def _reply(self, message: dict[str, Any]) -> None:
-        do = getattr(self, f"do_{message.pop('do')}")
+    def _reply(self, do: Callable, message: dict[str, Any]) -> None:
         try:
             with _interruptible():
                 value = do(**message)
             self._channel.send({"value": value})
-        except (EOFError, ConnectionError):
-            raise
         except BaseException as error:  # whatever a student's function raises is its answer
             self._channel.send({"error": _told(error)})
 
     def do_cell(self, source: str) -> None:
         self._shell.run_cell(source, store_history=True)
-
-    def do_list(self) -> list[tuple[str, int]]:
-        """(exercise, number of the function) of what was handed in, of one exercise the latest; a lab has many numbers."""
-        import flashlearn.cost  # what an answer may use is there before the rest is closed
-
-        if any(name[:2] in ("11", "12", "13") for name, _ in handed_in):
-            import flashlearn.kernels.recorder  # noqa: F401
-        self._package = Package()
-        self._answers: list[Any] = []
-        found: list[tuple] = []
-        for name, functions in handed_in:
-            first = len(self._answers)
-            self._answers += filter(callable, functions)
-            found.append((name, *range(first, len(self._answers))))
-        return [one for n, one in enumerate(found) if [later[0] for later in found[n:]].count(one[0]) <= LATEST]
-
-    def do_begin(self, exercise: str) -> None:
-        """From now on only what this exercise may use of the package is open."""
-        assert self._package
-        self._package.close(exercise)
 
     def do_call(self, answer: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, tuple]:
         """What it returns, and its arguments as it left them."""
@@ -334,6 +331,16 @@ def _interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """No Ctrl-C inside, but for what is `_interruptible`."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def _shell():
     """IPython without a terminal and without a history: magics and `display` work, and Triton finds the source."""
     from IPython.core.interactiveshell import InteractiveShell
@@ -348,4 +355,6 @@ def _shell():
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     assert inspect  # Triton's interpreter asks for sources
-    Worker(socket.socket(fileno=int(sys.argv[1]))).serve()
+    worker = Worker(socket.socket(fileno=int(sys.argv[1])))
+    worker._channel.send("ready")
+    worker.serve()
