@@ -172,7 +172,7 @@ WRONG = {
     "05.recurrence": (
         ("a score equal to the maximum is left out", update_forgets_a_tie, "equal"),
         ("-1e9 is taken for lower than any score", update_by(base=lambda m: m.clamp(min=-1e9)), "-inf"),
-        ("the work is done in float32", update_in_float32, "dtype"),
+        ("the work is done in float32", update_in_float32, "dtype|float32"),
         ("1e-9 is added to l", update_with_epsilon, "nothing is added"),
         ("scores below the maximum are left out", update_only_looks_up),
         ("values are added without their weight", update_adds_plain_values),
@@ -193,7 +193,7 @@ WRONG = {
         ("one row with a key lets the others be NaN", merge_guards_all_or_nothing, "every row"),
         ("one row without a key empties the left half", merge_empty_left_is_the_right, "every row"),
         ("a small number is added to the sum of the weights", merge_by(torch.maximum, 1e-6), "nothing is added"),
-        ("the work is done in float32", merge_in_float32, "dtype"),
+        ("the work is done in float32", merge_in_float32, "dtype|float32"),
         ("each half gets the weight of the other", merge_swaps_the_weights),
         ("the two lse are added", merge_adds_the_lse),
         ("the larger lse is returned", merge_takes_the_larger_lse),

@@ -240,7 +240,7 @@ def tree_in_floats(x, block_size):
 
 WRONG = {
     "03.merge": (
-        ("the work is done in float32", merge_in_float32, "dtype"),
+        ("the work is done in float32", merge_in_float32, "dtype|float32"),
         ("1e-8 is added to l", merge_with_epsilon, "nothing is added"),
         ("-1e9 is taken for lower than any logit", merge_from_a_finite_start, "-inf"),
         ("a tie counts one side only", merge_drops_a_tie),
@@ -261,7 +261,7 @@ WRONG = {
         ("block_size is not used", tree_to_single_entries, "block"),
         ("the maximum of a block is at least 0", tree_by(reduce=tree_starts_at_0), "-inf"),
         ("the maximum of a block is at least -1e9", tree_by(reduce=tree_starts_at_minus_1e9), "-inf"),
-        ("blocks are reduced in float32", tree_by(reduce=tree_leaves_in_float32), "dtype"),
+        ("blocks are reduced in float32", tree_by(reduce=tree_leaves_in_float32), "dtype|float32"),
         ("l is returned larger by 1e-8", lambda x, n: [t + 1e-8 * i for i, t in enumerate(tree_by()(x, n))]),
         ("the entry in the middle is lost", tree_loses_the_middle),
         ("the entry in the middle counts twice", tree_shares_the_middle),
