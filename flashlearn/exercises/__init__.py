@@ -26,7 +26,9 @@ from flashlearn.exercises import (
     use_it,
     why_it_is_fast,
 )
-from flashlearn.exercises.grading import Case, Exercise, Hint, Mistake, Report, grade
+from flashlearn.exercises.causes import CAUSES
+from flashlearn.exercises.grading import Case, Exercise, Mistake, grade
+from flashlearn.exercises.report import Hint, Report
 from flashlearn.exercises.submissions import record
 
 NOTEBOOKS = (
@@ -53,12 +55,12 @@ _hints_shown: dict[str, int] = {}  # of each exercise, since Python started
 
 
 def check(name: str, function) -> Report:
-    """Grade `function` as an answer to the exercise `name`: a table of tests, and a hint for each that fails.
+    """Grade `function` as an answer to the exercise `name`: a table of tests, and what is wrong, where that shows.
 
-    If the answer gives what a well-known mistake gives, the report says which. A stub that still raises
-    `NotImplementedError` is "not attempted". Nothing that `function` does raises here.
+    If the answer gives what a well-known mistake gives, the report says which; an error comes with the line of the answer.
+    A stub that still raises `NotImplementedError` is "not attempted". Nothing that `function` does raises here.
     """
-    report = grade(_exercise(name), function)
+    report = grade(_exercise(name), function, CAUSES.get(name, ()))
     record.leave(name, [row.passed for row in report.rows], report.diagnosis)
     return report
 

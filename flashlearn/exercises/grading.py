@@ -1,22 +1,36 @@
-"""How an exercise is graded, the table that says so, and the hints on the way."""
+"""How an exercise is graded: every case is run, and of a wrong answer the cause is sought.
+
+A hint belongs to the cause, not to the row. What is said about a wrong answer is the first of these that there is:
+the known mistake that gives the same wrong numbers; the first question of `causes` that it gets wrong; a known mistake
+that gives NaN, infinities or an error in the same places; what it raised, with its line; what its results have in
+common with the right ones; and the hint of the first case that fails.
+"""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
+from flashlearn.exercises.findings import compare
+from flashlearn.exercises.raised import explain, unwrapped
+from flashlearn.exercises.report import Note, Report, Row
+from flashlearn.exercises.watching import WrongWay
+
 INF = float("inf")
+# A question to an answer: what it gets wrong, in a sentence, or nothing.
+Cause = Callable[[Callable], str]
 
 
 @dataclass(frozen=True)
 class Case:
     """One test: `compare(function)` returns (got, expected), numbers or tensors or tuples of them.
 
-    It passes if shapes agree and no entry differs by more than `tolerance` (NaN and infinities must match).
+    It passes if shapes agree and no entry differs by more than `tolerance` (NaN and infinities must match). The first
+    case of an exercise is the plain one; each of the others adds one difficulty, and `hint` is about that.
     """
 
     name: str
@@ -50,115 +64,39 @@ class Exercise:
     cases: tuple[Case, ...]
     hints: tuple[str, ...] = ()
     mistakes: tuple[Mistake, ...] = ()
+    values: tuple[str, ...] = ()  # the names of what is returned, if it is more than one value
 
     @property
     def place(self) -> str:
         return f"flashlearn/exercises/solutions/{self.solution.__module__.rpartition('.')[2]}.py"
 
 
-class Row(NamedTuple):
-    """The outcome of one case: the largest error, or what went wrong; a hint if it failed."""
-
-    case: str
-    passed: bool
-    detail: str
-    hint: str
-
-
-@dataclass(frozen=True)
-class Report:
-    """The outcome of an exercise; displays itself as a table."""
-
-    exercise: str
-    rows: tuple[Row, ...]  # none if not attempted
-    misconceptions: tuple[str, ...] = ()  # known mistakes that give the same results
-
-    @property
-    def attempted(self) -> bool:
-        return bool(self.rows)
-
-    @property
-    def passed(self) -> bool:
-        return self.attempted and all(row.passed for row in self.rows)
-
-    @property
-    def headline(self) -> str:
-        if not self.attempted:
-            return f"Exercise {self.exercise}: not attempted"
-        good = sum(row.passed for row in self.rows)
-        return f"Exercise {self.exercise}: {good} of {len(self.rows)} tests passed"
-
-    @property
-    def diagnosis(self) -> str:
-        """One sentence on what went wrong, empty if the answer is right or wrong in an unknown way."""
-        return f"This is what you get if {', or if '.join(self.misconceptions)}." if self.misconceptions else ""
-
-    def __repr__(self) -> str:
-        lines = [self.headline]
-        wide = max((len(row.case) for row in self.rows), default=0)
-        for row in self.rows:
-            lines.append(f"  {'pass' if row.passed else 'FAIL'}  {row.case:<{wide}}  {row.detail}")
-            if not row.passed:
-                lines.append(f"        hint: {row.hint}")
-        if self.diagnosis:
-            lines.append(f"  {self.diagnosis}")
-        return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        if not self.attempted:
-            return f"<p><b>{self.headline}</b></p>"
-        cells = "".join(
-            f"<tr><td><b>{'✓ pass' if row.passed else '✗ FAIL'}</b></td>"
-            + "".join(f'<td style="text-align:left">{html.escape(text)}</td>' for text in row[::2])
-            + f'<td style="text-align:left">{"" if row.passed else html.escape(row.hint)}</td></tr>'
-            for row in self.rows
-        )
-        head = "".join(f'<th scope="col">{name}</th>' for name in ("result", "test", "largest error", "hint"))
-        table = f"<table><caption><b>{self.headline}</b></caption><tr>{head}</tr>{cells}</table>"
-        return table + (f"<p>{html.escape(self.diagnosis)}</p>" if self.diagnosis else "")
-
-
-@dataclass(frozen=True)
-class Hint:
-    """One rung of the ladder of hints of an exercise, or, past the last, where the solution is."""
-
-    exercise: Exercise
-    number: int  # from 1; one more than there are hints means the solution
-
-    @property
-    def headline(self) -> str:
-        if self.number > len(self.exercise.hints):
-            return f"Exercise {self.exercise.name}: no more hints"
-        return f"Exercise {self.exercise.name}, hint {self.number} of {len(self.exercise.hints)}"
-
-    @property
-    def text(self) -> str:
-        if self.number > len(self.exercise.hints):
-            return f"The solution is in {self.exercise.place}."
-        return self.exercise.hints[self.number - 1]
-
-    def __repr__(self) -> str:
-        return f"{self.headline}\n  {self.text}"
-
-    def _repr_html_(self) -> str:
-        return f"<p><b>{self.headline}</b></p><p>{html.escape(self.text)}</p>"
-
-
-def grade(exercise: Exercise, function: Callable) -> Report:
+def grade(exercise: Exercise, function: Callable, causes: tuple[Cause, ...] = ()) -> Report:
     """Run every case; a stub that raises NotImplementedError in all of them is not attempted."""
     if not callable(function):
         raise TypeError(f"expected a function for exercise {exercise.name}, got {type(function).__name__}")
     outcomes = [_run(case, function) for case in exercise.cases]
-    if all(isinstance(outcome.got, NotImplementedError) for outcome in outcomes):
+    if all(type(outcome.got) is NotImplementedError for outcome in outcomes):
         return Report(exercise.name, ())
     rows = tuple(
-        Row(case.name, outcome.passed, outcome.detail, case.hint)
-        for case, outcome in zip(exercise.cases, outcomes, strict=True)
+        Row(case.name, outcome.passed, outcome.detail) for case, outcome in zip(exercise.cases, outcomes, strict=True)
     )
     if all(row.passed for row in rows):
         return Report(exercise.name, rows)
-    shown = (mistake.what for mistake in exercise.mistakes if _shows(mistake, exercise.cases, outcomes))
-    return Report(exercise.name, rows, tuple(dict.fromkeys(shown)))
+    firm, weak = _mistakes(exercise, outcomes)
+    if firm:
+        return Report(exercise.name, rows, firm)
+    raised = _raised(rows, outcomes)
+    if all(isinstance(outcome.got, BaseException) for outcome in outcomes) and len(raised) == 1:
+        return Report(exercise.name, rows, (), raised)
+    why = next(filter(None, (_ask(cause, function) for cause in causes)), "")
+    if why:
+        return Report(exercise.name, rows, (), (*raised, Note("why", why)))
+    first = next(n for n, row in enumerate(rows) if not row.passed)
+    seen = () if weak else _seen(exercise, outcomes)
+    if first or not (seen or raised or weak):  # the plain case passes: what fails is what this case adds
+        rows = (*rows[:first], rows[first]._replace(hint=exercise.cases[first].hint), *rows[first + 1 :])
+    return Report(exercise.name, rows, weak, (*raised, *seen))
 
 
 class Outcome(NamedTuple):
@@ -167,6 +105,7 @@ class Outcome(NamedTuple):
     got: Any
     passed: bool
     detail: str
+    expected: Any = None
 
 
 def _run(case: Case, function: Callable) -> Outcome:
@@ -174,30 +113,96 @@ def _run(case: Case, function: Callable) -> Outcome:
         torch.default_generator.manual_seed(0)
         try:
             got, expected = case.compare(function)
+        except WrongWay as problem:
+            return Outcome(problem, False, "not in the way that the task asks for")
         except (Exception, SystemExit) as problem:  # whatever a student's function raises belongs in the table
-            return Outcome(problem, False, f"{type(problem).__name__}: {problem}")
+            return Outcome(problem, False, f"raised {type(unwrapped(problem)).__name__}")
     try:
         error = largest_error(got, expected)
-    except (TypeError, ValueError, RuntimeError) as problem:
-        return Outcome(
-            None if isinstance(problem, RuntimeError) else got, False, f"{type(problem).__name__}: {problem}"
-        )
-    return Outcome(got, error <= case.tolerance, f"{error:.1e}")
+    except (TypeError, ValueError) as problem:
+        return Outcome(got, False, str(problem), expected)
+    except RuntimeError as problem:  # a tensor without numbers
+        return Outcome(None, False, f"{type(problem).__name__}: {problem}", expected)
+    return Outcome(got, error <= case.tolerance, f"{error:.1e}", expected)
+
+
+def _mistakes(exercise: Exercise, outcomes: list[Outcome]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The known mistakes with the same results: by some wrong number, and by NaN, infinities and errors alone."""
+    shown = [mistake.what for mistake in exercise.mistakes if _shows(mistake, exercise.cases, outcomes)]
+    wrong = tuple(dict.fromkeys(shown))
+    firm = any(not outcome.passed and _wrong_number(outcome.got, outcome.expected) for outcome in outcomes)
+    return (wrong, ()) if firm else ((), wrong)
 
 
 def _shows(mistake: Mistake, cases: tuple[Case, ...], outcomes: list[Outcome]) -> bool:
     """Whether the mistake fails the same cases with the same results; not if all it does is to raise."""
+    if all(isinstance(outcome.got, BaseException) for outcome in outcomes):
+        return False
     for case, outcome in zip(cases, outcomes, strict=True):
         other = _run(case, mistake.function)
         if other.passed != outcome.passed or not alike(other.got, outcome.got):
             return False
-    return any(not isinstance(outcome.got, Exception) for outcome in outcomes)
+    return True
+
+
+def _wrong_number(got: Any, expected: Any) -> bool:
+    """Whether there is a finite number that is wrong, or a shape."""
+    if isinstance(got, tuple | list) and isinstance(expected, tuple | list):
+        return len(got) != len(expected) or any(map(_wrong_number, got, expected))
+    if not all(isinstance(value, torch.Tensor | int | float) for value in (got, expected)):
+        return False
+    g, e = (torch.as_tensor(t).detach().double().cpu() for t in (got, expected))
+    return g.shape != e.shape or bool((g.isfinite() & ~torch.isclose(g, e, rtol=1e-5, atol=1e-6)).any())
+
+
+def _ask(cause: Cause, function: Callable) -> str:
+    """What the answer gets wrong when it is asked this; nothing if it raises."""
+    with torch.random.fork_rng(devices=()), np.errstate(all="ignore"):
+        torch.default_generator.manual_seed(0)
+        try:
+            return cause(function)
+        except (Exception, SystemExit):  # a question that the answer cannot take says nothing about it
+            return ""
+
+
+def _raised(rows: tuple[Row, ...], outcomes: list[Outcome]) -> tuple[Note, ...]:
+    """What was raised, each error once, and in which tests if not in all."""
+    found: dict[tuple[type, str], list[str]] = {}
+    texts: dict[tuple[type, str], str] = {}
+    for row, outcome in zip(rows, outcomes, strict=True):
+        if isinstance(outcome.got, BaseException):
+            error = explain(outcome.got)
+            wrong_way = isinstance(outcome.got, WrongWay)
+            key = type(unwrapped(outcome.got)), "" if wrong_way else error.line or error.plain or error.error
+            found.setdefault(key, []).append(row.case)
+            texts.setdefault(key, str(outcome.got) if wrong_way else error.text)
+    notes = []
+    for key, cases in found.items():
+        more = f" and {len(cases) - 1} more" if len(cases) > 1 else ""
+        where = "every test" if len(cases) == len(rows) else f'"{cases[0]}"{more}'
+        told = f"in {where}: {texts[key]}" if key[0] is WrongWay else f"{where} raised {texts[key]}"
+        notes.append(Note("why" if key[0] is WrongWay else "error", told))
+    return tuple(notes)
+
+
+def _seen(exercise: Exercise, outcomes: list[Outcome]) -> tuple[Note, ...]:
+    """What the wrong results have in common with the right ones: of all tests that fail, or of the first."""
+    wrong = [
+        (case.name, compare(outcome.got, outcome.expected, exercise.values))
+        for case, outcome in zip(exercise.cases, outcomes, strict=True)
+        if not outcome.passed and not isinstance(outcome.got, BaseException)
+    ]
+    if not wrong or not wrong[0][1]:
+        return ()
+    name, text = wrong[0]
+    everywhere = len(wrong) > 1 and all(other == text for _, other in wrong)
+    return (Note("seen", text if everywhere else f'in "{name}" {text}'),)
 
 
 def alike(a: Any, b: Any) -> bool:
-    """Whether two answers are the same up to rounding, 1e-5 of their size; exceptions by their type."""
-    if isinstance(a, Exception) or isinstance(b, Exception):
-        return type(a) is type(b)
+    """Whether two answers are the same up to rounding, 1e-5 of their size; exceptions if they say the same."""
+    if isinstance(a, BaseException) or isinstance(b, BaseException):
+        return type(a) is type(b) and str(a) == str(b)
     if isinstance(a, tuple | list) and isinstance(b, tuple | list):
         return len(a) == len(b) and all(map(alike, a, b))
     if not all(isinstance(value, torch.Tensor | int | float) for value in (a, b)):

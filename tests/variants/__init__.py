@@ -47,13 +47,13 @@ def collect() -> list[Variant]:
 
 
 def sentences(report: str) -> tuple[list[str], list[str]]:
-    """What a report says, after its first line: facts (errors, findings), and advice (hints, diagnoses)."""
+    """What a report says, after its first line: facts (errors, findings), and advice (hints, causes, diagnoses)."""
     facts, advice = [], []
     for line in map(str.strip, report.splitlines()[1:]):
         row = re.match(r"(?:pass|FAIL)  .*?(?:  +(?P<detail>\S.*))?$", line)
         text = (row["detail"] or "") if row else line
-        if text.startswith("hint: "):
-            advice.append(text.removeprefix("hint: "))
+        if text.startswith(("hint: ", "why: ")):
+            advice.append(text.partition(": ")[2])
         elif text.startswith("This is what you get if "):
             advice += re.split(r", or if ", text)
         elif text and not re.fullmatch(r"inf|nan|[-+.e\d]+", text):

@@ -1,0 +1,119 @@
+"""What `check` and `hint` show: the table of an exercise, what went wrong, and the hints on the way."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from flashlearn.exercises.grading import Exercise
+
+
+class Row(NamedTuple):
+    """The outcome of one case: the largest error, or what went wrong; a hint if the case failed for what it tests."""
+
+    case: str
+    passed: bool
+    detail: str
+    hint: str = ""
+
+
+class Note(NamedTuple):
+    """A remark below the table.
+
+    kind    "error": what the answer raised; "seen": what the wrong results have in common; "why": their cause
+    """
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """The outcome of an exercise; displays itself as a table."""
+
+    exercise: str
+    rows: tuple[Row, ...]  # none if not attempted
+    misconceptions: tuple[str, ...] = ()  # known mistakes that give the same results
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def attempted(self) -> bool:
+        return bool(self.rows)
+
+    @property
+    def passed(self) -> bool:
+        return self.attempted and all(row.passed for row in self.rows)
+
+    @property
+    def headline(self) -> str:
+        if not self.attempted:
+            return f"Exercise {self.exercise}: not attempted"
+        good = sum(row.passed for row in self.rows)
+        return f"Exercise {self.exercise}: {good} of {len(self.rows)} tests passed"
+
+    @property
+    def diagnosis(self) -> str:
+        """One sentence on what went wrong, empty if the answer is right or wrong in an unknown way."""
+        return f"This is what you get if {', or if '.join(self.misconceptions)}." if self.misconceptions else ""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What stands below the table, a paragraph each."""
+        notes = tuple(f"{kind}: {text}" for kind, text in self.notes)
+        return (*notes, self.diagnosis) if self.diagnosis else notes
+
+    def __repr__(self) -> str:
+        lines = [self.headline]
+        wide = max((len(row.case) for row in self.rows), default=0)
+        for row in self.rows:
+            lines.append(f"  {'pass' if row.passed else 'FAIL'}  {row.case:<{wide}}  {row.detail}")
+            if row.hint:
+                lines.append(f"        hint: {row.hint}")
+        for remark in self.remarks:
+            lines += [f"  {line}" for line in remark.splitlines()]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        if not self.attempted:
+            return f"<p><b>{self.headline}</b></p>"
+        titles = ["result", "test", "largest error", "hint"][: 4 if any(row.hint for row in self.rows) else 3]
+        cells = "".join(
+            f"<tr><td><b>{'✓ pass' if row.passed else '✗ FAIL'}</b></td>"
+            + "".join(
+                f'<td style="text-align:left">{html.escape(text)}</td>'
+                for text in (row.case, row.detail, row.hint)[: len(titles) - 1]
+            )
+            + "</tr>"
+            for row in self.rows
+        )
+        head = "".join(f'<th scope="col">{title}</th>' for title in titles)
+        table = f"<table><caption><b>{self.headline}</b></caption><tr>{head}</tr>{cells}</table>"
+        return table + "".join(f"<p>{html.escape(text).replace(chr(10), '<br>')}</p>" for text in self.remarks)
+
+
+@dataclass(frozen=True)
+class Hint:
+    """One rung of the ladder of hints of an exercise, or, past the last, where the solution is."""
+
+    exercise: Exercise
+    number: int  # from 1; one more than there are hints means the solution
+
+    @property
+    def headline(self) -> str:
+        if self.number > len(self.exercise.hints):
+            return f"Exercise {self.exercise.name}: no more hints"
+        return f"Exercise {self.exercise.name}, hint {self.number} of {len(self.exercise.hints)}"
+
+    @property
+    def text(self) -> str:
+        if self.number > len(self.exercise.hints):
+            return f"The solution is in {self.exercise.place}."
+        return self.exercise.hints[self.number - 1]
+
+    def __repr__(self) -> str:
+        return f"{self.headline}\n  {self.text}"
+
+    def _repr_html_(self) -> str:
+        return f"<p><b>{self.headline}</b></p><p>{html.escape(self.text)}</p>"

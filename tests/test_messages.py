@@ -1,0 +1,135 @@
+"""What a report says about a wrong answer: the cause, in plain words, once; and of a right one nothing."""
+
+import math
+
+import pytest
+import torch
+
+from flashlearn.exercises import check
+from flashlearn.exercises.findings import compare
+from flashlearn.exercises.raised import explain, in_plain_words
+
+
+def hints(report):
+    return [row.hint for row in report.rows if row.hint]
+
+
+def test_a_named_mistake_comes_without_the_hints_of_rows():
+    report = check("01.softmax", lambda x: x / x.sum(-1, keepdim=True))
+    assert report.diagnosis == "This is what you get if the logits are divided by their sum, without an exponential."
+    assert not hints(report) and "abs" not in repr(report) + report._repr_html_()
+    report = check("00.scores", lambda q, k: q @ k.T)
+    assert "not divided by sqrt(D)" in repr(report) and "transpose" not in repr(report)
+
+
+def test_the_hint_of_a_case_is_shown_where_the_plain_case_passes():
+    def safe(x):  # an entry of -inf makes the mean -inf
+        weights = torch.exp(x - x.max(-1, keepdim=True).values)
+        return weights.nan_to_num(7.0) / weights.sum(-1, keepdim=True) if x.ndim == 1 else weights
+
+    report = check("02.safe", safe)
+    case = next(row for row in report.rows if not row.passed)
+    assert case.case == "several rows" and hints(report) == [case.hint]
+    assert f"hint: {case.hint}" in repr(report) and case.hint in report._repr_html_()
+
+
+def test_the_same_error_in_all_tests_is_told_once_with_its_line():
+    def scores(q, k):
+        return q @ k / 2
+
+    report = check("00.scores", scores)
+    (note,) = report.notes
+    assert not hints(report) and note.kind == "error" and repr(report).count("mat1 and mat2") == 1
+    assert "line 2 of scores" not in note.text and "of scores: return q @ k / 2" in note.text
+    assert "Is a transpose missing" in note.text
+    assert all(row.detail == "raised RuntimeError" for row in report.rows)
+    assert "return q @ k / 2<br>" in report._repr_html_()
+
+
+def test_an_error_in_one_test_says_in_which():
+    def softmax(x):
+        return torch.softmax(x, -1) if x.ndim == 1 else torch.exp(x) / torch.exp(x).sum(-1)
+
+    report = check("01.softmax", softmax)
+    assert [note.text.partition(" raised")[0] for note in report.notes] == ['"several rows"']
+    assert "keepdim=True" in report.notes[0].text
+
+
+def test_the_line_is_that_of_the_answer_wherever_below_it_the_error_was_raised():
+    def helper(x):
+        return torch.exp(x) @ torch.ones(3, 2)
+
+    problem = None
+    try:
+        helper(torch.ones(5, 5))
+    except RuntimeError as error:
+        problem = error
+    assert "of helper: return torch.exp(x) @ torch.ones(3, 2)" in explain(problem).line
+
+
+@pytest.mark.parametrize(
+    ("message", "line", "words"),
+    [
+        ("Cannot make_shape_compatible: incompatible dimensions at index 0: 32 and 16", "x", "t[:, None]"),
+        ("'builtin_function_or_method' object has no attribute 'scalar'", "x", "kernel[grid](...)"),
+        ("expected a rectangle of x, got 50 elements of x[0:4, 0:13]", "x", "50 addresses form no rectangle of x"),
+        ("arange's range must be a power of 2", "x", "next_power_of_2"),
+        ("not enough values to unpack (expected 3, got 1)", "", "3 values must be returned"),
+        ("something that nobody knows", "x", ""),
+    ],
+)
+def test_errors_in_plain_words(message, line, words):
+    plain = in_plain_words(message, line)
+    assert words in plain and bool(words) == bool(plain)
+
+
+def test_values_that_an_answer_itself_cannot_unpack_are_not_what_it_returns():
+    assert in_plain_words("not enough values to unpack (expected 3, got 1)", "a, b, c = x") == ""
+
+
+X = torch.tensor([[1.0, -2.0, 0.5], [3.0, 0.25, -7.0]], dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("got", "words"),
+    [
+        (None, "return"),
+        (-X, "wrong sign"),
+        (3 * X, "every entry is 3 times"),
+        (X / 4, "every entry is 1/4 of"),
+        (X + 2.5, "too large by 2.5"),
+        (X.T, "transposed"),
+        (X.flip(1), "in reverse along dimension 1"),
+        (X.float() + 1e-7, "seven digits"),
+        (X[None], "dimensions too many"),
+        (torch.where(X > 2, math.nan, X), "NaN in 1 of 6 entries, and all others are right"),
+        (torch.where(X > 2, math.inf, X), "overflows"),
+        (X * torch.tensor([[1.0], [0.0]]), "all is right but row 1, where 0 stands"),
+        (X * torch.tensor([[2.0], [3.0]]), "up to a factor of its own"),
+        (X.clone(), ""),
+        (X.sin(), ""),
+    ],
+)
+def test_what_wrong_results_have_in_common_with_the_right_ones(got, words):
+    said = compare(got, X)
+    assert words in said and bool(words) == bool(said), said
+
+
+def test_several_values():
+    m, l = torch.tensor(2.0), torch.tensor(3.0)
+    assert "wrong order" in compare((l, m), (m, l))
+    assert "2 values, m and l, must be returned" in compare(m, (m, l), ("m", "l"))
+    assert compare((m, l + 1), (m, l), ("m", "l")).startswith("m is right, l is not")
+    assert compare((m, l), (m, l)) == ""
+
+
+def test_whole_numbers():
+    assert "one too many: 7 came back, 6 is expected" in compare(7, 6)
+    assert "whole number" in compare(6.09, 6) and compare(9, 6) == ""
+
+
+def test_minus_inf():
+    hidden = torch.tensor([[1.0, -math.inf, -math.inf], [2.0, 3.0, 4.0]])
+    assert "-1e+04 stands in every place where -inf is expected" in compare(hidden.clamp(min=-1e4), hidden)
+    shown = torch.tensor([[1.0, 5.0, -math.inf], [2.0, 3.0, 4.0]])
+    assert "-inf is missing in 1 of 6 entries" in compare(shown, hidden)
