@@ -174,13 +174,6 @@ def _offset(g: Tensor, e: Tensor) -> str:
     return ""
 
 
-def _rounded(g: Tensor, e: Tensor) -> str:
-    error, size = (g - e).abs().max().item(), e.abs().max().item()
-    if e.numel() > 1 and 0 < error < 1e-6 * size:
-        return "right to about seven digits and no more: something is rounded to float32, where the input is float64"
-    return ""
-
-
 def _elsewhere(g: Tensor, e: Tensor) -> str:
     """The right numbers in other places."""
     if g.ndim >= 2 and g.shape[-1] == g.shape[-2] and same(g.mT, e):
@@ -244,7 +237,6 @@ SHAPES: tuple[Look, ...] = (_transposed_shape, _lost_or_kept, _broadcast, _wrong
 LOOKS: tuple[Look, ...] = (
     _not_a_number,
     _infinite,
-    _rounded,
     _sign_or_factor,
     _offset,
     _elsewhere,

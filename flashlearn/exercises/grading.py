@@ -8,6 +8,7 @@ common with the right ones; and the hint of the first case that fails.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -92,11 +93,28 @@ def grade(exercise: Exercise, function: Callable, causes: tuple[Cause, ...] = ()
     why = next(filter(None, (_ask(cause, function) for cause in causes)), "")
     if why:
         return Report(exercise.name, rows, (), (*raised, Note("why", why)))
-    first = next(n for n, row in enumerate(rows) if not row.passed)
-    seen = () if weak else _seen(exercise, outcomes)
-    if first or not (seen or raised or weak):  # the plain case passes: what fails is what this case adds
-        rows = (*rows[:first], rows[first]._replace(hint=exercise.cases[first].hint), *rows[first + 1 :])
-    return Report(exercise.name, rows, weak, (*raised, *seen))
+    if weak:
+        return Report(exercise.name, _hinted(exercise, rows, _first(rows)), weak, raised)
+    rounded = _rounded(exercise, outcomes)
+    if rounded is not None:
+        digits = int(-math.log10(relative_error(outcomes[rounded].got, outcomes[rounded].expected)))
+        text = f"right to {digits} digits and no more: something is rounded or added on the way, or the dtype changes"
+        note = Note("seen", f'in "{rows[rounded].case}" {text}')
+        return Report(exercise.name, _hinted(exercise, rows, rounded), (), (*raised, note))
+    seen = _seen(exercise, outcomes)
+    plain = not (seen or raised)  # there is nothing else to say
+    return Report(exercise.name, _hinted(exercise, rows, _first(rows), plain), (), (*raised, *seen))
+
+
+def _first(rows: tuple[Row, ...]) -> int:
+    return next(n for n, row in enumerate(rows) if not row.passed)
+
+
+def _hinted(exercise: Exercise, rows: tuple[Row, ...], at: int, plain: bool = False) -> tuple[Row, ...]:
+    """The rows, one with the hint of its case: it holds what this case adds to the plain one, if that one passes."""
+    if at == 0 and not plain:
+        return rows
+    return (*rows[:at], rows[at]._replace(hint=exercise.cases[at].hint), *rows[at + 1 :])
 
 
 class Outcome(NamedTuple):
@@ -185,6 +203,17 @@ def _raised(rows: tuple[Row, ...], outcomes: list[Outcome]) -> tuple[Note, ...]:
     return tuple(notes)
 
 
+def _rounded(exercise: Exercise, outcomes: list[Outcome]) -> int | None:
+    """The first case with a small tolerance that fails by its last digits alone, if the plain case does not fail."""
+    for n, (case, outcome) in enumerate(zip(exercise.cases, outcomes, strict=True)):
+        if not outcome.passed and case.tolerance < 1e-6:
+            if 0 < relative_error(outcome.got, outcome.expected) < 1e-5:
+                return n
+        if not n and not outcome.passed:
+            return None
+    return None
+
+
 def _seen(exercise: Exercise, outcomes: list[Outcome]) -> tuple[Note, ...]:
     """What the wrong results have in common with the right ones: of all tests that fail, or of the first."""
     wrong = [
@@ -227,6 +256,19 @@ def largest_error(got: Any, expected: Any) -> float:
     same = (g == e) | (g.isnan() & e.isnan())
     difference = torch.where(same, 0.0, (g - e).abs().nan_to_num(nan=INF, posinf=INF))
     return difference.max().item() if difference.numel() else 0.0
+
+
+def relative_error(got: Any, expected: Any) -> float:
+    """The largest error of a value as a share of its largest entry; infinite where it is no matter of digits."""
+    if isinstance(expected, tuple | list):
+        same_kind = isinstance(got, tuple | list) and len(got) == len(expected)
+        return max(map(relative_error, got, expected), default=0.0) if same_kind else INF
+    if isinstance(expected, int) or not isinstance(got, torch.Tensor | int | float):
+        return INF
+    g, e = (torch.as_tensor(t).detach().double().cpu() for t in (got, expected))
+    if g.shape != e.shape or not g.isfinite().all() or not e.isfinite().all():
+        return 0.0 if g.shape == e.shape and torch.equal(g, e) else INF
+    return ((g - e).abs().max() / (e.abs().max() if e.any() else 1)).item()
 
 
 def _describe(value: Any) -> str:

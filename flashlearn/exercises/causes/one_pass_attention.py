@@ -1,0 +1,104 @@
+"""What wrong answers to the exercises of notebook 05 get wrong."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+INF = float("inf")
+
+
+def _double(*numbers: float) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.float64).squeeze()
+
+
+def _step(update, m: float, s: float):
+    """(m, l, acc) after a state of maximum m with l = 2 and acc = (3, 5), and a key of score s and value (7, 11)."""
+    return update(_double(m), _double(2.0), _double(3.0, 5.0), _double(s), _double(7.0, 11.0))
+
+
+def the_maximum(update):
+    """The larger of the two, whichever that is."""
+    for m, s in ((1.0, 3.0), (3.0, 1.0)):
+        got = _step(update, m, s)[0].item()
+        if abs(got - 3.0) > 1e-9:
+            return f"after a maximum of {m:g} and a score of {s:g} the new maximum m_new is {got:.4g}; it is the larger of both, 3"
+    return ""
+
+
+def the_weights(update):
+    """Old terms take e^(m - m_new), the new key e^(s - m_new), in l and in acc alike."""
+    for m, s in ((3.0, 1.0), (1.0, 3.0)):
+        alpha, p = math.exp(m - 3.0), math.exp(s - 3.0)
+        _, l, acc = _step(update, m, s)
+        want_l, want_acc = 2 * alpha + p, _double(3 * alpha + 7 * p, 5 * alpha + 11 * p)
+        if abs(l.item() - want_l) > 1e-6:
+            return _told("l", l, ("2", "1"), (2.0, 1.0), alpha, p, m, s)
+        if torch.allclose(acc, want_acc / want_l):
+            return "acc is divided by l in the step: it is a sum, and divided once, at the end"
+        if not torch.allclose(acc, want_acc):
+            return _told("acc", acc[0], ("the old acc", "v"), (3.0, 7.0), alpha, p, m, s)
+    return ""
+
+
+def _told(
+    name: str,
+    got: Tensor,
+    terms: tuple[str, str],
+    sizes: tuple[float, float],
+    alpha: float,
+    p: float,
+    m: float,
+    s: float,
+) -> str:
+    """Which of the two factors is wrong: try 1, alpha, 1 / alpha and p at both places."""
+    words = {
+        "1 (no factor)": 1.0,
+        "e^(m - m_new)": alpha,
+        "e^(m_new - m)": 1 / alpha,
+        "e^(s - m_new)": p,
+        "e^(s - m)": math.exp(s - m),
+    }
+    case = f"after a maximum of {m:g} comes a score of {s:g}, and in {name}"
+    for old, a in words.items():
+        for new, b in words.items():
+            if abs(got.item() - (sizes[0] * a + sizes[1] * b)) > 1e-6 * abs(got.item()):
+                continue
+            if abs(a - alpha) > 1e-9:
+                return f"{case} the old terms take the factor {old}, where it must be e^(m - m_new)"
+            if abs(b - p) > 1e-9:
+                return f"{case} the new key takes the weight {new}, where it must be e^(s - m_new)"
+    return f"{case} the old terms must take the factor e^(m - m_new), the new key the weight e^(s - m_new)"
+
+
+def _merged(merge, o_a: float, lse_a: float, o_b: float, lse_b: float) -> tuple[float, float]:
+    o, lse = merge(_double(o_a)[None], _double(lse_a), _double(o_b)[None], _double(lse_b))
+    return o.item(), lse.item()
+
+
+def an_empty_sum(merge):
+    """Of two halves without keys, lse is -inf, log 0."""
+    lse = _merged(merge, 0.0, -INF, 0.0, -INF)[1]
+    if math.isfinite(lse) and abs(math.exp(lse)) < 0.01:
+        return f"with no key at all lse is {lse:.4g}, the log of {math.exp(lse):.1g}: nothing is added to the sum of the weights"
+    return ""
+
+
+def the_shares(merge):
+    """Where both halves give 1, so does the whole; and a half of three times the weight has three quarters of it."""
+    whole, both = _merged(merge, 1.0, math.log(3), 1.0, 0.0)
+    share = _merged(merge, 1.0, math.log(3), 0.0, 0.0)[0]
+    if abs(whole - 1) > 1e-6:
+        return f"the two weights add up to {whole:.4g}, not to 1: divide by the sum, so that each is a share of that of both"
+    if abs(share - 0.25) < 1e-6:
+        return "the weights are exchanged: o_a gets the share of b, and o_b that of a"
+    if abs(share - 0.75) > 1e-6:
+        return f"a half with three times the weight of the other (lse log 3 and 0) has the share {share:.4g}, not 3/4: e^(lse_a - lse)"
+    if abs(both - math.log(4)) > 1e-6:
+        return f"lse of log 3 and 0 must be log(3 + 1) = {math.log(4):.4g}, the log of the sum of both e^lse; it is {both:.4g}"
+    return ""
+
+
+CAUSES = {"05.recurrence": (the_maximum, the_weights), "05.merge_outputs": (an_empty_sum, the_shares)}
