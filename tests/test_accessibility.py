@@ -4,6 +4,7 @@ Contrast is computed as WCAG 2.2 does: 4.5 for text, 3 for the outlines of what 
 it is tested where it lives: heading order in test_notebooks.py, names and keys in a browser in tests/browser.
 """
 
+import base64
 import importlib.util
 import io
 import re
@@ -33,9 +34,11 @@ from flashlearn.show.draw.style import COLOURS, INK, MEANING, QUIET, STYLE, ink_
 from flashlearn.show.explorers import program_explorer, stride_explorer, tiling_explorer
 from flashlearn.show.film import nearest
 from flashlearn.show.frame import as_runs, paint
+from flashlearn.show.still import Still
 from tests.slow import slow
 from tests.test_notebooks import every_notebook, pictures, read
 
+VIEW = "application/vnd.jupyter.widget-view+json"
 X = torch.tensor([3.0, 2.0, 5.0, 1.0])
 Q, K, V, DO = torch.randn(4, 1, 1, 8, 4, generator=torch.Generator().manual_seed(2))
 BLOCKS = {"block_q": 3, "block_k": 2, "causal": True}
@@ -256,14 +259,30 @@ def test_the_table_of_two_runs_names_them(without_frames):
     assert page.words.count("safe") == 13 and page.words.count("online") == 9 and page.tags.count("th") == 6
 
 
-def test_words_are_shown_below_and_not_stored(monkeypatch):
+def test_a_still_picture_is_one_output_whose_image_has_the_words(monkeypatch):
     shown = []
-    monkeypatch.setattr(animation, "display", lambda data, **more: shown.append(data))
-    animation.picture(lambda ax: ax.plot([1, 2]), alt="A line that rises")._ipython_display_()
-    assert set(shown[0]) == {"image/png", "text/plain"}
-    assert set(shown[1]) == {"application/vnd.jupyter.widget-view+json"}
-    words = ipywidgets.widget._instances[shown[1]["application/vnd.jupyter.widget-view+json"]["model_id"]]
-    assert "Picture: A line that rises" in words.value
+    monkeypatch.setattr(animation, "display", lambda data, **more: shown.append((data, more["metadata"])))
+    animation.picture(lambda ax: ax.plot([1, 2]), alt="A line that rises", figsize=(2, 1))._ipython_display_()
+    ((data, metadata),) = shown
+    assert set(data) == {"image/png", "text/plain", VIEW} and metadata["image/png"]["alt"] == "A line that rises"
+    widget = ipywidgets.widget._instances[data[VIEW]["model_id"]]
+    assert (widget.alt, widget.width, base64.b64encode(widget.png).decode()) == (
+        "A line that rises",
+        200,
+        data["image/png"],
+    )
+
+
+def test_a_projected_still_is_larger_and_thicker_and_comes_back(monkeypatch, capsys):
+    shown = animation.picture(lambda ax: ax.plot([1, 2]), alt="A line that rises", figsize=(2, 1))
+    widget = Still(shown)
+    fl.projector()
+    try:
+        assert Image.open(io.BytesIO(widget.png)).size == (300, 150)
+        assert Still(shown).png == widget.png, "one that is made then, too"
+    finally:
+        fl.projector(False)
+    assert widget.png == shown.png
 
 
 @pytest.mark.parametrize("asked", ["", "1"])

@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from flashlearn.show.draw.style import STYLE
-from flashlearn.show.frame import DPI, Draw, Steps, table_html
+from flashlearn.show.frame import DPI, Draw, Steps, look, table_html, thicken
 from flashlearn.show.inputs import check_alt, check_draw, check_figsize
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def moving() -> bool:
 
 
 class Picture:
-    """A PNG with its alternative text; displays itself in a notebook, with its words below for screen readers.
+    """A PNG with its alternative text; displays itself in a notebook, where its words are those of the image.
 
     `transcript` has one line per frame of an animation, and `steps` one row of a table per step (`frame.table`);
     both are empty for a still picture. `player` is what else a page needs to make a player of it.
@@ -61,6 +61,8 @@ class Picture:
     ):
         self.png, self.alt, self.size = png, check_alt(alt), size
         self.transcript, self.steps, self.player = transcript, list(steps), player
+        self.figure: Figure | None = None  # of a plot, until a projector has it painted again
+        self._thick = b""
 
     def __repr__(self) -> str:
         kind = f"animation, {len(self.transcript)} steps" if self.transcript else "picture"
@@ -84,12 +86,22 @@ class Picture:
         return f"<details><summary>This animation in words</summary>{table_html(self.steps, self.alt)}</details>"
 
     def _ipython_display_(self):
-        """The picture, and its words as a widget: JupyterLab gives an image in an output no alternative text."""
-        from flashlearn.show.widgets import below
+        """In one output the picture to store and the widget to show, whose image has the words."""
+        from flashlearn.show.still import Still
 
         data, about = self._repr_mimebundle_()
-        display(data, metadata=about, raw=True)
-        display(below(self.in_words(), seen=bool(self.steps)), raw=True)
+        live = Still(self)._repr_mimebundle_()
+        display({**(live[0] if live else {}), **data}, metadata=about, raw=True)
+
+    def projected(self) -> bytes:
+        """The picture as `frame.look` wants it: a plot with thicker lines and more pixels on a projector."""
+        if (look.scale, look.lines) == (1.0, 1.0):
+            return self.png
+        if self.figure is not None:
+            with style.context(STYLE):
+                thicken(self.figure)
+                self._thick, self.figure = file_of(self.figure, DPI * look.scale), None
+        return self._thick or self.png
 
     def save(self, path: str | Path) -> None:
         """Write the picture to a file (.png or .apng)."""
@@ -116,6 +128,13 @@ def picture(plot: Callable[[Axes], Any], *, alt: str, figsize=(12.8, 4.8)) -> Pi
     with style.context(STYLE):
         fig = Figure(figsize=figsize, dpi=DPI, layout="constrained")
         plot(fig.add_subplot())
-        stream = io.BytesIO()
-        fig.savefig(stream, format="png", dpi=DPI)
-    return Picture(stream.getvalue(), alt, tuple(round(DPI * inches) for inches in figsize))
+        shown = Picture(file_of(fig, DPI), alt, tuple(round(DPI * inches) for inches in figsize))
+    shown.figure = fig
+    return shown
+
+
+def file_of(figure: Figure, dpi: float) -> bytes:
+    """The PNG file of a figure."""
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=dpi)
+    return stream.getvalue()

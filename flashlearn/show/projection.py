@@ -9,6 +9,7 @@ from IPython.display import display
 
 from flashlearn.show.frame import look
 from flashlearn.show.player import Player
+from flashlearn.show.still import Still
 from flashlearn.show.widgets import Stepper, script
 
 KEYS = """\
@@ -32,6 +33,8 @@ def projector(on: bool = True) -> None:
         stepper.paint()
     for player in Player.all:
         player.paint()
+    for still in Still.all:
+        still.paint()
     folder = files("flashlearn.show") / "browser"
     settings = json.dumps({"on": bool(on), "style": (folder / "projector.css").read_text()})
     print(KEYS if on else "Projector mode is off.")

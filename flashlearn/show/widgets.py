@@ -34,17 +34,6 @@ def script(source: str) -> widgets.Output:
     return widgets.Output(outputs=(output,), layout={"display": "none"})
 
 
-def below(words: str, seen: bool) -> dict:
-    """Words below a picture, for display(..., raw=True): there while the notebook runs, and never stored as text."""
-    hidden = "position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)"
-    text = widgets.HTML(
-        words if seen else f'<div style="{hidden}">{words}</div>', layout={} if seen else {"height": "0"}
-    )
-    return {
-        "application/vnd.jupyter.widget-view+json": {"version_major": 2, "version_minor": 0, "model_id": text.model_id}
-    }
-
-
 class Stepper(widgets.VBox):
     """Picture, sentence, and controls that work from the keyboard: arrow keys, Home and End on the slider.
 
