@@ -10,6 +10,7 @@ import flashlearn as fl
 from flashlearn.cost import standard_backward_cost, standard_cost, two_sweep_cost, v2_cost
 from flashlearn.exercises import EXERCISES
 from flashlearn.show.explorers.tiling import PAPER, D, tiling_explorer
+from flashlearn.show.player import LONG
 
 ROOT = Path(__file__).parent.parent
 GUIDE = (ROOT / "notebooks" / "INSTRUCTORS.md").read_text()
@@ -35,6 +36,10 @@ def test_headings_do_not_skip_a_level():
     levels = [len(mark) for mark in re.findall(r"^(#+) ", GUIDE, flags=re.MULTILINE)]
     assert levels[0] == 1 and levels.count(1) == 1
     assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False))
+
+
+def test_runs_that_are_there_from_the_beginning_are_as_long_as_the_guide_says():
+    assert f"of a run of up\nto {LONG} steps are all there" in GUIDE
 
 
 # The numbers: each function computes what the guide says, in its words.
