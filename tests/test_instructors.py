@@ -1,5 +1,6 @@
 """The guide for instructors: its exercises and files are there, and the numbers of its teaching part computed anew."""
 
+import inspect
 import re
 from pathlib import Path
 
@@ -9,6 +10,9 @@ import torch
 import flashlearn as fl
 from flashlearn.cost import standard_backward_cost, standard_cost, two_sweep_cost, v2_cost
 from flashlearn.exercises import EXERCISES
+from flashlearn.exercises.__main__ import grade_notebook
+from flashlearn.exercises.grading import grade
+from flashlearn.measurements.records import load
 from flashlearn.show.explorers.tiling import PAPER, D, tiling_explorer
 from flashlearn.show.player import LONG
 
@@ -145,6 +149,30 @@ def test_weeks():
     listed = [number for row in WEEKS[2:] for number in re.findall(r"\d\d", row[1])]
     assert listed == [f"{number:02d}" for number in range(1, len(listed) + 1)]
     assert len(listed) + 1 == len(list((ROOT / "notebooks").glob("*.ipynb"))), "and 00 is homework before the first"
+
+
+def test_lines_that_the_grading_command_would_print():
+    lines = re.findall(r"^ {4}submissions/\S+ +(\d\d\.[a-z_]+) +(\d+) of +(\d+)(.*)$", GUIDE, flags=re.MULTILINE)
+    assert len(lines) >= 4
+    for name, passed, of, said in lines:
+        exercise, said = EXERCISES[name], said.strip()
+        assert int(of) == len(exercise.cases), name
+        if "This is what you get if" in said:
+            (mistake,) = [m for m in exercise.mistakes if m.what in said]
+            report = grade(exercise, mistake.function)
+            assert int(passed) == sum(row.passed for row in report.rows) and said in str(report)
+        else:
+            assert int(passed) == (0 if said else int(of))
+
+
+def test_numbers_of_the_grading_part():
+    (seconds,) = re.findall(r"\((\d+) unless told\)", GUIDE)
+    assert int(seconds) == inspect.signature(grade_notebook).parameters["timeout"].default
+    (least, most) = re.search(r"as long as its notebooks do, (\d+) to (\d+) s each", GUIDE).groups()
+    recorded = [notebook["seconds"] for notebook in load("laptop")["notebooks"]]
+    assert int(least) <= min(recorded) and max(recorded) <= int(most) < 2 * max(recorded)
+    assert "shows the first of three hints" in GUIDE
+    assert {len(exercise.hints) for exercise in EXERCISES.values()} == {3}
 
 
 def test_explorer_has_what_the_closing_task_asks_for():
