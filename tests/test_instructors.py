@@ -13,6 +13,8 @@ from flashlearn.exercises import EXERCISES
 from flashlearn.exercises.__main__ import grade_notebook
 from flashlearn.exercises.grading import grade
 from flashlearn.measurements.records import load
+from flashlearn.show import play
+from flashlearn.show.draw import draw_row
 from flashlearn.show.explorers.tiling import PAPER, D, tiling_explorer
 from flashlearn.show.player import LONG
 
@@ -42,11 +44,22 @@ def test_headings_do_not_skip_a_level():
     assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False))
 
 
-def test_runs_that_are_there_from_the_beginning_are_as_long_as_the_guide_says():
-    assert f"of a run of up\nto {LONG} steps are all there" in GUIDE
-
-
 # The numbers: each function computes what the guide says, in its words.
+
+
+def runs_that_are_there_from_the_beginning() -> str:
+    return f"of a run of up\nto {LONG} steps are all there"
+
+
+def question_of_your_own() -> str:
+    row = fl.online_softmax_steps(torch.tensor([3.0, 2.0]))
+    asked = play(row, draw_row, alt="two bars", figsize=(2, 1), predict={2: "What becomes of l?"})
+    assert asked.run["questions"] == {"2": "What becomes of l?"} and asked.step == 0
+    return 'predict={2: "What becomes of l?"})`, by the number of the\nstep, from 0'
+
+
+def shallow_clone() -> str:
+    return "--depth 1"
 
 
 def largest_float16() -> str:
@@ -108,6 +121,9 @@ def shared_week() -> str:
 
 
 CLAIMS = (
+    runs_that_are_there_from_the_beginning,
+    question_of_your_own,
+    shallow_clone,
     largest_float16,
     low_start,
     third_step,
