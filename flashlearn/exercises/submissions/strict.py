@@ -57,7 +57,7 @@ def grade_cells(sources: Sequence[str], timeout: int, memory: int) -> tuple[list
         session.run()
     finally:
         session.close()
-    return [entry for entry in session.entries if entry], session.problem
+    return session.entries, session.problem
 
 
 class Session:
@@ -67,13 +67,14 @@ class Session:
     """
 
     def __init__(self, sources: Sequence[str], timeout: int, memory: int):
-        self._sources, self._timeout, self._memory = list(sources), timeout, memory
+        self._sources, self._timeout, self._memory = dict(enumerate(sources)), timeout, memory
         self._stack = ExitStack()
         self._channel: Channel | None = None
         self._functions: dict[int, Callable] = {}
-        self._handed_in = 0  # since the process was started
-        self._deadline = 0.0
-        self.entries: list[Entry | None] = []  # of everything handed in, in order; None for what is not graded
+        self._place = (0, 0)  # of what is handed in: the number of the cell, and how many before it in that cell
+        self._graded: set[tuple[int, int]] = set()
+        self._deadline, self._asked = 0.0, 0
+        self.entries: list[Entry] = []
         self.problem = ""
 
     def close(self) -> None:
@@ -88,7 +89,7 @@ class Session:
         for _ in range(STARTS):
             try:
                 self._start()
-                for number, source in enumerate(self._sources):
+                for number, source in list(self._sources.items()):
                     self._run(number, source)
                 return
             except _Again:
@@ -96,7 +97,7 @@ class Session:
         self.problem += ", again and again"
 
     def _start(self) -> None:
-        self._stack, self._handed_in = ExitStack(), 0
+        self._stack = ExitStack()
         folder = Path(self._stack.enter_context(empty_folder()))
         ours, theirs = socket.socketpair()
         self._stack.callback(ours.close)
@@ -113,6 +114,7 @@ class Session:
 
     def _run(self, number: int, source: str) -> None:
         """Run one cell; _Again if the process is gone then."""
+        self._place = (number, 0)
         try:
             self._ask({"do": "cell", "source": source}, time.monotonic() + self._timeout)
         except TimeoutError:
@@ -120,6 +122,8 @@ class Session:
         except (EOFError, WireError):
             self.problem = "a cell ended the process"
             self.close()
+        except _Again:
+            raise  # not of the cell
         except Exception as error:  # told by a process that does not do what it should
             self.problem = f"a cell ended with {type(error).__name__}"
         if self._channel is None:
@@ -130,13 +134,17 @@ class Session:
 
     def _hand_in(self, exercise: Any, answers: Any) -> None:
         """Grade what a cell handed in, unless that was done before the process was started again."""
-        self._handed_in += 1
-        if self._handed_in <= len(self.entries):
+        place = self._place
+        self._place = (place[0], place[1] + 1)
+        if place in self._graded:
             return
-        if type(answers) is not int or not 0 < answers <= MOST_TESTS or exercise not in (LAB, *EXERCISES):
-            return self.entries.append(None)
-        if sum(entry is not None and entry.exercise == exercise for entry in self.entries) >= MOST_TRIES:
-            return self.entries.append(None)
+        self._graded.add(place)
+        if type(answers) is not int or not 0 < answers <= MOST_TESTS or not isinstance(exercise, str):
+            return
+        if exercise not in (LAB, *EXERCISES):
+            return
+        if sum(entry.exercise == exercise for entry in self.entries) >= MOST_TRIES:
+            return
         self._deadline = time.monotonic() + self._timeout
         self._functions.clear()
         functions = [Answer(self, number) for number in range(answers)]
@@ -203,7 +211,9 @@ class Session:
     def _ask(self, message: dict[str, Any], deadline: float) -> Any:
         channel = self._channel
         assert channel
-        channel.send(message, deadline)
+        self._asked += 1
+        number = self._asked
+        channel.send(message | {"number": number}, deadline)
         late = False
         while True:
             try:
@@ -217,6 +227,8 @@ class Session:
                 continue
             if not isinstance(reply, dict):
                 raise WireError("expected an answer")
+            if reply.get("number") != number:
+                raise WireError("expected the answer to what was asked, got another")
             if "callback" in reply:
                 channel.send(self._call_back(reply, late), deadline)
             elif "handed_in" in reply and message["do"] == "cell":
