@@ -1,6 +1,6 @@
-"""Every notebook with a widget in a real JupyterLab: it runs, its widgets obey the keyboard, and it can be projected.
+"""Every notebook in a real JupyterLab: it runs, its players and explorers obey the keyboard, and it can be projected.
 
-Notebooks are found by their source. One page and one kernel for each; screenshots are kept in tests/artifacts.
+One page and one kernel for each; screenshots are kept in tests/artifacts.
 """
 
 import contextlib
@@ -14,16 +14,16 @@ from tests.browser.conftest import ROOT
 
 pytestmark = pytest.mark.browser
 
-WIDGET = re.compile(r"(?<!import )\b(?:stepper|\w+_explorer)\(")
+PLAYER, EXPLORER = (re.compile(rf"(?<!import )\b(?:{names})\(") for names in ("play", r"\w+_explorer"))
 
 
-def widgets_in(path):
-    """How many code cells of a notebook make a widget."""
-    cells = nbformat.read(path, as_version=4).cells
-    return sum(cell.cell_type == "code" and bool(WIDGET.search(cell.source)) for cell in cells)
+def widgets_in(name, kind):
+    """How many code cells of a notebook make such a widget."""
+    cells = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4).cells
+    return sum(cell.cell_type == "code" and bool(kind.search(cell.source)) for cell in cells)
 
 
-NOTEBOOKS = [path.stem for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")) if widgets_in(path)]
+NOTEBOOKS = [path.stem for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))]
 UNNAMED = """root => [...root.querySelectorAll("button, input, select, [role=slider], [role=textbox]")]
     .filter(node => node.checkVisibility())
     .filter(node => !(node.ariaLabel || node.innerText?.trim() || node.labels?.length)).map(node => node.outerHTML)"""
@@ -34,7 +34,7 @@ CLIPPED = """root => [...root.querySelectorAll(".flashlearn-sentence [role=statu
 AT_THE_TOP = "node => Math.abs(node.getBoundingClientRect().top) < 1"
 
 
-QUICK = ("00_start_here", "02_safe_softmax")  # one widget each
+QUICK = ("00_start_here",)
 SLOW = [name for name in NOTEBOOKS if name not in QUICK]
 
 
@@ -62,8 +62,19 @@ def whole_notebook(open_notebook, name):
     notebook = open_notebook(name)  # with its stored animations, which are not painted again: nbval does that
     notebook.run_code("from flashlearn.show import reduced_motion\nreduced_motion()")
     assert notebook.run_all() == []
-    steppers = notebook.page.locator(".flashlearn-stepper")
-    assert steppers.count() >= widgets_in(ROOT / "notebooks" / f"{name}.ipynb")
+    players, steppers = (notebook.page.locator(f".flashlearn-{kind}") for kind in ("player", "stepper"))
+    assert players.count() >= widgets_in(name, PLAYER) > 0 and steppers.count() >= widgets_in(name, EXPLORER)
+    for place, player in enumerate(players.all()):
+        is_played(player)
+        assert player.evaluate(UNNAMED) == []
+        player.evaluate("node => node.scrollIntoView()")
+        notebook.screenshot(f"{name} player {place}")
+    if steppers.count():
+        explorers(notebook, steppers, name)
+    assert notebook.errors == []
+
+
+def explorers(notebook, steppers, name):
     words = [read(stepper) for stepper in steppers.all()]
     for place, stepper in enumerate(steppers.all()):
         obeys_the_keyboard(stepper)
@@ -75,7 +86,26 @@ def whole_notebook(open_notebook, name):
     before = steppers.first.locator("img").first.bounding_box()
     is_projected(notebook, steppers, name)
     assert abs(steppers.first.locator("img").first.bounding_box()["width"] - before["width"]) < 5
-    assert notebook.errors == []
+
+
+def is_played(player):
+    """Keys move it through its frames, which are painted one by one here; and it plays."""
+    status, image = player.get_by_role("status").first, player.locator("img")
+    expect(status).to_contain_text("Step 1 of", timeout=30_000)
+    last = player.evaluate("root => root.flashlearnPlayer.count")
+    seen, place = set(), player.bounding_box()["height"]
+    player.focus()
+    for key, number in (("ArrowRight", 2), ("End", last), ("PageUp", last - 1), ("Home", 1)):
+        player.page.keyboard.press(key)
+        expect(status).to_contain_text(f"Step {number} of {last}")
+        expect(image).to_have_attribute("alt", re.compile(f"Step {number} of {last}"), timeout=30_000)
+        assert image.evaluate("img => img.decode().then(() => img.naturalWidth)") >= 1000
+        seen.add(image.get_attribute("src"))
+    assert len(seen) >= min(last, 3) and player.bounding_box()["height"] == place, "something moved"
+    player.page.keyboard.press(" ")
+    expect(status).not_to_contain_text("Step 1 of", timeout=10_000)
+    player.page.keyboard.press(" ")
+    expect(player.get_by_role("button", name="Play")).to_be_visible()
 
 
 def status(stepper):
