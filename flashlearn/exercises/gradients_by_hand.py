@@ -28,12 +28,13 @@ def _product(N, D, M):
     return compare
 
 
-def _softmax(*shape, spread=1.0):
-    """The gradient of softmax for random logits and dP, by autograd."""
+def _softmax(*shape, spread=1.0, hidden=False):
+    """The gradient of softmax for random logits and dP, by autograd; a mask may hide the last two of every row."""
 
     def compare(function):
         s, dp = (spread * _random(*shape)).requires_grad_(), _random(*shape, seed=1) + 2
-        p = torch.softmax(s, -1)
+        seen = torch.arange(shape[-1]) < shape[-1] - 2 if hidden else torch.tensor(True)
+        p = torch.softmax(s.masked_fill(~seen, -math.inf), -1)
         return function(dp.clone(), p.detach().clone()), torch.autograd.grad(p, s, dp)[0]
 
     return compare
@@ -98,6 +99,11 @@ EXERCISES = (
                 "batches and heads",
                 _softmax(2, 3, 4, 5),
                 "four dimensions are as good as three: dim=-1 is the last of any number",
+            ),
+            Case(
+                "two weights of 0",
+                _softmax(3, 6, hidden=True),
+                "a mask makes weights 0, and dS is 0 there: neither divide by P nor take its logarithm",
             ),
             Case("by hand", _softmax_by_hand, "one number for each row is enough: no Jacobian, and no autograd"),
             Case(

@@ -5,6 +5,7 @@ As in notebook 12 the answers are functions of tiles that were already loaded; t
 
 from __future__ import annotations
 
+import math
 import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -77,8 +78,11 @@ def _problem(N_q, N_k, dtype=torch.float32, scale=0.25, values=0.0, arriving=0.0
     return (q, k, v, do), p.detach(), lse, (o.detach() * do.double()).sum(-1), ds, dv
 
 
-def _dv(N_q, N_k, start_n=0, scale=0.25, dtype=torch.float32, arriving=0.0):
-    """dV of 16 keys from start_n on, over blocks of 32 queries; in units of what arrives, if that has a mean."""
+def _dv(N_q, N_k, start_n=0, scale=0.25, dtype=torch.float32, arriving=0.0, below=0.0):
+    """dV of 16 keys from start_n on, over blocks of 32 queries; in units of what arrives, if that has a mean.
+
+    lse may be so much larger that every P is e^-below of what it is; dV is compared in units of that.
+    """
 
     def compare(function):
         (q, k, _, do), _, lse, _, _, want = _problem(N_q, N_k, dtype, scale, arriving=arriving)
@@ -88,7 +92,7 @@ def _dv(N_q, N_k, start_n=0, scale=0.25, dtype=torch.float32, arriving=0.0):
             q,
             k,
             do,
-            lse.float(),
+            (lse + below).float(),
             got,
             start_n,
             N_q,
@@ -100,7 +104,7 @@ def _dv(N_q, N_k, start_n=0, scale=0.25, dtype=torch.float32, arriving=0.0):
             BLOCK_N=16,
         )
         unit = max(arriving, 1.0)
-        return got[: len(want)] / unit, want / unit
+        return got[: len(want)] * math.exp(below) / unit, want / unit
 
     return compare
 
@@ -198,6 +202,12 @@ EXERCISES = (
                 "large scores",
                 _dv(48, 48, scale=20.0),
                 "subtract lse before the exponential: exp(S) overflows, and so does exp(lse)",
+                1e-2,
+            ),
+            Case(
+                "small weights",
+                _dv(32, 32, below=20.0),
+                "e^x = 2^(x log2(e)) with all digits, 1.4426950408889634: the larger x, the more an error in them counts",
                 1e-2,
             ),
             Case(

@@ -74,10 +74,10 @@ def _causal(N_q, N_k, start_m, start_n, shape=(16, 32)):
     return compare
 
 
-def _visits(N_q, N_k, start_m=0, hidden_key=None, size=1.0, signs=False, mean=0.0, dtype=torch.float32):
+def _visits(N_q, N_k, start_m=0, hidden_key=None, scale=0.25, size=1.0, signs=False, mean=0.0, dtype=torch.float32):
     """o and lse of the 32 queries from start_m on, over blocks of 16 keys; one key may be huge.
 
-    `size` is that of the scores; with `signs` those of a row have one sign, by turns. With a `mean` the values lie
+    `size` is that of q; with `signs` the scores of a row have one sign, by turns. With a `mean` the values lie
     around it, and o is compared in units of it.
     """
 
@@ -100,13 +100,13 @@ def _visits(N_q, N_k, start_m=0, hidden_key=None, size=1.0, signs=False, mean=0.
             start_m,
             N_q,
             N_k,
-            0.25 * math.log2(math.e),
+            scale * math.log2(math.e),
             VISIT=function,
             D=16,
             BLOCK_M=32,
             BLOCK_N=16,
         )
-        s = (q.double() @ k.double().mT * 0.25).masked_fill(~causal_mask(N_q, N_k), -INF)
+        s = (q.double() @ k.double().mT * scale).masked_fill(~causal_mask(N_q, N_k), -INF)
         real = slice(start_m, min(N_q, start_m + 32))
         want = torch.softmax(s, -1).nan_to_num(0.0) @ v.double(), torch.logsumexp(s, -1)
         count, unit = real.stop - real.start, max(mean, 1.0)
@@ -179,6 +179,9 @@ EXERCISES = (
             ),
             Case(
                 "queries that see no key", _visits(40, 24), "m stays -inf there: subtract 0 instead, or get NaN", 1e-2
+            ),
+            Case(
+                "another scale", _visits(32, 32, scale=0.75), "qk_scale is handed over, log2(e) included: use it", 1e-2
             ),
             Case(
                 "large scores",

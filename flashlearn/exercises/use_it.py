@@ -37,7 +37,8 @@ def _behind(length, new, spare=0, batch=(), size=1.0):
     q, unused = size * q, torch.full((*batch, new + spare, D), math.nan, dtype=torch.float64)
 
     def compare(function):
-        K, V = (torch.cat([t[..., :length, :], unused], dim=-2) for t in (k, v))
+        pair = torch.stack([torch.cat([t[..., :length, :], unused], dim=-2) for t in (k, v)], dim=len(batch) // 2)
+        K, V = pair.unbind(len(batch) // 2)  # one cache for both, before the heads: K and V are views of it
         last = (t[..., length:, :].clone() for t in (q, k, v))
         o = function(*last, K, V, length)
         want = [torch.cat([t, unused[..., :spare, :]], dim=-2) for t in (k, v)]
@@ -80,7 +81,11 @@ EXERCISES = (
                 _behind(4, 2, spare=3),
                 "rows behind length + n are NaN here, which no mask undoes: cut them off; those before must be in K, V",
             ),
-            Case("batches and heads", _behind(3, 2, 2, (2, 3)), "the rows are the last dimension but one"),
+            Case(
+                "batches and heads",
+                _behind(3, 2, 2, (2, 3)),
+                "the rows are the last dimension but one; K and V are views: reshape may copy them",
+            ),
             Case(
                 "large scores",
                 _behind(4, 3, size=2000.0),

@@ -96,6 +96,11 @@ def softmax_mean_of_products(dp, p):
     return p * (dp - (p * dp).mean(-1, keepdim=True))
 
 
+def softmax_divides_by_p(dp, p):
+    weighed = p * dp
+    return p * (weighed / p - weighed.sum(-1, keepdim=True))
+
+
 def softmax_two_terms(dp, p):
     return p * dp - p * (p * dp).sum(-1, keepdim=True)
 
@@ -117,6 +122,7 @@ WRONG = {
         ("autograd does it", softmax_by_autograd, "leave autograd out"),
         ("delta is summed in float32", softmax_in_float32, "float32 knows seven digits"),
         ("at most three dimensions are thought of", softmax_three_dimensions, "four dimensions are as good"),
+        ("P is divided by, which a mask makes 0", softmax_divides_by_p, "neither divide by P"),
         ("softmax is taken of P", softmax_of_p),
         ("delta is taken off P o dP, not off dP", softmax_delta_not_weighed),
         ("delta is the plain sum of dP", softmax_delta_of_dp),

@@ -27,6 +27,13 @@ def dv_scores_in_the_dtype_of_q(dv, k, q, do, lse, rows, keys, N_q, N_k, scale):
     return dv + tl.dot(p_t.to(do.dtype), do, input_precision="ieee")
 
 
+def dv_few_digits(dv, k, q, do, lse, rows, keys, N_q, N_k, scale):
+    s_t = tl.dot(k, tl.trans(q), input_precision="ieee") * scale
+    p_t = tl.exp2((s_t - lse[None, :]) * 1.44)
+    p_t = tl.where(keys[:, None] <= rows[None, :] + N_k - N_q, p_t, 0.0)
+    return dv + tl.dot(p_t.to(do.dtype), do, input_precision="ieee")
+
+
 def dv_exp_first(dv, k, q, do, lse, rows, keys, N_q, N_k, scale):
     s_t = tl.dot(k, tl.trans(q), input_precision="ieee") * scale
     p_t = tl.exp(s_t) / tl.exp(lse)[None, :]
@@ -134,6 +141,7 @@ WRONG = {
         ("a product is rounded to the dtype of dO", dv_product_in_the_dtype_of_do, "and dv is: keep both"),
         ("dV is kept in the dtype of dO", dv_in_the_dtype_of_do, "and dv is: keep both"),
         ("the scores are rounded to the dtype of Q", dv_scores_in_the_dtype_of_q, "what tl.dot gives is float32"),
+        ("log2(e) is taken for 1.44", dv_few_digits, "with all digits"),
         ("exp is taken before lse is subtracted, which overflows", dv_exp_first, "subtract lse before the exponential"),
         ("large scores are cut off", dv_of_p_clamped),
         ("the mask comes before the exponential", dv_masked_before),

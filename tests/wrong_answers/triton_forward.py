@@ -105,6 +105,18 @@ def bugs_scores_in_the_dtype_of_q(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, 
     return m_new, l_i, acc
 
 
+def bugs_scale_typed_in(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
+    s = tl.dot(q, tl.trans(k), input_precision="ieee") * (0.25 * 1.4426950408889634)
+    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, float("-inf"))
+    m_new = tl.maximum(m_i, tl.max(s, 1))
+    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
+    p = tl.exp2(s - m_safe[:, None])
+    alpha = tl.exp2(m_i - m_safe)
+    l_i = l_i * alpha + tl.sum(p, 1)
+    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+    return m_new, l_i, acc
+
+
 def bugs_no_maximum(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
     s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
     visible = keys[None, :] <= rows[:, None] + N_k - N_q
@@ -228,6 +240,7 @@ WRONG = {
         ("acc is kept in the dtype of V", bugs_acc_in_the_dtype_of_v, "acc is: keep both"),
         ("the product with V is rounded to its dtype", bugs_product_in_the_dtype_of_v, "acc is: keep both"),
         ("the scores are rounded to the dtype of Q", bugs_scores_in_the_dtype_of_q, "scores stay float32"),
+        ("the scale is typed in", bugs_scale_typed_in, "qk_scale is handed over"),
         ("no maximum is subtracted", bugs_no_maximum, "either sign: subtract it"),
         ("the maximum is that of this block alone", bugs_maximum_of_this_block, "of this block and all before it"),
         ("the maximum starts at 0", bugs_maximum_from_zero, "either sign: subtract it"),

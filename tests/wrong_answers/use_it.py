@@ -42,6 +42,13 @@ def cache_zeroed_behind(q, k, v, K, V, length):
     return _cached(q, k, v, K, V, length, room=True)
 
 
+def cache_reshaped(q, k, v, K, V, length):
+    """Heads and batches as one dimension: a view of a cache of its own, a copy of one that is a part of another."""
+    shape = q.shape
+    flat = (t.reshape(-1, *t.shape[-2:]) for t in (q, k, v, K, V))
+    return _cached(*flat, length).reshape(shape)
+
+
 def cache_half_d(*args):
     return _cached(*args, scale=args[0].shape[-1] / 2)
 
@@ -165,6 +172,7 @@ WRONG = {
             "NaN here, which no mask undoes",
         ),
         ("what lies behind is cleared and read", cache_zeroed_behind),
+        ("the rows go into a copy that reshape made", cache_reshaped, "reshape may copy them"),
         ("scores are divided by D / 2", cache_half_d),
         ("softmax does not subtract the maximum", cache_unsafe_softmax, "subtracts the maximum"),
         ("a chunk behind the cache has no mask", cache_masked_only_at_first),
