@@ -166,6 +166,12 @@ EXERCISES = (
                 1e-2,
             ),
             Case(
+                "large scores",
+                _visits(48, 48, size=80.0, signs=True),
+                "the running maximum, of this block and all before it, may have any size and either sign: subtract it",
+                1e-2,
+            ),
+            Case(
                 "a hidden key of large score",
                 _visits(32, 32, hidden_key=31),
                 "a hidden score must not reach the maximum: every other exponential then rounds to 0",
@@ -182,12 +188,6 @@ EXERCISES = (
             ),
             Case(
                 "another scale", _visits(32, 32, scale=0.75), "qk_scale is handed over, log2(e) included: use it", 1e-2
-            ),
-            Case(
-                "large scores",
-                _visits(48, 48, size=80.0, signs=True),
-                "the running maximum, of this block and all before it, may have any size and either sign: subtract it",
-                1e-2,
             ),
             Case(
                 "float16",
