@@ -37,6 +37,9 @@ def _counted(N_q, N_k, D, block_q, block_k, dtype=torch.float16):
     return lambda function: (function(N_q, N_k, D, block_q, block_k, dtype.itemsize), count())
 
 
+SLOW = replace(A100_40GB, name="slow", peak={torch.float16: A100_40GB.bandwidth / 2})  # FLOP/s: half a FLOP a byte
+
+
 def _block(N, D, hardware):
     expected = functools.cache(lambda: block_solution(N, D, hardware))
     return lambda function: (function(N, D, hardware), expected())
@@ -119,6 +122,16 @@ EXERCISES = (
                 "D = 128 at the edge",
                 _block(403, 128, A100_40GB),
                 "D counts, if little: with D = 64 the answer would be 0 here. Pass D on to v2_cost",
+            ),
+            Case(
+                "D = 64 at the edge",
+                _block(403, 64, A100_40GB),
+                "D counts, if little: with D = 128 the answer would be 403 here. Pass D on to v2_cost",
+            ),
+            Case(
+                "a ridge below 1",
+                _block(64, 64, SLOW),
+                "a slow processor is compute-bound with one query in a block: start at 1",
             ),
         ),
         hints=(

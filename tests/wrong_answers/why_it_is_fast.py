@@ -125,6 +125,8 @@ WRONG = {
     "08.block": (
         ("the search ends at half of N", lambda N, D, hw: search(N, D, hw, range(1, N // 2 + 1)), "block of all N"),
         ("D is always 64", lambda N, D, hw: search(N, 64, hw), "D"),
+        ("D is N", lambda N, D, hw: search(N, N, hw), "Pass D on"),
+        ("one query in a block is not tried", lambda N, D, hw: search(N, D, hw, range(2, N + 1)), "start at 1"),
         ("N is always 4096", lambda N, D, hw: min(search(4096, D, hw), N)),
         ("blocks go by 8", lambda N, D, hw: search(N, D, hw, range(8, N + 1, 8))),
         ("float32 is meant", lambda N, D, hw: search(N, D, hw, dtype=torch.float32)),
