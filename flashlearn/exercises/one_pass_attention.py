@@ -123,6 +123,11 @@ EXERCISES = (
                 "a key whose score is equal to the maximum counts as well: its weight is 1, and alpha is 1",
             ),
             Case(
+                "negative scores",
+                _after(-2.0, -1.0, then=-0.5),
+                "a maximum may have either sign: only -inf says that nothing was seen",
+            ),
+            Case(
                 "very low scores",
                 _after(3 * LOW, 2 * LOW, then=LOW),
                 "-inf alone stands for no key: any finite number may be a score",
@@ -175,6 +180,11 @@ EXERCISES = (
                 "with no key at all: o = 0 and lse = -inf, not NaN",
             ),
             Case("an empty right half", _merged(_random(6), 6), "either half may be the one without keys"),
+            Case(
+                "negative lse",
+                _merged(_random(7, shift=-9.0), 4),
+                "lse may have either sign: only -inf says that a half has no keys",
+            ),
             Case(
                 "one half far above the other",
                 _merged(_far_apart(8), 4),

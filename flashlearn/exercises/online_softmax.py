@@ -90,6 +90,11 @@ EXERCISES = (
             Case("two empty sides", _merged((), ()), "exp(-inf - -inf) is NaN: when m is -inf, l is 0"),
             Case("an empty right side", _merged((1.0, 2.0)), "either side may be the one that holds nothing"),
             Case(
+                "negative maxima",
+                _merged((-1.0, -2.0), (-0.5, -3.0)),
+                "a maximum may have either sign: only -inf says that a side is empty",
+            ),
+            Case(
                 "very low logits",
                 _merged((LOW, 2 * LOW), (3 * LOW,)),
                 "-inf alone stands for no elements: any finite number may be a logit",
@@ -128,6 +133,11 @@ EXERCISES = (
             ),
             Case("blocks of one", _reduced(_row(16, 10.0), 1), "a block of one element is (x, 1)"),
             Case("large logits", _reduced(_row(64, 1.0, 1000.0), 8), "subtract the block's own maximum"),
+            Case(
+                "negative logits",
+                _reduced(_row(40) - 9, 8),
+                "a maximum may have either sign: nothing starts at 0, and only -inf says that a side is empty",
+            ),
             Case(
                 "very negative logits",
                 _reduced(LOW * (8 * _row(50)).abs().ceil(), 8),

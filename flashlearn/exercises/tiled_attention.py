@@ -118,6 +118,12 @@ EXERCISES = (
                 1e-9,
             ),
             Case(
+                "negative scores",
+                _two_blocks(_S - 5, _V, 4),
+                "a maximum may have either sign: only -inf says that a row has seen nothing",
+                1e-9,
+            ),
+            Case(
                 "very low scores",
                 _two_blocks(-1e30 * _S.abs(), _V, 4),
                 "-inf alone stands for no key: any finite number may be a score",

@@ -30,6 +30,11 @@ def update_only_looks_up(m, l, acc, s, v):
     return right(m, l, acc, s, v) if s > m else (m, l, acc)
 
 
+def update_takes_negative_for_nothing(m, l, acc, s, v):
+    """Where the old maximum is below 0, l and acc are taken for zeros that need no factor."""
+    return right(m, l if m > 0 else 0 * l, acc if m > 0 else 0 * acc, s, v) if s > m else right(m, l, acc, s, v)
+
+
 def update_in_float32(m, l, acc, s, v):
     return tuple(t.double() for t in right(m.float(), l.float(), acc.float(), s.float(), v.float()))
 
@@ -98,6 +103,11 @@ def merge_guards_all_or_nothing(o_a, lse_a, o_b, lse_b):
 def merge_empty_left_is_the_right(o_a, lse_a, o_b, lse_b):
     """Where one query of the left half sees nothing, all are taken from the right."""
     return (o_b, lse_b) if (lse_a == -INF).any() else right_merge(o_a, lse_a, o_b, lse_b)
+
+
+def merge_takes_negative_for_empty(o_a, lse_a, o_b, lse_b):
+    lse_a, lse_b = (torch.where(one > 0, one, -INF) for one in (lse_a, lse_b))
+    return right_merge(o_a, lse_a, o_b, lse_b)
 
 
 def merge_in_float32(o_a, lse_a, o_b, lse_b):
@@ -172,6 +182,7 @@ WRONG = {
     "05.recurrence": (
         ("a score equal to the maximum is left out", update_forgets_a_tie, "equal"),
         ("-1e9 is taken for lower than any score", update_by(base=lambda m: m.clamp(min=-1e9)), "-inf"),
+        ("a negative maximum is taken for none", update_takes_negative_for_nothing, "either sign"),
         ("the work is done in float32", update_in_float32, "dtype|float32"),
         ("1e-9 is added to l", update_with_epsilon, "nothing is added"),
         ("scores below the maximum are left out", update_only_looks_up),
@@ -193,6 +204,7 @@ WRONG = {
         ("one row with a key lets the others be NaN", merge_guards_all_or_nothing, "every row"),
         ("one row without a key empties the left half", merge_empty_left_is_the_right, "every row"),
         ("a small number is added to the sum of the weights", merge_by(torch.maximum, 1e-6), "nothing is added"),
+        ("a negative lse is taken for no keys", merge_takes_negative_for_empty, "either sign"),
         ("the work is done in float32", merge_in_float32, "dtype|float32"),
         ("each half gets the weight of the other", merge_swaps_the_weights),
         ("the two lse are added", merge_adds_the_lse),

@@ -35,6 +35,15 @@ def merge_never_both_empty(a, b):
     return b if a[0] == -INF else (torch.maximum(a[0], b[0]), merge(a, b)[1] if b[0] > -INF else b[1])
 
 
+def merge_takes_negative_for_empty(a, b):
+    left, right = a[0] > 0, b[0] > 0
+    if left and right:
+        return merge(a, b)
+    if left or right:
+        return a if left else b
+    return merge(a, (b[0], torch.zeros_like(b[1]))) if a[0] > b[0] else merge((a[0], torch.zeros_like(a[1])), b)
+
+
 def merge_drops_a_tie(a, b):
     if a[0] > b[0]:
         return a[0], a[1] + b[1] * torch.exp(b[0] - a[0])
@@ -243,6 +252,7 @@ WRONG = {
         ("the work is done in float32", merge_in_float32, "dtype|float32"),
         ("1e-8 is added to l", merge_with_epsilon, "nothing is added"),
         ("-1e9 is taken for lower than any logit", merge_from_a_finite_start, "-inf"),
+        ("a negative maximum is taken for no maximum", merge_takes_negative_for_empty, "either sign"),
         ("a tie counts one side only", merge_drops_a_tie),
         ("the side with the larger maximum is scaled down", merge_scales_the_larger_side),
         ("lse is returned for m", merge_returns_the_lse),
@@ -266,6 +276,7 @@ WRONG = {
         ("the entry in the middle is lost", tree_loses_the_middle),
         ("the entry in the middle counts twice", tree_shares_the_middle),
         ("the odd block out is forgotten", tree_merges_pairs_only),
+        ("the merge takes negative maxima for none", tree_by(join=merge_takes_negative_for_empty), "either sign"),
         ("the merge looks at one side", tree_by(join=merge_counts_one_for_b)),
     ),
 }

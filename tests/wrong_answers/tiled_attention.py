@@ -40,6 +40,12 @@ def update_skips_masked_keys(m, l, acc, S, V):
     return right(m, l, acc, S[:, seen], V[seen]) if seen.any() else (m, l, acc)
 
 
+def update_takes_negative_for_nothing(m, l, acc, S, V):
+    """Rows whose old maximum is below 0 start anew."""
+    seen = m > 0
+    return right(m.masked_fill(~seen & (m < S.amax(-1, keepdim=True)), -INF), l, acc, S, V)
+
+
 def update_in_float32(m, l, acc, S, V):
     return tuple(t.double() for t in right(*(t.float() for t in (m, l, acc, S, V))))
 
@@ -180,6 +186,7 @@ WRONG = {
         ("-1e9 is taken for lower than any score", update_by(base=lambda m: m.clamp(min=-1e9)), "-inf"),
         ("one maximum serves the whole block", update_by(maximum=lambda S: S.max().expand(len(S), 1))),
         ("the maximum of the first entries is taken", update_by(maximum=lambda S: S[:, :1])),
+        ("a negative maximum is taken for none", update_takes_negative_for_nothing, "either sign"),
         ("the work is done in float32", update_in_float32),
         ("1e-8 is added to l", update_with_epsilon),
         ("P is rounded to bfloat16", update_with_probabilities_in_16_bits),
