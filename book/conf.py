@@ -17,9 +17,10 @@ html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#00588a", "color-brand-content": "#00588a"},
     "dark_css_variables": {"color-brand-primary": "#7cc4f0", "color-brand-content": "#7cc4f0"},
 }
-pygments_style = "friendly"
-pygments_dark_style = "github-dark"
+pygments_style = "a11y-high-contrast-light"
+pygments_dark_style = "a11y-high-contrast-dark"
 html_static_path = ["_static"]
+html_favicon = "_static/icon.svg"
 html_css_files = ["player.css", "book.css"]
 html_js_files = [("book.js", {"defer": "defer"})]
 html_copy_source = False

@@ -397,3 +397,18 @@ def test_without_a_gpu_kernels_run_whatever_else_imports_triton_later():
     env.pop("TRITON_INTERPRET", None)
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True)
     assert result.stdout.strip() == "64.0", result.stderr
+
+
+def test_the_book_is_published_from_what_make_book_writes():
+    jobs = yaml.safe_load((ROOT / ".github/workflows/book.yml").read_text())["jobs"]
+    steps = jobs["build"]["steps"]
+    assert [step["run"] for step in steps if "run" in step] == ["make book"]
+    uploaded = [step["with"]["path"] for step in steps if "upload" in step.get("uses", "")]
+    assert uploaded == ["build/book", "build/book-colab"]
+    assert jobs["publish"]["needs"] == jobs["colab"]["needs"] == "build"
+    assert "git push -f origin colab" in jobs["colab"]["steps"][-1]["run"]
+    writes = {
+        name: [key for key, value in job.get("permissions", {}).items() if value == "write"]
+        for name, job in jobs.items()
+    }
+    assert writes == {"build": [], "publish": ["pages", "id-token"], "colab": ["contents"]}

@@ -94,7 +94,7 @@ export const RUNGS = {
     { name: "standard, P stored", python: "stored_backward_cost", cost: storedBackward, colour: "S", scores: true },
     { name: "standard, P made again", python: "standard_backward_cost", cost: standardBackward, colour: "V" },
     { name: "two sweeps", python: "two_sweep_cost", cost: twoSweep, colour: "O", ours: true },
-    { name: "one sweep, dQ added up", python: "fused_backward_cost", cost: fusedBackward, colour: "Q" },
+    { name: "one sweep, dQ summed", python: "fused_backward_cost", cost: fusedBackward, colour: "Q" },
   ],
 };
 

@@ -37,6 +37,7 @@ function mount(figure) {
   const { alt, sentences } = stored;
   const autoplay = "autoplay" in figure.dataset;
   figure.player = play(place, { alt, sentences, size: shape(stored), autoplay });
+  figure.player.image.alt = alt; // until there is a frame, whose own words take its place
 }
 
 const shape = ({ size, tall }) => (NARROW.matches && tall) || size;
@@ -47,6 +48,9 @@ function turn(figure) {
   const kind = NARROW.matches && stored.tall ? "tall-" : "";
   const frames = Array.from({ length: Number(count) }, (_, step) => (near ? `${root()}${folder}/${kind}${step}.webp` : null));
   const { playing, step } = player;
+  const [width, height] = shape(stored);
+  figure.style.setProperty("--natural", `${width}px`);
+  figure.classList.toggle("tall", height > width);
   player.load({ sentences: stored.sentences, size: shape(stored), frames, start: step });
   if (playing) player.play();
 }

@@ -30,7 +30,7 @@ export function toScale({ N, D, sram, pass }, width) {
     svg("rect", { x: 2, y: bottom - S, width: Math.min(strip, left - 8), height: S, fill: COLOURS.Q }),
     svg("rect", { x: left, y: bottom - chip, width: chip, height: chip, fill: COLOURS.K, stroke: "currentColor", "stroke-width": 2 }),
   );
-  if (S > 190) {
+  if (S > 190 && chip < 0.4 * S) {
     const middle = { "text-anchor": "middle" };
     picture.append(...words.map((line, at) => text(left + S / 2, bottom - S / 2 + 20 * at - 10, line, middle)));
   }
@@ -56,8 +56,8 @@ function areas(stored, room) {
 // Bytes against N on logarithmic axes, a line for each rung, and where the setting stands.
 export function bytesChart(setting, costs, width) {
   const height = 400;
-  const wide = width >= 560;
-  const plot = { left: 66, right: width - (wide ? 186 : 12), top: 16, bottom: height - 52 };
+  const wide = width >= 600;
+  const plot = { left: 66, right: width - (wide ? 208 : 12), top: 16, bottom: height - 52 };
   const lengths = Array.from({ length: 41 }, (_, at) => Math.round(LOWEST * 2 ** (at / 4)));
   const curves = lengths.map((N) => costs({ ...setting, N }));
   const now = costs(setting);

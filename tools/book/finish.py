@@ -46,10 +46,17 @@ def close(pages: Path) -> None:
     texts = {path: path.read_text() for path in sorted(pages.rglob("*.html"))}
     formulas.font(formulas.characters(list(texts.values())), pages / "_static" / "math.woff")
     for path, text in texts.items():
-        path.write_text(with_policy(text))
+        path.write_text(with_policy(with_names(text)))
     for pattern in UNUSED:
         for path in sorted(pages.glob(pattern)):
             _remove(path)
+
+
+def with_names(page: str) -> str:
+    """The theme's page with what screen readers miss in it: the level of a heading, names of what stands beside the text."""
+    page = page.replace('<p class="caption" role="heading">', '<p class="caption" role="heading" aria-level="2">')
+    page = page.replace('<aside class="sidebar-drawer">', '<aside class="sidebar-drawer" aria-label="chapters">')
+    return page.replace('<aside class="toc-drawer', '<aside aria-label="on this page" class="toc-drawer')
 
 
 def with_policy(page: str) -> str:

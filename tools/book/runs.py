@@ -30,6 +30,8 @@ def grid() -> dict[int, dict[int, list[tuple[int, int]]]]:
     """The blocks (block_q, block_k) recorded for every D and N: all that are not too many."""
 
     def fine(N: int, block_q: int, block_k: int) -> bool:
+        if 5 in (block_q, block_k) and N != 5:
+            return False
         return max(block_q, block_k) <= N and math.ceil(N / block_q) * math.ceil(N / block_k) <= MOST
 
     pairs = list(itertools.product(SIDES, SIDES))
