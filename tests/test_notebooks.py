@@ -1,5 +1,6 @@
 """What every notebook of the course must be, read from its file: no notebook is run here (nbval does that)."""
 
+import ast
 import base64
 import io
 import re
@@ -94,6 +95,33 @@ def test_stores_an_animated_picture_and_alt_text_for_all(path):
     assert any(getattr(png, "is_animated", False) for png, _ in shown)
     for _, alt in shown:
         assert alt and len(alt) > 20 and "object at" not in alt and "Figure" not in alt, alt
+
+
+def typed_in_alt_texts(source):
+    """Decimals, and numbers of four digits or more, that stand in an alt text as typed, not as computed."""
+    alts = [
+        word.value
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call)
+        for word in node.keywords
+        if word.arg == "alt"
+    ]
+    texts = [part.value for alt in alts for part in ast.walk(alt) if isinstance(part, ast.Constant)]
+    return [number for text in texts if isinstance(text, str) for number in re.findall(r"\d+\.\d+|\d[\d,]{2,}\d", text)]
+
+
+@every_notebook
+def test_numbers_in_alt_texts_come_from_the_run_or_are_its_inputs(path):
+    sources = [cell.source for cell in code(read(path))]
+    all_code = "\n".join(sources).replace("_", "")
+    for number in (number for source in sources for number in typed_in_alt_texts(source)):
+        times = len(re.findall(rf"(?<![\d.]){re.escape(number)}(?!\d)", all_code))
+        assert times > sum(typed_in_alt_texts(source).count(number) for source in sources), number
+
+
+def test_numbers_typed_in_an_alt_text_are_found():
+    typed = 'play(run, draw, alt="grows to 636.08, " f"then {l:.2f}" " and 1,008 bytes of 12 rows")'
+    assert typed_in_alt_texts(typed) == ["636.08", "1,008"]
 
 
 @every_notebook
