@@ -11,12 +11,15 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 from flashlearn.exercises import EXERCISES, check
 from flashlearn.exercises.__main__ import cell, grade_notebook, grades, main, table
 from flashlearn.exercises.mutation_lab import MUTANTS, run_lab
 from flashlearn.exercises.submissions.notebook import NotANotebook, chapter, code_cells
 from flashlearn.exercises.submissions.record import FILE, TOKEN, Entry, Record
+from flashlearn.exercises.submissions.strict import MOST_TRIES
 from tests.slow import slow
 
 RIGHT = "from flashlearn.exercises.solutions.online_softmax import merge_solution as my_merge"
@@ -307,6 +310,22 @@ def test_a_table_for_people(tmp_path, capsys):
     assert main([str(tmp_path / "03_empty.ipynb")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 and f"03.merge   0 of {TESTS['03.merge']:2}  " in lines[0]
+
+
+def test_numbers_of_the_guide():
+    """What INSTRUCTORS.md says of limits, and of a notebook 12 as it is handed out."""
+    guide = " ".join(Path("notebooks/INSTRUCTORS.md").read_text().split())
+    assert (
+        f"`--memory 2` gives each of its processes 2 GB ({grade_notebook.__defaults__[1]:.0f} GB unless told)" in guide
+    )
+    assert MOST_TRIES == 10 and "the first ten functions count" in guide
+    (example,) = (
+        source for source in code_cells(Path("notebooks/12_triton_forward.ipynb")) if "run_lab(looks" in source
+    )
+    space = {"torch": torch, "run_lab": run_lab, "scaled_dot_product_attention": scaled_dot_product_attention}
+    exec(example, space)
+    killed = len(MUTANTS) - len(space["lab"].survivors)
+    assert f"`12.mutants` has {killed} of {len(MUTANTS)} in a notebook that nobody has touched" in guide
 
 
 def test_usage(capsys):

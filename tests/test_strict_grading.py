@@ -3,6 +3,8 @@
 import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -198,6 +200,60 @@ run_lab(counts, dies, lambda attention: False, 3)
     (found, problem) = graded(count)
     assert problem == "" and found["12.mutants"][0] == 0
     assert found["12.mutants"][1].startswith("the right kernel fails a test too")
+
+
+EXAMINATION = """
+from flashlearn.exercises import EXERCISES, Case, Exercise
+from flashlearn.exercises.__main__ import main
+
+def double(x):
+    return 2 * x
+
+def compare(function):
+    return function(3.0), double(3.0)
+
+EXERCISES["90.double"] = Exercise("90.double", "double(x) -> 2 x", double, (Case("3", compare, "add x to itself"),))
+raise SystemExit(main())
+"""
+
+
+@pytest.mark.slow
+def test_an_exercise_of_ones_own_comes_by_standard_input(tmp_path):
+    """As INSTRUCTORS.md says: what is in no file cannot be read from one."""
+    ours = "check('90.double', lambda x: x + x)\ncheck('00.scores', lambda q, k: q @ k.T)"
+    path = submission(tmp_path / "90_exam.ipynb", FIRST, ours)
+    command = [sys.executable, "-P", "-", "--strict", "--csv", str(path)]
+    result = subprocess.run(command, input=EXAMINATION, capture_output=True, text=True, check=True)
+    rows = [line.split(",")[1:4] for line in result.stdout.splitlines()]
+    assert rows == [
+        ["exercise", "passed", "tests"],
+        ["00.scores", "0", str(TESTS["00.scores"])],
+        ["90.double", "1", "1"],
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can")
+def test_nobody_looks_into_the_process_that_compares():
+    source = "import ctypes; from flashlearn.exercises.submissions.ward import closed_to_others; closed_to_others()"
+    asked = f"{source}; print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"  # PR_GET_DUMPABLE
+    assert subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout == "0\n"
+
+
+PREVENTED = """
+import flashlearn, pathlib
+folder = pathlib.Path(flashlearn.__file__).parent
+exec((folder / "exercises" / "solutions" / "start_here.py").read_text())
+check("00.scores", scores_solution)"""
+
+
+@pytest.mark.slow
+def test_what_is_not_prevented():
+    """Text is text, wherever it was read: the guide says so."""
+    found, _ = graded(PREVENTED)
+    assert found == {"00.scores": (TESTS["00.scores"], "")}
+    guide = Path("notebooks/INSTRUCTORS.md").read_text()
+    assert "reading the solutions in the installed package" in " ".join(guide.split())
 
 
 # What ends the process, or tries to

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from flashlearn.core.extras import needs
 from flashlearn.exercises.submissions.kernel import run_cells
-from flashlearn.exercises.submissions.notebook import TESTS, NotANotebook, chapter, code_cells, exercises_of
+from flashlearn.exercises.submissions.notebook import NotANotebook, chapter, code_cells, exercises_of, tests
 from flashlearn.exercises.submissions.record import NOT_ATTEMPTED, Entry
 from flashlearn.exercises.submissions.strict import grade_cells
 from flashlearn.exercises.submissions.ward import GIGABYTE, closed_to_others
@@ -56,7 +56,7 @@ def grade_notebook(path: Path, timeout: int = 120, memory: float = 4.0, *, stric
         if strict:
             entries, problem = grade_cells(cells, timeout, int(memory * GIGABYTE))
         else:
-            entries, problem = run_cells(cells, TESTS, timeout, int(memory * GIGABYTE))
+            entries, problem = run_cells(cells, tests(), timeout, int(memory * GIGABYTE))
     except NotANotebook as error:
         entries, problem = [], str(error)
     return grades(path, entries, problem)
@@ -67,7 +67,7 @@ def grades(path: Path, entries: list[Entry], problem: str) -> list[Grade]:
     best = {entry.exercise: entry for entry in sorted(entries, key=_merit)}  # the last of a name stays
     for number in {name[:2] for name in best} | {chapter(path)}:
         for name in exercises_of(number):
-            best.setdefault(name, Entry(name, 0, TESTS[name], problem or "missing"))
+            best.setdefault(name, Entry(name, 0, tests()[name], problem or "missing"))
     if not best:
         best[""] = Entry("none", 0, 0, problem or "no exercise checked, and no number and title in the file's name")
     return [Grade(str(path), *entry) for entry in sorted(best.values())]
