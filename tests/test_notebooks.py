@@ -124,6 +124,34 @@ def test_numbers_typed_in_an_alt_text_are_found():
     assert typed_in_alt_texts(typed) == ["636.08", "1,008"]
 
 
+NO_MEASUREMENT = (
+    r"\]\([^)]*\)|https?:\S+|arXiv:\S+|`[^`]*`|^#.*$|(?<=[(, ])(1[6-9]|20)\d\d(?=[),:])"  # links, code, titles, years
+)
+DATED = r"\b20\d\d-\d\d-\d\d\b"  # a measurement of that day, told in a paragraph or an item of its own
+
+
+def typed_in_prose(text):
+    """Decimals, and numbers of four digits or more, in the paragraphs that give no day."""
+    parts = [part for part in re.split(r"\n\n|\n(?=- )", text) if not re.search(DATED, part)]
+    prose = re.sub(NO_MEASUREMENT, "", "\n\n".join(parts), flags=re.MULTILINE).replace("{,}", ",").replace("\\,", "")
+    found = re.findall(r"(?<![\w.])(?:\d{1,3}(?:[, ]\d{3})+|\d+\.\d+|\d{4,})(?!\w)", prose)
+    return [re.sub("[, ]", "", number) for number in found]
+
+
+@every_notebook
+def test_numbers_in_prose_are_in_the_code_or_in_what_it_printed(path):
+    printed = [output for cell in code(read(path)) for output in cell.outputs]
+    texts = [output.get("text") or output.get("data", {}).get("text/plain", "") for output in printed]
+    known = re.sub(r"(?<=\d)[_,](?=\d)", "", "\n".join([cell.source for cell in code(read(path))] + texts))
+    for number in (number for cell in markdown(read(path)) for number in typed_in_prose(cell.source)):
+        assert re.search(rf"(?<![\d.]){re.escape(number)}(?!\d)", known), number
+
+
+def test_numbers_typed_in_prose_are_found():
+    text = "# 3.14\n\nTakes 636.08 and 1,008 B, `2.5`, 98{,}304.\n\n- 8.2 µs (2026-11-21)\n- FA-2 (Dao, 2023), [x](https://a/1.5)"
+    assert typed_in_prose(text) == ["636.08", "1008", "98304"]
+
+
 @every_notebook
 def test_is_small_enough(path):
     assert path.stat().st_size < 1_500_000
