@@ -43,7 +43,8 @@ def _no_more_than_a_block(function, n=32, block_size=2):
         entries = max((math.prod(shape) for shape, _ in one.operands), default=0)
         picks = one.operation in PICKING or one.operation.startswith("new_")
         if not picks and entries > block_size * math.prod(one.shape):
-            raise WrongWay(f"expected at most {block_size} entries at once, got {one.operation} of {entries}")
+            what = f"{one.operation} of {'the whole row of ' if entries == n else ''}{entries}"
+            raise WrongWay(f"expected at most {block_size} entries at once, got {what}")
     return got, _pair(*x.tolist())
 
 

@@ -106,7 +106,7 @@ def merge_empty_left_is_the_right(o_a, lse_a, o_b, lse_b):
 
 
 def merge_takes_negative_for_empty(o_a, lse_a, o_b, lse_b):
-    lse_a, lse_b = (torch.where(one > 0, one, -INF) for one in (lse_a, lse_b))
+    lse_a, lse_b = (torch.where(one >= 0, one, -INF) for one in (lse_a, lse_b))
     return right_merge(o_a, lse_a, o_b, lse_b)
 
 

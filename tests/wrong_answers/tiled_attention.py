@@ -186,7 +186,7 @@ WRONG = {
         ("-1e9 is taken for lower than any score", update_by(base=lambda m: m.clamp(min=-1e9)), "-inf"),
         ("one maximum serves the whole block", update_by(maximum=lambda S: S.max().expand(len(S), 1))),
         ("the maximum of the first entries is taken", update_by(maximum=lambda S: S[:, :1])),
-        ("a negative maximum is taken for none", update_takes_negative_for_nothing, "either sign"),
+        ("a negative maximum is taken for none", update_takes_negative_for_nothing),
         ("the work is done in float32", update_in_float32),
         ("1e-8 is added to l", update_with_epsilon),
         ("P is rounded to bfloat16", update_with_probabilities_in_16_bits),
