@@ -11,7 +11,7 @@ export JUPYTER_PREFER_ENV_PATH := 1
 .DEFAULT_GOAL := help
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 
-.PHONY: help setup lab test test-slow test-all notebooks book format lint pins clean
+.PHONY: help setup lab test test-slow test-all notebooks book lecture format lint pins clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s%s\n", $$1, $$2 }' Makefile
@@ -67,6 +67,9 @@ notebooks: setup  ## run all notebooks again, top to bottom, and store their out
 
 book: setup  ## build the static book, build/book/index.html, from the stored outputs
 	$(BIN)/python -m tools.book
+
+lecture: setup  ## build the lecture, build/lecture/index.html; MINUTES=45 make lecture for the short one
+	$(BIN)/python -m tools.lecture --minutes $(or $(MINUTES),90)
 
 format: setup  ## format code and notebooks, make the tree in the README again
 	$(BIN)/ruff check --fix .

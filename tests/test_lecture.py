@@ -1,0 +1,200 @@
+"""The lecture: its minutes are those of the guide, its numbers are true, and its deck plays by keys alone."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import flashlearn as fl
+from flashlearn.cost import v1_cost, v2_cost
+from tools.lecture import softmax, tiles
+from tools.lecture.__main__ import CHROMIUM, build, sections
+from tools.lecture.page import clock
+from tools.lecture.slides import Poll, Run, Slide, planned
+
+ROOT = Path(__file__).parents[1]
+GUIDE = (ROOT / "notebooks" / "INSTRUCTORS.md").read_text()
+
+
+def by_notebook(length: int) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for section, _, minutes in planned(sections(), length):
+        total[section.notebook] = total.get(section.notebook, 0) + minutes
+    return total
+
+
+def slides() -> list[Slide]:
+    return [slide for section in sections() for slide in section.slides]
+
+
+def test_ninety_minutes_are_shared_out_as_the_guide_says():
+    rows = re.findall(r"^\| (\d+)–(\d+) \| (\d\d),", GUIDE, flags=re.MULTILINE)
+    guide: dict[str, float] = {}
+    for start, end, notebook in rows:
+        guide[notebook] = guide.get(notebook, 0) + int(end) - int(start)
+    if importlib.util.find_spec("triton"):
+        assert by_notebook(90) == guide and sum(guide.values()) == 90
+
+
+def test_forty_five_minutes_are_shared_out_as_the_guide_says():
+    (line,) = re.findall(r"^If there are only 45 minutes: (.*)\.$", GUIDE, flags=re.MULTILINE)
+    assert by_notebook(45) == {name: int(minutes) for name, minutes in re.findall(r"(\d\d) \((\d+)\)", line)}
+    assert sum(by_notebook(45).values()) == 45
+
+
+def test_every_slide_has_something_to_say_and_is_shown_in_one_of_the_lectures():
+    for slide in slides():
+        assert len(slide.notes) > 40 and max(slide.minutes) > 0, slide.title
+    assert sum(isinstance(slide.shows, Run) for slide in slides()) >= 10
+    assert sum(isinstance(slide.shows, Poll) for slide in slides()) >= 8
+
+
+def test_the_numbers_of_softmax():
+    assert [round(value, 4) for value in softmax.L] == [1.0, 1.3679, 1.1851, 1.2034]
+    assert softmax.L[1] == pytest.approx(1 + math.exp(-1)) and softmax.wrong == pytest.approx(2 + math.exp(-1))
+    assert f"{softmax.answer:.4f}" == f"{(torch.softmax(softmax.X, 0) @ softmax.X).item():.4f}" == "5.4329"
+    for dtype, name in softmax.FORMATS.items():
+        edge = softmax.EDGES[name]
+        low, high = (torch.tensor(edge * by, dtype=torch.float64).to(dtype).exp() for by in (0.99, 1.01))
+        assert low.isfinite() and high.isinf(), name
+    assert softmax.e11 < softmax.e_max < math.exp(12), "e^11 fits into float16, e^12 does not"
+    late = torch.full((4,), -2000.0)
+    assert (torch.exp(late + 1000) / torch.exp(late + 1000).sum()).isnan().all(), "a maximum that starts at -1000"
+    both = fl.merge((torch.tensor(5.0), torch.tensor(1.2)), (torch.tensor(3.0), torch.tensor(1.4)))
+    assert f"{both[1].item():.4f}" == f"{1.2 + 1.4 * math.exp(-2):.4f}"
+
+
+def test_the_right_choices_are_right():
+    polls = {slide.title: slide.shows for slide in slides() if isinstance(slide.shows, Poll)}
+    chosen = {title: poll.choices[poll.right][0] for title, poll in polls.items()}
+    assert chosen["Where does exp overflow?"] == "11.09"
+    assert chosen["One pass for maximum and sum?"] == "1.1851"
+    assert chosen["Two halves of a row"] == f"{1.2 + 1.4 * math.exp(-2):.4f}"
+    assert chosen["Do the blocks fit?"] == "no: they need 63"
+    for poll in polls.values():
+        assert poll.choices[poll.right][1].startswith("Right")
+        assert sum(because.startswith("Right") for _, because in poll.choices) == 1
+
+
+def test_bytes_of_the_tiles_are_their_formulas():
+    for found, blocks, causal in (
+        (tiles.SQUARE, (3, 3), True),
+        (tiles.SINGLE, (1, 1), True),
+        (tiles.NARROW, (1, 3), True),
+        (tiles.FULL, (3, 3), False),
+    ):
+        options = {"block_q": blocks[0], "block_k": blocks[1], "causal": causal, "dtype": torch.float32}
+        assert found == [cost(1, 1, 12, 12, tiles.D, **options).bytes for cost in (v1_cost, v2_cost)]
+    assert tiles.SQUARE[1] < tiles.SQUARE[0] and tiles.NARROW[0] < tiles.NARROW[1]
+    assert len(set(tiles.FLOPS.values())) == 1 and min(tiles.RACE, key=tiles.RACE.get) == "FlashAttention-2"
+    assert tiles.NEED[tiles.PAPER] == 63 > tiles.M >= tiles.NEED[tiles.FITTING] == 54
+
+
+@pytest.mark.parametrize(
+    "choices, right, wrong",
+    [
+        ((("a", ""), ("b", "")), 0, "three to five choices, got 2"),
+        ((("a", ""), ("b", ""), ("c", "")), 3, "one of 3, got 3"),
+        ((("a", ""), ("a", ""), ("c", "")), 0, "choices that differ"),
+    ],
+)
+def test_a_poll_that_is_none_is_refused(choices, right, wrong):
+    with pytest.raises(ValueError, match=wrong):
+        Poll("?", choices, right)
+
+
+def test_other_lengths_are_refused():
+    with pytest.raises(ValueError, match="expected a lecture of 90 or 45 minutes, got 60"):
+        planned(sections(), 60)
+    assert clock(1.5, 2.25) == "1:30–3:45"
+
+
+# The deck in a browser.
+
+STATE = """() => {
+    const slide = Reveal.getCurrentSlide(), player = slide.querySelector(".flashlearn-player")?.flashlearnPlayer;
+    const bottom = Math.max(...[...slide.querySelectorAll("h1, h2, p, img, li")].filter((node) => node.offsetParent)
+        .map((node) => node.getBoundingClientRect().bottom));
+    const said = slide.querySelector(".flashlearn-sentence");
+    return {place: Reveal.getIndices().h, last: Reveal.isLastSlide(), step: player?.step, count: player?.count, bottom,
+            open: Boolean(slide.querySelector(".poll.open")), px: said && parseFloat(getComputedStyle(said).fontSize)};
+}"""
+
+
+@pytest.fixture(scope="module")
+def lecture(tmp_path_factory):
+    if CHROMIUM is None:
+        pytest.skip("expected Chromium, to print and to show the lecture")
+    return build(45, tmp_path_factory.mktemp("lecture") / "out")
+
+
+@pytest.fixture
+def page(lecture):
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": 1280, "height": 720})
+        page.asked = []
+        page.on("request", lambda request: page.asked.append(request.url))
+        page.on("pageerror", lambda error: page.asked.append(f"error: {error}"))
+        page.goto(lecture[0].as_uri())
+        page.wait_for_selector("body[data-ready]")
+        yield page
+        browser.close()
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_page_down_shows_every_step_and_every_answer_and_ends_at_the_last_slide(page):
+    seen, state = [], page.evaluate(STATE)
+    while len(seen) < 500 and not (state["last"] and seen and seen[-1] == state):
+        seen.append(state)
+        page.keyboard.press("PageDown")
+        state = page.evaluate(STATE)
+    plan = planned(sections(), 45)
+    assert {one["place"] for one in seen} == set(range(len(plan) + 1)), "the title and every slide"
+    for place, (_, slide, _) in enumerate(plan, start=1):
+        here = [one for one in seen if one["place"] == place]
+        if isinstance(slide.shows, Run):
+            assert {one["step"] for one in here} == set(range(here[0]["count"])), slide.title
+            assert here[0]["px"] >= 28
+        if isinstance(slide.shows, Poll):
+            assert [one["open"] for one in here] == [False, True], slide.title
+    assert max(one["bottom"] for one in seen) <= 720, "nothing is below the edge"
+    for _ in range(3):
+        page.keyboard.press("PageUp")
+    assert page.evaluate(STATE)["place"] < len(plan)
+    assert [url for url in page.asked if not url.startswith(("file:", "data:", "blob:"))] == []
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_a_vote_is_kept_until_the_answer_and_b_makes_the_screen_black(page):
+    page.keyboard.press("PageDown")
+    poll = page.locator("section.present .poll")
+    page.keyboard.press("1")
+    assert poll.locator("button[aria-pressed=true]").inner_text() == f"{softmax.wrong:.4f}"
+    assert not poll.locator(".because").first.is_visible()
+    page.keyboard.press("b")
+    assert page.evaluate("Reveal.isPaused()")
+    page.keyboard.press("b")
+    page.keyboard.press("PageDown")
+    assert poll.locator("[role=status]").inner_text() == "2 is right. You chose 1."
+    page.keyboard.press("3")
+    assert poll.locator("button[aria-pressed=true]").inner_text() == f"{softmax.wrong:.4f}", "too late to change"
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_slides_with_notes_and_a_handout_of_two_pages_are_printed(lecture):
+    index, slides_pdf, handout_pdf = lecture
+    pages = [len(re.findall(rb"/Type\s*/Page\b", file.read_bytes())) for file in (slides_pdf, handout_pdf)]
+    assert pages == [len(planned(sections(), 45)), 2]
+    assert index.parent.joinpath("reveal", "LICENSE").exists()
+    assert sum(file.stat().st_size for file in index.parent.rglob("*") if file.is_file()) < 40e6
