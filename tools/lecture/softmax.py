@@ -168,6 +168,7 @@ ONLINE = Section(
                 draw_row,
                 f"Bars 3, 2, 5 and 1 are read once. At 5 the sum {L[1]:.4f} is rescaled and becomes {L[2]:.4f}. "
                 "A second pass writes the weights.",
+                still=2,
                 questions={2: "5 is larger than the maximum so far, 3. What becomes of l?"},
             ),
         ),

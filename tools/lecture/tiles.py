@@ -110,6 +110,7 @@ TILES = Section(
                 draw_tiling,
                 f"Both versions on twelve tokens in blocks of three, causal. The first ends with {SQUARE[0]:,} bytes, the second "
                 f"with {SQUARE[1]:,}.",
+                still=5,
                 figsize=(12.8, 4.25),
             ),
         ),
