@@ -17,6 +17,8 @@ from flashlearn.show import play
 from flashlearn.show.draw import draw_row
 from flashlearn.show.explorers.tiling import PAPER, D, tiling_explorer
 from flashlearn.show.player import LONG
+from tools.lecture.__main__ import sections
+from tools.lecture.slides import planned
 
 ROOT = Path(__file__).parent.parent
 GUIDE = (ROOT / "notebooks" / "INSTRUCTORS.md").read_text()
@@ -60,6 +62,17 @@ def question_of_your_own() -> str:
 
 def shallow_clone() -> str:
     return "--depth 1"
+
+
+def short_lecture() -> str:
+    assert sum(minutes for *_, minutes in planned(sections(), 45)) == 45
+    return "MINUTES=45 make lecture"
+
+
+def keys_of_a_vote() -> str:
+    script = (ROOT / "tools" / "lecture" / "deck.js").read_text()
+    assert 'const CHOICES = "12345"' in script
+    return "1 to 5 notes what the hall votes for"
 
 
 def largest_float16() -> str:
@@ -124,6 +137,8 @@ CLAIMS = (
     runs_that_are_there_from_the_beginning,
     question_of_your_own,
     shallow_clone,
+    short_lecture,
+    keys_of_a_vote,
     largest_float16,
     low_start,
     third_step,
