@@ -202,6 +202,8 @@ def test_numbers_of_the_grading_part():
     (least, most) = re.search(r"as long as its notebooks do, (\d+) to (\d+) s each", GUIDE).groups()
     recorded = [notebook["seconds"] for notebook in load("laptop")["notebooks"]]
     assert int(least) <= min(recorded) and max(recorded) <= int(most) < 2 * max(recorded)
+    counts = [len(exercise.cases) for exercise in EXERCISES.values()]
+    assert f"a check that runs {min(counts)} to {max(counts)} named tests" in GUIDE
     assert "shows the first of three hints" in GUIDE
     assert {len(exercise.hints) for exercise in EXERCISES.values()} == {3}
 
