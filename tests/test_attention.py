@@ -197,11 +197,12 @@ def test_dividing_once_saves_divisions():
     assert once["divide"] == D and always["divide"] == 2 * N
     assert {n: once[n] for n in ("exp", "multiply", "max")} == {n: always[n] for n in ("exp", "multiply", "max")}
     assert once["exp"] == 2 * N and once["multiply"] == N * (D + 2)
-    prefix = [
-        step.values["acc"] for step in one_pass_attention_steps(q, k, v, normalised=True) if step.phase == "one pass"
-    ]
-    for j, o in enumerate(prefix):  # o' is the attention over the keys so far, at every step
-        torch.testing.assert_close(o, scaled_dot_product_attention(q, k[:, :, : j + 1], v[:, :, : j + 1]))
+    prefix = [step.values for step in one_pass_attention_steps(q, k, v, normalised=True) if step.phase == "one pass"]
+    for j, seen in enumerate(prefix):  # o' is the attention over the keys so far, at every step
+        o = scaled_dot_product_attention(q, k[:, :, : j + 1], v[:, :, : j + 1])
+        torch.testing.assert_close(seen["acc"], o)
+        old = prefix[j - 1]["acc"] if j else torch.zeros_like(o)
+        torch.testing.assert_close(old * seen["factor"] + seen["P"] * v[:, :, j : j + 1], o)  # as it is shown
 
 
 def test_one_number_replaces_two():
