@@ -181,8 +181,8 @@ def one_pass_attention_steps(
         factor, weights = (divide(scaled, l_i), divide(P, l_i)) if normalised else (alpha, P)
         acc = acc * factor
         acc = acc.put(rows, acc.rows(rows) + weights.rows(rows) @ V_j)
-        seen: dict[str, Any] = {"S": S, "P": weights, "m_i": m_i, "l_i": l_i, "acc": acc, "m_old": m_old, "alpha": alpha}
-        yield hbm.step("one pass", rows=rows, cols=cols, normalised=normalised, **seen, factor=factor)
+        seen: dict[str, Any] = {"S": S, "P": weights, "m_i": m_i, "l_i": l_i, "acc": acc, "m_old": m_old}
+        yield hbm.step("one pass", rows=rows, cols=cols, normalised=normalised, **seen, alpha=alpha, factor=factor)
         hbm.drop(K_j, V_j, S)
     hbm.store("O", None, acc if normalised else divide(acc, l_i))
     yield from _finish(hbm, "write" if normalised else "divide", Q, m_i, l_i, normalised=normalised)
