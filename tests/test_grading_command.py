@@ -20,6 +20,7 @@ from flashlearn.exercises.mutation_lab import MUTANTS, run_lab
 from flashlearn.exercises.submissions.notebook import NotANotebook, chapter, code_cells
 from flashlearn.exercises.submissions.record import FILE, TOKEN, Entry, Record
 from flashlearn.exercises.submissions.strict import MOST_TRIES
+from flashlearn.exercises.submissions.ward import NOTEBOOK
 from tests.slow import slow
 
 RIGHT = "from flashlearn.exercises.solutions.online_softmax import merge_solution as my_merge"
@@ -208,6 +209,21 @@ def test_the_environment_of_a_record():
         main([])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_notebook_of_many_slow_cells_has_an_end(strict, tmp_path, monkeypatch):
+    for module in ("kernel", "strict"):
+        monkeypatch.setattr(f"flashlearn.exercises.submissions.{module}.NOTEBOOK", 1)
+    wait = "import time\ntime.sleep(11)"
+    path = submission(
+        tmp_path / "03_online_softmax.ipynb", f"{IMPORT}\n{WRONG}\n{CHECK}", wait, wait, wait, "open('on', 'w')"
+    )
+    start = time.monotonic()
+    merge, tree = grade_notebook(path, timeout=20, strict=strict)
+    assert merge.remark.startswith("This is what") and tree.remark == "the notebook took longer than 20 s"
+    assert time.monotonic() - start < 100
+
+
 # Names, files and cells
 
 
@@ -318,6 +334,7 @@ def test_numbers_of_the_guide():
     assert (
         f"`--memory 2` gives each of its processes 2 GB ({grade_notebook.__defaults__[1]:.0f} GB unless told)" in guide
     )
+    assert f"ends a notebook after {NOTEBOOK} times that" in guide
     assert MOST_TRIES == 10 and "the first ten functions count" in guide
     (example,) = (
         source for source in code_cells(Path("notebooks/12_triton_forward.ipynb")) if "run_lab(looks" in source

@@ -197,7 +197,9 @@ def dies(attention): raise SystemExit
 from flashlearn.exercises.mutation_lab import run_lab
 run_lab(counts, dies, lambda attention: False, 3)
 """
-    (found, problem) = graded(count)
+    wrong = "check('03.merge', lambda a, b: (torch.maximum(a[0], b[0]), a[1] + b[1]))"
+    (found, problem) = graded(count, wrong)
+    assert found["03.merge"][1].startswith("This is what you get if the sums are added without rescaling")
     assert problem == "" and found["12.mutants"][0] == 0
     assert found["12.mutants"][1].startswith("the right kernel fails a test too")
 

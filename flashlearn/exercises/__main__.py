@@ -132,7 +132,12 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("notebooks", nargs="+", type=Path)
     parser.add_argument("--csv", action="store_true", help="print comma-separated values, a notebook's when it is done")
     parser.add_argument("--strict", action="store_true", help="for examinations: call the functions, compare here")
-    parser.add_argument("--timeout", type=int, default=120, help="seconds for a cell, or a function (default: 120)")
+    parser.add_argument(
+        "--timeout",
+        type=int,
+        default=120,
+        help="seconds for a cell, or a function (default: 120); a notebook has 15 times that",
+    )
     parser.add_argument("--memory", type=float, default=4.0, help="GB for one process (default: 4)")
     options = parser.parse_args(arguments)
     for path in options.notebooks:

@@ -9,7 +9,7 @@ from pathlib import Path
 from queue import Empty
 
 from flashlearn.exercises.submissions.record import Entry, Record
-from flashlearn.exercises.submissions.ward import Ward, empty_folder
+from flashlearn.exercises.submissions.ward import NOTEBOOK, Ward, empty_folder
 
 START, GRACE = 120, 10  # seconds in which a kernel must start, and in which it must heed an interrupt
 
@@ -21,8 +21,8 @@ class Ended(RuntimeError):
 def run_cells(sources: Sequence[str], known: dict[str, int], timeout: int, memory: int) -> tuple[list[Entry], str]:
     """Run all cells in order, whatever fails; what the checks found, and what went wrong besides, "" if nothing did.
 
-    A cell that takes longer than `timeout` seconds is interrupted; a kernel that does not heed that is ended. `memory` is
-    in bytes.
+    A cell that takes longer than `timeout` seconds is interrupted; a kernel that does not heed that is ended, and so is one
+    whose cells take longer together than `NOTEBOOK` times that. `memory` is in bytes.
     """
     problem = ""
     with empty_folder() as name:
@@ -34,7 +34,10 @@ def run_cells(sources: Sequence[str], known: dict[str, int], timeout: int, memor
             try:
                 client = _connect(ward, connection)
                 try:
+                    end = time.monotonic() + NOTEBOOK * timeout
                     for source in sources:
+                        if time.monotonic() > end:
+                            raise Ended(f"the notebook took longer than {NOTEBOOK * timeout} s")
                         problem = _run(ward, client, source, timeout) or problem
                 finally:
                     client.stop_channels()

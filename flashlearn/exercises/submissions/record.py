@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 FILE, TOKEN = "FLASHLEARN_RECORD", "FLASHLEARN_RECORD_TOKEN"
-LIMIT = 2**20  # bytes of a record that are read
+LIMIT, REMARK = 2**20, 300  # bytes of a record that are read, characters of a remark
 NOT_ATTEMPTED = "not attempted"
 
 
@@ -70,4 +70,4 @@ class Record:
             return None
         if tests == passed == 0:
             return Entry(exercise, 0, known[exercise], NOT_ATTEMPTED)
-        return Entry(exercise, passed, tests, remark) if 0 <= passed <= tests == known[exercise] else None
+        return Entry(exercise, passed, tests, remark[:REMARK]) if 0 <= passed <= tests == known[exercise] else None

@@ -32,7 +32,7 @@ from flashlearn.exercises.grading import grade
 from flashlearn.exercises.mutation_lab import EXERCISE as LAB
 from flashlearn.exercises.mutation_lab import MUTANTS, Mutant, build, right
 from flashlearn.exercises.submissions.record import NOT_ATTEMPTED, Entry
-from flashlearn.exercises.submissions.ward import Ward, empty_folder
+from flashlearn.exercises.submissions.ward import NOTEBOOK, Ward, empty_folder
 from flashlearn.exercises.submissions.wire import Channel, WireError, error_of
 
 START, GRACE, STARTS = 120, 10, 8  # seconds to start, and to heed an interrupt; starts of the process for one notebook
@@ -50,7 +50,8 @@ class _Again(RuntimeError):
 def grade_cells(sources: Sequence[str], timeout: int, memory: int) -> tuple[list[Entry], str]:
     """What the functions that the cells hand in are worth, and what went wrong besides, "" if nothing did.
 
-    `timeout` is in seconds, for one cell and for all tests of one function; `memory` in bytes.
+    `timeout` is in seconds, for one cell and for all tests of one function; `NOTEBOOK` times that are for all of it.
+    `memory` is in bytes.
     """
     session = Session(sources, timeout, memory)
     try:
@@ -73,7 +74,7 @@ class Session:
         self._functions: dict[int, Callable] = {}
         self._place = (0, 0)  # of what is handed in: the number of the cell, and how many before it in that cell
         self._graded: set[tuple[int, int]] = set()
-        self._deadline, self._asked = 0.0, 0
+        self._deadline, self._end, self._asked = 0.0, 0.0, 0
         self.entries: list[Entry] = []
         self.problem = ""
 
@@ -86,10 +87,14 @@ class Session:
 
     def run(self) -> None:
         """Run all cells, whatever fails, and grade what they hand in."""
+        self._end = time.monotonic() + NOTEBOOK * self._timeout
         for _ in range(STARTS):
             try:
                 self._start()
                 for number, source in list(self._sources.items()):
+                    if time.monotonic() > self._end:
+                        self.problem = f"the notebook took longer than {NOTEBOOK * self._timeout} s"
+                        return
                     self._run(number, source)
                 return
             except _Again:
@@ -143,7 +148,8 @@ class Session:
             return
         if exercise not in (LAB, *EXERCISES):
             return
-        if sum(entry.exercise == exercise for entry in self.entries) >= MOST_TRIES:
+        tries = sum(entry.exercise == exercise for entry in self.entries)
+        if tries >= MOST_TRIES or time.monotonic() > self._end:
             return
         self._deadline = time.monotonic() + self._timeout
         self._functions.clear()

@@ -17,6 +17,7 @@ import flashlearn
 PACKAGE = Path(flashlearn.__file__).resolve().parent
 GIGABYTE = 2**30
 PR_SET_DUMPABLE = 4  # <linux/prctl.h>
+NOTEBOOK = 15  # times the seconds of a cell may a whole notebook take
 FILES = 256 * 2**20  # bytes of the largest file that may be written
 
 
