@@ -28,10 +28,11 @@ import torch
 
 from flashlearn.core.steps import Step, Tile
 from flashlearn.exercises import EXERCISES
+from flashlearn.exercises.causes import CAUSES
 from flashlearn.exercises.grading import grade
 from flashlearn.exercises.mutation_lab import EXERCISE as LAB
 from flashlearn.exercises.mutation_lab import MUTANTS, Mutant, build, right
-from flashlearn.exercises.submissions.record import NOT_ATTEMPTED, Entry
+from flashlearn.exercises.submissions.record import NOT_ATTEMPTED, REMARK, Entry
 from flashlearn.exercises.submissions.ward import NOTEBOOK, Ward, empty_folder
 from flashlearn.exercises.submissions.wire import Channel, WireError, error_of
 
@@ -157,13 +158,13 @@ class Session:
         self.entries.append(self._lab(functions) if exercise == LAB else self._exercise(exercise, functions[0]))
 
     def _exercise(self, name: str, function: Answer) -> Entry:
-        report = grade(EXERCISES[name], function)
+        report = grade(EXERCISES[name], function, CAUSES.get(name, ()))
         tests = len(EXERCISES[name].cases)
         if not report.rows:
             return Entry(name, 0, tests, NOT_ATTEMPTED)
-        first = next((row for row in report.rows if not row.passed), None)
-        remark = report.diagnosis or (f"{first.case}: {first.detail}" if first else "")
-        return Entry(name, sum(row.passed for row in report.rows), tests, remark[:300])
+        failed = [f"{row.case}: {row.detail}" for row in report.rows if not row.passed]
+        remark = next(filter(None, (report.diagnosis, *(note.text for note in report.notes), *failed)), "")
+        return Entry(name, sum(row.passed for row in report.rows), tests, " ".join(remark.split())[:REMARK])
 
     def _lab(self, tests: list[Answer]) -> Entry:
         """Each test against the mutants that are left, and the right implementation among them, in an order that is new
