@@ -83,7 +83,7 @@ EXERCISES = (
             ),
             Case(
                 "batches and heads",
-                _behind(3, 2, 2, (2, 3)),
+                _behind(3, 4, 2, (2, 3)),
                 "the rows are the last dimension but one; K and V are views: reshape may copy them",
             ),
             Case(

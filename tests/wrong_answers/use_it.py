@@ -49,6 +49,13 @@ def cache_reshaped(q, k, v, K, V, length):
     return _cached(*flat, length).reshape(shape)
 
 
+def cache_first_dimension(q, k, v, K, V, length):
+    stop = length + len(k)  # right without batches, and for as many batches as new tokens
+    K[..., length:stop, :], V[..., length:stop, :] = k, v
+    mask = torch.arange(stop)[None, :] <= torch.arange(length, stop)[:, None]
+    return scaled_dot_product_attention(q, K[..., :stop, :], V[..., :stop, :], attn_mask=mask)
+
+
 def cache_half_d(*args):
     return _cached(*args, scale=args[0].shape[-1] / 2)
 
@@ -173,6 +180,7 @@ WRONG = {
         ),
         ("what lies behind is cleared and read", cache_zeroed_behind),
         ("the rows go into a copy that reshape made", cache_reshaped, "reshape may copy them"),
+        ("new tokens are counted by len(k)", cache_first_dimension, "the rows are the last dimension but one"),
         ("scores are divided by D / 2", cache_half_d),
         ("softmax does not subtract the maximum", cache_unsafe_softmax, "subtracts the maximum"),
         ("a chunk behind the cache has no mask", cache_masked_only_at_first),
