@@ -220,6 +220,31 @@ raise SystemExit(main())
 
 
 @pytest.mark.slow
+def test_a_way_that_the_task_rules_out_is_seen_over_there():
+    found, problem = graded(
+        """
+from torch.nn.functional import scaled_dot_product_attention
+def grouped(q, k, v):
+    return scaled_dot_product_attention(q, k, v, enable_gqa=True)
+check("15.gqa", grouped)
+""",
+        """
+import triton
+import triton.language as tl
+@triton.jit
+def ds_t(p_t, v, do, delta):
+    return p_t * (tl.trans(tl.dot(do, tl.trans(v), input_precision="ieee")) - delta[None, :])
+check("13.ds", ds_t)
+""",
+    )
+    assert {name: passed for name, (passed, _) in found.items()} == {
+        "15.gqa": TESTS["15.gqa"] - 1,
+        "13.ds": TESTS["13.ds"] - 1,
+    }
+    assert problem == ""
+
+
+@pytest.mark.slow
 def test_an_exercise_of_ones_own_comes_by_standard_input(tmp_path):
     """As INSTRUCTORS.md says: what is in no file cannot be read from one."""
     ours = "check('90.double', lambda x: x + x)\ncheck('00.scores', lambda q, k: q @ k.T)"

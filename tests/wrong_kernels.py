@@ -147,9 +147,9 @@ def copy_kernel(
     tl.store(y_ptr + m * stride_ym + n * stride_yn, x, mask=mask)
 
 
-def copy(x, y, one_axis=False, slack=0, block=(16, 16)):
+def copy(x, y, one_axis=False, row_grid=False, slack=0, block=(16, 16)):
     (M, N), grid = x.shape, (triton.cdiv(x.shape[0], block[0]), triton.cdiv(x.shape[1], block[1]))
-    grid = (grid[0] * grid[1],) if one_axis else grid
+    grid = (grid[0] * grid[1],) if one_axis else (x.shape[0], grid[1]) if row_grid else grid
     options = {"ONE_AXIS": one_axis, "SLACK": slack, "BLOCK_M": block[0], "BLOCK_N": block[1]}
     copy_kernel[grid](x, y, *x.stride(), *y.stride(), M, N, **options)
     return y

@@ -51,7 +51,7 @@ def _by_the_kernel(x, *args):
     """Did the kernel read x itself, and write the tensor that came back, and nobody do the rest?"""
 
     def compare(function):
-        _, output, own, given = recorded(function, x, *args)
+        _, output, own, given, _ = recorded(function, x, *args)
         if not torch.equal(own, x):
             raise WrongWay("expected x as it was, got other numbers in it: the result needs a tensor of its own")
         if not any(_share(tensor, own) for tensor, _ in given):
@@ -81,14 +81,9 @@ def _scaled(x, factor):
     return lambda function: (_result(function, x, factor), (factor * x).double())
 
 
-def _count(run):
-    """The number of programs, of all kernels."""
-    return len({(step.phase, step.program) for step in run.steps})
-
-
 def _programs(x):
     """Is there more than one program?"""
-    return lambda function: (float(_count(recorded(function, x, 2.0)) > 1), 1.0)
+    return lambda function: (float(recorded(function, x, 2.0).programs > 1), 1.0)
 
 
 def _lse(x):
@@ -102,7 +97,7 @@ def _read_once(x):
 
 def _program_per_row(x):
     def compare(function):
-        programs = _count(recorded(function, x))
+        programs = recorded(function, x).programs
         if programs != len(x):
             raise WrongWay(f"expected {len(x)} programs for {len(x)} rows, got {programs}")
         return 1.0, 1.0
@@ -119,14 +114,13 @@ def _blocks_of_16(x):
 
     def compare(function):
         run = recorded(function, x)
-        grid = {step.program for step in run.steps}
-        axes, tiles = {len(program) for program in grid}, {tile.shape for step in run.steps for tile in step.reads}
-        if axes != {2}:
-            raise WrongWay(f"expected a grid with two axes, got {' and '.join(map(str, axes))}")
+        tiles, blocks = {tile.shape for step in run.steps for tile in step.reads}, x.numel() // 16**2
+        if {len(grid) for grid in run.grids} != {2}:
+            raise WrongWay(f"expected a grid with two axes, got {' and '.join(map(str, run.grids))}")
         if tiles != {(16, 16)}:
             raise WrongWay(f"expected reads of 16 by 16 elements, got {sorted(tiles)}")
-        if len(grid) * 16 * 16 != x.numel():
-            raise WrongWay(f"expected {x.numel() // 256} programs, one for each block, got {len(grid)}")
+        if run.programs != blocks:
+            raise WrongWay(f"expected {blocks} programs, one for each block, got {run.programs}")
         return 1.0, 1.0
 
     return compare

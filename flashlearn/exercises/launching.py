@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
+from contextlib import contextmanager
+from unittest import mock
 
 import numpy as np
 import torch
 
 
-def launch(kernel, *args, **options):
+def launch(kernel, *args, **options) -> list[tuple[int, ...]]:
     """Run one program of `kernel`, a plain function that is compiled here, on tensors of the CPU.
 
     `options` are its constexprs, functions among them. What goes wrong inside an answer is raised as it is,
     without the interpreter's wrapping; an answer that is still a stub raises NotImplementedError. Returns the
-    compiled kernel, None from the interpreter.
+    shapes of the tiles that were transposed, in order.
     """
     from flashlearn import kernels  # first: it chooses the backend
 
@@ -34,7 +37,7 @@ def launch(kernel, *args, **options):
     from triton.runtime.errors import InterpreterError
 
     try:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), _noting_what_is_turned() as turned:
             ran = compiled[(1,)](*there, **options)
     except InterpreterError as error:
         inner = error
@@ -44,7 +47,25 @@ def launch(kernel, *args, **options):
     for arg, moved in zip(args, there, strict=True):
         if isinstance(arg, torch.Tensor):
             arg.copy_(moved)
-    return ran
+    if ran is None:
+        return turned
+    sizes = re.findall(r"tt\.trans .*: tensor<(\d+)x(\d+)x\w+> ->", ran.asm["ttir"])  # the compiler's first text
+    return [(int(rows), int(cols)) for rows, cols in sizes]
+
+
+@contextmanager
+def _noting_what_is_turned():
+    """The shapes of the tiles that Triton's interpreter transposes meanwhile."""
+    from triton.runtime.interpreter import interpreter_builder
+
+    turn, shapes = interpreter_builder.create_trans, []
+
+    def noted(tile, order):
+        shapes.append(tuple(map(int, tile.data.shape)))
+        return turn(tile, order)
+
+    with mock.patch.object(interpreter_builder, "create_trans", noted):
+        yield shapes
 
 
 @functools.cache

@@ -20,6 +20,12 @@ class Run(NamedTuple):
     output: torch.Tensor
     x: torch.Tensor
     given: list[tuple[torch.Tensor, torch.Tensor]]  # every tensor of every launch, and a copy as the launch left it
+    grids: list[tuple[int, ...]]  # of every launch
+
+    @property
+    def programs(self) -> int:
+        """Of all launches, those that did nothing among them."""
+        return sum(map(math.prod, self.grids))
 
 
 MOST_PROGRAMS = 300  # of one launch: the interpreter takes some 10 ms for each
@@ -34,9 +40,10 @@ def recorded(function, x, *args) -> Run:
 
     own = torch.empty_strided(x.shape, x.stride()).copy_(x)  # the answer may spoil its input
     given: list[tuple[torch.Tensor, torch.Tensor]] = []
+    grids: list[tuple[int, ...]] = []
 
     def launcher():
-        with _launches(given):
+        with _launches(given, grids):
             return function(own, *args)
 
     *steps, done = record(kernel_steps(launcher))
@@ -44,21 +51,26 @@ def recorded(function, x, *args) -> Run:
         raise TypeError(f"expected a tensor to be returned, got {type(done.output).__name__}")
     if not steps:
         raise RuntimeError("expected a kernel to run, got none: launch it with kernel[grid](...)")
-    return Run(steps, done.output, own, given)
+    return Run(steps, done.output, own, given, grids)
 
 
 @contextmanager
-def _launches(given):
-    """Note the tensors of every launch inside; refuse a grid that would take minutes."""
+def _launches(given, grids):
+    """Note the tensors and the grid of every launch inside; refuse a grid that would take minutes."""
     from triton.runtime.interpreter import InterpretedFunction
+
+    from flashlearn.kernels.recorder import launch_grid
 
     run = InterpretedFunction.run
 
     def noted(kernel, *args, grid, **kwargs):
-        if not callable(grid) and math.prod(grid) > MOST_PROGRAMS:
+        grid = launch_grid(kernel, grid, args, kwargs)
+        programs = math.prod(grid)
+        if programs > MOST_PROGRAMS:
             raise WrongWay(
-                f"expected at most {MOST_PROGRAMS} programs, got {math.prod(grid)}: a program has a block of elements"
+                f"expected at most {MOST_PROGRAMS} programs, got {programs}: a program has a block of elements"
             )
+        grids.append(grid)
         run(kernel, *args, grid=grid, **kwargs)
         tensors = (arg for arg in (*args, *kwargs.values()) if isinstance(arg, torch.Tensor))
         given.extend((tensor, tensor.clone()) for tensor in tensors)

@@ -6,10 +6,7 @@ As in notebook 12 the answers are functions of tiles that were already loaded; t
 from __future__ import annotations
 
 import math
-import re
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
-from unittest import mock
 
 import torch
 
@@ -139,30 +136,10 @@ def _turned(function):
     generator = torch.Generator().manual_seed(1)
     p_t, v, do, delta = (torch.randn(*shape, generator=generator) for shape in ((N, M), (N, 32), (M, 32), (M,)))
     got = torch.full((N, M), torch.nan)
-    turned: list[tuple[int, ...]] = []
-    with _noting_what_is_turned(turned):
-        ran = launch(ds_kernel, p_t, v, do, delta, got, DS=function, D=32, BLOCK_M=M, BLOCK_N=N)
-    if ran is not None:  # compiled: the compiler's first text has it
-        sizes = re.findall(r"tt\.trans .*: tensor<(\d+)x(\d+)x\w+> ->", ran.asm["ttir"])
-        turned = [(int(rows), int(cols)) for rows, cols in sizes]
+    turned = launch(ds_kernel, p_t, v, do, delta, got, DS=function, D=32, BLOCK_M=M, BLOCK_N=N)
     if (M, N) in turned:
         raise WrongWay(f"expected only do to be turned, or v, got a product of ({M}, {N}) that is: turning it is dear")
     return got, p_t * (v @ do.T - delta)
-
-
-@contextmanager
-def _noting_what_is_turned(shapes):
-    """Append the shape of every tile that the interpreter transposes; compiled kernels are not seen."""
-    from triton.runtime.interpreter import interpreter_builder
-
-    turn = interpreter_builder.create_trans
-
-    def noted(tile, order):
-        shapes.append(tile.data.shape)
-        return turn(tile, order)
-
-    with mock.patch.object(interpreter_builder, "create_trans", noted):
-        yield
 
 
 EXERCISES = (

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn.functional import scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 PRODUCTS = ("mm", "bmm", "addmm", "addbmm", "baddbmm", "mv", "addmv", "dot")  # what matmul and einsum come down to
@@ -89,3 +91,18 @@ def watched(function: Callable, *args: Any) -> tuple[Any, list[Made]]:
 def shapes(made: Iterable[Made], *operations: str) -> list[tuple[int, ...]]:
     """The shapes that these operations made, in order."""
     return [one.shape for one in made if one.operation in operations]
+
+
+class _WithoutTheFlag(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is scaled_dot_product_attention and (kwargs or {}).get("enable_gqa"):
+            raise WrongWay("expected heads shared by your own code, got enable_gqa=True")
+        return func(*args, **(kwargs or {}))
+
+
+def without_the_flag(function: Callable, *args: Any) -> Any:
+    """What `function(*args)` returns; WrongWay where it has PyTorch share heads, by enable_gqa=True."""
+    if hasattr(function, "through"):
+        return function.through("watching", "without_the_flag", *args)
+    with _WithoutTheFlag():
+        return function(*args)

@@ -83,9 +83,7 @@ def _watched_launches(steps: list[Step]):
     run = InterpretedFunction.run
 
     def watched_run(kernel, *args, grid, **kwargs):
-        if callable(grid):  # kernel[lambda meta: (triton.cdiv(N, meta["BLOCK"]),)](...)
-            own = {name: value for name, value in kwargs.items() if name in kernel.arg_names}
-            grid = grid(inspect.getcallargs(kernel.fn, *args, **own))
+        grid = launch_grid(kernel, grid, args, kwargs)
         recording = _Recording(kernel.fn.__name__.removesuffix("_kernel"), len(grid))
         copies = [recording.watch(name, arg) for name, arg in zip(kernel.arg_names, args, strict=False)]
         kwargs = {name: recording.watch(name, arg) for name, arg in kwargs.items()}
@@ -99,6 +97,17 @@ def _watched_launches(steps: list[Step]):
 
     with mock.patch.object(InterpretedFunction, "run", watched_run):
         yield
+
+
+def launch_grid(kernel: Any, grid: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[int, ...]:
+    """The grid of a launch, which may be a function of its arguments.
+
+    kernel[lambda meta: (triton.cdiv(meta["N"], meta["BLOCK"]),)](...)
+    """
+    if callable(grid):
+        own = {name: value for name, value in kwargs.items() if name in kernel.arg_names}
+        grid = grid(inspect.getcallargs(kernel.fn, *args, **own))
+    return tuple(map(int, grid))
 
 
 def _cause(error: BaseException) -> BaseException:

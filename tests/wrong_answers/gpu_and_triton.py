@@ -77,7 +77,12 @@ WRONG = {
         ("the kernel copies, PyTorch transposes", _by("transpose_afterwards"), "one that PyTorch made"),
         ("what comes back is not what the kernel wrote", _by("transpose_beside"), "one that PyTorch made"),
         ("x is made contiguous before the kernel", _by("transpose", before=lambda x: x.contiguous()), "reads x itself"),
-        ("the grid has one axis, split by hand", _by("transpose", one_axis=True), "a grid with two axes, got 1"),
+        ("the grid has one axis, split by hand", _by("transpose", one_axis=True), "a grid with two axes, got "),
+        (
+            "the grid has a row for each row of x",
+            _by("transpose", row_grid=True),
+            "6 programs, one for each block, got 96",
+        ),
         ("blocks are 32 by 32", _by("transpose", block=(32, 32)), "reads of 16 by 16"),
         ("a program has a row", _by("transpose_rows"), "reads of 16 by 16"),
         ("one program goes round", _by("transpose_one_program"), "6 programs, one for each block, got 1"),

@@ -313,11 +313,13 @@ class Answer:
         _update(args, left)
         return value
 
-    def launch(self, kernel: Callable, args: Sequence[Any], options: dict[str, Any]) -> None:
-        """Launch a kernel of ours around this answer; tensors among `args` are as it left them."""
+    def launch(self, kernel: Callable, args: Sequence[Any], options: dict[str, Any]) -> list:
+        """Launch a kernel of ours around this answer, as `launch` does; tensors among `args` are as it left them."""
         source = textwrap.dedent(inspect.getsource(kernel))
         message = {"do": "launch", "name": kernel.__name__, "source": source, "args": tuple(args), "options": options}
-        _update(args, self._session.ask(message))
+        turned, left = self._session.ask(message)
+        _update(args, left)
+        return list(turned)
 
 
 class Attention:

@@ -296,11 +296,10 @@ class Worker:
         return through(*args), args
 
     def do_launch(self, name: str, source: str, args: tuple, options: dict[str, Any]) -> tuple:
-        """Launch a kernel of the other side around the answer that is among its options; the arguments as it left them."""
+        """Launch a kernel of the other side around the answer among its options: what it turned, its arguments."""
         from flashlearn.exercises.launching import launch
 
-        launch(_kernel(name, source), *args, **options)
-        return args
+        return launch(_kernel(name, source), *args, **options), args
 
 
 @functools.cache
