@@ -22,6 +22,7 @@ from flashlearn.show.frame import png
 
 FLAT, NEAR = 64, 48  # colours of a palette: those of the most pixels as they are, and means of the rest
 LONGEST = 65535  # the largest numerator of a delay
+SQUARE = 8  # pixels
 KEEP, OVER = 0, 1  # a frame stays when the next one comes, and is painted over it
 
 
@@ -90,13 +91,15 @@ def frames(file: bytes) -> list[Image.Image]:
 
 
 def _changes(film: Film, palette: np.ndarray, delays: Sequence[int]) -> Iterator[_Change]:
-    """Every frame, clear where it repeats the one before; of one that changes nothing there is one clear pixel."""
+    """Every frame, clear where no square of pixels has changed since the one before: new text packs better alone than
+    between what is left of the old. Of a frame that changes nothing there is one clear pixel."""
     colours = np.vstack([palette, _unused(palette)])
     before: np.ndarray | None = None
     for image, milliseconds in zip(film, delays, strict=True):
         frame = nearest(image, palette)
-        shown = frame if before is None else np.where(before == frame, len(palette), frame)
-        left, top, right, bottom = (0, 0, *film.size) if before is None else _bounds(before != frame)
+        marked = np.ones_like(frame, bool) if before is None else _squares(before != frame)
+        shown = np.where(marked, frame, len(palette))
+        left, top, right, bottom = _bounds(marked)
         data = _compressed(_in_colours(shown[top:bottom, left:right], colours))
         yield _Change((left, top), (right - left, bottom - top), data, milliseconds)
         before = frame
@@ -127,6 +130,15 @@ def _in_colours(numbers: np.ndarray, colours: np.ndarray) -> Image.Image:
     image = Image.fromarray(numbers.astype(np.uint8), "P")
     image.putpalette(colours.astype(np.uint8).tobytes())
     return image
+
+
+def _squares(marked: np.ndarray) -> np.ndarray:
+    """What is marked, grown to whole squares of `SQUARE` by `SQUARE` pixels."""
+    height, width = marked.shape
+    whole = np.zeros((-(-height // SQUARE), SQUARE, -(-width // SQUARE), SQUARE), bool)
+    whole.reshape(whole.shape[0] * SQUARE, -1)[:height, :width] = marked
+    grown = np.broadcast_to(whole.any((1, 3), keepdims=True), whole.shape)
+    return grown.reshape(whole.shape[0] * SQUARE, -1)[:height, :width]
 
 
 def _bounds(marked: np.ndarray) -> tuple[int, int, int, int]:
@@ -167,7 +179,7 @@ def _delay(milliseconds: int) -> Fraction:
 def _compressed(image: Image.Image) -> list[bytes]:
     """The compressed pixels of a picture, as its PNG file has them."""
     stream = io.BytesIO()
-    image.save(stream, "png", optimize=True)
+    image.save(stream, "png", compress_level=8)  # 9 takes a third longer for 3 % less
     return [data for kind, data in _chunks(stream.getvalue()) if kind == b"IDAT"]
 
 
