@@ -31,6 +31,8 @@ CLIPPED = """root => [...root.querySelectorAll(".flashlearn-sentence [role=statu
     .filter(node => node.scrollHeight > node.clientHeight + 2 || node.scrollWidth > node.clientWidth + 2)
     .map(node => [node.scrollWidth, node.clientWidth, node.scrollHeight, node.clientHeight, node.outerHTML])"""
 
+NAMELESS = """[...document.querySelectorAll(".jp-OutputArea-output img")].filter(node => !node.alt && !node.title)
+    .map(node => node.outerHTML.slice(0, 80))"""
 AT_THE_TOP = "node => Math.abs(node.getBoundingClientRect().top) < 1"
 
 
@@ -69,6 +71,7 @@ def whole_notebook(open_notebook, name):
         assert player.evaluate(UNNAMED) == []
         player.evaluate("node => node.scrollIntoView()")
         notebook.screenshot(f"{name} player {place}")
+    assert notebook.page.evaluate(NAMELESS) == []
     if steppers.count():
         explorers(notebook, steppers, name)
     assert notebook.errors == []
