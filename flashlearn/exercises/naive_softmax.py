@@ -7,6 +7,7 @@ import torch
 from flashlearn.exercises.grading import Case, Exercise
 from flashlearn.exercises.mistakes.naive_softmax import MISTAKES
 from flashlearn.exercises.solutions.naive_softmax import overflow_solution, softmax_solution
+from flashlearn.exercises.watching import no_loop
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 X = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
@@ -14,6 +15,11 @@ X = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
 
 def _softmax_of(x):
     return lambda function: (function(x.clone()), torch.softmax(x, -1))
+
+
+def _without_loop(function):
+    few, many = torch.stack([X, X / 2]), torch.linspace(-3, 3, 84).reshape(12, 7)
+    return no_loop(function, few, many), (torch.softmax(few, -1), torch.softmax(many, -1))
 
 
 def _edge(dtype):
@@ -52,6 +58,11 @@ EXERCISES = (
                 "rows in three dimensions",
                 _softmax_of(torch.stack([X, X.flip(0)])[:, None]),
                 "x is (2, 1, 6): the last dimension is dim=-1, and a dimension of size 1 stays",
+            ),
+            Case(
+                "without a loop",
+                _without_loop,
+                "torch.exp takes all entries at once, and .sum(-1, keepdim=True) all rows: no loop goes over either",
             ),
         ),
         hints=(

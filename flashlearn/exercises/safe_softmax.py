@@ -7,6 +7,7 @@ import torch
 from flashlearn.exercises.grading import Case, Exercise
 from flashlearn.exercises.mistakes.safe_softmax import MISTAKES
 from flashlearn.exercises.solutions.safe_softmax import lse_solution, safe_solution, shift_solution
+from flashlearn.exercises.watching import no_loop
 from flashlearn.rungs.softmax import naive_softmax, safe_softmax
 
 INF = float("inf")
@@ -26,6 +27,11 @@ def _softmax_of(x):
 
 def _lse_of(x):
     return lambda function: (function(x.clone()), torch.logsumexp(x, -1))
+
+
+def _without_loop(function):
+    few, many = torch.stack([X, X / 2]), torch.linspace(-3, 3, 84).reshape(12, 7)
+    return no_loop(function, few, many), (torch.softmax(few, -1), torch.softmax(many, -1))
 
 
 def _verdict(softmax, expected):
@@ -112,6 +118,11 @@ EXERCISES = (
                 _softmax_of(torch.stack([X, X + 1000])[:, None]),
                 "x is (2, 1, 6): the last dimension is dim=-1, whatever stands before it",
                 ROUNDED,
+            ),
+            Case(
+                "without a loop",
+                _without_loop,
+                "x.max(-1, keepdim=True) finds the maximum of every row at once: no loop goes over rows or entries",
             ),
         ),
         hints=(

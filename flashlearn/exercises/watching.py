@@ -19,6 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 PRODUCTS = ("mm", "bmm", "addmm", "addbmm", "baddbmm", "mv", "addmv", "dot")  # what matmul and einsum come down to
 
 
+Operand = tuple[tuple[int, ...], int]  # the shape of a tensor, and where in its storage it starts
+
+
 class WrongWay(ValueError):
     """A result by a way that the task rules out."""
 
@@ -28,9 +31,7 @@ class Made(NamedTuple):
 
     operation: str  # without overload and, in place, without the underscore: "mm", "exp"
     shape: tuple[int, ...]
-    operands: tuple[
-        tuple[tuple[int, ...], int], ...
-    ] = ()  # of every tensor that went in, its shape and its first entry
+    operands: tuple[Operand, ...] = ()  # of every tensor that went in
     depth: int = 0  # how many operations had to wait for one another, this one included
 
 
@@ -70,10 +71,11 @@ class _Watch(TorchDispatchMode):
 
 
 def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
-    """The tensors among values, and in the lists and tuples among them."""
+    """The tensors among values, and in the lists and tuples among them; none that has no storage to look at."""
     for value in values:
         if isinstance(value, torch.Tensor):
-            yield value
+            if value.layout == torch.strided and value.device.type != "meta":
+                yield value
         elif isinstance(value, tuple | list):
             yield from _tensors(value)
 
@@ -86,6 +88,17 @@ def watched(function: Callable, *args: Any) -> tuple[Any, list[Made]]:
     with _Watch() as watch:
         result = function(*args)
     return result, watch.made
+
+
+def no_loop(function: Callable, few: torch.Tensor, many: torch.Tensor) -> tuple[Any, Any]:
+    """What `function` returns for `few` and for `many` numbers. WrongWay if that takes it more operations for many."""
+    (small, short), (large, long) = (watched(function, x.clone()) for x in (few, many))
+    if len(short) != len(long):
+        raise WrongWay(
+            f"expected as many operations for {many.numel()} numbers as for {few.numel()}, "
+            f"got {len(long)} and {len(short)}: a loop goes over them"
+        )
+    return small, large
 
 
 def shapes(made: Iterable[Made], *operations: str) -> list[tuple[int, ...]]:

@@ -111,6 +111,11 @@ def softmax_row_by_row(x):
     return torch.exp(x) / sum(torch.exp(x)) if x.ndim == 1 else torch.stack([softmax_row_by_row(row) for row in x])
 
 
+def softmax_of_columns(x):
+    weights = torch.exp(x.movedim(-1, 0))
+    return (weights / weights.sum(0)).movedim(0, -1)
+
+
 def softmax_in_place(x):
     return x.exp_().div_(x.sum(-1, keepdim=True))
 
@@ -124,6 +129,7 @@ def overflow_by_neighbours(dtype):
 
 WRONG = {
     "01.softmax": (
+        ("a loop goes over the rows", softmax_row_by_row, "a loop goes over"),
         ("the sum goes over the second dimension", softmax_sums_the_second_dimension),
         ("the rows are divided by way of a transpose", softmax_by_transposing),
         ("the logits are clamped to 10", softmax_clamps),
@@ -150,7 +156,7 @@ WRONG = {
 
 RIGHT = {
     "01.softmax": (
-        ("a call for every row", softmax_row_by_row),
+        ("another order of dimensions, and back", softmax_of_columns),
         ("everything in place", softmax_in_place),
         ("a logarithm in between", lambda x: torch.exp(x - torch.exp(x).sum(-1, keepdim=True).log())),
     ),
