@@ -12,7 +12,8 @@ import numpy as np
 from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.collections import Collection
+from matplotlib.collections import Collection, LineCollection
+from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -21,7 +22,7 @@ from PIL import Image
 from torch import Tensor
 
 from flashlearn.core.steps import Step, hbm_bytes, record
-from flashlearn.show.draw.style import INK, QUIET, STYLE
+from flashlearn.show.draw.style import COLOURS, INK, QUIET, STYLE, contrast, outline_of
 from flashlearn.show.draw.style import number as shown
 from flashlearn.show.inputs import check_steps
 
@@ -142,15 +143,84 @@ def paint(runs: Mapping[str, list[Step]], number: int, draw: Draw, figsize, capt
     return Image.frombuffer("RGBA", pixels, surface.buffer_rgba()).convert("RGB")
 
 
+GROUND = COLOURS["HBM"]  # the darkest that pictures are painted on
+LEAST = 3.0  # contrast that a line, or what bounds a surface, has on a projector (WCAG 1.4.11)
+TOTAL = 20.2  # points: 28 pixels, for the totals of a picture that fills 1280 x 720
+
+
 def thicken(fig: Figure) -> None:
-    """Thicker lines, except those between the cells of a grid, and every text in full ink."""
+    """Thicker lines, except those between the cells of a grid; pale surfaces outlined, pale lines and words dark.
+
+    Words with the gid "total" become large, and those with the gid "gain" go if there is no room left for them.
+    """
     found: list[Any] = fig.findobj(lambda artist: isinstance(artist, (Line2D, Patch, Collection)))
     for artist in found:
         width = np.asarray(artist.get_linewidth())
         artist.set_linewidth(np.where(width < 1, width, look.lines * width))
+        if isinstance(artist, (Line2D, LineCollection)):
+            _darken(artist)
+        else:
+            _outline(artist)
     for text in fig.findobj(Text):
         if text.get_color() == QUIET:
             text.set_color(INK)
+        if text.get_gid() == "total":
+            text.set_fontsize(max(TOTAL, text.get_fontsize()))
+    _make_room(fig)
+
+
+def _darken(line: Any) -> None:
+    """Lines of a contrast that is too low, but for those of a grid, in the strong colour."""
+    inks, widths = np.atleast_2d(to_rgba_array(line.get_color())), np.atleast_1d(line.get_linewidth())
+    if len(inks) and widths.max() >= 1:
+        dark: list[Any] = [
+            ink if width < 1 or contrast(on_white(ink), GROUND) >= LEAST else outline_of(on_white(ink))
+            for ink, width in zip(*_as_long(inks, widths), strict=True)
+        ]
+        line.set_color(dark[0] if isinstance(line, Line2D) else dark)
+
+
+def _outline(surface: Any) -> None:
+    """An edge in the strong colour for every surface that is too pale; greys, which are grounds or hatched, stay."""
+    faces, edges = (np.atleast_2d(to_rgba_array(c)) for c in (surface.get_facecolor(), surface.get_edgecolor()))
+    pale = np.array([_is_pale(face) for face in faces], bool)
+    if not pale.any():
+        return
+    edges = np.zeros((1, 4)) if not len(edges) else edges
+    faces, edges, widths = _as_long(faces, edges, np.atleast_1d(surface.get_linewidth()))
+    for n in np.flatnonzero(pale):
+        if widths[n] < 1 or contrast(on_white(edges[n]), GROUND) < LEAST:
+            edges[n], widths[n] = (*outline_of(on_white(faces[n])), 1.0), 2.0
+    one = isinstance(surface, Patch)
+    surface.set_edgecolor(edges[0] if one else edges)
+    surface.set_linewidth(widths[0] if one else widths)
+
+
+def _is_pale(face: np.ndarray) -> bool:
+    """Whether it has a colour, and one that is hard to tell from white."""
+    shown = on_white(face)
+    return max(shown) - min(shown) > 0.02 and contrast(shown, GROUND) < LEAST
+
+
+def on_white(rgba) -> tuple[float, float, float]:
+    """A colour as it looks on white."""
+    *rgb, alpha = map(float, rgba)
+    r, g, b = (1 - alpha * (1 - part) for part in rgb)
+    return r, g, b
+
+
+def _as_long(*lists: np.ndarray) -> list[np.ndarray]:
+    """All as long as the longest, by repetition, which is what matplotlib does with them."""
+    most = max(map(len, lists))
+    return [np.array([each[n % len(each)] for n in range(most)]) for each in lists]
+
+
+def _make_room(fig: Figure) -> None:
+    """Drop the words "gain" that large totals would run into."""
+    totals = [text.get_window_extent() for text in fig.findobj(Text) if text.get_gid() == "total"]
+    for text in fig.findobj(Text):
+        if text.get_gid() == "gain" and any(text.get_window_extent().padded(4).overlaps(total) for total in totals):
+            text.set_visible(False)
 
 
 def png(picture: Image.Image) -> bytes:

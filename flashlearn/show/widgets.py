@@ -34,6 +34,13 @@ def script(source: str) -> widgets.Output:
     return widgets.Output(outputs=(output,), layout={"display": "none"})
 
 
+def bars(*rows: widgets.HBox) -> widgets.VBox:
+    """Rows of controls as one box, which a projector hides while nobody uses it."""
+    box = widgets.VBox(rows)
+    box.add_class("flashlearn-bars")
+    return box
+
+
 class Stepper(widgets.VBox):
     """Picture, sentence, and controls that work from the keyboard: arrow keys, Home and End on the slider.
 
@@ -53,14 +60,15 @@ class Stepper(widgets.VBox):
         self.sentence = widgets.HTML()
         self.slider = widgets.IntSlider(description="step", min=1, max=1, readout=True, layout={"width": "480px"})
         self.names = script((files("flashlearn.show") / "browser" / "names.js").read_text())
-        super().__init__([self.picture, self.sentence, self._controls(interval), self.names])
+        self.controls = self._controls(interval)
+        super().__init__([self.picture, self.sentence, self.controls, self.names])
         for widget, role in ((self, "stepper"), (self.sentence, "sentence"), (self.slider, "step")):
             widget.add_class(f"flashlearn-{role}")
         self._rewind()
         self.slider.observe(lambda change: self.paint(), "value")
         Stepper.all.add(self)
 
-    def _controls(self, interval: int) -> widgets.HBox:
+    def _controls(self, interval: int) -> widgets.VBox:
         """Play and pause, back, the slider, next."""
         self.play = widgets.Play(min=1, max=1, interval=interval, tooltip="play or pause the steps")
         self.back = widgets.Button(description="◀ back", tooltip="one step back", layout={"width": "90px"})
@@ -68,7 +76,7 @@ class Stepper(widgets.VBox):
         widgets.jslink((self.play, "value"), (self.slider, "value"))
         self.back.on_click(lambda button: self._move(-1))
         self.next.on_click(lambda button: self._move(+1))
-        return widgets.HBox([self.play, self.back, self.slider, self.next])
+        return bars(widgets.HBox([self.play, self.back, self.slider, self.next]))
 
     def show(self, steps: Steps) -> None:
         """Load a new run (or {title: run}) and show its first step; one that cannot be painted changes nothing."""

@@ -185,14 +185,14 @@ class Notebook:
         self.page.wait_for_selector(".flashlearn-projector", state="attached" if on else "detached")
 
     def turn_to(self, stepper):
-        """In projector mode, press Page Up or Page Down until this widget is on the screen."""
-        for _ in range(20):
-            top = stepper.bounding_box()["y"]
-            if abs(top) < 1:
+        """In projector mode, press Up or Down until this stop is on the screen."""
+        for _ in range(40):
+            if "flashlearn-shown" in stepper.get_attribute("class"):
                 return
-            self.page.keyboard.press("PageDown" if top > 0 else "PageUp")
+            order = "node => document.querySelector('.flashlearn-shown')?.compareDocumentPosition(node)"
+            self.page.keyboard.press("ArrowUp" if stepper.evaluate(order) == 2 else "ArrowDown")
             self.page.wait_for_timeout(50)
-        raise AssertionError(f"20 keys did not bring the widget on the screen: its top is at {top}")
+        raise AssertionError("40 keys did not bring the widget on the screen")
 
     def screenshot(self, name):
         ARTIFACTS.mkdir(parents=True, exist_ok=True)

@@ -192,9 +192,11 @@ def is_projected(notebook, steppers, name):
     """In projector mode every widget is the screen, and keys work without a click; then all is as before."""
     page = notebook.page
     notebook.project()
+    expect(page.locator(".flashlearn-shown")).to_have_count(1)
     assert page.locator(".jp-CodeCell .jp-Cell-inputWrapper").filter(visible=True).count() == 0
     for place, stepper in enumerate(steppers.all()):
         notebook.turn_to(stepper)
+        page.mouse.move(640, 300)  # the controls come
         for key, number in (("End", step_of(stepper)[1]), ("Home", 1), ("ArrowRight", 2), ("ArrowLeft", 1)):
             page.keyboard.press(key)
             shows(stepper, number)

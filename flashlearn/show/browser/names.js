@@ -18,7 +18,8 @@
   function keep(root, event) {
     const keys = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"];
     const mine = root.contains(event.target) && event.target.classList.contains("noUi-handle");
-    if (!mine || !event.isTrusted || !keys.includes(event.key)) return;
+    const turns = event.key.startsWith("Page") && root.closest(".flashlearn-projector"); // a key of the projector's
+    if (!mine || turns || !event.isTrusted || !keys.includes(event.key)) return;
     event.preventDefault();
     event.stopImmediatePropagation();
     // An event made here has no key code, which is what Jupyter's shortcuts go by; the slider goes by the name.

@@ -15,7 +15,8 @@ def panel(sheet: Sheet, area: Rect, where: str, note: str = "") -> None:
     sheet.box(area, COLOURS[where], QUIET, 1.5)
     sheet.text(area.x + 12, area.y + 10, where, weight="bold", va="top", color=QUIET)
     style = {"va": "top", "ha": "right", "color": INK, "family": "monospace", "fontsize": 15}
-    sheet.text(area.right - 12, area.y + 10, note, **style)
+    room = area.w - 120 > 17 * len(note)  # for totals in large type, which a projector wants
+    sheet.text(area.right - 12, area.y + 10, note, gid="total" if room else None, **style)
 
 
 def ground(sheet: Sheet, area: Rect, where: str, name: str = "", down: float = 7) -> None:
@@ -43,9 +44,9 @@ def traffic_bars(sheet: Sheet, step: Step, x: float, y: float, w: float, full: i
         (x, "▼ read", so_far.read, now.read),
         (x + each + 24, "▲ written", so_far.written, now.written),
     ):
-        sheet.text(left, y + 11, f"{name} {total:,} B", va="center", weight="bold", fontsize=14)
+        sheet.text(left, y + 11, f"{name} {total:,} B", va="center", weight="bold", fontsize=14, gid="total")
         if new:
-            sheet.text(left + each, y + 11, f"+{new:,}", va="center", ha="right", fontsize=14)
+            sheet.text(left + each, y + 11, f"+{new:,}", va="center", ha="right", fontsize=14, gid="gain")
         sheet.fill((left, y + 25, each, 13), "white", QUIET, 1)
         sheet.fill((left, y + 25, (total - new) * unit, 13), MOVED)
         sheet.fill((left + (total - new) * unit, y + 25, new * unit, 13), INK)

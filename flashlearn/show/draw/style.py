@@ -64,6 +64,26 @@ def tint(name: str, strength: float) -> tuple[float, float, float]:
     return r, g, b
 
 
+def contrast(one, other="white") -> float:
+    """Of two colours, from 1 to 21 (WCAG 2: relative luminance)."""
+    low, high = sorted(float(_luminance(colors.to_rgb(each))) for each in (one, other))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(rgb) -> float:
+    linear = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in rgb)
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def outline_of(face, least: float = 4.5) -> tuple[float, float, float]:
+    """The strong colour of a tint, dark enough to be an outline on white, HBM and SRAM."""
+    away = [1 - part for part in colors.to_rgb(face)]  # from white
+    r, g, b = (1 - part / (max(away) or 1) for part in away)
+    while contrast((r, g, b)) < least:
+        r, g, b = 0.95 * r, 0.95 * g, 0.95 * b
+    return r, g, b
+
+
 def ink_on(name: str) -> str:
     """The ink that can be read on a matrix's full colour: a contrast of 4.5 or more (WCAG)."""
     return "white" if name in ("Q", "A", "dQ") else "black"

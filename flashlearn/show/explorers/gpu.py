@@ -36,7 +36,7 @@ class StrideExplorer(Stepper):
         self.transposed.observe(lambda change: self._transpose(), "value")
         for control in self.index:
             control.observe(lambda change: self._go_to_index(), "value")
-        self.children = (*self.children, widgets.HBox([*self.index, self.transposed]))
+        self.controls.children += (widgets.HBox([*self.index, self.transposed]),)
 
     def _transpose(self) -> None:
         view = self.x.transpose(1, 2) if self.transposed.value else self.x
@@ -82,7 +82,7 @@ class ProgramExplorer(Stepper):
         super().__init__(self._programs(), draw_programs, alt=alt, figsize=(12.8, 4.6), interval=700)
         for control in (self.N, self.block, self.H, self.B):
             control.observe(lambda change: self.show(self._programs()), "value")
-        self.children = (*self.children, widgets.HBox([self.N, self.block, self.H, self.B]))
+        self.controls.children += (widgets.HBox([self.N, self.block, self.H, self.B]),)
 
     def _programs(self):
         return program_steps(self.N.value, self.block.value, H=self.H.value, B=self.B.value, name="Q")

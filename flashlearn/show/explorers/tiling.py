@@ -54,6 +54,7 @@ class TilingExplorer(Stepper):
         wide = {"layout": {"width": "150px"}, "tooltip": next_one}
         self.rescaling = widgets.Button(description="next rescaling ▶", **wide)
         self.fit = widgets.HTML()
+        self.fit.add_class("flashlearn-fit")
         self._choosing = False
         super().__init__(self._runs(), self._draw, alt=ALT, figsize=(12.8, 4.4))
         self._arrange()
@@ -66,7 +67,8 @@ class TilingExplorer(Stepper):
             control.observe(lambda change: self._changed(), "value")
         steps = widgets.HBox([self.play, self.back, self.next, self.rescaling, self.slider, self.rule, self.causal])
         sizes = widgets.HBox([self.length, self.block_q, self.block_k, self.sram])
-        self.children = (self.picture, self.sentence, steps, sizes, self.fit, self.names)
+        self.controls.children = (steps, sizes)
+        self.children = (self.picture, self.fit, self.sentence, self.controls, self.names)
 
     def _changed(self) -> None:
         """Record both versions anew, unless this change is part of another one."""

@@ -1,0 +1,155 @@
+"""Projector mode in a real JupyterLab, driven by real keys and clicks: what a lecturer and a clicker do."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.conftest import Notebook
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+STOPS = ".flashlearn-player, .flashlearn-stepper, .flashlearn-picture, .jp-RenderedImage"
+MAKE = """
+import torch
+import flashlearn as fl
+from flashlearn.exercises import check
+from flashlearn.show import picture, play
+from flashlearn.show.draw import draw_row
+from flashlearn.show.explorers import program_explorer
+display(picture(lambda ax: ax.plot([1, 3, 2]), alt="A line that rises and falls"))
+check("03.merge", lambda *a: None)
+display(play(fl.online_softmax_steps(torch.tensor([3.0, 2.0, 5.0])), draw_row, alt="bars"))
+display(program_explorer(N=2, block=2, H=2, B=1))
+"""
+
+
+class Projected:
+    """A notebook with a stored picture and, in its last cell, a picture, a report, a player and an explorer."""
+
+    def __init__(self, notebook):
+        self.notebook, self.page = notebook, notebook.page
+        self.shown = self.page.locator(".flashlearn-shown")
+        self.stops = self.page.locator(STOPS)
+
+    def begin(self, key, last=True, source="import flashlearn\nflashlearn.projector()"):
+        """Type the call into a cell, the last or the first, and press a key there."""
+        self.page.evaluate(
+            """([source, last]) => {
+                 const { content } = window.jupyterapp.shell.currentWidget;
+                 const index = last ? content.model.cells.length : 0;
+                 content.model.sharedModel.insertCell(index, { cell_type: 'code', source });
+                 content.activeCellIndex = index;
+                 content.mode = 'edit';
+               }""",
+            [source, last],
+        )
+        self.page.wait_for_function("document.activeElement?.closest('.cm-editor')")
+        self.page.keyboard.press(key)
+        self.page.wait_for_selector(".flashlearn-presenting")
+
+    def end(self):
+        self.notebook.run_code("import flashlearn\nflashlearn.projector(False)")
+        self.page.wait_for_selector(".flashlearn-projector", state="detached")
+
+    def is_at(self, number):
+        """Stop `number` fills the screen, on top of everything."""
+        expect(self.shown).to_have_count(1)
+        expect(self.stops.nth(number)).to_have_class(re.compile("flashlearn-shown"))
+        box, size = self.shown.bounding_box(), self.page.viewport_size
+        assert [round(box[side]) for side in ("x", "y", "width", "height")] == [0, 0, size["width"], size["height"]]
+        assert self.shown.evaluate("node => node.contains(document.elementFromPoint(innerWidth / 2, innerHeight / 3))")
+
+    def says(self, words):
+        expect(self.shown.locator(".flashlearn-sentence").first).to_contain_text(words, timeout=20_000)
+
+    def press(self, *keys):
+        for key in keys:
+            self.page.keyboard.press(key)
+
+
+@pytest.fixture(scope="module")
+def one(lab, chromium):
+    notebook = Notebook(chromium.new_page(viewport={"width": 1280, "height": 720}), *lab, "00_start_here")
+    notebook.run_code(MAKE)
+    expect(notebook.page.locator(".flashlearn-stepper")).to_have_count(1, timeout=60_000)
+    yield Projected(notebook)
+    notebook.shut_down()
+
+
+@pytest.fixture(autouse=True)
+def ends(one):
+    yield
+    one.page.set_viewport_size({"width": 1280, "height": 720})
+    one.end()
+    assert one.notebook.errors == []
+
+
+@pytest.mark.parametrize(("key", "last"), [("Shift+Enter", True), ("Control+Enter", True), ("Shift+Enter", False)])
+def test_page_keys_walk_through_every_stop_and_step(one, key, last):
+    """From the first stop to the last and back, each from its first step to its last, with a clicker's two keys."""
+    one.begin(key, last)
+    first = one.stops.count() - 3
+    assert first >= 1, "a stored picture is a stop too"
+    one.is_at(0)
+    one.press(*["PageDown"] * first)
+    one.is_at(first)
+    expect(one.shown.locator("img")).to_have_attribute("alt", "A line that rises and falls")
+    one.press("PageDown")
+    one.is_at(first + 1)
+    last_step = 7
+    for step in range(1, last_step + 1):
+        one.says(f"Step {step} of {last_step}")
+        one.press("PageDown")
+    one.is_at(first + 2)
+    for step in (1, 2, 3):
+        one.says(f"Step {step} of 3")
+        one.press("PageDown")
+    one.is_at(first + 2)
+    one.says("Step 3 of 3")
+    one.press("PageUp", "PageUp", "PageUp")
+    one.is_at(first + 1)
+    one.says(f"Step {last_step} of {last_step}")
+    one.press(*["PageUp"] * last_step)
+    one.is_at(first)
+
+
+def test_a_click_anywhere_leaves_the_keys_to_the_stage(one):
+    one.begin("Shift+Enter")
+    one.press(*["ArrowDown"] * (one.stops.count() - 2))
+    one.says("Step 1 of 7")
+    for place in ((20, 20), (640, 300), (1260, 700), (640, 690)):
+        one.page.mouse.click(*place)
+    one.press("Home", "ArrowRight", "PageDown")
+    one.says("Step 3 of 7")
+    one.press("ArrowDown")
+    handle = one.shown.locator(".widget-hslider", has=one.page.get_by_text("heads", exact=True)).locator(".noUi-handle")
+    one.page.mouse.move(600, 300)
+    handle.click()
+    value = handle.get_attribute("aria-valuenow")
+    one.press("ArrowRight")
+    one.says("Step 2 of 3")
+    assert handle.get_attribute("aria-valuenow") == value, "an arrow changed the size that was touched"
+    handle.focus()
+    one.press("Tab", "Shift+Tab")  # by the keyboard, on purpose
+    one.press("ArrowRight")
+    one.page.wait_for_function("([node, old]) => node.ariaValueNow != old", arg=[handle.element_handle(), value])
+    one.press("ArrowLeft", "Escape")
+
+
+def test_what_is_seen(one):
+    """Sizes of type, hidden controls, and no report."""
+    one.begin("Shift+Enter")
+    one.press(*["ArrowDown"] * 20)
+    for width, height in ((1920, 1080), (1280, 720)):
+        one.page.set_viewport_size({"width": width, "height": height})
+        one.page.wait_for_timeout(300)
+        one.is_at(one.stops.count() - 1)
+        one.notebook.screenshot(f"stage explorer {height}")
+    one.press("ArrowUp")
+    one.notebook.screenshot("stage player 720")
+    one.press("ArrowUp")
+    one.notebook.screenshot("stage picture 720")
+    one.press("ArrowDown", "Escape")
+    one.page.wait_for_timeout(300)
+    one.notebook.screenshot("stage let go 720")
