@@ -1,6 +1,7 @@
 """The guide for instructors: its exercises and files are there, and the numbers of its teaching part computed anew."""
 
 import inspect
+import json
 import re
 from pathlib import Path
 
@@ -11,7 +12,10 @@ import flashlearn as fl
 from flashlearn.cost import standard_backward_cost, standard_cost, two_sweep_cost, v2_cost
 from flashlearn.exercises import EXERCISES
 from flashlearn.exercises.__main__ import grade_notebook
+from flashlearn.exercises.__main__ import main as grading_command
 from flashlearn.exercises.grading import grade
+from flashlearn.exercises.mutation_lab import MUTANTS
+from flashlearn.exercises.submissions.ward import NOTEBOOK
 from flashlearn.measurements.records import load
 from flashlearn.show import play
 from flashlearn.show.draw import draw_row
@@ -27,6 +31,10 @@ LECTURE, WEEKS = (
     [[cell.strip() for cell in row.strip("|").split("|")] for row in re.findall(r"^\|.*\|$", part, flags=re.MULTILINE)]
     for part in TEACHING[TEACHING.index("## One lecture") :].split("## Four weeks")
 )
+
+
+def in_one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def test_exercises_are_there():
@@ -198,6 +206,7 @@ def test_lines_that_the_grading_command_would_print():
 
 def test_numbers_of_the_grading_part():
     (seconds,) = re.findall(r"\((\d+) unless told\)", GUIDE)
+    assert f"ends a notebook after {NOTEBOOK} times that" in in_one_line(GUIDE)
     assert int(seconds) == inspect.signature(grade_notebook).parameters["timeout"].default
     (least, most) = re.search(r"as long as its notebooks do, (\d+) to (\d+) s each", GUIDE).groups()
     recorded = [notebook["seconds"] for notebook in load("laptop")["notebooks"]]
@@ -206,6 +215,24 @@ def test_numbers_of_the_grading_part():
     assert f"a check that runs {min(counts)} to {max(counts)} named tests" in GUIDE
     assert "shows the first of three hints" in GUIDE
     assert {len(exercise.hints) for exercise in EXERCISES.values()} == {3}
+
+
+def test_what_the_command_says_of_the_lab_and_of_missing_files(tmp_path):
+    lab = json.loads((ROOT / "notebooks" / "12_triton_forward.ipynb").read_text())
+    assert f"1 of {len(MUTANTS)} mutants killed" in json.dumps(lab)
+    assert f"has 1 of {len(MUTANTS)} in a notebook that nobody has touched" in in_one_line(GUIDE)
+    with pytest.raises(SystemExit) as ended:
+        grading_command([str(tmp_path / "03_missing.ipynb")])
+    assert f"ends the command before anything runs, with exit code {ended.value.code}" in in_one_line(GUIDE)
+
+
+def test_no_number_is_left_out_of_the_grading_part():
+    """Prose only: commands, sample lines and code spans have tests of their own, or are examples."""
+    prose = "\n".join(line for line in GUIDE[len(TEACHING) :].splitlines() if not line.startswith("    "))
+    prose = re.sub(r"`[^`]*`|^\| \d\d\.[a-z_]+ \|", "", in_one_line(prose), flags=re.MULTILINE)
+    prose = re.sub(r"\| \d\d\.[a-z_]+ \||[Nn]otebook \d\d", "", prose)
+    tested = r"\d+ to \d+ (named tests|s each)|\d+ unless told|\d+ GB|interrupts a cell after \d+ seconds|1 of \d+ in a|exit code \d|after \d+ times that"
+    assert not re.findall(r".{0,40}\d.{0,40}", re.sub(tested, "", prose))
 
 
 def test_explorer_has_what_the_closing_task_asks_for():
