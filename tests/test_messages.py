@@ -52,7 +52,7 @@ def test_an_error_in_one_test_says_in_which():
         return torch.softmax(x, -1) if x.ndim == 1 else torch.exp(x) / torch.exp(x).sum(-1)
 
     report = check("01.softmax", softmax)
-    assert report.notes[0].text.startswith('"several rows" raised RuntimeError')
+    assert report.notes[0].text.startswith('"several rows" and 1 more raised RuntimeError')
     assert "keepdim=True" in report.notes[0].text
 
 
