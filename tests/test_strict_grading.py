@@ -162,6 +162,35 @@ check("14.flops", lambda *a: numpy.int64(3))
 check("14.flops", 3)
 for n in range(30): check("14.flops", lambda *a, n=n: 4 * a[1] * a[2] * a[3]**2 * a[4] / a[0] / 1e12 if n == 29 else n)
 """,
+    "07.update": """
+import importlib.util, sys
+package = sys.modules["flashlearn"].__path__[0]
+place = package + "/exercises/solutions/tiled_attention.py"
+spec = importlib.util.spec_from_file_location("mine", place)
+mine = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(mine)
+check("07.update", mine.update_solution)
+""",
+    "08.block": """
+import flashlearn.rungs.tiled as tiled
+check("08.block", lambda N, D, hardware: tiled.paper_block_sizes(D, 100)[0] or hardware.no_such)
+""",
+    "09.matmul_backward": """
+import sys
+sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != "_Finder"]
+hidden = {name: sys.modules.pop(name) for name in list(sys.modules) if name.startswith("flashlearn.exercises")}
+import flashlearn.exercises
+solution = flashlearn.exercises.EXERCISES["09.matmul_backward"].solution
+sys.modules.update(hidden)
+check("09.matmul_backward", solution)
+""",
+    "10.ds": """
+def mine(p, do, o, v_j):
+    from flashlearn.rungs.tiled_backward import tiled_attention_backward
+    import flashlearn.core.mask as mask
+    return torch.where(mask.causal_mask(*p.shape), p, p)
+check("10.ds", mine)
+""",
     "15.gqa": """
 from flashlearn.exercises import grade, Report
 """,
@@ -169,7 +198,7 @@ from flashlearn.exercises import grade, Report
 
 
 def test_what_is_not_an_answer_earns_nothing(tmp_path):
-    """Seventeen ways to cheat in one notebook, beside it a package of its own, and one right answer at the end."""
+    """Twenty-one ways to cheat in one notebook, beside it a package of its own, and one right answer at the end."""
     pickled = tmp_path / "PICKLED"
     cells = [source.replace("PICKLED", str(pickled)) for source in CHEATS.values()]
     (tmp_path / "flashlearn" / "exercises").mkdir(parents=True)
@@ -179,8 +208,10 @@ def test_what_is_not_an_answer_earns_nothing(tmp_path):
     grades = {grade.exercise: grade for grade in grade_notebook(path, strict=True)}
     assert {name: grades[name].passed for name in CHEATS if name in grades and grades[name].passed} == {}
     assert grades["03.merge"][2:] == (TESTS["03.merge"], TESTS["03.merge"], "")
-    assert "expected a function of your own" in grades["02.safe"].remark
-    assert "expected a function of your own" in grades["03.tree"].remark
+    for name in ("02.safe", "03.tree", "07.update", "09.matmul_backward", "09.softmax_backward", "10.ds"):
+        assert any(text in grades[name].remark for text in ("expected a function of your own", "in an examination")), (
+            name
+        )
     for name in ("00.scores", "01.softmax", "01.overflow", "15.gqa"):
         assert name not in grades or grades[name].remark == "missing"
     assert not pickled.exists()
