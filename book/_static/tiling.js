@@ -87,7 +87,7 @@ function controlsOf(setting, changed) {
 
 function panel(controls, onward) {
   const { N, D, blockQ, blockK, sram, causal } = controls;
-  const next = el("button", { type: "button", onclick: onward }, "Next rescaling");
+  const next = el("button", { type: "button", class: "next-rescaling", onclick: onward }, "Next rescaling");
   const sliders = [N, D, blockQ, blockK, sram].map(({ node }) => node);
   return el("div", { class: "panel", role: "group", "aria-label": "settings" }, ...sliders, el("div", { class: "choices" }, causal.node, next));
 }
@@ -120,6 +120,9 @@ function paint(setting, data, parts) {
   parts.stage.replaceChildren();
   parts.player = play(parts.stage, run);
   parts.player.rises = sentences.map((_, step) => step).filter((step) => runs.some((each) => each.steps[step]?.up));
+  const next = parts.stage.parentNode.querySelector(".next-rescaling");
+  next.disabled = !parts.player.rises.length;
+  next.textContent = next.disabled ? "No maximum rises here" : "Next rescaling";
   parts.budget.replaceChildren(gauge(need, setting.sram));
   parts.verdict.textContent =
     `Blocks ${setting.blockQ} × ${setting.blockK} need ${need} of ${setting.sram} elements` +
