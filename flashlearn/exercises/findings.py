@@ -43,7 +43,7 @@ def _several(got: Any, expected: tuple | list, names: tuple[str, ...]) -> str:
         if ratio:
             return f"all values are {ratio} what is expected"
     right = [same(g, e) for g, e in zip(got, expected, strict=True)]
-    if not any(right) and len(got) > 1 and all(map(same, got[::-1], expected)):
+    if wrong_order(got, expected):
         return "the values are right, but they come back in the wrong order"
     title = names if len(names) == len(expected) else tuple(f"value {n + 1}" for n in range(len(expected)))
     wrong = right.index(False) if False in right else -1
@@ -54,6 +54,20 @@ def _several(got: Any, expected: tuple | list, names: tuple[str, ...]) -> str:
     bad = [name for name, good in zip(title, right, strict=True) if not good]
     told = f"{_and(others)} {'is' if len(others) == 1 else 'are'} right, {_and(bad)} {'is' if len(bad) == 1 else 'are'} not"
     return "; ".join(filter(None, (told if others else "", f"{title[wrong]}: {about}" if about else "")))
+
+
+def of_another_form(got: Any, expected: Any) -> bool:
+    """Whether there are too few or too many values, or all of them in the wrong order."""
+    if isinstance(expected, tuple | list):
+        return not isinstance(got, tuple | list) or len(got) != len(expected) or wrong_order(got, expected)
+    return not isinstance(got, Tensor | int | float)
+
+
+def wrong_order(got: Any, expected: Any) -> bool:
+    """Whether all values are right, but come back last first."""
+    if not all(isinstance(values, tuple | list) and len(values) > 1 for values in (got, expected)):
+        return False
+    return len(got) == len(expected) and not same(got, expected) and all(map(same, got[::-1], expected))
 
 
 def _and(words: list[str]) -> str:

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from flashlearn.exercises.findings import compare
-from flashlearn.exercises.raised import explain, unwrapped
+from flashlearn.exercises.findings import compare, of_another_form
+from flashlearn.exercises.raised import by_the_check, explain, unwrapped
 from flashlearn.exercises.report import Note, Report, Row
 from flashlearn.exercises.watching import WrongWay
 
@@ -90,7 +90,7 @@ def grade(exercise: Exercise, function: Callable, causes: tuple[Cause, ...] = ()
     raised = _raised(rows, outcomes)
     if all(isinstance(outcome.got, BaseException) for outcome in outcomes) and len(raised) == 1:
         return Report(exercise.name, rows, (), raised)
-    why = next(filter(None, (_ask(cause, function) for cause in causes)), "")
+    why = "" if _of_another_form(outcomes) else next(filter(None, (_ask(cause, function) for cause in causes)), "")
     if why:
         return Report(exercise.name, rows, (), (*raised, Note("why", why)))
     if weak:
@@ -134,7 +134,8 @@ def _run(case: Case, function: Callable) -> Outcome:
         except WrongWay as problem:
             return Outcome(problem, False, "not in the way that the task asks for")
         except (Exception, SystemExit) as problem:  # whatever a student's function raises belongs in the table
-            return Outcome(problem, False, f"raised {type(unwrapped(problem)).__name__}")
+            told = "not what is expected" if by_the_check(problem) else f"raised {type(unwrapped(problem)).__name__}"
+            return Outcome(problem, False, told)
     try:
         error = largest_error(got, expected)
     except (TypeError, ValueError) as problem:
@@ -183,23 +184,29 @@ def _ask(cause: Cause, function: Callable) -> str:
             return ""
 
 
+def _of_another_form(outcomes: list[Outcome]) -> bool:
+    """Whether what comes back is no such thing as is asked for: then a question would take m for l."""
+    returned = [outcome for outcome in outcomes if not isinstance(outcome.got, BaseException)]
+    return any(of_another_form(outcome.got, outcome.expected) for outcome in returned)
+
+
 def _raised(rows: tuple[Row, ...], outcomes: list[Outcome]) -> tuple[Note, ...]:
     """What was raised, each error once, and in which tests if not in all."""
-    found: dict[tuple[type, str], list[str]] = {}
-    texts: dict[tuple[type, str], str] = {}
+    found: dict[tuple[str, type, str], list[str]] = {}
+    texts: dict[tuple[str, type, str], str] = {}
     for row, outcome in zip(rows, outcomes, strict=True):
         if isinstance(outcome.got, BaseException):
             error = explain(outcome.got)
-            wrong_way = isinstance(outcome.got, WrongWay)
-            key = type(unwrapped(outcome.got)), "" if wrong_way else error.line or error.plain or error.error
+            kind = "error" if not by_the_check(outcome.got) else "why" if isinstance(outcome.got, WrongWay) else "seen"
+            key = kind, type(unwrapped(outcome.got)), error.line or error.plain if kind == "error" else ""
             found.setdefault(key, []).append(row.case)
-            texts.setdefault(key, str(outcome.got) if wrong_way else error.text)
+            texts.setdefault(key, error.text if kind == "error" else str(outcome.got))
     notes = []
     for key, cases in found.items():
         more = f" and {len(cases) - 1} more" if len(cases) > 1 else ""
         where = "every test" if len(cases) == len(rows) else f'"{cases[0]}"{more}'
-        told = f"in {where}: {texts[key]}" if key[0] is WrongWay else f"{where} raised {texts[key]}"
-        notes.append(Note("why" if key[0] is WrongWay else "error", told))
+        told = f"{where} raised {texts[key]}" if key[0] == "error" else f"in {where} {texts[key]}"
+        notes.append(Note(key[0], told))
     return tuple(notes)
 
 

@@ -35,42 +35,44 @@ def the_weights(update):
         _, l, acc = _step(update, m, s)
         want_l, want_acc = 2 * alpha + p, _double(3 * alpha + 7 * p, 5 * alpha + 11 * p)
         if abs(l.item() - want_l) > 1e-6:
-            return _told("l", l, ("2", "1"), (2.0, 1.0), alpha, p, m, s)
+            return told("l", l.item(), (2.0, 1.0), m, s)
         if torch.allclose(acc, want_acc / want_l):
             return "acc is divided by l in the step: it is a sum, and divided once, at the end"
         if not torch.allclose(acc, want_acc):
-            return _told("acc", acc[0], ("the old acc", "v"), (3.0, 7.0), alpha, p, m, s)
+            return told("acc", acc[0].item(), (3.0, 7.0), m, s)
     return ""
 
 
-def _told(
-    name: str,
-    got: Tensor,
-    terms: tuple[str, str],
-    sizes: tuple[float, float],
-    alpha: float,
-    p: float,
-    m: float,
-    s: float,
-) -> str:
-    """Which of the two factors is wrong: try 1, alpha, 1 / alpha and p at both places."""
+def told(name: str, got: float, terms: tuple[float, float], m: float, s: float) -> str:
+    """Which of the two factors in `got`, of the old term or of the new, is not what it must be."""
+    m_new = max(m, s)
+    right = math.exp(m - m_new), math.exp(s - m_new)
     words = {
-        "1 (no factor)": 1.0,
-        "e^(m - m_new)": alpha,
-        "e^(m_new - m)": 1 / alpha,
-        "e^(s - m_new)": p,
+        "1, that is none": 1.0,
+        "e^(m - m_new)": right[0],
+        "e^(m_new - m)": 1 / right[0],
+        "e^(s - m_new)": right[1],
         "e^(s - m)": math.exp(s - m),
+        "e^s": math.exp(s),
+        "e^m": math.exp(m),
     }
     case = f"after a maximum of {m:g} comes a score of {s:g}, and in {name}"
-    for old, a in words.items():
-        for new, b in words.items():
-            if abs(got.item() - (sizes[0] * a + sizes[1] * b)) > 1e-6 * abs(got.item()):
-                continue
-            if abs(a - alpha) > 1e-9:
-                return f"{case} the old terms take the factor {old}, where it must be e^(m - m_new)"
-            if abs(b - p) > 1e-9:
-                return f"{case} the new key takes the weight {new}, where it must be e^(s - m_new)"
-    return f"{case} the old terms must take the factor e^(m - m_new), the new key the weight e^(s - m_new)"
+    for other, factor in words.items():  # one wrong factor is likelier than two
+        if abs(got - (terms[0] * factor + terms[1] * right[1])) < 1e-6 * abs(got):
+            return f"{case} the old terms take the factor {other}, where it must be exp(m_old - m_new)"
+        if abs(got - (terms[0] * right[0] + terms[1] * factor)) < 1e-6 * abs(got):
+            return f"{case} the new terms take the weight {other}, where it must be exp(s - m_new)"
+    return f"{case} the old terms must take the factor exp(m_old - m_new), the new ones the weight exp(s - m_new)"
+
+
+def nothing_is_added(update):
+    """A key that outweighs all others leaves l at 1."""
+    l = update(_double(-800.0), _double(2.0), _double(3.0, 5.0), _double(0.0), _double(7.0, 11.0))[1].item()
+    return (
+        f"a key that outweighs all before it makes l 1 + {l - 1:.1g}: nothing is added to l"
+        if 1e-15 < l - 1 < 1e-3
+        else ""
+    )
 
 
 def _merged(merge, o_a: float, lse_a: float, o_b: float, lse_b: float) -> tuple[float, float]:
@@ -101,4 +103,4 @@ def the_shares(merge):
     return ""
 
 
-CAUSES = {"05.recurrence": (the_maximum, the_weights), "05.merge_outputs": (an_empty_sum, the_shares)}
+CAUSES = {"05.recurrence": (the_maximum, the_weights, nothing_is_added), "05.merge_outputs": (an_empty_sum, the_shares)}

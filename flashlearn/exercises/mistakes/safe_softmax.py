@@ -86,7 +86,7 @@ MISTAKES = {
     "02.shift": (
         Mistake("only small shifts are tried", shift_small_only, "naive_softmax is not"),
         Mistake("only shifts upwards are tried", shift_up_only, "a maximum started at -1000 is not"),
-        Mistake("results are compared exactly, so that rounding counts", shift_exactly_equal, "safe_softmax is"),
+        Mistake("the rounding of x + c counts as a difference", shift_exactly_equal, "safe_softmax is"),
         Mistake("the answer is always True", shift_always_true, "naive_softmax is not"),
         Mistake("NaN counts as equal", shift_nan_is_equal, "naive_softmax is not"),
     ),

@@ -1,0 +1,56 @@
+"""Which formula a result follows: the right one up to a factor, or one of several that are close to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+CAUSES: dict = {}  # no exercise has its causes here
+
+
+def follows(got: Tensor, candidates: Mapping[str, Tensor], right: str, value: Tensor) -> str:
+    """What `got` is, if it is one of the candidates or a multiple of one; `value` is that of the formula `right`.
+
+    The name of a candidate is its formula, and after a | what there is to say about it.
+    """
+    for name, candidate in {right: value, **candidates}.items():
+        factor = multiple(got, candidate)
+        if factor is None:
+            continue
+        if name != right:
+            times = "" if abs(factor - 1) < 1e-3 else "minus " if abs(factor + 1) < 1e-3 else f"{factor:.3g} times "
+            formula, _, remark = name.partition(" | ")
+            told = f"the result is {times}{formula}, where {right} is expected"
+            return f"{told}: {remark}" if remark else told
+        if abs(factor + 1) < 1e-3:
+            return f"the result is {right} with the sign turned: minus what is expected"
+        if abs(factor - 1) > 1e-3:
+            return f"the result is {factor:.3g} times {right}: there is a factor too many, or one is missing"
+    return ""
+
+
+def multiple(got: Tensor, candidate: Tensor) -> float | None:
+    """The number c with got = c candidate, if there is one."""
+    g, e = got.detach().double(), candidate.detach().double()
+    if g.shape != e.shape or not (g.isfinite().all() and e.isfinite().all() and e.any() and g.any()):
+        return None
+    c = ((g * e).sum() / (e * e).sum()).item()
+    return c if torch.allclose(g, c * e, rtol=1e-3, atol=1e-3 * g.abs().max().item()) else None
+
+
+def _power(name: str, power: float) -> str:
+    return {1: f"{name}", 2: f"{name} {name}, its square", -1: f"1 over {name}"}[int(power)]
+
+
+def growth(function, arguments: tuple, names: tuple[str, ...], powers: Mapping[str, float]) -> str:
+    """Whether the result grows with each argument as it should: by 2^power where that is doubled."""
+    start = function(*arguments)
+    for at, name in enumerate(names):
+        if name in powers:
+            doubled = (*arguments[:at], 2 * arguments[at], *arguments[at + 1 :])
+            factor, want = function(*doubled) / start, 2.0 ** powers[name]
+            if abs(factor - want) > 1e-6 * want:
+                return f"if {name} is doubled, the result is {factor:.4g} times as large, where {want:.4g} times is expected: it goes with {_power(name, powers[name])}"
+    return ""

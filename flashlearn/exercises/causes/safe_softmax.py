@@ -1,0 +1,117 @@
+"""What wrong answers to the exercises of notebook 02 get wrong."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from flashlearn.exercises.causes.naive_softmax import LOGS, rows_are_apart, the_weights
+
+ROWS = ((0.0, 1000.0), (1000.0, 0.0), (0.0, 0.0, 0.0, 1000.0))
+
+
+def a_shift_changes_nothing(safe):
+    """What is done with the maximum must be to subtract it: then 5 more for all logits changes nothing."""
+    if not torch.allclose(safe(LOGS + 5), safe(LOGS.clone()), atol=1e-6):
+        return "the result changes when 5 is added to all logits: the maximum must be subtracted, x - m, from every one of them"
+    return ""
+
+
+def the_maximum_is_subtracted(safe):
+    """Where 1000 stands beside zeros, its weight is 1: with any other shift an exponential overflows."""
+    for row in ROWS:
+        x = torch.tensor(row)
+        p = safe(x.clone())
+        if p.isnan().any() or p.isinf().any():
+            return f"of the logits {row} come {p.tolist()}: an exponential overflows; what is subtracted must be the maximum"
+    return ""
+
+
+def the_sum_alone(safe):
+    """One entry that outweighs all others has the weight 1, to the last digit."""
+    p = safe(torch.tensor([0.0, -900.0], dtype=torch.float64))[0].item()
+    if 1e-15 < 1 - p < 1e-3:
+        return f"an entry that outweighs all others has the weight 1 - {1 - p:.1g}: nothing is added to l, which is never below 1"
+    return ""
+
+
+def _equal(lse, value: float) -> float:
+    """lse of eight equal logits: value + log 8."""
+    return lse(torch.full((8,), value, dtype=torch.float64)).item()
+
+
+def m_is_added(lse):
+    """One more in all logits is one more in lse."""
+    one, two = _equal(lse, 1.0), _equal(lse, 2.0)
+    if abs(two - one) < 1e-6:
+        return "lse stays the same when all logits grow by 1: add m back, m + log(l)"
+    if abs(two - 2 * one) < 1e-6 and abs(one - 1) > 1e-6:
+        return "if all logits double, so does lse: m is multiplied, where it must be added, m + log(l)"
+    if abs(two - one + 1) < 1e-6:
+        return "lse falls when all logits grow: m must be added, not subtracted"
+    return ""
+
+
+def the_logarithm(lse):
+    """Of eight logits of 1 it is 1 + log 8."""
+    told = f"of eight logits of 1 lse is {_equal(lse, 1.0):.4g}, not 1 + log 8 = {1 + math.log(8):.4g}"
+    over = _equal(lse, 1.0) - 1
+    for size, words in (
+        (3.0, "that is a logarithm to the base 2: torch.log is the natural one"),
+        (math.log10(8), "that is a logarithm to the base 10: torch.log is the natural one"),
+        (0.0, "take the log of the sum, not the sum of the logs, and no mean"),
+        (8.0, "the log is missing"),
+    ):
+        if abs(over - size) < 1e-6:
+            return f"{told}: {words}"
+    return told if abs(over - math.log(8)) > 1e-6 else ""
+
+
+def _asked(is_invariant, softmax):
+    """The verdict on a function, and the rows that it was called with."""
+    rows: list[torch.Tensor] = []
+
+    def noted(x):
+        rows.append(x.detach().double())
+        return softmax(x)
+
+    return bool(is_invariant(noted)), rows
+
+
+def true_is_true(is_invariant):
+    """A function that gives the same for all x is invariant; x itself is not."""
+    if not _asked(is_invariant, torch.zeros_like)[0] and _asked(is_invariant, lambda x: x)[0]:
+        return "of a function that gives 0 for any x it says False, and of x itself True: True and False are exchanged"
+    return ""
+
+
+def what_is_tried(is_invariant):
+    """The rows and shifts that it calls softmax with."""
+    verdict, rows = _asked(is_invariant, lambda x: torch.zeros_like(x))
+    if not rows:
+        return "softmax is never called: call it with a row of your own, and with shifted copies"
+    if all((x.max() - x.min()).item() < 1e-6 for x in rows):
+        return (
+            "the row is constant: so x / sum(x), and much else, gives the same for every shift; let its entries differ"
+        )
+    high, low = max(x.max().item() for x in rows), min(x.min().item() for x in rows)
+    if verdict and high < 710:
+        return f"the largest logit that is tried is {high:.4g}: shift farther up, to 1000 and more, where exp overflows"
+    if verdict and low > -1000:
+        return f"the lowest logit that is tried is {low:.4g}: shift farther down, below -1000"
+    return ""
+
+
+def rounding(is_invariant):
+    """x + c is rounded, and softmax with it: that must not count."""
+    if _asked(is_invariant, torch.zeros_like)[0] and not _asked(is_invariant, lambda x: torch.softmax(x, -1))[0]:
+        return "x + c is rounded, so that softmax differs by some 1e-4 if c is 2000: rounding counts, so the tolerance is too small"
+    return ""
+
+
+CAUSES = {
+    "02.safe": (a_shift_changes_nothing, the_weights, the_maximum_is_subtracted, the_sum_alone, rows_are_apart),
+    "02.lse": (m_is_added, the_logarithm),
+    "02.shift": (true_is_true, rounding, what_is_tried),
+}

@@ -1,0 +1,63 @@
+"""What wrong answers to the exercises of notebook 10 get wrong."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from flashlearn.exercises.causes.formulas import follows
+
+
+def _random(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, dtype=torch.float64)
+
+
+def the_weights(dv):
+    """One block of four queries and four keys: which P is it that dO is multiplied with?"""
+    q, k, do, more = _random(4, 3), _random(4, 3), _random(4, 3), _random(4)
+    S = q @ k.mT / math.sqrt(3)
+    lse = torch.logsumexp(S, -1) + more.abs()  # there are other keys
+    column = lse[:, None]
+    weights = {
+        "P = e^S | lse must be subtracted": torch.exp(S),
+        "P = e^(S - lse along the keys) | each query has its own lse, so it must be a column, lse[:, None]": torch.exp(
+            S - lse
+        ),
+        "P = e^(S + lse) | lse must be subtracted": torch.exp(S + column),
+        "P = e^(q.k - lse) | the scale 1 / sqrt(d) is missing": torch.exp(S * math.sqrt(3) - column),
+        "P = e^(q.k / d - lse) | the scale is 1 / sqrt(d)": torch.exp(S / math.sqrt(3) - column),
+        "P = e^(q.k sqrt(d) - lse) | the scale is 1 / sqrt(d)": torch.exp(S * 3 - column),
+        "P = softmax of this block | rows add up to 1 over all keys: use lse": torch.softmax(S, -1),
+        "P = S - lse | the exponential is missing": S - column,
+        "P = e^S / lse | lse is subtracted in the exponent": torch.exp(S) / column,
+    }
+    right = torch.exp(S - column)
+    candidates = {f"P^T dO with {name}": P.mT @ do for name, P in weights.items()}
+    candidates["P dO | P must be transposed"] = right @ do
+    return follows(
+        dv(q.clone(), k.clone(), do.clone(), lse.clone(), 4), candidates, "P^T dO with P = e^(S - lse)", right.mT @ do
+    )
+
+
+def the_formula(ds):
+    """A square block: dS = P o (dP - delta), with P no softmax of its own."""
+    p, do, o, v = _random(3, 3).abs() / 4, _random(3, 3), _random(3, 3), _random(3, 3)
+    dp, delta = do @ v.mT, (do * o).sum(-1, keepdim=True)
+    mean, own = delta / 3, (p * dp).sum(-1, keepdim=True)
+    candidates = {
+        "P o dP | delta is missing": p * dp,
+        "dP - delta | the factor P is missing": dp - delta,
+        "P o (dP + delta) | delta must be subtracted": p * (dp + delta),
+        "P o (dP - mean of dO o O) | delta is the sum of each row": p * (dp - mean),
+        "P o (dP^T - delta) | dP = dO V_j^T, not transposed": p * (dp.mT - delta),
+        "P o (dP - delta along the keys) | delta must be a column, keepdim=True": p * (dp - delta.mT),
+        "P o (dP - sum of P o dP) | P o dP is here for some of the keys alone: delta is rowsum(dO o O)": p * (dp - own),
+        "P o dP - delta | the difference must be weighed by P, brackets are missing": p * dp - delta,
+        "P o (dP - sum of all dO o O) | each row has a delta of its own": p * (dp - delta.sum()),
+        "P o (dO V_j - delta) | V_j must be transposed": p * (do @ v - delta),
+    }
+    return follows(ds(p.clone(), do.clone(), o.clone(), v.clone()), candidates, "P o (dP - delta)", p * (dp - delta))
+
+
+CAUSES = {"10.dv": (the_weights,), "10.ds": (the_formula,)}

@@ -1,0 +1,52 @@
+"""What wrong answers to the exercises of notebook 06 get wrong."""
+
+from __future__ import annotations
+
+import torch
+
+NAMES = ("Q_i", "K_j^T", "S_ij", "V_j", "O_i")
+
+
+def a_whole_block(block_shapes):
+    """Blocks of 2 queries and 3 keys, of size 5, in the middle of large matrices."""
+    want = ((2, 5), (5, 3), (2, 3), (3, 5), (2, 5))
+    for name, got, right in zip(NAMES, block_shapes(20, 30, 5, 2, 3, 4, 4), want, strict=True):
+        got = tuple(got)
+        told = f"with blocks of 2 queries and 3 keys and D = 5 {name} is {got}, not {right}"
+        if got == right[::-1]:
+            return f"{told}: it is transposed"
+        if got != right:
+            if got[0] > right[0] or (name != "K_j^T" and got[1] > right[1] == 3):
+                return f"{told}: a block has at most block_q or block_k rows, min(block, what is left)"
+            return f"{told}"
+    return ""
+
+
+def the_last_block(block_shapes):
+    """The block of queries number i starts at i block_q; number j of keys at j block_k."""
+    rows = {at: tuple(block_shapes(7, 7, 5, 3, 3, *at)[2]) for at in ((2, 0), (0, 2))}
+    if rows == {(2, 0): (3, 1), (0, 2): (1, 3)}:
+        return "of 7 queries in blocks of 3 the last block is short where j = 2, not i = 2: i and j are exchanged; i counts blocks of Q"
+    for (i, j), got in rows.items():
+        want = (1, 3) if i else (3, 1)
+        if got != want:
+            return f"of 7 queries and 7 keys in blocks of 3 S_ij with i = {i}, j = {j} is {got}, not {want}: only what is left in the last block, and whole blocks before it"
+    return ""
+
+
+def every_product_counts(tiled):
+    """Of matrices of ones every entry of the product is the number of columns of A."""
+    for M, K, N, block in ((4, 4, 4, 2), (3, 5, 4, 2), (2, 2, 2, 4)):
+        C = tiled(torch.ones(M, K, dtype=torch.float64), torch.ones(K, N, dtype=torch.float64), block)
+        if C.shape != (M, N):
+            return f"of a ({M}, {K}) and a ({K}, {N}) matrix C comes out as {tuple(C.shape)}: it is (M, N), rows of A and columns of B"
+        told = f"of ones, ({M}, {K}) by ({K}, {N}) in blocks of {block}, every entry is {K}"
+        if (C == 0).any():
+            at = (C == 0).nonzero()[0].tolist()
+            return f"{told}, but entry {at} is 0: the last rows or columns are never reached; step through range(0, M, block)"
+        if not torch.allclose(C, torch.full_like(C, K)):
+            return f"{told}, but {C.flatten()[0].item():.4g} comes out: blocks of the inner dimension are left out, overwritten or counted twice"
+    return ""
+
+
+CAUSES = {"06.blocks": (a_whole_block, the_last_block), "06.tiled_matmul": (every_product_counts,)}

@@ -1,0 +1,118 @@
+"""What wrong answers to the exercises of notebook 13 get wrong."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+
+from flashlearn.exercises.causes.formulas import follows
+from flashlearn.exercises.launching import launch
+from flashlearn.exercises.triton_backward import ds_kernel, dv_kernel
+
+INF = float("inf")
+LOG2_E = 1.4426950408889634
+# What may be wrong in dV, as a switch of `_simulated`
+SLIPS = {
+    "scale": "the scale is left out: S^T is K Q^T times the scale that is handed over",
+    "no mask": "there is no mask: a query sees keys j <= i + N_k - N_q, and P is 0 elsewhere",
+    "units": "exp2 is taken without the factor log2(e) = 1.4427: S and lse are in natural units",
+    "units of S": "S takes no factor log2(e), and lse does: exp2 needs it at both",
+    "units of lse": "lse takes no factor log2(e), and S does: exp2 needs it at both",
+    "no lse": "lse is not subtracted: P = exp(S - lse)",
+    "plus": "lse is added: P = exp(S - lse)",
+    "overwrite": "the dv that came in is lost: add to it",
+    "top left": "the mask is aligned to the top left: query i sees keys j <= i + N_k - N_q",
+    "strict": "a query does not see its own key: j <= i + N_k - N_q, not <",
+    "turned": "the comparison of the mask is turned: a query sees what lies before it, not what comes after",
+    "keys are columns": "the factor P is missing: dV = P^T dO",
+}
+
+
+def _problem(N_q, N_k):
+    generator = torch.Generator().manual_seed(0)
+    q, k, do = (torch.randn(n, 16, generator=generator) for n in (N_q, N_k, N_q))
+    seen = torch.arange(N_k)[None, :] <= torch.arange(N_q)[:, None] + N_k - N_q
+    lse = torch.logsumexp((q @ k.mT * 0.5).masked_fill(~seen, -INF), -1)
+    return q, k, do, lse
+
+
+def _simulated(q, k, do, lse, slips):
+    """dV of the first 16 keys over blocks of 32 queries, in float64, with these slips."""
+    N_q, N_k = len(q), len(k)
+    q, k, do, lse = (t.double() for t in (q, k[:16], do, lse))
+    s = k @ q.mT * (1 if "scale" in slips else 0.5)
+    lse = 0 if "no lse" in slips else -lse if "plus" in slips else lse
+    a = 1 if {"units", "units of S"} & set(slips) else LOG2_E
+    b = 1 if {"units", "units of lse"} & set(slips) else LOG2_E
+    j, i = (
+        torch.arange(16)[:, None],
+        torch.arange(N_q)[None, :] + (0 if "top left" in slips else N_k - N_q) - int("strict" in slips),
+    )
+    seen = torch.ones_like(s, dtype=torch.bool) if "no mask" in slips else j >= i if "turned" in slips else j <= i
+    p = torch.exp2(a * s - b * lse).masked_fill(~seen, 0)
+    rows = slice((N_q - 1) // 32 * 32, N_q) if "overwrite" in slips else slice(None)
+    return (torch.ones_like(p) if "keys are columns" in slips else p)[:, rows] @ do[rows]
+
+
+def _dv(add_dv, q, k, do, lse):
+    got = torch.full((16, 16), torch.nan)
+    launch(dv_kernel, q, k, do, lse, got, 0, len(q), len(k), 0.5, ADD_DV=add_dv, D=16, BLOCK_M=32, BLOCK_N=16)
+    return got
+
+
+def which_slips(add_dv):
+    """Compute dV in PyTorch with one thing wrong, then with two: which gives the same?"""
+    q, k, do, lse = _problem(40, 48)
+    got, right = _dv(add_dv, q, k, do, lse).double(), _simulated(q, k, do, lse, ())
+    for count in (1, 2):
+        for slips in itertools.combinations(SLIPS, count):
+            want = _simulated(q, k, do, lse, slips)
+            if torch.allclose(got, want, rtol=1e-3, atol=1e-3) and not torch.allclose(
+                right, want, rtol=1e-3, atol=1e-3
+            ):
+                return "; and ".join(SLIPS[slip] for slip in slips)
+    return ""
+
+
+def a_query_that_sees_nothing(add_dv):
+    """Its lse is -inf. A hidden score may be so large that exp overflows, too: neither may give NaN."""
+    q, k, do, lse = _problem(32, 16)
+    if not _dv(add_dv, q, k, do, lse).isnan().any():
+        return ""
+    q, k, do, lse = _problem(32, 32)
+    hidden = k.clone()
+    hidden[15] = 1e4 * q[0]  # a score of the first query, which does not see key 15
+    lse = torch.where(torch.arange(32) >= 15, 1e30, lse)  # nobody who sees it minds
+    if _dv(add_dv, q, hidden, do, lse).isnan().any():
+        return "P is multiplied by the mask: where exp overflows, or lse is -inf, inf times 0 is NaN; tl.where takes no product"
+    return (
+        "where a query sees no key its lse is -inf, and NaN comes out: the mask comes before the exponential, and -inf - -inf is NaN; "
+        "after the exponential tl.where puts 0 there"
+    )
+
+
+def the_formula(ds_t):
+    """A square block, all tiles random: dS^T = P^T o (dP^T - delta)."""
+    generator = torch.Generator().manual_seed(0)
+    p, v, do, delta = (torch.randn(shape, generator=generator) for shape in ((16, 16), (16, 16), (16, 16), (16,)))
+    got = torch.full((16, 16), torch.nan)
+    launch(ds_kernel, p, v, do, delta, got, DS=ds_t, D=16, BLOCK_M=16, BLOCK_N=16)
+    p, v, do, row = (t.double() for t in (p, v, do, delta[None, :]))
+    dp = v @ do.mT
+    candidates = {
+        "P^T o dP^T | delta is missing": p * dp,
+        "dP^T - delta | the factor P^T is missing": dp - row,
+        "P^T o (dP^T + delta) | delta must be subtracted": p * (dp + row),
+        "P^T o dP^T - delta | brackets are missing, the difference must be weighed by P^T": p * dp - row,
+        "P^T o (dP^T - delta along the keys) | queries are the columns here: delta[None, :]": p * (dp - row.mT),
+        "P^T o (dP - delta) | dP^T is V dO^T, not dO V^T": p * (dp.mT - row),
+        "P^T o (V dO - delta) | dO must be transposed, tl.trans(do)": p * (v @ do - row),
+        "P o (dP^T - delta) | P^T is handed over, it needs no tl.trans": p.mT * (dp - row),
+        "P^T o (dP^T - sum of P^T o dP^T) | here are some of the keys alone: use the delta that is handed over": p
+        * (dp - (p * dp).sum(0)),
+    }
+    return follows(got, candidates, "P^T o (dP^T - delta)", p * (dp - row))
+
+
+CAUSES = {"13.dv": (which_slips, a_query_that_sees_nothing), "13.ds": (the_formula,)}
