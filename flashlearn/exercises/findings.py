@@ -49,7 +49,8 @@ def _several(got: Any, expected: tuple | list, names: tuple[str, ...]) -> str:
     wrong = right.index(False) if False in right else -1
     if wrong < 0:
         return ""
-    about = compare(got[wrong], expected[wrong])
+    shape = isinstance(expected[wrong], tuple | list)
+    about = f"it is {got[wrong]}, expected is {expected[wrong]}" if shape else compare(got[wrong], expected[wrong])
     others = [name for name, good in zip(title, right, strict=True) if good]
     bad = [name for name, good in zip(title, right, strict=True) if not good]
     told = f"{_and(others)} {'is' if len(others) == 1 else 'are'} right, {_and(bad)} {'is' if len(bad) == 1 else 'are'} not"
@@ -154,7 +155,7 @@ def _infinite(g: Tensor, e: Tensor) -> str:
             return f"{rest[0].item():.4g} stands in every place where -inf is expected"
         parts = (
             f"-inf is missing in {_where(hidden)}" if hidden.any() else "",
-            f"{_where(lost)} are hidden and should not be" if lost.any() else "",
+            f"-inf stands in {_where(lost)}, where a number is expected" if lost.any() else "",
         )
         return "; ".join(filter(None, parts))
     if lost.any():

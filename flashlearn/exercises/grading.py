@@ -24,6 +24,8 @@ from flashlearn.exercises.watching import WrongWay
 INF = float("inf")
 # A question to an answer: what it gets wrong, in a sentence, or nothing.
 Cause = Callable[[Callable], str]
+Causes = tuple[Cause, ...]
+Rows = tuple[Row, ...]
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Exercise:
         return f"flashlearn/exercises/solutions/{self.solution.__module__.rpartition('.')[2]}.py"
 
 
-def grade(exercise: Exercise, function: Callable, causes: tuple[Cause, ...] = ()) -> Report:
+def grade(exercise: Exercise, function: Callable, causes: Causes = ()) -> Report:
     """Run every case; a stub that raises NotImplementedError in all of them is not attempted."""
     if not callable(function):
         raise TypeError(f"expected a function for exercise {exercise.name}, got {type(function).__name__}")
@@ -84,37 +86,55 @@ def grade(exercise: Exercise, function: Callable, causes: tuple[Cause, ...] = ()
     )
     if all(row.passed for row in rows):
         return Report(exercise.name, rows)
+    return _explained(exercise, function, rows, outcomes, causes)
+
+
+def _explained(exercise: Exercise, function: Callable, rows: Rows, outcomes: list[Outcome], causes: Causes) -> Report:
+    """The report on a wrong answer: the first that there is to say, in the order of this module's docstring."""
     firm, weak = _mistakes(exercise, outcomes)
     if firm:
         return Report(exercise.name, rows, firm)
     raised = _raised(rows, outcomes)
     if all(isinstance(outcome.got, BaseException) for outcome in outcomes) and len(raised) == 1:
         return Report(exercise.name, rows, (), raised)
+    coarse = _coarse(outcomes)
+    if coarse:
+        return Report(exercise.name, rows, (), (Note("seen", _digits(coarse)),))
     why = "" if _of_another_form(outcomes) else next(filter(None, (_ask(cause, function) for cause in causes)), "")
     if why:
         return Report(exercise.name, rows, (), (*raised, Note("why", why)))
     if weak:
-        return Report(exercise.name, _hinted(exercise, rows, _first(rows)), weak, raised)
-    rounded = _rounded(exercise, outcomes)
-    if rounded is not None:
-        digits = int(-math.log10(relative_error(outcomes[rounded].got, outcomes[rounded].expected)))
-        text = f"right to {digits} digits and no more: something is rounded or added on the way, or the dtype changes"
-        note = Note("seen", f'in "{rows[rounded].case}" {text}')
-        return Report(exercise.name, _hinted(exercise, rows, rounded), (), (*raised, note))
+        return Report(exercise.name, _hinted(exercise, rows, outcomes), weak, raised)
+    at = _rounded(exercise, outcomes)
+    if at is not None:
+        error = relative_error(outcomes[at].got, outcomes[at].expected)
+        note = Note("seen", f'in "{rows[at].case}" {_digits(error)}')
+        return Report(exercise.name, _with_hint(exercise, rows, at) if at else rows, (), (*raised, note))
     seen = _seen(exercise, outcomes)
     plain = not (seen or raised)  # there is nothing else to say
-    return Report(exercise.name, _hinted(exercise, rows, _first(rows), plain), (), (*raised, *seen))
+    return Report(exercise.name, _hinted(exercise, rows, outcomes, plain), (), (*raised, *seen))
 
 
-def _first(rows: tuple[Row, ...]) -> int:
-    return next(n for n, row in enumerate(rows) if not row.passed)
-
-
-def _hinted(exercise: Exercise, rows: tuple[Row, ...], at: int, plain: bool = False) -> tuple[Row, ...]:
-    """The rows, one with the hint of its case: it holds what this case adds to the plain one, if that one passes."""
-    if at == 0 and not plain:
-        return rows
+def _with_hint(exercise: Exercise, rows: Rows, at: int) -> Rows:
     return (*rows[:at], rows[at]._replace(hint=exercise.cases[at].hint), *rows[at + 1 :])
+
+
+def _hinted(exercise: Exercise, rows: Rows, outcomes: list[Outcome], plain: bool = False) -> Rows:
+    """The rows, with a hint at the first that fails, which is about what its case adds to the plain one.
+
+    There is none if the plain case fails, unless there is nothing else to say; nor if the case is about the last digits,
+    by its tolerance, and more is wrong than these.
+    """
+    at = next(n for n, row in enumerate(rows) if not row.passed)
+    of_digits = exercise.cases[at].tolerance < exercise.cases[0].tolerance / 10
+    if of_digits and relative_error(outcomes[at].got, outcomes[at].expected) > 1e-5:
+        return rows
+    return _with_hint(exercise, rows, at) if at or plain else rows
+
+
+def _digits(error: float) -> str:
+    digits = int(-math.log10(error))
+    return f"right to {digits} digits and no more: something is rounded or added on the way, or the dtype changes"
 
 
 class Outcome(NamedTuple):
@@ -161,7 +181,15 @@ def _shows(mistake: Mistake, cases: tuple[Case, ...], outcomes: list[Outcome]) -
         other = _run(case, mistake.function)
         if other.passed != outcome.passed or not alike(other.got, outcome.got):
             return False
+        if not outcome.passed and _farther(other.got, outcome):
+            return False
     return True
+
+
+def _farther(other: Any, outcome: Outcome) -> bool:
+    """Whether the two are no nearer to each other than to what is right, as are results that are rounded differently."""
+    between, error = relative_error(other, outcome.got), relative_error(outcome.got, outcome.expected)
+    return math.isfinite(error) and math.isfinite(between) and between > 0.5 * error
 
 
 def _wrong_number(got: Any, expected: Any) -> bool:
@@ -170,6 +198,8 @@ def _wrong_number(got: Any, expected: Any) -> bool:
         return len(got) != len(expected) or any(map(_wrong_number, got, expected))
     if not all(isinstance(value, torch.Tensor | int | float) for value in (got, expected)):
         return False
+    if isinstance(got, float) and isinstance(expected, float) and {got, expected} == {0.0, 1.0}:
+        return False  # a verdict, which every other answer gives in one case of two
     g, e = (torch.as_tensor(t).detach().double().cpu() for t in (got, expected))
     return g.shape != e.shape or bool((g.isfinite() & ~torch.isclose(g, e, rtol=1e-5, atol=1e-6)).any())
 
@@ -190,7 +220,7 @@ def _of_another_form(outcomes: list[Outcome]) -> bool:
     return any(of_another_form(outcome.got, outcome.expected) for outcome in returned)
 
 
-def _raised(rows: tuple[Row, ...], outcomes: list[Outcome]) -> tuple[Note, ...]:
+def _raised(rows: Rows, outcomes: list[Outcome]) -> tuple[Note, ...]:
     """What was raised, each error once, and in which tests if not in all."""
     found: dict[tuple[str, type, str], list[str]] = {}
     texts: dict[tuple[str, type, str], str] = {}
@@ -208,6 +238,15 @@ def _raised(rows: tuple[Row, ...], outcomes: list[Outcome]) -> tuple[Note, ...]:
         told = f"{where} raised {texts[key]}" if key[0] == "error" else f"in {where} {texts[key]}"
         notes.append(Note(key[0], told))
     return tuple(notes)
+
+
+def _coarse(outcomes: list[Outcome]) -> float:
+    """The largest error as a share of its tensor, if all that fail are right to two digits or more; 0 if not."""
+    wrong = [outcome for outcome in outcomes if not outcome.passed]
+    if not all(isinstance(outcome.expected, torch.Tensor | tuple | list) for outcome in wrong):
+        return 0.0
+    errors = [relative_error(outcome.got, outcome.expected) for outcome in wrong]
+    return max(errors) if len(errors) > 1 and 1e-5 < min(errors) and max(errors) < 1e-2 else 0.0
 
 
 def _rounded(exercise: Exercise, outcomes: list[Outcome]) -> int | None:

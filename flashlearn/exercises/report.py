@@ -59,6 +59,11 @@ class Report:
         return f"This is what you get if {', or if '.join(self.misconceptions)}." if self.misconceptions else ""
 
     @property
+    def summary(self) -> str:
+        """The cause in one sentence, for the table of a class: the diagnosis, or the first "why", empty if there is none."""
+        return self.diagnosis or next((text for kind, text in self.notes if kind == "why"), "")
+
+    @property
     def remarks(self) -> tuple[str, ...]:
         """What stands below the table, a paragraph each."""
         notes = tuple(f"{kind}: {text}" for kind, text in self.notes)

@@ -110,7 +110,11 @@ WRONG = {
         ("autograd does it", matmul_by_autograd, "autograd was at work"),
         ("autograd does it, by backward()", matmul_by_backward, "autograd was at work"),
         ("dW is summed in float32", matmul_in_float32, "is float32 unless told"),
-        ("the first product of the right shape is taken", matmul_by_shapes, "here shapes do not help"),
+        (
+            "the first product of the right shape is taken",
+            matmul_by_shapes,
+            "dX: the result is dY W, where dY W\\^T is expected",
+        ),
         ("reshape is taken for a transpose", matmul_reshaped),
         ("every row overwrites dW", matmul_last_row),
         ("dY is taken to be 1", matmul_of_the_sum),

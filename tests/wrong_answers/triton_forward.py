@@ -224,8 +224,16 @@ def bugs_strict_mask(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
 
 WRONG = {
     "12.causal": (
-        ("a block left of the diagonal of a square is visible", causal_left_is_visible, "depends on N_k - N_q too"),
-        ("a block right of the diagonal of a square is hidden", causal_right_is_hidden, "depends on N_k - N_q too"),
+        (
+            "a block left of the diagonal of a square is visible",
+            causal_left_is_visible,
+            "depends on N_k - N_q too|j <= i \\+ N_k - N_q",
+        ),
+        (
+            "a block right of the diagonal of a square is hidden",
+            causal_right_is_hidden,
+            "depends on N_k - N_q too|j <= i \\+ N_k - N_q",
+        ),
         ("a large number stands for infinity", causal_large_number),
         ("one key too many is seen", causal_one_key_more),
         ("the other side is hidden", causal_the_other_side),

@@ -139,7 +139,7 @@ WRONG = {
     "04.attention": (
         ("the values are asked, in place of the keys", lambda q, k, v: attention_solution(q, v, v)),
         ("q and k change places where they can", lambda q, k, v: attention_solution(k[..., : q.shape[-2], :], k, v)),
-        ("the root of D is rounded to an integer", attention_by(math.isqrt), "square root of D"),
+        ("the root of D is rounded to an integer", attention_by(math.isqrt), "sqrt\\(D\\)|square root of D"),
         ("a small number is added to the sum", attention_by(weights=softmax_with_epsilon), "nothing is added"),
         ("the work is done in float32", attention_in_float32, "dtype|float32"),
         ("the shift is the first score", attention_by(weights=softmax_by_the_first), "cannot overflow"),

@@ -21,6 +21,8 @@ def the_weights(softmax):
         powers = ratio.log()[1:] / LOGS[1:]
         if torch.allclose(powers, powers[0], rtol=1e-6):
             return f"the weights grow as {math.exp(powers[0]):.4g}^x, where e^x is expected: the base is e, torch.exp"
+    if abs(p.exp().sum().item() - 1) < 1e-6:
+        return "what comes back is the logarithm of the weights"
     if abs(total - 1) > 1e-6:
         return f"the weights add up to {total:.4g}, not to 1: divide exp(x) by the sum of exp(x)"
     return ""

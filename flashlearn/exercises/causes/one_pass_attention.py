@@ -49,6 +49,7 @@ def told(name: str, got: float, terms: tuple[float, float], m: float, s: float) 
     right = math.exp(m - m_new), math.exp(s - m_new)
     words = {
         "1, that is none": 1.0,
+        "0": 0.0,
         "e^(m - m_new)": right[0],
         "e^(m_new - m)": 1 / right[0],
         "e^(s - m_new)": right[1],

@@ -80,21 +80,52 @@ def _asked(is_invariant, softmax):
 
 
 def true_is_true(is_invariant):
-    """A function that gives the same for all x is invariant; x itself is not."""
-    if not _asked(is_invariant, torch.zeros_like)[0] and _asked(is_invariant, lambda x: x)[0]:
-        return "of a function that gives 0 for any x it says False, and of x itself True: True and False are exchanged"
+    """A function that gives the same for all x is invariant; x itself, and the sine, are not."""
+    same, itself, sine = (_asked(is_invariant, function)[0] for function in (torch.zeros_like, lambda x: x, torch.sin))
+    if not same and itself:
+        if sine:
+            return (
+                "of a function that gives 0 for any x it says False, and of x itself True: True and False are exchanged"
+            )
+        return "of a function that gives 0 for any x it says False, and of x itself True: softmax(x + c) must be equal to softmax(x), not to softmax(x) + c"
+    if same and itself and sine:
+        return "of functions that give back x or its sine, which every shift changes, it says True: compare all entries of softmax(x + c) and softmax(x)"
     return ""
 
 
-def what_is_tried(is_invariant):
-    """The rows and shifts that it calls softmax with."""
-    verdict, rows = _asked(is_invariant, lambda x: torch.zeros_like(x))
+def one_number(is_invariant):
+    """A copy is shifted by one number."""
+    _, rows = _asked(is_invariant, torch.zeros_like)
+    for x in rows[1:]:
+        shift = x - rows[0] if x.shape == rows[0].shape else torch.zeros(1)
+        if (shift - shift.mean()).abs().max() > 1e-3 * (1 + shift.abs().max()):
+            return "softmax is called with rows that differ by more than one number: x + c, with the same c for all entries"
+    return ""
+
+
+def every_shift_counts(is_invariant):
+    """A function that one large shift changes, and no small one."""
+    verdict, rows = _asked(is_invariant, lambda x: (x > 500).to(x.dtype))
+    if verdict and max((x.max().item() for x in rows), default=0.0) > 500:
+        return "a shift is tried that changes the result, and it says True all the same: compare the results, of every shift; to be finite is not enough"
+    return ""
+
+
+def what_is_called(is_invariant):
+    """The rows that it calls softmax with."""
+    _, rows = _asked(is_invariant, torch.zeros_like)
     if not rows:
         return "softmax is never called: call it with a row of your own, and with shifted copies"
     if all((x.max() - x.min()).item() < 1e-6 for x in rows):
         return (
             "the row is constant: so x / sum(x), and much else, gives the same for every shift; let its entries differ"
         )
+    return ""
+
+
+def what_is_tried(is_invariant):
+    """The shifts that it tries: exp overflows far up, and a maximum may start too high."""
+    verdict, rows = _asked(is_invariant, torch.zeros_like)
     high, low = max(x.max().item() for x in rows), min(x.min().item() for x in rows)
     if verdict and high < 710:
         return f"the largest logit that is tried is {high:.4g}: shift farther up, to 1000 and more, where exp overflows"
@@ -113,5 +144,5 @@ def rounding(is_invariant):
 CAUSES = {
     "02.safe": (a_shift_changes_nothing, the_weights, the_maximum_is_subtracted, the_sum_alone, rows_are_apart),
     "02.lse": (m_is_added, the_logarithm),
-    "02.shift": (true_is_true, rounding, what_is_tried),
+    "02.shift": (what_is_called, one_number, true_is_true, rounding, what_is_tried, every_shift_counts),
 }

@@ -19,7 +19,7 @@ def both_are_used(scores):
 def the_factor(scores):
     """A score of two equal rows of ones is D times the factor; other sizes must not change it."""
     factors = {}
-    for D, N_q, N_k in ((4, 1, 1), (16, 1, 1), (16, 9, 1), (16, 1, 9)):
+    for D, N_q, N_k in ((4, 1, 1), (16, 1, 1), (16, 9, 1), (16, 1, 9), (10, 1, 1)):
         s = scores(torch.ones(N_q, D), torch.ones(N_k, D))
         factors[D, N_q, N_k] = s.flatten()[0].item() / D
     wrong = [sizes for sizes, factor in factors.items() if abs(factor - sizes[0] ** -0.5) > 1e-4]

@@ -40,6 +40,17 @@ def the_weights(dv):
     )
 
 
+def the_scale(dv):
+    """Of one query and keys with q.k = 1 and 0, lse = 0 and dO = 1, dV is e^scale and 1."""
+    for D, cols in ((4, 1), (10, 1), (10, 3)):
+        q, k = torch.ones(1, D, dtype=torch.float64), torch.zeros(cols, D, dtype=torch.float64)
+        k[0] = 1 / D
+        got = dv(q, k, torch.ones(1, D, dtype=torch.float64), torch.zeros(1, dtype=torch.float64), 1)[0, 0].log().item()
+        if abs(got - D**-0.5) > 1e-6:
+            return f"with D = {D} and {cols} keys a score is {got:.4g} times q.k: the scale is 1 / sqrt(d), {D**-0.5:.4g} here"
+    return ""
+
+
 def the_formula(ds):
     """A square block: dS = P o (dP - delta), with P no softmax of its own."""
     p, do, o, v = _random(3, 3).abs() / 4, _random(3, 3), _random(3, 3), _random(3, 3)
@@ -60,4 +71,4 @@ def the_formula(ds):
     return follows(ds(p.clone(), do.clone(), o.clone(), v.clone()), candidates, "P o (dP - delta)", p * (dp - delta))
 
 
-CAUSES = {"10.dv": (the_weights,), "10.ds": (the_formula,)}
+CAUSES = {"10.dv": (the_weights, the_scale), "10.ds": (the_formula,)}

@@ -14,7 +14,7 @@ def a_whole_block(block_shapes):
         got = tuple(got)
         told = f"with blocks of 2 queries and 3 keys and D = 5 {name} is {got}, not {right}"
         if got == right[::-1]:
-            return f"{told}: it is transposed"
+            return f"{told}: its two sizes are exchanged, it is transposed where it must not be, or the other way round"
         if got != right:
             if got[0] > right[0] or (name != "K_j^T" and got[1] > right[1] == 3):
                 return f"{told}: a block has at most block_q or block_k rows, min(block, what is left)"

@@ -31,7 +31,7 @@ def weights_of_equal_scores(attention):
     if not weights.any():
         return "where all scores are 0 the output is 0: there is no softmax, whose weights would be 1/4 each and add up to 1"
     if abs(weights.sum().item() - 1) > 1e-6:
-        return f"where all scores are 0 the weights add up to {weights.sum().item():.4g}, not to 1: scale the scores before softmax, and leave its result as it is"
+        return f"where all scores are 0 the weights add up to {weights.sum().item():.4g}, not to 1: softmax over the keys makes them so, and what is scaled are the scores, before it"
     if not torch.allclose(weights, weights[0], atol=1e-6):
         return f"where all scores are 0 four keys have the weights {_list(weights)}, not 1/4 each: the query does not see every key alike"
     return ""
@@ -51,13 +51,23 @@ def softmax_over_keys(attention):
 
 def the_scale(attention):
     """The logarithm of the quotient of two weights is the difference of the scores."""
-    for D, N_q, N_k in ((4, 1, 2), (16, 1, 2), (16, 3, 2), (16, 1, 5)):
+    for D, N_q, N_k in ((4, 1, 2), (16, 1, 2), (16, 3, 2), (16, 1, 5), (10, 1, 2)):
         q, k = torch.full((N_q, D), 1.0, dtype=torch.float64), torch.zeros(N_k, D, dtype=torch.float64)
         k[0] = 1 / D  # q.k is 1 for the first key, 0 for the others
         weights = attention(q, k, _rows(N_k, D))[0]
         factor = math.log(weights[0] / weights[1])
         if abs(factor - D**-0.5) > 1e-6:
             return f"with D = {D} and {N_k} keys a score is {factor:.4g} times q.k; it must be divided by sqrt(D), which is times {D**-0.5:.4g}"
+    return ""
+
+
+def all_is_used(attention):
+    """Another q, k or v gives another output."""
+    q, k, v = (torch.randn(n, 4, dtype=torch.float64) for n in (1, 3, 3))
+    before = attention(q.clone(), k.clone(), v.clone())
+    for name, others in (("q", (-q, k, v)), ("k", (q, -k, v)), ("v", (q, k, -v))):
+        if torch.allclose(attention(*(t.clone() for t in others)), before):
+            return f"the output does not depend on {name}: the scores are those of q and k, and what is weighed is v"
     return ""
 
 
@@ -82,11 +92,13 @@ def what_is_seen(decode):
     return ""
 
 
-def the_scale_of_decode(decode):
-    def attention(q, k, v):
-        return decode(q, k[-1:], v[-1:], k[:-1], v[:-1])[0]
+def of_decode(question):
+    """A question about attention, asked of a step of decoding: the last key is the new one."""
 
-    return the_scale(attention)
+    def asked(decode):
+        return question(lambda q, k, v: decode(q, k[-1:], v[-1:], k[:-1], v[:-1])[0])
+
+    return asked
 
 
 def what_is_kept(decode):
@@ -104,6 +116,6 @@ def what_is_kept(decode):
 
 
 CAUSES = {
-    "04.attention": (values_are_used, weights_of_equal_scores, softmax_over_keys, the_scale),
-    "04.decode": (what_is_kept, what_is_seen, the_scale_of_decode),
+    "04.attention": (values_are_used, weights_of_equal_scores, softmax_over_keys, all_is_used, the_scale),
+    "04.decode": (what_is_kept, what_is_seen, of_decode(all_is_used), of_decode(the_scale)),
 }

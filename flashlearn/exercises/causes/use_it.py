@@ -6,6 +6,9 @@ import math
 
 import torch
 
+from flashlearn.exercises.causes.two_pass_attention import all_is_used, softmax_over_keys, weights_of_equal_scores
+from flashlearn.exercises.causes.two_pass_attention import the_scale as the_scale_of_one
+
 
 def _cached(attend_cached, length: int, n: int, k_new: torch.Tensor, q: torch.Tensor):
     """With one-hot values the output of a token is its weights; K is 0 but for the new rows."""
@@ -60,6 +63,15 @@ def the_scale(attend_cached):
     return ""
 
 
+def of_one_head(question):
+    """A question about attention, asked with one head of each."""
+
+    def asked(grouped_attention):
+        return question(lambda q, k, v: grouped_attention(q[None, None], k[None, None], v[None, None])[0, 0])
+
+    return asked
+
+
 def the_head_of_each(grouped_attention):
     """Head h of v holds the number h everywhere: the output of a query head says which it used."""
     for H_q, H_kv in ((6, 2), (3, 3), (4, 1)):
@@ -83,13 +95,17 @@ def the_head_of_each(grouped_attention):
 def the_head_of_keys(grouped_attention):
     """The same for k: its head h makes key h of four the only one that counts."""
     H_q, H_kv = 6, 2
-    q = torch.full((1, H_q, 1, 4), 40.0, dtype=torch.float64)
-    k = 40 * torch.eye(2, dtype=torch.float64)[None, :, :, None].expand(1, 2, 2, 4)
+    q = torch.full((1, H_q, 1, 4), 4.0, dtype=torch.float64)
+    k = 4 * torch.eye(2, dtype=torch.float64)[None, :, :, None].expand(1, 2, 2, 4)
     v = torch.arange(2, dtype=torch.float64)[None, None, :, None].expand(1, H_kv, 2, 4).clone()
     used, want = grouped_attention(q, k.clone(), v)[0, :, 0, 0], torch.arange(H_q) // 3
-    if not torch.allclose(used, want.double(), atol=1e-6):
+    if not torch.allclose(used, want.double(), atol=1e-2):
         return f"with 6 and 2 heads the query heads use heads {', '.join(f'{h:.3g}' for h in used.tolist())} of k, not 0, 0, 0, 1, 1, 1: h // group"
     return ""
 
 
-CAUSES = {"15.cache": (what_is_kept, what_is_seen, the_scale), "15.gqa": (the_head_of_each, the_head_of_keys)}
+ONE_HEAD = (weights_of_equal_scores, softmax_over_keys, all_is_used, the_scale_of_one)
+CAUSES = {
+    "15.cache": (what_is_kept, what_is_seen, the_scale),
+    "15.gqa": (*map(of_one_head, ONE_HEAD), the_head_of_each, the_head_of_keys),
+}

@@ -74,7 +74,11 @@ def stages_at_least_one(*args):
 
 MISTAKES = {
     "14.flops": (
-        Mistake("only one of the two matrix products is counted", flops_one_product, "forward"),
+        Mistake(
+            "one of the two matrix products is left out, or a multiplication with its addition counts as one",
+            flops_one_product,
+            "forward",
+        ),
         Mistake("a causal pass counts like a full one", flops_causal_not_halved, "forward, causal"),
         Mistake("a backward pass counts like a forward one", flops_backward_as_forward, "backward"),
         Mistake(
