@@ -229,3 +229,10 @@ def test_there_are_a_hundred_variants_of_all_exercises():
     collect()
     assert len(VARIANTS) >= 100 and len({(v.exercise, v.cause) for v in VARIANTS}) == len(VARIANTS)
     assert all(sum(v.exercise == name for v in VARIANTS) >= 3 for name in EXERCISES)
+
+
+@pytest.mark.parametrize("name", [param(name, slow=name == "08.block") for name in EXERCISES])
+def test_several_values_have_names(name):
+    with np.errstate(all="ignore"):
+        _, expected = EXERCISES[name].cases[0].compare(EXERCISES[name].solution)
+    assert len(EXERCISES[name].values) == (len(expected) if isinstance(expected, tuple | list) else 0)

@@ -85,6 +85,7 @@ EXERCISES = (
             "dX is dY times W transposed. In dW the sum runs over the rows n: X transposed stands on the left.",
         ),
         mistakes=MISTAKES["09.matmul_backward"],
+        values=("dX", "dW"),
     ),
     Exercise(
         "09.softmax_backward",

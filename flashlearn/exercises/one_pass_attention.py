@@ -151,6 +151,7 @@ EXERCISES = (
             "l * alpha + p, and acc * alpha + p * v. While m_new is -inf, alpha would be NaN: return the state as it came.",
         ),
         mistakes=MISTAKES["05.recurrence"],
+        values=("m", "l", "acc"),
     ),
     Exercise(
         "05.merge_outputs",
@@ -209,5 +210,6 @@ EXERCISES = (
             "lse = torch.logaddexp(lse_a, lse_b), and the share of a is exp(lse_a - lse)[..., None]. Where lse is -inf, subtract 0.",
         ),
         mistakes=MISTAKES["05.merge_outputs"],
+        values=("o", "lse"),
     ),
 )

@@ -119,6 +119,7 @@ EXERCISES = (
             "The factors are e^(m_a - m) and e^(m_b - m); the rescaled sums add up. Only if m is -inf are they NaN: then l is 0.",
         ),
         mistakes=MISTAKES["03.merge"],
+        values=("m", "l"),
     ),
     Exercise(
         "03.tree",
@@ -174,5 +175,6 @@ EXERCISES = (
             "If len(x) <= block_size return x.max() and the sum of exp(x - x.max()). Otherwise merge, as in 03.merge.",
         ),
         mistakes=MISTAKES["03.tree"],
+        values=("m", "l"),
     ),
 )

@@ -142,6 +142,7 @@ EXERCISES = (
             "alpha * l + P.sum(-1, keepdim=True), and alpha * acc + P @ V. Where m_new is -inf, subtract 0 in both exponentials.",
         ),
         mistakes=MISTAKES["07.update"],
+        values=("m", "l", "acc"),
     ),
     Exercise(
         "07.visited",

@@ -101,6 +101,7 @@ EXERCISES = (
             "rows = min(block_q, N_q - i * block_q), and cols likewise. Q_i is (rows, D), S_ij is (rows, cols); three are left.",
         ),
         mistakes=MISTAKES["06.blocks"],
+        values=("Q_i", "K_j^T", "S_ij", "V_j", "O_i"),
     ),
     Exercise(
         "06.tiled_matmul",

@@ -208,5 +208,6 @@ EXERCISES = (
             "Mask before the maximum. alpha rescales what was there before, l_i and acc alike, and no new term. The mask needs N_k - N_q.",
         ),
         mistakes=MISTAKES["12.bugs"],
+        values=("o", "lse"),
     ),
 )

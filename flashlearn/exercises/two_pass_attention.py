@@ -128,5 +128,6 @@ EXERCISES = (
             "torch.cat([K_cache, k], dim=-2), and the same for V. Attend with both, and return them: the next call gets them.",
         ),
         mistakes=MISTAKES["04.decode"],
+        values=("o", "K_cache", "V_cache"),
     ),
 )

@@ -86,6 +86,7 @@ EXERCISES = (
             "mask = torch.arange(stop)[None, :] <= torch.arange(length, stop)[:, None]; hand it over as attn_mask, with K[..., :stop, :].",
         ),
         mistakes=MISTAKES["15.cache"],
+        values=("o", "K", "V"),
     ),
     Exercise(
         "15.gqa",

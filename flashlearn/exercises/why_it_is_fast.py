@@ -88,6 +88,7 @@ EXERCISES = (
             "A row of Q, K, V or O has D elements of itemsize bytes. Written is O, once, and lse, 4 bytes for each of N_q rows.",
         ),
         mistakes=MISTAKES["08.bytes"],
+        values=("read", "written"),
     ),
     Exercise(
         "08.block",
