@@ -100,7 +100,8 @@ def _explained(exercise: Exercise, function: Callable, rows: Rows, outcomes: lis
     coarse = _coarse(outcomes)
     if coarse:
         return Report(exercise.name, rows, (), (Note("seen", _digits(coarse)),))
-    why = "" if _of_another_form(outcomes) else next(filter(None, (_ask(cause, function) for cause in causes)), "")
+    silent = _of_another_form(outcomes) or all(out.passed or isinstance(out.got, WrongWay) for out in outcomes)
+    why = "" if silent else next(filter(None, (_ask(cause, function) for cause in causes)), "")
     if why:
         return Report(exercise.name, rows, (), (*raised, Note("why", why)))
     if weak:

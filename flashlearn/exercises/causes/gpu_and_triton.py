@@ -9,19 +9,20 @@ import torch
 from flashlearn.exercises.causes import safe_softmax
 
 
-def _run(function, *args):
-    """What comes back, and the steps of the kernels that ran."""
+def _run(function, x, *args):
+    """What comes back, and the steps of the kernels that ran, on a copy of x with its strides."""
     from flashlearn.core.steps import record
     from flashlearn.kernels.recorder import kernel_steps
 
-    *steps, done = record(kernel_steps(function, *args))
+    own = torch.empty_strided(x.shape, x.stride()).copy_(x)  # the answer may write into it
+    *steps, done = record(kernel_steps(function, own, *args))
     return done.output, steps
 
 
 def the_factor(scale):
     """Twice the factor, twice the result."""
     x = torch.arange(1.0, 9.0)
-    (one, steps), (two, _) = (_run(scale, x.clone(), factor) for factor in (3.0, 6.0))
+    (one, steps), (two, _) = (_run(scale, x, factor) for factor in (3.0, 6.0))
     if not any(tile.name not in ("x", "X") for step in steps for tile in step.writes):
         return (
             "the kernel writes into x, and what is returned is never written: store to y, the tensor that is returned"
@@ -42,7 +43,7 @@ def every_element(scale):
     """More elements than a block has."""
     x = torch.arange(1.0, 5001.0)
     y, _ = _run(scale, x, 2.0)
-    wrong = (y != 2 * x).nonzero().flatten()
+    wrong = (~torch.isclose(y.float(), 2 * x, rtol=1e-2)).nonzero().flatten()
     if wrong.numel():
         first = wrong[0].item()
         return f"of 5000 elements number {first} is the first that is wrong: are there cdiv(N, BLOCK) programs, and is pid * BLOCK in the offsets?"
@@ -107,7 +108,10 @@ def one_block(transpose):
 
 def the_grid(transpose):
     """Three blocks of rows and one of columns."""
-    y, steps = _run(transpose, torch.randn(48, 16))
+    x = torch.randn(48, 16)
+    y, steps = _run(transpose, x)
+    if torch.equal(y, x.T):
+        return ""
     tiles = {tile.rows[1] - tile.rows[0]: tile.cols[1] - tile.cols[0] for step in steps for tile in step.reads}
     programs = {step.program for step in steps}
     if len(tiles) == 1 and all(len(program) >= 2 for program in programs):
@@ -128,7 +132,7 @@ def the_mask(transpose):
             return ""
     for view, size in ((x, "n < N"), (x.T.contiguous(), "m < M")):
         try:
-            _run(transpose, view.clone())
+            _run(transpose, view)
         except (StrayAccess, Unrecordable):
             return f"of a {tuple(view.shape)} tensor elements are touched that do not exist: mask {size} as well, in the load and in the store"
     return ""
