@@ -12,7 +12,7 @@ from PIL import Image
 
 import flashlearn as fl
 from flashlearn.cost import v1_cost, v2_cost
-from flashlearn.show import animate, draw
+from flashlearn.show import draw, play
 from flashlearn.show.animation import reduced_motion
 from flashlearn.show.film import Film, animated
 from flashlearn.show.frame import as_runs, count, paint, table, transcript
@@ -72,7 +72,7 @@ def test_panels_are_piled_up_and_the_caption_is_gone(run):
 
 def test_a_stored_animation_becomes_a_player(tmp_path):
     reduced_motion(False)
-    made = animate(TWO, draw.draw_row, alt="Two ways & their <sums>", figsize=(6.4, 3.0))
+    made = play(TWO, draw.draw_row, alt="Two ways & their <sums>", figsize=(6.4, 3.0))
     book = pages.Book(ROOT, tmp_path / "source", tmp_path / "cache")
     page = book.run("99-1", made.png, made.alt, made.steps)
     stored = json.loads(re.search(r'json">(.*?)</script>', page)[1])

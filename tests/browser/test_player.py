@@ -406,3 +406,13 @@ class TestInJupyterLab:
         notebook.page.keyboard.press("End")
         expect(root.get_by_role("status").first).to_contain_text("Step 7 of 7")
         expect(root.locator("img")).to_have_attribute("alt", re.compile("^dots Step 7 of 7 · Done: "))
+
+    def test_axe_finds_nothing_serious_in_what_is_shown(self, notebook):
+        axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs the extra `test`")
+        picture = "from flashlearn.show import picture\npicture(lambda ax: ax.plot([1, 2]), alt='a line that rises')"
+        notebook.run_code(picture)
+        self.made(notebook, "play(fl.online_softmax_steps(x[:3]), dots, alt='dots')")
+        for shown in (".flashlearn-player", ".flashlearn-picture"):
+            notebook.page.locator(shown).wait_for()
+            found = axe.Axe().run(notebook.page, context=shown).response["violations"]
+            assert [each["id"] for each in found if each["impact"] in ("serious", "critical")] == []

@@ -277,6 +277,7 @@ class Player {
   frame(number, url) {
     if (!(number >= 0 && number < this.count)) return;
     this.run.frames[number] = url;
+    if (this.touched && Math.abs(number - this.step) <= 2) this.ahead();
     if (number === (this.hidden ? this.step - 1 : this.step)) this.picture();
   }
 

@@ -16,6 +16,7 @@ class View {
     this.model = model;
     this.version = model.get("version");
     this.player = play(element, { ...this.run(), start: model.get("step") });
+    this.player.ahead(); // nothing is loaded over a network here
     this.player.root.addEventListener("step", ({ detail }) => this.moved(detail.step));
     this.heard = { "change:version": () => this.renew(), "change:step": () => this.follow(), "msg:custom": this.hear.bind(this) };
     for (const [kind, act] of Object.entries(this.heard)) model.on(kind, act);
@@ -41,6 +42,7 @@ class View {
     clearTimeout(this.timer);
     this.version = this.model.get("version");
     this.player.load({ ...this.run(), start: this.model.get("step") });
+    this.player.ahead();
     if (this.film) this.unroll();
   }
 
