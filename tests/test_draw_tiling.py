@@ -280,3 +280,48 @@ def test_two_panels_of_sixteen_tokens_take_no_longer_than_a_plain_picture():
     """Measured 0.63 of it; in milliseconds: benchmarks/redraw.py."""
     runs = as_runs({name: steps(*qkv(16, 16), block_q=3, block_k=3) for name, steps in VERSIONS.items()})
     assert times_plain(lambda number: paint(runs, number, draw_tiling, (12.8, 4.4)), 11) < 1
+
+
+# --- what fits, standard attention, tiles on their way -----------------------------------------------------------
+
+
+def test_the_bar_of_what_fits_counts_tiles_and_not_m_and_l():
+    run = fl.record(fl.tiled_attention_v2_steps(*qkv(), block_q=3, block_k=3))
+    shown = {step.number: texts(step, partial(draw_tiling, capacity=59), width=6.4) for step in run}
+    assert fl.sram_elements(3, 3, 4) == 57
+    assert f"{57} of 59 elements" in shown[0] and not any("on chip" in words for words in shown[0])
+    assert "0 of 59 elements" in shown[len(run) - 1], "at the end nothing is on chip"
+
+
+@pytest.mark.parametrize("width", [4.27, 6.4])
+def test_standard_attention_stores_s_and_then_p(width):
+    run = fl.record(fl.standard_attention_steps(*qkv(), causal=True))
+    shown = [texts(step, partial(draw_tiling, capacity=59), width=width) for step in run]
+    for words, moves in zip(shown, ("S ▲", "S ▼  P ▲", "P ▼", "P"), strict=True):
+        assert moves in words and "whole matrices: no tile is kept" in words
+        assert "S is never stored:" not in words and ("S, P are stored:" in words) == (width > 5)
+    traffic = fl.hbm_bytes(run)
+    assert f"▼ read {traffic.read:,} B" in shown[-1] and f"▲ written {traffic.written:,} B" in shown[-1]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_tiles_travel_from_where_they_are_to_where_they_go(version):
+    """What is read is not on chip before it has arrived, and moves down all the way."""
+    run = fl.record(VERSIONS[version](*qkv(), block_q=3, block_k=3))
+    step = next(step for step in run if any(tile.name == "Q" for tile in step.reads))
+    heights = []
+    for travelled in (0.1, 0.5, 0.9):
+        moving = axes_of(step, partial(draw_tiling, travelled=travelled), width=6.4)
+        (word,) = (text for text in moving.texts if text.get_text() == "Q" and text.get_zorder() > 4)
+        heights.append(word.get_position()[1])
+        assert not any(text.get_text() == "Q₀ ▼" for text in moving.texts)
+    assert heights == sorted(heights) and heights[-1] - heights[0] > 100
+    arrived = texts(step, width=6.4)
+    assert "Q₀ ▼" in arrived and arrived == texts(step, partial(draw_tiling, travelled=1.0), width=6.4)
+
+
+def test_nothing_to_travel():
+    """A step that moves no tile is painted as it is."""
+    run = fl.record(fl.standard_attention_steps(*qkv()))
+    for step in run:
+        assert texts(step, partial(draw_tiling, travelled=0.5)) == texts(step)

@@ -8,7 +8,24 @@ import torch.nn.functional as F
 
 import flashlearn as fl
 from flashlearn.rungs.tiled import sram_elements
-from flashlearn.show.explorers.tiling import BY_HAND, FITTING, LARGEST, LONGEST, PAPER, D, rescalings, tiling_explorer
+from flashlearn.show import animation
+from flashlearn.show.explorers import tiling
+from flashlearn.show.explorers.tiling import (
+    BY_HAND,
+    CAUSAL,
+    FITTING,
+    FULL,
+    IN_BETWEEN,
+    LARGEST,
+    LONGEST,
+    PAPER,
+    STANDARD,
+    V2,
+    WINDOW,
+    D,
+    rescalings,
+    tiling_explorer,
+)
 from tests.slow import slow
 
 
@@ -23,7 +40,16 @@ def shown(explorer):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("length", 9), ("block_q", 2), ("block_k", 2), ("sram", 58), ("causal", False), ("rule", FITTING)],
+    [
+        ("length", 9),
+        ("block_q", 2),
+        ("block_k", 2),
+        ("sram", 58),
+        ("mask", FULL),
+        ("mask", WINDOW),
+        ("dimension", 3),
+        ("rule", FITTING),
+    ],
 )
 def test_every_control_records_and_redraws(explorer, name, value):
     explorer.sram.value = 60
@@ -39,8 +65,8 @@ def test_every_control_records_and_redraws(explorer, name, value):
 
 
 def test_runs_are_what_the_controls_say(explorer):
-    explorer.length.value, explorer.block_q.value, explorer.block_k.value, explorer.causal.value = 10, 4, 2, False
-    tensors = [t[:, :, :10] for t in explorer.qkv]
+    explorer.length.value, explorer.block_q.value, explorer.block_k.value, explorer.mask.value = 10, 4, 2, FULL
+    tensors = explorer._tensors()
     for run in explorer.runs.values():
         torch.testing.assert_close(run[-1].output, F.scaled_dot_product_attention(*tensors))
         assert sum(step.phase == "blocks" for step in run) == fl.visited_blocks(10, 10, 4, 2)
@@ -62,8 +88,8 @@ def test_sentence_and_picture_follow_the_step(explorer, stride):
 )
 def test_extreme_values_never_raise(N, sram):
     explorer = tiling_explorer(N=N, sram=sram)
-    for rule, causal in itertools.product((BY_HAND, FITTING, PAPER), (True, False)):
-        explorer.rule.value, explorer.causal.value = rule, causal
+    for rule, mask in itertools.product((BY_HAND, FITTING, PAPER), (CAUSAL, WINDOW)):
+        explorer.rule.value, explorer.mask.value = rule, mask
         for block_q, block_k in ((1, 1), (1, LARGEST), (LARGEST, 1), (LARGEST, LARGEST)):
             if rule == BY_HAND:
                 explorer.block_q.value, explorer.block_k.value = block_q, block_k
@@ -84,8 +110,8 @@ def test_blocks_that_do_not_fit_are_explained(explorer):
 
 
 def test_bytes_on_chip_are_those_of_the_elements(explorer):
-    """57 elements of tiles are 228 B; the pictures show 252 B, with m and l, which the budget leaves out."""
-    assert "need 57 of 59 elements: they fit (252 B with m and l)" in explorer.fit.value
+    """57 elements of tiles are 228 B; 252 B are on chip with m and l, which what fits leaves out."""
+    assert "need 57 of 59 elements: they fit." in explorer.fit.value
     peaks = {fl.sram_peak(run) for run in explorer.runs.values()}
     assert peaks == {4 * (sram_elements(3, 3, D) + 2 * 3)} == {252}
 
@@ -102,10 +128,67 @@ def test_rules_choose_the_blocks(explorer):
     assert not explorer.block_q.disabled
 
 
-@pytest.mark.parametrize("M", range(17, 129))
-def test_sliders_reach_what_the_rules_choose(M):
-    for rule in (fl.paper_block_sizes, fl.fitting_block_sizes):
-        assert max(rule(M, D)) <= LARGEST
+@pytest.mark.parametrize("dimension", range(3, 9))
+def test_sliders_reach_what_the_rules_choose(dimension):
+    for M in range(4 * dimension + 1, 129):
+        for rule in (fl.paper_block_sizes, fl.fitting_block_sizes):
+            assert max(rule(M, dimension)) <= LARGEST
+
+
+def test_the_example_of_the_notebook_can_be_set(explorer):
+    """M = 59, d = 3: the paper's rule asks for 63 elements, and what fits is 3 by 4, with 54."""
+    explorer.dimension.value, explorer.rule.value = 3, PAPER
+    assert (explorer.block_q.value, explorer.block_k.value) == fl.paper_block_sizes(59, 3) == (3, 5)
+    assert "need 63 elements, and the SRAM holds 59" in explorer.sentence.value and "width:100%" in explorer.fit.value
+    explorer.rule.value = FITTING
+    assert "3 × 4 blocks need 54 of 59 elements: they fit" in explorer.fit.value and "width:92%" in explorer.fit.value
+
+
+def test_standard_attention_stands_beside_them(explorer):
+    standard = fl.hbm_bytes(fl.record(fl.standard_attention_steps(*explorer._tensors(), causal=True)))
+    assert f"In all: standard {standard.total:,} B, FA-1 " in explorer.fit.value
+    for beside, titles in (
+        ("standard, FA-2", (STANDARD, V2)),
+        ("all three", (STANDARD, "FlashAttention-1", "FlashAttention-2")),
+    ):
+        explorer.beside.value = beside
+        assert tuple(explorer.runs) == titles
+        assert explorer._full == max(max(fl.hbm_bytes(run)) for run in explorer.runs.values()) >= max(standard)
+        for number in range(1, 6):
+            explorer.slider.value = number
+        assert "Standard" in explorer.sentence.value
+
+
+@pytest.mark.parametrize("mask, kwargs", [(FULL, {}), (CAUSAL, {"causal": True}), (WINDOW, {"window": (3, 0)})])
+def test_masks_hide_what_they_say(mask, kwargs):
+    explorer = tiling_explorer(mask=mask)
+    for run in explorer.runs.values():
+        torch.testing.assert_close(run[-1].output, fl.standard_attention(*explorer._tensors(), **kwargs))
+    assert f"{fl.visited_blocks(12, 12, 3, 3, **kwargs)} of 16 pairs" in explorer.fit.value
+
+
+def test_tiles_travel_one_step_on_and_not_without_motion(explorer, monkeypatch):
+    """Between two steps they are on their way; not back, not far, not for who hurries, not with reduced motion."""
+    parts, plain = [], tiling.draw_tiling
+    monkeypatch.setattr(tiling, "draw_tiling", lambda *a: (parts.append(a[-1]), plain(*a)))
+
+    def go(number, calm=True):
+        parts.clear()
+        explorer._last = -1e9 if calm else explorer._last
+        explorer.slider.value = number
+        return sorted(set(parts))
+
+    assert go(2) == [*IN_BETWEEN, 1.0]
+    assert go(3, calm=False) == [1.0] and go(6) == [1.0] and go(5) == [1.0]
+    explorer.travel.value = False
+    assert go(7) == [1.0]
+    explorer.travel.value = True
+    animation.reduced_motion()
+    try:
+        assert go(8) == [1.0] and tiling_explorer().travel.value is False
+    finally:
+        animation.reduced_motion(False)
+    assert go(9) == [*IN_BETWEEN, 1.0]
 
 
 def test_next_rescaling_visits_every_one_and_starts_again(explorer):
@@ -131,7 +214,10 @@ def test_every_control_has_a_name_and_a_tooltip(explorer):
         explorer.block_k,
         explorer.sram,
         explorer.rule,
-        explorer.causal,
+        explorer.mask,
+        explorer.beside,
+        explorer.travel,
+        explorer.dimension,
         explorer.rescaling,
     ):
         assert control.description and control.tooltip

@@ -113,17 +113,17 @@ def paper_rule() -> str:
 
 def explorer_settings() -> str:
     explorer = tiling_explorer()
-    assert (explorer.block_q.value, explorer.block_k.value, explorer.causal.value) == (3, 3, True)
-    for block_q, block_k, causal in ((1, 1, True), (1, 1, False)):
-        explorer.block_q.value, explorer.block_k.value, explorer.causal.value = block_q, block_k, causal
+    assert (explorer.block_q.value, explorer.block_k.value, explorer.mask.value) == (3, 3, "causal")
+    for block_q, block_k, mask in ((1, 1, "causal"), (1, 1, "full")):
+        explorer.block_q.value, explorer.block_k.value, explorer.mask.value = block_q, block_k, mask
         assert "they fit" in explorer.fit.value
-    return f'then B_r = 1, B_c = 1, then causal off, then "the paper\'s rule" with {explorer.sram.value} elements'
+    return f'then B_r = 1, B_c = 1, then the full mask, then "the paper\'s rule" with {explorer.sram.value} elements'
 
 
 def bytes_of_both() -> str:
     explorer, more = tiling_explorer(), []
-    for block_q, block_k, causal in ((3, 3, True), (1, 3, True), (1, 1, True), (1, 1, False)):
-        explorer.block_q.value, explorer.block_k.value, explorer.causal.value = block_q, block_k, causal
+    for block_q, block_k, mask in ((3, 3, "causal"), (1, 3, "causal"), (1, 1, "causal"), (1, 1, "full")):
+        explorer.block_q.value, explorer.block_k.value, explorer.mask.value = block_q, block_k, mask
         v1, v2 = (fl.hbm_bytes(run).total for run in explorer.runs.values())
         more.append(v1 > v2)
     assert more == [True, False, True, True]

@@ -48,13 +48,17 @@ def test_every_control_from_the_keyboard(explorer):
         expect(explorer.fit).not_to_have_text(before[0])
         expect(explorer.status).to_contain_text("Step 1 of")
     before = explorer.fit.text_content()
-    explorer.cell.locator("input[type=checkbox]").press("Space")
+    explorer.cell.get_by_label("mask").select_option("window of 4")
     expect(explorer.fit).not_to_have_text(before)
-    explorer.cell.locator("select").select_option("the paper's rule")
+    slider(explorer, "D").press("ArrowLeft")
+    explorer.cell.get_by_label("blocks").select_option("the paper's rule")
     expect(explorer.status).to_contain_text("do not fit")
     explorer.screenshot("explorer does not fit")
-    explorer.cell.locator("select").select_option("largest that fit")
+    explorer.cell.get_by_label("blocks").select_option("largest that fit")
     expect(explorer.fit).to_contain_text("they fit")
+    explorer.cell.get_by_label("beside").select_option("all three")
+    expect(explorer.status).to_contain_text("Standard")
+    explorer.screenshot("explorer all three")
 
 
 def test_rescaling_is_found_and_nothing_moves(explorer):
@@ -78,7 +82,9 @@ def test_it_fits_a_projector(explorer):
     """Picture, sentences and controls are on the screen together."""
     explorer.screenshot("explorer whole")
     boxes = [explorer.image.bounding_box(), slider(explorer, "SRAM").bounding_box(), explorer.fit.bounding_box()]
+    boxes.append(explorer.cell.locator(".flashlearn-travel").bounding_box())
     assert boxes[0]["width"] > 1000
+    assert max(box["x"] + box["width"] for box in boxes) <= 1280, "a control is off the screen"
     assert max(box["y"] + box["height"] for box in boxes) - boxes[0]["y"] <= 600  # what JupyterLab leaves of 720
 
 
@@ -94,6 +100,10 @@ def test_projected_it_stays_until_the_reader_scrolls(explorer):
 
     explorer.project()
     explorer.turn_to(stepper)
+    explorer.screenshot("stage tiling controls")
+    page.mouse.move(600, 200)
+    page.wait_for_timeout(100)
+    explorer.screenshot("stage tiling pointer")
     page.keyboard.press("End")
     assert move(900) < 1 and move(-300) < 1
     page.mouse.move(640, 300)
@@ -110,4 +120,5 @@ def test_projected_it_stays_until_the_reader_scrolls(explorer):
         page.set_viewport_size({"width": width, "height": height})
         page.wait_for_timeout(200)
         assert move(0) < 1 and round(stepper.bounding_box()["height"]) == height
+        explorer.screenshot(f"stage tiling {height}")
     explorer.project(False)

@@ -30,6 +30,8 @@
     const root = mark.closest(".flashlearn-stepper");
     if (!root) return requestAnimationFrame(begin); // not on the page yet
     names(root);
+    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    if (calm) root.querySelector(".flashlearn-travel input:checked")?.click();
     addEventListener("keydown", (event) => keep(root, event), true);
     new MutationObserver(() => names(root)).observe(root, { childList: true, subtree: true });
   }

@@ -22,7 +22,7 @@ from flashlearn.show.draw.style import FAINT, HATCH, HATCHING, INK, QUIET
 Span = tuple[int, int]  # (start, stop) of rows or columns
 SMALLEST = 4  # pixels: smaller cells get no grid lines
 DASHES = (0, (3, 2))
-FILLS, HATCHES, LINES, RAISED, OUTLINES = 1, 2, 2.5, 2.8, 4  # what covers what; words are at 3
+FILLS, HATCHES, LINES, RAISED, OUTLINES, ABOVE = 1, 2, 2.5, 2.8, 4, 5  # what covers what; words are at 3
 
 
 class Rect(NamedTuple):
@@ -122,6 +122,11 @@ class Sheet:
         """A rectangle with sharp corners, hatched in the colour of its edge, raised above other shapes and lines."""
         look = _Look(RAISED if raised else FILLS, "miter", dashes, edge if hatched else None)
         self._shapes.append(_Shape(_ring(rect)[:4], face, edge, width, look))
+
+    def above(self, rect: Rect, face, words: str, **style: Any) -> None:
+        """A framed rectangle with words in it that covers everything, other words too."""
+        self._shapes.append(_Shape(_ring(rect)[:4], face, INK, 3, _Look(ABOVE, "miter", "solid", None)))
+        self.text(*rect.centre, words, ha="center", va="center", weight="bold", zorder=ABOVE + 1, **style)
 
     def polygon(self, corners, face="white", edge=INK, width: float = 1.0) -> None:
         """A shape with sharp corners."""

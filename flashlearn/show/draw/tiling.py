@@ -21,6 +21,7 @@ from flashlearn.show.draw.values import check_steps_of
 
 COLUMNS = {"l_i": "l", "m_i": "m", "lse": "lse", "delta": "D"}  # one number for each row, and how to call it
 WIDE = 900  # pixels: from here on there is room for the numbers in the tiles
+NARROW = 500  # below this there is none for those of the rows
 MARGIN, STRIP = 12, 48
 PALEST, UNFINISHED, FINAL, DONE = 0.14, 0.2, 0.5, 0.32  # strength of a colour; full where work goes on now
 CHIP_ORDER = ("Q", "K", "S", "V", "acc", "O")  # S = Q K^T, then S and V make acc or O
@@ -30,13 +31,17 @@ CHIP_ORDER = ("Q", "K", "S", "V", "acc", "O")  # S = Q K^T, then S and V make ac
 class _Chip:
     """What stays the same on chip from step to step: its area, the height of a row, and the largest of every tile.
 
-    table   whether m, l and the factor of every row stand at the right
+    table      whether m, l and the factor of every row stand at the right
+    capacity   the elements of tiles that fit, to be shown as a bar that fills; None: the bytes on chip are told
+    on_way     the tiles that have not arrived yet
     """
 
     area: Rect
     pitch: float
     largest: dict[str, tuple[int, int]]
     table: bool
+    capacity: int | None = None
+    on_way: tuple[Tile, ...] = ()
 
     @property
     def wide(self) -> bool:
@@ -69,11 +74,15 @@ class _Chip:
         return Place(round(left), self.area.y + 54, *_chip_shape(step, tile), broad, high)
 
 
-def draw_tiling(ax: Axes, step: Step, full: int | None = None) -> None:
+def draw_tiling(
+    ax: Axes, step: Step, full: int | None = None, capacity: int | None = None, travelled: float = 1.0
+) -> None:
     """Paint one step of attention by tiles, of the first head if all heads step together.
 
     `full` is the number of bytes that fills the bars of traffic (that of the whole run unless given): hand
-    over the same for runs side by side.
+    over the same for runs side by side. With `capacity` a bar says how many of so many elements the tiles on chip fill
+    (m and l are not counted, as in `sram_elements`). `travelled`, from 0 to 1, is how far tiles have come between HBM
+    and SRAM. Standard attention, which stores S and P, is painted too.
     """
     check_steps_of("attention by tiles", step, shapes=["Q", "K", "V", "O"], writes="O")
     sheet, run = Sheet(ax), _of_this_head(step)
@@ -83,24 +92,28 @@ def draw_tiling(ax: Axes, step: Step, full: int | None = None) -> None:
     pitch = (27 if sheet.width >= WIDE else 21) if rows <= 5 else 16  # height of a row on chip, up to half the picture
     chip = 82 + max(3, min(rows, int((0.5 * sheet.height - 82) // pitch))) * pitch
     bottom, inner = sheet.height - chip - STRIP, sheet.width - 2 * MARGIN
-    _hbm(sheet, step, run, Rect(MARGIN, 2, inner, bottom - 6))
+    places = _hbm(sheet, step, run, Rect(MARGIN, 2, inner, bottom - 6))
     traffic_bars(sheet, step, MARGIN + 4, bottom, inner - 8, full)
-    table = any("m_i" in s.values for s in run)
-    look = _Chip(Rect(MARGIN, sheet.height - chip, inner, chip - 2), pitch, largest, table)
-    _sram(sheet, step, look)
+    table = any("m_i" in s.values for s in run) and sheet.width >= NARROW
+    on_way = step.reads if travelled < 1 else ()
+    look = _Chip(Rect(MARGIN, sheet.height - chip, inner, chip - 2), pitch, largest, table, capacity, on_way)
+    on_chip = _sram(sheet, step, look)
+    if travelled < 1:
+        _travel(sheet, step, places, on_chip, travelled)
     sheet.paint()
 
 
 # --- HBM ---------------------------------------------------------------------------------------------------
 
 
-def _hbm(sheet: Sheet, step: Step, run: list[Step], area: Rect) -> None:
-    """Q, K^T, S, V and O where matrix multiplication puts them; S is a place, the others are stored."""
+def _hbm(sheet: Sheet, step: Step, run: list[Step], area: Rect) -> dict[str, Place]:
+    """Q, K^T, S, V and O where matrix multiplication puts them; S is a place, the others are stored. Returns where."""
     ground(sheet, area, "HBM")
     places = _places(step, area)
     for name in ("Q", "K", "V"):
         _input(sheet, step, name, places[name])
-    never, masked = _scores(sheet, step, run, places["S"])
+    stored = _stores_scores(step)
+    never, masked = (_stored if stored else _scores)(sheet, step, run, places["S"])
     for name in ("O", *(name for name in COLUMNS if name in step.shapes)):
         _output(sheet, step, run, name, places[name])
     for name, place in places.items():
@@ -113,7 +126,8 @@ def _hbm(sheet: Sheet, step: Step, run: list[Step], area: Rect) -> None:
         elif name != "S":
             style = {"fontsize": 17, "ha": "center", "va": "bottom", "weight": "bold"}
             sheet.text(place.middle, place.y - 5, name + arrows(step, name), **style)
-    _key(sheet, area.x + 10, area.bottom - 12, never, masked)
+    _key(sheet, area.x + 10, area.bottom - 12, never, masked, stored)
+    return places
 
 
 def _places(step: Step, area: Rect) -> dict[str, Place]:
@@ -187,6 +201,18 @@ def _scores(sheet: Sheet, step: Step, run: list[Step], place: Place) -> tuple[bo
     return not visited.all(), bool(masked.any())
 
 
+def _stored(sheet: Sheet, step: Step, run: list[Step], place: Place) -> tuple[bool, bool]:
+    """S, and then P in its place: white until it is written, full while it moves; returns as `_scores`."""
+    there = [name for name in "SP" if any(tile.name == name for s in step.so_far for tile in s.writes)]
+    now = [name for name in "SP" if arrows(step, name)]
+    sheet.fill(place.rect(), colour("S") if now else tint("S", DONE) if there else "white")
+    if now:
+        sheet.outline(place.rect())
+    words = "  ".join(name + arrows(step, name) for name in now or there[-1:])
+    sheet.text(*place.rect().centre, words, weight="bold", fontsize=17, **CENTRED)
+    return False, False
+
+
 def _output(sheet: Sheet, step: Step, run: list[Step], name: str, place: Place) -> None:
     """White where nothing was written yet, pale where it will change, darker and ticked where it is final."""
     sheet.fill(place.rect(), "white")
@@ -208,12 +234,16 @@ def _output(sheet: Sheet, step: Step, run: list[Step], name: str, place: Place) 
             sheet.outline(place.rect(_bounds(step, tile)[0]), 2.0, DASHES)
 
 
-def _key(sheet: Sheet, left: float, y: float, never: bool, masked: bool) -> None:
+def _key(sheet: Sheet, left: float, y: float, never: bool, masked: bool, stored: bool) -> None:
     """How to read the shades of S, in one line."""
-    sheet.text(left, y, "S is never stored:", va="center", fontsize=13, weight="bold")
-    entries = [(tint("S", DONE), False, "done"), (colour("S"), False, "now")]
-    entries += [("white", True, "masked")] * masked + [(COLOURS["masked"], True, "never visited")] * never
-    at = left + 188
+    narrow = sheet.width < NARROW
+    words = "S:" if narrow else "S, P are stored:" if stored else "S is never stored:"
+    sheet.text(left, y, words, va="center", fontsize=13, weight="bold")
+    entries = [(tint("S", DONE), False, "there" if stored else "done"), (colour("S"), False, "now")]
+    entries += [("white", True, "masked")] * masked + [
+        (COLOURS["masked"], True, "never" if narrow else "never visited")
+    ] * never
+    at = left + (30 if narrow else 188)
     for face, hatched, word in entries:
         swatch = (at, y - 8, 22, 16)
         sheet.fill(swatch, face, QUIET, 1)
@@ -228,20 +258,26 @@ def _key(sheet: Sheet, left: float, y: float, never: bool, masked: bool) -> None
 # --- SRAM --------------------------------------------------------------------------------------------------
 
 
-def _sram(sheet: Sheet, step: Step, look: _Chip) -> None:
-    """The tiles on chip in the order in which they are multiplied, and m, l and the factor of every row."""
+def _sram(sheet: Sheet, step: Step, look: _Chip) -> dict[str, Place]:
+    """The tiles on chip in the order in which they are multiplied, and m, l and the factor of every row; where they are."""
     area = look.area
+    places: dict[str, Place] = {}
     ground(sheet, area, "SRAM", down=6)
-    on_chip_note(sheet, area, step, 7)
     chip = {tile.name: tile for tile in step.on_chip}
     tiles = [chip[name] for name in CHIP_ORDER if name in chip]
+    if look.capacity and not _stores_scores(step):
+        _fill_bar(sheet, step, look, tiles)
+    else:
+        on_chip_note(sheet, area, step, 7)
     if not tiles:
-        sheet.text(area.x + area.w / 2, area.y + area.h / 2 + 8, "nothing is on chip", color=QUIET, **CENTRED)
-        return
+        words = "whole matrices: no tile is kept" if _stores_scores(step) else "nothing is on chip"
+        sheet.text(area.x + area.w / 2, area.y + area.h / 2 + 8, words, color=QUIET, **CENTRED)
+        return places
     left = area.x + 22 + look.gap
     for tile in tiles:
-        place = look.place(step, tile, left)
-        _chip_tile(sheet, step, look, tile, place)
+        place = places[tile.name] = look.place(step, tile, left)
+        if tile not in look.on_way:
+            _chip_tile(sheet, step, look, tile, place)
         left += max(look.unit * min(look.largest[tile.name][1], 8), 40) + look.gap
         if tile is tiles[0] and place.h >= 15:
             for r, row in enumerate(range(*_bounds(step, tile)[0])):
@@ -249,6 +285,39 @@ def _sram(sheet: Sheet, step: Step, look: _Chip) -> None:
                 sheet.text(place.x - 5, middle, row, ha="right", va="center", fontsize=13, color=QUIET)
     if look.table and "m_i" in step.values and tiles[-1].name in ("acc", "O"):
         _row_table(sheet, step, look, place)
+    return places
+
+
+def _fill_bar(sheet: Sheet, step: Step, look: _Chip, tiles: list[Tile]) -> None:
+    """The elements of the tiles on chip end to end, in a bar as long as what fits."""
+    area, capacity = look.area, look.capacity or 1
+    sizes = [math.prod(_chip_shape(step, tile)) for tile in tiles]
+    words = f"{sum(sizes)} of {capacity} elements"
+    sheet.text(area.right - 10, area.y + 7, words, va="top", ha="right", fontsize=14)
+    bar = Rect(area.x + 96, area.y + 9, area.w - 96 - 11.5 * len(words) - 24, 16)
+    sheet.fill(bar, "white")
+    at = bar.x
+    for tile, size in zip(tiles, sizes, strict=True):
+        sheet.fill((at, bar.y, size * bar.w / capacity, bar.h), colour(tile.name))
+        at += size * bar.w / capacity
+    sheet.box(bar, "none", QUIET, 1.2, raised=True)
+
+
+def _travel(sheet: Sheet, step: Step, places: dict, on_chip: dict, travelled: float) -> None:
+    """Tiles on their way: those read go down from HBM to the SRAM, those written up."""
+    ways = []
+    for tiles, down in ((step.reads, True), (step.writes, False)):
+        for tile in (tile for tile in tiles if tile.name in places):
+            rows, chip = (
+                _bounds(step, tile)[0],
+                on_chip.get(tile.name) or on_chip.get("acc" if tile.name == "O" else ""),
+            )
+            home = places[tile.name].rect(**{"cols" if tile.name == "K" else "rows": rows})
+            if chip:
+                ways.append((tile.name, *((home, chip.rect()) if down else (chip.rect(), home))))
+    for name, start, end in ways:
+        rect = Rect(*(a + travelled * (b - a) for a, b in zip(start, end, strict=True)))
+        sheet.above(rect, colour(name), name, fontsize=17, color=ink_on(name))
 
 
 def _chip_tile(sheet: Sheet, step: Step, look: _Chip, tile: Tile, place: Place) -> None:
@@ -341,6 +410,11 @@ def _bounds(step, tile) -> tuple[tuple[int, int], tuple[int, int]]:
 def _size(step, name) -> tuple[int, int]:
     shape = step.shapes[name]
     return (shape[-2], shape[-1]) if len(shape) == len(step.shapes["Q"]) else (shape[-1], 1)
+
+
+def _stores_scores(step) -> bool:
+    """Whether S goes to HBM in this run, as in standard attention."""
+    return any(tile.name == "S" for s in step.run or (step,) for tile in s.writes)
 
 
 def _scores_block(step):

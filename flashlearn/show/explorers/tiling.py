@@ -1,14 +1,22 @@
-"""The tiling explorer: FlashAttention-1 and -2 side by side from the same inputs, with every size under control."""
+"""The tiling explorer: FlashAttention-1, -2 and standard attention from the same inputs, with every size under control.
+
+One definition of what fits, that of `sram_elements`: elements of the tiles Q_i, O_i, K_j, V_j and S_ij, and not m and l.
+"""
 
 from __future__ import annotations
 
 import html
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import ipywidgets as widgets
 import torch
 
-from flashlearn.core.steps import Step, hbm_bytes, record, sram_peak
+from flashlearn.core.steps import Step, hbm_bytes, record
+from flashlearn.rungs.attention import standard_attention_steps
 from flashlearn.rungs.tiled import (
     fitting_block_sizes,
     paper_block_sizes,
@@ -17,19 +25,33 @@ from flashlearn.rungs.tiled import (
     tiled_attention_v2_steps,
     visited_blocks,
 )
+from flashlearn.show.animation import moving
 from flashlearn.show.draw.budget import budget_step, draw_budget
 from flashlearn.show.draw.tiling import draw_tiling
 from flashlearn.show.explorers.controls import look, slider
-from flashlearn.show.frame import at, rescales, words
+from flashlearn.show.frame import at, paint, png, rescales, words
 from flashlearn.show.widgets import Stepper
 
-D, LONGEST, LARGEST = 4, 16, 8  # head dimension, the most tokens, the most rows of a block
-LOOK = look(270, 42)
-TITLES = {
-    "FlashAttention-1 · K, V outside": tiled_attention_v1_steps,
-    "FlashAttention-2 · Q outside": tiled_attention_v2_steps,
+D, LONGEST, LARGEST = 4, 16, 12  # head dimension at first, the most tokens, the most rows of a block
+LOOK = look(168, 42)
+V1, V2, STANDARD = "FlashAttention-1 · K, V outside", "FlashAttention-2 · Q outside", "Standard · S, P stored"
+SHORT = {V1: "FlashAttention-1", V2: "FlashAttention-2", STANDARD: STANDARD}  # for three panels
+STEPS: dict[str, Callable[..., Iterable[Step]]] = {
+    STANDARD: standard_attention_steps,
+    V1: tiled_attention_v1_steps,
+    V2: tiled_attention_v2_steps,
 }
+BESIDE = {"FA-1, FA-2": (V1, V2), "standard, FA-2": (STANDARD, V2), "all three": (STANDARD, V1, V2)}
+TOTALS = {STANDARD: "standard", V1: "FA-1", V2: "FA-2"}
 BY_HAND, FITTING, PAPER = "as set here", "largest that fit", "the paper's rule"
+FULL, CAUSAL, WINDOW = "full", "causal", "window of 4"
+MASKS: dict[str, dict[str, Any]] = {
+    FULL: {},
+    CAUSAL: {"causal": True},
+    WINDOW: {"window": (3, 0)},
+}  # a query and the three keys before it
+IN_BETWEEN = (0.3, 0.65)  # how far tiles have come in the frames between two steps
+CALM = 0.6  # seconds since the last step, or there are no such frames: whoever hurries is not held up
 ALT = "HBM with Q, K, V and O, and the tiles on chip, for FlashAttention-1 and FlashAttention-2 side by side."
 
 
@@ -39,35 +61,53 @@ class TilingExplorer(Stepper):
     All controls work from the keyboard. Blocks that do not fit in the SRAM are shown with what they would need.
     """
 
-    def __init__(self, N: int = 12, block_q: int = 3, block_k: int = 3, sram: int = 59, causal: bool = True):
-        generator = torch.Generator().manual_seed(94)  # maxima rise at many steps, by factors that can be seen
-        self.qkv = tuple(1.3 * torch.randn(1, 1, LONGEST, D, generator=generator) for _ in range(3))
+    def __init__(
+        self,
+        N: int = 12,
+        D: int = D,
+        block_q: int = 3,
+        block_k: int = 3,
+        sram: int = 59,
+        causal: bool = True,
+        mask: str | None = None,
+    ):
+        self.dimension = slider("D", (3, 8), D, "head dimension: columns of Q, K, V and O; d in the paper", LOOK)
         self.length = slider("N", (1, LONGEST), N, "tokens: rows of Q, K and V", LOOK)
         self.block_q = slider("B_r", (1, LARGEST), block_q, "rows in a block of Q", LOOK)
         self.block_k = slider("B_c", (1, LARGEST), block_k, "rows in a block of K and V", LOOK)
         self.sram = slider("SRAM", (10, 128), sram, "elements of tiles that fit on chip; m and l are not counted", LOOK)
         rules, who = [BY_HAND, FITTING, PAPER], "who chooses B_r and B_c"
-        self.rule = widgets.Dropdown(description="blocks", options=rules, tooltip=who, **look(220, 50))
-        narrow = {"indent": False, "layout": {"width": "80px"}, "tooltip": "query i sees keys 0 to i only"}
-        self.causal = widgets.Checkbox(description="causal", value=causal, **narrow)
+        self.rule = widgets.Dropdown(description="blocks", options=rules, tooltip=who, **look(190, 46))
+        seen = "which keys a query sees: all, those up to its own, or its own and the three before"
+        chosen = mask or (CAUSAL if causal else FULL)
+        self.mask = widgets.Dropdown(
+            description="mask", options=list(MASKS), value=chosen, tooltip=seen, **look(160, 38)
+        )
+        panels = {"tooltip": "what is shown side by side", **look(190, 48)}
+        self.beside = widgets.Dropdown(description="beside", options=list(BESIDE), **panels)
+        narrow = {"indent": False, "layout": {"width": "124px"}, "tooltip": "show tiles on their way at every step on"}
+        self.travel = widgets.Checkbox(description="tiles travel", value=moving(), **narrow)
+        self.travel.add_class("flashlearn-travel")
         next_one = "go on to the next step in which a maximum rises and a row is scaled"
         wide = {"layout": {"width": "150px"}, "tooltip": next_one}
         self.rescaling = widgets.Button(description="next rescaling ▶", **wide)
         self.fit = widgets.HTML()
         self.fit.add_class("flashlearn-fit")
-        self._choosing = False
+        self._choosing, self._shown, self._last = False, 0, 0.0
         super().__init__(self._runs(), self._draw, alt=ALT, figsize=(12.8, 4.4))
         self._arrange()
 
     def _arrange(self) -> None:
         """The controls in two rows below the sentence, and what they do."""
-        self.slider.layout.width = "280px"
+        self.slider.layout.width = "240px"
+        self.back.layout.width = self.next.layout.width = "80px"
         self.rescaling.on_click(lambda button: self._next_rescaling())
-        for control in (self.length, self.block_q, self.block_k, self.sram, self.rule, self.causal):
+        sizes = (self.length, self.dimension, self.block_q, self.block_k, self.sram)
+        for control in (*sizes, self.rule, self.mask, self.beside):
             control.observe(lambda change: self._changed(), "value")
-        steps = widgets.HBox([self.play, self.back, self.next, self.rescaling, self.slider, self.rule, self.causal])
-        sizes = widgets.HBox([self.length, self.block_q, self.block_k, self.sram])
-        self.controls.children = (steps, sizes)
+        steps = widgets.HBox([self.play, self.back, self.next, self.rescaling, self.slider, self.rule, self.beside])
+        others = widgets.HBox([*sizes, self.mask, self.travel])
+        self.controls.children = (steps, others)
         self.children = (self.picture, self.fit, self.sentence, self.controls, self.names)
 
     def _changed(self) -> None:
@@ -76,27 +116,43 @@ class TilingExplorer(Stepper):
             self.show(self._runs())
 
     def _runs(self) -> dict:
-        """Both versions with the sizes that the controls say, or one step that says why they cannot run."""
+        """What is to be shown, with the sizes that the controls say, or one step that says why it cannot run."""
         verdict = self._choose_blocks()
-        N, block_q, block_k, causal = (c.value for c in (self.length, self.block_q, self.block_k, self.causal))
         if verdict:
             return {"": self._no_run(verdict)}
-        tensors = [t[:, :, :N] for t in self.qkv]
-        options = {"block_q": block_q, "block_k": block_k, "causal": causal}
-        runs = {title: record(steps(*tensors, **options)) for title, steps in TITLES.items()}
-        v1, v2 = (hbm_bytes(run) for run in runs.values())
-        self._full = max(*v1, *v2)
-        visits, pairs = (visited_blocks(N, N, block_q, block_k, c) for c in (causal, False))
-        need, peak = sram_elements(block_q, block_k, D), max(map(sram_peak, runs.values()))
+        N, block_q, block_k, mask = self.length.value, self.block_q.value, self.block_k.value, MASKS[self.mask.value]
+        tensors = self._tensors()
+        blocks: dict[str, Any] = {"block_q": block_q, "block_k": block_k}
+        runs = {
+            title: record(steps(*tensors, **mask, **({} if title == STANDARD else blocks)))
+            for title, steps in STEPS.items()
+        }
+        moved = {title: hbm_bytes(run) for title, run in runs.items()}
+        shown = BESIDE[self.beside.value]
+        self._full = max(max(moved[title]) for title in shown)
+        visits, pairs = (visited_blocks(N, N, block_q, block_k, **each) for each in (mask, {}))
+        need = sram_elements(block_q, block_k, self.dimension.value)
+        totals = ", ".join(f"{name} {moved[title].total:,} B" for title, name in TOTALS.items())
         self._report(
-            f"{block_q} × {block_k} blocks need {need} of {self.sram.value} elements: they fit ({peak} B with m and l). {visits} "
-            f"of {pairs} pairs of blocks visited. In all: FA-1 {v1.total:,} B, FA-2 {v2.total:,} B."
+            f"{block_q} × {block_k} blocks need {need} of {self.sram.value} elements: they fit. {visits} of {pairs} pairs "
+            f"visited. In all: {totals}.",
+            need,
         )
-        return runs
+        return {SHORT[title] if len(shown) > 2 else title: runs[title] for title in shown}
+
+    def _tensors(self) -> list:
+        """Q, K and V with N rows and D columns; the same numbers for the same D."""
+        generator = torch.Generator().manual_seed(94)  # maxima rise at many steps, by factors that can be seen
+        every = [1.3 * torch.randn(1, 1, LONGEST, self.dimension.value, generator=generator) for _ in range(3)]
+        return [t[:, :, : self.length.value] for t in every]
 
     def _choose_blocks(self) -> str:
         """Set B_r and B_c as the rule wants; returns what is wrong with them, or nothing."""
-        M, rule = self.sram.value, {FITTING: fitting_block_sizes, PAPER: paper_block_sizes}.get(self.rule.value)
+        D, M, rule = (
+            self.dimension.value,
+            self.sram.value,
+            {FITTING: fitting_block_sizes, PAPER: paper_block_sizes}.get(self.rule.value),
+        )
         self.block_q.disabled = self.block_k.disabled = rule is not None
         if rule and M < 4 * D + 1:
             return f"No blocks fit: even 1 × 1 needs 4 × {D} + 1 = {4 * D + 1} elements, and the SRAM holds {M}."
@@ -116,18 +172,37 @@ class TilingExplorer(Stepper):
     def _no_run(self, verdict: str) -> list[Step]:
         """The one step of blocks that do not fit: the tiles that would have to be on chip together."""
         self._full = 0
-        self._report("Nothing was run.")
         block_q, block_k = (1, 1) if verdict.startswith("No") else (self.block_q.value, self.block_k.value)
-        return [replace(budget_step(block_q, block_k, D, self.sram.value), sentence=verdict)]
+        self._report("Nothing was run.", sram_elements(block_q, block_k, self.dimension.value))
+        return [replace(budget_step(block_q, block_k, self.dimension.value, self.sram.value), sentence=verdict)]
 
-    def _report(self, text: str) -> None:
-        self.fit.value = f'<div role="status" style="font-size:16px;line-height:18px">{text}</div>'
+    def _report(self, text: str, need: int) -> None:
+        """The bar of what is needed, filled as far as the SRAM goes, and the text beside it."""
+        part = min(100, round(100 * need / self.sram.value))
+        fill = "#0072B2" if need <= self.sram.value else "repeating-linear-gradient(45deg,#D55E00 0 6px,#fff 6px 9px)"
+        self.fit.value = (
+            '<div style="display:flex;gap:12px;align-items:center">'
+            '<div aria-hidden="true" style="flex:none;width:120px;height:14px;border:2px solid #1A1A1A;background:#fff">'
+            f'<div style="width:{part}%;height:100%;background:{fill}"></div></div>'
+            f'<div role="status" style="font-size:16px;line-height:18px">{text}</div></div>'
+        )
 
-    def _draw(self, ax, step) -> None:
+    def _draw(self, ax, step, travelled: float = 1.0) -> None:
         if "capacity" in step.values:
             draw_budget(ax, step)
         else:
-            draw_tiling(ax, step, self._full)
+            draw_tiling(ax, step, self._full, self.sram.value, travelled)
+
+    def paint(self) -> None:
+        """The step that the slider is at; one step on, first its tiles on their way."""
+        number = self.slider.value - 1
+        calm = time.monotonic() - self._last > CALM
+        if self.travel.value and moving() and calm and number == self._shown + 1:
+            for part in IN_BETWEEN:
+                draw = partial(self._draw, travelled=part)
+                self.picture.value = png(paint(self.runs, number, draw, self.figsize))
+        super().paint()
+        self._shown, self._last = number, time.monotonic()
 
     def _tell(self, number: int) -> str:
         """Each sentence below its own panel."""
@@ -148,9 +223,9 @@ class TilingExplorer(Stepper):
 
 
 def tiling_explorer(**start) -> TilingExplorer:
-    """FlashAttention-1 and -2 side by side: sliders for N, B_r, B_c and the SRAM, causal or not, bytes live.
+    """FlashAttention-1, -2 and standard attention: sliders for N, D, B_r, B_c and the SRAM, masks, bytes live.
 
-    `start` may set the first values: N, block_q, block_k, sram, causal.
+    `start` may set the first values: N, D, block_q, block_k, sram, causal, mask ("full", "causal", "window of 4").
     """
     return TilingExplorer(**start)
 
