@@ -159,9 +159,10 @@ def _infinite(g: Tensor, e: Tensor) -> str:
         )
         return "; ".join(filter(None, parts))
     if lost.any():
-        return (
-            f"{'all entries are' if lost.all() else _where(lost) + ' are'} infinite: something overflows, as exp does"
-        )
+        place = "all entries" if lost.all() else _where(lost)
+        if (g[lost] == -INF).any():
+            return f"-inf stands in {place}, where a number is expected"
+        return f"infinities in {place}: something overflows, as exp does"
     return ""
 
 
