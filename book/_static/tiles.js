@@ -6,26 +6,31 @@ import { grouped } from "./dom.js";
 const COLOURS = { Q: "#0072B2", K: "#E69F00", V: "#009E73", S: "#CC79A7", O: "#D55E00", acc: "#D55E00", m_i: "#56B4E9", l_i: "#56B4E9", lse: "#56B4E9" };
 const ORDER = ["Q", "K", "S", "V", "acc", "O", "m_i", "l_i"]; // S = Q K^T, then S and V make acc or O
 const SHORT = { m_i: "m", l_i: "l", lse: "lse" };
-const [PANEL, HBM_TOP, GAP] = [620, 92, 18];
+const [HBM_TOP, GAP] = [92, 18];
 
-// Size in pixels: two panels side by side, or on a narrow screen one above the other.
-export function tilingSize(setting, narrow) {
-  const one = panelHeight(setting, narrow);
-  return narrow ? [360, 2 * one] : [2 * PANEL + 20, one];
+// How it is drawn where there is so much room: {panel: its width in pixels, stacked: whether one is above the other}.
+export function lookFor(room) {
+  return room < 720 ? { panel: Math.max(340, Math.min(room, 480)), stacked: true } : { panel: Math.min((room - 20) / 2, 620), stacked: false };
 }
 
-const cell = (N, D, narrow) => Math.floor(Math.min(24, (narrow ? 250 : 520) / (N + 3 * D), 300 / (N + D)));
-const unit = ({ N, D }, narrow) => Math.max(cell(N, D, narrow), 8);
-const hbmHeight = (setting, narrow) => 64 + (setting.N + setting.D) * unit(setting, narrow);
-const chipHeight = ({ blockQ, blockK, D }) => 82 + 14 * Math.max(blockQ, blockK, Math.min(D, 4));
-const panelHeight = (setting, narrow) => HBM_TOP + hbmHeight(setting, narrow) + chipHeight(setting) + GAP + 8;
+// Size in pixels: two panels side by side, or one above the other.
+export function tilingSize(setting, look) {
+  const one = panelHeight(setting, look);
+  return look.stacked ? [look.panel, 2 * one] : [2 * look.panel + 20, one];
+}
 
-export function tilingPicture(runs, step, setting, narrow) {
-  const [width, height] = tilingSize(setting, narrow);
-  const one = panelHeight(setting, narrow);
+const gap = ({ panel }) => (panel < 450 ? 10 : 24); // between matrices
+const cell = ({ N, D }, look) => Math.floor(Math.min(24, (look.panel - 12 - 3 * gap(look)) / (N + 3 * D), 300 / (N + D)));
+const hbmHeight = (setting, look) => 64 + (setting.N + setting.D) * cell(setting, look);
+const chipHeight = ({ blockQ, blockK, D }) => 82 + 14 * Math.max(blockQ, blockK, Math.min(D, 4));
+const panelHeight = (setting, look) => HBM_TOP + hbmHeight(setting, look) + chipHeight(setting) + GAP + 8;
+
+export function tilingPicture(runs, step, setting, look) {
+  const [width, height] = tilingSize(setting, look);
+  const one = panelHeight(setting, look);
   const panels = runs.map((run, place) => {
-    const [x, y] = narrow ? [0, place * one] : [place * (PANEL + 20), 0];
-    return `<g transform="translate(${x},${y})">${panel(run, step, setting, narrow)}</g>`;
+    const [x, y] = look.stacked ? [0, place * one] : [place * (look.panel + 20), 0];
+    return `<g transform="translate(${x},${y})">${panel(run, step, setting, look)}</g>`;
   });
   const font = "font-family='system-ui, sans-serif'";
   const picture = `<svg xmlns='http://www.w3.org/2000/svg' width='${width}' height='${height}' viewBox='0 0 ${width} ${height}' ${font}>${STYLE}<rect width='100%' height='100%' fill='#fff'/>${panels.join("")}</svg>`;
@@ -39,16 +44,16 @@ const rect = (x, y, width, height, look) => `<rect x='${x}' y='${y}' width='${wi
 // A style and no attributes: what comes later takes the place of what came before.
 const text = (x, y, words, look = "") => `<text x='${x}' y='${y}' style='font-size:15px;fill:#1a1a1a;${look}'>${words}</text>`;
 
-function panel(run, step, setting, narrow) {
+function panel(run, step, setting, look) {
   const at = Math.min(step, run.steps.length - 1);
-  const width = narrow ? 360 : PANEL;
-  const places = placesOf(setting, width, narrow);
-  const chipTop = HBM_TOP + hbmHeight(setting, narrow) + GAP;
+  const width = look.panel;
+  const places = placesOf(setting, look);
+  const chipTop = HBM_TOP + hbmHeight(setting, look) + GAP;
   const now = run.steps[at];
   return [
     text(4, 20, run.title, "font-weight:700;font-size:17px"),
     traffic(run, at, width),
-    rect(1, HBM_TOP, width - 2, hbmHeight(setting, narrow), "fill='#f2f2f2' stroke='#5a5a5a' stroke-width='2'"),
+    rect(1, HBM_TOP, width - 2, hbmHeight(setting, look), "fill='#f2f2f2' stroke='#5a5a5a' stroke-width='2'"),
     text(8, HBM_TOP + 20, "HBM", "font-weight:700;fill:#5a5a5a"),
     matrices(run, at, setting, places),
     rect(1, chipTop, width - 2, chipHeight(setting), "fill='#fff6d6' stroke='#8a6508' stroke-width='2'"),
@@ -70,21 +75,21 @@ function traffic(run, at, width) {
 }
 
 // Q left of S, K^T above it, V and O at the right.
-function placesOf({ N, D }, width, narrow) {
-  const side = unit({ N, D }, narrow);
-  const gap = narrow ? 10 : 24;
+function placesOf({ N, D }, look) {
+  const side = cell({ N, D }, look);
+  const between = gap(look);
   const [long, short] = [N * side, D * side];
-  const left = Math.max(6, (width - long - 3 * short - 3 * gap) / 2);
+  const left = (look.panel - long - 3 * short - 3 * between) / 2;
   const [above, top] = [HBM_TOP + 28, HBM_TOP + 28 + short + 22];
-  const S = left + short + gap;
-  const V = S + long + gap;
+  const S = left + short + between;
+  const V = S + long + between;
   return {
     side,
     Q: { x: left, y: top, w: short, h: long },
     K: { x: S, y: above, w: long, h: short },
     S: { x: S, y: top, w: long, h: long },
     V: { x: V, y: top, w: short, h: long },
-    O: { x: V + short + gap, y: top, w: short, h: long },
+    O: { x: V + short + between, y: top, w: short, h: long },
   };
 }
 
@@ -143,8 +148,8 @@ function chip(now, top, width, places, { D }) {
   });
   const columns = sizes.reduce((sum, { cols }) => sum + cols, 0);
   const step = Math.min(22, (width - 24 - 14 * (sizes.length - 1) - 10) / columns);
-  const gap = Math.max(10, Math.min(40, (width - 24 - columns * step) / sizes.length));
-  let x = Math.max(10, (width - columns * step - gap * (sizes.length - 1)) / 2);
+  const apart = Math.max(10, Math.min(40, (width - 24 - columns * step) / sizes.length));
+  let x = Math.max(10, (width - columns * step - apart * (sizes.length - 1)) / 2);
   return sizes
     .map((size, place) => {
       const read = now.r.find((tile) => tile[0] === size.name);
@@ -156,7 +161,7 @@ function chip(now, top, width, places, { D }) {
       const label = SHORT[size.name] ?? size.name;
       const mark = text(x + w / 2, y - 6, label, "text-anchor:middle;font-weight:700;font-size:14px");
       const count = size.cols > 1 && w > 30 ? text(x + w / 2, y + h + 18, `${size.rows} × ${size.cols}`, "text-anchor:middle;font-size:12.5px") : "";
-      x += w + gap;
+      x += w + apart;
       return drawn + mark + count;
     })
     .join("");

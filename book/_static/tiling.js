@@ -3,14 +3,13 @@
 import { checkbox, el, grouped, keepInAddress, slider, stateInAddress } from "./dom.js";
 import { play } from "./player.js";
 import { sramElements } from "./cost.js";
-import { tilingPicture, tilingSize } from "./tiles.js";
+import { lookFor, tilingPicture, tilingSize } from "./tiles.js";
 import { GRID } from "./grid.js";
 
 const START = { N: 12, D: 4, blockQ: 3, blockK: 3, sram: 59, causal: true };
 const VERSIONS = ["FlashAttention-1", "FlashAttention-2"];
 const TITLES = { "FlashAttention-1": "FlashAttention-1 · K, V outside", "FlashAttention-2": "FlashAttention-2 · Q outside" };
 const ROOM = Array.from({ length: 119 }, (_, place) => 10 + place); // elements of SRAM
-const NARROW = matchMedia("(max-width: 50rem)");
 const loaded = new Map();
 
 // A recorded setting, by a script: browsers load no data from a folder.
@@ -54,8 +53,13 @@ export function tilingExplorer(place) {
   const controls = controlsOf(setting, changed);
   place.classList.add("explorer");
   place.replaceChildren(parts.stage, panel(controls, () => rescaling(parts.player)), parts.budget, parts.verdict, parts.totals);
-  NARROW.addEventListener("change", () => show());
-  show();
+  let room = 0;
+  new ResizeObserver(([{ contentRect }]) => {
+    if (Math.abs(contentRect.width - room) > 8) {
+      room = contentRect.width;
+      show();
+    }
+  }).observe(place); // which calls once at the beginning
 
   function changed(name) {
     setting = onGrid({ ...setting, [name]: controls[name].value });
@@ -101,6 +105,7 @@ function rescaling(player) {
 
 function paint(setting, data, parts) {
   const runs = VERSIONS.map((name) => ({ name, title: TITLES[name], steps: data.runs[name + (setting.causal ? " causal" : "")] }));
+  const look = lookFor(parts.stage.clientWidth);
   const need = sramElements(setting);
   const fits = need <= setting.sram;
   const count = Math.max(...runs.map((run) => run.steps.length));
@@ -111,9 +116,9 @@ function paint(setting, data, parts) {
   const run = {
     alt: `Matrices in HBM and tiles on chip for both versions, N = ${setting.N}, blocks ${setting.blockQ} × ${setting.blockK}, ${mask}.`,
     sentences,
-    size: tilingSize(setting, NARROW.matches),
-    frames: [tilingPicture(runs, 0, setting, NARROW.matches)],
-    wanted: (step) => parts.player.frame(step, tilingPicture(runs, step, setting, NARROW.matches)),
+    size: tilingSize(setting, look),
+    frames: [tilingPicture(runs, 0, setting, look)],
+    wanted: (step) => parts.player.frame(step, tilingPicture(runs, step, setting, look)),
   };
   parts.player?.destroy();
   parts.stage.classList.toggle("does-not-fit", !fits);

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 
 import pytest
 import torch
@@ -183,3 +184,15 @@ def test_all_recorded_settings_are_there(book):  # noqa: F811
     assert {path.stem for path in (book / "_static" / "runs").glob("*.js")} == named
     text = (book / "_static" / "runs" / "12-4-3-3.js").read_text()
     assert json.loads(text[text.index("{") : text.rindex("}") + 1]) == runs.setting(12, 4, 3, 3)
+
+
+@slow
+@pytest.mark.parametrize("size", [PHONE, (768, 1024), (1440, 900)], ids=lambda size: str(size[0]))
+@pytest.mark.parametrize("name", ["explorers/tiling", "notebooks/07_tiled_attention"])
+def test_text_among_the_tiles_is_at_least_12_pixels(site, visit, name, size):  # noqa: F811
+    page = visit(f"{site}/{name}.html", size).page
+    image = page.locator("[data-explorer] .flashlearn-stage img")
+    page.wait_for_function("img => img.naturalWidth > 0", arg=image.element_handle())
+    scale = image.evaluate("img => img.getBoundingClientRect().width / img.naturalWidth")
+    smallest = min(float(each) for each in re.findall(r"font-size(?:%3A|:)([\d.]+)px", image.get_attribute("src")))
+    assert smallest * scale >= 12
