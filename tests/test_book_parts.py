@@ -1,5 +1,6 @@
 """What the book is made of, without building it: frames cut from stored animations, scripts bundled, links, formulas."""
 
+import io
 import json
 import re
 from pathlib import Path
@@ -46,18 +47,32 @@ def test_sentences_are_those_of_the_notebook(run):
 @pytest.mark.parametrize("still", [0, -1])
 def test_frames_are_those_that_were_painted(run, still):
     each, painted = run
-    cut = frames.cut(animated(Film(painted), 1.2, still), len(painted))
+    cut = frames.cut(animated(Film(painted), [1200] * len(painted), still), len(painted))
     assert len(cut) == len(painted)
     for before, after in zip(painted, cut, strict=True):
         assert np.abs(np.asarray(before).astype(int) - np.asarray(after)).mean() < 1.5  # one palette for all
 
 
+def of_other_hands(colours, delays):
+    """An animated PNG in which a picture that stands for several steps comes once, as Pillow writes it."""
+    pictures = [Image.new("RGB", (40, 30), colour) for colour in colours]
+    stream = io.BytesIO()
+    pictures[0].save(stream, "png", save_all=True, append_images=pictures[1:], duration=delays)
+    return stream.getvalue()
+
+
 def test_a_frame_that_stands_for_several_steps_comes_as_often():
-    plain = [Image.new("RGB", (40, 30), colour) for colour in ("red", "red", "red", "blue", "green", "green")]
-    cut = frames.cut(animated(Film(plain), 0.7), 6)
-    assert [picture.getpixel((5, 5)) for picture in cut] == [picture.getpixel((5, 5)) for picture in plain]
-    with pytest.raises(ValueError, match="expected 2 frames, one for each step, got 5"):
-        frames.cut(animated(Film(plain), 0.7), 2)
+    file = of_other_hands(["red", "blue", "green"], [2100, 700, 2800])
+    cut = frames.cut(file, 6)
+    assert [picture.getpixel((5, 5))[:2] for picture in cut] == 3 * [(255, 0)] + [(0, 0)] + 2 * [(0, 128)]
+    with pytest.raises(ValueError, match="expected 2 frames, one for each step, got 3"):
+        frames.cut(file, 2)
+
+
+def test_delays_are_those_of_the_file(run):
+    _, painted = run
+    delays = [1200 + 100 * number for number in range(len(painted))]
+    assert frames.delays(animated(Film(painted), delays)) == delays
 
 
 def test_panels_are_piled_up_and_the_caption_is_gone(run):
@@ -72,18 +87,24 @@ def test_panels_are_piled_up_and_the_caption_is_gone(run):
 
 def test_a_stored_animation_becomes_a_player(tmp_path):
     reduced_motion(False)
-    made = play(TWO, draw.draw_row, alt="Two ways & their <sums>", figsize=(6.4, 3.0))
+    asked = {2: "What is the maximum by now?"}
+    made = play(TWO, draw.draw_row, alt="Two ways & their <sums>", figsize=(6.4, 3.0), predict=asked).picture
     book = pages.Book(ROOT, tmp_path / "source", tmp_path / "cache")
-    page = book.run("99-1", made.png, made.alt, made.steps)
+    about = made._repr_mimebundle_()[1]["image/png"]
+    page = book.run("99-1", made.png, about)
     stored = json.loads(re.search(r'json">(.*?)</script>', page)[1])
     assert stored["alt"] == made.alt and stored["sentences"] == list(made.transcript)
+    assert (
+        stored["questions"] == {"2": asked[2]} and stored["predict"] and len(stored["delays"]) == len(made.transcript)
+    )
+    assert stored["size"] == about["player"]["size"]
     written = sorted((tmp_path / "source" / "frames" / "99-1").iterdir())
     assert len(written) == 2 * len(made.transcript)
     assert Image.open(written[0]).size == tuple(stored["size"])
     assert Image.open(written[-1]).size == tuple(stored["tall"])
     assert page.count("<tr>") == len(made.steps) + 1 and "&lt;sums&gt;" in page
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.webp")}
-    book.run("99-2", made.png, made.alt, made.steps)
+    book.run("99-2", made.png, about)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.webp")} == before
 
 

@@ -1,7 +1,7 @@
 // The pictures of a page: stored runs become players, every picture can fill the screen.
 //
 // <figure class="run" data-folder="frames/03-1" data-count="9">      frames/03-1/0.webp ... 8.webp, tall-0.webp ... where
-//   <script type="application/json">{alt, sentences, size, tall}</script>    runs stand one above the other (tall: its size)
+//   <script type="application/json">{alt, sentences, size, tall, delays, predict, questions}</script>    runs stand one above the other (tall: its size)
 //   <noscript>the still</noscript> <details>the steps as a table</details>
 // </figure>
 
@@ -34,9 +34,9 @@ function mount(figure) {
   figure.querySelector("noscript")?.remove();
   const place = el("div", {}, ...figure.querySelectorAll("details"));
   figure.append(place);
-  const { alt, sentences } = stored;
+  const { alt, sentences, predict, questions } = stored;
   const autoplay = "autoplay" in figure.dataset;
-  figure.player = play(place, { alt, sentences, size: shape(stored), autoplay });
+  figure.player = play(place, { alt, sentences, size: shape(stored), autoplay, predict, questions });
   figure.player.image.alt = alt; // until there is a frame, whose own words take its place
 }
 
@@ -51,7 +51,8 @@ function turn(figure) {
   const [width, height] = shape(stored);
   figure.style.setProperty("--natural", `${width}px`);
   figure.classList.toggle("tall", height > width);
-  player.load({ sentences: stored.sentences, size: shape(stored), frames, start: step });
+  const { sentences, delays, questions } = stored;
+  player.load({ sentences, delays, questions, size: shape(stored), frames, start: step });
   if (playing) player.play();
 }
 

@@ -6,6 +6,7 @@ A Sphinx extension: the math renderer `mathml`, and the font that it asks for, c
 from __future__ import annotations
 
 import html
+import logging
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,6 +41,7 @@ def _arrays(tex: str) -> str:
 
 def font(characters: str, path: Path) -> None:
     """Write STIX Two Math with these characters, what they grow into, and nothing else."""
+    logging.getLogger("fontTools").setLevel(logging.WARNING)
     package = find_spec("ziamath")  # not imported: of it we need the font alone
     if package is None or package.origin is None:
         raise ModuleNotFoundError(

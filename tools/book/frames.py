@@ -8,6 +8,7 @@ with the panels of several runs one above the other.
 from __future__ import annotations
 
 import io
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -57,6 +58,18 @@ def cut(png: bytes, count: int) -> list[Image.Image]:
     return pictures
 
 
+def delays(png: bytes) -> list[int]:
+    """Milliseconds that each frame of an animated PNG stands: the numerator and denominator in its control chunks."""
+    found, at = [], 8  # after the signature
+    while at < len(png):
+        length, kind = struct.unpack_from(">I4s", png, at)
+        if kind == b"fcTL":
+            over, under = struct.unpack_from(">HH", png, at + 8 + 20)
+            found.append(round(1000 * over / (under or 100)))
+        at += 12 + length
+    return found
+
+
 def _repeated(shown: list[tuple[Image.Image, float]], count: int) -> list[Image.Image]:
     """Each picture once for every step it stands for: by how long it stands, the last step three times as long."""
     one = sum(delay for _, delay in shown) / (count + 2)
@@ -65,10 +78,16 @@ def _repeated(shown: list[tuple[Image.Image, float]], count: int) -> list[Image.
     return [picture for (picture, _), often in zip(shown, times, strict=True) for _ in range(often)]
 
 
-def without_caption(picture: Image.Image, runs: int) -> Image.Image:
-    """A painted frame without the sentence below it."""
-    width, height = picture.size
-    return picture.crop((0, 0, width, height - round(DPI * (CAPTION if runs == 1 else CAPTIONS))))
+def moves(png: bytes) -> bool:
+    """Whether there are frames in it: FLASHLEARN_REDUCED_MOTION has stills stored in their place."""
+    with Image.open(io.BytesIO(png)) as image:
+        return getattr(image, "is_animated", False)
+
+
+def without_caption(picture: Image.Image, runs: int, size: Sequence[int] | None = None) -> Image.Image:
+    """A painted frame without the sentence below it: `size` is what is seen of it, where the notebook says so."""
+    width, height = size or (picture.size[0], picture.size[1] - round(DPI * (CAPTION if runs == 1 else CAPTIONS)))
+    return picture.crop((0, 0, width, height))
 
 
 def stacked(picture: Image.Image, panels: int) -> Image.Image:

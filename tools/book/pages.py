@@ -9,6 +9,7 @@ import html
 import io
 import json
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -88,8 +89,8 @@ class Book:
         data = base64.b64decode(output.data["image/png"])
         if explorer:
             return shown(f'<div data-explorer="{explorer}" data-embedded>{self.still(slug, data, alt)}</div>')
-        if about.get("steps"):
-            return shown(self.run(slug, data, alt, about["steps"]))
+        if about.get("steps") and (len(about["steps"]) == 1 or frames.moves(data)):
+            return shown(self.run(slug, data, about))
         return shown(self.still(slug, data, alt))
 
     def still(self, slug: str, data: bytes, alt: str) -> str:
@@ -99,16 +100,20 @@ class Book:
             self.kept(slug, data, lambda folder: frames.save(image, folder / "0.webp"))
         return f'<figure class="still"><div class="picture">{picture(f"{slug}/0", alt, size)}</div></figure>'
 
-    def run(self, slug: str, data: bytes, alt: str, steps: frames.Rows, more: str = "") -> str:
+    def run(self, slug: str, data: bytes, about: Mapping[str, Any], more: str = "") -> str:
         """A stored run: what the player needs, and for pages without scripts the last frame and the table."""
+        alt, steps, player = about["alt"], about["steps"], about.get("player", {})
         told = frames.sentences(steps)
         titles = len(frames.by_run(steps))
-        folder = self.kept(
-            slug, data + str(titles).encode(), lambda place: write_frames(place, data, len(told), titles)
-        )
+        seen = player.get("size")
+        made_from = data + f"{titles} {seen}".encode()
+        folder = self.kept(slug, made_from, lambda place: write_frames(place, data, len(told), titles, seen))
         size = size_of(folder / "0.webp")
         tall = size_of(folder / "tall-0.webp") if titles > 1 else None
-        stored = {"alt": alt, "sentences": told, "size": size, "tall": tall}
+        asked = {name: player[name] for name in ("predict", "questions") if name in player}
+        stands = frames.delays(data)
+        stored = {"alt": alt, "sentences": told, "size": size, "tall": tall, **asked}
+        stored["delays"] = stands if len(stands) == len(told) else []
         words = json.dumps(stored, ensure_ascii=False).replace("</", "<\\/")
         last = len(told) - 1
         table = f'<div class="scroll" tabindex="0" role="group" aria-label="all steps">{table_html(list(map(list, steps)), alt)}</div>'
@@ -144,15 +149,15 @@ class Book:
             about = output.metadata.get("image/png", {})
             if about.get("steps") and len(frames.by_run(about["steps"])) == 2:
                 data = base64.b64decode(output.data["image/png"])
-                run = self.run("first", data, about["alt"], about["steps"], " data-autoplay")
+                run = self.run("first", data, about, " data-autoplay")
                 return run.replace('"../frames/', '"frames/')
         raise ValueError("expected a run of two versions in notebook 07, got none")
 
 
-def write_frames(folder: Path, data: bytes, count: int, titles: int) -> None:
+def write_frames(folder: Path, data: bytes, count: int, titles: int, seen: Sequence[int] | None = None) -> None:
     """Every frame of a run, and if several runs stand side by side also with them one above the other."""
     for number, frame in enumerate(frames.cut(data, count)):
-        plain = frames.without_caption(frame, titles)
+        plain = frames.without_caption(frame, titles, seen)
         frames.save(plain, folder / f"{number}.webp")
         if titles > 1:
             frames.save(frames.stacked(plain, titles), folder / f"tall-{number}.webp")
