@@ -9,6 +9,8 @@ from tests.browser.conftest import Notebook
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
+SMALLEST = """Math.min(...[...document.querySelectorAll(".flashlearn-shown [role=status]")]
+    .filter(node => node.textContent).map(node => parseFloat(getComputedStyle(node).fontSize)))"""
 STOPS = ".flashlearn-player, .flashlearn-stepper, .flashlearn-picture, .jp-RenderedImage"
 MAKE = """
 import torch
@@ -18,7 +20,7 @@ from flashlearn.show import picture, play
 from flashlearn.show.draw import draw_row
 from flashlearn.show.explorers import program_explorer
 display(picture(lambda ax: ax.plot([1, 3, 2]), alt="A line that rises and falls"))
-check("03.merge", lambda *a: None)
+display(check("03.merge", lambda *a: None))
 display(play(fl.online_softmax_steps(torch.tensor([3.0, 2.0, 5.0])), draw_row, alt="bars"))
 display(program_explorer(N=2, block=2, H=2, B=1))
 """
@@ -141,15 +143,29 @@ def test_what_is_seen(one):
     """Sizes of type, hidden controls, and no report."""
     one.begin("Shift+Enter")
     one.press(*["ArrowDown"] * 20)
+    one.page.mouse.move(10, 10)
+    expect(one.shown.locator(".flashlearn-bars")).to_have_css("opacity", "1")
+    expect(one.shown.locator(".flashlearn-bars")).to_have_css("opacity", "0", timeout=8_000)
+    assert one.notebook.page.evaluate(SMALLEST) >= 28
     for width, height in ((1920, 1080), (1280, 720)):
         one.page.set_viewport_size({"width": width, "height": height})
         one.page.wait_for_timeout(300)
         one.is_at(one.stops.count() - 1)
         one.notebook.screenshot(f"stage explorer {height}")
     one.press("ArrowUp")
+    expect(one.shown.locator(".flashlearn-controls")).to_have_css("opacity", "0", timeout=8_000)
+    assert one.notebook.page.evaluate(SMALLEST) >= 28
     one.notebook.screenshot("stage player 720")
+    one.press("b")
+    expect(one.page.locator(".flashlearn-black")).to_have_count(1)
+    one.press("PageDown")  # only ends it
+    expect(one.page.locator(".flashlearn-black")).to_have_count(0)
     one.press("ArrowUp")
     one.notebook.screenshot("stage picture 720")
     one.press("ArrowDown", "Escape")
-    one.page.wait_for_timeout(300)
+    expect(one.shown).to_have_count(0)
+    reports = one.page.locator(".jp-OutputArea-child", has_text="Exercise 03.merge")
+    assert reports.count() > 0 and reports.filter(visible=True).count() == 0
     one.notebook.screenshot("stage let go 720")
+    one.press("PageDown")  # to where it was
+    one.is_at(one.stops.count() - 2)

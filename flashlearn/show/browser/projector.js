@@ -89,6 +89,8 @@
       const stop = this.shown;
       this.clear();
       stop?.scrollIntoView({ block: "center" });
+      this.cell?.focus({ preventScroll: true }); // for the keys of JupyterLab, and for Page Down, which brings it back
+      if (stop?.contains(document.activeElement)) document.activeElement.blur();
     }
 
     // The stop beside the one on stage, or beside what is on the screen while the notebook is read.
@@ -127,14 +129,20 @@
     // Does what a key says to what is on stage; false if the key is for a control that has the focus, or for JupyterLab.
     onStage(target, key) {
       if (this.shown.contains(target) && owns(target, key)) return false;
-      if (key === "b" || key === ".") return this.panel.classList.toggle("flashlearn-black"), true;
-      if (this.panel.classList.contains("flashlearn-black")) return this.panel.classList.remove("flashlearn-black"), true;
+      if (key === "b" || key === "." || this.panel.classList.contains("flashlearn-black")) return this.black();
       if (key === "Escape") return this.release(), true;
       if (key === "Enter") return this.release(), false; // the code of its cell, which is the active one
       const up = key === "ArrowUp" || key === "ArrowDown";
       if (!up && act(this.shown, key)) return true;
       if (up) this.put(this.beside(key === "ArrowDown")); // as it was left
       else if (key.startsWith("Page")) this.go(FORWARD.includes(key));
+      return true;
+    }
+
+    // While the screen is black nothing has the focus, for a player takes its keys before they come here.
+    black() {
+      if (this.panel.classList.toggle("flashlearn-black")) document.activeElement?.blur();
+      else this.shown.focus({ preventScroll: true });
       return true;
     }
 
