@@ -294,6 +294,7 @@ def test_reduced_motion_may_be_asked_for_before_python_starts(monkeypatch, asked
     assert anew.moving() is not bool(asked)
 
 
+@pytest.mark.slow
 def test_reduced_motion_gives_the_still_and_the_words(monkeypatch):
     steps = fl.record(fl.online_softmax_steps(X))
     moving = play(steps, draw.draw_row, alt="bars", still=2)
@@ -354,6 +355,7 @@ def test_what_renderers_without_widgets_show():
         assert {"image/png", "text/plain"} <= set(data) and widget.alt in data["text/plain"]
 
 
+@pytest.mark.slow
 def test_projected_pictures_are_larger_and_their_lines_thicker():
     from flashlearn.show.frame import look
 

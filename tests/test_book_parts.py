@@ -38,6 +38,7 @@ def run(request):
     return each, painted
 
 
+@pytest.mark.slow
 def test_sentences_are_those_of_the_notebook(run):
     each, _ = run
     told = frames.sentences(table(each))
@@ -45,6 +46,7 @@ def test_sentences_are_those_of_the_notebook(run):
 
 
 @pytest.mark.parametrize("still", [0, -1])
+@pytest.mark.slow
 def test_frames_are_those_that_were_painted(run, still):
     each, painted = run
     cut = frames.cut(animated(Film(painted), [1200] * len(painted), still), len(painted))
@@ -69,12 +71,14 @@ def test_a_frame_that_stands_for_several_steps_comes_as_often():
         frames.cut(file, 2)
 
 
+@pytest.mark.slow
 def test_delays_are_those_of_the_file(run):
     _, painted = run
     delays = [1200 + 100 * number for number in range(len(painted))]
     assert frames.delays(animated(Film(painted), delays)) == delays
 
 
+@pytest.mark.slow
 def test_panels_are_piled_up_and_the_caption_is_gone(run):
     each, painted = run
     plain = frames.without_caption(painted[3], len(each))

@@ -170,6 +170,7 @@ def test_still_is_the_chosen_frame(shown):
     assert still.tobytes() == image.convert("RGB").tobytes()
 
 
+@pytest.mark.slow
 def test_animation_is_the_same_every_time():
     one, other = (play(fl.safe_softmax_steps(X[:2]), draw_row, alt="a").png for _ in range(2))
     assert one == other

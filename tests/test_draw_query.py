@@ -164,6 +164,7 @@ def test_one_step_takes_no_longer_than_a_plain_picture():
     assert times_plain(lambda number: paint(runs, 2 * number, draw_query, (12.8, 5.6)), 10) < 0.9  # measured 0.56
 
 
+@pytest.mark.slow
 def test_animation_decodes_to_the_frames_that_were_painted():
     steps = two_pass_attention_steps(*inputs(N_k=5, D=2), block_k=2)
     stored = play(steps, draw_query, alt="a query", figsize=(12.8, 5.6), still=2)

@@ -86,6 +86,7 @@ def test_sentence_and_picture_follow_the_step(explorer, stride):
 @pytest.mark.parametrize(
     "N, sram", [slow(1, 10), (1, 17), slow(1, 128), (LONGEST, 10), slow(LONGEST, 17), slow(LONGEST, 128)]
 )
+@pytest.mark.slow
 def test_extreme_values_never_raise(N, sram):
     explorer = tiling_explorer(N=N, sram=sram)
     for rule, mask in itertools.product((BY_HAND, FITTING, PAPER), (CAUSAL, WINDOW)):
@@ -167,6 +168,7 @@ def test_masks_hide_what_they_say(mask, kwargs):
     assert f"{fl.visited_blocks(12, 12, 3, 3, **kwargs)} of 16 pairs" in explorer.fit.value
 
 
+@pytest.mark.slow
 def test_tiles_travel_one_step_on_and_not_without_motion(explorer, monkeypatch):
     """Between two steps they are on their way; not back, not far, not for who hurries, not with reduced motion."""
     parts, plain = [], tiling.draw_tiling

@@ -65,10 +65,11 @@ def test_everything_that_may_happen_in_a_notebook(endless, tmp_path):
     assert passed == 0 and tests == TESTS["00.scores"]
     assert remark.startswith("This is what you get if the scores are not divided by sqrt(D)")
     assert graded["01.softmax"] == (0, TESTS["01.softmax"], ""), "check lets no SystemExit out"
-    assert graded["01.overflow"] == (0, TESTS["01.overflow"], ""), "nor does one in a cell end the notebook"
+    assert graded["01.overflow"][:2] == (0, TESTS["01.overflow"]), "nor does one in a cell end the notebook"
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_kernel_that_dies_and_outputs_that_were_stored(tmp_path, capsys):
     """A forged output counts for nothing; neither does a `flashlearn` beside the notebook, nor one in its folder."""
     path = submission(tmp_path / "03_online_softmax.ipynb", IMPORT, CHECK, "import os; os._exit(1)")

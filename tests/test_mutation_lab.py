@@ -32,6 +32,7 @@ def killers(report):
     return {verdict.mutant.name: verdict.killer for verdict in report.verdicts}
 
 
+@pytest.mark.slow
 def test_the_solution_kills_every_mutant_by_the_test_meant_for_it_in_time():
     start = time.process_time()
     report = run_lab(*TESTS)

@@ -139,6 +139,7 @@ def test_finite_differences():
 
 
 @pytest.mark.parametrize("dtype", (fp32, slow(bf16)))
+@pytest.mark.slow
 def test_opcheck(dtype):
     q, k, v = small(dtype, dtype, dtype)
     forward, backward = torch.ops.flashlearn.attention_forward, torch.ops.flashlearn.attention_backward

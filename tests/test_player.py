@@ -32,6 +32,15 @@ def many(count):
     return [fl.Step(sentence=f"Dot {number}") for number in range(count)]
 
 
+@pytest.fixture(autouse=True)
+def without_the_loop_of_another_test():
+    """The browser tests of this process leave a loop running; these here are of a process that has none."""
+    running = asyncio.events._get_running_loop()
+    asyncio.events._set_running_loop(None)
+    yield
+    asyncio.events._set_running_loop(running)
+
+
 @pytest.fixture
 def sent(monkeypatch):
     """What players send, as (content, buffers)."""
@@ -93,6 +102,7 @@ def test_a_long_run_is_painted_when_it_is_asked_for(painted, sent):
     assert Image.open(io.BytesIO(sent[0][1][0])).size == (200, 100)
 
 
+@pytest.mark.slow
 def test_a_long_run_is_stored_whole_where_that_is_asked_for(monkeypatch):
     monkeypatch.setenv("FLASHLEARN_ALL_FRAMES", "1")
     shown = play(many(60), dots, alt="dots", figsize=(2, 1))
@@ -183,6 +193,7 @@ def test_show_loads_another_run_and_one_that_fails_changes_nothing(sent):
     assert sent == [], "what is wanted of the run before is not painted any more"
 
 
+@pytest.mark.slow
 def test_projected_frames_are_painted_anew_and_back_again(sent, capsys):
     shown = play(steps(), draw_row, alt="bars", figsize=(6.4, 2.5))
     film = shown.film

@@ -9,7 +9,7 @@ from tests.gpu import sanitize
 NAME = "hopper/backward"
 DISPATCH = "def attention_backward_hopper_kernel("
 PART = "gl.warp_specialize("
-STORE, LOAD = "lse_smem.index(stage).store(lse)", "lse = lse_smem.index(stage).load("
+STORE, LOAD = "lse_smem.index(stage).store(lse)", "rows = rows_smem.load("
 KNOWN = [("Write", STORE, "Read", LOAD), ("Write", DISPATCH, "Read", DISPATCH), ("Write", PART, "Read", DISPATCH)]
 
 
@@ -39,7 +39,7 @@ def test_known_races_pass():
     "race",
     (
         ("Write", STORE, "Write", STORE),
-        ("Write", STORE, "Read", "delta = delta_smem.index(stage).load("),
+        ("Write", "dq_smem.reshape([64, 64]).store(dq)", "Read", LOAD),
         ("Write", "ds_smem.index(t % 2 * 2 + index).store(", "Read", LOAD),
         ("Write", DISPATCH, "Read", LOAD),
         ("Write", DISPATCH, "Write", DISPATCH),

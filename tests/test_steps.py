@@ -102,6 +102,7 @@ def test_counts():
     assert passes(steps, "x") == 1 and passes(steps, "y") == 0
 
 
+@pytest.mark.slow
 def test_steps_imports_no_picture_library():
     code = (
         "import sys, flashlearn.core.steps, flashlearn.rungs.softmax; "

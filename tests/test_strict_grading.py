@@ -197,6 +197,7 @@ from flashlearn.exercises import grade, Report
 }
 
 
+@pytest.mark.slow
 def test_what_is_not_an_answer_earns_nothing(tmp_path):
     """Twenty-one ways to cheat in one notebook, beside it a package of its own, and one right answer at the end."""
     pickled = tmp_path / "PICKLED"

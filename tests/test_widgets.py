@@ -39,6 +39,7 @@ def test_slider_changes_picture_and_sentence(widget):
     assert len(seen) == 9
 
 
+@pytest.mark.slow
 def test_buttons_stay_within_bounds(widget):
     widget.back.click()
     assert widget.slider.value == 1

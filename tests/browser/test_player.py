@@ -146,6 +146,7 @@ def test_slider_takes_the_keys_of_the_player(page):
     assert one.page.evaluate("document.activeElement == p.root")
 
 
+@pytest.mark.slow
 def test_it_plays_in_the_time_of_each_step_and_stops_at_the_end(page):
     one = page(bars(delays=[50, 50, 400, 50, 50]))
     one.page.evaluate("events.length = 0; addEventListener('step', () => events.push(['at', performance.now()]))")
@@ -189,6 +190,7 @@ def test_predict_first_hides_the_next_frame_and_its_sentence(page):
     assert one.left() == ["PageDown"], "the last, when there is nothing to reveal any more"
 
 
+@pytest.mark.slow
 def test_swipes_and_large_controls_on_a_phone(page):
     one = page(has_touch=True, is_mobile=True)
     one.page.set_viewport_size({"width": 390, "height": 844})
@@ -262,6 +264,7 @@ def test_frames_that_come_later(page):
         ({"size": [640]}, "expected run.size"),
     ],
 )
+@pytest.mark.slow
 def test_a_run_that_cannot_be_played_is_refused_and_the_page_keeps_its_still(page, wrong, message):
     one = page()
     said = one.page.evaluate(
@@ -271,6 +274,7 @@ def test_a_run_that_cannot_be_played_is_refused_and_the_page_keeps_its_still(pag
     one.says(1)
 
 
+@pytest.mark.slow
 def test_less_motion_stops_what_plays_by_itself(page):
     assert page(bars(autoplay=True)).page.evaluate("p.playing") is True
     assert not page(bars(autoplay=True), reduced_motion="reduce").page.evaluate("p.playing")
