@@ -98,7 +98,7 @@ def test_the_backward_kernels_docstring_says_what_was_measured():
     ours, theirs = (profile[name]["backward"]["tensor cores busy, % of cycles"] for name in ("flashlearn", "cudnn"))
     assert f"under way in {ours:.0f} % of the cycles, in cuDNN's in {theirs:.0f} %" in words
     reloads = profile["flashlearn"]["backward"]["registers reloaded from memory"]
-    assert f"88 million reloads in one call, now {reloads / 1000:.0f} thousand" in words
+    assert f"counts {reloads / 1000:.0f} thousand reloads in one call" in words
 
 
 def test_the_readmes_table_says_what_was_measured():
@@ -111,13 +111,3 @@ def test_the_readmes_table_says_what_was_measured():
             cells.append(f"{geometric_mean(found):.2f}, least {min(found):.2f}")
         assert f"| {name} | {cells[0]} | {cells[1]} |" in words
     assert f"with the pinned Triton {results['provenance']['triton']}" in words
-
-
-def test_the_warning_of_portable_kernels_says_what_was_measured():
-    dispatch = pytest.importorskip("flashlearn.kernels.dispatch", reason="needs Triton")
-    results = load("gpu_attention_h200")
-    rows = chosen(results["rows"], dtype="float16", N=(4096, 16384))
-    for direction, over_cudnn, said in (("forward", 0.87, 0.85), ("backward", 0.74, 0.73)):
-        ours = geometric_mean(ratios(rows, direction, "cudnn"))
-        assert over_cudnn / ours == pytest.approx(said, abs=0.015)
-        assert re.search(rf"{said}[a-z ]* {direction}", dispatch.PORTABLE_SPEED)

@@ -36,10 +36,6 @@ FORWARD_HOPPER: dict[tuple[int, bool], dict[int, dict[str, Any]]] = {
     (128, True): {0: {"block_n": 64, "stages": 4}, 2048: {}, 8192: {"persistent": False}},
 }
 HOPPER_DEFAULTS = {"block_n": 128, "stages": 2, "consumers": 2, "persistent": True}
-# Of the Hopper kernels' rate, means over float16, N = 4096 and 16384, D = 64 and 128, causal or not; one H200, 2026-11-22,
-# each over cuDNN: 0.87 / 1.01 forward, 0.74 / 1.02 backward. Taken by hand, before the last form of the dK/dV kernel; no
-# file in `flashlearn.measurements` holds the portable kernels yet.
-PORTABLE_SPEED = "0.85 of the speed forward and 0.73 backward"
 
 
 class Choice(NamedTuple):
@@ -139,7 +135,7 @@ def _why_not_this_machine(device: torch.device) -> str:
 def _warn_of_version(version: str) -> None:
     """Once in a process: a Hopper GPU runs slower kernels than it could, and what helps."""
     warnings.warn(
-        f"flash_attention runs its portable kernels on this Hopper GPU, at about {PORTABLE_SPEED} of those made for it, "
+        "flash_attention runs its portable kernels on this Hopper GPU, slower than those made for it, "
         f"which were tested with Triton {', '.join(GLUON_VERSIONS)}, and this is {version}. What helps: a PyTorch that "
         f"brings one of these, for instance 2.13, which brings Triton 3.7.1",
         stacklevel=2,

@@ -13,15 +13,15 @@ Those additions come in any order: dQ may differ in its last bits from run to ru
 
 Prediction: 5 products in place of 7, none of them waiting for a load: about 500 TFLOP/s at D = 128 on an
 H200. Result (float16, 16384 tokens, N >= 4096, 2026-11-22): 485 to 587 at D = 128 and 396 to 454 at D = 64, which is
-1.04 of cuDNN in the geometric mean; the teaching kernels reach about half of that. The last step brought a fifth at
+1.04 of cuDNN in the geometric mean; the teaching kernels reach about half of that. The last step brought most at
 D = 128: two buffers for dS, where one had to be waited for. With the wait went the registers that did not fit: the
-profiler counted 88 million reloads in one call, now 16 thousand, one a warp. What it shows still, beside cuDNN's
+profiler counts 16 thousand reloads in one call, one a warp. What it shows still, beside cuDNN's
 kernel: products are under way in 68 % of the cycles, in cuDNN's in 67 %, and ours waits more at barriers
 (benchmarks/gpu_profile.py).
 
 Tried without gain: to take dQ out before dK is done; to put dV later, where dQ's factors are awaited; rows of dQ in
 an order without bank conflicts (those were counted, but nobody waits for them). To begin the next S^T before dQ
-leaves lost a tenth: with a product under way across the end of the loop, ptxas runs all products one after the other
+leaves was slower: with a product under way across the end of the loop, ptxas runs all products one after the other
 (its remark C7514).
 
 Sources: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2; J. Shah et al., "FlashAttention-3",

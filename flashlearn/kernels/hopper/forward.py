@@ -16,7 +16,7 @@ Prediction: the teaching kernel leaves the tensor cores idle during softmax and 
 should take D = 128 from about 400 TFLOP/s to above 550 on an H200. Result (float16, 16384 tokens, 2026-11-22): 1.01 of
 cuDNN in the geometric mean over D 64 and 128, N 4096 and 16384, causal and not, and 0.94 in the least of them; the
 figures are in flashlearn/measurements/gpu_attention_h200.json. A row's maximum is guarded against -inf in every block,
-not in masked ones alone: that made one loop of two kinds, and is 1.05 times as fast (Triton 3.7.1; 1.02 with 3.6).
+not in masked ones alone: that made one loop of two kinds, and was faster with Triton 3.6 and 3.7.
 Tried without gain: groups that issue their products in turns, which is
 FlashAttention-3's ping-pong (two groups fall out of step by themselves, we think);
 three stages and one buffer for Q; pairs of causal tiles at N = 16384, where the GPU shares out single tiles better.

@@ -8,16 +8,15 @@ What changed from the teaching kernels, and why:
 1. -lse / scale and -delta are worked out once for every query, by the kernel that sums up delta. In the sweep for dK
    and dV, where a block of P is transposed and every thread meets a quarter of all queries, the products *start* from
    them: P^T = exp2((K Q^T - lse / scale) c), dP^T - delta = V dO^T - delta. No register has to keep them, and the
-   sweep, which spilled 128 to 632 bytes, fits into registers.
+   sweep spills less (tests/compiled.json).
 2. Blocks without masks are a loop of their own, as in the portable forward pass; so are offsets, strides and columns.
 3. The heads that share a key head are one loop together with their blocks of queries: one pipeline, filled once.
 4. A launch for each GPU and each sweep, and at most 168 registers a thread where a third program then runs beside two.
 5. The masked blocks come first. Where they came last, NVIDIA's assembler saw products of the loop before still under
-   way, and let every product wait for the one before ("wgmma instructions are serialized"): dQ was 15 % slower.
+   way, and let every product wait for the one before ("wgmma instructions are serialized").
 
-What was tried and is not there: one sweep, in which dQ is summed by atomic additions (5 products instead of 7). On an
-H200 (Triton 3.7.1, fp16, causal or not, N = 4096 and 16384) it was 1 to 17 % slower than two sweeps were then. So every
-result has one owner here, and the same bits in every run.
+What was tried and is not there: one sweep, in which dQ is summed by atomic additions (5 products instead of 7). It was
+slower than two sweeps in every setting tried. So every result has one owner here, and the same bits in every run.
 
 Source: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2.
 """
