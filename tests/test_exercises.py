@@ -15,7 +15,7 @@ if importlib.util.find_spec("triton"):
 
 from flashlearn import exercises
 from flashlearn.exercises import EXERCISES, check, hint
-from flashlearn.exercises.grading import alike, largest_error
+from flashlearn.exercises.grading import alike, largest_error, relative_error
 
 ROOT = Path(exercises.__file__).parents[2]
 MISTAKES = [(name, mistake) for name, exercise in EXERCISES.items() for mistake in exercise.mistakes]
@@ -291,3 +291,12 @@ def test_alike():
     assert not alike(1_000_000, 1_000_001) and alike(1_000_000.0, 1_000_001.0)
     assert not alike(torch.zeros(2), torch.zeros(1)) and not alike(None, None)
     assert not alike((1, 2), (1, 2, 3)) and not alike((1,), 1)
+
+
+def test_a_right_answer_with_nothing_in_it_has_no_error():
+    """The cache of a first token is empty, and so is what an answer may make of it."""
+    empty = torch.empty(2, 0, 4)
+    assert (
+        relative_error(empty, empty) == 0 and relative_error((empty, torch.ones(2)), (empty, 2 * torch.ones(2))) == 0.5
+    )
+    assert relative_error(empty, torch.empty(2, 1, 4)) == math.inf

@@ -315,6 +315,8 @@ def relative_error(got: Any, expected: Any) -> float:
     g, e = (torch.as_tensor(t).detach().double().cpu() for t in (got, expected))
     if g.shape != e.shape or not g.isfinite().all() or not e.isfinite().all():
         return 0.0 if g.shape == e.shape and torch.equal(g, e) else INF
+    if not g.numel():
+        return 0.0
     return ((g - e).abs().max() / (e.abs().max() if e.any() else 1)).item()
 
 
