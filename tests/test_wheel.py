@@ -80,8 +80,10 @@ USE_WITH_COURSE = {
         flashlearn.projector()
     """,
     "exercises by command": """
+        from pathlib import Path
         from flashlearn.exercises.__main__ import main
-        assert main(["no_such_notebook.ipynb"]) == 0
+        Path("broken.ipynb").write_text("no notebook")
+        assert main(["broken.ipynb"]) == 0
     """,
 }
 
@@ -93,9 +95,11 @@ WHERE = f"""
 """
 
 WITHOUT_COURSE = """
+    from pathlib import Path
     from flashlearn.exercises.__main__ import main
+    Path("broken.ipynb").write_text("no notebook")
     for needy in (lambda: __import__("flashlearn.show.draw"), lambda: __import__("flashlearn").projector(),
-                  lambda: main(["no_such_notebook.ipynb"])):
+                  lambda: main(["broken.ipynb"])):
         try:
             needy()
         except ModuleNotFoundError as error:
