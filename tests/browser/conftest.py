@@ -103,6 +103,16 @@ def chromium():
         browser.close()
 
 
+def shown_width(image):
+    """Width in pixels of the picture that an <img> shows, once its bytes are there; none comes of a broken one.
+
+    Not `img.decode()`: it fails whenever the next picture takes the place of this one while it is decoded.
+    """
+    return image.page.wait_for_function(
+        "img => img.complete && img.naturalWidth", arg=image.element_handle(), timeout=10_000
+    ).json_value()
+
+
 LAB_ITSELF = {  # what JupyterLab logs as an error in an empty notebook too, and why
     "Could not restore the debugger state": "the debugger asks the kernel while it starts",
 }

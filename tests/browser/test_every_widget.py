@@ -10,7 +10,7 @@ import nbformat
 import pytest
 from playwright.sync_api import TimeoutError, expect
 
-from tests.browser.conftest import ROOT
+from tests.browser.conftest import ROOT, shown_width
 
 pytestmark = pytest.mark.browser
 
@@ -102,7 +102,7 @@ def is_played(player):
         player.page.keyboard.press(key)
         expect(status).to_contain_text(f"Step {number} of {last}")
         expect(image).to_have_attribute("alt", re.compile(f"Step {number} of {last}"), timeout=30_000)
-        assert image.evaluate("img => img.decode().then(() => img.naturalWidth)") >= 1000
+        assert shown_width(image) >= 1000
         seen.add(image.get_attribute("src"))
     assert len(seen) >= min(last, 3) and player.bounding_box()["height"] == place, "something moved"
     player.page.keyboard.press(" ")
@@ -152,7 +152,7 @@ def shows(stepper, number):
     says(stepper, f"Step {number} of {last}")
     image = stepper.locator("img").first
     expect(image).to_have_attribute("title", re.compile(f"Step {number} of {last}"))
-    assert image.evaluate("img => img.decode().then(() => img.naturalWidth)") >= 1000
+    assert shown_width(image) >= 1000
     return image.get_attribute("src")
 
 

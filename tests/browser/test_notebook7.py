@@ -6,7 +6,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.conftest import ARTIFACTS
+from tests.browser.conftest import ARTIFACTS, shown_width
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 NOTEBOOK_ITSELF = {  # what it says at its start without any notebook of ours, and why
@@ -36,7 +36,7 @@ def test_it_shows_the_picture_and_then_plays(lab, chromium):
     expect(status).to_contain_text("Step 3 of 7")
     expect(image).to_have_attribute("alt", re.compile("Step 3 of 7"))
     expect(image).to_have_attribute("data-step", "2")
-    assert image.evaluate("img => img.decode().then(() => img.naturalWidth)") == 1280
+    assert shown_width(image) == 1280
     player.get_by_role("button", name="Play").click()
     expect(status).to_contain_text("Step 5 of 7", timeout=20_000)
     page.keyboard.press(" ")
