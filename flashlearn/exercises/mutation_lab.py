@@ -19,7 +19,6 @@ import functools
 import html
 import importlib
 import inspect
-import linecache
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from flashlearn.exercises.altered import replaced, run
 from flashlearn.exercises.submissions import record
 
 EXERCISE = "12.mutants"
@@ -272,17 +272,8 @@ def build(mutant: Mutant) -> Callable:
 def _changed(mutant: Mutant) -> ModuleType:
     """The module of a kernel, executed from its source with the mutant's lines in place."""
     path = _path(mutant.module)
-    source = path.read_text()
-    for old, new in mutant.changes:
-        if source.count(old) != 1:
-            raise RuntimeError(
-                f"expected {old!r} once in {path.name}, got it {source.count(old)} times: change the lab too"
-            )
-        source = source.replace(old, new)
-    filename = f"<mutant: {mutant.name}>"
-    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)  # Triton reads it there
     module = ModuleType(f"mutant_{mutant.name.replace(' ', '_')}")
-    exec(compile(source, filename, "exec"), module.__dict__)
+    run(replaced(path.read_text(), path.name, *mutant.changes), f"<mutant: {mutant.name}>", module.__dict__)
     return module
 
 

@@ -2,6 +2,9 @@
 
 from typing import Any
 
+from flashlearn.exercises.altered import altered
+from flashlearn.exercises.solutions.triton_forward import bugs_solution
+
 tl: Any = None  # triton.language once a check runs: this module must import where Triton is missing
 
 
@@ -57,64 +60,37 @@ def causal_by_blocks(s, start_m, start_n, N_q, N_k):
     return tl.where(start_n <= rows + N_k - N_q, s, float("-inf"))
 
 
-def bugs_p_not_converted(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
-    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
-    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, float("-inf"))
-    m_new = tl.maximum(m_i, tl.max(s, 1))
-    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
-    p = tl.exp2(s - m_safe[:, None])
-    alpha = tl.exp2(m_i - m_safe)
-    l_i = l_i * alpha + tl.sum(p, 1)
-    acc = acc * alpha[:, None] + tl.dot(p, v, input_precision="ieee")
-    return m_new, l_i, acc
-
-
-def bugs_acc_in_the_dtype_of_v(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
-    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
-    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, float("-inf"))
-    m_new = tl.maximum(m_i, tl.max(s, 1))
-    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
-    p = tl.exp2(s - m_safe[:, None])
-    alpha = tl.exp2(m_i - m_safe)
-    l_i = l_i * alpha + tl.sum(p, 1)
-    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
-    return m_new, l_i, acc.to(v.dtype).to(tl.float32)
-
-
-def bugs_product_in_the_dtype_of_v(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
-    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
-    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, float("-inf"))
-    m_new = tl.maximum(m_i, tl.max(s, 1))
-    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
-    p = tl.exp2(s - m_safe[:, None])
-    alpha = tl.exp2(m_i - m_safe)
-    l_i = l_i * alpha + tl.sum(p, 1)
-    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee").to(v.dtype)
-    return m_new, l_i, acc
-
-
-def bugs_scores_in_the_dtype_of_q(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
-    s = tl.dot(q, tl.trans(k), input_precision="ieee").to(q.dtype) * qk_scale
-    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s.to(tl.float32), float("-inf"))
-    m_new = tl.maximum(m_i, tl.max(s, 1))
-    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
-    p = tl.exp2(s - m_safe[:, None])
-    alpha = tl.exp2(m_i - m_safe)
-    l_i = l_i * alpha + tl.sum(p, 1)
-    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
-    return m_new, l_i, acc
-
-
-def bugs_scale_typed_in(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
-    s = tl.dot(q, tl.trans(k), input_precision="ieee") * (0.25 * 1.4426950408889634)
-    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, float("-inf"))
-    m_new = tl.maximum(m_i, tl.max(s, 1))
-    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
-    p = tl.exp2(s - m_safe[:, None])
-    alpha = tl.exp2(m_i - m_safe)
-    l_i = l_i * alpha + tl.sum(p, 1)
-    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
-    return m_new, l_i, acc
+DOT = 'tl.dot(q, tl.trans(k), input_precision="ieee")'
+MAXIMUM = "    m_new = tl.maximum(m_i, tl.max(s, 1))\n"
+P, PRODUCT = "p = tl.exp2(s", 'tl.dot(p.to(v.dtype), v, input_precision="ieee")'
+RETURN = "return m_new, l_i, acc"
+bugs_p_not_converted = altered(bugs_solution, ("p.to(v.dtype)", "p"))
+bugs_acc_in_the_dtype_of_v = altered(bugs_solution, (RETURN, f"{RETURN}.to(v.dtype).to(tl.float32)"))
+bugs_product_in_the_dtype_of_v = altered(bugs_solution, (PRODUCT, f"{PRODUCT}.to(v.dtype)"))
+bugs_scores_in_the_dtype_of_q = altered(
+    bugs_solution, (DOT, f"{DOT}.to(q.dtype)"), ("tl.where(visible, s,", "tl.where(visible, s.to(tl.float32),")
+)
+bugs_scale_typed_in = altered(bugs_solution, ("* qk_scale", "* (0.25 * 1.4426950408889634)"))
+bugs_maximum_of_this_block = altered(
+    bugs_solution,
+    (MAXIMUM, '    m_new = tl.max(s, 1)\n    m_new = tl.where(m_new == float("-inf"), m_i, m_new)\n'),
+)
+bugs_maximum_from_zero = altered(
+    bugs_solution,
+    (MAXIMUM, f'{MAXIMUM}    m_new = tl.where(m_new == float("-inf"), m_new, tl.maximum(m_new, 0.0))\n'),
+)
+bugs_safe_maximum_returned = altered(bugs_solution, (RETURN, "return m_safe, l_i, acc"))
+bugs_old_maximum_returned = altered(bugs_solution, (RETURN, "return m_i, l_i, acc"))
+bugs_exp = altered(bugs_solution, (P, "p = tl.exp(s"), ("alpha = tl.exp2", "alpha = tl.exp"))
+bugs_finite_mask = altered(
+    bugs_solution,
+    ('tl.where(visible, s, float("-inf"))', "tl.where(visible, s, -1.0e9)"),
+    ('m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)', "m_safe = m_new"),
+)
+bugs_alpha_upside_down = altered(
+    bugs_solution, ("tl.exp2(m_i - m_safe)", 'tl.where(m_i == float("-inf"), 0.0, tl.exp2(m_safe - m_i))')
+)
+bugs_strict_mask = altered(bugs_solution, ("keys[None, :] <= rows", "keys[None, :] < rows"))
 
 
 def bugs_no_maximum(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
@@ -123,103 +99,6 @@ def bugs_no_maximum(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
     p = tl.exp2(tl.where(visible, s, float("-inf")))
     m_new = tl.where(rows < N_q - N_k, float("-inf"), 0.0)
     return m_new, l_i + tl.sum(p, 1), acc + tl.dot(p.to(v.dtype), v, input_precision="ieee")
-
-
-def bugs_maximum_of_this_block(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
-    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
-    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, float("-inf"))
-    m_new = tl.max(s, 1)
-    m_new = tl.where(m_new == float("-inf"), m_i, m_new)
-    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
-    p = tl.exp2(s - m_safe[:, None])
-    alpha = tl.exp2(m_i - m_safe)
-    l_i = l_i * alpha + tl.sum(p, 1)
-    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
-    return m_new, l_i, acc
-
-
-def bugs_maximum_from_zero(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
-    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
-    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, float("-inf"))
-    m_new = tl.maximum(m_i, tl.max(s, 1))
-    m_new = tl.where(m_new == float("-inf"), m_new, tl.maximum(m_new, 0.0))
-    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
-    p = tl.exp2(s - m_safe[:, None])
-    alpha = tl.exp2(m_i - m_safe)
-    l_i = l_i * alpha + tl.sum(p, 1)
-    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
-    return m_new, l_i, acc
-
-
-def bugs_safe_maximum_returned(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
-    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
-    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, float("-inf"))
-    m_new = tl.maximum(m_i, tl.max(s, 1))
-    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
-    p = tl.exp2(s - m_safe[:, None])
-    alpha = tl.exp2(m_i - m_safe)
-    l_i = l_i * alpha + tl.sum(p, 1)
-    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
-    return m_safe, l_i, acc
-
-
-def bugs_old_maximum_returned(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
-    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
-    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, float("-inf"))
-    m_new = tl.maximum(m_i, tl.max(s, 1))
-    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
-    p = tl.exp2(s - m_safe[:, None])
-    alpha = tl.exp2(m_i - m_safe)
-    l_i = l_i * alpha + tl.sum(p, 1)
-    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
-    return m_i, l_i, acc
-
-
-def bugs_exp(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
-    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
-    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, float("-inf"))
-    m_new = tl.maximum(m_i, tl.max(s, 1))
-    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
-    p = tl.exp(s - m_safe[:, None])
-    alpha = tl.exp(m_i - m_safe)
-    l_i = l_i * alpha + tl.sum(p, 1)
-    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
-    return m_new, l_i, acc
-
-
-def bugs_finite_mask(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
-    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
-    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, -1.0e9)
-    m_new = tl.maximum(m_i, tl.max(s, 1))
-    p = tl.exp2(s - m_new[:, None])
-    alpha = tl.exp2(m_i - m_new)
-    l_i = l_i * alpha + tl.sum(p, 1)
-    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
-    return m_new, l_i, acc
-
-
-def bugs_alpha_upside_down(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
-    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
-    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, float("-inf"))
-    m_new = tl.maximum(m_i, tl.max(s, 1))
-    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
-    p = tl.exp2(s - m_safe[:, None])
-    alpha = tl.where(m_i == float("-inf"), 0.0, tl.exp2(m_safe - m_i))
-    l_i = l_i * alpha + tl.sum(p, 1)
-    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
-    return m_new, l_i, acc
-
-
-def bugs_strict_mask(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
-    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
-    s = tl.where(keys[None, :] < rows[:, None] + N_k - N_q, s, float("-inf"))
-    m_new = tl.maximum(m_i, tl.max(s, 1))
-    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
-    p = tl.exp2(s - m_safe[:, None])
-    alpha = tl.exp2(m_i - m_safe)
-    l_i = l_i * alpha + tl.sum(p, 1)
-    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
-    return m_new, l_i, acc
 
 
 WRONG = {

@@ -2,7 +2,9 @@
 
 from typing import Any
 
+from flashlearn.exercises.altered import altered
 from flashlearn.exercises.grading import Mistake
+from flashlearn.exercises.solutions.triton_forward import bugs_solution
 
 tl: Any = None  # triton.language once a check runs: this module must import where Triton is missing
 
@@ -53,50 +55,15 @@ def bug_mask_after_maximum(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scal
     return m_new, l_i, acc
 
 
-def bug_new_sum_rescaled(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
-    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
-    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, float("-inf"))
-    m_new = tl.maximum(m_i, tl.max(s, 1))
-    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
-    p = tl.exp2(s - m_safe[:, None])
-    alpha = tl.exp2(m_i - m_safe)
-    l_i = (l_i + tl.sum(p, 1)) * alpha
-    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
-    return m_new, l_i, acc
-
-
-def bug_acc_not_rescaled(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
-    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
-    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, float("-inf"))
-    m_new = tl.maximum(m_i, tl.max(s, 1))
-    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
-    p = tl.exp2(s - m_safe[:, None])
-    l_i = l_i * tl.exp2(m_i - m_safe) + tl.sum(p, 1)
-    acc = acc + tl.dot(p.to(v.dtype), v, input_precision="ieee")
-    return m_new, l_i, acc
-
-
-def bug_aligned_top_left(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
-    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
-    s = tl.where((keys[None, :] <= rows[:, None]) & (keys < N_k)[None, :], s, float("-inf"))
-    m_new = tl.maximum(m_i, tl.max(s, 1))
-    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
-    p = tl.exp2(s - m_safe[:, None])
-    alpha = tl.exp2(m_i - m_safe)
-    l_i = l_i * alpha + tl.sum(p, 1)
-    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
-    return m_new, l_i, acc
-
-
-def bug_unguarded(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
-    s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
-    s = tl.where(keys[None, :] <= rows[:, None] + N_k - N_q, s, float("-inf"))
-    m_new = tl.maximum(m_i, tl.max(s, 1))
-    p = tl.exp2(s - m_new[:, None])
-    alpha = tl.exp2(m_i - m_new)
-    l_i = l_i * alpha + tl.sum(p, 1)
-    acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
-    return m_new, l_i, acc
+# one line of the right answer, written otherwise
+bug_new_sum_rescaled = altered(bugs_solution, ("l_i * alpha + tl.sum(p, 1)", "(l_i + tl.sum(p, 1)) * alpha"))
+bug_acc_not_rescaled = altered(bugs_solution, ("acc * alpha[:, None]", "acc"))
+bug_aligned_top_left = altered(
+    bugs_solution,
+    ("rows[:, None] + N_k - N_q", "rows[:, None]"),
+    ("where(visible,", "where(visible & (keys < N_k)[None, :],"),
+)
+bug_unguarded = altered(bugs_solution, ('tl.where(m_new == float("-inf"), 0.0, m_new)', "m_new"))
 
 
 def bug_all_three(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
