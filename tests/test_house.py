@@ -7,6 +7,8 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
+import shutil
+import subprocess
 from pathlib import Path
 from types import ModuleType
 
@@ -16,6 +18,11 @@ import flashlearn
 
 ROOT = Path(flashlearn.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
+TOP = {
+    ".ci", ".devcontainer", ".github", ".gitignore", ".pre-commit-config.yaml", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile",
+    "README.md", "benchmarks", "book", "constraints.txt", "docs", "environment.yml", "flashlearn", "notebooks", "pyproject.toml",
+    "tests", "tools",
+}  # fmt: skip
 MOST_LINES, MOST_PARAMETERS, MOST_OF_A_GENERATOR = 50, 8, 30
 # Kernels (`@triton.jit`, `@gluon.jit`, and what stands for one in an exercise) have the parameters that they need, and so
 # have their launchers.
@@ -52,6 +59,12 @@ def lines_of_code(node: ast.FunctionDef) -> int:
 
 def test_at_most_fourteen_rooms():
     assert len([p for p in ROOT.iterdir() if p.name != "__pycache__"]) <= 14
+
+
+@pytest.mark.skipif(not (ROOT.parent / ".git").exists() or shutil.which("git") is None, reason="not a git checkout")
+def test_nothing_but_what_a_project_needs_stands_at_the_top():
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT.parent, capture_output=True, text=True, check=True).stdout
+    assert {path.split("/")[0] for path in tracked.splitlines()} - TOP == set()
 
 
 def test_no_function_hides_a_module_of_its_name():
