@@ -26,6 +26,7 @@ from flashlearn.exercises import (
     use_it,
     why_it_is_fast,
 )
+from flashlearn.exercises.asking import predict
 from flashlearn.exercises.causes import CAUSES
 from flashlearn.exercises.grading import Case, Exercise, Mistake, grade
 from flashlearn.exercises.report import Hint, Report
@@ -83,4 +84,4 @@ def _exercise(name: str) -> Exercise:
     return EXERCISES[name]
 
 
-__all__ = ["EXERCISES", "Case", "Exercise", "Hint", "Mistake", "Report", "check", "hint"]
+__all__ = ["EXERCISES", "Case", "Exercise", "Hint", "Mistake", "Report", "check", "hint", "predict"]
