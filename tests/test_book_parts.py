@@ -231,7 +231,10 @@ def test_the_grid_holds_what_the_text_asks_for():
     assert all(max(pair) <= N for lengths in grid.values() for N, pairs in lengths.items() for pair in pairs)
 
 
-def test_a_question_is_put_into_the_page():
-    page = pages.question({"question": "1 < 2?", "choices": [{"text": "yes</script>", "right": True}]})
-    assert json.loads(re.search(r'json">(.*?)</script>', page)[1])["choices"][0]["text"] == "yes</script>"
+def test_questions_are_put_into_the_page():
+    page = pages.questions(
+        {"questions": [{"question": "1 < 2?", "choices": [{"text": "yes</script>", "right": True}]}]}
+    )
+    (asked,) = json.loads(re.search(r'json">(.*?)</script>', page)[1])["questions"]
+    assert asked["choices"][0]["text"] == "yes</script>"
     assert page.count("</script>") == 1

@@ -275,9 +275,12 @@ def test_search_finds_a_word(site, visit):
     assert "Online softmax" in page.locator("#search-results").inner_text()
 
 
-def test_a_question_can_be_answered_without_a_kernel(site, visit):
+def test_questions_can_be_answered_without_a_kernel(site, visit):
     page = visit(f"{site}/index.html").page
-    data = '{"question": "How often?", "choices": [{"text": "once", "right": true}, {"text": "twice", "believes": "l waits"}]}'
+    data = (
+        '{"questions": [{"question": "How often?", "why": "A pass is enough.", "choices": '
+        '[{"text": "once", "right": true}, {"text": "twice", "believes": "l waits"}]}]}'
+    )
     page.evaluate(
         """data => { const section = document.createElement('section'); section.className = 'predict';
              section.innerHTML = `<script type="application/json">${data}</script>`; document.querySelector('article').append(section);
@@ -289,4 +292,5 @@ def test_a_question_can_be_answered_without_a_kernel(site, visit):
     assert "Choose one first" in form.get_by_role("status").inner_text()
     form.get_by_label("twice").check()
     form.get_by_role("button").click()
-    assert "l waits" in form.get_by_role("status").inner_text() and "once" in form.get_by_role("status").inner_text()
+    told = form.get_by_role("status").inner_text()
+    assert "l waits" in told and "once" in told and "A pass is enough." in told

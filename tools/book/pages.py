@@ -52,7 +52,7 @@ class Book:
         for cell in notebook.cells:
             for at, output in enumerate(cell.get("outputs", [])):
                 if PREDICT in output.get("data", {}):
-                    cell.outputs[at] = shown(question(output.data[PREDICT]))
+                    cell.outputs[at] = shown(questions(output.data[PREDICT]))
                 elif "image/png" in output.get("data", {}):
                     pictures += 1
                     cell.outputs[at] = self.picture(f"{number}-{pictures}", cell, output)
@@ -181,8 +181,8 @@ def shown(text: str) -> Any:
     return new_output("display_data", {"text/html": text})
 
 
-def question(data: dict) -> str:
-    """A question to be answered before the page does."""
+def questions(data: dict) -> str:
+    """Questions to be answered before the page does."""
     words = json.dumps(data, ensure_ascii=False).replace("</", "<\\/")
     return f'<section class="predict"><script type="application/json">{words}</script></section>'
 

@@ -85,7 +85,8 @@ def _stand_in(name: str, **content: Any) -> None:
 
 FINDER = _Finder()
 sys.meta_path.insert(0, FINDER)
-_stand_in(EXERCISES, check=check, hint=lambda name, number=None: None, __path__=[str(PACKAGE / "exercises")])
+SILENT = {"hint": lambda name, number=None: None, "predict": lambda *names: None}
+_stand_in(EXERCISES, check=check, **SILENT, __path__=[str(PACKAGE / "exercises")])
 _stand_in(f"{EXERCISES}.mutation_lab", run_lab=run_lab, diff=lambda name: "")
 import flashlearn  # noqa: E402  after the stand-ins: it must not find the exercises themselves
 
