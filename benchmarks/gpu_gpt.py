@@ -1,4 +1,4 @@
-"""The GPT of notebook 15 at full size on a GPU: losses, seconds, memory and decoding, as JSON with provenance.
+"""The GPT of notebook 16 at full size on a GPU: losses, seconds, memory and decoding, as JSON with provenance.
 
     python benchmarks/gpu_gpt.py flashlearn/measurements/gpt_gpu.json --commit $(git rev-parse --short HEAD)
     python benchmarks/gpu_gpt.py /tmp/gpt.json --tiny       the same in miniature, to try the script on a CPU

@@ -1,4 +1,4 @@
-"""The GPT of notebook 15: training and decoding are the same with every attention, cached or not."""
+"""The GPT of notebook 16: training and decoding are the same with every attention, cached or not."""
 
 from __future__ import annotations
 

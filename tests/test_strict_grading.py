@@ -191,7 +191,7 @@ def mine(p, do, o, v_j):
     return torch.where(mask.causal_mask(*p.shape), p, p)
 check("10.ds", mine)
 """,
-    "15.gqa": """
+    "16.gqa": """
 from flashlearn.exercises import grade, Report
 """,
 }
@@ -213,7 +213,7 @@ def test_what_is_not_an_answer_earns_nothing(tmp_path):
         assert any(text in grades[name].remark for text in ("expected a function of your own", "in an examination")), (
             name
         )
-    for name in ("00.scores", "01.softmax", "01.overflow", "15.gqa"):
+    for name in ("00.scores", "01.softmax", "01.overflow", "16.gqa"):
         assert name not in grades or grades[name].remark == "missing"
     assert not pickled.exists()
 
@@ -258,7 +258,7 @@ def test_a_way_that_the_task_rules_out_is_seen_over_there():
 from torch.nn.functional import scaled_dot_product_attention
 def grouped(q, k, v):
     return scaled_dot_product_attention(q, k, v, enable_gqa=True)
-check("15.gqa", grouped)
+check("15.gqa", grouped)  # its name in release 0.1
 """,
         """
 import triton
@@ -270,7 +270,7 @@ check("13.ds", ds_t)
 """,
     )
     assert {name: passed for name, (passed, _) in found.items()} == {
-        "15.gqa": TESTS["15.gqa"] - 1,
+        "16.gqa": TESTS["16.gqa"] - 1,
         "13.ds": TESTS["13.ds"] - 1,
     }
     assert problem == ""
@@ -367,7 +367,7 @@ check("00.scores", fork)
 def test_a_function_that_ends_the_process_harms_itself_alone(cell, remark):
     """It is started again for the others: the right answer before and the one behind are graded once each."""
     name = f"grandchild-{os.getpid()}-strict"
-    sources = [FIRST, MERGE, cell.replace("NAME", name), "check('15.gqa', 3)", SCORES]
+    sources = [FIRST, MERGE, cell.replace("NAME", name), "check('16.gqa', 3)", SCORES]
     entries, problem = grade_cells(sources, 15, MEMORY)
     assert [entry.exercise for entry in entries] == ["03.merge", "00.scores", "00.scores"]
     assert entries[0].passed == TESTS["03.merge"] and entries[2].passed == TESTS["00.scores"]

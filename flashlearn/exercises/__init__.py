@@ -29,6 +29,7 @@ from flashlearn.exercises import (
 from flashlearn.exercises.asking import predict
 from flashlearn.exercises.causes import CAUSES
 from flashlearn.exercises.grading import Case, Exercise, Mistake, grade
+from flashlearn.exercises.renamed import current
 from flashlearn.exercises.report import Hint, Report
 from flashlearn.exercises.submissions import record
 
@@ -61,6 +62,7 @@ def check(name: str, function) -> Report:
     If the answer gives what a well-known mistake gives, the report says which; an error comes with the line of the answer.
     A stub that still raises `NotImplementedError` is "not attempted". Nothing that `function` does raises here.
     """
+    name = current(name)
     report = grade(_exercise(name), function, CAUSES.get(name, ()))
     record.leave(name, [row.passed for row in report.rows], report.summary)
     return report
@@ -68,6 +70,7 @@ def check(name: str, function) -> Report:
 
 def hint(name: str, number: int | None = None) -> Hint:
     """The next hint for the exercise `name`, or the one of that number; after the last, where the solution is."""
+    name = current(name)
     exercise = _exercise(name)
     count = len(exercise.hints)
     if number is None:

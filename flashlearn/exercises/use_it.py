@@ -1,4 +1,4 @@
-"""Exercises of notebook 15: attention behind a KV cache with room, and grouped-query attention."""
+"""Exercises of notebook 16: attention behind a KV cache with room, and grouped-query attention."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _without_the_flag(function):
 
 EXERCISES = (
     Exercise(
-        "15.cache",
+        "16.cache",
         "attend_cached(q, k, v, K, V, length): rows of n new tokens (..., n, D), caches (..., room, D) whose first "
         "`length` rows are in use -> o (..., n, D); k and v are written into K and V",
         cache_solution,
@@ -85,11 +85,11 @@ EXERCISES = (
             "Write into K[..., length:stop, :], with stop = length + n. The mask is (n, stop): row i belongs to token length + i.",
             "mask = torch.arange(stop)[None, :] <= torch.arange(length, stop)[:, None]; hand it over as attn_mask, with K[..., :stop, :].",
         ),
-        mistakes=MISTAKES["15.cache"],
+        mistakes=MISTAKES["16.cache"],
         values=("o", "K", "V"),
     ),
     Exercise(
-        "15.gqa",
+        "16.gqa",
         "grouped_attention(q, k, v): (B, H_q, N_q, D), twice (B, H_kv, N_k, D), H_q a multiple of H_kv -> "
         "(B, H_q, N_q, D)",
         gqa_solution,
@@ -112,6 +112,6 @@ EXERCISES = (
             "Head h uses head h // group of k and v. Give every query head a copy of its own, then attend as usual.",
             "k.repeat_interleave(group, dim=1) turns heads 0, 1 into 0, 0, 0, 1, 1, 1; .repeat would give 0, 1, 0, 1, 0, 1.",
         ),
-        mistakes=MISTAKES["15.gqa"],
+        mistakes=MISTAKES["16.gqa"],
     ),
 )

@@ -1,4 +1,4 @@
-"""Wrong answers to the exercises of notebook 15."""
+"""Wrong answers to the exercises of notebook 16."""
 
 import math
 
@@ -167,7 +167,7 @@ def gqa_group_of_two(q, k, v):
 
 
 WRONG = {
-    "15.cache": (
+    "16.cache": (
         (
             "the whole room is read, -1e9 hides what is not in use",
             cache_whole_room_minus_1e9,
@@ -191,7 +191,7 @@ WRONG = {
         ("the new values are not stored", cache_values_not_stored),
         ("softmax runs over the queries", cache_softmax_over_queries),
     ),
-    "15.gqa": (
+    "16.gqa": (
         ("the flag does it", gqa_by_the_flag, "got enable_gqa=True"),
         ("scores are divided by D / 2", gqa_half_d),
         ("softmax does not subtract the maximum", gqa_unsafe_softmax, "subtracts the maximum"),
@@ -245,8 +245,8 @@ def gqa_by_index(q, k, v):
 
 
 RIGHT = {
-    "15.cache": (("by hand", cache_by_hand), ("row by row", cache_row_by_row), ("-1e9 in use", cache_old_and_new)),
-    "15.gqa": (
+    "16.cache": (("by hand", cache_by_hand), ("row by row", cache_row_by_row), ("-1e9 in use", cache_old_and_new)),
+    "16.gqa": (
         ("head by head", gqa_head_by_head),
         ("by index", gqa_by_index),
         ("a dimension of groups", _grouped),

@@ -1,4 +1,4 @@
-"""What wrong answers to the exercises of notebook 15 get wrong."""
+"""What wrong answers to the exercises of notebook 16 get wrong."""
 
 from __future__ import annotations
 
@@ -106,6 +106,6 @@ def the_head_of_keys(grouped_attention):
 
 ONE_HEAD = (weights_of_equal_scores, softmax_over_keys, all_is_used, the_scale_of_one)
 CAUSES = {
-    "15.cache": (what_is_kept, what_is_seen, the_scale),
-    "15.gqa": (*map(of_one_head, ONE_HEAD), the_head_of_each, the_head_of_keys),
+    "16.cache": (what_is_kept, what_is_seen, the_scale),
+    "16.gqa": (*map(of_one_head, ONE_HEAD), the_head_of_each, the_head_of_keys),
 }

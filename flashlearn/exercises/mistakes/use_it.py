@@ -1,4 +1,4 @@
-"""Known wrong answers to the exercises of notebook 15."""
+"""Known wrong answers to the exercises of notebook 16."""
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -63,14 +63,14 @@ def gqa_values_in_turn(q, k, v):
 
 
 MISTAKES = {
-    "15.cache": (
+    "16.cache": (
         Mistake("the mask is aligned to the top left", cache_aligned_to_the_top_left, "a chunk behind the cache"),
         Mistake("new tokens see the ones after them", cache_without_a_mask, "the first chunk"),
         Mistake("the room that is not used yet is attended to", cache_attends_to_all_the_room, "room to spare"),
         Mistake("the new rows are written over the first ones", cache_writes_at_the_front, "one token more"),
         Mistake("the new rows are not written into K and V", cache_stores_nothing, "room to spare"),
     ),
-    "15.gqa": (
+    "16.gqa": (
         Mistake("heads of k and v are taken in turn: 0, 1, 0, 1", gqa_repeats_in_turn, "two groups of three"),
         Mistake("the first head of k and v serves all groups", gqa_first_head_for_all, "two groups of three"),
         Mistake("the heads of k and v are averaged", gqa_averages_the_heads, "no sharing"),

@@ -1,4 +1,4 @@
-"""Solutions of the exercises of notebook 15."""
+"""Solutions of the exercises of notebook 16."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 
-# 15.cache
+# 16.cache
 def cache_solution(q, k, v, K, V, length):
     stop = length + k.shape[-2]
     K[..., length:stop, :], V[..., length:stop, :] = k, v
@@ -14,7 +14,7 @@ def cache_solution(q, k, v, K, V, length):
     return scaled_dot_product_attention(q, K[..., :stop, :], V[..., :stop, :], attn_mask=j <= i)
 
 
-# 15.gqa
+# 16.gqa
 def gqa_solution(q, k, v):
     group = q.shape[1] // k.shape[1]
     return scaled_dot_product_attention(q, k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1))

@@ -8,8 +8,10 @@ from pathlib import Path
 from flashlearn.exercises import EXERCISES, NOTEBOOKS
 from flashlearn.exercises.mutation_lab import EXERCISE as LAB
 from flashlearn.exercises.mutation_lab import MUTANTS
+from flashlearn.exercises.renamed import TITLES as OLD_TITLES
 
-TITLES = {f"{module.EXERCISES[0].name[:2]}_{module.__name__.rpartition('.')[2]}" for module in NOTEBOOKS}
+NUMBERS = {module.__name__.rpartition(".")[2]: module.EXERCISES[0].name[:2] for module in NOTEBOOKS}
+TITLES = {f"{number}_{title}": number for title, number in NUMBERS.items()} | OLD_TITLES  # -> its number now
 LARGEST = 64 * 2**20  # bytes of a file that is read: the course's own notebooks have less than 4 MB
 
 
@@ -47,9 +49,9 @@ def chapter(path: Path) -> str:
     only one that is a chapter's; "" if none is found.
     """
     words = re.sub(r"[\W_]+", "_", path.stem.lower())
-    for title in TITLES:
+    for title, number in TITLES.items():
         if re.search(rf"(?<!\d){title}(?![a-z])", words):
-            return title[:2]
+            return number
     numbers = set(re.findall(r"(?<!\d)\d\d(?=_[a-z])", words)) & {name[:2] for name in EXERCISES}
     return numbers.pop() if len(numbers) == 1 else ""
 

@@ -32,6 +32,7 @@ from flashlearn.exercises.causes import CAUSES
 from flashlearn.exercises.grading import grade
 from flashlearn.exercises.mutation_lab import EXERCISE as LAB
 from flashlearn.exercises.mutation_lab import MUTANTS, Mutant, build, right
+from flashlearn.exercises.renamed import current
 from flashlearn.exercises.submissions.record import NOT_ATTEMPTED, REMARK, Entry
 from flashlearn.exercises.submissions.ward import NOTEBOOK, Ward, empty_folder
 from flashlearn.exercises.submissions.wire import Channel, WireError, error_of
@@ -147,6 +148,7 @@ class Session:
         self._graded.add(place)
         if type(answers) is not int or not 0 < answers <= MOST_TESTS or not isinstance(exercise, str):
             return
+        exercise = current(exercise)
         if exercise not in (LAB, *EXERCISES):
             return
         tries = sum(entry.exercise == exercise for entry in self.entries)
