@@ -10,6 +10,7 @@ import nbformat
 import pytest
 from playwright.sync_api import TimeoutError, expect
 
+from flashlearn.show.frame import TOTAL
 from tests.browser.conftest import ROOT, shown_width
 
 pytestmark = pytest.mark.browser
@@ -211,6 +212,8 @@ def is_projected(notebook, steppers, name):
             assert [round(box[side]) for side in ("x", "y", "width", "height")] == [0, 0, width, height]
             assert stepper.evaluate(CLIPPED) == []
             assert stepper.evaluate("node => node.scrollHeight <= node.clientHeight + 1"), "more than the screen"
+            image = stepper.locator("img").first.bounding_box()["width"]
+            assert TOTAL / 72 * image / 12.8 >= 28, "totals painted in a picture of 12.8 inches"
             notebook.screenshot(f"projector {name} {place} {height}")
     notebook.project(False)
     assert page.locator(".jp-CodeCell .jp-Cell-inputWrapper").filter(visible=True).count() > 0
