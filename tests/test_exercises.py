@@ -184,6 +184,7 @@ def test_every_module_is_listed_and_has_its_solutions_and_mistakes():
         "grading",
         "launching",
         "mutation_lab",
+        "ordering",
         "raised",
         "recording",
         "renamed",

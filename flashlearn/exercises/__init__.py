@@ -29,6 +29,7 @@ from flashlearn.exercises import (
 from flashlearn.exercises.asking import predict
 from flashlearn.exercises.causes import CAUSES
 from flashlearn.exercises.grading import Case, Exercise, Mistake, grade
+from flashlearn.exercises.ordering import Lines, Ordering, as_function
 from flashlearn.exercises.renamed import current
 from flashlearn.exercises.report import Hint, Report
 from flashlearn.exercises.submissions import record
@@ -61,11 +62,23 @@ def check(name: str, function) -> Report:
 
     If the answer gives what a well-known mistake gives, the report says which; an error comes with the line of the answer.
     A stub that still raises `NotImplementedError` is "not attempted". Nothing that `function` does raises here.
+    Where lines are to be put in order, the letters will do in place of a function: `check("03.order", "CAB")`.
     """
     name = current(name)
-    report = grade(_exercise(name), function, CAUSES.get(name, ()))
+    exercise = _exercise(name)
+    answer = as_function(function) if isinstance(exercise, Ordering) else function
+    report = grade(exercise, answer, CAUSES.get(name, ()))
     record.leave(name, [row.passed for row in report.rows], report.summary)
     return report
+
+
+def lines(name: str) -> Lines:
+    """The lines that the exercise `name` asks to put in order, and the program that they belong to."""
+    exercise = _exercise(current(name))
+    if not isinstance(exercise, Ordering):
+        names = ", ".join(one.name for one in EXERCISES.values() if isinstance(one, Ordering))
+        raise ValueError(f"expected an exercise with lines to put in order, one of {names}, got {name!r}")
+    return Lines(exercise.puzzle)
 
 
 def hint(name: str, number: int | None = None) -> Hint:
@@ -87,4 +100,4 @@ def _exercise(name: str) -> Exercise:
     return EXERCISES[name]
 
 
-__all__ = ["EXERCISES", "Case", "Exercise", "Hint", "Mistake", "Report", "check", "hint", "predict"]
+__all__ = ["EXERCISES", "Case", "Exercise", "Hint", "Mistake", "Report", "check", "hint", "lines", "predict"]

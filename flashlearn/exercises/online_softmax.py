@@ -1,4 +1,4 @@
-"""Exercises of notebook 03: the merge of two (m, l) pairs, and a row by divide and conquer."""
+"""Exercises of notebook 03: the loop in lines, the merge of two (m, l) pairs, a row by divide and conquer."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import math
 import torch
 
 from flashlearn.exercises.grading import Case, Exercise
-from flashlearn.exercises.mistakes.online_softmax import MISTAKES
-from flashlearn.exercises.solutions.online_softmax import merge_solution, tree_solution
+from flashlearn.exercises.mistakes.online_softmax import MISTAKES, ORDER
+from flashlearn.exercises.ordering import Ordering
+from flashlearn.exercises.solutions.online_softmax import merge_solution, order_solution, tree_solution
 from flashlearn.exercises.watching import WrongWay, watched
 
 INF = float("inf")
@@ -29,6 +30,10 @@ def _merged(left, right=()):
 
 def _row(n, scale=1.0, shift=0.0):
     return scale * torch.randn(n, generator=torch.Generator().manual_seed(n), dtype=torch.float64) + shift
+
+
+def _numbers(*values):
+    return torch.tensor(values, dtype=torch.float64)
 
 
 def _reduced(x, block_size):
@@ -70,6 +75,29 @@ def _another_block_size(function, n=16):
 
 
 EXERCISES = (
+    Ordering(
+        "03.order",
+        "order(): the letters of the lines of the loop, from top to bottom",
+        order_solution,
+        (
+            ORDER.case(
+                "the maximum stays", (_numbers(5, 3, 2),), "m, and the sum of all e^(x - m): every entry adds a term"
+            ),
+            ORDER.case(
+                "the maximum rises", (_numbers(3, 2, 5, 1),), "when m rises, the old sum shrinks, the new term not"
+            ),
+            ORDER.case("it rises at every entry", (_numbers(1, 2, 3, 4, 5, 6),), "one correction for every rise"),
+            ORDER.case("large logits", (_numbers(999, 1000, 998),), "only ever take exp of what is 0 or less"),
+        ),
+        hints=(
+            "Cover the letters and say what one round does: a new maximum, the old sum moved to it, the new term.",
+            "alpha compares the old maximum with the new one: both must still be there when it is computed.",
+            "First the line that makes m_new, last the one that forgets the old m; alpha before it is used.",
+        ),
+        mistakes=MISTAKES["03.order"],
+        values=("m", "l"),
+        puzzle=ORDER,
+    ),
     Exercise(
         "03.merge",
         "merge(a, b): two pairs (m, l) of scalar tensors -> the pair (m, l) of both together",

@@ -100,6 +100,10 @@ PLAIN = (
         "two dtypes meet: make new tensors in the dtype of the input, dtype=x.dtype",
     ),
     (r"'NoneType' object", "something is None: a function without return, or a value never set"),
+    (
+        r"local variable '(\w+)' (?:where it is not|referenced before)|name '(\w+)' is not defined",
+        r"\1\2 is used before a line gives it a value: is a line missing, or in the wrong place?",
+    ),
     (r"missing (\d+) required positional argument", "a function was called with too few arguments"),
     (r"takes (\d+) positional arguments? but (\d+) w", r"a function that takes \1 arguments was called with \2"),
     (r"division by zero", "something is divided by zero"),

@@ -82,3 +82,18 @@ def leaves_unshifted(x, block_size):
         return x.max(), torch.exp(x).sum()
     middle = len(x) // 2
     return merge(leaves_unshifted(x[:middle], block_size), leaves_unshifted(x[middle:], block_size))
+
+
+@variant("03.order", "the correction comes after the new term", r"before the correction|shrinks it too")
+def corrected_too_late():
+    return ["C", "G", "E", "B", "A"]
+
+
+@variant("03.order", "the old maximum is lost before alpha", r"m was replaced before")
+def replaced_too_early():
+    return ["C", "A", "G", "B", "E"]
+
+
+@variant("03.order", "the sum is left uncorrected", r"never corrected")
+def left_uncorrected():
+    return ["C", "G", "E", "A"]

@@ -279,6 +279,19 @@ WRONG = {
         ("the merge takes negative maxima for none", tree_by(join=merge_takes_negative_for_empty)),
         ("the merge looks at one side", tree_by(join=merge_counts_one_for_b)),
     ),
+    "03.order": (
+        ("the old maximum is never replaced", lambda: "CGBE", "4 were given"),
+        ("the sum is never corrected", lambda: "CGEA", "never corrected"),
+        ("no term is added", lambda: "CGBA", "4 were given"),
+        ("alpha is missing", lambda: "CBEA", "alpha is used before"),
+        ("alpha is computed before m_new", lambda: "GCBEA", "m_new is used before"),
+        ("both new terms are added", lambda: "CGBEFA", "line F"),
+        ("both factors are taken", lambda: "CGDBEA", "line D"),
+        ("no lines at all", lambda: "", "0 were given"),
+        ("a line that is not there", lambda: "CGBEAX", "A to G"),
+        ("a line twice", lambda: "CGBEAA", "once at most"),
+        ("numbers for letters", lambda: [3, 7, 2, 5, 1], "letters of lines"),
+    ),
 }
 
 RIGHT = {
@@ -299,5 +312,11 @@ RIGHT = {
         ("a merge in many words", tree_by(join=merge_of_many_words)),
         ("a merge by stacking", tree_by(join=merge_by_stacking)),
         ("Python floats", tree_in_floats),
+    ),
+    "03.order": (
+        ("the old maximum goes as soon as alpha is known", lambda: "CGABE"),
+        ("and in the middle", lambda: "CGBAE"),
+        ("a list of small letters", lambda: ["c", "g", "b", "e", "a"]),
+        ("commas between", lambda: "C, G, B, E, A"),
     ),
 }

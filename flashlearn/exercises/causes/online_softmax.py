@@ -6,6 +6,8 @@ import math
 
 import torch
 
+from flashlearn.exercises.mistakes.online_softmax import ORDER
+
 INF = float("inf")
 
 
@@ -106,4 +108,5 @@ def two_blocks(tree):
 CAUSES = {
     "03.merge": (the_maximum, the_factors, an_empty_side, nothing_is_added),
     "03.tree": (a_leaf, all_elements, two_blocks),
+    "03.order": ORDER.causes,
 }

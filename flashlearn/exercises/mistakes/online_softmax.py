@@ -5,6 +5,8 @@ import functools
 import torch
 
 from flashlearn.exercises.grading import Mistake
+from flashlearn.exercises.ordering import Decoy, Puzzle
+from flashlearn.exercises.solutions.online_softmax import running_pair
 
 INF = float("inf")
 
@@ -64,6 +66,24 @@ def tree_one_after_the_other(x, block_size):
     return functools.reduce(merge_unguarded, pairs)
 
 
+ORDER = Puzzle(
+    "03.order",
+    running_pair,
+    (
+        Decoy(
+            "alpha = torch.exp(m_new - m)",
+            1,
+            "the factor is upside down: it is more than 1 where the sum must shrink",
+            "the maximum rises",
+        ),
+        Decoy(
+            "l = l + torch.exp(x_i)",
+            3,
+            "the new term is added as e^(x_i), not measured from the maximum",
+            "the maximum rises",
+        ),
+    ),
+)
 MISTAKES = {
     "03.merge": (
         Mistake("the sums are added without rescaling", merge_no_rescaling, "right side holds the maximum"),
@@ -82,5 +102,17 @@ MISTAKES = {
         Mistake("the blocks are merged one after the other, not in a tree", tree_one_after_the_other, "a tree"),
         Mistake("the last block is dropped when it is shorter", tree_drops_the_tail, "does not divide"),
         Mistake("exp is taken before the maximum is subtracted", tree_unshifted_blocks, "large logits"),
+    ),
+    "03.order": ORDER.mistakes(
+        (
+            "the old sum is never corrected: l is not multiplied by alpha, or m was replaced before alpha compared the two",
+            (0, 4, 1, 2, 3),
+            "the maximum rises",
+        ),
+        (
+            "the new term is added before the correction, which then shrinks it too",
+            (0, 1, 3, 2, 4),
+            "the maximum rises",
+        ),
     ),
 }

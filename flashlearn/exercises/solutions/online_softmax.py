@@ -23,3 +23,19 @@ def tree_solution(x, block_size):
         return m, torch.exp(x - m).sum()
     middle = len(x) // 2
     return merge_solution(tree_solution(x[:middle], block_size), tree_solution(x[middle:], block_size))
+
+
+def running_pair(x):
+    m, l = torch.full_like(x[0], -INF), torch.zeros_like(x[0])
+    for x_i in x:
+        m_new = torch.maximum(m, x_i)
+        alpha = torch.exp(m - m_new)
+        l = l * alpha
+        l = l + torch.exp(x_i - m_new)
+        m = m_new
+    return m, l
+
+
+# 03.order
+def order_solution():
+    return "CGBEA"

@@ -85,7 +85,7 @@ def _stand_in(name: str, **content: Any) -> None:
 
 FINDER = _Finder()
 sys.meta_path.insert(0, FINDER)
-SILENT = {"hint": lambda name, number=None: None, "predict": lambda *names: None}
+SILENT = dict.fromkeys(("hint", "lines", "predict"), lambda *args, **kwargs: None)
 _stand_in(EXERCISES, check=check, **SILENT, __path__=[str(PACKAGE / "exercises")])
 _stand_in(f"{EXERCISES}.mutation_lab", run_lab=run_lab, diff=lambda name: "")
 import flashlearn  # noqa: E402  after the stand-ins: it must not find the exercises themselves
@@ -218,7 +218,7 @@ class Worker:
 
     def hand_in(self, exercise: str, *functions: Callable) -> HandedIn:
         """Have functions graded, while the cell waits; an answer that hands in something itself does so in vain."""
-        answers = [function for function in functions if callable(function)]
+        answers = [_function(answer) for answer in functions if callable(answer) or isinstance(answer, str | list)]
         if not self._answers and answers and threading.current_thread() is threading.main_thread():
             self._answers = answers
             with Package(exercise), _kernels_closed(), _deaf():
@@ -297,6 +297,11 @@ class Worker:
         from flashlearn.exercises.launching import launch
 
         return launch(_kernel(name, source), *args, **options), args
+
+
+def _function(answer: Any) -> Callable:
+    """What is handed in, or, where lines are to be put in order, a function that returns their letters."""
+    return answer if callable(answer) else lambda: answer
 
 
 @functools.cache

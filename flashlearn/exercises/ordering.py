@@ -1,0 +1,252 @@
+"""Lines to put in order: the body of a loop, shuffled, with known mistakes among its lines.
+
+The student gives the letters of the lines, from top to bottom: `check("03.order", "CAB")`, a list of them, or a function
+that returns either. The program is put together from these lines and *run*: every order that computes the same passes.
+
+How to make one, as 03.order does:
+
+1. solutions/<notebook>.py: the right program, a plain function (or a generator of steps) whose innermost loop is the one
+   in question, and the letters in their right order.
+
+       def running_pair(x): ...
+       # 03.order
+       def order_solution():
+           return "BACD"
+
+2. mistakes/<notebook>.py: the puzzle, its decoys, and wrong orders that have a name. Right lines are numbered from 0, as
+   they stand in the program; the decoys follow.
+
+       ORDER = Puzzle("03.order", running_pair, (Decoy("alpha = torch.exp(m_new - m)", 1, "the factor is upside down", "rising"),))
+       MISTAKES = {"03.order": ORDER.mistakes(("m is replaced first", (0, 3, 1, 2), "rising")), ...}
+
+3. causes/<notebook>.py: `"03.order": ORDER.causes`
+4. the file of the exercises: `Ordering("03.order", task, order_solution, (ORDER.case(name, inputs, hint), ...), hints=...,
+   mistakes=MISTAKES["03.order"], values=..., puzzle=ORDER)`. `inputs` are what the program takes, a tuple.
+5. the notebook: a cell `lines("03.order")` that shows them, from `flashlearn.exercises`, and a stub without arguments.
+
+`print(ORDER)` shows the letters, `ORDER.answer` is the right order in letters.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import functools
+import html
+import inspect
+import io
+import random
+import string
+import textwrap
+import tokenize
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from flashlearn.core.steps import run as run_to_its_end
+from flashlearn.exercises.altered import run
+from flashlearn.exercises.grading import Case, Causes, Exercise, Mistake
+
+
+class Decoy(NamedTuple):
+    """A line that is a known mistake.
+
+    instead_of   the number of the right line whose place it takes
+    what         completes "This is what you get if ..."
+    caught_by    the case that fails with it
+    """
+
+    line: str
+    instead_of: int
+    what: str
+    caught_by: str
+
+
+@dataclass(frozen=True)
+class Puzzle:
+    """The lines of the innermost loop of `program`, shuffled among `decoys`, each with a letter.
+
+    `given` statements at the start and at the end of the loop's body stay where they are, and are shown there.
+    """
+
+    name: str
+    program: Callable
+    decoys: tuple[Decoy, ...]
+    given: tuple[int, int] = (0, 0)
+
+    @functools.cached_property
+    def right(self) -> tuple[str, ...]:
+        """The lines of the program that are in question, in their order."""
+        _, loop = _parsed(self.program)
+        first, last = self.given
+        text = _text(self.program)
+        return tuple(_statement(text, line) for line in loop.body[first : len(loop.body) - last])
+
+    @functools.cached_property
+    def lines(self) -> dict[str, str]:
+        """{letter: line}, in an order that depends on the name alone."""
+        every = [*self.right, *(decoy.line for decoy in self.decoys)]
+        if len(set(every)) < len(every):
+            raise ValueError(f"expected lines that differ, got {every} for {self.name}")
+        shuffled = random.Random(self.name).sample(every, len(every))
+        return dict(zip(string.ascii_uppercase, shuffled, strict=False))
+
+    @property
+    def answer(self) -> str:
+        """The letters of the right lines in their order."""
+        return self.letters(range(len(self.right)))
+
+    def letters(self, order) -> str:
+        """The letters of lines by their numbers: those of the program first, from 0, then the decoys."""
+        every = [*self.right, *(decoy.line for decoy in self.decoys)]
+        letter = {line: letter for letter, line in self.lines.items()}
+        return "".join(letter[every[number]] for number in order)
+
+    def read(self, answer: Any) -> str:
+        """The letters of an answer, a text or a list. TypeError or ValueError if they name no lines."""
+        joined = "".join(answer) if _texts(answer) else answer
+        if not isinstance(joined, str):
+            raise TypeError(f"expected the letters of lines, in a text, got {type(answer).__name__}")
+        letters = "".join(c for c in joined.upper() if c not in " ,")
+        for letter in letters:
+            if letter not in self.lines:
+                raise ValueError(f"expected letters from A to {max(self.lines)}, got {letter!r}")
+            if letters.count(letter) > 1:
+                raise ValueError(f"expected every line once at most, got {letter} {letters.count(letter)} times")
+        return letters
+
+    def source(self, letters: str) -> str:
+        """The program with these lines in its loop."""
+        tree, loop = _parsed(self.program)
+        first, last = self.given
+        chosen = ast.parse("\n".join(self.lines[letter] for letter in letters)).body
+        loop.body = [*loop.body[:first], *chosen, *loop.body[len(loop.body) - last :]] or [ast.Pass()]
+        return ast.unparse(tree) + "\n"
+
+    def assembled(self, letters: str) -> Callable:
+        """The program with these lines in its loop, as a function."""
+        space = run(self.source(letters), f"<{self.name}: {letters}>", dict(self.program.__globals__))
+        return _plain(space[self.program.__name__])
+
+    def case(self, name: str, inputs: tuple, hint: str, tolerance: float = 1e-5) -> Case:
+        """A test: the program of the answer against the right one, on these inputs."""
+
+        def compare(answer: Callable) -> tuple[Any, Any]:
+            letters = self.read(answer())
+            return self.assembled(letters)(*_copied(inputs)), _plain(self.program)(*_copied(inputs))
+
+        return Case(name, compare, hint, tolerance)
+
+    def mistakes(self, *orders: tuple[str, tuple[int, ...], str]) -> tuple[Mistake, ...]:
+        """One for each decoy, in the place that it takes, and the named orders: (what, numbers of lines, caught by)."""
+        known = [(decoy.what, self._with(number), decoy.caught_by) for number, decoy in enumerate(self.decoys)]
+        return tuple(
+            Mistake(what, functools.partial(str, self.letters(order)), caught_by)
+            for what, order, caught_by in (*known, *orders)
+        )
+
+    def _with(self, number: int) -> tuple[int, ...]:
+        order = list(range(len(self.right)))
+        order[self.decoys[number].instead_of] = len(self.right) + number
+        return tuple(order)
+
+    @property
+    def causes(self) -> Causes:
+        """Questions to an answer that is wrong: is a line a decoy, are there enough of them?"""
+        return (self._a_decoy, self._too_few)
+
+    def _a_decoy(self, answer: Callable) -> str:
+        letters = self.read(answer())
+        for number, decoy in enumerate(self.decoys):
+            letter = self.letters([len(self.right) + number])
+            if letter in letters:
+                return f"line {letter}, {decoy.line}, is a mistake that is often made: {decoy.what}"
+        return ""
+
+    def _too_few(self, answer: Callable) -> str:
+        count = len(self.read(answer()))
+        return f"the loop needs {len(self.right)} lines, and {count} were given" if count < len(self.right) else ""
+
+    def __str__(self) -> str:
+        first, last = self.given
+        function, loop = _parsed(self.program)
+        rows = _text(self.program).splitlines()
+        asked = loop.body[first : len(loop.body) - last]
+        start, stop = asked[0].lineno - 1, asked[-1].end_lineno
+        rows[start:stop] = [" " * asked[0].col_offset + "...  # your lines"]
+        head = (function.body[0].end_lineno or 0) if ast.get_docstring(function) else 0
+        body = [row for number, row in enumerate(rows) if row and not 1 <= number < head]
+        return "\n".join([*body, "", *(f"{letter}   {line}" for letter, line in self.lines.items())])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ordering(Exercise):
+    """An exercise whose answer is the order of lines."""
+
+    puzzle: Puzzle
+
+
+class Lines:
+    """The program with a gap and the lines to fill it, as an output."""
+
+    def __init__(self, puzzle: Puzzle):
+        self.puzzle = puzzle
+
+    def __repr__(self) -> str:
+        return str(self.puzzle)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self.puzzle))}</pre>"
+
+
+def as_function(answer: Any) -> Any:
+    """An answer that is a text or a list of texts as a function that returns it; anything else as it is."""
+    return (lambda: answer) if isinstance(answer, str) or _texts(answer) else answer
+
+
+def _texts(answer: Any) -> bool:
+    return isinstance(answer, list | tuple) and all(isinstance(one, str) for one in answer)
+
+
+def _plain(function: Callable) -> Callable:
+    """A generator of steps as the function that runs it to its end."""
+    if not inspect.isgeneratorfunction(function):
+        return function
+    return lambda *inputs: run_to_its_end(function(*inputs))
+
+
+def _copied(inputs: tuple) -> tuple:
+    return tuple(one.clone() if isinstance(one, torch.Tensor) else copy.copy(one) for one in inputs)
+
+
+def _text(program: Callable) -> str:
+    """The source of the program, without its comments, line by line."""
+    rows = textwrap.dedent(inspect.getsource(program)).splitlines()
+    for token in tokenize.generate_tokens(io.StringIO("\n".join(rows)).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            rows[row - 1] = rows[row - 1][:column].rstrip()
+    return "\n".join(rows)
+
+
+def _statement(text: str, node: ast.stmt) -> str:
+    """A statement in one line, as it is written if that is one."""
+    return (ast.get_source_segment(text, node) if node.lineno == node.end_lineno else None) or ast.unparse(node)
+
+
+def _parsed(program: Callable) -> tuple[ast.FunctionDef, ast.For]:
+    """The function without decorators and annotations, and its innermost loop, of several the first."""
+    function = ast.parse(_text(program)).body[0]
+    assert isinstance(function, ast.FunctionDef)
+    function.decorator_list, function.returns = [], None
+    for argument in (*function.args.args, *function.args.kwonlyargs):
+        argument.annotation = None
+    loops = [node for node in ast.walk(function) if isinstance(node, ast.For)]  # level by level
+    inner = [
+        loop for loop in loops if not any(isinstance(node, ast.For) for node in ast.walk(loop) if node is not loop)
+    ]
+    if not inner:
+        raise ValueError(f"expected a loop in {program.__name__}, got none")
+    return function, inner[0]
