@@ -190,6 +190,7 @@ def test_every_module_is_listed_and_has_its_solutions_and_mistakes():
         "renamed",
         "report",
         "watching",
+        "whole_kernels",
     }
     assert {path.stem for path in folder.glob("*.py")} - others == listed
     for kind in ("solutions", "mistakes"):

@@ -40,6 +40,7 @@ class Case:
     compare: Callable[[Callable], tuple[Any, Any]]
     hint: str
     tolerance: float = 1e-5
+    step: int = 0  # of the path to an answer that is written in steps: the first step that must pass it
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,19 @@ class Mistake:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A step on the way to a long answer, with three hints of its own."""
+
+    task: str
+    hints: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Exercise:
     """A task, the tests that grade it, a solution that passes them, three hints, and known wrong answers.
 
-    The hints go from a nudge to nearly the answer. The solution is in `place`, and nowhere else.
+    The hints go from a nudge to the shape of the answer. The solution is in `place`, and nowhere else. A long answer has a
+    `path`: steps that are checked by themselves, "12.kernel.1" and so on, each by the cases of the steps up to it.
     """
 
     name: str
@@ -68,6 +78,20 @@ class Exercise:
     hints: tuple[str, ...] = ()
     mistakes: tuple[Mistake, ...] = ()
     values: tuple[str, ...] = ()  # the names of what is returned, if it is more than one value
+    path: tuple[Part, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Exercise, ...]:
+        """The steps of the path as exercises of their own; a mistake counts where a case is there that catches it."""
+        found = []
+        for number, part in enumerate(self.path, start=1):
+            cases = tuple(case for case in self.cases if case.step <= number)
+            names = {case.name for case in cases}
+            known = tuple(mistake for mistake in self.mistakes if mistake.caught_by in names)
+            found.append(
+                Exercise(f"{self.name}.{number}", part.task, self.solution, cases, part.hints, known, self.values)
+            )
+        return tuple(found)
 
     @property
     def place(self) -> str:

@@ -34,11 +34,15 @@ import torch
 
 PACKAGE = Path(__file__).parents[2]
 EXERCISES = "flashlearn.exercises"
-OURS = tuple(f"{EXERCISES}.{name}" for name in ("launching", "recording", "watching", "submissions"))
+OURS = tuple(f"{EXERCISES}.{name}" for name in ("launching", "recording", "watching", "whole_kernels", "submissions"))
 # What of the package stays open for every answer, as part of the machinery, and what else for those that begin so
 OPEN = (
     *("__init__.py", "_moved.py", "core/steps.py", "kernels/__init__.py", "kernels/recorder.py", "kernels/target.py"),
-    *(f"exercises/{name}" for name in ("launching.py", "recording.py", "watching.py", "submissions/")),
+    *(
+        f"exercises/{name}"
+        for name in ("launching.py", "recording.py", "watching.py", "whole_kernels.py", "submissions/")
+    ),
+    "gpu/refused.py",
 )
 ALSO = {"08.block": ("core/", "cost/"), "11.": ("core/",), "12.mutants": ("core/", "rungs/")}
 
@@ -129,6 +133,7 @@ class Package:
         import flashlearn.cost  # what an answer may use is there before the rest is closed
 
         if "triton" in sys.modules or exercise[:2] in ("11", "12", "13"):
+            import flashlearn.gpu.refused  # noqa: F401
             import flashlearn.kernels.recorder  # noqa: F401
         closed = [f for f in gc.get_objects() if isinstance(f, types.FunctionType) and _place(f)]
         opened = OPEN + tuple(place for name, also in ALSO.items() if exercise.startswith(name) for place in also)

@@ -1,0 +1,94 @@
+"""Whole kernels as answers: launched under the recorder, and compiled for a GPU that need not be there.
+
+An answer is a kernel, with or without @triton.jit; the exercise launches it. In the interpreter the recorder watches every
+launch: an address outside of the tensors and two programs that meet in an element become errors, and what no program
+wrote stays NaN. Compiled kernels run as they are; then there are no steps.
+
+    o = torch.full((1, 32, 16), torch.nan)
+    steps = launched(kernel, (2, 1), {"D": 16, "BLOCK_M": 16}, q, k, v, o, 32, 0.25)     o holds what was written
+    compiles(kernel, {"q_ptr": "*fp16", ...}, {"D": 64, "BLOCK_M": 64})                  WrongWay if it does not
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from flashlearn.core.steps import Step, hbm_bytes, record
+from flashlearn.exercises.launching import _compilable, _jit
+from flashlearn.exercises.watching import WrongWay
+from flashlearn.gpu.refused import Refusal, refused
+
+MOST_PROGRAMS = 300  # of one launch: the interpreter takes some 10 ms for each
+
+
+def launched(kernel: Any, grid: Sequence[int], constants: dict[str, Any], *args: Any) -> list[Step]:
+    """Launch a kernel on tensors of the CPU and numbers, in their order; tensors are changed as the kernel changes them.
+
+    Returns its steps, none where kernels are compiled. What goes wrong in the kernel is raised as it is, without the
+    interpreter's wrapping; a kernel that is still a stub raises NotImplementedError.
+    """
+    if hasattr(kernel, "through"):  # an answer that is in another process, as in an examination
+        return list(kernel.through("whole_kernels", "launched", tuple(grid), constants, *args))
+    from flashlearn import kernels
+
+    if math.prod(grid) > MOST_PROGRAMS:
+        raise ValueError(f"expected at most {MOST_PROGRAMS} programs, got {math.prod(grid)}")
+    if not kernels.INTERPRETED:
+        _launched_on_gpu(kernel, grid, constants, args)
+        return []
+    from triton.runtime.errors import InterpreterError
+
+    from flashlearn.kernels.recorder import kernel_steps
+
+    runnable = _jit(kernel) if inspect.isfunction(kernel) else kernel
+    try:
+        with np.errstate(all="ignore"):
+            *steps, _ = record(kernel_steps(lambda: runnable[tuple(grid)](*args, **constants)))
+    except InterpreterError as error:
+        inner: BaseException = error
+        while isinstance(inner, InterpreterError) and inner.__cause__ is not None:
+            inner = inner.__cause__
+        raise inner from None
+    return steps
+
+
+def _launched_on_gpu(kernel: Any, grid: Sequence[int], constants: dict[str, Any], args: Sequence[Any]) -> None:
+    there = [arg.cuda() if isinstance(arg, torch.Tensor) else arg for arg in args]
+    _compilable(kernel)[tuple(grid)](*there, **constants)
+    for arg, moved in zip(args, there, strict=True):
+        if isinstance(arg, torch.Tensor):
+            arg.copy_(moved)
+
+
+def traffic(steps: Sequence[Step]) -> tuple[float, float]:
+    """Bytes read and bytes written; RuntimeError where kernels are compiled, and nobody has seen them."""
+    if not steps:
+        raise RuntimeError("expected Triton's interpreter, got compiled kernels: set TRITON_INTERPRET=1")
+    read, written = hbm_bytes(steps)
+    return float(read), float(written)
+
+
+def refusal_of(kernel: Any, kinds: dict[str, str], constants: dict[str, Any], capability: int = 90) -> tuple[str, ...]:
+    """As `refused`, of an answer: (line, what the compiler says, what it means), nothing if it compiles."""
+    if hasattr(kernel, "through"):
+        return tuple(kernel.through("whole_kernels", "refusal_of", kinds, constants, capability))
+    _compilable(kernel)  # a stub is no error of the compiler's
+    return tuple(refused(kernel, kinds, constants, capability) or ())
+
+
+def compiles(kernel: Any, kinds: dict[str, str], constants: dict[str, Any], capability: int = 90) -> None:
+    """WrongWay with the compiler's message, and what it means, if a kernel does not compile for a GPU."""
+    found = refusal_of(kernel, kinds, constants, capability)
+    if found:
+        refusal = Refusal(*map(str, found))
+        means = f"\nThat is: {refusal.plain}" if refusal.plain else ""
+        raise WrongWay(
+            f"expected a kernel that compiles for sm_{capability}, and at `{refusal.line}` "
+            f"the compiler says: {refusal.says}{means}"
+        )

@@ -1,0 +1,196 @@
+"""What Triton's compiler says of a kernel that it refuses, on any machine with Triton, with a GPU or without.
+
+    refusal = refused(kernel, {"x_ptr": "*fp16", "N": "i32"}, {"BLOCK": 64})
+    refusal.line, refusal.says, refusal.plain     "acc += tl.dot(p, v)", "AssertionError(...)", "acc changes ..."
+
+The kernel may be one that this process interprets: the compiler gets its source, in a process of its own, which runs this
+file alone and imports nothing of the package.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import linecache
+import math
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+# (what the compiler's message contains, what it means); of several that match the first
+PLAIN = (
+    (
+        r"Loop-carried variable (\w+) has initial type (.+) but is re-assigned to (.+) in loop",
+        "{1} enters the loop as {2} and leaves it as {3}. The compiled loop keeps {1} in one place, which cannot change its "
+        "type: make {1} what it will be before the loop, tl.full or tl.zeros with its shape and dtype=tl.float32",
+    ),
+    (
+        r"initial value for `(\w+)` is of type (.+), but the \w+ block redefines it as ([^']+)",
+        "{1} is {2} before the if and {3} after it: both ways through an if must leave {1} with one shape and one "
+        "dtype. Give it that before the if, or use tl.where",
+    ),
+    (
+        r"Mismatched type for (\w+) between then block \((.+)\) and else block \((.+)\)",
+        "{1} is {2} if the condition holds and {3} otherwise: both ways through an if must leave {1} with one shape and one dtype",
+    ),
+    (
+        r"NameError\('(\w+) is not defined'\)",
+        "{1} is set inside an if or a loop alone, and used behind it. Python minds only if that part never ran; the compiler "
+        "minds always, because it may not run: set {1} before",
+    ),
+    (
+        r"arange's arguments must be of type tl.constexpr",
+        "tl.arange wants lengths that are known when the kernel is compiled. A name that was assigned in the kernel no longer "
+        "counts as one: write s.shape[0] or the constexpr itself into tl.arange",
+    ),
+    (
+        r"Cannot access global variable (\w+)",
+        "{1} is a plain number outside of the kernel, and may change after the kernel was compiled: say "
+        "{1} = tl.constexpr(...), or hand it over as an argument",
+    ),
+    (r"range must be a power of 2", "tl.arange makes a power of two of lanes: take the next one, and mask"),
+    (
+        r"Input shapes should have M >= (\d+), N >= (\d+) and K >= (\d+)",
+        "the matrix units multiply nothing that small: of a product (M, K) times (K, N), K must be at least {3}",
+    ),
+    (
+        r"Both operands must be same dtype. Got (\w+) and (\w+)",
+        "tl.dot gets two dtypes, {1} and {2}, and multiplies one dtype at a time: p.to(v.dtype)",
+    ),
+    (r"unsupported tensor index", "a tile has no elements to pick: s[0] does not exist. Use tl.sum with tl.where"),
+    (r"unsupported AST node type: Break", "there is no break: let the end of range() say where the loop stops"),
+    (
+        r"Boolean value of Tensor with more than one value",
+        "an if takes one number, and got a tile: tl.where chooses entry by entry",
+    ),
+    (r"'MatMult' object", "there is no @ between tiles: tl.dot multiplies them"),
+    (
+        r"AssertionError\(\)(?s:.*)tl\.dot\(|tl\.dot\((?s:.*)AssertionError\(\)",
+        "the third argument of tl.dot, to which the product is added, must be float32, as the product is",
+    ),
+    (
+        r"[Cc]annot make shape_compatible|incompatible dimensions at index (\d+): (\d+) and (\d+)",
+        "two tiles of different shapes meet: t[:, None] lays numbers along the rows, t[None, :] along the columns",
+    ),
+)
+
+
+class Refusal(NamedTuple):
+    """Why a kernel does not compile: the line, what the compiler says, and what that means, where it is known."""
+
+    line: str
+    says: str
+    plain: str
+
+
+def refused(
+    kernel: Any, kinds: dict[str, str], constants: dict[str, Any], capability: int = 90, num_warps: int = 4
+) -> Refusal | None:
+    """Compile a kernel for a GPU of this compute capability, 90 for an H100; None if the compiler takes it.
+
+    kernel     with or without @triton.jit, compiled or interpreted here
+    kinds      the type of each argument that is no constant: "*fp16" a pointer, "i32" or "fp32" a number
+    constants  the values of the others, by name
+    """
+    function = getattr(kernel, "fn", kernel)
+    names = list(inspect.signature(function).parameters)
+    if set(names) != {*kinds, *constants}:
+        raise ValueError(f"expected the arguments {', '.join((*kinds, *constants))}, got {', '.join(names)}")
+    job = {"source": source_of(function), "kernel": function.__name__, "kinds": kinds, "constants": constants}
+    return _compile(json.dumps(job | {"names": names, "capability": capability, "num_warps": num_warps}))
+
+
+@functools.lru_cache(maxsize=256)
+def _compile(job: str) -> Refusal | None:
+    """Ask the compiler, in a process of its own; once for one question."""
+    with tempfile.TemporaryDirectory(prefix="flashlearn-") as cache:
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", __file__],
+            input=job,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": cache},
+        )
+    return explained(done.stderr) if done.returncode else None
+
+
+def source_of(function: Callable) -> str:
+    """The source of a kernel and of all that it uses, one after the other, as a program that defines it."""
+    return "\n\n".join(dict.fromkeys(_sources(function, set())))
+
+
+def _sources(function: Callable, seen: set[str]) -> Iterator[str]:
+    """Of every function that the kernel calls, and of the kernel; of every number that it uses, a line."""
+    seen.add(function.__name__)
+    for name in function.__code__.co_names:
+        value: Any = function.__globals__.get(name)
+        inner = getattr(value, "fn", None)
+        if inspect.isfunction(inner) and name not in seen:
+            yield from _sources(inner, seen)
+        elif type(value).__name__ == "constexpr":
+            yield f"{name} = tl.constexpr({value.value!r})"
+        elif isinstance(value, int | float):
+            yield f"{name} = float('{value}')" if isinstance(value, float) else f"{name} = {value!r}"
+    lines = textwrap.dedent(inspect.getsource(function))
+    yield "@triton.jit\n" + lines[re.search(r"^def ", lines, re.MULTILINE).start() :]  # type: ignore[union-attr]
+
+
+def explained(said: str) -> Refusal:
+    """A refusal from the traceback that ends the compiler: the innermost of its errors."""
+    found = re.search(r"\w+(?:Error|Construct): at (\d+):\d+:\n(.*?)(?=\n\n\S|\nThe above|\Z)", said, re.DOTALL)
+    if not found:
+        return Refusal("", said.strip().rpartition("\n")[2], "")
+    shown, _, says = found.group(2).rpartition("^\n") if "^\n" in found.group(2) else (found.group(2), "", "")
+    code = [line for line in shown.splitlines() if line.strip(" ^")]
+    says = says.strip() or "AssertionError()"
+    return Refusal(code[-1].strip() if code else "", says, in_plain_english(f"{says}\n{code[-1] if code else ''}"))
+
+
+def in_plain_english(message: str) -> str:
+    """What a message of the compiler means, empty if that is not known."""
+    for pattern, plain in PLAIN:
+        found = re.search(pattern, message)
+        if found:
+            return plain.format("", *map(_in_words, found.groups(default="")))
+    return ""
+
+
+def _in_words(text: str) -> str:
+    """A type as the compiler writes it, in words: <['16', '64'], fp32> is a float32 tile of 16 by 64."""
+    tile = re.search(r"[\[<]", text)
+    dtype = re.search(r"\b([fb]p|bf|int|uint)(\d+)\b", text)
+    if not dtype or not (tile or dtype.group() == text):
+        return text
+    name = {"fp": "float", "bf": "bfloat"}.get(dtype[1], dtype[1]) + dtype[2]
+    sides = re.findall(r"\d+", text.replace(dtype.group(), ""))
+    return f"a {name} tile of {' by '.join(sides)}" if sides else f"one {name} number"
+
+
+def _main() -> None:
+    """In the compiling process: read a job, compile it; what the compiler raises ends the process."""
+    job = json.load(sys.stdin)
+    import triton
+    import triton.language as tl
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    names: dict[str, Any] = {"triton": triton, "tl": tl, "math": math, "__name__": "kernel"}
+    file = str(Path("kernel.py"))
+    linecache.cache[file] = (len(job["source"]), None, job["source"].splitlines(keepends=True), file)
+    exec(compile(job["source"], file, "exec"), names)
+    kinds = {name: job["kinds"].get(name, "constexpr") for name in job["names"]}
+    aligned = {(n,): [["tt.divisibility", 16]] for n, kind in enumerate(kinds.values()) if kind.startswith("*")}
+    source = ASTSource(fn=names[job["kernel"]], signature=kinds, constexprs=job["constants"], attrs=aligned)
+    target = GPUTarget("cuda", job["capability"], 32)
+    triton.compile(source, target=target, options={"num_warps": job["num_warps"]})
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,177 @@
+"""What Triton's compiler refuses and its interpreter takes, translated: the real compiler is asked."""
+
+import importlib.util
+import inspect
+import re
+
+import pytest
+import torch
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed here: nothing is compiled", allow_module_level=True)
+
+from flashlearn import kernels  # isort: skip (first: it chooses the backend)
+
+import triton
+import triton.language as tl
+
+from flashlearn.core.steps import hbm_bytes
+from flashlearn.exercises.altered import altered
+from flashlearn.exercises.watching import WrongWay
+from flashlearn.exercises.whole_kernels import compiles, launched, refusal_of, traffic
+from flashlearn.gpu.refused import explained, in_plain_english, refused
+
+interpreted = pytest.mark.skipif(not kernels.INTERPRETED, reason="kernels are compiled here")
+KINDS = {"x_ptr": "*fp16", "y_ptr": "*fp32", "n": "i32"}
+FACTOR = 2.0
+HALF = tl.constexpr(0.5)
+
+
+def row_sums(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    rows, cols = tl.arange(0, BLOCK), tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for start in range(0, n, BLOCK):
+        x = tl.load(x_ptr + rows[:, None] * n + start + cols[None, :])
+        total = total + tl.sum(x.to(tl.float32), 1)
+    tl.store(y_ptr + rows, total)
+
+
+@triton.jit
+def halved(x):
+    return x * HALF
+
+
+@triton.jit
+def uses_another(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(y_ptr + offs, halved(tl.load(x_ptr + offs, mask=offs < n)), mask=offs < n)
+
+
+BODY = "total = total + tl.sum(x.to(tl.float32), 1)"
+START = "total = tl.zeros((BLOCK,), dtype=tl.float32)"
+REFUSED = {  # what is changed, and what is said of it
+    "a number that becomes a tile": (
+        (START, "total = 0.0"),
+        "total enters the loop as one float32 number and leaves it",
+    ),
+    "an accumulator in float16": (
+        (START, "total = tl.zeros((BLOCK,), dtype=tl.float16)"),
+        "as a float16 tile of 16 and leaves it as a float32 tile of 16",
+    ),
+    "a name set in one branch": (
+        (BODY, "if n > 3:\n            part = tl.sum(x.to(tl.float32), 1)\n        total = total + part"),
+        "part is set inside an if or a loop alone",
+    ),
+    "a name with two types": (
+        (BODY, "if n > 3:\n            x = x.to(tl.float32)\n        total = total + tl.sum(x, 1)"),
+        "x is a float16 tile of 16 by 16 before the if and a float32 tile of 16 by 16 after it",
+    ),
+    "one name, a type in each branch": (
+        (
+            BODY,
+            "if n > 3:\n            y = x.to(tl.float32)\n        else:\n            y = x\n        total += tl.sum(y, 1)",
+        ),
+        "y is a float32 tile of 16 by 16 if the condition holds and a float16 tile of 16 by 16 otherwise",
+    ),
+    "a length in a variable": (
+        (BODY, "M, N = x.shape\n        total = total + tl.sum(x.to(tl.float32), 1) + tl.arange(0, M)"),
+        "tl.arange wants lengths that are known when the kernel is compiled",
+    ),
+    "a plain number from outside": ((BODY, f"{BODY} * FACTOR"), r"say FACTOR = tl.constexpr\(...\)"),
+    "a product that is too small": (
+        (BODY, "total = total + tl.sum(tl.dot(tl.zeros((16, 8), tl.float16), tl.zeros((8, 16), tl.float16)), 1)"),
+        "K must be at least 16",
+    ),
+}
+OTHERS = {  # neither takes these
+    "an accumulator of tl.dot in float16": (
+        (BODY, "total = total + tl.sum(tl.dot(x, x, tl.zeros((16, 16), tl.float16)).to(tl.float32), 1)"),
+        "the third argument of tl.dot, to which the product is added, must be float32",
+    ),
+    "two dtypes": ((BODY, "total = total + tl.sum(tl.dot(x.to(tl.float32), x), 1)"), "two dtypes, fp32 and fp16|float"),
+    "an element of a tile": ((BODY, "total = total + x[0, 0]"), "a tile has no elements to pick"),
+    "break": ((BODY, f"{BODY}\n        if start > 3:\n            break"), "there is no break"),
+    "a tile as condition": ((BODY, f"if x > 0:\n            {BODY}"), "an if takes one number, and got a tile"),
+    "@": ((BODY, "total = total + tl.sum(x @ x, 1)"), "tl.dot multiplies them"),
+    "tiles of two shapes": (
+        (BODY, "total = total + tl.sum(x + tl.arange(0, 32)[None, :], 1)"),
+        "different shapes meet",
+    ),
+    "48 lanes": ((BODY, f"{BODY} + tl.sum(tl.arange(0, 48), 0)"), "a power of two of lanes"),
+}
+
+
+QUICK = ("a number that becomes a tile", "a name set in one branch", "a length in a variable")
+
+
+def test_what_compiles_is_not_refused():
+    assert refused(row_sums, KINDS, {"BLOCK": 16}) is None
+    assert refused(uses_another, KINDS, {"BLOCK": 16}) is None, "with what it calls, and its constants"
+
+
+@pytest.mark.parametrize(
+    "what", [*QUICK, *(pytest.param(w, marks=pytest.mark.slow) for w in {**REFUSED, **OTHERS} if w not in QUICK)]
+)
+def test_a_refusal_is_told_in_plain_english_with_its_line(what):
+    change, plain = {**REFUSED, **OTHERS}[what]
+    kernel = altered(row_sums, change)
+    found = refused(kernel, KINDS, {"BLOCK": 16})
+    assert found, "expected a refusal"
+    assert found.plain and re.search(plain, found.plain), found
+    assert found.line in [line.strip() for line in inspect.getsource(kernel).splitlines()], found
+
+
+@interpreted
+@pytest.mark.parametrize("what", REFUSED)
+def test_the_interpreter_takes_what_the_compiler_refuses(what):
+    y = torch.full((16,), torch.nan)
+    steps = launched(altered(row_sums, REFUSED[what][0]), (1,), {"BLOCK": 16}, torch.ones(16, 32).half(), y, 32)
+    assert y.isfinite().all() and steps
+
+
+@interpreted
+def test_a_whole_kernel_is_recorded_and_leaves_its_result():
+    x, y = torch.randn(16, 32).half(), torch.full((16,), torch.nan)
+    steps = launched(row_sums, (1,), {"BLOCK": 16}, x, y, 32)
+    torch.testing.assert_close(y, x.float().sum(1))
+    assert traffic(steps) == tuple(map(float, hbm_bytes(steps))) == (2 * 16 * 32, 4 * 16)
+
+
+@interpreted
+def test_programs_that_meet_and_stubs_are_told_apart():
+    from flashlearn.kernels.recorder import Race
+
+    def stub(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+        raise NotImplementedError("your turn")
+
+    x, y = torch.ones(16, 32).half(), torch.full((16,), torch.nan)
+    with pytest.raises(Race):
+        launched(row_sums, (2,), {"BLOCK": 16}, x, y, 32)
+    with pytest.raises(NotImplementedError, match="your turn"):
+        launched(stub, (1,), {"BLOCK": 16}, x, y, 32)
+    with pytest.raises(NotImplementedError, match="your turn"):
+        refusal_of(stub, KINDS, {"BLOCK": 16})
+    with pytest.raises(ValueError, match="expected at most 300 programs, got 400"):
+        launched(row_sums, (400,), {"BLOCK": 16}, x, y, 32)
+    with pytest.raises(RuntimeError, match="expected Triton's interpreter"):
+        traffic([])
+
+
+def test_a_refused_answer_is_the_wrong_way_with_the_line():
+    compiles(row_sums, KINDS, {"BLOCK": 16})
+    with pytest.raises(
+        WrongWay, match="compiles for sm_90, and at `for start in .*Loop-carried.*\nThat is: total enters"
+    ):
+        compiles(altered(row_sums, (START, "total = 0.0")), KINDS, {"BLOCK": 16})
+
+
+def test_other_arguments_than_expected():
+    with pytest.raises(ValueError, match="expected the arguments x_ptr, BLOCK, got x_ptr, y_ptr, n, BLOCK"):
+        refused(row_sums, {"x_ptr": "*fp16"}, {"BLOCK": 16})
+
+
+def test_what_is_not_known_is_not_translated():
+    assert in_plain_english("AssertionError('something new')") == ""
+    assert (
+        explained("Traceback\nRuntimeError: PassManager::run failed\n").says == "RuntimeError: PassManager::run failed"
+    )
