@@ -100,6 +100,15 @@ def _named(name: str, cols: Span, t: Tensor, whole: bool = True) -> str:
     return f"{name}[{start}:{stop}]" if stop - start > 1 else f"{name}[{start}] = {_first(here):.4g}"
 
 
+def projection(step: Step) -> str:
+    """The products that make Q, K and V from the tokens."""
+    if not step.writes:
+        return "Done: every token has a query, a key and a value; all three come from the same row of X."
+    name = step.writes[0].name
+    row = ", ".join(f"{value + 0.0:.1f}" for value in step.values[name][-1].tolist()).replace("-", "−")
+    return f"{step.phase}: the last row of X, times W_{name.lower()}, is the last row of {name}: ({row})."
+
+
 def standard(step: Step) -> str:
     """Unfused attention: three operations on whole matrices."""
     N_q, N_k = step.shapes["S"][-2:]
@@ -141,10 +150,10 @@ def _weighted(step: Step) -> str:
 
 def _one_pass(step: Step) -> str:
     """Tell the reader whether l and the accumulator had to be rescaled."""
-    (j0, j1), m_old, m_i, acc = (step.values[name] for name in ("cols", "m_old", "m_i", "acc"))
+    (j0, j1), m_old, m_i = (step.values[name] for name in ("cols", "m_old", "m_i"))
     name, alpha = "o'" if step.values["normalised"] else "acc", show(step.values["alpha"])
     what = f"Key and value {j0}" if j1 - j0 == 1 else f"Keys and values {j0}:{j1}"
-    result = f"m = {show(m_i)}, l = {show(step.values['l_i'])}, {name} = {_vector(acc)}."
+    result = f"m = {show(m_i)}, l = {show(step.values['l_i'])}, {name} = {_vector(step.values[name])}."
     if number(row_max(step.values["S"])) == -INF:
         return f"{what}: hidden from this query, nothing changes; {result}"
     if number(m_old) == number(m_i):

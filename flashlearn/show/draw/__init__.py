@@ -11,9 +11,11 @@ from flashlearn.show.draw.memory import draw_memory
 from flashlearn.show.draw.overlap import draw_overlap
 from flashlearn.show.draw.pipeline import draw_pipeline
 from flashlearn.show.draw.programs import draw_programs
+from flashlearn.show.draw.projection import draw_projection
 from flashlearn.show.draw.query import draw_query
 from flashlearn.show.draw.rates import draw_rates, draw_rungs, panels_of
 from flashlearn.show.draw.roofline import draw_roofline
+from flashlearn.show.draw.round_trip import draw_round_trip
 from flashlearn.show.draw.row import draw_row
 from flashlearn.show.draw.sheet import Rect, Sheet
 from flashlearn.show.draw.strides import draw_strides
@@ -38,9 +40,11 @@ __all__ = [
     "draw_memory",
     "draw_overlap",
     "draw_pipeline",
+    "draw_projection",
     "draw_query",
     "draw_rates",
     "draw_roofline",
+    "draw_round_trip",
     "draw_row",
     "draw_rungs",
     "draw_strides",
