@@ -200,8 +200,9 @@ def test_dividing_once_saves_divisions():
     prefix = [step.values for step in one_pass_attention_steps(q, k, v, normalised=True) if step.phase == "one pass"]
     for j, seen in enumerate(prefix):  # o' is the attention over the keys so far, at every step
         o = scaled_dot_product_attention(q, k[:, :, : j + 1], v[:, :, : j + 1])
-        torch.testing.assert_close(seen["acc"], o)
-        old = prefix[j - 1]["acc"] if j else torch.zeros_like(o)
+        torch.testing.assert_close(seen["o'"], o)
+        assert "acc" not in seen  # which is o' times l
+        old = prefix[j - 1]["o'"] if j else torch.zeros_like(o)
         torch.testing.assert_close(old * seen["factor"] + seen["P"] * v[:, :, j : j + 1], o)  # as it is shown
 
 

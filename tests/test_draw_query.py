@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -11,10 +12,17 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 
-from flashlearn import one_pass_attention_steps, record, two_pass_attention_steps
+from flashlearn import (
+    hbm_bytes,
+    one_pass_attention_steps,
+    record,
+    standard_attention_steps,
+    two_pass_attention_steps,
+)
+from flashlearn.rungs.projection import projection_steps
 from flashlearn.show import play
-from flashlearn.show.draw import draw_converge, draw_query
-from flashlearn.show.draw.style import STYLE, tint
+from flashlearn.show.draw import draw_converge, draw_projection, draw_query, draw_round_trip
+from flashlearn.show.draw.style import STYLE, fixed, tint
 from flashlearn.show.film import Film, nearest
 from flashlearn.show.frame import as_runs, count, paint
 from tests.slow import across
@@ -143,6 +151,29 @@ def test_converge_ends_on_the_answer():
     assert len(path.get_ydata()) == 11  # ten keys, then o
 
 
+def test_converge_shows_how_every_number_was_made():
+    """Of values of one number: l and acc (or o') are the sums that are written below them."""
+    for normalised, name in ((False, "acc"), (True, "o'")):
+        steps = record(one_pass_attention_steps(*inputs(D=1), normalised=normalised))
+        for step in (steps[0], steps[1], steps[4], steps[9]):
+            shown = [words[2:].replace("−", "-") for words in texts(step, draw_converge) if words.startswith("= ")]
+            made = [eval(words.replace("×", "*")) for words in shown]  # noqa: S307
+            assert made == pytest.approx([step.values[at][0, 0, -1, -1].item() for at in ("l_i", name)], abs=2e-3)
+    assert not any(words.startswith("= ") for words in texts(record(RUNS["one pass"](*inputs()))[4], draw_converge))
+
+
+def test_converge_shows_what_acc_is_worth():
+    q, k, v = inputs(D=1)
+    steps = record(one_pass_attention_steps(q, k, v))
+    hollow = next(line for line in axes_of(steps[6], draw_converge).lines if line.get_linestyle() == ":")
+    dashed, path = (axes_of(steps[6], draw_converge).lines[n] for n in (0, -1))
+    assert len(hollow.get_ydata()) == len(path.get_ydata()) == 7
+    whole = next(line for line in axes_of(steps[-1], draw_converge).lines if line.get_linestyle() == ":")
+    assert whole.get_ydata()[-1] == pytest.approx(dashed.get_ydata()[0], abs=1e-3), "after the last key: the answer"
+    plain = record(one_pass_attention_steps(q, k, v, normalised=True))
+    assert not any(line.get_linestyle() == ":" for line in axes_of(plain[6], draw_converge).lines)
+
+
 def test_names_of_answers_that_lie_close_are_apart():
     q, k, v = inputs()
     v[..., 1:] = v[..., :1] + torch.tensor([0.0, 0.001, -0.001])
@@ -156,6 +187,41 @@ def test_wrong_algorithm_makes_a_wrong_picture():
     wrong = [step.values.get("acc", torch.zeros(1)) for step in steps]
     steps[3].values["acc"] = wrong[3] + 100
     assert texts(steps[3], draw_query) != texts(record(one_pass_attention_steps(*inputs()))[3], draw_query)
+
+
+def test_round_trip_shows_the_bytes_of_every_matrix_to_scale():
+    n, d = 10, 4
+    q, k, v = inputs(N_q=n)
+    steps = record(standard_attention_steps(q, k, v))
+    for number, there in enumerate(("QKS", "QKSSP", "QKSSPPVO", "QKSSPPVO")):
+        shown = texts(steps[number], draw_round_trip)
+        pipes = [words for words in shown if words[0] in "▼▲" and "\n" in words]
+        sizes = [int(re.sub(r"\D", "", words)) for words in pipes]
+        assert sorted(sizes) == sorted(2 * 4 * n * (n if name in "SP" else d) for name in there)
+        assert sum(sizes) == hbm_bytes(steps[: number + 1]).total
+    assert [sum("▲" in words for words in texts(step, draw_round_trip) if "10 × " in words) for step in steps] == [
+        1,
+        1,
+        1,
+        0,
+    ]
+    with pytest.raises(ValueError, match="expected a step of standard attention"):
+        axes_of(record(projection_steps(torch.ones(3, 2), *torch.ones(3, 2, 2)))[0], draw_round_trip)
+
+
+def test_projection_fills_q_k_and_v_one_after_the_other():
+    x, *weights = torch.randn(1, 3, 4), *torch.randn(3, 4, 2)
+    steps = record(projection_steps(x[0], *weights))
+    for step, made in zip(steps, ("Q", "QK", "QKV", "QKV"), strict=True):
+        shown = texts(step, draw_projection)
+        for name, w in zip("QKV", weights, strict=True):
+            row = [fixed(value, 1) for value in (x[0] @ w)[0].tolist()]
+            assert (name in made) == all(words in shown for words in row), name
+        assert len([words for words in shown if re.fullmatch(r"−?\d+\.\d", words)]) == 12 + 24 + 6 * len(made)
+    for output, w in zip(steps[-1].output, weights, strict=True):
+        torch.testing.assert_close(output, x[0] @ w)
+    with pytest.raises(ValueError, match=r"expected x \(N, E\)"):
+        record(projection_steps(x[0], *weights[:2], torch.ones(3, 2)))
 
 
 @pytest.mark.slow  # a time

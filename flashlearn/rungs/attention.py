@@ -160,8 +160,8 @@ def one_pass_attention_steps(
     acc_i = acc_{i-1} exp(m_{i-1} - m_i) + exp(s_i - m_i) v_i                        then o = acc_N / l_N
     o'_i  = o'_{i-1} exp(m_{i-1} - m_i) l_{i-1} / l_i + exp(s_i - m_i) / l_i v_i     if `normalised`
 
-    In the second form `values["acc"]` holds o', the attention over the keys so far, and `values["P"]` the weights of
-    the new keys, divided by l_i as the values are multiplied by them; `values["factor"]` is what the old acc or o' was
+    The second form has o', the attention over the keys so far, as `values["o'"]` in place of `values["acc"]`, and as
+    `values["P"]` the weights of the new keys, divided by l_i as the values are multiplied by them; `values["factor"]` is what the old acc or o' was
     multiplied by. `operations` counts what one query did in this step besides matrix products;
     `flashlearn.cost.operations` adds them up.
     """
@@ -181,7 +181,8 @@ def one_pass_attention_steps(
         factor, weights = (divide(scaled, l_i), divide(P, l_i)) if normalised else (alpha, P)
         acc = acc * factor
         acc = acc.put(rows, acc.rows(rows) + weights.rows(rows) @ V_j)
-        seen: dict[str, Any] = {"S": S, "P": weights, "m_i": m_i, "l_i": l_i, "acc": acc, "m_old": m_old}
+        seen: dict[str, Any] = {"S": S, "P": weights, "m_i": m_i, "l_i": l_i, "m_old": m_old}
+        seen["o'" if normalised else "acc"] = acc
         yield hbm.step("one pass", rows=rows, cols=cols, normalised=normalised, **seen, alpha=alpha, factor=factor)
         hbm.drop(K_j, V_j, S)
     hbm.store("O", None, acc if normalised else divide(acc, l_i))

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import math
+
 from matplotlib.axes import Axes
 
 from flashlearn.core.steps import Step
 from flashlearn.show.draw.parts import MONO, pass_note
 from flashlearn.show.draw.sheet import Sheet
 from flashlearn.show.draw.style import INK, QUIET, colour, number, tint
-from flashlearn.show.draw.values import check_steps_of, first_head, running_name
+from flashlearn.show.draw.values import check_steps_of, first_head, running_name, running_sum
 
 WIDTH, HEIGHT = 1280, 500
-LEFT, RIGHT, TOP, FLOOR = 60, 760, 120, 410  # where the points go
-SIDE, SIDE_WIDTH = 940, 324  # the running values
+LEFT, RIGHT, TOP, FLOOR = 60, 600, 120, 410  # where the points go
+SIDE, SIDE_WIDTH = 786, 478  # the running values
+EQUATION = {**MONO, "fontsize": 16}
 MARKERS = "os^D"  # a component of the vector each, four at most
 
 
 def draw_converge(ax: Axes, step: Step) -> None:
-    """Paint the output so far after every step, then o once it is written, for the last query of the first head."""
+    """Paint the output so far after every step, then o once it is written, for the last query of the first head.
+
+    Values of one number, a key a step: beside acc runs acc / l, hollow, and l and acc show how they were made.
+    """
     check_steps_of("a loop over keys", step, shapes=["O", "S"], writes="O")
     sheet = Sheet(ax, WIDTH, HEIGHT)
     sheet.text(16, 8, pass_note(step), va="top", weight="bold", fontsize=20)
-    run = [s for s in step.run or (step,) if "acc" in s.values or s.writes]
+    run = [s for s in step.run or (step,) if running_sum(s.values) is not None or s.writes]
     if not run:
         raise ValueError(
             "expected steps of a loop over keys, with acc in their values, got none: are they another picture's steps?"
@@ -32,6 +38,8 @@ def draw_converge(ax: Axes, step: Step) -> None:
     _answers(sheet, answer, place)
     for n, s in enumerate(seen):
         _mark_rescaling(sheet, s, place(n, 0)[0])
+    if len(answer) == 1 and any("acc" in s.values and "normalised" in s.values for s in seen):
+        _worth(sheet, seen, place)
     for c, marker in zip(range(len(answer)), MARKERS, strict=False):
         xs = [place(n, 0)[0] for n in range(len(seen))]
         ys = [place(0, _vector(s)[c])[1] for s in seen]
@@ -41,8 +49,19 @@ def draw_converge(ax: Axes, step: Step) -> None:
         what = s.values["cols"][1] - 1 if "cols" in s.values else "o"
         sheet.text(place(n, 0)[0], FLOOR + 34, what, va="center", ha="center")
     if seen:
-        _running_values(sheet, seen[-1])
+        _running_values(sheet, seen[-1], seen[-2] if len(seen) > 1 else None)
     sheet.paint()
+
+
+def _worth(sheet: Sheet, seen: list[Step], place) -> None:
+    """What acc is worth after every key: acc / l, the attention over the keys so far."""
+    worth = [(n, _vector(s)[0] / l) for n, s in enumerate(seen) if "acc" in s.values and (l := _last(s, "l_i"))]
+    xs, ys = zip(*(place(*point) for point in worth), strict=True) if worth else ((), ())
+    hollow = {"marker": "o", "markersize": 12, "markerfacecolor": "white", "markeredgecolor": INK}
+    sheet.line(xs, ys, color=QUIET, linestyle=":", linewidth=2.5, **hollow)
+    for x, words, fill in ((460, "acc", {"color": colour("acc")}), (560, "acc / l", hollow)):
+        sheet.line([x], [26], **{"marker": "o", "markersize": 12, "markeredgecolor": INK, **fill})
+        sheet.text(x + 16, 26, words, va="center", fontsize=17)
 
 
 def _answers(sheet: Sheet, answer: list[float], place) -> None:
@@ -55,8 +74,14 @@ def _answers(sheet: Sheet, answer: list[float], place) -> None:
 
 
 def _vector(step: Step) -> list[float]:
-    """acc, or what was written; four components at most."""
-    return first_head(step.values["acc" if "acc" in step.values else "O"])[-1][: len(MARKERS)]
+    """acc, o', or what was written; four components at most."""
+    held = running_sum(step.values)
+    return first_head(step.values["O"] if held is None else held)[-1][: len(MARKERS)]
+
+
+def _last(step: Step, name: str) -> float:
+    """A number of the query that the picture follows."""
+    return first_head(step.values[name])[-1][-1]
 
 
 def _scale(values, count):
@@ -78,13 +103,38 @@ def _mark_rescaling(sheet: Sheet, step: Step, x: float) -> None:
         sheet.text(x, TOP - 24, f"× {number(factor)}", va="bottom", ha="center", weight="bold")
 
 
-def _running_values(sheet: Sheet, step: Step) -> None:
-    """m, l and the vector as numbers."""
-    names = (("m_i", "m"), ("l_i", "l"), ("acc", running_name(step.values)), ("O", "o"))
+def _running_values(sheet: Sheet, step: Step, before: Step | None) -> None:
+    """m, l and the vector as numbers, and how the last two were made of those of the step before."""
+    made = _made(step, before)
+    names = (("m_i", "m"), ("l_i", "l"), ("acc", running_name(step.values)), ("o'", "o'"), ("O", "o"))
     there = ((name, symbol) for name, symbol in names if name in step.values)
     shown = [(*name, value) for name in there for value in first_head(step.values[name[0]])[-1][: len(MARKERS)]]
-    for place, (name, symbol, value) in enumerate(shown):
-        top = 60 + 54 * place
-        sheet.box((SIDE, top, SIDE_WIDTH, 44), tint(name, 0.35), QUIET, 2)
+    top = 60
+    for name, symbol, value in shown:
+        tall = 82 if name in made else 44
+        sheet.box((SIDE, top, SIDE_WIDTH, tall), tint(name, 0.35), QUIET, 2)
         sheet.text(SIDE + 14, top + 22, symbol, weight="bold", **MONO)
         sheet.text(SIDE + SIDE_WIDTH - 14, top + 22, number(value), ha="right", **MONO)
+        if name in made:
+            sheet.text(SIDE + SIDE_WIDTH - 14, top + 60, f"= {made[name]}", ha="right", **EQUATION)
+        top += tall + 10
+
+
+def _made(step: Step, before: Step | None) -> dict[str, str]:
+    """The sums that l and acc, or o', came from, if a step takes one key with a value of one number."""
+    values = step.values
+    if values["O" if step.writes else "V"].shape[-1] > 1:
+        return {}
+    if step.phase == "divide" and before and "acc" in before.values:
+        return {"O": f"{number(_last(before, 'acc'))} / {number(_last(before, 'l_i'))}"}
+    if "factor" not in values or values["cols"][1] - values["cols"][0] > 1:
+        return {}
+    name = "acc" if "acc" in values else "o'"
+    l_old, old = (_last(before, each) if before else 0.0 for each in ("l_i", name))
+    alpha, factor, weight = (number(_last(step, each)) for each in ("alpha", "factor", "P"))
+    score, m, v = _last(step, "S"), _last(step, "m_i"), first_head(values["V"])[values["cols"][0]][0]
+    term = math.exp(score - m) if score > -math.inf else 0.0
+    return {
+        "l_i": f"{number(l_old)} × {alpha} + {number(term)}",
+        name: f"{number(old)} × {factor} + {weight} × {number(v)}",
+    }

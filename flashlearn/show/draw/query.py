@@ -14,7 +14,7 @@ from flashlearn.core.steps import Step
 from flashlearn.show.draw.parts import MONO, panel, pass_note, traffic_note
 from flashlearn.show.draw.sheet import Rect, Sheet, Span
 from flashlearn.show.draw.style import INK, QUIET, number, tint
-from flashlearn.show.draw.values import check_steps_of, first_head, running_name
+from flashlearn.show.draw.values import check_steps_of, first_head, running_name, running_sum
 
 WIDTH, HEIGHT = 1280, 560
 ROW, TOP = 34, 136  # height of a row of K and V, and where row 0 is in both panels
@@ -184,10 +184,10 @@ def _running_values(sheet: Sheet, step: Step) -> None:
     if 0 < alpha < 1:
         _rescaled(sheet, f"old l × {number(alpha)}", STRIP + 220, TOP + CHIP_BAND + 119, "left")
     running = running_name(values)
-    for name, symbol in (("acc", running), ("O", "o")):
-        if name in values:
+    for held, symbol in ((running_sum(values), running), (values.get("O"), "o")):
+        if held is not None:
             y = TOP + CHIP_BAND + 18
-            row = first_head(values[name])[-1:]
+            row = first_head(held)[-1:]
             _Cells("O", row, V_CHIP, y, WIDE, ROW, _alike(0.6), digits=2).paint(sheet)
             _name(sheet, symbol, V_CHIP - 10, y + ROW / 2, "right")
     if 0 < factor < 1:

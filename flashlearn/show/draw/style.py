@@ -33,6 +33,7 @@ MEANING = {
     "lse": "m, l",
     "delta": "m, l",
     "acc": "O",
+    "o'": "O",
     "dQ": "Q",
     "dK": "K",
     "dV": "V",

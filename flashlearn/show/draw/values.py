@@ -49,5 +49,10 @@ def first_head(t: Tensor) -> list[list[float]]:
 
 
 def running_name(values: Mapping[str, Any]) -> str:
-    """What the sum `acc` of a loop over keys is called: acc before its division, o' if divided always, o in two passes."""
+    """What the sum of a loop over keys is called: acc before its division, o' if divided always, o in two passes."""
     return "o" if "normalised" not in values else "o'" if values["normalised"] else "acc"
+
+
+def running_sum(values: Mapping[str, Any]) -> Tensor | None:
+    """That sum, if the step has one."""
+    return values.get("acc", values.get("o'"))
