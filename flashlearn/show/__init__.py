@@ -9,6 +9,7 @@ needs("flashlearn.show", "course", "IPython", "PIL", "anywidget", "ipywidgets", 
 
 if TYPE_CHECKING:
     from flashlearn.show.animation import Picture, animate, picture, reduced_motion
+    from flashlearn.show.course_map import here
     from flashlearn.show.player import Player, play
     from flashlearn.show.projection import projector
     from flashlearn.show.widgets import Stepper, stepper
@@ -19,6 +20,7 @@ HOMES = {
     "Player": "player",
     "Stepper": "widgets",
     "animate": "animation",
+    "here": "course_map",
     "picture": "animation",
     "play": "player",
     "projector": "projection",
@@ -26,7 +28,18 @@ HOMES = {
     "stepper": "widgets",
 }
 
-__all__ = ["Picture", "Player", "Stepper", "animate", "picture", "play", "projector", "reduced_motion", "stepper"]
+__all__ = [
+    "Picture",
+    "Player",
+    "Stepper",
+    "animate",
+    "here",
+    "picture",
+    "play",
+    "projector",
+    "reduced_motion",
+    "stepper",
+]
 
 
 def __getattr__(name: str) -> Any:
