@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -116,7 +117,7 @@ def one_query() -> tuple[Tensor, Tensor, Tensor]:
     return q[:, :, -1:], k, v
 
 
-BLOCKS = {"block_q": BLOCK, "block_k": BLOCK}
+BLOCKS: dict[str, Any] = {"block_q": BLOCK, "block_k": BLOCK}
 
 
 # --- how each is counted ---
@@ -130,7 +131,7 @@ def _whole_row(x: Tensor) -> Iterator[fl.Step]:
     """Softmax of a row that fits on chip, as the kernel of notebook 11 does it: one load, one store."""
     hbm = fl.HBM({"x": x}, {"y": x.dtype}, {"x": tuple(x.shape), "y": tuple(x.shape)})
     entries = hbm.load("x")
-    weights = torch.exp(entries - entries.amax(-1, keepdim=True))
+    weights = (entries - entries.amax(-1, keepdim=True)).exp()
     hbm.store("y", None, weights / weights.sum(-1, keepdim=True))
     yield hbm.step("row")
 
@@ -161,7 +162,7 @@ def _backward() -> Count:
 
 
 def _tiled_backward() -> Count:
-    o, lse = fl.tiled_attention_v2(*qkv(), **BLOCKS, return_lse=True)
+    o, lse = fl.tiled_attention_v2(*qkv(), return_lse=True, **BLOCKS)
     return count(fl.tiled_attention_backward_steps(torch.ones_like(o), *qkv(), o, lse, **BLOCKS), "K")
 
 

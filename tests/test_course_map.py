@@ -1,0 +1,155 @@
+"""`here` and the map of the course: titles are those of the notebooks, numbers those of steps, formulas and kernels."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import torch
+
+import flashlearn as fl
+from flashlearn import cost
+from flashlearn.show import course, here
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+every_stage = pytest.mark.parametrize("stage", course.STAGES, ids=lambda stage: stage.number)
+FP32 = {"dtype": torch.float32}
+BLOCKS = {**FP32, **course.BLOCKS}
+SIZES = (1, 1, course.TOKENS, course.TOKENS, course.WIDTH)
+FORMULAS = {  # of what is counted from steps
+    "naive_softmax": lambda: cost.softmax_cost("naive", 1, course.TOKENS),
+    "safe_softmax": lambda: cost.softmax_cost("safe", 1, course.TOKENS),
+    "online_softmax": lambda: cost.softmax_cost("online", 1, course.TOKENS),
+    "blocked_softmax": lambda: cost.softmax_cost("blocked", 1, course.TOKENS, block_size=course.BLOCK),
+    "standard_attention": lambda: cost.standard_cost(*SIZES, **FP32),
+    "two_pass_attention": lambda: cost.two_pass_cost(*SIZES, **FP32),
+    "one_pass_attention": lambda: cost.one_pass_cost(*SIZES, **FP32),
+    "tiled_attention_v1": lambda: cost.v1_cost(*SIZES, **BLOCKS),
+    "tiled_attention_v2": lambda: cost.v2_cost(*SIZES, **BLOCKS),
+    "flash_attention": lambda: cost.v2_cost(*SIZES, **BLOCKS),
+    "flash_attention, one query": lambda: cost.v2_cost(1, 1, 1, course.TOKENS, course.WIDTH, **BLOCKS),
+    "attention_backward": lambda: cost.standard_backward_cost(*SIZES, **FP32),
+    "tiled_attention_backward": lambda: cost.two_sweep_cost(*SIZES, **BLOCKS),
+    "kernels.attention_backward": lambda: cost.two_sweep_cost(*SIZES, **BLOCKS),
+}
+
+
+def test_stages_are_the_notebooks_by_their_titles():
+    titles = {}
+    for path in NOTEBOOKS:
+        first = "".join(json.loads(path.read_text())["cells"][0]["source"])
+        titles[path.stem[:2]] = re.match(r"# \d\d · (.*)", first)[1]
+    there = {stage.number: stage.title for stage in course.STAGES}
+    assert {number: there.get(number) for number in titles} == titles
+    assert list(there) == [f"{number:02}" for number in range(len(there))]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_every_notebook_says_where_it_is_right_after_its_title(path):
+    cells = json.loads(path.read_text())["cells"]
+    assert "".join(cells[1]["source"]) == f'from flashlearn.show import here\n\nhere("{path.stem[:2]}")'
+
+
+@every_stage
+def test_counts_are_those_of_the_formulas(stage):
+    for algorithm in stage.algorithms:
+        if algorithm.kind != "large" and algorithm.name in FORMULAS:
+            found, formula = algorithm.count, FORMULAS[algorithm.name]()
+            assert (found.read, found.written, found.extra) == (formula.read, formula.written, formula.extra)
+        else:
+            assert algorithm.kind == "large" or algorithm.name in ("tiled_matmul", "kernels.matmul", "kernels.softmax")
+
+
+def test_what_a_planted_step_moves_is_counted():
+    def twice(q, k, v, **blocks):
+        yield from fl.tiled_attention_v2_steps(q, k, v, **blocks)
+        yield from fl.tiled_attention_v2_steps(q, k, v, **blocks)
+
+    once = course.FLASH_2.count
+    both = course.count(twice(*course.qkv(), **course.BLOCKS), "K")
+    assert (both.read, both.written, both.reads) == (2 * once.read, 2 * once.written, 2 * once.reads)
+    assert (both.extra, both.on_chip, both.held) == (once.extra, once.on_chip, once.held)
+
+
+def test_the_kernels_move_what_is_said_of_them():
+    pytest.importorskip("triton", reason="no Triton on this machine")
+    from flashlearn import kernels
+    from flashlearn.kernels.recorder import kernel_steps
+
+    if not kernels.INTERPRETED:
+        pytest.skip("kernels are recorded in Triton's interpreter only")
+    traffic = fl.hbm_bytes(kernel_steps(kernels.softmax, course.row()[None]))
+    assert traffic == (course.ROW_KERNEL.count.read, course.ROW_KERNEL.count.written)
+
+
+def test_a_program_holds_its_own_query_alone():
+    assert course.ONE_PASS.count.on_chip < 64 * course.WIDTH < course.count(
+        fl.one_pass_attention_steps(*course.qkv()), "K"
+    ).on_chip  # fmt: skip
+    assert course.FLASH_2.count.on_chip == max(
+        sum(tile.nbytes for tile in step.on_chip)
+        for step in fl.tiled_attention_v2_steps(*course.qkv(), **course.BLOCKS)
+    )
+
+
+class _Read(HTMLParser):
+    """What a page says, and the attributes of its elements."""
+
+    def __init__(self, page: str):
+        super().__init__()
+        self.words, self.found, self.open = "", [], []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, dict(attributes)))
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words += data
+
+
+@every_stage
+def test_the_header_marks_one_notebook_and_says_the_same_as_its_text(stage):
+    header = here(stage.number)
+    read = _Read(header._repr_html_())
+    assert read.open == []
+    assert [attributes["aria-current"] for _, attributes in read.found if "aria-current" in attributes] == ["step"]
+    assert f"▸ {stage.number} {stage.title}" in read.words
+    for row in header.rows:
+        for cell in row:
+            assert cell in read.words and cell in repr(header)
+    assert repr(header) == repr(here(stage.number)) and header._repr_html_() == here(stage.number)._repr_html_()
+
+
+def test_what_came_before():
+    names = {stage.number: course.before(stage).name for stage in course.STAGES if course.before(stage)}
+    assert names == {
+        "02": "naive_softmax",
+        "03": "safe_softmax",
+        "05": "two_pass_attention",
+        "07": "one_pass_attention",
+        "10": "attention_backward",
+        "11": "blocked_softmax",
+        "12": "tiled_attention_v2",
+        "13": "tiled_attention_backward",
+    }
+
+
+@pytest.mark.parametrize("number", ["17", "3", 3, None, ""])
+def test_a_number_of_no_notebook_is_refused(number):
+    with pytest.raises(ValueError, match='expected the number of a notebook, "00" to "16", got'):
+        here(number)
+
+
+def test_it_comes_before_the_choice_where_kernels_run():
+    program = "import sys\nfrom flashlearn.show import here\nrepr(here('12'))\nassert 'triton' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120, cwd=ROOT)
