@@ -1,6 +1,8 @@
 """The rungs of notebook 14: every one gives PyTorch's numbers, and reads what its switches promise."""
 
 import importlib.util
+import inspect
+import re
 
 import pytest
 import torch
@@ -13,7 +15,9 @@ from flashlearn.kernels import INTERPRETED  # isort: skip (first: it chooses the
 
 import flashlearn as fl
 from flashlearn.cost import v2_cost
+from flashlearn.kernels import ladder
 from flashlearn.kernels.ladder import RUNGS, attend
+from flashlearn.kernels.ladder_source import changed, decided, source_of
 from flashlearn.kernels.recorder import kernel_steps
 from flashlearn.kernels.teaching.forward import Launch
 from tests.slow import across
@@ -86,3 +90,72 @@ def test_bad_input_is_refused():
         attend(RUNGS["exp2"], q, k, v, launch=SMALL)
     with pytest.raises(ValueError, match="expected contiguous q, k and v of one shape"):
         attend(RUNGS["exp2"], q.mT.contiguous().mT, k, v, launch=SMALL)
+
+
+# The source of a rung, its switches decided
+
+
+@pytest.mark.parametrize("name", RUNGS)
+def test_the_source_of_a_rung_computes_what_the_rung_does(name, tmp_path, monkeypatch):
+    """The displayed lines, with decorators and parameters put back, are launched in place of the ladder's kernels."""
+    if not INTERPRETED:
+        pytest.skip("compares in the interpreter")
+    monkeypatch.setattr(ladder, "TUNED", dict.fromkeys((16, 128), SMALL))
+    rung, switches = RUNGS[name], ("CAUSAL", "EXP2", "SKIP", "SPLIT")
+    head = "import triton\nimport triton.language as tl\nfrom flashlearn.kernels.ladder import LN_2\n"
+    kernels = [getattr(ladder, found) for found in re.findall(r"^def (\w+)", source_of(name), flags=re.MULTILINE)]
+    parameters = {
+        each.fn.__name__: [a for a in inspect.signature(each.fn).parameters if a not in switches] for each in kernels
+    }
+    kinds = {each.fn.__name__: each.fn.__annotations__ for each in kernels}
+    body = source_of(name).split("\n\n", 1)[1]
+    for each, named in parameters.items():
+        words = ", ".join(f"{a}: {kinds[each][a]}" if a in kinds[each] else a for a in named)
+        body = body.replace(f"def {each}(...):", f"@triton.jit\ndef {each}({words}):")
+    path = tmp_path / f"rung_{name}.py"
+    path.write_text(head + body)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    q, k, v = random(1, 2, 64, 16)
+    want = attend(rung, q, k, v, causal=True, launch=SMALL)
+    for each in ("ladder_kernel", "descriptors_kernel"):
+        if hasattr(module, each):
+            monkeypatch.setattr(ladder, each, Launched(getattr(module, each), switches))
+    got = attend(rung, q, k, v, causal=True, launch=SMALL)
+    for mine, theirs in zip(got, want, strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-6, rtol=1e-6)
+
+
+class Launched:
+    """A kernel that is not handed the switches."""
+
+    def __init__(self, kernel, switches):
+        self.kernel, self.switches = kernel, switches
+
+    def __getitem__(self, grid):
+        return lambda *args, **options: self.kernel[grid](
+            *args, **{name: value for name, value in options.items() if name not in self.switches}
+        )
+
+
+def test_rungs_differ_in_the_lines_of_their_change():
+    names = list(RUNGS)
+    lines = {after: changed(before, after) for before, after in zip(names, names[1:], strict=False)}
+    assert "+    p = tl.exp2(s - m_new[:, None])" in lines["exp2"] and "+    lse = (m_i" in lines["exp2"]
+    assert lines["skip"] == "-    end = N\n+    end = tl.minimum(start_m + BLOCK_M, N)"
+    assert "MASKED=False" in lines["split"] and lines["split"].count("for start_n") == 1
+    assert len(lines["blocks"].splitlines()) == 2 and "num_stages=3" in lines["blocks"].splitlines()[1]
+    loads = changed("blocks", "descriptors", only="load").splitlines()
+    assert "+        k = k_desc.load([head * N + start_n, 0])" in loads and "-    k = tl.load(k_ptr + at)" in loads
+    assert not any("zeros" in line for line in loads)
+
+
+def test_a_condition_on_more_than_switches_is_refused():
+    def mixed(N, SKIP):
+        if SKIP and N:
+            return 1
+
+    with pytest.raises(ValueError, match="expected switches alone in a condition, got True and N"):
+        decided(mixed, {"SKIP": True})
