@@ -16,7 +16,7 @@ ROOMS = ("core", "rungs", "cost", "gpu", "kernels", "show", "models", "exercises
 MANY = 12  # a package with more modules than this is one line, and its packages
 # What has no docstring to take them from.
 WORDS = {
-    "notebooks": "the course, numbered; run them from top to bottom. INSTRUCTORS.md is for those who teach with them",
+    "notebooks": "the course, numbered; run them from top to bottom. INSTRUCTORS.md is for those who teach with them, 14_appendix.md tells what did not help",
     "tests": "of the package, of the notebooks; browser/ and gpu/ need Chromium and a GPU",
     "benchmarks": "scripts that time and count; what they found is in flashlearn/measurements/",
     "tools": "what `make` runs, and what makes parts of this page",

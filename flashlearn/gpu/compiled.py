@@ -54,6 +54,15 @@ class Compiled(NamedTuple):
     instructions: dict[str, int]
 
 
+def lane_operations(fact: Compiled, scores: int) -> float:
+    """float32 arithmetic, comparisons and selections per score, without what needs other units.
+
+    scores   how many scores a thread has in one block
+    """
+    kinds = ("mul.f32", "max.f32", "fma.rn.f32", "add.f32", "sub.f32", "selp.f32", "setp.")
+    return sum(n for kind, n in fact.instructions.items() if kind.startswith(kinds)) / scores
+
+
 def compiled(*wanted: tuple[str, str, dict]) -> list[Compiled]:
     """Compile each (kernel, gpu, options), e.g. ("matmul", "H100", {"num_stages": 3}).
 

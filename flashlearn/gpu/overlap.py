@@ -59,6 +59,12 @@ def cycles(D: int, block_n: int = 128, operations: float = 4) -> Cycles:
     return Cycles(2 * scores * D / tensor_flops(), scores / EXPONENTIALS, lanes)
 
 
+def in_turn(D: int, operations: float, block_n: int) -> float:
+    """FLOP/s of a whole GPU in which products, exponentials and lanes take turns; arguments as for `cycles`."""
+    one = cycles(D, block_n, operations)
+    return H200_SXM.peak[torch.float16] * 2 * one.product / (2 * one.product + one.exponentials + one.lanes)
+
+
 class Task(NamedTuple):
     """A piece of work: on which unit, for which group and block, from when to when."""
 

@@ -138,7 +138,10 @@ class Book:
         readme = (self.root / "README.md").read_text()
         ladder = readme[readme.index("| notebook | function") :].split("\n\n")[0]
         first = first.replace("{{ladder}}", ladder).replace("{{player}}", self.first_player())
-        (self.source / "index.md").write_text(first + contents(notebooks))
+        appendices = sorted((self.root / "notebooks").glob("[0-9][0-9]_appendix.md"))
+        for path in appendices:
+            shutil.copy(path, self.source / "notebooks" / path.name)
+        (self.source / "index.md").write_text(first + contents(sorted([*notebooks, *appendices], key=chapter_order)))
         shutil.copy(self.root / "notebooks" / "INSTRUCTORS.md", self.source / "instructors.md")
 
     def first_player(self) -> str:
@@ -161,6 +164,11 @@ def write_frames(folder: Path, data: bytes, count: int, titles: int, seen: Seque
         frames.save(plain, folder / f"{number}.webp")
         if titles > 1:
             frames.save(frames.stacked(plain, titles), folder / f"tall-{number}.webp")
+
+
+def chapter_order(path: Path) -> tuple[str, bool]:
+    """By number; an appendix comes right after its notebook."""
+    return path.stem[:2], path.suffix == ".md"
 
 
 def contents(notebooks: list[Path]) -> str:

@@ -1,0 +1,103 @@
+"""The ladder of notebook 14 as it was measured (`gpu_ladder.json`): every change, its prediction, its gain, and why.
+
+print(story(load("gpu_ladder"), predicted))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from flashlearn.cost import H200_SXM
+from flashlearn.measurements.records import chosen, provenance
+from flashlearn.measurements.tables import shown
+
+LENGTHS = (4096, 16384)
+RUNGS = ("standard", "fused", "exp2", "skip", "split", "blocks", "descriptors", "op")
+
+
+class Change(NamedTuple):
+    """One change: what it is compared with, under which mask, and why its gain was not the predicted one."""
+
+    before: str
+    causal: bool
+    why: str
+
+
+CHANGES = {  # those that a causal mask alone concerns are compared under one
+    "fused": Change("standard", False, "standard attention is far below its roofline: more passes over S than a bound counts"),
+    "exp2": Change("fused", False, "a guess: it is saved in a chain in which everything waits for everything"),
+    "skip": Change("exp2", True, "near to the prediction, at 16384 too; the rest was not measured"),
+    "split": Change("skip", True, "what the compiler's count of instructions had promised"),
+    "blocks": Change("split", False, "right, for the wrong reason: not one rescaling is saved, a third stage wins"),
+    "descriptors": Change("blocks", False, "little, as predicted; the differences have no reason that was measured"),
+    "op": Change("descriptors", False, "the model has no barriers, issue slots or caches to wait for"),
+}  # fmt: skip
+
+
+def gain(row: Mapping, rung: str) -> float:
+    """The rate of a rung over that of the one before it."""
+    return row[rung] / row[CHANGES[rung].before]
+
+
+def rung_by_rung(ladder: Mapping) -> str:
+    """TFLOP/s of every rung, forward."""
+    peak = max(H200_SXM.peak.values()) / 1e12
+    product = f"a matrix product of 8192 x 8192: {ladder['matmul']:.0f}, {ladder['matmul'] / peak:.0%} of the peak"
+    widths = {name: max(len(name), 5) + 2 for name in RUNGS}
+    lines = [f"{provenance(ladder)}\nTFLOP/s, forward", product]
+    lines.append("  D      N         " + "".join(f"{name:>{width}}" for name, width in widths.items()))
+    for row in ladder["forward"]:
+        cells = "".join(f"{shown(row[name]):>{width}}" for name, width in widths.items())
+        lines.append(f"{row['D']:3}  {row['N']:5}  {'causal' if row['causal'] else 'no mask':7}" + cells)
+    return "\n".join(lines)
+
+
+def story(ladder: Mapping, predicted: Mapping[str, Mapping[int, float]]) -> str:
+    """The gain of every rung over the one before it, predicted ({rung: {D: factor}}) and measured, and why."""
+    lines = [" " * 33 + "".join(f"{f'D = {D}':>11}{'measured, N =':>17}" for D in (64, 128))]
+    lines.append(f"{'rung / the one before':33}" + f"{'predicted':>11}{4096:9}{16384:8}" * 2)
+    for rung, (before, causal, why) in CHANGES.items():
+        line = f"{rung:11} / {before:11} {'causal' if causal else 'no mask':7}"
+        for D in (64, 128):
+            (short,), (long,) = (chosen(ladder["forward"], D=D, N=N, causal=causal) for N in LENGTHS)
+            line += f"{predicted[rung][D]:11.2f}{gain(short, rung):9.2f}{gain(long, rung):8.2f}"
+        lines += [line, f"      {why}"]
+    return "\n".join(lines)
+
+
+def sweeps(ladder: Mapping) -> str:
+    """Backward: one sweep with five products over two sweeps with seven, no mask."""
+    lines = []
+    for D in (64, 128):
+        rows = [row for N in LENGTHS for row in chosen(ladder["backward"], D=D, N=N, causal=False)]
+        short, long = (row["op"] / row["two sweeps"] for row in rows)
+        found = f"predicted {7 / 5:.2f}, measured {short:.2f} and {long:.2f}"
+        lines.append(f"D = {D:3}: backward, one sweep / two sweeps: {found}")
+    return "\n".join(lines)
+
+
+def candidates(ladder: Mapping, D: int) -> dict[tuple[int, ...], float]:
+    """{(queries, keys, warps, stages): TFLOP/s} of every launch that was tried, causal, N = 4096."""
+    (row,) = chosen(ladder["sweep"], D=D)
+    return {tuple(each["launch"]): each["forward"] for each in row["candidates"]}
+
+
+def launches(ladder: Mapping, taken: Mapping[int, tuple[int, ...]]) -> str:
+    """Every launch that was tried, the fastest first; `taken` ({D: launch}) is marked."""
+    lines = ["(queries, keys, warps, stages): TFLOP/s, causal, N = 4096"]
+    for D in (64, 128):
+        rates = sorted(candidates(ladder, D).items(), key=lambda item: -item[1])
+        words = (f"{launch} {rate:.0f}{' taken' if launch == tuple(taken[D]) else ''}" for launch, rate in rates)
+        lines += [f"D = {D}:", *(f"    {each}" for each in words)]
+    return "\n".join(lines)
+
+
+def third_stage(ladder: Mapping, D: int) -> dict[tuple[int, ...], float]:
+    """{(queries, keys, warps): what a third stage brings, as a part} where both were tried."""
+    rates = candidates(ladder, D)
+    return {
+        launch[:3]: rates[(*launch[:3], 3)] / rate - 1
+        for launch, rate in rates.items()
+        if launch[3] == 2 and (*launch[:3], 3) in rates
+    }

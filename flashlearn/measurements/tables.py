@@ -1,0 +1,252 @@
+"""What `gpu_attention_h200.json` says, as tables of text: ours beside what PyTorch offers, losses included.
+
+    results = load("gpu_attention_h200")
+    print(rates(results))
+
+Notebook 14 and its appendix print them; each function takes the recording, so that a newer one needs no new words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from flashlearn import cost
+from flashlearn.cost import H200_SXM
+from flashlearn.measurements.records import chosen, geometric_mean, provenance, ratios
+
+NAMES = {"flashlearn": "flash_attention", "cudnn": "cuDNN", "fa2": "FlashAttention-2", "flex": "flex, compiled",
+         "fa4": "FlashAttention-4", "efficient": "memory-efficient", "math": "math"}  # fmt: skip
+TARGETS = {"forward": (0.95, 0.88), "backward": (0.95, 0.90)}  # of cuDNN: geometric mean and least
+DECODERS = ("flashlearn", "cudnn", "fa2")
+HIDDEN = 2048  # H D
+
+
+def measured(results: Mapping) -> dict[str, str]:
+    """{name in the rows: in words} of every implementation that was measured in float16, ours first."""
+    rows = chosen(results["rows"], dtype="float16")
+    return {name: words for name, words in NAMES.items() if any(name in row for row in rows)}
+
+
+def rate(row: Mapping, name: str, key: str = "forward") -> Any:
+    """What was measured of one implementation; None where it does not run."""
+    return (row.get(name) or {}).get(key)
+
+
+def shown(number: float | None, digits: int = 0) -> str:
+    return "-" if number is None else f"{number:.{digits}f}"
+
+
+def columns(cells: Iterable[str], width: int = 12) -> str:
+    return "".join(f"{cell:>{width}}" for cell in cells)
+
+
+def seconds(row: Mapping, name: str, direction: str = "forward") -> float:
+    """The time behind a rate, by the convention of notebook 14."""
+    half, again = (0.5 if row["causal"] else 1.0), (2.5 if direction == "backward" else 1.0)
+    done = rate(row, name, direction)
+    if done is None:
+        raise ValueError(f"expected {name} to be measured, {direction}, got none at N = {row['N']}")
+    return 4 * row["B"] * row["H_q"] * row["N"] ** 2 * row["D"] * half * again / (1e12 * done)
+
+
+def rates(results: Mapping, lengths: tuple[int, ...] = (1024, 4096, 16384)) -> str:
+    """TFLOP/s of every implementation, forward / backward, in float16."""
+    names = measured(results)
+    lines = [provenance(results), f"commit {results['provenance']['commit']}; TFLOP/s, forward / backward"]
+    lines.append("  D      N        " + columns(names))
+    for row in chosen(results["rows"], dtype="float16", N=lengths):
+        cells = (f"{shown(rate(row, key))} / {shown(rate(row, key, 'backward'))}" for key in names)
+        lines.append(f"{row['D']:3}  {row['N']:5}  {'causal' if row['causal'] else '':6}" + columns(cells))
+    return "\n".join(lines)
+
+
+def targets(results: Mapping) -> str:
+    """Our rate over each peer's at N = 4096 and 16384, in the mean and at least, and whether the targets are met."""
+    names = measured(results)
+    lines = ["                  ours over          mean  least  at any N   targets"]
+    for dtype in ("float16", "bfloat16"):
+        rows = [{**dict.fromkeys(names), **row} for row in chosen(results["rows"], dtype=dtype)]  # None: not measured
+        long = chosen(rows, N=(4096, 16384))
+        for direction in TARGETS:
+            for peer in ("cudnn", "fa2", "flex"):
+                found, everywhere = (ratios(some, direction, peer) for some in (long, rows))
+                if not found:  # flex was measured in float16 alone
+                    continue
+                mean, least = geometric_mean(found), min(found)
+                verdict = _verdict(mean, least, *TARGETS[direction]) if peer == "cudnn" else ""
+                numbers = f"{mean:6.2f} {least:6.2f} {min(everywhere):9.2f}"
+                lines.append(f"{dtype:8} {direction:8} {names[peer]:16} {numbers}   {verdict}".rstrip())
+    return "\n".join(lines)
+
+
+def _verdict(mean: float, least: float, wanted_mean: float, wanted_least: float) -> str:
+    pairs = ((mean, wanted_mean), (least, wanted_least))
+    return ", ".join(f"{wanted} {'met' if got >= wanted else f'missed by {wanted - got:.3f}'}" for got, wanted in pairs)
+
+
+def against_best(results: Mapping) -> dict[tuple, dict[int, float]]:
+    """{(direction, D, causal): {N: our rate over that of the best other implementation}}, in float16."""
+    peers = list(measured(results))[1:]
+    found: dict[tuple, dict[int, float]] = {}
+    for row in sorted(chosen(results["rows"], dtype="float16"), key=lambda row: (row["D"], row["causal"], row["N"])):
+        for direction in TARGETS:
+            best = max(rate(row, peer, direction) or 0 for peer in peers)
+            ours = found.setdefault((direction, row["D"], row["causal"]), {})
+            ours[row["N"]] = rate(row, "flashlearn", direction) / best
+    return dict(sorted(found.items(), key=lambda item: item[0][0] == "backward"))
+
+
+def losses(results: Mapping, slower: float = 0.95) -> str:
+    """`against_best` as a table, with a star where ours is slower by more than 5 %."""
+    found = against_best(results)
+    lengths = sorted(next(iter(found.values())))
+    lines = ["ours / best other        N " + columns(map(str, lengths), 8)]
+    for (direction, D, causal), ours in found.items():
+        cells = "".join(f"{ours[N]:7.2f}{'*' if ours[N] < slower else ' '}" for N in lengths)
+        lines.append(f"{direction:8}  D {D:3}  {'causal' if causal else 'no mask':7}  {cells}".rstrip())
+    lost = [N for ours in found.values() for N, ratio in ours.items() if ratio < slower]
+    short, count = sum(N < 2048 for N in lost), sum(map(len, found.values()))
+    return "\n".join([*lines, f"slower by more than 5 %: {len(lost)} of {count}, {short} of them with N below 2048"])
+
+
+def halved(results: Mapping) -> dict[tuple, tuple[float, float]]:
+    """{(N, D, name): µs of a full and of a causal forward pass} at N = 512, 1024 and 16384."""
+    rows = {(row["N"], row["D"], row["causal"]): row for row in chosen(results["rows"], dtype="float16")}
+    return {
+        (N, D, name): (1e6 * seconds(rows[N, D, False], name), 1e6 * seconds(rows[N, D, True], name))
+        for N in (512, 1024, 16384)
+        for D in (64, 128)
+        for name in DECODERS
+        if all(rate(rows[N, D, causal], name) for causal in (False, True))
+    }
+
+
+def halving(results: Mapping) -> str:
+    """`halved` as a table: what a causal pass, with half of the work, takes."""
+    found = halved(results)
+    lines = ["full -> causal in µs: factor", " " * 18 + columns((NAMES[name] for name in DECODERS), 24)]
+    for N, D in dict.fromkeys((N, D) for N, D, _ in found):
+        pairs = (found[N, D, name] for name in DECODERS)
+        cells = (f"{full:10.0f} -> {half:4.0f}: {full / half:.2f}" for full, half in pairs)
+        lines.append(f"N {N:5}  D {D:3}    " + "".join(cells))
+    return "\n".join(lines)
+
+
+def launching(results: Mapping) -> str:
+    """What the CPU does for a call, beside the least time of the products of a short one, D = 128."""
+    host = max(row["flashlearn"]["host us"] for row in results["decoding"])
+    lines = [
+        f"what the CPU does for one call, recorded in decoding alone: up to {host:.0f} µs",
+        "D = 128, the least time of the products in µs, without a mask / causal",
+        "    N" + columns(("forward", "backward")),
+    ]
+    for N in (512, 1024, 2048, 4096):
+        least = [part * least_products(128, N) for part in (1, 2.5)]
+        lines.append(f"{N:5}" + columns(f"{us:.0f} / {us / 2:.0f}" for us in least))
+    return "\n".join(lines)
+
+
+def least_products(D: int, N: int, tokens: int = 16384) -> float:
+    """µs that both products of a forward pass need at an H200's peak: 16384 tokens in all, H D = 2048."""
+    ideal = cost.ideal_cost(tokens // N, HIDDEN // D, N, N, D)
+    return 1e6 * ideal.flops / max(H200_SXM.peak.values())
+
+
+def gqa(results: Mapping) -> str:
+    """Four query heads to a key head, causal, float16."""
+    some = ("flashlearn", "cudnn", "fa2", "flex")
+    lines = ["four query heads to a key head, causal, TFLOP/s, forward / backward", "  D      N" + columns(some)]
+    for row in chosen(results["gqa"], dtype="float16"):
+        cells = (f"{shown(rate(row, key))} / {shown(rate(row, key, 'backward'))}" for key in some)
+        lines.append(f"{row['D']:3}  {row['N']:5}" + columns(cells))
+    return "\n".join(lines)
+
+
+def decoding(results: Mapping) -> str:
+    """One query against a long cache, D = 128, 32 query heads and 8 key heads, in µs."""
+    rows = chosen(results["decoding"], dtype="float16", D=128, H_kv=8)
+    lines = [
+        "D = 128, 32 query heads, 8 key heads, µs; least: K and V at the bandwidth of HBM",
+        "                    as called" + " " * 27 + "in a CUDA graph",
+        "  B      N   least" + columns(DECODERS) * 2,
+    ]
+    for row in rows:
+        least = 1e6 * 2 * 2 * row["B"] * row["H_kv"] * row["N"] * row["D"] / H200_SXM.bandwidth
+        times = [shown(rate(row, name, key), 1) for key in ("us", "graph us") for name in DECODERS]
+        lines.append(f"{row['B']:3}  {row['N']:5}  {least:6.1f}" + columns(times))
+    return "\n".join([*lines, "", _until_python_goes_on(results)])
+
+
+def _until_python_goes_on(results: Mapping) -> str:
+    rows = chosen(results["decoding"], dtype="float16")
+    times = (f"{NAMES[name]} {median(row[name]['host us'] for row in rows):.0f} µs" for name in DECODERS)
+    return "until Python goes on, median: " + ", ".join(times)
+
+
+def decoding_over(results: Mapping, peer: str, key: str, dtype: str) -> list[float]:
+    """The peer's time over ours in every setting of decoding: above 1 ours is faster."""
+    return [rate(row, peer, key) / rate(row, "flashlearn", key) for row in chosen(results["decoding"], dtype=dtype)]
+
+
+def decoding_ratios(results: Mapping) -> str:
+    """`decoding_over` of every peer, as called and in a CUDA graph."""
+    lines = ["its time over that of ours             mean  least   most   ours takes longer in"]
+    for key, how in {"us": "as called", "graph us": "in a CUDA graph"}.items():
+        for peer in ("fa2", "cudnn"):
+            for dtype in ("float16", "bfloat16"):
+                over = decoding_over(results, peer, key, dtype)
+                slower = f"{sum(ratio < 1 for ratio in over):4} of {len(over)} settings, {dtype}"
+                numbers = f"{geometric_mean(over):6.2f} {min(over):6.2f} {max(over):6.2f}"
+                lines.append(f"{how:15}  {NAMES[peer]:16}  {numbers}  {slower}")
+    return "\n".join(lines)
+
+
+def first_calls(results: Mapping) -> str:
+    """Seconds until the first result is there, in a new process."""
+    lines = []
+    for name, times in results["first_call"].items():
+        for caches in [caches for caches in ("empty", "filled") if caches in times]:
+            took = f"forward {times[caches]['forward']:5.2f} s, backward {times[caches]['backward']:5.2f} s"
+            lines.append(f"{NAMES[name]:16} caches {caches:6}: {took}")
+        if "reason" in times:
+            lines.append(f"{NAMES[name]:16} {times['reason']}")
+    return "\n".join(lines)
+
+
+def needed(row: Mapping) -> int:
+    """Bytes that one forward and backward pass must allocate: the results, lse and delta, and dQ in float32."""
+    return row["results"] + row["H_q"] * row["N"] * (4 + 4 + 4 * row["D"])
+
+
+def memory(results: Mapping) -> str:
+    """The peak of one forward and backward pass above its inputs, beside what has to be there."""
+    lines = ["      N   ours, MiB   / predicted   bytes per token   fa2, MiB   ours / fa2"]
+    for row in results["memory"]:
+        ours, fa2 = row["flashlearn"], row["fa2"]
+        numbers = f"{ours / 2**20:11.1f} {ours / needed(row):13.3f} {ours / row['N']:17,.0f}"
+        theirs = f"{shown(fa2 and fa2 / 2**20, 1):>10} {shown(fa2 and ours / fa2, 3):>12}"
+        lines.append(f"{row['N']:7,} {numbers} {theirs}")
+    return "\n".join(lines)
+
+
+def counters(profile: Mapping) -> str:
+    """What the profiler counted (`gpu_profile.json`): our two fast kernels and cuDNN's two."""
+    kernels: Sequence[Mapping] = [profile[name][way] for way in TARGETS for name in ("flashlearn", "cudnn")]
+    lines = [f"{provenance(profile)}", f"{'':36}" + columns(["forward", "", "backward", ""])]
+    lines.append(f"{'':36}" + columns(["ours", "cuDNN"] * 2))
+    for counter in [key for key in kernels[0] if key != "kernel"]:
+        cells = (f"{kernel[counter]:,.{0 if kernel[counter] > 100 else 1}f}" for kernel in kernels)
+        lines.append(f"{counter:36}" + columns(cells))
+    forward, backward = (clock(profile, way) for way in TARGETS)
+    lines.append(f"clock that would follow, GHz: forward {forward:.2f}, backward {backward:.2f}; at the peak 1.83")
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def clock(profile: Mapping, direction: str) -> float:
+    """GHz, if a busy cycle of our kernel's tensor cores does all of its 4096 FLOP in every SM."""
+    at, kernel = profile["setting"], profile["flashlearn"][direction]
+    work = 4 * at["B"] * at["H"] * at["N"] ** 2 * at["D"] * (2.5 if direction == "backward" else 1)
+    busy = kernel["tensor cores busy, % of cycles"] / 100
+    return work / (kernel["ms"] / 1e3) / (busy * H200_SXM.sms * 4096) / 1e9

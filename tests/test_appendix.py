@@ -1,0 +1,129 @@
+"""The appendix of notebook 14: its tables are those of the records, its numbers are in them, and what it says is so."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed here", allow_module_level=True)
+
+from flashlearn.kernels import INTERPRETED  # noqa: F401  # isort: skip (first: it chooses the backend)
+
+from flashlearn.cost import H200_SXM
+from flashlearn.kernels.ladder import TUNED
+from flashlearn.kernels.teaching.forward import forward_launch
+from flashlearn.measurements import chosen, load, tables
+from flashlearn.measurements.story import CHANGES, candidates, gain, third_stage
+from tests.test_notebooks import typed_in_prose
+from tools import appendix
+
+TEXT = appendix.APPENDIX.read_text()
+BESIDE, LADDER, PROFILE = (load(name) for name in ("gpu_attention_h200", "gpu_ladder", "gpu_profile"))
+
+
+def gains(rung, D=(64, 128)):
+    """Of one change, at both lengths, under the mask under which it is compared."""
+    rows = chosen(
+        LADDER["forward"], D=D if isinstance(D, tuple) else (D,), N=(4096, 16384), causal=CHANGES[rung].causal
+    )
+    return [gain(row, rung) for row in rows]
+
+
+def percent(values):
+    return f"{100 * (min(values) - 1):.0f} to {100 * (max(values) - 1):.0f} %"
+
+
+def test_its_tables_are_those_of_the_records():
+    assert appendix.main(["--check"]) == 0, "run `python tools/appendix.py`"
+    assert set(re.findall(r"<!-- table: (\w+)", TEXT)) == set(appendix.TABLES)
+
+
+def test_a_stale_table_is_noticed_and_made_anew(tmp_path):
+    path = tmp_path / "a.md"
+    path.write_text("Before\n\n<!-- table: sweeps -->\n```text\nold\n```\n\nAfter\n")
+    assert appendix.main(["--check"], path) == 1 and "old" in path.read_text()
+    assert appendix.main([], path) == 0 and appendix.main(["--check"], path) == 0
+    assert "old" not in path.read_text() and path.read_text().endswith("```\n\nAfter\n")
+
+
+def test_numbers_in_its_prose_are_in_its_tables_or_tested_here():
+    fenced = "".join(re.findall(r"```text\n(.*?)```", TEXT, re.DOTALL)).replace(",", "")
+    prose = re.sub(r"```text\n.*?```", "", TEXT, flags=re.DOTALL)
+    here = Path(__file__).read_text()
+    numbers = typed_in_prose(prose)
+    assert len(numbers) > 5
+    for number in numbers:
+        assert re.search(rf"(?<![\d.]){re.escape(number)}(?!\d)", fenced + here), number
+
+
+def test_what_is_said_of_every_change():
+    assert f"| exp2 | 3 to 4 % | {percent(gains('exp2'))} |" in TEXT
+    assert (round(min(gains("skip")), 2), round(max(gains("skip")), 2)) == (1.75, 1.88)
+    assert "| skip | 1.94 at N = 4096 | 1.75 to 1.88 |" in TEXT
+    assert f"| split | 6 to 9 % | {percent(gains('split'))} |" in TEXT
+    assert f"| blocks | 2 to 3 %, for fewer rescalings | {percent(gains('blocks'))} |" in TEXT
+    less, more = min(gains("descriptors")), max(gains("descriptors"))
+    assert f"between {100 * (1 - less):.0f} % less and {100 * (more - 1):.0f} % more" in TEXT
+    assert all(1.25 < each < 1.34 for each in gains("op", 128)), "a quarter to a third"
+    assert all(1.05 < each < 1.15 for each in gains("op", 64)), "about a tenth"
+    assert all(row["op"] / row["two sweeps"] > 7 / 5 for row in chosen(LADDER["backward"], causal=False))
+    (row,) = chosen(LADDER["forward"], D=128, N=16384, causal=False)
+    same = [row[name] for name in ("exp2", "skip", "split")]
+    assert f"up to {100 * (max(same) / min(same) - 1):.0f} % apart" in TEXT
+
+
+def test_what_is_said_of_launches():
+    rates = candidates(LADDER, 128)
+    assert TUNED[128] == forward_launch(128, 2)._replace(num_stages=3), "one stage more, and nothing else"
+    assert TUNED[64].block_n == forward_launch(64, 2).block_n and TUNED[64].block_m == forward_launch(64, 2).block_m / 2
+    assert f"a third stage lost {-100 * min(third_stage(LADDER, 128).values()):.0f} %" in TEXT
+    assert 0.45 < rates[128, 128, 4, 2] / rates[128, 128, 8, 2] < 0.55, "spilled: about half as fast"
+    assert len(rates) == 8, "eight candidates"
+    for D in (64, 128):
+        assert candidates(LADDER, D)[TUNED[D]] > 0.99 * max(candidates(LADDER, D).values()), "within 1 % of the best"
+    registers = 65536 // (8 * 32)  # of a thread, if one program of 8 warps has all of an SM's
+    assert registers // 128 == 2 and registers // 129 == 1
+
+
+def test_what_is_said_of_the_profiler():
+    ours, theirs = (PROFILE[name] for name in ("flashlearn", "cudnn"))
+    busy = "tensor cores busy, % of cycles"
+    assert 75 < ours["forward"][busy] < 80 and 65 < ours["backward"][busy] < 70 > theirs["backward"][busy] > 65
+    key = "warps waiting at barriers"
+    assert ours["backward"][key] > theirs["backward"][key]
+    reloads = [each["backward"]["registers reloaded from memory"] for each in (ours, theirs)]
+    assert f"cuDNN's {reloads[1] / reloads[0]:.0f} times as many in all" in TEXT
+    stores = [each["backward"]["bank conflicts of stores"] for each in (ours, theirs)]
+    assert 65 < stores[0] / stores[1] < 70
+    assert tables.clock(PROFILE, "forward") < tables.clock(PROFILE, "backward") < 1.83
+
+
+def test_what_is_said_of_short_sequences():
+    host = max(row["flashlearn"]["host us"] for row in BESIDE["decoding"])
+    assert tables.least_products(128, 512) / 2 < host < tables.least_products(128, 1024) / 2
+    halved = {key: full / half for key, (full, half) in tables.halved(BESIDE).items()}
+    for name in ("flashlearn", "cudnn"):
+        assert 1.7 < halved[16384, 64, name] < 1.8 and halved[16384, 128, name] > 2
+    assert all(factor < 1.6 for (N, _, _), factor in halved.items() if N <= 1024)
+
+
+def test_what_is_said_of_decoding():
+    over = {(peer, key): tables.decoding_over(BESIDE, peer, key, "float16") for peer in ("fa2", "cudnn") for key in ("us", "graph us")}  # fmt: skip
+    assert min(over["fa2", "us"]) >= 1 and min(over["fa2", "graph us"]) >= 1
+    graphs = {N: [row["flashlearn"]["graph us"] / row["cudnn"]["graph us"] for row in chosen(BESIDE["decoding"], N=N)] for N in (1024, 65536)}  # fmt: skip
+    assert 1.4 < max(graphs[1024]) < 1.5, "up to half as long again"
+    assert max(graphs[65536]) < 1.07, "a few per cent longer"
+    assert H200_SXM.bandwidth == 4800e9
+    least = 256e6 / H200_SXM.bandwidth * 1e6
+    assert f"at least {least:.0f} µs at {H200_SXM.bandwidth / 1e9:.0f} GB/s" in TEXT
+    assert all(row[name]["host us"] < least for row in BESIDE["decoding"] for name in tables.DECODERS), "hidden"
+    rows = chosen(BESIDE["decoding"], dtype="float16")
+    added = {name: sorted(row[name]["us"] - row[name]["graph us"] for row in rows) for name in ("flashlearn", "cudnn")}
+    assert added["flashlearn"][len(rows) // 2] < added["cudnn"][len(rows) // 2]
+
+
+def test_memory_is_what_has_to_be_there():
+    for row in BESIDE["memory"]:
+        assert row["flashlearn"] / tables.needed(row) == pytest.approx(1, abs=0.005)

@@ -1,0 +1,49 @@
+"""Write the tables of notebooks/14_appendix.md from the recorded measurements.
+
+python tools/appendix.py            write them
+python tools/appendix.py --check    write nothing; say by the exit status whether they are up to date
+"""
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from flashlearn.kernels.ladder import TUNED
+from flashlearn.measurements import load, story, tables
+
+APPENDIX = Path(__file__).parent.parent / "notebooks" / "14_appendix.md"
+TABLE = re.compile(r"(?<=<!-- table: )(\w+)( -->\n```text\n).*?(?=```)", re.DOTALL)
+BESIDE, LADDER, PROFILE = (load(name) for name in ("gpu_attention_h200", "gpu_ladder", "gpu_profile"))
+TABLES: dict[str, Callable[[], str]] = {
+    "rung_by_rung": lambda: story.rung_by_rung(LADDER),
+    "sweeps": lambda: story.sweeps(LADDER),
+    "launches": lambda: story.launches(LADDER, TUNED),
+    "counters": lambda: tables.counters(PROFILE),
+    "launching": lambda: tables.launching(BESIDE),
+    "halving": lambda: tables.halving(BESIDE),
+    "gqa": lambda: tables.gqa(BESIDE),
+    "decoding": lambda: tables.decoding(BESIDE),
+    "decoding_ratios": lambda: tables.decoding_ratios(BESIDE),
+    "first_calls": lambda: tables.first_calls(BESIDE),
+    "memory": lambda: tables.memory(BESIDE),
+}
+
+
+def filled(text: str) -> str:
+    """The text with every table made anew; KeyError names one that nobody knows how to make."""
+    return TABLE.sub(lambda found: f"{found[1]}{found[2]}{TABLES[found[1]]()}\n", text)
+
+
+def main(arguments: list[str], path: Path = APPENDIX) -> int:
+    """Write the tables, or check them; the exit status."""
+    text = path.read_text(encoding="utf-8")
+    new = filled(text)
+    if arguments == ["--check"]:
+        return int(new != text)
+    path.write_text(new, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
