@@ -205,7 +205,7 @@ def test_what_moves_is_named(name):
         fig, _ = on_axes(name, number)
         said = " ".join(text.get_text() for text in fig.findobj(Text))
         for tile in (*step.reads, *step.writes):
-            label = {"x": "x", "delta": "D", "m_i": "m", "l_i": "l"}.get(tile.name, tile.name)
+            label = {"x": "x", "delta": "δ", "m_i": "m", "l_i": "ℓ"}.get(tile.name, tile.name)
             assert label.lower() in said.lower(), f"step {number}: {tile.name} is nowhere named"
 
 

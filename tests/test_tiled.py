@@ -150,7 +150,7 @@ def test_sentences_name_the_row_in_which_the_maximum_rises(function, steps):
     k = torch.tensor([5.0, 1.0, 2.0, 7.0]).reshape(1, 1, 4, 1)
     run = record(steps(q, k, k, scale=1.0, block_q=2, block_k=2))
     said = {(s.values["i"], s.values["j"]): s.sentence for s in run if s.matmuls}
-    assert said[0, 0].startswith("Block Q0 meets block K0, its first: row 0 starts with m = 5.00, l = 1.02.")
+    assert said[0, 0].startswith("Block Q0 meets block K0, its first: row 0 starts with m = 5.00, ℓ = 1.02.")
     assert "new maximum 7.00 in row 0 (and in 1 more)" in said[0, 1]
     assert "new maximum 7.00 in row 2: its" in said[1, 1]
     assert ("exp(m_old - m_new) = 0.14" in said[0, 1]) == ("acc" in run[-2].values)

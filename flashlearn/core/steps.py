@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from flashlearn.core.signs import signed
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -135,7 +137,7 @@ class _Sentence:
             return ""
         told = step.__dict__["_told"]
         if callable(told):
-            told = step.__dict__["_told"] = told(step)
+            told = step.__dict__["_told"] = signed(told(step))
         return told
 
     def __set__(self, step: Step, told: str | Callable[[Step], str]) -> None:

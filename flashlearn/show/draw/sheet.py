@@ -17,6 +17,7 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.patches import PathPatch, Polygon
 from matplotlib.path import Path
 
+from flashlearn.core.signs import signed
 from flashlearn.show.draw.style import FAINT, HATCH, HATCHING, INK, QUIET
 
 Span = tuple[int, int]  # (start, stop) of rows or columns
@@ -150,8 +151,11 @@ class Sheet:
         self._outlines.append((_ring(rect), width, dashes))
 
     def text(self, x: float, y: float, words: Any, /, **style: Any) -> None:
-        """Words at (x, y); `style` as matplotlib's text."""
-        self.ax.text(x, y, words, **style)
+        """Words at (x, y), with the signs that people write; `style` as matplotlib's text."""
+        told = signed(str(words))
+        if style.get("family") == "monospace" and not told.isascii():
+            style["family"] = ["monospace", "DejaVu Sans"]  # DejaVu's monospace has no ℓ
+        self.ax.text(x, y, told, **style)
 
     def line(self, xs, ys, **style) -> None:
         """A curve through some points, or markers at them; `style` as matplotlib's plot."""

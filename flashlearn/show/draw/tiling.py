@@ -19,7 +19,7 @@ from flashlearn.show.draw.sheet import DASHES, Place, Rect, Sheet, blocks_of
 from flashlearn.show.draw.style import COLOURS, INK, QUIET, colour, fixed, index, ink_on, tint
 from flashlearn.show.draw.values import check_steps_of
 
-COLUMNS = {"l_i": "l", "m_i": "m", "lse": "lse", "delta": "D"}  # one number for each row, and how to call it
+COLUMNS = {"l_i": "l", "m_i": "m", "lse": "lse", "delta": "delta"}  # one number for each row, and how to call it
 WIDE = 900  # pixels: from here on there is room for the numbers in the tiles
 NARROW = 500  # below this there is none for those of the rows
 MARGIN, STRIP = 12, 48

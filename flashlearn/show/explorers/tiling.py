@@ -75,7 +75,7 @@ class TilingExplorer(Stepper):
         self.length = slider("N", (1, LONGEST), N, "tokens: rows of Q, K and V", LOOK)
         self.block_q = slider("B_r", (1, LARGEST), block_q, "rows in a block of Q", LOOK)
         self.block_k = slider("B_c", (1, LARGEST), block_k, "rows in a block of K and V", LOOK)
-        self.sram = slider("SRAM", (10, 128), sram, "elements of tiles that fit on chip; m and l are not counted", LOOK)
+        self.sram = slider("SRAM", (10, 128), sram, "elements of tiles that fit on chip; m and ℓ are not counted", LOOK)
         rules, who = [BY_HAND, FITTING, PAPER], "who chooses B_r and B_c"
         self.rule = widgets.Dropdown(description="blocks", options=rules, tooltip=who, **look(190, 46))
         seen = "which keys a query sees: all, those up to its own, or its own and the three before"

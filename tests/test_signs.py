@@ -1,0 +1,52 @@
+"""The running sum is written ℓ and delta δ wherever people read it, by one function."""
+
+import functools
+import re
+import warnings
+
+import matplotlib.pyplot as plt
+import pytest
+import torch
+from matplotlib.text import Text
+
+import flashlearn as fl
+from flashlearn.core.signs import signed
+from flashlearn.show.draw import draw_query, draw_row, draw_tiling, draw_tree
+
+X = torch.tensor([3.0, 2.0, 5.0, 1.0])
+Q, K, V = torch.randn(3, 1, 1, 4, 2, generator=torch.Generator().manual_seed(0)).unbind(0)
+PICTURES = {
+    "row": (draw_row, fl.online_softmax_steps, (X,)),
+    "tree": (draw_tree, fl.merge_tree_steps, (X, 1)),
+    "query": (draw_query, fl.one_pass_attention_steps, (Q, K, V)),
+    "tiling": (draw_tiling, functools.partial(fl.tiled_attention_v1_steps, block_q=2, block_k=2), (Q, K, V)),
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("old l × 0.5, l = 2", "old ℓ × 0.5, ℓ = 2"),
+        ("m, l", "m, ℓ"),
+        ("l_old / l_new", "ℓ_old / ℓ_new"),
+        ("lse = m + log l", "lse = m + log ℓ"),
+        ("delta2 = dP - delta", "δ2 = dP - δ"),
+        ("all values, el.l, dl, l(x), l_shaped, deltas", "all values, el.l, dl, l(x), l_shaped, deltas"),
+    ],
+)
+def test_names_that_stand_alone_get_their_sign(words, told):
+    assert signed(words) == told
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_pictures_and_sentences_write_the_running_sum_with_its_sign(name):
+    draw, algorithm, inputs = PICTURES[name]
+    found = ""
+    for step in fl.record(algorithm(*inputs)):
+        ax = plt.figure().add_subplot()
+        draw(ax, step)
+        with warnings.catch_warnings(action="error"):  # as of a font that has no such letter
+            ax.figure.canvas.draw()
+        found += step.sentence + " ".join(text.get_text() for text in ax.findobj(Text))
+        plt.close(ax.figure)
+    assert "ℓ" in found and not re.search(r"\bl\b", found)
