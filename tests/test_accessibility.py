@@ -32,7 +32,7 @@ from flashlearn.show.draw.pipeline import draw_pipeline
 from flashlearn.show.draw.programs import draw_programs
 from flashlearn.show.draw.strides import draw_strides
 from flashlearn.show.draw.style import COLOURS, INK, MEANING, QUIET, STYLE, ink_on, tint
-from flashlearn.show.explorers import program_explorer, stride_explorer, tiling_explorer
+from flashlearn.show.explorers import backward_explorer, program_explorer, stride_explorer, tiling_explorer
 from flashlearn.show.film import nearest
 from flashlearn.show.frame import as_runs, paint
 from flashlearn.show.still import Still
@@ -326,6 +326,8 @@ WIDGETS = {
     "tiling": tiling_explorer,
     "strides": stride_explorer,
     "programs": program_explorer,
+    "backward": backward_explorer,
+    "backward, one row": lambda: backward_explorer(view="one row"),
 }
 
 

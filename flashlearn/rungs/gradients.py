@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from flashlearn.core.hbm import HBM, OnChip
+from flashlearn.core.hbm import HBM
 from flashlearn.core.inputs import check_float
 from flashlearn.core.mask import Window
 from flashlearn.core.numerics import accumulator
@@ -165,8 +165,10 @@ def attention_backward_steps(
     yield hbm.step("dV")
     hbm.store("dP", rows, hbm.load("dO") @ hbm.load("V").mT)  # FA-1 Alg. 3, line 2
     yield hbm.step("dP")
-    hbm.store("dS", rows, _softmax_gradient(hbm.load("P"), hbm.load("dP")))  # FA-1 Alg. 3, line 3
-    yield hbm.step("dS")
+    P, dP = hbm.load("P"), hbm.load("dP")
+    delta = (P * dP).sum(-1, keepdim=True)
+    hbm.store("dS", rows, P * (dP - delta))  # FA-1 Alg. 3, line 3
+    yield hbm.step("dS", delta=delta)
     hbm.store("dQ", rows, p.scale * (hbm.load("dS") @ hbm.load("K")))  # FA-1 Alg. 3, line 4; the scale: Alg. 4, line 21
     yield hbm.step("dQ")
     dK = (hbm.load("dS").mT @ hbm.load("Q")).sum_groups(heads)  # FA-1 Alg. 3, line 5; the scale: Alg. 4, line 22
@@ -183,11 +185,6 @@ def _probabilities_again(p: Problem, hbm: HBM) -> Iterator[Step]:
     yield hbm.step("scores")
     hbm.store("P", rows, softmax_of(hbm.load("S")))  # FA-1 Alg. 0, line 2
     yield hbm.step("softmax")
-
-
-def _softmax_gradient(P: OnChip, dP: OnChip) -> OnChip:
-    """dS = P o (dP - rowsum(P o dP))."""
-    return P * (dP - (P * dP).sum(-1, keepdim=True))
 
 
 def check_like(name: str, t: Tensor, other_name: str, other: Tensor) -> None:

@@ -143,7 +143,7 @@ def _dkdv_steps(sweep: _Sweep, fused: bool) -> Iterator[Step]:
             if (i, rows) == visits[-1]:
                 hbm.store("dK", cols, dK)  # line 18
                 hbm.store("dV", cols, dV)
-            seen = {"P": P, "dS": dS, "S": S, "dP": dP, "dK": dK, "dV": dV, **dQ}
+            seen = {"delta": delta_i, "P": P, "dS": dS, "S": S, "dP": dP, "dK": dK, "dV": dV, **dQ}
             yield hbm.step(phase, program=(j,), **p.place(i, rows, j, cols), products=products, **seen)
         if not visits:
             hbm.store("dK", cols, dK)
@@ -176,7 +176,7 @@ def _dq_steps(sweep: _Sweep) -> Iterator[Step]:
             dQ = dQ + p.scale * (dS @ K_j)  # line 15
             if (j, cols) == visits[-1]:
                 hbm.store("dQ", rows, dQ)
-            seen = {"P": P, "dS": dS, "S": S, "dP": dP, "dQ": dQ}
+            seen = {"delta": delta_i, "P": P, "dS": dS, "S": S, "dP": dP, "dQ": dQ}
             yield hbm.step("dQ", program=(i,), **p.place(i, rows, j, cols), products=products, **seen)
         if not visits:
             hbm.store("dQ", rows, dQ)

@@ -1,9 +1,11 @@
 """Pictures of one step. A `draw_*` function paints a step on axes and knows nothing of the algorithm."""
 
 from flashlearn.show.draw.backward import draw_backward
+from flashlearn.show.draw.backward_chip import draw_backward_chip
 from flashlearn.show.draw.budget import budget_step, draw_budget
 from flashlearn.show.draw.converge import draw_converge
 from flashlearn.show.draw.from_kernel import drawable, without_numbers
+from flashlearn.show.draw.gradients import draw_gradient_row, draw_gradients
 from flashlearn.show.draw.jacobian import draw_jacobian
 from flashlearn.show.draw.key import draw_colour_key
 from flashlearn.show.draw.matmul import draw_matmul
@@ -31,9 +33,12 @@ __all__ = [
     "budget_step",
     "colour",
     "draw_backward",
+    "draw_backward_chip",
     "draw_budget",
     "draw_colour_key",
     "draw_converge",
+    "draw_gradient_row",
+    "draw_gradients",
     "draw_jacobian",
     "draw_programs",
     "draw_matmul",

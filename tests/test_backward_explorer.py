@@ -1,0 +1,212 @@
+"""The backward explorer and the pictures with numbers: what they show is what the steps hold."""
+
+import math
+
+import pytest
+import torch
+
+import flashlearn as fl
+from flashlearn.show.draw import draw_backward_chip, draw_gradient_row, draw_gradients
+from flashlearn.show.draw.equations import short
+from flashlearn.show.explorers import backward_explorer
+from flashlearn.show.explorers.backward import EVERY, FOLLOWED, FUSED, ROW, SWEEPS, TILES
+from tests.slow import slow
+from tests.test_draw_backward import SMALLEST_TYPE, painted, texts
+
+SIZE = {"width": 12.8, "height": 5.0}
+
+
+def by_hand():
+    """Q, K, V and dO of the example that notebooks 09 and 10 work out."""
+    rows = (
+        [[math.log(3), 0.0], [2.0, -1.0]],
+        [[2.0, 1.0], [1.0, -1.0]],
+        [[1.0, 0.0], [1.0, 2.0]],
+        [[1.0, 2.0], [2.0, -1.0]],
+    )
+    return [torch.tensor(each, dtype=torch.float64)[None, None] for each in rows]
+
+
+def whole():
+    q, k, v, do = by_hand()
+    return fl.record(fl.attention_backward_steps(do, q, k, v, scale=1.0))
+
+
+def tiled(**options):
+    q, k, v, do = by_hand()
+    blocks = {"block_q": 1, "block_k": 1, "scale": 1.0}
+    o, lse = fl.tiled_attention_v2(q, k, v, **blocks, return_lse=True)
+    return fl.record(fl.tiled_attention_backward_steps(do, q, k, v, o, lse, **blocks, **options))
+
+
+def clipped_or_crossed(ax, height):
+    """Texts that leave the picture, and pairs of them that overlap."""
+    renderer = ax.figure.canvas.get_renderer()
+    boxes = [(t.get_text(), t.get_window_extent(renderer)) for t in ax.texts if t.get_text().strip()]
+    out = [text for text, box in boxes if min(box.x0, box.y0) < 0 or box.x1 > 1280 or box.y1 > 100 * height]
+    pairs = [(a, b) for n, (a, one) in enumerate(boxes) for b, two in boxes[n + 1 :]
+             if one.shrunk(0.9, 0.6).overlaps(two.shrunk(0.9, 0.6))]  # fmt: skip
+    return out + pairs
+
+
+@pytest.mark.parametrize("value, text", [(0.75, "0.75"), (2.0, "2"), (-0.5, "−0.5"), (10.0, "10"), (-1e-9, "0")])
+def test_numbers_are_as_short_as_they_can_be(value, text):
+    assert short(value) == text
+
+
+def test_numbers_appear_when_they_are_made():
+    run = whole()
+    shown = [texts(draw_gradients, step, width=12.8, height=5.2) for step in run]
+    assert shown[0].count("2.2") == 1 and "5" not in shown[2] and "5" in shown[3]
+    assert "−0.75" not in shown[3] and shown[4].count("−0.75") == 3, (
+        "dS, in its own equation and as a factor, also turned"
+    )
+    for name in ("S", "P", "dV", "Pᵀ", "dP", "dS", "δ", "dQ", "dK", "dSᵀ", "= softmax(S)"):
+        assert all(name in each for each in shown)
+    dq = run[-1].output[0][0, 0].flatten().tolist()
+    assert all(short(value) in shown[5] for value in dq) and short(dq[1]) not in shown[4]
+
+
+@pytest.mark.parametrize("number", [slow(0), 4, slow(7)])
+def test_words_of_whole_matrices_are_readable(number):
+    ax = painted(draw_gradients, whole()[number], 12.8, 5.2)
+    assert clipped_or_crossed(ax, 5.2) == [] and min(t.get_fontsize() for t in ax.texts) >= SMALLEST_TYPE
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_the_chip_shows_the_numbers_of_the_step(fused):
+    for step in tiled(fused=fused)[1::2]:
+        shown = texts(draw_backward_chip, step, **SIZE)
+        for name in {"P", "S", "dP", "dS", "dV", "dK", "dQ"} & set(step.values) - (
+            {"dQ"} if step.phase == "initialise" else set()
+        ):
+            if "P" in step.values:
+                assert {short(value) for value in step.values[name].flatten().tolist()} <= set(shown), name
+        assert f"FLOPs {fl.matmul_flops(step.so_far):,}" in shown
+        assert f"▼ read {fl.hbm_bytes(step.so_far).read:,} B" in shown
+
+
+def test_what_a_block_of_keys_adds_up_to_is_that_of_the_whole_matrices():
+    """P_00^T dO_0 + P_10^T dO_1 by tiles is the first row of dV by whole matrices."""
+    last_of_key_0 = [step for step in tiled() if step.phase == "dK and dV" and step.values["j"] == 0][-1]
+    torch.testing.assert_close(last_of_key_0.values["dV"][0, 0, 0], whole()[-1].output[2][0, 0, 0])
+    assert {"1.75", "1", "0.5", "dV0", "dO1", "Pᵀ", "dK0"} <= set(texts(draw_backward_chip, last_of_key_0, **SIZE))
+
+
+def test_a_step_of_another_run_is_refused():
+    for draw in (draw_gradients, draw_backward_chip, draw_gradient_row):
+        with pytest.raises(ValueError, match="is it another picture's step"):
+            painted(draw, fl.record(fl.naive_softmax_steps(torch.ones(3)))[0], 12.8, 5.0)
+
+
+# the explorer
+
+
+@pytest.mark.parametrize("follow", [f if f in ("K1, V1", "Q2", EVERY) else slow(f) for f in FOLLOWED])
+def test_a_followed_block_is_in_every_step(follow):
+    explorer = backward_explorer(follow=follow)
+    (run,) = explorer.runs.values()
+    if follow != EVERY:
+        letter, number = ("j", int(follow[1])) if follow[0] == "K" else ("i", int(follow[1]))
+        assert run and all(step.values[letter] == number for step in run)
+    pairs = {(step.values["i"], step.values["j"]) for step in run if "P" in step.values}
+    assert f"which meet {len(pairs)} tiles: {fl.hbm_bytes(run).total:,} B" in explorer.fit.value
+    assert f"{fl.matmul_flops(run):,} FLOPs" in explorer.fit.value
+
+
+def test_keys_meet_the_queries_that_see_them():
+    meets = [
+        len({s.values["i"] for s in backward_explorer(follow=f"K{j}, V{j}").runs[""] if "P" in s.values})
+        for j in range(4)
+    ]
+    assert meets == [4, 3, 2, 1]
+    assert {s.values["i"] for s in backward_explorer(follow="K3, V3", causal=False).runs[""]} == {0, 1, 2, 3}
+
+
+def test_two_sweeps_make_seven_products_for_a_pair_and_fused_five():
+    counts = {}
+    for form in (SWEEPS, FUSED):
+        (run,) = backward_explorer(follow="K1, V1", form=form).runs.values()
+        pairs = {(step.values["i"], step.values["j"]) for step in run}
+        counts[form] = sum(len(step.matmuls) for step in run) / len(pairs)
+    assert counts == {SWEEPS: 7, FUSED: 5}
+
+
+@pytest.mark.parametrize("name, value", [("follow", "Q2"), ("form", FUSED), ("causal", False), ("view", ROW)])
+def test_every_control_records_and_redraws(name, value):
+    explorer = backward_explorer()
+    before = bytes(explorer.picture.value), explorer.fit.value
+    getattr(explorer, name).value = value
+    assert explorer.fit.value != before[1] and bytes(explorer.picture.value).startswith(b"\x89PNG")
+    if name in ("follow", "view"):  # the first pair of blocks is the same in both forms
+        assert bytes(explorer.picture.value) != before[0]
+    assert "Step " in explorer.sentence.value and explorer.alt in explorer.picture.tooltip
+
+
+def test_a_row_follows_its_sliders():
+    explorer = backward_explorer(view=ROW)
+    for kind, place, value in (("scores", 0, 3.0), ("arrived", 2, -3.0)):
+        getattr(explorer, kind)[place].value = value
+        (run,) = explorer.runs.values()
+        s, dp = (
+            torch.tensor([c.value for c in row], dtype=torch.float64) for row in (explorer.scores, explorer.arrived)
+        )
+        s.requires_grad_()
+        torch.testing.assert_close(run[-1].output, torch.autograd.grad(torch.softmax(s, -1), s, dp)[0])
+        assert explorer.slider.value == explorer.slider.max == 3, "the consequence is seen at once"
+    assert "ds adds up to 0.00" in explorer.fit.value
+
+
+def test_a_row_says_what_it_adds_up_to_and_when():
+    (run,) = backward_explorer(view=ROW).runs.values()
+    shown = [texts(draw_gradient_row, step, **SIZE) for step in run]
+    assert "adds up to 0.00" not in shown[0] and "adds up to 0.00" in shown[1]
+    assert "δ = Σ p dp = 1.42" in shown[0] and any("raises s₀, s₁" in text for text in shown[1])
+    for step in run:
+        assert clipped_or_crossed(painted(draw_gradient_row, step, 12.8, 5.0), 5.0) == []
+
+
+@pytest.mark.parametrize("value", [slow(-3.0), slow(0.0), 3.0])
+def test_extreme_rows_are_painted_and_add_up_to_nothing(value):
+    explorer = backward_explorer(view=ROW)
+    for control in (*explorer.scores[:2], *explorer.arrived[1:]):
+        control.value = value
+    (run,) = explorer.runs.values()
+    assert abs(run[-1].output.sum().item()) < 1e-12 and "adds up to 0.00" in explorer.fit.value
+    assert clipped_or_crossed(painted(draw_gradient_row, run[-1], 12.8, 4.6), 4.6) == []
+
+
+@pytest.mark.parametrize("follow, form", [(EVERY, FUSED), slow("Q3", SWEEPS)])
+def test_no_step_of_tiles_is_clipped(follow, form):
+    (run,) = backward_explorer(follow=follow, form=form).runs.values()
+    for step in run[::5]:
+        ax = painted(draw_backward_chip, step, 12.8, 4.6)
+        assert clipped_or_crossed(ax, 4.6) == [] and min(t.get_fontsize() for t in ax.texts) >= SMALLEST_TYPE
+
+
+def test_the_controls_of_the_other_view_are_not_shown():
+    explorer = backward_explorer(view=TILES)
+    assert (explorer.row_bar.layout.display, explorer.tiles_bar.layout.display) == ("none", "flex")
+    explorer.view.value = ROW
+    assert (explorer.row_bar.layout.display, explorer.tiles_bar.layout.display) == ("flex", "none")
+    for control in (
+        explorer.view,
+        explorer.follow,
+        explorer.form,
+        explorer.causal,
+        *explorer.scores,
+        *explorer.arrived,
+    ):
+        assert control.description and control.tooltip
+
+
+@pytest.mark.parametrize("start", [{"view": "rows"}, {"follow": "K4, V4"}, {"form": "three sweeps"}])
+def test_bad_arguments_say_what_was_expected(start):
+    ((name, value),) = start.items()
+    with pytest.raises(ValueError, match=f"expected {name} to be one of .*, got '{value}'"):
+        backward_explorer(**start)
+
+
+def test_causal_must_be_a_truth_value():
+    with pytest.raises(TypeError, match="expected causal to be True or False, got 'no'"):
+        backward_explorer(causal="no")
