@@ -23,6 +23,7 @@ DONE = 0.32  # strength of the colour of pairs that were met
 SIGNS = 18  # size of the signs in an equation
 SQUARES, OF_KEYS = ("S", "P", "dP", "dS"), ("K", "V", "dK", "dV")  # no number; numbered as keys are
 LABELS = {"delta": "δ"}
+Equation = list[Matrix | str]
 
 
 def draw_backward_chip(ax: Axes, step: Step) -> None:
@@ -48,7 +49,7 @@ def draw_backward_chip(ax: Axes, step: Step) -> None:
     sheet.paint()
 
 
-def _lines(step: Step) -> list[list[list[Matrix | str]]]:
+def _lines(step: Step) -> list[list[Equation]]:
     """The equations of a step, line by line; a factor that is turned over is shown as it is used."""
     values, rows, cols = step.values, step.values.get("rows"), step.values.get("cols")
 
@@ -60,23 +61,23 @@ def _lines(step: Step) -> list[list[list[Matrix | str]]]:
     if step.phase == "delta":
         return [[[of("delta"), "= rowsum(", of("dO", rows), "∘", of("O", rows), ")"]]]
     if "P" not in values:
-        written = [[of(tile.name)] for tile in step.writes if step.phase != "initialise"]
+        written: list[Equation] = [[of(tile.name)] for tile in step.writes if step.phase != "initialise"]
         return [written] if written else []
-    lines = [
+    lines: list[list[Equation]] = [
         [
             [of("P"), "= exp(", of("S"), "−", of("lse", rows), ")"],
             [of("dS"), "= P ∘ (", of("dP"), "−", of("delta"), ")"],
         ]
     ]
     if step.phase != "dQ":
-        of_keys = [of("dV"), "+=", of("P", turned=True), "·", of("dO", rows)]
+        of_keys: Equation = [of("dV"), "+=", of("P", turned=True), "·", of("dO", rows)]
         lines.append([of_keys, [of("dK"), "+= τ", of("dS", turned=True), "·", of("Q", rows)]])
     if step.phase != "dK and dV":
         lines.append([[of("dQ"), "+= τ", of("dS"), "·", of("K", cols)]])
     return lines
 
 
-def _wrapped(line: list[list[Matrix | str]], width: float) -> list[list[list[Matrix | str]]]:
+def _wrapped(line: list[Equation], width: float) -> list[list[Equation]]:
     """The line itself, or if it is too wide a line for each of its equations."""
     return [line] if sum(length(parts, SIGNS) for parts in line) < width - 10 else [[parts] for parts in line]
 
