@@ -15,6 +15,7 @@ from flashlearn.rungs.tiled import (
     paper_block_sizes,
     sram_elements,
     tiled_attention_v1,
+    tiled_attention_v1_lines,
     tiled_attention_v1_steps,
     tiled_attention_v2,
     tiled_attention_v2_steps,
@@ -98,6 +99,44 @@ def test_version_1_passes_unfinished_rows_through_hbm():
     widths = [tile.itemsize for step in run for tile in step.writes if tile.name == "O"]
     assert widths == [4, 4, 4, 4, 4, 2, 2]  # float32 until the last visit of each of the two row blocks
     assert run[-1].output.dtype == torch.float16
+
+
+@CAUSAL
+@pytest.mark.parametrize("N_q, N_k", SIZES)
+def test_version_1_line_by_line_is_the_same_run(N_q, N_k, causal):
+    q, k, v, _ = make(Case(N_q, N_k, 3, dtype=torch.float16))
+    options = {"causal": causal, "block_q": 3, "block_k": 4}
+    visits, lines = (record(f(q, k, v, **options)) for f in (tiled_attention_v1_steps, tiled_attention_v1_lines))
+    assert torch.equal(visits[-1].output, lines[-1].output)
+    groups = [lines[:1], *(lines[at : at + 6] for at in range(1, len(lines) - 1, 6)), lines[-1:]]
+    for visit, group in zip(visits, groups, strict=True):
+        for noted in ("reads", "writes", "matmuls"):
+            assert sorted(map(str, getattr(visit, noted))) == sorted(str(x) for s in group for x in getattr(s, noted))
+        assert visit.operations == sum((s.operations for s in group), Counter())
+        told, last = visit.values, group[-1].values
+        assert [str(value) for name, value in told.items() if name != "O"] == [
+            str(last[name]) for name in told if name != "O"
+        ]
+        assert torch.equal(told["O"], last["O"].to(told["O"].dtype))  # on chip wide, stored in float16 at last
+
+
+def test_each_line_of_version_1_makes_what_the_paper_says():
+    q, k, v, _ = make(Case(5, 5, 3, dtype=torch.float64))
+    run = record(tiled_attention_v1_lines(q, k, v, block_q=3, block_k=4))
+    visit = [f"line {number}" for number in range(8, 14)]
+    assert [s.phase for s in run] == ["initialise", *(4 * visit), "done"]
+    assert [[tile.name for tile in s.writes] for s in run[5:7]] == [["O"], ["l_i", "m_i"]]
+    for at in range(1, len(run) - 1, 6):
+        now, rows, cols = run[at + 5].values, slice(*run[at].values["rows"]), slice(*run[at].values["cols"])
+        assert ("K" in {tile.name for tile in run[at].reads}) == (now["i"] == 0) and not run[at + 1].writes
+        S = q[:, :, rows] @ k[:, :, cols].mT / math.sqrt(3)
+        assert_close(run[at + 1].values["S"], S)
+        assert_close(run[at + 2].values["m_block"], S.amax(-1, keepdim=True))
+        assert_close(run[at + 2].values["l_block"], torch.exp(S - S.amax(-1, keepdim=True)).sum(-1, keepdim=True))
+        seen = q[:, :, rows] @ k[:, :, : cols.stop].mT / math.sqrt(3)  # with all keys so far
+        assert_close(now["m_i"], seen.amax(-1, keepdim=True))
+        assert_close(run[at + 4].written("O")[:, :, rows], torch.softmax(seen, -1) @ v[:, :, : cols.stop])
+        assert "m_i" not in run[at + 2].values and "O" not in run[at + 3].values
 
 
 def test_version_2_writes_a_row_block_once():

@@ -104,6 +104,8 @@ VALUES = {
     "alpha": "exp(m_old - m_i): what a sum against the old maximum is multiplied by",
     "beta": "exp(m~ - m_i): the same for the sum of this block, in FlashAttention-1",
     "factor": "what the old acc, o' or O was multiplied by",
+    "m_block": "m~: the maximum of every row over this block alone, in FlashAttention-1",
+    "l_block": "l~: the sum of exponentials of every row over this block alone, against m~",
     "term": "what this element or block added to l_i",
     "acc": "the output so far, not divided; in the second of two passes the sum of finished terms",
     "o'": "the attention over the keys so far: acc / l_i, kept divided at every step",

@@ -7,6 +7,8 @@ hides some.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor
 
 from flashlearn.core.numerics import INF, Span, row_max
@@ -202,9 +204,50 @@ def tiled(step: Step) -> str:
     if step.phase == "done":
         visits, pairs = step.values["visits"], step.values["pairs"]
         return f"Done: {visits} of {pairs} pairs of blocks were visited, and S was never stored."
+    if step.phase.startswith("line "):
+        return _line(step)
     if step.values["j"] is None:
         return f"Block Q{step.values['i']} sees no key: write O = 0 and lse = -inf."
     return _met(step)
+
+
+def _line(step: Step) -> str:
+    """A line of FlashAttention-1, followed in the first row of the block."""
+    values, row = step.values, step.values["rows"][0]
+    at = {name: _one(values[name], 0) for name in _OF_A_ROW if name in values}
+    return f"Q{values['i']} x K{values['j']}, {step.phase}: " + _LINES[step.phase](step, row, at)
+
+
+def _loaded(step: Step, row: int, at: dict[str, str]) -> str:
+    i, j = step.values["i"], step.values["j"]
+    first = f"K{j} and V{j} come on chip (line 6), then " if any(tile.name == "K" for tile in step.reads) else ""
+    return f"{first}Q{i} and its rows of O, l and m; row {row} starts with l = {at['l_old']}, m = {at['m_old']}."
+
+
+def _weighed(step: Step, row: int, at: dict[str, str]) -> str:
+    new, last = _one(1 - step.values["factor"], 0), step.values["cols"][1] - 1
+    return f"in row {row} the old O weighs {at['factor']}, this block {new}; O, right for the keys up to {last}, is written."
+
+
+_OF_A_ROW = ("m_old", "l_old", "m_block", "l_block", "m_i", "l_i", "alpha", "beta", "factor")
+_LINES: dict[str, Callable[[Step, int, dict[str, str]], str]] = {
+    "line 8": _loaded,
+    "line 9": lambda step, row, at: f"S = Q{step.values['i']} K{step.values['j']}^T / sqrt(d), {_scores(step)} scores.",
+    "line 10": lambda step, row, at: (
+        f"this block by itself, in row {row}: m~ = {at['m_block']}, P~ = exp(S - m~), l~ = {at['l_block']}."
+    ),
+    "line 11": lambda step, row, at: (
+        f"in row {row} m_new = {at['m_i']}, and l_new = {at['l_old']} × {at['alpha']} + {at['l_block']} × {at['beta']}"
+        f" = {at['l_i']}."
+    ),
+    "line 12": _weighed,
+    "line 13": lambda step, row, at: f"l and m of these rows go to HBM; row {row}: l = {at['l_i']}, m = {at['m_i']}.",
+}
+
+
+def _scores(step: Step) -> str:
+    """How many rows by how many columns of scores."""
+    return " × ".join(str(size) for size in step.values["S"].shape[-2:])
 
 
 def _met(step: Step) -> str:

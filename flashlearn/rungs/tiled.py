@@ -70,9 +70,26 @@ def tiled_attention_v1_steps(
     that sums are kept in (float32 for the 16-bit types), until its last visit writes it in the dtype of q.
     """
     p = Problem.of(q, k, v, causal=causal, window=window, scale=scale)
+    yield from _version_1(p, block_q, block_k, line_by_line=False)
+
+
+def tiled_attention_v1_lines(
+    q: Tensor, k: Tensor, v: Tensor, *, causal=False, window=None, scale=None, block_q=64, block_k=64
+) -> Iterator[Step]:
+    """The run of `tiled_attention_v1_steps` line by line: a step for each of lines 8 to 13 of the paper's Algorithm 1.
+
+    The phases are "line 8" (with line 6, where a K block comes) to "line 13". Every step has the values that are known
+    by then; reads, writes and products of the six together are those of the visit.
+    """
+    p = Problem.of(q, k, v, causal=causal, window=window, scale=scale)
+    yield from _version_1(p, block_q, block_k, line_by_line=True)
+
+
+def _version_1(p: Problem, block_q: int, block_k: int, *, line_by_line: bool) -> Iterator[Step]:
+    """FA-1 Alg. 1, a step for every visited pair of blocks, or for every line of the inner loop."""
     check_blocks(block_q, block_k)
     hbm = p.memory(narrate.tiled, {"O": p.dtype, "l_i": p.wide, "m_i": p.wide}, m_i=p.column, l_i=p.column)
-    _store_state(hbm, (0, p.sizes.N_q), *start(hbm, (0, p.sizes.N_q)), unfinished=True)  # FA-1 Alg. 1, line 2
+    _store_state(hbm, (0, p.sizes.N_q), *start(hbm, (0, p.sizes.N_q)))  # line 2
     yield hbm.step("initialise")
     for j, cols in enumerate(spans(p.sizes.N_k, block_k)):  # line 5
         visits = p.mask.query_blocks(cols, block_q)
@@ -80,13 +97,46 @@ def tiled_attention_v1_steps(
             continue
         K_j, V_j = (hbm.load(name, cols) for name in "KV")  # line 6
         for i, rows in visits:  # line 7
-            Q_i, O_i, l_i, m_i = (hbm.load(name, rows) for name in ("Q", "O", "l_i", "m_i"))  # line 8
-            S = p.mask.hide(Q_i @ K_j.mT * p.scale, rows, cols)  # line 9
-            m_new, l_new, O_new, seen = _paper_update(m_i, l_i, O_i, S, V_j)  # lines 10 to 12
+            where = p.place(i, rows, j, cols)
             last = p.mask.key_blocks(rows, block_k)[-1][0] == j
-            _store_state(hbm, rows, m_new, l_new, O_new, unfinished=not last)  # lines 12 and 13
-            yield hbm.step("blocks", **p.place(i, rows, j, cols), S=S, m_old=m_i, l_old=l_i, **seen)
+            for line, values in _visit(hbm, p, rows, cols, K_j, V_j, unfinished=not last):
+                if line_by_line:
+                    yield hbm.step(f"line {line}", **where, **values)
+                elif line == 13:
+                    yield hbm.step("blocks", **where, **values)
     yield hbm.done(hbm.output("O"), **count_visits(p.mask, block_q, block_k))  # line 16
+
+
+def _visit(
+    hbm: HBM, p: Problem, rows: Span, cols: Span, K_j: OnChip, V_j: OnChip, *, unfinished: bool
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """FA-1 Alg. 1, lines 8 to 13: after each its number, and what the reader of a step wants to see by then."""
+    Q_i, O_i, l_i, m_i = (hbm.load(name, rows) for name in ("Q", "O", "l_i", "m_i"))  # line 8
+    seen: dict[str, Any] = {"m_old": m_i, "l_old": l_i}
+    yield 8, seen
+    S = p.mask.hide(Q_i @ K_j.mT * p.scale, rows, cols)  # line 9
+    seen |= {"S": S}
+    yield 9, seen
+    m_block = row_max(S)  # (B, H_q, rows, 1), line 10
+    P = exp_diff(S, m_block)
+    l_block = P.sum(-1, keepdim=True)
+    seen |= {"P": P.held(), "m_block": m_block, "l_block": l_block}
+    yield 10, seen
+    m_new = maximum(m_i, m_block)  # line 11
+    alpha, beta = exp_diff(m_i, m_new), exp_diff(m_block, m_new)
+    l_new = l_i * alpha + l_block * beta
+    seen |= {"m_i": m_new.held(), "l_i": l_new.held(), "alpha": alpha.held(), "beta": beta.held()}
+    yield 11, seen
+    factor = l_i * alpha
+    O_new = divide(factor * O_i + beta * (P @ V_j), l_new)  # line 12
+    hbm.store("O", rows, O_new, unfinished=unfinished)
+    seen |= {"O": O_new.held(), "factor": divide(factor.held(), l_new.held())}
+    seen |= {name: seen[name].held() for name in ("m_block", "l_block")}
+    del m_block, l_block, beta  # no line needs them any more
+    yield 12, seen
+    hbm.store("l_i", rows, l_new)  # line 13
+    hbm.store("m_i", rows, m_new)
+    yield 13, seen
 
 
 @overload
@@ -249,23 +299,9 @@ def _check_budget(M: int, D: int) -> None:
         raise ValueError(f"expected an SRAM of at least 4 D + 1 = {4 * D + 1} elements for D = {D}, got {M}")
 
 
-def _paper_update(m_i: OnChip, l_i: OnChip, O_i: OnChip, S: OnChip, V_j: OnChip):
-    """FA-1 Alg. 1, lines 10 to 12: the new m, l and O, and what the reader of the step wants to see."""
-    m_block = row_max(S)  # (B, H_q, rows, 1), line 10
-    P = exp_diff(S, m_block)
-    l_block = P.sum(-1, keepdim=True)
-    m_new = maximum(m_i, m_block)  # line 11
-    alpha, beta = exp_diff(m_i, m_new), exp_diff(m_block, m_new)
-    l_new = l_i * alpha + l_block * beta
-    factor = l_i * alpha
-    O_new = divide(factor * O_i + beta * (P @ V_j), l_new)  # line 12
-    seen = {"P": P, "alpha": alpha, "beta": beta, "factor": divide(factor, l_new)}
-    return m_new, l_new, O_new, {name: tile.held() for name, tile in seen.items()}
-
-
-def _store_state(hbm: HBM, rows: Span, m_i: OnChip, l_i: OnChip, O_i: OnChip, *, unfinished: bool) -> None:
+def _store_state(hbm: HBM, rows: Span, m_i: OnChip, l_i: OnChip, O_i: OnChip) -> None:
     """Version 1 keeps what is unfinished in HBM."""
-    hbm.store("O", rows, O_i, unfinished=unfinished)
+    hbm.store("O", rows, O_i, unfinished=True)
     hbm.store("l_i", rows, l_i)
     hbm.store("m_i", rows, m_i)
 
