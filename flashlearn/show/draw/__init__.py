@@ -25,6 +25,7 @@ from flashlearn.show.draw.style import COLOURS, colour, tint
 from flashlearn.show.draw.tiling import draw_tiling
 from flashlearn.show.draw.traffic import draw_traffic
 from flashlearn.show.draw.tree import draw_tree
+from flashlearn.show.draw.walk import draw_walk
 
 __all__ = [
     "COLOURS",
@@ -56,6 +57,7 @@ __all__ = [
     "draw_tiling",
     "draw_traffic",
     "draw_tree",
+    "draw_walk",
     "drawable",
     "panels_of",
     "tint",

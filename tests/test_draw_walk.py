@@ -1,0 +1,70 @@
+"""The picture of FlashAttention-1 line by line: every number in it is one of the step's."""
+
+import pytest
+import torch
+from matplotlib import style
+from matplotlib.figure import Figure
+
+import flashlearn as fl
+from flashlearn.show.draw import draw_walk
+from flashlearn.show.draw.style import STYLE
+
+Q, K, V = torch.randn(3, 1, 1, 5, 3, generator=torch.Generator().manual_seed(3)).unbind(0)
+RUN = fl.record(fl.tiled_attention_v1_lines(Q, K, V, block_q=3, block_k=4))
+
+
+def drawn(step):
+    with style.context(STYLE):
+        ax = Figure(figsize=(12.8, 5.0), dpi=100).add_axes((0, 0, 1, 1))
+        draw_walk(ax, step)
+    return ax
+
+
+def words(step):
+    return [" ".join(text.get_text().split()) for text in drawn(step).texts]
+
+
+def as_drawn(values, digits=2):
+    return [" ".join(f"{round(float(x), digits) + 0.0:.{digits}f}".replace("-", "−") for x in row) for row in values]
+
+
+def test_unfinished_rows_become_right():
+    """What HBM holds after each visit: the attention over the keys so far, and for which keys that is."""
+    for at, (rows, seen, said) in {
+        6: ((0, 3), 4, "keys 0–3"),
+        12: ((3, 5), 4, "keys 0–3"),
+        24: ((3, 5), 5, "all keys ✓"),
+    }.items():
+        shown = words(RUN[at])
+        right = torch.softmax(Q[0, 0] @ K[0, 0, :seen].T / 3**0.5, -1) @ V[0, 0, :seen]
+        assert set(as_drawn(right[slice(*rows)])) <= set(shown)
+        assert said in shown
+    assert words(RUN[0]).count("nothing yet") == 5 and words(RUN[-1]).count("all keys ✓") == 5
+    assert words(RUN[6]).count("nothing yet") == 2 and words(RUN[18]).count("all keys ✓") == 3
+
+
+def test_what_a_line_makes_is_there_from_that_line_on():
+    scores, weights = as_drawn(RUN[2].values["S"][0, 0], digits=1), as_drawn(RUN[3].values["P"][0, 0])
+    assert set(scores) <= set(words(RUN[2])) and not set(scores) & set(words(RUN[3])), "P takes the place of S"
+    assert set(weights) <= set(words(RUN[3])) and not set(weights) & set(words(RUN[2]))
+    assert "m_new" not in words(RUN[3]) and "m_new" in words(RUN[4])
+    assert "old O" not in words(RUN[4]) and "old O" in words(RUN[5])
+
+
+@pytest.mark.parametrize("at", (1, 4, 5, 13, 19, 25))
+def test_nothing_overlaps_or_leaves_the_picture(at):
+    ax = drawn(RUN[at])
+    ax.figure.canvas.draw()
+    boxes = [(text.get_text(), text.get_window_extent()) for text in ax.texts]
+    for said, box in boxes:
+        assert box.x0 >= 0 and box.x1 <= 1280 and box.y0 >= 0 and box.y1 <= 500, said
+    for number, (said, box) in enumerate(boxes):
+        for other, there in boxes[:number]:
+            wide = min(box.x1, there.x1) - max(box.x0, there.x0)
+            high = min(box.y1, there.y1) - max(box.y0, there.y0)
+            assert wide < 1 or high < 4, (said, other)
+
+
+def test_other_steps_are_refused():
+    with pytest.raises(ValueError, match="expected a step of FlashAttention-1, line by line"):
+        drawn(fl.record(fl.tiled_attention_v2_steps(Q, K, V))[0])
