@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 import flashlearn as fl
+from flashlearn.rungs.softmax import uncorrected_sum_steps
 from flashlearn.show import picture, play
-from flashlearn.show.draw import COLOURS, draw_colour_key, draw_row, draw_tree
+from flashlearn.show.draw import COLOURS, draw_colour_key, draw_row, draw_terms, draw_tree
 from flashlearn.show.draw.parts import pass_note
 from flashlearn.show.draw.style import MEANING, STYLE, colour, number, tint
 from flashlearn.show.frame import as_runs, at, count, paint, transcript
@@ -88,6 +89,30 @@ def test_row_shows_a_wrong_algorithm_as_wrong():
     step = fl.record(fl.online_softmax_steps(X))[2]
     wrong = replace(step, values={**step.values, "l_i": torch.tensor([2.3679])})
     assert "2.3679" in texts(draw_row, wrong) and "1.1851" not in texts(draw_row, wrong)
+
+
+def test_the_sum_without_its_correction_is_drawn_wrong_and_the_other_right():
+    thread = torch.arange(1.0, 7.0)
+    wrong, right = fl.record(uncorrected_sum_steps(thread)), fl.record(fl.online_softmax_steps(thread))[:6]
+    assert wrong[-1].output[1].item() == 6 and right[-1].values["l_i"].item() == pytest.approx(1.5781, abs=1e-4)
+    shown, other = texts(draw_terms, wrong[3]), texts(draw_terms, right[3])
+    assert "too large by 2.447" in shown and "too large" not in " ".join(other) and "right" in other
+    assert {"e^(1−1)", "e^(2−2)", "e^(4−4)"} <= set(shown) and "e^(5−5)" not in shown
+    assert {"e^(1−4)", "e^(2−4)", "0.1353", "0.0498"} <= set(other)
+    assert "1.553" in other and "1.553" not in shown
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row != "infinities"])
+def test_the_terms_of_any_row_can_be_drawn(row):
+    for algorithm in (uncorrected_sum_steps, fl.online_softmax_steps):
+        for step in fl.record(algorithm(torch.tensor(ROWS[row])))[:4]:
+            assert texts(draw_terms, step)
+
+
+def test_a_sum_without_rises_needs_no_correction():
+    falling = torch.tensor([5.0, 3.0, 3.0])
+    wrong, right = fl.run(uncorrected_sum_steps(falling)), fl.last(fl.online_softmax_steps(falling)).values
+    assert torch.equal(wrong[1], right["l_i"]) and torch.equal(wrong[0], right["m_i"])
 
 
 def test_tree_fills_in_as_it_goes():

@@ -47,6 +47,14 @@ def _maximum_and_sum(step: Step) -> str:
     return f"{_of(step)} raises m from {m_old} to {m}: the old sum is rescaled, l = {l_old} × {alpha} + {term} = {l}."
 
 
+def _uncorrected(step: Step) -> str:
+    m_old, m, l_old, l, term = (_show(step.values[name]) for name in ("m_old", "m_i", "l_old", "l_i", "term"))
+    raised = _first(step.values["m_i"]) > _first(step.values["m_old"]) > -INF
+    what = f"raises m from {m_old} to {m}, and the old sum stays as it was" if raised else f"leaves m = {m}"
+    what = what if step.reads[0].cols[0] else f"comes first: m = {m}"
+    return f"{_of(step)} {what}: l = {l_old} + {term} = {l}."
+
+
 def _divide(step: Step) -> str:
     return f"Read {_of(step)} again and write {_named('y', step.writes[0].cols, step.values['y'], whole=False)}."
 
@@ -74,6 +82,7 @@ _SOFTMAX = {
     "sum": _sum,
     "maximum": _maximum,
     "maximum and sum": _maximum_and_sum,
+    "maximum and sum, uncorrected": _uncorrected,
     "divide": _divide,
     "reduce": _reduce,
     "merge": _merge,

@@ -115,6 +115,23 @@ def blocked_softmax_steps(x: Tensor, block_size: int) -> Iterator[Step]:
     yield from _divide(hbm, m_i, l_i, block_size)  # lines 7 to 9
 
 
+def uncorrected_sum_steps(x: Tensor) -> Iterator[Step]:
+    """The first pass of online softmax without its correction: wrong on purpose, for the picture of what that does.
+
+    The old terms stay as they were measured, from the maximum of their time: l_i = l_{i-1} + exp(x_i - m_i).
+    """
+    hbm = _memory(x)
+    m_i, l_i = no_elements(hbm)
+    for j in spans(x.shape[-1], 1):
+        x_j, m_old, l_old = hbm.load("x", cols=j), m_i, l_i
+        m_i = maximum(m_old, x_j)
+        term = exp_diff(x_j, m_i)
+        l_i = l_old + term
+        yield hbm.step("maximum and sum, uncorrected", m_i=m_i, l_i=l_i, m_old=m_old, l_old=l_old, term=term)
+        hbm.drop(x_j)
+    yield hbm.done((m_i.held(), l_i.held()), m_i=m_i.held(), l_i=l_i.held())
+
+
 def merge(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     """Join the (m, l) of two blocks into the (m, l) of both together.
 

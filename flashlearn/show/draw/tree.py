@@ -30,8 +30,9 @@ def draw_tree(ax: Axes, step: Step) -> None:
     _edges(sheet, nodes, place, made)
     now = step.values.get("span")
     if leaves <= NUMBERS_UP_TO:
+        wide = min(134.0, max(104.0, (RIGHT - LEFT) / max(1, leaves) - 16))
         for span, node in nodes.items():
-            _node(sheet, place[span], node, span in made, span == now)
+            _node(sheet, place[span], wide, node, span in made, span == now)
     else:
         _dots(sheet, place, made, now)
         m, l = first(step.values["m_i"]), first(step.values["l_i"])
@@ -73,14 +74,15 @@ def _dots(sheet: Sheet, place, made, now) -> None:
         sheet.line(x, y, marker="o", linestyle="none", markersize=size, **style)
 
 
-def _node(sheet: Sheet, place, node, made, current) -> None:
+def _node(sheet: Sheet, place, wide: float, node, made, current) -> None:
     """A small tree: a box for every pair, with its numbers once it is made."""
     (x, y), m, l = place, first(node.values["m_i"]), first(node.values["l_i"])
     face = colour("m_i") if current else tint("m_i", 0.35) if made else "white"
     edge, width = (INK, 3) if current else (QUIET if made else PALE, 1.5)
-    sheet.box((x - 52, y - 27, 104, 54), face, edge, width, raised=True)
+    sheet.box((x - wide / 2, y - 31, wide, 62), face, edge, width, raised=True)
     if made:
-        sheet.text(x, y, f"m {number(m, 2)}\nl {number(l, 2)}", fontsize=14, zorder=3, **CENTRED)
+        size, digits = (16, 4) if wide > 120 else (14, 2)
+        sheet.text(x, y, f"m {number(m, digits)}\nl {number(l, digits)}", fontsize=size, zorder=3, **CENTRED)
 
 
 def _leaves(sheet: Sheet, values, now, numbers) -> None:
