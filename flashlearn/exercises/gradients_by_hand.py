@@ -1,4 +1,4 @@
-"""Exercises of notebook 09: the gradients of a matrix product and of softmax, without a Jacobian."""
+"""Exercises of notebook 09: gradients of a product and of softmax without a Jacobian, one row of dV, and a bug to find."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ import torch
 
 from flashlearn.exercises.grading import Case, Exercise
 from flashlearn.exercises.mistakes.gradients_by_hand import MISTAKES
-from flashlearn.exercises.solutions.gradients_by_hand import matmul_solution, softmax_solution
+from flashlearn.exercises.solutions.gradients_by_hand import (
+    bug_solution,
+    dv_solution,
+    matmul_solution,
+    softmax_solution,
+)
 from flashlearn.exercises.watching import PRODUCTS, WrongWay, shapes, watched
 
 
@@ -61,6 +66,49 @@ def _softmax_by_hand(function):
     return got, softmax_solution(dp, p)
 
 
+def _dv(N_q, N_k, D, j):
+    """Row j of dV = P^T dO for random P and dO."""
+
+    def compare(function):
+        p, do = torch.softmax(_random(N_q, N_k), -1), _random(N_q, D, seed=1)
+        return function(p.clone(), do.clone(), j), (p.mT @ do)[j]
+
+    return compare
+
+
+def _one_key(function):
+    """dV of one key of eleven, for which none of the others is needed."""
+    p, do = torch.softmax(_random(5, 11), -1), _random(5, 3, seed=1)
+    got, made = watched(function, p.clone(), do.clone(), 4)
+    large = [one.shape for one in made if math.prod(one.shape) >= 11 * 3]
+    if large:
+        raise WrongWay(
+            f"expected the sum for one key, got a tensor of shape {large[0]}: the other keys are not asked for"
+        )
+    return got, (p.mT @ do)[4]
+
+
+def _attention(N_q, N_k, D):
+    """The gradients of attention of one head, by autograd."""
+
+    def compare(function):
+        q, k, v, do = (_random(n, D, seed=seed) for seed, n in enumerate((N_q, N_k, N_k, N_q)))
+        leaves = [t.clone().requires_grad_() for t in (q, k, v)]
+        o = torch.softmax(leaves[0] @ leaves[1].mT / math.sqrt(D), -1) @ leaves[2]
+        return function(do, q, k, v), torch.autograd.grad(o, leaves, do)
+
+    return compare
+
+
+def _attention_by_hand(function):
+    """The gradients of attention, in which no operation of autograd's backward takes part."""
+    q, k, v, do = (_random(n, 3, seed=seed) for seed, n in enumerate((4, 6, 6, 4)))
+    got, made = watched(function, do.clone(), q.clone(), k.clone(), v.clone())
+    if any("backward" in one.operation for one in made):
+        raise WrongWay("expected the backward mended, got one by autograd: P, dP and delta are all there")
+    return got, bug_solution(do, q, k, v)
+
+
 EXERCISES = (
     Exercise(
         "09.matmul_backward",
@@ -82,7 +130,7 @@ EXERCISES = (
         hints=(
             "dX has the shape of X, dW that of W. Which products of dY (N, M), X (N, D) and W (D, M) have these shapes?",
             "Y_nm takes in row n of X and column m of W. So dX_nd collects dY_nm W_dm over m. What does dW_dm collect, and over which index?",
-            "dX is dY times W transposed. In dW the sum runs over the rows n: X transposed stands on the left.",
+            "dX is one product with dY on the left, dW is one with dY on the right; in each the other factor is turned over.",
         ),
         mistakes=MISTAKES["09.matmul_backward"],
         values=("dX", "dW"),
@@ -117,8 +165,58 @@ EXERCISES = (
         hints=(
             "One logit changes all weights of its row, because they share a sum. One number for each row carries all of that.",
             "The number is delta, the sum of P o dP over the row. Every entry of dP is compared with it.",
-            "delta = (p * dp).sum(-1, keepdim=True). Take it off dP, then weigh the difference by P.",
+            "Two lines: a sum of products over the last dimension, kept as a column (..., 1), then P times a difference.",
         ),
         mistakes=MISTAKES["09.softmax_backward"],
+    ),
+    Exercise(
+        "09.dv",
+        "dv(p, do, j): (N_q, N_k), (N_q, d), int -> dV_j (d,), the gradient of one value",
+        dv_solution,
+        (
+            Case("two queries, two keys", _dv(2, 2, 2, 0), "dV_0 = P_00 dO_0 + P_10 dO_1: one term for each query"),
+            Case("another key", _dv(3, 3, 2, 2), "j says which key: its weights stand in column j of P"),
+            Case("more queries than keys", _dv(7, 3, 4, 1), "as many terms as there are queries, not keys"),
+            Case("more keys than queries", _dv(2, 6, 3, 5), "as many terms as there are queries, whatever j is"),
+            Case("one key alone", _one_key, "the sum for key j takes column j of P and dO, and nothing of other keys"),
+            Case(
+                "all digits of float64",
+                _dv(40, 5, 3, 3),
+                "torch.zeros(...) is float32 unless told: keep the dtype of dO",
+                1e-10,
+            ),
+        ),
+        hints=(
+            "Which outputs did V_j help to make, and how strongly each?",
+            "O_i holds the term P_ij V_j. So dO_i comes back to V_j times that number, and j is the same in all terms.",
+            "A vector of d numbers: one term for each query, each a number of P times a row of dO.",
+        ),
+        mistakes=MISTAKES["09.dv"],
+    ),
+    Exercise(
+        "09.bug",
+        "attention_backward(do, q, k, v): (N_q, d), (N_q, d), (N_k, d), (N_k, d) -> dq, dk, dv, scale 1 / sqrt(d)",
+        bug_solution,
+        (
+            Case("as many keys as queries", _attention(4, 4, 3), "rows of dS add up to 0: which line makes them?"),
+            Case(
+                "more keys than queries", _attention(3, 5, 2), "delta has one number for each query, not for each key"
+            ),
+            Case("more queries than keys", _attention(6, 2, 4), "dQ is shaped as q, dK and dV as k and v"),
+            Case("by hand", _attention_by_hand, "mend the line that is wrong; autograd is not asked here"),
+            Case(
+                "all digits of float64",
+                _attention(20, 30, 5),
+                "keep the dtype of what comes in, also where zeros start",
+                1e-10,
+            ),
+        ),
+        hints=(
+            "One of the three gradients is right. Which lines did it need, and which did only the other two need?",
+            "Look at dS: each of its rows must add up to 0. Then at the shape of every tensor that goes into it.",
+            "One word is missing. With N_q = N_k a row of numbers and a column of them both fit, and only one of them is right.",
+        ),
+        mistakes=MISTAKES["09.bug"],
+        values=("dQ", "dK", "dV"),
     ),
 )

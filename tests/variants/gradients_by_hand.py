@@ -1,5 +1,9 @@
 """Wrong answers to the exercises of notebook 09."""
 
+import math
+
+import torch
+
 from tests.variants import variant
 
 
@@ -52,3 +56,40 @@ def without_p(dp, p):
 @variant("09.softmax_backward", "keepdim is missing", r"keepdim|column|dimension")
 def without_keepdim(dp, p):
     return p * (dp - (p * dp).sum(-1))
+
+
+@variant("09.dv", "the weights are those of query j", r"column j|column of P")
+def row_for_column(p, do, j):
+    return (p[j, : len(do), None] * do).sum(0)
+
+
+@variant("09.dv", "every query brings dO_j", r"own row of dO")
+def one_row_of_do(p, do, j):
+    return p[:, j].sum() * do[min(j, len(do) - 1)]
+
+
+@variant("09.dv", "only the last query counts", r"add up|each query|every query|one term")
+def last_query(p, do, j):
+    return p[-1, j] * do[-1]
+
+
+def attention(do, q, k, v, ds_of, dv=None):
+    scale = 1 / math.sqrt(q.shape[-1])
+    p = torch.softmax(scale * q @ k.mT, -1)
+    ds = ds_of(p, do @ v.mT)
+    return scale * ds @ k, scale * ds.mT @ q, p.mT @ do if dv is None else dv(p)
+
+
+@variant("09.bug", "delta is added", r"delta added|minus|subtract")
+def delta_added(do, q, k, v):
+    return attention(do, q, k, v, lambda p, dp: p * (dp + (p * dp).sum(-1, keepdim=True)))
+
+
+@variant("09.bug", "delta is a plain mean", r"mean")
+def delta_a_mean(do, q, k, v):
+    return attention(do, q, k, v, lambda p, dp: p * (dp - dp.mean(-1, keepdim=True)))
+
+
+@variant("09.bug", "the factor P is missing in dS", r"factor P")
+def without_the_factor(do, q, k, v):
+    return attention(do, q, k, v, lambda p, dp: dp - (p * dp).sum(-1, keepdim=True))

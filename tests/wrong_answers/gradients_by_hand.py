@@ -1,5 +1,7 @@
 """Wrong answers to the exercises of notebook 09."""
 
+import math
+
 import torch
 
 
@@ -105,6 +107,51 @@ def softmax_two_terms(dp, p):
     return p * dp - p * (p * dp).sum(-1, keepdim=True)
 
 
+def dv_of_all_keys(p, do, j):
+    return (p.mT @ do)[j]
+
+
+def dv_loop_over_keys(p, do, j):
+    return sum(p[i, j] * do[i] for i in range(min(p.shape[1], len(do))))
+
+
+def dv_in_float32(p, do, j):
+    dv_j = torch.zeros(do.shape[1])  # float32, whatever came in
+    for i in range(len(do)):
+        dv_j += p[i, j] * do[i]
+    return dv_j
+
+
+def _backward(do, q, k, v, *, scale=None, dp=None, softmax=-1, turned=1):
+    scale = scale or 1 / math.sqrt(q.shape[-1])
+    p = torch.softmax(scale * q @ k.mT, softmax)
+    dp = do @ v.mT if dp is None else dp
+    ds = turned * p * (dp - (p * dp).sum(-1, keepdim=True))
+    return scale * ds @ k, scale * ds.mT @ q, p.mT @ do
+
+
+def bug_by_autograd(do, q, k, v):
+    leaves = [t.clone().requires_grad_() for t in (q, k, v)]
+    o = torch.softmax(leaves[0] @ leaves[1].mT / math.sqrt(q.shape[-1]), -1) @ leaves[2]
+    return torch.autograd.grad(o, leaves, do)
+
+
+def bug_in_float32(do, q, k, v):
+    return tuple(t.double() for t in _backward(*(t.float() for t in (do, q, k, v))))
+
+
+def bug_other_order(do, q, k, v):
+    dq, dk, dv = _backward(do, q, k, v)
+    return dk, dq, dv
+
+
+def delta_from_o(do, q, k, v):
+    scale = q.shape[-1] ** -0.5
+    p = torch.softmax(q @ k.mT * scale, -1)
+    ds = p * (do @ v.mT - (do * (p @ v)).sum(-1, keepdim=True)) * scale
+    return ds @ k, ds.mT @ q, p.mT @ do
+
+
 WRONG = {
     "09.matmul_backward": (
         ("autograd does it", matmul_by_autograd, "autograd was at work"),
@@ -133,6 +180,24 @@ WRONG = {
         ("delta is added", softmax_adds_delta),
         ("delta is the mean of P o dP, not its sum", softmax_mean_of_products),
     ),
+    "09.dv": (
+        ("dV of all keys is made for one", dv_of_all_keys, "the sum for one key"),
+        ("the loop goes over keys, not queries", dv_loop_over_keys, "as many terms as there are queries"),
+        ("dV is summed in float32", dv_in_float32, "float32 unless told"),
+        ("the weights meet the wrong rows", lambda p, do, j: p[:, j].sum() * do[j], "its own row of dO"),
+        ("the key is always the first", lambda p, do, j: p[:, 0] @ do, "j says which key"),
+        ("the sign is that of a step down", lambda p, do, j: -(p[:, j] @ do), "minus|sign"),
+        ("one row of terms is not added up", lambda p, do, j: p[:, j, None] * do),
+    ),
+    "09.bug": (
+        ("autograd does it", bug_by_autograd, "backward mended"),
+        ("all is rounded to float32", bug_in_float32, "digits"),
+        ("dQ and dK change places", bug_other_order),
+        ("the scale is left out everywhere", lambda do, q, k, v: _backward(do, q, k, v, scale=1.0)),
+        ("softmax goes over the queries", lambda do, q, k, v: _backward(do, q, k, v, softmax=-2)),
+        ("dP is made of Q", lambda do, q, k, v: _backward(do, q, k, v, dp=q @ v.mT)),
+        ("dS has its sign turned", lambda do, q, k, v: _backward(do, q, k, v, turned=-1), "minus|sign"),
+    ),
 }
 
 RIGHT = {
@@ -147,5 +212,14 @@ RIGHT = {
         ("two terms", softmax_two_terms),
         ("a product of vectors", lambda dp, p: p * (dp - (p[..., None, :] @ dp[..., None]).squeeze(-1))),
         ("dP less its maximum", lambda dp, p: softmax_two_terms(dp - dp.amax(-1, keepdim=True), p)),
+    ),
+    "09.dv": (
+        ("one product", lambda p, do, j: p[:, j] @ do),
+        ("einsum", lambda p, do, j: torch.einsum("i,id->d", p[:, j], do)),
+        ("a sum of terms", lambda p, do, j: sum(weight * row for weight, row in zip(p[:, j], do, strict=True))),
+    ),
+    "09.bug": (
+        ("a list", lambda do, q, k, v: list(_backward(do, q, k, v))),
+        ("delta from O", delta_from_o),
     ),
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from flashlearn.exercises.causes.formulas import follows
@@ -60,7 +62,57 @@ def rows_are_apart(softmax_backward):
     return ""
 
 
+def the_row_of_dv(dv):
+    """Three queries and three keys: which numbers of P weigh the rows of dO?"""
+    p, do, j = torch.softmax(_random(3, 3), -1), _random(3, 3), 1
+    column, right = p[:, j], p[:, j] @ do
+    candidates = {
+        "P_j0 dO_0 + P_j1 dO_1 + ... | the weights of key j stand in column j of P": p[j] @ do,
+        "P_ij summed, times dO_j | every query brings its own row of dO": column.sum() * do[j],
+        "P_jj dO_j | every query has a term": p[j, j] * do[j],
+        "the sum over dV of all keys | only key j is asked for": (p.mT @ do).sum(0),
+        "dV_0 | j says which key": p[:, 0] @ do,
+        "P_ij dO_i of the last query alone | the terms add up over the queries": p[-1, j] * do[-1],
+        "dO_0 + dO_1 + ... | each term is weighed by P_ij": do.sum(0),
+        "P dO, row by column | rows of dO are weighed, not its columns": do @ column,
+    }
+    return follows(dv(p.clone(), do.clone(), j), candidates, "P_0j dO_0 + P_1j dO_1 + ...", right)
+
+
+def the_three_gradients(attention_backward):
+    """Square matrices, on which every transpose that is missing still runs."""
+    do, q, k, v = (_random(3, 3) for _ in range(4))
+    scale = 1 / math.sqrt(3)
+    p, dp = torch.softmax(scale * q @ k.mT, -1), do @ v.mT
+    delta = (p * dp).sum(-1, keepdim=True)
+    wrong = {
+        "delta left out": p * dp,
+        "delta laid along the keys, as it is without keepdim=True": p * (dp - delta.mT),
+        "delta summed over the queries": p * (dp - (p * dp).sum(-2, keepdim=True)),
+        "delta added": p * (dp + delta),
+        "delta the plain mean of dP": p * (dp - dp.mean(-1, keepdim=True)),
+        "the factor P left out": dp - delta,
+        "dP in place of dS": dp,
+    }
+    ds = p * (dp - delta)
+    dq, dk, dv = attention_backward(do.clone(), q.clone(), k.clone(), v.clone())
+    values = {"P dO | P must be transposed": p @ do, "P^T V | dV is made of dO": p.mT @ v}
+    keys = {"dS Q | dS must be transposed": ds @ q, **{f"dS^T Q with {n}": s.mT @ q for n, s in wrong.items()}}
+    queries = {"dS^T K | dS is not transposed here": ds.mT @ k, **{f"dS K with {n}": s @ k for n, s in wrong.items()}}
+    for name, got, candidates, formula, right in (
+        ("dV", dv, values, "P^T dO", p.mT @ do),
+        ("dQ", dq, queries, "scale dS K", scale * ds @ k),
+        ("dK", dk, keys, "scale dS^T Q", scale * ds.mT @ q),
+    ):
+        said = follows(got, candidates, formula, right)
+        if said:
+            return f"{name}: {said}"
+    return ""
+
+
 CAUSES = {
     "09.matmul_backward": (the_products, the_sum_over_rows),
     "09.softmax_backward": (the_formula, rows_are_apart),
+    "09.dv": (the_row_of_dv,),
+    "09.bug": (the_three_gradients,),
 }

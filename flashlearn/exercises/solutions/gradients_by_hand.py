@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
+import torch
+
 
 # 09.matmul_backward
 def matmul_solution(dy, x, w):
@@ -12,3 +16,22 @@ def matmul_solution(dy, x, w):
 def softmax_solution(dp, p):
     delta = (p * dp).sum(-1, keepdim=True)
     return p * (dp - delta)
+
+
+# 09.dv
+def dv_solution(p, do, j):
+    dv_j = torch.zeros_like(do[0])
+    for i in range(len(do)):
+        dv_j = dv_j + p[i, j] * do[i]
+    return dv_j
+
+
+# 09.bug
+def bug_solution(do, q, k, v):
+    scale = 1 / math.sqrt(q.shape[-1])
+    p = torch.softmax(scale * q @ k.mT, -1)
+    dv = p.mT @ do
+    dp = do @ v.mT
+    delta = (p * dp).sum(-1, keepdim=True)
+    ds = p * (dp - delta)
+    return scale * ds @ k, scale * ds.mT @ q, dv
