@@ -1,12 +1,13 @@
-"""Exercises of notebook 05: the recurrence of one-pass attention, and the merge of two partial outputs."""
+"""Exercises of notebook 05: the loop and the recurrence of one-pass attention, and the merge of two partial outputs."""
 
 from __future__ import annotations
 
 import torch
 
 from flashlearn.exercises.grading import Case, Exercise
-from flashlearn.exercises.mistakes.one_pass_attention import MISTAKES
-from flashlearn.exercises.solutions.one_pass_attention import merge_solution, recurrence_solution
+from flashlearn.exercises.mistakes.one_pass_attention import MISTAKES, ORDER
+from flashlearn.exercises.ordering import Ordering
+from flashlearn.exercises.solutions.one_pass_attention import merge_solution, order_solution, recurrence_solution
 
 INF = float("inf")
 LOW = -(2.0**100)  # some -1e30, and the same number in float32
@@ -76,7 +77,42 @@ def _merged(S, cut, rounded=False):
     )
 
 
+def _with_scores(*scores):
+    """q, K and V of one query that has these scores, with values of three numbers."""
+    s = torch.tensor(scores, dtype=torch.float64)
+    return torch.ones(1, dtype=torch.float64), s[:, None], _random(len(s), 3)
+
+
 EXERCISES = (
+    Ordering(
+        "05.order",
+        "order(): the letters of the lines of the loop, from top to bottom",
+        order_solution,
+        (
+            ORDER.case(
+                "the maximum stays",
+                _with_scores(5.0, 3.0, 2.0),
+                "every key adds a term to l, and its value with the same weight to acc",
+            ),
+            ORDER.case(
+                "the maximum rises",
+                _with_scores(3.0, 2.0, 5.0, 1.0),
+                "when m rises, the old l and the old acc shrink, the new terms do not",
+            ),
+            ORDER.case(
+                "it rises at every key", _with_scores(1.0, 2.0, 3.0, 4.0, 5.0, 6.0), "one factor for every rise"
+            ),
+            ORDER.case("large scores", _with_scores(999.0, 1000.0, 998.0), "only ever take exp of what is 0 or less"),
+        ),
+        hints=(
+            "Say what one round does for its key: a score, a new maximum, both old sums moved to it, the new terms.",
+            "Every line reads names: each must have its value by then, and m must still be the old one for alpha.",
+            "The score first; then what l and acc are both multiplied by; one line for each of them; m at the end.",
+        ),
+        mistakes=MISTAKES["05.order"],
+        values=("m", "l", "o"),
+        puzzle=ORDER,
+    ),
     Exercise(
         "05.recurrence",
         "update(m, l, acc, s, v): scalars m, l, acc (D,), the new score s and value v (D,) -> (m, l, acc)",

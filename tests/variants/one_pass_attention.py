@@ -79,3 +79,18 @@ def weights_exchanged(o_a, lse_a, o_b, lse_b):
 def lse_added(o_a, lse_a, o_b, lse_b):
     _, a, b = shares(lse_a, lse_b)
     return a * o_a + b * o_b, lse_a + lse_b
+
+
+@variant("05.order", "the factor is upside down, and acc comes first", r"upside down|must shrink")
+def factor_upside_down():
+    return ["C", "H", "A", "B", "D", "G"]
+
+
+@variant("05.order", "acc keeps its old scale", r"acc is not moved|not rescaled")
+def acc_keeps_its_scale():
+    return ["C", "H", "F", "E", "D", "G"]
+
+
+@variant("05.order", "the old maximum is lost before alpha", r"m was replaced before|never rescaled")
+def replaced_too_early():
+    return ["C", "H", "G", "F", "B", "D"]

@@ -192,6 +192,19 @@ WRONG = {
         ("a hidden first key counts as one", update_counts_a_hidden_first_key),
         ("the mean of old maximum and score is the new one", update_takes_the_mean),
     ),
+    "05.order": (
+        ("the old maximum is never replaced", lambda: "CHFDB", "5 were given"),
+        ("nothing joins l", lambda: "CHFBG", "5 were given"),
+        ("the score is missing", lambda: "HFDBG", "s is used before"),
+        ("alpha is computed before m_new", lambda: "CFHDBG", "m_new is used before"),
+        ("acc takes the new value twice", lambda: "CHFDBEG", "line E"),
+        ("both factors are taken", lambda: "CHFADBG", "line A"),
+        ("acc is divided before l is", lambda: "CHFIDG", "line I"),
+        ("no lines at all", lambda: "", "0 were given"),
+        ("a line that is not there", lambda: "CHFDBGX", "A to I"),
+        ("a line twice", lambda: "CHFDBGG", "once at most"),
+        ("numbers for letters", lambda: [3, 8, 6, 4, 2, 7], "letters of lines"),
+    ),
     "05.merge_outputs": (
         ("the shift is lse_a", merge_by(lambda a, b: torch.where(a > -INF, a, b)), "larger of the two"),
         ("the shift is lse_b", merge_by(lambda a, b: torch.where(b > -INF, b, a)), "larger of the two"),
@@ -218,6 +231,12 @@ RIGHT = {
     "05.recurrence": (
         ("in place, by cases", update_in_place),
         ("two factors in one tensor", update_by_softmax_of_two),
+    ),
+    "05.order": (
+        ("acc before l", lambda: "CHFBDG"),
+        ("the old maximum goes as soon as alpha is known", lambda: "CHFGDB"),
+        ("a list of small letters", lambda: ["c", "h", "f", "d", "b", "g"]),
+        ("commas between", lambda: "C, H, F, D, B, G"),
     ),
     "05.merge_outputs": (
         ("logsumexp of both", merge_by_logarithms),

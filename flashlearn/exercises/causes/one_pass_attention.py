@@ -7,6 +7,8 @@ import math
 import torch
 from torch import Tensor
 
+from flashlearn.exercises.mistakes.one_pass_attention import ORDER
+
 INF = float("inf")
 
 
@@ -104,4 +106,8 @@ def the_shares(merge):
     return ""
 
 
-CAUSES = {"05.recurrence": (the_maximum, the_weights, nothing_is_added), "05.merge_outputs": (an_empty_sum, the_shares)}
+CAUSES = {
+    "05.recurrence": (the_maximum, the_weights, nothing_is_added),
+    "05.order": ORDER.causes,
+    "05.merge_outputs": (an_empty_sum, the_shares),
+}

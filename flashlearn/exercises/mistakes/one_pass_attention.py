@@ -3,7 +3,8 @@
 import torch
 
 from flashlearn.exercises.grading import Mistake
-from flashlearn.exercises.solutions.one_pass_attention import INF, recurrence_solution
+from flashlearn.exercises.ordering import Decoy, Puzzle
+from flashlearn.exercises.solutions.one_pass_attention import INF, one_query, recurrence_solution
 
 
 def _update(m, l, acc, s, v, l_factor=None, acc_factor=None):
@@ -111,6 +112,30 @@ def merge_subtracts_its_own_maximum(o_a, lse_a, o_b, lse_b):
     return o, weight_a + weight_b
 
 
+ORDER = Puzzle(
+    "05.order",
+    one_query,
+    (
+        Decoy(
+            "alpha = torch.exp(m_new - m)",
+            2,
+            "the factor is upside down: it is more than 1 where the old sums must shrink",
+            "the maximum rises",
+        ),
+        Decoy(
+            "acc = acc + torch.exp(s - m_new) * v_i",
+            4,
+            "acc is not moved to the new maximum, as l is",
+            "the maximum rises",
+        ),
+        Decoy(
+            "acc = acc * alpha + torch.exp(s - m_new) / l * v_i",
+            4,
+            "every term is divided by the l of its time, and the sum by l again at the end",
+            "the maximum stays",
+        ),
+    ),
+)
 MISTAKES = {
     "05.recurrence": (
         Mistake("l is rescaled, but acc is not", update_forgets_acc, "a new maximum"),
@@ -134,5 +159,12 @@ MISTAKES = {
         Mistake("the weights lack a last dimension, lse[..., None]", merge_one_query_only, "several queries"),
         Mistake("-inf is subtracted from -inf where neither half has a key", merge_unguarded, "two empty halves"),
         Mistake("the sum of the weights is returned for lse", merge_subtracts_its_own_maximum, "two equal halves"),
+    ),
+    "05.order": ORDER.mistakes(
+        (
+            "the old sums are never rescaled: m was replaced before alpha compared the two",
+            (0, 1, 5, 2, 3, 4),
+            "the maximum rises",
+        ),
     ),
 }

@@ -22,3 +22,20 @@ def merge_solution(o_a, lse_a, o_b, lse_b):
     safe = lse.masked_fill(lse == -INF, 0.0)  # where neither half has a key: both weights are exp(-inf) = 0
     weight_a, weight_b = torch.exp(lse_a - safe), torch.exp(lse_b - safe)
     return weight_a[..., None] * o_a + weight_b[..., None] * o_b, lse
+
+
+def one_query(q, K, V):
+    m, l, acc = q.new_tensor(-INF), q.new_tensor(0.0), torch.zeros_like(V[0])
+    for k_i, v_i in zip(K, V, strict=True):
+        s = q @ k_i / len(q) ** 0.5
+        m_new = torch.maximum(m, s)
+        alpha = torch.exp(m - m_new)
+        l = l * alpha + torch.exp(s - m_new)
+        acc = acc * alpha + torch.exp(s - m_new) * v_i
+        m = m_new
+    return m, l, acc / l
+
+
+# 05.order
+def order_solution():
+    return "CHFDBG"
