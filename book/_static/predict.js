@@ -3,38 +3,41 @@
 //
 //   {"questions": [{"name": "03.merge", "question": "...", "why": "...",
 //                   "choices": [{"text": "...", "right": true}, {"text": "...", "believes": "what a reader who takes it believes"}]}]}
+//
+// A choice is kept until the tab is closed, and noted before the answer shows.
 
-import { el } from "./dom.js";
-
-let asked = 0; // for names of their own
+import { Ballot } from "./ballot.js";
 
 export function questions() {
   document.querySelectorAll("section.predict").forEach((section) => {
     const script = section.querySelector("script");
-    if (script) section.replaceChildren(...JSON.parse(script.textContent).questions.map(ask));
+    if (script) section.replaceChildren(...JSON.parse(script.textContent).questions.map(asked));
   });
 }
 
-function ask({ question, choices, why }) {
-  const name = `predict-${asked++}`;
-  const answer = el("p", { role: "status" });
-  const options = choices.map((choice, place) => {
-    const input = el("input", { type: "radio", name, value: place });
-    return el("label", { class: "option" }, input, ` ${choice.text}`);
+function asked({ name, question, choices, why }) {
+  const texts = choices.map(({ text }) => text);
+  const answer = { right: choices.findIndex(({ right }) => right), believes: choices.map(({ believes }) => believes ?? ""), why };
+  const ballot = new Ballot({ question, choices: texts }, (place) => {
+    keep(name, texts[place]);
+    ballot.show(place, answer);
   });
-  const fields = el("fieldset", {}, el("legend", {}, question), ...options);
-  const form = el("form", {}, fields, el("button", { type: "submit" }, "That is my prediction"), answer);
-  form.addEventListener("submit", (event) => {
-    event.preventDefault();
-    const taken = form.querySelector("input:checked");
-    answer.textContent = taken ? told(choices, choices[taken.value], why) : "Choose one first: a guess is enough.";
-    form.classList.toggle("answered", Boolean(taken));
-  });
-  return form;
+  const earlier = texts.indexOf(kept(name));
+  if (earlier >= 0) ballot.show(earlier, answer);
+  return ballot.node;
 }
 
-function told(choices, choice, why) {
-  if (choice.right) return `Yes. ${why}`;
-  const right = choices.find((each) => each.right).text;
-  return `That is what one believes who thinks that ${choice.believes}. It is: ${right}. ${why}`;
+// A browser may keep nothing for a page; then the choice is this page's alone.
+function keep(name, text) {
+  try {
+    sessionStorage.setItem(`flashlearn ${name}`, text);
+  } catch {}
+}
+
+function kept(name) {
+  try {
+    return sessionStorage.getItem(`flashlearn ${name}`);
+  } catch {
+    return null;
+  }
 }

@@ -1,10 +1,17 @@
-"""`predict`: questions asked before the cell that answers them."""
+"""`predict`: questions asked before the cell that answers them.
+
+While the notebook runs they are a widget (flashlearn.show.hall), which notes a choice (`diary`) before it tells what is
+right. What is stored is the same whatever was chosen: text, HTML for a code host, and data for the page and the deck.
+"""
 
 from __future__ import annotations
 
 import html
+import importlib.util
+import sys
 from typing import Any
 
+from flashlearn.exercises import diary
 from flashlearn.exercises.questions import QUESTIONS, Question
 
 PREDICT = "application/vnd.flashlearn.predict+json"  # the questions as data, which the page of the book asks by itself
@@ -12,20 +19,61 @@ LETTERS = "abcde"
 
 
 class Asked:
-    """Questions as an output: as text without the answers, as HTML with the answers folded away, and as data."""
+    """Questions as an output: as text without the answers, as HTML with the answers folded away, and as data.
+
+    `hall` is the widget, made where there is a kernel and somebody looks.
+    """
 
     def __init__(self, questions: tuple[Question, ...]):
         self.questions = questions
+        self.hall: Any = None
 
     def __repr__(self) -> str:
         return "\n\n".join(map(in_words, self.questions))
 
+    def note(self, name: str, place: int) -> dict[str, Any]:
+        """Keep the choice of this place for a question; what to tell, and if it cannot be kept, why."""
+        question = QUESTIONS[name]
+        choice, trouble = diary.note(question, question.choices[place])
+        return {**told(question, choice), "trouble": f"(Your choice is not kept: {trouble}.)" if trouble else ""}
+
     def _repr_mimebundle_(self, **kwargs) -> dict[str, Any]:
         return {
+            **(self._live(**kwargs) if has_kernel() else {}),
             "text/plain": repr(self),
             "text/html": "".join(map(on_a_page, self.questions)),
             PREDICT: {"questions": [as_data(question) for question in self.questions]},
         }
+
+    def _live(self, **kwargs) -> dict[str, Any]:
+        """The widget, with what was predicted earlier."""
+        from flashlearn.show.hall import Hall
+
+        if self.hall is None:
+            asked = [{"name": each.name, "question": each.text, "choices": each.choices} for each in self.questions]
+            earlier = {each.name: choice for each in self.questions if (choice := diary.predicted(each))}
+            self.hall = Hall(
+                asked, {name: told(QUESTIONS[name], choice) for name, choice in earlier.items()}, self.note
+            )
+        bundle = self.hall._repr_mimebundle_(**kwargs)
+        return (bundle[0] if isinstance(bundle, tuple) else bundle) or {}
+
+
+def has_kernel() -> bool:
+    """Whether this runs in a kernel, and with the extra that widgets need."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return hasattr(shell, "kernel") and importlib.util.find_spec("anywidget") is not None
+
+
+def told(question: Question, choice: str) -> dict[str, Any]:
+    """What ballot.js tells of a choice: its place, that of the right one, what each says of who takes it."""
+    beliefs = {wrong.text: wrong.believes for wrong in question.wrong}
+    return {
+        "chosen": question.choices.index(choice),
+        "right": question.choices.index(question.right),
+        "believes": [beliefs.get(text, "") for text in question.choices],
+        "why": question.why,
+    }
 
 
 def in_words(question: Question) -> str:
@@ -38,12 +86,12 @@ def on_a_page(question: Question) -> str:
     """The question for pages without scripts, its answer to be unfolded."""
     choices = "".join(f"<li>{html.escape(text)}</li>" for text in question.choices)
     beliefs = "".join(
-        f"<li>{html.escape(wrong.text)}: that is what one believes who thinks that {html.escape(wrong.believes)}.</li>"
+        f"<li>{html.escape(wrong.text)}: that is what one believes who thinks that {html.escape(closed(wrong.believes))}</li>"
         for wrong in question.wrong
     )
     return (
         f'<p><strong>Predict: {html.escape(question.text)}</strong></p><ol type="a">{choices}</ol>'
-        f"<details><summary>The answer, once you have chosen</summary><p>{html.escape(question.right)}. "
+        f"<details><summary>The answer, once you have chosen</summary><p>{html.escape(closed(question.right))} "
         f"{html.escape(question.why)}</p><ul>{beliefs}</ul></details>"
     )
 
@@ -60,6 +108,11 @@ def as_data(question: Question) -> dict[str, Any]:
         ],
         "why": question.why,
     }
+
+
+def closed(text: str) -> str:
+    """The text with a full stop, if it has no end yet."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def predict(*names: str) -> Asked:

@@ -30,7 +30,13 @@ FLAGS = [
 
 
 @pytest.fixture(scope="session")
-def lab(tmp_path_factory):
+def kept(tmp_path_factory):
+    """The folder where JupyterLab's kernels keep what was predicted, and not the user's own."""
+    return tmp_path_factory.mktemp("kept")
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory, kept):
     """(address, token) of a JupyterLab over a copy of the notebooks, so that tests change nothing."""
     _need_chromium()
     folder = tmp_path_factory.mktemp("lab")
@@ -62,7 +68,12 @@ def lab(tmp_path_factory):
         stdout=log,
         stderr=log,
         stdin=subprocess.DEVNULL,
-        env={**os.environ, "JUPYTER_CONFIG_DIR": str(folder / "config"), "JUPYTER_PREFER_ENV_PATH": "1"},
+        env={
+            **os.environ,
+            "JUPYTER_CONFIG_DIR": str(folder / "config"),
+            "JUPYTER_PREFER_ENV_PATH": "1",
+            "FLASHLEARN_HOME": str(kept),
+        },
     )
     address = f"http://127.0.0.1:{port}"
     try:

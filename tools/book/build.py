@@ -16,7 +16,7 @@ COLAB = ROOT / "build" / "book-colab"
 CACHE = ROOT / "build" / "book-frames"
 STATIC = ROOT / "book" / "_static"
 SCRIPTS = [STATIC / f"{name}.js" for name in ("dom", "cost", "hardware", "grid")]  # in this order
-SCRIPTS += [BROWSER / "player.js"]
+SCRIPTS += [BROWSER / "player.js", BROWSER / "ballot.js"]
 SCRIPTS += [STATIC / f"{name}.js" for name in ("pictures", "bytes", "tiles", "tiling", "figures", "predict", "start")]
 
 
@@ -33,7 +33,8 @@ def build() -> int:
     colab.write(notebooks, COLAB, book.address)
     static = SOURCE / "_static"
     runs.write(static)
-    shutil.copy(BROWSER / "player.css", static)
+    for style in ("player.css", "ballot.css"):
+        shutil.copy(BROWSER / style, static)
     written = {
         script.name: script for script in static.glob("*.js")
     }  # hardware.js and grid.js too, which runs.write made

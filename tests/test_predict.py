@@ -1,0 +1,158 @@
+"""`predict`: a choice is kept before the answer is told, and stays; what a notebook stores does not depend on it."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+
+import pytest
+
+from flashlearn.exercises import asking, diary, predict
+from flashlearn.exercises.questions import QUESTIONS, Question, Wrong
+from flashlearn.show.hall import Hall
+
+MADE = (
+    Question("99.a", "Is 1 < 2?", "yes", (Wrong("no", "1 is large", "x"), Wrong("<b>", "2 & 3", "x")), "It is.", ""),
+    Question("99.b", "And 2?", "so", (Wrong("not so", "it is not.", "x"), Wrong("?", "all is vain", "x")), "Two.", ""),
+)
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch, tmp_path):
+    """A folder of its own for what is kept, and two questions that are no part of the course."""
+    monkeypatch.setenv("FLASHLEARN_HOME", str(tmp_path / "kept"))
+    monkeypatch.setattr(diary, "_unwritten", {})
+    for question in MADE:
+        monkeypatch.setitem(QUESTIONS, question.name, question)
+    return tmp_path / "kept"
+
+
+def live(monkeypatch) -> Hall:
+    """The two questions as their widget."""
+    monkeypatch.setattr(asking, "has_kernel", lambda: True)
+    asked = predict("99.a", "99.b")
+    assert "application/vnd.jupyter.widget-view+json" in asked._repr_mimebundle_()
+    return asked.hall
+
+
+def place(name: str, text: str) -> int:
+    return QUESTIONS[name].choices.index(text)
+
+
+def test_what_is_stored_asks_and_does_not_tell():
+    asked = predict("99.a", "99.b")
+    text = asked._repr_mimebundle_()["text/plain"]
+    assert text.splitlines()[0] == "Predict: Is 1 < 2?" and repr(asked) == text
+    for question in MADE:
+        assert all(f") {choice}" in text for choice in question.choices)
+        assert question.why not in text and not any(wrong.believes in text for wrong in question.wrong)
+
+
+def test_the_answer_is_folded_away_on_a_page():
+    class Reader(HTMLParser):
+        inside, outside, folded = 0, "", ""
+
+        def handle_starttag(self, tag, attributes):
+            self.inside += tag == "details"
+            assert tag != "b", "a choice is no markup"
+
+        def handle_endtag(self, tag):
+            self.inside -= tag == "details"
+
+        def handle_data(self, data):
+            if self.inside:
+                self.folded += data
+            else:
+                self.outside += data
+
+    reader = Reader()
+    reader.feed(predict("99.a", "99.b")._repr_mimebundle_()["text/html"])
+    for question in MADE:
+        assert question.text in reader.outside and all(choice in reader.outside for choice in question.choices)
+        assert question.why in reader.folded and question.why not in reader.outside
+        assert all(wrong.believes in reader.folded for wrong in question.wrong)
+    assert ".." not in reader.folded
+
+
+def test_the_data_are_whole():
+    data = json.loads(json.dumps(predict("99.a")._repr_mimebundle_()[asking.PREDICT]))
+    (asked,) = data["questions"]
+    assert (asked["name"], asked["question"], asked["why"]) == ("99.a", "Is 1 < 2?", "It is.")
+    assert [choice["text"] for choice in asked["choices"]] == MADE[0].choices
+    assert [choice["text"] for choice in asked["choices"] if choice.get("right")] == ["yes"]
+    assert {choice["text"]: choice["believes"] for choice in asked["choices"] if "believes" in choice} == {
+        "no": "1 is large",
+        "<b>": "2 & 3",
+    }
+
+
+def test_the_browser_is_sent_no_answer_before_the_choice(monkeypatch):
+    hall = live(monkeypatch)
+    sent = json.dumps([hall.questions, hall.told])
+    assert "Is 1 < 2?" in sent and "right" not in sent
+    assert not any(words in sent for each in MADE for words in (each.why, *(wrong.believes for wrong in each.wrong)))
+
+
+def test_a_choice_is_kept_before_it_is_told_and_stays(monkeypatch, home):
+    hall, seen = live(monkeypatch), []
+    hall.observe(lambda change: seen.append(diary.read(diary.PREDICTIONS)), "told")
+    hall._hear(hall, {"question": "99.a", "chosen": place("99.a", "no")}, [])
+    assert [(line["question"], line["choice"], line["right"]) for line in seen[0]] == [("99.a", "no", False)]
+    assert hall.told["99.a"] == {**asking.told(MADE[0], "no"), "trouble": ""} and "99.b" not in hall.told
+    hall._hear(hall, {"question": "99.a", "chosen": place("99.a", "yes")}, [])
+    assert hall.told["99.a"]["chosen"] == place("99.a", "no") and len(diary.read(diary.PREDICTIONS)) == 1
+
+    again = live(monkeypatch)
+    assert again.told == {"99.a": asking.told(MADE[0], "no")}, "and on another day"
+    again._hear(again, {"question": "99.b", "chosen": place("99.b", "so")}, [])
+    assert again.told["99.b"]["right"] == again.told["99.b"]["chosen"] and diary.predicted(MADE[1]) == "so"
+
+
+def test_two_views_of_a_question_agree(monkeypatch):
+    one, other = live(monkeypatch), live(monkeypatch)
+    one._hear(one, {"question": "99.a", "chosen": place("99.a", "no")}, [])
+    other._hear(other, {"question": "99.a", "chosen": place("99.a", "yes")}, [])
+    assert other.told["99.a"]["chosen"] == one.told["99.a"]["chosen"] == place("99.a", "no")
+
+
+def test_what_is_stored_is_the_same_after_a_choice(monkeypatch):
+    stored = predict("99.a", "99.b")._repr_mimebundle_()
+    hall = live(monkeypatch)
+    hall._hear(hall, {"question": "99.a", "chosen": 0}, [])
+    after = predict("99.a", "99.b")._repr_mimebundle_()
+    after.pop("application/vnd.jupyter.widget-view+json")
+    assert after == stored
+
+
+def test_a_choice_that_the_question_has_no_more_is_forgotten():
+    diary.note(MADE[0], "no")
+    changed = Question("99.a", MADE[0].text, "yes", (Wrong("never", "b", "x"), Wrong("?", "c", "x")), "", "")
+    assert diary.predicted(changed) is None
+    with pytest.raises(ValueError, match="expected one of .* for 99.a, got 'no'"):
+        diary.note(changed, "no")
+
+
+def test_a_folder_that_cannot_be_written_is_told(monkeypatch, home):
+    home.write_text("a file")
+    hall = live(monkeypatch)
+    hall._hear(hall, {"question": "99.a", "chosen": 0}, [])
+    assert "is not kept" in hall.told["99.a"]["trouble"] and "predictions.jsonl" in hall.told["99.a"]["trouble"]
+    assert diary.predicted(MADE[0]) == MADE[0].choices[0], "until Python ends it is"
+
+
+def test_lines_that_are_none_are_left_out(home):
+    home.mkdir()
+    (home / diary.PREDICTIONS).write_text('no JSON\n[1]\n{"question": "99.a"}\n{"question": "99.a", "choice": "yes"}\n')
+    assert diary.predicted(MADE[0]) == "yes" and diary.predicted(MADE[1]) is None
+
+
+def test_without_a_kernel_nothing_is_written(home):
+    assert not asking.has_kernel()
+    predict("99.a")._repr_mimebundle_()
+    assert not home.exists()
+
+
+@pytest.mark.parametrize("names", [(), ("99.z",), ("99.a", "99.z")])
+def test_names_of_no_question_are_refused(names):
+    with pytest.raises(ValueError, match="expected the names of questions, .*got (none|'99.z')"):
+        predict(*names)
