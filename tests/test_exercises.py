@@ -25,11 +25,13 @@ LONG = {name for name in EXERCISES if name[:2] in ("11", "12", "13")} | {"04.dec
 def param(name, *values, slow=False):
     """A parameter of a test; where Triton is missing, the exercises on kernels are skipped.
 
-    Those of notebook 11 look at what a kernel reads and writes, which the interpreter alone shows: the notebook asks for
+    Those of notebook 11, and whole kernels, look at what a kernel reads and writes, which the interpreter alone shows: the notebook asks for
     it before it imports Triton, and in a process that compiles kernels they are skipped.
     """
     missing = name[:2] in ("11", "12", "13") and importlib.util.find_spec("triton") is None
-    unseen = name[:2] == "11" and not missing and not flashlearn.kernels.INTERPRETED
+    unseen = (
+        (name[:2] == "11" or name in ("12.kernel", "13.kernel")) and not missing and not flashlearn.kernels.INTERPRETED
+    )
     marks = [
         pytest.mark.skipif(missing, reason="Triton is not installed here"),
         pytest.mark.skipif(unseen, reason="kernels are compiled here: what they read is not seen"),

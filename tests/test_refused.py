@@ -88,7 +88,7 @@ OTHERS = {  # neither takes these
         (BODY, "total = total + tl.sum(tl.dot(x, x, tl.zeros((16, 16), tl.float16)).to(tl.float32), 1)"),
         "the third argument of tl.dot, to which the product is added, must be float32",
     ),
-    "two dtypes": ((BODY, "total = total + tl.sum(tl.dot(x.to(tl.float32), x), 1)"), "two dtypes, fp32 and fp16|float"),
+    "two dtypes": ((BODY, "total = total + tl.sum(tl.dot(x.to(tl.float32), x), 1)"), "tl.dot gets two dtypes"),
     "an element of a tile": ((BODY, "total = total + x[0, 0]"), "a tile has no elements to pick"),
     "break": ((BODY, f"{BODY}\n        if start > 3:\n            break"), "there is no break"),
     "a tile as condition": ((BODY, f"if x > 0:\n            {BODY}"), "an if takes one number, and got a tile"),

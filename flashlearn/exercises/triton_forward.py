@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from flashlearn.core.mask import causal_mask
-from flashlearn.exercises.grading import Case, Exercise
+from flashlearn.exercises.grading import Case, Exercise, Part
 from flashlearn.exercises.launching import launch
 from flashlearn.exercises.mistakes.triton_forward import MISTAKES
-from flashlearn.exercises.solutions.triton_forward import bugs_solution, causal_solution
+from flashlearn.exercises.solutions.triton_forward import bugs_solution, causal_solution, kernel_solution
+from flashlearn.exercises.watching import WrongWay
+from flashlearn.exercises.whole_kernels import compiles, launched, traffic
 
 if TYPE_CHECKING:
     import triton.language as tl
@@ -115,6 +117,92 @@ def _visits(N_q, N_k, start_m=0, hidden_key=None, scale=0.25, size=1.0, signs=Fa
     return compare
 
 
+def _attention(N_q, N_k, *blocks, H=1, D=16, causal=False, scale=0.3, size=1.0, dtype=torch.float32, bytes_too=False):
+    """o and lse of a whole kernel, on `blocks`, rows of Q and of K at once; with `bytes_too` what it reads and writes."""
+
+    def compare(kernel):
+        generator = torch.Generator().manual_seed(100 * N_q + N_k)
+        q, k, v = (torch.randn(H, n, D, generator=generator).to(dtype) for n in (N_q, N_k, N_k))
+        q = q * size
+        o, lse = torch.full_like(q, torch.nan), torch.full((H, N_q), torch.nan)
+        constants = {"D": D, "BLOCK_M": blocks[0], "BLOCK_N": blocks[1], "CAUSAL": causal}
+        numbers = N_q, N_k, scale * math.log2(math.e)
+        steps = launched(kernel, (-(-N_q // blocks[0]), H), constants, q, k, v, o, lse, *numbers)
+        if bytes_too:
+            _check_bytes(steps, q, k, blocks)
+        s = (q.double() @ k.double().mT * scale).masked_fill(~causal_mask(N_q, N_k), -INF) if causal else None
+        s = q.double() @ k.double().mT * scale if s is None else s
+        return (o, lse), (torch.softmax(s, -1).nan_to_num(0) @ v.double(), torch.logsumexp(s, -1))
+
+    return compare
+
+
+def _check_bytes(steps, q, k, blocks):
+    """WrongWay unless Q is read once, K and V up to the last block that a query sees, O and lse written once."""
+    N_q, N_k = q.shape[-2], k.shape[-2]
+    last = [min(start + blocks[0] + N_k - N_q, N_k) for start in range(0, N_q, blocks[0])]  # keys seen by each block
+    keys = sum(min(-(-end // blocks[1]) * blocks[1], N_k) for end in last)
+    read = q.element_size() * (q.numel() + 2 * len(q) * q.shape[-1] * keys)
+    written = q.element_size() * q.numel() + 4 * q.shape[0] * N_q
+    got = traffic(steps)
+    if got != (read, written):
+        raise WrongWay(
+            f"expected {read} bytes read and {written} written, got {got[0]:.0f} and {got[1]:.0f}: "
+            "Q once, of K and V no block that the whole block of queries does not see, O and lse once"
+        )
+
+
+def _compiles(kernel):
+    """Does the compiler take it, for an H100?"""
+    pointers = {f"{name}_ptr": "*fp16" for name in ("q", "k", "v", "o")} | {"lse_ptr": "*fp32"}
+    numbers = {"N_q": "i32", "N_k": "i32", "qk_scale": "fp32"}
+    compiles(kernel, pointers | numbers, {"D": 64, "BLOCK_M": 64, "BLOCK_N": 64, "CAUSAL": True})
+    return 1.0, 1.0
+
+
+KERNEL_PATH = (
+    Part(
+        "every program its block of queries against the one block of keys: load, S, softmax, O and lse, stored",
+        (
+            "No loop yet. Write down the shape of everything first: rows, the addresses of Q, S, m, l, O.",
+            "tl.program_id(0) says which rows. Row i of a contiguous (N, D) matrix starts at i * D. exp2 belongs to qk_scale.",
+            "rows (BLOCK_M,) -> addresses (BLOCK_M, D) -> q, k, v -> s -> m = row maximum -> p -> l = row sum -> two stores",
+        ),
+    ),
+    Part(
+        "several blocks of keys: the recurrence of notebook 05, in a loop",
+        (
+            "What must live longer than one turn of the loop, and what is it worth before the first?",
+            "m starts at -inf, l and acc at 0, as tiles of float32. In each turn: new maximum, p, alpha; l and acc are rescaled.",
+            "Three tiles before the loop; in it load K and V, s, m_new, p, alpha, l = ? + ?, acc = ? + ?, m = m_new; / l after",
+        ),
+    ),
+    Part(
+        "lengths that fill no whole block",
+        (
+            "Which of the five tensors have rows that do not exist? What does a load give there, and what is its exp?",
+            "Mask every load and every store. A key that does not exist has score -inf, before the maximum is taken.",
+            "mask = (rows < ...)[:, None] on what has rows of Q, (keys < ...)[:, None] on K and V, s = tl.where(exists, s, ...)",
+        ),
+    ),
+    Part(
+        "causal, aligned to the bottom right, for queries that see nothing too",
+        (
+            "The last query sees the last key. How far is query i from it, and so key j?",
+            "A row of -inf alone: what is its maximum, and what is that minus itself? And what is 0 / 0?",
+            "if CAUSAL: exists = exists & (a row of keys against a column of rows); two tl.where: one for the base, one for l",
+        ),
+    ),
+    Part(
+        "all heads, no byte too many, and the compiler",
+        (
+            "Where does head h begin in Q, in K, in lse? And which is the last key that any query of this block sees?",
+            "tl.program_id(1) is the head. The end of the loop depends on the block of queries: clamp it to 0 .. N_k.",
+            "(head * N + row) in place of row in every address, with the N of that tensor; end = tl.minimum(..., N_k) if CAUSAL",
+        ),
+    ),
+)
+
 EXERCISES = (
     Exercise(
         "12.causal",
@@ -209,5 +297,89 @@ EXERCISES = (
         ),
         mistakes=MISTAKES["12.bugs"],
         values=("o", "lse"),
+    ),
+    Exercise(
+        "12.kernel",
+        "kernel(q_ptr, ..., CAUSAL): attention forward, q (H, N_q, D), k, v (H, N_k, D), a program a block and head",
+        kernel_solution,
+        (
+            Case(
+                "one block of keys",
+                _attention(48, 16, 16, 16),
+                "rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M), and s has the factor qk_scale",
+                step=1,
+            ),
+            Case(
+                "three blocks of keys",
+                _attention(16, 48, 16, 16),
+                "alpha = exp2(m - m_new) moves l and acc to the new maximum, before the new terms are added",
+                step=2,
+            ),
+            Case(
+                "large scores",
+                _attention(32, 64, 32, 16, size=60.0),
+                "subtract the running maximum before exp2",
+                1e-4,
+                step=2,
+            ),
+            Case(
+                "ragged lengths",
+                _attention(50, 37, 32, 16),
+                "rows < N_q for Q, O and lse; keys < N_k for K and V, and for the scores, which become -inf",
+                step=3,
+            ),
+            Case(
+                "causal",
+                _attention(40, 40, 16, 16, size=150.0, causal=True),
+                "-inf where a query must not see a key, before the maximum is taken: a hidden score must not raise it",
+                1e-3,
+                step=4,
+            ),
+            Case(
+                "more keys than queries",
+                _attention(20, 50, 16, 32, causal=True),
+                "aligned to the bottom right: query i sees the keys j <= i + N_k - N_q",
+                step=4,
+            ),
+            Case(
+                "queries that see no key",
+                _attention(45, 20, 16, 16, causal=True),
+                "o = 0 and lse = -inf there: subtract 0 where the maximum is -inf, divide by 1 where l is 0",
+                step=4,
+            ),
+            Case(
+                "three heads",
+                _attention(40, 24, 16, 32, H=3, scale=0.75),
+                "tl.program_id(1) is the head: head h begins at row h * N of its tensor",
+                step=5,
+            ),
+            Case(
+                "float16",
+                _attention(33, 40, 16, 16, H=2, D=32, causal=True, dtype=torch.float16),
+                "p.to(v.dtype) for the second product; m, l and acc stay float32",
+                4e-3,
+                step=5,
+            ),
+            Case(
+                "bytes",
+                _attention(64, 80, 16, 32, H=2, causal=True, bytes_too=True),
+                "the loop ends where the last query of the block sees no more: start_m + BLOCK_M + N_k - N_q",
+                step=5,
+            ),
+            Case(
+                "compiles for sm_90",
+                _compiles,
+                "for the compiler a name has one shape and one dtype, and is set before it is used; it names the line below",
+                step=1,
+            ),
+        ),
+        hints=(
+            "Go by the steps 12.kernel.1 to 12.kernel.5; each has hints of its own, as hint('12.kernel.1').",
+            "The algorithm at the top of the notebook has one line of code for each of its lines, and the masks besides.",
+            "place of the program; load q; m, l, acc; for blocks of keys: load, s, hide, absorb; divide, store o and lse",
+        ),
+        mistakes=MISTAKES["12.kernel"],
+        values=("o", "lse"),
+        path=KERNEL_PATH,
     ),
 )

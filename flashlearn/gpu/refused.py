@@ -62,7 +62,7 @@ PLAIN = (
     ),
     (
         r"Both operands must be same dtype. Got (\w+) and (\w+)",
-        "tl.dot gets two dtypes, {1} and {2}, and multiplies one dtype at a time: p.to(v.dtype)",
+        "tl.dot gets two dtypes and multiplies one at a time: bring one to the other, as p.to(v.dtype)",
     ),
     (r"unsupported tensor index", "a tile has no elements to pick: s[0] does not exist. Use tl.sum with tl.where"),
     (r"unsupported AST node type: Break", "there is no break: let the end of range() say where the loop stops"),

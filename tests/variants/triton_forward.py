@@ -3,7 +3,7 @@
 from typing import Any
 
 from flashlearn.exercises.altered import altered
-from flashlearn.exercises.solutions.triton_forward import bugs_solution
+from flashlearn.exercises.solutions.triton_forward import bugs_solution, kernel_solution
 from tests.variants import variant
 
 tl: Any = None  # triton.language once a check runs
@@ -61,3 +61,12 @@ variant("12.bugs", "exp where the units ask for exp2", r"exp2|base 2|log2|base-2
     altered(bugs_solution, ("tl.exp2(s", "tl.exp(s"), ("tl.exp2(m_i", "tl.exp(m_i"))
 )
 variant("12.bugs", "the scale is left out", r"scale")(altered(bugs_solution, (" * qk_scale", "")))
+variant("12.kernel", "exp where the units ask for exp2", r"exp2|base 2|log2|base-2")(
+    altered(kernel_solution, ("tl.exp2(s", "tl.exp(s"), ("tl.exp2(m -", "tl.exp(m -"))
+)
+variant("12.kernel", "a tile is set in one branch alone", r"set inside an if|one branch|before")(
+    altered(kernel_solution, ("base = tl.where", "if start_n >= 0:\n            base = tl.where"))
+)
+variant("12.kernel", "lse is stored past the last query", r"outside|mask|rows < N_q|rectangle")(
+    altered(kernel_solution, ("0.6931471805599453, mask=rows < N_q", "0.6931471805599453"))
+)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from flashlearn.exercises.altered import altered
-from flashlearn.exercises.solutions.triton_forward import bugs_solution
+from flashlearn.exercises.solutions.triton_forward import bugs_solution, kernel_solution
 
 tl: Any = None  # triton.language once a check runs: this module must import where Triton is missing
 
@@ -156,7 +156,40 @@ def bugs_v_converted(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
     return m_new, tl.sum(p, 1) + alpha * l_i, acc
 
 
+def _kernel(*changes):
+    return altered(kernel_solution, *changes)
+
+
+HIDE = 's = tl.where(visible, s, float("-inf"))'
+LATE = (HIDE, "s = s"), ("p = tl.exp2(s - base[:, None])", "p = tl.where(visible, tl.exp2(s - base[:, None]), 0.0)")
+RESCALED = 'acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None], input_precision="ieee")'
+WRONG["12.kernel"] = (
+    ("the scores are hidden after the maximum", _kernel(*LATE), "FAIL  causal"),
+    ("the last block alone counts", _kernel(("l * alpha + tl.sum(p, 1)", "tl.sum(p, 1)"), ("acc * alpha[:, None], ", "")), ""),
+    ("the maximum is that of the block", _kernel(("tl.maximum(m, tl.max(s, 1))", "tl.max(s, 1)")), ""),
+    ("the loop goes in steps of BLOCK_M", _kernel(("range(0, end, BLOCK_N)", "range(0, end, BLOCK_M)")), ""),
+    ("lse is stored past the end", _kernel(("0.6931471805599453, mask=rows < N_q", "0.6931471805599453")), "lies outside"),
+    ("o is stored past the end", _kernel(("element_ty), mask=(rows < N_q)[:, None]", "element_ty)")), "lies outside"),
+    ("K and V are those of the first head", _kernel(("(head * N_k + keys)", "keys")), ""),
+    ("heads are N_k rows apart in Q too", _kernel(("(head * N_q + rows)", "(head * N_k + rows)")), ""),
+    ("p stays float32", _kernel(("p.to(v.dtype)", "p")), "one dtype"),
+    ("scores are rounded to float16", _kernel(("* qk_scale", "* qk_scale\n        s = s.to(tl.float16).to(tl.float32)")), ""),
+    ("Q is loaded in every turn", _kernel(("        keys = start_n", "        q = tl.load(q_ptr + at_q, mask=(rows < N_q)[:, None], other=0.0)\n        keys = start_n")), "bytes read"),
+    ("a name is set in one branch", _kernel(("visible = (keys < N_k)[None, :]", "pass"), ("visible = visible & (keys[None, :] <= rows[:, None] + N_k - N_q)", "visible = (keys < N_k)[None, :] & (keys[None, :] <= rows[:, None] + N_k - N_q)")), ""),
+    ("the length of a block is kept in a variable", _kernel(("visible = (keys < N_k)[None, :]", "M, N = s.shape\n        visible = (start_n + tl.arange(0, N) < N_k)[None, :]")), "lengths that are known when the kernel is compiled"),
+)  # fmt: skip
+
 RIGHT = {
     "12.causal": (("-inf is added, counted from the end", causal_added),),
     "12.bugs": (("V in float32, P hidden, acc handed to tl.dot", bugs_v_converted),),
+    "12.kernel": (
+        (
+            "the product is added, not handed to tl.dot",
+            _kernel((RESCALED, 'acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")')),
+        ),
+        (
+            "exp2 of the difference in float32",
+            _kernel(("alpha = tl.exp2(m - base)", "alpha = tl.exp2((m - base).to(tl.float32))")),
+        ),
+    ),
 }

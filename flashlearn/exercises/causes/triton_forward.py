@@ -9,6 +9,7 @@ import torch
 
 from flashlearn.exercises.launching import launch
 from flashlearn.exercises.triton_forward import mask_kernel, visit_kernel
+from flashlearn.exercises.whole_kernels import launched
 
 INF = float("inf")
 SCALE = 0.25
@@ -110,14 +111,44 @@ def which_slips(visit):
     launch(
         visit_kernel, q, k, v, o, lse, 0, 32, 48, SCALE * math.log2(math.e), VISIT=visit, D=16, BLOCK_M=32, BLOCK_N=16
     )
+    return _slips_of(o, lse, (q, k, v))
+
+
+def slips_of_a_kernel(kernel):
+    """The same of a whole kernel, causal, with more keys than queries."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, n, 16, generator=generator) for n in (32, 48, 48))
+    o, lse = torch.full((1, 32, 16), torch.nan), torch.full((1, 32), torch.nan)
+    constants = {"D": 16, "BLOCK_M": 32, "BLOCK_N": 16, "CAUSAL": True}
+    launched(kernel, (1, 1), constants, q, k, v, o, lse, 32, 48, SCALE * math.log2(math.e))
+    return _slips_of(o[0], lse[0], (q[0], k[0], v[0]))
+
+
+def lse_of_a_kernel(kernel):
+    """Equal scores: o is right whatever becomes of lse."""
+    q, k, v = torch.zeros(1, 16, 16), torch.ones(1, 16, 16), torch.ones(1, 16, 16)
+    o, lse = torch.full((1, 16, 16), torch.nan), torch.full((1, 16), torch.nan)
+    constants = {"D": 16, "BLOCK_M": 16, "BLOCK_N": 16, "CAUSAL": False}
+    launched(kernel, (1, 1), constants, q, k, v, o, lse, 16, 16, 1.0)
+    if torch.allclose(o, v) and not torch.allclose(lse, torch.full_like(lse, math.log(16))):
+        return f"o is right and lse is not: 16 keys of score 0 have lse = log 16 = 2.773, and {lse[0, 0].item():.4g} was stored"
+    return ""
+
+
+def _slips_of(o, lse, qkv):
+    """Which slips, one or two, give the same; nothing if none do, or if they change nothing."""
     for count in (1, 2):
         for slips in itertools.combinations(SLIPS, count):
-            want = _simulated((q, k, v), slips)
+            want = _simulated(qkv, slips)
             if all(torch.allclose(a.double(), b, rtol=1e-3, atol=1e-3) for a, b in zip((o, lse), want, strict=True)):
-                right = _simulated((q, k, v), ())
+                right = _simulated(qkv, ())
                 if not torch.allclose(right[0], want[0], atol=1e-3) or not torch.allclose(right[1], want[1], atol=1e-3):
                     return "; and ".join(SLIPS[slip] for slip in slips)
     return ""
 
 
-CAUSES = {"12.causal": (hidden_is_minus_inf, who_sees_whom), "12.bugs": (which_slips,)}
+CAUSES = {
+    "12.causal": (hidden_is_minus_inf, who_sees_whom),
+    "12.bugs": (which_slips,),
+    "12.kernel": (lse_of_a_kernel, slips_of_a_kernel),
+}

@@ -4,7 +4,7 @@ from typing import Any
 
 from flashlearn.exercises.altered import altered
 from flashlearn.exercises.grading import Mistake
-from flashlearn.exercises.solutions.triton_forward import bugs_solution
+from flashlearn.exercises.solutions.triton_forward import bugs_solution, kernel_solution
 
 tl: Any = None  # triton.language once a check runs: this module must import where Triton is missing
 
@@ -79,6 +79,39 @@ def bug_all_three(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
     return m_new, l_i, acc
 
 
+# Bugs planted in the kernel of the package's mutation lab, and some more, here in the kernel of the exercise
+BUGS = (
+    ("every program takes the first block of queries", "one block of keys", (("tl.program_id(0) * BLOCK_M", "0"),)),
+    ("l is not divided by", "one block of keys", (("o = acc / l[:, None]", "o = acc"),)),
+    ("lse is m + l, without the logarithm", "one block of keys", (("m + tl.log2(l)", "m + l"),)),
+    (
+        "lse is left in units of log2",
+        "one block of keys",
+        (("(m + tl.log2(l)) * 0.6931471805599453", "m + tl.log2(l)"),),
+    ),
+    ("the scale is left out", "one block of keys", (("tl.trans(k), input_precision=\"ieee\") * qk_scale", "tl.trans(k))"),)),
+    ("acc is kept in float16", "compiles for sm_90", (("acc = tl.zeros((BLOCK_M, D), dtype=tl.float32)",
+                                                     "acc = tl.zeros((BLOCK_M, D), dtype=tl.float16)"),)),  # fmt: skip
+    ("m is one number before the loop, and one number for each row in it", "compiles for sm_90",
+     (('m = tl.full((BLOCK_M,), float("-inf"), dtype=tl.float32)', 'm = float("-inf")'),)),  # fmt: skip
+    (
+        "acc is not moved to the new maximum",
+        "three blocks of keys",
+        (("acc * alpha[:, None], input", "acc, input"),),
+    ),
+    ("l is not moved to the new maximum", "three blocks of keys", (("l * alpha + tl.sum", "l + tl.sum"),)),
+    ("the last, incomplete block of keys is left out", "ragged lengths", (("    end = N_k\n    if", "    end = N_k // BLOCK_N * BLOCK_N\n    if"),)),
+    ("the places behind the last key count as keys of score 0", "ragged lengths", (("visible = (keys < N_k)[None, :]", "visible = (keys >= 0)[None, :]"),)),
+    ("the rows of Q behind the last are loaded too", "ragged lengths", (("tl.load(q_ptr + at_q, mask=(rows < N_q)[:, None], other=0.0)", "tl.load(q_ptr + at_q)"),)),
+    ("a query does not see its own key", "causal", (("keys[None, :] <= rows", "keys[None, :] < rows"),)),
+    ("the mask is aligned to the top left", "more keys than queries",
+     (("rows[:, None] + N_k - N_q", "rows[:, None]"), ("start_m + BLOCK_M + N_k - N_q", "start_m + BLOCK_M"))),  # fmt: skip
+    ("-inf is subtracted from -inf where no key is seen", "queries that see no key", (('tl.where(m_new == float("-inf"), 0.0, m_new)', "m_new"),)),
+    ("l = 0 is divided by where no key is seen", "queries that see no key", (("l = tl.where(l == 0.0, 1.0, l)", "l = l"),)),
+    ("every program works on the first head", "three heads", (("tl.program_id(0) * BLOCK_M, tl.program_id(1)", "tl.program_id(0) * BLOCK_M, 0"),)),
+    ("blocks of keys are loaded that no query of the block sees", "bytes", (("tl.minimum(tl.maximum(start_m + BLOCK_M + N_k - N_q, 0), N_k)", "N_k"),)),
+)  # fmt: skip
+
 MISTAKES = {
     "12.causal": (
         Mistake("a query does not see the key of its own position", causal_without_diagonal, "on the diagonal"),
@@ -100,5 +133,8 @@ MISTAKES = {
         Mistake("the mask is aligned to the top left", bug_aligned_top_left, "more keys than queries"),
         Mistake("-inf is subtracted from -inf where no key is seen", bug_unguarded, "queries that see no key"),
         Mistake("all three bugs are left in", bug_all_three, "the first block of queries"),
+    ),
+    "12.kernel": tuple(
+        Mistake(what, altered(kernel_solution, *changes), caught_by) for what, caught_by, changes in BUGS
     ),
 }
