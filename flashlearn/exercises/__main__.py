@@ -12,6 +12,10 @@ before anything is run, with exit code 2; what cannot be read as a notebook is a
 
 With --strict, for examinations, the functions that a notebook hands to its checks are called with inputs in a process of
 their own and compared here: nothing but what they return counts. notebooks/INSTRUCTORS.md says what is not prevented.
+
+    python -m flashlearn.exercises inventory
+
+asks questions of all notebooks, and tells which misconceptions are left (`... inventory --help`).
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flashlearn.core.extras import needs
+from flashlearn.exercises import inventory
 from flashlearn.exercises.submissions.kernel import run_cells
 from flashlearn.exercises.submissions.notebook import NotANotebook, chapter, code_cells, exercises_of, tests
 from flashlearn.exercises.submissions.record import NOT_ATTEMPTED, Entry
@@ -101,6 +106,9 @@ def cell(value: object) -> object:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    given = sys.argv[1:] if arguments is None else arguments
+    if given[:1] == ["inventory"]:
+        return inventory.main(given[1:])
     options = _options(arguments)
     if options.strict:
         closed_to_others()

@@ -1,0 +1,168 @@
+"""The inventory of misconceptions, to be taken before the course and after it.
+
+    python -m flashlearn.exercises inventory
+    python -m flashlearn.exercises inventory --questions 10 --seed 3 < answers.txt
+
+It asks 30 of the questions of all notebooks, in random order, a letter for each answer; Enter passes over one. What is
+right is not said, not even at the end: at the end stands what somebody believes who answers so, by notebook. The result
+is kept (`flashlearn.exercises.diary`). The next time the same questions are asked in another order, and before and after
+are compared; --seed draws others. Ctrl+D and Ctrl+C end it early, and what was answered counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from flashlearn.exercises import diary
+from flashlearn.exercises.questions import QUESTIONS, Question
+
+COUNT = 30
+LETTERS = "abcde"
+Answers = Mapping[str, str]  # name of a question -> the choice; those that were passed over are not there
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _options(arguments)
+    before = earlier()
+    questions = drawn(options.questions, options.seed, before)
+    print(f"{len(questions)} questions. A letter answers, Enter passes over one, Ctrl+D ends.")
+    answers: dict[str, str] = {}
+    status = 0
+    try:
+        ask(questions, answers)
+    except KeyboardInterrupt:
+        status = 130
+    print()
+    trouble = keep(questions, answers) if answers else ""
+    print("\n".join(report(questions, answers, before)))
+    if trouble:
+        print(f"This result is not kept: {trouble}", file=sys.stderr)
+    return status or int(bool(trouble))
+
+
+def drawn(count: int, seed: int | None, before: Sequence[Mapping[str, Any]]) -> list[Question]:
+    """The questions to ask, in order: with a seed by it alone; else those of the first inventory, and more if it had fewer."""
+    generator = random.Random(seed)
+    names = generator.sample(list(QUESTIONS), len(QUESTIONS))
+    if seed is None and before:
+        first = [name for name in before[0]["asked"] if name in QUESTIONS]
+        names = [*first, *(name for name in names if name not in first)]
+    chosen = names[:count]
+    generator.shuffle(chosen)
+    return [QUESTIONS[name] for name in chosen]
+
+
+def ask(questions: Sequence[Question], answers: dict[str, str]) -> None:
+    """Put the answers into `answers`, one after another, until the last question or the end of the input."""
+    for number, question in enumerate(questions, start=1):
+        print(f"\n{number} of {len(questions)}. {question.text}")
+        for letter, text in zip(LETTERS, question.choices, strict=False):
+            print(f"  {letter}) {text}")
+        try:
+            choice = _read(question)
+        except EOFError:
+            return
+        if choice is not None:
+            answers[question.name] = choice
+
+
+def _read(question: Question) -> str | None:
+    """The choice that is typed; None for an empty line. What is no choice is asked for again."""
+    letters = LETTERS[: len(question.choices)]
+    while True:
+        typed = input(f"{letters[0]} to {letters[-1]}: ").strip().lower()
+        if not typed:
+            return None
+        if typed in tuple(letters):
+            return question.choices[letters.index(typed)]
+        print(f"expected a letter from {letters[0]} to {letters[-1]}, or nothing to pass over it, got {typed!r}")
+
+
+# --- what is kept ---
+
+
+def keep(questions: Sequence[Question], answers: Answers) -> str:
+    """Add this inventory to the diary; what stood in the way, "" if nothing did."""
+    return diary.write(diary.INVENTORY, {"asked": [each.name for each in questions], "answers": dict(answers)})
+
+
+def earlier() -> list[dict[str, Any]]:
+    """The inventories that were taken, the first one first."""
+    lines = diary.read(diary.INVENTORY)
+    return [each for each in lines if isinstance(each.get("asked"), list) and isinstance(each.get("answers"), dict)]
+
+
+# --- the report ---
+
+
+def beliefs(answers: Answers) -> dict[str, str]:
+    """What is believed, by the name of the question that showed it; answers that a question no longer has tell nothing."""
+    found = {}
+    for name, choice in answers.items():
+        for wrong in QUESTIONS[name].wrong if name in QUESTIONS else ():
+            if wrong.text == choice:
+                found[name] = wrong.believes
+    return found
+
+
+def right(answers: Answers) -> int:
+    """How many answers are right."""
+    return sum(name in QUESTIONS and choice == QUESTIONS[name].right for name, choice in answers.items())
+
+
+def report(questions: Sequence[Question], answers: Answers, before: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The result, line by line: how many, what is believed by notebook, and what became of what was believed before."""
+    guessed = sum(1 / len(QUESTIONS[name].choices) for name in answers)
+    yield f"{right(answers)} right of {len(answers)} answered, {len(questions) - len(answers)} passed over or not reached."
+    yield f"Guessing alone would give about {guessed:.0f}."
+    now = beliefs(answers)
+    yield from _by_notebook("Left to unlearn", now) if now else ["No misconception showed."]
+    if before and answers:
+        yield from _compared(before[0], answers, now)
+
+
+def _compared(first: Mapping[str, Any], answers: Answers, now: Mapping[str, str]) -> Iterator[str]:
+    """Before and after, of the questions that were answered both times."""
+    both = {name: choice for name, choice in first["answers"].items() if name in answers and name in QUESTIONS}
+    then = beliefs(both)
+    after = {name: answers[name] for name in both}
+    yield f"Before ({str(first.get('when'))[:10]}): {right(both)} right of the {len(both)} answered both times; now: {right(after)}."
+    gone = {name: text for name, text in then.items() if name not in now}
+    new = {name: text for name, text in now.items() if name in both and name not in then}
+    yield from _by_notebook("Unlearned since", gone)
+    yield from _by_notebook("New since", new)
+
+
+def _by_notebook(title: str, found: Mapping[str, str]) -> Iterator[str]:
+    """Beliefs under their notebooks."""
+    if found:
+        yield f"{title}:"
+    for number in sorted({notebook(name) for name in found}):
+        yield f"  notebook {number}"
+        for name in sorted(name for name in found if notebook(name) == number):
+            yield f"    {name}: that {found[name]}"
+
+
+def notebook(name: str) -> str:
+    """The notebook that shows the answer: of a recall question the earlier one, which it names."""
+    return QUESTIONS[name].shown if ".recall." in name else name[:2]
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    assert __doc__
+    parser = argparse.ArgumentParser(
+        prog="python -m flashlearn.exercises inventory",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--questions", type=int, default=COUNT, help=f"how many (default: {COUNT})")
+    parser.add_argument("--seed", type=int, help="draws the questions, and their order")
+    options = parser.parse_args(arguments)
+    if not 1 <= options.questions:
+        parser.error(f"expected --questions above 0, got {options.questions}")
+    options.questions = min(options.questions, len(QUESTIONS))
+    return options
