@@ -10,8 +10,12 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
+from flashlearn.exercises.altered import altered
+from flashlearn.gpu.compiled_source import Call, compiled_for_hopper
 from flashlearn.gpu.pretend import pretend
+from flashlearn.gpu.simulated import tiles
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: nothing is compiled", allow_module_level=True)
@@ -89,6 +93,43 @@ attention_delta(*torch.empty(2, 1, 1, 64, 64))
         [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, "TRITON_INTERPRET": "0"}
     )
     assert done.returncode and "out of resource: shared memory" in done.stderr, done.stderr
+
+
+def lesson_calls():
+    """The kernels of notebook 15, by name."""
+    from flashlearn.kernels.hopper import lesson
+
+    q, k = torch.zeros(128, 64).half(), torch.zeros(384, 64).half()
+    given = tuple(tiles(name, t, (64, 64)) for name, t in (("Q", q), ("K", k), ("V", k), ("O", q)))
+    return {
+        "double": Call(lesson.double_kernel, (given[0], given[3])),
+        "alone": Call(lesson.alone_kernel, (*given, 6), {"STAGES": 2}),
+        "shared": Call(lesson.shared_kernel, (*given, 6, 0.1), {"STAGES": 3}),
+        "attend": Call(lesson.shared_kernel, (*given, 6, 0.1), {"STAGES": 3}, {"consume": lesson.attend}),
+    }
+
+
+# products, setmaxnreg, exponentials in the text for the GPU; kilobytes of shared memory, barriers aside
+IN_PTX = {"double": (0, 0, 0, 8), "alone": (8, 0, 0, 40), "shared": (16, 12, 0, 64), "attend": (16, 12, 68, 64)}
+
+
+def test_the_kernels_of_the_lesson_compile_from_their_own_text():
+    names = list(IN_PTX)
+    for name, built in zip(names, compiled_for_hopper(*map(lesson_calls().get, names)), strict=True):
+        counts = tuple(built.ptx.count(word) for word in ("wgmma.mma_async", "setmaxnreg", "ex2.approx"))
+        assert (*counts, built.shared // 1024) == IN_PTX[name], name
+        assert "cp.async.bulk.tensor" in built.ptx and "fence.proxy.async" in built.ptx and "mbarrier" in built.ptx
+        assert built.registers <= 168 and built.spilled == 0
+
+
+@pytest.mark.slow  # a process of its own
+def test_what_the_compiler_refuses_is_told():
+    from flashlearn.kernels.hopper import lesson
+
+    call = lesson_calls()["double"]
+    wrong = altered(lesson.write.fn, ("values.to(smem.dtype)", "values.to(smem.colour)"))
+    with pytest.raises(RuntimeError, match="expected Triton to compile .*double_kernel"):
+        compiled_for_hopper(Call(call.kernel, call.args, replaced={"write": wrong}))
 
 
 def test_only_known_gpus_are_pretended():

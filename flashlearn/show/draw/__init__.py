@@ -2,6 +2,7 @@
 
 from flashlearn.show.draw.backward import draw_backward
 from flashlearn.show.draw.backward_chip import draw_backward_chip
+from flashlearn.show.draw.barriers import draw_barriers
 from flashlearn.show.draw.budget import budget_step, draw_budget
 from flashlearn.show.draw.converge import draw_converge
 from flashlearn.show.draw.from_kernel import drawable, without_numbers
@@ -36,6 +37,7 @@ __all__ = [
     "colour",
     "draw_backward",
     "draw_backward_chip",
+    "draw_barriers",
     "draw_budget",
     "draw_colour_key",
     "draw_converge",

@@ -1,0 +1,346 @@
+"""What stands in for Gluon's names when a kernel's source is simulated: descriptors, buffers, tiles in registers and
+their arithmetic, by PyTorch. `flashlearn.gpu.simulated` puts them in the place of the names that a kernel uses."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import math
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import FunctionType, SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flashlearn.gpu.barriers import Access, Barrier, Simulator, Task
+
+SHARED = 232448  # bytes of shared memory that one program may have on Hopper
+REGISTERS = 65536  # of a multiprocessor
+
+
+class Values(Tensor):
+    """A tile in registers, or a number; one that a product under way will fill holds NaN, and `value` what will come."""
+
+    @property
+    def type(self) -> Any:
+        return SimpleNamespace(layout=None)
+
+
+def values(t: Any) -> Values:
+    return torch.as_tensor(t).as_subclass(Values)
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """A tensor in HBM, of which the copy engine moves tiles of the shape `block`; past the edges it reads zeros."""
+
+    name: str
+    tensor: Tensor
+    block: tuple[int, ...]
+    layout: None = None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.tensor.dtype
+
+    @property
+    def block_type(self) -> Any:
+        return SimpleNamespace(nbytes=math.prod(self.block) * self.tensor.element_size())
+
+    def inside(self, at: Sequence[int]) -> tuple[list[slice], list[slice]]:
+        """What of the tile at `at` lies inside of the tensor: in the tensor's places, and in the tile's."""
+        ends = [min(a + b, n) for a, b, n in zip(at, self.block, self.tensor.shape, strict=True)]
+        return [slice(a, max(a, end)) for a, end in zip(at, ends, strict=True)], [
+            slice(0, max(0, end - a)) for a, end in zip(at, ends, strict=True)
+        ]
+
+    def read(self, at: Sequence[int]) -> Tensor:
+        there, here = self.inside(at)
+        tile = torch.zeros(self.block)
+        tile[tuple(here)] = self.tensor[tuple(there)].float()
+        return tile
+
+    def write(self, at: Sequence[int], tile: Tensor, add: bool = False) -> None:
+        there, here = self.inside(at)
+        part = tile.reshape(self.block)[tuple(here)].to(self.dtype)
+        self.tensor[tuple(there)] = self.tensor[tuple(there)] + part if add else part
+
+    def called(self, at: Sequence[int]) -> str:
+        """K2 for the third block of rows."""
+        return f"{self.name}{at[-2] // self.block[-2]}"
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """An address in HBM: where in the flat tensor."""
+
+    flat: Tensor
+    at: Any = 0
+
+    def __add__(self, offset: Any) -> Pointer:
+        return Pointer(self.flat, self.at + offset)
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Shared memory with a name; a part of it is a buffer too. Past its end lies what was allocated after it."""
+
+    sim: Simulator
+    name: str
+    data: Tensor
+    dtype: torch.dtype
+    end: Callable[[], int]  # of all that is allocated
+
+    @property
+    def shape(self) -> list[int]:
+        return list(self.data.shape)
+
+    def _of(self, data: Tensor, name: str = "") -> Buffer:
+        return Buffer(self.sim, name or self.name, data, self.dtype, self.end)
+
+    def index(self, i: Any) -> Buffer:
+        data, i = self.data, int(i)
+        start = data.storage_offset() + i * data.stride(0)
+        if not 0 <= start <= start + data[0].numel() <= self.end():
+            raise IndexError(f"expected a tile of {self.name} inside of what is allocated, got number {i}")
+        return self._of(data.as_strided(data.shape[1:], data.stride()[1:], start), f"{self.name}[{i}]")
+
+    def reshape(self, shape: list[int]) -> Buffer:
+        return self._of(self.data.view(shape))
+
+    def permute(self, order: tuple[int, ...]) -> Buffer:
+        return self._of(self.data.permute(order))
+
+    def slice(self, start: int, length: int, dim: int = 0) -> Buffer:
+        return self._of(self.data.narrow(dim, start, length))
+
+    def load(self, layout: Any = None) -> Values:
+        self.sim.access(self.data, f"{self.sim.me.name} reads {self.name}")
+        return values(self.data.clone())
+
+    def store(self, tile: Tensor) -> None:
+        new = self.sim.access(self.data, f"{self.sim.me.name} writes {self.name}", write=True)
+        self.sim.unfenced.append((self.sim.me.name, new.start, new.stop))
+        self.data.copy_(tile.to(self.dtype))
+
+
+@dataclass(frozen=True)
+class Row:
+    """Barriers in shared memory."""
+
+    barriers: list[Barrier]
+    shape: list[int]
+
+    def index(self, i: Any) -> Barrier:
+        if not 0 <= int(i) < len(self.barriers):
+            raise IndexError(f"expected one of {len(self.barriers)} barriers, got number {int(i)}")
+        return self.barriers[int(i)]
+
+
+class Names:
+    """Gluon's names for one program, `at` its place in the grid."""
+
+    def __init__(self, sim: Simulator, grid: tuple[int, ...], at: tuple[int, ...]):
+        self.sim, self.grid, self.at = sim, grid, at
+        self.memory = torch.full((SHARED,), float("nan"))  # elements, as all kinds are kept as float32 here
+        self.used = self.bytes = 0
+        self.spaces: dict[int, dict[str, Any]] = {}
+
+    # Functions of the kernel, with these names in place of Gluon's
+
+    def here(self, function: Any, replaced: dict[str, Any]) -> Callable:
+        """The function as it stands in its source, but for the names."""
+        plain = inspect.unwrap(getattr(function, "fn", function))
+        old = plain.__globals__
+        if id(old) not in self.spaces:
+            self.spaces[id(old)] = space = dict(old)
+            for name, value in (old | replaced).items():
+                if type(value).__name__ == "constexpr":
+                    space[name] = value.value
+                elif hasattr(value, "fn") or name in replaced:
+                    space[name] = self.here(value, replaced)
+            space.update(self.names())
+        made = FunctionType(plain.__code__, self.spaces[id(old)], plain.__name__, plain.__defaults__)
+        made.__kwdefaults__ = plain.__kwdefaults__
+        return made
+
+    def names(self) -> dict[str, Any]:
+        barriers = SimpleNamespace(
+            MBarrierLayout=lambda: Barrier,
+            init=lambda barrier, count: barrier.init(count),
+            expect=lambda barrier, nbytes: barrier.change(self.sim.me.clock, 1, nbytes),
+            arrive=lambda barrier, count=1: barrier.change(
+                self.sim.me.clock | {self.sim.me.name: self.sim.me.tick()}, count
+            ),
+            wait=self.sim.wait,
+        )
+        return {
+            "gl": self,
+            "mbarrier": barriers,
+            "tma": SimpleNamespace(store_wait=self.store_wait),
+            "warpgroup_mma": self.multiply,
+            "warpgroup_mma_wait": self.multiplied,
+            "fence_async_shared": self.fence,
+            "barrier": lambda: None,  # the warps of a group are one thread here
+            "async_load": self.copy_in,
+            "async_store": self.copy_out,
+            "async_add": lambda descriptor, at, buffer: self.copy_out(descriptor, at, buffer, add=True),
+        }
+
+    # Shared memory, copies, products
+
+    def allocate_shared_memory(self, dtype: Any, shape: list[int], layout: Any = None) -> Buffer | Row:
+        caller = sys._getframe(1)
+        line = linecache.getline(caller.f_code.co_filename, caller.f_lineno)
+        name = (re.match(r"\s*(\w+) =", line) or ["", "buffer"])[1]
+        if layout is Barrier:
+            return Row([Barrier(self.sim, f"{name}[{i}]" if shape[0] > 1 else name) for i in range(shape[0])], shape)
+        size = math.prod(shape)
+        self.bytes += size * dtype.itemsize
+        if self.bytes > SHARED:
+            raise RuntimeError(f"expected at most {SHARED} bytes of shared memory, got {self.bytes}")
+        data = self.memory[self.used : self.used + size].view(shape)
+        self.used += size
+        return Buffer(self.sim, name, data, dtype, lambda: self.used)
+
+    def copy_in(self, descriptor: Descriptor, at: Sequence, barrier: Barrier, buffer: Buffer) -> None:
+        place = [int(a) for a in at]
+        called = descriptor.called(place)
+        self.sim.copy(
+            descriptor.read(place).view(buffer.data.shape), buffer.data, barrier, called, buffer.name,
+            descriptor.block_type.nbytes,
+        )  # fmt: skip
+
+    def copy_out(self, descriptor: Descriptor, at: Sequence, buffer: Buffer, add: bool = False) -> None:
+        words = f"the copy engine reads {buffer.name}"
+        self.sim.me.copies.append(self.sim.access(buffer.data, words, ended=False, engine=True))
+        descriptor.write([int(a) for a in at], buffer.data.clone(), add)
+
+    def store_wait(self, pendings: int) -> None:
+        self._over(self.sim.me.copies)
+        self.sim.me.copies = []
+
+    def _over(self, accesses: list[Access]) -> None:
+        """They are over, and this thread knows."""
+        for access in accesses:
+            access.ended.append(self.sim.me.tick())
+
+    def fence(self) -> None:
+        self.sim.unfenced = [each for each in self.sim.unfenced if each[0] != self.sim.me.name]
+
+    def multiply(self, a: Any, b: Buffer, acc: Any, use_acc: bool = True, is_async: bool = False) -> Values:
+        sim = self.sim
+        operands = [each for each in (a, b) if isinstance(each, Buffer)]
+        reads = [
+            sim.access(each.data, f"a product of {sim.me.name} reads {each.name}", ended=False, engine=True)
+            for each in operands
+        ]
+        result = (a.data if isinstance(a, Buffer) else a.float()) @ b.data
+        result = result + getattr(acc, "value", acc) if use_acc else result
+        start = max(sim.now, sim.tensor_cores)
+        sim.tensor_cores = end = start + sim.times.product
+        sim.tasks.append(Task(sim.me.name, "product", b.name, start, end))
+        later = values(torch.full_like(result, float("nan")))
+        later.value = values(result)  # type: ignore[attr-defined]
+        sim.me.asked.append((end, later, reads))
+        return later if is_async else self.multiplied(0, [later])
+
+    def multiplied(self, left: int, deps: list[Any]) -> Any:
+        """Wait until at most `left` products of this thread are under way; the values of `deps`, NaN if not among them."""
+        asked = self.sim.me.asked
+        over, self.sim.me.asked = asked[: len(asked) - left], asked[len(asked) - left :]
+        for end, _, reads in over:
+            self.sim.pause(time=end)
+            self._over(reads)
+        missing = [later for _, later, _ in self.sim.me.asked]
+        done = [dep if any(dep is each for each in missing) else getattr(dep, "value", dep) for dep in deps]
+        return done[0] if len(done) == 1 else tuple(done)
+
+    def warp_specialize(self, partitions: list[tuple], warps: list[int], registers: list[int]) -> None:
+        """Each partition in a thread of its own; the first has the warps that the kernel began with."""
+        given = sum(128 * r for r in registers)  # a group of four warps gives up registers together
+        if given + 128 * 24 > REGISTERS:
+            raise RuntimeError(f"expected at most {REGISTERS} registers, got {given} for the partitions asked for")
+        workers = []
+        for function, args in partitions:
+            name = f"{function.__name__} {args[0]}" if args and type(args[0]) is int else function.__name__
+            workers.append(self.sim.start(name, partial(function, *args)))
+        self.sim.pause(lambda: all(worker.done for worker in workers))
+
+    # Language: types, layouts (which mean nothing here), arithmetic
+
+    constexpr, int64, float16, bfloat16, float32 = None, torch.int64, torch.float16, torch.bfloat16, torch.float32
+    static_range = range
+
+    def __getattr__(self, name: str) -> Any:
+        if name.endswith("Layout"):
+            return _Layout()
+        raise AttributeError(f"flashlearn.gpu.gluon_names has no {name}")
+
+    def program_id(self, axis: int) -> Values:
+        return values(self.at[axis])
+
+    def num_programs(self, axis: int) -> int:
+        return self.grid[axis]
+
+    def cdiv(self, a: Any, b: Any) -> Any:
+        return -(-a // b)
+
+    def full(self, shape: list[int], value: float, dtype: torch.dtype, layout: Any = None) -> Values:
+        return values(torch.full(shape, value, dtype=dtype))
+
+    def zeros(self, shape: list[int], dtype: torch.dtype, layout: Any = None) -> Values:
+        return self.full(shape, 0, dtype)
+
+    def arange(self, start: int, end: int, layout: Any = None) -> Values:
+        return values(torch.arange(start, end))
+
+    def convert_layout(self, tile: Values, layout: Any) -> Values:
+        return tile
+
+    def maximum(self, a: Any, b: Any) -> Values:
+        return values(torch.maximum(*torch.broadcast_tensors(values(a), values(b).to(values(a).dtype))))
+
+    def minimum(self, a: Any, b: Any) -> Values:
+        return values(torch.minimum(*torch.broadcast_tensors(values(a), values(b).to(values(a).dtype))))
+
+    def where(self, condition: Any, a: Any, b: Any) -> Values:
+        return values(torch.where(values(condition), a, b))
+
+    def max(self, tile: Tensor, axis: int) -> Values:
+        return values(tile.amax(axis))
+
+    def sum(self, tile: Tensor, axis: int) -> Values:
+        return values(tile.sum(axis))
+
+    def exp2(self, tile: Tensor) -> Values:
+        if tile.ndim > 1:
+            sim, began = self.sim, self.sim.now
+            sim.pause(time=began + sim.times.exponentials)
+            sim.tasks.append(Task(sim.me.name, "softmax", "", began, sim.now))
+        return values(torch.exp2(tile))
+
+    def log2(self, tile: Tensor) -> Values:
+        return values(torch.log2(tile))
+
+    def load(self, pointer: Pointer, mask: Any = None, other: float = 0.0) -> Values:
+        inside = pointer.at.clamp(0, len(pointer.flat) - 1)
+        return values(pointer.flat[inside] if mask is None else torch.where(mask, pointer.flat[inside], other))
+
+    def store(self, pointer: Pointer, tile: Tensor, mask: Any = None) -> None:
+        keep = slice(None) if mask is None else mask
+        pointer.flat[pointer.at[keep]] = tile[keep].to(pointer.flat.dtype)
+
+
+class _Layout:
+    """How a tile lies: of no matter here."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+    get_default_for = __call__

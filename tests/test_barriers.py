@@ -1,0 +1,289 @@
+"""The simulator of barriers and buffers: it computes, it deadlocks and races where a real GPU would, and it is small."""
+
+import ast
+import inspect
+
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from flashlearn.core.steps import record
+from flashlearn.exercises.altered import altered
+from flashlearn.gpu import barriers, turns
+from flashlearn.gpu.barriers import Race, Times
+from flashlearn.gpu.simulated import simulate, tiles, timeline_steps
+from flashlearn.gpu.turns import Deadlock
+from flashlearn.show.draw import draw_barriers
+from flashlearn.show.frame import as_runs, paint
+
+pytest.importorskip("triton", reason="Triton is not installed here: there are no kernels to simulate")
+from flashlearn.kernels.hopper import backward, forward, lesson
+from flashlearn.kernels.teaching.forward import LOG2_E
+
+TILE = (64, 64)
+ARRIVE = "        mbarrier.arrive(free.index(t % free.shape[0]), count=1)\n"
+FULL = "    mbarrier.wait(full.index(stage), t // STAGES & 1)\n"
+FREE = (
+    "        mbarrier.wait(free.index(t % STAGES), t // STAGES & 1 ^ 1)  # a fresh barrier lets the first round pass\n"
+)
+
+
+def small(rows, blocks, seed=0):
+    """Q, K and V of whole numbers, so that sums in any order are exact."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(-1, 2, (n, 64), generator=generator).half() for n in (rows, 64 * blocks, 64 * blocks)]
+
+
+def run(kernel, q, k, v, *scale, catch=False, times=None, **options):
+    """O and the run of one of the lesson's kernels; functions among the options replace those it calls."""
+    o = torch.full_like(q, float("nan"))
+    given = [tiles(name, t, TILE) for name, t in zip("QKVO", (q, k, v, o), strict=True)]
+    replaced = {name: value for name, value in options.items() if callable(value)}
+    stages = options.get("STAGES", 2)
+    grid = (len(q) // (64 if kernel is lesson.alone_kernel else 128),)
+    ran = simulate(
+        kernel, *given, len(k) // 64, *scale, grid=grid, STAGES=stages, replaced=replaced, catch=catch, times=times
+    )
+    return o, ran
+
+
+# The lesson's kernels
+
+
+def test_a_tile_goes_there_and_back():
+    x = torch.randn(192, 64).half()
+    y = torch.zeros_like(x)
+    ran = simulate(lesson.double_kernel, tiles("X", x, TILE), tiles("Y", y, TILE), grid=(3,))
+    assert torch.equal(y, 2 * x) and ran.slots == Times().land
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 4])
+@pytest.mark.parametrize("blocks", [1, 2, 5])
+def test_products_in_blocks_are_the_products(blocks, stages):
+    q, k, v = small(256, blocks)
+    want = ((q.float() @ k.float().T) @ v.float()).half()
+    for kernel, scale in ((lesson.alone_kernel, ()), (lesson.shared_kernel, (1.0,))):
+        o, _ = run(kernel, q, k, v, *scale, STAGES=stages)
+        assert torch.equal(o, want)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3])
+def test_with_the_softmax_it_is_attention(stages):
+    q, k, v = (torch.randn(n, 64).half() for n in (128, 320, 320))
+    o, _ = run(lesson.shared_kernel, q, k, v, 64**-0.5 * LOG2_E, STAGES=stages, consume=lesson.attend)
+    torch.testing.assert_close(
+        o.float(), scaled_dot_product_attention(*(t.float() for t in (q, k, v))), atol=2e-3, rtol=0
+    )
+
+
+def test_every_kernel_fits_in_forty_lines():
+    for name in (
+        "write",
+        "double_kernel",
+        "ask",
+        "multiply",
+        "alone_kernel",
+        "load",
+        "consume",
+        "shared_kernel",
+        "attend",
+    ):
+        assert len(inspect.getsource(getattr(lesson, name).fn).splitlines()) <= 40, name
+
+
+def test_a_third_stage_hides_the_copies_and_a_fourth_brings_nothing():
+    slots = [run(lesson.shared_kernel, *small(128, 6), 1.0, STAGES=stages)[1].slots for stages in (1, 2, 3, 4)]
+    assert slots == [6 * 12, 40, 32, 32]
+    fast = [run(lesson.shared_kernel, *small(128, 6), 1.0, STAGES=s, times=Times(land=2))[1].slots for s in (2, 3)]
+    assert fast[0] == fast[1] == 2 + 6 * 4  # where copies are quick, two are enough
+
+
+# What goes wrong
+
+
+def consume(*changes):
+    return altered(lesson.consume.fn, *changes)
+
+
+def test_without_the_arrive_all_wait_for_ever():
+    with pytest.raises(Deadlock) as caught:
+        run(lesson.shared_kernel, *small(128, 6), 1.0, consume=consume((ARRIVE, "")))
+    assert str(caught.value) == (
+        "slot 16: consume 0 waits for phase 1 of full[0], for which 1 more must arrive; consume 1 waits for phase 1 of "
+        "full[0], for which 1 more must arrive; load waits for phase 0 of free[0], for which 2 more must arrive"
+    )
+    o, _ = run(
+        lesson.shared_kernel, *(few := small(128, 2)), 1.0, consume=consume((ARRIVE, ""))
+    )  # enough buffers for all
+    assert torch.equal(o, ((few[0].float() @ few[1].float().T) @ few[2].float()).half())
+
+
+def test_a_wait_for_the_wrong_phase_never_ends():
+    load = altered(lesson.load.fn, ("t // STAGES & 1 ^ 1", "t // STAGES & 1"))
+    with pytest.raises(Deadlock, match=r"^slot 8: .*load waits for phase 0 of free\[0\]"):
+        run(lesson.shared_kernel, *small(128, 6), 1.0, load=load)
+
+
+RACES = {
+    "arrive before the products": (
+        {"consume": consume((ARRIVE, ""), ("        acc = multiply", f"{ARRIVE}        acc = multiply"))},
+        r"K2 lands in k_smem\[0\].*: K0 lands in k_smem\[0\]|K2 lands in k_smem\[0\].*reads k_smem\[0\]",
+    ),
+    "load without a wait": (
+        {"load": altered(lesson.load.fn, (FREE, ""))}, r"^slot 0: K2 lands in k_smem\[0\].*: K0 lands in k_smem\[0\]",
+    ),
+    "multiply without a wait": (
+        {"multiply": altered(lesson.multiply.fn, (FULL, ""))}, r"consume 0 reads k_smem\[0\].*: K0 lands in k_smem\[0\]",
+    ),
+    "one group alone frees a stage": (
+        {"consume": consume((ARRIVE, ARRIVE.replace("        mbarrier", "        if index == 0:\n            mbarrier")
+                             .replace("count=1", "count=2")))}, r"consume 1 reads k_smem",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RACES)
+def test_what_no_barrier_keeps_apart_is_a_race(name):
+    replaced, words = RACES[name]
+    with pytest.raises(Race, match=words):
+        run(lesson.shared_kernel, *small(128, 6), 1.0, **replaced)
+
+
+def test_one_stage_too_few_overwrites_what_lies_behind():
+    kernel = altered(
+        lesson.shared_kernel.fn,
+        (
+            "k_smem = gl.allocate_shared_memory(gl.float16, [STAGES,",
+            "k_smem = gl.allocate_shared_memory(gl.float16, [STAGES - 1,",
+        ),
+    )
+    with pytest.raises(Race, match=r"K2 lands in k_smem\[2\].*: V0 lands in v_smem\[0\]"):
+        run(kernel, *small(128, 6), 1.0, STAGES=3)
+    kernel = altered(lesson.shared_kernel.fn, ("v_smem = gl.allocate_shared_memory(gl.float16, [STAGES,", "v_smem = gl.allocate_shared_memory(gl.float16, [STAGES - 1,"))  # fmt: skip
+    with pytest.raises(IndexError, match="v_smem"):
+        run(kernel, *small(128, 6), 1.0, STAGES=3)
+
+
+def test_a_missing_fence_is_seen():
+    fence = "    fence_async_shared()  # what threads stored, the copy engine shall see\n"
+    x = torch.zeros(64, 64).half()
+    with pytest.raises(Race, match="a fence is missing"):
+        simulate(lesson.double_kernel, tiles("X", x, TILE), tiles("Y", x, TILE), replaced={"write": altered(lesson.write.fn, (fence, ""))})  # fmt: skip
+
+
+def test_a_product_that_is_not_awaited_is_not_a_number():
+    multiply = altered(lesson.multiply.fn, ("    s = warpgroup_mma_wait(0, deps=[s])  # awaited\n", ""))
+    o, _ = run(lesson.alone_kernel, *small(64, 2), multiply=multiply)
+    assert o.isnan().all()
+
+
+def test_too_much_shared_memory_or_too_many_registers_are_refused():
+    with pytest.raises(RuntimeError, match="232448 bytes of shared memory"):
+        run(lesson.shared_kernel, *small(128, 2), 1.0, STAGES=14)
+    greedy = altered(lesson.shared_kernel.fn, ("[240, 24]", "[256, 256]"))
+    with pytest.raises(RuntimeError, match="65536 registers"):
+        run(greedy, *small(128, 2), 1.0)
+
+
+# The package's own kernels
+
+
+def problem(B, H, H_kv, N_q, N_k, D, causal, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    q, do = (torch.randn(B, H, N_q, D, generator=generator).half() for _ in range(2))
+    k, v = (torch.randn(B, H_kv, N_k, D, generator=generator).half() for _ in range(2))
+    mask = torch.ones(N_q, N_k, dtype=torch.bool).tril(N_k - N_q) if causal else None
+    wide = [t.float().requires_grad_() for t in (q, k, v)]
+    o = scaled_dot_product_attention(*wide, attn_mask=mask, enable_gqa=True)
+    return q, k, v, do, o.detach(), torch.autograd.grad(o, wide, do.float())
+
+
+def forward_run(q, k, v, causal, block_n=64, stages=2, consumers=2, paired=False, programs=2, replaced=None):
+    (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
+    o, lse = torch.zeros_like(q), torch.zeros(B, H, N_q)
+    q_tile, kv_tile = (1, 1, 64, D), (1, 1, block_n, D)
+    given = [tiles(*each) for each in (("Q", q, q_tile), ("K", k, kv_tile), ("V", v, kv_tile), ("O", o, q_tile))]
+    simulate(
+        forward.attention_forward_hopper_kernel, *given, lse, B, H, N_q, N_k, H // H_kv, D**-0.5 * LOG2_E,
+        grid=(programs,), HEAD_DIM=D, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers, CAUSAL=causal,
+        PAIRED=paired, replaced=replaced,
+    )  # fmt: skip
+    return o, lse
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ((1, 2, 1, 200, 300, 64, True), {"block_n": 128, "programs": 3}),
+        ((1, 2, 2, 300, 300, 64, True), {"consumers": 3, "paired": True}),
+        ((2, 1, 1, 100, 192, 128, False), {"stages": 3}),
+    ],
+)
+def test_the_package_s_kernels_run_clean(shape, options):
+    """Ragged, causal, grouped: the kernels' own text, forward and then backward."""
+    *_, N_q, N_k, D, causal = shape
+    q, k, v, do, want, gradients = problem(*shape)
+    o, lse = forward_run(q, k, v, causal, **options)
+    torch.testing.assert_close(o.float(), want, atol=3e-3, rtol=0)
+    delta = (o.float() * do.float()).sum(-1)
+    dq, dk, dv = torch.zeros(q.shape), torch.zeros_like(k), torch.zeros_like(v)
+    block_m = 64 if D == 128 else 128
+    shapes = {"Q": q, "dO": do, "K": k, "V": v, "dQ": dq, "dK": dk, "dV": dv}
+    blocks = {"Q": (block_m, D), "dO": (block_m, D), "dQ": (64, 64)}
+    given = [tiles(name, t, (1, 1, *blocks.get(name, (64, D)))) for name, t in shapes.items()]
+    simulate(
+        backward.attention_backward_hopper_kernel, *given, lse, delta, N_q, N_k, q.shape[1] // k.shape[1], D**-0.5,
+        grid=(-(-N_k // 128), k.shape[1], k.shape[0]), HEAD_DIM=D, BLOCK_M=block_m, STAGES=2, CAUSAL=causal,
+    )  # fmt: skip
+    for got, wanted in zip((dq * D**-0.5, dk, dv), gradients, strict=True):
+        torch.testing.assert_close(got.float(), wanted, atol=1e-2, rtol=1e-2)
+
+
+MISSING = {
+    "products": "    mbarrier.arrive(k_free.index(stage), count=1)\n",
+    "absorb": "    mbarrier.arrive(v_free.index((t - 1) % v_free.shape[0]), count=1)\n",
+}
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_the_package_s_forward_kernel_needs_each_arrive_of_its_loop(name):
+    q, k, v, *_ = problem(1, 1, 1, 128, 320, 64, False)
+    without = altered(getattr(forward, name).fn, (MISSING[name], ""))
+    with pytest.raises(Deadlock, match=r"load waits for phase \d of [kv]_free"):
+        forward_run(q, k, v, False, programs=1, replaced={name: without})
+
+
+def test_the_package_s_forward_kernel_frees_v_after_its_product():
+    early = altered(
+        forward.absorb.fn,
+        (MISSING["absorb"], ""),
+        ("    acc = warpgroup_mma_wait(0", f"{MISSING['absorb']}    acc = warpgroup_mma_wait(0"),
+    )
+    q, k, v, *_ = problem(1, 1, 1, 128, 320, 64, False)
+    with pytest.raises(Race, match=r"lands in v_smem.*reads v_smem"):
+        forward_run(q, k, v, False, programs=1, replaced={"absorb": early})
+
+
+# Steps, picture, size
+
+
+def test_steps_tell_who_waits_and_the_picture_changes():
+    _, good = run(lesson.shared_kernel, *small(128, 6), 1.0)
+    _, bad = run(lesson.shared_kernel, *small(128, 6), 1.0, catch=True, consume=consume((ARRIVE, "")))
+    steps = record(timeline_steps({"as it is": good, "without the arrive": bad}))
+    assert len(steps) == good.slots + 1 == 41 and bad.stopped.startswith("slot 16: consume 0 waits")
+    assert "as it is: load waits for free[1], phase 0, K2 on its way, V2 on its way" in steps[14].sentence
+    assert "load waits for phase 0 of free[0]" in steps[-1].sentence
+    runs = as_runs(steps)
+    assert len({paint(runs, number, draw_barriers, (12.8, 5.4)).tobytes() for number in (0, 9, 24, 40)}) == 4
+
+
+def test_the_simulator_is_small():
+    """Barriers, buffers and turns: at most 200 lines of code between them; what stands in for arithmetic comes on top."""
+    lines = [line.strip() for module in (barriers, turns) for line in inspect.getsource(module).splitlines()]
+    documented = [ast.get_docstring(module_tree(module)) for module in (barriers, turns)]
+    assert len([line for line in lines if line]) - sum(len(text.split("\n")) for text in documented) <= 200
+
+
+def module_tree(module):
+    return ast.parse(inspect.getsource(module))
