@@ -1,0 +1,169 @@
+"""The questions of `predict`: their wrong choices are what people really say, and the answer is shown below each."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from flashlearn.exercises import EXERCISES, NOTEBOOKS
+from flashlearn.exercises.questions import QUESTIONS, Question, Wrong
+
+ROOT = Path(__file__).parents[1]
+FILES = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+README = (ROOT / "README.md").read_text()
+MYTHS = re.findall(r'^\| "(.*)" \| \d\d \|$', README[README.index("## Myths") :], flags=re.MULTILINE)
+MODULES = {
+    path.stem[:2]: f"flashlearn.exercises.questions.{path.stem[3:]}"
+    for path in FILES
+    if (ROOT / "flashlearn" / "exercises" / "questions" / f"{path.stem[3:]}.py").exists()
+}
+not_all_yet = pytest.mark.xfail(strict=False, reason="some notebooks do not ask their questions yet")
+every_question = pytest.mark.parametrize("question", QUESTIONS.values(), ids=lambda question: question.name)
+every_notebook = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+
+
+@cache
+def code(path: Path) -> list[tuple[int, str]]:
+    """(place among all cells, source) of every code cell."""
+    cells = json.loads(path.read_text())["cells"]
+    return [(at, "".join(cell["source"])) for at, cell in enumerate(cells) if cell["cell_type"] == "code"]
+
+
+@cache
+def asked(path: Path) -> dict[str, int]:
+    """The questions that a notebook asks -> the place of the cell that asks them."""
+    found = {}
+    for at, source in code(path):
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "predict":
+                for argument in node.args:
+                    assert argument.value not in found, f"{argument.value} is asked twice"
+                    found[argument.value] = at
+    return found
+
+
+def notebook(question: Question) -> Path:
+    return next(path for path in FILES if path.stem[:2] == question.name[:2])
+
+
+def is_recall(name: str) -> bool:
+    return ".recall." in name
+
+
+def sources(source: str) -> list[str]:
+    """The myths, or the mistakes in one exercise, that a source means: those that are it, or else those that begin so."""
+    kind, _, rest = source.partition(": ")
+    if kind == "mistake":
+        exercise, _, words = rest.partition(": ")
+        known = [mistake.what for mistake in EXERCISES[exercise].mistakes] if exercise in EXERCISES else []
+    else:
+        words, known = rest, MYTHS if kind == "myth" else []
+    words = plain(words)
+    return [one for one in known if plain(one) == words] or [one for one in known if plain(one).startswith(words)]
+
+
+def plain(text: str) -> str:
+    return " ".join(text.replace("`", "").split())
+
+
+# --- the questions ---
+
+
+@every_question
+def test_a_question_is_named_after_its_notebook(question):
+    assert re.fullmatch(r"\d\d\.(recall\.)?[a-z0-9_]+", question.name)
+    module = import_module(MODULES[question.name[:2]])
+    assert question in (module.RECALLS if is_recall(question.name) else module.QUESTIONS)
+
+
+def test_no_name_is_used_twice():
+    modules = [import_module(name) for name in MODULES.values()]
+    assert len(QUESTIONS) == sum(len(module.QUESTIONS) + len(module.RECALLS) for module in modules)
+
+
+@every_question
+def test_what_is_wrong_is_what_people_say(question):
+    assert 3 <= len(question.choices) <= 5
+    for wrong in question.wrong:
+        assert len(sources(wrong.source)) == 1, f"{wrong.source!r} means {sources(wrong.source)}"
+
+
+def test_a_source_that_nobody_said_is_found():
+    assert sources("myth: attention is") and not sources("myth: attention was never needed")
+    assert len(sources("mistake: 03.merge: ")) > 1, "the beginning of several is no source"
+    assert not sources("mistake: 99.merge: the sums are added without rescaling") and not sources("rumour: x")
+
+
+@every_question
+def test_words_are_plain_and_short(question):
+    texts = (question.text, question.right, question.why, *(each.text for each in question.wrong))
+    for text in (*texts, *(each.believes for each in question.wrong)):
+        assert text.strip() == text and text and "$" not in text and "\\" not in text, text
+    assert len(question.text.split()) <= 60 and all(len(text.split()) <= 25 for text in question.choices)
+    assert question.why.endswith((".", "!", "?"))
+
+
+def test_the_right_choice_is_not_the_longest_as_a_rule():
+    longest = [one.name for one in QUESTIONS.values() if len(one.right) > max(len(each.text) for each in one.wrong)]
+    assert len(longest) <= len(QUESTIONS) / 3, longest
+
+
+def test_the_right_choice_stands_at_every_place():
+    places = [one.choices.index(one.right) for one in QUESTIONS.values()]
+    assert all(places.count(place) >= len(places) / 6 for place in range(3))
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_too_few_and_too_many_choices_are_refused(count):
+    wrong = tuple(Wrong(str(number), "x", "y") for number in range(count))
+    with pytest.raises(ValueError, match=f"expected two to four wrong choices, got {count} for 03.x"):
+        Question("03.x", "?", "right", wrong, "because", "")
+
+
+# --- in the notebooks ---
+
+
+@not_all_yet
+@every_question
+def test_the_answer_is_shown_below_the_question(question):
+    path = notebook(question)
+    assert question.name in asked(path), f"{path.stem} does not ask {question.name}"
+    if is_recall(question.name):
+        assert re.fullmatch(r"\d\d", question.shown) and question.shown < question.name[:2]
+        return
+    line = question.shown.strip()
+    shown = [at for at, source in code(path) if line in [each.strip() for each in source.splitlines()]]
+    assert line and any(at > asked(path)[question.name] for at in shown), f"{line!r} stands in cells {shown}"
+
+
+@every_notebook
+def test_what_a_notebook_asks_are_questions_of_its_own(path):
+    assert all(name in QUESTIONS and name[:2] == path.stem[:2] for name in asked(path))
+
+
+@not_all_yet
+@every_notebook
+def test_a_notebook_asks_three_questions_at_least(path):
+    assert sum(not is_recall(name) for name in asked(path)) >= 3
+
+
+@not_all_yet
+@every_notebook
+def test_from_02_on_a_notebook_opens_with_three_on_earlier_ones(path):
+    recalls = {name: at for name, at in asked(path).items() if is_recall(name)}
+    assert len(recalls) == (3 if path.stem[:2] >= "02" else 0)
+    if recalls:
+        (place,) = set(recalls.values())
+        assert place <= 8 and place == min(asked(path).values())
+
+
+@not_all_yet
+def test_every_exercise_file_has_its_questions():
+    there = {module.__name__.rpartition(".")[2] for module in NOTEBOOKS}
+    assert there == {name.rpartition(".")[2] for name in MODULES.values()}
