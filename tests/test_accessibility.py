@@ -26,6 +26,7 @@ from PIL import Image
 import flashlearn as fl
 from flashlearn.cost import race
 from flashlearn.gpu import layout_steps, pipeline_steps, program_steps
+from flashlearn.rungs.own_scales import own_scales_steps
 from flashlearn.rungs.projection import projection_steps
 from flashlearn.show import Stepper, animation, draw, play, player
 from flashlearn.show.draw.pipeline import draw_pipeline
@@ -52,6 +53,7 @@ PICTURES = {  # every picture of steps: how it is drawn, its steps, its size
     "converge": (draw.draw_converge, fl.one_pass_attention_steps(Q[:, :, :1], K, V), (12.8, 5.0)),
     "round trip": (draw.draw_round_trip, fl.standard_attention_steps(Q, K, V), (12.8, 5.0)),
     "projection": (draw.draw_projection, projection_steps(Q[0, 0], *torch.randn(3, 4, 2)), (12.8, 5.0)),
+    "own scales": (draw.draw_own_scales, own_scales_steps(Q[:1, 0, 0], K[0, 0, :4], 2), (12.8, 5.0)),
     "matmul": (draw.draw_matmul, fl.tiled_matmul_steps(Q[0, 0], K[0, 0].T, block_m=4, block_n=2, block_k=2), (12.8, 5.6)),
     "tiling": (draw.draw_tiling, fl.tiled_attention_v2_steps(Q, K, V, **BLOCKS), (12.8, 5.5)),
     "tiling v1": (draw.draw_tiling, fl.tiled_attention_v1_steps(Q, K, V, **BLOCKS), (6.4, 4.4)),

@@ -120,6 +120,19 @@ def projection(step: Step) -> str:
     return f"{step.phase}: the last row of X, times W_{name.lower()}, is the last row of {name}: ({row})."
 
 
+def own_scales(step: Step) -> str:
+    """Blocks of a row, each measured from its own maximum."""
+    values = step.values
+    wrong = _first(values["acc_own"]) / (_first(values["l_own"]) or 1.0)
+    if "cols" not in values:
+        return f"The row's o is {_show(values['O'])}; blocks that each have their own maximum give {wrong:.4f}."
+    here, m = _show(values["m_own"]), _show(values["m_i"])
+    what = f"{_named('s', values['cols'], values['S'])}: the best score, {here}, gets weight 1 on the block's own scale"
+    if here == m:
+        return f"{what}, and on that of the row so far."
+    return f"{what}, but e^({here} − {m}) on that of the row so far."
+
+
 def standard(step: Step) -> str:
     """Unfused attention: three operations on whole matrices."""
     N_q, N_k = step.shapes["S"][-2:]
