@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 import flashlearn as fl
 from flashlearn.show.draw import draw_walk
 from flashlearn.show.draw.style import STYLE
+from flashlearn.show.frame import rescales
 
 Q, K, V = torch.randn(3, 1, 1, 5, 3, generator=torch.Generator().manual_seed(3)).unbind(0)
 RUN = fl.record(fl.tiled_attention_v1_lines(Q, K, V, block_q=3, block_k=4))
@@ -63,6 +64,11 @@ def test_nothing_overlaps_or_leaves_the_picture(at):
             wide = min(box.x1, there.x1) - max(box.x0, there.x0)
             high = min(box.y1, there.y1) - max(box.y0, there.y0)
             assert wide < 1 or high < 4, (said, other)
+
+
+def test_a_maximum_rises_from_line_11_on():
+    risen = [step.phase for step in RUN if rescales(step)]
+    assert "line 11" in risen and "line 10" not in risen
 
 
 def test_other_steps_are_refused():
