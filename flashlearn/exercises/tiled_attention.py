@@ -139,7 +139,8 @@ EXERCISES = (
         hints=(
             "This is the recurrence of one query, done for B_r queries at once. Which of m, l, acc and S have one number for each row?",
             "m_new is the larger of m and the row maximum of S. alpha = e^(m - m_new) is (B_r, 1), P = e^(S - m_new) is (B_r, B_c).",
-            "alpha * l + P.sum(-1, keepdim=True), and alpha * acc + P @ V. Where m_new is -inf, subtract 0 in both exponentials.",
+            "l and acc both become (old, times alpha) + (what this block adds): a sum over keys for l, a product for acc. "
+            "Where m_new is -inf, subtract 0 in both exponentials.",
         ),
         mistakes=MISTAKES["07.update"],
         values=("m", "l", "acc"),
@@ -166,7 +167,8 @@ EXERCISES = (
         hints=(
             "Take one block of queries. Which of its queries sees the most keys, and how many are that?",
             "The last one, number min(start + block_q, N_q) - 1. Query i sees the keys 0 to i + N_k - N_q.",
-            "It sees i + 1 + N_k - N_q keys, but no fewer than 0. Divide by block_k, round up, and add up over the blocks of queries.",
+            "A loop over the blocks of queries; each adds the number of blocks that its keys fill, the last one perhaps not whole. "
+            "How few keys can a query see?",
         ),
         mistakes=MISTAKES["07.visited"],
     ),

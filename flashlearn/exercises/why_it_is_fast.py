@@ -85,7 +85,8 @@ EXERCISES = (
         hints=(
             "Version 2 reads Q once, and K and V once for every block of queries. What changes if Q_i cannot stay on chip?",
             "All of Q is read for each of the ceil(N_k / block_k) blocks of keys, all of K and V for each of the ceil(N_q / block_q) blocks of queries.",
-            "A row of Q, K, V or O has D elements of itemsize bytes. Written is O, once, and lse, 4 bytes for each of N_q rows.",
+            "read = itemsize * D * (... * N_q + ... * 2 * N_k) and written = N_q * (... + ...): the first two gaps are numbers of "
+            "blocks, rounded up, the other two the bytes of a row of O and of lse.",
         ),
         mistakes=MISTAKES["08.bytes"],
         values=("read", "written"),
@@ -138,7 +139,7 @@ EXERCISES = (
         hints=(
             "More queries in a block mean fewer reads for the same arithmetic. What in the package tells on which side of the ridge a cost lies?",
             "placement(v2_cost(1, 1, N, N, D, block_q=b), hardware).bound. Ask it for b = 1, 2, 3, ...",
-            'Return the first b, up to N, that is "compute-bound". If the loop ends without one, return 0.',
+            "A loop over b with a return inside, and another return after it. How large may b become?",
         ),
         mistakes=MISTAKES["08.block"],
     ),
