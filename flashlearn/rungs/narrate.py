@@ -345,9 +345,9 @@ def matmul_gradients(step: Step) -> str:
 def softmax_gradient(step: Step) -> str:
     """dS of P = softmax(S)."""
     if step.phase == "delta":
-        return f"delta = P . dP, one number a row; the first is {_one(step.values['delta'], 0)}."
+        return f"δ = rowsum(P ∘ dP), one number a row; the first is {_one(step.values['delta'], 0)}."
     if step.phase == "dS":
-        return f"dS = P o (dP - delta); the first entry is {_one(step.values['dS'], 0)}."
+        return f"dS = P ∘ (dP − δ); the first entry is {_one(step.values['dS'], 0)}."
     return "Done: every row of dS adds up to 0."
 
 
@@ -388,7 +388,7 @@ def tiled_gradients(step: Step) -> str:
     values, i, j = step.values, step.values.get("i"), step.values.get("j")
     if step.phase == "delta":
         start, stop = values["rows"]
-        return f"delta{i} = rowsum(dO{i} o O{i}): one number for each of {stop - start} rows."
+        return f"δ{i} = rowsum(dO{i} ∘ O{i}): one number for each of {stop - start} rows."
     if step.phase == "initialise":
         return "Write dQ = 0 to HBM for every row."
     if step.phase == "done":

@@ -24,6 +24,7 @@ from flashlearn.show.draw.row import draw_row
 from flashlearn.show.draw.sheet import Rect, Sheet
 from flashlearn.show.draw.strides import draw_strides
 from flashlearn.show.draw.style import COLOURS, colour, tint
+from flashlearn.show.draw.sums import draw_sums
 from flashlearn.show.draw.terms import draw_terms
 from flashlearn.show.draw.tiling import draw_tiling
 from flashlearn.show.draw.traffic import draw_traffic
@@ -59,6 +60,7 @@ __all__ = [
     "draw_row",
     "draw_rungs",
     "draw_strides",
+    "draw_sums",
     "draw_terms",
     "draw_tiling",
     "draw_traffic",

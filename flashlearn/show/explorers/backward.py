@@ -27,7 +27,7 @@ SWEEPS, FUSED = "two sweeps", "fused"
 SCORES, ARRIVED = (1.0, 0.0, 2.0, -1.0), (0.5, -1.0, 2.0, 3.0)  # of the row that is shown first
 LARGEST = 3.0  # of a score and of dP, either way
 ALT = {
-    ROW: "Four groups of bars, one for each key: the scores, p, dp with the level of delta, and ds.",
+    ROW: "Four groups of bars, one for each key: the scores, p, dp with the level of δ, and ds.",
     TILES: "The square of pairs of blocks with those that are met, and beside it the equations on chip in numbers.",
 }
 
@@ -93,7 +93,7 @@ class BackwardExplorer(Stepper):
         )
         total = run[-1].output.sum().item()
         self._report(
-            f"ds adds up to {abs(total):.2f}; delta = {run[0].values['delta'].item():.2f}, the mean of dp weighed by p."
+            f"ds adds up to {abs(total):.2f}; δ = {run[0].values['delta'].item():.2f}, the mean of dp weighed by p."
         )
         return run
 
