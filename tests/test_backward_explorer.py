@@ -1,12 +1,15 @@
 """The backward explorer and the pictures with numbers: what they show is what the steps hold."""
 
 import math
+import re
+from pathlib import Path
 
+import nbformat
 import pytest
 import torch
 
 import flashlearn as fl
-from flashlearn.show.draw import draw_backward_chip, draw_gradient_row, draw_gradients
+from flashlearn.show.draw import draw_backward_chip, draw_gradient_row, draw_gradients, draw_sums
 from flashlearn.show.draw.equations import short
 from flashlearn.show.explorers import backward_explorer
 from flashlearn.show.explorers.backward import EVERY, FOLLOWED, FUSED, ROW, SWEEPS, TILES
@@ -210,3 +213,40 @@ def test_bad_arguments_say_what_was_expected(start):
 def test_causal_must_be_a_truth_value():
     with pytest.raises(TypeError, match="expected causal to be True or False, got 'no'"):
         backward_explorer(causal="no")
+
+
+def test_both_notebooks_work_out_the_same_numbers():
+    """The lines that type Q, K, V and dO stand alike in 09 and 10, and are those of `by_hand`."""
+    typed = []
+    for path in sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))[9:11]:
+        source = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code")
+        typed.append(re.findall(r"^(?:Q2|K2|V2|dO2) = .*$", source, flags=re.MULTILINE))
+    assert typed[0] == typed[1] and len(typed[0]) == 4
+    space: dict = {"torch": torch, "math": math}
+    exec("\n".join(typed[0]), space)
+    for name, t in zip(("Q2", "K2", "V2", "dO2"), by_hand(), strict=True):
+        assert torch.equal(space[name], t[0, 0])
+
+
+# sums written out
+
+
+@pytest.mark.parametrize("phase", ["dK and dV", "dQ"])
+def test_terms_appear_one_by_one_and_add_up(phase):
+    run = fl.record(step for step in tiled() if step.phase == phase and step.program == (0,))
+    made = ("dV", "dK") if phase != "dQ" else ("dQ",)
+    for number, step in enumerate(run):
+        ax = painted(draw_sums, step, 12.8, 3.0)
+        shown = [text.get_text() for text in ax.texts]
+        assert clipped_or_crossed(ax, 3.0) == []
+        for name in made:
+            assert {short(value) for value in step.values[name].flatten().tolist()} <= set(shown)
+        numbers = [text for text in shown if re.fullmatch(r"−?[\d.]+", text)]
+        assert len(numbers) == len(made) * (2 + 3 * (number + 1)), (
+            "the sum, and a factor and a row for every term so far"
+        )
+    assert ("dV₀" in shown and "P₁₀ᵀ" in shown and "dO₁" in shown) == (phase != "dQ")
+
+
+def test_no_sum_where_nothing_is_added():
+    assert texts(draw_sums, tiled()[0], width=12.8, height=3.0) == []

@@ -63,3 +63,43 @@ def mean_for_delta(p, do, o, v_j):
 @variant("10.ds", "divided by sqrt(D) already", r"sqrt|scale|factor|times what|times too|divided")
 def scaled(p, do, o, v_j):
     return p * (do @ v_j.mT - (do * o).sum(-1, keepdim=True)) / math.sqrt(do.shape[-1])
+
+
+def dq(q_i, k, v, do_i, o_i, lse_i, block_k, ds_of, factor=lambda dS, k_j: dS @ k_j):
+    scale = 1 / math.sqrt(q_i.shape[-1])
+    delta, dq_i = (do_i * o_i).sum(-1, keepdim=True), torch.zeros_like(q_i)
+    for j in range(0, len(k), block_k):
+        cols = slice(j, j + block_k)
+        P = torch.exp(scale * q_i @ k[cols].mT - lse_i[:, None])
+        dq_i = dq_i + scale * factor(ds_of(P, do_i @ v[cols].mT, delta), k[cols])
+    return dq_i
+
+
+@variant("10.dq", "delta is added", r"subtract|minus")
+def dq_delta_added(*problem):
+    return dq(*problem, lambda P, dP, delta: P * (dP + delta))
+
+
+@variant("10.dq", "the factor P is missing", r"factor P")
+def dq_without_p(*problem):
+    return dq(*problem, lambda P, dP, delta: dP - delta)
+
+
+@variant("10.dq", "P stands for dS", r"P in place of dS")
+def dq_of_p(*problem):
+    return dq(*problem, lambda P, dP, delta: P)
+
+
+@variant("10.order", "softmax is taken over a block", r"line D|one block of keys")
+def softmax_of_the_block():
+    return ["D", "B", "C", "A"]
+
+
+@variant("10.order", "dK comes before dS", r"before dS")
+def keys_too_early():
+    return ["E", "B", "A", "C"]
+
+
+@variant("10.order", "dV overwrites", r"overwrites|line G")
+def values_overwritten():
+    return ["E", "G", "C", "A"]

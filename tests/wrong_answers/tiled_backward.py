@@ -139,6 +139,50 @@ def ds_delta_outside(p, do, o, v_j):
     return p * (do @ v_j.mT) - (do * o).sum(-1, keepdim=True)
 
 
+def _dq(q_i, k, v, do_i, o_i, lse_i, block_k, *, scale=None, cols=lambda j, block_k: slice(j, j + block_k), turned=1):
+    scale = scale or 1 / math.sqrt(q_i.shape[-1])
+    delta, dq_i = (do_i * o_i).sum(-1, keepdim=True), torch.zeros_like(q_i)
+    for j in range(0, len(k), block_k):
+        here = cols(j, block_k)
+        P = torch.exp(scale * q_i @ k[here].mT - lse_i[:, None])
+        dq_i = dq_i + turned * scale * (P * (do_i @ v[here].mT - delta)) @ k[here]
+    return dq_i
+
+
+def dq_one_product(q_i, k, v, do_i, o_i, lse_i, block_k):
+    return _dq(q_i, k, v, do_i, o_i, lse_i, len(k))
+
+
+def dq_one_key_at_a_time(q_i, k, v, do_i, o_i, lse_i, block_k):
+    return _dq(q_i, k, v, do_i, o_i, lse_i, 1)
+
+
+def dq_block_of_four(q_i, k, v, do_i, o_i, lse_i, block_k):
+    return _dq(q_i, k, v, do_i, o_i, lse_i, 4)
+
+
+def dq_in_float32(q_i, k, v, do_i, o_i, lse_i, block_k):
+    dq_i = torch.zeros(q_i.shape)  # float32, whatever came in
+    dq_i += _dq(q_i, k, v, do_i, o_i, lse_i, block_k)
+    return dq_i
+
+
+def dq_stop_is_the_block(q_i, k, v, do_i, o_i, lse_i, block_k):
+    return _dq(q_i, k, v, do_i, o_i, lse_i, block_k, cols=slice)
+
+
+def dq_scale_of_the_keys(q_i, k, v, do_i, o_i, lse_i, block_k):
+    return _dq(q_i, k, v, do_i, o_i, lse_i, block_k, scale=1 / math.sqrt(len(k)))
+
+
+def dq_downhill(q_i, k, v, do_i, o_i, lse_i, block_k):
+    return _dq(q_i, k, v, do_i, o_i, lse_i, block_k, turned=-1)
+
+
+def dq_values_for_keys(q_i, k, v, do_i, o_i, lse_i, block_k):
+    return _dq(q_i, v, k, do_i, o_i, lse_i, block_k)
+
+
 WRONG = {
     "10.dv": (
         ("one product for all queries", dv_one_product, "31 queries at once"),
@@ -167,6 +211,26 @@ WRONG = {
         ("dP comes from O", ds_dp_of_o),
         ("delta is taken off P o dP, not off dP", ds_delta_outside),
     ),
+    "10.dq": (
+        ("one product for all keys", dq_one_product, "31 keys at once"),
+        ("one key at a time", dq_one_key_at_a_time, "for 7 keys at once, .* got it for 1(\\n|$)"),
+        ("the size of a block is typed in", dq_block_of_four, "for 7 keys at once, .* got it for 3, 4(\\n|$)"),
+        ("dQ is summed in float32", dq_in_float32, "float32 unless told"),
+        ("a block ends at block_k, not block_k further on", dq_stop_is_the_block),
+        ("the scale is that of the number of keys", dq_scale_of_the_keys),
+        ("the sign is that of a step down", dq_downhill, "minus|sign"),
+        ("K and V change places", dq_values_for_keys),
+    ),
+    "10.order": (
+        ("dK is never made", lambda: "EBC", "3 were given"),
+        ("no P is made", lambda: "BCA", "tile"),
+        ("dS is made twice", lambda: "EBCFA", "line F"),
+        ("the values come last, from dS", lambda: "ECAB", "taken the place of P already"),
+        ("no lines at all", lambda: "", "0 were given"),
+        ("a line that is not there", lambda: "EBCAX", "A to G"),
+        ("a line twice", lambda: "EBBCA", "once at most"),
+        ("numbers for letters", lambda: [5, 2, 3, 1], "letters of lines"),
+    ),
 }
 
 
@@ -194,6 +258,31 @@ def dv_without_products(q, k_j, do, lse, block_q):
     return dv_j
 
 
+def dq_by_split(q_i, k, v, do_i, o_i, lse_i, block_k):
+    root, delta = q_i.shape[-1] ** 0.5, (do_i * o_i).sum(-1)
+    parts = zip(k.split(block_k), v.split(block_k), strict=True)
+    return sum(((k_j @ q_i.T / root - lse_i).exp() * (v_j @ do_i.T - delta)).T @ k_j for k_j, v_j in parts) / root
+
+
+def dq_in_place(q_i, k, v, do_i, o_i, lse_i, block_k):
+    dq_i, scale = torch.zeros_like(q_i), q_i.shape[-1] ** -0.5
+    for start in range(0, len(k), block_k):
+        cols = slice(start, min(start + block_k, len(k)))
+        P = (scale * q_i @ k[cols].T).sub_(lse_i[:, None]).exp_()
+        dq_i.addmm_(P.mul_((do_i @ v[cols].T).sub_((do_i * o_i).sum(-1, keepdim=True))), k[cols], alpha=scale)
+    return dq_i
+
+
+def dq_by_einsum(q_i, k, v, do_i, o_i, lse_i, block_k):
+    dq_i, scale = 0 * q_i, q_i.shape[-1] ** -0.5
+    for j in range(0, len(k), block_k):
+        k_j, v_j = k[j : j + block_k], v[j : j + block_k]
+        P = torch.exp(scale * torch.einsum("id,jd->ij", q_i, k_j) - lse_i.unsqueeze(-1))
+        dS = P * (torch.einsum("id,jd->ij", do_i, v_j) - torch.einsum("id,id->i", do_i, o_i)[:, None])
+        dq_i = dq_i + scale * torch.einsum("ij,jd->id", dS, k_j)
+    return dq_i
+
+
 RIGHT = {
     "10.dv": (
         ("split, and P transposed at once", dv_by_split),
@@ -207,5 +296,14 @@ RIGHT = {
         ),
         ("two terms", lambda p, do, o, v: p * (do @ v.T) - p * (do * o).sum(1)[:, None]),
         ("o taken off v", lambda p, do, o, v: p * (do[:, None] * (v - o[:, None])).sum(-1)),
+    ),
+    "10.dq": (
+        ("split, and the scale at the end", dq_by_split),
+        ("in place", dq_in_place),
+        ("einsum", dq_by_einsum),
+    ),
+    "10.order": (
+        ("a list of small letters", lambda: ["e", "b", "c", "a"]),
+        ("commas between", lambda: "E, B, C, A"),
     ),
 }

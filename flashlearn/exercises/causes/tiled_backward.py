@@ -7,6 +7,7 @@ import math
 import torch
 
 from flashlearn.exercises.causes.formulas import follows
+from flashlearn.exercises.mistakes.tiled_backward import ORDER
 
 
 def _random(*shape: int) -> torch.Tensor:
@@ -71,4 +72,38 @@ def the_formula(ds):
     return follows(ds(p.clone(), do.clone(), o.clone(), v.clone()), candidates, "P o (dP - delta)", p * (dp - delta))
 
 
-CAUSES = {"10.dv": (the_weights, the_scale), "10.ds": (the_formula,)}
+def the_sum_over_keys(dq):
+    """One block of square matrices: which dS is it, and what is it multiplied with?"""
+    q, k, v, do, o = (_random(3, 3) for _ in range(5))
+    scale = 1 / math.sqrt(3)
+    S = scale * q @ k.mT
+    lse = torch.logsumexp(S, -1) + _random(3).abs()  # there are other keys
+    P, dp, delta = torch.exp(S - lse[:, None]), do @ v.mT, (do * o).sum(-1, keepdim=True)
+    dS = P * (dp - delta)
+    other = {
+        "delta added | delta must be subtracted": P * (dp + delta),
+        "delta left out": P * dp,
+        "delta along the keys | delta must be a column, keepdim=True": P * (dp - delta.mT),
+        "the factor P left out": dp - delta,
+        "delta a mean over d": P * (dp - delta / 3),
+        "P in place of dS": P,
+        "dP in place of dS": dp,
+        "P = e^S | lse must be subtracted": torch.exp(S) * (dp - delta),
+        "lse along the keys | each query has its own lse: lse_i[:, None]": torch.exp(S - lse) * (dp - delta),
+    }
+    candidates = {f"scale dS K with {name}": each @ k for name, each in other.items()}
+    candidates |= {
+        "scale dS^T K | dS is not transposed for dQ": dS.mT @ k,
+        "scale dS V | dQ is made of K": dS @ v,
+        "scale dS Q | dQ is made of K": dS @ q,
+    }
+    got = dq(q.clone(), k.clone(), v.clone(), do.clone(), o.clone(), lse.clone(), 3)
+    return follows(got, candidates, "scale dS K", scale * dS @ k)
+
+
+CAUSES = {
+    "10.dv": (the_weights, the_scale),
+    "10.ds": (the_formula,),
+    "10.dq": (the_sum_over_keys,),
+    "10.order": ORDER.causes,
+}
