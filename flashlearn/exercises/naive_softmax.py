@@ -68,7 +68,7 @@ EXERCISES = (
         hints=(
             "Write down the definition for one row: what stands above the line, and over which entries does the sum below it go?",
             "exp works on the whole tensor at once. The sum goes over the last dimension only: every row has its own.",
-            "Sum with .sum(-1, keepdim=True): a result of shape (..., 1) divides all entries of its row.",
+            "Two lines: weights = ..., of the shape of x; return weights / ..., where what stands below the line has the shape (..., 1).",
         ),
         mistakes=MISTAKES["01.softmax"],
     ),
@@ -87,8 +87,8 @@ EXERCISES = (
         ),
         hints=(
             "Where exp(low) is finite and exp(high) is inf, the edge lies between. How do you find a word in a dictionary?",
-            "Bisect: keep low and high as tensors of that dtype and look at their middle. The rounding of the dtype then decides, not yours.",
-            "Stop when (low + high) / 2 equals low or high: no number lies between them any more. One of the two is the answer.",
+            "Bisect as in the notebook, with low and high as tensors of that dtype: the middle of two neighbours is rounded to one of them.",
+            "low, high = ..., ...; while something lies between them: middle = ...; if ...: high = middle, else low = middle. Which one is returned, as a float?",
         ),
         mistakes=MISTAKES["01.overflow"],
     ),

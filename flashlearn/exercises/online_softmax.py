@@ -92,7 +92,7 @@ EXERCISES = (
         hints=(
             "Cover the letters and say what one round does: a new maximum, the old sum moved to it, the new term.",
             "alpha compares the old maximum with the new one: both must still be there when it is computed.",
-            "First the line that makes m_new, last the one that forgets the old m; alpha before it is used.",
+            "Five letters: one line makes m_new, one alpha, two change l, one hands m_new on. Ask of each: whose result does it use?",
         ),
         mistakes=MISTAKES["03.order"],
         values=("m", "l"),
@@ -144,7 +144,7 @@ EXERCISES = (
         hints=(
             "l_a and l_b are measured from two different maxima. From which one must both be measured in the end?",
             "m is the larger of the two. One factor moves a sum from m_a to m: what is e^(x - m) divided by e^(x - m_a)?",
-            "The factors are e^(m_a - m) and e^(m_b - m); the rescaled sums add up. Only if m is -inf are they NaN: then l is 0.",
+            "m = ...; if m is -inf: return m and ...; otherwise return m and l_a * ... + l_b * ..., each sum with a factor of its own.",
         ),
         mistakes=MISTAKES["03.merge"],
         values=("m", "l"),
@@ -199,8 +199,8 @@ EXERCISES = (
         ),
         hints=(
             "A piece of at most block_size entries is easy. How do you get from a long row to easy pieces?",
-            "Let the function call itself on x[:middle] and x[middle:], and join the two pairs that come back.",
-            "If len(x) <= block_size return x.max() and the sum of exp(x - x.max()). Otherwise merge, as in 03.merge.",
+            "Let the function call itself on two halves, and join the two pairs that come back. When need it not call itself?",
+            "if len(x) <= ...: return the pair of one block; middle = ...; return merge(tree(..., block_size), tree(..., block_size)).",
         ),
         mistakes=MISTAKES["03.tree"],
         values=("m", "l"),

@@ -127,8 +127,8 @@ EXERCISES = (
         ),
         hints=(
             "Which number can be taken off all logits of a row, so that the largest exponent is 0 and the result stays the same?",
-            "Subtract before the exponential, and give every row its own maximum: x.max(-1, keepdim=True).values.",
-            "weights = torch.exp(x - m). What is left to do is what naive softmax does with its weights.",
+            "Subtract before the exponential, and give every row its own maximum, in a shape that can be taken off the whole row.",
+            "Three lines: m = ..., of shape (..., 1); weights = ..., of the shape of x; return weights / ..., again of shape (..., 1) below the line.",
         ),
         mistakes=MISTAKES["02.safe"],
     ),
@@ -172,7 +172,7 @@ EXERCISES = (
         hints=(
             "Every e^x is e^m times e^(x - m). Take e^m out of the sum: what does the logarithm make of the product?",
             "log(e^m l) = m + log(l), with l the sum of the shifted exponentials. m and l are one number for each row.",
-            "m = x.max(-1).values has the shape of the result; to subtract it from x, give it its dimension back: m[..., None].",
+            "m = ... and l = ..., one number a row each; return ... + .... Where m is subtracted from x it needs the last dimension, in the end not.",
         ),
         mistakes=MISTAKES["02.lse"],
     ),
@@ -226,7 +226,7 @@ EXERCISES = (
         hints=(
             "Invariant means: the same result for x and for x + c, whatever c is. Which c would give each wrong function away?",
             "A small c finds what is no softmax at all, a large one finds overflow, a very negative one a maximum that starts too high.",
-            "torch.allclose(softmax(x + c), softmax(x), atol=1e-4) for each of c = 1, 2000, -2000, and a row x whose entries differ.",
+            "x = ...; return all(torch.allclose(..., ..., atol=...) for c in (...)): two calls of softmax, and three kinds of c.",
         ),
         mistakes=MISTAKES["02.shift"],
     ),

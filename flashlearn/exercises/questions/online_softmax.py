@@ -103,22 +103,22 @@ QUESTIONS: tuple[Question, ...] = (
 )
 RECALLS: tuple[Question, ...] = (
     Question(
-        name="03.recall.passes",
-        text="Safe softmax reads the row three times. For what, in which order?",
-        right="maximum, sum, weights",
+        name="03.recall.one",
+        text="Why can the sum of safe softmax never be 0, for finite logits?",
+        right="the maximum itself adds e^0 = 1",
         wrong=(
             Wrong(
-                "sum, maximum, weights",
-                "the maximum is taken off when the sum is known",
-                "mistake: 02.safe: the maximum is subtracted after the exponential, from e^x",
+                "a small number is added to it, to be safe",
+                "the sum may vanish otherwise",
+                "mistake: 02.safe: a small number is added to l",
             ),
             Wrong(
-                "sum, weights, and a check for overflow",
-                "overflow can be repaired afterwards",
-                "mistake: 02.safe: nothing is subtracted before the exponential",
+                "the maximum starts at −1000, and no logit is lower",
+                "some number is low enough for every row",
+                "myth: start the maximum at a very small number such as −1000",
             ),
         ),
-        why="No exponential is taken before the maximum is known, and no weight is written before the sum is.",
+        why="One of the logits is the maximum, whatever it is.",
         shown="02",
     ),
     Question(
