@@ -152,6 +152,14 @@ def test_numbers_typed_in_prose_are_found():
     assert typed_in_prose(text) == ["636.08", "1008", "98304"]
 
 
+@pytest.mark.parametrize("number", ["01", "02", "03", "04", "05", "06"])
+def test_one_row_goes_through_the_first_rungs(number):
+    """x = v = 1..6, whose softmax mixes to 5.4329, asserted in each."""
+    (path,) = FOLDER.glob(f"{number}_*.ipynb")
+    asserted = [line for cell in code(read(path)) for line in cell.source.splitlines() if "assert" in line]
+    assert any("5.4329" in line for line in asserted)
+
+
 @every_notebook
 def test_is_small_enough(path):
     assert path.stat().st_size < 1_500_000
