@@ -184,7 +184,7 @@ EXERCISES = (
         hints=(
             "l and acc hold sums of terms that were measured from the old maximum. What must happen to them when s is larger?",
             "m_new = max(m, s). The old terms, in l and in acc, take the factor e^(m - m_new); the new key has the weight e^(s - m_new).",
-            "l * alpha + p, and acc * alpha + p * v. While m_new is -inf, alpha would be NaN: return the state as it came.",
+            "m_new = ...; if it is still -inf, return ...; alpha = exp(... - ...), p = exp(... - ...); return m_new, ... + p, ... + ... * v",
         ),
         mistakes=MISTAKES["05.recurrence"],
         values=("m", "l", "acc"),
@@ -243,7 +243,7 @@ EXERCISES = (
         hints=(
             "Each half is an average with weights of its own. What share of all the weight, the sum of e^score, does each half hold?",
             "Half a holds e^(lse_a), both hold e^lse = e^(lse_a) + e^(lse_b). The share of a is the quotient of the two.",
-            "lse = torch.logaddexp(lse_a, lse_b), and the share of a is exp(lse_a - lse)[..., None]. Where lse is -inf, subtract 0.",
+            "lse = torch.logaddexp(...); o = exp(... - ...)[..., None] * o_a + ...; where lse is -inf the difference is NaN: subtract what there?",
         ),
         mistakes=MISTAKES["05.merge_outputs"],
         values=("o", "lse"),

@@ -98,7 +98,7 @@ EXERCISES = (
         hints=(
             "Draw Q, K^T, S, V and O as in the picture. Which sides does block_q cut, and which does block_k?",
             "block_q cuts the rows of Q, S and O, block_k the rows of K and V, which are columns of K^T and S. D is never cut.",
-            "rows = min(block_q, N_q - i * block_q), and cols likewise. Q_i is (rows, D), S_ij is (rows, cols); three are left.",
+            "rows = min(..., N_q - ...), cols = min(..., N_k - ...); then five pairs, each made of two of rows, cols and D.",
         ),
         mistakes=MISTAKES["06.blocks"],
         values=("Q_i", "K_j^T", "S_ij", "V_j", "O_i"),
@@ -136,7 +136,7 @@ EXERCISES = (
         hints=(
             "A block of C needs a whole row of blocks of A and a whole column of blocks of B. How many loops is that?",
             "Three: over the rows of A, the columns of B, and the inner dimension. The innermost adds up.",
-            "range(0, M, block) gives the starts; slices past the edge are cut short. C[i:i+block, j:j+block] += A[i:i+block, p:p+block] @ ...",
+            "Three times for ... in range(0, ..., block), then one line: C[..., ...] += A[..., ...] @ B[..., ...]; slices past the edge are cut short.",
         ),
         mistakes=MISTAKES["06.tiled_matmul"],
     ),

@@ -86,7 +86,7 @@ EXERCISES = (
         hints=(
             "Three steps: a score for each pair of query and key, weights that add up to 1 for each query, a weighted sum of values.",
             "S = Q K^T / sqrt(D) is (..., N_q, N_k). Transpose only the last two dimensions of k; softmax goes over the keys.",
-            "S = q @ k.mT / math.sqrt(q.shape[-1]). Use torch.softmax with dim=-1; one product with v is left.",
+            "Three lines: S = ... @ ... / math.sqrt(...), then P = torch.softmax(S, dim=...), then return P @ ...",
         ),
         mistakes=MISTAKES["04.attention"],
     ),
@@ -125,7 +125,7 @@ EXERCISES = (
         hints=(
             "The new query may see all cached keys, and one more. Where does that one come from?",
             "Make the longer caches first, then attend to them. torch.cat joins tensors along the dimension you name.",
-            "torch.cat([K_cache, k], dim=-2), and the same for V. Attend with both, and return them: the next call gets them.",
+            "K = torch.cat([..., ...], dim=...), likewise V; then o as in 04.attention, of which q, K and V?; return o and both of them.",
         ),
         mistakes=MISTAKES["04.decode"],
         values=("o", "K_cache", "V_cache"),
