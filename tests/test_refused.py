@@ -175,3 +175,9 @@ def test_what_is_not_known_is_not_translated():
     assert (
         explained("Traceback\nRuntimeError: PassManager::run failed\n").says == "RuntimeError: PassManager::run failed"
     )
+
+
+def test_answers_with_the_same_new_text_keep_their_own_source():
+    """Triton reads a kernel's source by the name of its file, when it is launched first."""
+    one, other = (altered(row_sums, (old, "pass")) for old in (START, BODY))
+    assert inspect.getsource(one) != inspect.getsource(other)

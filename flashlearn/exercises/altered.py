@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import linecache
 import textwrap
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -33,5 +34,6 @@ def run(source: str, filename: str, names: dict[str, Any]) -> dict[str, Any]:
 def altered(function: Callable, *changes: Change) -> Callable:
     """The function with pieces of its source replaced, as if it had been written so in a module of its own."""
     source = replaced(textwrap.dedent(inspect.getsource(function)), function.__name__, *changes)
-    filename = f"<{function.__name__}: {'; '.join(new for _, new in changes)}>"
+    told = "; ".join(new for _, new in changes)
+    filename = f"<{function.__name__} {zlib.crc32(source.encode()):08x}: {told}>"  # two texts, two names
     return run(source, filename, dict(function.__globals__))[function.__name__]

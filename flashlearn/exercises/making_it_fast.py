@@ -53,7 +53,7 @@ EXERCISES = (
         hints=(
             "Count the multiplications and additions of Q K^T for one head, and of P V. How many heads are there?",
             "Together 4 B H N^2 D. Causal: half of that. Backward: 5 products in place of 2. Then divide by the time.",
-            "flops = 4 * B * H * N**2 * D, times 0.5 if causal, times 2.5 if backward; return flops / seconds / 1e12.",
+            "flops = 4 * ... * D; return flops * (... if causal else 1) * (... if backward else 1) / ... / ...",
         ),
         mistakes=MISTAKES["14.flops"],
     ),
@@ -94,7 +94,7 @@ EXERCISES = (
         hints=(
             "Draw what lies in shared memory while the loop runs. Which tile is there once, and which are there once per stage?",
             "shared >= Q + stages * (K + V), each tile rows * D * itemsize bytes. Solve for stages and round down.",
-            "(shared - block_m * D * itemsize) // (2 * block_n * D * itemsize), but at least 0.",
+            "return max(0, (shared - what is there once) // (what is there once per stage))",
         ),
         mistakes=MISTAKES["14.stages"],
     ),

@@ -1,6 +1,7 @@
-"""Exercises of notebook 13: dV, then dS transposed, inside the kernel.
+"""Exercises of notebook 13: dV, then dS transposed, inside the kernel; then the whole kernel for dK and dV.
 
-As in notebook 12 the answers are functions of tiles that were already loaded; the kernels around them are below.
+As in notebook 12 the answers to the first two are functions of tiles that were already loaded; the kernels around them
+are below.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from flashlearn.core.mask import causal_mask
-from flashlearn.exercises.grading import Case, Exercise
+from flashlearn.exercises.grading import Case, Exercise, Part
 from flashlearn.exercises.launching import launch
 from flashlearn.exercises.mistakes.triton_backward import MISTAKES
-from flashlearn.exercises.solutions.triton_backward import ds_solution, dv_solution
+from flashlearn.exercises.solutions.triton_backward import ds_solution, dv_solution, kernel_solution
 from flashlearn.exercises.triton_forward import INF
 from flashlearn.exercises.watching import WrongWay
+from flashlearn.exercises.whole_kernels import compiles, launched, traffic
 
 if TYPE_CHECKING:
     import triton.language as tl
@@ -142,6 +144,103 @@ def _turned(function):
     return got, p_t * (v @ do.T - delta)
 
 
+def _backward(N_q, N_k, *blocks, H=1, D=16, causal=False, scale=0.3, dtype=torch.float32, bytes_too=False):
+    """dK and dV of a whole kernel, on `blocks`, rows of Q and of K at once; with `bytes_too` what it reads and writes."""
+
+    def compare(kernel):
+        generator = torch.Generator().manual_seed(100 * N_q + N_k)
+        q, k, v, do = (torch.randn(H, n, D, generator=generator).to(dtype) for n in (N_q, N_k, N_k, N_q))
+        lse, delta, want = _wanted(q, k, v, do, scale, causal)
+        dk, dv = torch.full_like(k[None], torch.nan), torch.full_like(v[None], torch.nan)  # (1, H, N, D): a batch
+        constants = {"D": D, "BLOCK_M": blocks[0], "BLOCK_N": blocks[1], "CAUSAL": causal}
+        given = [t[None] for t in (q, k, v, do, lse.float(), delta.float())]
+        steps = launched(kernel, (-(-N_k // blocks[1]), H), constants, *given, dk, dv, N_q, N_k, scale)
+        if bytes_too:
+            _check_bytes(steps, q, k, blocks)
+        return (dk[0], dv[0]), want
+
+    return compare
+
+
+def _wanted(q, k, v, do, scale, causal):
+    """lse, delta, and (dK, dV), in float64, by the formulas of notebook 09; rows that see no key give nothing."""
+    q, k, v, do = (t.double() for t in (q, k, v, do))
+    s = q @ k.mT * scale
+    if causal:
+        s = s.masked_fill(~causal_mask(q.shape[-2], k.shape[-2]), -INF)
+    p, lse = torch.softmax(s, -1).nan_to_num(0), torch.logsumexp(s, -1)
+    dp = do @ v.mT
+    delta = (p * dp).sum(-1)
+    return lse, delta, ((p * (dp - delta[..., None])).mT @ q * scale, p.mT @ do)
+
+
+def _check_bytes(steps, q, k, blocks):
+    """WrongWay unless K and V are read once, queries from the first block that sees a key on, dK and dV written once."""
+    heads, N_q, D = q.shape
+    N_k = k.shape[-2]
+    firsts = [max(start + N_q - N_k, 0) // blocks[0] * blocks[0] for start in range(0, N_k, blocks[1])]
+    rows = heads * sum(N_q - first for first in firsts)
+    read = 2 * k.element_size() * k.numel() + rows * (2 * D * q.element_size() + 8)  # Q and dO, lse and delta
+    written = 2 * k.element_size() * k.numel()
+    got = traffic(steps)
+    if got != (read, written):
+        raise WrongWay(
+            f"expected {read} bytes read and {written} written, got {got[0]:.0f} and {got[1]:.0f}: K and V once, "
+            "of Q, dO, lse and delta no block that sees none of the keys, dK and dV once"
+        )
+
+
+def _compiles(kernel):
+    """Does the compiler take it, for an H100?"""
+    pointers = {f"{name}_ptr": "*fp16" for name in ("q", "k", "v", "do")} | {"lse_ptr": "*fp32", "delta_ptr": "*fp32"}
+    results = {"dk_ptr": "*fp16", "dv_ptr": "*fp16", "N_q": "i32", "N_k": "i32", "scale": "fp32"}
+    compiles(kernel, pointers | results, {"D": 64, "BLOCK_M": 64, "BLOCK_N": 64, "CAUSAL": True})
+    return 1.0, 1.0
+
+
+KERNEL_PATH = (
+    Part(
+        "every program its block of keys against the one block of queries: load, P^T, dV, dS^T, dK, two stores",
+        (
+            "No loop yet. Write the shape of every tile down: which have a row for each key, which for each query?",
+            "tl.program_id(0) says which keys. S^T, P^T, dP^T and dS^T are (BLOCK_N, BLOCK_M); only q and do are turned.",
+            "addresses of keys and of rows -> six loads -> s_t -> p_t -> dv -> dp_t -> ds_t -> dk, with the scale -> stores",
+        ),
+    ),
+    Part(
+        "several blocks of queries: dK and dV are sums over them",
+        (
+            "Which tiles belong to the program as long as it lives, and which come by?",
+            "k, v, dk and dv stand before the loop, the sums as tiles of float32. What has rows of Q is loaded inside.",
+            "dk = dv = zeros; for start_m in range(...): rows, four loads, products added to ? and ?; scale and stores after",
+        ),
+    ),
+    Part(
+        "lengths that fill no whole block",
+        (
+            "A query behind the last must add nothing. Which of its four loads can see to that?",
+            "Mask all loads and stores. What must lse be, past the end, so that P = exp(S - lse) is 0?",
+            "mask=(rows < ...)[:, None] or rows < ..., other=...: three of them 0.0, and one that makes the exponential vanish",
+        ),
+    ),
+    Part(
+        "causal, aligned to the bottom right, for queries that see nothing too",
+        (
+            "The last query sees the last key. Which keys does query i see? Keys are the rows of P^T.",
+            "A query that sees no key has lse = -inf, so P is inf before the mask. Multiply by 0, or select?",
+            "if CAUSAL: p_t = tl.where(a column of keys against a row of rows, p_t, ...), after the exponential",
+        ),
+    ),
+    Part(
+        "all heads, no byte too many, and the compiler",
+        (
+            "Where does head h begin in Q, in K, in lse? And which is the first query that sees a key of this block?",
+            "tl.program_id(1) is the head. The loop begins at a multiple of BLOCK_M, from the query that sees key start_n.",
+            "(head * N + row) in place of row in every address, with the N of that tensor; range(first, ...) with first >= 0",
+        ),
+    ),
+)
+
 EXERCISES = (
     Exercise(
         "13.dv",
@@ -197,7 +296,7 @@ EXERCISES = (
         hints=(
             "P^T comes back from K, Q and lse, and dV gets P^T dO. Which of the tiles must be turned to get K Q^T?",
             "P^T = exp(K Q^T scale - lse), one lse for each column: lse[None, :]. Hide with tl.where, after the exponential.",
-            "tl.exp2 takes (s_t - lse[None, :]) * 1.4426950408889634; the mask is keys[:, None] <= rows[None, :] + N_k - N_q; add to dv.",
+            "s_t = tl.dot(..., tl.trans(...)); p_t = tl.exp2((...) * 1.4426950408889634); p_t = tl.where(column of keys <= row of ..., p_t, ...); dv + ...",
         ),
         mistakes=MISTAKES["13.dv"],
     ),
@@ -227,8 +326,81 @@ EXERCISES = (
         hints=(
             "dS = P o (dP - delta), and all of it transposed. Which product of V and dO is dP^T?",
             "V dO^T is (BLOCK_N, BLOCK_M): only dO is turned, tl.trans(do). delta belongs to the queries, which are the columns here.",
-            "dp_t = tl.dot(v, tl.trans(do)); take delta[None, :] off it, and weigh by p_t.",
+            "dp_t = tl.dot(a loaded tile, another one turned); return a tile * (dp_t - delta as a row or a column)",
         ),
         mistakes=MISTAKES["13.ds"],
+    ),
+    Exercise(
+        "13.kernel",
+        "kernel(q_ptr, ..., CAUSAL): dK and dV of attention, q (H, N_q, D), k (H, N_k, D), a program a block of keys and head",
+        kernel_solution,
+        (
+            Case(
+                "one block of queries",
+                _backward(16, 48, 16, 16),
+                "P^T = exp(K Q^T scale - lse), dV = P^T dO, dS^T = P^T o (V dO^T - delta), dK = scale dS^T Q",
+                1e-4,
+                step=1,
+            ),
+            Case("three blocks of queries", _backward(48, 16, 16, 16), "add to dk and dv in every turn", 1e-4, step=2),
+            Case(
+                "ragged lengths",
+                _backward(50, 37, 16, 32),
+                "rows < N_q for Q, dO, lse and delta, keys < N_k for K, V, dK and dV; lse = inf past the end",
+                1e-4,
+                step=3,
+            ),
+            Case(
+                "causal",
+                _backward(40, 40, 16, 16, causal=True),
+                "P^T is 0 where the query must not see the key: tl.where, after the exponential",
+                1e-4,
+                step=4,
+            ),
+            Case(
+                "more keys than queries",
+                _backward(20, 50, 16, 32, causal=True),
+                "aligned to the bottom right: query i sees the keys j <= i + N_k - N_q",
+                1e-4,
+                step=4,
+            ),
+            Case(
+                "queries that see no key",
+                _backward(45, 20, 32, 16, causal=True),
+                "their lse is -inf and P is inf before the mask: select with tl.where, inf times 0 is NaN",
+                1e-4,
+                step=4,
+            ),
+            Case(
+                "three heads",
+                _backward(40, 24, 16, 32, H=3, scale=0.75),
+                "tl.program_id(1) is the head: head h begins at row h * N of its tensor",
+                1e-4,
+                step=5,
+            ),
+            Case(
+                "float16",
+                _backward(33, 40, 16, 16, H=2, D=32, causal=True, dtype=torch.float16),
+                "p_t.to(do.dtype) and ds_t.to(q.dtype) for the products; dk and dv stay float32",
+                1e-2,
+                step=5,
+            ),
+            Case(
+                "bytes",
+                _backward(80, 64, 16, 32, H=2, causal=True, bytes_too=True),
+                "the loop begins at the block of the first query that sees key start_n: start_n + N_q - N_k, not below 0",
+                1e-4,
+                step=5,
+            ),
+            Case("compiles for sm_90", _compiles, "the compiler's message names the line", 1e-4, step=1),
+        ),
+        hints=(
+            "Go by the steps 13.kernel.1 to 13.kernel.5; each has hints of its own, as hint('13.kernel.1').",
+            "The five formulas of Piece 1 and Piece 2 have one line of code each; 13.dv and 13.ds are two thirds of the loop.",
+            "place of the program; load k, v; dk, dv; for blocks of queries: load, p_t, hide, dv, ds_t, dk; scale, store both",
+        ),
+        mistakes=MISTAKES["13.kernel"],
+        values=("dk", "dv"),
+        path=KERNEL_PATH,
     ),
 )

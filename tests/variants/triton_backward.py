@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from flashlearn.exercises.altered import altered
+from flashlearn.exercises.solutions.triton_backward import kernel_solution
 from tests.variants import variant
 
 tl: Any = None  # triton.language once a check runs
@@ -73,3 +75,12 @@ def do_not_turned(p_t, v, do, delta):
 @variant("13.ds", "a scale of its own", r"scale|factor|times what|times too|constant")
 def scaled(p_t, v, do, delta):
     return p_t * (tl.dot(v, tl.trans(do), input_precision="ieee") - delta[None, :]) * 0.25
+
+
+variant("13.kernel", "delta is added", r"delta must be subtracted|delta")(
+    altered(kernel_solution, ("dp_t - delta", "dp_t + delta"))
+)
+variant("13.kernel", "the scale is left out of dK", r"scale")(altered(kernel_solution, ("dk = dk * scale", "dk = dk")))
+variant("13.kernel", "lse is in other units than S", r"log2\(e\)|1\.44|exp2")(
+    altered(kernel_solution, ("(s_t - lse[None, :]) * 1.4426950408889634", "s_t * 1.4426950408889634 - lse[None, :]"))
+)

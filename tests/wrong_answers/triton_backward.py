@@ -2,6 +2,9 @@
 
 from typing import Any
 
+from flashlearn.exercises.altered import altered
+from flashlearn.exercises.solutions.triton_backward import kernel_solution
+
 tl: Any = None  # triton.language once a check runs: this module must import where Triton is missing
 
 
@@ -178,7 +181,41 @@ def ds_two_terms(p_t, v, do, delta):
     return p_t * dp_t - p_t * tl.expand_dims(delta, 0)
 
 
+def _kernel(*changes):
+    return altered(kernel_solution, *changes)
+
+
+WRONG["13.kernel"] = (
+    ("dK and dV change places", _kernel(("tl.store(dk_ptr + at_k, dk", "tl.store(dk_ptr + at_k, dv"), ("tl.store(dv_ptr + at_k, dv", "tl.store(dv_ptr + at_k, dk")), ""),
+    ("the scale comes in at dS and at dK", _kernel(("p_t * (dp_t", "scale * p_t * (dp_t")), "dK takes the scale once"),
+    ("delta is added", _kernel(("dp_t - delta", "dp_t + delta")), "delta must be subtracted"),
+    ("the scale is left out of S", _kernel((') * scale\n        p_t', ')\n        p_t')), "the scale is left out"),
+    ("dS is weighed twice", _kernel(("ds_t = p_t * (", "ds_t = p_t * p_t * (")), ""),
+    ("the loop goes in steps of BLOCK_N", _kernel(("range(first, N_q, BLOCK_M)", "range(first, N_q, BLOCK_N)")), ""),
+    ("dV is stored past the end", _kernel(("tl.store(dv_ptr + at_k, dv.to(dv_ptr.dtype.element_ty), mask=(keys < N_k)[:, None])", "tl.store(dv_ptr + at_k, dv.to(dv_ptr.dtype.element_ty))")), ""),
+    ("lse is 0 past the end, and the rows of dO are not masked", _kernel(('other=float("inf")', "other=0.0"), ("tl.load(do_ptr + at_q, mask=(rows < N_q)[:, None], other=0.0)", "tl.load(do_ptr + at_q)")), "lies outside"),
+    ("Q and dO are those of the first head", _kernel(("(head * N_q + rows)[:, None]", "rows[:, None]")), ""),
+    ("lse is that of the first head", _kernel(("lse_ptr + head * N_q + rows", "lse_ptr + rows")), ""),
+    ("P stays float32", _kernel(("p_t.to(do.dtype)", "p_t")), ""),
+    ("K is loaded in every turn", _kernel(("        rows = start_m", "        k = tl.load(k_ptr + at_k, mask=(keys < N_k)[:, None], other=0.0)\n        rows = start_m")), "bytes read"),
+    ("all programs write to the first block", _kernel(("at_k = (head * N_k + keys)[:, None] * D + d", "at_k = (head * N_k + keys % BLOCK_N)[:, None] * D + d")), ""),
+)  # fmt: skip
+
+
 RIGHT = {
+    "13.kernel": (
+        (
+            "products are added, not handed to tl.dot, and lse is masked by tl.where",
+            _kernel(
+                ("dv = tl.dot(p_t.to(do.dtype), do, dv, input", "dv += tl.dot(p_t.to(do.dtype), do, input"),
+                ('mask=rows < N_q, other=float("inf"))', "mask=rows < N_q, other=0.0)"),
+                (
+                    "        if CAUSAL:\n            p_t",
+                    "        p_t = tl.where((rows < N_q)[None, :], p_t, 0.0)\n        if CAUSAL:\n            p_t",
+                ),
+            ),
+        ),
+    ),
     "13.dv": (("P by exp, turned, dV handed to tl.dot", dv_by_exp),),
     "13.ds": (("two terms, in float32", ds_two_terms),),
 }

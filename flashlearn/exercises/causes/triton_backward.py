@@ -9,6 +9,7 @@ import torch
 from flashlearn.exercises.causes.formulas import follows
 from flashlearn.exercises.launching import launch
 from flashlearn.exercises.triton_backward import ds_kernel, dv_kernel
+from flashlearn.exercises.whole_kernels import launched
 
 INF = float("inf")
 LOG2_E = 1.4426950408889634
@@ -115,4 +116,60 @@ def the_formula(ds_t):
     return follows(got, candidates, "P^T o (dP^T - delta)", p * (dp - row))
 
 
-CAUSES = {"13.dv": (which_slips, a_query_that_sees_nothing), "13.ds": (the_formula,)}
+KERNEL_SLIPS = {
+    "scale of dK": "dK is scale dS^T Q, and the scale is missing",
+    "scale twice": "dK takes the scale once: dK = scale dS^T Q",
+    "no delta": "delta is missing: dS = P o (dP - delta)",
+    "delta added": "delta must be subtracted: dS = P o (dP - delta)",
+    "no P": "the factor P is missing in dS = P o (dP - delta)",
+    "V for dO": "dK adds up dS^T Q, and dV adds up P^T dO: the two are swapped",
+    **{
+        slip: SLIPS[slip]
+        for slip in ("scale", "no mask", "units", "units of S", "units of lse", "no lse", "top left", "strict")
+    },
+}
+
+
+def _both(problem, slips):
+    """dK and dV in float64 with these slips."""
+    q, k, v, do, lse, delta = (t.double() for t in problem)
+    N_q, N_k = len(q), len(k)
+    s = q @ k.mT * (1 if "scale" in slips else 0.5)
+    lse = 0 if "no lse" in slips else lse[:, None]
+    a = 1 if {"units", "units of S"} & set(slips) else LOG2_E
+    b = 1 if {"units", "units of lse"} & set(slips) else LOG2_E
+    i = torch.arange(N_q)[:, None] + (0 if "top left" in slips else N_k - N_q) - int("strict" in slips)
+    seen = torch.ones_like(s, dtype=torch.bool) if "no mask" in slips else torch.arange(N_k)[None, :] <= i
+    p = torch.exp2(a * s - b * lse).masked_fill(~seen, 0)
+    sign = 0 if "no delta" in slips else -1 if "delta added" in slips else 1
+    ds = (seen if "no P" in slips else p) * (do @ v.mT - sign * delta[:, None])
+    factor = 1 if "scale of dK" in slips else 0.25 if "scale twice" in slips else 0.5
+    dk, dv = factor * ds.mT @ q, p.mT @ do
+    return (dv, dk) if "V for dO" in slips else (dk, dv)
+
+
+def slips_of_a_kernel(kernel):
+    """Compute dK and dV in PyTorch with one thing wrong, then with two: which gives the same?"""
+    q, k, do, lse = _problem(32, 48)
+    v = torch.randn(48, 16, generator=torch.Generator().manual_seed(1))
+    seen = torch.arange(48)[None, :] <= torch.arange(32)[:, None] + 16
+    p = torch.exp((q @ k.mT * 0.5).masked_fill(~seen, -INF) - lse[:, None])
+    problem = q, k, v, do, lse, (p * (do @ v.mT)).sum(-1)
+    results = torch.full((1, 48, 16), torch.nan), torch.full((1, 48, 16), torch.nan)
+    constants = {"D": 16, "BLOCK_M": 32, "BLOCK_N": 16, "CAUSAL": True}
+    launched(kernel, (3, 1), constants, *(t[None] for t in problem), *results, 32, 48, 0.5)
+    right, got = _both(problem, ()), [t[0] for t in results]
+    for count in (0, 1, 2):
+        for slips in itertools.combinations(KERNEL_SLIPS, count):
+            want = _both(problem, slips)
+            if all(torch.allclose(a.double(), b, rtol=1e-3, atol=1e-3) for a, b in zip(got, want, strict=True)):
+                same = all(torch.allclose(a, b, rtol=1e-3, atol=1e-3) for a, b in zip(right, want, strict=True))
+                return "" if same else "; and ".join(KERNEL_SLIPS[slip] for slip in slips)
+    return ""
+
+
+CAUSES = {
+    "13.dv": (which_slips, a_query_that_sees_nothing),
+    "13.ds": (the_formula,),
+    "13.kernel": (slips_of_a_kernel,),
+}

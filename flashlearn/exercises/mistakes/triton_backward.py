@@ -2,7 +2,9 @@
 
 from typing import Any
 
+from flashlearn.exercises.altered import altered
 from flashlearn.exercises.grading import Mistake
+from flashlearn.exercises.solutions.triton_backward import kernel_solution
 
 tl: Any = None  # triton.language once a check runs: this module must import where Triton is missing
 
@@ -78,6 +80,38 @@ def ds_without_p(p_t, v, do, delta):
     return tl.dot(v, tl.trans(do), input_precision="ieee") - delta[None, :]
 
 
+# Bugs planted in the kernel of the exercise
+BUGS = (
+    ("every program takes the first block of keys", "one block of queries", (("tl.program_id(0) * BLOCK_N", "0"),)),
+    ("dK is not multiplied by the scale", "one block of queries", (("dk = dk * scale", "dk = dk * 1.0"),)),
+    ("delta is left out of dS", "one block of queries", ((" - delta[None, :])", ")"),)),
+    ("lse, a natural logarithm, goes into exp2 as it is", "one block of queries",
+     (("(s_t - lse[None, :]) * 1.4426950408889634", "s_t * 1.4426950408889634 - lse[None, :]"),)),
+    ("dV is made from dS in place of P", "one block of queries",
+     (("dv = tl.dot(p_t.to(do.dtype), do, dv", "dv = tl.dot((p_t * (tl.dot(v, tl.trans(do)) - delta[None, :])).to(do.dtype), do, dv"),)),
+    ("dV is kept in float16", "compiles for sm_90",
+     (("dv = tl.zeros((BLOCK_N, D), dtype=tl.float32)", "dv = tl.zeros((BLOCK_N, D), dtype=tl.float16)"),)),
+    ("dK is one number before the loop, and a tile in it", "compiles for sm_90",
+     (("dk = tl.zeros((BLOCK_N, D), dtype=tl.float32)", "dk = 0.0"),
+      ("dk = tl.dot(ds_t.to(q.dtype), q, dk, input", "dk = dk + tl.dot(ds_t.to(q.dtype), q, input"))),
+    ("each block of queries overwrites dV instead of adding to it", "three blocks of queries", (("do, dv, input", "do, input"),)),
+    ("each block of queries overwrites dK instead of adding to it", "three blocks of queries", (("q, dk, input", "q, input"),)),
+    ("delta is that of the first block of queries in every turn", "three blocks of queries",
+     (("delta_ptr + head * N_q + rows, mask=rows < N_q", "delta_ptr + head * N_q + tl.arange(0, BLOCK_M), mask=rows < N_q"),)),
+    ("the last, incomplete block of queries is left out", "ragged lengths", (("range(first, N_q,", "range(first, N_q // BLOCK_M * BLOCK_M,"),)),
+    ("the rows of Q behind the last are loaded too", "ragged lengths",
+     (("tl.load(q_ptr + at_q, mask=(rows < N_q)[:, None], other=0.0)", "tl.load(q_ptr + at_q)"),)),
+    ("there is no mask", "causal", (("p_t = tl.where(keys[:, None] <= rows[None, :] + N_k - N_q, p_t, 0.0)", "p_t = p_t"),)),
+    ("a query does not see its own key", "causal", (("keys[:, None] <= rows", "keys[:, None] < rows"),)),
+    ("the mask is aligned to the top left", "more keys than queries",
+     (("rows[None, :] + N_k - N_q", "rows[None, :]"), ("tl.maximum(start_n + N_q - N_k, 0)", "start_n"))),
+    ("P is multiplied by the mask, where inf times 0 is NaN", "queries that see no key",
+     (("tl.where(keys[:, None] <= rows[None, :] + N_k - N_q, p_t, 0.0)", "p_t * (keys[:, None] <= rows[None, :] + N_k - N_q).to(tl.float32)"),)),
+    ("every program works on the first head", "three heads", (("tl.program_id(0) * BLOCK_N, tl.program_id(1)", "tl.program_id(0) * BLOCK_N, 0"),)),
+    ("blocks of queries are loaded of which none sees a key of the block", "bytes",
+     (("tl.maximum(start_n + N_q - N_k, 0) // BLOCK_M * BLOCK_M", "0"),)),
+)  # fmt: skip
+
 MISTAKES = {
     "13.dv": (
         Mistake(
@@ -98,5 +132,8 @@ MISTAKES = {
         Mistake("dP is computed where dP^T is needed", ds_not_transposed, "more queries than keys"),
         Mistake("delta is summed over the keys of this block alone", ds_delta_of_the_block, "more keys than queries"),
         Mistake("the factor P is left out", ds_without_p, "part of it masked"),
+    ),
+    "13.kernel": tuple(
+        Mistake(what, altered(kernel_solution, *changes), caught_by) for what, caught_by, changes in BUGS
     ),
 }
