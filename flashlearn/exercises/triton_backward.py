@@ -212,7 +212,7 @@ KERNEL_PATH = (
         (
             "Which tiles belong to the program as long as it lives, and which come by?",
             "k, v, dk and dv stand before the loop, the sums as tiles of float32. What has rows of Q is loaded inside.",
-            "dk = dv = zeros; for start_m in range(...): rows, four loads, products added to ? and ?; scale and stores after",
+            "two sums of zeros; for start_m in range(...): rows, four loads, products added to ? and ?; scale and stores after",
         ),
     ),
     Part(
