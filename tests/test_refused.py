@@ -181,3 +181,14 @@ def test_answers_with_the_same_new_text_keep_their_own_source():
     """Triton reads a kernel's source by the name of its file, when it is launched first."""
     one, other = (altered(row_sums, (old, "pass")) for old in (START, BODY))
     assert inspect.getsource(one) != inspect.getsource(other)
+
+
+@triton.jit
+def stub(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    raise NotImplementedError("your turn")
+
+
+@interpreted
+def test_a_stub_is_known_as_one_although_the_interpreter_wraps_what_it_raises():
+    with pytest.raises(NotImplementedError, match="your turn"):
+        launched(stub, (1,), {"BLOCK": 16}, torch.ones(16, 32).half(), torch.ones(16), 32)

@@ -21,6 +21,7 @@ import torch
 
 from flashlearn.core.steps import Step, hbm_bytes, record
 from flashlearn.exercises.launching import _compilable, _jit
+from flashlearn.exercises.raised import unwrapped
 from flashlearn.exercises.watching import WrongWay
 from flashlearn.gpu.refused import Refusal, refused
 
@@ -51,10 +52,7 @@ def launched(kernel: Any, grid: Sequence[int], constants: dict[str, Any], *args:
         with np.errstate(all="ignore"):
             *steps, _ = record(kernel_steps(lambda: runnable[tuple(grid)](*args, **constants)))
     except InterpreterError as error:
-        inner: BaseException = error
-        while isinstance(inner, InterpreterError) and inner.__cause__ is not None:
-            inner = inner.__cause__
-        raise inner from None
+        raise unwrapped(error) from None
     return steps
 
 
