@@ -19,9 +19,10 @@ from flashlearn import (
     standard_attention_steps,
     two_pass_attention_steps,
 )
+from flashlearn.core.mask import causal_mask
 from flashlearn.rungs.projection import projection_steps
 from flashlearn.show import play
-from flashlearn.show.draw import draw_converge, draw_projection, draw_query, draw_round_trip
+from flashlearn.show.draw import draw_converge, draw_masks, draw_projection, draw_query, draw_round_trip
 from flashlearn.show.draw.style import STYLE, fixed, tint
 from flashlearn.show.film import Film, nearest
 from flashlearn.show.frame import as_runs, count, paint
@@ -222,6 +223,17 @@ def test_projection_fills_q_k_and_v_one_after_the_other():
         torch.testing.assert_close(output, x[0] @ w)
     with pytest.raises(ValueError, match=r"expected x \(N, E\)"):
         record(projection_steps(x[0], *weights[:2], torch.ones(3, 2)))
+
+
+def test_masks_are_hatched_where_they_hide():
+    with style.context(STYLE):
+        fig = Figure(figsize=(12.8, 4.2), dpi=100)
+        draw_masks(ax := fig.add_axes((0, 0, 1, 1)), {"a": causal_mask(3, 5), "b": causal_mask(1, 5)})
+    hidden = [patch for patch in (*ax.patches, *ax.collections) if patch.get_hatch()]
+    paths = sum(len(patch.get_paths()) if hasattr(patch, "get_paths") else 1 for patch in hidden)
+    assert paths == int((~causal_mask(3, 5)).sum()) == 3
+    with pytest.raises(ValueError, match=r"expected up to three masks of at most 10 x 11, got \[\(12, 12\)\]"):
+        draw_masks(ax, {"too large": causal_mask(12, 12)})
 
 
 @pytest.mark.slow  # a time

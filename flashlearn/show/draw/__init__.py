@@ -9,6 +9,7 @@ from flashlearn.show.draw.from_kernel import drawable, without_numbers
 from flashlearn.show.draw.gradients import draw_gradient_row, draw_gradients
 from flashlearn.show.draw.jacobian import draw_jacobian
 from flashlearn.show.draw.key import draw_colour_key
+from flashlearn.show.draw.masks import draw_masks
 from flashlearn.show.draw.matmul import draw_matmul
 from flashlearn.show.draw.memory import draw_memory
 from flashlearn.show.draw.overlap import draw_overlap
@@ -47,6 +48,7 @@ __all__ = [
     "draw_gradients",
     "draw_jacobian",
     "draw_programs",
+    "draw_masks",
     "draw_matmul",
     "draw_memory",
     "draw_overlap",
