@@ -18,6 +18,7 @@ import nbformat
 from nbformat.v4 import new_markdown_cell, new_output
 from PIL import Image
 
+from flashlearn.show import course_map
 from flashlearn.show.frame import table_html
 from tools.book import frames
 from tools.book.address import Address
@@ -30,6 +31,7 @@ PARTS = {
     "Triton": range(11, 99),
 }
 EXPLORERS = {"tiling_explorer(": "tiling"}  # what a cell calls -> what the page shows in place of its still
+MAP = 'Every rung with what it moves, counted from its steps. <a href="_static/map.html">The same on one page, to print</a>.'
 PREDICT = "application/vnd.flashlearn.predict+json"  # questions: see book/_static/predict.js
 
 
@@ -143,6 +145,15 @@ class Book:
             shutil.copy(path, self.source / "notebooks" / path.name)
         (self.source / "index.md").write_text(first + contents(sorted([*notebooks, *appendices], key=chapter_order)))
         shutil.copy(self.root / "notebooks" / "INSTRUCTORS.md", self.source / "instructors.md")
+        self.map()
+
+    def map(self) -> None:
+        """The map of all rungs, as a page of the book and as one to print."""
+        table = f'<div class="scroll" tabindex="0" role="group" aria-label="the map">{course_map.whole()}</div>'
+        words = f"# The map\n\n{MAP}\n\n{table}\n\n{course_map.legend()}\n"
+        (self.source / "map.md").write_text(words)
+        (self.source / "_static").mkdir(exist_ok=True)
+        (self.source / "_static" / "map.html").write_text(course_map.page())
 
     def first_player(self) -> str:
         """Notebook 07's two versions side by side, which plays as soon as the page is there."""
@@ -176,6 +187,7 @@ def contents(notebooks: list[Path]) -> str:
     parts = {"Explorers": ["explorers/tiling", "explorers/bytes"]}
     for part, numbers in PARTS.items():
         parts[part] = [f"notebooks/{path.stem}" for path in notebooks if int(path.stem[:2]) in numbers]
+    parts["All of it"] = ["map"]
     parts["For those who teach"] = ["instructors"]
     return "".join(
         "\n".join(["", "```{toctree}", ":hidden:", f":caption: {part}", *inside, "```", ""])
