@@ -353,7 +353,7 @@ class _Recording:
         shapes["S"] = (*shapes["Q"][:3], shapes["K"][2])
         k = self.on_chip.get("K")
         rows, cols = q.rows, k.rows if k else (0, 0)
-        self.mask = Mask(shapes["Q"][2], shapes["K"][2], right=0 if self.arguments["CAUSAL"] else None)
+        self.mask = Mask(shapes["Q"][2], shapes["K"][2], right=0 if self.arguments.get("CAUSAL") else None)
         i, j = rows[0] // self.arguments["BLOCK_M"], cols[0] // self.arguments["BLOCK_N"] if k else None
         place = {"i": i, "j": j, "rows": rows, "cols": cols, "masked": self.mask.crosses(rows, cols)}
         return place, Tile("S", (*q.index[:2], rows, cols), 4) if k else None

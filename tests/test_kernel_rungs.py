@@ -1,0 +1,106 @@
+"""The rungs of notebook 12: every kernel is right as far as it goes, and each goes further than the one before."""
+
+import importlib.util
+import inspect
+
+import pytest
+import torch
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed here", allow_module_level=True)
+
+from flashlearn import kernels  # isort: skip (first: it chooses the backend)
+
+from torch.nn.functional import scaled_dot_product_attention
+from triton.runtime.errors import InterpreterError
+
+from flashlearn.core.steps import hbm_bytes
+from flashlearn.gpu.refused import refused
+from flashlearn.kernels.recorder import StrayAccess, Unrecordable, kernel_steps
+from flashlearn.kernels.teaching import rungs
+from flashlearn.kernels.teaching.forward import Launch
+
+RUNGS = [
+    rungs.contiguous_kernel,
+    rungs.strided_kernel,
+    rungs.ragged_kernel,
+    rungs.causal_kernel,
+    rungs.grouped_kernel,
+]
+DEVICE = "cpu" if kernels.INTERPRETED else "cuda"
+# what each rung is the first to do: shapes of q and of k, whether stored as (B, N, H, D), causal
+FIRST = [
+    ((1, 1, 64, 64), (1, 1, 64, 64), False, False),
+    ((2, 3, 32, 16), (2, 3, 32, 16), True, False),
+    ((1, 2, 41, 20), (1, 2, 27, 20), True, False),
+    ((1, 2, 37, 16), (1, 2, 20, 16), False, True),
+    ((2, 4, 20, 16), (2, 2, 37, 16), True, True),
+]
+
+
+def inputs(case):
+    """q, k, v of a case."""
+    shape_q, shape_k, turned, _ = FIRST[case]
+    generator = torch.Generator().manual_seed(case)
+    for shape in (shape_q, shape_k, shape_k):
+        B, H, N, D = shape
+        t = torch.randn(B, N, H, D, generator=generator).transpose(1, 2)
+        yield (t if turned else t.contiguous()).to(DEVICE)
+
+
+def expected(q, k, v, causal):
+    mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=DEVICE).tril(k.shape[2] - q.shape[2])
+    return scaled_dot_product_attention(q, k, v, attn_mask=mask if causal else None, enable_gqa=True).nan_to_num(0)
+
+
+@pytest.mark.parametrize("case", range(5))
+def test_a_rung_does_what_it_is_the_first_to_do_and_those_after_it_do_too(case):
+    q, k, v = inputs(case)
+    causal = FIRST[case][3]
+    want = expected(q, k, v, causal)
+    for kernel in RUNGS[case:]:
+        o, lse = rungs.attend(kernel, q, k, v, causal=causal, block_m=16, block_n=32)
+        torch.testing.assert_close(o, want)
+    theirs, their_lse = kernels.attention_forward(q, k, v, causal=causal, launch=Launch(16, 32))
+    torch.testing.assert_close((o, lse), (theirs, their_lse))
+
+
+@pytest.mark.skipif(not kernels.INTERPRETED, reason="a stray address is seen in the interpreter alone")
+@pytest.mark.parametrize("case", range(1, 5))
+def test_the_rung_before_does_not(case):
+    q, k, v = inputs(case)
+    causal = FIRST[case][3]
+    try:
+        *_, done = kernel_steps(rungs.attend, RUNGS[case - 1], q, k, v, causal=causal, block_m=16, block_n=32)
+    except (StrayAccess, InterpreterError, Unrecordable) as problem:
+        assert not isinstance(problem, InterpreterError) or "power of 2" in str(problem), problem
+    else:
+        assert not torch.allclose(done.output[0], expected(q, k, v, causal), atol=1e-3)
+
+
+@pytest.mark.skipif(not kernels.INTERPRETED, reason="bytes are counted in the interpreter alone")
+def test_the_last_rung_moves_what_the_package_moves():
+    q, k, v = inputs(4)
+    ours = hbm_bytes(kernel_steps(rungs.attend, rungs.grouped_kernel, q, k, v, causal=True))
+    theirs = hbm_bytes(kernel_steps(kernels.attention_forward, q, k, v, causal=True, launch=Launch(16, 16)))
+    assert ours == theirs
+
+
+def test_the_first_fits_on_a_screen_and_nothing_takes_many_arguments():
+    assert len(inspect.getsource(rungs.contiguous_kernel.fn).splitlines()) <= 40
+    assert all(len(kernel.arg_names) < 19 for kernel in RUNGS)
+
+
+@pytest.mark.parametrize("before", range(4))
+def test_a_difference_turns_one_source_into_the_next(before):
+    lines = [set(inspect.getsource(kernel.fn).splitlines()) for kernel in RUNGS[before : before + 2]]
+    shown = rungs.changes(*RUNGS[before : before + 2]).splitlines()
+    assert {line[1:] for line in shown if line.startswith("+")} >= lines[1] - lines[0]
+    assert {line[1:] for line in shown if line.startswith("-")} >= lines[0] - lines[1]
+
+
+@pytest.mark.slow
+def test_the_first_compiles_for_a_gpu():
+    kinds = {f"{name}_ptr": "*fp16" for name in ("q", "k", "v", "o")} | {"lse_ptr": "*fp32"}
+    kinds |= {"N": "i32", "qk_scale": "fp32"}
+    assert refused(rungs.contiguous_kernel, kinds, {"D": 64, "BLOCK_M": 64, "BLOCK_N": 64}) is None
