@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -107,3 +108,18 @@ def test_pictures_of_all_steps_differ(shown):
         runs = as_runs(steps)
         frames = [np.asarray(paint(runs, number, draw, (12.8, 6.0))) for number in range(count(runs))[:shown]]
         assert all((a != b).any() for a, b in zip(frames, frames[1:], strict=False))
+
+
+def test_the_columns_of_a_recorded_kernel_are_those_of_the_algorithm():
+    """m is in units of log2 in the kernel; l and the factor are what they are."""
+    from flashlearn.kernels.teaching import rungs
+
+    q, k, v = torch.randn(3, 1, 1, 24, 16, generator=torch.Generator().manual_seed(5))
+    recorded = list(drawable(record(kernel_steps(rungs.attend, rungs.grouped_kernel, q, k, v, causal=True))))[:-1]
+    algorithm = record(tiled_attention_v2_steps(q, k, v, causal=True, block_q=16, block_k=16))[:-1]
+    assert len(recorded) == len(algorithm) == 3
+    for ours, theirs in zip(recorded, algorithm, strict=True):
+        m, l, factor = (theirs.values[name].reshape(-1, 1) for name in ("m_i", "l_i", "factor"))
+        torch.testing.assert_close(ours.values["m_i"] * math.log(2), m.float())
+        torch.testing.assert_close(ours.values["l_i"], l.float())
+        torch.testing.assert_close(ours.values["factor"], factor.float())

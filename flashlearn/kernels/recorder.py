@@ -14,6 +14,7 @@ One step is one iteration of a program's inner loop: a new one begins when a ten
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -29,6 +30,7 @@ from flashlearn.kernels.target import INTERPRETED
 
 NAMES = ("q", "k", "v", "o", "do", "dq", "dk", "dv", "a", "b", "c")  # of a kernel's tensors
 TITLES = {name: name[:-1] + name[-1].upper() for name in NAMES}  # as pictures name them: dq is dQ
+REGISTERS = ("m_i", "l_i", "alpha")  # variables of a kernel that pictures show; a number a row
 COLUMNS = ("lse", "delta")  # one number per query: shown as a column, (B, H, N, 1)
 GUARD = 2**16  # elements of room on both sides of a copy: what misses a tensor by less hits no other
 
@@ -55,6 +57,9 @@ def kernel_steps(launcher: Callable, *args: Any, **kwargs: Any) -> Iterator[Step
     values     inputs of the kernel by name, each written tile, and for attention i, j, rows, cols, masked
     matmuls    every tl.dot, with the padded shapes that the hardware multiplies
     output     what the launcher returned, in the last step
+
+    values["registers"] has those of the kernel's own variables m_i, l_i and alpha that it has, as they were at the end of the
+    step: they are read from the frame of the function that the interpreter runs.
 
     on_chip    the tiles that were read, and what the reads make: S for attention, acc for a product of A and B
 
@@ -240,6 +245,7 @@ class _Recording:
 
     def _read(self, grid_idx, addresses, mask) -> None:
         self._enter(grid_idx)
+        self._look_at_registers()
         for tensor, offsets, tile in self._tiles("load", addresses, mask):
             strangers = (tensor.writer[offsets] >= 0) & (tensor.writer[offsets] != len(self.programs) - 1)
             self._refuse_race(tensor, offsets[strangers], tensor.writer, "reads what program {} writes")
@@ -251,6 +257,7 @@ class _Recording:
 
     def _write(self, grid_idx, addresses, mask) -> list[tuple[_Watched, Tile]]:
         self._enter(grid_idx)
+        self._look_at_registers()
         written = []
         for tensor, offsets, tile in self._tiles("store", addresses, mask):
             me = len(self.programs) - 1
@@ -308,8 +315,19 @@ class _Recording:
             self.program = program
             self.programs.append(program)
 
+    def _look_at_registers(self) -> None:
+        """Copy what the kernel's variables hold now, from the frame in which the interpreter runs it."""
+        frame = sys._getframe(1)
+        while frame is not None and frame.f_code.co_name.removesuffix("_kernel") != self.kernel:
+            frame = frame.f_back  # type: ignore[assignment]
+        for name in REGISTERS:
+            data = getattr(getattr(frame and frame.f_locals.get(name), "handle", None), "data", None)
+            if isinstance(data, np.ndarray) and data.ndim == 1:
+                self.registers[name] = torch.from_numpy(data.copy())
+
     def _begin_program(self) -> None:
         self.on_chip: dict[str, Tile] = {}
+        self.registers: dict[str, Tensor] = {}
         self._begin_step()
 
     def _begin_step(self) -> None:
@@ -332,7 +350,7 @@ class _Recording:
                 reads=tuple(self.reads),
                 writes=tuple(self.writes),
                 on_chip=on_chip,
-                values={**values, **place, **self.written},
+                values={**values, **place, **self.written, "registers": dict(self.registers)},
                 matmuls=tuple(self.matmuls),
                 program=self.program,
             )

@@ -6,6 +6,7 @@ follow from the record and from the order of the products in the source of the k
 
     accumulators   what a program stores at its end is on chip from its first step on, in float32
     masked part    of a block that the diagonal crosses: key j is hidden from query i if j > i + N_k - N_q
+    m, l, scaled   the kernel's own variables as the recorder found them: m in units of log2, scaled is alpha
     products       by what the kernel writes, in `PRODUCTS`; their shapes must fit those that were recorded
 """
 
@@ -40,12 +41,15 @@ def drawable(steps: Iterable[Step]) -> Iterator[Step]:
     for step in steps:
         shapes |= step.shapes
         stores.setdefault((step.phase, step.program), []).extend(step.writes)
+    before: dict[tuple, torch.Tensor] = {}  # m of every program, as the step before left it
     for step in steps:
         owned = stores[step.phase, step.program]
         meets = any(tile.name == "S" for tile in step.on_chip)
         values = {**step.values, "products": _products(step, owned) if meets else ()}
         if meets and step.values["masked"]:
             values |= _mask(step, owned)
+        if meets and _writes(owned, "O"):
+            values |= _columns(step, before)
         yield replace(step, shapes=shapes, values=values, on_chip=tuple(_on_chip(step, owned)))
 
 
@@ -82,6 +86,18 @@ def _mask(step: Step, owned: list[Tile]) -> dict[str, torch.Tensor]:
     visible = causal_mask(N_q, N_k)[slice(*step.values["rows"]), slice(*step.values["cols"])][None, None]
     scores = torch.zeros(visible.shape).masked_fill(~visible, float("-inf"))
     return {"S": scores} if _writes(owned, "O") else {"P": visible.float()}
+
+
+def _columns(step: Step, before: dict[tuple, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """What the table of rows shows, (rows, 1) each: m, l, m before, and the factor on acc; nothing if alpha was not found."""
+    held = step.values.get("registers", {})
+    if len(held) < 3:
+        return {}
+    rows = step.values["rows"][1] - step.values["rows"][0]
+    m, l, alpha = (held[name][:rows, None] for name in ("m_i", "l_i", "alpha"))
+    m_old = before.get(step.program, torch.full_like(m, float("-inf")))
+    before[step.program] = m
+    return {"m_i": m, "l_i": l, "m_old": m_old, "factor": alpha}
 
 
 def _products(step: Step, owned: list[Tile]) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ COLUMNS = {"l_i": "l", "m_i": "m", "lse": "lse", "delta": "delta"}  # one number
 WIDE = 900  # pixels: from here on there is room for the numbers in the tiles
 NARROW = 500  # below this there is none for those of the rows
 MARGIN, STRIP = 12, 48
+SPACED = 19.0  # height of a line of the table where a row of the tile is lower
 PALEST, UNFINISHED, FINAL, DONE = 0.14, 0.2, 0.5, 0.32  # strength of a colour; full where work goes on now
 CHIP_ORDER = ("Q", "K", "S", "V", "acc", "O")  # S = Q K^T, then S and V make acc or O
 
@@ -71,6 +72,8 @@ class _Chip:
         most_rows, most_cols = self.largest[tile.name]
         broad = self.unit * min(most_cols, 8) / most_cols
         high = min(self.pitch, self.rows_area / most_rows)
+        if most_cols > 8:  # no numbers in the cells: they are as square as they are
+            broad = high = min(broad, high)
         return Place(round(left), self.area.y + 54, *_chip_shape(step, tile), broad, high)
 
 
@@ -90,6 +93,7 @@ def draw_tiling(
     rows = max((largest[name][0] for name in ("Q", "S", "O", "acc") if name in largest), default=3)
     rows = rows if any("m_i" in s.values for s in run) else min(rows, 5)  # no numbers to a row: no need for height
     pitch = (27 if sheet.width >= WIDE else 21) if rows <= 5 else 16  # height of a row on chip, up to half the picture
+    pitch = min(pitch, 11) if rows > 8 and max(cols for _, cols in largest.values()) > 8 else pitch  # square cells
     chip = 82 + max(3, min(rows, int((0.5 * sheet.height - 82) // pitch))) * pitch
     bottom, inner = sheet.height - chip - STRIP, sheet.width - 2 * MARGIN
     places = _hbm(sheet, step, run, Rect(MARGIN, 2, inner, bottom - 6))
@@ -131,23 +135,25 @@ def _hbm(sheet: Sheet, step: Step, run: list[Step], area: Rect) -> dict[str, Pla
 
 
 def _places(step: Step, area: Rect) -> dict[str, Place]:
-    """Where every matrix stands; the head dimension is drawn at most five cells wide."""
+    """Where every matrix stands; the head dimension is drawn at most five cells wide, or, past eight, all of it."""
     x, y, w, h = area
     N_q, D = _size(step, "Q")
     N_k = _size(step, "K")[0]
     columns = [name for name in COLUMNS if name in step.shapes]
-    d = min(D, 5)
+    true = D > 8  # too many for numbers: every cell is a square
+    d = D if true else min(D, 5)
     tall = min(30.0, (h - 46) / (max(N_q, N_k) + d))
-    if d * tall < 46:  # K^T stays high enough for the labels beside it
+    if d * tall < 46 and not true:  # K^T stays high enough for the labels beside it
         tall = (h - 46 - 46) / max(N_q, N_k)
     gap = 26
     sides = 4 * gap + 34 * len(columns)
     broad = min(max(2.2 * tall, 13), (w - sides) / (N_k + 3 * d + 0.4))
     tall = min(tall, 1.7 * broad)
-    tall, broad = (math.floor(size) if size >= 5 else size for size in (tall, broad))
+    broad, tall = (min(broad, tall),) * 2 if true else (broad, tall)
+    tall, broad = (math.floor(size) if size >= 5 and not true else size for size in (tall, broad))
     used = broad * (N_k + 3 * d) + 3 * gap + 34 * len(columns)
     left, top = round(x + max(14, (w - used) / 2)), round(y + 6)
-    deep = max(46, d * tall)
+    deep = d * tall if true else max(46, d * tall)
     middle = top + deep + 14
     narrow = d * broad / D
     places = {"Q": Place(left, middle, N_q, D, narrow, tall)}
@@ -355,16 +361,20 @@ def _row_table(sheet: Sheet, step: Step, look: _Chip, place: Place) -> None:
         sheet.text(x, place.y - 5, head, ha="right", va="bottom", weight="bold", fontsize=look.font)
     m, m_old = _value(step, "m_i"), _value(step, "m_old")
     rows, height = range(place.rows), place.h
-    if height < 15:  # too many rows for their numbers: as many as fit, from the first whose maximum rose
+    if height < 15 and place.cols > 8:  # every second or third row, beside its own row of the tile
+        rows, height = range(0, place.rows, math.ceil(SPACED / place.h)), SPACED
+    elif height < 15:  # too many rows for their numbers: as many as fit, from the first whose maximum rose
         fits, height = int(look.rows_area // 16), 16
         first = next((r for r in rows if _rose(m, m_old, r)), 0)
         first = max(0, min(first, place.rows - fits))
         rows = rows[first : first + fits]
     for line, r in enumerate(rows):
-        band = Rect(place.right + 3, place.y + line * height + 1, columns[0] - place.right + 1, height - 2)
+        y = place.y + line * height if height != SPACED else place.y + (r + 0.5) * place.h - SPACED / 2
+        band = Rect(place.right + 3, y + 1, columns[0] - place.right + 1, height - 2)
         _table_row(sheet, step, look, r, band, columns)
+    for r in rows if height != SPACED else range(place.rows):
         if _rose(m, m_old, r):
-            sheet.outline(place.rect((r, r + 1)), 2.5)
+            sheet.outline(place.rect((r, r + 1)), 2.5 if height != SPACED else 1.5)
 
 
 def _columns(look: _Chip, place: Place) -> list[float]:
