@@ -22,6 +22,7 @@ from flashlearn.show.draw.rates import draw_rates, draw_rungs, panels_of
 from flashlearn.show.draw.roofline import draw_roofline
 from flashlearn.show.draw.round_trip import draw_round_trip
 from flashlearn.show.draw.row import draw_row
+from flashlearn.show.draw.sectors import draw_sectors
 from flashlearn.show.draw.sheet import Rect, Sheet
 from flashlearn.show.draw.strides import draw_strides
 from flashlearn.show.draw.style import COLOURS, colour, tint
@@ -61,6 +62,7 @@ __all__ = [
     "draw_round_trip",
     "draw_row",
     "draw_rungs",
+    "draw_sectors",
     "draw_strides",
     "draw_sums",
     "draw_terms",

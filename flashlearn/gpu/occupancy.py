@@ -1,0 +1,36 @@
+"""How many programs of a kernel one multiprocessor holds at once, and what stops it from holding more.
+
+Source: NVIDIA, CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", 8.0 and 9.0.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from flashlearn.gpu.compiled import Compiled
+
+REGISTERS, THREADS, PROGRAMS = 65536, 2048, 32  # of a multiprocessor
+SHARED = {"A100": 164 * 1024, "H100": 228 * 1024}  # bytes of one
+RESERVED = 1024  # bytes of shared memory that every program takes besides
+
+
+class Occupancy(NamedTuple):
+    """Programs at once on a multiprocessor, warps of the 64 that fit, and what ends first."""
+
+    programs: int
+    warps: int
+    limit: str
+
+
+def occupancy(fact: Compiled, gpu: str = "H100") -> Occupancy:
+    """Of a compiled kernel, on an A100 or an H100."""
+    if gpu not in SHARED:
+        raise ValueError(f"expected a GPU of {list(SHARED)}, got {gpu!r}")
+    fits = {
+        "threads": THREADS // fact.threads,
+        "registers": REGISTERS // (fact.threads * max(fact.registers, 1)),
+        "shared memory": SHARED[gpu] // (fact.shared + RESERVED),
+        "programs": PROGRAMS,
+    }
+    limit = min(fits, key=lambda name: fits[name])
+    return Occupancy(fits[limit], fits[limit] * fact.threads // 32, limit)
