@@ -250,7 +250,7 @@ def attend(
 
 
 def changes(before: Any, after: Any) -> str:
-    """The lines that differ between two kernels, with a line around them: - goes, + comes."""
-    texts = [inspect.getsource(kernel.fn).splitlines() for kernel in (before, after)]
-    lines = list(difflib.unified_diff(*texts, n=0, lineterm=""))[2:]
+    """The lines that differ between two kernels: - goes, + comes."""
+    old, new = (inspect.getsource(kernel.fn).splitlines() for kernel in (before, after))
+    lines = list(difflib.unified_diff(old, new, n=0, lineterm=""))[2:]
     return "\n".join("" if line.startswith("@@") else line for line in lines).strip("\n")
