@@ -15,7 +15,9 @@ from flashlearn.cost import (
     HARDWARE,
     RTX_4060_LAPTOP,
     Cost,
+    fitted,
     ideal_cost,
+    intensities,
     matmul_cost,
     one_pass_cost,
     operations,
@@ -23,9 +25,11 @@ from flashlearn.cost import (
     placement_table,
     softmax_cost,
     standard_cost,
+    standard_kernels,
     v1_cost,
     v2_cost,
 )
+from flashlearn.cost import counted as counted_by_the_package
 from flashlearn.rungs.attention import one_pass_attention_steps, standard_attention_steps, two_pass_attention_steps
 from flashlearn.rungs.softmax import (
     blocked_softmax_steps,
@@ -283,3 +287,31 @@ def test_the_clock_of_the_sram_is_that_of_the_peak():
         assert gpu.peak[torch.float16] / gpu.sms / per_cycle == pytest.approx(
             gpu.sram_bandwidth / gpu.sms / 128, rel=0.001
         )
+
+
+def test_the_three_kernels_of_standard_attention_are_its_parts():
+    for N_q, N_k, D in ((16, 16, 4), (5, 9, 3), (9, 1, 8)):
+        q, k = (torch.zeros(2, 3, n, D, dtype=torch.float16) for n in (N_q, N_k))
+        kernels = standard_kernels(2, 3, N_q, N_k, D)
+        run = list(standard_attention_steps(q, k, k))
+        for step, cost in zip(run[:3], kernels.values(), strict=True):
+            assert hbm_bytes([step]) == (cost.read, cost.written)
+            elementwise = 0 if step.matmuls else 2 * 3 * N_q * step.operations.total()
+            assert matmul_flops([step]) + elementwise == cost.flops
+        whole = standard_cost(2, 3, N_q, N_k, D)
+        assert sum(cost.bytes for cost in kernels.values()) == whole.bytes == counted_by_the_package(run).bytes
+        assert sum(cost.extra for cost in kernels.values()) == whole.extra == counted_by_the_package(run).extra
+
+
+def test_a_fit_explains_every_count_or_says_that_it_does_not():
+    cases = [(n, m) for n in (1, 3, 8) for m in (2, 5)]
+    assert fitted(lambda n, m: (n * m, n, 1), cases, lambda n, m: 7 * n * m - 2 * n + 0.5) == [7, -2, 0.5]
+    with pytest.raises(ValueError, match="expected terms that explain every count, got a difference of"):
+        fitted(lambda n, m: (n * m, n), cases, lambda n, m: 7 * n * m + n * n)
+
+
+def test_intensities_are_marked_right_of_the_ridge():
+    table = placement_table(standard_cost, (128, 8192), (64, 512), A100_40GB)
+    text = intensities("standard attention", table)
+    assert text.splitlines()[0].split() == ["standard", "attention", "d", "=", "64", "d", "=", "512"]
+    assert text.splitlines()[2].split() == ["N", "=", "8192", "32", "241*"] and "*" not in text.splitlines()[1]

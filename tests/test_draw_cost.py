@@ -33,7 +33,7 @@ from flashlearn.cost import (
     two_pass_cost,
     v2_cost,
 )
-from flashlearn.show.draw import draw_memory, draw_roofline, draw_traffic
+from flashlearn.show.draw import draw_block_sizes, draw_budgets, draw_memory, draw_roofline, draw_traffic
 from flashlearn.show.draw.style import COLOURS, STYLE
 from flashlearn.show.draw.traffic import LEFT, SPAN
 from flashlearn.show.frame import as_runs, count, paint
@@ -252,3 +252,27 @@ def _rgba(name):
     from matplotlib.colors import to_rgba
 
     return to_rgba(name)
+
+
+# Curves of bytes and of least times.
+
+
+def test_budgets_name_every_curve_at_its_end():
+    budgets, traffic = (4096, 8192), {"one": [3_000_000, 1_500_000], "flat": [700_000, 700_000]}
+    ax = painted(lambda ax: draw_budgets(ax, budgets, traffic), (12.8, 5.0), layout="constrained")
+    found = boxes(ax)
+    assert {"one", "flat", "4,096", "8,192", "HBM traffic, MB"} <= {words for words, _ in found}
+    assert_apart(found)
+    drawn = [line.get_xydata().tolist() for line in ax.lines]
+    assert drawn == [[[4096, 3.0], [8192, 1.5]], [[4096, 0.7], [8192, 0.7]]]
+
+
+@pytest.mark.parametrize("last", (True, False))
+def test_block_sizes_that_do_not_fit_are_marked(last):
+    sweep = {16: (100.0, 12.0, True), 32: (50.0, 12.0, True), 64: (25.0, 12.0, True), 128: (6.0, 12.0, last)}
+    ax = painted(lambda ax: draw_block_sizes(ax, sweep), (12.8, 5.0), layout="constrained")
+    found = boxes(ax)
+    assert ("does not\nfit in\nan SM" in {words for words, _ in found}) == (not last)
+    assert_apart(found)
+    least, memory, compute = (line.get_ydata().tolist() for line in ax.lines)
+    assert (memory, compute, least) == ([100, 50, 25, 6], [12] * 4, [100, 50, 25, 12])

@@ -1,8 +1,10 @@
 """What each rung costs, in closed form, and how fast a GPU could do it: FLOPs, HBM bytes, the roofline."""
 
+from flashlearn.cost.fit import fitted
 from flashlearn.cost.formulas import (
     ATTENTION_COSTS,
     Cost,
+    counted,
     fused_backward_cost,
     ideal_cost,
     matmul_cost,
@@ -11,6 +13,7 @@ from flashlearn.cost.formulas import (
     softmax_cost,
     standard_backward_cost,
     standard_cost,
+    standard_kernels,
     stored_backward_cost,
     two_pass_cost,
     two_sweep_cost,
@@ -19,7 +22,7 @@ from flashlearn.cost.formulas import (
 )
 from flashlearn.cost.hardware import A100_40GB, H100_SXM, H200_SXM, HARDWARE, RTX_4060_LAPTOP, Hardware
 from flashlearn.cost.lanes import Lane, race
-from flashlearn.cost.roofline import Placement, placement, placement_table
+from flashlearn.cost.roofline import Placement, intensities, placement, placement_table
 
 __all__ = [
     "A100_40GB",
@@ -32,8 +35,11 @@ __all__ = [
     "Lane",
     "Placement",
     "RTX_4060_LAPTOP",
+    "counted",
+    "fitted",
     "fused_backward_cost",
     "ideal_cost",
+    "intensities",
     "matmul_cost",
     "one_pass_cost",
     "operations",
@@ -43,6 +49,7 @@ __all__ = [
     "softmax_cost",
     "standard_backward_cost",
     "standard_cost",
+    "standard_kernels",
     "stored_backward_cost",
     "two_pass_cost",
     "two_sweep_cost",

@@ -26,7 +26,7 @@ import torch
 from flashlearn.core.inputs import Sizes
 from flashlearn.core.mask import Mask, Window
 from flashlearn.core.numerics import accumulator, spans
-from flashlearn.core.steps import Step
+from flashlearn.core.steps import Step, hbm_bytes, matmul_flops
 
 fp16, fp32 = torch.float16, torch.float32
 
@@ -107,6 +107,22 @@ def standard_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[
     return at.cost(read, written, 4 * S * D, 2 * e * S)
 
 
+def standard_kernels(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Options]) -> dict[str, Cost]:
+    """The three kernels of unfused attention: bytes as in `standard_cost`, of which they are the parts.
+
+    S = Q K^T   read e (N_q D + N_k D), written e N_q N_k, 2 N_q N_k D FLOPs
+    softmax     read e N_q N_k, written e N_q N_k; its operations one by one: max, subtract, exp, add, divide
+    P V         read e (N_q N_k + N_k D), written e N_q D, 2 N_q N_k D FLOPs
+    """
+    at = _Setting.of((B, H, N_q, N_k, D), options, MASKED)
+    e, S = at.e, N_q * N_k
+    return {
+        "S = Q Kᵀ": at.cost(e * (N_q + N_k) * D, e * S, 2 * S * D, e * S),
+        "softmax": at.cost(e * S, e * S, 5 * S - 2 * N_q, e * S),
+        "O = P V": at.cost(e * (S + N_k * D), e * N_q * D, 2 * S * D, 0),
+    }
+
+
 def two_pass_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Options]) -> Cost:
     """Each query reads the keys that it sees, then their values: e D (1 + 2 keys) bytes and e D written.
 
@@ -185,6 +201,18 @@ def operations(steps: Iterable[Step]) -> Counter:
 
 
 # The backward passes (`flashlearn.rungs.gradients`, `flashlearn.rungs.tiled_backward`)
+
+
+def counted(steps: Iterable[Step]) -> Cost:
+    """The cost of a run, counted from its steps; `extra` is what was stored besides the last output."""
+    run, stored = list(steps), dict[str, int]()
+    for step in run:
+        for tile in step.writes:
+            size = math.prod(step.shapes[tile.name]) * tile.itemsize  # of the whole matrix
+            stored[tile.name] = max(size, stored.get(tile.name, 0))
+    o, traffic = run[-1].output, hbm_bytes(run)
+    extra = sum(stored.values()) - o.numel() * o.element_size()
+    return Cost(traffic.read, traffic.written, matmul_flops(run), extra)
 
 
 def standard_backward_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Options]) -> Cost:

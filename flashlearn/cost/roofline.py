@@ -10,7 +10,7 @@ Source: S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -48,3 +48,14 @@ def placement_table(
     """Place self-attention of one head for every (N, D); `options` go to the cost function."""
     cases = itertools.product(lengths, head_dims)
     return {(N, D): placement(cost(1, 1, N, N, D, dtype=dtype, **options), hardware, dtype) for N, D in cases}
+
+
+def intensities(title: str, table: Mapping[tuple[int, int], Placement]) -> str:
+    """A `placement_table` as text: FLOP per byte, a row for every N, a column for every D, * where compute-bound."""
+    lengths, dims = ([*dict.fromkeys(key[axis] for key in table)] for axis in (0, 1))
+    lines = [title.ljust(44) + "".join(f"d = {D:<7}" for D in dims)]
+    for N in lengths:
+        cells = (table[N, D] for D in dims)
+        numbers = (f"{at.intensity:6.0f}{' *'[at.bound == 'compute-bound']}    " for at in cells)
+        lines.append(f"{f'N = {N}':>40}    " + "".join(numbers))
+    return "\n".join(lines)

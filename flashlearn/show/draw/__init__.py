@@ -9,6 +9,7 @@ from flashlearn.show.draw.from_kernel import drawable, without_numbers
 from flashlearn.show.draw.gradients import draw_gradient_row, draw_gradients
 from flashlearn.show.draw.jacobian import draw_jacobian
 from flashlearn.show.draw.key import draw_colour_key
+from flashlearn.show.draw.limits import draw_block_sizes, draw_budgets
 from flashlearn.show.draw.masks import draw_masks
 from flashlearn.show.draw.matmul import draw_matmul
 from flashlearn.show.draw.memory import draw_memory
@@ -42,7 +43,9 @@ __all__ = [
     "draw_backward",
     "draw_backward_chip",
     "draw_barriers",
+    "draw_block_sizes",
     "draw_budget",
+    "draw_budgets",
     "draw_colour_key",
     "draw_converge",
     "draw_gradient_row",
