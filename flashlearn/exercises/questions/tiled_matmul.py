@@ -39,8 +39,8 @@ QUESTIONS: tuple[Question, ...] = (
                 "myth: tiling does less arithmetic",
             ),
         ),
-        why="Half as many workers in a row of C read each block of A again; 2MKN counts no blocks.",
-        shown="assert traffic.written == 4 * M * N and fl.matmul_flops(steps_16) == 2 * M * K * N",
+        why="Half as many workers in a row of C read each block of A again; 2MRN counts no blocks.",
+        shown="assert traffic.written == 4 * M * N and fl.matmul_flops(steps_16) == 2 * M * R * N",
     ),
     Question(
         name="06.scales",
