@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import importlib.util
 import math
 import re
@@ -12,6 +13,7 @@ import torch
 
 import flashlearn as fl
 from flashlearn.cost import v1_cost, v2_cost
+from flashlearn.exercises.questions import QUESTIONS
 from tools.lecture import softmax, tiles
 from tools.lecture.__main__ import sections
 from tools.lecture.page import clock
@@ -72,10 +74,10 @@ def test_the_numbers_of_softmax():
 def test_the_right_choices_are_right():
     polls = {slide.title: slide.shows for slide in slides() if isinstance(slide.shows, Poll)}
     chosen = {title: poll.choices[poll.right][0] for title, poll in polls.items()}
-    assert chosen["Where does exp overflow?"] == "11.09"
+    assert chosen["Where does exp overflow?"] == "11.1" and 11 < softmax.EDGES["float16"] < 11.1
     assert chosen["One pass for maximum and sum?"] == "1.1851"
     assert chosen["Two halves of a row"] == f"{1.2 + 1.4 * math.exp(-2):.4f}"
-    assert chosen["Do the blocks fit?"] == "no: they need 63"
+    assert chosen["Do the blocks fit?"] == "no, they need 63"
     for poll in polls.values():
         assert poll.choices[poll.right][1].startswith("Right")
         assert sum(because.startswith("Right") for _, because in poll.choices) == 1
@@ -93,6 +95,24 @@ def test_bytes_of_the_tiles_are_their_formulas():
     assert tiles.SQUARE[1] < tiles.SQUARE[0] and tiles.NARROW[0] < tiles.NARROW[1]
     assert len(set(tiles.FLOPS.values())) == 1 and min(tiles.RACE, key=tiles.RACE.get) == "FlashAttention-2"
     assert tiles.NEED[tiles.PAPER] == 63 > tiles.M >= tiles.NEED[tiles.FITTING] == 54
+
+
+def test_a_poll_asks_the_question_of_a_notebook():
+    question = QUESTIONS["03.correction"]
+    poll = Poll.of("03.correction")
+    assert [html.unescape(text) for text, _ in poll.choices] == question.choices
+    assert html.unescape(poll.choices[poll.right][0]) == question.right
+    for (_, because), text in zip(poll.choices, question.choices, strict=True):
+        beliefs = [wrong.believes for wrong in question.wrong if wrong.text == text] or [question.why]
+        assert beliefs[0] in html.unescape(because)
+    with pytest.raises(KeyError, match="99.none"):
+        Poll.of("99.none")
+
+
+def test_most_polls_are_questions_of_the_notebooks():
+    texts = {html.escape(question.text) for question in QUESTIONS.values()}
+    polls = [slide.shows for slide in slides() if isinstance(slide.shows, Poll)]
+    assert 2 * sum(poll.question in texts for poll in polls) > len(polls)
 
 
 @pytest.mark.parametrize(

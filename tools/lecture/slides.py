@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from flashlearn.exercises.questions import QUESTIONS
 from flashlearn.show.frame import Draw, Steps
 
 
@@ -28,6 +30,17 @@ class Poll:
             raise ValueError(f"expected the right choice to be one of {len(self.choices)}, got {self.right}")
         if len({text for text, _ in self.choices}) < len(self.choices):
             raise ValueError(f"expected choices that differ, got {[text for text, _ in self.choices]}")
+
+    @classmethod
+    def of(cls, name: str) -> Poll:
+        """The question of this name, as a notebook asks it. KeyError if there is none."""
+        question = QUESTIONS[name]
+        because = {
+            wrong.text: f"That is what one believes who thinks that {wrong.believes}." for wrong in question.wrong
+        }
+        because[question.right] = f"Right. {question.why}"
+        choices = tuple((html.escape(text), html.escape(because[text])) for text in question.choices)
+        return cls(html.escape(question.text), choices, question.choices.index(question.right))
 
 
 @dataclass(frozen=True)

@@ -71,17 +71,8 @@ NAIVE = Section(
         Slide(
             "Where does exp overflow?",
             (2, 0),
-            f"Expect 65,536. The largest float16 is {e_max:,.0f}, and e^11 = {e11:,.0f} still fits.",
-            shows=Poll(
-                "In float16, from which logit x on is exp(x) infinite?",
-                (
-                    ("65,536", "That is about the largest number, not its logarithm."),
-                    ("11", f"e<sup>11</sup> = {e11:,.0f} still fits: the largest float16 is {e_max:,.0f}."),
-                    (f"{EDGES['float16']:.2f}", f"Right: the logarithm of the largest float16, {e_max:,.0f}."),
-                    (f"{EDGES['float32']:.2f}", "That is the edge of float32 and of bfloat16."),
-                ),
-                2,
-            ),
+            f"Expect 11, or 65,536. The largest float16 is {e_max:,.0f}, and e^11 = {e11:,.0f} still fits.",
+            shows=Poll.of("01.edge"),
         ),
         Slide(
             "exp overflows early",
@@ -125,15 +116,7 @@ SAFE = Section(
             "Where does the maximum start?",
             (3, 0),
             "Let them compute: the maximum stays at −1000, every exponential of −1000 is 0, and 0 / 0 is NaN.",
-            shows=Poll(
-                "All logits of a row are −2000, and the running maximum starts at −1000. What comes out?",
-                (
-                    ("equal weights", "So it should be, and so it is with a start of −inf."),
-                    ("NaN", "Right: exp(−2000 + 1000) is 0, the sum is 0, and 0 / 0 is NaN."),
-                    ("zeros", "0 / 0 is not 0."),
-                ),
-                1,
-            ),
+            shows=Poll.of("02.start"),
         ),
     ),
 )
@@ -147,16 +130,7 @@ ONLINE = Section(
             f"The row is 3, 2, 5, 1. After 3 and 2: m = 3, l = {L[1]:.4f}. Now 5 comes. Let them compute before you go on. "
             f"Expect {wrong:.4f}.",
             f"<p>Row: 3, 2, 5, 1. So far m = 3, l = 1 + e<sup>2−3</sup> = {L[1]:.4f}. Now <b>5</b> comes.</p>",
-            shows=Poll(
-                "What is l after 5?",
-                (
-                    (f"{wrong:.4f}", f"{L[1]:.4f} + 1: the old terms were taken with the old maximum, 3."),
-                    (f"{L[2]:.4f}", f"Right: {L[1]:.4f} × e<sup>3−5</sup> + 1."),
-                    ("1", "Old terms shrink; they do not vanish."),
-                    (f"{L[1] + math.exp(2):.4f}", "That takes e<sup>5−3</sup>: the new term with the old maximum."),
-                ),
-                1,
-            ),
+            shows=Poll.of("04.recall.b"),
         ),
         Slide(
             "Online softmax",
@@ -223,16 +197,7 @@ ONE_PASS = Section(
             "What must be rescaled?",
             (2, 0),
             "Expect: l, but not acc. Both are sums of terms taken with the old maximum.",
-            shows=Poll(
-                "The maximum rises from m to m<sub>new</sub>. What is multiplied by e<sup>m − m<sub>new</sub></sup>?",
-                (
-                    ("ℓ", "acc holds the same exponentials, times V."),
-                    ("acc", "ℓ holds the same exponentials."),
-                    ("ℓ and acc", "Right: both are sums of terms taken with the old maximum."),
-                    ("neither: divide at the end", "The division cancels only what both have in common."),
-                ),
-                2,
-            ),
+            shows=Poll.of("07.recall.both"),
         ),
         Slide(
             "One pass",

@@ -142,19 +142,7 @@ TILES = Section(
             (1.5, 2),
             f"The paper's rule leaves a quarter of the room for each of four tiles, and forgets that S needs room too: "
             f"{NEED[PAPER]} of {M} elements.",
-            shows=Poll(
-                f"SRAM holds {M} elements, a head is {D} wide. The paper's rule says blocks of {PAPER[0]} queries and {PAPER[1]} "
-                "keys. Do they fit?",
-                (
-                    ("yes, with room to spare", "That forgets the tile of scores, B<sub>r</sub> × B<sub>c</sub>."),
-                    ("yes, exactly", f"Q, K, V, O and S together need {NEED[PAPER]}."),
-                    (
-                        f"no: they need {NEED[PAPER]}",
-                        f"Right. {FITTING[0]} × {FITTING[1]} need {NEED[FITTING]}, and fit.",
-                    ),
-                ),
-                2,
-            ),
+            shows=Poll.of("07.fit"),
         ),
         Slide(
             "The budget",
@@ -177,15 +165,7 @@ FAST = Section(
             "Why is it faster?",
             (2, 1),
             "Expect: it computes less. Forward it multiplies exactly as much; backward it multiplies more, since it makes P again.",
-            shows=Poll(
-                "Why is FlashAttention faster than standard attention?",
-                (
-                    ("it computes less", "Its products are the same, to the FLOP; backward it multiplies more."),
-                    ("it moves fewer bytes", "Right: S and P never go through HBM."),
-                    ("it rounds more", "It is as exact as standard attention in the same format."),
-                ),
-                1,
-            ),
+            shows=Poll.of("09.recall.c"),
         ),
         Slide(
             "The race at equal bandwidth",
