@@ -127,3 +127,11 @@ def test_what_is_said_of_decoding():
 def test_memory_is_what_has_to_be_there():
     for row in BESIDE["memory"]:
         assert row["flashlearn"] / tables.needed(row) == pytest.approx(1, abs=0.005)
+
+
+def test_the_prediction_in_the_source_and_what_came_of_it():
+    source = (Path(tables.__file__).parents[1] / "kernels/hopper/forward.py").read_text()
+    assert "should take D = 128 from about 400 TFLOP/s to above 550 on an H200" in " ".join(source.split())
+    assert "should take D = 128 from about 400 TFLOP/s to above 550 on an H200" in TEXT
+    (row,) = chosen(BESIDE["rows"], dtype="float16", D=128, N=16384, causal=False)
+    assert f"Measured, N = 16384, no mask: {row['flashlearn']['forward']:.0f}." in TEXT

@@ -238,3 +238,11 @@ def test_questions_are_put_into_the_page():
     (asked,) = json.loads(re.search(r'json">(.*?)</script>', page)[1])["questions"]
     assert asked["choices"][0]["text"] == "yes</script>"
     assert page.count("</script>") == 1
+
+
+def test_an_appendix_comes_right_after_its_notebook():
+    folder = Path("notebooks")
+    files = [folder / name for name in ("15_b.ipynb", "14_appendix.md", "14_a.ipynb", "13_c.ipynb")]
+    ordered = sorted(files, key=pages.chapter_order)
+    assert [path.stem for path in ordered] == ["13_c", "14_a", "14_appendix", "15_b"]
+    assert "notebooks/14_a\nnotebooks/14_appendix\nnotebooks/15_b" in pages.contents(ordered)
