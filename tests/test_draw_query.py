@@ -103,9 +103,9 @@ def test_rescaling_is_marked_where_the_maximum_rises(draw, normalised):
         if 0 < alpha < 1:
             rises += 1
             assert marks
-            assert draw is draw_converge or f"old l × {alpha:.4f}".rstrip("0") in texts(step, draw)
+            assert draw is draw_converge or f"old ℓ × {alpha:.4f}".rstrip("0") in texts(step, draw)
         elif draw is draw_query:
-            assert not any("old l" in text for text in texts(step, draw))
+            assert not any("old ℓ" in text for text in texts(step, draw))
     assert rises == 3
 
 
@@ -135,7 +135,7 @@ def test_sentence_of_a_normalised_step_says_what_was_scaled():
     assert quiet
     for step in quiet:
         factor = step.values["factor"][0, 0, 0, 0].item()
-        assert 0 < factor < 1 and f"the old o' is scaled by l_old / l_new = {factor:.4f}" in step.sentence
+        assert 0 < factor < 1 and f"the old o' is scaled by ℓ_old / ℓ_new = {factor:.4f}" in step.sentence
         assert f"old o' × {factor:.4f}".rstrip("0") in texts(step, draw_query)
         assert "nothing is rescaled" not in step.sentence
     plain = record(one_pass_attention_steps(*inputs()))[1:10]
