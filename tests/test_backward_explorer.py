@@ -10,7 +10,7 @@ import torch
 
 import flashlearn as fl
 from flashlearn.show.draw import draw_backward_chip, draw_gradient_row, draw_gradients, draw_sums
-from flashlearn.show.draw.equations import short
+from flashlearn.show.draw.equations import fitting, height, length, matrix, short
 from flashlearn.show.explorers import backward_explorer
 from flashlearn.show.explorers.backward import EVERY, FOLLOWED, FUSED, ROW, SWEEPS, TILES
 from tests.slow import slow
@@ -250,3 +250,12 @@ def test_terms_appear_one_by_one_and_add_up(phase):
 
 def test_no_sum_where_nothing_is_added():
     assert texts(draw_sums, tiled()[0], width=12.8, height=3.0) == []
+
+
+@pytest.mark.parametrize("width, tall, scale", [(10_000, 10_000, 1.6), (300, 10_000, None), (10_000, 20, None)])
+def test_equations_grow_into_their_room_and_shrink_only_where_they_must(width, tall, scale):
+    line = [matrix("A", "Q", torch.ones(2, 3)), "=", matrix("B", "K", torch.ones(2, 3))]
+    got = fitting([[line]], width, tall)
+    assert got * length(line) <= width and got * height(line) <= tall
+    assert got == scale or (scale is None and got < 1)
+    assert fitting([[line]], length(line) + 1, height(line) + 1) == 1

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from flashlearn.core.steps import Step, hbm_bytes, matmul_flops
-from flashlearn.show.draw.equations import LINE, NAMED, Matrix, equation, length, matrix, part
+from flashlearn.show.draw.equations import Equation, Matrix, equation, fitting, height, length, matrix, part
 from flashlearn.show.draw.parts import CENTRED, ground
 from flashlearn.show.draw.sheet import Place, Rect, Sheet, Span, blocks_of
 from flashlearn.show.draw.style import COLOURS, INK, QUIET, colour, tint
@@ -20,10 +20,8 @@ from flashlearn.show.draw.values import check_steps_of
 
 MAP = 290  # pixels: the part for the square of pairs
 DONE = 0.32  # strength of the colour of pairs that were met
-SIGNS = 18  # size of the signs in an equation
 SQUARES, OF_KEYS = ("S", "P", "dP", "dS"), ("K", "V", "dK", "dV")  # no number; numbered as keys are
 LABELS = {"delta": "δ"}
-Equation = list[Matrix | str]
 
 
 def draw_backward_chip(ax: Axes, step: Step) -> None:
@@ -33,19 +31,20 @@ def draw_backward_chip(ax: Axes, step: Step) -> None:
     _map(sheet, step, Rect(12, 2, MAP, sheet.height - 6))
     area = Rect(MAP + 24, 2, sheet.width - MAP - 36, sheet.height - 6)
     ground(sheet, area, "SRAM", "SRAM: on chip")
-    lines = [fitting for line in _lines(step) for fitting in _wrapped(line, area.w)]
+    lines = [each for line in _lines(step) for each in _wrapped(line, area.w)]
     if not lines:
         sheet.text(*area.centre, "nothing is on chip", color=QUIET, **CENTRED)
-    tall = [LINE * max(p.shape[0] for e in line for p in e if isinstance(p, Matrix)) + NAMED for line in lines]
-    free = (area.h - 30 - sum(tall)) / (len(lines) + 1)
+    room = area.h - 34
+    scale = fitting(lines, area.w, room)
+    free = (room - scale * sum(max(map(height, line)) for line in lines)) / (len(lines) + 1)
     y = area.y + 30
-    for line, height in zip(lines, tall, strict=True):
+    for line in lines:
         y += free
-        gap = (area.w - sum(length(parts, SIGNS) for parts in line)) / (len(line) + 1)
+        gap = (area.w - scale * sum(map(length, line))) / (len(line) + 1)
         x = area.x
         for parts in line:
-            x = equation(sheet, x + gap, y + NAMED, parts, SIGNS)
-        y += height
+            x = equation(sheet, x + gap, y, parts, scale)
+        y += scale * max(map(height, line))
     sheet.paint()
 
 
@@ -79,7 +78,7 @@ def _lines(step: Step) -> list[list[Equation]]:
 
 def _wrapped(line: list[Equation], width: float) -> list[list[Equation]]:
     """The line itself, or if it is too wide a line for each of its equations."""
-    return [line] if sum(length(parts, SIGNS) for parts in line) < width - 10 else [[parts] for parts in line]
+    return [line] if sum(length(parts) for parts in line) < width - 10 else [[parts] for parts in line]
 
 
 def _number(step: Step, name: str) -> str:

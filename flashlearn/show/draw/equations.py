@@ -14,6 +14,7 @@ from flashlearn.show.draw.style import PALE, contrast, fixed, tint
 
 CELL, LINE, GAP = 58, 32, 9  # pixels: width and height of an entry, and beside a sign
 NAMED = 27  # pixels above a matrix, for its name
+NUMBER, SIGN = 13, 18  # sizes of type
 # S, P, dP and dS are four things in one colour: four shades, of which the last is dark.
 SHADES = {"S": 0.2, "P": 0.75, "dP": 0.4, "dS": 1.0}
 SHADE = 0.35  # of every other matrix
@@ -28,9 +29,9 @@ class Matrix(NamedTuple):
     rows: Rows | None
     shape: tuple[int, int]
 
-    @property
-    def width(self) -> float:
-        return CELL * self.shape[1]
+
+Equation = Sequence[Matrix | str]
+LARGEST = 1.6  # times the plain size that an equation may grow to
 
 
 def matrix(label: str, name: str, values: Tensor | None, shape: tuple[int, int] | None = None) -> Matrix:
@@ -53,40 +54,62 @@ def short(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def equation(sheet: Sheet, x: float, y: float, parts: Sequence[Matrix | str], size: int = 20) -> float:
-    """Set parts from x on, the top of the matrices at y, each in the middle of the tallest; returns where it ends."""
-    tallest = LINE * max(each.shape[0] for each in parts if isinstance(each, Matrix))
+def equation(sheet: Sheet, x: float, y: float, parts: Equation, scale: float = 1.0) -> float:
+    """Set parts from x on, the names above y, each in the middle of the tallest; returns where it ends."""
+    tallest, y = LINE * scale * max(_rows(parts)), y + NAMED * scale
     for each in parts:
         if isinstance(each, str):
-            width = _width(each, size)
-            sheet.text(x + width / 2, y + tallest / 2, each, fontsize=size, **CENTRED)
+            sheet.text(x + _width(each) * scale / 2, y + tallest / 2, each, fontsize=SIGN * scale, **CENTRED)
         else:
-            width = each.width
-            _paint(sheet, x, y + (tallest - LINE * each.shape[0]) / 2, each)
-        x += width
+            _paint(sheet, x, y + (tallest - LINE * scale * each.shape[0]) / 2, each, scale)
+        x += _width(each) * scale
     return x
 
 
-def length(parts: Sequence[Matrix | str], size: int = 20) -> float:
-    """The width of an equation in pixels."""
-    return sum(_width(each, size) if isinstance(each, str) else each.width for each in parts)
+def length(parts: Equation) -> float:
+    """The width of an equation of plain size, in pixels."""
+    return sum(map(_width, parts))
 
 
-def _width(sign: str, size: int) -> float:
-    return 0.74 * size * max(1, len(sign.strip())) + 2 * GAP
+def height(parts: Equation) -> float:
+    """The height of an equation of plain size, names and all."""
+    return LINE * max(_rows(parts)) + NAMED
 
 
-def _paint(sheet: Sheet, x: float, y: float, matrix: Matrix) -> None:
+def fitting(lines: Sequence[Sequence[Equation]], width: float, tall: float, between: float = 24.0) -> float:
+    """How many times the plain size some lines of equations may have in that room, at most LARGEST.
+
+    Less than 1, at which numbers are hard to read, only where they would not fit at all.
+    """
+    if not lines:
+        return 1.0
+    broad = max(sum(map(length, line)) for line in lines)
+    high = sum(max(map(height, line)) for line in lines)
+    roomy = min(LARGEST, (width - between * max(map(len, lines))) / broad, (tall - 8 * len(lines)) / high)
+    return max(roomy, min(1.0, width / broad, tall / high))
+
+
+def _rows(parts: Equation) -> list[int]:
+    return [each.shape[0] for each in parts if isinstance(each, Matrix)]
+
+
+def _width(each: Matrix | str) -> float:
+    if isinstance(each, str):
+        return 0.74 * SIGN * max(1, len(each.strip())) + 2 * GAP
+    return CELL * each.shape[1]
+
+
+def _paint(sheet: Sheet, x: float, y: float, matrix: Matrix, scale: float) -> None:
     """The name, and every entry in its cell; pale and empty where it is not there yet."""
     rows, cols = matrix.shape
-    place = Place(x, y, rows, cols, CELL, LINE)
+    place = Place(x, y, rows, cols, CELL * scale, LINE * scale)
     there = matrix.rows is not None
     face = tint(matrix.name, SHADES.get(matrix.name, SHADE)) if there else (1.0, 1.0, 1.0)
     sheet.fill(place.rect(), face)
     ink = "black" if contrast(face, "black") >= contrast(face, "white") else "white"
     for r, row in enumerate(matrix.rows or ()):
         for c, value in enumerate(row):
-            sheet.text(*place.cell(r, c).centre, short(value), color=ink, fontsize=13, zorder=5, **CENTRED)
+            sheet.text(*place.cell(r, c).centre, short(value), color=ink, fontsize=NUMBER * scale, zorder=5, **CENTRED)
     sheet.grid(place)
-    style = {"weight": "bold", "fontsize": 16, "zorder": 5, **({} if there else {"color": PALE})}
+    style = {"weight": "bold", "fontsize": 16 * scale, "zorder": 5, **({} if there else {"color": PALE})}
     sheet.text(place.x, y - 5, matrix.label, va="bottom", **style)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 
 from flashlearn.core.steps import Step
-from flashlearn.show.draw.equations import LINE, NAMED, Matrix, equation, length, matrix, part
+from flashlearn.show.draw.equations import Equation, Matrix, equation, fitting, height, length, matrix, part
 from flashlearn.show.draw.parts import CENTRED
 from flashlearn.show.draw.sheet import DASHES, Rect, Sheet
 from flashlearn.show.draw.style import INK, PALE, QUIET, SUBSCRIPTS, fixed, tint
@@ -28,22 +28,23 @@ def draw_gradients(ax: Axes, step: Step) -> None:
     if "delta" in step.shapes and "dS" in known:
         known["delta"] = known["dS"]
     lines = _equations(step, known)
-    tall = [LINE * max(p.shape[0] for e in line.values() for p in e if isinstance(p, Matrix)) for line in lines]
-    free = (sheet.height - sum(tall) - NAMED * len(lines)) / (len(lines) + 1)
-    y = free + NAMED
-    for line, height in zip(lines, tall, strict=True):
-        each = [length(parts) for parts in line.values()]
+    scale = fitting([list(line.values()) for line in lines], sheet.width, sheet.height - 40, BESIDE)
+    tall = [scale * max(map(height, line.values())) for line in lines]
+    free = (sheet.height - sum(tall)) / (len(lines) + 1)
+    y = free
+    for line, high in zip(lines, tall, strict=True):
+        each = [scale * length(parts) for parts in line.values()]
         x = (sheet.width - sum(each) - BESIDE * (len(line) - 1)) / 2
         for (made, parts), width in zip(line.items(), each, strict=True):
             if MADE.get(step.phase) == made:
-                sheet.outline((x - 12, y - NAMED - 6, width + 24, height + NAMED + 16))
-            equation(sheet, x, y, parts)
+                sheet.outline((x - 12, y - 6, width + 24, high + 14))
+            equation(sheet, x, y, parts, scale)
             x += width + BESIDE
-        y += height + NAMED + free
+        y += high + free
     sheet.paint()
 
 
-def _equations(step: Step, known: dict[str, Step]) -> list[dict[str, list[Matrix | str]]]:
+def _equations(step: Step, known: dict[str, Step]) -> list[dict[str, Equation]]:
     """Three lines of equations, each under the name of what it makes."""
 
     def of(name: str, turned: bool = False) -> Matrix:

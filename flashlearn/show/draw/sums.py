@@ -5,12 +5,11 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 
 from flashlearn.core.steps import Step
-from flashlearn.show.draw.equations import LINE, NAMED, Matrix, equation, length, matrix, part
+from flashlearn.show.draw.equations import Matrix, equation, fitting, height, length, matrix, part
 from flashlearn.show.draw.sheet import Sheet
 from flashlearn.show.draw.style import index
 from flashlearn.show.draw.values import check_steps_of
 
-SIGNS = 20  # size of the signs in an equation
 # Of each sweep: what it adds up, the factor that a pair of blocks brings, the block it is multiplied with
 SUMS = {
     "dK and dV": (("dV", "P", "dO"), ("dK", "dS", "Q")),
@@ -23,12 +22,12 @@ def draw_sums(ax: Axes, step: Step) -> None:
     check_steps_of("the backward pass by tiles", step, shapes=["Q", "K", "dQ", "dK", "lse"], values=["dO", "O"])
     sheet = Sheet(ax)
     lines = [_sum(step, *names) for names in SUMS.get(step.phase, ()) if "P" in step.values]
-    tall = [LINE * max(p.shape[0] for p in line if isinstance(p, Matrix)) + NAMED for line in lines]
-    free = (sheet.height - sum(tall)) / (len(lines) + 1)
+    scale = fitting([[line] for line in lines], sheet.width, sheet.height - 20)
+    free = (sheet.height - scale * sum(map(height, lines))) / (len(lines) + 1)
     y = free
-    for line, height in zip(lines, tall, strict=True):
-        equation(sheet, (sheet.width - length(line, SIGNS)) / 2, y + NAMED, line, SIGNS)
-        y += height + free
+    for line in lines:
+        equation(sheet, (sheet.width - scale * length(line)) / 2, y, line, scale)
+        y += scale * height(line) + free
     sheet.paint()
 
 

@@ -16,7 +16,7 @@ from flashlearn.rungs.tiled_backward import tiled_attention_backward_steps
 from flashlearn.show.draw.backward_chip import draw_backward_chip
 from flashlearn.show.draw.gradients import draw_gradient_row
 from flashlearn.show.explorers.controls import look
-from flashlearn.show.widgets import Stepper, bars
+from flashlearn.show.widgets import Stepper
 
 ROW, TILES = "one row", "tiles"
 N, D, BLOCK = 8, 2, 2  # tokens, head dimension, rows of a block of Q and of K
@@ -41,7 +41,7 @@ class BackwardExplorer(Stepper):
     def __init__(self, view: str = TILES, follow: str = "K0, V0", form: str = SWEEPS, causal: bool = True):
         self.view = _choice("view", (TILES, ROW), view, "what is shown: tiles, or one row of scores", 150)
         self.follow = _choice("follow", FOLLOWED, follow, "the block whose steps are shown", 170)
-        self.form = _choice("form", (SWEEPS, FUSED), form, "two sweeps, or one that adds to dQ in HBM", 160)
+        self.form = _choice("form", (SWEEPS, FUSED), form, "two sweeps, or one that adds to dQ in HBM", 190)
         if not isinstance(causal, bool):
             raise TypeError(f"expected causal to be True or False, got {causal!r}")
         self.causal = widgets.Checkbox(
@@ -63,10 +63,10 @@ class BackwardExplorer(Stepper):
         self.slider.layout.width = "240px"
         for control in (self.view, self.follow, self.form, self.causal, *self.scores, *self.arrived):
             control.observe(lambda change: self._changed(), "value")
-        first = widgets.HBox([self.play, self.back, self.slider, self.next, self.view])
+        first = widgets.HBox([self.play, self.back, self.slider, self.next])
         self.tiles_bar = widgets.HBox([self.follow, self.form, self.causal])
         self.row_bar = widgets.HBox([*self.scores, *self.arrived])
-        self.controls.children = bars(first, self.tiles_bar, self.row_bar).children
+        self.controls.children = (first, widgets.HBox([self.view, self.tiles_bar]), self.row_bar)
         self.children = (self.picture, self.fit, self.sentence, self.controls, self.names)
         self._show_bars()
 
