@@ -193,6 +193,7 @@ def test_every_module_is_listed_and_has_its_solutions_and_mistakes():
         "recording",
         "renamed",
         "report",
+        "simulating",
         "watching",
         "whole_kernels",
     }

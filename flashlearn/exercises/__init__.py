@@ -11,6 +11,7 @@ same name in mistakes/, the solutions, alone, in the one in solutions/.
 from flashlearn.exercises import (
     gpu_and_triton,
     gradients_by_hand,
+    inside_a_fast_kernel,
     making_it_fast,
     naive_softmax,
     one_pass_attention,
@@ -50,6 +51,7 @@ NOTEBOOKS = (
     triton_forward,
     triton_backward,
     making_it_fast,
+    inside_a_fast_kernel,
     use_it,
 )
 EXERCISES = {exercise.name: exercise for notebook in NOTEBOOKS for exercise in notebook.EXERCISES}

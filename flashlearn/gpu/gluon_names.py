@@ -162,10 +162,10 @@ class Names:
             for name, value in (old | replaced).items():
                 if type(value).__name__ == "constexpr":
                     space[name] = value.value
-                elif hasattr(value, "fn") or name in replaced:
+                elif name in replaced or hasattr(getattr(value, "fn", None), "__code__") or _plain(value, old):
                     space[name] = self.here(value, replaced)
             space.update(self.names())
-        made = FunctionType(plain.__code__, self.spaces[id(old)], plain.__name__, plain.__defaults__)
+        made = FunctionType(plain.__code__, self.spaces[id(old)], plain.__name__, plain.__defaults__, plain.__closure__)
         made.__kwdefaults__ = plain.__kwdefaults__
         return made
 
@@ -335,6 +335,11 @@ class Names:
     def store(self, pointer: Pointer, tile: Tensor, mask: Any = None) -> None:
         keep = slice(None) if mask is None else mask
         pointer.flat[pointer.at[keep]] = tile[keep].to(pointer.flat.dtype)
+
+
+def _plain(value: Any, names: dict[str, Any]) -> bool:
+    """A function of the same module, which may be one of the kernel's, without Gluon's decorator."""
+    return inspect.isfunction(value) and value.__globals__ is names and not value.__closure__
 
 
 class _Layout:
