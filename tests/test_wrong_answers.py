@@ -47,7 +47,9 @@ def test_a_wrong_answer_fails(name, wrong):
     assert re.search(wrong.names, repr(report)), f"expected {wrong.names!r} in\n{report!r}"
 
 
-@pytest.mark.parametrize("name", [name for name in EXERCISES if name[:2] not in ("11", "12", "13") and name != "15.arrive"])
+@pytest.mark.parametrize(
+    "name", [name for name in EXERCISES if name[:2] not in ("11", "12", "13") and name != "15.arrive"]
+)
 def test_no_two_inputs_of_a_case_are_alike(name):
     """An answer that takes one for the other must not pass. Of tensors of one value, as of no keys, there may be two."""
 

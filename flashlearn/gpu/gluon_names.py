@@ -124,6 +124,9 @@ class Buffer:
         return values(self.data.clone())
 
     def store(self, tile: Tensor) -> None:
+        if not isinstance(tile, Tensor) or tile.is_meta or tile.shape != self.data.shape:
+            shape = tuple(tile.shape) if isinstance(tile, Tensor) else type(tile).__name__
+            raise TypeError(f"expected a tile of {tuple(self.shape)} to be stored in {self.name}, got {shape}")
         new = self.sim.access(self.data, f"{self.sim.me.name} writes {self.name}", write=True)
         self.sim.unfenced.append((self.sim.me.name, new.start, new.stop))
         self.data.copy_(tile.to(self.dtype))
@@ -199,7 +202,7 @@ class Names:
         line = linecache.getline(caller.f_code.co_filename, caller.f_lineno)
         name = (re.match(r"\s*(\w+) =", line) or ["", "buffer"])[1]
         if layout is Barrier:
-            return Row([Barrier(self.sim, f"{name}[{i}]" if shape[0] > 1 else name) for i in range(shape[0])], shape)
+            return Row([Barrier(self.sim, f"{name}[{i}]") for i in range(shape[0])], shape)
         size = math.prod(shape)
         self.bytes += size * dtype.itemsize
         if self.bytes > SHARED:

@@ -27,7 +27,8 @@ def phases_rounds(t, stages):
 
 
 def _pipeline(blocks, stages, land, work, *, frees="done", reach=0):
-    landed, done = [], []
+    landed: list[int] = []
+    done: list[int] = []
     for t in range(blocks):
         freed = {"done": done, "landed": landed, "never": []}[frees]
         at = t - stages - reach
