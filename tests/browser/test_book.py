@@ -19,7 +19,7 @@ from axe_playwright_python.sync_playwright import Axe  # noqa: E402
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 CHAPTERS = sorted(path.stem for path in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 SEEN = ["03_online_softmax", "07_tiled_attention", "08_why_it_is_fast", "14_making_it_fast"]
-PAGES = ["index", "instructors", "explorers/bytes", "explorers/tiling", *(f"notebooks/{name}" for name in SEEN)]
+PAGES = ["index", "instructors", "map", "explorers/bytes", "explorers/tiling", *(f"notebooks/{name}" for name in SEEN)]
 LARGEST_CHAPTER, LARGEST_SITE = 1_500_000, 40_000_000  # bytes
 PHONE, TABLET, DESK = (390, 844), (768, 1024), (1440, 900)
 
@@ -275,22 +275,51 @@ def test_search_finds_a_word(site, visit):
     assert "Online softmax" in page.locator("#search-results").inner_text()
 
 
-def test_questions_can_be_answered_without_a_kernel(site, visit):
-    page = visit(f"{site}/index.html").page
-    data = (
-        '{"questions": [{"question": "How often?", "why": "A pass is enough.", "choices": '
-        '[{"text": "once", "right": true}, {"text": "twice", "believes": "l waits"}]}]}'
-    )
+ASKED = (
+    '{"questions": [{"name": "99.often", "question": "How often?", "why": "A pass is enough.", "choices": '
+    '[{"text": "once", "right": true}, {"text": "twice", "believes": "l waits"}]}, '
+    '{"name": "99.more", "question": "And then?", "why": "It is done.", "choices": '
+    '[{"text": "never", "believes": "all is vain"}, {"text": "again", "right": true}]}]}'
+)
+
+
+def put_questions(page):
     page.evaluate(
         """data => { const section = document.createElement('section'); section.className = 'predict';
              section.innerHTML = `<script type="application/json">${data}</script>`; document.querySelector('article').append(section);
              flashlearnBook.questions(); }""",
-        data,
+        ASKED,
     )
-    form = page.locator("section.predict")
-    form.get_by_role("button").click()
-    assert "Choose one first" in form.get_by_role("status").inner_text()
-    form.get_by_label("twice").check()
-    form.get_by_role("button").click()
-    told = form.get_by_role("status").inner_text()
-    assert "l waits" in told and "once" in told and "A pass is enough." in told
+    return page.locator("section.predict form")
+
+
+def test_questions_are_answered_by_keys_without_a_kernel(site, visit):
+    seen = visit(f"{site}/index.html")
+    page = seen.page
+    forms = put_questions(page)
+    assert forms.count() == 2
+    form, status = forms.first, forms.first.get_by_role("status")
+    form.get_by_role("button").focus()
+    page.keyboard.press("Enter")
+    assert "Choose one first" in status.inner_text()
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Space")  # on the last of them: so a browser enters a group from below
+    page.keyboard.press("ArrowDown")
+    assert form.get_by_label("once").is_checked()
+    page.keyboard.press("ArrowDown")
+    assert form.get_by_label("twice").is_checked() and "l waits" not in status.inner_text()
+    page.keyboard.press("Enter")
+    assert all(words in status.inner_text() for words in ("l waits", "once.", "A pass is enough."))
+    page.keyboard.press("ArrowUp")
+    assert form.get_by_label("twice").is_checked(), "what was predicted stays"
+    assert forms.last.get_by_role("status").inner_text() == ""
+    found = Axe().run(page).response["violations"]
+    assert not [rule["id"] for rule in found if rule["impact"] in ("serious", "critical")]
+
+    page.reload()
+    forms = put_questions(page)
+    assert forms.first.get_by_label("twice").is_checked() and not forms.last.get_by_role("radio").first.is_checked()
+    forms.last.get_by_label("again").check()
+    forms.last.get_by_role("button").click()
+    assert forms.last.get_by_role("status").inner_text() == "Right. It is done."
+    assert seen.errors == []
