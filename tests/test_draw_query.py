@@ -171,6 +171,8 @@ def test_converge_shows_what_acc_is_worth():
     assert len(hollow.get_ydata()) == len(path.get_ydata()) == 7
     whole = next(line for line in axes_of(steps[-1], draw_converge).lines if line.get_linestyle() == ":")
     assert whole.get_ydata()[-1] == pytest.approx(dashed.get_ydata()[0], abs=1e-3), "after the last key: the answer"
+    for line in (hollow, whole, path):
+        assert max(line.get_ydata()) <= 410 and min(line.get_ydata()) >= 120, "between the floor and the top"
     plain = record(one_pass_attention_steps(q, k, v, normalised=True))
     assert not any(line.get_linestyle() == ":" for line in axes_of(plain[6], draw_converge).lines)
 

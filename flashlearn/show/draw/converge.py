@@ -33,13 +33,13 @@ def draw_converge(ax: Axes, step: Step) -> None:
             "expected steps of a loop over keys, with acc in their values, got none: are they another picture's steps?"
         )
     seen = [s for s in step.so_far if s in run]
-    place = _scale([value for s in run for value in _vector(s)], len(run))
-    answer = _vector(run[-1])
+    answer, worth = _vector(run[-1]), _worth(run)
+    place = _scale([*(value for s in run for value in _vector(s)), *worth], len(run))
     _answers(sheet, answer, place)
     for n, s in enumerate(seen):
         _mark_rescaling(sheet, s, place(n, 0)[0])
-    if len(answer) == 1 and any("acc" in s.values and "normalised" in s.values for s in seen):
-        _worth(sheet, seen, place)
+    if worth:
+        _hollow(sheet, [place(n, value) for n, value in enumerate(worth[: len(seen)])])
     for c, marker in zip(range(len(answer)), MARKERS, strict=False):
         xs = [place(n, 0)[0] for n in range(len(seen))]
         ys = [place(0, _vector(s)[c])[1] for s in seen]
@@ -53,11 +53,16 @@ def draw_converge(ax: Axes, step: Step) -> None:
     sheet.paint()
 
 
-def _worth(sheet: Sheet, seen: list[Step], place) -> None:
-    """What acc is worth after every key: acc / l, the attention over the keys so far."""
-    worth = [(n, _vector(s)[0] / l) for n, s in enumerate(seen) if "acc" in s.values and (l := _last(s, "l_i"))]
-    xs, ys = zip(*(place(*point) for point in worth), strict=True) if worth else ((), ())
+def _worth(run: list[Step]) -> list[float]:
+    """What acc is worth after every key, acc / l: the attention over the keys so far. None but for a single number."""
+    steps = [s for s in run if "acc" in s.values and "normalised" in s.values and s.values["acc"].shape[-1] == 1]
+    return [_vector(s)[0] / (_last(s, "l_i") or 1.0) for s in steps]  # before the first key acc is 0
+
+
+def _hollow(sheet: Sheet, points: list[tuple[float, float]]) -> None:
+    """What acc is worth, in hollow points, and which points are which."""
     hollow = {"marker": "o", "markersize": 12, "markerfacecolor": "white", "markeredgecolor": INK}
+    xs, ys = ([point[axis] for point in points] for axis in (0, 1))
     sheet.line(xs, ys, color=QUIET, linestyle=":", linewidth=2.5, **hollow)
     for x, words, fill in ((460, "acc", {"color": colour("acc")}), (560, "acc / l", hollow)):
         sheet.line([x], [26], **{"marker": "o", "markersize": 12, "markeredgecolor": INK, **fill})

@@ -31,9 +31,9 @@ def draw_own_scales(ax: Axes, step: Step) -> None:
     last = blocks[-1].values if blocks else step.values
     wrong, right = (first(last[a]) / (first(last[l]) or 1.0) for a, l in (("acc_own", "l_own"), ("acc", "l_i")))
     own = {"acc": first(last["acc_own"]), "l": first(last["l_own"]), "acc / l": wrong}
-    _sums(sheet, 48, "each block from its own maximum", own, "S", wrong=abs(wrong - right) > 1e-6)
+    _sums(sheet, 48, "from its block's maximum", own, "S", wrong=abs(wrong - right) > 1e-6)
     one = {"m": first(last["m_i"]), "acc": first(last["acc"]), "l": first(last["l_i"]), "acc / l": right}
-    _sums(sheet, 242, "all from the maximum so far", one, "m_i", written=bool(step.writes))
+    _sums(sheet, 242, "from the maximum so far", one, "m_i", written=bool(step.writes))
     sheet.paint()
 
 
