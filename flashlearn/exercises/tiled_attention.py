@@ -1,4 +1,4 @@
-"""Exercises of notebook 07: the update rule for one block, and how many blocks a causal mask leaves."""
+"""Exercises of notebook 07: the loop of FlashAttention-1, the update rule for one block, and how many blocks a causal mask leaves."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import itertools
 import torch
 
 from flashlearn.exercises.grading import Case, Exercise
-from flashlearn.exercises.mistakes.tiled_attention import MISTAKES
-from flashlearn.exercises.solutions.tiled_attention import update_solution, visited_solution
+from flashlearn.exercises.mistakes.tiled_attention import MISTAKES, ORDER
+from flashlearn.exercises.ordering import Ordering
+from flashlearn.exercises.solutions.tiled_attention import order_solution, update_solution, visited_solution
 
 INF = float("inf")
 
@@ -69,7 +70,38 @@ def _visited(*sizes):
 
 _S, _V = _random(3, 8, seed=2), _random(8, 4, seed=3)
 
+
+def _growing(N_q, N_k, B_r, B_c, factor=1.0):
+    """Queries and keys whose scores grow from key to key, random values, and sizes of blocks."""
+    q, steps = 1 + _random(N_q, 3, seed=4).abs(), _random(N_k, 3, seed=5).abs()
+    return factor * q, steps.cumsum(0), _random(N_k, 3, seed=6), B_r, B_c
+
+
+def _falling(N_q, N_k, B_r, B_c):
+    q, k, v, *blocks = _growing(N_q, N_k, B_r, B_c)
+    return q, k.flip(0), v, *blocks
+
+
 EXERCISES = (
+    Ordering(
+        "07.order",
+        "order(): the letters of the lines of FlashAttention-1's inner loop, from top to bottom",
+        order_solution,
+        (
+            ORDER.case("one block of keys", _growing(4, 3, 2, 3), "m = -inf, l = 0 and O = 0: nothing old has weight"),
+            ORDER.case("maxima rise", _growing(4, 6, 2, 2), "the old O weighs l exp(m - m_new), its keys' whole sum"),
+            ORDER.case("maxima stay", _falling(4, 6, 2, 2), "then the block is on another scale: exp(m_block - m_new)"),
+            ORDER.case("nothing divides", _growing(5, 7, 3, 4), "the last blocks are shorter"),
+            ORDER.case("large scores", _growing(4, 6, 2, 3, 500.0), "only ever take exp of what is 0 or less"),
+        ),
+        hints=(
+            "Say what a visit does: the block by itself, the new maximum, the weights of old and new, then l, O, and what is stored.",
+            "Every line reads names: each must have its value by then, and m[at], l[at] must still be the old ones.",
+            "The two lines that start from m_block alone or with m; then the two weights; the lines that make l_new and O[at]; last what HBM keeps.",
+        ),
+        mistakes=MISTAKES["07.order"],
+        puzzle=ORDER,
+    ),
     Exercise(
         "07.update",
         "my_update(m, l, acc, S, V) -> m, l, acc after one more block of keys",

@@ -77,3 +77,20 @@ def without_its_own_key(N_q, N_k, block_q, block_k):
 def shifted_the_wrong_way(N_q, N_k, block_q, block_k):
     ends = (min(start + block_q, N_q) for start in range(0, N_q, block_q))
     return sum(math.ceil(max(0, end + N_q - N_k) / block_k) for end in ends)
+
+
+@variant(
+    "07.order", "the old O is not multiplied by its l, and P comes after m_new", r"multiplied by its l|count as one"
+)
+def old_weighs_as_one_key():
+    return ["F", "A", "C", "D", "B", "G"]
+
+
+@variant("07.order", "the old O keeps its weight", r"keeps its weight|as if l had not grown")
+def old_keeps_its_weight():
+    return ["A", "F", "E", "D", "H", "G"]
+
+
+@variant("07.order", "nothing is stored but O", r"never stored|counts alone|lines, and 5 were given")
+def state_not_stored():
+    return ["F", "A", "E", "D", "B"]

@@ -196,6 +196,19 @@ WRONG = {
         ("one factor serves all rows", update_one_factor_for_all_rows),
         ("dimensions of size 1 are lost", update_loses_dimensions_of_one),
     ),
+    "07.order": (
+        ("the line that stores l and m is missing", lambda: "AFEDB", "never stored"),
+        ("l_new is missing", lambda: "AFEBG", "l_new is used before"),
+        ("P is missing", lambda: "FEDBG", "P is used before"),
+        ("the weights are computed before m_new", lambda: "AEFDBG", "m_new is used before"),
+        ("O is written twice", lambda: "AFEDBHG", "line H"),
+        ("both pairs of weights are taken", lambda: "AFECDBG", "multiplied by its l"),
+        ("the old O keeps its weight, and l is its neighbour's", lambda: "AFCDHG", "line"),
+        ("no lines at all", lambda: "", "0 were given"),
+        ("a line that is not there", lambda: "AFEDBGX", "A to H"),
+        ("a line twice", lambda: "AFEDBGG", "once at most"),
+        ("numbers for letters", lambda: [1, 6, 5, 4, 2, 7], "letters of lines"),
+    ),
     "07.visited": (
         ("a key at the edge is not seen", counted(lambda last, first, offset: first < last + offset)),
         ("one key too many is seen", counted(lambda last, first, offset: first <= last + offset + 1)),
@@ -217,6 +230,13 @@ RIGHT = {
         ("in place", update_in_place),
         ("row by row", update_row_by_row),
         ("NaN is repaired in the factors", update_repairs_nan),
+    ),
+    "07.order": (
+        ("m_new before P", lambda: "FAEDBG"),
+        ("P as late as it can be", lambda: "FEADBG"),
+        ("l and m are stored before O", lambda: "AFEDGB"),
+        ("a list of small letters", lambda: ["a", "f", "e", "d", "b", "g"]),
+        ("commas between", lambda: "A, F, E, D, B, G"),
     ),
     "07.visited": (
         ("the mask itself", visited_by_the_mask),

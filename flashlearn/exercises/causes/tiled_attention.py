@@ -7,6 +7,7 @@ import math
 import torch
 
 from flashlearn.exercises.causes.one_pass_attention import told
+from flashlearn.exercises.mistakes.tiled_attention import ORDER
 
 INF = float("inf")
 
@@ -95,4 +96,8 @@ def the_alignment(visited):
     return ""
 
 
-CAUSES = {"07.update": (the_maximum, the_weights), "07.visited": (one_pair, the_diagonal, rounded_up, the_alignment)}
+CAUSES = {
+    "07.order": ORDER.causes,
+    "07.update": (the_maximum, the_weights),
+    "07.visited": (one_pair, the_diagonal, rounded_up, the_alignment),
+}

@@ -5,6 +5,8 @@ import math
 import torch
 
 from flashlearn.exercises.grading import Mistake
+from flashlearn.exercises.ordering import Decoy, Puzzle
+from flashlearn.exercises.solutions.tiled_attention import keys_outside
 
 INF = float("inf")
 
@@ -85,7 +87,33 @@ def visited_negative(N_q, N_k, block_q, block_k):
     return sum(math.ceil((min(start + block_q, N_q) + N_k - N_q) / block_k) for start in range(0, N_q, block_q))
 
 
+ORDER = Puzzle(
+    "07.order",
+    keys_outside,
+    (
+        Decoy(
+            "O[at] = O[at] + new * (P @ v[keys]) / l_new",
+            4,
+            "the old O keeps its weight, as if l had not grown",
+            "maxima rise",
+        ),
+        Decoy(
+            "old, new = torch.exp(m[at] - m_new), torch.exp(m_block - m_new)",
+            2,
+            "the old O is not multiplied by its l: all the keys so far count as one",
+            "maxima rise",
+        ),
+    ),
+    given=(3, 0),
+)
 MISTAKES = {
+    "07.order": ORDER.mistakes(
+        (
+            "l and m are never stored: every visit finds l = 0 and m = -inf, and its block counts alone",
+            (0, 1, 2, 3, 4),
+            "maxima rise",
+        ),
+    ),
     "07.update": (
         Mistake("acc is not rescaled when the maximum rises", update_forgets_acc, "every maximum rises"),
         Mistake("l is not rescaled when the maximum rises", update_forgets_l, "every maximum rises"),

@@ -77,7 +77,7 @@ QUESTIONS: tuple[Question, ...] = (
             ),
         ),
         why="FlashAttention-1 divides at every visit: the row is right, for the keys so far.",
-        shown='for step in (step for step in lines if step.phase == "line 12"):',
+        shown='for step in (step for step in walk if step.phase == "line 12"):',
     ),
     Question(
         name="07.visited_blocks",

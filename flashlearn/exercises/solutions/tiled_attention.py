@@ -25,3 +25,25 @@ def visited_solution(N_q, N_k, block_q, block_k):
         keys = max(0, last_query + 1 + N_k - N_q)  # that the last query of the block sees
         count += math.ceil(keys / block_k)
     return count
+
+
+def keys_outside(q, k, v, B_r, B_c):
+    O, l = torch.zeros_like(q), q.new_zeros(len(q), 1)
+    m = torch.full_like(l, -INF)
+    for j in range(0, len(k), B_c):
+        for i in range(0, len(q), B_r):
+            at, keys = slice(i, i + B_r), slice(j, j + B_c)
+            S = q[at] @ k[keys].T / q.shape[-1] ** 0.5
+            m_block = S.amax(-1, keepdim=True)
+            P = torch.exp(S - m_block)
+            m_new = torch.maximum(m[at], m_block)
+            old, new = l[at] * torch.exp(m[at] - m_new), torch.exp(m_block - m_new)
+            l_new = old + new * P.sum(-1, keepdim=True)
+            O[at] = (old * O[at] + new * (P @ v[keys])) / l_new
+            l[at], m[at] = l_new, m_new
+    return O
+
+
+# 07.order
+def order_solution():
+    return "AFEDBG"
