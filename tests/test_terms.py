@@ -1,0 +1,116 @@
+"""A term is explained before it is used: the first notebook that has it is the one that explains it, in bold or italics."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "notebooks"
+TERMS = {  # the term as a regular expression -> the notebook that explains it
+    "HBM": "00",
+    "SRAM": "00",
+    "kernels?": "00",
+    "tiles?": "00",
+    "lse": "00",
+    "interpreter": "00",
+    "logits?": "01",
+    "causal": "02",
+    "projections?": "04",
+    "KV cache": "04",
+    "decod(?:e|ing)": "04",
+    "recomput(?:e|ed|ing|ation)": "04",
+    "warps?": "07",
+    "shared memory": "07",
+    "roofline": "08",
+    "arithmetic intensity": "08",
+    "ridge point": "08",
+    "FLOPs?": "08",
+    "streaming multiprocessors?": "08",
+    "registers?": "08",
+    "tensor cores?": "08",
+    "Jacobians?": "09",
+    "atomic": "10",
+    "launch grid|grid": "11",
+    "strides?": "11",
+    "coalescing|coalesced": "11",
+    "occupancy": "11",
+    "[Gg]rouped-query attention|GQA": "12",
+    "autotuning": "14",
+    "TMA": "14",
+    "mbarriers?": "15",
+    "wgmma": "15",
+}
+FORWARD: dict[tuple[str, str], str] = {}  # (term, notebook) -> why a notebook may name what a later one explains
+
+
+@cache
+def cells(number: str) -> tuple[str, ...]:
+    """The prose of every Markdown cell, without code, formulas, headings and where links lead; the title cell is first."""
+    (path,) = FOLDER.glob(f"{number}_*.ipynb")
+    found = [
+        "".join(cell["source"]) for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "markdown"
+    ]
+    return tuple(map(prose, found))
+
+
+def prose(text: str) -> str:
+    for pattern in (r"```.*?```", r"\$\$.*?\$\$", r"`[^`]*`", r"(?<=\])\([^)]*\)"):
+        text = re.sub(pattern, " ", text, flags=re.DOTALL)
+    return re.sub(r"^#.*$", "", text, flags=re.MULTILINE)
+
+
+def has(term: str, text: str) -> bool:
+    return re.search(rf"(?<![\w-])(?:{term})(?!\w)", text) is not None
+
+
+def explains(term: str, text: str) -> bool:
+    """Whether the term is set off in the text."""
+    marked = re.findall(r"\*\*([^*]+)\*\*|(?<!\*)\*([^*\s][^*]*)\*(?!\*)", text)
+    return any(has(term, bold or italic) for bold, italic in marked)
+
+
+def used_too_early(term: str, home: str, notebooks: Iterable[tuple[str, tuple[str, ...]]]) -> list[str]:
+    """Where the term stands before it is explained; a title cell may promise what its notebook explains."""
+    early = []
+    for number, texts in notebooks:
+        if number < home:
+            early += [f"{number}: {text.strip()[:80]}" for text in texts if has(term, text)]
+        elif number == home:
+            first = next((text for text in texts[1:] if has(term, text)), "")
+            if not explains(term, texts[0]) and not explains(term, first):
+                early.append(f"{number}: not set off where it stands first: {first.strip()[:80]!r}")
+    return early
+
+
+def course() -> list[tuple[str, tuple[str, ...]]]:
+    numbers = sorted(path.stem[:2] for path in FOLDER.glob("[0-9][0-9]_*.ipynb"))
+    return [(number, cells(number)) for number in numbers]
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_a_term_is_explained_before_it_is_used(term):
+    notebooks = [(number, texts) for number, texts in course() if (term, number) not in FORWARD]
+    assert used_too_early(term, TERMS[term], notebooks) == []
+
+
+def test_a_forward_reference_is_one():
+    for (term, number), why in FORWARD.items():
+        assert why and number < TERMS[term] and any(has(term, text) for text in cells(number))
+
+
+def test_what_comes_too_early_is_found():
+    title, plain, bold = "# 01 · On warps\n\nYou will see warps.", "A warp waits.", "A **warp** is 32 threads."
+    assert used_too_early("warps?", "01", [("01", (title, bold, plain))]) == []
+    assert len(used_too_early("warps?", "01", [("01", (title, plain, bold))])) == 1
+    assert len(used_too_early("warps?", "01", [("00", (prose(plain),)), ("01", (title, bold))])) == 1
+    assert len(used_too_early("warps?", "01", [("01", (title,))])) == 1, "explained nowhere"
+    assert (
+        used_too_early("warps?", "01", [("00", (prose("`warp` $$warp$$ [x](warp) num-warp"),)), ("01", (title, bold))])
+        == []
+    )
+    assert explains("lse", "it is *lse*") and not explains("lse", "2 * lse * 3") and not explains("lse", "**else**")
