@@ -107,7 +107,7 @@ EXERCISES = (
         hints=(
             "Say what one round does for its key: a score, a new maximum, both old sums moved to it, the new terms.",
             "Every line reads names: each must have its value by then, and m must still be the old one for alpha.",
-            "The score first; then what l and acc are both multiplied by; one line for each of them; m at the end.",
+            "Six letters: one line hands m_new on, three make a factor, a score and a maximum, two change l and acc. What does each of them read?",
         ),
         mistakes=MISTAKES["05.order"],
         values=("m", "l", "o"),
