@@ -168,7 +168,7 @@ EXERCISES = (
         hints=(
             "Vector addition with one input less. What in its kernel assumes that neighbours are one element apart?",
             "The kernel: pid, offs, mask, one load, one store. The launcher: y = torch.empty(N), triton.cdiv(N, 256) programs.",
-            "Load from x_ptr + offs * stride_x, store factor * x to y_ptr + offs, both with mask=offs < N.",
+            "offs = ? ; mask = ? ; x = tl.load(x_ptr + offs times something, mask=...) ; tl.store(y_ptr + ..., ..., mask=...)",
         ),
         mistakes=MISTAKES["11.scale"],
     ),
@@ -224,7 +224,7 @@ EXERCISES = (
         hints=(
             "The fused softmax kernel does almost all of it. What does it store, and what do you need instead?",
             "One program per row, BLOCK_N = triton.next_power_of_2(N); lanes past N are masked and hold -inf.",
-            "m = tl.max(x, 0), then one number per program: tl.store(out_ptr + row, m + tl.log(tl.sum(tl.exp(x - m), 0))).",
+            "row, offs -> x (BLOCK_N,) -> m, one number -> a sum, one number -> one tl.store without a mask, at out_ptr + ...",
         ),
         mistakes=MISTAKES["11.row_lse"],
     ),
@@ -267,7 +267,7 @@ EXERCISES = (
         hints=(
             "The copy kernel above transposes if it is handed the strides swapped. Which two of the four strides here?",
             "Load a block of x as always. For the store keep the block as it is, and compute other addresses for its elements.",
-            "y is (N, M): element (m, n) goes to y_ptr + offs_m[:, None] * y.stride(1) + offs_n[None, :] * y.stride(0).",
+            "tl.load(x_ptr + offs_m[:, None] * ? + offs_n[None, :] * ?), tl.store(y_ptr + offs_m[:, None] * ? + offs_n[None, :] * ?)",
         ),
         mistakes=MISTAKES["11.transpose"],
     ),

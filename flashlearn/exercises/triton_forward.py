@@ -165,7 +165,8 @@ KERNEL_PATH = (
         "every program its block of queries against the one block of keys: load, S, softmax, O and lse, stored",
         (
             "No loop yet. Write down the shape of everything first: rows, the addresses of Q, S, m, l, O.",
-            "tl.program_id(0) says which rows. Row i of a contiguous (N, D) matrix starts at i * D. exp2 belongs to qk_scale.",
+            "Row i of a contiguous (N, D) matrix starts at i * D. qk_scale has log2(e) in it: exp2 and log2, and lse times ln 2. "
+            "tl.dot wants one dtype.",
             "rows (BLOCK_M,) -> addresses (BLOCK_M, D) -> q, k, v -> s -> m = row maximum -> p -> l = row sum -> two stores",
         ),
     ),
@@ -237,7 +238,7 @@ EXERCISES = (
         hints=(
             "First number the rows and columns of the block: start_m + tl.arange(0, rows), and the same for the keys. Who sees whom?",
             "Query i sees key j if j <= i + N_k - N_q. Lay the queries along one axis, the keys along the other: rows[:, None], keys[None, :].",
-            "visible = keys[None, :] <= rows[:, None] + N_k - N_q, then tl.where(visible, s, ...). Both lengths are in s.shape.",
+            "rows = ? (s.shape[0] numbers), keys = ? (s.shape[1]) -> visible, a comparison of a column with a row -> tl.where(visible, ?, ?)",
         ),
         mistakes=MISTAKES["12.causal"],
     ),
@@ -293,7 +294,7 @@ EXERCISES = (
         hints=(
             "Read it beside lines 8 to 10 of the algorithm. One bug is about order, one about a factor, one about an alignment.",
             "Which scores may raise the maximum? What does alpha move to the new maximum? What does the last query see if N_k > N_q?",
-            "Mask before the maximum. alpha rescales what was there before, l_i and acc alike, and no new term. The mask needs N_k - N_q.",
+            "s -> hidden -> m_new -> p, alpha -> l_i = l_i * ? + ?, acc = ? + ?: compare the order, then each factor, then the offset.",
         ),
         mistakes=MISTAKES["12.bugs"],
         values=("o", "lse"),
