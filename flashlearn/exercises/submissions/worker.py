@@ -36,14 +36,22 @@ PACKAGE = Path(__file__).parents[2]
 EXERCISES = "flashlearn.exercises"
 OURS = tuple(
     f"{EXERCISES}.{name}"
-    for name in ("launching", "recording", "simulating", "watching", "whole_kernels", "submissions")
+    for name in ("launching", "raised", "recording", "simulating", "watching", "whole_kernels", "submissions")
 )
 # What of the package stays open for every answer, as part of the machinery, and what else for those that begin so
 OPEN = (
     *("__init__.py", "_moved.py", "core/steps.py", "kernels/__init__.py", "kernels/recorder.py", "kernels/target.py"),
     *(
         f"exercises/{name}"
-        for name in ("launching.py", "recording.py", "simulating.py", "watching.py", "whole_kernels.py", "submissions/")
+        for name in (
+            "launching.py",
+            "raised.py",
+            "recording.py",
+            "simulating.py",
+            "watching.py",
+            "whole_kernels.py",
+            "submissions/",
+        )
     ),
     "gpu/refused.py",
 )
@@ -52,6 +60,8 @@ ALSO = {
     "11.": ("core/",),
     "15.arrive": ("core/", "gpu/"),
     "12.mutants": ("core/", "rungs/"),
+    "12.kernel": ("core/mask.py",),
+    "13.kernel": ("core/mask.py",),
 }
 
 
