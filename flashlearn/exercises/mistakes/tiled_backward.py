@@ -68,7 +68,8 @@ def ds_delta_added(p, do, o, v_j):
     return p * (do @ v_j.mT + (do * o).sum(-1, keepdim=True))
 
 
-def _dq(q_i, k, v, do_i, o_i, lse_i, block_k, *, join=torch.add, stop=None, weights=None, delta=None, factor=None):
+def _dq(*problem, join=torch.add, stop=None, weights=None, delta=None, factor=None):
+    q_i, k, v, do_i, o_i, lse_i, block_k = problem
     scale = 1 / math.sqrt(q_i.shape[-1])
     dq_i = torch.zeros_like(q_i)
     for j in range(0, len(k) if stop is None else stop(len(k), block_k), block_k):
