@@ -102,6 +102,14 @@ def test_a_long_run_is_painted_when_it_is_asked_for(painted, sent):
     assert Image.open(io.BytesIO(sent[0][1][0])).size == (200, 100)
 
 
+def test_a_run_of_25_steps_waits_to_be_painted_and_keeps_its_sentences(painted, monkeypatch):
+    play(many(24), dots, alt="dots", figsize=(2, 1))
+    assert len(painted) == 24
+    shown = play(many(25), dots, alt="dots", figsize=(2, 1))
+    assert sorted(painted[24:]) == [0, 24]
+    assert shown.film == b"" and shown.size > (200, 100), "the stored still has its sentence below"
+
+
 @pytest.mark.slow
 def test_a_long_run_is_stored_whole_where_that_is_asked_for(monkeypatch):
     monkeypatch.setenv("FLASHLEARN_ALL_FRAMES", "1")

@@ -37,7 +37,8 @@ from flashlearn.show.inputs import (
 )
 
 BROWSER = files("flashlearn.show") / "browser"
-LONG = 48  # steps; a longer run is not painted when its cell runs, and is stored without its sentences in the frames
+SHORT = 24  # steps; a longer run is not painted when its cell runs
+LONG = 48  # steps; a longer run is stored without its sentences in the frames
 AHEAD = 64  # frames painted ahead of the step that is shown
 QUIET = 0.5  # seconds without a cell before the kernel counts as idle
 
@@ -110,9 +111,8 @@ class Player(anywidget.AnyWidget):
     def _painted(self, still: int) -> tuple[bytes, dict[int, bytes]]:
         """The stored form, and the frames that the browser cannot take from it."""
         every = range(count(self.runs))
-        short = len(every) <= LONG
-        frame = partial(paint, self.runs, draw=self.draw_step, figsize=self.figsize, caption=short)
-        if moving() and (short or os.environ.get("FLASHLEARN_ALL_FRAMES")):
+        frame = partial(paint, self.runs, draw=self.draw_step, figsize=self.figsize, caption=len(every) <= LONG)
+        if moving() and (len(every) <= SHORT or os.environ.get("FLASHLEARN_ALL_FRAMES")):
             film = Film(frame(number) for number in every)
             return animated(film, delays(self.runs, self.seconds), still), {}
         there = {number: png(frame(number)) for number in {still, 0}}
