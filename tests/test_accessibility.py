@@ -28,6 +28,7 @@ from flashlearn.cost import race
 from flashlearn.gpu import layout_steps, pipeline_steps, program_steps
 from flashlearn.rungs.own_scales import own_scales_steps
 from flashlearn.rungs.projection import projection_steps
+from flashlearn.rungs.softmax import uncorrected_sum_steps
 from flashlearn.show import Stepper, animation, draw, play, player
 from flashlearn.show.draw.pipeline import draw_pipeline
 from flashlearn.show.draw.programs import draw_programs
@@ -49,6 +50,7 @@ O, LSE = fl.tiled_attention_v2(Q, K, V, return_lse=True, **BLOCKS)
 PICTURES = {  # every picture of steps: how it is drawn, its steps, its size
     "row": (draw.draw_row, fl.online_softmax_steps(X), (12.8, 5.0)),
     "tree": (draw.draw_tree, fl.merge_tree_steps(torch.arange(16.0), 2), (12.8, 5.0)),
+    "terms": (draw.draw_terms, fl.record(uncorrected_sum_steps(X))[:4], (6.4, 5.0)),
     "query": (draw.draw_query, fl.one_pass_attention_steps(Q[:, :, :1], K, V), (12.8, 5.6)),
     "converge": (draw.draw_converge, fl.one_pass_attention_steps(Q[:, :, :1], K, V), (12.8, 5.0)),
     "round trip": (draw.draw_round_trip, fl.standard_attention_steps(Q, K, V), (12.8, 5.0)),
