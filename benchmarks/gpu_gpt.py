@@ -2,6 +2,7 @@
 
     python benchmarks/gpu_gpt.py flashlearn/measurements/gpt_gpu.json --commit $(git rev-parse --short HEAD)
     python benchmarks/gpu_gpt.py /tmp/gpt.json --tiny       the same in miniature, to try the script on a CPU
+    python benchmarks/gpu_gpt.py VERSE.json --parts verse   only the 5,000 steps that end in verse
 
 "standard" is softmax(Q K^T) V in three lines, so S and P are stored, and kept for the backward pass.
 """
@@ -14,6 +15,7 @@ import hashlib
 import json
 import statistics
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -24,10 +26,21 @@ from flashlearn.core.mask import causal_mask
 from flashlearn.kernels.dispatch import forward_rung
 from flashlearn.kernels.op import flash_attention
 from flashlearn.models.gpt import GPT, batches, decode, encode, generate, loss_of, pytorch_attention, read_text, train
+from flashlearn.models.ngram import ngram_loss
 
 LARGE = {
     "model": {"layers": 6, "heads": 8, "kv_heads": 2, "width": 512},
     "train": {"steps": 200, "batch": 16, "context": 1024, "lr": 1e-3},
+    "verse": {
+        "batch": 16,
+        "context": 1024,
+        "lr": 1e-3,
+        "steps": 5000,
+        "samples": [0, 200, 1000, 5000],
+        "every": 100,
+        "count": 400,
+        "order": 5,
+    },
     "timed": {"steps": 20, "batch": 8, "context": 4096},
     "contexts": [1024, 2048, 4096, 8192, 16384, 32768, 65536],
     "decode": {"prompts": [64, 4096, 65536], "count": 128, "sample": 400},
@@ -39,6 +52,16 @@ LARGE = {
 TINY = {
     "model": {"layers": 2, "heads": 2, "kv_heads": 1, "width": 32},
     "train": {"steps": 3, "batch": 2, "context": 32, "lr": 1e-2},
+    "verse": {
+        "batch": 2,
+        "context": 32,
+        "lr": 1e-2,
+        "steps": 6,
+        "samples": [0, 2, 6],
+        "every": 2,
+        "count": 8,
+        "order": 5,
+    },
     "timed": {"steps": 3, "batch": 2, "context": 32},
     "contexts": [32, 64],
     "decode": {"prompts": [8, 32], "count": 4, "sample": 8},
@@ -78,6 +101,70 @@ def training(alphabet: str, tokens, sizes: dict) -> tuple[dict, GPT]:
         model = new_model(alphabet, sizes, attention)
         losses[name] = [round(x, 4) for x in train(model, tokens, **sizes["train"], dtype=torch.bfloat16)]
     return {"losses": losses, "parameters": sum(p.numel() for p in model.parameters())}, model
+
+
+def verse(alphabet: str, tokens, sizes: dict) -> dict:
+    """Trained until it writes something like verse, with PyTorch's attention and with ours, the same weights and batches.
+
+    The last tenth of the text is held out. Of each: losses of every step, validation losses every so many steps, texts
+    after `samples` steps and of the best checkpoint, all drawn from one seed. Beside them: what counting 5-grams gives.
+    """
+    given, split = sizes["verse"], len(tokens) * 9 // 10
+    learnt, held_out = tokens[:split], tokens[split:]
+    found = {"held_out": len(held_out), "order": given["order"], "runs": {}}
+    found["ngram"] = ngram_loss(learnt.cpu(), held_out.cpu(), order=given["order"], vocabulary=len(alphabet))
+    for name in ("PyTorch", "flash_attention"):
+        model = new_model(alphabet, sizes, ATTENTIONS[name])
+        found["runs"][name] = trained(model, alphabet, learnt, held_out, given)
+        print(
+            name, {key: found["runs"][name][key] for key in ("best", "best_step")}, "n-gram", found["ngram"], flush=True
+        )
+    return found
+
+
+def trained(model: GPT, alphabet: str, learnt, held_out, given: dict) -> dict:
+    """One run of `verse`."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=given["lr"])
+    stream, losses, validation, texts = batches(learnt, given["batch"], given["context"]), [], {}, {}
+    best, best_step, kept = float("inf"), 0, copy.deepcopy(model.state_dict())
+    for step in range(given["steps"] + 1):
+        if step % given["every"] == 0:
+            validation[step] = held_out_loss(model, held_out, given)
+            if validation[step] < best:
+                best, best_step, kept = validation[step], step, copy.deepcopy(model.state_dict())
+        if step in given["samples"]:
+            texts[step] = sample(model, alphabet, held_out, given["count"])
+        if step < given["steps"]:
+            with torch.autocast(DEVICE, dtype=torch.bfloat16):
+                loss = loss_of(model, *next(stream))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+    model.load_state_dict(kept)
+    return {
+        "losses": [round(x, 4) for x in torch.stack(losses).tolist()],
+        "validation": {step: round(x, 4) for step, x in validation.items()},
+        "texts": texts,
+        "best": round(best, 4),
+        "best_step": best_step,
+        "best_text": sample(model, alphabet, held_out, given["count"]),
+    }
+
+
+@torch.no_grad()
+def held_out_loss(model: GPT, held_out, given: dict) -> float:
+    """Nats per character of what was held out, in windows side by side; what is left at the end is not read."""
+    windows = held_out[: (len(held_out) - 1) // given["context"] * given["context"] + 1]
+    x, y = (t.view(-1, given["context"]) for t in (windows[:-1], windows[1:]))
+    with torch.autocast(DEVICE, dtype=torch.bfloat16):
+        each = [loss_of(model, *part) * len(part[0]) for part in zip(x.split(16), y.split(16), strict=True)]
+    return (sum(each) / len(x)).item()
+
+
+def sample(model: GPT, alphabet: str, held_out, count: int) -> str:
+    """What it writes behind the first 64 characters that were held out, from a fixed seed."""
+    return decode(generate(model, held_out[None, :64], count, seed=0, temperature=0.8)[0], alphabet)
 
 
 def step_times(alphabet: str, tokens, sizes: dict, compiled: bool) -> dict:
@@ -244,11 +331,22 @@ def microseconds(attention, q, caches: list) -> float:
     return round(statistics.median(times), 2)
 
 
+OTHERS = {
+    "verse": verse,
+    "memory": memory,
+    "eager": partial(step_times, compiled=False),
+    "compiled": partial(step_times, compiled=True),
+    "one_query": lambda alphabet, tokens, sizes: one_query(sizes),
+}
+PARTS = ["training", *OTHERS]  # with "training" goes "decoding", of the model that it trained
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("result", type=Path)
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     options = parser.parse_args()
     sizes, text = TINY if options.tiny else LARGE, read_text()
     alphabet = "".join(sorted(set(text)))
@@ -267,14 +365,14 @@ def main() -> None:
         print(f"{name} after {time.perf_counter() - start:.0f} s", flush=True)
 
     start = time.perf_counter()
-    found, model = training(alphabet, tokens, sizes)
-    keep("training", found)
-    keep("decoding", decoding(model, alphabet, tokens, sizes))
-    del model
-    keep("memory", memory(alphabet, tokens, sizes))
-    keep("eager", step_times(alphabet, tokens, sizes, compiled=False))
-    keep("compiled", step_times(alphabet, tokens, sizes, compiled=True))
-    keep("one_query", one_query(sizes))
+    if "training" in options.parts:
+        found, model = training(alphabet, tokens, sizes)
+        keep("training", found)
+        keep("decoding", decoding(model, alphabet, tokens, sizes))
+        del model
+    for name, part in OTHERS.items():
+        if name in options.parts:
+            keep(name, part(alphabet, tokens, sizes))
 
 
 if __name__ == "__main__":
