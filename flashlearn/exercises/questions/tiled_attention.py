@@ -81,7 +81,7 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         name="07.visited_blocks",
-        text="Causal, 16 × 16 square blocks of scores. How many are visited?",
+        text="Causal, 16 × 16 square blocks of scores, those that are hidden wholly skipped. How many are visited?",
         right="136",
         wrong=(
             Wrong("256", "a masked block is computed, then hidden", "mistake: 07.visited: no block is skipped"),
