@@ -23,7 +23,6 @@ MODULES = {
     for path in FILES
     if (ROOT / "flashlearn" / "exercises" / "questions" / f"{path.stem[3:]}.py").exists()
 }
-not_all_yet = pytest.mark.xfail(strict=False, reason="some notebooks do not ask their questions yet")
 every_question = pytest.mark.parametrize("question", QUESTIONS.values(), ids=lambda question: question.name)
 every_notebook = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 
@@ -129,7 +128,6 @@ def test_too_few_and_too_many_choices_are_refused(count):
 # --- in the notebooks ---
 
 
-@not_all_yet
 @every_question
 def test_the_answer_is_shown_below_the_question(question):
     path = notebook(question)
@@ -147,13 +145,11 @@ def test_what_a_notebook_asks_are_questions_of_its_own(path):
     assert all(name in QUESTIONS and name[:2] == path.stem[:2] for name in asked(path))
 
 
-@not_all_yet
 @every_notebook
 def test_a_notebook_asks_three_questions_at_least(path):
     assert sum(not is_recall(name) for name in asked(path)) >= 3
 
 
-@not_all_yet
 @every_notebook
 def test_from_02_on_a_notebook_opens_with_three_on_earlier_ones(path):
     recalls = {name: at for name, at in asked(path).items() if is_recall(name)}
@@ -163,7 +159,6 @@ def test_from_02_on_a_notebook_opens_with_three_on_earlier_ones(path):
         assert place <= 8 and place == min(asked(path).values())
 
 
-@not_all_yet
 def test_every_exercise_file_has_its_questions():
     there = {module.__name__.rpartition(".")[2] for module in NOTEBOOKS}
     assert there == {name.rpartition(".")[2] for name in MODULES.values()}

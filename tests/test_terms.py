@@ -44,6 +44,7 @@ TERMS = {  # the term as a regular expression -> the notebook that explains it
     "TMA": "14",
     "mbarriers?": "15",
     "wgmma": "15",
+    "[Pp]refill": "16",
 }
 FORWARD: dict[tuple[str, str], str] = {}  # (term, notebook) -> why a notebook may name what a later one explains
 
