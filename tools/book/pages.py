@@ -54,7 +54,7 @@ class Book:
         for cell in notebook.cells:
             for at, output in enumerate(cell.get("outputs", [])):
                 if PREDICT in output.get("data", {}):
-                    cell.outputs[at] = shown(questions(output.data[PREDICT]))
+                    cell.outputs[at] = shown(questions(output.data[PREDICT], output.data.get("text/html", "")))
                 elif "image/png" in output.get("data", {}):
                     pictures += 1
                     cell.outputs[at] = self.picture(f"{number}-{pictures}", cell, output)
@@ -201,10 +201,10 @@ def shown(text: str) -> Any:
     return new_output("display_data", {"text/html": text})
 
 
-def questions(data: dict) -> str:
-    """Questions to be answered before the page does."""
+def questions(data: dict, plain: str = "") -> str:
+    """Questions to be answered before the page does; `plain` is for pages without scripts."""
     words = json.dumps(data, ensure_ascii=False).replace("</", "<\\/")
-    return f'<section class="predict"><script type="application/json">{words}</script></section>'
+    return f'<section class="predict"><script type="application/json">{words}</script><noscript>{plain}</noscript></section>'
 
 
 def size_of(path: Path) -> tuple[int, int]:
