@@ -232,9 +232,8 @@ def test_the_grid_holds_what_the_text_asks_for():
 
 
 def test_questions_are_put_into_the_page():
-    page = pages.questions(
-        {"questions": [{"question": "1 < 2?", "choices": [{"text": "yes</script>", "right": True}]}]}
-    )
+    choices = [{"text": "yes</script>", "right": True}]
+    page = pages.questions({"questions": [{"question": "1 < 2?", "choices": choices}]}, "<p>or so</p>")
     (asked,) = json.loads(re.search(r'json">(.*?)</script>', page)[1])["questions"]
     assert asked["choices"][0]["text"] == "yes</script>"
     assert page.count("</script>") == 1 and "<noscript><p>or so</p></noscript>" in page
