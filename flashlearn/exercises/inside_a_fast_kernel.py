@@ -58,7 +58,7 @@ EXERCISES = (
     ),
     Exercise(
         "15.arrive",
-        "multiply(t, q, acc, k_smem, v_smem, k_full, v_full, k_free, v_free) -> acc + (Q K_t^T) V_t, with both buffers "
+        "multiply(t, q, acc, smem, full, free) -> acc + (Q K_t^T) V_t, the last three pairs for K and V, with both buffers "
         "handed back as early as that is safe; it runs in the simulator, without a decorator",
         arrive_solution,
         (

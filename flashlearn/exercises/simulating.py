@@ -22,8 +22,9 @@ tma: Any = None
 multiply: Any = None
 
 
-def load(k_desc, v_desc, k_smem, v_smem, k_full, v_full, k_free, v_free, blocks):
+def load(k_desc, v_desc, smem, full, free, blocks):
     """K_t, then V_t, each as soon as its own buffer is free."""
+    (k_smem, v_smem), (k_full, v_full), (k_free, v_free) = smem, full, free
     stages = k_free.shape[0]
     for t in range(blocks):
         stage, phase = t % stages, t // stages & 1
@@ -35,11 +36,11 @@ def load(k_desc, v_desc, k_smem, v_smem, k_full, v_full, k_free, v_free, blocks)
         async_load(v_desc, [t * 64, 0], v_full.index(stage), v_smem.index(stage))
 
 
-def consume(index, q_smem, o_desc, k_smem, v_smem, k_full, v_full, k_free, v_free, blocks):
+def consume(index, q_smem, o_desc, smem, full, free, blocks):
     """64 queries against every block of keys, by the answer."""
     acc = gl.zeros([64, 64], gl.float32)
     for t in range(blocks):
-        acc = multiply(t, q_smem.index(index), acc, k_smem, v_smem, k_full, v_full, k_free, v_free)
+        acc = multiply(t, q_smem.index(index), acc, smem, full, free)
     q_smem.index(index).store(acc)
     fence_async_shared()
     async_store(o_desc, [64 * index, 0], q_smem.index(index))
@@ -66,7 +67,7 @@ def separate_kernel(q_desc, k_desc, v_desc, o_desc, blocks, STAGES):
     for i in range(2):
         async_load(q_desc, [64 * i, 0], q_full.index(0), q_smem.index(i))
     mbarrier.wait(q_full.index(0), 0)
-    shared = (k_smem, v_smem, k_full, v_full, k_free, v_free, blocks)
+    shared = ((k_smem, v_smem), (k_full, v_full), (k_free, v_free), blocks)
     groups = [(consume, (i, q_smem, o_desc, *shared)) for i in range(2)]
     gl.warp_specialize([*groups, (load, (k_desc, v_desc, *shared))], [4, 1], [240, 24])
 

@@ -17,7 +17,8 @@ def deadlock_solution(t, stages):
 
 
 # 15.arrive
-def arrive_solution(t, q, acc, k_smem, v_smem, k_full, v_full, k_free, v_free):
+def arrive_solution(t, q, acc, smem, full, free):
+    (k_smem, v_smem), (k_full, v_full), (k_free, v_free) = smem, full, free
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
     stage, phase = t % k_free.shape[0], t // k_free.shape[0] & 1
     zero = gl.zeros([64, 64], gl.float32, LAYOUT)
