@@ -5,7 +5,7 @@ from flashlearn.exercises.questions.question import Question, Wrong
 QUESTIONS: tuple[Question, ...] = (
     Question(
         name="01.bytes",
-        text="x holds 6 numbers in float32. How many bytes does softmax read, by its definition?",
+        text="x holds 6 numbers in float32. How many bytes does softmax read from HBM, by its definition?",
         right="48 B, in two passes",
         wrong=(
             Wrong(
@@ -66,7 +66,7 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         name="01.after",
-        text="Somebody subtracts the largest logit after the exponential, e^x − max, then divides by the sum. What comes out?",
+        text="The logits are 1 to 6. Somebody subtracts the largest after the exponential, e^x − max, then divides by the sum. What comes out?",
         right="other weights, one of them negative",
         wrong=(
             Wrong(

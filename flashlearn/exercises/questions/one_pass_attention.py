@@ -91,7 +91,7 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         name="05.smallest",
-        text="One key has been seen. How small can ℓ be?",
+        text="Some keys have been read, and at least one is visible. How small can ℓ be?",
         right="never below 1",
         wrong=(
             Wrong(

@@ -83,7 +83,7 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         name="03.complexity",
-        text="Online softmax reads x twice where safe softmax reads it three times. What falls?",
+        text="Online softmax finds the maximum and the sum in one loop, where safe softmax has two. What falls?",
         right="the bytes read, from 3N to 2N numbers",
         wrong=(
             Wrong(

@@ -129,7 +129,7 @@ RECALLS: tuple[Question, ...] = (
     Question(
         name="04.recall.c",
         text="A row whose logits are all −∞: what is e^(x − m)?",
-        right="NaN",
+        right="nan",
         wrong=(
             Wrong(
                 "1, as e^0 is",
@@ -142,7 +142,7 @@ RECALLS: tuple[Question, ...] = (
                 "myth: floating-point numbers cannot hold −inf",
             ),
         ),
-        why="−∞ − (−∞) is NaN, and so is its exponential; such a row needs a guard.",
+        why="−∞ − (−∞) is nan, and so is its exponential; such a row needs a guard.",
         shown="02",
     ),
 )
