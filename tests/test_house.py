@@ -28,6 +28,7 @@ MOST_LINES, MOST_PARAMETERS, MOST_OF_A_GENERATOR = 50, 8, 30
 # have their launchers.
 OF_KERNELS = (ROOT / "kernels", *(ROOT / "exercises").rglob("triton_*.py"), *(ROOT / "exercises").rglob("gpu_*.py"))
 SIGNATURES = {
+    "kernel_solution",
     "tiled_attention_v2",
     "tiled_attention_v2_steps",
     "tiled_attention_backward",
