@@ -164,7 +164,7 @@ EXERCISES = (
         ),
         hints=(
             "One logit changes all weights of its row, because they share a sum. One number for each row carries all of that.",
-            "The number is delta, the sum of P o dP over the row. Every entry of dP is compared with it.",
+            "The number is delta, the sum of P o dP (o: entry by entry) over the row. Every entry of dP is compared with it.",
             "Two lines: a sum of products over the last dimension, kept as a column (..., 1), then P times a difference.",
         ),
         mistakes=MISTAKES["09.softmax_backward"],

@@ -5,7 +5,7 @@ from flashlearn.exercises.questions.question import Question, Wrong
 QUESTIONS: tuple[Question, ...] = (
     Question(
         name="09.jacobian",
-        text="X has three rows, and Y = X W. What is the Jacobian of Y by X, laid out as a flat table?",
+        text="X has three rows, and Y = X W. What is the Jacobian of Y with respect to X, laid out as a flat table?",
         right="three copies of Wᵀ along the diagonal, and zeros",
         wrong=(
             Wrong(
@@ -57,7 +57,7 @@ QUESTIONS: tuple[Question, ...] = (
                 "myth: the gradient of softmax is p (1 − p)",
             ),
         ),
-        why="Weight that moves from key to key gains nothing if all are paid alike: dp − δ is 0.",
+        why="Weight that moves from key to key gains nothing if all are paid alike: key i gains 2p_i (1 − p_i), and the others lose as much.",
         shown="assert softmax_backward(torch.full((6,), 2.0).double(), p).abs().max() < 1e-15  # dp the same for all keys",
     ),
     Question(

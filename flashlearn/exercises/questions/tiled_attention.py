@@ -5,7 +5,7 @@ from flashlearn.exercises.questions.question import Question, Wrong
 QUESTIONS: tuple[Question, ...] = (
     Question(
         name="07.rows",
-        text="α = (½, 2), and X is a 2 × 3 matrix of ones. What is diag(α) X?",
+        text="diag(α) has the numbers α = (½, 2) on its diagonal, X is a 2 × 3 matrix of ones. What is diag(α) X?",
         right="a row of ½ over a row of 2",
         wrong=(
             Wrong(
@@ -25,7 +25,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         name="07.written",
         text="Nine tokens in blocks of three, causal: both versions meet the same six pairs of blocks. Which writes more to HBM?",
-        right="FlashAttention-1, by far",
+        right="FlashAttention-1, whose O waits in HBM",
         wrong=(
             Wrong(
                 "neither: the same output is written",
@@ -81,7 +81,7 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         name="07.visited_blocks",
-        text="Causal, 16 × 16 square blocks of scores, those that are hidden wholly skipped. How many are visited?",
+        text="Causal, 16 × 16 square blocks of scores, the wholly hidden ones skipped. How many are visited?",
         right="136",
         wrong=(
             Wrong("256", "a masked block is computed, then hidden", "mistake: 07.visited: no block is skipped"),

@@ -69,18 +69,18 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         name="10.products",
         text="Two sweeps do 14 FLOPs where autograd, which kept P, does 8. N is large, and the GPU is an A100. "
-        "How do their least times under the roof compare?",
-        right="two sweeps need about a third",
+        "What is the least time of two sweeps under the roof?",
+        right="about 1/3 of autograd's",
         wrong=(
             Wrong(
-                "two sweeps need 14/8 of autograd's time",
+                "14/8 of autograd's, as the FLOPs",
                 "time goes by FLOPs",
                 "myth: computing things twice makes it slower",
             ),
             Wrong(
-                "two sweeps need less, because they do less",
-                "what is faster does less arithmetic",
-                "myth: FlashAttention is fast because it computes less",
+                "7/5 of autograd's, as the products",
+                "seven products stand against five, and nothing else counts",
+                "myth: computing things twice makes it slower",
             ),
         ),
         why="Both are bound by memory, and three tables of N × N that go through HBM weigh more than products made twice.",

@@ -39,13 +39,13 @@ QUESTIONS: tuple[Question, ...] = (
                 "myth: tiling does less arithmetic",
             ),
         ),
-        why="Half as many workers in a row of C read each block of A again; 2MRN counts no blocks.",
+        why="Half as many workers in a row of C read each block of A; every pair of entries is multiplied once, whatever the blocks.",
         shown="assert traffic.written == 4 * M * N and fl.matmul_flops(steps_16) == 2 * M * R * N",
     ),
     Question(
         name="06.scales",
-        text="Each block of a row of scores subtracts its own maximum. P̃V and the row sums of P̃ are added over the "
-        "blocks and divided once, at the end. Is that O?",
+        text="P̃ = e^(S − maximum), where each block of a row of scores subtracts its own maximum. P̃V and the row sums of P̃ "
+        "are added over the blocks, and one is divided by the other at the end. Is that O?",
         right="no: every block is on a scale of its own",
         wrong=(
             Wrong(
@@ -85,7 +85,7 @@ QUESTIONS: tuple[Question, ...] = (
 RECALLS: tuple[Question, ...] = (
     Question(
         name="06.recall.a",
-        text="m = 3 and acc = 4. The next key has the score 5 and the value 2. Write acc.",
+        text="m = 3 and acc = 4. The next key has the score 5 and the value 2. What is acc then?",
         right="4 e^(3 − 5) + 2",
         wrong=(
             Wrong("4 + 2", "acc keeps its scale", "mistake: 05.recurrence: l is rescaled, but acc is not"),

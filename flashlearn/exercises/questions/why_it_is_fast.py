@@ -58,18 +58,18 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         name="08.few",
-        text="FlashAttention-2 with few queries a block, d of them, as the paper's rule has it. Twice the SRAM: what of the bytes?",
+        text="FlashAttention-2 with few queries a block, d of them, as the paper's rule has it. The SRAM is doubled: what becomes of the bytes?",
         right="they stay as they are",
         wrong=(
             Wrong(
-                "they are halved: larger blocks",
+                "they are halved",
                 "whichever block grows, less is read",
                 "myth: a larger block is always better",
             ),
             Wrong(
-                "a little less than half of them remain",
-                "the formula with M holds for any split of the room",
-                "myth: d²/M is much less than 1",
+                "they fall to a quarter",
+                "bytes go down with the area of a block",
+                "myth: a larger block is always better",
             ),
         ),
         why="K and V are read N/d times, and M is not in N/d.",
@@ -90,7 +90,7 @@ RECALLS: tuple[Question, ...] = (
     ),
     Question(
         name="08.recall.rereading",
-        text="A product by blocks: all blocks twice as large. The bytes read?",
+        text="A product by blocks: the sides of all blocks are doubled. How many bytes are read?",
         right="half as many",
         wrong=(
             Wrong("a quarter", "bytes go down with the area of a block", "myth: tiling does less arithmetic"),
