@@ -43,21 +43,22 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         name="07.fit",
-        text="d = 3 and room for M = 59 elements: the rule takes blocks of 3 queries and 5 keys. Do Q, K, V, S and O fit?",
-        right="no, they need 63",
+        text="d = 3 and room for M = 59 elements: the rule takes blocks of 3 queries and 5 keys. "
+        "How many elements do those of Q, K, V, S and O need?",
+        right="63",
         wrong=(
             Wrong(
-                "yes, they need 48",
+                "48",
                 "V takes no room of its own",
                 "mistake: 14.stages: K is counted and V is not",
             ),
             Wrong(
-                "yes, they need 54",
+                "54",
                 "the block of queries takes no room",
                 "mistake: 14.stages: the tile of Q is forgotten",
             ),
         ),
-        why="Q and O take 9 each, K and V 15 each, and S, never stored in HBM, 15 on chip.",
+        why="Q and O take 9 each, K and V 15 each, and S, never stored in HBM, 15 on chip: more than the 59.",
         shown="assert fl.paper_block_sizes(M, d) == (3, 5) and fl.sram_elements(3, 5, d) == 63",
     ),
     Question(

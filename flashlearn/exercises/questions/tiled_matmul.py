@@ -19,6 +19,11 @@ QUESTIONS: tuple[Question, ...] = (
                 "the sum runs over as many blocks as C is wide",
                 "mistake: 06.tiled_matmul: the sum runs over the rows of A instead of its columns",
             ),
+            Wrong(
+                "4 workers with 2 products",
+                "one block size, 4, cuts the rows of A and the columns of B",
+                "mistake: 06.blocks: block_q is used for the keys too",
+            ),
         ),
         why="C is 2 × 4 blocks, and the inner dimension of 4 falls into 2 blocks.",
         shown="assert len(workers) == 8 and len(steps) - 1 == 16",
