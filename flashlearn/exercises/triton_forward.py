@@ -165,8 +165,8 @@ KERNEL_PATH = (
         "every program its block of queries against the one block of keys: load, S, softmax, O and lse, stored",
         (
             "No loop yet. Write down the shape of everything first: rows, the addresses of Q, S, m, l, O.",
-            "Row i of a contiguous (N, D) matrix starts at i * D. qk_scale has log2(e) in it: exp2 and log2, and lse times ln 2. "
-            "tl.dot wants one dtype.",
+            "Row i of (N, D) starts at i * D. qk_scale has log2(e) in it: exp2 and log2, and lse times ln 2. "
+            "tl.dot wants one dtype, and a number from outside must be a tl.constexpr.",
             "rows (BLOCK_M,) -> addresses (BLOCK_M, D) -> q, k, v -> s -> m = row maximum -> p -> l = row sum -> two stores",
         ),
     ),
@@ -181,7 +181,7 @@ KERNEL_PATH = (
     Part(
         "lengths that fill no whole block",
         (
-            "Which of the five tensors have rows that do not exist? What does a load give there, and what is its exp?",
+            "Which of the five tensors have rows that do not exist? What does a load give there, and what is exp of such a score?",
             "Mask every load and every store. A key that does not exist has score -inf, before the maximum is taken.",
             "mask = (rows < ...)[:, None] on what has rows of Q, (keys < ...)[:, None] on K and V, s = tl.where(exists, s, ...)",
         ),
@@ -189,13 +189,13 @@ KERNEL_PATH = (
     Part(
         "causal, aligned to the bottom right, for queries that see nothing too",
         (
-            "The last query sees the last key. How far is query i from it, and so key j?",
+            "The last query sees the last key. Query i is N_q - 1 - i rows before the last: which is the last key that it sees?",
             "A row of -inf alone: what is its maximum, and what is that minus itself? And what is 0 / 0?",
             "if CAUSAL: exists = exists & (a row of keys against a column of rows); two tl.where: one for the base, one for l",
         ),
     ),
     Part(
-        "all heads, no byte too many, and the compiler",
+        "all heads, float16, no byte too many",
         (
             "Where does head h begin in Q, in K, in lse? And which is the last key that any query of this block sees?",
             "tl.program_id(1) is the head. The end of the loop depends on the block of queries: clamp it to 0 .. N_k.",
@@ -236,9 +236,9 @@ EXERCISES = (
             ),
         ),
         hints=(
-            "First number the rows and columns of the block: start_m + tl.arange(0, rows), and the same for the keys. Who sees whom?",
+            "First number the queries and keys of the block: start_m + tl.arange(0, s.shape[0]), and the same for the keys. Who sees whom?",
             "Query i sees key j if j <= i + N_k - N_q. Lay the queries along one axis, the keys along the other: rows[:, None], keys[None, :].",
-            "rows = ? (s.shape[0] numbers), keys = ? (s.shape[1]) -> visible, a comparison of a column with a row -> tl.where(visible, ?, ?)",
+            "rows = ? (s.shape[0] of them), keys = ? (s.shape[1]) -> visible, a comparison of a column with a row -> tl.where(visible, ?, ?)",
         ),
         mistakes=MISTAKES["12.causal"],
     ),

@@ -21,7 +21,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         name="11.shared",
         text="Vector addition: two loads, one store, blocks of 1024 float16. How much shared memory has a program?",
-        right="none",
+        right="0 bytes, for no block",
         wrong=(
             Wrong("4,096 bytes, for two blocks", "every tl.load fills a block of shared memory", SHARED),
             Wrong("6,144 bytes, for three blocks", "loads and stores both pass through shared memory", SHARED),
@@ -32,7 +32,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         name="11.mask",
         text="98,432 is a multiple of 32 and of 128. Of blocks of 32, 128 and 1024, which leave lanes to be masked?",
-        right="1024 alone",
+        right="1024 alone: its grid overshoots",
         wrong=(
             Wrong("none: whole warps need no mask", "a mask fills up the last warp", MASK),
             Wrong("all: a kernel always needs its mask", "the mask belongs to the threads, not to the length", MASK),
@@ -60,7 +60,7 @@ RECALLS: tuple[Question, ...] = (
     Question(
         name="11.recall.start",
         text="Where must a running maximum start?",
-        right="at −∞",
+        right="at −∞, below all floats",
         wrong=(
             Wrong(
                 "at −1000, below all scores",
@@ -68,7 +68,7 @@ RECALLS: tuple[Question, ...] = (
                 "myth: start the maximum at a very small number such as −1000",
             ),
             Wrong(
-                "at the most negative float: −∞ is none",
+                "at −3.4e38: −∞ is no float",
                 "floating-point numbers have no infinity",
                 "myth: floating-point numbers cannot hold −inf",
             ),
@@ -87,7 +87,7 @@ RECALLS: tuple[Question, ...] = (
                 "myth: training needs the N × N table, because the backward pass uses P",
             ),
             Wrong(
-                "stored in part: all of it again would be slower",
+                "it is stored in 16 bits: computing it again is slower",
                 "arithmetic costs more than traffic",
                 "myth: computing things twice makes it slower",
             ),

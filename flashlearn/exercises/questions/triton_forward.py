@@ -13,7 +13,7 @@ QUESTIONS: tuple[Question, ...] = (
         right="attention over 64 keys, 14 of them zeros",
         wrong=(
             Wrong("attention over 50 keys", "zeros loaded for missing keys add nothing to a softmax", LATE),
-            Wrong("NaN in the rows that meet the last block", "a masked load gives -inf or NaN", EMPTY),
+            Wrong("NaN in every row: all meet the last block", "a masked load gives -inf or NaN", EMPTY),
         ),
         why="Zeros add nothing to the output, but the scores of missing keys are 0, and exp(0) = 1 enters ℓ.",
         shown="torch.testing.assert_close(o, padded)",
@@ -39,8 +39,8 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         name="12.start",
-        text="The kernel starts with ℓ = 1000 in place of ℓ = 0. What changes in O?",
-        right="not one bit",
+        text="The kernel starts with ℓ = 1000 in place of ℓ = 0. What becomes of O?",
+        right="every row stays the same, to the bit",
         wrong=(
             Wrong(
                 "every row becomes smaller",
@@ -62,11 +62,11 @@ QUESTIONS: tuple[Question, ...] = (
         right="0: it sees no key",
         wrong=(
             Wrong(
-                "its own value",
+                "its own value: it sees itself",
                 "a query always sees its own key",
                 "myth: the causal mask keeps a score where the row number is greater than the column number",
             ),
-            Wrong("NaN", "a row without keys is 0 / 0 in this kernel too", EMPTY),
+            Wrong("NaN: it sees no key", "a row without keys is 0 / 0 in this kernel too", EMPTY),
         ),
         why="The diagonal is lost, and a row without keys gets O = 0 here; it must be ≥.",
         shown="assert (o[:, :, 0] == 0).all() and (want[:, :, 0] == v[:, :, 0]).all(), "
@@ -115,7 +115,7 @@ RECALLS: tuple[Question, ...] = (
     Question(
         name="12.recall.fast",
         text="Standard attention and FlashAttention, forward: which has fewer floating-point operations?",
-        right="neither, to speak of",
+        right="neither: the counts are about equal",
         wrong=(
             Wrong(
                 "FlashAttention, by far",
@@ -123,7 +123,7 @@ RECALLS: tuple[Question, ...] = (
                 "myth: FlashAttention is fast because it computes less",
             ),
             Wrong(
-                "standard attention has more, for softmax on N × N entries",
+                "FlashAttention: it leaves out the softmax of N × N entries",
                 "exact attention without the table leaves something out",
                 "myth: exact attention must store the N × N matrix",
             ),
