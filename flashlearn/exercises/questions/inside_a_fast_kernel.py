@@ -99,17 +99,17 @@ QUESTIONS: tuple[Question, ...] = (
 RECALLS: tuple[Question, ...] = (
     Question(
         name="15.recall.rescale",
-        text="A new block brings a larger maximum. What is done to l and acc before the block is added?",
+        text="A new block brings a larger maximum. What is done to ℓ and acc before the block is added?",
         right="both are multiplied by exp(old maximum - new maximum)",
         wrong=(
             Wrong(
-                "l is, acc is divided by l at the end anyway",
+                "ℓ is, acc is divided by ℓ at the end anyway",
                 "the division heals acc",
                 "mistake: 05.recurrence: l is rescaled, but acc is not",
             ),
             Wrong(
-                "acc is, l only counts",
-                "l is not measured from the maximum",
+                "acc is, ℓ only counts",
+                "ℓ is not measured from the maximum",
                 "mistake: 05.recurrence: acc is rescaled, but l is not",
             ),
             Wrong(

@@ -6,7 +6,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         name="14.exponentials",
         text="An SM of an H200 does 4096 FLOP of products in a cycle, or 16 exponentials. For D = 64, how long do the "
-        "exponentials take beside both products?",
+        "exponentials take, compared with both products?",
         right="as long",
         wrong=(
             Wrong(
@@ -80,12 +80,12 @@ RECALLS: tuple[Question, ...] = (
     Question(
         name="14.recall.a",
         text="A grid of 8 programs, each with num_warps = 4. How many threads run?",
-        right="8 · 4 · 32",
+        right="1024",
         wrong=(
             Wrong("4", "num_warps counts threads", "myth: num_warps is the number of threads in the grid"),
-            Wrong("4 · 32", "num_warps is for the whole grid", "myth: num_warps is the number of threads in the grid"),
+            Wrong("128", "num_warps is for the whole grid", "myth: num_warps is the number of threads in the grid"),
         ),
-        why="A warp has 32 threads, and every program has num_warps of them.",
+        why="A warp has 32 threads, and every program has num_warps of them: 8 · 4 · 32.",
         shown="11",
     ),
     Question(

@@ -40,21 +40,26 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         name="13.saved",
-        text="What does flash_attention save between forward and backward, besides q, k, v and o?",
-        right="one number a query",
+        text="One head, 1000 queries and 1000 keys, D = 64. How many numbers does flash_attention save for the backward pass?",
+        right="257,000",
         wrong=(
             Wrong(
-                "P, N × N numbers a head",
+                "256,000",
+                "each block has a softmax of its own, so q, k, v and o will do",
+                "mistake: 13.dv: softmax is taken over this block of keys alone",
+            ),
+            Wrong(
+                "1,256,000",
                 "the backward pass needs the table as it was",
                 "myth: training needs the N × N table, because the backward pass uses P",
             ),
             Wrong(
-                "S, from which P follows",
+                "1,257,000",
                 "somewhere the scores of all pairs must be kept",
                 "myth: exact attention must store the N × N matrix",
             ),
         ),
-        why="lse is enough to make every block of P again.",
+        why="64,000 each of q, k, v and o, and one number a query: lse, from which every block of P is made again.",
         shown='assert sum(t.numel() for t in saved) == 4 * q.numel() + q[..., 0].numel(), "linear in N"',
     ),
     Question(

@@ -7,15 +7,15 @@ QUESTIONS: tuple[Question, ...] = (
         name="16.losses",
         text="One model is trained three times in float32, from the same weights and batches, with three attentions. How far apart "
         "are the losses after 10 steps?",
-        right="as far as rounding takes them",
+        right="no further than rounding takes them",
         wrong=(
             Wrong(
-                "FlashAttention's is a little higher, as small weights are left out",
+                "a little: FlashAttention leaves small weights out",
                 "tiles drop what hardly counts",
                 "myth: FlashAttention is an approximation",
             ),
             Wrong(
-                "each model learns another thing, since blocks have softmaxes of their own",
+                "far: a softmax for each block is another model",
                 "a softmax in blocks is another softmax",
                 "myth: FlashAttention is an approximation",
             ),
