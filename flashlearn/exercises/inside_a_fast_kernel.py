@@ -58,8 +58,8 @@ EXERCISES = (
     ),
     Exercise(
         "15.arrive",
-        "multiply(t, q, acc, smem, full, free) -> acc + (Q K_t^T) V_t, the last three pairs for K and V, with both buffers "
-        "handed back as early as that is safe; it runs in the simulator, without a decorator",
+        "multiply(t, q, acc, smem, full, free) -> acc + (Q K_t^T) V_t; smem, full and free are pairs (of K, of V); both buffers "
+        "are handed back as early as that is safe; it runs in the simulator, without a decorator",
         arrive_solution,
         (
             Case("one stage", _multiplied(4, 1), "K_t is not needed any more once S has been awaited"),
