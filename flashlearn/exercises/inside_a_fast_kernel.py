@@ -74,7 +74,8 @@ EXERCISES = (
         hints=(
             "Who may overwrite K_t as soon as you arrive? Which line reads K_t last, and when is it over?",
             "A product that was asked for still reads its buffer. It is over when warpgroup_mma_wait has returned.",
-            "Two lines mbarrier.arrive(..., count=1): one for K behind its wait, one for V behind its own. Which barriers?",
+            "Two mbarrier.wait, each right before the product that reads its tile; two mbarrier.arrive(..., count=1), each "
+            "right after the wait for that product. Which barriers?",
         ),
         mistakes=MISTAKES["15.arrive"],
         values=("O", "slots"),

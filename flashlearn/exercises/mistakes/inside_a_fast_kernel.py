@@ -74,7 +74,7 @@ MISTAKES = {
         ),
         Mistake("V is never handed back", altered(arrive_solution, (V_ARRIVES, "")), "one stage"),
         Mistake(
-            "K is kept until the product with V is over",
+            "K is kept until the product with V is over, or V is awaited before the product with K",
             altered(arrive_solution, (K_ARRIVES, ""), (V_ARRIVES, V_ARRIVES + K_ARRIVES)),
             "one stage",
         ),
