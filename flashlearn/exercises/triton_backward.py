@@ -232,7 +232,7 @@ KERNEL_PATH = (
         ),
     ),
     Part(
-        "all heads, no byte too many, and the compiler",
+        "all heads, float16, no byte too many",
         (
             "Where does head h begin in Q, in K, in lse? And which is the first query that sees a key of this block?",
             "tl.program_id(1) is the head. The loop begins at a multiple of BLOCK_M, from the query that sees key start_n.",
