@@ -48,7 +48,7 @@ def wrong(question):
 
 def told(printed):
     """The lines after the last question: its choices begin with a letter and a bracket."""
-    return re.split(r"\n  [a-e]\) [^\n]*\n", printed)[-1]
+    return re.split(r"\n  [a-e]\) [^\n]*(?=\n)", printed)[-1][1:]
 
 
 def test_all_right_leaves_nothing_to_unlearn(take):
