@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 def notebook(lab, chromium):
     """The notebook with its first cell run, the imports; each test runs the explorer's."""
     opened = Notebook(chromium.new_page(viewport={"width": 1280, "height": 720}), *lab, "07_tiled_attention")
-    opened.run_cell("import")
+    opened.run_cell("import tiling_explorer")
     opened.page.evaluate("window.jupyterapp.commands.execute('application:toggle-left-area')")
     yield opened
     opened.shut_down()
