@@ -276,8 +276,9 @@ def test_a_run_that_cannot_be_played_is_refused_and_the_page_keeps_its_still(pag
 
 @pytest.mark.slow
 def test_less_motion_stops_what_plays_by_itself(page):
-    assert page(bars(autoplay=True)).page.evaluate("p.playing") is True
-    assert not page(bars(autoplay=True), reduced_motion="reduce").page.evaluate("p.playing")
+    long = bars(autoplay=True, delays=[60_000] * 5)  # which does not end before it is looked at
+    assert page(long).page.evaluate("p.playing") is True
+    assert not page(long, reduced_motion="reduce").page.evaluate("p.playing")
 
 
 def test_a_film_has_the_frames_that_were_stored(page):
