@@ -12,7 +12,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 FENCED = re.compile(r"(?<=## What is where\n\n```\n).*?(?=```\n)", re.DOTALL)
-ROOMS = ("core", "rungs", "cost", "gpu", "kernels", "show", "models", "exercises", "measurements")  # none imports later
+ROOMS = (
+    "core",
+    "rungs",
+    "cost",
+    "gpu",
+    "kernels",
+    "show",
+    "models",
+    "serving",
+    "exercises",
+    "measurements",
+)  # none imports later
 MANY = 12  # a package with more modules than this is one line, and its packages
 # What has no docstring to take them from.
 WORDS = {

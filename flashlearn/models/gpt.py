@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import islice, repeat
 from pathlib import Path
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -38,13 +39,15 @@ def pytorch_attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, 
     return F.scaled_dot_product_attention(q, k, v, mask, is_causal=square, scale=scale, enable_gqa=grouped)
 
 
-def rotate(x: Tensor, start: int = 0) -> Tensor:
+def rotate(x: Tensor, start: int | Tensor = 0) -> Tensor:
     """Turn the pair (x_i, x_{i + D/2}) of the token at position p by the angle p / 10000^(2i / D).
 
-    x (B, H, N, D), its first token at position `start`. After it, q.k depends on the distance of two tokens only.
+    x (B, H, N, D), its first token at position `start`, or, where tokens of several sequences follow each other, at
+    positions `start` (N,). After it, q.k depends on the distance of two tokens only.
     """
     N, D = x.shape[-2:]
-    position = torch.arange(start, start + N, device=x.device)[:, None]  # (N, 1)
+    positions = start if isinstance(start, Tensor) else torch.arange(start, start + N, device=x.device)
+    position = positions[:, None]  # (N, 1)
     angle = position / 10000 ** (torch.arange(0, D, 2, device=x.device) / D)  # (N, D / 2)
     a, b = x.float().chunk(2, dim=-1)
     return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], dim=-1).to(x.dtype)
@@ -53,6 +56,15 @@ def rotate(x: Tensor, start: int = 0) -> Tensor:
 def norm(x: Tensor) -> Tensor:
     """Divide by the root mean square of the last dimension."""
     return F.rms_norm(x, (x.shape[-1],))
+
+
+class Cache(Protocol):
+    """What a layer does with new keys and values: `length` tokens are there, or a position (N,) for each new one."""
+
+    @property
+    def length(self) -> int | Tensor: ...
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]: ...
 
 
 class KVCache:
@@ -80,7 +92,7 @@ class Attend(nn.Module):
         self.q, self.out = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
         self.k, self.v = (nn.Linear(width, kv_heads * self.D, bias=False) for _ in "kv")
 
-    def forward(self, x: Tensor, attention: Attention, cache: KVCache | None = None) -> Tensor:
+    def forward(self, x: Tensor, attention: Attention, cache: Cache | None = None) -> Tensor:
         start = cache.length if cache else 0
         q, k, v = (make(x).unflatten(-1, (-1, self.D)).transpose(1, 2) for make in (self.q, self.k, self.v))
         q, k = rotate(q, start), rotate(k, start)  # (B, H, N, D), (B, H_kv, N, D)
@@ -98,7 +110,7 @@ class Block(nn.Module):
         self.attend = Attend(width, heads, kv_heads)
         self.up, self.down = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
 
-    def forward(self, x: Tensor, attention: Attention, cache: KVCache | None = None) -> Tensor:
+    def forward(self, x: Tensor, attention: Attention, cache: Cache | None = None) -> Tensor:
         x = x + self.attend(norm(x), attention, cache)
         return x + self.down(F.relu(self.up(norm(x))).square())
 

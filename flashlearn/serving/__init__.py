@@ -1,0 +1,16 @@
+"""Serving: requests of every length come and go, and their keys and values lie in pages that are handed out and taken back."""
+
+from flashlearn.serving.batch import Batch, Request
+from flashlearn.serving.model import gathered_attention, greedy
+from flashlearn.serving.pool import OutOfPages, PagedSequence, PagePool, Ragged
+
+__all__ = [
+    "Batch",
+    "OutOfPages",
+    "PagePool",
+    "PagedSequence",
+    "Ragged",
+    "Request",
+    "gathered_attention",
+    "greedy",
+]

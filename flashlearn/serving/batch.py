@@ -1,0 +1,192 @@
+"""A batch that requests join and leave at every step: no one waits until the longest is done.
+
+    batch = Batch(pool, greedy(model, pool), most_tokens=64)
+    request = batch.submit(prompt, 20)   may come at any time
+    while batch.busy:
+        batch.step()                     one pass of the model: prompts in chunks, one token of everybody else
+    request.tokens                       prompt and answer
+
+A step takes at most `most_tokens` tokens. Those who answer take one each; what is left goes to prompts, in order of
+arrival, so that a long prompt is read in chunks and holds up nobody (chunked prefill).
+
+Pages are taken when they are needed. If none is left, the request that came last gives its pages back and waits; it
+keeps its tokens, and reads them again as its prompt when there is room. So the first to come always gets on, and since
+a request that would not fit the empty pool is refused at once, all that were accepted come to their end.
+
+A request whose tokens begin as those of another that is under way starts from its pages (`PagePool.fork`).
+
+Source: G.-I. Yu et al., "Orca", OSDI 2022 (a step at a time); A. Agrawal et al., "Sarathi-Serve", 2024,
+arXiv:2403.02310 (chunks); W. Kwon et al., 2023, arXiv:2309.06180 (pages).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from flashlearn.core.inputs import check_block
+from flashlearn.serving.pool import OutOfPages, PagedSequence, PagePool, Ragged
+
+
+@dataclass(eq=False)
+class Request:
+    """A prompt, and the `count` tokens that are wanted behind it.
+
+    tokens      prompt and answer so far
+    cached      the pages of those tokens that went through the model; None while it waits
+    """
+
+    prompt: tuple[int, ...]
+    count: int
+    tokens: list[int] = field(default_factory=list)
+    cached: PagedSequence | None = None
+
+    @property
+    def answer(self) -> list[int]:
+        """The tokens behind the prompt, so far."""
+        return self.tokens[len(self.prompt) :]
+
+    @property
+    def done(self) -> bool:
+        return len(self.tokens) == len(self.prompt) + self.count
+
+    @property
+    def new(self) -> int:
+        """How many of its tokens have not been through the model."""
+        return len(self.tokens) - (self.cached.length if self.cached else 0)
+
+    def read(self, n: int) -> list[int]:
+        """The last n tokens that have a place in the pool."""
+        stop = self.cached.length if self.cached else 0
+        return self.tokens[stop - n : stop]
+
+
+class Batch:
+    """Requests that wait, and requests under way, over one pool; both in order of arrival.
+
+    `forward(tokens, batch)` takes the new tokens (T,) of all sequences, one behind the other, and a `Ragged`, and
+    returns the token that follows the last of each sequence; `flashlearn.serving.greedy` makes one of a GPT.
+    """
+
+    def __init__(
+        self,
+        pool: PagePool,
+        forward: Callable[[Tensor, Ragged], Sequence[int]],
+        *,
+        most_tokens: int = 64,
+        share: bool = True,
+    ):
+        """share: whether a request may start from the pages of another whose tokens begin alike."""
+        check_block(most_tokens, "most_tokens")
+        self.pool, self.forward, self.most_tokens, self.share = pool, forward, most_tokens, share
+        self.waiting: list[Request] = []
+        self.running: list[Request] = []
+        self.interrupted = 0  # how often a request under way gave its pages back
+
+    @property
+    def busy(self) -> bool:
+        """Whether any request is not done."""
+        return bool(self.waiting or self.running)
+
+    def submit(self, prompt: Sequence[int], count: int) -> Request:
+        """Ask for `count` tokens behind a prompt. ValueError if the pool would not hold them even if it were empty."""
+        request = Request(tuple(map(int, prompt)), count, [int(token) for token in prompt])
+        check_block(len(prompt), "the length of a prompt")
+        check_block(count, "count")
+        room = self.pool.pages * self.pool.page
+        if len(prompt) + count - 1 > room:  # the last token is not fed to the model
+            raise ValueError(f"expected at most {room + 1} tokens, of which the pool holds all but the last, "
+                             f"got {len(prompt)} + {count}")  # fmt: skip
+        self.waiting.append(request)
+        return request
+
+    def step(self) -> list[Request]:
+        """One pass of the model over the next tokens of as many requests as there is room for; those that are done now."""
+        chosen = self._choose()
+        if not chosen:
+            return []
+        sequences, counts = [r.cached for r, _ in chosen if r.cached], [n for _, n in chosen]
+        new = [token for r, n in chosen for token in r.read(n)]
+        following = self.forward(torch.tensor(new), self.pool.ragged(sequences, counts))
+        for (request, _), token in zip(chosen, following, strict=True):
+            if not request.new:  # all of its tokens have been read: this one is new
+                request.tokens.append(int(token))
+        done = [request for request, _ in chosen if request.done]
+        for request in done:
+            self.running.remove(request)
+            self._give_back(request)
+        return done
+
+    def run(self) -> None:
+        """Step until every request is done."""
+        while self.busy:
+            self.step()
+
+    def _choose(self) -> list[tuple[Request, int]]:
+        """Who takes part in this step, and with how many tokens; they have a place in the pool then."""
+        left = self.most_tokens - sum(request.new == 1 for request in self.running)  # for prompts
+        chosen, interrupted = [], self.interrupted
+        for request in list(self.running):
+            n = 1 if request.new == 1 else min(request.new, left)
+            if request in self.running and n and self._make_room(request, n):
+                left -= n if request.new + n > 1 else 0
+                chosen.append((request, n))
+        if self.interrupted == interrupted:  # otherwise who just gave its pages back would get them again
+            chosen += self._admit(left, dict(chosen))
+        return chosen
+
+    def _make_room(self, request: Request, n: int) -> bool:
+        """Places for n tokens of a request under way, if need be from those that came later; False if it has to wait."""
+        while request.cached is not None:
+            try:
+                self.pool.append(request.cached, n)
+                return True
+            except OutOfPages:
+                last = self.running.pop()
+                self._give_back(last)
+                self.waiting.insert(0, last)
+                self.interrupted += 1
+        return False
+
+    def _admit(self, left: int, taking_part: dict[Request, int]) -> list[tuple[Request, int]]:
+        """Requests that begin now, in order of arrival, while there are pages for all of their tokens so far."""
+        admitted = []
+        while self.waiting and left > 0 and len(self.running) < self.most_tokens:
+            request = self.waiting[0]
+            request.cached = self._start(request, taking_part)
+            if self.pool.pages_wanted(request.cached, request.new) > self.pool.free_pages:
+                self._give_back(request)
+                break
+            n = min(request.new, left)
+            self.pool.append(request.cached, n)
+            self.running.append(self.waiting.pop(0))
+            taking_part[request], left = n, left - n
+            admitted.append((request, n))
+        return admitted
+
+    def _start(self, request: Request, taking_part: dict[Request, int]) -> PagedSequence:
+        """The pages of whoever has most tokens in common with it, or none.
+
+        Only tokens that went through the model before this step: a page is copied before this step's are written. One
+        token at least is left, whose logits are wanted.
+        """
+        best, most = None, 0
+        for other in self.running if self.share else ():
+            written = other.tokens[: other.cached.length - taking_part.get(other, 0)] if other.cached else []
+            common = common_length(written, request.tokens[:-1])
+            if common > most:
+                best, most = other.cached, common
+        return self.pool.fork(best, most) if best else self.pool.allocate()
+
+    def _give_back(self, request: Request) -> None:
+        if request.cached is not None:
+            self.pool.free(request.cached)
+            request.cached = None
+
+
+def common_length(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many tokens two sequences begin with alike."""
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

@@ -1,0 +1,79 @@
+"""A GPT whose keys and values lie in pages: what a request of one token and one of a thousand have in common.
+
+The T new tokens of all sequences stand one behind the other, as one row: the layers that work on each token by itself do
+not notice. Positions differ from token to token, keys and values go into the pages, and attention gets the page table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from flashlearn.models.gpt import GPT, norm, pytorch_attention
+from flashlearn.serving.pool import PagePool, Ragged
+
+PagedAttention = Callable[..., Tensor]
+
+
+def gathered_attention(
+    q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, *,
+    cu_seqlens_q: Tensor, causal: bool = True, scale: float | None = None,
+) -> Tensor:  # fmt: skip
+    """Attention over pages with a copy: the pages of each sequence are put together, then it is attention as ever.
+
+    q (T, H_q, D), pages (P, H_kv, page, D), the others as in `flashlearn.serving.Ragged`. Reads the lengths on the host.
+    """
+    o = torch.empty_like(q)
+    starts = cu_seqlens_q.tolist()
+    for b, length in enumerate(lengths.tolist()):
+        mine = page_table[b, : -(-length // k_pages.shape[2])].long()
+        k, v = (t[mine].transpose(0, 1).flatten(1, 2)[None, :, :length] for t in (k_pages, v_pages))
+        rows = slice(starts[b], starts[b + 1])
+        o[rows] = pytorch_attention(q[rows].transpose(0, 1)[None], k, v, causal=causal, scale=scale)[0].transpose(0, 1)
+    return o
+
+
+class PagedCache:
+    """What one layer of a GPT takes for its cache: new keys and values go into pages, attention reads the pages."""
+
+    def __init__(self, pool: PagePool, layer: int, batch: Ragged):
+        self.pool, self.layer, self.batch = pool, layer, batch
+        self.length = batch.positions  # of every new token its own
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Write k and v (1, H_kv, T, D) into their pages; return the pages of this layer, (P, H_kv, page, D)."""
+        self.pool.write(self.layer, self.batch.slots, k[0], v[0])
+        return self.pool.k[self.layer], self.pool.v[self.layer]
+
+
+@torch.no_grad()
+def paged_logits(model: GPT, pool: PagePool, tokens: Tensor, batch: Ragged, attention: PagedAttention) -> Tensor:
+    """tokens (T,) -> logits (T, vocabulary); the keys and values of all new tokens are in the pool afterwards."""
+
+    def attend(q: Tensor, k_pages: Tensor, v_pages: Tensor, *, causal: bool) -> Tensor:
+        q = q[0].transpose(0, 1)  # (T, H_q, D)
+        o = attention(
+            q, k_pages, v_pages, batch.page_table, batch.lengths, cu_seqlens_q=batch.cu_seqlens_q, causal=causal
+        )
+        return o.transpose(0, 1)[None]
+
+    x = model.embed(tokens)[None]  # (1, T, width)
+    for layer, block in enumerate(model.blocks):
+        x = block(x, attend, PagedCache(pool, layer, batch))
+    return model.head(norm(x))[0]
+
+
+def greedy(model: GPT, pool: PagePool, attention: PagedAttention = gathered_attention) -> Callable[..., list[int]]:
+    """What a `Batch` asks for the next tokens: a function (tokens (T,), batch) -> the likeliest token of each sequence.
+
+    `attention` is any function with the signature of `flash_attention_paged`.
+    """
+    return partial(_likeliest, model, pool, attention)
+
+
+def _likeliest(model: GPT, pool: PagePool, attention: PagedAttention, tokens: Tensor, batch: Ragged) -> list[int]:
+    logits = paged_logits(model, pool, tokens.to(pool.k.device), batch, attention)
+    return logits[batch.cu_seqlens_q[1:].long() - 1].argmax(-1).tolist()

@@ -1,0 +1,198 @@
+"""Keys and values in pages: one pool for all sequences, and for each a list of the pages that hold its tokens.
+
+    pool = PagePool(pages=8, page=16, H_kv=2, D=64)
+    a = pool.allocate()                 a sequence without tokens
+    slots = pool.append(a, 20)          room for 20 tokens: two pages
+    pool.write(0, slots, k, v)          their keys and values, (H_kv, 20, D), of layer 0
+    b = pool.fork(a, 18)                the first 18 tokens of a, in the same pages
+    pool.free(a)                        pages that nobody else holds are free again
+
+Token t of a sequence lies in its page number t // page, at place t % page: a sequence takes as many pages as its tokens
+fill, and wastes less than one. A cache of one size for all takes the longest that may come, for everybody.
+
+Every page knows how many sequences hold it. Who is about to write into a page that others hold as well takes a copy of
+it first (copy-on-write), so a shared prefix costs its pages once, and no one sees what another writes.
+
+Source: W. Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention", 2023
+(arXiv:2309.06180).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from flashlearn.core.inputs import check_block, check_count
+
+
+class OutOfPages(RuntimeError):
+    """The pool has fewer free pages than were asked for; nothing was changed."""
+
+
+@dataclass(eq=False)
+class PagedSequence:
+    """The tokens of one sequence: how many, and which pages of the pool hold them, in order."""
+
+    pages: list[int] = field(default_factory=list)
+    length: int = 0
+
+
+class Slots(NamedTuple):
+    """Where n tokens lie: the page of each, (n,), and its place in that page, (n,)."""
+
+    pages: Tensor
+    places: Tensor
+
+
+class Ragged(NamedTuple):
+    """Sequences of different lengths as one batch, as `flash_attention_paged` takes them.
+
+    page_table     (B, most) int32, the pages of each sequence; a row that has fewer is filled up with 0
+    lengths        (B,) int32, the keys of each sequence, the new tokens among them
+    cu_seqlens_q   (B + 1,) int32, where the new tokens of each sequence begin among all T new ones
+    positions      (T,), the place of each new token in its sequence
+    slots          where the keys and values of the new tokens go
+    """
+
+    page_table: Tensor
+    lengths: Tensor
+    cu_seqlens_q: Tensor
+    positions: Tensor
+    slots: Slots
+
+
+class PagePool:
+    """Room for the keys and values of `layers` layers, k and v (layers, P, H_kv, page, D), and who holds which page.
+
+    A page number means the same page in every layer.
+    """
+
+    def __init__(self, pages: int, page: int, H_kv: int, D: int, *, layers: int = 1, **options):
+        """`options` are those of torch.zeros: device, dtype. ValueError for sizes below 1."""
+        for size, name in ((pages, "pages"), (page, "page"), (H_kv, "H_kv"), (D, "D"), (layers, "layers")):
+            check_block(size, name)
+        self.page = page
+        self.k, self.v = (torch.zeros(layers, pages, H_kv, page, D, **options) for _ in "kv")
+        self.holders = [0] * pages  # how many sequences hold each page
+        self._free = list(reversed(range(pages)))  # a stack: page 0 goes first
+        self._live: set[PagedSequence] = set()
+
+    @property
+    def pages(self) -> int:
+        """How many pages there are."""
+        return len(self.holders)
+
+    @property
+    def free_pages(self) -> int:
+        """How many pages nobody holds."""
+        return len(self._free)
+
+    def allocate(self) -> PagedSequence:
+        """A sequence without tokens, which holds no page yet."""
+        sequence = PagedSequence()
+        self._live.add(sequence)
+        return sequence
+
+    def pages_wanted(self, sequence: PagedSequence, n: int) -> int:
+        """How many free pages `append(sequence, n)` takes: new ones, and a copy of a last page that others hold too."""
+        more = -(-(sequence.length + n) // self.page) - len(sequence.pages)
+        return more + bool(n and self._shared_end(sequence))
+
+    def append(self, sequence: PagedSequence, n: int) -> Slots:
+        """Room for n more tokens, and where they go. OutOfPages, and nothing changes, if the pool has no such room."""
+        self._check_live(sequence)
+        check_count(n, "n")
+        wanted = self.pages_wanted(sequence, n)
+        if wanted > self.free_pages:
+            raise OutOfPages(f"expected at most {self.free_pages} more pages, as many as are free, got {wanted}")
+        if n and self._shared_end(sequence):
+            self._copy_last_page(sequence)
+            wanted -= 1
+        sequence.pages += [self._take() for _ in range(wanted)]
+        start, sequence.length = sequence.length, sequence.length + n
+        return self.slots(sequence, start, sequence.length)
+
+    def write(self, layer: int, slots: Slots, k: Tensor, v: Tensor) -> None:
+        """Put the keys and values of n tokens, k and v (H_kv, n, D), where `append` made room for them."""
+        for pages, new in ((self.k[layer], k), (self.v[layer], v)):
+            pages[slots.pages, :, slots.places] = new.transpose(0, 1).to(pages.dtype)
+
+    def fork(self, sequence: PagedSequence, length: int | None = None) -> PagedSequence:
+        """A new sequence with the first `length` tokens of another, all of them unless given, in the same pages."""
+        self._check_live(sequence)
+        length = sequence.length if length is None else length
+        check_count(length, "length")
+        if length > sequence.length:
+            raise ValueError(f"expected a length of at most {sequence.length}, that of the sequence, got {length}")
+        child = self.allocate()
+        child.pages, child.length = sequence.pages[: -(-length // self.page)], length
+        for number in child.pages:
+            self.holders[number] += 1
+        return child
+
+    def free(self, sequence: PagedSequence) -> None:
+        """Give the pages of a sequence back; those that no other sequence holds are free. The sequence is of no more use."""
+        self._check_live(sequence)
+        self._live.remove(sequence)
+        for number in reversed(sequence.pages):
+            self._give_back(number)
+        sequence.pages, sequence.length = [], 0
+
+    def slots(self, sequence: PagedSequence, start: int, stop: int) -> Slots:
+        """Where tokens start .. stop of a sequence lie."""
+        t = torch.arange(start, stop)
+        table = torch.tensor(sequence.pages, dtype=torch.long)
+        return Slots(table[t // self.page].to(self.k.device), (t % self.page).to(self.k.device))
+
+    def gather(self, layer: int, sequence: PagedSequence) -> tuple[Tensor, Tensor]:
+        """The keys and values of a sequence in one piece, a copy, (H_kv, length, D) each: for tests and lessons."""
+        pages, places = self.slots(sequence, 0, sequence.length)
+        k, v = (t[layer][pages, :, places].transpose(0, 1) for t in (self.k, self.v))
+        return k, v
+
+    def ragged(self, sequences: Sequence[PagedSequence], counts: Sequence[int]) -> Ragged:
+        """The batch in which sequence b has just got its last counts[b] tokens."""
+        device = self.k.device
+        most = max((len(s.pages) for s in sequences), default=0)
+        table = torch.zeros(len(sequences), most, dtype=torch.int32)
+        for row, s in zip(table, sequences, strict=True):
+            row[: len(s.pages)] = torch.tensor(s.pages, dtype=torch.int32)
+        new = [(s, s.length - n, s.length) for s, n in zip(sequences, counts, strict=True)]
+        slots = [self.slots(*span) for span in new] or [Slots(*torch.zeros(2, 0, dtype=torch.long, device=device))]
+        return Ragged(
+            table.to(device),
+            torch.tensor([s.length for s in sequences], dtype=torch.int32, device=device),
+            torch.tensor([0, *counts]).cumsum(0).to(device, torch.int32),
+            torch.cat([torch.arange(start, stop) for _, start, stop in new] or [torch.zeros(0).long()]).to(device),
+            Slots(torch.cat([s.pages for s in slots]), torch.cat([s.places for s in slots])),
+        )
+
+    def _shared_end(self, sequence: PagedSequence) -> bool:
+        """Whether the next token goes into a page that others hold as well."""
+        return bool(sequence.length % self.page) and self.holders[sequence.pages[-1]] > 1
+
+    def _copy_last_page(self, sequence: PagedSequence) -> None:
+        """Copy-on-write: from now on the sequence holds a copy of its last page, and nobody else does."""
+        old, new = sequence.pages[-1], self._take()
+        for pages in (self.k, self.v):
+            pages[:, new] = pages[:, old]
+        sequence.pages[-1] = new
+        self._give_back(old)
+
+    def _take(self) -> int:
+        number = self._free.pop()
+        self.holders[number] = 1
+        return number
+
+    def _give_back(self, number: int) -> None:
+        self.holders[number] -= 1
+        if not self.holders[number]:
+            self._free.append(number)
+
+    def _check_live(self, sequence: PagedSequence) -> None:
+        if sequence not in self._live:
+            raise ValueError("expected a sequence that this pool allocated and that was not freed, got another")

@@ -1,0 +1,310 @@
+"""Pages are handed out and taken back: nobody's are overwritten, none is lost, and no request notices the others."""
+
+from __future__ import annotations
+
+import functools
+import random
+
+import pytest
+import torch
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
+
+from flashlearn.models.gpt import GPT
+from flashlearn.serving import Batch, OutOfPages, PagePool, gathered_attention, greedy
+from flashlearn.serving.batch import common_length
+from flashlearn.serving.pool import PagedSequence
+from tests.slow import slow
+
+LAYERS, VOCABULARY = 2, 5
+
+
+class Pages(RuleBasedStateMachine):
+    """The pool beside what it stands for: every sequence as a list of its own."""
+
+    sequences = Bundle("sequences")
+
+    def __init__(self, make=PagePool):
+        super().__init__()
+        self.pool = make(7, 3, 2, 1, layers=LAYERS, dtype=torch.float64)
+        self.content = {}
+        self.written = 0
+
+    @rule(target=sequences)
+    def allocate(self):
+        sequence = self.pool.allocate()
+        self.content[sequence] = []
+        return sequence
+
+    @rule(sequence=sequences, n=st.integers(0, 8))
+    def append(self, sequence, n):
+        before = list(self.pool.holders), list(sequence.pages), sequence.length
+        wanted = self.pool.pages_wanted(sequence, n)
+        try:
+            slots = self.pool.append(sequence, n)
+        except OutOfPages:
+            assert wanted > self.pool.free_pages
+            assert before == (self.pool.holders, sequence.pages, sequence.length), "nothing changed"
+            return
+        assert sum(map(bool, self.pool.holders)) - sum(map(bool, before[0])) == wanted, "as many as it said"
+        tokens = list(range(self.written + 1, self.written + n + 1))
+        self.written += n
+        self.content[sequence] += tokens
+        for layer in range(LAYERS):
+            k = torch.tensor(tokens, dtype=torch.float64)[None, :, None] + torch.tensor([0.25, 0.5])[:, None, None]
+            self.pool.write(layer, slots, k + 1000 * layer, -k)
+
+    @rule(target=sequences, sequence=sequences, part=st.floats(0, 1))
+    def fork(self, sequence, part):
+        length, free = round(part * sequence.length), self.pool.free_pages
+        child = self.pool.fork(sequence, length)
+        self.content[child] = self.content[sequence][:length]
+        assert self.pool.free_pages == free, "a fork costs nothing"
+        return child
+
+    @rule(sequence=consumes(sequences))
+    def free(self, sequence):
+        self.pool.free(sequence)
+        del self.content[sequence]
+        with pytest.raises(ValueError, match="was not freed, got another"):
+            self.pool.free(sequence)
+
+    @invariant()
+    def every_page_is_counted(self):
+        held = [number for sequence in self.content for number in sequence.pages]
+        assert self.pool.holders == [held.count(number) for number in range(7)]
+        assert self.pool.free_pages == self.pool.holders.count(0)
+        assert all(len(s.pages) == -(-s.length // 3) for s in self.content), "no page more than its tokens fill"
+
+    @invariant()
+    def everybody_finds_what_they_wrote(self):
+        for sequence, tokens in self.content.items():
+            for layer in range(LAYERS):
+                k, v = self.pool.gather(layer, sequence)
+                want = torch.tensor(tokens, dtype=torch.float64)
+                assert torch.equal(k[..., 0] - 1000 * layer, want + torch.tensor([[0.25], [0.5]]))
+                assert torch.equal(v[..., 0], -want - torch.tensor([[0.25], [0.5]]))
+
+
+@pytest.mark.parametrize("examples", (15, slow(1500)))
+def test_pages_are_nobody_elses(examples):
+    run_state_machine_as_test(Pages, settings=settings(max_examples=examples, stateful_step_count=30, deadline=None))
+
+
+class NoCopy(PagePool):
+    """Wrong: writes into pages that others hold."""
+
+    def _shared_end(self, sequence):
+        return False
+
+
+class HalfCopied(PagePool):
+    """Wrong: a copy of the keys, and the values of whoever held the page before."""
+
+    def _copy_last_page(self, sequence):
+        v = self.v.clone()
+        super()._copy_last_page(sequence)
+        self.v.copy_(v)
+
+
+class Forgetful(PagePool):
+    """Wrong: a page whose last holder goes is free only if it was the only one ever."""
+
+    def fork(self, sequence, length=None):
+        child = super().fork(sequence, length)
+        for number in child.pages:
+            self.holders[number] += 1
+        return child
+
+
+@pytest.mark.parametrize("wrong", (slow(NoCopy), slow(HalfCopied), Forgetful))
+def test_what_is_wrong_is_found(wrong):
+    with pytest.raises((AssertionError, RuntimeError)):
+        run_state_machine_as_test(
+            lambda: Pages(wrong),
+            settings=settings(
+                max_examples=300, stateful_step_count=30, deadline=None, derandomize=True, phases=[Phase.generate]
+            ),
+        )
+
+
+def next_of(tokens) -> int:
+    """Any function of all the tokens, and of their order."""
+    return functools.reduce(lambda state, token: (state * 31 + token + 7) % 1009, tokens, 1) % VOCABULARY
+
+
+def read_back(pool, tokens, batch):
+    """What stands for a model: writes each token into the pages, then reads all of them through the page table."""
+    pool.write(0, batch.slots, tokens[None, :, None].double(), batch.positions[None, :, None].double())
+    following = []
+    for row, length in zip(batch.page_table.long(), batch.lengths.tolist(), strict=True):
+        k, v = (t[0][row, 0].flatten()[:length].long() for t in (pool.k, pool.v))
+        assert v.tolist() == list(range(length)), "every token at its position"
+        following.append(next_of(k.tolist()))
+    return following
+
+
+def alone(prompt, count):
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(next_of(tokens))
+    return tokens
+
+
+def serve(arrivals, pages, page, most_tokens, share=True):
+    """Run a batch in which arrivals[t] = [(prompt, count), ...] come before step t; the batch, and its requests."""
+    pool = PagePool(pages, page, 1, 1, dtype=torch.float64)
+    batch = Batch(pool, functools.partial(read_back, pool), most_tokens=most_tokens, share=share)
+    requests, steps = [], 0
+    arrivals = list(arrivals)
+    while arrivals or batch.busy:
+        for prompt, count in arrivals.pop(0) if arrivals else ():
+            try:
+                requests.append(batch.submit(prompt, count))
+            except ValueError:
+                assert len(prompt) + count - 1 > pages * page
+        batch.step()
+        held = [number for r in batch.running for number in r.cached.pages]
+        assert pool.holders == [held.count(number) for number in range(pages)]
+        assert share or max(pool.holders, default=0) <= 1, "no page is owned twice"
+        steps += 1
+        assert steps < 5000, "no request is held up for ever"
+    assert pool.free_pages == pages
+    return batch, requests
+
+
+prompts = st.lists(st.integers(0, 1), min_size=1, max_size=20)  # of two tokens: many begin alike
+arrivals = st.lists(st.lists(st.tuples(prompts, st.integers(1, 12)), max_size=3), max_size=12)
+sizes = {"pages": st.integers(1, 9), "page": st.sampled_from((1, 2, 4)), "most_tokens": st.integers(1, 12)}
+
+
+@pytest.mark.parametrize("examples", (60, slow(3000)))
+def test_everybody_gets_what_they_would_get_alone(examples):
+    @settings(max_examples=examples, deadline=None)
+    @given(arrivals=arrivals, share=st.booleans(), **sizes)
+    def check(arrivals, share, **sizes):
+        _, requests = serve(arrivals, share=share, **sizes)
+        for request in requests:
+            assert request.tokens == alone(request.prompt, request.count) and request.cached is None
+
+    check()
+
+
+@pytest.mark.parametrize("rounds", (200, slow(2000)))
+def test_thousands_of_arrivals(rounds):
+    draw = random.Random(22)
+    trace = []
+    for _ in range(rounds):
+        prompt = [draw.randrange(2) for _ in range(draw.randrange(1, 24))]
+        trace.append([(prompt[: draw.randrange(1, 25)], draw.randrange(1, 10)) for _ in range(draw.choice((0, 1, 5)))])
+    batch, requests = serve(trace, pages=25, page=4, most_tokens=40)
+    assert len(requests) > 1.5 * rounds and batch.interrupted > rounds / 40
+    assert all(request.tokens == alone(request.prompt, request.count) for request in requests)
+
+
+def test_out_of_pages_the_last_to_come_waits():
+    trace = [[([0] * 4, 5), ([1] * 4, 5)]]
+    batch, (first, second) = serve(trace, pages=3, page=4, most_tokens=20)
+    assert batch.interrupted == 1 and first.done and second.done
+    pool = PagePool(3, 4, 1, 1, dtype=torch.float64)
+    batch = Batch(pool, functools.partial(read_back, pool))
+    first, second = batch.submit([0] * 4, 5), batch.submit([1] * 4, 5)
+    batch.step()
+    assert batch.running == [first, second]
+    batch.step()  # both want a second page, and there is one
+    assert batch.running == [first] and batch.waiting == [second] and len(second.tokens) == 5
+
+
+def test_a_prompt_in_chunks_holds_nobody_up():
+    pool = PagePool(20, 4, 1, 1, dtype=torch.float64)
+    batch = Batch(pool, functools.partial(read_back, pool), most_tokens=5)
+    first = batch.submit([1, 0], 8)
+    batch.step()
+    long = batch.submit([0] * 18, 1)
+    for chunk in range(1, 5):
+        batch.step()
+        assert len(first.answer) == 1 + chunk and long.cached.length == 4 * chunk and not long.answer
+    assert batch.step() == [long] and len(long.answer) == 1
+
+
+def test_a_prefix_that_is_shared_is_read_once():
+    pool = PagePool(20, 4, 1, 1, dtype=torch.float64)
+    fed = []
+
+    def forward(tokens, batch):
+        fed.append(len(tokens))
+        return read_back(pool, tokens, batch)
+
+    batch = Batch(pool, forward)
+    first = batch.submit([0] * 10, 4)
+    batch.step()
+    second, third = batch.submit([0] * 10 + [1], 3), batch.submit([0] * 10, 3)
+    batch.step()
+    assert fed == [10, 1 + 1 + 1]
+    assert second.cached.pages[:2] == third.cached.pages[:2] == first.cached.pages[:2]
+    assert len({r.cached.pages[2] for r in (first, second, third)}) == 3, "each has a page of its own to write in"
+    batch.run()
+    assert [r.tokens for r in (first, second, third)] == [alone(r.prompt, r.count) for r in (first, second, third)]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("share", (False, True))
+def test_greedy_tokens_of_a_gpt(share):
+    """Of a batch with arrivals, those of each request alone, whose cache is one piece."""
+    torch.manual_seed(0)
+    model = GPT(11, layers=LAYERS, heads=4, kv_heads=2, width=16).double()
+    for weight in model.parameters():  # of its first weights the likeliest token is nearly always the same
+        torch.nn.init.normal_(weight, std=0.5)
+    pool = PagePool(12, 4, 2, 4, layers=LAYERS, dtype=torch.float64)
+    batch = Batch(pool, greedy(model, pool, gathered_attention), most_tokens=9, share=share)
+    draw, requests = random.Random(3), []
+    for _ in range(12):
+        prompt = [draw.randrange(2) for _ in range(draw.randrange(1, 14))]
+        requests.append(batch.submit(prompt, draw.randrange(1, 12)))
+        batch.step()
+    batch.run()
+    assert batch.interrupted
+    for request in requests:
+        caches, tokens = model.empty_caches(1, 30), list(request.prompt)
+        new = tokens
+        for _ in range(request.count):
+            new = [int(model(torch.tensor([new]), caches)[0, -1].argmax())]
+            tokens += new
+        assert request.tokens == tokens
+    assert len({token for r in requests for token in r.answer}) > 4
+
+
+@pytest.mark.parametrize(
+    "message, call",
+    (
+        ("pages of at least 1, got 0", lambda pool: PagePool(0, 4, 1, 1)),
+        ("n of at least 0, got -1", lambda pool: pool.append(pool.allocate(), -1)),
+        ("length of at most 0, that of the sequence, got 3", lambda pool: pool.fork(pool.allocate(), 3)),
+        ("a sequence that this pool allocated", lambda pool: pool.append(PagedSequence(), 1)),
+        ("length of a prompt of at least 1, got 0", lambda pool: Batch(pool, None).submit([], 3)),
+        ("count of at least 1, got 0", lambda pool: Batch(pool, None).submit([1], 0)),
+        (r"at most 9 tokens, .* got 6 \+ 4", lambda pool: Batch(pool, None).submit([1] * 6, 4)),
+        ("most_tokens of at least 1, got 0", lambda pool: Batch(pool, None, most_tokens=0)),
+    ),
+)
+def test_refusals(message, call):
+    with pytest.raises(ValueError, match=message):
+        call(PagePool(2, 4, 1, 1))
+
+
+def test_out_of_pages_says_how_many():
+    pool = PagePool(2, 4, 1, 1)
+    with pytest.raises(OutOfPages, match="at most 2 more pages, as many as are free, got 3"):
+        pool.append(pool.allocate(), 9)
+    assert pool.free_pages == 2
+
+
+def test_an_empty_batch():
+    batch = PagePool(2, 4, 1, 1).ragged([], [])
+    assert batch.page_table.shape == (0, 0) and batch.cu_seqlens_q.tolist() == [0]
+    assert Batch(PagePool(2, 4, 1, 1), None).step() == []
+
+
+def test_common_length():
+    assert [common_length(*pair) for pair in (("ab", "ac"), ("ab", "abc"), ("", "a"), ("b", "a"))] == [1, 2, 0, 0]
