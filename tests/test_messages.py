@@ -18,7 +18,7 @@ from tests.test_exercises import param
 from tests.variants import VARIANTS, collect, verdict
 
 # The share of tests/variants that is named, in percent. Before there was any of this it was 10.
-FLOOR = 94
+FLOOR = 95
 KERNELS = ("11", "12", "13")
 NOT_INTERPRETED = (
     importlib.util.find_spec("triton") is None or not importlib.import_module("flashlearn.kernels").INTERPRETED

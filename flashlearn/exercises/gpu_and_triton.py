@@ -53,7 +53,7 @@ def _by_the_kernel(x, *args):
     def compare(function):
         _, output, own, given, _ = recorded(function, x, *args)
         if not torch.equal(own, x):
-            raise WrongWay("expected x as it was, got other numbers in it: the result needs a tensor of its own")
+            raise WrongWay("expected x as it was, got other numbers in it: what is returned is a tensor of its own")
         if not any(_share(tensor, own) for tensor, _ in given):
             raise WrongWay(f"expected a kernel that reads x itself, of strides {x.stride()}, got one that never sees x")
         mine = [(tensor, left) for tensor, left in given if _share(tensor, output)]

@@ -47,9 +47,12 @@ def collect() -> list[Variant]:
 
 
 def sentences(report: str) -> tuple[list[str], list[str]]:
-    """What a report says, after its first line: facts (errors, findings), and advice (hints, causes, diagnoses)."""
+    """What a report says, after its first line: facts (errors, findings), and advice (hints, causes, diagnoses).
+
+    A line that begins with "That is: " goes on with the one before it.
+    """
     facts, advice = [], []
-    for line in map(str.strip, report.splitlines()[1:]):
+    for line in map(str.strip, re.sub(r"\n *That is: ", " That is: ", report).splitlines()[1:]):
         row = re.match(r"(?:pass|FAIL)  .*?(?:  +(?P<detail>\S.*))?$", line)
         text = (row["detail"] or "") if row else line
         if text.startswith(("hint: ", "why: ")):
