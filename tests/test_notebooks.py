@@ -152,7 +152,7 @@ def test_numbers_typed_in_prose_are_found():
     assert typed_in_prose(text) == ["636.08", "1008", "98304"]
 
 
-@pytest.mark.parametrize("number", ["01", "02", "03", "04", "05", "06"])
+@pytest.mark.parametrize("number", ["01", "02", "03", "04", "05", "06", "07"])
 def test_one_row_goes_through_the_first_rungs(number):
     """x = v = 1..6, whose softmax mixes to 5.4329, asserted in each."""
     (path,) = FOLDER.glob(f"{number}_*.ipynb")
@@ -165,11 +165,20 @@ def test_is_small_enough(path):
     assert path.stat().st_size < 1_500_000
 
 
+def shows_a_kernel(source):
+    """Whether a cell holds kernels and device functions, and nothing else."""
+    return bool(source) and all(
+        isinstance(node, ast.FunctionDef) and any(ast.unparse(mark).endswith(".jit") for mark in node.decorator_list)
+        for node in ast.parse(source).body
+    )
+
+
 @every_notebook
 def test_no_wall_of_code(path):
     for number, cell in enumerate(code(read(path))):
         lines = [line for line in cell.source.splitlines() if line.strip()]
-        assert len(lines) <= 30, f"code cell {number} has {len(lines)} lines"
+        most = 40 if shows_a_kernel(cell.source) else 25
+        assert len(lines) <= most, f"code cell {number} has {len(lines)} lines, at most {most} are expected"
 
 
 @every_notebook
