@@ -3,6 +3,7 @@
 from flashlearn.serving.batch import Batch, Request
 from flashlearn.serving.model import gathered_attention, greedy
 from flashlearn.serving.pool import OutOfPages, PagedSequence, PagePool, Ragged
+from flashlearn.serving.recorded import batch_steps
 
 __all__ = [
     "Batch",
@@ -11,6 +12,7 @@ __all__ = [
     "PagedSequence",
     "Ragged",
     "Request",
+    "batch_steps",
     "gathered_attention",
     "greedy",
 ]

@@ -15,6 +15,7 @@ from flashlearn.show.draw.matmul import draw_matmul
 from flashlearn.show.draw.memory import draw_memory
 from flashlearn.show.draw.overlap import draw_overlap
 from flashlearn.show.draw.own_scales import draw_own_scales
+from flashlearn.show.draw.pages import draw_pages
 from flashlearn.show.draw.pipeline import draw_pipeline
 from flashlearn.show.draw.programs import draw_programs
 from flashlearn.show.draw.projection import draw_projection
@@ -57,6 +58,7 @@ __all__ = [
     "draw_memory",
     "draw_overlap",
     "draw_own_scales",
+    "draw_pages",
     "draw_pipeline",
     "draw_projection",
     "draw_query",

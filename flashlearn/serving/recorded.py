@@ -1,0 +1,176 @@
+"""A batch and its pool, step by step, as `Step`s: who arrives, who waits, whose each page is, and whose it was.
+
+    for step in batch_steps(batch, {0: {"A": (prompt, 6)}, 2: {"B": (prompt, 3)}}): ...
+
+Nothing is told twice: what a step shows is read off the batch and its pool after it, and its sentence from the difference
+to the step before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from flashlearn.core.steps import Step
+from flashlearn.serving.batch import Batch, Request
+from flashlearn.serving.pool import Ragged
+
+Arrivals = Mapping[int, Mapping[str, tuple[Sequence[int], int]]]  # step -> name -> (prompt, tokens wanted)
+WAITS, RUNS, DONE = "waits", "runs", "done"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A request after a step: its tokens in the pool, those that went through the model in it, their pages, tokens at the end."""
+
+    name: str
+    state: str
+    length: int
+    new: int
+    pages: tuple[int, ...]
+    last: int
+
+    def in_page(self, place: int, page: int) -> tuple[int, int]:
+        """How many tokens its page number `place` holds, and how many of them are new."""
+        first = place * page
+        stop = min(first + page, self.length)
+        return stop - first, max(0, stop - max(first, self.length - self.new))
+
+
+@dataclass(frozen=True)
+class PageSeen:
+    """A page after a step: who holds it, how many places are filled, how many of these in this step, and whose it was."""
+
+    number: int
+    holders: tuple[str, ...]
+    filled: int
+    new: int
+    was: str
+
+
+def batch_steps(batch: Batch, arrivals: Arrivals) -> Iterator[Step]:
+    """Run a batch whose requests arrive before the steps that are told, until all are done; a `Step` for each of its steps.
+
+    values   requests (Seen, ...), pages (PageSeen, ...), page: tokens of one, came: names of who has just arrived,
+             taken and given: numbers of pages that somebody holds now and nobody did before, and the other way round
+    output   of the last step: {name: its answer}
+    """
+    known: dict[str, Request] = {}
+    requests: tuple[Seen, ...] = ()
+    pages = tuple(PageSeen(number, (), 0, 0, "") for number in range(batch.pool.pages))
+    with _heard(batch) as new:
+        for time in range(10**6):
+            came = arrivals.get(time, {})
+            known |= {name: batch.submit(*asked) for name, asked in came.items()}
+            new.clear()
+            batch.step()
+            before, requests = requests, tuple(_request(name, one, new) for name, one in known.items())
+            old, pages = pages, tuple(_page(each, requests, batch.pool.page) for each in pages)
+            last = not batch.busy and time >= max(arrivals)
+            yield Step(
+                sentence=told,
+                phase="step",
+                values={
+                    "requests": requests, "pages": pages, "page": batch.pool.page, "came": tuple(came), "before": before,
+                    "taken": tuple(b.number for a, b in zip(old, pages, strict=True) if b.holders and not a.holders),
+                    "given": tuple(b.number for a, b in zip(old, pages, strict=True) if a.holders and not b.holders),
+                },
+                output={name: request.answer for name, request in known.items()} if last else None,
+            )  # fmt: skip
+            if last:
+                return
+
+
+@contextmanager
+def _heard(batch: Batch) -> Iterator[dict[tuple[int, int], int]]:
+    """How many tokens went through the model in a step, by (last page, length) of their sequence: the last page is its own."""
+    forward, new = batch.forward, dict[tuple[int, int], int]()
+
+    def listening(tokens: Tensor, ragged: Ragged) -> Sequence[int]:
+        counts = ragged.cu_seqlens_q.diff().tolist()
+        for row, length, n in zip(ragged.page_table.tolist(), ragged.lengths.tolist(), counts, strict=True):
+            new[row[(length - 1) // batch.pool.page], length] = n
+        return forward(tokens, ragged)
+
+    batch.forward = listening
+    try:
+        yield new
+    finally:
+        batch.forward = forward
+
+
+def _request(name: str, request: Request, new: Mapping[tuple[int, int], int]) -> Seen:
+    """A request as it is now."""
+    cached = request.cached
+    length, pages = (cached.length, tuple(cached.pages)) if cached else (0, ())
+    state = DONE if request.done else RUNS if cached else WAITS
+    n = new.get((pages[-1], length), 0) if pages else 0
+    return Seen(name, state, length, n, pages, len(request.prompt) + request.count)
+
+
+def _page(old: PageSeen, requests: tuple[Seen, ...], page: int) -> PageSeen:
+    """A page as it is now."""
+    held = {one.name: one.in_page(one.pages.index(old.number), page) for one in requests if old.number in one.pages}
+    was = old.was if set(held) & set(old.holders) or not old.holders else " ".join(old.holders)
+    filled, new = (max((each[which] for each in held.values()), default=0) for which in (0, 1))
+    return PageSeen(old.number, tuple(held), filled, new, was)
+
+
+# --- in words ---
+
+
+def told(step: Step) -> str:
+    """What happened in a step: who came, began, shares, waits, is done; then those who go on."""
+    values = step.values
+    before = {one.name: one for one in values["before"]}
+    parts = []
+    for one in values["requests"]:
+        parts += _news(one, before.get(one.name), step)
+    busy = [one.name for one in values["requests"] if one.state == RUNS and one.new == 1 and one.name in before]
+    if busy:
+        parts.append(f"{_listed(busy)} {'gets' if len(busy) == 1 else 'get'} a token{' each' * (len(busy) > 1)}")
+    return ". ".join(parts) + "." if parts else "Nothing changes."
+
+
+def _news(one: Seen, before: Seen | None, step: Step) -> list[str]:
+    """What is new of one request."""
+    pages, came = step.values["pages"], one.name in step.values["came"]
+    was = before.state if before else WAITS
+    arrived = f"{one.name} arrives" if came else one.name
+    if one.state == DONE:
+        back = [number for number in before.pages if number in step.values["given"]] if before else []
+        return [f"{one.name} is done: {_named(back)} back" if back else f"{arrived} is done"] if was != DONE else []
+    if one.state == WAITS:
+        why = "waits" if was == WAITS else "gives its pages back and waits"
+        return [f"{arrived} {'and ' * came}{why}"] if came or was != WAITS else []
+    taken = [number for number in one.pages if number in step.values["taken"]]
+    if was == WAITS:
+        shared = [number for number in one.pages if len(pages[number].holders) > 1]
+        with_whom = sorted({name for number in shared for name in pages[number].holders} - {one.name})
+        copies = [number for number in taken if pages[number].filled > pages[number].new]
+        begins = f"{arrived} {'and ' * came}begins with {one.new} token{'s' * (one.new > 1)}"
+        shares = f", shares {_named(shared)} with {_listed(with_whom)}" if shared else ""
+        copied = f", and has a copy in page {copies[0]}" if copies else ""
+        taken = [number for number in taken if number not in copies]
+        return [f"{begins}{shares}{copied}{f', takes {_with_owners(taken, pages)}' if taken else ''}"]
+    reads = f" reads {one.new} more and" if one.new > 1 else ""
+    if not taken:
+        return [f"{one.name} reads {one.new} more"] if one.new > 1 else []
+    return [f"{one.name}{reads} takes {_with_owners(taken, pages)}"]
+
+
+def _with_owners(taken: Sequence[int], pages: tuple[PageSeen, ...]) -> str:
+    """The pages, and whose each was before."""
+    was = [f"{number} (was {pages[number].was}'s)" if pages[number].was else str(number) for number in taken]
+    return f"page{'s' * (len(taken) > 1)} {_listed(was)}"
+
+
+def _named(pages: Sequence[int]) -> str:
+    return f"page{'s' * (len(pages) != 1)} {_listed(list(map(str, pages)))}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
