@@ -4,6 +4,7 @@ python tools/readme_picture.py
 """
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -12,7 +13,7 @@ from flashlearn.show import play
 from flashlearn.show.draw import draw_tiling
 
 q, k, v = torch.randn(3, 1, 1, 12, 4, generator=torch.Generator().manual_seed(1))
-blocks = {"block_q": 3, "block_k": 3, "causal": True}
+blocks: dict[str, Any] = {"block_q": 3, "block_k": 3, "causal": True}
 shown = play(
     {
         "FlashAttention-1 · K, V outside": fl.tiled_attention_v1_steps(q, k, v, **blocks),

@@ -114,6 +114,16 @@ class OnChip(_Tensor):
             return self
         return self._hbm.take(UNNAMED, t.unflatten(1, (heads, -1)).sum(2), (batch, (0, heads), *rest))
 
+    def distance(self, shift: int) -> OnChip:
+        """|i + shift - j| for every entry, at row i and column j of the whole matrix; a tile in room of its own."""
+        t, (rows, cols) = self.held(), self._index[-2:]
+        i, j = torch.arange(*rows, device=t.device)[:, None], torch.arange(*cols, device=t.device)
+        return self._hbm.take(UNNAMED, (i + shift - j).abs().to(t.dtype).expand(t.shape), self._index)
+
+    def beside(self) -> OnChip:
+        """The same numbers in room of their own, for whoever needs them after this tile was computed with."""
+        return self._hbm.take(UNNAMED, self.held(), self._index)
+
     def flat(self) -> OnChip:
         """(..., n, D) to (n of all, D): one matrix of all rows, in the same room."""
         t = self.held().flatten(0, -2)

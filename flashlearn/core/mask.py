@@ -4,12 +4,18 @@
 
 `i + N_k - N_q` is the key that query i stands at when both sequences end together (aligned to the bottom right, as
 in `torch.nn.attention.bias.causal_lower_right`). causal: right = 0. window = (left, right): at most so many keys to
-either side. None: no limit on that side. The keys that a query sees are thus one span, and so are those that any
-query of a block sees, which is all that a loop over blocks needs to know.
+either side. None: no limit on that side. documents: of several texts packed into one sequence a token sees its own
+alone. The keys that a query sees are thus one span, and so are those that any query of a block sees, which is all
+that a loop over blocks needs to know.
+
+key_range: in each sequence of a batch only some keys exist (the others are padding). All sequences take a step
+together, so the questions about a block are answered for the whole batch, and `visible` tells them apart.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral
 
@@ -20,28 +26,55 @@ from flashlearn.core.inputs import Sizes, check_bool
 from flashlearn.core.numerics import INF, Span, T
 
 Window = tuple[int | None, int | None]
+KeyRange = tuple[Tensor, Tensor]
 NOTHING: Span = (0, 0)
 
 
 @dataclass(frozen=True)
 class Mask:
-    """The band of keys that N_q queries see of N_k; a block is a span (start, stop) of rows or of keys.
+    """The keys that N_q queries see of N_k; a block is a span (start, stop) of rows or of keys.
+
+    left, right   the band along the diagonal, None for no limit
+    documents     the offsets 0 .. N of packed texts, for N_q = N_k: query i sees keys of its own document
+    key_range     the keys (start, stop) that exist, one span for each sequence of the batch
 
     >>> Mask(N_q=4, N_k=6, right=0).keys((0, 2))
     (0, 4)
+    >>> Mask(N_q=6, N_k=6, documents=(0, 2, 6)).keys((3, 4))
+    (2, 6)
     """
 
     N_q: int
     N_k: int
     left: int | None = None
     right: int | None = None
+    documents: tuple[int, ...] | None = None
+    key_range: tuple[Span, ...] | None = None
 
     @classmethod
-    def of(cls, sizes: Sizes, causal: bool = False, window: Window | None = None) -> Mask:
-        """The mask that a caller asked for. TypeError, ValueError if `causal` or `window` are not what they should be."""
+    def of(
+        cls,
+        sizes: Sizes,
+        causal: bool = False,
+        window: Window | None = None,
+        documents: Tensor | None = None,
+        key_range: KeyRange | None = None,
+    ) -> Mask:
+        """The mask that a caller asked for. TypeError, ValueError if an option is not what it should be.
+
+        documents is (n + 1,) int32, key_range two tensors (B,) int32; their numbers are read, from any device.
+        """
         check_bool(causal, "causal")
         left, right = check_window(window)
-        return cls(sizes.N_q, sizes.N_k, left, 0 if causal else right)
+        offsets = ranges = None
+        if documents is not None:
+            check_one_length(sizes.N_q, sizes.N_k)
+            check_documents(documents, sizes.N_q)
+            offsets = tuple(documents.tolist())
+        if key_range is not None:
+            check_key_range(key_range, sizes.B, sizes.N_k)
+            ranges = tuple(zip(*(ends.tolist() for ends in key_range), strict=True))
+        return cls(sizes.N_q, sizes.N_k, left, 0 if causal else right, offsets, ranges)
 
     @property
     def diagonal(self) -> int:
@@ -51,40 +84,48 @@ class Mask:
     @property
     def full(self) -> bool:
         """Whether nothing is hidden, whatever the sizes."""
-        return self.left is None and self.right is None
+        return self.left is None and self.right is None and self.documents is None and self.key_range is None
 
     def keys(self, rows: Span) -> Span:
-        """The keys (start, stop) that any query of the block sees; (0, 0) if there is none."""
-        first, last = rows[0] + self.diagonal, rows[1] - 1 + self.diagonal
-        start = 0 if self.left is None else max(0, first - self.left)
-        stop = self.N_k if self.right is None else min(self.N_k, last + self.right + 1)
-        return (start, stop) if rows[0] < rows[1] and start < stop else NOTHING
+        """The keys (start, stop) that any query of the block sees, in any sequence; (0, 0) if there is none."""
+        band = self._band_of_keys(rows)
+        return band if self.key_range is None else _hull(_meet(band, there) for there in self.key_range)
 
     def queries(self, cols: Span) -> Span:
-        """The queries (start, stop) that see any key of the block; (0, 0) if there is none."""
-        first, last = cols[0] - self.diagonal, cols[1] - 1 - self.diagonal
-        start = 0 if self.right is None else max(0, first - self.right)
-        stop = self.N_q if self.left is None else min(self.N_q, last + self.left + 1)
-        return (start, stop) if cols[0] < cols[1] and start < stop else NOTHING
+        """The queries (start, stop) that see any key of the block, in any sequence; (0, 0) if there is none."""
+        if self.key_range is None:
+            return self._band_of_queries(cols)
+        return _hull(self._band_of_queries(_meet(cols, there)) for there in self.key_range)
 
     def sees(self, rows: Span, cols: Span) -> bool:
-        """Whether some query of the block sees some key of it."""
-        start, stop = self.keys(rows)
-        return max(start, cols[0]) < min(stop, cols[1])
+        """Whether some query of the block sees some key of it, in any sequence."""
+        seen = _meet(self._band_of_keys(rows), cols)
+        if self.key_range is None:
+            return seen != NOTHING
+        return any(_meet(seen, there) != NOTHING for there in self.key_range)
 
     def crosses(self, rows: Span, cols: Span) -> bool:
         """Whether some query of the block may not see some key of it: only then it needs masking."""
         first, last = rows[0] + self.diagonal, rows[1] - 1 + self.diagonal
         past_right = self.right is not None and cols[1] - 1 > first + self.right
         past_left = self.left is not None and cols[0] < last - self.left
-        return past_right or past_left
+        stops_inside = any(start > cols[0] or stop < cols[1] for start, stop in self.key_range or ())
+        return past_right or past_left or stops_inside or self._meet_two_documents(rows, cols)
 
     def visible(self, rows: Span, cols: Span, device: torch.device | None = None) -> Tensor:
-        """(rows, cols) booleans, True where a query of the block may see a key of it."""
-        offset = torch.arange(*cols, device=device) - torch.arange(*rows, device=device)[:, None] - self.diagonal
+        """(rows, cols) booleans, True where a query of the block may see a key of it; (B, 1, rows, cols) with key_range."""
+        i, j = torch.arange(*rows, device=device)[:, None], torch.arange(*cols, device=device)
+        offset = j - i - self.diagonal
         seen = torch.ones_like(offset, dtype=torch.bool)
         seen &= True if self.left is None else offset >= -self.left
-        return seen & (True if self.right is None else offset <= self.right)
+        seen &= True if self.right is None else offset <= self.right
+        if self.documents is not None:
+            offsets = torch.tensor(self.documents, device=device)
+            seen &= torch.bucketize(i, offsets, right=True) == torch.bucketize(j, offsets, right=True)
+        if self.key_range is not None:
+            start, stop = torch.tensor(self.key_range, device=device).reshape(-1, 2, 1, 1, 1).unbind(1)
+            seen = seen & (j >= start) & (j < stop)
+        return seen
 
     def hide(self, S: T, rows: Span, cols: Span, value: float = -INF) -> T:
         """The block S with `value` where a query may not see a key; untouched if all is visible."""
@@ -94,11 +135,57 @@ class Mask:
 
     def key_blocks(self, rows: Span, block_k: int) -> list[tuple[int, Span]]:
         """(j, (start, stop)) of the blocks of keys that a block of queries visits, in order."""
-        return _blocks_of(self.keys(rows), self.N_k, block_k)
+        blocks = _blocks_of(self.keys(rows), self.N_k, block_k)
+        return [(j, cols) for j, cols in blocks if self.key_range is None or self.sees(rows, cols)]
 
     def query_blocks(self, cols: Span, block_q: int) -> list[tuple[int, Span]]:
         """(i, (start, stop)) of the blocks of queries that visit a block of keys, in order."""
-        return _blocks_of(self.queries(cols), self.N_q, block_q)
+        blocks = _blocks_of(self.queries(cols), self.N_q, block_q)
+        return [(i, rows) for i, rows in blocks if self.key_range is None or self.sees(rows, cols)]
+
+    def _band_of_keys(self, rows: Span) -> Span:
+        """`keys`, wherever they may exist."""
+        if rows[0] >= rows[1]:
+            return NOTHING
+        first, last = rows[0] + self.diagonal, rows[1] - 1 + self.diagonal
+        start = 0 if self.left is None else first - self.left
+        stop = self.N_k if self.right is None else last + self.right + 1
+        return _meet((start, stop), self._documents_of(rows) or (0, self.N_k))
+
+    def _band_of_queries(self, cols: Span) -> Span:
+        """`queries`, of keys that exist."""
+        if cols[0] >= cols[1]:
+            return NOTHING
+        first, last = cols[0] - self.diagonal, cols[1] - 1 - self.diagonal
+        start = 0 if self.right is None else first - self.right
+        stop = self.N_q if self.left is None else last + self.left + 1
+        return _meet((start, stop), self._documents_of(cols) or (0, self.N_q))
+
+    def _documents_of(self, tokens: Span) -> Span | None:
+        """(start, stop) of the documents that a block is part of, together; None if there are no documents."""
+        if self.documents is None:
+            return None
+        first, last = (bisect_right(self.documents, token) for token in (tokens[0], tokens[1] - 1))
+        return self.documents[first - 1], self.documents[last]
+
+    def _meet_two_documents(self, rows: Span, cols: Span) -> bool:
+        """Whether queries and keys of two blocks lie in more than one document."""
+        if self.documents is None:
+            return False
+        first, last = min(rows[0], cols[0]), max(rows[1], cols[1]) - 1
+        return bisect_right(self.documents, first) != bisect_right(self.documents, last)
+
+
+def _meet(a: Span, b: Span) -> Span:
+    """What two spans share; (0, 0) if nothing."""
+    start, stop = max(a[0], b[0]), min(a[1], b[1])
+    return (start, stop) if start < stop else NOTHING
+
+
+def _hull(several: Iterable[Span]) -> Span:
+    """The shortest span that has all of them in it; (0, 0) if they are empty."""
+    full = [span for span in several if span[0] < span[1]]
+    return (min(start for start, _ in full), max(stop for _, stop in full)) if full else NOTHING
 
 
 def _blocks_of(span: Span, N: int, block: int) -> list[tuple[int, Span]]:
@@ -120,6 +207,51 @@ def check_window(window: Window | None) -> Window:
         if limit is not None and limit < 0:
             raise ValueError(f"expected the {side} of window to be at least 0, got {limit}")
     return window
+
+
+def check_one_length(N_q: int, N_k: int) -> None:
+    """Refuse documents where queries and keys are not the same tokens."""
+    if N_q != N_k:
+        raise ValueError(f"expected N_q = N_k with documents, got N_q = {N_q} and N_k = {N_k}")
+
+
+def check_documents(offsets: Tensor, N: int, check: bool = True) -> None:
+    """Refuse what are not offsets (n + 1,) int32 that run from 0 to N and never fall; read only with `check`."""
+    _check_int32(offsets, "documents")
+    if offsets.ndim != 1 or not len(offsets):
+        raise ValueError(f"expected documents of shape (n + 1,), got {tuple(offsets.shape)}")
+    if not check:
+        return
+    values = offsets.tolist()
+    if values[0] != 0:
+        raise ValueError(f"expected documents to start at 0, got {values[0]}")
+    for n, (start, stop) in enumerate(zip(values, values[1:], strict=False)):
+        if stop < start:
+            raise ValueError(f"expected documents that do not fall, got {start} and then {stop} at {n} and {n + 1}")
+    if values[-1] != N:
+        raise ValueError(f"expected documents to end at N = {N}, got {values[-1]}")
+
+
+def check_key_range(key_range: KeyRange, B: int, N_k: int, check: bool = True) -> None:
+    """Refuse anything but (start, stop), each (B,) int32, 0 <= start <= stop <= N_k; read only with `check`."""
+    if not isinstance(key_range, tuple) or len(key_range) != 2:
+        raise TypeError(f"expected key_range to be (start, stop) or None, got {key_range!r}")
+    for side, ends in zip(("start", "stop"), key_range, strict=True):
+        _check_int32(ends, f"the {side} of key_range")
+        if ends.shape != (B,):
+            raise ValueError(f"expected the {side} of key_range of shape (B,) = ({B},), got {tuple(ends.shape)}")
+    if not check:
+        return
+    for b, (start, stop) in enumerate(zip(*(ends.tolist() for ends in key_range), strict=True)):
+        if not 0 <= start <= stop <= N_k:
+            raise ValueError(f"expected 0 <= start <= stop <= {N_k} in key_range, got {start} and {stop} at {b}")
+
+
+def _check_int32(t: Tensor, name: str) -> None:
+    if not isinstance(t, Tensor):
+        raise TypeError(f"expected {name} to be a torch.Tensor, got {type(t).__name__}")
+    if t.dtype != torch.int32:
+        raise TypeError(f"expected {name} in int32, got {t.dtype}")
 
 
 def causal_mask(N_q: int, N_k: int, device: torch.device | None = None) -> Tensor:

@@ -16,7 +16,8 @@ In two_pass and one_pass each query is a program of its own: all run in lock-ste
 q is (B, H_q, N_q, D), k and v are (B, H_kv, N_k, D) with H_q a multiple of H_kv, in float16, bfloat16,
 float32 or float64; the output is shaped and typed as q. `causal` lets query i see the keys j <= i + N_k - N_q
 (the last query sees all), `window` = (left, right) those from i + N_k - N_q - left to i + N_k - N_q + right, None for
-no limit on a side (see `flashlearn.core.mask`); `scale` is 1 / sqrt(D) unless given. Computed in float32, float64 for float64.
+no limit on a side (see `flashlearn.core.mask`); `scale` is 1 / sqrt(D) unless given. `documents`, `key_range`, `softcap`,
+`alibi` and `sinks` are those of `flashlearn.rungs.problem.More`. Computed in float32, float64 for float64.
 
 At the edges: a query that sees no key gets output 0, lse = -inf and zero gradients, never NaN. Gradients flow
 through all of them. Sentences follow the last query of the first head, which sees every key unless a window hides some.
@@ -29,7 +30,7 @@ Algorithm 1, with blocks of one query; its normalised form is that of T. Dao et 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from torch import Tensor
 
@@ -39,7 +40,7 @@ from flashlearn.core.mask import Window
 from flashlearn.core.numerics import INF, Span, T, divide, exp_diff, log_sum_exp, maximum, row_max, spans
 from flashlearn.core.steps import Step, run
 from flashlearn.rungs import narrate
-from flashlearn.rungs.problem import Problem, start
+from flashlearn.rungs.problem import Asked, More, Problem, start
 
 if TYPE_CHECKING:
     from flashlearn.core.shapes import Keys, Queries
@@ -53,25 +54,24 @@ def standard_attention(
     causal: bool = False,
     window: Window | None = None,
     scale: float | None = None,
+    **more: Unpack[More],
 ) -> Queries:
     """softmax(scale * Q K^T) V, one operation after the other, S and P stored in HBM. See the module."""
-    return run(standard_attention_steps(q, k, v, causal=causal, window=window, scale=scale))
+    return run(standard_attention_steps(q, k, v, causal=causal, window=window, scale=scale, **more))
 
 
-def standard_attention_steps(
-    q: Tensor, k: Tensor, v: Tensor, *, causal=False, window=None, scale=None
-) -> Iterator[Step]:
+def standard_attention_steps(q: Tensor, k: Tensor, v: Tensor, **asked: Unpack[Asked]) -> Iterator[Step]:
     """One step per operation, each on whole matrices: scores, softmax, weighted sum (FA-1, Algorithm 0).
 
     S and P are stored in the dtype of q. `on_chip` is empty: how a library cuts each operation is its affair.
     """
-    p = Problem.of(q, k, v, causal=causal, window=window, scale=scale)
+    p = Problem.of(q, k, v, **asked)
     rows, cols = (0, p.sizes.N_q), (0, p.sizes.N_k)
     hbm = p.memory(narrate.standard, {name: p.dtype for name in "SPO"}, whole=True, P=(*p.column[:3], p.sizes.N_k))
-    S = hbm.load("Q") @ hbm.load("K").mT * p.scale  # (B, H_q, N_q, N_k), FA-1 Alg. 0, line 1
-    hbm.store("S", rows, p.mask.hide(S, rows, cols))
+    product = hbm.load("Q") @ hbm.load("K").mT  # (B, H_q, N_q, N_k), FA-1 Alg. 0, line 1
+    hbm.store("S", rows, p.score(product, p.load_slopes(hbm), rows, cols))
     yield hbm.step("scores")
-    hbm.store("P", rows, softmax_of(hbm.load("S")))  # line 2
+    hbm.store("P", rows, softmax_of(hbm.load("S"), p.load_sinks(hbm)))  # line 2
     yield hbm.step("softmax")
     hbm.store("O", rows, hbm.load("P") @ hbm.load("V"))  # line 3
     yield hbm.step("weighted sum")
@@ -88,43 +88,44 @@ def two_pass_attention(
     scale: float | None = None,
     block_k: int = 1,
     recompute: bool = False,
+    **more: Unpack[More],
 ) -> Queries:
     """Attention in a pass over the keys (maximum and sum) and one over the values (weighted sum).
 
     The scores are kept on chip, N_k for each query; with `recompute` the second pass makes them again from K,
     which it then reads a second time.
     """
-    options: dict[str, Any] = {"causal": causal, "window": window, "scale": scale}
+    options: dict[str, Any] = {"causal": causal, "window": window, "scale": scale, **more}
     return run(two_pass_attention_steps(q, k, v, **options, block_k=block_k, recompute=recompute))
 
 
 def two_pass_attention_steps(
-    q: Tensor, k: Tensor, v: Tensor, *, causal=False, window=None, scale=None, block_k=1, recompute=False
+    q: Tensor, k: Tensor, v: Tensor, *, block_k=1, recompute=False, **asked: Unpack[Asked]
 ) -> Iterator[Step]:
     """One step per block of keys and pass, for all queries at once; then one that writes O.
 
     s_i = scale * q.k_i    m_i = max(m_{i-1}, s_i)    l_i = l_{i-1} exp(m_{i-1} - m_i) + exp(s_i - m_i)
     o_i = o_{i-1} + exp(s_i - m_N) / l_N * v_i
     """
-    p = Problem.of(q, k, v, causal=causal, window=window, scale=scale)
+    p = Problem.of(q, k, v, **asked)
     check_block(block_k, "block_k")
     check_bool(recompute, "recompute")
     hbm = p.memory(narrate.one_query, {"O": p.dtype})
-    m_i, l_i = start(hbm, (0, p.sizes.N_q))[:2]
-    Q = _load_queries(hbm, p)
+    m_i, l_i = start(hbm, (0, p.sizes.N_q), p.sizes.N_q)[:2]
+    Q, slopes = _load_queries(hbm, p)
     kept: dict[Span, OnChip] = {}  # the scores of every block
     for rows, cols in _visits(p, block_k):
         K_j = _load_for_each(hbm, p, "K", rows, cols)
-        S, m_old = _scores(hbm, p, Q, K_j, rows, cols), m_i
+        S, m_old = _scores(hbm, p, Q, slopes, K_j, rows, cols), m_i
         m_i, l_i, alpha, _ = online_update(m_old, l_i, S)
         if not recompute:
             kept[cols] = S
         yield hbm.step("maximum and sum", rows=rows, cols=cols, S=S, m_i=m_i, l_i=l_i, m_old=m_old, alpha=alpha)
         hbm.drop(K_j, *([S] if recompute else ()))
-    acc = start(hbm, (0, p.sizes.N_q))[2]
+    acc = hbm.fill("Q")
     for rows, cols in _visits(p, block_k):
         again = _load_for_each(hbm, p, "K", rows, cols) if recompute else None
-        S = kept[cols] if again is None else _scores(hbm, p, Q, again, rows, cols)
+        S = kept[cols] if again is None else _scores(hbm, p, Q, slopes, again, rows, cols)
         P = divide(exp_diff(S, m_i), l_i)  # (B, H_q, N_q, block_k)
         V_j = _load_for_each(hbm, p, "V", rows, cols)
         acc = acc.put(rows, acc.rows(rows) + P.rows(rows) @ V_j)
@@ -145,14 +146,15 @@ def one_pass_attention(
     scale: float | None = None,
     block_k: int = 1,
     normalised: bool = False,
+    **more: Unpack[More],
 ) -> Queries:
     """Attention in one pass over keys and values, divided by l at the end, or always if `normalised`."""
-    options: dict[str, Any] = {"causal": causal, "window": window, "scale": scale}
+    options: dict[str, Any] = {"causal": causal, "window": window, "scale": scale, **more}
     return run(one_pass_attention_steps(q, k, v, **options, block_k=block_k, normalised=normalised))
 
 
 def one_pass_attention_steps(
-    q: Tensor, k: Tensor, v: Tensor, *, causal=False, window=None, scale=None, block_k=1, normalised=False
+    q: Tensor, k: Tensor, v: Tensor, *, block_k=1, normalised=False, **asked: Unpack[Asked]
 ) -> Iterator[Step]:
     """One step per block of keys, for all queries at once; then one that writes O.
 
@@ -165,15 +167,15 @@ def one_pass_attention_steps(
     multiplied by. `operations` counts what one query did in this step besides matrix products;
     `flashlearn.cost.operations` adds them up.
     """
-    p = Problem.of(q, k, v, causal=causal, window=window, scale=scale)
+    p = Problem.of(q, k, v, **asked)
     check_block(block_k, "block_k")
     check_bool(normalised, "normalised")
     hbm = p.memory(narrate.one_query, {"O": p.dtype})
-    m_i, l_i, acc = start(hbm, (0, p.sizes.N_q))
-    Q = _load_queries(hbm, p)
+    m_i, l_i, acc = start(hbm, (0, p.sizes.N_q), p.sizes.N_q)
+    Q, slopes = _load_queries(hbm, p)
     for rows, cols in _visits(p, block_k):
         K_j, V_j = (_load_for_each(hbm, p, name, rows, cols) for name in "KV")
-        S, m_old = _scores(hbm, p, Q, K_j, rows, cols), m_i
+        S, m_old = _scores(hbm, p, Q, slopes, K_j, rows, cols), m_i
         m_i = maximum(m_old, row_max(S))
         alpha, P = exp_diff(m_old, m_i), exp_diff(S, m_i)
         scaled = l_i * alpha
@@ -203,10 +205,13 @@ def online_update(m_i: T, l_i: T, S: T) -> tuple[T, T, T, T]:
     return m, l_i * alpha + P.sum(-1, keepdim=True), alpha, P  # type: ignore[return-value]
 
 
-def softmax_of(S: T) -> T:
-    """P = softmax(S) by rows, 0 for a row that is -inf throughout."""
-    weights = exp_diff(S, row_max(S))
-    return divide(weights, weights.sum(-1, keepdim=True))  # type: ignore[return-value]
+def softmax_of(S: T, sinks: T | None = None) -> T:
+    """P = softmax(S) by rows, 0 for a row that is -inf throughout; sinks (1, H_q, 1, 1) take part in the sum."""
+    m = row_max(S)
+    m = m if sinks is None else maximum(m, sinks)
+    weights = exp_diff(S, m)
+    l = weights.sum(-1, keepdim=True)
+    return divide(weights, l if sinks is None else l + exp_diff(sinks, m))  # type: ignore[return-value]
 
 
 def _visits(p: Problem, block_k: int) -> list[tuple[Span, Span]]:
@@ -215,9 +220,10 @@ def _visits(p: Problem, block_k: int) -> list[tuple[Span, Span]]:
     return [(rows, cols) for rows, cols in blocks if rows[0] < rows[1]]
 
 
-def _load_queries(hbm: HBM, p: Problem) -> OnChip:
-    """The queries that see any key, each by its own program; they stay on chip."""
-    return hbm.load("Q", p.mask.queries((0, p.sizes.N_k)))
+def _load_queries(hbm: HBM, p: Problem) -> tuple[OnChip, OnChip | None]:
+    """The queries that see any key, each by its own program, and the slope of its head; they stay on chip."""
+    rows = p.mask.queries((0, p.sizes.N_k))
+    return hbm.load("Q", rows), p.load_slopes(hbm, programs=rows[1] - rows[0])
 
 
 def _load_for_each(hbm: HBM, p: Problem, name: str, rows: Span, cols: Span) -> OnChip:
@@ -225,9 +231,9 @@ def _load_for_each(hbm: HBM, p: Problem, name: str, rows: Span, cols: Span) -> O
     return hbm.load(name, cols, times=p.sizes.group * (rows[1] - rows[0]))
 
 
-def _scores(hbm: HBM, p: Problem, Q: OnChip, K_j: OnChip, rows: Span, cols: Span) -> OnChip:
-    """scale * Q K_j^T for the queries that see K_j, -inf for the others: (B, H_q, N_q, block_k)."""
-    S = p.mask.hide(Q.rows(rows) @ K_j.mT * p.scale, rows, cols)
+def _scores(hbm: HBM, p: Problem, Q: OnChip, slopes: OnChip | None, K_j: OnChip, rows: Span, cols: Span) -> OnChip:
+    """The scores of the queries that see K_j, -inf for the others: (B, H_q, N_q, block_k)."""
+    S = p.score(Q.rows(rows) @ K_j.mT, slopes, rows, cols)
     return hbm.fill("S", None, cols, -INF).put(rows, S)
 
 

@@ -22,7 +22,7 @@ Sources: the formulas are derived in T. Dao et al., "FlashAttention", 2022 (arXi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from torch import Tensor
 
@@ -33,7 +33,7 @@ from flashlearn.core.numerics import accumulator
 from flashlearn.core.steps import Step, run
 from flashlearn.rungs import narrate
 from flashlearn.rungs.attention import softmax_of
-from flashlearn.rungs.problem import Problem, backward_shapes, matrix_shapes
+from flashlearn.rungs.problem import Asked, Problem, backward_shapes, matrix_shapes
 
 if TYPE_CHECKING:
     from flashlearn.core.shapes import (
@@ -144,7 +144,7 @@ def attention_backward(
 
 
 def attention_backward_steps(
-    do: Tensor, q: Tensor, k: Tensor, v: Tensor, *, causal=False, window=None, scale=None, stored=None
+    do: Tensor, q: Tensor, k: Tensor, v: Tensor, *, stored=None, **asked: Unpack[Asked]
 ) -> Iterator[Step]:
     """One step per operation, on whole matrices: seven, 5 of them matrix products; with P `stored` five, 4 products.
 
@@ -152,7 +152,7 @@ def attention_backward_steps(
     affair.
     """
     kept = {} if stored is None else {"P": stored}
-    p = Problem.of(q, k, v, causal=causal, window=window, scale=scale, dO=do, **kept)
+    p = Problem.of(q, k, v, {"dO": do, **kept}, **asked)
     check_like("do", do, "q", q)
     if stored is not None:
         check_like("stored", stored, "S", q.new_empty(()).expand(matrix_shapes(p.sizes)["S"]))

@@ -4,16 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import torch
 from torch import Tensor
 
 from flashlearn.core.hbm import HBM, OnChip
-from flashlearn.core.inputs import Sizes, check_qkv, resolve_scale
-from flashlearn.core.mask import Mask, Window
-from flashlearn.core.numerics import INF, Span, accumulator
+from flashlearn.core.inputs import Sizes, check_qkv
+from flashlearn.core.mask import KeyRange, Mask, Window
+from flashlearn.core.numerics import INF, Span, accumulator, maximum
+from flashlearn.core.scores import Scores
 from flashlearn.core.steps import Step
+
+PER_HEAD = ("alibi", "sinks")  # one number for every query head, (1, H_q, 1, 1) in HBM
+
+
+class More(TypedDict, total=False):
+    """What every rung and its gradients take besides `causal`, `window` and `scale`, all None unless given.
+
+    documents   offsets (n + 1,) int32, 0 .. N, of texts packed into one sequence: tokens see their own text; N_q = N_k
+    key_range   (start, stop), each (B,) int32: the keys that exist in each sequence of a batch, padded on either side
+    softcap     c: scores become c tanh(score / c)
+    alibi       (H_q,) float32: score - alibi |i + N_k - N_q - j|
+    sinks       (H_q,) float32: one more term e^sink in the sum of every row, with a value of 0
+
+    A score is scaled, capped, lowered with distance, hidden or not, in this order; then comes the sink. See
+    `flashlearn.core.mask` and `flashlearn.core.scores`.
+    """
+
+    documents: Tensor | None
+    key_range: KeyRange | None
+    softcap: float | None
+    alibi: Tensor | None
+    sinks: Tensor | None
+
+
+class Asked(More, total=False):
+    """What the steps of every rung take: those and `causal`, False, `window`, None, and `scale`, 1 / sqrt(D) for None."""
+
+    causal: bool
+    window: Window | None
+    scale: float | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,25 +53,21 @@ class Problem:
 
     sizes: Sizes
     mask: Mask
-    scale: float
+    scores: Scores
     given: dict[str, Tensor]
 
     @classmethod
     def of(
-        cls,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        causal: bool,
-        window: Window | None,
-        scale: float | None,
-        **more: Tensor,
+        cls, q: Tensor, k: Tensor, v: Tensor, matrices: Mapping[str, Tensor] | None = None, **asked: Unpack[Asked]
     ) -> Problem:
-        """Check the tensors and options that all rungs share; `more` are further matrices by name."""
-        sizes = check_qkv(q, k, v)
-        mask = Mask.of(sizes, causal, window)
-        return cls(sizes, mask, resolve_scale(scale, sizes.D), {"Q": q, "K": k, "V": v, **more})
+        """Check the tensors and options that all rungs share; `matrices` are further ones by name."""
+        for name in asked.keys() - Asked.__annotations__.keys():
+            raise TypeError(f"expected options of {', '.join(Asked.__annotations__)}, got {name!r}")
+        sizes, band = check_qkv(q, k, v), (asked.get("causal", False), asked.get("window"))
+        mask = Mask.of(sizes, *band, asked.get("documents"), asked.get("key_range"))
+        scores = Scores.of(sizes, q, asked.get("scale"), asked.get("softcap"), asked.get("alibi"), asked.get("sinks"))
+        per_head = {name: t[None, :, None, None] for name in PER_HEAD if (t := getattr(scores, name)) is not None}
+        return cls(sizes, mask, scores, {"Q": q, "K": k, "V": v, **(matrices or {}), **per_head})
 
     @property
     def dtype(self) -> torch.dtype:
@@ -50,11 +77,32 @@ class Problem:
     def wide(self) -> torch.dtype:
         return accumulator(self.dtype)
 
+    @property
+    def scale(self) -> float:
+        return self.scores.scale
+
     def memory(
         self, told: Callable[[Step], str], made: Mapping[str, torch.dtype], whole: bool = False, **shapes: tuple
     ) -> HBM:
         """HBM with the inputs, and room for what is made; `shapes` of matrices besides those of `matrix_shapes`."""
-        return HBM(self.given, made, {**matrix_shapes(self.sizes), **shapes}, told, whole=whole)
+        per_head = {name: tuple(self.given[name].shape) for name in PER_HEAD if name in self.given}
+        return HBM(self.given, made, {**matrix_shapes(self.sizes), **per_head, **shapes}, told, whole=whole)
+
+    def load_slopes(self, hbm: HBM, programs: int = 1) -> OnChip | None:
+        """The slopes (1, H_q, 1, 1), which each program of a sequence reads for itself; None without `alibi`."""
+        return hbm.load("alibi", times=programs * self.sizes.B) if "alibi" in self.given else None
+
+    def load_sinks(self, hbm: HBM, programs: int = 1) -> OnChip | None:
+        """The sinks (1, H_q, 1, 1), in the same way; None without any."""
+        return hbm.load("sinks", times=programs * self.sizes.B) if "sinks" in self.given else None
+
+    def score(self, product: OnChip, slopes: OnChip | None, rows: Span, cols: Span) -> OnChip:
+        """A block of Q K^T as softmax takes it: scaled, capped, lowered with distance, -inf where it is hidden."""
+        return self.mask.hide(self.lower(self.scores.cap(product), slopes), rows, cols)
+
+    def lower(self, S: OnChip, slopes: OnChip | None) -> OnChip:
+        """S - slope |i + N_k - N_q - j|, S without slopes."""
+        return S if slopes is None else S - S.distance(self.mask.diagonal) * slopes
 
     @property
     def column(self) -> tuple[int, ...]:
@@ -67,9 +115,17 @@ class Problem:
         return {"i": i, "j": j, "rows": rows, "cols": cols, "masked": masked}
 
 
-def start(hbm: HBM, rows: Span) -> tuple[OnChip, OnChip, OnChip]:
-    """(m, l, acc) = (-inf, 0, 0) for a block of queries, of shapes (..., 1), (..., 1) and (..., D), before any key."""
-    return hbm.fill("Q", rows, (0, 1), -INF), hbm.fill("Q", rows, (0, 1)), hbm.fill("Q", rows)
+def start(hbm: HBM, rows: Span, programs: int = 1) -> tuple[OnChip, OnChip, OnChip]:
+    """(m, l, acc) for a block of queries, of shapes (..., 1), (..., 1) and (..., D), before any key.
+
+    They are -inf, 0 and 0; with sinks the first term is there already: m = sink, l = 1, and no value. `programs` of a
+    sequence read the sinks for themselves.
+    """
+    m_i, l_i, acc = hbm.fill("Q", rows, (0, 1), -INF), hbm.fill("Q", rows, (0, 1)), hbm.fill("Q", rows)
+    if "sinks" in hbm.given:
+        sinks = hbm.load("sinks", times=programs * hbm.shapes["Q"][0])
+        m_i, l_i = maximum(m_i, sinks), l_i + 1
+    return m_i, l_i, acc
 
 
 def matrix_shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:

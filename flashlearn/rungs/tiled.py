@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, overload
 
 from torch import Tensor
 
@@ -35,7 +35,7 @@ from flashlearn.core.numerics import Span, divide, exp_diff, log_sum_exp, maximu
 from flashlearn.core.steps import Step, run
 from flashlearn.rungs import narrate
 from flashlearn.rungs.attention import online_update
-from flashlearn.rungs.problem import Problem, start
+from flashlearn.rungs.problem import Asked, More, Problem, start
 
 if TYPE_CHECKING:
     from flashlearn.core.shapes import Keys, PerQuery, Queries
@@ -51,14 +51,15 @@ def tiled_attention_v1(
     scale: float | None = None,
     block_q: int = 64,
     block_k: int = 64,
+    **more: Unpack[More],
 ) -> Queries:
     """FlashAttention-1: for each block of K and V, update the output of every block of Q."""
-    options: dict[str, Any] = {"causal": causal, "window": window, "scale": scale}
+    options: dict[str, Any] = {"causal": causal, "window": window, "scale": scale, **more}
     return run(tiled_attention_v1_steps(q, k, v, **options, block_q=block_q, block_k=block_k))
 
 
 def tiled_attention_v1_steps(
-    q: Tensor, k: Tensor, v: Tensor, *, causal=False, window=None, scale=None, block_q=64, block_k=64
+    q: Tensor, k: Tensor, v: Tensor, *, block_q=64, block_k=64, **asked: Unpack[Asked]
 ) -> Iterator[Step]:
     """One step per visited pair (K_j, Q_i), j outside, after one that initialises O, m and l in HBM.
 
@@ -69,19 +70,19 @@ def tiled_attention_v1_steps(
     O_i is thus the attention over the keys so far, divided every time. HBM holds it, m and l in the dtype
     that sums are kept in (float32 for the 16-bit types), until its last visit writes it in the dtype of q.
     """
-    p = Problem.of(q, k, v, causal=causal, window=window, scale=scale)
+    p = Problem.of(q, k, v, **asked)
     yield from _version_1(p, block_q, block_k, line_by_line=False)
 
 
 def tiled_attention_v1_lines(
-    q: Tensor, k: Tensor, v: Tensor, *, causal=False, window=None, scale=None, block_q=64, block_k=64
+    q: Tensor, k: Tensor, v: Tensor, *, block_q=64, block_k=64, **asked: Unpack[Asked]
 ) -> Iterator[Step]:
     """The run of `tiled_attention_v1_steps` line by line: a step for each of lines 8 to 13 of the paper's Algorithm 1.
 
     The phases are "line 8" (with line 6, where a K block comes) to "line 13". Every step has the values that are known
     by then; reads, writes and products of the six together are those of the visit.
     """
-    p = Problem.of(q, k, v, causal=causal, window=window, scale=scale)
+    p = Problem.of(q, k, v, **asked)
     yield from _version_1(p, block_q, block_k, line_by_line=True)
 
 
@@ -91,6 +92,7 @@ def _version_1(p: Problem, block_q: int, block_k: int, *, line_by_line: bool) ->
     hbm = p.memory(narrate.tiled, {"O": p.dtype, "l_i": p.wide, "m_i": p.wide}, m_i=p.column, l_i=p.column)
     _store_state(hbm, (0, p.sizes.N_q), *start(hbm, (0, p.sizes.N_q)))  # line 2
     yield hbm.step("initialise")
+    slopes = p.load_slopes(hbm)
     for j, cols in enumerate(spans(p.sizes.N_k, block_k)):  # line 5
         visits = p.mask.query_blocks(cols, block_q)
         if not visits:
@@ -99,7 +101,7 @@ def _version_1(p: Problem, block_q: int, block_k: int, *, line_by_line: bool) ->
         for i, rows in visits:  # line 7
             where = p.place(i, rows, j, cols)
             last = p.mask.key_blocks(rows, block_k)[-1][0] == j
-            for line, values in _visit(hbm, p, rows, cols, K_j, V_j, unfinished=not last):
+            for line, values in _visit(hbm, p, slopes, (rows, cols), K_j, V_j, unfinished=not last):
                 if line_by_line:
                     yield hbm.step(f"line {line}", **where, **values)
                 elif line == 13:
@@ -108,13 +110,14 @@ def _version_1(p: Problem, block_q: int, block_k: int, *, line_by_line: bool) ->
 
 
 def _visit(
-    hbm: HBM, p: Problem, rows: Span, cols: Span, K_j: OnChip, V_j: OnChip, *, unfinished: bool
+    hbm: HBM, p: Problem, slopes: OnChip | None, at: tuple[Span, Span], K_j: OnChip, V_j: OnChip, *, unfinished: bool
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """FA-1 Alg. 1, lines 8 to 13: after each its number, and what the reader of a step wants to see by then."""
+    rows, cols = at
     Q_i, O_i, l_i, m_i = (hbm.load(name, rows) for name in ("Q", "O", "l_i", "m_i"))  # line 8
     seen: dict[str, Any] = {"m_old": m_i, "l_old": l_i}
     yield 8, seen
-    S = p.mask.hide(Q_i @ K_j.mT * p.scale, rows, cols)  # line 9
+    S = p.score(Q_i @ K_j.mT, slopes, rows, cols)  # line 9
     seen |= {"S": S}
     yield 9, seen
     m_block = row_max(S)  # (B, H_q, rows, 1), line 10
@@ -151,6 +154,7 @@ def tiled_attention_v2(
     block_q: int = 64,
     block_k: int = 64,
     return_lse: Literal[False] = False,
+    **more: Unpack[More],
 ) -> Queries: ...
 @overload
 def tiled_attention_v2(
@@ -164,6 +168,7 @@ def tiled_attention_v2(
     scale: float | None = None,
     block_q: int = 64,
     block_k: int = 64,
+    **more: Unpack[More],
 ) -> tuple[Queries, PerQuery]: ...
 def tiled_attention_v2(
     q: Queries,
@@ -176,6 +181,7 @@ def tiled_attention_v2(
     block_q: int = 64,
     block_k: int = 64,
     return_lse: bool = False,
+    **more: Unpack[More],
 ) -> Queries | tuple[Queries, PerQuery]:
     """FlashAttention-2: for each block of Q, run over the blocks of K and V; divide once.
 
@@ -183,11 +189,12 @@ def tiled_attention_v2(
     float64), -inf for a row that sees no key. HBM gets it in either case: the backward pass needs it.
     """
     options: dict[str, Any] = {"causal": causal, "window": window, "scale": scale, "return_lse": return_lse}
+    options.update(more)
     return run(tiled_attention_v2_steps(q, k, v, **options, block_q=block_q, block_k=block_k))
 
 
 def tiled_attention_v2_steps(
-    q: Tensor, k: Tensor, v: Tensor, *, causal=False, window=None, scale=None, block_q=64, block_k=64, return_lse=False
+    q: Tensor, k: Tensor, v: Tensor, *, block_q=64, block_k=64, return_lse=False, **asked: Unpack[Asked]
 ) -> Iterator[Step]:
     """One step per visited pair (Q_i, K_j), i outside; the last of each row block writes O_i and lse.
 
@@ -198,17 +205,18 @@ def tiled_attention_v2_steps(
     A row block that sees no key has one step, which writes O = 0 and lse = -inf (its j is None). In the steps
     lse is a column, (B, H_q, N_q, 1); the output is without that last dimension.
     """
-    p = Problem.of(q, k, v, causal=causal, window=window, scale=scale)
+    p = Problem.of(q, k, v, **asked)
     check_blocks(block_q, block_k)
     check_bool(return_lse, "return_lse")
     hbm = p.memory(narrate.tiled, {"O": p.dtype, "lse": p.wide}, lse=p.column)
     for i, rows in enumerate(spans(p.sizes.N_q, block_q)):  # FA-2 Alg. 1, line 3
         visits = p.mask.key_blocks(rows, block_k)
         Q_i: Any = hbm.load("Q", rows) if visits else None  # line 4
+        slopes = p.load_slopes(hbm) if visits else None
         m_i, l_i, acc = start(hbm, rows)  # line 5
         for j, cols in visits:  # line 6
             K_j, V_j, m_old = hbm.load("K", cols), hbm.load("V", cols), m_i  # line 7
-            S = p.mask.hide(Q_i @ K_j.mT * p.scale, rows, cols)  # line 8
+            S = p.score(Q_i @ K_j.mT, slopes, rows, cols)  # line 8
             m_i, l_i, alpha, P = online_update(m_old, l_i, S)  # line 9
             acc = acc * alpha + P @ V_j  # line 10
             if (j, cols) == visits[-1]:

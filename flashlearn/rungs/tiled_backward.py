@@ -26,7 +26,7 @@ FA-1 is T. Dao et al., "FlashAttention", 2022 (arXiv:2205.14135), Algorithm 4, f
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from flashlearn.core.hbm import HBM, OnChip
 from flashlearn.core.inputs import check_bool
@@ -35,7 +35,7 @@ from flashlearn.core.numerics import Span, spans, wide
 from flashlearn.core.steps import Step, run
 from flashlearn.rungs import narrate
 from flashlearn.rungs.gradients import check_like
-from flashlearn.rungs.problem import Problem, backward_shapes
+from flashlearn.rungs.problem import Asked, Problem, backward_shapes
 from flashlearn.rungs.tiled import check_blocks, count_visits
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def tiled_attention_backward(
 
 
 def tiled_attention_backward_steps(
-    do, q, k, v, o, lse, *, block_q, block_k, causal=False, window=None, scale=None, fused=False
+    do, q, k, v, o, lse, *, block_q, block_k, fused=False, **asked: Unpack[Asked]
 ) -> Iterator[Step]:
     """One step per block of delta, then one per visited pair of blocks and sweep.
 
@@ -78,7 +78,8 @@ def tiled_attention_backward_steps(
     a step are also in `values["products"]`, as formulas. A block of queries that sees no key has one step,
     which writes dQ = 0 (its j is None); so has a block of keys without queries.
     """
-    p = Problem.of(q, k, v, causal=causal, window=window, scale=scale, O=o, dO=do, lse=lse)
+    given = {"O": o, "dO": do, "lse": lse}
+    p = Problem.of(q, k, v, given, **asked)
     check_like("do", do, "q", q)
     check_like("o", o, "q", q)
     check_like("lse", lse, "a column of q", wide(q[..., 0]))
