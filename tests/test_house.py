@@ -29,6 +29,7 @@ MOST_LINES, MOST_PARAMETERS, MOST_OF_A_GENERATOR = 50, 8, 30
 OF_KERNELS = (ROOT / "kernels", *(ROOT / "exercises").rglob("triton_*.py"), *(ROOT / "exercises").rglob("gpu_*.py"))
 SIGNATURES = {
     "kernel_solution",
+    "ring_attention",
     "tiled_attention_v2",
     "tiled_attention_v2_steps",
     "tiled_attention_backward",

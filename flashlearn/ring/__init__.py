@@ -1,0 +1,14 @@
+"""Attention over several processes: N tokens are shared out, K and V travel round a ring, (o, lse) merge.
+
+    order = "zigzag"
+    q, k, v = (split(t, order=order) for t in (q, k, v))                     this process's share of the N tokens
+    o = ring_attention(q, k, v, order=order, causal=True)                    its share of O; differentiable
+    o = join(o, order=order)                                                 all of O, in every process
+
+Nothing here starts processes: `torchrun` does, or `flashlearn.ring.processes` on one machine.
+"""
+
+from flashlearn.ring.attention import ring_attention
+from flashlearn.ring.sharing import join, shares, split
+
+__all__ = ["join", "ring_attention", "shares", "split"]

@@ -1,0 +1,78 @@
+"""One question to all before the ring starts: whether every process was handed its share of the same problem.
+
+Without it a process with another shape, dtype or option would wait for messages of another size, or send them: a hang,
+or numbers that belong to nobody. Every process hears the same notes, so all come to the same error.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flashlearn.core.inputs import check_qkv, resolve_scale
+from flashlearn.core.mask import Mask
+from flashlearn.ring.plan import Plan, check_order, plan_of
+
+
+def agree(wire: Any, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> tuple[Plan, float]:
+    """The plan and the scale; ValueError or TypeError in every process if one of them was handed something that does not fit."""
+    try:
+        note, error = _note(q, k, v, **options), None
+    except (TypeError, ValueError) as found:
+        note, error = {"error": str(found), "type": type(found).__name__}, found
+    notes = wire.ask(note) if wire.size > 1 else [note]
+    if error:
+        raise error
+    for r, other in enumerate(notes):
+        if "error" in other:
+            kind = TypeError if other["type"] == "TypeError" else ValueError
+            raise kind(f"process {r} of {wire.size}: {other['error']}")
+    _same(notes)
+    return _plan(notes, options["order"]), note["scale"]
+
+
+def _note(q: Tensor, k: Tensor, v: Tensor, *, order, causal, window, scale) -> dict:
+    """What all must agree on, and how many tokens this process has."""
+    check_order(order)
+    size = check_qkv(q, k, v)
+    if size.N_q != size.N_k:
+        raise ValueError(f"expected as many queries as keys in a share, got {size.N_q} and {size.N_k}")
+    mask = Mask.of(size, causal, window)
+    grads = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
+    return {
+        "tokens": size.N_q,
+        "B": size.B,
+        "H of q": size.H_q,
+        "H of k and v": size.H_kv,
+        "D": size.D,
+        "dtype": str(q.dtype),
+        "device": q.device.type,
+        "order": order,
+        "left": mask.left,
+        "right": mask.right,
+        "scale": resolve_scale(scale, size.D),
+        "gradients wanted": grads,
+    }
+
+
+def _same(notes: list[dict]) -> None:
+    """Refuse notes that differ in anything but the tokens."""
+    for key, first in notes[0].items():
+        for r, note in enumerate(notes):
+            if key != "tokens" and note[key] != first:
+                kind = TypeError if key == "dtype" else ValueError
+                raise kind(
+                    f"expected every process to hand in the same {key}, got {first} in process 0 and {note[key]} in {r}"
+                )
+
+
+def _plan(notes: list[dict], order: str) -> Plan:
+    """The plan of all tokens; ValueError if the shares are not those of `split`."""
+    tokens, note = [note["tokens"] for note in notes], notes[0]
+    plan = plan_of(sum(tokens), len(tokens), order, note["left"], note["right"])
+    wanted = [plan.size(r) for r in range(plan.P)]
+    if tokens != wanted:
+        raise ValueError(f"expected shares as `split` makes them in {order} order, of {wanted} tokens, got {tokens}")
+    return plan

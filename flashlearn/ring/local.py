@@ -1,0 +1,103 @@
+"""What one process computes by itself: attention of some rows of Q with some columns of K and V, and its gradients.
+
+The kernel is `flash_attention`'s on a GPU; what it does not take (float64, a window), and what is on a CPU, goes to the
+rungs in PyTorch, `tiled_attention_v2` and `tiled_attention_backward`. `INTERPRET` makes the kernel run on a CPU too, in
+Triton's interpreter, where a ring of 37 tokens takes seconds: for tests. The gradients take o and lse of the
+*whole* sequence: P = exp(S - lse) is then what the weights of these keys are among all keys, and
+delta = rowsum(dO o O) belongs to the row, not to the visit. So the gradients of visits simply add up.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from flashlearn.core.numerics import Span, exp_diff, wide
+from flashlearn.ring.plan import Visit
+from flashlearn.rungs.tiled import tiled_attention_v2
+from flashlearn.rungs.tiled_backward import tiled_attention_backward
+
+BLOCK = 128  # of the rungs in PyTorch: large, since they are here to compute, not to be looked at
+WIDEST = 256  # columns that the kernels take
+INTERPRET = False
+
+
+class Rows(NamedTuple):
+    """What the backward pass knows of queries, of all of a share or of some rows: dO and dlse, Q, O and lse.
+
+    O and lse, and their gradients, belong to the whole sequence; dlse is None where nobody used lse.
+    """
+
+    do: Tensor
+    dlse: Tensor | None
+    q: Tensor
+    o: Tensor
+    lse: Tensor
+
+    def part(self, heads: slice, span: Span) -> Rows:
+        """Some heads of some rows."""
+        tokens = slice(*span)
+        return Rows(*(None if t is None else t[:, heads, tokens] for t in self))  # type: ignore[arg-type]
+
+
+def forward(q: Tensor, k: Tensor, v: Tensor, visit: Visit, scale: float) -> tuple[Tensor, Tensor]:
+    """o, shaped as q, and lse (B, H_q, N_q), of these keys alone, under the mask of the visit."""
+    if by_kernel(q, visit):
+        from flashlearn.kernels.op import flash_attention
+
+        return flash_attention(q, k, v, causal=visit.right == 0, scale=scale, return_lse=True)
+    window = (visit.left, visit.right)
+    return tiled_attention_v2(q, k, v, window=window, scale=scale, return_lse=True, block_q=BLOCK, block_k=BLOCK)
+
+
+def backward(rows: Rows, k: Tensor, v: Tensor, visit: Visit, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+    """What these keys give to dq, dk and dv, under the mask of the visit."""
+    do, dlse, q, o, lse = rows
+    if by_kernel(q, visit):
+        import flashlearn.kernels.op  # noqa: F401  registers the operator
+
+        dlse = None if dlse is None else dlse.contiguous()
+        causal = visit.right == 0
+        return torch.ops.flashlearn.attention_backward(do, dlse, q, k, v, o, lse.contiguous(), causal, scale)
+    options: dict[str, Any] = {"window": (visit.left, visit.right), "scale": scale, "block_q": BLOCK, "block_k": BLOCK}
+    if dlse is None:
+        return tiled_attention_backward(do, q, k, v, o, lse, **options)
+    wide_q, wide_k, wide_v = (_wider(t, 0) for t in (q, k, v))
+    wide_do, wide_o = _wider(do, -dlse[..., None]), _wider(o, 1)
+    dq, dk, dv = tiled_attention_backward(wide_do, wide_q, wide_k, wide_v, wide_o, lse, **options)
+    return tuple(t[..., :-1].to(q.dtype) for t in (dq, dk, dv))  # type: ignore[return-value]
+
+
+def _wider(t: Tensor, column: Tensor | float) -> Tensor:
+    """One column more: of -dlse in dO, 1 in O and 0 in V it makes delta = rowsum(dO o O) - dlse, and changes nothing else."""
+    t = wide(t)
+    column = t.new_full((*t.shape[:-1], 1), column) if isinstance(column, (int, float)) else column.to(t.dtype)
+    return torch.cat([t, column], -1)
+
+
+def by_kernel(q: Tensor, visit: Visit) -> bool:
+    """Whether the kernels take these inputs."""
+    narrow = q.dtype in (torch.float16, torch.bfloat16, torch.float32) and q.shape[-1] <= WIDEST
+    banded = visit.left is not None or visit.right not in (None, 0)
+    return narrow and not banded and (q.is_cuda or INTERPRET) and find_spec("triton") is not None
+
+
+def merge(a: Tensor, lse_a: Tensor, b: Tensor, lse_b: Tensor, out: Tensor) -> None:
+    """Two results over different keys become one, as in notebook 03; lse_a becomes that of both.
+
+        lse = log(e^lse_a + e^lse_b)        out = a e^(lse_a - lse) + b e^(lse_b - lse)
+
+    a, b and out are (B, H, N, D) in any dtypes, summed in float32 (float64 for float64); out may be a.
+    """
+    if a.is_cuda and a.dtype != torch.float64:
+        from flashlearn.ring.merge_kernel import merge_on_gpu
+
+        return merge_on_gpu(a, lse_a, b, lse_b, out)
+    lse = torch.logaddexp(lse_a, lse_b)
+    total = a.to(lse.dtype) * exp_diff(lse_a, lse)[..., None] + b.to(lse.dtype) * exp_diff(lse_b, lse)[..., None]
+    out.copy_(total)
+    lse_a.copy_(lse)
+    return None

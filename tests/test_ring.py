@@ -1,0 +1,233 @@
+"""The ring, by threads that play processes: results, gradients, and errors that are the same for all."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+import torch
+from torch import Tensor
+
+from flashlearn.core.mask import Mask
+from flashlearn.ring import join, local, ring_attention, split
+from flashlearn.ring.plan import plan_of, shares
+from flashlearn.ring.processes import threads
+from tests.slow import slow
+
+NAMES = ("o", "lse", "dq", "dk", "dv")
+needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed here")
+
+
+def problem(N: int, dtype: torch.dtype, H_q: int = 4, H_kv: int = 2, D: int = 8, B: int = 2) -> list[Tensor]:
+    """q, k, v, do and dlse, all different."""
+    source = torch.Generator().manual_seed(N)
+    random = lambda *shape: torch.randn(shape, generator=source, dtype=torch.float64)  # noqa: E731
+    tensors = [random(B, H, N, D).to(dtype) for H in (H_q, H_kv, H_kv, H_q)]
+    return [*tensors, random(B, H_q, N).to(torch.promote_types(dtype, torch.float32))]
+
+
+def plain(tensors: list[Tensor], mask: Mask, dtype: torch.dtype) -> list[Tensor]:
+    """o, lse, dq, dk and dv by plain PyTorch and autograd, computed in this dtype."""
+    q, k, v, do, dlse = (t.to(dtype) for t in tensors)
+    q, k, v = (t.requires_grad_() for t in (q, k, v))
+    group = q.shape[1] // k.shape[1]
+    S = q @ k.repeat_interleave(group, 1).mT * q.shape[-1] ** -0.5
+    S = S.masked_fill(~mask.visible((0, mask.N_q), (0, mask.N_k)), -float("inf"))
+    lse, o = torch.logsumexp(S, -1), torch.softmax(S, -1) @ v.repeat_interleave(group, 1)
+    return [o.detach(), lse.detach(), *torch.autograd.grad((o, lse), (q, k, v), (do, dlse))]
+
+
+def ring(tensors: list[Tensor], P: int, order: str, **options) -> list[Tensor]:
+    """The same by a ring of P threads; every one of them has the whole result, and they agree to the bit."""
+
+    def go(group):
+        here = {"order": order, "group": group}
+        q, k, v, do, dlse = (split(t, **here) for t in tensors)
+        q, k, v = (t.requires_grad_() for t in (q, k, v))
+        o, lse = ring_attention(q, k, v, return_lse=True, **here, **options)
+        grads = torch.autograd.grad((o, lse), (q, k, v), (do, dlse))
+        return [join(t, **here) for t in (o, lse, *grads)]
+
+    results = threads(P, go, limit=20)
+    assert all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other, strict=True))
+    return results[0]
+
+
+def check(found: list[Tensor], tensors: list[Tensor], mask: Mask, dtype: torch.dtype) -> None:
+    """Each within twice the error of plain PyTorch in the same dtype, and a floor."""
+    exact, theirs = plain(tensors, mask, torch.float64), plain(tensors, mask, dtype)
+    for name, ours, other, true in zip(NAMES, found, theirs, exact, strict=True):
+        assert ours.shape == true.shape, name
+        if true.numel():
+            error, allowed = (ours - true).abs().max(), 2 * (other - true).abs().max()
+            floor = 4 * torch.finfo(dtype).eps * true.abs().max()
+            assert error <= allowed + floor, f"{name}: {error:.2e}, allowed {allowed + floor:.2e}"
+
+
+MASKS = [{}, {"causal": True}, {"causal": True, "window": (3, 0)}, {"window": (2, 5)}, {"window": (0, None)}]
+CASES = [  # processes, tokens, order, mask: every mask in both orders, shares that differ, and some that are empty
+    (P, N, order, options)
+    for order in ("plain", "zigzag")
+    for options in MASKS
+    for P, N in ((3, 16), (4, 13), (4, 3), (2, 9), (5, 21))
+]
+QUICK = {(3, 16), (4, 3)}
+
+
+@pytest.mark.parametrize("P, N, order, options", [case if case[:2] in QUICK else slow(*case) for case in CASES])
+def test_ring_equals_one_process(P, N, order, options):
+    tensors = problem(N, torch.float64)
+    mask = Mask(N, N, *(options.get("window") or (None, None)))
+    mask = Mask(N, N, mask.left, 0 if options.get("causal") else mask.right)
+    check(ring(tensors, P, order, **options), tensors, mask, torch.float64)
+
+
+@pytest.mark.parametrize("order", ["plain", "zigzag"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, slow(torch.float16)])
+def test_sums_are_kept_wide(dtype, order):
+    """Twelve visits in 16 bits: sums of rounded sums would miss the bound."""
+    tensors = problem(48, dtype, H_q=3, H_kv=1, D=16)
+    check(ring(tensors, 6, order, causal=True), tensors, Mask(48, 48, right=0), dtype)
+
+
+def test_a_group_of_one_is_plain_attention():
+    tensors = problem(7, torch.float64)
+    check(ring(tensors, 1, "zigzag", causal=True), tensors, Mask(7, 7, right=0), torch.float64)
+
+
+def test_scale_reaches_every_visit():
+    tensors = problem(8, torch.float64)
+    scaled = [tensors[0] * 0.7 * 8**0.5, *tensors[1:]]
+    assert torch.allclose(ring(tensors, 2, "plain", scale=0.7)[0], plain(scaled, Mask(8, 8), torch.float64)[0])
+
+
+@needs_triton
+@pytest.mark.parametrize("order", ["zigzag", slow("plain")])
+def test_ring_of_kernels(order, monkeypatch):
+    """The path of a GPU, in the interpreter: flash_attention and its backward operator with the o and lse of all."""
+    monkeypatch.setattr(local, "INTERPRET", True)
+    tensors = problem(9, torch.float32, B=1, H_q=2, H_kv=1, D=16)
+    check(ring(tensors, 2, order, causal=True), tensors, Mask(9, 9, right=0), torch.float32)
+
+
+@needs_triton
+def test_merge_kernel_is_the_merge():
+    from flashlearn.ring.merge_kernel import merge_on_gpu
+
+    a, b = torch.randn(2, 3, 21, 12), torch.randn(2, 3, 21, 12)
+    lse_a, lse_b = torch.randn(2, 3, 40)[:, :, :21], torch.randn(2, 3, 21)
+    lse_a[:, 0, :4], lse_b[:, :, 2:6] = -float("inf"), -float("inf")
+    expected, kept = torch.empty(2, 3, 21, 12), lse_a.clone()
+    local.merge(a, kept, b, lse_b, expected)
+    out = torch.full((2, 3, 50, 12), 7.0)
+    merge_on_gpu(a, lse_a, b, lse_b, out[:, :, 5:26])
+    torch.testing.assert_close(out[:, :, 5:26], expected)
+    torch.testing.assert_close(lse_a, kept)
+    assert (out[:, :, :5] == 7).all() and (out[:, :, 26:] == 7).all()
+
+
+# the plan
+
+
+@pytest.mark.parametrize("P", [1, 2, 3, 5])
+@pytest.mark.parametrize("N", [0, 1, 7, 24])
+@pytest.mark.parametrize("order", ["plain", "zigzag"])
+def test_shares_hold_every_token_once(N, P, order):
+    tokens = [i for chunks in shares(N, P, order) for start, stop in chunks for i in range(start, stop)]
+    assert sorted(tokens) == list(range(N))
+
+
+@pytest.mark.parametrize("order", ["plain", "zigzag"])
+@pytest.mark.parametrize("left, right", [(None, None), (None, 0), (3, 0), (2, 5), (0, None)])
+def test_visits_compute_every_visible_pair_once(order, left, right):
+    N, P = 17, 4
+    plan, mask = plan_of(N, P, order, left, right), Mask(N, N, left, right)
+    count = torch.zeros(N, N, dtype=torch.int64)
+    at = [[i for start, stop in chunks for i in range(start, stop)] for chunks in plan.chunks]
+    for r in range(P):
+        for j in range(P):
+            for visit in plan.visits[r][j]:
+                rows, cols = at[r][slice(*visit.rows)], at[j][slice(*visit.cols)]
+                seen = Mask(len(rows), len(cols), visit.left, visit.right).visible((0, len(rows)), (0, len(cols)))
+                count[torch.tensor(rows)[:, None], torch.tensor(cols)] += seen
+                assert visit.pairs == seen.sum()
+    assert torch.equal(count, mask.visible((0, N), (0, N)).long())
+
+
+def test_zigzag_gives_all_the_same_work_and_few_calls():
+    plan = plan_of(64, 4, "zigzag", None, 0)
+    assert {tuple(plan.pairs(r)) for r in range(4)} == {(136, 128, 128, 128)}
+    assert all(len(visits) == 1 for row in plan.visits for visits in row)
+    lazy = plan_of(64, 4, "plain", None, 0)
+    assert [sum(lazy.pairs(r)) for r in range(4)] == [136, 392, 648, 904]
+
+
+# errors: the same in every process, and soon
+
+
+def every_error(P: int, call, limit: float = 10.0) -> list[str]:
+    """What each of P threads was told."""
+
+    def go(group):
+        try:
+            call(group)
+        except (ValueError, TypeError, RuntimeError) as error:
+            return f"{type(error).__name__}: {error}"
+        return "no error"
+
+    return threads(P, go, limit=limit)
+
+
+def shared(N: int = 8, **changes) -> dict:
+    return {"shape": (1, 2, N // 2, 4), "dtype": torch.float32, "grad": False, "order": "plain"} | changes
+
+
+def call_with(first: dict, second: dict):
+    """A call in which process 0 has the first's inputs and process 1 the second's."""
+
+    def call(group):
+        given = dict((first, second)[group.rank()])
+        q, k, v = (torch.randn(given["shape"]).to(given["dtype"]).requires_grad_(given["grad"]) for _ in range(3))
+        options = {name: value for name, value in given.items() if name not in ("shape", "dtype", "grad")}
+        ring_attention(q, k, v, group=group, **options)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"shape": (1, 2, 3, 4)}, "no error"),  # 4 and 3 are the shares of 7
+        ({"shape": (1, 2, 6, 4)}, "expected shares as `split` makes them in plain order, of [5, 5] tokens, got [4, 6]"),
+        ({"shape": (2, 2, 4, 4)}, "the same B, got 1 in process 0 and 2 in 1"),
+        ({"shape": (1, 2, 4, 5)}, "the same D"),
+        ({"shape": (1, 2, 4)}, "expected q of shape (B, H, N, D), got (1, 2, 4)"),
+        ({"dtype": torch.float64}, "TypeError: expected every process to hand in the same dtype"),
+        ({"dtype": torch.int64}, "TypeError"),
+        ({"order": "zigzag"}, "the same order"),
+        ({"order": "reversed"}, "expected order to be 'plain' or 'zigzag', got 'reversed'"),
+        ({"causal": True}, "the same right"),
+        ({"window": (1, None)}, "the same left"),
+        ({"scale": 2.0}, "the same scale"),
+        ({"grad": True}, "the same gradients wanted"),
+    ],
+)
+def test_what_does_not_fit_is_told_to_all(changes, words):
+    told = every_error(2, call_with(shared(), shared(**changes)))
+    assert all(words in text for text in told), told
+
+
+def test_who_waits_for_a_process_that_ended_is_told():
+    def call(group):
+        if group.rank() == 1:
+            group.abort()  # as when the process has died
+            raise RuntimeError("gone")
+        ring_attention(*(torch.randn(1, 2, 4, 4) for _ in range(3)), order="plain", group=group)
+
+    told = every_error(3, call, limit=3)
+    assert all("expected all 3 processes of the ring to take part" in told[r] for r in (0, 2)), told
+
+
+def test_without_a_group_it_says_how_to_get_one():
+    with pytest.raises(RuntimeError, match="torchrun"):
+        ring_attention(*(torch.randn(1, 2, 4, 4) for _ in range(3)), order="plain")
