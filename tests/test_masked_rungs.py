@@ -218,3 +218,47 @@ def int32(*numbers):
 )
 def test_bad_options_are_refused(name, error, message, options):
     wrong(error, message, name, **options)
+
+
+def gradients(case, form):
+    """(names, those of `form`, those of autograd through brute force) in float64."""
+    (do, *qkv), options, blocks = problem(case)
+    leaves = {**dict(zip("qkv", qkv, strict=True)), "sinks": options["sinks"], "alibi": options["alibi"]}
+    leaves = {name: t.clone().requires_grad_() for name, t in leaves.items() if t is not None}
+    asked = {**options, **{name: leaves[name] for name in ("sinks", "alibi") if name in leaves}}
+    o = brute_force(leaves["q"], leaves["k"], leaves["v"], **asked)[0]
+    expected = torch.autograd.grad(o, list(leaves.values()), do, allow_unused=True)
+    expected = [torch.zeros_like(t) if g is None else g for t, g in zip(leaves.values(), expected, strict=True)]
+    if form == "dense":
+        got = fl.attention_backward(do, *qkv, **options)
+    elif form == "stored":
+        P = fl.last(fl.standard_attention_steps(*qkv, **options)).values["P"]
+        got = fl.attention_backward(do, *qkv, stored=P, **options)
+    else:
+        o, lse = fl.tiled_attention_v2(*qkv, return_lse=True, **options, **blocks)
+        fused = form == "fused"
+        got = fl.tiled_attention_backward(do, *qkv, o, lse, fused=fused, **options, **blocks)
+    return list(leaves), got, expected
+
+
+@pytest.mark.parametrize("form", ["dense", "stored", "two sweeps", "fused"])
+def test_gradients_are_those_of_autograd_through_brute_force(form):
+    for case in CASES:
+        names, got, expected = gradients(case, form)
+        assert len(got) == len(names)
+        for name, mine, theirs in zip(names, got, expected, strict=True):
+            torch.testing.assert_close(mine, theirs, msg=lambda said, at=(name, case): f"{at}: {said}")
+
+
+@pytest.mark.parametrize("H_kv", [1, 2])
+def test_gradcheck_of_the_reference(H_kv):
+    """Autograd through `standard_attention` against finite differences, of every input that has a gradient."""
+    g = torch.Generator().manual_seed(H_kv)
+    q, *kv = (torch.randn(2, H, 5, 2, generator=g, dtype=torch.float64) for H in (2, H_kv, H_kv))
+    sinks, alibi = torch.randn(2, 2, generator=g, dtype=torch.float64)
+    hidden = {"causal": True, "window": (2, None), "documents": int32(0, 3, 5), "key_range": (int32(0, 1), int32(4, 5))}
+
+    def reference(q, k, v, sinks, alibi):
+        return fl.standard_attention(q, k, v, softcap=1.5, alibi=alibi, sinks=sinks, **hidden)
+
+    assert torch.autograd.gradcheck(reference, [t.requires_grad_() for t in (q, *kv, sinks, alibi)])

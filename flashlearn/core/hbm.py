@@ -120,9 +120,14 @@ class OnChip(_Tensor):
         i, j = torch.arange(*rows, device=t.device)[:, None], torch.arange(*cols, device=t.device)
         return self._hbm.take(UNNAMED, (i + shift - j).abs().to(t.dtype).expand(t.shape), self._index)
 
-    def beside(self) -> OnChip:
+    def beside(self, name: str) -> OnChip:
         """The same numbers in room of their own, for whoever needs them after this tile was computed with."""
-        return self._hbm.take(UNNAMED, self.held(), self._index)
+        return self._hbm.take(name, self.held(), self._index)
+
+    def sum_rows(self) -> OnChip:
+        """(B, H, n, 1) to (1, H, 1, 1): what all rows of all sequences give to a number of their head adds up."""
+        t, (_, heads, *_) = self.held(), self._index
+        return self._hbm.take(UNNAMED, t.sum((0, 2, 3), keepdim=True), ((0, 1), heads, (0, 1), (0, 1)))
 
     def flat(self) -> OnChip:
         """(..., n, D) to (n of all, D): one matrix of all rows, in the same room."""
@@ -273,8 +278,12 @@ class HBM:
         tensor = tensor if group == 1 else tensor.repeat_interleave(group, dim=1)
         return self.take(name, tensor, index, itemsize=size, times=tile.times)
 
-    def store(self, name: str, rows: Span | None, tile: OnChip, cols: Span | None = None, *, unfinished=False) -> None:
+    def store(
+        self, name: str, rows: Span | None, tile: OnChip, cols: Span | None = None, *, unfinished=False, times: int = 1
+    ) -> None:
         """Write a tile to a matrix, in the matrix's dtype; one that is `unfinished` stays wide until its last visit.
+
+        times   how many programs write it, each for itself, as they all add to it
 
         TypeError for anything but a tile; ValueError if it has not the shape of the piece.
         """
@@ -289,7 +298,7 @@ class HBM:
         self._matrix(name)[tuple(slice(*span) for span in index)] = tensor.to(accumulator(tensor.dtype))
         self._stored_as[name].pop(index, None)
         self._stored_as[name] = {index: tensor.element_size(), **self._stored_as[name]}  # the latest first
-        self._writes[name] = Tile(name, index, tensor.element_size()), tensor
+        self._writes[name] = Tile(name, index, tensor.element_size(), times), tensor
 
     def fill(self, name: str, rows: Span | None = None, cols: Span | None = None, value: float = 0.0) -> OnChip:
         """A new tile on chip, shaped as a piece of a matrix (or as so many of its columns), full of one number."""

@@ -10,6 +10,7 @@ from torch import Tensor
 Queries = Float[Tensor, "B H_q N_q D"]  # Q, O, dO, dQ
 Keys = Float[Tensor, "B H_kv N_k D"]  # K, V, dK, dV
 PerQuery = Float[Tensor, "B H_q N_q"]  # lse
+PerHead = Float[Tensor, " H_q"]  # sinks, slopes, and their gradients
 Pairs = Float[Tensor, "B H_q N_q N_k"]  # P, where it is stored
 
 Rows = Float[Tensor, "*rows N"]  # rows in the last dimension

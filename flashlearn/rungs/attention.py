@@ -71,7 +71,7 @@ def standard_attention_steps(q: Tensor, k: Tensor, v: Tensor, **asked: Unpack[As
     product = hbm.load("Q") @ hbm.load("K").mT  # (B, H_q, N_q, N_k), FA-1 Alg. 0, line 1
     hbm.store("S", rows, p.score(product, p.load_slopes(hbm), rows, cols))
     yield hbm.step("scores")
-    hbm.store("P", rows, softmax_of(hbm.load("S"), p.load_sinks(hbm)))  # line 2
+    hbm.store("P", rows, softmax_of(hbm.load("S"), p.load_per_head(hbm, "sinks")))  # line 2
     yield hbm.step("softmax")
     hbm.store("O", rows, hbm.load("P") @ hbm.load("V"))  # line 3
     yield hbm.step("weighted sum")

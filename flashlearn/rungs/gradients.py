@@ -9,6 +9,7 @@ the gradients of what went in, without ever building a Jacobian:
     O = P V              dP = dO V^T                      dV = P^T dO
     S = scale Q K^T      dQ = scale dS K                  dK = scale dS^T Q
 
+What may stand between the product and softmax (softcap, slopes), and sinks, have theirs in `flashlearn.core.scores`.
 `o` is the product entry by entry. `contract_steps` is the long way, with the Jacobian, for the picture.
 
 Inputs are in float16, bfloat16, float32 or float64 and gradients come back in that dtype; products and sums
@@ -22,18 +23,18 @@ Sources: the formulas are derived in T. Dao et al., "FlashAttention", 2022 (arXi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from torch import Tensor
 
-from flashlearn.core.hbm import HBM
+from flashlearn.core.hbm import HBM, OnChip
 from flashlearn.core.inputs import check_float
 from flashlearn.core.mask import Window
 from flashlearn.core.numerics import accumulator
 from flashlearn.core.steps import Step, run
 from flashlearn.rungs import narrate
 from flashlearn.rungs.attention import softmax_of
-from flashlearn.rungs.problem import Asked, Problem, backward_shapes, matrix_shapes
+from flashlearn.rungs.problem import PER_HEAD, Asked, Hiding, More, Problem, backward_shapes, matrix_shapes
 
 if TYPE_CHECKING:
     from flashlearn.core.shapes import (
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         OfOutputs,
         Outputs,
         Pairs,
+        PerHead,
         Queries,
         Rows,
         Weights,
@@ -122,6 +124,7 @@ def contract_steps(dy: Tensor, jacobian: Tensor) -> Iterator[Step]:
     yield hbm.done(hbm.output("dx"))
 
 
+@overload
 def attention_backward(
     do: Queries,
     q: Queries,
@@ -132,14 +135,42 @@ def attention_backward(
     window: Window | None = None,
     scale: float | None = None,
     stored: Pairs | None = None,
-) -> tuple[Queries, Keys, Keys]:
+    **more: Unpack[Hiding],
+) -> tuple[Queries, Keys, Keys]: ...
+@overload
+def attention_backward(
+    do: Queries,
+    q: Queries,
+    k: Keys,
+    v: Keys,
+    *,
+    causal: bool = False,
+    window: Window | None = None,
+    scale: float | None = None,
+    stored: Pairs | None = None,
+    **more: Unpack[More],
+) -> tuple[Tensor, ...]: ...
+def attention_backward(
+    do: Queries,
+    q: Queries,
+    k: Keys,
+    v: Keys,
+    *,
+    causal: bool = False,
+    window: Window | None = None,
+    scale: float | None = None,
+    stored: Pairs | None = None,
+    **more: Unpack[More],
+) -> tuple[Queries, Keys, Keys] | tuple[Queries, Keys, Keys, PerHead] | tuple[Queries, Keys, Keys, PerHead, PerHead]:
     """dQ, dK and dV of attention from dO, one operation after the other, with S, P, dP and dS stored in HBM.
 
-    do and q are (B, H_q, N_q, D), k and v (B, H_kv, N_k, D); returns dq, dk, dv shaped and typed as q, k, v.
-    `stored` is P as the forward pass left it, (B, H_q, N_q, N_k): S and P are then not made again, as autograd does.
+    do and q are (B, H_q, N_q, D), k and v (B, H_kv, N_k, D); returns dq, dk, dv shaped and typed as q, k, v, then
+    the gradient of `sinks`, then that of `alibi`, each (H_q,), if these were given.
+    `stored` is P as the forward pass left it, (B, H_q, N_q, N_k): P is then not made again, nor S unless `softcap` asks
+    for it, as autograd does.
     ValueError or TypeError as in `flashlearn.rungs.attention`, and if do is not shaped and typed as q, or stored as S.
     """
-    options: dict[str, Any] = {"causal": causal, "window": window, "scale": scale, "stored": stored}
+    options: dict[str, Any] = {"causal": causal, "window": window, "scale": scale, "stored": stored, **more}
     return run(attention_backward_steps(do, q, k, v, **options))
 
 
@@ -149,42 +180,67 @@ def attention_backward_steps(
     """One step per operation, on whole matrices: seven, 5 of them matrix products; with P `stored` five, 4 products.
 
     S, P, dP and dS are stored in the dtype of q. `on_chip` is empty: how a library cuts each operation is its
-    affair.
+    affair. Sinks and slopes get their gradients in the step "dS"; a cap needs S there, made again even if P is stored.
     """
-    kept = {} if stored is None else {"P": stored}
-    p = Problem.of(q, k, v, {"dO": do, **kept}, **asked)
+    p = Problem.of(q, k, v, {"dO": do, **({} if stored is None else {"P": stored})}, **asked)
     check_like("do", do, "q", q)
     if stored is not None:
         check_like("stored", stored, "S", q.new_empty(()).expand(matrix_shapes(p.sizes)["S"]))
     rows, cols, heads = (0, p.sizes.N_q), (0, p.sizes.N_k), p.sizes.H_kv
-    made = {name: p.dtype for name in ("S", "P", "dV", "dP", "dS", "dQ", "dK") if stored is None or name not in "SP"}
-    hbm = p.memory(narrate.gradients, made, whole=True, **backward_shapes(p.sizes))
-    if stored is None:
-        yield from _probabilities_again(p, hbm)
+    hbm = p.memory(narrate.gradients, _made(p), whole=True, **backward_shapes(p.sizes))
+    yield from _probabilities_again(p, hbm)
     hbm.store("dV", cols, (hbm.load("P").mT @ hbm.load("dO")).sum_groups(heads))  # FA-1 Alg. 3, line 1
     yield hbm.step("dV")
     hbm.store("dP", rows, hbm.load("dO") @ hbm.load("V").mT)  # FA-1 Alg. 3, line 2
     yield hbm.step("dP")
     P, dP = hbm.load("P"), hbm.load("dP")
     delta = (P * dP).sum(-1, keepdim=True)
-    hbm.store("dS", rows, P * (dP - delta))  # FA-1 Alg. 3, line 3
+    dS = P * (dP - delta)  # FA-1 Alg. 3, line 3
+    hbm.store("dS", rows, _through_the_cap(p, hbm, dS))
+    _store_per_head(p, hbm, P, dS, delta)
     yield hbm.step("dS", delta=delta)
     hbm.store("dQ", rows, p.scale * (hbm.load("dS") @ hbm.load("K")))  # FA-1 Alg. 3, line 4; the scale: Alg. 4, line 21
     yield hbm.step("dQ")
     dK = (hbm.load("dS").mT @ hbm.load("Q")).sum_groups(heads)  # FA-1 Alg. 3, line 5; the scale: Alg. 4, line 22
     hbm.store("dK", cols, p.scale * dK)
     yield hbm.step("dK")
-    yield hbm.done(tuple(hbm.output(name) for name in ("dQ", "dK", "dV")))
+    yield hbm.done(p.gradients(hbm))
+
+
+def _made(p: Problem) -> dict[str, Any]:
+    """What the unfused backward pass stores, and the dtype of each."""
+    again = [name for name in "SP" if "P" not in p.given or (name == "S" and p.scores.softcap is not None)]
+    per_head = {PER_HEAD[name]: p.given[name].dtype for name in p.learned}
+    return {**dict.fromkeys((*again, "dV", "dP", "dS", "dQ", "dK"), p.dtype), **per_head}
 
 
 def _probabilities_again(p: Problem, hbm: HBM) -> Iterator[Step]:
-    """The forward pass once more, as far as P."""
+    """The forward pass once more, as far as P; as far as what is needed of it."""
     rows, cols = (0, p.sizes.N_q), (0, p.sizes.N_k)
-    S = hbm.load("Q") @ hbm.load("K").mT * p.scale  # FA-1 Alg. 0, line 1
-    hbm.store("S", rows, p.mask.hide(S, rows, cols))
-    yield hbm.step("scores")
-    hbm.store("P", rows, softmax_of(hbm.load("S")))  # FA-1 Alg. 0, line 2
-    yield hbm.step("softmax")
+    if "S" in hbm.made:
+        product = hbm.load("Q") @ hbm.load("K").mT  # FA-1 Alg. 0, line 1
+        hbm.store("S", rows, p.score(product, p.load_slopes(hbm), rows, cols))
+        yield hbm.step("scores")
+    if "P" in hbm.made:
+        hbm.store("P", rows, softmax_of(hbm.load("S"), p.load_per_head(hbm, "sinks")))  # FA-1 Alg. 0, line 2
+        yield hbm.step("softmax")
+
+
+def _through_the_cap(p: Problem, hbm: HBM, dS: OnChip) -> OnChip:
+    """The gradient of scale Q K^T from that of S: what slopes took from S is given back, and what is hidden has none."""
+    if p.scores.softcap is None:
+        return dS
+    S, slopes = hbm.load("S"), p.load_slopes(hbm)
+    capped = S if slopes is None else S + S.distance(p.mask.diagonal) * slopes
+    return p.scores.uncap(dS, p.mask.hide(capped, (0, p.sizes.N_q), (0, p.sizes.N_k), 0.0))
+
+
+def _store_per_head(p: Problem, hbm: HBM, P: OnChip, dS: OnChip, delta: OnChip) -> None:
+    """The gradients of sinks, whose weight is what a row of P lacks to 1, and of slopes."""
+    if "sinks" in p.given:
+        hbm.store("dsinks", None, -((1 - P.sum(-1, keepdim=True)) * delta).sum_rows())
+    if "alibi" in p.given:
+        hbm.store("dslopes", None, -(dS * dS.distance(p.mask.diagonal)).sum(-1, keepdim=True).sum_rows())
 
 
 def check_like(name: str, t: Tensor, other_name: str, other: Tensor) -> None:

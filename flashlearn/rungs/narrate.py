@@ -222,14 +222,16 @@ _ONE_QUERY = {
 def tiled(step: Step) -> str:
     """FlashAttention-1 and -2."""
     if step.phase == "initialise":
-        return "Write O = 0, l = 0 and m = -inf to HBM for every row."
+        first = "l = 1 and m = the sink of the head" if "sinks" in step.values else "l = 0 and m = -inf"
+        return f"Write O = 0, {first} to HBM for every row."
     if step.phase == "done":
         visits, pairs = step.values["visits"], step.values["pairs"]
         return f"Done: {visits} of {pairs} pairs of blocks were visited, and S was never stored."
     if step.phase.startswith("line "):
         return _line(step)
     if step.values["j"] is None:
-        return f"Block Q{step.values['i']} sees no key: write O = 0 and lse = -inf."
+        lse = "the sink" if "sinks" in step.values else "-inf"
+        return f"Block Q{step.values['i']} sees no key: write O = 0 and lse = {lse}."
     return _met(step)
 
 
@@ -360,6 +362,7 @@ def contraction(step: Step) -> str:
     return f"Column {i} of J times dy, {m} products, adds up to one number: dx[{i}] = {value}."
 
 
+_COUNT = {3: "three", 4: "four", 5: "five"}
 _GRADIENTS = {
     "scores": "Make S = scale Q K^T again",
     "softmax": "Make P = softmax(S) again",
@@ -375,12 +378,13 @@ def gradients(step: Step) -> str:
     """The backward pass of attention, one operation after the other."""
     if step.phase == "done":
         N_q, N_k = step.shapes["S"][-2:]
-        held = {3: "three", 4: "four"}[sum(name in step.values for name in ("S", "P", "dP", "dS"))]
-        return f"Done: three gradients, at the price of {held} {N_q} × {N_k} matrices in HBM."
-    (write,) = step.writes
+        held = _COUNT[sum(name in step.values for name in ("S", "P", "dP", "dS"))]
+        return f"Done: {_COUNT[len(step.output)]} gradients, at the price of {held} {N_q} × {N_k} matrices in HBM."
+    write, *others = step.writes
     read, value = ", ".join(tile.name for tile in step.reads), step.values[write.name]
     last = _one(value[0, 0], -1) if value.numel() else "nothing"
-    return f"{_GRADIENTS[step.phase]}: read {read}, write {write.name}; its last entry is {last}."
+    also = f", and {' and '.join(tile.name for tile in others)}" if others else ""
+    return f"{_GRADIENTS[step.phase]}: read {read}, write {write.name}; its last entry is {last}{also}."
 
 
 def tiled_gradients(step: Step) -> str:
@@ -388,9 +392,11 @@ def tiled_gradients(step: Step) -> str:
     values, i, j = step.values, step.values.get("i"), step.values.get("j")
     if step.phase == "delta":
         start, stop = values["rows"]
-        return f"δ{i} = rowsum(dO{i} ∘ O{i}): one number for each of {stop - start} rows."
+        sinks = "; dsinks −= exp(sink − lse) δ in HBM" if "dsinks" in step.shapes else ""
+        return f"δ{i} = rowsum(dO{i} ∘ O{i}): one number for each of {stop - start} rows{sinks}."
     if step.phase == "initialise":
-        return "Write dQ = 0 to HBM for every row."
+        names = [tile.name for tile in step.writes]
+        return f"Write {' = '.join(names)} = 0 to HBM for every {'row' if names == ['dQ'] else 'head'}."
     if step.phase == "done":
         twice = "" if values["fused"] else ", twice"
         return (

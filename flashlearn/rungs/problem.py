@@ -16,10 +16,19 @@ from flashlearn.core.numerics import INF, Span, accumulator, maximum
 from flashlearn.core.scores import Scores
 from flashlearn.core.steps import Step
 
-PER_HEAD = ("alibi", "sinks")  # one number for every query head, (1, H_q, 1, 1) in HBM
+# One number for every query head, (1, H_q, 1, 1) in HBM, and the name of its gradient.
+PER_HEAD = {"sinks": "dsinks", "alibi": "dslopes"}
 
 
-class More(TypedDict, total=False):
+class Hiding(TypedDict, total=False):
+    """Those of `More` that have no gradient."""
+
+    documents: Tensor | None
+    key_range: KeyRange | None
+    softcap: float | None
+
+
+class More(Hiding, total=False):
     """What every rung and its gradients take besides `causal`, `window` and `scale`, all None unless given.
 
     documents   offsets (n + 1,) int32, 0 .. N, of texts packed into one sequence: tokens see their own text; N_q = N_k
@@ -32,9 +41,6 @@ class More(TypedDict, total=False):
     `flashlearn.core.mask` and `flashlearn.core.scores`.
     """
 
-    documents: Tensor | None
-    key_range: KeyRange | None
-    softcap: float | None
     alibi: Tensor | None
     sinks: Tensor | None
 
@@ -81,20 +87,25 @@ class Problem:
     def scale(self) -> float:
         return self.scores.scale
 
+    @property
+    def learned(self) -> list[str]:
+        """Those of "sinks" and "alibi" that were given, in the order in which their gradients are returned."""
+        return [name for name in PER_HEAD if name in self.given]
+
     def memory(
         self, told: Callable[[Step], str], made: Mapping[str, torch.dtype], whole: bool = False, **shapes: tuple
     ) -> HBM:
         """HBM with the inputs, and room for what is made; `shapes` of matrices besides those of `matrix_shapes`."""
-        per_head = {name: tuple(self.given[name].shape) for name in PER_HEAD if name in self.given}
+        per_head = {n: tuple(self.given[name].shape) for name in self.learned for n in (name, PER_HEAD[name])}
         return HBM(self.given, made, {**matrix_shapes(self.sizes), **per_head, **shapes}, told, whole=whole)
 
-    def load_slopes(self, hbm: HBM, programs: int = 1) -> OnChip | None:
-        """The slopes (1, H_q, 1, 1), which each program of a sequence reads for itself; None without `alibi`."""
-        return hbm.load("alibi", times=programs * self.sizes.B) if "alibi" in self.given else None
+    def load_per_head(self, hbm: HBM, name: str, programs: int = 1) -> OnChip | None:
+        """The "sinks" or "alibi", (1, H_q, 1, 1), which programs of a sequence read for themselves; None if not given."""
+        return hbm.load(name, times=programs * self.sizes.B) if name in self.given else None
 
-    def load_sinks(self, hbm: HBM, programs: int = 1) -> OnChip | None:
-        """The sinks (1, H_q, 1, 1), in the same way; None without any."""
-        return hbm.load("sinks", times=programs * self.sizes.B) if "sinks" in self.given else None
+    def load_slopes(self, hbm: HBM, programs: int = 1) -> OnChip | None:
+        """The slopes of the heads, None without `alibi`."""
+        return self.load_per_head(hbm, "alibi", programs)
 
     def score(self, product: OnChip, slopes: OnChip | None, rows: Span, cols: Span) -> OnChip:
         """A block of Q K^T as softmax takes it: scaled, capped, lowered with distance, -inf where it is hidden."""
@@ -103,6 +114,16 @@ class Problem:
     def lower(self, S: OnChip, slopes: OnChip | None) -> OnChip:
         """S - slope |i + N_k - N_q - j|, S without slopes."""
         return S if slopes is None else S - S.distance(self.mask.diagonal) * slopes
+
+    def add_per_head(self, hbm: HBM, name: str, column: OnChip) -> None:
+        """Add what rows give, (B, H_q, n, 1), to one number for each head in HBM; a program for every sequence does so."""
+        programs = self.sizes.B
+        hbm.store(name, None, hbm.load(name, times=programs) + column.sum_rows(), times=programs)
+
+    def gradients(self, hbm: HBM) -> tuple[Tensor, ...]:
+        """dQ, dK, dV, then those of sinks and slopes if these were given, (H_q,)."""
+        per_head = [hbm.output(PER_HEAD[name]).flatten() for name in self.learned]
+        return (*(hbm.output(name) for name in ("dQ", "dK", "dV")), *per_head)
 
     @property
     def column(self) -> tuple[int, ...]:

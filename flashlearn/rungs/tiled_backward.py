@@ -26,24 +26,27 @@ FA-1 is T. Dao et al., "FlashAttention", 2022 (arXiv:2205.14135), Algorithm 4, f
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack, overload
 
 from flashlearn.core.hbm import HBM, OnChip
 from flashlearn.core.inputs import check_bool
 from flashlearn.core.mask import Window
-from flashlearn.core.numerics import Span, spans, wide
+from flashlearn.core.numerics import Span, exp_diff, spans, wide
 from flashlearn.core.steps import Step, run
 from flashlearn.rungs import narrate
 from flashlearn.rungs.gradients import check_like
-from flashlearn.rungs.problem import Asked, Problem, backward_shapes
+from flashlearn.rungs.problem import PER_HEAD, Asked, Hiding, More, Problem, backward_shapes
 from flashlearn.rungs.tiled import check_blocks, count_visits
 
 if TYPE_CHECKING:
-    from flashlearn.core.shapes import Keys, PerQuery, Queries
+    from torch import Tensor
+
+    from flashlearn.core.shapes import Keys, PerHead, PerQuery, Queries
 
 ROW = ("Q", "dO", "lse", "delta")  # what a block of queries brings
 
 
+@overload
 def tiled_attention_backward(
     do: Queries,
     q: Queries,
@@ -58,14 +61,48 @@ def tiled_attention_backward(
     window: Window | None = None,
     scale: float | None = None,
     fused: bool = False,
-) -> tuple[Queries, Keys, Keys]:
+    **more: Unpack[Hiding],
+) -> tuple[Queries, Keys, Keys]: ...
+@overload
+def tiled_attention_backward(
+    do: Queries,
+    q: Queries,
+    k: Keys,
+    v: Keys,
+    o: Queries,
+    lse: PerQuery,
+    *,
+    block_q: int,
+    block_k: int,
+    causal: bool = False,
+    window: Window | None = None,
+    scale: float | None = None,
+    fused: bool = False,
+    **more: Unpack[More],
+) -> tuple[Tensor, ...]: ...
+def tiled_attention_backward(
+    do: Queries,
+    q: Queries,
+    k: Keys,
+    v: Keys,
+    o: Queries,
+    lse: PerQuery,
+    *,
+    block_q: int,
+    block_k: int,
+    causal: bool = False,
+    window: Window | None = None,
+    scale: float | None = None,
+    fused: bool = False,
+    **more: Unpack[More],
+) -> tuple[Queries, Keys, Keys] | tuple[Queries, Keys, Keys, PerHead] | tuple[Queries, Keys, Keys, PerHead, PerHead]:
     """dQ, dK and dV from dO and what the forward pass took and gave, in two sweeps, or in one if `fused`.
 
     do, q and o are (B, H_q, N_q, D), k and v (B, H_kv, N_k, D), lse is (B, H_q, N_q) in float32 (float64 for
     float64), as `tiled_attention_v2(..., return_lse=True)` gives them. Returns dq, dk, dv, shaped and typed
-    as q, k, v. ValueError or TypeError if do, o or lse do not belong to q, and as in `flashlearn.rungs.attention`.
+    as q, k, v, then the gradient of `sinks`, then that of `alibi`, (H_q,), if these were given. ValueError or TypeError if do, o or lse do not belong to q, and as in `flashlearn.rungs.attention`.
     """
-    options: dict[str, Any] = {"causal": causal, "window": window, "scale": scale, "fused": fused}
+    options: dict[str, Any] = {"causal": causal, "window": window, "scale": scale, "fused": fused, **more}
     return run(tiled_attention_backward_steps(do, q, k, v, o, lse, **options, block_q=block_q, block_k=block_k))
 
 
@@ -87,8 +124,13 @@ def tiled_attention_backward_steps(
     check_bool(fused, "fused")
     p.given["lse"] = lse[..., None]
     made = {"delta": p.wide, "dQ": p.dtype, "dK": p.dtype, "dV": p.dtype}
+    made |= {PER_HEAD[name]: p.given[name].dtype for name in p.learned}
     hbm = p.memory(narrate.tiled_gradients, made, whole=False, **backward_shapes(p.sizes))
     sweep = _Sweep(p, hbm, block_q, block_k)
+    for name in p.learned:
+        hbm.store(PER_HEAD[name], None, hbm.fill(name))
+    if p.learned:
+        yield hbm.step("initialise")
     yield from _delta_steps(sweep)
     if fused:
         sweep.hbm.store("dQ", None, sweep.hbm.fill("dQ"), unfinished=True)  # FA-2 Alg. 2, line 3
@@ -96,8 +138,9 @@ def tiled_attention_backward_steps(
     yield from _dkdv_steps(sweep, fused)
     if not fused:
         yield from _dq_steps(sweep)
-    output = tuple(sweep.hbm.output(name) for name in ("dQ", "dK", "dV"))
-    yield sweep.hbm.done(output, fused=fused, **count_visits(p.mask, block_q, block_k))  # FA-2 Alg. 2, line 20
+    yield sweep.hbm.done(
+        p.gradients(hbm), fused=fused, **count_visits(p.mask, block_q, block_k)
+    )  # FA-2 Alg. 2, line 20
 
 
 class _Sweep(NamedTuple):
@@ -116,6 +159,9 @@ def _delta_steps(sweep: _Sweep) -> Iterator[Step]:
         dO_i, O_i = hbm.load("dO", rows), hbm.load("O", rows)
         delta = (dO_i * O_i).sum(-1, keepdim=True)
         hbm.store("delta", rows, delta)
+        if "sinks" in p.given:
+            sinks = hbm.load("sinks", times=p.sizes.B)
+            p.add_per_head(hbm, "dsinks", -(exp_diff(sinks, hbm.load("lse", rows)) * delta))  # P (dP - delta), dP = 0
         yield hbm.step("delta", program=(i,), **{**p.place(i, rows), "masked": False}, products=(), delta=delta)
 
 
@@ -132,13 +178,14 @@ def _dkdv_steps(sweep: _Sweep, fused: bool) -> Iterator[Step]:
     for j, cols in enumerate(spans(p.sizes.N_k, sweep.block_k)):  # FA-2 Alg. 2, line 5
         visits = p.mask.query_blocks(cols, sweep.block_q)
         K_j, V_j = [hbm.load(name, cols, times=1) for name in "KV"] if visits else (None, None)  # line 6
+        slopes = p.load_slopes(hbm) if visits else None
         dK, dV = hbm.fill("dK", cols), hbm.fill("dV", cols)  # line 7
         for i, rows in visits:  # line 8
             Q_i, dO_i, lse_i, delta_i = (hbm.load(name, rows) for name in ROW)  # line 9
-            S, P = _probabilities(p, Q_i, K_j, lse_i, rows, cols)  # lines 10 and 11
+            S, P, capped = _probabilities(p, Q_i @ K_j.mT, slopes, lse_i, rows, cols)  # lines 10 and 11
             dV = dV + (P.mT @ dO_i).sum_groups(heads)  # line 12
             dP = dO_i @ V_j.mT  # line 13
-            dS = (dP - delta_i) * P  # line 14
+            dS = _of_products(p, hbm, (dP - delta_i) * P, capped, adds=fused)  # line 14
             dQ = {"dQ": _add_to_dq(sweep, dS @ K_j, rows, j)} if fused else {}  # line 15
             dK = dK + p.scale * (dS.mT @ Q_i).sum_groups(heads)  # line 16
             if (i, rows) == visits[-1]:
@@ -169,11 +216,12 @@ def _dq_steps(sweep: _Sweep) -> Iterator[Step]:
         visits, dQ = p.mask.key_blocks(rows, sweep.block_k), hbm.fill("dQ", rows)
         row: list[Any] = [hbm.load(name, rows) if visits else None for name in ROW]
         Q_i, dO_i, lse_i, delta_i = row
+        slopes = p.load_slopes(hbm) if visits else None
         for j, cols in visits:
             K_j, V_j = hbm.load("K", cols), hbm.load("V", cols)
-            S, P = _probabilities(p, Q_i, K_j, lse_i, rows, cols)  # FA-2 Alg. 2, lines 10 and 11
+            S, P, capped = _probabilities(p, Q_i @ K_j.mT, slopes, lse_i, rows, cols)  # FA-2 Alg. 2, lines 10 and 11
             dP = dO_i @ V_j.mT  # line 13
-            dS = (dP - delta_i) * P  # line 14
+            dS = _of_products(p, hbm, (dP - delta_i) * P, capped, adds=True)  # line 14
             dQ = dQ + p.scale * (dS @ K_j)  # line 15
             if (j, cols) == visits[-1]:
                 hbm.store("dQ", rows, dQ)
@@ -184,12 +232,22 @@ def _dq_steps(sweep: _Sweep) -> Iterator[Step]:
             yield hbm.step("dQ", program=(i,), **p.place(i, rows), products=(), dQ=dQ)
 
 
-def _probabilities(p: Problem, Q_i: OnChip, K_j: OnChip, lse_i: OnChip, rows: Span, cols: Span):
-    """S and P of one pair of blocks, (B, H_q, rows, cols) each; P takes the place of S.
+def _probabilities(p: Problem, product: OnChip, slopes: OnChip | None, lse_i: OnChip, rows: Span, cols: Span):
+    """S, P and the capped scores of one pair of blocks, (B, H_q, rows, cols) each; P takes the place of S.
 
     The mask may come after the exponential: no maximum is taken here that a hidden score could spoil. It also
-    clears queries that see nothing, whose lse of -inf has made P = exp(S + inf) = inf.
+    clears queries that see nothing, whose lse of -inf has made P = exp(S + inf) = inf. The way back through a cap
+    needs what came out of it, which stays on chip beside P.
     """
-    S = Q_i @ K_j.mT * p.scale  # FA-1 Alg. 4, line 11
+    capped = p.scores.cap(product)  # FA-1 Alg. 4, line 11
+    kept = capped if p.scores.softcap is None else capped.beside("capped")
+    S = p.lower(capped, slopes)
     P = (S - lse_i).exp()
-    return S, p.mask.hide(P, rows, cols, 0.0)  # FA-1 Alg. 4, line 12, there before the exponential
+    return S, p.mask.hide(P, rows, cols, 0.0), kept  # FA-1 Alg. 4, line 12, there before the exponential
+
+
+def _of_products(p: Problem, hbm: HBM, dS: OnChip, capped: OnChip, *, adds: bool) -> OnChip:
+    """The gradient of scale Q_i K_j^T from that of S_ij; the one sweep that `adds` gives slopes their share, in HBM."""
+    if adds and "alibi" in p.given:
+        p.add_per_head(hbm, "dslopes", -(dS * dS.distance(p.mask.diagonal)).sum(-1, keepdim=True))
+    return p.scores.uncap(dS, capped)
