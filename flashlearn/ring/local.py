@@ -68,7 +68,7 @@ def backward(rows: Rows, k: Tensor, v: Tensor, visit: Visit, scale: float) -> tu
     wide_q, wide_k, wide_v = (_wider(t, 0) for t in (q, k, v))
     wide_do, wide_o = _wider(do, -dlse[..., None]), _wider(o, 1)
     dq, dk, dv = tiled_attention_backward(wide_do, wide_q, wide_k, wide_v, wide_o, lse, **options)
-    return tuple(t[..., :-1].to(q.dtype) for t in (dq, dk, dv))  # type: ignore[return-value]
+    return tuple(t[..., :-1].to(q.dtype) for t in (dq, dk, dv))
 
 
 def _wider(t: Tensor, column: Tensor | float) -> Tensor:

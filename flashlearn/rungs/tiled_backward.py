@@ -100,7 +100,8 @@ def tiled_attention_backward(
 
     do, q and o are (B, H_q, N_q, D), k and v (B, H_kv, N_k, D), lse is (B, H_q, N_q) in float32 (float64 for
     float64), as `tiled_attention_v2(..., return_lse=True)` gives them. Returns dq, dk, dv, shaped and typed
-    as q, k, v, then the gradient of `sinks`, then that of `alibi`, (H_q,), if these were given. ValueError or TypeError if do, o or lse do not belong to q, and as in `flashlearn.rungs.attention`.
+    as q, k, v, then the gradient of `sinks`, then that of `alibi`, (H_q,), if these were given.
+    ValueError or TypeError if do, o or lse do not belong to q, and as in `flashlearn.rungs.attention`.
     """
     options: dict[str, Any] = {"causal": causal, "window": window, "scale": scale, "fused": fused, **more}
     return run(tiled_attention_backward_steps(do, q, k, v, o, lse, **options, block_q=block_q, block_k=block_k))
@@ -113,10 +114,10 @@ def tiled_attention_backward_steps(
 
     Phases: "delta"; then "dK and dV" and "dQ"; or, fused, "initialise" and "dQ, dK and dV". The products of
     a step are also in `values["products"]`, as formulas. A block of queries that sees no key has one step,
-    which writes dQ = 0 (its j is None); so has a block of keys without queries.
+    which writes dQ = 0 (its j is None); so has a block of keys without queries. The gradients of sinks and slopes
+    start at 0 in HBM, in a step of their own, and whoever has a share of them adds it there.
     """
-    given = {"O": o, "dO": do, "lse": lse}
-    p = Problem.of(q, k, v, given, **asked)
+    p = Problem.of(q, k, v, {"O": o, "dO": do, "lse": lse}, **asked)
     check_like("do", do, "q", q)
     check_like("o", o, "q", q)
     check_like("lse", lse, "a column of q", wide(q[..., 0]))
@@ -133,14 +134,13 @@ def tiled_attention_backward_steps(
         yield hbm.step("initialise")
     yield from _delta_steps(sweep)
     if fused:
-        sweep.hbm.store("dQ", None, sweep.hbm.fill("dQ"), unfinished=True)  # FA-2 Alg. 2, line 3
-        yield sweep.hbm.step("initialise")
+        hbm.store("dQ", None, hbm.fill("dQ"), unfinished=True)  # FA-2 Alg. 2, line 3
+        yield hbm.step("initialise")
     yield from _dkdv_steps(sweep, fused)
     if not fused:
         yield from _dq_steps(sweep)
-    yield sweep.hbm.done(
-        p.gradients(hbm), fused=fused, **count_visits(p.mask, block_q, block_k)
-    )  # FA-2 Alg. 2, line 20
+    visits = count_visits(p.mask, block_q, block_k)
+    yield hbm.done(p.gradients(hbm), fused=fused, **visits)  # FA-2 Alg. 2, line 20
 
 
 class _Sweep(NamedTuple):
