@@ -35,6 +35,7 @@ SIGNATURES = {
     "tiled_attention_backward",
     "tiled_attention_backward_steps",
     "dv_kernel",
+    "ulysses_attention",
 }
 
 

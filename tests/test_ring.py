@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from flashlearn.core.mask import Mask
-from flashlearn.ring import join, local, ring_attention, split
+from flashlearn.ring import join, local, ring_attention, split, ulysses_attention
 from flashlearn.ring.plan import plan_of, shares
 from flashlearn.ring.processes import threads
 from tests.slow import slow
@@ -37,14 +37,14 @@ def plain(tensors: list[Tensor], mask: Mask, dtype: torch.dtype) -> list[Tensor]
     return [o.detach(), lse.detach(), *torch.autograd.grad((o, lse), (q, k, v), (do, dlse))]
 
 
-def ring(tensors: list[Tensor], P: int, order: str, **options) -> list[Tensor]:
+def ring(tensors: list[Tensor], P: int, order: str, attend=ring_attention, **options) -> list[Tensor]:
     """The same by a ring of P threads; every one of them has the whole result, and they agree to the bit."""
 
     def go(group):
         here = {"order": order, "group": group}
         q, k, v, do, dlse = (split(t, **here) for t in tensors)
         q, k, v = (t.requires_grad_() for t in (q, k, v))
-        o, lse = ring_attention(q, k, v, return_lse=True, **here, **options)
+        o, lse = attend(q, k, v, return_lse=True, **here, **options)
         grads = torch.autograd.grad((o, lse), (q, k, v), (do, dlse))
         return [join(t, **here) for t in (o, lse, *grads)]
 
@@ -99,6 +99,22 @@ def test_scale_reaches_every_visit():
     tensors = problem(8, torch.float64)
     scaled = [tensors[0] * 0.7 * 8**0.5, *tensors[1:]]
     assert torch.allclose(ring(tensors, 2, "plain", scale=0.7)[0], plain(scaled, Mask(8, 8), torch.float64)[0])
+
+
+@pytest.mark.parametrize(
+    "P, N, order, options", [(2, 9, "zigzag", MASKS[2]), (4, 3, "plain", MASKS[1]), slow(4, 17, "zigzag", MASKS[3])]
+)
+def test_ulysses_equals_one_process(P, N, order, options):
+    tensors = problem(N, torch.float64, H_q=8, H_kv=4)
+    left, right = options.get("window") or (None, None)
+    mask = Mask(N, N, left, 0 if options.get("causal") else right)
+    check(ring(tensors, P, order, ulysses_attention, **options), tensors, mask, torch.float64)
+
+
+def test_ulysses_wants_heads_for_every_process():
+    tensors = problem(9, torch.float64, H_q=4, H_kv=2)
+    with pytest.raises(ValueError, match="multiples of the 4 processes, got 4 and 2"):
+        ring(tensors, 4, "plain", ulysses_attention)
 
 
 @needs_triton

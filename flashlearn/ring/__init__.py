@@ -10,5 +10,6 @@ Nothing here starts processes: `torchrun` does, or `flashlearn.ring.processes` o
 
 from flashlearn.ring.attention import ring_attention
 from flashlearn.ring.sharing import join, shares, split
+from flashlearn.ring.ulysses import ulysses_attention
 
-__all__ = ["join", "ring_attention", "shares", "split"]
+__all__ = ["join", "ring_attention", "shares", "split", "ulysses_attention"]

@@ -61,8 +61,13 @@ def ring_attention(
     wire = Wire(group, q.device if isinstance(q, Tensor) else torch.device("cpu"))
     plan, scale = agree(wire, q, k, v, order=order, causal=causal, window=window, scale=scale)
     check_bool(return_lse, "return_lse")
-    o, lse = _Ring.apply(q, k, v, wire, plan, scale)
+    o, lse = run_ring(q, k, v, wire, plan, scale)
     return (o, lse) if return_lse else o
+
+
+def run_ring(q: Tensor, k: Tensor, v: Tensor, wire: Any, plan: Plan, scale: float) -> tuple[Tensor, Tensor]:
+    """o and lse of this process, with their derivatives."""
+    return _Ring.apply(q, k, v, wire, plan, scale)
 
 
 def cast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
@@ -191,10 +196,12 @@ class Caravan:
         part, slot = self.plan.route[here][s + 1][0], s % len(self.buffers)
         cols = self.within(here, s, part)
         leaving = [at(t, cols).contiguous() for t in self.held] if part[0] < part[1] else []
+        copied = bool(leaving) and leaving[0].data_ptr() != self.held[0].data_ptr()
         size = (*self.shape[:2], _length(self.plan.route[there][s + 1][0]), self.shape[3])
         self.next = tuple(_shaped(flat, size) for flat in self.buffers[slot])  # type: ignore[assignment]
+        after = self.wire.mark() if copied else self.free[slot]  # a copy must be made before it is sent
         self.pending = self.wire.exchange(
-            [(t, (r + 1) % P) for t in leaving], [(t, (r - 1) % P) for t in self.next], self.free[slot]
+            [(t, (r + 1) % P) for t in leaving], [(t, (r - 1) % P) for t in self.next], after
         )
 
     def done(self, s: int) -> None:

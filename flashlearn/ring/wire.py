@@ -102,6 +102,15 @@ class Wire:
         return not isinstance(self.group, dist.ProcessGroup) or kind in str(dist.get_backend_config(self.group))
 
 
+class Alone:
+    """A group of one: nobody to talk to."""
+
+    rank, size = 0, 1
+
+    def mark(self) -> None:
+        """Nothing waits."""
+
+
 def _numbered(messages: Sequence[Message]) -> list[tuple[int, Tensor, int]]:
     """The messages, each with its number among those with the same process at the other end."""
     others = [other for _, other in messages]
