@@ -215,21 +215,21 @@ def check_one_length(N_q: int, N_k: int) -> None:
         raise ValueError(f"expected N_q = N_k with documents, got N_q = {N_q} and N_k = {N_k}")
 
 
-def check_documents(offsets: Tensor, N: int, check: bool = True) -> None:
+def check_documents(offsets: Tensor, N: int, check: bool = True, name: str = "documents") -> None:
     """Refuse what are not offsets (n + 1,) int32 that run from 0 to N and never fall; read only with `check`."""
-    _check_int32(offsets, "documents")
+    _check_int32(offsets, name)
     if offsets.ndim != 1 or not len(offsets):
-        raise ValueError(f"expected documents of shape (n + 1,), got {tuple(offsets.shape)}")
+        raise ValueError(f"expected {name} of shape (n + 1,), got {tuple(offsets.shape)}")
     if not check:
         return
     values = offsets.tolist()
     if values[0] != 0:
-        raise ValueError(f"expected documents to start at 0, got {values[0]}")
+        raise ValueError(f"expected {name} to start at 0, got {values[0]}")
     for n, (start, stop) in enumerate(zip(values, values[1:], strict=False)):
         if stop < start:
-            raise ValueError(f"expected documents that do not fall, got {start} and then {stop} at {n} and {n + 1}")
+            raise ValueError(f"expected {name} that do not fall, got {start} and then {stop} at {n} and {n + 1}")
     if values[-1] != N:
-        raise ValueError(f"expected documents to end at N = {N}, got {values[-1]}")
+        raise ValueError(f"expected {name} to end at N = {N}, got {values[-1]}")
 
 
 def check_key_range(key_range: KeyRange, B: int, N_k: int, check: bool = True) -> None:
