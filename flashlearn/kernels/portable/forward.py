@@ -26,34 +26,14 @@ from torch import Tensor
 from flashlearn.core.inputs import check_qkv, resolve_scale
 from flashlearn.kernels.launcher import launch as launch_kept
 from flashlearn.kernels.portable.launches import FORWARD, Launch, is_wide, portable_launch
+from flashlearn.kernels.portable.masks import is_visible, keys_seen, keys_seen_by_all, keys_there, place
+from flashlearn.kernels.portable.options import PLAIN, Options
+from flashlearn.kernels.portable.scores import scored, slope_of, with_sink
 from flashlearn.kernels.target import check_grid, check_power_of_two, check_runnable
 from flashlearn.kernels.teaching.forward import LN_2, LOG2_E, check_head_dim, padded
 
 LEAST_SCALE = 1e-30  # stands for 0, by which nothing infinite may be multiplied: what it makes of a score rounds to 0
 NOTHING = tl.constexpr(float("-inf"))
-
-
-@triton.jit
-def keys_seen(start_m, N_q, N_k, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr):
-    """(full_end, end): the keys before `full_end` are seen by every query of a block, those from `end` on by none.
-
-    Query i sees keys 0 .. i + N_k - N_q when causal, all of them otherwise.
-    """
-    seen = N_k
-    end = N_k
-    if CAUSAL:
-        seen = tl.minimum(tl.maximum(start_m + 1 + N_k - N_q, 0), N_k)
-        end = tl.minimum(tl.maximum(start_m + BLOCK_M + N_k - N_q, 0), N_k)
-    return seen // BLOCK_N * BLOCK_N, end
-
-
-@triton.jit
-def is_visible(rows, cols, N_q, N_k, CAUSAL: tl.constexpr):
-    """Whether a query sees a key: rows and cols are broadcast to a block of both."""
-    visible = cols < N_k
-    if CAUSAL:
-        visible = visible & (cols <= rows + (N_k - N_q))
-    return visible
 
 
 @triton.jit
@@ -71,15 +51,17 @@ def tile_offsets(
 @triton.jit
 def load_tile(
     ptr, start, length, stride_n, offsets,
-    SIZE: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, CHECKED: tl.constexpr,
+    SIZE: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, CHECKED: tl.constexpr, first=None,
 ):  # fmt: skip
     """Rows start .. start + SIZE of a matrix of `length` rows at ptr, zeros past its edges: (SIZE, BLOCK_D).
 
-    Not CHECKED: all of these rows are there.
+    Not CHECKED: all of these rows are there. first: those before it are not.
     """
     ptrs = ptr + tl.cast(start, tl.int64) * stride_n + offsets
     columns = (tl.arange(0, BLOCK_D) < HEAD_DIM)[None, :]
     rows = (tl.arange(0, SIZE) < length - start)[:, None]
+    if first is not None:
+        rows = rows & (tl.arange(0, SIZE) >= first - start)[:, None]
     if CHECKED and HEAD_DIM < BLOCK_D:
         return tl.load(ptrs, mask=rows & columns, other=0.0)
     if CHECKED:
@@ -100,17 +82,19 @@ def store_tile(
     tl.store(ptrs, tile.to(ptr.dtype.element_ty), mask=mask)
 
 
-@triton.jit(do_not_specialize=["N_q", "N_k", "group"])  # one compilation for all lengths
+@triton.jit(do_not_specialize=["N_q", "N_k", "group", "left", "right"])  # one compilation for all lengths
 def attention_forward_portable_kernel(
     # pointers
-    q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr,
+    q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, sinks_ptr,
     # strides of q and o (B, H_q, N_q, D), of k and v (B, H_kv, N_k, D); lse (B, H_q, N_q) is contiguous
     stride_qb, stride_qh, stride_qm, stride_qd,
     stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd,
     stride_ob, stride_oh, stride_om, stride_od,
-    # sizes, and |scale| * log2(e)
+    # sizes, and |scale| * log2(e); where scores are more than scaled products, log2(e)
     N_q, N_k, group, qk_scale,
+    # what hides keys and changes scores, as in `Options`; None where nothing does
+    places_ptr, key_start_ptr, key_stop_ptr, alibi_ptr, left, right, scale, softcap,
     HEAD_DIM: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     CAUSAL: tl.constexpr, NEGATIVE: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
@@ -119,6 +103,7 @@ def attention_forward_portable_kernel(
     block = tl.program_id(0)
     if CAUSAL:
         block = tl.num_programs(0) - 1 - block
+        right = 0
     start_m = block * BLOCK_M
     head = tl.program_id(1)
     batch = tl.program_id(2).to(tl.int64)  # 64 bits in every product with a stride: offsets may pass 2^31
@@ -129,7 +114,23 @@ def attention_forward_portable_kernel(
     o_ptr += batch * stride_ob + head.to(tl.int64) * stride_oh
     lse_ptr += (batch * tl.num_programs(1) + head) * N_q
 
-    full_end, end = keys_seen(start_m, N_q, N_k, BLOCK_M, BLOCK_N, CAUSAL)
+    k_first = 0
+    if places_ptr is not None:  # from here on there is this sequence alone
+        start_m, q_first, N_q, k_first, N_k = place(places_ptr, block)
+        q_ptr += q_first.to(tl.int64) * stride_qm
+        k_ptr += k_first.to(tl.int64) * stride_kn
+        v_ptr += k_first.to(tl.int64) * stride_vn
+        o_ptr += q_first.to(tl.int64) * stride_om
+        lse_ptr += q_first
+    diagonal = N_k - N_q
+    first_key = None
+    end_key = N_k
+    if key_start_ptr is not None:
+        first_key, end_key = keys_there(key_start_ptr, key_stop_ptr, batch, k_first, N_k)
+    slope = slope_of(alibi_ptr, head)
+
+    start, end = keys_seen(start_m, diagonal, first_key, end_key, left, right, BLOCK_M, BLOCK_N)
+    full, full_end = keys_seen_by_all(start_m, end, diagonal, first_key, end_key, left, right, BLOCK_M, BLOCK_N)
     q_offs = tile_offsets(stride_qm, stride_qd, BLOCK_M, BLOCK_D, WIDE)
     k_offs = tile_offsets(stride_kn, stride_kd, BLOCK_N, BLOCK_D, WIDE)
     v_offs = tile_offsets(stride_vn, stride_vd, BLOCK_N, BLOCK_D, WIDE)
@@ -139,29 +140,41 @@ def attention_forward_portable_kernel(
     m_i = tl.full((BLOCK_M,), NOTHING, dtype=tl.float32)  # of S, not of S scale
     l_i = tl.zeros((BLOCK_M,), dtype=tl.float32)
     acc = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
+    rows = start_m + tl.arange(0, BLOCK_M)[:, None]
 
-    for start_n in range(full_end, end, BLOCK_N):  # the diagonal, and keys past the end
-        k = load_tile(k_ptr, start_n, N_k, stride_kn, k_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True)
-        v = load_tile(v_ptr, start_n, N_k, stride_vn, v_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True)
+    for at in range(full_end - (full - start), end, BLOCK_N):  # what not all see: before `full`, and from full_end on
+        start_n = at
+        if left is not None or first_key is not None:
+            start_n = tl.where(at < full_end, at - (full_end - full), at)
+        k = load_tile(k_ptr, start_n, end_key, stride_kn, k_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True, first_key)
+        v = load_tile(v_ptr, start_n, end_key, stride_vn, v_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True, first_key)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
-        if NEGATIVE:
-            s = -s
-        rows = start_m + tl.arange(0, BLOCK_M)[:, None]
         cols = start_n + tl.arange(0, BLOCK_N)[None, :]
-        s = tl.where(is_visible(rows, cols, N_q, N_k, CAUSAL), s, NOTHING)  # a hidden score must not raise m
+        if scale is not None:
+            s, _ = scored(s, rows, cols, diagonal, scale, softcap, slope)
+        elif NEGATIVE:
+            s = -s
+        visible = is_visible(rows, cols, diagonal, first_key, end_key, left, right)
+        s = tl.where(visible, s, NOTHING)  # a hidden score must not raise m
         m_i, l_i, acc = take_in(m_i, l_i, acc, s, v, qk_scale, PRECISION)
 
-    for start_n in range(0, full_end, BLOCK_N):
+    for start_n in range(full, full_end, BLOCK_N):
         k = load_tile(k_ptr, start_n, N_k, stride_kn, k_offs, BLOCK_N, HEAD_DIM, BLOCK_D, False)
         v = load_tile(v_ptr, start_n, N_k, stride_vn, v_offs, BLOCK_N, HEAD_DIM, BLOCK_D, False)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION)  # (BLOCK_M, BLOCK_N)
-        if NEGATIVE:
+        if scale is not None:
+            cols = start_n + tl.arange(0, BLOCK_N)[None, :]
+            s, _ = scored(s, rows, cols, diagonal, scale, softcap, slope)
+        elif NEGATIVE:
             s = -s
         m_i, l_i, acc = take_in(m_i, l_i, acc, s, v, qk_scale, PRECISION)
 
+    m_i = m_i * qk_scale  # in units of log2, as l counts
+    if sinks_ptr is not None:
+        m_i, l_i, acc = with_sink(m_i, l_i, acc, tl.load(sinks_ptr + head))
     # A row that saw no key has l = 0, m = -inf: dividing by 1 gives o = 0, and lse = -inf + log2(1) stays -inf
     l_i = tl.where(l_i == 0.0, 1.0, l_i)
-    lse = (m_i * qk_scale + tl.log2(l_i)) * LN_2  # (BLOCK_M,), back to natural logarithms
+    lse = (m_i + tl.log2(l_i)) * LN_2  # (BLOCK_M,), back to natural logarithms
     o_offs = tile_offsets(stride_om, stride_od, BLOCK_M, BLOCK_D, WIDE)
     store_tile(o_ptr, start_m, N_q, stride_om, o_offs, acc / l_i[:, None], BLOCK_M, HEAD_DIM, BLOCK_D)
     offs_m = start_m + tl.arange(0, BLOCK_M)
@@ -184,11 +197,11 @@ def take_in(m_i, l_i, acc, s, v, qk_scale, PRECISION: tl.constexpr):
 
 def attention_forward_portable(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None,
-    launch: Launch | None = None, allow_tf32: bool = False,
+    launch: Launch | None = None, allow_tf32: bool = False, options: Options = PLAIN,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """O = softmax(Q K^T scale) V and lse, as `attention_forward` takes and gives them, on any GPU.
 
-    HBM: Q, O and lse once; a K and V block for every Q block that may see it.
+    HBM: Q, O and lse once; a K and V block for every Q block that may see it. Documents: and what `find_places` does.
     """
     check_runnable(q=q, k=k, v=v)
     size = check_qkv(q, k, v)
@@ -200,6 +213,7 @@ def attention_forward_portable(
     lse = torch.empty((size.B, size.H_q, size.N_q), dtype=torch.float32, device=q.device)
     if not lse.numel():
         return o, lse
+    tiles, of_options = options.arguments(scale, size.N_q, size.N_k, launch.block_m)
     strides = (q.stride(), k.stride(), v.stride(), o.stride())
     aligned = tuple(t.data_ptr() % 16 for t in (q, k, v))
     constants = dict(
@@ -208,12 +222,13 @@ def attention_forward_portable(
     )  # fmt: skip
     launch_kept(
         attention_forward_portable_kernel,
-        check_grid((-(-size.N_q // launch.block_m), size.H_q, size.B)),
+        check_grid((tiles, size.H_q, size.B)),
         (
-            q, k, v, o, lse, *strides[0], *strides[1], *strides[2], *strides[3],
-            size.N_q, size.N_k, size.group, max(abs(scale), LEAST_SCALE) * LOG2_E,
+            q, k, v, o, lse, options.sinks, *strides[0], *strides[1], *strides[2], *strides[3],
+            size.N_q, size.N_k, size.group, LOG2_E if options.scores else max(abs(scale), LEAST_SCALE) * LOG2_E,
+            *of_options,
         ),
-        constants, key=(q.dtype, q.device, strides, aligned, launch),
+        constants, key=(q.dtype, q.device, strides, aligned, launch, options.key),
         num_warps=launch.num_warps, num_stages=launch.num_stages, maxnreg=launch.registers,
     )  # fmt: skip
     return o, lse

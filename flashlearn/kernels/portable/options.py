@@ -1,0 +1,72 @@
+"""What beside `causal` and `scale` the portable kernels take, and how it reaches them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from flashlearn.kernels.portable.masks import find_places
+
+
+class Options(NamedTuple):
+    """Which keys exist and are seen, and what becomes of scores, as `flash_attention` takes it; None: nothing.
+
+    left, right    the window; `right` is not looked at where attention is causal
+    offsets        of the sequences that queries and keys are cut into, (sequences + 1,) int32 on their device: of
+                   packed sequences both, of documents one and None
+    key_range      (start, stop), each (B,) int32: the keys that exist
+    softcap        scores become softcap tanh(score / softcap)
+    alibi, sinks   (H_q,) float32, contiguous
+    """
+
+    left: int | None = None
+    right: int | None = None
+    offsets: tuple[Tensor, Tensor | None] | None = None
+    key_range: tuple[Tensor, Tensor] | None = None
+    softcap: float | None = None
+    alibi: Tensor | None = None
+    sinks: Tensor | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the options that are given, as the caller knows them."""
+        window = "window" if self.left is not None or self.right else None
+        offsets = self.offsets and ("documents" if self.offsets[1] is None else "packed sequences")
+        others = [name for name in ("key_range", "softcap", "alibi", "sinks") if getattr(self, name) is not None]
+        return tuple(name for name in (window, offsets, *others) if name)
+
+    @property
+    def scores(self) -> bool:
+        """Whether a score is more than a scaled product."""
+        return self.softcap is not None or self.alibi is not None
+
+    @property
+    def key(self) -> tuple:
+        """What kernels are compiled for: which options are given, and how their tensors are aligned."""
+        if self is PLAIN:
+            return ()
+        tensors = (*(self.key_range or (None, None)), self.alibi, self.sinks)
+        aligned = tuple(None if t is None else t.data_ptr() % 16 for t in tensors)
+        return (self.left is None, self.right is None, self.offsets is None, self.softcap is None, *aligned)
+
+    def arguments(self, scale: float, N_own: int, N_other: int, block: int, keys: bool = False) -> tuple[int, tuple]:
+        """How many tiles the rows of one side are cut into, and the kernel's arguments from places_ptr on.
+
+        keys: that side is the keys.
+        """
+        if self is PLAIN:
+            return -(-N_own // block), (None,) * 8
+        places = None
+        if self.offsets is not None:
+            queries_of, keys_of = self.offsets
+            keys_of = queries_of if keys_of is None else keys_of
+            places = find_places(*((keys_of, queries_of) if keys else (queries_of, keys_of)), N_own, N_other, block)
+        tiles = -(-N_own // block) if places is None else len(places)
+        start, stop = self.key_range or (None, None)
+        return tiles, (
+            places, start, stop, self.alibi, self.left, self.right, scale if self.scores else None, self.softcap
+        )  # fmt: skip
+
+
+PLAIN = Options()
