@@ -67,14 +67,16 @@ from flashlearn.rungs.tiled_backward import tiled_attention_backward, tiled_atte
 
 if TYPE_CHECKING:
     from flashlearn.kernels.op import flash_attention as flash_attention
+    from flashlearn.kernels.varlen import flash_attention_varlen as flash_attention_varlen
     from flashlearn.show.projection import projector as projector
 
 __version__ = "0.2.0.dev0"
 
-# Public names that are imported when they are first used: the first needs Triton, the second the extra `course`.
+# Public names that are imported when they are first used: the kernels need Triton, the projector the extra `course`.
 LATER = {
     "explain": "flashlearn.kernels.explanation",
     "flash_attention": "flashlearn.kernels.op",
+    "flash_attention_varlen": "flashlearn.kernels.varlen",
     "projector": "flashlearn.show.projection",
 }
 

@@ -28,6 +28,8 @@ MOST_LINES, MOST_PARAMETERS, MOST_OF_A_GENERATOR = 50, 8, 30
 # have their launchers.
 OF_KERNELS = (ROOT / "kernels", *(ROOT / "exercises").rglob("triton_*.py"), *(ROOT / "exercises").rglob("gpu_*.py"))
 SIGNATURES = {
+    "flash_attention",
+    "flash_attention_varlen",
     "kernel_solution",
     "ring_attention",
     "tiled_attention_v2",

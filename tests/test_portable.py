@@ -192,9 +192,9 @@ def test_less_shared_memory_gets_a_smaller_launch(monkeypatch, kilobytes, D, ite
 
 @pytest.mark.parametrize("tensor_cores, dtype, wide", ((True, bf16, False), (False, bf16, True), (False, fp32, False)))
 def test_without_tensor_cores_16_bits_are_widened(monkeypatch, tensor_cores, dtype, wide):
-    monkeypatch.setattr(op, "INTERPRETED", False)
-    monkeypatch.setattr(op, "has_tensor_cores", lambda device: tensor_cores)
-    assert op.must_widen(torch.zeros(1, dtype=dtype)) is wide
+    monkeypatch.setattr(dispatch, "INTERPRETED", False)
+    monkeypatch.setattr(dispatch, "has_tensor_cores", lambda device: tensor_cores)
+    assert dispatch.must_widen(torch.zeros(1, dtype=dtype)) is wide
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="on a GPU `tests/gpu` runs the op with the portable kernels")

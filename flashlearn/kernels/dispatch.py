@@ -20,6 +20,8 @@ import triton
 from torch import Tensor
 
 from flashlearn.kernels.decode import KEYS_PER_SPLIT, max_rows
+from flashlearn.kernels.portable.launches import has_tensor_cores
+from flashlearn.kernels.portable.options import Options
 from flashlearn.kernels.target import INTERPRETED
 
 HOPPER = (9, 0)  # compute capability
@@ -66,6 +68,11 @@ def backward_rung(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Choice:
     if not why and torch.are_deterministic_algorithms_enabled():
         why = "deterministic algorithms are asked for, and the fast kernel adds up dq in any order"
     return _without_hopper(why) if why else Choice("hopper", {}, "")
+
+
+def general_rung(options: Options) -> Choice:
+    """The kernels that `flash_attention` runs with masks and changed scores, forward and backward."""
+    return Choice("portable", {}, f"{', '.join(options.names)}: the other kernels know causal masks and plain scores")
 
 
 def _without_hopper(why: str) -> Choice:
@@ -140,3 +147,19 @@ def _warn_of_version(version: str) -> None:
         f"brings one of these, for instance 2.13, which brings Triton 3.7.1",
         stacklevel=2,
     )
+
+
+def must_widen(q: Tensor) -> bool:
+    """Whether 16-bit inputs are computed in float32.
+
+    bfloat16 in the interpreter, because the interpreter gets it wrong; both on a GPU without tensor cores for Triton
+    (compute capability 7.5 and less), where 16-bit factors are widened for every product, and spill registers by the KB.
+    """
+    if INTERPRETED:
+        return q.dtype == torch.bfloat16
+    return q.element_size() == 2 and not has_tensor_cores(q.device)
+
+
+def allow_tf32(q: Tensor) -> bool:
+    """Whether the caller lets a GPU round float32 factors to TF32's 10 bits of mantissa."""
+    return q.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32

@@ -10,7 +10,7 @@ Nothing is computed, and nothing compiled. The kernels, from the fastest on:
     hopper     for an H100, H200 or GH200: Gluon, 16-bit inputs, D up to 128
     decode     few queries behind many keys
     portable   plain Triton, for any other GPU and any other input
-    teaching   that of notebooks 12 and 13: what Triton's interpreter runs
+    teaching   that of notebooks 12 and 13: what Triton's interpreter runs, unless there is more than a causal mask
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ from typing import NamedTuple
 import triton
 from torch import Tensor
 
+from flashlearn.core.inputs import check_qkv
+from flashlearn.core.mask import KeyRange, Window
 from flashlearn.kernels.decode import decode_launch
-from flashlearn.kernels.dispatch import HOPPER_DEFAULTS, Choice, backward_rung, forward_rung
-from flashlearn.kernels.op import must_widen, prepare
+from flashlearn.kernels.dispatch import HOPPER_DEFAULTS, Choice, backward_rung, forward_rung, general_rung, must_widen
+from flashlearn.kernels.general import options_of
+from flashlearn.kernels.op import prepare, without_causal
 from flashlearn.kernels.portable.launches import DKDV, DQ, FORWARD, has_tensor_cores, portable_launch
 from flashlearn.kernels.target import INTERPRETED, backend
 from flashlearn.kernels.teaching.backward import backward_launch
@@ -52,17 +55,29 @@ class Explanation(NamedTuple):
         return f"{self.where}\nforward:  {self.forward}\nbackward: {self.backward}"
 
 
-def explain(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None) -> Explanation:
-    """What `flash_attention(q, k, v, causal=causal, scale=scale)` and its backward pass would run, and why.
+def explain(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, window: Window | None = None,
+    documents: Tensor | None = None, key_range: KeyRange | None = None, softcap: float | None = None,
+    alibi: Tensor | None = None, sinks: Tensor | None = None, scale: float | None = None,
+) -> Explanation:  # fmt: skip
+    """What `flash_attention` with the same arguments and its backward pass would run, and why.
 
     Takes and refuses what `flash_attention` does; autocast counts, and so do
     `torch.use_deterministic_algorithms` and the layout of the tensors.
     """
     q, k, v, scale = prepare(q, k, v, causal, scale)
+    window, causal = without_causal(window, causal)
+    options = options_of(
+        q, check_qkv(q, k, v), causal=causal, window=window, documents=documents, key_range=key_range,
+        softcap=softcap, alibi=alibi, sinks=sinks,
+    )  # fmt: skip
     if must_widen(q):
         q, k, v = q.float(), k.float(), v.float()
-    forward = forward_rung(q, k, v, causal=causal, scale=scale)
-    backward = backward_rung(q, k, v, scale=scale)
+    if options.names:
+        forward = backward = general_rung(options)
+    else:
+        forward = forward_rung(q, k, v, causal=causal, scale=scale)
+        backward = backward_rung(q, k, v, scale=scale)
     where = "Triton's interpreter, on the CPU" if INTERPRETED else backend()
     return Explanation(
         f"{where}, Triton {triton.__version__}",
@@ -95,6 +110,6 @@ def _backward_blocks(choice: Choice, q: Tensor) -> dict[str, tuple[int, int]]:
 
 def _why(choice: Choice, q: Tensor) -> str:
     """The choice's reason, and on a GPU whose tensor cores Triton cannot reach, that."""
-    if choice.name == "portable" and not has_tensor_cores(q.device):
+    if choice.name == "portable" and not INTERPRETED and not has_tensor_cores(q.device):
         return f"{choice.why}; Triton has no path to the tensor cores of this GPU: products are ordinary arithmetic"
     return choice.why

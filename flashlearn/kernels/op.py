@@ -17,13 +17,13 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from flashlearn.core.inputs import check_bool, check_qkv, resolve_scale
-from flashlearn.core.mask import Mask, Window
+from flashlearn.core.mask import KeyRange, Window, check_window
 from flashlearn.kernels.decode import decode
-from flashlearn.kernels.dispatch import backward_rung, forward_rung, why_not_tma
+from flashlearn.kernels.dispatch import allow_tf32, backward_rung, forward_rung, must_widen, why_not_tma
+from flashlearn.kernels.general import flat, general_forward, options_of, refuse_second_order
 from flashlearn.kernels.portable.backward import attention_backward_portable
 from flashlearn.kernels.portable.forward import attention_forward_portable
-from flashlearn.kernels.portable.launches import has_tensor_cores
-from flashlearn.kernels.target import DTYPES, INTERPRETED, check_device
+from flashlearn.kernels.target import DTYPES, check_device
 from flashlearn.kernels.teaching.backward import attention_backward
 from flashlearn.kernels.teaching.forward import attention_forward, check_head_dim
 
@@ -36,8 +36,14 @@ def flash_attention(
     *,
     causal: bool = ...,
     window: Window | None = ...,
+    documents: Tensor | None = ...,
+    key_range: KeyRange | None = ...,
+    softcap: float | None = ...,
+    alibi: Tensor | None = ...,
+    sinks: Tensor | None = ...,
     scale: float | None = ...,
     return_lse: Literal[False] = ...,
+    check: bool = ...,
 ) -> Tensor: ...
 
 
@@ -49,8 +55,14 @@ def flash_attention(
     *,
     causal: bool = ...,
     window: Window | None = ...,
+    documents: Tensor | None = ...,
+    key_range: KeyRange | None = ...,
+    softcap: float | None = ...,
+    alibi: Tensor | None = ...,
+    sinks: Tensor | None = ...,
     scale: float | None = ...,
     return_lse: Literal[True],
+    check: bool = ...,
 ) -> tuple[Tensor, Tensor]: ...
 
 
@@ -62,8 +74,14 @@ def flash_attention(
     *,
     causal: bool = ...,
     window: Window | None = ...,
+    documents: Tensor | None = ...,
+    key_range: KeyRange | None = ...,
+    softcap: float | None = ...,
+    alibi: Tensor | None = ...,
+    sinks: Tensor | None = ...,
     scale: float | None = ...,
     return_lse: bool,
+    check: bool = ...,
 ) -> Tensor | tuple[Tensor, Tensor]: ...
 
 
@@ -74,8 +92,14 @@ def flash_attention(
     *,
     causal: bool = False,
     window: Window | None = None,
+    documents: Tensor | None = None,
+    key_range: KeyRange | None = None,
+    softcap: float | None = None,
+    alibi: Tensor | None = None,
+    sinks: Tensor | None = None,
     scale: float | None = None,
     return_lse: bool = False,
+    check: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """O = softmax(Q K^T scale) V, in tiles, with memory linear in N; differentiable once.
 
@@ -85,23 +109,47 @@ def flash_attention(
     Returns o, shaped as q, and with `return_lse` also lse (B, H_q, N_q), the natural logarithm of the sum of
     exp(scores), in float32; both carry gradients.
 
+    window      (left, right): keys i + N_k - N_q - left to i + N_k - N_q + right; None: no limit on that side
+    documents   offsets (n + 1,) int32, 0 .. N: tokens of one document see that document only; N_q = N_k
+    key_range   (start, stop), each (B,) int32: the keys that exist in each sequence
+    softcap     c: scores become c tanh(score / c)
+    alibi       slopes (H_q,) float32: score - slope |i + N_k - N_q - j|
+    sinks       (H_q,) float32: one more term e^sink in every row's sum, and in lse, with a value of 0
+
+    The order is scale, softcap, alibi, mask, sinks; all may be combined, and alibi and sinks get gradients too.
+    `check`: look at what only the device knows, offsets and ranges, before the launch, and wait for it; done in the
+    interpreter in any case. Unchecked bad ones make wrong results, and no access outside the tensors.
+
     float32 on a GPU keeps float32 accuracy unless `torch.backends.cuda.matmul.allow_tf32` is set. Gradients are
     made from P = exp(S - lse), recomputed: where one key outweighs all others, plain PyTorch has P = 1 exactly, and
     here it is off by about 2^-22 of the largest score, 7e-5 at a score of 300. Scores times log2(e) must be finite
     in float32: of at most 2.3e38. Under autocast the inputs are cast, as for `scaled_dot_product_attention`.
 
-    The kernels have no windows yet: a `window` that hides more than `causal` does is a NotImplementedError. Anything
-    else that is not as said here is refused with a TypeError, ValueError or RuntimeError that says what was expected and
-    what came.
+    Anything that is not as said here is refused with a TypeError, ValueError or RuntimeError that says what was
+    expected and what came.
     """
     q, k, v, scale = prepare(q, k, v, causal, scale)
     check_bool(return_lse, "return_lse")
-    if window is not None:
-        causal = as_causal(Mask.of(check_qkv(q, k, v), causal, window), window)
-    if not (_differentiated(q, k, v) or return_lse):
-        return _attention_inference(q, k, v, causal, scale)
+    window, causal = without_causal(window, causal)
+    if window is documents is key_range is softcap is alibi is sinks is None:
+        check_bool(check, "check")
+        if not (differentiated(q, k, v) or return_lse):
+            return _attention_inference(q, k, v, causal, scale)
+        o, lse = once_differentiable(_attention_forward, q, k, v, causal, scale)
+    else:
+        options = options_of(
+            q, check_qkv(q, k, v), causal=causal, window=window, documents=documents, key_range=key_range,
+            softcap=softcap, alibi=alibi, sinks=sinks, check=check,
+        )  # fmt: skip
+        differentiated(q, k, v, *(t for t in (alibi, sinks) if t is not None))
+        o, lse = once_differentiable(general_forward, q, k, v, *flat(options), scale, check)
+    return (o, lse) if return_lse else o
+
+
+def once_differentiable(operator, *given):
+    """operator(*given), and what to do instead where torch.func wants its derivative."""
     try:
-        o, lse = _attention_forward(q, k, v, causal, scale)
+        return operator(*given)
     except RuntimeError as error:
         if "functorch transforms" not in str(error):
             raise
@@ -109,7 +157,15 @@ def flash_attention(
             "flash_attention has a derivative for torch.autograd, not for torch.func (grad, vjp, jacrev, or vmap of them): "
             "call o.backward() or torch.autograd.grad, or use flashlearn.standard_attention under torch.func"
         ) from error
-    return (o, lse) if return_lse else o
+
+
+def without_causal(window: Window | None, causal: bool) -> tuple[Window | None, bool]:
+    """The same as a window that is more than causal, if there is one, and whether attention is causal."""
+    if window is not None:
+        left, right = check_window(window)
+        if left is None and (causal or right in (None, 0)):
+            return None, causal or right == 0
+    return window, causal
 
 
 def prepare(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None) -> tuple[Tensor, Tensor, Tensor, float]:
@@ -123,16 +179,6 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None) 
     check_device(q.device, "q, k and v")
     check_bool(causal, "causal")
     return q, k, v, resolve_scale(scale, size.D)
-
-
-def as_causal(mask: Mask, window: Window) -> bool:
-    """Whether a mask is the causal one, or hides nothing; NotImplementedError for any other: kernels have these two."""
-    if mask.left is None and mask.right in (None, 0):
-        return not mask.full
-    raise NotImplementedError(
-        f"expected window to be None, (None, None) or (None, 0), since the kernels have no other windows yet, got {window!r}; "
-        "tiled_attention_v2 and the other rungs in PyTorch take them"
-    )
 
 
 # define and impl, not custom_op: the same operators without the checks that custom_op adds to every call
@@ -162,11 +208,11 @@ def _run_forward(q, k, v, causal, scale, with_lse):
     """The same by the kernel that `forward_rung` picks."""
     rung = forward_rung(q, k, v, causal=causal, scale=scale)
     if rung.name == "teaching":
-        return attention_forward(q, k, v, causal=causal, scale=scale, allow_tf32=_allow_tf32(q))
+        return attention_forward(q, k, v, causal=causal, scale=scale, allow_tf32=allow_tf32(q))
     if rung.name == "portable":
-        return attention_forward_portable(q, k, v, causal=causal, scale=scale, allow_tf32=_allow_tf32(q))
+        return attention_forward_portable(q, k, v, causal=causal, scale=scale, allow_tf32=allow_tf32(q))
     if rung.name == "decode":
-        return decode(q, k, v, causal, scale, allow_tf32=_allow_tf32(q), with_lse=with_lse)
+        return decode(q, k, v, causal, scale, allow_tf32=allow_tf32(q), with_lse=with_lse)
     from flashlearn.kernels.hopper.forward import attention_forward_hopper
 
     return attention_forward_hopper(q, k, v, causal=causal, scale=scale, **rung.options)
@@ -202,10 +248,10 @@ def _run_backward(do, dlse, q, k, v, o, lse, causal, scale):
     """The same by the kernels that `backward_rung` picks."""
     rung = backward_rung(q, k, v, scale=scale)
     if rung.name == "teaching":
-        return attention_backward(do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, allow_tf32=_allow_tf32(q))
+        return attention_backward(do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, allow_tf32=allow_tf32(q))
     if rung.name == "portable":
         return attention_backward_portable(
-            do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, allow_tf32=_allow_tf32(q)
+            do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, allow_tf32=allow_tf32(q)
         )
     from flashlearn.kernels.hopper.backward import attention_backward_hopper
 
@@ -233,26 +279,21 @@ def _differentiate(ctx, do, dlse):
     return dq, dk, dv, None, None
 
 
-def _refuse_second_order(ctx, *grads):
-    raise NotImplementedError(
-        "flash_attention is differentiable once; for second derivatives use flashlearn.standard_attention, "
-        "or scaled_dot_product_attention with PyTorch's MATH backend"
-    )
-
-
 torch.library.impl("flashlearn::attention_forward", ("cpu", "cuda"), _forward)
 torch.library.impl("flashlearn::attention_inference", ("cpu", "cuda"), _inference)
 torch.library.impl("flashlearn::attention_backward", ("cpu", "cuda"), _backward)
 torch.library.register_autograd("flashlearn::attention_forward", _differentiate, setup_context=_save_for_backward)
-torch.library.register_autograd("flashlearn::attention_backward", _refuse_second_order)
+torch.library.register_autograd("flashlearn::attention_backward", refuse_second_order)
 
 _attention_forward = torch.ops.flashlearn.attention_forward.default
 _attention_inference = torch.ops.flashlearn.attention_inference.default
 
 
-def _differentiated(q: Tensor, k: Tensor, v: Tensor) -> bool:
+def differentiated(q: Tensor, k: Tensor, v: Tensor, *others: Tensor) -> bool:
     """Whether a backward pass may follow. Forward-mode derivatives are refused: they would be dropped in silence."""
-    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in (q, k, v)):
+    if forward_ad._current_level >= 0 and any(
+        forward_ad.unpack_dual(t).tangent is not None for t in (q, k, v, *others)
+    ):
         raise NotImplementedError(
             "flash_attention has a backward pass and no forward-mode derivative; use flashlearn.standard_attention"
         )
@@ -267,19 +308,3 @@ def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     dtype = torch.get_autocast_dtype(kind)
     q, k, v = (t.to(dtype) if t.is_floating_point() and t.dtype != torch.float64 else t for t in (q, k, v))
     return q, k, v
-
-
-def must_widen(q: Tensor) -> bool:
-    """Whether 16-bit inputs are computed in float32.
-
-    bfloat16 in the interpreter, because the interpreter gets it wrong; both on a GPU without tensor cores for Triton
-    (compute capability 7.5 and less), where 16-bit factors are widened for every product, and spill registers by the KB.
-    """
-    if INTERPRETED:
-        return q.dtype == torch.bfloat16
-    return q.element_size() == 2 and not has_tensor_cores(q.device)
-
-
-def _allow_tf32(q: Tensor) -> bool:
-    """Whether the caller lets a GPU round float32 factors to TF32's 10 bits of mantissa."""
-    return q.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
