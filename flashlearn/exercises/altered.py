@@ -5,6 +5,7 @@ altered(bugs_solution, ("tl.maximum(m_i, tl.max(s, 1))", "tl.max(s, 1)"))
 
 from __future__ import annotations
 
+import functools
 import inspect
 import linecache
 import textwrap
@@ -33,7 +34,12 @@ def run(source: str, filename: str, names: dict[str, Any]) -> dict[str, Any]:
 
 def altered(function: Callable, *changes: Change) -> Callable:
     """The function with pieces of its source replaced, as if it had been written so in a module of its own."""
-    source = replaced(textwrap.dedent(inspect.getsource(function)), function.__name__, *changes)
+    source = replaced(_source(function), function.__name__, *changes)
     told = "; ".join(new for _, new in changes)
     filename = f"<{function.__name__} {zlib.crc32(source.encode()):08x}: {told}>"  # two texts, two names
     return run(source, filename, dict(function.__globals__))[function.__name__]
+
+
+@functools.cache  # a kernel has a dozen mutants, and reading its source takes some 10 ms
+def _source(function: Callable) -> str:
+    return textwrap.dedent(inspect.getsource(function))

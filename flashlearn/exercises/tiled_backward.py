@@ -19,7 +19,7 @@ def _problem(N_q, N_k, D, size=1.0):
     q, k, v, do = (torch.randn(n, D, generator=generator, dtype=torch.float64) for n in (N_q, N_k, N_k, N_q))
     S = (size * q @ k.mT / math.sqrt(D)).requires_grad_()
     P = torch.softmax(S, -1)
-    dS = torch.autograd.grad(P @ v, S, do)[0]
+    dS = torch.autograd.grad((P @ v * do).sum(), S)[0]  # of a number: with `do` as an argument torch imports SymPy
     return size * q, k, v, do, P.detach(), P.detach() @ v, torch.logsumexp(S.detach(), -1), dS
 
 
