@@ -386,6 +386,7 @@ def test_decoding_is_measured_in_passes(miniature, monkeypatch, tmp_path):
     assert row["passes"] == 5 and not list(gpu_attention.todo(results, args))
 
 
+@pytest.mark.slow
 def test_a_run_that_is_cut_off_goes_on(miniature, tmp_path):
     args = arguments(tmp_path, "--parts", "gqa", "decoding", "--without", "flex", "--minutes", "1.1")
     results = gpu_attention.start(args.out, HERE, False)
@@ -467,6 +468,7 @@ def test_compiling_ahead_tells_of_failures_and_goes_on(capfd):
     assert capfd.readouterr().out == "compiling flex ahead: no such kernel\n"
 
 
+@pytest.mark.slow
 def test_flex_is_compiled_ahead_for_every_kind_of_setting(miniature):
     for setting in (TINY, TINY._replace(H_kv=1), TINY._replace(N_q=1, causal=False)):
         assert measure.warm_flex((setting, False), "cpu") is None
@@ -559,7 +561,7 @@ def test_a_profile_of_anything_but_two_kernels_is_refused(monkeypatch):
 # on a laptop
 
 
-@pytest.mark.parametrize("stored", ["2", slow("3")])
+@pytest.mark.parametrize("stored", [slow("2"), slow("3")])
 def test_one_notebook_is_timed_and_its_failure_told(tmp_path, capsys, stored):
     notebook = tmp_path / "01_naive_softmax.ipynb"
     result = nbformat.v4.new_output("execute_result", {"text/plain": stored}, execution_count=1)
@@ -576,6 +578,7 @@ def test_one_notebook_is_timed_and_its_failure_told(tmp_path, capsys, stored):
     assert laptop.main(["--table", str(out)]) == 0
 
 
+@pytest.mark.slow
 def test_a_picture_is_timed():
     (row,) = laptop.redraw_rows(["launch grid"])
     assert row["steps"] == 7 and 0 < row["median_ms"] <= row["slowest_ms"] and row["bound_ms"] == 100

@@ -151,6 +151,7 @@ def test_a_number_of_no_notebook_is_refused(number):
         here(number)
 
 
+@pytest.mark.slow  # a process of its own
 def test_it_comes_before_the_choice_where_kernels_run():
     program = "import sys\nfrom flashlearn.show import here\nrepr(here('12'))\nassert 'triton' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120, cwd=ROOT)

@@ -19,6 +19,7 @@ from flashlearn.exercises.grading import alike, largest_error, relative_error
 
 ROOT = Path(exercises.__file__).parents[2]
 MISTAKES = [(name, mistake) for name, exercise in EXERCISES.items() for mistake in exercise.mistakes]
+WHOLE = ("12.kernel", "13.kernel")  # each check compiles, and runs a dozen launches
 LONG = {name for name in EXERCISES if name[:2] in ("11", "12", "13")} | {"04.decode", "08.block"}
 
 
@@ -29,9 +30,7 @@ def param(name, *values, slow=False):
     it before it imports Triton, and in a process that compiles kernels they are skipped.
     """
     missing = name[:2] in ("11", "12", "13") and importlib.util.find_spec("triton") is None
-    unseen = (
-        (name[:2] == "11" or name in ("12.kernel", "13.kernel")) and not missing and not flashlearn.kernels.INTERPRETED
-    )
+    unseen = (name[:2] == "11" or name in WHOLE) and not missing and not flashlearn.kernels.INTERPRETED
     marks = [
         pytest.mark.skipif(missing, reason="Triton is not installed here"),
         pytest.mark.skipif(unseen, reason="kernels are compiled here: what they read is not seen"),
@@ -45,7 +44,10 @@ every_exercise = pytest.mark.parametrize("name", [param(name) for name in EXERCI
 all_but_long = pytest.mark.parametrize("name", [param(name, slow=name in LONG - {"11.row_lse"}) for name in EXERCISES])
 every_mistake = pytest.mark.parametrize(
     ("name", "mistake"),
-    [param(name, m, slow=name in LONG and m is not EXERCISES[name].mistakes[0]) for name, m in MISTAKES],
+    [
+        param(name, m, slow=name in WHOLE or (name in LONG and m is not EXERCISES[name].mistakes[0]))
+        for name, m in MISTAKES
+    ],
 )
 
 
@@ -222,7 +224,7 @@ def stubs():
 STUBS = stubs()
 
 
-@every_exercise
+@pytest.mark.parametrize("name", [param(name, slow=name in WHOLE) for name in EXERCISES])
 def test_stub_solution_and_check_agree(name):
     """The check of the notebook, run as it stands there, with the solution in place of the stub."""
     if name not in STUBS:

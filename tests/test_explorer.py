@@ -44,11 +44,11 @@ def shown(explorer):
         ("length", 9),
         ("block_q", 2),
         ("block_k", 2),
-        ("sram", 58),
-        ("mask", FULL),
+        slow("sram", 58),
+        slow("mask", FULL),
         ("mask", WINDOW),
-        ("dimension", 3),
-        ("rule", FITTING),
+        slow("dimension", 3),
+        slow("rule", FITTING),
     ],
 )
 def test_every_control_records_and_redraws(explorer, name, value):
@@ -145,6 +145,7 @@ def test_the_example_of_the_notebook_can_be_set(explorer):
     assert "3 × 4 blocks need 54 of 59 elements: they fit" in explorer.fit.value and "width:92%" in explorer.fit.value
 
 
+@pytest.mark.slow
 def test_standard_attention_stands_beside_them(explorer):
     standard = fl.hbm_bytes(fl.record(fl.standard_attention_steps(*explorer._tensors(), causal=True)))
     assert f"In all: standard {standard.total:,} B, FA-1 " in explorer.fit.value
@@ -193,6 +194,7 @@ def test_tiles_travel_one_step_on_and_not_without_motion(explorer, monkeypatch):
     assert go(9) == [*IN_BETWEEN, 1.0]
 
 
+@pytest.mark.slow
 def test_next_rescaling_visits_every_one_and_starts_again(explorer):
     frames = rescalings(explorer.runs)
     assert len(frames) >= 4

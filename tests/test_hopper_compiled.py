@@ -62,7 +62,7 @@ def launched(D: int, N: int, causal: bool) -> dict:
 @pytest.mark.parametrize(
     "D, N, causal",
     (
-        (128, 4096, True),
+        pytest.param(128, 4096, True, marks=pytest.mark.slow),
         pytest.param(128, 4096, False, marks=pytest.mark.slow),
         pytest.param(128, 512, True, marks=pytest.mark.slow),
         pytest.param(64, 4096, True, marks=pytest.mark.slow),

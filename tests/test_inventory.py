@@ -174,6 +174,7 @@ def test_options_that_are_none_are_refused(options, capsys):
     assert stopped.value.code == 2 and "inventory" in capsys.readouterr().err
 
 
+@pytest.mark.slow  # a process of its own
 def test_it_works_piped(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "flashlearn.exercises", "inventory", "--questions", "4", "--seed", "0"],

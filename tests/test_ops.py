@@ -150,6 +150,7 @@ def test_opcheck(dtype):
     torch.library.opcheck(backward.default, (torch.randn_like(o), None, q, k, v, o, lse, True, 0.3))
 
 
+@pytest.mark.slow
 def test_opcheck_of_a_transposed_layout():
     q, k, v = (t.detach().transpose(1, 2).contiguous().transpose(1, 2).requires_grad_() for t in small())
     torch.library.opcheck(torch.ops.flashlearn.attention_forward.default, (q, k, v, False, 0.3))

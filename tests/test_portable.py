@@ -18,7 +18,7 @@ from flashlearn.kernels.portable.forward import attention_forward_portable
 from flashlearn.kernels.portable.launches import DKDV, DQ, FORWARD, Launch, is_wide, portable_launch
 from flashlearn.kernels.target import INTERPRETED
 from tests.grid import CASES, Case, bf16, check, check_kernel, fp16, fp32, fp64, make, oracle, plain, traits, work
-from tests.slow import across, covering
+from tests.slow import across, covering, slow
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
 CASES_HERE = tuple(replace(case, dtype=fp32) if case.dtype in (fp64, bf16) else case for case in CASES)
@@ -198,7 +198,7 @@ def test_without_tensor_cores_16_bits_are_widened(monkeypatch, tensor_cores, dty
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="on a GPU `tests/gpu` runs the op with the portable kernels")
-@pytest.mark.parametrize("dtype", (fp16, fp32))
+@pytest.mark.parametrize("dtype", (fp16, slow(fp32)))
 def test_the_op_runs_them_where_hopper_kernels_do_not_apply(monkeypatch, dtype):
     case = Case(33, 40, 16, causal=True, dtype=dtype, H_q=4, H_kv=2)
     inputs = make(case)

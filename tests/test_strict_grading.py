@@ -218,6 +218,7 @@ def test_what_is_not_an_answer_earns_nothing(tmp_path):
     assert not pickled.exists()
 
 
+@pytest.mark.slow
 def test_a_test_of_the_lab_that_counts_its_calls_kills_nothing():
     """The right implementation comes first in `run_lab`; here nobody knows when it comes."""
     count = """

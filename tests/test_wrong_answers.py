@@ -12,7 +12,7 @@ import torch
 from flashlearn import exercises
 from flashlearn.exercises import EXERCISES, check
 from tests import wrong_answers
-from tests.test_exercises import LONG, param
+from tests.test_exercises import LONG, WHOLE, param
 
 FOLDER = Path(wrong_answers.__file__).parent
 MODULES = [importlib.import_module(f"tests.wrong_answers.{m.name}") for m in pkgutil.iter_modules([str(FOLDER)])]
@@ -30,7 +30,8 @@ RIGHT = [(name, Wrong(*e)) for module in MODULES for name, es in getattr(module,
 ENTRIES = [(name, Wrong(*entry)) for name, entries in WRONG.items() for entry in entries]
 FIRST = {name: entries[0][0] for name, entries in WRONG.items()}
 every_wrong_answer = pytest.mark.parametrize(
-    ("name", "wrong"), [param(name, w, slow=name in LONG and w.what != FIRST[name]) for name, w in ENTRIES]
+    ("name", "wrong"),
+    [param(name, w, slow=name in WHOLE or (name in LONG and w.what != FIRST[name])) for name, w in ENTRIES],
 )
 
 
