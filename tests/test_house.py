@@ -32,6 +32,7 @@ SIGNATURES = {
     "flash_attention_varlen",
     "kernel_solution",
     "ring_attention",
+    "ring_attention_steps",
     "tiled_attention_v2",
     "tiled_attention_v2_steps",
     "tiled_attention_backward",

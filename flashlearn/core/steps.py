@@ -132,6 +132,12 @@ VALUES = {
     "pairs": "pairs of blocks that there are",
     "blocks": "blocks of C",
     "lse": "log sum exp of every row, (..., 1)",
+    "s": "number of the step of a ring of processes",
+    "processes": "how many processes a ring has",
+    "order": "of the shares of a ring: plain or zigzag",
+    "owners": "whose K and V each process of a ring has",
+    "work": "the blocks of S that the processes of a ring compute in this step",
+    "letters": "what the processes of a ring send in this step",
 }
 
 

@@ -10,6 +10,7 @@ Nothing here starts processes: `torchrun` does, or `flashlearn.ring.processes` o
 
 from flashlearn.ring.attention import ring_attention
 from flashlearn.ring.sharing import join, shares, split
+from flashlearn.ring.steps import ring_attention_steps
 from flashlearn.ring.ulysses import ulysses_attention
 
-__all__ = ["join", "ring_attention", "shares", "split", "ulysses_attention"]
+__all__ = ["join", "ring_attention", "ring_attention_steps", "shares", "split", "ulysses_attention"]
