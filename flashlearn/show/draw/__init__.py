@@ -33,6 +33,7 @@ from flashlearn.show.draw.terms import draw_terms
 from flashlearn.show.draw.tiling import draw_tiling
 from flashlearn.show.draw.traffic import draw_traffic
 from flashlearn.show.draw.tree import draw_tree
+from flashlearn.show.draw.visits import draw_reach, draw_tables, draw_visits
 from flashlearn.show.draw.walk import draw_walk
 
 __all__ = [
@@ -63,6 +64,7 @@ __all__ = [
     "draw_projection",
     "draw_query",
     "draw_rates",
+    "draw_reach",
     "draw_roofline",
     "draw_round_trip",
     "draw_row",
@@ -70,10 +72,12 @@ __all__ = [
     "draw_sectors",
     "draw_strides",
     "draw_sums",
+    "draw_tables",
     "draw_terms",
     "draw_tiling",
     "draw_traffic",
     "draw_tree",
+    "draw_visits",
     "draw_walk",
     "drawable",
     "panels_of",

@@ -1,0 +1,174 @@
+"""Which blocks of scores a run visited, for several masks side by side; how far keys reach; tables of scores and weights.
+
+Cells are queries (rows) by keys (columns). What is seen is coloured, what is hidden is hatched, on white inside a block that
+was visited and on grey where no block ever was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from torch import Tensor
+
+from flashlearn.core.steps import Step
+from flashlearn.show.draw.parts import CENTRED
+from flashlearn.show.draw.sheet import Place, Rect, Sheet, blocks_of
+from flashlearn.show.draw.style import COLOURS, QUIET, fixed, tint
+
+NEVER, HIDDEN, SEEN = 0, 1, 2
+TOP, BOTTOM, SIDE, GAP = (
+    62,
+    96,
+    30,
+    26,
+)  # pixels: above panels for their names, below for counts and key, beside, between
+MOST = 6
+
+
+def draw_visits(ax: Axes, runs: Mapping[str, Sequence[Step]], masks: Mapping[str, Tensor]) -> None:
+    """A panel for each run: its blocks as they were visited, outlined, and in them what its mask (N_q, N_k) shows.
+
+    Which blocks is taken from the steps, what a block shows from the mask: a recorded kernel has no scores. The run is that of
+    the first head. ValueError if a run has no mask, or for more panels than fit.
+    """
+    _check_panels(runs, masks)
+    sheet = Sheet(ax)
+    for area, (name, run) in zip(_areas(sheet, len(runs)), runs.items(), strict=True):
+        blocks = visited(run)
+        cells = torch.where(masks[name].cpu(), SEEN, HIDDEN).numpy()
+        inside = np.zeros(cells.shape, dtype=bool)
+        for rows, cols in blocks:
+            inside[slice(*rows), slice(*cols)] = True
+        place = _cells(sheet, area, np.where(inside, cells, NEVER), name)
+        for rows, cols in blocks:
+            sheet.outline(place.rect(rows, cols), 1.6)
+        _below(sheet, place, f"{len(blocks)} block{'s' * (len(blocks) > 1)}")
+    _key(sheet, ("seen", "hidden in a block that is visited", "never visited"), "queries ↓  keys →")
+    sheet.paint()
+
+
+def draw_reach(ax: Axes, reach: Mapping[str, Tensor]) -> None:
+    """A panel for each table (N, N) of booleans: which inputs the outputs depend on, and of the last output how many."""
+    _check_panels(reach, reach)
+    sheet = Sheet(ax)
+    for area, (name, table) in zip(_areas(sheet, len(reach)), reach.items(), strict=True):
+        place = _cells(sheet, area, np.where(table.cpu().numpy(), SEEN, NEVER), name)
+        sheet.outline(place.rect((place.rows - 1, place.rows)), 2)
+        _below(sheet, place, f"the last: {int(table[-1].sum())}")
+    _key(sheet, ("depends on", "", "does not"), "outputs ↓  inputs →")
+    sheet.paint()
+
+
+def visited(run: Sequence[Step]) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """(rows, cols) of every block of scores of a run, each once, as the steps say."""
+    found = {(tuple(step.values["rows"]), tuple(step.values["cols"])): None for step in run if _made(step)}
+    return list(found)  # type: ignore[arg-type]
+
+
+def draw_tables(
+    ax: Axes, tables: Mapping[str, Tensor], sinks: Mapping[str, Tensor] | None = None, sums: bool = False
+) -> None:
+    """Up to three tables (rows, cols) with their numbers, dark where these are large; hatched where they are -inf.
+
+    sinks  a column (rows,) more for the tables of these names, under the word "sink"
+    sums   whether the sum of a row, without the sink, stands at its right
+    """
+    if not 0 < len(tables) <= 3 or any(t.ndim != 2 or max(t.shape) > 9 for t in tables.values()):
+        raise ValueError(
+            f"expected up to three tables of at most 9 x 9, got {[tuple(t.shape) for t in tables.values()]}"
+        )
+    sheet, sinks = Sheet(ax), sinks or {}
+    finite = torch.cat([t[t.isfinite()].flatten().double() for t in (*tables.values(), *sinks.values())])
+    low, high = min(0.0, finite.min().item()), finite.max().item()
+    wide = (sheet.width - 2 * SIDE - (len(tables) - 1) * 60) / len(tables)
+    for at, (name, table) in enumerate(tables.items()):
+        sink = sinks.get(name)
+        cols = table.shape[1] + (1.5 if sinks else 0) + (1.4 if sums else 0)
+        cell = min(wide / cols, (sheet.height - 80) / len(table), 62)
+        place = Place(SIDE + at * (wide + 60) + (wide - cols * cell) / 2, 56, *table.shape, cell, min(cell, 46))
+        sheet.text(place.x, 14, name, va="top", weight="bold")
+        _numbers(sheet, place, table, low, high)
+        if sink is not None:
+            beside = Place(place.right + cell / 2, 56, len(table), 1, cell, place.h)
+            sheet.text(beside.middle, 52, "sink", ha="center", va="bottom", fontsize=14)
+            _numbers(sheet, beside, sink[:, None], low, high)
+        for row in range(len(table) if sums else 0):
+            words = f"Σ {fixed(table[row].sum().item(), 2)}"
+            sheet.text(place.x + (cols - 1.3) * cell, place.cell(row, 0).centre[1], words, va="center", fontsize=14)
+    sheet.paint()
+
+
+# --- parts -------------------------------------------------------------------------------------------------
+
+
+def _check_panels(runs: Mapping, masks: Mapping) -> None:
+    if not 0 < len(runs) <= MOST or not set(runs) <= set(masks):
+        raise ValueError(
+            f"expected up to {MOST} runs, each with a mask of its name, got {list(runs)} and {list(masks)}"
+        )
+
+
+def _made(step: Step) -> bool:
+    """Whether the step made a block of scores of the first head, in the forward pass."""
+    return step.values.get("i") is not None and step.values.get("j") is not None and not any(step.program[1:])
+
+
+def _areas(sheet: Sheet, panels: int) -> list[Rect]:
+    wide = (sheet.width - 2 * SIDE - (panels - 1) * GAP) / panels
+    return [Rect(SIDE + at * (wide + GAP), TOP, wide, sheet.height - TOP - BOTTOM) for at in range(panels)]
+
+
+def _cells(sheet: Sheet, area: Rect, states: np.ndarray, name: str) -> Place:
+    """The cells of a panel, as large as fits, under its name."""
+    rows, cols = states.shape
+    size = min(area.w / cols, area.h / rows)
+    place = Place(area.x + (area.w - cols * size) / 2, area.y, rows, cols, size, size)
+    sheet.text(place.middle, area.y - 12, name, ha="center", va="bottom", weight="bold", fontsize=16)
+    sheet.fill(place.rect(), "white")
+    for state, face in ((NEVER, COLOURS["masked"]), (HIDDEN, "white"), (SEEN, tint("S", 0.85))):
+        for block in blocks_of(states == state):
+            sheet.fill(place.rect(*block), face)
+            if state != SEEN:
+                sheet.hatch(place.rect(*block))
+    sheet.grid(place)
+    return place
+
+
+def _below(sheet: Sheet, place: Place, words: str) -> None:
+    sheet.text(place.middle, place.bottom + 10, words, ha="center", va="top", weight="bold", fontsize=17)
+
+
+def _key(sheet: Sheet, words: tuple[str, str, str], axes: str) -> None:
+    """What the three kinds of cells mean, in one line at the foot, none for an empty word; and what the axes are."""
+    at, y = float(SIDE), sheet.height - 24
+    for word, face, hatched in zip(
+        words, (tint("S", 0.85), "white", COLOURS["masked"]), (False, True, True), strict=True
+    ):
+        if not word:
+            continue
+        swatch = Rect(at, y - 9, 28, 18)
+        sheet.fill(swatch, face, QUIET, 1)
+        if hatched:
+            sheet.hatch(swatch)
+        sheet.text(swatch.right + 8, y, word, va="center", fontsize=15)
+        at = swatch.right + 8 + 8.6 * len(word) + 22
+    sheet.text(sheet.width - SIDE, y, axes, ha="right", va="center", fontsize=15)
+
+
+def _numbers(sheet: Sheet, place: Place, table: Tensor, low: float, high: float) -> None:
+    """The cells of a table: shaded from low to high, with their numbers."""
+    digits = 2 if low >= 0 else 1
+    for row in range(place.rows):
+        for col in range(place.cols):
+            value, rect = table[row, col].item(), place.cell(row, col)
+            if math.isinf(value):
+                sheet.fill(rect, "white")
+                sheet.hatch(rect)
+                continue
+            sheet.fill(rect, tint("S", 0.1 + 0.75 * (value - low) / (high - low or 1)))
+            sheet.text(*rect.centre, fixed(value, digits), fontsize=15 if place.w >= 48 else 13, **CENTRED)
+    sheet.grid(place)
