@@ -25,6 +25,7 @@ from flashlearn.exercises import (
     triton_forward,
     two_pass_attention,
     use_it,
+    which_keys,
     why_it_is_fast,
 )
 from flashlearn.exercises.asking import predict
@@ -53,6 +54,7 @@ NOTEBOOKS = (
     making_it_fast,
     inside_a_fast_kernel,
     use_it,
+    which_keys,
 )
 EXERCISES = {exercise.name: exercise for notebook in NOTEBOOKS for exercise in notebook.EXERCISES}
 PARTS = {part.name: part for exercise in EXERCISES.values() for part in exercise.parts}  # "12.kernel.1", ...

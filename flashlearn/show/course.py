@@ -166,6 +166,10 @@ def _tiled_backward() -> Count:
     return count(fl.tiled_attention_backward_steps(torch.ones_like(o), *qkv(), o, lse, **BLOCKS), "K")
 
 
+def _windowed() -> Count:
+    return count(fl.tiled_attention_v2_steps(*qkv(), window=(BLOCK, 0), **BLOCKS), "K")
+
+
 def _standard_large() -> Count:
     return priced(cost.standard_cost(1, 1, LARGE, LARGE, HEAD), 3, 1, 0, ())
 
@@ -180,6 +184,7 @@ def _flash_large() -> Count:
 # --- the course ---
 
 ROW, QUERY, TILE, GRADIENT, TRITON = "One row of softmax", "One query, all keys", "Tiles", "Gradients", "Triton"
+FIELD = "In the field"
 
 A_ROW = f"a row of {TOKENS} numbers, float32"
 ROW_BLOCKS = f"{A_ROW}, blocks of {BLOCK}"
@@ -209,6 +214,7 @@ MATMUL_KERNEL = Algorithm("kernels.matmul", "matmul", PRODUCT, _matmul)
 FLASH = Algorithm("flash_attention", "attention", HEAD_BLOCKS, FLASH_2.how)
 FLASH_BACKWARD = Algorithm("kernels.attention_backward", "gradients", HEAD_BLOCKS, TILED_BACKWARD.how)
 DECODING = Algorithm("flash_attention, one query", "decoding", HEAD_BLOCKS, _decoding)
+WINDOWED = Algorithm(f"flash_attention, window ({BLOCK}, 0)", "masked", HEAD_BLOCKS, _windowed)
 
 STAGES = (
     Stage("00", "Start here", "", "words, symbols, pictures, and the two ends of the way", (STANDARD, FLASH_2)),
@@ -228,6 +234,7 @@ STAGES = (
     Stage("14", "Making it fast", TRITON, "the same bytes, sooner", (FLASH,)),
     Stage("15", "Inside a fast kernel", TRITON, "who loads, who multiplies, who waits", (FLASH,)),
     Stage("16", "Use it", TRITON, "a model that trains and writes with it", (FLASH, DECODING)),
+    Stage("17", "Which keys a query sees", FIELD, "two numbers for a block, whatever the mask", (FLASH, WINDOWED)),
 )
 
 

@@ -20,12 +20,8 @@ from flashlearn.show.draw.sheet import Place, Rect, Sheet, blocks_of
 from flashlearn.show.draw.style import COLOURS, QUIET, fixed, tint
 
 NEVER, HIDDEN, SEEN = 0, 1, 2
-TOP, BOTTOM, SIDE, GAP = (
-    62,
-    96,
-    30,
-    26,
-)  # pixels: above panels for their names, below for counts and key, beside, between
+TOP, BOTTOM = 62, 96  # pixels: above panels for their names, below for counts and key
+SIDE, GAP = 30, 26  # beside panels, and between
 MOST = 6
 
 
@@ -66,7 +62,7 @@ def draw_reach(ax: Axes, reach: Mapping[str, Tensor]) -> None:
 def visited(run: Sequence[Step]) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     """(rows, cols) of every block of scores of a run, each once, as the steps say."""
     found = {(tuple(step.values["rows"]), tuple(step.values["cols"])): None for step in run if _made(step)}
-    return list(found)  # type: ignore[arg-type]
+    return list(found)
 
 
 def draw_tables(
@@ -89,7 +85,8 @@ def draw_tables(
         sink = sinks.get(name)
         cols = table.shape[1] + (1.5 if sinks else 0) + (1.4 if sums else 0)
         cell = min(wide / cols, (sheet.height - 80) / len(table), 62)
-        place = Place(SIDE + at * (wide + 60) + (wide - cols * cell) / 2, 56, *table.shape, cell, min(cell, 46))
+        left = SIDE + at * (wide + 60) + (wide - cols * cell) / 2
+        place = Place(left, 56, len(table), table.shape[1], cell, min(cell, 46))
         sheet.text(place.x, 14, name, va="top", weight="bold")
         _numbers(sheet, place, table, low, high)
         if sink is not None:
