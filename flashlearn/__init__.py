@@ -67,6 +67,7 @@ from flashlearn.rungs.tiled_backward import tiled_attention_backward, tiled_atte
 
 if TYPE_CHECKING:
     from flashlearn.kernels.op import flash_attention as flash_attention
+    from flashlearn.kernels.paged import flash_attention_paged as flash_attention_paged
     from flashlearn.kernels.varlen import flash_attention_varlen as flash_attention_varlen
     from flashlearn.show.projection import projector as projector
 
@@ -76,6 +77,7 @@ __version__ = "0.2.0.dev0"
 LATER = {
     "explain": "flashlearn.kernels.explanation",
     "flash_attention": "flashlearn.kernels.op",
+    "flash_attention_paged": "flashlearn.kernels.paged",
     "flash_attention_varlen": "flashlearn.kernels.varlen",
     "projector": "flashlearn.show.projection",
 }

@@ -29,6 +29,7 @@ MOST_LINES, MOST_PARAMETERS, MOST_OF_A_GENERATOR = 50, 8, 30
 OF_KERNELS = (ROOT / "kernels", *(ROOT / "exercises").rglob("triton_*.py"), *(ROOT / "exercises").rglob("gpu_*.py"))
 SIGNATURES = {
     "flash_attention",
+    "flash_attention_paged",
     "flash_attention_varlen",
     "kernel_solution",
     "ring_attention",
