@@ -1,8 +1,9 @@
-"""`Mask` against booleans worked out one by one: bounds, blocks and crossings, thousands of random cases."""
+"""`Mask` against booleans worked out one by one: bounds, blocks and crossings, many random cases."""
 
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -19,13 +20,23 @@ def by_brute_force(mask: Mask) -> torch.Tensor:
         for j in range(mask.N_k):
             offset = j - (i + mask.N_k - mask.N_q)
             seen[i, j] = (mask.left is None or offset >= -mask.left) and (mask.right is None or offset <= mask.right)
+            seen[i, j] &= mask.documents is None or text_of(mask.documents, i) == text_of(mask.documents, j)
     return seen
+
+
+def text_of(offsets: tuple[int, ...], token: int) -> int:
+    """The number of the text that a token is in."""
+    (number,) = [n for n in range(len(offsets) - 1) if offsets[n] <= token < offsets[n + 1]]
+    return number
 
 
 def draw(rng: random.Random) -> tuple[Mask, int, int]:
     limit = lambda: rng.choice([None, 0, 1, 2, 5, 20])  # noqa: E731
-    mask = Mask(rng.randint(0, 9), rng.randint(0, 9), limit(), limit())
-    return mask, rng.randint(1, 5), rng.randint(1, 5)
+    N_q, N_k, documents = rng.randint(0, 9), rng.randint(0, 9), None
+    if rng.random() < 0.5:
+        N_q = N_k
+        documents = (0, *sorted(rng.randint(0, N_k) for _ in range(rng.randint(0, 4))), N_k)
+    return Mask(N_q, N_k, limit(), limit(), documents), rng.randint(1, 5), rng.randint(1, 5)
 
 
 def span_of(seen: torch.Tensor) -> tuple[int, int]:
@@ -37,7 +48,7 @@ def span_of(seen: torch.Tensor) -> tuple[int, int]:
 
 def test_bounds_blocks_and_crossings_are_those_of_the_booleans():
     rng = random.Random(0)
-    for _ in range(2000):
+    for _ in range(1200):
         mask, block_q, block_k = draw(rng)
         seen = by_brute_force(mask)
         for i, rows in enumerate(spans(mask.N_q, block_q)):
@@ -57,8 +68,37 @@ def test_bounds_blocks_and_crossings_are_those_of_the_booleans():
             assert mask.queries(cols) == span_of(seen[:, slice(*cols)].any(1)), (mask, cols)
 
 
+def test_a_batch_with_padding_visits_what_any_of_its_sequences_sees():
+    rng = random.Random(1)
+    for _ in range(400):
+        one, block_q, block_k = draw(rng)
+        ranges = [tuple(sorted(rng.randint(0, one.N_k) for _ in range(2))) for _ in range(rng.randint(1, 3))]
+        mask, keys = replace(one, key_range=tuple(ranges)), torch.arange(one.N_k)
+        exists = torch.stack([(keys >= start) & (keys < stop) for start, stop in ranges])[:, None]
+        seen = by_brute_force(one) & exists  # (B, N_q, N_k)
+        assert torch.equal(mask.visible((0, mask.N_q), (0, mask.N_k)), seen[:, None])
+        for i, rows in enumerate(spans(mask.N_q, block_q)):
+            assert mask.keys(rows) == hull_of(seen[:, slice(*rows)].any(0).any(0)), (mask, rows)
+            for j, cols in enumerate(spans(mask.N_k, block_k)):
+                block = seen[:, slice(*rows), slice(*cols)]
+                assert mask.sees(rows, cols) == bool(block.any()), (mask, rows, cols)
+                assert ((j, cols) in mask.key_blocks(rows, block_k)) == mask.sees(rows, cols)
+                assert ((i, rows) in mask.query_blocks(cols, block_q)) == mask.sees(rows, cols)
+                assert mask.crosses(rows, cols) == (not block.all())
+        for cols in spans(mask.N_k, block_k):
+            assert mask.queries(cols) == hull_of(seen[:, :, slice(*cols)].any(0).any(1)), (mask, cols)
+
+
+def hull_of(seen: torch.Tensor) -> tuple[int, int]:
+    """(first, last + 1) of the True ones, which may have others between them; (0, 0) if there are none."""
+    places = seen.nonzero().flatten().tolist()
+    return (places[0], places[-1] + 1) if places else (0, 0)
+
+
 def test_empty_blocks_see_nothing():
     mask = Mask(4, 4, None, 0)
+    packed = Mask(4, 4, documents=(0, 4))
+    assert packed.keys((2, 2)) == (0, 0) and packed.queries((3, 3)) == (0, 0)
     assert mask.keys((2, 2)) == (0, 0) and mask.queries((3, 3)) == (0, 0) and not mask.sees((0, 1), (2, 4))
     assert Mask(0, 3).queries((0, 3)) == (0, 0) and Mask(3, 0).keys((0, 3)) == (0, 0)
 

@@ -148,23 +148,26 @@ class Mask:
         if rows[0] >= rows[1]:
             return NOTHING
         first, last = rows[0] + self.diagonal, rows[1] - 1 + self.diagonal
-        start = 0 if self.left is None else first - self.left
-        stop = self.N_k if self.right is None else last + self.right + 1
-        return _meet((start, stop), self._documents_of(rows) or (0, self.N_k))
+        start = 0 if self.left is None else max(0, first - self.left)
+        stop = self.N_k if self.right is None else min(self.N_k, last + self.right + 1)
+        if self.documents is not None:
+            return _meet((start, stop), self._documents_of(rows))
+        return (start, stop) if start < stop else NOTHING
 
     def _band_of_queries(self, cols: Span) -> Span:
         """`queries`, of keys that exist."""
         if cols[0] >= cols[1]:
             return NOTHING
         first, last = cols[0] - self.diagonal, cols[1] - 1 - self.diagonal
-        start = 0 if self.right is None else first - self.right
-        stop = self.N_q if self.left is None else last + self.left + 1
-        return _meet((start, stop), self._documents_of(cols) or (0, self.N_q))
+        start = 0 if self.right is None else max(0, first - self.right)
+        stop = self.N_q if self.left is None else min(self.N_q, last + self.left + 1)
+        if self.documents is not None:
+            return _meet((start, stop), self._documents_of(cols))
+        return (start, stop) if start < stop else NOTHING
 
-    def _documents_of(self, tokens: Span) -> Span | None:
-        """(start, stop) of the documents that a block is part of, together; None if there are no documents."""
-        if self.documents is None:
-            return None
+    def _documents_of(self, tokens: Span) -> Span:
+        """(start, stop) of the documents that a block is part of, together."""
+        assert self.documents is not None
         first, last = (bisect_right(self.documents, token) for token in (tokens[0], tokens[1] - 1))
         return self.documents[first - 1], self.documents[last]
 

@@ -9,6 +9,15 @@ itself: a tile loaded by two programs counts twice. So with grouped-query heads 
 alone; a backward pass depends on `H_kv` as well. A GPU's L2 cache may serve the second read; `ideal_cost` is the
 other extreme, every matrix moved once.
 
+A mask takes away whole blocks. Row block i sees the keys start_i:stop_i; it visits the blocks of keys that these meet,
+
+    full      T_c blocks                            causal    ceil((last_i + 1) / B_c)            last_i = (i + 1) B_r - 1 + N_k - N_q
+    window    start_i = max(0, first_i - left)      stop_i = min(N_k, last_i + right + 1)         first_i = i B_r + N_k - N_q
+    documents start_i, stop_i = where the first one's text starts, where the last one's stops, cut by the others
+
+that is ceil(stop_i / B_c) - floor(start_i / B_c) of them. No mask is ever stored: what it takes besides is its offsets.
+What sinks and slopes take, a number for each head, is left out.
+
 Source: FA-1, Theorem 2 and section 3.2.
 """
 
@@ -22,13 +31,15 @@ from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
 import torch
+from torch import Tensor
 
 from flashlearn.core.inputs import Sizes
-from flashlearn.core.mask import Mask, Window
-from flashlearn.core.numerics import accumulator, spans
+from flashlearn.core.mask import KeyRange, Mask, Window
+from flashlearn.core.numerics import Span, accumulator, spans
 from flashlearn.core.steps import Step, hbm_bytes, matmul_flops
 
 fp16, fp32 = torch.float16, torch.float32
+INT32 = 4  # bytes
 
 
 @dataclass(frozen=True)
@@ -60,6 +71,8 @@ class Options(TypedDict, total=False):
 
     dtype             float16
     causal, window    False, None: as the rungs take them
+    documents         None: as the rungs take them
+    key_range         None: as the rungs take it; sequences take their steps together, so that each pays for all
     H_kv              heads of K and V, for the backward passes: H
     block_q, block_k  64; 1 key at a time in two-pass and one-pass attention
     recompute         False: two-pass attention keeps its scores
@@ -68,13 +81,15 @@ class Options(TypedDict, total=False):
     dtype: torch.dtype
     causal: bool
     window: Window | None
+    documents: Tensor | None
+    key_range: KeyRange | None
     H_kv: int
     block_q: int
     block_k: int
     recompute: bool
 
 
-MASKED = ("dtype", "causal", "window")
+MASKED = ("dtype", "causal", "window", "documents", "key_range")
 BLOCKS = (*MASKED, "block_q", "block_k")
 
 
@@ -131,8 +146,10 @@ def two_pass_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[
     options = {"block_k": 1, "recompute": False, **options}
     again = int(options.pop("recompute"))
     at = _Setting.of((B, H, N_q, N_k, D), {**options, "block_q": 1}, BLOCKS)
-    read = at.e * D * (at.work.rows_seen + (2 + again) * at.work.keys)
-    return at.cost(read, at.e * D * N_q, (4 + 2 * again) * D * at.work.pairs, 0)
+    start, stop = at.mask.queries((0, N_k))
+    keys = _keys_of_queries(at.mask, at.block_k)
+    read = at.e * D * (stop - start + (2 + again) * keys)
+    return at.cost(read, at.e * D * N_q, (4 + 2 * again) * D * keys, 0)
 
 
 def one_pass_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Options]) -> Cost:
@@ -294,7 +311,8 @@ class _Setting:
             raise TypeError(f"expected options of {', '.join(known)}, got {', '.join(strange)}")
         (B, H, N_q, N_k, D), H_kv = sizes, options.get("H_kv", None)
         key_heads = H if H_kv is None else H_kv
-        mask = Mask.of(Sizes(B, H, key_heads, N_q, N_k, D), options.get("causal", False), options.get("window"))
+        band, there = (options.get("causal", False), options.get("window")), options.get("key_range")
+        mask = Mask.of(Sizes(B, H, key_heads, N_q, N_k, D), *band, options.get("documents"), there)
         blocks = options.get("block_q", 64), options.get("block_k", 64)
         return cls(B * H, B * key_heads, mask, options.get("dtype", fp16), *blocks)
 
@@ -316,7 +334,8 @@ class _Setting:
         """The cost of all heads from that of one, and what each K/V head reads and writes once."""
         read = self.heads * read + self.key_heads * read_by_key_head
         written = self.heads * written + self.key_heads * written_by_key_head
-        return Cost(read, written, self.heads * flops, self.heads * extra)
+        offsets = len(self.mask.documents or ()) + 2 * len(self.mask.key_range or ())
+        return Cost(read, written, self.heads * flops, self.heads * extra + INT32 * offsets)
 
 
 @dataclass(frozen=True)
@@ -334,13 +353,27 @@ class _Work:
 def _work(mask: Mask, block_q: int, block_k: int) -> _Work:
     rows_seen = visited_rows = keys = pairs = 0
     for rows in spans(mask.N_q, block_q):
-        start, stop = mask.keys(rows)
-        first, last, count = start // block_k, math.ceil(stop / block_k), rows[1] - rows[0]
-        visited = min(mask.N_k, last * block_k) - first * block_k
-        rows_seen += count if last > first else 0
-        visited_rows += count * (last - first)
+        blocks, visited = _visited(mask, rows, block_k)
+        count = rows[1] - rows[0]
+        rows_seen += count if blocks else 0
+        visited_rows += count * blocks
         keys += visited
         pairs += count * visited
-    start, stop = mask.keys((0, mask.N_q))
-    keys_seen = min(mask.N_k, math.ceil(stop / block_k) * block_k) - start // block_k * block_k
-    return _Work(rows_seen, keys_seen, visited_rows, keys, pairs)
+    return _Work(rows_seen, _visited(mask, (0, mask.N_q), block_k)[1], visited_rows, keys, pairs)
+
+
+@functools.lru_cache(maxsize=4096)
+def _keys_of_queries(mask: Mask, block_k: int) -> int:
+    """The keys that all queries read, each for itself: over blocks of keys j, keys_j * queries that see any of them."""
+    seen = ((mask.queries(cols), cols) for cols in spans(mask.N_k, block_k))
+    return sum((rows[1] - rows[0]) * (cols[1] - cols[0]) for rows, cols in seen)
+
+
+def _visited(mask: Mask, rows: Span, block_k: int) -> tuple[int, int]:
+    """(blocks, keys in them) that a block of queries visits: one span, unless keys of several sequences leave gaps."""
+    if mask.key_range is not None:
+        blocks = mask.key_blocks(rows, block_k)
+        return len(blocks), sum(stop - start for _, (start, stop) in blocks)
+    start, stop = mask.keys(rows)
+    first, last = start // block_k, math.ceil(stop / block_k)
+    return last - first, min(mask.N_k, last * block_k) - first * block_k

@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, overload
 from torch import Tensor
 
 from flashlearn.core.hbm import HBM, OnChip
-from flashlearn.core.inputs import check_block, check_bool, check_count
-from flashlearn.core.mask import Mask, Window, check_window
+from flashlearn.core.inputs import Sizes, check_block, check_bool, check_count
+from flashlearn.core.mask import Mask, Window
 from flashlearn.core.numerics import Span, divide, exp_diff, log_sum_exp, maximum, row_max, spans
 from flashlearn.core.steps import Step, run
 from flashlearn.rungs import narrate
@@ -279,19 +279,25 @@ def fitting_block_sizes(M: int, D: int) -> BlockSizes:
 
 
 def visited_blocks(
-    N_q: int, N_k: int, block_q: int, block_k: int, causal: bool = False, window: Window | None = None
+    N_q: int,
+    N_k: int,
+    block_q: int,
+    block_k: int,
+    causal: bool = False,
+    window: Window | None = None,
+    documents: Tensor | None = None,
 ) -> int:
     """How many pairs (Q block, K block) are visited: all T_r T_c, or those not wholly masked.
 
     Q block i sees a span of keys, start_i:stop_i, hence sum_i ceil(stop_i / block_k) - floor(start_i / block_k)
-    blocks. For N_q = N_k = T B, causal, this is T (T + 1) / 2. ValueError for negative lengths.
+    blocks. For N_q = N_k = T B, causal, this is T (T + 1) / 2; for documents of whole blocks, T_n each, the sum of
+    T_n^2. ValueError for negative lengths.
     """
     check_blocks(block_q, block_k)
-    check_bool(causal, "causal")
     for size, name in ((N_q, "N_q"), (N_k, "N_k")):
         check_count(size, name)
-    left, right = check_window(window)
-    return count_visits(Mask(N_q, N_k, left, 0 if causal else right), block_q, block_k)["visits"]
+    mask = Mask.of(Sizes(1, 1, 1, N_q, N_k, 1), causal, window, documents)
+    return count_visits(mask, block_q, block_k)["visits"]
 
 
 def check_blocks(block_q: int, block_k: int) -> None:
