@@ -23,6 +23,7 @@ from flashlearn.cost.formulas import (
 from flashlearn.cost.hardware import A100_40GB, H100_SXM, H200_SXM, HARDWARE, RTX_4060_LAPTOP, Hardware
 from flashlearn.cost.lanes import Lane, race
 from flashlearn.cost.roofline import Placement, intensities, placement, placement_table
+from flashlearn.cost.serving import cache_bytes, decode_cost, latent_cache_bytes, latent_decode_cost
 
 __all__ = [
     "A100_40GB",
@@ -35,11 +36,15 @@ __all__ = [
     "Lane",
     "Placement",
     "RTX_4060_LAPTOP",
+    "cache_bytes",
     "counted",
+    "decode_cost",
     "fitted",
     "fused_backward_cost",
     "ideal_cost",
     "intensities",
+    "latent_cache_bytes",
+    "latent_decode_cost",
     "matmul_cost",
     "one_pass_cost",
     "operations",

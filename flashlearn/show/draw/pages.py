@@ -111,7 +111,7 @@ def _legend(sheet: Sheet) -> None:
     def said(words: str) -> None:
         nonlocal x
         sheet.text(x + 31, 20, words, va="center", fontsize=14)
-        x += 50 + 10 * len(words)
+        x += 50 + 10.7 * len(words)
 
     for name, words in (("K", "keys"), ("V", "values")):
         sheet.fill((x, 10, 24, 20), tint(name, NEW), INK, 1)

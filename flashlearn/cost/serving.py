@@ -1,0 +1,52 @@
+"""What a token costs that is decoded: bytes of its cache, bytes and FLOPs of attention in one layer and one step.
+
+With few queries there is next to nothing but the keys and values to read, so the arithmetic intensity is that of a key:
+every byte of it meets the queries that share its head, and no others. In 16 bits that is one FLOP a byte for each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from flashlearn.cost.formulas import Cost, fp16
+
+
+def cache_bytes(layers: int, H_kv: int, D: int, *, dtype: torch.dtype = fp16) -> int:
+    """Bytes that a token leaves in the cache: a key and a value for each key head of each layer, 2 layers H_kv D e."""
+    return 2 * layers * H_kv * D * dtype.itemsize
+
+
+def latent_cache_bytes(layers: int, rank: int, rotated: int, *, dtype: torch.dtype = fp16) -> int:
+    """The same where a token leaves a latent vector for all heads, and one rotated key: layers (rank + rotated) e.
+
+    Source: DeepSeek-AI, "DeepSeek-V2", 2024 (arXiv:2405.04434), section 2.1: multi-head latent attention.
+    """
+    return layers * (rank + rotated) * dtype.itemsize
+
+
+def decode_cost(
+    lengths: Sequence[int], H_q: int, H_kv: int, D: int, *, N_q: int = 1, dtype: torch.dtype = fp16
+) -> Cost:
+    """Attention of one layer in one step of decoding: N_q queries of every request, all keys of which all of them see.
+
+    read    e D (B N_q H_q + 2 H_kv sum N)      each key and value once, for the whole group of query heads
+    written e D B N_q H_q
+    flops   4 D N_q H_q sum N                   N keys of each of B requests
+    """
+    e, rows, keys = dtype.itemsize, len(lengths) * N_q * H_q, sum(lengths)
+    return Cost(e * D * (rows + 2 * H_kv * keys), e * D * rows, 4 * D * N_q * H_q * keys)
+
+
+def latent_decode_cost(
+    lengths: Sequence[int], H: int, rank: int, rotated: int, *, N_q: int = 1, dtype: torch.dtype = fp16
+) -> Cost:
+    """The same where the latent vectors are keys and values of all heads at once (their weights are folded into q and o).
+
+    read    e (rank + rotated) (B N_q H + sum N)     each latent vector once: it is key and value
+    written e rank B N_q H
+    flops   2 (2 rank + rotated) N_q H sum N
+    """
+    e, rows, keys = dtype.itemsize, len(lengths) * N_q * H, sum(lengths)
+    return Cost(e * (rank + rotated) * (rows + keys), e * rank * rows, 2 * (2 * rank + rotated) * N_q * H * keys)
