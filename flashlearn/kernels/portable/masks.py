@@ -167,7 +167,7 @@ def find_places(own: Tensor, other: Tensor, N_own: int, N_other: int, block: int
     tiles = N_own // block + sequences
     places = torch.empty((tiles, PER_TILE), dtype=torch.int32, device=own.device)
     launch_kept(
-        attention_places_kernel, (tiles,), (own, other, places, sequences, N_own, N_other), dict(BLOCK=block),
+        attention_places_kernel, (tiles, 1, 1), (own, other, places, sequences, N_own, N_other), dict(BLOCK=block),
         key=(own.device, own.data_ptr() % 16, other.data_ptr() % 16), num_warps=1,
     )  # fmt: skip
     return places
