@@ -9,15 +9,26 @@ gloo, a library of PyTorch's: no network is asked for, and none is needed.
 
 from __future__ import annotations
 
+import inspect
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
 import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 LOOPBACK = "127.0.0.1"
 LIMIT = 30.0  # seconds that a process waits for another
+GRACE = 3.0  # seconds that the others have to tell what they lost, once a process has failed
+PACKAGE = Path(__file__).parents[2]  # where flashlearn is imported from
 
 
 def join_group(store: Any, rank: int, size: int, limit: float = LIMIT) -> dist.ProcessGroupGloo:
@@ -54,3 +65,88 @@ def threads(P: int, function: Callable[..., Any], *args: Any, limit: float = LIM
     if errors:
         raise errors[0]
     return results
+
+
+def processes(P: int, function: Callable[..., Any], *args: Any, limit: float = LIMIT) -> list[Any]:
+    """What `function(group, *args)` returns in each of P processes, in order; what they print is printed by rank.
+
+    The processes are sent the source of the function, which imports what it needs by itself, and the arguments. All have ended
+    when this returns or raises, whatever happened: a RuntimeError if one failed, which tells what each said last; a
+    TimeoutError after `limit` seconds; or what interrupted the cell. Should this process be killed, they end by themselves.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "program.py").write_text(textwrap.dedent(inspect.getsource(function)))
+        torch.save((args, function.__name__), Path(folder) / "arguments.pt")
+        team = [_Process(folder, rank, P, limit) for rank in range(P)]
+        try:
+            _watch(team, limit)
+        finally:
+            for process in team:
+                process.end()
+        for process in team:
+            process.show()
+        _check(team)
+        return [torch.load(Path(folder) / f"result{rank}.pt", weights_only=False) for rank in range(P)]
+
+
+class _Process:
+    """A process, and the thread that listens to it."""
+
+    def __init__(self, folder: str, rank: int, size: int, limit: float):
+        self.rank, self.said = rank, ""
+        paths = [str(PACKAGE), *filter(None, [os.environ.get("PYTHONPATH")])]
+        here = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+        command = [sys.executable, "-m", "flashlearn.ring.worker", folder, str(rank), str(size), str(limit)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        self.process = subprocess.Popen(command, env=here, text=True, start_new_session=True, **pipes)  # type: ignore[call-overload]
+        self.listener = threading.Thread(target=self._listen, daemon=True)
+        self.listener.start()
+
+    def _listen(self) -> None:
+        for line in self.process.stdout:
+            self.said += line
+
+    def end(self) -> None:
+        """Make sure that it has ended."""
+        self.process.kill()
+        self.process.wait()
+        self.listener.join()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+    def show(self) -> None:
+        """Print what it said, unless it failed."""
+        if self.process.returncode == 0:
+            for line in self.said.splitlines():
+                print(f"[{self.rank}] {line}")
+
+    @property
+    def last_words(self) -> str:
+        """The last line that it said, or how it ended."""
+        lines = [line for line in self.said.splitlines() if line.strip()]
+        code = self.process.returncode
+        how = f"ended by signal {-code}" if code < 0 else "ended"
+        return f"process {self.rank}: {lines[-1] if lines else how}"
+
+
+def _watch(team: list[_Process], limit: float) -> None:
+    """Until all have ended, or one has failed and the others had time to notice; TimeoutError when the time is over."""
+    over, failed = time.monotonic() + limit, None
+    while any(process.process.poll() is None for process in team):
+        now = time.monotonic()
+        if failed is None and any(process.process.returncode for process in team):
+            failed = now
+        if failed is not None and now > failed + GRACE:
+            return
+        if now > over:
+            raise TimeoutError(
+                f"expected {len(team)} processes to end within {limit:g} seconds, got more: they were ended"
+            )
+        time.sleep(0.02)
+
+
+def _check(team: list[_Process]) -> None:
+    """RuntimeError if a process failed."""
+    if any(process.process.returncode for process in team):
+        words = "; ".join(process.last_words for process in team)
+        raise RuntimeError(f"expected all {len(team)} processes to end well, got {words}")

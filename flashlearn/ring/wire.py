@@ -11,6 +11,7 @@ come after it wait, not the host.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -75,7 +76,9 @@ class Wire:
 
     def lost(self, error: RuntimeError) -> RuntimeError:
         """What to tell when a message failed."""
-        first = str(error).strip().partition("\n")[0]
+        first = re.sub(
+            r"^\[.*?\] |\. This is.*", "", str(error).strip().partition("\n")[0]
+        )  # gloo's file and good wishes
         return RuntimeError(
             f"expected all {self.size} processes of the ring to take part, but process {self.rank} lost another one: it has "
             f"ended, or took longer than the group's time limit ({first})"
