@@ -45,6 +45,10 @@ TERMS = {  # the term as a regular expression -> the notebook that explains it
     "mbarriers?": "15",
     "wgmma": "15",
     "[Pp]refill": "16",
+    "continuous batching": "18",
+    "page tables?": "18",
+    "copy-on-write": "18",
+    "MLA|multi-head latent attention": "18",
 }
 FORWARD: dict[tuple[str, str], str] = {}  # (term, notebook) -> why a notebook may name what a later one explains
 

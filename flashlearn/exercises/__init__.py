@@ -17,6 +17,7 @@ from flashlearn.exercises import (
     one_pass_attention,
     online_softmax,
     safe_softmax,
+    serving,
     start_here,
     tiled_attention,
     tiled_backward,
@@ -55,6 +56,7 @@ NOTEBOOKS = (
     inside_a_fast_kernel,
     use_it,
     which_keys,
+    serving,
 )
 EXERCISES = {exercise.name: exercise for notebook in NOTEBOOKS for exercise in notebook.EXERCISES}
 PARTS = {part.name: part for exercise in EXERCISES.values() for part in exercise.parts}  # "12.kernel.1", ...
