@@ -95,7 +95,13 @@ def draw_tables(
             _numbers(sheet, beside, sink[:, None], low, high)
         for row in range(len(table) if sums else 0):
             words = f"Σ {fixed(table[row].sum().item(), 2)}"
-            sheet.text(place.x + (cols - 1.3) * cell, place.cell(row, 0).centre[1], words, va="center", fontsize=14)
+            sheet.text(
+                place.right + (0.2 if sink is None else 1.7) * cell,
+                place.cell(row, 0).centre[1],
+                words,
+                va="center",
+                fontsize=14,
+            )
     sheet.paint()
 
 
