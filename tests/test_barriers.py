@@ -198,17 +198,43 @@ def problem(B, H, H_kv, N_q, N_k, D, causal, seed=0):
     return q, k, v, do, o.detach(), torch.autograd.grad(o, wide, do.float())
 
 
-def forward_run(q, k, v, causal, block_n=64, stages=2, consumers=2, paired=False, programs=2, replaced=None):
+def step(spans, N):
+    """How far apart the spans of two sequences lie: 0 if all have the same."""
+    return 0 if spans is None or len(spans) == 1 else 2 * N
+
+
+def forward_run(
+    q, k, v, causal, block_n=64, stages=2, consumers=2, paired=False, programs=2, spans=None, replaced=None
+):
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
     o, lse = torch.zeros_like(q), torch.zeros(B, H, N_q)
     q_tile, kv_tile = (1, 1, 64, D), (1, 1, block_n, D)
     given = [tiles(*each) for each in (("Q", q, q_tile), ("K", k, kv_tile), ("V", v, kv_tile), ("O", o, q_tile))]
     simulate(
-        forward.attention_forward_hopper_kernel, *given, lse, B, H, N_q, N_k, H // H_kv, D**-0.5 * LOG2_E,
+        forward.attention_forward_hopper_kernel, *given, lse, lse if spans is None else spans, step(spans, N_q),
+        B, H, N_q, N_k, H // H_kv, D**-0.5 * LOG2_E,
         grid=(programs,), HEAD_DIM=D, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers, CAUSAL=causal,
-        PAIRED=paired, replaced=replaced,
+        BANDED=spans is not None, PAIRED=paired, replaced=replaced,
     )  # fmt: skip
     return o, lse
+
+
+def backward_run(q, k, v, do, o, lse, causal, spans=None):
+    """dq, dk and dv by the package's kernel."""
+    (N_q, D), N_k = q.shape[2:], k.shape[2]
+    delta = (o.float() * do.float()).sum(-1)
+    dq, dk, dv = torch.zeros(q.shape), torch.zeros_like(k), torch.zeros_like(v)
+    block_m = 64 if D == 128 else 128
+    shapes = {"Q": q, "dO": do, "K": k, "V": v, "dQ": dq, "dK": dk, "dV": dv}
+    blocks = {"Q": (block_m, D), "dO": (block_m, D), "dQ": (64, 64)}
+    given = [tiles(name, t, (1, 1, *blocks.get(name, (64, D)))) for name, t in shapes.items()]
+    simulate(
+        backward.attention_backward_hopper_kernel, *given, lse, delta, delta if spans is None else spans,
+        step(spans, N_k), N_q, N_k, q.shape[1] // k.shape[1], D**-0.5,
+        grid=(-(-N_k // 128), k.shape[1], k.shape[0]), HEAD_DIM=D, BLOCK_M=block_m, STAGES=2, CAUSAL=causal,
+        BANDED=spans is not None,
+    )  # fmt: skip
+    return dq * D**-0.5, dk, dv
 
 
 @pytest.mark.parametrize(
@@ -225,17 +251,8 @@ def test_the_package_s_kernels_run_clean(shape, options):
     q, k, v, do, want, gradients = problem(*shape)
     o, lse = forward_run(q, k, v, causal, **options)
     torch.testing.assert_close(o.float(), want, atol=3e-3, rtol=0)
-    delta = (o.float() * do.float()).sum(-1)
-    dq, dk, dv = torch.zeros(q.shape), torch.zeros_like(k), torch.zeros_like(v)
-    block_m = 64 if D == 128 else 128
-    shapes = {"Q": q, "dO": do, "K": k, "V": v, "dQ": dq, "dK": dk, "dV": dv}
-    blocks = {"Q": (block_m, D), "dO": (block_m, D), "dQ": (64, 64)}
-    given = [tiles(name, t, (1, 1, *blocks.get(name, (64, D)))) for name, t in shapes.items()]
-    simulate(
-        backward.attention_backward_hopper_kernel, *given, lse, delta, N_q, N_k, q.shape[1] // k.shape[1], D**-0.5,
-        grid=(-(-N_k // 128), k.shape[1], k.shape[0]), HEAD_DIM=D, BLOCK_M=block_m, STAGES=2, CAUSAL=causal,
-    )  # fmt: skip
-    for got, wanted in zip((dq * D**-0.5, dk, dv), gradients, strict=True):
+    got = backward_run(q, k, v, do, o, lse, causal)
+    for got, wanted in zip(got, gradients, strict=True):
         torch.testing.assert_close(got.float(), wanted, atol=1e-2, rtol=1e-2)
 
 

@@ -51,14 +51,16 @@ KEYS = gl.constexpr(64)  # keys of one group of four warps: the height of one wg
 LOG2E = gl.constexpr(LOG2_E)
 
 
-@gluon.jit(do_not_specialize=["N_q", "N_k", "group"])
+@gluon.jit(do_not_specialize=["span_step", "N_q", "N_k", "group"])
 def attention_backward_hopper_kernel(
     # descriptors: q, do tiles (BLOCK_M, D); k, v, dk, dv tiles (KEYS, D); dq, in float32, tiles (64, 64)
     q_desc, do_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc, lse_ptr, delta_ptr,
+    # (1 or B, 2, N_k): the spans of queries that see keys, and how far apart they lie for two sequences; if BANDED
+    spans_ptr, span_step,
     # sizes, and the factor on Q K^T
     N_q, N_k, group, scale,
     HEAD_DIM: gl.constexpr, BLOCK_M: gl.constexpr,
-    STAGES: gl.constexpr, CAUSAL: gl.constexpr,
+    STAGES: gl.constexpr, CAUSAL: gl.constexpr, BANDED: gl.constexpr,
 ):  # fmt: skip
     """dK and dV of 128 keys of one key head, and their part of dQ."""
     dtype: gl.constexpr = q_desc.dtype
@@ -92,21 +94,37 @@ def attention_backward_hopper_kernel(
     if CAUSAL:
         first = gl.maximum(start_n - (N_k - N_q), 0) // BLOCK_M
         full = gl.cdiv(gl.maximum(start_n + 2 * KEYS - 1 - (N_k - N_q), 0), BLOCK_M)
-    blocks = gl.maximum(gl.cdiv(N_q, BLOCK_M) - first, 0)  # for each query head of the group
+    stop = gl.cdiv(N_q, BLOCK_M)
+    full_stop = full  # first block after these
+    spans = (spans_ptr, span_step)
+    if BANDED:
+        low, full_high = queries_of(start_n, batch, N_k, spans)
+        full_low, high = queries_of(start_n + 2 * KEYS - 1, batch, N_k, spans)
+        first, stop = low // BLOCK_M, gl.cdiv(high, BLOCK_M)
+        full, full_stop = gl.cdiv(full_low, BLOCK_M), full_high // BLOCK_M
+    blocks = gl.maximum(stop - first, 0)  # for each query head of the group
     buffers = (k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem)
     barriers = (kv_full, q_full, do_full, ds_full, free)
-    place = (start_n, kv_head, batch, first, full, blocks)
+    place = (start_n, kv_head, batch, first, full, full_stop, blocks)
     sizes = (N_q, N_k, group, scale)
     inputs, outputs = (q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr), (dq_desc, dk_desc, dv_desc)
     gl.warp_specialize(
         [
-            (consume, (0, buffers, barriers, place, sizes, outputs, CAUSAL)),
-            (consume, (1, buffers, barriers, place, sizes, outputs, CAUSAL)),
+            (consume, (0, buffers, barriers, place, sizes, spans, outputs, CAUSAL, BANDED)),
+            (consume, (1, buffers, barriers, place, sizes, spans, outputs, CAUSAL, BANDED)),
             (load, (buffers, barriers, place, sizes, inputs)),
         ],
         [4, 1],
         [240, 24],
     )
+
+
+@gluon.jit
+def queries_of(j, batch, N_k, spans):
+    """The queries low .. high that see key j of a sequence, or many keys; past the last, those of the last."""
+    spans_ptr, span_step = spans
+    ptr = spans_ptr + batch.to(gl.int64) * span_step + gl.minimum(j, N_k - 1)
+    return gl.load(ptr), gl.load(ptr + N_k)
 
 
 @gluon.jit
@@ -121,7 +139,7 @@ def load(buffers, barriers, place, sizes, inputs):
     """The loading warp: K and V once, then Q and dO, block after block, head after head of the group."""
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, q_full, do_full, ds_full, free = barriers
-    start_n, kv_head, batch, first, full, blocks = place
+    start_n, kv_head, batch, first, full, full_stop, blocks = place
     q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr = inputs
     STAGES: gl.constexpr = q_smem.shape[0]
     BLOCK_M: gl.constexpr = q_smem.shape[3]
@@ -158,11 +176,13 @@ def load(buffers, barriers, place, sizes, inputs):
 
 
 @gluon.jit
-def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, CAUSAL: gl.constexpr):
+def consume(
+    index: gl.constexpr, buffers, barriers, place, sizes, spans, outputs, CAUSAL: gl.constexpr, BANDED: gl.constexpr
+):
     """A computing group: its 64 keys against every block of queries."""
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, q_full, do_full, ds_full, free = barriers
-    start_n, kv_head, batch, first, full, blocks = place
+    start_n, kv_head, batch, first, full, full_stop, blocks = place
     N_q, N_k, group, scale = sizes
     dq_desc, dk_desc, dv_desc = outputs
     STAGES: gl.constexpr = q_smem.shape[0]
@@ -188,8 +208,11 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, CAUSA
         s_t = warpgroup_mma_wait(1, deps=[s_t])
         p_t = gl.exp2(s_t * (scale * LOG2E))  # line 11: (64, BLOCK_M)
         # queries past the end have P = 0 by their lse, but for an infinite key: 0 inf is NaN
-        if (block < full) | tail | (block * BLOCK_M + BLOCK_M > N_q):
-            p_t = hide(p_t, offs_n, block * BLOCK_M, N_q, N_k, CAUSAL)
+        masked = (block < full) | tail | (block * BLOCK_M + BLOCK_M > N_q)
+        if BANDED:
+            masked = masked | (block >= full_stop)
+        if masked:
+            p_t = hide(p_t, offs_n, batch, block * BLOCK_M, N_q, N_k, spans, CAUSAL, BANDED)
         dv = warpgroup_mma(gl.convert_layout(p_t.to(q.dtype), P_LAYOUT), do, dv, is_async=True)  # line 12
         dp_t = warpgroup_mma_wait(1, deps=[dp_t])
         ds_16 = (p_t * dp_t).to(q.dtype)  # line 14
@@ -212,12 +235,15 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, CAUSA
 
 
 @gluon.jit
-def hide(p_t, offs_n, start_m, N_q, N_k, CAUSAL: gl.constexpr):
+def hide(p_t, offs_n, batch, start_m, N_q, N_k, spans, CAUSAL: gl.constexpr, BANDED: gl.constexpr):
     """P^T (64, BLOCK_M), 0 where a key is not seen, or there is no such key or query."""
     offs_m = start_m + gl.arange(0, p_t.shape[1], gl.SliceLayout(0, p_t.type.layout))  # (BLOCK_M,)
     visible = (offs_n < N_k)[:, None] & (offs_m < N_q)[None, :]
     if CAUSAL:
         visible = visible & (offs_n[:, None] <= offs_m[None, :] + N_k - N_q)
+    if BANDED:
+        low, high = queries_of(offs_n, batch, N_k, spans)
+        visible = visible & (offs_m[None, :] >= low[:, None]) & (offs_m[None, :] < high[:, None])
     return gl.where(visible, p_t, 0.0)
 
 
@@ -277,10 +303,11 @@ def store(tile, at, smem, desc):
 
 def attention_backward_hopper(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *, causal: bool, scale: float,
-    dlse: Tensor | None = None, stages: int = 2,
+    dlse: Tensor | None = None, stages: int = 2, spans: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dq, dk and dv, as `attention_backward` gives them; for inputs that `why_not_hopper` has nothing against.
 
+    spans: the queries that see keys, as `attention_spans(..., of_keys=True)` gives them; `causal` is then not looked at.
     Extra memory: delta, and dq in float32.
     """
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
@@ -297,8 +324,9 @@ def attention_backward_hopper(
         (
             in_tiles(q, q_tile), in_tiles(do, q_tile), in_tiles(k, kv_tile), in_tiles(v, kv_tile),
             in_tiles(dq, (1, 1, 64, 64)), in_tiles(dk, kv_tile), in_tiles(dv, kv_tile), lse.contiguous(), delta,
+            delta if spans is None else spans, 2 * N_k if spans is not None and len(spans) > 1 else 0,
             N_q, N_k, H // H_kv, scale,
         ),
-        dict(HEAD_DIM=width, BLOCK_M=block_m, STAGES=stages, CAUSAL=causal),
+        dict(HEAD_DIM=width, BLOCK_M=block_m, STAGES=stages, CAUSAL=causal and spans is None, BANDED=spans is not None),
     )  # fmt: skip
     return torch.mul(dq, scale, out=torch.empty_like(q)), dk, dv  # one pass: scale, and round to 16 bits

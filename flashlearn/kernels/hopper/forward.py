@@ -49,14 +49,16 @@ ROWS = gl.constexpr(64)  # queries of one group of four warps: the height of one
 LN_2 = gl.constexpr(0.6931471805599453)
 
 
-@gluon.jit(do_not_specialize=["batches", "heads", "N_q", "N_k", "group"])
+@gluon.jit(do_not_specialize=["span_step", "batches", "heads", "N_q", "N_k", "group"])
 def attention_forward_hopper_kernel(
     # descriptors of q and o (B, H_q, N_q, D), tiles (ROWS, D), and of k and v (B, H_kv, N_k, D), tiles (BLOCK_N, D)
     q_desc, k_desc, v_desc, o_desc, lse_ptr,
+    # (1 or B, 2, N_q): the spans of keys that queries see, and how far apart they lie for two sequences; if BANDED
+    spans_ptr, span_step,
     # sizes, and scale * log2(e)
     batches, heads, N_q, N_k, group, qk_scale,
     HEAD_DIM: gl.constexpr, BLOCK_N: gl.constexpr,
-    STAGES: gl.constexpr, CONSUMERS: gl.constexpr, CAUSAL: gl.constexpr, PAIRED: gl.constexpr,
+    STAGES: gl.constexpr, CONSUMERS: gl.constexpr, CAUSAL: gl.constexpr, BANDED: gl.constexpr, PAIRED: gl.constexpr,
 ):  # fmt: skip
     """O and lse for one block of CONSUMERS * 64 queries after another, as many as fall to this program."""
     dtype: gl.constexpr = q_desc.dtype
@@ -81,12 +83,13 @@ def attention_forward_hopper_kernel(
 
     buffers = (q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free)
     sizes = (batches, heads, N_q, N_k, group, qk_scale)
+    spans = (spans_ptr, span_step)
     if CONSUMERS == 2:
         gl.warp_specialize(
             [
-                (consume, (0, buffers, sizes, o_desc, lse_ptr, CAUSAL, PAIRED)),
-                (consume, (1, buffers, sizes, o_desc, lse_ptr, CAUSAL, PAIRED)),
-                (load, (buffers, sizes, q_desc, k_desc, v_desc, CAUSAL, PAIRED)),
+                (consume, (0, buffers, sizes, spans, o_desc, lse_ptr, CAUSAL, BANDED, PAIRED)),
+                (consume, (1, buffers, sizes, spans, o_desc, lse_ptr, CAUSAL, BANDED, PAIRED)),
+                (load, (buffers, sizes, spans, q_desc, k_desc, v_desc, CAUSAL, BANDED, PAIRED)),
             ],
             [4, 1],
             [240, 24],
@@ -94,10 +97,10 @@ def attention_forward_hopper_kernel(
     else:
         gl.warp_specialize(
             [
-                (consume, (0, buffers, sizes, o_desc, lse_ptr, CAUSAL, PAIRED)),
-                (consume, (1, buffers, sizes, o_desc, lse_ptr, CAUSAL, PAIRED)),
-                (consume, (2, buffers, sizes, o_desc, lse_ptr, CAUSAL, PAIRED)),
-                (load, (buffers, sizes, q_desc, k_desc, v_desc, CAUSAL, PAIRED)),
+                (consume, (0, buffers, sizes, spans, o_desc, lse_ptr, CAUSAL, BANDED, PAIRED)),
+                (consume, (1, buffers, sizes, spans, o_desc, lse_ptr, CAUSAL, BANDED, PAIRED)),
+                (consume, (2, buffers, sizes, spans, o_desc, lse_ptr, CAUSAL, BANDED, PAIRED)),
+                (load, (buffers, sizes, spans, q_desc, k_desc, v_desc, CAUSAL, BANDED, PAIRED)),
             ],
             [4, 4, 1],
             [160, 160, 24],
@@ -117,8 +120,20 @@ def tiles_of_program(sizes, HEIGHT: gl.constexpr, PAIRED: gl.constexpr):
 
 
 @gluon.jit
-def place_of(i, sizes, HEIGHT: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr, PAIRED: gl.constexpr):
-    """Where the i-th tile of this program lies: its first query, head and batch, and its blocks of keys.
+def keys_of(i, batch, sizes, spans):
+    """The keys low .. high that query i of a sequence sees, or many queries; past the last, those of the last."""
+    batches, heads, N_q, N_k, group, qk_scale = sizes
+    spans_ptr, span_step = spans
+    ptr = spans_ptr + batch.to(gl.int64) * span_step + gl.minimum(i, N_q - 1)
+    return gl.load(ptr), gl.load(ptr + N_q)
+
+
+@gluon.jit
+def place_of(
+    i, sizes, spans, HEIGHT: gl.constexpr, BLOCK_N: gl.constexpr,
+    CAUSAL: gl.constexpr, BANDED: gl.constexpr, PAIRED: gl.constexpr,
+):  # fmt: skip
+    """Where the i-th tile of this program lies: its first query, head and batch, its first block of keys, and how many.
 
     Neighbours run at the same time and read the same K and V, so that the L2 cache serves them. A causal tile has
     more to do the further down it lies: in pairs, the last with the first, all pairs have as much.
@@ -143,12 +158,20 @@ def place_of(i, sizes, HEIGHT: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl.c
     end = N_k  # keys from here on are seen by no query of the tile
     if CAUSAL:
         end = gl.minimum(gl.maximum(start_m + HEIGHT + N_k - N_q, 0), N_k)
-    blocks = gl.where(start_m < N_q, gl.cdiv(end, BLOCK_N), 0)
-    return start_m, row % heads, row // heads, blocks
+    first = 0
+    if BANDED:
+        low, _ = keys_of(start_m, row // heads, sizes, spans)
+        _, end = keys_of(start_m + HEIGHT - 1, row // heads, sizes, spans)
+        first = low // BLOCK_N
+    blocks = gl.where(start_m < N_q, gl.maximum(gl.cdiv(end, BLOCK_N) - first, 0), 0)
+    return start_m, row % heads, row // heads, first, blocks
 
 
 @gluon.jit
-def load(buffers, sizes, q_desc, k_desc, v_desc, CAUSAL: gl.constexpr, PAIRED: gl.constexpr):
+def load(
+    buffers, sizes, spans, q_desc, k_desc, v_desc,
+    CAUSAL: gl.constexpr, BANDED: gl.constexpr, PAIRED: gl.constexpr,
+):  # fmt: skip
     """The loading warp: Q of every tile, then K and V from right to left, as soon as a buffer is free."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
     batches, heads, N_q, N_k, group, qk_scale = sizes
@@ -158,7 +181,7 @@ def load(buffers, sizes, q_desc, k_desc, v_desc, CAUSAL: gl.constexpr, PAIRED: g
     HEIGHT: gl.constexpr = CONSUMERS * ROWS
     rounds = 0  # blocks of keys so far, over all tiles
     for i in range(tiles_of_program(sizes, HEIGHT, PAIRED)):
-        start_m, head, batch, blocks = place_of(i, sizes, HEIGHT, BLOCK_N, CAUSAL, PAIRED)
+        start_m, head, batch, first, blocks = place_of(i, sizes, spans, HEIGHT, BLOCK_N, CAUSAL, BANDED, PAIRED)
         kv_head = head // group
         for c in gl.static_range(CONSUMERS):
             q_buffer = i % 2 * CONSUMERS + c
@@ -168,7 +191,7 @@ def load(buffers, sizes, q_desc, k_desc, v_desc, CAUSAL: gl.constexpr, PAIRED: g
         for t in range(rounds, rounds + blocks):
             stage = t % STAGES
             phase = (t // STAGES) & 1
-            at = [batch, kv_head, (rounds + blocks - 1 - t) * BLOCK_N, 0]
+            at = [batch, kv_head, (first + rounds + blocks - 1 - t) * BLOCK_N, 0]
             mbarrier.wait(k_free.index(stage), phase ^ 1)
             mbarrier.expect(k_full.index(stage), k_desc.block_type.nbytes)
             async_load(k_desc, at, k_full.index(stage), k_smem.index(stage))
@@ -179,7 +202,10 @@ def load(buffers, sizes, q_desc, k_desc, v_desc, CAUSAL: gl.constexpr, PAIRED: g
 
 
 @gluon.jit
-def consume(index: gl.constexpr, buffers, sizes, o_desc, lse_ptr, CAUSAL: gl.constexpr, PAIRED: gl.constexpr):
+def consume(
+    index: gl.constexpr, buffers, sizes, spans, o_desc, lse_ptr,
+    CAUSAL: gl.constexpr, BANDED: gl.constexpr, PAIRED: gl.constexpr,
+):  # fmt: skip
     """A computing group: its 64 queries of every tile against every block of keys."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
     batches, heads, N_q, N_k, group, qk_scale = sizes
@@ -192,7 +218,9 @@ def consume(index: gl.constexpr, buffers, sizes, o_desc, lse_ptr, CAUSAL: gl.con
     S_ROWS: gl.constexpr = gl.SliceLayout(1, S_LAYOUT)
     rounds = 0  # blocks of keys so far, over all tiles
     for i in range(tiles_of_program(sizes, CONSUMERS * ROWS, PAIRED)):
-        start_m, head, batch, blocks = place_of(i, sizes, CONSUMERS * ROWS, BLOCK_N, CAUSAL, PAIRED)
+        start_m, head, batch, block, blocks = place_of(
+            i, sizes, spans, CONSUMERS * ROWS, BLOCK_N, CAUSAL, BANDED, PAIRED
+        )
         start_m += index * ROWS
         offs_m = start_m + gl.arange(0, ROWS, S_ROWS)  # (64,)
         q_buffer = i % 2 * CONSUMERS + index
@@ -203,48 +231,70 @@ def consume(index: gl.constexpr, buffers, sizes, o_desc, lse_ptr, CAUSAL: gl.con
         acc = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_LAYOUT)
         zero = gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT)
         end = rounds + blocks
-        first, masked = rounds_of_group(start_m, rounds, blocks, sizes, BLOCK_N, CAUSAL)
+        past = block + end - 1  # round t is block past - t of the keys
+        first, masked, full, stop = rounds_of_group(
+            start_m, batch, rounds, block, blocks, sizes, spans, BLOCK_N, CAUSAL, BANDED
+        )
         for t in range(rounds, first):  # only groups below see these keys
             hand_back(t, buffers)
         mbarrier.wait(q_full.index(q_buffer), i // 2 & 1)
-        if end > first:
+        if stop > first:
             mbarrier.wait(k_full.index(first % STAGES), (first // STAGES) & 1)
             k_t = k_smem.index(first % STAGES).reshape([BLOCK_N, HEAD_DIM]).permute((1, 0))
             s = warpgroup_mma(q, k_t, zero, use_acc=False)  # (64, BLOCK_N)
             mbarrier.arrive(k_free.index(first % STAGES), count=1)
-            s = hide(s, offs_m, (end - 1 - first) * BLOCK_N, N_q, N_k, CAUSAL)
+            s = hide(s, offs_m, batch, (past - first) * BLOCK_N, sizes, spans, CAUSAL, BANDED)
             m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale)
             p_16 = gl.convert_layout(p.to(q.dtype), gl.DotOperandLayout(0, O_LAYOUT, 2))
             for t in range(first + 1, masked):
                 s, acc_next = products(t, q, p_16, acc, buffers)
-                s = hide(s, offs_m, (end - 1 - t) * BLOCK_N, N_q, N_k, CAUSAL)
+                s = hide(s, offs_m, batch, (past - t) * BLOCK_N, sizes, spans, CAUSAL, BANDED)
                 m_i, l_i, acc, p_16 = absorb(t, m_i, l_i, s, acc_next, qk_scale, v_free, q.dtype)
-            for t in range(masked, end):
+            for t in range(masked, full):
                 s, acc_next = products(t, q, p_16, acc, buffers)
                 m_i, l_i, acc, p_16 = absorb(t, m_i, l_i, s, acc_next, qk_scale, v_free, q.dtype)
+            if BANDED:
+                for t in range(full, stop):
+                    s, acc_next = products(t, q, p_16, acc, buffers)
+                    s = hide(s, offs_m, batch, (past - t) * BLOCK_N, sizes, spans, CAUSAL, BANDED)
+                    m_i, l_i, acc, p_16 = absorb(t, m_i, l_i, s, acc_next, qk_scale, v_free, q.dtype)
 
-            last = end - 1
+            last = stop - 1
             mbarrier.wait(v_full.index(last % STAGES), (last // STAGES) & 1)
             acc = warpgroup_mma(p_16, v_smem.index(last % STAGES).reshape([BLOCK_N, HEAD_DIM]), acc)
             mbarrier.arrive(v_free.index(last % STAGES), count=1)
+        if BANDED:
+            for t in range(stop, end):  # only groups above see these keys
+                hand_back(t, buffers)
         rounds = end
         finish(m_i, l_i, acc, (batch, head, start_m), q_smem.index(q_buffer), sizes, o_desc, lse_ptr)
         mbarrier.arrive(q_free.index(q_buffer), count=1)
 
 
 @gluon.jit
-def rounds_of_group(start_m, rounds, blocks, sizes, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr):
-    """Of the rounds of a tile, the first in which the 64 queries from start_m on see a key, and the first that needs no
-    mask; the last keys come first."""
+def rounds_of_group(
+    start_m, batch, rounds, block, blocks, sizes, spans,
+    BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr, BANDED: gl.constexpr,
+):  # fmt: skip
+    """(first, masked, full, stop), rounds of a tile: the 64 queries from start_m on see keys in first .. stop alone, and
+    in masked .. full they see all; the last keys come first."""
     batches, heads, N_q, N_k, group, qk_scale = sizes
     first = rounds
     end = rounds + blocks
     full_blocks = N_k // BLOCK_N  # of these blocks of keys, from the left, none needs a mask
+    if BANDED:
+        low, full_high = keys_of(start_m, batch, sizes, spans)
+        full_low, high = keys_of(start_m + ROWS - 1, batch, sizes, spans)
+        stop = end - gl.minimum(gl.maximum(low // BLOCK_N - block, 0), blocks)
+        first = end - gl.minimum(gl.maximum(gl.cdiv(high, BLOCK_N) - block, 0), blocks)
+        masked = gl.minimum(gl.maximum(end - (full_high // BLOCK_N - block), first + 1), gl.maximum(stop, first))
+        full = gl.minimum(gl.maximum(end - (gl.cdiv(full_low, BLOCK_N) - block), masked), gl.maximum(stop, first))
+        return first, masked, full, gl.maximum(stop, first)
     if CAUSAL:
         seen = start_m + N_k - N_q
         full_blocks = gl.minimum(gl.maximum(seen + 1, 0), N_k) // BLOCK_N
         first = end - gl.minimum(gl.cdiv(gl.minimum(gl.maximum(seen + ROWS, 0), N_k), BLOCK_N), blocks)
-    return first, gl.maximum(end - full_blocks, first + 1)
+    return first, gl.maximum(end - full_blocks, first + 1), end, end
 
 
 @gluon.jit
@@ -311,12 +361,17 @@ def finish(m_i, l_i, acc, at, o_smem, sizes, o_desc, lse_ptr):
 
 
 @gluon.jit
-def hide(s, offs_m, start_n, N_q, N_k, CAUSAL: gl.constexpr):
+def hide(s, offs_m, batch, start_n, sizes, spans, CAUSAL: gl.constexpr, BANDED: gl.constexpr):
     """-inf where a query may not see a key, or there is none."""
+    batches, heads, N_q, N_k, group, qk_scale = sizes
     offs_n = start_n + gl.arange(0, s.shape[1], gl.SliceLayout(0, s.type.layout))
-    visible = (offs_n < N_k)[None, :]
-    if CAUSAL:
-        visible = visible & (offs_n[None, :] <= offs_m[:, None] + N_k - N_q)
+    if BANDED:
+        low, high = keys_of(offs_m, batch, sizes, spans)
+        visible = (offs_n[None, :] >= low[:, None]) & (offs_n[None, :] < high[:, None])
+    else:
+        visible = (offs_n < N_k)[None, :]
+        if CAUSAL:
+            visible = visible & (offs_n[None, :] <= offs_m[:, None] + N_k - N_q)
     return gl.where(visible, s, float("-inf"))
 
 
@@ -332,7 +387,7 @@ def softmax_step(m_i, l_i, s, qk_scale):
 
 def attention_forward_hopper(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float, block_n: int = 128, stages: int = 2,
-    consumers: int = 2, persistent: bool = True,
+    consumers: int = 2, persistent: bool = True, spans: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """o and lse, as `attention_forward` gives them; for inputs that `why_not_hopper` has nothing against.
 
@@ -340,6 +395,7 @@ def attention_forward_hopper(
     stages      tiles of K, and of V, that are on chip at a time
     consumers   computing groups of 64 queries, 2 or 3
     persistent  as many programs as multiprocessors, tile after tile; otherwise one program for each tile
+    spans       the keys that queries see, as `attention_spans` gives them; `causal` is then not looked at
     """
     B, H, N_q, D = q.shape
     _, H_kv, N_k, _ = k.shape
@@ -350,17 +406,20 @@ def attention_forward_hopper(
     tiles = -(-N_q // (consumers * ROWS.value))  # rounded up; triton.cdiv would take microseconds
     pairs = B * H * -(-tiles // 2)
     resident = multiprocessors(q.device)  # one program each: its tiles fill the shared memory
+    banded = spans is not None
+    causal = causal and not banded
     paired = causal and persistent and pairs >= resident
     units = pairs if paired else B * H * tiles
     launch_hopper(
         attention_forward_hopper_kernel, (min(units, resident) if persistent else units, 1, 1),
         (
             in_tiles(q, q_tile), in_tiles(k, kv_tile), in_tiles(v, kv_tile), in_tiles(o, q_tile), lse,
+            lse if spans is None else spans, 2 * N_q if spans is not None and len(spans) > 1 else 0,
             B, H, N_q, N_k, H // H_kv, scale * LOG2_E,
         ),
         dict(
             HEAD_DIM=width, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers, CAUSAL=causal,
-            PAIRED=paired,
+            BANDED=banded, PAIRED=paired,
         ),
     )  # fmt: skip
     return o, lse
