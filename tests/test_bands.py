@@ -78,12 +78,14 @@ def test_bad_offsets_stay_inside():
         assert (spans >= 0).all() and (spans <= most).all()
 
 
-def attend(q, k, v, seen):
-    """o and lse in float32, 0 and -inf where nothing is seen."""
+def attend(q, k, v, seen, sinks=None):
+    """o and lse in float32, 0 and -inf, or the sink, where nothing is seen."""
     group = q.shape[1] // k.shape[1]
     k, v = (t.repeat_interleave(group, 1) for t in (k, v))
     s = (q @ k.mT * q.shape[-1] ** -0.5).masked_fill(~seen[:, None], -INF)
     lse = s.logsumexp(-1)
+    if sinks is not None:
+        lse = torch.logaddexp(lse, sinks[:, None])
     return (s - lse.masked_fill(lse == -INF, 0.0)[..., None]).exp() @ v, lse
 
 
@@ -115,3 +117,16 @@ def test_the_kernels_see_what_the_spans_say(name, D, how):
     got = backward_run(q, k, v, do, o, lse, False, spans=spans_of(sizes, options, of_keys=True))
     for what, ours, wanted in zip(("dq", "dk", "dv"), got, gradients, strict=True):
         torch.testing.assert_close(ours.float(), wanted, atol=1e-2, rtol=1e-2, msg=what)
+
+
+@pytest.mark.parametrize("sink", (-2.0, 3.0))
+def test_a_sink_takes_part_in_the_sum_alone(sink):
+    """Also where no key is seen: o = 0 and lse = sink."""
+    sizes, options = CASES["packed"]
+    q, k, v, *_ = problem(1, 2, 1, *sizes, 64, False)
+    sinks = torch.tensor([sink, -sink])
+    want, want_lse = attend(q.float(), k.float(), v.float(), dense(*sizes, 50, 0, (RAGGED, KEYS)), sinks)
+    o, lse = forward_run(q, k, v, False, spans=spans_of(sizes, options), sinks=sinks)
+    torch.testing.assert_close(o.float(), want, atol=3e-3, rtol=0)
+    torch.testing.assert_close(lse, want_lse, atol=3e-3, rtol=0)
+    assert (lse[0, 0] == sink).any()

@@ -198,13 +198,17 @@ def problem(B, H, H_kv, N_q, N_k, D, causal, seed=0):
     return q, k, v, do, o.detach(), torch.autograd.grad(o, wide, do.float())
 
 
+def mask_of(causal, spans):
+    return "causal" if causal else "none" if spans is None else "spans"
+
+
 def step(spans, N):
     """How far apart the spans of two sequences lie: 0 if all have the same."""
     return 0 if spans is None or len(spans) == 1 else 2 * N
 
 
 def forward_run(
-    q, k, v, causal, block_n=64, stages=2, consumers=2, paired=False, programs=2, spans=None, replaced=None
+    q, k, v, causal, block_n=64, stages=2, consumers=2, paired=False, programs=2, spans=None, sinks=None, replaced=None
 ):
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
     o, lse = torch.zeros_like(q), torch.zeros(B, H, N_q)
@@ -212,9 +216,8 @@ def forward_run(
     given = [tiles(*each) for each in (("Q", q, q_tile), ("K", k, kv_tile), ("V", v, kv_tile), ("O", o, q_tile))]
     simulate(
         forward.attention_forward_hopper_kernel, *given, lse, lse if spans is None else spans, step(spans, N_q),
-        B, H, N_q, N_k, H // H_kv, D**-0.5 * LOG2_E,
-        grid=(programs,), HEAD_DIM=D, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers, CAUSAL=causal,
-        BANDED=spans is not None, PAIRED=paired, replaced=replaced,
+        lse if sinks is None else sinks, B, H, N_q, N_k, H // H_kv, D**-0.5 * LOG2_E,
+        grid=(programs,), HEAD_DIM=D, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers, MASK=mask_of(causal, spans), SINKS=sinks is not None, PAIRED=paired, replaced=replaced,
     )  # fmt: skip
     return o, lse
 
@@ -231,8 +234,7 @@ def backward_run(q, k, v, do, o, lse, causal, spans=None):
     simulate(
         backward.attention_backward_hopper_kernel, *given, lse, delta, delta if spans is None else spans,
         step(spans, N_k), N_q, N_k, q.shape[1] // k.shape[1], D**-0.5,
-        grid=(-(-N_k // 128), k.shape[1], k.shape[0]), HEAD_DIM=D, BLOCK_M=block_m, STAGES=2, CAUSAL=causal,
-        BANDED=spans is not None,
+        grid=(-(-N_k // 128), k.shape[1], k.shape[0]), HEAD_DIM=D, BLOCK_M=block_m, STAGES=2, MASK=mask_of(causal, spans),
     )  # fmt: skip
     return dq * D**-0.5, dk, dv
 
@@ -251,8 +253,7 @@ def test_the_package_s_kernels_run_clean(shape, options):
     q, k, v, do, want, gradients = problem(*shape)
     o, lse = forward_run(q, k, v, causal, **options)
     torch.testing.assert_close(o.float(), want, atol=3e-3, rtol=0)
-    got = backward_run(q, k, v, do, o, lse, causal)
-    for got, wanted in zip(got, gradients, strict=True):
+    for got, wanted in zip(backward_run(q, k, v, do, o, lse, causal), gradients, strict=True):
         torch.testing.assert_close(got.float(), wanted, atol=1e-2, rtol=1e-2)
 
 

@@ -55,12 +55,12 @@ LOG2E = gl.constexpr(LOG2_E)
 def attention_backward_hopper_kernel(
     # descriptors: q, do tiles (BLOCK_M, D); k, v, dk, dv tiles (KEYS, D); dq, in float32, tiles (64, 64)
     q_desc, do_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc, lse_ptr, delta_ptr,
-    # (1 or B, 2, N_k): the spans of queries that see keys, and how far apart they lie for two sequences; if BANDED
+    # (1 or B, 2, N_k): the spans of queries that see keys, and how far apart they lie for two sequences; if MASK is "spans"
     spans_ptr, span_step,
     # sizes, and the factor on Q K^T
     N_q, N_k, group, scale,
     HEAD_DIM: gl.constexpr, BLOCK_M: gl.constexpr,
-    STAGES: gl.constexpr, CAUSAL: gl.constexpr, BANDED: gl.constexpr,
+    STAGES: gl.constexpr, MASK: gl.constexpr,  # "none", "causal" or "spans"
 ):  # fmt: skip
     """dK and dV of 128 keys of one key head, and their part of dQ."""
     dtype: gl.constexpr = q_desc.dtype
@@ -89,29 +89,28 @@ def attention_backward_hopper_kernel(
     start_n = gl.program_id(0) * (2 * KEYS)  # the first keys are seen by most queries: they start first
     kv_head = gl.program_id(1)
     batch = gl.program_id(2)
+    sizes = (N_q, N_k, group, scale, spans_ptr, span_step)
     first = 0  # block of the first query that sees a key of this program
     full = 0  # first block in which every query sees every key
-    if CAUSAL:
+    if MASK == "causal":
         first = gl.maximum(start_n - (N_k - N_q), 0) // BLOCK_M
         full = gl.cdiv(gl.maximum(start_n + 2 * KEYS - 1 - (N_k - N_q), 0), BLOCK_M)
     stop = gl.cdiv(N_q, BLOCK_M)
     full_stop = full  # first block after these
-    spans = (spans_ptr, span_step)
-    if BANDED:
-        low, full_high = queries_of(start_n, batch, N_k, spans)
-        full_low, high = queries_of(start_n + 2 * KEYS - 1, batch, N_k, spans)
+    if MASK == "spans":
+        low, full_high = queries_of(start_n, batch, sizes)
+        full_low, high = queries_of(start_n + 2 * KEYS - 1, batch, sizes)
         first, stop = low // BLOCK_M, gl.cdiv(high, BLOCK_M)
         full, full_stop = gl.cdiv(full_low, BLOCK_M), full_high // BLOCK_M
     blocks = gl.maximum(stop - first, 0)  # for each query head of the group
     buffers = (k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem)
     barriers = (kv_full, q_full, do_full, ds_full, free)
     place = (start_n, kv_head, batch, first, full, full_stop, blocks)
-    sizes = (N_q, N_k, group, scale)
     inputs, outputs = (q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr), (dq_desc, dk_desc, dv_desc)
     gl.warp_specialize(
         [
-            (consume, (0, buffers, barriers, place, sizes, spans, outputs, CAUSAL, BANDED)),
-            (consume, (1, buffers, barriers, place, sizes, spans, outputs, CAUSAL, BANDED)),
+            (consume, (0, buffers, barriers, place, sizes, outputs, MASK)),
+            (consume, (1, buffers, barriers, place, sizes, outputs, MASK)),
             (load, (buffers, barriers, place, sizes, inputs)),
         ],
         [4, 1],
@@ -120,9 +119,9 @@ def attention_backward_hopper_kernel(
 
 
 @gluon.jit
-def queries_of(j, batch, N_k, spans):
+def queries_of(j, batch, sizes):
     """The queries low .. high that see key j of a sequence, or many keys; past the last, those of the last."""
-    spans_ptr, span_step = spans
+    N_q, N_k, group, scale, spans_ptr, span_step = sizes
     ptr = spans_ptr + batch.to(gl.int64) * span_step + gl.minimum(j, N_k - 1)
     return gl.load(ptr), gl.load(ptr + N_k)
 
@@ -148,7 +147,7 @@ def load(buffers, barriers, place, sizes, inputs):
         at = [batch, kv_head, start_n + i * KEYS, 0]
         async_load(k_desc, at, kv_full.index(0), k_smem.index(i))
         async_load(v_desc, at, kv_full.index(0), v_smem.index(i))
-    N_q, N_k, group, scale = sizes
+    N_q, N_k, group, scale, spans_ptr, span_step = sizes
     LANES: gl.constexpr = gl.BlockedLayout([BLOCK_M // 32], [32], [1], [0])
     head = kv_head * group
     block = first
@@ -176,14 +175,12 @@ def load(buffers, barriers, place, sizes, inputs):
 
 
 @gluon.jit
-def consume(
-    index: gl.constexpr, buffers, barriers, place, sizes, spans, outputs, CAUSAL: gl.constexpr, BANDED: gl.constexpr
-):
+def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK: gl.constexpr):
     """A computing group: its 64 keys against every block of queries."""
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, q_full, do_full, ds_full, free = barriers
     start_n, kv_head, batch, first, full, full_stop, blocks = place
-    N_q, N_k, group, scale = sizes
+    N_q, N_k, group, scale, spans_ptr, span_step = sizes
     dq_desc, dk_desc, dv_desc = outputs
     STAGES: gl.constexpr = q_smem.shape[0]
     BLOCK_M: gl.constexpr = q_smem.shape[3]
@@ -201,18 +198,14 @@ def consume(
     head, block = kv_head * group, first
     for t in range(group * blocks):
         stage, phase = t % STAGES, (t // STAGES) & 1
-        q = q_smem.index(stage).reshape([BLOCK_M, HEAD_DIM])
-        do = do_smem.index(stage).reshape([BLOCK_M, HEAD_DIM])
+        q, do = q_smem.index(stage).reshape([BLOCK_M, HEAD_DIM]), do_smem.index(stage).reshape([BLOCK_M, HEAD_DIM])
         s_t = product_less_rows(k, q, lse_smem.index(stage), q_full.index(stage), phase)  # FA-2 Alg. 2, line 10
         dp_t = product_less_rows(v, do, delta_smem.index(stage), do_full.index(stage), phase)  # line 13
         s_t = warpgroup_mma_wait(1, deps=[s_t])
         p_t = gl.exp2(s_t * (scale * LOG2E))  # line 11: (64, BLOCK_M)
         # queries past the end have P = 0 by their lse, but for an infinite key: 0 inf is NaN
-        masked = (block < full) | tail | (block * BLOCK_M + BLOCK_M > N_q)
-        if BANDED:
-            masked = masked | (block >= full_stop)
-        if masked:
-            p_t = hide(p_t, offs_n, batch, block * BLOCK_M, N_q, N_k, spans, CAUSAL, BANDED)
+        if crosses(block, tail, place, N_q, BLOCK_M, MASK):
+            p_t = hide(p_t, offs_n, batch, block * BLOCK_M, sizes, MASK)
         dv = warpgroup_mma(gl.convert_layout(p_t.to(q.dtype), P_LAYOUT), do, dv, is_async=True)  # line 12
         dp_t = warpgroup_mma_wait(1, deps=[dp_t])
         ds_16 = (p_t * dp_t).to(q.dtype)  # line 14
@@ -235,14 +228,25 @@ def consume(
 
 
 @gluon.jit
-def hide(p_t, offs_n, batch, start_m, N_q, N_k, spans, CAUSAL: gl.constexpr, BANDED: gl.constexpr):
+def crosses(block, tail, place, N_q, BLOCK_M: gl.constexpr, MASK: gl.constexpr):
+    """Whether some query of a block may not see some key of this program, or there is no such key or query."""
+    start_n, kv_head, batch, first, full, full_stop, blocks = place
+    masked = (block < full) | tail | (block * BLOCK_M + BLOCK_M > N_q)
+    if MASK == "spans":
+        masked = masked | (block >= full_stop)
+    return masked
+
+
+@gluon.jit
+def hide(p_t, offs_n, batch, start_m, sizes, MASK: gl.constexpr):
     """P^T (64, BLOCK_M), 0 where a key is not seen, or there is no such key or query."""
+    N_q, N_k, group, scale, spans_ptr, span_step = sizes
     offs_m = start_m + gl.arange(0, p_t.shape[1], gl.SliceLayout(0, p_t.type.layout))  # (BLOCK_M,)
     visible = (offs_n < N_k)[:, None] & (offs_m < N_q)[None, :]
-    if CAUSAL:
+    if MASK == "causal":
         visible = visible & (offs_n[:, None] <= offs_m[None, :] + N_k - N_q)
-    if BANDED:
-        low, high = queries_of(offs_n, batch, N_k, spans)
+    if MASK == "spans":
+        low, high = queries_of(offs_n, batch, sizes)
         visible = visible & (offs_m[None, :] >= low[:, None]) & (offs_m[None, :] < high[:, None])
     return gl.where(visible, p_t, 0.0)
 
@@ -327,6 +331,6 @@ def attention_backward_hopper(
             delta if spans is None else spans, 2 * N_k if spans is not None and len(spans) > 1 else 0,
             N_q, N_k, H // H_kv, scale,
         ),
-        dict(HEAD_DIM=width, BLOCK_M=block_m, STAGES=stages, CAUSAL=causal and spans is None, BANDED=spans is not None),
+        dict(HEAD_DIM=width, BLOCK_M=block_m, STAGES=stages, MASK="spans" if spans is not None else "causal" if causal else "none"),
     )  # fmt: skip
     return torch.mul(dq, scale, out=torch.empty_like(q)), dk, dv  # one pass: scale, and round to 16 bits

@@ -17,6 +17,8 @@ should take D = 128 from about 400 TFLOP/s to above 550 on an H200. Result (floa
 cuDNN in the geometric mean over D 64 and 128, N 4096 and 16384, causal and not, and 0.94 in the least of them; the
 figures are in flashlearn/measurements/gpu_attention_h200.json. A row's maximum is guarded against -inf in every block,
 not in masked ones alone: that made one loop of two kinds, and was faster with Triton 3.6 and 3.7.
+Windows, documents and padding are one thing here, a span of keys for every query (`flashlearn.kernels.hopper.bands`): a
+tile visits the blocks between the spans of its first and last query, and masks those that some span ends in.
 Tried without gain: groups that issue their products in turns, which is
 FlashAttention-3's ping-pong (two groups fall out of step by themselves, we think);
 three stages and one buffer for Q; pairs of causal tiles at N = 16384, where the GPU shares out single tiles better.
@@ -47,18 +49,22 @@ from flashlearn.kernels.teaching.forward import LOG2_E
 
 ROWS = gl.constexpr(64)  # queries of one group of four warps: the height of one wgmma
 LN_2 = gl.constexpr(0.6931471805599453)
+LOG2E = gl.constexpr(LOG2_E)
 
 
 @gluon.jit(do_not_specialize=["span_step", "batches", "heads", "N_q", "N_k", "group"])
 def attention_forward_hopper_kernel(
     # descriptors of q and o (B, H_q, N_q, D), tiles (ROWS, D), and of k and v (B, H_kv, N_k, D), tiles (BLOCK_N, D)
     q_desc, k_desc, v_desc, o_desc, lse_ptr,
-    # (1 or B, 2, N_q): the spans of keys that queries see, and how far apart they lie for two sequences; if BANDED
+    # (1 or B, 2, N_q): the spans of keys that queries see, and how far apart they lie for two sequences; if MASK is "spans"
     spans_ptr, span_step,
+    # (heads,) float32: one more score in the sum of every row of a head, without a value; if SINKS
+    sinks_ptr,
     # sizes, and scale * log2(e)
     batches, heads, N_q, N_k, group, qk_scale,
     HEAD_DIM: gl.constexpr, BLOCK_N: gl.constexpr,
-    STAGES: gl.constexpr, CONSUMERS: gl.constexpr, CAUSAL: gl.constexpr, BANDED: gl.constexpr, PAIRED: gl.constexpr,
+    STAGES: gl.constexpr, CONSUMERS: gl.constexpr,
+    MASK: gl.constexpr, SINKS: gl.constexpr, PAIRED: gl.constexpr,  # MASK is "none", "causal" or "spans"
 ):  # fmt: skip
     """O and lse for one block of CONSUMERS * 64 queries after another, as many as fall to this program."""
     dtype: gl.constexpr = q_desc.dtype
@@ -82,14 +88,14 @@ def attention_forward_hopper_kernel(
         mbarrier.init(v_free.index(i), count=CONSUMERS)
 
     buffers = (q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free)
-    sizes = (batches, heads, N_q, N_k, group, qk_scale)
-    spans = (spans_ptr, span_step)
+    sizes = (batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step)
+    inputs, outputs = (q_desc, k_desc, v_desc), (sinks_ptr, o_desc, lse_ptr)
     if CONSUMERS == 2:
         gl.warp_specialize(
             [
-                (consume, (0, buffers, sizes, spans, o_desc, lse_ptr, CAUSAL, BANDED, PAIRED)),
-                (consume, (1, buffers, sizes, spans, o_desc, lse_ptr, CAUSAL, BANDED, PAIRED)),
-                (load, (buffers, sizes, spans, q_desc, k_desc, v_desc, CAUSAL, BANDED, PAIRED)),
+                (consume, (0, buffers, sizes, outputs, MASK, SINKS, PAIRED)),
+                (consume, (1, buffers, sizes, outputs, MASK, SINKS, PAIRED)),
+                (load, (buffers, sizes, inputs, MASK, PAIRED)),
             ],
             [4, 1],
             [240, 24],
@@ -97,10 +103,10 @@ def attention_forward_hopper_kernel(
     else:
         gl.warp_specialize(
             [
-                (consume, (0, buffers, sizes, spans, o_desc, lse_ptr, CAUSAL, BANDED, PAIRED)),
-                (consume, (1, buffers, sizes, spans, o_desc, lse_ptr, CAUSAL, BANDED, PAIRED)),
-                (consume, (2, buffers, sizes, spans, o_desc, lse_ptr, CAUSAL, BANDED, PAIRED)),
-                (load, (buffers, sizes, spans, q_desc, k_desc, v_desc, CAUSAL, BANDED, PAIRED)),
+                (consume, (0, buffers, sizes, outputs, MASK, SINKS, PAIRED)),
+                (consume, (1, buffers, sizes, outputs, MASK, SINKS, PAIRED)),
+                (consume, (2, buffers, sizes, outputs, MASK, SINKS, PAIRED)),
+                (load, (buffers, sizes, inputs, MASK, PAIRED)),
             ],
             [4, 4, 1],
             [160, 160, 24],
@@ -110,7 +116,7 @@ def attention_forward_hopper_kernel(
 @gluon.jit
 def tiles_of_program(sizes, HEIGHT: gl.constexpr, PAIRED: gl.constexpr):
     """How many tiles of HEIGHT queries fall to this program."""
-    batches, heads, N_q, N_k, group, qk_scale = sizes
+    batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
     tiles = gl.cdiv(N_q, HEIGHT)
     if PAIRED:
         mine = 2 * gl.cdiv(batches * heads * gl.cdiv(tiles, 2) - gl.program_id(0), gl.num_programs(0))
@@ -120,25 +126,21 @@ def tiles_of_program(sizes, HEIGHT: gl.constexpr, PAIRED: gl.constexpr):
 
 
 @gluon.jit
-def keys_of(i, batch, sizes, spans):
+def keys_of(i, batch, sizes):
     """The keys low .. high that query i of a sequence sees, or many queries; past the last, those of the last."""
-    batches, heads, N_q, N_k, group, qk_scale = sizes
-    spans_ptr, span_step = spans
+    batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
     ptr = spans_ptr + batch.to(gl.int64) * span_step + gl.minimum(i, N_q - 1)
     return gl.load(ptr), gl.load(ptr + N_q)
 
 
 @gluon.jit
-def place_of(
-    i, sizes, spans, HEIGHT: gl.constexpr, BLOCK_N: gl.constexpr,
-    CAUSAL: gl.constexpr, BANDED: gl.constexpr, PAIRED: gl.constexpr,
-):  # fmt: skip
+def place_of(i, sizes, HEIGHT: gl.constexpr, BLOCK_N: gl.constexpr, MASK: gl.constexpr, PAIRED: gl.constexpr):
     """Where the i-th tile of this program lies: its first query, head and batch, its first block of keys, and how many.
 
     Neighbours run at the same time and read the same K and V, so that the L2 cache serves them. A causal tile has
     more to do the further down it lies: in pairs, the last with the first, all pairs have as much.
     """
-    batches, heads, N_q, N_k, group, qk_scale = sizes
+    batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
     tiles = gl.cdiv(N_q, HEIGHT)
     if PAIRED:
         pairs = gl.cdiv(tiles, 2)
@@ -152,36 +154,34 @@ def place_of(
         unit = gl.program_id(0) + i * gl.num_programs(0)
         row = unit // tiles
         tile = unit % tiles
-        if CAUSAL:
+        if MASK == "causal":
             tile = tiles - 1 - tile  # the longest start first
     start_m = tile * HEIGHT
     end = N_k  # keys from here on are seen by no query of the tile
-    if CAUSAL:
+    if MASK == "causal":
         end = gl.minimum(gl.maximum(start_m + HEIGHT + N_k - N_q, 0), N_k)
     first = 0
-    if BANDED:
-        low, _ = keys_of(start_m, row // heads, sizes, spans)
-        _, end = keys_of(start_m + HEIGHT - 1, row // heads, sizes, spans)
+    if MASK == "spans":
+        low, _ = keys_of(start_m, row // heads, sizes)
+        _, end = keys_of(start_m + HEIGHT - 1, row // heads, sizes)
         first = low // BLOCK_N
     blocks = gl.where(start_m < N_q, gl.maximum(gl.cdiv(end, BLOCK_N) - first, 0), 0)
     return start_m, row % heads, row // heads, first, blocks
 
 
 @gluon.jit
-def load(
-    buffers, sizes, spans, q_desc, k_desc, v_desc,
-    CAUSAL: gl.constexpr, BANDED: gl.constexpr, PAIRED: gl.constexpr,
-):  # fmt: skip
+def load(buffers, sizes, inputs, MASK: gl.constexpr, PAIRED: gl.constexpr):
     """The loading warp: Q of every tile, then K and V from right to left, as soon as a buffer is free."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
-    batches, heads, N_q, N_k, group, qk_scale = sizes
+    batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
+    q_desc, k_desc, v_desc = inputs
     CONSUMERS: gl.constexpr = q_smem.shape[0] // 2
     STAGES: gl.constexpr = k_smem.shape[0]
     BLOCK_N: gl.constexpr = k_smem.shape[3]
     HEIGHT: gl.constexpr = CONSUMERS * ROWS
     rounds = 0  # blocks of keys so far, over all tiles
     for i in range(tiles_of_program(sizes, HEIGHT, PAIRED)):
-        start_m, head, batch, first, blocks = place_of(i, sizes, spans, HEIGHT, BLOCK_N, CAUSAL, BANDED, PAIRED)
+        start_m, head, batch, first, blocks = place_of(i, sizes, HEIGHT, BLOCK_N, MASK, PAIRED)
         kv_head = head // group
         for c in gl.static_range(CONSUMERS):
             q_buffer = i % 2 * CONSUMERS + c
@@ -203,14 +203,13 @@ def load(
 
 @gluon.jit
 def consume(
-    index: gl.constexpr, buffers, sizes, spans, o_desc, lse_ptr,
-    CAUSAL: gl.constexpr, BANDED: gl.constexpr, PAIRED: gl.constexpr,
-):  # fmt: skip
+    index: gl.constexpr, buffers, sizes, outputs, MASK: gl.constexpr, SINKS: gl.constexpr, PAIRED: gl.constexpr
+):
     """A computing group: its 64 queries of every tile against every block of keys."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
-    batches, heads, N_q, N_k, group, qk_scale = sizes
+    batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
+    sinks_ptr, o_desc, lse_ptr = outputs
     CONSUMERS: gl.constexpr = q_smem.shape[0] // 2
-    STAGES: gl.constexpr = k_smem.shape[0]
     BLOCK_N: gl.constexpr = k_smem.shape[3]
     HEAD_DIM: gl.constexpr = q_smem.shape[4]
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
@@ -218,52 +217,33 @@ def consume(
     S_ROWS: gl.constexpr = gl.SliceLayout(1, S_LAYOUT)
     rounds = 0  # blocks of keys so far, over all tiles
     for i in range(tiles_of_program(sizes, CONSUMERS * ROWS, PAIRED)):
-        start_m, head, batch, block, blocks = place_of(
-            i, sizes, spans, CONSUMERS * ROWS, BLOCK_N, CAUSAL, BANDED, PAIRED
-        )
+        start_m, head, batch, block, blocks = place_of(i, sizes, CONSUMERS * ROWS, BLOCK_N, MASK, PAIRED)
         start_m += index * ROWS
         offs_m = start_m + gl.arange(0, ROWS, S_ROWS)  # (64,)
         q_buffer = i % 2 * CONSUMERS + index
         q = q_smem.index(q_buffer).reshape([ROWS, HEAD_DIM])
 
-        m_i = gl.full([ROWS], float("-inf"), gl.float32, S_ROWS)
-        l_i = gl.full([ROWS], 0.0, gl.float32, S_ROWS)
+        m_i, l_i = nothing_yet(sinks_ptr, head, S_ROWS, SINKS)
         acc = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_LAYOUT)
-        zero = gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT)
         end = rounds + blocks
-        past = block + end - 1  # round t is block past - t of the keys
-        first, masked, full, stop = rounds_of_group(
-            start_m, batch, rounds, block, blocks, sizes, spans, BLOCK_N, CAUSAL, BANDED
-        )
+        row = (offs_m, batch, block + end - 1)  # round t is this block of keys, less t
+        first, masked, full, stop = rounds_of_group(start_m, batch, rounds, block, blocks, sizes, BLOCK_N, MASK)
         for t in range(rounds, first):  # only groups below see these keys
             hand_back(t, buffers)
         mbarrier.wait(q_full.index(q_buffer), i // 2 & 1)
         if stop > first:
-            mbarrier.wait(k_full.index(first % STAGES), (first // STAGES) & 1)
-            k_t = k_smem.index(first % STAGES).reshape([BLOCK_N, HEAD_DIM]).permute((1, 0))
-            s = warpgroup_mma(q, k_t, zero, use_acc=False)  # (64, BLOCK_N)
-            mbarrier.arrive(k_free.index(first % STAGES), count=1)
-            s = hide(s, offs_m, batch, (past - first) * BLOCK_N, sizes, spans, CAUSAL, BANDED)
-            m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale)
-            p_16 = gl.convert_layout(p.to(q.dtype), gl.DotOperandLayout(0, O_LAYOUT, 2))
+            m_i, l_i, p_16 = first_round(first, row, q, (m_i, l_i, acc), buffers, sizes, MASK)
             for t in range(first + 1, masked):
-                s, acc_next = products(t, q, p_16, acc, buffers)
-                s = hide(s, offs_m, batch, (past - t) * BLOCK_N, sizes, spans, CAUSAL, BANDED)
-                m_i, l_i, acc, p_16 = absorb(t, m_i, l_i, s, acc_next, qk_scale, v_free, q.dtype)
+                m_i, l_i, acc, p_16 = masked_round(t, row, q, p_16, (m_i, l_i, acc), buffers, sizes, MASK)
             for t in range(masked, full):
                 s, acc_next = products(t, q, p_16, acc, buffers)
                 m_i, l_i, acc, p_16 = absorb(t, m_i, l_i, s, acc_next, qk_scale, v_free, q.dtype)
-            if BANDED:
+            if MASK == "spans":
                 for t in range(full, stop):
-                    s, acc_next = products(t, q, p_16, acc, buffers)
-                    s = hide(s, offs_m, batch, (past - t) * BLOCK_N, sizes, spans, CAUSAL, BANDED)
-                    m_i, l_i, acc, p_16 = absorb(t, m_i, l_i, s, acc_next, qk_scale, v_free, q.dtype)
+                    m_i, l_i, acc, p_16 = masked_round(t, row, q, p_16, (m_i, l_i, acc), buffers, sizes, MASK)
 
-            last = stop - 1
-            mbarrier.wait(v_full.index(last % STAGES), (last // STAGES) & 1)
-            acc = warpgroup_mma(p_16, v_smem.index(last % STAGES).reshape([BLOCK_N, HEAD_DIM]), acc)
-            mbarrier.arrive(v_free.index(last % STAGES), count=1)
-        if BANDED:
+            acc = last_product(stop - 1, p_16, acc, buffers)
+        if MASK == "spans":
             for t in range(stop, end):  # only groups above see these keys
                 hand_back(t, buffers)
         rounds = end
@@ -272,25 +252,33 @@ def consume(
 
 
 @gluon.jit
-def rounds_of_group(
-    start_m, batch, rounds, block, blocks, sizes, spans,
-    BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr, BANDED: gl.constexpr,
-):  # fmt: skip
+def nothing_yet(sinks_ptr, head, ROWS_LAYOUT: gl.constexpr, SINKS: gl.constexpr):
+    """m and l of 64 queries before any key."""
+    m_i = gl.full([ROWS], float("-inf"), gl.float32, ROWS_LAYOUT)
+    l_i = gl.full([ROWS], 0.0, gl.float32, ROWS_LAYOUT)
+    if SINKS:  # exp(sink - m) = 1 is in the sum from the start
+        m_i = gl.zeros([ROWS], gl.float32, ROWS_LAYOUT) + gl.load(sinks_ptr + head) * LOG2E
+        l_i = gl.full([ROWS], 1.0, gl.float32, ROWS_LAYOUT)
+    return m_i, l_i
+
+
+@gluon.jit
+def rounds_of_group(start_m, batch, rounds, block, blocks, sizes, BLOCK_N: gl.constexpr, MASK: gl.constexpr):
     """(first, masked, full, stop), rounds of a tile: the 64 queries from start_m on see keys in first .. stop alone, and
     in masked .. full they see all; the last keys come first."""
-    batches, heads, N_q, N_k, group, qk_scale = sizes
+    batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
     first = rounds
     end = rounds + blocks
     full_blocks = N_k // BLOCK_N  # of these blocks of keys, from the left, none needs a mask
-    if BANDED:
-        low, full_high = keys_of(start_m, batch, sizes, spans)
-        full_low, high = keys_of(start_m + ROWS - 1, batch, sizes, spans)
+    if MASK == "spans":
+        low, full_high = keys_of(start_m, batch, sizes)
+        full_low, high = keys_of(start_m + ROWS - 1, batch, sizes)
         stop = end - gl.minimum(gl.maximum(low // BLOCK_N - block, 0), blocks)
         first = end - gl.minimum(gl.maximum(gl.cdiv(high, BLOCK_N) - block, 0), blocks)
         masked = gl.minimum(gl.maximum(end - (full_high // BLOCK_N - block), first + 1), gl.maximum(stop, first))
         full = gl.minimum(gl.maximum(end - (gl.cdiv(full_low, BLOCK_N) - block), masked), gl.maximum(stop, first))
         return first, masked, full, gl.maximum(stop, first)
-    if CAUSAL:
+    if MASK == "causal":
         seen = start_m + N_k - N_q
         full_blocks = gl.minimum(gl.maximum(seen + 1, 0), N_k) // BLOCK_N
         first = end - gl.minimum(gl.cdiv(gl.minimum(gl.maximum(seen + ROWS, 0), N_k), BLOCK_N), blocks)
@@ -342,9 +330,20 @@ def absorb(t, m_i, l_i, s, acc_next, qk_scale, v_free, dtype: gl.constexpr):
 
 
 @gluon.jit
+def last_product(t, p_16, acc, buffers):
+    """acc + P_t V_t, when no round follows."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
+    STAGES: gl.constexpr = v_smem.shape[0]
+    mbarrier.wait(v_full.index(t % STAGES), (t // STAGES) & 1)
+    acc = warpgroup_mma(p_16, v_smem.index(t % STAGES).reshape([v_smem.shape[3], v_smem.shape[4]]), acc)
+    mbarrier.arrive(v_free.index(t % STAGES), count=1)
+    return acc
+
+
+@gluon.jit
 def finish(m_i, l_i, acc, at, o_smem, sizes, o_desc, lse_ptr):
     """o = acc / l and lse = m + log l of 64 queries; o leaves by the buffer of their Q, which is no longer needed."""
-    batches, heads, N_q, N_k, group, qk_scale = sizes
+    batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
     O_ROWS: gl.constexpr = gl.SliceLayout(1, acc.type.layout)
     batch, head, start_m = at
     l_i = gl.where(l_i == 0.0, 1.0, l_i)  # a row that saw no key: o = 0 / 1, lse = -inf + 0
@@ -361,16 +360,45 @@ def finish(m_i, l_i, acc, at, o_smem, sizes, o_desc, lse_ptr):
 
 
 @gluon.jit
-def hide(s, offs_m, batch, start_n, sizes, spans, CAUSAL: gl.constexpr, BANDED: gl.constexpr):
+def first_round(t, row, q, sums, buffers, sizes, MASK: gl.constexpr):
+    """The round that no product of P and V goes along with: m, l and P in 16 bits."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
+    batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
+    m_i, l_i, acc = sums
+    STAGES: gl.constexpr = k_smem.shape[0]
+    BLOCK_N: gl.constexpr = k_smem.shape[3]
+    S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
+    mbarrier.wait(k_full.index(t % STAGES), (t // STAGES) & 1)
+    k_t = k_smem.index(t % STAGES).reshape([BLOCK_N, k_smem.shape[4]]).permute((1, 0))
+    s = warpgroup_mma(q, k_t, gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT), use_acc=False)  # (64, BLOCK_N)
+    mbarrier.arrive(k_free.index(t % STAGES), count=1)
+    m_i, l_i, p, alpha = softmax_step(m_i, l_i, hide(s, t, row, sizes, MASK), qk_scale)
+    return m_i, l_i, gl.convert_layout(p.to(q.dtype), gl.DotOperandLayout(0, acc.type.layout, 2))
+
+
+@gluon.jit
+def masked_round(t, row, q, p_16, sums, buffers, sizes, MASK: gl.constexpr):
+    """A round of keys that not all of the 64 queries see: m, l, acc and P, as `absorb` gives them."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
+    batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
+    m_i, l_i, acc = sums
+    s, acc_next = products(t, q, p_16, acc, buffers)
+    s = hide(s, t, row, sizes, MASK)
+    return absorb(t, m_i, l_i, s, acc_next, qk_scale, v_free, q.dtype)
+
+
+@gluon.jit
+def hide(s, t, row, sizes, MASK: gl.constexpr):
     """-inf where a query may not see a key, or there is none."""
-    batches, heads, N_q, N_k, group, qk_scale = sizes
-    offs_n = start_n + gl.arange(0, s.shape[1], gl.SliceLayout(0, s.type.layout))
-    if BANDED:
-        low, high = keys_of(offs_m, batch, sizes, spans)
+    batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
+    offs_m, batch, past = row
+    offs_n = (past - t) * s.shape[1] + gl.arange(0, s.shape[1], gl.SliceLayout(0, s.type.layout))
+    if MASK == "spans":
+        low, high = keys_of(offs_m, batch, sizes)
         visible = (offs_n[None, :] >= low[:, None]) & (offs_n[None, :] < high[:, None])
     else:
         visible = (offs_n < N_k)[None, :]
-        if CAUSAL:
+        if MASK == "causal":
             visible = visible & (offs_n[None, :] <= offs_m[:, None] + N_k - N_q)
     return gl.where(visible, s, float("-inf"))
 
@@ -387,7 +415,7 @@ def softmax_step(m_i, l_i, s, qk_scale):
 
 def attention_forward_hopper(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float, block_n: int = 128, stages: int = 2,
-    consumers: int = 2, persistent: bool = True, spans: Tensor | None = None,
+    consumers: int = 2, persistent: bool = True, spans: Tensor | None = None, sinks: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """o and lse, as `attention_forward` gives them; for inputs that `why_not_hopper` has nothing against.
 
@@ -396,6 +424,7 @@ def attention_forward_hopper(
     consumers   computing groups of 64 queries, 2 or 3
     persistent  as many programs as multiprocessors, tile after tile; otherwise one program for each tile
     spans       the keys that queries see, as `attention_spans` gives them; `causal` is then not looked at
+    sinks       (H_q,) float32, contiguous: one more score in the sum of every row, without a value
     """
     B, H, N_q, D = q.shape
     _, H_kv, N_k, _ = k.shape
@@ -415,11 +444,12 @@ def attention_forward_hopper(
         (
             in_tiles(q, q_tile), in_tiles(k, kv_tile), in_tiles(v, kv_tile), in_tiles(o, q_tile), lse,
             lse if spans is None else spans, 2 * N_q if spans is not None and len(spans) > 1 else 0,
+            lse if sinks is None else sinks,
             B, H, N_q, N_k, H // H_kv, scale * LOG2_E,
         ),
         dict(
-            HEAD_DIM=width, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers, CAUSAL=causal,
-            BANDED=banded, PAIRED=paired,
+            HEAD_DIM=width, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers,
+            MASK="spans" if banded else "causal" if causal else "none", SINKS=sinks is not None, PAIRED=paired,
         ),
     )  # fmt: skip
     return o, lse
