@@ -127,6 +127,14 @@ def test_ring_of_kernels(order, monkeypatch):
 
 
 @needs_triton
+@pytest.mark.slow
+def test_ring_of_kernels_with_a_window(monkeypatch):
+    monkeypatch.setattr(local, "INTERPRET", True)
+    tensors = problem(9, torch.float32, B=1, H_q=2, H_kv=1, D=16)
+    check(ring(tensors, 2, "zigzag", window=(3, 1)), tensors, Mask(9, 9, 3, 1), torch.float32)
+
+
+@needs_triton
 def test_merge_kernel_is_the_merge():
     from flashlearn.ring.merge_kernel import merge_on_gpu
 

@@ -1,6 +1,6 @@
 """What one process computes by itself: attention of some rows of Q with some columns of K and V, and its gradients.
 
-The kernel is `flash_attention`'s on a GPU; what it does not take (float64, a window), and what is on a CPU, goes to the
+The kernel is `flash_attention`'s on a GPU; what it does not take, float64, and what is on a CPU, goes to the
 rungs in PyTorch, `tiled_attention_v2` and `tiled_attention_backward`. `INTERPRET` makes the kernel run on a CPU too, in
 Triton's interpreter, where a ring of 37 tokens takes seconds: for tests. The gradients take o and lse of the
 *whole* sequence: P = exp(S - lse) is then what the weights of these keys are among all keys, and
@@ -45,10 +45,10 @@ class Rows(NamedTuple):
 
 def forward(q: Tensor, k: Tensor, v: Tensor, visit: Visit, scale: float) -> tuple[Tensor, Tensor]:
     """o, shaped as q, and lse (B, H_q, N_q), of these keys alone, under the mask of the visit."""
-    if by_kernel(q, visit):
+    if by_kernel(q):
         from flashlearn.kernels.op import flash_attention
 
-        return flash_attention(q, k, v, causal=visit.right == 0, scale=scale, return_lse=True)
+        return flash_attention(q, k, v, window=(visit.left, visit.right), scale=scale, return_lse=True)
     window = (visit.left, visit.right)
     return tiled_attention_v2(q, k, v, window=window, scale=scale, return_lse=True, block_q=BLOCK, block_k=BLOCK)
 
@@ -56,12 +56,9 @@ def forward(q: Tensor, k: Tensor, v: Tensor, visit: Visit, scale: float) -> tupl
 def backward(rows: Rows, k: Tensor, v: Tensor, visit: Visit, scale: float) -> tuple[Tensor, Tensor, Tensor]:
     """What these keys give to dq, dk and dv, under the mask of the visit."""
     do, dlse, q, o, lse = rows
-    if by_kernel(q, visit):
-        import flashlearn.kernels.op  # noqa: F401  registers the operator
-
+    if by_kernel(q):
         dlse = None if dlse is None else dlse.contiguous()
-        causal = visit.right == 0
-        return torch.ops.flashlearn.attention_backward(do, dlse, q, k, v, o, lse.contiguous(), causal, scale)
+        return _by_operator(Rows(do, dlse, q, o, lse.contiguous()), k, v, visit, scale)
     options: dict[str, Any] = {"window": (visit.left, visit.right), "scale": scale, "block_q": BLOCK, "block_k": BLOCK}
     if dlse is None:
         return tiled_attention_backward(do, q, k, v, o, lse, **options)
@@ -71,6 +68,19 @@ def backward(rows: Rows, k: Tensor, v: Tensor, visit: Visit, scale: float) -> tu
     return tuple(t[..., :-1].to(q.dtype) for t in (dq, dk, dv))
 
 
+def _by_operator(rows: Rows, k: Tensor, v: Tensor, visit: Visit, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The derivative that `flash_attention` registers, of the plain operator or of that with masks, by itself."""
+    import flashlearn.kernels.op  # noqa: F401  registers the operators
+    from flashlearn.kernels.general import flat
+    from flashlearn.kernels.portable.options import Options
+
+    do, dlse, q, o, lse = rows
+    if visit.left is None and visit.right in (None, 0):
+        return torch.ops.flashlearn.attention_backward(do, dlse, q, k, v, o, lse, visit.right == 0, scale)
+    options = flat(Options(visit.left, visit.right))
+    return torch.ops.flashlearn.general_backward(do, dlse, q, k, v, o, lse, *options, scale, False)[:3]
+
+
 def _wider(t: Tensor, column: Tensor | float) -> Tensor:
     """One column more: of -dlse in dO, 1 in O and 0 in V it makes delta = rowsum(dO o O) - dlse, and changes nothing else."""
     t = wide(t)
@@ -78,11 +88,10 @@ def _wider(t: Tensor, column: Tensor | float) -> Tensor:
     return torch.cat([t, column], -1)
 
 
-def by_kernel(q: Tensor, visit: Visit) -> bool:
+def by_kernel(q: Tensor) -> bool:
     """Whether the kernels take these inputs."""
     narrow = q.dtype in (torch.float16, torch.bfloat16, torch.float32) and q.shape[-1] <= WIDEST
-    banded = visit.left is not None or visit.right not in (None, 0)
-    return narrow and not banded and (q.is_cuda or INTERPRET) and find_spec("triton") is not None
+    return narrow and (q.is_cuda or INTERPRET) and find_spec("triton") is not None
 
 
 def merge(a: Tensor, lse_a: Tensor, b: Tensor, lse_b: Tensor, out: Tensor) -> None:

@@ -21,6 +21,7 @@ from flashlearn.show.draw.programs import draw_programs
 from flashlearn.show.draw.projection import draw_projection
 from flashlearn.show.draw.query import draw_query
 from flashlearn.show.draw.rates import draw_rates, draw_rungs, panels_of
+from flashlearn.show.draw.ring import draw_clocks, draw_ring
 from flashlearn.show.draw.roofline import draw_roofline
 from flashlearn.show.draw.round_trip import draw_round_trip
 from flashlearn.show.draw.row import draw_row
@@ -48,6 +49,7 @@ __all__ = [
     "draw_block_sizes",
     "draw_budget",
     "draw_budgets",
+    "draw_clocks",
     "draw_colour_key",
     "draw_converge",
     "draw_gradient_row",
@@ -65,6 +67,7 @@ __all__ = [
     "draw_query",
     "draw_rates",
     "draw_reach",
+    "draw_ring",
     "draw_roofline",
     "draw_round_trip",
     "draw_row",
