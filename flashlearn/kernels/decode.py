@@ -32,6 +32,9 @@ from torch import Tensor
 
 from flashlearn.core.inputs import check_block, check_qkv, resolve_scale
 from flashlearn.kernels.launcher import current_stream, launch, multiprocessors
+from flashlearn.kernels.portable.masks import is_visible, keys_seen, keys_seen_by_all, keys_there
+from flashlearn.kernels.portable.options import PLAIN, Options
+from flashlearn.kernels.portable.scores import scored, with_sink
 from flashlearn.kernels.target import INTERPRETED, check_grid, check_runnable
 from flashlearn.kernels.teaching.forward import LN_2, LOG2_E, Launch, absorb, check_head_dim, padded
 
@@ -40,7 +43,7 @@ PROGRAMS_PER_MULTIPROCESSOR = 2  # one computes while the other waits for memory
 MERGED_BY_ONE = 2**15  # elements of o, of all splits, that one program merges; up to 17,000 no slower on an H200
 
 
-@triton.jit(do_not_specialize=["N_q", "N_k", "group"])  # one compilation for all lengths
+@triton.jit(do_not_specialize=["N_q", "N_k", "group", "left", "right"])  # one compilation for all lengths
 def attention_decode_kernel(
     # pointers
     q_ptr, k_ptr, v_ptr, o_part_ptr, lse_part_ptr, o_ptr, lse_ptr, finished_ptr,
@@ -50,8 +53,10 @@ def attention_decode_kernel(
     stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd,
     stride_ob, stride_oh, stride_om, stride_od,
-    # sizes, and scale * log2(e)
+    # sizes, and scale * log2(e); where scores are more than scaled products, log2(e)
     N_q, N_k, group, qk_scale,
+    # what hides keys and changes scores, as in `Options`; None where nothing does
+    key_start_ptr, key_stop_ptr, alibi_ptr, left, right, scale, softcap, sinks_ptr,
     HEAD_DIM: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_S: tl.constexpr,
@@ -77,15 +82,26 @@ def attention_decode_kernel(
     d_mask = offs_d < HEAD_DIM
     q_mask = m_mask[:, None] & d_mask[None, :]
 
-    # This split: blocks split * blocks / splits and on, as even as can be; none if there are fewer blocks than
-    # splits. Keys before full_end are seen by every query, by the first too: they need no mask.
-    blocks = tl.cdiv(N_k, BLOCK_N)
-    start = (split * blocks // splits * BLOCK_N).to(tl.int32)
-    end = ((split + 1) * blocks // splits * BLOCK_N).to(tl.int32)
-    seen = N_k
+    diagonal = N_k - N_q
+    first_key = None
+    end_key = N_k
     if CAUSAL:
-        seen = tl.minimum(tl.maximum(1 + N_k - N_q, 0), N_k)
-    full_end = tl.minimum(tl.maximum(seen // BLOCK_N * BLOCK_N, start), end)
+        right = 0
+    if key_start_ptr is not None:
+        first_key, end_key = keys_there(key_start_ptr, key_stop_ptr, batch, 0, N_k)
+    slope = None
+    if alibi_ptr is not None:
+        slope = tl.load(alibi_ptr + head, mask=m_mask, other=0.0)[:, None]
+
+    # This split: of the blocks that any query sees from split * blocks / splits on, as even as can be; none if there
+    # are fewer blocks than splits. Blocks full .. full_end are seen by every query: they need no mask.
+    seen, seen_end = keys_seen(0, diagonal, first_key, end_key, left, None, N_q, BLOCK_N)
+    full, full_end = keys_seen_by_all(0, seen_end, diagonal, first_key, end_key, left, right, N_q, BLOCK_N)
+    blocks = tl.cdiv(seen_end - seen, BLOCK_N)
+    start = seen + (split * blocks // splits * BLOCK_N).to(tl.int32)
+    end = seen + ((split + 1) * blocks // splits * BLOCK_N).to(tl.int32)
+    full = start if left is None and first_key is None else tl.minimum(tl.maximum(full, start), end)
+    full_end = tl.minimum(tl.maximum(full_end, full), end)
 
     q_ptrs = q_ptr + batch * stride_qb + head[:, None] * stride_qh
     q_ptrs += query[:, None].to(tl.int64) * stride_qm + offs_d[None, :] * stride_qd
@@ -94,28 +110,39 @@ def attention_decode_kernel(
     l_i = tl.zeros((BLOCK_M,), dtype=tl.float32)
     acc = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
 
-    for start_n in range(start, full_end, BLOCK_N):
+    for start_n in range(full, full_end, BLOCK_N):
         cols = (start_n + offs_n).to(tl.int64)
         k = tl.load(k_ptr + cols[None, :] * stride_kn + offs_d[:, None] * stride_kd,
                     mask=d_mask[:, None], other=0.0)  # (BLOCK_D, BLOCK_N)  # fmt: skip
         v = tl.load(v_ptr + cols[:, None] * stride_vn + offs_d[None, :] * stride_vd,
                     mask=d_mask[None, :], other=0.0)  # (BLOCK_N, BLOCK_D)  # fmt: skip
-        s = tl.dot(q, k, input_precision=PRECISION) * qk_scale  # (BLOCK_M, BLOCK_N), in units of log2
-        m_i, l_i, acc = absorb(m_i, l_i, acc, s, v, PRECISION)
+        s = tl.dot(q, k, input_precision=PRECISION)  # (BLOCK_M, BLOCK_N)
+        if scale is not None:
+            s, _ = scored(s, query[:, None], (start_n + offs_n)[None, :], diagonal, scale, softcap, slope)
+        m_i, l_i, acc = absorb(m_i, l_i, acc, s * qk_scale, v, PRECISION)  # in units of log2
 
-    for start_n in range(full_end, end, BLOCK_N):  # the last keys: the diagonal, and what lies past them
+    for at in range(full_end - (full - start), end, BLOCK_N):  # not seen by all: before `full`, and from full_end on
+        start_n = at
+        if left is not None or first_key is not None:
+            start_n = tl.where(at < full_end, at - (full_end - full), at)
         cols = (start_n + offs_n).to(tl.int64)
-        n_mask = cols < N_k
+        n_mask = cols < end_key
+        if first_key is not None:
+            n_mask = n_mask & (cols >= first_key)
         k = tl.load(k_ptr + cols[None, :] * stride_kn + offs_d[:, None] * stride_kd,
                     mask=d_mask[:, None] & n_mask[None, :], other=0.0)  # fmt: skip
         v = tl.load(v_ptr + cols[:, None] * stride_vn + offs_d[None, :] * stride_vd,
                     mask=n_mask[:, None] & d_mask[None, :], other=0.0)  # fmt: skip
-        s = tl.dot(q, k, input_precision=PRECISION) * qk_scale
-        visible = n_mask[None, :]  # (1, BLOCK_N)
-        if CAUSAL:
-            visible = visible & (start_n + offs_n[None, :] <= query[:, None] + N_k - N_q)  # (BLOCK_M, BLOCK_N)
-        s = tl.where(visible, s, float("-inf"))
-        m_i, l_i, acc = absorb(m_i, l_i, acc, s, v, PRECISION)
+        s = tl.dot(q, k, input_precision=PRECISION)
+        cols = start_n + offs_n
+        if scale is not None:
+            s, _ = scored(s, query[:, None], cols[None, :], diagonal, scale, softcap, slope)
+        visible = is_visible(query[:, None], cols[None, :], diagonal, first_key, end_key, left, right)
+        m_i, l_i, acc = absorb(m_i, l_i, acc, tl.where(visible, s * qk_scale, float("-inf")), v, PRECISION)
+
+    if sinks_ptr is not None:  # once
+        sink = tl.load(sinks_ptr + head, mask=m_mask, other=0.0)
+        m_i, l_i, acc = with_sink(m_i, l_i, acc, tl.where(split == 0, sink, float("-inf")))
 
     # A row that saw no key of this split writes o = 0 and lse = -inf: to the merge it weighs nothing
     l_i = tl.where(l_i == 0.0, 1.0, l_i)
@@ -202,7 +229,7 @@ def merge(
 
 def attention_decode(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None,
-    splits: int | None = None, one_launch: bool | None = None, allow_tf32: bool = False,
+    splits: int | None = None, one_launch: bool | None = None, allow_tf32: bool = False, options: Options = PLAIN,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """O = softmax(Q K^T scale) V and lse, as `attention_forward` gives them, for few queries and many keys.
 
@@ -211,7 +238,8 @@ def attention_decode(
     splits: into how many pieces the keys of a head are cut, as many as fill the GPU unless given.
     one_launch: whether the last program of a key head merges its splits, or a second kernel all of them.
     Unless given: in one launch on a GPU, where there is little to merge and no CUDA graph is being captured.
-    HBM: K and V once per key head, Q once per split; (o, lse) of every split in float32, written and read; O
+    options: masks and scores, all but documents and packed sequences.
+    HBM: K and V, of a window alone what is seen, once per key head, Q once per split; (o, lse) of every split in float32, written and read; O
     and lse once. A single split writes O and lse at once. Source: Dao et al. 2023.
     """
     check_runnable(q=q, k=k, v=v)
@@ -222,20 +250,23 @@ def attention_decode(
         raise ValueError(f"expected H_q / H_kv * N_q of at most {most} in {q.dtype}, got {size.group} * {size.N_q}")
     if splits is not None:
         check_block(splits, "splits")
-    o, lse = decode(q, k, v, causal, resolve_scale(scale, size.D), splits, one_launch, allow_tf32)
+    if options.offsets is not None:
+        raise ValueError("expected options without offsets, got some: decoding has as many keys as queries nowhere")
+    o, lse = decode(q, k, v, causal, resolve_scale(scale, size.D), splits, one_launch, allow_tf32, options=options)
     assert lse is not None  # asked for
     return o, lse
 
 
 def decode(
     q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float, splits: int | None = None,
-    one_launch: bool | None = None, allow_tf32: bool = False, with_lse: bool = True,
+    one_launch: bool | None = None, allow_tf32: bool = False, with_lse: bool = True, options: Options = PLAIN,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """`attention_decode` after its checks, and None for an lse that nobody wants: the host's part is to take little."""
     (B, H_q, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
     group, device = H_q // H_kv, q.device
     if splits is None:
-        splits = decode_splits(B * H_kv, N_k, multiprocessors(device))
+        seen = N_k if options.left is None else min(N_k, N_q + options.left)
+        splits = decode_splits(B * H_kv, seen, multiprocessors(device))
     o = torch.empty_like(q)
     lse = q.new_empty((B, H_q, N_q), dtype=torch.float32) if with_lse else None
     if not B * H_q * N_q:
@@ -259,14 +290,16 @@ def decode(
     merged = (o, lse, finished) if one_launch else (None, None, None)
     strides = (q.stride(), k.stride(), v.stride(), o.stride())
     aligned = (q.data_ptr() % 16, k.data_ptr() % 16, v.data_ptr() % 16)
-    constants, options = decode_constants(group * N_q, D, q.dtype.itemsize, causal, allow_tf32, one_launch)
+    constants, compiled_with = decode_constants(group * N_q, D, q.dtype.itemsize, causal, allow_tf32, one_launch)
     launch(
         attention_decode_kernel, check_grid((splits, H_kv, B)),
         (
             q, k, v, *parts, *merged, *strides[0], *strides[1], *strides[2], *strides[3],
-            N_q, N_k, group, scale * LOG2_E,
+            N_q, N_k, group, LOG2_E if options.scores else scale * LOG2_E,
+            *options.of_kernel(scale), options.sinks,
         ),
-        constants, key=(q.dtype, parts[0].dtype, parts[1] is None, with_lse, device, strides, aligned), **options,
+        constants, key=(q.dtype, parts[0].dtype, parts[1] is None, with_lse, device, strides, aligned, options.key),
+        **compiled_with,
     )  # fmt: skip
     if parts[0] is not o and not one_launch:
         launch(

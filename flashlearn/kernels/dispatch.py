@@ -70,8 +70,10 @@ def backward_rung(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Choice:
     return _without_hopper(why) if why else Choice("hopper", {}, "")
 
 
-def general_rung(options: Options) -> Choice:
-    """The kernels that `flash_attention` runs with masks and changed scores, forward and backward."""
+def general_rung(q: Tensor, k: Tensor, options: Options, *, backward: bool = False) -> Choice:
+    """The kernels that `flash_attention` runs with masks and changed scores, forward or backward."""
+    if not backward and options.offsets is None and decodes(q, k):
+        return DECODE
     return Choice("portable", {}, f"{', '.join(options.names)}: the other kernels know causal masks and plain scores")
 
 

@@ -74,7 +74,7 @@ def explain(
     if must_widen(q):
         q, k, v = q.float(), k.float(), v.float()
     if options.names:
-        forward = backward = general_rung(options)
+        forward, backward = general_rung(q, k, options), general_rung(q, k, options, backward=True)
     else:
         forward = forward_rung(q, k, v, causal=causal, scale=scale)
         backward = backward_rung(q, k, v, scale=scale)

@@ -15,7 +15,8 @@ from torch import Tensor
 from flashlearn.core.inputs import Sizes, check_bool
 from flashlearn.core.mask import KeyRange, Window, check_documents, check_key_range, check_one_length, check_window
 from flashlearn.core.scores import check_per_head, check_softcap
-from flashlearn.kernels.dispatch import allow_tf32, must_widen
+from flashlearn.kernels.decode import decode
+from flashlearn.kernels.dispatch import allow_tf32, general_rung, must_widen
 from flashlearn.kernels.portable.backward import How, attention_gradients
 from flashlearn.kernels.portable.forward import attention_forward_portable
 from flashlearn.kernels.portable.options import Options
@@ -115,9 +116,10 @@ def _forward(q, k, v, *given):
 
 
 def _run_forward(q, k, v, scale, options: Options):
-    return attention_forward_portable(
-        q, k, v, causal=options.right == 0, scale=scale, allow_tf32=allow_tf32(q), options=options
-    )
+    causal, tf32 = options.right == 0, allow_tf32(q)
+    if general_rung(q, k, options).name == "decode":
+        return decode(q, k, v, causal, scale, allow_tf32=tf32, options=options)
+    return attention_forward_portable(q, k, v, causal=causal, scale=scale, allow_tf32=tf32, options=options)
 
 
 @torch.library.register_fake("flashlearn::general_forward")

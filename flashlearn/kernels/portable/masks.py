@@ -27,7 +27,7 @@ PER_TILE = 5  # numbers kept of a tile
 
 @triton.jit
 def keys_seen(
-    start_m, diagonal, first_key, end_key, left, right, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    start_m, diagonal, first_key, end_key, left, right, BLOCK_M, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """(start, end): the keys that any query of a block sees, from the first of a block of keys on."""
     start = 0
@@ -46,7 +46,7 @@ def keys_seen(
 
 @triton.jit
 def keys_seen_by_all(
-    start_m, end, diagonal, first_key, end_key, left, right, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    start_m, end, diagonal, first_key, end_key, left, right, BLOCK_M, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """(full, full_end): blocks of keys between these are seen by every query of a block, whose keys end at `end`."""
     seen = end_key
@@ -66,7 +66,7 @@ def keys_seen_by_all(
 
 @triton.jit
 def queries_seeing(
-    start_n, N_q, diagonal, first_key, end_key, left, right, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    start_n, N_q, diagonal, first_key, end_key, left, right, BLOCK_M, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """(first, stop): the queries that see any key of a block, from the first of a block of queries on."""
     first = N_q * 0
@@ -85,7 +85,7 @@ def queries_seeing(
 
 @triton.jit
 def queries_seeing_all(
-    start_n, first, stop, diagonal, left, right, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    start_n, first, stop, diagonal, left, right, BLOCK_M, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """(full, full_stop): blocks of queries between these see all keys of a block that `first` .. `stop` see any of."""
     full = first

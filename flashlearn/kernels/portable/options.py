@@ -55,18 +55,19 @@ class Options(NamedTuple):
 
         keys: that side is the keys.
         """
+        if self.offsets is None:
+            return -(-N_own // block), (None, *self.of_kernel(scale))
+        queries_of, keys_of = self.offsets
+        keys_of = queries_of if keys_of is None else keys_of
+        places = find_places(*((keys_of, queries_of) if keys else (queries_of, keys_of)), N_own, N_other, block)
+        return len(places), (places, *self.of_kernel(scale))
+
+    def of_kernel(self, scale: float) -> tuple:
+        """The kernels' arguments from key_start_ptr on."""
         if self is PLAIN:
-            return -(-N_own // block), (None,) * 8
-        places = None
-        if self.offsets is not None:
-            queries_of, keys_of = self.offsets
-            keys_of = queries_of if keys_of is None else keys_of
-            places = find_places(*((keys_of, queries_of) if keys else (queries_of, keys_of)), N_own, N_other, block)
-        tiles = -(-N_own // block) if places is None else len(places)
+            return (None,) * 7
         start, stop = self.key_range or (None, None)
-        return tiles, (
-            places, start, stop, self.alibi, self.left, self.right, scale if self.scores else None, self.softcap
-        )  # fmt: skip
+        return start, stop, self.alibi, self.left, self.right, scale if self.scores else None, self.softcap
 
 
 PLAIN = Options()
