@@ -102,39 +102,81 @@ def test_generates_the_same_tokens(pair, count):
     assert got.shape == (2, 6 + count) and torch.equal(got, want)
 
 
-def test_padding_is_refused(pair):
-    padded = torch.ones(2, 6, dtype=torch.long, device=DEVICE)
-    padded[0, :2] = 0
-    with pytest.raises(ValueError, match="expected sequences without padding"):
-        pair[1](tokens(6), attention_mask=padded)
+@pytest.mark.parametrize("real", ([1, 1, 0, 1, 1, 1], slow([0, 1, 0, 1, 0, 0])))
+def test_padding_between_tokens_is_refused(pair, real):
+    with pytest.raises(ValueError, match="padding before or behind a sequence, .* hides tokens between others"):
+        pair[1](tokens(6), attention_mask=torch.tensor([[1] * 6, real], device=DEVICE))
 
 
 def test_a_mask_of_its_own_is_refused(pair):
-    with pytest.raises(ValueError, match=r"no attention mask, got one of shape \(2, 1, 6, 6\)"):
+    with pytest.raises(ValueError, match=r"no mask but that of .*, got one of shape \(2, 1, 6, 6\)"):
         pair[1](tokens(6), attention_mask=torch.ones(2, 1, 6, 6, dtype=torch.bool, device=DEVICE))
 
 
-def test_packed_sequences_are_refused(pair):
-    places = torch.tensor([[0, 1, 2, 0, 1, 2]], device=DEVICE)
-    with pytest.raises(ValueError, match="a mask of another form"):
-        pair[1](tokens(6, B=1), position_ids=places, use_cache=False)
+def test_what_an_operation_made_of_a_mask_is_refused(pair):
+    from flashlearn.models import transformers as ours
+
+    real = torch.ones(2, 6, dtype=torch.bool)
+    real[0, 0] = False
+    seen = ours.mask(q_length=6, kv_length=6, attention_mask=real, batch_size=2)
+    assert isinstance(seen, ours.Seen) and seen.padded and seen.contiguous() is seen
+    q = torch.zeros(2, 1, 6, 16, device=DEVICE)
+    for made in (seen[:, :, :, :6], seen.clone(), seen.float(), seen.as_subclass(ours.Seen)):
+        with pytest.raises(ValueError, match=r"expected .*flashlearn.models.transformers.mask.*, got"):
+            ours.attention(pair[1].model.layers[0].self_attn, q, q, q, made)
 
 
-def test_a_static_cache_is_refused(pair):
-    from transformers import StaticCache
-
-    with pytest.raises(ValueError, match="static cache"):
-        pair[1](tokens(6), past_key_values=StaticCache(config=pair[1].config, max_cache_len=32), use_cache=True)
+def packed(*lengths):
+    return torch.cat([torch.arange(N) for N in lengths])[None].to(DEVICE)
 
 
-def test_a_window_is_refused_where_it_hides_keys(pair):
-    from transformers import MistralConfig, MistralForCausalLM
+@pytest.mark.parametrize("more", ({}, slow({"cu_seq_lens_q": [0, 4, 5, 14], "cu_seq_lens_k": [0, 4, 5, 14]})))
+def test_packed_sequences_become_documents(pair, more):
+    more = {name: torch.tensor(cuts, device=DEVICE) for name, cuts in more.items()}
+    x, places = tokens(14, B=1), packed(4, 1, 9)
+    with torch.no_grad():
+        got = pair[1](x, position_ids=places, use_cache=False, **more).logits
+        want = torch.cat([pair[0](x[:, start:stop]).logits for start, stop in ((0, 4), (4, 5), (5, 14))], 1)
+    torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-4)
 
-    config = MistralConfig(**SIZES, sliding_window=8, attn_implementation=NAME)
-    model = MistralForCausalLM(config).to(DEVICE)
-    model(tokens(8))
-    with pytest.raises(ValueError, match="all 9 keys, got a window of 8"):
-        model(tokens(9))
+
+def test_packing_that_is_told_twice_and_differs_is_refused(pair):
+    cuts = torch.tensor([0, 3, 6], device=DEVICE)
+    with pytest.raises(ValueError, match=r"expected the positions to cut where cu_seq_lens_q do, got \[0, 2, 6\]"):
+        pair[1](tokens(6, B=1), position_ids=packed(2, 4), use_cache=False, cu_seq_lens_q=cuts, cu_seq_lens_k=cuts)
+    with pytest.raises(ValueError, match=r"expected cu_seq_lens_k to cut where cu_seq_lens_q do, got \[0, 3, 6\]"):
+        pair[1](tokens(6, B=1), use_cache=False, cu_seq_lens_q=cuts[::2], cu_seq_lens_k=cuts)
+
+
+def test_sequences_packed_in_several_ways_are_refused(pair):
+    places = torch.cat((packed(2, 4), packed(3, 3)))
+    with pytest.raises(ValueError, match="sequences packed alike, or a batch of 1, got 2 that differ"):
+        pair[1](tokens(6), position_ids=places, use_cache=False)
+
+
+def test_mask_functions_of_other_kinds_are_refused():
+    from transformers import masking_utils
+
+    from flashlearn.models.transformers import mask
+
+    causal, blocks = masking_utils.causal_mask_function, torch.zeros(1, 6, dtype=torch.long)
+    packing = masking_utils.packed_sequence_mask_function(blocks)
+    others = {
+        "chunked_overlay": masking_utils.chunked_causal_mask_function(3, torch.zeros(1, dtype=torch.long)),
+        "blockwise_overlay": masking_utils.and_masks(causal, masking_utils.blockwise_overlay(blocks)),
+        "or_masks": masking_utils.or_masks(causal, packing),
+        "<lambda>": lambda b, h, q, k: k <= q,
+    }
+    for name, function in others.items():
+        with pytest.raises(ValueError, match=f"expected a mask of causality, padding, .*, got one of .*{name}"):
+            mask(q_length=6, kv_length=6, mask_function=function)
+
+
+def test_keys_that_do_not_end_with_the_last_query_are_refused():
+    from flashlearn.models.transformers import mask
+
+    with pytest.raises(ValueError, match="keys up to that of the last query, 6 of them, got 5"):
+        mask(q_length=6, kv_length=5)
 
 
 def test_dropout_is_refused():
@@ -142,12 +184,25 @@ def test_dropout_is_refused():
         llama(NAME, attention_dropout=0.1).train()(tokens(6))
 
 
-def test_other_kinds_of_attention_are_refused(pair):
+@pytest.mark.parametrize(
+    "other", ({"position_bias": torch.zeros(1)}, {"head_mask": torch.ones(4)}, {"output_attentions": True})
+)
+def test_other_kinds_of_attention_are_refused(pair, other):
     from flashlearn.models.transformers import attention
 
     q = torch.zeros(1, 1, 2, 16, device=DEVICE)
-    with pytest.raises(ValueError, match="plain attention, got softcap"):
-        attention(pair[1].model.layers[0].self_attn, q, q, q, None, softcap=30.0)
+    with pytest.raises(ValueError, match=f"expected attention without .*, got {next(iter(other))}"):
+        attention(pair[1].model.layers[0].self_attn, q, q, q, None, **other)
+
+
+def test_a_window_without_a_mask_is_heeded(pair):
+    """A model that makes no mask and hands over a window: 2 keys of 3."""
+    from flashlearn.models.transformers import attention
+
+    q = torch.zeros(1, 1, 3, 16, device=DEVICE)
+    v = torch.arange(3.0, device=DEVICE)[:, None].expand(3, 16)[None, None]
+    o, _ = attention(pair[1].model.layers[0].self_attn, q, q, v, None, sliding_window=2)
+    assert o[0, :, 0, 0].tolist() == [0, 0.5, 1.5]
 
 
 @pytest.mark.slow  # a process of its own

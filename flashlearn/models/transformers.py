@@ -4,20 +4,30 @@
     model = AutoModelForCausalLM.from_pretrained(name, attn_implementation=flashlearn.models.transformers.NAME)
 
 Importing this module registers two functions under the name "tiled_triton": the attention itself, and what
-transformers asks first, which mask it needs. The answer is none: causality is the kernels' own affair. What they
-cannot do (padding, sliding windows, packed sequences, dropout, ...) is refused, never silently left out.
+transformers asks first, which mask it needs. Other implementations answer with booleans (B, 1, N_q, N_k); ours with
+what the kernels take instead, two numbers a sequence and a few for all: see `Seen`. So padding on either side becomes
+`key_range`, a sliding window `window`, packed sequences `documents`, and a cache with room to spare is cut to what is
+filled. softcap and sinks are handed to the attention itself. What the kernels cannot do (dropout, chunked attention,
+padding in the middle, a mask of the caller's own, ...) is refused, never silently left out.
 
 transformers is not a dependency of flashlearn: `pip install -c constraints.txt -e .[transformers]`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import reduce
+from typing import Any, NamedTuple
+
+import torch
 from torch import Tensor, nn
+
+from flashlearn.core.mask import Window
 
 from flashlearn.kernels.op import flash_attention  # isort: skip (before transformers, which imports Triton: see kernels.target)
 
 try:
-    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
 except ImportError as error:
     raise ImportError(
         "flashlearn.models.transformers needs Hugging Face transformers, which is an optional extra of flashlearn: "
@@ -25,7 +35,35 @@ except ImportError as error:
     ) from error
 
 NAME = "tiled_triton"  # no "flash" in it: transformers takes such names for the package flash-attn
-UNSUPPORTED = ("softcap", "s_aux", "position_bias", "cache")  # what some models hand over, and we cannot do
+UNSUPPORTED = ("position_bias", "head_mask", "cache", "output_attentions")  # what some models ask for, and we cannot do
+
+
+class Seen(Tensor):
+    """Which keys are seen, in the place of a mask: (B, 1, 1, 2) int32, the first key of a sequence and the one past its last.
+
+    causal      whether a query sees no key behind its own, the last query standing at the last key
+    window      (left, right), or None
+    length      the keys of the cache that are filled; those behind them are room to spare
+    padded      whether the numbers hide anything: without, they are not handed to the kernels
+    documents   (n + 1,) int32 offsets of packed sequences, or None
+
+    A tensor of four dimensions, because transformers hands on no other object that stands for a mask.
+    """
+
+    # what is computed from one is a plain tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    causal: bool
+    window: Window | None
+    length: int
+    padded: bool
+    documents: Tensor | None
+
+    def options(self) -> dict[str, Any]:
+        """What `flash_attention` is to be called with, beside q, k and v."""
+        start, stop = self.flatten(1).unbind(1)
+        key_range = (start.contiguous(), stop.contiguous()) if self.padded else None
+        return {"causal": self.causal, "window": self.window, "documents": self.documents, "key_range": key_range}
 
 
 def attention(
@@ -42,40 +80,221 @@ def attention(
 ) -> tuple[Tensor, None]:
     """query (B, H_q, N_q, D); key, value (B, H_kv, N_k, D) -> (B, N_q, H_q, D), and no weights: none are stored.
 
-    With fewer queries than keys, those before them are in the cache: causal to the bottom right is what is meant.
+    With fewer queries than keys, those before them are in the cache: causal to the bottom right is what is meant. Among the
+    `others` are `softcap`, `s_aux` (H_q,), which are the sinks, `cu_seq_lens_q` and `cu_seq_lens_k` of packed sequences,
+    and `sliding_window`, which counts only where no mask was made: else the mask has it.
     """
-    if attention_mask is not None:
-        raise ValueError(f"expected no attention mask, got one of shape {tuple(attention_mask.shape)}")
+    check_dropout(dropout)
+    found = [name for name in UNSUPPORTED if others.get(name) is not None and others[name] is not False]
+    if found:
+        raise ValueError(f"expected attention without {', '.join(UNSUPPORTED)}, got {', '.join(found)}")
+    options: dict[str, Any]
+    if attention_mask is None:
+        causal = bool(module.is_causal if is_causal is None else is_causal)
+        window = plain_window(others.get("sliding_window"), causal, key.shape[2])
+        options = {"causal": causal, "window": window, "documents": None}
+    else:
+        ours = check_seen(attention_mask)
+        options = ours.options()
+        key, value = key[:, :, : ours.length], value[:, :, : ours.length]
+    options["documents"] = packed_by(others.get("cu_seq_lens_q"), others.get("cu_seq_lens_k"), options["documents"])
+    o = flash_attention(query, key, value, **options, **score_options(others), scale=scaling)
+    return o.transpose(1, 2).contiguous(), None
+
+
+def score_options(others: dict[str, Any]) -> dict[str, Any]:
+    """What becomes of scores, from what a model hands over: its softcap, and its sinks in float32, as kernels take them."""
+    sinks = others.get("s_aux")
+    return {"softcap": others.get("softcap"), "sinks": None if sinks is None else sinks.float()}
+
+
+def check_dropout(dropout: float) -> None:
+    """Refuse dropout."""
     if dropout:
         raise ValueError(f"expected dropout 0, got {dropout}: the kernels have none")
-    found = [name for name in UNSUPPORTED if others.get(name) is not None]
-    if found:
-        raise ValueError(f"expected plain attention, got {', '.join(found)}")
-    causal = module.is_causal if is_causal is None else is_causal
-    o = flash_attention(query, key, value, causal=bool(causal), scale=scaling)
-    return o.transpose(1, 2).contiguous(), None
+
+
+def check_seen(mask: Tensor) -> Seen:
+    """Refuse a mask that is not ours: it may hide any keys."""
+    if not isinstance(mask, Seen):
+        raise ValueError(
+            f"expected no mask but that of flashlearn.models.transformers.mask, got one of shape {tuple(mask.shape)}"
+        )
+    if not hasattr(mask, "padded"):
+        raise ValueError(
+            "expected the mask as flashlearn.models.transformers.mask made it, got what an operation made of it"
+        )
+    return mask
+
+
+def plain_window(size: int | None, causal: bool, N_k: int) -> Window | None:
+    """A sliding window of `size` keys, the query's own among them, where it hides any of N_k."""
+    if size is None or size >= N_k:
+        return None
+    return size - 1, None if causal else size - 1
+
+
+def packed_by(offsets_q: Tensor | None, offsets_k: Tensor | None, documents: Tensor | None) -> Tensor | None:
+    """The documents, from offsets that the caller may have handed over, as FlashAttention takes them, or from the mask."""
+    if offsets_q is None:
+        return documents
+    for name, other in (("cu_seq_lens_k", offsets_k), ("the positions", documents)):
+        if other is not None and not torch.equal(offsets_q.int(), other.int()):
+            raise ValueError(
+                f"expected {name} to cut where cu_seq_lens_q do, got {other.tolist()} and {offsets_q.tolist()}"
+            )
+    return offsets_q.int()
 
 
 def mask(
     *,
     q_length: int,
     kv_length: int,
-    q_offset: int = 0,
+    q_offset: int | Tensor = 0,
+    kv_offset: int = 0,
+    mask_function: Callable = masking_utils.causal_mask_function,
     attention_mask: Tensor | None = None,
-    local_size: int | None = None,
-    allow_is_causal_skip: bool = True,
-    allow_is_bidirectional_skip: bool = False,
+    batch_size: int = 1,
+    device: torch.device | str = "cpu",
     **others,
-) -> None:
-    """No mask, if causal or full attention over all keys is what is meant; ValueError otherwise."""
-    if attention_mask is not None and not attention_mask.all():
-        raise ValueError("expected sequences without padding, got an attention mask that hides tokens")
-    if local_size is not None and local_size < kv_length:
-        raise ValueError(f"expected attention over all {kv_length} keys, got a window of {local_size}")
-    if not (allow_is_causal_skip or allow_is_bidirectional_skip):
-        raise ValueError("expected causal attention, got a mask of another form, or a static cache")
-    if not allow_is_bidirectional_skip and kv_length != q_offset + q_length:
-        raise ValueError(f"expected a cache of {q_offset + q_length} tokens, got room for {kv_length} (a static cache)")
+) -> Seen | None:
+    """Which of the keys kv_offset to kv_offset + kv_length the queries q_offset to q_offset + q_length see.
+
+    `attention_mask` (B, N) booleans: False is padding, all that N leaves out is hidden. None if plain causal attention is
+    what is meant: the module says so itself. ValueError for what neither a range of keys nor a window can say.
+    """
+    plain = mask_function is masking_utils.causal_mask_function and attention_mask is None
+    if plain and isinstance(q_offset, int) and kv_offset + kv_length == q_offset + q_length:
+        return None  # also where torch.compile traces this
+    return worked_out(q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, batch_size, device)
+
+
+@torch.compiler.disable
+def worked_out(
+    q_length: int,
+    kv_length: int,
+    q_offset: int | Tensor,
+    kv_offset: int,
+    mask_function: Callable,
+    attention_mask: Tensor | None,
+    batch_size: int,
+    device: torch.device | str,
+) -> Seen | None:
+    """The same, where it is not told at a glance. Reads closures, which torch.compile does not trace."""
+    rule = read(mask_function)
+    keys, padded = key_ranges(attention_mask, batch_size, kv_length, kv_offset, device)
+    if q_length == 1 and (isinstance(q_offset, Tensor) or q_offset - kv_offset + 1 < kv_length):
+        return decoding(keys, rule, kv_length, q_offset - kv_offset)
+    place = int(q_offset) - kv_offset  # of the first query, among the keys
+    length = min(kv_length, place + q_length) if rule.right == 0 else kv_length
+    if (rule.left, rule.right) != (None, None) and length != place + q_length:
+        raise ValueError(f"expected keys up to that of the last query, {place + q_length} of them, got {length}")
+    window = None if rule.left is None or rule.left >= length - 1 else (rule.left, rule.right)
+    documents = offsets(rule.packed)
+    if rule.right == 0 and length == kv_length and window is None and documents is None and not padded:
+        return None
+    return seen(keys, causal=rule.right == 0, window=window, length=length, padded=padded, documents=documents)
+
+
+def seen(keys: Tensor, **fields) -> Seen:
+    """`keys` (B, 2) with the fields of a `Seen`."""
+    made = keys[:, None, None].as_subclass(Seen)
+    vars(made).update(fields)
+    return made
+
+
+class Rule(NamedTuple):
+    """Which keys a query sees by their distance: `left` before it and `right` behind it (None: all), of its own sequence."""
+
+    left: int | None = None
+    right: int | None = None
+    packed: Tensor | None = None
+
+    def __and__(self, other: Rule) -> Rule:
+        """What both let a query see."""
+        left, right = (
+            min((x for x in pair if x is not None), default=None) for pair in zip(self[:2], other[:2], strict=True)
+        )
+        return Rule(left, right, self.packed if other.packed is None else other.packed)
+
+
+def read(function: Callable) -> Rule:
+    """What a mask function of transformers says, read from how it was put together.
+
+    Its factories return closures: which factory made one is told by its code, and with which arguments by its variables.
+    """
+    code = getattr(function, "__code__", None)
+    if code is None or code not in READERS:
+        raise ValueError(
+            "expected a mask of causality, padding, sliding windows and packed sequences, as transformers makes them, "
+            f"got one of {getattr(function, '__qualname__', function)}"
+        )
+    values = (cell.cell_contents for cell in function.__closure__ or ())
+    return READERS[code](**dict(zip(code.co_freevars, values, strict=True)))
+
+
+def code_of(factory: Callable, *arguments):
+    """The code of the closures that a factory of mask functions returns."""
+    return factory(*arguments).__code__
+
+
+READERS: dict[object, Callable[..., Rule]] = {
+    masking_utils.causal_mask_function.__code__: lambda: Rule(right=0),
+    masking_utils.bidirectional_mask_function.__code__: lambda: Rule(),
+    code_of(masking_utils.sliding_window_overlay, 1): lambda sliding_window: Rule(left=sliding_window - 1),
+    code_of(masking_utils.sliding_window_bidirectional_overlay, 1): lambda sliding_window: Rule(
+        sliding_window, sliding_window
+    ),
+    code_of(masking_utils.and_masks): lambda mask_functions: reduce(Rule.__and__, map(read, mask_functions)),
+    code_of(masking_utils.packed_sequence_mask_function, None): lambda packed_sequence_mask: Rule(
+        packed=packed_sequence_mask
+    ),
+    # positions that start anew with each packed sequence and grow by 1: within one, distances are what they were
+    code_of(masking_utils.remap_positions_for_packed_sequence, None, None): lambda mask_function, position_ids: read(
+        mask_function
+    ),
+}
+
+
+def key_ranges(
+    mask: Tensor | None, batch: int, N_k: int, offset: int, device: torch.device | str
+) -> tuple[Tensor, bool]:
+    """(B, 2) int32, the keys that are no padding (start, stop), and whether any is; ValueError if they are no range."""
+    if mask is None:
+        return torch.tensor((0, N_k), dtype=torch.int32, device=device).repeat(batch, 1), False
+    real = mask[:, offset : offset + N_k].bool()
+    real = nn.functional.pad(real, (0, N_k - real.shape[1]))
+    place = torch.arange(N_k, device=real.device)
+    stop = torch.where(real, place + 1, 0).amax(1)
+    start = torch.minimum(torch.where(real, place, N_k).amin(1), stop)
+    whole, together = torch.stack((real.all(), (real.sum(1) == stop - start).all())).tolist()  # one wait, not two
+    if not together:
+        raise ValueError(
+            "expected padding before or behind a sequence, got an attention mask that hides tokens between others"
+        )
+    return torch.stack((start, stop), 1).int(), not whole
+
+
+def decoding(keys: Tensor, rule: Rule, N_k: int, place: int | Tensor) -> Seen:
+    """The same for one query in a cache with room to spare: whatever it sees is a range of keys.
+
+    A static cache keeps its place on the device: nothing waits for it, and nothing but numbers changes from token to token.
+    """
+    start, stop = keys.unbind(1)
+    start = start if rule.left is None else start.clamp(min=place - rule.left)
+    stop = stop if rule.right is None else stop.clamp(max=place + rule.right + 1)
+    keys = torch.stack((torch.minimum(start, stop), stop), 1).int()
+    return seen(keys, causal=False, window=None, length=N_k, padded=True, documents=None)
+
+
+def offsets(packed: Tensor | None) -> Tensor | None:
+    """(n + 1,) int32 offsets of the documents from the number of each token's, (B, N); one layout for the whole batch."""
+    if packed is None:
+        return None
+    if (packed != packed[0]).any():
+        raise ValueError(f"expected sequences packed alike, or a batch of 1, got {packed.shape[0]} that differ")
+    lengths = packed[0].unique_consecutive(return_counts=True)[1]
+    return nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
 
 
 AttentionInterface.register(NAME, attention)
