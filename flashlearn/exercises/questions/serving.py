@@ -7,7 +7,7 @@ QUESTIONS: tuple[Question, ...] = (
         name="18.longest",
         text="Every request gets room for as many tokens as the longest of all has at its end. At an average step, how much of "
         "that room is in use?",
-        right="less than a tenth",
+        right="about a seventh",
         wrong=(
             Wrong(
                 "about half",
@@ -26,7 +26,7 @@ QUESTIONS: tuple[Question, ...] = (
             ),
         ),
         why="One request of hundreds decides the room of all, and even that one is short at first.",
-        shown='assert used / longest < 0.1, "most of the room is empty"',
+        shown='assert 1 / 8 < used / longest < 1 / 6, "most of the room is empty"',
     ),
     Question(
         name="18.order",
