@@ -11,13 +11,16 @@ from flashlearn.rungs.tiled import sram_elements
 from flashlearn.show import animation
 from flashlearn.show.explorers import tiling
 from flashlearn.show.explorers.tiling import (
+    BOTH,
     BY_HAND,
     CAUSAL,
+    DOCUMENTS,
     FITTING,
     FULL,
     IN_BETWEEN,
     LARGEST,
     LONGEST,
+    MASKS,
     PAPER,
     STANDARD,
     V2,
@@ -161,12 +164,31 @@ def test_standard_attention_stands_beside_them(explorer):
         assert "Standard" in explorer.sentence.value
 
 
-@pytest.mark.parametrize("mask, kwargs", [(FULL, {}), (CAUSAL, {"causal": True}), (WINDOW, {"window": (3, 0)})])
-def test_masks_hide_what_they_say(mask, kwargs):
+BACK = torch.arange(12)[:, None] - torch.arange(12)
+ALIKE = (torch.arange(12)[:, None] < 5) == (torch.arange(12) < 5)  # documents of 5 and 7 tokens
+SEEN = {
+    FULL: BACK < 12,
+    CAUSAL: BACK >= 0,
+    WINDOW: (BACK >= 0) & (BACK <= 3),
+    DOCUMENTS: (BACK >= 0) & ALIKE,
+    BOTH: (BACK >= 0) & (BACK <= 3) & ALIKE,
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_masks_hide_what_they_say(mask):
     explorer = tiling_explorer(mask=mask)
+    want = torch.nn.functional.scaled_dot_product_attention(*explorer._tensors(), attn_mask=SEEN[mask])
     for run in explorer.runs.values():
-        torch.testing.assert_close(run[-1].output, fl.standard_attention(*explorer._tensors(), **kwargs))
-    assert f"{fl.visited_blocks(12, 12, 3, 3, **kwargs)} of 16 pairs" in explorer.fit.value
+        torch.testing.assert_close(run[-1].output, want)
+    blocks = SEEN[mask].unflatten(0, (4, 3)).unflatten(2, (4, 3)).any(3).any(1)
+    assert f"{int(blocks.sum())} of 16 pairs" in explorer.fit.value
+
+
+def test_two_documents_are_there_whatever_the_length():
+    explorer = tiling_explorer(mask=DOCUMENTS, sram=128)
+    for explorer.length.value in (1, 2, LONGEST):
+        assert "they fit" in explorer.fit.value and all(run[-1].output is not None for run in explorer.runs.values())
 
 
 @pytest.mark.slow

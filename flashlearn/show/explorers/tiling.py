@@ -23,7 +23,6 @@ from flashlearn.rungs.tiled import (
     sram_elements,
     tiled_attention_v1_steps,
     tiled_attention_v2_steps,
-    visited_blocks,
 )
 from flashlearn.show.animation import moving
 from flashlearn.show.draw.budget import budget_step, draw_budget
@@ -44,12 +43,15 @@ STEPS: dict[str, Callable[..., Iterable[Step]]] = {
 BESIDE = {"FA-1, FA-2": (V1, V2), "standard, FA-2": (STANDARD, V2), "all three": (STANDARD, V1, V2)}
 TOTALS = {STANDARD: "standard", V1: "FA-1", V2: "FA-2"}
 BY_HAND, FITTING, PAPER = "as set here", "largest that fit", "the paper's rule"
-FULL, CAUSAL, WINDOW = "full", "causal", "window of 4"
-MASKS: dict[str, dict[str, Any]] = {
-    FULL: {},
-    CAUSAL: {"causal": True},
-    WINDOW: {"window": (3, 0)},
-}  # a query and the three keys before it
+FULL, CAUSAL, WINDOW, DOCUMENTS, BOTH = "full", "causal", "window of 4", "two documents", "documents, window"
+BAND = {"window": (3, 0)}  # a query and the three keys before it
+MASKS: dict[str, Callable[[int], dict[str, Any]]] = {  # the options of the algorithms, for N tokens
+    FULL: lambda N: {},
+    CAUSAL: lambda N: {"causal": True},
+    WINDOW: lambda N: BAND,
+    DOCUMENTS: lambda N: {"causal": True, "documents": two_documents(N)},
+    BOTH: lambda N: {**BAND, "documents": two_documents(N)},
+}
 IN_BETWEEN = (0.3, 0.65)  # how far tiles have come in the frames between two steps
 CALM = 0.6  # seconds since the last step, or there are no such frames: whoever hurries is not held up
 ALT = "HBM with Q, K, V and O, and the tiles on chip, for FlashAttention-1 and FlashAttention-2 side by side."
@@ -78,10 +80,10 @@ class TilingExplorer(Stepper):
         self.sram = slider("SRAM", (10, 128), sram, "elements of tiles that fit on chip; m and ℓ are not counted", LOOK)
         rules, who = [BY_HAND, FITTING, PAPER], "who chooses B_r and B_c"
         self.rule = widgets.Dropdown(description="blocks", options=rules, tooltip=who, **look(190, 46))
-        seen = "which keys a query sees: all, those up to its own, or its own and the three before"
+        seen = "which keys a query sees: all, those up to its own, its own and the three before, those of its document"
         chosen = mask or (CAUSAL if causal else FULL)
         self.mask = widgets.Dropdown(
-            description="mask", options=list(MASKS), value=chosen, tooltip=seen, **look(160, 38)
+            description="mask", options=list(MASKS), value=chosen, tooltip=seen, **look(190, 38)
         )
         panels = {"tooltip": "what is shown side by side", **look(190, 48)}
         self.beside = widgets.Dropdown(description="beside", options=list(BESIDE), **panels)
@@ -120,7 +122,8 @@ class TilingExplorer(Stepper):
         verdict = self._choose_blocks()
         if verdict:
             return {"": self._no_run(verdict)}
-        N, block_q, block_k, mask = self.length.value, self.block_q.value, self.block_k.value, MASKS[self.mask.value]
+        N, block_q, block_k = self.length.value, self.block_q.value, self.block_k.value
+        mask = MASKS[self.mask.value](N)
         tensors = self._tensors()
         blocks: dict[str, Any] = {"block_q": block_q, "block_k": block_k}
         runs = {
@@ -130,7 +133,7 @@ class TilingExplorer(Stepper):
         moved = {title: hbm_bytes(run) for title, run in runs.items()}
         shown = BESIDE[self.beside.value]
         self._full = max(max(moved[title]) for title in shown)
-        visits, pairs = (visited_blocks(N, N, block_q, block_k, **each) for each in (mask, {}))
+        visits, pairs = (runs[V2][-1].values[name] for name in ("visits", "pairs"))
         need = sram_elements(block_q, block_k, self.dimension.value)
         totals = ", ".join(f"{name} {moved[title].total:,} B" for title, name in TOTALS.items())
         self._report(
@@ -225,9 +228,15 @@ class TilingExplorer(Stepper):
 def tiling_explorer(**start) -> TilingExplorer:
     """FlashAttention-1, -2 and standard attention: sliders for N, D, B_r, B_c and the SRAM, masks, bytes live.
 
-    `start` may set the first values: N, D, block_q, block_k, sram, causal, mask ("full", "causal", "window of 4").
+    `start` may set the first values: N, D, block_q, block_k, sram, causal, mask ("full", "causal", "window of 4", "two
+    documents", "documents, window").
     """
     return TilingExplorer(**start)
+
+
+def two_documents(N: int) -> torch.Tensor:
+    """Offsets of two documents in N tokens, of about five twelfths and seven: no multiple of a usual block."""
+    return torch.tensor([0, (5 * N + 6) // 12, N], dtype=torch.int32)
 
 
 def rescalings(runs: dict[str, list[Step]]) -> list[int]:
