@@ -215,7 +215,9 @@ def test_what_cannot_be_recorded_was_attempted():
     assert grade(Exercise("strange", "", abs, (case,)), abs).attempted
 
 
-@pytest.mark.parametrize("prefixes", [("0", "10", "14", "15", "16", "18"), slow(KERNELS)], ids=["plain", "kernels"])
+@pytest.mark.parametrize(
+    "prefixes", [("0", "10", "14", "15", "16", "17", "18"), slow(KERNELS)], ids=["plain", "kernels"]
+)
 def test_variants_are_named(prefixes):
     """No variant may be misled but by the words that it is judged with, and hardly any may stay unnamed."""
     variants = [v for v in collect() if v.exercise.startswith(prefixes) and v.exercise != "08.block"]
