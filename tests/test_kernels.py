@@ -244,3 +244,18 @@ def test_the_language_is_replaced_once_for_a_module_of_a_launch(monkeypatch):
     for launches in (1, 2):
         kernels.attention_forward(q, k, v, launch=Launch(16, 16))
         assert launches <= replaced.count(interpreter.tl.tensor) <= 3 * launches  # the kernel's module, Triton's own
+
+
+@pytest.mark.skipif(not kernels.INTERPRETED, reason="the interpreter is not used here")
+def test_what_the_interpreter_need_not_do_is_left_out_and_changes_nothing():
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    types = (tl.int1, tl.int32, tl.int64, tl.float16, tl.bfloat16, tl.float32, tl.float8e5)
+    made_anew = interpreter._get_np_dtype.__wrapped__
+    for each in (*types, *map(tl.pointer_type, types), *(tl.block_type(t, [4, 2]) for t in types)):
+        assert interpreter._get_np_dtype(each) is interpreter._get_np_dtype(each) == made_anew(each), each
+    pointers = tl.block_type(tl.pointer_type(tl.float16), [4])
+    assert interpreter._get_np_dtype(pointers) == made_anew(pointers)
+    options = interpreter.interpreter_builder.options
+    assert not options.debug and not options.sanitize_overflow, "the check would be made, and its outcome not looked at"

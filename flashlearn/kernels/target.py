@@ -9,6 +9,7 @@ The interpreter gets values right in float16 and float32. It gets bfloat16 wrong
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import threading
@@ -80,10 +81,33 @@ def once_in_a_launch(replace):
     return replace_once
 
 
+def by_name(dtype_of):
+    """The same, a look in a table; the interpreter makes its table anew at every operation of a kernel."""
+    known: dict[str, numpy.dtype] = {}
+
+    @functools.wraps(dtype_of)
+    def looked_up(dtype):
+        name = dtype.scalar.name
+        if name not in known:
+            known[name] = dtype_of(dtype)
+        return known[name]
+
+    return looked_up
+
+
+def without_idle_checks(builder) -> None:
+    """Leave out the check of sums and products for overflow, whose outcome is thrown away where `debug` is off."""
+    if not builder.options.debug:
+        builder.options = dataclasses.replace(builder.options, sanitize_overflow=False)
+
+
 if INTERPRETED:  # here, and not in the launchers, so that it holds for every kernel, a reader's own too
     InterpretedFunction.run = in_turn(InterpretedFunction.run)
     if hasattr(interpreter, "_LangPatchScope"):
         interpreter._patch_lang = once_in_a_launch(interpreter._patch_lang)
+    if hasattr(interpreter, "_get_np_dtype"):
+        interpreter._get_np_dtype = by_name(interpreter._get_np_dtype)
+    without_idle_checks(interpreter.interpreter_builder)
 
 
 def backend() -> str:
