@@ -371,10 +371,22 @@ class _Recording:
         shapes["S"] = (*shapes["Q"][:3], shapes["K"][2])
         k = self.on_chip.get("K")
         rows, cols = q.rows, k.rows if k else (0, 0)
-        self.mask = Mask(shapes["Q"][2], shapes["K"][2], right=0 if self.arguments.get("CAUSAL") else None)
+        self.mask = self._mask(shapes["Q"][2], shapes["K"][2], batch=q.index[0][0])
         i, j = rows[0] // self.arguments["BLOCK_M"], cols[0] // self.arguments["BLOCK_N"] if k else None
         place = {"i": i, "j": j, "rows": rows, "cols": cols, "masked": self.mask.crosses(rows, cols)}
         return place, Tile("S", (*q.index[:2], rows, cols), 4) if k else None
+
+    def _mask(self, N_q: int, N_k: int, batch: int) -> Mask:
+        """What one sequence of the batch sees, from the arguments of a kernel. Packed sequences count as one."""
+        given = {tensor.name: tensor.original for tensor in self.tensors} | self.arguments
+        right = 0 if given.get("CAUSAL") else given.get("right")
+        there = given.get("key_start")
+        key_range = None if there is None else ((int(there[batch]), int(given["key_stop"][batch])),)
+        places = given.get("places")
+        documents = None
+        if places is not None and N_q == N_k and torch.equal(places[:, 1], places[:, 3]):  # first rows of both sides
+            documents = tuple(sorted({0, *places[:, 1].tolist(), N_q}))
+        return Mask(N_q, N_k, given.get("left"), right, documents, key_range)
 
     def _sentence(self, place) -> str:
         where = f"Program {self.program}"
