@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-NEED_TRITON = ("flashlearn.kernels", "flashlearn.models.transformers")
+NEED_TRITON = ("flashlearn.kernels", "flashlearn.models.transformers", "flashlearn.models.continuous")
 MODULES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for folder in ("flashlearn", "benchmarks", "tools")

@@ -10,6 +10,8 @@ what the kernels take instead, two numbers a sequence and a few for all: see `Se
 filled. softcap and sinks are handed to the attention itself. What the kernels cannot do (dropout, chunked attention,
 padding in the middle, a mask of the caller's own, ...) is refused, never silently left out.
 
+Continuous batching has an interface of its own: see `flashlearn.models.continuous`.
+
 transformers is not a dependency of flashlearn: `pip install -c constraints.txt -e .[transformers]`.
 """
 
