@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -11,49 +14,28 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: no kernel is run", allow_module_level=True)
 
 from flashlearn.kernels.hopper.bands import attention_spans
+from tests.bands import CASES, KEYS, RAGGED, RANGES, attend, dense
 from tests.test_barriers import backward_run, forward_run, problem
 
 CPU = torch.device("cpu")
-INF = float("inf")
-
-
-def offsets(*lengths):
-    return torch.tensor([0, *lengths]).cumsum(0).int()
-
-
-def dense(N_q, N_k, left, right, packed=None, key_range=None):
-    """(B or 1, N_q, N_k) booleans, from the definition."""
-    own, other = packed or (torch.tensor([0, N_q]), torch.tensor([0, N_k]))
-    i, j = torch.arange(N_q)[:, None], torch.arange(N_k)
-    mine, its = (torch.searchsorted(ends, row, right=True) - 1 for ends, row in ((own, i), (other, j)))
-    at = i - own[mine + 1] + other[mine + 1]
-    seen = mine == its
-    seen &= True if left is None else j >= at - left
-    seen &= True if right is None else j <= at + right
-    start, stop = (t[:, None, None] for t in key_range or (torch.tensor([0]), torch.tensor([N_k])))
-    return seen & (j >= start) & (j < stop)
+COMPILE = """
+import flashlearn.kernels
+from flashlearn.gpu.pretend import pretend
+launches = pretend(90)
+import torch
+from flashlearn.kernels.hopper.bands import attention_spans
+pair = (torch.tensor([0, 9], dtype=torch.int32),) * 2
+for given in ({}, {"offsets": pair}, {"key_range": pair}):
+    for of_keys in (False, True):
+        attention_spans(9, 9, torch.device("cpu"), left=5, right=0, **given, of_keys=of_keys)
+print(f"{len(launches)} launches, {sum(launch.spilled for launch in launches)} bytes of stack")
+"""
 
 
 def visible_by(spans, N):
     """The booleans that spans stand for, (.., rows, N)."""
     j = torch.arange(N)
     return (j >= spans[:, 0, :, None]) & (j < spans[:, 1, :, None])
-
-
-RAGGED = offsets(1, 70, 0, 129, 1, 99)
-KEYS = offsets(60, 3, 5, 100, 0, 42)
-RANGES = torch.tensor([0, 70, 299, 300], dtype=torch.int32), torch.tensor([300, 211, 300, 300], dtype=torch.int32)
-CASES = {
-    "window": ((300, 300), dict(left=70, right=0)),
-    "two sides, more queries": ((300, 210), dict(left=40, right=9)),
-    "two sides, more keys": ((130, 300), dict(left=0, right=64)),
-    "left alone": ((200, 200), dict(left=33, right=None)),
-    "wide": ((100, 200), dict(left=1000, right=1000)),
-    "documents": ((300, 300), dict(left=None, right=None, offsets=(RAGGED, RAGGED))),
-    "causal documents": ((300, 300), dict(left=None, right=0, offsets=(RAGGED, RAGGED))),
-    "packed": ((300, 210), dict(left=50, right=0, offsets=(RAGGED, KEYS))),
-    "padded": ((300, 300), dict(left=90, right=0, key_range=RANGES)),
-}
 
 
 def spans_of(sizes, options, of_keys=False):
@@ -76,17 +58,6 @@ def test_bad_offsets_stay_inside():
     for of_keys, most in ((False, 90), (True, 100)):
         spans = attention_spans(100, 90, CPU, left=None, right=0, offsets=(wrong, wrong), of_keys=of_keys)
         assert (spans >= 0).all() and (spans <= most).all()
-
-
-def attend(q, k, v, seen, sinks=None):
-    """o and lse in float32, 0 and -inf, or the sink, where nothing is seen."""
-    group = q.shape[1] // k.shape[1]
-    k, v = (t.repeat_interleave(group, 1) for t in (k, v))
-    s = (q @ k.mT * q.shape[-1] ** -0.5).masked_fill(~seen[:, None], -INF)
-    lse = s.logsumexp(-1)
-    if sinks is not None:
-        lse = torch.logaddexp(lse, sinks[:, None])
-    return (s - lse.masked_fill(lse == -INF, 0.0)[..., None]).exp() @ v, lse
 
 
 @pytest.mark.parametrize(
@@ -130,3 +101,11 @@ def test_a_sink_takes_part_in_the_sum_alone(sink):
     torch.testing.assert_close(o.float(), want, atol=3e-3, rtol=0)
     torch.testing.assert_close(lse, want_lse, atol=3e-3, rtol=0)
     assert (lse[0, 0] == sink).any()
+
+
+def test_the_kernel_of_spans_compiles_for_a_hopper_gpu():
+    """The interpreter takes what the compiler refuses."""
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE], capture_output=True, text=True, env={**os.environ, "TRITON_INTERPRET": "0"}
+    )
+    assert done.stdout == "6 launches, 0 bytes of stack\n", done.stderr

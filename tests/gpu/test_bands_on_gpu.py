@@ -14,7 +14,7 @@ from flashlearn.kernels import dispatch
 from flashlearn.kernels.hopper.backward import attention_backward_hopper
 from flashlearn.kernels.hopper.bands import attention_spans
 from flashlearn.kernels.hopper.forward import attention_forward_hopper
-from tests.test_bands import CASES, attend, dense
+from tests.bands import CASES, attend, dense
 
 pytestmark = [
     pytest.mark.gpu,

@@ -29,8 +29,10 @@ ROWS = 256  # of one program
 def offset_of(offsets_ptr, sequence, N):
     """offsets[sequence]; without offsets, one sequence of N rows."""
     if offsets_ptr is None:
-        return tl.where(sequence > 0, N, 0)
-    return tl.minimum(tl.maximum(tl.load(offsets_ptr + sequence), 0), N)
+        offset = tl.where(sequence > 0, N, 0)
+    else:
+        offset = tl.minimum(tl.maximum(tl.load(offsets_ptr + sequence), 0), N)
+    return offset
 
 
 @triton.jit(do_not_specialize=["sequences", "N_own", "N_other", "before", "after"])
