@@ -156,3 +156,28 @@ def test_it_refuses_what_flash_attention_refuses(error, message, kwargs):
             call(q, k, v, **kwargs)
     with pytest.raises(TypeError, match="float16, bfloat16 or float32"):
         fl.explain(*(t.double() for t in (q, k, v)))
+
+
+@pytest.mark.parametrize(
+    ("options", "kernel"),
+    [
+        ({"window": (31, 0)}, "hopper"),
+        ({"documents": torch.tensor([0, 20, 64], dtype=torch.int32), "causal": True}, "hopper"),
+        ({"sinks": torch.zeros(2), "key_range": (torch.tensor([3], dtype=torch.int32),) * 2}, "hopper"),
+        ({"softcap": 5.0, "window": (31, 0)}, "softcap: the Hopper kernels know masks and sinks, and plain scores"),
+        ({"alibi": torch.zeros(2)}, "alibi: the Hopper kernels know masks and sinks, and plain scores"),
+    ],
+)
+def test_masks_go_to_the_hopper_kernels_and_changed_scores_do_not(on, options, kernel):
+    on((9, 0))
+    for found in fl.explain(*of(1, 2, 64, 64), **options)[1:]:
+        assert kernel in (found.kernel, found.why)
+
+
+def test_masks_in_any_order_of_sums(on, request):
+    on((9, 0))
+    request.addfinalizer(lambda: torch.use_deterministic_algorithms(False))
+    torch.use_deterministic_algorithms(True)
+    found = fl.explain(*of(1, 2, 64, 64), window=(31, 0))
+    assert (found.forward.kernel, found.backward.kernel) == ("hopper", "portable")
+    assert "adds up dq in any order" in found.backward.why

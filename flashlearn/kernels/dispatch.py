@@ -37,6 +37,7 @@ FORWARD_HOPPER: dict[tuple[int, bool], dict[int, dict[str, Any]]] = {
     (128, False): {0: {}},
     (128, True): {0: {"block_n": 64, "stages": 4}, 2048: {}, 8192: {"persistent": False}},
 }
+BANDS_HOPPER: dict[str, Any] = {}  # options for windows and documents
 HOPPER_DEFAULTS = {"block_n": 128, "stages": 2, "consumers": 2, "persistent": True}
 
 
@@ -65,16 +66,28 @@ def forward_rung(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale
 def backward_rung(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Choice:
     """The kernels that `flash_attention` runs backward for these inputs."""
     why = why_not_hopper(q, k, v, scale=scale)
-    if not why and torch.are_deterministic_algorithms_enabled():
-        why = "deterministic algorithms are asked for, and the fast kernel adds up dq in any order"
+    why = why or _why_not_in_any_order()
     return _without_hopper(why) if why else Choice("hopper", {}, "")
 
 
-def general_rung(q: Tensor, k: Tensor, options: Options, *, backward: bool = False) -> Choice:
+def general_rung(q: Tensor, k: Tensor, v: Tensor, options: Options, *, scale: float, backward: bool = False) -> Choice:
     """The kernels that `flash_attention` runs with masks and changed scores, forward or backward."""
     if not backward and options.offsets is None and decodes(q, k):
         return DECODE
-    return Choice("portable", {}, f"{', '.join(options.names)}: the other kernels know causal masks and plain scores")
+    why = why_not_hopper(q, k, v, scale=scale)
+    if options.scores:
+        changed = " and ".join(name for name in options.names if name in ("softcap", "alibi"))
+        why = f"{changed}: the Hopper kernels know masks and sinks, and plain scores"
+    elif backward and not why:
+        why = _why_not_in_any_order()
+    return Choice("portable", {}, why) if why else Choice("hopper", {} if backward else BANDS_HOPPER, "")
+
+
+def _why_not_in_any_order() -> str:
+    """What stands in the way of a kernel that adds up dq in any order."""
+    if torch.are_deterministic_algorithms_enabled():
+        return "deterministic algorithms are asked for, and the fast kernel adds up dq in any order"
+    return ""
 
 
 def _without_hopper(why: str) -> Choice:

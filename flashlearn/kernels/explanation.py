@@ -74,7 +74,8 @@ def explain(
     if must_widen(q):
         q, k, v = q.float(), k.float(), v.float()
     if options.names:
-        forward, backward = general_rung(q, k, options), general_rung(q, k, options, backward=True)
+        forward = general_rung(q, k, v, options, scale=scale)
+        backward = general_rung(q, k, v, options, scale=scale, backward=True)
     else:
         forward = forward_rung(q, k, v, causal=causal, scale=scale)
         backward = backward_rung(q, k, v, scale=scale)

@@ -1,7 +1,7 @@
 """`flash_attention` with masks and changed scores: two operators beside the plain ones, which stay as short as they were.
 
 `flashlearn::general_forward` and its derivative `flashlearn::general_backward` take everything that `Options` names.
-They run the portable kernels, or for few queries that of decoding. Operators take flat arguments: `FLAT` says which.
+They run the Hopper kernels where these apply, for few queries that of decoding, otherwise the portable ones. Operators take flat arguments: `FLAT` says which.
 """
 
 from __future__ import annotations
@@ -117,8 +117,13 @@ def _forward(q, k, v, *given):
 
 def _run_forward(q, k, v, scale, options: Options):
     causal, tf32 = options.right == 0, allow_tf32(q)
-    if general_rung(q, k, options).name == "decode":
+    rung = general_rung(q, k, v, options, scale=scale)
+    if rung.name == "decode":
         return decode(q, k, v, causal, scale, allow_tf32=tf32, options=options)
+    if rung.name == "hopper":
+        from flashlearn.kernels.hopper.banded import banded_forward
+
+        return banded_forward(q, k, v, scale, options, **rung.options)
     return attention_forward_portable(q, k, v, causal=causal, scale=scale, allow_tf32=tf32, options=options)
 
 
@@ -136,10 +141,18 @@ def _backward(do, dlse, q, k, v, o, lse, *given):
     if must_widen(q):
         matrices = tuple(t.float() for t in matrices)
     with torch.cuda.device_of(q):
-        *grads, dsinks, dalibi = attention_gradients(*matrices, lse, dlse, how)
+        *grads, dsinks, dalibi = _run_backward(*matrices, lse, dlse, scale, how)
     if must_widen(q):
         grads = [torch.empty_like(t).copy_(grad) for t, grad in zip((q, k, v), grads, strict=True)]
     return *grads, *(lse.new_empty(0) if t is None else t for t in (dsinks, dalibi))
+
+
+def _run_backward(do, q, k, v, o, lse, dlse, scale, how: How):
+    if general_rung(q, k, v, how.options, scale=scale, backward=True).name == "hopper":
+        from flashlearn.kernels.hopper.banded import banded_gradients
+
+        return *banded_gradients(do, q, k, v, o, lse, dlse, scale, how.options), None
+    return attention_gradients(do, q, k, v, o, lse, dlse, how)
 
 
 @torch.library.register_fake("flashlearn::general_backward")
