@@ -559,7 +559,7 @@ def _launch_attention(
             *_integers(sizes), sizes.pages, *given.sight, *numbers,
         ),
         _constants(given, plan) | dict(PAGE=sizes.page, SPLIT=plan.split, PRECISION="tf32" if allow_tf32(q) else "ieee"),
-        key=(q.dtype, q.device, strides, page_table.stride(1), capped, *_compiled_in(tensors, given)),
+        key=(q.dtype, q.device, strides, page_table.stride(1), capped, launch, *_compiled_in(tensors, given)),
         num_warps=launch.num_warps, num_stages=launch.num_stages,
     )  # fmt: skip
 
