@@ -352,7 +352,7 @@ import importlib, pkgutil, sys
 
 NEED_TRITON = {
     "flashlearn.kernels", "flashlearn.kernels.op", "flashlearn.models.transformers",
-    "flashlearn.models.continuous",
+    "flashlearn.models.continuous", "flashlearn.ring.merge_kernel",
     "flashlearn.exercises.mutation_lab",
     "flashlearn.exercises.solutions.gpu_and_triton", "flashlearn.exercises.solutions.mutation_lab",
     "flashlearn.exercises.mistakes.gpu_and_triton_kernels",

@@ -168,6 +168,22 @@ def test_generate_gives_the_tokens_of_eager(kind, which):
     assert got.shape == (3, 9) and torch.equal(got, want)
 
 
+@pytest.mark.slow
+def test_generate_may_be_compiled():
+    """As transformers does by itself with a static cache on a GPU: what stands for the mask goes into the graph."""
+    from transformers import CompileConfig
+
+    x, real = batch("left")
+    how = CompileConfig(backend="eager", mode=None, fullgraph=False)
+    how._compile_all_devices = True
+    options = {"attention_mask": real[:, -6:], "max_new_tokens": 3, "do_sample": False}
+    want = tiny("Llama", "eager").generate(x[:, -6:], **options)
+    torch._dynamo.utils.counters.clear()
+    got = tiny("Llama", NAME).generate(x[:, -6:], **options, cache_implementation="static", compile_config=how)
+    assert torch.equal(got, want) and torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0
+    assert not any("flashlearn" in reason for reason in torch._dynamo.utils.counters["graph_break"])
+
+
 def visible(seen, q_length, kv_length):
     """(B or 1, N_q, N_k) booleans: what the options that the kernels get let a query see, by their definition."""
     if seen is None:
