@@ -13,6 +13,7 @@ from flashlearn.exercises import (
     gradients_by_hand,
     inside_a_fast_kernel,
     making_it_fast,
+    many_gpus,
     naive_softmax,
     one_pass_attention,
     online_softmax,
@@ -57,6 +58,7 @@ NOTEBOOKS = (
     use_it,
     which_keys,
     serving,
+    many_gpus,
 )
 EXERCISES = {exercise.name: exercise for notebook in NOTEBOOKS for exercise in notebook.EXERCISES}
 PARTS = {part.name: part for exercise in EXERCISES.values() for part in exercise.parts}  # "12.kernel.1", ...
