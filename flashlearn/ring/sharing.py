@@ -10,7 +10,7 @@ from torch import Tensor
 from flashlearn.ring.plan import plan_of, shares
 from flashlearn.ring.wire import Wire
 
-__all__ = ["join", "shares", "split"]
+__all__ = ["Places", "join", "shares", "split"]
 
 
 def split(t: Tensor, *, order: str, group: Any = None, dim: int = 2) -> Tensor:
@@ -46,3 +46,17 @@ def join(t: Tensor, *, order: str, group: Any = None, dim: int = 2) -> Tensor:
         for (start, stop), (first, last) in zip(plan.chunks[r], plan.places[r], strict=True):
             whole[start:stop] = part[first:last]
     return whole.movedim(0, dim)
+
+
+class Places:
+    """For a model of `flashlearn.models.gpt`, in place of a cache: where the tokens of this process stand among all N.
+
+    model(tokens, [Places(N, order=order, group=group)] * layers) rotates queries and keys by these places; nothing is kept.
+    """
+
+    def __init__(self, N: int, *, order: str, group: Any = None):
+        self.length = split(torch.arange(N), order=order, group=group, dim=0)
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """The keys and values of these tokens, as they are: the others are at other processes."""
+        return k, v

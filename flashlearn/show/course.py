@@ -236,6 +236,7 @@ STAGES = (
     Stage("16", "Use it", TRITON, "a model that trains and writes with it", (FLASH, DECODING)),
     Stage("17", "Which keys a query sees", FIELD, "two numbers for a block, whatever the mask", (FLASH, WINDOWED)),
     Stage("18", "Serving", FIELD, "keys and values in pages, found through a table", (DECODING,)),
+    Stage("19", "Many GPUs", FIELD, "keys and values travel, queries stay, results merge", (FLASH,)),
 )
 
 
