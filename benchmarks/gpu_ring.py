@@ -174,10 +174,14 @@ def measure(name: str, N: int, shares: list[Tensor]) -> tuple[dict, list[Tensor]
     return {"forward": forward, "backward": backward, "bytes": int(peak)}, results
 
 
-def in_context(name: str, N: int, P: int, shares: list[Tensor]) -> tuple[dict, list[Tensor]]:
-    """`measure`, for PyTorch's inside its context. It is told of the positions alone: the shares are made already."""
+def in_context(name: str, N: int, P: int) -> tuple[dict, list[Tensor], Tensor]:
+    """`measure`, for PyTorch's inside its context, and which tokens a share holds.
+
+    PyTorch is told of the positions alone, and what it makes of them says which tokens are to be this GPU's.
+    """
     if name != "context_parallel":
-        return measure(name, N, shares)
+        tokens = tokens_of(dist.get_rank(), P, N, order_of(name))
+        return *measure(name, N, shares_of(N, tokens)), tokens
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.experimental import context_parallel
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -185,10 +189,15 @@ def in_context(name: str, N: int, P: int, shares: list[Tensor]) -> tuple[dict, l
     positions = torch.arange(N, device=DEVICE)
     mesh = init_device_mesh(DEVICE, (P,))
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION), context_parallel(mesh, buffers=[positions], buffer_seq_dims=[0]):
-        mine = tokens_of(dist.get_rank(), P, N, "zigzag")
-        if not torch.equal(positions.cpu(), mine):
-            raise RuntimeError("expected context_parallel to share tokens out in zigzag order, got another")
-        return measure(name, N, shares)
+        tokens = positions.cpu().clone()
+        return *measure(name, N, shares_of(N, tokens)), tokens
+
+
+def shares_of(N: int, tokens: Tensor) -> list[Tensor]:
+    """q, k, v and do of some tokens."""
+    shares = [t[:, :, tokens.to(DEVICE)] for t in inputs(N)]
+    forget()
+    return shares
 
 
 def error_of(results: list[Tensor], expected: list[Tensor], sample: Tensor, tokens: Tensor) -> float:
@@ -215,11 +224,8 @@ def measure_length(results: dict, N: int, rank: int, P: int, args: argparse.Name
         if name in args.without:
             continue
         forget()
-        tokens = tokens_of(rank, P, N, order_of(name))
-        shares = [t[:, :, tokens.to(DEVICE)] for t in inputs(N)]
-        forget()
         try:
-            found, outputs = in_context(name, N, P, shares)
+            found, outputs, tokens = in_context(name, N, P)
         except (RuntimeError, AttributeError, ImportError, NotImplementedError) as error:
             if name in ("zigzag", "plain"):
                 raise
@@ -228,7 +234,7 @@ def measure_length(results: dict, N: int, rank: int, P: int, args: argparse.Name
         found["error"] = error_of(outputs, expected, sample, tokens)
         found["efficiency"] = total(row["one"]) / (P * total(found))
         row[name] = found
-        del outputs, shares
+        del outputs
         if rank == 0:
             save(results, args.out)
             print(f"N {N:8,} {name:17} " + json.dumps(found), flush=True)
