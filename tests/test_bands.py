@@ -25,7 +25,7 @@ launches = pretend(90)
 import torch
 from flashlearn.kernels.hopper.bands import attention_spans
 pair = (torch.tensor([0, 9], dtype=torch.int32),) * 2
-for given in ({}, {"offsets": pair}, {"key_range": pair}):
+for given in ({}, {"offsets": pair}, {"key_range": pair}, {}):
     for of_keys in (False, True):
         attention_spans(9, 9, torch.device("cpu"), left=5, right=0, **given, of_keys=of_keys)
 print(f"{len(launches)} launches, {sum(launch.spilled for launch in launches)} bytes of stack")
@@ -104,8 +104,8 @@ def test_a_sink_takes_part_in_the_sum_alone(sink):
 
 
 def test_the_kernel_of_spans_compiles_for_a_hopper_gpu():
-    """The interpreter takes what the compiler refuses."""
+    """The interpreter takes what the compiler refuses; a second call launches what the first compiled."""
     done = subprocess.run(
         [sys.executable, "-c", COMPILE], capture_output=True, text=True, env={**os.environ, "TRITON_INTERPRET": "0"}
     )
-    assert done.stdout == "6 launches, 0 bytes of stack\n", done.stderr
+    assert done.stdout == "8 launches, 0 bytes of stack\n", done.stderr

@@ -98,7 +98,7 @@ def attention_spans(
     sequences = 1 if own[0] is None else own[0].numel() - 1
     if spans.numel():
         launch(
-            attention_spans_kernel, (-(-sizes[0] // ROWS), batches),
+            attention_spans_kernel, (-(-sizes[0] // ROWS), batches, 1),
             (*own, start, stop, spans, sequences, *sizes, before, after),
             dict(OF_KEYS=of_keys, ROWS=ROWS),
             key=(device, *(None if t is None else t.data_ptr() % 16 for t in (*own, start, stop))),
