@@ -13,8 +13,18 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 import flashlearn as fl
+from flashlearn.core.inputs import Sizes
 from flashlearn.core.steps import Step, Tile
-from flashlearn.show.draw import budget_step, colour, draw_budget, draw_matmul, draw_tiling
+from flashlearn.show.draw import (
+    backward,
+    budget_step,
+    colour,
+    draw_backward,
+    draw_budget,
+    draw_matmul,
+    draw_tiling,
+    tiling,
+)
 from flashlearn.show.draw.sheet import Place, blocks_of
 from flashlearn.show.draw.style import STYLE, fixed, index
 from flashlearn.show.frame import as_runs, paint
@@ -122,6 +132,74 @@ def test_what_is_on_chip_has_its_colour_in_both_memories():
     for name in "QKV":
         assert area(pixels(run[2]), name) > area(done, name) + 3000
     assert area(done, "Q") == 0, "nothing is on chip at the end"
+
+
+class Cells:
+    """A sheet that notes which cells of a matrix at (0, 0), of cells 1 x 1, were hatched."""
+
+    def __init__(self, shape):
+        self.hatched = np.zeros(shape, bool)
+
+    def hatch(self, rect):
+        x, y, w, h = (round(side) for side in rect)
+        self.hatched[y : y + h, x : x + w] = True
+
+    def fill(self, *args):
+        pass
+
+    outline = fill
+
+
+OFFSETS, RANGE = (torch.tensor(ends, dtype=torch.int32) for ends in ([0, 3, 8, 12], [[3, 0], [12, 7]]))
+SEEN = {
+    "window": {"window": (3, 2)},
+    "documents": {"documents": OFFSETS},
+    "documents, causal, window": {"documents": OFFSETS, "causal": True, "window": (2, None)},
+    "key range": {"key_range": tuple(RANGE)},
+    "scores made otherwise": {"causal": True, "softcap": 0.5, "alibi": torch.ones(1), "sinks": torch.ones(1)},
+}
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_hatched_is_what_the_mask_hides(name):
+    """In the pictures of both versions and of both backward passes; pictures show the first sequence."""
+    options, blocks = SEEN[name], {"block_q": 3, "block_k": 4}
+    q, k, v = (torch.cat([t, t + 1]) for t in qkv())
+    sight = {key: value for key, value in options.items() if key not in ("softcap", "alibi", "sinks")}
+    visible = fl.Mask.of(Sizes(2, 1, 1, 12, 12, 4), **sight).visible((0, 12), (0, 12))
+    hidden = ~visible.expand(2, 1, 12, 12)[0, 0].numpy()
+    o, lse = fl.tiled_attention_v2(q, k, v, return_lse=True, **options, **blocks)
+    runs = [(tiling._scores, steps(q, k, v, **options, **blocks)) for steps in VERSIONS.values()]
+    for fused in (False, True):
+        steps = fl.tiled_attention_backward_steps(q, q, k, v, o, lse, fused=fused, **options, **blocks)
+        runs.append((backward._square, steps))
+    for paint_square, steps in runs:
+        run = fl.record(steps)
+        sheet = Cells((12, 12))
+        paint_square(sheet, run[-1], run, Place(0, 0, 12, 12, 1, 1))
+        assert np.array_equal(sheet.hatched, hidden)
+        assert {"masked"} <= set(texts(run[-2], draw_tiling if paint_square is tiling._scores else draw_backward))
+
+
+def test_sentences_tell_what_is_masked_and_what_is_skipped():
+    ranges = (torch.tensor([6], dtype=torch.int32), torch.tensor([12], dtype=torch.int32))
+    q, k, v = qkv()
+    both = tuple(torch.cat([ends, end]) for ends, end in zip(ranges, RANGE[:, 1:], strict=True))
+    padded = fl.record(
+        fl.tiled_attention_v2_steps(*(torch.cat([t, t]) for t in (q, k, v)), block_q=6, block_k=3, key_range=both)
+    )
+    assert padded[0].sentence == "Block Q0 meets block K0, hidden from these rows: nothing changes."
+    assert padded[2].sentence.startswith("Block Q0 meets block K2, part of it masked, its first: row 0 starts with")
+    alone = fl.record(fl.tiled_attention_v2_steps(q, k, v, block_q=6, block_k=3, key_range=ranges))
+    assert len(padded) - 1 == 8 and len(alone) - 1 == 4 and "Done: 4 of 8 pairs" in alone[-1].sentence
+    texts_ = fl.record(fl.tiled_attention_v2_steps(q, k, v, block_q=3, block_k=3, documents=OFFSETS))
+    assert [("part of it masked" in step.sentence) for step in texts_[:-1]] == [0, 0, 1, 1, 1, 1, 1, 0]
+    assert "Done: 8 of 16 pairs of blocks were visited" in texts_[-1].sentence
+    sinks = {"sinks": torch.ones(1), "causal": True}
+    few = qkv(N_q=4, N_k=1)
+    unseen = fl.record(fl.tiled_attention_v2_steps(*few, block_q=2, block_k=1, **sinks))
+    assert unseen[0].sentence == "Block Q0 sees no key: write O = 0 and lse = the sink."
+    assert "m = the sink of the head" in next(iter(fl.tiled_attention_v1_steps(*few, **sinks))).sentence
 
 
 def test_never_visited_and_masked_cells_are_told_apart():

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import random
+from dataclasses import replace
 
 import pytest
 import torch
 
 import flashlearn as fl
+from flashlearn.core.hbm import OnChip
+from flashlearn.core.mask import Mask
+from flashlearn.core.scores import Scores
+from flashlearn.rungs import attention as rungs_attention
+from flashlearn.rungs import tiled as rungs_tiled
+from flashlearn.rungs.attention import softmax_of
+from flashlearn.rungs.problem import Problem, start
+from tests.slow import slow
+
+sum_rows = OnChip.sum_rows
 
 RUNGS = {
     "standard_attention": (),
@@ -103,12 +116,14 @@ def problem(case: dict, dtype=torch.float64, seed: int = 0):
     return (do, q, k, v), options, dict(zip(("block_q", "block_k"), case["blocks"], strict=True))
 
 
-def brute_force(q, k, v, *, causal, window, documents, key_range, softcap, alibi, sinks, scale):
-    """(o, lse) in float64, the mask worked out pair by pair from the words of the definition."""
-    q, k, v = q.double(), k.double(), v.double()
+def brute_force(q, k, v, *, causal, window, documents, key_range, softcap, alibi, sinks, scale, dtype=torch.float64):
+    """(o, lse), in float64 unless told otherwise, the mask worked out pair by pair from the words of the definition."""
+    q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
     (B, H, N_q, D), N_k = q.shape, k.shape[2]
     k, v = (t.repeat_interleave(H // t.shape[1], 1) for t in (k, v))
     left, right = window or (None, None)
+    starts = [] if documents is None else documents[1:].tolist()
+    ranges = [(0, N_k)] * B if key_range is None else list(zip(*(ends.tolist() for ends in key_range), strict=True))
     hidden = torch.zeros(B, 1, N_q, N_k, dtype=torch.bool)
     distance = torch.zeros(N_q, N_k, dtype=torch.float64)
     for i in range(N_q):
@@ -118,40 +133,204 @@ def brute_force(q, k, v, *, causal, window, documents, key_range, softcap, alibi
             hides = causal and j > at
             hides |= left is not None and j < at - left
             hides |= right is not None and j > at + right
-            if documents is not None:
-                starts = documents[1:].tolist()
-                hides |= sum(i >= start for start in starts) != sum(j >= start for start in starts)
-            for b in range(B):
-                exists = key_range is None or int(key_range[0][b]) <= j < int(key_range[1][b])
-                hidden[b, 0, i, j] = hides or not exists
+            hides |= sum(i >= start for start in starts) != sum(j >= start for start in starts)
+            for b, (first, end) in enumerate(ranges):
+                if hides or not first <= j < end:
+                    hidden[b, 0, i, j] = True
     S = q @ k.mT * (D**-0.5 if scale is None else scale)
     S = S if softcap is None else softcap * torch.tanh(S / softcap)
-    S = S if alibi is None else S - alibi.double()[:, None, None] * distance
+    S = S if alibi is None else S - alibi.to(dtype)[:, None, None] * distance.to(dtype)
     weights = torch.exp(S).masked_fill(hidden, 0)
     total = weights.sum(-1, keepdim=True)
-    total = total if sinks is None else total + torch.exp(sinks.double())[:, None, None]
+    total = total if sinks is None else total + torch.exp(sinks.to(dtype))[:, None, None]
     o = (weights / total.masked_fill(total == 0, 1)) @ v
     return o, torch.log(total).squeeze(-1)
 
 
-CASES = pairwise(FACTORS)
+ALONE = {
+    **{name: values[0] for name, values in FACTORS.items()},
+    **{"lengths": (7, 7), "heads": (4, 2), "blocks": (2, 3)},
+}
+CASES = [{**ALONE, name: value} for name, values in FACTORS.items() for value in values[1:]] + pairwise(FACTORS)
 
 
-@pytest.mark.parametrize("name", RUNGS)
-def test_every_rung_gives_what_brute_force_gives(name):
-    for case in CASES:
-        (_, q, k, v), options, blocks = problem(case)
-        mine = {b: blocks[b] for b in RUNGS[name]}
-        o = getattr(fl, name)(q, k, v, **options, **mine)
-        torch.testing.assert_close(o, brute_force(q, k, v, **options)[0], msg=lambda said, case=case: f"{case}: {said}")
+@functools.cache
+def answer(n: int):
+    """(o, lse) of case n in float64, and the gradients of all that has one, by name, through brute force."""
+    (do, *qkv), options, _ = problem(CASES[n])
+    leaves = {**dict(zip("qkv", qkv, strict=True)), "sinks": options["sinks"], "alibi": options["alibi"]}
+    leaves = {name: t.clone().requires_grad_() for name, t in leaves.items() if t is not None}
+    o, lse = brute_force(**{**options, **leaves})
+    found = torch.autograd.grad(o, list(leaves.values()), do, allow_unused=True)
+    grads = [torch.zeros_like(t) if g is None else g for t, g in zip(leaves.values(), found, strict=True)]
+    return o.detach(), lse.detach(), dict(zip(leaves, grads, strict=True))
 
 
-def test_lse_has_the_sink_in_it():
-    for case in CASES:
-        (_, q, k, v), options, blocks = problem(case)
-        o, lse = fl.tiled_attention_v2(q, k, v, return_lse=True, **options, **blocks)
-        expected = brute_force(q, k, v, **options)
-        torch.testing.assert_close((o, lse), expected, msg=lambda said, case=case: f"{case}: {said}")
+def forward_of(name: str, n: int) -> dict[str, tuple]:
+    """Mine and the right ones: o, and of version 2 lse."""
+    (_, q, k, v), options, blocks = problem(CASES[n])
+    mine = {b: blocks[b] for b in RUNGS[name]} | ({"return_lse": True} if name == "tiled_attention_v2" else {})
+    got = getattr(fl, name)(q, k, v, **options, **mine)
+    o, lse, _ = answer(n)
+    return {"o": (got[0], o), "lse": (got[1], lse)} if isinstance(got, tuple) else {"o": (got, o)}
+
+
+def backward_of(form: str, n: int) -> dict[str, tuple]:
+    """Mine and the right gradients, by name."""
+    (do, *qkv), options, blocks = problem(CASES[n])
+    if form == "dense":
+        got = fl.attention_backward(do, *qkv, **options)
+    elif form == "stored":
+        P = fl.last(fl.standard_attention_steps(*qkv, **options)).values["P"]
+        got = fl.attention_backward(do, *qkv, stored=P, **options)
+    else:
+        o, lse, _ = answer(n)
+        fused = form == "fused"
+        got = fl.tiled_attention_backward(do, *qkv, o, lse, fused=fused, **options, **blocks)
+    right = answer(n)[2]
+    assert len(got) == len(right)
+    return {name: (mine, theirs) for mine, (name, theirs) in zip(got, right.items(), strict=True)}
+
+
+FORMS = {name: forward_of for name in RUNGS} | dict.fromkeys(("dense", "stored", "two sweeps", "fused"), backward_of)
+
+
+def wrong_in(form: str, n: int) -> set[str]:
+    """The names of what is not as brute force has it."""
+    pairs = FORMS[form](form, n)
+    return {name for name, (mine, right) in pairs.items() if not torch.allclose(mine, right, 1e-7, 1e-9)}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_results_and_gradients_are_those_of_brute_force(form):
+    for n, case in enumerate(CASES):
+        assert not wrong_in(form, n), case
+
+
+def test_the_cases_are_few_and_have_every_pair_of_choices():
+    assert len(CASES) < 120
+    names = list(FACTORS)
+    for n, a in enumerate(names):
+        for b in names[n + 1 :]:
+            for x, y in itertools.product(FACTORS[a], FACTORS[b]):
+                assert not possible({a: x, b: y}) or any(case[a] == x and case[b] == y for case in CASES), (a, x, b, y)
+    rows = [answer(n)[1].isneginf() for n in range(len(CASES))]
+    assert any(row.any() for row in rows), "some row sees nothing and has no sink"
+    unseen = [n for n, case in enumerate(CASES) if case["sinks"] and (answer(n)[0] == 0).all(-1).any()]
+    assert unseen and all(answer(n)[1].isfinite().all() for n in unseen), "some row has its sink alone"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_errors_in_narrow_types_are_at_most_twice_those_of_plain_pytorch(dtype):
+    for n, case in enumerate(CASES[::8]):
+        (_, q, k, v), options, blocks = problem(case, dtype, seed=n)
+        right, _ = brute_force(q, k, v, **options)
+        plain, _ = brute_force(q, k, v, **options, dtype=dtype)
+        bound = 2 * (plain.double() - right).abs().amax() + 4 * torch.finfo(dtype).eps
+        for name in RUNGS:
+            o = getattr(fl, name)(q, k, v, **options, **{b: blocks[b] for b in RUNGS[name]})
+            assert o.dtype == dtype and (o.double() - right).abs().amax() <= bound, (name, case)
+
+
+# Planted: one mistake each, in the one place that all forms share.
+
+
+def cap_after_the_mask(self, product, slopes, rows, cols):
+    S = self.mask.hide(self.lower(product * self.scale, slopes), rows, cols)
+    return S if self.scores.softcap is None else torch.tanh(S / self.scores.softcap) * self.scores.softcap
+
+
+def cap_after_the_slopes(self, product, slopes, rows, cols):
+    S = self.lower(product * self.scale, slopes)
+    S = S if self.scores.softcap is None else torch.tanh(S / self.scores.softcap) * self.scores.softcap
+    return self.mask.hide(S, rows, cols)
+
+
+def cap_before_the_scale(self, product):
+    return (
+        product * self.scale if self.softcap is None else torch.tanh(product / self.softcap) * self.softcap * self.scale
+    )
+
+
+def slopes_aligned_top_left(self, S, slopes):
+    return S if slopes is None else S - S.distance(0) * slopes
+
+
+def slopes_added(self, S, slopes):
+    return S if slopes is None else S + S.distance(self.mask.diagonal) * slopes
+
+
+def sink_with_a_value(hbm, rows, programs=1):
+    m_i, l_i, acc = start(hbm, rows, programs)
+    return m_i, l_i, acc + 1 if "sinks" in hbm.given else acc
+
+
+def sink_that_is_0(hbm, rows, programs=1):
+    m_i, l_i, acc = start(hbm, rows, programs)
+    return m_i * 0 if "sinks" in hbm.given else m_i, l_i, acc
+
+
+def mask_with(**changes):
+    """`Mask.visible` of a mask that is a little off."""
+    plain = Mask.visible
+
+    def visible(self, rows, cols, device=None):
+        return plain(replace(self, **{name: change(self) for name, change in changes.items()}), rows, cols, device)
+
+    return visible
+
+
+def shifted(mask):
+    """Every text but the first starts a token too late."""
+    return mask.documents and (0, *(min(at + 1, mask.N_k) for at in mask.documents[1:-1]), mask.documents[-1])
+
+
+def one_key_more(mask):
+    return mask.key_range and tuple((start, min(stop + 1, mask.N_k)) for start, stop in mask.key_range)
+
+
+def one_key_too_few(mask):
+    return mask.left and mask.left - 1
+
+
+def not_squared(self, dS, capped):
+    return dS * (1 - capped / self.softcap) if self.softcap else dS
+
+
+FORWARD, BACKWARD = tuple(RUNGS), ("dense", "two sweeps", "fused")
+PLANTED = {  # what: (option, where, function, mistake, forms, what comes out wrong)
+    "softcap after the mask": ("softcap", Problem, "score", cap_after_the_mask, FORWARD, {"o"}),
+    "softcap after the slopes": ("softcap", Problem, "score", cap_after_the_slopes, FORWARD, {"o"}),
+    "softcap before the scale": ("softcap", Scores, "cap", cap_before_the_scale, FORWARD, {"o"}),
+    "slopes aligned to the top left": ("alibi", Problem, "lower", slopes_aligned_top_left, FORWARD, {"o"}),
+    "slopes added": ("alibi", Problem, "lower", slopes_added, FORWARD, {"o"}),
+    "a sink with a value": ("sinks", rungs_tiled, "start", sink_with_a_value, FORWARD[3:], {"o"}),
+    "a sink that is 0": ("sinks", rungs_tiled, "start", sink_that_is_0, FORWARD[3:], {"o"}),
+    "no sinks in softmax": ("sinks", rungs_attention, "softmax_of", lambda S, _: softmax_of(S), FORWARD[:1], {"o"}),
+    "documents off by one": ("documents", Mask, "visible", mask_with(documents=shifted), FORWARD, {"o"}),
+    "documents not masked": ("documents", Mask, "_meet_two_documents", lambda *_: False, FORWARD, {"o"}),
+    "a window bound exclusive": ("window", Mask, "visible", mask_with(left=one_key_too_few), FORWARD, {"o"}),
+    "a key too many exists": ("key_range", Mask, "visible", mask_with(key_range=one_key_more), FORWARD, {"o"}),
+    "no way back through the cap": ("softcap", Scores, "uncap", lambda self, dS, a: dS, BACKWARD, {"q", "k"}),
+    "the cap's slope not squared": ("softcap", Scores, "uncap", not_squared, BACKWARD, {"q", "k"}),
+    "sinks get nothing": ("sinks", OnChip, "sum_rows", lambda self: sum_rows(self) * 0, BACKWARD, {"sinks"}),
+    "slopes pull the other way": ("alibi", OnChip, "sum_rows", lambda self: -sum_rows(self), BACKWARD, {"alibi"}),
+}
+QUICK = ("standard_attention", "tiled_attention_v2", "two sweeps")
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [(name, form) if form in QUICK else slow(name, form) for name in PLANTED for form in PLANTED[name][4]],
+)
+def test_planted_mistakes_are_caught(name, form, monkeypatch):
+    option, where, what, mistake, _, names = PLANTED[name]
+    monkeypatch.setattr(where, what, mistake)
+    cases = (n for n, case in enumerate(CASES) if case[option])
+    found: set[str] = set()
+    while not names <= found and (n := next(cases, None)) is not None:
+        found |= wrong_in(form, n)
+    assert names <= found
 
 
 def wrong(error, message, name="standard_attention", lengths=(4, 4), **options):
@@ -220,36 +399,6 @@ def test_bad_options_are_refused(name, error, message, options):
     wrong(error, message, name, **options)
 
 
-def gradients(case, form):
-    """(names, those of `form`, those of autograd through brute force) in float64."""
-    (do, *qkv), options, blocks = problem(case)
-    leaves = {**dict(zip("qkv", qkv, strict=True)), "sinks": options["sinks"], "alibi": options["alibi"]}
-    leaves = {name: t.clone().requires_grad_() for name, t in leaves.items() if t is not None}
-    asked = {**options, **{name: leaves[name] for name in ("sinks", "alibi") if name in leaves}}
-    o = brute_force(leaves["q"], leaves["k"], leaves["v"], **asked)[0]
-    expected = torch.autograd.grad(o, list(leaves.values()), do, allow_unused=True)
-    expected = [torch.zeros_like(t) if g is None else g for t, g in zip(leaves.values(), expected, strict=True)]
-    if form == "dense":
-        got = fl.attention_backward(do, *qkv, **options)
-    elif form == "stored":
-        P = fl.last(fl.standard_attention_steps(*qkv, **options)).values["P"]
-        got = fl.attention_backward(do, *qkv, stored=P, **options)
-    else:
-        o, lse = fl.tiled_attention_v2(*qkv, return_lse=True, **options, **blocks)
-        fused = form == "fused"
-        got = fl.tiled_attention_backward(do, *qkv, o, lse, fused=fused, **options, **blocks)
-    return list(leaves), got, expected
-
-
-@pytest.mark.parametrize("form", ["dense", "stored", "two sweeps", "fused"])
-def test_gradients_are_those_of_autograd_through_brute_force(form):
-    for case in CASES:
-        names, got, expected = gradients(case, form)
-        assert len(got) == len(names)
-        for name, mine, theirs in zip(names, got, expected, strict=True):
-            torch.testing.assert_close(mine, theirs, msg=lambda said, at=(name, case): f"{at}: {said}")
-
-
 @pytest.mark.parametrize("H_kv", [1, 2])
 def test_gradcheck_of_the_reference(H_kv):
     """Autograd through `standard_attention` against finite differences, of every input that has a gradient."""
@@ -262,3 +411,19 @@ def test_gradcheck_of_the_reference(H_kv):
         return fl.standard_attention(q, k, v, softcap=1.5, alibi=alibi, sinks=sinks, **hidden)
 
     assert torch.autograd.gradcheck(reference, [t.requires_grad_() for t in (q, *kv, sinks, alibi)])
+
+
+def test_a_sink_of_minus_infinity_is_none():
+    (do, q, k, v), options, blocks = problem({**ALONE, "lengths": (9, 4), "causal": True, "key_range": "right"})
+    none = {**options, "sinks": torch.full((4,), -float("inf"), dtype=torch.float64)}
+    for name in RUNGS:
+        mine = {b: blocks[b] for b in RUNGS[name]}
+        assert torch.equal(getattr(fl, name)(q, k, v, **none, **mine), getattr(fl, name)(q, k, v, **options, **mine))
+    o, lse = fl.tiled_attention_v2(q, k, v, return_lse=True, **none, **blocks)
+    assert lse.isneginf().any()
+    for fused in (False, True):
+        *grads, dsinks = fl.tiled_attention_backward(do, q, k, v, o, lse, fused=fused, **none, **blocks)
+        expected = fl.tiled_attention_backward(do, q, k, v, o, lse, fused=fused, **options, **blocks)
+        assert all(torch.equal(*pair) for pair in zip(grads, expected, strict=True)) and (dsinks == 0).all()
+    *_, dsinks = fl.attention_backward(do, q, k, v, **none)
+    torch.testing.assert_close(dsinks, torch.zeros(4, dtype=torch.float64))

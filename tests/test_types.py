@@ -24,12 +24,16 @@ assert_type(fl.flash_attention(q, k, v, causal=True, return_lse=False), Tensor)
 assert_type(fl.tiled_attention_v2(q, k, v), Tensor)
 assert_type(fl.tiled_attention_v2(q, k, v, block_q=2, return_lse=True), tuple[Tensor, Tensor])
 assert_type(fl.attention_backward(q, q, k, v), tuple[Tensor, Tensor, Tensor])
+assert_type(fl.attention_backward(q, q, k, v, softcap=5.0), tuple[Tensor, Tensor, Tensor])
+assert_type(fl.attention_backward(q, q, k, v, sinks=q[0, 0, 0]), tuple[Tensor, ...])
 assert_type(fl.__version__, str)
 fl.projector(False)
 """
 WRONG = [
     'fl.standard_attention(q, k, v, causal="no")',
     "fl.tiled_attention_v2(q, k, v, return_lse=True).shape",
+    'fl.tiled_attention_v2(q, k, v, softcap="50")',
+    "fl.one_pass_attention(q, k, v, slopes=q)",
     "fl.flash_attention(q, k, v, return_lse=True).shape",
     "fl.online_softmax([1.0, 2.0])",
     "fl.no_such_function(q)",

@@ -292,8 +292,12 @@ def _met(step: Step) -> str:
         if v1:
             what = "its O is scaled by exp(m_old - m_new) l_old / l_new"
         return f"{head}: new maximum {new:.2f} in row {r}{others}: {what} = {by:.2f}.{tail}"
+    if all(new == -INF for _, (_, new, *_) in rows):
+        where = f"Block Q{values['i']} meets block K{values['j']}"
+        return f"{where}, hidden from these rows: nothing changes.{tail}"
     r, (_, new, l, by) = rows[0]
     if all(old == -INF for _, (old, *_) in rows):
+        r, (_, new, l, by) = next((row for row in rows if row[1][1] > -INF), rows[0])
         return f"{head}, its first: row {r} starts with m = {new:.2f}, l = {l:.2f}.{tail}"
     what = f"yet its O is scaled by l_old / l_new = {by:.2f}" if v1 else f"and has l = {l:.2f} now"
     return f"{head}: no maximum rises; row {r} keeps m = {new:.2f}, {what}.{tail}"
