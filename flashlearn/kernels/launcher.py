@@ -35,6 +35,8 @@ def launch(
     if compiled is not None:
         compiled[grid](*arguments, *values)
         return
+    if len(grid) != 3:  # said at once, not when the kernel that was kept is launched
+        raise ValueError(f"expected a grid of three axes, got {grid}")
     arguments = first(arguments) if first else arguments
     compiled = kernel[grid](*arguments, **constants, enable_fp_fusion=True, **options)
     if not INTERPRETED:
