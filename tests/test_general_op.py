@@ -112,6 +112,15 @@ def test_without_an_option_nothing_changes():
         torch.testing.assert_close(flash_attention(q, k, v, causal=True, **options), want, atol=2e-6, rtol=2e-6)
 
 
+def test_windows_of_any_size():
+    q, k, v, do = make(Problem(20, 33, 16), DEVICE)
+    want = results_of(attend({}), (q, k, v, do), {})
+    for window in ((2**31 - 1, 2**31 - 1), (2**80, None), (52, 52)):
+        got = results_of(attend({"window": window}), (q, k, v, do), {})
+        for name in want:
+            torch.testing.assert_close(got[name], want[name], msg=f"{name} {window}")
+
+
 @pytest.mark.parametrize("size", (0.0, 1e-6, 0.05, 0.39, 0.41, 1.0, 9.0, 60.0))
 def test_a_softcap_is_as_good_as_tanh(size):
     """One key: lse is its score, c tanh(x / c), to a few roundings, however small or large x / c is."""

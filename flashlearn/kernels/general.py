@@ -48,7 +48,8 @@ def options_of(
     tensors have contents, also where a compiler traces the call.
     """
     check_bool(check, "check")
-    left, right = check_window(window)
+    most = size.N_q + size.N_k  # more is no limit, and kernels count in 32 bits
+    left, right = (None if limit is None else min(limit, most) for limit in check_window(window))
     offsets = None
     if documents is not None:
         check_one_length(size.N_q, size.N_k)
