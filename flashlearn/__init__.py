@@ -39,6 +39,7 @@ from flashlearn.rungs.gradients import (
     softmax_backward_steps,
 )
 from flashlearn.rungs.matmul import tiled_matmul, tiled_matmul_steps, tiled_qkv, tiled_qkv_steps
+from flashlearn.rungs.paged import paged_attention, paged_attention_steps
 from flashlearn.rungs.softmax import (
     blocked_softmax,
     blocked_softmax_steps,
@@ -113,6 +114,8 @@ __all__ = [
     "online_softmax",
     "online_softmax_steps",
     "paper_block_sizes",
+    "paged_attention",
+    "paged_attention_steps",
     "passes",
     "record",
     "run",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import itertools
 import random
@@ -16,9 +17,12 @@ if importlib.util.find_spec("triton") is None:
 import flashlearn as fl
 from flashlearn.core.mask import check_window
 from flashlearn.core.pages import check_paged
+from flashlearn.core.steps import VALUES, hbm_bytes
+from flashlearn.cost import cache_bytes, decode_cost, paged_cost
 from flashlearn.kernels import paged as paging
 from flashlearn.kernels.paged import Given, Plan, flash_attention_paged, paged, tiles_of_queries
 from flashlearn.kernels.portable.launches import Launch
+from flashlearn.kernels.recorder import Race, kernel_steps
 from flashlearn.kernels.target import INTERPRETED
 from tests.slow import across, slow
 
@@ -373,3 +377,109 @@ def test_wrong_types():
         flash_attention_paged(q.clone().requires_grad_(), k, v, table, lengths)
     with torch.no_grad():
         assert flash_attention_paged(q.clone().requires_grad_(), k, v, table, lengths).shape == q.shape
+
+
+# the same as steps: what they return, and what they read
+
+
+def costs_of(problem: Problem, options):
+    heads = problem.H_kv * problem.group, problem.H_kv
+    seen = {name: options[name] for name in ("causal", "window") if name in options}
+    return paged_cost(problem.lengths, queries_of(problem), heads, problem.D, dtype=problem.dtype, **seen)
+
+
+@pytest.mark.parametrize("row", range(len(pairwise())))
+@pytest.mark.parametrize("problem", (AWKWARD[6], AWKWARD[8], AWKWARD[5]), ids=str)
+def test_the_steps_against_float64_and_bytes_against_the_formula(problem, row):
+    options = with_sinks(pairwise()[row], problem)
+    tensors, ragged = make(problem, "cpu")
+    options = {name: value.cpu() if isinstance(value, torch.Tensor) else value for name, value in options.items()}
+    steps = fl.record(fl.paged_attention_steps(*tensors, **ragged, **options, return_lse=True))
+    compare(steps[-1].output, oracle(tensors, **ragged, **options), problem.dtype)
+    cost, sinks = costs_of(problem, options), 4 * problem.H_kv * problem.group * len(problem.lengths)
+    traffic = fl.hbm_bytes(steps)
+    assert traffic.read == cost.read + (sinks if options["sinks"] is not None else 0)
+    assert traffic.written == cost.written and fl.matmul_flops(steps) == cost.flops
+
+
+def test_steps_say_which_page_is_read():
+    problem = Problem((20, 0, 40), page=16)
+    tensors, _ = make(problem, "cpu")
+    steps = fl.record(fl.paged_attention_steps(*tensors))
+    table = tensors[3]
+    at = [(step.values["i"], step.values["j"], step.values["page"]) for step in steps[:-1]]
+    pages = {(b, j): int(table[b, j]) for b, j in ((0, 0), (0, 1), (2, 0), (2, 1), (2, 2))}
+    assert at == [(0, 0, pages[0, 0]), (0, 1, pages[0, 1]), (1, None, None), *((2, j, pages[2, j]) for j in range(3))]
+    assert steps[1].values["cols"] == (16, 20) and steps[1].reads[0].rows == (pages[0, 1] * 16, pages[0, 1] * 16 + 4)
+    assert f"its keys 16 to 19 lie in page {pages[0, 1]};" in steps[1].sentence
+    assert steps[2].sentence == "Sequence 1 sees no key: nothing is read, and O is 0."
+    assert steps[-1].sentence == "Done: 5 pages were read, each once for every head of K and V."
+    assert set(steps[0].values) <= set(VALUES) | {"Q", "K", "V", "O", "lse"}
+
+
+def test_bytes_of_a_token():
+    """Decoding reads every key once per key head, and nothing else that grows with the cache."""
+    before, after = (decode_cost((N, 7), 8, 2, 64) for N in (1000, 1001))
+    assert after.read - before.read == cache_bytes(1, 2, 64)
+    for N in (1, 1000):
+        ours, theirs = paged_cost((N, 7), (1, 1), (8, 2), 64), decode_cost((N, 7), 8, 2, 64)
+        assert (ours.read, ours.flops, ours.written - ours.extra) == (theirs.read, theirs.flops, theirs.written)
+    window = [paged_cost((N,), (1,), (8, 2), 64, window=(99, 0)).read for N in (100, 1000, 10**6)]
+    assert len(set(window)) == 1
+
+
+@pytest.mark.parametrize("wrong", ({"windw": (1, 0)}, {"causal": 1}, {"return_lse": 0}))
+def test_the_steps_refuse_what_they_do_not_know(wrong):
+    tensors, _ = make(GOOD, "cpu")
+    with pytest.raises(TypeError, match="expected"):
+        fl.paged_attention(*tensors, **wrong)
+    tensors[3].fill_(99)
+    with pytest.raises(ValueError, match="page numbers of 0 to 6, got 99"):
+        fl.paged_attention(*tensors)
+
+
+RECORDED = (  # and whether any sequence is cut
+    (AWKWARD[1], {}, 1, 16, False), (AWKWARD[4], {}, 5, 16, True), (AWKWARD[3], {"window": (40, 0)}, 3, 32, True),
+    (Problem((100, 30), page=16, shared=True), {"causal": False}, 7, 64, True), (AWKWARD[8], {"softcap": 2.0}, 4, 16, True),
+)  # fmt: skip
+
+
+@needs_interpreter
+@pytest.mark.parametrize("problem, options, programs, block_n, is_cut", RECORDED, ids=str)
+def test_the_kernel_reads_what_the_formula_says(problem, options, programs, block_n, is_cut):
+    """Recorded: nothing outside the tensors, no race, every key once per key head, no key that is not there."""
+    tensors, ragged = make(problem)
+    steps = fl.record(kernel_steps(cut, tensors, options, Launch(32, block_n), programs, **ragged))
+    attention = [step for step in steps if step.phase == "attention_paged"]
+    cost, e = costs_of(problem, options), problem.dtype.itemsize
+    rows = tensors[0].numel() * e
+    unseen = [n for n, length in zip(queries_of(problem), problem.lengths, strict=True) if not length]
+    rows -= sum(unseen) * problem.H_kv * problem.group * problem.D * e
+    assert hbm_bytes(attention, "K").read == hbm_bytes(attention, "V").read == (cost.read - rows) // 2
+    pieces = hbm_bytes(attention, "o_part").written // (4 * problem.D)
+    assert hbm_bytes(attention, "Q").read >= rows and is_cut == (pieces > 0)
+    assert pieces <= 2 * programs * 32
+    assert hbm_bytes(steps, "O").written == tensors[0].numel() * e, "every row once"
+    assert hbm_bytes(steps, "lse").written == 4 * tensors[0].numel() // problem.D
+    merged = [step for step in steps if step.phase == "attention_paged_merge"]
+    assert not pieces or hbm_bytes(merged, "o_part").read == 4 * problem.D * pieces, "every piece is merged once"
+
+
+def queries_of(problem: Problem) -> tuple[int, ...]:
+    return problem.queries if isinstance(problem.queries, tuple) else (problem.queries,) * len(problem.lengths)
+
+
+@needs_interpreter
+def test_wild_numbers_lead_nowhere(monkeypatch):
+    """Unchecked, every address is inside a tensor: the recorder watches each."""
+    monkeypatch.setattr(paging, "INTERPRETED", False)
+    (q, k, v, table, lengths), _ = make(Problem((20, 30, 4), page=16))
+    table.copy_(torch.tensor([10**9, -(10**9), 3], dtype=torch.int32))
+    ragged = q.transpose(1, 2).flatten(0, 1)
+    for wild in ([2**31 - 1, -5, 48], [7, 10**6, 10**6]):
+        lengths.copy_(torch.tensor(wild, dtype=torch.int32))
+        fl.record(kernel_steps(flash_attention_paged, q, k, v, table, lengths))
+        for starts in ([0, 1, 2, 10**6], [0, 1, -7, 3], [-(2**31), 0, 0, 2**31 - 1]):
+            cu = torch.tensor(starts, dtype=torch.int32)
+            with contextlib.suppress(Race):  # of sequences that claim the same queries
+                fl.record(kernel_steps(flash_attention_paged, ragged, k, v, table, lengths, cu_seqlens_q=cu))

@@ -23,7 +23,7 @@ from flashlearn.cost.formulas import (
 from flashlearn.cost.hardware import A100_40GB, H100_SXM, H200_SXM, HARDWARE, RTX_4060_LAPTOP, Hardware
 from flashlearn.cost.lanes import Lane, race
 from flashlearn.cost.roofline import Placement, intensities, placement, placement_table
-from flashlearn.cost.serving import cache_bytes, decode_cost, latent_cache_bytes, latent_decode_cost
+from flashlearn.cost.serving import cache_bytes, decode_cost, latent_cache_bytes, latent_decode_cost, paged_cost
 
 __all__ = [
     "A100_40GB",
@@ -48,6 +48,7 @@ __all__ = [
     "matmul_cost",
     "one_pass_cost",
     "operations",
+    "paged_cost",
     "placement",
     "placement_table",
     "race",

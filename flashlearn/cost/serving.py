@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 import torch
 
+from flashlearn.core.mask import Mask, Window, check_window
+from flashlearn.core.numerics import accumulator
 from flashlearn.cost.formulas import Cost, fp16
 
 
@@ -37,6 +39,37 @@ def decode_cost(
     """
     e, rows, keys = dtype.itemsize, len(lengths) * N_q * H_q, sum(lengths)
     return Cost(e * D * (rows + 2 * H_kv * keys), e * D * rows, 4 * D * N_q * H_q * keys)
+
+
+def paged_cost(
+    lengths: Sequence[int],
+    queries: Sequence[int],
+    heads: tuple[int, int],
+    D: int,
+    *,
+    causal: bool = True,
+    window: Window | None = None,
+    dtype: torch.dtype = fp16,
+) -> Cost:
+    """`paged_attention`: sequences of N_b keys and n_b queries, whose last stands at the last key; heads = (H_q, H_kv).
+
+    read    e D sum_b (n_b H_q + 2 H_kv keys_b)     0 for a sequence that sees no key; the page table is not counted
+    written (e D + a) H_q sum_b n_b                 O and lse;   extra a H_q sum_b n_b
+    flops   4 D H_q sum_b n_b keys_b
+
+    keys_b are the keys that any of its queries sees: N_b when causal, min(N_b, n_b + left) behind a window.
+    """
+    left, right = check_window(window)
+    right, (H_q, H_kv), e, a = 0 if causal else right, heads, dtype.itemsize, accumulator(dtype).itemsize
+    read = written = flops = extra = 0
+    for N, n in zip(lengths, queries, strict=True):
+        start, stop = Mask(n, N, left, right).keys((0, n))
+        keys = stop - start
+        read += e * D * (n * H_q + 2 * H_kv * keys) * bool(keys)
+        written += (e * D + a) * H_q * n
+        flops += 4 * D * H_q * n * keys
+        extra += a * H_q * n
+    return Cost(read, written, flops, extra)
 
 
 def latent_decode_cost(

@@ -156,23 +156,43 @@ class _Watched:
     def holds(self, address: int) -> bool:
         return self.start <= address < self.start + self.elements * self.itemsize
 
-    def tile(self, offsets: np.ndarray) -> Tile | None:
-        """The tile that these elements are; None if one of them lies in a gap between the strides."""
-        rest, index = offsets, [(0, 1)] * self.copy.ndim
+    def places(self, offsets: np.ndarray) -> list[np.ndarray] | None:
+        """Where these elements are, a number of each along every dimension; None if one lies in a gap between strides."""
+        rest, places = offsets, [np.zeros_like(offsets)] * self.copy.ndim
         for d in self.order:
             size, stride = self.copy.shape[d], self.copy.stride(d)
             if size == 1 or stride == 0:
                 continue
-            at, rest = np.divmod(rest, stride)
-            if at.max() >= size:
+            places[d], rest = np.divmod(rest, stride)
+            if places[d].max() >= size:
                 return None
-            index[d] = (int(at.min()), int(at.max()) + 1)
-        if rest.any():
+        return None if rest.any() else places
+
+    def tiles(self, offsets: np.ndarray) -> list[tuple[np.ndarray, Tile]] | None:
+        """The tile that these elements are, and they, if they are one; otherwise one for each matrix that they are in.
+
+        Such are the keys in several pages. None if an element lies in a gap; Unrecordable if they are no such tiles.
+        """
+        places = self.places(offsets)
+        if places is None:
             return None
-        tile = Tile(self.name, tuple(index) + ((0, 1),) * self.column, self.itemsize)
-        if tile.nbytes != len(offsets) * self.itemsize:
-            raise Unrecordable(f"expected a rectangle of {self.name}, got {len(offsets)} elements of {tile}")
-        return tile
+        whole = self._tile(places)
+        if whole.nbytes == len(offsets) * self.itemsize:
+            return [(offsets, whole)]
+        found = []
+        matrices = np.stack(places[:-2]) if len(places) > 2 else np.zeros((1, len(offsets)), dtype=int)
+        for matrix in np.unique(matrices, axis=1).T:
+            inside = (matrices == matrix[:, None]).all(0)
+            tile = self._tile([at[inside] for at in places])
+            if tile.nbytes != inside.sum() * self.itemsize:
+                raise Unrecordable(f"expected a rectangle of {self.name}, got {len(offsets)} elements of {whole}")
+            found.append((offsets[inside], tile))
+        return found
+
+    def _tile(self, places: list[np.ndarray]) -> Tile:
+        """The least tile that has these elements."""
+        index = tuple((int(at.min()), int(at.max()) + 1) for at in places)
+        return Tile(self.name, index + ((0, 1),) * self.column, self.itemsize)
 
     def content(self, tile: Tile) -> Tensor:
         """What the tile holds now, a copy."""
@@ -246,12 +266,13 @@ class _Recording:
     def _read(self, grid_idx, addresses, mask) -> None:
         self._enter(grid_idx)
         self._look_at_registers()
-        for tensor, offsets, tile in self._tiles("load", addresses, mask):
+        tiles = self._tiles("load", addresses, mask)
+        if any(t.name == tile.name for t in self.reads for _, _, tile in tiles):
+            self._end_step()
+        for tensor, offsets, tile in tiles:
             strangers = (tensor.writer[offsets] >= 0) & (tensor.writer[offsets] != len(self.programs) - 1)
             self._refuse_race(tensor, offsets[strangers], tensor.writer, "reads what program {} writes")
             tensor.reader[offsets] = len(self.programs) - 1
-            if any(t.name == tile.name for t in self.reads):
-                self._end_step()
             self.reads.append(tile)
             self.on_chip[tile.name] = tile
 
@@ -283,10 +304,10 @@ class _Recording:
         if not inside.all():
             self._stray(what, int(addresses[~inside][0]), [tensor])
         offsets, torn = np.divmod(addresses - tensor.start, tensor.itemsize)
-        tile = None if torn.any() else tensor.tile(offsets)
-        if tile is None:
+        tiles = None if torn.any() else tensor.tiles(offsets)
+        if tiles is None:
             self._stray(what, int(addresses[0]), [tensor])
-        return [(tensor, offsets, tile)]
+        return [(tensor, piece, tile) for piece, tile in tiles]
 
     def _stray(self, what, address, tensors) -> NoReturn:
         """Say how far the address is from the nearest of the tensors, in elements."""
@@ -366,7 +387,7 @@ class _Recording:
         if self.matmuls and a and b:
             return {}, Tile("acc", (a.rows, b.cols), 4)
         q = self.on_chip.get("Q")
-        if q is None or "K" not in shapes:
+        if q is None or "K" not in shapes or "table" in shapes:  # of pages: which keys they hold, the table knows
             return {}, None
         shapes["S"] = (*shapes["Q"][:3], shapes["K"][2])
         k = self.on_chip.get("K")

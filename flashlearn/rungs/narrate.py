@@ -235,6 +235,22 @@ def tiled(step: Step) -> str:
     return _met(step)
 
 
+def paged(step: Step) -> str:
+    """Attention over pages."""
+    values, read = step.values, sum(tile.nbytes for tile in step.reads)
+    if step.phase == "done":
+        return f"Done: {values['visits']} pages were read, each once for every head of K and V."
+    if values["j"] is None:
+        return f"Sequence {values['i']} sees no key: nothing is read, and O is 0."
+    start, stop = values["cols"]
+    written = "; its O and lse are written" if step.writes else ""
+    masked = ", part of them masked" if values["masked"] else ""
+    return (
+        f"Sequence {values['i']}: its keys {start} to {stop - 1} lie in page {values['page']}{masked}; "
+        f"{read} bytes are read{written}."
+    )
+
+
 def _line(step: Step) -> str:
     """A line of FlashAttention-1, followed in the first row of the block."""
     values, row = step.values, step.values["rows"][0]
