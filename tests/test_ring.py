@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from flashlearn.core.mask import Mask
-from flashlearn.ring import join, local, ring_attention, split, ulysses_attention
+from flashlearn.core.steps import last
+from flashlearn.ring import join, local, ring_attention, ring_attention_steps, split, ulysses_attention
 from flashlearn.ring.plan import plan_of, shares
 from flashlearn.ring.processes import threads
 from tests.slow import slow
@@ -82,10 +83,23 @@ def test_ring_equals_one_process(P, N, order, options):
     check(ring(tensors, P, order, **options), tensors, mask, torch.float64)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, slow(torch.float16), slow(torch.float32)])
+def test_sums_are_kept_wide(dtype):
+    """Of 24 visits: summed in 16 bits o, dq, dk and dv would have 1.4 to 2.5 times the error of plain PyTorch; here they have less."""
+    *tensors, dlse = problem(48, dtype, H_q=2, H_kv=1, D=16, B=1)
+    q, k, v, do = tensors
+    found = last(ring_attention_steps(q, k, v, P=24, order="plain", do=do)).output
+    exact, theirs = (plain([*tensors, 0 * dlse], Mask(48, 48), each) for each in (torch.float64, dtype))
+    for name, ours, other, true in zip(NAMES, found, theirs, exact, strict=True):
+        error, allowed = (ours - true).abs().max(), 1.2 * (other - true).abs().max()
+        assert error <= allowed + torch.finfo(torch.float32).eps * true.abs().max(), (
+            f"{name}: {error:.2e}, {allowed:.2e}"
+        )
+
+
 @pytest.mark.parametrize("order", ["plain", "zigzag"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, slow(torch.float16)])
-def test_sums_are_kept_wide(dtype, order):
-    """Twelve visits in 16 bits: sums of rounded sums would miss the bound."""
+@pytest.mark.parametrize("dtype", [torch.float32, slow(torch.bfloat16)])
+def test_ring_of_six_in_other_dtypes(order, dtype):
     tensors = problem(48, dtype, H_q=3, H_kv=1, D=16)
     check(ring(tensors, 6, order, causal=True), tensors, Mask(48, 48, right=0), dtype)
 
