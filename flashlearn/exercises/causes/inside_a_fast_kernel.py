@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from flashlearn.exercises.altered import altered
 from flashlearn.exercises.simulating import simulated
 
@@ -48,9 +50,20 @@ def what_the_simulator_says(multiply):
         try:
             simulated(multiply, blocks, stages)
         except RuntimeError as error:
-            if "slot" in str(error):
-                return f"with {stages} stage{'s' * (stages > 1)} the simulator finds a {error}"
+            if said := _meaning(str(error)):
+                return f"with {stages} stage{'s' * (stages > 1)} {said}"
     return ""
+
+
+def _meaning(error):
+    """What a race or a deadlock in the simulator, whose own words are shown beside this, says of the answer."""
+    if filled := re.search(r"lands in (\w+\[\d+\]).* a product of", error):
+        return f"{filled[1]} is filled again while a product may still read it: await that product, then arrive"
+    if never := re.search(r"deadlock.*load waits for phase \d of (\w_free\[\d+\])", error):
+        return (
+            f"the loader waits at {never[1]} for an arrive of both groups that never comes, or comes at another barrier"
+        )
+    return f"the simulator finds a {error}" if "slot" in error else ""
 
 
 def how_early(multiply):
