@@ -101,21 +101,21 @@ RECALLS: tuple[Question, ...] = (
     ),
     Question(
         name="16.recall.corner",
-        text="Three queries, ten keys, causal, as in this course. Which keys does query 0 see?",
-        right="0 to 7",
+        text="Three queries, two keys, causal, as in this course. What is o of query 0?",
+        right="0, with an lse of -inf",
         wrong=(
             Wrong(
-                "0 alone",
+                "the first row of V, all of it",
                 "the triangle begins in the top left corner",
                 "mistake: 12.causal: the mask is aligned to the top left",
             ),
             Wrong(
-                "0 to 6",
-                "a query does not see its own key",
-                "mistake: 12.causal: a query does not see the key of its own position",
+                "NaN: its sum ℓ is 0",
+                "what is divided by is never 0",
+                "mistake: 12.kernel: l = 0 is divided by where no key is seen",
             ),
         ),
-        why="j is at most i + N_k - N_q = 0 + 10 - 3: the last query sees all keys.",
+        why="j is at most i + N_k - N_q = 0 + 2 - 3: it sees no key. Nothing is added up, and nothing is divided by 0.",
         shown="12",
     ),
     Question(
