@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -211,3 +214,31 @@ def test_the_op_runs_them_where_hopper_kernels_do_not_apply(monkeypatch, dtype):
     want = run_portable(case, tuple(t.detach() for t in inputs), None, None)
     assert all(torch.equal(ours[name], want[name]) for name in ours)
     check_kernel(case, tuple(t.detach() for t in inputs), ours)
+
+
+COMPILE_WIDE = """
+import flashlearn.kernels
+from flashlearn.gpu.pretend import pretend
+launches = pretend(90)
+import torch
+from flashlearn.kernels import target
+from flashlearn.kernels.portable import backward, forward, launches as sizes
+sizes.shared_memory = lambda device: 232448
+target.check_device = lambda *given: None  # tensors lie on the CPU
+far = torch.empty(2**31 + 2**20, dtype=torch.float16).as_strided((1, 1, 20, 64), (1, 1, 2**26, 1))
+near = torch.empty(1, 1, 20, 64, dtype=torch.float16)
+o, lse = forward.attention_forward_portable(far, near, near, causal=True)
+backward.attention_backward_portable(near, near, far, near, near, lse, causal=True)
+print([launch.constants["WIDE"] for launch in launches if "WIDE" in launch.constants])
+"""
+
+
+def test_wide_offsets_compile():
+    """The interpreter takes what the compiler refuses."""
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE_WIDE],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TRITON_INTERPRET": "0"},
+    )
+    assert done.stdout == "[True, True, True]\n", done.stderr

@@ -44,8 +44,10 @@ def tile_offsets(
     rows = tl.arange(0, SIZE)[:, None]
     columns = tl.arange(0, BLOCK_D)[None, :]
     if WIDE:
-        return rows.to(tl.int64) * stride_n + columns.to(tl.int64) * stride_d
-    return rows * stride_n + columns * stride_d
+        offsets = rows.to(tl.int64) * stride_n + columns.to(tl.int64) * stride_d
+    else:  # one return: two of different types do not compile
+        offsets = rows * stride_n + columns * stride_d
+    return offsets
 
 
 @triton.jit
