@@ -77,6 +77,34 @@ def test_entry_by_entry_work_takes_the_place_of_a_tile_and_sums_do_not():
     assert sum(t.nbytes for t in hbm.step("", S=S, P=P, l_i=l_i).on_chip) == (4 * 6 + 4) * 4
 
 
+def test_a_distance_is_that_of_the_place_where_a_tile_stands():
+    x = torch.randn(1, 2, 6, 4)
+    hbm = HBM({"Q": x, "K": x}, {}, {"Q": x.shape, "K": x.shape})
+    S = hbm.load("Q", (2, 5)) @ hbm.load("K", (1, 3)).mT
+    far = S.distance(1)
+    assert far.shape == S.shape and far.held()[0, 1].tolist() == [[2, 1], [3, 2], [4, 3]]
+    room = [str(t) for t in hbm.step("", S=S, far=far).on_chip]
+    assert room == ["S[0:1, 0:2, 2:5, 1:3]", "far[0:1, 0:2, 2:5, 1:3]"]
+
+
+def test_what_is_kept_beside_a_tile_takes_room_of_its_own():
+    hbm = memory(x=torch.randn(4, 6))
+    x = hbm.load("x")
+    kept = x.beside("kept")
+    P = torch.exp(x)
+    assert [str(t) for t in hbm.step("", P=P).on_chip] == ["x[0:4, 0:6]", "kept[0:4, 0:6]"]
+    assert torch.equal(kept.held(), x.held())
+
+
+def test_rows_of_all_sequences_add_up_to_a_number_for_each_head():
+    x = torch.randn(3, 2, 5, 1)
+    hbm = HBM({"Q": x}, {"d": torch.float32}, {"Q": x.shape, "d": (1, 2, 1, 1)})
+    hbm.store("d", None, hbm.load("Q").sum_rows(), times=3)
+    step = hbm.step("")
+    torch.testing.assert_close(hbm.output("d").flatten(), x.sum((0, 2, 3)))
+    assert step.writes[0].nbytes == 3 * 2 * 4
+
+
 def test_operations_are_counted_for_one_row():
     hbm = memory(x=torch.randn(4, 6))
     x = hbm.load("x")

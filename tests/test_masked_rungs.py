@@ -99,7 +99,7 @@ def ranges(kind: str, N_k: int) -> tuple[torch.Tensor, torch.Tensor]:
 def problem(case: dict, dtype=torch.float64, seed: int = 0):
     """(do, q, k, v), the options, and the blocks of a case."""
     g = torch.Generator().manual_seed(seed)
-    (N_q, N_k), (H_q, H_kv), D = case["lengths"], case["heads"], 3
+    (N_q, N_k), (H_q, H_kv), D = case["lengths"], case["heads"], case.get("D", 3)
     q, do = (torch.randn(2, H_q, N_q, D, generator=g, dtype=torch.float64).to(dtype) for _ in range(2))
     k, v = (torch.randn(2, H_kv, N_k, D, generator=g, dtype=torch.float64).to(dtype) for _ in range(2))
     per_head = torch.float64 if dtype == torch.float64 else torch.float32
@@ -230,6 +230,47 @@ def test_errors_in_narrow_types_are_at_most_twice_those_of_plain_pytorch(dtype):
         for name in RUNGS:
             o = getattr(fl, name)(q, k, v, **options, **{b: blocks[b] for b in RUNGS[name]})
             assert o.dtype == dtype and (o.double() - right).abs().amax() <= bound, (name, case)
+
+
+LARGE = [(63, 64, 16), (100, 257, 40), (192, 111, 64), (257, 257, 128), (64, 64, 96), (1, 257, 64), (111, 111, 1)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("N_q", "N_k", "D"), LARGE)
+def test_large_and_awkward_sizes_under_every_kind_of_mask(N_q, N_k, D):
+    """FlashAttention's sizes, blocks of 64 x 32, float32: results and gradients within its rule."""
+    rng = random.Random(N_q * 1000 + N_k)
+    for n in range(3):
+        case = {name: rng.choice(values) for name, values in FACTORS.items()} | {"lengths": (N_q, N_k), "D": D}
+        case["documents"] = case["documents"] if N_q == N_k else None
+        (do, *qkv), options, _ = problem(case, torch.float32, seed=n)
+        blocks = {"block_q": 64, "block_k": 32}
+        o, lse = fl.tiled_attention_v2(*qkv, return_lse=True, **options, **blocks)
+        got = {"o": o, "lse": lse, "v1": fl.tiled_attention_v1(*qkv, **options, **blocks)}
+        for form in (False, True):
+            back = fl.tiled_attention_backward(do, *qkv, o, lse, fused=form, **options, **blocks)
+            got |= {f"{name} {form}": t for name, t in zip(("q", "k", "v", "first", "second"), back, strict=False)}
+        right, plain = (by_autograd(do, qkv, options, dtype) for dtype in (torch.float64, torch.float32))
+        for name, mine in got.items():
+            key = "o" if name == "v1" else name.split()[0]
+            exact, other = (
+                right[key].masked_fill(right[key].isneginf(), 0),
+                plain[key].masked_fill(right[key].isneginf(), 0),
+            )
+            assert torch.equal(mine.isneginf(), right[key].isneginf()), (name, case)
+            bound = 2 * (other - exact).abs().amax() + 1e-5 * max(1.0, float(exact.abs().amax()))
+            assert (mine.masked_fill(mine.isneginf(), 0) - exact).abs().amax() <= bound, (name, case)
+
+
+def by_autograd(do, qkv, options, dtype):
+    """o, lse and all gradients through brute force in this dtype; those of sinks and slopes in their order."""
+    leaves = {**dict(zip("qkv", qkv, strict=True)), "sinks": options["sinks"], "alibi": options["alibi"]}
+    leaves = {name: t.to(dtype).requires_grad_() for name, t in leaves.items() if t is not None}
+    o, lse = brute_force(**{**options, **leaves}, dtype=dtype)
+    grads = torch.autograd.grad(o, list(leaves.values()), do.to(dtype), allow_unused=True)
+    grads = [torch.zeros_like(t) if g is None else g for t, g in zip(leaves.values(), grads, strict=True)]
+    found = {"o": o.detach(), "lse": lse.detach(), **dict(zip(("q", "k", "v", "first", "second"), grads, strict=False))}
+    return {name: t.double() for name, t in found.items()}
 
 
 # Planted: one mistake each, in the one place that all forms share.

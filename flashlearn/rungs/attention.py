@@ -19,7 +19,7 @@ float32 or float64; the output is shaped and typed as q. `causal` lets query i s
 no limit on a side (see `flashlearn.core.mask`); `scale` is 1 / sqrt(D) unless given. `documents`, `key_range`, `softcap`,
 `alibi` and `sinks` are those of `flashlearn.rungs.problem.More`. Computed in float32, float64 for float64.
 
-At the edges: a query that sees no key gets output 0, lse = -inf and zero gradients, never NaN. Gradients flow
+At the edges: a query that sees no key gets output 0, lse = -inf (the sink of its head, with sinks) and zero gradients, never NaN. Gradients flow
 through all of them. Sentences follow the last query of the first head, which sees every key unless a window hides some.
 
 Sources: the one-pass recurrence is the loop over keys of T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691),

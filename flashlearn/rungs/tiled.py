@@ -12,7 +12,8 @@ reads them once, but Q, O, m and l ceil(N_k / block_k) times. Version 2 swaps th
 finished by one program, so that the row blocks can run in parallel, nothing unfinished goes through HBM, and the division
 waits until the end. (Its Algorithm 1, line 10, prints diag(.)^-1 where the old acc is scaled: a misprint.)
 
-Shapes, dtypes, `causal`, `window`, `scale`, and rows that see no key are as in `flashlearn.rungs.attention`.
+Shapes, dtypes, options, and rows that see no key are as in `flashlearn.rungs.attention`. A sink is a first term of
+every row, there before any key: m starts at it, l at 1, O and acc at 0, as its value is 0.
 Blocks of any size will do, the last of a row or column being shorter. Under a mask a block that it hides wholly
 is never visited, and only the blocks that its edge crosses are masked. All batches and heads take each step together.
 

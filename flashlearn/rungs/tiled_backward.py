@@ -16,7 +16,7 @@ fused form several programs add to one dQ_i, which takes atomic additions; in tw
 owner, for two products more. All batches and heads take each step together; a K/V head has one program for
 dK_j and dV_j, which goes through all query heads of its group.
 
-Shapes, dtypes, `causal`, `window`, `scale` and queries that see no key are as in `flashlearn.rungs.attention`; blocks of any
+Shapes, dtypes, options and queries that see no key are as in `flashlearn.rungs.attention`; blocks of any
 size will do, and a block that the mask hides wholly is never visited.
 
 Sources: FA-2 is T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2, which is the fused form;
