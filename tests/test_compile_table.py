@@ -27,8 +27,10 @@ TABLE = compile_table.read()
 RECORDED = tuple(case for case in CASES if is_recorded(TABLE["cases"], case))
 MOST_SPILLED = 512  # bytes of a thread, of any kernel on any GPU: float32 forward at D = 128
 QUICK = (
-    Case(86, "forward", "float16", 64, True),
     Case(120, "decode", "float16", 64, False),
+    Case(80, "options", "float16", 64, True),
+    Case(86, "forward", "float16", 64, True),
+    Case(90, "windows", "float16", 128, True),
 )
 
 
@@ -46,7 +48,7 @@ def cover() -> list[Case]:
     return chosen
 
 
-@pytest.mark.parametrize("cases", (QUICK[1:], slow(QUICK), slow(cover())), ids=("one", "handful", "pairs"))
+@pytest.mark.parametrize("cases", (QUICK[:2], slow(QUICK), slow(cover())), ids=("two", "handful", "pairs"))
 def test_what_the_op_can_choose_compiles_and_spills_no_more_than_recorded(cases):
     found = list(compiled(cases))
     assert {case for case, _ in found} == set(cases)
@@ -97,7 +99,8 @@ def test_the_cover_meets_every_pair_that_is_recorded():
 
 def test_every_gpu_and_way_is_recorded_and_nothing_unknown():
     seen = {(case.gpu, case.way) for case in RECORDED}
-    assert seen == set(itertools.product(compile_table.GPUS, compile_table.WAYS))
+    masked = {(case.gpu, case.way) for case in compile_table.MASKED}
+    assert seen == set(itertools.product(compile_table.GPUS, compile_table.WAYS)) | masked and len(masked) == 4
     assert sum(map(len, TABLE["cases"].values())) == len(RECORDED), "a case of the table is none of CASES"
 
 

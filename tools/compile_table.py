@@ -5,7 +5,7 @@
     python tools/compile_table.py --gpu 75 --gpu 86       for these compute capabilities, times ten, only
     python tools/compile_table.py --triton FOLDER         by the Triton that is installed in a folder of its own
 
-A case is the op's own way, forward, backward or decoding, on a GPU that `flashlearn.gpu.pretend` answers for: what is
+A case is the op's own way, forward, backward or decoding, or with masks all three, on a GPU that `flashlearn.gpu.pretend` answers for: what is
 compiled is what the dispatcher picks there. It fails if a kernel does not compile or does not fit into shared memory.
 The table holds for every kernel the bytes of shared memory of a program, and of a thread the bytes that found no
 register ("spilled"). All of it takes 200 seconds on 16 cores.
@@ -48,6 +48,11 @@ class Case(NamedTuple):
 
 
 CASES = tuple(Case(*values) for values in itertools.product(GPUS, WAYS, DTYPES, HEAD_DIMS, (False, True)))
+# with masks and changed scores: forward, backward and decoding, in a window of packed documents, and with every option
+MASKED = tuple(
+    Case(*values) for values in itertools.product((80, 90), ("windows", "options"), ("float16",), (64, 128), (True,))
+)
+CASES += MASKED
 Kernels = dict[str, list[int]]  # name: [bytes of shared memory, bytes spilled], the most of all launches of a case
 
 
@@ -105,6 +110,10 @@ def compile_here(cases: list[Case]) -> Iterator[Kernels]:
 def call(op, torch, case: Case) -> None:
     """Let the op launch what it launches in such a case; nothing runs, and the tensors hold nothing."""
     dtype = getattr(torch, case.dtype)
+    if case in MASKED:
+        from flashlearn.kernels import general
+
+        return call_masked(general, torch, case)
 
     def tensors(H_q, N_q, N_k, H_kv):
         return [
@@ -125,6 +134,20 @@ def call(op, torch, case: Case) -> None:
     for H, N in ((2, 512), (2, 1024), (2, 2048), (160, 2048), (2, 4096), (2, 8192)) if hopper else ((2, 512),):
         q, k, v, _ = tensors(H, N, N, H)
         op._forward(q, k, v, case.causal, 0.1)
+
+
+def call_masked(general, torch, case: Case) -> None:
+    """The same with masks: of documents in a window, and of one query behind a cache."""
+    q, k, v, do = torch.empty(4, 1, 2, 512, case.D, dtype=getattr(torch, case.dtype))
+    numbers, per_head, lse = torch.zeros(2, dtype=torch.int32), torch.empty(2), torch.empty(1, 2, 512)
+    options = general.Options(100, 0, (numbers, None))
+    if case.way == "options":
+        ends = numbers[:1], numbers[1:]
+        options = options._replace(key_range=ends, softcap=30.0, alibi=per_head, sinks=per_head)
+    general._forward(q, k, v, *general.flat(options), 0.1, False)
+    general._backward(do, None, q, k, v, do, lse, *general.flat(options), 0.1, options.scores)
+    long = torch.empty(1, 2, 4096, case.D, dtype=q.dtype)
+    general._forward(q[:, :, :1], long, long, *general.flat(options._replace(offsets=None)), 0.1, False)
 
 
 def is_recorded(recorded: dict, case: Case) -> bool:
