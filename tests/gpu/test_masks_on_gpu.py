@@ -16,6 +16,7 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: compiled kernels are not tested", allow_module_level=True)
 
+from flashlearn.kernels import dispatch, general
 from flashlearn.kernels.op import flash_attention
 from flashlearn.kernels.varlen import flash_attention_varlen
 from tests.grid import bf16, fp16, fp32, make
@@ -46,6 +47,12 @@ def problem_of(name: str, D: int, dtype: torch.dtype) -> Problem:
     return Problem(**{"N_q": 700, "N_k": 700, "D": D, "dtype": dtype, "B": 2, "H_q": 4, "H_kv": 2, **OPTIONS[name]})
 
 
+@pytest.fixture
+def portable(monkeypatch):
+    """The portable kernels, also where there are faster ones."""
+    monkeypatch.setattr(general, "general_rung", lambda *_, **__: dispatch.Choice("portable", {}, "the test wants it"))
+
+
 def attend(options: dict):
     return lambda q, k, v: flash_attention(q, k, v, return_lse=True, **options)
 
@@ -54,6 +61,14 @@ def attend(options: dict):
 @pytest.mark.parametrize("name", OPTIONS)
 def test_each_option(name, D, dtype):
     problem = problem_of(name, D, dtype)
+    inputs, options = make(problem, "cuda"), given(problem, "cuda")
+    check(problem, inputs, results_of(attend(options), inputs, options), options)
+
+
+@pytest.mark.parametrize("name", [name for name in OPTIONS if name not in ("softcap", "alibi", "every", "longer")])
+def test_each_option_by_the_portable_kernels(name, portable):
+    """The others they run anyway."""
+    problem = problem_of(name, 64, fp16)
     inputs, options = make(problem, "cuda"), given(problem, "cuda")
     check(problem, inputs, results_of(attend(options), inputs, options), options)
 
