@@ -34,6 +34,7 @@ FORMULAS = {  # of what is counted from steps
     "tiled_attention_v2": lambda: cost.v2_cost(*SIZES, **BLOCKS),
     "flash_attention": lambda: cost.v2_cost(*SIZES, **BLOCKS),
     "flash_attention, one query": lambda: cost.v2_cost(1, 1, 1, course.TOKENS, course.WIDTH, **BLOCKS),
+    "flash_attention_paged": lambda: cost.v2_cost(1, 1, 1, course.TOKENS, course.WIDTH, **BLOCKS),
     "flash_attention, window (16, 0)": lambda: cost.v2_cost(*SIZES, **BLOCKS, window=(course.BLOCK, 0)),
     "attention_backward": lambda: cost.standard_backward_cost(*SIZES, **FP32),
     "tiled_attention_backward": lambda: cost.two_sweep_cost(*SIZES, **BLOCKS),
@@ -143,6 +144,7 @@ def test_what_came_before():
         "11": "blocked_softmax",
         "12": "tiled_attention_v2",
         "13": "tiled_attention_backward",
+        "18": "flash_attention, one query",
     }
 
 

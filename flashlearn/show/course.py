@@ -152,6 +152,15 @@ def _decoding() -> Count:
     return count(fl.tiled_attention_v2_steps(*one_query(), **BLOCKS), "K")
 
 
+def _paged() -> Count:
+    """The same, the keys in pages that lie the other way round."""
+    q, k, v = one_query()
+    k, v = (t[0].unflatten(1, (-1, BLOCK)).transpose(0, 1).flip(0) for t in (k, v))  # (P, 1, BLOCK, WIDTH)
+    table = torch.arange(len(k), dtype=torch.int32).flip(0)[None]
+    lengths = torch.tensor([TOKENS], dtype=torch.int32)
+    return count(fl.paged_attention_steps(q, k, v, table, lengths), "K")
+
+
 def _matmul() -> Count:
     q, k, _ = (matrix[0, 0] for matrix in qkv())
     return count(fl.tiled_matmul_steps(q, k.mT, block_m=BLOCK, block_n=BLOCK, block_k=BLOCK), "B")
@@ -214,6 +223,7 @@ MATMUL_KERNEL = Algorithm("kernels.matmul", "matmul", PRODUCT, _matmul)
 FLASH = Algorithm("flash_attention", "attention", HEAD_BLOCKS, FLASH_2.how)
 FLASH_BACKWARD = Algorithm("kernels.attention_backward", "gradients", HEAD_BLOCKS, TILED_BACKWARD.how)
 DECODING = Algorithm("flash_attention, one query", "decoding", HEAD_BLOCKS, _decoding)
+PAGED = Algorithm("flash_attention_paged", "decoding", HEAD_BLOCKS, _paged)
 WINDOWED = Algorithm(f"flash_attention, window ({BLOCK}, 0)", "masked", HEAD_BLOCKS, _windowed)
 
 STAGES = (
@@ -235,7 +245,7 @@ STAGES = (
     Stage("15", "Inside a fast kernel", TRITON, "who loads, who multiplies, who waits", (FLASH,)),
     Stage("16", "Use it", TRITON, "a model that trains and writes with it", (FLASH, DECODING)),
     Stage("17", "Which keys a query sees", FIELD, "two numbers for a block, whatever the mask", (FLASH, WINDOWED)),
-    Stage("18", "Serving", FIELD, "keys and values in pages, found through a table", (DECODING,)),
+    Stage("18", "Serving", FIELD, "keys and values in pages, found through a table", (PAGED,)),
     Stage("19", "Many GPUs", FIELD, "keys and values travel, queries stay, results merge", (FLASH,)),
 )
 
