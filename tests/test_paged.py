@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import itertools
+import os
 import random
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 
 import pytest
@@ -483,3 +486,49 @@ def test_wild_numbers_lead_nowhere(monkeypatch):
             cu = torch.tensor(starts, dtype=torch.int32)
             with contextlib.suppress(Race):  # of sequences that claim the same queries
                 fl.record(kernel_steps(flash_attention_paged, ragged, k, v, table, lengths, cu_seqlens_q=cu))
+
+
+COMPILE = """
+import sys, torch
+from types import SimpleNamespace
+from flashlearn.gpu.pretend import SHARED, pretend
+import flashlearn.kernels.paged as paging
+gpu = int(sys.argv[1])
+launches = pretend(gpu)
+properties = SimpleNamespace(multi_processor_count=132, shared_memory_per_block_optin=SHARED[gpu])
+torch.cuda.get_device_properties = lambda device=None: properties
+torch.cuda.get_device_capability = lambda device=None: divmod(gpu, 10)
+paging.check_device = lambda *_: None
+sinks = torch.zeros(8)
+for dtype, B, queries, most, page, options in (
+    ("float16", 4, 1, 64, 64, {}),
+    ("bfloat16", 4, 1, 512, 16, {}),
+    ("float16", 4, 1, 4, 64, {}),
+    ("float16", 1, 512, 64, 256, {}),
+    ("bfloat16", 1, 512, 64, 16, {"window": (100, 0), "softcap": 30.0, "sinks": sinks}),
+    ("float32", 4, 1, 64, 16, {}),
+):
+    q, k = (torch.empty(shape, dtype=getattr(torch, dtype)) for shape in ((B, 8, queries, 128), (8, 2, page, 128)))
+    table, lengths = torch.zeros(B, most, dtype=torch.int32), torch.zeros(B, dtype=torch.int32)
+    launches.clear()
+    paging.flash_attention_paged(q, k, k, table, lengths, **options)
+    print(*(f"{launch.kernel} {launch.shared} {launch.spilled}" for launch in launches), sep=", ")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gpu", (80, 90))
+def test_the_kernels_compile_and_keep_two_tiles_under_way(gpu):
+    """For GPUs that are not there; four tiles of 64 keys in shared memory are two of K and two of V."""
+    env = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", COMPILE, str(gpu)], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = [[launch.split() for launch in line.split(", ")] for line in done.stdout.splitlines()]
+    main, merge = "attention_paged_kernel", "attention_paged_merge_kernel"
+    assert [[name for name, _, _ in launches] for launches in found] == [[main, merge]] * 2 + [[main]] + [
+        [main, merge]
+    ] * 3
+    for launches in found:
+        assert int(launches[0][1]) >= 4 * 64 * 128 * 2, f"one tile at a time: {launches}"
+        assert all(int(spilled) <= 320 for _, _, spilled in launches), launches
+    assert all(int(spilled) <= 16 for launches in found[:3] for _, _, spilled in launches), "decoding in 16 bits spills"

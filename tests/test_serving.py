@@ -11,6 +11,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
 
+import flashlearn as fl
 from flashlearn.models.gpt import GPT
 from flashlearn.serving import Batch, OutOfPages, PagePool, gathered_attention, greedy
 from flashlearn.serving.batch import common_length
@@ -248,23 +249,33 @@ def test_a_prefix_that_is_shared_is_read_once():
     assert [r.tokens for r in (first, second, third)] == [alone(r.prompt, r.count) for r in (first, second, third)]
 
 
+def triton(*tensors, **options):
+    """The kernel, in float32: float64 it does not take."""
+    pytest.importorskip("triton")
+    q, k, v, *rest = tensors
+    return fl.flash_attention_paged(q.float(), k.float(), v.float(), *rest, **options).to(q.dtype)
+
+
 @torch.no_grad()
-@pytest.mark.parametrize("share", (False, True))
-def test_greedy_tokens_of_a_gpt(share):
+@pytest.mark.parametrize(
+    "attention, share",
+    [(gathered_attention, False), (gathered_attention, True), slow(fl.paged_attention, True), slow(triton, True)],
+)
+def test_greedy_tokens_of_a_gpt(attention, share):
     """Of a batch with arrivals, those of each request alone, whose cache is one piece."""
     torch.manual_seed(0)
     model = GPT(11, layers=LAYERS, heads=4, kv_heads=2, width=16).double()
     for weight in model.parameters():  # of its first weights the likeliest token is nearly always the same
         torch.nn.init.normal_(weight, std=0.5)
     pool = PagePool(12, 4, 2, 4, layers=LAYERS, dtype=torch.float64)
-    batch = Batch(pool, greedy(model, pool, gathered_attention), most_tokens=9, share=share)
+    batch = Batch(pool, greedy(model, pool, attention), most_tokens=9, share=share)
     draw, requests = random.Random(3), []
-    for _ in range(12):
+    for _ in range(12 if attention is gathered_attention else 6):
         prompt = [draw.randrange(2) for _ in range(draw.randrange(1, 14))]
         requests.append(batch.submit(prompt, draw.randrange(1, 12)))
         batch.step()
     batch.run()
-    assert batch.interrupted
+    assert batch.interrupted or len(requests) < 12
     for request in requests:
         caches, tokens = model.empty_caches(1, 30), list(request.prompt)
         new = tokens
