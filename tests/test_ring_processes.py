@@ -94,6 +94,25 @@ def test_time_is_limited(started, tmp_path):
         processes(2, sleep, str(tmp_path), limit=8)
 
 
+def hang(group):
+    import time
+
+    import torch
+
+    from flashlearn.ring import ring_attention
+
+    if group.rank() == 1:
+        time.sleep(120)
+    q = torch.randn(1, 2, 4, 8)
+    ring_attention(q, q, q, order="plain", group=group)
+
+
+def test_who_waits_for_a_process_that_hangs_is_told_before_the_time_is_over(started):
+    with pytest.raises(RuntimeError, match="process 1: was still running, and was ended") as told:
+        processes(3, hang, limit=24)
+    assert str(told.value).count("lost another one") == 2
+
+
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_when_a_cell_is_interrupted_or_killed(sign, tmp_path):
     program = "from tests.test_ring_processes import sleep\nfrom flashlearn.ring.processes import processes\n"

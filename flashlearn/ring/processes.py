@@ -72,7 +72,7 @@ def processes(P: int, function: Callable[..., Any], *args: Any, limit: float = L
 
     The processes are sent the source of the function, which imports what it needs by itself, and the arguments. All have ended
     when this returns or raises, whatever happened: a RuntimeError if one failed, which tells what each said last; a
-    TimeoutError after `limit` seconds; or what interrupted the cell. Should this process be killed, they end by themselves.
+    TimeoutError after `limit` seconds, half of which they wait for each other; or what interrupted the cell. Should this process be killed, they end by themselves.
     """
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "program.py").write_text(textwrap.dedent(inspect.getsource(function)))
@@ -93,10 +93,10 @@ class _Process:
     """A process, and the thread that listens to it."""
 
     def __init__(self, folder: str, rank: int, size: int, limit: float):
-        self.rank, self.said = rank, ""
+        self.rank, self.said, self.stopped = rank, "", False
         paths = [str(PACKAGE), *filter(None, [os.environ.get("PYTHONPATH")])]
         here = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
-        command = [sys.executable, "-m", "flashlearn.ring.worker", folder, str(rank), str(size), str(limit)]
+        command = [sys.executable, "-m", "flashlearn.ring.worker", folder, str(rank), str(size), str(limit / 2)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         self.process = subprocess.Popen(command, env=here, text=True, start_new_session=True, **pipes)  # type: ignore[call-overload]
         self.listener = threading.Thread(target=self._listen, daemon=True)
@@ -108,6 +108,7 @@ class _Process:
 
     def end(self) -> None:
         """Make sure that it has ended."""
+        self.stopped = self.process.poll() is None
         self.process.kill()
         self.process.wait()
         self.listener.join()
@@ -125,7 +126,9 @@ class _Process:
         """The last line that it said, or how it ended."""
         lines = [line for line in self.said.splitlines() if line.strip()]
         code = self.process.returncode
-        how = f"ended by signal {-code}" if code < 0 else "ended"
+        how = (
+            "was still running, and was ended" if self.stopped else f"ended by signal {-code}" if code < 0 else "ended"
+        )
         return f"process {self.rank}: {lines[-1] if lines else how}"
 
 
