@@ -112,7 +112,7 @@ RECALLS: tuple[Question, ...] = (
                 "mistake: 10.dv: softmax is taken over this block of keys alone",
             ),
         ),
-        why="dV = Pᵀ dO, and the product sums over all queries.",
+        why="A value helped to make the outputs of all three, so all three send it a part of its gradient.",
         shown="10",
     ),
 )
