@@ -130,7 +130,8 @@ def flash_attention(
     """
     q, k, v, scale = prepare(q, k, v, causal, scale)
     check_bool(return_lse, "return_lse")
-    window, causal = without_causal(window, causal)
+    if window is not None:
+        window, causal = without_causal(window, causal)
     if window is documents is key_range is softcap is alibi is sinks is None:
         check_bool(check, "check")
         if not (differentiated(q, k, v) or return_lse):
