@@ -15,6 +15,9 @@ What changed from the teaching kernels, and why:
 5. The masked blocks come first. Where they came last, NVIDIA's assembler saw products of the loop before still under
    way, and let every product wait for the one before ("wgmma instructions are serialized").
 
+6. Masks and scores, as in the forward pass; scores that are capped or sloped are worked out again, so nothing more is
+   stored. Products then start from 0, and -lse is added to the scores.
+
 What was tried and is not there: one sweep, in which dQ is summed by atomic additions (5 products instead of 7). It was
 slower than two sweeps in every setting tried. So every result has one owner here, and the same bits in every run.
 

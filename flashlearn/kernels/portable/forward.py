@@ -12,6 +12,8 @@ What changed from the teaching kernel, and why:
 6. The masked blocks come first. Where they came last, NVIDIA's assembler saw products of the loop before still under
    way, and let every product wait for the one before ("wgmma instructions are serialized").
 7. A launch for each GPU: larger blocks and deeper pipelines, as far as its shared memory goes.
+8. Masks (`masks`), and scores that are more than products (`scores`): arguments which are None where there are none,
+   so that Triton compiles plain attention to what it was.
 
 Source: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 1.
 """
