@@ -105,6 +105,15 @@ def test_ring_of_six_in_other_dtypes(order, dtype):
     check(ring(tensors, 6, order, causal=True), tensors, Mask(48, 48, right=0), dtype)
 
 
+def test_autocast_casts_as_it_does_for_other_attention():
+    def go(group):
+        q, k, v = (split(t, order="plain", group=group) for t in problem(6, torch.float32)[:3])
+        with torch.autocast("cpu", torch.bfloat16):
+            return ring_attention(q, k, v, order="plain", group=group).dtype
+
+    assert threads(2, go) == [torch.bfloat16] * 2
+
+
 def test_a_group_of_one_is_plain_attention():
     tensors = problem(7, torch.float64)
     check(ring(tensors, 1, "zigzag", causal=True), tensors, Mask(7, 7, right=0), torch.float64)
@@ -248,6 +257,7 @@ def call_with(first: dict, second: dict):
         ({"causal": True}, "the same right"),
         ({"window": (1, None)}, "the same left"),
         ({"scale": 2.0}, "the same scale"),
+        ({"return_lse": "no"}, "expected return_lse to be True or False, got 'no'"),
         ({"grad": True}, "the same gradients wanted"),
     ],
 )

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flashlearn.core.inputs import check_qkv, resolve_scale
+from flashlearn.core.inputs import check_bool, check_qkv, resolve_scale
 from flashlearn.core.mask import Mask
 from flashlearn.ring.plan import Plan, check_order, plan_of
 
@@ -33,9 +33,10 @@ def agree(wire: Any, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> tuple[P
     return _plan(notes, options["order"]), note["scale"]
 
 
-def _note(q: Tensor, k: Tensor, v: Tensor, *, order, causal, window, scale) -> dict:
+def _note(q: Tensor, k: Tensor, v: Tensor, *, order, causal, window, scale, return_lse) -> dict:
     """What all must agree on, and how many tokens this process has."""
     check_order(order)
+    check_bool(return_lse, "return_lse")
     size = check_qkv(q, k, v)
     if size.N_q != size.N_k:
         raise ValueError(f"expected as many queries as keys in a share, got {size.N_q} and {size.N_k}")

@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from flashlearn.core.inputs import check_bool
 from flashlearn.core.mask import Window
 from flashlearn.core.numerics import INF, Span, accumulator
 from flashlearn.ring import local
@@ -59,8 +58,8 @@ def ring_attention(
     """
     q, k, v = cast(q, k, v)
     wire = Wire(group, q.device if isinstance(q, Tensor) else torch.device("cpu"))
-    plan, scale = agree(wire, q, k, v, order=order, causal=causal, window=window, scale=scale)
-    check_bool(return_lse, "return_lse")
+    options = {"causal": causal, "window": window, "scale": scale, "return_lse": return_lse}
+    plan, scale = agree(wire, q, k, v, order=order, **options)
     o, lse = run_ring(q, k, v, wire, plan, scale)
     return (o, lse) if return_lse else o
 
@@ -72,10 +71,11 @@ def run_ring(q: Tensor, k: Tensor, v: Tensor, wire: Any, plan: Plan, scale: floa
 
 def cast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
     """The inputs as autocast would have them."""
-    if not isinstance(q, Tensor) or not torch.is_autocast_enabled(q.device.type):
+    tensors = all(isinstance(t, Tensor) for t in (q, k, v))
+    if not tensors or not torch.is_autocast_enabled(q.device.type):
         return q, k, v
     dtype = torch.get_autocast_dtype(q.device.type)
-    return tuple(t.to(dtype) if t.dtype != torch.float64 else t for t in (q, k, v))
+    return tuple(t.to(dtype) if t.is_floating_point() and t.dtype != torch.float64 else t for t in (q, k, v))
 
 
 class _Ring(torch.autograd.Function):

@@ -18,7 +18,6 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor
 
-from flashlearn.core.inputs import check_bool
 from flashlearn.core.mask import Window
 from flashlearn.ring.agreement import agree
 from flashlearn.ring.attention import at, cast, run_ring
@@ -43,8 +42,8 @@ def ulysses_attention(
     """`ring_attention` by another way: same shares, same results, same errors; H_q and H_kv must be multiples of P."""
     q, k, v = cast(q, k, v)
     wire = Wire(group, q.device if isinstance(q, Tensor) else torch.device("cpu"))
-    plan, scale = agree(wire, q, k, v, order=order, causal=causal, window=window, scale=scale)
-    check_bool(return_lse, "return_lse")
+    options = {"causal": causal, "window": window, "scale": scale, "return_lse": return_lse}
+    plan, scale = agree(wire, q, k, v, order=order, **options)
     if q.shape[1] % wire.size or k.shape[1] % wire.size:
         heads = f"{q.shape[1]} and {k.shape[1]}"
         raise ValueError(f"expected heads of q and of k and v in multiples of the {wire.size} processes, got {heads}")
