@@ -88,7 +88,7 @@ class Pages(RuleBasedStateMachine):
                 assert torch.equal(v[..., 0], -want - torch.tensor([[0.25], [0.5]]))
 
 
-@pytest.mark.parametrize("examples", (15, slow(1500)))
+@pytest.mark.parametrize("examples", (15, slow(500)))
 def test_pages_are_nobody_elses(examples):
     run_state_machine_as_test(Pages, settings=settings(max_examples=examples, stateful_step_count=30, deadline=None))
 
