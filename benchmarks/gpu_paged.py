@@ -21,6 +21,7 @@ row; no row is begun after --minutes, and what cannot be imported, or refuses, i
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import random
 import statistics
@@ -150,6 +151,8 @@ def bind_ours(problem: Problem, page: int) -> Calls:
 def bind_varlen(problem: Problem, page: int) -> Calls:
     from torch.nn.attention.varlen import varlen_attn
 
+    if "block_table" not in inspect.signature(varlen_attn).parameters:
+        raise Refused(f"varlen_attn of PyTorch {torch.__version__} takes no block_table")
     k, v = problem.cut(page, heads_first=False)
     B, longest = problem.setting.B, max(problem.lengths)
     starts = torch.arange(B + 1, dtype=torch.int32, device=problem.device)

@@ -46,7 +46,9 @@ from flashlearn.kernels.target import INTERPRETED, check_device
 from flashlearn.kernels.teaching.forward import LN_2, LOG2_E, absorb, check_head_dim, padded
 
 LEAST_KEYS = 256  # of a share, unless all sequences are shorter: a smaller one ends before its loads are well under way
-PROGRAMS_PER_MULTIPROCESSOR = 2  # one computes while the other waits for memory
+# Some compute while others wait for memory. Two or three are alike where sequences are long; where many are short, three are
+# an eighth faster than two, and four slower again (measurements/gpu_paged_h200.json, "plans").
+PROGRAMS_PER_MULTIPROCESSOR = 3
 MOST_SEQUENCES = 8192  # every program looks at all lengths
 LOG2E = tl.constexpr(LOG2_E)
 NOTHING = tl.constexpr(float("-inf"))
