@@ -61,12 +61,29 @@ def test_the_recording_covers_the_settings_of_the_targets():
         assert all(ratio > 1 for ratio in ratios(rows, direction, "fa2")), "never slower than FlashAttention-2"
 
 
+def test_the_recordings_of_masks_and_rings_reach_their_targets():
+    masks = load("gpu_masks_h200")["rows"]
+    assert {(row["mask"], row["dtype"]) for row in masks} == {
+        (mask, dtype) for mask in ("window", "documents") for dtype in ("float16", "bfloat16")
+    }
+    for direction in ("forward", "backward"):
+        assert min(ratios(masks, direction, "flex")) >= 1.2
+    for row in load("gpu_ring_h200x2")["rows"]:
+        zigzag, theirs = (
+            sum(row[name][way] for way in ("forward", "backward")) for name in ("zigzag", "context_parallel")
+        )
+        assert zigzag <= 0.65 * theirs
+        assert row["zigzag"]["efficiency"] >= 0.92 or row["N"] < 131072
+
+
 # What is said of the records
 
 
-@pytest.mark.parametrize("name", ("gpu_attention_h200", "gpu_ladder", "gpu_profile"))
+@pytest.mark.parametrize("name", (
+    "gpu_attention_h200", "gpu_ladder", "gpu_profile", "gpu_masks_h200", "gpu_paged_h200", "gpu_ring_h200x2",
+))  # fmt: skip
 def test_the_triton_that_is_pinned_is_the_one_measured(name):
-    """These are what notebook 14 and the fast kernels' docstrings speak of."""
+    """These are what notebooks 14 and 17 to 19 and the fast kernels' docstrings speak of."""
     constraints = (Path(__file__).parents[1] / "constraints.txt").read_text()
     (pinned,) = re.findall(r"^triton==(\S+?);", constraints, re.MULTILINE)
     assert load(name)["provenance"]["triton"] == pinned
