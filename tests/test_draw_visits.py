@@ -84,7 +84,7 @@ def test_cells_that_are_seen_have_the_colour_of_scores_and_no_others():
 
 def test_reach_says_how_many_the_last_output_depends_on():
     ax, _ = drawn(lambda ax: draw_reach(ax, {"one": MASKS["window (2, 0)"], "two": MASKS["causal"]}))
-    assert {"the last: 3", "the last: 10", "one", "two"} <= set(words(ax))
+    assert {"last output: 3", "last output: 10", "one", "two"} <= set(words(ax))
 
 
 def test_tables_have_their_numbers_their_sinks_and_their_sums():

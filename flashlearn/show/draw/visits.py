@@ -54,7 +54,7 @@ def draw_reach(ax: Axes, reach: Mapping[str, Tensor]) -> None:
     for area, (name, table) in zip(_areas(sheet, len(reach)), reach.items(), strict=True):
         place = _cells(sheet, area, np.where(table.cpu().numpy(), SEEN, NEVER), name)
         sheet.outline(place.rect((place.rows - 1, place.rows)), 2)
-        _below(sheet, place, f"the last: {int(table[-1].sum())}")
+        _below(sheet, place, f"last output: {int(table[-1].sum())}")
     _key(sheet, ("depends on", "", "does not"), "outputs ↓  inputs →")
     sheet.paint()
 
