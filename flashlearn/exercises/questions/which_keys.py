@@ -5,9 +5,9 @@ from flashlearn.exercises.questions.question import Question, Wrong
 QUESTIONS: tuple[Question, ...] = (
     Question(
         name="17.longer",
-        text="Causal, and a window of 1,024 keys back. The text becomes twice as long. How many more blocks of scores does the "
-        "kernel visit?",
-        right="nearly twice as many",
+        text="Causal, a window of 1,024 keys back, and a text of 8,192 tokens. The text becomes twice as long. How many blocks of "
+        "scores does the kernel visit now?",
+        right="a little more than twice as many",
         wrong=(
             Wrong(
                 "four times as many: the table has four times the cells",
@@ -25,7 +25,7 @@ QUESTIONS: tuple[Question, ...] = (
                 "myth: with a KV cache, every token costs the same",
             ),
         ),
-        why="Every block of queries visits as many blocks of keys as the window is wide: the work is N times W.",
+        why="Every block of queries visits as many blocks of keys as the window is wide: the work is N times W. Only the first blocks, which the text has as before, visit fewer.",
         shown="    assert blocks == in_a_window(N, 1024, 64)",
     ),
     Question(
@@ -62,8 +62,8 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         name="17.padding",
-        text="Four texts of 32, 8, 8 and 8 tokens are padded to 32, and the padding is masked. Of the scores that are multiplied, how "
-        "many are of two tokens?",
+        text="Four texts of 32, 8, 8 and 8 tokens are padded to 32. Standard attention makes their tables of scores and masks the "
+        "padding. Of the scores that are multiplied, how many are of two tokens?",
         right="about 3 in 10",
         wrong=(
             Wrong("all: what is masked is not multiplied", "a mask saves what it hides", "myth: padding is free"),
@@ -98,7 +98,7 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         name="17.sink",
-        text="A sink has no value: nothing of it reaches o. Does its logit get a gradient?",
+        text="A sink has no value: nothing of it reaches o. Does its logit get a gradient from a query?",
         right="yes, minus its weight times δ",
         wrong=(
             Wrong(
@@ -119,7 +119,7 @@ QUESTIONS: tuple[Question, ...] = (
 RECALLS: tuple[Question, ...] = (
     Question(
         name="17.recall.triangle",
-        text="Five blocks of queries, five of keys, causal. How many of the 25 pairs of blocks are visited?",
+        text="Five blocks of queries, five of keys, all of one size, causal. How many of the 25 pairs of blocks are visited?",
         right="15",
         wrong=(
             Wrong("25", "a masked block is computed, then hidden", "mistake: 07.visited: no block is skipped"),
