@@ -9,16 +9,16 @@ QUESTIONS: tuple[Question, ...] = (
         name="19.bytes",
         text="Sixteen processes share N tokens, and every query sees every key. The keys and values of how many tokens does each "
         "process send, in the whole forward pass?",
-        right="15/16 of N",
+        right="15 N / 16",
         wrong=(
             Wrong(
-                "N / 16: its own, once",
-                "one sends and all others receive it",
+                "N / 16",
+                "each sends its own once, and all others receive it",
                 "mistake: 19.owners: in step s all have the K and V of process s",
             ),
             Wrong(
-                "N / 8: its own, to either side",
-                "neighbours alone talk to each other, about their own keys",
+                "N / 8",
+                "each sends its own to either neighbour, and that is all",
                 "mistake: 19.owners: K and V travel the other way, from r + 1 to r",
             ),
         ),
@@ -27,21 +27,20 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         name="19.idle",
-        text="Four processes with a quarter of the tokens each, in their order. A causal mask now hides nearly half of the "
+        text="Sixteen tokens, four to each of four processes, in their order. A causal mask now hides nearly half of the 256 "
         "pairs, and what it hides is skipped. By how much does the time fall?",
-        right="by a tenth",
+        right="by about a tenth",
         wrong=(
-            Wrong("by nearly half, as the work does", "time is work over processes", HALF),
-            Wrong(
-                "by a quarter: one process is idle", "the others go on as before, at full speed, and take over", HALF
-            ),
+            Wrong("by nearly half", "time is work over processes", HALF),
+            Wrong("by about a quarter", "three go on as before, and the fourth's work is gone", HALF),
         ),
         why="The last process sees nearly all keys in every step, and the others wait for it.",
         shown="assert (full_work, full_time, work, time) == (256, 64, 136, 58)",
     ),
     Question(
         name="19.pair",
-        text="Eight chunks, four processes, and all shall have the same to do. Which two chunks does process 1 get?",
+        text="The tokens are cut into eight chunks, 0 to 7, two for each of four processes, and under a causal mask all shall have "
+        "the same to do. Which two does process 1 get?",
         right="1 and 6",
         wrong=(
             Wrong(

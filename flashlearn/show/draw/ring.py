@@ -61,7 +61,7 @@ def draw_clocks(ax: Axes, runs: Mapping[str, Sequence[Step]]) -> None:
         for r, (y, h) in enumerate(rows):
             sheet.text(146, y + h / 2, f"process {r}", ha="right", va="center", fontsize=15)
         _clocks(sheet, run, Rect(158, 0, sheet.width - 158 - 28, 0), rows, full)
-    _key(sheet, 158)
+    _key(sheet, 158, idle="waits")
     sheet.paint()
 
 
@@ -168,12 +168,12 @@ def _clocks(
         sheet.line([x, x], edge, color=QUIET, linewidth=1, zorder=2.6)
 
 
-def _key(sheet: Sheet, left: float) -> None:
+def _key(sheet: Sheet, left: float, idle: str = "waits, or hidden by the mask") -> None:
     """What the faces mean, in one line at the foot."""
     y, x = sheet.height - 20, left
     for words, face, hatched in (
         ("computes  ", tint("S", 0.6), False),
-        ("waits, or hidden by the mask", COLOURS["masked"], True),
+        (idle, COLOURS["masked"], True),
     ):
         swatch = Rect(x, y - 9, 28, 18)
         sheet.fill(swatch, face, QUIET, 1)
