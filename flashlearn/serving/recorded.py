@@ -19,6 +19,7 @@ from flashlearn.serving.batch import Batch, Request
 from flashlearn.serving.pool import Ragged
 
 Arrivals = Mapping[int, Mapping[str, tuple[Sequence[int], int]]]  # step -> name -> (prompt, tokens wanted)
+Within = dict[int, tuple[str, ...]]  # page -> who holds it
 WAITS, RUNS, DONE = "waits", "runs", "done"
 
 
@@ -55,20 +56,23 @@ def batch_steps(batch: Batch, arrivals: Arrivals) -> Iterator[Step]:
     """Run a batch whose requests arrive before the steps that are told, until all are done; a `Step` for each of its steps.
 
     values   requests (Seen, ...), pages (PageSeen, ...), page: tokens of one, came: names of who has just arrived,
-             taken and given: numbers of pages that somebody holds now and nobody did before, and the other way round
+             taken: numbers of pages that somebody holds now and nobody did before; given: that nobody holds now and somebody
+             did before or within the step, for who is done gives back at once what it took for its last token
     output   of the last step: {name: its answer}
     """
     known: dict[str, Request] = {}
     requests: tuple[Seen, ...] = ()
     pages = tuple(PageSeen(number, (), 0, 0, "") for number in range(batch.pool.pages))
-    with _heard(batch) as new:
+    with _heard(batch, known) as (new, within):
         for time in range(10**6):
             came = arrivals.get(time, {})
             known |= {name: batch.submit(*asked) for name, asked in came.items()}
             new.clear()
+            within.clear()
             batch.step()
             before, requests = requests, tuple(_request(name, one, new) for name, one in known.items())
-            old, pages = pages, tuple(_page(each, requests, batch.pool.page) for each in pages)
+            old = pages
+            pages = tuple(_page(each, within.get(each.number, ()), requests, batch.pool.page) for each in old)
             last = not batch.busy and time >= max(arrivals)
             yield Step(
                 sentence=told,
@@ -76,7 +80,10 @@ def batch_steps(batch: Batch, arrivals: Arrivals) -> Iterator[Step]:
                 values={
                     "requests": requests, "pages": pages, "page": batch.pool.page, "came": tuple(came), "before": before,
                     "taken": tuple(b.number for a, b in zip(old, pages, strict=True) if b.holders and not a.holders),
-                    "given": tuple(b.number for a, b in zip(old, pages, strict=True) if a.holders and not b.holders),
+                    "given": tuple(
+                        b.number for a, b in zip(old, pages, strict=True)
+                        if (a.holders or b.number in within) and not b.holders
+                    ),
                 },
                 output={name: request.answer for name, request in known.items()} if last else None,
             )  # fmt: skip
@@ -85,19 +92,26 @@ def batch_steps(batch: Batch, arrivals: Arrivals) -> Iterator[Step]:
 
 
 @contextmanager
-def _heard(batch: Batch) -> Iterator[dict[tuple[int, int], int]]:
-    """How many tokens went through the model in a step, by (last page, length) of their sequence: the last page is its own."""
-    forward, new = batch.forward, dict[tuple[int, int], int]()
+def _heard(batch: Batch, known: Mapping[str, Request]) -> Iterator[tuple[dict[tuple[int, int], int], Within]]:
+    """What a step hides from who looks after it.
+
+    new      how many tokens went through the model, by (last page, length) of their sequence: the last page is its own
+    within   who held a page while they did, by its number
+    """
+    forward, new, within = batch.forward, dict[tuple[int, int], int](), Within()
 
     def listening(tokens: Tensor, ragged: Ragged) -> Sequence[int]:
         counts = ragged.cu_seqlens_q.diff().tolist()
         for row, length, n in zip(ragged.page_table.tolist(), ragged.lengths.tolist(), counts, strict=True):
             new[row[(length - 1) // batch.pool.page], length] = n
+        for name, request in known.items():
+            for number in request.cached.pages if request.cached else ():
+                within[number] = (*within.get(number, ()), name)
         return forward(tokens, ragged)
 
     batch.forward = listening
     try:
-        yield new
+        yield new, within
     finally:
         batch.forward = forward
 
@@ -111,12 +125,17 @@ def _request(name: str, request: Request, new: Mapping[tuple[int, int], int]) ->
     return Seen(name, state, length, n, pages, len(request.prompt) + request.count)
 
 
-def _page(old: PageSeen, requests: tuple[Seen, ...], page: int) -> PageSeen:
-    """A page as it is now."""
+def _page(old: PageSeen, within: tuple[str, ...], requests: tuple[Seen, ...], page: int) -> PageSeen:
+    """A page as it is now; `within` held it while the model ran."""
     held = {one.name: one.in_page(one.pages.index(old.number), page) for one in requests if old.number in one.pages}
-    was = old.was if set(held) & set(old.holders) or not old.holders else " ".join(old.holders)
+    was = _owner(_owner(old.was, old.holders, within), within, tuple(held))
     filled, new = (max((each[which] for each in held.values()), default=0) for which in (0, 1))
     return PageSeen(old.number, tuple(held), filled, new, was)
+
+
+def _owner(was: str, before: tuple[str, ...], after: tuple[str, ...]) -> str:
+    """Whose a page was, when it goes from some hands into others, or into none."""
+    return was if set(before) & set(after) or not before else " ".join(before)
 
 
 # --- in words ---
@@ -141,7 +160,9 @@ def _news(one: Seen, before: Seen | None, step: Step) -> list[str]:
     was = before.state if before else WAITS
     arrived = f"{one.name} arrives" if came else one.name
     if one.state == DONE:
-        back = [number for number in before.pages if number in step.values["given"]] if before else []
+        held = before.pages if before else ()
+        back = [number for number in held if number in step.values["given"]]
+        back += [n for n in step.values["given"] if n not in held and pages[n].was == one.name]
         return [f"{one.name} is done: {_named(back)} back" if back else f"{arrived} is done"] if was != DONE else []
     if one.state == WAITS:
         why = "waits" if was == WAITS else "gives its pages back and waits"
