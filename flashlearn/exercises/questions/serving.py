@@ -31,10 +31,10 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         name="18.order",
         text="The pages of a sequence lie in the pool as numbers 5, 2 and 7. What does that change in its attention?",
-        right="where keys are read, and nothing else",
+        right="the addresses at which keys are read",
         wrong=(
             Wrong(
-                "a little: each page has a softmax of its own",
+                "the sums: each page has a softmax of its own",
                 "pages are blocks that are never merged",
                 "myth: paged attention is another attention",
             ),
@@ -54,13 +54,13 @@ QUESTIONS: tuple[Question, ...] = (
         right="one",
         wrong=(
             Wrong(
-                "none: the last page has two places left",
-                "two may write into one page",
+                "none",
+                "the last page has two places left, and two may write into it",
                 "mistake: 18.waste: requests share a last page, as if they were one",
             ),
             Wrong(
-                "three, like A",
-                "who has as many tokens takes as many pages",
+                "three",
+                "who has as many tokens as A takes as many pages",
                 "mistake: 18.waste: every request gets as many pages as the longest",
             ),
         ),
@@ -70,7 +70,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         name="18.pieces",
         text="One request, 32 query heads, 8 key heads, 65,536 keys; 264 programs run at once on this GPU. Into how many pieces "
-        "may the keys of a head be cut, so that no program waits for a place?",
+        "may the keys of a key head be cut at most, so that no program waits for a place?",
         right="33",
         wrong=(
             Wrong(
@@ -96,7 +96,7 @@ QUESTIONS: tuple[Question, ...] = (
         name="18.batch",
         text="A model of 16 GB writes alone: reading it takes 5 ms a token. Now 16 requests, each with 0.25 GB of keys and values, are "
         "served together. How long does each wait for its next token?",
-        right="6 ms or so",
+        right="6 ms: 16 caches are read too",
         wrong=(
             Wrong(
                 "80 ms: 16 have to be served",
