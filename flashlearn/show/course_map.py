@@ -132,15 +132,15 @@ def _padded(text: str, wide: int, column: int) -> str:
 MAP_HEADS = ("", "notebook", "function", "o of 1…6", *HEADS[1:], "bytes moved")
 BAR = 70  # pixels of the longest bar of a kind
 STYLE = """
-@page { size: A4 landscape; margin: 8mm; }
-body { font: 7.5pt/1.2 "DejaVu Sans", "Helvetica Neue", Arial, sans-serif; color: #000; background: #fff; margin: 0 auto; max-width: 281mm; }
+@page { size: A4 landscape; margin: 7mm; }
+body { font: 7pt/1.1 "DejaVu Sans", "Helvetica Neue", Arial, sans-serif; color: #000; background: #fff; margin: 0 auto; max-width: 281mm; }
 h1 { font-size: 15pt; margin: 0 0 2mm; }
 p { margin: 1.5mm 0; }
 table { border-collapse: collapse; width: 100%; }
-th, td { border-bottom: 0.5pt solid #999; padding: 0.6mm 1mm; text-align: left; white-space: nowrap; vertical-align: top; }
+th, td { border-bottom: 0.5pt solid #999; padding: 0.35mm 0.7mm; text-align: left; white-space: nowrap; vertical-align: top; }
 th[rowspan] { font-weight: normal; }
 .number { text-align: right; font-variant-numeric: tabular-nums; }
-.part th { border-bottom: 1.5pt solid #0072b2; padding-top: 1.6mm; text-align: left; color: #0072b2; }
+.part th { border-bottom: 1.5pt solid #0072b2; padding-top: 1mm; text-align: left; color: #0072b2; }
 svg { display: block; }
 """
 
