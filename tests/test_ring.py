@@ -61,7 +61,8 @@ def check(found: list[Tensor], tensors: list[Tensor], mask: Mask, dtype: torch.d
         assert ours.shape == true.shape, name
         if true.numel():
             error, allowed = (ours - true).abs().max(), 2 * (other - true).abs().max()
-            floor = 4 * torch.finfo(dtype).eps * true.abs().max()
+            roundings = 16 if dtype == torch.float64 else 4  # in float64 plain PyTorch is what is exact: no yardstick
+            floor = roundings * torch.finfo(dtype).eps * true.abs().max()
             assert error <= allowed + floor, f"{name}: {error:.2e}, allowed {allowed + floor:.2e}"
 
 
