@@ -119,7 +119,7 @@ PICTURES = (
 
 @pytest.mark.parametrize(
     "draw, step",
-    [picture if i % 3 == 0 else slow(*picture) for i, picture in enumerate(PICTURES)],
+    [picture if i % 6 == 0 else slow(*picture) for i, picture in enumerate(PICTURES)],
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_pictures_can_be_read(draw, step):

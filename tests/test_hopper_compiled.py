@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -29,53 +30,98 @@ import torch
 from flashlearn.kernels import dispatch, launcher
 from flashlearn.kernels.hopper import backward, forward
 forward.multiprocessors = lambda device: 132
-D, N, causal = json.loads(sys.argv[1])
-options = dispatch.FORWARD_HOPPER[D, causal]
-options = options[max(least for least in options if least <= N)]
-q, k, v, o, do = (torch.empty(1, 2, N, D, dtype=torch.float16) for _ in range(5))
-for _ in range(2):
-    forward.attention_forward_hopper(q, k, v, causal=causal, scale=0.1, **options)
-    backward.attention_backward_hopper(do, q, k, v, o, torch.empty(1, 2, N), causal=causal, scale=0.1)
-print(json.dumps([launch[:2] + launch[3:] for launch in launches]))
+for D, N, causal in json.loads(sys.argv[1]):
+    options = dispatch.FORWARD_HOPPER[D, causal]
+    options = options[max(least for least in options if least <= N)]
+    q, k, v, o, do = (torch.empty(1, 2, N, D, dtype=torch.float16) for _ in range(5))
+    for _ in range(2):
+        forward.attention_forward_hopper(q, k, v, causal=causal, scale=0.1, **options)
+        backward.attention_backward_hopper(do, q, k, v, o, torch.empty(1, 2, N), causal=causal, scale=0.1)
+    print(json.dumps([launch[:2] + launch[3:] for launch in launches]))
+    launches.clear()
 """
 # bytes of stack of a thread, (D, causal): (forward, backward), with Triton 3.6.0; 3.7.1 and 3.8.0 take no more.
 # In the backward pass they are addresses that are read again once in a while.
-SPILLED = {(64, False): (0, 48), (64, True): (0, 48), (128, False): (0, 16), (128, True): (0, 16)}
+SPILLED = {(64, False): (72, 48), (64, True): (96, 48), (128, False): (0, 16), (128, True): (0, 16)}
 
 
-def launched(D: int, N: int, causal: bool) -> dict:
-    """kernel: (grid, shared, registers, spilled), in a process of its own, which compiles."""
+ALL = ((128, 4096, True), (128, 4096, False), (128, 512, True), (64, 4096, True), (64, 512, False), (64, 4096, False))
+
+
+@pytest.fixture(scope="module")
+def launched() -> dict:
+    """(D, N, causal): the launches of two calls, in a process of its own, which compiles."""
     done = subprocess.run(
-        [sys.executable, "-c", LAUNCH, json.dumps([D, N, causal])],
+        [sys.executable, "-c", LAUNCH, json.dumps(ALL)],
         capture_output=True,
         text=True,
         env={**os.environ, "TRITON_INTERPRET": "0"},
     )
     assert not done.returncode, done.stderr
-    launches = json.loads(done.stdout)
-    kernels = [name for name, *_ in launches]
+    return dict(zip(ALL, map(json.loads, done.stdout.splitlines()), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("D, N, causal", ALL)
+def test_hopper_kernels_compile_and_fit(D, N, causal, launched):
+    launches = launched[D, N, causal]
     once = ["attention_forward_hopper_kernel", "delta_kernel", "attention_backward_hopper_kernel"]
-    assert kernels == once * 2, "expected the second call to launch what the first compiled"
-    return {name: rest for name, *rest in launches}
-
-
-@pytest.mark.parametrize(
-    "D, N, causal",
-    (
-        pytest.param(128, 4096, True, marks=pytest.mark.slow),
-        pytest.param(128, 4096, False, marks=pytest.mark.slow),
-        pytest.param(128, 512, True, marks=pytest.mark.slow),
-        pytest.param(64, 4096, True, marks=pytest.mark.slow),
-        pytest.param(64, 512, False, marks=pytest.mark.slow),
-        pytest.param(64, 4096, False, marks=pytest.mark.slow),
-    ),
-)
-def test_hopper_kernels_compile_and_fit(D, N, causal):
-    compiled = launched(D, N, causal)
+    assert [name for name, *_ in launches] == once * 2, "expected the second call to launch what the first compiled"
+    compiled = {name: rest for name, *rest in launches}
     for name, most in zip(("forward", "backward"), SPILLED[D, causal], strict=True):
         _, shared, registers, spilled = compiled[f"attention_{name}_hopper_kernel"]
         assert shared <= 232448 and registers <= 168, (name, shared, registers)
         assert spilled <= most, f"{name}: expected at most {most} bytes of stack, got {spilled}"
+
+
+DISASSEMBLER = Path(importlib.util.find_spec("triton").origin).parent / "backends/nvidia/bin/nvdisasm"
+disassembled = pytest.mark.skipif(not DISASSEMBLER.exists(), reason="this Triton brings no disassembler")
+MACHINE_CODE = """
+import json, sys
+import flashlearn.kernels
+from flashlearn.gpu.pretend import pretend
+pretend(90)
+import torch
+from flashlearn.kernels import launcher
+from flashlearn.kernels.hopper import forward
+forward.multiprocessors = lambda device: 132
+if sys.argv[2] == "without":
+    from flashlearn.exercises.altered import altered
+    again = "    mbarrier.wait(v_full.index(before), ((t - 1) // v_smem.shape[0]) & 1)\\n"
+    forward.absorb = altered(forward.absorb.fn, (again, ""))
+q, k, v = (torch.empty(1, 2, 4096, int(sys.argv[1]), dtype=torch.float16) for _ in range(3))
+forward.attention_forward_hopper(q, k, v, causal=True, scale=0.1)
+(kernel,) = launcher._compiled.values()
+print(kernel.asm["sass"])
+"""
+
+
+def exponentials_beside_products(D: int, absorb: str = "as it is") -> list[int]:
+    """How many exponentials the machine code takes between the wait for S and that for P V, in the loops that take any."""
+    done = subprocess.run(
+        [sys.executable, "-c", MACHINE_CODE, str(D), absorb],
+        capture_output=True, text=True, env={**os.environ, "TRITON_INTERPRET": "0"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    for_s, for_pv = "DEPBAR.LE gsb0, 0x1;", "DEPBAR.LE gsb0, 0x0;"
+    counts = [rest.partition(for_pv)[0].count("MUFU.EX2") for rest in done.stdout.split(for_s)[1:]]
+    return [count for count in counts if count]
+
+
+@disassembled
+@pytest.mark.slow  # a process of its own, which compiles
+@pytest.mark.parametrize("D", (64, 128))
+def test_exponentials_are_taken_while_a_product_is_under_way(D):
+    """64 of a block of 128 keys, in a thread, and two factors; the docstring of the kernel says so."""
+    found = exponentials_beside_products(D)
+    assert len(found) >= 2 and min(found) >= 64, found  # two groups, at least a loop each
+
+
+@disassembled
+@pytest.mark.slow  # likewise
+def test_without_the_second_wait_they_are_not():
+    """What the assembler makes of it then: this is why `absorb` asks again. Where this fails, it can go."""
+    assert max(exponentials_beside_products(128, "without"), default=0) < 16
 
 
 @pytest.mark.slow  # a process of its own
@@ -113,6 +159,7 @@ def lesson_calls():
 IN_PTX = {"double": (0, 0, 0, 8), "alone": (8, 0, 0, 40), "shared": (16, 12, 0, 64), "attend": (16, 12, 68, 64)}
 
 
+@pytest.mark.slow  # a compiler; notebook 15 compiles them too
 def test_the_kernels_of_the_lesson_compile_from_their_own_text():
     names = list(IN_PTX)
     for name, built in zip(names, compiled_for_hopper(*map(lesson_calls().get, names)), strict=True):

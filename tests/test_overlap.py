@@ -7,6 +7,7 @@ import pytest
 from flashlearn.gpu.overlap import SCHEDULES, busy, cycles, overlap_steps, schedule, tensor_flops
 from flashlearn.show.draw import draw_overlap
 from flashlearn.show.frame import as_runs, paint
+from tests.slow import slow
 
 CASES = list(itertools.product((1, 2, 5), SCHEDULES, ((2, 3), (1, 3), (1, 1), (4, 1))))
 
@@ -37,7 +38,7 @@ def test_the_chain_holds(blocks, name, times):
             assert task.start >= at[waits_for, group, block - 1].end
 
 
-@pytest.mark.parametrize(("p", "s"), ((2, 3), (1, 3), (3, 1)))
+@pytest.mark.parametrize(("p", "s"), ((2, 3), slow(1, 3), slow(3, 1)))
 def test_long_runs_reach_what_the_chain_and_the_units_allow(p, s):
     """In turn S, softmax and PV add up; ahead PV hides behind softmax; two groups leave only the slowest unit."""
     limits = {"in turn": 2 * p / (2 * p + s), "product ahead": 2 * p / (p + max(p, s)), "both": min(1, 2 * p / s)}

@@ -1,18 +1,22 @@
 """What Triton's compiler makes of a kernel for a GPU, on any machine with Triton, with a GPU or without.
 
-A process compiles kernels or interprets them, never both, so the compiler runs in a process of its own.
+A process compiles kernels or interprets them, never both, so the compiler runs in a process of its own. It gets the
+kernel's source, runs this file alone and imports nothing of the package: PyTorch takes longer to import than a kernel
+that is in Triton's cache to look up.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
+import linecache
 import os
 import re
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 KERNELS: dict[str, dict[str, object]] = {  # kernel: what a launch of contiguous float16 tensors fixes
     "vector_add": {"BLOCK": 1024, "stride_x": 1, "stride_y": 1, "stride_out": 1},
@@ -76,8 +80,8 @@ def compiled(*wanted: tuple[str, str, dict]) -> list[Compiled]:
         if kernel not in KERNELS or gpu not in GPUS:
             raise ValueError(f"expected a kernel of {list(KERNELS)} and a GPU of {list(GPUS)}, got {kernel!r}, {gpu!r}")
     done = subprocess.run(
-        [sys.executable, "-m", "flashlearn.gpu.compiled"],
-        input=json.dumps(wanted),
+        [sys.executable, "-W", "ignore", __file__],
+        input=json.dumps([_job(*one) for one in wanted]),
         capture_output=True,
         text=True,
         env={**os.environ, "TRITON_INTERPRET": "0"},
@@ -87,24 +91,42 @@ def compiled(*wanted: tuple[str, str, dict]) -> list[Compiled]:
     return [Compiled(*pair) for pair in json.loads(done.stdout)]
 
 
-def _compile(kernel: str, gpu: str, options: dict) -> Compiled:
-    """In the compiling process: one kernel, as if launched with sizes and pointers that 16 divides."""
+def _job(kernel: str, gpu: str, options: dict) -> dict[str, object]:
+    """What the compiling process needs to know of one kernel: its source, and how it would be launched."""
     import importlib
 
+    from flashlearn.gpu.refused import source_of
+
+    module = f"flashlearn.kernels.{'' if kernel == 'ladder' else 'teaching.'}{kernel}"
+    function = getattr(importlib.import_module(module), f"{kernel}_kernel").fn
+    constants = {**KERNELS[kernel], **{name: value for name, value in options.items() if name in KERNELS[kernel]}}
+    return {
+        "source": source_of(function),
+        "kernel": function.__name__,
+        "kinds": {name: _kind(name) for name in inspect.signature(function).parameters if name not in constants},
+        "names": list(inspect.signature(function).parameters),
+        "constants": constants,
+        "capability": GPUS[gpu],
+        "options": {name: value for name, value in options.items() if name not in constants},
+    }
+
+
+def _compile(job: dict[str, Any]) -> Compiled:
+    """In the compiling process: one kernel, as if launched with sizes and pointers that 16 divides."""
     import triton
+    import triton.language as tl
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    module = f"flashlearn.kernels.{'' if kernel == 'ladder' else 'teaching.'}{kernel}"
-    function = getattr(importlib.import_module(module), f"{kernel}_kernel")
-    constants = {**KERNELS[kernel], **{name: value for name, value in options.items() if name in KERNELS[kernel]}}
-    kinds = {name: "constexpr" if name in constants else _kind(name) for name in function.arg_names}
+    names: dict[str, Any] = {"triton": triton, "tl": tl, "__name__": "kernel"}
+    linecache.cache["kernel.py"] = (len(job["source"]), None, job["source"].splitlines(keepends=True), "kernel.py")
+    exec(compile(job["source"], "kernel.py", "exec"), names)
+    kinds = {name: job["kinds"].get(name, "constexpr") for name in job["names"]}
     aligned = {
-        (i,): [["tt.divisibility", 16]] for i, name in enumerate(kinds) if kinds[name] not in ("constexpr", "fp32")
+        (i,): [["tt.divisibility", 16]] for i, kind in enumerate(kinds.values()) if kind not in ("constexpr", "fp32")
     }
-    source = ASTSource(fn=function, signature=kinds, constexprs=constants, attrs=aligned)
-    options = {name: value for name, value in options.items() if name not in constants}
-    result = triton.compile(source, target=GPUTarget("cuda", GPUS[gpu], 32), options=options)
+    source = ASTSource(fn=names[job["kernel"]], signature=kinds, constexprs=job["constants"], attrs=aligned)
+    result = triton.compile(source, target=GPUTarget("cuda", job["capability"], 32), options=job["options"])
     ptx = result.asm["ptx"]
     threads = _number(r"\.(?:req|max)ntid (\d+)", ptx)
     instructions = Counter(re.findall(r"^\s*(?:@%p\d+ )?([a-z]\w*(?:\.\w+)+)", ptx, flags=re.MULTILINE))
@@ -137,4 +159,4 @@ def _number(pattern: str, text: str) -> int:
 
 
 if __name__ == "__main__":
-    print(json.dumps([_compile(*one) for one in json.load(sys.stdin)]))
+    print(json.dumps([_compile(job) for job in json.load(sys.stdin)]))

@@ -30,6 +30,10 @@ class Values(Tensor):
     def type(self) -> Any:
         return SimpleNamespace(layout=None)
 
+    def split(self) -> tuple[Values, Values]:  # type: ignore[override]
+        """The two halves of a last axis of 2, as Gluon's `split` gives them."""
+        return values(self[..., 0]), values(self[..., 1])
+
 
 def values(t: Any) -> Values:
     return torch.as_tensor(t).as_subclass(Values)
@@ -277,7 +281,8 @@ class Names:
 
     # Language: types, layouts (which mean nothing here), arithmetic
 
-    constexpr, int64, float16, bfloat16, float32 = None, torch.int64, torch.float16, torch.bfloat16, torch.float32
+    constexpr, int32, int64 = None, torch.int32, torch.int64
+    float16, bfloat16, float32 = torch.float16, torch.bfloat16, torch.float32
     static_range = range
 
     def __getattr__(self, name: str) -> Any:
@@ -330,6 +335,21 @@ class Names:
 
     def log2(self, tile: Tensor) -> Values:
         return values(torch.log2(tile))
+
+    def join(self, low: Tensor, high: Tensor) -> Values:
+        return values(torch.stack((low, high), -1))
+
+    def inline_asm_elementwise(
+        self, asm: str, constraints: str, args: list, dtype: Any, is_pure: bool, pack: int
+    ) -> Any:
+        """The instructions that kernels name: two float32 to 16 bits each, in one register, and the two out of it."""
+        instruction = asm.split()[0]
+        if instruction == "mov.b32":
+            return values(torch.stack(tuple(args), -1).view(dtype[0])).split()
+        kinds = {"cvt.rn.f16x2.f32": torch.float16, "cvt.rn.bf16x2.f32": torch.bfloat16}
+        if instruction not in kinds:
+            raise NotImplementedError(f"expected mov.b32 or one of {list(kinds)}, got {asm!r}")
+        return values(torch.stack(tuple(args), -1).to(kinds[instruction]).view(torch.int32).squeeze(-1))
 
     def load(self, pointer: Pointer, mask: Any = None, other: float = 0.0) -> Values:
         inside = pointer.at.clamp(0, len(pointer.flat) - 1)

@@ -88,21 +88,21 @@ def schedule(blocks: int, name: str, product: float, softmax: float) -> list[Tas
     share = 2 / groups  # one group has all 128 queries
     length = {"S": product * share, "softmax": softmax * share, "PV": product * share}
     unit = {"S": "tensor cores", "softmax": "softmax", "PV": "tensor cores"}
-    waiting = [(j, what, g) for j in range(blocks) for g in range(groups) for what in length]
+    following = {(what, g): 0 for g in range(groups) for what in length}  # the next block of each kind: in order
     done: dict[tuple, float] = {}
     free = {"tensor cores": 0.0, "softmax": 0.0}
     tasks = []
-    while waiting:
+    for _ in range(blocks * len(following)):
         starts = {}
-        for task in waiting:
-            before = _before(*task, ahead)
-            if all(each in done for each in before):
-                starts[task] = max([free[unit[task[1]]], *(done[each] for each in before)])
+        for (what, g), j in following.items():
+            before = _before(j, what, g, ahead)
+            if j < blocks and all(each in done for each in before):
+                starts[j, what, g] = max([free[unit[what]], *(done[each] for each in before)])
         j, what, g = min(starts, key=lambda task: (starts[task], task[1] != "S", task[0], task[2]))
         start = starts[j, what, g]
         done[j, what, g] = free[unit[what]] = start + length[what]
         tasks.append(Task(unit[what], what, g, j, start, start + length[what]))
-        waiting.remove((j, what, g))
+        following[what, g] += 1
     return tasks
 
 

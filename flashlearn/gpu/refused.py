@@ -180,7 +180,9 @@ def _main() -> None:
     import triton.language as tl
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
+    from triton.runtime import cache
 
+    cache.triton_key = str  # all of Triton as one number, a second's work: here the cache is thrown away
     names: dict[str, Any] = {"triton": triton, "tl": tl, "math": math, "__name__": "kernel"}
     file = str(Path("kernel.py"))
     linecache.cache[file] = (len(job["source"]), None, job["source"].splitlines(keepends=True), file)

@@ -37,7 +37,6 @@ FORWARD_HOPPER: dict[tuple[int, bool], dict[int, dict[str, Any]]] = {
     (128, False): {0: {}},
     (128, True): {0: {"block_n": 64, "stages": 4}, 2048: {}, 8192: {"persistent": False}},
 }
-BANDS_HOPPER: dict[str, Any] = {}  # options for windows and documents
 HOPPER_DEFAULTS = {"block_n": 128, "stages": 2, "consumers": 2, "persistent": True}
 
 
@@ -80,7 +79,7 @@ def general_rung(q: Tensor, k: Tensor, v: Tensor, options: Options, *, scale: fl
         why = f"{changed}: the Hopper kernels know masks and sinks, and plain scores"
     elif backward and not why:
         why = _why_not_in_any_order()
-    return Choice("portable", {}, why) if why else Choice("hopper", {} if backward else BANDS_HOPPER, "")
+    return Choice("portable", {}, why) if why else Choice("hopper", {}, "")
 
 
 def _why_not_in_any_order() -> str:

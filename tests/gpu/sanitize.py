@@ -192,10 +192,10 @@ def run_others() -> None:
 
 
 def run_early(q, k, v) -> None:
-    """The Hopper backward pass, with a loading warp that tells the others of lse before it stores it."""
+    """The Hopper backward pass, with a loading warp that tells the others of delta before it stores it."""
     import torch
 
-    stored, told = "lse_smem.index(stage).store(lse)", "mbarrier.arrive(q_full.index(stage), count=1)"
+    stored, told = "delta_smem.index(stage).store(delta)", "mbarrier.arrive(rows_full.index(stage), count=1)"
     source = (KERNELS / "hopper/backward.py").read_text()
     broken = re.sub(rf"( *){re.escape(stored)}\n *{re.escape(told)}\n", rf"\1{told}\n\1{stored}\n", source)
     assert broken != source, f"expected {stored!r} and then {told!r} in hopper/backward.py, got neither"

@@ -109,7 +109,8 @@ def test_long_packed_sequences(lengths, window):
         want = results_of(lambda *qkv: dense(problem, *qkv, {}), parts, {})  # noqa: B023
         for name, got in zip(("o", "dq", "dk", "dv"), (o.detach(), *grads), strict=True):
             error = got[start:stop].transpose(0, 1)[None].double() - want[name]
-            assert not N or error.norm() < 3e-3 * want[name].norm() + 1e-6, f"{name} of {start}:{stop}"
+            # of one key dQ is 0: what is left of dP - delta, which cancel, is a rounding of float32
+            assert not N or error.norm() < 3e-3 * want[name].norm() + 1e-5, f"{name} of {start}:{stop}"
 
 
 def run(options: dict, problem: Problem, inputs) -> dict:

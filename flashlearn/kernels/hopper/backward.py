@@ -12,15 +12,19 @@ Those additions come in any order: dQ may differ in its last bits from run to ru
 (`torch.use_deterministic_algorithms(True)`), `flash_attention` takes the two-sweep kernels.
 
 Prediction: 5 products in place of 7, none of them waiting for a load: about 500 TFLOP/s at D = 128 on an
-H200. Result (float16, 16384 tokens, N >= 4096, 2026-11-22): 485 to 587 at D = 128 and 396 to 454 at D = 64, which is
-1.04 of cuDNN in the geometric mean; the teaching kernels reach about half of that. The last step brought most at
+H200. Result (float16, 16384 tokens, N >= 4096, 2026-11-22): 502 to 614 at D = 128 and 410 to 492 at D = 64, which is
+1.08 of cuDNN in the geometric mean; the teaching kernels reach about half of that. The last step brought most at
 D = 128: two buffers for dS, where one had to be waited for. With the wait went the registers that did not fit: the
 profiler counts 16 thousand reloads in one call, one a warp. What it shows still, beside cuDNN's
 kernel: products are under way in 68 % of the cycles, in cuDNN's in 67 %, and ours waits more at barriers
 (benchmarks/gpu_profile.py).
 
+Q and dO of a round come with one barrier, and both products of S^T and dP^T are filled, with -lse and -delta, before
+the first begins: filling the second while the first was under way held it up (4 to 10 % at D = 128, nothing at 64).
+
 Tried without gain: to take dQ out before dK is done; to put dV later, where dQ's factors are awaited; rows of dQ in
-an order without bank conflicts (those were counted, but nobody waits for them). To begin the next S^T before dQ
+an order without bank conflicts (those were counted, but nobody waits for them); lse and delta subtracted after the
+products, in the exponential and from dP. To begin the next S^T before dQ
 leaves was slower: with a product under way across the end of the loop, ptxas runs all products one after the other
 (its remark C7514).
 
@@ -75,15 +79,15 @@ def attention_backward_hopper_kernel(
     lse_smem = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK_M], ROW_LAYOUT)
     delta_smem = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK_M], ROW_LAYOUT)
     kv_full = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
-    q_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    do_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    rows_full = gl.allocate_shared_memory(
+        gl.int64, [STAGES, 1], mbarrier.MBarrierLayout()
+    )  # Q, dO and their rows' numbers
     ds_full = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())  # both groups: a round is over
     mbarrier.init(kv_full.index(0), count=1)
     mbarrier.init(ds_full.index(0), count=2)
     for i in gl.static_range(STAGES):
-        mbarrier.init(q_full.index(i), count=2)  # the copy engine's, and the loading warp's for lse
-        mbarrier.init(do_full.index(i), count=2)  # likewise, for delta
+        mbarrier.init(rows_full.index(i), count=2)  # the copy engine's, and the loading warp's for lse and delta
         mbarrier.init(free.index(i), count=2)
 
     start_n = gl.program_id(0) * (2 * KEYS)  # the first keys are seen by most queries: they start first
@@ -104,7 +108,7 @@ def attention_backward_hopper_kernel(
         full, full_stop = gl.cdiv(full_low, BLOCK_M), full_high // BLOCK_M
     blocks = gl.maximum(stop - first, 0)  # for each query head of the group
     buffers = (k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem)
-    barriers = (kv_full, q_full, do_full, ds_full, free)
+    barriers = (kv_full, rows_full, ds_full, free)
     place = (start_n, kv_head, batch, first, full, full_stop, blocks)
     inputs, outputs = (q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr), (dq_desc, dk_desc, dv_desc)
     gl.warp_specialize(
@@ -137,7 +141,7 @@ def next_block(head, block, first, blocks):
 def load(buffers, barriers, place, sizes, inputs):
     """The loading warp: K and V once, then Q and dO, block after block, head after head of the group."""
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
-    kv_full, q_full, do_full, ds_full, free = barriers
+    kv_full, rows_full, ds_full, free = barriers
     start_n, kv_head, batch, first, full, full_stop, blocks = place
     q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr = inputs
     STAGES: gl.constexpr = q_smem.shape[0]
@@ -162,15 +166,13 @@ def load(buffers, barriers, place, sizes, inputs):
         lse = gl.where(lse == float("-inf"), float("inf"), lse)
         delta = gl.load(delta_ptr + row + offs_m, mask=offs_m < N_q, other=0.0)
         mbarrier.wait(free.index(stage), phase ^ 1)  # a fresh barrier lets the first round pass
-        mbarrier.expect(q_full.index(stage), q_desc.block_type.nbytes)
+        mbarrier.expect(rows_full.index(stage), q_desc.block_type.nbytes + do_desc.block_type.nbytes)
         at = [batch, head, start_m, 0]
-        async_load(q_desc, at, q_full.index(stage), q_smem.index(stage))
+        async_load(q_desc, at, rows_full.index(stage), q_smem.index(stage))
+        async_load(do_desc, at, rows_full.index(stage), do_smem.index(stage))
         lse_smem.index(stage).store(lse)
-        mbarrier.arrive(q_full.index(stage), count=1)
-        mbarrier.expect(do_full.index(stage), do_desc.block_type.nbytes)
-        async_load(do_desc, at, do_full.index(stage), do_smem.index(stage))
         delta_smem.index(stage).store(delta)
-        mbarrier.arrive(do_full.index(stage), count=1)
+        mbarrier.arrive(rows_full.index(stage), count=1)
         head, block = next_block(head, block, first, blocks)
 
 
@@ -178,7 +180,7 @@ def load(buffers, barriers, place, sizes, inputs):
 def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK: gl.constexpr):
     """A computing group: its 64 keys against every block of queries."""
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
-    kv_full, q_full, do_full, ds_full, free = barriers
+    kv_full, rows_full, ds_full, free = barriers
     start_n, kv_head, batch, first, full, full_stop, blocks = place
     N_q, N_k, group, scale, spans_ptr, span_step = sizes
     dq_desc, dk_desc, dv_desc = outputs
@@ -188,19 +190,20 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])  # of S^T
     KV_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, KV_LAYOUT, 2)
-    k = k_smem.index(index).reshape([KEYS, HEAD_DIM])
-    v = v_smem.index(index).reshape([KEYS, HEAD_DIM])
+    k, v = k_smem.index(index).reshape([KEYS, HEAD_DIM]), v_smem.index(index).reshape([KEYS, HEAD_DIM])
     offs_n = start_n + index * KEYS + gl.arange(0, KEYS, gl.SliceLayout(1, S_LAYOUT))  # (64,)
-    dk = gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT)
-    dv = gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT)
+    dk, dv = gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT), gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT)
     mbarrier.wait(kv_full.index(0), 0)
     tail = start_n + (index + 1) * KEYS > N_k  # keys past the end: lse knows nothing of them, P must be 0
     head, block = kv_head * group, first
     for t in range(group * blocks):
         stage, phase = t % STAGES, (t // STAGES) & 1
         q, do = q_smem.index(stage).reshape([BLOCK_M, HEAD_DIM]), do_smem.index(stage).reshape([BLOCK_M, HEAD_DIM])
-        s_t = product_less_rows(k, q, lse_smem.index(stage), q_full.index(stage), phase)  # FA-2 Alg. 2, line 10
-        dp_t = product_less_rows(v, do, delta_smem.index(stage), do_full.index(stage), phase)  # line 13
+        mbarrier.wait(rows_full.index(stage), phase)
+        # both filled before the first product begins: a product under way lets go of no register
+        s_t, dp_t = less_rows(lse_smem.index(stage)), less_rows(delta_smem.index(stage))
+        s_t = warpgroup_mma(k, q.permute((1, 0)), s_t, is_async=True)  # FA-2 Alg. 2, line 10
+        dp_t = warpgroup_mma(v, do.permute((1, 0)), dp_t, is_async=True)  # line 13
         s_t = warpgroup_mma_wait(1, deps=[s_t])
         p_t = gl.exp2(s_t * (scale * LOG2E))  # line 11: (64, BLOCK_M)
         # queries past the end have P = 0 by their lse, but for an infinite key: 0 inf is NaN
@@ -252,14 +255,12 @@ def hide(p_t, offs_n, batch, start_m, sizes, MASK: gl.constexpr):
 
 
 @gluon.jit
-def product_less_rows(a, b, rows_smem, full, phase):
-    """A B^T - rows (64, BLOCK_M), as soon as B and the rows' numbers (BLOCK_M,) are there, still under way."""
-    BLOCK_M: gl.constexpr = b.shape[0]
+def less_rows(rows_smem):
+    """What a product (64, BLOCK_M) begins with, so that the rows' numbers (BLOCK_M,) come out subtracted."""
+    BLOCK_M: gl.constexpr = rows_smem.shape[0]
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])
-    zero = gl.zeros([KEYS, BLOCK_M], gl.float32, LAYOUT)
-    mbarrier.wait(full, phase)
     rows = rows_smem.load(gl.SliceLayout(0, LAYOUT))[None, :]
-    return warpgroup_mma(a, b.permute((1, 0)), zero - rows, is_async=True)
+    return gl.zeros([KEYS, BLOCK_M], gl.float32, LAYOUT) - rows
 
 
 @gluon.jit
@@ -305,21 +306,26 @@ def store(tile, at, smem, desc):
     barrier()
 
 
+def delta_less(o: Tensor, do: Tensor, dlse: Tensor | None) -> Tensor:
+    """rowsum(dO o O) - dlse, (B, H_q, N_q): the gradient that reaches lse only shifts delta."""
+    delta = attention_delta(o, do)
+    return delta if dlse is None else delta - dlse
+
+
 def attention_backward_hopper(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *, causal: bool, scale: float,
-    dlse: Tensor | None = None, stages: int = 2, spans: Tensor | None = None,
+    dlse: Tensor | None = None, stages: int = 2, spans: Tensor | None = None, delta: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dq, dk and dv, as `attention_backward` gives them; for inputs that `why_not_hopper` has nothing against.
 
     spans: the queries that see keys, as `attention_spans(..., of_keys=True)` gives them; `causal` is then not looked at.
+    delta: what `delta_less` makes of o, do and dlse, where the caller has it.
     Extra memory: delta, and dq in float32.
     """
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
     width = hopper_width(D)
     block_m = 64 if width == 128 else 128
-    delta = attention_delta(o, do)
-    if dlse is not None:
-        delta = delta - dlse
+    delta = delta_less(o, do, dlse) if delta is None else delta
     dk, dv = torch.empty_like(k), torch.empty_like(v)
     dq = torch.zeros((B, H, N_q, D), dtype=torch.float32, device=q.device)
     q_tile, kv_tile = (1, 1, block_m, width), (1, 1, KEYS.value, width)

@@ -8,18 +8,17 @@ from __future__ import annotations
 from torch import Tensor
 
 from flashlearn.kernels.dispatch import why_not_tma
-from flashlearn.kernels.hopper.backward import attention_backward_hopper
+from flashlearn.kernels.hopper.backward import attention_backward_hopper, delta_less
 from flashlearn.kernels.hopper.bands import attention_spans
 from flashlearn.kernels.hopper.forward import attention_forward_hopper
 from flashlearn.kernels.portable.backward import gradient_of_sinks
 from flashlearn.kernels.portable.options import Options
-from flashlearn.kernels.teaching.backward import attention_delta
 
 
-def banded_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, options: Options, **how) -> tuple[Tensor, Tensor]:
+def banded_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, options: Options) -> tuple[Tensor, Tensor]:
     """o and lse, as `attention_forward_portable` gives them with these options."""
     spans = spans_of(q, k, options, of_keys=False)
-    return attention_forward_hopper(q, k, v, causal=False, scale=scale, spans=spans, sinks=options.sinks, **how)
+    return attention_forward_hopper(q, k, v, causal=False, scale=scale, spans=spans, sinks=options.sinks)
 
 
 def banded_gradients(
@@ -29,22 +28,14 @@ def banded_gradients(
     """dq, dk, dv and, if there are sinks, dsinks, as `attention_gradients` gives them with these options."""
     do = do.contiguous() if why_not_tma(do) else do
     spans = spans_of(q, k, options, of_keys=True)
-    grads = attention_backward_hopper(do, q, k, v, o, lse, causal=False, scale=scale, dlse=dlse, spans=spans)
-    if options.sinks is None:
-        return *grads, None
-    delta = attention_delta(o, do)
-    if dlse is not None:
-        delta = delta - dlse
-    return *grads, gradient_of_sinks(options.sinks, lse, -delta)
+    delta = delta_less(o, do, dlse)
+    grads = attention_backward_hopper(do, q, k, v, o, lse, causal=False, scale=scale, spans=spans, delta=delta)
+    return *grads, None if options.sinks is None else gradient_of_sinks(options.sinks, lse, -delta)
 
 
 def spans_of(q: Tensor, k: Tensor, options: Options, *, of_keys: bool) -> Tensor:
     """What `attention_spans` makes of the options: a span for each query, or for each key."""
-    offsets = options.offsets
-    if offsets is not None:
-        of_queries, its_keys = offsets
-        offsets = (of_queries, of_queries if its_keys is None else its_keys)
     return attention_spans(
-        q.shape[2], k.shape[2], q.device, left=options.left, right=options.right, offsets=offsets,
+        q.shape[2], k.shape[2], q.device, left=options.left, right=options.right, offsets=options.sequences,
         key_range=options.key_range, of_keys=of_keys,
     )  # fmt: skip

@@ -6,22 +6,30 @@ What changed from the teaching kernel: nothing in the mathematics, everything in
    lands in shared memory, zeros past the edges. No pointer arithmetic, no masks, no registers.
 2. Warp specialisation. One warp asks for K and V tiles, `STAGES` ahead; groups of four warps, each with its
    own 64 queries, wait for them on barriers in shared memory and multiply. The loader gives up its registers.
-3. Overlap inside a group. Q K_{j+1}^T is issued before the softmax of block j, so that the tensor cores run
-   while the exponentials are taken. P stays in registers between the two products.
+3. Overlap inside a group. P_{j-1} V_{j-1} is issued together with Q K_j^T and awaited only after the softmax of
+   block j, so that the tensor cores run while the exponentials are taken. P stays in registers between the two
+   products, two numbers of 16 bits in each.
 4. Keys from right to left: the blocks that need a mask come first, and all others are free of it.
 5. Persistent programs: one per multiprocessor takes tile after tile, and loads the next Q, K and V while the last o is
    divided and stored. Causal tiles are taken in pairs, a short one with a long one.
 
 Prediction: the teaching kernel leaves the tensor cores idle during softmax and during loads; hiding both
-should take D = 128 from about 400 TFLOP/s to above 550 on an H200. Result (float16, 16384 tokens, 2026-11-22): 1.01 of
-cuDNN in the geometric mean over D 64 and 128, N 4096 and 16384, causal and not, and 0.94 in the least of them; the
+should take D = 128 from about 400 TFLOP/s to above 550 on an H200. Result (float16, 16384 tokens, 2026-11-22): 1.08 of
+cuDNN in the geometric mean over D 64 and 128, N 4096 and 16384, causal and not, and 0.95 in the least of them; the
 figures are in flashlearn/measurements/gpu_attention_h200.json. A row's maximum is guarded against -inf in every block,
 not in masked ones alone: that made one loop of two kinds, and was faster with Triton 3.6 and 3.7.
+Writing an order down does not make it so. The machine code showed that the assembler had moved the wait for P V up, to
+before the exponentials, which depend on nothing that it knows of: no product was under way while they were taken. It
+moves nothing past a branch, so `absorb` asks once more for a barrier that it has passed before. With it, P in pairs and
+sums by thread the loop went from 524 instructions to 488, and the kernel gained 6 % in the mean (H200): at D = 128
+it is level with FlashAttention-4, at D = 64 at 0.90 of it.
 Windows, documents and padding are one thing here, a span of keys for every query (`flashlearn.kernels.hopper.bands`): a
 tile visits the blocks between the spans of its first and last query, and masks those that some span ends in.
 Tried without gain: groups that issue their products in turns, which is
-FlashAttention-3's ping-pong (two groups fall out of step by themselves, we think);
-three stages and one buffer for Q; pairs of causal tiles at N = 16384, where the GPU shares out single tiles better.
+FlashAttention-3's ping-pong (two groups fall out of step by themselves, we think); three stages and one buffer for Q;
+pairs of causal tiles at N = 16384, where the GPU shares out single tiles better; the longest causal tiles of several
+heads first (neighbours must read the same K and V at the same time, or it costs 15 %); one barrier for K_j and V_{j-1};
+to wait for o's way out only when the next tile has begun.
 
 Written in Gluon, Triton's lower level (layouts, shared memory and barriers are explicit), with the names of 3.6 to 3.9;
 `flashlearn.kernels.dispatch` says with which of them it runs.
@@ -223,7 +231,7 @@ def consume(
         q_buffer = i % 2 * CONSUMERS + index
         q = q_smem.index(q_buffer).reshape([ROWS, HEAD_DIM])
 
-        m_i, l_i = nothing_yet(sinks_ptr, head, S_ROWS, SINKS)
+        m_i, l_i = nothing_yet(sinks_ptr, head, BLOCK_N, S_LAYOUT, SINKS)
         acc = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_LAYOUT)
         end = rounds + blocks
         row = (offs_m, batch, block + end - 1)  # round t is this block of keys, less t
@@ -232,17 +240,17 @@ def consume(
             hand_back(t, buffers)
         mbarrier.wait(q_full.index(q_buffer), i // 2 & 1)
         if stop > first:
-            m_i, l_i, p_16 = first_round(first, row, q, (m_i, l_i, acc), buffers, sizes, MASK)
+            m_i, l_i, pairs = first_round(first, row, q, (m_i, l_i, acc), buffers, sizes, MASK)
             for t in range(first + 1, masked):
-                m_i, l_i, acc, p_16 = masked_round(t, row, q, p_16, (m_i, l_i, acc), buffers, sizes, MASK)
+                m_i, l_i, acc, pairs = masked_round(t, row, q, pairs, (m_i, l_i, acc), buffers, sizes, MASK)
             for t in range(masked, full):
-                s, acc_next = products(t, q, p_16, acc, buffers)
-                m_i, l_i, acc, p_16 = absorb(t, m_i, l_i, s, acc_next, qk_scale, v_free, q.dtype)
+                s, acc_next = products(t, q, pairs, acc, buffers)
+                m_i, l_i, acc, pairs = absorb(t, m_i, l_i, s, acc_next, qk_scale, buffers)
             if MASK == "spans":
                 for t in range(full, stop):
-                    m_i, l_i, acc, p_16 = masked_round(t, row, q, p_16, (m_i, l_i, acc), buffers, sizes, MASK)
+                    m_i, l_i, acc, pairs = masked_round(t, row, q, pairs, (m_i, l_i, acc), buffers, sizes, MASK)
 
-            acc = last_product(stop - 1, p_16, acc, buffers)
+            acc = last_product(stop - 1, pairs, acc, buffers)
         if MASK == "spans":
             for t in range(stop, end):  # only groups above see these keys
                 hand_back(t, buffers)
@@ -252,13 +260,13 @@ def consume(
 
 
 @gluon.jit
-def nothing_yet(sinks_ptr, head, ROWS_LAYOUT: gl.constexpr, SINKS: gl.constexpr):
-    """m and l of 64 queries before any key."""
-    m_i = gl.full([ROWS], float("-inf"), gl.float32, ROWS_LAYOUT)
-    l_i = gl.full([ROWS], 0.0, gl.float32, ROWS_LAYOUT)
-    if SINKS:  # exp(sink - m) = 1 is in the sum from the start
-        m_i = gl.zeros([ROWS], gl.float32, ROWS_LAYOUT) + gl.load(sinks_ptr + head) * LOG2E
-        l_i = gl.full([ROWS], 1.0, gl.float32, ROWS_LAYOUT)
+def nothing_yet(sinks_ptr, head, BLOCK_N: gl.constexpr, S_LAYOUT: gl.constexpr, SINKS: gl.constexpr):
+    """m (64,) and l (64, 4) of 64 queries before any key."""
+    m_i = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, S_LAYOUT))
+    l_i = sums_of_threads(gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT))
+    if SINKS:  # exp(sink - m) = 1 is in the sum from the start, a quarter with each thread
+        m_i = gl.zeros([ROWS], gl.float32, gl.SliceLayout(1, S_LAYOUT)) + gl.load(sinks_ptr + head) * LOG2E
+        l_i += 0.25
     return m_i, l_i
 
 
@@ -297,7 +305,7 @@ def hand_back(t, buffers):
 
 
 @gluon.jit
-def products(t, q, p_16, acc, buffers):
+def products(t, q, pairs, acc, buffers):
     """S_t = Q K_t^T, waited for, and acc + P_{t-1} V_{t-1}, still under way."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
     STAGES: gl.constexpr = k_smem.shape[0]
@@ -312,30 +320,63 @@ def products(t, q, p_16, acc, buffers):
     s_next = warpgroup_mma(q, k_t, zero, use_acc=False, is_async=True)
     mbarrier.wait(v_full.index(before), ((t - 1) // STAGES) & 1)
     v = v_smem.index(before).reshape([BLOCK_N, HEAD_DIM])
-    acc_next = warpgroup_mma(p_16, v, acc, is_async=True)
+    p = from_pairs(pairs, acc.type.layout, v.dtype)
+    acc_next = warpgroup_mma(p, v, acc, is_async=True)
     s = warpgroup_mma_wait(1, deps=[s_next])
     mbarrier.arrive(k_free.index(stage), count=1)
     return s, acc_next
 
 
 @gluon.jit
-def absorb(t, m_i, l_i, s, acc_next, qk_scale, v_free, dtype: gl.constexpr):
-    """The softmax of S_t while P_{t-1} V_{t-1} is under way, then acc rescaled: m, l, acc, and P in 16 bits."""
+def absorb(t, m_i, l_i, s, acc_next, qk_scale, buffers):
+    """The softmax of S_t while P_{t-1} V_{t-1} is under way, then acc rescaled: m, l, acc, and P in pairs."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
+    before = (t - 1) % v_smem.shape[0]
     m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale)
+    pairs = in_pairs(p, v_smem.dtype)
+    # passed before: asked again, since the assembler moves the wait below up to here, and no further
+    mbarrier.wait(v_full.index(before), ((t - 1) // v_smem.shape[0]) & 1)
     acc = warpgroup_mma_wait(0, deps=[acc_next])
-    O_LAYOUT: gl.constexpr = acc.type.layout
-    mbarrier.arrive(v_free.index((t - 1) % v_free.shape[0]), count=1)
-    acc = acc * gl.convert_layout(alpha, gl.SliceLayout(1, O_LAYOUT))[:, None]
-    return m_i, l_i, acc, gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, O_LAYOUT, 2))
+    mbarrier.arrive(v_free.index(before), count=1)
+    acc = acc * gl.convert_layout(alpha, gl.SliceLayout(1, acc.type.layout))[:, None]
+    return m_i, l_i, acc, pairs
 
 
 @gluon.jit
-def last_product(t, p_16, acc, buffers):
+def in_pairs(p, dtype: gl.constexpr):
+    """P (64, BLOCK_N) rounded to 16 bits, neighbours in one register: (64, BLOCK_N / 2) int32.
+
+    As 16-bit numbers, carried from round to round, they would take a register each.
+    """
+    low, high = p.reshape([p.shape[0], p.shape[1] // 2, 2]).split()
+    name: gl.constexpr = "f16x2" if dtype == gl.float16 else "bf16x2"
+    asm: gl.constexpr = "cvt.rn." + name + ".f32 $0, $2, $1;"
+    return gl.inline_asm_elementwise(asm, "=r,f,f", [low, high], dtype=gl.int32, is_pure=True, pack=1)
+
+
+@gluon.jit
+def from_pairs(pairs, acc_layout: gl.constexpr, dtype: gl.constexpr):
+    """P (64, BLOCK_N) as the left factor of a product."""
+    if dtype == gl.float16:
+        low, high = gl.inline_asm_elementwise(
+            "mov.b32 {$0, $1}, $2;", "=h,=h,r", [pairs], dtype=(gl.float16, gl.float16), is_pure=True, pack=1
+        )
+    else:
+        low, high = gl.inline_asm_elementwise(
+            "mov.b32 {$0, $1}, $2;", "=h,=h,r", [pairs], dtype=(gl.bfloat16, gl.bfloat16), is_pure=True, pack=1
+        )
+    p = gl.join(low, high).reshape([pairs.shape[0], 2 * pairs.shape[1]])
+    return gl.convert_layout(p, gl.DotOperandLayout(0, acc_layout, 2))
+
+
+@gluon.jit
+def last_product(t, pairs, acc, buffers):
     """acc + P_t V_t, when no round follows."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
     STAGES: gl.constexpr = v_smem.shape[0]
     mbarrier.wait(v_full.index(t % STAGES), (t // STAGES) & 1)
-    acc = warpgroup_mma(p_16, v_smem.index(t % STAGES).reshape([v_smem.shape[3], v_smem.shape[4]]), acc)
+    p = from_pairs(pairs, acc.type.layout, v_smem.dtype)
+    acc = warpgroup_mma(p, v_smem.index(t % STAGES).reshape([v_smem.shape[3], v_smem.shape[4]]), acc)
     mbarrier.arrive(v_free.index(t % STAGES), count=1)
     return acc
 
@@ -346,6 +387,7 @@ def finish(m_i, l_i, acc, at, o_smem, sizes, o_desc, lse_ptr):
     batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
     O_ROWS: gl.constexpr = gl.SliceLayout(1, acc.type.layout)
     batch, head, start_m = at
+    l_i = gl.convert_layout(gl.sum(l_i, 1), m_i.type.layout)
     l_i = gl.where(l_i == 0.0, 1.0, l_i)  # a row that saw no key: o = 0 / 1, lse = -inf + 0
     o = acc / gl.convert_layout(l_i, O_ROWS)[:, None]  # (64, D)
     lse = (m_i + gl.log2(l_i)) * LN_2
@@ -361,7 +403,7 @@ def finish(m_i, l_i, acc, at, o_smem, sizes, o_desc, lse_ptr):
 
 @gluon.jit
 def first_round(t, row, q, sums, buffers, sizes, MASK: gl.constexpr):
-    """The round that no product of P and V goes along with: m, l and P in 16 bits."""
+    """The round that no product of P and V goes along with: m, l and P in pairs."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
     batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
     m_i, l_i, acc = sums
@@ -373,18 +415,18 @@ def first_round(t, row, q, sums, buffers, sizes, MASK: gl.constexpr):
     s = warpgroup_mma(q, k_t, gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT), use_acc=False)  # (64, BLOCK_N)
     mbarrier.arrive(k_free.index(t % STAGES), count=1)
     m_i, l_i, p, alpha = softmax_step(m_i, l_i, hide(s, t, row, sizes, MASK), qk_scale)
-    return m_i, l_i, gl.convert_layout(p.to(q.dtype), gl.DotOperandLayout(0, acc.type.layout, 2))
+    return m_i, l_i, in_pairs(p, q.dtype)
 
 
 @gluon.jit
-def masked_round(t, row, q, p_16, sums, buffers, sizes, MASK: gl.constexpr):
+def masked_round(t, row, q, pairs, sums, buffers, sizes, MASK: gl.constexpr):
     """A round of keys that not all of the 64 queries see: m, l, acc and P, as `absorb` gives them."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
     batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
     m_i, l_i, acc = sums
-    s, acc_next = products(t, q, p_16, acc, buffers)
+    s, acc_next = products(t, q, pairs, acc, buffers)
     s = hide(s, t, row, sizes, MASK)
-    return absorb(t, m_i, l_i, s, acc_next, qk_scale, v_free, q.dtype)
+    return absorb(t, m_i, l_i, s, acc_next, qk_scale, buffers)
 
 
 @gluon.jit
@@ -410,7 +452,15 @@ def softmax_step(m_i, l_i, s, qk_scale):
     m_safe = gl.where(m_new == float("-inf"), 0.0, m_new)  # a row that has seen no key yet, or keys of -inf only
     alpha = gl.exp2(m_i - m_safe)
     p = gl.exp2(s * qk_scale - m_safe[:, None])  # one fused multiply-add, one exponential
-    return m_new, l_i * alpha + gl.sum(p, 1), p, alpha
+    l_i = l_i * gl.convert_layout(alpha, gl.SliceLayout(1, l_i.type.layout))[:, None]
+    return m_new, l_i + sums_of_threads(p), p, alpha
+
+
+@gluon.jit
+def sums_of_threads(p):
+    """What each of the four threads that share a row has of its sum: (64, 4). They are added up once, in `finish`."""
+    pieces = p.reshape([p.shape[0], p.shape[1] // 8, 4, 2])  # a thread has two neighbours of every eight
+    return gl.sum(gl.sum(pieces, 3), 1)
 
 
 def attention_forward_hopper(

@@ -50,15 +50,22 @@ class Options(NamedTuple):
         aligned = tuple(None if t is None else t.data_ptr() % 16 for t in tensors)
         return (self.left is None, self.right is None, self.offsets is None, self.softcap is None, *aligned)
 
+    @property
+    def sequences(self) -> tuple[Tensor, Tensor] | None:
+        """The offsets of queries and of keys, those of documents twice."""
+        if self.offsets is None:
+            return None
+        queries_of, keys_of = self.offsets
+        return queries_of, queries_of if keys_of is None else keys_of
+
     def arguments(self, scale: float, N_own: int, N_other: int, block: int, keys: bool = False) -> tuple[int, tuple]:
         """How many tiles the rows of one side are cut into, and the kernel's arguments from places_ptr on.
 
         keys: that side is the keys.
         """
-        if self.offsets is None:
+        if self.sequences is None:
             return -(-N_own // block), (None, *self.of_kernel(scale))
-        queries_of, keys_of = self.offsets
-        keys_of = queries_of if keys_of is None else keys_of
+        queries_of, keys_of = self.sequences
         places = find_places(*((keys_of, queries_of) if keys else (queries_of, keys_of)), N_own, N_other, block)
         return len(places), (places, *self.of_kernel(scale))
 
