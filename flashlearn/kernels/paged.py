@@ -418,7 +418,8 @@ def flash_attention_paged(
 
     q             (B, H_q, N_q, D), or (T, H_q, D) with cu_seqlens_q (B + 1,) int32: queries cu_seqlens_q[b] to
                   cu_seqlens_q[b + 1] are those of sequence b, 1 or more, or none
-    pages         k_pages, v_pages (P, H_kv, page, D), any strides, a page of any power of two; D up to 256
+    pages         k_pages, v_pages (P, H_kv, page, D), any strides, a page of any power of two; D up to 256, on a GPU 2 or
+                  more
     page_table    (B, most) int32: key t of sequence b is in page page_table[b, t // page], at t % page
     lengths       (B,) int32: the keys of each sequence; its last query stands at its last key
 
@@ -452,6 +453,8 @@ def _check_supported(q: Tensor, k_pages: Tensor, v_pages: Tensor, sizes: PagedSi
     check_device(q.device, "q")
     if q.dtype == torch.float64:
         raise TypeError("expected q in float16, bfloat16 or float32, got torch.float64: use flashlearn.paged_attention")
+    if sizes.D == 1 and not INTERPRETED:  # Triton 3.7 compiles reads outside of shared memory
+        raise ValueError("expected D of at least 2 on a GPU, got 1: flashlearn.paged_attention takes it")
     if sizes.B > MOST_SEQUENCES:
         raise ValueError(f"expected at most {MOST_SEQUENCES} sequences, got {sizes.B}")
     if torch.is_grad_enabled() and any(t.requires_grad for t in (q, k_pages, v_pages)):

@@ -50,10 +50,16 @@ def test_lengths_and_numbers_of_queries(dtype, page):
         )
 
 
-@pytest.mark.parametrize("D", (1, 40, 64, 256))
+@pytest.mark.parametrize("D", (2, 17, 40, 64, 256))
 def test_head_dimensions(D):
     hold(replace(BASE, D=D, dtype=fp16))
     hold(replace(BASE, D=D, dtype=fp16, queries=(200, 1, 0, 40)))
+
+
+def test_one_column_is_refused():
+    """Its reads outside of shared memory ended the process, which no test of another could survive."""
+    with pytest.raises(ValueError, match="expected D of at least 2 on a GPU, got 1"):
+        hold(replace(BASE, D=1, dtype=fp16))
 
 
 @pytest.mark.parametrize("problem", [p for p in AWKWARD if p.lengths][::3], ids=str)
