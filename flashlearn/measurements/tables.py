@@ -70,9 +70,9 @@ def targets(results: Mapping) -> str:
         rows = [{**dict.fromkeys(names), **row} for row in chosen(results["rows"], dtype=dtype)]  # None: not measured
         long = chosen(rows, N=(4096, 16384))
         for direction in TARGETS:
-            for peer in ("cudnn", "fa2", "flex"):
+            for peer in ("cudnn", "fa2", "flex", "fa4"):
                 found, everywhere = (ratios(some, direction, peer) for some in (long, rows))
-                if not found:  # flex was measured in float16 alone
+                if not found:  # not measured there
                     continue
                 mean, least = geometric_mean(found), min(found)
                 verdict = _verdict(mean, least, *TARGETS[direction]) if peer == "cudnn" else ""
@@ -250,3 +250,14 @@ def clock(profile: Mapping, direction: str) -> float:
     work = 4 * at["B"] * at["H"] * at["N"] ** 2 * at["D"] * (2.5 if direction == "backward" else 1)
     busy = kernel["tensor cores busy, % of cycles"] / 100
     return work / (kernel["ms"] / 1e3) / (busy * H200_SXM.sms * 4096) / 1e9
+
+
+def lesson(results: Mapping) -> str:
+    """What the kernels of notebook 15 took for each tile of keys, by the number of stages."""
+    stages = sorted({row["stages"] for row in results["rows"]})
+    heads = (f"{n} stage{'s' * (n > 1)}" for n in stages)
+    lines = [f"{'ns a tile':9}" + columns(heads, 10)]
+    for name in dict.fromkeys(row["kernel"] for row in results["rows"]):
+        found = {row["stages"]: row["ns_per_tile"] for row in chosen(results["rows"], kernel=name)}
+        lines.append(f"{name:9}" + columns((shown(found.get(n)) for n in stages), 10))
+    return "\n".join([*lines, provenance(results)])
