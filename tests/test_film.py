@@ -5,14 +5,19 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 import weakref
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image, PngImagePlugin
 
-from flashlearn.show.film import Film, animated, nearest
+import flashlearn as fl
+from flashlearn.show.draw import draw_row
+from flashlearn.show.film import Film, animated, nearest, packed
 from flashlearn.show.film import frames as unpacked
+from flashlearn.show.frame import as_runs, paint, png
 
 
 def frames(count, size=(70, 40), still_for=1, colours=200):
@@ -95,7 +100,32 @@ def test_a_film_is_packed_without_loss():
     painted = list(frames(3))
     film = Film(iter(painted))
     assert len(film) == 3 and film.size == (70, 40)
-    assert all(np.array_equal(packed, frame) for packed, frame in zip(film, painted, strict=True))
+    assert all(np.array_equal(one, frame) for one, frame in zip(film, painted, strict=True))
+
+
+def test_a_frame_is_packed_in_less_time_than_pillow_takes_and_not_much_larger():
+    """Three quarters of it at most; measured 0.45, and 4 % smaller."""
+    runs = as_runs(fl.online_softmax_steps(torch.linspace(-1, 2, 12)))
+    frame = paint(runs, 12, draw_row, (12.8, 5.0))
+    assert Image.open(io.BytesIO(packed(frame))).tobytes() == frame.tobytes()
+
+    def least(pack):
+        times = []
+        for _ in range(5):
+            start = time.process_time()
+            pack(frame)
+            times.append(time.process_time() - start)
+        return min(times)
+
+    assert least(packed) < 0.75 * least(png)
+    assert len(packed(frame)) < 1.3 * len(png(frame))
+
+
+@pytest.mark.parametrize("size", [(1, 1), (7, 3), (300, 1)])
+def test_a_frame_of_any_size_is_packed(size):
+    pixels = np.random.default_rng(0).integers(0, 256, (*size[::-1], 3), np.uint8)
+    opened = Image.open(io.BytesIO(packed(Image.fromarray(pixels))))
+    assert opened.mode == "RGB" and np.array_equal(np.asarray(opened), pixels)
 
 
 def test_one_painted_frame_is_kept_at_a_time():
@@ -118,7 +148,7 @@ def test_one_painted_frame_is_kept_at_a_time():
 
 @pytest.mark.slow
 def test_three_hundred_frames_take_less_than_300_mb():
-    """Of the memory of a process, beyond what it takes with one frame. Kept all at once, they took 1.9 GB."""
+    """Of the memory of a process, beyond what it takes with one frame. Kept all at once, a hundred take 250 MB."""
     program = """
         import resource
         from flashlearn import Step
@@ -126,7 +156,7 @@ def test_three_hundred_frames_take_less_than_300_mb():
 
         def draw(ax, step):
             ax.set_axis_off()
-            ax.scatter(range(step.number + 1), range(step.number + 1))
+            ax.plot(step.number, step.number, "o")
 
         def peak(count):
             play([Step(sentence=f"Step {n}") for n in range(count)], draw, alt="dots")

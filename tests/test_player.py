@@ -1,8 +1,11 @@
 """`play`, driven from Python: what is stored, what the browser is sent, and when frames are painted."""
 
 import asyncio
+import gc
 import io
+import sys
 import time
+import types
 import weakref
 
 import numpy as np
@@ -11,10 +14,11 @@ import torch
 from PIL import Image
 
 import flashlearn as fl
-from flashlearn.show import Player, animate, animation, play, player, stepper
+from flashlearn.exercises import asking, predict
+from flashlearn.show import Player, animate, animation, frame, picture, play, player, stepper
 from flashlearn.show.draw import draw_row
 from flashlearn.show.film import frames
-from flashlearn.show.frame import rescales
+from flashlearn.show.frame import as_runs, paint, rescales
 
 X = torch.tensor([3.0, 2.0, 5.0, 1.0])
 
@@ -60,10 +64,14 @@ def still_only():
 @pytest.fixture
 def painted(monkeypatch):
     """The numbers of the frames that were painted, in order."""
-    numbers, paint = [], player.paint
-    monkeypatch.setattr(
-        player, "paint", lambda runs, number, *a, **how: numbers.append(number) or paint(runs, number, *a, **how)
-    )
+    numbers, drawn = [], frame.drawn
+
+    def noted(runs, number, *args, **how):
+        numbers.append(number)
+        return drawn(runs, number, *args, **how)
+
+    for module in (frame, player):
+        monkeypatch.setattr(module, "drawn", noted)
     return numbers
 
 
@@ -77,7 +85,7 @@ def test_what_is_stored_makes_the_run_again():
     two = {"safe": fl.safe_softmax_steps(X[:2]), "online": fl.online_softmax_steps(X)}
     options = {"predict": {2: "What becomes of the sum?"}}
     for run, more in ((steps(), {}), (two, {}), (steps(), options)):
-        shown = play(run, dots, alt="dots", figsize=(6.4, 2.0), **more)
+        shown = play(run, dots, alt="dots", figsize=(2, 1), **more)
         data, metadata = shown._repr_mimebundle_()
         again = player.stored({"data": data, "metadata": metadata})
         assert {**again, "predict": bool(more), "questions": again.get("questions", {})} == shown.run
@@ -85,10 +93,39 @@ def test_what_is_stored_makes_the_run_again():
     assert player.stored({"data": {"image/png": ""}, "metadata": {"image/png": {"alt": "a plot"}}}) is None
 
 
+def test_colab_is_told_where_the_script_for_custom_widgets_is(monkeypatch):
+    """By metadata beside the data, of a player, of a picture and of questions; nobody else is told."""
+    view, asked = "application/vnd.jupyter.widget-view+json", []
+    colab = types.ModuleType("google.colab.output")
+    colab.enable_custom_widget_manager = lambda: asked.append("enabled")
+    colab._widgets = types.SimpleNamespace(_installed_url="https://some.where/manager.js")
+
+    def shown():
+        published = []
+        monkeypatch.setattr(animation, "display", lambda data, metadata, raw: published.append((data, metadata)))
+        picture(lambda ax: ax.plot([1, 2]), alt="a line")._ipython_display_()
+        return [
+            play(steps(), dots, alt="dots", figsize=(2, 1))._repr_mimebundle_(),
+            predict("03.wrong")._repr_mimebundle_(),
+            *published,
+        ]
+
+    monkeypatch.setattr(asking, "has_kernel", lambda: True)
+    elsewhere = shown()
+    monkeypatch.setitem(sys.modules, "google.colab.output", colab)
+    there = shown()
+    assert len(there) == 3 and asked
+    for (data, about), (_, plain) in zip(there, elsewhere, strict=True):
+        assert view in data and about[view] == {
+            "colab": {"custom_widget_manager": {"url": colab._widgets._installed_url}}
+        }
+        assert view not in plain and set(about) == {view, *plain}
+
+
 def test_steps_that_rescale_stand_longer():
     run = steps()
     assert [n for n, step in enumerate(run) if rescales(step)] == [2]
-    assert play(run, dots, alt="dots", seconds=0.5).run["delays"] == [500, 500, 1000, *[500] * 5, 1500]
+    assert play(run, dots, alt="dots", seconds=0.5, figsize=(2, 1)).run["delays"] == [500, 500, 1000, *[500] * 5, 1500]
     infinite = fl.record(fl.online_softmax_steps(torch.tensor([-torch.inf, 1.0, 0.5])))
     assert not any(map(rescales, infinite)), "a first maximum scales nothing"
 
@@ -163,14 +200,137 @@ def test_frames_are_painted_ahead_while_somebody_looks_and_no_cell_runs(monkeypa
         assert sent == [], "a cell was running"
         assert await kernel.until(sent, player.AHEAD) == list(range(player.AHEAD))
         shown.step = 70
-        ahead = await kernel.until(sent, 64 + 30)
-        assert ahead[64:] == list(range(70, 100)), "on from the step that is shown"
+        ahead = (await kernel.until(sent, 64 + 8))[: 64 + 8]
+        assert ahead[64:] == [70, 71, 72, 69, 73, 74, 75, 68], "around the step that is shown, most of them after it"
         shown._hear(shown, {"gone": True}, [])
         before = len(sent)
         await asyncio.sleep(0.2)
         assert len(sent) - before <= 1
 
     asyncio.run(look())
+
+
+def test_a_frame_is_painted_once_however_often_it_is_asked_for(monkeypatch, sent, still_only):
+    """The browser says that the step changed, and that it wants its frame: whichever comes first has it painted."""
+
+    async def look():
+        kernel = Kernel(monkeypatch)
+        shown = play(many(200), dots, alt="dots", figsize=(2, 1))
+        shown._hear(shown, {"here": True}, [])
+        await kernel.until(sent, 1)
+        shown.step = 150
+        for _ in range(3):
+            shown._hear(shown, {"wanted": 150, "version": 0}, [])
+        numbers = await kernel.until(sent, 30)
+        assert numbers.count(150) == 1 and len(set(numbers)) == len(numbers)
+        shown._hear(shown, {"here": True}, [])  # another view has none
+        shown._hear(shown, {"wanted": 150, "version": 0}, [])
+        assert (await kernel.until(sent, len(sent) + 10)).count(150) == 2
+        shown._hear(shown, {"gone": True}, [])
+        shown._hear(shown, {"gone": True}, [])
+
+    asyncio.run(look())
+
+
+def wanted_while(monkeypatch, sent, at, act, count):
+    """What is sent first of 200 frames, the player's only view doing `act(player)` while frame `at` is drawn."""
+
+    def draw(ax, step):
+        dots(ax, step)
+        if step.number == at and done:
+            done.pop()(shown)
+
+    async def look():
+        nonlocal shown
+        kernel = Kernel(monkeypatch)
+        shown = play(many(200), draw, alt="dots", figsize=(2, 1), still=0)
+        done.append(act)
+        shown._hear(shown, {"here": True}, [])
+        await kernel.until(sent, count)
+        shown._hear(shown, {"gone": True}, [])
+        return [(content["version"], content["frame"]) for content, _ in sent[:count]]
+
+    shown, done = None, []
+    return asyncio.run(look())
+
+
+def wants(*numbers):
+    """The act of asking for these frames, one right after the other."""
+    return lambda shown: [shown._hear(shown, {"wanted": each, "version": 0}, []) for each in numbers]
+
+
+def test_a_frame_that_is_asked_for_overtakes_the_one_being_painted_ahead(monkeypatch, sent, painted, still_only):
+    first = wanted_while(monkeypatch, sent, 2, wants(50), 5)
+    assert first == [(0, 0), (0, 1), (0, 50), (0, 2), (0, 3)]
+    assert painted[:5] == [0, 1, 2, 50, 3], "what was begun is not begun again"
+
+
+def test_a_frame_that_is_asked_for_while_it_is_painted_ahead_is_not_painted_again(
+    monkeypatch, sent, painted, still_only
+):
+    first = wanted_while(monkeypatch, sent, 2, wants(2), 4)
+    assert first == [(0, number) for number in range(4)] and painted.count(2) == 1
+
+
+def test_of_frames_asked_for_one_after_the_other_the_last_is_painted(monkeypatch, sent, painted, still_only):
+    """A key that is held down asks for more frames than can be painted."""
+    assert wanted_while(monkeypatch, sent, 2, wants(50, 60, 2, 70), 4)[2:] == [(0, 70), (0, 2)]
+    assert not {50, 60} & set(painted)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_no_collection_of_all_objects_falls_into_a_frame(monkeypatch, sent, still_only, ahead):
+    """Of the figures of fifteen frames nothing is left to grow old: there is no reason for one."""
+    seen, figures = [], []
+
+    def draw(ax, step):
+        seen.append(gc.isenabled())
+        figures.append(weakref.ref(ax.figure))
+        draw_row(ax, run[step.number % len(run)])
+
+    async def look():
+        kernel = Kernel(monkeypatch)
+        shown = play(many(15), draw, alt="bars", figsize=(6.4, 2.5), still=0)
+        gc.collect()
+        gc.callbacks.append(note)
+        if ahead:
+            shown._hear(shown, {"here": True}, [])
+            await kernel.until(sent, 15)
+            shown._hear(shown, {"gone": True}, [])
+        else:
+            for number in range(15):
+                paint(shown.runs, number, draw, (6.4, 2.5))
+
+    def note(phase, of):
+        collected.append(of["generation"])
+
+    run, collected = steps(), []
+    try:
+        asyncio.run(look())
+    finally:
+        gc.callbacks.remove(note)
+    assert len(seen) >= 15 and not any(seen) and gc.isenabled()
+    assert 2 not in collected and collected.count(1) >= 15
+    assert sum(figure() is not None for figure in figures) <= 1
+
+
+def test_a_collector_that_is_off_stays_off():
+    gc.disable()
+    try:
+        paint(as_runs(steps()), 0, draw_row, (6.4, 2.5))
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+    with pytest.raises(ZeroDivisionError):
+        paint(as_runs(steps()), 0, lambda ax, step: 1 / 0, (6.4, 2.5))
+    assert gc.isenabled()
+
+
+def test_a_frame_begun_for_another_version_is_not_sent(monkeypatch, sent, still_only):
+    assert wanted_while(monkeypatch, sent, 2, lambda shown: shown.paint(), 5) == [
+        *((0, number) for number in range(2)),
+        *((1, number) for number in range(3)),
+    ]
 
 
 def test_a_frame_that_cannot_be_painted_is_spoken_of(monkeypatch, sent, still_only):

@@ -37,16 +37,18 @@ class Asked:
         choice, trouble = diary.note(question, question.choices[place])
         return {**told(question, choice), "trouble": f"(Your choice is not kept: {trouble}.)" if trouble else ""}
 
-    def _repr_mimebundle_(self, **kwargs) -> dict[str, Any]:
-        return {
-            **(self._live(**kwargs) if has_kernel() else {}),
+    def _repr_mimebundle_(self, **kwargs) -> tuple[dict[str, Any], dict[str, Any]]:
+        live, how = self._live(**kwargs) if has_kernel() else ({}, {})
+        plain = {
             "text/plain": repr(self),
             "text/html": "".join(map(on_a_page, self.questions)),
             PREDICT: {"questions": [as_data(question) for question in self.questions]},
         }
+        return {**live, **plain}, how
 
-    def _live(self, **kwargs) -> dict[str, Any]:
-        """The widget, with what was predicted earlier."""
+    def _live(self, **kwargs) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The widget, with what was predicted earlier, in data and metadata."""
+        from flashlearn.show.bundle import parts
         from flashlearn.show.hall import Hall
 
         if self.hall is None:
@@ -55,8 +57,7 @@ class Asked:
             self.hall = Hall(
                 asked, {name: told(QUESTIONS[name], choice) for name, choice in earlier.items()}, self.note
             )
-        bundle = self.hall._repr_mimebundle_(**kwargs)
-        return (bundle[0] if isinstance(bundle, tuple) else bundle) or {}
+        return parts(self.hall._repr_mimebundle_(**kwargs))
 
 
 def has_kernel() -> bool:

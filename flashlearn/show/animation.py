@@ -19,6 +19,7 @@ from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from flashlearn.show.bundle import parts
 from flashlearn.show.draw.style import STYLE
 from flashlearn.show.frame import DPI, Draw, Steps, look, table_html, thicken
 from flashlearn.show.inputs import check_alt, check_draw, check_figsize
@@ -90,8 +91,8 @@ class Picture:
         from flashlearn.show.still import Still
 
         data, about = self._repr_mimebundle_()
-        live = Still(self)._repr_mimebundle_()
-        display({**(live[0] if live else {}), **data}, metadata=about, raw=True)
+        live, how = parts(Still(self)._repr_mimebundle_())
+        display({**live, **data}, metadata={**how, **about}, raw=True)
 
     def projected(self) -> bytes:
         """The picture as `frame.look` wants it: a plot with thicker lines and more pixels on a projector."""

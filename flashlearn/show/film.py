@@ -18,11 +18,10 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from flashlearn.show.frame import png
-
 FLAT, NEAR = 64, 48  # colours of a palette: those of the most pixels as they are, and means of the rest
 LONGEST = 65535  # the largest numerator of a delay
 SQUARE = 8  # pixels
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
 KEEP, OVER = 0, 1  # a frame stays when the next one comes, and is painted over it
 
 
@@ -35,7 +34,7 @@ class Film(Sequence[Image.Image]):
         for frame in frames:
             self.size = frame.size
             self._most |= _colours(frame)
-            self._packed.append(png(frame))
+            self._packed.append(packed(frame))
 
     def __len__(self) -> int:
         return len(self._packed)
@@ -52,6 +51,16 @@ class Film(Sequence[Image.Image]):
             sample.paste(self[number], (0, place * height))
         near = sample.quantize(NEAR, dither=Image.Dither.NONE).convert("RGB").getcolors(NEAR) or ()
         return np.array(flat + [colour for _, colour in near])
+
+
+def packed(frame: Image.Image) -> bytes:
+    """An RGB frame as a PNG file in less than half the time that Pillow takes, which tries five filters on each row."""
+    width, height = frame.size
+    rows = np.zeros((height, 1 + 3 * width), np.uint8)  # 0: no filter
+    rows[:, 1:] = np.asarray(frame).reshape(height, 3 * width)
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # 8 bits each of red, green and blue
+    chunks = (b"IHDR", head), (b"IDAT", zlib.compress(rows.tobytes(), 1)), (b"IEND", b"")
+    return SIGNATURE + b"".join(_chunk(*chunk) for chunk in chunks)
 
 
 class _Change(NamedTuple):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import html
 import io
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from matplotlib import style
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import Collection, LineCollection
 from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure
@@ -24,6 +25,7 @@ from torch import Tensor
 from flashlearn.core.steps import Step, hbm_bytes, record
 from flashlearn.show.draw.style import COLOURS, INK, QUIET, STYLE, contrast, outline_of
 from flashlearn.show.draw.style import number as shown
+from flashlearn.show.draw.surface import Surface
 from flashlearn.show.inputs import check_steps
 
 Draw = Callable[[Axes, Step], Any]
@@ -117,6 +119,36 @@ def paint(runs: Mapping[str, list[Step]], number: int, draw: Draw, figsize, capt
 
     `figsize` is in inches at 100 pixels per inch and does not count titles and caption.
     """
+    picture = pixels(drawn(runs, number, draw, figsize, caption))
+    swept()
+    return picture
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """The garbage collector waits; `swept` makes up for it when the figure is gone.
+
+    A figure is some 15,000 objects that hold each other. Left to itself the collector meets half a figure, counts it
+    among the old ones, and after some frames looks at all objects of the process: with PyTorch's 0.3 s, twice a frame.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def swept() -> None:
+    """Collect what is new, unless somebody has turned the collector off."""
+    if gc.isenabled():
+        gc.collect(1)
+
+
+@uncollected()
+def drawn(runs: Mapping[str, list[Step]], number: int, draw: Draw, figsize, caption: bool = False) -> Surface:
+    """The first half of `paint`: everything is in its place, and has no pixels yet."""
     width, height = figsize
     top = TITLE if any(runs) else 0.0
     bottom = (CAPTION if len(runs) == 1 else CAPTIONS) if caption else 0.0
@@ -124,7 +156,7 @@ def paint(runs: Mapping[str, list[Step]], number: int, draw: Draw, figsize, capt
     wide = round(width * (8.6 if len(runs) == 1 else 8.2 / len(runs)))  # characters that fit a line
     with style.context(STYLE):
         fig = Figure(figsize=(width, full), dpi=DPI)
-        surface = FigureCanvasAgg(fig)
+        surface = Surface(fig)
         for column, (title, step) in enumerate(at(runs, number).items()):
             left = column / len(runs)
             ax = fig.add_axes((left, bottom / full, 1 / len(runs), height / full))
@@ -138,9 +170,16 @@ def paint(runs: Mapping[str, list[Step]], number: int, draw: Draw, figsize, capt
         if look.lines != 1:
             thicken(fig)
         fig.dpi = DPI * look.scale  # only now: draw functions measure in pixels at 100 per inch
+    return surface
+
+
+@uncollected()
+def pixels(surface: Surface) -> Image.Image:
+    """The second half of `paint`."""
+    with style.context(STYLE):
         surface.draw()
-    pixels = surface.get_width_height(physical=True)
-    return Image.frombuffer("RGBA", pixels, surface.buffer_rgba()).convert("RGB")
+    size = surface.get_width_height(physical=True)
+    return Image.frombuffer("RGBA", size, surface.buffer_rgba()).convert("RGB")
 
 
 GROUND = COLOURS["HBM"]  # the darkest that pictures are painted on
@@ -174,10 +213,19 @@ def _darken(line: Any) -> None:
     inks, widths = np.atleast_2d(to_rgba_array(line.get_color())), np.atleast_1d(line.get_linewidth())
     if len(inks) and widths.max() >= 1:
         dark: list[Any] = [
-            ink if width < 1 or contrast(on_white(ink), GROUND) >= LEAST else outline_of(on_white(ink))
+            ink if width < 1 or contrast(on_white(ink), GROUND) >= LEAST else _stronger(on_white(ink))
             for ink, width in zip(*_as_long(inks, widths), strict=True)
         ]
         line.set_color(dark[0] if isinstance(line, Line2D) else dark)
+
+
+def _stronger(ink: tuple[float, float, float]) -> tuple[float, float, float]:
+    """The strong colour of a pale one; but a grey stays a grey, for a dark line may lie on it."""
+    if max(ink) - min(ink) > 0.02:
+        return outline_of(ink)
+    while contrast(ink, GROUND) < LEAST:
+        ink = (0.95 * ink[0], 0.95 * ink[1], 0.95 * ink[2])
+    return ink
 
 
 def _outline(surface: Any) -> None:

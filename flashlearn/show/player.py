@@ -12,7 +12,7 @@ import contextlib
 import os
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -24,8 +24,25 @@ from traitlets import Bytes, Dict, Int, Unicode
 
 from flashlearn.core.steps import Step
 from flashlearn.show.animation import Picture, moving
-from flashlearn.show.film import Film, animated
-from flashlearn.show.frame import DPI, TITLE, Draw, Steps, as_runs, columns, count, look, paint, png, rescales, table
+from flashlearn.show.bundle import parts
+from flashlearn.show.film import Film, animated, packed
+from flashlearn.show.frame import (
+    DPI,
+    TITLE,
+    Draw,
+    Steps,
+    as_runs,
+    columns,
+    count,
+    drawn,
+    look,
+    paint,
+    pixels,
+    png,
+    rescales,
+    swept,
+    table,
+)
 from flashlearn.show.frame import transcript as told
 from flashlearn.show.inputs import (
     check_alt,
@@ -39,7 +56,9 @@ from flashlearn.show.inputs import (
 BROWSER = files("flashlearn.show") / "browser"
 SHORT = 24  # steps; a longer run is not painted when its cell runs
 LONG = 48  # steps; a longer run is stored without its sentences in the frames
-AHEAD = 64  # frames painted ahead of the step that is shown
+AHEAD = 64  # frames painted ahead of the step that is shown, and behind it
+BACK = 3  # steps on that are painted before a step back
+PAUSE = 0.002  # seconds for the kernel to see to its messages, in which a frame may be asked for
 QUIET = 0.5  # seconds without a cell before the kernel counts as idle
 
 
@@ -55,6 +74,7 @@ class Player(anywidget.AnyWidget):
     """
 
     all: weakref.WeakSet[Player] = weakref.WeakSet()
+    unfinished = 0  # frames, of all players, that are being painted
     _esm = Unicode(script("player.js", "film.js", "widget.js")).tag(sync=True)
     _css = Unicode((BROWSER / "player.css").read_text()).tag(sync=True)
     run = Dict().tag(sync=True)  # as player.js has it, but for the frames
@@ -86,6 +106,8 @@ class Player(anywidget.AnyWidget):
         self._look = looks()
         self.picture = Picture(film, self.alt, size_of(film), tuple(run["sentences"]), table(self.runs), about(run))
         self._sent: set[int] = set()
+        self._asked: tuple[int, int] | None = None  # version and number of the frame that a view asked for last
+        self._begun: tuple[int, int] | None = None  # and of the one that is being painted ahead
         self._views = 0
         self._task: asyncio.Task | None = None
         self._loop = _loop()
@@ -150,7 +172,8 @@ class Player(anywidget.AnyWidget):
             self._views += 1 if content.get("here") else -1
             self._sent.clear()
         if "wanted" in content and content["version"] == self.version:
-            self._soon(partial(self._start, self._deliver(content["wanted"])))
+            self._asked = self.version, content["wanted"]
+            self._soon(partial(self._start, self._answer(self._asked)))
         self._go_on()
 
     def _soon(self, act: Callable[[], Any]) -> None:
@@ -184,24 +207,56 @@ class Player(anywidget.AnyWidget):
             self._task = self._start(self._ahead())
 
     async def _ahead(self) -> None:
-        """The frames from the step that is shown on, one at a time while no cell runs."""
+        """The frames around the step that is shown, one at a time while no cell runs."""
         while self._views > 0 and not self.film and (number := self._next()) is not None:
             await _idle()
-            await self._deliver(number)
+            self._begun = self.version, number
+            try:
+                for _ in self._parts(*self._begun):
+                    await self._turn()
+            finally:
+                self._begun = None
+
+    async def _turn(self) -> None:
+        """Let the kernel see to its messages, and to another frame that was asked for, before this one goes on."""
+        await asyncio.sleep(PAUSE)
+        while self._asked not in (None, self._begun):
+            await asyncio.sleep(PAUSE)
+
+    async def _answer(self, frame: tuple[int, int]) -> None:
+        """Paint the frame that was asked for last; one that was begun ahead is on its way."""
+        if frame == self._asked != self._begun:
+            for _ in self._parts(*frame):
+                pass
 
     def _next(self) -> int | None:
-        """The next frame to paint: those after the step that is shown, then those before it."""
-        last = count(self.runs)
-        near = (*range(self.step, min(last, self.step + AHEAD)), *range(min(self.step, AHEAD)))
-        return next((number for number in near if number not in self._sent), None)
+        """The next frame to paint: the nearest to the step that is shown, a step back being as far as some steps on."""
+        here = self.step
+        near = range(max(0, here - AHEAD), min(count(self.runs), here + AHEAD))
+        missing = (number for number in near if number not in self._sent)
+        return min(missing, key=lambda number: max(number - here, BACK * (here - number)), default=None)
 
-    async def _deliver(self, number: int) -> None:
-        """Paint one frame, unless it is there, and send it."""
-        version = self.version
-        frame = self._there.get(number) if self._look == looks() else None
-        data = frame or png(paint(self.runs, number, self.draw_step, self.figsize))
-        self._sent.add(number)
-        self.send({"frame": number, "version": version}, [data])
+    def _parts(self, version: int, number: int) -> Iterator[None]:
+        """Paint one frame, unless it is there, and send it, in parts between which another one can be painted."""
+        Player.unfinished += 1
+        try:
+            data = self._there.get(number) if self._look == looks() else None
+            if data is None and number not in self._sent:
+                surface = drawn(self.runs, number, self.draw_step, self.figsize)
+                yield
+                picture = pixels(surface)
+                del surface
+                yield
+                data = packed(picture)
+            if version == self.version and number not in self._sent:  # both may be otherwise by now
+                self._sent.add(number)
+                self.send({"frame": number, "version": version}, [data])
+        finally:
+            if self._asked == (version, number):
+                self._asked = None
+            Player.unfinished -= 1
+            if not Player.unfinished:  # half a figure would be taken for an old one
+                swept()
 
     # --- the stored form ---
 
@@ -233,10 +288,9 @@ class Player(anywidget.AnyWidget):
 
     def _repr_mimebundle_(self, **kwargs):
         """The live widget, and for pages that cannot run it the animated PNG with its words."""
-        bundle = super()._repr_mimebundle_(**kwargs)
-        live = bundle[0] if isinstance(bundle, tuple) else bundle
-        data, metadata = self.picture._repr_mimebundle_()
-        return {**(live or {}), **data}, metadata
+        live, how = parts(super()._repr_mimebundle_(**kwargs))
+        data, about = self.picture._repr_mimebundle_()
+        return {**live, **data}, {**how, **about}
 
 
 def play(

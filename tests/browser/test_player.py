@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import os
 import re
 import statistics
 
@@ -16,7 +17,6 @@ import flashlearn as fl
 from flashlearn.show import play, player
 from flashlearn.show.draw import draw_row
 from flashlearn.show.film import frames
-from tests.browser.conftest import Notebook
 
 pytestmark = pytest.mark.browser
 
@@ -314,23 +314,28 @@ def dots(ax, step):
     ax.set_axis_off()
     ax.scatter(step.number % 50, step.number // 50)
 """
-SHOWN = """async ([key, root]) => {
+SHOWN = """async ([root, key, step]) => {
   const player = root.flashlearnPlayer, from = player.step;
   const event = new Promise((done) => root.addEventListener("picture", () => done(performance.now()), { once: true }));
   const start = performance.now();
-  player.key(key);
+  if (key) player.key(key);
+  else player.go(step);
   const end = await event;
   await new Promise(requestAnimationFrame);
   return [performance.now() - start, player.step - from];
 }"""
 
 
+def shared():
+    """How many processes share a core just now: on a machine of its own, 1."""
+    return max(1.0, os.getloadavg()[0] / os.cpu_count())
+
+
 @pytest.fixture
-def notebook(lab, chromium):
-    opened = Notebook(chromium.new_page(viewport={"width": 1280, "height": 900}), *lab, "00_start_here")
+def notebook(open_in_the_page):
+    opened = open_in_the_page("00_start_here", height=900)
     opened.run_code(IMPORTS)
-    yield opened
-    opened.shut_down()
+    return opened
 
 
 @pytest.mark.slow
@@ -341,8 +346,8 @@ class TestInJupyterLab:
         expect(players).to_have_count(count, timeout=60_000)
         return players.last
 
-    def test_key_to_picture(self, notebook, record_property):
-        """Median and worst of 50, in ms, with all frames there and without."""
+    def test_key_to_picture(self, notebook):
+        """Median and worst of 50, in ms, with all frames there and with none of those that are asked for."""
         root = self.made(notebook, "play(fl.online_softmax_steps(x), draw_row, alt='bars')")
         notebook.page.wait_for_function(
             "root => root.flashlearnPlayer.there == root.flashlearnPlayer.count", arg=root.element_handle()
@@ -350,17 +355,24 @@ class TestInJupyterLab:
         handle, times = root.element_handle(), []
         for number in range(50):
             key = "ArrowRight" if number % 46 < 24 else "ArrowLeft"
-            time, moved = notebook.page.evaluate(SHOWN, [key, handle])
+            time, moved = notebook.page.evaluate(SHOWN, [handle, key])
             assert abs(moved) == 1
             times.append(time)
         print(f"there: median {statistics.median(times):.0f} ms, worst {max(times):.0f} ms")
-        assert statistics.median(times) <= 50
+        assert statistics.median(times) <= 50 * shared() and sorted(times)[44] <= 75 * shared()  # nine of ten
         notebook.run_code("reduced_motion()")
-        root = self.made(notebook, "play(fl.online_softmax_steps(x), draw_row, alt='bars')", 2)
-        first, _ = notebook.page.evaluate(SHOWN, ["End", root.element_handle()])
-        print(f"first, not painted yet: {first:.0f} ms")
-        assert first <= 1000  # 300 on a machine of its own
+        run = "40 * fl.record(fl.online_softmax_steps(x))"
+        root = self.made(notebook, f"play({run}, draw_row, alt='bars')", 2)
+        handle, times = root.element_handle(), []
+        for step in range(950, 50, -18):  # back, and the kernel paints ahead: none of them is there yet
+            assert not notebook.page.evaluate(
+                "([root, step]) => root.flashlearnPlayer.run.frames[step]", [handle, step]
+            )
+            times.append(notebook.page.evaluate(SHOWN, [handle, "", step])[0])
+        print(f"not painted yet: median {statistics.median(times):.0f} ms, worst {max(times):.0f} ms of {len(times)}")
+        assert statistics.median(times) <= 300 * shared()  # measured on two quiet cores 195 to 230, worst 449
         assert notebook.errors == []
+        notebook.passed = True
 
     def test_frames_come_while_the_kernel_is_idle_and_stay_when_it_dies(self, notebook):
         steps = "[fl.Step(sentence=f'Dot {n}') for n in range(1000)]"
@@ -397,6 +409,7 @@ class TestInJupyterLab:
         expect(players.nth(0).get_by_role("status").first).to_contain_text("Step 1 of 7", timeout=60_000)
         expect(players).to_have_count(20)
         assert notebook.errors == []
+        notebook.passed = True
 
     def test_a_bad_argument_is_an_error_in_its_cell_and_the_projector_is_unharmed(self, notebook):
         self.made(notebook, "play(fl.online_softmax_steps(x[:3]), dots, alt='dots')")
@@ -411,13 +424,16 @@ class TestInJupyterLab:
         notebook.page.keyboard.press("End")
         expect(root.get_by_role("status").first).to_contain_text("Step 7 of 7")
         expect(root.locator("img")).to_have_attribute("alt", re.compile("^dots Step 7 of 7 · Done: "))
+        notebook.passed = True
 
     def test_axe_finds_nothing_serious_in_what_is_shown(self, notebook):
         axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs the extra `test`")
         picture = "from flashlearn.show import picture\npicture(lambda ax: ax.plot([1, 2]), alt='a line that rises')"
         notebook.run_code(picture)
+        notebook.run_code("from flashlearn.exercises import predict\npredict('03.wrong')")
         self.made(notebook, "play(fl.online_softmax_steps(x[:3]), dots, alt='dots')")
-        for shown in (".flashlearn-player", ".flashlearn-picture"):
+        for shown in (".flashlearn-player", ".flashlearn-picture", ".flashlearn-ballot"):
             notebook.page.locator(shown).wait_for()
             found = axe.Axe().run(notebook.page, context=shown).response["violations"]
             assert [each["id"] for each in found if each["impact"] in ("serious", "critical")] == []
+        notebook.passed = True

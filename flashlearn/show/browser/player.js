@@ -332,7 +332,7 @@ function build(player, element) {
   };
   buttons.reveal.className = "flashlearn-reveal";
   player.buttons = buttons;
-  player.image = make("img", { decoding: "sync", draggable: "false" });
+  player.image = make("img", { alt: "", decoding: "sync", draggable: "false" });
   player.stage = make("div", { class: "flashlearn-stage" }, player.image, buttons.reveal);
   player.status = make("p", { role: "status", "aria-live": "polite", class: "flashlearn-sentence" });
   player.room = make("p", { "aria-hidden": "true", class: "flashlearn-room" }); // keeps the place of the longest sentence

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
-from matplotlib import colors
+from matplotlib import colors, rc_params_from_file
 
-STYLE = Path(__file__).with_name("flashlearn.mplstyle")
+FILE = Path(__file__).with_name("flashlearn.mplstyle")
+STYLE: dict[str, Any] = dict(rc_params_from_file(FILE, use_default_template=False).items())  # read once
 
 COLOURS = {
     "Q": "#0072B2",  # blue
