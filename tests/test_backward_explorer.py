@@ -120,9 +120,9 @@ def test_a_followed_block_is_in_every_step(follow):
 def test_keys_meet_the_queries_that_see_them():
     meets = [
         len({s.values["i"] for s in backward_explorer(follow=f"K{j}, V{j}").runs[""] if "P" in s.values})
-        for j in range(4)
+        for j in (0, 2)
     ]
-    assert meets == [4, 3, 2, 1]
+    assert meets == [4, 2]
     assert {s.values["i"] for s in backward_explorer(follow="K3, V3", causal=False).runs[""]} == {0, 1, 2, 3}
 
 
@@ -135,7 +135,7 @@ def test_two_sweeps_make_seven_products_for_a_pair_and_fused_five():
     assert counts == {SWEEPS: 7, FUSED: 5}
 
 
-@pytest.mark.parametrize("name, value", [("follow", "Q2"), ("form", FUSED), ("causal", False), ("view", ROW)])
+@pytest.mark.parametrize("name, value", [("follow", "Q2"), slow("form", FUSED), slow("causal", False), ("view", ROW)])
 def test_every_control_records_and_redraws(name, value):
     explorer = backward_explorer()
     before = bytes(explorer.picture.value), explorer.fit.value

@@ -31,7 +31,7 @@ def live(monkeypatch) -> Hall:
     """The two questions as their widget."""
     monkeypatch.setattr(asking, "has_kernel", lambda: True)
     asked = predict("99.a", "99.b")
-    assert "application/vnd.jupyter.widget-view+json" in asked._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in asked._repr_mimebundle_()[0]
     return asked.hall
 
 
@@ -41,7 +41,7 @@ def place(name: str, text: str) -> int:
 
 def test_what_is_stored_asks_and_does_not_tell():
     asked = predict("99.a", "99.b")
-    text = asked._repr_mimebundle_()["text/plain"]
+    text = asked._repr_mimebundle_()[0]["text/plain"]
     assert text.splitlines()[0] == "Predict: Is 1 < 2?" and repr(asked) == text
     for question in MADE:
         assert all(f") {choice}" in text for choice in question.choices)
@@ -66,7 +66,7 @@ def test_the_answer_is_folded_away_on_a_page():
                 self.outside += data
 
     reader = Reader()
-    reader.feed(predict("99.a", "99.b")._repr_mimebundle_()["text/html"])
+    reader.feed(predict("99.a", "99.b")._repr_mimebundle_()[0]["text/html"])
     for question in MADE:
         assert question.text in reader.outside and all(choice in reader.outside for choice in question.choices)
         assert question.why in reader.folded and question.why not in reader.outside
@@ -75,7 +75,7 @@ def test_the_answer_is_folded_away_on_a_page():
 
 
 def test_the_data_are_whole():
-    data = json.loads(json.dumps(predict("99.a")._repr_mimebundle_()[asking.PREDICT]))
+    data = json.loads(json.dumps(predict("99.a")._repr_mimebundle_()[0][asking.PREDICT]))
     (asked,) = data["questions"]
     assert (asked["name"], asked["question"], asked["why"]) == ("99.a", "Is 1 < 2?", "It is.")
     assert [choice["text"] for choice in asked["choices"]] == MADE[0].choices
@@ -116,10 +116,10 @@ def test_two_views_of_a_question_agree(monkeypatch):
 
 
 def test_what_is_stored_is_the_same_after_a_choice(monkeypatch):
-    stored = predict("99.a", "99.b")._repr_mimebundle_()
+    stored = predict("99.a", "99.b")._repr_mimebundle_()[0]
     hall = live(monkeypatch)
     hall._hear(hall, {"question": "99.a", "chosen": 0}, [])
-    after = predict("99.a", "99.b")._repr_mimebundle_()
+    after = predict("99.a", "99.b")._repr_mimebundle_()[0]
     after.pop("application/vnd.jupyter.widget-view+json")
     assert after == stored
 

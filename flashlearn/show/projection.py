@@ -13,12 +13,13 @@ from flashlearn.show.still import Still
 from flashlearn.show.widgets import Stepper, script
 
 KEYS = """\
-Projector mode is on: players, explorers and pictures fill the screen one after the other.
+Projector mode is on: players, explorers, pictures and questions fill the screen one after the other.
 Page Down, Page Up     one step on, one step back; then the next picture, the one before (any clicker sends these)
 right, left            one step on, one step back
 down, up               the next picture, the one before
 space                  play, pause
 Home, End              the first step, the last step
+1, 2, 3 ...            a choice of a question; Page Down or Enter takes it, and the answer is shown
 b or .                 a black screen, and back
 Escape                 read the notebook; Page Down goes back to the pictures
 Enter                  the code of what is on the screen; Escape folds it away
@@ -29,7 +30,7 @@ flashlearn.projector(False), or loading the page again, ends it."""
 def projector(on: bool = True) -> None:
     """Show this notebook for a projector: 1280 x 720 enlarged to the window, thick lines, black on white, code folded.
 
-    Players, explorers and pictures are shown one at a time, each as large as the screen, from the first of the notebook
+    Players, explorers, pictures and questions are shown one at a time, each as large as the screen, from the first of the notebook
     on; their keys need no click. All are painted again with thicker lines. `projector(False)` undoes it.
     """
     look.lines, look.scale = (1.6, 1.5) if on else (1.0, 1.0)

@@ -5,15 +5,15 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.conftest import Notebook
+from tests.browser.conftest import in_a_page
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def notebook(lab, chromium):
+def notebook(lab, chromium, kept_pages):
     """The notebook with its first cell run, the imports; each test runs the explorer's."""
-    opened = Notebook(chromium.new_page(viewport={"width": 1280, "height": 720}), *lab, "07_tiled_attention")
+    opened = in_a_page(lab, chromium, kept_pages, "07_tiled_attention")
     opened.run_cell("import tiling_explorer")
     opened.page.evaluate("window.jupyterapp.commands.execute('application:toggle-left-area')")
     yield opened

@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.conftest import Notebook
+from tests.browser.conftest import in_a_page
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -71,10 +71,11 @@ class Projected:
 
 
 @pytest.fixture(scope="module")
-def one(lab, chromium):
-    notebook = Notebook(chromium.new_page(viewport={"width": 1280, "height": 720}), *lab, "00_start_here")
+def one(lab, chromium, kept_pages):
+    notebook = in_a_page(lab, chromium, kept_pages, "00_start_here")
     notebook.run_code(MAKE)
-    expect(notebook.page.locator(".flashlearn-stepper")).to_have_count(1, timeout=60_000)
+    for kind in ("picture", "player", "stepper"):
+        expect(notebook.page.locator(f".flashlearn-{kind}")).to_have_count(1, timeout=60_000)
     yield Projected(notebook)
     notebook.shut_down()
 

@@ -65,7 +65,7 @@ export class Ballot {
 // shortcuts listen on the document, so this listens on the window; what the browser does with a key, it still does.
 export function keepKeys(place) {
   const keep = (event) => {
-    if (place.contains(event.target) && OWN.includes(event.key) && !event.ctrlKey && !event.altKey && !event.metaKey && !event.shiftKey) {
+    if (place.contains(event.target) && event.target.matches("input, button") && OWN.includes(event.key) && !event.ctrlKey && !event.altKey && !event.metaKey && !event.shiftKey) {
       event.stopImmediatePropagation();
     }
   };

@@ -1,11 +1,12 @@
 // Projector mode of the notebook that this output belongs to; projection.py puts the settings in.
 //
-// A stop is what can fill the screen: a player, an explorer, a picture. One is on stage, over everything else and with
+// A stop is what can fill the screen: a player, an explorer, a picture, a question. One is on stage, over everything else and with
 // the keyboard to itself, until the reader lets it go. Then the notebook can be read, and a key brings a stop back.
 ((mark, settings) => {
-  const STOPS = ".flashlearn-player, .flashlearn-stepper, .flashlearn-picture, .jp-RenderedImage";
+  const STOPS = ".flashlearn-player, .flashlearn-stepper, .flashlearn-picture, .flashlearn-ballot, .jp-RenderedImage";
   const FORWARD = ["PageDown", "ArrowDown", "ArrowRight", "End"];
-  const KEYS = [...FORWARD, "PageUp", "ArrowUp", "ArrowLeft", "Home", " ", "Escape", "Enter", "b", "."];
+  const CHOICES = ["1", "2", "3", "4", "5", "6"]; // of a question
+  const KEYS = [...FORWARD, "PageUp", "ArrowUp", "ArrowLeft", "Home", " ", "Escape", "Enter", "b", ".", ...CHOICES];
   const TYPING = "input:not([type=range]), textarea, select, [contenteditable=true]";
   const REPORT = /^\s*Exercise \d\d\./; // how the report of a check begins
   const IDLE = 3000; // ms until a pointer that rests is hidden, and the controls with it
@@ -75,6 +76,7 @@
       panel.classList.add("flashlearn-presenting");
       if (stop.getAttribute("tabindex") === null) stop.tabIndex = -1;
       stop.focus({ preventScroll: true }); // takes it from an editor; JupyterLab leaves its edit mode
+      fitWords(stop);
     }
 
     clear() {
@@ -130,6 +132,7 @@
     onStage(target, key) {
       if (this.shown.contains(target) && owns(target, key)) return false;
       if (key === "b" || key === "." || this.panel.classList.contains("flashlearn-black")) return this.black();
+      if (CHOICES.includes(key)) return choose(this.shown, CHOICES.indexOf(key));
       if (key === "Escape") return this.release(), true;
       if (key === "Enter") return this.release(), false; // the code of its cell, which is the active one
       const up = key === "ArrowUp" || key === "ArrowDown";
@@ -147,7 +150,7 @@
     }
 
     reading(target, key) {
-      if (["Escape", "Enter", "b", ".", "ArrowUp", "ArrowDown"].includes(key)) return false;
+      if (["Escape", "Enter", "b", ".", "ArrowUp", "ArrowDown", ...CHOICES].includes(key)) return false;
       const page = key.startsWith("Page"); // what a clicker sends, and of no use in an editor
       if (!page && target.closest?.(`${TYPING}, .cm-editor, button, .noUi-handle`)) return false;
       const here = this.here();
@@ -210,6 +213,7 @@
       }
       if (this.waiting) this.put(this.stops()[0]);
       if (this.shown && !this.shown.isConnected) this.follow();
+      if (this.shown) fitWords(this.shown); // an answer may have come
     }
 
     follow() {
@@ -237,14 +241,34 @@
   function owns(target, key) {
     if (key.startsWith("Page") || key === "Escape") return false;
     if (target.closest("button, summary")) return key === " " || key === "Enter";
+    if (target.type === "radio") return key.startsWith("Arrow") || key === " " || key === "Enter";
     const steps = target.closest(".flashlearn-step .noUi-handle, .flashlearn-player input[type=range]");
     if (target.closest(".noUi-handle, input[type=range]") && !steps) return !["b", ".", " ", "Enter"].includes(key);
     return Boolean(target.closest(TYPING));
   }
 
+  // Marks a choice of a question, which Enter or Page Down then takes; false if there is none to be marked.
+  function choose(stop, place) {
+    const radio = stop.querySelectorAll("input[type=radio]")[place];
+    if (!radio) return false;
+    radio.focus({ preventScroll: true });
+    radio.click();
+    return true;
+  }
+
+  // The type of a question becomes smaller until it and its answer are on the screen.
+  function fitWords(stop) {
+    if (!stop.matches(".flashlearn-ballot")) return;
+    for (let size = 32; size >= 20; size--) {
+      stop.style.setProperty("--words", `${size}px`);
+      if (stop.scrollHeight <= stop.clientHeight) return;
+    }
+  }
+
   // Does what a key says to a stop; false at its first or last step, and for a picture, which has only one.
   function act(stop, key) {
     if (stop.flashlearnPlayer) return stop.flashlearnPlayer.key(key);
+    if (key === "PageDown" && stop.querySelector("input[type=radio]:checked:not([aria-disabled])")) return stop.requestSubmit(), true;
     const handle = stop.querySelector(".flashlearn-step .noUi-handle");
     if (!handle) return false;
     const button = stop.querySelector(".widget-play button");
