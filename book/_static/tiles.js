@@ -5,7 +5,7 @@ import { grouped } from "./dom.js";
 
 const COLOURS = { Q: "#0072B2", K: "#E69F00", V: "#009E73", S: "#CC79A7", O: "#D55E00", acc: "#D55E00", m_i: "#56B4E9", l_i: "#56B4E9", lse: "#56B4E9" };
 const ORDER = ["Q", "K", "S", "V", "acc", "O", "m_i", "l_i"]; // S = Q K^T, then S and V make acc or O
-const SHORT = { m_i: "m", l_i: "l", lse: "lse" };
+const SHORT = { m_i: "m", l_i: "ℓ", lse: "lse" };
 const [HBM_TOP, GAP] = [92, 18];
 
 // How it is drawn where there is so much room: {panel: its width in pixels, stacked: whether one is above the other}.
@@ -111,7 +111,7 @@ function matrices(run, at, setting, places) {
     for (const tile of step.c) if (tile[0] === "S") parts.push(box(within(places, tile), "fill='#CC79A7' fill-opacity='.32'"));
     for (const tile of step.w) if (tile[0] === "O") parts.push(box(within(places, tile), "fill='#f3cfb6'"));
   }
-  if (setting.causal) parts.push(...unseen(setting, places));
+  parts.push(...unseen(setting, places));
   for (const tile of [...now.r, ...now.w, ...now.c]) {
     if (places[tile[0]]) parts.push(box(within(places, tile), `fill='${COLOURS[tile[0]]}' stroke='#1a1a1a' stroke-width='2'`));
   }
@@ -125,9 +125,10 @@ function matrices(run, at, setting, places) {
   return parts.join("");
 }
 
-// Keys after the query: hidden, row by row.
-function unseen({ N }, { S, side }) {
-  return Array.from({ length: N - 1 }, (_, row) => rect(S.x + (row + 1) * side, S.y + row * side, (N - row - 1) * side, side, "fill='url(#hidden)'"));
+// Keys that a query does not see, row by row: those before its first and those from its last on.
+function unseen({ N, seen }, { S, side }) {
+  const hidden = (row, from, to) => (from < to ? [rect(S.x + from * side, S.y + row * side, (to - from) * side, side, "fill='url(#hidden)'")] : []);
+  return seen.flatMap(([first, end], row) => [...hidden(row, 0, first), ...hidden(row, end, N)]);
 }
 
 function lines(places, name) {

@@ -1,12 +1,12 @@
 // The tiling explorer: FlashAttention-1 and -2 side by side, from runs that flashlearn recorded when the book was built.
 
-import { checkbox, el, grouped, keepInAddress, slider, stateInAddress } from "./dom.js";
+import { choice, el, grouped, keepInAddress, slider, stateInAddress } from "./dom.js";
 import { play } from "./player.js";
 import { sramElements } from "./cost.js";
 import { lookFor, tilingPicture, tilingSize } from "./tiles.js";
-import { GRID } from "./grid.js";
+import { GRID, MASKS } from "./grid.js";
 
-const START = { N: 12, D: 4, blockQ: 3, blockK: 3, sram: 59, causal: true };
+const START = { N: 12, D: 4, blockQ: 3, blockK: 3, sram: 59, mask: "causal" };
 const VERSIONS = ["FlashAttention-1", "FlashAttention-2"];
 const TITLES = { "FlashAttention-1": "FlashAttention-1 · K, V outside", "FlashAttention-2": "FlashAttention-2 · Q outside" };
 const ROOM = Array.from({ length: 119 }, (_, place) => 10 + place); // elements of SRAM
@@ -43,12 +43,15 @@ export function onGrid(wanted) {
 function settingOf(said) {
   const number = (name) => (Number.isFinite(Number(said[name] ?? NaN)) ? Number(said[name]) : START[name]);
   const numbers = Object.fromEntries(["N", "D", "blockQ", "blockK", "sram"].map((name) => [name, number(name)]));
-  return onGrid({ ...numbers, causal: said.causal === undefined ? START.causal : said.causal === "1" });
+  const earlier = { 0: "full", 1: "causal" }[said.causal]; // in links made when these two were all there was
+  const mask = said.mask ?? earlier;
+  return onGrid({ ...numbers, mask: MASKS.includes(mask) ? mask : START.mask });
 }
 
 export function tilingExplorer(place) {
   const own = !("embedded" in place.dataset); // the address belongs to the explorer's own page
-  let setting = settingOf(own ? stateInAddress() : {});
+  const start = Object.fromEntries(new URLSearchParams(place.dataset.start)); // what the notebook's cell says
+  let setting = settingOf(own ? stateInAddress() : start);
   const parts = { stage: el("div"), budget: el("div", { class: "budget" }), verdict: el("p", { role: "status" }), totals: el("p") };
   const controls = controlsOf(setting, changed);
   place.classList.add("explorer");
@@ -64,7 +67,7 @@ export function tilingExplorer(place) {
   function changed(name) {
     setting = onGrid({ ...setting, [name]: controls[name].value });
     for (const each of ["N", "D", "blockQ", "blockK"]) controls[each].set(setting[each]);
-    if (own) keepInAddress({ ...setting, causal: Number(setting.causal) });
+    if (own) keepInAddress(setting);
     show();
   }
 
@@ -85,15 +88,15 @@ function controlsOf(setting, changed) {
     blockQ: one("blockQ", "B_r", "B_r: queries in a block", sides),
     blockK: one("blockK", "B_c", "B_c: keys in a block", sides),
     sram: one("sram", "SRAM", "SRAM, in elements", ROOM),
-    causal: checkbox({ name: "causal", value: setting.causal, act: () => changed("causal") }),
+    mask: choice({ name: "mask", options: MASKS, value: setting.mask, act: () => changed("mask") }),
   };
 }
 
 function panel(controls, onward) {
-  const { N, D, blockQ, blockK, sram, causal } = controls;
+  const { N, D, blockQ, blockK, sram, mask } = controls;
   const next = el("button", { type: "button", class: "next-rescaling", onclick: onward }, "Next rescaling");
   const sliders = [N, D, blockQ, blockK, sram].map(({ node }) => node);
-  return el("div", { class: "panel", role: "group", "aria-label": "settings" }, ...sliders, el("div", { class: "choices" }, causal.node, next));
+  return el("div", { class: "panel", role: "group", "aria-label": "settings" }, ...sliders, el("div", { class: "choices" }, mask.node, next));
 }
 
 function rescaling(player) {
@@ -104,7 +107,8 @@ function rescaling(player) {
 // --- one setting ------------------------------------------------------------------------------------------------
 
 function paint(setting, data, parts) {
-  const runs = VERSIONS.map((name) => ({ name, title: TITLES[name], steps: data.runs[name + (setting.causal ? " causal" : "")] }));
+  const runs = VERSIONS.map((name) => ({ name, title: TITLES[name], steps: data.runs[setting.mask][name] }));
+  const drawn = { ...setting, seen: data.seen[setting.mask] };
   const look = lookFor(parts.stage.clientWidth);
   const need = sramElements(setting);
   const fits = need <= setting.sram;
@@ -112,13 +116,12 @@ function paint(setting, data, parts) {
   const at = (run, step) => Math.min(step, run.steps.length - 1);
   const line = (run, step) => `${run.name}: Step ${at(run, step) + 1} of ${run.steps.length} · ${run.steps[at(run, step)].s}`;
   const sentences = Array.from({ length: count }, (_, step) => runs.map((run) => line(run, step)).join("\n"));
-  const mask = setting.causal ? "causal" : "every query sees every key";
   const run = {
-    alt: `Matrices in HBM and tiles on chip for both versions, N = ${setting.N}, blocks ${setting.blockQ} × ${setting.blockK}, ${mask}.`,
+    alt: `Matrices in HBM and tiles on chip for both versions, N = ${setting.N}, blocks ${setting.blockQ} × ${setting.blockK}, mask: ${setting.mask}.`,
     sentences,
     size: tilingSize(setting, look),
-    frames: [tilingPicture(runs, 0, setting, look)],
-    wanted: (step) => parts.player.frame(step, tilingPicture(runs, step, setting, look)),
+    frames: [tilingPicture(runs, 0, drawn, look)],
+    wanted: (step) => parts.player.frame(step, tilingPicture(runs, step, drawn, look)),
   };
   parts.player?.destroy();
   parts.stage.classList.toggle("does-not-fit", !fits);

@@ -102,5 +102,6 @@ def stacked(picture: Image.Image, panels: int) -> Image.Image:
 def save(picture: Image.Image, path: Path) -> None:
     """Write one picture as lossless WebP, half the bytes of a PNG; its colours are those of the animation."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    plain = Image.frombytes("RGB", picture.size, picture.convert("RGB").tobytes())  # without what the file said of it
+    plain = picture.convert("RGB")  # a copy
+    plain.info = {}  # without what the file said of it
     plain.save(path, "webp", lossless=True, quality=40, method=3)

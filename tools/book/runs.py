@@ -1,8 +1,8 @@
 """What the explorers of the book show: runs recorded by flashlearn itself, small and loaded one setting at a time.
 
     hardware.js         GPUs, as `flashlearn.cost.hardware` has them
-    grid.js             the settings of which there are runs: {D: {N: [[block_q, block_k], ...]}}
-    runs/<setting>.js   flashlearnRun("<setting>", {...}): both versions of FlashAttention, causal or not
+    grid.js             the settings of which there are runs: {D: {N: [[block_q, block_k], ...]}}, and the masks
+    runs/<setting>.js   flashlearnRun("<setting>", {...}): both versions of FlashAttention under every mask
 
 A script and not JSON: browsers load no JSON from a folder. Of a step are kept its sentence, the tiles read, written and
 on chip as [name, first row, last row] (S: and its columns), whether a maximum rises, and the bytes moved so far.
@@ -18,8 +18,11 @@ from pathlib import Path
 import torch
 
 import flashlearn as fl
+from flashlearn.core.inputs import Sizes
+from flashlearn.core.mask import Mask
 from flashlearn.core.steps import Step, Tile, hbm_bytes, record
 from flashlearn.cost import HARDWARE
+from flashlearn.show.explorers.tiling import MASKS
 
 LENGTHS, WIDTHS, SIDES = (4, 5, 6, 8, 12, 16), (3, 4), (1, 2, 3, 4, 5, 6, 8)
 MOST = 64  # pairs of blocks in a run
@@ -70,14 +73,22 @@ def _rises(step: Step) -> bool:
 
 
 def setting(N: int, D: int, block_q: int, block_k: int) -> dict:
-    """Both versions, causal and not, and the bytes of standard attention on the same inputs."""
-    qkv, runs = problem(N, D), {}
-    for causal in (False, True):
-        for name, steps in VERSIONS.items():
-            run = record(steps(*qkv, block_q=block_q, block_k=block_k, causal=causal))
-            runs[f"{name}{' causal' if causal else ''}"] = told(run)
+    """Both versions and the keys (start, stop) that each query sees, by mask; the bytes of standard attention."""
+    qkv, runs, seen = problem(N, D), {}, {}
+    for mask, options in MASKS.items():
+        blocks = {"block_q": block_q, "block_k": block_k, **options(N)}
+        runs[mask] = {name: told(record(steps(*qkv, **blocks))) for name, steps in VERSIONS.items()}
+        seen[mask] = spans(N, options(N))
     standard = hbm_bytes(fl.standard_attention_steps(*qkv))
-    return {"N": N, "D": D, "blockQ": block_q, "blockK": block_k, "standard": list(standard), "runs": runs}
+    return {
+        "N": N, "D": D, "blockQ": block_q, "blockK": block_k, "standard": list(standard), "seen": seen, "runs": runs
+    }  # fmt: skip
+
+
+def spans(N: int, options: dict) -> list[tuple[int, int]]:
+    """The keys (start, stop) that each query sees."""
+    mask = Mask.of(Sizes(1, 1, 1, N, N, 1), **options)
+    return [mask.keys((query, query + 1)) for query in range(N)]
 
 
 def hardware() -> list[dict]:
@@ -92,7 +103,9 @@ def write(static: Path) -> None:
     """Write it all into the folder of static files."""
     (static / "runs").mkdir(parents=True, exist_ok=True)
     (static / "hardware.js").write_text(f"export const HARDWARE = {json.dumps(hardware())};\n")
-    (static / "grid.js").write_text(f"export const GRID = {json.dumps(grid())};\n")
+    (static / "grid.js").write_text(
+        f"export const GRID = {json.dumps(grid())};\nexport const MASKS = {json.dumps(list(MASKS))};\n"
+    )
     for D, lengths in grid().items():
         for N, blocks in lengths.items():
             for block_q, block_k in blocks:
