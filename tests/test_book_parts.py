@@ -13,8 +13,9 @@ from PIL import Image
 
 import flashlearn as fl
 from flashlearn.cost import v1_cost, v2_cost
-from flashlearn.show import draw, play
+from flashlearn.show import course, draw, play
 from flashlearn.show.animation import reduced_motion
+from flashlearn.show.explorers.tiling import MASKS
 from flashlearn.show.film import Film, animated
 from flashlearn.show.frame import as_runs, count, paint, table, transcript
 from tests.slow import slow
@@ -141,6 +142,14 @@ def test_every_module_comes_after_those_it_imports():
     assert {path.stem for path in (ROOT / "book" / "_static").glob("*.js")} <= set(seen)
 
 
+def test_every_table_scrolls_in_one_box():
+    """A bare one gets it, also on several lines and behind another; one that has a box keeps that alone."""
+    bare, boxed = "<table>\n<tr></tr>\n</table>", '<div class="scroll" tabindex="0"><table class="a"></table></div>'
+    theirs = '<div class="table-wrapper docutils container">\n<table class="docutils"></table>\n</div>'
+    wrapped = f'<div class="table-wrapper container">{bare}</div>'
+    assert finish.with_boxes(f"<p></p>{bare}{boxed}{theirs}{bare}") == f"<p></p>{wrapped}{boxed}{theirs}{wrapped}"
+
+
 def test_the_policy_names_inline_scripts_by_their_hash_and_forbids_the_rest():
     page = '<html><head></head><script>go()</script><script src="a.js"></script><script type="application/json">{}</script>'
     closed = finish.with_policy(page)
@@ -217,13 +226,31 @@ LAST = {"FlashAttention-1": v1_cost, "FlashAttention-2": v2_cost}
 )
 def test_recorded_runs_move_the_bytes_of_the_formulas(N, D, block_q, block_k):
     setting = runs.setting(N, D, block_q, block_k)
-    for name, steps in setting["runs"].items():
-        cost = LAST[name.removesuffix(" causal")](
-            1, 1, N, N, D, dtype=torch.float32, causal="causal" in name, block_q=block_q, block_k=block_k
-        )
-        assert steps[-1]["b"] == [cost.read, cost.written]
-        assert any(step["up"] for step in steps) == (block_k < N), "a maximum rises when a second block comes"
-    assert len(setting["runs"]) == 4
+    assert list(setting["runs"]) == list(MASKS) == list(setting["seen"])
+    for mask, versions in setting["runs"].items():
+        options = {"block_q": block_q, "block_k": block_k, **MASKS[mask](N)}
+        for name, steps in versions.items():
+            cost = LAST[name](1, 1, N, N, D, dtype=torch.float32, **options)
+            assert steps[-1]["b"] == [cost.read, cost.written]
+            if mask in ("full", "causal"):
+                assert any(step["up"] for step in steps) == (block_k < N), "a maximum rises when a second block comes"
+        assert list(versions) == list(LAST)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_the_keys_that_are_seen_are_those_of_the_mask(mask):
+    """Held against the weights of softmax: 0 where a key is hidden."""
+    q, k, _ = runs.problem(12, 4)
+    thirds = torch.eye(12)[None, None].split(4, dim=-1)  # as values, all three give the weights
+    weights = torch.cat([fl.standard_attention(q, k, v, **MASKS[mask](12)) for v in thirds], dim=-1)[0, 0]
+    for row, (start, stop) in zip(weights, runs.spans(12, MASKS[mask](12)), strict=True):
+        assert row.nonzero().flatten().tolist() == list(range(start, stop)) != []
+
+
+def test_an_explorer_of_the_book_begins_as_its_cell_says():
+    cell = 'shown = tiling_explorer(N=12, block_q=3, sram=59, mask="documents, window")\nshown'
+    assert pages.start_of(cell) == "N=12&blockQ=3&sram=59&mask=documents%2C+window"
+    assert pages.start_of("tiling_explorer()") == ""
 
 
 def test_the_grid_holds_what_the_text_asks_for():
@@ -246,3 +273,13 @@ def test_an_appendix_comes_right_after_its_notebook():
     ordered = sorted(files, key=pages.chapter_order)
     assert [path.stem for path in ordered] == ["13_c", "14_a", "14_appendix", "15_b"]
     assert "notebooks/14_a\nnotebooks/14_appendix\nnotebooks/15_b" in pages.contents(ordered)
+
+
+def test_the_parts_of_the_book_are_those_of_the_course():
+    files = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+    words = pages.contents(files)
+    for stage in course.STAGES:
+        part = stage.part or course.STAGES[1].part
+        inside = words[words.index(f":caption: {part}\n") :].split("```")[0]
+        assert f"notebooks/{stage.number}_" in inside
+    assert words.count("notebooks/") == len(files) == len(course.STAGES)

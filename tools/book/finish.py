@@ -12,6 +12,7 @@ from tools.book import formulas
 IMPORT = re.compile(r'^import \{([^}]*)\} from "\./(\w+)\.js";$', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", re.MULTILINE)
 INLINE = re.compile(r"<script(?P<kind>[^>]*)>(?P<text>.*?)</script>", re.DOTALL)
+TABLE = re.compile(r'(?P<box><div class="(?:scroll|table-wrapper)[^>]*>\s*)?(?P<table><table\b.*?</table>)', re.DOTALL)
 UNUSED = (
     "_sources",
     "objects.inv",
@@ -46,10 +47,17 @@ def close(pages: Path) -> None:
     texts = {path: path.read_text() for path in sorted(pages.rglob("*.html"))}
     formulas.font(formulas.characters(list(texts.values())), pages / "_static" / "math.woff")
     for path, text in texts.items():
-        path.write_text(with_policy(with_names(text)))
+        path.write_text(with_policy(with_names(with_boxes(text))))
     for pattern in UNUSED:
         for path in sorted(pages.glob(pattern)):
             _remove(path)
+
+
+def with_boxes(page: str) -> str:
+    """The page with every table in a box that scrolls by itself, as the theme does it with those of Markdown."""
+    return TABLE.sub(
+        lambda found: found[0] if found["box"] else f'<div class="table-wrapper container">{found[0]}</div>', page
+    )
 
 
 def with_names(page: str) -> str:

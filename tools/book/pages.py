@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import copy
 import hashlib
@@ -12,24 +13,18 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import nbformat
 from nbformat.v4 import new_markdown_cell, new_output
 from PIL import Image
 
 from flashlearn.show import course_map
+from flashlearn.show.course import STAGES
 from flashlearn.show.frame import table_html
 from tools.book import frames
 from tools.book.address import Address
 
-PARTS = {
-    "One row of softmax": range(0, 4),
-    "One query, all keys": range(4, 6),
-    "Tiles": range(6, 9),
-    "Gradients": range(9, 11),
-    "Triton": range(11, 99),
-}
 EXPLORERS = {"tiling_explorer(": "tiling"}  # what a cell calls -> what the page shows in place of its still
 MAP = 'Every rung with what it moves, counted from its steps. <a href="_static/map.html">The same on one page, to print</a>.'
 PREDICT = "application/vnd.flashlearn.predict+json"  # questions: see book/_static/predict.js
@@ -90,7 +85,9 @@ class Book:
         alt = about.get("alt") or output.data.get("text/plain", "")
         data = base64.b64decode(output.data["image/png"])
         if explorer:
-            return shown(f'<div data-explorer="{explorer}" data-embedded>{self.still(slug, data, alt)}</div>')
+            start = html.escape(start_of(cell.source))
+            still = self.still(slug, data, alt)
+            return shown(f'<div data-explorer="{explorer}" data-embedded data-start="{start}">{still}</div>')
         if about.get("steps") and (len(about["steps"]) == 1 or frames.moves(data)):
             return shown(self.run(slug, data, about))
         return shown(self.still(slug, data, alt))
@@ -185,8 +182,8 @@ def chapter_order(path: Path) -> tuple[str, bool]:
 def contents(notebooks: list[Path]) -> str:
     """The table of contents: explorers, chapters by part, the guide."""
     parts = {"Explorers": ["explorers/tiling", "explorers/bytes"]}
-    for part, numbers in PARTS.items():
-        parts[part] = [f"notebooks/{path.stem}" for path in notebooks if int(path.stem[:2]) in numbers]
+    for path in notebooks:
+        parts.setdefault(part_of(path.stem[:2]), []).append(f"notebooks/{path.stem}")
     parts["All of it"] = ["map"]
     parts["For those who teach"] = ["instructors"]
     return "".join(
@@ -194,6 +191,12 @@ def contents(notebooks: list[Path]) -> str:
         for part, inside in parts.items()
         if inside
     )
+
+
+def part_of(number: str) -> str:
+    """The part of the course that a notebook belongs to; 00, which belongs to none, stands with the first."""
+    parts = {stage.number: stage.part for stage in STAGES}
+    return parts[number] or parts["01"]
 
 
 def shown(text: str) -> Any:
@@ -210,6 +213,14 @@ def questions(data: dict, plain: str = "") -> str:
 def size_of(path: Path) -> tuple[int, int]:
     with Image.open(path) as image:
         return image.size
+
+
+def start_of(source: str) -> str:
+    """With what an explorer begins, as the book's takes it: `tiling_explorer(N=12, block_q=3)` -> "N=12&blockQ=3"."""
+    names = {"N": "N", "D": "D", "block_q": "blockQ", "block_k": "blockK", "sram": "sram", "mask": "mask"}
+    calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    call = next(node for node in calls if f"{getattr(node.func, 'id', '')}(" in EXPLORERS)
+    return urlencode({names[said.arg]: ast.literal_eval(said.value) for said in call.keywords if said.arg in names})
 
 
 def natural(size: tuple[int, int]) -> str:
