@@ -7,10 +7,16 @@ import torch
 
 from tests.test_transformers_masks import DEVICE, MODELS, NAME, slow, tiny  # skips where transformers is not installed
 
-from flashlearn.models import continuous as ours  # isort: skip (after tests.*, which choose the backend)
-
 PROMPTS = [[3, 1, 4, 1, 5, 9, 2], [6], [5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4]]
 NEW = 5
+
+
+@pytest.fixture(scope="module")
+def ours():
+    """flashlearn.models.continuous, which imports transformers: seconds, and not for every worker that collects this file."""
+    from flashlearn.models import continuous
+
+    return continuous
 
 
 def configs(**more):
@@ -36,7 +42,7 @@ def alone(kind, prompt):
 
 
 @pytest.mark.parametrize("kind", [kind if kind == "GptOss" else slow(kind) for kind in MODELS])
-def test_a_batch_gives_each_request_the_tokens_it_gets_alone(kind, monkeypatch):
+def test_a_batch_gives_each_request_the_tokens_it_gets_alone(kind, monkeypatch, ours):
     """Two prompts together are longer than a batch: one of them comes in chunks, while others decode."""
     calls = []
     for name in ("flash_attention_paged", "flash_attention_varlen"):
@@ -49,7 +55,7 @@ def test_a_batch_gives_each_request_the_tokens_it_gets_alone(kind, monkeypatch):
     assert ("flash_attention_varlen" in calls) == windows and ("flash_attention_paged" in calls) == (kind != "Mistral")
 
 
-def test_the_table_and_the_model_are_as_before_afterwards():
+def test_the_table_and_the_model_are_as_before_afterwards(ours):
     from transformers import AttentionInterface
     from transformers.integrations.eager_paged import eager_paged_attention_forward as before
 
@@ -67,7 +73,7 @@ def test_transformers_refuses_our_own_name_there():
         tiny("Llama", NAME).generate_batch(PROMPTS, **configs(), progress_bar=False)
 
 
-def test_a_page_table_is_read_from_the_places_of_keys():
+def test_a_page_table_is_read_from_the_places_of_keys(ours):
     places = torch.tensor([20, 21, 22, 23, 8, 9, 40, 12, 13, 14, 15, 0])  # of 6, 1, 0 and 5 keys, in pages of 4
     starts = torch.tensor([0, 6, 7, 7, 12], dtype=torch.int32)
     table = ours.page_table(places, starts, 6, 4)
@@ -80,13 +86,13 @@ def test_transformers_itself_leaves_out_the_softcap():
 
 
 @pytest.mark.slow  # a page freed and filled again; the prefix that two requests share
-def test_more_requests_than_pages_and_a_shared_prefix():
+def test_more_requests_than_pages_and_a_shared_prefix(ours):
     model, prompts = tiny("Llama", "sdpa"), [[7] * 8 + [i] for i in range(6)]
     with ours.serving(model):
         got = served(model, prompts, num_blocks=8)
     assert got == {tuple(prompt): alone("Llama", prompt) for prompt in prompts}
 
 
-def test_dropout_is_refused():
+def test_dropout_is_refused(ours):
     with pytest.raises(ValueError, match=r"expected dropout 0, got 0\.1"):
         ours.attention(None, None, None, None, None, cache=None, dropout=0.1)

@@ -142,7 +142,7 @@ class Batch:
         """Places for n tokens of a request under way, if need be from those that came later; False if it has to wait."""
         while request.cached is not None:
             try:
-                self.pool.append(request.cached, n)
+                self.pool.reserve(request.cached, n)
                 return True
             except OutOfPages:
                 last = self.running.pop()
@@ -161,7 +161,7 @@ class Batch:
                 self._give_back(request)
                 break
             n = min(request.new, left)
-            self.pool.append(request.cached, n)
+            self.pool.reserve(request.cached, n)
             self.running.append(self.waiting.pop(0))
             taking_part[request], left = n, left - n
             admitted.append((request, n))

@@ -21,6 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -104,6 +106,11 @@ class PagePool:
 
     def append(self, sequence: PagedSequence, n: int) -> Slots:
         """Room for n more tokens, and where they go. OutOfPages, and nothing changes, if the pool has no such room."""
+        self.reserve(sequence, n)
+        return self.slots(sequence, sequence.length - n, sequence.length)
+
+    def reserve(self, sequence: PagedSequence, n: int) -> None:
+        """Room for n more tokens, as `append` makes it, for who asks `ragged` where those of all sequences go."""
         self._check_live(sequence)
         check_count(n, "n")
         wanted = self.pages_wanted(sequence, n)
@@ -113,8 +120,7 @@ class PagePool:
             self._copy_last_page(sequence)
             wanted -= 1
         sequence.pages += [self._take() for _ in range(wanted)]
-        start, sequence.length = sequence.length, sequence.length + n
-        return self.slots(sequence, start, sequence.length)
+        sequence.length += n
 
     def write(self, layer: int, slots: Slots, k: Tensor, v: Tensor) -> None:
         """Put the keys and values of n tokens, k and v (H_kv, n, D), where `append` made room for them."""
@@ -144,9 +150,12 @@ class PagePool:
 
     def slots(self, sequence: PagedSequence, start: int, stop: int) -> Slots:
         """Where tokens start .. stop of a sequence lie."""
-        t = torch.arange(start, stop)
-        table = torch.tensor(sequence.pages, dtype=torch.long)
-        return Slots(table[t // self.page].to(self.k.device), (t % self.page).to(self.k.device))
+        return self._slots([(sequence, t) for t in range(start, stop)])
+
+    def _slots(self, tokens: Sequence[tuple[PagedSequence, int]]) -> Slots:
+        """Where these tokens of these sequences lie. From lists: a step has few, and a tensor for each takes longer."""
+        pages, places = [s.pages[t // self.page] for s, t in tokens], [t % self.page for _, t in tokens]
+        return Slots(*torch.tensor([pages, places], dtype=torch.int64, device=self.k.device))
 
     def gather(self, layer: int, sequence: PagedSequence) -> tuple[Tensor, Tensor]:
         """The keys and values of a sequence in one piece, a copy, (H_kv, length, D) each: for tests and lessons."""
@@ -156,19 +165,16 @@ class PagePool:
 
     def ragged(self, sequences: Sequence[PagedSequence], counts: Sequence[int]) -> Ragged:
         """The batch in which sequence b has just got its last counts[b] tokens."""
-        device = self.k.device
         most = max((len(s.pages) for s in sequences), default=0)
-        table = torch.zeros(len(sequences), most, dtype=torch.int32)
-        for row, s in zip(table, sequences, strict=True):
-            row[: len(s.pages)] = torch.tensor(s.pages, dtype=torch.int32)
-        new = [(s, s.length - n, s.length) for s, n in zip(sequences, counts, strict=True)]
-        slots = [self.slots(*span) for span in new] or [Slots(*torch.zeros(2, 0, dtype=torch.long, device=device))]
+        table = [s.pages + [0] * (most - len(s.pages)) for s in sequences]
+        new = [(s, t) for s, n in zip(sequences, counts, strict=True) for t in range(s.length - n, s.length)]
+        int32 = partial(torch.tensor, dtype=torch.int32, device=self.k.device)
         return Ragged(
-            table.to(device),
-            torch.tensor([s.length for s in sequences], dtype=torch.int32, device=device),
-            torch.tensor([0, *counts]).cumsum(0).to(device, torch.int32),
-            torch.cat([torch.arange(start, stop) for _, start, stop in new] or [torch.zeros(0).long()]).to(device),
-            Slots(torch.cat([s.pages for s in slots]), torch.cat([s.places for s in slots])),
+            int32(table).reshape(len(sequences), most),
+            int32([s.length for s in sequences]),
+            int32([0, *accumulate(counts)]),
+            torch.tensor([t for _, t in new], dtype=torch.int64, device=self.k.device),
+            self._slots(new),
         )
 
     def _shared_end(self, sequence: PagedSequence) -> bool:
