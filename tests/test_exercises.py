@@ -14,7 +14,7 @@ if importlib.util.find_spec("triton"):
     import flashlearn.kernels  # noqa: F401  (first: PyTorch imports Triton too, for tensors without data)
 
 from flashlearn import exercises
-from flashlearn.exercises import EXERCISES, check, hint
+from flashlearn.exercises import EXERCISES, check, grading, hint
 from flashlearn.exercises.grading import alike, largest_error, relative_error
 
 ROOT = Path(exercises.__file__).parents[2]
@@ -40,12 +40,13 @@ def param(name, *values, slow=False):
 
 
 every_exercise = pytest.mark.parametrize("name", [param(name) for name in EXERCISES])
-# What asks the long ones several times: one of them stays quick, and of their mistakes the first
-all_but_long = pytest.mark.parametrize("name", [param(name, slow=name in LONG - {"11.row_lse"}) for name in EXERCISES])
+# What asks the same of all, and more than once: a third stays quick, of the long ones one; of the mistakes, two or one
+ASKED_MORE = {*list(EXERCISES)[::3], "11.row_lse"} - (LONG - {"11.row_lse"})
+some_exercises = pytest.mark.parametrize("name", [param(name, slow=name not in ASKED_MORE) for name in EXERCISES])
 every_mistake = pytest.mark.parametrize(
     ("name", "mistake"),
     [
-        param(name, m, slow=name in WHOLE or (name in LONG and m is not EXERCISES[name].mistakes[0]))
+        param(name, m, slow=name in WHOLE or m not in EXERCISES[name].mistakes[: 1 if name in LONG else 2])
         for name, m in MISTAKES
     ],
 )
@@ -69,7 +70,7 @@ def test_stub_is_not_attempted(name):
     assert "not attempted" in report._repr_html_()
 
 
-@all_but_long
+@some_exercises
 def test_nothing_a_student_writes_raises_or_is_taken_for_a_known_mistake(name):
     meta = torch.empty(3, device="meta")
     for function in (lambda *a, **k: 1 / 0, lambda *a, **k: None, lambda *a, **k: "?", lambda: 0, lambda *a: meta):
@@ -78,7 +79,7 @@ def test_nothing_a_student_writes_raises_or_is_taken_for_a_known_mistake(name):
         assert not report.diagnosis or name == "02.shift", "where '?' counts as True, always"
 
 
-@all_but_long
+@some_exercises
 def test_an_answer_that_spoils_its_inputs_harms_nobody(name):
     def spoils(*args):
         for arg in args:
@@ -89,7 +90,7 @@ def test_an_answer_that_spoils_its_inputs_harms_nobody(name):
     assert check(name, EXERCISES[name].solution).passed
 
 
-@all_but_long
+@some_exercises
 def test_the_random_numbers_of_the_notebook_stay(name):
     torch.manual_seed(3)
     expected = torch.rand(2)
@@ -118,6 +119,18 @@ def test_mistake_is_caught_by_the_case_meant_for_it_and_named(name, mistake):
         assert "<p>This is what you get if " in report._repr_html_()
     else:  # where all that comes back is NaN, a verdict or an error, a question knows better
         assert "  why: " in repr(report) and "<p>why: " in report._repr_html_()
+
+
+@pytest.mark.parametrize("name", [param(name, slow=name in LONG) for name in EXERCISES if name not in WHOLE])
+def test_a_known_mistake_is_run_once_and_told_as_if_it_ran_again(name, monkeypatch):
+    """What it returns in each case is kept: random numbers are the same at every check, and answers change nothing."""
+    known = grading._run_known
+    told = [repr(check(name, mistake.function)) for mistake in EXERCISES[name].mistakes[:2]]
+    runs = known.cache_info().misses
+    assert told == [repr(check(name, mistake.function)) for mistake in EXERCISES[name].mistakes[:2]]
+    assert known.cache_info().misses == runs
+    monkeypatch.setattr(grading, "_run_known", grading._run)
+    assert told == [repr(check(name, mistake.function)) for mistake in EXERCISES[name].mistakes[:2]]
 
 
 def test_an_unknown_mistake_is_not_named():

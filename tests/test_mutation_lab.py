@@ -19,7 +19,7 @@ KILLERS = {  # the test of the solution that is meant for each mutant
     "strict mask": "test_causal",
     "no tail mask": "test_no_mask",
     "lse without log": "test_no_mask",
-    "no D_i": "test_gradients",
+    "no delta": "test_gradients",
     "stage splitting": "test_causal",
     "scale ignored": "test_scale",
     "top left": "test_more_keys_than_queries",

@@ -3,6 +3,7 @@
 import functools
 import re
 import warnings
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
@@ -12,6 +13,7 @@ from matplotlib.text import Text
 import flashlearn as fl
 from flashlearn.core.signs import signed
 from flashlearn.show.draw import draw_query, draw_row, draw_tiling, draw_tree
+from tests.slow import every
 
 X = torch.tensor([3.0, 2.0, 5.0, 1.0])
 Q, K, V = torch.randn(3, 1, 1, 4, 2, generator=torch.Generator().manual_seed(0)).unbind(0)
@@ -38,7 +40,7 @@ def test_names_that_stand_alone_get_their_sign(words, told):
     assert signed(words) == told
 
 
-@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize("name", every(2, PICTURES))
 def test_pictures_and_sentences_write_the_running_sum_with_its_sign(name):
     draw, algorithm, inputs = PICTURES[name]
     found = ""
@@ -50,3 +52,23 @@ def test_pictures_and_sentences_write_the_running_sum_with_its_sign(name):
         found += step.sentence + " ".join(text.get_text() for text in ax.findobj(Text))
         plt.close(ax.figure)
     assert "ℓ" in found and not re.search(r"\bl\b", found)
+
+
+def as_the_width(text):
+    """Where delta is called D_i, as the papers call it; D is the width."""
+    return [line.strip() for line in text.splitlines() if re.search(r"(?<![A-Za-z0-9])D_i(?![a-z])", line)]
+
+
+def test_delta_is_never_called_as_the_width():
+    root = Path(fl.__file__).parents[1]
+    read = [
+        *root.glob("notebooks/*.ipynb"),
+        *root.glob("notebooks/*.md"),
+        *root.glob("flashlearn/**/*.py"),
+        root / "README.md",
+    ]
+    assert (
+        len(read) > 100
+        and {path.name: found for path in read if (found := as_the_width(path.read_text("utf-8")))} == {}
+    )
+    assert as_the_width("no delta\nno D_i, no rescale\n$D_i = P_i$") == ["no D_i, no rescale", "$D_i = P_i$"]

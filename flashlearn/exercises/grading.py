@@ -8,6 +8,7 @@ common with the right ones; and the hint of the first case that fails.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -190,6 +191,9 @@ def _run(case: Case, function: Callable) -> Outcome:
     return Outcome(got, error <= case.tolerance, f"{error:.1e}", expected)
 
 
+_run_known = functools.lru_cache(maxsize=4096)(_run)  # a known mistake does the same at every check of a session
+
+
 def _mistakes(exercise: Exercise, outcomes: list[Outcome]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The known mistakes with the same results: by some wrong number, and by NaN, infinities and errors alone."""
     shown = [mistake.what for mistake in exercise.mistakes if _shows(mistake, exercise.cases, outcomes)]
@@ -203,7 +207,7 @@ def _shows(mistake: Mistake, cases: tuple[Case, ...], outcomes: list[Outcome]) -
     if all(isinstance(outcome.got, BaseException) for outcome in outcomes):
         return False
     for case, outcome in zip(cases, outcomes, strict=True):
-        other = _run(case, mistake.function)
+        other = _run_known(case, mistake.function)
         if other.passed != outcome.passed or not alike(other.got, outcome.got):
             return False
         if not outcome.passed and _farther(other.got, outcome):

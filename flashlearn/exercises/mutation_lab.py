@@ -77,8 +77,8 @@ MUTANTS = (
         (("lse = (m_i + tl.log2(l_i)) * LN_2", "lse = (m_i + l_i) * LN_2"),),
     ),
     Mutant(
-        "no D_i",
-        "D_i is left out of the backward pass: dS is P o dP, and dQ and dK are wrong",
+        "no delta",
+        "delta is left out of the backward pass: dS is P o dP, and dQ and dK are wrong",
         "o and lse are right, and so is the gradient of v: call backward() and look at the others",
         (
             ("ds_t = p_t * (dp_t - delta[None, :])", "ds_t = p_t * dp_t"),

@@ -219,8 +219,8 @@ KERNEL_PATH = (
         "lengths that fill no whole block",
         (
             "A query behind the last must add nothing. Which of its four loads can see to that?",
-            "Mask all loads and stores. What must lse be, past the end, so that P = exp(S - lse) is 0?",
-            "mask=(rows < ...)[:, None] or rows < ..., other=...: three of them 0.0, and one that makes the exponential vanish",
+            "Mask all loads and stores. With zeros past the end, what are dP and dS there? With lse = inf, what is P itself?",
+            "mask=(rows < ...)[:, None] or rows < ..., other=... in the four loads; keys < ... in those of k and v and in both stores",
         ),
     ),
     Part(

@@ -36,6 +36,10 @@ def bounds_none_is_zero(start, stop, N_q, N_k, left, right, block_q):
     return by_pairs()(start, stop, N_q, N_k, left or 0, right or 0, block_q)
 
 
+def bounds_zero_is_none(start, stop, N_q, N_k, left, right, block_q):
+    return by_pairs()(start, stop, N_q, N_k, left or None, right or None, block_q)
+
+
 def bounds_inclusive_end(start, stop, N_q, N_k, left, right, block_q):
     first, end = by_pairs()(start, stop, N_q, N_k, left, right, block_q)
     return first, end - 1
@@ -178,6 +182,7 @@ def padding_right(lengths, room):
 WRONG = {
     "17.bounds": (
         ("None is taken for 0", bounds_none_is_zero, "None is no limit"),
+        ("0 is taken for None", bounds_zero_is_none, "0 is a limit"),
         ("the last block is returned, not the one after it", bounds_inclusive_end),
         ("queries are returned, not blocks", bounds_of_queries_not_blocks),
         ("the loop runs out of the matrix", bounds_not_kept_inside, "queries 0 to 8 alone|no query comes"),
