@@ -34,7 +34,7 @@ def test_processes_have_what_the_step_says(ax):
     said = words(ax)
     assert [word for word in said if word.startswith("V")] == ["V3", "V0", "V1", "V2"]
     assert sorted(word for word in said if word.isdigit()) == ["0", "1", "2", "3"], "a block of scores each"
-    assert "forward, plain order: step 1 of 0 to 3" in said and "▸ to 0" in said
+    assert "forward, plain order: ring step 1 (from 0 to 3)" in said and "▸ to 0" in said
 
 
 def test_zigzag_has_two_blocks_each_and_labels_in_a_fold(ax):

@@ -249,7 +249,7 @@ def tell(step: Step) -> str:
         return "Every process has its share of the result."
     s, P, work = step.values["s"], step.values["processes"], step.values["work"]
     busy = len({block.process for block in work})
-    where = "its own K and V" if s == 0 else f"the K and V that have come {s} {'place' if s == 1 else 'places'}"
+    where = "their own K and V" if s == 0 else f"the K and V that have come {s} {'place' if s == 1 else 'places'}"
     sent = sum(tile.nbytes for tile in step.reads)
     wire = f"meanwhile {sent:,} bytes pass over the wire" if sent else "nothing is sent any more"
     return f"{step.phase.capitalize()}, step {s}: {busy} of {P} processes compute with {where}; {wire}."

@@ -315,6 +315,10 @@ def _met(step: Step) -> str:
     if all(old == -INF for _, (old, *_) in rows):
         r, (_, new, l, by) = next((row for row in rows if row[1][1] > -INF), rows[0])
         return f"{head}, its first: row {r} starts with m = {new:.2f}, l = {l:.2f}.{tail}"
+    late = next(((r, new, l) for r, (old, new, l, _) in rows if old == -INF < new), None)
+    if late:
+        r, new, l = late
+        return f"{head}: row {r} sees its first key and starts with m = {new:.2f}, l = {l:.2f}; no other maximum rises.{tail}"
     what = f"yet its O is scaled by l_old / l_new = {by:.2f}" if v1 else f"and has l = {l:.2f} now"
     return f"{head}: no maximum rises; row {r} keeps m = {new:.2f}, {what}.{tail}"
 

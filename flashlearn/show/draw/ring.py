@@ -71,7 +71,7 @@ def draw_clocks(ax: Axes, runs: Mapping[str, Sequence[Step]]) -> None:
 def _title(step: Step, here: Step) -> str:
     s, P = here.values["s"], here.values["processes"]
     return f"{here.phase}, {here.values['order']} order: " + (
-        "done" if step.phase == "done" else f"step {s} of 0 to {P - 1}"
+        "done" if step.phase == "done" else f"ring step {s} (from 0 to {P - 1})"
     )
 
 

@@ -221,7 +221,7 @@ def _tile(sheet: Sheet, name: str, values, place: Place, label: str, now: bool, 
 
 
 def _head(sheet: Sheet, place: Place, label: str) -> None:
-    size = 17 if len(label) < 5 else 14  # m_new over a column
+    size = 17 if len(label) < 5 else 12.5  # m_new beside l_new
     sheet.text(place.middle, place.y - 5, label, ha="center", va="bottom", fontsize=size, weight="bold")
 
 
