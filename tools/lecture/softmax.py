@@ -127,23 +127,23 @@ ONLINE = Section(
         Slide(
             "One pass for maximum and sum?",
             (3, 3),
-            f"The row is 3, 2, 5, 1. After 3 and 2: m = 3, l = {L[1]:.4f}. Now 5 comes. Let them compute before you go on. "
+            f"The row is 3, 2, 5, 1. After 3 and 2: m = 3, ℓ = {L[1]:.4f}. Now 5 comes. Let them compute before you go on. "
             f"Expect {wrong:.4f}.",
-            f"<p>Row: 3, 2, 5, 1. So far m = 3, l = 1 + e<sup>2−3</sup> = {L[1]:.4f}. Now <b>5</b> comes.</p>",
+            f"<p>Row: 3, 2, 5, 1. So far m = 3, ℓ = 1 + e<sup>2−3</sup> = {L[1]:.4f}. Now <b>5</b> comes.</p>",
             shows=Poll.of("04.recall.b"),
         ),
         Slide(
             "Online softmax",
             (8, 7),
             "Stop at step 3: the line of the maximum jumps, the sum is multiplied by e^(3−5) before 1 is added. "
-            "The invariant after every step: l is the sum over what was read, taken with the maximum of what was read.",
+            "The invariant after every step: ℓ is the sum over what was read, taken with the maximum of what was read.",
             shows=Run(
                 lambda: fl.online_softmax_steps(ROW),
                 draw_row,
                 f"Bars 3, 2, 5 and 1 are read once. At 5 the sum {L[1]:.4f} is rescaled and becomes {L[2]:.4f}. "
                 "A second pass writes the weights.",
                 still=2,
-                questions={2: "5 is larger than the maximum so far, 3. What becomes of l?"},
+                questions={2: "5 is larger than the maximum so far, 3. What becomes of ℓ?"},
             ),
         ),
         Slide(
@@ -196,7 +196,7 @@ ONE_PASS = Section(
         Slide(
             "What must be rescaled?",
             (2, 0),
-            "Expect: l, but not acc. Both are sums of terms taken with the old maximum.",
+            "Expect: ℓ, but not acc. Both are sums of terms taken with the old maximum.",
             shows=Poll.of("07.recall.both"),
         ),
         Slide(
@@ -206,7 +206,7 @@ ONE_PASS = Section(
             shows=Run(
                 lambda: fl.one_pass_attention_steps(*shuffled()),
                 draw_converge,
-                f"acc grows, is rescaled twice where the maximum rises, and is divided by l at the end: {answer:.4f}.",
+                f"acc grows, is rescaled twice where the maximum rises, and is divided by ℓ at the end: {answer:.4f}.",
             ),
         ),
         Slide(
@@ -216,7 +216,7 @@ ONE_PASS = Section(
             shows=Run(
                 lambda: fl.one_pass_attention_steps(*one_query(10, 4)),
                 draw_query,
-                "A query slides over ten rows of K and V; l and acc are rescaled where the maximum rises.",
+                "A query slides over ten rows of K and V; ℓ and acc are rescaled where the maximum rises.",
                 figsize=(12.8, 5.6),
             ),
         ),

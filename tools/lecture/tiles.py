@@ -87,7 +87,7 @@ TILES = Section(
         Slide(
             "Which moves fewer bytes?",
             (2, 3),
-            f"Twelve tokens, blocks of 3, causal: {SQUARE[0]:,} B and {SQUARE[1]:,} B. Version 1 writes O, l and m back at every visit.",
+            f"Twelve tokens, blocks of 3, causal: {SQUARE[0]:,} B and {SQUARE[1]:,} B. Version 1 writes O, ℓ and m back at every visit.",
             shows=Poll(
                 "FlashAttention-1 and -2, the same blocks, the same numbers. Which moves fewer bytes?",
                 (
