@@ -1,5 +1,6 @@
 """A real JupyterLab on a free loopback port, and Chromium to drive it. Skipped, with the reason, without Chromium."""
 
+import contextlib
 import json
 import os
 import re
@@ -29,6 +30,17 @@ FLAGS = [
 ]
 
 
+def pytest_collection_modifyitems(config, items):
+    """A browser test that fails gets one more try, on a new page: a browser, a server and kernels share two cores.
+
+    What fails twice fails. Every first failure is told at the end, by tests/conftest.py.
+    """
+    if config.pluginmanager.hasplugin("rerunfailures"):
+        for item in items:
+            if item.get_closest_marker("browser"):
+                item.add_marker(pytest.mark.flaky(reruns=1))
+
+
 @pytest.fixture(scope="session")
 def kept(tmp_path_factory):
     """The folder where JupyterLab's kernels keep what was predicted, and not the user's own."""
@@ -38,8 +50,25 @@ def kept(tmp_path_factory):
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory, kept):
     """(address, token) of a JupyterLab over a copy of the notebooks, so that tests change nothing."""
+    with _served(tmp_path_factory.mktemp("lab"), kept) as server:
+        yield server
+
+
+@pytest.fixture
+def notebook7(tmp_path, kept):
+    """(address, token) of a server for Notebook 7 alone.
+
+    A server remembers where a static file lies by its name. Notebook 7 and JupyterLab have fonts of one name in two
+    folders: whichever asks second is refused, with a 403 in its console.
+    """
+    with _served(tmp_path, kept) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def _served(folder, kept):
+    """A Jupyter server with a copy of the notebooks in `folder`, on a free port; both of its pages are there."""
     _need_chromium()
-    folder = tmp_path_factory.mktemp("lab")
     for needed in ("notebooks", "flashlearn/measurements"):
         shutil.copytree(ROOT / needed, folder / needed)
     settings = folder / "config" / "labconfig" / "default_setting_overrides.json"
@@ -81,7 +110,7 @@ def lab(tmp_path_factory, kept):
         yield address, token
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(120)  # it ends its kernels first
 
 
 def _need_chromium():
@@ -133,16 +162,35 @@ class Notebook:
     """One notebook open in JupyterLab."""
 
     def __init__(self, page, address, token, name):
-        self.page, self.errors = page, []
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page, self.errors, self.passed = page, [], False
+        page.on("pageerror", self._fail)
         page.on("console", self._listen)
-        page.goto(f"{address}/lab/tree/notebooks/{name}.ipynb?token={token}&reset")
+        if page.url.startswith(address):
+            self._open_here(f"notebooks/{name}.ipynb")
+        else:
+            page.goto(f"{address}/lab/tree/notebooks/{name}.ipynb?token={token}&reset")
         page.wait_for_function(
             "window.jupyterapp?.shell?.currentWidget?.content?.model?.cells?.length > 0", timeout=60_000
         )
         page.wait_for_function(
             "window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status == 'idle'", timeout=60_000
         )
+
+    def _open_here(self, path):
+        """Another notebook in a JupyterLab that is there already, in place of what is open."""
+        self.page.evaluate(
+            """async path => {
+                 const { commands, shell } = window.jupyterapp;
+                 for (const open of shell.widgets('main')) if (open.context?.model) open.context.model.dirty = false;
+                 await commands.execute('application:close-all');
+                 await commands.execute('docmanager:open', { path, factory: 'Notebook' });
+               }""",
+            path,
+        )
+        self.page.wait_for_function("path => window.jupyterapp.shell.currentWidget?.context?.path == path", arg=path)
+
+    def _fail(self, error):
+        self.errors.append(str(error))
 
     def _listen(self, message):
         if message.type == "error" and not any(known in message.text for known in LAB_ITSELF):
@@ -164,6 +212,12 @@ class Notebook:
         """End the kernel and leave the page."""
         self.page.evaluate("window.jupyterapp?.shell?.currentWidget?.sessionContext?.shutdown()")
         self.page.close()
+
+    def leave(self):
+        """End the kernel; the page stays, for another notebook."""
+        self.page.evaluate("window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
+        self.page.remove_listener("pageerror", self._fail)
+        self.page.remove_listener("console", self._listen)
 
     def run_all(self):
         """Run every cell and return the errors of those that failed."""
@@ -220,15 +274,32 @@ class Notebook:
         self.page.screenshot(path=ARTIFACTS / f"{re.sub(r'[^a-z0-9]+', '_', name.lower())}.png")
 
 
+@pytest.fixture(scope="session")
+def kept_pages():
+    """The page that a test left as it found it, if there is one."""
+    return []
+
+
+def in_a_page(lab, chromium, kept_pages, name, width=1280, height=720):
+    """A notebook in the page that was kept, or in a new one: loading JupyterLab takes as long as a short notebook."""
+    page = kept_pages.pop() if kept_pages else chromium.new_page()
+    page.set_viewport_size({"width": width, "height": height})
+    return Notebook(page, *lab, name)
+
+
 @pytest.fixture
-def open_notebook(lab, chromium):
+def open_in_the_page(lab, chromium, kept_pages):
+    """Opens a notebook. A test that leaves the page as it was sets `passed` at its end, and the next one has it."""
     opened = []
 
-    def open_one(name, width=1280, height=720):
-        page = chromium.new_page(viewport={"width": width, "height": height})
-        opened.append(Notebook(page, *lab, name))
+    def open_one(name, **size):
+        opened.append(in_a_page(lab, chromium, kept_pages, name, **size))
         return opened[-1]
 
     yield open_one
     for notebook in opened:
-        notebook.shut_down()
+        if notebook.passed:
+            notebook.leave()
+            kept_pages.append(notebook.page)
+        else:
+            notebook.shut_down()

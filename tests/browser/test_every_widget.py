@@ -1,6 +1,6 @@
 """Every notebook in a real JupyterLab: it runs, its players and explorers obey the keyboard, and it can be projected.
 
-One page and one kernel for each; screenshots are kept in tests/artifacts.
+One kernel for each, one page for all that pass; screenshots are kept in tests/artifacts.
 """
 
 import contextlib
@@ -43,30 +43,31 @@ SLOW = [name for name in NOTEBOOKS if name not in QUICK]
 
 class TestQuick:  # classes, because pytest-xdist keeps a class on one worker
     @pytest.mark.parametrize("name", QUICK)
-    def test_notebook(self, open_notebook, name):
-        whole_notebook(open_notebook, name)
+    def test_notebook(self, open_in_the_page, name):
+        whole_notebook(open_in_the_page, name)
 
 
 @pytest.mark.slow
 class TestEven:  # and there are two workers
     @pytest.mark.parametrize("name", SLOW[::2])
-    def test_notebook(self, open_notebook, name):
-        whole_notebook(open_notebook, name)
+    def test_notebook(self, open_in_the_page, name):
+        whole_notebook(open_in_the_page, name)
 
 
 @pytest.mark.slow
 class TestOdd:
     @pytest.mark.parametrize("name", SLOW[1::2])
-    def test_notebook(self, open_notebook, name):
-        whole_notebook(open_notebook, name)
+    def test_notebook(self, open_in_the_page, name):
+        whole_notebook(open_in_the_page, name)
 
 
-def whole_notebook(open_notebook, name):
-    notebook = open_notebook(name)  # with its stored animations, which are not painted again: nbval does that
+def whole_notebook(open_one, name):
+    notebook = open_one(name)  # with its stored animations, which are not painted again: nbval does that
     notebook.run_code("from flashlearn.show import reduced_motion\nreduced_motion()")
     assert notebook.run_all() == []
-    players, steppers = (notebook.page.locator(f".flashlearn-{kind}") for kind in ("player", "stepper"))
-    assert players.count() >= widgets_in(name, PLAYER) > 0 and steppers.count() >= widgets_in(name, EXPLORER)
+    players = all_shown(notebook.page, ".flashlearn-player", widgets_in(name, PLAYER))
+    steppers = all_shown(notebook.page, ".flashlearn-stepper", widgets_in(name, EXPLORER))
+    assert players.count() > 0
     for place, player in enumerate(players.all()):
         is_played(player)
         assert player.evaluate(UNNAMED) == []
@@ -76,6 +77,17 @@ def whole_notebook(open_notebook, name):
     if steppers.count():
         explorers(notebook, steppers, name)
     assert notebook.errors == []
+    notebook.passed = True
+
+
+def all_shown(page, selector, least):
+    """The widgets of this kind, once at least so many are there: a cell has run before its widget is shown."""
+    page.wait_for_function(
+        "([selector, least]) => document.querySelectorAll(selector).length >= least",
+        arg=[selector, least],
+        timeout=30_000,
+    )
+    return page.locator(selector)
 
 
 def explorers(notebook, steppers, name):

@@ -1,0 +1,31 @@
+"""What every test module gets: a short garbage collection, no widgets of the modules before it, word of second tries."""
+
+import gc
+import sys
+
+import pytest
+
+
+def pytest_collection_finish():
+    """What was imported and collected stays to the end: a million objects that no collection need look at again."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_terminal_summary(terminalreporter):
+    """What a browser test failed of before it was tried again (tests/browser/conftest.py)."""
+    for report in terminalreporter.stats.get("rerun", []):
+        terminalreporter.section(f"failed at the first try: {report.nodeid}")
+        terminalreporter.line(report.longreprtext)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_widgets_of_other_modules():
+    """Widgets live until they are closed; `projector()` would paint all of them again."""
+    yield
+    if "ipywidgets" in sys.modules:
+        sys.modules["ipywidgets"].Widget.close_all()
+    for name, kind in (("widgets", "Stepper"), ("player", "Player"), ("still", "Still")):
+        module = sys.modules.get(f"flashlearn.show.{name}")
+        if module is not None:
+            getattr(module, kind).all.clear()
