@@ -49,15 +49,16 @@ lab: setup  ## open the course in JupyterLab, on this machine only
 # Notebooks come first, for they take longest, and small files last, so that both workers end at about the same time.
 # --ignore-glob: a notebook that a test has left under tests/ is none of the course. One thread for each process: two
 # kernels with two threads each, on two cores, wait for each other ten times as long as they compute. Painting takes half
-# the time of the notebooks: of their animations `make test` paints the stills, `make test-slow` every frame.
+# the time of the notebooks: of their animations `make test` paints the stills, `make test-slow` every frame. Importing
+# PyTorch takes a quarter: tests.forked does it once for the kernels of a worker.
 NOTEBOOKS := notebooks
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=120 --ignore-glob='tests/*.ipynb'
 
 test: setup  ## run the quick tests and all notebooks: 5 minutes on two cores
-	FLASHLEARN_REDUCED_MOTION=1 $(PYTEST) -m 'not slow' $(NBVAL) $(NOTEBOOKS) tests
+	FLASHLEARN_REDUCED_MOTION=1 $(PYTEST) -p tests.forked -m 'not slow' $(NBVAL) $(NOTEBOOKS) tests
 
 test-slow: setup  ## run the tests marked slow, and the notebooks with all frames
-	$(PYTEST) $(NBVAL) $(NOTEBOOKS)
+	$(PYTEST) -p tests.forked $(NBVAL) $(NOTEBOOKS)
 	$(PYTEST) -m slow tests
 
 test-all: test test-slow  ## run every test
