@@ -3,6 +3,7 @@
 slow(3)                          one parameter of a test, marked slow
 across(("a", "b", "c"), (1, 2))  all pairs; quick are ("a", 1), ("b", 2), ("c", 1), the others slow
 covering(cases, traits, cost)    all cases; quick are cheap ones that show every trait at least once
+every(3, cases)                  all cases; quick are the first, the fourth, ...
 """
 
 from __future__ import annotations
@@ -16,6 +17,14 @@ import pytest
 def slow(*values, **options):
     """A parameter of a test, marked slow; `options` are those of pytest.param."""
     return pytest.param(*values, marks=pytest.mark.slow, **options)
+
+
+def every(n: int, cases: Iterable) -> list:
+    """The cases, marked slow but for each n-th from the first on: where they are alike, and others of them say the rest."""
+    return [
+        case if place % n == 0 else slow(*(case if isinstance(case, tuple) else (case,)))
+        for place, case in enumerate(cases)
+    ]
 
 
 def across(*axes: Iterable) -> list:

@@ -43,8 +43,8 @@ from flashlearn.rungs.tiled import (
     tiled_attention_v1_steps,
     tiled_attention_v2_steps,
 )
-from tests.grid import CASES, DTYPES, Case, make
-from tests.slow import slow
+from tests.grid import CASES, DTYPES, Case, make, traits, work
+from tests.slow import covering, slow
 
 STEPS = {
     "standard_attention": standard_attention_steps,
@@ -91,9 +91,17 @@ def both_costs(name, case, **more):
     return counted(STEPS[name](q, k, v, causal=case.causal, **blocks)), formula
 
 
-@pytest.mark.parametrize("name", STEPS)
-def test_counted_equals_predicted_for_every_shape(name):
-    for case in (*CASES, *LITTLE):
+COVER = [p.values[0] for p in covering(CASES, traits, work) if not p.marks]
+
+
+@pytest.mark.parametrize(
+    "name, cases",
+    [(name, (*COVER, *LITTLE)) for name in STEPS]
+    + [slow(name, [c for c in CASES if c not in COVER]) for name in STEPS],
+    ids=[f"{name}-{which}" for which in ("few", "rest") for name in STEPS],
+)
+def test_counted_equals_predicted_for_every_shape(name, cases):
+    for case in cases:
         count, formula = both_costs(name, case)
         assert count == formula, str(case)
 

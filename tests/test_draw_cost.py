@@ -37,6 +37,7 @@ from flashlearn.show.draw import draw_block_sizes, draw_budgets, draw_memory, dr
 from flashlearn.show.draw.style import COLOURS, STYLE
 from flashlearn.show.draw.traffic import LEFT, SPAN
 from flashlearn.show.frame import as_runs, count, paint
+from tests.slow import slow
 from tests.speed import times_plain
 
 EVERY_GPU = pytest.mark.parametrize("gpu", HARDWARE.values(), ids=lambda gpu: gpu.name)
@@ -198,7 +199,7 @@ def placements(gpu, N=4096, d=64):
 
 
 @EVERY_GPU
-@pytest.mark.parametrize(("N", "d"), [(4096, 64), (1024, 128), (16384, 64)])
+@pytest.mark.parametrize(("N", "d"), [(4096, 64), slow(1024, 128), slow(16384, 64)])
 def test_roofline_can_be_read(gpu, N, d):
     between = {"L2 decides": ("flash, every read counted", "flash, perfect cache")}
     ax = painted(lambda ax: draw_roofline(ax, gpu, placements(gpu, N, d), between=between), (12.8, 6.2), "constrained")

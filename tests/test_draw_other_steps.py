@@ -11,6 +11,7 @@ from flashlearn.cost import race
 from flashlearn.gpu import layout_steps, pipeline_steps, program_steps
 from flashlearn.gpu.overlap import overlap_steps
 from flashlearn.show import draw, play
+from tests.slow import every
 
 X = torch.tensor([3.0, 2.0, 5.0, 1.0])
 Q, K, V, DO = torch.randn(4, 1, 1, 6, 3, generator=torch.Generator().manual_seed(2))
@@ -65,7 +66,7 @@ def test_the_beginning_of_a_run_is_shown_too(name):
 
 @pytest.mark.parametrize(
     ("name", "other"),
-    [pair for pair in itertools.product(PICTURES, RUNS) if DRAWN_ALSO.get(pair[0], pair[0]) != pair[1]],
+    every(3, [pair for pair in itertools.product(PICTURES, RUNS) if DRAWN_ALSO.get(pair[0], pair[0]) != pair[1]]),
 )
 def test_another_pictures_steps(name, other):
     if (name, other) in FITS:

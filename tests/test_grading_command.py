@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -18,6 +19,7 @@ from flashlearn.exercises import EXERCISES, check, hint
 from flashlearn.exercises.__main__ import cell, grade_notebook, grades, main, table
 from flashlearn.exercises.mutation_lab import MUTANTS, run_lab
 from flashlearn.exercises.renamed import RENAMED
+from flashlearn.exercises.submissions import kernel
 from flashlearn.exercises.submissions.notebook import NotANotebook, chapter, code_cells
 from flashlearn.exercises.submissions.record import FILE, TOKEN, Entry, Record
 from flashlearn.exercises.submissions.strict import MOST_TRIES
@@ -29,6 +31,7 @@ WRONG = "def my_merge(a, b):\n    return max(a[0], b[0]), a[1] + b[1]"
 STUB = "def my_tree(x, block_size):\n    raise NotImplementedError"
 CHECK = 'check("03.merge", my_merge)'
 IMPORT = "from flashlearn.exercises import check"
+ENDLESS = "while True: pass"
 TESTS = {name: len(exercise.cases) for name, exercise in EXERCISES.items()}
 OF_03 = [name for name in TESTS if name.startswith("03.")]
 
@@ -39,11 +42,22 @@ def submission(path, *cells):
     return path
 
 
+def hasten(monkeypatch, source, seconds):
+    """That cell alone has no more than these seconds: the others, which import PyTorch, have the hundred given to all."""
+    run = kernel._run
+
+    def hastened(ward, client, cell, timeout):
+        assert timeout == 100
+        return run(ward, client, cell, seconds if cell == source else timeout)
+
+    monkeypatch.setattr(kernel, "_run", hastened)
+
+
 # What a notebook may do
 
 
-@pytest.mark.parametrize("endless", [(), slow(("while True: pass",))], ids=["", "endless"])
-def test_everything_that_may_happen_in_a_notebook(endless, tmp_path):
+@pytest.mark.parametrize("endless", [(), slow((ENDLESS,))], ids=["", "endless"])
+def test_everything_that_may_happen_in_a_notebook(endless, tmp_path, monkeypatch):
     """An error is no reason to stop, nor is a loop without end, which takes the seconds that it is given."""
     path = submission(
         tmp_path / "anna_03_online_softmax.ipynb",
@@ -60,7 +74,8 @@ def test_everything_that_may_happen_in_a_notebook(endless, tmp_path):
     )
     (tmp_path / "torch.py").write_text("raise ImportError('of the submission')")
     before = path.read_bytes()
-    graded = {grade.exercise: grade[2:] for grade in grade_notebook(path, timeout=20 if endless else 100)}
+    hasten(monkeypatch, ENDLESS, 2)
+    graded = {grade.exercise: grade[2:] for grade in grade_notebook(path, timeout=100)}
     assert graded["03.merge"] == (TESTS["03.merge"], TESTS["03.merge"], ""), "the best counts, wherever it is shown"
     assert graded["03.tree"] == (0, TESTS["03.tree"], "not attempted")
     passed, tests, remark = graded["00.scores"]
@@ -133,14 +148,16 @@ STUBBORN = "import time\nwhile True:\n    try:\n        while True: time.sleep(1
 
 @linux
 @pytest.mark.parametrize("end", ["", slow(STUBBORN), slow("quit()")], ids=["end", "stubborn", "quit"])
-def test_nothing_that_a_notebook_started_goes_on_after_it(end, tmp_path):
+def test_nothing_that_a_notebook_started_goes_on_after_it(end, tmp_path, monkeypatch):
+    hasten(monkeypatch, STUBBORN, 3)
+    monkeypatch.setattr(kernel, "GRACE", 2)
     name = f"grandchild-{os.getpid()}-{len(end)}"
     path = submission(tmp_path / "03_online_softmax.ipynb", SPAWN.replace("NAME", name), f"open({name!r}, 'w')", end)
-    merge, *_ = grade_notebook(path, timeout=10)
+    merge, *_ = grade_notebook(path, timeout=100)
     assert not running(name)
     assert not (tmp_path / name).exists(), "it does not start in its folder"
     assert merge.remark == (
-        "a cell took longer than 10 s, and could not be interrupted" if end == STUBBORN else merge.remark
+        "a cell took longer than 3 s, and could not be interrupted" if end == STUBBORN else merge.remark
     )
 
 
@@ -236,16 +253,18 @@ def test_the_environment_of_a_record():
 @pytest.mark.slow
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_notebook_of_many_slow_cells_has_an_end(strict, tmp_path, monkeypatch):
+    start, folder = time.monotonic(), tmp_path / "minutes"
+    folder.mkdir()
+    clock = SimpleNamespace(sleep=time.sleep, monotonic=lambda: time.monotonic() + 60 * len(list(folder.iterdir())))
     for module in ("kernel", "strict"):
         monkeypatch.setattr(f"flashlearn.exercises.submissions.{module}.NOTEBOOK", 1)
-    wait = "import time\ntime.sleep(11)"
-    path = submission(
-        tmp_path / "03_online_softmax.ipynb", f"{IMPORT}\n{WRONG}\n{CHECK}", wait, wait, wait, "open('on', 'w')"
-    )
-    start = time.monotonic()
-    merge, *others = grade_notebook(path, timeout=20, strict=strict)
+        monkeypatch.setattr(f"flashlearn.exercises.submissions.{module}.time", clock)
+    minutes = [f"open({str(folder / name)!r}, 'w')" for name in "abc"]  # one goes by with each file
+    path = submission(tmp_path / "03_online_softmax.ipynb", f"{IMPORT}\n{WRONG}\n{CHECK}", *minutes)
+    merge, *others = grade_notebook(path, timeout=100, strict=strict)
     assert merge.remark.startswith("This is what")
-    assert {other.remark for other in others} == {"the notebook took longer than 20 s"}
+    assert {other.remark for other in others} == {"the notebook took longer than 100 s"}
+    assert sorted(file.name for file in folder.iterdir()) == ["a", "b"], "the first left time for the second"
     assert time.monotonic() - start < 100
 
 

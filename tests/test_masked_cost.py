@@ -18,7 +18,8 @@ from flashlearn.cost import (
     two_sweep_cost,
 )
 from flashlearn.rungs.tiled import visited_blocks
-from tests.test_masked_rungs import CASES, RUNGS, int32, problem
+from tests.slow import slow
+from tests.test_masked_rungs import CASES, FEW, REST, RUNGS, int32, problem
 
 SEEN = ("causal", "window", "documents", "key_range")
 
@@ -42,9 +43,9 @@ def held(steps, cost, extra, at):
     assert cost.extra == extra, at
 
 
-@pytest.mark.parametrize("name", RUNGS)
-def test_bytes_and_flops_of_a_rung_are_those_of_its_formula(name):
-    for case in CASES:
+@pytest.mark.parametrize("name, numbers", [(name, FEW) for name in RUNGS] + [slow(name, REST) for name in RUNGS])
+def test_bytes_and_flops_of_a_rung_are_those_of_its_formula(name, numbers):
+    for case in (CASES[n] for n in numbers):
         (_, q, k, v), options, blocks = hidden_only(case)
         mine = {b: blocks[b] for b in RUNGS[name]}
         sizes = (*q.shape[:3], k.shape[2], q.shape[3])
@@ -55,8 +56,9 @@ def test_bytes_and_flops_of_a_rung_are_those_of_its_formula(name):
         assert cost.flops <= plain.flops
 
 
-def test_bytes_and_flops_of_the_backward_passes_are_those_of_their_formulas():
-    for case in CASES[::2]:
+@pytest.mark.parametrize("numbers", [FEW[::2], slow(REST[::2])], ids=["few", "rest"])
+def test_bytes_and_flops_of_the_backward_passes_are_those_of_their_formulas(numbers):
+    for case in (CASES[n] for n in numbers):
         (do, q, k, v), options, blocks = hidden_only(case)
         o, lse = fl.tiled_attention_v2(q, k, v, return_lse=True, **options)
         P = fl.last(fl.standard_attention_steps(q, k, v, **options)).values["P"]

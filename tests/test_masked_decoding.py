@@ -20,7 +20,7 @@ from flashlearn.kernels.target import INTERPRETED
 from tests import grid
 from tests.grid import fp16, fp32, make
 from tests.masked import Problem, answers, given
-from tests.slow import covering
+from tests.slow import across, covering, slow
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
 PROBLEMS = [
@@ -46,8 +46,11 @@ def options_of(problem: Problem, options: dict) -> Options:
     return Options(left, right, None, options.get("key_range"), problem.softcap, alibi, sinks)
 
 
-@pytest.mark.parametrize("splits", (1, 3, 7))
-@pytest.mark.parametrize("problem", covering(PROBLEMS, traits), ids=str)
+FEW = [p.values[0] for p in covering(PROBLEMS, traits) if not p.marks]
+REST = [slow(problem, splits) for problem in PROBLEMS if problem not in FEW for splits in (1, 3, 7)]
+
+
+@pytest.mark.parametrize("problem, splits", [*across(FEW, (1, 3, 7)), *REST], ids=str)
 def test_any_combination(problem, splits):
     inputs, options = make(problem, DEVICE), given(problem, DEVICE)
     how = options_of(problem, options)

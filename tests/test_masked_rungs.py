@@ -152,6 +152,10 @@ ALONE = {
     **{"lengths": (7, 7), "heads": (4, 2), "blocks": (2, 3)},
 }
 CASES = [{**ALONE, name: value} for name, values in FACTORS.items() for value in values[1:]] + pairwise(FACTORS)
+SINGLE = sum(len(values) - 1 for values in FACTORS.values())
+# Every value of every factor alone, and a quarter of the pairs; `make test-slow` has the rest.
+FEW = [n for n in range(len(CASES)) if n < SINGLE or n % 4 == 0]
+REST = [n for n in range(len(CASES)) if n not in FEW]
 
 
 @functools.cache
@@ -201,10 +205,10 @@ def wrong_in(form: str, n: int) -> set[str]:
     return {name for name, (mine, right) in pairs.items() if not torch.allclose(mine, right, 1e-7, 1e-9)}
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_results_and_gradients_are_those_of_brute_force(form):
-    for n, case in enumerate(CASES):
-        assert not wrong_in(form, n), case
+@pytest.mark.parametrize("form, numbers", [(form, FEW) for form in FORMS] + [slow(form, REST) for form in FORMS])
+def test_results_and_gradients_are_those_of_brute_force(form, numbers):
+    for n in numbers:
+        assert not wrong_in(form, n), CASES[n]
 
 
 def test_the_cases_are_few_and_have_every_pair_of_choices():
@@ -367,7 +371,7 @@ QUICK = ("standard_attention", "tiled_attention_v2", "two sweeps")
 def test_planted_mistakes_are_caught(name, form, monkeypatch):
     option, where, what, mistake, _, names = PLANTED[name]
     monkeypatch.setattr(where, what, mistake)
-    cases = (n for n, case in enumerate(CASES) if case[option])
+    cases = (n for n in FEW if CASES[n][option])  # by what `make test` computes, too
     found: set[str] = set()
     while not names <= found and (n := next(cases, None)) is not None:
         found |= wrong_in(form, n)
@@ -440,7 +444,7 @@ def test_bad_options_are_refused(name, error, message, options):
     wrong(error, message, name, **options)
 
 
-@pytest.mark.parametrize("H_kv", [1, 2])
+@pytest.mark.parametrize("H_kv", [1, slow(2)])
 def test_gradcheck_of_the_reference(H_kv):
     """Autograd through `standard_attention` against finite differences, of every input that has a gradient."""
     g = torch.Generator().manual_seed(H_kv)

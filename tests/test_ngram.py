@@ -42,6 +42,7 @@ def test_counted_at_once_as_one_by_one(order, vocabulary):
     assert found == pytest.approx(by_hand(train.tolist(), held_out.tolist(), order, vocabulary), abs=1e-12)
 
 
+@pytest.mark.slow  # six tables of a poem of half a million characters
 def test_of_the_poem():
     """Each order up to five knows more; one that predicts what it was trained on knows too much."""
     text = read_text()

@@ -2,6 +2,7 @@
 
 import ast
 import base64
+import functools
 import io
 import re
 from pathlib import Path
@@ -15,7 +16,9 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
+@functools.cache  # two dozen tests ask for each
 def read(path):
+    """A notebook, which no test may change."""
     return nbformat.read(path, as_version=4)
 
 
@@ -163,6 +166,12 @@ def test_one_row_goes_through_the_first_rungs(number):
 @every_notebook
 def test_is_small_enough(path):
     assert path.stat().st_size < 1_500_000
+
+
+@every_notebook
+def test_can_be_read_in_an_hour(path):
+    words = sum(len(cell.source.split()) for cell in markdown(read(path)))
+    assert words <= 2500, f"{words} words of prose, at most 2,500 are expected"
 
 
 def shows_a_kernel(source):

@@ -156,6 +156,7 @@ def test_opcheck_of_a_transposed_layout():
     torch.library.opcheck(torch.ops.flashlearn.attention_forward.default, (q, k, v, False, 0.3))
 
 
+@pytest.mark.slow  # notebook 16 compiles a model with it, and test_general_op.py the op with options
 def test_compiles_as_one_graph():
     q, k, v = small()
     f = lambda *qkv: sum(t.sin().sum() for t in flash_attention(*qkv, causal=True, return_lse=True))  # noqa: E731

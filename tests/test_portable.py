@@ -51,7 +51,7 @@ def test_block_sizes_change_nothing(lengths, blocks):
     check(case, ours, oracle(case, *inputs), plain(case, *inputs))
 
 
-@pytest.mark.parametrize("causal", (False, True))
+@pytest.mark.parametrize("causal", (slow(False), True))
 def test_wide_offsets_are_the_same_offsets(monkeypatch, causal):
     """Where rows lie so far apart that 32 bits do not hold an offset: only the type of the offsets differs."""
     case = Case(20, 37, 24, causal=causal, H_q=2, H_kv=1)
@@ -233,6 +233,7 @@ print([launch.constants["WIDE"] for launch in launches if "WIDE" in launch.const
 """
 
 
+@pytest.mark.slow  # a process of its own, and a compiler; that of the lesson's kernels is in test_hopper_compiled.py
 def test_wide_offsets_compile():
     """The interpreter takes what the compiler refuses."""
     done = subprocess.run(

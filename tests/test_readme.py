@@ -1,5 +1,7 @@
 """The tree in the README is made from the files, and nothing in it is left over."""
 
+import ast
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -90,3 +92,42 @@ def test_every_make_target_of_the_readme_exists_and_every_extra_too():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     named = {name for group in re.findall(r"'\.\[([a-z,]+)\]'", text) for name in group.split(",")}
     assert named and named <= set(extras)
+
+
+def imported(cell):
+    """The modules that a code cell imports, and the names from them: `flashlearn.kernels.op`, `flashlearn.flash_attention`."""
+    for node in ast.walk(ast.parse(cell)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def needs_triton(cells):
+    wanted = r"(triton|flashlearn\.kernels|flashlearn\.flash_attention\w*)(\.|$)"
+    return any(re.match(wanted, name) for cell in cells for name in imported(cell))
+
+
+def test_the_notebooks_that_need_triton_are_those_that_are_named():
+    needing = set()
+    for path in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"):
+        cells = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+        if needs_triton("".join(cell["source"]) for cell in cells):
+            needing.add(path.stem[:2])
+    assert needing == {str(n) for n in range(11, 19)}
+    start = (ROOT / "notebooks/00_start_here.ipynb").read_text()
+    assert "Only part V and notebooks 17 and 18 need it" in start
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert "for part V (notebooks 11 to 16) and notebooks 17 and 18. Everything else runs without Triton." in readme
+
+
+def test_what_needs_triton_is_seen():
+    for cell in (
+        "import triton.language as tl",
+        "from flashlearn import cost, flash_attention_paged",
+        "from flashlearn.kernels.op import f",
+    ):
+        assert needs_triton(["x = 1", cell])
+    assert not needs_triton(
+        ["import torch", "from flashlearn.ring import ring_attention", "from flashlearn import cost"]
+    )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flashlearn.measurements import records
+from flashlearn.measurements import records, tables
 from flashlearn.measurements.records import chosen, geometric_mean, load, provenance, ratios, recordings
 
 
@@ -79,11 +79,25 @@ def test_the_recordings_of_masks_and_rings_reach_their_targets():
 # What is said of the records
 
 
+def test_the_lessons_kernels_gain_by_stages_as_notebook_15_says():
+    results = load("gpu_lesson_h200")
+    took = {(row["kernel"], row["stages"]): row["ns_per_tile"] for row in results["rows"]}
+    assert [took["shared", n] / took["shared", 1] for n in (2, 3, 4)] == pytest.approx(
+        [6 / 12, 4 / 12, 4 / 12], abs=0.05
+    )
+    assert took["attend", 1] > 1.8 * took["attend", 2] and took["attend", 2] < 1.05 * took["attend", 4]
+    assert took["alone", 3] < took["alone", 2] < took["alone", 1]
+    table = tables.lesson(results).splitlines()
+    assert table[0].split() == ["ns", "a", "tile", "1", "stage", "2", "stages", "3", "stages", "4", "stages"]
+    assert [line.split()[0] for line in table[1:5]] == ["double", "alone", "shared", "attend"]
+    assert table[1].split()[2:] == ["-"] * 3 and "H200" in table[-1]
+
+
 @pytest.mark.parametrize("name", (
-    "gpu_attention_h200", "gpu_ladder", "gpu_profile", "gpu_masks_h200", "gpu_paged_h200", "gpu_ring_h200x2",
+    "gpu_attention_h200", "gpu_attention_h100", "gpu_ladder", "gpu_profile", "gpu_masks_h200", "gpu_paged_h200", "gpu_ring_h200x2", "gpu_lesson_h200",
 ))  # fmt: skip
 def test_the_triton_that_is_pinned_is_the_one_measured(name):
-    """These are what notebooks 14 and 17 to 19 and the fast kernels' docstrings speak of."""
+    """These are what notebooks 14, 15 and 17 to 19 and the fast kernels' docstrings speak of."""
     constraints = (Path(__file__).parents[1] / "constraints.txt").read_text()
     (pinned,) = re.findall(r"^triton==(\S+?);", constraints, re.MULTILINE)
     assert load(name)["provenance"]["triton"] == pinned
@@ -102,6 +116,8 @@ def test_the_forward_kernels_docstring_says_what_was_measured():
     assert f"Result (float16, 16384 tokens, {results['provenance']['date']})" in words
     assert f"{geometric_mean(found):.2f} of cuDNN in the geometric mean" in words
     assert f"and {min(found):.2f} in the least" in words
+    narrow = ratios(chosen(results["rows"], N=(4096, 16384), dtype="float16", D=64), "forward", "fa4")
+    assert f"level with FlashAttention-4, at D = 64 at {geometric_mean(narrow):.2f} of it" in words
 
 
 def test_the_backward_kernels_docstring_says_what_was_measured():
@@ -121,10 +137,16 @@ def test_the_backward_kernels_docstring_says_what_was_measured():
 def test_the_readmes_table_says_what_was_measured():
     results, words = load("gpu_attention_h200"), (Path(__file__).parents[1] / "README.md").read_text()
     rows = chosen(results["rows"], N=(4096, 16384), dtype="float16")
-    for peer, name in (("cudnn", "cuDNN"), ("fa2", "FlashAttention-2")):
+    for peer, name in (("cudnn", "cuDNN"), ("fa2", "FlashAttention-2"), ("fa4", "FlashAttention-4")):
         cells = []
         for direction in ("forward", "backward"):
             found = ratios(rows, direction, peer)
             cells.append(f"{geometric_mean(found):.2f}, least {min(found):.2f}")
         assert f"| {name} | {cells[0]} | {cells[1]} |" in words
     assert f"with the pinned Triton {results['provenance']['triton']}" in words
+    least = min(ratios(chosen(rows, D=128), "forward", "fa4"))
+    assert f"At D = 128 the forward pass is level with FlashAttention-4, {least:.2f} of it at least" in words
+    h100 = chosen(load("gpu_attention_h100")["rows"], N=(4096, 16384), dtype="float16")
+    forward, backward = (ratios(h100, direction, "cudnn") for direction in ("forward", "backward"))
+    said = [f"{geometric_mean(found):.2f}, least {min(found):.2f}" for found in (forward, backward)]
+    assert f"(`gpu_attention_h100.json`) the same is {said[0]}, and {said[1]}, of cuDNN" in words

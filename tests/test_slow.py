@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from tests.grid import CASES, traits, work
-from tests.slow import across, covering, slow
+from tests.slow import across, covering, every, slow
 
 
 def split(parameters):
@@ -18,6 +18,12 @@ def split(parameters):
 def test_one_parameter():
     parameter = slow(3, "x", id="three")
     assert parameter.values == (3, "x") and parameter.id == "three" and [m.name for m in parameter.marks] == ["slow"]
+
+
+def test_every_third():
+    found = every(3, ("a", ("b", 1), "c", "d", "e"))
+    assert found[0] == "a" and found[3] == "d" and len(found) == 5
+    assert split([found[1], found[2], found[4]]) == ([], [("b", 1), ("c",), ("e",)])
 
 
 @pytest.mark.parametrize(
