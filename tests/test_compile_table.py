@@ -6,6 +6,7 @@ import importlib.util
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 from importlib.metadata import version
@@ -16,6 +17,7 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: nothing is compiled", allow_module_level=True)
 
 from flashlearn.gpu.pretend import SHARED
+from flashlearn.kernels.dispatch import GLUON_VERSIONS
 from tests.slow import slow
 from tools import compile_table
 from tools.compile_table import CASES, WORSE, Case, compiled, is_recorded, worse, worst
@@ -85,6 +87,33 @@ def test_products_of_the_portable_kernels_overlap_on_hopper(tmp_path, D):
         command = [knobs.nvidia.ptxas.path, "-v", "--gpu-name=sm_90a", str(source), "-o", str(tmp_path / "out")]
         said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
         assert "registers" in said and "serialized" not in said, f"{source.name}: {said}"
+
+
+HOPPER = tuple(
+    Case(90, way, dtype, D, causal)
+    for way, dtype, D, causal in (
+        ("forward", "float16", 128, True),
+        ("forward", "bfloat16", 64, False),
+        ("backward", "float16", 64, True),
+        ("backward", "bfloat16", 128, False),
+        ("windows", "float16", 128, True),
+    )
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("series", [series for series in GLUON_VERSIONS if not version("triton").startswith(series)])
+def test_the_hopper_kernels_compile_with_the_other_versions_that_they_are_said_to_run_with(tmp_path, series):
+    """Gluon changes from version to version: what the pinned one takes, another may refuse."""
+    command = [sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(tmp_path), f"triton=={series}.*"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"Triton {series} cannot be had here: {done.stderr.strip().splitlines()[-1]}")
+    try:
+        for case, kernels in compiled(HOPPER, jobs=1, triton=str(tmp_path)):
+            assert any("hopper" in name for name in kernels), f"{case}: got {list(kernels)}"
+    finally:
+        shutil.rmtree(tmp_path)  # 700 MB
 
 
 def test_the_cover_meets_every_pair_that_there_is():

@@ -320,7 +320,7 @@ def products(t, q, pairs, acc, buffers):
     s_next = warpgroup_mma(q, k_t, zero, use_acc=False, is_async=True)
     mbarrier.wait(v_full.index(before), ((t - 1) // STAGES) & 1)
     v = v_smem.index(before).reshape([BLOCK_N, HEAD_DIM])
-    p = from_pairs(pairs, acc.type.layout, v.dtype)
+    p = from_pairs(pairs, acc, v.dtype)
     acc_next = warpgroup_mma(p, v, acc, is_async=True)
     s = warpgroup_mma_wait(1, deps=[s_next])
     mbarrier.arrive(k_free.index(stage), count=1)
@@ -355,8 +355,8 @@ def in_pairs(p, dtype: gl.constexpr):
 
 
 @gluon.jit
-def from_pairs(pairs, acc_layout: gl.constexpr, dtype: gl.constexpr):
-    """P (64, BLOCK_N) as the left factor of a product."""
+def from_pairs(pairs, acc, dtype: gl.constexpr):
+    """P (64, BLOCK_N) as the left factor of a product that is added to acc."""
     if dtype == gl.float16:
         low, high = gl.inline_asm_elementwise(
             "mov.b32 {$0, $1}, $2;", "=h,=h,r", [pairs], dtype=(gl.float16, gl.float16), is_pure=True, pack=1
@@ -366,7 +366,7 @@ def from_pairs(pairs, acc_layout: gl.constexpr, dtype: gl.constexpr):
             "mov.b32 {$0, $1}, $2;", "=h,=h,r", [pairs], dtype=(gl.bfloat16, gl.bfloat16), is_pure=True, pack=1
         )
     p = gl.join(low, high).reshape([pairs.shape[0], 2 * pairs.shape[1]])
-    return gl.convert_layout(p, gl.DotOperandLayout(0, acc_layout, 2))
+    return gl.convert_layout(p, gl.DotOperandLayout(0, acc.type.layout, 2))
 
 
 @gluon.jit
@@ -375,7 +375,7 @@ def last_product(t, pairs, acc, buffers):
     q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
     STAGES: gl.constexpr = v_smem.shape[0]
     mbarrier.wait(v_full.index(t % STAGES), (t // STAGES) & 1)
-    p = from_pairs(pairs, acc.type.layout, v_smem.dtype)
+    p = from_pairs(pairs, acc, v_smem.dtype)
     acc = warpgroup_mma(p, v_smem.index(t % STAGES).reshape([v_smem.shape[3], v_smem.shape[4]]), acc)
     mbarrier.arrive(v_free.index(t % STAGES), count=1)
     return acc
