@@ -191,9 +191,13 @@ def take_in(m_i, l_i, acc, s, v, qk_scale, PRECISION: tl.constexpr):
     m_new = tl.maximum(m_i, tl.max(s, 1))  # (BLOCK_M,)
     # a row to which no key has weighed anything has m = -inf, and -inf + inf would be NaN: subtract 0 there
     m_safe = tl.where(m_new == NOTHING, 0.0, m_new)
-    shift = m_safe * qk_scale
-    p = tl.exp2(tl.fma(s, qk_scale, -shift[:, None]))  # (BLOCK_M, BLOCK_N)
-    alpha = tl.exp2(tl.fma(m_i, qk_scale, -shift))  # (BLOCK_M,), 0 on the first block
+    if v.dtype == tl.float32:  # the fused form below is off by 2^-24 of a score: beyond 2^24 by more than the whole P
+        p = tl.exp2((s - m_safe[:, None]) * qk_scale)  # (BLOCK_M, BLOCK_N)
+        alpha = tl.exp2((m_i - m_safe) * qk_scale)  # (BLOCK_M,), 0 on the first block
+    else:
+        shift = m_safe * qk_scale
+        p = tl.exp2(tl.fma(s, qk_scale, -shift[:, None]))
+        alpha = tl.exp2(tl.fma(m_i, qk_scale, -shift))
     l_i = l_i * alpha + tl.sum(p, 1)
     acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None], input_precision=PRECISION)
     return m_new, l_i, acc
