@@ -12,6 +12,18 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_make_scheduler(config, log):
+    """A file's tests stay together, as `--dist loadscope` says, but for those of a GPU, which compile for minutes."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return nodeid if nodeid.startswith("tests/gpu/") else super()._split_scope(nodeid)
+
+    return Scheduling(config, log) if config.getvalue("dist") == "loadscope" else None
+
+
 def pytest_terminal_summary(terminalreporter):
     """What a browser test failed of before it was tried again (tests/browser/conftest.py)."""
     for report in terminalreporter.stats.get("rerun", []):
