@@ -14,10 +14,11 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: no kernel is run", allow_module_level=True)
 
 from flashlearn.kernels.hopper.bands import attention_spans
+from flashlearn.kernels.target import INTERPRETED
 from tests.bands import CASES, KEYS, RAGGED, RANGES, attend, dense
 from tests.test_barriers import backward_run, forward_run, problem
 
-CPU = torch.device("cpu")
+DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
 COMPILE = """
 import flashlearn.kernels
 from flashlearn.gpu.pretend import pretend
@@ -39,7 +40,9 @@ def visible_by(spans, N):
 
 
 def spans_of(sizes, options, of_keys=False):
-    return attention_spans(*sizes, CPU, **options, of_keys=of_keys)
+    """What the kernel makes of the options, on the CPU, where the simulator reads it."""
+    pairs = {name: tuple(t.to(DEVICE) for t in pair) for name, pair in options.items() if isinstance(pair, tuple)}
+    return attention_spans(*sizes, DEVICE, **options | pairs, of_keys=of_keys).cpu()
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -56,7 +59,7 @@ def test_spans_are_the_mask(name):
 def test_bad_offsets_stay_inside():
     wrong = torch.tensor([5, -3, 1000, 7], dtype=torch.int32)
     for of_keys, most in ((False, 90), (True, 100)):
-        spans = attention_spans(100, 90, CPU, left=None, right=0, offsets=(wrong, wrong), of_keys=of_keys)
+        spans = spans_of((100, 90), dict(left=None, right=0, offsets=(wrong, wrong)), of_keys)
         assert (spans >= 0).all() and (spans <= most).all()
 
 

@@ -504,7 +504,8 @@ def launches(monkeypatch):
     found = [ladder.Launch(16, 16), ladder.Launch(32, 16), ladder.Launch(64, 16, 8)]
     monkeypatch.setattr(ladder, "attend", fits)
     monkeypatch.setattr(ladder, "CANDIDATES", found)
-    monkeypatch.setattr(gpu_ladder, "inputs", lambda D, N: torch.randn(4, 1, 1, N, D).unbind())
+    device = "cpu" if compile_nothing() else "cuda"
+    monkeypatch.setattr(gpu_ladder, "inputs", lambda D, N: torch.randn(4, 1, 1, N, D, device=device).unbind())
     return found
 
 

@@ -8,6 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 NEED_TRITON = ("flashlearn.kernels", "flashlearn.models.transformers", "flashlearn.models.continuous")
+OF_THE_BOOK = ("docutils", "fontTools", "latex2mathml", "sphinx")  # what tools.book imports
 MODULES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for folder in ("flashlearn", "benchmarks", "tools")
@@ -20,6 +21,9 @@ MODULES = [
 def test_examples_are_true(name):
     if name.startswith(NEED_TRITON):
         pytest.importorskip("triton")
+    if name.startswith("tools.book."):
+        for package in OF_THE_BOOK:
+            pytest.importorskip(package, reason=f"{package} is not installed here: it comes with the extra `book`")
     result = doctest.testmod(importlib.import_module(name.removesuffix(".__init__")))
     assert result.attempted and not result.failed
 

@@ -173,7 +173,7 @@ def qkv(N_q=4, N_k=4, D=16, dtype=fp32, H=1):
         (
             ValueError,
             r"power of two of at least 16, got 8",
-            lambda: kernels.matmul(torch.zeros(4, 4), torch.zeros(4, 4), block_k=8),
+            lambda: kernels.matmul(*torch.zeros(2, 4, 4, device=DEVICE), block_k=8),
         ),
         (
             ValueError,

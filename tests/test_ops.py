@@ -69,13 +69,13 @@ def infinite(t, *, keys=slice(None), columns=slice(None)):
 )
 @pytest.mark.parametrize("causal", (False, True))
 def test_keys_of_minus_infinity_weigh_nothing(change, causal):
-    """As in PyTorch: o = 0 where all of a row's keys are -inf, dv and dk are 0 there; dq = 0 times -inf is NaN."""
+    """As in PyTorch on a CPU: o = 0 where all of a row's keys are -inf, dv and dk are 0 there; dq = 0 times -inf is NaN."""
     case = Case(21, 30, 16, causal=causal)
     q, k, v, do = make(case, DEVICE)
     q, k = q.abs() + 0.1, change(k)
-    mask = torch.ones(21, 30, dtype=torch.bool, device=DEVICE).tril(9 if causal else 30)
-    got = results(attention_of(case), q, k, v, do)
-    want = results(lambda q, k, v: sdpa(q, k, v, attn_mask=mask), q, k, v, do)
+    mask = torch.ones(21, 30, dtype=torch.bool).tril(9 if causal else 30)
+    got = {name: t.cpu() for name, t in results(attention_of(case), q, k, v, do).items()}
+    want = results(lambda q, k, v: sdpa(q, k, v, attn_mask=mask), *(t.cpu() for t in (q, k, v, do)))
     for name in ("o", "dk", "dv"):
         torch.testing.assert_close(got[name], want[name], msg=name)
     assert torch.equal(got["dq"].isnan(), want["dq"].isnan()), "expected NaN in the columns that PyTorch has it in"
@@ -90,14 +90,17 @@ def test_scores_near_the_largest_float(score):
 
 
 def test_gradients_at_large_logits_are_as_good_as_their_scores():
-    """Scores to about 400: P = exp(S - lse) is off by 2^-22 of them, and dv by as much; plain PyTorch does better."""
+    """Scores to about 400: P = exp(S - lse) is off by 2^-21 of them, and dv by as much; plain PyTorch does better.
+
+    A compiled product begins with -lse, and rounds 64 times at its size; the interpreter subtracts once, at the end.
+    """
     torch.manual_seed(0)
     q, k, v, do = (torch.randn(1, 2, 130, 64, device=DEVICE) for _ in range(4))
     q, k = 9 * q, 9 * k
     S = q.double() @ k.double().mT / 8
     P = S.softmax(-1)
     got = results(lambda *qkv: flash_attention(*qkv), q, k, v, do)["dv"].double()
-    bound = 2**-22 * S.abs().max() * (P.mT @ do.double().abs()) + 1e-6
+    bound = 2**-21 * S.abs().max() * (P.mT @ do.double().abs()) + 1e-6
     error = (got - P.mT @ do.double()).abs()
     assert S.abs().max() > 300 and (error <= bound).all(), f"{(error / bound).max():.2f} of the bound"
     assert (error > 0.02 * bound).any(), "expected the bound to be of the right size"
@@ -360,6 +363,6 @@ def test_windows_that_say_causal_or_nothing_run_the_plain_operators(monkeypatch)
 
 
 def test_return_lse_is_a_bool():
-    q = torch.zeros(1, 1, 4, 16)
+    q = torch.zeros(1, 1, 4, 16, device=DEVICE)
     with pytest.raises(TypeError, match="expected return_lse to be True or False, got 'no'"):
         flash_attention(q, q, q, return_lse="no")

@@ -15,8 +15,17 @@ from flashlearn.ring.plan import plan_of, shares
 from flashlearn.ring.processes import threads
 from tests.slow import slow
 
+if importlib.util.find_spec("triton"):
+    from flashlearn.kernels.target import INTERPRETED
+
+    DEVICE = "cpu" if INTERPRETED else "cuda"
+else:
+    DEVICE = "cpu"
 NAMES = ("o", "lse", "dq", "dk", "dv")
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed here")
+needs_interpreter = pytest.mark.skipif(
+    DEVICE != "cpu", reason="kernels are compiled here, and threads that play processes send no tensors of a GPU"
+)
 
 
 def problem(N: int, dtype: torch.dtype, H_q: int = 4, H_kv: int = 2, D: int = 8, B: int = 2) -> list[Tensor]:
@@ -145,6 +154,7 @@ def test_ulysses_wants_heads_for_every_process():
 
 
 @needs_triton
+@needs_interpreter
 @pytest.mark.parametrize("order", ["zigzag", slow("plain")])
 def test_ring_of_kernels(order, monkeypatch):
     """The path of a GPU, in the interpreter: flash_attention and its backward operator with the o and lse of all."""
@@ -154,6 +164,7 @@ def test_ring_of_kernels(order, monkeypatch):
 
 
 @needs_triton
+@needs_interpreter
 @pytest.mark.slow
 def test_ring_of_kernels_with_a_window(monkeypatch):
     monkeypatch.setattr(local, "INTERPRET", True)
@@ -163,17 +174,18 @@ def test_ring_of_kernels_with_a_window(monkeypatch):
 
 @needs_triton
 def test_merge_kernel_is_the_merge():
+    """On a CPU `merge` is PyTorch's; on a GPU it is the kernel itself."""
     from flashlearn.ring.merge_kernel import merge_on_gpu
 
-    a, b = torch.randn(2, 3, 21, 12), torch.randn(2, 3, 21, 12)
-    lse_a, lse_b = torch.randn(2, 3, 40)[:, :, :21], torch.randn(2, 3, 21)
+    a, b = torch.randn(2, 2, 3, 21, 12, device=DEVICE)
+    lse_a, lse_b = torch.randn(2, 3, 40, device=DEVICE)[:, :, :21], torch.randn(2, 3, 21, device=DEVICE)
     lse_a[:, 0, :4], lse_b[:, :, 2:6] = -float("inf"), -float("inf")
-    expected, kept = torch.empty(2, 3, 21, 12), lse_a.clone()
-    local.merge(a, kept, b, lse_b, expected)
-    out = torch.full((2, 3, 50, 12), 7.0)
+    expected, kept = torch.empty(2, 3, 21, 12), lse_a.clone().cpu()
+    local.merge(a.cpu(), kept, b.cpu(), lse_b.cpu(), expected)
+    out = torch.full((2, 3, 50, 12), 7.0, device=DEVICE)
     merge_on_gpu(a, lse_a, b, lse_b, out[:, :, 5:26])
-    torch.testing.assert_close(out[:, :, 5:26], expected)
-    torch.testing.assert_close(lse_a, kept)
+    torch.testing.assert_close(out[:, :, 5:26].cpu(), expected)
+    torch.testing.assert_close(lse_a.cpu(), kept)
     assert (out[:, :, :5] == 7).all() and (out[:, :, 26:] == 7).all()
 
 

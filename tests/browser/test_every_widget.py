@@ -8,10 +8,12 @@ import re
 
 import nbformat
 import pytest
-from playwright.sync_api import TimeoutError, expect
 
 from flashlearn.show.frame import TOTAL
 from tests.browser.conftest import ROOT, shown_width
+
+pytest.importorskip("playwright", reason="needs the extra `test`")
+from playwright.sync_api import TimeoutError, expect  # noqa: E402
 
 pytestmark = pytest.mark.browser
 

@@ -7,7 +7,6 @@ from urllib.parse import unquote, urlencode
 
 import pytest
 import torch
-from playwright.sync_api import expect
 
 from flashlearn import cost
 from flashlearn.cost import placement
@@ -17,6 +16,9 @@ from tests.browser.conftest import ROOT
 from tests.browser.test_book import PHONE, book, site, visit  # noqa: F401
 
 pytest.importorskip("latex2mathml", reason="needs the extra `book`")
+pytest.importorskip("playwright", reason="needs the extra `test`")
+from playwright.sync_api import expect  # noqa: E402
+
 from tools.book import finish, runs  # noqa: E402
 
 pytestmark = pytest.mark.browser

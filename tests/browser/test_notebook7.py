@@ -3,9 +3,11 @@
 import re
 
 import pytest
-from playwright.sync_api import expect
 
 from tests.browser.conftest import ARTIFACTS, shown_width
+
+pytest.importorskip("playwright", reason="needs the extra `test`")
+from playwright.sync_api import expect  # noqa: E402
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 NOTEBOOK_ITSELF = {  # what it says at its start without any notebook of ours, and why

@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageDraw
-from playwright.sync_api import expect
 
 import flashlearn as fl
 from flashlearn.show import play, player
 from flashlearn.show.draw import draw_row
 from flashlearn.show.film import frames
+
+pytest.importorskip("playwright", reason="needs the extra `test`")
+from playwright.sync_api import expect  # noqa: E402
 
 pytestmark = pytest.mark.browser
 

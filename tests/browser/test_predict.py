@@ -4,10 +4,12 @@ import json
 import re
 
 import pytest
-from playwright.sync_api import expect
 
 from flashlearn.exercises import diary
 from flashlearn.exercises.questions import QUESTIONS
+
+pytest.importorskip("playwright", reason="needs the extra `test`")
+from playwright.sync_api import expect  # noqa: E402
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 NAME = "03.complexity"
