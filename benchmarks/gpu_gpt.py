@@ -2,7 +2,7 @@
 
     python benchmarks/gpu_gpt.py flashlearn/measurements/gpt_gpu.json --commit $(git rev-parse --short HEAD)
     python benchmarks/gpu_gpt.py /tmp/gpt.json --tiny       the same in miniature, to try the script on a CPU
-    python benchmarks/gpu_gpt.py VERSE.json --parts verse   only the 5,000 steps that end in verse
+    python benchmarks/gpu_gpt.py VERSE.json --parts verse   only the 5,000 steps, as in measurements/gpt_verse_h100.json
 
 "standard" is softmax(Q K^T) V in three lines, so S and P are stored, and kept for the backward pass.
 """

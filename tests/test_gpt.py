@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -26,6 +28,7 @@ from flashlearn.models.gpt import (
     rotate,
     train,
 )
+from flashlearn.models.ngram import longest_copy, ngram_loss
 from tests.slow import across, slow
 
 ATTENTIONS = {"standard": fl.standard_attention, "one pass": fl.one_pass_attention, "tiled v2": fl.tiled_attention_v2}
@@ -244,9 +247,6 @@ def test_top_left_alignment_would_be_wrong(name):
 
 
 def test_the_recorded_run_supports_what_the_notebook_says():
-    import json
-    from pathlib import Path
-
     run = json.loads((Path(__file__).parents[1] / "flashlearn/measurements/gpt_gpu.json").read_text())
     assert {"gpu", "driver", "torch", "triton", "date", "commit"} <= set(run["provenance"])
     losses = run["training"]["losses"]
@@ -260,3 +260,63 @@ def test_the_recorded_run_supports_what_the_notebook_says():
     )
     peak = run["memory"]["peak_bytes"]
     assert peak["standard"][-1] is None and None not in peak["flash_attention"]
+
+
+@pytest.fixture(scope="module")
+def verse():
+    from flashlearn.measurements import load
+
+    return load("gpt_verse_h100")
+
+
+@pytest.mark.parametrize("name", ("PyTorch", "flash_attention"))
+def test_the_best_weights_of_the_long_run_beat_counting(name, verse, text, alphabet):
+    """By the record's own n-gram loss, made anew here, and by that of the very characters that the model was asked for."""
+    given, found, characters = verse["sizes"]["verse"], verse["verse"], encode(text, alphabet)
+    split = len(text) * 9 // 10
+    learnt, held_out = characters[:split], characters[split:]
+    assert len(held_out) == found["held_out"] and given["order"] == found["order"] == 5
+    asked = (len(held_out) - 1) // given["context"] * given["context"] + 1
+    counted = [ngram_loss(learnt, part, order=5, vocabulary=len(alphabet)) for part in (held_out, held_out[:asked])]
+    assert counted[0] == pytest.approx(found["ngram"], abs=1e-9)
+    run = found["runs"][name]
+    assert run["best"] == min(run["validation"].values()) == run["validation"][str(run["best_step"])] < min(counted)
+
+
+@pytest.mark.parametrize("name", ("PyTorch", "flash_attention"))
+def test_the_long_run_ends_in_overfitting(name, verse):
+    run, steps = verse["verse"]["runs"][name], verse["sizes"]["verse"]["steps"]
+    assert len(run["losses"]) == steps == 5000 and [*map(int, run["validation"])] == list(range(0, steps + 1, 100))
+    assert max(run["losses"][-100:]) < 0.1 and run["validation"]["5000"] > 3 * run["best"]
+
+
+def test_the_long_runs_begin_alike_and_write_from_the_same_prompt(verse, text):
+    ours, theirs = (verse["verse"]["runs"][name] for name in ("flash_attention", "PyTorch"))
+    assert max(abs(a - b) for a, b in zip(ours["losses"][:20], theirs["losses"], strict=False)) < 0.01
+    assert ours["texts"]["0"] == theirs["texts"]["0"], "the same seed, and weights that have learnt nothing"
+    split = len(text) - verse["verse"]["held_out"]
+    for run in (ours, theirs):
+        assert [*run["texts"]] == ["0", "200", "1000", "5000"]
+        for written in (*run["texts"].values(), run["best_text"]):
+            assert written[:64] == text[split : split + 64] and len(written) == 64 + 400
+        pieces = [len(longest_copy(each[64:], text[:split])) for each in (run["best_text"], run["texts"]["5000"])]
+        assert pieces[1] > 1.5 * pieces[0], "copies longer pieces in the end"
+
+
+def test_notebook_16_and_the_changes_say_what_the_long_run_found(verse):
+    root, found = Path(__file__).parents[1], verse["verse"]
+    cells = json.loads((root / "notebooks/16_use_it.ipynb").read_text())["cells"]
+    prose = " ".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    printed = "".join("".join(output.get("text", ())) for cell in cells for output in cell.get("outputs", ()))
+    (best,) = {run["best_step"] for run in found["runs"].values()}
+    assert f"With either attention it wins at step {best}. " in prose and f"So we keep step {best}. " in prose
+    for name, run in found["runs"].items():
+        end = f"after 5,000: {run['validation']['5000']:.2f}, training {run['losses'][-1]:.2f}\n"
+        assert f"{name:15}  validation after step {best}: {run['best']:.4f}, {end}" in printed
+    assert f"5-gram model     validation {found['ngram']:.4f}\n" in printed
+    ours = found["runs"]["flash_attention"]
+    for written in (ours["best_text"], ours["texts"]["5000"]):
+        assert written[written.index("\n") + 1 :].strip() in printed
+    changes = " ".join((root / "CHANGELOG.md").read_text().split())
+    both = " and ".join(f"{found['runs'][name]['best']:.4f}" for name in ("PyTorch", "flash_attention"))
+    assert f"after {best} of 5,000 steps {both} nats per character, a 5-gram model {found['ngram']:.4f}" in changes

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from flashlearn.models.gpt import encode, read_text
-from flashlearn.models.ngram import ngram_loss
+from flashlearn.models.ngram import longest_copy, ngram_loss
 
 
 def by_hand(train, held_out, order, vocabulary):
@@ -63,6 +63,14 @@ def test_bad_input_is_refused():
         ngram_loss(text, text, order=50, vocabulary=3)
     with pytest.raises(ValueError, match="expected texts of 5 characters or more, got 10 and 4"):
         ngram_loss(text, text[:4], order=5, vocabulary=3)
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "found"),
+    (("xabcy", "abc ab", "abc"), ("abxcd", "cd ab", "ab"), ("abc", "abc", "abc"), ("abc", "xyz", ""), ("", "a", ""), ("a", "", "")),
+)  # fmt: skip
+def test_the_longest_copy(words, text, found):
+    assert longest_copy(words, text) == found
 
 
 @pytest.mark.slow  # trains, in Triton's interpreter

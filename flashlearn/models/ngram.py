@@ -34,6 +34,19 @@ def ngram_loss(train: Tensor, held_out: Tensor, *, order: int, vocabulary: int) 
     return -p.log().mean().item()
 
 
+def longest_copy(words: str, text: str) -> str:
+    """The longest piece of `words` that stands in `text` as well, the first of several.
+
+    >>> longest_copy("the moon rose", "a moonlit night")
+    ' moon'
+    """
+    found = ""
+    for first in range(len(words)):
+        while first + len(found) < len(words) and words[first : first + len(found) + 1] in text:
+            found = words[first : first + len(found) + 1]
+    return found
+
+
 def _numbers(text: Tensor, n: int, vocabulary: int) -> Tensor:
     """Every run of n characters as a number with n digits, (N - n + 1,)."""
     places = vocabulary ** torch.arange(n - 1, -1, -1)

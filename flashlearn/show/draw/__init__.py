@@ -33,6 +33,7 @@ from flashlearn.show.draw.sums import draw_sums
 from flashlearn.show.draw.terms import draw_terms
 from flashlearn.show.draw.tiling import draw_tiling
 from flashlearn.show.draw.traffic import draw_traffic
+from flashlearn.show.draw.training import draw_training
 from flashlearn.show.draw.tree import draw_tree
 from flashlearn.show.draw.visits import draw_reach, draw_tables, draw_visits
 from flashlearn.show.draw.walk import draw_walk
@@ -79,6 +80,7 @@ __all__ = [
     "draw_terms",
     "draw_tiling",
     "draw_traffic",
+    "draw_training",
     "draw_tree",
     "draw_visits",
     "draw_walk",
