@@ -94,7 +94,7 @@ def test_the_lessons_kernels_gain_by_stages_as_notebook_15_says():
 
 
 @pytest.mark.parametrize("name", (
-    "gpu_attention_h200", "gpu_attention_h100", "gpu_ladder", "gpu_profile", "gpu_masks_h200", "gpu_paged_h200", "gpu_ring_h200x2", "gpu_lesson_h200",
+    "gpu_attention_h200", "gpu_attention_h200_again", "gpu_attention_h100", "gpu_ladder", "gpu_profile", "gpu_masks_h200", "gpu_paged_h200", "gpu_ring_h200x2", "gpu_lesson_h200",
     "gpt_verse_h100",
 ))  # fmt: skip
 def test_the_triton_that_is_pinned_is_the_one_measured(name):
@@ -151,3 +151,20 @@ def test_the_readmes_table_says_what_was_measured():
     forward, backward = (ratios(h100, direction, "cudnn") for direction in ("forward", "backward"))
     said = [f"{geometric_mean(found):.2f}, least {min(found):.2f}" for found in (forward, backward)]
     assert f"(`gpu_attention_h100.json`) the same is {said[0]}, and {said[1]}, of cuDNN" in words
+
+
+def test_the_readme_says_what_a_second_run_gave():
+    words = (Path(__file__).parents[1] / "README.md").read_text()
+    first, second = (
+        chosen(load(name)["rows"], N=(4096, 16384), dtype="float16") for name in ("gpu_attention_h200", "gpu_attention_h200_again")
+    )  # fmt: skip
+    means = [
+        [f"{geometric_mean(ratios(second, way, peer)):.2f}" for way in ("forward", "backward")] for peer in ("cudnn", "fa4")
+    ]  # fmt: skip
+    said = f"gave {' and '.join(means[0])} of cuDNN, {' and '.join(means[1])} of FlashAttention-4"
+    assert f"(`gpu_attention_h200_again.json`) {said}" in words
+    apart = [
+        max(a["flashlearn"][way], b["flashlearn"][way]) / min(a["flashlearn"][way], b["flashlearn"][way]) - 1
+        for a, b in zip(first, second, strict=True) for way in ("forward", "backward")
+    ]  # fmt: skip
+    assert f"differs from another by up to {100 * max(apart):.0f} %" in words
