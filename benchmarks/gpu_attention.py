@@ -11,15 +11,16 @@ decoding    one query against N keys: microseconds, as called and in a CUDA grap
 first-call  seconds until the first result, with empty caches of compiled kernels and with filled
 
 FLOPs: 4 B H N^2 D forward, half of it when causal, 2.5 times as much backward. Medians of repeated runs, all backends
-of a row one after the other; of a call below a millisecond the lowest of three medians, since the seconds in which
-other programs slow down the host are nobody's. As called, decoding is mostly the host's work, which has slow minutes:
-ours, FlashAttention-2 and cuDNN are measured in five passes, spread over the run, and the lowest median of each counts.
-Every result is compared with PyTorch's in float32 before it is timed. Times are those of the operator as called:
-launch overhead counts where the GPU has to wait for it.
+of a row in turns: of a call below a millisecond the lowest of three medians, since the seconds in which other programs
+slow down the host are nobody's, and of a longer one the middle one of five (before 2026-11-23 there was one). As
+called, decoding is mostly the host's work, which has slow minutes: ours, FlashAttention-2 and cuDNN are measured in
+five passes, spread over the run, and the lowest median of each counts. Every result is compared with PyTorch's in
+float32 before it is timed. Times are those of the operator as called: launch overhead counts where the GPU has to wait
+for it.
 
 The JSON is written after every row, so that a run that is cut short keeps what it has. The same command goes on where
 it stopped; runs of parts are put together if they agree in all of their provenance. Ends by itself within 9 minutes;
-all of it takes two calls.
+all of it takes three calls.
 """
 
 from __future__ import annotations
