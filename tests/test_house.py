@@ -23,7 +23,7 @@ TOP = {
     "README.md", "benchmarks", "book", "constraints.txt", "docs", "environment.yml", "flashlearn", "notebooks", "pyproject.toml",
     "tests", "tools",
 }  # fmt: skip
-MOST_LINES, MOST_PARAMETERS, MOST_OF_A_GENERATOR = 50, 8, 30
+MOST_LINES, MOST_PARAMETERS, MOST_OF_A_GENERATOR, MOST_OF_A_KERNEL = 50, 8, 30, 120
 # Kernels (`@triton.jit`, `@gluon.jit`, and what stands for one in an exercise) have the parameters that they need, and so
 # have their launchers.
 OF_KERNELS = (ROOT / "kernels", *(ROOT / "exercises").rglob("triton_*.py"), *(ROOT / "exercises").rglob("gpu_*.py"))
@@ -95,6 +95,8 @@ def test_the_groups_of_warps_fit_on_a_screen_too():
 def test_functions_fit_on_a_screen(path):
     for node in functions(path):
         if is_kernel(node):
+            long = node.end_lineno - node.lineno + 1  # with the signature, which a reader goes through too
+            assert long <= MOST_OF_A_KERNEL, f"{node.name}: {long} lines"
             continue
         most = 12 if any(path.is_relative_to(place) for place in OF_KERNELS) else MOST_PARAMETERS
         parameters = len(node.args.posonlyargs + node.args.args + node.args.kwonlyargs)

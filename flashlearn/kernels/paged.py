@@ -189,6 +189,18 @@ def take_tile(
     return absorb(m_i, l_i, acc, s, v, PRECISION)
 
 
+@triton.jit
+def seen_by_all(j, j_end, first, last, keys, diagonal, left, right, BLOCK_N: tl.constexpr):
+    """Of the tiles j .. j_end of keys full .. masked, which queries first .. last see whole; the others need a mask."""
+    full = j
+    if left is not None:
+        full = tl.minimum(tl.maximum(tl.cdiv(tl.maximum(last + diagonal - left, 0), BLOCK_N), j), j_end)
+    seen = keys
+    if right is not None:
+        seen = tl.minimum(tl.maximum(first + diagonal + right + 1, 0), keys)
+    return full, tl.minimum(tl.maximum(seen // BLOCK_N, full), j_end)
+
+
 # One compilation for all of their values
 UNSPECIALIZED = ["N_q", "T", "B", "most_keys", "left", "right", "stride_lb", "stride_lh"]
 
@@ -241,14 +253,7 @@ def attention_paged_kernel(
         if not SPLIT:
             j_end = tl.maximum(tl.cdiv(stop, BLOCK_N), j + 1)
         diagonal = keys - queries
-        # Tiles full .. masked are seen by every query; those before and after need a mask, and so does what is not whole
-        full = j
-        if left is not None:
-            full = tl.minimum(tl.maximum(tl.cdiv(tl.maximum(last + diagonal - left, 0), BLOCK_N), j), j_end)
-        seen = keys
-        if right is not None:
-            seen = tl.minimum(tl.maximum(first + diagonal + right + 1, 0), keys)
-        masked = tl.minimum(tl.maximum(seen // BLOCK_N, full), j_end)
+        full, masked = seen_by_all(j, j_end, first, last, keys, diagonal, left, right, BLOCK_N)
 
         # Row i of the tile is query i // GROUP of head i % GROUP
         i = r * BLOCK_M + offs_m

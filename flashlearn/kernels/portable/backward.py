@@ -169,9 +169,8 @@ def attention_dkdv_portable_kernel(
         rows = start_m + tl.arange(0, BLOCK_M)
         row_base = (batch * tl.num_programs(1) * group + q_head) * N_rows
         q = load_tile(q_ptr + q_head * stride_qh, start_m, N_q, stride_qm, q_offs, BLOCK_M, HEAD_DIM, BLOCK_D, True)
-        do = load_tile(
-            do_ptr + q_head * stride_doh, start_m, N_q, stride_dom, do_offs, BLOCK_M, HEAD_DIM, BLOCK_D, True
-        )
+        do_head = do_ptr + q_head * stride_doh
+        do = load_tile(do_head, start_m, N_q, stride_dom, do_offs, BLOCK_M, HEAD_DIM, BLOCK_D, True)
         shift = tl.load(shift_ptr + row_base + rows, mask=rows < N_q, other=0.0)
         delta = tl.load(delta_ptr + row_base + rows, mask=rows < N_q, other=0.0)
         visible = is_visible(rows[None, :], cols[:, None], diagonal, None, end_key, left, right)
@@ -190,9 +189,8 @@ def attention_dkdv_portable_kernel(
         rows = start_m + tl.arange(0, BLOCK_M)
         row_base = (batch * tl.num_programs(1) * group + q_head) * N_rows
         q = load_tile(q_ptr + q_head * stride_qh, start_m, N_q, stride_qm, q_offs, BLOCK_M, HEAD_DIM, BLOCK_D, False)
-        do = load_tile(
-            do_ptr + q_head * stride_doh, start_m, N_q, stride_dom, do_offs, BLOCK_M, HEAD_DIM, BLOCK_D, False
-        )
+        do_head = do_ptr + q_head * stride_doh
+        do = load_tile(do_head, start_m, N_q, stride_dom, do_offs, BLOCK_M, HEAD_DIM, BLOCK_D, False)
         shift = tl.load(shift_ptr + row_base + rows)
         delta = tl.load(delta_ptr + row_base + rows)
         slope = slope_of(alibi_ptr, q_head)
@@ -206,8 +204,7 @@ def attention_dkdv_portable_kernel(
 
     if first_key is not None:
         there = ((cols >= first_key) & (cols < end_key))[:, None]
-        dk = tl.where(there, dk, 0.0)
-        dv = tl.where(there, dv, 0.0)
+        dk, dv = tl.where(there, dk, 0.0), tl.where(there, dv, 0.0)
     dk_ptr += batch * stride_dkb + kv_head * stride_dkh
     dv_ptr += batch * stride_dvb + kv_head * stride_dvh
     if places_ptr is not None:
