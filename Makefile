@@ -9,7 +9,9 @@ STAMP := .venv/.installed
 export JUPYTER_PREFER_ENV_PATH := 1
 
 .DEFAULT_GOAL := help
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+# As many tests at a time: make WORKERS=15 test, on a machine of 16 cores with a GPU.
+WORKERS ?= 2
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .PHONY: help setup lab test test-slow test-all notebooks book lecture format lint pins clean
 
