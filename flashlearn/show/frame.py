@@ -205,6 +205,8 @@ def thicken(fig: Figure) -> None:
             text.set_color(INK)
         if text.get_gid() == "total":
             text.set_fontsize(max(TOTAL, text.get_fontsize()))
+            if text.get_verticalalignment() == "center":  # over a bar: in the middle of what is left above it
+                text.set_y(text.get_position()[1] + 2.5)
     _make_room(fig)
 
 
