@@ -266,10 +266,14 @@ def test_a_prefix_that_is_shared_is_read_once():
 
 
 def triton(*tensors, **options):
-    """The kernel, in float32: float64 it does not take."""
+    """The kernel, in float32, since float64 it does not take, and on a GPU where it is compiled."""
     pytest.importorskip("triton")
-    q, k, v, *rest = tensors
-    return fl.flash_attention_paged(q.float(), k.float(), v.float(), *rest, **options).to(q.dtype)
+    from flashlearn.kernels.target import INTERPRETED
+
+    device = "cpu" if INTERPRETED else "cuda"
+    there = [t.to(device, torch.float32 if t.is_floating_point() else t.dtype) for t in tensors]
+    options = {name: t.to(device) if isinstance(t, torch.Tensor) else t for name, t in options.items()}
+    return fl.flash_attention_paged(*there, **options).to(tensors[0])
 
 
 @torch.no_grad()

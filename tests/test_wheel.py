@@ -27,7 +27,7 @@ USE = {
     """,
     "attention by a kernel": """
         import torch, flashlearn as fl
-        q, k, v = torch.randn(3, 1, 2, 20, 16)
+        q, k, v = torch.randn(3, 1, 2, 20, 16, device="cuda" if torch.cuda.is_available() else "cpu")
         assert torch.allclose(fl.flash_attention(q, k, v), fl.standard_attention(q, k, v), atol=1e-5)
     """,
     "backward": """
@@ -40,7 +40,7 @@ USE = {
     """,
     "backward by a kernel": """
         import torch, flashlearn as fl
-        q, k, v, do = torch.randn(4, 1, 1, 20, 16)
+        q, k, v, do = torch.randn(4, 1, 1, 20, 16, device="cuda" if torch.cuda.is_available() else "cpu")
         q.requires_grad_()
         fl.flash_attention(q, k, v).backward(do)
         assert torch.allclose(q.grad, fl.attention_backward(do, q.detach(), k, v)[0], atol=1e-5)
