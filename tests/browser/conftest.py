@@ -135,6 +135,7 @@ def _wait_until_up(url, process, log, seconds=60):
 @pytest.fixture(scope="session")
 def chromium():
     _need_chromium()
+    pytest.importorskip("playwright", reason="needs the extra `test`")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
