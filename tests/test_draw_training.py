@@ -42,7 +42,9 @@ def test_the_least_validation_loss_and_the_5_gram_model_are_marked():
         low, high = panel.get_ylim()
         assert low < 1.5 < 1.6 < high
     assert {text.get_text() for text in near.texts} == {"step 200: 1.500", "5-gram: 1.600"}
-    assert {"validation loss", "training loss", "5-gram model"} == {text.get_text() for text in whole.texts}
+    assert {"validation loss", f"training loss, means of {MEAN} steps", "5-gram model"} == {
+        text.get_text() for text in whole.texts
+    }
     assert figure.get_supxlabel() == "recorded somewhere"
 
 

@@ -47,11 +47,12 @@ def draw_training(ax: Axes, runs: Mapping[str, Mapping], counted: float, note: s
     best = _mark_the_least(near, steps, validation, counted)
     whole.plot(best, validation[steps.index(best)], **RING)
     whole.set(ylabel="loss, nats per character", ylim=(0, 1.12 * max(validation)))
+    near.set_title("validation loss, enlarged", fontsize=17)
     right = steps[-1]
     for height, words, va in (
         (0.86 * validation[-1], "validation loss", "top"),
         (counted, "5-gram model", "bottom"),
-        (0.25, "training loss", "bottom"),
+        (0.25, f"training loss, means of {MEAN} steps", "bottom"),
     ):
         whole.text(right, height, words, ha="right", va=va, fontsize=17)
     fig.legend(*near.get_legend_handles_labels(), loc="outside upper center", ncols=len(runs))
