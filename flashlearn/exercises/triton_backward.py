@@ -204,7 +204,7 @@ KERNEL_PATH = (
         (
             "No loop yet. Write the shape of every tile down: which have a row for each key, which for each query?",
             "tl.program_id(0) says which keys. S^T, P^T, dP^T and dS^T are (BLOCK_N, BLOCK_M); only q and do are turned.",
-            "addresses of keys and of rows -> six loads -> s_t -> p_t -> dv -> dp_t -> ds_t -> dk, with the scale -> stores",
+            "addresses of keys and of rows -> six loads -> s_t -> p_t -> dv -> dp_t -> ds_t -> dk, with the scale -> stores; p_t.to(...) and ds_t.to(...) before a product",
         ),
     ),
     Part(
@@ -360,14 +360,14 @@ EXERCISES = (
             Case(
                 "more keys than queries",
                 _backward(20, 50, 16, 32, causal=True),
-                "aligned to the bottom right: query i sees the keys j <= i + N_k - N_q",
+                "aligned to the bottom right: query i sees the keys j <= i + N_k - N_q; a loop that leaves queries out begins at start_n + N_q - N_k, not below 0",
                 1e-4,
                 step=4,
             ),
             Case(
                 "queries that see no key",
                 _backward(45, 20, 32, 16, causal=True),
-                "their lse is -inf and P is inf before the mask: select with tl.where, inf times 0 is NaN",
+                "their lse is -inf, and P is inf or NaN: hide after the exponential, and select with tl.where, for inf times 0 is NaN",
                 1e-4,
                 step=4,
             ),
@@ -388,7 +388,7 @@ EXERCISES = (
             Case(
                 "bytes",
                 _backward(80, 64, 16, 32, H=2, causal=True, bytes_too=True),
-                "the loop begins at the block of the first query that sees key start_n: start_n + N_q - N_k, not below 0",
+                "K and V are loaded before the loop; it begins at the block of the first query that sees key start_n: start_n + N_q - N_k, not below 0",
                 1e-4,
                 step=5,
             ),
@@ -396,7 +396,7 @@ EXERCISES = (
         ),
         hints=(
             "Go by the steps 13.kernel.1 to 13.kernel.5; each has hints of its own, as hint('13.kernel.1').",
-            "The five formulas of Piece 1 and Piece 2 have one line of code each; 13.dv and 13.ds are two thirds of the loop.",
+            "The loop has six lines besides its loads: the four formulas of Piece 1, and the sums dV and dK. 13.dv and 13.ds are two thirds of it.",
             "place of the program; load k, v; dk, dv; for blocks of queries: load, p_t, hide, dv, ds_t, dk; scale, store both",
         ),
         mistakes=MISTAKES["13.kernel"],
