@@ -36,7 +36,11 @@ def _every_size(function):
             sizes = start, min(start + 2, N_k), N_q, N_k, left, right, block_q
             got, expected = _loop(function(*sizes)), _expected(*sizes)
             if not isinstance(got, tuple | list) or tuple(got) != expected:
-                raise ValueError(f"expected loop{sizes} to be {expected}, got {got}")
+                names = ("start", "stop", "N_q", "N_k", "left", "right", "block_q")
+                said = ", ".join(f"{name}={size}" for name, size in zip(names, sizes, strict=True))
+                raise ValueError(
+                    f"expected loop({said}) to be {expected}{', or another empty range' * (expected == (0, 0))}, got {got}"
+                )
     return (0, 0), (0, 0)
 
 

@@ -185,7 +185,7 @@ WRONG = {
         ("0 is taken for None", bounds_zero_is_none, "0 is a limit"),
         ("the last block is returned, not the one after it", bounds_inclusive_end),
         ("queries are returned, not blocks", bounds_of_queries_not_blocks),
-        ("the loop runs out of the matrix", bounds_not_kept_inside, "queries 0 to 8 alone|no query comes"),
+        ("the loop runs out of the matrix", bounds_not_kept_inside, "only the queries 0 to 8|no query comes"),
         ("the loop runs a block too far", bounds_one_block_too_many),
         ("the place has the wrong sign", by_pairs(shift=lambda N_q, N_k: N_q - N_k), "N_k - N_q"),
         ("one key too many is seen back", by_pairs(left=lambda left: left + 1), "one too many"),

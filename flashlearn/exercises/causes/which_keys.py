@@ -12,7 +12,7 @@ def _empty(answer) -> bool:
 
 
 def _queries(answer) -> str:
-    return "none" if _empty(answer) else f"{answer[0]} to {answer[1] - 1}"
+    return "no query" if _empty(answer) else f"the queries {answer[0]} to {answer[1] - 1}"
 
 
 def one_key(loop):
@@ -20,7 +20,7 @@ def one_key(loop):
     got = tuple(loop(5, 6, 12, 12, 3, 1, 1))
     if got == (4, 9):
         return ""
-    said = f"12 queries and keys, window (3, 1), blocks of one: key 5 is said to be seen by the queries {_queries(got)}, not 4 to 8"
+    said = f"12 queries and keys, window (3, 1), blocks of one: key 5 is said to be seen by {_queries(got)}, not by the queries 4 to 8"
     words = {
         (2, 7): "left and right must be turned round: who sees 3 keys back stands up to 3 places after the key",
         (4, 12): "the loop must end: query 9 stands 4 keys after key 5, and sees 3 back",
@@ -38,7 +38,7 @@ def a_block_of_keys(loop):
     got = tuple(loop(4, 8, 16, 16, 2, 1, 1))
     if got == (3, 10):
         return ""
-    said = f"window (2, 1): the keys 4 to 7 are said to be seen by the queries {_queries(got)}, not 3 to 9"
+    said = f"window (2, 1): the keys 4 to 7 are said to be seen by {_queries(got)}, not by the queries 3 to 9"
     if got[0] != 3:
         return f"{said}: the first key of the block decides where the loop begins"
     return f"{said}: the last key of the block, stop - 1, decides where the loop ends"
@@ -52,7 +52,7 @@ def no_limit(loop):
             words = (
                 "0 is a limit, the query's own place; None alone is none" if zero else "None is no limit on that side"
             )
-            return f"window {window}: the keys 4 and 5 of 9 are said to be seen by the queries {_queries(got)}, not {_queries(want)}: {words}"
+            return f"window {window}: the keys 4 and 5 of 9 are said to be seen by {_queries(got)}, not by {_queries(want)}: {words}"
     return ""
 
 
@@ -61,7 +61,7 @@ def inside(loop):
     for keys, want in (((0, 2), (0, 5)), ((7, 9), (4, 9))):
         got = tuple(loop(*keys, 9, 9, 3, 3, 1))
         if got != want:
-            return f"window (3, 3): the keys {keys[0]} and {keys[1] - 1} of 9 are said to be seen by the queries {_queries(got)}, not {_queries(want)}: there are queries 0 to 8 alone"
+            return f"window (3, 3): the keys {keys[0]} and {keys[1] - 1} of 9 are said to be seen by {_queries(got)}, not by {_queries(want)}: there are only the queries 0 to 8"
     return ""
 
 
@@ -70,7 +70,7 @@ def the_place(loop):
     for sizes, want in (((8, 9, 4, 12, 1, 0, 1), (0, 2)), ((0, 1, 12, 4, 1, 0, 1), (8, 10))):
         got = tuple(loop(*sizes))
         if got != want:
-            return f"{sizes[2]} queries, {sizes[3]} keys, window (1, 0): key {sizes[0]} is said to be seen by the queries {_queries(got)}, not {_queries(want)}: query i stands at key i + N_k - N_q"
+            return f"{sizes[2]} queries, {sizes[3]} keys, window (1, 0): key {sizes[0]} is said to be seen by {_queries(got)}, not by {_queries(want)}: query i stands at key i + N_k - N_q"
     got = loop(0, 4, 4, 12, 1, 0, 2)
     return (
         ""
@@ -123,6 +123,10 @@ def the_formula(sink_gradient):
         "-Σ δ | each query counts by the weight of its sink, exp(sink - lse)": summed(-delta),
         "-Σ exp(sink - lse) | what is missing is δ, the sum of dO times o": summed(-p),
         "-Σ p (1 - p) δ | the sink's own dP is 0, so only -p δ is left": summed(-p * (1 - p) * delta),
+        "Σ p (1 - p) | that is how p grows with its own score; what is asked for is the gradient of O": summed(
+            p * (1 - p)
+        ),
+        "0 | dP of the sink is 0, but dS = p (dP - δ) is not": summed(0 * p),
         "Σ p (1 - δ) | dP of the sink is dO times its value, which is 0, not 1": summed(p * (1 - delta)),
         "-Σ exp(sink - lse) rowsum(dO) | δ is the sum of dO times o, not of dO": summed(-p * do.sum(-1)),
         "-Σ exp(sink - lse) rowsum(o) | δ is the sum of dO times o, not of o": summed(-p * o.sum(-1)),
