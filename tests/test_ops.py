@@ -90,9 +90,9 @@ def test_scores_near_the_largest_float(score):
 
 
 def test_gradients_at_large_logits_are_as_good_as_their_scores():
-    """Scores to about 400: P = exp(S - lse) is off by 2^-21 of them, and dv by as much; plain PyTorch does better.
+    """Scores to about 400: P = exp(S - lse) is off by 2^-22 of them, and dv by as much; plain PyTorch does better.
 
-    A compiled product begins with -lse, and rounds 64 times at its size; the interpreter subtracts once, at the end.
+    A compiled product begins with -lse, and rounds 64 times at its size: twice as much. The interpreter subtracts once.
     """
     torch.manual_seed(0)
     q, k, v, do = (torch.randn(1, 2, 130, 64, device=DEVICE) for _ in range(4))
@@ -100,7 +100,7 @@ def test_gradients_at_large_logits_are_as_good_as_their_scores():
     S = q.double() @ k.double().mT / 8
     P = S.softmax(-1)
     got = results(lambda *qkv: flash_attention(*qkv), q, k, v, do)["dv"].double()
-    bound = 2**-21 * S.abs().max() * (P.mT @ do.double().abs()) + 1e-6
+    bound = (2**-22 if INTERPRETED else 2**-21) * S.abs().max() * (P.mT @ do.double().abs()) + 1e-6
     error = (got - P.mT @ do.double()).abs()
     assert S.abs().max() > 300 and (error <= bound).all(), f"{(error / bound).max():.2f} of the bound"
     assert (error > 0.02 * bound).any(), "expected the bound to be of the right size"

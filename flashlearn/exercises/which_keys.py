@@ -38,9 +38,8 @@ def _every_size(function):
             if not isinstance(got, tuple | list) or tuple(got) != expected:
                 names = ("start", "stop", "N_q", "N_k", "left", "right", "block_q")
                 said = ", ".join(f"{name}={size}" for name, size in zip(names, sizes, strict=True))
-                raise ValueError(
-                    f"expected loop({said}) to be {expected}{', or another empty range' * (expected == (0, 0))}, got {got}"
-                )
+                empty = ", or another empty range" if expected == (0, 0) else ""
+                raise ValueError(f"expected loop({said}) to be {expected}{empty}, got {got}")
     return (0, 0), (0, 0)
 
 

@@ -191,7 +191,7 @@ def take_in(m_i, l_i, acc, s, v, qk_scale, PRECISION: tl.constexpr):
     m_new = tl.maximum(m_i, tl.max(s, 1))  # (BLOCK_M,)
     # a row to which no key has weighed anything has m = -inf, and -inf + inf would be NaN: subtract 0 there
     m_safe = tl.where(m_new == NOTHING, 0.0, m_new)
-    if v.dtype == tl.float32:  # the fused form below is off by 2^-24 of a score: beyond 2^24 by more than the whole P
+    if v.dtype == tl.float32:  # fused, the rounding of the shift stays in: 2^-24 of it, too much for scores beyond 2^24
         p = tl.exp2((s - m_safe[:, None]) * qk_scale)  # (BLOCK_M, BLOCK_N)
         alpha = tl.exp2((m_i - m_safe) * qk_scale)  # (BLOCK_M,), 0 on the first block
     else:
