@@ -177,6 +177,15 @@ def test_what_is_not_known_is_not_translated():
     )
 
 
+def test_colours_of_a_traceback_do_not_hide_the_refusal():
+    """Jupyter asks for colours; Python 3.13 and later put them into the compiling process's traceback too."""
+    said = (
+        "\x1b[1;35mtriton.compiler.errors.CompilationError\x1b[0m: \x1b[35mat 2:4:\n"
+        "def kernel(x_ptr):\n    x = y\n    ^\nNameError('y is not defined')\x1b[0m\n"
+    )
+    assert explained(said)[:2] == ("x = y", "NameError('y is not defined')")
+
+
 def test_answers_with_the_same_new_text_keep_their_own_source():
     """Triton reads a kernel's source by the name of its file, when it is launched first."""
     one, other = (altered(row_sums, (old, "pass")) for old in (START, BODY))

@@ -144,6 +144,7 @@ def _sources(function: Callable, seen: set[str]) -> Iterator[str]:
 
 def explained(said: str) -> Refusal:
     """A refusal from the traceback that ends the compiler: the innermost of its errors."""
+    said = re.sub(r"\x1b\[[\d;]*m", "", said)  # Python 3.13 colours tracebacks where Jupyter asks for it
     found = re.search(r"\w+(?:Error|Construct): at (\d+):\d+:\n(.*?)(?=\n\n\S|\nThe above|\Z)", said, re.DOTALL)
     if not found:
         return Refusal("", said.strip().rpartition("\n")[2], "")
