@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import re
+
 import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -13,9 +16,12 @@ from flashlearn.core.numerics import divide, log_sum_exp, spans
 from flashlearn.core.steps import hbm_bytes, matmul_flops, record, sram_peak
 from flashlearn.cost import v2_cost
 from flashlearn.rungs import narrate
-from flashlearn.rungs.attention import online_update
+from flashlearn.rungs.attention import online_update, softmax_of
+from flashlearn.rungs.gradients import matmul_backward_steps
+from flashlearn.rungs.own_scales import own_scales_steps
 from flashlearn.rungs.problem import Problem, start
-from flashlearn.rungs.tiled import tiled_attention_v2_steps
+from flashlearn.rungs.projection import projection_steps
+from flashlearn.rungs.tiled import tiled_attention_v1_lines, tiled_attention_v2_steps
 
 B, H, N, D, BLOCK = 1, 2, 12, 4, 4
 
@@ -51,6 +57,7 @@ def test_a_tile_lives_as_long_as_it_is_held():
     hbm = memory(x=torch.randn(4, 6))
     a = hbm.load("x", (0, 2))
     hbm.load("x", (2, 4))
+    assert [str(t) for t in hbm.step("two were loaded").on_chip] == ["x[0:2, 0:6]", "x[2:4, 0:6]"]
     assert [str(t) for t in hbm.step("one is held").on_chip] == ["x[0:2, 0:6]"]
     a = a + 1  # in its place
     assert [str(t) for t in hbm.step("one").on_chip] == ["x[0:2, 0:6]"]
@@ -62,7 +69,7 @@ def test_tiles_stand_in_the_order_in_which_they_came():
     hbm = memory(x=torch.randn(40, 6))
     held = []
     for n in range(0, 40, 2):
-        gone = hbm.load("x")
+        gone = hbm.fill("y")
         held.append(hbm.load("x", (n, n + 1)))
         del gone  # its address may be used again, by the next
         held.append(hbm.load("x", (n + 1, n + 2)))
@@ -83,6 +90,7 @@ def test_a_distance_is_that_of_the_place_where_a_tile_stands():
     S = hbm.load("Q", (2, 5)) @ hbm.load("K", (1, 3)).mT
     far = S.distance(1)
     assert far.shape == S.shape and far.held()[0, 1].tolist() == [[2, 1], [3, 2], [4, 3]]
+    hbm.step("loaded")
     room = [str(t) for t in hbm.step("", S=S, far=far).on_chip]
     assert room == ["S[0:1, 0:2, 2:5, 1:3]", "far[0:1, 0:2, 2:5, 1:3]"]
 
@@ -127,16 +135,52 @@ def test_tiles_take_16_bits_and_are_computed_with_in_32(dtype):
 
 
 def test_flops_are_those_that_pytorch_counts():
+    """Of every rung: what multiplies past the tiles, to look ahead for example, is seen by PyTorch's counter."""
     q, k, v = tensors()
+    o, lse = fl.tiled_attention_v2(q, k, v, causal=True, return_lse=True)
+    blocks = {"block_q": 5, "block_k": 3}
     for steps in (
         fl.standard_attention_steps(q, k, v),
-        tiled_attention_v2_steps(q, k, v, block_q=5, block_k=3, causal=True),
-        fl.attention_backward_steps(q, q, k, v, causal=True),
+        fl.two_pass_attention_steps(q, k, v, causal=True, block_k=5),
+        fl.two_pass_attention_steps(q, k, v, block_k=5, recompute=True),
         fl.one_pass_attention_steps(q, k, v, causal=True, block_k=5),
+        fl.one_pass_attention_steps(q, k, v, block_k=5, normalised=True),
+        fl.tiled_attention_v1_steps(q, k, v, **blocks, causal=True),
+        tiled_attention_v1_lines(q, k, v, **blocks, window=(2, 1)),
+        tiled_attention_v2_steps(q, k, v, **blocks, causal=True),
+        fl.attention_backward_steps(q, q, k, v, causal=True),
+        fl.tiled_attention_backward_steps(q, q, k, v, o, lse, **blocks, causal=True),
+        fl.tiled_attention_backward_steps(q, q, k, v, o, lse, **blocks, causal=True, fused=True),
+        fl.tiled_matmul_steps(q[0, 0], k[0, 0].mT, block_m=5, block_n=3, block_k=2),
+        fl.tiled_qkv_steps(q[0, 0], k[0, 0], v[0, 0], **blocks),
+        matmul_backward_steps(q[0, 0], q[0, 0], torch.eye(D)),
+        own_scales_steps(q[0, 0, :1] @ k[0, 0].mT, v[0, 0], 2),
+        projection_steps(q[0, 0], *(torch.randn(D, 2) for _ in range(3))),
     ):
         with FlopCounterMode(display=False) as counter:
             flops = matmul_flops(steps)
         assert flops == counter.get_total_flops() > 0
+
+
+def test_two_stores_of_a_step_are_two_writes():
+    hbm = memory(x=torch.randn(4, 4))
+    for rows in ((0, 2), (2, 4)):
+        hbm.store("y", rows, hbm.load("x", rows))
+    step = hbm.step("")
+    assert hbm_bytes([step]).written == 4 * 4 * 4 and len(step.writes) == 2
+
+
+def test_a_piece_takes_the_bytes_that_it_was_stored_with():
+    """Unfinished pieces are wide, also when they are read together; half finished, half not, is no piece."""
+    hbm = HBM({"x": torch.randn(4, 4).half()}, {"y": torch.float16}, {"x": (4, 4), "y": (4, 4)})
+    for rows in ((0, 2), (2, 4)):
+        hbm.store("y", rows, hbm.load("x", rows), unfinished=True)
+    hbm.load("y")
+    assert hbm_bytes([hbm.step("")], "y").read == 4 * 4 * 4
+    hbm.store("y", (0, 2), hbm.load("x", (0, 2)))
+    assert hbm.load("y", (0, 1))._place.itemsize == 2
+    with pytest.raises(ValueError, match="expected a piece of y that is finished or unfinished, got one of both"):
+        hbm.load("y")
 
 
 # There is no way round it.
@@ -163,15 +207,56 @@ def test_products_by_other_names_are_refused():
     for work in (
         lambda: torch.einsum("ij,jk->ik", tile, tile),
         lambda: torch.nn.functional.linear(tile, tile),
-        lambda: tile.mm(tile),
-        lambda: tile.numpy(),
-        lambda: tile.cumsum(-1),
+        lambda: torch.exp_(tile),
+        lambda: torch.zeros(4, 4, dtype=torch.bool).logical_or_(tile),
     ):
         with pytest.raises(TypeError, match="expected one of @, add, .* with tiles, got"):
             work()
+    for name in ("mm", "numpy", "cumsum", "mul_", "ndim", "requires_grad", "T"):
+        with pytest.raises(AttributeError, match=f"expected one of @, add, .* of a tile, got {name}"):
+            getattr(tile, name)
     row, column = tile.rows((0, 1)), tile.rows((0, 1)).mT
     with pytest.raises(TypeError, match="a product of every row with every column is written @"):
         row * column
+
+
+def test_what_would_be_counted_wrongly_is_refused():
+    x = torch.randn(4, 4)
+    hbm, other = memory(x=x), memory(x=x)
+    tile, stranger = hbm.load("x", (2, 4)), other.load("x", (2, 4))
+    for work, said in (
+        (lambda: tile.sum(-2), "expected sum over the last dimension, -1, of a tile, got -2"),
+        (lambda: torch.amax(tile, 0), "expected amax over the last dimension, -1, of a tile, got 0"),
+        (lambda: tile.sum(), "expected sum over the last dimension, -1, of a tile, got None"),
+        (lambda: copy.deepcopy(tile), "expected a tile to stay where it is, got a copy of it"),
+    ):
+        with pytest.raises(TypeError, match=re.escape(said)):
+            work()
+    for work, said in (
+        (lambda: tile.rows((0, 3)), "expected rows of this tile, inside (2, 4), got (0, 3)"),
+        (lambda: tile.rows((3, 8)), "expected rows of this tile, inside (2, 4), got (3, 8)"),
+        (lambda: tile.put((4, 5), tile.rows((2, 3))), "expected rows of this tile, inside (2, 4), got (4, 5)"),
+        (lambda: tile.put((2, 3), tile), "expected a tile of shape (1, 4) for the rows (2, 3), got (2, 4)"),
+        (lambda: tile @ stranger.mT, "expected tiles of one memory in matmul, got some of two"),
+        (lambda: hbm.store("y", (0, 2), stranger), "and a tile to store there, got a tile of another memory"),
+        (
+            lambda: hbm.store("x", (0, 2), tile * 0),
+            "expected one of ['y'] and a tile to store there, got x, which is given",
+        ),
+        (lambda: HBM({"x": x}, {}, {"x": (40, 4)}), "expected x of shape (40, 4), got (4, 4)"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(said)):
+            work()
+    assert torch.equal(hbm.load("x").held(), x), "what is given stays as it was"
+
+
+def test_what_is_looked_at_is_a_copy():
+    hbm = memory(x=torch.ones(4, 4))
+    tile = hbm.load("x")
+    tile.held().zero_()
+    hbm.store("y", None, tile)
+    hbm.output("y").zero_()
+    assert hbm.output("y").sum() == tile.held().sum() == 16
 
 
 def test_a_dropped_tile_is_not_used_again():
@@ -214,6 +299,12 @@ def flash(q, k, v, cheat="", block=BLOCK):
     p = Problem.of(q, k, v, causal=False, window=None, scale=None)
     hbm = p.memory(narrate.tiled, {"O": p.dtype, "lse": p.wide}, lse=p.column)
     hoard = []
+
+    def in_a_helper(rows):
+        """The same block of rows, from all of K and V at once; what it holds is gone when it returns."""
+        S = hbm.load("Q", rows) @ hbm.load("K").mT * p.scale
+        return softmax_of(S) @ hbm.load("V")
+
     for i, rows in enumerate(spans(N, block)):
         m_i, l_i, acc = start(hbm, rows)
         Q_i = hbm.load("Q", rows)
@@ -238,12 +329,20 @@ def flash(q, k, v, cheat="", block=BLOCK):
                 hbm.drop(V_j)
             raw = P.held() @ V_j.held() if cheat == "a raw product" else None
             acc = acc * alpha + (P @ V_j if raw is None else raw)
-            if cheat == "O at every visit" or cols[1] == N:
+            if cheat == "O in two halves" and cols[1] == N:
+                for part in ((rows[0], rows[0] + 1), (rows[0] + 1, rows[1])):
+                    hbm.store("O", part, divide(acc.rows(part), l_i.rows(part)))
+            elif cheat == "zeros first" and cols[1] == N:
+                hbm.store("O", rows, acc * 0)
                 hbm.store("O", rows, divide(acc, l_i))
+            elif cheat == "O at every visit" or cols[1] == N:
+                hbm.store("O", rows, in_a_helper(rows) if cheat == "a helper" else divide(acc, l_i))
             if cols[1] == N and cheat != "forgets lse":
                 hbm.store("lse", rows, log_sum_exp(m_i, l_i))
             yield hbm.step("blocks", program=(i,), **p.place(i, rows, j, cols), S=S, P=P, m_i=m_i, l_i=l_i, acc=acc)
             hbm.drop(S)
+    if cheat == "an epilogue":
+        hbm.store("O", None, hbm.load("O") * 1)
     yield hbm.done((hbm.output("O"), hbm.output("lse")), visits=9, pairs=9)
 
 
@@ -266,9 +365,11 @@ CAUGHT_BY = {
     "Q at every visit": "bytes",
     "forgets lse": "bytes",
     "O at every visit": "bytes",
+    "zeros first": "bytes",
     "multiplies twice": "flops",
     "whole rows of S": "flops",
     "keeps a tile": "on chip",
+    "a helper": "on chip",
 }
 
 
@@ -283,12 +384,21 @@ def test_planted_mistakes_are_measured(cheat, by):
         torch.testing.assert_close(fl.run(flash(q, k, v, cheat))[0], fl.run(flash(q, k, v))[0])
 
 
+def test_o_in_two_halves_is_as_many_bytes():
+    assert measured(flash(*tensors(), "O in two halves"))["bytes"] == measured(flash(*tensors()))["bytes"]
+
+
 @pytest.mark.parametrize(
     ("cheat", "error", "message"),
     [
         ("a closure", TypeError, r"expected a tile, which `HBM.load` gives, in matmul, got a tensor \(1, 2, 4, 4\)"),
         ("a raw product", TypeError, r"expected a tile, which `HBM.load` gives, in add, got a tensor \(1, 2, 4, 4\)"),
         ("a dropped tile", ValueError, r"got V\[0:1, 0:2, 0:4, 0:4\], which was dropped"),
+        (
+            "an epilogue",
+            RuntimeError,
+            "expected a step for all work before the last one, got 1 loads, 0 products, 1 stores",
+        ),
     ],
 )
 def test_planted_ways_round_it_raise(cheat, error, message):

@@ -8,8 +8,8 @@
 
 Nothing is declared, everything is measured. A tile meets other tiles, booleans and numbers only, and only a tile can
 be stored, so that whatever reaches a result was loaded before; its products are counted where they are made. What is
-on chip at the end of a step is what the program still holds: a tile lives as long as a variable holds it, or until
-`hbm.drop`, after which its use is an error. What is computed from a tile entry by entry takes its place, as registers
+on chip in a step is what it loaded, and what the program still holds at its end: a tile lives as long as a variable
+holds it, or until `hbm.drop`, after which its use is an error. What is computed from a tile entry by entry takes its place, as registers
 are written again: S, then P = exp(S - m), are one tile.
 
 Sums are kept wide: a tile of a 16-bit matrix takes 16 bits an element on chip, and is computed with in float32, as
@@ -38,6 +38,7 @@ ELEMENTWISE = {
 BY_ROW = {"sum": "add", "amax": "max"}  # over the last dimension
 UNNAMED = "tile"  # on chip, but not (yet) among the values of a step
 ASKING = ("eq", "ne", "lt", "le", "gt", "ge", "isneginf", "isnan")  # their answers are booleans, no tiles
+KNOWN = (*ELEMENTWISE, *BY_ROW, *ASKING)
 
 
 class Place:
@@ -95,62 +96,72 @@ class OnChip(_Tensor):
     @property
     def mT(self) -> OnChip:  # type: ignore[override]  # a tensor's may be set
         """Transposed, in the same room."""
-        return OnChip(self._hbm, self.held().mT, self._place, (*self._index[:-2], self._index[-1], self._index[-2]))
+        return OnChip(self._hbm, self._held().mT, self._place, (*self._index[:-2], self._index[-1], self._index[-2]))
 
     def rows(self, span: Span) -> OnChip:
         """The rows (start, stop) of the whole matrix, of those that this tile has; in the same room."""
-        return OnChip(self._hbm, self.held()[..., self._slice(span), :], self._place, self._with_rows(span))
+        return OnChip(self._hbm, self._held()[..., self._slice(span), :], self._place, self._with_rows(span))
 
     def put(self, span: Span, new: OnChip) -> OnChip:  # type: ignore[override]  # not the `put` of tensors
         """This tile with other values in the rows (start, stop) of the whole matrix; in the same room."""
-        old, here = self.held(), self._slice(span)
-        parts = [old[..., : here.start, :], new.held(), old[..., here.stop :, :]]
+        old, here = self._held(), self._slice(span)
+        if (expected := (*old.shape[:-2], here.stop - here.start, old.shape[-1])) != new.shape:
+            raise ValueError(f"expected a tile of shape {expected} for the rows {span}, got {tuple(new.shape)}")
+        parts = [old[..., : here.start, :], new._held(), old[..., here.stop :, :]]
         return OnChip(self._hbm, torch.cat(parts, -2), self._place, self._index)
 
     def sum_groups(self, heads: int) -> OnChip:
         """(B, H, n, D) to (B, heads, n, D): what the heads of a group give to the head that they share adds up."""
-        t, (batch, _, *rest) = self.held(), self._index
+        t, (batch, _, *rest) = self._held(), self._index
         if t.shape[1] == heads:
             return self
-        return self._hbm.take(UNNAMED, t.unflatten(1, (heads, -1)).sum(2), (batch, (0, heads), *rest))
+        return self._hbm._take(UNNAMED, t.unflatten(1, (heads, -1)).sum(2), (batch, (0, heads), *rest))
 
     def distance(self, shift: int) -> OnChip:
         """|i + shift - j| for every entry, at row i and column j of the whole matrix; a tile in room of its own."""
-        t, (rows, cols) = self.held(), self._index[-2:]
+        t, (rows, cols) = self._held(), self._index[-2:]
         i, j = torch.arange(*rows, device=t.device)[:, None], torch.arange(*cols, device=t.device)
-        return self._hbm.take(UNNAMED, (i + shift - j).abs().to(t.dtype).expand(t.shape), self._index)
+        return self._hbm._take(UNNAMED, (i + shift - j).abs().to(t.dtype).expand(t.shape), self._index)
 
     def beside(self, name: str) -> OnChip:
         """The same numbers in room of their own, for whoever needs them after this tile was computed with."""
-        return self._hbm.take(name, self.held(), self._index)
+        return self._hbm._take(name, self._held(), self._index)
 
     def sum_rows(self) -> OnChip:
         """(B, H, n, 1) to (1, H, 1, 1): what all rows of all sequences give to a number of their head adds up."""
-        t, (_, heads, *_) = self.held(), self._index
-        return self._hbm.take(UNNAMED, t.sum((0, 2, 3), keepdim=True), ((0, 1), heads, (0, 1), (0, 1)))
+        t, (_, heads, *_) = self._held(), self._index
+        return self._hbm._take(UNNAMED, t.sum((0, 2, 3), keepdim=True), ((0, 1), heads, (0, 1), (0, 1)))
 
     def flat(self) -> OnChip:
         """(..., n, D) to (n of all, D): one matrix of all rows, in the same room."""
-        t = self.held().flatten(0, -2)
+        t = self._held().flatten(0, -2)
         return OnChip(self._hbm, t, self._place, ((0, t.shape[0]), self._index[-1]))
 
     def held(self) -> Tensor:
-        """The tensor, to look at; what is computed from it is no tile. ValueError if the tile was dropped."""
+        """A copy of the tensor, to look at; what is computed from it is no tile. ValueError if the tile was dropped."""
+        return self._held().clone()
+
+    def _held(self) -> Tensor:
         if self._place.dropped:
             raise ValueError(f"expected a tile on chip, got {self._place.tile(self._place.name)}, which was dropped")
         return self._tensor
+
+    def __deepcopy__(self, _: Any) -> OnChip:
+        raise TypeError("expected a tile to stay where it is, got a copy of it: `beside` takes room for one")
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         return compute(func.__name__, args, kwargs or {})
 
     def __getattr__(self, name: str) -> Callable:
-        if name.startswith("_"):
-            raise AttributeError(name)
+        if name not in KNOWN:
+            raise AttributeError(f"expected one of @, {', '.join(KNOWN)} of a tile, got {name}")
         return lambda *args, **kwargs: compute(name, (self, *args), kwargs)
 
     def _slice(self, span: Span) -> slice:
-        first = self._index[-2][0]
+        first, end = self._index[-2]
+        if not first <= span[0] <= span[1] <= end:
+            raise ValueError(f"expected rows of this tile, inside {(first, end)}, got {span}")
         return slice(span[0] - first, span[1] - first)
 
     def _with_rows(self, span: Span) -> tuple[Span, ...]:
@@ -172,18 +183,23 @@ for _name in ("matmul", "add", "sub", "mul", "truediv", "eq", "ne", "lt", "le", 
 def compute(name: str, args: tuple, kwargs: Mapping[str, Any]) -> OnChip | Tensor:
     """What PyTorch's `name` makes of tiles: its work is counted, and its result finds its room.
 
-    TypeError for a tensor that was not loaded, and for anything that a tile does not know.
+    TypeError for a tensor that was not loaded, and for anything that a tile does not know; ValueError for tiles of two
+    memories.
     """
-    name = name.strip("_")
+    name = name.removeprefix("__").removesuffix("__")
     tiles = [a for a in args if isinstance(a, OnChip)]
     for other in (*args, *kwargs.values()):
         if isinstance(other, Tensor) and other.dtype != torch.bool:
             raise TypeError(f"expected a tile, which `HBM.load` gives, in {name}, got a tensor {tuple(other.shape)}")
+    if len({id(tile._hbm) for tile in tiles}) > 1:
+        raise ValueError(f"expected tiles of one memory in {name}, got some of two")
     if name == "matmul" and len(tiles) == 2:
         return _product(*tiles)
-    if name not in ELEMENTWISE and name not in BY_ROW and name not in ASKING:
-        raise TypeError(f"expected one of @, {', '.join((*ELEMENTWISE, *BY_ROW))} with tiles, got {name}")
-    plain = [a.held() if isinstance(a, OnChip) else a for a in args]
+    if name not in KNOWN:
+        raise TypeError(f"expected one of @, {', '.join(KNOWN)} with tiles, got {name}")
+    if name in BY_ROW and (dims := kwargs.get("dim", args[1] if len(args) > 1 else None)) not in (-1, (-1,), [-1]):
+        raise TypeError(f"expected {name} over the last dimension, -1, of a tile, got {dims}")
+    plain = [a._held() if isinstance(a, OnChip) else a for a in args]
     function = getattr(torch, name, None) or getattr(Tensor, name, None) or torch.true_divide
     result = function(*plain, **kwargs)
     if name in ASKING:
@@ -211,16 +227,16 @@ def _by_entry(name: str, result: Tensor, tiles: list[OnChip]) -> OnChip:
 def _by_row(name: str, result: Tensor, tile: OnChip) -> OnChip:
     """One number a row: w - 1 additions or comparisons."""
     tile._hbm.operations[BY_ROW[name]] += max(0, tile.shape[-1] - 1)
-    return tile._hbm.take(UNNAMED, result, (*tile._index[:-1], (0, 1))[: result.ndim])
+    return tile._hbm._take(UNNAMED, result, (*tile._index[:-1], (0, 1))[: result.ndim])
 
 
 def _product(left: OnChip, right: OnChip) -> OnChip:
     """left @ right, noted as (batch, m, n, p): it stands at the rows of the left one and the columns of the right."""
-    a, b, hbm = left.held(), right.held(), left._hbm
+    a, b, hbm = left._held(), right._held(), left._hbm
     result = a @ b
     hbm.products.append((result.shape[:-2].numel(), *a.shape[-2:], b.shape[-1]))
     batch = tuple((0, size) for size in result.shape[:-2])
-    made = hbm.take(UNNAMED, result, (*batch, left._index[-2], right._index[-1]))
+    made = hbm._take(UNNAMED, result, (*batch, left._index[-2], right._index[-1]))
     hbm.fresh.add(made._place)
     return made
 
@@ -256,9 +272,13 @@ class HBM:
         self.fresh: weakref.WeakSet[Place] = weakref.WeakSet()  # products that nothing was added to yet
         self._places: list[weakref.ref[Place]] = []  # in the order in which they were taken
         self._reads: list[Tile] = []
-        self._writes: dict[str, tuple[Tile, Tensor]] = {}
+        self._writes: list[tuple[Tile, Tensor]] = []
+        self._loaded: list[Place] = []  # in this step: they were on chip, whether or not anybody still holds them
         self._stored: dict[str, Tensor] = {}
-        self._stored_as: dict[str, dict[tuple[Span, ...], int]] = {name: {} for name in made}  # bytes of an element
+        self._stored_as: dict[str, Tensor] = {}  # bytes of every element
+        for name, tensor in self.given.items():
+            if tuple(tensor.shape) != self.shapes[name]:
+                raise ValueError(f"expected {name} of shape {self.shapes[name]}, got {tuple(tensor.shape)}")
 
     def load(
         self, name: str, rows: Span | None = None, cols: Span | None = None, *, times: int | None = None
@@ -276,7 +296,9 @@ class HBM:
         tile = Tile(name, index, size, group if times is None else times)
         self._reads.append(tile)
         tensor = tensor if group == 1 else tensor.repeat_interleave(group, dim=1)
-        return self.take(name, tensor, index, itemsize=size, times=tile.times)
+        loaded = self._take(name, tensor, index, itemsize=size, times=tile.times)
+        self._loaded.append(loaded._place)
+        return loaded
 
     def store(
         self, name: str, rows: Span | None, tile: OnChip, cols: Span | None = None, *, unfinished=False, times: int = 1
@@ -289,16 +311,18 @@ class HBM:
         """
         if not isinstance(tile, OnChip):
             raise TypeError(f"expected a tile to store in {name}, got {type(tile).__name__}")
-        index, tensor = self._index(name, rows, cols), tile.held()
+        if name in self.given or tile._hbm is not self:
+            what = f"{name}, which is given" if name in self.given else "a tile of another memory"
+            raise ValueError(f"expected one of {list(self.made)} and a tile to store there, got {what}")
+        index, tensor = self._index(name, rows, cols), tile._held()
         shape = tuple(stop - start for start, stop in index)
         if tuple(tensor.shape) != shape:
             raise ValueError(f"expected a tile of shape {shape} for {name}, got {tuple(tensor.shape)}")
         if not unfinished:
             tensor = tensor.to(self._dtype(name))
         self._matrix(name)[tuple(slice(*span) for span in index)] = tensor.to(accumulator(tensor.dtype))
-        self._stored_as[name].pop(index, None)
-        self._stored_as[name] = {index: tensor.element_size(), **self._stored_as[name]}  # the latest first
-        self._writes[name] = Tile(name, index, tensor.element_size(), times), tensor
+        self._stored_as[name][tuple(slice(*span) for span in index)] = tensor.element_size()
+        self._writes.append((Tile(name, index, tensor.element_size(), times), tensor))
 
     def fill(self, name: str, rows: Span | None = None, cols: Span | None = None, value: float = 0.0) -> OnChip:
         """A new tile on chip, shaped as a piece of a matrix (or as so many of its columns), full of one number."""
@@ -306,9 +330,9 @@ class HBM:
         index = (*lead, (0, self.shapes[name][-1]) if cols is None else cols)
         like = next(iter(self.given.values()))
         shape = [stop - start for start, stop in index]
-        return self.take(UNNAMED, torch.full(shape, value, dtype=self.sums(like.dtype), device=like.device), index)
+        return self._take(UNNAMED, torch.full(shape, value, dtype=self.sums(like.dtype), device=like.device), index)
 
-    def take(
+    def _take(
         self, name: str, tensor: Tensor, index: tuple[Span, ...], *, itemsize: int | None = None, times: int = 1
     ) -> OnChip:
         """A tile in room of its own."""
@@ -323,30 +347,34 @@ class HBM:
 
     def output(self, name: str) -> Tensor:
         """What the matrix holds now, in its dtype."""
-        return self._matrix(name).to(self._dtype(name))
+        return self._matrix(name).to(self._dtype(name), copy=True)
 
     def step(self, phase: str, *, program: tuple[int, ...] = (), **values: Any) -> Step:
         """Close an iteration: all that was noted since the last one. The names of tiles are those of `values`."""
-        written = {name: tensor for name, (_, tensor) in self._writes.items()}
+        written = {tile.name: tensor for tile, tensor in self._writes}
         before = {name: self.output(name) for name in self._stored} if self.whole else {}
         step = Step(
             sentence=self.told,
             phase=phase,
             shapes=self.shapes,
             reads=tuple(self._reads),
-            writes=tuple(tile for tile, _ in self._writes.values()),
+            writes=tuple(tile for tile, _ in self._writes),
             on_chip=() if self.whole else tuple(self._on_chip(values)),
             values={**self.given, **before, **{name: _seen(value) for name, value in values.items()}, **written},
             matmuls=tuple(self.products),
             operations=+self.operations,
             program=program,
         )
-        self._reads, self._writes, self.products, self.operations = [], {}, [], Counter()
+        self._reads, self._writes, self._loaded, self.products, self.operations = [], [], [], [], Counter()
         self.fresh.clear()
         return step
 
     def done(self, output: Any, **values: Any) -> Step:
-        """The last step: the program has ended, and this is its result."""
+        """The last step: the program has ended, and this is its result. RuntimeError for work after the step before."""
+        if self._reads or self._writes or self.products or self.operations:
+            work = [f"{len(done)} {what}" for done, what in ((self._reads, "loads"), (self.products, "products"))]
+            work += [f"{len(self._writes)} stores", f"{self.operations.total()} operations"]
+            raise RuntimeError(f"expected a step for all work before the last one, got {', '.join(work)} after it")
         values = {**self.given, **{name: self.output(name) for name in self.made}, **values}
         return Step(sentence=self.told, phase="done", shapes=self.shapes, values=values, output=output)
 
@@ -370,17 +398,20 @@ class HBM:
             like = next(iter(self.given.values()))
             dtype = accumulator(self.made[name])
             self._stored[name] = torch.full(self.shapes[name], float("nan"), dtype=dtype, device=like.device)
+            self._stored_as[name] = torch.full(self.shapes[name], self.made[name].itemsize, dtype=torch.int8)
         return self._stored[name]
 
     def _dtype(self, name: str) -> torch.dtype:
         return self.given[name].dtype if name in self.given else self.made[name]
 
     def _itemsize(self, name: str, index: tuple[Span, ...]) -> int:
-        """Bytes of an element of a piece, as it was stored last: what is unfinished is stored wide."""
-        for stored, size in self._stored_as.get(name, {}).items():
-            if all(a <= start and stop <= b for (start, stop), (a, b) in zip(index, stored, strict=True)):
-                return size
-        return self._dtype(name).itemsize
+        """Bytes of an element of a piece, as it was stored: what is unfinished is stored wide."""
+        if name not in self._stored_as:
+            return self._dtype(name).itemsize
+        sizes = self._stored_as[name][tuple(slice(*span) for span in index)]
+        if sizes.numel() and sizes.min() != sizes.max():
+            raise ValueError(f"expected a piece of {name} that is finished or unfinished, got one of both, {index}")
+        return int(sizes.max()) if sizes.numel() else self._dtype(name).itemsize
 
     def _group(self, name: str) -> int:
         """How many query heads share a head of this matrix."""
@@ -400,4 +431,4 @@ class HBM:
 
 def _seen(value: Any) -> Any:
     """What the reader of a step gets: a tensor for a tile."""
-    return value.held() if isinstance(value, OnChip) else value
+    return value._held() if isinstance(value, OnChip) else value

@@ -35,6 +35,12 @@ def check_block(size: int, name: str = "block_size") -> None:
         raise ValueError(f"expected {name} of at least 1, got {size}")
 
 
+def check_blocks(block_q: int, block_k: int) -> None:
+    """Refuse anything but two positive integers."""
+    check_block(block_q, "block_q")
+    check_block(block_k, "block_k")
+
+
 def check_count(size: int, name: str) -> None:
     """Refuse anything but an integer of at least 0."""
     if not isinstance(size, Integral) or isinstance(size, bool):

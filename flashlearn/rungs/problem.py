@@ -118,7 +118,9 @@ class Problem:
     def add_per_head(self, hbm: HBM, name: str, column: OnChip) -> None:
         """Add what rows give, (B, H_q, n, 1), to one number for each head in HBM; a program for every sequence does so."""
         programs = self.sizes.B
-        hbm.store(name, None, hbm.load(name, times=programs) + column.sum_rows(), times=programs)
+        so_far = hbm.load(name, times=programs)
+        hbm.store(name, None, so_far + column.sum_rows(), times=programs)
+        hbm.drop(so_far)
 
     def gradients(self, hbm: HBM) -> tuple[Tensor, ...]:
         """dQ, dK, dV, then those of sinks and slopes if these were given, (H_q,)."""
@@ -146,6 +148,7 @@ def start(hbm: HBM, rows: Span, programs: int = 1) -> tuple[OnChip, OnChip, OnCh
     if "sinks" in hbm.given:
         sinks = hbm.load("sinks", times=programs * hbm.shapes["Q"][0])
         m_i, l_i = maximum(m_i, sinks), l_i + 1
+        hbm.drop(sinks)
     return m_i, l_i, acc
 
 

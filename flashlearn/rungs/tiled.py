@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, overload
 from torch import Tensor
 
 from flashlearn.core.hbm import HBM, OnChip
-from flashlearn.core.inputs import Sizes, check_block, check_bool, check_count
+from flashlearn.core.inputs import Sizes, check_block, check_blocks, check_bool, check_count
 from flashlearn.core.mask import Mask, Window
 from flashlearn.core.numerics import Span, divide, exp_diff, log_sum_exp, maximum, row_max, spans
 from flashlearn.core.steps import Step, run
@@ -93,11 +93,12 @@ def _version_1(p: Problem, block_q: int, block_k: int, *, line_by_line: bool) ->
     hbm = p.memory(narrate.tiled, {"O": p.dtype, "l_i": p.wide, "m_i": p.wide}, m_i=p.column, l_i=p.column)
     _store_state(hbm, (0, p.sizes.N_q), *start(hbm, (0, p.sizes.N_q)))  # line 2
     yield hbm.step("initialise")
-    slopes = p.load_slopes(hbm)
+    slopes: OnChip | None = None
     for j, cols in enumerate(spans(p.sizes.N_k, block_k)):  # line 5
         visits = p.mask.query_blocks(cols, block_q)
         if not visits:
             continue
+        slopes = p.load_slopes(hbm) if slopes is None else slopes
         K_j, V_j = (hbm.load(name, cols) for name in "KV")  # line 6
         for i, rows in visits:  # line 7
             where = p.place(i, rows, j, cols)
@@ -299,12 +300,6 @@ def visited_blocks(
         check_count(size, name)
     mask = Mask.of(Sizes(1, 1, 1, N_q, N_k, 1), causal, window, documents)
     return count_visits(mask, block_q, block_k)["visits"]
-
-
-def check_blocks(block_q: int, block_k: int) -> None:
-    """Refuse anything but two positive integers."""
-    check_block(block_q, "block_q")
-    check_block(block_k, "block_k")
 
 
 def _check_budget(M: int, D: int) -> None:
