@@ -190,6 +190,22 @@ def test_block_sizes_do_not_change_the_result(fused, blocks):
         torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("causal", (False, True))
+@pytest.mark.parametrize("fused", (False, True))
+def test_keys_of_minus_infinity_take_no_gradient_with_them(fused, causal):
+    """A row to which no key weighs anything has lse = -inf and P = 0; dq is 0 times -inf, as in PyTorch."""
+    torch.manual_seed(0)
+    q, (k, v, do) = torch.rand(1, 1, 5, 3) + 0.1, torch.randn(3, 1, 1, 5, 3)
+    k[:, :, : 1 if causal else 5] = -torch.inf
+    o, lse = tiled_attention_v2(q, k, v, causal=causal, return_lse=True)
+    got = tiled_attention_backward(do, q, k, v, o, lse, causal=causal, fused=fused, block_q=2, block_k=2)
+    for name, ours, dense in zip(
+        ("dq", "dk", "dv"), got, fl.attention_backward(do, q, k, v, causal=causal), strict=True
+    ):
+        torch.testing.assert_close(ours, dense, equal_nan=True, msg=name)
+        assert ours.isnan().all() == (name == "dq")
+
+
 def test_both_forms_are_the_same_sums():
     case = Case(40, 56, 16, causal=True, block_q=8, block_k=16)
     q, k, v, do = make(case)

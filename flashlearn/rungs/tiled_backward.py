@@ -29,14 +29,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack, overload
 
 from flashlearn.core.hbm import HBM, OnChip
-from flashlearn.core.inputs import check_bool
+from flashlearn.core.inputs import check_blocks, check_bool
 from flashlearn.core.mask import Window
 from flashlearn.core.numerics import Span, exp_diff, spans, wide
 from flashlearn.core.steps import Step, run
 from flashlearn.rungs import narrate
 from flashlearn.rungs.gradients import check_like
 from flashlearn.rungs.problem import PER_HEAD, Asked, Hiding, More, Problem, backward_shapes
-from flashlearn.rungs.tiled import check_blocks, count_visits
+from flashlearn.rungs.tiled import count_visits
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -160,8 +160,9 @@ def _delta_steps(sweep: _Sweep) -> Iterator[Step]:
         delta = (dO_i * O_i).sum(-1, keepdim=True)
         hbm.store("delta", rows, delta)
         if "sinks" in p.given:
-            sinks = hbm.load("sinks", times=p.sizes.B)
-            p.add_per_head(hbm, "dsinks", -(exp_diff(sinks, hbm.load("lse", rows)) * delta))  # P (dP - delta), dP = 0
+            sinks, lse_i = hbm.load("sinks", times=p.sizes.B), hbm.load("lse", rows)
+            p.add_per_head(hbm, "dsinks", -(exp_diff(sinks, lse_i) * delta))  # P (dP - delta), dP = 0
+            hbm.drop(lse_i)
         yield hbm.step("delta", program=(i,), **{**p.place(i, rows), "masked": False}, products=(), delta=delta)
 
 
@@ -242,7 +243,7 @@ def _probabilities(p: Problem, product: OnChip, slopes: OnChip | None, lse_i: On
     capped = p.scores.cap(product)  # FA-1 Alg. 4, line 11
     kept = capped if p.scores.softcap is None else capped.beside("capped")
     S = p.lower(capped, slopes)
-    P = (S - lse_i).exp()
+    P = exp_diff(S, lse_i)
     return S, p.mask.hide(P, rows, cols, 0.0), kept  # FA-1 Alg. 4, line 12, there before the exponential
 
 
