@@ -13,7 +13,10 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: no kernel is recorded", allow_module_level=True)
 
+import flashlearn as fl
 from flashlearn import kernels
+from flashlearn.core.inputs import Sizes
+from flashlearn.core.mask import Mask
 from flashlearn.core.steps import hbm_bytes, record
 from flashlearn.kernels.recorder import kernel_steps
 from flashlearn.kernels.target import INTERPRETED
@@ -85,6 +88,18 @@ def test_other_shapes_are_refused():
     turned = [replace(step, matmuls=tuple((b, p, n, m) for b, m, n, p in step.matmuls)) for step in steps]
     with pytest.raises(ValueError, match=r"expected the products \('S = Q Kᵀ', .* got the shapes"):
         list(drawable(turned))
+
+
+@pytest.mark.parametrize("mask", ({"causal": True}, {"window": (3, 5)}, {"causal": True, "window": (8, None)}), ids=str)
+def test_what_a_recorded_kernel_hides_is_what_its_mask_hides(mask):
+    q, k, v = torch.randn(3, 1, 1, 64, 16)
+    shown = drawable(record(kernel_steps(fl.flash_attention, q, k, v, **mask)))
+    steps = [step for step in shown if step.values.get("masked") and "S" in step.values]
+    assert steps
+    window = Mask.of(Sizes(1, 1, 1, 64, 64, 16), mask.get("causal", False), mask.get("window"))
+    for step in steps:
+        rows, cols = ((start, min(stop, 64)) for start, stop in (step.values["rows"], step.values["cols"]))
+        assert torch.equal(step.values["S"][0, 0] == 0, window.visible(rows, cols)), (rows, cols)
 
 
 def test_no_byte_is_added():

@@ -54,7 +54,7 @@ def kernel_steps(launcher: Callable, *args: Any, **kwargs: Any) -> Iterator[Step
     program    position in the launch grid
     reads      tiles in HBM coordinates, with the names of the pictures: Q, K, V, O, dO, lse, ...; only what
                was loaded under the mask counts, and of a dimension of stride 0 the one entry that exists
-    values     inputs of the kernel by name, each written tile, and for attention i, j, rows, cols, masked
+    values     inputs of the kernel by name, each written tile, and for attention i, j, rows, cols, masked, mask
     matmuls    every tl.dot, with the padded shapes that the hardware multiplies
     output     what the launcher returned, in the last step
 
@@ -394,7 +394,7 @@ class _Recording:
         rows, cols = q.rows, k.rows if k else (0, 0)
         self.mask = self._mask(shapes["Q"][2], shapes["K"][2], batch=q.index[0][0])
         i, j = rows[0] // self.arguments["BLOCK_M"], cols[0] // self.arguments["BLOCK_N"] if k else None
-        place = {"i": i, "j": j, "rows": rows, "cols": cols, "masked": self.mask.crosses(rows, cols)}
+        place = {"i": i, "j": j, "rows": rows, "cols": cols, "masked": self.mask.crosses(rows, cols), "mask": self.mask}
         return place, Tile("S", (*q.index[:2], rows, cols), 4) if k else None
 
     def _mask(self, N_q: int, N_k: int, batch: int) -> Mask:

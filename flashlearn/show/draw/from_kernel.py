@@ -5,7 +5,7 @@ of attention by tiles also show the accumulators, the masked part of a block, an
 follow from the record and from the order of the products in the source of the kernel:
 
     accumulators   what a program stores at its end is on chip from its first step on, in float32
-    masked part    of a block that the diagonal crosses: key j is hidden from query i if j > i + N_k - N_q
+    masked part    of a block that the mask crosses, by the mask that the recorder found among the kernel's arguments
     m, l, scaled   the kernel's own variables as the recorder found them: m in units of log2, scaled is alpha
     products       by what the kernel writes, in `PRODUCTS`; their shapes must fit those that were recorded
 """
@@ -17,7 +17,6 @@ from dataclasses import replace
 
 import torch
 
-from flashlearn.core.mask import causal_mask
 from flashlearn.core.steps import Step, Tile
 
 PRODUCTS = {  # by what a kernel writes, in the order in which it multiplies
@@ -82,8 +81,8 @@ def _on_chip(step: Step, owned: list[Tile]) -> Iterator[Tile]:
 
 def _mask(step: Step, owned: list[Tile]) -> dict[str, torch.Tensor]:
     """What the mask hides in this block, as the pictures read it: scores of -inf, or probabilities of 0."""
-    N_q, N_k = step.shapes["Q"][-2], step.shapes["K"][-2]
-    visible = causal_mask(N_q, N_k)[slice(*step.values["rows"]), slice(*step.values["cols"])][None, None]
+    visible = step.values["mask"].visible(step.values["rows"], step.values["cols"])
+    visible = visible.expand(1, 1, *visible.shape[-2:])
     scores = torch.zeros(visible.shape).masked_fill(~visible, float("-inf"))
     return {"S": scores} if _writes(owned, "O") else {"P": visible.float()}
 
