@@ -8,12 +8,15 @@ from dataclasses import replace
 
 import torch
 
-from flashlearn.core.steps import Step, Tile, hbm_bytes
+from flashlearn.core.numerics import divide, log_sum_exp, spans
+from flashlearn.core.steps import Step, hbm_bytes
 from flashlearn.cost import A100_40GB, H100_SXM, RTX_4060_LAPTOP
 from flashlearn.exercises.grading import Case, Exercise
 from flashlearn.exercises.mistakes.why_it_is_fast import MISTAKES
 from flashlearn.exercises.solutions.why_it_is_fast import block_solution, bytes_solution
-from flashlearn.rungs.tiled import tiled_attention_v2_steps
+from flashlearn.rungs import narrate
+from flashlearn.rungs.attention import online_update
+from flashlearn.rungs.problem import Problem, start
 
 
 def reread_q_steps(q, k, v, *, block_q: int, block_k: int) -> Iterator[Step]:
@@ -21,11 +24,19 @@ def reread_q_steps(q, k, v, *, block_q: int, block_k: int) -> Iterator[Step]:
 
     Nothing else changes: K_j and V_j are read at every visit, O_i and lse are written after the last.
     """
-    for step in tiled_attention_v2_steps(q, k, v, block_q=block_q, block_k=block_k):
-        if step.reads and "Q" not in {tile.name for tile in step.reads}:
-            Q_i = Tile.of("Q", q, ..., slice(*step.values["rows"]), slice(None))
-            step = replace(step, reads=(Q_i, *step.reads))
-        yield step
+    p = Problem.of(q, k, v)
+    hbm = p.memory(narrate.tiled, {"O": p.dtype, "lse": p.wide}, lse=p.column)
+    for i, rows in enumerate(spans(p.sizes.N_q, block_q)):
+        m_i, l_i, acc = start(hbm, rows)
+        for j, cols in p.mask.key_blocks(rows, block_k):
+            Q_i, K_j, V_j = hbm.load("Q", rows), hbm.load("K", cols), hbm.load("V", cols)
+            m_i, l_i, alpha, P = online_update(m_i, l_i, Q_i @ K_j.mT * p.scale)
+            acc = acc * alpha + P @ V_j
+            yield hbm.step("blocks", program=(i,), **p.place(i, rows, j, cols), P=P, m_i=m_i, l_i=l_i, acc=acc)
+        hbm.store("O", rows, divide(acc, l_i))
+        hbm.store("lse", rows, log_sum_exp(m_i, l_i))
+        yield hbm.step("write", program=(i,), **p.place(i, rows))
+    yield hbm.done(hbm.output("O"))
 
 
 def _counted(N_q, N_k, D, block_q, block_k, dtype=torch.float16):
