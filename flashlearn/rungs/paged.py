@@ -13,7 +13,7 @@ Source: W. Kwon et al., 2023 (arXiv:2309.06180).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
 
 from torch import Tensor
 
@@ -28,8 +28,8 @@ from flashlearn.rungs.attention import online_update
 from flashlearn.rungs.problem import Problem, start
 
 
-class Over(TypedDict, total=False):
-    """Options of `paged_attention`, as those of `flashlearn.flash_attention_paged`."""
+class Asked(TypedDict, total=False):
+    """Options of `paged_attention`, as those of `flashlearn.flash_attention_paged`, but for what is returned."""
 
     cu_seqlens_q: Tensor | None
     causal: bool
@@ -37,6 +37,11 @@ class Over(TypedDict, total=False):
     softcap: float | None
     sinks: Tensor | None
     scale: float | None
+
+
+class Over(Asked, total=False):
+    """... and that."""
+
     return_lse: bool
 
 
@@ -58,9 +63,23 @@ class Turn(NamedTuple):
         return found
 
 
+@overload
+def paged_attention(
+    q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, *, return_lse: Literal[True],
+    **options: Unpack[Asked],
+) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+
+
+@overload
+def paged_attention(
+    q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, *, return_lse: Literal[False] = False,
+    **options: Unpack[Asked],
+) -> Tensor: ...  # fmt: skip
+
+
 def paged_attention(
     q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, **options: Unpack[Over]
-) -> Any:
+) -> Tensor | tuple[Tensor, Tensor]:
     """O, shaped as q, for sequences whose keys lie in pages; `flashlearn.flash_attention_paged` says what goes in.
 
     With return_lse also lse, (B, H_q, N_q) or (H_q, T). Any dtype, pages of any power of two, on any device.
