@@ -106,27 +106,29 @@ def two_pass_attention_steps(
 
     s_i = scale * q.k_i    m_i = max(m_{i-1}, s_i)    l_i = l_{i-1} exp(m_{i-1} - m_i) + exp(s_i - m_i)
     o_i = o_{i-1} + exp(s_i - m_N) / l_N * v_i
+
+    The lines are those of Milakov 2018, Algorithm 3, for the scores; their products with the values join its second loop.
     """
     p = Problem.of(q, k, v, **asked)
     check_block(block_k, "block_k")
     check_bool(recompute, "recompute")
     hbm = p.memory(narrate.one_query, {"O": p.dtype})
-    m_i, l_i = start(hbm, (0, p.sizes.N_q), p.sizes.N_q)[:2]
+    m_i, l_i = start(hbm, (0, p.sizes.N_q), p.sizes.N_q)[:2]  # lines 1 and 2
     Q, slopes = _load_queries(hbm, p)
     kept: dict[Span, OnChip] = {}  # the scores of every block
-    for rows, cols in _visits(p, block_k):
+    for rows, cols in _visits(p, block_k):  # line 3
         K_j = _load_for_each(hbm, p, "K", rows, cols)
         S, m_old = _scores(hbm, p, Q, slopes, K_j, rows, cols), m_i
-        m_i, l_i, alpha, _ = online_update(m_old, l_i, S)
+        m_i, l_i, alpha, _ = online_update(m_old, l_i, S)  # lines 4 and 5
         if not recompute:
             kept[cols] = S
         yield hbm.step("maximum and sum", rows=rows, cols=cols, S=S, m_i=m_i, l_i=l_i, m_old=m_old, alpha=alpha)
         hbm.drop(K_j, *([S] if recompute else ()))
     acc = hbm.fill("Q")
-    for rows, cols in _visits(p, block_k):
+    for rows, cols in _visits(p, block_k):  # line 7
         again = _load_for_each(hbm, p, "K", rows, cols) if recompute else None
         S = kept[cols] if again is None else _scores(hbm, p, Q, slopes, again, rows, cols)
-        P = divide(exp_diff(S, m_i), l_i)  # (B, H_q, N_q, block_k)
+        P = divide(exp_diff(S, m_i), l_i)  # (B, H_q, N_q, block_k), line 8
         V_j = _load_for_each(hbm, p, "V", rows, cols)
         acc = acc.put(rows, acc.rows(rows) + P.rows(rows) @ V_j)
         yield hbm.step("weighted sum", rows=rows, cols=cols, S=S, P=P, m_i=m_i, l_i=l_i, acc=acc)
@@ -165,29 +167,29 @@ def one_pass_attention_steps(
     The second form has o', the attention over the keys so far, as `values["o'"]` in place of `values["acc"]`, and as
     `values["P"]` the weights of the new keys, divided by l_i as the values are multiplied by them; `values["factor"]` is what the old acc or o' was
     multiplied by. `operations` counts what one query did in this step besides matrix products;
-    `flashlearn.cost.operations` adds them up.
+    `flashlearn.cost.operations` adds them up. The lines are those of FA-2, Algorithm 1, for all queries at once.
     """
     p = Problem.of(q, k, v, **asked)
     check_block(block_k, "block_k")
     check_bool(normalised, "normalised")
     hbm = p.memory(narrate.one_query, {"O": p.dtype})
-    m_i, l_i, acc = start(hbm, (0, p.sizes.N_q), p.sizes.N_q)
-    Q, slopes = _load_queries(hbm, p)
-    for rows, cols in _visits(p, block_k):
-        K_j, V_j = (_load_for_each(hbm, p, name, rows, cols) for name in "KV")
-        S, m_old = _scores(hbm, p, Q, slopes, K_j, rows, cols), m_i
-        m_i = maximum(m_old, row_max(S))
+    m_i, l_i, acc = start(hbm, (0, p.sizes.N_q), p.sizes.N_q)  # line 5
+    Q, slopes = _load_queries(hbm, p)  # line 4
+    for rows, cols in _visits(p, block_k):  # line 6
+        K_j, V_j = (_load_for_each(hbm, p, name, rows, cols) for name in "KV")  # line 7
+        S, m_old = _scores(hbm, p, Q, slopes, K_j, rows, cols), m_i  # line 8
+        m_i = maximum(m_old, row_max(S))  # line 9
         alpha, P = exp_diff(m_old, m_i), exp_diff(S, m_i)
         scaled = l_i * alpha
         l_i = scaled + P.sum(-1, keepdim=True)
         factor, weights = (divide(scaled, l_i), divide(P, l_i)) if normalised else (alpha, P)
         acc = acc * factor
-        acc = acc.put(rows, acc.rows(rows) + weights.rows(rows) @ V_j)
+        acc = acc.put(rows, acc.rows(rows) + weights.rows(rows) @ V_j)  # line 10
         seen: dict[str, Any] = {"S": S, "P": weights, "m_i": m_i, "l_i": l_i, "m_old": m_old}
         seen["o'" if normalised else "acc"] = acc
         yield hbm.step("one pass", rows=rows, cols=cols, normalised=normalised, **seen, alpha=alpha, factor=factor)
         hbm.drop(K_j, V_j, S)
-    hbm.store("O", None, acc if normalised else divide(acc, l_i))
+    hbm.store("O", None, acc if normalised else divide(acc, l_i))  # line 12
     yield from _finish(hbm, "write" if normalised else "divide", Q, m_i, l_i, normalised=normalised)
 
 
