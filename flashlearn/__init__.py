@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import flashlearn.core.interpreter  # noqa: F401  first: it must come before Triton
-from flashlearn._moved import Finder
+from flashlearn._moved import Finder, Later
 from flashlearn.core.hbm import HBM
 from flashlearn.core.mask import Mask
 from flashlearn.core.steps import (
@@ -85,6 +85,7 @@ LATER = {
 
 if not any(isinstance(finder, Finder) for finder in sys.meta_path):
     sys.meta_path.insert(0, Finder())  # first: in an old package others would find its modules, and run them again
+sys.modules.setdefault("flashlearn.projector", Later("flashlearn.projector"))  # entered where imports look first
 
 __all__ = [
     "HBM",

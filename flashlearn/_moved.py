@@ -54,6 +54,15 @@ IN_DRAW = {
 }
 
 
+class Later(ModuleType):
+    """An old module in whose place an import would put itself before the function of its name: imported when used."""
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):  # asked for by whoever looks through all modules
+            raise AttributeError(name)
+        return getattr(importlib.import_module("flashlearn.show.projection"), name)
+
+
 def moved(name: str) -> str | None:
     """Where the module of that old path is now; None if it did not move.
 

@@ -75,6 +75,11 @@ def test_kernels_that_share_a_name_with_their_old_module_stay_functions(name):
     assert getattr(kernels, name) is getattr(module, name)
 
 
+def test_the_projector_stays_a_function():
+    old = importlib.import_module("flashlearn.projector")
+    assert flashlearn.projector is old.projector is importlib.import_module("flashlearn.show.projection").projector
+
+
 @pytest.mark.slow  # a process of its own
 def test_a_submodule_of_an_old_package_is_not_a_second_copy():
     code = (
