@@ -165,6 +165,9 @@ def test_the_policy_names_inline_scripts_by_their_hash_and_forbids_the_rest():
         (r"\begin{aligned}a&=b\\c&=d\end{aligned}", "<mtable"),
         (r"e^{x}\!", "-0.167em"),
         (r"\frac{1}{2}", "<mfrac>"),
+        (r"\log 65", '<mi>log</mi><mspace width="0.167em"></mspace><mn>65'),
+        (r"\log_2 e", '<mn>2</mn></msub><mspace width="0.167em"></mspace><mi>e'),
+        (r"\log(x) + \log_2 \left(x\right)", '<mi>log</mi><mo stretchy="false">'),
     ],
 )
 def test_formulas_are_mathml(tex, inside):

@@ -18,6 +18,9 @@ from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 
 SPACES = {"negativethinmathspace": "-0.167em", "newline": "0em"}
+# Functions, also with an index, that browsers set close to what follows, as they do letters
+NAMED = r"(?<!<msub>)(?<!<msup>)<mi>(?:exp|ln|log|tanh)</mi>|<msub><mi>log</mi><m[in]>\w+</m[in]></msub>"
+THIN = '<mspace width="0.167em"></mspace>'
 LETTERS = "".join(map(chr, range(0x20, 0x7F))) + "−×÷±·…∞∂∑∏∫√≤≥≠≈←→⊤⌈⌉⌊⌋∘′⏞⏟⎧⎨⎩⎪⎫⎬⎭"
 
 
@@ -29,6 +32,7 @@ def mathml(tex: str, display: bool = False) -> str:
     """
     text = convert(_arrays(tex), display="block" if display else "inline")
     text = text.replace('<menclose notation="box">', '<mrow class="boxed">').replace("</menclose>", "</mrow>")
+    text = re.sub(rf"({NAMED})(?=<m(?!o[ >]|row><mo ))", rf"\1{THIN}", text)
     for name, width in SPACES.items():
         text = text.replace(f'width="{name}"', f'width="{width}"')
     return text.replace("<math ", f'<math aria-label="{html.escape(tex.strip())}" ', 1) if display else text
