@@ -297,6 +297,21 @@ def test_what_is_no_tile_is_refused():
         list(kernel_steps(launch, diagonal_kernel, (1,), torch.randn(8, 8), torch.randn(8)))
 
 
+@triton.jit
+def sum_kernel(x_ptr, y_ptr, N, BLOCK: tl.constexpr, OTHER: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(y_ptr, tl.sum(tl.load(x_ptr + at, mask=at < N, other=OTHER), 0))
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float16))
+def test_what_a_mask_hides_is_undefined_unless_other_says_what_it_is(dtype):
+    x = torch.ones(5, dtype=dtype)
+    for block, other, right in ((8, 0.0, True), (8, None, False), (4, None, True)):
+        y = torch.zeros(1)
+        list(kernel_steps(lambda y=y, more=(block, other): sum_kernel[(1,)](x, y, 5, *more)))
+        assert y.item() == min(block, 5) if right else y.isnan().all()
+
+
 def test_atomic_operations_are_refused():
     with pytest.raises(Unrecordable, match="^expected loads and stores, got an atomic operation in count$"):
         list(kernel_steps(launch, count_kernel, (2,), torch.zeros(4)))

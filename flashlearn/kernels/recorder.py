@@ -4,8 +4,8 @@
 
 Triton's interpreter executes every load and store with NumPy, so that their addresses can be watched. The
 recorder gives each tensor of a launch a private copy with the same strides; an address less the start of
-that copy is an element, and the elements of one load are a tile. Three faults that a GPU would leave silent
-become errors: an address outside every tensor, an element written by two programs, and an element that one
+that copy is an element, and the elements of one load are a tile. What a mask hides of a load without `other` is NaN:
+on a GPU it is undefined. Three faults that a GPU would leave silent become errors: an address outside every tensor, an element written by two programs, and an element that one
 program writes and another reads. (On a GPU the order of programs is not defined, so the last two are races.)
 
 One step is one iteration of a program's inner loop: a new one begins when a tensor is read again.
@@ -32,6 +32,7 @@ NAMES = ("q", "k", "v", "o", "do", "dq", "dk", "dv", "a", "b", "c")  # of a kern
 TITLES = {name: name[:-1] + name[-1].upper() for name in NAMES}  # as pictures name them: dq is dQ
 REGISTERS = ("m_i", "l_i", "alpha")  # variables of a kernel that pictures show; a number a row
 COLUMNS = ("lse", "delta")  # one number per query: shown as a column, (B, H, N, 1)
+UNDEFINED = float("nan")  # what a load gives where its mask hides and no `other` is said; a GPU leaves anything there
 GUARD = 2**16  # elements of room on both sides of a copy: what misses a tensor by less hits no other
 
 
@@ -228,9 +229,12 @@ class _Recording:
 
         load, store, dot = builder.create_masked_load, builder.create_masked_store, builder.create_dot
 
-        def watched_load(ptrs, mask, *rest):
+        def watched_load(ptrs, mask, other, *rest):
             self._read(builder.grid_idx, ptrs.data, mask.data)
-            return load(ptrs, mask, *rest)
+            loaded = load(ptrs, mask, other, *rest)
+            if other is None and loaded.data.dtype.kind == "f":
+                loaded.data[~np.broadcast_to(mask.data, loaded.data.shape)] = UNDEFINED
+            return loaded
 
         def watched_store(ptrs, value, mask, *rest):
             written = self._write(builder.grid_idx, ptrs.data, mask.data)
@@ -402,7 +406,10 @@ class _Recording:
         given = {tensor.name: tensor.original for tensor in self.tensors} | self.arguments
         right = 0 if given.get("CAUSAL") else given.get("right")
         there = given.get("key_start")
-        key_range = None if there is None else ((int(there[batch]), int(given["key_stop"][batch])),)
+        key_range = None
+        if there is not None:  # what nobody checked may lie outside
+            start, stop = (min(max(int(end[batch]), 0), N_k) for end in (there, given["key_stop"]))
+            key_range = ((start, max(start, stop)),)
         places = given.get("places")
         documents = None
         if places is not None and N_q == N_k and torch.equal(places[:, 1], places[:, 3]):  # first rows of both sides

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from unittest import mock
 
 import torch
 
@@ -168,8 +169,27 @@ def slips_of_a_kernel(kernel):
     return ""
 
 
+def an_other_is_missing(kernel):
+    """Is the result NaN only because of what a load gives where its mask hides?"""
+    from flashlearn.kernels import recorder
+
+    def gives_nan():
+        q, k, do, lse = _problem(20, 20)
+        results = torch.full((1, 20, 16), torch.nan), torch.full((1, 20, 16), torch.nan)
+        given = [t[None] for t in (q, k, k, do, lse, lse)]
+        launched(kernel, (2, 1), {"D": 16, "BLOCK_M": 16, "BLOCK_N": 16, "CAUSAL": True}, *given, *results, 20, 20, 0.5)
+        return any(t.isnan().any() for t in results)
+
+    with mock.patch.object(recorder, "UNDEFINED", 0.0):
+        if gives_nan():
+            return ""
+    if not gives_nan():
+        return ""
+    return "a load has a mask and no other: what a GPU gives where the mask hides is anything, here NaN; say other=..."
+
+
 CAUSES = {
     "13.dv": (which_slips, a_query_that_sees_nothing),
     "13.ds": (the_formula,),
-    "13.kernel": (slips_of_a_kernel,),
+    "13.kernel": (slips_of_a_kernel, an_other_is_missing),
 }

@@ -101,6 +101,8 @@ BUGS = (
     ("the last, incomplete block of queries is left out", "ragged lengths", (("range(first, N_q,", "range(first, N_q // BLOCK_M * BLOCK_M,"),)),
     ("the rows of Q behind the last are loaded too", "ragged lengths",
      (("tl.load(q_ptr + at_q, mask=(rows < N_q)[:, None], other=0.0)", "tl.load(q_ptr + at_q)"),)),
+    ("lse is loaded with a mask and no other", "ragged lengths",
+     (('mask=rows < N_q, other=float("inf"))', "mask=rows < N_q)"),)),
     ("there is no mask", "causal", (("p_t = tl.where(keys[:, None] <= rows[None, :] + N_k - N_q, p_t, 0.0)", "p_t = p_t"),)),
     ("a query does not see its own key", "causal", (("keys[:, None] <= rows", "keys[:, None] < rows"),)),
     ("the mask is aligned to the top left", "more keys than queries",
