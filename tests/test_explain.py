@@ -158,6 +158,29 @@ def test_it_refuses_what_flash_attention_refuses(error, message, kwargs):
         fl.explain(*(t.double() for t in (q, k, v)))
 
 
+def ints(*values):
+    return torch.tensor(values, dtype=torch.int32)
+
+
+@pytest.mark.parametrize(
+    ("message", "options"),
+    [
+        ("documents to end at N = 4, got 9", {"documents": ints(0, 9)}),
+        ("documents that do not fall", {"documents": ints(0, 3, 2, 4)}),
+        ("0 <= start <= stop <= 4 in key_range, got 3 and 1", {"key_range": (ints(3), ints(1))}),
+        ("0 <= start <= stop <= 4 in key_range, got 0 and 5", {"key_range": (ints(0), ints(5))}),
+    ],
+)
+def test_offsets_and_ranges_are_looked_at_in_the_interpreter_alone(on, options, message, monkeypatch):
+    given = of(1, 2, 4, 16, dtype=fp32)
+    for call in (fl.explain, fl.flash_attention):
+        with pytest.raises(ValueError, match=message):
+            call(*given, **options)
+    on((9, 0))
+    monkeypatch.setattr(torch.Tensor, "tolist", None)  # would wait for a GPU
+    assert fl.explain(*given, **options).forward.kernel == "portable"
+
+
 @pytest.mark.parametrize(
     ("options", "kernel"),
     [

@@ -193,6 +193,19 @@ def test_nothing_is_copied(monkeypatch):
     assert o.stride() == q.stride() and o.shape == q.shape
 
 
+@pytest.mark.slow  # four graphs
+def test_it_compiles_as_one_graph_where_scale_and_softcap_change():
+    q, k, v, _ = make(small(), DEVICE)
+    compiled = torch.compile(
+        lambda *given: flash_attention(*given[:3], scale=given[3], softcap=given[4]),
+        backend="aot_eager",
+        fullgraph=True,
+    )
+    for scale, softcap in ((None, None), (0.3, 2.0), (0.4, 3.0), (1, 4), (2, 5)):
+        want = flash_attention(q, k, v, scale=scale, softcap=softcap)
+        torch.testing.assert_close(compiled(q, k, v, scale, softcap), want)
+
+
 # refusals ---------------------------------------------------------------------------------------------------
 
 
@@ -238,11 +251,11 @@ def test_documents_want_as_many_queries_as_keys():
         flash_attention(q, k, v, documents=ints(0, 20))
 
 
-def test_explain_refuses_the_same_and_reads_nothing():
+def test_explain_refuses_the_same():
     q, k, v, _ = make(small(), DEVICE)
     with pytest.raises(ValueError, match="expected softcap"):
         fl.explain(q, k, v, softcap=0.0)
-    found = fl.explain(q, k, v, documents=ints(0, 9, 5, 20), window=(3, 0), sinks=torch.zeros(2, device=DEVICE))
+    found = fl.explain(q, k, v, documents=ints(0, 5, 9, 20), window=(3, 0), sinks=torch.zeros(2, device=DEVICE))
     assert found.forward.kernel == found.backward.kernel == "portable"
     assert found.forward.why == found.backward.why == "kernels run in the interpreter" or not INTERPRETED
 

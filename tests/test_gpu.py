@@ -177,6 +177,23 @@ def test_program_explorer():
         assert control.description and control.tooltip
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "error", "message"),
+    [
+        ("N", -5, ValueError, "expected N from 1 to 32, got -5"),
+        ("N", 10**6, ValueError, "expected N from 1 to 32, got 1000000"),
+        ("N", "3", TypeError, "expected N to be an int, got str"),
+        ("H", 9, ValueError, "expected H from 1 to 3, got 9"),
+        ("B", 0, ValueError, "expected B from 1 to 2, got 0"),
+        ("block", 3, ValueError, "expected block to be one of 1, 2, 4, 8, 16, got 3"),
+        ("block", True, ValueError, "expected block to be one of 1, 2, 4, 8, 16, got True"),
+    ],
+)
+def test_first_values_of_the_program_explorer(name, value, error, message):
+    with pytest.raises(error, match=message):
+        program_explorer(**{name: value})
+
+
 @pytest.mark.slow  # processes of their own; notebook 11 compiles too
 @needs_triton
 def test_the_compiler_gives_a_program_its_warps_and_a_stage_its_tiles():

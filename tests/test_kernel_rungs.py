@@ -80,6 +80,60 @@ def test_the_rung_before_does_not(case):
         assert not torch.allclose(done.output[0], expected(q, k, v, causal), atol=1e-3)
 
 
+@pytest.mark.parametrize("case", range(1, 5))
+def test_unless_it_is_watched_it_refuses(case):
+    """It would write where nothing of its own is, or be wrong and say nothing."""
+    q, k, v = inputs(case)
+    for kernel in RUNGS[:case]:
+        with pytest.raises(ValueError, match=f"expected .* for {kernel.fn.__name__}, got"):
+            rungs.attend(kernel, q, k, v, causal=FIRST[case][3], block_m=16, block_n=32)
+
+
+ONE, TWO, RAGGED = (1, 1, 32, 16), (1, 2, 32, 16), (1, 2, 20, 16)
+CANNOT = (
+    (rungs.contiguous_kernel, TWO, TWO, {}, "contiguous q, k and v of one head for contiguous_kernel, got B = 1 and 2"),
+    (rungs.contiguous_kernel, (2, 1, 32, 16), (2, 1, 32, 16), {}, "of one head for contiguous_kernel, got B = 2 and 1"),
+    (rungs.contiguous_kernel, ONE, ONE, {"block_n": 64}, "N_q = N_k, a multiple of 16 and 64, .*, got 32 and 32"),
+    (rungs.strided_kernel, RAGGED, RAGGED, {}, "a multiple of 16 and 16, for strided_kernel, got 20 and 20"),
+    (rungs.strided_kernel, ONE, (1, 1, 64, 16), {}, "expected N_q = N_k, .*, got 32 and 64"),
+    (rungs.strided_kernel, (1, 1, 32, 8), (1, 1, 32, 8), {}, "D to be a power of two of at least 16 .*, got 8"),
+    (rungs.strided_kernel, (1, 1, 32, 24), (1, 1, 32, 24), {}, "D to be a power of two of at least 16 .*, got 24"),
+    (rungs.ragged_kernel, RAGGED, RAGGED, {"causal": True}, "causal to be False for ragged_kernel, got True"),
+    (rungs.ragged_kernel, RAGGED, (1, 2, 0, 16), {}, "at least one key for ragged_kernel, got 0"),
+    (rungs.causal_kernel, TWO, ONE, {}, "as many heads of q as of k and v for causal_kernel, got 2 and 1"),
+    (rungs.grouped_kernel, TWO, (1, 0, 32, 16), {}, "a multiple of those of k and v, got 2 and 0"),
+    (rungs.grouped_kernel, TWO, (1, 2, 32, 8), {}, "q and k with the same B and D"),
+    (rungs.grouped_kernel, (1, 1, 4, 257), (1, 1, 4, 257), {}, "D of at most 256, got 257"),
+    (rungs.grouped_kernel, (1, 65536, 1, 1), (1, 65536, 1, 1), {}, "at most 65535 programs"),
+)
+
+
+@pytest.mark.parametrize("kernel, shape_q, shape_k, options, message", CANNOT)
+def test_what_a_rung_cannot_do_is_refused(kernel, shape_q, shape_k, options, message):
+    q, k = torch.zeros(shape_q, device=DEVICE), torch.zeros(shape_k, device=DEVICE)
+    with pytest.raises(ValueError, match=message):
+        rungs.attend(kernel, q, k, k, **options)
+
+
+def test_what_is_no_attention_is_refused_watched_or_not():
+    q, k, v = inputs(0)
+    for call in (
+        rungs.attend,
+        lambda *given: list(kernel_steps(rungs.attend, *given)) if kernels.INTERPRETED else rungs.attend(*given),
+    ):
+        with pytest.raises(ValueError, match="expected k and v of one shape"):
+            call(rungs.contiguous_kernel, q, k, v[:, :, :32])
+    with pytest.raises(ValueError, match="expected contiguous q, k and v"):
+        rungs.attend(rungs.contiguous_kernel, q, k.mT.contiguous().mT, v)
+
+
+def test_a_query_without_keys_is_what_the_later_rungs_can_do():
+    q, k = torch.ones(RAGGED, device=DEVICE), torch.ones(1, 2, 0, 16, device=DEVICE)
+    for kernel in RUNGS[3:]:
+        o, lse = rungs.attend(kernel, q, k, k)
+        assert not o.any() and (lse == -torch.inf).all()
+
+
 @pytest.mark.skipif(not kernels.INTERPRETED, reason="bytes are counted in the interpreter alone")
 def test_the_last_rung_moves_what_the_package_moves():
     q, k, v = inputs(4)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import functools
+import importlib
 import importlib.util
 import itertools
+import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,8 +19,14 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: no kernel is tested", allow_module_level=True)
 
+import flashlearn as fl
 from flashlearn import kernels
+from flashlearn.kernels import ladder, target
+from flashlearn.kernels.portable.backward import attention_backward_portable
+from flashlearn.kernels.portable.forward import attention_forward_portable
+from flashlearn.kernels.portable.launches import Launch as PortableLaunch
 from flashlearn.kernels.target import INTERPRETED, check_grid
+from flashlearn.kernels.teaching import rungs
 from flashlearn.kernels.teaching.backward import backward_launch
 from flashlearn.kernels.teaching.forward import Launch, forward_launch
 from tests.grid import CASES, Case, bf16, check, check_kernel, fp16, fp32, fp64, make, oracle, plain, traits, work
@@ -185,6 +195,11 @@ def qkv(N_q=4, N_k=4, D=16, dtype=fp32, H=1):
             r"of one length, got x \(3,\) and y \(4,\)",
             lambda: kernels.vector_add(*(torch.zeros(n, device=DEVICE) for n in (3, 4))),
         ),
+        (
+            ValueError,
+            r"block to be a power of two of at least 1, got True",
+            lambda: kernels.vector_add(*torch.zeros(2, 3, device=DEVICE), block=True),
+        ),
         (ValueError, r"N up to 65536, got \(1, 65537\)", lambda: kernels.softmax(torch.zeros(1, 65537, device=DEVICE))),
         (ValueError, r"got a tensor on meta", lambda: kernels.softmax(torch.zeros(1, 2, device="meta"))),
         (TypeError, r"torch.Tensor, got list", lambda: kernels.softmax([[1.0]])),
@@ -203,6 +218,208 @@ def test_backward_refuses_what_is_not_from_one_forward_pass():
         kernels.attention_backward(o, q, k, v, o, lse[..., :2])
     with pytest.raises(ValueError, match=r"expected do of shape \(1, 1, 4, 16\)"):
         kernels.attention_backward(o[..., :8], q, k, v, o, lse)
+
+
+def forward(launcher, *given, **options):
+    return launcher(*(given or qkv(16, 16)), **options)
+
+
+def backward(launcher, **options):
+    """Of one forward pass over zeros; what is named in the options takes the place of what that gave."""
+    q, k, v = qkv()
+    given = {"do": q, "q": q, "k": k, "v": v, "o": q, "lse": torch.zeros(q.shape[:3], device=DEVICE)} | options
+    return launcher(**given)
+
+
+def in_gluon(way, **options):
+    module = pytest.importorskip(f"flashlearn.kernels.hopper.{way}")
+    call = {"forward": forward, "backward": backward}[way]
+    return call(getattr(module, f"attention_{way}_hopper"), scale=1.0, **options)
+
+
+FORWARD = {
+    "teaching": functools.partial(forward, kernels.attention_forward),
+    "portable": functools.partial(forward, attention_forward_portable),
+    "decode": functools.partial(forward, kernels.attention_decode),
+    "ladder": functools.partial(forward, functools.partial(ladder.attend, ladder.RUNGS["exp2"], launch=Launch(16, 16))),
+    "rungs": functools.partial(forward, functools.partial(rungs.attend, rungs.grouped_kernel)),
+}
+BACKWARD = {
+    "teaching": functools.partial(backward, kernels.attention_backward),
+    "portable": functools.partial(backward, attention_backward_portable),
+}
+ATTENTION = {
+    **{f"{name} forward": call for name, call in FORWARD.items()},
+    **{f"{name} backward": call for name, call in BACKWARD.items()},
+}
+HOPPER = {f"hopper {way}": functools.partial(in_gluon, way) for way in ("forward", "backward")}
+
+
+@pytest.mark.parametrize(
+    "option, call",
+    [
+        *(pytest.param("causal", call, id=f"causal, {name}") for name, call in (ATTENTION | HOPPER).items()),
+        *(
+            pytest.param("allow_tf32", call, id=f"allow_tf32, {name}")
+            for name, call in ATTENTION.items()
+            if not name.startswith(("ladder", "rungs"))
+        ),
+        ("one_launch", FORWARD["decode"]),
+        ("allow_tf32", lambda **options: kernels.matmul(*torch.zeros(2, 4, 4, device=DEVICE), **options)),
+    ],
+)
+def test_no_is_not_taken_for_true(option, call):
+    for value in ("no", 1):
+        with pytest.raises(TypeError, match=f"expected {option} to be True or False, got {value!r}"):
+            call(**{option: value})
+
+
+def paged(**changed):
+    """flash_attention_paged of one query, and a page of two keys."""
+    table, lengths = (torch.tensor(number, dtype=torch.int32, device=DEVICE) for number in ([[0]], [2]))
+    q, page = torch.ones(1, 1, 1, 4, device=DEVICE), torch.ones(1, 1, 2, 4, device=DEVICE)
+    tensors = {"q": q, "k_pages": page, "v_pages": page, "page_table": table, "lengths": lengths}
+    return fl.flash_attention_paged(**(tensors | changed))
+
+
+def negated(*shape):
+    """What `z.conj().imag` is: minus one, of which there are ones in memory."""
+    return torch._neg_view(torch.ones(shape, device=DEVICE))
+
+
+@pytest.mark.parametrize(
+    "name, call",
+    [
+        *(
+            pytest.param("k", lambda call=call: call(qkv()[0], negated(1, 1, 4, 16), qkv()[2]), id=f"forward, {name}")
+            for name, call in FORWARD.items()
+        ),
+        *(
+            pytest.param(tensor, lambda call=call, tensor=tensor, shape=shape: call(**{tensor: negated(*shape)}), id=f"{tensor}, {name}")
+            for name, call in BACKWARD.items()
+            for tensor, shape in (("do", (1, 1, 4, 16)), ("lse", (1, 1, 4)), ("dlse", (1, 1, 4)))
+        ),
+        ("x", lambda: kernels.softmax(negated(2, 3))),
+        ("y", lambda: kernels.vector_add(-negated(3), negated(3))),
+        ("b", lambda: kernels.matmul(-negated(2, 3), negated(3, 2))),
+        ("v_pages", lambda: paged(v_pages=negated(1, 1, 2, 4))),
+    ],
+)  # fmt: skip
+def test_views_that_stand_for_their_negatives_are_refused(name, call):
+    with pytest.raises(ValueError, match=rf"expected {name} as it is in memory, .*: pass {name}.resolve_neg\(\)"):
+        call()
+
+
+def test_the_op_takes_such_a_view_for_what_it_stands_for():
+    q, k, v = torch.randn(3, 1, 1, 4, 16, device=DEVICE)
+    assert torch.equal(fl.flash_attention(q, torch._neg_view(k), v), fl.flash_attention(q, -k, v))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        *(lambda t, call=call: call(t, t, t) for call in FORWARD.values()),
+        *(lambda t, call=call: call(k=t[:, :, :4]) for call in BACKWARD.values()),
+        lambda t: kernels.softmax(t[0, 0]),
+        lambda t: kernels.vector_add(t[0, 0, 0], t[0, 0, 0]),
+        lambda t: kernels.matmul(t[0, 0], t[0, 0]),
+    ],
+)
+def test_gradients_are_not_dropped_in_silence(call):
+    t = torch.zeros(1, 1, 16, 16, device=DEVICE, requires_grad=True)
+    with pytest.raises(NotImplementedError, match="without requires_grad.*flash_attention.*torch.no_grad"):
+        call(t)
+    with torch.no_grad():
+        call(t)
+
+
+@pytest.mark.parametrize("call", BACKWARD.values(), ids=BACKWARD)
+@pytest.mark.parametrize(
+    "error, message, options",
+    (
+        (TypeError, "expected lse to be a torch.Tensor, got NoneType", {"lse": None}),
+        (TypeError, "expected dlse to be a torch.Tensor, got list", {"dlse": [1.0]}),
+        (ValueError, r"expected dlse of shape \(1, 1, 4\) .*, got \(4,\)", {"dlse": torch.ones(4)}),
+        (ValueError, r"expected dlse of shape \(1, 1, 4\) .*, got \(\)", {"dlse": torch.ones(())}),
+        (ValueError, r"expected dlse .* in torch.float32 on .*, got .* in torch.float64", {"dlse": torch.ones(1, 1, 4).double()}),
+    ),
+)  # fmt: skip
+def test_backward_wants_lse_and_its_gradient_as_they_are(call, error, message, options):
+    there = {name: t.to(DEVICE) if isinstance(t, torch.Tensor) else t for name, t in options.items()}
+    with pytest.raises(error, match=message):
+        call(**there)
+
+
+@pytest.mark.parametrize(
+    "scale",
+    (1e300, -1e300, 3e38, 10**400, -(10**5000)),
+    ids=("large", "negative", "times log2(e)", "int", "long int"),
+)
+def test_a_scale_that_float32_does_not_hold_is_refused(scale):
+    for name, call in {**ATTENTION, "op": functools.partial(forward, fl.flash_attention), "paged": paged}.items():
+        if not name.startswith("rungs"):  # they have no scale
+            with pytest.raises(ValueError, match="expected .*scale .*finite"):
+                call(scale=scale)
+
+
+@pytest.mark.parametrize("softcap", (1e300, 1e-300, 10**400), ids=("large", "small", "int"))
+def test_a_softcap_that_float32_does_not_hold_is_refused(softcap):
+    for call in (functools.partial(forward, fl.flash_attention), paged):
+        with pytest.raises(ValueError, match="expected softcap "):
+            call(softcap=softcap)
+
+
+def test_numbers_that_float32_holds_are_taken():
+    one = fl.flash_attention(*qkv(), scale=2.3e38, softcap=3e38)
+    assert not one.isnan().any() and not fl.flash_attention(*qkv(), scale=-2.3e38, softcap=1.2e-38).isnan().any()
+
+
+OF_TEACHING, OF_PORTABLE = Launch(16, 16), PortableLaunch(16, 16)
+LAUNCHED = (
+    (ATTENTION["teaching forward"], "launch", OF_TEACHING),
+    (ATTENTION["teaching backward"], "launch", OF_TEACHING),
+    (ATTENTION["ladder forward"], "launch", OF_TEACHING),
+    (ATTENTION["portable forward"], "launch", OF_PORTABLE),
+    (ATTENTION["portable backward"], "launch", OF_PORTABLE),
+    (ATTENTION["portable backward"], "launch_dq", OF_PORTABLE),
+)
+
+
+@pytest.mark.parametrize("call, name, good", LAUNCHED)
+def test_what_is_no_launch_is_refused(call, name, good):
+    other = OF_PORTABLE if good is OF_TEACHING else OF_TEACHING
+    for bad in (64, (16, 16), 0, "", other):
+        with pytest.raises(TypeError, match=rf"expected {name} to be a Launch\(block_m, block_n, .*\) or None, got "):
+            call(**{name: bad})
+    for bad, message in (
+        (good._replace(block_m=True), "block_m to be a power of two"),
+        (good._replace(block_n=48), "block_n to be a power of two"),
+        (good._replace(num_warps="x"), "num_warps to be a power of two of at least 1, got 'x'"),
+        (good._replace(num_warps=3), "num_warps to be a power of two of at least 1, got 3"),
+        (good._replace(num_stages=0), "num_stages of at least 1, got 0"),
+    ):
+        with pytest.raises(ValueError, match=f"expected {message}"):
+            call(**{name: bad})
+    if good is OF_PORTABLE:
+        with pytest.raises(ValueError, match="expected registers of at least 1, got 0"):
+            call(**{name: good._replace(registers=0)})
+
+
+def test_log2_of_e_is_written_once_for_all_kernels():
+    folder = Path(kernels.__file__).parent
+    written = [path for path in folder.rglob("*.py") if {"LOG2E", "LOG2_E"} & set(names_set_in(path))]
+    assert written == [folder / "teaching" / "forward.py"]
+
+
+def names_set_in(path):
+    tree = ast.parse(path.read_text())
+    return [
+        name.id
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for name in node.targets
+        if isinstance(name, ast.Name)
+    ]
 
 
 @needs_interpreter
@@ -225,6 +442,7 @@ def test_interpreter_refuses_bfloat16():
     (
         ("os.environ.pop('TRITON_INTERPRET', None); import triton", "Triton was imported before flashlearn"),
         ("os.environ['TRITON_INTERPRET'] = '0'", "TRITON_INTERPRET=0 is set"),
+        ("os.environ['TRITON_INTERPRET'] = ''; import triton", "Triton was imported before flashlearn"),
     ),
 )
 def test_why_nothing_is_interpreted_is_explained(first, why):
@@ -233,6 +451,38 @@ def test_why_nothing_is_interpreted_is_explained(first, why):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode and why in done.stderr, done.stderr
     assert "Set TRITON_INTERPRET=1 before Python starts" in done.stderr
+
+
+@needs_interpreter
+@pytest.mark.parametrize(
+    "set_to, gpu, why",
+    (
+        ("", False, "Triton was imported before flashlearn"),
+        ("", True, "there is a GPU"),
+        ("No", True, "TRITON_INTERPRET=No is set"),
+        ("maybe", False, "TRITON_INTERPRET=maybe is set"),
+        ("1", True, "Triton was imported before TRITON_INTERPRET was set"),
+    ),
+)
+def test_no_wrong_reason_is_named(monkeypatch, set_to, gpu, why):
+    monkeypatch.setenv("TRITON_INTERPRET", set_to)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    monkeypatch.setattr(target, "INTERPRETED", False)
+    with pytest.raises(RuntimeError, match=f"that is off because {why}. Set TRITON_INTERPRET=1"):
+        target.check_device(torch.device("cpu"), "x")
+
+
+@pytest.mark.parametrize("set_to, chosen", (("", "1"), (None, "1"), ("0", "0"), ("true", "true")))
+def test_an_empty_choice_is_none(monkeypatch, set_to, chosen):
+    """`TRITON_INTERPRET= python` says nothing, and without a GPU kernels are interpreted."""
+    monkeypatch.setenv("TRITON_INTERPRET", "")  # put back as it was at the end
+    monkeypatch.delenv("TRITON_INTERPRET")
+    if set_to is not None:
+        monkeypatch.setenv("TRITON_INTERPRET", set_to)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.delitem(sys.modules, "triton")
+    importlib.reload(importlib.import_module("flashlearn.core.interpreter"))
+    assert os.environ["TRITON_INTERPRET"] == chosen
 
 
 def test_fp16_backward_of_rows_without_keys_is_zero():

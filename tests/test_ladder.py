@@ -90,6 +90,11 @@ def test_bad_input_is_refused():
         attend(RUNGS["exp2"], q, k, v, launch=SMALL)
     with pytest.raises(ValueError, match="expected contiguous q, k and v of one shape"):
         attend(RUNGS["exp2"], q.mT.contiguous().mT, k, v, launch=SMALL)
+    with pytest.raises(TypeError, match="expected rung to be a Rung, one of the values of RUNGS, got 'exp2'"):
+        attend("exp2", q, k, v)
+    for D in (8, 40):
+        with pytest.raises(ValueError, match=f"expected D to be a power of two of at least 16, got {D}"):
+            attend(RUNGS["exp2"], *random(1, 1, 64, D), launch=SMALL)
 
 
 # The source of a rung, its switches decided

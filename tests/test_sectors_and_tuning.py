@@ -32,6 +32,13 @@ def test_steps_count_what_moves():
         sectors(-1)
 
 
+@pytest.mark.parametrize("number", (1.5, float("nan"), True, "1", None))
+@pytest.mark.parametrize("name", ("stride", "itemsize"))
+def test_strides_and_sizes_are_whole_numbers(name, number):
+    with pytest.raises(TypeError, match=f"expected {name} to be an int, got {number!r}"):
+        sectors(**{"stride": 1, name: number})
+
+
 @pytest.mark.parametrize(
     "threads, registers, shared, gpu, programs, limit",
     [

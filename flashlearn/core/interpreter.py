@@ -1,7 +1,8 @@
 """The choice that must be made before anything imports Triton: interpret kernels on the CPU, or compile them.
 
 Triton looks at TRITON_INTERPRET once, when it is first imported, and PyTorch imports Triton in unexpected places
-(an optimiser does). So `import flashlearn` makes the choice, without importing Triton itself.
+(an optimiser does). So `import flashlearn` makes the choice, without importing Triton itself, unless the variable is
+set; empty it says nothing.
 """
 
 import os
@@ -10,4 +11,4 @@ import sys
 import torch
 
 if not torch.cuda.is_available() and "triton" not in sys.modules:
-    os.environ.setdefault("TRITON_INTERPRET", "1")
+    os.environ["TRITON_INTERPRET"] = os.environ.get("TRITON_INTERPRET") or "1"

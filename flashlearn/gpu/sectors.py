@@ -6,6 +6,7 @@ Source: NVIDIA, CUDA C++ Best Practices Guide, "Coalesced Access to Global Memor
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from numbers import Integral
 
 from flashlearn.core.steps import Step
 
@@ -18,6 +19,9 @@ def sectors(stride: int, itemsize: int = 4) -> dict[int, list[int]]:
     >>> len(sectors(1)), len(sectors(2)), len(sectors(1000))
     (4, 8, 32)
     """
+    for name, number in (("stride", stride), ("itemsize", itemsize)):
+        if not isinstance(number, Integral) or isinstance(number, bool):
+            raise TypeError(f"expected {name} to be an int, got {number!r}")
     if stride < 0 or itemsize not in (1, 2, 4, 8):
         raise ValueError(f"expected a stride of 0 or more and an itemsize of 1, 2, 4 or 8, got {stride}, {itemsize}")
     found: dict[int, list[int]] = {}

@@ -30,12 +30,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from flashlearn.core.inputs import check_block, check_qkv, resolve_scale
+from flashlearn.core.inputs import check_block, check_bool, check_qkv
 from flashlearn.kernels.launcher import current_stream, launch, multiprocessors
 from flashlearn.kernels.portable.masks import is_visible, keys_seen, keys_seen_by_all, keys_there
 from flashlearn.kernels.portable.options import PLAIN, Options
 from flashlearn.kernels.portable.scores import scored, with_sink
-from flashlearn.kernels.target import INTERPRETED, check_grid, check_runnable
+from flashlearn.kernels.target import INTERPRETED, check_grid, check_runnable, resolve_scale
 from flashlearn.kernels.teaching.forward import LN_2, LOG2_E, Launch, absorb, check_head_dim, padded
 
 KEYS_PER_SPLIT = 256  # at least: a shorter split ends before its loads are well under way
@@ -250,6 +250,10 @@ def attention_decode(
         raise ValueError(f"expected H_q / H_kv * N_q of at most {most} in {q.dtype}, got {size.group} * {size.N_q}")
     if splits is not None:
         check_block(splits, "splits")
+    if one_launch is not None:
+        check_bool(one_launch, "one_launch")
+    check_bool(causal, "causal")
+    check_bool(allow_tf32, "allow_tf32")
     if options.offsets is not None:
         raise ValueError("expected options without offsets, got some: decoding has as many keys as queries nowhere")
     o, lse = decode(q, k, v, causal, resolve_scale(scale, size.D), splits, one_launch, allow_tf32, options=options)

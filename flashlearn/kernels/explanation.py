@@ -24,7 +24,7 @@ from flashlearn.core.inputs import check_qkv
 from flashlearn.core.mask import KeyRange, Window
 from flashlearn.kernels.decode import decode_launch
 from flashlearn.kernels.dispatch import HOPPER_DEFAULTS, Choice, backward_rung, forward_rung, general_rung, must_widen
-from flashlearn.kernels.general import options_of
+from flashlearn.kernels.general import check_contents, options_of
 from flashlearn.kernels.op import prepare, without_causal
 from flashlearn.kernels.portable.launches import DKDV, DQ, FORWARD, has_tensor_cores, portable_launch
 from flashlearn.kernels.target import INTERPRETED, backend
@@ -62,8 +62,8 @@ def explain(
 ) -> Explanation:  # fmt: skip
     """What `flash_attention` with the same arguments and its backward pass would run, and why.
 
-    Takes and refuses what `flash_attention` does; autocast counts, and so do
-    `torch.use_deterministic_algorithms` and the layout of the tensors.
+    Takes and refuses what `flash_attention` does, and like it looks at offsets and ranges in the interpreter alone: a
+    GPU is not waited for. Autocast counts, and so do `torch.use_deterministic_algorithms` and the layout of the tensors.
     """
     q, k, v, scale = prepare(q, k, v, causal, scale)
     window, causal = without_causal(window, causal)
@@ -71,6 +71,8 @@ def explain(
         q, check_qkv(q, k, v), causal=causal, window=window, documents=documents, key_range=key_range,
         softcap=softcap, alibi=alibi, sinks=sinks,
     )  # fmt: skip
+    if INTERPRETED:
+        check_contents(options, q, k)
     if must_widen(q):
         q, k, v = q.float(), k.float(), v.float()
     if options.names:

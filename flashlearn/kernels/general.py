@@ -14,13 +14,13 @@ from torch import Tensor
 
 from flashlearn.core.inputs import Sizes, check_bool
 from flashlearn.core.mask import KeyRange, Window, check_documents, check_key_range, check_one_length, check_window
-from flashlearn.core.scores import check_per_head, check_softcap
+from flashlearn.core.scores import check_per_head
 from flashlearn.kernels.decode import decode
 from flashlearn.kernels.dispatch import allow_tf32, general_rung, must_widen
 from flashlearn.kernels.portable.backward import How, attention_gradients
 from flashlearn.kernels.portable.forward import attention_forward_portable
 from flashlearn.kernels.portable.options import Options
-from flashlearn.kernels.target import INTERPRETED
+from flashlearn.kernels.target import INTERPRETED, check_softcap
 
 FLAT = (
     "Tensor? sinks, Tensor? alibi, Tensor? offsets_q, Tensor? offsets_k, Tensor? key_start, Tensor? key_stop, "
@@ -92,7 +92,7 @@ def unflat(given: Iterable) -> Options:
     return Options(left, right, offsets, None if start is None else (start, stop), softcap, alibi, sinks)
 
 
-def _check_contents(options: Options, q: Tensor, k: Tensor) -> None:
+def check_contents(options: Options, q: Tensor, k: Tensor) -> None:
     """Refuse offsets and ranges that are not what they should be: a GPU is waited for."""
     if options.offsets is not None:
         queries_of, keys_of = options.offsets
@@ -108,7 +108,7 @@ def _forward(q, k, v, *given):
     *which, scale, check = given
     options = unflat(which)
     if check or INTERPRETED:
-        _check_contents(options, q, k)
+        check_contents(options, q, k)
     with torch.cuda.device_of(q):  # kernels are launched on the current device
         if must_widen(q):
             o, lse = _run_forward(q.float(), k.float(), v.float(), scale, options)

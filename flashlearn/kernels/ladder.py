@@ -22,8 +22,9 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from flashlearn.core.inputs import check_qkv, resolve_scale
-from flashlearn.kernels.target import check_grid, check_runnable
+from flashlearn.core.inputs import check_bool, check_qkv
+from flashlearn.kernels.target import check_grid, check_launch, check_power_of_two, check_runnable, resolve_scale
+from flashlearn.kernels.teaching.forward import check_head_dim
 
 LN_2 = tl.constexpr(math.log(2))
 
@@ -162,9 +163,17 @@ def attend(
     launch: Launch | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """o, shaped as q, and lse (B, H, N) in float32; q, k and v contiguous (B, H, N, D), all of one shape."""
+    if not isinstance(rung, Rung):
+        raise TypeError(f"expected rung to be a Rung, one of the values of RUNGS, got {rung!r}")
     check_runnable(q=q, k=k, v=v)
     size = check_qkv(q, k, v)
-    launch = launch or (TUNED.get(size.D) if rung.tuned else None) or forward_launch(size.D, q.element_size())
+    check_head_dim(size.D)
+    check_power_of_two(16, D=size.D)
+    check_bool(causal, "causal")
+    if launch is None:
+        launch = (TUNED.get(size.D) if rung.tuned else None) or forward_launch(size.D, q.element_size())
+    else:
+        check_launch(launch, Launch)
     if not q.shape == k.shape == v.shape or not all(t.is_contiguous() for t in (q, k, v)):
         raise ValueError(f"expected contiguous q, k and v of one shape, got {[tuple(t.shape) for t in (q, k, v)]}")
     if size.N_q % launch.block_m or size.N_q % launch.block_n:

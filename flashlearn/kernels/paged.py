@@ -32,25 +32,24 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from flashlearn.core.inputs import check_bool, resolve_scale
+from flashlearn.core.inputs import check_bool
 from flashlearn.core.mask import Window, check_window
 from flashlearn.core.pages import PagedSizes, check_paged, check_paged_numbers
-from flashlearn.core.scores import check_per_head, check_softcap
+from flashlearn.core.scores import check_per_head
 from flashlearn.kernels.decode import decode_launch, max_rows
 from flashlearn.kernels.dispatch import allow_tf32, must_widen
 from flashlearn.kernels.launcher import launch as launch_kept
 from flashlearn.kernels.launcher import multiprocessors
 from flashlearn.kernels.portable.launches import FORWARD, Launch
 from flashlearn.kernels.portable.scores import scored
-from flashlearn.kernels.target import INTERPRETED, check_device
-from flashlearn.kernels.teaching.forward import LN_2, LOG2_E, absorb, check_head_dim, padded
+from flashlearn.kernels.target import INTERPRETED, check_device, check_softcap, refuse_negated, resolve_scale
+from flashlearn.kernels.teaching.forward import LN_2, LOG2_E, LOG2E, absorb, check_head_dim, padded
 
 LEAST_KEYS = 256  # of a share, unless all sequences are shorter: a smaller one ends before its loads are well under way
 # Some compute while others wait for memory. Two or three are alike where sequences are long; where many are short, three are
 # an eighth faster than two, and four slower again (measurements/gpu_paged_h200.json, "plans").
 PROGRAMS_PER_MULTIPROCESSOR = 3
 MOST_SEQUENCES = 8192  # every program looks at all lengths
-LOG2E = tl.constexpr(LOG2_E)
 NOTHING = tl.constexpr(float("-inf"))
 
 
@@ -462,6 +461,9 @@ def _check_supported(q: Tensor, k_pages: Tensor, v_pages: Tensor, sizes: PagedSi
         raise ValueError("expected D of at least 2 on a GPU, got 1: flashlearn.paged_attention takes it")
     if sizes.B > MOST_SEQUENCES:
         raise ValueError(f"expected at most {MOST_SEQUENCES} sequences, got {sizes.B}")
+    for name, t in (("q", q), ("k_pages", k_pages), ("v_pages", v_pages)):
+        if t.is_neg():
+            refuse_negated(name)
     if torch.is_grad_enabled() and any(t.requires_grad for t in (q, k_pages, v_pages)):
         raise NotImplementedError("flash_attention_paged has no backward pass: call it under torch.no_grad()")
 

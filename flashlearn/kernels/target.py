@@ -11,14 +11,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import os
 import threading
+from typing import NamedTuple, NoReturn, TypeVar
 
 import numpy
 import torch
 from torch import Tensor
 
 import flashlearn.core.interpreter  # noqa: F401  before Triton
+from flashlearn.core import inputs, scores
+from flashlearn.core.inputs import check_block
 
 try:
     import triton
@@ -44,6 +48,8 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 # NumPy 2.4 refuses what the interpreter of Triton 3.6 asks of it: to make a number of an array of one element
 INTERPRETER_WORKS = release(triton) >= (3, 7) or release(numpy) < (2, 4)
 MAX_GRID_YZ = 65535  # CUDA's limit on the second and third axis of a launch grid
+LEAST_FLOAT32, MAX_FLOAT32 = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
+MAX_SCALE = MAX_FLOAT32 * math.log(2)  # kernels take it times log2(e), in float32
 
 
 def in_turn(run):
@@ -108,6 +114,12 @@ if INTERPRETED:  # here, and not in the launchers, so that it holds for every ke
     if hasattr(interpreter, "_get_np_dtype"):
         interpreter._get_np_dtype = by_name(interpreter._get_np_dtype)
     without_idle_checks(interpreter.interpreter_builder)
+_unwatched = InterpretedFunction.run
+
+
+def watched() -> bool:
+    """Whether `kernel_steps` runs the kernels now, which refuses stray accesses and races itself, and says where they are."""
+    return InterpretedFunction.run is not _unwatched
 
 
 def backend() -> str:
@@ -116,7 +128,7 @@ def backend() -> str:
 
 
 def check_runnable(**tensors: Tensor) -> None:
-    """Refuse tensors that no kernel of this process can take; the message says what to do about it."""
+    """Refuse tensors that no kernel of this process can take, and gradients; the message says what to do about it."""
     for name, t in tensors.items():
         if not isinstance(t, Tensor):
             raise TypeError(f"expected {name} to be a torch.Tensor, got {type(t).__name__}")
@@ -128,6 +140,20 @@ def check_runnable(**tensors: Tensor) -> None:
                 f"expected {name} in float16 or float32, got bfloat16, which Triton's interpreter computes "
                 f"wrongly: pass {name}.float(), or call flash_attention, which does"
             )
+        if t.is_neg():
+            refuse_negated(name)
+        if t.requires_grad and torch.is_grad_enabled():
+            raise NotImplementedError(
+                f"expected {name} without requires_grad, since what launches a kernel has no derivative: "
+                "call flash_attention, which has one, or this under torch.no_grad()"
+            )
+
+
+def refuse_negated(name: str) -> NoReturn:
+    """Of a view that only says so (`z.conj().imag`) a kernel would read the numbers that are in memory."""
+    raise ValueError(
+        f"expected {name} as it is in memory, got a view that stands for the negative of that: pass {name}.resolve_neg()"
+    )
 
 
 def check_device(device: torch.device, name: str) -> None:
@@ -149,7 +175,9 @@ def check_device(device: torch.device, name: str) -> None:
 def _why_not_interpreted() -> str:
     """Why Triton compiles kernels in this process."""
     asked = os.environ.get("TRITON_INTERPRET", "")
-    if asked.lower() in ("0", "false", "off", "no", "n"):
+    if asked.lower() in ("1", "true", "on", "yes", "y"):
+        return "Triton was imported before TRITON_INTERPRET was set"
+    if asked:
         return f"TRITON_INTERPRET={asked} is set"
     return "there is a GPU" if torch.cuda.is_available() else "Triton was imported before flashlearn"
 
@@ -157,8 +185,54 @@ def _why_not_interpreted() -> str:
 def check_power_of_two(least: int, **sizes: int) -> None:
     """Refuse block sizes that are not powers of two of at least `least`."""
     for name, size in sizes.items():
-        if not isinstance(size, int) or size < least or size & (size - 1):
+        if not isinstance(size, int) or isinstance(size, bool) or size < least or size & (size - 1):
             raise ValueError(f"expected {name} to be a power of two of at least {least}, got {size!r}")
+
+
+AnyLaunch = TypeVar("AnyLaunch", bound=NamedTuple)
+
+
+def check_launch(launch: AnyLaunch, kind: type[AnyLaunch], least: int = 16, name: str = "launch") -> AnyLaunch:
+    """The launch, refused unless it has the fields of `kind`, with numbers that a kernel can be launched with."""
+    if getattr(launch, "_fields", None) != kind._fields:  # a mutant of the course has a class of its own
+        raise TypeError(f"expected {name} to be a Launch({', '.join(kind._fields)}) or None, got {launch!r}")
+    given = launch._asdict()
+    check_power_of_two(least, block_m=given["block_m"], block_n=given["block_n"])
+    check_power_of_two(1, num_warps=given["num_warps"])
+    check_block(given["num_stages"], "num_stages")
+    if given.get("registers") is not None:
+        check_block(given["registers"], "registers")
+    return launch
+
+
+def resolve_scale(scale: float | None, D: int) -> float:
+    """The factor on q.k, as `flashlearn.core.inputs` has it, and finite in float32 too: kernels take it times log2(e)."""
+    if scale is None:
+        return 1 / math.sqrt(D)
+    if type(scale) in (float, int) and -MAX_SCALE <= scale <= MAX_SCALE:  # nothing here that a compiler cannot trace
+        return float(scale)
+    try:
+        factor = inputs.resolve_scale(scale, D)
+    except OverflowError:
+        raise ValueError("expected a scale that is finite in float32, got a number past float64") from None
+    if abs(factor) > MAX_SCALE:
+        raise ValueError(f"expected scale log2(e) finite in float32, so |scale| up to {MAX_SCALE:.4g}, got {scale}")
+    return factor
+
+
+def check_softcap(softcap: float | None) -> float | None:
+    """The cap, as `flashlearn.core.scores` has it, and positive and finite in float32 too."""
+    if softcap is None:
+        return None
+    if type(softcap) in (float, int) and LEAST_FLOAT32 <= softcap <= MAX_FLOAT32:
+        return float(softcap)
+    try:
+        cap = scores.check_softcap(softcap)
+    except OverflowError:
+        raise ValueError("expected softcap to be finite in float32, got a number past float64") from None
+    if cap is not None and not LEAST_FLOAT32 <= cap <= MAX_FLOAT32:
+        raise ValueError(f"expected softcap in float32, {LEAST_FLOAT32:.4g} to {MAX_FLOAT32:.4g}, got {softcap}")
+    return cap
 
 
 def check_grid(grid: tuple[int, ...]) -> tuple[int, ...]:

@@ -46,13 +46,13 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from flashlearn.core.inputs import check_bool
 from flashlearn.kernels.hopper.tiles import hopper_width, in_tiles, launch_hopper
 from flashlearn.kernels.hopper.versions import async_add, async_load, async_store, barrier
 from flashlearn.kernels.teaching.backward import attention_delta
-from flashlearn.kernels.teaching.forward import LOG2_E
+from flashlearn.kernels.teaching.forward import LOG2E
 
 KEYS = gl.constexpr(64)  # keys of one group of four warps: the height of one wgmma
-LOG2E = gl.constexpr(LOG2_E)
 
 
 @gluon.jit(do_not_specialize=["span_step", "N_q", "N_k", "group"])
@@ -322,6 +322,7 @@ def attention_backward_hopper(
     delta: what `delta_less` makes of o, do and dlse, where the caller has it.
     Extra memory: delta, and dq in float32.
     """
+    check_bool(causal, "causal")
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
     width = hopper_width(D)
     block_m = 64 if width == 128 else 128

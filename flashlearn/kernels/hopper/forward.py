@@ -50,14 +50,14 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from flashlearn.core.inputs import check_bool
 from flashlearn.kernels.hopper.tiles import hopper_width, in_tiles, launch_hopper
 from flashlearn.kernels.hopper.versions import async_load, async_store, barrier
 from flashlearn.kernels.launcher import multiprocessors
-from flashlearn.kernels.teaching.forward import LOG2_E
+from flashlearn.kernels.teaching.forward import LOG2_E, LOG2E
 
 ROWS = gl.constexpr(64)  # queries of one group of four warps: the height of one wgmma
 LN_2 = gl.constexpr(0.6931471805599453)
-LOG2E = gl.constexpr(LOG2_E)
 
 
 @gluon.jit(do_not_specialize=["span_step", "batches", "heads", "N_q", "N_k", "group"])
@@ -476,6 +476,7 @@ def attention_forward_hopper(
     spans       the keys that queries see, as `attention_spans` gives them; `causal` is then not looked at
     sinks       (H_q,) float32, contiguous: one more score in the sum of every row, without a value
     """
+    check_bool(causal, "causal")
     B, H, N_q, D = q.shape
     _, H_kv, N_k, _ = k.shape
     o = torch.empty_like(q)

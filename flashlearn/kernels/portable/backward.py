@@ -35,7 +35,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from flashlearn.core.inputs import resolve_scale
+from flashlearn.core.inputs import check_bool
 from flashlearn.kernels.launcher import launch as launch_kept
 from flashlearn.kernels.portable.forward import (
     LEAST_SCALE,
@@ -55,7 +55,7 @@ from flashlearn.kernels.portable.masks import (
 )
 from flashlearn.kernels.portable.options import PLAIN, Options
 from flashlearn.kernels.portable.scores import scored, slope_of
-from flashlearn.kernels.target import check_grid, check_power_of_two
+from flashlearn.kernels.target import check_grid, check_launch, resolve_scale
 from flashlearn.kernels.teaching.backward import check_backward
 from flashlearn.kernels.teaching.forward import LOG2_E, padded
 
@@ -380,6 +380,11 @@ def attention_backward_portable(
     `launch` is that of the sweep for dK and dV, `launch_dq` that of the sweep for dQ, the same unless given.
     Extra memory: two float32 per query.
     """
+    check_bool(causal, "causal")
+    check_bool(allow_tf32, "allow_tf32")
+    for name, given in (("launch", launch), ("launch_dq", launch_dq)):
+        if given is not None:
+            check_launch(given, Launch, least=8, name=name)
     how = How(causal, scale, allow_tf32, launch, launch_dq or launch)
     return attention_gradients(do, q, k, v, o, lse, dlse, how)[:3]
 
@@ -405,7 +410,7 @@ def attention_gradients(
 
     Extra memory: two float32 per query, three with dalibi, and for dsinks a few while they are summed up.
     """
-    size = check_backward(do, q, k, v, o, lse)
+    size = check_backward(do, q, k, v, o, lse, dlse)
     options, scale = how.options, resolve_scale(how.scale, size.D)
     finite = scale if abs(scale) >= LEAST_SCALE else math.copysign(LEAST_SCALE, scale)
     in_exponent = 1.0 if options.scores else finite
@@ -433,7 +438,6 @@ def gradient_of_sinks(sinks: Tensor, lse: Tensor, delta: Tensor) -> Tensor:
 
 def _sweep(inputs, rows, factors, how: How, kernel, grid, outputs, of_options, by: Launch, of_rows=()) -> None:
     """One of the two sweeps: its matrices, what there is of every query, what it writes, and how it is launched."""
-    check_power_of_two(8, block_m=by.block_m, block_n=by.block_n)
     matrices = (*inputs, *outputs)
     strides = tuple(t.stride() for t in matrices)
     q, k = inputs[:2]

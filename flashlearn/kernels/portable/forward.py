@@ -25,13 +25,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from flashlearn.core.inputs import check_qkv, resolve_scale
+from flashlearn.core.inputs import check_bool, check_qkv
 from flashlearn.kernels.launcher import launch as launch_kept
 from flashlearn.kernels.portable.launches import FORWARD, Launch, is_wide, portable_launch
 from flashlearn.kernels.portable.masks import is_visible, keys_seen, keys_seen_by_all, keys_there, place
 from flashlearn.kernels.portable.options import PLAIN, Options
 from flashlearn.kernels.portable.scores import scored, slope_of, with_sink
-from flashlearn.kernels.target import check_grid, check_power_of_two, check_runnable
+from flashlearn.kernels.target import check_grid, check_launch, check_runnable, resolve_scale
 from flashlearn.kernels.teaching.forward import LN_2, LOG2_E, check_head_dim, padded
 
 LEAST_SCALE = 1e-30  # stands for 0, by which nothing infinite may be multiplied: what it makes of a score rounds to 0
@@ -214,8 +214,12 @@ def attention_forward_portable(
     check_runnable(q=q, k=k, v=v)
     size = check_qkv(q, k, v)
     check_head_dim(size.D)
-    launch = launch or portable_launch(FORWARD, size.D, q.element_size(), q.device)
-    check_power_of_two(16, block_m=launch.block_m, block_n=launch.block_n)
+    check_bool(causal, "causal")
+    check_bool(allow_tf32, "allow_tf32")
+    if launch is None:
+        launch = portable_launch(FORWARD, size.D, q.element_size(), q.device)
+    else:
+        check_launch(launch, Launch)
     scale = resolve_scale(scale, size.D)
     o = torch.empty_like(q)
     lse = torch.empty((size.B, size.H_q, size.N_q), dtype=torch.float32, device=q.device)

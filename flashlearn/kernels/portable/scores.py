@@ -10,9 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from flashlearn.kernels.teaching.forward import LOG2_E
-
-LOG2E = tl.constexpr(LOG2_E)
+from flashlearn.kernels.teaching.forward import LOG2E
 
 
 @triton.jit

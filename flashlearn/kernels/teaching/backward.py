@@ -18,11 +18,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from flashlearn.core.inputs import Sizes, check_qkv, resolve_scale
-from flashlearn.kernels.target import check_grid, check_power_of_two, check_runnable
-from flashlearn.kernels.teaching.forward import LOG2_E, Launch, check_head_dim, padded
-
-LOG2E = tl.constexpr(LOG2_E)
+from flashlearn.core.inputs import Sizes, check_bool, check_qkv
+from flashlearn.kernels.target import check_grid, check_launch, check_runnable, refuse_negated, resolve_scale
+from flashlearn.kernels.teaching.forward import LOG2E, Launch, check_head_dim, padded
 
 
 @triton.jit(do_not_specialize=["N_q"])
@@ -273,13 +271,14 @@ def attention_backward(
     """dQ, dK and dV from dO and what `attention_forward` took and gave; S, P, dS and dP stay on chip.
 
     do and o are shaped as q (B, H_q, N_q, D), in its dtype; lse is (B, H_q, N_q) in float32; any strides.
-    `dlse`, shaped as lse, is the gradient that reaches lse itself, if any: d lse_i / d S_ij = P_ij, so it
+    `dlse`, shaped as lse and in float32, is the gradient that reaches lse itself, if any: d lse_i / d S_ij = P_ij, so it
     only shifts delta. Extra memory: delta, one float32 per query. Source: FA-2 Alg. 2, in two sweeps.
     """
-    size = check_backward(do, q, k, v, o, lse)
+    size = check_backward(do, q, k, v, o, lse, dlse)
+    check_bool(causal, "causal")
+    check_bool(allow_tf32, "allow_tf32")
     scale = resolve_scale(scale, size.D)
-    launch = launch or backward_launch(size.D, q.element_size())
-    check_power_of_two(16, block_m=launch.block_m, block_n=launch.block_n)
+    launch = backward_launch(size.D, q.element_size()) if launch is None else check_launch(launch, Launch)
     lse = lse.contiguous()
     delta = attention_delta(o, do)
     if dlse is not None:
@@ -314,17 +313,25 @@ def attention_delta(o: Tensor, do: Tensor, *, block_m: int = 64) -> Tensor:
     return delta
 
 
-def check_backward(do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor) -> Sizes:
+def check_backward(
+    do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, dlse: Tensor | None = None
+) -> Sizes:  # fmt: skip
     """Refuse what does not belong to one forward pass; return the sizes."""
     check_runnable(q=q, k=k, v=v, o=o, do=do)
     size = check_qkv(q, k, v)
     check_head_dim(size.D)
-    for name, t, shape, dtype in (
-        ("o", o, q.shape, q.dtype), ("do", do, q.shape, q.dtype), ("lse", lse, q.shape[:3], torch.float32)
-    ):  # fmt: skip
-        if (t.shape, t.dtype, t.device) != (shape, dtype, q.device):
+    like_q, like_lse = (q.shape, q.dtype, q.device), (q.shape[:3], torch.float32, q.device)
+    for name, t, like in (("o", o, like_q), ("do", do, like_q), ("lse", lse, like_lse), ("dlse", dlse, like_lse)):
+        if t is None and name == "dlse":
+            continue
+        if not isinstance(t, Tensor):
+            raise TypeError(f"expected {name} to be a torch.Tensor, got {type(t).__name__}")
+        if (t.shape, t.dtype, t.device) != like:
+            shape, dtype, device = like
             raise ValueError(
-                f"expected {name} of shape {tuple(shape)} in {dtype} on {q.device}, "
+                f"expected {name} of shape {tuple(shape)} in {dtype} on {device}, "
                 f"got {tuple(t.shape)} in {t.dtype} on {t.device}"
             )
+        if t.is_neg():
+            refuse_negated(name)
     return size

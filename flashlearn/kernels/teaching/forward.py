@@ -17,10 +17,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from flashlearn.core.inputs import check_qkv, resolve_scale
-from flashlearn.kernels.target import check_grid, check_power_of_two, check_runnable
+from flashlearn.core.inputs import check_bool, check_qkv
+from flashlearn.kernels.target import check_grid, check_launch, check_runnable, resolve_scale
 
-LOG2_E = math.log2(math.e)
+LOG2_E = math.log2(math.e)  # for launchers
+LOG2E = tl.constexpr(LOG2_E)  # the same for kernels, which import it from here
 LN_2 = tl.constexpr(math.log(2))
 MAX_HEAD_DIM = 256
 
@@ -155,15 +156,17 @@ def attention_forward(
     check_runnable(q=q, k=k, v=v)
     size = check_qkv(q, k, v)
     check_head_dim(size.D)
-    launch = launch or forward_launch(size.D, q.element_size())
-    check_power_of_two(16, block_m=launch.block_m, block_n=launch.block_n)
+    check_bool(causal, "causal")
+    check_bool(allow_tf32, "allow_tf32")
+    qk_scale = resolve_scale(scale, size.D) * LOG2_E
+    launch = forward_launch(size.D, q.element_size()) if launch is None else check_launch(launch, Launch)
     o = torch.empty_like(q)
     lse = torch.empty((size.B, size.H_q, size.N_q), dtype=torch.float32, device=q.device)
     if lse.numel():
         grid = check_grid((triton.cdiv(size.N_q, launch.block_m), size.H_q, size.B))
         attention_forward_kernel[grid](
             q, k, v, o, lse, *q.stride(), *k.stride(), *v.stride(), *o.stride(),
-            size.N_q, size.N_k, size.group, resolve_scale(scale, size.D) * LOG2_E, HEAD_DIM=size.D,
+            size.N_q, size.N_k, size.group, qk_scale, HEAD_DIM=size.D,
             BLOCK_M=launch.block_m, BLOCK_N=launch.block_n, BLOCK_D=padded(size.D),
             CAUSAL=causal, PRECISION="tf32" if allow_tf32 else "ieee",
             num_warps=launch.num_warps, num_stages=launch.num_stages,

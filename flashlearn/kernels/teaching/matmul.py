@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from flashlearn.core.inputs import check_bool
 from flashlearn.kernels.target import check_grid, check_power_of_two, check_runnable
 
 
@@ -57,6 +58,7 @@ def matmul(
     """
     check_runnable(a=a, b=b)
     check_power_of_two(16, block_m=block_m, block_n=block_n, block_k=block_k)
+    check_bool(allow_tf32, "allow_tf32")
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
         raise ValueError(f"expected a (M, K) and b (K, N), got {tuple(a.shape)} and {tuple(b.shape)}")
     if (a.dtype, a.device) != (b.dtype, b.device):

@@ -6,8 +6,9 @@
     causal_kernel       the mask, blocks that nobody sees left out, queries that see nothing
     grouped_kernel      query heads that share a key head: the results of `attention_forward`
 
-`attend(kernel, q, k, v)` launches any of them, and hands each by name what it asks for; `changes(before, after)` is the
-difference of two sources. The numbers of lines are those of FlashAttention-2, Algorithm 1 (T. Dao, 2023).
+`attend(kernel, q, k, v)` launches any of them, and hands each by name what it asks for; what takes a parameter that it
+does not have is refused. `changes(before, after)` is the difference of two sources. The numbers of lines are those of
+FlashAttention-2, Algorithm 1 (T. Dao, 2023).
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from flashlearn.kernels.target import check_power_of_two, check_runnable
-from flashlearn.kernels.teaching.forward import LN_2, LOG2_E, padded
+from flashlearn.core.inputs import Sizes, check_bool, check_qkv
+from flashlearn.kernels.target import check_grid, check_power_of_two, check_runnable, watched
+from flashlearn.kernels.teaching.forward import LN_2, LOG2_E, check_head_dim, padded
 
 assert LN_2  # a kernel takes its constants from its module
 
@@ -233,20 +235,44 @@ def grouped_kernel(
 def attend(
     kernel: Any, q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, block_m: int = 16, block_n: int = 16
 ) -> tuple[Tensor, Tensor]:
-    """Launch one of these kernels on q (B, H_q, N_q, D), k and v (B, H_kv, N_k, D): o, shaped as q, and lse (B, H_q, N_q)."""
+    """Launch one of these kernels on q (B, H_q, N_q, D), k and v (B, H_kv, N_k, D): o, shaped as q, and lse (B, H_q, N_q).
+
+    ValueError for what this kernel cannot do. Under `kernel_steps` it is run nevertheless, to see where it goes wrong.
+    """
     check_runnable(q=q, k=k, v=v)
     check_power_of_two(16, block_m=block_m, block_n=block_n)
-    (B, H_q, N_q, D), (H_kv, N_k) = q.shape, k.shape[1:3]
+    check_bool(causal, "causal")
+    size = check_qkv(q, k, v)
+    check_head_dim(size.D)
+    if not watched():
+        check_rung(kernel, size, causal, (block_m, block_n), all(t.is_contiguous() for t in (q, k, v)))
+    B, H_q, _, N_q, N_k, D = size
     o, lse = torch.empty_like(q), torch.empty(B, H_q, N_q, device=q.device)
     given = {
         **{"q_ptr": q, "k_ptr": k, "v_ptr": v, "o_ptr": o, "lse_ptr": lse},
         **{"q_strides": q.stride(), "k_strides": k.stride(), "v_strides": v.stride(), "o_strides": o.stride()},
-        **{"N": N_q, "N_q": N_q, "N_k": N_k, "qk_scale": LOG2_E / math.sqrt(D), "group": H_q // H_kv},
+        **{"N": N_q, "N_q": N_q, "N_k": N_k, "qk_scale": LOG2_E / math.sqrt(D), "group": size.group},
         **{"D": D, "BLOCK_D": padded(D), "BLOCK_M": block_m, "BLOCK_N": block_n, "CAUSAL": causal},
     }
-    grid = (triton.cdiv(N_q, block_m), H_q, B)
+    grid = check_grid((triton.cdiv(N_q, block_m), H_q, B))
     kernel[grid](**{name: given[name] for name in kernel.arg_names})
     return o, lse
+
+
+def check_rung(kernel: Any, size: Sizes, causal: bool, blocks: tuple[int, int], contiguous: bool) -> None:
+    """Refuse what a kernel cannot do, which is what it has no parameter for."""
+    B, H_q, H_kv, N_q, N_k, D = size
+    whole = N_q == N_k and not any(N_q % block for block in blocks)
+    for parameter, possible, expected, got in (
+        ("q_strides", contiguous and B * H_q <= 1, "contiguous q, k and v of one head", f"B = {B} and {H_q} heads"),
+        ("N_k", whole, f"N_q = N_k, a multiple of {blocks[0]} and {blocks[1]},", f"{N_q} and {N_k}"),
+        ("BLOCK_D", D >= 16 and not D & (D - 1), "D to be a power of two of at least 16", D),
+        ("CAUSAL", not causal, "causal to be False", causal),
+        ("CAUSAL", N_k > 0, "at least one key", N_k),
+        ("group", H_q == H_kv, "as many heads of q as of k and v", f"{H_q} and {H_kv}"),
+    ):
+        if parameter not in kernel.arg_names and not possible:
+            raise ValueError(f"expected {expected} for {kernel.fn.__name__}, got {got}")
 
 
 def changes(before: Any, after: Any) -> str:
