@@ -16,6 +16,7 @@ from flashlearn.cost import (
     RTX_4060_LAPTOP,
     Cost,
     fitted,
+    fused_backward_cost,
     ideal_cost,
     intensities,
     matmul_cost,
@@ -23,9 +24,14 @@ from flashlearn.cost import (
     operations,
     placement,
     placement_table,
+    race,
     softmax_cost,
+    standard_backward_cost,
     standard_cost,
     standard_kernels,
+    stored_backward_cost,
+    two_pass_cost,
+    two_sweep_cost,
     v1_cost,
     v2_cost,
 )
@@ -326,3 +332,60 @@ def test_intensities_are_marked_right_of_the_ridge():
     text = intensities("standard attention", table)
     assert text.splitlines()[0].split() == ["standard", "attention", "d", "=", "64", "d", "=", "512"]
     assert text.splitlines()[2].split() == ["N", "=", "8192", "32", "241*"] and "*" not in text.splitlines()[1]
+
+
+FORWARD = [*ATTENTION_COSTS.values(), standard_kernels, ideal_cost]
+BACKWARD = [standard_backward_cost, stored_backward_cost, two_sweep_cost, fused_backward_cost]
+BLOCKED = [one_pass_cost, two_pass_cost, v1_cost, v2_cost, two_sweep_cost, fused_backward_cost]
+SOFTMAX = list(safe_softmax_steps(torch.zeros(4)))
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "costs", "changed"),
+    [
+        (ValueError, "expected N_q of at least 0, got -8", FORWARD + BACKWARD, {"N_q": -8}),
+        (TypeError, "expected N_k to be an int, got float", FORWARD + BACKWARD, {"N_k": float("nan")}),
+        (TypeError, "expected D to be an int, got str", FORWARD + BACKWARD, {"D": "4"}),
+        (TypeError, "expected B to be an int, got bool", FORWARD + BACKWARD, {"B": True}),
+        (TypeError, "expected H to be an int, got float", FORWARD + BACKWARD, {"H": 4.0}),
+        (TypeError, "expected dtype to be one of .*, got 'fp16'", FORWARD + BACKWARD, {"dtype": "fp16"}),
+        (TypeError, "torch.float64, got torch.int8", FORWARD + BACKWARD, {"dtype": torch.int8}),
+        (TypeError, "expected causal to be True or False, got 'no'", FORWARD + BACKWARD, {"causal": "no"}),
+        (ValueError, "expected block_k of at least 1, got -1", BLOCKED, {"block_k": -1}),
+        (ValueError, "expected block_q of at least 1, got 0", BLOCKED[2:], {"block_q": 0}),
+        (ValueError, "expected H_kv of at least 1, got -2", BACKWARD, {"H_kv": -2}),
+        (ValueError, "expected the heads of q to be a multiple .*, got 4 and 3", BACKWARD, {"H_kv": 3}),
+        (TypeError, "expected recompute to be True or False, got 'no'", [two_pass_cost], {"recompute": "no"}),
+        (TypeError, "expected recompute to be True or False, got 5", [two_pass_cost], {"recompute": 5}),
+    ],
+)
+def test_costs_of_attention_check_what_they_are_given(error, message, costs, changed):
+    for cost in costs:
+        with pytest.raises(error, match=message):
+            cost(**{"B": 1, "H": 4, "N_q": 8, "N_k": 8, "D": 4, **changed})
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "call"),
+    [
+        (TypeError, "expected N to be an int, got str", lambda: softmax_cost("safe", 1, "8")),
+        (ValueError, "expected rows of at least 0, got -1", lambda: softmax_cost("safe", -1, 8)),
+        (ValueError, "expected block_size of at least 1, got 0", lambda: softmax_cost("blocked", 1, 8, block_size=0)),
+        (TypeError, "expected dtype to be a torch.dtype, got 'fp16'", lambda: softmax_cost("safe", 1, 8, dtype="fp16")),
+        (ValueError, "expected m of at least 0, got -1", lambda: matmul_cost(-1, 2, 3)),
+        (TypeError, "expected p to be an int, got float", lambda: matmul_cost(1, 2, 3.0)),
+        (TypeError, "expected dtype to be a torch.dtype, got None", lambda: matmul_cost(1, 2, 3, dtype=None)),
+        (TypeError, "float64, got torch.int8", lambda: placement(Cost(1, 2, 3), A100_40GB, torch.int8)),
+        (TypeError, "float64, got torch.int8", lambda: A100_40GB.ridge(torch.int8)),
+        (TypeError, "float64, got torch.int8", lambda: A100_40GB.attainable(1, torch.int8)),
+        (ValueError, "expected at least one run, got none", lambda: list(race({}))),
+        (ValueError, "expected frames of at least 1, got -1", lambda: list(race({"a": SOFTMAX}, frames=-1))),
+        (TypeError, "expected frames to be an int, got float", lambda: list(race({"a": SOFTMAX}, frames=2.0))),
+        (ValueError, "expected at least one step, got none", lambda: counted_by_the_package([])),
+        (TypeError, "expected steps, .* got int: 1", lambda: counted_by_the_package([1])),
+        (TypeError, "expected steps, .* got int: 1", lambda: operations([1])),
+    ],
+)
+def test_costs_and_races_check_what_they_are_given(error, message, call):
+    with pytest.raises(error, match=message):
+        call()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import flashlearn as fl
-from flashlearn.cost import cache_bytes, decode_cost, latent_cache_bytes, latent_decode_cost
+from flashlearn.cost import cache_bytes, decode_cost, latent_cache_bytes, latent_decode_cost, paged_cost
 from flashlearn.models.gpt import KVCache
 from flashlearn.serving import PagePool
 
@@ -65,3 +65,42 @@ def test_the_intensity_of_long_caches_is_that_of_the_queries_of_a_key_head():
         assert cost.intensity == pytest.approx(group * N_q, rel=1e-2)
     latent = latent_decode_cost([10**6], 128, 512, 64)
     assert latent.intensity == pytest.approx(128 * (2 * 512 + 64) / 576, rel=1e-2)
+
+
+MULTIPLE = "expected the heads of q to be a multiple of those of k and v, got 3 and 2"
+DTYPE = "expected dtype to be a torch.dtype, got 'fp16'"
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "call"),
+    [
+        (TypeError, "expected layers to be an int, got str", lambda: cache_bytes("1", 2, 3)),
+        (ValueError, "expected H_kv of at least 0, got -2", lambda: cache_bytes(1, -2, 3)),
+        (TypeError, DTYPE, lambda: cache_bytes(1, 2, 3, dtype="fp16")),
+        (TypeError, DTYPE, lambda: latent_cache_bytes(1, 2, 3, dtype="fp16")),
+        (TypeError, DTYPE, lambda: latent_decode_cost([5], 4, 8, 2, dtype="fp16")),
+        (TypeError, "expected rotated to be an int, got float", lambda: latent_cache_bytes(1, 2, 3.0)),
+        (ValueError, "expected each of lengths of at least 0, got -5", lambda: decode_cost([3, -5], 4, 2, 8)),
+        (TypeError, "expected each of lengths to be an int, got bool", lambda: decode_cost([True], 4, 2, 8)),
+        (TypeError, "expected lengths to be a sequence of ints, got int", lambda: decode_cost(5, 4, 2, 8)),
+        (ValueError, MULTIPLE, lambda: decode_cost([5], 3, 2, 8)),
+        (ValueError, "expected H_kv of at least 1, got 0", lambda: decode_cost([5], 3, 0, 8)),
+        (ValueError, "expected H_q of at least 0, got -4", lambda: decode_cost([5], -4, 2, 8)),
+        (TypeError, DTYPE, lambda: decode_cost([5], 4, 2, 8, dtype="fp16")),
+        (ValueError, "expected N_q of at least 0, got -1", lambda: decode_cost([5], 4, 2, 8, N_q=-1)),
+        (ValueError, "expected each of lengths of at least 0, got -5", lambda: latent_decode_cost([-5], 4, 8, 2)),
+        (ValueError, "expected rank of at least 0, got -8", lambda: latent_decode_cost([5], 4, -8, 2)),
+        (ValueError, "expected each of lengths of at least 0, got -5", lambda: paged_cost([-5], [1], (4, 2), 8)),
+        (ValueError, "expected D of at least 0, got -8", lambda: paged_cost([5], [1], (4, 2), -8)),
+        (ValueError, "expected as many lengths as queries, got 1 and 2", lambda: paged_cost([5], [1, 2], (4, 2), 8)),
+        (TypeError, "expected each of queries to be an int, got float", lambda: paged_cost([5], [1.0], (4, 2), 8)),
+        (TypeError, r"expected heads to be \(H_q, H_kv\), got 4", lambda: paged_cost([5], [1], 4, 8)),
+        (ValueError, MULTIPLE, lambda: paged_cost([5], [1], (3, 2), 8)),
+        (TypeError, "expected causal to be True or False", lambda: paged_cost([5], [1], (4, 2), 8, causal="no")),
+        (TypeError, "float64, got torch.int8", lambda: paged_cost([5], [1], (4, 2), 8, dtype=torch.int8)),
+    ],
+)
+def test_costs_of_serving_check_what_they_are_given(error, message, call):
+    with pytest.raises(error, match=message):
+        call()
+    assert cache_bytes(1, 2, 3, dtype=torch.int8) == 12, "a cache may hold what the rungs do not compute with"

@@ -134,6 +134,52 @@ def test_windows_are_checked(error, message, window):
         check_window(window)
 
 
+INTS = "expected documents to be a tuple of ints or None, got "
+SPANS = r"expected key_range to be a tuple of \(start, stop\)"
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "fields"),
+    [
+        (ValueError, "expected N_q of at least 0, got -4", {"N_q": -4}),
+        (TypeError, "expected N_q to be an int, got str", {"N_q": "4"}),
+        (TypeError, "expected N_k to be an int, got float", {"N_k": 4.0}),
+        (TypeError, "expected N_k to be an int, got float", {"N_k": float("nan")}),
+        (TypeError, "expected N_k to be an int, got bool", {"N_k": True}),
+        (TypeError, "expected left to be an int or None, got 1.5", {"left": 1.5}),
+        (TypeError, "expected right to be an int or None, got False", {"right": False}),
+        (ValueError, "expected documents to end at N = 4, got 9", {"documents": (0, 9)}),
+        (ValueError, "expected documents to start at 0, got 1", {"documents": (1, 4)}),
+        (ValueError, "expected documents that do not fall, got 3 and then 2 at 1 and 2", {"documents": (0, 3, 2, 4)}),
+        (ValueError, "expected N_q = N_k with documents, got N_q = 4 and N_k = 5", {"N_k": 5, "documents": (0, 4)}),
+        (TypeError, INTS + r"\[0, 4\]", {"documents": [0, 4]}),
+        (TypeError, INTS + r"\(0, 1.5, 4\)", {"documents": (0, 1.5, 4)}),
+        (TypeError, INTS + r"\(\)", {"documents": ()}),
+        (TypeError, SPANS + r" or None, got \(0, 4\)", {"key_range": (0, 4)}),
+        (TypeError, SPANS + r" or None, got \(\(0, 4, 4\),\)", {"key_range": ((0, 4, 4),)}),
+    ],
+)
+def test_masks_are_checked(error, message, fields):
+    with pytest.raises(error, match=message):
+        Mask(**{"N_q": 4, "N_k": 4, **fields})
+    assert Mask(4, 4, -1, -2).left == -1, "what two shares of a ring see of each other may lie off the diagonal"
+    assert Mask(4, 4, key_range=((-9, 9),)).keys((0, 1)) == (0, 4), "keys that do not exist are cut away"
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "block"),
+    [
+        (ValueError, "of at least 1, got 0", 0),
+        (ValueError, "of at least 1, got -2", -2),
+        (TypeError, "to be an int, got float", 2.0),
+    ],
+)
+def test_blocks_of_a_mask_are_checked(error, message, block):
+    for blocks_of, name in ((Mask(4, 4).key_blocks, "block_k"), (Mask(4, 4).query_blocks, "block_q")):
+        with pytest.raises(error, match=f"expected {name} {message}"):
+            blocks_of((0, 4), block)
+
+
 @pytest.mark.parametrize("causal", ["False", 0, 1, None])
 def test_causal_must_be_a_boolean(causal):
     with pytest.raises(TypeError, match="expected causal to be True or False, got"):

@@ -121,6 +121,36 @@ def test_skipping_halves_the_plain_ring_and_zigzag_saves_one_chunk():
     assert cost.ring_bytes(64, 4, 1, "zigzag", causal=True, e=1) == full - 2 * 3 * 8
 
 
+@pytest.mark.parametrize(
+    ("error", "message", "changed"),
+    [
+        (ValueError, "expected N of at least 0, got -8", {"N": -8}),
+        (TypeError, "expected N to be an int, got float", {"N": 8.0}),
+        (ValueError, "expected P of at least 1, got 0", {"P": 0}),
+        (TypeError, "expected P to be an int, got bool", {"P": True}),
+        (ValueError, "expected D of at least 0, got -1", {"D": -1}),
+        (ValueError, "expected e of at least 1, got 0", {"e": 0}),
+        (TypeError, "expected causal to be True or False, got 'no'", {"causal": "no"}),
+        (ValueError, "expected order to be 'plain' or 'zigzag', got 'zig'", {"order": "zig"}),
+        (ValueError, "expected wide of at least 1, got 0", {"wide": 0}),
+        (ValueError, "expected the heads of q to be a multiple of those of k and v, got 4 and 3", {"H_kv": 3}),
+    ],
+)
+def test_formulas_of_the_wire_check_what_they_are_given(error, message, changed):
+    sizes = {"N": 8, "P": 2, "D": 4, "e": 2}
+    ring, backward = {"order": "plain", "causal": True}, {"order": "plain", "causal": True, "wide": 4}
+    for formula, more in (
+        (cost.ring_bytes, ring),
+        (cost.ring_backward_bytes, backward),
+        (cost.ulysses_bytes, {"H_q": 4, "H_kv": 2}),
+    ):
+        good = {**sizes, **more}
+        assert formula(**good) > 0
+        if changed.keys() <= good.keys():
+            with pytest.raises(error, match=message):
+                formula(**{**good, **changed})
+
+
 def test_hiding_condition_is_where_both_times_meet():
     link, P = cost.ETHERNET_100, 4
     n = round(cost.tokens_to_hide(link, H200_SXM))
@@ -128,3 +158,6 @@ def test_hiding_condition_is_where_both_times_meet():
     sending = cost.ring_bytes(n * P, P, 128, "plain") / P / (P - 1) / link.bandwidth
     assert computing == pytest.approx(sending, rel=1e-3)
     assert cost.tokens_to_hide(link, H200_SXM, group=4) == pytest.approx(n / 4, rel=1e-3)
+    for name in ("group", "e"):
+        with pytest.raises(ValueError, match=f"expected {name} of at least 1, got 0"):
+            cost.tokens_to_hide(link, H200_SXM, **{name: 0})

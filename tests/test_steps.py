@@ -53,9 +53,21 @@ def test_tile_rows_cols_and_name():
     assert (Tile("l", (), 4).rows, Tile("l", (), 4).cols, Tile("l", (), 4).nbytes) == ((0, 1), (0, 1), 4)
 
 
-def test_tile_with_stop_before_start_is_refused():
-    with pytest.raises(ValueError, match="tile K: expected 0 <= start <= stop, got 4:2"):
-        Tile("K", ((4, 2),), 4)
+@pytest.mark.parametrize(
+    ("error", "message", "index", "sizes"),
+    [
+        (ValueError, "tile K: expected 0 <= start <= stop, got 4:2", ((4, 2),), (4,)),
+        (ValueError, "expected itemsize of at least 1, got -2", (), (-2,)),
+        (ValueError, "expected itemsize of at least 1, got 0", (), (0,)),
+        (TypeError, "expected itemsize to be an int, got float", (), (2.0,)),
+        (ValueError, "expected times of at least 0, got -3", (), (2, -3)),
+        (TypeError, "expected times to be an int, got bool", (), (2, True)),
+    ],
+)
+def test_tiles_of_no_size_are_refused(error, message, index, sizes):
+    with pytest.raises(error, match=message):
+        Tile("K", index, *sizes)
+    assert Tile("K", ((2, 4),), 2, 0).nbytes == 0, "an empty batch has no programs"
 
 
 def test_step_refuses_a_tile_outside_its_matrix():
@@ -72,10 +84,23 @@ def test_run_and_last():
     assert run(counting(3)).shape == (3,)
 
 
-@pytest.mark.parametrize("consumer", [last, run, record])
-def test_no_steps_at_all(consumer):
-    with pytest.raises(ValueError, match="expected at least one step, got none"):
-        consumer(iter(()))
+COUNTS = {"bytes": hbm_bytes, "peak": sram_peak, "flops": matmul_flops, "passes": lambda steps: passes(steps, "x")}
+
+
+@pytest.mark.parametrize("consumer", [last, run, record, *COUNTS.values()])
+def test_a_generator_gives_its_steps_once(consumer):
+    spent = counting(2)
+    consumer(spent)
+    for none in (spent, iter(())):
+        with pytest.raises(ValueError, match="expected at least one step, got none: a generator gives its steps once"):
+            consumer(none)
+
+
+def test_no_steps_at_all():
+    for consumer in (last, run, record):
+        with pytest.raises(ValueError, match="expected at least one step, got none"):
+            consumer([])
+    assert (hbm_bytes([]), sram_peak([]), matmul_flops(())) == ((0, 0), 0, 0), "a list is known to be empty"
 
 
 def test_record_knows_number_run_and_what_is_written():
@@ -111,14 +136,27 @@ def test_steps_imports_no_picture_library():
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_bytes_of_a_matrix_that_is_not_there_are_refused():
+@pytest.mark.parametrize("count", [lambda steps: hbm_bytes(steps, "x", "Z"), lambda steps: passes(steps, "Z")])
+def test_counts_of_a_matrix_that_is_not_there_are_refused(count):
     with pytest.raises(ValueError, match=r"expected names of matrices, one of \['x', 'y'\], got \['Z'\]"):
-        hbm_bytes(counting(2), "x", "Z")
+        count(counting(2))
 
 
-def test_only_steps_are_recorded():
-    with pytest.raises(TypeError, match="expected steps, e.g. those of online_softmax_steps.x., got int: 1"):
-        record([1])
+@pytest.mark.parametrize("consumer", [last, run, record, *COUNTS.values()])
+@pytest.mark.parametrize(
+    ("what", "got"),
+    [
+        ([1], "int: 1$"),
+        ([[1] * 99], r"list: \[(1, ){26}1$"),
+        ([next(counting(1)), None], "NoneType: None$"),
+        (None, "NoneType: None$"),
+        (counting, "function: <function counting at"),
+        (next(counting(1)), "Step: Step"),
+    ],
+)
+def test_only_steps_are_steps(consumer, what, got):
+    with pytest.raises(TypeError, match="expected steps, e.g. those of online_softmax_steps.x., got " + got):
+        consumer(what)
 
 
 def test_a_sentence_is_told_when_it_is_read():

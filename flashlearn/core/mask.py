@@ -15,14 +15,15 @@ together, so the questions about a block are answered for the whole batch, and `
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from flashlearn.core.inputs import Sizes, check_bool
+from flashlearn.core.inputs import Sizes, check_block, check_bool, check_count
 from flashlearn.core.numerics import INF, Span, T
 
 Window = tuple[int | None, int | None]
@@ -38,6 +39,8 @@ class Mask:
     documents     the offsets 0 .. N of packed texts, for N_q = N_k: query i sees keys of its own document
     key_range     the keys (start, stop) that exist, one span for each sequence of the batch
 
+    TypeError, ValueError for what is none of these.
+
     >>> Mask(N_q=4, N_k=6, right=0).keys((0, 2))
     (0, 4)
     >>> Mask(N_q=6, N_k=6, documents=(0, 2, 6)).keys((3, 4))
@@ -50,6 +53,20 @@ class Mask:
     right: int | None = None
     documents: tuple[int, ...] | None = None
     key_range: tuple[Span, ...] | None = None
+
+    def __post_init__(self):
+        for name, size in (("N_q", self.N_q), ("N_k", self.N_k)):
+            if type(size) is not int or size < 0:  # asked first: masks are made in loops, and check_count is slow
+                check_count(size, name)
+        _check_limit(self.left, "left")
+        _check_limit(self.right, "right")
+        if self.documents is not None:
+            check_one_length(self.N_q, self.N_k)
+            if not _are_ints(self.documents) or not self.documents:
+                raise TypeError(f"expected documents to be a tuple of ints or None, got {self.documents!r:.80}")
+            _check_offsets(self.documents, self.N_q, "documents")
+        if self.key_range is not None:
+            _check_pairs(self.key_range)
 
     @classmethod
     def of(
@@ -135,11 +152,13 @@ class Mask:
 
     def key_blocks(self, rows: Span, block_k: int) -> list[tuple[int, Span]]:
         """(j, (start, stop)) of the blocks of keys that a block of queries visits, in order."""
+        check_block(block_k, "block_k")
         blocks = _blocks_of(self.keys(rows), self.N_k, block_k)
         return [(j, cols) for j, cols in blocks if self.key_range is None or self.sees(rows, cols)]
 
     def query_blocks(self, cols: Span, block_q: int) -> list[tuple[int, Span]]:
         """(i, (start, stop)) of the blocks of queries that visit a block of keys, in order."""
+        check_block(block_q, "block_q")
         blocks = _blocks_of(self.queries(cols), self.N_q, block_q)
         return [(i, rows) for i, rows in blocks if self.key_range is None or self.sees(rows, cols)]
 
@@ -205,11 +224,29 @@ def check_window(window: Window | None) -> Window:
     if not isinstance(window, tuple) or len(window) != 2:
         raise TypeError(f"expected window to be (left, right) or None, got {window!r}")
     for side, limit in zip(("left", "right"), window, strict=True):
-        if limit is not None and (not isinstance(limit, Integral) or isinstance(limit, bool)):
-            raise TypeError(f"expected the {side} of window to be an int or None, got {limit!r}")
+        _check_limit(limit, f"the {side} of window")
         if limit is not None and limit < 0:
             raise ValueError(f"expected the {side} of window to be at least 0, got {limit}")
     return window
+
+
+def _check_limit(limit: int | None, name: str) -> None:
+    if limit is not None and not _is_int(limit):
+        raise TypeError(f"expected {name} to be an int or None, got {limit!r:.80}")
+
+
+def _is_int(number: Any) -> bool:
+    return isinstance(number, (int, Integral)) and not isinstance(number, bool)  # int first: asking Integral is slow
+
+
+def _are_ints(numbers: Any) -> bool:
+    return isinstance(numbers, tuple) and all(map(_is_int, numbers))
+
+
+def _check_pairs(key_range: tuple[Span, ...]) -> None:
+    """Refuse anything but pairs; they may leave the keys, as those of an unchecked launch do: what is not there is cut."""
+    if not isinstance(key_range, tuple) or not all(_are_ints(span) and len(span) == 2 for span in key_range):
+        raise TypeError(f"expected key_range to be a tuple of (start, stop) or None, got {key_range!r:.80}")
 
 
 def check_one_length(N_q: int, N_k: int) -> None:
@@ -225,7 +262,11 @@ def check_documents(offsets: Tensor, N: int, check: bool = True, name: str = "do
         raise ValueError(f"expected {name} of shape (n + 1,), got {tuple(offsets.shape)}")
     if not check:
         return
-    values = offsets.tolist()
+    _check_offsets(offsets.tolist(), N, name)
+
+
+def _check_offsets(values: Sequence[int], N: int, name: str) -> None:
+    """Refuse numbers that do not run from 0 to N, or fall."""
     if values[0] != 0:
         raise ValueError(f"expected {name} to start at 0, got {values[0]}")
     for n, (start, stop) in enumerate(zip(values, values[1:], strict=False)):

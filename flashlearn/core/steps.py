@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 
+from flashlearn.core.inputs import check_block, check_count
 from flashlearn.core.signs import signed
 
 
@@ -42,6 +43,9 @@ class Tile:
         for start, stop in self.index:
             if not 0 <= start <= stop:
                 raise ValueError(f"tile {self.name}: expected 0 <= start <= stop, got {start}:{stop}")
+        if type(self.itemsize) is not int or type(self.times) is not int or self.itemsize < 1 or self.times < 0:
+            check_block(self.itemsize, "itemsize")
+            check_count(self.times, "times")
 
     @classmethod
     def of(cls, name: str, tensor: torch.Tensor, *index: slice | Any, times: int = 1) -> Tile:
@@ -116,6 +120,7 @@ VALUES = {
     "l_own": "sum of all P_own so far",
     "acc_own": "sum of all P_own V so far",
     "dP": "block of dO V^T",
+    "capped": "block of scores after the softcap, before slopes and mask",
     "dS": "block of P o (dP - delta)",
     "i": "number of the block of queries, or of the row of C; None if no query sees the keys",
     "j": "number of the block of keys, or of the column of C; None if the queries see no key",
@@ -123,6 +128,8 @@ VALUES = {
     "rows": "(start, stop) of the queries",
     "cols": "(start, stop) of the keys",
     "masked": "whether the mask hides part of the block, or all of it",
+    "mask": "the `Mask` of the sequence, in a recorded kernel",
+    "registers": "what a recorded kernel's variables m_i, l_i and alpha hold, by name, a number a row",
     "products": "the step's matrix products as formulas, in order",
     "span": "(start, stop) of the elements that a pair (m, l) stands for",
     "parts": "the spans that were merged; () for a block that was reduced",
@@ -167,7 +174,7 @@ class Step:
     shapes     shape of every named matrix in the picture, stored in HBM or not (S never is)
     reads      tiles read from HBM in this iteration
     writes     tiles written to HBM; `values[tile.name]` is what was written
-    on_chip    tiles in SRAM or registers at the end of this iteration
+    on_chip    tiles in SRAM or registers at the end of this iteration, with all that was loaded in it
     values     named values, tensors never changed afterwards: the inputs, and those of `VALUES`
     matmuls    matrix products done, each (batch, m, n, p) for (m, n) times (n, p)
     operations what was done for one row besides matrix products: how many of "add", "multiply", "max", "exp", "divide"
@@ -217,10 +224,29 @@ class Step:
         return content
 
 
+def each_step(steps: Iterable[Step]) -> Iterator[Step]:
+    """The steps one by one. TypeError for anything else, ValueError for a generator that has no step left."""
+    try:
+        each = iter(steps)
+    except TypeError:
+        raise _no_step(steps) from None
+    step: Step | None = None
+    for step in each:
+        if not isinstance(step, Step):
+            raise _no_step(step)
+        yield step
+    if step is None and each is steps:  # a list is known to be empty: a launch of no programs has no steps
+        raise ValueError("expected at least one step, got none: a generator gives its steps once")
+
+
+def _no_step(what: Any) -> TypeError:
+    return TypeError(f"expected steps, e.g. those of online_softmax_steps(x), got {type(what).__name__}: {what!r:.80}")
+
+
 def last(steps: Iterable[Step]) -> Step:
     """Run to the end and return the last step, keeping no other."""
     step = None
-    for step in steps:  # noqa: B007 (only the last one is wanted)
+    for step in each_step(steps):  # noqa: B007 (only the last one is wanted)
         pass
     if step is None:
         raise ValueError("expected at least one step, got none")
@@ -235,11 +261,7 @@ def run(steps: Iterable[Step]) -> Any:
 def record(steps: Iterable[Step]) -> list[Step]:
     """Run to the end and return every step, each knowing its `number` and the `run` it belongs to."""
     kept: list[Step] = []
-    for number, step in enumerate(steps):
-        if not isinstance(step, Step):
-            raise TypeError(
-                f"expected steps, e.g. those of online_softmax_steps(x), got {type(step).__name__}: {step!r}"
-            )
+    for number, step in enumerate(each_step(steps)):
         here = copy.copy(step)  # and not `replace`, which would ask for its sentence
         here.__dict__.update(number=number, run=kept)
         kept.append(here)
@@ -255,25 +277,35 @@ def hbm_bytes(steps: Iterable[Step], *names: str) -> Traffic:
     """
     read = written = 0
     known: set[str] = set()
-    for step in steps:
+    for step in each_step(steps):
         known.update(step.shapes, step.values)  # what is never stored, as P on chip, moves no bytes
         read += sum(tile.nbytes for tile in step.reads if not names or tile.name in names)
         written += sum(tile.nbytes for tile in step.writes if not names or tile.name in names)
-    if not known.issuperset(names):
-        raise ValueError(f"expected names of matrices, one of {sorted(known)}, got {sorted(set(names) - known)}")
+    _check_known(names, known)
     return Traffic(read, written)
 
 
 def sram_peak(steps: Iterable[Step]) -> int:
     """The most bytes on chip at once."""
-    return max((sum(tile.nbytes for tile in step.on_chip) for step in steps), default=0)
+    return max((sum(tile.nbytes for tile in step.on_chip) for step in each_step(steps)), default=0)
 
 
 def matmul_flops(steps: Iterable[Step]) -> int:
     """Floating-point operations of all matrix products: an (m, n) by (n, p) product costs 2 m n p."""
-    return sum(2 * batch * m * n * p for step in steps for batch, m, n, p in step.matmuls)
+    return sum(2 * batch * m * n * p for step in each_step(steps) for batch, m, n, p in step.matmuls)
 
 
 def passes(steps: Iterable[Step], name: str) -> int:
-    """How many phases read the matrix `name` from HBM."""
-    return len({step.phase for step in steps if any(tile.name == name for tile in step.reads)})
+    """How many phases read the matrix `name` from HBM. ValueError for a name that the steps do not know."""
+    phases, known = set(), set[str]()
+    for step in each_step(steps):
+        known.update(step.shapes, step.values)
+        if any(tile.name == name for tile in step.reads):
+            phases.add(step.phase)
+    _check_known((name,), known)
+    return len(phases)
+
+
+def _check_known(names: Sequence[str], known: set[str]) -> None:
+    if not known.issuperset(names):
+        raise ValueError(f"expected names of matrices, one of {sorted(known)}, got {sorted(set(names) - known)}")

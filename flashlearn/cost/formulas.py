@@ -33,10 +33,10 @@ from typing import TypedDict, Unpack
 import torch
 from torch import Tensor
 
-from flashlearn.core.inputs import Sizes
+from flashlearn.core.inputs import DTYPES, Sizes, check_block, check_blocks, check_bool, check_count
 from flashlearn.core.mask import KeyRange, Mask, Window
 from flashlearn.core.numerics import Span, accumulator, spans
-from flashlearn.core.steps import Step, hbm_bytes, matmul_flops
+from flashlearn.core.steps import Step, each_step, hbm_bytes, matmul_flops, record
 
 fp16, fp32 = torch.float16, torch.float32
 INT32 = 4  # bytes
@@ -89,6 +89,33 @@ class Options(TypedDict, total=False):
     recompute: bool
 
 
+def check_sizes(**sizes: int) -> None:
+    """Refuse anything but integers of at least 0."""
+    for name, size in sizes.items():
+        if type(size) is not int or size < 0:  # asked first: sweeps ask for many costs, and check_count is slow
+            check_count(size, name)
+
+
+def check_heads(H_q: int, H_kv: int) -> None:
+    """Refuse query heads that are no multiple of the heads of K and V."""
+    check_sizes(H_q=H_q)
+    check_block(H_kv, "H_kv")
+    if H_q % H_kv:
+        raise ValueError(f"expected the heads of q to be a multiple of those of k and v, got {H_q} and {H_kv}")
+
+
+def check_dtype(dtype: torch.dtype) -> None:
+    """Refuse anything but a dtype."""
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"expected dtype to be a torch.dtype, got {dtype!r}")
+
+
+def check_float_dtype(dtype: torch.dtype) -> None:
+    """Refuse anything but the four dtypes of the course: of others it is not said in what their sums are kept."""
+    if dtype not in DTYPES:
+        raise TypeError(f"expected dtype to be one of {', '.join(map(str, DTYPES))}, got {dtype!r}")
+
+
 MASKED = ("dtype", "causal", "window", "documents", "key_range")
 BLOCKS = (*MASKED, "block_q", "block_k")
 
@@ -100,11 +127,14 @@ def softmax_cost(name: str, rows: int, N: int, *, dtype: torch.dtype = fp32, blo
     blocked 4N - 2 a block (max and add take w - 1 of w; subtract, exp), 8 for each block merged, then 3N; online is
     blocks of 1.
     """
-    blocks = math.ceil(N / block_size) if name == "blocked" else N
-    operations = {"naive": 4 * N, "safe": 7 * N, "online": 7 * N + 6 * blocks, "blocked": 7 * N + 6 * blocks}
     passes = {"naive": 2, "safe": 3, "online": 2, "blocked": 2}
     if name not in passes:
         raise ValueError(f"expected one of {sorted(passes)}, got {name!r}")
+    check_sizes(rows=rows, N=N)
+    check_block(block_size)
+    check_dtype(dtype)
+    blocks = math.ceil(N / block_size) if name == "blocked" else N
+    operations = {"naive": 4 * N, "safe": 7 * N, "online": 7 * N + 6 * blocks, "blocked": 7 * N + 6 * blocks}
     size = rows * N * dtype.itemsize
     return Cost(passes[name] * size, size, rows * operations[name])
 
@@ -144,7 +174,8 @@ def two_pass_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[
     `recompute` reads the keys, and multiplies by them, a second time. Blocks are read whole.
     """
     options = {"block_k": 1, "recompute": False, **options}
-    again = int(options.pop("recompute"))
+    again = options.pop("recompute")
+    check_bool(again, "recompute")
     at = _Setting.of((B, H, N_q, N_k, D), {**options, "block_q": 1}, BLOCKS)
     start, stop = at.mask.queries((0, N_k))
     keys = _keys_of_queries(at.mask, at.block_k)
@@ -208,27 +239,30 @@ ATTENTION_COSTS: Mapping[str, Callable[..., Cost]] = {
 
 def matmul_cost(m: int, n: int, p: int, *, dtype: torch.dtype = fp16) -> Cost:
     """(m, n) times (n, p): 2 m n p FLOPs; each matrix moved once."""
+    check_sizes(m=m, n=n, p=p)
+    check_dtype(dtype)
     e = dtype.itemsize
     return Cost(e * (m * n + n * p), e * m * p, 2 * m * n * p)
 
 
 def operations(steps: Iterable[Step]) -> Counter:
     """What was done for one row besides matrix products, by kind: the sum of the steps' `operations`."""
-    return sum((step.operations for step in steps), Counter())
+    return sum((step.operations for step in each_step(steps)), Counter())
 
 
 # The backward passes (`flashlearn.rungs.gradients`, `flashlearn.rungs.tiled_backward`)
 
 
 def counted(steps: Iterable[Step]) -> Cost:
-    """The cost of a run, counted from its steps; `extra` is what was stored besides the last output."""
-    run, stored = list(steps), dict[str, int]()
+    """The cost of a run, counted from its steps; `extra` is what was stored besides its output, one tensor or several."""
+    run, stored = record(steps), dict[str, int]()
     for step in run:
         for tile in step.writes:
             size = math.prod(step.shapes[tile.name]) * tile.itemsize  # of the whole matrix
             stored[tile.name] = max(size, stored.get(tile.name, 0))
-    o, traffic = run[-1].output, hbm_bytes(run)
-    extra = sum(stored.values()) - o.numel() * o.element_size()
+    output, traffic = run[-1].output, hbm_bytes(run)
+    results = (output,) if isinstance(output, Tensor) else output
+    extra = sum(stored.values()) - sum(result.numel() * result.element_size() for result in results)
     return Cost(traffic.read, traffic.written, matmul_flops(run), extra)
 
 
@@ -305,16 +339,22 @@ class _Setting:
 
     @classmethod
     def of(cls, sizes: tuple[int, ...], options: Options, known: tuple[str, ...]) -> _Setting:
-        """TypeError for an option that this cost does not know."""
+        """TypeError for an option that this cost does not know; ValueError for sizes and blocks that are none."""
         strange = [name for name in options if name not in known]
         if strange:
             raise TypeError(f"expected options of {', '.join(known)}, got {', '.join(strange)}")
         (B, H, N_q, N_k, D), H_kv = sizes, options.get("H_kv", None)
+        check_sizes(B=B, H=H, N_q=N_q, N_k=N_k, D=D)
         key_heads = H if H_kv is None else H_kv
+        if H_kv is not None:
+            check_heads(H, H_kv)
+        dtype = options.get("dtype", fp16)
+        check_float_dtype(dtype)
         band, there = (options.get("causal", False), options.get("window")), options.get("key_range")
         mask = Mask.of(Sizes(B, H, key_heads, N_q, N_k, D), *band, options.get("documents"), there)
         blocks = options.get("block_q", 64), options.get("block_k", 64)
-        return cls(B * H, B * key_heads, mask, options.get("dtype", fp16), *blocks)
+        check_blocks(*blocks)
+        return cls(B * H, B * key_heads, mask, dtype, *blocks)
 
     @property
     def e(self) -> int:

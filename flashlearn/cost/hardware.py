@@ -37,13 +37,19 @@ class Hardware:
     sram_bandwidth: float
     source: Mapping[str, str] = field(hash=False, repr=False)
 
+    def peak_of(self, dtype: torch.dtype) -> float:
+        """FLOP/s of dense matrix products in one dtype. TypeError for a dtype whose peak is not known."""
+        if dtype not in self.peak:
+            raise TypeError(f"expected dtype to be one of {', '.join(map(str, self.peak))}, got {dtype!r}")
+        return self.peak[dtype]
+
     def ridge(self, dtype: torch.dtype = fp16) -> float:
         """FLOP per byte from which on compute, and not memory, is the limit."""
-        return self.peak[dtype] / self.bandwidth
+        return self.peak_of(dtype) / self.bandwidth
 
     def attainable(self, intensity: float, dtype: torch.dtype = fp16) -> float:
         """The roofline: FLOP/s that an algorithm of this intensity can reach at most."""
-        return min(self.peak[dtype], intensity * self.bandwidth)
+        return min(self.peak_of(dtype), intensity * self.bandwidth)
 
     @property
     def sram(self) -> int:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from flashlearn.core.inputs import check_block
 from flashlearn.core.steps import Step, hbm_bytes, matmul_flops, record
 
 
@@ -33,6 +34,9 @@ def race(runs: Mapping[str, Iterable[Step]], frames: int = 24) -> Iterator[Step]
     `values["lanes"]` is {title: Lane}, `values["moved"]` the bytes that each may have moved by now, and
     `values["full"]` what the one that moves most moves in all. The frames divide that evenly.
     """
+    check_block(frames, "frames")
+    if not runs:
+        raise ValueError("expected at least one run, got none")
     recorded = {title: record(steps) for title, steps in runs.items()}
     ends = {
         title: list(itertools.accumulate(hbm_bytes([step]).total for step in run)) for title, run in recorded.items()

@@ -31,7 +31,7 @@ class Placement:
 
 def placement(cost: Cost, hardware: Hardware, dtype: torch.dtype = fp16) -> Placement:
     """Place a cost under the roofline of a GPU."""
-    compute, memory = cost.flops / hardware.peak[dtype], cost.bytes / hardware.bandwidth
+    compute, memory = cost.flops / hardware.peak_of(dtype), cost.bytes / hardware.bandwidth
     bound = "compute-bound" if compute >= memory else "memory-bound"
     return Placement(cost.intensity, hardware.attainable(cost.intensity, dtype), max(compute, memory), bound)
 

@@ -10,13 +10,16 @@ from collections.abc import Sequence
 
 import torch
 
+from flashlearn.core.inputs import check_bool, check_count
 from flashlearn.core.mask import Mask, Window, check_window
 from flashlearn.core.numerics import accumulator
-from flashlearn.cost.formulas import Cost, fp16
+from flashlearn.cost.formulas import Cost, check_dtype, check_float_dtype, check_heads, check_sizes, fp16
 
 
 def cache_bytes(layers: int, H_kv: int, D: int, *, dtype: torch.dtype = fp16) -> int:
     """Bytes that a token leaves in the cache: a key and a value for each key head of each layer, 2 layers H_kv D e."""
+    check_sizes(layers=layers, H_kv=H_kv, D=D)
+    check_dtype(dtype)
     return 2 * layers * H_kv * D * dtype.itemsize
 
 
@@ -25,6 +28,8 @@ def latent_cache_bytes(layers: int, rank: int, rotated: int, *, dtype: torch.dty
 
     Source: DeepSeek-AI, "DeepSeek-V2", 2024 (arXiv:2405.04434), section 2.1: multi-head latent attention.
     """
+    check_sizes(layers=layers, rank=rank, rotated=rotated)
+    check_dtype(dtype)
     return layers * (rank + rotated) * dtype.itemsize
 
 
@@ -37,6 +42,10 @@ def decode_cost(
     written e D B N_q H_q
     flops   4 D N_q H_q sum N                   N keys of each of B requests
     """
+    _check_each("lengths", lengths)
+    check_heads(H_q, H_kv)
+    check_sizes(D=D, N_q=N_q)
+    check_dtype(dtype)
     e, rows, keys = dtype.itemsize, len(lengths) * N_q * H_q, sum(lengths)
     return Cost(e * D * (rows + 2 * H_kv * keys), e * D * rows, 4 * D * N_q * H_q * keys)
 
@@ -59,6 +68,16 @@ def paged_cost(
 
     keys_b are the keys that any of its queries sees: N_b when causal, min(N_b, n_b + left) behind a window.
     """
+    _check_each("lengths", lengths)
+    _check_each("queries", queries)
+    if len(lengths) != len(queries):
+        raise ValueError(f"expected as many lengths as queries, got {len(lengths)} and {len(queries)}")
+    if not isinstance(heads, tuple) or len(heads) != 2:
+        raise TypeError(f"expected heads to be (H_q, H_kv), got {heads!r}")
+    check_heads(*heads)
+    check_sizes(D=D)
+    check_bool(causal, "causal")
+    check_float_dtype(dtype)
     left, right = check_window(window)
     right, (H_q, H_kv), e, a = 0 if causal else right, heads, dtype.itemsize, accumulator(dtype).itemsize
     read = written = flops = extra = 0
@@ -81,5 +100,16 @@ def latent_decode_cost(
     written e rank B N_q H
     flops   2 (2 rank + rotated) N_q H sum N
     """
+    _check_each("lengths", lengths)
+    check_sizes(H=H, rank=rank, rotated=rotated, N_q=N_q)
+    check_dtype(dtype)
     e, rows, keys = dtype.itemsize, len(lengths) * N_q * H, sum(lengths)
     return Cost(e * (rank + rotated) * (rows + keys), e * rank * rows, 2 * (2 * rank + rotated) * N_q * H * keys)
+
+
+def _check_each(name: str, sizes: Sequence[int]) -> None:
+    if not isinstance(sizes, Sequence):
+        raise TypeError(f"expected {name} to be a sequence of ints, got {type(sizes).__name__}")
+    for size in sizes:
+        if type(size) is not int or size < 0:
+            check_count(size, f"each of {name}")

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from flashlearn.core.inputs import check_block, check_bool
+from flashlearn.cost.formulas import check_heads, check_sizes
 from flashlearn.cost.hardware import Hardware, bf16
 from flashlearn.ring.plan import check_order, cut, shares
 
@@ -42,6 +44,10 @@ def ring_bytes(N: int, P: int, D: int, order: str, *, causal: bool = False, e: i
     For N >= 2 P; a process's part is this over P, where all send as much.
     """
     check_order(order)
+    check_bool(causal, "causal")
+    check_sizes(N=N, D=D)
+    check_block(P, "P")
+    check_block(e, "e")
     tokens = (P - 1) * N
     if causal and order == "plain":
         tokens = sum(n * (P - 1 - j) for j, n in enumerate(_sizes(N, P)))
@@ -58,6 +64,7 @@ def ring_backward_bytes(N: int, P: int, D: int, order: str, *, causal: bool = Fa
     zigzag, causal   2 D wide sum_j ((P - 1) a_j + j b_j)   a_j, b_j tokens of the early and the late chunk of j: only the
                                                             j processes before it give to the late one
     """
+    check_block(wide, "wide")
     again = ring_bytes(N, P, D, order, causal=causal, e=e)
     if not (causal and order == "zigzag"):
         return again + again // e * wide
@@ -70,6 +77,10 @@ def ulysses_bytes(N: int, P: int, D: int, H_q: int, H_kv: int, *, e: int = 2) ->
 
     2 D e N (H_q + H_kv) (P - 1) / P
     """
+    check_sizes(N=N, D=D)
+    check_block(P, "P")
+    check_block(e, "e")
+    check_heads(H_q, H_kv)
     return 2 * D * e * N * (H_q + H_kv) * (P - 1) // P
 
 
@@ -81,6 +92,8 @@ def tokens_to_hide(link: Link, gpu: Hardware, *, group: int = 1, e: int = 2, rea
     F FLOP/s (`reached`: which part of the peak), W bytes/s of the link, `group` query heads to a head of K and V. D cancels.
     Under a causal mask in zigzag order a visit is half as much work: twice as many tokens.
     """
+    check_block(group, "group")
+    check_block(e, "e")
     return e * gpu.peak[bf16] * reached / (2 * group * link.bandwidth)
 
 
