@@ -139,6 +139,23 @@ def test_one_meaning_per_colour():
 
 
 @pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: colour("nope"), "expected a name that has a colour, one of 'Q', 'K', .*, got 'nope'"),
+        (lambda: colour(["Q"]), r"expected a name that has a colour, .*, got \['Q'\]"),
+        (lambda: tint("nope", 0.5), "expected a name that has a colour, .*, got 'nope'"),
+        *(
+            (lambda strength=strength: tint("Q", strength), f"expected a strength from 0 to 1, got {strength}")
+            for strength in (2, -0.1, NAN)
+        ),
+    ],
+)
+def test_what_has_no_colour(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        wrong()
+
+
+@pytest.mark.parametrize(
     ("value", "text"),
     [
         (1.0, "1"),

@@ -152,6 +152,12 @@ def test_jacobian_of_any_size(m, n):
             assert box.x0 >= 0 and box.x1 <= 1280 and box.y0 >= 0 and box.y1 <= 520, text.get_text()
 
 
+def test_infinities_of_a_jacobian_are_shown():
+    J = torch.tensor([[1.0, float("inf")], [-float("inf"), float("nan")]])
+    for step in fl.record(fl.contract_steps(torch.ones(2), J)):
+        paint(as_runs([step]), 0, draw_jacobian, (12.8, 5.2))
+
+
 def test_jacobian_shows_the_sum_of_the_current_column():
     step = contraction()[1]
     J, dy = step.values["J"][:, 1], step.values["dy"]

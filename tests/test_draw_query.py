@@ -239,6 +239,13 @@ def test_masks_are_hatched_where_they_hide():
     assert paths == int((~causal_mask(3, 5)).sum()) == 3
     with pytest.raises(ValueError, match=r"expected up to three masks of at most 10 x 11, got \[\(12, 12\)\]"):
         draw_masks(ax, {"too large": causal_mask(12, 12)})
+    with pytest.raises(ValueError, match=r"expected up to three masks of at most 10 x 11, got \[\(3,\)\]"):
+        draw_masks(ax, {"a row": causal_mask(3, 5)[:, 0]})
+    with pytest.raises(TypeError, match=r"expected masks by their names, \{name: mask\}, got list"):
+        draw_masks(ax, [causal_mask(3, 5)])
+    for mask, got in ((torch.zeros(3, 5), "torch.float32"), ([[True]], "list")):
+        with pytest.raises(TypeError, match=f"expected masks as tensors of booleans, got {got} for 'a'"):
+            draw_masks(ax, {"a": mask})
 
 
 @pytest.mark.slow  # a time

@@ -308,6 +308,20 @@ def test_budget_shows_what_fits():
         texts(budget_step(*blocks), draw_budget)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "error", "message"),
+    [
+        ((0, 2, 3, 5), ValueError, "expected block_q of at least 1, got 0"),
+        ((1, 2.5, 3, 5), TypeError, "expected block_k to be an int, got float"),
+        ((1, 2, "3", 5), TypeError, "expected D to be an int, got str"),
+        ((1, 2, 3, -5), ValueError, "expected capacity of at least 0, got -5"),
+    ],
+)
+def test_a_budget_of_no_sizes(sizes, error, message):
+    with pytest.raises(error, match=message):
+        budget_step(*sizes)
+
+
 def test_blocks_of_covers_exactly_the_true_cells():
     generator = torch.Generator().manual_seed(0)
     for density in (0.0, 0.2, 0.8, 1.0):

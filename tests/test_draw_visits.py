@@ -119,3 +119,8 @@ def test_what_does_not_fit_is_refused():
         drawn(lambda ax: draw_reach(ax, {}))
     with pytest.raises(ValueError, match=r"expected up to three tables of at most 9 x 9, got \[\(10, 10\)\]"):
         drawn(lambda ax: draw_tables(ax, {"too large": torch.rand(10, 10)}))
+
+
+def test_a_table_may_hold_what_is_no_number():
+    ax, _ = drawn(lambda ax: draw_tables(ax, {"scores": torch.tensor([[float("nan"), 0.5]])}))
+    assert "nan" in [text.get_text() for text in ax.texts]

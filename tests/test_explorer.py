@@ -251,3 +251,24 @@ def test_every_control_has_a_name_and_a_tooltip(explorer):
 
 def test_both_runs_share_one_scale_of_bytes(explorer):
     assert explorer._full == max(max(fl.hbm_bytes(run)) for run in explorer.runs.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error", "message"),
+    [
+        ("N", 99, ValueError, "expected N from 1 to 16, got 99"),
+        ("N", "8", TypeError, "expected N to be an int, got str"),
+        ("N", True, TypeError, "expected N to be an int, got bool"),
+        ("N", 2.5, TypeError, "expected N to be an int, got float"),
+        ("block_q", 0, ValueError, "expected block_q from 1 to 12, got 0"),
+        ("block_k", None, TypeError, "expected block_k to be an int, got NoneType"),
+        ("D", -1, ValueError, "expected D from 3 to 8, got -1"),
+        ("sram", 10**6, ValueError, "expected sram from 10 to 128, got 1000000"),
+        ("causal", "no", TypeError, "expected causal to be True or False, got 'no'"),
+        ("mask", "no", ValueError, "expected mask to be one of 'full', 'causal', .*, got 'no'"),
+        ("mask", "", ValueError, "expected mask to be one of .*, got ''"),
+    ],
+)
+def test_first_values_are_taken_as_they_are_or_refused(name, value, error, message):
+    with pytest.raises(error, match=message):
+        tiling_explorer(**{name: value})

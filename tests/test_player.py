@@ -7,11 +7,13 @@ import sys
 import time
 import types
 import weakref
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from traitlets import TraitError
 
 import flashlearn as fl
 from flashlearn.exercises import asking, predict
@@ -399,6 +401,9 @@ def test_a_player_that_fails_leaves_the_projector_alone(monkeypatch, capsys):
 # --- what it takes ---------------------------------------------------------------------------------------------
 
 
+SIZES = [(0, 0), (1e-9, 1e-9), (0.99, 5), (5, -1), (5,), 5, (float("nan"), 5), ("5", "5"), (True, 5), (101, 5), {5, 4}]
+
+
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [
@@ -410,15 +415,16 @@ def test_a_player_that_fails_leaves_the_projector_alone(monkeypatch, capsys):
         (lambda: play({"x": [X]}, draw_row, alt="a"), TypeError, "each a flashlearn.Step, got Tensor"),
         (lambda: play(iter(()), draw_row, alt="a"), ValueError, "expected at least one step, got none"),
         (lambda: play({}, draw_row, alt="a"), ValueError, "expected at least one run of steps"),
+        (lambda: play(steps(), lambda ax: None, alt="a"), TypeError, r"function draw\(ax, step\), got <lambda>\(ax\)"),
         (lambda: play(steps(), draw_row, alt=" "), ValueError, "expected alt text that says"),
         (lambda: play(steps(), draw_row, alt="a", predict=1), TypeError, "expected predict to be True, False or"),
         *(
             (
                 lambda size=size: play(steps(), draw_row, alt="a", figsize=size),
                 ValueError,
-                r"expected figsize \(width, height\) in inches, over 0 and at most 100, got",
+                r"expected figsize \(width, height\) in inches, from 1 to 100, got",
             )
-            for size in [(0, 0), (5, -1), (5,), 5, (float("nan"), 5), ("5", "5"), (True, 5), (101, 5)]
+            for size in SIZES
         ),
         *(
             (
@@ -432,9 +438,9 @@ def test_a_player_that_fails_leaves_the_projector_alone(monkeypatch, capsys):
             (
                 lambda seconds=seconds: play(steps(), draw_row, alt="a", seconds=seconds),
                 ValueError,
-                f"expected seconds over 0 and at most 60, got {seconds!r}",
+                f"expected seconds from 0.001 to 60, got {seconds!r}",
             )
-            for seconds in [0, -1, float("nan"), float("inf"), 61, "1", True]
+            for seconds in [0, 1e-9, -1, float("nan"), float("inf"), 61, "1", True]
         ),
         *(
             (
@@ -449,6 +455,37 @@ def test_a_player_that_fails_leaves_the_projector_alone(monkeypatch, capsys):
 def test_what_cannot_be_played(wrong, error, message):
     with pytest.raises(error, match=message):
         wrong()
+
+
+def test_a_size_is_read_more_than_once():
+    for show in (play, lambda steps, draw, **options: picture(print, **options)):
+        with pytest.raises(ValueError, match="expected figsize .*, got <tuple_iterator"):
+            show(steps(), draw_row, alt="a", figsize=iter((5, 4)))
+
+
+def test_the_smallest_there_is():
+    shown = play({title: steps() for title in "ab"}, draw_row, alt="a", figsize=(1, 1), seconds=0.001)
+    assert shown.run["size"] == [100, 145] and min(shown.run["delays"]) == 1
+
+
+@pytest.mark.parametrize("step", [9, 99, -1, True])
+def test_a_step_that_there_is_not(step):
+    shown = play(many(9), dots, alt="a", figsize=(2, 1))
+    shown.step = 8
+    with pytest.raises(TraitError, match=f"expected step from 0 to 8, got {step}"):
+        shown.step = step
+    with pytest.raises(TraitError):
+        shown.set_state({"step": 99})  # as a browser does
+    assert shown.step == 8
+    shown.show(many(3))
+    assert shown.step == 0
+    with pytest.raises(TraitError, match="expected step from 0 to 2, got 3"):
+        shown.step = 3
+
+
+def test_draw_may_take_more_and_need_not_say_what():
+    for draw in (lambda ax, step, more=1: dots(ax, step), lambda *what: dots(*what), partial(dots)):
+        assert len(play(many(2), draw, alt="a", figsize=(2, 1)).transcript) == 2
 
 
 def test_the_first_and_the_last_still_exist():
@@ -473,6 +510,11 @@ def test_animate_and_stepper_are_play():
     assert isinstance(one, Player) and isinstance(other, Player) and one.run == other.run
     with pytest.warns(DeprecationWarning), pytest.raises(ValueError, match="expected interval in whole milliseconds"):
         stepper(many(2), dots, alt="dots", interval=0.5)
+    with (
+        pytest.warns(DeprecationWarning),
+        pytest.raises(TypeError, match="expected interval in milliseconds, got seconds"),
+    ):
+        stepper(many(2), dots, alt="dots", seconds=2)
 
 
 def test_sentences_of_runs_side_by_side_can_be_told_from_their_table():

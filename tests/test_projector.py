@@ -157,3 +157,9 @@ def test_a_dark_line_on_a_broad_grey_one_is_seen():
     frame.thicken(fig)
     grey, black = (tuple(line.get_color())[:3] for line in (broad, dark))
     assert contrast(grey) >= 3 and contrast(grey, black) >= 3
+
+
+def test_on_is_a_truth_value():
+    with pytest.raises(TypeError, match="expected on to be True or False, got 'no'"):
+        fl.projector("no")
+    assert frame.look.lines == 1

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import flashlearn as fl
-from flashlearn.show import Player, Stepper, picture
+from flashlearn.show import Player, Stepper, picture, reduced_motion
 from flashlearn.show.draw import draw_row
 
 X = torch.tensor([3.0, 2.0, 5.0, 1.0])
@@ -128,8 +128,12 @@ def test_numbers_of_numpy_are_numbers():
 def test_a_picture_says_what_it_needs():
     with pytest.raises(TypeError, match=r"expected a function plot\(ax\), got str"):
         picture("plot", alt="a")
+    with pytest.raises(TypeError, match=r"expected a function plot\(ax\), got draw_row\(ax, step\)"):
+        picture(draw_row, alt="a")
     with pytest.raises(ValueError, match="expected figsize"):
         picture(lambda ax: None, alt="a", figsize=(0, 0))
+    with pytest.raises(TypeError, match="expected on to be True or False, got 'no'"):
+        reduced_motion("no")
 
 
 def fails(ax, step):

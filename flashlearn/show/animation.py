@@ -19,6 +19,7 @@ from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from flashlearn.core.inputs import check_bool
 from flashlearn.show.bundle import parts
 from flashlearn.show.draw.style import STYLE
 from flashlearn.show.frame import DPI, Draw, Steps, look, table_html, thicken
@@ -36,6 +37,7 @@ def reduced_motion(on: bool = True) -> None:
     FLASHLEARN_REDUCED_MOTION=1, set before Python starts, does so from the beginning.
     """
     global _moving
+    check_bool(on, "on")
     _moving = not on
 
 

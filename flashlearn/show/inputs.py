@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
+
 from flashlearn.core.steps import Step
 
-LARGEST = 100  # inches along a side: 10,000 pixels
-LONGEST = 60  # seconds that a frame may stand
+SMALLEST, LARGEST = 1, 100  # inches along a side: 100 and 10,000 pixels
+SHORTEST, LONGEST = 0.001, 60  # seconds that a frame may stand; times are stored in whole milliseconds
 
 
 def check_alt(alt: str) -> str:
@@ -21,10 +24,24 @@ def check_alt(alt: str) -> str:
 
 
 def check_draw(draw: Any, signature: str = "draw(ax, step)") -> None:
-    """Refuse what cannot be called, steps in the place of the function among it."""
+    """Refuse what cannot be called so, steps in the place of the function among it."""
     if not callable(draw):
         hint = "; are steps and draw swapped?" if "step" in signature else ""
         raise TypeError(f"expected a function {signature}, got {type(draw).__name__}{hint}")
+    own = _signature(draw)
+    try:
+        own.bind(*signature.split(","))
+    except TypeError:
+        name = getattr(draw, "__name__", type(draw).__name__)
+        raise TypeError(f"expected a function {signature}, got {name}({', '.join(own.parameters)})") from None
+
+
+def _signature(function: Callable) -> inspect.Signature:
+    """What a function takes; anything, if it does not say so."""
+    try:
+        return inspect.signature(function)
+    except ValueError:
+        return inspect.signature(lambda *anything: None)
 
 
 def check_steps(steps: Iterable[Step]) -> Iterator[Step]:
@@ -45,9 +62,10 @@ def _check_step(step: Any) -> Step:
 
 def check_figsize(figsize: tuple[float, float]) -> None:
     """Refuse what is no width and height in inches."""
-    sides = tuple(figsize) if isinstance(figsize, Iterable) else ()
-    if len(sides) != 2 or not all(_is_number(side) and 0 < side <= LARGEST for side in sides):
-        raise ValueError(f"expected figsize (width, height) in inches, over 0 and at most {LARGEST}, got {figsize!r}")
+    sides = tuple(figsize) if isinstance(figsize, Sequence | np.ndarray) else ()  # no iterator: it is read again
+    if len(sides) != 2 or not all(_is_number(side) and SMALLEST <= side <= LARGEST for side in sides):
+        expected = f"figsize (width, height) in inches, from {SMALLEST} to {LARGEST}"
+        raise ValueError(f"expected {expected}, got {figsize!r}")
 
 
 def check_frame(number: int, count: int) -> None:
@@ -70,8 +88,8 @@ def check_predict(predict: bool | Mapping[int, str], count: int) -> dict[int, st
 
 def check_seconds(seconds: float) -> None:
     """Refuse a time that no frame can stand for."""
-    if not _is_number(seconds) or not 0 < seconds <= LONGEST:
-        raise ValueError(f"expected seconds over 0 and at most {LONGEST}, got {seconds!r}")
+    if not _is_number(seconds) or not SHORTEST <= seconds <= LONGEST:
+        raise ValueError(f"expected seconds from {SHORTEST} to {LONGEST}, got {seconds!r}")
 
 
 def check_interval(interval: int) -> None:

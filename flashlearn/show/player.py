@@ -20,7 +20,7 @@ from typing import Any
 
 import anywidget
 from IPython import get_ipython
-from traitlets import Bytes, Dict, Int, Unicode
+from traitlets import Bytes, Dict, Int, TraitError, Unicode, validate
 
 from flashlearn.core.steps import Step
 from flashlearn.show.animation import Picture, moving
@@ -139,6 +139,14 @@ class Player(anywidget.AnyWidget):
             return animated(film, delays(self.runs, self.seconds), still), {}
         there = {number: png(frame(number)) for number in {still, 0}}
         return there[still], there
+
+    @validate("step")
+    def _there_is(self, proposal: Mapping[str, Any]) -> int:
+        """Refuse a step that the run has not; a TraitError, after which traitlets takes back what a browser sent."""
+        step, last = proposal["value"], count(self.runs) - 1
+        if isinstance(step, bool) or not 0 <= step <= last:
+            raise TraitError(f"expected step from 0 to {last}, got {step!r}")
+        return step
 
     def show(self, steps: Steps) -> None:
         """Load a new run (or {title: run}) and show its first step; one that cannot be painted changes nothing."""

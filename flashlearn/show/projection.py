@@ -7,6 +7,7 @@ from importlib.resources import files
 
 from IPython.display import display
 
+from flashlearn.core.inputs import check_bool
 from flashlearn.show.frame import look
 from flashlearn.show.player import Player
 from flashlearn.show.still import Still
@@ -33,6 +34,7 @@ def projector(on: bool = True) -> None:
     Players, explorers, pictures and questions are shown one at a time, each as large as the screen, from the first of the notebook
     on; their keys need no click. All are painted again with thicker lines. `projector(False)` undoes it.
     """
+    check_bool(on, "on")
     look.lines, look.scale = (1.6, 1.5) if on else (1.0, 1.0)
     for stepper in Stepper.all:
         stepper.paint()
@@ -41,7 +43,7 @@ def projector(on: bool = True) -> None:
     for still in Still.all:
         still.paint()
     folder = files("flashlearn.show") / "browser"
-    settings = json.dumps({"on": bool(on), "style": (folder / "projector.css").read_text()})
+    settings = json.dumps({"on": on, "style": (folder / "projector.css").read_text()})
     print(KEYS if on else "Projector mode is off.")
     # A widget, because its script is not saved with the notebook and run when that is opened again.
     display(script((folder / "projector.js").read_text().replace("SETTINGS", settings)))

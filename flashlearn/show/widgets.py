@@ -128,4 +128,6 @@ def stepper(steps: Steps, draw: Draw, *, interval: int = 1200, **options) -> Pla
     from flashlearn.show.player import play
 
     check_interval(interval)
+    if "seconds" in options:
+        raise TypeError(f"expected interval in milliseconds, got seconds={options['seconds']!r}, which play takes")
     return play(steps, draw, seconds=min(interval / 1000, LONGEST), **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from matplotlib.axes import Axes
 
+from flashlearn.core.inputs import check_block, check_count
 from flashlearn.core.steps import Step, Tile
 from flashlearn.show.draw.parts import CENTRED
 from flashlearn.show.draw.sheet import Rect, Sheet
@@ -13,6 +14,9 @@ from flashlearn.show.draw.values import check_steps_of
 
 def budget_step(block_q: int, block_k: int, D: int, capacity: int) -> Step:
     """The step that `draw_budget` paints: one block of Q, K, V, S and O each, for an SRAM of `capacity` elements."""
+    for size, name in ((block_q, "block_q"), (block_k, "block_k"), (D, "D")):
+        check_block(size, name)
+    check_count(capacity, "capacity")
     shapes = {"Q": (block_q, D), "K": (block_k, D), "V": (block_k, D), "S": (block_q, block_k), "O": (block_q, D)}
     tiles = tuple(Tile(name, ((0, rows), (0, cols)), itemsize=1) for name, (rows, cols) in shapes.items())
     need = sum(rows * cols for rows, cols in shapes.values())

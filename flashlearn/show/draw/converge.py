@@ -24,13 +24,16 @@ def draw_converge(ax: Axes, step: Step) -> None:
 
     Values of one number, a key a step: beside acc runs acc / l, hollow, and l and acc show how they were made.
     """
-    check_steps_of("a loop over keys", step, shapes=["O", "S"], writes="O")
+    check_steps_of("a loop over keys", step, shapes=["O", "S"], writes="O", dims=4)
     sheet = Sheet(ax, WIDTH, HEIGHT)
     sheet.text(16, 8, pass_note(step), va="top", weight="bold", fontsize=20)
     run = [s for s in step.run or (step,) if running_sum(s.values) is not None or s.writes]
-    if not run:
+    strange = next((s for s in run if running_sum(s.values) is None and "O" not in s.values), None)
+    if not run or strange:
+        got = ", ".join(strange.values) or "none" if strange else "none"
         raise ValueError(
-            "expected steps of a loop over keys, with acc in their values, got none: are they another picture's steps?"
+            "expected steps of a loop over keys, with acc or O in their values, "
+            f"got {got}: are they another picture's steps?"
         )
     seen = [s for s in step.so_far if s in run]
     answer, worth = _vector(run[-1]), _worth(run)

@@ -79,8 +79,8 @@ def _heat(sheet: Sheet, place: Place, values: np.ndarray, strength: np.ndarray) 
 
 
 def _shade(value: float, strength: float):
-    """Reddish purple for what is positive, grey for what is negative, white for 0."""
-    size = abs(value) * strength
+    """Reddish purple for what is positive, grey for what is negative, white for 0; infinities as the largest number."""
+    size = min(1.0, abs(value)) * strength
     return tint("P", size) if value > 0 else tuple(1 - 0.5 * size * (1 - part) for part in to_rgb(INK))
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 
@@ -13,16 +16,14 @@ WIDE, HIGH = 42, 33  # of a cell
 COLUMNS, TOP = (190, 680), 60  # where masks start
 
 
-def draw_masks(ax: Axes, masks: dict[str, Tensor]) -> None:
+def draw_masks(ax: Axes, masks: Mapping[str, Tensor]) -> None:
     """Paint up to three masks (N_q, N_k), each under its name: hatched what is hidden; the third below the second.
 
-    ValueError for more, or for masks that do not fit there.
+    ValueError for more, or for masks that do not fit there; TypeError for what are no booleans under names.
     """
-    sheet = Sheet(ax, WIDTH, HEIGHT)
     places = [(COLUMNS[0], TOP), (COLUMNS[1], TOP), (COLUMNS[1], 330)]
-    if len(masks) > len(places) or any(len(mask) > 10 or mask.shape[1] > 11 for mask in masks.values()):
-        shapes = [tuple(mask.shape) for mask in masks.values()]
-        raise ValueError(f"expected up to three masks of at most 10 x 11, got {shapes}")
+    _check(masks, len(places))
+    sheet = Sheet(ax, WIDTH, HEIGHT)
     for (left, top), (name, mask) in zip(places, masks.items(), strict=False):
         sheet.text(left, top - 10, name, va="bottom", weight="bold")
         for i, row in enumerate(mask.tolist()):
@@ -31,3 +32,15 @@ def draw_masks(ax: Axes, masks: dict[str, Tensor]) -> None:
                 sheet.box((left + WIDE * j, top + HIGH * i, WIDE, HIGH), face, edge="white", hatched=not sees)
     sheet.text(COLUMNS[0] - 10, TOP + 165, "queries ↓\nkeys →", ha="right", va="center")
     sheet.paint()
+
+
+def _check(masks: Mapping[str, Tensor], most: int) -> None:
+    if not isinstance(masks, Mapping):
+        raise TypeError(f"expected masks by their names, {{name: mask}}, got {type(masks).__name__}")
+    for name, mask in masks.items():
+        if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+            got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+            raise TypeError(f"expected masks as tensors of booleans, got {got} for {name!r}")
+    shapes = [tuple(mask.shape) for mask in masks.values()]
+    if len(shapes) > most or any(len(shape) != 2 or shape[0] > 10 or shape[1] > 11 for shape in shapes):
+        raise ValueError(f"expected up to three masks of at most 10 x 11, got {shapes}")

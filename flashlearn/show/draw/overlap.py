@@ -22,6 +22,12 @@ def draw_overlap(ax: Axes, step: Step) -> None:
     values   runs {title: tasks (unit, what, group, block, start, end)}, ends, time, horizon
     """
     check_steps_of("overlapping units", step, values=["runs", "ends", "time", "horizon"])
+    other = {type(task) for tasks in step.values["runs"].values() for task in tasks} - {Task}
+    if other:
+        raise ValueError(
+            "expected a step of overlapping units, with runs of Task in its values, "
+            f"got runs of {other.pop().__name__}: is it another picture's step?"
+        )
     sheet = Sheet(ax)
     runs, time = step.values["runs"], step.values["time"]
     slot = (sheet.width - LEFT - 112) / step.values["horizon"]

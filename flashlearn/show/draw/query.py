@@ -83,7 +83,7 @@ class _Cells:
 
 def draw_query(ax: Axes, step: Step) -> None:
     """Paint one step of a loop over keys and values, for the last query of the first head."""
-    check_steps_of("a loop over keys", step, shapes=["O", "S"], values=["Q", "K", "V"], writes="O")
+    check_steps_of("a loop over keys", step, shapes=["O", "S"], values=["Q", "K", "V"], writes="O", dims=4)
     sheet = Sheet(ax, WIDTH, HEIGHT)
     sheet.text(16, 8, pass_note(step), va="top", weight="bold", fontsize=20)
     panel(sheet, Rect(16, 48, 560, 500), "HBM", traffic_note(step))
@@ -158,6 +158,12 @@ def _scores_on_chip(sheet: Sheet, step: Step) -> None:
     for s in step.so_far:
         if "S" in s.values:
             known.update(enumerate(first_head(s.values["S"])[-1], s.values["cols"][0]))
+    unknown = [j for j in range(start, stop) if j not in known]  # a recorded kernel has none, pages are in no order
+    if unknown:
+        raise ValueError(
+            "expected steps of a loop over keys, with S of all keys on chip in their values, "
+            f"got none of key {unknown[0]}: are they another picture's steps?"
+        )
     now, digits = step.values["cols"], 2 if total <= 10 else 1
     each = WIDE if total <= 10 else CELL if total <= 12 else 10 * WIDE / total
     _name(sheet, f"scores on chip: {stop - start} of {total}", STRIP, STRIP_TOP - 20, "left")

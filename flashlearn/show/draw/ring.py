@@ -13,7 +13,7 @@ from flashlearn.ring.plan import shares
 from flashlearn.show.draw.parts import CENTRED
 from flashlearn.show.draw.sheet import Place, Rect, Sheet, blocks_of
 from flashlearn.show.draw.style import COLOURS, INK, QUIET, ink_on, tint
-from flashlearn.show.draw.values import check_steps_of
+from flashlearn.show.draw.values import check_step, check_steps_of
 
 WANTED = ("s", "processes", "order", "owners", "work", "letters")
 TOP, FOOT = 74, 44  # pixels: above what is drawn for names, below it for the key
@@ -23,11 +23,10 @@ NOW, BEFORE = 0.95, 0.35  # how strong a tile is that is computed in this step, 
 def draw_ring(ax: Axes, step: Step) -> None:
     """One step of the ring: the table of scores at the left, with the number of the process in what it computes; the
     processes, one a row, with the queries they keep and the K and V they have; and their clocks."""
-    check_steps_of("ring attention", step, values=[] if step.phase == "done" else WANTED)
+    check_step("ring attention", step)
     run = [s for s in step.so_far if "work" in s.values]
-    if not run:
-        raise ValueError("expected a step of ring attention that comes after a step of work, got the first")
-    here = run[-1]
+    here = run[-1] if run else step  # the last step of a run does no work
+    check_steps_of("ring attention", here if step.phase == "done" else step, values=WANTED)
     run = [s for s in run if s.phase == here.phase]
     sheet = Sheet(ax)
     size = sheet.height - TOP - FOOT - 10

@@ -9,13 +9,14 @@ from flashlearn.gpu.sectors import SECTOR
 from flashlearn.show.draw.parts import ground
 from flashlearn.show.draw.sheet import Place, Rect, Sheet
 from flashlearn.show.draw.style import QUIET, colour, tint
-from flashlearn.show.draw.values import check_steps_of
+from flashlearn.show.draw.values import check_step, check_steps_of
 
 MOST, GAP = 32, 7  # sectors in a row; pixels between them
 
 
 def draw_sectors(ax: Axes, step: Step) -> None:
     """Paint a run of `sector_steps`: a row of sectors for each stride, up to this step."""
+    check_step("sectors of a load", step)
     rows = [s for s in (step.so_far or (step,)) if "sectors" in s.values]
     check_steps_of("sectors of a load", rows[-1] if rows else step, values=["sectors", "stride", "moved", "wanted"])
     sheet = Sheet(ax)

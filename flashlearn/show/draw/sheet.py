@@ -105,6 +105,8 @@ class Sheet:
     """
 
     def __init__(self, ax: Axes, width: float | None = None, height: float | None = None):
+        if not isinstance(ax, Axes):
+            raise TypeError(f"expected axes to draw on, got {type(ax).__name__}")
         window = ax.get_window_extent()
         self.ax, self.width, self.height = ax, width or round(window.width), height or round(window.height)
         ax.set_xlim(0, self.width)

@@ -58,11 +58,16 @@ SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 def colour(name: str) -> str:
     """The colour of a matrix or a running value."""
-    return COLOURS[MEANING.get(name, name)]
+    if isinstance(name, str) and (name in MEANING or name in COLOURS):
+        return COLOURS[MEANING.get(name, name)]
+    known = ", ".join(map(repr, (*COLOURS, *MEANING)))
+    raise ValueError(f"expected a name that has a colour, one of {known}, got {name!r}")
 
 
 def tint(name: str, strength: float) -> tuple[float, float, float]:
     """That colour mixed with white: strength 1 is full, 0 is white."""
+    if not 0 <= strength <= 1:
+        raise ValueError(f"expected a strength from 0 to 1, got {strength!r}")
     r, g, b = (1 - strength * (1 - part) for part in colors.to_rgb(colour(name)))
     return r, g, b
 

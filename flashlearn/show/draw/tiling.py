@@ -87,7 +87,8 @@ def draw_tiling(
     (m and l are not counted, as in `sram_elements`). `travelled`, from 0 to 1, is how far tiles have come between HBM
     and SRAM. Standard attention, which stores S and P, is painted too.
     """
-    check_steps_of("attention by tiles", step, shapes=["Q", "K", "V", "O"], writes="O")
+    names = ["Q", "K", "V", "O"]
+    check_steps_of("attention by tiles", step, shapes=names, writes="O", before=["S", "P"])
     sheet, run = Sheet(ax), _of_this_head(step)
     largest = _largest_shapes(run)
     rows = max((largest[name][0] for name in ("Q", "S", "O", "acc") if name in largest), default=3)

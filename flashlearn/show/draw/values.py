@@ -5,19 +5,37 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from matplotlib.axes import Axes
 from torch import Tensor
 
 from flashlearn.core.steps import Step
 
 
+def check_step(what: str, step: Step) -> None:
+    """Refuse what is no step."""
+    if not isinstance(step, Step):
+        hint = ": are ax and step swapped?" if isinstance(step, Axes) else ""
+        raise TypeError(f"expected a step of {what}, got {type(step).__name__}{hint}")
+
+
 def check_steps_of(
-    what: str, step: Step, *, shapes: Sequence[str] = (), values: Sequence[str] = (), writes: str | None = None
+    what: str,
+    step: Step,
+    *,
+    shapes: Sequence[str] = (),
+    values: Sequence[str] = (),
+    writes: str | None = None,
+    before: Sequence[str] = (),
+    dims: int | None = None,
 ) -> None:
     """Refuse a step of another algorithm than those that a picture shows: ValueError names what it needs.
 
     shapes, values   the names that the step must have there
-    writes           the matrix that some step of its run must write, if the run is not cut off before it writes any
+    writes           the matrix that some step of its run must write, if the run is not cut off before it writes any but
+                     those of `before`
+    dims             how many dimensions each of `shapes` must have; any unless given
     """
+    check_step(what, step)
     for where, wanted in (("shapes", shapes), ("values", values)):
         there = getattr(step, where)
         if not all(name in there for name in wanted):
@@ -25,8 +43,14 @@ def check_steps_of(
                 f"expected a step of {what}, with {', '.join(wanted)} in its {where}, "
                 f"got {', '.join(there) or 'none'}: is it another picture's step?"
             )
+    flat = {name: tuple(step.shapes[name]) for name in shapes if dims and len(step.shapes[name]) != dims}
+    if flat:
+        raise ValueError(
+            f"expected a step of {what}, with {', '.join(shapes)} of {dims} dimensions in its shapes, "
+            f"got {', '.join(f'{name} {shape}' for name, shape in flat.items())}: is it another picture's step?"
+        )
     written = list(dict.fromkeys(tile.name for s in step.run for tile in s.writes))
-    if writes and written and writes not in written:
+    if writes and writes not in written and not set(written) <= set(before):
         raise ValueError(
             f"expected steps of {what}, with {writes} in their writes, "
             f"got {', '.join(written)}: are they another picture's steps?"

@@ -172,6 +172,7 @@ def _numbers(sheet: Sheet, place: Place, table: Tensor, low: float, high: float)
                 sheet.fill(rect, "white")
                 sheet.hatch(rect)
                 continue
-            sheet.fill(rect, tint("S", 0.1 + 0.75 * (value - low) / (high - low or 1)))
+            shade = "white" if math.isnan(value) else tint("S", 0.1 + 0.75 * (value - low) / (high - low or 1))
+            sheet.fill(rect, shade)
             sheet.text(*rect.centre, fixed(value, digits), fontsize=15 if place.w >= 48 else 13, **CENTRED)
     sheet.grid(place)

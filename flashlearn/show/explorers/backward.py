@@ -8,6 +8,7 @@ from typing import Any
 import ipywidgets as widgets
 import torch
 
+from flashlearn.core.inputs import check_bool
 from flashlearn.core.steps import Step, hbm_bytes, matmul_flops, record
 from flashlearn.rungs.gradients import softmax_backward_steps
 from flashlearn.rungs.softmax import safe_softmax
@@ -15,7 +16,7 @@ from flashlearn.rungs.tiled import tiled_attention_v2
 from flashlearn.rungs.tiled_backward import tiled_attention_backward_steps
 from flashlearn.show.draw.backward_chip import draw_backward_chip
 from flashlearn.show.draw.gradients import draw_gradient_row
-from flashlearn.show.explorers.controls import look
+from flashlearn.show.explorers.controls import check_choice, look
 from flashlearn.show.widgets import Stepper
 
 ROW, TILES = "one row", "tiles"
@@ -42,8 +43,7 @@ class BackwardExplorer(Stepper):
         self.view = _choice("view", (TILES, ROW), view, "what is shown: tiles, or one row of scores", 150)
         self.follow = _choice("follow", FOLLOWED, follow, "the block whose steps are shown", 170)
         self.form = _choice("form", (SWEEPS, FUSED), form, "two sweeps, or one that adds to dQ in HBM", 190)
-        if not isinstance(causal, bool):
-            raise TypeError(f"expected causal to be True or False, got {causal!r}")
+        check_bool(causal, "causal")
         self.causal = widgets.Checkbox(
             description="causal",
             value=causal,
@@ -145,8 +145,7 @@ def _tensors() -> list[torch.Tensor]:
 
 
 def _choice(name: str, options: tuple[str, ...], value: str, tooltip: str, width: int) -> widgets.Dropdown:
-    if value not in options:
-        raise ValueError(f"expected {name} to be one of {', '.join(map(repr, options))}, got {value!r}")
+    check_choice(name, options, value)
     return widgets.Dropdown(description=name, options=options, value=value, tooltip=tooltip, **look(width, 48))
 
 

@@ -8,7 +8,7 @@ import torch
 from flashlearn.gpu import layout_steps, program_steps
 from flashlearn.show.draw.programs import draw_programs
 from flashlearn.show.draw.strides import draw_strides
-from flashlearn.show.explorers.controls import look, slider
+from flashlearn.show.explorers.controls import check_choice, look, slider
 from flashlearn.show.widgets import Stepper
 
 BLOCKS = (1, 2, 4, 8, 16)
@@ -74,10 +74,11 @@ class ProgramExplorer(Stepper):
 
     def __init__(self, N: int = 10, block: int = 4, H: int = 2, B: int = 2):
         self.N = slider("N", (1, 32), N, "rows of Q: elements to be cut into blocks", LOOK)
+        check_choice("block", BLOCKS, block)
         acts = {"continuous_update": False, "tooltip": "lanes of one program"}
         self.block = widgets.SelectionSlider(description="BLOCK", options=BLOCKS, value=block, **acts, **look(240, 60))
-        self.H = slider("heads", (1, 3), H, "heads: the second axis", LOOK)
-        self.B = slider("batch", (1, 2), B, "batch entries: the third axis", LOOK)
+        self.H = slider("heads", (1, 3), H, "heads: the second axis", LOOK, "H")
+        self.B = slider("batch", (1, 2), B, "batch entries: the third axis", LOOK, "B")
         alt = "A launch grid of programs by batch entry, head and block, and the lanes of the current program."
         super().__init__(self._programs(), draw_programs, alt=alt, figsize=(12.8, 4.6), interval=700)
         for control in (self.N, self.block, self.H, self.B):

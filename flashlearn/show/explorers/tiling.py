@@ -15,6 +15,7 @@ from typing import Any
 import ipywidgets as widgets
 import torch
 
+from flashlearn.core.inputs import check_bool
 from flashlearn.core.steps import Step, hbm_bytes, record
 from flashlearn.rungs.attention import standard_attention_steps
 from flashlearn.rungs.tiled import (
@@ -27,7 +28,7 @@ from flashlearn.rungs.tiled import (
 from flashlearn.show.animation import moving
 from flashlearn.show.draw.budget import budget_step, draw_budget
 from flashlearn.show.draw.tiling import draw_tiling
-from flashlearn.show.explorers.controls import look, slider
+from flashlearn.show.explorers.controls import check_choice, look, slider
 from flashlearn.show.frame import at, paint, png, rescales, words
 from flashlearn.show.widgets import Stepper
 
@@ -75,13 +76,16 @@ class TilingExplorer(Stepper):
     ):
         self.dimension = slider("D", (3, 8), D, "head dimension: columns of Q, K, V and O; d in the paper", LOOK)
         self.length = slider("N", (1, LONGEST), N, "tokens: rows of Q, K and V", LOOK)
-        self.block_q = slider("B_r", (1, LARGEST), block_q, "rows in a block of Q", LOOK)
-        self.block_k = slider("B_c", (1, LARGEST), block_k, "rows in a block of K and V", LOOK)
-        self.sram = slider("SRAM", (10, 128), sram, "elements of tiles that fit on chip; m and ℓ are not counted", LOOK)
+        self.block_q = slider("B_r", (1, LARGEST), block_q, "rows in a block of Q", LOOK, "block_q")
+        self.block_k = slider("B_c", (1, LARGEST), block_k, "rows in a block of K and V", LOOK, "block_k")
+        fits = "elements of tiles that fit on chip; m and ℓ are not counted"
+        self.sram = slider("SRAM", (10, 128), sram, fits, LOOK, "sram")
         rules, who = [BY_HAND, FITTING, PAPER], "who chooses B_r and B_c"
         self.rule = widgets.Dropdown(description="blocks", options=rules, tooltip=who, **look(190, 46))
         seen = "which keys a query sees: all, those up to its own, its own and the three before, those of its document"
-        chosen = mask or (CAUSAL if causal else FULL)
+        check_bool(causal, "causal")
+        chosen = (CAUSAL if causal else FULL) if mask is None else mask
+        check_choice("mask", list(MASKS), chosen)
         self.mask = widgets.Dropdown(
             description="mask", options=list(MASKS), value=chosen, tooltip=seen, **look(190, 38)
         )
