@@ -137,6 +137,23 @@ def test_a_cache_that_is_full_says_so():
         cache.append(torch.ones(1, 2, 2, 4), torch.zeros(1, 2, 2, 4))
 
 
+@pytest.mark.parametrize(
+    "k, v",
+    (
+        ((2, 1, 1, 4), (2, 1, 1, 4)),
+        ((1, 2, 1, 4), (1, 2, 1, 4)),
+        ((2, 2, 1, 1), (2, 2, 1, 1)),
+        ((2, 2, 2, 4), (2, 2, 1, 4)),
+        ((2, 1, 4), (2, 1, 4)),
+    ),
+)
+def test_a_cache_takes_no_other_shape(k, v):
+    cache = KVCache(2, 2, 5, 4)
+    with pytest.raises(ValueError, match=r"expected k and v of shape \(B, H_kv, n, D\) = \(2, 2, n, 4\), got"):
+        cache.append(torch.ones(k), torch.ones(v))
+    assert cache.length == 0
+
+
 def test_a_token_sees_no_later_token(tokens):
     x = tokens[None, :20].clone()
     before = model()(x)
@@ -156,11 +173,51 @@ def test_an_untrained_model_knows_nothing(tokens):
     (
         ({"width": 30, "heads": 4}, "multiple of 2 heads = 8, got 30"),
         ({"width": 48, "heads": 6, "kv_heads": 4}, "multiple of kv_heads, got 6 and 4"),
+        ({"heads": 0}, "expected heads of at least 1, got 0"),
+        ({"heads": -2}, "expected heads of at least 1, got -2"),
+        ({"kv_heads": 0}, "expected kv_heads of at least 1, got 0"),
+        ({"width": 0}, "expected width of at least 1, got 0"),
+        ({"layers": -1}, "expected layers of at least 0, got -1"),
+        ({"width": 32.0}, "expected width to be an int, got float"),
+        ({"attention": None}, r"expected attention to be a function attention\(.*\), got NoneType"),
     ),
 )
 def test_sizes_that_do_not_fit_are_refused(sizes, message):
-    with pytest.raises(ValueError, match=message):
-        model(**sizes)
+    with pytest.raises((ValueError, TypeError), match=message):
+        GPT(5, **sizes)
+    with pytest.raises(ValueError, match="expected vocabulary of at least 1, got 0"):
+        GPT(0)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    (
+        (lambda m, x: generate(m, x, -1), "expected count of at least 0, got -1"),
+        (lambda m, x: generate(m, x, 1, temperature=-1), "expected a temperature over 0, got -1"),
+        (lambda m, x: generate(m, x, 1, temperature=0), "expected a temperature over 0, got 0"),
+        (lambda m, x: generate(m, x, 1, temperature=math.nan), "expected a temperature over 0, got nan"),
+        (lambda m, x: generate(m, x, 1, temperature="1"), "expected a temperature over 0, got '1'"),
+        (lambda m, x: generate(m, x, 1, cached="no"), "expected cached to be True or False, got 'no'"),
+        (lambda m, x: generate(m, x[0], 1), r"expected tokens \(B, N\) with an N of at least 1, got \(6,\)"),
+        (lambda m, x: generate(m, x[:, :0], 1), r"expected tokens \(B, N\) with .*, got \(1, 0\)"),
+        (lambda m, x: generate(m, [1], 1), r"expected tokens \(B, N\) with .*, got list"),
+        (lambda m, x: train(m, x[0], steps=0, batch=1, context=2), "expected steps of at least 1, got 0"),
+        (lambda m, x: train(m, x[0], steps=1, batch=0, context=2), "expected batch of at least 1, got 0"),
+        (lambda m, x: train(m, x[0], steps=1, batch=1, context=0), "expected context of at least 1, got 0"),
+        (
+            lambda m, x: train(m, x[0], steps=1, batch=1, context=6),
+            r"expected tokens \(N,\), more of them than the context of 6, got \(6,\)",
+        ),
+        (lambda m, x: train(m, x, steps=1, batch=1, context=2), r"expected tokens \(N,\), .*, got \(1, 6\)"),
+        (lambda m, x: train(m, [1, 2], steps=1, batch=1, context=1), r"expected tokens \(N,\), .*, got list"),
+        (lambda m, x: pytorch_attention(*torch.ones(3, 1, 1, 2, 4), causal="no"), "expected causal to be True or"),
+    ),
+)
+def test_training_and_generation_say_what_they_take(call, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        call(GPT(5), torch.tensor([[0, 1, 2, 3, 4, 0]]))
+    assert generate(GPT(5), torch.tensor([[1]]), 0).tolist() == [[1]]
+    assert len(train(GPT(5), torch.tensor([0, 1, 2]), steps=1, batch=1, context=2)) == 1
 
 
 # Every attention is the same attention

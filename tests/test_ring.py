@@ -10,9 +10,9 @@ from torch import Tensor
 
 from flashlearn.core.mask import Mask
 from flashlearn.core.steps import last
-from flashlearn.ring import join, local, ring_attention, ring_attention_steps, split, ulysses_attention
+from flashlearn.ring import Places, join, local, ring_attention, ring_attention_steps, split, ulysses_attention
 from flashlearn.ring.plan import plan_of, shares
-from flashlearn.ring.processes import threads
+from flashlearn.ring.processes import processes, threads
 from tests.slow import slow
 
 if importlib.util.find_spec("triton"):
@@ -295,3 +295,65 @@ def test_who_waits_for_a_process_that_ended_is_told():
 def test_without_a_group_it_says_how_to_get_one():
     with pytest.raises(RuntimeError, match="torchrun"):
         ring_attention(*(torch.randn(1, 2, 4, 4) for _ in range(3)), order="plain")
+
+
+@pytest.mark.parametrize("attend", [ring_attention, ulysses_attention, split])
+@pytest.mark.parametrize("group", ["g", 3])
+def test_what_is_no_group_is_refused(attend, group):
+    tensors = (torch.randn(1, 2, 4, 4),) * (1 if attend is split else 3)
+    with pytest.raises(
+        TypeError, match=f"expected group to be a group of processes or None, got {type(group).__name__}"
+    ):
+        attend(*tensors, order="plain", group=group)
+
+
+@pytest.mark.parametrize(
+    ("do", "error", "message"),
+    [
+        (torch.ones(1, 2, 9, 4), ValueError, r"expected do shaped as q, \(1, 2, 8, 4\), got \(1, 2, 9, 4\)"),
+        (torch.ones(1, 2, 8, 4).double(), TypeError, "expected do in the dtype of q, torch.float32, got torch.float64"),
+        (torch.ones(1, 2, 8, 4, device="meta"), ValueError, "expected do on the device of q, cpu, got meta"),
+        ("x", TypeError, "expected do to be a torch.Tensor, got str"),
+    ],
+)
+def test_the_gradient_belongs_to_the_queries(do, error, message):
+    """It is told at once, not after the forward pass."""
+    with pytest.raises(error, match=message):
+        next(ring_attention_steps(*torch.ones(3, 1, 2, 8, 4), P=2, order="plain", do=do))
+
+
+@pytest.mark.parametrize("share", [split, join])
+@pytest.mark.parametrize(
+    ("t", "dim", "error", "message"),
+    [
+        ([1, 2], 0, TypeError, "expected t to be a torch.Tensor, got list"),
+        (torch.ones(1, 8), 2, ValueError, r"expected dim to be one of the 2 dimensions of t, \(1, 8\), got 2"),
+        (torch.ones(1, 8), -3, ValueError, r"expected dim to be one of the 2 dimensions of t, \(1, 8\), got -3"),
+        (torch.ones(1, 8), "1", TypeError, "expected dim to be an int, got str"),
+    ],
+)
+def test_tokens_lie_along_a_dimension(share, t, dim, error, message):
+    with pytest.raises(error, match=message):
+        threads(1, lambda group: share(t, order="plain", group=group, dim=dim))
+    there = torch.arange(8)[None]
+    assert torch.equal(threads(1, lambda group: share(there, order="plain", group=group, dim=-1))[0], there)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: threads(-1, print), ValueError, "expected P of at least 1, got -1"),
+        (lambda: threads(0, print), ValueError, "expected P of at least 1, got 0"),
+        (lambda: threads("2", print), TypeError, "expected P to be an int, got str"),
+        (lambda: threads(2, 3), TypeError, "expected a function to run in every thread, got int"),
+        (lambda: processes(0, problem), ValueError, "expected P of at least 1, got 0"),
+        (lambda: processes(1, print), TypeError, "expected a function made with def, whose source .*, got print"),
+        (lambda: processes(1, lambda group: 1), TypeError, "expected a function made with def, .*, got <lambda>"),
+        (lambda: shares(8, 0, "plain"), ValueError, "expected P of at least 1, got 0"),
+        (lambda: shares(-8, 2, "plain"), ValueError, "expected N of at least 0, got -8"),
+        (lambda: Places(-8, order="plain"), ValueError, "expected N of at least 0, got -8"),
+    ],
+)
+def test_nobody_is_no_ring(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

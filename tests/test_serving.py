@@ -324,6 +324,79 @@ def test_refusals(message, call):
         call(PagePool(2, 4, 1, 1))
 
 
+def good_k(n=3, H=2, D=4, **options):
+    return torch.ones(H, n, D, **options)
+
+
+@pytest.mark.parametrize(
+    "layer, k, v, error, message",
+    (
+        (0, good_k(device="meta"), good_k(), ValueError, "expected k on the device of the pool, cpu, got meta"),
+        (0, good_k(), good_k(device="meta"), ValueError, "expected v on the device of the pool, cpu, got meta"),
+        (0, good_k(1), good_k(), ValueError, r"expected k of shape \(H_kv, n, D\) = \(2, 3, 4\), got \(2, 1, 4\)"),
+        (0, good_k(), good_k(H=1), ValueError, r"expected v of shape .* = \(2, 3, 4\), got \(1, 3, 4\)"),
+        (0, good_k(D=1), good_k(D=1), ValueError, r"expected k of shape .* = \(2, 3, 4\), got \(2, 3, 1\)"),
+        (0, good_k(2), good_k(2), ValueError, r"expected k of shape .* = \(2, 3, 4\), got \(2, 2, 4\)"),
+        (0, good_k(dtype=torch.int32), good_k(), TypeError, "expected k in float16, .*, got torch.int32"),
+        (0, None, good_k(), TypeError, "expected k to be a torch.Tensor, got NoneType"),
+        (-1, good_k(), good_k(), ValueError, "expected layer of at least 0, got -1"),
+        (2, good_k(), good_k(), ValueError, "expected layer from 0 to 1, got 2"),
+        ("0", good_k(), good_k(), TypeError, "expected layer to be an int, got str"),
+    ),
+)
+def test_nothing_is_written_but_what_there_is_room_for(layer, k, v, error, message):
+    pool = PagePool(2, 4, 2, 4, layers=2)
+    sequence = pool.allocate()
+    slots = pool.append(sequence, 3)
+    with pytest.raises(error, match=message):
+        pool.write(layer, slots, k, v)
+    assert not pool.k.any() and not pool.v.any()
+    pool.write(1, slots, good_k().double(), good_k().half())
+    assert pool.gather(1, sequence)[0].all() and pool.k.sum() == pool.v.sum() == 3 * 2 * 4
+    with pytest.raises(ValueError, match="expected layer from 0 to 1, got 2"):
+        pool.gather(2, sequence)
+    with pytest.raises(TypeError, match="expected the Slots that append returns, got tuple"):
+        pool.write(0, (0, 0), good_k(), good_k())
+
+
+@pytest.mark.parametrize(
+    "prompt, error, message",
+    (
+        ([9], ValueError, "expected a prompt of tokens from 0 to 4, got 9 in it"),
+        ([1, -1], ValueError, "expected a prompt of tokens from 0 to 4, got -1 in it"),
+        ([1.7], TypeError, "expected a prompt of whole numbers, got 1.7 in it"),
+        (torch.tensor([1.0]), TypeError, r"expected a prompt of whole numbers, got tensor\(1.\) in it"),
+        ("12", TypeError, "expected a prompt of whole numbers, got '1' in it"),
+        ([True], TypeError, "expected a prompt of whole numbers, got True in it"),
+        (3, TypeError, "expected a prompt of whole numbers, got int"),
+    ),
+)
+def test_prompts_are_tokens_that_the_model_knows(prompt, error, message):
+    pool = PagePool(4, 4, 1, 4)
+    model = GPT(5, layers=1, heads=1, width=4)
+    batch = Batch(pool, greedy(model, pool))
+    with pytest.raises(error, match=message):
+        batch.submit(prompt, 2)
+    assert not batch.busy
+    kept = [batch.submit(good, 2) for good in ([1, 2], (1, 2), torch.tensor([1, 2]), range(1, 3))]
+    batch.run()
+    assert len({tuple(request.tokens) for request in kept}) == 1 and kept[0].prompt == (1, 2)
+
+
+def test_truth_values():
+    pool = PagePool(2, 4, 1, 1)
+    with pytest.raises(TypeError, match="expected share to be True or False, got 'no'"):
+        Batch(pool, None, share="no")
+    sequence = pool.allocate()
+    pool.append(sequence, 3)
+    batch = pool.ragged([sequence], [3])
+    with pytest.raises(TypeError, match="expected causal to be True or False, got 'no'"):
+        gathered_attention(
+            torch.ones(3, 1, 1), pool.k[0], pool.v[0], batch.page_table, batch.lengths,
+            cu_seqlens_q=batch.cu_seqlens_q, causal="no",
+        )  # fmt: skip
+
+
 def test_out_of_pages_says_how_many():
     pool = PagePool(2, 4, 1, 1)
     with pytest.raises(OutOfPages, match="at most 2 more pages, as many as are free, got 3"):

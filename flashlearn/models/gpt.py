@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import islice, repeat
+from numbers import Real
 from pathlib import Path
 from typing import Protocol
 
@@ -24,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from flashlearn.core.inputs import check_block, check_bool, check_count
 from flashlearn.core.mask import causal_mask
 
 TEXT = Path(__file__).with_name("data") / "paradise_lost.txt"
@@ -32,6 +34,7 @@ Attention = Callable[..., Tensor]
 
 def pytorch_attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None) -> Tensor:
     """PyTorch's own attention with the signature of the course: `causal` is aligned to the bottom right."""
+    check_bool(causal, "causal")
     N_q, N_k = q.shape[2], k.shape[2]
     square = causal and N_q == N_k
     mask = causal_mask(N_q, N_k, q.device) if causal and not square and N_q > 1 else None  # one query sees all keys
@@ -76,6 +79,12 @@ class KVCache:
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Write k and v (B, H_kv, n, D) behind what is there; return views of everything so far."""
+        B, H_kv, _, D = self.k.shape
+        if k.ndim != 4 or k.shape != v.shape or k.shape != (B, H_kv, k.shape[2], D):
+            raise ValueError(
+                f"expected k and v of shape (B, H_kv, n, D) = ({B}, {H_kv}, n, {D}), "
+                f"got {tuple(k.shape)} and {tuple(v.shape)}"
+            )
         start, stop = self.length, self.length + k.shape[2]
         if stop > self.k.shape[2]:
             raise ValueError(f"expected at most {self.k.shape[2]} tokens in the cache, got {stop}")
@@ -133,7 +142,12 @@ class GPT(nn.Module):
         attention: Attention = pytorch_attention,
     ):
         super().__init__()
-        self.attention, self.kv_heads = attention, kv_heads or heads
+        check_block(vocabulary, "vocabulary")
+        check_count(layers, "layers")
+        if not callable(attention):
+            expected = "a function attention(q, k, v, causal=True)"
+            raise TypeError(f"expected attention to be {expected}, got {type(attention).__name__}")
+        self.attention, self.kv_heads = attention, heads if kv_heads is None else kv_heads
         self.D = check_sizes(width, heads, self.kv_heads)
         self.embed = nn.Embedding(vocabulary, width)
         self.blocks = nn.ModuleList(Block(width, heads, self.kv_heads) for _ in range(layers))
@@ -155,6 +169,8 @@ class GPT(nn.Module):
 
 def check_sizes(width: int, heads: int, kv_heads: int) -> int:
     """D of each head; heads that cannot be cut from the width, in pairs of numbers that rotate together, are refused."""
+    for size, name in ((width, "width"), (heads, "heads"), (kv_heads, "kv_heads")):
+        check_block(size, name)
     if width % (2 * heads):
         raise ValueError(f"expected a width that is a multiple of 2 heads = {2 * heads}, got {width}")
     if heads % kv_heads:
@@ -183,6 +199,11 @@ def decode(tokens: Tensor, alphabet: str) -> str:
 
 def batches(tokens: Tensor, batch: int, context: int, seed: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
     """Random windows of the text without end: inputs, and the characters that follow, each (batch, context)."""
+    check_block(batch, "batch")
+    check_block(context, "context")
+    if not isinstance(tokens, Tensor) or tokens.ndim != 1 or len(tokens) <= context:
+        got = tuple(tokens.shape) if isinstance(tokens, Tensor) else type(tokens).__name__
+        raise ValueError(f"expected tokens (N,), more of them than the context of {context}, got {got}")
     generator = torch.Generator().manual_seed(seed)
     while True:
         starts = torch.randint(len(tokens) - context, (batch, 1), generator=generator)
@@ -210,6 +231,7 @@ def train(
 
     The same seed gives the same batches, whatever the model's attention.
     """
+    check_block(steps, "steps")
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
     losses = []
     for x, y in islice(batches(tokens, batch, context, seed), steps):
@@ -230,6 +252,13 @@ def generate(
 
     Cached: the first call reads all tokens, every later one the last token only. Otherwise all, every time.
     """
+    check_count(count, "count")
+    check_bool(cached, "cached")
+    if not isinstance(temperature, Real) or isinstance(temperature, bool) or not temperature > 0:
+        raise ValueError(f"expected a temperature over 0, got {temperature!r}")
+    if not isinstance(tokens, Tensor) or tokens.ndim != 2 or not tokens.shape[1]:
+        got = tuple(tokens.shape) if isinstance(tokens, Tensor) else type(tokens).__name__
+        raise ValueError(f"expected tokens (B, N) with an N of at least 1, got {got}")
     generator = torch.Generator(tokens.device).manual_seed(seed)
     caches = model.empty_caches(tokens.shape[0], tokens.shape[1] + count) if cached else None
     new = tokens

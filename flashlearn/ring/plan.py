@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
+from flashlearn.core.inputs import check_block, check_count
 from flashlearn.core.mask import NOTHING, Mask
 from flashlearn.core.numerics import Span
 
@@ -52,6 +53,8 @@ def shares(N: int, P: int, order: str) -> list[list[Span]]:
     ([[(0, 4)], [(4, 8)]], [[(0, 2), (6, 8)], [(2, 4), (4, 6)]])
     """
     check_order(order)
+    check_count(N, "N")
+    check_block(P, "P")
     if order == "plain":
         return [[chunk] for chunk in cut(N, P)]
     chunks = cut(N, 2 * P)

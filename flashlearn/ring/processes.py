@@ -25,6 +25,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from flashlearn.core.inputs import check_block
+
 LOOPBACK = "127.0.0.1"
 LIMIT = 30.0  # seconds that a process waits for another
 GRACE = 3.0  # seconds that the others have to tell what they lost, once a process has failed
@@ -45,6 +47,9 @@ def threads(P: int, function: Callable[..., Any], *args: Any, limit: float = LIM
 
     If one fails, the others lose it, and fail too; its own error is raised when all have ended.
     """
+    check_block(P, "P")
+    if not callable(function):
+        raise TypeError(f"expected a function to run in every thread, got {type(function).__name__}")
     store, results, errors = dist.HashStore(), [None] * P, []
 
     def play(rank: int) -> None:
@@ -74,6 +79,10 @@ def processes(P: int, function: Callable[..., Any], *args: Any, limit: float = L
     when this returns or raises, whatever happened: a RuntimeError if one failed, which tells what each said last; a
     TimeoutError after `limit` seconds, half of which they wait for each other; or what interrupted the cell. Should this process be killed, they end by themselves.
     """
+    check_block(P, "P")
+    if not inspect.isfunction(function) or function.__name__ == "<lambda>":
+        name = getattr(function, "__name__", type(function).__name__)
+        raise TypeError(f"expected a function made with def, whose source can be sent, got {name}")
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "program.py").write_text(textwrap.dedent(inspect.getsource(function)))
         torch.save((args, function.__name__), Path(folder) / "arguments.pt")

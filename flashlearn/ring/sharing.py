@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from flashlearn.core.inputs import check_count
 from flashlearn.ring.plan import plan_of, shares
 from flashlearn.ring.wire import Wire
 
@@ -19,6 +21,7 @@ def split(t: Tensor, *, order: str, group: Any = None, dim: int = 2) -> Tensor:
     order "plain" gives process r the r-th of P chunks, "zigzag" the chunks r and 2 P - 1 - r of 2 P; the first N mod P
     (or 2 P) chunks have a token more than the others. Every process hands in the same t; nothing is sent.
     """
+    check_along(t, dim)
     wire = Wire(group, torch.device("cpu"))
     chunks = shares(t.shape[dim], wire.size, order)[wire.rank]
     return torch.cat([t.narrow(dim, start, stop - start) for start, stop in chunks], dim)
@@ -30,6 +33,7 @@ def join(t: Tensor, *, order: str, group: Any = None, dim: int = 2) -> Tensor:
 
     ValueError, in every process, if the shares are not those of `split`.
     """
+    check_along(t, dim)
     wire = Wire(group, t.device)
     notes = wire.ask({"tokens": t.shape[dim]})
     sizes = [note["tokens"] for note in notes]
@@ -48,6 +52,16 @@ def join(t: Tensor, *, order: str, group: Any = None, dim: int = 2) -> Tensor:
     return whole.movedim(0, dim)
 
 
+def check_along(t: Tensor, dim: int) -> None:
+    """Refuse anything but a tensor that has this dimension; a negative one counts from the last."""
+    if not isinstance(t, Tensor):
+        raise TypeError(f"expected t to be a torch.Tensor, got {type(t).__name__}")
+    if not isinstance(dim, Integral) or isinstance(dim, bool):
+        raise TypeError(f"expected dim to be an int, got {type(dim).__name__}")
+    if not -t.ndim <= dim < t.ndim:
+        raise ValueError(f"expected dim to be one of the {t.ndim} dimensions of t, {tuple(t.shape)}, got {dim}")
+
+
 class Places:
     """For a model of `flashlearn.models.gpt`, in place of a cache: where the tokens of this process stand among all N.
 
@@ -55,6 +69,7 @@ class Places:
     """
 
     def __init__(self, N: int, *, order: str, group: Any = None):
+        check_count(N, "N")
         self.length = split(torch.arange(N), order=order, group=group, dim=0)
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

@@ -21,6 +21,7 @@ from flashlearn.core.steps import Step, Tile
 from flashlearn.ring.attention import Turn, Turns, at, backward_turns, forward_turns
 from flashlearn.ring.local import Rows
 from flashlearn.ring.plan import Plan, plan_of
+from flashlearn.rungs.gradients import check_like
 from flashlearn.rungs.problem import backward_shapes
 
 
@@ -122,6 +123,8 @@ def ring_attention_steps(
     sizes = check_qkv(q, k, v)
     if sizes.N_q != sizes.N_k:
         raise ValueError(f"expected as many queries as keys, got {sizes.N_q} and {sizes.N_k}")
+    if do is not None:
+        check_like("do", do, "q", q)
     mask = Mask.of(sizes, causal, window)
     plan = plan_of(sizes.N_q, P, order, mask.left, mask.right)
     ring = _Ring(plan, {"Q": q, "K": k, "V": v}, backward_shapes(sizes))

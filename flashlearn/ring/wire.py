@@ -121,8 +121,10 @@ def _numbered(messages: Sequence[Message]) -> list[tuple[int, Tensor, int]]:
 
 
 def whole_group(group: Any) -> Any:
-    """The group, or all processes if it is None; RuntimeError where there are none."""
+    """The group, or all processes if it is None; RuntimeError where there are none, TypeError for what is no group."""
     if group is not None:
+        if not all(callable(getattr(group, name, None)) for name in ("rank", "size")):
+            raise TypeError(f"expected group to be a group of processes or None, got {type(group).__name__}")
         return group
     if not dist.is_initialized():
         raise RuntimeError(

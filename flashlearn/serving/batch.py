@@ -21,13 +21,15 @@ arXiv:2403.02310 (chunks); W. Kwon et al., 2023, arXiv:2309.06180 (pages).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from flashlearn.core.inputs import check_block
+from flashlearn.core.inputs import check_block, check_bool
 from flashlearn.serving.pool import OutOfPages, PagedSequence, PagePool, Ragged
 
 
@@ -68,7 +70,8 @@ class Batch:
     """Requests that wait, and requests under way, over one pool; both in order of arrival.
 
     `forward(tokens, batch)` takes the new tokens (T,) of all sequences, one behind the other, and a `Ragged`, and
-    returns the token that follows the last of each sequence; `flashlearn.serving.greedy` makes one of a GPT.
+    returns the token that follows the last of each sequence; `flashlearn.serving.greedy` makes one of a GPT. If it has
+    a `vocabulary`, the number of tokens that it knows, prompts with others are refused.
     """
 
     def __init__(
@@ -81,7 +84,9 @@ class Batch:
     ):
         """share: whether a request may start from the pages of another whose tokens begin alike."""
         check_block(most_tokens, "most_tokens")
+        check_bool(share, "share")
         self.pool, self.forward, self.most_tokens, self.share = pool, forward, most_tokens, share
+        self.vocabulary: int | None = getattr(forward, "vocabulary", None)
         self.waiting: list[Request] = []
         self.running: list[Request] = []
         self.interrupted = 0  # how often a request under way gave its pages back
@@ -93,13 +98,14 @@ class Batch:
 
     def submit(self, prompt: Sequence[int], count: int) -> Request:
         """Ask for `count` tokens behind a prompt. ValueError if the pool would not hold them even if it were empty."""
-        request = Request(tuple(map(int, prompt)), count, [int(token) for token in prompt])
-        check_block(len(prompt), "the length of a prompt")
+        tokens = read_prompt(prompt, self.vocabulary)
+        check_block(len(tokens), "the length of a prompt")
         check_block(count, "count")
         room = self.pool.pages * self.pool.page
-        if len(prompt) + count - 1 > room:  # the last token is not fed to the model
+        if len(tokens) + count - 1 > room:  # the last token is not fed to the model
             raise ValueError(f"expected at most {room + 1} tokens, of which the pool holds all but the last, "
-                             f"got {len(prompt)} + {count}")  # fmt: skip
+                             f"got {len(tokens)} + {count}")  # fmt: skip
+        request = Request(tuple(tokens), count, tokens)
         self.waiting.append(request)
         return request
 
@@ -185,6 +191,24 @@ class Batch:
         if request.cached is not None:
             self.pool.free(request.cached)
             request.cached = None
+
+
+def read_prompt(prompt: Iterable[Any], vocabulary: int | None) -> list[int]:
+    """The tokens of a prompt. TypeError for what are no whole numbers, ValueError for tokens that there are not."""
+    if not isinstance(prompt, Iterable):
+        raise TypeError(f"expected a prompt of whole numbers, got {type(prompt).__name__}")
+    tokens = []
+    for token in prompt:
+        given: Any = None if isinstance(token, bool) else token
+        try:
+            number = operator.index(given)
+        except TypeError:
+            raise TypeError(f"expected a prompt of whole numbers, got {token!r} in it") from None
+        if number < 0 or (vocabulary is not None and number >= vocabulary):
+            most = "" if vocabulary is None else f" to {vocabulary - 1}"
+            raise ValueError(f"expected a prompt of tokens from 0{most}, got {number} in it")
+        tokens.append(number)
+    return tokens
 
 
 def common_length(a: Sequence[int], b: Sequence[int]) -> int:

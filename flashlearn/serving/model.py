@@ -7,11 +7,12 @@ not notice. Positions differ from token to token, keys and values go into the pa
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from flashlearn.core.inputs import check_bool
 from flashlearn.models.gpt import GPT, norm, pytorch_attention
 from flashlearn.serving.pool import PagePool, Ragged
 
@@ -26,6 +27,7 @@ def gathered_attention(
 
     q (T, H_q, D), pages (P, H_kv, page, D), the others as in `flashlearn.serving.Ragged`. Reads the lengths on the host.
     """
+    check_bool(causal, "causal")
     o = torch.empty_like(q)
     starts = cu_seqlens_q.tolist()
     for b, length in enumerate(lengths.tolist()):
@@ -66,14 +68,26 @@ def paged_logits(model: GPT, pool: PagePool, tokens: Tensor, batch: Ragged, atte
     return model.head(norm(x))[0]
 
 
-def greedy(model: GPT, pool: PagePool, attention: PagedAttention = gathered_attention) -> Callable[..., list[int]]:
+@dataclass(frozen=True)
+class Greedy:
+    """The likeliest token behind each sequence of a batch; `vocabulary` is the number of tokens that the model knows."""
+
+    model: GPT
+    pool: PagePool
+    attention: PagedAttention
+
+    @property
+    def vocabulary(self) -> int:
+        return self.model.embed.num_embeddings
+
+    def __call__(self, tokens: Tensor, batch: Ragged) -> list[int]:
+        logits = paged_logits(self.model, self.pool, tokens.to(self.pool.k.device), batch, self.attention)
+        return logits[batch.cu_seqlens_q[1:].long() - 1].argmax(-1).tolist()
+
+
+def greedy(model: GPT, pool: PagePool, attention: PagedAttention = gathered_attention) -> Greedy:
     """What a `Batch` asks for the next tokens: a function (tokens (T,), batch) -> the likeliest token of each sequence.
 
     `attention` is any function with the signature of `flash_attention_paged`.
     """
-    return partial(_likeliest, model, pool, attention)
-
-
-def _likeliest(model: GPT, pool: PagePool, attention: PagedAttention, tokens: Tensor, batch: Ragged) -> list[int]:
-    logits = paged_logits(model, pool, tokens.to(pool.k.device), batch, attention)
-    return logits[batch.cu_seqlens_q[1:].long() - 1].argmax(-1).tolist()
+    return Greedy(model, pool, attention)

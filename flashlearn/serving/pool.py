@@ -28,7 +28,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from flashlearn.core.inputs import check_block, check_count
+from flashlearn.core.inputs import check_block, check_count, check_float
 
 
 class OutOfPages(RuntimeError):
@@ -123,7 +123,12 @@ class PagePool:
         sequence.length += n
 
     def write(self, layer: int, slots: Slots, k: Tensor, v: Tensor) -> None:
-        """Put the keys and values of n tokens, k and v (H_kv, n, D), where `append` made room for them."""
+        """Put the keys and values of n tokens, k and v (H_kv, n, D), where `append` made room for them.
+
+        They are stored in the dtype of the pool. ValueError for another shape or device, or a layer that there is not.
+        """
+        self._check_layer(layer)
+        self._check_new(slots, k=k, v=v)
         for pages, new in ((self.k[layer], k), (self.v[layer], v)):
             pages[slots.pages, :, slots.places] = new.transpose(0, 1).to(pages.dtype)
 
@@ -159,6 +164,7 @@ class PagePool:
 
     def gather(self, layer: int, sequence: PagedSequence) -> tuple[Tensor, Tensor]:
         """The keys and values of a sequence in one piece, a copy, (H_kv, length, D) each: for tests and lessons."""
+        self._check_layer(layer)
         pages, places = self.slots(sequence, 0, sequence.length)
         k, v = (t[layer][pages, :, places].transpose(0, 1) for t in (self.k, self.v))
         return k, v
@@ -198,6 +204,23 @@ class PagePool:
         self.holders[number] -= 1
         if not self.holders[number]:
             self._free.append(number)
+
+    def _check_layer(self, layer: int) -> None:
+        check_count(layer, "layer")
+        if layer >= len(self.k):
+            raise ValueError(f"expected layer from 0 to {len(self.k) - 1}, got {layer}")
+
+    def _check_new(self, slots: Slots, **new: Tensor) -> None:
+        if not isinstance(slots, Slots):
+            raise TypeError(f"expected the Slots that append returns, got {type(slots).__name__}")
+        H_kv, D = self.k.shape[2], self.k.shape[4]
+        for name, t in new.items():
+            check_float(t, name)
+            if t.shape != (H_kv, len(slots.pages), D):
+                shape = (H_kv, len(slots.pages), D)
+                raise ValueError(f"expected {name} of shape (H_kv, n, D) = {shape}, got {tuple(t.shape)}")
+            if t.device != self.k.device:
+                raise ValueError(f"expected {name} on the device of the pool, {self.k.device}, got {t.device}")
 
     def _check_live(self, sequence: PagedSequence) -> None:
         if sequence not in self._live:
