@@ -14,7 +14,7 @@ if importlib.util.find_spec("triton"):
     import flashlearn.kernels  # noqa: F401  (first: PyTorch imports Triton too, for tensors without data)
 
 from flashlearn import exercises
-from flashlearn.exercises import EXERCISES, check, grading, hint
+from flashlearn.exercises import EXERCISES, check, grading, hint, lines
 from flashlearn.exercises.grading import alike, largest_error, relative_error
 
 ROOT = Path(exercises.__file__).parents[2]
@@ -281,6 +281,13 @@ def test_unknown_exercise_says_which_there_are():
     for function in (lambda name: check(name, print), hint):
         with pytest.raises(ValueError, match=r"expected the name of an exercise, one of 00\.scores.*got '99.x'"):
             function("99.x")
+
+
+@pytest.mark.parametrize("name", [["03.merge"], None, 3, print])
+def test_a_name_is_a_text(name):
+    for function in (lambda name: check(name, print), hint, lines):
+        with pytest.raises(TypeError, match=f"expected the name of an exercise, a text, got {type(name).__name__}"):
+            function(name)
 
 
 def test_not_a_function():

@@ -452,6 +452,12 @@ def test_other_bad_input_is_refused():
         matmul_backward(random(3, 5), random(3, 4), random(5, 4))
     with pytest.raises(TypeError, match="expected dy, x and w in one dtype"):
         matmul_backward(random(3, 5), random(3, 4), random(4, 5, dtype=fp32))
+    with pytest.raises(ValueError, match="expected dy, x and w on one device, got x on cpu and w on meta"):
+        matmul_backward(random(3, 5), random(3, 4), random(4, 5).to("meta"))
+    with pytest.raises(ValueError, match="expected jacobian and dy on one device, got jacobian on meta and dy on cpu"):
+        contract(random(3), random(3, 4).to("meta"))
+    with pytest.raises(TypeError, match=r"expected jacobian and dy in one dtype, got jacobian torch\.float32 and dy"):
+        contract(random(3), random(3, 4, dtype=fp32))
     with pytest.raises(ValueError, match=r"expected dp shaped as p, \(3,\), got \(4,\)"):
         softmax_backward(random(4), random(3))
     with pytest.raises(ValueError, match="at least one dimension"):

@@ -156,3 +156,8 @@ def test_without_a_kernel_nothing_is_written(home):
 def test_names_of_no_question_are_refused(names):
     with pytest.raises(ValueError, match="expected the names of questions, .*got (none|'99.z')"):
         predict(*names)
+
+
+def test_names_of_questions_are_texts():
+    with pytest.raises(TypeError, match="expected the names of questions, each a text, got list"):
+        predict(["99.a"])

@@ -205,6 +205,32 @@ def test_merge_takes_numbers_and_refuses_other_shapes():
         fl.merge((two, two), (three, three))
 
 
+GOOD, META = (torch.zeros(2), torch.ones(2)), (torch.zeros(2, device="meta"), torch.ones(2, device="meta"))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "error", "message"),
+    [
+        (None, GOOD, TypeError, r"expected a to be a pair \(m, l\), got NoneType"),
+        (GOOD, (*GOOD, 1.0), TypeError, r"expected b to be a pair \(m, l\), got tuple of length 3"),
+        (GOOD, (0.0, None), TypeError, "expected l of b to be a tensor or a number, got NoneType"),
+        (("a", 1.0), GOOD, TypeError, "expected m of a to be a tensor or a number, got str"),
+        (GOOD, (GOOD[0] + 1j, GOOD[1]), TypeError, "expected m of b in real numbers, got torch.complex64"),
+        ((1j, 1.0), (0.0, 1.0), TypeError, "expected m of a in real numbers, got torch.complex64"),
+        (
+            (GOOD[0].to(torch.float8_e4m3fn), GOOD[1]),
+            GOOD,
+            TypeError,
+            "expected m of a in float16, bfloat16, float32 or float64, got torch.float8_e4m3fn",
+        ),
+        (GOOD, META, ValueError, "expected m and l on one device on both sides, got cpu, cpu, meta, meta"),
+    ],
+)
+def test_merge_says_what_it_takes(a, b, error, message):
+    with pytest.raises(error, match=message):
+        fl.merge(a, b)
+
+
 def test_on_chip_does_not_grow_with_the_row():
     peaks = {n: fl.sram_peak(fl.blocked_softmax_steps(torch.zeros(n), 4)) for n in (8, 80)}
     assert (

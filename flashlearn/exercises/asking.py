@@ -121,6 +121,8 @@ def predict(*names: str) -> Asked:
     if not names:
         raise ValueError("expected the names of questions, got none")
     for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"expected the names of questions, each a text, got {type(name).__name__}")
         if name not in QUESTIONS:
             raise ValueError(f"expected the names of questions, among them {', '.join(QUESTIONS)}, got {name!r}")
     return Asked(tuple(QUESTIONS[name] for name in names))

@@ -56,7 +56,7 @@ def matmul_backward(dy: Outputs, x: Inputs, w: Weights) -> tuple[Inputs, Weights
     """The gradients dX = dY W^T and dW = X^T dY of Y = X W.
 
     x is (..., N, D), w is (D, M), dy is (..., N, M); returns dx as x and dw as w, which adds up over `...`.
-    ValueError if the shapes do not belong together, TypeError for other dtypes or two of them.
+    ValueError if the shapes or devices do not belong together, TypeError for other dtypes or two of them.
     """
     return run(matmul_backward_steps(dy, x, w))
 
@@ -110,8 +110,7 @@ def contract(dy: OfOutputs, jacobian: Jacobian) -> OfInputs:
 
 def contract_steps(dy: Tensor, jacobian: Tensor) -> Iterator[Step]:
     """One step per input x_i: column i of the Jacobian times dy, added up, is one number."""
-    check_float(dy, "dy")
-    check_float(jacobian, "jacobian")
+    _check_together({"jacobian": jacobian, "dy": dy}, "jacobian and dy")
     if jacobian.ndim != 2 or dy.shape != jacobian.shape[:1]:
         raise ValueError(f"expected jacobian (m, n) and dy (m,), got {tuple(jacobian.shape)} and {tuple(dy.shape)}")
     m, n = jacobian.shape
@@ -256,12 +255,20 @@ def check_like(name: str, t: Tensor, other_name: str, other: Tensor) -> None:
 
 
 def _check_matmul(dy: Tensor, x: Tensor, w: Tensor) -> None:
-    for name, t in (("dy", dy), ("x", x), ("w", w)):
-        check_float(t, name)
-        if t.dtype != x.dtype:
-            raise TypeError(f"expected dy, x and w in one dtype, got x {x.dtype} and {name} {t.dtype}")
+    _check_together({"x": x, "dy": dy, "w": w}, "dy, x and w")
     if x.ndim < 2 or w.ndim != 2 or x.shape[-1] != w.shape[0]:
         raise ValueError(f"expected x (..., N, D) and w (D, M), got {tuple(x.shape)} and {tuple(w.shape)}")
     y = (*x.shape[:-1], w.shape[1])
     if dy.shape != y:
         raise ValueError(f"expected dy of the shape of x w, {y}, got {tuple(dy.shape)}")
+
+
+def _check_together(given: dict[str, Tensor], names: str) -> None:
+    """Refuse tensors of several dtypes, or on several devices."""
+    first, like = next(iter(given.items()))
+    for name, t in given.items():
+        check_float(t, name)
+        if t.dtype != like.dtype:
+            raise TypeError(f"expected {names} in one dtype, got {first} {like.dtype} and {name} {t.dtype}")
+        if t.device != like.device:
+            raise ValueError(f"expected {names} on one device, got {first} on {like.device} and {name} on {t.device}")

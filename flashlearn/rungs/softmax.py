@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from flashlearn.core.hbm import HBM, OnChip
-from flashlearn.core.inputs import check_block, check_row
+from flashlearn.core.inputs import check_block, check_float, check_row
 from flashlearn.core.numerics import INF, T, exp_diff, maximum, spans, wide
 from flashlearn.core.steps import Step, run
 from flashlearn.rungs import narrate
@@ -140,12 +140,15 @@ def merge(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, T
 
     Commutative, and associative but for rounding: the order of merges shows in the last digits of l. (-inf, 0), the
     pair of no elements, changes nothing. Tensors of any one shape, or numbers. ValueError for tensors of different
-    shapes. Source: Milakov 2018, equation 4.
+    shapes or on different devices, TypeError for what is no pair of real numbers. Source: Milakov 2018, equation 4.
     """
-    (m_a, l_a), (m_b, l_b) = ((_floating(m), _floating(l)) for m, l in (a, b))
+    (m_a, l_a), (m_b, l_b) = _pair(a, "a"), _pair(b, "b")
     shapes = [tuple(t.shape) for t in (m_a, l_a, m_b, l_b)]
     if len(set(shapes)) > 1:
         raise ValueError(f"expected m and l of one shape on both sides, got {', '.join(map(str, shapes))}")
+    devices = [str(t.device) for t in (m_a, l_a, m_b, l_b) if t.ndim]  # one number goes with any
+    if len(set(devices)) > 1:
+        raise ValueError(f"expected m and l on one device on both sides, got {', '.join(devices)}")
     return _merge((m_a, l_a), (m_b, l_b))
 
 
@@ -222,6 +225,24 @@ def _named(pair: tuple[OnChip, OnChip]) -> dict[str, Any]:
     return dict(zip(("m_i", "l_i"), pair, strict=True))
 
 
-def _floating(t: Tensor | float) -> Tensor:
-    t = torch.as_tensor(t)
-    return t if t.is_floating_point() else t.to(torch.get_default_dtype())
+def _pair(pair: Any, name: str) -> tuple[Tensor, Tensor]:
+    """m and l of one side of a merge."""
+    try:
+        m, l = pair
+    except (TypeError, ValueError):
+        length = f" of length {len(pair)}" if isinstance(pair, tuple | list) else ""
+        raise TypeError(f"expected {name} to be a pair (m, l), got {type(pair).__name__}{length}") from None
+    return _floating(m, f"m of {name}"), _floating(l, f"l of {name}")
+
+
+def _floating(t: Any, name: str) -> Tensor:
+    """A real number or a tensor of real numbers as a tensor in one of the four dtypes of the course."""
+    try:
+        t = torch.as_tensor(t)
+    except (TypeError, ValueError, RuntimeError):  # whatever PyTorch says of what is no number
+        raise TypeError(f"expected {name} to be a tensor or a number, got {type(t).__name__}") from None
+    if t.is_complex():
+        raise TypeError(f"expected {name} in real numbers, got {t.dtype}")
+    t = t if t.is_floating_point() else t.to(torch.get_default_dtype())
+    check_float(t, name)
+    return t
