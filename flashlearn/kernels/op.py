@@ -156,7 +156,8 @@ def once_differentiable(operator, *given):
             raise
         raise NotImplementedError(
             "flash_attention has a derivative for torch.autograd, not for torch.func (grad, vjp, jacrev, or vmap of them): "
-            "call o.backward() or torch.autograd.grad, or use flashlearn.standard_attention under torch.func"
+            "call o.backward() or torch.autograd.grad, or use flashlearn.standard_attention under torch.func, and under "
+            "vmap torch.nn.functional.scaled_dot_product_attention"
         ) from error
 
 
