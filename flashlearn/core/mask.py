@@ -28,7 +28,7 @@ from flashlearn.core.numerics import INF, Span, T
 
 Window = tuple[int | None, int | None]
 KeyRange = tuple[Tensor, Tensor]
-NOTHING: Span = (0, 0)
+EMPTY: Span = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ class Mask:
         """Whether some query of the block sees some key of it, in any sequence."""
         seen = _meet(self._band_of_keys(rows), cols)
         if self.key_range is None:
-            return seen != NOTHING
-        return any(_meet(seen, there) != NOTHING for there in self.key_range)
+            return seen != EMPTY
+        return any(_meet(seen, there) != EMPTY for there in self.key_range)
 
     def crosses(self, rows: Span, cols: Span) -> bool:
         """Whether some query of the block may not see some key of it: only then it needs masking."""
@@ -165,24 +165,24 @@ class Mask:
     def _band_of_keys(self, rows: Span) -> Span:
         """`keys`, wherever they may exist."""
         if rows[0] >= rows[1]:
-            return NOTHING
+            return EMPTY
         first, last = rows[0] + self.diagonal, rows[1] - 1 + self.diagonal
         start = 0 if self.left is None else max(0, first - self.left)
         stop = self.N_k if self.right is None else min(self.N_k, last + self.right + 1)
         if self.documents is not None:
             return _meet((start, stop), self._documents_of(rows))
-        return (start, stop) if start < stop else NOTHING
+        return (start, stop) if start < stop else EMPTY
 
     def _band_of_queries(self, cols: Span) -> Span:
         """`queries`, of keys that exist."""
         if cols[0] >= cols[1]:
-            return NOTHING
+            return EMPTY
         first, last = cols[0] - self.diagonal, cols[1] - 1 - self.diagonal
         start = 0 if self.right is None else max(0, first - self.right)
         stop = self.N_q if self.left is None else min(self.N_q, last + self.left + 1)
         if self.documents is not None:
             return _meet((start, stop), self._documents_of(cols))
-        return (start, stop) if start < stop else NOTHING
+        return (start, stop) if start < stop else EMPTY
 
     def _documents_of(self, tokens: Span) -> Span:
         """(start, stop) of the documents that a block is part of, together."""
@@ -201,13 +201,13 @@ class Mask:
 def _meet(a: Span, b: Span) -> Span:
     """What two spans share; (0, 0) if nothing."""
     start, stop = max(a[0], b[0]), min(a[1], b[1])
-    return (start, stop) if start < stop else NOTHING
+    return (start, stop) if start < stop else EMPTY
 
 
 def _hull(several: Iterable[Span]) -> Span:
     """The shortest span that has all of them in it; (0, 0) if they are empty."""
     full = [span for span in several if span[0] < span[1]]
-    return (min(start for start, _ in full), max(stop for _, stop in full)) if full else NOTHING
+    return (min(start for start, _ in full), max(stop for _, stop in full)) if full else EMPTY
 
 
 def _blocks_of(span: Span, N: int, block: int) -> list[tuple[int, Span]]:

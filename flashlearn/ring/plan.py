@@ -24,7 +24,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from flashlearn.core.inputs import check_block, check_count
-from flashlearn.core.mask import NOTHING, Mask
+from flashlearn.core.mask import EMPTY, Mask
 from flashlearn.core.numerics import Span
 
 ORDERS = ("plain", "zigzag")
@@ -83,7 +83,7 @@ class Visit(NamedTuple):
 def hull(*spans: Span) -> Span:
     """The smallest span that holds all of them; (0, 0) for nothing."""
     there = [span for span in spans if span[0] < span[1]]
-    return (min(a for a, _ in there), max(b for _, b in there)) if there else NOTHING
+    return (min(a for a, _ in there), max(b for _, b in there)) if there else EMPTY
 
 
 @dataclass(frozen=True)

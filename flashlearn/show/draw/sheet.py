@@ -17,10 +17,10 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.patches import PathPatch, Polygon
 from matplotlib.path import Path
 
+from flashlearn.core.numerics import Span
 from flashlearn.core.signs import signed
 from flashlearn.show.draw.style import FAINT, HATCH, HATCHING, INK, QUIET
 
-Span = tuple[int, int]  # (start, stop) of rows or columns
 SMALLEST = 4  # pixels: smaller cells get no grid lines
 DASHES = (0, (3, 2))
 FILLS, HATCHES, LINES, RAISED, OUTLINES, ABOVE = 1, 2, 2.5, 2.8, 4, 5  # what covers what; words are at 3
