@@ -2,7 +2,11 @@
 
 import importlib.util
 import inspect
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,9 +23,10 @@ from flashlearn.core.steps import hbm_bytes
 from flashlearn.exercises.altered import altered
 from flashlearn.exercises.watching import WrongWay
 from flashlearn.exercises.whole_kernels import compiles, launched, refusal_of, traffic
-from flashlearn.gpu.refused import explained, in_plain_english, refused
+from flashlearn.gpu.refused import explained, frozen, in_plain_english, refused
 
 interpreted = pytest.mark.skipif(not kernels.INTERPRETED, reason="kernels are compiled here")
+ROOT = Path(__file__).parents[1]
 KINDS = {"x_ptr": "*fp16", "y_ptr": "*fp32", "n": "i32"}
 FACTOR = 2.0
 HALF = tl.constexpr(0.5)
@@ -127,6 +132,55 @@ def test_the_interpreter_takes_what_the_compiler_refuses(what):
     y = torch.full((16,), torch.nan)
     steps = launched(altered(row_sums, REFUSED[what][0]), (1,), {"BLOCK": 16}, torch.ones(16, 32).half(), y, 32)
     assert y.isfinite().all() and steps
+
+
+FOLLOWS = """
+import triton, triton.language as tl
+from triton.backends.compiler import GPUTarget
+@triton.jit
+def follows(y_ptr, N, start):
+    now = start + 0
+    last = now
+    for i in range(N):
+        tl.store(y_ptr + i, last)
+        last = now
+        now = now + 1
+kinds = {"y_ptr": "*i32", "N": "i32", "start": "i32"}
+print(triton.compile(triton.compiler.ASTSource(follows, kinds), target=GPUTarget("cuda", 90, 32)).asm["ttir"])
+"""
+
+
+def test_a_name_that_follows_another_is_frozen_by_the_compiler(tmp_path):
+    """Should a later Triton store what the loop carries, `frozen`, and the sentence in notebook 11, can go."""
+    (tmp_path / "follows.py").write_text(FOLLOWS)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "follows.py")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)},
+    )
+    assert re.search(r"tt.store %\w+, %start ", done.stdout), done.stdout + done.stderr
+    found = frozen(FOLLOWS)
+    assert found.line == "last = now" and found.plain.startswith(
+        "last begins as the value of now, and becomes it again"
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("last = now\n    for", "last = start\n    for"),
+        ("        last = now\n        now = now + 1", "        now = now + 1\n        last = now"),
+        ("        now = now + 1\n", ""),
+    ],
+)
+def test_a_name_that_is_carried_is_not_frozen(change):
+    assert change[0] in FOLLOWS and frozen(FOLLOWS.replace(*change)) is None
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "flashlearn/kernels").rglob("*.py")), ids=lambda path: path.stem)
+def test_no_loop_of_ours_freezes_a_name(path):
+    assert frozen(path.read_text()) is None
 
 
 @interpreted

@@ -9,6 +9,7 @@ file alone and imports nothing of the package.
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 import json
@@ -82,6 +83,12 @@ PLAIN = (
 )
 
 
+FROZEN = (
+    "{0} begins as the value of {1}, and becomes it again in each turn, before {1} changes: compiled, the loop leaves {0} "
+    "at its first value. Begin with a value of its own, or take {1} after it has changed"
+)
+
+
 class Refusal(NamedTuple):
     """Why a kernel does not compile: the line, what the compiler says, and what that means, where it is known."""
 
@@ -95,6 +102,8 @@ def refused(
 ) -> Refusal | None:
     """Compile a kernel for a GPU of this compute capability, 90 for an H100; None if the compiler takes it.
 
+    What it takes and gets wrong, `frozen`, counts as refused.
+
     kernel     with or without @triton.jit, compiled or interpreted here
     kinds      the type of each argument that is no constant: "*fp16" a pointer, "i32" or "fp32" a number
     constants  the values of the others, by name
@@ -104,7 +113,40 @@ def refused(
     if set(names) != {*kinds, *constants}:
         raise ValueError(f"expected the arguments {', '.join((*kinds, *constants))}, got {', '.join(names)}")
     job = {"source": source_of(function), "kernel": function.__name__, "kinds": kinds, "constants": constants}
-    return _compile(json.dumps(job | {"names": names, "capability": capability, "num_warps": num_warps}))
+    return _compile(json.dumps(job | {"names": names, "capability": capability, "num_warps": num_warps})) or frozen(
+        job["source"]
+    )
+
+
+def frozen(source: str) -> Refusal | None:
+    """The first name that a loop never changes once it is compiled, though it should; None if there is none.
+
+    It begins as another name's value, and becomes that one's in each turn before that one changes: `last = now` before
+    the loop and in it. Triton 3.6 to 3.9 see no change in the first turn, and carry nothing; the interpreter does.
+    """
+    for function in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)):
+        taken = list(_names_taken(function))
+        for loop in (node for node in ast.walk(function) if isinstance(node, ast.For | ast.While)):
+            before = {(name, other) for name, other, node in taken if node.lineno < loop.lineno}
+            names = [node for node in ast.walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+            for name, other, node in _names_taken(loop):
+                changes = min((stored.lineno for stored in names if stored.id == other), default=0)
+                if (name, other) in before and node.lineno < changes:
+                    line = ast.unparse(node)
+                    return Refusal(line, "nothing: it compiles, and is wrong", FROZEN.format(name, other))
+    return None
+
+
+def _names_taken(tree: ast.AST) -> Iterator[tuple[str, str, ast.Assign]]:
+    """(name, other, the assignment) wherever a name becomes the value of another as it stands."""
+    for node in (node for node in ast.walk(tree) if isinstance(node, ast.Assign)):
+        for target in node.targets:
+            pairs = [(target, node.value)]
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                pairs = list(zip(target.elts, node.value.elts, strict=False))
+            for name, other in pairs:
+                if isinstance(name, ast.Name) and isinstance(other, ast.Name):
+                    yield name.id, other.id, node
 
 
 @functools.lru_cache(maxsize=256)
