@@ -22,6 +22,21 @@ def heads_a_page_apart(table, b, h, t, page, strides):
     return offset(table[b, t // page].long() + h, 0, t % page, strides)
 
 
+@variant(
+    "18.page",
+    "the strides of head and token are exchanged",
+    r"stride_h multiplies the place",
+    r"t % page|a head is stride_h",
+)
+def head_and_token_exchanged(table, b, h, t, page, strides):
+    return offset(table[b, t // page].long(), h, t % page, (strides[0], strides[2], strides[1]))
+
+
+@variant("18.page", "the strides are taken in the order of (P, PAGE, H_kv, D)", r"stride_p multiplies the head")
+def strides_turned(table, b, h, t, page, strides):
+    return offset(table[b, t // page].long(), h, t % page, (strides[2], strides[0], strides[1]))
+
+
 @variant("18.page", "everything stays an int32", r"32 bits|int32|widen")
 def all_in_int32(table, b, h, t, page, strides):
     return table[b, t // page] * strides[0] + h * strides[1] + t % page * strides[2]

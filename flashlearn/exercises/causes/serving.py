@@ -18,6 +18,21 @@ def _named(numbers) -> str:
     return ", ".join(map(str, numbers))
 
 
+def which_stride(address):
+    """With one stride alone comes back what it is multiplied by."""
+    parts = {"the number of the page": 2, "the head": 3, "the place in the page": 1}  # of token 5, head 3
+    names = ("stride_p", "stride_h", "stride_n")
+    units = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
+    got = [int(address(ROWS.clone(), 0, 3, torch.tensor([5], dtype=torch.int32), 4, unit)[0]) for unit in units]
+    if got == list(parts.values()) or sorted(got) != sorted(parts.values()):
+        return ""
+    taken = {number: part for part, number in parts.items()}
+    wrong = [f"{name} multiplies {taken[number]}" for name, number in zip(names, got, strict=True)]
+    right = [f"{part} takes {name}" for part, name in zip(parts, names, strict=True)]
+    told = [line for line, number, want in zip(wrong, got, parts.values(), strict=True) if number != want]
+    return f"the strides are exchanged: {', '.join(told)}; {', '.join(right)}"
+
+
 def which_page(address):
     """With one stride alone the offsets are the numbers of pages."""
     got, want = _asked(address, (1, 0, 0)), ROWS[0].repeat_interleave(4).tolist()
@@ -103,7 +118,7 @@ def each_limit(splits):
 
 
 CAUSES = {
-    "18.page": (which_page, which_place, which_head, which_row, how_wide),
+    "18.page": (which_stride, which_page, which_place, which_head, which_row, how_wide),
     "18.waste": (both_wastes,),
     "18.splits": (each_limit,),
 }
