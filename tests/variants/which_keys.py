@@ -50,6 +50,21 @@ def all_heads(do, o, lse, sinks):
     return -(torch.exp(sinks[:, None] - lse) * (do * o).sum(-1)).sum()
 
 
+@variant("17.sink", "the queries are not summed over", r"queries \(dimension 2\) is missing", r"batches")
+def a_number_for_every_query(do, o, lse, sinks):
+    return -(torch.exp(sinks[:, None] - lse) * (do * o).sum(-1)).sum(0)
+
+
+@variant("17.sink", "heads and batches are exchanged in the sum", r"heads are summed over", r"is missing")
+def summed_over_heads(do, o, lse, sinks):
+    return -(torch.exp(sinks[:, None] - lse) * (do * o).sum(-1)).sum((1, 2))
+
+
+@variant("17.sink", "the sum keeps its dimensions", r"keepdim", r"is missing")
+def kept_dimensions(do, o, lse, sinks):
+    return -(torch.exp(sinks[:, None] - lse) * (do * o).sum(-1)).sum((0, 2), keepdim=True)
+
+
 @variant("17.sink", "two exponentials are divided", r"sink - lse|subtract lse|exp\(lse\)")
 def divided(do, o, lse, sinks):
     return -(torch.exp(sinks)[:, None] / torch.exp(lse) * (do * o).sum(-1)).sum((0, 2))

@@ -106,7 +106,14 @@ def one_sum_a_head(sink_gradient):
         return ""
     if got.numel() == 1:
         return "one number comes back for three heads: every head has a sink and a sum of its own, over batches and queries"
-    return f"the shape is {tuple(got.shape)}, where (3,) is expected: one number for each of three heads, summed over batches and queries"
+    said = f"the shape is {tuple(got.shape)}, where (3,) is expected, one number for each of three heads"
+    sizes = [size for size in got.shape if size > 1]
+    if sizes == [3]:
+        return f"{said}: a sum leaves no dimension of size 1 behind without keepdim"
+    if 3 not in sizes:
+        return f"{said}: the heads are summed over, dimension 1, and they must not be"
+    left = [name for name, size in (("batches (dimension 0)", 2), ("queries (dimension 2)", 5)) if size in sizes]
+    return f"{said}: the sum over the {' and the '.join(left)} is missing" if left else said
 
 
 def the_formula(sink_gradient):
