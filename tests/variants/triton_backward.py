@@ -84,3 +84,15 @@ variant("13.kernel", "the scale is left out of dK", r"scale")(altered(kernel_sol
 variant("13.kernel", "lse is in other units than S", r"log2\(e\)|1\.44|exp2")(
     altered(kernel_solution, ("(s_t - lse[None, :]) * 1.4426950408889634", "s_t * 1.4426950408889634 - lse[None, :]"))
 )
+FIRST = "first = tl.maximum(start_n + N_q - N_k, 0) // BLOCK_M * BLOCK_M"
+variant("13.kernel", "the loop begins a block too late", r"the loop begins too late|bytes read", r"ends too early")(
+    altered(kernel_solution, (FIRST, FIRST.replace("N_k, 0)", "N_k + BLOCK_M, 0)")))
+)
+variant(
+    "13.kernel",
+    "the loop begins where square lengths would",
+    r"32 queries, 64 keys.* the loop begins too late|bytes read",
+)(altered(kernel_solution, (FIRST, "first = start_n // BLOCK_M * BLOCK_M")))
+variant(
+    "13.kernel", "the last block of queries is left out", r"the loop ends too early|bytes read", r"begins too late"
+)(altered(kernel_solution, ("range(first, N_q, BLOCK_M)", "range(first, N_q - BLOCK_M, BLOCK_M)")))

@@ -169,6 +169,32 @@ def slips_of_a_kernel(kernel):
     return ""
 
 
+def blocks_of_queries(kernel):
+    """Column i of dO is 1 in block i of the queries alone: column i of dV is 0 where the loop leaves that block out."""
+    for N_q, N_k, causal in ((64, 64, False), (64, 64, True), (64, 32, True), (32, 64, True)):
+        q, k, _, lse = _problem(N_q, N_k)
+        block = torch.arange(N_q) // 16
+        do = torch.nn.functional.one_hot(block, 16).float()
+        seen = torch.arange(N_k)[None, :] <= torch.arange(N_q)[:, None] + N_k - N_q
+        lse = lse if causal else torch.logsumexp(q @ k.mT * 0.5, -1)
+        results = torch.full((1, N_k, 16), torch.nan), torch.full((1, N_k, 16), torch.nan)
+        given = [t[None] for t in (q, k, k, do, lse, torch.zeros(N_q))]
+        constants = {"D": 16, "BLOCK_M": 16, "BLOCK_N": 16, "CAUSAL": causal}
+        launched(kernel, (N_k // 16, 1), constants, *given, *results, N_q, N_k, 0.5)
+        reached = results[1][0].reshape(N_k // 16, 16, 16).ne(0).any(1)  # [block of keys, block of queries]
+        for j, row in enumerate(reached.tolist()):
+            wanted = [i for i in range(N_q // 16) if not causal or seen[block == i, 16 * j : 16 * j + 16].any()]
+            missing = [i for i in wanted if not row[i]]
+            if missing and len(missing) < len(wanted):
+                end = "begins too late" if missing[0] == wanted[0] else "ends too early"
+                return (
+                    f"{N_q} queries, {N_k} keys{', causal' if causal else ''}, blocks of 16: the keys {16 * j} to {16 * j + 15} are seen "
+                    f"by queries from {16 * wanted[0]} on, and the queries {16 * missing[0]} to {16 * missing[-1] + 15} are left out: "
+                    f"the loop {end}"
+                )
+    return ""
+
+
 def an_other_is_missing(kernel):
     """Is the result NaN only because of what a load gives where its mask hides?"""
     from flashlearn.kernels import recorder
@@ -191,5 +217,5 @@ def an_other_is_missing(kernel):
 CAUSES = {
     "13.dv": (which_slips, a_query_that_sees_nothing),
     "13.ds": (the_formula,),
-    "13.kernel": (slips_of_a_kernel, an_other_is_missing),
+    "13.kernel": (slips_of_a_kernel, blocks_of_queries, an_other_is_missing),
 }
