@@ -362,6 +362,21 @@ def test_a_scale_that_float32_does_not_hold_is_refused(scale):
                 call(scale=scale)
 
 
+@pytest.mark.parametrize("name", ("teaching", "portable", "decode", "paged"))
+@pytest.mark.parametrize("scores", ((2.5e38, 2.5e38), (-2.5e38, -2.5e38), (3.4e38, -3.4e38), (-3.4e38, 0.0)))
+def test_scores_may_be_as_large_as_float32_goes(name, scores):
+    """Times log2(e) they would be infinite."""
+    q, v = torch.tensor([[[[-1.0]]]], device=DEVICE), torch.tensor([[[[1.0], [3.0]]]], device=DEVICE)
+    k = -torch.tensor(scores, device=DEVICE).reshape(1, 1, 2, 1)
+    if name == "paged":
+        o, lse = paged(q=q, k_pages=k, v_pages=v, scale=1.0, return_lse=True)
+    else:
+        o, lse = FORWARD[name](q, k, v, scale=1.0)
+    weights = torch.tensor(scores, dtype=fp64).softmax(0)
+    torch.testing.assert_close(o.cpu().flatten(), (weights @ v.cpu().double().reshape(2, 1)).to(fp32))
+    torch.testing.assert_close(lse.cpu().flatten(), torch.tensor(scores, dtype=fp64).logsumexp(0)[None].to(fp32))
+
+
 @pytest.mark.parametrize("softcap", (1e300, 1e-300, 10**400), ids=("large", "small", "int"))
 def test_a_softcap_that_float32_does_not_hold_is_refused(softcap):
     for call in (functools.partial(forward, fl.flash_attention), paged):

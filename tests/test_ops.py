@@ -81,11 +81,16 @@ def test_keys_of_minus_infinity_weigh_nothing(change, causal):
     assert torch.equal(got["dq"].isnan(), want["dq"].isnan()), "expected NaN in the columns that PyTorch has it in"
 
 
-@pytest.mark.parametrize("score", (2.3e38, -2.3e38))
-def test_scores_near_the_largest_float(score):
+@pytest.mark.parametrize("score", (2.5e38, -2.5e38, 3.4e38, -3.4e38))
+@pytest.mark.parametrize("options", ({}, {"alibi": (0.0,)}, {"sinks": (0.0,)}), ids=("plain", "alibi", "sinks"))
+def test_scores_near_the_largest_float(score, options):
+    """A score times log2(e) is infinite from 2.36e38 on: the factor goes to differences."""
+    options = {name: torch.tensor(given, device=DEVICE) for name, given in options.items()}
     q, v = torch.ones(1, 1, 4, 1, device=DEVICE), torch.randn(1, 1, 4, 1, device=DEVICE)
-    got = results(lambda *qkv: flash_attention(*qkv, scale=1.0), q, torch.full_like(q, score), v, torch.ones_like(q))
-    torch.testing.assert_close(got["o"], v.mean(2, keepdim=True).expand(v.shape))
+    attention = lambda *qkv: flash_attention(*qkv, scale=1.0, **options)  # noqa: E731
+    got = results(attention, q, torch.full_like(q, score), v, torch.ones_like(q))
+    alone = "sinks" in options and score < 0  # a sink of 0 takes it all
+    torch.testing.assert_close(got["o"], 0 * v if alone else v.mean(2, keepdim=True).expand(v.shape))
     assert got["dv"].isfinite().all()
 
 

@@ -105,6 +105,10 @@ def resolve_scale(scale: float | None, D: int) -> float:
         return 1 / math.sqrt(D)
     if not isinstance(scale, (float, Real)) or isinstance(scale, bool):  # float first: asking Real takes a microsecond
         raise TypeError(f"expected scale to be a number or None, got {type(scale).__name__}")
-    if not math.isfinite(scale):
+    try:
+        factor = float(scale)
+    except OverflowError:
+        raise ValueError("expected a scale that is finite, got a number past float64") from None
+    if not math.isfinite(factor):
         raise ValueError(f"expected a finite scale, got {scale}")
-    return float(scale)
+    return factor

@@ -36,7 +36,7 @@ from flashlearn.kernels.portable.masks import is_visible, keys_seen, keys_seen_b
 from flashlearn.kernels.portable.options import PLAIN, Options
 from flashlearn.kernels.portable.scores import scored, with_sink
 from flashlearn.kernels.target import INTERPRETED, check_grid, check_runnable, resolve_scale
-from flashlearn.kernels.teaching.forward import LN_2, LOG2_E, Launch, absorb, check_head_dim, padded
+from flashlearn.kernels.teaching.forward import LN_2, Launch, absorb, check_head_dim, padded
 
 KEYS_PER_SPLIT = 256  # at least: a shorter split ends before its loads are well under way
 PROGRAMS_PER_MULTIPROCESSOR = 2  # one computes while the other waits for memory
@@ -53,9 +53,8 @@ def attention_decode_kernel(
     stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd,
     stride_ob, stride_oh, stride_om, stride_od,
-    # sizes, and scale * log2(e); where scores are more than scaled products, log2(e)
-    N_q, N_k, group, qk_scale,
-    # what hides keys and changes scores, as in `Options`; None where nothing does
+    # sizes; what hides keys and changes scores, as in `Options`: None where nothing does
+    N_q, N_k, group,
     key_start_ptr, key_stop_ptr, alibi_ptr, left, right, scale, softcap, sinks_ptr,
     HEAD_DIM: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
@@ -117,9 +116,8 @@ def attention_decode_kernel(
         v = tl.load(v_ptr + cols[:, None] * stride_vn + offs_d[None, :] * stride_vd,
                     mask=d_mask[None, :], other=0.0)  # (BLOCK_N, BLOCK_D)  # fmt: skip
         s = tl.dot(q, k, input_precision=PRECISION)  # (BLOCK_M, BLOCK_N)
-        if scale is not None:
-            s, _ = scored(s, query[:, None], (start_n + offs_n)[None, :], diagonal, scale, softcap, slope)
-        m_i, l_i, acc = absorb(m_i, l_i, acc, s * qk_scale, v, PRECISION)  # in units of log2
+        s, _ = scored(s, query[:, None], (start_n + offs_n)[None, :], diagonal, scale, softcap, slope)
+        m_i, l_i, acc = absorb(m_i, l_i, acc, s, v, PRECISION)
 
     for at in range(full_end - (full - start), end, BLOCK_N):  # not seen by all: before `full`, and from full_end on
         start_n = at
@@ -135,10 +133,9 @@ def attention_decode_kernel(
                     mask=n_mask[:, None] & d_mask[None, :], other=0.0)  # fmt: skip
         s = tl.dot(q, k, input_precision=PRECISION)
         cols = start_n + offs_n
-        if scale is not None:
-            s, _ = scored(s, query[:, None], cols[None, :], diagonal, scale, softcap, slope)
+        s, _ = scored(s, query[:, None], cols[None, :], diagonal, scale, softcap, slope)
         visible = is_visible(query[:, None], cols[None, :], diagonal, first_key, end_key, left, right)
-        m_i, l_i, acc = absorb(m_i, l_i, acc, tl.where(visible, s * qk_scale, float("-inf")), v, PRECISION)
+        m_i, l_i, acc = absorb(m_i, l_i, acc, tl.where(visible, s, float("-inf")), v, PRECISION)
 
     if sinks_ptr is not None:  # once
         sink = tl.load(sinks_ptr + head, mask=m_mask, other=0.0)
@@ -151,7 +148,7 @@ def attention_decode_kernel(
     o_ptrs = o_part_ptr + parts[:, None] * HEAD_DIM + offs_d[None, :]
     tl.store(o_ptrs, (acc / l_i[:, None]).to(o_part_ptr.dtype.element_ty), mask=q_mask)
     if lse_part_ptr is not None:
-        tl.store(lse_part_ptr + parts, (m_i + tl.log2(l_i)) * LN_2, mask=m_mask)
+        tl.store(lse_part_ptr + parts, m_i + tl.log2(l_i) * LN_2, mask=m_mask)
 
     if MERGE:
         finished_ptr += batch * tl.num_programs(1) + kv_head
@@ -299,8 +296,7 @@ def decode(
         attention_decode_kernel, check_grid((splits, H_kv, B)),
         (
             q, k, v, *parts, *merged, *strides[0], *strides[1], *strides[2], *strides[3],
-            N_q, N_k, group, LOG2_E if options.scores else scale * LOG2_E,
-            *options.of_kernel(scale), options.sinks,
+            N_q, N_k, group, *options.of_kernel(scale)[:-2], scale, options.softcap, options.sinks,
         ),
         constants, key=(q.dtype, parts[0].dtype, parts[1] is None, with_lse, device, strides, aligned, options.key),
         **compiled_with,

@@ -122,8 +122,9 @@ def flash_attention(
 
     float32 on a GPU keeps float32 accuracy unless `torch.backends.cuda.matmul.allow_tf32` is set. Gradients are
     made from P = exp(S - lse), recomputed: where one key outweighs all others, plain PyTorch has P = 1 exactly, and
-    here it is off by about 2^-22 of the largest score, 7e-5 at a score of 300. Scores times log2(e) must be finite
-    in float32: of at most 2.3e38. Under autocast the inputs are cast, as for `scaled_dot_product_attention`.
+    here it is off by about 2^-22 of the largest score, 7e-5 at a score of 300. Scores must be finite in float32; of
+    16-bit inputs on a GPU their products with log2(e), too: of at most 2.3e38. Under autocast the inputs are cast, as for
+    `scaled_dot_product_attention`.
 
     Anything that is not as said here is refused with a TypeError, ValueError or RuntimeError that says what was
     expected and what came.

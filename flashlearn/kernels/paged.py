@@ -43,7 +43,7 @@ from flashlearn.kernels.launcher import multiprocessors
 from flashlearn.kernels.portable.launches import FORWARD, Launch
 from flashlearn.kernels.portable.scores import scored
 from flashlearn.kernels.target import INTERPRETED, check_device, check_softcap, refuse_negated, resolve_scale
-from flashlearn.kernels.teaching.forward import LN_2, LOG2_E, LOG2E, absorb, check_head_dim, padded
+from flashlearn.kernels.teaching.forward import LN_2, absorb, check_head_dim, padded
 
 LEAST_KEYS = 256  # of a share, unless all sequences are shorter: a smaller one ends before its loads are well under way
 # Some compute while others wait for memory. Two or three are alike where sequences are long; where many are short, three are
@@ -145,7 +145,7 @@ def find(
 def take_tile(
     m_i, l_i, acc, q, j, start, stop, rows, diagonal, left, right,
     table_ptr, k_ptr, v_ptr, stride_kp, stride_kn, stride_kd, stride_vp, stride_vn, stride_vd,
-    stride_tn, pages, qk_scale, scale, softcap,
+    stride_tn, pages, scale, softcap,
     HEAD_DIM: tl.constexpr, PAGE: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -173,11 +173,7 @@ def take_tile(
         k = tl.load(k_ptrs)
         v = tl.load(v_ptrs)
     s = tl.dot(q, tl.trans(k), input_precision=PRECISION)  # (BLOCK_M, BLOCK_N)
-    if softcap is not None:
-        s, _ = scored(s, None, None, None, scale, softcap, None)
-        s = s * LOG2E
-    else:
-        s = s * qk_scale
+    s, _ = scored(s, None, None, None, scale, softcap, None)
     if MASKED:
         visible = there[None, :] & (rows[:, None] >= 0)  # (BLOCK_M, BLOCK_N)
         if right is not None:
@@ -216,8 +212,8 @@ def attention_paged_kernel(
     stride_kp, stride_kh, stride_kn, stride_kd,
     stride_vp, stride_vh, stride_vn, stride_vd,
     stride_tb, stride_tn,
-    # sizes; how far a query sees; scale * log2(e); and with a softcap scale and softcap
-    N_q, T, B, most_keys, pages, left, right, qk_scale, scale, softcap,
+    # sizes; how far a query sees; scale, softcap
+    N_q, T, B, most_keys, pages, left, right, scale, softcap,
     H_KV: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, LEAST: tl.constexpr,
     BLOCK_B: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     PAGE: tl.constexpr, SPLIT: tl.constexpr, PRECISION: tl.constexpr,
@@ -268,7 +264,7 @@ def attention_paged_kernel(
         l_i = tl.zeros((BLOCK_M,), dtype=tl.float32)
         acc = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
         if sinks_ptr is not None:  # a key of its own, whose value is 0: once, where the row of tiles begins
-            sink = tl.load(sinks_ptr + head, mask=m_mask & (before == 0), other=NOTHING) * LOG2E
+            sink = tl.load(sinks_ptr + head, mask=m_mask & (before == 0), other=NOTHING)
             m_i = sink
             l_i = tl.where(sink == NOTHING, 0.0, 1.0)
 
@@ -280,25 +276,25 @@ def attention_paged_kernel(
                 m_i, l_i, acc = take_tile(
                     m_i, l_i, acc, q, tile, start, stop, rows, diagonal, left, right, table, k_head, v_head,
                     stride_kp, stride_kn, stride_kd, stride_vp, stride_vn, stride_vd, stride_tn, pages,
-                    qk_scale, scale, softcap, HEAD_DIM, PAGE, BLOCK_N, BLOCK_D, True, PRECISION,
+                    scale, softcap, HEAD_DIM, PAGE, BLOCK_N, BLOCK_D, True, PRECISION,
                 )  # fmt: skip
         for tile in range(full, masked):
             m_i, l_i, acc = take_tile(
                 m_i, l_i, acc, q, tile, start, stop, rows, diagonal, left, right, table, k_head, v_head,
                 stride_kp, stride_kn, stride_kd, stride_vp, stride_vn, stride_vd, stride_tn, pages,
-                qk_scale, scale, softcap, HEAD_DIM, PAGE, BLOCK_N, BLOCK_D, False, PRECISION,
+                scale, softcap, HEAD_DIM, PAGE, BLOCK_N, BLOCK_D, False, PRECISION,
             )  # fmt: skip
         for tile in range(masked, j_end):  # the diagonal, and keys past the end
             m_i, l_i, acc = take_tile(
                 m_i, l_i, acc, q, tile, start, stop, rows, diagonal, left, right, table, k_head, v_head,
                 stride_kp, stride_kn, stride_kd, stride_vp, stride_vn, stride_vd, stride_tn, pages,
-                qk_scale, scale, softcap, HEAD_DIM, PAGE, BLOCK_N, BLOCK_D, True, PRECISION,
+                scale, softcap, HEAD_DIM, PAGE, BLOCK_N, BLOCK_D, True, PRECISION,
             )  # fmt: skip
 
         # A row that saw no key writes o = 0 and lse = -inf: to a merge it weighs nothing
         l_i = tl.where(l_i == 0.0, 1.0, l_i)
         o = acc / l_i[:, None]
-        lse = (m_i + tl.log2(l_i)) * LN_2
+        lse = m_i + tl.log2(l_i) * LN_2
         if pieces == whole:
             o_ptrs = o_ptr + b.to(tl.int64) * stride_ob + head[:, None].to(tl.int64) * stride_oh
             o_ptrs += token[:, None] * stride_om + offs_d[None, :] * stride_od
@@ -563,7 +559,7 @@ def _launch_attention(
     strides = (_strides(q), _strides(results[0]), k_pages.stride(), v_pages.stride())
     tensors = (q, k_pages, v_pages, *results, page_table, lengths, cu_seqlens_q, given.sinks)
     capped = given.softcap is not None
-    numbers = (given.scale * LOG2_E, given.scale if capped else None, given.softcap)
+    numbers = (given.scale, given.softcap)
     launch_kept(
         attention_paged_kernel, (plan.programs, 1, 1),
         (

@@ -211,10 +211,7 @@ def resolve_scale(scale: float | None, D: int) -> float:
         return 1 / math.sqrt(D)
     if type(scale) in (float, int) and -MAX_SCALE <= scale <= MAX_SCALE:  # nothing here that a compiler cannot trace
         return float(scale)
-    try:
-        factor = inputs.resolve_scale(scale, D)
-    except OverflowError:
-        raise ValueError("expected a scale that is finite in float32, got a number past float64") from None
+    factor = inputs.resolve_scale(scale, D)
     if abs(factor) > MAX_SCALE:
         raise ValueError(f"expected scale log2(e) finite in float32, so |scale| up to {MAX_SCALE:.4g}, got {scale}")
     return factor

@@ -173,12 +173,12 @@ def attention_forward_portable_kernel(
             s = -s
         m_i, l_i, acc = take_in(m_i, l_i, acc, s, v, qk_scale, PRECISION)
 
-    m_i = m_i * qk_scale  # in units of log2, as l counts
+    m_i = m_i * (qk_scale * LN_2)  # scaled, as lse is
     if sinks_ptr is not None:
         m_i, l_i, acc = with_sink(m_i, l_i, acc, tl.load(sinks_ptr + head))
-    # A row that saw no key has l = 0, m = -inf: dividing by 1 gives o = 0, and lse = -inf + log2(1) stays -inf
+    # A row that saw no key has l = 0, m = -inf: dividing by 1 gives o = 0, and lse = -inf + log(1) stays -inf
     l_i = tl.where(l_i == 0.0, 1.0, l_i)
-    lse = (m_i + tl.log2(l_i)) * LN_2  # (BLOCK_M,), back to natural logarithms
+    lse = m_i + tl.log2(l_i) * LN_2  # (BLOCK_M,)
     o_offs = tile_offsets(stride_om, stride_od, BLOCK_M, BLOCK_D, WIDE)
     store_tile(o_ptr, start_m, N_q, stride_om, o_offs, acc / l_i[:, None], BLOCK_M, HEAD_DIM, BLOCK_D)
     offs_m = start_m + tl.arange(0, BLOCK_M)

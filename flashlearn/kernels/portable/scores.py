@@ -56,9 +56,8 @@ def slope_of(alibi_ptr, head):
 
 @triton.jit
 def with_sink(m, l, acc, sink):
-    """Online softmax, m in units of log2: the sink into (m, l, acc), as a last score whose value is 0."""
-    sink = sink * LOG2E
+    """Online softmax: the sink into (m, l, acc), as a last score whose value is 0."""
     m_new = tl.maximum(m, sink)
     m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
-    alpha = tl.exp2(m - m_safe)
-    return m_new, l * alpha + tl.exp2(sink - m_safe), acc * alpha[:, None]
+    alpha = tl.exp2((m - m_safe) * LOG2E)
+    return m_new, l * alpha + tl.exp2((sink - m_safe) * LOG2E), acc * alpha[:, None]

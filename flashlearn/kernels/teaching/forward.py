@@ -35,8 +35,8 @@ def attention_forward_kernel(
     stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd,
     stride_ob, stride_oh, stride_om, stride_od,
-    # sizes, and scale * log2(e)
-    N_q, N_k, group, qk_scale,
+    # sizes, and the factor on Q K^T
+    N_q, N_k, group, scale,
     HEAD_DIM: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
@@ -85,7 +85,7 @@ def attention_forward_kernel(
                     mask=d_mask[:, None], other=0.0)  # (BLOCK_D, BLOCK_N)  # fmt: skip
         v = tl.load(v_ptr + cols[:, None] * stride_vn + offs_d[None, :] * stride_vd,
                     mask=d_mask[None, :], other=0.0)  # (BLOCK_N, BLOCK_D)  # fmt: skip
-        s = tl.dot(q, k, input_precision=PRECISION) * qk_scale  # line 8: (BLOCK_M, BLOCK_N), in units of log2
+        s = tl.dot(q, k, input_precision=PRECISION) * scale  # line 8: (BLOCK_M, BLOCK_N)
         m_i, l_i, acc = absorb(m_i, l_i, acc, s, v, PRECISION)
 
     for start_n in range(full_end, end, BLOCK_N):  # the diagonal, and keys past the end
@@ -95,7 +95,7 @@ def attention_forward_kernel(
                     mask=d_mask[:, None] & n_mask[None, :], other=0.0)  # fmt: skip
         v = tl.load(v_ptr + cols[:, None] * stride_vn + offs_d[None, :] * stride_vd,
                     mask=n_mask[:, None] & d_mask[None, :], other=0.0)  # fmt: skip
-        s = tl.dot(q, k, input_precision=PRECISION) * qk_scale
+        s = tl.dot(q, k, input_precision=PRECISION) * scale
         visible = n_mask[None, :]  # (1, BLOCK_N)
         if CAUSAL:
             # (BLOCK_M, BLOCK_N)
@@ -104,10 +104,10 @@ def attention_forward_kernel(
         m_i, l_i, acc = absorb(m_i, l_i, acc, s, v, PRECISION)
 
     # FA-2 Alg. 1, lines 12 to 15: divide once, and save lse. A row that saw no key has l = 0, m = -inf:
-    # dividing by 1 gives o = 0, and lse = -inf + log2(1) stays -inf.
+    # dividing by 1 gives o = 0, and lse = -inf + log(1) stays -inf.
     l_i = tl.where(l_i == 0.0, 1.0, l_i)
     o = acc / l_i[:, None]  # (BLOCK_M, BLOCK_D)
-    lse = (m_i + tl.log2(l_i)) * LN_2  # (BLOCK_M,), back to natural logarithms
+    lse = m_i + tl.log2(l_i) * LN_2  # (BLOCK_M,)
     o_ptrs = o_ptr + rows * stride_om + offs_d[None, :] * stride_od
     tl.store(o_ptrs, o.to(o_ptr.dtype.element_ty), mask=q_mask)
     tl.store(lse_ptr + offs_m, lse, mask=offs_m < N_q)
@@ -119,8 +119,9 @@ def absorb(m_i, l_i, acc, s, v, PRECISION: tl.constexpr):
     m_new = tl.maximum(m_i, tl.max(s, 1))  # FA-2 Alg. 1, line 9: (BLOCK_M,)
     # a row that has seen no key has m = -inf, and -inf - -inf would be NaN: subtract 0 there
     m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
-    p = tl.exp2(s - m_safe[:, None])  # (BLOCK_M, BLOCK_N)
-    alpha = tl.exp2(m_i - m_safe)  # (BLOCK_M,), 0 on the first block
+    # exp(x) is exp2(x log2(e)); the factor goes to the difference, since scores may be as large as float32 goes
+    p = tl.exp2((s - m_safe[:, None]) * LOG2E)  # (BLOCK_M, BLOCK_N)
+    alpha = tl.exp2((m_i - m_safe) * LOG2E)  # (BLOCK_M,), 0 on the first block
     l_i = l_i * alpha + tl.sum(p, 1)
     # FA-2 Alg. 1, line 10: diag(alpha) acc + P V
     acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None], input_precision=PRECISION)
@@ -158,7 +159,7 @@ def attention_forward(
     check_head_dim(size.D)
     check_bool(causal, "causal")
     check_bool(allow_tf32, "allow_tf32")
-    qk_scale = resolve_scale(scale, size.D) * LOG2_E
+    scale = resolve_scale(scale, size.D)
     launch = forward_launch(size.D, q.element_size()) if launch is None else check_launch(launch, Launch)
     o = torch.empty_like(q)
     lse = torch.empty((size.B, size.H_q, size.N_q), dtype=torch.float32, device=q.device)
@@ -166,7 +167,7 @@ def attention_forward(
         grid = check_grid((triton.cdiv(size.N_q, launch.block_m), size.H_q, size.B))
         attention_forward_kernel[grid](
             q, k, v, o, lse, *q.stride(), *k.stride(), *v.stride(), *o.stride(),
-            size.N_q, size.N_k, size.group, qk_scale, HEAD_DIM=size.D,
+            size.N_q, size.N_k, size.group, scale, HEAD_DIM=size.D,
             BLOCK_M=launch.block_m, BLOCK_N=launch.block_n, BLOCK_D=padded(size.D),
             CAUSAL=causal, PRECISION="tf32" if allow_tf32 else "ieee",
             num_warps=launch.num_warps, num_stages=launch.num_stages,

@@ -6,7 +6,7 @@ follow from the record and from the order of the products in the source of the k
 
     accumulators   what a program stores at its end is on chip from its first step on, in float32
     masked part    of a block that the mask crosses, by the mask that the recorder found among the kernel's arguments
-    m, l, scaled   the kernel's own variables as the recorder found them: m in units of log2, scaled is alpha
+    m, l, scaled   the kernel's own variables as the recorder found them: m in its units, scaled is alpha
     products       by what the kernel writes, in `PRODUCTS`; their shapes must fit those that were recorded
 """
 
