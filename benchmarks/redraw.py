@@ -1,6 +1,6 @@
 """How long it takes to redraw one step: the time between moving a slider and the new picture.
 
-Every kind of picture that has steps, as the stepper paints it (figure, PNG and all). The bound is 100 ms a step,
+Pictures with steps from notebooks 01 to 15, as the stepper paints them (figure, PNG and all). The bound is 100 ms a step,
 and 150 ms for two panels of tiles. CPU time: painting is work of one core, and other programs do not count.
 `laptop.py` records the times; here they are printed:
 

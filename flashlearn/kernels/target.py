@@ -32,7 +32,7 @@ try:
 except ImportError as error:
     raise ImportError(
         "flashlearn.kernels and flash_attention need Triton, which is published for Linux only: "
-        "run `pip install triton` there, or open the dev container. All other modules work without it."
+        "run `pip install triton` there, or open the dev container. The algorithms, their steps, pictures and costs work without it."
     ) from error
 
 
