@@ -65,6 +65,16 @@ def test_bfloat16_in_the_interpreter_has_the_blocks_of_float32():
     assert fl.explain(*of(1, 2, 20, 24, dtype=bf16)).forward.blocks == {"o": forward_launch(24, 4)[:2]}
 
 
+@pytest.mark.parametrize("D, takes", ((100, False), (36, False), (104, True), (120, True)))
+def test_columns_of_wider_tensors(on, D, takes):
+    """Their strides suit the copy engine, but the rows of dense results need not."""
+    on((9, 0))
+    q = torch.zeros(1, 2, 256, 128, dtype=fp16)[..., :D]
+    found = fl.explain(q, q, q)
+    assert {found.forward.kernel, found.backward.kernel} == {"hopper" if takes else "portable"}
+    assert takes or f"D = {D}: a row of o ends {2 * D % 16} bytes past a multiple of 16" in str(found)
+
+
 @pytest.mark.parametrize(
     "D, N, causal, forward, backward",
     (

@@ -120,6 +120,10 @@ def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> str:
         return f"scale = {scale}: the maximum is taken before scaling"
     if scale < LEAST_SCALE:
         return f"scale = {scale}: lse / scale may overflow"
+    if (
+        row := q.shape[-1] * q.itemsize % 16
+    ):  # the results are dense, also where the inputs are columns of wider tensors
+        return f"D = {q.shape[-1]}: a row of o ends {row} bytes past a multiple of 16, which the copy engine wants"
     for name, t in (("q", q), ("k", k), ("v", v)):
         if why := why_not_tma(t):
             return f"{name}: {why}"
