@@ -25,6 +25,7 @@ from flashlearn.kernels import ladder, target
 from flashlearn.kernels.portable.backward import attention_backward_portable
 from flashlearn.kernels.portable.forward import attention_forward_portable
 from flashlearn.kernels.portable.launches import Launch as PortableLaunch
+from flashlearn.kernels.portable.options import Options
 from flashlearn.kernels.target import INTERPRETED, check_grid
 from flashlearn.kernels.teaching import rungs
 from flashlearn.kernels.teaching.backward import backward_launch
@@ -375,6 +376,15 @@ def test_scores_may_be_as_large_as_float32_goes(name, scores):
     weights = torch.tensor(scores, dtype=fp64).softmax(0)
     torch.testing.assert_close(o.cpu().flatten(), (weights @ v.cpu().double().reshape(2, 1)).to(fp32))
     torch.testing.assert_close(lse.cpu().flatten(), torch.tensor(scores, dtype=fp64).logsumexp(0)[None].to(fp32))
+
+
+@pytest.mark.parametrize("name", ("alibi", "sinks"))
+@pytest.mark.parametrize("call", (FORWARD["portable"], FORWARD["decode"]), ids=("portable", "decode"))
+def test_one_number_for_each_head_is_wanted(call, name):
+    """A kernel would read what lies behind the others."""
+    of_two = torch.zeros(2, device=DEVICE)
+    with pytest.raises(ValueError, match=rf"expected {name} of shape \(H_q,\) = \(2,\), got \(1,\)"):
+        call(*qkv(H=2), options=Options(**{name: of_two[:1]}))
 
 
 @pytest.mark.parametrize("softcap", (1e300, 1e-300, 10**400), ids=("large", "small", "int"))

@@ -251,8 +251,11 @@ def attention_decode(
         check_bool(one_launch, "one_launch")
     check_bool(causal, "causal")
     check_bool(allow_tf32, "allow_tf32")
+    options.check_heads(q)
     if options.offsets is not None:
-        raise ValueError("expected options without offsets, got some: decoding has as many keys as queries nowhere")
+        raise ValueError(
+            "expected options without offsets, got some: documents need N_q = N_k, and decoding has fewer queries"
+        )
     o, lse = decode(q, k, v, causal, resolve_scale(scale, size.D), splits, one_launch, allow_tf32, options=options)
     assert lse is not None  # asked for
     return o, lse

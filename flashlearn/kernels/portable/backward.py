@@ -412,6 +412,7 @@ def attention_gradients(
     """
     size = check_backward(do, q, k, v, o, lse, dlse)
     options, scale = how.options, resolve_scale(how.scale, size.D)
+    options.check_heads(q)
     finite = scale if abs(scale) >= LEAST_SCALE else math.copysign(LEAST_SCALE, scale)
     in_exponent = 1.0 if options.scores else finite
     shift, delta = attention_rows(o, do, lse.contiguous(), dlse, in_exponent)

@@ -216,6 +216,7 @@ def attention_forward_portable(
     check_head_dim(size.D)
     check_bool(causal, "causal")
     check_bool(allow_tf32, "allow_tf32")
+    options.check_heads(q)
     if launch is None:
         launch = portable_launch(FORWARD, size.D, q.element_size(), q.device)
     else:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from flashlearn.core.scores import check_per_head
 from flashlearn.kernels.portable.masks import find_places
 
 
@@ -57,6 +58,12 @@ class Options(NamedTuple):
             return None
         queries_of, keys_of = self.offsets
         return queries_of, queries_of if keys_of is None else keys_of
+
+    def check_heads(self, q: Tensor) -> None:
+        """Refuse slopes and sinks that are not one number for each head of q, which kernels would read past."""
+        for name, t in (("alibi", self.alibi), ("sinks", self.sinks)):
+            if t is not None:
+                check_per_head(t, name, q.shape[1], q)
 
     def arguments(self, scale: float, N_own: int, N_other: int, block: int, keys: bool = False) -> tuple[int, tuple]:
         """How many tiles the rows of one side are cut into, and the kernel's arguments from places_ptr on.
