@@ -111,6 +111,20 @@ def test_gradients_at_large_logits_are_as_good_as_their_scores():
     assert (error > 0.02 * bound).any(), "expected the bound to be of the right size"
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("attention", (flash_attention, fl.tiled_attention_v2), ids=("op", "rung"))
+def test_only_dense_tensors_are_taken(attention):
+    two = [torch.zeros(2, 3, 4, device=DEVICE) for _ in range(2)]
+    with pytest.raises(
+        TypeError, match="expected q to be a dense tensor, got a nested tensor .*flash_attention_varlen"
+    ):
+        attention(*[torch.nested.nested_tensor(two)] * 3)
+    with pytest.raises(TypeError, match="expected q to be a dense tensor, got a nested tensor"):
+        attention(*[torch.nested.nested_tensor(two, layout=torch.jagged)] * 3)
+    with pytest.raises(TypeError, match="expected q to be a dense tensor, got torch.sparse_coo"):
+        attention(*[torch.zeros(1, 2, 3, 4, device=DEVICE).to_sparse()] * 3)
+
+
 def test_equals_scaled_dot_product_attention():
     q, k, v = small()
     torch.testing.assert_close(flash_attention(q, k, v), sdpa(q, k, v, enable_gqa=True))

@@ -25,6 +25,9 @@ def check_float(x: Tensor, name: str) -> None:
         raise TypeError(f"expected {name} to be a torch.Tensor, got {type(x).__name__}")
     if x.dtype not in DTYPES:
         raise TypeError(f"expected {name} in float16, bfloat16, float32 or float64, got {x.dtype}")
+    if x.is_nested or x.layout is not torch.strided:
+        kind = "a nested tensor (packed sequences are for flash_attention_varlen)" if x.is_nested else x.layout
+        raise TypeError(f"expected {name} to be a dense tensor, got {kind}")
 
 
 def check_block(size: int, name: str = "block_size") -> None:
