@@ -67,6 +67,7 @@ from flashlearn.rungs.tiled import (
 from flashlearn.rungs.tiled_backward import tiled_attention_backward, tiled_attention_backward_steps
 
 if TYPE_CHECKING:
+    from flashlearn.kernels.explanation import explain as explain
     from flashlearn.kernels.op import flash_attention as flash_attention
     from flashlearn.kernels.paged import flash_attention_paged as flash_attention_paged
     from flashlearn.kernels.varlen import flash_attention_varlen as flash_attention_varlen
@@ -143,6 +144,10 @@ __all__ = [
     "two_pass_attention_steps",
     "visited_blocks",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *LATER})
 
 
 if not TYPE_CHECKING:  # it would believe in any name

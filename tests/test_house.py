@@ -113,3 +113,12 @@ def test_algorithms_are_as_short_as_the_pseudocode():
     }
     assert max(longest.values()) <= MOST_OF_A_GENERATOR, longest
     assert longest["tiled_attention_v2_steps"] > 10  # they were found
+
+
+def test_names_that_are_imported_later_are_known_to_editors_and_type_checkers():
+    import flashlearn
+
+    source = Path(flashlearn.__file__).read_text()
+    for name, module in flashlearn.LATER.items():
+        assert name in dir(flashlearn)
+        assert f"    from {module} import {name} as {name}\n" in source
