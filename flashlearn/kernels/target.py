@@ -145,7 +145,7 @@ def check_runnable(**tensors: Tensor) -> None:
         if t.requires_grad and torch.is_grad_enabled():
             raise NotImplementedError(
                 f"expected {name} without requires_grad, since what launches a kernel has no derivative: "
-                "call flash_attention, which has one, or this under torch.no_grad()"
+                "call flash_attention, which has one (though not under vmap), or this under torch.no_grad()"
             )
 
 

@@ -53,7 +53,7 @@ DQ = {
 
 
 def portable_launch(table: dict, D: int, itemsize: int, device: torch.device) -> Launch:
-    """The launch in one of the tables above for tiles of D columns on this GPU; in the interpreter the smallest."""
+    """The launch in one of the tables above for tiles of D columns on this GPU; in the interpreter that of the least memory."""
     by_memory = table[itemsize, 64 if D <= 64 else 128 if D <= 128 else 256]
     room = shared_memory(device) // 1024
     return by_memory[max(least for least in by_memory if least <= room)]
