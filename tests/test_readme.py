@@ -3,6 +3,8 @@
 import ast
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -81,7 +83,8 @@ def test_what_the_tool_words_by_itself_exists_and_nothing_at_the_top_is_forgotte
 
 def test_links_of_the_readme_lead_somewhere():
     for document in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
-        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", (ROOT / document).read_text()):
+        prose = re.sub(r"```.*?```", "", (ROOT / document).read_text(), flags=re.S)
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", prose):
             assert (ROOT / target).exists(), f"{document}: {target}"
 
 
@@ -131,3 +134,47 @@ def test_what_needs_triton_is_seen():
     assert not needs_triton(
         ["import torch", "from flashlearn.ring import ring_attention", "from flashlearn import cost"]
     )
+
+
+def blocks_of_python():
+    """The README's blocks of Python, by the section that they stand in."""
+    sections = re.split(r"^## ", (ROOT / "README.md").read_text(), flags=re.M)[1:]
+    return {section.splitlines()[0]: re.findall(r"```python\n(.*?)```", section, flags=re.S) for section in sections}
+
+
+@pytest.mark.parametrize("section, block", (("One idea", 0), ("Use it, and take it home", 0)))
+def test_blocks_of_python_run(section, block, capsys):
+    pytest.importorskip("triton")
+    exec(blocks_of_python()[section][block], {})
+    assert capsys.readouterr().out
+
+
+COPIED = """
+import os
+os.environ["TRITON_INTERPRET"] = "1"
+import math, sys
+import torch, triton
+import triton.language as tl
+{parts}
+{launch}
+q, k, v = torch.randn(2, 4, 50, 24), torch.randn(2, 2, 70, 24), torch.randn(2, 2, 70, 24)
+o, lse = forward(q, k, v, causal=True)
+mask = torch.ones(50, 70, dtype=torch.bool).tril(20)
+torch.testing.assert_close(o, torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True))
+assert not any(name.startswith("flashlearn") for name in sys.modules)
+"""
+
+
+def test_a_kernel_copied_as_the_readme_says_runs_by_itself(tmp_path):
+    pytest.importorskip("triton")
+    source = (ROOT / "flashlearn/kernels/teaching/forward.py").read_text()
+    lines, parts = source.splitlines(), []
+    for node in ast.parse(source).body:
+        names = [t.id for t in node.targets] if isinstance(node, ast.Assign) else [getattr(node, "name", "")]
+        if {"LOG2_E", "LOG2E", "LN_2", "attention_forward_kernel", "absorb"} & set(names):
+            first = min([node.lineno, *(mark.lineno for mark in getattr(node, "decorator_list", ()))])
+            parts.append("\n".join(lines[first - 1 : node.end_lineno]))
+    launch = blocks_of_python()["Use it, and take it home"][1]
+    (tmp_path / "copied.py").write_text(COPIED.format(parts="\n".join(parts), launch=launch))
+    done = subprocess.run([sys.executable, "copied.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
