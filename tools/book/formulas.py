@@ -20,6 +20,7 @@ from sphinx.application import Sphinx
 SPACES = {"negativethinmathspace": "-0.167em", "newline": "0em"}
 # Functions, also with an index, that browsers set close to what follows, as they do letters
 NAMED = r"(?<!<msub>)(?<!<msup>)<mi>(?:exp|ln|log|tanh)</mi>|<msub><mi>log</mi><m[in]>\w+</m[in]></msub>"
+UPRIGHT = r"<mi>&#x000([4-7][0-9A-F]);</mi>"  # what a single letter in \mathrm becomes
 THIN = '<mspace width="0.167em"></mspace>'
 LETTERS = "".join(map(chr, range(0x20, 0x7F))) + "−×÷±·…∞∂∑∏∫√≤≥≠≈←→⊤⌈⌉⌊⌋∘′⏞⏟⎧⎨⎩⎪⎫⎬⎭"
 
@@ -29,9 +30,12 @@ def mathml(tex: str, display: bool = False) -> str:
 
     >>> "<msup>" in mathml("e^x") and 'display="inline"' in mathml("e^x")
     True
+    >>> '<mi mathvariant="normal">d</mi><mi>d</mi>' in mathml(r"\mathrm{d}d")
+    True
     """
     text = convert(_arrays(tex), display="block" if display else "inline")
     text = text.replace('<menclose notation="box">', '<mrow class="boxed">').replace("</menclose>", "</mrow>")
+    text = re.sub(UPRIGHT, lambda letter: f'<mi mathvariant="normal">{chr(int(letter[1], 16))}</mi>', text)
     text = re.sub(rf"({NAMED})(?=<m(?!o[ >]|row><mo ))", rf"\1{THIN}", text)
     for name, width in SPACES.items():
         text = text.replace(f'width="{name}"', f'width="{width}"')
@@ -39,8 +43,13 @@ def mathml(tex: str, display: bool = False) -> str:
 
 
 def _arrays(tex: str) -> str:
-    """Lines aligned at & as a table of two columns."""
-    return re.sub(r"\\begin\{aligned\}(.*?)\\end\{aligned\}", r"\\begin{array}{rl}\1\\end{array}", tex, flags=re.DOTALL)
+    """Lines aligned at & as a table, in pairs of columns."""
+
+    def table(lines: re.Match) -> str:
+        pairs = max(line.count("&") for line in lines[1].split(r"\\")) // 2 + 1
+        return rf"\begin{{array}}{{{'rl' * pairs}}}{lines[1]}\end{{array}}"
+
+    return re.sub(r"\\begin\{aligned\}(.*?)\\end\{aligned\}", table, tex, flags=re.DOTALL)
 
 
 def font(characters: str, path: Path) -> None:
