@@ -286,3 +286,13 @@ def test_the_parts_of_the_book_are_those_of_the_course():
         inside = words[words.index(f":caption: {part}\n") :].split("```")[0]
         assert f"notebooks/{stage.number}_" in inside
     assert words.count("notebooks/") == len(files) == len(course.STAGES)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_formulas_keep_all_of_their_lines(path):
+    """The converter drops a line that ends with an empty column."""
+    cells = [cell.source for cell in nbformat.read(path, 4).cells if cell.cell_type == "markdown"]
+    for tex in re.findall(r"\$\$(.*?)\$\$", "\n".join(cells), flags=re.DOTALL):
+        inside = re.findall(r"\\begin{(?:aligned|cases|array|pmatrix)}(?:{[rlc]*})?(.*?)\\end", tex, flags=re.DOTALL)
+        lines = [line for part in inside for line in part.split(r"\\") if line.strip()]
+        assert formulas.mathml(tex, True).count("<mtr>") == len(lines), tex
