@@ -324,6 +324,42 @@ def test_refusals(message, call):
         call(PagePool(2, 4, 1, 1))
 
 
+def freed(pool, sequence):
+    pool.free(sequence)
+    return sequence
+
+
+@pytest.mark.parametrize(
+    "call, error, message",
+    (
+        (lambda pool, s: pool.ragged([s], [5]), ValueError, r"counts\[0\] of at most 3, the length .*, got 5"),
+        (lambda pool, s: pool.ragged([s], [-1]), ValueError, r"expected counts\[0\] of at least 0, got -1"),
+        (lambda pool, s: pool.ragged([s], [1.0]), TypeError, r"expected counts\[0\] to be an int, got float"),
+        (lambda pool, s: pool.ragged([s], []), ValueError, "expected a count for each of 1 sequences, got 0 counts"),
+        (
+            lambda pool, s: pool.ragged([s], [1, 1]),
+            ValueError,
+            "expected a count for each of 1 sequences, got 2 counts",
+        ),
+        (lambda pool, s: pool.ragged([freed(pool, s)], [0]), ValueError, "a sequence that this pool allocated"),
+        (lambda pool, s: pool.ragged([None], [0]), TypeError, "expected the PagedSequence .*, got NoneType"),
+        (lambda pool, s: pool.slots(s, -3, 0), ValueError, "expected start of at least 0, got -3"),
+        (lambda pool, s: pool.slots(s, 3, 70), ValueError, "start <= stop <= 3, .*, got start 3 and stop 70"),
+        (lambda pool, s: pool.slots(s, 2, 1), ValueError, "start <= stop <= 3, .*, got start 2 and stop 1"),
+        (lambda pool, s: pool.slots(freed(pool, s), 0, 0), ValueError, "a sequence that this pool allocated"),
+        (lambda pool, s: pool.gather(0, freed(pool, s)), ValueError, "a sequence that this pool allocated"),
+    ),
+)
+def test_only_tokens_that_a_sequence_has_lie_somewhere(call, error, message):
+    pool = PagePool(2, 4, 1, 1)
+    sequence = pool.allocate()
+    pool.append(sequence, 3)
+    batch = pool.ragged([sequence, sequence], [3, 0])
+    with pytest.raises(error, match=message):
+        call(pool, sequence)
+    assert batch.positions.tolist() == [0, 1, 2] and batch.cu_seqlens_q.tolist() == [0, 3, 3]
+
+
 def good_k(n=3, H=2, D=4, **options):
     return torch.ones(H, n, D, **options)
 

@@ -154,7 +154,13 @@ class PagePool:
         sequence.pages, sequence.length = [], 0
 
     def slots(self, sequence: PagedSequence, start: int, stop: int) -> Slots:
-        """Where tokens start .. stop of a sequence lie."""
+        """Where tokens start .. stop of a sequence lie. ValueError if it has no such tokens."""
+        self._check_live(sequence)
+        check_count(start, "start")
+        check_count(stop, "stop")
+        if not start <= stop <= sequence.length:
+            length = f"{sequence.length}, the length of the sequence"
+            raise ValueError(f"expected start <= stop <= {length}, got start {start} and stop {stop}")
         return self._slots([(sequence, t) for t in range(start, stop)])
 
     def _slots(self, tokens: Sequence[tuple[PagedSequence, int]]) -> Slots:
@@ -170,7 +176,8 @@ class PagePool:
         return k, v
 
     def ragged(self, sequences: Sequence[PagedSequence], counts: Sequence[int]) -> Ragged:
-        """The batch in which sequence b has just got its last counts[b] tokens."""
+        """The batch in which sequence b has just got its last counts[b] tokens. ValueError if it does not have as many."""
+        self._check_counts(sequences, counts)
         most = max((len(s.pages) for s in sequences), default=0)
         table = [s.pages + [0] * (most - len(s.pages)) for s in sequences]
         new = [(s, t) for s, n in zip(sequences, counts, strict=True) for t in range(s.length - n, s.length)]
@@ -222,6 +229,19 @@ class PagePool:
             if t.device != self.k.device:
                 raise ValueError(f"expected {name} on the device of the pool, {self.k.device}, got {t.device}")
 
+    def _check_counts(self, sequences: Sequence[PagedSequence], counts: Sequence[int]) -> None:
+        if len(sequences) != len(counts):
+            raise ValueError(f"expected a count for each of {len(sequences)} sequences, got {len(counts)} counts")
+        for b, (sequence, n) in enumerate(zip(sequences, counts, strict=True)):
+            self._check_live(sequence)
+            check_count(n, f"counts[{b}]")
+            if n > sequence.length:
+                raise ValueError(
+                    f"expected counts[{b}] of at most {sequence.length}, the length of the sequence, got {n}"
+                )
+
     def _check_live(self, sequence: PagedSequence) -> None:
+        if not isinstance(sequence, PagedSequence):
+            raise TypeError(f"expected the PagedSequence that allocate returns, got {type(sequence).__name__}")
         if sequence not in self._live:
             raise ValueError("expected a sequence that this pool allocated and that was not freed, got another")
