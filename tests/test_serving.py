@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import random
 
@@ -393,6 +394,15 @@ def test_nothing_is_written_but_what_there_is_room_for(layer, k, v, error, messa
         pool.gather(2, sequence)
     with pytest.raises(TypeError, match="expected the Slots that append returns, got tuple"):
         pool.write(0, (0, 0), good_k(), good_k())
+
+
+def test_no_gradient_flows_through_pages():
+    pool = PagePool(2, 4, 2, 4)
+    sequence = pool.allocate()
+    k = good_k().requires_grad_()
+    pool.write(0, pool.append(sequence, 3), 2 * k, k)
+    assert not pool.k.requires_grad and not pool.v.requires_grad
+    assert pool.gather(0, sequence)[0].eq(2).all() and copy.deepcopy(pool).k.equal(pool.k)
 
 
 @pytest.mark.parametrize(

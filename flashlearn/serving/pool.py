@@ -125,12 +125,12 @@ class PagePool:
     def write(self, layer: int, slots: Slots, k: Tensor, v: Tensor) -> None:
         """Put the keys and values of n tokens, k and v (H_kv, n, D), where `append` made room for them.
 
-        They are stored in the dtype of the pool. ValueError for another shape or device, or a layer that there is not.
+        They are stored in the dtype of the pool, as numbers: no gradient flows through pages. ValueError for another shape or device, or a layer that there is not.
         """
         self._check_layer(layer)
         self._check_new(slots, k=k, v=v)
         for pages, new in ((self.k[layer], k), (self.v[layer], v)):
-            pages[slots.pages, :, slots.places] = new.transpose(0, 1).to(pages.dtype)
+            pages[slots.pages, :, slots.places] = new.detach().transpose(0, 1).to(pages.dtype)
 
     def fork(self, sequence: PagedSequence, length: int | None = None) -> PagedSequence:
         """A new sequence with the first `length` tokens of another, all of them unless given, in the same pages."""
