@@ -406,6 +406,20 @@ def test_no_gradient_flows_through_pages():
 
 
 @pytest.mark.parametrize(
+    "options, error, message",
+    (
+        ({"dtype": torch.int32}, TypeError, "expected the pages in float16, .* or float64, got torch.int32"),
+        ({"dtype": torch.bool}, TypeError, "expected the pages in float16, .* or float64, got torch.bool"),
+        ({"requires_grad": True}, ValueError, "expected pages that require no gradient, .*, got requires_grad=True"),
+    ),
+)
+def test_pages_hold_plain_numbers(options, error, message):
+    with pytest.raises(error, match=message):
+        PagePool(2, 4, 1, 1, **options)
+    assert PagePool(2, 4, 1, 1, dtype=torch.bfloat16, requires_grad=False).k.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
     "prompt, error, message",
     (
         ([9], ValueError, "expected a prompt of tokens from 0 to 4, got 9 in it"),

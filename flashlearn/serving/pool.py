@@ -74,11 +74,16 @@ class PagePool:
     """
 
     def __init__(self, pages: int, page: int, H_kv: int, D: int, *, layers: int = 1, **options):
-        """`options` are those of torch.zeros: device, dtype. ValueError for sizes below 1."""
+        """`options` are those of torch.zeros: device, dtype (floating point). ValueError for sizes below 1."""
         for size, name in ((pages, "pages"), (page, "page"), (H_kv, "H_kv"), (D, "D"), (layers, "layers")):
             check_block(size, name)
+        if options.get("requires_grad"):
+            raise ValueError(
+                "expected pages that require no gradient, since they are written to, got requires_grad=True"
+            )
         self.page = page
         self.k, self.v = (torch.zeros(layers, pages, H_kv, page, D, **options) for _ in "kv")
+        check_float(self.k, "the pages")
         self.holders = [0] * pages  # how many sequences hold each page
         self._free = list(reversed(range(pages)))  # a stack: page 0 goes first
         self._live: set[PagedSequence] = set()
