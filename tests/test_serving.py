@@ -162,6 +162,11 @@ def read_back(pool, tokens, batch):
     return following
 
 
+def zeros(tokens, batch):
+    """A model that always says 0."""
+    return [0] * len(batch.lengths)
+
+
 def alone(prompt, count):
     tokens = list(prompt)
     for _ in range(count):
@@ -314,10 +319,10 @@ def test_greedy_tokens_of_a_gpt(attention, share):
         ("n of at least 0, got -1", lambda pool: pool.append(pool.allocate(), -1)),
         ("length of at most 0, that of the sequence, got 3", lambda pool: pool.fork(pool.allocate(), 3)),
         ("a sequence that this pool allocated", lambda pool: pool.append(PagedSequence(), 1)),
-        ("length of a prompt of at least 1, got 0", lambda pool: Batch(pool, None).submit([], 3)),
-        ("count of at least 1, got 0", lambda pool: Batch(pool, None).submit([1], 0)),
-        (r"at most 9 tokens, .* got 6 \+ 4", lambda pool: Batch(pool, None).submit([1] * 6, 4)),
-        ("most_tokens of at least 1, got 0", lambda pool: Batch(pool, None, most_tokens=0)),
+        ("length of a prompt of at least 1, got 0", lambda pool: Batch(pool, zeros).submit([], 3)),
+        ("count of at least 1, got 0", lambda pool: Batch(pool, zeros).submit([1], 0)),
+        (r"at most 9 tokens, .* got 6 \+ 4", lambda pool: Batch(pool, zeros).submit([1] * 6, 4)),
+        ("most_tokens of at least 1, got 0", lambda pool: Batch(pool, zeros, most_tokens=0)),
     ),
 )
 def test_refusals(message, call):
@@ -443,10 +448,23 @@ def test_prompts_are_tokens_that_the_model_knows(prompt, error, message):
     assert len({tuple(request.tokens) for request in kept}) == 1 and kept[0].prompt == (1, 2)
 
 
+@pytest.mark.parametrize(
+    "pool, forward, message",
+    (
+        (None, zeros, "expected pool to be a PagePool, got NoneType"),
+        (PagePool, zeros, "expected pool to be a PagePool, got type"),
+        (PagePool(2, 4, 1, 1), None, "expected forward to be a callable .*, got NoneType"),
+    ),
+)
+def test_a_batch_is_made_of_a_pool_and_a_model(pool, forward, message):
+    with pytest.raises(TypeError, match=message):
+        Batch(pool, forward)
+
+
 def test_truth_values():
     pool = PagePool(2, 4, 1, 1)
     with pytest.raises(TypeError, match="expected share to be True or False, got 'no'"):
-        Batch(pool, None, share="no")
+        Batch(pool, zeros, share="no")
     sequence = pool.allocate()
     pool.append(sequence, 3)
     batch = pool.ragged([sequence], [3])
@@ -467,7 +485,7 @@ def test_out_of_pages_says_how_many():
 def test_an_empty_batch():
     batch = PagePool(2, 4, 1, 1).ragged([], [])
     assert batch.page_table.shape == (0, 0) and batch.cu_seqlens_q.tolist() == [0]
-    assert Batch(PagePool(2, 4, 1, 1), None).step() == []
+    assert Batch(PagePool(2, 4, 1, 1), zeros).step() == []
 
 
 def test_common_length():

@@ -83,6 +83,12 @@ class Batch:
         share: bool = True,
     ):
         """share: whether a request may start from the pages of another whose tokens begin alike."""
+        if not isinstance(pool, PagePool):
+            raise TypeError(f"expected pool to be a PagePool, got {type(pool).__name__}")
+        if not callable(forward):
+            raise TypeError(
+                f"expected forward to be a callable (tokens, batch) -> tokens, got {type(forward).__name__}"
+            )
         check_block(most_tokens, "most_tokens")
         check_bool(share, "share")
         self.pool, self.forward, self.most_tokens, self.share = pool, forward, most_tokens, share
