@@ -461,6 +461,23 @@ def test_a_batch_is_made_of_a_pool_and_a_model(pool, forward, message):
         Batch(pool, forward)
 
 
+@pytest.mark.parametrize(
+    "following, error, message",
+    (
+        ([], ValueError, "expected forward to return 2 tokens, one for each sequence, got 0"),
+        (torch.tensor([1]), ValueError, "expected forward to return 2 tokens, one for each sequence, got 1"),
+        ([1, 2, 3], ValueError, "expected forward to return 2 tokens, one for each sequence, got 3"),
+        (None, TypeError, "expected forward to return a token for each sequence, got NoneType"),
+    ),
+)
+def test_a_model_returns_a_token_for_each_sequence(following, error, message):
+    batch = Batch(PagePool(2, 4, 1, 1), lambda tokens, batch: following)
+    requests = [batch.submit([1, 0], 2) for _ in range(2)]
+    with pytest.raises(error, match=message):
+        batch.step()
+    assert [request.answer for request in requests] == [[], []]
+
+
 def test_truth_values():
     pool = PagePool(2, 4, 1, 1)
     with pytest.raises(TypeError, match="expected share to be True or False, got 'no'"):

@@ -122,10 +122,10 @@ class Batch:
             return []
         sequences, counts = [r.cached for r, _ in chosen if r.cached], [n for _, n in chosen]
         new = [token for r, n in chosen for token in r.read(n)]
-        following = self.forward(torch.tensor(new), self.pool.ragged(sequences, counts))
+        following = read_tokens(self.forward(torch.tensor(new), self.pool.ragged(sequences, counts)), len(chosen))
         for (request, _), token in zip(chosen, following, strict=True):
             if not request.new:  # all of its tokens have been read: this one is new
-                request.tokens.append(int(token))
+                request.tokens.append(token)
         done = [request for request, _ in chosen if request.done]
         for request in done:
             self.running.remove(request)
@@ -214,6 +214,16 @@ def read_prompt(prompt: Iterable[Any], vocabulary: int | None) -> list[int]:
             most = "" if vocabulary is None else f" to {vocabulary - 1}"
             raise ValueError(f"expected a prompt of tokens from 0{most}, got {number} in it")
         tokens.append(number)
+    return tokens
+
+
+def read_tokens(following: Iterable[Any], wanted: int) -> list[int]:
+    """What a model returned. TypeError for no list of tokens, ValueError for more or fewer than there are sequences."""
+    if not isinstance(following, Iterable):
+        raise TypeError(f"expected forward to return a token for each sequence, got {type(following).__name__}")
+    tokens = [int(token) for token in following]
+    if len(tokens) != wanted:
+        raise ValueError(f"expected forward to return {wanted} tokens, one for each sequence, got {len(tokens)}")
     return tokens
 
 
