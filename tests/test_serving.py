@@ -66,6 +66,13 @@ class Pages(RuleBasedStateMachine):
         assert self.pool.free_pages == free, "a fork costs nothing"
         return child
 
+    @rule(sequence=sequences, part=st.floats(0, 1))
+    def truncate(self, sequence, part):
+        length = round(part * sequence.length)
+        self.pool.truncate(sequence, length)
+        self.content[sequence] = self.content[sequence][:length]
+        assert sequence.length == length
+
     @rule(sequence=consumes(sequences))
     def free(self, sequence):
         self.pool.free(sequence)
@@ -353,6 +360,9 @@ def freed(pool, sequence):
         (lambda pool, s: pool.slots(s, 3, 70), ValueError, "start <= stop <= 3, .*, got start 3 and stop 70"),
         (lambda pool, s: pool.slots(s, 2, 1), ValueError, "start <= stop <= 3, .*, got start 2 and stop 1"),
         (lambda pool, s: pool.slots(freed(pool, s), 0, 0), ValueError, "a sequence that this pool allocated"),
+        (lambda pool, s: pool.truncate(s, 4), ValueError, "length of at most 3, that of the sequence, got 4"),
+        (lambda pool, s: pool.truncate(s, -1), ValueError, "length of at least 0, got -1"),
+        (lambda pool, s: pool.truncate(freed(pool, s), 0), ValueError, "a sequence that this pool allocated"),
         (lambda pool, s: pool.gather(0, freed(pool, s)), ValueError, "a sequence that this pool allocated"),
     ),
 )

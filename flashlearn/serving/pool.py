@@ -127,6 +127,15 @@ class PagePool:
         sequence.pages += [self._take() for _ in range(wanted)]
         sequence.length += n
 
+    def truncate(self, sequence: PagedSequence, length: int) -> None:
+        """Keep the first `length` tokens of a sequence; pages that are left without any are given back."""
+        self._check_live(sequence)
+        self._check_length(length, sequence)
+        kept = -(-length // self.page)
+        for number in reversed(sequence.pages[kept:]):
+            self._give_back(number)
+        sequence.pages, sequence.length = sequence.pages[:kept], length
+
     def write(self, layer: int, slots: Slots, k: Tensor, v: Tensor) -> None:
         """Put the keys and values of n tokens, k and v (H_kv, n, D), where `append` made room for them.
 
@@ -141,9 +150,7 @@ class PagePool:
         """A new sequence with the first `length` tokens of another, all of them unless given, in the same pages."""
         self._check_live(sequence)
         length = sequence.length if length is None else length
-        check_count(length, "length")
-        if length > sequence.length:
-            raise ValueError(f"expected a length of at most {sequence.length}, that of the sequence, got {length}")
+        self._check_length(length, sequence)
         child = self.allocate()
         child.pages, child.length = sequence.pages[: -(-length // self.page)], length
         for number in child.pages:
@@ -216,6 +223,11 @@ class PagePool:
         self.holders[number] -= 1
         if not self.holders[number]:
             self._free.append(number)
+
+    def _check_length(self, length: int, sequence: PagedSequence) -> None:
+        check_count(length, "length")
+        if length > sequence.length:
+            raise ValueError(f"expected a length of at most {sequence.length}, that of the sequence, got {length}")
 
     def _check_layer(self, layer: int) -> None:
         check_count(layer, "layer")
