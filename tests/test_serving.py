@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import random
 
 import pytest
@@ -181,10 +182,24 @@ def alone(prompt, count):
     return tokens
 
 
-def serve(arrivals, pages, page, most_tokens, share=True):
-    """Run a batch in which arrivals[t] = [(prompt, count), ...] come before step t; the batch, and its requests."""
-    pool = PagePool(pages, page, 1, 1, dtype=torch.float64)
-    batch = Batch(pool, functools.partial(read_back, pool), most_tokens=most_tokens, share=share)
+class Failed(RuntimeError):
+    """What the model raises whenever it is told to."""
+
+
+def serve(arrivals, pages, page, most_tokens, share=True, fails=()):
+    """Run a batch in which arrivals[t] = [(prompt, count), ...] come before step t; the batch, and its requests.
+
+    Calls of the model whose numbers are in `fails` write nonsense where they may, and raise.
+    """
+    pool, calls = PagePool(pages, page, 1, 1, dtype=torch.float64), itertools.count()
+
+    def forward(tokens, batch):
+        if next(calls) not in fails:
+            return read_back(pool, tokens, batch)
+        pool.write(0, batch.slots, *torch.full((2, 1, len(tokens), 1), -7.0))
+        raise Failed
+
+    batch = Batch(pool, forward, most_tokens=most_tokens, share=share)
     requests, steps = [], 0
     arrivals = list(arrivals)
     while arrivals or batch.busy:
@@ -193,7 +208,13 @@ def serve(arrivals, pages, page, most_tokens, share=True):
                 requests.append(batch.submit(prompt, count))
             except ValueError:
                 assert len(prompt) + count - 1 > pages * page
-        batch.step()
+        before = {r: (r.cached.length if r.cached else 0, list(r.tokens)) for r in batch.running + batch.waiting}
+        try:
+            batch.step()
+        except Failed:
+            assert list(before) == batch.running + batch.waiting, "in the same order, and nobody is lost"
+            now = {r: (r.cached.length if r.cached else 0, r.tokens) for r in before}
+            assert all(now[r] == was if r in batch.running else now[r] == (0, was[1]) for r, was in before.items())
         held = [number for r in batch.running for number in r.cached.pages]
         assert pool.holders == [held.count(number) for number in range(pages)]
         assert share or max(pool.holders, default=0) <= 1, "no page is owned twice"
@@ -219,6 +240,37 @@ def test_everybody_gets_what_they_would_get_alone(examples):
             assert request.tokens == alone(request.prompt, request.count) and request.cached is None
 
     check()
+
+
+@pytest.mark.parametrize("examples", (60, slow(3000)))
+def test_a_step_that_fails_is_tried_again(examples):
+    @settings(max_examples=examples, deadline=None)
+    @given(arrivals=arrivals, share=st.booleans(), fails=st.sets(st.integers(0, 40), max_size=20), **sizes)
+    def check(arrivals, share, fails, **sizes):
+        _, requests = serve(arrivals, share=share, fails=fails, **sizes)
+        for request in requests:
+            assert request.tokens == alone(request.prompt, request.count) and request.cached is None
+
+    check()
+
+
+def test_the_error_of_a_model_reaches_the_caller_once():
+    """And so does what no program expects: that somebody interrupts it."""
+    pool, errors = PagePool(4, 4, 1, 1, dtype=torch.float64), [Failed(), KeyboardInterrupt()]
+
+    def forward(tokens, batch):
+        if errors:
+            raise errors.pop(0)
+        return read_back(pool, tokens, batch)
+
+    batch = Batch(pool, forward)
+    request = batch.submit([1, 0, 1, 1, 0], 4)
+    for error in (Failed, KeyboardInterrupt):
+        with pytest.raises(error):
+            batch.step()
+        assert batch.waiting == [request] and not batch.running and pool.free_pages == 4 and request.cached is None
+    batch.run()
+    assert request.tokens == alone([1, 0, 1, 1, 0], 4)
 
 
 @pytest.mark.parametrize("rounds", (200, slow(2000)))

@@ -13,6 +13,8 @@ Pages are taken when they are needed. If none is left, the request that came las
 keeps its tokens, and reads them again as its prompt when there is room. So the first to come always gets on, and since
 a request that would not fit the empty pool is refused at once, all that were accepted come to their end.
 
+A step in which the model fails leaves the requests as they were, and the next one tries again.
+
 A request whose tokens begin as those of another that is under way starts from its pages (`PagePool.fork`).
 
 Source: G.-I. Yu et al., "Orca", OSDI 2022 (a step at a time); A. Agrawal et al., "Sarathi-Serve", 2024,
@@ -116,13 +118,17 @@ class Batch:
         return request
 
     def step(self) -> list[Request]:
-        """One pass of the model over the next tokens of as many requests as there is room for; those that are done now."""
-        chosen = self._choose()
-        if not chosen:
-            return []
-        sequences, counts = [r.cached for r, _ in chosen if r.cached], [n for _, n in chosen]
-        new = [token for r, n in chosen for token in r.read(n)]
-        following = read_tokens(self.forward(torch.tensor(new), self.pool.ragged(sequences, counts)), len(chosen))
+        """One pass of the model over the next tokens of as many requests as there is room for; those that are done now.
+
+        An error of the model reaches the caller, and the requests are as they were, or wait again.
+        """
+        written = {request: request.cached.length for request in self.running if request.cached}
+        try:
+            chosen = self._choose()
+            following = self._ask(chosen) if chosen else []
+        except BaseException:  # a cell that is interrupted, too
+            self._undo(written)
+            raise
         for (request, _), token in zip(chosen, following, strict=True):
             if not request.new:  # all of its tokens have been read: this one is new
                 request.tokens.append(token)
@@ -131,6 +137,23 @@ class Batch:
             self.running.remove(request)
             self._give_back(request)
         return done
+
+    def _ask(self, chosen: Sequence[tuple[Request, int]]) -> list[int]:
+        """What the model says to the new tokens of those who take part."""
+        sequences, counts = [r.cached for r, _ in chosen if r.cached], [n for _, n in chosen]
+        new = [token for r, n in chosen for token in r.read(n)]
+        return read_tokens(self.forward(torch.tensor(new), self.pool.ragged(sequences, counts)), len(chosen))
+
+    def _undo(self, written: dict[Request, int]) -> None:
+        """After a step that failed: who was under way has the `written` places that it had, who began in it waits again."""
+        began = [request for request in self.running if request not in written]
+        self.running = [request for request in self.running if request in written]
+        for request in self.running:
+            if request.cached is not None:
+                self.pool.truncate(request.cached, written[request])
+        for request in began:
+            self._give_back(request)
+        self.waiting[:0] = began
 
     def run(self) -> None:
         """Step until every request is done."""
