@@ -137,6 +137,28 @@ def test_scale_reaches_every_visit():
     assert torch.allclose(ring(tensors, 2, "plain", scale=0.7)[0], plain(scaled, Mask(8, 8), torch.float64)[0])
 
 
+@pytest.mark.parametrize("attend", [ring_attention, ulysses_attention])
+@pytest.mark.parametrize("P", [1, 2])
+def test_second_derivatives_are_refused(attend, P):
+    """Also where the gradient of o needs none itself: PyTorch would leave the second derivatives out in silence."""
+    whole = problem(6, torch.float64)[:3]
+
+    def go(group, which, gradient):
+        q, k, v = (split(t, order="zigzag", group=group).requires_grad_() for t in whole)
+        o, lse = attend(q, k, v, order="zigzag", group=group, return_lse=True)
+        given = {"o": o, "lse": lse}[which]
+        (first,) = torch.autograd.grad(given, q, gradient(given), create_graph=True)  # first order is fine
+        with pytest.raises(NotImplementedError, match="ring_attention and ulysses_attention are differentiable once"):
+            first.square().sum().backward()
+        return torch.equal(
+            first, torch.autograd.grad(attend(q, k, v, order="zigzag", group=group), q, torch.ones_like(o))[0]
+        )
+
+    assert threads(P, go, "o", torch.ones_like) == [True] * P
+    threads(P, go, "o", lambda o: torch.ones_like(o).requires_grad_())
+    threads(P, go, "lse", torch.ones_like)
+
+
 @pytest.mark.parametrize(
     "P, N, order, options", [(2, 9, "zigzag", MASKS[2]), (4, 3, "plain", MASKS[1]), slow(4, 17, "zigzag", MASKS[3])]
 )

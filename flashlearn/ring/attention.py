@@ -19,7 +19,6 @@ from typing import Any, Literal, NamedTuple, overload
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from flashlearn.core.mask import Window
 from flashlearn.core.numerics import INF, Span, accumulator
@@ -90,12 +89,26 @@ class _Ring(torch.autograd.Function):
         return o, lse
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, do, dlse):
         q, k, v, o, lse = ctx.saved_tensors
         do = torch.zeros_like(o) if do is None else do.contiguous()
-        rows = local.Rows(do, dlse, q, o, lse)
-        return *finish(backward_turns(ctx.wire, ctx.plan, rows, k, v, ctx.scale)), None, None, None
+        rows = local.Rows(do, dlse, q, o, lse)  # handed over one by one: autograd looks into no tuple
+        return *_RingGradient.apply(ctx.wire, ctx.plan, ctx.scale, k, v, *rows), None, None, None
+
+
+class _RingGradient(torch.autograd.Function):
+    """dq, dk and dv, which have no derivative: PyTorch's `once_differentiable` drops it in silence where dO needs none."""
+
+    @staticmethod
+    def forward(ctx, wire, plan, scale, k, v, *rows):
+        return finish(backward_turns(wire, plan, local.Rows(*rows), k, v, scale))
+
+    @staticmethod
+    def backward(ctx, *grads):
+        raise NotImplementedError(
+            "ring_attention and ulysses_attention are differentiable once; for second derivatives use "
+            "flashlearn.standard_attention on the whole sequence"
+        )
 
 
 class Turn(NamedTuple):
