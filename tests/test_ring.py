@@ -159,6 +159,41 @@ def test_second_derivatives_are_refused(attend, P):
     threads(P, go, "lse", torch.ones_like)
 
 
+@pytest.mark.parametrize("attend", [ring_attention, ulysses_attention])
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda f, q: torch.func.grad(f)(q),
+        lambda f, q: torch.func.vjp(f, q),
+        lambda f, q: torch.func.jvp(f, (q,), (q,)),
+        lambda f, q: torch.func.jacrev(f)(q),
+        lambda f, q: torch.vmap(f)(q[None]),
+    ],
+)
+def test_torch_func_is_refused_before_anything_is_sent(attend, transform):
+    def go(group):
+        q = torch.ones(1, 2, 3, 4)
+        transform(lambda q: attend(q, q.detach(), q.detach(), order="plain", group=group).sum(), q)
+
+    message = "have a derivative for torch.autograd, not for torch.func"
+    for P in (1, 2):
+        with pytest.raises(NotImplementedError, match=message):
+            threads(P, go, limit=10)
+
+
+@pytest.mark.parametrize("attend", [ring_attention, ulysses_attention])
+def test_forward_mode_is_refused(attend):
+    q = torch.ones(1, 2, 3, 4)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(q, q)
+
+        def call(group):
+            attend(q, q, dual if group.rank() else q, order="plain", group=group)
+
+        told = every_error(2, call)
+    assert all(text.startswith("NotImplementedError: ") and "no forward-mode derivative" in text for text in told), told
+
+
 @pytest.mark.parametrize(
     "P, N, order, options", [(2, 9, "zigzag", MASKS[2]), (4, 3, "plain", MASKS[1]), slow(4, 17, "zigzag", MASKS[3])]
 )

@@ -10,27 +10,51 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from flashlearn.core.inputs import check_bool, check_qkv, resolve_scale
 from flashlearn.core.mask import Mask
 from flashlearn.ring.plan import Plan, check_order, plan_of
 
+ERRORS = {kind.__name__: kind for kind in (TypeError, ValueError, NotImplementedError)}
+
 
 def agree(wire: Any, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> tuple[Plan, float]:
-    """The plan and the scale; ValueError or TypeError in every process if one of them was handed something that does not fit."""
+    """The plan and the scale; ValueError or TypeError in every process if one of them was handed something that does not fit.
+
+    NotImplementedError for derivatives that a ring does not have.
+    """
+    _refuse_func()
     try:
         note, error = _note(q, k, v, **options), None
-    except (TypeError, ValueError) as found:
+    except tuple(ERRORS.values()) as found:
         note, error = {"error": str(found), "type": type(found).__name__}, found
     notes = wire.ask(note) if wire.size > 1 else [note]
     if error:
         raise error
     for r, other in enumerate(notes):
         if "error" in other:
-            kind = TypeError if other["type"] == "TypeError" else ValueError
+            kind = ERRORS.get(other["type"], ValueError)  # of a ValueError there are kinds
             raise kind(f"process {r} of {wire.size}: {other['error']}")
     _same(notes)
     return _plan(notes, options["order"]), note["scale"]
+
+
+def _refuse_func() -> None:
+    """Refuse torch.func before anything is sent: within it not even a note is an ordinary tensor."""
+    if torch._C._are_functorch_transforms_active():
+        raise NotImplementedError(
+            "ring_attention and ulysses_attention have a derivative for torch.autograd, not for torch.func (grad, vjp, jvp, "
+            "jacrev, vmap): call o.backward() or torch.autograd.grad, or use flashlearn.standard_attention on the whole sequence"
+        )
+
+
+def _refuse_forward_mode(*tensors: Tensor) -> None:
+    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in tensors):
+        raise NotImplementedError(
+            "ring_attention and ulysses_attention have a backward pass and no forward-mode derivative; use "
+            "flashlearn.standard_attention on the whole sequence"
+        )
 
 
 def _note(q: Tensor, k: Tensor, v: Tensor, *, order, causal, window, scale, return_lse) -> dict:
@@ -38,6 +62,7 @@ def _note(q: Tensor, k: Tensor, v: Tensor, *, order, causal, window, scale, retu
     check_order(order)
     check_bool(return_lse, "return_lse")
     size = check_qkv(q, k, v)
+    _refuse_forward_mode(q, k, v)
     if size.N_q != size.N_k:
         raise ValueError(f"expected as many queries as keys in a share, got {size.N_q} and {size.N_k}")
     mask = Mask.of(size, causal, window)
