@@ -194,6 +194,19 @@ def test_forward_mode_is_refused(attend):
     assert all(text.startswith("NotImplementedError: ") and "no forward-mode derivative" in text for text in told), told
 
 
+def test_scale_is_one_that_sums_can_hold():
+    """As `flash_attention` has it for float32 and less; in float64 a score may be what it likes."""
+    for dtype in (torch.float32, torch.float16):
+        with pytest.raises(ValueError, match=r"expected scale log2\(e\) finite in float32"):
+            ring(problem(6, dtype), 2, "plain", scale=1e300)
+        with pytest.raises(ValueError, match=r"expected scale log2\(e\) finite in float32"):
+            next(ring_attention_steps(*problem(6, dtype)[:3], P=2, order="plain", scale=1e300))
+    q, k, v = (1e-150 * t for t in problem(6, torch.float64, H_q=2)[:3])
+    (o,) = threads(1, lambda group: ring_attention(q, k, v, order="plain", group=group, scale=1e300))
+    expected = torch.nn.functional.scaled_dot_product_attention(q * 1e150, k * 1e150, v, scale=1.0)
+    torch.testing.assert_close(o * 1e150, expected * 1e150)
+
+
 @pytest.mark.parametrize(
     "P, N, order, options", [(2, 9, "zigzag", MASKS[2]), (4, 3, "plain", MASKS[1]), slow(4, 17, "zigzag", MASKS[3])]
 )
@@ -329,6 +342,8 @@ def call_with(first: dict, second: dict):
         ({"causal": True}, "the same right"),
         ({"window": (1, None)}, "the same left"),
         ({"scale": 2.0}, "the same scale"),
+        ({"scale": 1e300}, "expected scale log2(e) finite in float32, so |scale| up to 2.359e+38, got 1e+300"),
+        ({"scale": -2.4e38}, "expected scale log2(e) finite in float32"),
         ({"return_lse": "no"}, "expected return_lse to be True or False, got 'no'"),
         ({"grad": True}, "the same gradients wanted"),
     ],

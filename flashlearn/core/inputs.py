@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+MAX_SCALE = torch.finfo(torch.float32).max * math.log(2)  # where sums are in float32: kernels take it times log2(e)
 
 
 def check_row(x: Tensor) -> None:
@@ -114,4 +115,12 @@ def resolve_scale(scale: float | None, D: int) -> float:
         raise ValueError("expected a scale that is finite, got a number past float64") from None
     if not math.isfinite(factor):
         raise ValueError(f"expected a finite scale, got {scale}")
+    return factor
+
+
+def resolve_scale_in_float32(scale: float | None, D: int) -> float:
+    """The same, refused where its product with log2(e) is infinite in float32."""
+    factor = resolve_scale(scale, D)
+    if abs(factor) > MAX_SCALE:
+        raise ValueError(f"expected scale log2(e) finite in float32, so |scale| up to {MAX_SCALE:.4g}, got {scale}")
     return factor

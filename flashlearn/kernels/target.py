@@ -22,7 +22,7 @@ from torch import Tensor
 
 import flashlearn.core.interpreter  # noqa: F401  before Triton
 from flashlearn.core import inputs, scores
-from flashlearn.core.inputs import check_block
+from flashlearn.core.inputs import MAX_SCALE, check_block
 
 try:
     import triton
@@ -49,7 +49,6 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 INTERPRETER_WORKS = release(triton) >= (3, 7) or release(numpy) < (2, 4)
 MAX_GRID_YZ = 65535  # CUDA's limit on the second and third axis of a launch grid
 LEAST_FLOAT32, MAX_FLOAT32 = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
-MAX_SCALE = MAX_FLOAT32 * math.log(2)  # kernels take it times log2(e), in float32
 
 
 def in_turn(run):
@@ -211,10 +210,7 @@ def resolve_scale(scale: float | None, D: int) -> float:
         return 1 / math.sqrt(D)
     if type(scale) in (float, int) and -MAX_SCALE <= scale <= MAX_SCALE:  # nothing here that a compiler cannot trace
         return float(scale)
-    factor = inputs.resolve_scale(scale, D)
-    if abs(factor) > MAX_SCALE:
-        raise ValueError(f"expected scale log2(e) finite in float32, so |scale| up to {MAX_SCALE:.4g}, got {scale}")
-    return factor
+    return inputs.resolve_scale_in_float32(scale, D)
 
 
 def check_softcap(softcap: float | None) -> float | None:

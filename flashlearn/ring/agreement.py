@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from flashlearn.core.inputs import check_bool, check_qkv, resolve_scale
+from flashlearn.core.inputs import check_bool, check_qkv, resolve_scale, resolve_scale_in_float32
 from flashlearn.core.mask import Mask
 from flashlearn.ring.plan import Plan, check_order, plan_of
 
@@ -78,9 +78,14 @@ def _note(q: Tensor, k: Tensor, v: Tensor, *, order, causal, window, scale, retu
         "order": order,
         "left": mask.left,
         "right": mask.right,
-        "scale": resolve_scale(scale, size.D),
+        "scale": scale_of(scale, size.D, q.dtype),
         "gradients wanted": grads,
     }
+
+
+def scale_of(scale: float | None, D: int, dtype: torch.dtype) -> float:
+    """The factor on q.k, finite in what sums over this dtype are kept in, as `flash_attention` has it."""
+    return resolve_scale(scale, D) if dtype == torch.float64 else resolve_scale_in_float32(scale, D)
 
 
 def _same(notes: list[dict]) -> None:

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from flashlearn.core.inputs import check_block, check_qkv, resolve_scale
+from flashlearn.core.inputs import check_block, check_qkv
 from flashlearn.core.mask import Mask, Window
 from flashlearn.core.numerics import Span
 from flashlearn.core.steps import Step, Tile
+from flashlearn.ring.agreement import scale_of
 from flashlearn.ring.attention import Turn, Turns, at, backward_turns, forward_turns
 from flashlearn.ring.local import Rows
 from flashlearn.ring.plan import Plan, plan_of
@@ -128,7 +129,7 @@ def ring_attention_steps(
     mask = Mask.of(sizes, causal, window)
     plan = plan_of(sizes.N_q, P, order, mask.left, mask.right)
     ring = _Ring(plan, {"Q": q, "K": k, "V": v}, backward_shapes(sizes))
-    scale = resolve_scale(scale, sizes.D)
+    scale = scale_of(scale, sizes.D, q.dtype)
     shares = [(_share(plan, r, q), _share(plan, r, k), _share(plan, r, v)) for r in range(P)]
     forward = [forward_turns(ring.post(r), plan, Q, K, V, scale) for r, (Q, K, V) in enumerate(shares)]
     o_lse = yield from ring.run("forward", forward)
