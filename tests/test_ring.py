@@ -339,8 +339,15 @@ def call_with(first: dict, second: dict):
         ({"dtype": torch.int64}, "TypeError"),
         ({"order": "zigzag"}, "the same order"),
         ({"order": "reversed"}, "expected order to be 'plain' or 'zigzag', got 'reversed'"),
-        ({"causal": True}, "the same right"),
-        ({"window": (1, None)}, "the same left"),
+        (
+            {"causal": True},
+            "the same causal and window, got causal=False, window=None in process 0 and causal=True, window=None in 1",
+        ),
+        (
+            {"window": (1, None)},
+            "the same causal and window, got causal=False, window=None in process 0 and causal=False, window=(1, None)",
+        ),
+        ({"window": (None, None)}, "no error"),  # the same in other words
         ({"scale": 2.0}, "the same scale"),
         ({"scale": 1e300}, "expected scale log2(e) finite in float32, so |scale| up to 2.359e+38, got 1e+300"),
         ({"scale": -2.4e38}, "expected scale log2(e) finite in float32"),

@@ -78,6 +78,7 @@ def _note(q: Tensor, k: Tensor, v: Tensor, *, order, causal, window, scale, retu
         "order": order,
         "left": mask.left,
         "right": mask.right,
+        "causal and window": f"causal={causal}, window={window}",
         "scale": scale_of(scale, size.D, q.dtype),
         "gradients wanted": grads,
     }
@@ -89,13 +90,15 @@ def scale_of(scale: float | None, D: int, dtype: torch.dtype) -> float:
 
 
 def _same(notes: list[dict]) -> None:
-    """Refuse notes that differ in anything but the tokens."""
+    """Refuse notes that differ in anything but the tokens, and the words for a mask: causal is a window, too."""
     for key, first in notes[0].items():
         for r, note in enumerate(notes):
-            if key != "tokens" and note[key] != first:
+            if key not in ("tokens", "causal and window") and note[key] != first:
                 kind = TypeError if key == "dtype" else ValueError
+                said = "causal and window" if key in ("left", "right") else key
                 raise kind(
-                    f"expected every process to hand in the same {key}, got {first} in process 0 and {note[key]} in {r}"
+                    f"expected every process to hand in the same {said}, got {notes[0][said]} in process 0 "
+                    f"and {note[said]} in {r}"
                 )
 
 
