@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 
+import numpy
 import pytest
 import torch
 from torch import Tensor
@@ -205,6 +206,12 @@ def test_scale_is_one_that_sums_can_hold():
     (o,) = threads(1, lambda group: ring_attention(q, k, v, order="plain", group=group, scale=1e300))
     expected = torch.nn.functional.scaled_dot_product_attention(q * 1e150, k * 1e150, v, scale=1.0)
     torch.testing.assert_close(o * 1e150, expected * 1e150)
+
+
+def test_a_window_may_be_of_numbers_of_numpy():
+    tensors = problem(9, torch.float64)
+    window = (numpy.int64(3), numpy.int32(1))
+    check(ring(tensors, 2, "zigzag", window=window), tensors, Mask(9, 9, 3, 1), torch.float64)
 
 
 @pytest.mark.parametrize(
