@@ -367,6 +367,17 @@ def test_what_does_not_fit_is_told_to_all(changes, words):
     assert all(words in text for text in told), told
 
 
+@pytest.mark.parametrize("attend", [ring_attention, ulysses_attention])
+@pytest.mark.parametrize("who", [(0,), (1,), (0, 1)])
+def test_tensors_without_numbers_are_refused(attend, who):
+    def tensor(group):
+        return torch.ones(1, 2, 4, 4, device="meta" if group.rank() in who else "cpu")
+
+    told = every_error(2, lambda group: attend(*[tensor(group)] * 3, order="plain", group=group))
+    told += every_error(2, lambda group: join(tensor(group), order="plain", group=group))
+    assert all("with numbers in them, on a GPU or the CPU, got tensors on meta" in text for text in told), told
+
+
 def test_who_waits_for_a_process_that_ended_is_told():
     def call(group):
         if group.rank() == 1:

@@ -49,6 +49,12 @@ def _refuse_func() -> None:
         )
 
 
+def check_numbers(device: torch.device, name: str) -> None:
+    """Refuse tensors that have a shape and no numbers: there is nothing to send."""
+    if device.type == "meta":
+        raise ValueError(f"expected {name} with numbers in them, on a GPU or the CPU, got tensors on {device}")
+
+
 def _refuse_forward_mode(*tensors: Tensor) -> None:
     if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in tensors):
         raise NotImplementedError(
@@ -62,6 +68,7 @@ def _note(q: Tensor, k: Tensor, v: Tensor, *, order, causal, window, scale, retu
     check_order(order)
     check_bool(return_lse, "return_lse")
     size = check_qkv(q, k, v)
+    check_numbers(q.device, "q, k and v")
     _refuse_forward_mode(q, k, v)
     if size.N_q != size.N_k:
         raise ValueError(f"expected as many queries as keys in a share, got {size.N_q} and {size.N_k}")

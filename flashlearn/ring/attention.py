@@ -71,7 +71,7 @@ def run_ring(q: Tensor, k: Tensor, v: Tensor, wire: Any, plan: Plan, scale: floa
 def cast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
     """The inputs as autocast would have them."""
     tensors = all(isinstance(t, Tensor) for t in (q, k, v))
-    if not tensors or not torch.is_autocast_enabled(q.device.type):
+    if not tensors or q.is_meta or not torch.is_autocast_enabled(q.device.type):
         return q, k, v
     dtype = torch.get_autocast_dtype(q.device.type)
     return tuple(t.to(dtype) if t.is_floating_point() and t.dtype != torch.float64 else t for t in (q, k, v))

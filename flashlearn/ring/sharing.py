@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from flashlearn.core.inputs import check_count
+from flashlearn.ring.agreement import check_numbers
 from flashlearn.ring.plan import plan_of, shares
 from flashlearn.ring.wire import Wire
 
@@ -35,7 +36,9 @@ def join(t: Tensor, *, order: str, group: Any = None, dim: int = 2) -> Tensor:
     """
     check_along(t, dim)
     wire = Wire(group, t.device)
-    notes = wire.ask({"tokens": t.shape[dim]})
+    notes = wire.ask({"tokens": t.shape[dim], "device": t.device.type})
+    for note in notes:
+        check_numbers(torch.device(note["device"]), "shares")
     sizes = [note["tokens"] for note in notes]
     plan = plan_of(sum(sizes), wire.size, order, None, None)
     wanted = [plan.size(r) for r in range(wire.size)]
