@@ -139,7 +139,8 @@ class PagePool:
     def write(self, layer: int, slots: Slots, k: Tensor, v: Tensor) -> None:
         """Put the keys and values of n tokens, k and v (H_kv, n, D), where `append` made room for them.
 
-        They are stored in the dtype of the pool, as numbers: no gradient flows through pages. ValueError for another shape or device, or a layer that there is not.
+        They are stored in the dtype of the pool, as numbers: no gradient flows through pages. ValueError for another
+        shape or device, or a layer that there is not.
         """
         self._check_layer(layer)
         self._check_new(slots, k=k, v=v)
