@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import importlib
 import importlib.util
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: no kernel is tested", allow_module_level=True)
@@ -331,6 +333,13 @@ def test_gradients_are_not_dropped_in_silence(call):
     with pytest.raises(NotImplementedError, match="without requires_grad.*flash_attention.*torch.no_grad"):
         call(t)
     with torch.no_grad():
+        call(t)
+    with forward_ad.dual_level():
+        t = t.detach()
+        dual = forward_ad.make_dual(t, torch.ones_like(t))
+        for context in (contextlib.nullcontext(), torch.no_grad()):  # which forward mode does not heed
+            with context, pytest.raises(NotImplementedError, match="without a forward-mode derivative"):
+                call(dual)
         call(t)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: its kernels are not tested", allow_module_level=True)
@@ -383,10 +384,25 @@ def test_wrong_types():
         flash_attention_paged(q.double(), k.double(), v.double(), table, lengths)
     with pytest.raises(TypeError, match="lengths to be a torch.Tensor, got list"):
         flash_attention_paged(q, k, v, table, [20, 30])
+
+
+@pytest.mark.parametrize("which", (0, 1, 2, 5), ids=("q", "k", "v", "sinks"))
+def test_gradients_are_not_dropped_in_silence(which):
+    given = [*make(GOOD)[0], torch.zeros(GOOD.H_kv * GOOD.group, device=DEVICE)]
+
+    def call(changed):
+        *tensors, sinks = [changed if place == which else t for place, t in enumerate(given)]
+        return flash_attention_paged(*tensors, sinks=sinks)
+
+    leaf = given[which].clone().requires_grad_()
     with pytest.raises(NotImplementedError, match="no backward pass"):
-        flash_attention_paged(q.clone().requires_grad_(), k, v, table, lengths)
+        call(leaf)
     with torch.no_grad():
-        assert flash_attention_paged(q.clone().requires_grad_(), k, v, table, lengths).shape == q.shape
+        want = call(leaf)
+    with forward_ad.dual_level():
+        with pytest.raises(NotImplementedError, match="no forward-mode derivative"), torch.no_grad():
+            call(forward_ad.make_dual(given[which], torch.ones_like(given[which])))
+        assert torch.equal(call(given[which]), want)
 
 
 # the same as steps: what they return, and what they read

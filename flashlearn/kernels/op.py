@@ -14,7 +14,6 @@ from typing import Literal, overload
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from flashlearn.core.inputs import check_bool, check_qkv
 from flashlearn.core.mask import KeyRange, Window, check_window
@@ -23,7 +22,7 @@ from flashlearn.kernels.dispatch import allow_tf32, backward_rung, forward_rung,
 from flashlearn.kernels.general import flat, general_forward, options_of, refuse_second_order
 from flashlearn.kernels.portable.backward import attention_backward_portable
 from flashlearn.kernels.portable.forward import attention_forward_portable
-from flashlearn.kernels.target import DTYPES, check_device, resolve_scale
+from flashlearn.kernels.target import DTYPES, check_device, dual, resolve_scale
 from flashlearn.kernels.teaching.backward import attention_backward
 from flashlearn.kernels.teaching.forward import attention_forward, check_head_dim
 
@@ -294,9 +293,7 @@ _attention_inference = torch.ops.flashlearn.attention_inference.default
 
 def differentiated(q: Tensor, k: Tensor, v: Tensor, *others: Tensor) -> bool:
     """Whether a backward pass may follow. Forward-mode derivatives are refused: they would be dropped in silence."""
-    if forward_ad._current_level >= 0 and any(
-        forward_ad.unpack_dual(t).tangent is not None for t in (q, k, v, *others)
-    ):
+    if dual(q, k, v, *others):
         raise NotImplementedError(
             "flash_attention has a backward pass and no forward-mode derivative; use flashlearn.standard_attention"
         )

@@ -42,7 +42,7 @@ from flashlearn.kernels.launcher import launch as launch_kept
 from flashlearn.kernels.launcher import multiprocessors
 from flashlearn.kernels.portable.launches import FORWARD, Launch
 from flashlearn.kernels.portable.scores import scored
-from flashlearn.kernels.target import INTERPRETED, check_device, check_softcap, refuse_negated, resolve_scale
+from flashlearn.kernels.target import INTERPRETED, check_device, check_softcap, dual, refuse_negated, resolve_scale
 from flashlearn.kernels.teaching.forward import LN_2, absorb, check_head_dim, padded
 
 LEAST_KEYS = 256  # of a share, unless all sequences are shorter: a smaller one ends before its loads are well under way
@@ -428,7 +428,7 @@ def flash_attention_paged(
 
     Nothing here waits for the GPU, and lengths and table may change between replays of a CUDA graph. check: whether the
     numbers in table, lengths and cu_seqlens_q are looked at, for which the host waits; in the interpreter they always
-    are. Unchecked, numbers out of range are taken for the nearest that is right. No gradients: NotImplementedError.
+    are. Unchecked, numbers out of range are taken for the nearest that is right. No gradients, of sinks neither: NotImplementedError.
 
     Extra memory: two (o, lse) of a tile of queries for each of a fixed number of programs, in float32.
     """
@@ -439,7 +439,7 @@ def flash_attention_paged(
     check_head_dim(sizes.D)
     if sinks is not None:
         check_per_head(sinks, "sinks", sizes.H_q, q)
-    _check_supported(q, k_pages, v_pages, sizes)
+    _check_supported(q, k_pages, v_pages, sizes, sinks)
     if check or INTERPRETED:
         check_paged_numbers(sizes, page_table, lengths, cu_seqlens_q)
     given = Given(sizes, left, 0 if causal else right, check_softcap(softcap), sinks, resolve_scale(scale, sizes.D))
@@ -448,7 +448,7 @@ def flash_attention_paged(
     return (o, lse) if return_lse and lse is not None else o
 
 
-def _check_supported(q: Tensor, k_pages: Tensor, v_pages: Tensor, sizes: PagedSizes) -> None:
+def _check_supported(q: Tensor, k_pages: Tensor, v_pages: Tensor, sizes: PagedSizes, sinks: Tensor | None) -> None:
     """Refuse what the kernels do not do."""
     check_device(q.device, "q")
     if q.dtype == torch.float64:
@@ -460,8 +460,13 @@ def _check_supported(q: Tensor, k_pages: Tensor, v_pages: Tensor, sizes: PagedSi
     for name, t in (("q", q), ("k_pages", k_pages), ("v_pages", v_pages)):
         if t.is_neg():
             refuse_negated(name)
-    if torch.is_grad_enabled() and any(t.requires_grad for t in (q, k_pages, v_pages)):
+    given = (q, k_pages, v_pages) if sinks is None else (q, k_pages, v_pages, sinks)
+    if torch.is_grad_enabled() and any(t.requires_grad for t in given):
         raise NotImplementedError("flash_attention_paged has no backward pass: call it under torch.no_grad()")
+    if dual(*given):
+        raise NotImplementedError(
+            "flash_attention_paged has no forward-mode derivative; use flashlearn.paged_attention"
+        )
 
 
 class Given(NamedTuple):

@@ -19,6 +19,7 @@ from typing import NamedTuple, NoReturn, TypeVar
 import numpy
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 import flashlearn.core.interpreter  # noqa: F401  before Triton
 from flashlearn.core import inputs, scores
@@ -146,6 +147,16 @@ def check_runnable(**tensors: Tensor) -> None:
                 f"expected {name} without requires_grad, since what launches a kernel has no derivative: "
                 "call flash_attention, which has one (though not under vmap), or this under torch.no_grad()"
             )
+        if dual(t):
+            raise NotImplementedError(
+                f"expected {name} without a forward-mode derivative, since what launches a kernel has none: "
+                "use flashlearn.standard_attention or PyTorch's own operators"
+            )
+
+
+def dual(*tensors: Tensor) -> bool:
+    """Whether one carries a forward-mode derivative, which a kernel would drop in silence."""
+    return forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in tensors)
 
 
 def refuse_negated(name: str) -> NoReturn:
