@@ -405,6 +405,38 @@ def test_gradients_are_not_dropped_in_silence(which):
         assert torch.equal(call(given[which]), want)
 
 
+# under torch.compile
+
+
+@pytest.mark.parametrize("backend", ("eager", "aot_eager"))
+def test_a_compiled_caller_runs_it_uncompiled(backend):
+    tensors, _ = make(GOOD)
+    want, lse = flash_attention_paged(*tensors, window=(9, 0), return_lse=True)
+
+    def caller(q, *others):
+        o, lse = flash_attention_paged(q, *others, window=(9, 0), return_lse=True)
+        return 2 * o, lse
+
+    torch._dynamo.reset()
+    compiled = torch.compile(caller, backend=backend)
+    for _ in range(3):
+        got = compiled(*tensors)
+        assert torch.equal(got[0], 2 * want) and torch.equal(got[1], lse)
+    with torch.compiler.set_stance("fail_on_recompile"):
+        compiled(*tensors)
+    plain = torch.compile(flash_attention_paged, backend=backend)(*tensors)
+    assert torch.equal(plain, flash_attention_paged(*tensors))
+
+
+def test_a_whole_graph_is_refused():
+    tensors, _ = make(GOOD)
+    torch._dynamo.reset()
+    with pytest.raises(
+        torch._dynamo.exc.Unsupported, match="flash_attention_paged runs uncompiled: leave out fullgraph"
+    ):
+        torch.compile(flash_attention_paged, backend="eager", fullgraph=True)(*tensors)
+
+
 # the same as steps: what they return, and what they read
 
 

@@ -430,8 +430,16 @@ def flash_attention_paged(
     numbers in table, lengths and cu_seqlens_q are looked at, for which the host waits; in the interpreter they always
     are. Unchecked, numbers out of range are taken for the nearest that is right. No gradients, of sinks neither: NotImplementedError.
 
+    torch.compile breaks its graph here and runs this as it is; with fullgraph=True that is its error.
+
     Extra memory: two (o, lse) of a tile of queries for each of a fixed number of programs, in float32.
     """
+    if torch.compiler.is_dynamo_compiling():
+        torch._dynamo.graph_break(msg="flash_attention_paged runs uncompiled: leave out fullgraph=True")
+        return torch.compiler.disable(flash_attention_paged)(
+            q, k_pages, v_pages, page_table, lengths, cu_seqlens_q=cu_seqlens_q, causal=causal, window=window,
+            softcap=softcap, sinks=sinks, scale=scale, return_lse=return_lse, check=check,
+        )  # fmt: skip
     sizes = check_paged(q, k_pages, v_pages, page_table, lengths, cu_seqlens_q)
     for value, name in ((causal, "causal"), (return_lse, "return_lse"), (check, "check")):
         check_bool(value, name)
