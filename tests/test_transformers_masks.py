@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
+import shutil
 from functools import cache
 
 import pytest
@@ -182,6 +184,37 @@ def test_generate_may_be_compiled():
     got = tiny("Llama", NAME).generate(x[:, -6:], **options, cache_implementation="static", compile_config=how)
     assert torch.equal(got, want) and torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0
     assert not any("flashlearn" in reason for reason in torch._dynamo.utils.counters["graph_break"])
+
+
+def test_what_stands_for_a_mask_may_come_into_a_graph():
+    from flashlearn.models import transformers as ours
+
+    real = batch("left")[1].bool()
+    seen = ours.mask(q_length=N, kv_length=N, attention_mask=real, batch_size=3, device=DEVICE)
+    q, k, v = torch.randn(3, 3, 2, N, 16, generator=torch.Generator().manual_seed(2)).to(DEVICE)
+
+    def attend(mask):
+        return ours.attention(torch.nn.Identity(), q, k, v, mask)[0]
+
+    torch._dynamo.reset()
+    assert torch.equal(torch.compile(attend, backend="aot_eager", fullgraph=True)(seen), attend(seen))
+
+
+COMPILED = [
+    pytest.param(*case, marks=() if case == ("aot_eager", "Mistral", "left") else pytest.mark.slow)
+    for case in itertools.product(("eager", "aot_eager", "inductor"), ("Llama", "Mistral"), ("left", None, "right"))
+]
+
+
+@pytest.mark.parametrize(("backend", "kind", "side"), COMPILED)
+def test_a_compiled_model_gives_the_logits_of_an_uncompiled_one(backend, kind, side):
+    if backend == "inductor" and DEVICE == "cpu" and shutil.which("g++") is None:
+        pytest.skip("no C++ compiler is installed here: inductor is not tested")
+    x, real = batch(side)
+    model = tiny(kind, NAME)
+    torch._dynamo.reset()
+    with torch.no_grad():
+        check(kind, side, torch.compile(model, backend=backend)(x, attention_mask=real).logits)
 
 
 def visible(seen, q_length, kv_length):

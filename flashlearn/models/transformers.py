@@ -46,10 +46,12 @@ class Seen(Tensor):
     causal      whether a query sees no key behind its own, the last query standing at the last key
     window      (left, right), or None
     length      the keys of the cache that are filled; those behind them are room to spare
+    start, stop   the numbers once more, each (B,) and a plain tensor
     padded      whether the numbers hide anything: without, they are not handed to the kernels
     documents   (n + 1,) int32 offsets of packed sequences, or None
 
-    A tensor of four dimensions, because transformers hands on no other object that stands for a mask.
+    A tensor of four dimensions, because transformers hands on no other object that stands for a mask. Nothing is ever
+    computed from it: torch.compile takes no such tensor into what it compiles, but it takes the plain ones beside it.
     """
 
     # what is computed from one is a plain tensor
@@ -58,13 +60,14 @@ class Seen(Tensor):
     causal: bool
     window: Window | None
     length: int
+    start: Tensor
+    stop: Tensor
     padded: bool
     documents: Tensor | None
 
     def options(self) -> dict[str, Any]:
         """What `flash_attention` is to be called with, beside q, k and v."""
-        start, stop = self.flatten(1).unbind(1)
-        key_range = (start.contiguous(), stop.contiguous()) if self.padded else None
+        key_range = (self.start, self.stop) if self.padded else None
         return {"causal": self.causal, "window": self.window, "documents": self.documents, "key_range": key_range}
 
 
@@ -201,6 +204,7 @@ def worked_out(
 def seen(keys: Tensor, **fields) -> Seen:
     """`keys` (B, 2) with the fields of a `Seen`."""
     made = keys[:, None, None].as_subclass(Seen)
+    made.start, made.stop = (side.contiguous() for side in keys.unbind(1))
     vars(made).update(fields)
     return made
 
