@@ -217,6 +217,39 @@ def test_a_compiled_model_gives_the_logits_of_an_uncompiled_one(backend, kind, s
         check(kind, side, torch.compile(model, backend=backend)(x, attention_mask=real).logits)
 
 
+@pytest.mark.parametrize(("kind", "side"), [("Mistral", "right"), *(slow("Llama", side) for side in ("left", None))])
+def test_a_model_may_be_compiled_as_one_graph(kind, side):
+    x, real = batch(side)
+    model = torch.compile(tiny(kind, NAME), backend="aot_eager", fullgraph=True)
+    torch._dynamo.reset()
+    with torch.no_grad():
+        check(kind, side, model(x, attention_mask=real).logits)
+        if kind == "Mistral":
+            with pytest.raises(torch._dynamo.exc.Unsupported, match="uncompiled where there is no attention_mask"):
+                model(x)
+            real = real.clone()
+            real[0, 5] = 0
+            with pytest.raises(ValueError, match="padding before or behind a sequence, .* hides tokens between others"):
+                model(x, attention_mask=real)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("side", ("left", None))
+@pytest.mark.parametrize("kind", ("Llama", "Mistral"))
+def test_compiled_training_gives_the_gradients_of_uncompiled(kind, side):
+    x, real = batch(side)
+    plain, found = tiny(kind, NAME), []
+    torch._dynamo.reset()
+    for model in (plain, torch.compile(plain, backend="aot_eager")):
+        plain.zero_grad()
+        model(x, attention_mask=real, use_cache=False).logits.square().mean().backward()
+        found.append([p.grad.clone() for p in plain.parameters()])
+    plain.zero_grad()
+    assert any(grad.any() for grad in found[0])
+    for want, got in zip(*found, strict=True):
+        torch.testing.assert_close(got, want, atol=1e-6, rtol=1e-4)
+
+
 def visible(seen, q_length, kv_length):
     """(B or 1, N_q, N_k) booleans: what the options that the kernels get let a query see, by their definition."""
     if seen is None:

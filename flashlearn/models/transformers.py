@@ -10,6 +10,10 @@ what the kernels take instead, two numbers a sequence and a few for all: see `Se
 filled. softcap and sinks are handed to the attention itself. What the kernels cannot do (dropout, chunked attention,
 padding in the middle, a mask of the caller's own, ...) is refused, never silently left out.
 
+torch.compile takes all of it. The graph breaks where a mask is made without an attention_mask, of a window or of packed
+sequences, as which compiled training without a cache counts: with fullgraph=True that is an error, so hand over an
+attention_mask, all ones if there is no padding. A compiled one always counts as padding; a refusal may come as torch's own.
+
 Continuous batching has an interface of its own: see `flashlearn.models.continuous`.
 
 transformers is not a dependency of flashlearn: `pip install -c constraints.txt -e .[transformers]`.
@@ -170,24 +174,27 @@ def mask(
     """
     plain = mask_function is masking_utils.causal_mask_function and attention_mask is None
     if plain and isinstance(q_offset, int) and kv_offset + kv_length == q_offset + q_length:
-        return None  # also where torch.compile traces this
-    return worked_out(q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, batch_size, device)
+        return None
+    if attention_mask is not None and torch.compiler.is_dynamo_compiling():  # then no sequences are packed
+        rule, keys = read_once(mask_function), torch.ops.flashlearn.key_ranges(attention_mask, kv_length, kv_offset)
+        return worked_out(Rule(*rule), keys, True, q_length, kv_length, q_offset, kv_offset)
+    return uncompiled(mask_function, attention_mask, batch_size, device, q_length, kv_length, q_offset, kv_offset)
 
 
-@torch.compiler.disable
-def worked_out(
-    q_length: int,
-    kv_length: int,
-    q_offset: int | Tensor,
-    kv_offset: int,
-    mask_function: Callable,
-    attention_mask: Tensor | None,
-    batch_size: int,
-    device: torch.device | str,
-) -> Seen | None:
-    """The same, where it is not told at a glance. Reads closures, which torch.compile does not trace."""
-    rule = read(mask_function)
+@torch.compiler.disable(reason="flashlearn.models.transformers makes masks uncompiled where there is no attention_mask")
+def uncompiled(
+    mask_function: Callable, attention_mask: Tensor | None, batch_size: int, device: torch.device | str,
+    q_length: int, kv_length: int, q_offset: int | Tensor, kv_offset: int,
+) -> Seen | None:  # fmt: skip
+    """The same, where it is not told at a glance."""
     keys, padded = key_ranges(attention_mask, batch_size, kv_length, kv_offset, device)
+    return worked_out(read(mask_function), keys, padded, q_length, kv_length, q_offset, kv_offset)
+
+
+def worked_out(
+    rule: Rule, keys: Tensor, padded: bool, q_length: int, kv_length: int, q_offset: int | Tensor, kv_offset: int
+) -> Seen | None:
+    """The same, from what the mask function says, and from the keys (B, 2) that are no padding."""
     if q_length == 1 and (isinstance(q_offset, Tensor) or q_offset - kv_offset + 1 < kv_length):
         return decoding(keys, rule, kv_length, q_offset - kv_offset)
     place = int(q_offset) - kv_offset  # of the first query, among the keys
@@ -205,7 +212,8 @@ def seen(keys: Tensor, **fields) -> Seen:
     """`keys` (B, 2) with the fields of a `Seen`."""
     made = keys[:, None, None].as_subclass(Seen)
     made.start, made.stop = (side.contiguous() for side in keys.unbind(1))
-    vars(made).update(fields)
+    for name, value in fields.items():  # torch.compile does not trace vars(made)
+        setattr(made, name, value)
     return made
 
 
@@ -237,6 +245,12 @@ def read(function: Callable) -> Rule:
         )
     values = (cell.cell_contents for cell in function.__closure__ or ())
     return READERS[code](**dict(zip(code.co_freevars, values, strict=True)))
+
+
+@torch.compiler.assume_constant_result
+def read_once(function: Callable) -> tuple:
+    """The same as a plain tuple. torch.compile does not trace what reads closures; this it runs, where none has tensors."""
+    return tuple(read(function))
 
 
 def code_of(factory: Callable, *arguments):
@@ -279,6 +293,24 @@ def key_ranges(
             "expected padding before or behind a sequence, got an attention mask that hides tokens between others"
         )
     return torch.stack((start, stop), 1).int(), not whole
+
+
+# `key_ranges` where torch.compile traces a mask: it looks at numbers, and waits for them, which no CUDA graph may hold
+torch.library.define(
+    "flashlearn::key_ranges", "(Tensor mask, SymInt N_k, SymInt offset) -> Tensor", tags=torch.Tag.cudagraph_unsafe
+)
+
+
+def _key_ranges(mask, N_k, offset):
+    return key_ranges(mask, mask.shape[0], N_k, offset, mask.device)[0]
+
+
+@torch.library.register_fake("flashlearn::key_ranges")
+def _(mask, N_k, offset):
+    return mask.new_empty((mask.shape[0], 2), dtype=torch.int32)
+
+
+torch.library.impl("flashlearn::key_ranges", ("cpu", "cuda"), _key_ranges)
 
 
 def decoding(keys: Tensor, rule: Rule, N_k: int, place: int | Tensor) -> Seen:
