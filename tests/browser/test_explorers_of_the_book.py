@@ -175,7 +175,7 @@ def test_the_tiling_explorer_shows_recorded_bytes_and_says_what_does_not_fit(sit
     page.get_by_role("slider", name="B_c: keys in a block").press("ArrowLeft")
     explorer.get_by_text("they fit.").wait_for()
     page.get_by_role("slider", name="N: tokens").press("End")
-    page.wait_for_function("document.querySelector('.flashlearn-player').getAttribute('aria-label').includes('N = 16')")
+    page.locator(".flashlearn-player[aria-label*='N = 16']").first.wait_for()
     page.get_by_role("button", name="Next rescaling").click()
     assert "new maximum" in explorer.locator(".flashlearn-sentence").inner_text()
 
