@@ -144,6 +144,14 @@ def chromium():
         browser.close()
 
 
+def wait_until(page, script, arg=None, seconds=30):
+    """Ask until the answer is true. Playwright's own wait asks by eval, which the book's pages forbid."""
+    end = time.monotonic() + seconds
+    while not page.evaluate(script, arg):
+        assert time.monotonic() < end, f"expected within {seconds} s: {script}"
+        page.wait_for_timeout(50)
+
+
 def shown_width(image):
     """Width in pixels of the picture that an <img> shows, once its bytes are there; none comes of a broken one.
 

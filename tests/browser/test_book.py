@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.conftest import ARTIFACTS, ROOT
+from tests.browser.conftest import ARTIFACTS, ROOT, wait_until
 
 pytest.importorskip("axe_playwright_python", reason="needs the extra `test`")
 from axe_playwright_python.sync_playwright import Axe  # noqa: E402
@@ -241,8 +241,8 @@ def text_is_at_least_12_pixels(seen):
     assert small == []
     pictures = "figure .picture img, figure .flashlearn-stage img"
     found = come_near(seen, pictures)
-    seen.page.wait_for_function(
-        "pictures => [...document.querySelectorAll(pictures)].every(img => img.naturalWidth)", arg=pictures
+    wait_until(
+        seen.page, "pictures => [...document.querySelectorAll(pictures)].every(img => img.naturalWidth)", arg=pictures
     )
     scales = seen.page.locator(pictures).evaluate_all(
         "images => images.map(img => img.getBoundingClientRect().width / img.naturalWidth)"
@@ -296,9 +296,7 @@ def test_a_player_loads_little_until_it_is_touched_then_steps_by_keys(site, visi
     seen = visit(f"{site}/notebooks/03_online_softmax.html")
     player = seen.page.locator("figure.run").first
     player.scroll_into_view_if_needed()
-    seen.page.wait_for_function(
-        "img => img.complete && img.naturalWidth > 0", arg=player.locator("img").element_handle()
-    )
+    wait_until(seen.page, "img => img.complete && img.naturalWidth > 0", arg=player.locator("img").element_handle())
     folder = player.get_attribute("data-folder")
     loaded = [url for url in seen.bytes if f"{folder}/" in url]
     assert len(loaded) == 1
@@ -306,8 +304,8 @@ def test_a_player_loads_little_until_it_is_touched_then_steps_by_keys(site, visi
     seen.page.keyboard.press("ArrowRight")
     seen.page.keyboard.press("ArrowRight")
     assert "Step 3 of" in player.get_by_role("status").first.inner_text()
-    seen.page.wait_for_function(
-        "img => img.complete && img.src.endsWith('/2.webp')", arg=player.locator("img").element_handle()
+    wait_until(
+        seen.page, "img => img.complete && img.src.endsWith('/2.webp')", arg=player.locator("img").element_handle()
     )
 
 
@@ -329,7 +327,7 @@ def test_panels_are_stacked_on_a_phone(site, visit):
     for size in (PHONE, DESK):
         page = visit(f"{site}/index.html", size, reduced_motion="reduce").page
         image = page.locator("figure.run img")
-        page.wait_for_function("img => img.complete && img.naturalWidth > 0", arg=image.element_handle())
+        wait_until(page, "img => img.complete && img.naturalWidth > 0", arg=image.element_handle())
         shapes[size] = image.evaluate("img => [img.naturalWidth, img.naturalHeight]")
     assert shapes[PHONE][0] * 2 == shapes[DESK][0] and shapes[PHONE][1] == 2 * shapes[DESK][1]
 
@@ -361,11 +359,11 @@ def test_without_scripts_the_still_and_the_table_are_there(book, chromium):
 def test_it_plays_from_a_folder_too(book, visit):
     seen = visit(f"file://{book / 'explorers/tiling.html'}")
     seen.page.get_by_role("slider", name="N: tokens").press("Home")
-    seen.page.wait_for_function("document.querySelector('.explorer').innerText.includes('Blocks 3 × 3 need')")
+    wait_until(seen.page, "document.querySelector('.explorer').innerText.includes('Blocks 3 × 3 need')")
     seen.page.goto(f"file://{book / 'notebooks/03_online_softmax.html'}")
     figure = seen.page.locator("figure.run").first
     figure.scroll_into_view_if_needed()
-    seen.page.wait_for_function("img => img.naturalWidth > 0", arg=figure.locator("img").element_handle())
+    wait_until(seen.page, "img => img.naturalWidth > 0", arg=figure.locator("img").element_handle())
     assert seen.errors == []
 
 
