@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 MAX_SCALE = torch.finfo(torch.float32).max * math.log(2)  # where sums are in float32: kernels take it times log2(e)
@@ -29,6 +30,11 @@ def check_float(x: Tensor, name: str) -> None:
     if x.is_nested or x.layout is not torch.strided:
         kind = "a nested tensor (packed sequences are for flash_attention_varlen)" if x.is_nested else x.layout
         raise TypeError(f"expected {name} to be a dense tensor, got {kind}")
+
+
+def dual(*tensors: Tensor) -> bool:
+    """Whether one carries a forward-mode derivative, which what is no PyTorch operator would drop in silence."""
+    return forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in tensors)
 
 
 def check_block(size: int, name: str = "block_size") -> None:

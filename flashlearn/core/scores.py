@@ -72,9 +72,13 @@ def check_softcap(softcap: float | None) -> float | None:
         return None
     if not isinstance(softcap, (float, Real)) or isinstance(softcap, bool):
         raise TypeError(f"expected softcap to be a number or None, got {type(softcap).__name__}")
-    if not (math.isfinite(softcap) and softcap > 0):
+    try:
+        cap = float(softcap)
+    except OverflowError:
+        raise ValueError("expected softcap to be finite, got a number past float64") from None
+    if not (math.isfinite(cap) and cap > 0):
         raise ValueError(f"expected softcap to be positive and finite, got {softcap}")
-    return float(softcap)
+    return cap
 
 
 def check_per_head(t: Tensor, name: str, H_q: int, q: Tensor) -> None:

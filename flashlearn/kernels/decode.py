@@ -299,7 +299,7 @@ def decode(
         attention_decode_kernel, check_grid((splits, H_kv, B)),
         (
             q, k, v, *parts, *merged, *strides[0], *strides[1], *strides[2], *strides[3],
-            N_q, N_k, group, *options.of_kernel(scale)[:-2], scale, options.softcap, options.sinks,
+            N_q, N_k, group, *options.masks_and_slopes(), scale, options.softcap, options.sinks,
         ),
         constants, key=(q.dtype, parts[0].dtype, parts[1] is None, with_lse, device, strides, aligned, options.key),
         **compiled_with,

@@ -15,14 +15,14 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
-from flashlearn.core.inputs import check_bool, check_qkv
+from flashlearn.core.inputs import check_bool, check_qkv, dual
 from flashlearn.core.mask import KeyRange, Window, check_window
 from flashlearn.kernels.decode import decode
 from flashlearn.kernels.dispatch import allow_tf32, backward_rung, forward_rung, must_widen, why_not_tma
 from flashlearn.kernels.general import flat, general_forward, options_of, refuse_second_order
 from flashlearn.kernels.portable.backward import attention_backward_portable
 from flashlearn.kernels.portable.forward import attention_forward_portable
-from flashlearn.kernels.target import DTYPES, check_device, dual, resolve_scale
+from flashlearn.kernels.target import DTYPES, check_device, resolve_scale
 from flashlearn.kernels.teaching.backward import attention_backward
 from flashlearn.kernels.teaching.forward import attention_forward, check_head_dim
 

@@ -32,7 +32,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from flashlearn.core.inputs import check_bool
+from flashlearn.core.inputs import check_bool, dual
 from flashlearn.core.mask import Window, check_window
 from flashlearn.core.pages import PagedSizes, check_paged, check_paged_numbers
 from flashlearn.core.scores import check_per_head
@@ -42,7 +42,7 @@ from flashlearn.kernels.launcher import launch as launch_kept
 from flashlearn.kernels.launcher import multiprocessors
 from flashlearn.kernels.portable.launches import FORWARD, Launch
 from flashlearn.kernels.portable.scores import scored
-from flashlearn.kernels.target import INTERPRETED, check_device, check_softcap, dual, refuse_negated, resolve_scale
+from flashlearn.kernels.target import INTERPRETED, check_device, check_softcap, refuse_negated, resolve_scale
 from flashlearn.kernels.teaching.forward import LN_2, absorb, check_head_dim, padded
 
 LEAST_KEYS = 256  # of a share, unless all sequences are shorter: a smaller one ends before its loads are well under way

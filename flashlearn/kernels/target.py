@@ -19,11 +19,10 @@ from typing import NamedTuple, NoReturn, TypeVar
 import numpy
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 import flashlearn.core.interpreter  # noqa: F401  before Triton
 from flashlearn.core import inputs, scores
-from flashlearn.core.inputs import MAX_SCALE, check_block
+from flashlearn.core.inputs import MAX_SCALE, check_block, dual
 
 try:
     import triton
@@ -154,11 +153,6 @@ def check_runnable(**tensors: Tensor) -> None:
             )
 
 
-def dual(*tensors: Tensor) -> bool:
-    """Whether one carries a forward-mode derivative, which a kernel would drop in silence."""
-    return forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in tensors)
-
-
 def refuse_negated(name: str) -> NoReturn:
     """Of a view that only says so (`z.conj().imag`) a kernel would read the numbers that are in memory."""
     raise ValueError(
@@ -230,10 +224,7 @@ def check_softcap(softcap: float | None) -> float | None:
         return None
     if type(softcap) in (float, int) and LEAST_FLOAT32 <= softcap <= MAX_FLOAT32:
         return float(softcap)
-    try:
-        cap = scores.check_softcap(softcap)
-    except OverflowError:
-        raise ValueError("expected softcap to be finite in float32, got a number past float64") from None
+    cap = scores.check_softcap(softcap)
     if cap is not None and not LEAST_FLOAT32 <= cap <= MAX_FLOAT32:
         raise ValueError(f"expected softcap in float32, {LEAST_FLOAT32:.4g} to {MAX_FLOAT32:.4g}, got {softcap}")
     return cap

@@ -10,9 +10,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
-from flashlearn.core.inputs import check_bool, check_qkv, resolve_scale, resolve_scale_in_float32
+from flashlearn.core.inputs import check_bool, check_qkv, dual, resolve_scale, resolve_scale_in_float32
 from flashlearn.core.mask import Mask
 from flashlearn.ring.plan import Plan, check_order, plan_of
 
@@ -56,7 +55,7 @@ def check_numbers(device: torch.device, name: str) -> None:
 
 
 def _refuse_forward_mode(*tensors: Tensor) -> None:
-    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in tensors):
+    if dual(*tensors):
         raise NotImplementedError(
             "ring_attention and ulysses_attention have a backward pass and no forward-mode derivative; use "
             "flashlearn.standard_attention on the whole sequence"

@@ -80,8 +80,12 @@ class Options(NamedTuple):
         """The kernels' arguments from key_start_ptr on."""
         if self is PLAIN:
             return (None,) * 7
+        return *self.masks_and_slopes(), scale if self.scores else None, self.softcap
+
+    def masks_and_slopes(self) -> tuple:
+        """The same without scale and softcap, for a kernel that takes these in any case."""
         start, stop = self.key_range or (None, None)
-        return start, stop, self.alibi, self.left, self.right, scale if self.scores else None, self.softcap
+        return start, stop, self.alibi, self.left, self.right
 
 
 PLAIN = Options()
