@@ -73,7 +73,10 @@ def attention_backward_hopper_kernel(
     q_smem = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_M, HEAD_DIM], q_desc.layout)
     do_smem = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_M, HEAD_DIM], do_desc.layout)
     DS_LAYOUT: gl.constexpr = gl.NVMMASharedLayout.get_default_for([KEYS, BLOCK_M], dtype)
-    ds_smem = gl.allocate_shared_memory(dtype, [4, KEYS, BLOCK_M], DS_LAYOUT)  # two rounds, both groups
+    LATE: gl.constexpr = 1 if HEAD_DIM == 64 else 0  # dQ is computed so many rounds after its dS
+    ds_smem = gl.allocate_shared_memory(
+        dtype, [2 * (2 + LATE), KEYS, BLOCK_M], DS_LAYOUT
+    )  # of a round two: both groups
     dq_smem = gl.allocate_shared_memory(gl.float32, [2, 1, 1, 64, 64], dq_desc.layout)
     ROW_LAYOUT: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     lse_smem = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK_M], ROW_LAYOUT)
@@ -82,10 +85,11 @@ def attention_backward_hopper_kernel(
     rows_full = gl.allocate_shared_memory(
         gl.int64, [STAGES, 1], mbarrier.MBarrierLayout()
     )  # Q, dO and their rows' numbers
-    ds_full = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
+    ds_full = gl.allocate_shared_memory(gl.int64, [1 + LATE, 1], mbarrier.MBarrierLayout())  # in turn
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())  # both groups: a round is over
     mbarrier.init(kv_full.index(0), count=1)
-    mbarrier.init(ds_full.index(0), count=2)
+    for i in gl.static_range(1 + LATE):
+        mbarrier.init(ds_full.index(i), count=2)
     for i in gl.static_range(STAGES):
         mbarrier.init(rows_full.index(i), count=2)  # the copy engine's, and the loading warp's for lse and delta
         mbarrier.init(free.index(i), count=2)
@@ -135,6 +139,12 @@ def next_block(head, block, first, blocks):
     """The next block of queries; after the last one, the first of the next query head."""
     last = block + 1 == first + blocks
     return gl.where(last, head + 1, head), gl.where(last, first, block + 1)
+
+
+@gluon.jit
+def block_before(head, block, first, blocks):
+    """The block of queries of the round before; before the first one, the last of the query head before."""
+    return gl.where(block == first, head - 1, head), gl.where(block == first, first + blocks, block) - 1
 
 
 @gluon.jit
@@ -190,11 +200,11 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])  # of S^T
     KV_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, KV_LAYOUT, 2)
+    LATE: gl.constexpr = ds_smem.shape[0] // 2 - 2  # rounds after which dQ is computed
     k, v = k_smem.index(index).reshape([KEYS, HEAD_DIM]), v_smem.index(index).reshape([KEYS, HEAD_DIM])
     offs_n = start_n + index * KEYS + gl.arange(0, KEYS, gl.SliceLayout(1, S_LAYOUT))  # (64,)
     dk, dv = gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT), gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT)
     mbarrier.wait(kv_full.index(0), 0)
-    tail = start_n + (index + 1) * KEYS > N_k  # keys past the end: lse knows nothing of them, P must be 0
     head, block = kv_head * group, first
     for t in range(group * blocks):
         stage, phase = t % STAGES, (t // STAGES) & 1
@@ -207,33 +217,35 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
         s_t = warpgroup_mma_wait(1, deps=[s_t])
         p_t = gl.exp2(s_t * (scale * LOG2E))  # line 11: (64, BLOCK_M)
         # queries past the end have P = 0 by their lse, but for an infinite key: 0 inf is NaN
-        if crosses(block, tail, place, N_q, BLOCK_M, MASK):
+        if crosses(block, index, place, sizes, BLOCK_M, MASK):
             p_t = hide(p_t, offs_n, batch, block * BLOCK_M, sizes, MASK)
         dv = warpgroup_mma(gl.convert_layout(p_t.to(q.dtype), P_LAYOUT), do, dv, is_async=True)  # line 12
         dp_t = warpgroup_mma_wait(1, deps=[dp_t])
         ds_16 = (p_t * dp_t).to(q.dtype)  # line 14
-        # The other group may still read dS of the round before; of the one before that, no more: it has told of its
-        # next dS since, and does so once its products are done
-        ds_smem.index(t % 2 * 2 + index).store(ds_16)
-        fence_async_shared()
-        mbarrier.arrive(ds_full.index(0), count=1)
+        hand_over(t, index, ds_16, ds_smem, ds_full)
         dk = warpgroup_mma(gl.convert_layout(ds_16, P_LAYOUT), q, dk, is_async=True)  # line 16
-        mbarrier.wait(ds_full.index(0), t & 1)
-        dq = half_of_dq(t, index, ds_smem, k_smem)  # line 15
+        dq = half_of_dq(t, index, ds_smem, ds_full, k_smem)  # line 15
         dv, dk, dq = warpgroup_mma_wait(0, deps=[dv, dk, dq])
         mbarrier.arrive(free.index(stage), count=1)
-        add_dq(dq, index, (batch, head, block * BLOCK_M), dq_smem.index(index), dq_desc, HEAD_DIM)
+        if LATE:
+            if t > 0:
+                add_dq(dq, index, block_before(head, block, first, blocks), batch, dq_smem, dq_desc, BLOCK_M)
+        else:
+            add_dq(dq, index, (head, block), batch, dq_smem, dq_desc, BLOCK_M)
         head, block = next_block(head, block, first, blocks)
+    if LATE:
+        last_dq(group * blocks, index, block_before(head, block, first, blocks), batch, buffers, ds_full, dq_desc)
     # only this group reads its V: room for the results, one after the other
-    at = [batch, kv_head, start_n + index * KEYS, 0]
-    store(dv, at, v_smem.index(index), dv_desc)
-    store(dk * scale, at, v_smem.index(index), dk_desc)
+    store(dv, index, place, v_smem.index(index), dv_desc)
+    store(dk * scale, index, place, v_smem.index(index), dk_desc)
 
 
 @gluon.jit
-def crosses(block, tail, place, N_q, BLOCK_M: gl.constexpr, MASK: gl.constexpr):
+def crosses(block, index: gl.constexpr, place, sizes, BLOCK_M: gl.constexpr, MASK: gl.constexpr):
     """Whether some query of a block may not see some key of this program, or there is no such key or query."""
     start_n, kv_head, batch, first, full, full_stop, blocks = place
+    N_q, N_k, group, scale, spans_ptr, span_step = sizes
+    tail = start_n + (index + 1) * KEYS > N_k  # keys past the end: lse knows nothing of them, P must be 0
     masked = (block < full) | tail | (block * BLOCK_M + BLOCK_M > N_q)
     if MASK == "spans":
         masked = masked | (block >= full_stop)
@@ -264,13 +276,34 @@ def less_rows(rows_smem):
 
 
 @gluon.jit
-def half_of_dq(t, index: gl.constexpr, ds_smem, k_smem):
-    """Half of dS K (64, 64), over the 128 keys of both groups, still under way."""
+def hand_over(t, index: gl.constexpr, ds_16, ds_smem, ds_full):
+    """dS^T of round t (64, BLOCK_M) to where both groups take it from.
+
+    The other group may still read what this one has handed over in the LATE + 1 rounds before, and nothing older: Q of
+    this round has come, so that both are through with the round two before (there are two buffers for Q).
+    """
+    ROUNDS: gl.constexpr = ds_smem.shape[0] // 2
+    ds_smem.index(t % ROUNDS * 2 + index).store(ds_16)
+    fence_async_shared()
+    mbarrier.arrive(ds_full.index(t % ds_full.shape[0]), count=1)
+
+
+@gluon.jit
+def half_of_dq(t, index: gl.constexpr, ds_smem, ds_full, k_smem):
+    """Half of dS K (64, 64) of round t - LATE, over the 128 keys of both groups, still under way.
+
+    With LATE = 1 nobody waits for the other group: it handed over that dS a round ago. Before the first round there is
+    none to wait for, and what comes out is used by nobody.
+    """
     DQ_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
     HEAD_DIM: gl.constexpr = k_smem.shape[4]
+    ROUNDS: gl.constexpr = ds_smem.shape[0] // 2
+    LATE: gl.constexpr = ROUNDS - 2
+    TURN: gl.constexpr = ds_full.shape[0]  # barriers in turn, 1 + LATE: t - LATE is one turn before t + LATE, if any
+    mbarrier.wait(ds_full.index((t + LATE) % TURN), ((t + LATE) // TURN & 1) ^ LATE)
     dq = gl.zeros([64, 64], gl.float32, DQ_LAYOUT)
     for other in gl.static_range(2):
-        ds = ds_smem.index(t % 2 * 2 + other)
+        ds = ds_smem.index((t + 2) % ROUNDS * 2 + other)
         k = k_smem.index(other).reshape([KEYS, HEAD_DIM])
         if HEAD_DIM == 128:  # 64 queries: half of the columns each
             k = k.slice(64 * index, 64, dim=1)
@@ -281,27 +314,37 @@ def half_of_dq(t, index: gl.constexpr, ds_smem, k_smem):
 
 
 @gluon.jit
-def add_dq(dq, index: gl.constexpr, at, dq_smem, dq_desc, HEAD_DIM: gl.constexpr):
+def add_dq(dq, index: gl.constexpr, at, batch, dq_smem, dq_desc, BLOCK_M: gl.constexpr):
     """This half of dQ onto the sum in HBM, by the copy engine, once the half before has left shared memory."""
-    batch, head, start_m = at
+    head, block = at
     tma.store_wait(0)
     barrier()
-    dq_smem.reshape([64, 64]).store(dq)
+    dq_smem.index(index).reshape([64, 64]).store(dq)
     fence_async_shared()
     barrier()
-    if HEAD_DIM == 128:
-        async_add(dq_desc, [batch, head, start_m, 64 * index], dq_smem)
-    else:
-        async_add(dq_desc, [batch, head, start_m + 64 * index, 0], dq_smem)
+    if BLOCK_M == 64:  # half of the columns
+        async_add(dq_desc, [batch, head, block * BLOCK_M, 64 * index], dq_smem.index(index))
+    else:  # half of the rows
+        async_add(dq_desc, [batch, head, block * BLOCK_M + 64 * index, 0], dq_smem.index(index))
 
 
 @gluon.jit
-def store(tile, at, smem, desc):
-    """A tile (64, D) to HBM, by way of shared memory."""
+def last_dq(rounds, index: gl.constexpr, at, batch, buffers, ds_full, dq_desc):
+    """The half of dQ that is left after the last round, if there was one."""
+    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
+    if rounds > 0:
+        dq = warpgroup_mma_wait(0, deps=[half_of_dq(rounds, index, ds_smem, ds_full, k_smem)])
+        add_dq(dq, index, at, batch, dq_smem, dq_desc, q_smem.shape[3])
+
+
+@gluon.jit
+def store(tile, index: gl.constexpr, place, smem, desc):
+    """A tile (64, D) of this group's keys to HBM, by way of shared memory."""
+    start_n, kv_head, batch, first, full, full_stop, blocks = place
     smem.reshape([KEYS, tile.shape[1]]).store(tile.to(smem.dtype))
     fence_async_shared()
     barrier()
-    async_store(desc, at, smem)
+    async_store(desc, [batch, kv_head, start_n + index * KEYS, 0], smem)
     tma.store_wait(0)
     barrier()
 
