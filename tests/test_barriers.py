@@ -244,6 +244,10 @@ def backward_run(q, k, v, do, o, lse, causal, spans=None):
     [
         ((1, 2, 1, 200, 300, 64, True), {"block_n": 128, "programs": 3}),
         ((1, 2, 2, 300, 300, 64, True), {"consumers": 3, "paired": True}),
+        (
+            (1, 3, 1, 300, 300, 64, True),
+            {"paired": True, "programs": 4},
+        ),  # three tiles, of which the second has no partner
         ((2, 1, 1, 100, 192, 128, False), {"stages": 3}),
     ],
 )

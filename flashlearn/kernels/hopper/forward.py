@@ -131,10 +131,22 @@ def tiles_of_program(sizes, HEIGHT: gl.constexpr, PAIRED: gl.constexpr):
     batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
     tiles = gl.cdiv(N_q, HEIGHT)
     if PAIRED:
-        mine = 2 * gl.cdiv(batches * heads * gl.cdiv(tiles, 2) - gl.program_id(0), gl.num_programs(0))
+        units = batches * heads * gl.cdiv(tiles, 2)
     else:
-        mine = gl.cdiv(batches * heads * tiles - gl.program_id(0), gl.num_programs(0))
-    return mine
+        units = batches * heads * tiles
+    turns = units // gl.num_programs(0)  # in which all programs take a unit; then there may be a few left
+    mine = turns + gl.where(unit_of(turns) < units, 1, 0)
+    return mine * 2 if PAIRED else mine
+
+
+@gluon.jit
+def unit_of(turn):
+    """The tile, or pair of tiles, that this program takes in a turn.
+
+    A place further on in every turn: with 132 programs and, say, two pairs in a row of tiles, of which one has no partner
+    for its long tile, half of the programs would get such alone.
+    """
+    return turn * gl.num_programs(0) + (gl.program_id(0) + turn) % gl.num_programs(0)
 
 
 @gluon.jit
@@ -156,14 +168,14 @@ def place_of(i, sizes, HEIGHT: gl.constexpr, BLOCK_N: gl.constexpr, MASK: gl.con
     tiles = gl.cdiv(N_q, HEIGHT)
     if PAIRED:
         pairs = gl.cdiv(tiles, 2)
-        unit = gl.program_id(0) + i // 2 * gl.num_programs(0)
+        unit = unit_of(i // 2)
         row = unit // pairs
         tile = unit % pairs
         partner = tiles - 1 - tile
         if i % 2 == 0:
             tile = gl.where(partner == tile, tiles, partner)  # the middle one has no partner: past the end
     else:
-        unit = gl.program_id(0) + i * gl.num_programs(0)
+        unit = unit_of(i)
         row = unit // tiles
         tile = unit % tiles
         if MASK == "causal":
