@@ -31,8 +31,7 @@ from flashlearn.kernels import dispatch, launcher
 from flashlearn.kernels.hopper import backward, forward
 forward.multiprocessors = lambda device: 132
 for D, N, causal in json.loads(sys.argv[1]):
-    options = dispatch.FORWARD_HOPPER[D, causal]
-    options = options[max(least for least in options if least <= N)]
+    options = dispatch.hopper_options(N, D, causal)
     q, k, v, o, do = (torch.empty(1, 2, N, D, dtype=torch.float16) for _ in range(5))
     for _ in range(2):
         forward.attention_forward_hopper(q, k, v, causal=causal, scale=0.1, **options)

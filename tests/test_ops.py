@@ -326,10 +326,11 @@ def as_on_hopper(monkeypatch):
 @pytest.mark.parametrize(
     "D, N, causal, options",
     (
-        (40, 1023, False, {}),
-        (64, 1024, False, {"consumers": 3}),
-        (64, 4095, True, {}),
-        (64, 4096, True, {"consumers": 3}),
+        (40, 1024, False, {"stages": 3}),
+        (64, 768, False, {"stages": 3, "consumers": 3}),
+        (64, 8192, False, {"consumers": 3}),
+        (64, 1023, True, {"block_n": 64, "stages": 3}),
+        (64, 4096, True, {}),
         (128, 4096, False, {}),
         (128, 1024, True, {"block_n": 64, "stages": 4}),
         (128, 16384, True, {"persistent": False}),

@@ -12,7 +12,7 @@ tells users). Block sizes come from the tables below, which were measured once: 
 from __future__ import annotations
 
 import warnings
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -29,11 +29,11 @@ LEAST_SCALE = 1e-30  # lse, of at most 1e5, is divided by it in float32
 GLUON_VERSIONS = ("3.6", "3.7", "3.8")  # of Triton: with 3.6 and 3.7 run on a GPU, with 3.8 compiled for one
 
 # (width of a tile, causal) -> from so many queries on: options of attention_forward_hopper; one H200, 2026-11.
-# Three groups of 64 queries share K and V better than two, where enough tiles are full. Under a causal mask a short
-# row of tiles is mostly diagonal, of which blocks of 64 keys waste less; a long one is shared out better by the GPU.
+# Under a causal mask a short row of tiles is mostly diagonal, of which blocks of 64 keys waste less; a long one is shared
+# out better by the GPU, at D = 128.
 FORWARD_HOPPER: dict[tuple[int, bool], dict[int, dict[str, Any]]] = {
-    (64, False): {0: {}, 1024: {"consumers": 3}},
-    (64, True): {0: {}, 4096: {"consumers": 3}},
+    (64, False): {0: {"stages": 3}, 8192: {}},
+    (64, True): {0: {"block_n": 64, "stages": 3}, 1024: {}},
     (128, False): {0: {}},
     (128, True): {0: {"block_n": 64, "stages": 4}, 2048: {}, 8192: {"persistent": False}},
 }
@@ -58,8 +58,21 @@ def forward_rung(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale
     why = why_not_hopper(q, k, v, scale=scale)
     if why:
         return _without_hopper(why)
-    by_length = FORWARD_HOPPER[64 if q.shape[-1] <= 64 else 128, causal]
-    return Choice("hopper", by_length[max(least for least in by_length if least <= q.shape[2])], "")
+    return Choice("hopper", hopper_options(q.shape[2], q.shape[-1], causal), "")
+
+
+@lru_cache(4096)
+def hopper_options(N_q: int, D: int, causal: bool) -> dict[str, Any]:
+    """The options of `attention_forward_hopper` for so many queries.
+
+    Three groups of 64 queries share K and V better than two, but for a causal mask, and unless they leave more of their
+    tiles empty, by a sixteenth: 512 queries fill 4 tiles of 128, and of 3 of 192 one ninth is empty.
+    """
+    by_length = FORWARD_HOPPER[64 if D <= 64 else 128, causal]
+    options = by_length[max(least for least in by_length if least <= N_q)]
+    if D <= 64 and not causal and -(-N_q // 192) * 192 <= 17 / 16 * -(-N_q // 128) * 128:
+        options = options | {"consumers": 3}
+    return options
 
 
 def backward_rung(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Choice:
@@ -145,7 +158,7 @@ def _why_not_these_strides(shape: tuple[int, ...], strides: tuple[int, ...], ite
     return ""
 
 
-@cache
+@lru_cache(None)
 def _why_not_this_machine(device: torch.device) -> str:
     capability = torch.cuda.get_device_capability(device)
     if capability != HOPPER:
@@ -156,7 +169,7 @@ def _why_not_this_machine(device: torch.device) -> str:
     return ""
 
 
-@cache
+@lru_cache(None)
 def _warn_of_version(version: str) -> None:
     """Once in a process: a Hopper GPU runs slower kernels than it could, and what helps."""
     warnings.warn(
