@@ -89,3 +89,18 @@ def test_tiles_say_what_a_descriptor_says():
     for name in ("shape", "strides", "block_shape"):
         assert list(getattr(tiles, name)) == list(getattr(descriptor, name))
     assert number == 7 and tiles.strides == (8, 64, 2560, 1), "any stride will do in a dimension of size 1"
+
+
+@pytest.mark.parametrize("resident", (132, 114, 78, 7))
+def test_no_program_gets_the_short_units_alone(resident):
+    """Pairs of tiles are a unit of work 2, of an odd number of tiles one of each row is of work 1."""
+    from flashlearn.kernels.hopper.forward import programs
+
+    for tiles in range(1, 40):
+        pairs = (tiles + 1) // 2
+        units = [1 if tiles % 2 and unit % pairs == pairs - 1 else 2 for unit in range(60 * resident // pairs * pairs)]
+        taken = programs(len(units), tiles, resident, True)
+        assert resident - 8 <= taken <= resident
+        work = [sum(units[first::taken]) for first in range(taken)]
+        assert max(work) <= sum(work) / taken + 3, f"{tiles} tiles, {taken} of {resident} programs"
+    assert programs(5, 3, resident, True) == 5 and programs(1000, 3, resident, False) == resident

@@ -33,7 +33,7 @@ GLUON_VERSIONS = ("3.6", "3.7", "3.8")  # of Triton: with 3.6 and 3.7 run on a G
 # out better by the GPU, at D = 128.
 FORWARD_HOPPER: dict[tuple[int, bool], dict[int, dict[str, Any]]] = {
     (64, False): {0: {"stages": 3}, 8192: {}},
-    (64, True): {0: {"block_n": 64, "stages": 3}, 1024: {}},
+    (64, True): {0: {"block_n": 64, "stages": 3}, 1024: {}, 16384: {"consumers": 3}},
     (128, False): {0: {}},
     (128, True): {0: {"block_n": 64, "stages": 4}, 2048: {}, 8192: {"persistent": False}},
 }
@@ -65,8 +65,8 @@ def forward_rung(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale
 def hopper_options(N_q: int, D: int, causal: bool) -> dict[str, Any]:
     """The options of `attention_forward_hopper` for so many queries.
 
-    Three groups of 64 queries share K and V better than two, but for a causal mask, and unless they leave more of their
-    tiles empty, by a sixteenth: 512 queries fill 4 tiles of 128, and of 3 of 192 one ninth is empty.
+    Three groups of 64 queries share K and V better than two, under a causal mask only when it is long, and unless they
+    leave more of their tiles empty, by a sixteenth: 512 queries fill 4 tiles of 128, and of 3 of 192 one ninth is empty.
     """
     by_length = FORWARD_HOPPER[64 if D <= 64 else 128, causal]
     options = by_length[max(least for least in by_length if least <= N_q)]

@@ -42,6 +42,9 @@ Sources: J. Shah et al., "FlashAttention-3", 2024 (arXiv:2407.08608), Algorithms
 
 from __future__ import annotations
 
+import math
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 from triton.experimental import gluon
@@ -131,22 +134,10 @@ def tiles_of_program(sizes, HEIGHT: gl.constexpr, PAIRED: gl.constexpr):
     batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
     tiles = gl.cdiv(N_q, HEIGHT)
     if PAIRED:
-        units = batches * heads * gl.cdiv(tiles, 2)
+        mine = 2 * gl.cdiv(batches * heads * gl.cdiv(tiles, 2) - gl.program_id(0), gl.num_programs(0))
     else:
-        units = batches * heads * tiles
-    turns = units // gl.num_programs(0)  # in which all programs take a unit; then there may be a few left
-    mine = turns + gl.where(unit_of(turns) < units, 1, 0)
-    return mine * 2 if PAIRED else mine
-
-
-@gluon.jit
-def unit_of(turn):
-    """The tile, or pair of tiles, that this program takes in a turn.
-
-    A place further on in every turn: with 132 programs and, say, two pairs in a row of tiles, of which one has no partner
-    for its long tile, half of the programs would get such alone.
-    """
-    return turn * gl.num_programs(0) + (gl.program_id(0) + turn) % gl.num_programs(0)
+        mine = gl.cdiv(batches * heads * tiles - gl.program_id(0), gl.num_programs(0))
+    return mine
 
 
 @gluon.jit
@@ -168,14 +159,14 @@ def place_of(i, sizes, HEIGHT: gl.constexpr, BLOCK_N: gl.constexpr, MASK: gl.con
     tiles = gl.cdiv(N_q, HEIGHT)
     if PAIRED:
         pairs = gl.cdiv(tiles, 2)
-        unit = unit_of(i // 2)
+        unit = gl.program_id(0) + i // 2 * gl.num_programs(0)
         row = unit // pairs
         tile = unit % pairs
         partner = tiles - 1 - tile
         if i % 2 == 0:
             tile = gl.where(partner == tile, tiles, partner)  # the middle one has no partner: past the end
     else:
-        unit = unit_of(i)
+        unit = gl.program_id(0) + i * gl.num_programs(0)
         row = unit // tiles
         tile = unit % tiles
         if MASK == "causal":
@@ -339,20 +330,31 @@ def products(t, q, pairs, acc, buffers):
     p = from_pairs(pairs, acc, v.dtype)
     acc_next = warpgroup_mma(p, v, acc, is_async=True)
     s = warpgroup_mma_wait(1, deps=[s_next])
-    mbarrier.arrive(k_free.index(stage), count=1)
+    if q_smem.shape[0] == 4:  # two groups; three hand it back in `absorb`
+        mbarrier.arrive(k_free.index(stage), count=1)
     return s, acc_next
 
 
 @gluon.jit
 def absorb(t, m_i, l_i, s, acc_next, qk_scale, buffers):
-    """The softmax of S_t while P_{t-1} V_{t-1} is under way, then acc rescaled: m, l, acc, and P in pairs."""
+    """The softmax of S_t while P_{t-1} V_{t-1} is under way, then acc rescaled: m, l, acc, and P in pairs.
+
+    Three groups keep the issue of instructions busy, two wait for results. So three round P when the product before no
+    longer needs its registers, which spares a copy of each, and hand back K with V, which spares waiting for each other.
+    """
     q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
-    before = (t - 1) % v_smem.shape[0]
+    STAGES: gl.constexpr = v_smem.shape[0]
+    THREE: gl.constexpr = q_smem.shape[0] == 6
+    before = (t - 1) % STAGES
     m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale)
-    pairs = in_pairs(p, v_smem.dtype)
+    if not THREE:
+        pairs = in_pairs(p, v_smem.dtype)
     # passed before: asked again, since the assembler moves the wait below up to here, and no further
-    mbarrier.wait(v_full.index(before), ((t - 1) // v_smem.shape[0]) & 1)
+    mbarrier.wait(v_full.index(before), ((t - 1) // STAGES) & 1)
     acc = warpgroup_mma_wait(0, deps=[acc_next])
+    if THREE:
+        pairs = in_pairs(p, v_smem.dtype)
+        mbarrier.arrive(k_free.index(t % STAGES), count=1)
     mbarrier.arrive(v_free.index(before), count=1)
     acc = acc * gl.convert_layout(alpha, gl.SliceLayout(1, acc.type.layout))[:, None]
     return m_i, l_i, acc, pairs
@@ -507,7 +509,7 @@ def attention_forward_hopper(
     paired = causal and persistent and pairs >= resident
     units = pairs if paired else B * H * tiles
     launch_hopper(
-        attention_forward_hopper_kernel, (min(units, resident) if persistent else units, 1, 1),
+        attention_forward_hopper_kernel, (programs(units, tiles, resident, paired) if persistent else units, 1, 1),
         (
             in_tiles(q, q_tile), in_tiles(k, kv_tile), in_tiles(v, kv_tile), in_tiles(o, q_tile), lse,
             lse if spans is None else spans, 2 * N_q if spans is not None and len(spans) > 1 else 0,
@@ -520,3 +522,16 @@ def attention_forward_hopper(
         ),
     )  # fmt: skip
     return o, lse
+
+
+@lru_cache(4096)
+def programs(units: int, tiles: int, resident: int, paired: bool) -> int:
+    """How many programs take the tiles, or pairs of tiles, of all rows in turn.
+
+    Of an odd number of tiles one has no partner, and is half as long as a pair. With 132 programs and two pairs a row,
+    every other program would get such ones alone: 131 take both in turn.
+    """
+    if paired and tiles % 2:
+        while math.gcd(resident, (tiles + 1) // 2) > 1:
+            resident -= 1
+    return min(units, resident)
