@@ -60,14 +60,14 @@ def test_numbers_in_its_prose_are_in_its_tables_or_tested_here():
 
 def test_what_is_said_of_every_change():
     assert f"| exp2 | 3 to 4 % | {percent(gains('exp2'))} |" in TEXT
-    assert (round(min(gains("skip")), 2), round(max(gains("skip")), 2)) == (1.75, 1.88)
-    assert "| skip | 1.94 at N = 4096 | 1.75 to 1.88 |" in TEXT
+    assert (round(min(gains("skip")), 2), round(max(gains("skip")), 2)) == (1.76, 1.88)
+    assert "| skip | 1.94 at N = 4096 | 1.76 to 1.88 |" in TEXT
     assert f"| split | 6 to 9 % | {percent(gains('split'))} |" in TEXT
     assert f"| blocks | 2 to 3 %, for fewer rescalings | {percent(gains('blocks'))} |" in TEXT
     less, more = min(gains("descriptors")), max(gains("descriptors"))
     assert f"between {100 * (1 - less):.0f} % less and {100 * (more - 1):.0f} % more" in TEXT
-    assert all(1.25 < each < 1.34 for each in gains("op", 128)), "a quarter to a third"
-    assert all(1.05 < each < 1.15 for each in gains("op", 64)), "about a tenth"
+    assert all(1.35 < each < 1.45 for each in gains("op", 128)), "about two fifths"
+    assert all(1.18 < each < 1.26 for each in gains("op", 64)), "a fifth to a quarter"
     assert all(row["op"] / row["two sweeps"] > 7 / 5 for row in chosen(LADDER["backward"], causal=False))
     (row,) = chosen(LADDER["forward"], D=128, N=16384, causal=False)
     same = [row[name] for name in ("exp2", "skip", "split")]
@@ -90,11 +90,11 @@ def test_what_is_said_of_launches():
 def test_what_is_said_of_the_profiler():
     ours, theirs = (PROFILE[name] for name in ("flashlearn", "cudnn"))
     busy = "tensor cores busy, % of cycles"
-    assert 75 < ours["forward"][busy] < 80 and 65 < ours["backward"][busy] < 70 > theirs["backward"][busy] > 65
+    assert 80 < ours["forward"][busy] < 85 and 65 < ours["backward"][busy] < 70 > theirs["backward"][busy] > 65
     key = "warps waiting at barriers"
     assert ours["backward"][key] > theirs["backward"][key]
     reloads = [each["backward"]["registers reloaded from memory"] for each in (ours, theirs)]
-    assert f"cuDNN's {reloads[1] / reloads[0]:.0f} times as many in all" in TEXT
+    assert reloads[0] == 0 and 0.9e6 < reloads[1] < 1.1e6, "a million times, ours never"
     stores = [each["backward"]["bank conflicts of stores"] for each in (ours, theirs)]
     assert 65 < stores[0] / stores[1] < 70
     assert tables.clock(PROFILE, "forward") < tables.clock(PROFILE, "backward") < 1.83

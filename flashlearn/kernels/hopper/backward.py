@@ -15,16 +15,22 @@ Prediction: 5 products in place of 7, none of them waiting for a load: about 500
 H200. Result (float16, 16384 tokens, N >= 4096, 2026-11-22): 502 to 614 at D = 128 and 410 to 492 at D = 64, which is
 1.08 of cuDNN in the geometric mean; the teaching kernels reach about half of that. The last step brought most at
 D = 128: two buffers for dS, where one had to be waited for. With the wait went the registers that did not fit: the
-profiler counts 16 thousand reloads in one call, one a warp. What it shows still, beside cuDNN's
-kernel: products are under way in 68 % of the cycles, in cuDNN's in 67 %, and ours waits more at barriers
+profiler counts no reloads. What it shows still, beside cuDNN's
+kernel: products are under way in 70 % of the cycles, in cuDNN's in 67 %, and ours waits more at barriers
 (benchmarks/gpu_profile.py).
 
 Q and dO of a round come with one barrier, and both products of S^T and dP^T are filled, with -lse and -delta, before
 the first begins: filling the second while the first was under way held it up (4 to 10 % at D = 128, nothing at 64).
 
+At D = 64 dQ is computed a round later than its dS (`LATE`), so that neither group waits for the other's. It took 4 to
+8 % of the time away (H200, N 1024 to 16384, causal and not, 2026-11-23); at D = 128 it added 5 to 10 %, since there a
+third buffer for dS and the numbers that live longer take registers that are not there.
+
 Tried without gain: to take dQ out before dK is done; to put dV later, where dQ's factors are awaited; rows of dQ in
-an order without bank conflicts (those were counted, but nobody waits for them); lse and delta subtracted after the
-products, in the exponential and from dP. To begin the next S^T before dQ
+an order without bank conflicts (those were counted, but nobody waits for them); dQ added from registers by atomic
+additions of two or four numbers (4 to 28 % slower); lse and delta loaded four numbers at a time, or with their sign
+turned; lse and delta subtracted after the products, in the exponential and from dP, which lets both products of a round
+be under way together, and needs more registers than there are. To begin the next S^T before dQ
 leaves was slower: with a product under way across the end of the loop, ptxas runs all products one after the other
 (its remark C7514).
 
