@@ -347,18 +347,17 @@ def absorb(t, m_i, l_i, s, acc_next, qk_scale, buffers):
     longer needs its registers, which spares a copy of each, and hand back K with V, which spares waiting for each other.
     """
     q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
-    STAGES: gl.constexpr = v_smem.shape[0]
     THREE: gl.constexpr = q_smem.shape[0] == 6
-    before = (t - 1) % STAGES
+    before = (t - 1) % v_smem.shape[0]
     m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale)
     if not THREE:
         pairs = in_pairs(p, v_smem.dtype)
     # passed before: asked again, since the assembler moves the wait below up to here, and no further
-    mbarrier.wait(v_full.index(before), ((t - 1) // STAGES) & 1)
+    mbarrier.wait(v_full.index(before), ((t - 1) // v_smem.shape[0]) & 1)
     acc = warpgroup_mma_wait(0, deps=[acc_next])
     if THREE:
         pairs = in_pairs(p, v_smem.dtype)
-        mbarrier.arrive(k_free.index(t % STAGES), count=1)
+        mbarrier.arrive(k_free.index(t % v_smem.shape[0]), count=1)
     mbarrier.arrive(v_free.index(before), count=1)
     acc = acc * gl.convert_layout(alpha, gl.SliceLayout(1, acc.type.layout))[:, None]
     return m_i, l_i, acc, pairs
