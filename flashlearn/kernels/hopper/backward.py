@@ -141,6 +141,16 @@ def queries_of(j, batch, sizes):
 
 
 @gluon.jit
+def keys_of_group(start, batch, sizes, S_LAYOUT: gl.constexpr, MASK: gl.constexpr):
+    """The numbers of 64 keys (64,), and of each, if that is in memory, the queries low .. high that see it."""
+    offs_n = start + gl.arange(0, KEYS, gl.SliceLayout(1, S_LAYOUT))
+    low, high = offs_n, offs_n
+    if MASK == "spans":
+        low, high = queries_of(offs_n, batch, sizes)
+    return offs_n, low, high
+
+
+@gluon.jit
 def next_block(head, block, first, blocks):
     """The next block of queries; after the last one, the first of the next query head."""
     last = block + 1 == first + blocks
@@ -208,7 +218,7 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
     P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, KV_LAYOUT, 2)
     LATE: gl.constexpr = ds_smem.shape[0] // 2 - 2  # rounds after which dQ is computed
     k, v = k_smem.index(index).reshape([KEYS, HEAD_DIM]), v_smem.index(index).reshape([KEYS, HEAD_DIM])
-    offs_n = start_n + index * KEYS + gl.arange(0, KEYS, gl.SliceLayout(1, S_LAYOUT))  # (64,)
+    keys = keys_of_group(start_n + index * KEYS, batch, sizes, S_LAYOUT, MASK)
     dk, dv = gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT), gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT)
     mbarrier.wait(kv_full.index(0), 0)
     head, block = kv_head * group, first
@@ -224,7 +234,7 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
         p_t = gl.exp2(s_t * (scale * LOG2E))  # line 11: (64, BLOCK_M)
         # queries past the end have P = 0 by their lse, but for an infinite key: 0 inf is NaN
         if crosses(block, index, place, sizes, BLOCK_M, MASK):
-            p_t = hide(p_t, offs_n, batch, block * BLOCK_M, sizes, MASK)
+            p_t = hide(p_t, keys, block * BLOCK_M, sizes, MASK)
         dv = warpgroup_mma(gl.convert_layout(p_t.to(q.dtype), P_LAYOUT), do, dv, is_async=True)  # line 12
         dp_t = warpgroup_mma_wait(1, deps=[dp_t])
         ds_16 = (p_t * dp_t).to(q.dtype)  # line 14
@@ -259,15 +269,15 @@ def crosses(block, index: gl.constexpr, place, sizes, BLOCK_M: gl.constexpr, MAS
 
 
 @gluon.jit
-def hide(p_t, offs_n, batch, start_m, sizes, MASK: gl.constexpr):
+def hide(p_t, keys, start_m, sizes, MASK: gl.constexpr):
     """P^T (64, BLOCK_M), 0 where a key is not seen, or there is no such key or query."""
     N_q, N_k, group, scale, spans_ptr, span_step = sizes
+    offs_n, low, high = keys
     offs_m = start_m + gl.arange(0, p_t.shape[1], gl.SliceLayout(0, p_t.type.layout))  # (BLOCK_M,)
     visible = (offs_n < N_k)[:, None] & (offs_m < N_q)[None, :]
     if MASK == "causal":
         visible = visible & (offs_n[:, None] <= offs_m[None, :] + N_k - N_q)
     if MASK == "spans":
-        low, high = queries_of(offs_n, batch, sizes)
         visible = visible & (offs_m[None, :] >= low[:, None]) & (offs_m[None, :] < high[:, None])
     return gl.where(visible, p_t, 0.0)
 

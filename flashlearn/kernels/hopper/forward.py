@@ -153,6 +153,15 @@ def keys_of(i, batch, sizes):
 
 
 @gluon.jit
+def keys_of_each(offs_m, batch, sizes, MASK: gl.constexpr):
+    """The keys low .. high that each query sees, if that is in memory."""
+    low, high = offs_m, offs_m
+    if MASK == "spans":
+        low, high = keys_of(offs_m, batch, sizes)
+    return low, high
+
+
+@gluon.jit
 def place_of(i, sizes, HEIGHT: gl.constexpr, BLOCK_N: gl.constexpr, MASK: gl.constexpr, PAIRED: gl.constexpr):
     """Where the i-th tile of this program lies: its first query, head and batch, its first block of keys, and how many.
 
@@ -239,13 +248,14 @@ def consume(
         start_m, head, batch, block, blocks = place_of(i, sizes, CONSUMERS * ROWS, BLOCK_N, MASK, PAIRED)
         start_m += index * ROWS
         offs_m = start_m + gl.arange(0, ROWS, S_ROWS)  # (64,)
+        low, high = keys_of_each(offs_m, batch, sizes, MASK)  # on their way while Q is
         q_buffer = i % 2 * CONSUMERS + index
         q = q_smem.index(q_buffer).reshape([ROWS, HEAD_DIM])
 
         m_i, l_i = nothing_yet(sinks_ptr, head, BLOCK_N, S_LAYOUT, SINKS)
         acc = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_LAYOUT)
         end = rounds + blocks
-        row = (offs_m, batch, block + end - 1)  # round t is this block of keys, less t
+        row = (offs_m, low, high, block + end - 1)  # round t is this block of keys, less t
         first, masked, full, stop = rounds_of_group(start_m, batch, rounds, block, blocks, sizes, BLOCK_N, MASK)
         for t in range(rounds, first):  # only groups below see these keys
             hand_back(t, buffers)
@@ -454,10 +464,9 @@ def masked_round(t, row, q, pairs, sums, buffers, sizes, MASK: gl.constexpr):
 def hide(s, t, row, sizes, MASK: gl.constexpr):
     """-inf where a query may not see a key, or there is none."""
     batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
-    offs_m, batch, past = row
+    offs_m, low, high, past = row
     offs_n = (past - t) * s.shape[1] + gl.arange(0, s.shape[1], gl.SliceLayout(0, s.type.layout))
     if MASK == "spans":
-        low, high = keys_of(offs_m, batch, sizes)
         visible = (offs_n[None, :] >= low[:, None]) & (offs_n[None, :] < high[:, None])
     else:
         visible = (offs_n < N_k)[None, :]
