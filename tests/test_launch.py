@@ -104,3 +104,9 @@ def test_no_program_gets_the_short_units_alone(resident):
         work = [sum(units[first::taken]) for first in range(taken)]
         assert max(work) <= sum(work) / taken + 3, f"{tiles} tiles, {taken} of {resident} programs"
     assert programs(5, 3, resident, True) == 5 and programs(1000, 3, resident, False) == resident
+
+
+def test_triton_is_prepared_where_kernels_are_compiled_and_its_errors_wait_for_a_launch(monkeypatch):
+    assert (launching.prepared.ident is None) == launching.INTERPRETED, "started, unless kernels are interpreted"
+    monkeypatch.setattr(launching.triton.runtime, "driver", None)
+    assert launching.prepare() is None

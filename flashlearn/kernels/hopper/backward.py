@@ -23,7 +23,7 @@ Q and dO of a round come with one barrier, and both products of S^T and dP^T are
 the first begins: filling the second while the first was under way held it up (4 to 10 % at D = 128, nothing at 64).
 
 At D = 64 dQ is computed a round later than its dS (`LATE`), so that neither group waits for the other's. It took 4 to
-8 % of the time away (H200, N 1024 to 16384, causal and not, 2026-11-23); at D = 128 it added 5 to 10 %, since there a
+8 % of the time away (H200, N 2048 to 16384, causal and not, 2026-11-23); at D = 128 it added 5 to 11 %, since there a
 third buffer for dS and the numbers that live longer take registers that are not there.
 
 Tried without gain: to take dQ out before dK is done; to put dV later, where dQ's factors are awaited; rows of dQ in
@@ -80,9 +80,8 @@ def attention_backward_hopper_kernel(
     do_smem = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_M, HEAD_DIM], do_desc.layout)
     DS_LAYOUT: gl.constexpr = gl.NVMMASharedLayout.get_default_for([KEYS, BLOCK_M], dtype)
     LATE: gl.constexpr = 1 if HEAD_DIM == 64 else 0  # dQ is computed so many rounds after its dS
-    ds_smem = gl.allocate_shared_memory(
-        dtype, [2 * (2 + LATE), KEYS, BLOCK_M], DS_LAYOUT
-    )  # of a round two: both groups
+    ROUNDS: gl.constexpr = 2 + LATE  # whose dS are kept, of both groups
+    ds_smem = gl.allocate_shared_memory(dtype, [2 * ROUNDS, KEYS, BLOCK_M], DS_LAYOUT)
     dq_smem = gl.allocate_shared_memory(gl.float32, [2, 1, 1, 64, 64], dq_desc.layout)
     ROW_LAYOUT: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     lse_smem = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK_M], ROW_LAYOUT)
@@ -315,7 +314,7 @@ def half_of_dq(t, index: gl.constexpr, ds_smem, ds_full, k_smem):
     HEAD_DIM: gl.constexpr = k_smem.shape[4]
     ROUNDS: gl.constexpr = ds_smem.shape[0] // 2
     LATE: gl.constexpr = ROUNDS - 2
-    TURN: gl.constexpr = ds_full.shape[0]  # barriers in turn, 1 + LATE: t - LATE is one turn before t + LATE, if any
+    TURN: gl.constexpr = ds_full.shape[0]  # barriers, used in turn; t + LATE is no turn, or one, after round t - LATE
     mbarrier.wait(ds_full.index((t + LATE) % TURN), ((t + LATE) // TURN & 1) ^ LATE)
     dq = gl.zeros([64, 64], gl.float32, DQ_LAYOUT)
     for other in gl.static_range(2):
