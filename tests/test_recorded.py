@@ -95,7 +95,7 @@ def test_the_lessons_kernels_gain_by_stages_as_notebook_15_says():
 
 @pytest.mark.parametrize("name", (
     "gpu_attention_h200", "gpu_attention_h200_again", "gpu_attention_h100", "gpu_ladder", "gpu_profile", "gpu_masks_h200", "gpu_paged_h200", "gpu_ring_h200x2", "gpu_lesson_h200",
-    "gpt_verse_h100",
+    "gpt_verse_h100", "gpu_trials_h200",
 ))  # fmt: skip
 def test_the_triton_that_is_pinned_is_the_one_measured(name):
     """These are what notebooks 14, 15 and 17 to 19, the long training of notebook 16 and the fast kernels' docstrings speak of."""
@@ -178,3 +178,50 @@ def test_the_readme_says_what_a_second_run_gave():
     assert f"up to {100 * max(others):.0f} %, and a short call of FlashAttention-4 by {100 * most:.0f} %" in words
     name, _, (_, N, _, _) = max(apart, key=apart.get)
     assert (name, N) == ("fa4", 1024)
+
+
+def slower(values) -> str:
+    """From how much slower to how much, rates over the rate before."""
+    return f"{100 * (1 - max(values)):.0f} to {100 * (1 - min(values)):.0f} %"
+
+
+def test_what_was_tried_is_told_as_it_was_recorded():
+    trials = load("gpu_trials_h200")["trials"]
+    found = {name: [row["ratio"] for row in trial["rows"]] for name, trial in trials.items()}
+    forward, backward = said_of("forward"), said_of("backward")
+    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()
+    late = found["backward, dQ a round later, D = 64"]
+    assert f"{100 * min(late) - 100:.0f} to {100 * max(late) - 100:.0f} % faster (H200, N 2048 to 16384" in backward
+    assert f"At D = 128 the same was {slower(found['backward, dQ a round later, D = 128'])} slower" in backward
+    atomic = [ratio for name, ratios in found.items() if "atomic additions" in name for ratio in ratios]
+    assert f"two or four numbers ({slower(atomic)} slower)" in backward and f"| {slower(atomic)} slower:" in appendix
+    after = slower(found["backward, lse and delta after the products"])
+    assert f"than there are ({after} slower)" in backward and f"| {after} slower, D = 64 too" in appendix
+    for name in ("backward, lse and delta loaded four at a time", "backward, lse and delta stored negated"):
+        assert 0.98 < geometric_mean(found[name]) < 1.01, "nothing"
+    pairs = [found[f"forward, P rounded after the wait{more}"] for more in ("", ", maximum as a tree")]
+    assert 0.99 < geometric_mean(tree / chain for chain, tree in zip(*pairs, strict=True)) < 1.01, "nothing"
+    shifted = chosen(trials["forward, tiles shifted by a place each turn"]["rows"], D=64)
+    less = [row["ratio"] for row in shifted if row["ratio"] < 1]
+    assert (len(less), len(shifted)) == (11, 12)
+    said = f"{slower(less)} slower in eleven of twelve settings at D = 64"
+    assert said in forward and said in appendix
+    spared = trials["forward, P rounded after the wait, K handed back with V"]["rows"]
+    three, two = ([row["ratio"] for row in chosen(spared, D=64, groups=groups)] for groups in (3, 2))
+    gained = f"gained {100 * min(three) - 100:.0f} to {100 * max(three) - 100:.0f} % at D = 64"
+    assert f"{gained}, and with two groups lost up to {100 - 100 * min(two):.0f} %" in forward
+
+
+def test_what_the_changelog_tells_of_launches_and_first_calls():
+    trials = load("gpu_trials_h200")["trials"]
+    anew = trials["forward, launches at D = 64 chosen anew"]["rows"]
+    assert 1.09 < max(row["ratio"] for row in chosen(anew, N=(512, 1024))) < 1.11, "up to a tenth"
+    assert min(row["ratio"] for row in anew) >= 1
+    before, now = (load(name)["first_call"]["flashlearn"] for name in ("gpu_attention_h200", "gpu_trials_h200"))
+    text = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
+    empty, filled = ([call[caches]["forward"] for call in (before, now)] for caches in ("empty", "filled"))
+    assert (
+        f"{empty[0]:.1f} to {empty[1]:.1f} s with empty caches, {filled[0]:.2f} to {filled[1]:.2f} s with filled ones"
+        in text
+    )
+    assert f"{empty[0] - empty[1]:.1f} s less forward on an H200" in text

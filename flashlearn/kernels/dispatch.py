@@ -12,7 +12,7 @@ tells users). Block sizes come from the tables below, which were measured once: 
 from __future__ import annotations
 
 import warnings
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -158,7 +158,7 @@ def _why_not_these_strides(shape: tuple[int, ...], strides: tuple[int, ...], ite
     return ""
 
 
-@lru_cache(None)
+@cache
 def _why_not_this_machine(device: torch.device) -> str:
     capability = torch.cuda.get_device_capability(device)
     if capability != HOPPER:
@@ -169,7 +169,7 @@ def _why_not_this_machine(device: torch.device) -> str:
     return ""
 
 
-@lru_cache(None)
+@cache
 def _warn_of_version(version: str) -> None:
     """Once in a process: a Hopper GPU runs slower kernels than it could, and what helps."""
     warnings.warn(

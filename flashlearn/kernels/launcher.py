@@ -21,7 +21,7 @@ def prepare() -> None:
         triton.runtime.cache.triton_key()
 
 
-# In the background while a program makes its tensors: 0.9 s of the first call, on an H100.
+# In the background, while a program makes its tensors: the first launch need not wait for it then.
 prepared = threading.Thread(target=prepare, name="flashlearn prepares Triton", daemon=True)
 if not INTERPRETED:
     prepared.start()

@@ -22,15 +22,15 @@ kernel: products are under way in 70 % of the cycles, in cuDNN's in 67 %, and ou
 Q and dO of a round come with one barrier, and both products of S^T and dP^T are filled, with -lse and -delta, before
 the first begins: filling the second while the first was under way held it up (4 to 10 % at D = 128, nothing at 64).
 
-At D = 64 dQ is computed a round later than its dS (`LATE`), so that neither group waits for the other's. It took 4 to
-8 % of the time away (H200, N 2048 to 16384, causal and not, 2026-11-23); at D = 128 it added 5 to 11 %, since there a
-third buffer for dS and the numbers that live longer take registers that are not there.
+At D = 64 dQ is computed a round later than its dS (`LATE`), so that neither group waits for the other's: 4 to 8 %
+faster (H200, N 2048 to 16384, causal and not, 2026-11-23). At D = 128 the same was 5 to 10 % slower, since there what
+lives longer takes registers that are not there. This and what follows is in flashlearn/measurements/gpu_trials_h200.json.
 
 Tried without gain: to take dQ out before dK is done; to put dV later, where dQ's factors are awaited; rows of dQ in
 an order without bank conflicts (those were counted, but nobody waits for them); dQ added from registers by atomic
 additions of two or four numbers (4 to 28 % slower); lse and delta loaded four numbers at a time, or with their sign
 turned; lse and delta subtracted after the products, in the exponential and from dP, which lets both products of a round
-be under way together, and needs more registers than there are. To begin the next S^T before dQ
+be under way together, and needs more registers than there are (2 to 10 % slower). To begin the next S^T before dQ
 leaves was slower: with a product under way across the end of the loop, ptxas runs all products one after the other
 (its remark C7514).
 
