@@ -222,20 +222,32 @@ def forward_run(
     return o, lse
 
 
-def backward_run(q, k, v, do, o, lse, causal, spans=None):
-    """dq, dk and dv by the package's kernel."""
-    (N_q, D), N_k = q.shape[2:], k.shape[2]
+def visits(N_q, N_k, block_m, causal):
+    """How many blocks of 128 keys add to each block of queries: those of which it sees a key (blocks, 1)."""
+    seen = torch.ones(N_q, N_k).tril(N_k - N_q) if causal else torch.ones(N_q, N_k)
+    return torch.tensor([[-(-int(rows.any(0).sum()) // 128)] for rows in seen.split(block_m)], dtype=torch.int32)
+
+
+def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, replaced=None):
+    """dq, dk and dv by the package's kernel; in order, so many rows side by side, if `side` is given."""
+    (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
     delta = (o.float() * do.float()).sum(-1)
     dq, dk, dv = torch.zeros(q.shape), torch.zeros_like(k), torch.zeros_like(v)
     block_m = 64 if D == 128 else 128
     shapes = {"Q": q, "dO": do, "K": k, "V": v, "dQ": dq, "dK": dk, "dV": dv}
     blocks = {"Q": (block_m, D), "dO": (block_m, D), "dQ": (64, 64)}
     given = [tiles(name, t, (1, 1, *blocks.get(name, (64, D)))) for name, t in shapes.items()]
+    key_blocks, m_blocks = -(-N_k // 128), -(-N_q // block_m)
+    turns = torch.zeros(1 + B * H * m_blocks * 2, dtype=torch.int32)
     simulate(
         backward.attention_backward_hopper_kernel, *given, lse, delta, delta if spans is None else spans,
-        step(spans, N_k), N_q, N_k, q.shape[1] // k.shape[1], D**-0.5,
-        grid=(-(-N_k // 128), k.shape[1], k.shape[0]), HEAD_DIM=D, BLOCK_M=block_m, STAGES=2, MASK=mask_of(causal, spans),
+        step(spans, N_k), turns, side, N_q, N_k, H_kv, H // H_kv, D**-0.5, replaced=replaced,
+        grid=(key_blocks * H_kv * B, 1, 1) if side else (key_blocks, H_kv, B),
+        HEAD_DIM=D, BLOCK_M=block_m, STAGES=2, IN_ORDER=side > 0, MASK=mask_of(causal, spans),
     )  # fmt: skip
+    if side:
+        assert turns[0] == key_blocks * H_kv * B
+        assert torch.equal(turns[1:].view(-1, m_blocks, 2), visits(N_q, N_k, block_m, causal).expand(B * H, -1, 2))
     return dq * D**-0.5, dk, dv
 
 
@@ -259,6 +271,25 @@ def test_the_package_s_kernels_run_clean(shape, options):
     torch.testing.assert_close(o.float(), want, atol=3e-3, rtol=0)
     for got, wanted in zip(backward_run(q, k, v, do, o, lse, causal), gradients, strict=True):
         torch.testing.assert_close(got.float(), wanted, atol=1e-2, rtol=1e-2)
+
+
+@pytest.mark.parametrize("causal", (False, True))
+@pytest.mark.parametrize("side", (1, 2, 3, 8))
+@pytest.mark.parametrize("D", (64, 128))
+def test_programs_take_turns_to_add_to_dq(D, side, causal):
+    q, k, v, do, want, gradients = problem(2, 4, 2, 150, 300, D, causal)
+    o, lse = forward_run(q, k, v, causal)
+    for got, wanted in zip(backward_run(q, k, v, do, o, lse, causal, side=side), gradients, strict=True):
+        torch.testing.assert_close(got.float(), wanted, atol=1e-2, rtol=1e-2)
+
+
+@pytest.mark.parametrize("D", (64, 128))
+def test_a_turn_that_is_not_passed_on_is_awaited_for_ever(D):
+    q, k, v, do, _, _ = problem(1, 1, 1, 128, 256, D, False)
+    silent = altered(backward.add.fn, ("            pass_turn(turn_ptr)\n", ""))
+    with pytest.raises(Deadlock, match=r"add \d waits for a turn, and no program before it passes it on"):
+        o, lse = forward_run(q, k, v, False)
+        backward_run(q, k, v, do, o, lse, False, side=1, replaced={"add": silent})
 
 
 MISSING = {

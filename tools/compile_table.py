@@ -5,7 +5,7 @@
     python tools/compile_table.py --gpu 75 --gpu 86       for these compute capabilities, times ten, only
     python tools/compile_table.py --triton FOLDER         by the Triton that is installed in a folder of its own
 
-A case is the op's own way, forward, backward or decoding, or with masks all three, on a GPU that `flashlearn.gpu.pretend` answers for: what is
+A case is the op's own way, forward, backward, in order or not, or decoding, or with masks all three, on a GPU that `flashlearn.gpu.pretend` answers for: what is
 compiled is what the dispatcher picks there. It fails if a kernel does not compile or does not fit into shared memory.
 The table holds for every kernel the bytes of shared memory of a program, and of a thread the bytes that found no
 register ("spilled"). All of it takes 200 seconds on 16 cores.
@@ -52,7 +52,8 @@ CASES = tuple(Case(*values) for values in itertools.product(GPUS, WAYS, DTYPES, 
 MASKED = tuple(
     Case(*values) for values in itertools.product((80, 90), ("windows", "options"), ("float16",), (64, 128), (True,))
 )
-CASES += MASKED
+ORDERED = tuple(Case(90, "in order", *values) for values in itertools.product(("float16",), (64, 128), (False, True)))
+CASES += MASKED + ORDERED  # the last: backward, where deterministic algorithms are asked for
 Kernels = dict[str, list[int]]  # name: [bytes of shared memory, bytes spilled], the most of all launches of a case
 
 
@@ -126,9 +127,11 @@ def call(op, torch, case: Case) -> None:
             q, k, v, _ = tensors(H_q, 1, N_k, 1)
             op._forward(q, k, v, case.causal, 0.1)
         return
-    if case.way == "backward":
+    if case.way in ("backward", "in order"):
         q, k, v, do = tensors(2, 512, 512, 2)
+        torch.use_deterministic_algorithms(case.way == "in order")
         op._backward(do, None, q, k, v, do, torch.empty(1, 2, 512), case.causal, 0.1)
+        torch.use_deterministic_algorithms(False)
         return
     hopper = case.gpu == 90  # its launches depend on the number of queries, and of heads
     for H, N in ((2, 512), (2, 1024), (2, 2048), (160, 2048), (2, 4096), (2, 8192)) if hopper else ((2, 512),):

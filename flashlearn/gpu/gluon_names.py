@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from flashlearn.gpu.barriers import Access, Barrier, Simulator, Task
+from flashlearn.gpu.turns import Deadlock
 
 SHARED = 232448  # bytes of shared memory that one program may have on Hopper
 REGISTERS = 65536  # of a multiprocessor
@@ -157,6 +158,7 @@ class Names:
         self.memory = torch.full((SHARED,), float("nan"))  # elements, as all kinds are kept as float32 here
         self.used = self.bytes = 0
         self.spaces: dict[int, dict[str, Any]] = {}
+        self.looked: dict[str, tuple[int, int]] = {}  # by whom, and what: the last number looked at, and its place
 
     # Functions of the kernel, with these names in place of Gluon's
 
@@ -270,7 +272,10 @@ class Names:
 
     def warp_specialize(self, partitions: list[tuple], warps: list[int], registers: list[int]) -> None:
         """Each partition in a thread of its own; the first has the warps that the kernel began with."""
-        given = sum(128 * r for r in registers)  # a group of four warps gives up registers together
+        # a group of four warps gives up registers together: those of fewer warps share such groups
+        few = [(w, r) for w, r in zip(warps, registers, strict=True) if w < 4]
+        given = sum(32 * w * r for w, r in zip(warps, registers, strict=True) if w >= 4)
+        given += 128 * -(-sum(w for w, _ in few) // 4) * max((r for _, r in few), default=0)
         if given + 128 * 24 > REGISTERS:
             raise RuntimeError(f"expected at most {REGISTERS} registers, got {given} for the partitions asked for")
         workers = []
@@ -342,10 +347,12 @@ class Names:
     def inline_asm_elementwise(
         self, asm: str, constraints: str, args: list, dtype: Any, is_pure: bool, pack: int
     ) -> Any:
-        """The instructions that kernels name: two float32 to 16 bits each, in one register, and the two out of it."""
+        """The instructions that kernels name: two float32 to 16 bits each, in one register, and the two out of it; a wait."""
         instruction = asm.split()[0]
         if instruction == "mov.b32":
             return values(torch.stack(tuple(args), -1).view(dtype[0])).split()
+        if instruction == "cp.async.bulk.wait_group":
+            return self.store_wait(0)
         kinds = {"cvt.rn.f16x2.f32": torch.float16, "cvt.rn.bf16x2.f32": torch.bfloat16}
         if instruction not in kinds:
             raise NotImplementedError(f"expected mov.b32 or one of {list(kinds)}, got {asm!r}")
@@ -354,6 +361,16 @@ class Names:
     def load(self, pointer: Pointer, mask: Any = None, other: float = 0.0) -> Values:
         inside = pointer.at.clamp(0, len(pointer.flat) - 1)
         return values(pointer.flat[inside] if mask is None else torch.where(mask, pointer.flat[inside], other))
+
+    def atomic_add(self, pointer: Pointer, number: int, sem: str) -> Values:
+        """What is there, to which a number is added. Programs run one after the other: who looks twice waits for ever."""
+        at, me = int(pointer.at), self.sim.me
+        seen = int(pointer.flat[at])
+        if number == 0 and self.looked.get(me.name) == (at, seen):
+            raise Deadlock(f"slot {self.sim.now}: {me.name} waits for a turn, and no program before it passes it on")
+        self.looked[me.name] = (at, seen)
+        pointer.flat[at] += number
+        return values(seen)
 
     def store(self, pointer: Pointer, tile: Tensor, mask: Any = None) -> None:
         keep = slice(None) if mask is None else mask

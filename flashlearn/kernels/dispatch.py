@@ -78,8 +78,8 @@ def hopper_options(N_q: int, D: int, causal: bool) -> dict[str, Any]:
 def backward_rung(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Choice:
     """The kernels that `flash_attention` runs backward for these inputs."""
     why = why_not_hopper(q, k, v, scale=scale)
-    why = why or _why_not_in_any_order()
-    return _without_hopper(why) if why else Choice("hopper", {}, "")
+    in_order = torch.are_deterministic_algorithms_enabled()
+    return _without_hopper(why) if why else Choice("hopper", {"in_order": in_order}, "")
 
 
 def general_rung(q: Tensor, k: Tensor, v: Tensor, options: Options, *, scale: float, backward: bool = False) -> Choice:
@@ -90,16 +90,9 @@ def general_rung(q: Tensor, k: Tensor, v: Tensor, options: Options, *, scale: fl
     if options.scores:
         changed = " and ".join(name for name in options.names if name in ("softcap", "alibi"))
         why = f"{changed}: the Hopper kernels know masks and sinks, and plain scores"
-    elif backward and not why:
-        why = _why_not_in_any_order()
+    elif backward and not why and torch.are_deterministic_algorithms_enabled():
+        why = "deterministic algorithms are asked for, and with masks the fast kernel adds up dq in any order"
     return Choice("portable", {}, why) if why else Choice("hopper", {}, "")
-
-
-def _why_not_in_any_order() -> str:
-    """What stands in the way of a kernel that adds up dq in any order."""
-    if torch.are_deterministic_algorithms_enabled():
-        return "deterministic algorithms are asked for, and the fast kernel adds up dq in any order"
-    return ""
 
 
 def _without_hopper(why: str) -> Choice:

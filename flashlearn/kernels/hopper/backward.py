@@ -6,10 +6,11 @@ machinery of attention_forward_hopper (TMA, warp specialisation, barriers).
 A program owns 128 keys, 64 for each of two computing groups, and walks over the blocks of queries. Its dK and
 dV stay in registers. S^T and dP^T are computed transposed, so that P^T and dS^T come out as the left factors
 of the next products, in registers. Only dQ needs dS the other way round: dS goes through shared memory, each
-group computes half of dQ, and the copy engine adds that half to a float32 sum in HBM.
+group computes half of dQ, and a warp of its own has the copy engine add that half to a float32 sum in HBM.
 
 Those additions come in any order: dQ may differ in its last bits from run to run. Where that is not wanted
-(`torch.use_deterministic_algorithms(True)`), `flash_attention` takes the two-sweep kernels.
+(`torch.use_deterministic_algorithms(True)`, `IN_ORDER`), the programs take turns (`flashlearn.kernels.hopper.order`): to
+a block of dQ the first block of keys adds first, then the second, and so on.
 
 Prediction: 5 products in place of 7, none of them waiting for a load: about 500 TFLOP/s at D = 128 on an
 H200. Result (float16, 16384 tokens, N >= 4096, 2026-11-22): 502 to 614 at D = 128 and 410 to 492 at D = 64, which is
@@ -53,24 +54,28 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from flashlearn.core.inputs import check_bool
+from flashlearn.kernels.hopper.order import all_added, begin_in_order, beside, pass_turn, wait_for_turn
 from flashlearn.kernels.hopper.tiles import hopper_width, in_tiles, launch_hopper
 from flashlearn.kernels.hopper.versions import async_add, async_load, async_store, barrier
+from flashlearn.kernels.launcher import multiprocessors
 from flashlearn.kernels.teaching.backward import attention_delta
 from flashlearn.kernels.teaching.forward import LOG2E
 
 KEYS = gl.constexpr(64)  # keys of one group of four warps: the height of one wgmma
 
 
-@gluon.jit(do_not_specialize=["span_step", "N_q", "N_k", "group"])
+@gluon.jit(do_not_specialize=["span_step", "side", "N_q", "N_k", "kv_heads", "group"])
 def attention_backward_hopper_kernel(
     # descriptors: q, do tiles (BLOCK_M, D); k, v, dk, dv tiles (KEYS, D); dq, in float32, tiles (64, 64)
     q_desc, do_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc, lse_ptr, delta_ptr,
     # (1 or B, 2, N_k): the spans of queries that see keys, and how far apart they lie for two sequences; if MASK is "spans"
     spans_ptr, span_step,
+    # if IN_ORDER: a ticket and (B, H, blocks of queries, 2) turns, and how many rows run side by side
+    turns_ptr, side,
     # sizes, and the factor on Q K^T
-    N_q, N_k, group, scale,
+    N_q, N_k, kv_heads, group, scale,
     HEAD_DIM: gl.constexpr, BLOCK_M: gl.constexpr,
-    STAGES: gl.constexpr, MASK: gl.constexpr,  # "none", "causal" or "spans"
+    STAGES: gl.constexpr, IN_ORDER: gl.constexpr, MASK: gl.constexpr,  # "none", "causal" or "spans"
 ):  # fmt: skip
     """dK and dV of 128 keys of one key head, and their part of dQ."""
     dtype: gl.constexpr = q_desc.dtype
@@ -92,16 +97,24 @@ def attention_backward_hopper_kernel(
     )  # Q, dO and their rows' numbers
     ds_full = gl.allocate_shared_memory(gl.int64, [1 + LATE, 1], mbarrier.MBarrierLayout())  # in turn
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())  # both groups: a round is over
+    dq_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # a group's half of dQ is there
+    dq_free = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # it has left
     mbarrier.init(kv_full.index(0), count=1)
+    for i in gl.static_range(2):
+        mbarrier.init(dq_full.index(i), count=1)
+        mbarrier.init(dq_free.index(i), count=1)
     for i in gl.static_range(1 + LATE):
         mbarrier.init(ds_full.index(i), count=2)
     for i in gl.static_range(STAGES):
         mbarrier.init(rows_full.index(i), count=2)  # the copy engine's, and the loading warp's for lse and delta
         mbarrier.init(free.index(i), count=2)
 
-    start_n = gl.program_id(0) * (2 * KEYS)  # the first keys are seen by most queries: they start first
-    kv_head = gl.program_id(1)
-    batch = gl.program_id(2)
+    n, kv_head, batch = gl.program_id(0), gl.program_id(1), gl.program_id(2)
+    if IN_ORDER:
+        n, row = begin_in_order(turns_ptr, side, gl.cdiv(N_k, 2 * KEYS))
+        kv_head, batch = row % kv_heads, row // kv_heads
+        turns_ptr += 1 + batch * kv_heads * group * gl.cdiv(N_q, BLOCK_M) * 2
+    start_n = n * (2 * KEYS)  # the first keys are seen by most queries: they start first
     sizes = (N_q, N_k, group, scale, spans_ptr, span_step)
     first = 0  # block of the first query that sees a key of this program
     full = 0  # first block in which every query sees every key
@@ -117,17 +130,20 @@ def attention_backward_hopper_kernel(
         full, full_stop = gl.cdiv(full_low, BLOCK_M), full_high // BLOCK_M
     blocks = gl.maximum(stop - first, 0)  # for each query head of the group
     buffers = (k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem)
-    barriers = (kv_full, rows_full, ds_full, free)
+    barriers = (kv_full, rows_full, ds_full, free, dq_full, dq_free)
     place = (start_n, kv_head, batch, first, full, full_stop, blocks)
-    inputs, outputs = (q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr), (dq_desc, dk_desc, dv_desc)
+    inputs, outputs = (q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr, kv_heads), (dk_desc, dv_desc)
+    sums = (dq_desc, turns_ptr, gl.cdiv(N_q, BLOCK_M))
     gl.warp_specialize(
         [
             (consume, (0, buffers, barriers, place, sizes, outputs, MASK)),
             (consume, (1, buffers, barriers, place, sizes, outputs, MASK)),
             (load, (buffers, barriers, place, sizes, inputs)),
+            (add, (0, buffers, barriers, place, sizes, sums, IN_ORDER)),
+            (add, (1, buffers, barriers, place, sizes, sums, IN_ORDER)),
         ],
-        [4, 1],
-        [240, 24],
+        [4, 1, 1, 1],
+        [240, 24, 24, 24],
     )
 
 
@@ -151,24 +167,18 @@ def keys_of_group(start, batch, sizes, S_LAYOUT: gl.constexpr, MASK: gl.constexp
 
 @gluon.jit
 def next_block(head, block, first, blocks):
-    """The next block of queries; after the last one, the first of the next query head."""
-    last = block + 1 == first + blocks
-    return gl.where(last, head + 1, head), gl.where(last, first, block + 1)
-
-
-@gluon.jit
-def block_before(head, block, first, blocks):
-    """The block of queries of the round before; before the first one, the last of the query head before."""
-    return gl.where(block == first, head - 1, head), gl.where(block == first, first + blocks, block) - 1
+    """The next block of queries, one further up; after the first one, the last of the next query head."""
+    over = block == first
+    return gl.where(over, head + 1, head), gl.where(over, first + blocks, block) - 1
 
 
 @gluon.jit
 def load(buffers, barriers, place, sizes, inputs):
     """The loading warp: K and V once, then Q and dO, block after block, head after head of the group."""
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
-    kv_full, rows_full, ds_full, free = barriers
+    kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     start_n, kv_head, batch, first, full, full_stop, blocks = place
-    q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr = inputs
+    q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr, kv_heads = inputs
     STAGES: gl.constexpr = q_smem.shape[0]
     BLOCK_M: gl.constexpr = q_smem.shape[3]
     mbarrier.expect(kv_full.index(0), 4 * k_desc.block_type.nbytes)
@@ -179,13 +189,13 @@ def load(buffers, barriers, place, sizes, inputs):
     N_q, N_k, group, scale, spans_ptr, span_step = sizes
     LANES: gl.constexpr = gl.BlockedLayout([BLOCK_M // 32], [32], [1], [0])
     head = kv_head * group
-    block = first
+    block = first + blocks - 1
     for t in range(group * blocks):
         stage = t % STAGES
         phase = (t // STAGES) & 1
         start_m = block * BLOCK_M
         offs_m = start_m + gl.arange(0, BLOCK_M, LANES)
-        row = (batch.to(gl.int64) * gl.num_programs(1) * group + head) * N_q
+        row = ((batch * kv_heads).to(gl.int64) * group + head) * N_q
         # past the last query lse is +inf, so that P = exp(S - inf) = 0 there; so too where all keys weighed nothing
         lse = gl.load(lse_ptr + row + offs_m, mask=offs_m < N_q, other=float("inf")) / scale
         lse = gl.where(lse == float("-inf"), float("inf"), lse)
@@ -205,10 +215,10 @@ def load(buffers, barriers, place, sizes, inputs):
 def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK: gl.constexpr):
     """A computing group: its 64 keys against every block of queries."""
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
-    kv_full, rows_full, ds_full, free = barriers
+    kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     start_n, kv_head, batch, first, full, full_stop, blocks = place
     N_q, N_k, group, scale, spans_ptr, span_step = sizes
-    dq_desc, dk_desc, dv_desc = outputs
+    dk_desc, dv_desc = outputs
     STAGES: gl.constexpr = q_smem.shape[0]
     BLOCK_M: gl.constexpr = q_smem.shape[3]
     HEAD_DIM: gl.constexpr = q_smem.shape[4]
@@ -220,7 +230,7 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
     keys = keys_of_group(start_n + index * KEYS, batch, sizes, S_LAYOUT, MASK)
     dk, dv = gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT), gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT)
     mbarrier.wait(kv_full.index(0), 0)
-    head, block = kv_head * group, first
+    head, block = kv_head * group, first + blocks - 1
     for t in range(group * blocks):
         stage, phase = t % STAGES, (t // STAGES) & 1
         q, do = q_smem.index(stage).reshape([BLOCK_M, HEAD_DIM]), do_smem.index(stage).reshape([BLOCK_M, HEAD_DIM])
@@ -242,14 +252,11 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
         dq = half_of_dq(t, index, ds_smem, ds_full, k_smem)  # line 15
         dv, dk, dq = warpgroup_mma_wait(0, deps=[dv, dk, dq])
         mbarrier.arrive(free.index(stage), count=1)
-        if LATE:
-            if t > 0:
-                add_dq(dq, index, block_before(head, block, first, blocks), batch, dq_smem, dq_desc, BLOCK_M)
-        else:
-            add_dq(dq, index, (head, block), batch, dq_smem, dq_desc, BLOCK_M)
+        if t >= LATE:
+            give_dq(t - LATE, dq, index, dq_smem, dq_full, dq_free)
         head, block = next_block(head, block, first, blocks)
     if LATE:
-        last_dq(group * blocks, index, block_before(head, block, first, blocks), batch, buffers, ds_full, dq_desc)
+        give_last_dq(group * blocks, index, buffers, barriers)
     # only this group reads its V: room for the results, one after the other
     store(dv, index, place, v_smem.index(index), dv_desc)
     store(dk * scale, index, place, v_smem.index(index), dk_desc)
@@ -329,27 +336,50 @@ def half_of_dq(t, index: gl.constexpr, ds_smem, ds_full, k_smem):
 
 
 @gluon.jit
-def add_dq(dq, index: gl.constexpr, at, batch, dq_smem, dq_desc, BLOCK_M: gl.constexpr):
-    """This half of dQ onto the sum in HBM, by the copy engine, once the half before has left shared memory."""
-    head, block = at
-    tma.store_wait(0)
-    barrier()
+def give_dq(t, dq, index: gl.constexpr, dq_smem, dq_full, dq_free):
+    """Half of dQ (64, 64), the t-th of this group, to the warp that adds it, once the one before has left."""
+    mbarrier.wait(dq_free.index(index), (t & 1) ^ 1)
     dq_smem.index(index).reshape([64, 64]).store(dq)
     fence_async_shared()
-    barrier()
-    if BLOCK_M == 64:  # half of the columns
-        async_add(dq_desc, [batch, head, block * BLOCK_M, 64 * index], dq_smem.index(index))
-    else:  # half of the rows
-        async_add(dq_desc, [batch, head, block * BLOCK_M + 64 * index, 0], dq_smem.index(index))
+    mbarrier.arrive(dq_full.index(index), count=1)
 
 
 @gluon.jit
-def last_dq(rounds, index: gl.constexpr, at, batch, buffers, ds_full, dq_desc):
+def give_last_dq(rounds, index: gl.constexpr, buffers, barriers):
     """The half of dQ that is left after the last round, if there was one."""
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
+    kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     if rounds > 0:
         dq = warpgroup_mma_wait(0, deps=[half_of_dq(rounds, index, ds_smem, ds_full, k_smem)])
-        add_dq(dq, index, at, batch, dq_smem, dq_desc, q_smem.shape[3])
+        give_dq(rounds - 1, dq, index, dq_smem, dq_full, dq_free)
+
+
+@gluon.jit
+def add(index: gl.constexpr, buffers, barriers, place, sizes, sums, IN_ORDER: gl.constexpr):
+    """A warp that has the copy engine add what one group gives it, halves of dQ, to the sum in HBM."""
+    start_n, kv_head, batch, first, full, full_stop, blocks = place
+    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
+    kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
+    N_q, N_k, group, scale, spans_ptr, span_step = sizes
+    dq_desc, turns_ptr, m_blocks = sums
+    BLOCK_M: gl.constexpr = q_smem.shape[3]
+    head, block = kv_head * group, first + blocks - 1
+    for t in range(group * blocks):
+        turn_ptr = turns_ptr + (head * m_blocks + block) * 2 + index  # so many blocks of keys have added to this half
+        mbarrier.wait(dq_full.index(index), t & 1)
+        if IN_ORDER:
+            wait_for_turn(turn_ptr, start_n // (2 * KEYS))
+        if BLOCK_M == 64:  # half of the columns
+            async_add(dq_desc, [batch, head, block * BLOCK_M, 64 * index], dq_smem.index(index))
+        else:  # half of the rows
+            async_add(dq_desc, [batch, head, block * BLOCK_M + 64 * index, 0], dq_smem.index(index))
+        tma.store_wait(0)  # it has left shared memory
+        mbarrier.arrive(dq_free.index(index), count=1)
+        if IN_ORDER:
+            all_added()
+            barrier()
+            pass_turn(turn_ptr)
+        head, block = next_block(head, block, first, blocks)
 
 
 @gluon.jit
@@ -372,15 +402,19 @@ def delta_less(o: Tensor, do: Tensor, dlse: Tensor | None) -> Tensor:
 
 def attention_backward_hopper(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *, causal: bool, scale: float,
-    dlse: Tensor | None = None, stages: int = 2, spans: Tensor | None = None, delta: Tensor | None = None,
+    dlse: Tensor | None = None, spans: Tensor | None = None, delta: Tensor | None = None, in_order: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dq, dk and dv, as `attention_backward` gives them; for inputs that `why_not_hopper` has nothing against.
 
     spans: the queries that see keys, as `attention_spans(..., of_keys=True)` gives them; `causal` is then not looked at.
     delta: what `delta_less` makes of o, do and dlse, where the caller has it.
-    Extra memory: delta, and dq in float32.
+    in_order: whether blocks of keys take turns to add to dq, so that it has the same bits every time; not with spans.
+    Extra memory: delta, and dq in float32; in order, 8 bytes for a block of 64 (D > 64) or 128 queries.
     """
     check_bool(causal, "causal")
+    check_bool(in_order, "in_order")
+    if in_order and spans is not None:
+        raise ValueError("expected spans or in_order, got both: not every block of keys adds to the same blocks of dq")
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
     width = hopper_width(D)
     block_m = 64 if width == 128 else 128
@@ -388,14 +422,19 @@ def attention_backward_hopper(
     dk, dv = torch.empty_like(k), torch.empty_like(v)
     dq = torch.zeros((B, H, N_q, D), dtype=torch.float32, device=q.device)
     q_tile, kv_tile = (1, 1, block_m, width), (1, 1, KEYS.value, width)
+    key_blocks, m_blocks, rows = -(-N_k // (2 * KEYS.value)), -(-N_q // block_m), B * H_kv
+    turns, side, grid = delta, 0, (key_blocks, H_kv, B)
+    if in_order:
+        turns = torch.zeros(1 + B * H * m_blocks * 2, dtype=torch.int32, device=q.device)
+        side, grid = beside(rows, H // H_kv * m_blocks, multiprocessors(q.device)), (key_blocks * rows, 1, 1)
     launch_hopper(
-        attention_backward_hopper_kernel, (-(-N_k // (2 * KEYS.value)), H_kv, B),
+        attention_backward_hopper_kernel, grid,
         (
             in_tiles(q, q_tile), in_tiles(do, q_tile), in_tiles(k, kv_tile), in_tiles(v, kv_tile),
             in_tiles(dq, (1, 1, 64, 64)), in_tiles(dk, kv_tile), in_tiles(dv, kv_tile), lse.contiguous(), delta,
             delta if spans is None else spans, 2 * N_k if spans is not None and len(spans) > 1 else 0,
-            N_q, N_k, H // H_kv, scale,
+            turns, side, N_q, N_k, H_kv, H // H_kv, scale,
         ),
-        dict(HEAD_DIM=width, BLOCK_M=block_m, STAGES=stages, MASK="spans" if spans is not None else "causal" if causal else "none"),
+        dict(HEAD_DIM=width, BLOCK_M=block_m, STAGES=2, IN_ORDER=in_order, MASK="spans" if spans is not None else "causal" if causal else "none"),
     )  # fmt: skip
     return torch.mul(dq, scale, out=torch.empty_like(q)), dk, dv  # one pass: scale, and round to 16 bits

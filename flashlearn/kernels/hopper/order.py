@@ -1,0 +1,60 @@
+"""Programs that take turns to add to a sum, so that it has the same bits every time.
+
+A program that may not add yet waits for others, which must therefore run or be over: nobody waits for a program that has
+not begun. GPUs promise no order in which programs begin, so that each takes a ticket when it does, and works out from the
+ticket, not from its number, what is its part. It waits for lower tickets alone.
+
+Whoever waits does no work. Of a row (one head) the next block of keys should begin a round or more after the one before,
+which then always has added already. So a few rows run side by side (`beside`): tickets go to the first block of each of
+these rows, then to the second of each. More rows than needed would share less of Q, dO and dQ in the L2 cache.
+"""
+
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+LAG = 3  # rounds from the addition of a block of keys to that of the next, at least
+
+
+def beside(rows: int, rounds: int, resident: int) -> int:
+    """How many of the rows run side by side, if a program takes so many rounds and `resident` programs run at a time.
+
+    Programs end, and others begin, every rounds / resident rounds.
+    """
+    return max(1, min(rows, round(LAG * resident / rounds)))
+
+
+@gluon.jit
+def begin_in_order(tickets_ptr, side, blocks):
+    """The block of keys, of so many in a row, and the row of this program, the next in order.
+
+    Rows are taken `side` at a time: block 0 of each, then block 1 of each, ...
+    """
+    ticket = gl.atomic_add(tickets_ptr, 1, sem="relaxed")
+    rows = gl.num_programs(0) // blocks
+    first = ticket // (side * blocks) * side
+    within = ticket % (side * blocks)
+    width = gl.minimum(side, rows - first)  # the last rows may be fewer
+    return within // width, first + within % width
+
+
+@gluon.jit
+def wait_for_turn(turn_ptr, n):
+    """Until n have added."""
+    while gl.atomic_add(turn_ptr, 0, sem="acquire") != n:
+        pass
+
+
+@gluon.jit
+def pass_turn(turn_ptr):
+    """One more has added: what it added is seen by whoever sees this."""
+    gl.atomic_add(turn_ptr, 1, sem="release")
+
+
+@gluon.jit
+def all_added():
+    """Wait until what these threads gave to the copy engine has arrived in HBM, not only left shared memory."""
+    gl.inline_asm_elementwise(
+        "cp.async.bulk.wait_group 0; mov.b32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1
+    )
