@@ -151,15 +151,17 @@ def bind_ours(problem: Problem, page: int) -> Calls:
 def bind_varlen(problem: Problem, page: int) -> Calls:
     from torch.nn.attention.varlen import varlen_attn
 
-    if "block_table" not in inspect.signature(varlen_attn).parameters:
+    known = inspect.signature(varlen_attn).parameters
+    if "block_table" not in known:
         raise Refused(f"varlen_attn of PyTorch {torch.__version__} takes no block_table")
+    grouped = {"enable_gqa": True} if "enable_gqa" in known else {}  # PyTorch 2.11 takes fewer key heads without a word
     k, v = problem.cut(page, heads_first=False)
     B, longest = problem.setting.B, max(problem.lengths)
     starts = torch.arange(B + 1, dtype=torch.int32, device=problem.device)
     ends = torch.tensor([0, *problem.lengths]).cumsum(0).to(problem.device, torch.int32)
 
     def call(layer: Layer) -> Callable[[], Tensor]:
-        options = {"enable_gqa": True, "seqused_k": problem.seqused, "block_table": problem.table(layer, page)}
+        options = grouped | {"seqused_k": problem.seqused, "block_table": problem.table(layer, page)}
         return lambda: varlen_attn(layer.q, k, v, starts, ends, 1, longest, **options)
 
     return [call(layer) for layer in problem.layers]
