@@ -144,7 +144,7 @@ def test_in_a_cuda_graph(one_launch):
 
 
 @pytest.mark.parametrize("dim", (0, 1, 2, 3))
-def test_strides_past_32_bits(dim):
+def test_strides_past_32_bits(alone, dim):
     """Elements of a cache more than 2^31 apart, along every dimension in turn: as from a compact copy."""
     shape = (3, 4, 1000, 64)
     step = (2**31 + 2**20) // (shape[dim] - 1) // 16 * 16

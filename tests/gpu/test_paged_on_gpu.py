@@ -150,7 +150,7 @@ def test_numbers_out_of_range_are_caught_or_harmless():
         flash_attention_paged(q, k, v, table.cpu(), lengths)
 
 
-def test_a_cache_past_32_bits():
+def test_a_cache_past_32_bits(alone):
     """Pages more than 2^31 elements apart."""
     problem = Problem((300, 500), D=128, group=4, page=64, dtype=fp16)
     (q, k, v, table, lengths), _ = make(problem, "cuda")
