@@ -212,6 +212,44 @@ def test_what_was_tried_is_told_as_it_was_recorded():
     assert f"{gained}, and with two groups lost up to {100 - 100 * min(two):.0f} %" in forward
 
 
+def spread(trial) -> str:
+    """From the least rate over that before to the most."""
+    found = [row["ratio"] for row in trial["rows"]]
+    return f"{min(found):.2f} to {max(found):.2f}"
+
+
+def test_what_order_costs_is_told_as_it_was_recorded():
+    trials = load("gpu_trials_h200")["trials"]
+    backward = said_of("backward")
+    course = [(Path(__file__).parents[1] / name).read_text() for name in ("CHANGELOG.md", "notebooks/14_appendix.md")]
+    changes, appendix = (" ".join(text.split()) for text in course)
+    order = trials["backward, in order"]
+    assert (
+        f"reaches {spread(order)} of the speed in any order (H200, {len(order['rows'])} settings of N 512" in backward
+    )
+    assert (
+        f"at {spread(order)} of the speed in any order" in changes
+        and f"in one launch reach {spread(order)}" in appendix
+    )
+    notebook = (Path(__file__).parents[1] / "notebooks/14_making_it_fast.ipynb").read_text()
+    assert f"take turns, {slower([row['ratio'] for row in order['rows']])} slower" in notebook
+    groups = trials["backward, in order, added by the computing groups, blocks of queries from the first to the last"]
+    assert f"began at the diagonal, it was {spread(groups)}" in backward
+    launches = spread(trials["backward, in order, one block of keys launched after the other"])
+    assert f"one block of keys after the other {launches}" in backward and f"| {launches} of the speed" in appendix
+    asked = trials["backward, the same, and groups that ask for their products in turns"]
+    mean = f"{100 - 100 * geometric_mean(row['ratio'] for row in asked['rows']):.0f} % slower in the mean"
+    assert f"products in turns ({mean})" in backward and f"| {mean} |" in appendix
+    waits = trials["backward, a wait with nothing under way before the first product"]
+    assert 0.99 < geometric_mean(row["ratio"] for row in waits["rows"]) < 1.01, "nothing"
+    later = trials["backward, dQ a round later, D = 128, and that wait"]
+    assert max(row["ratio"] for row in later["rows"]) < 1, "not enough"
+    alone = trials["backward, a warp of its own adds dQ, blocks of queries from the last to the first"]
+    assert 0.99 < geometric_mean(row["ratio"] for row in alone["rows"]) < 1.01
+    odd = trials["forward, 131 programs for an odd number of causal tiles"]
+    assert f"with an odd number of causal tiles {spread(odd)} times" in said_of("forward")
+
+
 def test_what_the_changelog_tells_of_launches_and_first_calls():
     trials = load("gpu_trials_h200")["trials"]
     anew = trials["forward, launches at D = 64 chosen anew"]["rows"]
