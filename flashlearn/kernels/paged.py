@@ -8,8 +8,10 @@ that only the GPU knows. The mathematics is the same, and so is `absorb`.
    r % group. So K and V are read once per key head and tile.
 3. The work is one line of tiles of keys: sequence by sequence, key head by key head, tile of queries by tile of queries.
    Every program takes an equal share of that line, wherever that begins and ends. One sequence of 65,536 keys among a
-   hundred short ones is thus cut into many pieces, and the short ones into none. Every program works its share out for
-   itself, from the lengths; the host knows shapes only, waits for nothing, and the launch can be part of a CUDA graph.
+   hundred short ones is thus cut into many pieces, and the short ones into none. A row of tiles counts for one tile
+   more than it has, for its beginning and end; else whoever gets the short sequences gets many rows, and is last by far.
+   Every program works its share out for itself, from the lengths; the host knows shapes only, waits for nothing, and the
+   launch can be part of a CUDA graph.
 4. A share may begin in the middle of a row of tiles, and end in one: at most two pieces of a program are no whole result.
    Their (o, lse) go to the side, two pieces a program whatever the lengths are. A second kernel merges them: each lse is
    a score, each o a value. It is the online softmax again.
@@ -49,6 +51,8 @@ LEAST_KEYS = 256  # of a share, unless all sequences are shorter: a smaller one 
 # Some compute while others wait for memory. Two or three are alike where sequences are long; where many are short, three are
 # an eighth faster than two, and four slower again (measurements/gpu_paged_h200.json, "plans").
 PROGRAMS_PER_MULTIPROCESSOR = 3
+# A row of tiles takes the time of about so many tiles more: its queries come, its result goes, and no keys are under way.
+ROW_COST = tl.constexpr(1)
 MOST_SEQUENCES = 8192  # every program looks at all lengths
 NOTHING = tl.constexpr(float("-inf"))
 
@@ -88,10 +92,10 @@ def keys_of(r, queries, keys, left, right, GROUP: tl.constexpr, BLOCK_M: tl.cons
 
 @triton.jit
 def tiles_between(start, stop, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr):
-    """How many tiles of keys a tile of queries counts for on the line of all work, at least one; not SPLIT: one."""
+    """How long a tile of queries is on the line of all work: ROW_COST and its tiles of keys; not SPLIT: one."""
     if not SPLIT:
         return tl.maximum(start * 0, 1)
-    return tl.maximum(tl.cdiv(stop, BLOCK_N) - start // BLOCK_N, 1)
+    return ROW_COST + tl.maximum(tl.cdiv(stop, BLOCK_N) - start // BLOCK_N, 0)
 
 
 @triton.jit
@@ -243,8 +247,8 @@ def attention_paged_kernel(
         first, last, start, stop = keys_of(r, queries, keys, left, right, GROUP, BLOCK_M)
         whole = tiles_between(start, stop, BLOCK_N, SPLIT)
         pieces = tl.minimum(whole - before, end - at)  # of the line; not SPLIT: the one that stands for all
-        j = start // BLOCK_N + before
-        j_end = j + pieces
+        j = start // BLOCK_N + tl.maximum(before - ROW_COST, 0)  # the first ROW_COST of a row are no tiles
+        j_end = start // BLOCK_N + tl.maximum(before + pieces - ROW_COST, 0)
         if not SPLIT:
             j_end = tl.maximum(tl.cdiv(stop, BLOCK_N), j + 1)
         diagonal = keys - queries
@@ -510,7 +514,8 @@ class Plan(NamedTuple):
         if sizes.most_keys <= LEAST_KEYS:
             return cls(launch, tiles * sizes.H_kv, False)
         least = max(LEAST_KEYS // launch.block_n, 1)
-        pieces = -(-tiles * sizes.H_kv * -(-sizes.most_keys // launch.block_n) // least)
+        longest = ROW_COST.value + -(-sizes.most_keys // launch.block_n)  # a row of tiles can be
+        pieces = -(-tiles * sizes.H_kv * longest // least)
         return cls(launch, min(PROGRAMS_PER_MULTIPROCESSOR * multiprocessors(device), pieces), True)
 
 
