@@ -88,9 +88,21 @@ def test_the_kernels_see_what_the_spans_say(name, D, how):
     torch.testing.assert_close(o.float(), want, atol=3e-3, rtol=0)
     torch.testing.assert_close(lse, want_lse.detach(), atol=3e-3, rtol=0)
     gradients = torch.autograd.grad(want, wide, do.float())
-    got = backward_run(q, k, v, do, o, lse, False, spans=spans_of(sizes, options, of_keys=True))
-    for what, ours, wanted in zip(("dq", "dk", "dv"), got, gradients, strict=True):
-        torch.testing.assert_close(ours.float(), wanted, atol=1e-2, rtol=1e-2, msg=what)
+    for side in (0, 2):  # dq added up in any order, and in one
+        got = backward_run(q, k, v, do, o, lse, False, spans=spans_of(sizes, options, of_keys=True), side=side)
+        for what, ours, wanted in zip(("dq", "dk", "dv"), got, gradients, strict=True):
+            torch.testing.assert_close(
+                ours.float(), wanted, atol=1e-2, rtol=1e-2, msg=f"{what}, {side} rows side by side"
+            )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nobody_waits_for_ever_whatever_the_spans_are(seed):
+    """Bad offsets make wrong results, and no program that waits for one that adds nothing."""
+    torch.manual_seed(seed)
+    q, k, v, do, *_ = problem(2, 1, 1, 300, 300, 64, False)
+    spans = torch.randint(0, 301, (2, 2, 300), dtype=torch.int32)
+    backward_run(q, k, v, do, q, torch.zeros(2, 1, 300), False, spans=spans, side=2)  # else a Deadlock
 
 
 @pytest.mark.parametrize("sink", (-2.0, 3.0))

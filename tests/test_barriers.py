@@ -222,10 +222,17 @@ def forward_run(
     return o, lse
 
 
-def visits(N_q, N_k, block_m, causal):
-    """How many blocks of 128 keys add to each block of queries: those of which it sees a key (blocks, 1)."""
-    seen = torch.ones(N_q, N_k).tril(N_k - N_q) if causal else torch.ones(N_q, N_k)
-    return torch.tensor([[-(-int(rows.any(0).sum()) // 128)] for rows in seen.split(block_m)], dtype=torch.int32)
+def visits(N_q, N_k, block_m, causal, spans=None):
+    """(B or 1, blocks of queries): how many blocks of 128 keys add to each."""
+    if spans is None:  # those of which it sees a key
+        seen = torch.ones(N_q, N_k).tril(N_k - N_q) if causal else torch.ones(N_q, N_k)
+        return torch.tensor([[-(-int(rows.any(0).sum()) // 128) for rows in seen.split(block_m)]], dtype=torch.int32)
+    # those of which the first key's span begins before it ends, and the last key's ends after it begins
+    last = [min(start + 127, N_k - 1) for start in range(0, N_k, 128)]
+    bounds = [list(zip(lows[::128], [highs[j] for j in last], strict=True)) for lows, highs in spans.tolist()]
+    starts = range(0, N_q, block_m)
+    adds = [[sum(low < m + block_m and high > m for low, high in each) for m in starts] for each in bounds]
+    return torch.tensor(adds, dtype=torch.int32)
 
 
 def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, replaced=None):
@@ -239,6 +246,8 @@ def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, replaced=None)
     given = [tiles(name, t, (1, 1, *blocks.get(name, (64, D)))) for name, t in shapes.items()]
     key_blocks, m_blocks = -(-N_k // 128), -(-N_q // block_m)
     turns = torch.zeros(1 + B * H * m_blocks * 2, dtype=torch.int32)
+    if spans is not None:
+        turns = torch.cat((turns, backward.adding_before(spans, block_m, m_blocks).flatten()))
     simulate(
         backward.attention_backward_hopper_kernel, *given, lse, delta, delta if spans is None else spans,
         step(spans, N_k), turns, side, N_q, N_k, H_kv, H // H_kv, D**-0.5, replaced=replaced,
@@ -247,7 +256,8 @@ def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, replaced=None)
     )  # fmt: skip
     if side:
         assert turns[0] == key_blocks * H_kv * B
-        assert torch.equal(turns[1:].view(-1, m_blocks, 2), visits(N_q, N_k, block_m, causal).expand(B * H, -1, 2))
+        ends = turns[1 : 1 + B * H * m_blocks * 2].view(B, H, m_blocks, 2)
+        assert torch.equal(ends, visits(N_q, N_k, block_m, causal, spans)[:, None, :, None].expand_as(ends))
     return dq * D**-0.5, dk, dv
 
 

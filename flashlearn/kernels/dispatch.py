@@ -78,8 +78,7 @@ def hopper_options(N_q: int, D: int, causal: bool) -> dict[str, Any]:
 def backward_rung(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Choice:
     """The kernels that `flash_attention` runs backward for these inputs."""
     why = why_not_hopper(q, k, v, scale=scale)
-    in_order = torch.are_deterministic_algorithms_enabled()
-    return _without_hopper(why) if why else Choice("hopper", {"in_order": in_order}, "")
+    return _without_hopper(why) if why else Choice("hopper", _in_order(), "")
 
 
 def general_rung(q: Tensor, k: Tensor, v: Tensor, options: Options, *, scale: float, backward: bool = False) -> Choice:
@@ -90,9 +89,12 @@ def general_rung(q: Tensor, k: Tensor, v: Tensor, options: Options, *, scale: fl
     if options.scores:
         changed = " and ".join(name for name in options.names if name in ("softcap", "alibi"))
         why = f"{changed}: the Hopper kernels know masks and sinks, and plain scores"
-    elif backward and not why and torch.are_deterministic_algorithms_enabled():
-        why = "deterministic algorithms are asked for, and with masks the fast kernel adds up dq in any order"
-    return Choice("portable", {}, why) if why else Choice("hopper", {}, "")
+    return Choice("portable", {}, why) if why else Choice("hopper", _in_order() if backward else {}, "")
+
+
+def _in_order() -> dict[str, Any]:
+    """The option of the fast backward kernel: whether it adds up dq in one order."""
+    return {"in_order": torch.are_deterministic_algorithms_enabled()}
 
 
 def _without_hopper(why: str) -> Choice:

@@ -149,10 +149,11 @@ def _backward(do, dlse, q, k, v, o, lse, *given):
 
 
 def _run_backward(do, q, k, v, o, lse, dlse, scale, how: How):
-    if general_rung(q, k, v, how.options, scale=scale, backward=True).name == "hopper":
+    rung = general_rung(q, k, v, how.options, scale=scale, backward=True)
+    if rung.name == "hopper":
         from flashlearn.kernels.hopper.banded import banded_gradients
 
-        return *banded_gradients(do, q, k, v, o, lse, dlse, scale, how.options), None
+        return *banded_gradients(do, q, k, v, o, lse, dlse, scale, how.options, **rung.options), None
     return attention_gradients(do, q, k, v, o, lse, dlse, how)
 
 

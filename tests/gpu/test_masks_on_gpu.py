@@ -73,6 +73,21 @@ def test_each_option_by_the_portable_kernels(name, portable):
     check(problem, inputs, results_of(attend(options), inputs, options), options)
 
 
+@pytest.mark.parametrize("D", (64, 128))
+@pytest.mark.parametrize("name", ("both sides", "documents", "ranges", "sinks"))
+def test_same_bits_every_time_when_asked_for(name, D, request):
+    """Twenty runs of the fast kernels, the same bits; programs enough that most wait for others."""
+    request.addfinalizer(lambda: torch.use_deterministic_algorithms(False))
+    torch.use_deterministic_algorithms(True)
+    problem = replace(problem_of(name, D, fp16), H_q=24, H_kv=12)
+    inputs, options = make(problem, "cuda"), given(problem, "cuda")
+    first = results_of(attend(options), inputs, options)
+    check(problem, inputs, first, options)
+    for _ in range(19):
+        again = results_of(attend(options), inputs, options)
+        assert all(torch.equal(again[what], first[what]) for what in first)
+
+
 def test_float32():
     problem = replace(problem_of("every", 64, fp32), documents=None)
     inputs, options = make(problem, "cuda"), given(problem, "cuda")

@@ -75,7 +75,8 @@ def attention_backward_hopper_kernel(
     q_desc, do_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc, lse_ptr, delta_ptr,
     # (1 or B, 2, N_k): the spans of queries that see keys, and how far apart they lie for two sequences; if MASK is "spans"
     spans_ptr, span_step,
-    # if IN_ORDER: a ticket and (B, H, blocks of queries, 2) turns, and how many rows run side by side
+    # if IN_ORDER: a ticket, (B, H, blocks of queries, 2) turns and, if MASK is "spans", what `adding_before` gives; how many
+    # rows run side by side
     turns_ptr, side,
     # sizes, and the factor on Q K^T
     N_q, N_k, kv_heads, group, scale,
@@ -118,7 +119,6 @@ def attention_backward_hopper_kernel(
     if IN_ORDER:
         n, row = begin_in_order(turns_ptr, side, gl.cdiv(N_k, 2 * KEYS))
         kv_head, batch = row % kv_heads, row // kv_heads
-        turns_ptr += 1 + batch * kv_heads * group * gl.cdiv(N_q, BLOCK_M) * 2
     start_n = n * (2 * KEYS)  # the first keys are seen by most queries: they start first
     sizes = (N_q, N_k, group, scale, spans_ptr, span_step)
     first = 0  # block of the first query that sees a key of this program
@@ -138,14 +138,22 @@ def attention_backward_hopper_kernel(
     barriers = (kv_full, rows_full, ds_full, free, dq_full, dq_free)
     place = (start_n, kv_head, batch, first, full, full_stop, blocks)
     inputs, outputs = (q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr, kv_heads), (dk_desc, dv_desc)
-    sums = (dq_desc, turns_ptr, gl.cdiv(N_q, BLOCK_M))
+    m_blocks = gl.cdiv(N_q, BLOCK_M)
+    turns = 2 * group * m_blocks  # of a row
+    before_ptr = turns_ptr
+    if IN_ORDER:
+        if MASK == "spans":
+            which = gl.where(span_step > 0, batch, 0) * gl.cdiv(N_k, 2 * KEYS) + n
+            before_ptr += 1 + gl.num_programs(0) // gl.cdiv(N_k, 2 * KEYS) * turns + which * m_blocks
+        turns_ptr += 1 + batch * kv_heads * turns
+    sums = (dq_desc, turns_ptr, before_ptr, m_blocks)
     gl.warp_specialize(
         [
             (consume, (0, buffers, barriers, place, sizes, outputs, MASK)),
             (consume, (1, buffers, barriers, place, sizes, outputs, MASK)),
             (load, (buffers, barriers, place, sizes, inputs)),
-            (add, (0, buffers, barriers, place, sizes, sums, IN_ORDER)),
-            (add, (1, buffers, barriers, place, sizes, sums, IN_ORDER)),
+            (add, (0, buffers, barriers, place, sizes, sums, MASK, IN_ORDER)),
+            (add, (1, buffers, barriers, place, sizes, sums, MASK, IN_ORDER)),
         ],
         [4, 1, 1, 1],
         [240, 24, 24, 24],
@@ -360,20 +368,23 @@ def give_last_dq(rounds, index: gl.constexpr, buffers, barriers):
 
 
 @gluon.jit
-def add(index: gl.constexpr, buffers, barriers, place, sizes, sums, IN_ORDER: gl.constexpr):
+def add(index: gl.constexpr, buffers, barriers, place, sizes, sums, MASK: gl.constexpr, IN_ORDER: gl.constexpr):
     """A warp that has the copy engine add what one group gives it, halves of dQ, to the sum in HBM."""
     start_n, kv_head, batch, first, full, full_stop, blocks = place
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     N_q, N_k, group, scale, spans_ptr, span_step = sizes
-    dq_desc, turns_ptr, m_blocks = sums
+    dq_desc, turns_ptr, before_ptr, m_blocks = sums
     BLOCK_M: gl.constexpr = q_smem.shape[3]
     head, block = kv_head * group, first + blocks - 1
+    before = start_n // (2 * KEYS)  # blocks of keys, all of which add to what this one adds to
     for t in range(group * blocks):
+        if IN_ORDER and MASK == "spans":
+            before = gl.load(before_ptr + block)
         turn_ptr = turns_ptr + (head * m_blocks + block) * 2 + index  # so many blocks of keys have added to this half
         mbarrier.wait(dq_full.index(index), t & 1)
         if IN_ORDER:
-            wait_for_turn(turn_ptr, start_n // (2 * KEYS))
+            wait_for_turn(turn_ptr, before)
         if BLOCK_M == 64:  # half of the columns
             async_add(dq_desc, [batch, head, block * BLOCK_M, 64 * index], dq_smem.index(index))
         else:  # half of the rows
@@ -405,6 +416,19 @@ def delta_less(o: Tensor, do: Tensor, dlse: Tensor | None) -> Tensor:
     return delta if dlse is None else delta - dlse
 
 
+def adding_before(spans: Tensor, block_m: int, m_blocks: int) -> Tensor:
+    """(B or 1, blocks of 128 keys, m_blocks) int32: how many blocks of keys before each add to each block of queries.
+
+    Counted one by one, so that whatever the spans are, nobody waits for one that does not come.
+    """
+    at = torch.arange(0, spans.shape[2], 2 * KEYS.value, device=spans.device)
+    last = (at + 2 * KEYS.value - 1).clamp(max=spans.shape[2] - 1)
+    blocks = torch.arange(m_blocks, device=spans.device)
+    first, stop = spans[:, 0, at] // block_m, -(-spans[:, 1, last] // block_m)
+    adds = (first[..., None] <= blocks) & (blocks < stop[..., None])
+    return (adds.cumsum(1) - adds.long()).to(torch.int32)
+
+
 def attention_backward_hopper(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *, causal: bool, scale: float,
     dlse: Tensor | None = None, spans: Tensor | None = None, delta: Tensor | None = None, in_order: bool = False,
@@ -413,13 +437,12 @@ def attention_backward_hopper(
 
     spans: the queries that see keys, as `attention_spans(..., of_keys=True)` gives them; `causal` is then not looked at.
     delta: what `delta_less` makes of o, do and dlse, where the caller has it.
-    in_order: whether blocks of keys take turns to add to dq, so that it has the same bits every time; not with spans.
-    Extra memory: delta, and dq in float32; in order, 8 bytes for a block of 64 (D > 64) or 128 queries.
+    in_order: whether blocks of keys take turns to add to dq, so that it has the same bits every time.
+    Extra memory: delta, and dq in float32; in order, 8 bytes for a block of 64 (D > 64) or 128 queries, with spans also 4
+    bytes for every pair of a block of queries and one of 128 keys.
     """
     check_bool(causal, "causal")
     check_bool(in_order, "in_order")
-    if in_order and spans is not None:
-        raise ValueError("expected spans or in_order, got both: not every block of keys adds to the same blocks of dq")
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
     width = hopper_width(D)
     block_m = 64 if width == 128 else 128
@@ -431,6 +454,8 @@ def attention_backward_hopper(
     turns, side, grid = delta, 0, (key_blocks, H_kv, B)
     if in_order:
         turns = torch.zeros(1 + B * H * m_blocks * 2, dtype=torch.int32, device=q.device)
+        if spans is not None:
+            turns = torch.cat((turns, adding_before(spans, block_m, m_blocks).flatten()))
         side, grid = beside(rows, H // H_kv * m_blocks, multiprocessors(q.device)), (key_blocks * rows, 1, 1)
     launch_hopper(
         attention_backward_hopper_kernel, grid,

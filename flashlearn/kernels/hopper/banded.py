@@ -23,13 +23,15 @@ def banded_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, options: Optio
 
 def banded_gradients(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, dlse: Tensor | None, scale: float,
-    options: Options,
+    options: Options, in_order: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:  # fmt: skip
     """dq, dk, dv and, if there are sinks, dsinks, as `attention_gradients` gives them with these options."""
     do = do.contiguous() if why_not_tma(do) else do
     spans = spans_of(q, k, options, of_keys=True)
     delta = delta_less(o, do, dlse)
-    grads = attention_backward_hopper(do, q, k, v, o, lse, causal=False, scale=scale, spans=spans, delta=delta)
+    grads = attention_backward_hopper(
+        do, q, k, v, o, lse, causal=False, scale=scale, spans=spans, delta=delta, in_order=in_order
+    )
     return *grads, None if options.sinks is None else gradient_of_sinks(options.sinks, lse, -delta)
 
 
