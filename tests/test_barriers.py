@@ -18,6 +18,7 @@ from flashlearn.show.frame import as_runs, paint
 
 pytest.importorskip("triton", reason="Triton is not installed here: there are no kernels to simulate")
 from flashlearn.kernels.hopper import backward, forward, lesson
+from flashlearn.kernels.hopper.order import beside
 from flashlearn.kernels.teaching.forward import LOG2_E
 
 TILE = (64, 64)
@@ -291,6 +292,12 @@ def test_programs_take_turns_to_add_to_dq(D, side, causal):
     o, lse = forward_run(q, k, v, causal)
     for got, wanted in zip(backward_run(q, k, v, do, o, lse, causal, side=side), gradients, strict=True):
         torch.testing.assert_close(got.float(), wanted, atol=1e-2, rtol=1e-2)
+
+
+def test_as_many_rows_run_side_by_side_as_keep_programs_from_waiting():
+    """A program of 64 rounds ends every half a round on 132 multiprocessors: six rows, for three rounds between two of a row."""
+    assert beside(1000, 64, 132) == 6 and beside(4, 64, 132) == 4
+    assert beside(1000, 8, 132) == 50 and beside(1000, 10**6, 132) == 1
 
 
 @pytest.mark.parametrize("D", (64, 128))

@@ -233,6 +233,11 @@ def test_what_order_costs_is_told_as_it_was_recorded():
     )
     notebook = (Path(__file__).parents[1] / "notebooks/14_making_it_fast.ipynb").read_text()
     assert f"take turns, {slower([row['ratio'] for row in order['rows']])} slower" in notebook
+    lags = [trials[f"backward, in order, a lag of {lag}"]["rows"] for lag in ("3 rounds", "1.5 rounds", "1 round")]
+    least = [f"{min(row['ratio'] for row in rows):.2f}" for rows in lags]
+    comment = " ".join((Path(__file__).parents[1] / "flashlearn/kernels/hopper/order.py").read_text().split())
+    assert f"slowest of twelve settings reached # {least[0]} of the speed" in comment and len(lags[0]) == 12
+    assert f"with 1.5 and 1 {least[1]} and {least[2]} (H200" in comment
     groups = trials["backward, in order, added by the computing groups, blocks of queries from the first to the last"]
     assert f"began at the diagonal, it was {spread(groups)}" in backward
     launches = spread(trials["backward, in order, one block of keys launched after the other"])
