@@ -209,17 +209,22 @@ def step(spans, N):
 
 
 def forward_run(
-    q, k, v, causal, block_n=64, stages=2, consumers=2, paired=False, programs=2, spans=None, sinks=None, replaced=None
-):
+    q, k, v, causal, block_n=64, stages=2, consumers=2, programs=2, tickets=True, spans=None, side=2, sinks=None,
+    replaced=None,
+):  # fmt: skip
+    """o and lse by the package's kernel; under a mask so many rows side by side."""
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
     o, lse = torch.zeros_like(q), torch.zeros(B, H, N_q)
     q_tile, kv_tile = (1, 1, 64, D), (1, 1, block_n, D)
     given = [tiles(*each) for each in (("Q", q, q_tile), ("K", k, kv_tile), ("V", v, kv_tile), ("O", o, q_tile))]
+    count = B * H * -(-N_q // (64 * consumers))
+    taken = torch.zeros(1, dtype=torch.int32)
     simulate(
         forward.attention_forward_hopper_kernel, *given, lse, lse if spans is None else spans, step(spans, N_q),
-        lse if sinks is None else sinks, B, H, N_q, N_k, H // H_kv, D**-0.5 * LOG2_E,
-        grid=(programs,), HEAD_DIM=D, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers, MASK=mask_of(causal, spans), SINKS=sinks is not None, PAIRED=paired, replaced=replaced,
+        taken, side, lse if sinks is None else sinks, B, H, N_q, N_k, H // H_kv, D**-0.5 * LOG2_E,
+        grid=(programs,), HEAD_DIM=D, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers, MASK=mask_of(causal, spans), SINKS=sinks is not None, TICKETS=tickets, replaced=replaced,
     )  # fmt: skip
+    assert taken == (count if tickets else 0), "each program takes one ticket too many, and begins without one"
     return o, lse
 
 
@@ -238,6 +243,7 @@ def visits(N_q, N_k, block_m, causal, spans=None):
 
 def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, replaced=None):
     """dq, dk and dv by the package's kernel; in order, so many rows side by side, if `side` is given."""
+    in_order, side = side > 0, side or (0 if spans is None else 2)
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
     delta = (o.float() * do.float()).sum(-1)
     dq, dk, dv = torch.zeros(q.shape), torch.zeros_like(k), torch.zeros_like(v)
@@ -253,9 +259,9 @@ def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, replaced=None)
         backward.attention_backward_hopper_kernel, *given, lse, delta, delta if spans is None else spans,
         step(spans, N_k), turns, side, N_q, N_k, H_kv, H // H_kv, D**-0.5, replaced=replaced,
         grid=(key_blocks * H_kv * B, 1, 1) if side else (key_blocks, H_kv, B),
-        HEAD_DIM=D, BLOCK_M=block_m, STAGES=2, IN_ORDER=side > 0, MASK=mask_of(causal, spans),
+        HEAD_DIM=D, BLOCK_M=block_m, STAGES=2, IN_ORDER=in_order, MASK=mask_of(causal, spans),
     )  # fmt: skip
-    if side:
+    if in_order:
         assert turns[0] == key_blocks * H_kv * B
         ends = turns[1 : 1 + B * H * m_blocks * 2].view(B, H, m_blocks, 2)
         assert torch.equal(ends, visits(N_q, N_k, block_m, causal, spans)[:, None, :, None].expand_as(ends))
@@ -266,12 +272,9 @@ def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, replaced=None)
     ("shape", "options"),
     [
         ((1, 2, 1, 200, 300, 64, True), {"block_n": 128, "programs": 3}),
-        ((1, 2, 2, 300, 300, 64, True), {"consumers": 3, "paired": True}),
-        (
-            (1, 3, 1, 300, 300, 64, True),
-            {"paired": True, "programs": 4},
-        ),  # three tiles, of which the second has no partner
-        ((2, 1, 1, 100, 192, 128, False), {"stages": 3}),
+        ((1, 2, 2, 300, 300, 64, True), {"consumers": 3, "tickets": False}),
+        ((1, 3, 1, 300, 300, 64, True), {"programs": 4}),  # three tiles of three rows, two and then one side by side
+        ((2, 1, 1, 100, 192, 128, False), {"stages": 3, "tickets": False}),
     ],
 )
 def test_the_package_s_kernels_run_clean(shape, options):

@@ -331,10 +331,10 @@ def as_on_hopper(monkeypatch):
         (64, 8192, False, {"consumers": 3}),
         (64, 1023, True, {"block_n": 64, "stages": 3}),
         (64, 4096, True, {}),
-        (64, 16384, True, {"consumers": 3}),
+        (64, 8192, True, {"consumers": 3}),
         (128, 4096, False, {}),
         (128, 1024, True, {"block_n": 64, "stages": 4}),
-        (128, 16384, True, {"persistent": False}),
+        (128, 16384, True, {}),
     ),
 )
 def test_rungs_on_hopper(as_on_hopper, D, N, causal, options):

@@ -201,11 +201,6 @@ def test_what_was_tried_is_told_as_it_was_recorded():
         assert 0.98 < geometric_mean(found[name]) < 1.01, "nothing"
     pairs = [found[f"forward, P rounded after the wait{more}"] for more in ("", ", maximum as a tree")]
     assert 0.99 < geometric_mean(tree / chain for chain, tree in zip(*pairs, strict=True)) < 1.01, "nothing"
-    shifted = chosen(trials["forward, tiles shifted by a place each turn"]["rows"], D=64)
-    less = [row["ratio"] for row in shifted if row["ratio"] < 1]
-    assert (len(less), len(shifted)) == (11, 12)
-    said = f"{slower(less)} slower in eleven of twelve settings at D = 64"
-    assert said in forward and said in appendix
     spared = trials["forward, P rounded after the wait, K handed back with V"]["rows"]
     three, two = ([row["ratio"] for row in chosen(spared, D=64, groups=groups)] for groups in (3, 2))
     gained = f"gained {100 * min(three) - 100:.0f} to {100 * max(three) - 100:.0f} % at D = 64"
@@ -251,8 +246,6 @@ def test_what_order_costs_is_told_as_it_was_recorded():
     assert max(row["ratio"] for row in later["rows"]) < 1, "not enough"
     alone = trials["backward, a warp of its own adds dQ, blocks of queries from the last to the first"]
     assert 0.99 < geometric_mean(row["ratio"] for row in alone["rows"]) < 1.01
-    odd = trials["forward, 131 programs for an odd number of causal tiles"]
-    assert f"with an odd number of causal tiles {spread(odd)} times" in said_of("forward")
 
 
 def test_what_the_changelog_tells_of_launches_and_first_calls():

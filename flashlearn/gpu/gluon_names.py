@@ -126,7 +126,7 @@ class Buffer:
 
     def load(self, layout: Any = None) -> Values:
         self.sim.access(self.data, f"{self.sim.me.name} reads {self.name}")
-        return values(self.data.clone())
+        return values(self.data.clone() if self.dtype.is_floating_point else self.data.to(self.dtype))
 
     def store(self, tile: Tensor) -> None:
         if not isinstance(tile, Tensor) or tile.is_meta or tile.shape != self.data.shape:

@@ -59,7 +59,14 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from flashlearn.core.inputs import check_bool
-from flashlearn.kernels.hopper.order import all_added, begin_in_order, beside, pass_turn, wait_for_turn
+from flashlearn.kernels.hopper.order import (
+    all_added,
+    begin_in_order,
+    beside,
+    pass_turn,
+    side_by_side,
+    wait_for_turn,
+)
 from flashlearn.kernels.hopper.tiles import hopper_width, in_tiles, launch_hopper
 from flashlearn.kernels.hopper.versions import async_add, async_load, async_store, barrier
 from flashlearn.kernels.launcher import multiprocessors
@@ -118,6 +125,10 @@ def attention_backward_hopper_kernel(
     n, kv_head, batch = gl.program_id(0), gl.program_id(1), gl.program_id(2)
     if IN_ORDER:
         n, row = begin_in_order(turns_ptr, side, gl.cdiv(N_k, 2 * KEYS))
+        kv_head, batch = row % kv_heads, row // kv_heads
+    elif MASK == "spans":
+        blocks_of_keys = gl.cdiv(N_k, 2 * KEYS)
+        n, row = side_by_side(n, side, blocks_of_keys, gl.num_programs(0) // blocks_of_keys)
         kv_head, batch = row % kv_heads, row // kv_heads
     start_n = n * (2 * KEYS)  # the first keys are seen by most queries: they start first
     sizes = (N_q, N_k, group, scale, spans_ptr, span_step)
@@ -452,11 +463,13 @@ def attention_backward_hopper(
     q_tile, kv_tile = (1, 1, block_m, width), (1, 1, KEYS.value, width)
     key_blocks, m_blocks, rows = -(-N_k // (2 * KEYS.value)), -(-N_q // block_m), B * H_kv
     turns, side, grid = delta, 0, (key_blocks, H_kv, B)
+    if spans is not None or in_order:
+        side, grid = min(8, rows), (key_blocks * rows, 1, 1)
     if in_order:
+        side = beside(rows, H // H_kv * m_blocks, multiprocessors(q.device))
         turns = torch.zeros(1 + B * H * m_blocks * 2, dtype=torch.int32, device=q.device)
         if spans is not None:
             turns = torch.cat((turns, adding_before(spans, block_m, m_blocks).flatten()))
-        side, grid = beside(rows, H // H_kv * m_blocks, multiprocessors(q.device)), (key_blocks * rows, 1, 1)
     launch_hopper(
         attention_backward_hopper_kernel, grid,
         (

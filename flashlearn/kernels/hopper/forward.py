@@ -12,7 +12,7 @@ What changed from the teaching kernel: nothing in the mathematics, everything in
 4. Keys from right to left: the blocks that need a mask come first, and all others are free of it; with a window there are
    more of the first kind at the left end, in a loop of their own.
 5. Persistent programs: one per multiprocessor takes tile after tile, and loads the next Q, K and V while the last o is
-   divided and stored. Causal tiles are taken in pairs, a short one with a long one.
+   divided and stored. Under a mask tiles take different times: who is through with one takes the next, by a ticket.
 
 Prediction: the teaching kernel leaves the tensor cores idle during softmax and during loads; hiding both
 should take D = 128 from about 400 TFLOP/s to above 550 on an H200. Result (float16, 16384 tokens in all, 2026-11-22): 616
@@ -29,14 +29,11 @@ Windows, documents and padding are one thing here, a span of keys for every quer
 tile visits the blocks between the spans of its first and last query, and masks those that some span ends in.
 Tried without gain: groups that issue their products in turns, which is
 FlashAttention-3's ping-pong (two groups fall out of step by themselves, we think); three stages and one buffer for Q;
-pairs of causal tiles at N = 16384, where the GPU shares out single tiles better; the longest causal tiles of several
-heads first (neighbours must read the same K and V at the same time, or it costs 15 %); one barrier for K_j and V_{j-1};
+the longest causal tiles of all heads first (neighbours must read the same K and V at the same time, or it costs 15 %); one barrier for K_j and V_{j-1};
 to wait for o's way out only when the next tile has begun. Exponentials on the FMA units, as a polynomial of degree 5,
 cost more than they spare the unit for exponentials: with one, two or four of eight columns the kernel reached 0.96, 0.93
 and 0.80 of its speed in the mean of twenty settings (H200, 2026-11-23). The maximum of a row as a tree in place of a
-chain of 32: nothing. To shift every turn of tiles by a place, against the lag of programs that get short units alone: 1 to
-4 % slower in eleven of twelve settings at D = 64; 131 programs in place of 132 cost nothing inside the kernel (`programs`),
-and with an odd number of causal tiles 1.10 to 1.21 times the speed came of it. With three groups the loop is bound by the issue of instructions, we think: to spare a copy of each register of
+chain of 32: nothing. With three groups the loop is bound by the issue of instructions, we think: to spare a copy of each register of
 P, and a wait for each other (`absorb`), gained 1 to 7 % at D = 64, and with two groups lost up to 4 %. These are in
 flashlearn/measurements/gpu_trials_h200.json.
 
@@ -46,9 +43,6 @@ Sources: J. Shah et al., "FlashAttention-3", 2024 (arXiv:2407.08608), Algorithms
 """
 
 from __future__ import annotations
-
-import math
-from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -63,6 +57,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from flashlearn.core.inputs import check_bool
+from flashlearn.kernels.hopper.order import rows_in_cache, side_by_side
 from flashlearn.kernels.hopper.tiles import hopper_width, in_tiles, launch_hopper
 from flashlearn.kernels.hopper.versions import async_load, async_store, barrier
 from flashlearn.kernels.launcher import multiprocessors
@@ -72,19 +67,21 @@ ROWS = gl.constexpr(64)  # queries of one group of four warps: the height of one
 LN_2 = gl.constexpr(0.6931471805599453)
 
 
-@gluon.jit(do_not_specialize=["span_step", "batches", "heads", "N_q", "N_k", "group"])
+@gluon.jit(do_not_specialize=["span_step", "side", "batches", "heads", "N_q", "N_k", "group"])
 def attention_forward_hopper_kernel(
     # descriptors of q and o (B, H_q, N_q, D), tiles (ROWS, D), and of k and v (B, H_kv, N_k, D), tiles (BLOCK_N, D)
     q_desc, k_desc, v_desc, o_desc, lse_ptr,
     # (1 or B, 2, N_q): the spans of keys that queries see, and how far apart they lie for two sequences; if MASK is "spans"
     spans_ptr, span_step,
+    # (1,) int32, 0: the tickets taken; if TICKETS. How many rows, heads of a sequence, run side by side under a mask
+    tickets_ptr, side,
     # (heads,) float32: one more score in the sum of every row of a head, without a value; if SINKS
     sinks_ptr,
     # sizes, and scale * log2(e)
     batches, heads, N_q, N_k, group, qk_scale,
     HEAD_DIM: gl.constexpr, BLOCK_N: gl.constexpr,
     STAGES: gl.constexpr, CONSUMERS: gl.constexpr,
-    MASK: gl.constexpr, SINKS: gl.constexpr, PAIRED: gl.constexpr,  # MASK is "none", "causal" or "spans"
+    MASK: gl.constexpr, SINKS: gl.constexpr, TICKETS: gl.constexpr,  # MASK is "none", "causal" or "spans"
 ):  # fmt: skip
     """O and lse for one block of CONSUMERS * 64 queries after another, as many as fall to this program."""
     dtype: gl.constexpr = q_desc.dtype
@@ -107,15 +104,22 @@ def attention_forward_hopper_kernel(
         mbarrier.init(k_free.index(i), count=CONSUMERS)
         mbarrier.init(v_free.index(i), count=CONSUMERS)
 
+    # the tile after the present one, in turn, where tiles are taken by ticket
+    next_smem = gl.allocate_shared_memory(gl.int32, [2, 1], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    next_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(2):
+        mbarrier.init(next_full.index(i), count=1)
+
     buffers = (q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free)
+    tiles = (next_smem, next_full, tickets_ptr, side)
     sizes = (batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step)
     inputs, outputs = (q_desc, k_desc, v_desc), (sinks_ptr, o_desc, lse_ptr)
     if CONSUMERS == 2:
         gl.warp_specialize(
             [
-                (consume, (0, buffers, sizes, outputs, MASK, SINKS, PAIRED)),
-                (consume, (1, buffers, sizes, outputs, MASK, SINKS, PAIRED)),
-                (load, (buffers, sizes, inputs, MASK, PAIRED)),
+                (consume, (0, buffers, tiles, sizes, outputs, MASK, SINKS, TICKETS)),
+                (consume, (1, buffers, tiles, sizes, outputs, MASK, SINKS, TICKETS)),
+                (load, (buffers, tiles, sizes, inputs, MASK, TICKETS)),
             ],
             [4, 1],
             [240, 24],
@@ -123,10 +127,10 @@ def attention_forward_hopper_kernel(
     else:
         gl.warp_specialize(
             [
-                (consume, (0, buffers, sizes, outputs, MASK, SINKS, PAIRED)),
-                (consume, (1, buffers, sizes, outputs, MASK, SINKS, PAIRED)),
-                (consume, (2, buffers, sizes, outputs, MASK, SINKS, PAIRED)),
-                (load, (buffers, sizes, inputs, MASK, PAIRED)),
+                (consume, (0, buffers, tiles, sizes, outputs, MASK, SINKS, TICKETS)),
+                (consume, (1, buffers, tiles, sizes, outputs, MASK, SINKS, TICKETS)),
+                (consume, (2, buffers, tiles, sizes, outputs, MASK, SINKS, TICKETS)),
+                (load, (buffers, tiles, sizes, inputs, MASK, TICKETS)),
             ],
             [4, 4, 1],
             [160, 160, 24],
@@ -134,15 +138,27 @@ def attention_forward_hopper_kernel(
 
 
 @gluon.jit
-def tiles_of_program(sizes, HEIGHT: gl.constexpr, PAIRED: gl.constexpr):
-    """How many tiles of HEIGHT queries fall to this program."""
-    batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
-    tiles = gl.cdiv(N_q, HEIGHT)
-    if PAIRED:
-        mine = 2 * gl.cdiv(batches * heads * gl.cdiv(tiles, 2) - gl.program_id(0), gl.num_programs(0))
-    else:
-        mine = gl.cdiv(batches * heads * tiles - gl.program_id(0), gl.num_programs(0))
-    return mine
+def take_ticket(i, tiles):
+    """The loading warp: the tile that this program takes after its i-th, told to the groups.
+
+    There is room for two numbers. The one before last has been read: every group reads it before it hands back Q of the
+    tile before, and only then is Q of the i-th loaded in its place.
+    """
+    next_smem, next_full, tickets_ptr, side = tiles
+    ONE: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
+    unit = gl.num_programs(0) + gl.atomic_add(tickets_ptr, 1, sem="relaxed")
+    next_smem.index(i % 2).store(gl.zeros([1], gl.int32, ONE) + unit)
+    mbarrier.arrive(next_full.index(i % 2), count=1)
+    return unit
+
+
+@gluon.jit
+def ticket_taken(i, tiles):
+    """A computing group: the tile that the loading warp took after the i-th."""
+    next_smem, next_full, tickets_ptr, side = tiles
+    ONE: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    mbarrier.wait(next_full.index(i % 2), i // 2 & 1)
+    return gl.sum(next_smem.index(i % 2).load(ONE), 0)
 
 
 @gluon.jit
@@ -163,28 +179,27 @@ def keys_of_each(offs_m, batch, sizes, MASK: gl.constexpr):
 
 
 @gluon.jit
-def place_of(i, sizes, HEIGHT: gl.constexpr, BLOCK_N: gl.constexpr, MASK: gl.constexpr, PAIRED: gl.constexpr):
-    """Where the i-th tile of this program lies: its first query, head and batch, its first block of keys, and how many.
+def tiles_of(sizes, HEIGHT: gl.constexpr):
+    """How many tiles of HEIGHT queries there are in all rows."""
+    batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
+    return batches * heads * gl.cdiv(N_q, HEIGHT)
 
-    Neighbours run at the same time and read the same K and V, so that the L2 cache serves them. A causal tile has
-    more to do the further down it lies: in pairs, the last with the first, all pairs have as much.
+
+@gluon.jit
+def place_of(number, side, sizes, HEIGHT: gl.constexpr, BLOCK_N: gl.constexpr, MASK: gl.constexpr):
+    """Where a tile lies: its first query, head and batch, its first block of keys, and how many.
+
+    Neighbours run at the same time and read the same K and V, so that the L2 cache serves them. Under a mask some tiles have
+    more to do than others, the same in every row: a few rows side by side, the longest causal tiles first.
     """
     batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
     tiles = gl.cdiv(N_q, HEIGHT)
-    if PAIRED:
-        pairs = gl.cdiv(tiles, 2)
-        unit = gl.program_id(0) + i // 2 * gl.num_programs(0)
-        row = unit // pairs
-        tile = unit % pairs
-        partner = tiles - 1 - tile
-        if i % 2 == 0:
-            tile = gl.where(partner == tile, tiles, partner)  # the middle one has no partner: past the end
+    if MASK == "none":
+        row, tile = number // tiles, number % tiles
     else:
-        unit = gl.program_id(0) + i * gl.num_programs(0)
-        row = unit // tiles
-        tile = unit % tiles
+        tile, row = side_by_side(number, side, tiles, batches * heads)
         if MASK == "causal":
-            tile = tiles - 1 - tile  # the longest start first
+            tile = tiles - 1 - tile
     start_m = tile * HEIGHT
     end = N_k  # keys from here on are seen by no query of the tile
     if MASK == "causal":
@@ -199,7 +214,7 @@ def place_of(i, sizes, HEIGHT: gl.constexpr, BLOCK_N: gl.constexpr, MASK: gl.con
 
 
 @gluon.jit
-def load(buffers, sizes, inputs, MASK: gl.constexpr, PAIRED: gl.constexpr):
+def load(buffers, tiles, sizes, inputs, MASK: gl.constexpr, TICKETS: gl.constexpr):
     """The loading warp: Q of every tile, then K and V from right to left, as soon as a buffer is free."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
     batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
@@ -209,8 +224,9 @@ def load(buffers, sizes, inputs, MASK: gl.constexpr, PAIRED: gl.constexpr):
     BLOCK_N: gl.constexpr = k_smem.shape[3]
     HEIGHT: gl.constexpr = CONSUMERS * ROWS
     rounds = 0  # blocks of keys so far, over all tiles
-    for i in range(tiles_of_program(sizes, HEIGHT, PAIRED)):
-        start_m, head, batch, first, blocks = place_of(i, sizes, HEIGHT, BLOCK_N, MASK, PAIRED)
+    i, tile = 0, gl.program_id(0)
+    while tile < tiles_of(sizes, HEIGHT):
+        start_m, head, batch, first, blocks = place_of(tile, tiles[3], sizes, HEIGHT, BLOCK_N, MASK)
         kv_head = head // group
         for c in gl.static_range(CONSUMERS):
             q_buffer = i % 2 * CONSUMERS + c
@@ -228,57 +244,80 @@ def load(buffers, sizes, inputs, MASK: gl.constexpr, PAIRED: gl.constexpr):
             mbarrier.expect(v_full.index(stage), v_desc.block_type.nbytes)
             async_load(v_desc, at, v_full.index(stage), v_smem.index(stage))
         rounds += blocks
+        if TICKETS:
+            tile = take_ticket(i, tiles)
+        else:
+            tile += gl.num_programs(0)
+        i += 1
 
 
 @gluon.jit
 def consume(
-    index: gl.constexpr, buffers, sizes, outputs, MASK: gl.constexpr, SINKS: gl.constexpr, PAIRED: gl.constexpr
+    index: gl.constexpr, buffers, tiles, sizes, outputs, MASK: gl.constexpr, SINKS: gl.constexpr, TICKETS: gl.constexpr
 ):
-    """A computing group: its 64 queries of every tile against every block of keys."""
+    """A computing group: its 64 queries of every tile."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
-    batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
     sinks_ptr, o_desc, lse_ptr = outputs
     CONSUMERS: gl.constexpr = q_smem.shape[0] // 2
+    HEIGHT: gl.constexpr = CONSUMERS * ROWS
+    BLOCK_N: gl.constexpr = k_smem.shape[3]
+    rounds = 0  # blocks of keys so far, over all tiles
+    i, tile = 0, gl.program_id(0)
+    while tile < tiles_of(sizes, HEIGHT):
+        start_m, head, batch, block, blocks = place_of(tile, tiles[3], sizes, HEIGHT, BLOCK_N, MASK)
+        place = (start_m + index * ROWS, head, batch, block, blocks)
+        m_i, l_i, acc = attend(index, place, (i, rounds), buffers, sizes, sinks_ptr, MASK, SINKS)
+        rounds += blocks
+        if TICKETS:
+            tile = ticket_taken(i, tiles)
+        else:
+            tile += gl.num_programs(0)
+        q_buffer = i % 2 * CONSUMERS + index
+        finish(m_i, l_i, acc, place, q_smem.index(q_buffer), sizes, o_desc, lse_ptr)
+        mbarrier.arrive(q_free.index(q_buffer), count=1)
+        i += 1
+
+
+@gluon.jit
+def attend(index: gl.constexpr, place, so_far, buffers, sizes, sinks_ptr, MASK: gl.constexpr, SINKS: gl.constexpr):
+    """m (64,), l (64, 4) and the sum of P V (64, D) of 64 queries; `so_far`: tiles and rounds of this program before them."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
+    batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
+    start_m, head, batch, block, blocks = place
+    i, rounds = so_far
     BLOCK_N: gl.constexpr = k_smem.shape[3]
     HEAD_DIM: gl.constexpr = q_smem.shape[4]
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     O_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
-    S_ROWS: gl.constexpr = gl.SliceLayout(1, S_LAYOUT)
-    rounds = 0  # blocks of keys so far, over all tiles
-    for i in range(tiles_of_program(sizes, CONSUMERS * ROWS, PAIRED)):
-        start_m, head, batch, block, blocks = place_of(i, sizes, CONSUMERS * ROWS, BLOCK_N, MASK, PAIRED)
-        start_m += index * ROWS
-        offs_m = start_m + gl.arange(0, ROWS, S_ROWS)  # (64,)
-        low, high = keys_of_each(offs_m, batch, sizes, MASK)  # on their way while Q is
-        q_buffer = i % 2 * CONSUMERS + index
-        q = q_smem.index(q_buffer).reshape([ROWS, HEAD_DIM])
+    offs_m = start_m + gl.arange(0, ROWS, gl.SliceLayout(1, S_LAYOUT))  # (64,)
+    low, high = keys_of_each(offs_m, batch, sizes, MASK)  # on their way while Q is
+    q_buffer = i % 2 * (q_smem.shape[0] // 2) + index
+    q = q_smem.index(q_buffer).reshape([ROWS, HEAD_DIM])
 
-        m_i, l_i = nothing_yet(sinks_ptr, head, BLOCK_N, S_LAYOUT, SINKS)
-        acc = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_LAYOUT)
-        end = rounds + blocks
-        row = (offs_m, low, high, block + end - 1)  # round t is this block of keys, less t
-        first, masked, full, stop = rounds_of_group(start_m, batch, rounds, block, blocks, sizes, BLOCK_N, MASK)
-        for t in range(rounds, first):  # only groups below see these keys
-            hand_back(t, buffers)
-        mbarrier.wait(q_full.index(q_buffer), i // 2 & 1)
-        if stop > first:
-            m_i, l_i, pairs = first_round(first, row, q, (m_i, l_i, acc), buffers, sizes, MASK)
-            for t in range(first + 1, masked):
-                m_i, l_i, acc, pairs = masked_round(t, row, q, pairs, (m_i, l_i, acc), buffers, sizes, MASK)
-            for t in range(masked, full):
-                s, acc_next = products(t, q, pairs, acc, buffers)
-                m_i, l_i, acc, pairs = absorb(t, m_i, l_i, s, acc_next, qk_scale, buffers)
-            if MASK == "spans":
-                for t in range(full, stop):
-                    m_i, l_i, acc, pairs = masked_round(t, row, q, pairs, (m_i, l_i, acc), buffers, sizes, MASK)
-
-            acc = last_product(stop - 1, pairs, acc, buffers)
+    m_i, l_i = nothing_yet(sinks_ptr, head, BLOCK_N, S_LAYOUT, SINKS)
+    acc = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_LAYOUT)
+    end = rounds + blocks
+    row = (offs_m, low, high, block + end - 1)  # round t is this block of keys, less t
+    first, masked, full, stop = rounds_of_group(start_m, batch, rounds, block, blocks, sizes, BLOCK_N, MASK)
+    for t in range(rounds, first):  # only groups below see these keys
+        hand_back(t, buffers)
+    mbarrier.wait(q_full.index(q_buffer), i // 2 & 1)
+    if stop > first:
+        m_i, l_i, pairs = first_round(first, row, q, (m_i, l_i, acc), buffers, sizes, MASK)
+        for t in range(first + 1, masked):
+            m_i, l_i, acc, pairs = masked_round(t, row, q, pairs, (m_i, l_i, acc), buffers, sizes, MASK)
+        for t in range(masked, full):
+            s, acc_next = products(t, q, pairs, acc, buffers)
+            m_i, l_i, acc, pairs = absorb(t, m_i, l_i, s, acc_next, qk_scale, buffers)
         if MASK == "spans":
-            for t in range(stop, end):  # only groups above see these keys
-                hand_back(t, buffers)
-        rounds = end
-        finish(m_i, l_i, acc, (batch, head, start_m), q_smem.index(q_buffer), sizes, o_desc, lse_ptr)
-        mbarrier.arrive(q_free.index(q_buffer), count=1)
+            for t in range(full, stop):
+                m_i, l_i, acc, pairs = masked_round(t, row, q, pairs, (m_i, l_i, acc), buffers, sizes, MASK)
+
+        acc = last_product(stop - 1, pairs, acc, buffers)
+    if MASK == "spans":
+        for t in range(stop, end):  # only groups above see these keys
+            hand_back(t, buffers)
+    return m_i, l_i, acc
 
 
 @gluon.jit
@@ -414,11 +453,11 @@ def last_product(t, pairs, acc, buffers):
 
 
 @gluon.jit
-def finish(m_i, l_i, acc, at, o_smem, sizes, o_desc, lse_ptr):
+def finish(m_i, l_i, acc, place, o_smem, sizes, o_desc, lse_ptr):
     """o = acc / l and lse = m + log l of 64 queries; o leaves by the buffer of their Q, which is no longer needed."""
     batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
     O_ROWS: gl.constexpr = gl.SliceLayout(1, acc.type.layout)
-    batch, head, start_m = at
+    start_m, head, batch, block, blocks = place
     l_i = gl.convert_layout(gl.sum(l_i, 1), m_i.type.layout)
     l_i = gl.where(l_i == 0.0, 1.0, l_i)  # a row that saw no key: o = 0 / 1, lse = -inf + 0
     o = acc / gl.convert_layout(l_i, O_ROWS)[:, None]  # (64, D)
@@ -496,14 +535,13 @@ def sums_of_threads(p):
 
 def attention_forward_hopper(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float, block_n: int = 128, stages: int = 2,
-    consumers: int = 2, persistent: bool = True, spans: Tensor | None = None, sinks: Tensor | None = None,
+    consumers: int = 2, spans: Tensor | None = None, sinks: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """o and lse, as `attention_forward` gives them; for inputs that `why_not_hopper` has nothing against.
 
     block_n     keys in a tile of K or V
     stages      tiles of K, and of V, that are on chip at a time
     consumers   computing groups of 64 queries, 2 or 3
-    persistent  as many programs as multiprocessors, tile after tile; otherwise one program for each tile
     spans       the keys that queries see, as `attention_spans` gives them; `causal` is then not looked at
     sinks       (H_q,) float32, contiguous: one more score in the sum of every row, without a value
     """
@@ -515,36 +553,22 @@ def attention_forward_hopper(
     width = hopper_width(D)
     q_tile, kv_tile = (1, 1, ROWS.value, width), (1, 1, block_n, width)
     tiles = -(-N_q // (consumers * ROWS.value))  # rounded up; triton.cdiv would take microseconds
-    pairs = B * H * -(-tiles // 2)
     resident = multiprocessors(q.device)  # one program each: its tiles fill the shared memory
-    banded = spans is not None
-    causal = causal and not banded
-    paired = causal and persistent and pairs >= resident
-    units = pairs if paired else B * H * tiles
+    mask = "spans" if spans is not None else "causal" if causal else "none"
+    tickets = mask != "none" and B * H * tiles > resident  # else all tiles take as long, or each program has one
+    at_once = 8 if spans is not None else rows_in_cache(4 * N_k * width * H_kv // H)
     launch_hopper(
-        attention_forward_hopper_kernel, (programs(units, tiles, resident, paired) if persistent else units, 1, 1),
+        attention_forward_hopper_kernel, (min(B * H * tiles, resident), 1, 1),
         (
             in_tiles(q, q_tile), in_tiles(k, kv_tile), in_tiles(v, kv_tile), in_tiles(o, q_tile), lse,
             lse if spans is None else spans, 2 * N_q if spans is not None and len(spans) > 1 else 0,
+            torch.zeros(1, dtype=torch.int32, device=q.device) if tickets else lse, min(B * H, at_once),
             lse if sinks is None else sinks,
             B, H, N_q, N_k, H // H_kv, scale * LOG2_E,
         ),
         dict(
-            HEAD_DIM=width, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers,
-            MASK="spans" if banded else "causal" if causal else "none", SINKS=sinks is not None, PAIRED=paired,
+            HEAD_DIM=width, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers, MASK=mask, SINKS=sinks is not None,
+            TICKETS=tickets,
         ),
     )  # fmt: skip
     return o, lse
-
-
-@lru_cache(4096)
-def programs(units: int, tiles: int, resident: int, paired: bool) -> int:
-    """How many programs take the tiles, or pairs of tiles, of all rows in turn.
-
-    Of an odd number of tiles one has no partner, and is half as long as a pair. With 132 programs and two pairs a row,
-    every other program would get such ones alone: 131 take both in turn.
-    """
-    if paired and tiles % 2:
-        while math.gcd(resident, (tiles + 1) // 2) > 1:
-            resident -= 1
-    return min(units, resident)

@@ -17,6 +17,7 @@ from triton.experimental.gluon import language as gl
 # Rounds from the addition of a block of keys to that of the next, at least. With 3 the slowest of twelve settings reached
 # 0.87 of the speed in any order, with 1.5 and 1 0.82 and 0.83 (H200, measurements/gpu_trials_h200.json)
 LAG = 3
+CACHED = 2**24  # bytes of K and V that are read at the same time, of 50 MiB of L2 cache
 
 
 def beside(rows: int, rounds: int, resident: int) -> int:
@@ -27,18 +28,26 @@ def beside(rows: int, rounds: int, resident: int) -> int:
     return max(1, min(rows, round(LAG * resident / rounds)))
 
 
-@gluon.jit
-def begin_in_order(tickets_ptr, side, blocks):
-    """The block of keys, of so many in a row, and the row of this program, the next in order.
+def rows_in_cache(size: int) -> int:
+    """How many rows run side by side, of which each takes so many bytes of K and V: 16 MiB in all, and 16 rows at most."""
+    return max(1, min(16, CACHED // max(size, 1)))
 
-    Rows are taken `side` at a time: block 0 of each, then block 1 of each, ...
-    """
-    ticket = gl.atomic_add(tickets_ptr, 1, sem="relaxed")
-    rows = gl.num_programs(0) // blocks
-    first = ticket // (side * blocks) * side
-    within = ticket % (side * blocks)
+
+@gluon.jit
+def side_by_side(number, side, blocks, rows):
+    """The block, of so many in a row, and the row that come as number 0, 1, ... if rows are taken `side` at a time: block 0
+    of each of them, then block 1 of each, ..."""
+    first = number // (side * blocks) * side
+    within = number % (side * blocks)
     width = gl.minimum(side, rows - first)  # the last rows may be fewer
     return within // width, first + within % width
+
+
+@gluon.jit
+def begin_in_order(tickets_ptr, side, blocks):
+    """The block of keys, of so many in a row, and the row of this program, the next in order."""
+    ticket = gl.atomic_add(tickets_ptr, 1, sem="relaxed")
+    return side_by_side(ticket, side, blocks, gl.num_programs(0) // blocks)
 
 
 @gluon.jit
