@@ -64,6 +64,7 @@ from flashlearn.kernels.hopper.order import (
     begin_in_order,
     beside,
     pass_turn,
+    rows_with_masks,
     side_by_side,
     wait_for_turn,
 )
@@ -464,7 +465,7 @@ def attention_backward_hopper(
     key_blocks, m_blocks, rows = -(-N_k // (2 * KEYS.value)), -(-N_q // block_m), B * H_kv
     turns, side, grid = delta, 0, (key_blocks, H_kv, B)
     if spans is not None or in_order:
-        side, grid = min(8, rows), (key_blocks * rows, 1, 1)
+        side, grid = rows_with_masks(rows), (key_blocks * rows, 1, 1)
     if in_order:
         side = beside(rows, H // H_kv * m_blocks, multiprocessors(q.device))
         turns = torch.zeros(1 + B * H * m_blocks * 2, dtype=torch.int32, device=q.device)

@@ -57,7 +57,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from flashlearn.core.inputs import check_bool
-from flashlearn.kernels.hopper.order import rows_in_cache, side_by_side
+from flashlearn.kernels.hopper.order import rows_of_a_wave, rows_with_masks, side_by_side
 from flashlearn.kernels.hopper.tiles import hopper_width, in_tiles, launch_hopper
 from flashlearn.kernels.hopper.versions import async_load, async_store, barrier
 from flashlearn.kernels.launcher import multiprocessors
@@ -556,13 +556,13 @@ def attention_forward_hopper(
     resident = multiprocessors(q.device)  # one program each: its tiles fill the shared memory
     mask = "spans" if spans is not None else "causal" if causal else "none"
     tickets = mask != "none" and B * H * tiles > resident  # else all tiles take as long, or each program has one
-    at_once = 8 if spans is not None else rows_in_cache(4 * N_k * width * H_kv // H)
+    side = rows_with_masks(B * H) if spans is not None else rows_of_a_wave(tiles, resident)
     launch_hopper(
         attention_forward_hopper_kernel, (min(B * H * tiles, resident), 1, 1),
         (
             in_tiles(q, q_tile), in_tiles(k, kv_tile), in_tiles(v, kv_tile), in_tiles(o, q_tile), lse,
             lse if spans is None else spans, 2 * N_q if spans is not None and len(spans) > 1 else 0,
-            torch.zeros(1, dtype=torch.int32, device=q.device) if tickets else lse, min(B * H, at_once),
+            torch.zeros(1, dtype=torch.int32, device=q.device) if tickets else lse, min(B * H, side),
             lse if sinks is None else sinks,
             B, H, N_q, N_k, H // H_kv, scale * LOG2_E,
         ),

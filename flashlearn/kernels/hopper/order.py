@@ -17,7 +17,6 @@ from triton.experimental.gluon import language as gl
 # Rounds from the addition of a block of keys to that of the next, at least. With 3 the slowest of twelve settings reached
 # 0.87 of the speed in any order, with 1.5 and 1 0.82 and 0.83 (H200, measurements/gpu_trials_h200.json)
 LAG = 3
-CACHED = 2**24  # bytes of K and V that are read at the same time, of 50 MiB of L2 cache
 
 
 def beside(rows: int, rounds: int, resident: int) -> int:
@@ -28,9 +27,17 @@ def beside(rows: int, rounds: int, resident: int) -> int:
     return max(1, min(rows, round(LAG * resident / rounds)))
 
 
-def rows_in_cache(size: int) -> int:
-    """How many rows run side by side, of which each takes so many bytes of K and V: 16 MiB in all, and 16 rows at most."""
-    return max(1, min(16, CACHED // max(size, 1)))
+def rows_of_a_wave(tiles: int, resident: int) -> int:
+    """How many rows of so many causal tiles run side by side: as many as keep all programs busy, 2 to 16.
+
+    With more, neighbours read K and V of too many rows for the L2 cache; row by row the last row ends late, tile by tile.
+    """
+    return max(2, min(16, resident // max(tiles, 1)))
+
+
+def rows_with_masks(rows: int) -> int:
+    """The same where windows and documents make a tile long or short: all of a few, since all have long ones at one place."""
+    return rows if rows <= 16 else 8
 
 
 @gluon.jit
