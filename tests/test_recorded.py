@@ -248,6 +248,24 @@ def test_what_order_costs_is_told_as_it_was_recorded():
     assert 0.99 < geometric_mean(row["ratio"] for row in alone["rows"]) < 1.01
 
 
+def test_what_the_docstrings_tell_of_rows_side_by_side():
+    trials, words = load("gpu_trials_h200")["trials"], said_of("forward")
+    causal = trials["forward, causal tiles by ticket, some rows side by side"]
+    masks = trials["forward, tiles with masks by ticket, some rows side by side"]["rows"]
+    windows, documents = (spread({"rows": chosen(masks, mask=mask)}) for mask in ("window", "documents"))
+    assert f"causal tiles were {spread(causal)} of that" in words
+    assert f"windows {windows}, and of documents {documents} (H200" in words
+    alone = trials["forward, tickets taken by a warp of its own, row after row"]
+    assert f"row after row: {spread(alone)} of the speed of fixed shares" in words
+    backward = trials["backward, blocks of keys with masks, some rows side by side"]
+    assert f"{spread(backward)} times the speed of one row after the other" in said_of("backward")
+    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
+    most = [spread({"rows": rows}).split()[-1] for rows in (masks, causal["rows"])]
+    assert f"documents run up to {most[0]} times as fast, causal attention up to {most[1]} times" in changes
+    found = load("gpu_masks_h200")["rows"]
+    assert min(min(ratios(found, way, "fa4")) for way in ("forward", "backward")) >= 0.9
+
+
 def test_what_the_changelog_tells_of_launches_and_first_calls():
     trials = load("gpu_trials_h200")["trials"]
     anew = trials["forward, launches at D = 64 chosen anew"]["rows"]

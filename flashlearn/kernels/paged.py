@@ -49,7 +49,7 @@ from flashlearn.kernels.teaching.forward import LN_2, absorb, check_head_dim, pa
 
 LEAST_KEYS = 256  # of a share, unless all sequences are shorter: a smaller one ends before its loads are well under way
 # Some compute while others wait for memory. Two or three are alike where sequences are long; where many are short, three are
-# an eighth faster than two, and four slower again (measurements/gpu_paged_h200.json, "plans").
+# 6 % faster than two, and four slower again (measurements/gpu_paged_h200.json, "plans").
 PROGRAMS_PER_MULTIPROCESSOR = 3
 # A row of tiles takes the time of about so many tiles more: its queries come, its result goes, and no keys are under way.
 ROW_COST = tl.constexpr(1)
