@@ -257,6 +257,12 @@ def test_what_the_docstrings_tell_of_rows_side_by_side():
     assert f"windows {windows}, and of documents {documents} (H200" in words
     alone = trials["forward, tickets taken by a warp of its own, row after row"]
     assert f"row after row: {spread(alone)} of the speed of fixed shares" in words
+    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()
+    both = spread({"rows": causal["rows"] + masks})
+    assert (
+        f"| {spread(alone)} of the speed of fixed shares; taken by the loading warp, from a few heads side by side, {both} |"
+        in appendix
+    )
     backward = trials["backward, blocks of keys with masks, some rows side by side"]
     assert f"{spread(backward)} times the speed of one row after the other" in said_of("backward")
     changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())

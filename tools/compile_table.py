@@ -136,15 +136,16 @@ def call(op, torch, case: Case) -> None:
         torch.use_deterministic_algorithms(False)
         return
     hopper = case.gpu == 90  # its launches depend on the number of queries, and of heads
-    for H, N in ((2, 512), (2, 1024), (2, 2048), (160, 2048), (2, 4096), (2, 8192)) if hopper else ((2, 512),):
-        q, k, v, _ = tensors(H, N, N, H)
+    for H, N in ((2, 512), *((160, N) for N in (512, 1024, 2048, 4096, 8192))) if hopper else ((2, 512),):
+        q, k, v, _ = tensors(H, N, N, H)  # of few heads each program has one block of queries, of many it takes several
         op._forward(q, k, v, case.causal, 0.1)
 
 
 def call_masked(general, torch, case: Case) -> None:
     """The same with masks: of documents in a window, and of one query behind a cache."""
-    q, k, v, do = torch.empty(4, 1, 2, 512, case.D, dtype=getattr(torch, case.dtype))
-    numbers, per_head, lse = torch.zeros(2, dtype=torch.int32), torch.empty(2), torch.empty(1, 2, 512)
+    H = 160 if case.gpu == 90 else 2  # of so many heads each program takes several blocks of queries
+    q, k, v, do = torch.empty(4, 1, H, 512, case.D, dtype=getattr(torch, case.dtype))
+    numbers, per_head, lse = torch.zeros(2, dtype=torch.int32), torch.empty(H), torch.empty(1, H, 512)
     options = general.Options(100, 0, (numbers, None))
     if case.way == "options":
         ends = numbers[:1], numbers[1:]
@@ -152,7 +153,7 @@ def call_masked(general, torch, case: Case) -> None:
     torch.use_deterministic_algorithms(case.way == "windows in order")
     general._forward(q, k, v, *general.flat(options), 0.1, False)
     general._backward(do, None, q, k, v, do, lse, *general.flat(options), 0.1, options.scores)
-    long = torch.empty(1, 2, 4096, case.D, dtype=q.dtype)
+    long = torch.empty(1, H, 4096, case.D, dtype=q.dtype)
     general._forward(q[:, :, :1], long, long, *general.flat(options._replace(offsets=None)), 0.1, False)
     torch.use_deterministic_algorithms(False)
 

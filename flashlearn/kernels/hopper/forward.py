@@ -35,7 +35,8 @@ the longest causal tiles of all heads first (neighbours must read the same K and
 to wait for o's way out only when the next tile has begun. Exponentials on the FMA units, as a polynomial of degree 5,
 cost more than they spare the unit for exponentials: with one, two or four of eight columns the kernel reached 0.96, 0.93
 and 0.80 of its speed in the mean of twenty settings (H200, 2026-11-23). The maximum of a row as a tree in place of a
-chain of 32: nothing. A warp of its own for the tickets, row after row: 0.91 to 1.03 of the speed of fixed shares. With three groups the loop is bound by the issue of instructions, we think: to spare a copy of each register of
+chain of 32: nothing. A warp of its own for the tickets, row after row: 0.91 to 1.03 of the speed of fixed shares; a ticket taken earlier, in the
+first round of a tile: a few per cent slower than after the last. With three groups the loop is bound by the issue of instructions, we think: to spare a copy of each register of
 P, and a wait for each other (`absorb`), gained 1 to 7 % at D = 64, and with two groups lost up to 4 %. These are in
 flashlearn/measurements/gpu_trials_h200.json.
 
