@@ -1,4 +1,7 @@
-"""Programs that take turns to add to a sum, so that it has the same bits every time.
+"""In which order programs take their work, and take turns to add to a sum, so that it has the same bits every time.
+
+Neighbours should read the same K and V, so that the L2 cache serves them: rows (a head of a sequence) one after the other.
+And all should end at the same time: the longest blocks of all rows first. A few rows side by side are between the two.
 
 A program that may not add yet waits for others, which must therefore run or be over: nobody waits for a program that has
 not begun. GPUs promise no order in which programs begin, so that each takes a ticket when it does, and works out from the
