@@ -253,8 +253,8 @@ def test_what_the_docstrings_tell_of_rows_side_by_side():
     causal = trials["forward, causal tiles by ticket, some rows side by side"]
     masks = trials["forward, tiles with masks by ticket, some rows side by side"]["rows"]
     windows, documents = (spread({"rows": chosen(masks, mask=mask)}) for mask in ("window", "documents"))
-    assert f"causal tiles were {spread(causal)} of that" in words
-    assert f"windows {windows}, and of documents {documents} (H200" in words
+    assert f"causal attention took {spread(causal)} of that time" in words
+    assert f"windows {windows}, and documents {documents} (H200" in words
     alone = trials["forward, tickets taken by a warp of its own, row after row"]
     assert f"row after row: {spread(alone)} of the speed of fixed shares" in words
     appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()

@@ -13,8 +13,8 @@ What changed from the teaching kernel: nothing in the mathematics, everything in
    more of the first kind at the left end, in a loop of their own.
 5. Persistent programs: one per multiprocessor takes tile after tile, and loads the next Q, K and V while the last o is
    divided and stored. Under a mask tiles take different times: who is through with one takes the next, by a ticket, of a few
-   heads side by side. With fixed shares, the times of causal tiles were 0.97 to 1.08 of that (a long tile and a short one
-   in pairs), of windows 0.99 to 1.03, and of documents 1.08 to 1.20 (H200; measurements/gpu_trials_h200.json).
+   heads side by side. With fixed shares causal attention took 0.97 to 1.08 of that time (a long tile with a short one),
+   windows 0.99 to 1.03, and documents 1.08 to 1.20 (H200; measurements/gpu_trials_h200.json).
 
 Prediction: the teaching kernel leaves the tensor cores idle during softmax and during loads; hiding both
 should take D = 128 from about 400 TFLOP/s to above 550 on an H200. Result (float16, 16384 tokens in all, 2026-11-22): 616
@@ -29,16 +29,16 @@ sums by thread the loop went from 524 instructions to 488, and the kernel gained
 it is level with FlashAttention-4, at D = 64 at 0.90 of it.
 Windows, documents and padding are one thing here, a span of keys for every query (`flashlearn.kernels.hopper.bands`): a
 tile visits the blocks between the spans of its first and last query, and masks those that some span ends in.
-Tried without gain: groups that issue their products in turns, which is
-FlashAttention-3's ping-pong (two groups fall out of step by themselves, we think); three stages and one buffer for Q;
-the longest causal tiles of all heads first (neighbours must read the same K and V at the same time, or it costs 15 %); one barrier for K_j and V_{j-1};
-to wait for o's way out only when the next tile has begun. Exponentials on the FMA units, as a polynomial of degree 5,
-cost more than they spare the unit for exponentials: with one, two or four of eight columns the kernel reached 0.96, 0.93
-and 0.80 of its speed in the mean of twenty settings (H200, 2026-11-23). The maximum of a row as a tree in place of a
-chain of 32: nothing. A warp of its own for the tickets, row after row: 0.91 to 1.03 of the speed of fixed shares; a ticket taken earlier, in the
-first round of a tile: a few per cent slower than after the last. With three groups the loop is bound by the issue of instructions, we think: to spare a copy of each register of
-P, and a wait for each other (`absorb`), gained 1 to 7 % at D = 64, and with two groups lost up to 4 %. These are in
-flashlearn/measurements/gpu_trials_h200.json.
+Tried without gain: groups that issue their products in turns, which is FlashAttention-3's ping-pong (two groups fall out
+of step by themselves, we think); three stages and one buffer for Q; the longest causal tiles of all heads first
+(neighbours must read the same K and V at the same time, or it costs 15 %); one barrier for K_j and V_{j-1}; to wait for
+o's way out only when the next tile has begun. Exponentials on the FMA units, as a polynomial of degree 5, cost more than
+they spare the unit for exponentials: with one, two or four of eight columns the kernel reached 0.96, 0.93 and 0.80 of its
+speed in the mean of twenty settings (H200, 2026-11-23). The maximum of a row as a tree in place of a chain of 32:
+nothing. A warp of its own for the tickets, row after row: 0.91 to 1.03 of the speed of fixed shares; a ticket taken
+earlier, in the first round of a tile: a few per cent slower than after the last. With three groups the loop is bound by
+the issue of instructions, we think: to spare a copy of each register of P, and a wait for each other (`absorb`), gained 1
+to 7 % at D = 64, and with two groups lost up to 4 %. These are in flashlearn/measurements/gpu_trials_h200.json.
 
 Written in Gluon, Triton's lower level (layouts, shared memory and barriers are explicit), with the names of 3.6 to 3.9;
 `flashlearn.kernels.dispatch` says with which of them it runs.
@@ -144,15 +144,15 @@ def attention_forward_hopper_kernel(
 def take_ticket(i, tiles):
     """The loading warp: the tile that this program takes after its i-th, told to the groups.
 
-    There is room for two numbers. The one before last has been read: every group reads it before it hands back Q of the
-    tile before, and only then is Q of the i-th loaded in its place.
+    There is room for two numbers. The one that stands here, of the tile before this one, has been read: a group reads it
+    before it hands back its Q of the tile two before, and Q of the i-th tile has taken that place.
     """
     next_smem, next_full, tickets_ptr, side = tiles
     ONE: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
-    unit = gl.num_programs(0) + gl.atomic_add(tickets_ptr, 1, sem="relaxed")
-    next_smem.index(i % 2).store(gl.zeros([1], gl.int32, ONE) + unit)
+    tile = gl.num_programs(0) + gl.atomic_add(tickets_ptr, 1, sem="relaxed")
+    next_smem.index(i % 2).store(gl.zeros([1], gl.int32, ONE) + tile)
     mbarrier.arrive(next_full.index(i % 2), count=1)
-    return unit
+    return tile
 
 
 @gluon.jit
