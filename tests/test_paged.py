@@ -317,14 +317,55 @@ def test_numbers_out_of_range_are_taken_for_the_nearest(monkeypatch):
 
 def test_how_the_work_is_cut_depends_on_shapes_alone(monkeypatch):
     monkeypatch.setattr(paging, "multiprocessors", lambda device: 132)
+    monkeypatch.setattr(paging, "shared_memory", lambda device: 232448)
     plans = {}
-    for most, B, queries in ((2, 128, 1), (1024, 1, 1), (16, 1, 1), (1024, 128, 1), (64, 4, 512)):
-        q, k = torch.empty(B, 32, queries, 128, dtype=fp16), torch.empty(1, 8, 64, 128, dtype=fp16)
+    for most, B, queries in ((1, 128, 1), (256, 1, 1), (4, 1, 1), (256, 128, 1), (16, 4, 512)):
+        q, k = torch.empty(B, 32, queries, 128, dtype=fp16), torch.empty(1, 8, 256, 128, dtype=fp16)
         table, lengths = torch.empty(B, most, dtype=torch.int32), torch.empty(B, dtype=torch.int32)
         plans[most, B, queries] = Plan.of(check_paged(q, k, k, table, lengths), 2, q.device)
-    assert [plan.programs for plan in plans.values()] == [1024, 396, 34, 396, 396]
+    assert [plan.programs for plan in plans.values()] == [1024, 396, 34, 396, 264]
     assert [plan.split for plan in plans.values()] == [False, True, True, True, True]
     assert [plan.launch.block_m for plan in plans.values()] == [16, 16, 16, 16, 128]
+    for page, room, programs in ((128, 232448, 396), (64, 232448, 264), (256, 166912, 264)):
+        monkeypatch.setattr(paging, "shared_memory", lambda device: room)  # noqa: B023
+        q, k = torch.empty(128, 32, 1, 128, dtype=fp16), torch.empty(1, 8, page, 128, dtype=fp16)
+        table, lengths = torch.empty(128, 1024, dtype=torch.int32), torch.empty(128, dtype=torch.int32)
+        assert Plan.of(check_paged(q, k, k, table, lengths), 2, q.device).programs == programs
+
+
+OCCUPANCY = """
+import flashlearn.kernels
+from flashlearn.gpu.pretend import pretend
+launches = pretend(90)
+import torch
+from flashlearn.core.pages import check_paged
+from flashlearn.kernels import paged as paging
+paging.multiprocessors, paging.shared_memory = (lambda device: 132), (lambda device: 232448)
+torch.cuda.get_device_capability = lambda *device: (9, 0)
+for D, page in ((64, 16), (64, 256), (96, 128), (128, 16), (128, 64), (128, 128), (128, 256)):
+    q = torch.empty(128, 32, 1, D, dtype=torch.float16)
+    k = torch.empty(1024, 8, page, D, dtype=torch.float16)
+    table, lengths = torch.zeros(128, 1024 // page, dtype=torch.int32), torch.zeros(128, dtype=torch.int32)
+    given = paging.Given(check_paged(q, k, k, table, lengths), None, 0, None, None, 0.1)
+    plan = paging.Plan.of(given.sizes, 2, q.device)
+    paging.paged(q, k, k, table, lengths, None, given, plan=plan, with_lse=False)
+    room = min(65536 // (128 * launches[0].registers), 233472 // (launches[0].shared + 1024))
+    print(D, page, plan.programs // 132, room, launches[0].spilled)
+    launches.clear()
+"""
+
+
+@pytest.mark.slow  # a process of its own, which compiles
+def test_as_many_programs_are_launched_as_find_room():
+    """Those that find none begin when others are through: with pages of 16 or 64 keys one in three once did."""
+    done = subprocess.run(
+        [sys.executable, "-c", OCCUPANCY], capture_output=True, text=True, env={**os.environ, "TRITON_INTERPRET": "0"}
+    )
+    assert not done.returncode, done.stderr
+    found = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
+    assert [launched for _, _, launched, _, _ in found] == [2, 3, 3, 2, 2, 3, 3]
+    for D, page, launched, room, spilled in found:
+        assert launched <= room and spilled <= 16, (D, page, launched, room, spilled)
 
 
 GOOD = Problem((20, 30), page=16)

@@ -42,15 +42,17 @@ from flashlearn.kernels.decode import decode_launch, max_rows
 from flashlearn.kernels.dispatch import allow_tf32, must_widen
 from flashlearn.kernels.launcher import launch as launch_kept
 from flashlearn.kernels.launcher import multiprocessors
-from flashlearn.kernels.portable.launches import FORWARD, Launch
+from flashlearn.kernels.portable.launches import FORWARD, Launch, shared_memory
 from flashlearn.kernels.portable.scores import scored
 from flashlearn.kernels.target import INTERPRETED, check_device, check_softcap, refuse_negated, resolve_scale
 from flashlearn.kernels.teaching.forward import LN_2, absorb, check_head_dim, padded
 
 LEAST_KEYS = 256  # of a share, unless all sequences are shorter: a smaller one ends before its loads are well under way
-# Some compute while others wait for memory. Two or three are alike where sequences are long; where many are short, three are
-# 6 % faster than two, and four slower again (measurements/gpu_paged_h200.json, "plans").
-PROGRAMS_PER_MULTIPROCESSOR = 3
+# Of the programs on a multiprocessor some compute while others wait for memory. Where many sequences are short, three are 6 %
+# faster than two, and four slower again (measurements/gpu_paged_h200.json, "plans"). Programs that find no room begin when
+# others are through, and end late: three find room if a thread takes at most so many registers, and a program so many bytes
+# of shared memory. With few rows and pages of more than a tile they do; elsewhere two are launched.
+REGISTERS, SHARED = 168, 74 * 1024
 # A row of tiles takes the time of about so many tiles more: its queries come, its result goes, and no keys are under way.
 ROW_COST = tl.constexpr(1)
 MOST_SEQUENCES = 8192  # every program looks at all lengths
@@ -516,7 +518,10 @@ class Plan(NamedTuple):
         least = max(LEAST_KEYS // launch.block_n, 1)
         longest = ROW_COST.value + -(-sizes.most_keys // launch.block_n)  # a row of tiles can be
         pieces = -(-tiles * sizes.H_kv * longest // least)
-        return cls(launch, min(PROGRAMS_PER_MULTIPROCESSOR * multiprocessors(device), pieces), True)
+        few = launch.block_m == 16 and itemsize == 2 and sizes.D <= 128
+        if few and sizes.page > launch.block_n and shared_memory(device) >= 3 * SHARED:
+            return cls(launch._replace(registers=REGISTERS), min(3 * multiprocessors(device), pieces), True)
+        return cls(launch, min(2 * multiprocessors(device), pieces), True)
 
 
 def tiles_of_queries(sizes: PagedSizes, block_m: int) -> int:
@@ -586,7 +591,7 @@ def _launch_attention(
         ),
         _constants(given, plan) | dict(PAGE=sizes.page, SPLIT=plan.split, PRECISION="tf32" if allow_tf32(q) else "ieee"),
         key=(q.dtype, q.device, strides, page_table.stride(1), capped, launch, *_compiled_in(tensors, given)),
-        num_warps=launch.num_warps, num_stages=launch.num_stages,
+        num_warps=launch.num_warps, num_stages=launch.num_stages, maxnreg=launch.registers,
     )  # fmt: skip
 
 
