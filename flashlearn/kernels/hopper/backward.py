@@ -64,7 +64,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from flashlearn.core.inputs import check_bool
 from flashlearn.kernels.hopper.order import (
     all_added,
-    begin_in_order,
     beside,
     pass_turn,
     rows_with_masks,
@@ -127,12 +126,11 @@ def attention_backward_hopper_kernel(
         mbarrier.init(free.index(i), count=2)
 
     n, kv_head, batch = gl.program_id(0), gl.program_id(1), gl.program_id(2)
+    key_blocks = gl.cdiv(N_k, 2 * KEYS)  # of a row
     if IN_ORDER:
-        n, row = begin_in_order(turns_ptr, side, gl.cdiv(N_k, 2 * KEYS))
-        kv_head, batch = row % kv_heads, row // kv_heads
-    elif MASK == "spans":
-        blocks_of_keys = gl.cdiv(N_k, 2 * KEYS)
-        n, row = side_by_side(n, side, blocks_of_keys, gl.num_programs(0) // blocks_of_keys)
+        n = gl.atomic_add(turns_ptr, 1, sem="relaxed")  # a ticket
+    if IN_ORDER or MASK == "spans":
+        n, row = side_by_side(n, side, key_blocks, gl.num_programs(0) // key_blocks)
         kv_head, batch = row % kv_heads, row // kv_heads
     start_n = n * (2 * KEYS)  # the first keys are seen by most queries: they start first
     sizes = (N_q, N_k, group, scale, spans_ptr, span_step)
@@ -158,8 +156,8 @@ def attention_backward_hopper_kernel(
     before_ptr = turns_ptr
     if IN_ORDER:
         if MASK == "spans":
-            which = gl.where(span_step > 0, batch, 0) * gl.cdiv(N_k, 2 * KEYS) + n
-            before_ptr += 1 + gl.num_programs(0) // gl.cdiv(N_k, 2 * KEYS) * turns + which * m_blocks
+            which = gl.where(span_step > 0, batch, 0) * key_blocks + n
+            before_ptr += 1 + gl.num_programs(0) // key_blocks * turns + which * m_blocks
         turns_ptr += 1 + batch * kv_heads * turns
     sums = (dq_desc, turns_ptr, before_ptr, m_blocks)
     gl.warp_specialize(
@@ -467,10 +465,10 @@ def attention_backward_hopper(
     q_tile, kv_tile = (1, 1, block_m, width), (1, 1, KEYS.value, width)
     key_blocks, m_blocks, rows = -(-N_k // (2 * KEYS.value)), -(-N_q // block_m), B * H_kv
     turns, side, grid = delta, 0, (key_blocks, H_kv, B)
-    if spans is not None or in_order:
+    if spans is not None:
         side, grid = rows_with_masks(rows), (key_blocks * rows, 1, 1)
     if in_order:
-        side = beside(rows, H // H_kv * m_blocks, multiprocessors(q.device))
+        side, grid = beside(rows, H // H_kv * m_blocks, multiprocessors(q.device)), (key_blocks * rows, 1, 1)
         turns = torch.zeros(1 + B * H * m_blocks * 2, dtype=torch.int32, device=q.device)
         if spans is not None:
             turns = torch.cat((turns, adding_before(spans, block_m, m_blocks).flatten()))

@@ -54,13 +54,6 @@ def side_by_side(number, side, blocks, rows):
 
 
 @gluon.jit
-def begin_in_order(tickets_ptr, side, blocks):
-    """The block of keys, of so many in a row, and the row of this program, the next in order."""
-    ticket = gl.atomic_add(tickets_ptr, 1, sem="relaxed")
-    return side_by_side(ticket, side, blocks, gl.num_programs(0) // blocks)
-
-
-@gluon.jit
 def wait_for_turn(turn_ptr, n):
     """Until n have added."""
     while gl.atomic_add(turn_ptr, 0, sem="acquire") != n:
