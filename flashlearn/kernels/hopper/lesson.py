@@ -155,6 +155,15 @@ def shared_kernel(q_desc, k_desc, v_desc, o_desc, blocks, qk_scale, STAGES: gl.c
 
 
 @gluon.jit
+def softmax_step(m_i, l_i, s):
+    """The online softmax of a tile: new m and l, P (64, 64), and the factor for what was summed so far."""
+    m_new = gl.maximum(m_i, gl.max(s, 1))
+    p = gl.exp2(s - m_new[:, None])
+    alpha = gl.exp2(m_i - m_new)
+    return m_new, l_i * alpha + gl.sum(p, 1), p, alpha
+
+
+@gluon.jit
 def attend(index: gl.constexpr, descs, smem, barriers, blocks, qk_scale):
     """`consume` with the online softmax between its two products: FlashAttention."""
     q_desc, k_desc, v_desc, o_desc = descs
@@ -172,14 +181,9 @@ def attend(index: gl.constexpr, descs, smem, barriers, blocks, qk_scale):
         stage = t % STAGES
         mbarrier.wait(full.index(stage), t // STAGES & 1)
         s = warpgroup_mma(q_smem.index(index), k_smem.index(stage).permute((1, 0)), zero, is_async=True)
-        s = warpgroup_mma_wait(0, deps=[s]) * qk_scale
-        m_new = gl.maximum(m_i, gl.max(s, 1))
-        p = gl.exp2(s - m_new[:, None])
-        alpha = gl.exp2(m_i - m_new)
-        l_i = l_i * alpha + gl.sum(p, 1)
+        m_i, l_i, p, alpha = softmax_step(m_i, l_i, warpgroup_mma_wait(0, deps=[s]) * qk_scale)
         p = gl.convert_layout(p.to(gl.float16), gl.DotOperandLayout(0, LAYOUT, 2))
         acc = warpgroup_mma(p, v_smem.index(stage), acc * alpha[:, None], is_async=True)
         acc = warpgroup_mma_wait(0, deps=[acc])
         mbarrier.arrive(free.index(stage), count=1)
-        m_i = m_new
     write(acc / l_i[:, None], [gl.program_id(0) * 128 + index * 64, 0], q_smem.index(index), o_desc)
