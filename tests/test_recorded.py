@@ -255,6 +255,9 @@ def test_what_the_docstrings_tell_of_rows_side_by_side():
     windows, documents = (spread({"rows": chosen(masks, mask=mask)}) for mask in ("window", "documents"))
     assert f"causal attention took {spread(causal)} of that time" in words
     assert f"windows {windows}, and documents {documents} (H200" in words
+    (recorded,) = chosen(masks, mask="documents", D=128, H=16)
+    notebook = (Path(__file__).parents[1] / "notebooks/17_which_keys.ipynb").read_text()
+    assert "these documents took an eighth longer, forward" in notebook and abs(recorded["ratio"] - 9 / 8) < 0.01
     alone = trials["forward, tickets taken by a warp of its own, row after row"]
     assert f"row after row: {spread(alone)} of the speed of fixed shares" in words
     appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()
