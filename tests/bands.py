@@ -40,11 +40,14 @@ CASES = {
 }
 
 
-def attend(q, k, v, seen, sinks=None):
+def attend(q, k, v, seen, sinks=None, softcap=None):
     """o and lse in float32, 0 and -inf, or the sink, where nothing is seen."""
     group = q.shape[1] // k.shape[1]
     k, v = (t.repeat_interleave(group, 1) for t in (k, v))
-    s = (q @ k.mT * q.shape[-1] ** -0.5).masked_fill(~seen[:, None], -INF)
+    s = q @ k.mT * q.shape[-1] ** -0.5
+    if softcap is not None:
+        s = softcap * torch.tanh(s / softcap)
+    s = s.masked_fill(~seen[:, None], -INF)
     lse = s.logsumexp(-1)
     if sinks is not None:
         lse = torch.logaddexp(lse, sinks[:, None])

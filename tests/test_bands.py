@@ -96,6 +96,22 @@ def test_the_kernels_see_what_the_spans_say(name, D, how):
             )
 
 
+@pytest.mark.parametrize(("D", "softcap"), [(64, 0.5), pytest.param(128, 30.0, marks=pytest.mark.slow)])
+def test_scores_under_a_softcap(D, softcap):
+    """Also keys that are not seen, queries that see nothing, and a sink; all three gradients."""
+    sizes, options = CASES["packed"]
+    q, k, v, do, *_ = problem(1, 2, 1, *sizes, D, False)
+    sinks = torch.tensor([-1.0, 1.0])
+    wide = [t.float().requires_grad_() for t in (q, k, v)]
+    want, want_lse = attend(*wide, dense(*sizes, 50, 0, (RAGGED, KEYS)), sinks, softcap=softcap)
+    o, lse = forward_run(q, k, v, False, spans=spans_of(sizes, options), sinks=sinks, softcap=softcap)
+    torch.testing.assert_close(o.float(), want, atol=3e-3, rtol=0)
+    torch.testing.assert_close(lse, want_lse.detach(), atol=3e-3, rtol=0)
+    got = backward_run(q, k, v, do, o, lse, False, spans=spans_of(sizes, options, of_keys=True), softcap=softcap)
+    for ours, wanted in zip(got, torch.autograd.grad(want, wide, do.float()), strict=True):
+        torch.testing.assert_close(ours.float(), wanted, atol=1e-2, rtol=1e-2)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_nobody_waits_for_ever_whatever_the_spans_are(seed):
     """Bad offsets make wrong results, and no program that waits for one that adds nothing."""

@@ -19,6 +19,7 @@ from flashlearn.show.frame import as_runs, paint
 pytest.importorskip("triton", reason="Triton is not installed here: there are no kernels to simulate")
 from flashlearn.kernels.hopper import backward, forward, lesson
 from flashlearn.kernels.hopper.order import beside
+from flashlearn.kernels.hopper.softcap import with_softcap
 from flashlearn.kernels.teaching.forward import LOG2_E
 
 TILE = (64, 64)
@@ -210,7 +211,7 @@ def step(spans, N):
 
 def forward_run(
     q, k, v, causal, block_n=64, stages=2, consumers=2, programs=2, tickets=True, spans=None, side=2, sinks=None,
-    replaced=None,
+    softcap=None, replaced=None,
 ):  # fmt: skip
     """o and lse by the package's kernel; under a mask so many rows side by side."""
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
@@ -221,7 +222,7 @@ def forward_run(
     taken = torch.zeros(1, dtype=torch.int32)
     simulate(
         forward.attention_forward_hopper_kernel, *given, lse, lse if spans is None else spans, step(spans, N_q),
-        taken, side, lse if sinks is None else sinks, B, H, N_q, N_k, H // H_kv, D**-0.5 * LOG2_E,
+        taken, side, lse if sinks is None else sinks, B, H, N_q, N_k, H // H_kv, *with_softcap(D**-0.5, softcap),
         grid=(programs,), HEAD_DIM=D, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers, MASK=mask_of(causal, spans), SINKS=sinks is not None, TICKETS=tickets, replaced=replaced,
     )  # fmt: skip
     assert taken == (count if tickets else 0), "each program takes one ticket too many, and begins without one"
@@ -241,7 +242,7 @@ def visits(N_q, N_k, block_m, causal, spans=None):
     return torch.tensor(adds, dtype=torch.int32)
 
 
-def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, replaced=None):
+def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, softcap=None, replaced=None):
     """dq, dk and dv by the package's kernel; in order, so many rows side by side, if `side` is given."""
     in_order, side = side > 0, side or (0 if spans is None else 2)
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
@@ -257,7 +258,7 @@ def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, replaced=None)
         turns = torch.cat((turns, backward.adding_before(spans, block_m, m_blocks).flatten()))
     simulate(
         backward.attention_backward_hopper_kernel, *given, lse, delta, delta if spans is None else spans,
-        step(spans, N_k), turns, side, N_q, N_k, H_kv, H // H_kv, D**-0.5, replaced=replaced,
+        step(spans, N_k), turns, side, N_q, N_k, H_kv, H // H_kv, D**-0.5, softcap, replaced=replaced,
         grid=(key_blocks * H_kv * B, 1, 1) if side else (key_blocks, H_kv, B),
         HEAD_DIM=D, BLOCK_M=block_m, STAGES=2, IN_ORDER=in_order, MASK=mask_of(causal, spans),
     )  # fmt: skip

@@ -197,11 +197,15 @@ def test_offsets_and_ranges_are_looked_at_in_the_interpreter_alone(on, options, 
         ({"window": (31, 0)}, "hopper"),
         ({"documents": torch.tensor([0, 20, 64], dtype=torch.int32), "causal": True}, "hopper"),
         ({"sinks": torch.zeros(2), "key_range": (torch.tensor([3], dtype=torch.int32),) * 2}, "hopper"),
-        ({"softcap": 5.0, "window": (31, 0)}, "softcap: the Hopper kernels know masks and sinks, and plain scores"),
-        ({"alibi": torch.zeros(2)}, "alibi: the Hopper kernels know masks and sinks, and plain scores"),
+        ({"softcap": 5.0, "window": (31, 0)}, "hopper"),
+        (
+            {"softcap": 1e6},
+            "softcap = 1000000.0: the Hopper kernels take 0.01 to 256.0, where their tanh is exact enough",
+        ),
+        ({"softcap": 5.0, "alibi": torch.zeros(2)}, "alibi: the Hopper kernels know masks, softcaps and sinks"),
     ],
 )
-def test_masks_go_to_the_hopper_kernels_and_changed_scores_do_not(on, options, kernel):
+def test_masks_and_softcaps_go_to_the_hopper_kernels_and_slopes_do_not(on, options, kernel):
     on((9, 0))
     for found in fl.explain(*of(1, 2, 64, 64), **options)[1:]:
         assert kernel in (found.kernel, found.why)

@@ -26,6 +26,7 @@ from flashlearn.kernels.target import INTERPRETED
 
 HOPPER = (9, 0)  # compute capability
 LEAST_SCALE = 1e-30  # lse, of at most 1e5, is divided by it in float32
+SOFTCAPS = 0.01, 256.0  # see flashlearn/kernels/hopper/softcap.py
 GLUON_VERSIONS = ("3.6", "3.7", "3.8")  # of Triton: with 3.6 and 3.7 run on a GPU, with 3.8 compiled for one
 
 # (width of a tile, causal) -> from so many queries on: options of attention_forward_hopper; one H200, 2026-11.
@@ -85,9 +86,13 @@ def general_rung(q: Tensor, k: Tensor, v: Tensor, options: Options, *, scale: fl
     if not backward and options.offsets is None and decodes(q, k):
         return DECODE
     why = why_not_hopper(q, k, v, scale=scale)
-    if options.scores:
-        changed = " and ".join(name for name in options.names if name in ("softcap", "alibi"))
-        why = f"{changed}: the Hopper kernels know masks and sinks, and plain scores"
+    least, most = SOFTCAPS
+    if options.softcap is not None and not least <= options.softcap <= most:
+        why = (
+            f"softcap = {options.softcap}: the Hopper kernels take {least} to {most}, where their tanh is exact enough"
+        )
+    if options.alibi is not None:
+        why = "alibi: the Hopper kernels know masks, softcaps and sinks"
     return Choice("portable", {}, why) if why else Choice("hopper", _in_order() if backward else {}, "")
 
 

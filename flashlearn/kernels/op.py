@@ -255,10 +255,11 @@ def _run_backward(do, dlse, q, k, v, o, lse, causal, scale):
         return attention_backward_portable(
             do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, allow_tf32=allow_tf32(q)
         )
-    from flashlearn.kernels.hopper.backward import attention_backward_hopper
+    from flashlearn.kernels.hopper.backward import attention_backward_hopper, delta_less
 
     do = do.contiguous() if why_not_tma(do) else do  # e.g. all ones, from sum(): a single element, expanded
-    return attention_backward_hopper(do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, **rung.options)
+    delta = delta_less(o, do, dlse)
+    return attention_backward_hopper(do, q, k, v, o, lse, causal=causal, scale=scale, delta=delta, **rung.options)
 
 
 @torch.library.register_fake("flashlearn::attention_backward")

@@ -70,6 +70,7 @@ from flashlearn.kernels.hopper.order import (
     side_by_side,
     wait_for_turn,
 )
+from flashlearn.kernels.hopper.softcap import capped, factor_of
 from flashlearn.kernels.hopper.tiles import hopper_width, in_tiles, launch_hopper
 from flashlearn.kernels.hopper.versions import async_add, async_load, async_store, barrier
 from flashlearn.kernels.launcher import multiprocessors
@@ -88,8 +89,8 @@ def attention_backward_hopper_kernel(
     # if IN_ORDER: a ticket, (B, H, blocks of queries, 2) turns and, if MASK is "spans", what `adding_before` gives; how many
     # rows run side by side
     turns_ptr, side,
-    # sizes, and the factor on Q K^T
-    N_q, N_k, kv_heads, group, scale,
+    # sizes, the factor on Q K^T, and a softcap or None
+    N_q, N_k, kv_heads, group, scale, softcap,
     HEAD_DIM: gl.constexpr, BLOCK_M: gl.constexpr,
     STAGES: gl.constexpr, IN_ORDER: gl.constexpr, MASK: gl.constexpr,  # "none", "causal" or "spans"
 ):  # fmt: skip
@@ -133,7 +134,7 @@ def attention_backward_hopper_kernel(
         n, row = side_by_side(n, side, key_blocks, gl.num_programs(0) // key_blocks)
         kv_head, batch = row % kv_heads, row // kv_heads
     start_n = n * (2 * KEYS)  # the first keys are seen by most queries: they start first
-    sizes = (N_q, N_k, group, scale, spans_ptr, span_step)
+    sizes = (N_q, N_k, group, scale, softcap, spans_ptr, span_step)
     first = 0  # block of the first query that sees a key of this program
     full = 0  # first block in which every query sees every key
     if MASK == "causal":
@@ -176,7 +177,7 @@ def attention_backward_hopper_kernel(
 @gluon.jit
 def queries_of(j, batch, sizes):
     """The queries low .. high that see key j of a sequence, or many keys; past the last, those of the last."""
-    N_q, N_k, group, scale, spans_ptr, span_step = sizes
+    N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
     ptr = spans_ptr + batch.to(gl.int64) * span_step + gl.minimum(j, N_k - 1)
     return gl.load(ptr), gl.load(ptr + N_k)
 
@@ -212,7 +213,7 @@ def load(buffers, barriers, place, sizes, inputs):
         at = [batch, kv_head, start_n + i * KEYS, 0]
         async_load(k_desc, at, kv_full.index(0), k_smem.index(i))
         async_load(v_desc, at, kv_full.index(0), v_smem.index(i))
-    N_q, N_k, group, scale, spans_ptr, span_step = sizes
+    N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
     LANES: gl.constexpr = gl.BlockedLayout([BLOCK_M // 32], [32], [1], [0])
     head = kv_head * group
     block = first + blocks - 1
@@ -223,7 +224,7 @@ def load(buffers, barriers, place, sizes, inputs):
         offs_m = start_m + gl.arange(0, BLOCK_M, LANES)
         row = ((batch * kv_heads).to(gl.int64) * group + head) * N_q
         # past the last query lse is +inf, so that P = exp(S - inf) = 0 there; so too where all keys weighed nothing
-        lse = gl.load(lse_ptr + row + offs_m, mask=offs_m < N_q, other=float("inf")) / scale
+        lse = gl.load(lse_ptr + row + offs_m, mask=offs_m < N_q, other=float("inf")) / factor_of(scale, softcap)
         lse = gl.where(lse == float("-inf"), float("inf"), lse)
         delta = gl.load(delta_ptr + row + offs_m, mask=offs_m < N_q, other=0.0)
         mbarrier.wait(free.index(stage), phase ^ 1)  # a fresh barrier lets the first round pass
@@ -243,7 +244,7 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     start_n, kv_head, batch, first, full, full_stop, blocks = place
-    N_q, N_k, group, scale, spans_ptr, span_step = sizes
+    N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
     dk_desc, dv_desc = outputs
     STAGES: gl.constexpr = q_smem.shape[0]
     BLOCK_M: gl.constexpr = q_smem.shape[3]
@@ -263,16 +264,14 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
         mbarrier.wait(rows_full.index(stage), phase)
         # both filled before the first product begins: a product under way lets go of no register
         s_t, dp_t = less_rows(lse_smem.index(stage)), less_rows(delta_smem.index(stage))
-        s_t = warpgroup_mma(k, q.permute((1, 0)), s_t, is_async=True)  # FA-2 Alg. 2, line 10
+        s_t = warpgroup_mma(k, q.permute((1, 0)), s_t, use_acc=softcap is None, is_async=True)  # FA-2 Alg. 2, line 10
         dp_t = warpgroup_mma(v, do.permute((1, 0)), dp_t, is_async=True)  # line 13
         s_t = warpgroup_mma_wait(1, deps=[s_t])
-        p_t = gl.exp2(s_t * (scale * LOG2E))  # line 11: (64, BLOCK_M)
-        # queries past the end have P = 0 by their lse, but for an infinite key: 0 inf is NaN
-        if crosses(block, index, place, sizes, BLOCK_M, MASK):
-            p_t = hide(p_t, keys, block * BLOCK_M, sizes, MASK)
+        crossed = crosses(block, index, place, sizes, BLOCK_M, MASK)
+        p_t, w_t = probabilities(s_t, lse_smem.index(stage), crossed, keys, block * BLOCK_M, sizes, MASK)
         dv = warpgroup_mma(gl.convert_layout(p_t.to(q.dtype), P_LAYOUT), do, dv, is_async=True)  # line 12
         dp_t = warpgroup_mma_wait(1, deps=[dp_t])
-        ds_16 = (p_t * dp_t).to(q.dtype)  # line 14
+        ds_16 = (w_t * dp_t).to(q.dtype)  # line 14
         hand_over(t, index, ds_16, ds_smem, ds_full)
         dk = warpgroup_mma(gl.convert_layout(ds_16, P_LAYOUT), q, dk, is_async=True)  # line 16
         dq = half_of_dq(t, index, ds_smem, ds_full, k_smem)  # line 15
@@ -289,10 +288,29 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
 
 
 @gluon.jit
+def probabilities(s_t, lse_smem, crossed, keys, start_m, sizes, MASK: gl.constexpr):
+    """P^T (64, BLOCK_M), line 11, from S^T less the rows' lse, and with what dP^T is multiplied: P^T, less under a softcap."""
+    N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
+    if softcap is None:
+        p_t = gl.exp2(s_t * (scale * LOG2E))
+        # queries past the end have P = 0 by their lse, but for an infinite key: 0 inf is NaN
+        if crossed:
+            p_t = hide(p_t, 0.0, keys, start_m, sizes, MASK)
+        w_t = p_t
+    else:
+        t = capped(s_t, scale * (2 * LOG2E) / softcap)
+        if crossed:  # before P and the derivative part: registers are scarce; P becomes 0, and 0 times 1 - t^2
+            t = hide(t, -1e18, keys, start_m, sizes, MASK)
+        p_t = gl.exp2((t + less_rows(lse_smem)) * (softcap * LOG2E))
+        w_t = p_t * (1.0 - t * t)
+    return p_t, w_t
+
+
+@gluon.jit
 def crosses(block, index: gl.constexpr, place, sizes, BLOCK_M: gl.constexpr, MASK: gl.constexpr):
     """Whether some query of a block may not see some key of this program, or there is no such key or query."""
     start_n, kv_head, batch, first, full, full_stop, blocks = place
-    N_q, N_k, group, scale, spans_ptr, span_step = sizes
+    N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
     tail = start_n + (index + 1) * KEYS > N_k  # keys past the end: lse knows nothing of them, P must be 0
     masked = (block < full) | tail | (block * BLOCK_M + BLOCK_M > N_q)
     if MASK == "spans":
@@ -301,17 +319,17 @@ def crosses(block, index: gl.constexpr, place, sizes, BLOCK_M: gl.constexpr, MAS
 
 
 @gluon.jit
-def hide(p_t, keys, start_m, sizes, MASK: gl.constexpr):
-    """P^T (64, BLOCK_M), 0 where a key is not seen, or there is no such key or query."""
-    N_q, N_k, group, scale, spans_ptr, span_step = sizes
+def hide(x, hidden, keys, start_m, sizes, MASK: gl.constexpr):
+    """x (64, BLOCK_M), with the value `hidden` where a key is not seen, or there is no such key or query."""
+    N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
     offs_n, low, high = keys
-    offs_m = start_m + gl.arange(0, p_t.shape[1], gl.SliceLayout(0, p_t.type.layout))  # (BLOCK_M,)
+    offs_m = start_m + gl.arange(0, x.shape[1], gl.SliceLayout(0, x.type.layout))  # (BLOCK_M,)
     visible = (offs_n < N_k)[:, None] & (offs_m < N_q)[None, :]
     if MASK == "causal":
         visible = visible & (offs_n[:, None] <= offs_m[None, :] + N_k - N_q)
     if MASK == "spans":
         visible = visible & (offs_m[None, :] >= low[:, None]) & (offs_m[None, :] < high[:, None])
-    return gl.where(visible, p_t, 0.0)
+    return gl.where(visible, x, hidden)
 
 
 @gluon.jit
@@ -386,7 +404,7 @@ def add(index: gl.constexpr, buffers, barriers, place, sizes, sums, MASK: gl.con
     start_n, kv_head, batch, first, full, full_stop, blocks = place
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
-    N_q, N_k, group, scale, spans_ptr, span_step = sizes
+    N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
     dq_desc, turns_ptr, before_ptr, m_blocks = sums
     BLOCK_M: gl.constexpr = q_smem.shape[3]
     head, block = kv_head * group, first + blocks - 1
@@ -444,12 +462,13 @@ def adding_before(spans: Tensor, block_m: int, m_blocks: int) -> Tensor:
 
 def attention_backward_hopper(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *, causal: bool, scale: float,
-    dlse: Tensor | None = None, spans: Tensor | None = None, delta: Tensor | None = None, in_order: bool = False,
+    delta: Tensor | None = None, spans: Tensor | None = None, in_order: bool = False, softcap: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dq, dk and dv, as `attention_backward` gives them; for inputs that `why_not_hopper` has nothing against.
 
     spans: the queries that see keys, as `attention_spans(..., of_keys=True)` gives them; `causal` is then not looked at.
-    delta: what `delta_less` makes of o, do and dlse, where the caller has it.
+    delta: what `delta_less` makes of o, do and the gradient of lse; None: of o and do.
+    softcap: c, scores are c tanh(score / c).
     in_order: whether blocks of keys take turns to add to dq, so that it has the same bits every time.
     Extra memory: delta, and dq in float32; in order, 8 bytes for a block of 64 (D > 64) or 128 queries, with spans also 4
     bytes for every pair of a block of queries and one of 128 keys.
@@ -459,7 +478,7 @@ def attention_backward_hopper(
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
     width = hopper_width(D)
     block_m = 64 if width == 128 else 128
-    delta = delta_less(o, do, dlse) if delta is None else delta
+    delta = delta_less(o, do, None) if delta is None else delta
     dk, dv = torch.empty_like(k), torch.empty_like(v)
     dq = torch.zeros((B, H, N_q, D), dtype=torch.float32, device=q.device)
     q_tile, kv_tile = (1, 1, block_m, width), (1, 1, KEYS.value, width)
@@ -478,7 +497,7 @@ def attention_backward_hopper(
             in_tiles(q, q_tile), in_tiles(do, q_tile), in_tiles(k, kv_tile), in_tiles(v, kv_tile),
             in_tiles(dq, (1, 1, 64, 64)), in_tiles(dk, kv_tile), in_tiles(dv, kv_tile), lse.contiguous(), delta,
             delta if spans is None else spans, 2 * N_k if spans is not None and len(spans) > 1 else 0,
-            turns, side, N_q, N_k, H_kv, H // H_kv, scale,
+            turns, side, N_q, N_k, H_kv, H // H_kv, scale, softcap,
         ),
         dict(HEAD_DIM=width, BLOCK_M=block_m, STAGES=2, IN_ORDER=in_order, MASK="spans" if spans is not None else "causal" if causal else "none"),
     )  # fmt: skip

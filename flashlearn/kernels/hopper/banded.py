@@ -18,7 +18,9 @@ from flashlearn.kernels.portable.options import Options
 def banded_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, options: Options) -> tuple[Tensor, Tensor]:
     """o and lse, as `attention_forward_portable` gives them with these options."""
     spans = spans_of(q, k, options, of_keys=False)
-    return attention_forward_hopper(q, k, v, causal=False, scale=scale, spans=spans, sinks=options.sinks)
+    return attention_forward_hopper(
+        q, k, v, causal=False, scale=scale, spans=spans, sinks=options.sinks, softcap=options.softcap
+    )
 
 
 def banded_gradients(
@@ -30,7 +32,18 @@ def banded_gradients(
     spans = spans_of(q, k, options, of_keys=True)
     delta = delta_less(o, do, dlse)
     grads = attention_backward_hopper(
-        do, q, k, v, o, lse, causal=False, scale=scale, spans=spans, delta=delta, in_order=in_order
+        do,
+        q,
+        k,
+        v,
+        o,
+        lse,
+        causal=False,
+        scale=scale,
+        spans=spans,
+        delta=delta,
+        in_order=in_order,
+        softcap=options.softcap,
     )
     return *grads, None if options.sinks is None else gradient_of_sinks(options.sinks, lse, -delta)
 

@@ -61,10 +61,11 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from flashlearn.core.inputs import check_bool
 from flashlearn.kernels.hopper.order import rows_of_a_wave, rows_with_masks, side_by_side
+from flashlearn.kernels.hopper.softcap import capped, with_softcap
 from flashlearn.kernels.hopper.tiles import hopper_width, in_tiles, launch_hopper
 from flashlearn.kernels.hopper.versions import async_load, async_store, barrier
 from flashlearn.kernels.launcher import multiprocessors
-from flashlearn.kernels.teaching.forward import LOG2_E, LOG2E
+from flashlearn.kernels.teaching.forward import LOG2E
 
 ROWS = gl.constexpr(64)  # queries of one group of four warps: the height of one wgmma
 LN_2 = gl.constexpr(0.6931471805599453)
@@ -80,8 +81,8 @@ def attention_forward_hopper_kernel(
     tickets_ptr, side,
     # (heads,) float32: one more score in the sum of every row of a head, without a value; if SINKS
     sinks_ptr,
-    # sizes, and scale * log2(e)
-    batches, heads, N_q, N_k, group, qk_scale,
+    # sizes, scale * log2(e), and None; with a softcap c: c * log2(e), and 2 log2(e) scale / c, see `capped`
+    batches, heads, N_q, N_k, group, qk_scale, inner,
     HEAD_DIM: gl.constexpr, BLOCK_N: gl.constexpr,
     STAGES: gl.constexpr, CONSUMERS: gl.constexpr,
     MASK: gl.constexpr, SINKS: gl.constexpr, TICKETS: gl.constexpr,  # MASK is "none", "causal" or "spans"
@@ -115,7 +116,7 @@ def attention_forward_hopper_kernel(
 
     buffers = (q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free)
     tiles = (next_smem, next_full, tickets_ptr, side)
-    sizes = (batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step)
+    sizes = (batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step)
     inputs, outputs = (q_desc, k_desc, v_desc), (sinks_ptr, o_desc, lse_ptr)
     if CONSUMERS == 2:
         gl.warp_specialize(
@@ -167,7 +168,7 @@ def ticket_taken(i, tiles):
 @gluon.jit
 def keys_of(i, batch, sizes):
     """The keys low .. high that query i of a sequence sees, or many queries; past the last, those of the last."""
-    batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
+    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
     ptr = spans_ptr + batch.to(gl.int64) * span_step + gl.minimum(i, N_q - 1)
     return gl.load(ptr), gl.load(ptr + N_q)
 
@@ -184,7 +185,7 @@ def keys_of_each(offs_m, batch, sizes, MASK: gl.constexpr):
 @gluon.jit
 def tiles_of(sizes, HEIGHT: gl.constexpr):
     """How many tiles of HEIGHT queries there are in all rows."""
-    batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
+    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
     return batches * heads * gl.cdiv(N_q, HEIGHT)
 
 
@@ -195,7 +196,7 @@ def place_of(number, side, sizes, HEIGHT: gl.constexpr, BLOCK_N: gl.constexpr, M
     Neighbours run at the same time and read the same K and V, so that the L2 cache serves them. Under a mask some tiles have
     more to do than others, the same in every row: a few rows side by side, the longest causal tiles first.
     """
-    batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
+    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
     tiles = gl.cdiv(N_q, HEIGHT)
     if MASK == "none":
         row, tile = number // tiles, number % tiles
@@ -220,7 +221,7 @@ def place_of(number, side, sizes, HEIGHT: gl.constexpr, BLOCK_N: gl.constexpr, M
 def load(buffers, tiles, sizes, inputs, MASK: gl.constexpr, TICKETS: gl.constexpr):
     """The loading warp: Q of every tile, then K and V from right to left, as soon as a buffer is free."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
-    batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
+    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
     q_desc, k_desc, v_desc = inputs
     CONSUMERS: gl.constexpr = q_smem.shape[0] // 2
     STAGES: gl.constexpr = k_smem.shape[0]
@@ -285,7 +286,7 @@ def consume(
 def attend(index: gl.constexpr, place, so_far, buffers, sizes, sinks_ptr, MASK: gl.constexpr, SINKS: gl.constexpr):
     """m (64,), l (64, 4) and the sum of P V (64, D) of 64 queries; `so_far`: tiles and rounds of this program before them."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
-    batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
+    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
     start_m, head, batch, block, blocks = place
     i, rounds = so_far
     BLOCK_N: gl.constexpr = k_smem.shape[3]
@@ -311,6 +312,7 @@ def attend(index: gl.constexpr, place, so_far, buffers, sizes, sinks_ptr, MASK: 
             m_i, l_i, acc, pairs = masked_round(t, row, q, pairs, (m_i, l_i, acc), buffers, sizes, MASK)
         for t in range(masked, full):
             s, acc_next = products(t, q, pairs, acc, buffers)
+            s = capped(s, inner)
             m_i, l_i, acc, pairs = absorb(t, m_i, l_i, s, acc_next, qk_scale, buffers)
         if MASK == "spans":
             for t in range(full, stop):
@@ -338,7 +340,7 @@ def nothing_yet(sinks_ptr, head, BLOCK_N: gl.constexpr, S_LAYOUT: gl.constexpr, 
 def rounds_of_group(start_m, batch, rounds, block, blocks, sizes, BLOCK_N: gl.constexpr, MASK: gl.constexpr):
     """(first, masked, full, stop), rounds of a tile: the 64 queries from start_m on see keys in first .. stop alone, and
     in masked .. full they see all; the last keys come first."""
-    batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
+    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
     first = rounds
     end = rounds + blocks
     full_blocks = N_k // BLOCK_N  # of these blocks of keys, from the left, none needs a mask
@@ -458,7 +460,7 @@ def last_product(t, pairs, acc, buffers):
 @gluon.jit
 def finish(m_i, l_i, acc, place, o_smem, sizes, o_desc, lse_ptr):
     """o = acc / l and lse = m + log l of 64 queries; o leaves by the buffer of their Q, which is no longer needed."""
-    batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
+    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
     O_ROWS: gl.constexpr = gl.SliceLayout(1, acc.type.layout)
     start_m, head, batch, block, blocks = place
     l_i = gl.convert_layout(gl.sum(l_i, 1), m_i.type.layout)
@@ -479,7 +481,7 @@ def finish(m_i, l_i, acc, place, o_smem, sizes, o_desc, lse_ptr):
 def first_round(t, row, q, sums, buffers, sizes, MASK: gl.constexpr):
     """The round that no product of P and V goes along with: m, l and P in pairs."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
-    batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
+    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
     m_i, l_i, acc = sums
     STAGES: gl.constexpr = k_smem.shape[0]
     BLOCK_N: gl.constexpr = k_smem.shape[3]
@@ -488,7 +490,7 @@ def first_round(t, row, q, sums, buffers, sizes, MASK: gl.constexpr):
     k_t = k_smem.index(t % STAGES).reshape([BLOCK_N, k_smem.shape[4]]).permute((1, 0))
     s = warpgroup_mma(q, k_t, gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT), use_acc=False)  # (64, BLOCK_N)
     mbarrier.arrive(k_free.index(t % STAGES), count=1)
-    m_i, l_i, p, alpha = softmax_step(m_i, l_i, hide(s, t, row, sizes, MASK), qk_scale)
+    m_i, l_i, p, alpha = softmax_step(m_i, l_i, hide(capped(s, inner), t, row, sizes, MASK), qk_scale)
     return m_i, l_i, in_pairs(p, q.dtype)
 
 
@@ -496,17 +498,17 @@ def first_round(t, row, q, sums, buffers, sizes, MASK: gl.constexpr):
 def masked_round(t, row, q, pairs, sums, buffers, sizes, MASK: gl.constexpr):
     """A round of keys that not all of the 64 queries see: m, l, acc and P, as `absorb` gives them."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
-    batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
+    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
     m_i, l_i, acc = sums
     s, acc_next = products(t, q, pairs, acc, buffers)
-    s = hide(s, t, row, sizes, MASK)
+    s = hide(capped(s, inner), t, row, sizes, MASK)
     return absorb(t, m_i, l_i, s, acc_next, qk_scale, buffers)
 
 
 @gluon.jit
 def hide(s, t, row, sizes, MASK: gl.constexpr):
     """-inf where a query may not see a key, or there is none."""
-    batches, heads, N_q, N_k, group, qk_scale, spans_ptr, span_step = sizes
+    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
     offs_m, low, high, past = row
     offs_n = (past - t) * s.shape[1] + gl.arange(0, s.shape[1], gl.SliceLayout(0, s.type.layout))
     if MASK == "spans":
@@ -539,6 +541,7 @@ def sums_of_threads(p):
 def attention_forward_hopper(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float, block_n: int = 128, stages: int = 2,
     consumers: int = 2, spans: Tensor | None = None, sinks: Tensor | None = None,
+    softcap: float | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """o and lse, as `attention_forward` gives them; for inputs that `why_not_hopper` has nothing against.
 
@@ -547,6 +550,7 @@ def attention_forward_hopper(
     consumers   computing groups of 64 queries, 2 or 3
     spans       the keys that queries see, as `attention_spans` gives them; `causal` is then not looked at
     sinks       (H_q,) float32, contiguous: one more score in the sum of every row, without a value
+    softcap     c: scores become c tanh(score / c)
     """
     check_bool(causal, "causal")
     B, H, N_q, D = q.shape
@@ -567,7 +571,7 @@ def attention_forward_hopper(
             lse if spans is None else spans, 2 * N_q if spans is not None and len(spans) > 1 else 0,
             torch.zeros(1, dtype=torch.int32, device=q.device) if tickets else lse, min(B * H, side),
             lse if sinks is None else sinks,
-            B, H, N_q, N_k, H // H_kv, scale * LOG2_E,
+            B, H, N_q, N_k, H // H_kv, *with_softcap(scale, softcap),
         ),
         dict(
             HEAD_DIM=width, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers, MASK=mask, SINKS=sinks is not None,

@@ -1,0 +1,39 @@
+"""Scores bounded by c tanh(score / c), inside the Hopper kernels.
+
+tanh is taken as 1 - 2 / (1 + e^(2 x)), one more exponential and a division for each score, exact to some 2^-23 of 1. So a
+score is off by c 2^-23, which for c up to 256 is nothing beside the rounding of P to 16 bits. Softcaps in use are 20 to 50;
+larger ones, and tiny ones, are left to the portable kernels, whose tanh is exact relative to itself.
+
+Plain attention pays nothing: None for a softcap is known when a kernel is compiled, and leaves no instruction behind.
+"""
+
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+from flashlearn.kernels.teaching.forward import LOG2_E
+
+
+def with_softcap(scale: float, softcap: float | None) -> tuple[float, float | None]:
+    """The factor on what `capped` returns that makes an exponent of 2 of it, and the factor inside."""
+    if softcap is None:
+        return scale * LOG2_E, None
+    return softcap * LOG2_E, 2 * LOG2_E * scale / softcap
+
+
+@gluon.jit
+def capped(s, inner):
+    """tanh(x), for products s of queries and keys, of which inner s = 2 log2(e) x; without a softcap s itself."""
+    if inner is not None:
+        s = 1.0 - 2.0 / (1.0 + gl.exp2(s * inner))
+    return s
+
+
+@gluon.jit
+def factor_of(scale, softcap):
+    """The factor on what `capped` returns: with it, it is the score."""
+    factor = scale
+    if softcap is not None:
+        factor = softcap
+    return factor
