@@ -39,12 +39,12 @@ def in_tiles(t: Tensor, tile: tuple[int, ...]) -> Tiles:
 def launch_hopper(kernel, grid: tuple[int, int, int], arguments: tuple, constants: dict) -> None:
     """kernel[grid](*arguments, **constants), as `launch` does it; the first argument is `Tiles`.
 
-    All `Tiles` are of its dtype and their layouts follow from the constants, so that only dtype, device and the
-    alignment of pointers are left to tell kernels apart.
+    All `Tiles` are of its dtype and their layouts follow from the constants, so that only dtype, device, the alignment of
+    pointers and what is None are left to tell kernels apart.
     """
     q = arguments[0].base
     aligned = [a.data_ptr() % 16 == 0 for a in arguments if isinstance(a, Tensor)]
-    key = (q.dtype, q.device, *aligned)
+    key = (q.dtype, q.device, *aligned, *(a is None for a in arguments))
     launch(kernel, grid, arguments, constants, key=key, first=with_descriptors, num_warps=4)
 
 
