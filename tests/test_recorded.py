@@ -248,6 +248,32 @@ def test_what_order_costs_is_told_as_it_was_recorded():
     assert 0.99 < geometric_mean(row["ratio"] for row in alone["rows"]) < 1.01
 
 
+def test_what_is_told_of_fewer_instructions_and_of_halves():
+    trials, words = load("gpu_trials_h200")["trials"], said_of("forward")
+    rescaled, ones = "forward, sums rescaled only where a maximum grew by 2^8", "row sums by a product with ones"
+    each = [spread(trials[name]) for name in (rescaled, f"forward, {ones}", f"{rescaled}, {ones}")]
+    assert (
+        f"it ran at {each[0]} of its speed; row sums by a product of P with ones, {each[1]}; both, {each[2]}." in words
+    )
+    halves = "forward, scores and softmax of a block in two halves"
+    one, two = spread(trials[halves]), spread(trials[f"{halves}, two blocks a round"])
+    assert f"softmax of the first: {one}." in words
+    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()
+    assert f"| {each[0]} of the speed; {each[1]}; {each[2]} |" in appendix
+    assert f"| {one} of the speed; two blocks in a row, {two} |" in appendix
+
+
+def test_what_softcaps_gain_is_told_as_it_was_recorded():
+    rows = load("gpu_trials_h200")["trials"]["softcap of 30, by the fast kernels in place of the portable ones"]["rows"]
+    forward, backward = (spread({"rows": chosen(rows, direction=way)}) for way in ("forward", "backward"))
+    assert f"reach {forward} times the speed of the portable ones forward, and {backward} times backward" in said_of(
+        "softcap"
+    )
+    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
+    assert f"on an H200 {forward} times as fast forward as the portable kernels" in changes
+    assert f"and {backward} times backward (causal, N 1024 to 16384)" in changes
+
+
 def test_what_the_docstrings_tell_of_rows_side_by_side():
     trials, words = load("gpu_trials_h200")["trials"], said_of("forward")
     causal = trials["forward, causal tiles by ticket, some rows side by side"]

@@ -54,7 +54,7 @@ MASKED = tuple(
 )
 # backward where deterministic algorithms are asked for; and with a window of packed documents
 ORDERED = tuple(Case(90, "in order", *values) for values in itertools.product(("float16",), (64, 128), (False, True)))
-MASKED += tuple(Case(90, "windows in order", "float16", D, True) for D in (64, 128))
+MASKED += tuple(Case(90, way, "float16", D, True) for way in ("windows in order", "windows capped") for D in (64, 128))
 CASES += MASKED + ORDERED
 Kernels = dict[str, list[int]]  # name: [bytes of shared memory, bytes spilled], the most of all launches of a case
 
@@ -147,6 +147,8 @@ def call_masked(general, torch, case: Case) -> None:
     q, k, v, do = torch.empty(4, 1, H, 512, case.D, dtype=getattr(torch, case.dtype))
     numbers, per_head, lse = torch.zeros(2, dtype=torch.int32), torch.empty(H), torch.empty(1, H, 512)
     options = general.Options(100, 0, (numbers, None))
+    if case.way == "windows capped":
+        options = options._replace(softcap=30.0)
     if case.way == "options":
         ends = numbers[:1], numbers[1:]
         options = options._replace(key_range=ends, softcap=30.0, alibi=per_head, sinks=per_head)

@@ -85,15 +85,20 @@ def general_rung(q: Tensor, k: Tensor, v: Tensor, options: Options, *, scale: fl
     """The kernels that `flash_attention` runs with masks and changed scores, forward or backward."""
     if not backward and options.offsets is None and decodes(q, k):
         return DECODE
-    why = why_not_hopper(q, k, v, scale=scale)
+    why = _why_not_scores(options) or why_not_hopper(q, k, v, scale=scale)
+    return Choice("portable", {}, why) if why else Choice("hopper", _in_order() if backward else {}, "")
+
+
+def _why_not_scores(options: Options) -> str:
+    """What the Hopper kernels have against these options, or nothing."""
+    if options.alibi is not None:
+        return "alibi: the Hopper kernels know masks, softcaps and sinks"
     least, most = SOFTCAPS
     if options.softcap is not None and not least <= options.softcap <= most:
-        why = (
+        return (
             f"softcap = {options.softcap}: the Hopper kernels take {least} to {most}, where their tanh is exact enough"
         )
-    if options.alibi is not None:
-        why = "alibi: the Hopper kernels know masks, softcaps and sinks"
-    return Choice("portable", {}, why) if why else Choice("hopper", _in_order() if backward else {}, "")
+    return ""
 
 
 def _in_order() -> dict[str, Any]:

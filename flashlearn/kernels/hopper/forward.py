@@ -28,7 +28,8 @@ moves nothing past a branch, so `absorb` asks once more for a barrier that it ha
 sums by thread the loop went from 524 instructions to 488, and the kernel gained 6 % in the mean (H200): at D = 128
 it is level with FlashAttention-4, at D = 64 at 0.90 of it.
 Windows, documents and padding are one thing here, a span of keys for every query (`flashlearn.kernels.hopper.bands`): a
-tile visits the blocks between the spans of its first and last query, and masks those that some span ends in.
+tile visits the blocks between the spans of its first and last query, and masks those that some span ends in. A softcap
+is taken by instructions that plain attention has none of (`flashlearn.kernels.hopper.softcap`).
 Tried without gain: groups that issue their products in turns, which is FlashAttention-3's ping-pong (two groups fall out
 of step by themselves, we think); three stages and one buffer for Q; the longest causal tiles of all heads first
 (neighbours must read the same K and V at the same time, or it costs 15 %); one barrier for K_j and V_{j-1}; to wait for
@@ -36,9 +37,12 @@ o's way out only when the next tile has begun. Exponentials on the FMA units, as
 they spare the unit for exponentials: with one, two or four of eight columns the kernel reached 0.96, 0.93 and 0.80 of its
 speed in the mean of twenty settings (H200, 2026-11-23). The maximum of a row as a tree in place of a chain of 32:
 nothing. A warp of its own for the tickets, row after row: 0.91 to 1.03 of the speed of fixed shares; a ticket taken
-earlier, in the first round of a tile: a few per cent slower than after the last. With three groups the loop is bound by
-the issue of instructions, we think: to spare a copy of each register of P, and a wait for each other (`absorb`), gained 1
-to 7 % at D = 64, and with two groups lost up to 4 %. These are in flashlearn/measurements/gpu_trials_h200.json.
+earlier, in the first round of a tile: a few per cent slower than after the last. With three groups, to spare a copy of
+each register of P, and a wait for each other (`absorb`), gained 1 to 7 % at D = 64, and with two groups lost up to 4 %.
+Fewer instructions alone gain nothing: sums rescaled only where a maximum grew by 2^8, else skipped by the warp, spare 30
+of 419 in a round at D = 64 and 86 of 488 at D = 128, and it ran at 0.92 to 1.06 of its speed; row sums by a product of P
+with ones, 0.94 to 1.03; both, 0.82 to 1.05. Blocks in two halves, the scores of the second under way during the softmax
+of the first: 0.87 to 1.01. These are in flashlearn/measurements/gpu_trials_h200.json.
 
 Written in Gluon, Triton's lower level (layouts, shared memory and barriers are explicit), with the names of 3.6 to 3.9;
 `flashlearn.kernels.dispatch` says with which of them it runs.

@@ -5,6 +5,8 @@ score is off by c 2^-23, which for c up to 256 is nothing beside the rounding of
 larger ones, and tiny ones, are left to the portable kernels, whose tanh is exact relative to itself.
 
 Plain attention pays nothing: None for a softcap is known when a kernel is compiled, and leaves no instruction behind.
+With a softcap of 30, causal, N 1024 to 16384, these kernels reach 1.06 to 1.70 times the speed of the portable ones
+forward, and 1.60 to 2.21 times backward (H200; measurements/gpu_trials_h200.json).
 """
 
 from __future__ import annotations
