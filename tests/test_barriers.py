@@ -313,29 +313,58 @@ def test_a_turn_that_is_not_passed_on_is_awaited_for_ever(D):
         backward_run(q, k, v, do, o, lse, False, side=1, replaced={"add": silent})
 
 
-MISSING = {
-    "products": "    mbarrier.arrive(k_free.index(stage), count=1)\n",
-    "absorb": "    mbarrier.arrive(v_free.index(before), count=1)\n",
-}
+FREES = "    mbarrier.arrive(free.index(t % k_smem.shape[0]), count=1)\n"
+ROUNDS = {"first_round": 2, "absorb": 2, "trust": 3}  # which rounds there are with so many groups
 
 
-@pytest.mark.parametrize("name", MISSING)
+@pytest.mark.parametrize("name", ROUNDS)
 def test_the_package_s_forward_kernel_needs_each_arrive_of_its_loop(name):
-    q, k, v, *_ = problem(1, 1, 1, 128, 320, 64, False)
-    without = altered(getattr(forward, name).fn, (MISSING[name], ""))
-    with pytest.raises(Deadlock, match=r"load waits for phase \d of [kv]_free"):
-        forward_run(q, k, v, False, programs=1, replaced={name: without})
+    q, k, v, *_ = problem(1, 1, 1, 192, 448, 64, False)
+    without = altered(getattr(forward, name).fn, (FREES, ""))
+    with pytest.raises(Deadlock, match=r"load waits for phase \d of free"):
+        forward_run(q, k, v, False, consumers=ROUNDS[name], programs=1, replaced={name: without})
 
 
-def test_the_package_s_forward_kernel_frees_v_after_its_product():
-    early = altered(
-        forward.absorb.fn,
-        (MISSING["absorb"], ""),
-        ("    acc = warpgroup_mma_wait(0", f"{MISSING['absorb']}    acc = warpgroup_mma_wait(0"),
-    )
-    q, k, v, *_ = problem(1, 1, 1, 128, 320, 64, False)
-    with pytest.raises(Race, match=r"lands in v_smem.*reads v_smem"):
-        forward_run(q, k, v, False, programs=1, replaced={"absorb": early})
+@pytest.mark.parametrize("name", ("absorb", "trust"))
+def test_the_package_s_forward_kernel_frees_v_after_its_product(name):
+    wait = "    acc = warpgroup_mma_wait(0"
+    early = altered(getattr(forward, name).fn, (FREES, ""), (wait, f"{FREES}{wait}"))
+    q, k, v, *_ = problem(1, 1, 1, 192, 448, 64, False)
+    with pytest.raises(Race, match=r"lands in [kv]_smem.*reads [kv]_smem"):
+        forward_run(q, k, v, False, consumers=ROUNDS[name], programs=1, replaced={name: early})
+
+
+def growing(N_k):
+    """One head of 192 queries, D = 64: from the last block of keys to the first the scores of a third of the rows grow by
+    30 a block, those of a third fall, and every eighth row has none above -200."""
+    q, k, v, *_ = problem(1, 1, 1, 192, N_k, 64, False)
+    k[..., 0], k[..., 1] = torch.linspace(210, -30, N_k), 100
+    q[..., 0], q[..., 1] = torch.tensor((8.0, -8.0, 0.0)).repeat_interleave(64), 0
+    q[..., ::8, 1] = -32 - 16 * q[..., ::8, 0].abs() / 8
+    return q, k, v
+
+
+@pytest.mark.parametrize("causal", (False, True))
+@pytest.mark.parametrize(
+    "N_k", (192, 255, 448, 500)
+)  # with 255 a row sees no key of the block before its first whole one
+def test_old_maxima_are_trusted_no_longer_than_they_are_right(N_k, causal):
+    """Three groups look for a new maximum only where a sum has grown too large."""
+    q, k, v = growing(N_k)
+    s = q.double() @ k.double().mT / 8
+    assert s.amax(-1).max() > 200 and s.amax(-1).min() < -200
+    if causal:
+        s.masked_fill_(torch.ones(192, N_k, dtype=torch.bool).triu(N_k - 191), -torch.inf)
+    o, lse = forward_run(q, k, v, causal, consumers=3, programs=1)
+    assert (lse - s.logsumexp(-1)).abs().max() < 1e-3
+    assert (o - s.softmax(-1) @ v.double()).abs().max() < 5e-3
+
+
+def test_a_maximum_that_is_trusted_for_ever_is_seen():
+    q, k, v = growing(448)
+    for_ever = altered(forward.trust.fn, ("if not (most <= TRUSTED):", "if False:"))
+    o, _ = forward_run(q, k, v, False, consumers=3, programs=1, replaced={"trust": for_ever})
+    assert not o.isfinite().all()
 
 
 # Steps, picture, size

@@ -263,6 +263,30 @@ def test_what_is_told_of_fewer_instructions_and_of_halves():
     assert f"| {one} of the speed; two blocks in a row, {two} |" in appendix
 
 
+def test_what_trusted_maxima_gain_is_told_as_it_was_recorded():
+    trials, words = load("gpu_trials_h200")["trials"], said_of("forward")
+    name = "forward, maxima trusted until a sum grows too large, {} groups"
+    three, two = (trials[name.format(groups)] for groups in ("three", "two"))
+    (wrong,) = trials["forward, no maximum looked for, and wrong results"]["rows"]
+    (worst,) = trials["forward, maxima trusted, of which each block has a larger one"]["rows"]
+    assert f"this kernel ran at {wrong['ratio']:.2f} of its speed; with this, and right, at {spread(three)}" in words
+    assert len(three["rows"]) == 9 and f"twice, at {worst['ratio']:.2f} of the speed" in words
+    assert f"for the sums of all four warps too: {spread(two)} with it" in words
+    assert 1 - 1 / wrong["ratio"] == pytest.approx(1 / 6, abs=0.01), "`trust` says a sixth"
+    barrier = trials["forward, one barrier for K of a round and V of the one before, two groups"]
+    assert 100 * geometric_mean(row["ratio"] for row in barrier["rows"]) - 100 == pytest.approx(1.5, abs=0.05)
+    turns = trials["forward, groups that ask for their products in turns"]
+    assert f"FlashAttention-3's ping-pong ({spread(turns)} of the speed" in words
+    assert 0.99 < geometric_mean(row["ratio"] for row in turns["rows"]) < 1.01, "nothing in the mean"
+    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()
+    assert f"| {spread(barrier)} of the speed, 1.5 % in the mean: kept |" in appendix
+    larger = f"{worst['ratio']:.2f} if every block has a larger maximum by far"
+    assert f"| {spread(three)} of the speed: kept; {larger}; two groups, {spread(two)}: not kept |" in appendix
+    assert f"| {spread(turns)} of the speed, nothing in the mean;" in appendix
+    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
+    assert f"up to {spread(three).split()[-1]} times as fast on an H200; tiles of 192 queries" in changes
+
+
 def test_what_softcaps_gain_is_told_as_it_was_recorded():
     rows = load("gpu_trials_h200")["trials"]["softcap of 30, by the fast kernels in place of the portable ones"]["rows"]
     forward, backward = (spread({"rows": chosen(rows, direction=way)}) for way in ("forward", "backward"))

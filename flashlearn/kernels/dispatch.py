@@ -32,10 +32,10 @@ GLUON_VERSIONS = ("3.6", "3.7", "3.8")  # of Triton: with 3.6 and 3.7 run on a G
 # (width of a tile, causal) -> from so many queries on: options of attention_forward_hopper; one H200, 2026-11.
 # Under a causal mask a short row of tiles is mostly diagonal, of which blocks of 64 keys waste less.
 FORWARD_HOPPER: dict[tuple[int, bool], dict[int, dict[str, Any]]] = {
-    (64, False): {0: {"stages": 3}, 8192: {}},
-    (64, True): {0: {"block_n": 64, "stages": 3}, 1024: {}, 8192: {"consumers": 3}},
+    (64, False): {0: {"stages": 3}},
+    (64, True): {0: {"block_n": 64, "stages": 3}, 1024: {"stages": 3}, 4096: {"consumers": 3, "stages": 3}},
     (128, False): {0: {}},
-    (128, True): {0: {"block_n": 64, "stages": 4}, 2048: {}},
+    (128, True): {0: {"block_n": 64, "stages": 4}, 1024: {}},
 }
 HOPPER_DEFAULTS = {"block_n": 128, "stages": 2, "consumers": 2}
 

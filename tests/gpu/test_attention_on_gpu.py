@@ -154,6 +154,28 @@ def test_few_queries(rung, dtype, D):
     assert Counter(rung[1])["forward decode"] == len(cases)
 
 
+@pytest.mark.parametrize("dtype", (fp16, bf16))
+@pytest.mark.parametrize("causal", (False, True))
+@pytest.mark.parametrize("D", (64, 128))
+def test_maxima_that_grow_and_fall(D, causal, dtype, N=4097):
+    """From the last block of keys to the first the scores of a third of the rows grow by 8 a block, too much to trust an old
+    maximum in every other block, those of a third fall, and every eighth row has none above -200."""
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 1, 2, N, D, device="cuda", dtype=dtype)
+    unit = D**0.5
+    k[..., 0], k[..., 1] = torch.linspace(16, -16, N), unit
+    q[..., 0], q[..., 1] = torch.tensor((unit, -unit, 0.0)).repeat(N)[:N] * 8, 0
+    q[..., ::8, 1] = -400
+    o, lse = flash_attention(q, k, v, causal=causal, return_lse=True)
+    s = q.double() @ k.double().mT / unit
+    if causal:
+        s = s.masked_fill(torch.ones(N, N, dtype=torch.bool, device="cuda").triu(1), -torch.inf)
+    assert s.amax(-1).max() > 100 and s.amax(-1).min() < -200
+    assert (lse - s.logsumexp(-1)).abs().max() < 1e-3
+    want = s.softmax(-1) @ v.double()
+    assert ((o - want).norm() / want.norm()) < (1e-3 if dtype == fp16 else 6e-3)
+
+
 def test_gradient_of_lse():
     case = Case(384, 384, 64, causal=True, dtype=bf16)
     q, k, v, do = make(case, "cuda")

@@ -15,6 +15,10 @@ What changed from the teaching kernel: nothing in the mathematics, everything in
    divided and stored. Under a mask tiles take different times: who is through with one takes the next, by a ticket, of a few
    heads side by side. With fixed shares causal attention took 0.97 to 1.08 of that time (a long tile with a short one),
    windows 0.99 to 1.03, and documents 1.08 to 1.20 (H200; measurements/gpu_trials_h200.json).
+6. With three groups (D = 64) the maximum of a row is looked for only where it is needed: `trust` goes on with that of the
+   rounds before until a sum grows too large. Without maxima, and wrong, this kernel ran at 1.19 of its speed; with this, and
+   right, at 1.00 to 1.12 (H200, nine settings). Where every block has a larger maximum by far, all scores are computed
+   twice, at 0.68 of the speed. Two groups wait for results, and for the sums of all four warps too: 0.86 to 1.01 with it.
 
 Prediction: the teaching kernel leaves the tensor cores idle during softmax and during loads; hiding both
 should take D = 128 from about 400 TFLOP/s to above 550 on an H200. Result (float16, 16384 tokens in all, 2026-11-22): 616
@@ -27,11 +31,14 @@ before the exponentials, which depend on nothing that it knows of: no product wa
 moves nothing past a branch, so `absorb` asks once more for a barrier that it has passed before. With it, P in pairs and
 sums by thread the loop went from 524 instructions to 488, and the kernel gained 6 % in the mean (H200): at D = 128
 it is level with FlashAttention-4, at D = 64 at 0.90 of it.
+Nor are barriers free: Triton lets all four warps of a group wait for each other before one of them arrives at one, and
+before the next access to shared memory. So K of a round and V of the round before are handed back together, which two
+groups gained 1.5 % by in the mean.
 Windows, documents and padding are one thing here, a span of keys for every query (`flashlearn.kernels.hopper.bands`): a
 tile visits the blocks between the spans of its first and last query, and masks those that some span ends in. A softcap
 is taken by instructions that plain attention has none of (`flashlearn.kernels.hopper.softcap`).
-Tried without gain: groups that issue their products in turns, which is FlashAttention-3's ping-pong (two groups fall out
-of step by themselves, we think); three stages and one buffer for Q; the longest causal tiles of all heads first
+Tried without gain: groups that issue their products in turns, which is FlashAttention-3's ping-pong (0.93 to 1.07 of the
+speed; groups fall out of step by themselves, we think); three stages and one buffer for Q; the longest causal tiles of all heads first
 (neighbours must read the same K and V at the same time, or it costs 15 %); one barrier for K_j and V_{j-1}; to wait for
 o's way out only when the next tile has begun. Exponentials on the FMA units, as a polynomial of degree 5, cost more than
 they spare the unit for exponentials: with one, two or four of eight columns the kernel reached 0.96, 0.93 and 0.80 of its
@@ -73,6 +80,8 @@ from flashlearn.kernels.teaching.forward import LOG2E
 
 ROWS = gl.constexpr(64)  # queries of one group of four warps: the height of one wgmma
 LN_2 = gl.constexpr(0.6931471805599453)
+# Up to such a sum of 32 exponentials, each of them, of at most as much, is a number in 16 bits
+TRUSTED = gl.constexpr(2.0**15)
 
 
 @gluon.jit(do_not_specialize=["span_step", "side", "batches", "heads", "N_q", "N_k", "group"])
@@ -96,29 +105,30 @@ def attention_forward_hopper_kernel(
     q_smem = gl.allocate_shared_memory(dtype, [2 * CONSUMERS, 1, 1, ROWS, HEAD_DIM], q_desc.layout)
     k_smem = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_N, HEAD_DIM], k_desc.layout)
     v_smem = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_N, HEAD_DIM], v_desc.layout)
-    # one barrier per buffer: "full" once its bytes have landed, "free" once every consumer is done with it
+    # one barrier per buffer: "full" once its bytes have landed, "free" once every consumer is done with it: for K and V one
+    # of each round, which hands back K of that round and V of the round before
     q_full = gl.allocate_shared_memory(gl.int64, [2 * CONSUMERS, 1], mbarrier.MBarrierLayout())
     q_free = gl.allocate_shared_memory(gl.int64, [2 * CONSUMERS, 1], mbarrier.MBarrierLayout())
     k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    k_free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    v_free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for i in gl.static_range(2 * CONSUMERS):
         mbarrier.init(q_full.index(i), count=1)
         mbarrier.init(q_free.index(i), count=1)
     for i in gl.static_range(STAGES):
         mbarrier.init(k_full.index(i), count=1)
         mbarrier.init(v_full.index(i), count=1)
-        mbarrier.init(k_free.index(i), count=CONSUMERS)
-        mbarrier.init(v_free.index(i), count=CONSUMERS)
+        mbarrier.init(free.index(i), count=CONSUMERS)
 
+    # what each row of a group adds up to in a round, for two rounds in turn, see `trust`
+    sums_smem = gl.allocate_shared_memory(gl.float32, [2 * CONSUMERS, ROWS], gl.SwizzledSharedLayout(1, 1, 1, [0]))
     # the tile after the present one, in turn, where tiles are taken by ticket
     next_smem = gl.allocate_shared_memory(gl.int32, [2, 1], gl.SwizzledSharedLayout(1, 1, 1, [0]))
     next_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     for i in gl.static_range(2):
         mbarrier.init(next_full.index(i), count=1)
 
-    buffers = (q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free)
+    buffers = (q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem)
     tiles = (next_smem, next_full, tickets_ptr, side)
     sizes = (batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step)
     inputs, outputs = (q_desc, k_desc, v_desc), (sinks_ptr, o_desc, lse_ptr)
@@ -224,7 +234,7 @@ def place_of(number, side, sizes, HEIGHT: gl.constexpr, BLOCK_N: gl.constexpr, M
 @gluon.jit
 def load(buffers, tiles, sizes, inputs, MASK: gl.constexpr, TICKETS: gl.constexpr):
     """The loading warp: Q of every tile, then K and V from right to left, as soon as a buffer is free."""
-    q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
     q_desc, k_desc, v_desc = inputs
     CONSUMERS: gl.constexpr = q_smem.shape[0] // 2
@@ -245,10 +255,10 @@ def load(buffers, tiles, sizes, inputs, MASK: gl.constexpr, TICKETS: gl.constexp
             stage = t % STAGES
             phase = (t // STAGES) & 1
             at = [batch, kv_head, (first + rounds + blocks - 1 - t) * BLOCK_N, 0]
-            mbarrier.wait(k_free.index(stage), phase ^ 1)
+            mbarrier.wait(free.index(stage), phase ^ 1)
             mbarrier.expect(k_full.index(stage), k_desc.block_type.nbytes)
             async_load(k_desc, at, k_full.index(stage), k_smem.index(stage))
-            mbarrier.wait(v_free.index(stage), phase ^ 1)
+            mbarrier.wait(free.index((t + 1) % STAGES), ((t + 1) // STAGES & 1) ^ 1)
             mbarrier.expect(v_full.index(stage), v_desc.block_type.nbytes)
             async_load(v_desc, at, v_full.index(stage), v_smem.index(stage))
         rounds += blocks
@@ -264,7 +274,7 @@ def consume(
     index: gl.constexpr, buffers, tiles, sizes, outputs, MASK: gl.constexpr, SINKS: gl.constexpr, TICKETS: gl.constexpr
 ):
     """A computing group: its 64 queries of every tile."""
-    q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     sinks_ptr, o_desc, lse_ptr = outputs
     CONSUMERS: gl.constexpr = q_smem.shape[0] // 2
     HEIGHT: gl.constexpr = CONSUMERS * ROWS
@@ -289,18 +299,20 @@ def consume(
 @gluon.jit
 def attend(index: gl.constexpr, place, so_far, buffers, sizes, sinks_ptr, MASK: gl.constexpr, SINKS: gl.constexpr):
     """m (64,), l (64, 4) and the sum of P V (64, D) of 64 queries; `so_far`: tiles and rounds of this program before them."""
-    q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
     start_m, head, batch, block, blocks = place
     i, rounds = so_far
     BLOCK_N: gl.constexpr = k_smem.shape[3]
     HEAD_DIM: gl.constexpr = q_smem.shape[4]
+    THREE: gl.constexpr = q_smem.shape[0] == 6
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     O_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     offs_m = start_m + gl.arange(0, ROWS, gl.SliceLayout(1, S_LAYOUT))  # (64,)
     low, high = keys_of_each(offs_m, batch, sizes, MASK)  # on their way while Q is
     q_buffer = i % 2 * (q_smem.shape[0] // 2) + index
-    q = q_smem.index(q_buffer).reshape([ROWS, HEAD_DIM])
+    passed = (q_full.index(q_buffer), i // 2 & 1)  # the barrier of Q, and its phase
+    query = (q_smem.index(q_buffer).reshape([ROWS, HEAD_DIM]), passed, index)
 
     m_i, l_i = nothing_yet(sinks_ptr, head, BLOCK_N, S_LAYOUT, SINKS)
     acc = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_LAYOUT)
@@ -309,18 +321,20 @@ def attend(index: gl.constexpr, place, so_far, buffers, sizes, sinks_ptr, MASK: 
     first, masked, full, stop = rounds_of_group(start_m, batch, rounds, block, blocks, sizes, BLOCK_N, MASK)
     for t in range(rounds, first):  # only groups below see these keys
         hand_back(t, buffers)
-    mbarrier.wait(q_full.index(q_buffer), i // 2 & 1)
+    mbarrier.wait(passed[0], passed[1])
     if stop > first:
-        m_i, l_i, pairs = first_round(first, row, q, (m_i, l_i, acc), buffers, sizes, MASK)
+        m_i, l_i, pairs = first_round(first, row, query, (m_i, l_i, acc), buffers, sizes, MASK)
         for t in range(first + 1, masked):
-            m_i, l_i, acc, pairs = masked_round(t, row, q, pairs, (m_i, l_i, acc), buffers, sizes, MASK)
+            m_i, l_i, acc, pairs = masked_round(t, row, query, pairs, (m_i, l_i, acc), buffers, sizes, MASK)
         for t in range(masked, full):
-            s, acc_next = products(t, q, pairs, acc, buffers)
-            s = capped(s, inner)
-            m_i, l_i, acc, pairs = absorb(t, m_i, l_i, s, acc_next, qk_scale, buffers)
+            s, acc_next = products(t, query, pairs, acc, buffers)
+            if THREE:
+                m_i, l_i, acc, pairs = trust(t, query, (m_i, l_i, acc_next), s, buffers, sizes)
+            else:
+                m_i, l_i, acc, pairs = absorb(t, query, (m_i, l_i, acc_next), capped(s, inner), buffers, sizes)
         if MASK == "spans":
             for t in range(full, stop):
-                m_i, l_i, acc, pairs = masked_round(t, row, q, pairs, (m_i, l_i, acc), buffers, sizes, MASK)
+                m_i, l_i, acc, pairs = masked_round(t, row, query, pairs, (m_i, l_i, acc), buffers, sizes, MASK)
 
         acc = last_product(stop - 1, pairs, acc, buffers)
     if MASK == "spans":
@@ -366,60 +380,95 @@ def rounds_of_group(start_m, batch, rounds, block, blocks, sizes, BLOCK_N: gl.co
 @gluon.jit
 def hand_back(t, buffers):
     """The buffers of round t, as soon as they are full, unused."""
-    q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     STAGES: gl.constexpr = k_smem.shape[0]
     mbarrier.wait(k_full.index(t % STAGES), (t // STAGES) & 1)
-    mbarrier.arrive(k_free.index(t % STAGES), count=1)
-    mbarrier.wait(v_full.index(t % STAGES), (t // STAGES) & 1)
-    mbarrier.arrive(v_free.index(t % STAGES), count=1)
+    mbarrier.arrive(free.index(t % STAGES), count=1)
 
 
 @gluon.jit
-def products(t, q, pairs, acc, buffers):
-    """S_t = Q K_t^T, waited for, and acc + P_{t-1} V_{t-1}, still under way."""
-    q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
-    STAGES: gl.constexpr = k_smem.shape[0]
+def scores(t, query, buffers):
+    """S_t = Q K_t^T (64, BLOCK_N), under way."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     BLOCK_N: gl.constexpr = k_smem.shape[3]
-    HEAD_DIM: gl.constexpr = k_smem.shape[4]
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
+    k_t = k_smem.index(t % k_smem.shape[0]).reshape([BLOCK_N, k_smem.shape[4]]).permute((1, 0))
     zero = gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT)
-    stage = t % STAGES
+    return warpgroup_mma(query[0], k_t, zero, use_acc=False, is_async=True)
+
+
+@gluon.jit
+def products(t, query, pairs, acc, buffers):
+    """S_t, waited for, and acc + P_{t-1} V_{t-1}, still under way."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
+    STAGES: gl.constexpr = k_smem.shape[0]
     before = (t - 1) % STAGES
-    mbarrier.wait(k_full.index(stage), (t // STAGES) & 1)
-    k_t = k_smem.index(stage).reshape([BLOCK_N, HEAD_DIM]).permute((1, 0))
-    s_next = warpgroup_mma(q, k_t, zero, use_acc=False, is_async=True)
+    mbarrier.wait(k_full.index(t % STAGES), (t // STAGES) & 1)
+    s_next = scores(t, query, buffers)
     mbarrier.wait(v_full.index(before), ((t - 1) // STAGES) & 1)
-    v = v_smem.index(before).reshape([BLOCK_N, HEAD_DIM])
-    p = from_pairs(pairs, acc, v.dtype)
-    acc_next = warpgroup_mma(p, v, acc, is_async=True)
+    v = v_smem.index(before).reshape([v_smem.shape[3], v_smem.shape[4]])
+    acc_next = warpgroup_mma(from_pairs(pairs, acc, v.dtype), v, acc, is_async=True)
     s = warpgroup_mma_wait(1, deps=[s_next])
-    if q_smem.shape[0] == 4:  # two groups; three hand it back in `absorb`
-        mbarrier.arrive(k_free.index(stage), count=1)
     return s, acc_next
 
 
 @gluon.jit
-def absorb(t, m_i, l_i, s, acc_next, qk_scale, buffers):
+def absorb(t, query, sums, s, buffers, sizes):
     """The softmax of S_t while P_{t-1} V_{t-1} is under way, then acc rescaled: m, l, acc, and P in pairs.
 
     Three groups keep the issue of instructions busy, two wait for results. So three round P when the product before no
-    longer needs its registers, which spares a copy of each, and hand back K with V, which spares waiting for each other.
+    longer needs its registers, which spares a copy of each.
     """
-    q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
+    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
+    _, passed, _ = query
+    m_i, l_i, acc_next = sums
     THREE: gl.constexpr = q_smem.shape[0] == 6
-    before = (t - 1) % v_smem.shape[0]
     m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale)
+    l_i += sums_of_threads(p)
     if not THREE:
         pairs = in_pairs(p, v_smem.dtype)
-    # passed before: asked again, since the assembler moves the wait below up to here, and no further
-    mbarrier.wait(v_full.index(before), ((t - 1) // v_smem.shape[0]) & 1)
+    # passed long ago: asked again, since the assembler moves the wait below up to here, and no further
+    mbarrier.wait(passed[0], passed[1])
     acc = warpgroup_mma_wait(0, deps=[acc_next])
     if THREE:
         pairs = in_pairs(p, v_smem.dtype)
-        mbarrier.arrive(k_free.index(t % v_smem.shape[0]), count=1)
-    mbarrier.arrive(v_free.index(before), count=1)
-    acc = acc * gl.convert_layout(alpha, gl.SliceLayout(1, acc.type.layout))[:, None]
-    return m_i, l_i, acc, pairs
+    mbarrier.arrive(free.index(t % k_smem.shape[0]), count=1)
+    return m_i, l_i, rescaled(acc, alpha), pairs
+
+
+@gluon.jit
+def trust(t, query, sums, s, buffers, sizes):
+    """As `absorb`, with the maximum so far: a new one is looked for only if some row adds up to too much with this one.
+
+    exp2(s - m) is exact for any m with which nothing overflows, and the sum is needed anyhow. The maximum of a block costs
+    three groups a sixth of their time. Where m is too old, for a row that has seen no key yet too, S is computed once more:
+    K is still there.
+    """
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
+    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
+    _, _, index = query
+    m_i, l_i, acc_next = sums
+    p = gl.exp2(capped(s, inner) * qk_scale - m_i[:, None])
+    of_block = sums_of_threads(p)
+    row_sums = sums_smem.index(index * 2 + t % 2)
+    row_sums.store(gl.max(of_block, 1))
+    barrier()
+    most = gl.max(row_sums.load(gl.BlockedLayout([2], [32], [4], [0])), 0)  # of all rows: every warp takes the same way
+    acc = warpgroup_mma_wait(0, deps=[acc_next])
+    if not (most <= TRUSTED):
+        s = capped(warpgroup_mma_wait(0, deps=[scores(t, query, buffers)]), inner)
+        m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale)
+        acc, of_block = rescaled(acc, alpha), sums_of_threads(p)
+    pairs = in_pairs(p, v_smem.dtype)
+    mbarrier.arrive(free.index(t % k_smem.shape[0]), count=1)
+    return m_i, l_i + of_block, acc, pairs
+
+
+@gluon.jit
+def rescaled(acc, alpha):
+    """acc (64, D), its rows times alpha (64,)."""
+    return acc * gl.convert_layout(alpha, gl.SliceLayout(1, acc.type.layout))[:, None]
 
 
 @gluon.jit
@@ -452,12 +501,11 @@ def from_pairs(pairs, acc, dtype: gl.constexpr):
 @gluon.jit
 def last_product(t, pairs, acc, buffers):
     """acc + P_t V_t, when no round follows."""
-    q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     STAGES: gl.constexpr = v_smem.shape[0]
     mbarrier.wait(v_full.index(t % STAGES), (t // STAGES) & 1)
     p = from_pairs(pairs, acc, v_smem.dtype)
     acc = warpgroup_mma(p, v_smem.index(t % STAGES).reshape([v_smem.shape[3], v_smem.shape[4]]), acc)
-    mbarrier.arrive(v_free.index(t % STAGES), count=1)
     return acc
 
 
@@ -482,31 +530,28 @@ def finish(m_i, l_i, acc, place, o_smem, sizes, o_desc, lse_ptr):
 
 
 @gluon.jit
-def first_round(t, row, q, sums, buffers, sizes, MASK: gl.constexpr):
+def first_round(t, row, query, sums, buffers, sizes, MASK: gl.constexpr):
     """The round that no product of P and V goes along with: m, l and P in pairs."""
-    q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
     m_i, l_i, acc = sums
     STAGES: gl.constexpr = k_smem.shape[0]
-    BLOCK_N: gl.constexpr = k_smem.shape[3]
-    S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     mbarrier.wait(k_full.index(t % STAGES), (t // STAGES) & 1)
-    k_t = k_smem.index(t % STAGES).reshape([BLOCK_N, k_smem.shape[4]]).permute((1, 0))
-    s = warpgroup_mma(q, k_t, gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT), use_acc=False)  # (64, BLOCK_N)
-    mbarrier.arrive(k_free.index(t % STAGES), count=1)
+    s = warpgroup_mma_wait(0, deps=[scores(t, query, buffers)])
+    mbarrier.arrive(free.index(t % k_smem.shape[0]), count=1)
     m_i, l_i, p, alpha = softmax_step(m_i, l_i, hide(capped(s, inner), t, row, sizes, MASK), qk_scale)
-    return m_i, l_i, in_pairs(p, q.dtype)
+    return m_i, l_i + sums_of_threads(p), in_pairs(p, v_smem.dtype)
 
 
 @gluon.jit
-def masked_round(t, row, q, pairs, sums, buffers, sizes, MASK: gl.constexpr):
+def masked_round(t, row, query, pairs, sums, buffers, sizes, MASK: gl.constexpr):
     """A round of keys that not all of the 64 queries see: m, l, acc and P, as `absorb` gives them."""
-    q_smem, k_smem, v_smem, q_full, q_free, k_full, k_free, v_full, v_free = buffers
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
     m_i, l_i, acc = sums
-    s, acc_next = products(t, q, pairs, acc, buffers)
+    s, acc_next = products(t, query, pairs, acc, buffers)
     s = hide(capped(s, inner), t, row, sizes, MASK)
-    return absorb(t, m_i, l_i, s, acc_next, qk_scale, buffers)
+    return absorb(t, query, (m_i, l_i, acc_next), s, buffers, sizes)
 
 
 @gluon.jit
@@ -526,13 +571,13 @@ def hide(s, t, row, sizes, MASK: gl.constexpr):
 
 @gluon.jit
 def softmax_step(m_i, l_i, s, qk_scale):
-    """The online softmax: new m and l, P (64, BLOCK_N), and the factor for what was summed so far."""
+    """The online softmax: the new m, l so far, P (64, BLOCK_N), whose sums l lacks, and the factor for what was summed so far."""
     m_new = gl.maximum(m_i, gl.max(s, 1) * qk_scale)  # the scale is positive: max and scale may swap
     m_safe = gl.where(m_new == float("-inf"), 0.0, m_new)  # a row that has seen no key yet, or keys of -inf only
     alpha = gl.exp2(m_i - m_safe)
     p = gl.exp2(s * qk_scale - m_safe[:, None])  # one fused multiply-add, one exponential
     l_i = l_i * gl.convert_layout(alpha, gl.SliceLayout(1, l_i.type.layout))[:, None]
-    return m_new, l_i + sums_of_threads(p), p, alpha
+    return m_new, l_i, p, alpha
 
 
 @gluon.jit
@@ -566,7 +611,8 @@ def attention_forward_hopper(
     tiles = -(-N_q // (consumers * ROWS.value))  # rounded up; triton.cdiv would take microseconds
     resident = multiprocessors(q.device)  # one program each: its tiles fill the shared memory
     mask = "spans" if spans is not None else "causal" if causal else "none"
-    tickets = mask != "none" and B * H * tiles > resident  # else all tiles take as long, or each program has one
+    # without tickets if all tiles take as long, or each program has one; three groups lack registers without, under a mask
+    tickets = mask != "none" and (B * H * tiles > resident or consumers == 3)
     side = rows_with_masks(B * H) if spans is not None else rows_of_a_wave(tiles, resident)
     launch_hopper(
         attention_forward_hopper_kernel, (min(B * H * tiles, resident), 1, 1),
