@@ -76,6 +76,7 @@ def test_the_last_program_merges(monkeypatch):
     """One launch is one: without the second kernel. The counters are zero again, for the next."""
     kernels, counters = [], []
     launch, workspace = decoding.launch, decoding.workspace
+    monkeypatch.setattr(decoding, "_workspaces", {})  # of other tests, which may be larger
     monkeypatch.setattr(decoding, "launch", lambda kernel, *a, **k: (kernels.append(kernel), launch(kernel, *a, **k)))
     monkeypatch.setattr(decoding, "workspace", lambda *a: (counters.append(workspace(*a)), counters[-1])[1])
     q, k, v, _ = make(Case(2, 300, 16, H_q=6, H_kv=3, B=2), DEVICE)

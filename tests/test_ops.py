@@ -328,12 +328,13 @@ def as_on_hopper(monkeypatch):
     (
         (40, 1024, False, {"stages": 3}),
         (64, 768, False, {"stages": 3, "consumers": 3}),
-        (64, 8192, False, {"consumers": 3}),
+        (64, 8192, False, {"stages": 3, "consumers": 3}),
         (64, 1023, True, {"block_n": 64, "stages": 3}),
-        (64, 4096, True, {}),
-        (64, 8192, True, {"consumers": 3}),
+        (64, 4095, True, {"stages": 3}),
+        (64, 4096, True, {"stages": 3, "consumers": 3}),
         (128, 4096, False, {}),
-        (128, 1024, True, {"block_n": 64, "stages": 4}),
+        (128, 1023, True, {"block_n": 64, "stages": 4}),
+        (128, 1024, True, {}),
         (128, 16384, True, {}),
     ),
 )
