@@ -66,6 +66,7 @@ def test_what_is_said_of_every_change():
     assert f"| blocks | 2 to 3 %, for fewer rescalings | {percent(gains('blocks'))} |" in TEXT
     less, more = min(gains("descriptors")), max(gains("descriptors"))
     assert f"between {100 * (1 - less):.0f} % less and {100 * (more - 1):.0f} % more" in TEXT
+    assert "| op: warps with different jobs | a factor of 1.8 to 2 |" in TEXT, "the prediction"
     assert all(1.35 < each < 1.45 for each in gains("op", 128)), "about two fifths"
     assert all(1.18 < each < 1.26 for each in gains("op", 64)), "a fifth to a quarter"
     assert all(row["op"] / row["two sweeps"] > 7 / 5 for row in chosen(LADDER["backward"], causal=False))
@@ -104,11 +105,8 @@ def test_what_is_said_of_short_sequences():
     host = max(row["flashlearn"]["host us"] for row in BESIDE["decoding"])
     assert tables.least_products(128, 512) / 2 < host < tables.least_products(128, 1024) / 2
     halved = {key: full / half for key, (full, half) in tables.halved(BESIDE).items()}
-    long = {key[1:]: factor for key, factor in halved.items() if key[0] == 16384}
-    assert (
-        min(long, key=long.__getitem__) == (64, "flashlearn")
-        and 1.8 < sorted(long.values())[1] < max(long.values()) < 2
-    )
+    long = [factor for (N, _, _), factor in halved.items() if N == 16384]
+    assert f"where neither matters, the factor is {min(long):.2f} to {max(long):.2f}:" in " ".join(TEXT.split())
     assert all(factor < 1.6 for (N, _, _), factor in halved.items() if N <= 1024)
 
 
@@ -125,13 +123,6 @@ def test_what_is_said_of_decoding():
     rows = chosen(BESIDE["decoding"], dtype="float16")
     added = {name: sorted(row[name]["us"] - row[name]["graph us"] for row in rows) for name in ("flashlearn", "cudnn")}
     assert added["flashlearn"][len(rows) // 2] < added["cudnn"][len(rows) // 2]
-
-
-def test_what_is_said_of_the_last_change():
-    rows = chosen(BESIDE["rows"], dtype="float16", N=(4096, 16384))
-    mean = geometric_mean(ratios(rows, "forward", "cudnn"))
-    assert round(mean, 2) == 1.08
-    assert "forward 1.08 of cuDNN in the mean where it was 1.01" in " ".join(TEXT.split())
 
 
 def test_memory_is_what_has_to_be_there():
