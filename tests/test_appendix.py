@@ -14,7 +14,7 @@ from flashlearn.kernels import INTERPRETED  # noqa: F401  # isort: skip (first: 
 from flashlearn.cost import H200_SXM
 from flashlearn.kernels.ladder import TUNED
 from flashlearn.kernels.teaching.forward import forward_launch
-from flashlearn.measurements import chosen, geometric_mean, load, ratios, tables
+from flashlearn.measurements import chosen, load, tables
 from flashlearn.measurements.story import CHANGES, candidates, gain, third_stage
 from tests.test_notebooks import typed_in_prose
 from tools import appendix
