@@ -4,7 +4,8 @@ tanh is taken as 1 - 2 / (1 + e^(2 x)), one more exponential and a division for 
 score is off by c 2^-23, which for c up to 256 is nothing beside the rounding of P to 16 bits. Softcaps in use are 20 to 50;
 larger ones, and tiny ones, are left to the portable kernels, whose tanh is exact relative to itself.
 
-Plain attention pays nothing: None for a softcap is known when a kernel is compiled, and leaves no instruction behind.
+Plain attention pays nothing: None for a softcap is known when a kernel is compiled, and leaves no instruction behind. Its
+speed before and after, in 49 settings on an H200: 1.00 forward and 1.00 backward, in the mean.
 With a softcap of 30, causal, N 1024 to 16384, these kernels reach 1.06 to 1.70 times the speed of the portable ones
 forward, and 1.60 to 2.21 times backward (H200; measurements/gpu_trials_h200.json).
 """
