@@ -334,6 +334,22 @@ def test_the_package_s_forward_kernel_frees_v_after_its_product(name):
         forward_run(q, k, v, False, consumers=ROUNDS[name], programs=1, replaced={name: early})
 
 
+def test_keys_that_no_query_sees_are_handed_back_when_they_have_landed():
+    """The first queries see the first block of keys, the others the last: eight blocks between are nobody's."""
+    q, k, v, *_ = problem(1, 1, 1, 128, 640, 64, False)
+    low, high = (torch.tensor(ends).repeat_interleave(64) for ends in ((0, 576), (64, 640)))
+    spans = torch.stack((low, high)).int()[None]
+    o, _ = forward_run(q, k, v, False, spans=spans, programs=1)
+    keys = torch.arange(640)
+    seen = (keys >= low[:, None]) & (keys < high[:, None])
+    want = scaled_dot_product_attention(*(t.float() for t in (q, k, v)), attn_mask=seen)
+    torch.testing.assert_close(o.float(), want, atol=3e-3, rtol=0)
+    wait = "    mbarrier.wait(v_full.index(t % STAGES), (t // STAGES) & 1)\n"
+    too_early = {"hand_back": altered(forward.hand_back.fn, (wait, ""))}
+    with pytest.raises(Race, match=r"lands in v_smem.*no barrier keeps that from what went before: V\d"):
+        forward_run(q, k, v, False, spans=spans, programs=1, replaced=too_early)
+
+
 def growing(N_k):
     """One head of 192 queries, D = 64: from the last block of keys to the first the scores of a third of the rows grow by
     30 a block, those of a third fall, and every eighth row has none above -200."""

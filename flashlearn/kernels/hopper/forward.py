@@ -379,10 +379,11 @@ def rounds_of_group(start_m, batch, rounds, block, blocks, sizes, BLOCK_N: gl.co
 
 @gluon.jit
 def hand_back(t, buffers):
-    """The buffers of round t, as soon as they are full, unused."""
+    """A round of which a group sees no key: its buffers are not handed back before they are full."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     STAGES: gl.constexpr = k_smem.shape[0]
     mbarrier.wait(k_full.index(t % STAGES), (t // STAGES) & 1)
+    mbarrier.wait(v_full.index(t % STAGES), (t // STAGES) & 1)
     mbarrier.arrive(free.index(t % STAGES), count=1)
 
 
