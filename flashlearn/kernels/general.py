@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import is_fake
+from torch.utils.flop_counter import register_flop_formula
 
 from flashlearn.core.inputs import Sizes, check_bool
 from flashlearn.core.mask import KeyRange, Window, check_documents, check_key_range, check_one_length, check_window
@@ -196,9 +198,40 @@ def refuse_second_order(ctx, *grads):
     )
 
 
+def flops_of(
+    products: int, q: Tensor, k: Tensor, offsets_q: Tensor | None = None, offsets_k: Tensor | None = None
+) -> int:
+    """FLOPs of so many products of q (B, H_q, N_q, D) and k (B, H_kv, N_k, D), or with offsets of every sequence in them.
+
+    As PyTorch counts those of its attention: the scores once more backward, and nothing left out for a mask.
+    """
+    B, H, N_q, D = q.shape
+    pairs = N_q * k.shape[2]
+    if offsets_q is not None and not is_fake(offsets_q):
+        lengths_k = (offsets_q if offsets_k is None else offsets_k).diff()
+        pairs = int((offsets_q.diff().long() * lengths_k.long()).sum())
+    return 2 * products * B * H * pairs * D
+
+
+def count_flops(name: str, *, backward: bool = False) -> None:
+    """Have `torch.utils.flop_counter` count an operator, called with q, k, v, or with do, dlse, q, k, v, o, lse, and options.
+
+    The general operators have offsets among these, after sinks and slopes; the plain ones have two options.
+    """
+    products, first, kept = (5, 2, 7) if backward else (2, 0, 3)
+
+    @register_flop_formula(getattr(torch.ops.flashlearn, name), get_raw=True)
+    def _(*given, **_) -> int:
+        options = given[kept:]
+        offsets = options[2:4] if len(options) > 2 else ()
+        return flops_of(products, given[first], given[first + 1], *offsets)
+
+
 torch.library.impl("flashlearn::general_forward", ("cpu", "cuda"), _forward)
 torch.library.impl("flashlearn::general_backward", ("cpu", "cuda"), _backward)
 torch.library.register_autograd("flashlearn::general_forward", _differentiate, setup_context=_save_for_backward)
 torch.library.register_autograd("flashlearn::general_backward", refuse_second_order)
+count_flops("general_forward")
+count_flops("general_backward", backward=True)
 
 general_forward = torch.ops.flashlearn.general_forward.default

@@ -19,7 +19,7 @@ from flashlearn.core.inputs import check_bool, check_qkv, dual
 from flashlearn.core.mask import KeyRange, Window, check_window
 from flashlearn.kernels.decode import decode
 from flashlearn.kernels.dispatch import allow_tf32, backward_rung, forward_rung, must_widen, why_not_tma
-from flashlearn.kernels.general import flat, general_forward, options_of, refuse_second_order
+from flashlearn.kernels.general import count_flops, flat, general_forward, options_of, refuse_second_order
 from flashlearn.kernels.portable.backward import attention_backward_portable
 from flashlearn.kernels.portable.forward import attention_forward_portable
 from flashlearn.kernels.target import DTYPES, check_device, resolve_scale
@@ -287,6 +287,9 @@ torch.library.impl("flashlearn::attention_inference", ("cpu", "cuda"), _inferenc
 torch.library.impl("flashlearn::attention_backward", ("cpu", "cuda"), _backward)
 torch.library.register_autograd("flashlearn::attention_forward", _differentiate, setup_context=_save_for_backward)
 torch.library.register_autograd("flashlearn::attention_backward", refuse_second_order)
+count_flops("attention_forward")
+count_flops("attention_inference")
+count_flops("attention_backward", backward=True)
 
 _attention_forward = torch.ops.flashlearn.attention_forward.default
 _attention_inference = torch.ops.flashlearn.attention_inference.default
