@@ -74,6 +74,13 @@ def plain(text: str) -> str:
 # --- the questions ---
 
 
+def test_no_question_has_marks_that_its_widget_would_show():
+    """Questions are plain text, in widgets and on pages."""
+    for name, question in QUESTIONS.items():
+        texts = (question.text, question.why, *question.choices, *(wrong.believes for wrong in question.wrong))
+        assert not any(mark in text for text in texts for mark in ("`", "**", "$")), name
+
+
 @every_question
 def test_a_question_is_named_after_its_notebook(question):
     assert re.fullmatch(r"\d\d\.(recall\.)?[a-z0-9_]+", question.name)

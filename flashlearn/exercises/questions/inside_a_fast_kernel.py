@@ -5,7 +5,7 @@ from flashlearn.exercises.questions.question import Question, Wrong
 QUESTIONS: tuple[Question, ...] = (
     Question(
         name="15.fresh",
-        text="Nobody has arrived at `free` yet, and the loader waits for phase 1 of it, with the bit `^ 1`. What if it waited with "
+        text="Nobody has arrived at the barrier free yet, and the loader waits for phase 1 of it, with the bit ^ 1. What if it waited with "
         "the same bit as the groups, for phase 0?",
         right="all wait for ever, from the start",
         wrong=(
@@ -30,7 +30,7 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         name="15.without",
-        text="Two stages, six tiles, and the `arrive` of the groups is deleted. What happens?",
+        text="Two stages, six tiles, and the arrive of the groups is deleted. What happens?",
         right="two tiles are multiplied, then all wait",
         wrong=(
             Wrong(
@@ -54,7 +54,7 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         name="15.early",
-        text="The groups arrive at `free` as soon as they begin with a tile, before its products. What can happen?",
+        text="The groups arrive at the barrier free as soon as they begin with a tile, before its products. What can happen?",
         right="a copy lands in a tile that is still to be read",
         wrong=(
             Wrong(
@@ -138,7 +138,7 @@ RECALLS: tuple[Question, ...] = (
     ),
     Question(
         name="15.recall.load",
-        text="In a Triton kernel, where does `tl.load` put a tile?",
+        text="In a Triton kernel, where does tl.load put a tile?",
         right="the compiler decides",
         wrong=(
             Wrong("in shared memory", "who loads has chosen a place", "myth: tl.load puts things in shared memory"),
