@@ -255,11 +255,12 @@ def _run_backward(do, dlse, q, k, v, o, lse, causal, scale):
         return attention_backward_portable(
             do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, allow_tf32=allow_tf32(q)
         )
-    from flashlearn.kernels.hopper.backward import attention_backward_hopper, delta_less
+    from flashlearn.kernels.hopper.backward import attention_backward_hopper
+    from flashlearn.kernels.hopper.sums import begin_sums
 
     do = do.contiguous() if why_not_tma(do) else do  # e.g. all ones, from sum(): a single element, expanded
-    delta = delta_less(o, do, dlse)
-    return attention_backward_hopper(do, q, k, v, o, lse, causal=causal, scale=scale, delta=delta, **rung.options)
+    begun = begin_sums(o, do, dlse)
+    return attention_backward_hopper(do, q, k, v, o, lse, causal=causal, scale=scale, begun=begun, **rung.options)
 
 
 @torch.library.register_fake("flashlearn::attention_backward")

@@ -71,10 +71,10 @@ from flashlearn.kernels.hopper.order import (
     wait_for_turn,
 )
 from flashlearn.kernels.hopper.softcap import capped, factor_of
+from flashlearn.kernels.hopper.sums import begin_sums, end_sums
 from flashlearn.kernels.hopper.tiles import hopper_width, in_tiles, launch_hopper
 from flashlearn.kernels.hopper.versions import async_add, async_load, async_store, barrier
 from flashlearn.kernels.launcher import multiprocessors
-from flashlearn.kernels.teaching.backward import attention_delta
 from flashlearn.kernels.teaching.forward import LOG2E
 
 KEYS = gl.constexpr(64)  # keys of one group of four warps: the height of one wgmma
@@ -273,18 +273,39 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
         dp_t = warpgroup_mma_wait(1, deps=[dp_t])
         ds_16 = (w_t * dp_t).to(q.dtype)  # line 14
         hand_over(t, index, ds_16, ds_smem, ds_full)
-        dk = warpgroup_mma(gl.convert_layout(ds_16, P_LAYOUT), q, dk, is_async=True)  # line 16
-        dq = half_of_dq(t, index, ds_smem, ds_full, k_smem)  # line 15
-        dv, dk, dq = warpgroup_mma_wait(0, deps=[dv, dk, dq])
-        mbarrier.arrive(free.index(stage), count=1)
-        if t >= LATE:
-            give_dq(t - LATE, dq, index, dq_smem, dq_full, dq_free)
+        dk, dv = end_round(t, index, ds_16, q, (dk, dv), buffers, barriers)
         head, block = next_block(head, block, first, blocks)
     if LATE:
         give_last_dq(group * blocks, index, buffers, barriers)
     # only this group reads its V: room for the results, one after the other
     store(dv, index, place, v_smem.index(index), dv_desc)
     store(dk * scale, index, place, v_smem.index(index), dk_desc)
+
+
+@gluon.jit
+def end_round(t, index: gl.constexpr, ds_16, q, sums, buffers, barriers):
+    """dK and dV with their parts of round t, of which dV's is under way; half of dQ goes to the warp that adds it."""
+    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
+    kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
+    dk, dv = sums
+    factor = gl.convert_layout(ds_16, gl.DotOperandLayout(0, dk.type.layout, 2))
+    stage = t % q_smem.shape[0]
+    LATE: gl.constexpr = ds_smem.shape[0] // 2 - 2
+    if LATE:  # dQ, of the round before, need not wait for the other group: it is there first, and leaves beside dK
+        dq = half_of_dq(t, index, ds_smem, ds_full, k_smem)  # FA-2 Alg. 2, line 15
+        dk = warpgroup_mma(factor, q, dk, is_async=True)  # line 16
+        dv, dq = warpgroup_mma_wait(1, deps=[dv, dq])
+        if t > 0:
+            give_dq(t - 1, dq, index, dq_smem, dq_full, dq_free)
+        dk = warpgroup_mma_wait(0, deps=[dk])
+        mbarrier.arrive(free.index(stage), count=1)
+    else:  # dK need not wait for the other group
+        dk = warpgroup_mma(factor, q, dk, is_async=True)
+        dq = half_of_dq(t, index, ds_smem, ds_full, k_smem)
+        dv, dk, dq = warpgroup_mma_wait(0, deps=[dv, dk, dq])
+        mbarrier.arrive(free.index(stage), count=1)
+        give_dq(t, dq, index, dq_smem, dq_full, dq_free)
+    return dk, dv
 
 
 @gluon.jit
@@ -441,12 +462,6 @@ def store(tile, index: gl.constexpr, place, smem, desc):
     barrier()
 
 
-def delta_less(o: Tensor, do: Tensor, dlse: Tensor | None) -> Tensor:
-    """rowsum(dO o O) - dlse, (B, H_q, N_q): the gradient that reaches lse only shifts delta."""
-    delta = attention_delta(o, do)
-    return delta if dlse is None else delta - dlse
-
-
 def adding_before(spans: Tensor, block_m: int, m_blocks: int) -> Tensor:
     """(B or 1, blocks of 128 keys, m_blocks) int32: how many blocks of keys before each add to each block of queries.
 
@@ -462,12 +477,12 @@ def adding_before(spans: Tensor, block_m: int, m_blocks: int) -> Tensor:
 
 def attention_backward_hopper(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *, causal: bool, scale: float,
-    delta: Tensor | None = None, spans: Tensor | None = None, in_order: bool = False, softcap: float | None = None,
+    begun: tuple[Tensor, Tensor] | None = None, spans: Tensor | None = None, in_order: bool = False, softcap: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dq, dk and dv, as `attention_backward` gives them; for inputs that `why_not_hopper` has nothing against.
 
     spans: the queries that see keys, as `attention_spans(..., of_keys=True)` gives them; `causal` is then not looked at.
-    delta: what `delta_less` makes of o, do and the gradient of lse; None: of o and do.
+    begun: what `begin_sums` makes of o, do and the gradient of lse, of which the sums are used up; None: of o and do.
     softcap: c, scores are c tanh(score / c).
     in_order: whether blocks of keys take turns to add to dq, so that it has the same bits every time.
     Extra memory: delta, and dq in float32; in order, 8 bytes for a block of 64 (D > 64) or 128 queries, with spans also 4
@@ -478,9 +493,8 @@ def attention_backward_hopper(
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
     width = hopper_width(D)
     block_m = 64 if width == 128 else 128
-    delta = delta_less(o, do, None) if delta is None else delta
+    delta, sums = begin_sums(o, do) if begun is None else begun
     dk, dv = torch.empty_like(k), torch.empty_like(v)
-    dq = torch.zeros((B, H, N_q, D), dtype=torch.float32, device=q.device)
     q_tile, kv_tile = (1, 1, block_m, width), (1, 1, KEYS.value, width)
     key_blocks, m_blocks, rows = -(-N_k // (2 * KEYS.value)), -(-N_q // block_m), B * H_kv
     turns, side, grid = delta, 0, (key_blocks, H_kv, B)
@@ -495,10 +509,10 @@ def attention_backward_hopper(
         attention_backward_hopper_kernel, grid,
         (
             in_tiles(q, q_tile), in_tiles(do, q_tile), in_tiles(k, kv_tile), in_tiles(v, kv_tile),
-            in_tiles(dq, (1, 1, 64, 64)), in_tiles(dk, kv_tile), in_tiles(dv, kv_tile), lse.contiguous(), delta,
+            in_tiles(sums, (1, 1, 64, 64)), in_tiles(dk, kv_tile), in_tiles(dv, kv_tile), lse.contiguous(), delta,
             delta if spans is None else spans, 2 * N_k if spans is not None and len(spans) > 1 else 0,
             turns, side, N_q, N_k, H_kv, H // H_kv, scale, softcap,
         ),
         dict(HEAD_DIM=width, BLOCK_M=block_m, STAGES=2, IN_ORDER=in_order, MASK="spans" if spans is not None else "causal" if causal else "none"),
     )  # fmt: skip
-    return torch.mul(dq, scale, out=torch.empty_like(q)), dk, dv  # one pass: scale, and round to 16 bits
+    return end_sums(sums, scale, q), dk, dv

@@ -1,6 +1,6 @@
-"""The Hopper kernels for what `Options` asks of them: windows, documents, packed sequences, padding and sinks.
+"""The Hopper kernels for what `Options` asks of them: windows, documents, packed sequences, padding, sinks and softcaps.
 
-All of these but sinks are spans of keys (`flashlearn.kernels.hopper.bands`), worked out for every call, in one launch.
+All of these but sinks and softcaps are spans of keys (`flashlearn.kernels.hopper.bands`), worked out for every call, in one launch.
 """
 
 from __future__ import annotations
@@ -8,9 +8,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from flashlearn.kernels.dispatch import why_not_tma
-from flashlearn.kernels.hopper.backward import attention_backward_hopper, delta_less
+from flashlearn.kernels.hopper.backward import attention_backward_hopper
 from flashlearn.kernels.hopper.bands import attention_spans
 from flashlearn.kernels.hopper.forward import attention_forward_hopper
+from flashlearn.kernels.hopper.sums import begin_sums
 from flashlearn.kernels.portable.backward import gradient_of_sinks
 from flashlearn.kernels.portable.options import Options
 
@@ -30,22 +31,11 @@ def banded_gradients(
     """dq, dk, dv and, if there are sinks, dsinks, as `attention_gradients` gives them with these options."""
     do = do.contiguous() if why_not_tma(do) else do
     spans = spans_of(q, k, options, of_keys=True)
-    delta = delta_less(o, do, dlse)
+    begun = begin_sums(o, do, dlse)
     grads = attention_backward_hopper(
-        do,
-        q,
-        k,
-        v,
-        o,
-        lse,
-        causal=False,
-        scale=scale,
-        spans=spans,
-        delta=delta,
-        in_order=in_order,
-        softcap=options.softcap,
-    )
-    return *grads, None if options.sinks is None else gradient_of_sinks(options.sinks, lse, -delta)
+        do, q, k, v, o, lse, causal=False, scale=scale, spans=spans, begun=begun, in_order=in_order, softcap=options.softcap
+    )  # fmt: skip
+    return *grads, None if options.sinks is None else gradient_of_sinks(options.sinks, lse, -begun[0])
 
 
 def spans_of(q: Tensor, k: Tensor, options: Options, *, of_keys: bool) -> Tensor:
