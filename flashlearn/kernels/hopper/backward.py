@@ -16,8 +16,8 @@ to 16384). Waiting is the work of the warps that add: where computing groups wai
 to 0.88; to launch one block of keys after the other 0.58 to 0.77, as no two programs then read the same Q, dO and dQ.
 
 Prediction: 5 products in place of 7, none of them waiting for a load: about 500 TFLOP/s at D = 128 on an
-H200. Result (float16, 16384 tokens, N >= 4096, 2026-11-24): 495 to 600 at D = 128 and 419 to 513 at D = 64, which is
-1.09 of cuDNN in the geometric mean; the teaching kernels reach about half of that. The last step brought most at
+H200. Result (float16, 16384 tokens, N >= 4096, 2026-11-24): 500 to 585 at D = 128 and 437 to 501 at D = 64, which is
+1.10 of cuDNN in the geometric mean; the teaching kernels reach about half of that. The last step brought most at
 D = 128: two buffers for dS, where one had to be waited for. With the wait went the registers that did not fit: the
 profiler counts no reloads. What it shows still, beside cuDNN's
 kernel: products are under way in 70 % of the cycles, in cuDNN's in 67 %, and ours waits more at barriers
@@ -33,15 +33,24 @@ At D = 64 dQ is computed a round later than its dS (`LATE`), so that neither gro
 faster (H200, N 2048 to 16384, causal and not, 2026-11-23). At D = 128 the same was 5 to 10 % slower, since there what
 lives longer takes registers that are not there. This and what follows is in flashlearn/measurements/gpu_trials_h200.json.
 
-Tried without gain: to take dQ out before dK is done; to put dV later, where dQ's factors are awaited; rows of dQ in
+Where dQ is late it is computed before dK, and leaves while dK is: 1 to 3 % faster (H200). The sums of dQ are begun and
+ended by kernels of their own, flashlearn.kernels.hopper.sums.
+
+To begin and to end costs a program 6800 to 8100 cycles, as long as 1.5 to 2.1 rounds (H200; "timeline" in that file): K, V and
+the first Q and dO come from HBM, dV and dK go there. It was no use to let programs go on with the next block of keys, which
+then is on its way while dV and dK leave (0.91 to 1.03 of the speed): the copy engine is then the one that all wait for, and
+the loop has more numbers to keep than registers.
+
+Tried without gain: at D = 128, to take dQ out before dK is done; to put dV later, where dQ's factors are awaited; rows of dQ in
 an order without bank conflicts (those were counted, but nobody waits for them); dQ added from registers by atomic
 additions of two or four numbers (4 to 28 % slower); lse and delta loaded four numbers at a time, or with their sign
 turned; groups that ask for their products in turns (2 % slower in the mean); a wait with nothing under way before the first
 product, without which the assembler waits for S^T in one of the two groups before it asks for dP^T (nothing, and at D = 128
 not enough for a later dQ); lse and delta subtracted after the products, in the exponential and from dP, which lets both products of a round
-be under way together, and needs more registers than there are (2 to 10 % slower). To begin the next S^T before dQ
-leaves was slower: with a product under way across the end of the loop, ptxas runs all products one after the other
-(its remark C7514).
+be under way together, and needs more registers than there are (2 to 10 % slower); lse alone subtracted in the exponential
+(0.95 to 1.00 of the speed). To begin the next S^T before dQ leaves was slower: with two rounds in one body of the loop
+(0.61 to 0.74 of the speed; we think that the code of both groups no longer fits where instructions are kept), and with a
+product under way across the end of the loop, where ptxas runs all products one after the other (its remark C7514).
 
 Sources: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2; J. Shah et al., "FlashAttention-3",
 2024 (arXiv:2407.08608), section B.1.

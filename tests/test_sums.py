@@ -1,0 +1,42 @@
+"""What runs before and after the sweep of the Hopper backward pass, in the interpreter: delta, zeros, and dQ in 16 bits."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+import torch
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed here", allow_module_level=True)
+
+from flashlearn.kernels.hopper.sums import begin_sums, end_sums
+
+SHAPES = [(2, 3, 130, 64), (1, 2, 64, 128), (1, 1, 1, 8), (2, 2, 70, 96)]
+
+
+def filled(*shape: int, dtype=torch.float16) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
+
+
+@pytest.mark.parametrize("with_dlse", (False, True))
+@pytest.mark.parametrize("shape", SHAPES)
+def test_delta_and_zeros(shape, with_dlse):
+    B, H, N, D = shape
+    o, do = filled(*shape), filled(B, N, H, D + 1)[..., 1:].transpose(1, 2)  # columns of a wider tensor, heads inside
+    dlse = filled(B, N, H, dtype=torch.float32).transpose(1, 2) if with_dlse else None
+    delta, sums = begin_sums(o, do, dlse)
+    want = (o.double() * do.double()).sum(-1) - (dlse.double() if with_dlse else 0)
+    torch.testing.assert_close(delta.double(), want, rtol=1e-5, atol=1e-5)
+    assert sums.shape == shape and sums.dtype == torch.float32 and sums.is_contiguous() and not sums.count_nonzero()
+
+
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16))
+@pytest.mark.parametrize("shape", SHAPES)
+def test_dq_is_scaled_and_rounded_once(shape, dtype):
+    B, H, N, D = shape
+    sums, like = filled(*shape, dtype=torch.float32), torch.empty(B, N, H, D, dtype=dtype).transpose(1, 2)
+    dq = end_sums(sums, 0.3, like)
+    exact = dtype == torch.float16  # Triton's interpreter cuts off where bfloat16 is rounded
+    torch.testing.assert_close(dq, (sums * 0.3).to(dtype), rtol=0 if exact else 2**-7, atol=0)
+    assert dq.stride() == torch.empty_like(like).stride()
