@@ -82,7 +82,8 @@ def begin_sums(o: Tensor, do: Tensor, dlse: Tensor | None = None) -> tuple[Tenso
     delta = torch.empty((B, H, N), dtype=torch.float32, device=o.device)
     sums = torch.empty((B, H, N, D), dtype=torch.float32, device=o.device)
     dlse = None if dlse is None else dlse.contiguous()
-    strides, aligned = (o.stride(), do.stride()), (o.data_ptr() % 16, do.data_ptr() % 16)
+    strides = (o.stride(), do.stride())
+    aligned = tuple(0 if t is None else t.data_ptr() % 16 for t in (o, do, dlse))
     launch(
         attention_begin_sums_kernel, check_grid((triton.cdiv(N, ROWS), H, B)),
         (o, do, dlse, delta, sums, *strides[0], *strides[1], N),
