@@ -38,8 +38,8 @@ ended by kernels of their own, flashlearn.kernels.hopper.sums.
 
 To begin and to end costs a program 6800 to 8100 cycles, as long as 1.5 to 2.1 rounds (H200; "timeline" in that file): K, V and
 the first Q and dO come from HBM, dV and dK go there. It was no use to let programs go on with the next block of keys, which
-then is on its way while dV and dK leave (0.91 to 1.03 of the speed): the copy engine is then the one that all wait for, and
-the loop has more numbers to keep than registers.
+then is on its way while dV and dK leave (0.91 to 1.03 of the speed): the copy engine is then what all wait for, we think,
+and the loop has more numbers to keep than registers.
 
 Tried without gain: at D = 128, to take dQ out before dK is done; to put dV later, where dQ's factors are awaited; rows of dQ in
 an order without bank conflicts (those were counted, but nobody waits for them); dQ added from registers by atomic
