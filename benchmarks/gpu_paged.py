@@ -12,8 +12,9 @@ fa4              FlashAttention-4's `flash_attn_varlen_func` with a `page_table`
 flashinfer       FlashInfer's `BatchDecodeWithPagedKVCacheWrapper`, pages of 16; its plan is made outside of the graph
 dense            yardsticks, uniform lengths only: `attention_decode` and PyTorch's attention on a cache in one piece
 
-A call of a graph is one of several layers, each with pages of its own in random order, as many as need more than the L2
-cache holds, at most 32: so K and V come from memory, as they do in a model. Every result is compared with PyTorch's in
+A call of a graph is one of several layers, each with pages of its own in random order: at most 32, as many as fit in 20 GB,
+and no fewer than need more than the L2 cache holds. So K and V come from memory, as they do in a model. A graph has at least
+8 calls, since to start one takes as long as a short call: of fewer layers each is called more than once. Every result is compared with PyTorch's in
 float32 before it is timed. `plans` has times of our kernel cut and launched in other ways. The JSON is written after every
 row; no row is begun after --minutes, and what cannot be imported, or refuses, is recorded with its reason.
 """
@@ -47,7 +48,8 @@ OURS, PEERS = "flashlearn", ("varlen_attn", "fa4", "flashinfer")
 BOUND = 5e-3  # relative error; what is wrong is wrong by far more
 SAMPLE = 3  # sequences that are compared: the shortest, the longest and one between
 L2 = 128 * 2**20  # bytes: more than any cache holds
-LAYERS = 32  # at most, in a graph
+LAYERS, ROOM = 32, 20 * 10**9  # at most, in a graph, and bytes of K and V of all of them
+CALLS = 8  # of a graph, at least
 LEAST, OF_BANDWIDTH, LONG = 0.9, 0.8, 2**28  # the targets; the second holds from so many bytes on
 BANDWIDTH = {"H200": 4800.0, "H100": 3350.0}  # GB/s, as the data sheets say
 
@@ -66,6 +68,11 @@ class Setting(NamedTuple):
         draw = random.Random(self.B + self.longest)
         others = [int(128 * (self.longest / 128) ** (draw.random() ** 2)) for _ in range(self.B - 1)]
         return [*others, self.longest]
+
+    def layers(self) -> int:
+        """How many have pages of their own: what fits in ROOM, and at least what needs more than the L2 cache holds."""
+        size = sum(self.lengths()) * TOKEN
+        return min(LAYERS, max(1 + L2 // size, ROOM // size))
 
 
 SETTINGS = (
@@ -88,10 +95,10 @@ class Layer(NamedTuple):
 class Problem:
     """One setting on the GPU: memory for K and V, which each backend cuts into pages of its size and order."""
 
-    def __init__(self, setting: Setting, device: str = "cuda", layers: int = LAYERS):
+    def __init__(self, setting: Setting, device: str = "cuda", layers: int | None = None):
         self.setting, self.device, self.lengths = setting, device, setting.lengths()
         used = [-(-length // LARGEST) for length in self.lengths]
-        layers = min(layers, 1 + L2 // (sum(self.lengths) * TOKEN))
+        layers = layers or setting.layers()
         torch.manual_seed(0)
         shape = (layers * sum(used), H_KV, LARGEST, D)
         self.k, self.v = (torch.empty(shape, dtype=DTYPE, device=device).normal_() for _ in "kv")
@@ -248,8 +255,14 @@ def keys_of(name: str, problem: Problem, b: int, n: int) -> list[Tensor]:
     return [t.transpose(0, 1).flatten(1, 2)[:, :n] for t in pages]
 
 
+def enough(calls: Calls) -> Calls:
+    """The calls, all of them again and again until they are CALLS at least."""
+    return calls * max(1, -(-CALLS // len(calls)))
+
+
 def graph_us(calls: Calls, runs: int = 7) -> float:
     """Microseconds of a call: the median over replays of a graph of all layers."""
+    calls = enough(calls)
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for call in calls[:2]:
@@ -357,7 +370,7 @@ def run(results: dict, args: argparse.Namespace, device: str = "cuda") -> int:
     for number, setting in enumerate(jobs):
         if time.monotonic() - begin > 60 * args.minutes:
             return len(jobs) - number
-        if device == "cuda" and 1.5 * sum(setting.lengths()) * TOKEN > torch.cuda.mem_get_info()[0]:
+        if device == "cuda" and 1.5 * setting.layers() * sum(setting.lengths()) * TOKEN > torch.cuda.mem_get_info()[0]:
             print(f"left out, does not fit: {setting}", flush=True)
             continue
         row = row_of(setting, args.names, device)

@@ -27,7 +27,7 @@ SMALL = (Setting(1, 40, "uniform"), Setting(3, 300, "skewed"))
 @pytest.fixture
 def small(monkeypatch):
     """Heads and widths that the interpreter gets through."""
-    sizes = {"H_Q": 4, "H_KV": 2, "D": 16, "TOKEN": 128, "L2": 128 * 45}
+    sizes = {"H_Q": 4, "H_KV": 2, "D": 16, "TOKEN": 128, "L2": 128 * 45, "ROOM": 128 * 50}
     for name, value in sizes.items():
         monkeypatch.setattr(gpu_paged, name, value)
 
@@ -67,6 +67,18 @@ def test_every_page_is_in_one_place_and_in_no_order(small):
         used = [-(-n // 256) * 256 // page for n in problem.lengths]
         numbers = [int(n) for table in tables for row, some in zip(table, used, strict=True) for n in row[:some]]
         assert sorted(numbers) == list(range(len(numbers))) and numbers != sorted(numbers)
+
+
+def test_a_graph_has_enough_calls_and_its_layers_fit():
+    """At least 8 calls; K and V of all layers need more than the L2 cache holds, and 20 GB at most, but for a single layer."""
+    layers = {setting: setting.layers() for setting in gpu_paged.SETTINGS}
+    for setting, count in layers.items():
+        size = sum(setting.lengths()) * gpu_paged.TOKEN
+        assert count == 32 or (count * size > gpu_paged.L2 and (count + 1) * size > 20e9), setting
+        assert count * size <= max(20e9, size), setting
+        calls = gpu_paged.enough(list(range(count)))
+        assert 8 <= len(calls) < count + 8 and len({calls.count(layer) for layer in range(count)}) == 1, setting
+    assert layers[Setting(1, 65536, "uniform")] == 32 and layers[Setting(128, 65536, "uniform")] == 1
 
 
 def test_lengths():
