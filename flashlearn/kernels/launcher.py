@@ -32,7 +32,7 @@ MOST = 4096  # kernels kept; a program whose strides change with every call woul
 
 def launch(
     kernel, grid: tuple[int, ...], arguments: tuple, constants: dict, *,
-    key: tuple, first: Callable[[tuple], tuple] | None = None, **options,
+    key: tuple, first: Callable[[tuple], tuple] | None = None, follows: bool = False, **options,
 ) -> None:  # fmt: skip
     """kernel[grid](*arguments, **constants, **options), without looking at every argument each time.
 
@@ -40,12 +40,13 @@ def launch(
     Here the caller says what they depend on: `key` holds all of the arguments that a compiled kernel may differ in,
     namely dtypes, device, alignment of the pointers and strides; the constants are added to it. Arguments and
     constants follow the order of the kernel's parameters. For the first call with a key, `first` makes of the
-    arguments what Triton wants to compile for.
+    arguments what Triton wants to compile for. follows: the kernel may begin before the one before has ended
+    (`flashlearn.kernels.follow`).
 
     exp2(s * scale - m) counts on one fused multiply-add, which Triton is asked for: from 3.10 on it makes none unasked.
     """
     values = tuple(constants.values())
-    key = (kernel.fn, key, values)
+    key = (kernel.fn, key, values, follows)
     compiled = _compiled.get(key)
     if compiled is not None:
         compiled[grid](*arguments, *values)
@@ -55,6 +56,8 @@ def launch(
     if prepared.is_alive():
         prepared.join()
     arguments = first(arguments) if first else arguments
+    if follows:
+        options["launch_pdl"] = True
     compiled = kernel[grid](*arguments, **constants, enable_fp_fusion=True, **options)
     if not INTERPRETED:
         if len(_compiled) == MOST:
