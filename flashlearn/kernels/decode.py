@@ -15,7 +15,8 @@ Prediction: few queries leave little to compute, so the time is that of reading 
 
 To merge in the same launch should save one of two launches on the host, and on the GPU the time between two kernels.
 Measured by hand on an H200, 2026-11-21, D = 128, 4 rows, 1024 keys: about a microsecond less. What is recorded of CUDA
-graphs is two kernels: there nothing merges in the same launch unless `one_launch` asks for it.
+graphs is two kernels: there nothing merges in the same launch unless `one_launch` asks for it. From compute capability 9.0
+on the second now begins while the first ends (`flashlearn.kernels.follow`); what that is worth is not measured yet.
 
 Source: T. Dao, D. Haziza, F. Massa, G. Sizov, "Flash-Decoding for long-context inference", 2023
 (pytorch.org/blog/flash-decoding).
@@ -31,6 +32,7 @@ import triton.language as tl
 from torch import Tensor
 
 from flashlearn.core.inputs import check_block, check_bool, check_qkv
+from flashlearn.kernels.follow import follows, let_next_begin, wait_for_last
 from flashlearn.kernels.launcher import current_stream, launch, multiprocessors
 from flashlearn.kernels.portable.masks import is_visible, keys_seen, keys_seen_by_all, keys_there
 from flashlearn.kernels.portable.options import PLAIN, Options
@@ -65,6 +67,7 @@ def attention_decode_kernel(
 
     MERGE: and then, in the last program of the group, (o, lse) over all keys; finished is 0 before and after.
     """
+    let_next_begin(not MERGE)  # attention_merge_kernel
     split = tl.program_id(0).to(tl.int64)
     splits = tl.num_programs(0)
     kv_head = tl.program_id(1).to(tl.int64)
@@ -173,6 +176,7 @@ def attention_merge_kernel(
     HEAD_DIM: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """(o, lse) over all keys from those of the splits, for one query of one head of one sequence."""
+    wait_for_last()  # attention_decode_kernel, which writes o_part and lse_part
     merge(
         o_part_ptr, lse_part_ptr, o_ptr, lse_ptr, stride_ob, stride_oh, stride_om, stride_od,
         tl.program_id(2).to(tl.int64), tl.program_id(1).to(tl.int64), tl.program_id(0), N_q, group, splits,
@@ -309,6 +313,7 @@ def decode(
             attention_merge_kernel, check_grid((group * N_q, H_kv, B)),
             (*parts, o, lse, *strides[3], N_q, group, splits),
             dict(HEAD_DIM=D, BLOCK_S=8192 // padded(D), BLOCK_D=padded(D)), key=(q.dtype, with_lse, device, strides[3]),
+            follows=follows(device),
         )  # fmt: skip
     return o, lse
 

@@ -14,7 +14,7 @@ that only the GPU knows. The mathematics is the same, and so is `absorb`.
    launch can be part of a CUDA graph.
 4. A share may begin in the middle of a row of tiles, and end in one: at most two pieces of a program are no whole result.
    Their (o, lse) go to the side, two pieces a program whatever the lengths are. A second kernel merges them: each lse is
-   a score, each o a value. It is the online softmax again.
+   a score, each o a value. It is the online softmax again. It works out what to merge while the first one ends.
 5. Where no sequence can be long enough to be worth cutting, a program takes a tile of queries with all its keys, and
    nothing is merged.
 
@@ -40,6 +40,7 @@ from flashlearn.core.pages import PagedSizes, check_paged, check_paged_numbers
 from flashlearn.core.scores import check_per_head
 from flashlearn.kernels.decode import decode_launch, max_rows
 from flashlearn.kernels.dispatch import allow_tf32, must_widen
+from flashlearn.kernels.follow import follows, let_next_begin, wait_for_last
 from flashlearn.kernels.launcher import launch as launch_kept
 from flashlearn.kernels.launcher import multiprocessors
 from flashlearn.kernels.portable.launches import FORWARD, Launch, shared_memory
@@ -225,6 +226,7 @@ def attention_paged_kernel(
     PAGE: tl.constexpr, SPLIT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """(o, lse) for one share of all work: of whole rows of tiles, and of at most two pieces to be merged."""
+    let_next_begin(SPLIT)  # attention_paged_merge_kernel
     program = tl.program_id(0)
     tiles, total, share = work(
         lengths_ptr, starts_ptr, N_q, T, B, most_keys, left, right, tl.num_programs(0),
@@ -351,51 +353,56 @@ def attention_paged_merge_kernel(
         H_KV, GROUP, LEAST, BLOCK_B, BLOCK_M, BLOCK_N, True,
     )  # fmt: skip
     at = program * share
+    b = at * 0
+    kv_head = at * 0
+    r = at * 0
+    before = at * 0
     if at < total:
         b, kv_head, r, before = find(
             at, tiles, lengths_ptr, starts_ptr, N_q, T, B, most_keys, left, right,
             H_KV, GROUP, BLOCK_B, BLOCK_M, BLOCK_N, True,
         )  # fmt: skip
-        if (before > 0) & (before <= share):
-            first_query, queries, keys = sequence_of(b, lengths_ptr, starts_ptr, N_q, T, B, most_keys)
-            _, _, start, stop = keys_of(r, queries, keys, left, right, GROUP, BLOCK_M)
-            end = at - before + tiles_between(start, stop, BLOCK_N, True)  # where its row of tiles ends
-            parts = tl.cdiv(end, share) - program + 1
+    first_query, queries, keys = sequence_of(b, lengths_ptr, starts_ptr, N_q, T, B, most_keys)
+    _, _, start, stop = keys_of(r, queries, keys, left, right, GROUP, BLOCK_M)
+    wait_for_last()  # the kernel before, which writes o_part and lse_part; lengths are older
+    if (before > 0) & (before <= share):
+        end = at - before + tiles_between(start, stop, BLOCK_N, True)  # where its row of tiles ends
+        parts = tl.cdiv(end, share) - program + 1
 
-            offs_r = tl.program_id(1) * BLOCK_R + tl.arange(0, BLOCK_R)  # (BLOCK_R,) of BLOCK_M
-            offs_s = tl.arange(0, BLOCK_S)  # (BLOCK_S,)
-            offs_d = tl.arange(0, BLOCK_D)  # (BLOCK_D,)
-            i = r * BLOCK_M + offs_r
-            rows = i // GROUP
-            r_mask = (rows < queries) & (offs_r < BLOCK_M)
-            d_mask = offs_d < HEAD_DIM
-            m = tl.full((BLOCK_R,), NOTHING, dtype=tl.float32)
-            l = tl.zeros((BLOCK_R,), dtype=tl.float32)
-            acc = tl.zeros((BLOCK_R, BLOCK_D), dtype=tl.float32)
-            for start_s in range(0, parts, BLOCK_S):
-                s = start_s + offs_s
-                piece = ((program - 1 + s) * 2 + (s == 0).to(tl.int32)).to(tl.int64)
-                part = piece[None, :] * BLOCK_M + offs_r[:, None]  # (BLOCK_R, BLOCK_S)
-                mask = r_mask[:, None] & (s < parts)[None, :]
-                lse_s = tl.load(lse_part_ptr + part, mask=mask, other=NOTHING)
-                o_s = tl.load(o_part_ptr + part[:, :, None] * HEAD_DIM + offs_d[None, None, :],
-                              mask=mask[:, :, None] & d_mask[None, None, :], other=0.0)  # fmt: skip
-                m_new = tl.maximum(m, tl.max(lse_s, 1))
-                m_safe = tl.where(m_new == NOTHING, 0.0, m_new)  # no piece so far saw a key
-                p = tl.exp(lse_s - m_safe[:, None])
-                alpha = tl.exp(m - m_safe)
-                l = l * alpha + tl.sum(p, 1)
-                acc = acc * alpha[:, None] + tl.sum(p[:, :, None] * o_s, 1)
-                m = m_new
+        offs_r = tl.program_id(1) * BLOCK_R + tl.arange(0, BLOCK_R)  # (BLOCK_R,) of BLOCK_M
+        offs_s = tl.arange(0, BLOCK_S)  # (BLOCK_S,)
+        offs_d = tl.arange(0, BLOCK_D)  # (BLOCK_D,)
+        i = r * BLOCK_M + offs_r
+        rows = i // GROUP
+        r_mask = (rows < queries) & (offs_r < BLOCK_M)
+        d_mask = offs_d < HEAD_DIM
+        m = tl.full((BLOCK_R,), NOTHING, dtype=tl.float32)
+        l = tl.zeros((BLOCK_R,), dtype=tl.float32)
+        acc = tl.zeros((BLOCK_R, BLOCK_D), dtype=tl.float32)
+        for start_s in range(0, parts, BLOCK_S):
+            s = start_s + offs_s
+            piece = ((program - 1 + s) * 2 + (s == 0).to(tl.int32)).to(tl.int64)
+            part = piece[None, :] * BLOCK_M + offs_r[:, None]  # (BLOCK_R, BLOCK_S)
+            mask = r_mask[:, None] & (s < parts)[None, :]
+            lse_s = tl.load(lse_part_ptr + part, mask=mask, other=NOTHING)
+            o_s = tl.load(o_part_ptr + part[:, :, None] * HEAD_DIM + offs_d[None, None, :],
+                          mask=mask[:, :, None] & d_mask[None, None, :], other=0.0)  # fmt: skip
+            m_new = tl.maximum(m, tl.max(lse_s, 1))
+            m_safe = tl.where(m_new == NOTHING, 0.0, m_new)  # no piece so far saw a key
+            p = tl.exp(lse_s - m_safe[:, None])
+            alpha = tl.exp(m - m_safe)
+            l = l * alpha + tl.sum(p, 1)
+            acc = acc * alpha[:, None] + tl.sum(p[:, :, None] * o_s, 1)
+            m = m_new
 
-            l = tl.where(l == 0.0, 1.0, l)
-            head = (kv_head * GROUP + i % GROUP).to(tl.int64)
-            token = (first_query + rows).to(tl.int64)
-            o_ptrs = o_ptr + b.to(tl.int64) * stride_ob + head[:, None] * stride_oh
-            o_ptrs += token[:, None] * stride_om + offs_d[None, :].to(tl.int64) * stride_od
-            tl.store(o_ptrs, (acc / l[:, None]).to(o_ptr.dtype.element_ty), mask=r_mask[:, None] & d_mask[None, :])
-            if lse_ptr is not None:
-                tl.store(lse_ptr + b.to(tl.int64) * stride_lb + head * stride_lh + token, m + tl.log(l), mask=r_mask)
+        l = tl.where(l == 0.0, 1.0, l)
+        head = (kv_head * GROUP + i % GROUP).to(tl.int64)
+        token = (first_query + rows).to(tl.int64)
+        o_ptrs = o_ptr + b.to(tl.int64) * stride_ob + head[:, None] * stride_oh
+        o_ptrs += token[:, None] * stride_om + offs_d[None, :].to(tl.int64) * stride_od
+        tl.store(o_ptrs, (acc / l[:, None]).to(o_ptr.dtype.element_ty), mask=r_mask[:, None] & d_mask[None, :])
+        if lse_ptr is not None:
+            tl.store(lse_ptr + b.to(tl.int64) * stride_lb + head * stride_lh + token, m + tl.log(l), mask=r_mask)
 
 
 @overload
@@ -607,7 +614,7 @@ def _launch_merge(
         attention_paged_merge_kernel, (plan.programs - 1, -(-rows // block_r), 1),
         (*tensors, *_strides(o), *_lse_strides(sizes), *_integers(sizes), *given.sight),
         _constants(given, plan) | dict(BLOCK_R=block_r, BLOCK_S=8192 // (padded(sizes.D) * block_r)),
-        key=(o.dtype, o.device, _strides(o), *_compiled_in(tensors, given)),
+        key=(o.dtype, o.device, _strides(o), *_compiled_in(tensors, given)), follows=follows(o.device),
     )  # fmt: skip
 
 
