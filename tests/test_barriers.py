@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 
 import pytest
 import torch
@@ -243,7 +244,10 @@ def visits(N_q, N_k, block_m, causal, spans=None):
 
 
 def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, softcap=None, replaced=None):
-    """dq, dk and dv by the package's kernel; in order, so many rows side by side, if `side` is given."""
+    """dq, dk and dv by the package's kernel; in order, so many rows side by side, if `side` is given.
+
+    If not in order, it begins while `attention_begin_sums_kernel` runs, which writes delta and dq's zeros.
+    """
     in_order, side = side > 0, side or (0 if spans is None else 2)
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
     delta = (o.float() * do.float()).sum(-1)
@@ -259,6 +263,7 @@ def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, softcap=None, 
     simulate(
         backward.attention_backward_hopper_kernel, *given, lse, delta, delta if spans is None else spans,
         step(spans, N_k), turns, side, N_q, N_k, H_kv, H // H_kv, D**-0.5, softcap, replaced=replaced,
+        last=() if in_order else (delta, dq),
         grid=(key_blocks * H_kv * B, 1, 1) if side else (key_blocks, H_kv, B),
         HEAD_DIM=D, BLOCK_M=block_m, STAGES=2, IN_ORDER=in_order, MASK=mask_of(causal, spans),
     )  # fmt: skip
@@ -311,6 +316,22 @@ def test_a_turn_that_is_not_passed_on_is_awaited_for_ever(D):
     with pytest.raises(Deadlock, match=r"add \d waits for a turn, and no program before it passes it on"):
         o, lse = forward_run(q, k, v, False)
         backward_run(q, k, v, do, o, lse, False, side=1, replaced={"add": silent})
+
+
+@pytest.mark.parametrize(
+    ("name", "does"),
+    (("load", "load loads what"), ("add", r"add \d writes dQ"), ("consume", r"consume \d writes dV")),
+)
+def test_whoever_does_not_wait_for_the_kernel_before_is_too_early(name, does):
+    """The last 128 keys are seen by no query: their groups write zeros, and no Q and no delta comes that they would wait for."""
+    waits = re.search(r" *gdc_wait\(\).*\n", inspect.getsource(getattr(backward, name).fn))[0]
+    q, k, v, do, _, _ = problem(1, 1, 1, 128, 256, 64, False)
+    spans = torch.tensor([0] * 256 + [128] * 128 + [0] * 128, dtype=torch.int32).view(1, 2, 256)
+    o, lse = torch.zeros(q.shape), torch.zeros(q.shape[:3])
+    backward_run(q, k, v, do, o, lse, False, spans=spans)
+    with pytest.raises(Race, match=f"{does}.*, and has not waited for the kernel before"):
+        hasty = altered(getattr(backward, name).fn, (waits, ""))
+        backward_run(q, k, v, do, o, lse, False, spans=spans, replaced={name: hasty})
 
 
 FREES = "    mbarrier.arrive(free.index(t % k_smem.shape[0]), count=1)\n"

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flashlearn.gpu.barriers import Access, Barrier, Simulator, Task
+from flashlearn.gpu.barriers import Access, Barrier, Race, Simulator, Task
 from flashlearn.gpu.turns import Deadlock
 
 SHARED = 232448  # bytes of shared memory that one program may have on Hopper
@@ -151,10 +151,12 @@ class Row:
 
 
 class Names:
-    """Gluon's names for one program, `at` its place in the grid."""
+    """Gluon's names for one program, `at` its place in the grid; `last` are tensors that the kernel before writes."""
 
-    def __init__(self, sim: Simulator, grid: tuple[int, ...], at: tuple[int, ...]):
+    def __init__(self, sim: Simulator, grid: tuple[int, ...], at: tuple[int, ...], last: Sequence[Tensor] = ()):
         self.sim, self.grid, self.at = sim, grid, at
+        self.last = {t.untyped_storage().data_ptr() for t in last}
+        self.waited: set[str] = set()  # the threads that have waited for the kernel before
         self.memory = torch.full((SHARED,), float("nan"))  # elements, as all kinds are kept as float32 here
         self.used = self.bytes = 0
         self.spaces: dict[int, dict[str, Any]] = {}
@@ -195,6 +197,8 @@ class Names:
             "warpgroup_mma": self.multiply,
             "warpgroup_mma_wait": self.multiplied,
             "fence_async_shared": self.fence,
+            "gdc_launch_dependents": lambda: None,
+            "gdc_wait": lambda: self.waited.add(self.sim.me.name),
             "barrier": lambda: None,  # the warps of a group are one thread here
             "async_load": self.copy_in,
             "async_store": self.copy_out,
@@ -220,6 +224,7 @@ class Names:
     def copy_in(self, descriptor: Descriptor, at: Sequence, barrier: Barrier, buffer: Buffer) -> None:
         place = [int(a) for a in at]
         called = descriptor.called(place)
+        self._early(descriptor.tensor, f"reads {called}")
         self.sim.copy(
             descriptor.read(place).view(buffer.data.shape), buffer.data, barrier, called, buffer.name,
             descriptor.block_type.nbytes,
@@ -227,12 +232,19 @@ class Names:
 
     def copy_out(self, descriptor: Descriptor, at: Sequence, buffer: Buffer, add: bool = False) -> None:
         words = f"the copy engine reads {buffer.name}"
+        self._early(descriptor.tensor, f"writes {descriptor.name}", write=True)
         self.sim.me.copies.append(self.sim.access(buffer.data, words, ended=False, engine=True))
         descriptor.write([int(a) for a in at], buffer.data.clone(), add)
 
     def store_wait(self, pendings: int) -> None:
         self._over(self.sim.me.copies)
         self.sim.me.copies = []
+
+    def _early(self, tensor: Tensor, does: str, write: bool = False) -> None:
+        """Refuse what a thread does in HBM before the kernel before has ended: to read what that writes, and to write."""
+        early = self.last and self.sim.me.name not in self.waited
+        if early and (write or tensor.untyped_storage().data_ptr() in self.last):
+            raise Race(f"slot {self.sim.now}: {self.sim.me.name} {does}, and has not waited for the kernel before")
 
     def _over(self, accesses: list[Access]) -> None:
         """They are over, and this thread knows."""
@@ -359,11 +371,13 @@ class Names:
         return values(torch.stack(tuple(args), -1).to(kinds[instruction]).view(torch.int32).squeeze(-1))
 
     def load(self, pointer: Pointer, mask: Any = None, other: float = 0.0) -> Values:
+        self._early(pointer.flat, "loads what the kernel before writes")
         inside = pointer.at.clamp(0, len(pointer.flat) - 1)
         return values(pointer.flat[inside] if mask is None else torch.where(mask, pointer.flat[inside], other))
 
     def atomic_add(self, pointer: Pointer, number: int, sem: str) -> Values:
         """What is there, to which a number is added. Programs run one after the other: who looks twice waits for ever."""
+        self._early(pointer.flat, "adds to a number", write=True)
         at, me = int(pointer.at), self.sim.me
         seen = int(pointer.flat[at])
         if number == 0 and self.looked.get(me.name) == (at, seen):
@@ -373,6 +387,7 @@ class Names:
         return values(seen)
 
     def store(self, pointer: Pointer, tile: Tensor, mask: Any = None) -> None:
+        self._early(pointer.flat, "stores", write=True)
         keep = slice(None) if mask is None else mask
         pointer.flat[pointer.at[keep]] = tile[keep].to(pointer.flat.dtype)
 

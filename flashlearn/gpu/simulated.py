@@ -9,7 +9,7 @@ Tiles are real numbers and the outputs real results; see `flashlearn.gpu.barrier
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -40,12 +40,14 @@ def tiles(name: str, tensor: Tensor, block: tuple[int, ...]) -> Descriptor:
 
 def simulate(
     kernel: Callable, *args: Any, grid: tuple[int, ...] = (1,), times: Times | None = None,
-    replaced: dict[str, Any] | None = None, catch: bool = False, **constants: Any,
+    replaced: dict[str, Any] | None = None, catch: bool = False, last: Sequence[Tensor] = (), **constants: Any,
 ) -> Run:  # fmt: skip
     """Run all programs of a kernel in Gluon, one after the other; what the last of them did.
 
     args       descriptors made by `tiles`, tensors, for which the kernel gets an address, and numbers
     replaced   functions to take for those that the kernel calls by these names
+    last       what the kernel before writes, which may still run: a thread that has not waited for it (`gdc_wait`) may not
+               read that, nor write anything (`flashlearn.kernels.follow`); it is a Race
     catch      return the run up to a Deadlock or a Race, with its text as `stopped`, in place of raising it
     """
     grid = (*grid, 1, 1)[:3]
@@ -53,7 +55,7 @@ def simulate(
     run = Run()
     for at in ((x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])):
         sim = Simulator(times or Times())
-        names = Names(sim, grid, at)
+        names = Names(sim, grid, at, last)
         function = names.here(kernel, replaced or {})
         try:
             sim.play(function.__name__, partial(function, *given, **constants))

@@ -69,8 +69,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from flashlearn.core.inputs import check_bool
+from flashlearn.kernels.follow import follows
 from flashlearn.kernels.hopper.order import (
     all_added,
     beside,
@@ -104,6 +106,7 @@ def attention_backward_hopper_kernel(
     STAGES: gl.constexpr, IN_ORDER: gl.constexpr, MASK: gl.constexpr,  # "none", "causal" or "spans"
 ):  # fmt: skip
     """dK and dV of 128 keys of one key head, and their part of dQ."""
+    gdc_launch_dependents()  # attention_end_sums_kernel may begin: see flashlearn.kernels.follow
     dtype: gl.constexpr = q_desc.dtype
     k_smem = gl.allocate_shared_memory(dtype, [2, 1, 1, KEYS, HEAD_DIM], k_desc.layout)
     v_smem = gl.allocate_shared_memory(dtype, [2, 1, 1, KEYS, HEAD_DIM], v_desc.layout)
@@ -174,7 +177,7 @@ def attention_backward_hopper_kernel(
         [
             (consume, (0, buffers, barriers, place, sizes, outputs, MASK)),
             (consume, (1, buffers, barriers, place, sizes, outputs, MASK)),
-            (load, (buffers, barriers, place, sizes, inputs)),
+            (load, (buffers, barriers, place, sizes, inputs, not IN_ORDER)),
             (add, (0, buffers, barriers, place, sizes, sums, MASK, IN_ORDER)),
             (add, (1, buffers, barriers, place, sizes, sums, MASK, IN_ORDER)),
         ],
@@ -209,8 +212,11 @@ def next_block(head, block, first, blocks):
 
 
 @gluon.jit
-def load(buffers, barriers, place, sizes, inputs):
-    """The loading warp: K and V once, then Q and dO, block after block, head after head of the group."""
+def load(buffers, barriers, place, sizes, inputs, EARLY: gl.constexpr):
+    """The loading warp: K and V once, then Q and dO, block after block, head after head of the group.
+
+    EARLY: the kernel may have begun before attention_begin_sums_kernel has ended, which writes delta.
+    """
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     start_n, kv_head, batch, first, full, full_stop, blocks = place
@@ -226,25 +232,38 @@ def load(buffers, barriers, place, sizes, inputs):
     LANES: gl.constexpr = gl.BlockedLayout([BLOCK_M // 32], [32], [1], [0])
     head = kv_head * group
     block = first + blocks - 1
+    if EARLY and blocks > 0:
+        ask_for_rows(0, head, block, buffers, barriers, place, inputs)
+    gdc_wait()  # for delta; all that has been asked for is older
     for t in range(group * blocks):
         stage = t % STAGES
         phase = (t // STAGES) & 1
-        start_m = block * BLOCK_M
-        offs_m = start_m + gl.arange(0, BLOCK_M, LANES)
+        offs_m = block * BLOCK_M + gl.arange(0, BLOCK_M, LANES)
         row = ((batch * kv_heads).to(gl.int64) * group + head) * N_q
         # past the last query lse is +inf, so that P = exp(S - inf) = 0 there; so too where all keys weighed nothing
         lse = gl.load(lse_ptr + row + offs_m, mask=offs_m < N_q, other=float("inf")) / factor_of(scale, softcap)
         lse = gl.where(lse == float("-inf"), float("inf"), lse)
         delta = gl.load(delta_ptr + row + offs_m, mask=offs_m < N_q, other=0.0)
         mbarrier.wait(free.index(stage), phase ^ 1)  # a fresh barrier lets the first round pass
-        mbarrier.expect(rows_full.index(stage), q_desc.block_type.nbytes + do_desc.block_type.nbytes)
-        at = [batch, head, start_m, 0]
-        async_load(q_desc, at, rows_full.index(stage), q_smem.index(stage))
-        async_load(do_desc, at, rows_full.index(stage), do_smem.index(stage))
+        if not EARLY or t > 0:  # the first have been asked for
+            ask_for_rows(stage, head, block, buffers, barriers, place, inputs)
         lse_smem.index(stage).store(lse)
         delta_smem.index(stage).store(delta)
         mbarrier.arrive(rows_full.index(stage), count=1)
         head, block = next_block(head, block, first, blocks)
+
+
+@gluon.jit
+def ask_for_rows(stage, head, block, buffers, barriers, place, inputs):
+    """Q and dO of a block of queries, from the copy engine."""
+    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
+    kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
+    start_n, kv_head, batch, first, full, full_stop, blocks = place
+    q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr, kv_heads = inputs
+    mbarrier.expect(rows_full.index(stage), q_desc.block_type.nbytes + do_desc.block_type.nbytes)
+    at = [batch, head, block * q_smem.shape[3], 0]
+    async_load(q_desc, at, rows_full.index(stage), q_smem.index(stage))
+    async_load(do_desc, at, rows_full.index(stage), do_smem.index(stage))
 
 
 @gluon.jit
@@ -286,6 +305,7 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
         head, block = next_block(head, block, first, blocks)
     if LATE:
         give_last_dq(group * blocks, index, buffers, barriers)
+    gdc_wait()  # over, but where no query sees these keys: until then others may read what is dK's and dV's memory now
     # only this group reads its V: room for the results, one after the other
     store(dv, index, place, v_smem.index(index), dv_desc)
     store(dk * scale, index, place, v_smem.index(index), dk_desc)
@@ -439,6 +459,7 @@ def add(index: gl.constexpr, buffers, barriers, place, sizes, sums, MASK: gl.con
     BLOCK_M: gl.constexpr = q_smem.shape[3]
     head, block = kv_head * group, first + blocks - 1
     before = start_n // (2 * KEYS)  # blocks of keys, all of which add to what this one adds to
+    gdc_wait()  # for attention_begin_sums_kernel, which lets the sums begin at zero
     for t in range(group * blocks):
         if IN_ORDER and MASK == "spans":
             before = gl.load(before_ptr + block)
@@ -491,7 +512,8 @@ def attention_backward_hopper(
     """dq, dk and dv, as `attention_backward` gives them; for inputs that `why_not_hopper` has nothing against.
 
     spans: the queries that see keys, as `attention_spans(..., of_keys=True)` gives them; `causal` is then not looked at.
-    begun: what `begin_sums` makes of o, do and the gradient of lse, of which the sums are used up; None: of o and do.
+    begun: what `begin_sums` makes of o, do and the gradient of lse, of which the sums are used up; None: of o and do. It is
+    to be launched after all that writes do, q, k, v and spans: these are read while it runs (`flashlearn.kernels.follow`).
     softcap: c, scores are c tanh(score / c).
     in_order: whether blocks of keys take turns to add to dq, so that it has the same bits every time.
     Extra memory: delta, and dq in float32; in order, 8 bytes for a block of 64 (D > 64) or 128 queries, with spans also 4
@@ -523,5 +545,6 @@ def attention_backward_hopper(
             turns, side, N_q, N_k, H_kv, H // H_kv, scale, softcap,
         ),
         dict(HEAD_DIM=width, BLOCK_M=block_m, STAGES=2, IN_ORDER=in_order, MASK="spans" if spans is not None else "causal" if causal else "none"),
+        follows=follows(q.device) and not in_order,  # PyTorch's kernels write the turns, which are read at the beginning
     )  # fmt: skip
     return end_sums(sums, scale, q), dk, dv

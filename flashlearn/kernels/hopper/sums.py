@@ -5,7 +5,8 @@ A token of hidden size 2048 costs 28 KiB of HBM traffic so, whatever N is: O, dO
 read once each.
 
 Beside PyTorch's `zeros` and `mul` around a kernel for delta, the whole backward pass reaches 1.00 to 1.05 times the speed
-(H200, 16384 tokens; measurements/gpu_trials_h200.json), most where sequences are short.
+(H200, 16384 tokens; measurements/gpu_trials_h200.json), most where sequences are short. Since then the sweep and the kernel
+after it begin while the one before ends (`flashlearn.kernels.follow`); what that is worth is not measured yet.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from flashlearn.kernels.follow import follows, let_next_begin, wait_for_last
 from flashlearn.kernels.launcher import launch
 from flashlearn.kernels.target import check_grid
 from flashlearn.kernels.teaching.forward import padded
@@ -33,6 +35,7 @@ def attention_begin_sums_kernel(
     HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """delta = rowsum(dO o O) - dlse, and zeros, for one block of queries: FA-2 Alg. 2, line 4."""
+    let_next_begin()  # attention_backward_hopper_kernel
     head, batch = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)  # (BLOCK_M,)
     offs_d = tl.arange(0, BLOCK_D).to(tl.int64)  # (BLOCK_D,)
@@ -65,6 +68,7 @@ def attention_end_sums_kernel(
     offs_d = tl.arange(0, BLOCK_D).to(tl.int64)
     mask = (offs_m < N_q)[:, None] & (offs_d < HEAD_DIM)[None, :]
     rows = (batch * tl.num_programs(1) + head) * N_q + offs_m
+    wait_for_last()  # attention_backward_hopper_kernel, which adds to the sums
     dq = tl.load(sums_ptr + rows[:, None] * HEAD_DIM + offs_d[None, :], mask=mask) * scale
     dq_ptr += batch * stride_b + head * stride_h
     tl.store(
@@ -104,6 +108,6 @@ def end_sums(sums: Tensor, scale: float, like: Tensor) -> Tensor:
         attention_end_sums_kernel, check_grid((triton.cdiv(N, ROWS), H, B)),
         (sums, dq, *dq.stride(), N, scale),
         dict(HEAD_DIM=D, BLOCK_M=ROWS, BLOCK_D=padded(D)),
-        key=(dq.dtype, dq.device, dq.stride()),
+        key=(dq.dtype, dq.device, dq.stride()), follows=follows(dq.device),
     )  # fmt: skip
     return dq

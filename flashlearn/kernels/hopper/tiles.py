@@ -36,7 +36,9 @@ def in_tiles(t: Tensor, tile: tuple[int, ...]) -> Tiles:
     return Tiles(t, t.shape, strides, tile, tile_layout(tile, t.dtype))
 
 
-def launch_hopper(kernel, grid: tuple[int, int, int], arguments: tuple, constants: dict) -> None:
+def launch_hopper(
+    kernel, grid: tuple[int, int, int], arguments: tuple, constants: dict, *, follows: bool = False
+) -> None:  # fmt: skip
     """kernel[grid](*arguments, **constants), as `launch` does it; the first argument is `Tiles`.
 
     All `Tiles` are of its dtype and their layouts follow from the constants, so that only dtype, device, the alignment of
@@ -45,7 +47,7 @@ def launch_hopper(kernel, grid: tuple[int, int, int], arguments: tuple, constant
     q = arguments[0].base
     aligned = [a.data_ptr() % 16 == 0 for a in arguments if isinstance(a, Tensor)]
     key = (q.dtype, q.device, *aligned, *(a is None for a in arguments))
-    launch(kernel, grid, arguments, constants, key=key, first=with_descriptors, num_warps=4)
+    launch(kernel, grid, arguments, constants, key=key, first=with_descriptors, follows=follows, num_warps=4)
 
 
 def with_descriptors(arguments: tuple) -> tuple:
