@@ -1,0 +1,225 @@
+"""Kernels that begin while the one before ends: they wait before they touch what it writes, and only where GPUs can do it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed here", allow_module_level=True)
+
+from flashlearn.core.pages import check_paged
+from flashlearn.exercises.altered import altered
+from flashlearn.kernels import INTERPRETED, follow, paged
+from flashlearn.kernels.hopper import sums
+from flashlearn.kernels.portable.launches import Launch
+
+decoding = importlib.import_module("flashlearn.kernels.decode")  # the module: the function has its name
+interpreted = pytest.mark.skipif(
+    not INTERPRETED, reason="kernels are compiled here: nobody can stand between two of them"
+)
+WAIT = r" *wait_for_last\(\).*\n"
+
+
+def decode():
+    """One query of one head: (o, lse), merged by one program."""
+    q, k = torch.ones(1, 1, 1, 16), torch.linspace(0, 1, 64 * 16).view(1, 1, 64, 16)
+    return decoding.decode(q, k, k, False, 1.0, 3, False)
+
+
+def pages():
+    """One query of one head over 64 keys, cut in two: (o, lse), merged by one program."""
+    q, k = torch.ones(1, 1, 1, 16), torch.linspace(0, 1, 64 * 16).view(4, 1, 16, 16)
+    tensors = (q, k, k, torch.arange(4, dtype=torch.int32)[None], torch.tensor([64], dtype=torch.int32))
+    given = paged.Given(check_paged(*tensors), None, 0, None, None, 1.0)
+    return paged.paged(*tensors, None, given, plan=paged.Plan(Launch(16, 16), 2, True))
+
+
+def gradient():
+    """dQ of some queries of one head, scaled by one program."""
+    return (sums.end_sums(torch.linspace(0, 1, 40 * 16).view(1, 1, 40, 16), 0.5, torch.zeros(1, 1, 40, 16)),)
+
+
+SECOND = {  # what is run, the kernel that follows another, where it is, and its arguments that the other writes
+    "decode": (decode, decoding, "attention_merge_kernel", "launch", (0, 1)),
+    "pages": (pages, paged, "attention_paged_merge_kernel", "launch_kept", (2, 3)),
+    "gradient": (gradient, sums, "attention_end_sums_kernel", "launch", (0,)),
+}
+
+
+def run_late(monkeypatch, name: str) -> tuple[list[torch.Tensor], int]:
+    """What comes out if what the first kernel writes arrives only when the second waits; and how often that waited."""
+    run, module, kernel, launcher, written = SECOND[name]
+    late, waits = [], []
+    launch = getattr(module, launcher)
+
+    def launch_early(which, grid, arguments, *rest, **options):
+        if which is getattr(module, kernel):
+            assert "follows" in options
+            late.extend((arguments[i], arguments[i].clone()) for i in written)
+            for i in written:
+                arguments[i].fill_(torch.nan)
+        launch(which, grid, arguments, *rest, **options)
+
+    def arrive():
+        waits.append(True)
+        for there, values in late:
+            there.copy_(values)
+
+    monkeypatch.setattr(module, launcher, launch_early)
+    monkeypatch.setattr(module, "wait_for_last", arrive)
+    monkeypatch.setattr(paged, "LEAST_KEYS", 16)
+    return run(), len(waits)
+
+
+@interpreted
+@pytest.mark.parametrize("name", SECOND)
+def test_what_the_first_kernel_writes_is_read_after_the_wait(monkeypatch, name):
+    monkeypatch.setattr(paged, "LEAST_KEYS", 16)
+    want = SECOND[name][0]()
+    got, waits = run_late(monkeypatch, name)
+    assert waits == 1 and all(map(torch.equal, got, want)) and not got[0].isnan().any()
+
+
+@interpreted
+@pytest.mark.parametrize("name", SECOND)
+def test_whoever_does_not_wait_reads_too_early(monkeypatch, name):
+    _, module, kernel, *_ = SECOND[name]
+    line = re.search(WAIT, inspect.getsource(getattr(module, kernel).fn))[0]
+    monkeypatch.setattr(module, kernel, altered(getattr(module, kernel).fn, (line, "")))
+    got, waits = run_late(monkeypatch, name)
+    assert waits == 0 and got[0].isnan().any()
+
+
+@interpreted
+def test_every_program_waits_also_one_that_has_nothing_to_merge(monkeypatch):
+    """A kernel after the second waits for the second alone."""
+    waits = []
+    monkeypatch.setattr(paged, "wait_for_last", lambda: waits.append(True))
+    monkeypatch.setattr(paged, "LEAST_KEYS", 16)
+    q, k = torch.ones(2, 1, 1, 16), torch.ones(4, 1, 16, 16)
+    tensors = (q, k, k, torch.arange(4, dtype=torch.int32).view(2, 2), torch.tensor([16, 16], dtype=torch.int32))
+    given = paged.Given(check_paged(*tensors), None, 0, None, None, 1.0)
+    for programs in (2, 5):  # cuts between two sequences, and past all of them
+        waits.clear()
+        paged.paged(*tensors, None, given, plan=paged.Plan(Launch(16, 16), programs, True))
+        assert len(waits) == programs - 1
+
+
+@interpreted
+def test_the_interpreter_knows_nothing_of_it():
+    assert not follow.follows(torch.device("cpu"))
+
+
+COMPILE = """
+import importlib, json, sys, torch
+from types import SimpleNamespace
+from flashlearn.gpu.pretend import SHARED, pretend
+gpu = int(sys.argv[1])
+pretend(gpu)
+from flashlearn.kernels import follow, launcher, paged
+decoding = importlib.import_module("flashlearn.kernels.decode")
+follow.ALLOWED = sys.argv[2] == "allowed"
+properties = SimpleNamespace(multi_processor_count=132, shared_memory_per_block_optin=SHARED[gpu])
+torch.cuda.get_device_properties = lambda device=None: properties
+torch.cuda.get_device_capability = lambda device=None: divmod(gpu, 10)
+torch.cuda.is_current_stream_capturing = lambda: False
+paged.check_device = lambda *_: None
+q, k = torch.empty(1, 8, 1, 64), torch.empty(1, 2, 1024, 64)
+decoding.decode(q, k, k, False, 0.1, 4, False)
+decoding.decode(q, k, k, False, 0.1, 4, True)
+pages, table, lengths = torch.empty(64, 2, 16, 64), torch.zeros(1, 64).int(), torch.zeros(1).int()
+paged.flash_attention_paged(q, pages, pages, table, lengths)
+if gpu == 90:
+    from flashlearn.kernels.hopper.backward import attention_backward_hopper
+    q, k, v, o, do = torch.empty(5, 1, 2, 512, 64, dtype=torch.float16)
+    for in_order in (False, True):
+        attention_backward_hopper(do, q, k, v, o, torch.empty(1, 2, 512), causal=True, scale=0.1, in_order=in_order)
+kernels = launcher._compiled.values()
+print(json.dumps([(kernel.metadata.name, kernel.metadata.launch_pdl, kernel.asm["ptx"]) for kernel in kernels]))
+"""
+LETS, WAITS = "griddepcontrol.launch_dependents", "griddepcontrol.wait"
+# The kernels in the order in which they are compiled: whether one follows the one before, and how many threads wait in it
+KERNELS = [
+    ("attention_decode_kernel", False, 0), ("attention_merge_kernel", True, 1), ("attention_decode_kernel", False, 0),
+    ("attention_paged_kernel", False, 0), ("attention_paged_merge_kernel", True, 1),
+]  # fmt: skip
+BACKWARD = [
+    ("attention_begin_sums_kernel", False, 0),
+    ("attention_backward_hopper_kernel", True, 5),
+    ("attention_end_sums_kernel", True, 1),
+    ("attention_backward_hopper_kernel", False, 5),  # in order: begins after PyTorch's kernels
+]
+
+
+def compiled(gpu: int, allowed: bool = True) -> list[tuple[str, bool, str]]:
+    """(name, whether it is launched early, its text) of kernels compiled for a GPU that is not there."""
+    given = [sys.executable, "-c", COMPILE, str(gpu), "allowed" if allowed else "not"]
+    env = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(given, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return [tuple(kernel) for kernel in json.loads(done.stdout)]
+
+
+def too_early(name: str, ptx: str) -> list[str]:
+    """Accesses to HBM that come before the wait, but for tiles that the copy engine brings, in each group of warps.
+
+    Lengths of sequences are older than both kernels: a merge over pages may load them, one by one, but no row of numbers.
+    """
+    loads = r"ld\.global\S*\.v" if "paged" in name else r"ld\.global"
+    wanted = re.compile(
+        rf"\s(?:@\S+ )?({loads}|st\.global|red\.|cp\.reduce|cp\.async\.bulk\.tensor\S*\.global\.shared)"
+    )
+    early = []
+    for part in re.split(r"setmaxnreg\.(?:dec|inc)\S* +\S+;", ptx):  # a group of warps begins so
+        found = wanted.search(part)
+        if found and WAITS not in part[: found.start()]:
+            early.append(found[1])
+    return early
+
+
+@pytest.mark.slow  # a process of its own, which compiles
+def test_on_hopper_they_follow_and_wait_first():
+    kernels = compiled(90)
+    assert [(name, early, ptx.count(WAITS)) for name, early, ptx in kernels] == KERNELS + BACKWARD
+    firsts = ["attention_decode_kernel", "attention_paged_kernel", "attention_begin_sums_kernel"]
+    lets = [name for name, _, ptx in kernels if LETS in ptx]
+    assert lets == [*firsts, *["attention_backward_hopper_kernel"] * 2], "to merge in one launch lets nobody begin"
+    for name, _, ptx in kernels:
+        if WAITS in ptx:
+            assert not too_early(name, ptx), name
+            assert too_early(name, ptx.replace(WAITS, "nothing")), f"{name} has no access that would be too early"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gpu, allowed", ((80, True), (90, False)))
+def test_where_it_is_not_there_or_not_wanted_nothing_is_launched_early(gpu, allowed):
+    kernels = compiled(gpu, allowed)
+    assert kernels and not any(early for _, early, _ in kernels)
+    assert any("griddepcontrol" in ptx for *_, ptx in kernels) == (gpu == 90), "the instructions do nothing there"
+
+
+def test_the_launcher_tells_kernels_that_follow_from_others(monkeypatch):
+    launching = importlib.import_module("flashlearn.kernels.launcher")
+    monkeypatch.setattr(launching, "INTERPRETED", False)
+    monkeypatch.setattr(launching, "_compiled", {})
+    options = []
+
+    class Kernel:
+        fn = object()
+
+        def __getitem__(self, grid):
+            return lambda *_, **given: (options.append(given), {grid: lambda *_: None})[1]
+
+    for follows in (True, False, True, False):
+        launching.launch(Kernel(), (1, 1, 1), (1,), {"D": 64}, key=(), follows=follows)
+    assert [given.get("launch_pdl") for given in options] == [True, None]
