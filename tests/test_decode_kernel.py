@@ -267,7 +267,7 @@ def test_launches_are_powers_of_two_that_tl_dot_takes(rows, D, itemsize):
 def test_when_it_is_chosen(monkeypatch, chosen, H_q, H_kv, N_q, N_k, dtype):
     """On any GPU, ahead of the fast kernel for Hopper."""
     monkeypatch.setattr(dispatch, "INTERPRETED", False)
-    monkeypatch.setattr(dispatch, "_why_not_this_machine", lambda device: "")
+    monkeypatch.setattr(dispatch, "why_not_this_machine", lambda device: "")
     q, k = torch.zeros(1, H_q, N_q, 64, dtype=dtype), torch.zeros(1, H_kv, N_k, 64, dtype=dtype)
     rung = dispatch.forward_rung(q, k, k, scale=0.1)
     assert (rung.name == "decode") is chosen

@@ -41,11 +41,11 @@ def on(monkeypatch):
         monkeypatch.setattr(explanation, "backend", lambda: "a GPU")
         monkeypatch.setattr(launches, "shared_memory", lambda device: shared)
         monkeypatch.setattr(launcher, "INTERPRETED", True)
-        for cached in (dispatch._why_not_this_machine, dispatch._warn_of_version, launches.has_tensor_cores):
+        for cached in (dispatch.why_not_this_machine, dispatch._warn_of_version, launches.has_tensor_cores):
             cached.cache_clear()
 
     yield pretend
-    for cached in (dispatch._why_not_this_machine, dispatch._warn_of_version, launches.has_tensor_cores):
+    for cached in (dispatch.why_not_this_machine, dispatch._warn_of_version, launches.has_tensor_cores):
         cached.cache_clear()
 
 
@@ -143,7 +143,7 @@ def test_an_untested_triton_on_hopper_is_told_once_with_what_helps(on, version):
     ) as told:
         for N in (512, 1024):
             found = fl.explain(*of(1, 2, N, 64))
-            dispatch._why_not_this_machine.cache_clear()  # as for a second GPU
+            dispatch.why_not_this_machine.cache_clear()  # as for a second GPU
     assert len(told) == 1
     assert found.forward.kernel == found.backward.kernel == "portable"
     assert f"Triton {version}, where the kernel was tested with" in found.forward.why

@@ -320,7 +320,7 @@ def test_the_interpreter_runs_the_teaching_kernels():
 def as_on_hopper(monkeypatch):
     """Let the choice of a kernel believe that it is made on a Hopper GPU with the right Triton."""
     monkeypatch.setattr(dispatch, "INTERPRETED", False)
-    monkeypatch.setattr(dispatch, "_why_not_this_machine", lambda device: "")
+    monkeypatch.setattr(dispatch, "why_not_this_machine", lambda device: "")
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ class Descriptor:
 
     @property
     def block_type(self) -> Any:
-        return SimpleNamespace(nbytes=math.prod(self.block) * self.tensor.element_size())
+        return SimpleNamespace(shape=list(self.block), nbytes=math.prod(self.block) * self.tensor.element_size())
 
     def inside(self, at: Sequence[int]) -> tuple[list[slice], list[slice]]:
         """What of the tile at `at` lies inside of the tensor: in the tensor's places, and in the tile's."""
@@ -192,10 +192,12 @@ class Names:
         )
         return {
             "gl": self,
+            "tl": self,
             "mbarrier": barriers,
             "tma": SimpleNamespace(store_wait=self.store_wait),
             "warpgroup_mma": self.multiply,
             "warpgroup_mma_wait": self.multiplied,
+            "mma_v2": self.multiply_registers,
             "fence_async_shared": self.fence,
             "gdc_launch_dependents": lambda: None,
             "gdc_wait": lambda: self.waited.add(self.sim.me.name),
@@ -271,6 +273,10 @@ class Names:
         sim.me.asked.append((end, later, reads))
         return later if is_async else self.multiplied(0, [later])
 
+    def multiply_registers(self, a: Tensor, b: Tensor, acc: Tensor) -> Values:
+        """The product of two tiles in registers: done when the next instruction is."""
+        return values(a.float() @ b.float() + acc)
+
     def multiplied(self, left: int, deps: list[Any]) -> Any:
         """Wait until at most `left` products of this thread are under way; the values of `deps`, NaN if not among them."""
         asked = self.sim.me.asked
@@ -325,6 +331,9 @@ class Names:
     def arange(self, start: int, end: int, layout: Any = None) -> Values:
         return values(torch.arange(start, end))
 
+    def cast(self, number: Any, dtype: torch.dtype) -> Values:
+        return values(torch.as_tensor(number).to(dtype))
+
     def convert_layout(self, tile: Values, layout: Any) -> Values:
         return tile
 
@@ -337,11 +346,20 @@ class Names:
     def where(self, condition: Any, a: Any, b: Any) -> Values:
         return values(torch.where(values(condition), a, b))
 
+    def abs(self, tile: Tensor) -> Values:
+        return values(tile.abs())
+
     def max(self, tile: Tensor, axis: int) -> Values:
         return values(tile.amax(axis))
 
     def sum(self, tile: Tensor, axis: int) -> Values:
         return values(tile.sum(axis))
+
+    def associative_scan(self, tile: Tensor, axis: int, combine: Callable) -> Values:
+        parts = list(tile.unbind(axis))
+        for i in range(1, len(parts)):
+            parts[i] = combine(parts[i - 1], parts[i])
+        return values(torch.stack(parts, axis))
 
     def exp2(self, tile: Tensor) -> Values:
         if tile.ndim > 1:

@@ -125,7 +125,7 @@ def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> str:
     """What stands in the way of the Hopper kernels; "" if nothing does."""
     if INTERPRETED:
         return "kernels run in the interpreter"
-    if why := _why_not_this_machine(q.device):
+    if why := why_not_this_machine(q.device):
         return why
     if q.dtype not in (torch.float16, torch.bfloat16):
         return f"{q.dtype} inputs: tensor cores take 16 bits"
@@ -163,7 +163,7 @@ def _why_not_these_strides(shape: tuple[int, ...], strides: tuple[int, ...], ite
 
 
 @cache
-def _why_not_this_machine(device: torch.device) -> str:
+def why_not_this_machine(device: torch.device) -> str:
     capability = torch.cuda.get_device_capability(device)
     if capability != HOPPER:
         return f"compute capability {capability}, where the kernel is written for {HOPPER}"

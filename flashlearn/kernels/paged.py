@@ -17,6 +17,8 @@ that only the GPU knows. The mathematics is the same, and so is `absorb`.
    a score, each o a value. It is the online softmax again. It works out what to merge while the first one ends.
 5. Where no sequence can be long enough to be worth cutting, a program takes a tile of queries with all its keys, and
    nothing is merged.
+6. Few queries in 16 bits, as in decoding, on a Hopper GPU: another first kernel, in which loads never run dry where one
+   sequence ends and the next begins (`flashlearn.kernels.hopper.paged`; `why_not_hopper_paged` tells when, and why not).
 
 Prediction: a query of decoding reads 2 D keys bytes(element) per key head, and nothing else counts.
 
@@ -39,23 +41,23 @@ from flashlearn.core.mask import Window, check_window
 from flashlearn.core.pages import PagedSizes, check_paged, check_paged_numbers
 from flashlearn.core.scores import check_per_head
 from flashlearn.kernels.decode import decode_launch, max_rows
-from flashlearn.kernels.dispatch import allow_tf32, must_widen
+from flashlearn.kernels.dispatch import allow_tf32, must_widen, why_not_this_machine, why_not_tma
 from flashlearn.kernels.follow import follows, let_next_begin, wait_for_last
+from flashlearn.kernels.hopper import paged as hopper
+from flashlearn.kernels.hopper.tiles import in_tiles, with_descriptors
 from flashlearn.kernels.launcher import launch as launch_kept
 from flashlearn.kernels.launcher import multiprocessors
 from flashlearn.kernels.portable.launches import FORWARD, Launch, shared_memory
 from flashlearn.kernels.portable.scores import scored
+from flashlearn.kernels.shares import LEAST_KEYS, ROW_COST, share_of
 from flashlearn.kernels.target import INTERPRETED, check_device, check_softcap, refuse_negated, resolve_scale
 from flashlearn.kernels.teaching.forward import LN_2, absorb, check_head_dim, padded
 
-LEAST_KEYS = 256  # of a share, unless all sequences are shorter: a smaller one ends before its loads are well under way
 # Of the programs on a multiprocessor some compute while others wait for memory. Where many sequences are short, three are 6 %
 # faster than two, and four slower again (measurements/gpu_paged_h200.json, "plans"). Programs that find no room begin when
 # others are through, and end late: three find room if a thread takes at most so many registers, and a program so many bytes
 # of shared memory. With few rows and pages of more than a tile they do; elsewhere two are launched.
 REGISTERS, SHARED = 168, 74 * 1024
-# A row of tiles takes the time of about so many tiles more: its queries come, its result goes, and no keys are under way.
-ROW_COST = tl.constexpr(1)
 MOST_SEQUENCES = 8192  # every program looks at all lengths
 NOTHING = tl.constexpr(float("-inf"))
 
@@ -119,8 +121,7 @@ def work(
         tiles += more
         longest = tl.maximum(longest, more)
     total = tl.sum(tiles, 0) * H_KV
-    share = tl.maximum(tl.cdiv(total, programs), tl.minimum(tl.max(longest, 0), LEAST))
-    return tiles, total, share
+    return tiles, total, share_of(total, tl.max(longest, 0), programs, LEAST)
 
 
 @triton.jit
@@ -513,6 +514,16 @@ class Plan(NamedTuple):
     launch: Launch
     programs: int
     split: bool
+    hopper: bool = False  # by the kernel of `flashlearn.kernels.hopper.paged`
+
+    @classmethod
+    def of_hopper(cls, sizes: PagedSizes, device: torch.device) -> Plan:
+        """One program a multiprocessor, or less if there is less to do; short sequences are not cut."""
+        rows, split = sizes.B * sizes.H_kv, sizes.most_keys > LEAST_KEYS
+        launch = Launch(hopper.ROWS.value, hopper.KEYS.value)
+        longest = ROW_COST.value + -(-sizes.most_keys // launch.block_n)
+        pieces = -(-rows * longest * launch.block_n // LEAST_KEYS) if split else rows
+        return cls(launch, min(multiprocessors(device), pieces), split, True)
 
     @classmethod
     def of(cls, sizes: PagedSizes, itemsize: int, device: torch.device) -> Plan:
@@ -567,12 +578,17 @@ def paged(
     lse = q.new_empty(shape, dtype=torch.float32) if with_lse else None
     if not sizes.T or not sizes.B:
         return o, lse
+    if plan is None and not why_not_hopper_paged(q, k_pages, v_pages, given):
+        plan = Plan.of_hopper(sizes, q.device)
     plan = plan or Plan.of(sizes, q.element_size(), q.device)
     pieces = (plan.programs, 2, plan.launch.block_m)
     parts: tuple[Tensor | None, Tensor | None] = (None, None)
     if plan.split:
         parts = (q.new_empty((*pieces, sizes.D), dtype=torch.float32), q.new_empty(pieces, dtype=torch.float32))
-    _launch_attention(q, k_pages, v_pages, page_table, lengths, cu_seqlens_q, given, plan, (o, lse, *parts))
+    if plan.hopper:
+        _launch_hopper(q, k_pages, v_pages, page_table, lengths, given, plan, (o, lse, *parts))
+    else:
+        _launch_attention(q, k_pages, v_pages, page_table, lengths, cu_seqlens_q, given, plan, (o, lse, *parts))
     if plan.split and plan.programs > 1:
         _launch_merge(lengths, cu_seqlens_q, given, plan, (o, lse, *parts))
     return o, lse
@@ -599,6 +615,59 @@ def _launch_attention(
         _constants(given, plan) | dict(PAGE=sizes.page, SPLIT=plan.split, PRECISION="tf32" if allow_tf32(q) else "ieee"),
         key=(q.dtype, q.device, strides, page_table.stride(1), capped, launch, *_compiled_in(tensors, given)),
         num_warps=launch.num_warps, num_stages=launch.num_stages, maxnreg=launch.registers,
+    )  # fmt: skip
+
+
+def why_not_hopper_paged(q: Tensor, k_pages: Tensor, v_pages: Tensor, given: Given) -> str:
+    """What stands in the way of the kernel for decoding on Hopper GPUs; "" if nothing does."""
+    if why := why_not_these_pages(given, q.dtype):
+        return why
+    if why := "kernels run in the interpreter" if INTERPRETED else why_not_this_machine(q.device):
+        return why
+    for name, t in (("k_pages", k_pages), ("v_pages", v_pages)):
+        if why := why_not_tma(t):
+            return f"{name}: {why}"
+    return ""
+
+
+def why_not_these_pages(given: Given, dtype: torch.dtype) -> str:
+    """The same of the sizes and options alone."""
+    sizes, most = given.sizes, hopper.ROWS.value
+    if dtype not in (torch.float16, torch.bfloat16):
+        return f"{dtype} inputs: tensor cores take 16 bits"
+    if sizes.N_q is None:
+        return "ragged queries: a tile has those of one sequence"
+    if sizes.N_q * sizes.group > most:
+        return f"{sizes.N_q * sizes.group} queries share a key head, and a tile has room for {most}"
+    if sizes.page < hopper.LEAST_PIECE:
+        return f"pages of {sizes.page} tokens: the copy engine would bring less than {hopper.LEAST_PIECE} at a time"
+    if sizes.D % 8:
+        return f"D = {sizes.D}: a key has no whole 16 bytes"
+    if given.right not in (None, 0):
+        return "a window to the right"
+    return "" if sizes.most_keys else "there are no pages"
+
+
+def _launch_hopper(
+    q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor,
+    given: Given, plan: Plan, results: Results,
+) -> None:  # fmt: skip
+    sizes = given.sizes
+    tile = (1, 1, hopper.piece_of(sizes.page), hopper.COLUMNS.value)
+    tensors = (q, *results, page_table, lengths, given.sinks)
+    strides = (*q.stride(), *results[0].stride())
+    constants = _constants(given, plan)
+    launch_kept(
+        hopper.attention_paged_hopper_kernel, (plan.programs, 1, 1),
+        (
+            in_tiles(k_pages, tile), in_tiles(v_pages, tile), *tensors,
+            *strides, *_lse_strides(sizes), *page_table.stride(),
+            sizes.N_q, sizes.B, sizes.most_keys, sizes.pages, given.sight[0], given.scale, given.softcap,
+        ),
+        {name: constants[name] for name in ("H_KV", "GROUP", "HEAD_DIM", "LEAST", "BLOCK_B")}
+        | dict(PAGE=sizes.page, CAUSAL=given.right == 0, SPLIT=plan.split, STAGES=hopper.stages(sizes.D)),
+        key=(q.dtype, q.device, strides, page_table.stride(1), given.softcap is None, *_compiled_in(tensors, given)),
+        first=with_descriptors, num_warps=4,
     )  # fmt: skip
 
 

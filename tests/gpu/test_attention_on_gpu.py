@@ -64,7 +64,7 @@ def attention_of(case: Case):
 
 def takes_hopper(case: Case) -> bool:
     """Whether this is a Hopper GPU with the right Triton, and the case one for its kernels: see `why_not_hopper`."""
-    here = not dispatch._why_not_this_machine(torch.device("cuda", torch.cuda.current_device()))
+    here = not dispatch.why_not_this_machine(torch.device("cuda", torch.cuda.current_device()))
     rows_of_16_bytes = case.D % 8 == 0 and case.layout not in ("strided", "expanded")
     positive = case.scale is None or case.scale > 0
     return here and case.dtype.itemsize == 2 and case.D <= 128 and rows_of_16_bytes and positive

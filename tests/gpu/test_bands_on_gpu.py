@@ -34,7 +34,7 @@ def on_gpu(options):
 @pytest.mark.parametrize("name", CASES)
 def test_bands(name, times, D, dtype):
     """`times` as long, so that whole blocks are skipped, seen and crossed; twenty runs of the same bits but for dq."""
-    if why := dispatch._why_not_this_machine(torch.device("cuda", torch.cuda.current_device())):
+    if why := dispatch.why_not_this_machine(torch.device("cuda", torch.cuda.current_device())):
         pytest.skip(why)
     torch.manual_seed(0)
     (N_q, N_k), options = CASES[name]

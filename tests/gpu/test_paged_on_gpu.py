@@ -17,6 +17,8 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: compiled kernels are not tested", allow_module_level=True)
 
 from flashlearn import flash_attention, flash_attention_paged
+from flashlearn.kernels import dispatch
+from flashlearn.kernels import paged as kernels
 from flashlearn.models.gpt import GPT
 from flashlearn.serving import Batch, PagePool, greedy
 from tests.test_paged import AWKWARD, Problem, bf16, compare, fp16, fp32, make, oracle, with_sinks
@@ -38,9 +40,19 @@ def hold(problem: Problem, **options) -> None:
     compare(got, oracle(tensors, **ragged, **options), problem.dtype, f"{problem}, {sorted(options)}")
 
 
+@pytest.fixture(params=("its own kernel", "portable"))
+def kernel(request, monkeypatch):
+    """Also the portable kernel where this GPU has one of its own for decoding."""
+    if request.param == "portable":
+        here = not dispatch.why_not_this_machine(torch.device("cuda", torch.cuda.current_device()))
+        if not here:
+            pytest.skip("this GPU has no kernel of its own for pages")
+        monkeypatch.setattr(kernels, "why_not_hopper_paged", lambda *given: "switched off")
+
+
 @pytest.mark.parametrize("dtype", (fp16, bf16, fp32), ids=str)
 @pytest.mark.parametrize("page", (16, 256))
-def test_lengths_and_numbers_of_queries(dtype, page):
+def test_lengths_and_numbers_of_queries(dtype, page, kernel):
     problem = replace(BASE, dtype=dtype, page=page)
     for lengths in ((1,), (257, 3, 100), (5000, 2, 17, 0, 64), (64,) * 40):
         hold(replace(problem, lengths=lengths))
@@ -50,7 +62,7 @@ def test_lengths_and_numbers_of_queries(dtype, page):
         )
 
 
-@pytest.mark.parametrize("D", (2, 17, 40, 64, 256))
+@pytest.mark.parametrize("D", (2, 17, 40, 64, 192, 256))
 def test_head_dimensions(D):
     hold(replace(BASE, D=D, dtype=fp16))
     hold(replace(BASE, D=D, dtype=fp16, queries=(200, 1, 0, 40)))
@@ -76,15 +88,40 @@ def test_awkward_problems(problem):
     ),
     ids=lambda options: " ".join(options),
 )  # fmt: skip
-def test_options(queries, options):
+def test_options(queries, options, kernel):
     hold(replace(BASE, queries=queries, dtype=fp16), **options)
 
 
 @pytest.mark.parametrize("dtype", (fp16, bf16), ids=str)
-def test_one_long_sequence_among_short_ones(dtype):
+def test_one_long_sequence_among_short_ones(dtype, kernel):
     draw = random.Random(0)
     lengths = (65536, *(draw.randrange(1, 500) for _ in range(60)))
     hold(Problem(lengths, D=128, H_kv=2, group=4, page=16, dtype=dtype, spare=0))
+
+
+def test_what_lies_past_the_end_of_a_sequence_does_not_matter():
+    """Pages are handed on as they are: NaN in the rest of a page, and in pages of others."""
+    (q, k, v, table, lengths), _ = make(replace(BASE, dtype=fp16), "cuda")
+    want = flash_attention_paged(q, k, v, table, lengths)
+    keys = torch.arange(table.shape[1] * 64, device="cuda").view(1, -1, 64) < lengths[:, None, None]  # (B, most, 64)
+    kept = torch.zeros(k.shape[0], 64, dtype=torch.bool, device="cuda")
+    for row, there in zip(table.long(), keys, strict=True):
+        kept[row[there.any(1)]] = there[there.any(1)]
+    k, v = (t.masked_fill(~kept[:, None, :, None], float("nan")) for t in (k, v))
+    assert torch.equal(flash_attention_paged(q, k, v, table, lengths), want)
+
+
+@pytest.mark.parametrize("B, longest", [(1, 9000), (16, 1024), (200, 700)])
+def test_many_runs_have_the_same_bits(B, longest):
+    """Nothing races: pieces and whole rows of every kind of share."""
+    draw = random.Random(B)
+    lengths = (longest, *(draw.randrange(longest) for _ in range(B - 1)))
+    tensors, _ = make(Problem(lengths, D=128, H_kv=2, group=4, page=64, dtype=fp16), "cuda")
+    want = flash_attention_paged(*tensors, return_lse=True)
+    compare(want, oracle(tensors), fp16, f"{B} sequences")
+    for _ in range(50):
+        for ours, first in zip(flash_attention_paged(*tensors, return_lse=True), want, strict=True):
+            assert torch.equal(ours, first)
 
 
 def test_a_prompt_beside_the_dense_op():
@@ -111,7 +148,7 @@ def test_nothing_waits_for_the_gpu():
 
 
 @pytest.mark.parametrize("queries", (1, (2, 1, 1, 3)), ids=("decoding", "ragged"))
-def test_lengths_and_tables_change_between_replays(queries):
+def test_lengths_and_tables_change_between_replays(queries, kernel):
     """One graph for all lengths that the table has room for; and the same bits as outside of it."""
     problems = [
         replace(BASE, lengths=lengths, spare=20 - -(-max(lengths) // 64), queries=queries, dtype=fp16, seed=seed)
