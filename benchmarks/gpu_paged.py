@@ -7,6 +7,7 @@ One new query for each of 1, 16 and 128 sequences; H 32/8, D 128, float16; 128 t
 ("uniform"), or most of them short ("skewed"). Microseconds of a call, and GB/s of K and V.
 
 flashlearn       pages of 256 keys; "flashlearn 64" and "flashlearn 16": smaller pages
+portable         our kernel for every GPU, pages of 256, also where there is one for this GPU
 varlen_attn      PyTorch's `torch.nn.attention.varlen.varlen_attn` with a `block_table`, pages of 256
 fa4              FlashAttention-4's `flash_attn_varlen_func` with a `page_table`, pages of 128
 flashinfer       FlashInfer's `BatchDecodeWithPagedKVCacheWrapper`, pages of 16; its plan is made outside of the graph
@@ -41,7 +42,15 @@ RECORDS = Path(__file__).parents[1] / "flashlearn/measurements"
 H_Q, H_KV, D, DTYPE = 32, 8, 128, torch.float16
 TOKEN = 2 * H_KV * D * 2  # bytes of K and V of one key, all heads
 LARGEST = 256  # a sequence takes whole pages of this size, whatever the size of the pages it is read in
-PAGES = {"flashlearn": 256, "flashlearn 64": 64, "flashlearn 16": 16, "varlen_attn": 256, "fa4": 128, "flashinfer": 16}
+PAGES = {
+    "flashlearn": 256,
+    "flashlearn 64": 64,
+    "flashlearn 16": 16,
+    "portable": 256,
+    "varlen_attn": 256,
+    "fa4": 128,
+    "flashinfer": 16,
+}
 DENSE = ("flashlearn dense", "sdpa dense")
 NAMES = (*PAGES, *DENSE)
 OURS, PEERS = "flashlearn", ("varlen_attn", "fa4", "flashinfer")
@@ -139,7 +148,7 @@ def bind(name: str, problem: Problem) -> Calls:
     """A call for every layer."""
     if name in DENSE:
         return bind_dense(name, problem)
-    makers = {"varlen_attn": bind_varlen, "fa4": bind_fa4, "flashinfer": bind_flashinfer}
+    makers = {"portable": bind_portable, "varlen_attn": bind_varlen, "fa4": bind_fa4, "flashinfer": bind_flashinfer}
     return makers.get(name, bind_ours)(problem, PAGES[name])
 
 
@@ -151,6 +160,22 @@ def bind_ours(problem: Problem, page: int) -> Calls:
     def call(layer: Layer) -> Callable[[], Tensor]:
         table = problem.table(layer, page)
         return lambda: flash_attention_paged(layer.q[:, :, None], k, v, table, problem.seqused)[:, :, 0]
+
+    return [call(layer) for layer in problem.layers]
+
+
+def bind_portable(problem: Problem, page: int, plan: Any = None) -> Calls:
+    """By the kernel for every GPU, launched as it launches itself or by another plan."""
+    from flashlearn.core.pages import check_paged
+    from flashlearn.kernels.paged import Given, Plan, paged
+
+    k, v = problem.cut(page)
+
+    def call(layer: Layer) -> Callable[[], Tensor]:
+        given = (layer.q[:, :, None], k, v, problem.table(layer, page), problem.seqused)
+        what = Given(check_paged(*given), None, 0, None, None, D**-0.5)
+        how = plan or Plan.of(what.sizes, layer.q.element_size(), k.device)
+        return lambda: paged(*given, None, what, plan=how, with_lse=False)[0][:, :, 0]
 
     return [call(layer) for layer in problem.layers]
 
@@ -249,7 +274,7 @@ def keys_of(name: str, problem: Problem, b: int, n: int) -> list[Tensor]:
     if name in DENSE:
         size, shape = problem.setting.B * H_KV * n * D, (problem.setting.B, H_KV, n, D)
         return [t.view(-1)[:size].view(shape)[b] for t in (problem.k, problem.v)]
-    page, heads_first = PAGES[name], name.startswith(OURS) or name == "flashinfer"
+    page, heads_first = PAGES[name], name.startswith(OURS) or name in ("portable", "flashinfer")
     numbers = problem.table(problem.layers[0], page)[b, : -(-n // page)].long()
     pages = [t[numbers] if heads_first else t[numbers].transpose(1, 2) for t in problem.cut(page, heads_first)]
     return [t.transpose(0, 1).flatten(1, 2)[:, :n] for t in pages]
@@ -327,7 +352,7 @@ def row_of(setting: Setting, names: tuple[str, ...], device: str) -> dict:
     return row
 
 
-PLANS = {  # programs on a multiprocessor, keys of a tile, tiles under way: what of our kernel can be chosen
+PLANS = {  # programs on a multiprocessor, keys of a tile, tiles under way: what of our portable kernel can be chosen
     "1 program": (1, 64, 5), "2 programs": (2, 64, 5), "3 programs": (3, 64, 5), "4 programs": (4, 64, 3),
     "2 programs, 3 tiles": (2, 64, 7), "2 programs, 1 tile": (2, 64, 3), "2 programs, tiles of 32": (2, 32, 9),
     "2 programs, tiles of 128": (2, 128, 5), "4 programs, tiles of 32": (4, 32, 5),
@@ -336,20 +361,14 @@ PLANNED = (Setting(1, 65536, "uniform"), Setting(16, 8192, "uniform"), Setting(1
 
 
 def plan_us(problem: Problem, how: tuple[int, int, int], page: int = 256) -> float:
-    """Microseconds of our kernel launched in one of those ways."""
-    from flashlearn.core.pages import check_paged
+    """Microseconds of our portable kernel launched in one of those ways."""
     from flashlearn.kernels.launcher import multiprocessors
-    from flashlearn.kernels.paged import Given, Plan, paged
+    from flashlearn.kernels.paged import Plan
     from flashlearn.kernels.portable.launches import Launch
 
     programs, block_n, stages = how
-    k, v = problem.cut(page)
-    plan = Plan(Launch(16, block_n, 4, stages), programs * multiprocessors(k.device), True)
-    calls = []
-    for layer in problem.layers:
-        given = (layer.q[:, :, None], k, v, problem.table(layer, page), problem.seqused)
-        what = Given(check_paged(*given), None, 0, None, None, D**-0.5)
-        calls.append(lambda given=given, what=what: paged(*given, None, what, plan=plan, with_lse=False)[0][:, :, 0])
+    plan = Plan(Launch(16, block_n, 4, stages), programs * multiprocessors(problem.k.device), True)
+    calls = bind_portable(problem, page, plan)
     check(OURS, problem, calls[0]())
     return float(f"{graph_us(calls):.5g}")
 
