@@ -59,7 +59,7 @@ def attend(given, programs, causal=True, split=True, left=None, softcap=None, si
     parts = torch.full((programs, 2, 16, D), NAN), torch.full((programs, 2, 16), NAN)
     constants = portable._constants(options, plan)
     simulate(
-        hopper.attention_paged_hopper_kernel, *(tiles(*each, (1, 1, hopper.piece_of(sizes.page), 64)) for each in (("K", k), ("V", v))),
+        hopper.attention_paged_hopper_kernel, *(tiles(*each, (1, 1, hopper.PIECE.value, 64)) for each in (("K", k), ("V", v))),
         q, o, lse, *parts, table, lengths, sinks, *q.stride(), *o.stride(), *portable._lse_strides(sizes), *table.stride(),
         sizes.N_q, sizes.B, sizes.most_keys, sizes.pages, left, options.scale, softcap, grid=(programs,), replaced=replaced,
         **{name: constants[name] for name in ("H_KV", "GROUP", "HEAD_DIM", "LEAST", "BLOCK_B")},
@@ -180,7 +180,7 @@ def test_the_kernel_compiles_and_keeps_many_tiles_under_way():
     assert len(found) == 6
     for (main, shared, spilled), (merge, *_) in found:
         assert (main, merge) == ("attention_paged_hopper_kernel", "attention_paged_merge_kernel")
-        assert 128 * 1024 <= int(shared) <= 232448 and int(spilled) <= 64, found
+        assert 96 * 1024 <= int(shared) <= 232448 and int(spilled) <= 64, found
 
 
 def test_what_the_kernel_does_not_take():
@@ -195,7 +195,7 @@ def test_what_the_kernel_does_not_take():
     assert why(torch.float32) == "torch.float32 inputs: tensor cores take 16 bits"
     assert why(N_q=None) == "ragged queries: a tile has those of one sequence"
     assert why(N_q=9) == "18 queries share a key head, and a tile has room for 16"
-    assert why(page=8) == "pages of 8 tokens: the copy engine would bring less than 16 at a time"
+    assert why(page=8) == "pages of 8 tokens, where the copy engine brings 16 at a time"
     assert why(D=20) == "D = 20: a key has no whole 16 bytes"
     assert why(right=3) == "a window to the right"
     assert why(most=0) == "there are no pages"

@@ -53,7 +53,7 @@ from flashlearn.kernels.shares import LEAST_KEYS, ROW_COST, share_of
 from flashlearn.kernels.target import INTERPRETED, check_device, check_softcap, refuse_negated, resolve_scale
 from flashlearn.kernels.teaching.forward import LN_2, absorb, check_head_dim, padded
 
-# Of the programs on a multiprocessor some compute while others wait for memory. Where many sequences are short, three are 6 %
+# Of the programs on a multiprocessor some compute while others wait for memory. Where many sequences are short, three are 7 %
 # faster than two, and four slower again (measurements/gpu_paged_h200.json, "plans"). Programs that find no room begin when
 # others are through, and end late: three find room if a thread takes at most so many registers, and a program so many bytes
 # of shared memory. With few rows and pages of more than a tile they do; elsewhere two are launched.
@@ -639,8 +639,8 @@ def why_not_these_pages(given: Given, dtype: torch.dtype) -> str:
         return "ragged queries: a tile has those of one sequence"
     if sizes.N_q * sizes.group > most:
         return f"{sizes.N_q * sizes.group} queries share a key head, and a tile has room for {most}"
-    if sizes.page < hopper.LEAST_PIECE:
-        return f"pages of {sizes.page} tokens: the copy engine would bring less than {hopper.LEAST_PIECE} at a time"
+    if sizes.page < hopper.PIECE.value:
+        return f"pages of {sizes.page} tokens, where the copy engine brings {hopper.PIECE.value} at a time"
     if sizes.D % 8:
         return f"D = {sizes.D}: a key has no whole 16 bytes"
     if given.right not in (None, 0):
@@ -653,7 +653,7 @@ def _launch_hopper(
     given: Given, plan: Plan, results: Results,
 ) -> None:  # fmt: skip
     sizes = given.sizes
-    tile = (1, 1, hopper.piece_of(sizes.page), hopper.COLUMNS.value)
+    tile = (1, 1, hopper.PIECE.value, hopper.COLUMNS.value)
     tensors = (q, *results, page_table, lengths, given.sinks)
     strides = (*q.stride(), *results[0].stride())
     constants = _constants(given, plan)

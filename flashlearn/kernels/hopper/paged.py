@@ -10,10 +10,14 @@ The work is cut as there: one line of tiles, an equal share for every program, p
 One program a multiprocessor is enough, as its ring of STAGES tiles is all that needs to be under way. That makes a third of
 the pieces, and where there are about as many rows as multiprocessors, none.
 
-The copy engine reads whole tiles, also past the last key of a sequence, where a page may hold anything: such scores are
--inf, and such values 0, since 0 * NaN would be NaN.
+The copy engine brings 16 keys at a time, so that pages may be as small, and of the last tile of a row what is there. Past the
+last key a page may hold anything: such scores are -inf, and such values 0, since 0 * NaN would be NaN.
 
-Prediction: the bandwidth of the card whatever the lengths are, less some 8 us to begin and to merge.
+Prediction: the bandwidth of the card whatever the lengths are, less some 8 us to begin and to merge. Result (H200, one query
+for each sequence, 32 query and 8 key heads, D 128, in CUDA graphs; measurements/gpu_paged_h200.json): 0.81 to 0.97 of the
+bandwidth in batches that read 256 MB or more; 0.99 to 1.65 times as fast as the portable kernel; 0.98 to 1.88 of the better of
+FlashAttention-4 and FlashInfer. Two programs a multiprocessor with half the ring each took 1.00 to 1.35 times as long, a ring of
+six tiles in place of four 1.01 to 1.07 times (gpu_trials_h200.json, "pages").
 
 Source: J. Shah et al., "FlashAttention-3", 2024 (arXiv:2407.08608), section 3.1, for warps that load.
 """
@@ -36,24 +40,16 @@ from flashlearn.kernels.teaching.forward import LN_2, LOG2E
 ROWS = gl.constexpr(16)  # queries that share a key head, one tile: the height of one product of `mma_v2`
 KEYS = gl.constexpr(64)  # of a tile
 COLUMNS = gl.constexpr(64)  # of a buffer: 128 bytes, the widest that is free of bank conflicts
-# Keys that the copy engine brings at a time, at least and at most: fewer are many copies, more are read past the end
-LEAST_PIECE, MOST_PIECE = 16, 32
-UNDER_WAY = 128 * 1024  # bytes of K and V
+PIECE = gl.constexpr(
+    16
+)  # keys that the copy engine brings at a time, of one page: more are read past the end of a sequence
+UNDER_WAY = 96 * 1024  # bytes of K and V; with a third more 16 sequences of 1,024 keys took 2 % longer (H200)
 
 
 def stages(D: int) -> int:
-    """How many tiles of K and V are under way."""
-    return max(UNDER_WAY // (2 * KEYS.value * columns(D) * 2), 3)
-
-
-def columns(D: int) -> int:
-    """Those of a tile: D rounded up to whole buffers."""
-    return -(-D // COLUMNS.value) * COLUMNS.value
-
-
-def piece_of(page: int) -> int:
-    """How many keys the copy engine brings at a time, of one page."""
-    return min(page, MOST_PIECE)
+    """How many tiles of K and V are under way, at least three."""
+    columns = -(-D // COLUMNS.value) * COLUMNS.value
+    return max(UNDER_WAY // (2 * KEYS.value * columns * 2), 3)
 
 
 @gluon.jit(do_not_specialize=["N_q", "B", "most_keys", "pages", "left", "stride_lb", "stride_lh", "stride_tb"])
@@ -76,7 +72,7 @@ def attention_paged_hopper_kernel(
     """(o, lse) for one share of all work: of whole rows of tiles, and of at most two pieces to be merged."""
     dtype: gl.constexpr = k_desc.dtype
     PARTS: gl.constexpr = (HEAD_DIM + COLUMNS - 1) // COLUMNS  # of the columns of a tile: each has a buffer of its own
-    PIECES: gl.constexpr = KEYS // k_desc.block_type.shape[2]  # of its rows: each may lie in another page
+    PIECES: gl.constexpr = KEYS // PIECE  # of its rows: each may lie in another page
     k_smem = gl.allocate_shared_memory(dtype, [STAGES * PARTS, 1, 1, KEYS, COLUMNS], k_desc.layout)
     v_smem = gl.allocate_shared_memory(dtype, [STAGES * PARTS, 1, 1, KEYS, COLUMNS], v_desc.layout)
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())  # K and V are there
@@ -172,7 +168,7 @@ def part_of_row(at, end, before, keys, sizes, SPLIT: gl.constexpr):
 
 
 @gluon.jit
-def pages_of(table, tile, keys, pages, stride_tn, PAGE: gl.constexpr, PIECE: gl.constexpr):
+def pages_of(table, tile, keys, pages, stride_tn, PAGE: gl.constexpr):
     """In which page each piece of a tile lies, the first at least, no other than there is; past the last key any."""
     numbers = ()
     for p in gl.static_range(KEYS // PIECE if PAGE < KEYS else 1):
@@ -191,16 +187,15 @@ def load(buffers, share, sizes, inputs, H_KV: gl.constexpr, PAGE: gl.constexpr, 
     k_desc, v_desc, table_ptr, stride_tb, stride_tn = inputs
     STAGES: gl.constexpr = full.shape[0]
     PARTS: gl.constexpr = k_smem.shape[0] // STAGES
-    PIECE: gl.constexpr = k_desc.block_type.shape[2]
     t = 0  # tiles so far, over all rows
     while at < end:
         b, head = row // H_KV, row % H_KV
         keys = keys_in(b, sizes)
         distance, first, stop = part_of_row(at, end, before, keys, sizes, SPLIT)
         table = table_ptr + b.to(gl.int64) * stride_tb
-        numbers = pages_of(table, first, keys, pages, stride_tn, PAGE, PIECE)
+        numbers = pages_of(table, first, keys, pages, stride_tn, PAGE)
         for tile in range(first, stop):
-            numbers_next = pages_of(table, tile + 1, keys, pages, stride_tn, PAGE, PIECE)  # on their way for a round
+            numbers_next = pages_of(table, tile + 1, keys, pages, stride_tn, PAGE)  # on their way for a round
             stage = t % STAGES
             mbarrier.wait(free.index(stage), (t // STAGES & 1) ^ 1)  # a fresh barrier lets the first round pass
             for p in gl.static_range(KEYS // PIECE):
