@@ -15,7 +15,6 @@ if importlib.util.find_spec("triton") is None:
 from flashlearn.core.steps import hbm_bytes, record
 from flashlearn.kernels import dispatch
 from flashlearn.kernels.decode import (
-    KEYS_PER_SPLIT,
     attention_decode,
     decode_launch,
     decode_splits,
@@ -232,8 +231,13 @@ def test_gradients_from_its_o_and_lse():
     (
         (8, 65536, 132, 33),  # 264 programs: two on each of 132 multiprocessors
         (1, 65536, 132, 256),  # or as many as have 256 keys each
+        (2, 8192, 132, 32),
         (2, 4096, 132, 16),
-        (1, 2 * KEYS_PER_SPLIT - 1, 132, 1),
+        (2, 2048, 132, 16),  # up to 16 may be shorter
+        (8, 1024, 132, 16),
+        (32, 1024, 132, 8),  # 256 programs
+        (1, 700, 132, 10),  # of 64 keys and more
+        (1, 127, 132, 1),
         (264, 65536, 132, 1),  # the GPU is full
         (265, 65536, 132, 1),
         (100, 65536, 132, 2),  # 200 programs; 300 would not all run at the same time

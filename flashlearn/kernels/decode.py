@@ -16,7 +16,9 @@ Prediction: few queries leave little to compute, so the time is that of reading 
 To merge in the same launch should save one of two launches on the host, and on the GPU the time between two kernels.
 Measured by hand on an H200, 2026-11-21, D = 128, 4 rows, 1024 keys: about a microsecond less. What is recorded of CUDA
 graphs is two kernels: there nothing merges in the same launch unless `one_launch` asks for it. From compute capability 9.0
-on the second now begins while the first ends (`flashlearn.kernels.follow`); what that is worth is not measured yet.
+on the second begins while the first ends (`flashlearn.kernels.follow`): 0.1 to 0.8 us less. And where programs are few, splits
+may be short: of 1024 keys of 8 key heads 16 splits take 6.4 us, where 4 took 8.9, and cuDNN takes 6.6 (H200;
+measurements/gpu_trials_h200.json, "decoding").
 
 Source: T. Dao, D. Haziza, F. Massa, G. Sizov, "Flash-Decoding for long-context inference", 2023
 (pytorch.org/blog/flash-decoding).
@@ -40,7 +42,11 @@ from flashlearn.kernels.portable.scores import scored, with_sink
 from flashlearn.kernels.target import INTERPRETED, check_grid, check_runnable, resolve_scale
 from flashlearn.kernels.teaching.forward import LN_2, Launch, absorb, check_head_dim, padded
 
-KEYS_PER_SPLIT = 256  # at least: a shorter split ends before its loads are well under way
+KEYS_PER_SPLIT = 256  # at least, of many splits: a shorter one ends before its loads are well under way
+SHORT_SPLITS, KEYS_PER_SHORT_SPLIT = (
+    16,
+    64,
+)  # up to so many splits may be so short: few programs have the GPU to themselves
 PROGRAMS_PER_MULTIPROCESSOR = 2  # one computes while the other waits for memory
 MERGED_BY_ONE = 2**15  # elements of o, of all splits, that one program merges; up to 17,000 no slower on an H200
 
@@ -355,10 +361,11 @@ def decode_splits(programs: int, N_k: int, multiprocessors: int) -> int:
     """Into how many splits the N_k keys of each of `programs` key heads are cut, at least 1.
 
     Enough that all programs together fill the GPU, all at the same time; not so many that a split has fewer
-    than KEYS_PER_SPLIT keys.
+    than KEYS_PER_SPLIT keys, or, if they are few, KEYS_PER_SHORT_SPLIT.
     """
     room = PROGRAMS_PER_MULTIPROCESSOR * multiprocessors // max(programs, 1)
-    return max(1, min(room, N_k // KEYS_PER_SPLIT))
+    long_enough = max(N_k // KEYS_PER_SPLIT, min(SHORT_SPLITS, N_k // KEYS_PER_SHORT_SPLIT))
+    return max(1, min(room, long_enough))
 
 
 def decode_launch(rows: int, D: int, itemsize: int) -> Launch:
