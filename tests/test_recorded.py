@@ -158,7 +158,7 @@ def test_the_readmes_table_says_what_was_measured():
     h100 = chosen(load("gpu_attention_h100")["rows"], N=(4096, 16384), dtype="float16")
     forward, backward = (ratios(h100, direction, "cudnn") for direction in ("forward", "backward"))
     said = [f"{geometric_mean(found):.2f}, least {min(found):.2f}" for found in (forward, backward)]
-    assert f"(`gpu_attention_h100.json`) the same is {said[0]}, and {said[1]}, of cuDNN" in words
+    assert f"(`gpu_attention_h100.json`) the same is {said[0]}, and {said[1]}, of cuDNN in float16" in words
 
 
 def setting(row):
@@ -368,7 +368,7 @@ def test_what_the_changelog_tells_of_launches_and_first_calls():
     anew = trials["forward, launches at D = 64 chosen anew"]["rows"]
     assert 1.09 < max(row["ratio"] for row in chosen(anew, N=(512, 1024))) < 1.11, "up to a tenth"
     assert min(row["ratio"] for row in anew) >= 1
-    before, now = (load(name)["first_call"]["flashlearn"] for name in ("gpu_attention_h200", "gpu_trials_h200"))
+    before, now = (load("gpu_trials_h200")["first_call"][name] for name in ("before", "flashlearn"))
     text = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
     empty, filled = ([call[caches]["forward"] for call in (before, now)] for caches in ("empty", "filled"))
     assert (
@@ -376,3 +376,58 @@ def test_what_the_changelog_tells_of_launches_and_first_calls():
         in text
     )
     assert f"{empty[0] - empty[1]:.1f} s less forward on an H200" in text
+
+
+def rounded(values, digits=2) -> str:
+    """From the least to the most."""
+    values = list(values)
+    return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
+
+
+def test_what_is_told_of_pages_on_hopper_gpus():
+    record, trials = load("gpu_paged_h200"), load("gpu_trials_h200")["pages"]
+    words = " ".join(
+        (Path(__file__).parents[1] / "flashlearn/kernels/hopper/paged.py").read_text().split('"""')[1].split()
+    )
+    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
+    rows = record["rows"]
+    ours = [row["flashlearn"]["us"] for row in rows]
+    portable = [row["portable"]["us"] / us for row, us in zip(rows, ours, strict=True)]
+    peers = [min(row[name]["us"] for name in ("fa4", "flashinfer")) / us for row, us in zip(rows, ours, strict=True)]
+    long = [row["flashlearn"]["GB/s"] / 4800 for row in rows if row["bytes"] >= 2**28]
+    assert f"{rounded(long)} of the bandwidth in batches that read 256 MB or more" in words and len(long) == 9
+    assert f"{rounded(portable)} times as fast as the portable kernel" in words
+    assert f"{rounded(peers)} of the better of FlashAttention-4 and FlashInfer" in words
+    assert (
+        f"at {min(long):.2f} of the bandwidth and more" in changes and f"at {rounded(peers)} of the better" in changes
+    )
+    slower = [row for row, ratio in zip(rows, portable, strict=True) if ratio < 1]
+    assert [(row["B"], row["longest"], row["shape"]) for row in slower] == [(16, 65536, "uniform")]
+    assert f"1.00 to {max(portable):.2f} times as fast as the portable kernel, but for" in changes
+    two = rounded(row["2 x 3"] / row["1 x 6"] for row in trials["rows"])
+    assert f"with half the ring each took {two} times as long" in words
+    six = rounded(row["1 x 6"] / row["1 x 4"] for row in trials["rows"])
+    assert f"six tiles in place of four {six} times" in words
+    (busy,) = chosen(trials["rows under way"], B=16, longest=1024)
+    source = (Path(__file__).parents[1] / "flashlearn/kernels/hopper/paged.py").read_text()
+    longer = 100 * busy["4 tiles, 16 keys"] / busy["3 tiles, 16 keys"] - 100
+    assert f"took {longer:.0f} % longer (H200)" in source
+
+
+def test_what_is_told_of_short_splits_and_of_kernels_that_begin_early():
+    rows, trials = load("gpu_trials_h200")["decoding"]["rows"], load("gpu_trials_h200")["trials"]
+    words = " ".join((Path(__file__).parents[1] / "flashlearn/kernels/decode.py").read_text().split('"""')[1].split())
+    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
+    less = rounded((row["one after the other"] - row["at 9f43c74"] for row in rows), 1)
+    assert f"{less} us less. And" in words and f"in CUDA graphs {less} us less a step of decoding" in changes
+    (short,) = chosen(rows, H_kv=8, N=1024)
+    told = f"16 splits take {short['16']:.1f} us, where 4 took {short['4']:.1f}, and cuDNN takes {short['cudnn']:.1f}"
+    assert told in words
+    assert f"takes {short['16']:.1f} us in a CUDA graph on an H200, where it took {short['4']:.1f}" in changes
+    early = trials["backward, kernels that begin while the one before ends, D = 64"]["rows"]
+    sums = " ".join(
+        (Path(__file__).parents[1] / "flashlearn/kernels/hopper/sums.py").read_text().split('"""')[1].split()
+    )
+    assert f"{rounded(row['ratio'] for row in early)} times the speed" in sums
+    most = max(early, key=lambda row: row["ratio"])
+    assert f"up to {most['ratio']:.2f} times the speed at N = {most['N']} (H100)" in changes
