@@ -115,8 +115,14 @@ def test_what_is_said_of_decoding():
     assert min(over["fa2", "us"]) >= 1 and min(over["fa2", "graph us"]) >= 1
     graphs = {N: [row["flashlearn"]["graph us"] / row["cudnn"]["graph us"] for row in chosen(BESIDE["decoding"], N=N)] for N in (1024, 65536)}  # fmt: skip
     assert 1.35 < max(graphs[1024]) < 1.4, "up to two fifths longer"
-    (short,) = (row for row in load("gpu_trials_h200")["decoding"]["rows"] if (row["H_kv"], row["N"]) == (8, 1024))
-    assert f"they take\n{short['16']:.1f} µs, where cuDNN takes {short['cudnn']:.1f}" in TEXT
+    found = load("gpu_trials_h200")["decoding"]["rows"]
+    gaps = [row["one after the other"] - row["at 9f43c74"] for row in found]
+    assert f"which takes {min(gaps):.1f} to {max(gaps):.1f} µs less" in TEXT and "takes 0.1 to 0.8 µs less" in TEXT
+    (short,) = (row for row in found if (row["H_kv"], row["N"]) == (8, 1024))
+    assert (
+        f"they take\n{short['16']:.1f} µs, where cuDNN takes {short['cudnn']:.1f};" in TEXT
+        and "6.4 µs, where cuDNN takes 6.6;" in TEXT
+    )
     assert max(graphs[65536]) < 1.07, "a few per cent longer"
     assert H200_SXM.bandwidth == 4800e9
     least = 256e6 / H200_SXM.bandwidth * 1e6
@@ -124,7 +130,7 @@ def test_what_is_said_of_decoding():
     assert all(row[name]["host us"] < least for row in BESIDE["decoding"] for name in tables.DECODERS), "hidden"
     rows = chosen(BESIDE["decoding"], dtype="float16")
     added = {name: sorted(row[name]["us"] - row[name]["graph us"] for row in rows) for name in ("flashlearn", "cudnn")}
-    assert added["flashlearn"][len(rows) // 2] < added["cudnn"][len(rows) // 2]
+    assert abs(added["flashlearn"][len(rows) // 2] - added["cudnn"][len(rows) // 2]) < 0.5
 
 
 def test_memory_is_what_has_to_be_there():
