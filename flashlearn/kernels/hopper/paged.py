@@ -40,9 +40,7 @@ from flashlearn.kernels.teaching.forward import LN_2, LOG2E
 ROWS = gl.constexpr(16)  # queries that share a key head, one tile: the height of one product of `mma_v2`
 KEYS = gl.constexpr(64)  # of a tile
 COLUMNS = gl.constexpr(64)  # of a buffer: 128 bytes, the widest that is free of bank conflicts
-PIECE = gl.constexpr(
-    16
-)  # keys that the copy engine brings at a time, of one page: more are read past the end of a sequence
+PIECE = gl.constexpr(16)  # keys that the copy engine brings at a time, of one page
 UNDER_WAY = 96 * 1024  # bytes of K and V; with a third more 16 sequences of 1,024 keys took 2 % longer (H200)
 
 
