@@ -404,6 +404,11 @@ def test_what_is_told_of_pages_on_hopper_gpus():
     slower = [row for row, ratio in zip(rows, portable, strict=True) if ratio < 1]
     assert [(row["B"], row["longest"], row["shape"]) for row in slower] == [(16, 65536, "uniform")]
     assert f"1.00 to {max(portable):.2f} times as fast as the portable kernel, but for" in changes
+    plans = record["plans"]["128 x 8192 skewed"]
+    comment = " ".join((Path(__file__).parents[1] / "flashlearn/kernels/paged.py").read_text().replace("#", "").split())
+    faster = 100 * plans["2 programs"] / plans["3 programs"] - 100
+    assert f"three are {faster:.0f} % faster than two, and four slower again" in comment
+    assert plans["4 programs"] > 1.1 * plans["3 programs"]
     two = rounded(row["2 x 3"] / row["1 x 6"] for row in trials["rows"])
     assert f"with half the ring each took {two} times as long" in words
     six = rounded(row["1 x 6"] / row["1 x 4"] for row in trials["rows"])

@@ -191,6 +191,16 @@ def attention_merge_kernel(
 
 
 @triton.jit
+def absorb_parts(m, l, acc, lse_s, o_s):
+    """Online softmax: take lse_s (BLOCK_R, BLOCK_S) as scores, o_s (BLOCK_R, BLOCK_S, BLOCK_D) as values into (m, l, acc)."""
+    m_new = tl.maximum(m, tl.max(lse_s, 1))
+    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)  # no part so far saw a key
+    p = tl.exp(lse_s - m_safe[:, None])
+    alpha = tl.exp(m - m_safe)
+    return m_new, l * alpha + tl.sum(p, 1), acc * alpha[:, None] + tl.sum(p[:, :, None] * o_s, 1)
+
+
+@triton.jit
 def merge(
     o_part_ptr, lse_part_ptr, o_ptr, lse_ptr, stride_ob, stride_oh, stride_om, stride_od,
     batch, kv_head, start_r, N_q, group, splits,
@@ -217,13 +227,7 @@ def merge(
         o_s = tl.load(o_part_ptr + parts[:, :, None] * HEAD_DIM + offs_d[None, None, :],
                       mask=mask[:, :, None] & d_mask[None, None, :], other=0.0,
                       cache_modifier=".cg")  # (BLOCK_R, BLOCK_S, BLOCK_D)  # fmt: skip
-        m_new = tl.maximum(m, tl.max(lse_s, 1))
-        m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)  # no split so far saw a key
-        p = tl.exp(lse_s - m_safe[:, None])
-        alpha = tl.exp(m - m_safe)
-        l = l * alpha + tl.sum(p, 1)
-        acc = acc * alpha[:, None] + tl.sum(p[:, :, None] * o_s, 1)
-        m = m_new
+        m, l, acc = absorb_parts(m, l, acc, lse_s, o_s)
 
     l = tl.where(l == 0.0, 1.0, l)
     head = kv_head * group + offs_r // N_q

@@ -40,7 +40,7 @@ from flashlearn.core.inputs import check_bool, dual
 from flashlearn.core.mask import Window, check_window
 from flashlearn.core.pages import PagedSizes, check_paged, check_paged_numbers
 from flashlearn.core.scores import check_per_head
-from flashlearn.kernels.decode import decode_launch, max_rows
+from flashlearn.kernels.decode import absorb_parts, decode_launch, max_rows
 from flashlearn.kernels.dispatch import allow_tf32, must_widen, why_not_this_machine, why_not_tma
 from flashlearn.kernels.follow import follows, let_next_begin, wait_for_last
 from flashlearn.kernels.hopper import paged as hopper
@@ -388,13 +388,7 @@ def attention_paged_merge_kernel(
             lse_s = tl.load(lse_part_ptr + part, mask=mask, other=NOTHING)
             o_s = tl.load(o_part_ptr + part[:, :, None] * HEAD_DIM + offs_d[None, None, :],
                           mask=mask[:, :, None] & d_mask[None, None, :], other=0.0)  # fmt: skip
-            m_new = tl.maximum(m, tl.max(lse_s, 1))
-            m_safe = tl.where(m_new == NOTHING, 0.0, m_new)  # no piece so far saw a key
-            p = tl.exp(lse_s - m_safe[:, None])
-            alpha = tl.exp(m - m_safe)
-            l = l * alpha + tl.sum(p, 1)
-            acc = acc * alpha[:, None] + tl.sum(p[:, :, None] * o_s, 1)
-            m = m_new
+            m, l, acc = absorb_parts(m, l, acc, lse_s, o_s)
 
         l = tl.where(l == 0.0, 1.0, l)
         head = (kv_head * GROUP + i % GROUP).to(tl.int64)
