@@ -16,6 +16,7 @@ from flashlearn.core.steps import hbm_bytes, record
 from flashlearn.kernels import dispatch
 from flashlearn.kernels.decode import (
     attention_decode,
+    cut,
     decode_launch,
     decode_splits,
 )
@@ -252,8 +253,18 @@ def test_number_of_splits(programs, N_k, multiprocessors, splits):
 @pytest.mark.parametrize("itemsize", (2, 4))
 @pytest.mark.parametrize("rows", (1, 16, 17, 32, 64))
 def test_launches_are_powers_of_two_that_tl_dot_takes(rows, D, itemsize):
-    block_m, block_n = decode_launch(rows, D, itemsize)[:2]
-    assert block_m >= rows and all(n >= 16 and n & (n - 1) == 0 for n in (block_m, block_n))
+    for short in (False, True):
+        block_m, block_n = decode_launch(rows, D, itemsize, short)[:2]
+        assert block_m >= rows and all(n >= 16 and n & (n - 1) == 0 for n in (block_m, block_n))
+        assert block_n <= (64 if short else 128)
+
+
+@pytest.mark.parametrize(
+    "keys, left, splits, short", ((1024, None, 4, True), (1025, None, 4, False), (9999, 100, 1, True))
+)
+def test_splits_of_at_most_256_keys_have_blocks_of_their_own(keys, left, splits, short):
+    q, k = torch.empty(1, 4, 1, 64), torch.empty(1, 1, keys, 64)
+    assert cut(q, k, left, splits) == (splits, short)
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,15 @@ def test_few_queries(on):
     assert found.backward.kernel == "hopper"
 
 
+@pytest.mark.parametrize(
+    "window, block", ((None, 128), ((200, 0), 64))
+)  # 2048 keys in one split, of which a window shows 201
+def test_few_queries_and_short_splits(on, window, block):
+    on((9, 0))
+    q, k = of(1, 8, 1, 64)[0], torch.zeros(1, 2, 2048, 64, dtype=fp16)
+    assert fl.explain(q, k, k, window=window).forward.blocks == {"o": (16, block)}
+
+
 def test_elsewhere_the_portable_kernels(on):
     on((8, 0), shared=166912)
     found = fl.explain(*of(1, 2, 512, 128))

@@ -282,9 +282,7 @@ def decode(
     """`attention_decode` after its checks, and None for an lse that nobody wants: the host's part is to take little."""
     (B, H_q, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
     group, device = H_q // H_kv, q.device
-    if splits is None:
-        seen = N_k if options.left is None else min(N_k, N_q + options.left)
-        splits = decode_splits(B * H_kv, seen, multiprocessors(device))
+    splits, short = cut(q, k, options.left, splits)
     o = torch.empty_like(q)
     lse = q.new_empty((B, H_q, N_q), dtype=torch.float32) if with_lse else None
     if not B * H_q * N_q:
@@ -308,7 +306,7 @@ def decode(
     merged = (o, lse, finished) if one_launch else (None, None, None)
     strides = (q.stride(), k.stride(), v.stride(), o.stride())
     aligned = (q.data_ptr() % 16, k.data_ptr() % 16, v.data_ptr() % 16)
-    constants, compiled_with = decode_constants(group * N_q, D, q.dtype.itemsize, causal, allow_tf32, one_launch)
+    constants, compiled_with = decode_constants(group * N_q, D, q.dtype.itemsize, short, causal, allow_tf32, one_launch)
     launch(
         attention_decode_kernel, check_grid((splits, H_kv, B)),
         (
@@ -361,6 +359,14 @@ def max_rows(itemsize: int) -> int:
     return 128 // itemsize
 
 
+def cut(q: Tensor, k: Tensor, left: int | None, splits: int | None = None) -> tuple[int, bool]:
+    """Into how many splits the keys are cut that some query sees, unless given, and whether those are short."""
+    seen = k.shape[2] if left is None else min(k.shape[2], q.shape[2] + left)
+    if splits is None:
+        splits = decode_splits(k.shape[0] * k.shape[1], seen, multiprocessors(q.device))
+    return splits, seen <= splits * KEYS_PER_SPLIT
+
+
 def decode_splits(programs: int, N_k: int, multiprocessors: int) -> int:
     """Into how many splits the N_k keys of each of `programs` key heads are cut, at least 1.
 
@@ -372,20 +378,23 @@ def decode_splits(programs: int, N_k: int, multiprocessors: int) -> int:
     return max(1, min(room, long_enough))
 
 
-def decode_launch(rows: int, D: int, itemsize: int) -> Launch:
-    """One block of all rows; two tiles of K and two of V always under way, in the 99 KB of small GPUs."""
+def decode_launch(rows: int, D: int, itemsize: int, short: bool = False) -> Launch:
+    """One block of all rows; two tiles of K and two of V always under way, in the 99 KB of small GPUs.
+
+    short: whether a split has at most KEYS_PER_SPLIT keys: then blocks of at most 64, so that there are several to a split.
+    """
     block_m = padded(rows)
     tile = 16384 if block_m == 16 else 8192  # bytes of a tile of K: less, where S and O take more registers
-    block_n = min(max(tile // (padded(D) * itemsize), 16), 128)
+    block_n = min(max(tile // (padded(D) * itemsize), 16), 64 if short else 128)
     return Launch(block_m, block_n, num_warps=4 if itemsize == 2 else 8, num_stages=3)
 
 
 @cache
 def decode_constants(
-    rows: int, D: int, itemsize: int, causal: bool, allow_tf32: bool, one_launch: bool
+    rows: int, D: int, itemsize: int, short: bool, causal: bool, allow_tf32: bool, one_launch: bool
 ) -> tuple[dict, dict]:
     """What attention_decode_kernel is compiled for, and with. In one launch few turns merge all rows, from registers."""
-    block_m, block_n, num_warps, num_stages = decode_launch(rows, D, itemsize)
+    block_m, block_n, num_warps, num_stages = decode_launch(rows, D, itemsize, short)
     block_r = min(triton.next_power_of_2(rows), 16)
     constants = dict(
         HEAD_DIM=D, BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_D=padded(D),

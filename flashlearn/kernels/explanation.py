@@ -22,7 +22,7 @@ from torch import Tensor
 
 from flashlearn.core.inputs import check_qkv
 from flashlearn.core.mask import KeyRange, Window
-from flashlearn.kernels.decode import decode_launch
+from flashlearn.kernels.decode import cut, decode_launch
 from flashlearn.kernels.dispatch import HOPPER_DEFAULTS, Choice, backward_rung, forward_rung, general_rung, must_widen
 from flashlearn.kernels.general import check_contents, options_of
 from flashlearn.kernels.op import prepare, without_causal
@@ -84,18 +84,18 @@ def explain(
     where = "Triton's interpreter, on the CPU" if INTERPRETED else backend()
     return Explanation(
         f"{where}, Triton {triton.__version__}",
-        Explained(forward.name, _forward_blocks(forward, q, k), _why(forward, q)),
+        Explained(forward.name, _forward_blocks(forward, q, k, options.left), _why(forward, q)),
         Explained(backward.name, _backward_blocks(backward, q), _why(backward, q)),
     )
 
 
-def _forward_blocks(choice: Choice, q: Tensor, k: Tensor) -> dict[str, tuple[int, int]]:
+def _forward_blocks(choice: Choice, q: Tensor, k: Tensor, left: int | None) -> dict[str, tuple[int, int]]:
     D, itemsize = q.shape[-1], q.element_size()
     if choice.name == "hopper":
         options = HOPPER_DEFAULTS | choice.options
         return {"o": (64 * options["consumers"], options["block_n"])}
     if choice.name == "decode":
-        return {"o": decode_launch(q.shape[1] // k.shape[1] * q.shape[2], D, itemsize)[:2]}
+        return {"o": decode_launch(q.shape[1] // k.shape[1] * q.shape[2], D, itemsize, cut(q, k, left)[1])[:2]}
     if choice.name == "portable":
         return {"o": portable_launch(FORWARD, D, itemsize, q.device)[:2]}
     return {"o": forward_launch(D, itemsize)[:2]}
