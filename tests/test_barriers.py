@@ -21,6 +21,7 @@ pytest.importorskip("triton", reason="Triton is not installed here: there are no
 from flashlearn.kernels.hopper import backward, forward, lesson
 from flashlearn.kernels.hopper.order import beside
 from flashlearn.kernels.hopper.softcap import with_softcap
+from flashlearn.kernels.hopper.sums import block_of_queries, end_sums
 from flashlearn.kernels.teaching.forward import LOG2_E
 
 TILE = (64, 64)
@@ -251,10 +252,11 @@ def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, softcap=None, 
     in_order, side = side > 0, side or (0 if spans is None else 2)
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
     delta = (o.float() * do.float()).sum(-1)
-    dq, dk, dv = torch.zeros(q.shape), torch.zeros_like(k), torch.zeros_like(v)
-    block_m = 64 if D == 128 else 128
-    shapes = {"Q": q, "dO": do, "K": k, "V": v, "dQ": dq, "dK": dk, "dV": dv}
-    blocks = {"Q": (block_m, D), "dO": (block_m, D), "dQ": (64, 64)}
+    dk, dv = torch.zeros_like(k), torch.zeros_like(v)
+    block_m = block_of_queries(D)
+    sums = torch.zeros(B, H, -(-N_q // block_m) * 256, 32)
+    shapes = {"Q": q, "dO": do, "K": k, "V": v, "dQ": sums, "dK": dk, "dV": dv}
+    blocks = {"Q": (block_m, D), "dO": (block_m, D), "dQ": (128, 32)}
     given = [tiles(name, t, (1, 1, *blocks.get(name, (64, D)))) for name, t in shapes.items()]
     key_blocks, m_blocks = -(-N_k // 128), -(-N_q // block_m)
     turns = torch.zeros(1 + B * H * m_blocks * 2, dtype=torch.int32)
@@ -263,7 +265,7 @@ def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, softcap=None, 
     simulate(
         backward.attention_backward_hopper_kernel, *given, lse, delta, delta if spans is None else spans,
         step(spans, N_k), turns, side, N_q, N_k, H_kv, H // H_kv, D**-0.5, softcap, replaced=replaced,
-        last=() if in_order else (delta, dq),
+        last=() if in_order else (delta, sums),
         grid=(key_blocks * H_kv * B, 1, 1) if side else (key_blocks, H_kv, B),
         HEAD_DIM=D, BLOCK_M=block_m, STAGES=2, IN_ORDER=in_order, MASK=mask_of(causal, spans),
     )  # fmt: skip
@@ -271,7 +273,7 @@ def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, softcap=None, 
         assert turns[0] == key_blocks * H_kv * B
         ends = turns[1 : 1 + B * H * m_blocks * 2].view(B, H, m_blocks, 2)
         assert torch.equal(ends, visits(N_q, N_k, block_m, causal, spans)[:, None, :, None].expand_as(ends))
-    return dq * D**-0.5, dk, dv
+    return end_sums(sums, D**-0.5, torch.empty_like(q)), dk, dv
 
 
 @pytest.mark.parametrize(
@@ -320,7 +322,7 @@ def test_a_turn_that_is_not_passed_on_is_awaited_for_ever(D):
 
 @pytest.mark.parametrize(
     ("name", "does"),
-    (("load", "load loads what"), ("add", r"add \d writes dQ"), ("consume", r"consume \d writes dV")),
+    (("load", "load loads what"), ("add", r"add \d writes dQ"), ("finish", r"consume \d writes dV")),
 )
 def test_whoever_does_not_wait_for_the_kernel_before_is_too_early(name, does):
     """The last 128 keys are seen by no query: their groups write zeros, and no Q and no delta comes that they would wait for."""

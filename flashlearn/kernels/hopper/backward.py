@@ -82,18 +82,19 @@ from flashlearn.kernels.hopper.order import (
     wait_for_turn,
 )
 from flashlearn.kernels.hopper.softcap import capped, factor_of
-from flashlearn.kernels.hopper.sums import begin_sums, end_sums
+from flashlearn.kernels.hopper.sums import begin_sums, block_of_queries, end_sums
 from flashlearn.kernels.hopper.tiles import hopper_width, in_tiles, launch_hopper
 from flashlearn.kernels.hopper.versions import async_add, async_load, async_store, barrier
 from flashlearn.kernels.launcher import multiprocessors
 from flashlearn.kernels.teaching.forward import LOG2E
 
 KEYS = gl.constexpr(64)  # keys of one group of four warps: the height of one wgmma
+ROUNDS_KEPT = gl.constexpr(3)  # rounds whose dS are kept, of both groups: dQ is computed a round later
 
 
 @gluon.jit(do_not_specialize=["span_step", "side", "N_q", "N_k", "kv_heads", "group"])
 def attention_backward_hopper_kernel(
-    # descriptors: q, do tiles (BLOCK_M, D); k, v, dk, dv tiles (KEYS, D); dq, in float32, tiles (64, 64)
+    # descriptors: q, do tiles (BLOCK_M, D); k, v, dk, dv tiles (KEYS, D); dq, in float32, as `begin_sums` has it, (128, 32)
     q_desc, do_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc, lse_ptr, delta_ptr,
     # (1 or B, 2, N_k): the spans of queries that see keys, and how far apart they lie for two sequences; if MASK is "spans"
     spans_ptr, span_step,
@@ -113,10 +114,8 @@ def attention_backward_hopper_kernel(
     q_smem = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_M, HEAD_DIM], q_desc.layout)
     do_smem = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_M, HEAD_DIM], do_desc.layout)
     DS_LAYOUT: gl.constexpr = gl.NVMMASharedLayout.get_default_for([KEYS, BLOCK_M], dtype)
-    LATE: gl.constexpr = 1 if HEAD_DIM == 64 else 0  # dQ is computed so many rounds after its dS
-    ROUNDS: gl.constexpr = 2 + LATE  # whose dS are kept, of both groups
-    ds_smem = gl.allocate_shared_memory(dtype, [2 * ROUNDS, KEYS, BLOCK_M], DS_LAYOUT)
-    dq_smem = gl.allocate_shared_memory(gl.float32, [2, 1, 1, 64, 64], dq_desc.layout)
+    ds_smem = gl.allocate_shared_memory(dtype, [2 * ROUNDS_KEPT, KEYS, BLOCK_M], DS_LAYOUT)
+    dq_smem = gl.allocate_shared_memory(gl.float32, [2, 1, 1, 128, 32], dq_desc.layout)
     ROW_LAYOUT: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     lse_smem = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK_M], ROW_LAYOUT)
     delta_smem = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK_M], ROW_LAYOUT)
@@ -124,7 +123,7 @@ def attention_backward_hopper_kernel(
     rows_full = gl.allocate_shared_memory(
         gl.int64, [STAGES, 1], mbarrier.MBarrierLayout()
     )  # Q, dO and their rows' numbers
-    ds_full = gl.allocate_shared_memory(gl.int64, [1 + LATE, 1], mbarrier.MBarrierLayout())  # in turn
+    ds_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # in turn
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())  # both groups: a round is over
     dq_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # a group's half of dQ is there
     dq_free = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # it has left
@@ -132,7 +131,6 @@ def attention_backward_hopper_kernel(
     for i in gl.static_range(2):
         mbarrier.init(dq_full.index(i), count=1)
         mbarrier.init(dq_free.index(i), count=1)
-    for i in gl.static_range(1 + LATE):
         mbarrier.init(ds_full.index(i), count=2)
     for i in gl.static_range(STAGES):
         mbarrier.init(rows_full.index(i), count=2)  # the copy engine's, and the loading warp's for lse and delta
@@ -273,14 +271,12 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     start_n, kv_head, batch, first, full, full_stop, blocks = place
     N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
-    dk_desc, dv_desc = outputs
     STAGES: gl.constexpr = q_smem.shape[0]
     BLOCK_M: gl.constexpr = q_smem.shape[3]
     HEAD_DIM: gl.constexpr = q_smem.shape[4]
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])  # of S^T
     KV_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, KV_LAYOUT, 2)
-    LATE: gl.constexpr = ds_smem.shape[0] // 2 - 2  # rounds after which dQ is computed
     k, v = k_smem.index(index).reshape([KEYS, HEAD_DIM]), v_smem.index(index).reshape([KEYS, HEAD_DIM])
     keys = keys_of_group(start_n + index * KEYS, batch, sizes, S_LAYOUT, MASK)
     dk, dv = gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT), gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT)
@@ -290,6 +286,8 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
         stage, phase = t % STAGES, (t // STAGES) & 1
         q, do = q_smem.index(stage).reshape([BLOCK_M, HEAD_DIM]), do_smem.index(stage).reshape([BLOCK_M, HEAD_DIM])
         mbarrier.wait(rows_full.index(stage), phase)
+        # nothing is under way: the assembler would wait in one of the two groups for S^T else, before it asks for dP^T
+        dk = warpgroup_mma_wait(0, deps=[dk])
         # both filled before the first product begins: a product under way lets go of no register
         s_t, dp_t = less_rows(lse_smem.index(stage)), less_rows(delta_smem.index(stage))
         s_t = warpgroup_mma(k, q.permute((1, 0)), s_t, use_acc=softcap is None, is_async=True)  # FA-2 Alg. 2, line 10
@@ -303,37 +301,24 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
         hand_over(t, index, ds_16, ds_smem, ds_full)
         dk, dv = end_round(t, index, ds_16, q, (dk, dv), buffers, barriers)
         head, block = next_block(head, block, first, blocks)
-    if LATE:
-        give_last_dq(group * blocks, index, buffers, barriers)
-    gdc_wait()  # over, but where no query sees these keys: until then others may read what is dK's and dV's memory now
-    # only this group reads its V: room for the results, one after the other
-    store(dv, index, place, v_smem.index(index), dv_desc)
-    store(dk * scale, index, place, v_smem.index(index), dk_desc)
+    finish(group * blocks, index, (dk, dv), scale, place, buffers, barriers, outputs)
 
 
 @gluon.jit
 def end_round(t, index: gl.constexpr, ds_16, q, sums, buffers, barriers):
-    """dK and dV with their parts of round t, of which dV's is under way; half of dQ goes to the warp that adds it."""
+    """dK and dV with their parts of round t, of which dV's is under way; half of dQ of the round before goes to be added."""
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     dk, dv = sums
     factor = gl.convert_layout(ds_16, gl.DotOperandLayout(0, dk.type.layout, 2))
     stage = t % q_smem.shape[0]
-    LATE: gl.constexpr = ds_smem.shape[0] // 2 - 2
-    if LATE:  # dQ, of the round before, need not wait for the other group: it is there first, and leaves beside dK
-        dq = half_of_dq(t, index, ds_smem, ds_full, k_smem)  # FA-2 Alg. 2, line 15
-        dk = warpgroup_mma(factor, q, dk, is_async=True)  # line 16
-        dv, dq = warpgroup_mma_wait(1, deps=[dv, dq])
-        if t > 0:
-            give_dq(t - 1, dq, index, dq_smem, dq_full, dq_free)
-        dk = warpgroup_mma_wait(0, deps=[dk])
-        mbarrier.arrive(free.index(stage), count=1)
-    else:  # dK need not wait for the other group
-        dk = warpgroup_mma(factor, q, dk, is_async=True)
-        dq = half_of_dq(t, index, ds_smem, ds_full, k_smem)
-        dv, dk, dq = warpgroup_mma_wait(0, deps=[dv, dk, dq])
-        mbarrier.arrive(free.index(stage), count=1)
-        give_dq(t, dq, index, dq_smem, dq_full, dq_free)
+    dq = half_of_dq(t, index, ds_smem, ds_full, k_smem)  # FA-2 Alg. 2, line 15
+    dk = warpgroup_mma(factor, q, dk, is_async=True)  # line 16
+    dv, dq = warpgroup_mma_wait(1, deps=[dv, dq])
+    if t > 0:  # it leaves while dK is computed
+        give_dq(t - 1, dq, index, dq_smem, dq_full, dq_free)
+    dk = warpgroup_mma_wait(0, deps=[dk])
+    mbarrier.arrive(free.index(stage), count=1)
     return dk, dv
 
 
@@ -395,31 +380,27 @@ def less_rows(rows_smem):
 def hand_over(t, index: gl.constexpr, ds_16, ds_smem, ds_full):
     """dS^T of round t (64, BLOCK_M) to where both groups take it from.
 
-    The other group may still read what this one has handed over in the LATE + 1 rounds before, and nothing older: Q of
-    this round has come, so that both are through with the round two before (there are two buffers for Q).
+    The other group may still read what this one has handed over in the two rounds before, and nothing older: Q of this
+    round has come, so that both are through with the round two before (there are two buffers for Q).
     """
-    ROUNDS: gl.constexpr = ds_smem.shape[0] // 2
-    ds_smem.index(t % ROUNDS * 2 + index).store(ds_16)
+    ds_smem.index(t % ROUNDS_KEPT * 2 + index).store(ds_16)
     fence_async_shared()
-    mbarrier.arrive(ds_full.index(t % ds_full.shape[0]), count=1)
+    mbarrier.arrive(ds_full.index(t % 2), count=1)
 
 
 @gluon.jit
 def half_of_dq(t, index: gl.constexpr, ds_smem, ds_full, k_smem):
-    """Half of dS K (64, 64) of round t - LATE, over the 128 keys of both groups, still under way.
+    """Half of dS K (64, 64) of round t - 1, over the 128 keys of both groups, still under way.
 
-    With LATE = 1 nobody waits for the other group: it handed over that dS a round ago. Before the first round there is
-    none to wait for, and what comes out is used by nobody.
+    Nobody waits for the other group: it handed over that dS a round ago. Before the first round there is none to wait
+    for, and what comes out is used by nobody.
     """
     DQ_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
     HEAD_DIM: gl.constexpr = k_smem.shape[4]
-    ROUNDS: gl.constexpr = ds_smem.shape[0] // 2
-    LATE: gl.constexpr = ROUNDS - 2
-    TURN: gl.constexpr = ds_full.shape[0]  # barriers, used in turn; t + LATE is no turn, or one, after round t - LATE
-    mbarrier.wait(ds_full.index((t + LATE) % TURN), ((t + LATE) // TURN & 1) ^ LATE)
+    mbarrier.wait(ds_full.index((t + 1) % 2), ((t + 1) // 2 & 1) ^ 1)
     dq = gl.zeros([64, 64], gl.float32, DQ_LAYOUT)
     for other in gl.static_range(2):
-        ds = ds_smem.index((t + 2) % ROUNDS * 2 + other)
+        ds = ds_smem.index((t + 2) % ROUNDS_KEPT * 2 + other)
         k = k_smem.index(other).reshape([KEYS, HEAD_DIM])
         if HEAD_DIM == 128:  # 64 queries: half of the columns each
             k = k.slice(64 * index, 64, dim=1)
@@ -433,19 +414,31 @@ def half_of_dq(t, index: gl.constexpr, ds_smem, ds_full, k_smem):
 def give_dq(t, dq, index: gl.constexpr, dq_smem, dq_full, dq_free):
     """Half of dQ (64, 64), the t-th of this group, to the warp that adds it, once the one before has left."""
     mbarrier.wait(dq_free.index(index), (t & 1) ^ 1)
-    dq_smem.index(index).reshape([64, 64]).store(dq)
+    # number (j, h, p) of thread (w, g, t) is of row 16 w + 8 h + g and column 8 j + 2 t + p: four numbers of a thread lie side by
+    # side, and 32 threads' in a row, so that they get there without bank conflicts. `end_sums` puts them in order again
+    dq = dq.reshape([4, 2, 8, 8, 4, 2]).permute((0, 3, 2, 4, 1, 5)).reshape([128, 32])  # w h g j t p: w j g t h p
+    dq_smem.index(index).reshape([128, 32]).store(dq)
     fence_async_shared()
     mbarrier.arrive(dq_full.index(index), count=1)
 
 
 @gluon.jit
-def give_last_dq(rounds, index: gl.constexpr, buffers, barriers):
-    """The half of dQ that is left after the last round, if there was one."""
+def finish(rounds, index: gl.constexpr, sums, scale, place, buffers, barriers, outputs):
+    """dV, which leaves while the half of dQ that is left is computed, if there was a round; and dK."""
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
+    dk, dv = sums
+    dk_desc, dv_desc = outputs
+    gdc_wait()  # over, but where no query sees these keys: until then others may read what is dK's and dV's memory now
+    # only this group reads its V: room for the results, one after the other
+    store(dv, index, place, v_smem.index(index), dv_desc)
     if rounds > 0:
         dq = warpgroup_mma_wait(0, deps=[half_of_dq(rounds, index, ds_smem, ds_full, k_smem)])
         give_dq(rounds - 1, dq, index, dq_smem, dq_full, dq_free)
+    tma.store_wait(0)
+    barrier()
+    store(dk * scale, index, place, v_smem.index(index), dk_desc)
+    tma.store_wait(0)
 
 
 @gluon.jit
@@ -456,7 +449,6 @@ def add(index: gl.constexpr, buffers, barriers, place, sizes, sums, MASK: gl.con
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
     dq_desc, turns_ptr, before_ptr, m_blocks = sums
-    BLOCK_M: gl.constexpr = q_smem.shape[3]
     head, block = kv_head * group, first + blocks - 1
     before = start_n // (2 * KEYS)  # blocks of keys, all of which add to what this one adds to
     gdc_wait()  # for attention_begin_sums_kernel, which lets the sums begin at zero
@@ -467,10 +459,7 @@ def add(index: gl.constexpr, buffers, barriers, place, sizes, sums, MASK: gl.con
         mbarrier.wait(dq_full.index(index), t & 1)
         if IN_ORDER:
             wait_for_turn(turn_ptr, before)
-        if BLOCK_M == 64:  # half of the columns
-            async_add(dq_desc, [batch, head, block * BLOCK_M, 64 * index], dq_smem.index(index))
-        else:  # half of the rows
-            async_add(dq_desc, [batch, head, block * BLOCK_M + 64 * index, 0], dq_smem.index(index))
+        async_add(dq_desc, [batch, head, (2 * block + index) * 128, 0], dq_smem.index(index))
         tma.store_wait(0)  # it has left shared memory
         mbarrier.arrive(dq_free.index(index), count=1)
         if IN_ORDER:
@@ -482,14 +471,12 @@ def add(index: gl.constexpr, buffers, barriers, place, sizes, sums, MASK: gl.con
 
 @gluon.jit
 def store(tile, index: gl.constexpr, place, smem, desc):
-    """A tile (64, D) of this group's keys to HBM, by way of shared memory."""
+    """A tile (64, D) of this group's keys on its way to HBM, from shared memory."""
     start_n, kv_head, batch, first, full, full_stop, blocks = place
     smem.reshape([KEYS, tile.shape[1]]).store(tile.to(smem.dtype))
     fence_async_shared()
     barrier()
     async_store(desc, [batch, kv_head, start_n + index * KEYS, 0], smem)
-    tma.store_wait(0)
-    barrier()
 
 
 def adding_before(spans: Tensor, block_m: int, m_blocks: int) -> Tensor:
@@ -523,7 +510,7 @@ def attention_backward_hopper(
     check_bool(in_order, "in_order")
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
     width = hopper_width(D)
-    block_m = 64 if width == 128 else 128
+    block_m = block_of_queries(D)
     delta, sums = begin_sums(o, do) if begun is None else begun
     dk, dv = torch.empty_like(k), torch.empty_like(v)
     q_tile, kv_tile = (1, 1, block_m, width), (1, 1, KEYS.value, width)
@@ -540,7 +527,7 @@ def attention_backward_hopper(
         attention_backward_hopper_kernel, grid,
         (
             in_tiles(q, q_tile), in_tiles(do, q_tile), in_tiles(k, kv_tile), in_tiles(v, kv_tile),
-            in_tiles(sums, (1, 1, 64, 64)), in_tiles(dk, kv_tile), in_tiles(dv, kv_tile), lse.contiguous(), delta,
+            in_tiles(sums, (1, 1, 128, 32)), in_tiles(dk, kv_tile), in_tiles(dv, kv_tile), lse.contiguous(), delta,
             delta if spans is None else spans, 2 * N_k if spans is not None and len(spans) > 1 else 0,
             turns, side, N_q, N_k, H_kv, H // H_kv, scale, softcap,
         ),

@@ -18,18 +18,19 @@ import triton.language as tl
 from torch import Tensor
 
 from flashlearn.kernels.follow import follows, let_next_begin, wait_for_last
+from flashlearn.kernels.hopper.tiles import hopper_width
 from flashlearn.kernels.launcher import launch
 from flashlearn.kernels.target import check_grid
 from flashlearn.kernels.teaching.forward import padded
 
-ROWS = 64  # queries of a program
+SUMS = tl.constexpr(8192)  # of a program: 128 queries of 64 columns, or 64 of 128
 
 
 @triton.jit(do_not_specialize=["N_q"])
 def attention_begin_sums_kernel(
     # pointers; dlse may be None
     o_ptr, do_ptr, dlse_ptr, delta_ptr, sums_ptr,
-    # strides of o and do (B, H_q, N_q, D); dlse and delta (B, H_q, N_q) and sums (B, H_q, N_q, D) are contiguous
+    # strides of o and do (B, H_q, N_q, D); dlse and delta (B, H_q, N_q) and sums, see `begin_sums`, are contiguous
     stride_ob, stride_oh, stride_om, stride_od,
     stride_dob, stride_doh, stride_dom, stride_dod,
     N_q,
@@ -47,8 +48,8 @@ def attention_begin_sums_kernel(
     o = tl.load(o_ptr + offs_m[:, None] * stride_om + offs_d[None, :] * stride_od, mask=mask, other=0.0)
     do = tl.load(do_ptr + offs_m[:, None] * stride_dom + offs_d[None, :] * stride_dod, mask=mask, other=0.0)
     rows = (batch * tl.num_programs(1) + head) * N_q + offs_m
-    zeros = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
-    tl.store(sums_ptr + rows[:, None] * HEAD_DIM + offs_d[None, :], zeros, mask=mask)
+    block = (batch * tl.num_programs(1) + head) * tl.num_programs(0) + tl.program_id(0)
+    tl.store(sums_ptr + block * SUMS + tl.arange(0, SUMS), tl.zeros((SUMS,), dtype=tl.float32))
     delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)  # (BLOCK_M,)
     if dlse_ptr is not None:  # d lse_i / d S_ij = P_ij: the gradient that reaches lse only shifts delta
         delta -= tl.load(dlse_ptr + rows, mask=there, other=0.0)
@@ -57,42 +58,56 @@ def attention_begin_sums_kernel(
 
 @triton.jit(do_not_specialize=["N_q"])
 def attention_end_sums_kernel(
-    # pointers; sums (B, H_q, N_q, D) are contiguous, and the strides those of dq
+    # pointers; sums, see `begin_sums`, are contiguous, and the strides those of dq (B, H_q, N_q, D)
     sums_ptr, dq_ptr,
     stride_b, stride_h, stride_m, stride_d,
     N_q, scale,
-    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
+    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr,
 ):  # fmt: skip
-    """dQ = sum of dS K, times the scale of the scores, for one block of queries."""
+    """dQ = sum of dS K, times the scale of the scores, for one block of queries: two tiles of 64 by 64."""
     head, batch = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
-    offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
-    offs_d = tl.arange(0, BLOCK_D).to(tl.int64)
-    mask = (offs_m < N_q)[:, None] & (offs_d < HEAD_DIM)[None, :]
-    rows = (batch * tl.num_programs(1) + head) * N_q + offs_m
-    wait_for_last()  # attention_backward_hopper_kernel, which adds to the sums
-    dq = tl.load(sums_ptr + rows[:, None] * HEAD_DIM + offs_d[None, :], mask=mask) * scale
+    block = (batch * tl.num_programs(1) + head) * tl.num_programs(0) + tl.program_id(0)
     dq_ptr += batch * stride_b + head * stride_h
-    tl.store(
-        dq_ptr + offs_m[:, None] * stride_m + offs_d[None, :] * stride_d, dq.to(dq_ptr.dtype.element_ty), mask=mask
-    )
+    wait_for_last()  # attention_backward_hopper_kernel, which adds to the sums
+    for half in tl.static_range(2):
+        offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + half * (BLOCK_M - 64) + tl.arange(0, 64)  # (64,)
+        offs_d = half * (128 - BLOCK_M) + tl.arange(0, 64).to(tl.int64)  # (64,)
+        sums = tl.load(sums_ptr + block * SUMS + half * 4096 + tl.arange(0, 4096))
+        dq = (
+            sums.reshape(4, 8, 8, 4, 2, 2).permute(0, 4, 2, 1, 3, 5).reshape(64, 64) * scale
+        )  # w j g t h p: w h g j t p
+        mask = (offs_m < N_q)[:, None] & (offs_d < HEAD_DIM)[None, :]
+        tl.store(
+            dq_ptr + offs_m[:, None] * stride_m + offs_d[None, :] * stride_d, dq.to(dq_ptr.dtype.element_ty), mask=mask
+        )
+
+
+def block_of_queries(D: int) -> int:
+    """How many queries a block has, whose dQ is one half of two computing groups each."""
+    return 128 if hopper_width(D) == 64 else 64
 
 
 def begin_sums(o: Tensor, do: Tensor, dlse: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """delta = rowsum(dO o O) - dlse, (B, H_q, N_q), and zeros, (B, H_q, N_q, D); both in float32.
+    """delta = rowsum(dO o O) - dlse, (B, H_q, N_q), and zeros, (B, H_q, blocks of queries * 256, 32); both in float32.
 
+    A block of queries is two tiles of dQ, 64 by 64, one below the other (D up to 64) or side by side. Each is 128 rows of 32
+    numbers, in the order of the registers that they come from: number 4 (32 (8 w + j) + 4 g + t) + 2 h + p of a tile is that of
+    row 16 w + 8 h + g and column 8 j + 2 t + p. Columns past D are zeros.
     dlse: (B, H_q, N_q) float32, the gradient that reaches lse, or None.
     HBM: O and dO read once, delta and zeros written once.
     """
     B, H, N, D = o.shape
+    rows = block_of_queries(D)
+    blocks = triton.cdiv(N, rows)
     delta = torch.empty((B, H, N), dtype=torch.float32, device=o.device)
-    sums = torch.empty((B, H, N, D), dtype=torch.float32, device=o.device)
+    sums = torch.empty((B, H, blocks * 256, 32), dtype=torch.float32, device=o.device)
     dlse = None if dlse is None else dlse.contiguous()
     strides = (o.stride(), do.stride())
     aligned = tuple(0 if t is None else t.data_ptr() % 16 for t in (o, do, dlse))
     launch(
-        attention_begin_sums_kernel, check_grid((triton.cdiv(N, ROWS), H, B)),
+        attention_begin_sums_kernel, check_grid((blocks, H, B)),
         (o, do, dlse, delta, sums, *strides[0], *strides[1], N),
-        dict(HEAD_DIM=D, BLOCK_M=ROWS, BLOCK_D=padded(D)),
+        dict(HEAD_DIM=D, BLOCK_M=rows, BLOCK_D=padded(D)),
         key=(o.dtype, o.device, strides, aligned, dlse is None),
     )  # fmt: skip
     return delta, sums
@@ -105,10 +120,11 @@ def end_sums(sums: Tensor, scale: float, like: Tensor) -> Tensor:
     """
     dq = torch.empty_like(like)
     B, H, N, D = dq.shape
+    rows = block_of_queries(D)
     launch(
-        attention_end_sums_kernel, check_grid((triton.cdiv(N, ROWS), H, B)),
+        attention_end_sums_kernel, check_grid((triton.cdiv(N, rows), H, B)),
         (sums, dq, *dq.stride(), N, scale),
-        dict(HEAD_DIM=D, BLOCK_M=ROWS, BLOCK_D=padded(D)),
+        dict(HEAD_DIM=D, BLOCK_M=rows),
         key=(dq.dtype, dq.device, dq.stride()), follows=follows(dq.device),
     )  # fmt: skip
     return dq
