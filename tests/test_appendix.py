@@ -59,6 +59,15 @@ def test_numbers_in_its_prose_are_in_its_tables_or_tested_here():
         assert re.search(rf"(?<![\d.]){re.escape(number)}(?!\d)", fenced + here), number
 
 
+def test_what_is_said_of_the_order_of_registers():
+    found = [
+        row["ratio"]
+        for row in load("gpu_trials_h200")["trials"]["backward, dQ summed in the order of registers"]["rows"]
+    ]
+    assert (min(found), round(max(found), 2)) == (1.023, 1.10)
+    assert "made the pass 1.02 to 1.10 times as fast (H200, N 512 to 16384)" in " ".join(TEXT.split())
+
+
 def test_what_is_said_of_every_change():
     assert f"| exp2 | 3 to 4 % | {percent(gains('exp2'))} |" in TEXT
     assert (round(min(gains("skip")), 2), round(max(gains("skip")), 2)) == (1.76, 1.88)

@@ -213,21 +213,20 @@ def step(spans, N):
 
 def forward_run(
     q, k, v, causal, block_n=64, stages=2, consumers=2, programs=2, tickets=True, spans=None, side=2, sinks=None,
-    softcap=None, replaced=None,
+    softcap=None, per_multiprocessor=1, replaced=None,
 ):  # fmt: skip
     """o and lse by the package's kernel; under a mask so many rows side by side."""
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
     o, lse = torch.zeros_like(q), torch.zeros(B, H, N_q)
     q_tile, kv_tile = (1, 1, 64, D), (1, 1, block_n, D)
     given = [tiles(*each) for each in (("Q", q, q_tile), ("K", k, kv_tile), ("V", v, kv_tile), ("O", o, q_tile))]
-    count = B * H * -(-N_q // (64 * consumers))
     taken = torch.zeros(1, dtype=torch.int32)
     simulate(
         forward.attention_forward_hopper_kernel, *given, lse, lse if spans is None else spans, step(spans, N_q),
         taken, side, lse if sinks is None else sinks, B, H, N_q, N_k, H // H_kv, *with_softcap(D**-0.5, softcap),
-        grid=(programs,), HEAD_DIM=D, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers, MASK=mask_of(causal, spans), SINKS=sinks is not None, TICKETS=tickets, replaced=replaced,
+        grid=(programs,), HEAD_DIM=D, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers, PROGRAMS=per_multiprocessor, MASK=mask_of(causal, spans), SINKS=sinks is not None, TICKETS=tickets, replaced=replaced,
     )  # fmt: skip
-    assert taken == (count if tickets else 0), "each program takes one ticket too many, and begins without one"
+    assert taken == 0, "who takes the last ticket, one for each tile, begins anew"
     return o, lse
 
 
@@ -281,6 +280,8 @@ def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, softcap=None, 
     [
         ((1, 2, 1, 200, 300, 64, True), {"block_n": 128, "programs": 3}),
         ((1, 2, 2, 300, 300, 64, True), {"consumers": 3, "tickets": False}),
+        ((1, 3, 1, 150, 300, 64, True), {"stages": 3, "per_multiprocessor": 2}),
+        ((1, 3, 1, 150, 300, 64, False), {"stages": 3, "per_multiprocessor": 2, "tickets": False}),
         ((1, 3, 1, 300, 300, 64, True), {"programs": 4}),  # three tiles of three rows, two and then one side by side
         ((2, 1, 1, 100, 192, 128, False), {"stages": 3, "tickets": False}),
     ],

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -114,7 +114,9 @@ class Simulator(Turns):
         self.unfenced: list[tuple[str, int, int]] = []  # by whom, and where
         self.tensor_cores = self.copied = 0  # when they are free, and copies so far
 
-    def wait(self, barrier: Barrier, parity: int) -> None:
+    def wait(self, barrier: Barrier, parity: int, pred: Any = True) -> None:
+        if not pred:
+            return
         me, began, parity = self.me, self.me.now, int(parity)
         phase = barrier.phase - barrier.passed(parity)
         told = f"phase {phase} of {barrier.name}, for which {max(barrier.missing, 0)} more must arrive"

@@ -33,11 +33,15 @@ GLUON_VERSIONS = ("3.6", "3.7", "3.8")  # of Triton: with 3.6 and 3.7 run on a G
 # Under a causal mask a short row of tiles is mostly diagonal, of which blocks of 64 keys waste less.
 FORWARD_HOPPER: dict[tuple[int, bool], dict[int, dict[str, Any]]] = {
     (64, False): {0: {"stages": 3}},
-    (64, True): {0: {"block_n": 64, "stages": 3}, 1024: {"stages": 3}, 4096: {"consumers": 3, "stages": 3}},
+    (64, True): {
+        0: {"block_n": 64, "stages": 3, "programs": 2},
+        2048: {"stages": 3},
+        4096: {"consumers": 3, "stages": 3},
+    },
     (128, False): {0: {}},
     (128, True): {0: {"block_n": 64, "stages": 4}, 1024: {}},
 }
-HOPPER_DEFAULTS = {"block_n": 128, "stages": 2, "consumers": 2}
+HOPPER_DEFAULTS = {"block_n": 128, "stages": 2, "consumers": 2, "programs": 1}
 
 
 class Choice(NamedTuple):

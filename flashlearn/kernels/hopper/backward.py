@@ -29,21 +29,27 @@ ones among them: 0.97 to 1.09 times the speed of one row after the other (H200).
 Q and dO of a round come with one barrier, and both products of S^T and dP^T are filled, with -lse and -delta, before
 the first begins: filling the second while the first was under way held it up (4 to 10 % at D = 128, nothing at 64).
 
-At D = 64 dQ is computed a round later than its dS (`LATE`), so that neither group waits for the other's: 4 to 8 %
-faster (H200, N 2048 to 16384, causal and not, 2026-11-23). At D = 128 the same was 5 to 10 % slower, since there what
-lives longer takes registers that are not there. This and what follows is in flashlearn/measurements/gpu_trials_h200.json.
+What binds is shared memory. To multiply 64 by 64 numbers takes 128 bytes of it in each cycle, and it gives no more: at
+D = 128 a round moves 368 KiB, in 2944 cycles at least, where the products take 2560. So it counts what else goes there.
+The sums of dQ, begun and ended by kernels of their own (flashlearn.kernels.hopper.sums), lie in HBM in the order of the
+registers that they come from: a thread stores four numbers at a time, a warp 512 bytes in a row, without a bank conflict.
+That is 1.02 to 1.10 times as fast as rows and columns in order (H200, 11 settings of N 512 to 16384). This and what follows
+is in flashlearn/measurements/gpu_trials_h200.json.
 
-Where dQ is late it is computed before dK, and leaves while dK is: 1 to 3 % faster (H200). The sums of dQ are begun and
-ended by kernels of their own, flashlearn.kernels.hopper.sums.
+dQ is computed a round later than its dS, so that neither group waits for the other's, and before dK, so that it leaves
+while dK is computed. At D = 64 the first was 4 to 8 % faster (H200, N 2048 to 16384, causal and not, 2026-11-23), and the
+second another 1 to 3 % faster (H200). At D = 128 the first was 5 to 10 % slower while the sums lay in rows,
+and is 0.98 to 1.02 of the speed since they do not: one order for all. dV leaves while the last dQ is computed: 0.99 to 1.02.
 
 To begin and to end costs a program 6800 to 8100 cycles, as long as 1.5 to 2.1 rounds (H200; "timeline" in that file): K, V and
 the first Q and dO come from HBM, dV and dK go there. It was no use to let programs go on with the next block of keys, which
 then is on its way while dV and dK leave (0.91 to 1.03 of the speed): the copy engine is then what all wait for, we think,
 and the loop has more numbers to keep than registers.
 
-Tried without gain: at D = 128, to take dQ out before dK is done; to put dV later, where dQ's factors are awaited; rows of dQ in
-an order without bank conflicts (those were counted, but nobody waits for them); dQ added from registers by atomic
-additions of two or four numbers (4 to 28 % slower); lse and delta loaded four numbers at a time, or with their sign
+Tried without gain: to put dV later, where dQ's factors are awaited; dQ added from registers by atomic
+additions of two or four numbers (4 to 28 % slower, and 3 to 9 % where four of them lie side by side); dQ asked for before dS
+is handed over (0.82 to 0.93 of the speed) and V kept in registers, to spare shared memory (0.61 to 0.88): both need more
+registers than there are; lse and delta loaded four numbers at a time, or with their sign
 turned; groups that ask for their products in turns (2 % slower in the mean); a wait with nothing under way before the first
 product, without which the assembler waits for S^T in one of the two groups before it asks for dP^T (nothing, and at D = 128
 not enough for a later dQ); lse and delta subtracted after the products, in the exponential and from dP, which lets both products of a round

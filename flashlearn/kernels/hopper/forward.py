@@ -70,7 +70,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from flashlearn.core.inputs import check_bool
-from flashlearn.kernels.hopper.order import rows_of_a_wave, rows_with_masks, side_by_side
+from flashlearn.kernels.hopper.order import rows_of_a_wave, rows_with_masks, side_by_side, tickets_taken
 from flashlearn.kernels.hopper.softcap import capped, with_softcap
 from flashlearn.kernels.hopper.tiles import hopper_width, in_tiles, launch_hopper
 from flashlearn.kernels.hopper.versions import async_load, async_store, barrier
@@ -89,14 +89,14 @@ def attention_forward_hopper_kernel(
     q_desc, k_desc, v_desc, o_desc, lse_ptr,
     # (1 or B, 2, N_q): the spans of keys that queries see, and how far apart they lie for two sequences; if MASK is "spans"
     spans_ptr, span_step,
-    # (1,) int32, 0: the tickets taken; if TICKETS. How many rows, heads of a sequence, run side by side under a mask
+    # (1,) int32, 0 before and after: the tickets taken; if TICKETS. How many rows, heads of a sequence, run side by side under a mask
     tickets_ptr, side,
     # (heads,) float32: one more score in the sum of every row of a head, without a value; if SINKS
     sinks_ptr,
     # sizes, scale * log2(e), and None; with a softcap c: c * log2(e), and 2 log2(e) scale / c, see `capped`
     batches, heads, N_q, N_k, group, qk_scale, inner,
     HEAD_DIM: gl.constexpr, BLOCK_N: gl.constexpr,
-    STAGES: gl.constexpr, CONSUMERS: gl.constexpr,
+    STAGES: gl.constexpr, CONSUMERS: gl.constexpr, PROGRAMS: gl.constexpr,  # of a multiprocessor
     MASK: gl.constexpr, SINKS: gl.constexpr, TICKETS: gl.constexpr,  # MASK is "none", "causal" or "spans"
 ):  # fmt: skip
     """O and lse for one block of CONSUMERS * 64 queries after another, as many as fall to this program."""
@@ -139,7 +139,7 @@ def attention_forward_hopper_kernel(
                 (load, (buffers, tiles, sizes, inputs, MASK, TICKETS)),
             ],
             [4, 1],
-            [240, 24],
+            [240 if PROGRAMS == 1 else 104, 24],
         )
     else:
         gl.warp_specialize(
@@ -155,15 +155,18 @@ def attention_forward_hopper_kernel(
 
 
 @gluon.jit
-def take_ticket(i, tiles):
-    """The loading warp: the tile that this program takes after its i-th, told to the groups.
+def take_ticket(i, tiles, count):
+    """The loading warp: the tile, of `count`, that this program takes after its i-th, told to the groups.
 
     There is room for two numbers. The one that stands here, of the tile before this one, has been read: a group reads it
     before it hands back its Q of the tile two before, and Q of the i-th tile has taken that place.
     """
     next_smem, next_full, tickets_ptr, side = tiles
     ONE: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
-    tile = gl.num_programs(0) + gl.atomic_add(tickets_ptr, 1, sem="relaxed")
+    ticket = gl.atomic_add(tickets_ptr, 1, sem="relaxed")
+    if ticket == count - 1:  # one is taken after each tile, so this is the last: 0 again, for the next launch
+        gl.atomic_add(tickets_ptr, -count, sem="relaxed")
+    tile = gl.num_programs(0) + ticket
     next_smem.index(i % 2).store(gl.zeros([1], gl.int32, ONE) + tile)
     mbarrier.arrive(next_full.index(i % 2), count=1)
     return tile
@@ -262,7 +265,7 @@ def load(buffers, tiles, sizes, inputs, MASK: gl.constexpr, TICKETS: gl.constexp
             async_load(v_desc, at, v_full.index(stage), v_smem.index(stage))
         rounds += blocks
         if TICKETS:
-            tile = take_ticket(i, tiles)
+            tile = take_ticket(i, tiles, tiles_of(sizes, HEIGHT))
         else:
             tile += gl.num_programs(0)
         i += 1
@@ -278,68 +281,128 @@ def consume(
     CONSUMERS: gl.constexpr = q_smem.shape[0] // 2
     HEIGHT: gl.constexpr = CONSUMERS * ROWS
     BLOCK_N: gl.constexpr = k_smem.shape[3]
+    AHEAD: gl.constexpr = MASK == "none"
     rounds = 0  # blocks of keys so far, over all tiles
     i, tile = 0, gl.program_id(0)
+    s = 0
+    if AHEAD:
+        s = warpgroup_mma_wait(0, deps=[scores_ahead(0, 0, index, tile < tiles_of(sizes, HEIGHT), buffers)])
     while tile < tiles_of(sizes, HEIGHT):
         start_m, head, batch, block, blocks = place_of(tile, tiles[3], sizes, HEIGHT, BLOCK_N, MASK)
         place = (start_m + index * ROWS, head, batch, block, blocks)
-        m_i, l_i, acc = attend(index, place, (i, rounds), buffers, sizes, sinks_ptr, MASK, SINKS)
-        rounds += blocks
-        if TICKETS:
-            tile = ticket_taken(i, tiles)
+        o_smem = q_smem.index(i % 2 * CONSUMERS + index)
+        if AHEAD:  # the next tile's first scores are computed while this one's last product and its o are finished
+            m_i, l_i, acc, pairs = attend_all(index, place, (i, rounds), s, buffers, sizes, sinks_ptr, SINKS)
+            tile = ticket_taken(i, tiles) if TICKETS else tile + gl.num_programs(0)
+            acc = last_product(rounds + blocks - 1, pairs, acc, buffers)
+            s = scores_ahead(i + 1, rounds + blocks, index, tile < tiles_of(sizes, HEIGHT), buffers)
+            acc = warpgroup_mma_wait(1, deps=[acc])
+            finish(m_i, l_i, acc, place, o_smem, sizes, o_desc, lse_ptr)
+            s = warpgroup_mma_wait(0, deps=[s])
         else:
-            tile += gl.num_programs(0)
-        q_buffer = i % 2 * CONSUMERS + index
-        finish(m_i, l_i, acc, place, q_smem.index(q_buffer), sizes, o_desc, lse_ptr)
-        mbarrier.arrive(q_free.index(q_buffer), count=1)
+            m_i, l_i, acc = attend(index, place, (i, rounds), buffers, sizes, sinks_ptr, MASK, SINKS)
+            tile = ticket_taken(i, tiles) if TICKETS else tile + gl.num_programs(0)
+            finish(m_i, l_i, acc, place, o_smem, sizes, o_desc, lse_ptr)
+        rounds += blocks
         i += 1
+    tma.store_wait(0)
+
+
+@gluon.jit
+def attend_all(index: gl.constexpr, place, so_far, s, buffers, sizes, sinks_ptr, SINKS: gl.constexpr):
+    """As `attend`, where all queries see all keys: s is S of the first round, and the last product is left, with its P."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
+    start_m, head, batch, block, blocks = place
+    i, rounds = so_far
+    query, row, sums = begin(index, place, so_far, buffers, sizes, sinks_ptr, "none", SINKS)
+    m_i, l_i, acc = sums
+    m_i, l_i, pairs = first_round(rounds, row, s, (m_i, l_i), buffers, sizes, "none")
+    give_back_q(i, index, buffers)
+    for t in range(rounds + 1, rounds + blocks):
+        m_i, l_i, acc, pairs = full_round(t, query, pairs, (m_i, l_i, acc), buffers, sizes)
+    return m_i, l_i, acc, pairs
 
 
 @gluon.jit
 def attend(index: gl.constexpr, place, so_far, buffers, sizes, sinks_ptr, MASK: gl.constexpr, SINKS: gl.constexpr):
     """m (64,), l (64, 4) and the sum of P V (64, D) of 64 queries; `so_far`: tiles and rounds of this program before them."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
-    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
+    start_m, head, batch, block, blocks = place
+    i, rounds = so_far
+    BLOCK_N: gl.constexpr = k_smem.shape[3]
+    query, row, sums = begin(index, place, so_far, buffers, sizes, sinks_ptr, MASK, SINKS)
+    m_i, l_i, acc = sums
+    first, masked, full, stop = rounds_of_group(start_m, batch, rounds, block, blocks, sizes, BLOCK_N, MASK)
+    for t in range(rounds, first):  # only groups below see these keys
+        hand_back(t, buffers)
+    mbarrier.wait(query[1][0], query[1][1])
+    if stop > first:
+        mbarrier.wait(k_full.index(first % k_smem.shape[0]), (first // k_smem.shape[0]) & 1)
+        s = warpgroup_mma_wait(0, deps=[scores(first, query[0], buffers)])
+        m_i, l_i, pairs = first_round(first, row, s, (m_i, l_i), buffers, sizes, MASK)
+        give_back_q(i, index, buffers)
+        for t in range(first + 1, masked):
+            m_i, l_i, acc, pairs = masked_round(t, row, query, pairs, (m_i, l_i, acc), buffers, sizes, MASK)
+        for t in range(masked, full):
+            m_i, l_i, acc, pairs = full_round(t, query, pairs, (m_i, l_i, acc), buffers, sizes)
+        if MASK == "spans":
+            for t in range(full, stop):
+                m_i, l_i, acc, pairs = masked_round(t, row, query, pairs, (m_i, l_i, acc), buffers, sizes, MASK)
+
+        acc = warpgroup_mma_wait(0, deps=[last_product(stop - 1, pairs, acc, buffers)])
+    else:
+        give_back_q(i, index, buffers)
+    if MASK == "spans":
+        for t in range(stop, rounds + blocks):  # only groups above see these keys
+            hand_back(t, buffers)
+    return m_i, l_i, acc
+
+
+@gluon.jit
+def begin(index: gl.constexpr, place, so_far, buffers, sizes, sinks_ptr, MASK: gl.constexpr, SINKS: gl.constexpr):
+    """What 64 queries begin with: their Q with its barrier; their numbers, keys and blocks of keys; and m, l and acc."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     start_m, head, batch, block, blocks = place
     i, rounds = so_far
     BLOCK_N: gl.constexpr = k_smem.shape[3]
     HEAD_DIM: gl.constexpr = q_smem.shape[4]
-    THREE: gl.constexpr = q_smem.shape[0] == 6
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     O_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     offs_m = start_m + gl.arange(0, ROWS, gl.SliceLayout(1, S_LAYOUT))  # (64,)
     low, high = keys_of_each(offs_m, batch, sizes, MASK)  # on their way while Q is
     q_buffer = i % 2 * (q_smem.shape[0] // 2) + index
-    passed = (q_full.index(q_buffer), i // 2 & 1)  # the barrier of Q, and its phase
-    query = (q_smem.index(q_buffer).reshape([ROWS, HEAD_DIM]), passed, index)
-
+    query = (
+        q_smem.index(q_buffer).reshape([ROWS, HEAD_DIM]),
+        (q_full.index(q_buffer), i // 2 & 1),
+        index,
+    )  # its barrier, and the phase
     m_i, l_i = nothing_yet(sinks_ptr, head, BLOCK_N, S_LAYOUT, SINKS)
     acc = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_LAYOUT)
-    end = rounds + blocks
-    row = (offs_m, low, high, block + end - 1)  # round t is this block of keys, less t
-    first, masked, full, stop = rounds_of_group(start_m, batch, rounds, block, blocks, sizes, BLOCK_N, MASK)
-    for t in range(rounds, first):  # only groups below see these keys
-        hand_back(t, buffers)
-    mbarrier.wait(passed[0], passed[1])
-    if stop > first:
-        m_i, l_i, pairs = first_round(first, row, query, (m_i, l_i, acc), buffers, sizes, MASK)
-        for t in range(first + 1, masked):
-            m_i, l_i, acc, pairs = masked_round(t, row, query, pairs, (m_i, l_i, acc), buffers, sizes, MASK)
-        for t in range(masked, full):
-            s, acc_next = products(t, query, pairs, acc, buffers)
-            if THREE:
-                m_i, l_i, acc, pairs = trust(t, query, (m_i, l_i, acc_next), s, buffers, sizes)
-            else:
-                m_i, l_i, acc, pairs = absorb(t, query, (m_i, l_i, acc_next), capped(s, inner), buffers, sizes)
-        if MASK == "spans":
-            for t in range(full, stop):
-                m_i, l_i, acc, pairs = masked_round(t, row, query, pairs, (m_i, l_i, acc), buffers, sizes, MASK)
+    return (
+        query,
+        (offs_m, low, high, block + rounds + blocks - 1),
+        (m_i, l_i, acc),
+    )  # round t is block .. - t of the keys
 
-        acc = last_product(stop - 1, pairs, acc, buffers)
-    if MASK == "spans":
-        for t in range(stop, end):  # only groups above see these keys
-            hand_back(t, buffers)
-    return m_i, l_i, acc
+
+@gluon.jit
+def scores_ahead(i, t, index: gl.constexpr, there, buffers):
+    """S of round t, the first of tile i, under way; of what lies in memory, for nobody, if there is no such tile."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
+    STAGES: gl.constexpr = k_smem.shape[0]
+    q_buffer = i % 2 * (q_smem.shape[0] // 2) + index
+    mbarrier.wait(q_full.index(q_buffer), i // 2 & 1, pred=there)
+    mbarrier.wait(k_full.index(t % STAGES), t // STAGES & 1, pred=there)
+    return scores(t, q_smem.index(q_buffer).reshape([ROWS, q_smem.shape[4]]), buffers)
+
+
+@gluon.jit
+def give_back_q(i, index: gl.constexpr, buffers):
+    """The buffer of the tile before the i-th: its o has left by now."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
+    if i > 0:
+        tma.store_wait(0)
+        mbarrier.arrive(q_free.index((i - 1) % 2 * (q_smem.shape[0] // 2) + index), count=1)
 
 
 @gluon.jit
@@ -387,14 +450,14 @@ def hand_back(t, buffers):
 
 
 @gluon.jit
-def scores(t, query, buffers):
+def scores(t, q, buffers):
     """S_t = Q K_t^T (64, BLOCK_N), under way."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     BLOCK_N: gl.constexpr = k_smem.shape[3]
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     k_t = k_smem.index(t % k_smem.shape[0]).reshape([BLOCK_N, k_smem.shape[4]]).permute((1, 0))
     zero = gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT)
-    return warpgroup_mma(query[0], k_t, zero, use_acc=False, is_async=True)
+    return warpgroup_mma(q, k_t, zero, use_acc=False, is_async=True)
 
 
 @gluon.jit
@@ -404,7 +467,7 @@ def products(t, query, pairs, acc, buffers):
     STAGES: gl.constexpr = k_smem.shape[0]
     before = (t - 1) % STAGES
     mbarrier.wait(k_full.index(t % STAGES), (t // STAGES) & 1)
-    s_next = scores(t, query, buffers)
+    s_next = scores(t, query[0], buffers)
     mbarrier.wait(v_full.index(before), ((t - 1) // STAGES) & 1)
     v = v_smem.index(before).reshape([v_smem.shape[3], v_smem.shape[4]])
     acc_next = warpgroup_mma(from_pairs(pairs, acc, v.dtype), v, acc, is_async=True)
@@ -457,7 +520,7 @@ def trust(t, query, sums, s, buffers, sizes):
     most = gl.max(row_sums.load(gl.BlockedLayout([2], [32], [4], [0])), 0)  # of all rows: every warp takes the same way
     acc = warpgroup_mma_wait(0, deps=[acc_next])
     if not (most <= TRUSTED):
-        s = capped(warpgroup_mma_wait(0, deps=[scores(t, query, buffers)]), inner)
+        s = capped(warpgroup_mma_wait(0, deps=[scores(t, query[0], buffers)]), inner)
         m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale)
         acc, of_block = rescaled(acc, alpha), sums_of_threads(p)
     pairs = in_pairs(p, v_smem.dtype)
@@ -500,24 +563,24 @@ def from_pairs(pairs, acc, dtype: gl.constexpr):
 
 @gluon.jit
 def last_product(t, pairs, acc, buffers):
-    """acc + P_t V_t, when no round follows."""
+    """acc + P_t V_t, when no round follows; still under way."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     STAGES: gl.constexpr = v_smem.shape[0]
     mbarrier.wait(v_full.index(t % STAGES), (t // STAGES) & 1)
     p = from_pairs(pairs, acc, v_smem.dtype)
-    acc = warpgroup_mma(p, v_smem.index(t % STAGES).reshape([v_smem.shape[3], v_smem.shape[4]]), acc)
-    return acc
+    v = v_smem.index(t % STAGES).reshape([v_smem.shape[3], v_smem.shape[4]])
+    return warpgroup_mma(p, v, acc, is_async=True)
 
 
 @gluon.jit
 def finish(m_i, l_i, acc, place, o_smem, sizes, o_desc, lse_ptr):
-    """o = acc / l and lse = m + log l of 64 queries; o leaves by the buffer of their Q, which is no longer needed."""
+    """o = acc / l and lse = m + log l of 64 queries; o goes on its way from the buffer of their Q, which is no longer needed."""
     batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
     O_ROWS: gl.constexpr = gl.SliceLayout(1, acc.type.layout)
     start_m, head, batch, block, blocks = place
     l_i = gl.convert_layout(gl.sum(l_i, 1), m_i.type.layout)
     l_i = gl.where(l_i == 0.0, 1.0, l_i)  # a row that saw no key: o = 0 / 1, lse = -inf + 0
-    o = acc / gl.convert_layout(l_i, O_ROWS)[:, None]  # (64, D)
+    o = acc * gl.convert_layout(1.0 / l_i, O_ROWS)[:, None]  # (64, D)
     lse = (m_i + gl.log2(l_i)) * LN_2
     offs_m = start_m + gl.arange(0, ROWS, m_i.type.layout)
     lse_base = lse_ptr + (batch.to(gl.int64) * heads + head) * N_q
@@ -526,21 +589,34 @@ def finish(m_i, l_i, acc, place, o_smem, sizes, o_desc, lse_ptr):
     fence_async_shared()
     barrier()
     async_store(o_desc, [batch, head, start_m, 0], o_smem)
-    tma.store_wait(0)
 
 
 @gluon.jit
-def first_round(t, row, query, sums, buffers, sizes, MASK: gl.constexpr):
-    """The round that no product of P and V goes along with: m, l and P in pairs."""
+def first_round(t, row, s, sums, buffers, sizes, MASK: gl.constexpr):
+    """The round that no product of P and V goes along with, from S_t: m, l and P in pairs."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
+    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
+    m_i, l_i = sums
+    mbarrier.arrive(free.index(t % k_smem.shape[0]), count=1)
+    s = capped(s, inner)
+    if MASK != "none" or (row[3] - t + 1) * k_smem.shape[3] > N_k:
+        s = hide(s, t, row, sizes, MASK)
+    m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale)
+    return m_i, l_i + sums_of_threads(p), in_pairs(p, v_smem.dtype)
+
+
+@gluon.jit
+def full_round(t, query, pairs, sums, buffers, sizes):
+    """A round of keys that all of the 64 queries see: m, l, acc and P, as `absorb` gives them."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
     m_i, l_i, acc = sums
-    STAGES: gl.constexpr = k_smem.shape[0]
-    mbarrier.wait(k_full.index(t % STAGES), (t // STAGES) & 1)
-    s = warpgroup_mma_wait(0, deps=[scores(t, query, buffers)])
-    mbarrier.arrive(free.index(t % k_smem.shape[0]), count=1)
-    m_i, l_i, p, alpha = softmax_step(m_i, l_i, hide(capped(s, inner), t, row, sizes, MASK), qk_scale)
-    return m_i, l_i + sums_of_threads(p), in_pairs(p, v_smem.dtype)
+    s, acc_next = products(t, query, pairs, acc, buffers)
+    if q_smem.shape[0] == 6:  # three groups
+        m_i, l_i, acc, pairs = trust(t, query, (m_i, l_i, acc_next), s, buffers, sizes)
+    else:
+        m_i, l_i, acc, pairs = absorb(t, query, (m_i, l_i, acc_next), capped(s, inner), buffers, sizes)
+    return m_i, l_i, acc, pairs
 
 
 @gluon.jit
@@ -589,13 +665,14 @@ def sums_of_threads(p):
 
 def attention_forward_hopper(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float, block_n: int = 128, stages: int = 2,
-    consumers: int = 2, spans: Tensor | None = None, sinks: Tensor | None = None, softcap: float | None = None,
+    consumers: int = 2, programs: int = 1, spans: Tensor | None = None, sinks: Tensor | None = None, softcap: float | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """o and lse, as `attention_forward` gives them; for inputs that `why_not_hopper` has nothing against.
 
     block_n     keys in a tile of K or V
     stages      tiles of K, and of V, that are on chip at a time
     consumers   computing groups of 64 queries, 2 or 3
+    programs    of a multiprocessor, 1 or 2; 2 for tiles of 64 columns and keys and two groups: registers for no more
     spans       the keys that queries see, as `attention_spans` gives them; `causal` is then not looked at
     sinks       (H_q,) float32, contiguous: one more score in the sum of every row, without a value
     softcap     c: scores become c tanh(score / c)
@@ -608,7 +685,7 @@ def attention_forward_hopper(
     width = hopper_width(D)
     q_tile, kv_tile = (1, 1, ROWS.value, width), (1, 1, block_n, width)
     tiles = -(-N_q // (consumers * ROWS.value))  # rounded up; triton.cdiv would take microseconds
-    resident = multiprocessors(q.device)  # one program each: its tiles fill the shared memory
+    resident = programs * multiprocessors(q.device)
     mask = "spans" if spans is not None else "causal" if causal else "none"
     # without tickets if all tiles take as long, or each program has one; three groups lack registers without, under a mask
     tickets = mask != "none" and (B * H * tiles > resident or consumers == 3)
@@ -618,13 +695,14 @@ def attention_forward_hopper(
         (
             in_tiles(q, q_tile), in_tiles(k, kv_tile), in_tiles(v, kv_tile), in_tiles(o, q_tile), lse,
             lse if spans is None else spans, 2 * N_q if spans is not None and len(spans) > 1 else 0,
-            torch.zeros(1, dtype=torch.int32, device=q.device) if tickets else lse, min(B * H, side),
+            tickets_taken(q.device) if tickets else lse, min(B * H, side),
             lse if sinks is None else sinks,
             B, H, N_q, N_k, H // H_kv, *with_softcap(scale, softcap),
         ),
         dict(
-            HEAD_DIM=width, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers, MASK=mask, SINKS=sinks is not None,
+            HEAD_DIM=width, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers, PROGRAMS=programs, MASK=mask, SINKS=sinks is not None,
             TICKETS=tickets,
         ),
+        maxnreg=None if programs == 1 else 80,
     )  # fmt: skip
     return o, lse

@@ -14,8 +14,12 @@ these rows, then to the second of each. More rows than needed would share less o
 
 from __future__ import annotations
 
+import torch
+from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+
+from flashlearn.kernels.launcher import current_stream
 
 # Rounds from the addition of a block of keys to that of the next, at least. With 3 the slowest of twelve settings reached
 # 0.87 of the speed in any order, with 1.5 and 1 0.82 and 0.83 (H200, measurements/gpu_trials_h200.json)
@@ -41,6 +45,23 @@ def rows_of_a_wave(tiles: int, resident: int) -> int:
 def rows_with_masks(rows: int) -> int:
     """The same where windows and documents make a tile long or short: all of a few, since all have long ones at one place."""
     return rows if rows <= 16 else 8
+
+
+_tickets: dict[tuple, Tensor] = {}
+
+
+def tickets_taken(device: torch.device) -> Tensor:
+    """(1,) int32, the tickets taken: 0, and whoever takes the last makes it 0 again.
+
+    One is kept for each stream, whose launches run one after the other, so that no kernel has to write a 0 first. A CUDA
+    graph may be replayed on any stream, and gets one of its own.
+    """
+    if device.type == "cpu" or torch.cuda.is_current_stream_capturing():
+        return torch.zeros(1, dtype=torch.int32, device=device)
+    place = (device, current_stream(device))
+    if place not in _tickets:
+        _tickets[place] = torch.zeros(1, dtype=torch.int32, device=device)
+    return _tickets[place]
 
 
 @gluon.jit

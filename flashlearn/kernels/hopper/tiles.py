@@ -37,17 +37,27 @@ def in_tiles(t: Tensor, tile: tuple[int, ...]) -> Tiles:
 
 
 def launch_hopper(
-    kernel, grid: tuple[int, int, int], arguments: tuple, constants: dict, *, follows: bool = False
+    kernel, grid: tuple[int, int, int], arguments: tuple, constants: dict, *, follows: bool = False, maxnreg: int | None = None,
 ) -> None:  # fmt: skip
     """kernel[grid](*arguments, **constants), as `launch` does it; the first argument is `Tiles`.
 
     All `Tiles` are of its dtype and their layouts follow from the constants, so that only dtype, device, the alignment of
-    pointers and what is None are left to tell kernels apart.
+    pointers and what is None are left to tell kernels apart. maxnreg: registers that a thread begins with, at most.
     """
     q = arguments[0].base
     aligned = [a.data_ptr() % 16 == 0 for a in arguments if isinstance(a, Tensor)]
     key = (q.dtype, q.device, *aligned, *(a is None for a in arguments))
-    launch(kernel, grid, arguments, constants, key=key, first=with_descriptors, follows=follows, num_warps=4)
+    launch(
+        kernel,
+        grid,
+        arguments,
+        constants,
+        key=key,
+        first=with_descriptors,
+        follows=follows,
+        num_warps=4,
+        maxnreg=maxnreg,
+    )
 
 
 def with_descriptors(arguments: tuple) -> tuple:
