@@ -224,7 +224,8 @@ def forward_run(
     simulate(
         forward.attention_forward_hopper_kernel, *given, lse, lse if spans is None else spans, step(spans, N_q),
         taken, side, lse if sinks is None else sinks, B, H, N_q, N_k, H // H_kv, *with_softcap(D**-0.5, softcap),
-        grid=(programs,), HEAD_DIM=D, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers, PROGRAMS=per_multiprocessor, MASK=mask_of(causal, spans), SINKS=sinks is not None, TICKETS=tickets, replaced=replaced,
+        grid=(programs,), HEAD_DIM=D, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers, MASK=mask_of(causal, spans),
+        SINKS=sinks is not None, TICKETS=tickets, PROGRAMS=per_multiprocessor, replaced=replaced,
     )  # fmt: skip
     assert taken == 0, "who takes the last ticket, one for each tile, begins anew"
     return o, lse

@@ -39,8 +39,8 @@ def test_known_races_pass():
     "race",
     (
         ("Write", STORE, "Write", STORE),
-        ("Write", "dq_smem.index(index).reshape([64, 64]).store(dq)", "Read", LOAD),
-        ("Write", "ds_smem.index(t % ROUNDS * 2 + index).store(", "Read", LOAD),
+        ("Write", "dq_smem.index(index).reshape([128, 32]).store(dq)", "Read", LOAD),
+        ("Write", "ds_smem.index(t % ROUNDS_KEPT * 2 + index).store(", "Read", LOAD),
         ("Write", DISPATCH, "Read", LOAD),
         ("Write", DISPATCH, "Write", DISPATCH),
         ("Read", PART, "Write", DISPATCH),

@@ -96,8 +96,9 @@ def attention_forward_hopper_kernel(
     # sizes, scale * log2(e), and None; with a softcap c: c * log2(e), and 2 log2(e) scale / c, see `capped`
     batches, heads, N_q, N_k, group, qk_scale, inner,
     HEAD_DIM: gl.constexpr, BLOCK_N: gl.constexpr,
-    STAGES: gl.constexpr, CONSUMERS: gl.constexpr, PROGRAMS: gl.constexpr,  # of a multiprocessor
+    STAGES: gl.constexpr, CONSUMERS: gl.constexpr,
     MASK: gl.constexpr, SINKS: gl.constexpr, TICKETS: gl.constexpr,  # MASK is "none", "causal" or "spans"
+    PROGRAMS: gl.constexpr = 1,  # of a multiprocessor
 ):  # fmt: skip
     """O and lse for one block of CONSUMERS * 64 queries after another, as many as fall to this program."""
     dtype: gl.constexpr = q_desc.dtype
@@ -700,8 +701,8 @@ def attention_forward_hopper(
             B, H, N_q, N_k, H // H_kv, *with_softcap(scale, softcap),
         ),
         dict(
-            HEAD_DIM=width, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers, PROGRAMS=programs, MASK=mask, SINKS=sinks is not None,
-            TICKETS=tickets,
+            HEAD_DIM=width, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers, MASK=mask, SINKS=sinks is not None,
+            TICKETS=tickets, PROGRAMS=programs,
         ),
         maxnreg=None if programs == 1 else 80,
     )  # fmt: skip
