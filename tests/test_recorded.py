@@ -196,7 +196,9 @@ def test_what_was_tried_is_told_as_it_was_recorded():
     assert f"{100 * min(late) - 100:.0f} to {100 * max(late) - 100:.0f} % faster (H200, N 2048 to 16384" in backward
     assert f"At D = 128 the first was {slower(found['backward, dQ a round later, D = 128'])} slower" in backward
     atomic = [ratio for name, ratios in found.items() if "atomic additions" in name for ratio in ratios]
-    assert f"two or four numbers ({slower(atomic)} slower, and" in backward and f"| {slower(atomic)} slower:" in appendix
+    assert (
+        f"two or four numbers ({slower(atomic)} slower, and" in backward and f"| {slower(atomic)} slower:" in appendix
+    )
     after = slower(found["backward, lse and delta after the products"])
     assert f"than there are ({after} slower)" in backward and f"| {after} slower, D = 64 too" in appendix
     for name in ("backward, lse and delta loaded four at a time", "backward, lse and delta stored negated"):

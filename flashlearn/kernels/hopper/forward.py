@@ -282,7 +282,7 @@ def consume(
     CONSUMERS: gl.constexpr = q_smem.shape[0] // 2
     HEIGHT: gl.constexpr = CONSUMERS * ROWS
     BLOCK_N: gl.constexpr = k_smem.shape[3]
-    AHEAD: gl.constexpr = MASK == "none"
+    AHEAD: gl.constexpr = MASK == "none" and CONSUMERS == 2
     rounds = 0  # blocks of keys so far, over all tiles
     i, tile = 0, gl.program_id(0)
     s = 0
