@@ -21,8 +21,9 @@ pytest.importorskip("triton", reason="Triton is not installed here: there are no
 from flashlearn.kernels.hopper import backward, forward, lesson
 from flashlearn.kernels.hopper.order import beside
 from flashlearn.kernels.hopper.softcap import with_softcap
-from flashlearn.kernels.hopper.sums import block_of_queries, end_sums
+from flashlearn.kernels.hopper.sums import block_of_queries
 from flashlearn.kernels.teaching.forward import LOG2_E
+from tests.summed import as_dq
 
 TILE = (64, 64)
 ARRIVE = "        mbarrier.arrive(free.index(t % free.shape[0]), count=1)\n"
@@ -273,7 +274,7 @@ def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, softcap=None, 
         assert turns[0] == key_blocks * H_kv * B
         ends = turns[1 : 1 + B * H * m_blocks * 2].view(B, H, m_blocks, 2)
         assert torch.equal(ends, visits(N_q, N_k, block_m, causal, spans)[:, None, :, None].expand_as(ends))
-    return end_sums(sums, D**-0.5, torch.empty_like(q)), dk, dv
+    return as_dq(sums, N_q, D) * D**-0.5, dk, dv
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here", allow_module_level=True)
 
-from flashlearn.kernels.hopper.sums import begin_sums, block_of_queries, end_sums
+from flashlearn.kernels.hopper.sums import begin_sums, end_sums
 from flashlearn.kernels.target import INTERPRETED
+from tests.summed import as_summed
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
 SHAPES = [(2, 3, 130, 64), (1, 2, 64, 128), (1, 1, 1, 8), (2, 2, 70, 96)]
@@ -34,21 +35,6 @@ def test_delta_and_zeros(shape, with_dlse):
     blocks = -(-N // (128 if D <= 64 else 64))
     assert sums.shape == (B, H, blocks * 256, 32) and sums.dtype == torch.float32
     assert sums.is_contiguous() and not sums.count_nonzero()
-
-
-def as_summed(dq: torch.Tensor) -> torch.Tensor:
-    """dq (B, H, N, D) in the order that `begin_sums` tells of, entry by entry; NaN where there is no query or column."""
-    B, H, N, D = dq.shape
-    rows = block_of_queries(D)
-    blocks = -(-N // rows)
-    sums = torch.full((B, H, blocks * 8192), float("nan"), device=dq.device)
-    i, d = torch.arange(N)[:, None], torch.arange(D)[None, :]
-    tile = i // rows * 2 + (d // 64 if rows == 64 else i % 128 // 64)
-    r, c = i % 64, d % 64
-    w, h, g, j, t, p = r // 16, r % 16 // 8, r % 8, c // 8, c % 8 // 2, c % 2
-    place = tile * 4096 + 4 * (32 * (8 * w + j) + 4 * g + t) + 2 * h + p
-    sums[..., place.flatten().to(dq.device)] = dq.flatten(2)
-    return sums.view(B, H, blocks * 256, 32)
 
 
 @pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16))
