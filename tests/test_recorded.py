@@ -318,6 +318,35 @@ def test_what_the_order_of_registers_gains_is_told_as_it_was_recorded():
     assert moved // 128 < min(row["round"] for row in record["timeline"]["rows"] if row["D"] == 128) == 3622
 
 
+def test_what_is_told_of_the_beginning_and_the_end_of_a_tile():
+    trials, words = load("gpu_trials_h200")["trials"], said_of("forward")
+    path = Path(__file__).parents[1]
+    appendix = " ".join((path / "notebooks/14_appendix.md").read_text().split())
+    changes = " ".join((path / "CHANGELOG.md").read_text().split())
+    tickets = spread(trials["forward, the same, and tickets kept from launch to launch"])
+    assert f"so that no kernel has to write a 0 first: {tickets} times the speed, causal." in words
+    ahead = "forward, scores of the next tile computed while one ends, {} groups"
+    two, three = (spread(trials[ahead.format(groups)]) for groups in ("two", "three"))
+    assert f"last product and its o are finished: {two} times the speed (H100), with three groups {three}." in words
+    assert f"two groups {two} of the speed: kept; three groups {three}: not kept | H100" in appendix
+    late = spread(trials["forward, the same, and o's way out awaited in the next tile"])
+    times = spread(trials["forward, o times 1 / l, one division a row"])
+    assert f"awaited in the next tile ({late}), and o is multiplied by 1 / l ({times})" in words
+    assert f"with 1 / l in place of a division, {late} of the speed: kept" in appendix
+    rows = trials["forward, the same, two programs of a multiprocessor, D = 64, blocks of 64 keys"]["rows"]
+    short = {row["N"]: row["ratio"] for row in rows if row["causal"]}
+    assert f"That is {short[512]:.2f} times as fast at N = 512, {short[1024]:.2f} at 1024, and slower" in words
+    assert all(row["ratio"] < 1 for row in rows if not (row["causal"] and row["N"] <= 1024))
+    least = min(row["ratio"] for row in rows)
+    assert f"| {short[512]:.2f} and {short[1024]:.2f} of the speed at N = 512 and 1024, causal" in appendix
+    assert f"slower everywhere else, down to {least:.2f} |" in appendix
+    now = ratios(
+        chosen(load("gpu_attention_h200")["rows"], D=64, N=(512, 1024, 2048), dtype="float16"), "forward", "cudnn"
+    )
+    assert f"at D = 64 and N = 512 to 2048 it reaches {min(now):.2f} to {max(now):.2f} of cuDNN" in changes
+    assert f"computed: {spread(trials['backward, all three'])} times as fast on an H200 (N 512 to 16384)" in changes
+
+
 def test_what_is_told_of_fewer_instructions_and_of_halves():
     trials, words = load("gpu_trials_h200")["trials"], said_of("forward")
     rescaled, ones = "forward, sums rescaled only where a maximum grew by 2^8", "row sums by a product with ones"

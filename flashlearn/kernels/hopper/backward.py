@@ -11,13 +11,13 @@ group computes half of dQ, and a warp of its own has the copy engine add that ha
 Those additions come in any order: dQ may differ in its last bits from run to run. Where that is not wanted
 (`torch.use_deterministic_algorithms(True)`, `IN_ORDER`), the programs take turns (`flashlearn.kernels.hopper.order`): to
 a block of dQ the first block of keys adds first, then the second, and so on. All begin at the last block of queries, which
-every key is seen from, and follow each other. That reaches 0.86 to 0.98 of the speed in any order (H200, 15 settings of N 512
+every key is seen from, and follow each other. That reaches 0.81 to 0.99 of the speed in any order (H200, 15 settings of N 512
 to 16384). Waiting is the work of the warps that add: where computing groups waited, and began at the diagonal, it was 0.40
 to 0.88; to launch one block of keys after the other 0.58 to 0.77, as no two programs then read the same Q, dO and dQ.
 
 Prediction: 5 products in place of 7, none of them waiting for a load: about 500 TFLOP/s at D = 128 on an
-H200. Result (float16, 16384 tokens, N >= 4096, 2026-11-24): 500 to 585 at D = 128 and 437 to 501 at D = 64, which is
-1.10 of cuDNN in the geometric mean; the teaching kernels reach about half of that. The last step brought most at
+H200. Result (float16, 16384 tokens, N >= 4096, 2026-11-24): 522 to 592 at D = 128 and 437 to 501 at D = 64, which is
+1.13 of cuDNN in the geometric mean; the teaching kernels reach about half of that. The last step brought most at
 D = 128: two buffers for dS, where one had to be waited for. With the wait went the registers that did not fit: the
 profiler counts no reloads. What it shows still, beside cuDNN's
 kernel: products are under way in 70 % of the cycles, in cuDNN's in 67 %, and ours waits more at barriers

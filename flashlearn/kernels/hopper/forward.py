@@ -14,16 +14,22 @@ What changed from the teaching kernel: nothing in the mathematics, everything in
 5. Persistent programs: one per multiprocessor takes tile after tile, and loads the next Q, K and V while the last o is
    divided and stored. Under a mask tiles take different times: who is through with one takes the next, by a ticket, of a few
    heads side by side. With fixed shares causal attention took 0.97 to 1.08 of that time (a long tile with a short one),
-   windows 0.99 to 1.03, and documents 1.08 to 1.20 (H200; measurements/gpu_trials_h200.json).
+   windows 0.99 to 1.03, and documents 1.08 to 1.20 (H200; measurements/gpu_trials_h200.json). The count of tickets is kept
+   from launch to launch, so that no kernel has to write a 0 first: 1.00 to 1.02 times the speed, causal.
+   Where rows are short, a tile is mostly beginning and end. So two groups without a mask compute the next tile's first scores
+   while this one's last product and its o are finished: 0.99 to 1.08 times the speed (H100), with three groups 0.94 to 0.99.
+   o's way out is awaited in the next tile (0.97 to 1.04), and o is multiplied by 1 / l (0.98 to 1.05). And short causal rows
+   at D = 64 have two programs of a multiprocessor, with tiles of 64 keys and 104 registers a thread: each works while the
+   other begins or ends. That is 1.12 times as fast at N = 512, 1.05 at 1024, and slower everywhere else.
 6. With three groups (D = 64) the maximum of a row is looked for only where it is needed: `trust` goes on with that of the
    rounds before until a sum grows too large. Without maxima, and wrong, this kernel ran at 1.19 of its speed; with this, and
    right, at 1.00 to 1.12 (H200, nine settings). Where every block has a larger maximum by far, all scores are computed
    twice, at 0.68 of the speed. Two groups wait for results, and for the sums of all four warps too: 0.86 to 1.01 with it.
 
 Prediction: the teaching kernel leaves the tensor cores idle during softmax and during loads; hiding both
-should take D = 128 from about 400 TFLOP/s to above 550 on an H200. Result (float16, 16384 tokens in all, 2026-11-24): 635
+should take D = 128 from about 400 TFLOP/s to above 550 on an H200. Result (float16, 16384 tokens in all, 2026-11-24): 629
 TFLOP/s at least at D = 128, 1.15 of cuDNN in the geometric mean over D 64 and 128, N 4096 and 16384, causal and not, and
-1.06 in the least of them, 1.02 and 1.00 of FlashAttention-4; the figures are in
+1.06 in the least of them, 1.03 and 1.00 of FlashAttention-4; the figures are in
 flashlearn/measurements/gpu_attention_h200.json. A row's maximum is guarded against -inf in every block,
 not in masked ones alone: that made one loop of two kinds, and was faster with Triton 3.6 and 3.7.
 Writing an order down does not make it so. The machine code showed that the assembler had moved the wait for P V up, to
@@ -38,8 +44,7 @@ tile visits the blocks between the spans of its first and last query, and masks 
 is taken by instructions that plain attention has none of (`flashlearn.kernels.hopper.softcap`).
 Tried without gain: groups that issue their products in turns, which is FlashAttention-3's ping-pong (0.93 to 1.07 of the
 speed; groups fall out of step by themselves, we think); three stages and one buffer for Q; the longest causal tiles of all heads first
-(neighbours must read the same K and V at the same time, or it costs 15 %); one barrier for K_j and V_{j-1}; to wait for
-o's way out only when the next tile has begun. Exponentials on the FMA units, as a polynomial of degree 5, cost more than
+(neighbours must read the same K and V at the same time, or it costs 15 %); one barrier for K_j and V_{j-1}. Exponentials on the FMA units, as a polynomial of degree 5, cost more than
 they spare the unit for exponentials: with one, two or four of eight columns the kernel reached 0.96, 0.93 and 0.80 of its
 speed in the mean of twenty settings (H200, 2026-11-23). The maximum of a row as a tree in place of a chain of 32:
 nothing. A warp of its own for the tickets, row after row: 0.91 to 1.03 of the speed of fixed shares; a ticket taken
