@@ -27,7 +27,9 @@ With windows and documents a few rows run side by side here too, so that the las
 ones among them: 0.97 to 1.09 times the speed of one row after the other (H200).
 
 Q and dO of a round come with one barrier, and both products of S^T and dP^T are filled, with -lse and -delta, before
-the first begins: filling the second while the first was under way held it up (4 to 10 % at D = 128, nothing at 64).
+the first begins: filling the second while the first was under way held it up (4 to 10 % at D = 128, nothing at 64). Before
+that there is a wait with nothing under way, without which the assembler waits for S^T in one of the two groups before it asks
+for dP^T; where dQ was not late it gained nothing.
 
 What binds is shared memory. To multiply 64 by 64 numbers takes 128 bytes of it in each cycle, and it gives no more: at
 D = 128 a round moves 368 KiB, in 2944 cycles at least, where the products take 2560. So it counts what else goes there.
@@ -50,9 +52,7 @@ Tried without gain: to put dV later, where dQ's factors are awaited; dQ added fr
 additions of two or four numbers (4 to 28 % slower, and 3 to 9 % where four of them lie side by side); dQ asked for before dS
 is handed over (0.82 to 0.93 of the speed) and V kept in registers, to spare shared memory (0.61 to 0.88): both need more
 registers than there are; lse and delta loaded four numbers at a time, or with their sign
-turned; groups that ask for their products in turns (2 % slower in the mean); a wait with nothing under way before the first
-product, without which the assembler waits for S^T in one of the two groups before it asks for dP^T (nothing, and at D = 128
-not enough for a later dQ); lse and delta subtracted after the products, in the exponential and from dP, which lets both products of a round
+turned; groups that ask for their products in turns (2 % slower in the mean); lse and delta subtracted after the products, in the exponential and from dP, which lets both products of a round
 be under way together, and needs more registers than there are (2 to 10 % slower); lse alone subtracted in the exponential
 (0.95 to 1.00 of the speed). To begin the next S^T before dQ leaves was slower: with two rounds in one body of the loop
 (0.61 to 0.74 of the speed; we think that the code of both groups no longer fits where instructions are kept), and with a
