@@ -18,7 +18,7 @@ from flashlearn.show.draw import draw_barriers
 from flashlearn.show.frame import as_runs, paint
 
 pytest.importorskip("triton", reason="Triton is not installed here: there are no kernels to simulate")
-from flashlearn.kernels.hopper import backward, forward, lesson
+from flashlearn.kernels.hopper import backward, forward, lesson, order
 from flashlearn.kernels.hopper.order import beside
 from flashlearn.kernels.hopper.softcap import with_softcap
 from flashlearn.kernels.hopper.sums import block_of_queries
@@ -312,6 +312,35 @@ def test_as_many_rows_run_side_by_side_as_keep_programs_from_waiting():
     """A program of 64 rounds ends every half a round on 132 multiprocessors: six rows, for three rounds between two of a row."""
     assert beside(1000, 64, 132) == 6 and beside(4, 64, 132) == 4
     assert beside(1000, 8, 132) == 50 and beside(1000, 10**6, 132) == 1
+
+
+def test_tickets_are_kept_for_a_stream_and_in_a_graph_made_anew(monkeypatch):
+    state = {"stream": 1, "capturing": False}
+    monkeypatch.setattr(order, "_tickets", {})
+    monkeypatch.setattr(order, "current_stream", lambda device: state["stream"])
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: state["capturing"])
+    zeros = torch.zeros
+    monkeypatch.setattr(torch, "zeros", lambda *shape, dtype, device: zeros(*shape, dtype=dtype))
+    gpu = torch.device("cuda", 0)
+    first = order.tickets_taken(gpu)
+    assert first.tolist() == [0] and order.tickets_taken(gpu) is first
+    state["stream"] = 2
+    second = order.tickets_taken(gpu)
+    assert second is not first and order.tickets_taken(gpu) is second
+    state["capturing"] = True
+    assert order.tickets_taken(gpu) is not second and order.tickets_taken(torch.device("cpu")) is not first
+    state.update(stream=1, capturing=False)
+    assert order.tickets_taken(gpu) is first
+
+
+@pytest.mark.parametrize("causal", (False, True))
+def test_whoever_takes_the_last_ticket_begins_anew(causal):
+    """Without it the next launch on this stream would find all tickets taken, and leave most of its tiles out."""
+    q, k, v, *_ = problem(1, 3, 1, 300, 300, 64, causal)
+    again = "    if ticket == count - 1:  # one is taken after each tile, so this is the last: 0 again, for the next launch\n"
+    silent = altered(forward.take_ticket.fn, (again, "    if ticket < 0:\n"))
+    with pytest.raises(AssertionError, match="begins anew"):
+        forward_run(q, k, v, causal, replaced={"take_ticket": silent})
 
 
 @pytest.mark.parametrize("D", (64, 128))

@@ -377,18 +377,12 @@ def begin(index: gl.constexpr, place, so_far, buffers, sizes, sinks_ptr, MASK: g
     offs_m = start_m + gl.arange(0, ROWS, gl.SliceLayout(1, S_LAYOUT))  # (64,)
     low, high = keys_of_each(offs_m, batch, sizes, MASK)  # on their way while Q is
     q_buffer = i % 2 * (q_smem.shape[0] // 2) + index
-    query = (
-        q_smem.index(q_buffer).reshape([ROWS, HEAD_DIM]),
-        (q_full.index(q_buffer), i // 2 & 1),
-        index,
-    )  # its barrier, and the phase
+    passed = (q_full.index(q_buffer), i // 2 & 1)  # the barrier of Q, and its phase
+    query = (q_smem.index(q_buffer).reshape([ROWS, HEAD_DIM]), passed, index)
+    row = (offs_m, low, high, block + rounds + blocks - 1)  # round t is this block of keys, less t
     m_i, l_i = nothing_yet(sinks_ptr, head, BLOCK_N, S_LAYOUT, SINKS)
     acc = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_LAYOUT)
-    return (
-        query,
-        (offs_m, low, high, block + rounds + blocks - 1),
-        (m_i, l_i, acc),
-    )  # round t is block .. - t of the keys
+    return query, row, (m_i, l_i, acc)
 
 
 @gluon.jit
