@@ -40,12 +40,20 @@ for D, N, causal in json.loads(sys.argv[1]):
     print(json.dumps([launch[:2] + launch[3:] for launch in launches]))
     launches.clear()
 """
-# bytes of stack of a thread, (D, causal): (forward, backward), with Triton 3.6.0; 3.7.1 and 3.8.0 take no more.
+# bytes of stack of a thread, (D, causal): (forward, backward), the most of Triton 3.6.0, 3.7.1 and 3.8.0.
 # In the backward pass they are addresses that are read again once in a while.
-SPILLED = {(64, False): (80, 48), (64, True): (0, 72), (128, False): (0, 16), (128, True): (0, 16)}
+SPILLED = {(64, False): (80, 48), (64, True): (104, 72), (128, False): (0, 16), (128, True): (32, 16)}
 
 
-ALL = ((128, 4096, True), (128, 4096, False), (128, 512, True), (64, 4096, True), (64, 512, False), (64, 4096, False))
+ALL = (
+    (128, 4096, True),
+    (128, 4096, False),
+    (128, 512, True),
+    (64, 4096, True),
+    (64, 512, True),
+    (64, 512, False),
+    (64, 4096, False),
+)
 
 
 @pytest.fixture(scope="module")
