@@ -18,6 +18,7 @@ from flashlearn.show.draw import draw_barriers
 from flashlearn.show.frame import as_runs, paint
 
 pytest.importorskip("triton", reason="Triton is not installed here: there are no kernels to simulate")
+from flashlearn.kernels import decode
 from flashlearn.kernels.hopper import backward, forward, lesson, order
 from flashlearn.kernels.hopper.order import beside
 from flashlearn.kernels.hopper.softcap import with_softcap
@@ -316,11 +317,12 @@ def test_as_many_rows_run_side_by_side_as_keep_programs_from_waiting():
 
 def test_tickets_are_kept_for_a_stream_and_in_a_graph_made_anew(monkeypatch):
     state = {"stream": 1, "capturing": False}
-    monkeypatch.setattr(order, "_tickets", {})
-    monkeypatch.setattr(order, "current_stream", lambda device: state["stream"])
+    monkeypatch.setattr(decode, "_workspaces", {})
+    monkeypatch.setattr(decode, "current_stream", lambda device: state["stream"])
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: state["capturing"])
-    zeros = torch.zeros
+    zeros, empty = torch.zeros, torch.empty
     monkeypatch.setattr(torch, "zeros", lambda *shape, dtype, device: zeros(*shape, dtype=dtype))
+    monkeypatch.setattr(torch, "empty", lambda *shape, dtype, device: empty(*shape, dtype=dtype))
     gpu = torch.device("cuda", 0)
     first = order.tickets_taken(gpu)
     assert first.tolist() == [0] and order.tickets_taken(gpu) is first

@@ -509,7 +509,7 @@ def attention_backward_hopper(
     to be launched after all that writes do, q, k, v and spans: these are read while it runs (`flashlearn.kernels.follow`).
     softcap: c, scores are c tanh(score / c).
     in_order: whether blocks of keys take turns to add to dq, so that it has the same bits every time.
-    Extra memory: delta, and dq in float32; in order, 8 bytes for a block of 64 (D > 64) or 128 queries, with spans also 4
+    Extra memory: delta, and the sums of dq in float32, of whole blocks of queries and 64 or 128 columns; in order, 8 bytes for a block of 64 (D > 64) or 128 queries, with spans also 4
     bytes for every pair of a block of queries and one of 128 keys.
     """
     check_bool(causal, "causal")

@@ -19,7 +19,7 @@ from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from flashlearn.kernels.launcher import current_stream
+from flashlearn.kernels.decode import workspace
 
 # Rounds from the addition of a block of keys to that of the next, at least. With 3 the slowest of twelve settings reached
 # 0.87 of the speed in any order, with 1.5 and 1 0.82 and 0.83 (H200, measurements/gpu_trials_h200.json)
@@ -47,21 +47,14 @@ def rows_with_masks(rows: int) -> int:
     return rows if rows <= 16 else 8
 
 
-_tickets: dict[tuple, Tensor] = {}
-
-
 def tickets_taken(device: torch.device) -> Tensor:
-    """(1,) int32, the tickets taken: 0, and whoever takes the last makes it 0 again.
+    """int32, of which the first counts the tickets taken: 0, and whoever takes the last makes it 0 again.
 
-    One is kept for each stream, whose launches run one after the other, so that no kernel has to write a 0 first. A CUDA
-    graph may be replayed on any stream, and gets one of its own.
+    It is one of the counters that decoding keeps for each stream (`flashlearn.kernels.decode.workspace`), so that no kernel
+    has to write a 0 first. A CUDA graph gets its own.
     """
-    if device.type == "cpu" or torch.cuda.is_current_stream_capturing():
-        return torch.zeros(1, dtype=torch.int32, device=device)
-    place = (device, current_stream(device))
-    if place not in _tickets:
-        _tickets[place] = torch.zeros(1, dtype=torch.int32, device=device)
-    return _tickets[place]
+    kept = device.type != "cpu" and not torch.cuda.is_current_stream_capturing()
+    return workspace(device, kept, 0, 0, 1)[2]
 
 
 @gluon.jit
