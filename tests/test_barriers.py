@@ -370,6 +370,21 @@ def test_whoever_does_not_wait_for_the_kernel_before_is_too_early(name, does):
         backward_run(q, k, v, do, o, lse, False, spans=spans, replaced={name: hasty})
 
 
+@pytest.mark.parametrize(("name", "does"), (("consume", "reads v_smem"), ("finish", "writes v_smem")))
+def test_under_a_mask_v_comes_after_k_and_is_awaited(name, does):
+    """By who multiplies by it, and by who wants its room and had no round: no query sees the last 128 keys."""
+    q, k, v, do, _, _ = problem(1, 1, 1, 128, 256, 64, False)
+    spans = torch.tensor([0] * 256 + [128] * 128 + [0] * 128, dtype=torch.int32).view(1, 2, 256)
+    o, lse = torch.zeros(q.shape), torch.zeros(q.shape[:3])
+    waits = re.findall(
+        r"( *)(mbarrier\.wait\(kv_full\.index\(1\), 0\).*\n)", inspect.getsource(getattr(backward, name).fn)
+    )
+    indent, wait = waits[-1]
+    hasty = altered(getattr(backward, name).fn, (indent + wait, f"{indent}pass\n"))
+    with pytest.raises(Race, match=does):
+        backward_run(q, k, v, do, o, lse, False, spans=spans, replaced={name: hasty})
+
+
 FREES = "    mbarrier.arrive(free.index(t % k_smem.shape[0]), count=1)\n"
 ROUNDS = {"first_round": 2, "absorb": 2, "trust": 3}  # which rounds there are with so many groups
 

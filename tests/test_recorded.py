@@ -321,6 +321,40 @@ def test_what_the_order_of_registers_gains_is_told_as_it_was_recorded():
     assert moved // 128 < min(row["round"] for row in record["timeline"]["rows"] if row["D"] == 128) == 3622
 
 
+def test_what_is_told_of_the_cycles_of_a_round_and_of_what_did_not_help():
+    record, words = load("gpu_trials_h200"), said_of("backward")
+    trials = record["trials"]
+    early = trials["backward, K, Q and dO asked for before the warps part, V last"]["rows"]
+    masked, others = ({"rows": chosen(early, causal=causal)} for causal in (True, False))
+    assert f"while V comes: {spread(masked)} times the speed. Without one it was {spread(others)}," in words
+    rounds = record["round"]["rows"]
+    waits = [sum(n for name, n in row.items() if name.startswith("until")) / row["round"] for row in rounds]
+    assert f"A group waits in {100 * min(waits):.0f} to {100 * max(waits):.0f} % of them." in words
+    for row in rounds:
+        parts = [n for name, n in row.items() if name not in ("D", "N", "causal", "group", "round")]
+        assert abs(sum(parts) / row["round"] - 1) < 0.02, "the parts are the round"
+    told = {
+        "a third group of 64 keys, D = 64, dQ by one group after the other": "computing dQ in turns ({} of the speed)",
+        "lse and delta loaded before the round before ends": "before the round before ends ({})",
+        "one group begins 1000 cycles late": "1000 cycles late ({})",
+        "lse and delta subtracted by products, D = 128": "each: {} of the speed at D = 128",
+        "dQ given where dS was, D = 64": "alone is {} of the speed",
+        "the same, D = 64, dQ given where dS was": "it was {}; with a group's own half",
+    }
+    for name, sentence in told.items():
+        assert sentence.format(spread(trials[f"backward, {name}"])) in words, name
+    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()
+    assert f"| {spread(masked)} of the speed under a mask, kept; {spread(others)} without one" in appendix
+    for name in list(told)[:2]:
+        assert f"| {spread(trials[f'backward, {name}'])} of the speed" in appendix
+    for name in list(told)[3::2]:
+        assert spread(trials[f"backward, {name}"]) in appendix
+    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
+    assert f"while V comes: {spread(masked)} times as fast on an H200 (N 512 to 16384)" in changes
+    name = "lse and delta subtracted by products, D = 64, a group's own half of dS kept for two rounds"
+    assert f"kept for two rounds {spread(trials[f'backward, {name}'])}." in words
+
+
 def test_what_is_told_of_the_beginning_and_the_end_of_a_tile():
     trials, words = load("gpu_trials_h200")["trials"], said_of("forward")
     path = Path(__file__).parents[1]

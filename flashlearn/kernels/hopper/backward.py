@@ -48,6 +48,13 @@ the first Q and dO come from HBM, dV and dK go there. It was no use to let progr
 then is on its way while dV and dK leave (0.91 to 1.03 of the speed): the copy engine is then what all wait for, we think,
 and the loop has more numbers to keep than registers.
 
+With a mask programs are short. There, unless in order, the copy engine is asked for K, the first Q and dO, and V before the
+warps part, and the first S^T is computed while V comes: 1.00 to 1.02 times the speed. Without one it was 0.95 to 1.01, for
+which we have no reason but the assembler's; there the loading warp asks.
+
+Where the cycles of a round go is in that file too ("round"). A group waits in 9 to 12 % of them. Most go into asking for
+products: a warp that asks goes on when the tensor cores have taken all but a few.
+
 Tried without gain: to put dV later, where dQ's factors are awaited; dQ added from registers by atomic
 additions of two or four numbers (4 to 28 % slower, and 3 to 9 % where four of them lie side by side); dQ asked for before dS
 is handed over (0.82 to 0.93 of the speed) and V kept in registers, to spare shared memory (0.61 to 0.88): both need more
@@ -57,6 +64,12 @@ be under way together, and needs more registers than there are (2 to 10 % slower
 (0.95 to 1.00 of the speed). To begin the next S^T before dQ leaves was slower: with two rounds in one body of the loop
 (0.61 to 0.74 of the speed; we think that the code of both groups no longer fits where instructions are kept), and with a
 product under way across the end of the loop, where ptxas runs all products one after the other (its remark C7514).
+
+Nor did it help, at D = 64, to give a program a third group of 64 keys, with the groups computing dQ in turns (0.90 to 0.98 of
+the speed); to load lse and delta before the round before ends (0.94 to 0.98); to let one group begin 1000 cycles late (0.97 to
+1.00): groups find their distance by themselves. Products with ones can subtract lse and delta, in three parts of 16 bits
+each: 0.94 to 1.00 of the speed at D = 128. At D = 64 there is no room for the parts. With dQ given where dS was, which
+alone is 0.94 to 0.96 of the speed, it was 0.98 to 1.05; with a group's own half of dS kept for two rounds 0.97 to 1.01.
 
 Sources: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2; J. Shah et al., "FlashAttention-3",
 2024 (arXiv:2407.08608), section B.1.
@@ -125,7 +138,7 @@ def attention_backward_hopper_kernel(
     ROW_LAYOUT: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     lse_smem = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK_M], ROW_LAYOUT)
     delta_smem = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK_M], ROW_LAYOUT)
-    kv_full = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
+    kv_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # K, V
     rows_full = gl.allocate_shared_memory(
         gl.int64, [STAGES, 1], mbarrier.MBarrierLayout()
     )  # Q, dO and their rows' numbers
@@ -133,8 +146,8 @@ def attention_backward_hopper_kernel(
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())  # both groups: a round is over
     dq_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # a group's half of dQ is there
     dq_free = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # it has left
-    mbarrier.init(kv_full.index(0), count=1)
     for i in gl.static_range(2):
+        mbarrier.init(kv_full.index(i), count=1)
         mbarrier.init(dq_full.index(i), count=1)
         mbarrier.init(dq_free.index(i), count=1)
         mbarrier.init(ds_full.index(i), count=2)
@@ -167,7 +180,7 @@ def attention_backward_hopper_kernel(
     buffers = (k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem)
     barriers = (kv_full, rows_full, ds_full, free, dq_full, dq_free)
     place = (start_n, kv_head, batch, first, full, full_stop, blocks)
-    inputs, outputs = (q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr, kv_heads), (dk_desc, dv_desc)
+    inputs, outputs = (q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr, kv_heads, group), (dk_desc, dv_desc)
     m_blocks = gl.cdiv(N_q, BLOCK_M)
     turns = 2 * group * m_blocks  # of a row
     before_ptr = turns_ptr
@@ -177,11 +190,14 @@ def attention_backward_hopper_kernel(
             before_ptr += 1 + gl.num_programs(0) // key_blocks * turns + which * m_blocks
         turns_ptr += 1 + batch * kv_heads * turns
     sums = (dq_desc, turns_ptr, before_ptr, m_blocks)
+    AHEAD: gl.constexpr = MASK != "none" and not IN_ORDER
+    if AHEAD:
+        ask_for_first(buffers, barriers, place, inputs, True)
     gl.warp_specialize(
         [
-            (consume, (0, buffers, barriers, place, sizes, outputs, MASK)),
-            (consume, (1, buffers, barriers, place, sizes, outputs, MASK)),
-            (load, (buffers, barriers, place, sizes, inputs, not IN_ORDER)),
+            (consume, (0, buffers, barriers, place, sizes, outputs, MASK, AHEAD)),
+            (consume, (1, buffers, barriers, place, sizes, outputs, MASK, AHEAD)),
+            (load, (buffers, barriers, place, sizes, inputs, not IN_ORDER, AHEAD)),
             (add, (0, buffers, barriers, place, sizes, sums, MASK, IN_ORDER)),
             (add, (1, buffers, barriers, place, sizes, sums, MASK, IN_ORDER)),
         ],
@@ -216,28 +232,43 @@ def next_block(head, block, first, blocks):
 
 
 @gluon.jit
-def load(buffers, barriers, place, sizes, inputs, EARLY: gl.constexpr):
-    """The loading warp: K and V once, then Q and dO, block after block, head after head of the group.
+def ask_for_first(buffers, barriers, place, inputs, EARLY: gl.constexpr):
+    """K, if EARLY the first Q and dO, and V, from the copy engine: S^T needs no V.
 
     EARLY: the kernel may have begun before attention_begin_sums_kernel has ended, which writes delta.
     """
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     start_n, kv_head, batch, first, full, full_stop, blocks = place
-    q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr, kv_heads = inputs
+    q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr, kv_heads, group = inputs
+    for i in gl.static_range(2):
+        mbarrier.expect(kv_full.index(i), 2 * k_desc.block_type.nbytes)
+    for i in gl.static_range(2):
+        async_load(k_desc, [batch, kv_head, start_n + i * KEYS, 0], kv_full.index(0), k_smem.index(i))
+    if EARLY and blocks > 0:
+        ask_for_rows(0, kv_head * group, first + blocks - 1, buffers, barriers, place, inputs)
+    for i in gl.static_range(2):
+        async_load(v_desc, [batch, kv_head, start_n + i * KEYS, 0], kv_full.index(1), v_smem.index(i))
+
+
+@gluon.jit
+def load(buffers, barriers, place, sizes, inputs, EARLY: gl.constexpr, AHEAD: gl.constexpr):
+    """The loading warp: Q and dO, block after block, head after head of the group.
+
+    AHEAD: what `ask_for_first` asks for has been asked for before the warps parted.
+    """
+    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
+    kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
+    start_n, kv_head, batch, first, full, full_stop, blocks = place
+    q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr, kv_heads, group = inputs
     STAGES: gl.constexpr = q_smem.shape[0]
     BLOCK_M: gl.constexpr = q_smem.shape[3]
-    mbarrier.expect(kv_full.index(0), 4 * k_desc.block_type.nbytes)
-    for i in gl.static_range(2):
-        at = [batch, kv_head, start_n + i * KEYS, 0]
-        async_load(k_desc, at, kv_full.index(0), k_smem.index(i))
-        async_load(v_desc, at, kv_full.index(0), v_smem.index(i))
+    if not AHEAD:
+        ask_for_first(buffers, barriers, place, inputs, EARLY)
     N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
     LANES: gl.constexpr = gl.BlockedLayout([BLOCK_M // 32], [32], [1], [0])
     head = kv_head * group
     block = first + blocks - 1
-    if EARLY and blocks > 0:
-        ask_for_rows(0, head, block, buffers, barriers, place, inputs)
     gdc_wait()  # for delta; all that has been asked for is older
     for t in range(group * blocks):
         stage = t % STAGES
@@ -263,7 +294,7 @@ def ask_for_rows(stage, head, block, buffers, barriers, place, inputs):
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     start_n, kv_head, batch, first, full, full_stop, blocks = place
-    q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr, kv_heads = inputs
+    q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr, kv_heads, group = inputs
     mbarrier.expect(rows_full.index(stage), q_desc.block_type.nbytes + do_desc.block_type.nbytes)
     at = [batch, head, block * q_smem.shape[3], 0]
     async_load(q_desc, at, rows_full.index(stage), q_smem.index(stage))
@@ -271,8 +302,8 @@ def ask_for_rows(stage, head, block, buffers, barriers, place, inputs):
 
 
 @gluon.jit
-def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK: gl.constexpr):
-    """A computing group: its 64 keys against every block of queries."""
+def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK: gl.constexpr, AHEAD: gl.constexpr):
+    """A computing group: its 64 keys against every block of queries; AHEAD: the first S^T does not wait for V."""
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     start_n, kv_head, batch, first, full, full_stop, blocks = place
@@ -287,6 +318,8 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
     keys = keys_of_group(start_n + index * KEYS, batch, sizes, S_LAYOUT, MASK)
     dk, dv = gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT), gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT)
     mbarrier.wait(kv_full.index(0), 0)
+    if not AHEAD:
+        mbarrier.wait(kv_full.index(1), 0)
     head, block = kv_head * group, first + blocks - 1
     for t in range(group * blocks):
         stage, phase = t % STAGES, (t // STAGES) & 1
@@ -297,6 +330,8 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
         # both filled before the first product begins: a product under way lets go of no register
         s_t, dp_t = less_rows(lse_smem.index(stage)), less_rows(delta_smem.index(stage))
         s_t = warpgroup_mma(k, q.permute((1, 0)), s_t, use_acc=softcap is None, is_async=True)  # FA-2 Alg. 2, line 10
+        if AHEAD:
+            mbarrier.wait(kv_full.index(1), 0)  # V is there from the first round on
         dp_t = warpgroup_mma(v, do.permute((1, 0)), dp_t, is_async=True)  # line 13
         s_t = warpgroup_mma_wait(1, deps=[s_t])
         crossed = crosses(block, index, place, sizes, BLOCK_M, MASK)
@@ -436,7 +471,8 @@ def finish(rounds, index: gl.constexpr, sums, scale, place, buffers, barriers, o
     dk, dv = sums
     dk_desc, dv_desc = outputs
     gdc_wait()  # over, but where no query sees these keys: until then others may read what is dK's and dV's memory now
-    # only this group reads its V: room for the results, one after the other
+    # only this group reads its V: room for the results, one after the other; V is there, but where no query sees these keys
+    mbarrier.wait(kv_full.index(1), 0)
     store(dv, index, place, v_smem.index(index), dv_desc)
     if rounds > 0:
         dq = warpgroup_mma_wait(0, deps=[half_of_dq(rounds, index, ds_smem, ds_full, k_smem)])
