@@ -9,12 +9,15 @@ browser tests, which run every notebook too.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 # What the notebooks' first cells import, of other projects, and torch.distributed.tensor, which the first assert_close
 # imports for a second. Nothing that starts a thread, which a copy would not have.
@@ -26,6 +29,7 @@ IMPORTED = (
     "torch",
     "torch.distributed.tensor",
 )
+FIRST_PORT, PORTS = 20000, 100  # below those that Linux gives out, from 32768 on; so many for each worker
 
 
 class Kernel:
@@ -84,9 +88,10 @@ class Source:
 def pytest_configure(config) -> None:
     if sys.platform != "linux" or not config.pluginmanager.hasplugin("nbval"):
         return
+    from jupyter_client.connect import LocalPortCache
     from jupyter_client.provisioning import local_provisioner
 
-    source, start = Source(), local_provisioner.launch_kernel
+    source, start, find = Source(), local_provisioner.launch_kernel, LocalPortCache.find_available_port
 
     def launch_kernel(command, cwd=None, env=None, **more):
         if command[1:3] != ["-m", "ipykernel_launcher"]:
@@ -95,11 +100,33 @@ def pytest_configure(config) -> None:
         return Kernel(source, source.ask({"arguments": command[3:], "cwd": cwd or os.getcwd(), "env": env}))
 
     def undo():
-        local_provisioner.launch_kernel = start
+        local_provisioner.launch_kernel, LocalPortCache.find_available_port = start, find
         source.close()
 
+    ports = own_ports(os.environ.get("PYTEST_XDIST_WORKER", ""))
     local_provisioner.launch_kernel = launch_kernel
+    LocalPortCache.find_available_port = lambda self, ip: next(port for port in ports if is_free(ip, port))
     config.add_cleanup(undo)
+
+
+def own_ports(worker: str) -> Iterator[int]:
+    """The ports of a worker, "gw3" say, one after the other, for ever.
+
+    A kernel opens its ports a second after they were found free. Of nineteen that start at a time, with ports that the system
+    gives out, two get the same one in three of ten runs, and one of them dies.
+    """
+    first = FIRST_PORT + PORTS * (int(worker.lstrip("gw") or 0) % PORTS)
+    return itertools.cycle(range(first, first + PORTS))
+
+
+def is_free(ip: str, port: int) -> bool:
+    """Whether nobody has opened this port."""
+    with socket.socket() as mine:
+        try:
+            mine.bind((ip, port))
+        except OSError:
+            return False
+    return True
 
 
 def copy(arguments: list[str], cwd: str, env: dict[str, str]) -> int:

@@ -1,8 +1,11 @@
 """Kernels copied from one process: each by itself, with nothing of the course in it, and none is left behind."""
 
+import itertools
+import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -57,6 +60,20 @@ def test_each_is_a_process_of_its_own_with_nothing_of_the_course(start, tmp_path
     assert told(ones, "print('x' in dir(), __name__)") == "False __main__"
     assert told(ones, "import matplotlib; print(matplotlib.get_backend())").endswith("inline")
     assert one.provisioner.pid != other.provisioner.pid
+
+
+def test_no_two_workers_give_a_kernel_the_same_port(start):
+    ports = [set(itertools.islice(forked.own_ports(worker), 2 * forked.PORTS)) for worker in ("", "gw1", "gw31")]
+    assert [len(each) for each in ports] == [forked.PORTS] * 3 and not ports[0] & ports[1] | ports[1] & ports[2]
+    given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert max(set.union(*ports)) < given, "the system gives out others"
+    first, second = start()[0], start()[0]
+    mine = set(itertools.islice(forked.own_ports(os.environ.get("PYTEST_XDIST_WORKER", "")), forked.PORTS))
+    taken = [
+        getattr(kernel, f"{name}_port") for kernel in (first, second) for name in ("shell", "iopub", "hb", "control")
+    ]
+    assert len(set(taken)) == len(taken) and mine.issuperset(taken)
+    assert not forked.is_free(first.ip, first.shell_port)
 
 
 def test_a_kernel_that_dies_is_noticed_and_none_outlives_the_process_it_is_a_copy_of(start):
