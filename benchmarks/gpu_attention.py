@@ -7,6 +7,7 @@
 speed       TFLOP/s forward and backward: D 64 and 128, N 512 to 16384, causal and not; hidden size 2048, 16384 tokens
 memory      peak bytes of forward and backward of one layer, N 1024 to 131072
 gqa         as speed, with four query heads to a head of K and V
+dims        as speed, with D 96, 192 and 256, and N 4096
 decoding    one query against N keys: microseconds, as called and in a CUDA graph, and GB/s of K and V
 first-call  seconds until the first result, with empty caches of compiled kernels and with filled
 
@@ -44,8 +45,10 @@ from side_by_side.report import report
 
 RECORDS = Path(__file__).parents[1] / "flashlearn/measurements"
 RESULTS = RECORDS / "gpu_attention_h200.json"
-PARTS = ("speed", "memory", "gqa", "decoding", "first-call")
-SECTIONS = {"speed": "rows", "memory": "memory", "gqa": "gqa", "decoding": "decoding", "first-call": "first_call"}
+PARTS = ("speed", "memory", "gqa", "dims", "decoding", "first-call")
+SECTIONS = {"speed": "rows", "first-call": "first_call"} | {
+    part: part for part in ("memory", "gqa", "dims", "decoding")
+}
 PASSES = 5  # of decoding, as called
 COMPARED = (OURS, "fa2", "cudnn")  # in all passes, and in a CUDA graph
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
@@ -112,6 +115,7 @@ def settings_of(part: str, dtypes, lengths) -> list[Setting]:
         "speed": lambda: measure.speed_settings(dtypes, lengths),
         "memory": measure.memory_settings,
         "gqa": lambda: measure.gqa_settings(dtypes),
+        "dims": lambda: measure.dims_settings(dtypes),
         "decoding": lambda: measure.decoding_settings(dtypes),
     }[part]()
 
@@ -141,9 +145,9 @@ def todo(results: dict, args: argparse.Namespace) -> Iterator[tuple[str, Setting
 def row_of(part: str, setting: Setting, results: dict, names: list[str], graphs: bool, device: str) -> dict:
     """One row, measured. A step of decoding is short: in a CUDA graph, as servers run it, no Python is in its time.
 
-    FlashAttention-4 is timed in the part speed alone: it compiles for long seconds.
+    FlashAttention-4 is timed in the parts speed and dims alone: it compiles for long seconds.
     """
-    names = [name for name in names if name != "fa4" or part == "speed"]
+    names = [name for name in names if name != "fa4" or part in ("speed", "dims")]
     if part == "memory":
         gone = next((row["reasons"] for row in reversed(results["memory"]) if row["N"] < setting.N), {})
         return measure.memory_row(setting, [name for name in names if name != "flex"], gone, device)

@@ -152,6 +152,27 @@ def test_what_is_said_of_decoding():
     assert abs(added["flashlearn"][len(rows) // 2] - added["cudnn"][len(rows) // 2]) < 1, "about as much"
 
 
+def test_what_is_said_of_other_head_dimensions():
+    rows = load("gpu_attention_h100")["dims"]
+
+    def spread(way, peer, *D):
+        found = [row["flashlearn"][way] / row[peer][way] for row in chosen(rows, D=D)]
+        return f"{min(found):.2f} to {max(found):.2f}"
+
+    assert (spread("forward", "cudnn", 96), spread("backward", "cudnn", 96)) == ("1.06 to 1.14", "1.09 to 1.10")
+    assert (spread("forward", "cudnn", 192, 256), spread("backward", "cudnn", 192, 256)) == (
+        "0.61 to 0.78",
+        "0.54 to 0.62",
+    )
+    assert spread("forward", "fa2", 192, 256)[:4] == "1.26" and spread("backward", "fa2", 192) == "0.73 to 0.75"
+    for said in (
+        "1.06 to 1.14 of cuDNN forward and 1.09 to 1.10 backward",
+        "forward 0.61 to 0.78 of cuDNN",
+        "0.73 to 0.75",
+    ):
+        assert said in TEXT
+
+
 def test_memory_is_what_has_to_be_there():
     for row in BESIDE["memory"]:
         assert row["flashlearn"] / tables.needed(row) == pytest.approx(1, abs=0.005)

@@ -317,6 +317,7 @@ def miniature(monkeypatch):
     lone = {"gqa_settings": TINY._replace(H_kv=1), "decoding_settings": TINY._replace(N_q=1, causal=False)}
     for name, setting in lone.items():
         monkeypatch.setattr(measure, name, lambda dtypes, s=setting: [s._replace(dtype=each) for each in dtypes])
+    monkeypatch.setattr(measure, "dims_settings", lambda dtypes: [])
     monkeypatch.setattr(measure, "memory_settings", lambda: [TINY, TINY._replace(N=128, N_q=128)])
 
 

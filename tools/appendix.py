@@ -14,7 +14,9 @@ from flashlearn.measurements import load, story, tables
 
 APPENDIX = Path(__file__).parent.parent / "notebooks" / "14_appendix.md"
 TABLE = re.compile(r"(?<=<!-- table: )(\w+)( -->\n```text\n).*?(?=```)", re.DOTALL)
-BESIDE, LADDER, PROFILE = (load(name) for name in ("gpu_attention_h200", "gpu_ladder", "gpu_profile"))
+BESIDE, H100, LADDER, PROFILE = (
+    load(name) for name in ("gpu_attention_h200", "gpu_attention_h100", "gpu_ladder", "gpu_profile")
+)
 TABLES: dict[str, Callable[[], str]] = {
     "rung_by_rung": lambda: story.rung_by_rung(LADDER),
     "sweeps": lambda: story.sweeps(LADDER),
@@ -23,6 +25,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "launching": lambda: tables.launching(BESIDE),
     "halving": lambda: tables.halving(BESIDE),
     "gqa": lambda: tables.gqa(BESIDE),
+    "dims": lambda: tables.dims(H100),
     "decoding": lambda: tables.decoding(BESIDE),
     "decoding_ratios": lambda: tables.decoding_ratios(BESIDE),
     "first_calls": lambda: tables.first_calls(BESIDE),

@@ -58,6 +58,16 @@ def gqa_settings(dtypes: Iterable[str]) -> list[Setting]:
     return [setting._replace(H_kv=setting.H_q // 4) for setting in wide]
 
 
+def dims_settings(dtypes: Iterable[str]) -> list[Setting]:
+    """The same with other head dimensions, as many heads as a hidden size of 2048 has room for, N 4096."""
+    return [
+        Setting(D, 4096, causal, dtype, TOKENS // 4096, HIDDEN // D, HIDDEN // D, 4096)
+        for dtype in dtypes
+        for D in (96, 192, 256)
+        for causal in (False, True)
+    ]
+
+
 def decoding_settings(dtypes: Iterable[str]) -> list[Setting]:
     """One new query against a cache of N keys. Not causal: aligned to the bottom right it sees every key."""
     return [

@@ -188,7 +188,7 @@ def first_call_table(found: Mapping) -> list[str]:
 def reasons(results: Mapping) -> list[str]:
     """Each reason once, as far as its first sentence, with the number of its settings, and the first of them."""
     where: dict[tuple[str, str, str], list[str]] = {}
-    for section in ("rows", "memory", "gqa", "decoding"):
+    for section in ("rows", "memory", "gqa", "dims", "decoding"):
         for row in results.get(section, ()):
             for name, words in row.get("reasons", {}).items():
                 where.setdefault((section, name, words.partition(". ")[0]), []).append(place(row))
@@ -206,6 +206,8 @@ def report(results: Mapping) -> str:
         ("rows", "graph"): "Speed, forward in a CUDA graph, TFLOP/s",
         ("gqa", "forward"): "GQA, forward, TFLOP/s",
         ("gqa", "backward"): "GQA, backward, TFLOP/s",
+        ("dims", "forward"): "Other head dimensions, forward, TFLOP/s",
+        ("dims", "backward"): "Other head dimensions, backward, TFLOP/s",
         ("decoding", "us"): "Decoding, one query, as called, microseconds",
         ("decoding", "graph us"): "Decoding, one query, in a CUDA graph, microseconds",
         ("decoding", "host us"): "Decoding, one query, until the host is free again, microseconds",

@@ -164,6 +164,19 @@ def gqa(results: Mapping) -> str:
     return "\n".join(lines)
 
 
+def dims(results: Mapping) -> str:
+    """Head dimensions that the fast kernels pad, or do not take: N = 4096, float16."""
+    some = ("flashlearn", "cudnn", "fa2")
+    lines = [
+        f"{results['provenance']['gpu']}, N = 4096, TFLOP/s, forward / backward",
+        "  D        " + columns(some, 14),
+    ]
+    for row in chosen(results["dims"], dtype="float16"):
+        cells = (f"{shown(rate(row, key))} / {shown(rate(row, key, 'backward'))}" for key in some)
+        lines.append(f"{row['D']:3}  {'causal' if row['causal'] else '':6}" + columns(cells, 14))
+    return "\n".join(lines)
+
+
 def decoding(results: Mapping) -> str:
     """One query against a long cache, D = 128, 32 query heads and 8 key heads, in µs."""
     rows = chosen(results["decoding"], dtype="float16", D=128, H_kv=8)
