@@ -112,8 +112,8 @@ def pytest_configure(config) -> None:
 def own_ports(worker: str) -> Iterator[int]:
     """The ports of a worker, "gw3" say, one after the other, for ever.
 
-    A kernel opens its ports a second after they were found free. Of nineteen that start at a time, with ports that the system
-    gives out, two get the same one in three of ten runs, and one of them dies.
+    A kernel opens its ports a second after they were found free. Where the system gives them out, two kernels of two workers
+    may be given the same one meanwhile, and then one of them dies.
     """
     first = FIRST_PORT + PORTS * (int(worker.lstrip("gw") or 0) % PORTS)
     return itertools.cycle(range(first, first + PORTS))

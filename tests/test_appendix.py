@@ -124,13 +124,13 @@ def test_what_is_said_of_decoding():
     over = {(peer, key): tables.decoding_over(BESIDE, peer, key, "float16") for peer in ("fa2", "cudnn") for key in ("us", "graph us")}  # fmt: skip
     assert min(over["fa2", "us"]) >= 1 and min(over["fa2", "graph us"]) >= 1
     graphs = {N: [row["flashlearn"]["graph us"] / row["cudnn"]["graph us"] for row in chosen(BESIDE["decoding"], N=N)] for N in (1024, 65536)}  # fmt: skip
-    assert 1.2 < max(graphs[1024]) < 1.25, "up to a quarter longer"
-    longer = {
-        tuple(row[key] for key in ("D", "N", "B", "H_kv", "dtype")) for row in BESIDE["decoding"]
-        if row["flashlearn"]["graph us"] > 1.1 * row["cudnn"]["graph us"]
-    }  # fmt: skip
-    told = {(128, 1024, 8, 8), (64, 1024, 8, 8), (128, 8192, 1, 8)}
-    assert {(*each, dtype) for each in told for dtype in ("float16", "bfloat16")} <= longer
+    assert 1.35 < max(graphs[1024]) < 1.4, "up to two fifths longer"
+    later = [
+        row["flashlearn"] / row["cudnn"] for row in chosen(load("gpu_trials_h200")["graphs"]["rows"], dtype="float16")
+    ]
+    more = sum(ratio > 1.1 for ratio in later)
+    assert f"at most {max(later):.2f} times as long as cuDNN's" in TEXT and "at most 1.18 times" in TEXT
+    assert f"a tenth longer in\n{more} of {len(later)} settings" in TEXT and (more, len(later)) == (4, 24)
     found = load("gpu_trials_h200")["decoding"]["rows"]
     gaps = [row["one after the other"] - row["at 9f43c74"] for row in found]
     assert f"which takes {min(gaps):.1f} to {max(gaps):.1f} µs less" in TEXT and "takes 0.1 to 0.8 µs less" in TEXT
@@ -149,7 +149,7 @@ def test_what_is_said_of_decoding():
     longer = sorted(host["flashlearn"] / host[name] for name in ("cudnn", "fa2"))
     assert f"ours takes {longer[0]:.1f} to {longer[1]:.1f} times as long" in TEXT and "1.7 to 1.8 times" in TEXT
     added = {name: sorted(row[name]["us"] - row[name]["graph us"] for row in rows) for name in ("flashlearn", "cudnn")}
-    assert abs(added["flashlearn"][len(rows) // 2] - added["cudnn"][len(rows) // 2]) < 1, "about as much"
+    assert abs(added["flashlearn"][len(rows) // 2] - added["cudnn"][len(rows) // 2]) < 0.5
 
 
 def test_what_is_said_of_other_head_dimensions():

@@ -55,6 +55,7 @@ def synthetic() -> dict:
         "provenance": dict(HERE),
         "rows": [s._asdict() | rate | {"reasons": {}} for s in settings],
         "gqa": [s._asdict() | rate | {"reasons": {}} for s in measure.gqa_settings(BOTH)],
+        "dims": [s._asdict() | rate | {"reasons": {}} for s in measure.dims_settings(BOTH)],
         "decoding": [s._asdict() | late | {"reasons": {}} for s in measure.decoding_settings(BOTH)],
         "memory": [s._asdict() | peak(s) | {"results": 800 * s.N, "reasons": {}} for s in measure.memory_settings()],
         "first_call": {
@@ -80,7 +81,14 @@ def test_all_targets_are_met_and_every_number_is_shown():
     assert "MISSED" not in text and "open" not in text and "Not measured" not in text
     assert "forward / cudnn, float16, N 4096 and 16384: geometric mean at least 0.95: 1.100 (8 settings)" in text
     assert "caches empty: forward 2.00, backward 3.00; caches filled: forward 0.50, backward 0.25" in text
-    for title in ("Speed, forward", "Speed, backward", "GQA, forward", "Decoding, one query", "Peak memory"):
+    for title in (
+        "Speed, forward",
+        "Speed, backward",
+        "GQA, forward",
+        "Other head",
+        "Decoding, one query",
+        "Peak memory",
+    ):
         assert title in text
     assert "1.10" in next(line for line in text.splitlines() if line.startswith("128    512        fp16"))
 
@@ -315,9 +323,9 @@ def miniature(monkeypatch):
     monkeypatch.setattr(measure, "TOKENS", 64)
     monkeypatch.setattr(measure, "HIDDEN", 128)
     lone = {"gqa_settings": TINY._replace(H_kv=1), "decoding_settings": TINY._replace(N_q=1, causal=False)}
+    lone["dims_settings"] = TINY._replace(D=24)
     for name, setting in lone.items():
         monkeypatch.setattr(measure, name, lambda dtypes, s=setting: [s._replace(dtype=each) for each in dtypes])
-    monkeypatch.setattr(measure, "dims_settings", lambda dtypes: [])
     monkeypatch.setattr(measure, "memory_settings", lambda: [TINY, TINY._replace(N=128, N_q=128)])
 
 
@@ -327,7 +335,7 @@ def test_the_whole_flow(miniature, tmp_path):
     results = gpu_attention.start(args.out, HERE, False)
     assert gpu_attention.run(results, args, device="cpu") == 0
     assert json.loads(args.out.read_text()) == results, "saved as measured"
-    assert [len(results[key]) for key in ("rows", "memory", "gqa", "decoding")] == [8, 2, 2, 2]
+    assert [len(results[key]) for key in ("rows", "memory", "gqa", "dims", "decoding")] == [8, 2, 2, 2, 2]
     row = results["rows"][0]
     rate = 4 * 1 * 64 * 64 * 128 / 0.5e-3 / 1e12
     for name in ("flashlearn", "fa2", "math"):

@@ -41,12 +41,12 @@ class Setting(NamedTuple):
     N_q: int
 
 
-def speed_settings(dtypes: Iterable[str], lengths: Sequence[int]) -> list[Setting]:
-    """16384 tokens in all, hidden size 2048: D 128 and 64, causal and not."""
+def speed_settings(dtypes: Iterable[str], lengths: Sequence[int], dims: Sequence[int] = (128, 64)) -> list[Setting]:
+    """16384 tokens in all, hidden size 2048 or as much of it as whole heads take; causal and not."""
     return [
         Setting(D, N, causal, dtype, max(1, TOKENS // N), HIDDEN // D, HIDDEN // D, N)
         for dtype in dtypes
-        for D in (128, 64)
+        for D in dims
         for N in lengths
         for causal in (False, True)
     ]
@@ -59,13 +59,8 @@ def gqa_settings(dtypes: Iterable[str]) -> list[Setting]:
 
 
 def dims_settings(dtypes: Iterable[str]) -> list[Setting]:
-    """The same with other head dimensions, as many heads as a hidden size of 2048 has room for, N 4096."""
-    return [
-        Setting(D, 4096, causal, dtype, TOKENS // 4096, HIDDEN // D, HIDDEN // D, 4096)
-        for dtype in dtypes
-        for D in (96, 192, 256)
-        for causal in (False, True)
-    ]
+    """The same with other head dimensions, N 4096."""
+    return speed_settings(dtypes, (4096,), (96, 192, 256))
 
 
 def decoding_settings(dtypes: Iterable[str]) -> list[Setting]:

@@ -159,8 +159,7 @@ def gqa(results: Mapping) -> str:
     some = ("flashlearn", "cudnn", "fa2", "flex")
     lines = ["four query heads to a key head, causal, TFLOP/s, forward / backward", "  D      N" + columns(some)]
     for row in chosen(results["gqa"], dtype="float16"):
-        cells = (f"{shown(rate(row, key))} / {shown(rate(row, key, 'backward'))}" for key in some)
-        lines.append(f"{row['D']:3}  {row['N']:5}" + columns(cells))
+        lines.append(f"{row['D']:3}  {row['N']:5}" + columns(_both_ways(row, some)))
     return "\n".join(lines)
 
 
@@ -172,9 +171,12 @@ def dims(results: Mapping) -> str:
         "  D        " + columns(some, 14),
     ]
     for row in chosen(results["dims"], dtype="float16"):
-        cells = (f"{shown(rate(row, key))} / {shown(rate(row, key, 'backward'))}" for key in some)
-        lines.append(f"{row['D']:3}  {'causal' if row['causal'] else '':6}" + columns(cells, 14))
+        lines.append(f"{row['D']:3}  {'causal' if row['causal'] else '':6}" + columns(_both_ways(row, some), 14))
     return "\n".join(lines)
+
+
+def _both_ways(row: Mapping, names: Iterable[str]) -> Iterable[str]:
+    return (f"{shown(rate(row, name))} / {shown(rate(row, name, 'backward'))}" for name in names)
 
 
 def decoding(results: Mapping) -> str:
