@@ -23,8 +23,9 @@ import laptop
 import redraw
 from side_by_side import backends, first_call, measure
 from side_by_side.measure import Setting
-from side_by_side.report import SETTINGS, report, targets
+from side_by_side.report import CUDNN_TARGETS, FA4_TARGET, SETTINGS, report, targets
 
+from flashlearn.measurements import tables
 from flashlearn.measurements.records import chosen, load, ratios
 from tests.slow import slow
 
@@ -101,6 +102,10 @@ def test_settings_are_those_that_the_targets_count():
     assert all(s.B * s.N == 16384 and s.H_q * s.D == 2048 for s in measure.speed_settings(BOTH, gpu_attention.LENGTHS))
 
 
+def test_the_targets_are_those_that_notebook_14_prints():
+    assert (tables.TARGETS, tables.LEVEL) == (CUDNN_TARGETS, FA4_TARGET)
+
+
 @pytest.mark.parametrize(
     ("section", "name", "value", "where", "words"),
     [
@@ -123,6 +128,16 @@ def test_settings_are_those_that_the_targets_count():
             ["forward / cudnn, float16, N 4096 and 16384: geometric mean at least 0.95, missed by 0.339: 0.611"],
         ),
         ("rows", "flashlearn", None, ONE, ["0.000 at D 128, N 4096, causal, float16, backward"]),
+        (
+            "rows",
+            "fa4",
+            {"forward": 125.0, "backward": 250.0},
+            ONE,
+            [
+                "forward / fa4, float16, N 4096 and 16384: each at least 0.95, missed by 0.070 at worst, in 1 of 8 settings",
+                "backward / fa4, float16, N 4096 and 16384: geometric mean at least 1, missed by 0.019: 0.981",
+            ],
+        ),
         (
             "rows",
             "flex",
