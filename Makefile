@@ -9,7 +9,7 @@ STAMP := .venv/.installed
 export JUPYTER_PREFER_ENV_PATH := 1
 
 .DEFAULT_GOAL := help
-# As many tests at a time: make WORKERS=15 test, on a machine of 16 cores with a GPU.
+# As many tests at a time: make WORKERS=15 test, on a machine of 16 cores with a GPU, of whose memory each wants about 2 GB.
 WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
