@@ -356,7 +356,43 @@ def test_what_is_told_of_the_cycles_of_a_round_and_of_what_did_not_help():
     changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
     assert f"while V comes: {spread(masked)} times as fast on an H200 (N 512 to 16384)" in changes
     name = "lse and delta subtracted by products, D = 64, a group's own half of dS kept for two rounds"
-    assert f"kept for two rounds {spread(trials[f'backward, {name}'])}." in words
+    assert f"kept for two rounds {spread(trials[f'backward, {name}'])}; with one" in words
+
+
+def test_what_did_not_help_once_more_is_told_as_it_was_recorded():
+    trials, words = load("gpu_trials_h200")["trials"], said_of("backward")
+    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()
+    of = lambda name: spread(trials[f"backward, {name}"])  # noqa: E731
+    buffer, parts = (
+        of("D = 64, one buffer of dQ for both groups, in turns"),
+        of("the same, lse and delta subtracted by products"),
+    )
+    assert f"in turns, which costs nothing ({buffer}), {parts}." in words
+    assert f"| the buffer alone {buffer} of the speed; with the parts {parts} |" in appendix
+    twice = "the same, stored and loaded twice, so that no register is copied"
+    before, after = trials[f"backward, {twice}"]["instructions of the loop, before and with it, D = 64, no mask"]
+    assert round(before / (before - after)) == 9 and "one instruction in nine at D = 64" in words
+    assert f"was {of(twice)} of the speed. All of dQ" in words
+    assert f": {before - after} of {before} instructions less in a round | {of(twice)} of the speed" in appendix
+    whole, later = of("all of dQ by one group, the groups in turns"), of("the same, awaited before dK is asked for")
+    assert f"nothing under way: {whole}, and {later} where dQ is awaited" in words
+    assert f"| {whole} of the speed; {later} with dQ awaited" in appendix
+    # bytes of shared memory that products of dQ read in steps of 16, D = 64: halves of 64 queries, or 64 columns by 128 queries
+    halves, turns = 2 * (64 + 64), 64 + 128
+    assert turns / halves == 3 / 4
+    few, some, many = (
+        of(name) for name in ("one of eight exponentials as a polynomial of degree 3", "one of four", "one of two")
+    )
+    assert f"degree 3 was {few}, {some} and {many}." in words and f"| {few}, {some} and {many} of the speed" in appendix
+    ended, without = (
+        of("dQ ended by programs of later rows"),
+        of("without the kernel that ends the sums, and wrong results"),
+    )
+    assert (
+        f"wait for K and V, was {ended}; without the kernel that ends them, and with wrong results, the pass is {without}"
+        in words
+    )
+    assert f"| {ended} of the speed. Without" in appendix and f"no more than {without} |" in appendix
 
 
 def test_what_is_told_of_the_beginning_and_the_end_of_a_tile():

@@ -69,7 +69,15 @@ Nor did it help, at D = 64, to give a program a third group of 64 keys, with the
 the speed); to load lse and delta before the round before ends (0.94 to 0.98); to let one group begin 1000 cycles late (0.97 to
 1.00): groups find their distance by themselves. Products with ones can subtract lse and delta, in three parts of 16 bits
 each: 0.94 to 1.00 of the speed at D = 128. At D = 64 there is no room for the parts. With dQ given where dS was, which
-alone is 0.94 to 0.96 of the speed, it was 0.98 to 1.05; with a group's own half of dS kept for two rounds 0.97 to 1.01.
+alone is 0.94 to 0.96 of the speed, it was 0.98 to 1.05; with a group's own half of dS kept for two rounds 0.97 to 1.01; with one
+buffer of dQ that the groups use in turns, which costs nothing (0.98 to 1.01), 0.97 to 1.00.
+
+Both what comes from shared memory and instructions are scarce. To load lse and delta twice, which spares copies of registers, one
+instruction in nine at D = 64, was 0.91 to 0.94 of the speed. All of dQ by one group, the groups in turns, reads a quarter less for
+it, and needs a wait with nothing under way: 0.94 to 0.98, and 0.96 to 1.00 where dQ is awaited before dK is asked for. One
+exponential of eight, four or two as a polynomial of degree 3 was 0.95 to 1.01, 0.93 to 0.99 and 0.83 to 0.95. To end dQ's sums
+in programs of later rows, while these wait for K and V, was 0.86 to 0.95; without the kernel that ends them, and with wrong
+results, the pass is 0.98 to 1.03 of its speed, so that little is to be had there.
 
 Sources: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2; J. Shah et al., "FlashAttention-3",
 2024 (arXiv:2407.08608), section B.1.
