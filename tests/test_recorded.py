@@ -143,8 +143,8 @@ def test_the_backward_kernels_docstring_says_what_was_measured():
 def test_notebook_14_says_which_rows_are_of_an_older_kernel():
     commits = load("gpu_attention_h200")["provenance"]["commit"]
     notebook = (Path(__file__).parents[1] / "notebooks/14_making_it_fast.ipynb").read_text()
-    assert "but 5302eb8 in float16 at D = 64 and N = 8192)" in commits
-    assert "($D = 64$, $N = 8192$: an older kernel)" in notebook
+    assert "fa7fa08 (at N = 2048)" in commits
+    assert "(2048: an older kernel)" in notebook
 
 
 def test_the_readmes_table_says_what_was_measured():
@@ -162,10 +162,20 @@ def test_the_readmes_table_says_what_was_measured():
     level = [f"{geometric_mean(ratios(other, way, 'fa4')):.2f}" for way in ("forward", "backward")]
     of_both = f"{' and '.join(means)} of cuDNN, {' and '.join(level)} of FlashAttention-4"
     assert f"In bfloat16 the same is {of_both}" in words
+    another = chosen(load("gpu_trials_h200")["beside FlashAttention-4"]["rows"], commit="1a3c126", dtype="float16")
+    said = [f"{row['mean']:.2f}, least {row['least']:.2f}" for row in another]
+    assert f"on another H200, gave {said[0]}, and {said[1]}, of FlashAttention-4 in float16" in words
     h100 = chosen(load("gpu_attention_h100")["rows"], N=(4096, 16384), dtype="float16")
     forward, backward = (ratios(h100, direction, "cudnn") for direction in ("forward", "backward"))
     said = [f"{geometric_mean(found):.2f}, least {min(found):.2f}" for found in (forward, backward)]
     assert f"(`gpu_attention_h100.json`) the same is {said[0]}, and {said[1]}, of cuDNN in float16" in words
+
+
+def test_the_runs_beside_flashattention_4_are_told_as_they_were_recorded():
+    now = load("gpu_attention_h200")["rows"]
+    for row in chosen(load("gpu_trials_h200")["beside FlashAttention-4"]["rows"], commit="6b98c77"):
+        found = ratios(chosen(now, N=(4096, 16384), dtype=row["dtype"]), row["direction"], "fa4")
+        assert (round(geometric_mean(found), 3), round(min(found), 3)) == (row["mean"], row["least"])
 
 
 def setting(row):

@@ -16,8 +16,8 @@ to 16384). Waiting is the work of the warps that add: where computing groups wai
 to 0.88; to launch one block of keys after the other 0.58 to 0.77, as no two programs then read the same Q, dO and dQ.
 
 Prediction: 5 products in place of 7, none of them waiting for a load: about 500 TFLOP/s at D = 128 on an
-H200. Result (float16, 16384 tokens, N >= 4096, 2026-11-25): 537 to 653 at D = 128 and 472 to 543 at D = 64, which is
-1.17 of cuDNN in the geometric mean; the teaching kernels reach about half of that. The last step brought most at
+H200. Result (float16, 16384 tokens, N >= 4096, 2026-11-25): 538 to 652 at D = 128 and 474 to 555 at D = 64, which is
+1.18 of cuDNN in the geometric mean; the teaching kernels reach about half of that. The last step brought most at
 D = 128: two buffers for dS, where one had to be waited for. With the wait went the registers that did not fit: the
 profiler counts no reloads. What it showed still, before dQ was summed as below, beside cuDNN's
 kernel: products are under way in 70 % of the cycles, in cuDNN's in 67 %, and ours waits more at barriers
