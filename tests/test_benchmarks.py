@@ -23,9 +23,8 @@ import laptop
 import redraw
 from side_by_side import backends, first_call, measure
 from side_by_side.measure import Setting
-from side_by_side.report import CUDNN_TARGETS, FA4_TARGET, SETTINGS, report, targets
+from side_by_side.report import SETTINGS, report, targets
 
-from flashlearn.measurements import tables
 from flashlearn.measurements.records import chosen, load, ratios
 from tests.slow import slow
 
@@ -100,10 +99,6 @@ def test_settings_are_those_that_the_targets_count():
     assert len(measure.decoding_settings(["float16"])) == SETTINGS["decoding"]
     assert [s.N for s in measure.memory_settings()] == [1024 * 2**i for i in range(8)]
     assert all(s.B * s.N == 16384 and s.H_q * s.D == 2048 for s in measure.speed_settings(BOTH, gpu_attention.LENGTHS))
-
-
-def test_the_targets_are_those_that_notebook_14_prints():
-    assert (tables.TARGETS, tables.LEVEL) == (CUDNN_TARGETS, FA4_TARGET)
 
 
 @pytest.mark.parametrize(

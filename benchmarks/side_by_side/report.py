@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from flashlearn.measurements.records import chosen, geometric_mean, provenance
+from flashlearn.measurements.tables import LEVEL, TARGETS
 
 from .backends import NAMES, OURS, PEERS
 
-CUDNN_TARGETS = {"forward": (0.95, 0.88), "backward": (0.95, 0.90)}  # geometric mean, and each
-FA4_TARGET = (1.0, 0.95)  # the same of FlashAttention-4, in both directions
 LONG = (4096, 16384)
 MEMORY_TARGET = 1.1  # of FlashAttention-2, and of the least per token over all N
 TIMES = ("us", "graph us", "host us")  # the less, the better
@@ -94,12 +93,12 @@ def targets(results: Mapping) -> list[Target]:
     found = []
     for dtype in ("float16", "bfloat16"):
         rows = chosen(results["rows"], dtype=dtype)
-        for direction, of_cudnn in CUDNN_TARGETS.items():
-            for peer, (mean, each) in (("cudnn", of_cudnn), ("fa4", FA4_TARGET)):
+        for direction, of_cudnn in TARGETS.items():
+            for peer, (mean, each) in (("cudnn", of_cudnn), ("fa4", LEVEL)):
                 long = ratios(chosen(rows, N=LONG), direction, peer)
                 words = f"{direction} / {peer}, {dtype}, N 4096 and 16384"
                 found += [in_the_mean(words, long, mean, 8), in_each(words, long, each, 8)]
-        for direction in CUDNN_TARGETS:
+        for direction in TARGETS:
             short = ratios(chosen(rows, N=1024), direction, "flex")
             found.append(in_each(f"{direction} / flex, {dtype}, N 1024", short, 1, 4))
     return found + _never_slower_than_fa2(results) + _memory(results.get("memory", ()))
