@@ -85,7 +85,7 @@ def targets(results: Mapping) -> str:
 
 def _verdict(mean: float, least: float, wanted_mean: float, wanted_least: float) -> str:
     pairs = ((mean, wanted_mean), (least, wanted_least))
-    return ", ".join(f"{wanted} {'met' if got >= wanted else f'missed by {wanted - got:.3f}'}" for got, wanted in pairs)
+    return ", ".join(f"{wanted} met" if got >= wanted else f"short by {wanted - got:.3f}" for got, wanted in pairs)
 
 
 def against_best(results: Mapping) -> dict[tuple, dict[int, float]]:
