@@ -246,10 +246,11 @@ def visits(N_q, N_k, block_m, causal, spans=None):
     return torch.tensor(adds, dtype=torch.int32)
 
 
-def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, softcap=None, replaced=None):
+def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, softcap=None, by_rows=False, replaced=None):
     """dq, dk and dv by the package's kernel; in order, so many rows side by side, if `side` is given.
 
-    If not in order, it begins while `attention_begin_sums_kernel` runs, which writes delta and dq's zeros.
+    If not in order, it begins while `attention_begin_sums_kernel` runs, which writes delta and dq's zeros; by_rows: those of
+    the first row, and the rest of the memory holds NaN.
     """
     in_order, side = side > 0, side or (0 if spans is None else 2)
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
@@ -262,15 +263,21 @@ def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, softcap=None, 
     given = [tiles(name, t, (1, 1, *blocks.get(name, (64, D)))) for name, t in shapes.items()]
     key_blocks, m_blocks = -(-N_k // 128), -(-N_q // block_m)
     turns = torch.zeros(1 + B * H * m_blocks * 2, dtype=torch.int32)
+    if by_rows:
+        sums.view(B * H, -1)[H // H_kv :] = torch.nan
+        turns = torch.zeros(B, H, dtype=torch.int32)
     if spans is not None:
         turns = torch.cat((turns, backward.adding_before(spans, block_m, m_blocks).flatten()))
     simulate(
         backward.attention_backward_hopper_kernel, *given, lse, delta, delta if spans is None else spans,
         step(spans, N_k), turns, side, N_q, N_k, H_kv, H // H_kv, D**-0.5, softcap, replaced=replaced,
-        last=() if in_order else (delta, sums),
+        last=() if in_order else (delta, sums, turns) if by_rows else (delta, sums),
         grid=(key_blocks * H_kv * B, 1, 1) if side else (key_blocks, H_kv, B),
-        HEAD_DIM=D, BLOCK_M=block_m, STAGES=2, IN_ORDER=in_order, MASK=mask_of(causal, spans),
+        HEAD_DIM=D, BLOCK_M=block_m, STAGES=2, IN_ORDER=in_order, MASK=mask_of(causal, spans), BY_ROWS=by_rows,
     )  # fmt: skip
+    if by_rows:
+        ready = turns.flatten()[: B * H_kv]
+        assert ready[0] == 0 and (ready[1:] == 2 * key_blocks).all()
     if in_order:
         assert turns[0] == key_blocks * H_kv * B
         ends = turns[1 : 1 + B * H * m_blocks * 2].view(B, H, m_blocks, 2)
@@ -352,6 +359,47 @@ def test_a_turn_that_is_not_passed_on_is_awaited_for_ever(D):
     with pytest.raises(Deadlock, match=r"add \d waits for a turn, and no program before it passes it on"):
         o, lse = forward_run(q, k, v, False)
         backward_run(q, k, v, do, o, lse, False, side=1, replaced={"add": silent})
+
+
+BY_ROWS = [
+    (2, 2, 2, 200, 300, 64, True), (2, 4, 2, 100, 300, 128, False), (1, 3, 3, 300, 100, 64, False), (3, 2, 1, 64, 64, 128, True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", BY_ROWS)
+def test_programs_of_a_row_set_the_sums_of_the_next_to_zero(shape):
+    """More blocks of queries than programs and fewer, grouped heads, several sequences."""
+    q, k, v, do, _, gradients = problem(*shape)
+    o, lse = forward_run(q, k, v, shape[-1])
+    for got, wanted in zip(backward_run(q, k, v, do, o, lse, shape[-1], by_rows=True), gradients, strict=True):
+        torch.testing.assert_close(got.float(), wanted, atol=1e-2, rtol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "error", "words"),
+    [
+        ("zero_next_row", ("        pass_turn(ready_ptr + row)\n", ""), Deadlock, r"add \d waits for a turn"),
+        ("zero_next_row", ("        mbarrier.wait(zeros.index(index), 0)\n", ""), Race, "dq_smem"),
+        ("zero_next_row", ("        all_added()\n", ""), Race, "dq_smem"),
+        ("zero_next_row", ("    mbarrier.arrive(dq_free.index(index), count=1)\n", ""), Deadlock, "dq_free"),
+        ("give_dq", ("    mbarrier.wait(dq_free.index(index), (t & 1) ^ 1)\n", ""), Race, "dq_smem"),
+    ],
+)
+def test_zeros_that_are_not_seen_to_are_noticed(name, changes, error, words):
+    q, k, v, do, _, _ = problem(1, 2, 2, 128, 128, 64, False)
+    o, lse = forward_run(q, k, v, False)
+    wrong = {name: altered(getattr(backward, name).fn, changes)}
+    with pytest.raises(error, match=words):
+        backward_run(q, k, v, do, o, lse, False, by_rows=True, replaced=wrong)
+
+
+def test_a_row_that_is_not_set_to_zero_is_noticed():
+    q, k, v, do, _, _ = problem(1, 2, 2, 128, 128, 64, False)
+    o, lse = forward_run(q, k, v, False)
+    store = "            async_store(dq_desc, [row // kv_heads, head, (2 * block + index) * 128, 0], dq_smem.index(index))\n"
+    none = {"zero_next_row": altered(backward.zero_next_row.fn, (store, "            pass\n"))}
+    dq, _, _ = backward_run(q, k, v, do, o, lse, False, by_rows=True, replaced=none)
+    assert dq[:, 0].isfinite().all() and dq[:, 1].isnan().all()
 
 
 @pytest.mark.parametrize(

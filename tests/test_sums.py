@@ -29,12 +29,22 @@ def test_delta_and_zeros(shape, with_dlse):
     B, H, N, D = shape
     o, do = filled(*shape), filled(B, N, H, D + 1)[..., 1:].transpose(1, 2)  # columns of a wider tensor, heads inside
     dlse = filled(B, N, H, dtype=torch.float32).transpose(1, 2) if with_dlse else None
-    delta, sums = begin_sums(o, do, dlse)
+    delta, sums, ready = begin_sums(o, do, dlse)
     want = (o.double() * do.double()).sum(-1) - (dlse.double() if with_dlse else 0)
     torch.testing.assert_close(delta.double(), want, rtol=1e-5, atol=1e-5)
     blocks = -(-N // (128 if D <= 64 else 64))
     assert sums.shape == (B, H, blocks * 256, 32) and sums.dtype == torch.float32
-    assert sums.is_contiguous() and not sums.count_nonzero()
+    assert sums.is_contiguous() and not sums.count_nonzero() and ready is None
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_first_heads_get_zeros_and_the_others_are_counted(shape):
+    B, H, N, D = shape
+    o, do = filled(*shape), filled(B, H, N, D)
+    delta, sums, ready = begin_sums(o, do, zeroed=1)
+    torch.testing.assert_close(delta.double(), (o.double() * do.double()).sum(-1), rtol=1e-5, atol=1e-5)
+    assert not sums[0, 0].count_nonzero()
+    assert ready.shape == (B, H) and ready.dtype == torch.int32 and not ready.count_nonzero()
 
 
 @pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16))

@@ -160,7 +160,6 @@ class Names:
         self.memory = torch.full((SHARED,), float("nan"))  # elements, as all kinds are kept as float32 here
         self.used = self.bytes = 0
         self.spaces: dict[int, dict[str, Any]] = {}
-        self.looked: dict[str, tuple[int, int]] = {}  # by whom, and what: the last number looked at, and its place
 
     # Functions of the kernel, with these names in place of Gluon's
 
@@ -377,7 +376,9 @@ class Names:
     def inline_asm_elementwise(
         self, asm: str, constraints: str, args: list, dtype: Any, is_pure: bool, pack: int
     ) -> Any:
-        """The instructions that kernels name: two float32 to 16 bits each, in one register, and the two out of it; a wait."""
+        """The instructions that kernels name: two float32 to 16 bits each, in one register, and the two out of it; waits."""
+        if "ld.acquire.gpu" in asm:
+            return self._wait_until(*args)
         instruction = asm.split()[0]
         if instruction == "mov.b32":
             return values(torch.stack(tuple(args), -1).view(dtype[0])).split()
@@ -394,15 +395,19 @@ class Names:
         return values(pointer.flat[inside] if mask is None else torch.where(mask, pointer.flat[inside], other))
 
     def atomic_add(self, pointer: Pointer, number: int, sem: str) -> Values:
-        """What is there, to which a number is added. Programs run one after the other: who looks twice waits for ever."""
+        """What is there, to which a number is added."""
         self._early(pointer.flat, "adds to a number", write=True)
-        at, me = int(pointer.at), self.sim.me
+        at = int(pointer.at)
         seen = int(pointer.flat[at])
-        if number == 0 and self.looked.get(me.name) == (at, seen):
-            raise Deadlock(f"slot {self.sim.now}: {me.name} waits for a turn, and no program before it passes it on")
-        self.looked[me.name] = (at, seen)
         pointer.flat[at] += number
         return values(seen)
+
+    def _wait_until(self, pointer: Pointer, number: int) -> None:
+        """Programs run one after the other: who finds another number waits for ever."""
+        self._early(pointer.flat, "looks at a number")
+        if int(pointer.flat[int(pointer.at)]) != int(number):
+            sim = self.sim
+            raise Deadlock(f"slot {sim.now}: {sim.me.name} waits for a turn, and no program before it passes it on")
 
     def store(self, pointer: Pointer, tile: Tensor, mask: Any = None) -> None:
         self._early(pointer.flat, "stores", write=True)

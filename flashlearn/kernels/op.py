@@ -255,11 +255,11 @@ def _run_backward(do, dlse, q, k, v, o, lse, causal, scale):
         return attention_backward_portable(
             do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, allow_tf32=allow_tf32(q)
         )
-    from flashlearn.kernels.hopper.backward import attention_backward_hopper
+    from flashlearn.kernels.hopper.backward import attention_backward_hopper, heads_zeroed
     from flashlearn.kernels.hopper.sums import begin_sums
 
     do = do.contiguous() if why_not_tma(do) else do  # e.g. all ones, from sum(): a single element, expanded
-    begun = begin_sums(o, do, dlse)
+    begun = begin_sums(o, do, dlse, zeroed=None if rung.options["in_order"] else heads_zeroed(q, k))
     return attention_backward_hopper(do, q, k, v, o, lse, causal=causal, scale=scale, begun=begun, **rung.options)
 
 

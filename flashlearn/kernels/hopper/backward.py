@@ -109,7 +109,7 @@ from flashlearn.kernels.hopper.order import (
     wait_for_turn,
 )
 from flashlearn.kernels.hopper.softcap import capped, factor_of
-from flashlearn.kernels.hopper.sums import begin_sums, block_of_queries, end_sums
+from flashlearn.kernels.hopper.sums import Begun, begin_sums, block_of_queries, end_sums
 from flashlearn.kernels.hopper.tiles import hopper_width, in_tiles, launch_hopper
 from flashlearn.kernels.hopper.versions import async_add, async_load, async_store, barrier
 from flashlearn.kernels.launcher import multiprocessors
@@ -125,13 +125,14 @@ def attention_backward_hopper_kernel(
     q_desc, do_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc, lse_ptr, delta_ptr,
     # (1 or B, 2, N_k): the spans of queries that see keys, and how far apart they lie for two sequences; if MASK is "spans"
     spans_ptr, span_step,
-    # if IN_ORDER: a ticket, (B, H, blocks of queries, 2) turns and, if MASK is "spans", what `adding_before` gives; how many
-    # rows run side by side
+    # if IN_ORDER: a ticket, (B, H, blocks of queries, 2) turns and, if MASK is "spans", what `adding_before` gives; if BY_ROWS
+    # `Begun.ready`. How many rows run side by side
     turns_ptr, side,
     # sizes, the factor on Q K^T, and a softcap or None
     N_q, N_k, kv_heads, group, scale, softcap,
     HEAD_DIM: gl.constexpr, BLOCK_M: gl.constexpr,
     STAGES: gl.constexpr, IN_ORDER: gl.constexpr, MASK: gl.constexpr,  # "none", "causal" or "spans"
+    BY_ROWS: gl.constexpr = False,  # the programs of a row (a key head of a sequence) set the sums of the next to zero
 ):  # fmt: skip
     """dK and dV of 128 keys of one key head, and their part of dQ."""
     gdc_launch_dependents()  # attention_end_sums_kernel may begin: see flashlearn.kernels.follow
@@ -154,11 +155,18 @@ def attention_backward_hopper_kernel(
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())  # both groups: a round is over
     dq_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # a group's half of dQ is there
     dq_free = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # it has left
+    if BY_ROWS:  # zeros are there, where dQ will be
+        zeros = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    else:
+        zeros: gl.constexpr = None
     for i in gl.static_range(2):
         mbarrier.init(kv_full.index(i), count=1)
         mbarrier.init(dq_full.index(i), count=1)
         mbarrier.init(dq_free.index(i), count=1)
         mbarrier.init(ds_full.index(i), count=2)
+        if BY_ROWS:
+            mbarrier.init(zeros.index(i), count=1)
+            mbarrier.arrive(dq_free.index(i), count=1)  # a fresh barrier lets pass; this one does once zeros have left
     for i in gl.static_range(STAGES):
         mbarrier.init(rows_full.index(i), count=2)  # the copy engine's, and the loading warp's for lse and delta
         mbarrier.init(free.index(i), count=2)
@@ -197,14 +205,14 @@ def attention_backward_hopper_kernel(
             which = gl.where(span_step > 0, batch, 0) * key_blocks + n
             before_ptr += 1 + gl.num_programs(0) // key_blocks * turns + which * m_blocks
         turns_ptr += 1 + batch * kv_heads * turns
-    sums = (dq_desc, turns_ptr, before_ptr, m_blocks)
+    sums = (dq_desc, turns_ptr, before_ptr, m_blocks, kv_heads, zeros)
     AHEAD: gl.constexpr = MASK != "none" and not IN_ORDER
     if AHEAD:
         ask_for_first(buffers, barriers, place, inputs, True)
     gl.warp_specialize(
         [
-            (consume, (0, buffers, barriers, place, sizes, outputs, MASK, AHEAD)),
-            (consume, (1, buffers, barriers, place, sizes, outputs, MASK, AHEAD)),
+            (consume, (0, buffers, barriers, place, sizes, outputs, MASK, IN_ORDER)),
+            (consume, (1, buffers, barriers, place, sizes, outputs, MASK, IN_ORDER)),
             (load, (buffers, barriers, place, sizes, inputs, not IN_ORDER, AHEAD)),
             (add, (0, buffers, barriers, place, sizes, sums, MASK, IN_ORDER)),
             (add, (1, buffers, barriers, place, sizes, sums, MASK, IN_ORDER)),
@@ -310,8 +318,8 @@ def ask_for_rows(stage, head, block, buffers, barriers, place, inputs):
 
 
 @gluon.jit
-def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK: gl.constexpr, AHEAD: gl.constexpr):
-    """A computing group: its 64 keys against every block of queries; AHEAD: the first S^T does not wait for V."""
+def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK: gl.constexpr, IN_ORDER: gl.constexpr):
+    """A computing group: its 64 keys against every block of queries."""
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     start_n, kv_head, batch, first, full, full_stop, blocks = place
@@ -322,12 +330,17 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])  # of S^T
     KV_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, KV_LAYOUT, 2)
+    AHEAD: gl.constexpr = MASK != "none" and not IN_ORDER  # the first S^T does not wait for V
+    # columns of V that stay in registers; a softcap needs these for its derivative, turns for what they count
+    HELD: gl.constexpr = 64 if HEAD_DIM == 128 and MASK == "none" and softcap is None and not IN_ORDER else 0
     k, v = k_smem.index(index).reshape([KEYS, HEAD_DIM]), v_smem.index(index).reshape([KEYS, HEAD_DIM])
     keys = keys_of_group(start_n + index * KEYS, batch, sizes, S_LAYOUT, MASK)
     dk, dv = gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT), gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT)
     mbarrier.wait(kv_full.index(0), 0)
     if not AHEAD:
         mbarrier.wait(kv_full.index(1), 0)
+    if HELD:
+        v_held = v.slice(0, HELD, dim=1).load(gl.DotOperandLayout(0, S_LAYOUT, 2))
     head, block = kv_head * group, first + blocks - 1
     for t in range(group * blocks):
         stage, phase = t % STAGES, (t // STAGES) & 1
@@ -340,8 +353,13 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
         s_t = warpgroup_mma(k, q.permute((1, 0)), s_t, use_acc=softcap is None, is_async=True)  # FA-2 Alg. 2, line 10
         if AHEAD:
             mbarrier.wait(kv_full.index(1), 0)  # V is there from the first round on
-        dp_t = warpgroup_mma(v, do.permute((1, 0)), dp_t, is_async=True)  # line 13
-        s_t = warpgroup_mma_wait(1, deps=[s_t])
+        if HELD:  # line 13
+            dp_t = warpgroup_mma(v_held, do.slice(0, HELD, dim=1).permute((1, 0)), dp_t, is_async=True)
+            rest, do_rest = v.slice(HELD, HEAD_DIM - HELD, dim=1), do.slice(HELD, HEAD_DIM - HELD, dim=1)
+            dp_t = warpgroup_mma(rest, do_rest.permute((1, 0)), dp_t, is_async=True)
+        else:
+            dp_t = warpgroup_mma(v, do.permute((1, 0)), dp_t, is_async=True)
+        s_t = warpgroup_mma_wait(2 if HELD else 1, deps=[s_t])
         crossed = crosses(block, index, place, sizes, BLOCK_M, MASK)
         p_t, w_t = probabilities(s_t, lse_smem.index(stage), crossed, keys, block * BLOCK_M, sizes, MASK)
         dv = warpgroup_mma(gl.convert_layout(p_t.to(q.dtype), P_LAYOUT), do, dv, is_async=True)  # line 12
@@ -498,10 +516,15 @@ def add(index: gl.constexpr, buffers, barriers, place, sizes, sums, MASK: gl.con
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
-    dq_desc, turns_ptr, before_ptr, m_blocks = sums
+    dq_desc, turns_ptr, before_ptr, m_blocks, kv_heads, zeros = sums
     head, block = kv_head * group, first + blocks - 1
     before = start_n // (2 * KEYS)  # blocks of keys, all of which add to what this one adds to
-    gdc_wait()  # for attention_begin_sums_kernel, which lets the sums begin at zero
+    gdc_wait()  # for attention_begin_sums_kernel, which lets the sums begin at zero, or those of the first row
+    if zeros is not None:
+        zero_next_row(index, buffers, barriers, place, sizes, sums)
+        row = batch * kv_heads + kv_head
+        if row > 0:
+            wait_for_turn(turns_ptr + row, 2 * gl.num_programs(0))
     for t in range(group * blocks):
         if IN_ORDER and MASK == "spans":
             before = gl.load(before_ptr + block)
@@ -517,6 +540,31 @@ def add(index: gl.constexpr, buffers, barriers, place, sizes, sums, MASK: gl.con
             barrier()
             pass_turn(turn_ptr)
         head, block = next_block(head, block, first, blocks)
+
+
+@gluon.jit
+def zero_next_row(index: gl.constexpr, buffers, barriers, place, sizes, sums):
+    """This warp's share of the zeros that the sums of the next row begin at, from where its half of dQ will be."""
+    start_n, kv_head, batch, first, full, full_stop, blocks = place
+    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
+    kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
+    N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
+    dq_desc, ready_ptr, before_ptr, m_blocks, kv_heads, zeros = sums
+    row = batch * kv_heads + kv_head + 1
+    if row < kv_heads * gl.num_programs(2):
+        mbarrier.expect(zeros.index(index), dq_desc.block_type.nbytes)
+        # past the end of the sums the copy engine finds zeros
+        async_load(dq_desc, [0, 0, 256 * m_blocks, 0], zeros.index(index), dq_smem.index(index))
+        mbarrier.wait(zeros.index(index), 0)
+        for i in range(
+            start_n // (2 * KEYS), group * m_blocks, gl.num_programs(0)
+        ):  # of the blocks of queries of all heads
+            head, block = row % kv_heads * group + i // m_blocks, i % m_blocks
+            async_store(dq_desc, [row // kv_heads, head, (2 * block + index) * 128, 0], dq_smem.index(index))
+        all_added()
+        barrier()
+        pass_turn(ready_ptr + row)
+    mbarrier.arrive(dq_free.index(index), count=1)
 
 
 @gluon.jit
@@ -542,15 +590,22 @@ def adding_before(spans: Tensor, block_m: int, m_blocks: int) -> Tensor:
     return (adds.cumsum(1) - adds.long()).to(torch.int32)
 
 
+def heads_zeroed(q: Tensor, k: Tensor) -> int | None:
+    """How many heads' sums begin at zero before the sweep begins: those of the first row. The sweep sees to the others, in the
+    L2 cache, where they are needed soon, and not in HBM. None: all, where rows are so long that it is slower."""
+    (_, H, N_q, D), (_, H_kv, _, _) = q.shape, k.shape
+    return H // H_kv if N_q <= 32 * hopper_width(D) else None
+
+
 def attention_backward_hopper(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *, causal: bool, scale: float,
-    begun: tuple[Tensor, Tensor] | None = None, spans: Tensor | None = None, in_order: bool = False, softcap: float | None = None,
+    begun: Begun | None = None, spans: Tensor | None = None, in_order: bool = False, softcap: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dq, dk and dv, as `attention_backward` gives them; for inputs that `why_not_hopper` has nothing against.
 
     spans: the queries that see keys, as `attention_spans(..., of_keys=True)` gives them; `causal` is then not looked at.
-    begun: what `begin_sums` makes of o, do and the gradient of lse, of which the sums are used up; None: of o and do. It is
-    to be launched after all that writes do, q, k, v and spans: these are read while it runs (`flashlearn.kernels.follow`).
+    begun: what `begin_sums` makes of o, do and the gradient of lse, of which the sums are used up; None: of o and do. Its
+    `zeroed` is what `heads_zeroed` says, or None. It is to be launched after all that writes do, q, k, v and spans: these are read while it runs (`flashlearn.kernels.follow`).
     softcap: c, scores are c tanh(score / c).
     in_order: whether blocks of keys take turns to add to dq, so that it has the same bits every time.
     Extra memory: delta, and the sums of dq in float32, of whole blocks of queries and 64 or 128 columns; in order, 8 bytes for a block of 64 (D > 64) or 128 queries, with spans also 4
@@ -561,11 +616,12 @@ def attention_backward_hopper(
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
     width = hopper_width(D)
     block_m = block_of_queries(D)
-    delta, sums = begin_sums(o, do) if begun is None else begun
+    zeroed = None if in_order or spans is not None else heads_zeroed(q, k)
+    delta, sums, ready = begin_sums(o, do, zeroed=zeroed) if begun is None else begun
     dk, dv = torch.empty_like(k), torch.empty_like(v)
     q_tile, kv_tile = (1, 1, block_m, width), (1, 1, KEYS.value, width)
     key_blocks, m_blocks, rows = -(-N_k // (2 * KEYS.value)), -(-N_q // block_m), B * H_kv
-    turns, side, grid = delta, 0, (key_blocks, H_kv, B)
+    turns, side, grid = delta if ready is None else ready, 0, (key_blocks, H_kv, B)
     if spans is not None:
         side, grid = rows_with_masks(rows), (key_blocks * rows, 1, 1)
     if in_order:
@@ -581,7 +637,10 @@ def attention_backward_hopper(
             delta if spans is None else spans, 2 * N_k if spans is not None and len(spans) > 1 else 0,
             turns, side, N_q, N_k, H_kv, H // H_kv, scale, softcap,
         ),
-        dict(HEAD_DIM=width, BLOCK_M=block_m, STAGES=2, IN_ORDER=in_order, MASK="spans" if spans is not None else "causal" if causal else "none"),
+        dict(
+            HEAD_DIM=width, BLOCK_M=block_m, STAGES=2, IN_ORDER=in_order,
+            MASK="spans" if spans is not None else "causal" if causal else "none", BY_ROWS=ready is not None,
+        ),
         follows=follows(q.device) and not in_order,  # PyTorch's kernels write the turns, which are read at the beginning
     )  # fmt: skip
     return end_sums(sums, scale, q), dk, dv

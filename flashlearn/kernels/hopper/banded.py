@@ -35,7 +35,7 @@ def banded_gradients(
     grads = attention_backward_hopper(
         do, q, k, v, o, lse, causal=False, scale=scale, spans=spans, begun=begun, in_order=in_order, softcap=options.softcap
     )  # fmt: skip
-    return *grads, None if options.sinks is None else gradient_of_sinks(options.sinks, lse, -begun[0])
+    return *grads, None if options.sinks is None else gradient_of_sinks(options.sinks, lse, -begun.delta)
 
 
 def spans_of(q: Tensor, k: Tensor, options: Options, *, of_keys: bool) -> Tensor:

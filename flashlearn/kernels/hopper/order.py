@@ -69,9 +69,15 @@ def side_by_side(number, side, blocks, rows):
 
 @gluon.jit
 def wait_for_turn(turn_ptr, n):
-    """Until n have added."""
-    while gl.atomic_add(turn_ptr, 0, sem="acquire") != n:
-        pass
+    """Until n have added: what they added is there for the copy engine too.
+
+    Written out: around an atomic addition of 0 in a loop the compiler moves more than registers hold in all warps.
+    """
+    gl.inline_asm_elementwise(
+        "{ .reg .pred other; again: ld.acquire.gpu.global.b32 $0, [$1]; setp.ne.b32 other, $0, $2; @other bra again; "
+        "fence.proxy.async.global; }",
+        "=&r,l,r", [turn_ptr, n], dtype=gl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
 
 
 @gluon.jit
@@ -84,5 +90,10 @@ def pass_turn(turn_ptr):
 def all_added():
     """Wait until what these threads gave to the copy engine has arrived in HBM, not only left shared memory."""
     gl.inline_asm_elementwise(
-        "cp.async.bulk.wait_group 0; mov.b32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1
+        "cp.async.bulk.wait_group 0; fence.proxy.async.global; mov.b32 $0, 0;",
+        "=r",
+        [],
+        dtype=gl.int32,
+        is_pure=False,
+        pack=1,
     )

@@ -12,6 +12,8 @@ sequences are short (H100, N 512 to 2048; in the same file).
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -26,14 +28,15 @@ from flashlearn.kernels.teaching.forward import padded
 SUMS = tl.constexpr(8192)  # of a program: 128 queries of 64 columns, or 64 of 128
 
 
-@triton.jit(do_not_specialize=["N_q"])
+@triton.jit(do_not_specialize=["N_q", "zeroed"])
 def attention_begin_sums_kernel(
-    # pointers; dlse may be None
-    o_ptr, do_ptr, dlse_ptr, delta_ptr, sums_ptr,
+    # pointers; dlse and ready may be None
+    o_ptr, do_ptr, dlse_ptr, delta_ptr, sums_ptr, ready_ptr,
     # strides of o and do (B, H_q, N_q, D); dlse and delta (B, H_q, N_q) and sums, see `begin_sums`, are contiguous
     stride_ob, stride_oh, stride_om, stride_od,
     stride_dob, stride_doh, stride_dom, stride_dod,
-    N_q,
+    # how many heads, counted through all sequences, get zeros
+    N_q, zeroed,
     HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """delta = rowsum(dO o O) - dlse, and zeros, for one block of queries: FA-2 Alg. 2, line 4."""
@@ -47,9 +50,14 @@ def attention_begin_sums_kernel(
     do_ptr += batch * stride_dob + head * stride_doh
     o = tl.load(o_ptr + offs_m[:, None] * stride_om + offs_d[None, :] * stride_od, mask=mask, other=0.0)
     do = tl.load(do_ptr + offs_m[:, None] * stride_dom + offs_d[None, :] * stride_dod, mask=mask, other=0.0)
-    rows = (batch * tl.num_programs(1) + head) * N_q + offs_m
-    block = (batch * tl.num_programs(1) + head) * tl.num_programs(0) + tl.program_id(0)
-    tl.store(sums_ptr + block * SUMS + tl.arange(0, SUMS), tl.zeros((SUMS,), dtype=tl.float32))
+    number = batch * tl.num_programs(1) + head
+    rows = number * N_q + offs_m
+    if number < zeroed:
+        block = number * tl.num_programs(0) + tl.program_id(0)
+        tl.store(sums_ptr + block * SUMS + tl.arange(0, SUMS), tl.zeros((SUMS,), dtype=tl.float32))
+    if ready_ptr is not None:
+        if tl.program_id(0) == 0:
+            tl.store(ready_ptr + number, 0)
     delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)  # (BLOCK_M,)
     if dlse_ptr is not None:  # d lse_i / d S_ij = P_ij: the gradient that reaches lse only shifts delta
         delta -= tl.load(dlse_ptr + rows, mask=there, other=0.0)
@@ -87,13 +95,22 @@ def block_of_queries(D: int) -> int:
     return 128 if hopper_width(D) == 64 else 64
 
 
-def begin_sums(o: Tensor, do: Tensor, dlse: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """delta = rowsum(dO o O) - dlse, (B, H_q, N_q), and zeros, (B, H_q, blocks of queries * 256, 32); both in float32.
+class Begun(NamedTuple):
+    """What `begin_sums` makes."""
+
+    delta: Tensor  # (B, H_q, N_q) float32: rowsum(dO o O) - dlse
+    sums: Tensor  # (B, H_q, blocks of queries * 256, 32) float32: zeros, at least those of the first heads
+    ready: Tensor | None  # (B, H_q) int32: zeros, to count what others have set to zero; None: all sums are zeros
+
+
+def begin_sums(o: Tensor, do: Tensor, dlse: Tensor | None = None, *, zeroed: int | None = None) -> Begun:
+    """delta = rowsum(dO o O) - dlse, (B, H_q, N_q), and the sums of dQ, (B, H_q, blocks of queries * 256, 32), in float32.
 
     A block of queries is two tiles of dQ, 64 by 64, one below the other (D up to 64) or side by side. Each is 128 rows of 32
     numbers, in the order of the registers that they come from: number 4 (32 (8 w + j) + 4 g + t) + 2 h + p of a tile is that of
     row 16 w + 8 h + g and column 8 j + 2 t + p. Columns past D are zeros.
     dlse: (B, H_q, N_q) float32, the gradient that reaches lse, or None.
+    zeroed: how many heads, of the first sequence, get zeros; whoever adds to the others sees to theirs. None: all get zeros.
     HBM: O and dO read once, delta and zeros written once.
     """
     B, H, N, D = o.shape
@@ -103,14 +120,15 @@ def begin_sums(o: Tensor, do: Tensor, dlse: Tensor | None = None) -> tuple[Tenso
     sums = torch.empty((B, H, blocks * 256, 32), dtype=torch.float32, device=o.device)
     dlse = None if dlse is None else dlse.contiguous()
     strides = (o.stride(), do.stride())
+    ready = None if zeroed is None else torch.empty((B, H), dtype=torch.int32, device=o.device)
     aligned = tuple(0 if t is None else t.data_ptr() % 16 for t in (o, do, dlse))
     launch(
         attention_begin_sums_kernel, check_grid((blocks, H, B)),
-        (o, do, dlse, delta, sums, *strides[0], *strides[1], N),
+        (o, do, dlse, delta, sums, ready, *strides[0], *strides[1], N, B * H if zeroed is None else zeroed),
         dict(HEAD_DIM=D, BLOCK_M=rows, BLOCK_D=padded(D)),
-        key=(o.dtype, o.device, strides, aligned, dlse is None),
+        key=(o.dtype, o.device, strides, aligned, dlse is None, ready is None),
     )  # fmt: skip
-    return delta, sums
+    return Begun(delta, sums, ready)
 
 
 def end_sums(sums: Tensor, scale: float, like: Tensor) -> Tensor:
