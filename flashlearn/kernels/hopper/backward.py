@@ -155,10 +155,9 @@ def attention_backward_hopper_kernel(
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())  # both groups: a round is over
     dq_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # a group's half of dQ is there
     dq_free = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # it has left
+    zeros: gl.constexpr = None
     if BY_ROWS:  # zeros are there, where dQ will be
         zeros = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    else:
-        zeros: gl.constexpr = None
     for i in gl.static_range(2):
         mbarrier.init(kv_full.index(i), count=1)
         mbarrier.init(dq_full.index(i), count=1)
