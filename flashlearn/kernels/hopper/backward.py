@@ -210,8 +210,8 @@ def attention_backward_hopper_kernel(
         ask_for_first(buffers, barriers, place, inputs, True)
     gl.warp_specialize(
         [
-            (consume, (0, buffers, barriers, place, sizes, outputs, MASK, IN_ORDER)),
-            (consume, (1, buffers, barriers, place, sizes, outputs, MASK, IN_ORDER)),
+            (consume, (0, buffers, barriers, place, sizes, outputs, MASK, AHEAD)),
+            (consume, (1, buffers, barriers, place, sizes, outputs, MASK, AHEAD)),
             (load, (buffers, barriers, place, sizes, inputs, not IN_ORDER, AHEAD)),
             (add, (0, buffers, barriers, place, sizes, sums, MASK, IN_ORDER)),
             (add, (1, buffers, barriers, place, sizes, sums, MASK, IN_ORDER)),
@@ -317,8 +317,8 @@ def ask_for_rows(stage, head, block, buffers, barriers, place, inputs):
 
 
 @gluon.jit
-def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK: gl.constexpr, IN_ORDER: gl.constexpr):
-    """A computing group: its 64 keys against every block of queries."""
+def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK: gl.constexpr, AHEAD: gl.constexpr):
+    """A computing group: its 64 keys against every block of queries; AHEAD: the first S^T does not wait for V."""
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     start_n, kv_head, batch, first, full, full_stop, blocks = place
@@ -329,17 +329,12 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])  # of S^T
     KV_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, KV_LAYOUT, 2)
-    AHEAD: gl.constexpr = MASK != "none" and not IN_ORDER  # the first S^T does not wait for V
-    # columns of V that stay in registers; a softcap needs these for its derivative, turns for what they count
-    HELD: gl.constexpr = 64 if HEAD_DIM == 128 and MASK == "none" and softcap is None and not IN_ORDER else 0
     k, v = k_smem.index(index).reshape([KEYS, HEAD_DIM]), v_smem.index(index).reshape([KEYS, HEAD_DIM])
     keys = keys_of_group(start_n + index * KEYS, batch, sizes, S_LAYOUT, MASK)
     dk, dv = gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT), gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT)
     mbarrier.wait(kv_full.index(0), 0)
     if not AHEAD:
         mbarrier.wait(kv_full.index(1), 0)
-    if HELD:
-        v_held = v.slice(0, HELD, dim=1).load(gl.DotOperandLayout(0, S_LAYOUT, 2))
     head, block = kv_head * group, first + blocks - 1
     for t in range(group * blocks):
         stage, phase = t % STAGES, (t // STAGES) & 1
@@ -352,13 +347,8 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
         s_t = warpgroup_mma(k, q.permute((1, 0)), s_t, use_acc=softcap is None, is_async=True)  # FA-2 Alg. 2, line 10
         if AHEAD:
             mbarrier.wait(kv_full.index(1), 0)  # V is there from the first round on
-        if HELD:  # line 13
-            dp_t = warpgroup_mma(v_held, do.slice(0, HELD, dim=1).permute((1, 0)), dp_t, is_async=True)
-            rest, do_rest = v.slice(HELD, HEAD_DIM - HELD, dim=1), do.slice(HELD, HEAD_DIM - HELD, dim=1)
-            dp_t = warpgroup_mma(rest, do_rest.permute((1, 0)), dp_t, is_async=True)
-        else:
-            dp_t = warpgroup_mma(v, do.permute((1, 0)), dp_t, is_async=True)
-        s_t = warpgroup_mma_wait(2 if HELD else 1, deps=[s_t])
+        dp_t = warpgroup_mma(v, do.permute((1, 0)), dp_t, is_async=True)  # line 13
+        s_t = warpgroup_mma_wait(1, deps=[s_t])
         crossed = crosses(block, index, place, sizes, BLOCK_M, MASK)
         p_t, w_t = probabilities(s_t, lse_smem.index(stage), crossed, keys, block * BLOCK_M, sizes, MASK)
         dv = warpgroup_mma(gl.convert_layout(p_t.to(q.dtype), P_LAYOUT), do, dv, is_async=True)  # line 12

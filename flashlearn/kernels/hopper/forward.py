@@ -20,7 +20,8 @@ What changed from the teaching kernel: nothing in the mathematics, everything in
    while this one's last product and its o are finished: 0.99 to 1.08 times the speed (H100), with three groups 0.94 to 0.99.
    o's way out is awaited in the next tile (0.97 to 1.04), and o is multiplied by 1 / l (0.98 to 1.05). And short causal rows
    at D = 64 have two programs of a multiprocessor, with tiles of 64 keys and 104 registers a thread: each works while the
-   other begins or ends. That is 1.12 times as fast at N = 512, 1.05 at 1024, and slower everywhere else.
+   other begins or ends. That is 1.12 times as fast at N = 512, 1.05 at 1024, and slower everywhere else. With so few
+   registers the assembler runs all products of a group one after the other (its remark C7512); other groups fill the gaps.
 6. With three groups (D = 64) the maximum of a row is looked for only where it is needed: `trust` goes on with that of the
    rounds before until a sum grows too large. Without maxima, and wrong, this kernel ran at 1.19 of its speed; with this, and
    right, at 1.00 to 1.12 (H200, nine settings). Where every block has a larger maximum by far, all scores are computed
