@@ -364,6 +364,63 @@ def test_what_is_told_of_the_cycles_of_a_round_and_of_what_did_not_help():
     assert f"kept for two rounds {spread(trials[f'backward, {name}'])}; with one" in words
 
 
+def test_zeros_of_the_next_row_are_told_as_they_were_recorded():
+    """Where `heads_zeroed` lets the sweep see to them, and where not."""
+    zeros = load("gpu_trials_h200")["trials"]["backward, programs that set the sums of the next row to zero"]
+    assert zeros["gpu"].startswith("NVIDIA H100")
+    short, long = (
+        {"rows": [row for row in zeros["rows"] if (row["N"] <= 32 * row["D"]) == is_short]} for is_short in (1, 0)
+    )
+    assert {row["N"] for row in short["rows"]} == {512, 1024, 2048, 4096}
+    for D, most in ((64, 2048), (128, 4096)):
+        assert max(row["N"] for row in short["rows"] if row["D"] == D) == most
+    words = said_of("backward")
+    assert "up to 2048 queries or 4096 at D = 128" in words
+    assert f"{spread(short)} times the speed there (H100, N 512 to 4096)" in words
+    assert f"where they are long it was {spread(long)}," in words
+    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
+    assert f"{spread(short)} times as fast there on an H100 (N 512 to 4096)" in changes
+    each = {N: [row["ratio"] for row in short["rows"] if row["N"] == N] for N in (512, 4096)}
+    assert min(each[512]) > max(each[4096])
+
+
+def test_what_was_tried_on_an_h100_is_told_as_it_was_recorded():
+    record, words = load("gpu_trials_h200"), said_of("backward")
+    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()
+    trials = {name.removeprefix("backward, "): trial for name, trial in record["trials"].items()}
+    held = trials["half of V in registers, D = 128"]["rows"]
+    none, causal = (spread({"rows": [row for row in held if row["causal"] == masked]}) for masked in (False, True))
+    narrow = spread(trials["half of V in registers, D = 64"])
+    assert f"{none} of the speed at D = 128 without a mask, {causal} causal, and {narrow} at D = 64" in words
+    assert f"{none} of the speed without a mask, {causal} causal, {narrow} at D = 64" in appendix
+    wide, keys = 64, 64  # columns of V that stay, of the keys of a group, two bytes each, two groups
+    assert f"Half of V in registers spares {2 * wide * keys * 2 // 1024} of the 368 KiB" in words
+    h100 = load("gpu_attention_h100")["rows"]
+    for row in record["one after the other"]["rows"]:  # beside the record, each of what cuDNN reached in the same run
+        (usual,) = chosen(h100, **{key: row[key] for key in ("D", "N", "causal", "dtype")})
+        share = row["flashlearn"] / row["cudnn"] * usual["cudnn"]["backward"] / usual["flashlearn"]["backward"]
+        assert round(share, 1) == 0.8 and "(its remark C7512), at 0.8 of the speed" in words, share
+    rounded, all_held = (
+        spread(trials[name])
+        for name in ("dS from P as it is rounded for dV", "the same, and all of V in registers, D = 64")
+    )
+    assert f"which frees registers, was {rounded}; with all of V in them {all_held} at D = 64" in words
+    assert f"| {rounded} of the speed, with all of V in registers too {all_held} at D = 64" in appendix
+    early = spread(trials["dS of the round before awaited before this round's is handed over"])
+    halves = spread(trials["dV asked for in two halves, one while the exponentials of the other are taken"])
+    late = spread(trials["dP asked for when P is there, once more"])
+    leaves = trials["dK leaves from where a Q or dO was, beside dV"]
+    assert f"handed over was {early}; dV asked for in two halves {halves}; dP asked for when P is there {late}" in words
+    assert f"| {early} and {halves} of the speed |" in appendix
+    assert f"beside dV, {spread(leaves)}, nothing in the mean" in words
+    assert abs(sum(row["ratio"] for row in leaves["rows"]) / len(leaves["rows"]) - 1) < 0.005
+    assert f"| {late} and {spread(leaves)} of the speed, nothing in the mean of the second" in appendix
+    rows_turned = spread(trials["rows from the last to the first in the kernels before and after the sweep"])
+    assert f"the L2 cache still holds what came last | {rows_turned} of the speed" in appendix
+    assert all(0.2 < row["apart"] / row["round"] < 0.3 for row in record["apart"]["rows"])
+    assert 'about a quarter of a round behind the other, not half ("apart")' in words
+
+
 def test_what_did_not_help_once_more_is_told_as_it_was_recorded():
     trials, words = load("gpu_trials_h200")["trials"], said_of("backward")
     appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()

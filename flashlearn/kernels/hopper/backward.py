@@ -43,6 +43,13 @@ while dK is computed. At D = 64 the first was 4 to 8 % faster (H200, N 2048 to 1
 second another 1 to 3 % faster (H200). At D = 128 the first was 5 to 10 % slower while the sums lay in rows,
 and is 0.98 to 1.02 of the speed since they do not: one order for all. dV leaves while the last dQ is computed: 0.99 to 1.02.
 
+Where rows (the heads of K of a sequence) are short, up to 2048 queries or 4096 at D = 128, the programs of one set the sums of
+the next to zero, and only those of the first are zero before the sweep begins: zeros stay in the L2 cache until they are added
+to. That is 1.00 to 1.12 times the speed there (H100, N 512 to 4096), most where rows are short; where they are long it was 0.95 to
+1.00, so that there a kernel writes all zeros before. The zeros come from the copy engine, which finds nothing else past the end
+of a tensor. A program waits for those of the row before alone. These have lower numbers, and GPUs begin programs in the order of
+their numbers, which nobody promises; where programs take turns tickets make sure of it.
+
 To begin and to end costs a program 6800 to 8100 cycles, as long as 1.5 to 2.1 rounds (H200; "timeline" in that file): K, V and
 the first Q and dO come from HBM, dV and dK go there. It was no use to let programs go on with the next block of keys, which
 then is on its way while dV and dK leave (0.91 to 1.03 of the speed): the copy engine is then what all wait for, we think,
@@ -53,7 +60,8 @@ warps part, and the first S^T is computed while V comes: 1.00 to 1.02 times the 
 which we have no reason but the assembler's; there the loading warp asks.
 
 Where the cycles of a round go is in that file too ("round"). A group waits in 9 to 12 % of them. Most go into asking for
-products: a warp that asks goes on when the tensor cores have taken all but a few.
+products: a warp that asks goes on when the tensor cores have taken all but a few. One group is about a quarter of a round behind
+the other, not half ("apart").
 
 Tried without gain: to put dV later, where dQ's factors are awaited; dQ added from registers by atomic
 additions of two or four numbers (4 to 28 % slower, and 3 to 9 % where four of them lie side by side); dQ asked for before dS
@@ -78,6 +86,13 @@ it, and needs a wait with nothing under way: 0.94 to 0.98, and 0.96 to 1.00 wher
 exponential of eight, four or two as a polynomial of degree 3 was 0.95 to 1.01, 0.93 to 0.99 and 0.83 to 0.95. To end dQ's sums
 in programs of later rows, while these wait for K and V, was 0.86 to 0.95; without the kernel that ends them, and with wrong
 results, the pass is 0.98 to 1.03 of its speed, so that little is to be had there.
+
+Half of V in registers spares 16 of the 368 KiB: 0.99 to 1.05 of the speed at D = 128 without a mask, 0.94 to 0.98 causal, and 0.94 to
+0.98 at D = 64; and one more change made the assembler run all products one after the other for want of registers (its remark
+C7512), at 0.8 of the speed. dS from P as it is rounded for dV, which frees registers, was 0.77 to 0.95; with all of V in them 0.78
+to 0.99 at D = 64. dS of the round before awaited before this one's is handed over was 0.98 to 1.00; dV asked for in two halves 0.95
+to 1.01; dP asked for when P is there 0.94 to 0.99; and dK on its way from where a Q or dO was, beside dV, 0.97 to 1.05, nothing in
+the mean (H100).
 
 Sources: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2; J. Shah et al., "FlashAttention-3",
 2024 (arXiv:2407.08608), section B.1.
