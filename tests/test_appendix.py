@@ -68,6 +68,12 @@ def test_what_is_said_of_the_order_of_registers():
     assert "made the pass 1.02 to 1.10 times as fast (H200, N 512 to 16384)" in " ".join(TEXT.split())
 
 
+def test_what_is_said_of_the_first_call_on_an_h100():
+    empty = load("gpu_attention_h100")["first_call"]["flashlearn"]["empty"]
+    assert (round(empty["forward"], 2), round(empty["backward"], 2)) == (4.51, 2.74)
+    assert "took 4.51 s and 2.74 s with empty caches" in TEXT
+
+
 def test_what_is_said_of_every_change():
     assert f"| exp2 | 3 to 4 % | {percent(gains('exp2'))} |" in TEXT
     assert (round(min(gains("skip")), 2), round(max(gains("skip")), 2)) == (1.76, 1.88)
