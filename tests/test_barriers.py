@@ -250,7 +250,7 @@ def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, softcap=None, 
     """dq, dk and dv by the package's kernel; in order, so many rows side by side, if `side` is given.
 
     If not in order, it begins while `attention_begin_sums_kernel` runs, which writes delta and dq's zeros; by_rows: those of
-    the first row, and the rest of the memory holds NaN.
+    the first row, or in order none, and the rest of the memory holds NaN.
     """
     in_order, side = side > 0, side or (0 if spans is None else 2)
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
@@ -264,7 +264,8 @@ def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, softcap=None, 
     key_blocks, m_blocks = -(-N_k // 128), -(-N_q // block_m)
     turns = torch.zeros(1 + B * H * m_blocks * 2, dtype=torch.int32)
     if by_rows:
-        sums.view(B * H, -1)[H // H_kv :] = torch.nan
+        sums.view(B * H, -1)[0 if in_order else H // H_kv :] = torch.nan
+    if by_rows and not in_order:
         turns = torch.zeros(B, H, dtype=torch.int32)
     if spans is not None:
         turns = torch.cat((turns, backward.adding_before(spans, block_m, m_blocks).flatten()))
@@ -275,7 +276,7 @@ def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, softcap=None, 
         grid=(key_blocks * H_kv * B, 1, 1) if side else (key_blocks, H_kv, B),
         HEAD_DIM=D, BLOCK_M=block_m, STAGES=2, IN_ORDER=in_order, MASK=mask_of(causal, spans), BY_ROWS=by_rows,
     )  # fmt: skip
-    if by_rows:
+    if by_rows and not in_order:
         ready = turns.flatten()[: B * H_kv]
         assert ready[0] == 0 and (ready[1:] == 2 * key_blocks).all()
     if in_order:
@@ -366,13 +367,27 @@ BY_ROWS = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("side", (0, 2))
 @pytest.mark.parametrize("shape", BY_ROWS)
-def test_programs_of_a_row_set_the_sums_of_the_next_to_zero(shape):
-    """More blocks of queries than programs and fewer, grouped heads, several sequences."""
+def test_sums_need_not_be_zero(shape, side):
+    """More blocks of queries than programs and fewer, grouped heads, several sequences: the programs of a row set the sums of the
+    next to zero; in order, two rows side by side, the first block of keys stores."""
     q, k, v, do, _, gradients = problem(*shape)
     o, lse = forward_run(q, k, v, shape[-1])
-    for got, wanted in zip(backward_run(q, k, v, do, o, lse, shape[-1], by_rows=True), gradients, strict=True):
+    for got, wanted in zip(
+        backward_run(q, k, v, do, o, lse, shape[-1], side=side, by_rows=True), gradients, strict=True
+    ):
         torch.testing.assert_close(got.float(), wanted, atol=1e-2, rtol=1e-2)
+
+
+def test_where_a_query_may_see_no_key_sums_begin_at_zero():
+    """In order, nobody would store its part of dQ."""
+    q, k = torch.empty(1, 4, 300, 64), torch.empty(1, 2, 200, 64)
+    asked = backward.heads_zeroed
+    assert asked(q, k, causal=True, in_order=True) is None and asked(q, k, causal=False, in_order=True) == 0
+    assert asked(q, k, causal=True, in_order=False) == 2 == asked(k, k[:, :1], causal=True, in_order=False)
+    long = torch.empty(1, 4, 2049, 64)
+    assert asked(long, long, causal=False, in_order=False) is None is asked(long, long, causal=False, in_order=True)
 
 
 @pytest.mark.parametrize(

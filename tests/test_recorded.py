@@ -236,7 +236,7 @@ def test_what_order_costs_is_told_as_it_was_recorded():
     changes, appendix = (" ".join(text.split()) for text in course)
     order = trials["backward, in order"]
     assert (
-        f"reaches {spread(order)} of the speed in any order (H200, {len(order['rows'])} settings of N 512" in backward
+        f"reached {spread(order)} of the speed in any order (H200, {len(order['rows'])} settings of N 512" in backward
     )
     assert (
         f"at {spread(order)} of the speed in any order" in changes

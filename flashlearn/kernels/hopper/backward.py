@@ -11,9 +11,10 @@ group computes half of dQ, and a warp of its own has the copy engine add that ha
 Those additions come in any order: dQ may differ in its last bits from run to run. Where that is not wanted
 (`torch.use_deterministic_algorithms(True)`, `IN_ORDER`), the programs take turns (`flashlearn.kernels.hopper.order`): to
 a block of dQ the first block of keys adds first, then the second, and so on. All begin at the last block of queries, which
-every key is seen from, and follow each other. That reaches 0.81 to 0.99 of the speed in any order (H200, 15 settings of N 512
-to 16384). Waiting is the work of the warps that add: where computing groups waited, and began at the diagonal, it was 0.40
-to 0.88; to launch one block of keys after the other 0.58 to 0.77, as no two programs then read the same Q, dO and dQ.
+every key is seen from, and follow each other. That reached 0.81 to 0.99 of the speed in any order (H200, 15 settings of N 512
+to 16384), before either spared zeros. Waiting is the work of the warps that add: where computing groups waited, and began at
+the diagonal, it was 0.40 to 0.88; to launch one block of keys after the other 0.58 to 0.77, as no two programs then read the same
+Q, dO and dQ.
 
 Prediction: 5 products in place of 7, none of them waiting for a load: about 500 TFLOP/s at D = 128 on an
 H200. Result (float16, 16384 tokens, N >= 4096, 2026-11-25): 538 to 652 at D = 128 and 474 to 555 at D = 64, which is
@@ -48,7 +49,8 @@ the next to zero, and only those of the first are zero before the sweep begins: 
 to. That is 1.00 to 1.12 times the speed there (H100, N 512 to 4096), most where rows are short; where they are long it was 0.95 to
 1.00, so that there a kernel writes all zeros before. The zeros come from the copy engine, which finds nothing else past the end
 of a tensor. A program waits for those of the row before alone. These have lower numbers, and GPUs begin programs in the order of
-their numbers, which nobody promises; where programs take turns tickets make sure of it.
+their numbers, which nobody promises; where programs take turns tickets make sure of it. There rows as short need no zeros: the first
+block of keys does not add its part of dQ, but stores it.
 
 To begin and to end costs a program 6800 to 8100 cycles, as long as 1.5 to 2.1 rounds (H200; "timeline" in that file): K, V and
 the first Q and dO come from HBM, dV and dK go there. It was no use to let programs go on with the next block of keys, which
@@ -147,7 +149,7 @@ def attention_backward_hopper_kernel(
     N_q, N_k, kv_heads, group, scale, softcap,
     HEAD_DIM: gl.constexpr, BLOCK_M: gl.constexpr,
     STAGES: gl.constexpr, IN_ORDER: gl.constexpr, MASK: gl.constexpr,  # "none", "causal" or "spans"
-    BY_ROWS: gl.constexpr = False,  # the programs of a row (a key head of a sequence) set the sums of the next to zero
+    BY_ROWS: gl.constexpr = False,  # sums of dQ are not all zero: see `heads_zeroed`; a row is a key head of a sequence
 ):  # fmt: skip
     """dK and dV of 128 keys of one key head, and their part of dQ."""
     gdc_launch_dependents()  # attention_end_sums_kernel may begin: see flashlearn.kernels.follow
@@ -178,7 +180,7 @@ def attention_backward_hopper_kernel(
         mbarrier.init(dq_full.index(i), count=1)
         mbarrier.init(dq_free.index(i), count=1)
         mbarrier.init(ds_full.index(i), count=2)
-        if BY_ROWS:
+        if BY_ROWS and not IN_ORDER:
             mbarrier.init(zeros.index(i), count=1)
             mbarrier.arrive(dq_free.index(i), count=1)  # a fresh barrier lets pass; this one does once zeros have left
     for i in gl.static_range(STAGES):
@@ -524,7 +526,7 @@ def add(index: gl.constexpr, buffers, barriers, place, sizes, sums, MASK: gl.con
     head, block = kv_head * group, first + blocks - 1
     before = start_n // (2 * KEYS)  # blocks of keys, all of which add to what this one adds to
     gdc_wait()  # for attention_begin_sums_kernel, which lets the sums begin at zero, or those of the first row
-    if zeros is not None:
+    if zeros is not None and not IN_ORDER:
         zero_next_row(index, buffers, barriers, place, sizes, sums)
         row = batch * kv_heads + kv_head
         if row > 0:
@@ -534,9 +536,13 @@ def add(index: gl.constexpr, buffers, barriers, place, sizes, sums, MASK: gl.con
             before = gl.load(before_ptr + block)
         turn_ptr = turns_ptr + (head * m_blocks + block) * 2 + index  # so many blocks of keys have added to this half
         mbarrier.wait(dq_full.index(index), t & 1)
-        if IN_ORDER:
-            wait_for_turn(turn_ptr, before)
-        async_add(dq_desc, [batch, head, (2 * block + index) * 128, 0], dq_smem.index(index))
+        at = [batch, head, (2 * block + index) * 128, 0]
+        if zeros is not None and IN_ORDER and before == 0:  # the first has nothing to add to, and waits for nobody
+            async_store(dq_desc, at, dq_smem.index(index))
+        else:
+            if IN_ORDER:
+                wait_for_turn(turn_ptr, before)
+            async_add(dq_desc, at, dq_smem.index(index))
         tma.store_wait(0)  # it has left shared memory
         mbarrier.arrive(dq_free.index(index), count=1)
         if IN_ORDER:
@@ -594,11 +600,16 @@ def adding_before(spans: Tensor, block_m: int, m_blocks: int) -> Tensor:
     return (adds.cumsum(1) - adds.long()).to(torch.int32)
 
 
-def heads_zeroed(q: Tensor, k: Tensor) -> int | None:
-    """How many heads' sums begin at zero before the sweep begins: those of the first row. The sweep sees to the others, in the
-    L2 cache, where they are needed soon, and not in HBM. None: all, where rows are so long that it is slower."""
-    (_, H, N_q, D), (_, H_kv, _, _) = q.shape, k.shape
-    return H // H_kv if N_q <= 32 * hopper_width(D) else None
+def heads_zeroed(q: Tensor, k: Tensor, *, causal: bool, in_order: bool) -> int | None:
+    """How many heads' sums of dQ are zero before the sweep begins; None: all, since rows are so long that this is faster.
+
+    In any order they are those of the first row, and the sweep sees to the others, in the L2 cache and not in HBM. In order
+    none: the first block of keys stores its part, where every query sees a key.
+    """
+    (_, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
+    if N_q > 32 * hopper_width(D) or (in_order and causal and N_q > N_k):
+        return None
+    return 0 if in_order else H // H_kv
 
 
 def attention_backward_hopper(
@@ -620,8 +631,11 @@ def attention_backward_hopper(
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
     width = hopper_width(D)
     block_m = block_of_queries(D)
-    zeroed = None if in_order or spans is not None else heads_zeroed(q, k)
-    delta, sums, ready = begin_sums(o, do, zeroed=zeroed) if begun is None else begun
+    if begun is None:
+        begun = begin_sums(
+            o, do, zeroed=None if spans is not None else heads_zeroed(q, k, causal=causal, in_order=in_order)
+        )
+    delta, sums, ready = begun
     dk, dv = torch.empty_like(k), torch.empty_like(v)
     q_tile, kv_tile = (1, 1, block_m, width), (1, 1, KEYS.value, width)
     key_blocks, m_blocks, rows = -(-N_k // (2 * KEYS.value)), -(-N_q // block_m), B * H_kv

@@ -100,7 +100,7 @@ class Begun(NamedTuple):
     """What `begin_sums` makes."""
 
     delta: Tensor  # (B, H_q, N_q) float32: rowsum(dO o O) - dlse
-    sums: Tensor  # (B, H_q, blocks of queries * 256, 32) float32: zeros, at least those of the first heads
+    sums: Tensor  # (B, H_q, blocks of queries * 256, 32) float32: zeros, or those of the first heads
     ready: Tensor | None  # (B, H_q) int32: zeros, to count what others have set to zero; None: all sums are zeros
 
 
@@ -111,7 +111,8 @@ def begin_sums(o: Tensor, do: Tensor, dlse: Tensor | None = None, *, zeroed: int
     numbers, in the order of the registers that they come from: number 4 (32 (8 w + j) + 4 g + t) + 2 h + p of a tile is that of
     row 16 w + 8 h + g and column 8 j + 2 t + p. Columns past D are zeros.
     dlse: (B, H_q, N_q) float32, the gradient that reaches lse, or None.
-    zeroed: how many heads, of the first sequence, get zeros; whoever adds to the others sees to theirs. None: all get zeros.
+    zeroed: how many heads, of the first sequence, get zeros; whoever adds to the others sees to theirs. 0: nobody needs any.
+    None: all get zeros.
     HBM: O and dO read once, delta and zeros written once.
     """
     B, H, N, D = o.shape
