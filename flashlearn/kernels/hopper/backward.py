@@ -44,7 +44,7 @@ while dK is computed. At D = 64 the first was 4 to 8 % faster (H200, N 2048 to 1
 second another 1 to 3 % faster (H200). At D = 128 the first was 5 to 10 % slower while the sums lay in rows,
 and is 0.98 to 1.02 of the speed since they do not: one order for all. dV leaves while the last dQ is computed: 0.99 to 1.02.
 
-Where rows (the heads of K of a sequence) are short, up to 2048 queries or 4096 at D = 128, the programs of one set the sums of
+Where rows (a key head of a sequence each) are short, up to 2048 queries or 4096 at D = 128, the programs of one set the sums of
 the next to zero, and only those of the first are zero before the sweep begins: zeros stay in the L2 cache until they are added
 to. That is 1.00 to 1.12 times the speed there (H100, N 512 to 4096), most where rows are short; where they are long it was 0.95 to
 1.00, so that there a kernel writes all zeros before. The zeros come from the copy engine, which finds nothing else past the end
@@ -566,9 +566,8 @@ def zero_next_row(index: gl.constexpr, buffers, barriers, place, sizes, sums):
         # past the end of the sums the copy engine finds zeros
         async_load(dq_desc, [0, 0, 256 * m_blocks, 0], zeros.index(index), dq_smem.index(index))
         mbarrier.wait(zeros.index(index), 0)
-        for i in range(
-            start_n // (2 * KEYS), group * m_blocks, gl.num_programs(0)
-        ):  # of the blocks of queries of all heads
+        # of the blocks of queries of all its heads
+        for i in range(start_n // (2 * KEYS), group * m_blocks, gl.num_programs(0)):
             head, block = row % kv_heads * group + i // m_blocks, i % m_blocks
             async_store(dq_desc, [row // kv_heads, head, (2 * block + index) * 128, 0], dq_smem.index(index))
         all_added()
@@ -620,7 +619,8 @@ def attention_backward_hopper(
 
     spans: the queries that see keys, as `attention_spans(..., of_keys=True)` gives them; `causal` is then not looked at.
     begun: what `begin_sums` makes of o, do and the gradient of lse, of which the sums are used up; None: of o and do. Its
-    `zeroed` is what `heads_zeroed` says, or None. It is to be launched after all that writes do, q, k, v and spans: these are read while it runs (`flashlearn.kernels.follow`).
+    `zeroed` is what `heads_zeroed` says, or None. It is to be launched after all that writes do, q, k, v and spans: these are read
+    while it runs (`flashlearn.kernels.follow`).
     softcap: c, scores are c tanh(score / c).
     in_order: whether blocks of keys take turns to add to dq, so that it has the same bits every time.
     Extra memory: delta, and the sums of dq in float32, of whole blocks of queries and 64 or 128 columns; in order, 8 bytes for a block of 64 (D > 64) or 128 queries, with spans also 4

@@ -91,9 +91,5 @@ def all_added():
     """Wait until what these threads gave to the copy engine has arrived in HBM, not only left shared memory."""
     gl.inline_asm_elementwise(
         "cp.async.bulk.wait_group 0; fence.proxy.async.global; mov.b32 $0, 0;",
-        "=r",
-        [],
-        dtype=gl.int32,
-        is_pure=False,
-        pack=1,
-    )
+        "=r", [], dtype=gl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
