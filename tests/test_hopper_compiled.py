@@ -138,9 +138,10 @@ def test_without_the_second_wait_they_are_not():
 
 
 REMARK = """
-import sys, tempfile
+import sys
 from subprocess import run
 from pathlib import Path
+from tempfile import TemporaryDirectory
 sys.path.insert(0, sys.argv[1])
 from tools.compile_table import CASES, compile_here
 from flashlearn.kernels import launcher
@@ -149,9 +150,10 @@ assert cases and all(compile_here(cases))
 from triton import knobs
 for kernel in launcher._compiled.values():
     if "wgmma" in kernel.asm["ptx"]:
-        path = Path(tempfile.mkdtemp()) / "kernel.ptx"
-        path.write_text(kernel.asm["ptx"])
-        done = run([knobs.nvidia.ptxas.path, "-v", "--gpu-name=sm_90a", path, "-o", path.with_suffix(".cubin")], capture_output=True, text=True)
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "kernel.ptx"
+            path.write_text(kernel.asm["ptx"])
+            done = run([knobs.nvidia.ptxas.path, "-v", "--gpu-name=sm_90a", path, "-o", path.with_suffix(".cubin")], capture_output=True, text=True)
         assert not done.returncode, done.stderr
         print("one after the other" if "serialized" in done.stderr else "under way together", kernel.metadata.maxnreg)
 """
@@ -177,6 +179,7 @@ def test_products_are_under_way_together(way, D):
     )
 
 
+@pytest.mark.slow  # a process of its own
 def test_a_launch_that_does_not_fit_raises():
     """The test above would see one."""
     program = """

@@ -173,7 +173,7 @@ def attention_backward_hopper_kernel(
     dq_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # a group's half of dQ is there
     dq_free = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # it has left
     zeros: gl.constexpr = None
-    if BY_ROWS:  # zeros are there, where dQ will be
+    if BY_ROWS and not IN_ORDER:  # zeros are there, where dQ will be
         zeros = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     for i in gl.static_range(2):
         mbarrier.init(kv_full.index(i), count=1)
@@ -215,11 +215,11 @@ def attention_backward_hopper_kernel(
     inputs, outputs = (q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr, kv_heads, group), (dk_desc, dv_desc)
     m_blocks = gl.cdiv(N_q, BLOCK_M)
     turns = 2 * group * m_blocks  # of a row
-    before_ptr = turns_ptr
+    before_ptr: gl.constexpr = None
     if IN_ORDER:
         if MASK == "spans":
             which = gl.where(span_step > 0, batch, 0) * key_blocks + n
-            before_ptr += 1 + gl.num_programs(0) // key_blocks * turns + which * m_blocks
+            before_ptr = turns_ptr + 1 + gl.num_programs(0) // key_blocks * turns + which * m_blocks
         turns_ptr += 1 + batch * kv_heads * turns
     sums = (dq_desc, turns_ptr, before_ptr, m_blocks, kv_heads, zeros)
     AHEAD: gl.constexpr = MASK != "none" and not IN_ORDER
@@ -230,8 +230,8 @@ def attention_backward_hopper_kernel(
             (consume, (0, buffers, barriers, place, sizes, outputs, MASK, AHEAD)),
             (consume, (1, buffers, barriers, place, sizes, outputs, MASK, AHEAD)),
             (load, (buffers, barriers, place, sizes, inputs, not IN_ORDER, AHEAD)),
-            (add, (0, buffers, barriers, place, sizes, sums, MASK, IN_ORDER)),
-            (add, (1, buffers, barriers, place, sizes, sums, MASK, IN_ORDER)),
+            (add, (0, buffers, barriers, place, sizes, sums, IN_ORDER, BY_ROWS)),
+            (add, (1, buffers, barriers, place, sizes, sums, IN_ORDER, BY_ROWS)),
         ],
         [4, 1, 1, 1],
         [240, 24, 24, 24],
@@ -516,7 +516,7 @@ def finish(rounds, index: gl.constexpr, sums, scale, place, buffers, barriers, o
 
 
 @gluon.jit
-def add(index: gl.constexpr, buffers, barriers, place, sizes, sums, MASK: gl.constexpr, IN_ORDER: gl.constexpr):
+def add(index: gl.constexpr, buffers, barriers, place, sizes, sums, IN_ORDER: gl.constexpr, BY_ROWS: gl.constexpr):
     """A warp that has the copy engine add what one group gives it, halves of dQ, to the sum in HBM."""
     start_n, kv_head, batch, first, full, full_stop, blocks = place
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
@@ -525,19 +525,19 @@ def add(index: gl.constexpr, buffers, barriers, place, sizes, sums, MASK: gl.con
     dq_desc, turns_ptr, before_ptr, m_blocks, kv_heads, zeros = sums
     head, block = kv_head * group, first + blocks - 1
     before = start_n // (2 * KEYS)  # blocks of keys, all of which add to what this one adds to
-    gdc_wait()  # for attention_begin_sums_kernel, which lets the sums begin at zero, or those of the first row
-    if zeros is not None and not IN_ORDER:
+    gdc_wait()  # for attention_begin_sums_kernel, which lets the sums begin at zero: all, those of the first row, or none
+    if BY_ROWS and not IN_ORDER:
         zero_next_row(index, buffers, barriers, place, sizes, sums)
         row = batch * kv_heads + kv_head
         if row > 0:
             wait_for_turn(turns_ptr + row, 2 * gl.num_programs(0))
     for t in range(group * blocks):
-        if IN_ORDER and MASK == "spans":
+        if before_ptr is not None:
             before = gl.load(before_ptr + block)
         turn_ptr = turns_ptr + (head * m_blocks + block) * 2 + index  # so many blocks of keys have added to this half
         mbarrier.wait(dq_full.index(index), t & 1)
         at = [batch, head, (2 * block + index) * 128, 0]
-        if zeros is not None and IN_ORDER and before == 0:  # the first has nothing to add to, and waits for nobody
+        if BY_ROWS and IN_ORDER and before == 0:  # the first has nothing to add to, and waits for nobody
             async_store(dq_desc, at, dq_smem.index(index))
         else:
             if IN_ORDER:
