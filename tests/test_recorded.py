@@ -378,6 +378,9 @@ def test_zeros_of_the_next_row_are_told_as_they_were_recorded():
     assert "up to 2048 queries or 4096 at D = 128" in words
     assert f"{spread(short)} times the speed there (H100, N 512 to 4096)" in words
     assert f"where they are long it was {spread(long)}," in words
+    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()
+    told = f"| up to 2048 queries, or 4096 at D = 128, {spread(short)} of the speed: kept there; {spread(long)} where"
+    assert told in appendix
     changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
     assert f"{spread(short)} times as fast there on an H100 (N 512 to 4096)" in changes
     each = {N: [row["ratio"] for row in short["rows"] if row["N"] == N] for N in (512, 4096)}
