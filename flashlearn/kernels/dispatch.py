@@ -31,13 +31,10 @@ GLUON_VERSIONS = ("3.6", "3.7", "3.8")  # of Triton: with 3.6 and 3.7 run on a G
 
 # (width of a tile, causal) -> from so many queries on: options of attention_forward_hopper; one H200, 2026-11.
 # Under a causal mask a short row of tiles is mostly diagonal, of which blocks of 64 keys waste less.
+TWO_PROGRAMS: dict[str, Any] = {"block_n": 64, "stages": 3, "programs": 2}
 FORWARD_HOPPER: dict[tuple[int, bool], dict[int, dict[str, Any]]] = {
     (64, False): {0: {"stages": 3}},
-    (64, True): {
-        0: {"block_n": 64, "stages": 3, "programs": 2},
-        2048: {"stages": 3},
-        4096: {"consumers": 3, "stages": 3},
-    },
+    (64, True): {0: TWO_PROGRAMS, 3072: {"consumers": 3, "stages": 3}},
     (128, False): {0: {}},
     (128, True): {0: {"block_n": 64, "stages": 4}, 1024: {}},
 }
@@ -79,6 +76,19 @@ def hopper_options(N_q: int, D: int, causal: bool) -> dict[str, Any]:
     return options
 
 
+def hopper_options_of_masks(q: Tensor, k: Tensor, options: Options) -> dict[str, Any]:
+    """The options of `attention_forward_hopper` where spans of keys are seen: by how many, as far as the host knows.
+
+    A window says so; sequences, whose offsets are on the GPU, by how many there are.
+    """
+    most = k.shape[2]
+    if options.left is not None and options.right is not None:
+        most = min(most, options.left + options.right + 1)
+    if options.offsets is not None:
+        most = min(most, k.shape[2] // max(options.offsets[0].numel() - 1, 1))
+    return TWO_PROGRAMS if q.shape[-1] <= 64 and most <= 4096 else {}
+
+
 def backward_rung(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Choice:
     """The kernels that `flash_attention` runs backward for these inputs."""
     why = why_not_hopper(q, k, v, scale=scale)
@@ -90,7 +100,9 @@ def general_rung(q: Tensor, k: Tensor, v: Tensor, options: Options, *, scale: fl
     if not backward and options.offsets is None and decodes(q, k):
         return DECODE
     why = _why_not_scores(options) or why_not_hopper(q, k, v, scale=scale)
-    return Choice("portable", {}, why) if why else Choice("hopper", _in_order() if backward else {}, "")
+    if why:
+        return Choice("portable", {}, why)
+    return Choice("hopper", _in_order() if backward else hopper_options_of_masks(q, k, options), "")
 
 
 def _why_not_scores(options: Options) -> str:

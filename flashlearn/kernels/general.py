@@ -126,7 +126,7 @@ def _run_forward(q, k, v, scale, options: Options):
     if rung.name == "hopper":
         from flashlearn.kernels.hopper.banded import banded_forward
 
-        return banded_forward(q, k, v, scale, options)
+        return banded_forward(q, k, v, scale, options, **rung.options)
     return attention_forward_portable(q, k, v, causal=causal, scale=scale, allow_tf32=tf32, options=options)
 
 

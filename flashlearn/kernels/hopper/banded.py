@@ -5,6 +5,8 @@ All of these but sinks and softcaps are spans of keys (`flashlearn.kernels.hoppe
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
 from flashlearn.kernels.dispatch import why_not_tma
@@ -16,11 +18,13 @@ from flashlearn.kernels.portable.backward import gradient_of_sinks
 from flashlearn.kernels.portable.options import Options
 
 
-def banded_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, options: Options) -> tuple[Tensor, Tensor]:
-    """o and lse, as `attention_forward_portable` gives them with these options."""
+def banded_forward(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, options: Options, **launch: Any
+) -> tuple[Tensor, Tensor]:
+    """o and lse, as `attention_forward_portable` gives them with these options. launch: what `hopper_options_of_masks` gives."""
     spans = spans_of(q, k, options, of_keys=False)
     return attention_forward_hopper(
-        q, k, v, causal=False, scale=scale, spans=spans, sinks=options.sinks, softcap=options.softcap
+        q, k, v, causal=False, scale=scale, spans=spans, sinks=options.sinks, softcap=options.softcap, **launch
     )
 
 

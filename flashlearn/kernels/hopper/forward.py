@@ -19,9 +19,11 @@ What changed from the teaching kernel: nothing in the mathematics, everything in
    Where rows are short, a tile is mostly beginning and end. So two groups without a mask compute the next tile's first scores
    while this one's last product and its o are finished: 0.99 to 1.08 times the speed (H100), with three groups 0.94 to 0.99.
    o's way out is awaited in the next tile (0.97 to 1.04), and o is multiplied by 1 / l (0.98 to 1.05). And short causal rows
-   at D = 64 have two programs of a multiprocessor, with tiles of 64 keys and 104 registers a thread: each works while the
-   other begins or ends. That is 1.12 times as fast at N = 512, 1.05 at 1024, and slower everywhere else. With so few
-   registers the assembler runs all products of a group one after the other (its remark C7512); other groups fill the gaps.
+   at D = 64 have two programs of a multiprocessor, with blocks of 64 keys and 104 registers a thread: each works while the
+   other begins or ends. With so few registers a group does one thing after the other (`lone_round`): four groups fill each
+   other's gaps. That is 1.04 to 1.43 times as fast as one program at N = 512 to 2048 (H100), and 1.14 to 1.54 times with windows and
+   documents of up to 1,024 keys. To overlap products and softmax within a group too left the assembler no other way than to
+   run all products one after the other (its remark C7512), at 0.87 to 0.94 of the speed.
 6. With three groups (D = 64) the maximum of a row is looked for only where it is needed: `trust` goes on with that of the
    rounds before until a sum grows too large. Without maxima, and wrong, this kernel ran at 1.19 of its speed; with this, and
    right, at 1.00 to 1.12 (H200, nine settings). Where every block has a larger maximum by far, all scores are computed
@@ -141,8 +143,8 @@ def attention_forward_hopper_kernel(
     if CONSUMERS == 2:
         gl.warp_specialize(
             [
-                (consume, (0, buffers, tiles, sizes, outputs, MASK, SINKS, TICKETS)),
-                (consume, (1, buffers, tiles, sizes, outputs, MASK, SINKS, TICKETS)),
+                (consume, (0, buffers, tiles, sizes, outputs, MASK, SINKS, TICKETS, PROGRAMS)),
+                (consume, (1, buffers, tiles, sizes, outputs, MASK, SINKS, TICKETS, PROGRAMS)),
                 (load, (buffers, tiles, sizes, inputs, MASK, TICKETS)),
             ],
             [4, 1],
@@ -280,15 +282,16 @@ def load(buffers, tiles, sizes, inputs, MASK: gl.constexpr, TICKETS: gl.constexp
 
 @gluon.jit
 def consume(
-    index: gl.constexpr, buffers, tiles, sizes, outputs, MASK: gl.constexpr, SINKS: gl.constexpr, TICKETS: gl.constexpr
-):
+    index: gl.constexpr, buffers, tiles, sizes, outputs, MASK: gl.constexpr, SINKS: gl.constexpr, TICKETS: gl.constexpr,
+    PROGRAMS: gl.constexpr = 1,
+):  # fmt: skip
     """A computing group: its 64 queries of every tile."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     sinks_ptr, o_desc, lse_ptr = outputs
     CONSUMERS: gl.constexpr = q_smem.shape[0] // 2
     HEIGHT: gl.constexpr = CONSUMERS * ROWS
     BLOCK_N: gl.constexpr = k_smem.shape[3]
-    AHEAD: gl.constexpr = MASK == "none" and CONSUMERS == 2
+    AHEAD: gl.constexpr = MASK == "none" and CONSUMERS == 2 and PROGRAMS == 1
     rounds = 0  # blocks of keys so far, over all tiles
     i, tile = 0, gl.program_id(0)
     s = 0
@@ -307,7 +310,10 @@ def consume(
             finish(m_i, l_i, acc, place, o_smem, sizes, o_desc, lse_ptr)
             s = warpgroup_mma_wait(0, deps=[s])
         else:
-            m_i, l_i, acc = attend(index, place, (i, rounds), buffers, sizes, sinks_ptr, MASK, SINKS)
+            if PROGRAMS == 1:
+                m_i, l_i, acc = attend(index, place, (i, rounds), buffers, sizes, sinks_ptr, MASK, SINKS)
+            else:
+                m_i, l_i, acc = attend_in_turn(index, place, (i, rounds), buffers, sizes, sinks_ptr, MASK, SINKS)
             tile = ticket_taken(i, tiles) if TICKETS else tile + gl.num_programs(0)
             finish(m_i, l_i, acc, place, o_smem, sizes, o_desc, lse_ptr)
         rounds += blocks
@@ -363,6 +369,32 @@ def attend(index: gl.constexpr, place, so_far, buffers, sizes, sinks_ptr, MASK: 
         for t in range(stop, rounds + blocks):  # only groups above see these keys
             hand_back(t, buffers)
     return m_i, l_i, acc
+
+
+@gluon.jit
+def attend_in_turn(
+    index: gl.constexpr, place, so_far, buffers, sizes, sinks_ptr, MASK: gl.constexpr, SINKS: gl.constexpr
+):
+    """As `attend`, with one product or softmax after the other, for want of registers: other groups fill the gaps."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
+    start_m, head, batch, block, blocks = place
+    i, rounds = so_far
+    query, row, sums = begin(index, place, so_far, buffers, sizes, sinks_ptr, MASK, SINKS)
+    first, masked, full, stop = rounds_of_group(start_m, batch, rounds, block, blocks, sizes, k_smem.shape[3], MASK)
+    for t in range(rounds, first):  # only groups below see these keys
+        hand_back(t, buffers)
+    mbarrier.wait(query[1][0], query[1][1])
+    for t in range(first, gl.minimum(masked, stop)):
+        sums = lone_round(t, row, query, sums, buffers, sizes, MASK, True)
+    give_back_q(i, index, buffers)
+    for t in range(masked, full):
+        sums = lone_round(t, row, query, sums, buffers, sizes, MASK, False)
+    if MASK == "spans":
+        for t in range(full, stop):
+            sums = lone_round(t, row, query, sums, buffers, sizes, MASK, True)
+        for t in range(stop, rounds + blocks):  # only groups above see these keys
+            hand_back(t, buffers)
+    return sums
 
 
 @gluon.jit
@@ -629,6 +661,24 @@ def masked_round(t, row, query, pairs, sums, buffers, sizes, MASK: gl.constexpr)
     s, acc_next = products(t, query, pairs, acc, buffers)
     s = hide(capped(s, inner), t, row, sizes, MASK)
     return absorb(t, query, (m_i, l_i, acc_next), s, buffers, sizes)
+
+
+@gluon.jit
+def lone_round(t, row, query, sums, buffers, sizes, MASK: gl.constexpr, HIDE: gl.constexpr):
+    """m, l and acc after round t, of which nothing is under way before it or after it."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
+    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
+    STAGES: gl.constexpr = k_smem.shape[0]
+    m_i, l_i, acc = sums
+    mbarrier.wait(k_full.index(t % STAGES), (t // STAGES) & 1)
+    s = capped(warpgroup_mma_wait(0, deps=[scores(t, query[0], buffers)]), inner)
+    mbarrier.arrive(free.index(t % STAGES), count=1)
+    if HIDE:
+        s = hide(s, t, row, sizes, MASK)
+    m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale)
+    l_i += sums_of_threads(p)
+    acc = last_product(t, in_pairs(p, v_smem.dtype), rescaled(acc, alpha), buffers)
+    return m_i, l_i, warpgroup_mma_wait(0, deps=[acc])
 
 
 @gluon.jit
