@@ -74,6 +74,7 @@ def attention_decode_kernel(
     MERGE: and then, in the last program of the group, (o, lse) over all keys; finished is 0 before and after.
     """
     let_next_begin(not MERGE)  # attention_merge_kernel
+    wait_for_last()  # whatever that is: it may have written q, or the last k and v
     split = tl.program_id(0).to(tl.int64)
     splits = tl.num_programs(0)
     kv_head = tl.program_id(1).to(tl.int64)
@@ -314,7 +315,7 @@ def decode(
             N_q, N_k, group, *options.masks_and_slopes(), scale, options.softcap, options.sinks,
         ),
         constants, key=(q.dtype, parts[0].dtype, parts[1] is None, with_lse, device, strides, aligned, options.key),
-        **compiled_with,
+        follows=follows(device), **compiled_with,
     )  # fmt: skip
     if parts[0] is not o and not one_launch:
         launch(

@@ -12,10 +12,13 @@ second begin before:
 The first says so where it begins. That takes no room from its own programs: nothing happens before the last of them has
 begun, so programs of the second get what is left over, and wait there. In CUDA graphs it is the same.
 
-What a reader of the second kernel must check:
+A kernel that waits before anything else may follow any other, whoever wrote that: where it says nothing, programs of ours begin
+when its last one has ended, and need not be launched then. The first kernel of decoding does so.
+
+What a reader of a second kernel must check that does something before it waits:
 
 1. Before it waits, it reads only what was written before the *first* kernel was launched. That one is launched the ordinary
-   way, so whatever came before it is over.
+   way, so whatever came before it is over; or it waits too, and then the second reads nothing early that others write.
 2. Before it waits, it writes nothing, not even to memory of its own: PyTorch hands out memory again as soon as Python lets go
    of it, and the first kernel may still read there.
 3. Every program waits, also one that finds nothing to do: a third kernel, launched the ordinary way, waits for the second

@@ -68,6 +68,37 @@ def test_early_is_as_in_turn(monkeypatch, make):
                 t.fill_(torch.nan)
 
 
+def test_decoding_follows_whatever_was_there_before():
+    """In a CUDA graph: nothing, a copy, zeros, another kernel, and two streams that join; each writes what it reads."""
+    torch.manual_seed(0)
+    q, k, v = normal(2, 8, 1, 128), normal(2, 2, 4096, 128), normal(2, 2, 4096, 128)
+    call = partial(attention_decode, q, k, v, one_launch=False)
+    written, other = q.clone(), torch.cuda.Stream()
+    want = [call()[0], attention_decode(torch.zeros_like(q), k, v)[0], attention_decode(3 * written, k, v)[0]]
+    got = []
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        got.append(call()[0])
+        q.zero_()
+        got.append(call()[0])
+        q.copy_(written)
+        got.append(call()[0])
+        q.mul_(3)
+        got.append(call()[0])
+        here = torch.cuda.current_stream()
+        other.wait_stream(here)
+        with torch.cuda.stream(other):
+            q.copy_(written)
+        k.copy_(k.clone())
+        here.wait_stream(other)
+        got.append(call()[0])
+    for _ in range(50):
+        graph.replay()
+        assert all(map(torch.equal, got, (want[0], want[1], want[0], want[2], want[0])))
+        for o in got:
+            o.fill_(torch.nan)
+
+
 def agree(got, want) -> None:
     """The same bits, but for dQ, the last of three, which is added up in any order."""
     for ours, theirs in zip(got, want, strict=True):
