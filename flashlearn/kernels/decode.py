@@ -318,11 +318,12 @@ def decode(
         follows=follows(device), **compiled_with,
     )  # fmt: skip
     if parts[0] is not o and not one_launch:
+        block_s, num_warps = merge_launch(splits, D)
         launch(
             attention_merge_kernel, check_grid((group * N_q, H_kv, B)),
             (*parts, o, lse, *strides[3], N_q, group, splits),
-            dict(HEAD_DIM=D, BLOCK_S=8192 // padded(D), BLOCK_D=padded(D)), key=(q.dtype, with_lse, device, strides[3]),
-            follows=follows(device),
+            dict(HEAD_DIM=D, BLOCK_S=block_s, BLOCK_D=padded(D)), key=(q.dtype, with_lse, device, strides[3]),
+            follows=follows(device), num_warps=num_warps,
         )  # fmt: skip
     return o, lse
 
@@ -388,6 +389,13 @@ def decode_launch(rows: int, D: int, itemsize: int, short: bool = False) -> Laun
     tile = 16384 if block_m == 16 else 8192  # bytes of a tile of K: less, where S and O take more registers
     block_n = min(max(tile // (padded(D) * itemsize), 16), 64 if short else 128)
     return Launch(block_m, block_n, num_warps=4 if itemsize == 2 else 8, num_stages=3)
+
+
+@cache
+def merge_launch(splits: int, D: int) -> tuple[int, int]:
+    """BLOCK_S of attention_merge_kernel, all splits if they are few, and the warps that merge them: 32 numbers a thread."""
+    block_s = min(triton.next_power_of_2(splits), 8192 // padded(D))
+    return block_s, min(max(block_s * padded(D) // 1024, 1), 4)
 
 
 @cache
