@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+from functools import partial
 
 import pytest
 import torch
@@ -293,6 +294,7 @@ def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, softcap=None, 
         ((1, 2, 2, 300, 300, 64, True), {"consumers": 3, "tickets": False}),
         ((1, 3, 1, 150, 300, 64, True), {"stages": 3, "per_multiprocessor": 2}),
         ((1, 3, 1, 150, 300, 64, False), {"stages": 3, "per_multiprocessor": 2, "tickets": False}),
+        ((1, 3, 1, 150, 300, 64, True), {"stages": 2, "per_multiprocessor": 2, "programs": 1}),
         ((1, 3, 1, 300, 300, 64, True), {"programs": 4}),  # three tiles of three rows, two and then one side by side
         ((2, 1, 1, 100, 192, 128, False), {"stages": 3, "tickets": False}),
     ],
@@ -305,6 +307,21 @@ def test_the_package_s_kernels_run_clean(shape, options):
     torch.testing.assert_close(o.float(), want, atol=3e-3, rtol=0)
     for got, wanted in zip(backward_run(q, k, v, do, o, lse, causal), gradients, strict=True):
         torch.testing.assert_close(got.float(), wanted, atol=1e-2, rtol=1e-2)
+
+
+@pytest.mark.parametrize("causal", (False, True))
+def test_a_group_that_has_one_buffer_for_q(causal):
+    """At D = 256 the next tile's Q comes when this one's o has left; some tiles see no key."""
+    q, k, v, _, want, _ = problem(1, 4, 2, 300, 200, 256, causal)
+    o, _ = forward_run(q, k, v, causal, programs=3, tickets=causal)
+    torch.testing.assert_close(o.float(), want, atol=3e-3, rtol=0)
+
+
+def test_q_that_is_handed_back_before_o_has_left_is_overwritten():
+    q, k, v, *_ = problem(1, 2, 1, 300, 130, 256, False)
+    early = altered(forward.give_back_q.fn, ("        tma.store_wait(0)\n", ""))
+    with pytest.raises(Race, match="q_smem"):
+        forward_run(q, k, v, False, programs=1, tickets=False, replaced={"give_back_q": early})
 
 
 @pytest.mark.parametrize("causal", (False, True))
@@ -449,7 +466,9 @@ def test_under_a_mask_v_comes_after_k_and_is_awaited(name, does):
 
 
 FREES = "    mbarrier.arrive(free.index(t % k_smem.shape[0]), count=1)\n"
-ROUNDS = {"first_round": 2, "absorb": 2, "trust": 3}  # which rounds there are with so many groups
+ROUNDS = {  # which rounds there are with so many groups, and so many programs of a multiprocessor
+    "first_round": {"consumers": 2}, "absorb": {"consumers": 2}, "trust": {"consumers": 3}, "lone_round": {"per_multiprocessor": 2}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ROUNDS)
@@ -457,7 +476,7 @@ def test_the_package_s_forward_kernel_needs_each_arrive_of_its_loop(name):
     q, k, v, *_ = problem(1, 1, 1, 192, 448, 64, False)
     without = altered(getattr(forward, name).fn, (FREES, ""))
     with pytest.raises(Deadlock, match=r"load waits for phase \d of free"):
-        forward_run(q, k, v, False, consumers=ROUNDS[name], programs=1, replaced={name: without})
+        forward_run(q, k, v, False, **ROUNDS[name], programs=1, replaced={name: without})
 
 
 @pytest.mark.parametrize("name", ("absorb", "trust"))
@@ -466,15 +485,25 @@ def test_the_package_s_forward_kernel_frees_v_after_its_product(name):
     early = altered(getattr(forward, name).fn, (FREES, ""), (wait, f"{FREES}{wait}"))
     q, k, v, *_ = problem(1, 1, 1, 192, 448, 64, False)
     with pytest.raises(Race, match=r"lands in [kv]_smem.*reads [kv]_smem"):
-        forward_run(q, k, v, False, consumers=ROUNDS[name], programs=1, replaced={name: early})
+        forward_run(q, k, v, False, **ROUNDS[name], programs=1, replaced={name: early})
 
 
-def test_keys_that_no_query_sees_are_handed_back_when_they_have_landed():
+def test_a_lone_round_frees_k_after_its_product():
+    wait = "    s = capped(warpgroup_mma_wait(0"
+    early = altered(forward.lone_round.fn, (FREES, ""), (wait, f"{FREES}{wait}"))
+    q, k, v, *_ = problem(1, 1, 1, 128, 448, 64, False)
+    with pytest.raises(Race, match=r"lands in [kv]_smem.*reads [kv]_smem"):
+        forward_run(q, k, v, False, per_multiprocessor=2, programs=1, replaced={"lone_round": early})
+
+
+@pytest.mark.parametrize("per_multiprocessor", (1, 2))
+def test_keys_that_no_query_sees_are_handed_back_when_they_have_landed(per_multiprocessor):
     """The first queries see the first block of keys, the others the last: eight blocks between are nobody's."""
     q, k, v, *_ = problem(1, 1, 1, 128, 640, 64, False)
     low, high = (torch.tensor(ends).repeat_interleave(64) for ends in ((0, 576), (64, 640)))
     spans = torch.stack((low, high)).int()[None]
-    o, _ = forward_run(q, k, v, False, spans=spans, programs=1)
+    run = partial(forward_run, q, k, v, False, spans=spans, programs=1, per_multiprocessor=per_multiprocessor)
+    o, _ = run()
     keys = torch.arange(640)
     seen = (keys >= low[:, None]) & (keys < high[:, None])
     want = scaled_dot_product_attention(*(t.float() for t in (q, k, v)), attn_mask=seen)
@@ -482,7 +511,7 @@ def test_keys_that_no_query_sees_are_handed_back_when_they_have_landed():
     wait = "    mbarrier.wait(v_full.index(t % STAGES), (t // STAGES) & 1)\n"
     too_early = {"hand_back": altered(forward.hand_back.fn, (wait, ""))}
     with pytest.raises(Race, match=r"lands in v_smem.*no barrier keeps that from what went before: V\d"):
-        forward_run(q, k, v, False, spans=spans, programs=1, replaced=too_early)
+        run(replaced=too_early)
 
 
 def growing(N_k):

@@ -81,7 +81,8 @@ def test_columns_of_wider_tensors(on, D, takes):
         (128, 4096, False, (128, 128), (64, 128)),
         (128, 512, True, (128, 64), (64, 128)),
         (128, 1024, True, (128, 128), (64, 128)),
-        (64, 4096, True, (192, 128), (128, 128)),
+        (64, 3071, True, (128, 64), (128, 128)),
+        (64, 3072, True, (192, 128), (128, 128)),
         (64, 4096, False, (192, 128), (128, 128)),
         (40, 512, False, (128, 128), (128, 128)),
     ),
@@ -95,6 +96,36 @@ def test_on_hopper(on, D, N, causal, forward, backward):
     assert found.backward == ("hopper", {"dq, dk, dv": backward}, "")
     assert str(found).splitlines()[0] == "a GPU, Triton 3.7.1"
     assert "why" not in str(found)
+
+
+@pytest.mark.parametrize("D", (136, 192, 256))
+def test_on_hopper_wide_heads_are_fast_forward(on, D):
+    on((9, 0))
+    found = fl.explain(*of(1, 2, 512, D), causal=True)
+    assert found.forward == ("hopper", {"o": (128, 64)}, "")
+    assert found.backward.kernel == "portable"
+    assert found.backward.why == f"D = {D}: the accumulators of one group of warps hold 128 columns"
+
+
+@pytest.mark.parametrize(
+    "options, block",
+    (
+        ({"window": (1023, 0)}, 64),
+        ({"window": (4096, 0)}, 128),
+        ({"window": (1023, None)}, 128),
+        ({"documents": torch.arange(0, 9217, 1024).int()}, 64),
+        ({"documents": torch.tensor([0, 9216]).int()}, 128),
+        ({"softcap": 30.0, "causal": True}, 128),
+    ),
+)
+def test_on_hopper_masks_of_few_keys_have_small_blocks(on, options, block):
+    """At D = 64 two programs share a multiprocessor, where a query sees at most 4,096 keys by what the host knows."""
+    on((9, 0))
+    q = torch.zeros(1, 2, 9216, 64, dtype=fp16)
+    assert fl.explain(q, q, q, **options).forward == ("hopper", {"o": (128, block)}, "")
+    assert fl.explain(*of(1, 2, 512, 128), window=(99, 0)).forward.blocks == {"o": (128, 128)}
+    assert fl.explain(*of(1, 2, 512, 160), window=(99, 0)).forward.blocks == {"o": (128, 64)}
+    assert fl.explain(*of(1, 2, 512, 64), softcap=30.0).forward.blocks == {"o": (128, 64)}
 
 
 def test_the_defaults_are_those_of_the_launcher():

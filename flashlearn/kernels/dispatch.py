@@ -37,6 +37,8 @@ FORWARD_HOPPER: dict[tuple[int, bool], dict[int, dict[str, Any]]] = {
     (64, True): {0: TWO_PROGRAMS, 3072: {"consumers": 3, "stages": 3}},
     (128, False): {0: {}},
     (128, True): {0: {"block_n": 64, "stages": 4}, 1024: {}},
+    (256, False): {0: {"block_n": 64}},
+    (256, True): {0: {"block_n": 64}},
 }
 HOPPER_DEFAULTS = {"block_n": 128, "stages": 2, "consumers": 2, "programs": 1}
 
@@ -69,7 +71,7 @@ def hopper_options(N_q: int, D: int, causal: bool) -> dict[str, Any]:
     Three groups of 64 queries share K and V better than two, under a causal mask only when it is long, and unless they
     leave more of their tiles empty, by a sixteenth: 512 queries fill 4 tiles of 128, and of 3 of 192 one ninth is empty.
     """
-    by_length = FORWARD_HOPPER[64 if D <= 64 else 128, causal]
+    by_length = FORWARD_HOPPER[64 if D <= 64 else 128 if D <= 128 else 256, causal]
     options = by_length[max(least for least in by_length if least <= N_q)]
     if D <= 64 and not causal and -(-N_q // 192) * 192 <= 17 / 16 * -(-N_q // 128) * 128:
         options = options | {"consumers": 3}
@@ -86,12 +88,14 @@ def hopper_options_of_masks(q: Tensor, k: Tensor, options: Options) -> dict[str,
         most = min(most, options.left + options.right + 1)
     if options.offsets is not None:
         most = min(most, k.shape[2] // max(options.offsets[0].numel() - 1, 1))
-    return TWO_PROGRAMS if q.shape[-1] <= 64 and most <= 4096 else {}
+    if q.shape[-1] > 64:
+        return {"block_n": 64} if q.shape[-1] > 128 else {}
+    return TWO_PROGRAMS if most <= 4096 else {}
 
 
 def backward_rung(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Choice:
     """The kernels that `flash_attention` runs backward for these inputs."""
-    why = why_not_hopper(q, k, v, scale=scale)
+    why = why_not_hopper(q, k, v, scale=scale, backward=True)
     return _without_hopper(why) if why else Choice("hopper", _in_order(), "")
 
 
@@ -99,7 +103,7 @@ def general_rung(q: Tensor, k: Tensor, v: Tensor, options: Options, *, scale: fl
     """The kernels that `flash_attention` runs with masks and changed scores, forward or backward."""
     if not backward and options.offsets is None and decodes(q, k):
         return DECODE
-    why = _why_not_scores(options) or why_not_hopper(q, k, v, scale=scale)
+    why = _why_not_scores(options) or why_not_hopper(q, k, v, scale=scale, backward=backward)
     if why:
         return Choice("portable", {}, why)
     return Choice("hopper", _in_order() if backward else hopper_options_of_masks(q, k, options), "")
@@ -137,16 +141,16 @@ def decodes(q: Tensor, k: Tensor) -> bool:
     return not INTERPRETED and rows <= max_rows(q.element_size()) and N_k >= 2 * KEYS_PER_SPLIT
 
 
-def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> str:
-    """What stands in the way of the Hopper kernels; "" if nothing does."""
+def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, *, scale: float, backward: bool = False) -> str:
+    """What stands in the way of the Hopper kernels, forward or backward; "" if nothing does."""
     if INTERPRETED:
         return "kernels run in the interpreter"
     if why := why_not_this_machine(q.device):
         return why
     if q.dtype not in (torch.float16, torch.bfloat16):
         return f"{q.dtype} inputs: tensor cores take 16 bits"
-    if q.shape[-1] > 128:
-        return f"D = {q.shape[-1]}: the accumulators of one group of warps hold 128 columns"
+    if q.shape[-1] > (most := 128 if backward else 256):
+        return f"D = {q.shape[-1]}: the accumulators of one group of warps hold {most} columns"
     if not (q.numel() and k.numel()):
         return "an input is empty"
     if scale <= 0:

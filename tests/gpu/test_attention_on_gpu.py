@@ -67,7 +67,7 @@ def takes_hopper(case: Case) -> bool:
     here = not dispatch.why_not_this_machine(torch.device("cuda", torch.cuda.current_device()))
     rows_of_16_bytes = case.D % 8 == 0 and case.layout not in ("strided", "expanded")
     positive = case.scale is None or case.scale > 0
-    return here and case.dtype.itemsize == 2 and case.D <= 128 and rows_of_16_bytes and positive
+    return here and case.dtype.itemsize == 2 and rows_of_16_bytes and positive
 
 
 def check_case(case: Case, rung) -> None:
@@ -76,6 +76,7 @@ def check_case(case: Case, rung) -> None:
     inputs = make(case, "cuda")
     check_kernel(case, inputs, results(attention_of(case), *inputs))
     slow = [pick for pick in picked[before:] if "hopper" not in pick and "decode" not in pick]
+    slow = [pick for pick in slow if case.D <= 128 or not pick.startswith("backward")]
     assert not (slow and name == "automatic" and takes_hopper(case)), f"{case}: expected fast kernels, got {slow}"
 
 

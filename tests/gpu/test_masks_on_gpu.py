@@ -57,7 +57,7 @@ def attend(options: dict):
     return lambda q, k, v: flash_attention(q, k, v, return_lse=True, **options)
 
 
-@pytest.mark.parametrize("D, dtype", ((64, fp16), (128, bf16)), ids=str)
+@pytest.mark.parametrize("D, dtype", ((64, fp16), (128, bf16), (200, bf16)), ids=str)
 @pytest.mark.parametrize("name", OPTIONS)
 def test_each_option(name, D, dtype):
     problem = problem_of(name, D, dtype)

@@ -110,17 +110,18 @@ def attention_forward_hopper_kernel(
 ):  # fmt: skip
     """O and lse for one block of CONSUMERS * 64 queries after another, as many as fall to this program."""
     dtype: gl.constexpr = q_desc.dtype
-    q_smem = gl.allocate_shared_memory(dtype, [2 * CONSUMERS, 1, 1, ROWS, HEAD_DIM], q_desc.layout)
+    Q_BUFFERS: gl.constexpr = 2 if HEAD_DIM <= 128 else 1  # of each group: there is no room for the next tile's Q
+    q_smem = gl.allocate_shared_memory(dtype, [Q_BUFFERS * CONSUMERS, 1, 1, ROWS, HEAD_DIM], q_desc.layout)
     k_smem = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_N, HEAD_DIM], k_desc.layout)
     v_smem = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_N, HEAD_DIM], v_desc.layout)
     # one barrier per buffer: "full" once its bytes have landed, "free" once every consumer is done with it: for K and V one
     # of each round, which hands back K of that round and V of the round before
-    q_full = gl.allocate_shared_memory(gl.int64, [2 * CONSUMERS, 1], mbarrier.MBarrierLayout())
-    q_free = gl.allocate_shared_memory(gl.int64, [2 * CONSUMERS, 1], mbarrier.MBarrierLayout())
+    q_full = gl.allocate_shared_memory(gl.int64, [Q_BUFFERS * CONSUMERS, 1], mbarrier.MBarrierLayout())
+    q_free = gl.allocate_shared_memory(gl.int64, [Q_BUFFERS * CONSUMERS, 1], mbarrier.MBarrierLayout())
     k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    for i in gl.static_range(2 * CONSUMERS):
+    for i in gl.static_range(Q_BUFFERS * CONSUMERS):
         mbarrier.init(q_full.index(i), count=1)
         mbarrier.init(q_free.index(i), count=1)
     for i in gl.static_range(STAGES):
@@ -248,7 +249,8 @@ def load(buffers, tiles, sizes, inputs, MASK: gl.constexpr, TICKETS: gl.constexp
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
     q_desc, k_desc, v_desc = inputs
-    CONSUMERS: gl.constexpr = q_smem.shape[0] // 2
+    CONSUMERS: gl.constexpr = sums_smem.shape[0] // 2
+    Q_BUFFERS: gl.constexpr = q_smem.shape[0] // CONSUMERS
     STAGES: gl.constexpr = k_smem.shape[0]
     BLOCK_N: gl.constexpr = k_smem.shape[3]
     HEIGHT: gl.constexpr = CONSUMERS * ROWS
@@ -258,8 +260,8 @@ def load(buffers, tiles, sizes, inputs, MASK: gl.constexpr, TICKETS: gl.constexp
         start_m, head, batch, first, blocks = place_of(tile, tiles[3], sizes, HEIGHT, BLOCK_N, MASK)
         kv_head = head // group
         for c in gl.static_range(CONSUMERS):
-            q_buffer = i % 2 * CONSUMERS + c
-            mbarrier.wait(q_free.index(q_buffer), (i // 2 & 1) ^ 1)  # a fresh barrier lets the first round pass
+            q_buffer = i % Q_BUFFERS * CONSUMERS + c
+            mbarrier.wait(q_free.index(q_buffer), (i // Q_BUFFERS & 1) ^ 1)  # a fresh barrier lets the first round pass
             mbarrier.expect(q_full.index(q_buffer), q_desc.block_type.nbytes)
             async_load(q_desc, [batch, head, start_m + c * ROWS, 0], q_full.index(q_buffer), q_smem.index(q_buffer))
         for t in range(rounds, rounds + blocks):
@@ -288,10 +290,11 @@ def consume(
     """A computing group: its 64 queries of every tile."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     sinks_ptr, o_desc, lse_ptr = outputs
-    CONSUMERS: gl.constexpr = q_smem.shape[0] // 2
+    CONSUMERS: gl.constexpr = sums_smem.shape[0] // 2
     HEIGHT: gl.constexpr = CONSUMERS * ROWS
     BLOCK_N: gl.constexpr = k_smem.shape[3]
-    AHEAD: gl.constexpr = MASK == "none" and CONSUMERS == 2 and PROGRAMS == 1
+    Q_BUFFERS: gl.constexpr = q_smem.shape[0] // CONSUMERS
+    AHEAD: gl.constexpr = MASK == "none" and CONSUMERS == 2 and PROGRAMS == 1 and Q_BUFFERS == 2
     rounds = 0  # blocks of keys so far, over all tiles
     i, tile = 0, gl.program_id(0)
     s = 0
@@ -300,7 +303,7 @@ def consume(
     while tile < tiles_of(sizes, HEIGHT):
         start_m, head, batch, block, blocks = place_of(tile, tiles[3], sizes, HEIGHT, BLOCK_N, MASK)
         place = (start_m + index * ROWS, head, batch, block, blocks)
-        o_smem = q_smem.index(i % 2 * CONSUMERS + index)
+        o_smem = q_smem.index(i % Q_BUFFERS * CONSUMERS + index)
         if AHEAD:  # the next tile's first scores are computed while this one's last product and its o are finished
             m_i, l_i, acc, pairs = attend_all(index, place, (i, rounds), s, buffers, sizes, sinks_ptr, SINKS)
             tile = ticket_taken(i, tiles) if TICKETS else tile + gl.num_programs(0)
@@ -316,6 +319,7 @@ def consume(
                 m_i, l_i, acc = attend_in_turn(index, place, (i, rounds), buffers, sizes, sinks_ptr, MASK, SINKS)
             tile = ticket_taken(i, tiles) if TICKETS else tile + gl.num_programs(0)
             finish(m_i, l_i, acc, place, o_smem, sizes, o_desc, lse_ptr)
+            give_back_q(i + 1, index, buffers, True)
         rounds += blocks
         i += 1
     tma.store_wait(0)
@@ -409,8 +413,10 @@ def begin(index: gl.constexpr, place, so_far, buffers, sizes, sinks_ptr, MASK: g
     O_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     offs_m = start_m + gl.arange(0, ROWS, gl.SliceLayout(1, S_LAYOUT))  # (64,)
     low, high = keys_of_each(offs_m, batch, sizes, MASK)  # on their way while Q is
-    q_buffer = i % 2 * (q_smem.shape[0] // 2) + index
-    passed = (q_full.index(q_buffer), i // 2 & 1)  # the barrier of Q, and its phase
+    CONSUMERS: gl.constexpr = sums_smem.shape[0] // 2
+    Q_BUFFERS: gl.constexpr = q_smem.shape[0] // CONSUMERS
+    q_buffer = i % Q_BUFFERS * CONSUMERS + index
+    passed = (q_full.index(q_buffer), i // Q_BUFFERS & 1)  # the barrier of Q, and its phase
     query = (q_smem.index(q_buffer).reshape([ROWS, HEAD_DIM]), passed, index)
     row = (offs_m, low, high, block + rounds + blocks - 1)  # round t is this block of keys, less t
     m_i, l_i = nothing_yet(sinks_ptr, head, BLOCK_N, S_LAYOUT, SINKS)
@@ -430,12 +436,14 @@ def scores_ahead(i, t, index: gl.constexpr, there, buffers):
 
 
 @gluon.jit
-def give_back_q(i, index: gl.constexpr, buffers):
-    """The buffer of the tile before the i-th: its o has left by now."""
+def give_back_q(i, index: gl.constexpr, buffers, ENDED: gl.constexpr = False):
+    """The buffer of the tile before the i-th, once its o has left; if there is one alone, when that tile has ENDED."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
-    if i > 0:
+    CONSUMERS: gl.constexpr = sums_smem.shape[0] // 2
+    Q_BUFFERS: gl.constexpr = q_smem.shape[0] // CONSUMERS
+    if ENDED == (Q_BUFFERS == 1) and i > 0:
         tma.store_wait(0)
-        mbarrier.arrive(q_free.index((i - 1) % 2 * (q_smem.shape[0] // 2) + index), count=1)
+        mbarrier.arrive(q_free.index((i - 1) % Q_BUFFERS * CONSUMERS + index), count=1)
 
 
 @gluon.jit
@@ -519,7 +527,7 @@ def absorb(t, query, sums, s, buffers, sizes):
     batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
     _, passed, _ = query
     m_i, l_i, acc_next = sums
-    THREE: gl.constexpr = q_smem.shape[0] == 6
+    THREE: gl.constexpr = sums_smem.shape[0] == 6
     m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale)
     l_i += sums_of_threads(p)
     if not THREE:
@@ -645,7 +653,7 @@ def full_round(t, query, pairs, sums, buffers, sizes):
     batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
     m_i, l_i, acc = sums
     s, acc_next = products(t, query, pairs, acc, buffers)
-    if q_smem.shape[0] == 6:  # three groups
+    if sums_smem.shape[0] == 6:  # three groups
         m_i, l_i, acc, pairs = trust(t, query, (m_i, l_i, acc_next), s, buffers, sizes)
     else:
         m_i, l_i, acc, pairs = absorb(t, query, (m_i, l_i, acc_next), capped(s, inner), buffers, sizes)
@@ -668,11 +676,10 @@ def lone_round(t, row, query, sums, buffers, sizes, MASK: gl.constexpr, HIDE: gl
     """m, l and acc after round t, of which nothing is under way before it or after it."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
-    STAGES: gl.constexpr = k_smem.shape[0]
     m_i, l_i, acc = sums
-    mbarrier.wait(k_full.index(t % STAGES), (t // STAGES) & 1)
+    mbarrier.wait(k_full.index(t % k_smem.shape[0]), (t // k_smem.shape[0]) & 1)
     s = capped(warpgroup_mma_wait(0, deps=[scores(t, query[0], buffers)]), inner)
-    mbarrier.arrive(free.index(t % STAGES), count=1)
+    mbarrier.arrive(free.index(t % k_smem.shape[0]), count=1)
     if HIDE:
         s = hide(s, t, row, sizes, MASK)
     m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale)

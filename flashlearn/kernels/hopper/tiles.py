@@ -76,5 +76,5 @@ def tile_layout(tile: tuple[int, ...], dtype: torch.dtype) -> gl.NVMMASharedLayo
 
 
 def hopper_width(D: int) -> int:
-    """Columns of a tile: D, of at most 128, rounded up to 64 or 128; the copy engine fills up with zeros."""
-    return 64 if D <= 64 else 128
+    """Columns of a tile: D rounded up to 64, 128 or 256; the copy engine fills up with zeros."""
+    return 64 if D <= 64 else 128 if D <= 128 else 256
