@@ -123,9 +123,14 @@ def test_on_hopper_masks_of_few_keys_have_small_blocks(on, options, block):
     on((9, 0))
     q = torch.zeros(1, 2, 9216, 64, dtype=fp16)
     assert fl.explain(q, q, q, **options).forward == ("hopper", {"o": (128, block)}, "")
-    assert fl.explain(*of(1, 2, 512, 128), window=(99, 0)).forward.blocks == {"o": (128, 128)}
-    assert fl.explain(*of(1, 2, 512, 160), window=(99, 0)).forward.blocks == {"o": (128, 64)}
-    assert fl.explain(*of(1, 2, 512, 64), softcap=30.0).forward.blocks == {"o": (128, 64)}
+
+
+@pytest.mark.parametrize(
+    "D, N, block", ((64, 4096, 64), (64, 4097, 128), (128, 512, 64), (128, 513, 128), (160, 9000, 64))
+)
+def test_on_hopper_masks_have_blocks_by_how_many_keys_are_seen(on, D, N, block):
+    on((9, 0))
+    assert fl.explain(*of(1, 2, N, D), softcap=30.0).forward.blocks == {"o": (128, block)}
 
 
 def test_the_defaults_are_those_of_the_launcher():

@@ -40,6 +40,12 @@ FORWARD_HOPPER: dict[tuple[int, bool], dict[int, dict[str, Any]]] = {
     (256, False): {0: {"block_n": 64}},
     (256, True): {0: {"block_n": 64}},
 }
+# width of a tile -> where a query sees about so many keys, or more, of some spans
+MASKED_HOPPER: dict[int, dict[int, dict[str, Any]]] = {
+    64: {0: TWO_PROGRAMS, 4097: {}},
+    128: {0: {"block_n": 64, "stages": 4}, 513: {}},
+    256: {0: {"block_n": 64}},
+}
 HOPPER_DEFAULTS = {"block_n": 128, "stages": 2, "consumers": 2, "programs": 1}
 
 
@@ -83,14 +89,13 @@ def hopper_options_of_masks(q: Tensor, k: Tensor, options: Options) -> dict[str,
 
     A window says so; sequences, whose offsets are on the GPU, by how many there are.
     """
-    most = k.shape[2]
+    seen, D = k.shape[2], q.shape[-1]
     if options.left is not None and options.right is not None:
-        most = min(most, options.left + options.right + 1)
+        seen = min(seen, options.left + options.right + 1)
     if options.offsets is not None:
-        most = min(most, k.shape[2] // max(options.offsets[0].numel() - 1, 1))
-    if q.shape[-1] > 64:
-        return {"block_n": 64} if q.shape[-1] > 128 else {}
-    return TWO_PROGRAMS if most <= 4096 else {}
+        seen = min(seen, k.shape[2] // max(options.offsets[0].numel() - 1, 1))
+    by_length = MASKED_HOPPER[64 if D <= 64 else 128 if D <= 128 else 256]
+    return by_length[max(least for least in by_length if least <= seen)] | {"seen": seen}
 
 
 def backward_rung(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Choice:

@@ -121,7 +121,6 @@ from flashlearn.kernels.hopper.order import (
     all_added,
     beside,
     pass_turn,
-    rows_with_masks,
     side_by_side,
     wait_for_turn,
 )
@@ -641,7 +640,7 @@ def attention_backward_hopper(
     key_blocks, m_blocks, rows = -(-N_k // (2 * KEYS.value)), -(-N_q // block_m), B * H_kv
     turns, side, grid = delta if ready is None else ready, 0, (key_blocks, H_kv, B)
     if spans is not None:
-        side, grid = rows_with_masks(rows), (key_blocks * rows, 1, 1)
+        side, grid = rows if rows <= 16 else 8, (key_blocks * rows, 1, 1)
     if in_order:
         side, grid = beside(rows, H // H_kv * m_blocks, multiprocessors(q.device)), (key_blocks * rows, 1, 1)
         turns = torch.zeros(1 + B * H * m_blocks * 2, dtype=torch.int32, device=q.device)

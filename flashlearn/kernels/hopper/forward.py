@@ -723,7 +723,8 @@ def sums_of_threads(p):
 
 def attention_forward_hopper(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float, block_n: int = 128, stages: int = 2,
-    consumers: int = 2, programs: int = 1, spans: Tensor | None = None, sinks: Tensor | None = None, softcap: float | None = None,
+    consumers: int = 2, programs: int = 1, spans: Tensor | None = None, seen: int | None = None, sinks: Tensor | None = None,
+    softcap: float | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """o and lse, as `attention_forward` gives them; for inputs that `why_not_hopper` has nothing against.
 
@@ -732,6 +733,7 @@ def attention_forward_hopper(
     consumers   computing groups of 64 queries, 2 or 3
     programs    of a multiprocessor, 1 or 2; 2 for tiles of 64 columns and keys and two groups: registers for no more
     spans       the keys that queries see, as `attention_spans` gives them; `causal` is then not looked at
+    seen        with spans: how many keys a query sees, at most or about, as far as that is known; None: all
     sinks       (H_q,) float32, contiguous: one more score in the sum of every row, without a value
     softcap     c: scores become c tanh(score / c)
     """
@@ -747,7 +749,9 @@ def attention_forward_hopper(
     mask = "spans" if spans is not None else "causal" if causal else "none"
     # without tickets if all tiles take as long, or each program has one; three groups lack registers without, under a mask
     tickets = mask != "none" and (B * H * tiles > resident or consumers == 3)
-    side = rows_with_masks(B * H) if spans is not None else rows_of_a_wave(tiles, resident)
+    side = rows_of_a_wave(tiles, resident)
+    if spans is not None:
+        side = rows_with_masks(B * H, (N_k if seen is None else seen) * width * 2 * k.element_size())
     launch_hopper(
         attention_forward_hopper_kernel, (min(B * H * tiles, resident), 1, 1),
         (

@@ -24,6 +24,9 @@ from flashlearn.kernels.decode import workspace
 # Rounds from the addition of a block of keys to that of the next, at least. With 3 the slowest of twelve settings reached
 # 0.87 of the speed in any order, with 1.5 and 1 0.82 and 0.83 (H200, measurements/gpu_trials_h200.json)
 LAG = 3
+# Bytes of K and V of rows that run side by side with masks. Of long rows few: 16384 keys, seen by all queries after them, were
+# up to 1.38 times as fast with two rows as with eight (D 256, H100, measurements/gpu_trials_h200.json)
+IN_L2 = 2**24
 
 
 def beside(rows: int, rounds: int, resident: int) -> int:
@@ -42,9 +45,12 @@ def rows_of_a_wave(tiles: int, resident: int) -> int:
     return max(2, min(16, resident // max(tiles, 1)))
 
 
-def rows_with_masks(rows: int) -> int:
-    """The same where windows and documents make a tile long or short: all of a few, since all have long ones at one place."""
-    return rows if rows <= 16 else 8
+def rows_with_masks(rows: int, nbytes: int) -> int:
+    """The same where windows and documents make a tile long or short, at one place in all rows.
+
+    As many as find room in the L2 cache, of each so many bytes of K and V: those that one query sees.
+    """
+    return min(rows, max(2, min(16, IN_L2 // max(nbytes, 1))))
 
 
 def tickets_taken(device: torch.device) -> Tensor:
