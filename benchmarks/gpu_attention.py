@@ -9,7 +9,7 @@ memory      peak bytes of forward and backward of one layer, N 1024 to 131072
 gqa         as speed, with four query heads to a head of K and V
 dims        as speed, with D 96, 192 and 256, and N 4096
 decoding    one query against N keys: microseconds, as called and in a CUDA graph, and GB/s of K and V
-first-call  seconds until the first result, with empty caches of compiled kernels and with filled
+first-call  seconds until the first result, with empty caches of compiled kernels and with filled, the median of three
 
 FLOPs: 4 B H N^2 D forward, half of it when causal, 2.5 times as much backward. Medians of repeated runs, all backends
 of a row in turns: of a call below a millisecond the lowest of three medians, since the seconds in which other programs

@@ -511,6 +511,15 @@ def test_first_call_in_this_process_and_its_failure_in_another():
         assert measure.first_call("flashlearn")["reason"].startswith("caches empty: ")
 
 
+def test_a_first_call_is_the_median_of_three(monkeypatch):
+    empty, filled = iter((4.0, 9.0, 1.0)), iter((0.3, 0.1, 0.2))
+    once = lambda name: {"empty": {"forward": next(empty)}, "filled": {"forward": next(filled)}}  # noqa: E731
+    monkeypatch.setattr(measure, "_first_call", once)
+    assert measure.first_call("flashlearn") == {"empty": {"forward": 4.0}, "filled": {"forward": 0.2}}
+    monkeypatch.setattr(measure, "_first_call", lambda name: {"reason": "none"})
+    assert measure.first_call("flashlearn") == {"reason": "none"}
+
+
 # the ladder
 
 
