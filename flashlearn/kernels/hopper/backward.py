@@ -25,7 +25,8 @@ kernel: products are under way in 70 % of the cycles, in cuDNN's in 67 %, and ou
 (benchmarks/gpu_profile.py).
 
 With windows and documents a few rows run side by side here too, so that the last programs are not those of one row, long
-ones among them: 0.97 to 1.09 times the speed of one row after the other (H200).
+ones among them: 0.97 to 1.09 times the speed of one row after the other (H200); and no more of them than find room in the L2
+cache.
 
 Q and dO of a round come with one barrier, and both products of S^T and dP^T are filled, with -lse and -delta, before
 the first begins: filling the second while the first was under way held it up (4 to 10 % at D = 128, nothing at 64). Before
@@ -121,6 +122,7 @@ from flashlearn.kernels.hopper.order import (
     all_added,
     beside,
     pass_turn,
+    rows_with_masks,
     side_by_side,
     wait_for_turn,
 )
@@ -612,11 +614,13 @@ def heads_zeroed(q: Tensor, k: Tensor, *, causal: bool, in_order: bool) -> int |
 
 def attention_backward_hopper(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *, causal: bool, scale: float,
-    begun: Begun | None = None, spans: Tensor | None = None, in_order: bool = False, softcap: float | None = None,
+    begun: Begun | None = None, spans: Tensor | None = None, seen: int | None = None, in_order: bool = False,
+    softcap: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dq, dk and dv, as `attention_backward` gives them; for inputs that `why_not_hopper` has nothing against.
 
     spans: the queries that see keys, as `attention_spans(..., of_keys=True)` gives them; `causal` is then not looked at.
+    seen: with spans, how many queries see a key, at most or about, as far as that is known; None: all.
     begun: what `begin_sums` makes of o, do and the gradient of lse, of which the sums are used up; None: of o and do. Its
     `zeroed` is what `heads_zeroed` says, or None. It is to be launched after all that writes do, q, k, v and spans: these are read
     while it runs (`flashlearn.kernels.follow`).
@@ -640,7 +644,11 @@ def attention_backward_hopper(
     key_blocks, m_blocks, rows = -(-N_k // (2 * KEYS.value)), -(-N_q // block_m), B * H_kv
     turns, side, grid = delta if ready is None else ready, 0, (key_blocks, H_kv, B)
     if spans is not None:
-        side, grid = rows if rows <= 16 else 8, (key_blocks * rows, 1, 1)
+        nbytes = min(N_q, N_q if seen is None else seen) * width * 2 * q.element_size()
+        side, grid = (
+            rows_with_masks(rows, 2 * nbytes),
+            (key_blocks * rows, 1, 1),
+        )  # dQ, in float32, takes as much as Q and dO
     if in_order:
         side, grid = beside(rows, H // H_kv * m_blocks, multiprocessors(q.device)), (key_blocks * rows, 1, 1)
         turns = torch.zeros(1 + B * H * m_blocks * 2, dtype=torch.int32, device=q.device)

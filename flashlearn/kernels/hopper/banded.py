@@ -30,14 +30,15 @@ def banded_forward(
 
 def banded_gradients(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, dlse: Tensor | None, scale: float,
-    options: Options, in_order: bool = False,
+    options: Options, in_order: bool = False, seen: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:  # fmt: skip
     """dq, dk, dv and, if there are sinks, dsinks, as `attention_gradients` gives them with these options."""
     do = do.contiguous() if why_not_tma(do) else do
     spans = spans_of(q, k, options, of_keys=True)
     begun = begin_sums(o, do, dlse)
     grads = attention_backward_hopper(
-        do, q, k, v, o, lse, causal=False, scale=scale, spans=spans, begun=begun, in_order=in_order, softcap=options.softcap
+        do, q, k, v, o, lse, causal=False, scale=scale, spans=spans, begun=begun, seen=seen, in_order=in_order,
+        softcap=options.softcap,
     )  # fmt: skip
     return *grads, None if options.sinks is None else gradient_of_sinks(options.sinks, lse, -begun.delta)
 

@@ -48,9 +48,9 @@ def rows_of_a_wave(tiles: int, resident: int) -> int:
 def rows_with_masks(rows: int, nbytes: int) -> int:
     """The same where windows and documents make a tile long or short, at one place in all rows.
 
-    As many as find room in the L2 cache, of each so many bytes of K and V: those that one query sees.
+    As many as find room in the L2 cache, of each so many bytes: K and V that one query sees, or Q, dO and dQ that see one key.
     """
-    return min(rows, max(2, min(16, IN_L2 // max(nbytes, 1))))
+    return min(rows, max(2, min(8, IN_L2 // max(nbytes, 1))))
 
 
 def tickets_taken(device: torch.device) -> Tensor:
