@@ -73,10 +73,11 @@ def attention_decode_kernel(
 
     MERGE: and then, in the last program of the group, (o, lse) over all keys; finished is 0 before and after.
     """
-    let_next_begin(not MERGE)  # attention_merge_kernel
-    wait_for_last()  # whatever that is: it may have written q, or the last k and v
     split = tl.program_id(0).to(tl.int64)
     splits = tl.num_programs(0)
+    if splits > 1:
+        let_next_begin(not MERGE)  # attention_merge_kernel; another one would take room, on few multiprocessors, and wait
+    wait_for_last()  # whatever that is: it may have written q, or the last k and v
     kv_head = tl.program_id(1).to(tl.int64)
     batch = tl.program_id(2).to(tl.int64)
     k_ptr += batch * stride_kb + kv_head * stride_kh
