@@ -111,7 +111,7 @@ def test_on_hopper_wide_heads_are_fast_forward(on, D):
     "options, block",
     (
         ({"window": (1023, 0)}, 64),
-        ({"window": (4096, 0)}, 128),
+        ({"window": (3071, 0)}, 128),
         ({"window": (1023, None)}, 128),
         ({"documents": torch.arange(0, 9217, 1024).int()}, 64),
         ({"documents": torch.tensor([0, 9216]).int()}, 128),
@@ -119,14 +119,14 @@ def test_on_hopper_wide_heads_are_fast_forward(on, D):
     ),
 )
 def test_on_hopper_masks_of_few_keys_have_small_blocks(on, options, block):
-    """At D = 64 two programs share a multiprocessor, where a query sees at most 4,096 keys by what the host knows."""
+    """At D = 64 two programs share a multiprocessor, where a query sees fewer than 3,072 keys by what the host knows."""
     on((9, 0))
     q = torch.zeros(1, 2, 9216, 64, dtype=fp16)
     assert fl.explain(q, q, q, **options).forward == ("hopper", {"o": (128, block)}, "")
 
 
 @pytest.mark.parametrize(
-    "D, N, block", ((64, 4096, 64), (64, 4097, 128), (128, 512, 64), (128, 513, 128), (160, 9000, 64))
+    "D, N, block", ((64, 3071, 64), (64, 3072, 128), (128, 512, 64), (128, 513, 128), (160, 9000, 64))
 )
 def test_on_hopper_masks_have_blocks_by_how_many_keys_are_seen(on, D, N, block):
     on((9, 0))

@@ -482,7 +482,6 @@ def test_what_is_told_of_the_beginning_and_the_end_of_a_tile():
     assert f"with 1 / l in place of a division, {late} of the speed: kept" in appendix
     rows = trials["forward, the same, two programs of a multiprocessor, D = 64, blocks of 64 keys"]["rows"]
     short = {row["N"]: row["ratio"] for row in rows if row["causal"]}
-    assert f"That is {short[512]:.2f} times as fast at N = 512, {short[1024]:.2f} at 1024, and slower" in words
     assert all(row["ratio"] < 1 for row in rows if not (row["causal"] and row["N"] <= 1024))
     least = min(row["ratio"] for row in rows)
     assert f"| {short[512]:.2f} and {short[1024]:.2f} of the speed at N = 512 and 1024, causal" in appendix
@@ -492,6 +491,98 @@ def test_what_is_told_of_the_beginning_and_the_end_of_a_tile():
     )
     assert f"at D = 64 and N = 512 to 2048 it reaches {min(now):.2f} to {max(now):.2f} of cuDNN" in changes
     assert f"computed: {spread(trials['backward, all three'])} times as fast on an H200 (N 512 to 16384)" in changes
+
+
+def test_what_is_told_of_two_programs_of_a_multiprocessor():
+    trials, words = load("gpu_trials_h200")["trials"], said_of("forward")
+    path = Path(__file__).parents[1]
+    appendix = (path / "notebooks/14_appendix.md").read_text()
+    changes = " ".join((path / "CHANGELOG.md").read_text().split())
+    alone = trials["forward, two programs of a multiprocessor, a group does one thing after the other, D = 64"]
+    one = trials["forward, the same, beside one program and two groups that overlap, D = 64"]["rows"]
+    short, long = (spread({"rows": [row for row in one if (row["N"] <= 2048) == is_short]}) for is_short in (1, 0))
+    assert f"Up to N = 2048 that is {short} times as fast as one program, from 3072 on {long};" in words
+    assert f"without, it is {spread(alone)} times as fast" in words
+    assert (
+        f"| {spread(alone)} times as fast as before: kept; up to N = 2048 {short} of one program, from 3072 on {long}."
+        in appendix
+    )
+    three = trials["forward, the same, beside three groups, D = 64"]["rows"]
+    assert all((row["ratio"] > 1) == (row["N"] <= 2048) for row in three), "where `FORWARD_HOPPER` changes over"
+    masked = trials["forward, the same with masks, D = 64"]["rows"]
+    few = ("window 256", "window 1024", "window 2048", "documents", "short documents", "documents of 2048")
+    capped = [row for row in masked if row["mask"].removeprefix("capped ") in few]
+    assert len(capped) > len(chosen(masked, mask=few)) and spread({"rows": capped}) == spread(
+        {"rows": chosen(masked, mask=few)}
+    )
+    told = f"documents of 256 to 2048 keys {spread({'rows': capped})}"
+    assert f"{told} times (H100)" in words and told in appendix
+    assert f"documents of 256 to 2048 keys, too, {spread({'rows': capped})} times as fast" in changes
+    narrow = spread(
+        trials["forward, two programs of a multiprocessor, overlapping within a group, blocks of 32 keys, D = 64"]
+    )
+    assert f"finds registers enough, were {narrow} of the speed" in words and f"run together, {narrow} |" in appendix
+    record = chosen(load("gpu_attention_h100")["rows"], D=64, N=(512, 1024, 2048))
+    beside = ratios([row for row in record if row["causal"]], "forward", "cudnn")
+    assert f"{spread(alone)} times as fast as they were, at {rounded(beside)} of cuDNN on an H100" in changes
+    assert min(ratios(record, "forward", "cudnn")) >= 1, "level with cuDNN in all short rows at D = 64"
+
+
+def test_what_is_told_of_rows_in_the_l2_cache_and_of_wide_heads():
+    trials, words = load("gpu_trials_h200")["trials"], said_of("forward")
+    path = Path(__file__).parents[1]
+    appendix = (path / "notebooks/14_appendix.md").read_text()
+    changes = " ".join((path / "CHANGELOG.md").read_text().split())
+    side = "no more rows side by side with masks than the L2 cache holds"
+    forward, backward = (spread(trials[f"{way}, {side}"]) for way in ("forward", "backward"))
+    assert f"keys that are seen: {forward} times the speed" in words
+    assert f"find room in the L2 cache: {backward} times the speed" in said_of("backward")
+    assert f"| {forward} of the speed forward, {backward} backward: kept |" in appendix
+    assert f"forward {forward} times as fast, backward {backward} times" in changes
+    (long,) = chosen(trials[f"forward, {side}"]["rows"], D=256, mask="a document")
+    source = " ".join((path / "flashlearn/kernels/hopper/order.py").read_text().replace("# ", "").split())
+    assert (long["rows"], long["before"]) == (
+        2,
+        8,
+    ) and f"up to {long['ratio']:.2f} times as fast with two rows as with eight" in source
+    wide = trials["forward, D = 192 and 256, by the fast kernel in place of the portable one"]
+    reached = {D: rounded(row["of cuDNN"] for row in chosen(wide["rows"], D=D)) for D in (192, 256)}
+    assert (
+        f"That is {spread(wide)} times as fast as the portable kernel; at D = 256 it reaches {reached[256]} of cuDNN"
+        in words
+    )
+    assert f"a quarter of all factors are zeros, {reached[192]} (H100" in words
+    assert f"{spread(wide)} times as fast as the portable one at D 192 and 256" in changes
+    assert f"(N 512 to 16384), {reached[256]} of cuDNN at D = 256" in changes
+    assert f"it reached {reached[256]} of cuDNN" in appendix
+
+
+def test_what_is_told_of_decoding_on_an_h100():
+    record = load("gpu_trials_h200")
+    found, graphs = record["decoding, H100"], record["graphs, H100"]["rows"]
+    path = Path(__file__).parents[1]
+    words = " ".join((path / "flashlearn/kernels/decode.py").read_text().split('"""')[1].split())
+    changes = " ".join((path / "CHANGELOG.md").read_text().split())
+    appendix = (path / "notebooks/14_appendix.md").read_text()
+    less = max(row["before"] - row["begins early"] for row in found["rows"])
+    assert f"after a wait: up to {less:.1f} us less" in words
+    share = rounded(row["flashlearn"] / row["cudnn"] for row in graphs)
+    assert len(graphs) == 36 and f"one query takes {share} of cuDNN's time in a CUDA graph, in 36 settings" in words
+    assert f"in CUDA graphs {share} of cuDNN's time on an H100" in changes
+    assert f"on an H100 ours takes {share} of cuDNN's time, in 36 of the settings" in appendix
+    longer = lambda rows, name: [row[name] / row["begins early"] for row in rows]  # noqa: E731
+    tried, others = found["tried"], found["tried on another"]
+    assert (
+        f"take room and wait (up to {max(longer(tried, 'and lets the next one begin early')):.2f} times as long)"
+        in words
+    )
+    assert f"in a graph too ({rounded(longer(tried, 'one launch'))} times)" in words
+    stages, three, one = (
+        rounded(longer(others, name)) for name in ("four stages", "three programs of a multiprocessor", "one program")
+    )
+    assert f"more tiles under way ({stages}), three programs of a multiprocessor ({three}) or one ({one})" in words
+    each = rounded(longer(others, "each warp has keys of its own"))
+    assert f"({each} times as long)" in words and f"| {each} times as long | H100" in appendix
 
 
 def test_what_is_told_of_fewer_instructions_and_of_halves():

@@ -29,7 +29,7 @@ LEAST_SCALE = 1e-30  # lse, of at most 1e5, is divided by it in float32
 SOFTCAPS = 0.01, 256.0  # see flashlearn/kernels/hopper/softcap.py
 GLUON_VERSIONS = ("3.6", "3.7", "3.8")  # of Triton: with 3.6 and 3.7 run on a GPU, with 3.8 compiled for one
 
-# (width of a tile, causal) -> from so many queries on: options of attention_forward_hopper; one H200, 2026-11.
+# (width of a tile, causal) -> from so many queries on: options of attention_forward_hopper; one H200 or H100, 2026-11.
 # Under a causal mask a short row of tiles is mostly diagonal, of which blocks of 64 keys waste less.
 TWO_PROGRAMS: dict[str, Any] = {"block_n": 64, "stages": 3, "programs": 2}
 FORWARD_HOPPER: dict[tuple[int, bool], dict[int, dict[str, Any]]] = {
@@ -42,7 +42,7 @@ FORWARD_HOPPER: dict[tuple[int, bool], dict[int, dict[str, Any]]] = {
 }
 # width of a tile -> where a query sees about so many keys, or more, of some spans
 MASKED_HOPPER: dict[int, dict[int, dict[str, Any]]] = {
-    64: {0: TWO_PROGRAMS, 4097: {}},
+    64: {0: TWO_PROGRAMS, 3072: {}},
     128: {0: {"block_n": 64, "stages": 4}, 513: {}},
     256: {0: {"block_n": 64}},
 }

@@ -7,7 +7,7 @@
 
 Nothing is computed, and nothing compiled. The kernels, from the fastest on:
 
-    hopper     for an H100, H200 or GH200: Gluon, 16-bit inputs, D up to 128
+    hopper     for an H100, H200 or GH200: Gluon, 16-bit inputs, D up to 256 forward, 128 backward
     decode     few queries behind many keys
     portable   plain Triton, for any other GPU and any other input
     teaching   that of notebooks 12 and 13: what Triton's interpreter runs, unless there is more than a causal mask

@@ -26,7 +26,7 @@ kernel: products are under way in 70 % of the cycles, in cuDNN's in 67 %, and ou
 
 With windows and documents a few rows run side by side here too, so that the last programs are not those of one row, long
 ones among them: 0.97 to 1.09 times the speed of one row after the other (H200); and no more of them than find room in the L2
-cache.
+cache: 1.00 to 1.09 times the speed of all, or eight (H100).
 
 Q and dO of a round come with one barrier, and both products of S^T and dP^T are filled, with -lse and -delta, before
 the first begins: filling the second while the first was under way held it up (4 to 10 % at D = 128, nothing at 64). Before

@@ -20,14 +20,19 @@ What changed from the teaching kernel: nothing in the mathematics, everything in
    while this one's last product and its o are finished: 0.99 to 1.08 times the speed (H100), with three groups 0.94 to 0.99.
    o's way out is awaited in the next tile (0.97 to 1.04), and o is multiplied by 1 / l (0.98 to 1.05). And short causal rows
    at D = 64 have two programs of a multiprocessor, with blocks of 64 keys and 104 registers a thread: each works while the
-   other begins or ends. With so few registers a group does one thing after the other (`lone_round`): four groups fill each
-   other's gaps. That is 1.04 to 1.43 times as fast as one program at N = 512 to 2048 (H100), and 1.14 to 1.54 times with windows and
-   documents of up to 1,024 keys. To overlap products and softmax within a group too left the assembler no other way than to
-   run all products one after the other (its remark C7512), at 0.87 to 0.94 of the speed.
+   other begins or ends. With so few registers a group does one thing after the other (`lone_round`), and four groups fill
+   each other's gaps. Up to N = 2048 that is 1.06 to 1.42 times as fast as one program, from 3072 on 0.92 to 1.02; with windows
+   and documents of 256 to 2048 keys 1.06 to 1.54 times (H100). To overlap products and softmax within a group too left the
+   assembler no other way than to run all products one after the other (its remark C7512): without, it is 1.06 to 1.13
+   times as fast. Blocks of 32 keys, where it finds registers enough, were 0.94 to 0.96 of the speed.
 6. With three groups (D = 64) the maximum of a row is looked for only where it is needed: `trust` goes on with that of the
    rounds before until a sum grows too large. Without maxima, and wrong, this kernel ran at 1.19 of its speed; with this, and
    right, at 1.00 to 1.12 (H200, nine settings). Where every block has a larger maximum by far, all scores are computed
    twice, at 0.68 of the speed. Two groups wait for results, and for the sums of all four warps too: 0.86 to 1.01 with it.
+7. With up to 256 columns the sums of 64 queries take 128 registers of a thread. So blocks have 64 keys, and a group has one
+   buffer for Q, which the next tile's Q gets once o has left. That is 1.27 to 1.68 times as fast as the portable kernel;
+   at D = 256 it reaches 0.94 to 1.28 of cuDNN, and at 192, where a quarter of all factors are zeros, 0.77 to 1.02 (H100, N 512 to
+   16384).
 
 Prediction: the teaching kernel leaves the tensor cores idle during softmax and during loads; hiding both
 should take D = 128 from about 400 TFLOP/s to above 550 on an H200. Result (float16, 16384 tokens in all, 2026-11-25): 648
@@ -43,7 +48,8 @@ Nor are barriers free: Triton lets all four warps of a group wait for each other
 before the next access to shared memory. So K of a round and V of the round before are handed back together, which two
 groups gained 1.5 % by in the mean.
 Windows, documents and padding are one thing here, a span of keys for every query (`flashlearn.kernels.hopper.bands`): a
-tile visits the blocks between the spans of its first and last query, and masks those that some span ends in. A softcap
+tile visits the blocks between the spans of its first and last query, and masks those that some span ends in. No more rows
+run side by side than find room in the L2 cache with the keys that are seen: 0.99 to 1.38 times the speed of all, or eight (H100). A softcap
 is taken by instructions that plain attention has none of (`flashlearn.kernels.hopper.softcap`).
 Tried without gain: groups that issue their products in turns, which is FlashAttention-3's ping-pong (0.93 to 1.07 of the
 speed; groups fall out of step by themselves, we think); three stages and one buffer for Q; the longest causal tiles of all heads first
@@ -731,7 +737,7 @@ def attention_forward_hopper(
     block_n     keys in a tile of K or V
     stages      tiles of K, and of V, that are on chip at a time
     consumers   computing groups of 64 queries, 2 or 3
-    programs    of a multiprocessor, 1 or 2; 2 for tiles of 64 columns and keys and two groups: registers for no more
+    programs    of a multiprocessor, 1 or 2; 2 for 64 columns, blocks of 64 keys and two groups: registers for no more
     spans       the keys that queries see, as `attention_spans` gives them; `causal` is then not looked at
     seen        with spans: how many keys a query sees, at most or about, as far as that is known; None: all
     sinks       (H_q,) float32, contiguous: one more score in the sum of every row, without a value
