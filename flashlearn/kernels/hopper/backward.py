@@ -12,7 +12,7 @@ Those additions come in any order: dQ may differ in its last bits from run to ru
 (`torch.use_deterministic_algorithms(True)`, `IN_ORDER`), the programs take turns (`flashlearn.kernels.hopper.order`): to
 a block of dQ the first block of keys adds first, then the second, and so on. All begin at the last block of queries, which
 every key is seen from, and follow each other. That reached 0.81 to 0.99 of the speed in any order (H200, 15 settings of N 512
-to 16384), before either spared zeros. Waiting is the work of the warps that add: where computing groups waited, and began at
+to 16384), before either spared zeros, and since then 0.81 to 0.98 (H100, 20 settings). Waiting is the work of the warps that add: where computing groups waited, and began at
 the diagonal, it was 0.40 to 0.88; to launch one block of keys after the other 0.58 to 0.77, as no two programs then read the same
 Q, dO and dQ.
 
