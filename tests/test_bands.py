@@ -42,7 +42,7 @@ def visible_by(spans, N):
 def spans_of(sizes, options, of_keys=False):
     """What the kernel makes of the options, on the CPU, where the simulator reads it."""
     pairs = {name: tuple(t.to(DEVICE) for t in pair) for name, pair in options.items() if isinstance(pair, tuple)}
-    return attention_spans(*sizes, DEVICE, **options | pairs, of_keys=of_keys).cpu()
+    return attention_spans(*sizes, DEVICE, **options | pairs, of_keys=of_keys).ends.cpu()
 
 
 @pytest.mark.parametrize("name", CASES)

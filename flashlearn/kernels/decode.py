@@ -82,10 +82,8 @@ def attention_decode_kernel(
     """
     split = tl.program_id(0).to(tl.int64)
     splits = tl.num_programs(0)
-    if splits > 1:
-        let_next_begin(
-            not MERGE
-        )  # attention_merge_kernel; another one would take room, on few multiprocessors, and wait
+    if splits > 1:  # attention_merge_kernel: another one would take room, on few multiprocessors, and wait
+        let_next_begin(not MERGE)
     wait_for_last()  # whatever that is: it may have written q, or the last k and v
     kv_head = tl.program_id(1).to(tl.int64)
     batch = tl.program_id(2).to(tl.int64)

@@ -86,22 +86,9 @@ def hopper_options(N_q: int, D: int, causal: bool) -> dict[str, Any]:
 
 def hopper_options_of_masks(q: Tensor, k: Tensor, options: Options) -> dict[str, Any]:
     """The options of `attention_forward_hopper` where spans of keys are seen."""
-    D, seen = q.shape[-1], keys_of_a_query(k, options)
+    D, seen = q.shape[-1], options.about_seen(k.shape[2])
     by_length = MASKED_HOPPER[64 if D <= 64 else 128 if D <= 128 else 256]
-    return by_length[max(least for least in by_length if least <= seen)] | {"seen": seen}
-
-
-def keys_of_a_query(k: Tensor, options: Options) -> int:
-    """How many keys a query sees, as far as the host knows: at most those of a window, or about those of a sequence.
-
-    Where sequences begin and end stands on the GPU; the host knows how many there are.
-    """
-    seen = k.shape[2]
-    if options.left is not None and options.right is not None:
-        seen = min(seen, options.left + options.right + 1)
-    if options.offsets is not None:
-        seen = min(seen, k.shape[2] // max(options.offsets[0].numel() - 1, 1))
-    return seen
+    return by_length[max(least for least in by_length if least <= seen)]
 
 
 def backward_rung(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Choice:
@@ -117,9 +104,7 @@ def general_rung(q: Tensor, k: Tensor, v: Tensor, options: Options, *, scale: fl
     why = _why_not_scores(options) or why_not_hopper(q, k, v, scale=scale, backward=backward)
     if why:
         return Choice("portable", {}, why)
-    if backward:
-        return Choice("hopper", _in_order() | {"seen": keys_of_a_query(k, options)}, "")
-    return Choice("hopper", hopper_options_of_masks(q, k, options), "")
+    return Choice("hopper", _in_order() if backward else hopper_options_of_masks(q, k, options), "")
 
 
 def _why_not_scores(options: Options) -> str:

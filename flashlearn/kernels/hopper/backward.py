@@ -118,6 +118,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from flashlearn.core.inputs import check_bool
 from flashlearn.kernels.follow import follows
+from flashlearn.kernels.hopper.bands import Spans
 from flashlearn.kernels.hopper.order import (
     all_added,
     beside,
@@ -614,13 +615,11 @@ def heads_zeroed(q: Tensor, k: Tensor, *, causal: bool, in_order: bool) -> int |
 
 def attention_backward_hopper(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *, causal: bool, scale: float,
-    begun: Begun | None = None, spans: Tensor | None = None, seen: int | None = None, in_order: bool = False,
-    softcap: float | None = None,
+    begun: Begun | None = None, spans: Spans | None = None, in_order: bool = False, softcap: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dq, dk and dv, as `attention_backward` gives them; for inputs that `why_not_hopper` has nothing against.
 
     spans: the queries that see keys, as `attention_spans(..., of_keys=True)` gives them; `causal` is then not looked at.
-    seen: with spans, how many queries see a key, at most or about, as far as that is known; None: all.
     begun: what `begin_sums` makes of o, do and the gradient of lse, of which the sums are used up; None: of o and do. Its
     `zeroed` is what `heads_zeroed` says, or None. It is to be launched after all that writes do, q, k, v and spans: these are read
     while it runs (`flashlearn.kernels.follow`).
@@ -644,22 +643,19 @@ def attention_backward_hopper(
     key_blocks, m_blocks, rows = -(-N_k // (2 * KEYS.value)), -(-N_q // block_m), B * H_kv
     turns, side, grid = delta if ready is None else ready, 0, (key_blocks, H_kv, B)
     if spans is not None:
-        nbytes = min(N_q, N_q if seen is None else seen) * width * 2 * q.element_size()
-        side, grid = (
-            rows_with_masks(rows, 2 * nbytes),
-            (key_blocks * rows, 1, 1),
-        )  # dQ, in float32, takes as much as Q and dO
+        nbytes = 2 * spans.seen * width * 2 * q.element_size()  # of Q and dO; dQ, in float32, takes as much
+        side, grid = rows_with_masks(rows, nbytes), (key_blocks * rows, 1, 1)
     if in_order:
         side, grid = beside(rows, H // H_kv * m_blocks, multiprocessors(q.device)), (key_blocks * rows, 1, 1)
         turns = torch.zeros(1 + B * H * m_blocks * 2, dtype=torch.int32, device=q.device)
         if spans is not None:
-            turns = torch.cat((turns, adding_before(spans, block_m, m_blocks).flatten()))
+            turns = torch.cat((turns, adding_before(spans.ends, block_m, m_blocks).flatten()))
     launch_hopper(
         attention_backward_hopper_kernel, grid,
         (
             in_tiles(q, q_tile), in_tiles(do, q_tile), in_tiles(k, kv_tile), in_tiles(v, kv_tile),
             in_tiles(sums, (1, 1, 128, 32)), in_tiles(dk, kv_tile), in_tiles(dv, kv_tile), lse.contiguous(), delta,
-            delta if spans is None else spans, 2 * N_k if spans is not None and len(spans) > 1 else 0,
+            delta if spans is None else spans.ends, 2 * N_k if spans is not None and len(spans.ends) > 1 else 0,
             turns, side, N_q, N_k, H_kv, H // H_kv, scale, softcap,
         ),
         dict(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from flashlearn.kernels.dispatch import why_not_tma
 from flashlearn.kernels.hopper.backward import attention_backward_hopper
-from flashlearn.kernels.hopper.bands import attention_spans
+from flashlearn.kernels.hopper.bands import Spans, attention_spans
 from flashlearn.kernels.hopper.forward import attention_forward_hopper
 from flashlearn.kernels.hopper.sums import begin_sums
 from flashlearn.kernels.portable.backward import gradient_of_sinks
@@ -30,20 +30,19 @@ def banded_forward(
 
 def banded_gradients(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, dlse: Tensor | None, scale: float,
-    options: Options, in_order: bool = False, seen: int | None = None,
+    options: Options, in_order: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:  # fmt: skip
     """dq, dk, dv and, if there are sinks, dsinks, as `attention_gradients` gives them with these options."""
     do = do.contiguous() if why_not_tma(do) else do
     spans = spans_of(q, k, options, of_keys=True)
     begun = begin_sums(o, do, dlse)
     grads = attention_backward_hopper(
-        do, q, k, v, o, lse, causal=False, scale=scale, spans=spans, begun=begun, seen=seen, in_order=in_order,
-        softcap=options.softcap,
+        do, q, k, v, o, lse, causal=False, scale=scale, spans=spans, begun=begun, in_order=in_order, softcap=options.softcap
     )  # fmt: skip
     return *grads, None if options.sinks is None else gradient_of_sinks(options.sinks, lse, -begun.delta)
 
 
-def spans_of(q: Tensor, k: Tensor, options: Options, *, of_keys: bool) -> Tensor:
+def spans_of(q: Tensor, k: Tensor, options: Options, *, of_keys: bool) -> Spans:
     """What `attention_spans` makes of the options: a span for each query, or for each key."""
     return attention_spans(
         q.shape[2], k.shape[2], q.device, left=options.left, right=options.right, offsets=options.sequences,

@@ -15,12 +15,15 @@ Bad offsets make wrong results; no kernel reads outside of its tensors for them.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from flashlearn.kernels.launcher import launch
+from flashlearn.kernels.portable.options import about_seen
 
 ROWS = 256  # of one program
 
@@ -76,11 +79,18 @@ def attention_spans_kernel(
     tl.store(spans_ptr + N_own + rows, last, mask=rows < N_own)
 
 
+class Spans(NamedTuple):
+    """What `attention_spans` gives, and how many keys a query sees, or queries a key, as far as the host knows."""
+
+    ends: Tensor
+    seen: int
+
+
 def attention_spans(
     N_q: int, N_k: int, device: torch.device, *, left: int | None, right: int | None,
     offsets: tuple[Tensor, Tensor] | None = None, key_range: tuple[Tensor, Tensor] | None = None,
     of_keys: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Spans:  # fmt: skip
     """(B or 1, 2, N_q) int32: starts and ends of the keys that each query sees; B with a `key_range`, 1 without.
 
     left, right   the window, None for no limit; causal: right = 0
@@ -103,4 +113,4 @@ def attention_spans(
             dict(OF_KEYS=of_keys, ROWS=ROWS),
             key=(device, *(None if t is None else t.data_ptr() % 16 for t in (*own, start, stop))),
         )  # fmt: skip
-    return spans
+    return Spans(spans, about_seen(sizes[1], *limits, sequences))

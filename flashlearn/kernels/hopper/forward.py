@@ -84,6 +84,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from flashlearn.core.inputs import check_bool
+from flashlearn.kernels.hopper.bands import Spans
 from flashlearn.kernels.hopper.order import rows_of_a_wave, rows_with_masks, side_by_side, tickets_taken
 from flashlearn.kernels.hopper.softcap import capped, with_softcap
 from flashlearn.kernels.hopper.tiles import hopper_width, in_tiles, launch_hopper
@@ -144,14 +145,14 @@ def attention_forward_hopper_kernel(
         mbarrier.init(next_full.index(i), count=1)
 
     buffers = (q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem)
-    tiles = (next_smem, next_full, tickets_ptr, side)
+    tiles = (next_smem, next_full, tickets_ptr, side, PROGRAMS)
     sizes = (batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step)
     inputs, outputs = (q_desc, k_desc, v_desc), (sinks_ptr, o_desc, lse_ptr)
     if CONSUMERS == 2:
         gl.warp_specialize(
             [
-                (consume, (0, buffers, tiles, sizes, outputs, MASK, SINKS, TICKETS, PROGRAMS)),
-                (consume, (1, buffers, tiles, sizes, outputs, MASK, SINKS, TICKETS, PROGRAMS)),
+                (consume, (0, buffers, tiles, sizes, outputs, MASK, SINKS, TICKETS)),
+                (consume, (1, buffers, tiles, sizes, outputs, MASK, SINKS, TICKETS)),
                 (load, (buffers, tiles, sizes, inputs, MASK, TICKETS)),
             ],
             [4, 1],
@@ -177,7 +178,7 @@ def take_ticket(i, tiles, count):
     There is room for two numbers. The one that stands here, of the tile before this one, has been read: a group reads it
     before it hands back its Q of the tile two before, and Q of the i-th tile has taken that place.
     """
-    next_smem, next_full, tickets_ptr, side = tiles
+    next_smem, next_full, tickets_ptr, side, PROGRAMS = tiles
     ONE: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
     ticket = gl.atomic_add(tickets_ptr, 1, sem="relaxed")
     if ticket == count - 1:  # one is taken after each tile, so this is the last: 0 again, for the next launch
@@ -191,7 +192,7 @@ def take_ticket(i, tiles, count):
 @gluon.jit
 def ticket_taken(i, tiles):
     """A computing group: the tile that the loading warp took after the i-th."""
-    next_smem, next_full, tickets_ptr, side = tiles
+    next_smem, next_full, tickets_ptr, side, PROGRAMS = tiles
     ONE: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
     mbarrier.wait(next_full.index(i % 2), i // 2 & 1)
     return gl.sum(next_smem.index(i % 2).load(ONE), 0)
@@ -290,9 +291,8 @@ def load(buffers, tiles, sizes, inputs, MASK: gl.constexpr, TICKETS: gl.constexp
 
 @gluon.jit
 def consume(
-    index: gl.constexpr, buffers, tiles, sizes, outputs, MASK: gl.constexpr, SINKS: gl.constexpr, TICKETS: gl.constexpr,
-    PROGRAMS: gl.constexpr = 1,
-):  # fmt: skip
+    index: gl.constexpr, buffers, tiles, sizes, outputs, MASK: gl.constexpr, SINKS: gl.constexpr, TICKETS: gl.constexpr
+):
     """A computing group: its 64 queries of every tile."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     sinks_ptr, o_desc, lse_ptr = outputs
@@ -300,6 +300,7 @@ def consume(
     HEIGHT: gl.constexpr = CONSUMERS * ROWS
     BLOCK_N: gl.constexpr = k_smem.shape[3]
     Q_BUFFERS: gl.constexpr = q_smem.shape[0] // CONSUMERS
+    PROGRAMS: gl.constexpr = tiles[4]
     AHEAD: gl.constexpr = MASK == "none" and CONSUMERS == 2 and PROGRAMS == 1 and Q_BUFFERS == 2
     rounds = 0  # blocks of keys so far, over all tiles
     i, tile = 0, gl.program_id(0)
@@ -729,8 +730,7 @@ def sums_of_threads(p):
 
 def attention_forward_hopper(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float, block_n: int = 128, stages: int = 2,
-    consumers: int = 2, programs: int = 1, spans: Tensor | None = None, seen: int | None = None, sinks: Tensor | None = None,
-    softcap: float | None = None,
+    consumers: int = 2, programs: int = 1, spans: Spans | None = None, sinks: Tensor | None = None, softcap: float | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """o and lse, as `attention_forward` gives them; for inputs that `why_not_hopper` has nothing against.
 
@@ -739,7 +739,6 @@ def attention_forward_hopper(
     consumers   computing groups of 64 queries, 2 or 3
     programs    of a multiprocessor, 1 or 2; 2 for 64 columns, blocks of 64 keys and two groups: registers for no more
     spans       the keys that queries see, as `attention_spans` gives them; `causal` is then not looked at
-    seen        with spans: how many keys a query sees, at most or about, as far as that is known; None: all
     sinks       (H_q,) float32, contiguous: one more score in the sum of every row, without a value
     softcap     c: scores become c tanh(score / c)
     """
@@ -757,12 +756,12 @@ def attention_forward_hopper(
     tickets = mask != "none" and (B * H * tiles > resident or consumers == 3)
     side = rows_of_a_wave(tiles, resident)
     if spans is not None:
-        side = rows_with_masks(B * H, (N_k if seen is None else seen) * width * 2 * k.element_size())
+        side = rows_with_masks(B * H, spans.seen * width * 2 * k.element_size())
     launch_hopper(
         attention_forward_hopper_kernel, (min(B * H * tiles, resident), 1, 1),
         (
             in_tiles(q, q_tile), in_tiles(k, kv_tile), in_tiles(v, kv_tile), in_tiles(o, q_tile), lse,
-            lse if spans is None else spans, 2 * N_q if spans is not None and len(spans) > 1 else 0,
+            lse if spans is None else spans.ends, 2 * N_q if spans is not None and len(spans.ends) > 1 else 0,
             tickets_taken(q.device) if tickets else lse, min(B * H, side),
             lse if sinks is None else sinks,
             B, H, N_q, N_k, H // H_kv, *with_softcap(scale, softcap),

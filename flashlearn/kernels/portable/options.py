@@ -10,6 +10,15 @@ from flashlearn.core.scores import check_per_head
 from flashlearn.kernels.portable.masks import find_places
 
 
+def about_seen(N_k: int, left: int | None, right: int | None, sequences: int) -> int:
+    """How many of N_k keys a query sees, as far as the host knows: at most those of a window, and about those of a sequence.
+
+    Where sequences begin and end stands on the GPU; the host knows how many there are.
+    """
+    window = N_k if left is None or right is None else left + right + 1
+    return min(window, N_k // max(sequences, 1))
+
+
 class Options(NamedTuple):
     """Which keys exist and are seen, and what becomes of scores, as `flash_attention` takes it; None: nothing.
 
@@ -58,6 +67,10 @@ class Options(NamedTuple):
             return None
         queries_of, keys_of = self.offsets
         return queries_of, queries_of if keys_of is None else keys_of
+
+    def about_seen(self, N_k: int) -> int:
+        """`about_seen` of N_k keys, with these options."""
+        return about_seen(N_k, self.left, self.right, 1 if self.offsets is None else self.offsets[0].numel() - 1)
 
     def check_heads(self, q: Tensor) -> None:
         """Refuse slopes and sinks that are not one number for each head of q, which kernels would read past."""
