@@ -226,9 +226,9 @@ def forward_run(
     taken = torch.zeros(1, dtype=torch.int32)
     simulate(
         forward.attention_forward_hopper_kernel, *given, lse, lse if spans is None else spans, step(spans, N_q),
-        taken, side, lse if sinks is None else sinks, B, H, N_q, N_k, H // H_kv, *with_softcap(D**-0.5, softcap),
+        taken if tickets else None, side, lse if sinks is None else sinks, B, H, N_q, N_k, H // H_kv, *with_softcap(D**-0.5, softcap),
         grid=(programs,), HEAD_DIM=D, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers, MASK=mask_of(causal, spans),
-        SINKS=sinks is not None, TICKETS=tickets, PROGRAMS=per_multiprocessor, replaced=replaced,
+        SINKS=sinks is not None, PROGRAMS=per_multiprocessor, replaced=replaced,
     )  # fmt: skip
     assert taken == 0, "who takes the last ticket, one for each tile, begins anew"
     return o, lse

@@ -104,7 +104,7 @@ def attention_forward_hopper_kernel(
     q_desc, k_desc, v_desc, o_desc, lse_ptr,
     # (1 or B, 2, N_q): the spans of keys that queries see, and how far apart they lie for two sequences; if MASK is "spans"
     spans_ptr, span_step,
-    # (1,) int32, 0 before and after: the tickets taken; if TICKETS. How many rows, heads of a sequence, run side by side under a mask
+    # (1,) int32, 0 before and after: the tickets taken; or None: tiles in turn. How many rows, heads of a sequence, run side by side under a mask
     tickets_ptr, side,
     # (heads,) float32: one more score in the sum of every row of a head, without a value; if SINKS
     sinks_ptr,
@@ -112,7 +112,7 @@ def attention_forward_hopper_kernel(
     batches, heads, N_q, N_k, group, qk_scale, inner,
     HEAD_DIM: gl.constexpr, BLOCK_N: gl.constexpr,
     STAGES: gl.constexpr, CONSUMERS: gl.constexpr,
-    MASK: gl.constexpr, SINKS: gl.constexpr, TICKETS: gl.constexpr,  # MASK is "none", "causal" or "spans"
+    MASK: gl.constexpr, SINKS: gl.constexpr,  # MASK is "none", "causal" or "spans"
     PROGRAMS: gl.constexpr = 1,  # of a multiprocessor
 ):  # fmt: skip
     """O and lse for one block of CONSUMERS * 64 queries after another, as many as fall to this program."""
@@ -145,15 +145,15 @@ def attention_forward_hopper_kernel(
         mbarrier.init(next_full.index(i), count=1)
 
     buffers = (q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem)
-    tiles = (next_smem, next_full, tickets_ptr, side, PROGRAMS)
+    tiles = (next_smem, next_full, tickets_ptr, side)
     sizes = (batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step)
     inputs, outputs = (q_desc, k_desc, v_desc), (sinks_ptr, o_desc, lse_ptr)
     if CONSUMERS == 2:
         gl.warp_specialize(
             [
-                (consume, (0, buffers, tiles, sizes, outputs, MASK, SINKS, TICKETS)),
-                (consume, (1, buffers, tiles, sizes, outputs, MASK, SINKS, TICKETS)),
-                (load, (buffers, tiles, sizes, inputs, MASK, TICKETS)),
+                (consume, (0, buffers, tiles, sizes, outputs, MASK, SINKS, PROGRAMS)),
+                (consume, (1, buffers, tiles, sizes, outputs, MASK, SINKS, PROGRAMS)),
+                (load, (buffers, tiles, sizes, inputs, MASK)),
             ],
             [4, 1],
             [240 if PROGRAMS == 1 else 104, 24],
@@ -161,10 +161,10 @@ def attention_forward_hopper_kernel(
     else:
         gl.warp_specialize(
             [
-                (consume, (0, buffers, tiles, sizes, outputs, MASK, SINKS, TICKETS)),
-                (consume, (1, buffers, tiles, sizes, outputs, MASK, SINKS, TICKETS)),
-                (consume, (2, buffers, tiles, sizes, outputs, MASK, SINKS, TICKETS)),
-                (load, (buffers, tiles, sizes, inputs, MASK, TICKETS)),
+                (consume, (0, buffers, tiles, sizes, outputs, MASK, SINKS, PROGRAMS)),
+                (consume, (1, buffers, tiles, sizes, outputs, MASK, SINKS, PROGRAMS)),
+                (consume, (2, buffers, tiles, sizes, outputs, MASK, SINKS, PROGRAMS)),
+                (load, (buffers, tiles, sizes, inputs, MASK)),
             ],
             [4, 4, 1],
             [160, 160, 24],
@@ -178,7 +178,7 @@ def take_ticket(i, tiles, count):
     There is room for two numbers. The one that stands here, of the tile before this one, has been read: a group reads it
     before it hands back its Q of the tile two before, and Q of the i-th tile has taken that place.
     """
-    next_smem, next_full, tickets_ptr, side, PROGRAMS = tiles
+    next_smem, next_full, tickets_ptr, side = tiles
     ONE: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
     ticket = gl.atomic_add(tickets_ptr, 1, sem="relaxed")
     if ticket == count - 1:  # one is taken after each tile, so this is the last: 0 again, for the next launch
@@ -192,7 +192,7 @@ def take_ticket(i, tiles, count):
 @gluon.jit
 def ticket_taken(i, tiles):
     """A computing group: the tile that the loading warp took after the i-th."""
-    next_smem, next_full, tickets_ptr, side, PROGRAMS = tiles
+    next_smem, next_full, tickets_ptr, side = tiles
     ONE: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
     mbarrier.wait(next_full.index(i % 2), i // 2 & 1)
     return gl.sum(next_smem.index(i % 2).load(ONE), 0)
@@ -251,7 +251,7 @@ def place_of(number, side, sizes, HEIGHT: gl.constexpr, BLOCK_N: gl.constexpr, M
 
 
 @gluon.jit
-def load(buffers, tiles, sizes, inputs, MASK: gl.constexpr, TICKETS: gl.constexpr):
+def load(buffers, tiles, sizes, inputs, MASK: gl.constexpr):
     """The loading warp: Q of every tile, then K and V from right to left, as soon as a buffer is free."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
@@ -282,7 +282,7 @@ def load(buffers, tiles, sizes, inputs, MASK: gl.constexpr, TICKETS: gl.constexp
             mbarrier.expect(v_full.index(stage), v_desc.block_type.nbytes)
             async_load(v_desc, at, v_full.index(stage), v_smem.index(stage))
         rounds += blocks
-        if TICKETS:
+        if tiles[2] is not None:
             tile = take_ticket(i, tiles, tiles_of(sizes, HEIGHT))
         else:
             tile += gl.num_programs(0)
@@ -291,7 +291,7 @@ def load(buffers, tiles, sizes, inputs, MASK: gl.constexpr, TICKETS: gl.constexp
 
 @gluon.jit
 def consume(
-    index: gl.constexpr, buffers, tiles, sizes, outputs, MASK: gl.constexpr, SINKS: gl.constexpr, TICKETS: gl.constexpr
+    index: gl.constexpr, buffers, tiles, sizes, outputs, MASK: gl.constexpr, SINKS: gl.constexpr, PROGRAMS: gl.constexpr
 ):
     """A computing group: its 64 queries of every tile."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
@@ -300,7 +300,7 @@ def consume(
     HEIGHT: gl.constexpr = CONSUMERS * ROWS
     BLOCK_N: gl.constexpr = k_smem.shape[3]
     Q_BUFFERS: gl.constexpr = q_smem.shape[0] // CONSUMERS
-    PROGRAMS: gl.constexpr = tiles[4]
+    TICKETS: gl.constexpr = tiles[2] is not None
     AHEAD: gl.constexpr = MASK == "none" and CONSUMERS == 2 and PROGRAMS == 1 and Q_BUFFERS == 2
     rounds = 0  # blocks of keys so far, over all tiles
     i, tile = 0, gl.program_id(0)
@@ -762,13 +762,13 @@ def attention_forward_hopper(
         (
             in_tiles(q, q_tile), in_tiles(k, kv_tile), in_tiles(v, kv_tile), in_tiles(o, q_tile), lse,
             lse if spans is None else spans.ends, 2 * N_q if spans is not None and len(spans.ends) > 1 else 0,
-            tickets_taken(q.device) if tickets else lse, min(B * H, side),
+            tickets_taken(q.device) if tickets else None, min(B * H, side),
             lse if sinks is None else sinks,
             B, H, N_q, N_k, H // H_kv, *with_softcap(scale, softcap),
         ),
         dict(
             HEAD_DIM=width, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers, MASK=mask, SINKS=sinks is not None,
-            TICKETS=tickets, PROGRAMS=programs,
+            PROGRAMS=programs,
         ),
         maxnreg=None if programs == 1 else 80,
     )  # fmt: skip
