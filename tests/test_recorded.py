@@ -579,7 +579,7 @@ def test_what_is_told_of_decoding_on_an_h100():
     changes = " ".join((path / "CHANGELOG.md").read_text().split())
     appendix = (path / "notebooks/14_appendix.md").read_text()
     less = max(row["before"] - row["begins early"] for row in found["rows"])
-    assert f"after a wait: up to {less:.1f} us less" in words
+    assert f"and waits for that: up to {less:.1f} us less" in words
     share = rounded(row["flashlearn"] / row["cudnn"] for row in graphs)
     assert len(graphs) == 36 and f"one query takes {share} of cuDNN's time in a CUDA graph, in 36 settings" in words
     assert f"in CUDA graphs {share} of cuDNN's time on an H100" in changes

@@ -23,15 +23,16 @@ from flashlearn.kernels.decode import KEYS_PER_SPLIT, max_rows
 from flashlearn.kernels.portable.launches import has_tensor_cores
 from flashlearn.kernels.portable.options import Options
 from flashlearn.kernels.target import INTERPRETED
+from flashlearn.kernels.teaching.forward import padded
 
 HOPPER = (9, 0)  # compute capability
 LEAST_SCALE = 1e-30  # lse, of at most 1e5, is divided by it in float32
 SOFTCAPS = 0.01, 256.0  # see flashlearn/kernels/hopper/softcap.py
 GLUON_VERSIONS = ("3.6", "3.7", "3.8")  # of Triton: with 3.6 and 3.7 run on a GPU, with 3.8 compiled for one
 
+TWO_PROGRAMS: dict[str, Any] = {"block_n": 64, "stages": 3, "programs": 2}
 # (width of a tile, causal) -> from so many queries on: options of attention_forward_hopper; one H200 or H100, 2026-11.
 # Under a causal mask a short row of tiles is mostly diagonal, of which blocks of 64 keys waste less.
-TWO_PROGRAMS: dict[str, Any] = {"block_n": 64, "stages": 3, "programs": 2}
 FORWARD_HOPPER: dict[tuple[int, bool], dict[int, dict[str, Any]]] = {
     (64, False): {0: {"stages": 3}},
     (64, True): {0: TWO_PROGRAMS, 3072: {"consumers": 3, "stages": 3}},
@@ -77,8 +78,7 @@ def hopper_options(N_q: int, D: int, causal: bool) -> dict[str, Any]:
     Three groups of 64 queries share K and V better than two, under a causal mask only when it is long, and unless they
     leave more of their tiles empty, by a sixteenth: 512 queries fill 4 tiles of 128, and of 3 of 192 one ninth is empty.
     """
-    by_length = FORWARD_HOPPER[64 if D <= 64 else 128 if D <= 128 else 256, causal]
-    options = by_length[max(least for least in by_length if least <= N_q)]
+    options = _of_length(FORWARD_HOPPER[hopper_width(D), causal], N_q)
     if D <= 64 and not causal and -(-N_q // 192) * 192 <= 17 / 16 * -(-N_q // 128) * 128:
         options = options | {"consumers": 3}
     return options
@@ -86,9 +86,17 @@ def hopper_options(N_q: int, D: int, causal: bool) -> dict[str, Any]:
 
 def hopper_options_of_masks(q: Tensor, k: Tensor, options: Options) -> dict[str, Any]:
     """The options of `attention_forward_hopper` where spans of keys are seen."""
-    D, seen = q.shape[-1], options.about_seen(k.shape[2])
-    by_length = MASKED_HOPPER[64 if D <= 64 else 128 if D <= 128 else 256]
-    return by_length[max(least for least in by_length if least <= seen)]
+    return _of_length(MASKED_HOPPER[hopper_width(q.shape[-1])], options.about_seen(k.shape[2]))
+
+
+def _of_length(table: dict[int, dict[str, Any]], N: int) -> dict[str, Any]:
+    """The last entry of the table that begins at N or before."""
+    return table[max(least for least in table if least <= N)]
+
+
+def hopper_width(D: int) -> int:
+    """Columns of a tile of the Hopper kernels: D rounded up to 64, 128 or 256; the copy engine fills up with zeros."""
+    return max(padded(D), 64)
 
 
 def backward_rung(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Choice:

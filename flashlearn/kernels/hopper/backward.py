@@ -12,9 +12,9 @@ Those additions come in any order: dQ may differ in its last bits from run to ru
 (`torch.use_deterministic_algorithms(True)`, `IN_ORDER`), the programs take turns (`flashlearn.kernels.hopper.order`): to
 a block of dQ the first block of keys adds first, then the second, and so on. All begin at the last block of queries, which
 every key is seen from, and follow each other. That reached 0.81 to 0.99 of the speed in any order (H200, 15 settings of N 512
-to 16384), before either spared zeros, and since then 0.81 to 0.98 (H100, 20 settings). Waiting is the work of the warps that add: where computing groups waited, and began at
-the diagonal, it was 0.40 to 0.88; to launch one block of keys after the other 0.58 to 0.77, as no two programs then read the same
-Q, dO and dQ.
+to 16384), before either spared zeros, and since then 0.81 to 0.98 (H100, 20 settings). Waiting is the work of the warps
+that add: where computing groups waited, and began at the diagonal, it was 0.40 to 0.88; to launch one block of keys after the
+other 0.58 to 0.77, as no two programs then read the same Q, dO and dQ.
 
 Prediction: 5 products in place of 7, none of them waiting for a load: about 500 TFLOP/s at D = 128 on an
 H200. Result (float16, 16384 tokens, N >= 4096, 2026-11-25): 538 to 652 at D = 128 and 474 to 555 at D = 64, which is
@@ -117,6 +117,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from flashlearn.core.inputs import check_bool
+from flashlearn.kernels.dispatch import hopper_width
 from flashlearn.kernels.follow import follows
 from flashlearn.kernels.hopper.bands import Spans
 from flashlearn.kernels.hopper.order import (
@@ -129,7 +130,7 @@ from flashlearn.kernels.hopper.order import (
 )
 from flashlearn.kernels.hopper.softcap import capped, factor_of
 from flashlearn.kernels.hopper.sums import Begun, begin_sums, block_of_queries, end_sums
-from flashlearn.kernels.hopper.tiles import hopper_width, in_tiles, launch_hopper
+from flashlearn.kernels.hopper.tiles import in_tiles, launch_hopper
 from flashlearn.kernels.hopper.versions import async_add, async_load, async_store, barrier
 from flashlearn.kernels.launcher import multiprocessors
 from flashlearn.kernels.teaching.forward import LOG2E

@@ -49,8 +49,8 @@ before the next access to shared memory. So K of a round and V of the round befo
 groups gained 1.5 % by in the mean.
 Windows, documents and padding are one thing here, a span of keys for every query (`flashlearn.kernels.hopper.bands`): a
 tile visits the blocks between the spans of its first and last query, and masks those that some span ends in. No more rows
-run side by side than find room in the L2 cache with the keys that are seen: 0.99 to 1.38 times the speed of all, or eight (H100). A softcap
-is taken by instructions that plain attention has none of (`flashlearn.kernels.hopper.softcap`).
+run side by side than find room in the L2 cache with the keys that are seen: 0.99 to 1.38 times the speed of all, or eight
+(H100). A softcap is taken by instructions that plain attention has none of (`flashlearn.kernels.hopper.softcap`).
 Tried without gain: groups that issue their products in turns, which is FlashAttention-3's ping-pong (0.93 to 1.07 of the
 speed; groups fall out of step by themselves, we think); three stages and one buffer for Q; the longest causal tiles of all heads first
 (neighbours must read the same K and V at the same time, or it costs 15 %); one barrier for K_j and V_{j-1}. Exponentials on the FMA units, as a polynomial of degree 5, cost more than
@@ -84,10 +84,11 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from flashlearn.core.inputs import check_bool
+from flashlearn.kernels.dispatch import hopper_width
 from flashlearn.kernels.hopper.bands import Spans
 from flashlearn.kernels.hopper.order import rows_of_a_wave, rows_with_masks, side_by_side, tickets_taken
 from flashlearn.kernels.hopper.softcap import capped, with_softcap
-from flashlearn.kernels.hopper.tiles import hopper_width, in_tiles, launch_hopper
+from flashlearn.kernels.hopper.tiles import in_tiles, launch_hopper
 from flashlearn.kernels.hopper.versions import async_load, async_store, barrier
 from flashlearn.kernels.launcher import multiprocessors
 from flashlearn.kernels.teaching.forward import LOG2E
@@ -104,7 +105,8 @@ def attention_forward_hopper_kernel(
     q_desc, k_desc, v_desc, o_desc, lse_ptr,
     # (1 or B, 2, N_q): the spans of keys that queries see, and how far apart they lie for two sequences; if MASK is "spans"
     spans_ptr, span_step,
-    # (1,) int32, 0 before and after: the tickets taken; or None: tiles in turn. How many rows, heads of a sequence, run side by side under a mask
+    # (1,) int32, 0 before and after: the tickets taken; None: fixed shares. How many rows, heads of a sequence, run side by
+    # side under a mask
     tickets_ptr, side,
     # (heads,) float32: one more score in the sum of every row of a head, without a value; if SINKS
     sinks_ptr,
@@ -251,13 +253,21 @@ def place_of(number, side, sizes, HEIGHT: gl.constexpr, BLOCK_N: gl.constexpr, M
 
 
 @gluon.jit
+def place_of_q(i, index: gl.constexpr, buffers):
+    """Which buffer has a group's Q of the i-th tile, and the phase of its barriers."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
+    CONSUMERS: gl.constexpr = sums_smem.shape[0] // 2
+    EACH: gl.constexpr = q_smem.shape[0] // CONSUMERS
+    return i % EACH * CONSUMERS + index, i // EACH & 1
+
+
+@gluon.jit
 def load(buffers, tiles, sizes, inputs, MASK: gl.constexpr):
     """The loading warp: Q of every tile, then K and V from right to left, as soon as a buffer is free."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
     q_desc, k_desc, v_desc = inputs
     CONSUMERS: gl.constexpr = sums_smem.shape[0] // 2
-    Q_BUFFERS: gl.constexpr = q_smem.shape[0] // CONSUMERS
     STAGES: gl.constexpr = k_smem.shape[0]
     BLOCK_N: gl.constexpr = k_smem.shape[3]
     HEIGHT: gl.constexpr = CONSUMERS * ROWS
@@ -267,8 +277,8 @@ def load(buffers, tiles, sizes, inputs, MASK: gl.constexpr):
         start_m, head, batch, first, blocks = place_of(tile, tiles[3], sizes, HEIGHT, BLOCK_N, MASK)
         kv_head = head // group
         for c in gl.static_range(CONSUMERS):
-            q_buffer = i % Q_BUFFERS * CONSUMERS + c
-            mbarrier.wait(q_free.index(q_buffer), (i // Q_BUFFERS & 1) ^ 1)  # a fresh barrier lets the first round pass
+            q_buffer, phase = place_of_q(i, c, buffers)
+            mbarrier.wait(q_free.index(q_buffer), phase ^ 1)  # a fresh barrier lets the first round pass
             mbarrier.expect(q_full.index(q_buffer), q_desc.block_type.nbytes)
             async_load(q_desc, [batch, head, start_m + c * ROWS, 0], q_full.index(q_buffer), q_smem.index(q_buffer))
         for t in range(rounds, rounds + blocks):
@@ -310,7 +320,7 @@ def consume(
     while tile < tiles_of(sizes, HEIGHT):
         start_m, head, batch, block, blocks = place_of(tile, tiles[3], sizes, HEIGHT, BLOCK_N, MASK)
         place = (start_m + index * ROWS, head, batch, block, blocks)
-        o_smem = q_smem.index(i % Q_BUFFERS * CONSUMERS + index)
+        o_smem = q_smem.index(place_of_q(i, index, buffers)[0])
         if AHEAD:  # the next tile's first scores are computed while this one's last product and its o are finished
             m_i, l_i, acc, pairs = attend_all(index, place, (i, rounds), s, buffers, sizes, sinks_ptr, SINKS)
             tile = ticket_taken(i, tiles) if TICKETS else tile + gl.num_programs(0)
@@ -420,10 +430,8 @@ def begin(index: gl.constexpr, place, so_far, buffers, sizes, sinks_ptr, MASK: g
     O_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     offs_m = start_m + gl.arange(0, ROWS, gl.SliceLayout(1, S_LAYOUT))  # (64,)
     low, high = keys_of_each(offs_m, batch, sizes, MASK)  # on their way while Q is
-    CONSUMERS: gl.constexpr = sums_smem.shape[0] // 2
-    Q_BUFFERS: gl.constexpr = q_smem.shape[0] // CONSUMERS
-    q_buffer = i % Q_BUFFERS * CONSUMERS + index
-    passed = (q_full.index(q_buffer), i // Q_BUFFERS & 1)  # the barrier of Q, and its phase
+    q_buffer, phase = place_of_q(i, index, buffers)
+    passed = (q_full.index(q_buffer), phase)  # the barrier of Q
     query = (q_smem.index(q_buffer).reshape([ROWS, HEAD_DIM]), passed, index)
     row = (offs_m, low, high, block + rounds + blocks - 1)  # round t is this block of keys, less t
     m_i, l_i = nothing_yet(sinks_ptr, head, BLOCK_N, S_LAYOUT, SINKS)
@@ -436,8 +444,8 @@ def scores_ahead(i, t, index: gl.constexpr, there, buffers):
     """S of round t, the first of tile i, under way; of what lies in memory, for nobody, if there is no such tile."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     STAGES: gl.constexpr = k_smem.shape[0]
-    q_buffer = i % 2 * (q_smem.shape[0] // 2) + index
-    mbarrier.wait(q_full.index(q_buffer), i // 2 & 1, pred=there)
+    q_buffer, phase = place_of_q(i, index, buffers)
+    mbarrier.wait(q_full.index(q_buffer), phase, pred=there)
     mbarrier.wait(k_full.index(t % STAGES), t // STAGES & 1, pred=there)
     return scores(t, q_smem.index(q_buffer).reshape([ROWS, q_smem.shape[4]]), buffers)
 
@@ -446,11 +454,10 @@ def scores_ahead(i, t, index: gl.constexpr, there, buffers):
 def give_back_q(i, index: gl.constexpr, buffers, ENDED: gl.constexpr = False):
     """The buffer of the tile before the i-th, once its o has left; if there is one alone, when that tile has ENDED."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
-    CONSUMERS: gl.constexpr = sums_smem.shape[0] // 2
-    Q_BUFFERS: gl.constexpr = q_smem.shape[0] // CONSUMERS
-    if ENDED == (Q_BUFFERS == 1) and i > 0:
+    ALONE: gl.constexpr = 2 * q_smem.shape[0] == sums_smem.shape[0]
+    if ENDED == ALONE and i > 0:
         tma.store_wait(0)
-        mbarrier.arrive(q_free.index((i - 1) % Q_BUFFERS * CONSUMERS + index), count=1)
+        mbarrier.arrive(q_free.index(place_of_q(i - 1, index, buffers)[0]), count=1)
 
 
 @gluon.jit

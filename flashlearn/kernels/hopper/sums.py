@@ -20,8 +20,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from flashlearn.kernels.dispatch import hopper_width
 from flashlearn.kernels.follow import follows, let_next_begin, wait_for_last
-from flashlearn.kernels.hopper.tiles import hopper_width
 from flashlearn.kernels.launcher import launch
 from flashlearn.kernels.target import check_grid
 from flashlearn.kernels.teaching.forward import padded

@@ -73,8 +73,3 @@ def with_descriptors(arguments: tuple) -> tuple:
 def tile_layout(tile: tuple[int, ...], dtype: torch.dtype) -> gl.NVMMASharedLayout:
     """How a tile lies in shared memory: swizzled, so that rows and columns are read without bank conflicts."""
     return gl.NVMMASharedLayout.get_default_for(list(tile), gl.float32 if dtype == torch.float32 else gl.float16)
-
-
-def hopper_width(D: int) -> int:
-    """Columns of a tile: D rounded up to 64, 128 or 256; the copy engine fills up with zeros."""
-    return 64 if D <= 64 else 128 if D <= 128 else 256
