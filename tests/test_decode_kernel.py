@@ -23,7 +23,7 @@ from flashlearn.kernels.decode import (
 from flashlearn.kernels.op import flash_attention
 from flashlearn.kernels.recorder import kernel_steps
 from flashlearn.kernels.target import INTERPRETED
-from flashlearn.kernels.teaching.forward import attention_forward
+from flashlearn.kernels.teaching.forward import attention_forward, padded
 from tests.grid import Case, bf16, check, check_kernel, fp16, fp32, make, oracle, plain, traits
 from tests.slow import across, covering
 
@@ -308,3 +308,13 @@ def test_the_op_decodes_where_it_is_chosen(monkeypatch):
     grads = torch.autograd.grad(o, leaves, do)
     ours = {"o": o, "lse": lse} | dict(zip(("dq", "dk", "dv"), grads, strict=True))
     check(case, ours, oracle(case, q, k, v, do), plain(case, q, k, v, do))
+
+
+@pytest.mark.parametrize("D", (40, 64, 128, 256))
+@pytest.mark.parametrize("splits", (1, 2, 4, 7, 16, 33, 264))
+def test_a_merge_has_as_many_warps_as_there_is_to_merge(splits, D):
+    """All splits at once, if that is no more than 64 numbers a thread; 32 for each thread of one to four warps."""
+    block_s, warps = decoding.merge_launch(splits, D)
+    numbers = block_s * padded(D) // (32 * warps)
+    assert block_s >= splits or numbers == 64
+    assert numbers == 32 or (warps == 1 and numbers < 32) or (warps == 4 and numbers == 64)

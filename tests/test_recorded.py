@@ -559,6 +559,8 @@ def test_what_is_told_of_rows_in_the_l2_cache_and_of_wide_heads():
         2,
         8,
     ) and f"up to {long['ratio']:.2f} times as fast with two rows as with eight" in source
+    assert "256 columns the sums of 64 queries take 128 registers of a thread" in words
+    assert 64 * 256 // 128 == 128, "numbers of a group, in float32, for its threads"
     wide = trials["forward, D = 192 and 256, by the fast kernel in place of the portable one"]
     reached = {D: rounded(row["of cuDNN"] for row in chosen(wide["rows"], D=D)) for D in (192, 256)}
     assert (
