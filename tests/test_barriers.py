@@ -266,20 +266,21 @@ def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, softcap=None, 
     turns = torch.zeros(1 + B * H * m_blocks * 2, dtype=torch.int32)
     if by_rows:
         sums.view(B * H, -1)[0 if in_order else H // H_kv :] = torch.nan
-    if by_rows and not in_order:
-        turns = torch.zeros(B, H, dtype=torch.int32)
-    if spans is not None:
+    if not in_order:
+        turns = torch.zeros(B, H, 2, dtype=torch.int32)
+    elif spans is not None:
         turns = torch.cat((turns, backward.adding_before(spans, block_m, m_blocks).flatten()))
     simulate(
         backward.attention_backward_hopper_kernel, *given, lse, delta, delta if spans is None else spans,
         step(spans, N_k), turns, side, N_q, N_k, H_kv, H // H_kv, D**-0.5, softcap, replaced=replaced,
-        last=() if in_order else (delta, sums, turns) if by_rows else (delta, sums),
+        last=() if in_order else (delta, sums, turns),
         grid=(key_blocks * H_kv * B, 1, 1) if side else (key_blocks, H_kv, B),
         HEAD_DIM=D, BLOCK_M=block_m, STAGES=2, IN_ORDER=in_order, MASK=mask_of(causal, spans), BY_ROWS=by_rows,
     )  # fmt: skip
-    if by_rows and not in_order:
-        ready = turns.flatten()[: B * H_kv]
-        assert ready[0] == 0 and (ready[1:] == 2 * key_blocks).all()
+    if not in_order:
+        ready, added = turns.view(-1, 2)[: B * H_kv].T
+        assert (added == (2 * key_blocks if D == 128 else 0)).all(), "of every row that is counted all programs say so"
+        assert ready[0] == 0 and (ready[1:] == (2 * key_blocks if by_rows else 0)).all()
     if in_order:
         assert turns[0] == key_blocks * H_kv * B
         ends = turns[1 : 1 + B * H * m_blocks * 2].view(B, H, m_blocks, 2)
@@ -410,7 +411,7 @@ def test_where_a_query_may_see_no_key_sums_begin_at_zero():
 @pytest.mark.parametrize(
     ("name", "changes", "error", "words"),
     [
-        ("zero_next_row", ("        pass_turn(ready_ptr + row)\n", ""), Deadlock, r"add \d waits for a turn"),
+        ("zero_next_row", ("        pass_turn(counters_ptr + 2 * row)\n", ""), Deadlock, r"add \d waits for a turn"),
         ("zero_next_row", ("        mbarrier.wait(zeros.index(index), 0)\n", ""), Race, "dq_smem"),
         ("zero_next_row", ("        all_added()\n", ""), Race, "dq_smem"),
         ("zero_next_row", ("    mbarrier.arrive(dq_free.index(index), count=1)\n", ""), Deadlock, "dq_free"),

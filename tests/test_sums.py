@@ -11,7 +11,8 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here", allow_module_level=True)
 
-from flashlearn.kernels.hopper.sums import begin_sums, end_sums
+from flashlearn.kernels.hopper import sums as module
+from flashlearn.kernels.hopper.sums import Begun, begin_sums, end_sums
 from flashlearn.kernels.target import INTERPRETED
 from tests.summed import as_summed
 
@@ -29,22 +30,55 @@ def test_delta_and_zeros(shape, with_dlse):
     B, H, N, D = shape
     o, do = filled(*shape), filled(B, N, H, D + 1)[..., 1:].transpose(1, 2)  # columns of a wider tensor, heads inside
     dlse = filled(B, N, H, dtype=torch.float32).transpose(1, 2) if with_dlse else None
-    delta, sums, ready = begin_sums(o, do, dlse)
+    delta, sums, counters, zeroed = begin_sums(o, do, dlse)
     want = (o.double() * do.double()).sum(-1) - (dlse.double() if with_dlse else 0)
     torch.testing.assert_close(delta.double(), want, rtol=1e-5, atol=1e-5)
     blocks = -(-N // (128 if D <= 64 else 64))
     assert sums.shape == (B, H, blocks * 256, 32) and sums.dtype == torch.float32
-    assert sums.is_contiguous() and not sums.count_nonzero() and ready is None
+    assert sums.is_contiguous() and not sums.count_nonzero() and zeroed is None
+    assert counters.shape == (B, H, 2) and counters.dtype == torch.int32 and not counters.count_nonzero()
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_first_heads_get_zeros_and_the_others_are_counted(shape):
     B, H, N, D = shape
     o, do = filled(*shape), filled(B, H, N, D)
-    delta, sums, ready = begin_sums(o, do, zeroed=1)
+    delta, sums, counters, zeroed = begin_sums(o, do, zeroed=1)
     torch.testing.assert_close(delta.double(), (o.double() * do.double()).sum(-1), rtol=1e-5, atol=1e-5)
-    assert not sums[0, 0].count_nonzero()
-    assert ready.shape == (B, H) and ready.dtype == torch.int32 and not ready.count_nonzero()
+    assert not sums[0, 0].count_nonzero() and zeroed == 1
+    assert counters.shape == (B, H, 2) and counters.dtype == torch.int32 and not counters.count_nonzero()
+
+
+def begun_with(sums: torch.Tensor) -> Begun:
+    """What the sweep leaves: these sums, of which nothing is counted."""
+    B, H = sums.shape[:2]
+    return Begun(torch.empty(0), sums, torch.zeros(B, H, 2, dtype=torch.int32, device=DEVICE), None)
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="counts waits in Python, as the interpreter runs kernels")
+@pytest.mark.parametrize("counted", ((), (0,), (1, 2), (0, 1, 2), (3,), (0, 1, 2, 3)))
+def test_only_rows_with_all_their_parts_do_not_wait_and_the_last_row_always_does(counted, monkeypatch):
+    """Two sequences of two rows of two heads, 300 queries: 5 blocks a head. What is not there yet arrives with the first wait."""
+    B, H, N, D, group, added = 2, 4, 300, 128, 2, 6
+    exactly = filled(B, H, N, D, dtype=torch.float32)
+    begun, waits = begun_with(as_summed(exactly)), []
+    rows = begun.counters.view(-1, 2)
+    rows[:4, 0] = added  # of zeros: not what is asked
+    rows[:4, 1] = added - 1
+    rows[list(counted), 1] = added
+    there = begun.sums.clone()
+    late = [row for row in range(4) if row not in counted]
+    begun.sums.view(4, -1)[late] = torch.nan
+
+    def arrive():
+        waits.append(True)
+        begun.sums.copy_(there)
+
+    monkeypatch.setattr(module, "wait_for_last", arrive)
+    dq = torch.empty(B, H, N, D, dtype=torch.float16)
+    end_sums(begun, 0.3, dq, group, added)
+    torch.testing.assert_close(dq, (exactly * 0.3).half(), rtol=0, atol=0)
+    assert len(waits) == len({*late, 3}) * group * 5
 
 
 @pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16))
@@ -52,8 +86,7 @@ def test_the_first_heads_get_zeros_and_the_others_are_counted(shape):
 def test_dq_is_scaled_and_rounded_once(shape, dtype):
     B, H, N, D = shape
     exactly = filled(*shape, dtype=torch.float32)
-    like = torch.empty(B, N, H, D, dtype=dtype, device=DEVICE).transpose(1, 2)
-    dq = end_sums(as_summed(exactly), 0.3, like)
+    dq = torch.empty(B, N, H, D, dtype=dtype, device=DEVICE).transpose(1, 2)
+    end_sums(begun_with(as_summed(exactly)), 0.3, dq, 1, 4)
     exact = dtype == torch.float16 or not INTERPRETED  # Triton's interpreter cuts off where bfloat16 is rounded
     torch.testing.assert_close(dq, (exactly * 0.3).to(dtype), rtol=0 if exact else 2**-7, atol=0)
-    assert dq.stride() == torch.empty_like(like).stride()

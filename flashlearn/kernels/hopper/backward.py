@@ -145,8 +145,8 @@ def attention_backward_hopper_kernel(
     q_desc, do_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc, lse_ptr, delta_ptr,
     # (1 or B, 2, N_k): the spans of queries that see keys, and how far apart they lie for two sequences; if MASK is "spans"
     spans_ptr, span_step,
-    # if IN_ORDER: a ticket, (B, H, blocks of queries, 2) turns and, if MASK is "spans", what `adding_before` gives; if BY_ROWS
-    # `Begun.ready`. How many rows run side by side
+    # if IN_ORDER: a ticket, (B, H, blocks of queries, 2) turns and, if MASK is "spans", what `adding_before` gives; else
+    # `Begun.counters`. How many rows run side by side
     turns_ptr, side,
     # sizes, the factor on Q K^T, and a softcap or None
     N_q, N_k, kv_heads, group, scale, softcap,
@@ -155,7 +155,6 @@ def attention_backward_hopper_kernel(
     BY_ROWS: gl.constexpr = False,  # sums of dQ are not all zero: see `heads_zeroed`; a row is a key head of a sequence
 ):  # fmt: skip
     """dK and dV of 128 keys of one key head, and their part of dQ."""
-    gdc_launch_dependents()  # attention_end_sums_kernel may begin: see flashlearn.kernels.follow
     dtype: gl.constexpr = q_desc.dtype
     k_smem = gl.allocate_shared_memory(dtype, [2, 1, 1, KEYS, HEAD_DIM], k_desc.layout)
     v_smem = gl.allocate_shared_memory(dtype, [2, 1, 1, KEYS, HEAD_DIM], v_desc.layout)
@@ -528,12 +527,16 @@ def add(index: gl.constexpr, buffers, barriers, place, sizes, sums, IN_ORDER: gl
     dq_desc, turns_ptr, before_ptr, m_blocks, kv_heads, zeros = sums
     head, block = kv_head * group, first + blocks - 1
     before = start_n // (2 * KEYS)  # blocks of keys, all of which add to what this one adds to
-    gdc_wait()  # for attention_begin_sums_kernel, which lets the sums begin at zero: all, those of the first row, or none
+    gdc_wait()  # for attention_begin_sums_kernel, which lets the sums begin at zero: all, those of the first rows, or none
+    if (
+        index == 0
+    ):  # attention_end_sums_kernel may begin: what it reads before this kernel is over is counted from zero now
+        gdc_launch_dependents()
     if BY_ROWS and not IN_ORDER:
         zero_next_row(index, buffers, barriers, place, sizes, sums)
         row = batch * kv_heads + kv_head
         if row > 0:
-            wait_for_turn(turns_ptr + row, 2 * gl.num_programs(0))
+            wait_for_turn(turns_ptr + 2 * row, 2 * gl.num_programs(0))
     for t in range(group * blocks):
         if before_ptr is not None:
             before = gl.load(before_ptr + block)
@@ -553,6 +556,12 @@ def add(index: gl.constexpr, buffers, barriers, place, sizes, sums, IN_ORDER: gl
             barrier()
             pass_turn(turn_ptr)
         head, block = next_block(head, block, first, blocks)
+    if (
+        k_smem.shape[4] == 128 and not IN_ORDER
+    ):  # attention_end_sums_kernel may end this row, once all its programs say so
+        all_added()
+        barrier()
+        pass_turn(turns_ptr + 2 * (batch * kv_heads + kv_head) + 1)
 
 
 @gluon.jit
@@ -562,7 +571,7 @@ def zero_next_row(index: gl.constexpr, buffers, barriers, place, sizes, sums):
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
-    dq_desc, ready_ptr, before_ptr, m_blocks, kv_heads, zeros = sums
+    dq_desc, counters_ptr, before_ptr, m_blocks, kv_heads, zeros = sums
     row = batch * kv_heads + kv_head + 1
     if row < kv_heads * gl.num_programs(2):
         mbarrier.expect(zeros.index(index), dq_desc.block_type.nbytes)
@@ -575,7 +584,7 @@ def zero_next_row(index: gl.constexpr, buffers, barriers, place, sizes, sums):
             async_store(dq_desc, [row // kv_heads, head, (2 * block + index) * 128, 0], dq_smem.index(index))
         all_added()
         barrier()
-        pass_turn(ready_ptr + row)
+        pass_turn(counters_ptr + 2 * row)
     mbarrier.arrive(dq_free.index(index), count=1)
 
 
@@ -638,11 +647,11 @@ def attention_backward_hopper(
         begun = begin_sums(
             o, do, zeroed=None if spans is not None else heads_zeroed(q, k, causal=causal, in_order=in_order)
         )
-    delta, sums, ready = begun
-    dk, dv = torch.empty_like(k), torch.empty_like(v)
+    delta, sums, counters, zeroed = begun
+    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     q_tile, kv_tile = (1, 1, block_m, width), (1, 1, KEYS.value, width)
     key_blocks, m_blocks, rows = -(-N_k // (2 * KEYS.value)), -(-N_q // block_m), B * H_kv
-    turns, side, grid = delta if ready is None else ready, 0, (key_blocks, H_kv, B)
+    turns, side, grid = counters, 0, (key_blocks, H_kv, B)
     if spans is not None:
         nbytes = 2 * spans.seen * width * 2 * q.element_size()  # of Q and dO; dQ, in float32, takes as much
         side, grid = rows_with_masks(rows, nbytes), (key_blocks * rows, 1, 1)
@@ -661,8 +670,10 @@ def attention_backward_hopper(
         ),
         dict(
             HEAD_DIM=width, BLOCK_M=block_m, STAGES=2, IN_ORDER=in_order,
-            MASK="spans" if spans is not None else "causal" if causal else "none", BY_ROWS=ready is not None,
+            MASK="spans" if spans is not None else "causal" if causal else "none", BY_ROWS=zeroed is not None,
         ),
         follows=follows(q.device) and not in_order,  # PyTorch's kernels write the turns, which are read at the beginning
     )  # fmt: skip
-    return end_sums(sums, scale, q), dk, dv
+    # in order nothing is counted: all rows wait
+    end_sums(begun, scale, dq, H // H_kv, 2 * key_blocks)
+    return dq, dk, dv

@@ -31,9 +31,9 @@ SUMS = tl.constexpr(8192)  # of a program: 128 queries of 64 columns, or 64 of 1
 
 @triton.jit(do_not_specialize=["N_q", "zeroed"])
 def attention_begin_sums_kernel(
-    # pointers; dlse and ready may be None
-    o_ptr, do_ptr, dlse_ptr, delta_ptr, sums_ptr, ready_ptr,
-    # strides of o and do (B, H_q, N_q, D); dlse and delta (B, H_q, N_q) and sums, see `begin_sums`, are contiguous
+    # pointers; dlse may be None
+    o_ptr, do_ptr, dlse_ptr, delta_ptr, sums_ptr, counters_ptr,
+    # strides of o and do (B, H_q, N_q, D); the others, see `begin_sums`, are contiguous
     stride_ob, stride_oh, stride_om, stride_od,
     stride_dob, stride_doh, stride_dom, stride_dod,
     # how many heads, counted through all sequences, get zeros
@@ -56,28 +56,32 @@ def attention_begin_sums_kernel(
     if number < zeroed:
         block = number * tl.num_programs(0) + tl.program_id(0)
         tl.store(sums_ptr + block * SUMS + tl.arange(0, SUMS), tl.zeros((SUMS,), dtype=tl.float32))
-    if ready_ptr is not None:
-        if tl.program_id(0) == 0:
-            tl.store(ready_ptr + number, 0)
+    if tl.program_id(0) == 0:
+        tl.store(counters_ptr + 2 * number + tl.arange(0, 2), tl.zeros((2,), dtype=tl.int32))
     delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)  # (BLOCK_M,)
     if dlse_ptr is not None:  # d lse_i / d S_ij = P_ij: the gradient that reaches lse only shifts delta
         delta -= tl.load(dlse_ptr + rows, mask=there, other=0.0)
     tl.store(delta_ptr + rows, delta, mask=there)
 
 
-@triton.jit(do_not_specialize=["N_q"])
+@triton.jit(do_not_specialize=["N_q", "group", "added"])
 def attention_end_sums_kernel(
-    # pointers; sums, see `begin_sums`, are contiguous, and the strides those of dq (B, H_q, N_q, D)
-    sums_ptr, dq_ptr,
+    # pointers; sums and counters, see `begin_sums`, are contiguous, and the strides those of dq (B, H_q, N_q, D)
+    sums_ptr, dq_ptr, counters_ptr,
     stride_b, stride_h, stride_m, stride_d,
-    N_q, scale,
+    # query heads of a row, and what its counter is when all has been added
+    N_q, scale, group, added,
     HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr,
 ):  # fmt: skip
     """dQ = sum of dS K, times the scale of the scores, for one block of queries: two tiles of 64 by 64."""
     head, batch = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     block = (batch * tl.num_programs(1) + head) * tl.num_programs(0) + tl.program_id(0)
     dq_ptr += batch * stride_b + head * stride_h
-    wait_for_last()  # attention_backward_hopper_kernel, which adds to the sums
+    row, rows = (batch * tl.num_programs(1) + head) // group, tl.num_programs(2) * tl.num_programs(1) // group
+    there = tl.atomic_add(counters_ptr + 2 * row + 1, 0, sem="acquire") == added
+    # the last waits all the same: a kernel after this one counts on it that the sweep is over
+    if (row == rows - 1) | (not there):
+        wait_for_last()  # attention_backward_hopper_kernel, which adds to the sums
     for half in tl.static_range(2):
         offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + half * (BLOCK_M - 64) + tl.arange(0, 64)  # (64,)
         offs_d = half * (128 - BLOCK_M) + tl.arange(0, 64).to(tl.int64)  # (64,)
@@ -101,7 +105,10 @@ class Begun(NamedTuple):
 
     delta: Tensor  # (B, H_q, N_q) float32: rowsum(dO o O) - dlse
     sums: Tensor  # (B, H_q, blocks of queries * 256, 32) float32: zeros, or those of the first heads
-    ready: Tensor | None  # (B, H_q) int32: zeros, to count what others have set to zero; None: all sums are zeros
+    # (B, H_q, 2) int32: zeros. For every row, a key head of a sequence, the sweep counts the first up when zeros are there, and
+    # the second when all has been added
+    counters: Tensor
+    zeroed: int | None  # of how many heads the sums are zeros; None: of all
 
 
 def begin_sums(o: Tensor, do: Tensor, dlse: Tensor | None = None, *, zeroed: int | None = None) -> Begun:
@@ -122,29 +129,29 @@ def begin_sums(o: Tensor, do: Tensor, dlse: Tensor | None = None, *, zeroed: int
     sums = torch.empty((B, H, blocks * 256, 32), dtype=torch.float32, device=o.device)
     dlse = None if dlse is None else dlse.contiguous()
     strides = (o.stride(), do.stride())
-    ready = None if zeroed is None else torch.empty((B, H), dtype=torch.int32, device=o.device)
+    counters = torch.empty((B, H, 2), dtype=torch.int32, device=o.device)
     aligned = tuple(0 if t is None else t.data_ptr() % 16 for t in (o, do, dlse))
     launch(
         attention_begin_sums_kernel, check_grid((blocks, H, B)),
-        (o, do, dlse, delta, sums, ready, *strides[0], *strides[1], N, B * H if zeroed is None else zeroed),
+        (o, do, dlse, delta, sums, counters, *strides[0], *strides[1], N, B * H if zeroed is None else zeroed),
         dict(HEAD_DIM=D, BLOCK_M=rows, BLOCK_D=padded(D)),
-        key=(o.dtype, o.device, strides, aligned, dlse is None, ready is None),
+        key=(o.dtype, o.device, strides, aligned, dlse is None),
     )  # fmt: skip
-    return Begun(delta, sums, ready)
+    return Begun(delta, sums, counters, zeroed)
 
 
-def end_sums(sums: Tensor, scale: float, like: Tensor) -> Tensor:
-    """dQ = sums * scale, (B, H_q, N_q, D), with the dtype of `like` and, if it is dense, its strides.
+def end_sums(begun: Begun, scale: float, dq: Tensor, group: int, added: int) -> None:
+    """Write dQ = sums * scale to dq (B, H_q, N_q, D), whose memory nobody reads who runs before the sweep has ended.
 
+    The kernel begins while the last programs of the sweep run, and what is left of the GPU ends the rows, of `group` heads each,
+    whose counter is `added`. The other rows wait for the sweep's end.
     HBM: the sums read once, dQ written once.
     """
-    dq = torch.empty_like(like)
     B, H, N, D = dq.shape
     rows = block_of_queries(D)
     launch(
         attention_end_sums_kernel, check_grid((triton.cdiv(N, rows), H, B)),
-        (sums, dq, *dq.stride(), N, scale),
+        (begun.sums, dq, begun.counters, *dq.stride(), N, scale, group, added),
         dict(HEAD_DIM=D, BLOCK_M=rows),
         key=(dq.dtype, dq.device, dq.stride()), follows=follows(dq.device),
     )  # fmt: skip
-    return dq
