@@ -21,8 +21,8 @@ may be short: of 1024 keys of 8 key heads 16 splits take 6.4 us, where 4 took 8.
 measurements/gpu_trials_h200.json, "decoding").
 
 The first kernel, too, is launched while whatever was there before ends, and waits for that: up to 0.5 us less. And a merge has as
-many warps as there is to merge. With both, one query takes 0.79 to 1.06 of cuDNN's time in a CUDA graph, in 36 settings of
-D, B, N and H_kv (H100; "graphs, H100"). Tried without gain: the next step's programs let begin early, which take room and
+many warps as there is to merge. With both, one query takes 0.80 to 1.06 of cuDNN's time in a CUDA graph, in 48 settings of
+D, B, N, H_kv and dtype (H100; "graphs, H100"). Tried without gain: the next step's programs let begin early, which take room and
 wait (up to 1.64 times as long); to merge in one launch in a graph too (1.01 to 1.23 times); more tiles under way (1.01 to
 1.08), three programs of a multiprocessor (1.00 to 1.26) or one (0.99 to 1.10); and keys, maxima and sums of its own for each
 warp, which spares an exchange in every block (1.05 to 1.57 times as long).

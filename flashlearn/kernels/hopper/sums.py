@@ -8,7 +8,8 @@ read once each. Where rows are short the sweep sets most of the sums to zero (fl
 Beside PyTorch's `zeros` and `mul` around a kernel for delta, the whole backward pass reaches 1.00 to 1.05 times the speed
 (H200, 16384 tokens; measurements/gpu_trials_h200.json), most where sequences are short. Since then the sweep and the kernel
 after it begin while the one before ends (`flashlearn.kernels.follow`): at D = 64 1.00 to 1.07 times the speed, most where
-sequences are short (H100, N 512 to 2048; in the same file).
+sequences are short (H100, N 512 to 2048; in the same file). The kernel after it ends rows of dQ while the last programs of the sweep run,
+where these say which rows are ready.
 """
 
 from __future__ import annotations
