@@ -232,7 +232,10 @@ def attention_backward_hopper_kernel(
             which = gl.where(span_step > 0, batch, 0) * key_blocks + n
             before_ptr = turns_ptr + 1 + gl.num_programs(0) // key_blocks * turns + which * m_blocks
         turns_ptr += 1 + batch * kv_heads * turns
-    sums = (dq_desc, turns_ptr, before_ptr, m_blocks, kv_heads, zeros)
+    added_ptr: gl.constexpr = None  # of a row: counts the warps whose parts of dQ have arrived
+    if HEAD_DIM == 128 and not IN_ORDER and MASK != "spans":
+        added_ptr = turns_ptr + 2 * (batch * kv_heads + kv_head) + 1
+    sums = (dq_desc, turns_ptr, before_ptr, added_ptr, m_blocks, kv_heads, zeros)
     AHEAD: gl.constexpr = MASK != "none" and not IN_ORDER
     if AHEAD:
         ask_for_first(buffers, barriers, place, inputs, True)
@@ -313,6 +316,7 @@ def load(buffers, barriers, place, sizes, inputs, EARLY: gl.constexpr, AHEAD: gl
     head = kv_head * group
     block = first + blocks - 1
     gdc_wait()  # for delta; all that has been asked for is older
+    gdc_launch_dependents()  # attention_end_sums_kernel may begin: the counters that it reads are zeros by now
     for t in range(group * blocks):
         stage = t % STAGES
         phase = (t // STAGES) & 1
@@ -533,14 +537,10 @@ def add(index: gl.constexpr, buffers, barriers, place, sizes, sums, IN_ORDER: gl
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
-    dq_desc, turns_ptr, before_ptr, m_blocks, kv_heads, zeros = sums
+    dq_desc, turns_ptr, before_ptr, added_ptr, m_blocks, kv_heads, zeros = sums
     head, block = kv_head * group, first + blocks - 1
     before = start_n // (2 * KEYS)  # blocks of keys, all of which add to what this one adds to
-    gdc_wait()  # for attention_begin_sums_kernel, which lets the sums begin at zero: all, those of the first rows, or none
-    if (
-        index == 0
-    ):  # attention_end_sums_kernel may begin: what it reads before this kernel is over is counted from zero now
-        gdc_launch_dependents()
+    gdc_wait()  # for attention_begin_sums_kernel, which lets the sums begin at zero: all, those of the first row, or none
     if BY_ROWS and not IN_ORDER:
         zero_next_row(index, buffers, barriers, place, sizes, sums)
         row = batch * kv_heads + kv_head
@@ -565,12 +565,10 @@ def add(index: gl.constexpr, buffers, barriers, place, sizes, sums, IN_ORDER: gl
             barrier()
             pass_turn(turn_ptr)
         head, block = next_block(head, block, first, blocks)
-    if (
-        k_smem.shape[4] == 128 and not IN_ORDER
-    ):  # attention_end_sums_kernel may end this row, once all its programs say so
+    if added_ptr is not None:  # once all programs of a row say so, attention_end_sums_kernel may end it
         all_added()
         barrier()
-        pass_turn(turns_ptr + 2 * (batch * kv_heads + kv_head) + 1)
+        pass_turn(added_ptr)
 
 
 @gluon.jit
@@ -580,7 +578,7 @@ def zero_next_row(index: gl.constexpr, buffers, barriers, place, sizes, sums):
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
-    dq_desc, counters_ptr, before_ptr, m_blocks, kv_heads, zeros = sums
+    dq_desc, counters_ptr, before_ptr, added_ptr, m_blocks, kv_heads, zeros = sums
     row = batch * kv_heads + kv_head + 1
     if row < kv_heads * gl.num_programs(2):
         mbarrier.expect(zeros.index(index), dq_desc.block_type.nbytes)
@@ -683,6 +681,6 @@ def attention_backward_hopper(
         ),
         follows=follows(q.device) and not in_order,  # PyTorch's kernels write the turns, which are read at the beginning
     )  # fmt: skip
-    # in order nothing is counted: all rows wait
+    # in order, with spans, and at D = 64 nothing is counted: all rows wait
     end_sums(begun, scale, dq, H // H_kv, 2 * key_blocks)
     return dq, dk, dv
