@@ -381,6 +381,19 @@ def test_a_turn_that_is_not_passed_on_is_awaited_for_ever(D):
         backward_run(q, k, v, do, o, lse, False, side=1, replaced={"add": silent})
 
 
+@pytest.mark.parametrize(
+    "side, passed",
+    ((1, "    barrier()\n            pass_turn(turn_ptr)\n"), (0, "barrier()\n        pass_turn(added_ptr)\n")),
+)
+def test_who_counts_what_may_not_have_arrived_is_noticed(side, passed):
+    """In order the next block of keys would add first; in any order a row of dQ would be ended without its last part."""
+    q, k, v, do, _, _ = problem(1, 1, 1, 128, 128, 128, False)
+    o, lse = forward_run(q, k, v, False)
+    early = altered(backward.add.fn, (f"all_added()\n        {passed}", passed.lstrip()))
+    with pytest.raises(Race, match=r"add \d passes a turn, and dQ may not have arrived"):
+        backward_run(q, k, v, do, o, lse, False, side=side, replaced={"add": early})
+
+
 BY_ROWS = [
     (2, 2, 2, 200, 300, 64, True), (2, 4, 2, 100, 300, 128, False), (1, 3, 3, 300, 100, 64, False), (3, 2, 1, 64, 64, 128, True),
 ]  # fmt: skip
@@ -414,7 +427,7 @@ def test_where_a_query_may_see_no_key_sums_begin_at_zero():
     [
         ("zero_next_row", ("        pass_turn(counters_ptr + 2 * row)\n", ""), Deadlock, r"add \d waits for a turn"),
         ("zero_next_row", ("        mbarrier.wait(zeros.index(index), 0)\n", ""), Race, "dq_smem"),
-        ("zero_next_row", ("        all_added()\n", ""), Race, "dq_smem"),
+        ("zero_next_row", ("        all_added()\n", ""), Race, r"add \d passes a turn, and dQ may not have arrived"),
         ("zero_next_row", ("    mbarrier.arrive(dq_free.index(index), count=1)\n", ""), Deadlock, "dq_free"),
         ("give_dq", ("    mbarrier.wait(dq_free.index(index), (t & 1) ^ 1)\n", ""), Race, "dq_smem"),
     ],

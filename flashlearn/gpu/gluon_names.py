@@ -235,6 +235,7 @@ class Names:
         words = f"the copy engine reads {buffer.name}"
         self._early(descriptor.tensor, f"writes {descriptor.name}", write=True)
         self.sim.me.copies.append(self.sim.access(buffer.data, words, ended=False, engine=True))
+        self.sim.me.leaving.append(descriptor.name)
         descriptor.write([int(a) for a in at], buffer.data.clone(), add)
 
     def store_wait(self, pendings: int) -> None:
@@ -383,6 +384,7 @@ class Names:
         if instruction == "mov.b32":
             return values(torch.stack(tuple(args), -1).view(dtype[0])).split()
         if instruction == "cp.async.bulk.wait_group":
+            self.sim.me.leaving = []
             return self.store_wait(0)
         kinds = {"cvt.rn.f16x2.f32": torch.float16, "cvt.rn.bf16x2.f32": torch.bfloat16}
         if instruction not in kinds:
@@ -395,8 +397,11 @@ class Names:
         return values(pointer.flat[inside] if mask is None else torch.where(mask, pointer.flat[inside], other))
 
     def atomic_add(self, pointer: Pointer, number: int, sem: str) -> Values:
-        """What is there, to which a number is added."""
+        """What is there, to which a number is added; whoever releases says that its stores have arrived."""
         self._early(pointer.flat, "adds to a number", write=True)
+        me = self.sim.me
+        if sem == "release" and me.leaving:
+            raise Race(f"slot {self.sim.now}: {me.name} passes a turn, and {me.leaving[-1]} may not have arrived")
         at = int(pointer.at)
         seen = int(pointer.flat[at])
         pointer.flat[at] += number

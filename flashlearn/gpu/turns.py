@@ -30,6 +30,7 @@ class Worker:
     waits: str = ""
     asked: list[Any] = field(default_factory=list)  # products under way
     copies: list[Any] = field(default_factory=list)  # of its stores: what the copy engine may still read
+    leaving: list[str] = field(default_factory=list)  # where its stores go, which may not have arrived
     go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     future: Future | None = None
     done: bool = False
