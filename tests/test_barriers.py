@@ -23,7 +23,7 @@ from flashlearn.kernels import decode
 from flashlearn.kernels.hopper import backward, forward, lesson, order
 from flashlearn.kernels.hopper.order import beside
 from flashlearn.kernels.hopper.softcap import with_softcap
-from flashlearn.kernels.hopper.sums import block_of_queries
+from flashlearn.kernels.hopper.sums import Begun, block_of_queries
 from flashlearn.kernels.teaching.forward import LOG2_E
 from tests.summed import as_dq
 
@@ -392,6 +392,18 @@ def test_who_counts_what_may_not_have_arrived_is_noticed(side, passed):
     early = altered(backward.add.fn, (f"all_added()\n        {passed}", passed.lstrip()))
     with pytest.raises(Race, match=r"add \d passes a turn, and dQ may not have arrived"):
         backward_run(q, k, v, do, o, lse, False, side=side, replaced={"add": early})
+
+
+def test_dq_is_handed_out_before_the_sweep_is_launched(monkeypatch):
+    """The kernel that writes it may begin before the sweep has ended, which may read memory that was freed since its launch."""
+    told, empty_like = [], torch.empty_like
+    monkeypatch.setattr(torch, "empty_like", lambda t: (told.append("memory"), empty_like(t))[1])
+    monkeypatch.setattr(backward, "launch_hopper", lambda *_, **given: told.append("sweep"))
+    monkeypatch.setattr(backward, "end_sums", lambda *_: told.append("end"))
+    q, k, v, do, lse = (torch.empty(1, 2, 128, 64, dtype=torch.float16) for _ in range(5))
+    begun = Begun(lse[..., 0], torch.empty(1, 2, 256, 32), torch.zeros(1, 2, 2, dtype=torch.int32), None)
+    backward.attention_backward_hopper(do, q, k, v, q, lse[..., 0], causal=True, scale=1.0, begun=begun)
+    assert told == ["memory"] * 3 + ["sweep", "end"]
 
 
 BY_ROWS = [

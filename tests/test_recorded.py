@@ -421,7 +421,7 @@ def test_rows_ended_early_are_told_as_they_were_recorded():
     assert f"At D = 128 that is {kept} times the speed (H100, N 512 to 16384)" in words
     assert f"to count cost what was gained, {narrow}:" in words
     loose = spread({"rows": trials["the same, counted by an addition that does not release"]})
-    assert f"PTX promises nothing for, both together were {loose}." in words
+    assert f"PTX promises nothing for, it was {loose} at both D." in words
     one = {setting(row): row["ratio"] for row in first}
     more = rounded(row["ratio"] / one[setting(row)] for row in beside)
     before = trials["some heads side by side, causal, no row ended before all are, D = 128"]

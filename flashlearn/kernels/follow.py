@@ -21,18 +21,18 @@ What a reader of a second kernel must check that does something before it waits:
    way, so whatever came before it is over; or it waits too, and then the second reads nothing early that others write.
 2. Before it waits, it writes nothing, not even to memory of its own: PyTorch hands out memory again as soon as Python lets go
    of it, and the first kernel may still read there.
-3. A program waits, also if all find nothing to do: a third kernel, launched the ordinary way, waits for the second
+3. Every program waits, also one that finds nothing to do: a third kernel, launched the ordinary way, waits for the second
    alone, and so for the first only if the second did.
 4. No other kernel is launched between the two that writes what the second reads early.
 
 A part of the first kernel's work may be there before all of it is: `attention_end_sums_kernel` ends sums of dQ on multiprocessors
-that are idle while the last programs of the sweep run. It breaks the first three rules, each for a reason that must hold:
+that are idle while the last programs of the sweep run. It breaks the first three rules, and this must hold instead:
 
 1. It reads what the sweep counts as added, by an atomic addition that releases, and it reads the counter by one that acquires.
    Only then it reads the sums without having waited. The counters are zeros by then: the sweep lets it begin only after the
    sweep itself has waited for the kernel before, which writes them.
 2. It writes to dq, which was handed out before the sweep was launched: nobody who runs since then reads that memory.
-3. The programs of the last row wait, whatever the counter says.
+3. The programs of the last row wait, whatever the counter says, so that the kernel does not end before the sweep.
 
 The instructions do nothing where the launch option was not given, so kernels have them whatever comes before and after.
 Triton's interpreter has neither; there, and below 9.0, kernels follow each other as ever.

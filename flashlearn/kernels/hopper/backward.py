@@ -57,10 +57,10 @@ Without a mask all programs take as long, and of 2048, 15.5 waves of 132, the la
 take as long ("waves" in that file, H100). So the kernel that ends the sums begins when the last programs have begun, and ends
 those rows of dQ that have all their parts: each program counts when its own have arrived (`flashlearn.kernels.follow`). Under a mask,
 too, rows are ready while others are computed. At D = 128 that is 1.00 to 1.03 times the speed (H100, N 512 to 16384); at D = 64
-programs are short, and to count cost what was gained, 0.98 to 1.02: there all rows wait. Nearly all of the cost is the release of
-what was added; by an addition that does not release, which PTX promises nothing for, both together were 0.99 to 1.05. Where rows end
-early, it is of no use to let several heads run side by side under a mask, 0.99 to 1.01, which was 0.94 to 1.08 before; and blocks of
-queries that each block of keys begins elsewhere, so that they do not all add to the same, were 0.95 to 1.06, and 0.95 to 1.02 causal.
+programs are short, and to count cost what was gained, 0.98 to 1.02: there all rows wait. Part of the cost is the release of what was
+added; by an addition that does not release, which PTX promises nothing for, it was 0.99 to 1.05 at both D. Where rows end early, it
+is of no use to let several heads run side by side under a mask, 0.99 to 1.01, which was 0.94 to 1.08 before; and blocks of queries
+that each block of keys begins elsewhere, so that they do not all add to the same, were 0.95 to 1.06, and 0.95 to 1.02 causal.
 
 To begin and to end costs a program 6800 to 8100 cycles, as long as 1.5 to 2.1 rounds (H200; "timeline" in that file): K, V and
 the first Q and dO come from HBM, dV and dK go there. It was no use to let programs go on with the next block of keys, which
@@ -232,7 +232,8 @@ def attention_backward_hopper_kernel(
             which = gl.where(span_step > 0, batch, 0) * key_blocks + n
             before_ptr = turns_ptr + 1 + gl.num_programs(0) // key_blocks * turns + which * m_blocks
         turns_ptr += 1 + batch * kv_heads * turns
-    added_ptr: gl.constexpr = None  # of a row: counts the warps whose parts of dQ have arrived
+    # of a row: counts the warps whose parts of dQ have arrived; where to count costs what it brings, or was not timed, nobody does
+    added_ptr: gl.constexpr = None
     if HEAD_DIM == 128 and not IN_ORDER and MASK != "spans":
         added_ptr = turns_ptr + 2 * (batch * kv_heads + kv_head) + 1
     sums = (dq_desc, turns_ptr, before_ptr, added_ptr, m_blocks, kv_heads, zeros)
