@@ -390,7 +390,7 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
         hand_over(t, index, ds_16, ds_smem, ds_full)
         dk, dv = end_round(t, index, ds_16, q, (dk, dv), buffers, barriers)
         head, block = next_block(head, block, first, blocks)
-    finish(group * blocks, index, (dk, dv), scale, place, buffers, barriers, outputs)
+    finish(index, (group * blocks, dk, dv), scale, place, buffers, barriers, outputs, MASK)
 
 
 @gluon.jit
@@ -512,23 +512,35 @@ def give_dq(t, dq, index: gl.constexpr, dq_smem, dq_full, dq_free):
 
 
 @gluon.jit
-def finish(rounds, index: gl.constexpr, sums, scale, place, buffers, barriers, outputs):
-    """dV, which leaves while the half of dQ that is left is computed, if there was a round; and dK."""
+def finish(index: gl.constexpr, done, scale, place, buffers, barriers, outputs, MASK: gl.constexpr):
+    """The half of dQ that is left, if there was a round, and dV, one of which leaves while the other is made ready; and dK."""
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
-    dk, dv = sums
+    rounds, dk, dv = done
     dk_desc, dv_desc = outputs
+    DQ_FIRST: gl.constexpr = MASK == "causal" and k_smem.shape[4] == 128  # else 0.98 to 1.04 of the speed, or not timed
     gdc_wait()  # over, but where no query sees these keys: until then others may read what is dK's and dV's memory now
     # only this group reads its V: room for the results, one after the other; V is there, but where no query sees these keys
     mbarrier.wait(kv_full.index(1), 0)
+    if DQ_FIRST:
+        last_of_dq(rounds, index, buffers, barriers)
     store(dv, index, place, v_smem.index(index), dv_desc)
-    if rounds > 0:
-        dq = warpgroup_mma_wait(0, deps=[half_of_dq(rounds, index, ds_smem, ds_full, k_smem)])
-        give_dq(rounds - 1, dq, index, dq_smem, dq_full, dq_free)
+    if not DQ_FIRST:
+        last_of_dq(rounds, index, buffers, barriers)
     tma.store_wait(0)
     barrier()
     store(dk * scale, index, place, v_smem.index(index), dk_desc)
     tma.store_wait(0)
+
+
+@gluon.jit
+def last_of_dq(rounds, index: gl.constexpr, buffers, barriers):
+    """Half of dQ of the last round goes to be added, if there was one."""
+    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
+    kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
+    if rounds > 0:
+        dq = warpgroup_mma_wait(0, deps=[half_of_dq(rounds, index, ds_smem, ds_full, k_smem)])
+        give_dq(rounds - 1, dq, index, dq_smem, dq_full, dq_free)
 
 
 @gluon.jit
