@@ -263,7 +263,8 @@ def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, softcap=None, 
     blocks = {"Q": (block_m, D), "dO": (block_m, D), "dQ": (128, 32)}
     given = [tiles(name, t, (1, 1, *blocks.get(name, (64, D)))) for name, t in shapes.items()]
     key_blocks, m_blocks = -(-N_k // 128), -(-N_q // block_m)
-    turns = torch.zeros(1 + B * H * m_blocks * 2, dtype=torch.int32)
+    programs = key_blocks * H_kv * B
+    turns = torch.zeros(1 + programs + B * H * m_blocks * 2, dtype=torch.int32)
     if by_rows:
         sums.view(B * H, -1)[0 if in_order else H // H_kv :] = torch.nan
     if not in_order:
@@ -283,8 +284,8 @@ def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, softcap=None, 
         assert (added == (2 * key_blocks if counted else 0)).all(), "of every row that is counted all programs say so"
         assert ready[0] == 0 and (ready[1:] == (2 * key_blocks if by_rows else 0)).all()
     if in_order:
-        assert turns[0] == key_blocks * H_kv * B
-        ends = turns[1 : 1 + B * H * m_blocks * 2].view(B, H, m_blocks, 2)
+        assert turns[0] == programs and torch.equal(turns[1 : 1 + programs].sort()[0], torch.arange(programs))
+        ends = turns[1 + programs :][: B * H * m_blocks * 2].view(B, H, m_blocks, 2)
         assert torch.equal(ends, visits(N_q, N_k, block_m, causal, spans)[:, None, :, None].expand_as(ends))
     return as_dq(sums, N_q, D) * D**-0.5, dk, dv
 

@@ -381,6 +381,8 @@ class Names:
         if "ld.acquire.gpu" in asm:
             return self._wait_until(*args)
         instruction = asm.split()[0]
+        if instruction == "mov.b32" and len(args) == 1 and dtype is torch.int32:
+            return values(args[0])
         if instruction == "mov.b32":
             return values(torch.stack(tuple(args), -1).view(dtype[0])).split()
         if instruction == "cp.async.bulk.wait_group":
@@ -416,8 +418,9 @@ class Names:
 
     def store(self, pointer: Pointer, tile: Tensor, mask: Any = None) -> None:
         self._early(pointer.flat, "stores", write=True)
-        keep = slice(None) if mask is None else mask
-        pointer.flat[pointer.at[keep]] = tile[keep].to(pointer.flat.dtype)
+        at, tile = values(pointer.at).reshape(-1), values(tile).reshape(-1)
+        keep = slice(None) if mask is None else mask.reshape(-1)
+        pointer.flat[at[keep]] = tile[keep].to(pointer.flat.dtype)
 
 
 def _plain(value: Any, names: dict[str, Any]) -> bool:

@@ -131,6 +131,7 @@ from flashlearn.kernels.follow import follows
 from flashlearn.kernels.hopper.bands import Spans
 from flashlearn.kernels.hopper.order import (
     all_added,
+    as_if_new,
     beside,
     pass_turn,
     rows_with_masks,
@@ -154,7 +155,7 @@ def attention_backward_hopper_kernel(
     q_desc, do_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc, lse_ptr, delta_ptr,
     # (1 or B, 2, N_k): the spans of queries that see keys, and how far apart they lie for two sequences; if MASK is "spans"
     spans_ptr, span_step,
-    # if IN_ORDER: a ticket, (B, H, blocks of queries, 2) turns and, if MASK is "spans", what `adding_before` gives; else
+    # if IN_ORDER: how many tickets are taken, those of all programs, (B, H, blocks of queries, 2) turns and, if MASK is "spans", what `adding_before` gives; else
     # `Begun.counters`. How many rows run side by side
     turns_ptr, side,
     # sizes, the factor on Q K^T, and a softcap or None
@@ -198,59 +199,85 @@ def attention_backward_hopper_kernel(
         mbarrier.init(rows_full.index(i), count=2)  # the copy engine's, and the loading warp's for lse and delta
         mbarrier.init(free.index(i), count=2)
 
-    n, kv_head, batch = gl.program_id(0), gl.program_id(1), gl.program_id(2)
-    key_blocks = gl.cdiv(N_k, 2 * KEYS)  # of a row
-    if IN_ORDER:
-        n = gl.atomic_add(turns_ptr, 1, sem="relaxed")  # a ticket
-    if IN_ORDER or MASK == "spans":
-        n, row = side_by_side(n, side, key_blocks, gl.num_programs(0) // key_blocks)
-        kv_head, batch = row % kv_heads, row // kv_heads
-    start_n = n * (2 * KEYS)  # the first keys are seen by most queries: they start first
     sizes = (N_q, N_k, group, scale, softcap, spans_ptr, span_step)
+    n, kv_head, batch = gl.program_id(0), gl.program_id(1), gl.program_id(2)
+    work: gl.constexpr = None
+    tickets_ptr: gl.constexpr = None
+    if IN_ORDER:  # a ticket, kept where each partition finds it
+        tickets_ptr = turns_ptr + 1
+        gl.store(tickets_ptr + n, gl.atomic_add(turns_ptr, 1, sem="relaxed"))
+        turns_ptr = tickets_ptr + gl.num_programs(0)
+    if IN_ORDER or MASK == "spans":
+        work = (tickets_ptr, side, kv_heads)
+    start_n = n * (2 * KEYS)  # the first keys are seen by most queries: they start first
     first = 0  # block of the first query that sees a key of this program
     full = 0  # first block in which every query sees every key
-    if MASK == "causal":
-        first = gl.maximum(start_n - (N_k - N_q), 0) // BLOCK_M
-        full = gl.cdiv(gl.maximum(start_n + 2 * KEYS - 1 - (N_k - N_q), 0), BLOCK_M)
-    stop = gl.cdiv(N_q, BLOCK_M)
+    if MASK == "causal" and not IN_ORDER:
+        first, full = causal_blocks(start_n, sizes, BLOCK_M)
     full_stop = full  # first block after these
-    if MASK == "spans":
-        low, full_high = queries_of(start_n, batch, sizes)
-        full_low, high = queries_of(start_n + 2 * KEYS - 1, batch, sizes)
-        first, stop = low // BLOCK_M, gl.cdiv(high, BLOCK_M)
-        full, full_stop = gl.cdiv(full_low, BLOCK_M), full_high // BLOCK_M
-    blocks = gl.maximum(stop - first, 0)  # for each query head of the group
+    blocks = gl.maximum(gl.cdiv(N_q, BLOCK_M) - first, 0)  # for each query head of the group
     buffers = (k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem)
     barriers = (kv_full, rows_full, ds_full, free, dq_full, dq_free)
-    place = (start_n, kv_head, batch, first, full, full_stop, blocks)
+    place = (start_n, kv_head, batch, first, full, full_stop, blocks, work)  # if there is work, `located` says so
     inputs, outputs = (q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr, kv_heads, group), (dk_desc, dv_desc)
-    m_blocks = gl.cdiv(N_q, BLOCK_M)
-    turns = 2 * group * m_blocks  # of a row
-    before_ptr: gl.constexpr = None
-    if IN_ORDER:
-        if MASK == "spans":
-            which = gl.where(span_step > 0, batch, 0) * key_blocks + n
-            before_ptr = turns_ptr + 1 + gl.num_programs(0) // key_blocks * turns + which * m_blocks
-        turns_ptr += 1 + batch * kv_heads * turns
     # of a row: counts the warps whose parts of dQ have arrived; where to count costs what it brings, or was not timed, nobody does
     added_ptr: gl.constexpr = None
     if HEAD_DIM == 128 and not IN_ORDER and MASK != "spans":
         added_ptr = turns_ptr + 2 * (batch * kv_heads + kv_head) + 1
-    sums = (dq_desc, turns_ptr, before_ptr, added_ptr, m_blocks, kv_heads, zeros)
+    sums = (dq_desc, turns_ptr, added_ptr, gl.cdiv(N_q, BLOCK_M), kv_heads, zeros)
     AHEAD: gl.constexpr = MASK != "none" and not IN_ORDER
+    ORDER: gl.constexpr = (2 if BY_ROWS else 1) if IN_ORDER else 0
     if AHEAD:
-        ask_for_first(buffers, barriers, place, inputs, True)
+        ask_for_first(buffers, barriers, located(place, sizes, BLOCK_M, MASK), inputs, True)
     gl.warp_specialize(
         [
             (consume, (0, buffers, barriers, place, sizes, outputs, MASK, AHEAD)),
             (consume, (1, buffers, barriers, place, sizes, outputs, MASK, AHEAD)),
-            (load, (buffers, barriers, place, sizes, inputs, not IN_ORDER, AHEAD)),
-            (add, (0, buffers, barriers, place, sizes, sums, IN_ORDER, BY_ROWS)),
-            (add, (1, buffers, barriers, place, sizes, sums, IN_ORDER, BY_ROWS)),
+            (load, (buffers, barriers, place, sizes, inputs, MASK, not IN_ORDER, AHEAD)),
+            (add, (0, buffers, barriers, place, sizes, sums, MASK, ORDER)),
+            (add, (1, buffers, barriers, place, sizes, sums, MASK, ORDER)),
         ],
         [4, 1, 1, 1],
         [240, 24, 24, 24],
     )
+
+
+@gluon.jit
+def causal_blocks(start_n, sizes, BLOCK_M: gl.constexpr):
+    """The first block of queries of which one sees one of 128 keys, and the first in which each sees all."""
+    N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
+    first = gl.maximum(start_n - (N_k - N_q), 0) // BLOCK_M
+    return first, gl.cdiv(gl.maximum(start_n + 2 * KEYS - 1 - (N_k - N_q), 0), BLOCK_M)
+
+
+@gluon.jit
+def located(place, sizes, BLOCK_M: gl.constexpr, MASK: gl.constexpr):
+    """The place of a program that is not where its number in the grid says, but comes as number n of rows side by side.
+
+    Each partition works it out by itself, and once more at the end. What the kernel knew before it parted would take registers
+    of one of the computing groups in every round, more than it has: 10 to 20 numbers came from memory again in each.
+    """
+    start_n, kv_head, batch, first, full, full_stop, blocks, work = place
+    if work is not None:
+        tickets_ptr, side, kv_heads = work
+        N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
+        key_blocks = gl.cdiv(N_k, 2 * KEYS)  # of a row
+        n = as_if_new(gl.program_id(0))
+        if tickets_ptr is not None:
+            n = gl.load(tickets_ptr + n)
+        n, row = side_by_side(n, side, key_blocks, gl.num_programs(0) // key_blocks)
+        start_n, kv_head, batch = n * (2 * KEYS), row % kv_heads, row // kv_heads
+        stop = gl.cdiv(N_q, BLOCK_M)
+        if MASK == "causal":
+            first, full = causal_blocks(start_n, sizes, BLOCK_M)
+        full_stop = full
+        if MASK == "spans":
+            low, full_high = queries_of(start_n, batch, sizes)
+            full_low, high = queries_of(start_n + 2 * KEYS - 1, batch, sizes)
+            first, stop = low // BLOCK_M, gl.cdiv(high, BLOCK_M)
+            full, full_stop = gl.cdiv(full_low, BLOCK_M), full_high // BLOCK_M
+        blocks = gl.maximum(stop - first, 0)
+    return (start_n, kv_head, batch, first, full, full_stop, blocks, work)
 
 
 @gluon.jit
@@ -286,7 +313,7 @@ def ask_for_first(buffers, barriers, place, inputs, EARLY: gl.constexpr):
     """
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
-    start_n, kv_head, batch, first, full, full_stop, blocks = place
+    start_n, kv_head, batch, first, full, full_stop, blocks, work = place
     q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr, kv_heads, group = inputs
     for i in gl.static_range(2):
         mbarrier.expect(kv_full.index(i), 2 * k_desc.block_type.nbytes)
@@ -299,14 +326,15 @@ def ask_for_first(buffers, barriers, place, inputs, EARLY: gl.constexpr):
 
 
 @gluon.jit
-def load(buffers, barriers, place, sizes, inputs, EARLY: gl.constexpr, AHEAD: gl.constexpr):
+def load(buffers, barriers, place, sizes, inputs, MASK: gl.constexpr, EARLY: gl.constexpr, AHEAD: gl.constexpr):
     """The loading warp: Q and dO, block after block, head after head of the group.
 
     AHEAD: what `ask_for_first` asks for has been asked for before the warps parted.
     """
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
-    start_n, kv_head, batch, first, full, full_stop, blocks = place
+    place = located(place, sizes, q_smem.shape[3], MASK)
+    start_n, kv_head, batch, first, full, full_stop, blocks, work = place
     q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr, kv_heads, group = inputs
     STAGES: gl.constexpr = q_smem.shape[0]
     BLOCK_M: gl.constexpr = q_smem.shape[3]
@@ -341,7 +369,7 @@ def ask_for_rows(stage, head, block, buffers, barriers, place, inputs):
     """Q and dO of a block of queries, from the copy engine."""
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
-    start_n, kv_head, batch, first, full, full_stop, blocks = place
+    start_n, kv_head, batch, first, full, full_stop, blocks, work = place
     q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr, kv_heads, group = inputs
     mbarrier.expect(rows_full.index(stage), q_desc.block_type.nbytes + do_desc.block_type.nbytes)
     at = [batch, head, block * q_smem.shape[3], 0]
@@ -354,7 +382,8 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
     """A computing group: its 64 keys against every block of queries; AHEAD: the first S^T does not wait for V."""
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
-    start_n, kv_head, batch, first, full, full_stop, blocks = place
+    here = located(place, sizes, q_smem.shape[3], MASK)
+    start_n, kv_head, batch, first, full, full_stop, blocks, work = here
     N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
     STAGES: gl.constexpr = q_smem.shape[0]
     BLOCK_M: gl.constexpr = q_smem.shape[3]
@@ -382,7 +411,7 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
             mbarrier.wait(kv_full.index(1), 0)  # V is there from the first round on
         dp_t = warpgroup_mma(v, do.permute((1, 0)), dp_t, is_async=True)  # line 13
         s_t = warpgroup_mma_wait(1, deps=[s_t])
-        crossed = crosses(block, index, place, sizes, BLOCK_M, MASK)
+        crossed = crosses(block, index, here, sizes, BLOCK_M, MASK)
         p_t, w_t = probabilities(s_t, lse_smem.index(stage), crossed, keys, block * BLOCK_M, sizes, MASK)
         dv = warpgroup_mma(gl.convert_layout(p_t.to(q.dtype), P_LAYOUT), do, dv, is_async=True)  # line 12
         dp_t = warpgroup_mma_wait(1, deps=[dp_t])
@@ -390,7 +419,7 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
         hand_over(t, index, ds_16, ds_smem, ds_full)
         dk, dv = end_round(t, index, ds_16, q, (dk, dv), buffers, barriers)
         head, block = next_block(head, block, first, blocks)
-    finish(index, (group * blocks, dk, dv), scale, place, buffers, barriers, outputs, MASK)
+    finish(index, (group * blocks, dk, dv), place, sizes, buffers, barriers, outputs, MASK)
 
 
 @gluon.jit
@@ -433,7 +462,7 @@ def probabilities(s_t, lse_smem, crossed, keys, start_m, sizes, MASK: gl.constex
 @gluon.jit
 def crosses(block, index: gl.constexpr, place, sizes, BLOCK_M: gl.constexpr, MASK: gl.constexpr):
     """Whether some query of a block may not see some key of this program, or there is no such key or query."""
-    start_n, kv_head, batch, first, full, full_stop, blocks = place
+    start_n, kv_head, batch, first, full, full_stop, blocks, work = place
     N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
     tail = start_n + (index + 1) * KEYS > N_k  # keys past the end: lse knows nothing of them, P must be 0
     masked = (block < full) | tail | (block * BLOCK_M + BLOCK_M > N_q)
@@ -512,10 +541,12 @@ def give_dq(t, dq, index: gl.constexpr, dq_smem, dq_full, dq_free):
 
 
 @gluon.jit
-def finish(index: gl.constexpr, done, scale, place, buffers, barriers, outputs, MASK: gl.constexpr):
+def finish(index: gl.constexpr, done, place, sizes, buffers, barriers, outputs, MASK: gl.constexpr):
     """The half of dQ that is left, if there was a round, and dV, one of which leaves while the other is made ready; and dK."""
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
+    N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
+    place = located(place, sizes, q_smem.shape[3], MASK)
     rounds, dk, dv = done
     dk_desc, dv_desc = outputs
     DQ_FIRST: gl.constexpr = MASK == "causal" and k_smem.shape[4] == 128  # else 0.98 to 1.04 of the speed, or not timed
@@ -544,17 +575,31 @@ def last_of_dq(rounds, index: gl.constexpr, buffers, barriers):
 
 
 @gluon.jit
-def add(index: gl.constexpr, buffers, barriers, place, sizes, sums, IN_ORDER: gl.constexpr, BY_ROWS: gl.constexpr):
-    """A warp that has the copy engine add what one group gives it, halves of dQ, to the sum in HBM."""
-    start_n, kv_head, batch, first, full, full_stop, blocks = place
+def add(
+    index: gl.constexpr, buffers, barriers, place, sizes, sums, MASK: gl.constexpr, IN_ORDER: gl.constexpr,
+):  # fmt: skip
+    """A warp that has the copy engine add what one group gives it, halves of dQ, to the sum in HBM.
+
+    IN_ORDER: 0; 1 where programs take turns; 2 where, besides, the first to come stores, as the sums do not begin at zero.
+    """
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
+    place = located(place, sizes, q_smem.shape[3], MASK)
+    start_n, kv_head, batch, first, full, full_stop, blocks, work = place
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
-    dq_desc, turns_ptr, before_ptr, added_ptr, m_blocks, kv_heads, zeros = sums
+    dq_desc, turns_ptr, added_ptr, m_blocks, kv_heads, zeros = sums
     head, block = kv_head * group, first + blocks - 1
     before = start_n // (2 * KEYS)  # blocks of keys, all of which add to what this one adds to
+    before_ptr: gl.constexpr = None
+    if IN_ORDER:
+        turns = 2 * group * m_blocks  # of a row
+        if MASK == "spans":
+            key_blocks = gl.cdiv(N_k, 2 * KEYS)
+            which = gl.where(span_step > 0, batch, 0) * key_blocks + before
+            before_ptr = turns_ptr + gl.num_programs(0) // key_blocks * turns + which * m_blocks
+        turns_ptr += batch * kv_heads * turns
     gdc_wait()  # for attention_begin_sums_kernel, which lets the sums begin at zero: all, those of the first row, or none
-    if BY_ROWS and not IN_ORDER:
+    if zeros is not None:
         zero_next_row(index, buffers, barriers, place, sizes, sums)
         row = batch * kv_heads + kv_head
         if row > 0:
@@ -565,7 +610,7 @@ def add(index: gl.constexpr, buffers, barriers, place, sizes, sums, IN_ORDER: gl
         turn_ptr = turns_ptr + (head * m_blocks + block) * 2 + index  # so many blocks of keys have added to this half
         mbarrier.wait(dq_full.index(index), t & 1)
         at = [batch, head, (2 * block + index) * 128, 0]
-        if BY_ROWS and IN_ORDER and before == 0:  # the first has nothing to add to, and waits for nobody
+        if IN_ORDER == 2 and before == 0:  # the first has nothing to add to, and waits for nobody
             async_store(dq_desc, at, dq_smem.index(index))
         else:
             if IN_ORDER:
@@ -587,11 +632,11 @@ def add(index: gl.constexpr, buffers, barriers, place, sizes, sums, IN_ORDER: gl
 @gluon.jit
 def zero_next_row(index: gl.constexpr, buffers, barriers, place, sizes, sums):
     """This warp's share of the zeros that the sums of the next row begin at, from where its half of dQ will be."""
-    start_n, kv_head, batch, first, full, full_stop, blocks = place
+    start_n, kv_head, batch, first, full, full_stop, blocks, work = place
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
-    dq_desc, counters_ptr, before_ptr, added_ptr, m_blocks, kv_heads, zeros = sums
+    dq_desc, counters_ptr, added_ptr, m_blocks, kv_heads, zeros = sums
     row = batch * kv_heads + kv_head + 1
     if row < kv_heads * gl.num_programs(2):
         mbarrier.expect(zeros.index(index), dq_desc.block_type.nbytes)
@@ -611,7 +656,7 @@ def zero_next_row(index: gl.constexpr, buffers, barriers, place, sizes, sums):
 @gluon.jit
 def store(tile, index: gl.constexpr, place, smem, desc):
     """A tile (64, D) of this group's keys on its way to HBM, from shared memory."""
-    start_n, kv_head, batch, first, full, full_stop, blocks = place
+    start_n, kv_head, batch, first, full, full_stop, blocks, work = place
     smem.reshape([KEYS, tile.shape[1]]).store(tile.to(smem.dtype))
     fence_async_shared()
     barrier()
@@ -677,7 +722,7 @@ def attention_backward_hopper(
         side, grid = rows_with_masks(rows, nbytes), (key_blocks * rows, 1, 1)
     if in_order:
         side, grid = beside(rows, H // H_kv * m_blocks, multiprocessors(q.device)), (key_blocks * rows, 1, 1)
-        turns = torch.zeros(1 + B * H * m_blocks * 2, dtype=torch.int32, device=q.device)
+        turns = torch.zeros(1 + key_blocks * rows + B * H * m_blocks * 2, dtype=torch.int32, device=q.device)
         if spans is not None:
             turns = torch.cat((turns, adding_before(spans.ends, block_m, m_blocks).flatten()))
     launch_hopper(
