@@ -201,14 +201,14 @@ def attention_backward_hopper_kernel(
 
     sizes = (N_q, N_k, group, scale, softcap, spans_ptr, span_step)
     n, kv_head, batch = gl.program_id(0), gl.program_id(1), gl.program_id(2)
-    work: gl.constexpr = None
+    rows_at_once: gl.constexpr = None
     tickets_ptr: gl.constexpr = None
     if IN_ORDER:  # a ticket, kept where each partition finds it
         tickets_ptr = turns_ptr + 1
         gl.store(tickets_ptr + n, gl.atomic_add(turns_ptr, 1, sem="relaxed"))
         turns_ptr = tickets_ptr + gl.num_programs(0)
     if IN_ORDER or MASK == "spans":
-        work = (tickets_ptr, side, kv_heads)
+        rows_at_once = side
     start_n = n * (2 * KEYS)  # the first keys are seen by most queries: they start first
     first = 0  # block of the first query that sees a key of this program
     full = 0  # first block in which every query sees every key
@@ -218,7 +218,18 @@ def attention_backward_hopper_kernel(
     blocks = gl.maximum(gl.cdiv(N_q, BLOCK_M) - first, 0)  # for each query head of the group
     buffers = (k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem)
     barriers = (kv_full, rows_full, ds_full, free, dq_full, dq_free)
-    place = (start_n, kv_head, batch, first, full, full_stop, blocks, work)  # if there is work, `located` says so
+    place = (
+        start_n,
+        kv_head,
+        batch,
+        first,
+        full,
+        full_stop,
+        blocks,
+        rows_at_once,
+        tickets_ptr,
+        kv_heads,
+    )  # see `located`
     inputs, outputs = (q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr, kv_heads, group), (dk_desc, dv_desc)
     # of a row: counts the warps whose parts of dQ have arrived; where to count costs what it brings, or was not timed, nobody does
     added_ptr: gl.constexpr = None
@@ -257,9 +268,8 @@ def located(place, sizes, BLOCK_M: gl.constexpr, MASK: gl.constexpr):
     Each partition works it out by itself, and once more at the end. What the kernel knew before it parted would take registers
     of one of the computing groups in every round, more than it has: 10 to 20 numbers came from memory again in each.
     """
-    start_n, kv_head, batch, first, full, full_stop, blocks, work = place
-    if work is not None:
-        tickets_ptr, side, kv_heads = work
+    start_n, kv_head, batch, first, full, full_stop, blocks, side, tickets_ptr, kv_heads = place
+    if side is not None:
         N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
         key_blocks = gl.cdiv(N_k, 2 * KEYS)  # of a row
         n = as_if_new(gl.program_id(0))
@@ -277,7 +287,7 @@ def located(place, sizes, BLOCK_M: gl.constexpr, MASK: gl.constexpr):
             first, stop = low // BLOCK_M, gl.cdiv(high, BLOCK_M)
             full, full_stop = gl.cdiv(full_low, BLOCK_M), full_high // BLOCK_M
         blocks = gl.maximum(stop - first, 0)
-    return (start_n, kv_head, batch, first, full, full_stop, blocks, work)
+    return start_n, kv_head, batch, first, full, full_stop, blocks
 
 
 @gluon.jit
@@ -313,7 +323,7 @@ def ask_for_first(buffers, barriers, place, inputs, EARLY: gl.constexpr):
     """
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
-    start_n, kv_head, batch, first, full, full_stop, blocks, work = place
+    start_n, kv_head, batch, first, full, full_stop, blocks = place
     q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr, kv_heads, group = inputs
     for i in gl.static_range(2):
         mbarrier.expect(kv_full.index(i), 2 * k_desc.block_type.nbytes)
@@ -334,7 +344,7 @@ def load(buffers, barriers, place, sizes, inputs, MASK: gl.constexpr, EARLY: gl.
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     place = located(place, sizes, q_smem.shape[3], MASK)
-    start_n, kv_head, batch, first, full, full_stop, blocks, work = place
+    start_n, kv_head, batch, first, full, full_stop, blocks = place
     q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr, kv_heads, group = inputs
     STAGES: gl.constexpr = q_smem.shape[0]
     BLOCK_M: gl.constexpr = q_smem.shape[3]
@@ -369,7 +379,7 @@ def ask_for_rows(stage, head, block, buffers, barriers, place, inputs):
     """Q and dO of a block of queries, from the copy engine."""
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
-    start_n, kv_head, batch, first, full, full_stop, blocks, work = place
+    start_n, kv_head, batch, first, full, full_stop, blocks = place
     q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr, kv_heads, group = inputs
     mbarrier.expect(rows_full.index(stage), q_desc.block_type.nbytes + do_desc.block_type.nbytes)
     at = [batch, head, block * q_smem.shape[3], 0]
@@ -383,7 +393,7 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     here = located(place, sizes, q_smem.shape[3], MASK)
-    start_n, kv_head, batch, first, full, full_stop, blocks, work = here
+    start_n, kv_head, batch, first, full, full_stop, blocks = here
     N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
     STAGES: gl.constexpr = q_smem.shape[0]
     BLOCK_M: gl.constexpr = q_smem.shape[3]
@@ -462,7 +472,7 @@ def probabilities(s_t, lse_smem, crossed, keys, start_m, sizes, MASK: gl.constex
 @gluon.jit
 def crosses(block, index: gl.constexpr, place, sizes, BLOCK_M: gl.constexpr, MASK: gl.constexpr):
     """Whether some query of a block may not see some key of this program, or there is no such key or query."""
-    start_n, kv_head, batch, first, full, full_stop, blocks, work = place
+    start_n, kv_head, batch, first, full, full_stop, blocks = place
     N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
     tail = start_n + (index + 1) * KEYS > N_k  # keys past the end: lse knows nothing of them, P must be 0
     masked = (block < full) | tail | (block * BLOCK_M + BLOCK_M > N_q)
@@ -584,7 +594,7 @@ def add(
     """
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     place = located(place, sizes, q_smem.shape[3], MASK)
-    start_n, kv_head, batch, first, full, full_stop, blocks, work = place
+    start_n, kv_head, batch, first, full, full_stop, blocks = place
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
     dq_desc, turns_ptr, added_ptr, m_blocks, kv_heads, zeros = sums
@@ -632,7 +642,7 @@ def add(
 @gluon.jit
 def zero_next_row(index: gl.constexpr, buffers, barriers, place, sizes, sums):
     """This warp's share of the zeros that the sums of the next row begin at, from where its half of dQ will be."""
-    start_n, kv_head, batch, first, full, full_stop, blocks, work = place
+    start_n, kv_head, batch, first, full, full_stop, blocks = place
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
@@ -656,7 +666,7 @@ def zero_next_row(index: gl.constexpr, buffers, barriers, place, sizes, sums):
 @gluon.jit
 def store(tile, index: gl.constexpr, place, smem, desc):
     """A tile (64, D) of this group's keys on its way to HBM, from shared memory."""
-    start_n, kv_head, batch, first, full, full_stop, blocks, work = place
+    start_n, kv_head, batch, first, full, full_stop, blocks = place
     smem.reshape([KEYS, tile.shape[1]]).store(tile.to(smem.dtype))
     fence_async_shared()
     barrier()
