@@ -144,7 +144,7 @@ def test_notebook_14_says_which_rows_are_of_an_older_kernel():
     commits = load("gpu_attention_h200")["provenance"]["commit"]
     notebook = (Path(__file__).parents[1] / "notebooks/14_making_it_fast.ipynb").read_text()
     assert "fa7fa08 (at N = 2048)" in commits and "9815b66" not in commits and "a97fa35" not in commits
-    assert "3061dde (rows at D = 128, N = 512 to 16384, but" in load("gpu_attention_h100")["provenance"]["commit"]
+    assert "3061dde (rows at D = 128, N = 512 to 8192 else, but" in load("gpu_attention_h100")["provenance"]["commit"]
     short = chosen(load("gpu_attention_h100")["rows"], N=(512, 1024, 2048), dtype="float16")
     forward, backward = (rounded(ratios(short, way, "fa4")) for way in ("forward", "backward"))
     told = f"that reaches {forward} of FlashAttention-4 forward and {backward} backward"
@@ -177,9 +177,12 @@ def test_the_readmes_table_says_what_was_measured():
     forward, backward = (ratios(h100, direction, "cudnn") for direction in ("forward", "backward"))
     said = [f"{geometric_mean(found):.2f}, least {min(found):.2f}" for found in (forward, backward)]
     assert (
-        f"(`gpu_attention_h100.json`), with today's kernels, it is {said[0]}, and {said[1]}, of cuDNN in float16"
+        f"(`gpu_attention_h100.json`), with today's kernels, it is {said[0]}, and {said[1]}, of cuDNN in float16, and "
         in words
     )
+    level = (ratios(h100, direction, "fa4") for direction in ("forward", "backward"))
+    said = [f"{geometric_mean(found):.2f}, least {min(found):.2f}" for found in level]
+    assert f"in float16, and {said[0]}, and {said[1]}, of FlashAttention-4; in bfloat16" in words
     other = chosen(load("gpu_attention_h100")["rows"], N=(4096, 16384), dtype="bfloat16")
     means = [f"{geometric_mean(ratios(other, way, 'cudnn')):.2f}" for way in ("forward", "backward")]
     level = [f"{geometric_mean(ratios(other, way, 'fa4')):.2f}" for way in ("forward", "backward")]
@@ -437,6 +440,34 @@ def test_rows_ended_early_are_told_as_they_were_recorded():
     ms = {row["waves"]: row["ms"] for row in record["waves"]["rows"] if row["D"] == 128}
     assert 2048 / 132 == pytest.approx(15.52, abs=0.01) and ms[15.52] == pytest.approx(ms[16.0], rel=0.002)
     assert ms[15.03] > 1.04 * ms[14.79], "a wave more for 1.6 % more work"
+
+
+def test_what_was_tried_of_places_and_shares_is_told_as_it_was_recorded():
+    trials, words = load("gpu_trials_h200")["trials"], said_of("backward")
+    path = Path(__file__).parents[1]
+    appendix, changes = (
+        (path / "notebooks/14_appendix.md").read_text(),
+        " ".join((path / "CHANGELOG.md").read_text().split()),
+    )
+    first = spread(trials["backward, the last dQ before dV leaves, causal, D = 128"])
+    assert f"under a causal mask at D = 128: {first} times the speed (H100, N 1024 to 16384)" in words
+    assert f"under a causal mask at D = 128 | {first} of the speed: kept" in appendix
+    assert f"adds the last dQ before dV leaves: {first} times as fast" in changes
+    window = trials["backward, the place of a program worked out in each partition, a window"]["rows"]
+    wide, narrow = ({f"{row['ratio']:.2f}" for row in window if row["D"] == D} for D in (128, 64))
+    in_order = spread(trials["backward, the same, in order"])
+    assert wide == {"1.11"} and narrow == {"0.99"}
+    assert f"that is 1.11 times the speed (H100), at D = 64 0.99; in order {in_order}" in words
+    assert f"1.11 of the speed at D = 128, 0.99 at D = 64; in order {in_order}: kept" in appendix
+    assert "1.11 times as fast at D = 128 with a window of 1025 keys on an H100" in changes
+    shared = trials["backward, blocks of keys of the last wave shared by several programs"]["rows"]
+    at = [spread({"rows": [row for row in shared if row["D"] == D]}) for D in (64, 128)]
+    small = spread(trials["backward, the same, one sequence of 16 heads"])
+    assert (
+        f"{at[0]} of the speed at D = 64 and {at[1]} at D = 128 (H100, N 512 to 16384)" in words
+        and f"16 heads {small}" in words
+    )
+    assert f"{at[0]} of the speed at D = 64, {at[1]} at D = 128; one sequence of 16 heads {small} |" in appendix
 
 
 def test_what_was_tried_on_an_h100_is_told_as_it_was_recorded():

@@ -24,6 +24,11 @@ profiler counts no reloads. What it showed still, before dQ was summed as below,
 kernel: products are under way in 70 % of the cycles, in cuDNN's in 67 %, and ours waits more at barriers
 (benchmarks/gpu_profile.py).
 
+What a program's place is, where that is not its number in the grid, each group of warps works out by itself, and once more at the
+end. Worked out before the warps part, it took registers of one of the computing groups in every round, and the assembler had up to 16
+others fetched from memory in each. At D = 128 with a window of 1025 keys that is 1.11 times the speed (H100), at D = 64 0.99; in order
+0.99 to 1.03.
+
 With windows and documents a few rows run side by side here too, so that the last programs are not those of one row, long
 ones among them: 0.97 to 1.09 times the speed of one row after the other (H200); and no more of them than find room in the L2
 cache: 1.00 to 1.09 times the speed of all, or eight (H100).
@@ -43,7 +48,9 @@ is in flashlearn/measurements/gpu_trials_h200.json.
 dQ is computed a round later than its dS, so that neither group waits for the other's, and before dK, so that it leaves
 while dK is computed. At D = 64 the first was 4 to 8 % faster (H200, N 2048 to 16384, causal and not, 2026-11-23), and the
 second another 1 to 3 % faster (H200). At D = 128 the first was 5 to 10 % slower while the sums lay in rows,
-and is 0.98 to 1.02 of the speed since they do not: one order for all. dV leaves while the last dQ is computed: 0.99 to 1.02.
+and is 0.98 to 1.02 of the speed since they do not: one order for all. dV leaves while the last dQ is computed: 0.99 to 1.02. Since
+rows of dQ end beside the last programs, as below, the last dQ leaves first under a causal mask at D = 128: 1.00 to 1.05 times the speed
+(H100, N 1024 to 16384).
 
 Where rows (a key head of a sequence each) are short, up to 2048 queries or 4096 at D = 128, the programs of one set the sums of
 the next to zero, and only those of the first are zero before the sweep begins: zeros stay in the L2 cache until they are added
@@ -74,6 +81,10 @@ which we have no reason but the assembler's; there the loading warp asks.
 Where the cycles of a round go is in that file too ("round"). A group waits in 9 to 12 % of them. Most go into asking for
 products: a warp that asks goes on when the tensor cores have taken all but a few. One group is about a quarter of a round behind
 the other, not half ("apart").
+
+To fill the last wave without a mask, its blocks of keys were shared by several programs, of a part of the queries each, which hand parts
+of dK and dV to one of them: 0.97 to 1.02 of the speed at D = 64 and 0.98 to 1.00 at D = 128 (H100, N 512 to 16384), and for one sequence of
+16 heads 0.88 to 0.99, as the host has more to do.
 
 Tried without gain: to put dV later, where dQ's factors are awaited; dQ added from registers by atomic
 additions of two or four numbers (4 to 28 % slower, and 3 to 9 % where four of them lie side by side); dQ asked for before dS
@@ -266,7 +277,7 @@ def located(place, sizes, BLOCK_M: gl.constexpr, MASK: gl.constexpr):
     """The place of a program that is not where its number in the grid says, but comes as number n of rows side by side.
 
     Each partition works it out by itself, and once more at the end. What the kernel knew before it parted would take registers
-    of one of the computing groups in every round, more than it has: 10 to 20 numbers came from memory again in each.
+    of one of the computing groups in every round, more than it has: up to 16 others came from memory again in each.
     """
     start_n, kv_head, batch, first, full, full_stop, blocks, side, tickets_ptr, kv_heads = place
     if side is not None:
@@ -559,7 +570,9 @@ def finish(index: gl.constexpr, done, place, sizes, buffers, barriers, outputs, 
     place = located(place, sizes, q_smem.shape[3], MASK)
     rounds, dk, dv = done
     dk_desc, dv_desc = outputs
-    DQ_FIRST: gl.constexpr = MASK == "causal" and k_smem.shape[4] == 128  # else 0.98 to 1.04 of the speed, or not timed
+    DQ_FIRST: gl.constexpr = (
+        MASK == "causal" and k_smem.shape[4] == 128
+    )  # elsewhere it brought nothing, or was not timed
     gdc_wait()  # over, but where no query sees these keys: until then others may read what is dK's and dV's memory now
     # only this group reads its V: room for the results, one after the other; V is there, but where no query sees these keys
     mbarrier.wait(kv_full.index(1), 0)
