@@ -214,7 +214,7 @@ def attention_backward_hopper_kernel(
     n, kv_head, batch = gl.program_id(0), gl.program_id(1), gl.program_id(2)
     rows_at_once: gl.constexpr = None
     tickets_ptr: gl.constexpr = None
-    if IN_ORDER:  # a ticket, kept where each partition finds it
+    if IN_ORDER:  # a ticket, kept where each partition finds it: the warps part at a barrier
         tickets_ptr = turns_ptr + 1
         gl.store(tickets_ptr + n, gl.atomic_add(turns_ptr, 1, sem="relaxed"))
         turns_ptr = tickets_ptr + gl.num_programs(0)
@@ -229,18 +229,8 @@ def attention_backward_hopper_kernel(
     blocks = gl.maximum(gl.cdiv(N_q, BLOCK_M) - first, 0)  # for each query head of the group
     buffers = (k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem)
     barriers = (kv_full, rows_full, ds_full, free, dq_full, dq_free)
-    place = (
-        start_n,
-        kv_head,
-        batch,
-        first,
-        full,
-        full_stop,
-        blocks,
-        rows_at_once,
-        tickets_ptr,
-        kv_heads,
-    )  # see `located`
+    # where rows run side by side, the last three say what the others are: `located`
+    place = (start_n, kv_head, batch, first, full, full_stop, blocks, rows_at_once, tickets_ptr, kv_heads)
     inputs, outputs = (q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr, kv_heads, group), (dk_desc, dv_desc)
     # of a row: counts the warps whose parts of dQ have arrived; where to count costs what it brings, or was not timed, nobody does
     added_ptr: gl.constexpr = None
@@ -570,9 +560,8 @@ def finish(index: gl.constexpr, done, place, sizes, buffers, barriers, outputs, 
     place = located(place, sizes, q_smem.shape[3], MASK)
     rounds, dk, dv = done
     dk_desc, dv_desc = outputs
-    DQ_FIRST: gl.constexpr = (
-        MASK == "causal" and k_smem.shape[4] == 128
-    )  # elsewhere it brought nothing, or was not timed
+    # elsewhere it brought nothing, or was not timed
+    DQ_FIRST: gl.constexpr = MASK == "causal" and k_smem.shape[4] == 128
     gdc_wait()  # over, but where no query sees these keys: until then others may read what is dK's and dV's memory now
     # only this group reads its V: room for the results, one after the other; V is there, but where no query sees these keys
     mbarrier.wait(kv_full.index(1), 0)
