@@ -453,7 +453,11 @@ def test_what_was_tried_of_places_and_shares_is_told_as_it_was_recorded():
     assert f"under a causal mask at D = 128: {first} times the speed (H100, N 1024 to 16384)" in words
     assert f"under a causal mask at D = 128 | {first} of the speed: kept" in appendix
     assert f"adds the last dQ before dV leaves: {first} times as fast" in changes
-    window = trials["backward, the place of a program worked out in each partition, a window"]["rows"]
+    placed = trials["backward, the place of a program worked out in each partition, a window"]
+    loads = placed["loads from local memory in a round, before and with it"]
+    assert f"the assembler had up to {max(before for before, _ in loads.values())} others fetched from memory" in words
+    assert all(after < before for before, after in loads.values())
+    window = placed["rows"]
     wide, narrow = ({f"{row['ratio']:.2f}" for row in window if row["D"] == D} for D in (128, 64))
     in_order = spread(trials["backward, the same, in order"])
     assert wide == {"1.11"} and narrow == {"0.99"}

@@ -166,8 +166,8 @@ def attention_backward_hopper_kernel(
     q_desc, do_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc, lse_ptr, delta_ptr,
     # (1 or B, 2, N_k): the spans of queries that see keys, and how far apart they lie for two sequences; if MASK is "spans"
     spans_ptr, span_step,
-    # if IN_ORDER: how many tickets are taken, those of all programs, (B, H, blocks of queries, 2) turns and, if MASK is "spans", what `adding_before` gives; else
-    # `Begun.counters`. How many rows run side by side
+    # if IN_ORDER: how many tickets are taken, those of all programs, (B, H, blocks of queries, 2) turns and, if MASK is "spans",
+    # what `adding_before` gives; else `Begun.counters`. How many rows run side by side
     turns_ptr, side,
     # sizes, the factor on Q K^T, and a softcap or None
     N_q, N_k, kv_heads, group, scale, softcap,
@@ -267,7 +267,7 @@ def located(place, sizes, BLOCK_M: gl.constexpr, MASK: gl.constexpr):
     """The place of a program that is not where its number in the grid says, but comes as number n of rows side by side.
 
     Each partition works it out by itself, and once more at the end. What the kernel knew before it parted would take registers
-    of one of the computing groups in every round, more than it has: up to 16 others came from memory again in each.
+    of one of the computing groups in every round, more than it has: others came from memory again in each.
     """
     start_n, kv_head, batch, first, full, full_stop, blocks, side, tickets_ptr, kv_heads = place
     if side is not None:
@@ -712,8 +712,9 @@ def attention_backward_hopper(
     while it runs (`flashlearn.kernels.follow`).
     softcap: c, scores are c tanh(score / c).
     in_order: whether blocks of keys take turns to add to dq, so that it has the same bits every time.
-    Extra memory: delta, and the sums of dq in float32, of whole blocks of queries and 64 or 128 columns; in order, 8 bytes for a block of 64 (D > 64) or 128 queries, with spans also 4
-    bytes for every pair of a block of queries and one of 128 keys.
+    Extra memory: delta, and the sums of dq in float32, of whole blocks of queries and 64 or 128 columns; in order, 8 bytes for a
+    block of 64 (D > 64) or 128 queries and 4 for one of 128 keys of a key head, with spans also 4 bytes for every pair of a block
+    of queries and one of 128 keys.
     """
     check_bool(causal, "causal")
     check_bool(in_order, "in_order")
