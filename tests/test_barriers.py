@@ -433,6 +433,9 @@ def test_where_a_query_may_see_no_key_sums_begin_at_zero():
     assert asked(q, k, causal=True, in_order=False) == 2 == asked(k, k[:, :1], causal=True, in_order=False)
     long = torch.empty(1, 4, 2049, 64)
     assert asked(long, long, causal=False, in_order=False) is None is asked(long, long, causal=False, in_order=True)
+    assert asked(long, long, causal=True, in_order=False) == 1 and asked(long, long, causal=True, in_order=True) is None
+    longer = torch.empty(1, 4, 4097, 64)
+    assert asked(longer, longer, causal=True, in_order=False) is None
 
 
 @pytest.mark.parametrize(

@@ -412,6 +412,23 @@ def test_zeros_of_the_next_row_are_told_as_they_were_recorded():
     assert min(each[512]) > max(each[4096])
 
 
+def test_causal_rows_of_4096_are_told_as_they_were_recorded():
+    trials, words = load("gpu_trials_h200")["trials"], said_of("backward")
+    told = {
+        "sums set to zero for the next row, causal, D = 64, up to 4096 queries": "2500 on that is {} times the speed",
+        "the same, one sequence of 16 heads, causal": "one sequence of 16 heads {})",
+        "sums set to zero for the next row, causal, 8192 queries": "with 8192 it is {}, at both D (H100)",
+        "causal blocks of queries from the first to the last": "do not add to the same block of dQ, were {} of the speed",
+        "the place of a program worked out in each partition, no window": "is its number in the grid, too, was {}: there",
+    }
+    for name, sentence in told.items():
+        assert trials[f"backward, {name}"]["gpu"].startswith("NVIDIA H100")
+        assert sentence.format(spread(trials[f"backward, {name}"])) in words
+    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
+    kept = spread(trials["backward, sums set to zero for the next row, causal, D = 64, up to 4096 queries"])
+    assert f"under a causal mask up to 4096 at every D ({kept} times as fast at D = 64 from 2500 on)" in changes
+
+
 def test_rows_ended_early_are_told_as_they_were_recorded():
     record, words = load("gpu_trials_h200"), said_of("backward")
     trials = {name.removeprefix("backward, "): trial["rows"] for name, trial in record["trials"].items()}
