@@ -427,6 +427,11 @@ def test_causal_rows_of_4096_are_told_as_they_were_recorded():
     changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
     kept = spread(trials["backward, sums set to zero for the next row, causal, D = 64, up to 4096 queries"])
     assert f"under a causal mask up to 4096 at every D ({kept} times as fast at D = 64 from 2500 on)" in changes
+    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()
+    one, order, place = (spread(trials[f"backward, {name}"]) for name in list(told)[1::2] + list(told)[4:])
+    assert f"4096 at D = 64, too: {kept} from 2500 on, one sequence of 16 heads {one} |" in appendix
+    assert f"so that those of one head do not all add to the same | {order} of the speed |" in appendix
+    assert f"worked out by each group of warps: one way for all | {place} of the speed |" in appendix
 
 
 def test_rows_ended_early_are_told_as_they_were_recorded():

@@ -697,7 +697,8 @@ def heads_zeroed(q: Tensor, k: Tensor, *, causal: bool, in_order: bool) -> int |
     """How many heads' sums of dQ are zero before the sweep begins; None: all, since rows are so long that this is faster.
 
     In any order they are those of the first row, and the sweep sees to the others, in the L2 cache and not in HBM. In order
-    none: the first block of keys stores its part, where every query sees a key.
+    none: the first block of keys stores its part, where every query sees a key. What is long is measured, see the top of this file;
+    in order only for rows as long as those without a mask.
     """
     (_, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
     longest = 4096 if causal and not in_order else 32 * hopper_width(D)
