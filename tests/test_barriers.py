@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import math
 import re
 from functools import partial
 
@@ -22,7 +23,7 @@ pytest.importorskip("triton", reason="Triton is not installed here: there are no
 from flashlearn.kernels import decode
 from flashlearn.kernels.hopper import backward, forward, lesson, order
 from flashlearn.kernels.hopper.order import beside
-from flashlearn.kernels.hopper.softcap import with_softcap
+from flashlearn.kernels.hopper.softcap import factor_of, with_softcap
 from flashlearn.kernels.hopper.sums import Begun, block_of_queries
 from flashlearn.kernels.teaching.forward import LOG2_E
 from tests.summed import as_dq
@@ -250,17 +251,25 @@ def visits(N_q, N_k, block_m, causal, spans=None):
 def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, softcap=None, by_rows=False, replaced=None):
     """dq, dk and dv by the package's kernel; in order, so many rows side by side, if `side` is given.
 
-    If not in order, it begins while `attention_begin_sums_kernel` runs, which writes delta and dq's zeros; by_rows: those of
+    If not in order, it begins while `attention_begin_sums_kernel` runs, which writes lse, delta and dq's zeros; by_rows: those of
     the first row, or in order none, and the rest of the memory holds NaN.
     """
     in_order, side = side > 0, side or (0 if spans is None else 2)
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
-    delta = (o.float() * do.float()).sum(-1)
     dk, dv = torch.zeros_like(k), torch.zeros_like(v)
     block_m = block_of_queries(D)
     sums = torch.zeros(B, H, -(-N_q // block_m) * 256, 32)
-    shapes = {"Q": q, "dO": do, "K": k, "V": v, "dQ": sums, "dK": dk, "dV": dv}
-    blocks = {"Q": (block_m, D), "dO": (block_m, D), "dQ": (128, 32)}
+    rows = torch.stack(
+        (
+            torch.full((B, H, sums.shape[2] // 256 * block_m), math.inf),
+            torch.zeros(B, H, sums.shape[2] // 256 * block_m),
+        ),
+        2,
+    )
+    rows[:, :, 0, :N_q] = (lse / factor_of(D**-0.5, softcap)).masked_fill(lse == -math.inf, math.inf)
+    rows[:, :, 1, :N_q] = (o.float() * do.float()).sum(-1)
+    shapes = {"Q": q, "dO": do, "K": k, "V": v, "rows": rows, "dQ": sums, "dK": dk, "dV": dv}
+    blocks = {"Q": (block_m, D), "dO": (block_m, D), "rows": (2, block_m), "dQ": (128, 32)}
     given = [tiles(name, t, (1, 1, *blocks.get(name, (64, D)))) for name, t in shapes.items()]
     key_blocks, m_blocks = -(-N_k // 128), -(-N_q // block_m)
     programs = key_blocks * H_kv * B
@@ -272,9 +281,9 @@ def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, softcap=None, 
     elif spans is not None:
         turns = torch.cat((turns, backward.adding_before(spans, block_m, m_blocks).flatten()))
     simulate(
-        backward.attention_backward_hopper_kernel, *given, lse, delta, delta if spans is None else spans,
+        backward.attention_backward_hopper_kernel, *given, turns if spans is None else spans,
         step(spans, N_k), turns, side, N_q, N_k, H_kv, H // H_kv, D**-0.5, softcap, replaced=replaced,
-        last=() if in_order else (delta, sums, turns),
+        last=() if in_order else (rows, sums, turns),
         grid=(key_blocks * H_kv * B, 1, 1) if side else (key_blocks, H_kv, B),
         HEAD_DIM=D, BLOCK_M=block_m, STAGES=2, IN_ORDER=in_order, MASK=mask_of(causal, spans), BY_ROWS=by_rows,
     )  # fmt: skip
@@ -402,7 +411,7 @@ def test_dq_is_handed_out_before_the_sweep_is_launched(monkeypatch):
     monkeypatch.setattr(backward, "launch_hopper", lambda *_, **given: told.append("sweep"))
     monkeypatch.setattr(backward, "end_sums", lambda *_: told.append("end"))
     q, k, v, do, lse = (torch.empty(1, 2, 128, 64, dtype=torch.float16) for _ in range(5))
-    begun = Begun(lse[..., 0], torch.empty(1, 2, 256, 32), torch.zeros(1, 2, 2, dtype=torch.int32), None)
+    begun = Begun(torch.empty(1, 2, 2, 128), torch.empty(1, 2, 256, 32), torch.zeros(1, 2, 2, dtype=torch.int32), None)
     backward.attention_backward_hopper(do, q, k, v, q, lse[..., 0], causal=True, scale=1.0, begun=begun)
     assert told == ["memory"] * 3 + ["sweep", "end"]
 
@@ -467,7 +476,7 @@ def test_a_row_that_is_not_set_to_zero_is_noticed():
 
 @pytest.mark.parametrize(
     ("name", "does"),
-    (("load", "load loads what"), ("add", r"add \d writes dQ"), ("finish", r"consume \d writes dV")),
+    (("load", "load reads rows"), ("add", r"add \d writes dQ"), ("finish", r"consume \d writes dV")),
 )
 def test_whoever_does_not_wait_for_the_kernel_before_is_too_early(name, does):
     """The last 128 keys are seen by no query: their groups write zeros, and no Q and no delta comes that they would wait for."""

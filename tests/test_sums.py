@@ -26,14 +26,21 @@ def filled(*shape: int, dtype=torch.float16) -> torch.Tensor:
 
 @pytest.mark.parametrize("with_dlse", (False, True))
 @pytest.mark.parametrize("shape", SHAPES)
-def test_delta_and_zeros(shape, with_dlse):
+def test_lse_delta_and_zeros(shape, with_dlse):
     B, H, N, D = shape
     o, do = filled(*shape), filled(B, N, H, D + 1)[..., 1:].transpose(1, 2)  # columns of a wider tensor, heads inside
     dlse = filled(B, N, H, dtype=torch.float32).transpose(1, 2) if with_dlse else None
-    delta, sums, counters, zeroed = begin_sums(o, do, dlse)
+    lse = filled(B, N, H, dtype=torch.float32).transpose(1, 2)
+    lse[0, 0, N // 2] = -torch.inf  # a query that saw no key
+    rows, sums, counters, zeroed = begin_sums(o, do, lse, 0.3, dlse)
+    block_m = 128 if D <= 64 else 64
+    blocks = -(-N // block_m)
+    assert rows.shape == (B, H, 2, blocks * block_m) and rows.dtype == torch.float32 and rows.is_contiguous()
+    want = (lse.double() / 0.3).masked_fill(lse == -torch.inf, torch.inf)
+    torch.testing.assert_close(rows[:, :, 0, :N].double(), want, rtol=1e-6, atol=0)
     want = (o.double() * do.double()).sum(-1) - (dlse.double() if with_dlse else 0)
-    torch.testing.assert_close(delta.double(), want, rtol=1e-5, atol=1e-5)
-    blocks = -(-N // (128 if D <= 64 else 64))
+    torch.testing.assert_close(rows[:, :, 1, :N].double(), want, rtol=1e-5, atol=1e-5)
+    assert (rows[:, :, 0, N:] == torch.inf).all() and not rows[:, :, 1, N:].count_nonzero()
     assert sums.shape == (B, H, blocks * 256, 32) and sums.dtype == torch.float32
     assert sums.is_contiguous() and not sums.count_nonzero() and zeroed is None
     assert counters.shape == (B, H, 2) and counters.dtype == torch.int32 and not counters.count_nonzero()
@@ -43,8 +50,8 @@ def test_delta_and_zeros(shape, with_dlse):
 def test_the_first_heads_get_zeros_and_the_others_are_counted(shape):
     B, H, N, D = shape
     o, do = filled(*shape), filled(B, H, N, D)
-    delta, sums, counters, zeroed = begin_sums(o, do, zeroed=1)
-    torch.testing.assert_close(delta.double(), (o.double() * do.double()).sum(-1), rtol=1e-5, atol=1e-5)
+    rows, sums, counters, zeroed = begin_sums(o, do, filled(B, H, N, dtype=torch.float32), 1.0, zeroed=1)
+    torch.testing.assert_close(rows[:, :, 1, :N].double(), (o.double() * do.double()).sum(-1), rtol=1e-5, atol=1e-5)
     assert not sums[0, 0].count_nonzero() and zeroed == 1
     assert counters.shape == (B, H, 2) and counters.dtype == torch.int32 and not counters.count_nonzero()
 

@@ -259,7 +259,7 @@ def _run_backward(do, dlse, q, k, v, o, lse, causal, scale):
     from flashlearn.kernels.hopper.sums import begin_sums
 
     do = do.contiguous() if why_not_tma(do) else do  # e.g. all ones, from sum(): a single element, expanded
-    begun = begin_sums(o, do, dlse, zeroed=heads_zeroed(q, k, causal=causal, **rung.options))
+    begun = begin_sums(o, do, lse, scale, dlse, zeroed=heads_zeroed(q, k, causal=causal, **rung.options))
     return attention_backward_hopper(do, q, k, v, o, lse, causal=causal, scale=scale, begun=begun, **rung.options)
 
 

@@ -121,20 +121,17 @@ def source_line(where: str) -> str:
 
 
 def known(race: tuple[Access, Access]) -> bool:
-    """Whether this is one of two things in the Hopper kernels that are ordered, as racecheck cannot tell.
+    """Whether this is what in the Hopper kernels is ordered, as racecheck cannot tell.
 
     The bytes through which Triton tells its groups of warps what to run: written and read by code of its own, to
     which it gives the line of the kernel's `def`, or that where the groups part, with barrier 1 of the hardware
-    between the two. And lse and delta on their way from the loading warp to the computing ones: a store, the arrival
-    at an mbarrier; a wait for that mbarrier, a load. That `consan` can follow, and finds in order.
+    between the two.
     """
     a, b = sorted(race)
     if {a.kind, b.kind} != {"Read", "Write"}:
         return False
-    if re.match(r"def attention_\w+_hopper_kernel\(", a.line):
-        return b.line in (a.line, "gl.warp_specialize(", "if CONSUMERS == 2:")
-    stores = [f"{name}_smem.index(stage).store({name})" for name in ("lse", "delta")]
-    return a.line.startswith("rows = rows_smem.load(") and b.line in stores  # one function loads both
+    of_kernel = re.match(r"def attention_\w+_hopper_kernel\(", a.line)
+    return bool(of_kernel) and b.line in (a.line, "gl.warp_specialize(", "if CONSUMERS == 2:")
 
 
 def run(kernels: str, D: str = "") -> None:
@@ -192,12 +189,13 @@ def run_others() -> None:
 
 
 def run_early(q, k, v) -> None:
-    """The Hopper backward pass, with a loading warp that tells the others of delta before it stores it."""
+    """The Hopper backward pass, with groups that tell each other of dS before they store it."""
     import torch
 
-    stored, told = "delta_smem.index(stage).store(delta)", "mbarrier.arrive(rows_full.index(stage), count=1)"
+    stored = "    ds_smem.index(t % ROUNDS_KEPT * 2 + index).store(ds_16)\n    fence_async_shared()\n"
+    told = "    mbarrier.arrive(ds_full.index(t % 2), count=1)\n"
     source = (KERNELS / "hopper/backward.py").read_text()
-    broken = re.sub(rf"( *){re.escape(stored)}\n *{re.escape(told)}\n", rf"\1{told}\n\1{stored}\n", source)
+    broken = source.replace(stored + told, told + stored)
     assert broken != source, f"expected {stored!r} and then {told!r} in hopper/backward.py, got neither"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "attention_backward_early.py")

@@ -167,8 +167,9 @@ ROUNDS_KEPT = gl.constexpr(3)  # rounds whose dS are kept, of both groups: dQ is
 
 @gluon.jit(do_not_specialize=["span_step", "side", "N_q", "N_k", "kv_heads", "group"])
 def attention_backward_hopper_kernel(
-    # descriptors: q, do tiles (BLOCK_M, D); k, v, dk, dv tiles (KEYS, D); dq, in float32, as `begin_sums` has it, (128, 32)
-    q_desc, do_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc, lse_ptr, delta_ptr,
+    # descriptors: q, do tiles (BLOCK_M, D); k, v, dk, dv tiles (KEYS, D); as `begin_sums` has them, in float32, rows, tiles
+    # (2, BLOCK_M), and dq, (128, 32)
+    q_desc, do_desc, k_desc, v_desc, rows_desc, dq_desc, dk_desc, dv_desc,
     # (1 or B, 2, N_k): the spans of queries that see keys, and how far apart they lie for two sequences; if MASK is "spans"
     spans_ptr, span_step,
     # if IN_ORDER: how many tickets are taken, those of all programs, (B, H, blocks of queries, 2) turns and, if MASK is "spans",
@@ -189,9 +190,7 @@ def attention_backward_hopper_kernel(
     DS_LAYOUT: gl.constexpr = gl.NVMMASharedLayout.get_default_for([KEYS, BLOCK_M], dtype)
     ds_smem = gl.allocate_shared_memory(dtype, [2 * ROUNDS_KEPT, KEYS, BLOCK_M], DS_LAYOUT)
     dq_smem = gl.allocate_shared_memory(gl.float32, [2, 1, 1, 128, 32], dq_desc.layout)
-    ROW_LAYOUT: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
-    lse_smem = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK_M], ROW_LAYOUT)
-    delta_smem = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK_M], ROW_LAYOUT)
+    rows_smem = gl.allocate_shared_memory(gl.float32, [STAGES, 1, 1, 2, BLOCK_M], rows_desc.layout)
     kv_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # K, V
     rows_full = gl.allocate_shared_memory(
         gl.int64, [STAGES, 1], mbarrier.MBarrierLayout()
@@ -212,7 +211,7 @@ def attention_backward_hopper_kernel(
             mbarrier.init(zeros.index(i), count=1)
             mbarrier.arrive(dq_free.index(i), count=1)  # a fresh barrier lets pass; this one does once zeros have left
     for i in gl.static_range(STAGES):
-        mbarrier.init(rows_full.index(i), count=2)  # the copy engine's, and the loading warp's for lse and delta
+        mbarrier.init(rows_full.index(i), count=1)
         mbarrier.init(free.index(i), count=2)
 
     sizes = (N_q, N_k, group, scale, softcap, spans_ptr, span_step)
@@ -232,11 +231,11 @@ def attention_backward_hopper_kernel(
         first, full = causal_blocks(start_n, sizes, BLOCK_M)
     full_stop = full  # first block after these
     blocks = gl.maximum(gl.cdiv(N_q, BLOCK_M) - first, 0)  # for each query head of the group
-    buffers = (k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem)
+    buffers = (k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem)
     barriers = (kv_full, rows_full, ds_full, free, dq_full, dq_free)
     # where rows run side by side, the last three say what the others are: `located`
     place = (start_n, kv_head, batch, first, full, full_stop, blocks, rows_at_once, tickets_ptr, kv_heads)
-    inputs, outputs = (q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr, kv_heads, group), (dk_desc, dv_desc)
+    inputs, outputs = (q_desc, do_desc, k_desc, v_desc, rows_desc, kv_heads, group), (dk_desc, dv_desc)
     # of a row: counts the warps whose parts of dQ have arrived; where to count costs what it brings, or was not timed, nobody does
     added_ptr: gl.constexpr = None
     if HEAD_DIM == 128 and not IN_ORDER and MASK != "spans":
@@ -327,10 +326,10 @@ def ask_for_first(buffers, barriers, place, inputs, EARLY: gl.constexpr):
 
     EARLY: the kernel may have begun before attention_begin_sums_kernel has ended, which writes delta.
     """
-    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
+    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     start_n, kv_head, batch, first, full, full_stop, blocks = place
-    q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr, kv_heads, group = inputs
+    q_desc, do_desc, k_desc, v_desc, rows_desc, kv_heads, group = inputs
     for i in gl.static_range(2):
         mbarrier.expect(kv_full.index(i), 2 * k_desc.block_type.nbytes)
     for i in gl.static_range(2):
@@ -347,47 +346,37 @@ def load(buffers, barriers, place, sizes, inputs, MASK: gl.constexpr, EARLY: gl.
 
     AHEAD: what `ask_for_first` asks for has been asked for before the warps parted.
     """
-    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
+    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     place = located(place, sizes, q_smem.shape[3], MASK)
     start_n, kv_head, batch, first, full, full_stop, blocks = place
-    q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr, kv_heads, group = inputs
+    q_desc, do_desc, k_desc, v_desc, rows_desc, kv_heads, group = inputs
     STAGES: gl.constexpr = q_smem.shape[0]
     BLOCK_M: gl.constexpr = q_smem.shape[3]
     if not AHEAD:
         ask_for_first(buffers, barriers, place, inputs, EARLY)
-    N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
-    LANES: gl.constexpr = gl.BlockedLayout([BLOCK_M // 32], [32], [1], [0])
     head = kv_head * group
     block = first + blocks - 1
-    gdc_wait()  # for delta; all that has been asked for is older
+    gdc_wait()  # for lse and delta; all that has been asked for is older
     gdc_launch_dependents()  # attention_end_sums_kernel may begin: the counters that it reads are zeros by now
     for t in range(group * blocks):
         stage = t % STAGES
-        phase = (t // STAGES) & 1
-        offs_m = block * BLOCK_M + gl.arange(0, BLOCK_M, LANES)
-        row = ((batch * kv_heads).to(gl.int64) * group + head) * N_q
-        # past the last query lse is +inf, so that P = exp(S - inf) = 0 there; so too where all keys weighed nothing
-        lse = gl.load(lse_ptr + row + offs_m, mask=offs_m < N_q, other=float("inf")) / factor_of(scale, softcap)
-        lse = gl.where(lse == float("-inf"), float("inf"), lse)
-        delta = gl.load(delta_ptr + row + offs_m, mask=offs_m < N_q, other=0.0)
-        mbarrier.wait(free.index(stage), phase ^ 1)  # a fresh barrier lets the first round pass
+        mbarrier.wait(free.index(stage), (t // STAGES & 1) ^ 1)  # a fresh barrier lets the first round pass
         if not EARLY or t > 0:  # the first have been asked for
             ask_for_rows(stage, head, block, buffers, barriers, place, inputs)
-        lse_smem.index(stage).store(lse)
-        delta_smem.index(stage).store(delta)
-        mbarrier.arrive(rows_full.index(stage), count=1)
+        async_load(rows_desc, [batch, head, 0, block * BLOCK_M], rows_full.index(stage), rows_smem.index(stage))
         head, block = next_block(head, block, first, blocks)
 
 
 @gluon.jit
 def ask_for_rows(stage, head, block, buffers, barriers, place, inputs):
-    """Q and dO of a block of queries, from the copy engine."""
-    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
+    """Q and dO of a block of queries, from the copy engine; their barrier waits for lse and delta besides."""
+    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     start_n, kv_head, batch, first, full, full_stop, blocks = place
-    q_desc, do_desc, k_desc, v_desc, lse_ptr, delta_ptr, kv_heads, group = inputs
-    mbarrier.expect(rows_full.index(stage), q_desc.block_type.nbytes + do_desc.block_type.nbytes)
+    q_desc, do_desc, k_desc, v_desc, rows_desc, kv_heads, group = inputs
+    nbytes: gl.constexpr = q_desc.block_type.nbytes + do_desc.block_type.nbytes + rows_desc.block_type.nbytes
+    mbarrier.expect(rows_full.index(stage), nbytes)
     at = [batch, head, block * q_smem.shape[3], 0]
     async_load(q_desc, at, rows_full.index(stage), q_smem.index(stage))
     async_load(do_desc, at, rows_full.index(stage), do_smem.index(stage))
@@ -396,7 +385,7 @@ def ask_for_rows(stage, head, block, buffers, barriers, place, inputs):
 @gluon.jit
 def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK: gl.constexpr, AHEAD: gl.constexpr):
     """A computing group: its 64 keys against every block of queries; AHEAD: the first S^T does not wait for V."""
-    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
+    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     here = located(place, sizes, q_smem.shape[3], MASK)
     start_n, kv_head, batch, first, full, full_stop, blocks = here
@@ -421,14 +410,14 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
         # nothing is under way: the assembler would wait in one of the two groups for S^T else, before it asks for dP^T
         dk = warpgroup_mma_wait(0, deps=[dk])
         # both filled before the first product begins: a product under way lets go of no register
-        s_t, dp_t = less_rows(lse_smem.index(stage)), less_rows(delta_smem.index(stage))
+        s_t, dp_t = less_rows(rows_smem.index(stage), 0), less_rows(rows_smem.index(stage), 1)
         s_t = warpgroup_mma(k, q.permute((1, 0)), s_t, use_acc=softcap is None, is_async=True)  # FA-2 Alg. 2, line 10
         if AHEAD:
             mbarrier.wait(kv_full.index(1), 0)  # V is there from the first round on
         dp_t = warpgroup_mma(v, do.permute((1, 0)), dp_t, is_async=True)  # line 13
         s_t = warpgroup_mma_wait(1, deps=[s_t])
         crossed = crosses(block, index, here, sizes, BLOCK_M, MASK)
-        p_t, w_t = probabilities(s_t, lse_smem.index(stage), crossed, keys, block * BLOCK_M, sizes, MASK)
+        p_t, w_t = probabilities(s_t, rows_smem.index(stage), crossed, keys, block * BLOCK_M, sizes, MASK)
         dv = warpgroup_mma(gl.convert_layout(p_t.to(q.dtype), P_LAYOUT), do, dv, is_async=True)  # line 12
         dp_t = warpgroup_mma_wait(1, deps=[dp_t])
         ds_16 = (w_t * dp_t).to(q.dtype)  # line 14
@@ -441,7 +430,7 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
 @gluon.jit
 def end_round(t, index: gl.constexpr, ds_16, q, sums, buffers, barriers):
     """dK and dV with their parts of round t, of which dV's is under way; half of dQ of the round before goes to be added."""
-    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
+    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     dk, dv = sums
     factor = gl.convert_layout(ds_16, gl.DotOperandLayout(0, dk.type.layout, 2))
@@ -457,7 +446,7 @@ def end_round(t, index: gl.constexpr, ds_16, q, sums, buffers, barriers):
 
 
 @gluon.jit
-def probabilities(s_t, lse_smem, crossed, keys, start_m, sizes, MASK: gl.constexpr):
+def probabilities(s_t, rows_smem, crossed, keys, start_m, sizes, MASK: gl.constexpr):
     """P^T (64, BLOCK_M), line 11, from S^T less the rows' lse, and with what dP^T is multiplied: P^T, less under a softcap."""
     N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
     if softcap is None:
@@ -470,7 +459,7 @@ def probabilities(s_t, lse_smem, crossed, keys, start_m, sizes, MASK: gl.constex
         t = capped(s_t, scale * (2 * LOG2E) / softcap)
         if crossed:  # before P and the derivative part: registers are scarce; P becomes 0, and 0 times 1 - t^2
             t = hide(t, -1e18, keys, start_m, sizes, MASK)
-        p_t = gl.exp2((t + less_rows(lse_smem)) * (softcap * LOG2E))
+        p_t = gl.exp2((t + less_rows(rows_smem, 0)) * (softcap * LOG2E))
         w_t = p_t * (1.0 - t * t)
     return p_t, w_t
 
@@ -502,11 +491,11 @@ def hide(x, hidden, keys, start_m, sizes, MASK: gl.constexpr):
 
 
 @gluon.jit
-def less_rows(rows_smem):
-    """What a product (64, BLOCK_M) begins with, so that the rows' numbers (BLOCK_M,) come out subtracted."""
-    BLOCK_M: gl.constexpr = rows_smem.shape[0]
+def less_rows(rows_smem, which: gl.constexpr):
+    """What a product (64, BLOCK_M) begins with, so that the queries' lse, or delta, comes out subtracted."""
+    BLOCK_M: gl.constexpr = rows_smem.shape[3]
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])
-    rows = rows_smem.load(gl.SliceLayout(0, LAYOUT))[None, :]
+    rows = rows_smem.reshape([2, BLOCK_M]).slice(which, 1).load(LAYOUT)  # (1, BLOCK_M)
     return gl.zeros([KEYS, BLOCK_M], gl.float32, LAYOUT) - rows
 
 
@@ -559,7 +548,7 @@ def give_dq(t, dq, index: gl.constexpr, dq_smem, dq_full, dq_free):
 @gluon.jit
 def finish(index: gl.constexpr, done, place, sizes, buffers, barriers, outputs, MASK: gl.constexpr):
     """The half of dQ that is left, if there was a round, and dV, one of which leaves while the other is made ready; and dK."""
-    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
+    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
     place = located(place, sizes, q_smem.shape[3], MASK)
@@ -584,7 +573,7 @@ def finish(index: gl.constexpr, done, place, sizes, buffers, barriers, outputs, 
 @gluon.jit
 def last_of_dq(rounds, index: gl.constexpr, buffers, barriers):
     """Half of dQ of the last round goes to be added, if there was one."""
-    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
+    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     if rounds > 0:
         dq = warpgroup_mma_wait(0, deps=[half_of_dq(rounds, index, ds_smem, ds_full, k_smem)])
@@ -599,7 +588,7 @@ def add(
 
     IN_ORDER: 0; 1 where programs take turns; 2 where, besides, the first to come stores, as the sums do not begin at zero.
     """
-    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
+    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers
     place = located(place, sizes, q_smem.shape[3], MASK)
     start_n, kv_head, batch, first, full, full_stop, blocks = place
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
@@ -650,7 +639,7 @@ def add(
 def zero_next_row(index: gl.constexpr, buffers, barriers, place, sizes, sums):
     """This warp's share of the zeros that the sums of the next row begin at, from where its half of dQ will be."""
     start_n, kv_head, batch, first, full, full_stop, blocks = place
-    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, lse_smem, delta_smem = buffers
+    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
     dq_desc, counters_ptr, added_ptr, m_blocks, kv_heads, zeros = sums
@@ -714,14 +703,14 @@ def attention_backward_hopper(
     """dq, dk and dv, as `attention_backward` gives them; for inputs that `why_not_hopper` has nothing against.
 
     spans: the queries that see keys, as `attention_spans(..., of_keys=True)` gives them; `causal` is then not looked at.
-    begun: what `begin_sums` makes of o, do and the gradient of lse, of which the sums are used up; None: of o and do. Its
-    `zeroed` is what `heads_zeroed` says, or None. It is to be launched after all that writes do, q, k, v and spans: these are read
+    begun: what `begin_sums` makes of o, do, lse and the gradient of lse, of which the sums are used up; None: without that
+    gradient. Its `zeroed` is what `heads_zeroed` says, or None. It is to be launched after all that writes do, q, k, v and spans: these are read
     while it runs (`flashlearn.kernels.follow`).
     softcap: c, scores are c tanh(score / c).
     in_order: whether blocks of keys take turns to add to dq, so that it has the same bits every time.
-    Extra memory: delta, and the sums of dq in float32, of whole blocks of queries and 64 or 128 columns; in order, 8 bytes for a
-    block of 64 (D > 64) or 128 queries and 4 for one of 128 keys of a key head, with spans also 4 bytes for every pair of a block
-    of queries and one of 128 keys.
+    Extra memory: lse, delta and the sums of dq in float32, of whole blocks of queries, the sums of 64 or 128 columns; in order, 8
+    bytes for a block of 64 (D > 64) or 128 queries and 4 for one of 128 keys of a key head, with spans also 4 bytes for every pair
+    of a block of queries and one of 128 keys.
     """
     check_bool(causal, "causal")
     check_bool(in_order, "in_order")
@@ -729,10 +718,9 @@ def attention_backward_hopper(
     width = hopper_width(D)
     block_m = block_of_queries(D)
     if begun is None:
-        begun = begin_sums(
-            o, do, zeroed=None if spans is not None else heads_zeroed(q, k, causal=causal, in_order=in_order)
-        )
-    delta, sums, counters, zeroed = begun
+        zeroed = None if spans is not None else heads_zeroed(q, k, causal=causal, in_order=in_order)
+        begun = begin_sums(o, do, lse, factor_of(scale, softcap), zeroed=zeroed)
+    numbers, sums, counters, zeroed = begun
     dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     q_tile, kv_tile = (1, 1, block_m, width), (1, 1, KEYS.value, width)
     key_blocks, m_blocks, rows = -(-N_k // (2 * KEYS.value)), -(-N_q // block_m), B * H_kv
@@ -749,8 +737,8 @@ def attention_backward_hopper(
         attention_backward_hopper_kernel, grid,
         (
             in_tiles(q, q_tile), in_tiles(do, q_tile), in_tiles(k, kv_tile), in_tiles(v, kv_tile),
-            in_tiles(sums, (1, 1, 128, 32)), in_tiles(dk, kv_tile), in_tiles(dv, kv_tile), lse.contiguous(), delta,
-            delta if spans is None else spans.ends, 2 * N_k if spans is not None and len(spans.ends) > 1 else 0,
+            in_tiles(numbers, (1, 1, 2, block_m)), in_tiles(sums, (1, 1, 128, 32)), in_tiles(dk, kv_tile), in_tiles(dv, kv_tile),
+            counters if spans is None else spans.ends, 2 * N_k if spans is not None and len(spans.ends) > 1 else 0,
             turns, side, N_q, N_k, H_kv, H // H_kv, scale, softcap,
         ),
         dict(

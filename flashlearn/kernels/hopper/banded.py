@@ -13,6 +13,7 @@ from flashlearn.kernels.dispatch import why_not_tma
 from flashlearn.kernels.hopper.backward import attention_backward_hopper
 from flashlearn.kernels.hopper.bands import Spans, attention_spans
 from flashlearn.kernels.hopper.forward import attention_forward_hopper
+from flashlearn.kernels.hopper.softcap import factor_of
 from flashlearn.kernels.hopper.sums import begin_sums
 from flashlearn.kernels.portable.backward import gradient_of_sinks
 from flashlearn.kernels.portable.options import Options
@@ -35,11 +36,13 @@ def banded_gradients(
     """dq, dk, dv and, if there are sinks, dsinks, as `attention_gradients` gives them with these options."""
     do = do.contiguous() if why_not_tma(do) else do
     spans = spans_of(q, k, options, of_keys=True)
-    begun = begin_sums(o, do, dlse)
+    begun = begin_sums(o, do, lse, factor_of(scale, options.softcap), dlse)
     grads = attention_backward_hopper(
         do, q, k, v, o, lse, causal=False, scale=scale, spans=spans, begun=begun, in_order=in_order, softcap=options.softcap
     )  # fmt: skip
-    return *grads, None if options.sinks is None else gradient_of_sinks(options.sinks, lse, -begun.delta)
+    return *grads, None if options.sinks is None else gradient_of_sinks(
+        options.sinks, lse, -begun.rows[:, :, 1, : q.shape[2]]
+    )
 
 
 def spans_of(q: Tensor, k: Tensor, options: Options, *, of_keys: bool) -> Spans:

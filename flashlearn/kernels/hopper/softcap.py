@@ -25,18 +25,14 @@ def with_softcap(scale: float, softcap: float | None) -> tuple[float, float | No
     return softcap * LOG2_E, 2 * LOG2_E * scale / softcap
 
 
+def factor_of(scale: float, softcap: float | None) -> float:
+    """The factor on what `capped` returns: with it, it is the score."""
+    return scale if softcap is None else softcap
+
+
 @gluon.jit
 def capped(s, inner):
     """tanh(x), for products s of queries and keys, of which inner s = 2 log2(e) x; without a softcap s itself."""
     if inner is not None:
         s = 1.0 - 2.0 / (1.0 + gl.exp2(s * inner))
     return s
-
-
-@gluon.jit
-def factor_of(scale, softcap):
-    """The factor on what `capped` returns: with it, it is the score."""
-    factor = scale
-    if softcap is not None:
-        factor = softcap
-    return factor

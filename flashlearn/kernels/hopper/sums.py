@@ -33,15 +33,15 @@ SUMS = tl.constexpr(8192)  # of a program: 128 queries of 64 columns, or 64 of 1
 @triton.jit(do_not_specialize=["N_q", "zeroed"])
 def attention_begin_sums_kernel(
     # pointers; dlse may be None
-    o_ptr, do_ptr, dlse_ptr, delta_ptr, sums_ptr, counters_ptr,
+    o_ptr, do_ptr, lse_ptr, dlse_ptr, rows_ptr, sums_ptr, counters_ptr,
     # strides of o and do (B, H_q, N_q, D); the others, see `begin_sums`, are contiguous
     stride_ob, stride_oh, stride_om, stride_od,
     stride_dob, stride_doh, stride_dom, stride_dod,
-    # how many heads, counted through all sequences, get zeros
-    N_q, zeroed,
+    # what lse is divided by; how many heads, counted through all sequences, get zeros
+    N_q, factor, zeroed,
     HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """delta = rowsum(dO o O) - dlse, and zeros, for one block of queries: FA-2 Alg. 2, line 4."""
+    """lse and delta = rowsum(dO o O) - dlse, and zeros, for one block of queries: FA-2 Alg. 2, line 4."""
     let_next_begin()  # attention_backward_hopper_kernel
     head, batch = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)  # (BLOCK_M,)
@@ -53,7 +53,6 @@ def attention_begin_sums_kernel(
     o = tl.load(o_ptr + offs_m[:, None] * stride_om + offs_d[None, :] * stride_od, mask=mask, other=0.0)
     do = tl.load(do_ptr + offs_m[:, None] * stride_dom + offs_d[None, :] * stride_dod, mask=mask, other=0.0)
     number = batch * tl.num_programs(1) + head
-    rows = number * N_q + offs_m
     if number < zeroed:
         block = number * tl.num_programs(0) + tl.program_id(0)
         tl.store(sums_ptr + block * SUMS + tl.arange(0, SUMS), tl.zeros((SUMS,), dtype=tl.float32))
@@ -61,8 +60,13 @@ def attention_begin_sums_kernel(
         tl.store(counters_ptr + 2 * number + tl.arange(0, 2), tl.zeros((2,), dtype=tl.int32))
     delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)  # (BLOCK_M,)
     if dlse_ptr is not None:  # d lse_i / d S_ij = P_ij: the gradient that reaches lse only shifts delta
-        delta -= tl.load(dlse_ptr + rows, mask=there, other=0.0)
-    tl.store(delta_ptr + rows, delta, mask=there)
+        delta -= tl.load(dlse_ptr + number * N_q + offs_m, mask=there, other=0.0)
+    # past the last query lse is +inf, so that P = exp(S - inf) = 0 there; so too where all keys weighed nothing
+    lse = tl.load(lse_ptr + number * N_q + offs_m, mask=there, other=float("inf")) / factor
+    lse = tl.where(lse == float("-inf"), float("inf"), lse)
+    rows_ptr += 2 * number * tl.num_programs(0) * BLOCK_M + offs_m
+    tl.store(rows_ptr, lse)
+    tl.store(rows_ptr + tl.num_programs(0) * BLOCK_M, delta)
 
 
 @triton.jit(do_not_specialize=["N_q", "group", "added"])
@@ -104,7 +108,9 @@ def block_of_queries(D: int) -> int:
 class Begun(NamedTuple):
     """What `begin_sums` makes."""
 
-    delta: Tensor  # (B, H_q, N_q) float32: rowsum(dO o O) - dlse
+    # (B, H_q, 2, queries of whole blocks) float32: lse, divided, +inf where there is no query or it saw no key, and
+    # delta = rowsum(dO o O) - dlse
+    rows: Tensor
     sums: Tensor  # (B, H_q, blocks of queries * 256, 32) float32: zeros, or those of the first heads
     # (B, H_q, 2) int32: zeros. For every row, a key head of a sequence, the sweep counts the first up when zeros are there, and
     # the second when all has been added
@@ -112,33 +118,39 @@ class Begun(NamedTuple):
     zeroed: int | None  # of how many heads the sums are zeros; None: of all
 
 
-def begin_sums(o: Tensor, do: Tensor, dlse: Tensor | None = None, *, zeroed: int | None = None) -> Begun:
-    """delta = rowsum(dO o O) - dlse, (B, H_q, N_q), and the sums of dQ, (B, H_q, blocks of queries * 256, 32), in float32.
+def begin_sums(
+    o: Tensor, do: Tensor, lse: Tensor, factor: float, dlse: Tensor | None = None, *, zeroed: int | None = None
+) -> Begun:
+    """Two numbers for each query, as the copy engine takes them to the sweep, and the sums of dQ, in float32; see `Begun`.
 
     A block of queries is two tiles of dQ, 64 by 64, one below the other (D up to 64) or side by side. Each is 128 rows of 32
     numbers, in the order of the registers that they come from: number 4 (32 (8 w + j) + 4 g + t) + 2 h + p of a tile is that of
     row 16 w + 8 h + g and column 8 j + 2 t + p. Columns past D are zeros.
-    dlse: (B, H_q, N_q) float32, the gradient that reaches lse, or None.
+    lse, dlse: (B, H_q, N_q) float32, lse of the forward pass and the gradient that reaches it, or None.
+    factor: what lse is divided by: the scale of Q K^T, or a softcap; what it is subtracted from will be multiplied by it.
     zeroed: how many heads, of the first sequence, get zeros; whoever adds to the others sees to theirs. 0: nobody needs any.
     None: all get zeros.
-    HBM: O and dO read once, delta and zeros written once.
+    HBM: O, dO and lse read once, lse, delta and zeros written once.
     """
     B, H, N, D = o.shape
     rows = block_of_queries(D)
     blocks = triton.cdiv(N, rows)
-    delta = torch.empty((B, H, N), dtype=torch.float32, device=o.device)
+    numbers = torch.empty((B, H, 2, blocks * rows), dtype=torch.float32, device=o.device)
     sums = torch.empty((B, H, blocks * 256, 32), dtype=torch.float32, device=o.device)
-    dlse = None if dlse is None else dlse.contiguous()
+    lse, dlse = lse.contiguous(), None if dlse is None else dlse.contiguous()
     strides = (o.stride(), do.stride())
     counters = torch.empty((B, H, 2), dtype=torch.int32, device=o.device)
-    aligned = tuple(0 if t is None else t.data_ptr() % 16 for t in (o, do, dlse))
+    aligned = tuple(0 if t is None else t.data_ptr() % 16 for t in (o, do, lse, dlse))
     launch(
         attention_begin_sums_kernel, check_grid((blocks, H, B)),
-        (o, do, dlse, delta, sums, counters, *strides[0], *strides[1], N, B * H if zeroed is None else zeroed),
+        (
+            o, do, lse, dlse, numbers, sums, counters, *strides[0], *strides[1], N, factor,
+            B * H if zeroed is None else zeroed,
+        ),
         dict(HEAD_DIM=D, BLOCK_M=rows, BLOCK_D=padded(D)),
         key=(o.dtype, o.device, strides, aligned, dlse is None),
     )  # fmt: skip
-    return Begun(delta, sums, counters, zeroed)
+    return Begun(numbers, sums, counters, zeroed)
 
 
 def end_sums(begun: Begun, scale: float, dq: Tensor, group: int, added: int) -> None:

@@ -71,5 +71,7 @@ def with_descriptors(arguments: tuple) -> tuple:
 
 @cache
 def tile_layout(tile: tuple[int, ...], dtype: torch.dtype) -> gl.NVMMASharedLayout:
-    """How a tile lies in shared memory: swizzled, so that rows and columns are read without bank conflicts."""
+    """How a tile lies in shared memory: swizzled, so that rows and columns are read without bank conflicts; two rows as they are."""
+    if tile[-2] == 2:
+        return gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=8 * dtype.itemsize, rank=len(tile))
     return gl.NVMMASharedLayout.get_default_for(list(tile), gl.float32 if dtype == torch.float32 else gl.float16)
