@@ -68,7 +68,8 @@ def test_what_is_said_of_dead_ends_on_an_h100():
         "1.06 to 1.54",
         "1.06 to 1.42",
         "1.00 to 1.09 backward",
-        "1.02 to 1.56 of FlashAttention-4 forward and 0.96 to 1.15 backward",
+        "1.03 to 1.58 of FlashAttention-4 forward and 0.93 to 1.07 backward (float16, N 512 to 2048)",
+        "1.02 to 1.56 and 0.96 to 1.15",
     ):
         assert said in TEXT
 
@@ -137,14 +138,24 @@ def test_what_is_said_of_short_sequences():
     halved = {key: full / half for key, (full, half) in tables.halved(BESIDE).items()}
     long = [factor for (N, _, _), factor in halved.items() if N == 16384]
     assert f"where neither matters, the factor is {min(long):.2f} to {max(long):.2f}:" in " ".join(TEXT.split())
-    assert all(factor < 1.6 for (N, _, _), factor in halved.items() if N <= 1024)
+    assert all(factor < 1.65 for (N, _, _), factor in halved.items() if N <= 1024)
 
 
 def test_what_is_said_of_decoding():
     over = {(peer, key): tables.decoding_over(BESIDE, peer, key, "float16") for peer in ("fa2", "cudnn") for key in ("us", "graph us")}  # fmt: skip
-    assert min(over["fa2", "us"]) >= 1 and min(over["fa2", "graph us"]) >= 1
-    graphs = {N: [row["flashlearn"]["graph us"] / row["cudnn"]["graph us"] for row in chosen(BESIDE["decoding"], N=N)] for N in (1024, 65536)}  # fmt: skip
-    assert 1.35 < max(graphs[1024]) < 1.4, "up to two fifths longer"
+    assert min(over["fa2", "graph us"]) >= 1
+    longer = sorted(row["flashlearn"]["us"] / row["fa2"]["us"] for row in BESIDE["decoding"])
+    assert (
+        len(longer) == 48 and sum(ratio > 1 for ratio in longer) == 3 and longer[-2] < 1.01 and 1.3 < longer[-1] < 1.35
+    )
+    assert "longer\nthan FlashAttention-2 in all but 3 settings: in two by less than 1 %, and in one by a third" in TEXT
+    graphs = {N: [row["flashlearn"]["graph us"] / row["cudnn"]["graph us"] for row in chosen(BESIDE["decoding"], N=N)] for N in (1024, 8192, 65536)}  # fmt: skip
+    every = [ratio for found in graphs.values() for ratio in found]
+    assert (
+        "0.79 to 1.12 times" in TEXT
+        and f"{min(every):.2f} to {max(every):.2f} times as long as cuDNN's,\nleast where the cache is short" in TEXT
+    )
+    assert len(every) == 48 and min(graphs[1024]) < min(graphs[8192]) < min(graphs[65536])
     later = [
         row["flashlearn"] / row["cudnn"] for row in chosen(load("gpu_trials_h200")["graphs"]["rows"], dtype="float16")
     ]
@@ -159,15 +170,21 @@ def test_what_is_said_of_decoding():
         f"they take\n{short['16']:.1f} µs, where cuDNN takes {short['cudnn']:.1f};" in TEXT
         and "6.4 µs, where cuDNN takes 6.6;" in TEXT
     )
-    assert max(graphs[65536]) < 1.07, "a few per cent longer"
     assert H200_SXM.bandwidth == 4800e9
     least = 256e6 / H200_SXM.bandwidth * 1e6
     assert f"at least {least:.0f} µs at {H200_SXM.bandwidth / 1e9:.0f} GB/s" in TEXT
-    assert all(row[name]["host us"] < least for row in BESIDE["decoding"] for name in tables.DECODERS), "hidden"
+    late = [
+        row[name]["host us"] for row in BESIDE["decoding"] for name in tables.DECODERS if row[name]["host us"] > least
+    ]
+    assert len(late) == 3 and "by then a call is prepared, in all but 3 of 48 settings" in TEXT
+    (slow,) = (row for row in BESIDE["decoding"] if row["flashlearn"]["us"] > 1.01 * row["fa2"]["us"])
+    assert f"where the CPU took {slow['flashlearn']['host us']:.0f} µs" in TEXT and slow["flashlearn"][
+        "host us"
+    ] == max(late)
     rows = chosen(BESIDE["decoding"], dtype="float16")
     host = {name: median(row[name]["host us"] for row in rows) for name in tables.DECODERS}
     longer = sorted(host["flashlearn"] / host[name] for name in ("cudnn", "fa2"))
-    assert f"ours takes {longer[0]:.1f} to {longer[1]:.1f} times as long" in TEXT and "1.7 to 1.8 times" in TEXT
+    assert f"ours takes {longer[0]:.1f} to {longer[1]:.1f} times as long" in TEXT and "1.8 to 2.0 times" in TEXT
     added = {name: sorted(row[name]["us"] - row[name]["graph us"] for row in rows) for name in ("flashlearn", "cudnn")}
     assert abs(added["flashlearn"][len(rows) // 2] - added["cudnn"][len(rows) // 2]) < 0.5
 
@@ -189,6 +206,11 @@ def test_what_is_said_of_other_head_dimensions():
         "forward 0.86 to 0.93 of cuDNN, backward 0.52 to 0.55, and 0.73 to 0.76",
     ):
         assert said in TEXT
+    rows = load("gpu_attention_h200")["dims"]
+    ways = [spread(way, peer, 256) for way in ("forward", "backward") for peer in ("cudnn", "fa4")]
+    assert len(chosen(rows, D=256)) == 4 and ways == ["1.02 to 1.15", "0.96 to 0.99", "0.58 to 0.63", "0.62 to 0.65"]
+    said = f"ours reaches {ways[0]} of cuDNN and {ways[1]} of FlashAttention-4 forward, and {ways[2]} and {ways[3]} backward."
+    assert said in TEXT
     reached = [
         row["of cuDNN"]
         for row in chosen(

@@ -140,17 +140,18 @@ def test_the_backward_kernels_docstring_says_what_was_measured():
     assert not reloads and "the profiler counts no reloads" in words
 
 
-def test_notebook_14_says_which_rows_are_of_an_older_kernel():
+def test_the_appendix_says_which_short_rows_are_of_which_kernels():
     commits = load("gpu_attention_h200")["provenance"]["commit"]
-    notebook = (Path(__file__).parents[1] / "notebooks/14_making_it_fast.ipynb").read_text()
-    assert "fa7fa08 (at N = 2048)" in commits and "9815b66" not in commits and "a97fa35" not in commits
+    assert set(re.findall(r"\b[0-9a-f]{7}\b", commits)) == {"14c17c1", "f08cf0d", "28e246b"}
+    ours = chosen(load("gpu_attention_h200")["rows"], N=(512, 1024, 2048), dtype="float16")
+    ways = [rounded(ratios(ours, way, "fa4")) for way in ("forward", "backward")]
     assert "3061dde (rows at D = 128, N = 512 to 8192 else, but" in load("gpu_attention_h100")["provenance"]["commit"]
     short = chosen(load("gpu_attention_h100")["rows"], N=(512, 1024, 2048), dtype="float16")
     forward, backward = (rounded(ratios(short, way, "fa4")) for way in ("forward", "backward"))
-    told = f"that reaches {forward} of FlashAttention-4 forward and {backward} backward"
     appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()
-    assert "(older kernels: see the appendix)" in notebook
-    assert len(short) == 12 and told in appendix
+    assert len(short) == len(ours) == 12
+    assert f"reaches {ways[0]} of FlashAttention-4 forward and {ways[1]} backward (float16, N 512 to 2048)" in appendix
+    assert f"before the last change (`gpu_attention_h100.json`), {forward} and {backward}." in appendix
 
 
 def test_the_readmes_table_says_what_was_measured():
@@ -165,19 +166,22 @@ def test_the_readmes_table_says_what_was_measured():
     assert f"with the pinned Triton {results['provenance']['triton']}" in words
     other = chosen(results["rows"], N=(4096, 16384), dtype="bfloat16")
     means = [f"{geometric_mean(ratios(other, way, 'cudnn')):.2f}" for way in ("forward", "backward")]
-    level = [f"{geometric_mean(ratios(other, way, 'fa4')):.2f}" for way in ("forward", "backward")]
-    of_both = f"{' and '.join(means)} of cuDNN, {' and '.join(level)} of FlashAttention-4"
+    level = (ratios(other, way, "fa4") for way in ("forward", "backward"))
+    level = [f"{geometric_mean(found):.2f}, least {min(found):.2f}" for found in level]
+    of_both = f"{' and '.join(means)} of cuDNN, {', and '.join(level)}, of FlashAttention-4"
     assert f"In bfloat16 the same is {of_both}" in words
-    another = load("gpu_trials_h200")["beside FlashAttention-4"]["rows"]
-    assert {setting(row) for row in another} == {setting(row) for row in rows}
-    level = (ratios(another, direction, "fa4") for direction in ("forward", "backward"))
-    said = [f"{geometric_mean(found):.2f}, least {min(found):.2f}" for found in level]
-    assert f"Another run of the same kernels gave {said[0]}, and {said[1]}, of FlashAttention-4 in float16" in words
+    said = []
+    for name in ("rows", "again"):
+        another = load("gpu_trials_h200")["beside FlashAttention-4"][name]
+        assert {setting(row) for row in another} == {setting(row) for row in rows}
+        level = (ratios(another, direction, "fa4") for direction in ("forward", "backward"))
+        said.append(", and ".join(f"{geometric_mean(found):.2f}, least {min(found):.2f}" for found in level))
+    assert f"Two runs just before our last change gave {said[0]}, and then {said[1]}, of FlashAttention-4 in" in words
     h100 = chosen(load("gpu_attention_h100")["rows"], N=(4096, 16384), dtype="float16")
     forward, backward = (ratios(h100, direction, "cudnn") for direction in ("forward", "backward"))
     said = [f"{geometric_mean(found):.2f}, least {min(found):.2f}" for found in (forward, backward)]
     assert (
-        f"(`gpu_attention_h100.json`), with today's kernels, it is {said[0]}, and {said[1]}, of cuDNN in float16, and "
+        f"(`gpu_attention_h100.json`), with kernels before that change, it is {said[0]}, and {said[1]}, of cuDNN in float16, and "
         in words
     )
     level = (ratios(h100, direction, "fa4") for direction in ("forward", "backward"))
@@ -410,6 +414,24 @@ def test_zeros_of_the_next_row_are_told_as_they_were_recorded():
     assert f"{spread(short)} times as fast there on an H100 (N 512 to 4096)" in changes
     each = {N: [row["ratio"] for row in short["rows"] if row["N"] == N] for N in (512, 4096)}
     assert min(each[512]) > max(each[4096])
+
+
+def test_what_the_copy_engine_gains_by_lse_and_delta_is_told_as_it_was_recorded():
+    trials, words = load("gpu_trials_h200")["trials"], said_of("backward")
+    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()
+    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
+    rows = trials["backward, lse and delta brought by the copy engine"]["rows"]
+    worst = min(rows, key=lambda row: row["ratio"])
+    twice = [row["ratio"] for row in rows if setting(row) == setting(worst)]
+    found = rounded([row["ratio"] for row in rows if setting(row) != setting(worst)])
+    assert f"{found} times the speed of a loading warp that loads, divides and stores them (H200, N 512 to" in words
+    again = f"{len({setting(row) for row in rows})} settings {twice[0]:.2f}, and {twice[1]:.2f} when it was measured"
+    assert again in words and len(twice) == 2
+    assert f"| {found} of the speed, but for one setting with {twice[0]:.2f}, which had {twice[1]:.2f} when" in appendix
+    half = trials["backward, the same, and half of V in registers, D = 128"]["rows"]
+    half = " and ".join(f"{row['ratio']:.2f}" for row in half)
+    assert f"half of V in registers, {half} of the speed at D = 128 without a mask |" in appendix
+    assert f"brings lse and delta, too: {found} times as fast on an H200 in 29 of 30 settings" in changes
 
 
 def test_causal_rows_of_4096_are_told_as_they_were_recorded():

@@ -26,6 +26,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "halving": lambda: tables.halving(BESIDE),
     "gqa": lambda: tables.gqa(BESIDE),
     "dims": lambda: tables.dims(H100),
+    "dims_h200": lambda: tables.dims(BESIDE),
     "decoding": lambda: tables.decoding(BESIDE),
     "decoding_ratios": lambda: tables.decoding_ratios(BESIDE),
     "first_calls": lambda: tables.first_calls(BESIDE),

@@ -17,8 +17,8 @@ that add: where computing groups waited, and began at the diagonal, it was 0.40 
 other 0.58 to 0.77, as no two programs then read the same Q, dO and dQ.
 
 Prediction: 5 products in place of 7, none of them waiting for a load: about 500 TFLOP/s at D = 128 on an
-H200. Result (float16, 16384 tokens, N >= 4096, 2026-11-25): 538 to 652 at D = 128 and 474 to 555 at D = 64, which is
-1.18 of cuDNN in the geometric mean; the teaching kernels reach about half of that. The last step brought most at
+H200. Result (float16, 16384 tokens, N >= 4096, 2026-11-26): 568 to 621 at D = 128 and 473 to 544 at D = 64, which is
+1.17 of cuDNN in the geometric mean; the teaching kernels reach about half of that. The last step brought most at
 D = 128: two buffers for dS, where one had to be waited for. With the wait went the registers that did not fit: the
 profiler counts no reloads. What it showed still, before dQ was summed as below, beside cuDNN's
 kernel: products are under way in 70 % of the cycles, in cuDNN's in 67 %, and ours waits more at barriers
@@ -33,7 +33,9 @@ With windows and documents a few rows run side by side here too, so that the las
 ones among them: 0.97 to 1.09 times the speed of one row after the other (H200); and no more of them than find room in the L2
 cache: 1.00 to 1.09 times the speed of all, or eight (H100).
 
-Q and dO of a round come with one barrier, and both products of S^T and dP^T are filled, with -lse and -delta, before
+Q and dO of a round come with one barrier, lse and delta with them, as the kernel before has them ready: 1.00 to 1.03 times the speed of a
+loading warp that loads, divides and stores them (H200, N 512 to 16384; in one of 30 settings 0.95, and 0.99 when it was measured
+again), and the tools that look for races follow it. Both products of S^T and dP^T are filled, with -lse and -delta, before
 the first begins: filling the second while the first was under way held it up (4 to 10 % at D = 128, nothing at 64). Before
 that there is a wait with nothing under way, without which the assembler waits for S^T in one of the two groups before it asks
 for dP^T; where dQ was not late it gained nothing.
