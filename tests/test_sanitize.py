@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.gpu import sanitize
@@ -33,6 +35,14 @@ def report(*races: tuple[str, str, str, str], displayed: int | None = None) -> s
 def test_known_races_pass():
     assert sanitize.unknown_races(report(*KNOWN)) == []
     assert sanitize.unknown_races(report()) == []
+
+
+def test_a_file_that_is_named_without_its_folder_is_that_of_the_kernel():
+    bare = report(*KNOWN).replace(f"/somewhere/flashlearn/kernels/{NAME}.py", "backward.py")
+    assert "/" not in re.search(r" in (.*backward\.py)", bare)[1]
+    assert sanitize.unknown_races(bare) == []
+    for other in ("attention_forward_hopper_kernel", "another_kernel"):  # no file of this name defines them
+        assert len(sanitize.unknown_races(bare.replace("attention_backward_hopper_kernel+", f"{other}+"))) == len(KNOWN)
 
 
 @pytest.mark.parametrize(

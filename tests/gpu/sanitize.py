@@ -112,12 +112,21 @@ def unknown_races(report: str) -> list[str]:
 
 
 def source_line(where: str) -> str:
-    """The line of flashlearn.kernels that racecheck names, e.g. "..._kernel+0x80 in .../kernels/x.py:12"; "" for others."""
-    found = re.search(r"kernels/([\w/]+\.py):(\d+)", where)
-    if found is None or not (KERNELS / found[1]).exists():
+    """The line of flashlearn.kernels that racecheck names, e.g. "..._kernel+0x80 in .../kernels/x.py:12"; "" for others.
+
+    Some versions name no folder, "..._kernel+0x80 in x.py:12": that is the file of this name which defines the kernel.
+    """
+    found = re.search(r"(\w+)\+0x\w+ in (\S+\.py):(\d+)", where)
+    if found is None:
         return ""
-    lines = (KERNELS / found[1]).read_text().splitlines()
-    return lines[int(found[2]) - 1].strip() if int(found[2]) <= len(lines) else ""
+    kernel, path, number = found.groups()
+    named = [KERNELS / path.split("/kernels/")[-1]] if "/kernels/" in path else []
+    if "/" not in path:
+        named = [file for file in KERNELS.rglob(path) if f"def {kernel}(" in file.read_text()]
+    if len(named) != 1 or not named[0].exists():
+        return ""
+    lines = named[0].read_text().splitlines()
+    return lines[int(number) - 1].strip() if int(number) <= len(lines) else ""
 
 
 def known(race: tuple[Access, Access]) -> bool:
