@@ -428,6 +428,10 @@ def test_what_the_copy_engine_gains_by_lse_and_delta_is_told_as_it_was_recorded(
     again = f"{len({setting(row) for row in rows})} settings {twice[0]:.2f}, and {twice[1]:.2f} when it was measured"
     assert again in words and len(twice) == 2
     assert f"| {found} of the speed, but for one setting with {twice[0]:.2f}, which had {twice[1]:.2f} when" in appendix
+    turns = spread(trials["backward, in order, lse and delta brought by the copy engine"])
+    window = spread(trials["backward, the same, a window of 1025 keys"])
+    assert f"again; in order {turns}, with a window of 1025 keys {window})" in words
+    assert f"In order it is {turns}, with a window of 1025 keys {window}." in appendix
     half = trials["backward, the same, and half of V in registers, D = 128"]["rows"]
     half = " and ".join(f"{row['ratio']:.2f}" for row in half)
     assert f"half of V in registers, {half} of the speed at D = 128 without a mask |" in appendix

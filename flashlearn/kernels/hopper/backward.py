@@ -33,12 +33,12 @@ With windows and documents a few rows run side by side here too, so that the las
 ones among them: 0.97 to 1.09 times the speed of one row after the other (H200); and no more of them than find room in the L2
 cache: 1.00 to 1.09 times the speed of all, or eight (H100).
 
-Q and dO of a round come with one barrier, lse and delta with them, as the kernel before has them ready: 1.00 to 1.03 times the speed of a
-loading warp that loads, divides and stores them (H200, N 512 to 16384; in one of 30 settings 0.95, and 0.99 when it was measured
-again), and the tools that look for races follow it. Both products of S^T and dP^T are filled, with -lse and -delta, before
-the first begins: filling the second while the first was under way held it up (4 to 10 % at D = 128, nothing at 64). Before
-that there is a wait with nothing under way, without which the assembler waits for S^T in one of the two groups before it asks
-for dP^T; where dQ was not late it gained nothing.
+Q and dO of a round come with one barrier, lse and delta with them, as the kernel before has them ready: 1.00 to 1.03 times the
+speed of a loading warp that loads, divides and stores them (H200, N 512 to 16384; in one of 30 settings 0.95, and 0.99 when it
+was measured again; in order 0.98 to 1.03, with a window of 1025 keys 1.01 to 1.02), and the tools that look for races follow
+it. Both products of S^T and dP^T are filled, with -lse and -delta, before the first begins: filling the second while the first
+was under way held it up (4 to 10 % at D = 128, nothing at 64). Before that there is a wait with nothing under way, without
+which the assembler waits for S^T in one of the two groups before it asks for dP^T; where dQ was not late it gained nothing.
 
 What binds is shared memory. To multiply 64 by 64 numbers takes 128 bytes of it in each cycle, and it gives no more: at
 D = 128 a round moves 368 KiB, in 2944 cycles at least, where the products take 2560. So it counts what else goes there.
