@@ -14,6 +14,7 @@ from flashlearn.core.steps import record
 from flashlearn.exercises.altered import altered
 from flashlearn.gpu import barriers, turns
 from flashlearn.gpu.barriers import Race, Times
+from flashlearn.gpu.gluon_names import UINT32, values
 from flashlearn.gpu.simulated import simulate, tiles, timeline_steps
 from flashlearn.gpu.turns import Deadlock
 from flashlearn.show.draw import draw_barriers
@@ -183,6 +184,11 @@ def test_a_product_that_is_not_awaited_is_not_a_number():
     multiply = altered(lesson.multiply.fn, ("    s = warpgroup_mma_wait(0, deps=[s])  # awaited\n", ""))
     o, _ = run(lesson.alone_kernel, *small(64, 2), multiply=multiply)
     assert o.isnan().all()
+
+
+def test_less_than_nothing_is_very_much_without_a_sign():
+    since = values(torch.tensor([-1, 0, 4, 5])).to(UINT32)
+    assert (since < values(torch.tensor(5)).to(UINT32)).tolist() == [False, True, True, False]
 
 
 def test_too_much_shared_memory_or_too_many_registers_are_refused():

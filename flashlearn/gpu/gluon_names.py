@@ -23,6 +23,8 @@ from flashlearn.gpu.turns import Deadlock
 SHARED = 232448  # bytes of shared memory that one program may have on Hopper
 REGISTERS = 65536  # of a multiprocessor
 
+UINT32 = "uint32"
+
 
 class Values(Tensor):
     """A tile in registers, or a number; one that a product under way will fill holds NaN, and `value` what will come."""
@@ -34,6 +36,12 @@ class Values(Tensor):
     def split(self) -> tuple[Values, Values]:  # type: ignore[override]
         """The two halves of a last axis of 2, as Gluon's `split` gives them."""
         return values(self[..., 0]), values(self[..., 1])
+
+    def to(self, *args: Any, **kwargs: Any) -> Values:
+        """In another type; as `UINT32` in int64, since PyTorch does not compare numbers without a sign."""
+        if args == (UINT32,):
+            return values(super().to(torch.int64) & 0xFFFFFFFF)
+        return values(super().to(*args, **kwargs))
 
 
 def values(t: Any) -> Values:
@@ -304,7 +312,7 @@ class Names:
 
     # Language: types, layouts (which mean nothing here), arithmetic
 
-    constexpr, int32, int64 = None, torch.int32, torch.int64
+    constexpr, int32, uint32, int64 = None, torch.int32, UINT32, torch.int64
     float16, bfloat16, float32 = torch.float16, torch.bfloat16, torch.float32
     static_range = range
 
