@@ -307,12 +307,20 @@ def queries_of(j, batch, sizes):
 
 @gluon.jit
 def keys_of_group(start, batch, sizes, S_LAYOUT: gl.constexpr, MASK: gl.constexpr):
-    """The numbers of 64 keys (64,), and of each, if that is in memory, the queries low .. high that see it."""
-    offs_n = start + gl.arange(0, KEYS, gl.SliceLayout(1, S_LAYOUT))
-    low, high = offs_n, offs_n
+    """Of each of 64 keys the first query that sees it and how many do (causal: all from it on); past the last none.
+
+    (64,) each.
+    """
+    N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
+    LAYOUT: gl.constexpr = gl.SliceLayout(1, S_LAYOUT)
+    offs_n = start + gl.arange(0, KEYS, LAYOUT)
+    low, count = gl.zeros([KEYS], gl.int32, LAYOUT), gl.full([KEYS], N_q, gl.int32, LAYOUT)
+    if MASK == "causal":
+        low = gl.where(offs_n < N_k, offs_n - (N_k - N_q), N_q)
     if MASK == "spans":
         low, high = queries_of(offs_n, batch, sizes)
-    return offs_n, low, high
+        count = gl.maximum(high - low, 0)
+    return low, gl.where(offs_n < N_k, count, 0)
 
 
 @gluon.jit
@@ -487,14 +495,16 @@ def crosses(block, index: gl.constexpr, place, sizes, BLOCK_M: gl.constexpr, MAS
 def hide(x, hidden, keys, start_m, sizes, MASK: gl.constexpr):
     """x (64, BLOCK_M), with the value `hidden` where a key is not seen, or there is no such key or query."""
     N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
-    offs_n, low, high = keys
+    low, count = keys
     offs_m = start_m + gl.arange(0, x.shape[1], gl.SliceLayout(0, x.type.layout))  # (BLOCK_M,)
-    visible = (offs_n < N_k)[:, None] & (offs_m < N_q)[None, :]
     if MASK == "causal":
-        visible = visible & (offs_n[:, None] <= offs_m[None, :] + N_k - N_q)
-    if MASK == "spans":
-        visible = visible & (offs_m[None, :] >= low[:, None]) & (offs_m[None, :] < high[:, None])
-    return gl.where(visible, x, hidden)
+        x = gl.where(offs_m[None, :] >= low[:, None], x, hidden)
+        if start_m + x.shape[1] > N_q:
+            x = gl.where((offs_m < N_q)[None, :], x, hidden)
+    else:  # less than 0, without a sign, is very much
+        visible = (offs_m[None, :] - low[:, None]).to(gl.uint32) < count[:, None].to(gl.uint32)
+        x = gl.where(visible, x, hidden)
+    return x
 
 
 @gluon.jit
