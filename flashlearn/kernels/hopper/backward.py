@@ -47,6 +47,12 @@ registers that they come from: a thread stores four numbers at a time, a warp 51
 That is 1.02 to 1.10 times as fast as rows and columns in order (H200, 11 settings of N 512 to 16384). This and what follows
 is in flashlearn/measurements/gpu_trials_h200.json.
 
+In the first round there is no dS before: at D = 128 the product is left out, causal 1.01 to 1.03 times the speed (H100, N 512 to 16384);
+at D = 64 it is made and used by nobody, as without it the speed was 0.99 to 1.00. What no query sees is hidden by fewer comparisons:
+with that too, 1.00 to 1.04 times the speed at D = 128, 0.99 to 1.02 at 64 (H100, N 1024 to 16384), and with a window of 1025 keys
+alone 1.01 to 1.04. One comparison for both, key and end of the queries, under a causal mask was 0.95 to 1.02 at D = 64: it has more
+numbers wait in registers, and the assembler then begins S^T before it has filled dP^T, as above.
+
 dQ is computed a round later than its dS, so that neither group waits for the other's, and before dK, so that it leaves
 while dK is computed. At D = 64 the first was 4 to 8 % faster (H200, N 2048 to 16384, causal and not, 2026-11-23), and the
 second another 1 to 3 % faster (H200). At D = 128 the first was 5 to 10 % slower while the sums lay in rows,
@@ -533,7 +539,7 @@ def half_of_dq(t, index: gl.constexpr, ds_smem, ds_full, k_smem):
     """Half of dS K (64, 64) of round t - 1, over the 128 keys of both groups, still under way.
 
     Nobody waits for the other group: it handed over that dS a round ago. Before the first round there is none to wait
-    for, and what comes out is used by nobody.
+    for, and what comes out, at D = 64, is used by nobody.
     """
     DQ_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
     HEAD_DIM: gl.constexpr = k_smem.shape[4]
