@@ -22,8 +22,7 @@ from flashlearn.gpu.turns import Deadlock
 
 SHARED = 232448  # bytes of shared memory that one program may have on Hopper
 REGISTERS = 65536  # of a multiprocessor
-
-UINT32 = "uint32"
+UINT32 = "uint32"  # PyTorch has the type, but does not compare its numbers
 
 
 class Values(Tensor):
@@ -38,7 +37,7 @@ class Values(Tensor):
         return values(self[..., 0]), values(self[..., 1])
 
     def to(self, *args: Any, **kwargs: Any) -> Values:
-        """In another type; as `UINT32` in int64, since PyTorch does not compare numbers without a sign."""
+        """In another type; numbers without a sign, `UINT32`, are kept in int64."""
         if args == (UINT32,):
             return values(super().to(torch.int64) & 0xFFFFFFFF)
         return values(super().to(*args, **kwargs))

@@ -313,10 +313,7 @@ def queries_of(j, batch, sizes):
 
 @gluon.jit
 def keys_of_group(start, batch, sizes, S_LAYOUT: gl.constexpr, MASK: gl.constexpr):
-    """Of each of 64 keys the first query that sees it and how many do (causal: all from it on); past the last none.
-
-    (64,) each.
-    """
+    """Of each of 64 keys the first query that sees it, and how many do, (64,) each; under a causal mask the first alone counts."""
     N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
     LAYOUT: gl.constexpr = gl.SliceLayout(1, S_LAYOUT)
     offs_n = start + gl.arange(0, KEYS, LAYOUT)
