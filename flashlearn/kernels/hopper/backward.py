@@ -319,7 +319,7 @@ def keys_of_group(start, batch, sizes, S_LAYOUT: gl.constexpr, MASK: gl.constexp
     offs_n = start + gl.arange(0, KEYS, LAYOUT)
     low, count = gl.zeros([KEYS], gl.int32, LAYOUT), gl.full([KEYS], N_q, gl.int32, LAYOUT)
     if MASK == "causal":
-        low = gl.where(offs_n < N_k, offs_n - (N_k - N_q), N_q)
+        low = offs_n - (N_k - N_q)  # past the last key: past the last query
     if MASK == "spans":
         low, high = queries_of(offs_n, batch, sizes)
         count = gl.maximum(high - low, 0)
