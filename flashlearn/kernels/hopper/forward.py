@@ -759,8 +759,10 @@ def attention_forward_hopper(
     tiles = -(-N_q // (consumers * ROWS.value))  # rounded up; triton.cdiv would take microseconds
     resident = programs * multiprocessors(q.device)
     mask = "spans" if spans is not None else "causal" if causal else "none"
-    # without tickets if all tiles take as long, or each program has one; three groups lack registers without, under a mask
-    tickets = mask != "none" and (B * H * tiles > resident or consumers == 3)
+    # tickets where programs have more than one tile, unless all tiles take as long and it gains nothing to let the fastest have
+    # most; three groups lack registers without tickets, under a mask
+    gains = mask != "none" or width == 64 or width == 128 and N_k >= 8192
+    tickets = gains and B * H * tiles > resident or mask != "none" and consumers == 3
     side = rows_of_a_wave(tiles, resident)
     if spans is not None:
         side = rows_with_masks(B * H, spans.seen * width * 2 * k.element_size())
