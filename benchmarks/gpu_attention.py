@@ -6,6 +6,7 @@
 
 speed       TFLOP/s forward and backward: D 64 and 128, N 512 to 16384, causal and not; hidden size 2048, 16384 tokens
 memory      peak bytes of forward and backward of one layer, N 1024 to 131072
+sustained   as speed, N 4096 and 16384, by a GPU that has been at work for 150 ms: beside cuDNN and FlashAttention-4 alone
 gqa         as speed, with four query heads to a head of K and V
 dims        as speed, with D 96, 192 and 256, and N 4096
 decoding    one query against N keys: microseconds, as called and in a CUDA graph, and GB/s of K and V
@@ -13,8 +14,10 @@ first-call  seconds until the first result, with empty caches of compiled kernel
 
 FLOPs: 4 B H N^2 D forward, half of it when causal, 2.5 times as much backward. Medians of repeated runs, all backends
 of a row in turns: of a call below a millisecond the lowest of three medians, since the seconds in which other programs
-slow down the host are nobody's, and of a longer one the middle one of five (before 2026-11-23 there was one). As
-called, decoding is mostly the host's work, which has slow minutes: ours, FlashAttention-2 and cuDNN are measured in
+slow down the host are nobody's, and of a longer one the middle one of five (before 2026-11-23 there was one). Each
+follows a pause and is over before the GPU lowers its clock, which it does 25 to 70 ms after it began to work (before
+2026-11-27 long calls were measured on both sides of that step, and which of two was ahead was a matter of when it came:
+up to 0.06 either way). "sustained" has the rates after it. As called, decoding is mostly the host's work, which has slow minutes: ours, FlashAttention-2 and cuDNN are measured in
 five passes, spread over the run, and the lowest median of each counts. Every result is compared with PyTorch's in
 float32 before it is timed. Times are those of the operator as called: launch overhead counts where the GPU has to wait
 for it.
@@ -45,7 +48,7 @@ from side_by_side.report import report
 
 RECORDS = Path(__file__).parents[1] / "flashlearn/measurements"
 RESULTS = RECORDS / "gpu_attention_h200.json"
-PARTS = ("speed", "memory", "gqa", "dims", "decoding", "first-call")
+PARTS = ("speed", "sustained", "memory", "gqa", "dims", "decoding", "first-call")
 SECTIONS = {part: {"speed": "rows", "first-call": "first_call"}.get(part, part) for part in PARTS}
 PASSES = 5  # of decoding, as called
 COMPARED = (OURS, "fa2", "cudnn")  # in all passes, and in a CUDA graph
@@ -111,6 +114,7 @@ def save(results: dict, out: Path) -> None:
 def settings_of(part: str, dtypes, lengths) -> list[Setting]:
     return {
         "speed": lambda: measure.speed_settings(dtypes, lengths),
+        "sustained": lambda: measure.sustained_settings(dtypes),
         "memory": measure.memory_settings,
         "gqa": lambda: measure.gqa_settings(dtypes),
         "dims": lambda: measure.dims_settings(dtypes),
@@ -143,9 +147,13 @@ def todo(results: dict, args: argparse.Namespace) -> Iterator[tuple[str, Setting
 def row_of(part: str, setting: Setting, results: dict, names: list[str], graphs: bool, device: str) -> dict:
     """One row, measured. A step of decoding is short: in a CUDA graph, as servers run it, no Python is in its time.
 
-    FlashAttention-4 is timed in the parts speed and dims alone: it compiles for long seconds.
+    FlashAttention-4 is timed in the parts speed, sustained and dims alone: it compiles for long seconds.
     """
-    names = [name for name in names if name != "fa4" or part in ("speed", "dims")]
+    names = [name for name in names if name != "fa4" or part in ("speed", "sustained", "dims")]
+    if part == "sustained":
+        names = [name for name in names if name in (OURS, "cudnn", "fa4")]
+        row = measure.side_by_side(setting, names, rounds=1, sustained=True, device=device)
+        return measure.rates(row, names)
     if part == "memory":
         gone = next((row["reasons"] for row in reversed(results["memory"]) if row["N"] < setting.N), {})
         return measure.memory_row(setting, [name for name in names if name != "flex"], gone, device)

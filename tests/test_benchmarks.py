@@ -326,6 +326,7 @@ def miniature(monkeypatch):
         pytest.skip("kernels are compiled here: the miniature runs ours on the CPU")
     monkeypatch.setattr(torch, "compile", lambda function, **options: function)
     monkeypatch.setattr(measure, "median_ms", lambda call: (call(), 0.5)[1])
+    monkeypatch.setattr(measure, "sustained_ms", lambda call: (call(), 1.0)[1])
     monkeypatch.setattr(measure, "_graph_ms", lambda *given: 0.25)
     monkeypatch.setattr(measure, "_host_ms", lambda *given: 0.125)
     monkeypatch.setattr(measure, "peak_bytes", lambda call: sum(t.nbytes for t in call()))
@@ -334,6 +335,7 @@ def miniature(monkeypatch):
     monkeypatch.setattr(measure, "HIDDEN", 128)
     lone = {"gqa_settings": TINY._replace(H_kv=1), "decoding_settings": TINY._replace(N_q=1, causal=False)}
     lone["dims_settings"] = TINY._replace(D=24)
+    lone["sustained_settings"] = TINY
     for name, setting in lone.items():
         monkeypatch.setattr(measure, name, lambda dtypes, s=setting: [s._replace(dtype=each) for each in dtypes])
     monkeypatch.setattr(measure, "memory_settings", lambda: [TINY, TINY._replace(N=128, N_q=128)])
@@ -345,7 +347,8 @@ def test_the_whole_flow(miniature, tmp_path):
     results = gpu_attention.start(args.out, HERE, False)
     assert gpu_attention.run(results, args, device="cpu") == 0
     assert json.loads(args.out.read_text()) == results, "saved as measured"
-    assert [len(results[key]) for key in ("rows", "memory", "gqa", "dims", "decoding")] == [8, 2, 2, 2, 2]
+    sections = ("rows", "sustained", "memory", "gqa", "dims", "decoding")
+    assert [len(results[key]) for key in sections] == [8, 2, 2, 2, 2, 2]
     row = results["rows"][0]
     rate = 4 * 1 * 64 * 64 * 128 / 0.5e-3 / 1e12
     for name in ("flashlearn", "fa2", "math"):
@@ -353,6 +356,13 @@ def test_the_whole_flow(miniature, tmp_path):
         assert row[name]["backward"] == pytest.approx(2.5 * rate, rel=1e-4)
         assert row[name]["graph"] == pytest.approx(2 * rate, rel=1e-4)
     assert row["cudnn"] is None and row["reasons"]["cudnn"], "there is no cuDNN on a CPU"
+    sustained = results["sustained"][0]
+    rate = 0.5 * 4 * 2 * 64 * 64 * 64 / 1e-3 / 1e12
+    assert sustained["flashlearn"] == {
+        "forward": pytest.approx(rate, rel=1e-4),
+        "backward": pytest.approx(2.5 * rate, rel=1e-4),
+    }
+    assert "fa2" not in sustained and sustained["cudnn"] is None
     assert "backward on CPU" in row["reasons"]["flex"] and results["decoding"][0]["flex"]["us"] == 500
     decoding = results["decoding"][0]["flashlearn"]
     assert decoding["us"] == 500 and decoding["graph us"] == 250 and "graph us" not in results["decoding"][0]["math"]
@@ -567,6 +577,25 @@ def test_a_first_call_that_compiles_does_not_pass_for_a_slow_one(monkeypatch):
     monkeypatch.setattr(measure, "event_ms", lambda call: (call(), 500.0 if len(calls) == 1 else 0.5)[1])
     monkeypatch.setattr("triton.testing.do_bench", lambda call, **options: 0.4)
     assert measure.median_ms(lambda: calls.append("called")) == 0.4
+
+
+@pytest.mark.parametrize("once, measured", ((1.5, 14), (3.2, 5), (9.5, 3), (19.0, 3)))
+def test_long_calls_are_over_before_the_gpu_lowers_its_clock(once, measured, monkeypatch):
+    """Two calls before those that count, and 25 ms in all; three at least."""
+    calls = []
+    monkeypatch.setattr(measure, "event_ms", lambda call: (call(), once)[1])
+    monkeypatch.setattr(measure, "flushed_ms", lambda call, calls: calls)
+    assert measure.median_ms(lambda: calls.append("called")) == measured and len(calls) == 2
+    assert measured == 3 or (measured + 2) * once <= 25 < (measured + 3) * once
+
+
+@pytest.mark.parametrize("once", (0.3, 3.0, 40.0))
+def test_sustained_calls_follow_150_ms_of_work(once, monkeypatch):
+    calls = []
+    monkeypatch.setattr(measure, "event_ms", lambda call: (call(), once)[1])
+    monkeypatch.setattr(measure, "flushed_ms", lambda call, count: (len(calls), count))
+    before, counted = measure.sustained_ms(lambda: calls.append("called"))
+    assert before * once >= 150 and counted == 12
 
 
 def test_the_recorded_ladder_is_a_table():

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -27,6 +28,10 @@ FIRST_CALL_LIMIT = 60  # seconds
 FIRST_CALLS = 3
 LATENCIES = {"forward": "us", "graph": "graph us", "host": "host us"}
 PAUSE = 0.1  # seconds before a measurement, so that none inherits the heat of the one before
+COOL = (
+    25.0  # ms after a pause in which a GPU keeps its clock. It then lowers it to keep to its power: see `sustained_ms`
+)
+WARM = 150.0  # ms of work after which the clock stays where it is
 
 
 class Setting(NamedTuple):
@@ -57,6 +62,11 @@ def gqa_settings(dtypes: Iterable[str]) -> list[Setting]:
     """The same with four query heads to a head of K and V; causal, as the models that group heads are."""
     wide = [setting for setting in speed_settings(dtypes, (1024, 4096, 16384)) if setting.causal]
     return [setting._replace(H_kv=setting.H_q // 4) for setting in wide]
+
+
+def sustained_settings(dtypes: Iterable[str]) -> list[Setting]:
+    """Long rows, of a GPU that is at work all the time."""
+    return speed_settings(dtypes, (4096, 16384))
 
 
 def dims_settings(dtypes: Iterable[str]) -> list[Setting]:
@@ -119,7 +129,7 @@ def check(names: Sequence[str], got: Sequence[Tensor], want: Sequence[Tensor], d
 
 
 def median_ms(call: Callable) -> float:
-    """Median milliseconds of a call on the GPU, the L2 cache flushed before each."""
+    """Median milliseconds of a call on the GPU that has rested, the L2 cache flushed before each."""
     from triton.testing import do_bench
 
     time.sleep(PAUSE)
@@ -127,8 +137,36 @@ def median_ms(call: Callable) -> float:
     once = event_ms(call)
     if once > SLOW:
         return statistics.median(event_ms(call) for _ in range(3))
-    rep = 40 if once > SHORT else 40 / ROUNDS
-    return do_bench(call, warmup=10, rep=rep, return_mode="median")
+    if once > SHORT:
+        return flushed_ms(call, max(3, int(COOL / once) - 2))
+    return do_bench(call, warmup=10, rep=40 / ROUNDS, return_mode="median")
+
+
+def sustained_ms(call: Callable) -> float:
+    """The same of a GPU that has been at work, call after call, and has lowered its clock to keep to its power.
+
+    An H100 does so in two to four steps, 25 to 70 ms after it began, later where a kernel draws less. Calls counted on both
+    sides of a step would tell which came first.
+    """
+    call()
+    for _ in range(int(WARM / event_ms(call)) + 1):
+        call()
+    return flushed_ms(call, 12)
+
+
+def flushed_ms(call: Callable, calls: int) -> float:
+    """Median milliseconds of so many calls, one after the other, the L2 cache flushed before each."""
+    from triton.runtime import driver
+
+    cache = driver.active.get_empty_cache_for_benchmark()
+    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(calls)]
+    for start, end in events:
+        driver.active.clear_cache(cache)
+        start.record()
+        call()
+        end.record()
+    torch.cuda.synchronize()
+    return statistics.median(start.elapsed_time(end) for start, end in events)
 
 
 def event_ms(call: Callable) -> float:
@@ -169,6 +207,7 @@ def side_by_side(
     graphs: Sequence[str] = (),
     host: bool = False,
     rounds: int = ROUNDS,
+    sustained: bool = False,
     device: str = "cuda",
 ) -> dict:
     """A row: the setting, milliseconds of every backend, and "reasons" for every None.
@@ -177,8 +216,9 @@ def side_by_side(
     `graphs` also "graph", and, if asked for, "host": what of a forward call the CPU does before it is free again.
     All backends take turns: a shared host has slow seconds, and a GPU that has worked for long runs slower, which would
     be those of one backend. Of short calls the lowest median of `rounds` counts, of longer ones the middle one of
-    LONG_ROUNDS; with rounds = 1, and above SLOW, there is one.
+    LONG_ROUNDS; with rounds = 1, and above SLOW, there is one. sustained: as `sustained_ms` has them, not `median_ms`.
     """
+    timed = partial(_timed, milliseconds=sustained_ms) if sustained else _timed
     tensors = inputs(setting, device, grads=backward)
     want = reference(*tensors, setting.causal)
     row = setting._asdict() | {name: None for name in names} | {"reasons": {}}
@@ -186,7 +226,7 @@ def side_by_side(
     for name in names:
         found, reasons = {}, row["reasons"]
         with heard() as said:
-            error = _failure(lambda: calls.update(_measure(name, setting, tensors, want, found, backward)))  # noqa: B023
+            error = _failure(lambda: calls.update(_measure(name, setting, tensors, want, found, backward, timed)))  # noqa: B023
         if error is not None:
             reasons[name] = ("backward: " if found else "") + reason(error, said)
         if found and name in graphs:
@@ -200,7 +240,7 @@ def side_by_side(
     for turn in range(1, LONG_ROUNDS if rounds > 1 else 1):
         for (name, kind), call in calls.items():
             if turn < rounds or times[name, kind][0] >= SHORT:
-                times[name, kind].append(_timed(name, kind, call))
+                times[name, kind].append(timed(name, kind, call))
     for (name, kind), found in times.items():
         row[name][kind] = min(found) if found[0] < SHORT else statistics.median(found)
     return row
@@ -219,7 +259,7 @@ def _failure(call: Callable) -> Exception | None:
     return None
 
 
-def _measure(name: str, setting: Setting, tensors, want, found: dict, backward: bool) -> dict:
+def _measure(name: str, setting: Setting, tensors, want, found: dict, backward: bool, timed: Callable) -> dict:
     """Fill `found` with milliseconds, each entry after its check; {(name, entry): call} of those that are not SLOW."""
     q, k, v, do = tensors
     scores = 4 * setting.B * setting.H_q * setting.N_q * setting.N
@@ -229,18 +269,18 @@ def _measure(name: str, setting: Setting, tensors, want, found: dict, backward: 
         calls = {"forward": bind(name, q, k, v, setting.causal)}
         with torch.no_grad():
             check(("o",), (calls["forward"](),), want[:1], setting.dtype)
-        found["forward"] = _timed(name, "forward", calls["forward"])
+        found["forward"] = timed(name, "forward", calls["forward"])
         if backward:
             o = calls["forward"]()
             calls["backward"] = lambda: torch.autograd.grad(o, (q, k, v), do, retain_graph=True)
             check(("dq", "dk", "dv"), calls["backward"](), want[1:], setting.dtype)
-            found["backward"] = _timed(name, "backward", calls["backward"])
+            found["backward"] = timed(name, "backward", calls["backward"])
     return {(name, kind): call for kind, call in calls.items() if found[kind] < SLOW}
 
 
-def _timed(name: str, kind: str, call: Callable) -> float:
+def _timed(name: str, kind: str, call: Callable, milliseconds: Callable | None = None) -> float:
     with context(name), torch.set_grad_enabled(kind == "backward"):
-        return median_ms(call)
+        return (milliseconds or median_ms)(call)
 
 
 def warm_flex(job: tuple[Setting, bool], device: str = "cuda") -> str | None:

@@ -189,7 +189,7 @@ def first_call_table(found: Mapping) -> list[str]:
 def reasons(results: Mapping) -> list[str]:
     """Each reason once, as far as its first sentence, with the number of its settings, and the first of them."""
     where: dict[tuple[str, str, str], list[str]] = {}
-    for section in ("rows", "memory", "gqa", "dims", "decoding"):
+    for section in ("rows", "sustained", "memory", "gqa", "dims", "decoding"):
         for row in results.get(section, ()):
             for name, words in row.get("reasons", {}).items():
                 where.setdefault((section, name, words.partition(". ")[0]), []).append(place(row))
@@ -205,6 +205,8 @@ def report(results: Mapping) -> str:
         ("rows", "forward"): "Speed, forward, TFLOP/s",
         ("rows", "backward"): "Speed, backward, TFLOP/s",
         ("rows", "graph"): "Speed, forward in a CUDA graph, TFLOP/s",
+        ("sustained", "forward"): "Speed of a GPU at work for 150 ms, forward, TFLOP/s",
+        ("sustained", "backward"): "Speed of a GPU at work for 150 ms, backward, TFLOP/s",
         ("gqa", "forward"): "GQA, forward, TFLOP/s",
         ("gqa", "backward"): "GQA, backward, TFLOP/s",
         ("dims", "forward"): "Other head dimensions, forward, TFLOP/s",
