@@ -315,6 +315,9 @@ def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, softcap=None, 
         ((1, 3, 1, 150, 300, 64, True), {"stages": 2, "per_multiprocessor": 2, "programs": 1}),
         ((1, 3, 1, 300, 300, 64, True), {"programs": 4}),  # three tiles of three rows, two and then one side by side
         ((2, 1, 1, 100, 192, 128, False), {"stages": 3, "tickets": False}),
+        ((1, 4, 2, 300, 200, 64, False), {"stages": 3, "programs": 3}),
+        ((1, 2, 1, 400, 130, 64, False), {"consumers": 3, "stages": 3}),
+        ((1, 3, 1, 300, 256, 128, False), {"block_n": 128}),
     ],
 )
 def test_the_package_s_kernels_run_clean(shape, options):

@@ -539,22 +539,56 @@ def test_what_is_left_out_and_hidden_in_the_backward_sweep_is_told_as_it_was_rec
             "what is hidden by fewer comparisons, and the first round's product of dQ left out at D = 128",
         )
     )
-    window = spread(trials["backward, the same, a window of 1025 keys, hidden by fewer comparisons"])
+    window, order = (
+        spread(trials[f"backward, the same two changes, {of}"]) for of in ("a window of 1025 keys", "in order")
+    )
     once = at("causal, both conditions hidden in one comparison", 64)
     assert f"causal {left[0]} times the speed (H100, N 512 to 16384)" in words and f"the speed was {left[1]}" in words
     assert f"{hidden[0]} times the speed at D = 128, {hidden[1]} at 64 (H100, N 1024 to 16384)" in words
-    assert f"with a window of 1025 keys alone {window}." in words and f"was {once} at D = 64" in words
+    assert (
+        f"in order {order}, and with a window of 1025 keys {window} (H200)." in words
+        and f"was {once} at D = 64" in words
+    )
     assert f"causal {left[0]} of the speed at D = 128: kept; {left[1]} at D = 64" in appendix
     assert (
-        f"{hidden[0]} of the speed at D = 128, {hidden[1]} at D = 64; with a window of 1025 keys alone {window}"
+        f"{hidden[0]} of the speed at D = 128, {hidden[1]} at D = 64; in order {order}, with a window of 1025 keys {window} ("
         in appendix
     )
-    assert f"{once} causal at D = 64: not kept" in appendix
+    assert f"one comparison in place of two, {once} at D = 64: not kept" in appendix
     changes = " ".join(changes.split())
     assert (
         f"{hidden[0]} times as fast at D = 128 on an H100 (N 1024 to 16384), {hidden[1]} at D = 64, and {window} with"
         in changes
     )
+    nothing = trials[
+        "backward, causal, D = 64, N = 16384, instructions that do nothing before the loops of the two groups"
+    ]
+    none, one, _, other = (f"{row['ratio']:.2f}" for row in nothing["rows"])
+    assert [row["before each loop"] for row in nothing["rows"]] == [[0, 0], [0, 8], [0, 16], [8, 0]]
+    assert f"ran at {none} of the speed of the one before, eight instructions" in words
+    assert f"made it {one}, and before that of the other {other}." in words
+    assert f"loop turned {none} of the speed into {one}, before the other's into {other}:" in appendix
+
+
+def test_tickets_without_a_mask_are_told_as_they_were_recorded():
+    """Kept where they gain; the rows of where they are not are none of those."""
+    trials, words = load("gpu_trials_h200")["trials"], said_of("forward")
+    root = Path(__file__).parents[1]
+    appendix, changes = ((root / name).read_text() for name in ("notebooks/14_appendix.md", "CHANGELOG.md"))
+    kept = trials["forward, tiles without a mask by ticket, D = 64, and D = 128 from N = 8192 on"]
+    not_kept = [trials[f"forward, the same, {where}"] for where in ("where it is not done", "D = 128, up to N = 2048")]
+    less = [row for trial in not_kept for row in trial["rows"]]
+    assert kept["gpu"] == "NVIDIA H200" and [trial["gpu"][:11] for trial in not_kept] == ["NVIDIA H200", "NVIDIA H100"]
+    assert all(row["D"] == 64 or row["N"] >= 8192 for row in kept["rows"])
+    assert all(row["D"] > 128 or row["D"] > 64 and row["N"] < 8192 for row in less)
+    kept, less = spread(kept), spread({"rows": less})
+    assert (
+        f"tickets are {kept} times the speed of fixed shares at D = 64, and at D = 128 from 8192 keys on (H200)"
+        in words
+    )
+    assert f"Elsewhere they were {less}," in words
+    assert f"{kept} of the speed at D = 64, and at D = 128 from N = 8192 on: kept there; elsewhere {less} |" in appendix
+    assert f"by ticket: {kept} times as fast on an H200" in " ".join(changes.split())
 
 
 def test_what_was_tried_on_an_h100_is_told_as_it_was_recorded():

@@ -49,9 +49,11 @@ is in flashlearn/measurements/gpu_trials_h200.json.
 
 In the first round there is no dS before: at D = 128 the product is left out, causal 1.01 to 1.03 times the speed (H100, N 512 to 16384);
 at D = 64 it is made and used by nobody, as without it the speed was 0.99 to 1.00. What no query sees is hidden by fewer comparisons:
-with that too, 1.00 to 1.04 times the speed at D = 128, 0.99 to 1.02 at 64 (H100, N 1024 to 16384), and with a window of 1025 keys
-alone 1.01 to 1.04. One comparison for both, key and end of the queries, under a causal mask was 0.95 to 1.02 at D = 64: it has more
-numbers wait in registers, and the assembler then begins S^T before it has filled dP^T, as above.
+with both, 1.00 to 1.03 times the speed at D = 128, 0.97 to 1.01 at 64 (H100, N 1024 to 16384), in order 1.00 to 1.01, and with a window of 1025
+keys 1.02 to 1.05 (H200). Under a causal mask one comparison in place of two, which puts keys and queries past the end out of each other's
+sight, was 0.95 to 1.02 at D = 64. A few per cent may have nothing to do with the work: at D = 64, causal, N = 16384, where a form of
+the kernel ran at 0.96 of the speed of the one before, eight instructions that do nothing, run once before the loop of one of the groups,
+made it 1.01, and before that of the other 0.95. When the groups begin, and where their code lies, counts as much.
 
 dQ is computed a round later than its dS, so that neither group waits for the other's, and before dK, so that it leaves
 while dK is computed. At D = 64 the first was 4 to 8 % faster (H200, N 2048 to 16384, causal and not, 2026-11-23), and the
