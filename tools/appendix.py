@@ -14,14 +14,16 @@ from flashlearn.measurements import load, story, tables
 
 APPENDIX = Path(__file__).parent.parent / "notebooks" / "14_appendix.md"
 TABLE = re.compile(r"(?<=<!-- table: )(\w+)( -->\n```text\n).*?(?=```)", re.DOTALL)
-BESIDE, H100, LADDER, PROFILE = (
-    load(name) for name in ("gpu_attention_h200", "gpu_attention_h100", "gpu_ladder", "gpu_profile")
+BESIDE, H100, LADDER, PROFILE, TRIALS = (
+    load(name) for name in ("gpu_attention_h200", "gpu_attention_h100", "gpu_ladder", "gpu_profile", "gpu_trials_h200")
 )
 TABLES: dict[str, Callable[[], str]] = {
     "rung_by_rung": lambda: story.rung_by_rung(LADDER),
     "sweeps": lambda: story.sweeps(LADDER),
     "launches": lambda: story.launches(LADDER, TUNED),
     "counters": lambda: tables.counters(PROFILE),
+    "slowing": lambda: tables.slowing(TRIALS),
+    "sustained": lambda: tables.sustained(H100),
     "launching": lambda: tables.launching(BESIDE),
     "halving": lambda: tables.halving(BESIDE),
     "gqa": lambda: tables.gqa(BESIDE),

@@ -269,6 +269,45 @@ def clock(profile: Mapping, direction: str) -> float:
     return work / (kernel["ms"] / 1e3) / (busy * H200_SXM.sms * 4096) / 1e9
 
 
+def slowing(trials: Mapping, after: tuple[int, ...] = (4, 13, 25, 38, 50, 63, 75, 100)) -> str:
+    """How a GPU at work lowers its clock ("clock" in `gpu_trials_h200.json`): rates of the calls that began so many ms after the
+    first, or a little later, and clock, power and rate after two seconds."""
+    found = trials["clock"]
+    lines = [f"{found['gpu']}, D = 128, no mask, forward, TFLOP/s; ms at work:"]
+    lines.append(f"{'':34}" + columns(map(str, after), 5))
+    for row in found["rows"]:
+        at = (next((i for i, ms in enumerate(row["ms"]) if ms >= least), -1) for least in after)
+        cells = (shown(row["rates"][i]) for i in at)
+        lines.append(f"N {row['N']:6} {row['dtype']:9}{NAMES[row['backend']]:16}" + columns(cells, 5))
+    lines.append(f"{'after 2 s':34}" + columns(["MHz", "W", "TFLOP/s"], 9))
+    for row in found["rows at work"]:
+        cells = (shown(row[key]) for key in ("MHz", "W", "rate"))
+        lines.append(f"N {row['N']:6} {row['dtype']:9}{NAMES[row['backend']]:16}" + columns(cells, 9))
+    return "\n".join(lines)
+
+
+def sustained(results: Mapping) -> str:
+    """TFLOP/s of a GPU that has rested, and of one that has been at work for 150 ms, and ours over FlashAttention-4 then."""
+    names = ("flashlearn", "cudnn", "fa4")
+    lines = [f"{provenance(results)}", "TFLOP/s of a rested GPU > at work"]
+    lines.append(f"{'':27}forward{'':29}backward")
+    lines.append(f"  D      N         {'':8}" + "".join(f"{name:12}" for name in ["ours", "cuDNN", "FA-4"] * 2))
+    for row in results["sustained"]:
+        (rested,) = chosen(results["rows"], **{key: row[key] for key in ("D", "N", "causal", "dtype")})
+        cells = (
+            f"{shown(rate(rested, name, way))} > {shown(rate(row, name, way)):6}" for way in TARGETS for name in names
+        )
+        mask = "causal" if row["causal"] else ""
+        lines.append(f"{row['D']:3}  {row['N']:5}  {mask:6} {row['dtype']:8} " + "".join(cells))
+    for dtype in ("float16", "bfloat16"):
+        found = (ratios(chosen(results["sustained"], dtype=dtype), way, "fa4") for way in TARGETS)
+        said = ", ".join(
+            f"{way} {geometric_mean(each):.2f}, least {min(each):.2f}" for way, each in zip(TARGETS, found, strict=True)
+        )
+        lines.append(f"at work, ours over FlashAttention-4, {dtype}: {said}")
+    return "\n".join(line.rstrip() for line in lines)
+
+
 def lesson(results: Mapping) -> str:
     """What the kernels of notebook 15 took for each tile of keys, by the number of stages."""
     stages = sorted({row["stages"] for row in results["rows"]})
