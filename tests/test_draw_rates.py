@@ -3,7 +3,7 @@
 import pytest
 
 from flashlearn.show import picture
-from flashlearn.show.draw import draw_rates, draw_rungs, panels_of
+from flashlearn.show.draw import draw_at_work, draw_rates, draw_rungs, panels_of
 
 ROWS = [
     {"D": D, "N": N, "causal": causal, "ours": {"forward": N / D}, "other": {"forward": 10.0}}
@@ -52,6 +52,24 @@ def test_six_names_can_be_told_apart_and_none_is_left_out_in_silence():
     assert axes.get_xticks()[0] == 4096, "the longest has its tick"
     with pytest.raises(ValueError):
         picture(lambda ax: plot(ax, "abcdefg"), alt="seven curves")
+
+
+def test_rates_at_work_are_drawn_against_time_from_zero():
+    curves, drawn = {"ours": {0.1: 5.0, 30.0: 4.0}, "other": {0.2: 6.0, 40.0: 3.0}}, []
+
+    def plot(ax):
+        drawn.append(ax)
+        draw_at_work(ax, curves, 25.0, "recorded somewhere")
+
+    picture(plot, figsize=(12.8, 4.6), alt="rates at work")
+    (ax,) = drawn
+    assert [dict(zip(*line.get_data(), strict=True)) for line in ax.lines] == list(curves.values())
+    assert ax.get_ylim()[0] == 0 and ax.get_ylim()[1] > 6 and ax.get_xlim()[0] == 0
+    (band,) = ax.patches
+    assert band.get_extents().transformed(ax.transData.inverted()).x1 == pytest.approx(25)
+    assert [text.get_text() for text in ax.texts] == ["measure here:\nthe first 25 ms"]
+    assert ax.get_title() == "recorded somewhere"
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == list(curves)
 
 
 @pytest.mark.parametrize("measured", ({}, {"fused": 300.0, "op": 600.0}))

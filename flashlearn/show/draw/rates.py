@@ -1,4 +1,4 @@
-"""Measured rates: against N, panel beside panel; and rung by rung, each beside its prediction."""
+"""Measured rates: against N, panel beside panel; against time; and rung by rung, each beside its prediction."""
 
 from __future__ import annotations
 
@@ -44,6 +44,24 @@ def draw_rates(
     handles, names = axes[0].get_legend_handles_labels()
     fig.legend(handles, names, loc="outside upper center", ncols=len(names), fontsize=16)
     fig.supxlabel(note, fontsize=13, color=QUIET)
+
+
+def draw_at_work(ax: Axes, curves: Mapping[str, Mapping[float, float]], rested: float, note: str) -> None:
+    """The rate of every name against the time that the GPU has been at work; a band for as long as it is as good as rested.
+
+    curves   {name: {ms: TFLOP/s}}, of six names at most
+    rested   ms
+    """
+    ax.axvspan(0, rested, color="#EFEFEF")
+    words, where = f"measure here:\nthe first {rested:.0f} ms", ax.get_xaxis_transform()
+    ax.text(rested / 2, 0.05, words, ha="center", fontsize=16, transform=where)
+    for look, (name, rates) in zip(LOOK[: len(curves)], curves.items(), strict=True):
+        ax.plot(list(rates), list(rates.values()), label=name, **look)
+    top = 1.12 * max(rate for rates in curves.values() for rate in rates.values())
+    ax.set(xlabel="ms at work", ylabel="TFLOP/s", ylim=(0, top), xlim=(0, None))
+    ax.grid(axis="y", color="#E3E3E3")
+    ax.legend(loc="lower right", fontsize=16)
+    ax.set_title(note, fontsize=13, color=QUIET)
 
 
 def draw_rungs(ax: Axes, predicted: Mapping[str, float], measured: Mapping[str, float], note: str) -> None:
