@@ -289,22 +289,18 @@ def slowing(trials: Mapping, after: tuple[int, ...] = (4, 13, 25, 38, 50, 63, 75
 def sustained(results: Mapping) -> str:
     """TFLOP/s of a GPU that has rested, and of one that has been at work for 150 ms, and ours over FlashAttention-4 then."""
     names = ("flashlearn", "cudnn", "fa4")
-    lines = [f"{provenance(results)}", "TFLOP/s of a rested GPU > at work"]
-    lines.append(f"{'':27}forward{'':29}backward")
-    lines.append(f"  D      N         {'':8}" + "".join(f"{name:12}" for name in ["ours", "cuDNN", "FA-4"] * 2))
-    for row in results["sustained"]:
-        (rested,) = chosen(results["rows"], **{key: row[key] for key in ("D", "N", "causal", "dtype")})
-        cells = (
-            f"{shown(rate(rested, name, way))} > {shown(rate(row, name, way)):6}" for way in TARGETS for name in names
-        )
-        mask = "causal" if row["causal"] else ""
-        lines.append(f"{row['D']:3}  {row['N']:5}  {mask:6} {row['dtype']:8} " + "".join(cells))
+    lines = [provenance(results), "TFLOP/s, rested > at work", f"{'':18} forward{'':29}backward"]
     for dtype in ("float16", "bfloat16"):
-        found = (ratios(chosen(results["sustained"], dtype=dtype), way, "fa4") for way in TARGETS)
-        said = ", ".join(
-            f"{way} {geometric_mean(each):.2f}, least {min(each):.2f}" for way, each in zip(TARGETS, found, strict=True)
-        )
-        lines.append(f"at work, ours over FlashAttention-4, {dtype}: {said}")
+        rows = chosen(results["sustained"], dtype=dtype)
+        lines.append(f"{dtype:19}" + "".join(f"{name:12}" for name in ["ours", "cuDNN", "FA-4"] * 2))
+        for row in rows:
+            (rested,) = chosen(results["rows"], **{key: row[key] for key in ("D", "N", "causal", "dtype")})
+            pairs = ((rate(rested, name, way), rate(row, name, way)) for way in TARGETS for name in names)
+            cells = (f"{shown(before)} > {shown(after):6}" for before, after in pairs)
+            lines.append(f"{row['D']:3}  {row['N']:5}  {'causal' if row['causal'] else '':6} " + "".join(cells))
+        found = {way: ratios(rows, way, "fa4") for way in TARGETS}
+        said = (f"{way} {geometric_mean(each):.2f}, least {min(each):.2f}" for way, each in found.items())
+        lines.append(f"at work, ours over FA-4: {'; '.join(said)}")
     return "\n".join(line.rstrip() for line in lines)
 
 
