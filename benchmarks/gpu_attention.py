@@ -152,7 +152,7 @@ def row_of(part: str, setting: Setting, results: dict, names: list[str], graphs:
     names = [name for name in names if name != "fa4" or part in ("speed", "sustained", "dims")]
     if part == "sustained":
         names = [name for name in names if name in (OURS, "cudnn", "fa4")]
-        row = measure.side_by_side(setting, names, rounds=1, sustained=True, device=device)
+        row = measure.side_by_side(setting, names, sustained=True, device=device)
         return measure.rates(row, names)
     if part == "memory":
         gone = next((row["reasons"] for row in reversed(results["memory"]) if row["N"] < setting.N), {})
