@@ -5,8 +5,8 @@
     python benchmarks/gpu_attention.py --parts speed --dtype float16 --lengths 4096 16384    a part
 
 speed       TFLOP/s forward and backward: D 64 and 128, N 512 to 16384, causal and not; hidden size 2048, 16384 tokens
+sustained   as speed, N 4096 and 16384, of a GPU that has been at work for 150 ms, beside cuDNN and FlashAttention-4
 memory      peak bytes of forward and backward of one layer, N 1024 to 131072
-sustained   as speed, N 4096 and 16384, by a GPU that has been at work for 150 ms: beside cuDNN and FlashAttention-4 alone
 gqa         as speed, with four query heads to a head of K and V
 dims        as speed, with D 96, 192 and 256, and N 4096
 decoding    one query against N keys: microseconds, as called and in a CUDA graph, and GB/s of K and V
@@ -15,12 +15,12 @@ first-call  seconds until the first result, with empty caches of compiled kernel
 FLOPs: 4 B H N^2 D forward, half of it when causal, 2.5 times as much backward. Medians of repeated runs, all backends
 of a row in turns: of a call below a millisecond the lowest of three medians, since the seconds in which other programs
 slow down the host are nobody's, and of a longer one the middle one of five (before 2026-11-23 there was one). Each
-follows a pause and is over before the GPU lowers its clock, which it does 25 to 70 ms after it began to work (before
-2026-11-27 long calls were measured on both sides of that step, and which of two was ahead was a matter of when it came:
-up to 0.06 either way). "sustained" has the rates after it. As called, decoding is mostly the host's work, which has slow minutes: ours, FlashAttention-2 and cuDNN are measured in
-five passes, spread over the run, and the lowest median of each counts. Every result is compared with PyTorch's in
-float32 before it is timed. Times are those of the operator as called: launch overhead counts where the GPU has to wait
-for it.
+follows a pause and is over before the GPU lowers its clock, which it does in steps, 25 to 70 ms after it began to work.
+(Before 2026-11-27 long calls were measured around these steps, and when a step came told which of two was ahead.)
+"sustained" has the rates after them. As called, decoding is mostly the host's work, which has slow minutes: ours,
+FlashAttention-2 and cuDNN are measured in five passes, spread over the run, and the lowest median of each counts.
+Every result is compared with PyTorch's in float32 before it is timed. Times are those of the operator as called:
+launch overhead counts where the GPU has to wait for it.
 
 The JSON is written after every row, so that a run that is cut short keeps what it has. The same command goes on where
 it stopped; runs of parts are put together if they agree in all of their provenance. Ends by itself within 9 minutes;

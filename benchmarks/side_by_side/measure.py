@@ -28,9 +28,7 @@ FIRST_CALL_LIMIT = 60  # seconds
 FIRST_CALLS = 3
 LATENCIES = {"forward": "us", "graph": "graph us", "host": "host us"}
 PAUSE = 0.1  # seconds before a measurement, so that none inherits the heat of the one before
-COOL = (
-    25.0  # ms after a pause in which a GPU keeps its clock. It then lowers it to keep to its power: see `sustained_ms`
-)
+COOL = 25.0  # ms after a pause in which a GPU keeps its clock, before it lowers it: see `sustained_ms`
 WARM = 150.0  # ms of work after which the clock stays where it is
 
 

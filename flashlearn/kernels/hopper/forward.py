@@ -764,7 +764,7 @@ def attention_forward_hopper(
     # tickets where programs have more than one tile, unless all tiles take as long and it gains nothing to let the fastest have
     # most; three groups lack registers without tickets, under a mask
     gains = mask != "none" or width == 64 or width == 128 and N_k >= 8192
-    tickets = gains and B * H * tiles > resident or mask != "none" and consumers == 3
+    tickets = (gains and B * H * tiles > resident) or (mask != "none" and consumers == 3)
     side = rows_of_a_wave(tiles, resident)
     if spans is not None:
         side = rows_with_masks(B * H, spans.seen * width * 2 * k.element_size())
