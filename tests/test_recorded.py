@@ -186,6 +186,19 @@ def test_the_readmes_table_says_what_was_measured():
     assert told in " ".join(words.split())
 
 
+def test_an_h100_is_level_with_flashattention_4():
+    """The goal in both directions and dtypes, in the mean and in each setting; of a GPU that has rested."""
+    results, means, least = load("gpu_attention_h100"), [], []
+    for way in ("forward", "backward"):
+        for dtype in DTYPES:
+            found = ratios(chosen(results["rows"], N=(4096, 16384), dtype=dtype), way, "fa4")
+            assert len(found) == 8 and geometric_mean(found) >= tables.LEVEL[0] and min(found) >= tables.LEVEL[1]
+            means.append(f"{geometric_mean(found):.2f}")
+            least.append(min(found))
+    said = f"{min(least):.2f} of it at least: forward {means[0]} and {means[1]}, backward {means[2]} and {means[3]} (float16"
+    assert said in " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
+
+
 def setting(row):
     return tuple(row[name] for name in ("D", "N", "causal", "dtype"))
 
