@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 
 from flashlearn.show.draw.style import INK, QUIET
 
-LOOK = (  # one for each name, told apart by marker and line, not by colour; ours comes first
+LOOK: tuple[
+    dict[str, Any], ...
+] = (  # one for each name, told apart by marker and line, not by colour; ours comes first
     {"color": INK, "linewidth": 4, "marker": "o", "markersize": 10},
     {"color": QUIET, "linewidth": 2, "marker": "s", "markersize": 9, "linestyle": (0, (4, 2))},
     {"color": QUIET, "linewidth": 2, "marker": "^", "markersize": 10, "linestyle": (0, (1, 1.5))},
