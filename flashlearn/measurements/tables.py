@@ -292,7 +292,7 @@ def sustained(results: Mapping) -> str:
     lines = [provenance(results), "TFLOP/s, rested > at work", f"{'':18} forward{'':29}backward"]
     for dtype in ("float16", "bfloat16"):
         rows = chosen(results["sustained"], dtype=dtype)
-        lines.append(f"{dtype:19}" + "".join(f"{name:12}" for name in ["ours", "cuDNN", "FA-4"] * 2))
+        lines.append(f"  D      N {dtype:8}" + "".join(f"{name:12}" for name in ["ours", "cuDNN", "FA-4"] * 2))
         for row in rows:
             (rested,) = chosen(results["rows"], **{key: row[key] for key in ("D", "N", "causal", "dtype")})
             pairs = ((rate(rested, name, way), rate(row, name, way)) for way in TARGETS for name in names)
