@@ -14,10 +14,10 @@ if importlib.util.find_spec("triton") is None:
 from flashlearn.kernels.hopper import sums as module
 from flashlearn.kernels.hopper.sums import Begun, begin_sums, end_sums
 from flashlearn.kernels.target import INTERPRETED
-from tests.summed import as_summed
+from tests.summed import as_summed, tiles
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
-SHAPES = [(2, 3, 130, 64), (1, 2, 64, 128), (1, 1, 1, 8), (2, 2, 70, 96)]
+SHAPES = [(2, 3, 130, 64), (1, 2, 64, 128), (1, 1, 1, 8), (2, 2, 70, 96), (1, 2, 70, 192), (1, 1, 130, 232)]
 
 
 def filled(*shape: int, dtype=torch.float16) -> torch.Tensor:
@@ -41,7 +41,7 @@ def test_lse_delta_and_zeros(shape, with_dlse):
     want = (o.double() * do.double()).sum(-1) - (dlse.double() if with_dlse else 0)
     torch.testing.assert_close(rows[:, :, 1, :N].double(), want, rtol=1e-5, atol=1e-5)
     assert (rows[:, :, 0, N:] == torch.inf).all() and not rows[:, :, 1, N:].count_nonzero()
-    assert sums.shape == (B, H, blocks * 256, 32) and sums.dtype == torch.float32
+    assert sums.shape == (B, H, blocks * tiles(D) * 128, 32) and sums.dtype == torch.float32
     assert sums.is_contiguous() and not sums.count_nonzero() and zeroed is None
     assert counters.shape == (B, H, 2) and counters.dtype == torch.int32 and not counters.count_nonzero()
 

@@ -27,7 +27,7 @@ from flashlearn.kernels.launcher import launch
 from flashlearn.kernels.target import check_grid
 from flashlearn.kernels.teaching.forward import padded
 
-SUMS = tl.constexpr(8192)  # of a program: 128 queries of 64 columns, or 64 of 128
+TILE = tl.constexpr(4096)  # sums of 64 queries and 64 columns
 
 
 @triton.jit(do_not_specialize=["N_q", "zeroed"])
@@ -40,6 +40,7 @@ def attention_begin_sums_kernel(
     # what lse is divided by; how many heads, counted through all sequences, get zeros
     N_q, factor, zeroed,
     HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
+    TILES: tl.constexpr,  # of dQ
 ):  # fmt: skip
     """lse and delta = rowsum(dO o O) - dlse, and zeros, for one block of queries: FA-2 Alg. 2, line 4."""
     let_next_begin()  # attention_backward_hopper_kernel
@@ -55,7 +56,8 @@ def attention_begin_sums_kernel(
     number = batch * tl.num_programs(1) + head
     if number < zeroed:
         block = number * tl.num_programs(0) + tl.program_id(0)
-        tl.store(sums_ptr + block * SUMS + tl.arange(0, SUMS), tl.zeros((SUMS,), dtype=tl.float32))
+        for tile in tl.static_range(TILES):
+            tl.store(sums_ptr + (block * TILES + tile) * TILE + tl.arange(0, TILE), tl.zeros((TILE,), dtype=tl.float32))
     if tl.program_id(0) == 0:
         tl.store(counters_ptr + 2 * number + tl.arange(0, 2), tl.zeros((2,), dtype=tl.int32))
     delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)  # (BLOCK_M,)
@@ -76,9 +78,9 @@ def attention_end_sums_kernel(
     stride_b, stride_h, stride_m, stride_d,
     # query heads of a row, and what its counter is when all has been added
     N_q, scale, group, added,
-    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr,
+    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
-    """dQ = sum of dS K, times the scale of the scores, for one block of queries: two tiles of 64 by 64."""
+    """dQ = sum of dS K, times the scale of the scores, for one block of queries: tiles of 64 by 64."""
     head, batch = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     block = (batch * tl.num_programs(1) + head) * tl.num_programs(0) + tl.program_id(0)
     dq_ptr += batch * stride_b + head * stride_h
@@ -87,10 +89,10 @@ def attention_end_sums_kernel(
     # the last waits all the same: a kernel after this one counts on it that the sweep is over
     if (row == rows - 1) | (not there):
         wait_for_last()  # attention_backward_hopper_kernel, which adds to the sums
-    for half in tl.static_range(2):
-        offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + half * (BLOCK_M - 64) + tl.arange(0, 64)  # (64,)
-        offs_d = half * (128 - BLOCK_M) + tl.arange(0, 64).to(tl.int64)  # (64,)
-        sums = tl.load(sums_ptr + block * SUMS + half * 4096 + tl.arange(0, 4096))
+    for tile in tl.static_range(TILES):
+        offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tile * (BLOCK_M - 64) + tl.arange(0, 64)  # (64,)
+        offs_d = tile * (128 - BLOCK_M) + tl.arange(0, 64).to(tl.int64)  # (64,)
+        sums = tl.load(sums_ptr + (block * TILES + tile) * TILE + tl.arange(0, TILE))
         dq = (
             sums.reshape(4, 8, 8, 4, 2, 2).permute(0, 4, 2, 1, 3, 5).reshape(64, 64) * scale
         )  # w j g t h p: w h g j t p
@@ -101,8 +103,13 @@ def attention_end_sums_kernel(
 
 
 def block_of_queries(D: int) -> int:
-    """How many queries a block has, whose dQ is one half of two computing groups each."""
+    """How many queries a block has, of whose dQ two computing groups have a part each."""
     return 128 if hopper_width(D) == 64 else 64
+
+
+def tiles_of_dq(D: int) -> int:
+    """How many tiles, 64 by 64, there are in a block of queries: two of up to 128 columns, and one of every further 64."""
+    return max(2, -(-D // 64))
 
 
 class Begun(NamedTuple):
@@ -111,7 +118,7 @@ class Begun(NamedTuple):
     # (B, H_q, 2, queries of whole blocks) float32: lse, divided, +inf where there is no query or it saw no key, and
     # delta = rowsum(dO o O) - dlse
     rows: Tensor
-    sums: Tensor  # (B, H_q, blocks of queries * 256, 32) float32: zeros, or those of the first heads
+    sums: Tensor  # (B, H_q, blocks of queries * tiles * 128, 32) float32: zeros, or those of the first heads
     # (B, H_q, 2) int32: zeros. For every row, a key head of a sequence, the sweep counts the first up when zeros are there, and
     # the second when all has been added
     counters: Tensor
@@ -123,7 +130,7 @@ def begin_sums(
 ) -> Begun:
     """Two numbers for each query, as the copy engine takes them to the sweep, and the sums of dQ, in float32; see `Begun`.
 
-    A block of queries is two tiles of dQ, 64 by 64, one below the other (D up to 64) or side by side. Each is 128 rows of 32
+    A block of queries is two tiles of dQ, 64 by 64, one below the other (D up to 64), or two to four side by side. Each is 128 rows of 32
     numbers, in the order of the registers that they come from: number 4 (32 (8 w + j) + 4 g + t) + 2 h + p of a tile is that of
     row 16 w + 8 h + g and column 8 j + 2 t + p. Columns past D are zeros.
     lse, dlse: (B, H_q, N_q) float32, lse of the forward pass and the gradient that reaches it, or None.
@@ -136,7 +143,7 @@ def begin_sums(
     rows = block_of_queries(D)
     blocks = triton.cdiv(N, rows)
     numbers = torch.empty((B, H, 2, blocks * rows), dtype=torch.float32, device=o.device)
-    sums = torch.empty((B, H, blocks * 256, 32), dtype=torch.float32, device=o.device)
+    sums = torch.empty((B, H, blocks * tiles_of_dq(D) * 128, 32), dtype=torch.float32, device=o.device)
     lse, dlse = lse.contiguous(), None if dlse is None else dlse.contiguous()
     strides = (o.stride(), do.stride())
     counters = torch.empty((B, H, 2), dtype=torch.int32, device=o.device)
@@ -147,7 +154,7 @@ def begin_sums(
             o, do, lse, dlse, numbers, sums, counters, *strides[0], *strides[1], N, factor,
             B * H if zeroed is None else zeroed,
         ),
-        dict(HEAD_DIM=D, BLOCK_M=rows, BLOCK_D=padded(D)),
+        dict(HEAD_DIM=D, BLOCK_M=rows, BLOCK_D=padded(D), TILES=tiles_of_dq(D)),
         key=(o.dtype, o.device, strides, aligned, dlse is None),
     )  # fmt: skip
     return Begun(numbers, sums, counters, zeroed)
@@ -165,6 +172,6 @@ def end_sums(begun: Begun, scale: float, dq: Tensor, group: int, added: int) -> 
     launch(
         attention_end_sums_kernel, check_grid((triton.cdiv(N, rows), H, B)),
         (begun.sums, dq, begun.counters, *dq.stride(), N, scale, group, added),
-        dict(HEAD_DIM=D, BLOCK_M=rows),
+        dict(HEAD_DIM=D, BLOCK_M=rows, TILES=tiles_of_dq(D)),
         key=(dq.dtype, dq.device, dq.stride()), follows=follows(dq.device),
     )  # fmt: skip
