@@ -11,7 +11,7 @@ from tests.gpu import sanitize
 NAME = "hopper/backward"
 DISPATCH = "def attention_backward_hopper_kernel("
 PART = "gl.warp_specialize("
-STORE, LOAD = "dq_smem.index(index).reshape([128, 32]).store(dq)", "rows = rows_smem.reshape("
+STORE, LOAD = "dq_smem.index(index).reshape([128, 32]).store(", "rows = rows_smem.reshape("
 KNOWN = [("Write", DISPATCH, "Read", DISPATCH), ("Write", PART, "Read", DISPATCH)]
 
 

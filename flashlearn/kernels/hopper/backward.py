@@ -269,15 +269,15 @@ def attention_backward_hopper_kernel(
 
 
 @gluon.jit
-def causal_blocks(start_n, sizes, BLOCK_M: gl.constexpr):
-    """The first block of queries of which one sees one of 128 keys, and the first in which each sees all."""
+def causal_blocks(start_n, sizes, BLOCK_M: gl.constexpr, OWN: gl.constexpr = 128):
+    """The first block of queries of which one sees one of a program's OWN keys, and the first in which each sees all."""
     N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
     first = gl.maximum(start_n - (N_k - N_q), 0) // BLOCK_M
-    return first, gl.cdiv(gl.maximum(start_n + 2 * KEYS - 1 - (N_k - N_q), 0), BLOCK_M)
+    return first, gl.cdiv(gl.maximum(start_n + OWN - 1 - (N_k - N_q), 0), BLOCK_M)
 
 
 @gluon.jit
-def located(place, sizes, BLOCK_M: gl.constexpr, MASK: gl.constexpr):
+def located(place, sizes, BLOCK_M: gl.constexpr, MASK: gl.constexpr, OWN: gl.constexpr = 128):
     """The place of a program that is not where its number in the grid says, but comes as number n of rows side by side.
 
     Each partition works it out by itself, and once more at the end. What the kernel knew before it parted would take registers
@@ -286,19 +286,19 @@ def located(place, sizes, BLOCK_M: gl.constexpr, MASK: gl.constexpr):
     start_n, kv_head, batch, first, full, full_stop, blocks, side, tickets_ptr, kv_heads = place
     if side is not None:
         N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
-        key_blocks = gl.cdiv(N_k, 2 * KEYS)  # of a row
+        key_blocks = gl.cdiv(N_k, OWN)  # of a row
         n = as_if_new(gl.program_id(0))
         if tickets_ptr is not None:
             n = gl.load(tickets_ptr + n)
         n, row = side_by_side(n, side, key_blocks, gl.num_programs(0) // key_blocks)
-        start_n, kv_head, batch = n * (2 * KEYS), row % kv_heads, row // kv_heads
+        start_n, kv_head, batch = n * OWN, row % kv_heads, row // kv_heads
         stop = gl.cdiv(N_q, BLOCK_M)
         if MASK == "causal":
-            first, full = causal_blocks(start_n, sizes, BLOCK_M)
+            first, full = causal_blocks(start_n, sizes, BLOCK_M, OWN)
         full_stop = full
         if MASK == "spans":
             low, full_high = queries_of(start_n, batch, sizes)
-            full_low, high = queries_of(start_n + 2 * KEYS - 1, batch, sizes)
+            full_low, high = queries_of(start_n + OWN - 1, batch, sizes)
             first, stop = low // BLOCK_M, gl.cdiv(high, BLOCK_M)
             full, full_stop = gl.cdiv(full_low, BLOCK_M), full_high // BLOCK_M
         blocks = gl.maximum(stop - first, 0)
@@ -559,12 +559,19 @@ def half_of_dq(t, index: gl.constexpr, ds_smem, ds_full, k_smem):
 def give_dq(t, dq, index: gl.constexpr, dq_smem, dq_full, dq_free):
     """Half of dQ (64, 64), the t-th of this group, to the warp that adds it, once the one before has left."""
     mbarrier.wait(dq_free.index(index), (t & 1) ^ 1)
-    # number (j, h, p) of thread (w, g, t) is of row 16 w + 8 h + g and column 8 j + 2 t + p: four numbers of a thread lie side by
-    # side, and 32 threads' in a row, so that they get there without bank conflicts. `end_sums` puts them in order again
-    dq = dq.reshape([4, 2, 8, 8, 4, 2]).permute((0, 3, 2, 4, 1, 5)).reshape([128, 32])  # w h g j t p: w j g t h p
-    dq_smem.index(index).reshape([128, 32]).store(dq)
+    dq_smem.index(index).reshape([128, 32]).store(by_threads(dq))
     fence_async_shared()
     mbarrier.arrive(dq_full.index(index), count=1)
+
+
+@gluon.jit
+def by_threads(x):
+    """What a product (64, 64) came to, in the order of registers (128, 32): so it gets to shared memory without bank conflicts.
+
+    Number (j, h, p) of thread (w, g, t) is of row 16 w + 8 h + g and column 8 j + 2 t + p: four numbers of a thread lie side by
+    side, and 32 threads' in a row. Of dQ, `end_sums` puts them in order again.
+    """
+    return x.reshape([4, 2, 8, 8, 4, 2]).permute((0, 3, 2, 4, 1, 5)).reshape([128, 32])  # w h g j t p: w j g t h p
 
 
 @gluon.jit
@@ -691,13 +698,13 @@ def store(tile, index: gl.constexpr, place, smem, desc):
     async_store(desc, [batch, kv_head, start_n + index * KEYS, 0], smem)
 
 
-def adding_before(spans: Tensor, block_m: int, m_blocks: int) -> Tensor:
-    """(B or 1, blocks of 128 keys, m_blocks) int32: how many blocks of keys before each add to each block of queries.
+def adding_before(spans: Tensor, block_m: int, m_blocks: int, own: int = 2 * KEYS.value) -> Tensor:
+    """(B or 1, blocks of `own` keys, m_blocks) int32: how many blocks of keys before each add to each block of queries.
 
     Counted one by one, so that whatever the spans are, nobody waits for one that does not come.
     """
-    at = torch.arange(0, spans.shape[2], 2 * KEYS.value, device=spans.device)
-    last = (at + 2 * KEYS.value - 1).clamp(max=spans.shape[2] - 1)
+    at = torch.arange(0, spans.shape[2], own, device=spans.device)
+    last = (at + own - 1).clamp(max=spans.shape[2] - 1)
     blocks = torch.arange(m_blocks, device=spans.device)
     first, stop = spans[:, 0, at] // block_m, -(-spans[:, 1, last] // block_m)
     adds = (first[..., None] <= blocks) & (blocks < stop[..., None])
