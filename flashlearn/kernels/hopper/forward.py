@@ -366,6 +366,8 @@ def attend(index: gl.constexpr, place, so_far, buffers, sizes, sinks_ptr, MASK: 
     start_m, head, batch, block, blocks = place
     i, rounds = so_far
     BLOCK_N: gl.constexpr = k_smem.shape[3]
+    # as fast with two groups, and compiled sooner; with a softcap 0.94 to 0.98 of the speed, with windows 0.72 to 1.02 (H100)
+    ONE_LOOP: gl.constexpr = MASK == "causal" and sizes[6] is None and sums_smem.shape[0] == 4
     query, row, sums = begin(index, place, so_far, buffers, sizes, sinks_ptr, MASK, SINKS)
     m_i, l_i, acc = sums
     first, masked, full, stop = rounds_of_group(start_m, batch, rounds, block, blocks, sizes, BLOCK_N, MASK)
@@ -377,10 +379,14 @@ def attend(index: gl.constexpr, place, so_far, buffers, sizes, sinks_ptr, MASK: 
         s = warpgroup_mma_wait(0, deps=[scores(first, query[0], buffers)])
         m_i, l_i, pairs = first_round(first, row, s, (m_i, l_i), buffers, sizes, MASK)
         give_back_q(i, index, buffers)
-        for t in range(first + 1, masked):
-            m_i, l_i, acc, pairs = masked_round(t, row, query, pairs, (m_i, l_i, acc), buffers, sizes, MASK)
-        for t in range(masked, full):
-            m_i, l_i, acc, pairs = full_round(t, query, pairs, (m_i, l_i, acc), buffers, sizes)
+        if ONE_LOOP:
+            for t in range(first + 1, stop):
+                m_i, l_i, acc, pairs = either_round(t, masked, row, query, pairs, (m_i, l_i, acc), buffers, sizes)
+        else:
+            for t in range(first + 1, masked):
+                m_i, l_i, acc, pairs = masked_round(t, row, query, pairs, (m_i, l_i, acc), buffers, sizes, MASK)
+            for t in range(masked, full):
+                m_i, l_i, acc, pairs = full_round(t, query, pairs, (m_i, l_i, acc), buffers, sizes)
         if MASK == "spans":
             for t in range(full, stop):
                 m_i, l_i, acc, pairs = masked_round(t, row, query, pairs, (m_i, l_i, acc), buffers, sizes, MASK)
@@ -684,6 +690,16 @@ def masked_round(t, row, query, pairs, sums, buffers, sizes, MASK: gl.constexpr)
     m_i, l_i, acc = sums
     s, acc_next = products(t, query, pairs, acc, buffers)
     s = hide(capped(s, inner), t, row, sizes, MASK)
+    return absorb(t, query, (m_i, l_i, acc_next), s, buffers, sizes)
+
+
+@gluon.jit
+def either_round(t, masked, row, query, pairs, sums, buffers, sizes):
+    """`masked_round` before round `masked`, under a causal mask, and from then on `full_round`."""
+    m_i, l_i, acc = sums
+    s, acc_next = products(t, query, pairs, acc, buffers)
+    if t < masked:
+        s = hide(s, t, row, sizes, "causal")
     return absorb(t, query, (m_i, l_i, acc_next), s, buffers, sizes)
 
 
