@@ -75,6 +75,9 @@ def test_bad_offsets_stay_inside():
         pytest.param("two sides, more keys", 64, {}, marks=pytest.mark.slow),
         pytest.param("wide", 64, {}, marks=pytest.mark.slow),
         ("padded", 64, {}),
+        ("packed", 256, {}),
+        pytest.param("window", 256, {}, marks=pytest.mark.slow),
+        pytest.param("padded", 256, {}, marks=pytest.mark.slow),
     ],
 )
 def test_the_kernels_see_what_the_spans_say(name, D, how):
@@ -96,7 +99,7 @@ def test_the_kernels_see_what_the_spans_say(name, D, how):
             )
 
 
-@pytest.mark.parametrize(("D", "softcap"), [(64, 0.5), pytest.param(128, 30.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("D", "softcap"), [(64, 0.5), pytest.param(128, 30.0, marks=pytest.mark.slow), (256, 30.0)])
 def test_scores_under_a_softcap(D, softcap):
     """Also keys that are not seen, queries that see nothing, and a sink; all three gradients."""
     sizes, options = CASES["packed"]
@@ -112,11 +115,12 @@ def test_scores_under_a_softcap(D, softcap):
         torch.testing.assert_close(ours.float(), wanted, atol=1e-2, rtol=1e-2)
 
 
+@pytest.mark.parametrize("D", (64, 256))
 @pytest.mark.parametrize("seed", range(3))
-def test_nobody_waits_for_ever_whatever_the_spans_are(seed):
+def test_nobody_waits_for_ever_whatever_the_spans_are(seed, D):
     """Bad offsets make wrong results, and no program that waits for one that adds nothing."""
     torch.manual_seed(seed)
-    q, k, v, do, *_ = problem(2, 1, 1, 300, 300, 64, False)
+    q, k, v, do, *_ = problem(2, 1, 1, 300, 300, D, False)
     spans = torch.randint(0, 301, (2, 2, 300), dtype=torch.int32)
     backward_run(q, k, v, do, q, torch.zeros(2, 1, 300), False, spans=spans, side=2)  # else a Deadlock
 

@@ -22,10 +22,10 @@ from flashlearn.show.frame import as_runs, paint
 
 pytest.importorskip("triton", reason="Triton is not installed here: there are no kernels to simulate")
 from flashlearn.kernels import decode
-from flashlearn.kernels.hopper import backward, forward, lesson, order
+from flashlearn.kernels.hopper import backward, backward_wide, forward, lesson, order
 from flashlearn.kernels.hopper.order import beside
 from flashlearn.kernels.hopper.softcap import factor_of, with_softcap
-from flashlearn.kernels.hopper.sums import Begun, block_of_queries
+from flashlearn.kernels.hopper.sums import Begun, block_of_queries, tiles_of_dq
 from flashlearn.kernels.teaching.forward import LOG2_E
 from tests.summed import as_dq
 
@@ -241,14 +241,14 @@ def forward_run(
     return o, lse
 
 
-def visits(N_q, N_k, block_m, causal, spans=None):
-    """(B or 1, blocks of queries): how many blocks of 128 keys add to each."""
+def visits(N_q, N_k, block_m, causal, spans=None, own=128):
+    """(B or 1, blocks of queries): how many blocks of `own` keys add to each."""
     if spans is None:  # those of which it sees a key
         seen = torch.ones(N_q, N_k).tril(N_k - N_q) if causal else torch.ones(N_q, N_k)
-        return torch.tensor([[-(-int(rows.any(0).sum()) // 128) for rows in seen.split(block_m)]], dtype=torch.int32)
+        return torch.tensor([[-(-int(rows.any(0).sum()) // own) for rows in seen.split(block_m)]], dtype=torch.int32)
     # those of which the first key's span begins before it ends, and the last key's ends after it begins
-    last = [min(start + 127, N_k - 1) for start in range(0, N_k, 128)]
-    bounds = [list(zip(lows[::128], [highs[j] for j in last], strict=True)) for lows, highs in spans.tolist()]
+    last = [min(start + own - 1, N_k - 1) for start in range(0, N_k, own)]
+    bounds = [list(zip(lows[::own], [highs[j] for j in last], strict=True)) for lows, highs in spans.tolist()]
     starts = range(0, N_q, block_m)
     adds = [[sum(low < m + block_m and high > m for low, high in each) for m in starts] for each in bounds]
     return torch.tensor(adds, dtype=torch.int32)
@@ -258,26 +258,23 @@ def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, softcap=None, 
     """dq, dk and dv by the package's kernel; in order, so many rows side by side, if `side` is given.
 
     If not in order, it begins while `attention_begin_sums_kernel` runs, which writes lse, delta and dq's zeros; by_rows: those of
-    the first row, or in order none, and the rest of the memory holds NaN.
+    the first row, or in order none, and the rest of the memory holds NaN. More than 128 columns: by the kernel for them.
     """
     in_order, side = side > 0, side or (0 if spans is None else 2)
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
+    wide = D > 128
+    own = 64 if wide else 128  # keys of a program
     dk, dv = torch.zeros_like(k), torch.zeros_like(v)
     block_m = block_of_queries(D)
-    sums = torch.zeros(B, H, -(-N_q // block_m) * 256, 32)
-    rows = torch.stack(
-        (
-            torch.full((B, H, sums.shape[2] // 256 * block_m), math.inf),
-            torch.zeros(B, H, sums.shape[2] // 256 * block_m),
-        ),
-        2,
-    )
+    key_blocks, m_blocks = -(-N_k // own), -(-N_q // block_m)
+    sums = torch.zeros(B, H, m_blocks * tiles_of_dq(D) * 128, 32)
+    rows = torch.stack((torch.full((B, H, m_blocks * block_m), math.inf), torch.zeros(B, H, m_blocks * block_m)), 2)
     rows[:, :, 0, :N_q] = (lse / factor_of(D**-0.5, softcap)).masked_fill(lse == -math.inf, math.inf)
     rows[:, :, 1, :N_q] = (o.float() * do.float()).sum(-1)
+    columns = 64 if wide else D  # of a tile
     shapes = {"Q": q, "dO": do, "K": k, "V": v, "rows": rows, "dQ": sums, "dK": dk, "dV": dv}
-    blocks = {"Q": (block_m, D), "dO": (block_m, D), "rows": (2, block_m), "dQ": (128, 32)}
-    given = [tiles(name, t, (1, 1, *blocks.get(name, (64, D)))) for name, t in shapes.items()]
-    key_blocks, m_blocks = -(-N_k // 128), -(-N_q // block_m)
+    blocks = {"Q": (block_m, columns), "dO": (block_m, columns), "rows": (2, block_m), "dQ": (128, 32)}
+    given = [tiles(name, t, (1, 1, *blocks.get(name, (64, columns)))) for name, t in shapes.items()]
     programs = key_blocks * H_kv * B
     turns = torch.zeros(1 + programs + B * H * m_blocks * 2, dtype=torch.int32)
     if by_rows:
@@ -285,13 +282,15 @@ def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, softcap=None, 
     if not in_order:
         turns = torch.zeros(B, H, 2, dtype=torch.int32)
     elif spans is not None:
-        turns = torch.cat((turns, backward.adding_before(spans, block_m, m_blocks).flatten()))
+        turns = torch.cat((turns, backward.adding_before(spans, block_m, m_blocks, own).flatten()))
+    constants = {"HEAD_DIM": D, "BLOCK_M": block_m, "STAGES": 2, "BY_ROWS": by_rows}
     simulate(
-        backward.attention_backward_hopper_kernel, *given, turns if spans is None else spans,
+        backward_wide.attention_backward_wide_kernel if wide else backward.attention_backward_hopper_kernel,
+        *given, turns if spans is None else spans,
         step(spans, N_k), turns, side, N_q, N_k, H_kv, H // H_kv, D**-0.5, softcap, replaced=replaced,
         last=() if in_order else (rows, sums, turns),
         grid=(key_blocks * H_kv * B, 1, 1) if side else (key_blocks, H_kv, B),
-        HEAD_DIM=D, BLOCK_M=block_m, STAGES=2, IN_ORDER=in_order, MASK=mask_of(causal, spans), BY_ROWS=by_rows,
+        IN_ORDER=in_order, MASK=mask_of(causal, spans), **({"SLABS": tiles_of_dq(D)} if wide else constants),
     )  # fmt: skip
     if not in_order:
         ready, added = turns.view(-1, 2)[: B * H_kv].T
@@ -301,7 +300,8 @@ def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, softcap=None, 
     if in_order:
         assert turns[0] == programs and torch.equal(turns[1 : 1 + programs].sort()[0], torch.arange(programs))
         ends = turns[1 + programs :][: B * H * m_blocks * 2].view(B, H, m_blocks, 2)
-        assert torch.equal(ends, visits(N_q, N_k, block_m, causal, spans)[:, None, :, None].expand_as(ends))
+        want = visits(N_q, N_k, block_m, causal, spans, own)
+        assert torch.equal(ends, want[:, None, :, None].expand_as(ends))
     return as_dq(sums, N_q, D) * D**-0.5, dk, dv
 
 
@@ -318,6 +318,8 @@ def backward_run(q, k, v, do, o, lse, causal, spans=None, side=0, softcap=None, 
         ((1, 4, 2, 300, 200, 64, False), {"stages": 3, "programs": 3}),
         ((1, 2, 1, 400, 130, 64, False), {"consumers": 3, "stages": 3}),
         ((1, 3, 1, 300, 256, 128, False), {"block_n": 128}),
+        ((1, 2, 1, 200, 300, 256, True), {"programs": 3}),
+        ((2, 2, 2, 130, 70, 256, False), {}),
     ],
 )
 def test_the_package_s_kernels_run_clean(shape, options):
@@ -328,6 +330,41 @@ def test_the_package_s_kernels_run_clean(shape, options):
     torch.testing.assert_close(o.float(), want, atol=3e-3, rtol=0)
     for got, wanted in zip(backward_run(q, k, v, do, o, lse, causal), gradients, strict=True):
         torch.testing.assert_close(got.float(), wanted, atol=1e-2, rtol=1e-2)
+
+
+@pytest.mark.parametrize("side", (0, 2))
+@pytest.mark.parametrize(
+    "shape", [(1, 4, 2, 150, 200, 192, True), (2, 1, 1, 200, 65, 136, False), (1, 1, 1, 70, 30, 184, True)]
+)
+def test_one_group_has_dv_and_the_other_dk(shape, side):
+    """Three slabs of columns, the last of them filled up with zeros; queries that see no key."""
+    q, k, v, do, _, gradients = problem(*shape)
+    N_q, N_k, D, causal = shape[3:]
+    s = q.float() @ k.float().repeat_interleave(shape[1] // shape[2], 1).mT * D**-0.5
+    mask = torch.ones(N_q, N_k, dtype=torch.bool).tril(N_k - N_q if causal else N_k)
+    s = s.masked_fill(~mask, -math.inf)
+    o = s.softmax(-1).nan_to_num() @ v.float().repeat_interleave(shape[1] // shape[2], 1)
+    got = backward_run(q, k, v, do, o, s.logsumexp(-1), causal, side=side)
+    for each, wanted in zip(got, gradients, strict=True):
+        torch.testing.assert_close(each.float(), wanted.nan_to_num(), atol=1e-2, rtol=1e-2)
+
+
+WIDE_RACES = {
+    "P is overwritten": ("consume_values", "        mbarrier.wait(p_free.index(0), (t & 1) ^ 1)\n", "p_smem"),
+    "P is not there": ("consume_keys", "        mbarrier.wait(p_full.index(0), t & 1)\n", "p_smem"),
+    "dS is not there": ("consume_values", "        mbarrier.wait(ds_full.index((t + 1) % 2), ((t + 1) // 2 & 1) ^ 1)\n", "ds_smem"),
+    "dQ is overwritten": ("give_dq", "        mbarrier.wait(dq_free.index(index), ((t * EACH + c) & 1) ^ 1)\n", "dq_smem"),
+    "Q is not there": ("consume_keys", "        mbarrier.wait(q_full.index(stage), t // 2 & 1)\n", "rows_smem"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WIDE_RACES)
+def test_what_keeps_the_two_groups_apart_is_needed(name):
+    function, wait, buffer = WIDE_RACES[name]
+    q, k, v, do, *_ = problem(1, 1, 1, 400, 64, 256, False)
+    silent = altered(getattr(backward_wide, function).fn, (wait, ""))
+    with pytest.raises(Race, match=buffer):
+        backward_run(q, k, v, do, q, torch.zeros(1, 1, 400), False, replaced={function: silent})
 
 
 @pytest.mark.parametrize("causal", (False, True))
@@ -347,7 +384,7 @@ def test_q_that_is_handed_back_before_o_has_left_is_overwritten():
 
 @pytest.mark.parametrize("causal", (False, True))
 @pytest.mark.parametrize("side", (1, 2, 3, 8))
-@pytest.mark.parametrize("D", (64, 128))
+@pytest.mark.parametrize("D", (64, 128, 256))
 def test_programs_take_turns_to_add_to_dq(D, side, causal):
     q, k, v, do, want, gradients = problem(2, 4, 2, 150, 300, D, causal)
     o, lse = forward_run(q, k, v, causal)

@@ -99,12 +99,12 @@ def test_on_hopper(on, D, N, causal, forward, backward):
 
 
 @pytest.mark.parametrize("D", (136, 192, 256))
-def test_on_hopper_wide_heads_are_fast_forward(on, D):
+def test_on_hopper_wide_heads_have_small_blocks(on, D):
     on((9, 0))
-    found = fl.explain(*of(1, 2, 512, D), causal=True)
-    assert found.forward == ("hopper", {"o": (128, 64)}, "")
-    assert found.backward.kernel == "portable"
-    assert found.backward.why == f"D = {D}: the accumulators of one group of warps hold 128 columns"
+    for options in ({"causal": True}, {"window": (63, 0)}, {"softcap": 30.0}):
+        found = fl.explain(*of(1, 2, 512, D), **options)
+        assert found.forward == ("hopper", {"o": (128, 64)}, "")
+        assert found.backward == ("hopper", {"dq, dk, dv": (64, 64)}, "")
 
 
 @pytest.mark.parametrize(

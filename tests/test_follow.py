@@ -146,8 +146,11 @@ paged.flash_attention_paged(q, pages, pages, table, lengths)
 if gpu == 90:
     from flashlearn.kernels.hopper.backward import attention_backward_hopper
     q, k, v, o, do = torch.empty(5, 1, 2, 512, 64, dtype=torch.float16)
+    from flashlearn.kernels.hopper.backward_wide import attention_backward_wide
     for in_order in (False, True):
         attention_backward_hopper(do, q, k, v, o, torch.empty(1, 2, 512), causal=True, scale=0.1, in_order=in_order)
+    q, k, v, o, do = torch.empty(5, 1, 2, 512, 192, dtype=torch.float16)
+    attention_backward_wide(do, q, k, v, o, torch.empty(1, 2, 512), causal=True, scale=0.1)
 kernels = launcher._compiled.values()
 print(json.dumps([(kernel.metadata.name, kernel.metadata.launch_pdl, kernel.asm["ptx"]) for kernel in kernels]))
 """
@@ -162,6 +165,9 @@ BACKWARD = [
     ("attention_backward_hopper_kernel", True, 5),
     ("attention_end_sums_kernel", True, 1),
     ("attention_backward_hopper_kernel", False, 5),  # in order: begins after PyTorch's kernels
+    ("attention_begin_sums_kernel", False, 0),
+    ("attention_backward_wide_kernel", True, 5),
+    ("attention_end_sums_kernel", True, 1),
 ]
 
 
@@ -203,7 +209,8 @@ def test_on_hopper_they_follow_and_wait_first():
     assert [(name, early, ptx.count(WAITS)) for name, early, ptx in kernels] == KERNELS + BACKWARD
     firsts = ["attention_decode_kernel", "attention_paged_kernel", "attention_begin_sums_kernel"]
     lets = [name for name, _, ptx in kernels if LETS in ptx]
-    assert lets == [*firsts, *["attention_backward_hopper_kernel"] * 2], "to merge in one launch lets nobody begin"
+    sweeps = [*["attention_backward_hopper_kernel"] * 2, firsts[-1], "attention_backward_wide_kernel"]
+    assert lets == [*firsts, *sweeps], "to merge in one launch lets nobody begin"
     for name, early, ptx in kernels:
         if "backward" in name:  # what is counted from zero must be zero before the next kernel may begin
             assert [WAITS in part.split(LETS)[0] for part in groups_of_warps(ptx) if LETS in part] == [True], name

@@ -53,9 +53,14 @@ MASKED = tuple(
     Case(*values)
     for values in itertools.product((80, 90), ("windows", "options"), ("float16",), (64, 128, 256), (True,))
 )
+MASKED += tuple(Case(90, "backward", "float16", 192, causal) for causal in (False, True))  # three parts of 64 columns
 # backward where deterministic algorithms are asked for; and with a window of packed documents
-ORDERED = tuple(Case(90, "in order", *values) for values in itertools.product(("float16",), (64, 128), (False, True)))
-MASKED += tuple(Case(90, way, "float16", D, True) for way in ("windows in order", "windows capped") for D in (64, 128))
+ORDERED = tuple(
+    Case(90, "in order", *values) for values in itertools.product(("float16",), (64, 128, 192, 256), (False, True))
+)
+MASKED += tuple(
+    Case(90, way, "float16", D, True) for way in ("windows in order", "windows capped") for D in (64, 128, 256)
+)
 CASES += MASKED + ORDERED
 Kernels = dict[str, list[int]]  # name: [bytes of shared memory, bytes spilled], the most of all launches of a case
 

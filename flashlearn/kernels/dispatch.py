@@ -155,8 +155,8 @@ def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, *, scale: float, backward: b
         return why
     if q.dtype not in (torch.float16, torch.bfloat16):
         return f"{q.dtype} inputs: tensor cores take 16 bits"
-    if q.shape[-1] > (most := 128 if backward else 256):
-        return f"D = {q.shape[-1]}: the accumulators of one group of warps hold {most} columns"
+    if q.shape[-1] > 256:
+        return f"D = {q.shape[-1]}: the accumulators of one group of warps hold 256 columns"
     if not (q.numel() and k.numel()):
         return "an input is empty"
     if scale <= 0:

@@ -7,7 +7,7 @@
 
 Nothing is computed, and nothing compiled. The kernels, from the fastest on:
 
-    hopper     for an H100, H200 or GH200: Gluon, 16-bit inputs, D up to 256 forward, 128 backward
+    hopper     for an H100, H200 or GH200: Gluon, 16-bit inputs, D up to 256
     decode     few queries behind many keys
     portable   plain Triton, for any other GPU and any other input
     teaching   that of notebooks 12 and 13: what Triton's interpreter runs, unless there is more than a causal mask
@@ -104,7 +104,7 @@ def _forward_blocks(choice: Choice, q: Tensor, k: Tensor, left: int | None) -> d
 def _backward_blocks(choice: Choice, q: Tensor) -> dict[str, tuple[int, int]]:
     D, itemsize = q.shape[-1], q.element_size()
     if choice.name == "hopper":
-        return {"dq, dk, dv": (128 if D <= 64 else 64, 128)}
+        return {"dq, dk, dv": (128 if D <= 64 else 64, 64 if D > 128 else 128)}
     if choice.name == "portable":
         tables = {"dk, dv": DKDV, "dq": DQ}
         return {what: portable_launch(table, D, itemsize, q.device)[:2] for what, table in tables.items()}

@@ -256,9 +256,13 @@ def _run_backward(do, dlse, q, k, v, o, lse, causal, scale):
             do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, allow_tf32=allow_tf32(q)
         )
     from flashlearn.kernels.hopper.backward import attention_backward_hopper, heads_zeroed
+    from flashlearn.kernels.hopper.backward_wide import attention_backward_wide
     from flashlearn.kernels.hopper.sums import begin_sums
 
     do = do.contiguous() if why_not_tma(do) else do  # e.g. all ones, from sum(): a single element, expanded
+    if q.shape[-1] > 128:
+        begun = begin_sums(o, do, lse, scale, dlse)
+        return attention_backward_wide(do, q, k, v, o, lse, causal=causal, scale=scale, begun=begun, **rung.options)
     begun = begin_sums(o, do, lse, scale, dlse, zeroed=heads_zeroed(q, k, causal=causal, **rung.options))
     return attention_backward_hopper(do, q, k, v, o, lse, causal=causal, scale=scale, begun=begun, **rung.options)
 

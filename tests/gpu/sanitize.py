@@ -139,7 +139,7 @@ def known(race: tuple[Access, Access]) -> bool:
     a, b = sorted(race)
     if {a.kind, b.kind} != {"Read", "Write"}:
         return False
-    of_kernel = re.match(r"def attention_\w+_hopper_kernel\(", a.line)
+    of_kernel = re.match(r"def attention_\w+_(hopper|wide)_kernel\(", a.line)
     return bool(of_kernel) and b.line in (a.line, "gl.warp_specialize(", "if CONSUMERS == 2:")
 
 
@@ -168,6 +168,8 @@ def run(kernels: str, D: str = "") -> None:
             (256, 256, 64),
             (256, 256, 128),
             (300, 300, 128),
+            (130, 200, 192),
+            (200, 130, 256),
         )
         causal = (False, True)
     for N_q, N_k, D in sizes:

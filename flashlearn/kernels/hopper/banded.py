@@ -11,6 +11,7 @@ from torch import Tensor
 
 from flashlearn.kernels.dispatch import why_not_tma
 from flashlearn.kernels.hopper.backward import attention_backward_hopper
+from flashlearn.kernels.hopper.backward_wide import attention_backward_wide
 from flashlearn.kernels.hopper.bands import Spans, attention_spans
 from flashlearn.kernels.hopper.forward import attention_forward_hopper
 from flashlearn.kernels.hopper.softcap import factor_of
@@ -37,7 +38,8 @@ def banded_gradients(
     do = do.contiguous() if why_not_tma(do) else do
     spans = spans_of(q, k, options, of_keys=True)
     begun = begin_sums(o, do, lse, factor_of(scale, options.softcap), dlse)
-    grads = attention_backward_hopper(
+    backward = attention_backward_wide if q.shape[-1] > 128 else attention_backward_hopper
+    grads = backward(
         do, q, k, v, o, lse, causal=False, scale=scale, spans=spans, begun=begun, in_order=in_order, softcap=options.softcap
     )  # fmt: skip
     return *grads, None if options.sinks is None else gradient_of_sinks(
