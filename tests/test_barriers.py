@@ -353,7 +353,7 @@ WIDE_RACES = {
     "P is overwritten": ("consume_values", "        mbarrier.wait(p_free.index(0), (t & 1) ^ 1)\n", "p_smem"),
     "P is not there": ("consume_keys", "        mbarrier.wait(p_full.index(0), t & 1)\n", "p_smem"),
     "dS is not there": ("consume_values", "        mbarrier.wait(ds_full.index((t + 1) % 2), ((t + 1) // 2 & 1) ^ 1)\n", "ds_smem"),
-    "dQ is overwritten": ("give_dq", "        mbarrier.wait(dq_free.index(index), ((t * EACH + c) & 1) ^ 1)\n", "dq_smem"),
+    "dQ is overwritten": ("give_dq", "        mbarrier.wait(dq_free.index(at), phase ^ 1)\n", "dq_smem"),
     "Q is not there": ("consume_keys", "        mbarrier.wait(q_full.index(stage), t // 2 & 1)\n", "rows_smem"),
 }  # fmt: skip
 

@@ -69,7 +69,9 @@ def attention_backward_wide_kernel(
 ):  # fmt: skip
     """dK and dV of 64 keys of one key head, and their part of dQ."""
     dtype: gl.constexpr = q_desc.dtype
+    # there is room, of three slabs, for two dO, and for every tile of dQ; of four for one dO, and a tile of each group
     DO_STAGES: gl.constexpr = 2 if SLABS == 3 else 1
+    DQ_TILES: gl.constexpr = 3 if SLABS == 3 else 2
     k_smem = gl.allocate_shared_memory(dtype, [SLABS, 1, 1, KEYS, 64], k_desc.layout)
     v_smem = gl.allocate_shared_memory(dtype, [SLABS, 1, 1, KEYS, 64], v_desc.layout)
     q_smem = gl.allocate_shared_memory(dtype, [2 * SLABS, 1, 1, KEYS, 64], q_desc.layout)
@@ -77,7 +79,7 @@ def attention_backward_wide_kernel(
     p_smem = gl.allocate_shared_memory(gl.float32, [1, 1, 1, 128, 32], dq_desc.layout)
     DS_LAYOUT: gl.constexpr = gl.NVMMASharedLayout.get_default_for([KEYS, KEYS], dtype)
     ds_smem = gl.allocate_shared_memory(dtype, [2, KEYS, KEYS], DS_LAYOUT)
-    dq_smem = gl.allocate_shared_memory(gl.float32, [2, 1, 1, 128, 32], dq_desc.layout)
+    dq_smem = gl.allocate_shared_memory(gl.float32, [DQ_TILES, 1, 1, 128, 32], dq_desc.layout)
     rows_smem = gl.allocate_shared_memory(gl.float32, [2, 1, 1, 2, KEYS], rows_desc.layout)
     kv_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # K, V
     q_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # and the rows' numbers
@@ -87,13 +89,14 @@ def attention_backward_wide_kernel(
     p_full = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())  # from one group to the other
     p_free = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
     ds_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # in turn
-    dq_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # a tile of a group's dQ is there
-    dq_free = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # it has left
+    dq_full = gl.allocate_shared_memory(gl.int64, [DQ_TILES, 1], mbarrier.MBarrierLayout())  # a tile of dQ is there
+    dq_free = gl.allocate_shared_memory(gl.int64, [DQ_TILES, 1], mbarrier.MBarrierLayout())  # it has left
     for i in gl.static_range(2):
         mbarrier.init(kv_full.index(i), count=1)
         mbarrier.init(q_full.index(i), count=1)
         mbarrier.init(q_free.index(i), count=2)
         mbarrier.init(ds_full.index(i), count=1)
+    for i in gl.static_range(DQ_TILES):
         mbarrier.init(dq_full.index(i), count=1)
         mbarrier.init(dq_free.index(i), count=1)
     for i in gl.static_range(DO_STAGES):
@@ -313,16 +316,25 @@ def tile_of_dq(t, c: gl.constexpr, ds_smem, k_smem):
 
 
 @gluon.jit
+def place_of_tile(t, c: gl.constexpr, index: gl.constexpr, dq_smem):
+    """Which buffer has the c-th tile of a group's dQ of round t, and the phase of its barriers."""
+    if dq_smem.shape[0] == 3:  # of one tile, and of two
+        return index + c, t & 1
+    else:
+        return index, c
+
+
+@gluon.jit
 def give_dq(t, c: gl.constexpr, dq, index: gl.constexpr, buffers, barriers):
     """The c-th tile of this group's dQ of round t, if it is one, to the warp that adds it, once the one before has left."""
     k_smem, v_smem, q_smem, do_smem, p_smem, ds_smem, dq_smem, rows_smem = buffers
     kv_full, q_full, q_free, do_full, do_free, p_full, p_free, ds_full, dq_full, dq_free = barriers
-    EACH: gl.constexpr = k_smem.shape[0] - 2 if index == 0 else 2
     if t >= 0:
-        mbarrier.wait(dq_free.index(index), ((t * EACH + c) & 1) ^ 1)
-        dq_smem.index(index).reshape([128, 32]).store(by_threads(dq))
+        at, phase = place_of_tile(t, c, index, dq_smem)
+        mbarrier.wait(dq_free.index(at), phase ^ 1)
+        dq_smem.index(at).reshape([128, 32]).store(by_threads(dq))
         fence_async_shared()
-        mbarrier.arrive(dq_full.index(index), count=1)
+        mbarrier.arrive(dq_full.index(at), count=1)
 
 
 @gluon.jit
@@ -382,10 +394,11 @@ def add(index: gl.constexpr, buffers, barriers, place, sizes, sums, MASK: gl.con
         if IN_ORDER:
             wait_for_turn(turn_ptr, before)
         for c in gl.static_range(EACH):
-            mbarrier.wait(dq_full.index(index), (t * EACH + c) & 1)
-            async_add(dq_desc, [batch, head, (SLABS * block + FIRST + c) * 128, 0], dq_smem.index(index))
+            at, phase = place_of_tile(t, c, index, dq_smem)
+            mbarrier.wait(dq_full.index(at), phase)
+            async_add(dq_desc, [batch, head, (SLABS * block + FIRST + c) * 128, 0], dq_smem.index(at))
             tma.store_wait(0)  # it has left shared memory
-            mbarrier.arrive(dq_free.index(index), count=1)
+            mbarrier.arrive(dq_free.index(at), count=1)
         if IN_ORDER:
             all_added()
             barrier()
