@@ -48,12 +48,12 @@ class Case(NamedTuple):
 
 
 CASES = tuple(Case(*values) for values in itertools.product(GPUS, WAYS, DTYPES, HEAD_DIMS, (False, True)))
+CASES += tuple(Case(90, "backward", "float16", 192, causal) for causal in (False, True))  # three slabs of 64 columns
 # with masks and changed scores: forward, backward and decoding, in a window of packed documents, and with every option
 MASKED = tuple(
     Case(*values)
     for values in itertools.product((80, 90), ("windows", "options"), ("float16",), (64, 128, 256), (True,))
 )
-MASKED += tuple(Case(90, "backward", "float16", 192, causal) for causal in (False, True))  # three parts of 64 columns
 # backward where deterministic algorithms are asked for; and with a window of packed documents
 ORDERED = tuple(
     Case(90, "in order", *values) for values in itertools.product(("float16",), (64, 128, 192, 256), (False, True))
