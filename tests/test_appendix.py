@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -110,8 +111,8 @@ def test_what_is_said_of_the_clock():
 
 def test_what_is_said_of_the_first_call_on_an_h100():
     empty = load("gpu_attention_h100")["first_call"]["flashlearn"]["empty"]
-    assert (round(empty["forward"], 2), round(empty["backward"], 2)) == (3.99, 2.31)
-    assert "took 3.99 s and 2.31 s with empty caches" in TEXT
+    assert (f"{empty['forward']:.2f}", f"{empty['backward']:.2f}") == ("3.25", "2.60")
+    assert "took 3.25 s and 2.60 s with empty caches" in TEXT
 
 
 def test_what_is_said_of_every_change():
@@ -221,16 +222,29 @@ def test_what_is_said_of_other_head_dimensions():
         found = [row["flashlearn"][way] / row[peer][way] for row in chosen(rows, D=D) if row.get(peer)]
         return f"{min(found):.2f} to {max(found):.2f}"
 
-    assert (spread("forward", "cudnn", 96), spread("backward", "cudnn", 96)) == ("1.06 to 1.14", "1.11 to 1.23")
     beside = sorted(row["flashlearn"][way] / row["fa4"][way] for row in chosen(rows, D=96) for way in row["fa4"])
-    assert (round(beside[0], 2), round(beside[-1], 2)) == (0.86, 0.93)
-    assert (spread("forward", "cudnn", 192), spread("backward", "cudnn", 192)) == ("0.82 to 0.86", "0.53 to 0.55")
-    assert spread("backward", "fa2", 192) == "0.72 to 0.75"
+    words, backward = " ".join(TEXT.split()), partial(spread, "backward")
+    assert (spread("forward", "cudnn", 96), backward("cudnn", 96)) == ("1.06 to 1.14", "1.16 to 1.22")
+    assert (f"{beside[0]:.2f}", f"{beside[-1]:.2f}", spread("forward", "cudnn", 192)) == (
+        "0.85",
+        "0.93",
+        "0.80 to 0.85",
+    )
+    assert (backward("cudnn", 192), backward("fa4", 192)) == ("1.23 to 1.26", "0.84 to 0.88")
+    assert (backward("cudnn", 256), backward("fa4", 256)) == ("1.05 to 1.12", "1.29 to 1.44")
     for said in (
-        "1.06 to 1.14 of cuDNN forward and 1.11 to 1.23 backward, and 0.86 to 0.93 of FlashAttention-4",
-        "forward 0.82 to 0.86 of cuDNN, backward 0.53 to 0.55, and 0.72 to 0.75",
+        f"{spread('forward', 'cudnn', 96)} of cuDNN forward and {backward('cudnn', 96)} backward, and "
+        f"{beside[0]:.2f} to {beside[-1]:.2f} of FlashAttention-4",
+        f"behind forward, {spread('forward', 'cudnn', 192)} of cuDNN; backward it is {backward('cudnn', 192)} of cuDNN and "
+        f"{backward('fa4', 192)} of FlashAttention-4. At 256 backward is {backward('cudnn', 256)} of cuDNN and "
+        f"{backward('fa4', 256)} of FlashAttention-4.",
     ):
-        assert said in TEXT
+        assert said in words
+    source = (Path(tables.__file__).parents[1] / "kernels/hopper/backward_wide.py").read_text()
+    assert (
+        f"{backward('cudnn', 192, 256)} of cuDNN, at D = 256 {backward('fa4', 256)} of FlashAttention-4, and at 192 "
+        f"{backward('fa4', 192)}"
+    ) in " ".join(source.split())
     rows = load("gpu_attention_h200")["dims"]
     ways = [spread(way, peer, 256) for way in ("forward", "backward") for peer in ("cudnn", "fa4")]
     assert len(chosen(rows, D=256)) == 4 and ways == ["1.02 to 1.15", "0.96 to 0.99", "0.58 to 0.63", "0.62 to 0.65"]

@@ -148,7 +148,7 @@ def test_the_appendix_says_which_short_rows_are_of_which_kernels():
     ours = chosen(load("gpu_attention_h200")["rows"], N=(512, 1024, 2048), dtype="float16")
     ways = [rounded(ratios(ours, way, "fa4")) for way in ("forward", "backward")]
     commits = load("gpu_attention_h100")["provenance"]["commit"]
-    assert set(re.findall(r"\b[0-9a-f]{7}\b", commits)) == {"f751127", "be6f527"}
+    assert set(re.findall(r"\b[0-9a-f]{7}\b", commits)) == {"652166b", "f751127", "be6f527"}
     short = chosen(load("gpu_attention_h100")["rows"], N=(512, 1024, 2048), dtype="float16")
     forward, backward = (rounded(ratios(short, way, "fa4")) for way in ("forward", "backward"))
     appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()
@@ -766,6 +766,61 @@ def test_what_is_told_of_rows_in_the_l2_cache_and_of_wide_heads():
     assert f"{spread(wide)} times as fast as the portable one at D 192 and 256" in changes
     assert f"(N 512 to 16384), {reached[256]} of cuDNN at D = 256" in changes
     assert f"it reached {reached[256]} of cuDNN" in appendix
+
+
+def test_what_is_told_of_the_backward_pass_of_wide_heads():
+    trials, path = load("gpu_trials_h200")["trials"], Path(__file__).parents[1]
+    source = (path / "flashlearn/kernels/hopper/backward_wide.py").read_text()
+    words, changes = (" ".join(text.split()) for text in (source, (path / "CHANGELOG.md").read_text()))
+    all_of_them = "backward, D = 192 and 256, "
+    fast = f"{all_of_them}by the fast kernel in place of the portable one"
+    in_order = trials[f"{fast}, in order"]
+    windows = {"rows": [row for row in in_order["rows"] if "window" in row]}
+    assert f"Result: {spread(trials[fast])} times the speed of the portable kernels" in words
+    assert (
+        f"windows and softcaps {spread(trials[f'{fast}, windows and softcaps'])}, and in order {spread(in_order)}"
+        in words
+    )
+    assert all("window" in row for row in in_order["rows"] if row["ratio"] < 1)
+    assert f"{spread(trials[fast])} times as fast at D 192 and 256" in changes
+    assert f"In order and with windows it is {spread(windows)} times as fast" in changes
+    for name, said in {
+        "dQ not added, and wrong": "Without these additions, and wrong, it ran at {} of its speed",
+        "dQ stored in place of added, and wrong": "dQ stored and not added, which HBM and L2 carry more easily, {};",
+        "dQ added elsewhere by every program, and wrong": "so that no two add to the same, {};",
+        "dO not read from HBM or L2, and wrong": "dO never read, {}.",
+        "the first product that nobody uses left out": "which nobody uses, left out ({})",
+    }.items():
+        assert said.format(spread(trials[all_of_them + name])) in words
+    narrow = "backward, D = 192, "
+    assert (
+        f"buffer for each tile of dQ: {spread(trials[f'{narrow}a buffer for each tile of dQ in place of one for each group'])}."
+        in words
+    )
+    assert (
+        f"and one by the other ({spread(trials[f'{narrow}two tiles of dQ by the group that has dV, one by the other'])})"
+        in words
+    )
+    assert spread(trials[f"{all_of_them}the first Q and dO asked for before V"]) == "1.00 to 1.00"
+    loops = trials["forward, causal, one loop in place of two, two groups"]
+    assert f"compiled sooner, {spread(loops)} times as fast on an H100" in changes
+    others = chosen(trials["forward, one loop in place of three, windows, documents and softcaps"]["rows"])
+    capped, masked = ({"rows": [row for row in others if ("softcap" in row) == softcap]} for softcap in (True, False))
+    appendix = (path / "notebooks/14_appendix.md").read_text()
+    wrong = [spread(trials[f"{all_of_them}dQ {what}, and wrong"]) for what in ("not added", "stored in place of added")]
+    wrong.append(spread(trials[f"{all_of_them}dQ added elsewhere by every program, and wrong"]))
+    capped_too = spread(trials[f"{fast}, windows and softcaps"])
+    for told in (
+        f"{spread(trials[fast])} times the speed, with windows and softcaps {capped_too}: kept; in order {spread(in_order)} |",
+        f"| {wrong[0]}, {wrong[1]} and {wrong[2]}: with 64 keys",
+        f"causal {spread(loops)} of the speed, and compiled sooner: kept; with windows and documents {spread(masked)} |",
+    ):
+        assert told in appendix
+    source = (path / "flashlearn/kernels/hopper/forward.py").read_text()
+    assert (
+        f"with a softcap {spread(capped)} of the speed, with windows and documents {spread(masked)} (H100)"
+        in " ".join(source.split())
+    )
 
 
 def test_what_is_told_of_decoding_on_an_h100():

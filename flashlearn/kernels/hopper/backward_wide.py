@@ -15,6 +15,18 @@ slabs shared memory holds one dO, not two: it is asked for when both groups are 
 
 With windows and documents, softcaps, and in order, it is as there (flashlearn.kernels.hopper.backward); all sums begin at zero.
 
+Prediction: five products where the portable kernels take seven, tensor cores that wait less, and no zeros at D = 192: twice the
+speed. Result: 1.47 to 2.65 times the speed of the portable kernels (H100, N 1024 to 16384, float16), most where rows are long; with
+windows and softcaps 1.36 to 2.79, and in order 0.75 to 1.93, less than 1 with windows alone, where programs are short and wait for
+turns. At N = 4096 that is 1.05 to 1.26 of cuDNN, at D = 256 1.29 to 1.44 of FlashAttention-4, and at 192 0.84 to 0.88
+(measurements/gpu_attention_h100.json; the others are in gpu_trials_h200.json).
+
+What binds is dQ. With 64 keys a program adds twice as much to it for every product as one with 128. Without these additions, and
+wrong, it ran at 1.05 to 1.27 of its speed; dQ stored and not added, which HBM and L2 carry more easily, 1.08 to 1.13; added elsewhere
+by every program, so that no two add to the same, 1.00 to 1.02; dO never read, 0.94 to 1.01. At D = 192 there is room for a
+buffer for each tile of dQ: 1.01 to 1.03. Tried without gain: the first product of dQ, which nobody uses, left out (0.97 to 1.01);
+the first Q and dO asked for before V (1.00); at D = 192 two tiles of dQ by the group that has dV and one by the other (0.99 to 1.00).
+
 Sources: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2; J. Shah et al., "FlashAttention-3",
 2024 (arXiv:2407.08608), section B.1.
 """

@@ -366,7 +366,7 @@ def attend(index: gl.constexpr, place, so_far, buffers, sizes, sinks_ptr, MASK: 
     start_m, head, batch, block, blocks = place
     i, rounds = so_far
     BLOCK_N: gl.constexpr = k_smem.shape[3]
-    # as fast with two groups, and compiled sooner; with a softcap 0.94 to 0.98 of the speed, with windows 0.72 to 1.02 (H100)
+    # as fast, and compiled sooner; with a softcap 0.94 to 0.97 of the speed, with windows and documents 0.72 to 1.02 (H100)
     ONE_LOOP: gl.constexpr = MASK == "causal" and sizes[6] is None and sums_smem.shape[0] == 4
     query, row, sums = begin(index, place, so_far, buffers, sizes, sinks_ptr, MASK, SINKS)
     m_i, l_i, acc = sums
