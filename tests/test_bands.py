@@ -76,6 +76,7 @@ def test_bad_offsets_stay_inside():
         pytest.param("wide", 64, {}, marks=pytest.mark.slow),
         ("padded", 64, {}),
         ("packed", 256, {}),
+        ("packed", 192, {}),
         pytest.param("window", 256, {}, marks=pytest.mark.slow),
         pytest.param("padded", 256, {}, marks=pytest.mark.slow),
     ],

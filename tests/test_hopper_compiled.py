@@ -128,7 +128,7 @@ def exponentials_beside_products(D: int, absorb: str = "as it is") -> list[int]:
 def test_exponentials_are_taken_while_a_product_is_under_way(D):
     """64 of a block of 128 keys, in a thread, and two factors; the docstring of the kernel says so."""
     found = exponentials_beside_products(D)
-    assert len(found) == 4 and min(found) >= 64, found  # two groups, two loops each
+    assert len(found) == 2 and min(found) >= 64, found  # two groups, one loop each
 
 
 @disassembled
@@ -163,7 +163,7 @@ for kernel in launcher._compiled.values():
 @pytest.mark.slow  # a process of its own, which compiles
 @pytest.mark.parametrize(
     "way, D",
-    [*itertools.product(("forward", "backward", "in order", "windows"), (64, 128)), ("forward", 256), ("windows", 256)],
+    [*itertools.product(("forward", "backward", "in order", "windows"), (64, 128, 192, 256))],
 )
 def test_products_are_under_way_together(way, D):
     """The assembler runs them one after the other where it finds too few registers, and only its remark C7512 tells."""

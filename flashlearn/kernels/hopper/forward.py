@@ -103,7 +103,8 @@ TRUSTED = gl.constexpr(2.0**15)
 
 @gluon.jit(do_not_specialize=["span_step", "side", "batches", "heads", "N_q", "N_k", "group"])
 def attention_forward_hopper_kernel(
-    # descriptors of q and o (B, H_q, N_q, D), tiles (ROWS, D), and of k and v (B, H_kv, N_k, D), tiles (BLOCK_N, D)
+    # descriptors of q and o (B, H_q, N_q, D), tiles (ROWS, D), and of k and v (B, H_kv, N_k, D), tiles (BLOCK_N, D); or parts of
+    # tiles, of 64 columns
     q_desc, k_desc, v_desc, o_desc, lse_ptr,
     # (1 or B, 2, N_q): the spans of keys that queries see, and how far apart they lie for two sequences; if MASK is "spans"
     spans_ptr, span_step,
@@ -121,10 +122,13 @@ def attention_forward_hopper_kernel(
 ):  # fmt: skip
     """O and lse for one block of CONSUMERS * 64 queries after another, as many as fall to this program."""
     dtype: gl.constexpr = q_desc.dtype
-    Q_BUFFERS: gl.constexpr = 2 if HEAD_DIM <= 128 else 1  # of each group: there is no room for the next tile's Q
-    q_smem = gl.allocate_shared_memory(dtype, [Q_BUFFERS * CONSUMERS, 1, 1, ROWS, HEAD_DIM], q_desc.layout)
-    k_smem = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_N, HEAD_DIM], k_desc.layout)
-    v_smem = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_N, HEAD_DIM], v_desc.layout)
+    # of each group: of 256 columns there is no room for the next tile's Q, and under a mask 192 gain nothing by it
+    Q_BUFFERS: gl.constexpr = 2 if HEAD_DIM <= (192 if MASK == "none" else 128) else 1
+    COLUMNS: gl.constexpr = q_desc.block_type.shape[3]
+    PARTS: gl.constexpr = HEAD_DIM // COLUMNS  # of each tile
+    q_smem = gl.allocate_shared_memory(dtype, [Q_BUFFERS * CONSUMERS * PARTS, 1, 1, ROWS, COLUMNS], q_desc.layout)
+    k_smem = gl.allocate_shared_memory(dtype, [STAGES * PARTS, 1, 1, BLOCK_N, COLUMNS], k_desc.layout)
+    v_smem = gl.allocate_shared_memory(dtype, [STAGES * PARTS, 1, 1, BLOCK_N, COLUMNS], v_desc.layout)
     # one barrier per buffer: "full" once its bytes have landed, "free" once every consumer is done with it: for K and V one
     # of each round, which hands back K of that round and V of the round before
     q_full = gl.allocate_shared_memory(gl.int64, [Q_BUFFERS * CONSUMERS, 1], mbarrier.MBarrierLayout())
@@ -259,7 +263,7 @@ def place_of_q(i, index: gl.constexpr, buffers):
     """Which buffer has a group's Q of the i-th tile, and the phase of its barriers."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     CONSUMERS: gl.constexpr = sums_smem.shape[0] // 2
-    EACH: gl.constexpr = q_smem.shape[0] // CONSUMERS
+    EACH: gl.constexpr = q_full.shape[0] // CONSUMERS
     return i % EACH * CONSUMERS + index, i // EACH & 1
 
 
@@ -270,7 +274,7 @@ def load(buffers, tiles, sizes, inputs, MASK: gl.constexpr):
     batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
     q_desc, k_desc, v_desc = inputs
     CONSUMERS: gl.constexpr = sums_smem.shape[0] // 2
-    STAGES: gl.constexpr = k_smem.shape[0]
+    STAGES: gl.constexpr = free.shape[0]
     BLOCK_N: gl.constexpr = k_smem.shape[3]
     HEIGHT: gl.constexpr = CONSUMERS * ROWS
     rounds = 0  # blocks of keys so far, over all tiles
@@ -281,24 +285,42 @@ def load(buffers, tiles, sizes, inputs, MASK: gl.constexpr):
         for c in gl.static_range(CONSUMERS):
             q_buffer, phase = place_of_q(i, c, buffers)
             mbarrier.wait(q_free.index(q_buffer), phase ^ 1)  # a fresh barrier lets the first round pass
-            mbarrier.expect(q_full.index(q_buffer), q_desc.block_type.nbytes)
-            async_load(q_desc, [batch, head, start_m + c * ROWS, 0], q_full.index(q_buffer), q_smem.index(q_buffer))
+            load_tile(q_desc, (batch, head, start_m + c * ROWS), q_full, q_smem, q_buffer)
         for t in range(rounds, rounds + blocks):
             stage = t % STAGES
             phase = (t // STAGES) & 1
-            at = [batch, kv_head, (first + rounds + blocks - 1 - t) * BLOCK_N, 0]
+            at = (batch, kv_head, (first + rounds + blocks - 1 - t) * BLOCK_N)
             mbarrier.wait(free.index(stage), phase ^ 1)
-            mbarrier.expect(k_full.index(stage), k_desc.block_type.nbytes)
-            async_load(k_desc, at, k_full.index(stage), k_smem.index(stage))
+            load_tile(k_desc, at, k_full, k_smem, stage)
             mbarrier.wait(free.index((t + 1) % STAGES), ((t + 1) // STAGES & 1) ^ 1)
-            mbarrier.expect(v_full.index(stage), v_desc.block_type.nbytes)
-            async_load(v_desc, at, v_full.index(stage), v_smem.index(stage))
+            load_tile(v_desc, at, v_full, v_smem, stage)
         rounds += blocks
         if tiles[2] is not None:
             tile = take_ticket(i, tiles, tiles_of(sizes, HEIGHT))
         else:
             tile += gl.num_programs(0)
         i += 1
+
+
+@gluon.jit
+def load_tile(desc, at, full, smem, number):
+    """All parts of a tile from the copy engine, to where there is room for tile `number`, which its barrier tells."""
+    PARTS: gl.constexpr = smem.shape[0] // full.shape[0]
+    batch, head, start = at
+    mbarrier.expect(full.index(number), PARTS * desc.block_type.nbytes)
+    for c in gl.static_range(PARTS):
+        part = smem.index(number * PARTS + c)
+        async_load(desc, [batch, head, start, c * smem.shape[4]], full.index(number), part)
+
+
+@gluon.jit
+def parts_of(smem, full, number):
+    """The parts of tile `number`, as matrices."""
+    PARTS: gl.constexpr = smem.shape[0] // full.shape[0]
+    parts = ()
+    for c in gl.static_range(PARTS):
+        parts = parts + (smem.index(number * PARTS + c).reshape([smem.shape[3], smem.shape[4]]),)
+    return parts
 
 
 @gluon.jit
@@ -311,7 +333,7 @@ def consume(
     CONSUMERS: gl.constexpr = sums_smem.shape[0] // 2
     HEIGHT: gl.constexpr = CONSUMERS * ROWS
     BLOCK_N: gl.constexpr = k_smem.shape[3]
-    Q_BUFFERS: gl.constexpr = q_smem.shape[0] // CONSUMERS
+    Q_BUFFERS: gl.constexpr = q_full.shape[0] // CONSUMERS
     TICKETS: gl.constexpr = tiles[2] is not None
     AHEAD: gl.constexpr = MASK == "none" and CONSUMERS == 2 and PROGRAMS == 1 and Q_BUFFERS == 2
     rounds = 0  # blocks of keys so far, over all tiles
@@ -322,13 +344,13 @@ def consume(
     while tile < tiles_of(sizes, HEIGHT):
         start_m, head, batch, block, blocks = place_of(tile, tiles[3], sizes, HEIGHT, BLOCK_N, MASK)
         place = (start_m + index * ROWS, head, batch, block, blocks)
-        o_smem = q_smem.index(place_of_q(i, index, buffers)[0])
+        o_smem = parts_of(q_smem, q_full, place_of_q(i, index, buffers)[0])
         if AHEAD:  # the next tile's first scores are computed while this one's last product and its o are finished
             m_i, l_i, acc, pairs = attend_all(index, place, (i, rounds), s, buffers, sizes, sinks_ptr, SINKS)
             tile = ticket_taken(i, tiles) if TICKETS else tile + gl.num_programs(0)
             acc = last_product(rounds + blocks - 1, pairs, acc, buffers)
             s = scores_ahead(i + 1, rounds + blocks, index, tile < tiles_of(sizes, HEIGHT), buffers)
-            acc = warpgroup_mma_wait(1, deps=[acc])
+            acc = awaited(acc, len(acc))  # of the products under way those of S, as many, are younger
             finish(m_i, l_i, acc, place, o_smem, sizes, o_desc, lse_ptr)
             s = warpgroup_mma_wait(0, deps=[s])
         else:
@@ -375,7 +397,7 @@ def attend(index: gl.constexpr, place, so_far, buffers, sizes, sinks_ptr, MASK: 
         hand_back(t, buffers)
     mbarrier.wait(query[1][0], query[1][1])
     if stop > first:
-        mbarrier.wait(k_full.index(first % k_smem.shape[0]), (first // k_smem.shape[0]) & 1)
+        mbarrier.wait(k_full.index(first % free.shape[0]), (first // free.shape[0]) & 1)
         s = warpgroup_mma_wait(0, deps=[scores(first, query[0], buffers)])
         m_i, l_i, pairs = first_round(first, row, s, (m_i, l_i), buffers, sizes, MASK)
         give_back_q(i, index, buffers)
@@ -391,7 +413,7 @@ def attend(index: gl.constexpr, place, so_far, buffers, sizes, sinks_ptr, MASK: 
             for t in range(full, stop):
                 m_i, l_i, acc, pairs = masked_round(t, row, query, pairs, (m_i, l_i, acc), buffers, sizes, MASK)
 
-        acc = warpgroup_mma_wait(0, deps=[last_product(stop - 1, pairs, acc, buffers)])
+        acc = awaited(last_product(stop - 1, pairs, acc, buffers))
     else:
         give_back_q(i, index, buffers)
     if MASK == "spans":
@@ -433,17 +455,19 @@ def begin(index: gl.constexpr, place, so_far, buffers, sizes, sinks_ptr, MASK: g
     start_m, head, batch, block, blocks = place
     i, rounds = so_far
     BLOCK_N: gl.constexpr = k_smem.shape[3]
-    HEAD_DIM: gl.constexpr = q_smem.shape[4]
+    COLUMNS: gl.constexpr = q_smem.shape[4]  # of a part
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
-    O_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
+    O_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLUMNS, 16])
     offs_m = start_m + gl.arange(0, ROWS, gl.SliceLayout(1, S_LAYOUT))  # (64,)
     low, high = keys_of_each(offs_m, batch, sizes, MASK)  # on their way while Q is
     q_buffer, phase = place_of_q(i, index, buffers)
     passed = (q_full.index(q_buffer), phase)  # the barrier of Q
-    query = (q_smem.index(q_buffer).reshape([ROWS, HEAD_DIM]), passed, index)
+    query = (parts_of(q_smem, q_full, q_buffer), passed, index)
     row = (offs_m, low, high, block + rounds + blocks - 1)  # round t is this block of keys, less t
     m_i, l_i = nothing_yet(sinks_ptr, head, BLOCK_N, S_LAYOUT, SINKS)
-    acc = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_LAYOUT)
+    acc = ()
+    for _ in gl.static_range(len(query[0])):
+        acc = acc + (gl.zeros([ROWS, COLUMNS], gl.float32, O_LAYOUT),)
     return query, row, (m_i, l_i, acc)
 
 
@@ -451,18 +475,18 @@ def begin(index: gl.constexpr, place, so_far, buffers, sizes, sinks_ptr, MASK: g
 def scores_ahead(i, t, index: gl.constexpr, there, buffers):
     """S of round t, the first of tile i, under way; of what lies in memory, for nobody, if there is no such tile."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
-    STAGES: gl.constexpr = k_smem.shape[0]
+    STAGES: gl.constexpr = free.shape[0]
     q_buffer, phase = place_of_q(i, index, buffers)
     mbarrier.wait(q_full.index(q_buffer), phase, pred=there)
     mbarrier.wait(k_full.index(t % STAGES), t // STAGES & 1, pred=there)
-    return scores(t, q_smem.index(q_buffer).reshape([ROWS, q_smem.shape[4]]), buffers)
+    return scores(t, parts_of(q_smem, q_full, q_buffer), buffers)
 
 
 @gluon.jit
 def give_back_q(i, index: gl.constexpr, buffers, ENDED: gl.constexpr = False):
     """The buffer of the tile before the i-th, once its o has left; if there is one alone, when that tile has ENDED."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
-    ALONE: gl.constexpr = 2 * q_smem.shape[0] == sums_smem.shape[0]
+    ALONE: gl.constexpr = 2 * q_full.shape[0] == sums_smem.shape[0]
     if ENDED == ALONE and i > 0:
         tma.store_wait(0)
         mbarrier.arrive(q_free.index(place_of_q(i - 1, index, buffers)[0]), count=1)
@@ -506,7 +530,7 @@ def rounds_of_group(start_m, batch, rounds, block, blocks, sizes, BLOCK_N: gl.co
 def hand_back(t, buffers):
     """A round of which a group sees no key: its buffers are not handed back before they are full."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
-    STAGES: gl.constexpr = k_smem.shape[0]
+    STAGES: gl.constexpr = free.shape[0]
     mbarrier.wait(k_full.index(t % STAGES), (t // STAGES) & 1)
     mbarrier.wait(v_full.index(t % STAGES), (t // STAGES) & 1)
     mbarrier.arrive(free.index(t % STAGES), count=1)
@@ -518,23 +542,42 @@ def scores(t, q, buffers):
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     BLOCK_N: gl.constexpr = k_smem.shape[3]
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
-    k_t = k_smem.index(t % k_smem.shape[0]).reshape([BLOCK_N, k_smem.shape[4]]).permute((1, 0))
-    zero = gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT)
-    return warpgroup_mma(q, k_t, zero, use_acc=False, is_async=True)
+    k = parts_of(k_smem, k_full, t % free.shape[0])
+    s = gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT)
+    for c in gl.static_range(len(k)):
+        s = warpgroup_mma(q[c], k[c].permute((1, 0)), s, use_acc=c > 0, is_async=True)
+    return s
+
+
+@gluon.jit
+def plus_product(p, v, acc):
+    """acc + P V, part by part, under way."""
+    out = ()
+    for c in gl.static_range(len(acc)):
+        out = out + (warpgroup_mma(p, v[c], acc[c], is_async=True),)
+    return out
+
+
+@gluon.jit
+def awaited(acc, PENDING: gl.constexpr = 0):
+    """The parts of a sum, once no more than so many products are under way."""
+    if len(acc) == 1:
+        return (warpgroup_mma_wait(PENDING, deps=[acc[0]]),)
+    else:
+        return warpgroup_mma_wait(PENDING, deps=acc)
 
 
 @gluon.jit
 def products(t, query, pairs, acc, buffers):
     """S_t, waited for, and acc + P_{t-1} V_{t-1}, still under way."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
-    STAGES: gl.constexpr = k_smem.shape[0]
+    STAGES: gl.constexpr = free.shape[0]
     before = (t - 1) % STAGES
     mbarrier.wait(k_full.index(t % STAGES), (t // STAGES) & 1)
     s_next = scores(t, query[0], buffers)
     mbarrier.wait(v_full.index(before), ((t - 1) // STAGES) & 1)
-    v = v_smem.index(before).reshape([v_smem.shape[3], v_smem.shape[4]])
-    acc_next = warpgroup_mma(from_pairs(pairs, acc, v.dtype), v, acc, is_async=True)
-    s = warpgroup_mma_wait(1, deps=[s_next])
+    acc_next = plus_product(from_pairs(pairs, acc, v_smem.dtype), parts_of(v_smem, v_full, before), acc)
+    s = warpgroup_mma_wait(len(acc), deps=[s_next])
     return s, acc_next
 
 
@@ -556,10 +599,10 @@ def absorb(t, query, sums, s, buffers, sizes):
         pairs = in_pairs(p, v_smem.dtype)
     # passed long ago: asked again, since the assembler moves the wait below up to here, and no further
     mbarrier.wait(passed[0], passed[1])
-    acc = warpgroup_mma_wait(0, deps=[acc_next])
+    acc = awaited(acc_next)
     if THREE:
         pairs = in_pairs(p, v_smem.dtype)
-    mbarrier.arrive(free.index(t % k_smem.shape[0]), count=1)
+    mbarrier.arrive(free.index(t % free.shape[0]), count=1)
     return m_i, l_i, rescaled(acc, alpha), pairs
 
 
@@ -581,20 +624,24 @@ def trust(t, query, sums, s, buffers, sizes):
     row_sums.store(gl.max(of_block, 1))
     barrier()
     most = gl.max(row_sums.load(gl.BlockedLayout([2], [32], [4], [0])), 0)  # of all rows: every warp takes the same way
-    acc = warpgroup_mma_wait(0, deps=[acc_next])
+    acc = awaited(acc_next)
     if not (most <= TRUSTED):
         s = capped(warpgroup_mma_wait(0, deps=[scores(t, query[0], buffers)]), inner)
         m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale)
         acc, of_block = rescaled(acc, alpha), sums_of_threads(p)
     pairs = in_pairs(p, v_smem.dtype)
-    mbarrier.arrive(free.index(t % k_smem.shape[0]), count=1)
+    mbarrier.arrive(free.index(t % free.shape[0]), count=1)
     return m_i, l_i + of_block, acc, pairs
 
 
 @gluon.jit
 def rescaled(acc, alpha):
     """acc (64, D), its rows times alpha (64,)."""
-    return acc * gl.convert_layout(alpha, gl.SliceLayout(1, acc.type.layout))[:, None]
+    alpha = gl.convert_layout(alpha, gl.SliceLayout(1, acc[0].type.layout))[:, None]
+    out = ()
+    for c in gl.static_range(len(acc)):
+        out = out + (acc[c] * alpha,)
+    return out
 
 
 @gluon.jit
@@ -621,37 +668,37 @@ def from_pairs(pairs, acc, dtype: gl.constexpr):
             "mov.b32 {$0, $1}, $2;", "=h,=h,r", [pairs], dtype=(gl.bfloat16, gl.bfloat16), is_pure=True, pack=1
         )
     p = gl.join(low, high).reshape([pairs.shape[0], 2 * pairs.shape[1]])
-    return gl.convert_layout(p, gl.DotOperandLayout(0, acc.type.layout, 2))
+    return gl.convert_layout(p, gl.DotOperandLayout(0, acc[0].type.layout, 2))
 
 
 @gluon.jit
 def last_product(t, pairs, acc, buffers):
     """acc + P_t V_t, when no round follows; still under way."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
-    STAGES: gl.constexpr = v_smem.shape[0]
+    STAGES: gl.constexpr = free.shape[0]
     mbarrier.wait(v_full.index(t % STAGES), (t // STAGES) & 1)
-    p = from_pairs(pairs, acc, v_smem.dtype)
-    v = v_smem.index(t % STAGES).reshape([v_smem.shape[3], v_smem.shape[4]])
-    return warpgroup_mma(p, v, acc, is_async=True)
+    return plus_product(from_pairs(pairs, acc, v_smem.dtype), parts_of(v_smem, v_full, t % STAGES), acc)
 
 
 @gluon.jit
 def finish(m_i, l_i, acc, place, o_smem, sizes, o_desc, lse_ptr):
     """o = acc / l and lse = m + log l of 64 queries; o goes on its way from the buffer of their Q, which is no longer needed."""
     batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
-    O_ROWS: gl.constexpr = gl.SliceLayout(1, acc.type.layout)
     start_m, head, batch, block, blocks = place
     l_i = gl.convert_layout(gl.sum(l_i, 1), m_i.type.layout)
     l_i = gl.where(l_i == 0.0, 1.0, l_i)  # a row that saw no key: o = 0 / 1, lse = -inf + 0
-    o = acc * gl.convert_layout(1.0 / l_i, O_ROWS)[:, None]  # (64, D)
+    o = rescaled(acc, 1.0 / l_i)  # (64, D)
     lse = (m_i + gl.log2(l_i)) * LN_2
     offs_m = start_m + gl.arange(0, ROWS, m_i.type.layout)
     lse_base = lse_ptr + (batch.to(gl.int64) * heads + head) * N_q
     gl.store(lse_base + offs_m, lse, mask=offs_m < N_q)
-    o_smem.reshape([ROWS, acc.shape[1]]).store(o.to(o_smem.dtype))
+    for c in gl.static_range(len(o)):
+        o_smem[c].store(o[c].to(o_smem[c].dtype))
     fence_async_shared()
     barrier()
-    async_store(o_desc, [batch, head, start_m, 0], o_smem)
+    for c in gl.static_range(len(o)):
+        part = o_smem[c].reshape(o_desc.block_type.shape)
+        async_store(o_desc, [batch, head, start_m, c * o_smem[c].shape[1]], part)
 
 
 @gluon.jit
@@ -660,7 +707,7 @@ def first_round(t, row, s, sums, buffers, sizes, MASK: gl.constexpr):
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
     m_i, l_i = sums
-    mbarrier.arrive(free.index(t % k_smem.shape[0]), count=1)
+    mbarrier.arrive(free.index(t % free.shape[0]), count=1)
     s = capped(s, inner)
     if MASK != "none" or (row[3] - t + 1) * k_smem.shape[3] > N_k:
         s = hide(s, t, row, sizes, MASK)
@@ -709,15 +756,15 @@ def lone_round(t, row, query, sums, buffers, sizes, MASK: gl.constexpr, HIDE: gl
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
     m_i, l_i, acc = sums
-    mbarrier.wait(k_full.index(t % k_smem.shape[0]), (t // k_smem.shape[0]) & 1)
+    mbarrier.wait(k_full.index(t % free.shape[0]), (t // free.shape[0]) & 1)
     s = capped(warpgroup_mma_wait(0, deps=[scores(t, query[0], buffers)]), inner)
-    mbarrier.arrive(free.index(t % k_smem.shape[0]), count=1)
+    mbarrier.arrive(free.index(t % free.shape[0]), count=1)
     if HIDE:
         s = hide(s, t, row, sizes, MASK)
     m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale)
     l_i += sums_of_threads(p)
     acc = last_product(t, in_pairs(p, v_smem.dtype), rescaled(acc, alpha), buffers)
-    return m_i, l_i, warpgroup_mma_wait(0, deps=[acc])
+    return m_i, l_i, awaited(acc)
 
 
 @gluon.jit
@@ -772,8 +819,9 @@ def attention_forward_hopper(
     _, H_kv, N_k, _ = k.shape
     o = torch.empty_like(q)
     lse = torch.empty((B, H, N_q), dtype=torch.float32, device=q.device)
-    width = hopper_width(D)
-    q_tile, kv_tile = (1, 1, ROWS.value, width), (1, 1, block_n, width)
+    width = 192 if 128 < D <= 192 else hopper_width(D)
+    columns = 64 if width == 192 else width  # of a part of a tile
+    q_tile, kv_tile = (1, 1, ROWS.value, columns), (1, 1, block_n, columns)
     tiles = -(-N_q // (consumers * ROWS.value))  # rounded up; triton.cdiv would take microseconds
     resident = programs * multiprocessors(q.device)
     mask = "spans" if spans is not None else "causal" if causal else "none"
