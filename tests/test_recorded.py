@@ -148,7 +148,7 @@ def test_the_appendix_says_which_short_rows_are_of_which_kernels():
     ours = chosen(load("gpu_attention_h200")["rows"], N=(512, 1024, 2048), dtype="float16")
     ways = [rounded(ratios(ours, way, "fa4")) for way in ("forward", "backward")]
     commits = load("gpu_attention_h100")["provenance"]["commit"]
-    assert set(re.findall(r"\b[0-9a-f]{7}\b", commits)) == {"652166b", "f751127", "be6f527"}
+    assert set(re.findall(r"\b[0-9a-f]{7}\b", commits)) == {"eb28b92", "652166b", "f751127", "be6f527"}
     short = chosen(load("gpu_attention_h100")["rows"], N=(512, 1024, 2048), dtype="float16")
     forward, backward = (rounded(ratios(short, way, "fa4")) for way in ("forward", "backward"))
     appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()
@@ -762,7 +762,22 @@ def test_what_is_told_of_rows_in_the_l2_cache_and_of_wide_heads():
         f"That is {spread(wide)} times as fast as the portable kernel; at D = 256 it reaches {reached[256]} of cuDNN"
         in words
     )
-    assert f"a quarter of all factors are zeros, {reached[192]} (H100" in words
+    assert f"256 columns there too, a quarter of them zeros, {reached[192]} (H100" in words
+    slabs = "forward, D up to 192, "
+    three, buffers, masked, stages = (
+        spread(trials[slabs + name])
+        for name in (
+            "three slabs of 64 columns in place of 256",
+            "two buffers for Q in place of one, no mask",
+            "two buffers for Q in place of one, masks",
+            "three stages in place of two",
+        )
+    )
+    assert f"o is three sums, which is {three} times the speed (H100, 15 settings)" in words
+    assert f"two buffers for Q, {buffers}; with masks they were {masked}, and three stages {stages}." in words
+    assert f"were zeros: {three} times as fast on an H100" in changes
+    told = f"{three} of the speed: kept; two buffers for Q without a mask {buffers}: kept, with masks {masked}; three stages {stages} |"
+    assert told in appendix
     assert f"{spread(wide)} times as fast as the portable one at D 192 and 256" in changes
     assert f"(N 512 to 16384), {reached[256]} of cuDNN at D = 256" in changes
     assert f"it reached {reached[256]} of cuDNN" in appendix

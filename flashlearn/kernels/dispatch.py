@@ -95,7 +95,10 @@ def _of_length(table: dict[int, dict[str, Any]], N: int) -> dict[str, Any]:
 
 
 def hopper_width(D: int) -> int:
-    """Columns of a tile of the Hopper kernels: D rounded up to 64, 128 or 256; the copy engine fills up with zeros."""
+    """Columns of a tile of the Hopper kernels: D rounded up to 64, 128 or 256; the copy engine fills up with zeros.
+
+    Of 129 to 192 columns tiles come in three slabs of 64; they have the launches of 256.
+    """
     return max(padded(D), 64)
 
 

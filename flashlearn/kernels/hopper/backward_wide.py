@@ -18,7 +18,7 @@ With windows and documents, softcaps, and in order, it is as there (flashlearn.k
 Prediction: five products where the portable kernels take seven, tensor cores that wait less, and no zeros at D = 192: twice the
 speed. Result: 1.47 to 2.65 times the speed of the portable kernels (H100, N 1024 to 16384, float16), most where rows are long; with
 windows and softcaps 1.36 to 2.79, and in order 0.75 to 1.93, less than 1 with windows alone, where programs are short and wait for
-turns. At N = 4096 that is 1.05 to 1.26 of cuDNN, at D = 256 1.29 to 1.44 of FlashAttention-4, and at 192 0.84 to 0.88
+turns. At N = 4096 that is 1.04 to 1.25 of cuDNN, at D = 256 1.29 to 1.41 of FlashAttention-4, and at 192 0.84 to 0.87
 (measurements/gpu_attention_h100.json; the others are in gpu_trials_h200.json).
 
 What binds is dQ. With 64 keys a program adds twice as much to it for every product as one with 128. Without these additions, and

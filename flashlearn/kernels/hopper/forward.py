@@ -33,8 +33,10 @@ What changed from the teaching kernel: nothing in the mathematics, everything in
    twice, at 0.68 of the speed. Two groups wait for results, and for the sums of all four warps too: 0.86 to 1.01 with it.
 7. With up to 256 columns the sums of 64 queries take 128 registers of a thread. So blocks have 64 keys, and a group has one
    buffer for Q, which the next tile's Q gets once o has left. That is 1.27 to 1.68 times as fast as the portable kernel;
-   at D = 256 it reaches 0.94 to 1.28 of cuDNN, and at 192, where a quarter of all factors are zeros, 0.77 to 1.02 (H100, N 512 to
-   16384).
+   at D = 256 it reaches 0.94 to 1.28 of cuDNN, and at 192, when tiles had 256 columns there too, a quarter of them zeros, 0.77 to 1.02
+   (H100, N 512 to 16384). Up to 192 columns tiles come in three slabs of 64 now, and o is three sums, which is 1.06 to 1.21 times the
+   speed (H100, 15 settings). Without a mask there is room for two buffers for Q, 1.01 to 1.07; with masks they were 0.63 to 1.04, and
+   three stages 0.81 to 1.06. Of one slab, at every other D, the compiler makes the same instructions as before there were slabs.
 
 Prediction: the teaching kernel leaves the tensor cores idle during softmax and during loads; hiding both
 should take D = 128 from about 400 TFLOP/s to above 550 on an H200. Result (float16, 16384 tokens in all, 2026-11-26): 648
