@@ -37,6 +37,23 @@ def test_known_races_pass():
     assert sanitize.unknown_races(report()) == []
 
 
+def test_what_one_group_hands_over_to_the_other_passes_and_nothing_else_of_it():
+    lines = (sanitize.KERNELS / "hopper/backward_wide.py").read_text().splitlines()
+    read, write = ([line.strip() for line in lines].index(line) + 1 for line in sanitize.P_HANDED_OVER)
+    where = "attention_backward_wide_kernel+0x10 in /somewhere/flashlearn/kernels/hopper/backward_wide.py:"
+
+    def told(kind, number, other_kind, other):
+        race = f"Race reported between {kind} access at {where}{number}\n and {other_kind} access at {where}{other} [1 hazards]"
+        return sanitize.unknown_races(f"{race}\nRACECHECK SUMMARY: 1 hazards displayed (1 errors, 0 warnings)")
+
+    assert told("Read", read, "Write", write) == told("Write", write, "Read", read) == []
+    assert (
+        told("Write", read, "Write", write)
+        and told("Read", read, "Write", read)
+        and told("Read", read - 1, "Write", write)
+    )
+
+
 def test_a_file_that_is_named_without_its_folder_is_that_of_the_kernel():
     bare = report(*KNOWN).replace(f"/somewhere/flashlearn/kernels/{NAME}.py", "backward.py")
     assert "/" not in re.search(r" in (.*backward\.py)", bare)[1]

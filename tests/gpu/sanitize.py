@@ -26,6 +26,10 @@ from typing import NamedTuple
 
 KERNELS = Path(__file__).resolve().parents[2] / "flashlearn" / "kernels"
 TOOLS = ("memcheck", "racecheck", "consan")
+P_HANDED_OVER = (
+    "x = smem.reshape([128, 32]).load(by_threads(like).type.layout)",
+    "p_smem.index(0).reshape([128, 32]).store(by_threads(w_t))",
+)  # the lines of flashlearn/kernels/hopper/backward_wide.py that read it and write it
 
 
 class Access(NamedTuple):
@@ -134,11 +138,15 @@ def known(race: tuple[Access, Access]) -> bool:
 
     The bytes through which Triton tells its groups of warps what to run: written and read by code of its own, to
     which it gives the line of the kernel's `def`, or that where the groups part, with barrier 1 of the hardware
-    between the two.
+    between the two. And P, which one group of the backward pass of wide heads hands over to the other: ordinary reads and
+    writes, each of which waits for a barrier in shared memory that follows the other (`p_full`, `p_free`; what happens without
+    either, tests/test_barriers.py shows).
     """
     a, b = sorted(race)
     if {a.kind, b.kind} != {"Read", "Write"}:
         return False
+    if (a.line, b.line) == P_HANDED_OVER:
+        return True
     of_kernel = re.match(r"def attention_\w+_(hopper|wide)_kernel\(", a.line)
     return bool(of_kernel) and b.line in (a.line, "gl.warp_specialize(", "if CONSUMERS == 2:")
 
