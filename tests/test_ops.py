@@ -362,11 +362,18 @@ def test_what_hopper_kernels_leave_to_the_portable_kernel(as_on_hopper, why, sca
     assert rung.name == "portable" and why in rung.why
 
 
-def test_wide_heads_are_left_to_the_portable_kernels_backward(as_on_hopper):
-    q = torch.zeros(1, 2, 64, 136, dtype=fp16)
+@pytest.mark.parametrize("D", (136, 192, 256))
+def test_wide_heads_run_on_hopper_both_ways(as_on_hopper, D):
+    q = torch.zeros(1, 2, 64, D, dtype=fp16)
     assert dispatch.forward_rung(q, q, q, scale=0.1) == ("hopper", {"block_n": 64}, "")
-    rung = dispatch.backward_rung(q, q, q, scale=0.1)
-    assert rung.name == "portable" and "D = 136" in rung.why
+    assert dispatch.backward_rung(q, q, q, scale=0.1) == ("hopper", {"in_order": False}, "")
+
+
+def test_wider_heads_are_left_to_the_portable_kernels(as_on_hopper):
+    q = torch.zeros(1, 2, 64, 264, dtype=fp16)
+    for rung in (dispatch.forward_rung, dispatch.backward_rung):
+        choice = rung(q, q, q, scale=0.1)
+        assert choice.name == "portable" and "D = 264" in choice.why and "256 columns" in choice.why
 
 
 def test_deterministic_backward_on_hopper(as_on_hopper):
