@@ -95,12 +95,12 @@ def attention_backward_wide_kernel(
     rows_smem = gl.allocate_shared_memory(gl.float32, [2, 1, 1, 2, KEYS], rows_desc.layout)
     kv_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # K, V
     q_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # and the rows' numbers
-    q_free = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # both groups
+    q_free = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # both groups are through with them
     do_full = gl.allocate_shared_memory(gl.int64, [DO_STAGES, 1], mbarrier.MBarrierLayout())
-    do_free = gl.allocate_shared_memory(gl.int64, [DO_STAGES, 1], mbarrier.MBarrierLayout())  # both groups
-    p_full = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())  # from one group to the other
-    p_free = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
-    ds_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # in turn
+    do_free = gl.allocate_shared_memory(gl.int64, [DO_STAGES, 1], mbarrier.MBarrierLayout())  # both groups, too
+    p_full = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())  # P is there, for the other group
+    p_free = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())  # it has been read
+    ds_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # dS is there, for both; in turn
     dq_full = gl.allocate_shared_memory(gl.int64, [DQ_TILES, 1], mbarrier.MBarrierLayout())  # a tile of dQ is there
     dq_free = gl.allocate_shared_memory(gl.int64, [DQ_TILES, 1], mbarrier.MBarrierLayout())  # it has left
     for i in gl.static_range(2):
@@ -198,26 +198,22 @@ def across(left, right, stage, acc, FRESH: gl.constexpr, SLABS: gl.constexpr):
 
 
 @gluon.jit
-def along(factor, right, stage, acc, SLABS: gl.constexpr):
+def along(factor, right, stage, acc):
     """acc + factor right (64, D), slab by slab, under way."""
-    first = warpgroup_mma(factor, right.index(stage * SLABS).reshape([KEYS, 64]), acc[0], is_async=True)
-    second = warpgroup_mma(factor, right.index(stage * SLABS + 1).reshape([KEYS, 64]), acc[1], is_async=True)
-    third = warpgroup_mma(factor, right.index(stage * SLABS + 2).reshape([KEYS, 64]), acc[2], is_async=True)
-    if SLABS == 3:
-        return first, second, third
-    else:
-        fourth = warpgroup_mma(factor, right.index(stage * SLABS + 3).reshape([KEYS, 64]), acc[3], is_async=True)
-        return first, second, third, fourth
+    out = ()
+    for c in gl.static_range(len(acc)):
+        slab = right.index(stage * len(acc) + c).reshape([KEYS, 64])
+        out = out + (warpgroup_mma(factor, slab, acc[c], is_async=True),)
+    return out
 
 
 @gluon.jit
 def nothing_yet(LAYOUT: gl.constexpr, SLABS: gl.constexpr):
-    """dK or dV (64, D) before any query."""
-    zero = gl.zeros([KEYS, 64], gl.float32, LAYOUT)
-    if SLABS == 3:
-        return zero, zero, zero
-    else:
-        return zero, zero, zero, zero
+    """dK or dV (64, D), in slabs, before any query."""
+    zero, out = gl.zeros([KEYS, 64], gl.float32, LAYOUT), ()
+    for _ in gl.static_range(SLABS):
+        out = out + (zero,)
+    return out
 
 
 @gluon.jit
@@ -251,7 +247,7 @@ def consume_values(buffers, barriers, place, sizes, dv_desc, MASK: gl.constexpr)
         mbarrier.wait(ds_full.index((t + 1) % 2), ((t + 1) // 2 & 1) ^ 1)
         mbarrier.wait(do_full.index(t % DO_STAGES), t // DO_STAGES & 1)
         dq = tile_of_dq(t, 0, ds_smem, k_smem)
-        dv = along(factor, do_smem, t % DO_STAGES, dv, SLABS)
+        dv = along(factor, do_smem, t % DO_STAGES, dv)
         dq = warpgroup_mma_wait(SLABS, deps=[dq])
         give_dq(t - 1, 0, dq, 0, buffers, barriers)
         if SLABS == 4:
@@ -297,7 +293,7 @@ def consume_keys(buffers, barriers, place, sizes, dk_desc, MASK: gl.constexpr):
         mbarrier.arrive(ds_full.index(t % 2), count=1)
         factor = gl.convert_layout(ds_16, gl.DotOperandLayout(0, LAYOUT, 2))
         dq = tile_of_dq(t, FIRST, ds_smem, k_smem)
-        dk = along(factor, q_smem, stage, dk, SLABS)
+        dk = along(factor, q_smem, stage, dk)
         dq = warpgroup_mma_wait(SLABS, deps=[dq])
         give_dq(t - 1, 0, dq, 1, buffers, barriers)
         dq = warpgroup_mma_wait(0, deps=[tile_of_dq(t, FIRST + 1, ds_smem, k_smem)])
