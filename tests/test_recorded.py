@@ -798,7 +798,7 @@ def test_what_is_told_of_the_backward_pass_of_wide_heads():
     )
     assert all("window" in row for row in in_order["rows"] if row["ratio"] < 1)
     assert f"{spread(trials[fast])} times as fast at D 192 and 256" in changes
-    assert f"In order and with windows it is {spread(windows)} times as fast" in changes
+    assert f"In order with a window it is {spread(windows)} times as fast" in changes
     for name, said in {
         "dQ not added, and wrong": "Without these additions, and wrong, it ran at {} of its speed",
         "dQ stored in place of added, and wrong": "dQ stored and not added, which HBM and L2 carry more easily, {};",

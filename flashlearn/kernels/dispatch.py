@@ -97,14 +97,14 @@ def _of_length(table: dict[int, dict[str, Any]], N: int) -> dict[str, Any]:
 def hopper_width(D: int) -> int:
     """Columns of a tile of the Hopper kernels: D rounded up to 64, 128 or 256; the copy engine fills up with zeros.
 
-    Of 129 to 192 columns tiles come in three slabs of 64; they have the launches of 256.
+    Of 129 to 192 columns tiles come in three slabs of 64, forward with the launches of 256; backward of 193 to 256 in four.
     """
     return max(padded(D), 64)
 
 
 def backward_rung(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Choice:
     """The kernels that `flash_attention` runs backward for these inputs."""
-    why = why_not_hopper(q, k, v, scale=scale, backward=True)
+    why = why_not_hopper(q, k, v, scale=scale)
     return _without_hopper(why) if why else Choice("hopper", _in_order(), "")
 
 
@@ -112,7 +112,7 @@ def general_rung(q: Tensor, k: Tensor, v: Tensor, options: Options, *, scale: fl
     """The kernels that `flash_attention` runs with masks and changed scores, forward or backward."""
     if not backward and options.offsets is None and decodes(q, k):
         return DECODE
-    why = _why_not_scores(options) or why_not_hopper(q, k, v, scale=scale, backward=backward)
+    why = _why_not_scores(options) or why_not_hopper(q, k, v, scale=scale)
     if why:
         return Choice("portable", {}, why)
     return Choice("hopper", _in_order() if backward else hopper_options_of_masks(q, k, options), "")
@@ -150,8 +150,8 @@ def decodes(q: Tensor, k: Tensor) -> bool:
     return not INTERPRETED and rows <= max_rows(q.element_size()) and N_k >= 2 * KEYS_PER_SPLIT
 
 
-def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, *, scale: float, backward: bool = False) -> str:
-    """What stands in the way of the Hopper kernels, forward or backward; "" if nothing does."""
+def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> str:
+    """What stands in the way of the Hopper kernels; "" if nothing does."""
     if INTERPRETED:
         return "kernels run in the interpreter"
     if why := why_not_this_machine(q.device):

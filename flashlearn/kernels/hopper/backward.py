@@ -1,4 +1,4 @@
-"""The backward pass for Hopper GPUs: dQ, dK and dV in one sweep, by warps that load and warps that compute.
+"""The backward pass for Hopper GPUs of up to 128 columns: dQ, dK and dV in one sweep, by warps that load and warps that compute.
 
 What changed from the teaching kernels: one kernel with 5 block products in place of two with 7, and the
 machinery of attention_forward_hopper (TMA, warp specialisation, barriers).
@@ -729,7 +729,7 @@ def attention_backward_hopper(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *, causal: bool, scale: float,
     begun: Begun | None = None, spans: Spans | None = None, in_order: bool = False, softcap: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """dq, dk and dv, as `attention_backward` gives them; for inputs that `why_not_hopper` has nothing against.
+    """dq, dk and dv, as `attention_backward` gives them; for inputs that `why_not_hopper` has nothing against, and D up to 128.
 
     spans: the queries that see keys, as `attention_spans(..., of_keys=True)` gives them; `causal` is then not looked at.
     begun: what `begin_sums` makes of o, do, lse and the gradient of lse, of which the sums are used up; None: without that

@@ -1,14 +1,15 @@
 """The backward pass for Hopper GPUs of 129 to 256 columns: one group of warps has dV, the other dK.
 
-What changed from attention_backward_hopper: who has what. dK and dV of 64 keys and 256 columns take all registers of a
-group each, so that no group can have both. The 64 keys of a program are those of both groups:
+What changed from attention_backward_hopper: who has what. dK and dV of 64 keys and 256 columns take 128 of a thread's 240
+registers each, so that no group has room for both. The 64 keys of a program are those of both groups:
 
     group          computes                               has      hands over
     consume_values S^T = K Q^T, P^T; dV += P^T dO         dV       P^T, in float32, in the order of its registers
     consume_keys   dP^T = V dO^T, dS^T; dK += dS^T Q      dK       dS^T, in 16 bits
 
-Each gives half of the columns of dQ = dS K, a round later, 64 at a time, to a warp of its own that has the copy engine add them
-to the sum in HBM. So both multiply as much, five products in two groups, and neither computes what the other has.
+Each gives its columns of dQ = dS K, a round later, 64 at a time, to a warp of its own that has the copy engine add them to the sum in
+HBM: half of them, or at D = 192 one tile of 64 and two. So both multiply as much, or 7 and 8 parts of 15, and neither computes
+what the other has.
 
 Columns come in slabs of 64, everywhere: three of them at D = 192, where tiles of 256 would be zeros in a quarter. With four
 slabs shared memory holds one dO, not two: it is asked for when both groups are through with it, while P, dQ and dK are computed.
@@ -17,7 +18,7 @@ With windows and documents, softcaps, and in order, it is as there (flashlearn.k
 
 Prediction: five products where the portable kernels take seven, tensor cores that wait less, and no zeros at D = 192: twice the
 speed. Result: 1.47 to 2.65 times the speed of the portable kernels (H100, N 1024 to 16384, float16), most where rows are long; with
-windows and softcaps 1.36 to 2.79, and in order 0.75 to 1.93, less than 1 with windows alone, where programs are short and wait for
+windows and softcaps 1.36 to 2.79, and in order 0.75 to 1.93, less than 1 only with windows, where programs are short and wait for
 turns. At N = 4096 that is 1.04 to 1.25 of cuDNN, at D = 256 1.29 to 1.41 of FlashAttention-4, and at 192 0.84 to 0.87
 (measurements/gpu_attention_h100.json; the others are in gpu_trials_h200.json).
 
@@ -200,7 +201,7 @@ def across(left, right, stage, acc, FRESH: gl.constexpr, SLABS: gl.constexpr):
 @gluon.jit
 def along(factor, right, stage, acc):
     """acc + factor right (64, D), slab by slab, under way."""
-    out = ()
+    out: gl.tuple = ()
     for c in gl.static_range(len(acc)):
         slab = right.index(stage * len(acc) + c).reshape([KEYS, 64])
         out = out + (warpgroup_mma(factor, slab, acc[c], is_async=True),)
@@ -210,7 +211,8 @@ def along(factor, right, stage, acc):
 @gluon.jit
 def nothing_yet(LAYOUT: gl.constexpr, SLABS: gl.constexpr):
     """dK or dV (64, D), in slabs, before any query."""
-    zero, out = gl.zeros([KEYS, 64], gl.float32, LAYOUT), ()
+    zero = gl.zeros([KEYS, 64], gl.float32, LAYOUT)
+    out: gl.tuple = ()
     for _ in gl.static_range(SLABS):
         out = out + (zero,)
     return out
@@ -316,7 +318,7 @@ def from_threads(smem, like):
 
 @gluon.jit
 def tile_of_dq(t, c: gl.constexpr, ds_smem, k_smem):
-    """dS K (64, 64) of round t - 1, columns from 64 c on, under way."""
+    """dS K (64, 64) of round t - 1, columns from 64 c on, under way; for t = 0 of what lies in memory, used by nobody."""
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
     zero = gl.zeros([64, 64], gl.float32, LAYOUT)
     k = k_smem.index(c).reshape([KEYS, 64])
@@ -418,13 +420,20 @@ def attention_backward_wide(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *, causal: bool, scale: float,
     begun: Begun | None = None, spans: Spans | None = None, in_order: bool = False, softcap: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """dq, dk and dv, as `attention_backward_hopper` gives them, for 129 to 256 columns."""
+    """dq, dk and dv, as `attention_backward_hopper` gives them, for 129 to 256 columns.
+
+    begun: as there, with all sums zero.
+    Extra memory: lse, delta and the sums of dq in float32, of whole blocks of 64 queries, the sums of 192 or 256 columns; in order, 8
+    bytes for a block of 64 queries and 4 for one of 64 keys of a key head, with spans also 4 bytes for every pair of such blocks.
+    """
     check_bool(causal, "causal")
     check_bool(in_order, "in_order")
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
     if begun is None:
         begun = begin_sums(o, do, lse, factor_of(scale, softcap))
-    numbers, sums, turns, _ = begun
+    numbers, sums, turns, zeroed = begun
+    if zeroed is not None:
+        raise ValueError(f"expected begun with all sums zero, got those of {zeroed} heads")
     dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     tile, keys = (1, 1, KEYS.value, 64), KEYS.value
     key_blocks, m_blocks, rows = -(-N_k // keys), -(-N_q // keys), B * H_kv

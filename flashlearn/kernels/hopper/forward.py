@@ -124,7 +124,7 @@ def attention_forward_hopper_kernel(
 ):  # fmt: skip
     """O and lse for one block of CONSUMERS * 64 queries after another, as many as fall to this program."""
     dtype: gl.constexpr = q_desc.dtype
-    # of each group: of 256 columns there is no room for the next tile's Q, and under a mask 192 gain nothing by it
+    # of each group: of 256 columns there is no room for the next tile's Q, and under a mask 192 gain little by it, and lose up to a third
     Q_BUFFERS: gl.constexpr = 2 if HEAD_DIM <= (192 if MASK == "none" else 128) else 1
     COLUMNS: gl.constexpr = q_desc.block_type.shape[3]
     PARTS: gl.constexpr = HEAD_DIM // COLUMNS  # of each tile
@@ -319,7 +319,7 @@ def load_tile(desc, at, full, smem, number):
 def parts_of(smem, full, number):
     """The parts of tile `number`, as matrices."""
     PARTS: gl.constexpr = smem.shape[0] // full.shape[0]
-    parts = ()
+    parts: gl.tuple = ()
     for c in gl.static_range(PARTS):
         parts = parts + (smem.index(number * PARTS + c).reshape([smem.shape[3], smem.shape[4]]),)
     return parts
@@ -467,7 +467,7 @@ def begin(index: gl.constexpr, place, so_far, buffers, sizes, sinks_ptr, MASK: g
     query = (parts_of(q_smem, q_full, q_buffer), passed, index)
     row = (offs_m, low, high, block + rounds + blocks - 1)  # round t is this block of keys, less t
     m_i, l_i = nothing_yet(sinks_ptr, head, BLOCK_N, S_LAYOUT, SINKS)
-    acc = ()
+    acc: gl.tuple = ()
     for _ in gl.static_range(len(query[0])):
         acc = acc + (gl.zeros([ROWS, COLUMNS], gl.float32, O_LAYOUT),)
     return query, row, (m_i, l_i, acc)
@@ -554,7 +554,7 @@ def scores(t, q, buffers):
 @gluon.jit
 def plus_product(p, v, acc):
     """acc + P V, part by part, under way."""
-    out = ()
+    out: gl.tuple = ()
     for c in gl.static_range(len(acc)):
         out = out + (warpgroup_mma(p, v[c], acc[c], is_async=True),)
     return out
@@ -640,7 +640,7 @@ def trust(t, query, sums, s, buffers, sizes):
 def rescaled(acc, alpha):
     """acc (64, D), its rows times alpha (64,)."""
     alpha = gl.convert_layout(alpha, gl.SliceLayout(1, acc[0].type.layout))[:, None]
-    out = ()
+    out: gl.tuple = ()
     for c in gl.static_range(len(acc)):
         out = out + (acc[c] * alpha,)
     return out

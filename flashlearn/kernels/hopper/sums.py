@@ -43,7 +43,7 @@ def attention_begin_sums_kernel(
     TILES: tl.constexpr,  # of dQ
 ):  # fmt: skip
     """lse and delta = rowsum(dO o O) - dlse, and zeros, for one block of queries: FA-2 Alg. 2, line 4."""
-    let_next_begin()  # attention_backward_hopper_kernel
+    let_next_begin()  # the sweep
     head, batch = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)  # (BLOCK_M,)
     offs_d = tl.arange(0, BLOCK_D).to(tl.int64)  # (BLOCK_D,)
@@ -88,7 +88,7 @@ def attention_end_sums_kernel(
     there = tl.atomic_add(counters_ptr + 2 * row + 1, 0, sem="acquire") == added
     # the last waits all the same: a kernel after this one counts on it that the sweep is over
     if (row == rows - 1) | (not there):
-        wait_for_last()  # attention_backward_hopper_kernel, which adds to the sums
+        wait_for_last()  # the sweep, which adds to the sums
     for tile in tl.static_range(TILES):
         offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tile * (BLOCK_M - 64) + tl.arange(0, 64)  # (64,)
         offs_d = tile * (128 - BLOCK_M) + tl.arange(0, 64).to(tl.int64)  # (64,)
