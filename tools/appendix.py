@@ -24,6 +24,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "counters": lambda: tables.counters(PROFILE),
     "slowing": lambda: tables.slowing(TRIALS),
     "sustained": lambda: tables.sustained(H100),
+    "sustained_h200": lambda: tables.sustained(BESIDE),
     "launching": lambda: tables.launching(BESIDE),
     "halving": lambda: tables.halving(BESIDE),
     "gqa": lambda: tables.gqa(BESIDE),

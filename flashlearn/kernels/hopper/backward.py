@@ -17,8 +17,8 @@ that add: where computing groups waited, and began at the diagonal, it was 0.40 
 other 0.58 to 0.77, as no two programs then read the same Q, dO and dQ.
 
 Prediction: 5 products in place of 7, none of them waiting for a load: about 500 TFLOP/s at D = 128 on an
-H200. Result (float16, 16384 tokens, N >= 4096, 2026-11-26): 568 to 621 at D = 128 and 473 to 544 at D = 64, which is
-1.17 of cuDNN in the geometric mean; the teaching kernels reach about half of that. The last step brought most at
+H200. Result (float16, 16384 tokens, N >= 4096, 2026-11-28): 573 to 667 at D = 128 and 478 to 568 at D = 64, which is
+1.19 of cuDNN in the geometric mean; the teaching kernels reach about half of that. The last step brought most at
 D = 128: two buffers for dS, where one had to be waited for. With the wait went the registers that did not fit: the
 profiler counts no reloads. What it showed still, before dQ was summed as below, beside cuDNN's
 kernel: products are under way in 70 % of the cycles, in cuDNN's in 67 %, and ours waits more at barriers

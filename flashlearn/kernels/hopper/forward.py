@@ -39,9 +39,9 @@ What changed from the teaching kernel: nothing in the mathematics, everything in
    three stages 0.81 to 1.06. Of one slab, at every other D, the compiler makes the same instructions as before there were slabs.
 
 Prediction: the teaching kernel leaves the tensor cores idle during softmax and during loads; hiding both
-should take D = 128 from about 400 TFLOP/s to above 550 on an H200. Result (float16, 16384 tokens in all, 2026-11-26): 648
-TFLOP/s at least at D = 128, 1.16 of cuDNN in the geometric mean over D 64 and 128, N 4096 and 16384, causal and not, and
-1.06 in the least of them, 1.04 and 1.00 of FlashAttention-4; the figures are in
+should take D = 128 from about 400 TFLOP/s to above 550 on an H200. Result (float16, 16384 tokens in all, 2026-11-28): 635
+TFLOP/s at least at D = 128, 1.15 of cuDNN in the geometric mean over D 64 and 128, N 4096 and 16384, causal and not, and
+1.06 in the least of them, 1.03 and 0.99 of FlashAttention-4; the figures are in
 flashlearn/measurements/gpu_attention_h200.json. A row's maximum is guarded against -inf in every block,
 not in masked ones alone: that made one loop of two kinds, and was faster with Triton 3.6 and 3.7.
 Writing an order down does not make it so. The machine code showed that the assembler had moved the wait for P V up, to
