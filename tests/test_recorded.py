@@ -196,10 +196,7 @@ def test_ours_is_level_with_flashattention_4(gpu):
             assert len(found) == 8 and geometric_mean(found) >= tables.LEVEL[0] and min(found) >= tables.LEVEL[1]
             means.append(f"{geometric_mean(found):.2f}")
             least.append(min(found))
-    said = (
-        f"n {gpu.upper()} {'it is ' * (gpu == 'h100')}at {min(least):.2f} of it at least: forward {means[0]} and {means[1]}, "
-        f"backward {means[2]} and {means[3]}"
-    )
+    said = f"on an {gpu.upper()} at {min(least):.2f} of it at least, forward {means[0]} and {means[1]}, backward {means[2]} and {means[3]}"
     assert said in " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
 
 
