@@ -289,15 +289,15 @@ def slowing(trials: Mapping, after: tuple[int, ...] = (4, 13, 25, 38, 50, 63, 75
 def sustained(results: Mapping) -> str:
     """TFLOP/s of a GPU that has rested, and of one that has been at work for 150 ms, and ours over FlashAttention-4 then."""
     names = ("flashlearn", "cudnn", "fa4")
-    lines = [provenance(results), "TFLOP/s, rested > at work", f"{'':18} forward{'':29}backward"]
+    lines = [provenance(results), "TFLOP/s, rested > at work", f"{'':19} forward{'':29}backward"]
     for dtype in ("float16", "bfloat16"):
         rows = chosen(results["sustained"], dtype=dtype)
-        lines.append(f"  D      N {dtype:8}" + "".join(f"{name:12}" for name in ["ours", "cuDNN", "FA-4"] * 2))
+        lines.append(f"  D      N {dtype:9}" + "".join(f"{name:12}" for name in ["ours", "cuDNN", "FA-4"] * 2))
         for row in rows:
             (rested,) = chosen(results["rows"], **{key: row[key] for key in ("D", "N", "causal", "dtype")})
             pairs = ((rate(rested, name, way), rate(row, name, way)) for way in TARGETS for name in names)
             cells = (f"{shown(before)} > {shown(after):6}" for before, after in pairs)
-            lines.append(f"{row['D']:3}  {row['N']:5}  {'causal' if row['causal'] else '':6} " + "".join(cells))
+            lines.append(f"{row['D']:3}  {row['N']:5}  {'causal' if row['causal'] else '':7} " + "".join(cells))
         found = {way: ratios(rows, way, "fa4") for way in TARGETS}
         said = (f"{way} {geometric_mean(each):.2f}, least {min(each):.2f}" for way, each in found.items())
         lines.append(f"at work, ours over FA-4: {'; '.join(said)}")
