@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import heapq
 import importlib
 import importlib.util
 import statistics
 
 import pytest
 import torch
+
+from tests.balance import last_over_mean
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here", allow_module_level=True)
@@ -96,10 +97,9 @@ def test_tiles_say_what_a_descriptor_says():
 def balance(tiles: int, rows: int, side: int, resident: int) -> float:
     """The time of the program that ends last over the mean, if each takes the next causal tile when it is through."""
     groups = [min(side, rows - first) for first in range(0, rows, side)]
-    ends = [0] * resident
-    for length in (length for width in groups for length in range(tiles, 0, -1) for _ in range(width)):
-        heapq.heapreplace(ends, ends[0] + length)
-    return max(ends) / (sum(ends) / resident)
+    return last_over_mean(
+        (length for width in groups for length in range(tiles, 0, -1) for _ in range(width)), resident
+    )
 
 
 @pytest.mark.parametrize("resident", (132, 114, 78))
