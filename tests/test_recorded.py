@@ -145,6 +145,7 @@ def test_the_backward_kernels_docstring_says_what_was_measured():
 def test_the_appendix_says_which_short_rows_are_of_which_kernels():
     commits = load("gpu_attention_h200")["provenance"]["commit"]
     assert set(re.findall(r"\b[0-9a-f]{7}\b", commits)) == {"e46c9c4", "f08cf0d", "28e246b"}
+    assert "f08cf0d (N = 8192 and the other peers" in commits, "as notebook 14 and the appendix say"
     ours = chosen(load("gpu_attention_h200")["rows"], N=(512, 1024, 2048), dtype="float16")
     ways = [rounded(ratios(ours, way, "fa4")) for way in ("forward", "backward")]
     commits = load("gpu_attention_h100")["provenance"]["commit"]
@@ -951,6 +952,19 @@ def rounded(values, digits=2) -> str:
     """From the least to the most."""
     values = list(values)
     return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
+
+
+def test_what_is_told_of_three_parts_of_32_columns():
+    trials = load("gpu_trials_h200")["trials"]
+    rows = trials["forward, D = 96, tiles in three parts of 32 columns, three stages"]["rows"]
+    full, causal, long = (
+        spread({"rows": chosen(rows, **which)})
+        for which in ({"causal": False}, {"causal": True}, {"causal": True, "N": (4096, 8192, 16384)})
+    )
+    groups = spread(trials["forward, the same, three groups"])
+    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()
+    told = f"{full} of the speed without a mask, {causal} causal, and {long} from N = 4096 on; with three groups {groups}: not kept"
+    assert told in appendix
 
 
 def test_what_is_told_of_pages_on_hopper_gpus():
