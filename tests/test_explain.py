@@ -183,15 +183,13 @@ def test_a_choice_of_the_caller_is_told(on):
 @pytest.mark.parametrize("version", ("3.10.0", "3.5.1", "4.0.0+git"))
 def test_an_untested_triton_on_hopper_is_told_once_with_what_helps(on, version):
     on((9, 0), version)
-    with pytest.warns(
-        UserWarning, match=f"tested with Triton 3.6, 3.7, .*this is {version[:3]}.*PyTorch.*2.13"
-    ) as told:
+    with pytest.warns(UserWarning, match=f"made for Triton 3.6, 3.7, .*this is {version[:3]}.*PyTorch.*2.13") as told:
         for N in (512, 1024):
             found = fl.explain(*of(1, 2, N, 64))
             dispatch.why_not_this_machine.cache_clear()  # as for a second GPU
     assert len(told) == 1
     assert found.forward.kernel == found.backward.kernel == "portable"
-    assert f"Triton {version}, where the kernel was tested with" in found.forward.why
+    assert f"Triton {version}, where the kernel is made for" in found.forward.why
 
 
 def test_no_warning_where_nothing_helps(on):

@@ -198,7 +198,7 @@ def why_not_this_machine(device: torch.device) -> str:
         return f"compute capability {capability}, where the kernel is written for {HOPPER}"
     if ".".join(triton.__version__.split(".")[:2]) not in GLUON_VERSIONS:
         _warn_of_version(triton.__version__)
-        return f"Triton {triton.__version__}, where the kernel was tested with {', '.join(GLUON_VERSIONS)}"
+        return f"Triton {triton.__version__}, where the kernel is made for {', '.join(GLUON_VERSIONS)}"
     return ""
 
 
@@ -207,7 +207,7 @@ def _warn_of_version(version: str) -> None:
     """Once in a process: a Hopper GPU runs slower kernels than it could, and what helps."""
     warnings.warn(
         "flash_attention runs its portable kernels on this Hopper GPU, slower than those made for it, "
-        f"which were tested with Triton {', '.join(GLUON_VERSIONS)}, and this is {version}. What helps: a PyTorch that "
+        f"which are made for Triton {', '.join(GLUON_VERSIONS)}, and this is {version}. What helps: a PyTorch that "
         f"brings one of these, for instance 2.13, which brings Triton 3.7.1",
         stacklevel=2,
     )
