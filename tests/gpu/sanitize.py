@@ -164,7 +164,7 @@ def run(kernels: str, D: str = "") -> None:
 
         triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device="cuda"))
     if kernels != "all":
-        sizes, causal = [(600, 600, int(D))], (True,)  # more rounds than buffers
+        sizes, causal = [(600, 600, int(D)), (1030, 1030, int(D))], (True,)  # more rounds than buffers
     else:
         run_others()
         sizes = (
@@ -176,14 +176,19 @@ def run(kernels: str, D: str = "") -> None:
             (256, 256, 64),
             (256, 256, 128),
             (300, 300, 128),
+            (1030, 1030, 64),
+            (1030, 1030, 128),
             (130, 200, 192),
             (200, 130, 256),
         )
         causal = (False, True)
     for N_q, N_k, D in sizes:
         for each in causal:
-            q = torch.randn(1, 2, N_q, D, device="cuda", dtype=torch.float16, requires_grad=True)
-            k, v = (torch.randn(1, 1, N_k, D, device="cuda", dtype=torch.float16, requires_grad=True) for _ in range(2))
+            heads = 2 if N_q > 1024 else 1  # of so many keys, two rows of shared keys run side by side backward
+            q = torch.randn(1, 2 * heads, N_q, D, device="cuda", dtype=torch.float16, requires_grad=True)
+            k, v = (
+                torch.randn(1, heads, N_k, D, device="cuda", dtype=torch.float16, requires_grad=True) for _ in range(2)
+            )
             if kernels == "early":
                 run_early(q, k, v)
             else:

@@ -140,6 +140,14 @@ def test_many_blocks(rung, dtype, D, causal):
     check_all(cases, rung)
 
 
+@pytest.mark.parametrize("D", (64, 128, 192, 256))
+def test_rows_of_shared_keys(rung, D):
+    """Backward, rows run side by side there: 18, of 16 or 32 blocks, in two sets or four; and 5, all at once."""
+    lengths = (2048, 2048), (1500, 2048), (2048, 1500)
+    cases = [Case(*pair, D, True, dtype, 12, 6, B=3) for pair, dtype in zip(lengths, (fp16, bf16, fp16), strict=True)]
+    check_all([*cases, Case(2048, 2048, D, True, bf16, 10, 1, B=5)], rung)
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("D", (40, 128))
 def test_few_queries(rung, dtype, D):

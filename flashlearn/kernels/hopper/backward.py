@@ -160,6 +160,7 @@ from flashlearn.kernels.hopper.order import (
     as_if_new,
     beside,
     pass_turn,
+    rows_of_shared_keys,
     rows_with_masks,
     side_by_side,
     wait_for_turn,
@@ -183,12 +184,13 @@ def attention_backward_hopper_kernel(
     # (1 or B, 2, N_k): the spans of queries that see keys, and how far apart they lie for two sequences; if MASK is "spans"
     spans_ptr, span_step,
     # if IN_ORDER: how many tickets are taken, those of all programs, (B, H, blocks of queries, 2) turns and, if MASK is "spans",
-    # what `adding_before` gives; else `Begun.counters`. How many rows run side by side
+    # what `adding_before` gives; else `Begun.counters`. How many rows run side by side, if BESIDE
     turns_ptr, side,
     # sizes, the factor on Q K^T, and a softcap or None
     N_q, N_k, kv_heads, group, scale, softcap,
     HEAD_DIM: gl.constexpr, BLOCK_M: gl.constexpr,
     STAGES: gl.constexpr, IN_ORDER: gl.constexpr, MASK: gl.constexpr,  # "none", "causal" or "spans"
+    BESIDE: gl.constexpr = False,  # rows run side by side; else a program's place is that in the grid, which spares registers
     BY_ROWS: gl.constexpr = False,  # sums of dQ are not all zero: see `heads_zeroed`; a row is a key head of a sequence
 ):  # fmt: skip
     """dK and dV of 128 keys of one key head, and their part of dQ."""
@@ -232,12 +234,12 @@ def attention_backward_hopper_kernel(
         tickets_ptr = turns_ptr + 1
         gl.store(tickets_ptr + n, gl.atomic_add(turns_ptr, 1, sem="relaxed"))
         turns_ptr = tickets_ptr + gl.num_programs(0)
-    if IN_ORDER or MASK == "spans":
+    if BESIDE:
         rows_at_once = side
     start_n = n * (2 * KEYS)  # the first keys are seen by most queries: they start first
     first = 0  # block of the first query that sees a key of this program
     full = 0  # first block in which every query sees every key
-    if MASK == "causal" and not IN_ORDER:
+    if MASK == "causal" and not BESIDE:
         first, full = causal_blocks(start_n, sizes, BLOCK_M)
     full_stop = full  # first block after these
     blocks = gl.maximum(gl.cdiv(N_q, BLOCK_M) - first, 0)  # for each query head of the group
@@ -250,7 +252,7 @@ def attention_backward_hopper_kernel(
     added_ptr: gl.constexpr = None
     if HEAD_DIM == 128 and not IN_ORDER and MASK != "spans":
         added_ptr = turns_ptr + 2 * (batch * kv_heads + kv_head) + 1
-    sums = (dq_desc, turns_ptr, added_ptr, gl.cdiv(N_q, BLOCK_M), kv_heads, zeros)
+    sums = (dq_desc, turns_ptr, added_ptr, rows_at_once, gl.cdiv(N_q, BLOCK_M), kv_heads, zeros)
     AHEAD: gl.constexpr = MASK != "none" and not IN_ORDER
     ORDER: gl.constexpr = (2 if BY_ROWS else 1) if IN_ORDER else 0
     if AHEAD:
@@ -622,7 +624,7 @@ def add(
     start_n, kv_head, batch, first, full, full_stop, blocks = place
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
-    dq_desc, turns_ptr, added_ptr, m_blocks, kv_heads, zeros = sums
+    dq_desc, turns_ptr, added_ptr, side, m_blocks, kv_heads, zeros = sums
     head, block = kv_head * group, first + blocks - 1
     before = start_n // (2 * KEYS)  # blocks of keys, all of which add to what this one adds to
     before_ptr: gl.constexpr = None
@@ -633,12 +635,13 @@ def add(
             which = gl.where(span_step > 0, batch, 0) * key_blocks + before
             before_ptr = turns_ptr + gl.num_programs(0) // key_blocks * turns + which * m_blocks
         turns_ptr += batch * kv_heads * turns
-    gdc_wait()  # for attention_begin_sums_kernel, which lets the sums begin at zero: all, those of the first row, or none
+    gdc_wait()  # for attention_begin_sums_kernel, which lets the sums begin at zero: all, those of the first rows, or none
     if zeros is not None:
-        zero_next_row(index, buffers, barriers, place, sizes, sums)
+        zero_later_row(index, buffers, barriers, place, sizes, sums)
+        key_blocks, at_once, rows = all_rows(side, kv_heads, N_k)
         row = batch * kv_heads + kv_head
-        if row > 0:
-            wait_for_turn(turns_ptr + 2 * row, 2 * gl.num_programs(0))
+        if row >= at_once:
+            wait_for_turn(turns_ptr + 2 * row, 2 * key_blocks)
     for t in range(group * blocks):
         if before_ptr is not None:
             before = gl.load(before_ptr + block)
@@ -659,27 +662,43 @@ def add(
             pass_turn(turn_ptr)
         head, block = next_block(head, block, first, blocks)
     if added_ptr is not None:  # once all programs of a row say so, attention_end_sums_kernel may end it
+        if side is not None:  # the kernel did not know which row: the grid has one axis
+            added_ptr += 2 * (batch * kv_heads + kv_head)
         all_added()
         barrier()
         pass_turn(added_ptr)
 
 
 @gluon.jit
-def zero_next_row(index: gl.constexpr, buffers, barriers, place, sizes, sums):
-    """This warp's share of the zeros that the sums of the next row begin at, from where its half of dQ will be."""
+def all_rows(side, kv_heads, N_k):
+    """The blocks of keys of a row, how many rows begin at once, and how many there are."""
+    key_blocks, at_once, rows = gl.num_programs(0), 1, kv_heads * gl.num_programs(2)
+    if side is not None:
+        key_blocks, at_once = gl.cdiv(N_k, 2 * KEYS), side
+        rows = gl.num_programs(0) // key_blocks
+    return key_blocks, at_once, rows
+
+
+@gluon.jit
+def zero_later_row(index: gl.constexpr, buffers, barriers, place, sizes, sums):
+    """This warp's share of the zeros that sums of a later row begin at, from where its half of dQ will be.
+
+    It is the next, or, where several rows run at once, that of the next so many at the same place.
+    """
     start_n, kv_head, batch, first, full, full_stop, blocks = place
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers
     kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
-    dq_desc, counters_ptr, added_ptr, m_blocks, kv_heads, zeros = sums
-    row = batch * kv_heads + kv_head + 1
-    if row < kv_heads * gl.num_programs(2):
+    dq_desc, counters_ptr, added_ptr, side, m_blocks, kv_heads, zeros = sums
+    key_blocks, at_once, rows = all_rows(side, kv_heads, N_k)
+    row = batch * kv_heads + kv_head + at_once
+    if row < rows:
         mbarrier.expect(zeros.index(index), dq_desc.block_type.nbytes)
         # past the end of the sums the copy engine finds zeros
         async_load(dq_desc, [0, 0, 256 * m_blocks, 0], zeros.index(index), dq_smem.index(index))
         mbarrier.wait(zeros.index(index), 0)
         # of the blocks of queries of all its heads
-        for i in range(start_n // (2 * KEYS), group * m_blocks, gl.num_programs(0)):
+        for i in range(start_n // (2 * KEYS), group * m_blocks, key_blocks):
             head, block = row % kv_heads * group + i // m_blocks, i % m_blocks
             async_store(dq_desc, [row // kv_heads, head, (2 * block + index) * 128, 0], dq_smem.index(index))
         all_added()
@@ -711,10 +730,18 @@ def adding_before(spans: Tensor, block_m: int, m_blocks: int, own: int = 2 * KEY
     return (adds.cumsum(1) - adds.long()).to(torch.int32)
 
 
+def rows_at_once(q: Tensor, k: Tensor, *, causal: bool, own: int = 2 * KEYS.value) -> int | None:
+    """How many rows run side by side, in any order and without spans, if a program owns so many keys; None: one after the other."""
+    (B, H, _, _), (_, H_kv, N_k, _) = q.shape, k.shape
+    if not causal or H == H_kv:
+        return None
+    return rows_of_shared_keys(B * H_kv, -(-N_k // own), multiprocessors(q.device))
+
+
 def heads_zeroed(q: Tensor, k: Tensor, *, causal: bool, in_order: bool) -> int | None:
     """How many heads' sums of dQ are zero before the sweep begins; None: all, since rows are so long that this is faster.
 
-    In any order they are those of the first row, and the sweep sees to the others, in the L2 cache and not in HBM. In order
+    In any order they are those of the first rows, and the sweep sees to the others, in the L2 cache and not in HBM. In order
     none: the first block of keys stores its part, where every query sees a key. What is long is measured, see the top of this file;
     in order only for rows as long as those without a mask.
     """
@@ -722,7 +749,7 @@ def heads_zeroed(q: Tensor, k: Tensor, *, causal: bool, in_order: bool) -> int |
     longest = 4096 if causal and not in_order else 32 * hopper_width(D)
     if N_q > longest or (in_order and causal and N_q > N_k):
         return None
-    return 0 if in_order else H // H_kv
+    return 0 if in_order else H // H_kv * (rows_at_once(q, k, causal=causal) or 1)
 
 
 def attention_backward_hopper(
@@ -753,26 +780,27 @@ def attention_backward_hopper(
     dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     q_tile, kv_tile = (1, 1, block_m, width), (1, 1, KEYS.value, width)
     key_blocks, m_blocks, rows = -(-N_k // (2 * KEYS.value)), -(-N_q // block_m), B * H_kv
-    turns, side, grid = counters, 0, (key_blocks, H_kv, B)
+    turns, side = counters, rows_at_once(q, k, causal=causal)
     if spans is not None:
         nbytes = 2 * spans.seen * width * 2 * q.element_size()  # of Q and dO; dQ, in float32, takes as much
-        side, grid = rows_with_masks(rows, nbytes), (key_blocks * rows, 1, 1)
+        side = rows_with_masks(rows, nbytes)
     if in_order:
-        side, grid = beside(rows, H // H_kv * m_blocks, multiprocessors(q.device)), (key_blocks * rows, 1, 1)
+        side = beside(rows, H // H_kv * m_blocks, multiprocessors(q.device))
         turns = torch.zeros(1 + key_blocks * rows + B * H * m_blocks * 2, dtype=torch.int32, device=q.device)
         if spans is not None:
             turns = torch.cat((turns, adding_before(spans.ends, block_m, m_blocks).flatten()))
     launch_hopper(
-        attention_backward_hopper_kernel, grid,
+        attention_backward_hopper_kernel, (key_blocks, H_kv, B) if side is None else (key_blocks * rows, 1, 1),
         (
             in_tiles(q, q_tile), in_tiles(do, q_tile), in_tiles(k, kv_tile), in_tiles(v, kv_tile),
             in_tiles(numbers, (1, 1, 2, block_m)), in_tiles(sums, (1, 1, 128, 32)), in_tiles(dk, kv_tile), in_tiles(dv, kv_tile),
             counters if spans is None else spans.ends, 2 * N_k if spans is not None and len(spans.ends) > 1 else 0,
-            turns, side, N_q, N_k, H_kv, H // H_kv, scale, softcap,
+            turns, side or 0, N_q, N_k, H_kv, H // H_kv, scale, softcap,
         ),
         dict(
             HEAD_DIM=width, BLOCK_M=block_m, STAGES=2, IN_ORDER=in_order,
-            MASK="spans" if spans is not None else "causal" if causal else "none", BY_ROWS=zeroed is not None,
+            MASK="spans" if spans is not None else "causal" if causal else "none",
+            BESIDE=side is not None, BY_ROWS=zeroed is not None,
         ),
         follows=follows(q.device) and not in_order,  # PyTorch's kernels write the turns, which are read at the beginning
     )  # fmt: skip

@@ -60,6 +60,7 @@ from flashlearn.kernels.hopper.backward import (
     located,
     next_block,
     probabilities,
+    rows_at_once,
 )
 from flashlearn.kernels.hopper.bands import Spans
 from flashlearn.kernels.hopper.order import all_added, beside, pass_turn, rows_with_masks, wait_for_turn
@@ -79,6 +80,7 @@ def attention_backward_wide_kernel(
     N_q, N_k, kv_heads, group, scale, softcap,
     SLABS: gl.constexpr,  # of 64 columns
     IN_ORDER: gl.constexpr, MASK: gl.constexpr,  # "none", "causal" or "spans"
+    BESIDE: gl.constexpr = False,
 ):  # fmt: skip
     """dK and dV of 64 keys of one key head, and their part of dQ."""
     dtype: gl.constexpr = q_desc.dtype
@@ -126,12 +128,12 @@ def attention_backward_wide_kernel(
         tickets_ptr = turns_ptr + 1
         gl.store(tickets_ptr + n, gl.atomic_add(turns_ptr, 1, sem="relaxed"))
         turns_ptr = tickets_ptr + gl.num_programs(0)
-    if IN_ORDER or MASK == "spans":
+    if BESIDE:
         rows_at_once = side
     start_n = n * KEYS
     first = 0
     full = 0
-    if MASK == "causal" and not IN_ORDER:
+    if MASK == "causal" and not BESIDE:
         first, full = causal_blocks(start_n, sizes, KEYS, KEYS)
     blocks = gl.maximum(gl.cdiv(N_q, KEYS) - first, 0)
     buffers = (k_smem, v_smem, q_smem, do_smem, p_smem, ds_smem, dq_smem, rows_smem)
@@ -437,28 +439,28 @@ def attention_backward_wide(
     dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     tile, keys = (1, 1, KEYS.value, 64), KEYS.value
     key_blocks, m_blocks, rows = -(-N_k // keys), -(-N_q // keys), B * H_kv
-    side, grid = 0, (key_blocks, H_kv, B)
+    side = rows_at_once(q, k, causal=causal, own=keys)
     if spans is not None:
         nbytes = (
             2 * spans.seen * 64 * tiles_of_dq(D) * 2 * q.element_size()
         )  # of Q and dO; dQ, in float32, takes as much
-        side, grid = rows_with_masks(rows, nbytes), (key_blocks * rows, 1, 1)
+        side = rows_with_masks(rows, nbytes)
     if in_order:
-        side, grid = beside(rows, H // H_kv * m_blocks, multiprocessors(q.device)), (key_blocks * rows, 1, 1)
+        side = beside(rows, H // H_kv * m_blocks, multiprocessors(q.device))
         turns = torch.zeros(1 + key_blocks * rows + B * H * m_blocks * 2, dtype=torch.int32, device=q.device)
         if spans is not None:
             turns = torch.cat((turns, adding_before(spans.ends, keys, m_blocks, keys).flatten()))
     launch_hopper(
-        attention_backward_wide_kernel, grid,
+        attention_backward_wide_kernel, (key_blocks, H_kv, B) if side is None else (key_blocks * rows, 1, 1),
         (
             in_tiles(q, tile), in_tiles(do, tile), in_tiles(k, tile), in_tiles(v, tile), in_tiles(numbers, (1, 1, 2, keys)),
             in_tiles(sums, (1, 1, 128, 32)), in_tiles(dk, tile), in_tiles(dv, tile),
             turns if spans is None else spans.ends, 2 * N_k if spans is not None and len(spans.ends) > 1 else 0,
-            turns, side, N_q, N_k, H_kv, H // H_kv, scale, softcap,
+            turns, side or 0, N_q, N_k, H_kv, H // H_kv, scale, softcap,
         ),
         dict(
             SLABS=tiles_of_dq(D), IN_ORDER=in_order,
-            MASK="spans" if spans is not None else "causal" if causal else "none",
+            MASK="spans" if spans is not None else "causal" if causal else "none", BESIDE=side is not None,
         ),
         follows=follows(q.device) and not in_order,
     )  # fmt: skip

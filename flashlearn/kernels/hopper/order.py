@@ -45,6 +45,19 @@ def rows_of_a_wave(tiles: int, resident: int) -> int:
     return max(2, min(16, resident // max(tiles, 1)))
 
 
+def rows_of_shared_keys(rows: int, blocks: int, resident: int) -> int | None:
+    """How many rows run side by side backward under a causal mask where query heads share keys: a row of so many blocks of
+    keys then has few programs, and the longest is far longer than the others. None: one row after the other.
+
+    As many as keep all programs busy, or a few more, so that no set of rows is smaller than the others. Rows of fewer
+    than 8 blocks were 0.96 to 0.99 times as fast side by side (H200, measurements/gpu_trials_h200.json, "shared keys").
+    """
+    side = resident // blocks
+    if rows < 2 or not 2 <= side <= 16:
+        return None
+    return -(-rows // max(rows // side, 1))
+
+
 def rows_with_masks(rows: int, nbytes: int) -> int:
     """The same where windows and documents make a tile long or short, at one place in all rows.
 
