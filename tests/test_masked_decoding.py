@@ -70,7 +70,7 @@ def test_only_blocks_of_the_window_are_read(left, keys, N=300, D=16):
         for step in kernel_steps(attention_decode, q, k, v, splits=2, options=Options(left=left))
         if step.phase == "attention_decode"
     ]
-    block = decoding.decode_launch(2, D, 4, short=True).block_n
+    block = decoding.decode_launch(2, D, 4, "short").block_n
     start = (N - keys) // block * block
     for name in ("K", "V"):
         assert hbm_bytes(steps, name).read == 2 * (N - start) * D * 4

@@ -43,6 +43,7 @@ from torch import Tensor
 from flashlearn.core.inputs import check_block, check_bool, check_qkv
 from flashlearn.kernels.follow import follows, let_next_begin, wait_for_last
 from flashlearn.kernels.launcher import current_stream, launch, multiprocessors
+from flashlearn.kernels.portable.launches import shared_memory
 from flashlearn.kernels.portable.masks import is_visible, keys_seen, keys_seen_by_all, keys_there
 from flashlearn.kernels.portable.options import PLAIN, Options
 from flashlearn.kernels.portable.scores import scored, with_sink
@@ -55,6 +56,7 @@ SHORT_SPLITS, KEYS_PER_SHORT_SPLIT = (
     64,
 )  # up to so many splits may be so short: few programs have the GPU to themselves
 PROGRAMS_PER_MULTIPROCESSOR = 2  # one computes while the other waits for memory
+KEYS_ALONE = 512  # at least, of a split whose program has a multiprocessor to itself, with tiles twice as large
 MERGED_BY_ONE = 2**15  # elements of o, of all splits, that one program merges; up to 17,000 no slower on an H200
 
 
@@ -291,7 +293,7 @@ def decode(
     """`attention_decode` after its checks, and None for an lse that nobody wants: the host's part is to take little."""
     (B, H_q, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
     group, device = H_q // H_kv, q.device
-    splits, short = cut(q, k, options.left, splits)
+    splits, length = cut(q, k, options.left, splits)
     o = torch.empty_like(q)
     lse = q.new_empty((B, H_q, N_q), dtype=torch.float32) if with_lse else None
     if not B * H_q * N_q:
@@ -315,7 +317,9 @@ def decode(
     merged = (o, lse, finished) if one_launch else (None, None, None)
     strides = (q.stride(), k.stride(), v.stride(), o.stride())
     aligned = (q.data_ptr() % 16, k.data_ptr() % 16, v.data_ptr() % 16)
-    constants, compiled_with = decode_constants(group * N_q, D, q.dtype.itemsize, short, causal, allow_tf32, one_launch)
+    constants, compiled_with = decode_constants(
+        group * N_q, D, q.dtype.itemsize, length, causal, allow_tf32, one_launch
+    )
     launch(
         attention_decode_kernel, check_grid((splits, H_kv, B)),
         (
@@ -369,12 +373,34 @@ def max_rows(itemsize: int) -> int:
     return 128 // itemsize
 
 
-def cut(q: Tensor, k: Tensor, left: int | None, splits: int | None = None) -> tuple[int, bool]:
-    """Into how many splits the keys are cut that some query sees, unless given, and whether those are short."""
+def cut(q: Tensor, k: Tensor, left: int | None, splits: int | None = None) -> tuple[int, str]:
+    """Into how many splits the keys are cut that some query sees, unless given, and which launch these have: `decode_launch`."""
     seen = k.shape[2] if left is None else min(k.shape[2], q.shape[2] + left)
+    programs, resident = k.shape[0] * k.shape[1], multiprocessors(q.device)
+    rows = q.shape[1] * q.shape[2] // max(k.shape[1], 1)
+    if splits is None and may_be_alone(rows, q.shape[3], q.element_size(), q.device):
+        splits = splits_alone(programs, seen, resident)
+        if splits is not None:
+            return splits, "alone"
     if splits is None:
-        splits = decode_splits(k.shape[0] * k.shape[1], seen, multiprocessors(q.device))
-    return splits, seen <= splits * KEYS_PER_SPLIT
+        splits = decode_splits(programs, seen, resident)
+    return splits, "short" if seen <= splits * KEYS_PER_SPLIT else ""
+
+
+def may_be_alone(rows: int, D: int, itemsize: int, device: torch.device) -> bool:
+    """Whether a program that has a multiprocessor to itself was measured to gain: up to 16 rows, 65 to 128 columns of 16 bits,
+    on a GPU that has room for four tiles of 32 KB."""
+    return rows <= 16 and padded(D) == 128 and itemsize == 2 and shared_memory(device) >= 200 * 1024
+
+
+def splits_alone(programs: int, N_k: int, multiprocessors: int) -> int | None:
+    """Into how many splits of KEYS_ALONE or more N_k keys are cut so that each multiprocessor has one, and few have none.
+
+    None: that cannot be.
+    """
+    splits = multiprocessors // max(programs, 1)
+    alone = N_k >= splits * KEYS_ALONE and 8 * splits * programs >= 7 * multiprocessors
+    return splits if alone else None
 
 
 def decode_splits(programs: int, N_k: int, multiprocessors: int) -> int:
@@ -388,14 +414,17 @@ def decode_splits(programs: int, N_k: int, multiprocessors: int) -> int:
     return max(1, min(room, long_enough))
 
 
-def decode_launch(rows: int, D: int, itemsize: int, short: bool = False) -> Launch:
+def decode_launch(rows: int, D: int, itemsize: int, length: str = "") -> Launch:
     """One block of all rows; two tiles of K and two of V always under way, in the 99 KB of small GPUs.
 
-    short: whether a split has at most KEYS_PER_SPLIT keys: then blocks of at most 64, so that there are several to a split.
+    length: "short" where a split has at most KEYS_PER_SPLIT keys: then blocks of at most 64, so that there are several to a
+    split; "alone" where a program has a multiprocessor to itself: tiles twice as large.
     """
     block_m = padded(rows)
     tile = 16384 if block_m == 16 else 8192  # bytes of a tile of K: less, where S and O take more registers
-    block_n = min(max(tile // (padded(D) * itemsize), 16), 64 if short else 128)
+    if length == "alone":
+        tile *= 2
+    block_n = min(max(tile // (padded(D) * itemsize), 16), 64 if length == "short" else 128)
     return Launch(block_m, block_n, num_warps=4 if itemsize == 2 else 8, num_stages=3)
 
 
@@ -408,10 +437,10 @@ def merge_launch(splits: int, D: int) -> tuple[int, int]:
 
 @cache
 def decode_constants(
-    rows: int, D: int, itemsize: int, short: bool, causal: bool, allow_tf32: bool, one_launch: bool
+    rows: int, D: int, itemsize: int, length: str, causal: bool, allow_tf32: bool, one_launch: bool
 ) -> tuple[dict, dict]:
     """What attention_decode_kernel is compiled for, and with. In one launch few turns merge all rows, from registers."""
-    block_m, block_n, num_warps, num_stages = decode_launch(rows, D, itemsize, short)
+    block_m, block_n, num_warps, num_stages = decode_launch(rows, D, itemsize, length)
     block_r = min(triton.next_power_of_2(rows), 16)
     constants = dict(
         HEAD_DIM=D, BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_D=padded(D),
