@@ -144,7 +144,7 @@ def test_the_backward_kernels_docstring_says_what_was_measured():
 
 def test_the_appendix_says_which_short_rows_are_of_which_kernels():
     commits = load("gpu_attention_h200")["provenance"]["commit"]
-    assert set(re.findall(r"\b[0-9a-f]{7}\b", commits)) == {"e46c9c4", "f08cf0d", "28e246b"}
+    assert set(re.findall(r"\b[0-9a-f]{7}\b", commits)) == {"e46c9c4", "5d68fed", "f08cf0d", "28e246b"}
     assert "f08cf0d (N = 8192 and the other peers" in commits, "as notebook 14 and the appendix say"
     ours = chosen(load("gpu_attention_h200")["rows"], N=(512, 1024, 2048), dtype="float16")
     ways = [rounded(ratios(ours, way, "fa4")) for way in ("forward", "backward")]
@@ -931,6 +931,58 @@ def test_what_the_docstrings_tell_of_rows_side_by_side():
     assert f"documents run up to {most[0]} times as fast, causal attention up to {most[1]} times" in changes
     found = load("gpu_masks_h200")["rows"]
     assert min(min(ratios(found, way, "fa4")) for way in ("forward", "backward")) >= 0.9
+
+
+def test_what_is_told_of_rows_of_shared_keys():
+    trials, root = load("gpu_trials_h200")["trials"], Path(__file__).parents[1]
+    changes = " ".join((root / "CHANGELOG.md").read_text().split())
+    kept = trials["backward, rows of shared keys side by side"]
+    lengths = sorted({row["N"] for row in kept["rows"]})
+    assert {row["group"] for row in kept["rows"]} == {4, 8} and (lengths[0], lengths[-1]) == (512, 8192)
+    told = f"is {spread(kept)} times the speed with four and eight query heads to a key head (H200, {len(kept['rows'])} settings"
+    assert told in said_of("backward")
+    assert (
+        f"busy: {spread(kept)} times as fast with four and eight query heads to a key head on an H200 (N 512" in changes
+    )
+    order = " ".join((root / "flashlearn/kernels/hopper/order.py").read_text().split())
+    short = trials["backward, the same, fewer than 8 blocks of keys"]
+    assert f"than 8 blocks were {spread(short)} times as fast side by side" in order
+
+
+def test_what_is_told_of_one_program_that_decodes():
+    pytest.importorskip("triton")
+    from flashlearn.kernels.decode import splits_alone
+
+    root, rows = Path(__file__).parents[1], load("gpu_trials_h200")["decoding, alone"]["rows"]
+    changes, source = ((root / name).read_text() for name in ("CHANGELOG.md", "flashlearn/kernels/decode.py"))
+    changes, source = " ".join(changes.split()), " ".join(source.split())
+    heads = {(row["B"] * row["H_kv"], row["N"]): row["alone"] / row["before"] for row in rows if row["D"] == 128}
+    kept = [ratio for (programs, N), ratio in heads.items() if splits_alone(programs, N, 132)]
+    few = [ratio for (programs, N), ratio in heads.items() if N * programs < 512 * 128]
+    assert f"twice as large: {rounded(kept)} of the time (H200, {len(kept)} settings of D = 128" in source
+    assert f"With fewer than 512 keys each it would take {rounded(few)} times as long." in source
+    graphs = ratios(load("gpu_attention_h200")["decoding"], "graph us", "cudnn")
+    assert len(graphs) == 48 and f"at most {max(graphs):.2f} of cuDNN's in 48 settings" in source
+    before = max(
+        row["before"] / row["cudnn"] for row in rows if (row["N"], row["D"], row["B"] * row["H_kv"]) == (8192, 128, 8)
+    )
+    assert f"at most {max(graphs):.2f} of cuDNN's in CUDA graphs, where it was up to {before:.2f}." in changes
+
+
+def test_what_is_told_of_triton_3_8():
+    root, rows = Path(__file__).parents[1], load("gpu_trials_h200")["Triton 3.8"]["rows"]
+
+    def over(way: str, **of) -> list[float]:
+        return [row["3.8.0"][way] / row["3.7.1"][way] for row in chosen(rows, **of)]
+
+    forward, (narrow, wide) = over("forward"), (rounded(over("forward", D=D)) for D in (64, 128))
+    source = " ".join((root / "flashlearn/kernels/hopper/versions.py").read_text().split())
+    assert f"With 3.8 the kernels reach {narrow} of their speed with 3.7.1 forward at D = 64" in source
+    assert f"{wide} at D = 128, and backward {rounded(over('backward'))} (H200" in source
+    slower = sorted(round(100 * (1 - ratio)) for ratio in forward)
+    words = " ".join((root / "README.md").read_text().split())
+    assert f"(with 3.8 forward is {slower[0]} to {slower[-1]} % slower)" in words
+    assert f"3.8 (forward {rounded(forward)} as fast as with 3.7.1)" in (root / "CHANGELOG.md").read_text()
 
 
 def test_what_the_changelog_tells_of_launches_and_first_calls():

@@ -136,12 +136,17 @@ def call(op, torch, case: Case) -> None:
         for H_q, N_k in ((1, 4096), (rows, 4096), (rows // 2, 2**20 // case.D)):
             q, k, v, _ = tensors(H_q, 1, N_k, 1)
             op._forward(q, k, v, case.causal, 0.1)
+        q, k, v, _ = tensors(8, 1, 8192, 8)  # a program may have a multiprocessor to itself
+        op._forward(q, k, v, case.causal, 0.1)
         return
     if case.way in ("backward", "in order"):
         torch.use_deterministic_algorithms(case.way == "in order")
-        for N in (512, 8192) if case.gpu == 90 else (512,):  # short rows and long ones have their own launches
-            q, k, v, do = tensors(2, N, N, 2)
-            op._backward(do, None, q, k, v, do, torch.empty(1, 2, N), case.causal, 0.1)
+        shapes = [(2, 512)]
+        if case.gpu == 90:  # short rows and long ones have their own launches, and so do rows of shared keys
+            shapes += [(2, 8192), (4, 1024), (4, 4096)]
+        for H, N in shapes:
+            q, k, v, do = tensors(H, N, N, 2)
+            op._backward(do, None, q, k, v, do, torch.empty(1, H, N), case.causal, 0.1)
         torch.use_deterministic_algorithms(False)
         return
     hopper = case.gpu == 90  # its launches depend on the number of queries, and of heads

@@ -24,8 +24,12 @@ The first kernel, too, is launched while whatever was there before ends, and wai
 many warps as there is to merge. With both, one query takes 0.80 to 1.06 of cuDNN's time in a CUDA graph, in 48 settings of
 D, B, N, H_kv and dtype (H100; "graphs, H100"). Tried without gain: the next step's programs let begin early, which take room and
 wait (up to 1.64 times as long); to merge in one launch in a graph too (1.01 to 1.23 times); more tiles under way (1.01 to
-1.08), three programs of a multiprocessor (1.00 to 1.26) or one (0.99 to 1.10); and keys, maxima and sums of its own for each
-warp, which spares an exchange in every block (1.05 to 1.57 times as long).
+1.08), three programs of a multiprocessor (1.00 to 1.26) or one (0.99 to 1.10), with the same tiles; and keys, maxima and sums of its own
+for each warp, which spares an exchange in every block (1.05 to 1.57 times as long).
+
+Where there are many keys for every multiprocessor, each has one program, with tiles twice as large: 0.93 to 1.01 of the time (H200,
+13 settings of D = 128; "decoding, alone"), and at most 1.07 of cuDNN's in 48 settings. With fewer than 512 keys each it would take
+1.18 to 1.80 times as long.
 
 Source: T. Dao, D. Haziza, F. Massa, G. Sizov, "Flash-Decoding for long-context inference", 2023
 (pytorch.org/blog/flash-decoding).

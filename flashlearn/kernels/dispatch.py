@@ -28,7 +28,7 @@ from flashlearn.kernels.teaching.forward import padded
 HOPPER = (9, 0)  # compute capability
 LEAST_SCALE = 1e-30  # lse, of at most 1e5, is divided by it in float32
 SOFTCAPS = 0.01, 256.0  # see flashlearn/kernels/hopper/softcap.py
-GLUON_VERSIONS = ("3.6", "3.7", "3.8")  # of Triton: with 3.6 and 3.7 run on a GPU, with 3.8 compiled for one
+GLUON_VERSIONS = ("3.6", "3.7", "3.8")  # of Triton: with each tests/gpu ran; see `flashlearn.kernels.hopper.versions`
 
 TWO_PROGRAMS: dict[str, Any] = {"block_n": 64, "stages": 3, "programs": 2}
 # (width of a tile, causal) -> from so many queries on: options of attention_forward_hopper; one H200 or H100, 2026-11.

@@ -14,7 +14,7 @@ what the other has.
 Columns come in slabs of 64, everywhere: three of them at D = 192, where tiles of 256 would be zeros in a quarter. With four
 slabs shared memory holds one dO, not two: it is asked for when both groups are through with it, while P, dQ and dK are computed.
 
-With windows and documents, softcaps, and in order, it is as there (flashlearn.kernels.hopper.backward); all sums begin at zero.
+With windows and documents, softcaps, rows of shared keys, and in order, it is as there (flashlearn.kernels.hopper.backward); all sums begin at zero.
 
 Prediction: five products where the portable kernels take seven, tensor cores that wait less, and no zeros at D = 192: twice the
 speed. Result: 1.47 to 2.65 times the speed of the portable kernels (H100, N 1024 to 16384, float16), most where rows are long; with
