@@ -301,7 +301,8 @@ def backward_run(
         counted = D == 128 and spans is None
         assert (added == (2 * key_blocks if counted else 0)).all(), "of every row that is counted all programs say so"
         first = side or 1
-        assert (ready[:first] == 0).all() and (ready[first:] == (2 * key_blocks if by_rows else 0)).all()
+        assert (ready[:first] == 0).all(), "nobody sees to the zeros of the first rows"
+        assert (ready[first:] == (2 * key_blocks if by_rows else 0)).all(), "all programs of a row see to a later one"
     if in_order:
         assert turns[0] == programs and torch.equal(turns[1 : 1 + programs].sort()[0], torch.arange(programs))
         ends = turns[1 + programs :][: B * H * m_blocks * 2].view(B, H, m_blocks, 2)
@@ -533,6 +534,23 @@ def test_zeros_that_are_not_seen_to_are_noticed(name, changes, error, words):
     wrong = {name: altered(getattr(backward, name).fn, changes)}
     with pytest.raises(error, match=words):
         backward_run(q, k, v, do, o, lse, False, by_rows=True, replaced=wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "error", "words"),
+    [
+        ("add", ("        if row >= at_once:\n", "        if row > 0:\n"), Deadlock, r"add \d waits for a turn"),
+        ("zero_later_row", ("kv_head + at_once\n", "kv_head + 1\n"), AssertionError, "first rows"),
+        ("zero_later_row", ("kv_head + at_once\n", "kv_head + 2 * at_once\n"), Deadlock, r"add \d waits for a turn"),
+    ],
+)
+def test_sets_of_rows_that_do_not_see_to_the_next_are_noticed(name, changes, error, words):
+    """Rows of the first set that wait for zeros, zeros for a row of the same set, and for one after the next."""
+    q, k, v, do, _, _ = problem(2, 4, 2, 64, 100, 64, True)
+    o, lse = forward_run(q, k, v, True)
+    wrong = {name: altered(getattr(backward, name).fn, changes)}
+    with pytest.raises(error, match=words):
+        backward_run(q, k, v, do, o, lse, True, beside=2, by_rows=True, replaced=wrong)
 
 
 def test_a_row_that_is_not_set_to_zero_is_noticed():

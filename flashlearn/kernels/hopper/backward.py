@@ -69,8 +69,8 @@ rows of dQ end beside the last programs, as below, the last dQ leaves first unde
 
 Where rows (a key head of a sequence each) are short, up to 2048 queries or 4096 at D = 128, the programs of one set the sums of
 the next to zero, and only those of the first are zero before the sweep begins: zeros stay in the L2 cache until they are added
-to. (Where so many rows run side by side, those of so many rows later.) That is 1.00 to 1.12 times the speed there (H100, N 512 to 4096), most where rows are short; where they are long it was 0.95 to
-1.00, so that there a kernel writes all zeros before. The zeros come from the copy engine, which finds nothing else past the end
+to. (Where some rows run side by side, those of a set see to the next set.) That is 1.00 to 1.12 times the speed there (H100, N 512 to
+4096), most where rows are short; where they are long it was 0.95 to 1.00, so that there a kernel writes all zeros before. The zeros come from the copy engine, which finds nothing else past the end
 of a tensor. A program waits for those of the row before alone. These have lower numbers, and GPUs begin programs in the order of
 their numbers, which nobody promises; where programs take turns tickets make sure of it. There rows as short need no zeros: the first
 block of keys does not add its part of dQ, but stores it. Under a causal mask rows have up to 4096 queries at D = 64, too, since from
@@ -676,7 +676,7 @@ def add(
 
 @gluon.jit
 def all_rows(side, kv_heads, N_k):
-    """The blocks of keys of a row, how many rows begin at once, and how many there are."""
+    """How many blocks of keys a row has, how many rows run at once, and how many rows there are."""
     key_blocks, at_once, rows = gl.num_programs(0), 1, kv_heads * gl.num_programs(2)
     if side is not None:
         key_blocks, at_once = gl.cdiv(N_k, 2 * KEYS), side
@@ -688,7 +688,7 @@ def all_rows(side, kv_heads, N_k):
 def zero_later_row(index: gl.constexpr, buffers, barriers, place, sizes, sums):
     """This warp's share of the zeros that sums of a later row begin at, from where its half of dQ will be.
 
-    It is the next, or, where several rows run at once, that of the next so many at the same place.
+    It is the next row, or, of rows that run side by side, the one at the same place in the next set.
     """
     start_n, kv_head, batch, first, full, full_stop, blocks = place
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers

@@ -46,11 +46,11 @@ def rows_of_a_wave(tiles: int, resident: int) -> int:
 
 
 def rows_of_shared_keys(rows: int, blocks: int, resident: int) -> int | None:
-    """How many rows run side by side backward under a causal mask where query heads share keys: a row of so many blocks of
-    keys then has few programs, and the longest is far longer than the others. None: one row after the other.
+    """How many rows, of so many blocks of keys each, run side by side backward under a causal mask where query heads share keys.
 
-    As many as keep all programs busy, or a few more, so that no set of rows is smaller than the others. Rows of fewer
-    than 8 blocks were 0.96 to 0.99 times as fast side by side (H200, measurements/gpu_trials_h200.json, "shared keys").
+    A row then has few programs, and the longest takes far longer than the others. As many as keep all multiprocessors busy,
+    or some more, so that the last set is no smaller than the others by more than there are sets. None: one row after the other.
+    Rows of fewer than 8 blocks were 0.96 to 0.99 times as fast side by side (H200, measurements/gpu_trials_h200.json).
     """
     side = resident // blocks
     if rows < 2 or not 2 <= side <= 16:
