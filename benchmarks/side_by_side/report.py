@@ -14,8 +14,9 @@ from flashlearn.measurements.tables import LEVEL, TARGETS
 
 from .backends import NAMES, OURS, PEERS
 
-LONG = (4096, 16384)
+LONG, SHORT = (4096, 16384), (512, 1024, 2048)
 MEMORY_TARGET = 1.1  # of FlashAttention-2, and of the least per token over all N
+STEP_TARGET = 1.1  # of cuDNN's time, in a CUDA graph
 TIMES = ("us", "graph us", "host us")  # the less, the better
 SETTINGS = {"rows": 24, "gqa": 6, "decoding": 24}  # of one dtype
 Ratios = Mapping[str, float | None]  # {setting in words: ratio, None where the peer does not run}
@@ -101,6 +102,12 @@ def targets(results: Mapping) -> list[Target]:
         for direction in TARGETS:
             short = ratios(chosen(rows, N=1024), direction, "flex")
             found.append(in_each(f"{direction} / flex, {dtype}, N 1024", short, 1, 4))
+        short = ratios(chosen(rows, D=64, N=SHORT), "forward", "cudnn")
+        found.append(in_each(f"forward / cudnn, {dtype}, D 64, N 512 to 2048", short, 1, 6))
+        steps = ratios(chosen(results.get("decoding", ()), dtype=dtype), "graph us", "cudnn")
+        found.append(
+            in_each(f"decoding in a CUDA graph / cudnn, {dtype}, within {STEP_TARGET}x", steps, 1 / STEP_TARGET, 24)
+        )
     return found + _never_slower_than_fa2(results) + _memory(results.get("memory", ()))
 
 
