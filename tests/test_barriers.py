@@ -521,10 +521,10 @@ def test_where_a_query_may_see_no_key_sums_begin_at_zero():
 @pytest.mark.parametrize(
     ("name", "changes", "error", "words"),
     [
-        ("zero_later_row", ("        pass_turn(counters_ptr + 2 * row)\n", ""), Deadlock, r"add \d waits for a turn"),
-        ("zero_later_row", ("        mbarrier.wait(zeros.index(index), 0)\n", ""), Race, "dq_smem"),
-        ("zero_later_row", ("        all_added()\n", ""), Race, r"add \d passes a turn, and dQ may not have arrived"),
-        ("zero_later_row", ("    mbarrier.arrive(dq_free.index(index), count=1)\n", ""), Deadlock, "dq_free"),
+        ("see_to_zeros", ("        pass_turn(counters_ptr + 2 * later)\n", ""), Deadlock, r"add \d waits for a turn"),
+        ("see_to_zeros", ("        mbarrier.wait(zeros.index(index), 0)\n", ""), Race, "dq_smem"),
+        ("see_to_zeros", ("        all_added()\n", ""), Race, r"add \d passes a turn, and dQ may not have arrived"),
+        ("see_to_zeros", ("    mbarrier.arrive(dq_free.index(index), count=1)\n", ""), Deadlock, "dq_free"),
         ("give_dq", ("    mbarrier.wait(dq_free.index(index), (t & 1) ^ 1)\n", ""), Race, "dq_smem"),
     ],
 )
@@ -539,9 +539,14 @@ def test_zeros_that_are_not_seen_to_are_noticed(name, changes, error, words):
 @pytest.mark.parametrize(
     ("name", "changes", "error", "words"),
     [
-        ("add", ("        if row >= at_once:\n", "        if row > 0:\n"), Deadlock, r"add \d waits for a turn"),
-        ("zero_later_row", ("kv_head + at_once\n", "kv_head + 1\n"), AssertionError, "first rows"),
-        ("zero_later_row", ("kv_head + at_once\n", "kv_head + 2 * at_once\n"), Deadlock, r"add \d waits for a turn"),
+        ("see_to_zeros", ("    if row >= at_once:\n", "    if row > 0:\n"), Deadlock, r"add \d waits for a turn"),
+        ("see_to_zeros", ("later = row + at_once\n", "later = row + 1\n"), AssertionError, "first rows"),
+        (
+            "see_to_zeros",
+            ("later = row + at_once\n", "later = row + 2 * at_once\n"),
+            Deadlock,
+            r"add \d waits for a turn",
+        ),
     ],
 )
 def test_sets_of_rows_that_do_not_see_to_the_next_are_noticed(name, changes, error, words):
@@ -556,8 +561,8 @@ def test_sets_of_rows_that_do_not_see_to_the_next_are_noticed(name, changes, err
 def test_a_row_that_is_not_set_to_zero_is_noticed():
     q, k, v, do, _, _ = problem(1, 2, 2, 128, 128, 64, False)
     o, lse = forward_run(q, k, v, False)
-    store = "            async_store(dq_desc, [row // kv_heads, head, (2 * block + index) * 128, 0], dq_smem.index(index))\n"
-    none = {"zero_later_row": altered(backward.zero_later_row.fn, (store, "            pass\n"))}
+    store = "            async_store(dq_desc, [later // kv_heads, head, (2 * block + index) * 128, 0], dq_smem.index(index))\n"
+    none = {"see_to_zeros": altered(backward.see_to_zeros.fn, (store, "            pass\n"))}
     dq, _, _ = backward_run(q, k, v, do, o, lse, False, by_rows=True, replaced=none)
     assert dq[:, 0].isfinite().all() and dq[:, 1].isnan().all()
 

@@ -254,18 +254,18 @@ def test_number_of_splits(programs, N_k, multiprocessors, splits):
 @pytest.mark.parametrize("itemsize", (2, 4))
 @pytest.mark.parametrize("rows", (1, 16, 17, 32, 64))
 def test_launches_are_powers_of_two_that_tl_dot_takes(rows, D, itemsize):
-    for length in ("", "short", "alone"):
-        block_m, block_n = decode_launch(rows, D, itemsize, length)[:2]
+    for kind in ("", "short", "alone"):
+        block_m, block_n = decode_launch(rows, D, itemsize, kind)[:2]
         assert block_m >= rows and all(n >= 16 and n & (n - 1) == 0 for n in (block_m, block_n))
-        assert block_n <= (64 if length == "short" else 128)
+        assert block_n <= (64 if kind == "short" else 128)
 
 
 @pytest.mark.parametrize(
-    "keys, left, splits, length", ((1024, None, 4, "short"), (1025, None, 4, ""), (9999, 100, 1, "short"))
+    "keys, left, splits, kind", ((1024, None, 4, "short"), (1025, None, 4, ""), (9999, 100, 1, "short"))
 )
-def test_splits_of_at_most_256_keys_have_blocks_of_their_own(keys, left, splits, length):
+def test_splits_of_at_most_256_keys_have_blocks_of_their_own(keys, left, splits, kind):
     q, k = torch.empty(1, 4, 1, 64), torch.empty(1, 1, keys, 64)
-    assert cut(q, k, left, splits) == (splits, length)
+    assert cut(q, k, left, splits) == (splits, kind)
 
 
 @pytest.mark.parametrize(

@@ -297,7 +297,7 @@ def decode(
     """`attention_decode` after its checks, and None for an lse that nobody wants: the host's part is to take little."""
     (B, H_q, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
     group, device = H_q // H_kv, q.device
-    splits, length = cut(q, k, options.left, splits)
+    splits, kind = cut(q, k, options.left, splits)
     o = torch.empty_like(q)
     lse = q.new_empty((B, H_q, N_q), dtype=torch.float32) if with_lse else None
     if not B * H_q * N_q:
@@ -321,9 +321,7 @@ def decode(
     merged = (o, lse, finished) if one_launch else (None, None, None)
     strides = (q.stride(), k.stride(), v.stride(), o.stride())
     aligned = (q.data_ptr() % 16, k.data_ptr() % 16, v.data_ptr() % 16)
-    constants, compiled_with = decode_constants(
-        group * N_q, D, q.dtype.itemsize, length, causal, allow_tf32, one_launch
-    )
+    constants, compiled_with = decode_constants(group * N_q, D, q.dtype.itemsize, kind, causal, allow_tf32, one_launch)
     launch(
         attention_decode_kernel, check_grid((splits, H_kv, B)),
         (
@@ -418,17 +416,17 @@ def decode_splits(programs: int, N_k: int, multiprocessors: int) -> int:
     return max(1, min(room, long_enough))
 
 
-def decode_launch(rows: int, D: int, itemsize: int, length: str = "") -> Launch:
+def decode_launch(rows: int, D: int, itemsize: int, kind: str = "") -> Launch:
     """One block of all rows; two tiles of K and two of V always under way, in the 99 KB of small GPUs.
 
-    length: "short" where a split has at most KEYS_PER_SPLIT keys: then blocks of at most 64, so that there are several to a
+    kind: "short" where a split has at most KEYS_PER_SPLIT keys: then blocks of at most 64, so that there are several to a
     split; "alone" where a program has a multiprocessor to itself: tiles twice as large.
     """
     block_m = padded(rows)
     tile = 16384 if block_m == 16 else 8192  # bytes of a tile of K: less, where S and O take more registers
-    if length == "alone":
+    if kind == "alone":
         tile *= 2
-    block_n = min(max(tile // (padded(D) * itemsize), 16), 64 if length == "short" else 128)
+    block_n = min(max(tile // (padded(D) * itemsize), 16), 64 if kind == "short" else 128)
     return Launch(block_m, block_n, num_warps=4 if itemsize == 2 else 8, num_stages=3)
 
 
@@ -441,10 +439,10 @@ def merge_launch(splits: int, D: int) -> tuple[int, int]:
 
 @cache
 def decode_constants(
-    rows: int, D: int, itemsize: int, length: str, causal: bool, allow_tf32: bool, one_launch: bool
+    rows: int, D: int, itemsize: int, kind: str, causal: bool, allow_tf32: bool, one_launch: bool
 ) -> tuple[dict, dict]:
     """What attention_decode_kernel is compiled for, and with. In one launch few turns merge all rows, from registers."""
-    block_m, block_n, num_warps, num_stages = decode_launch(rows, D, itemsize, length)
+    block_m, block_n, num_warps, num_stages = decode_launch(rows, D, itemsize, kind)
     block_r = min(triton.next_power_of_2(rows), 16)
     constants = dict(
         HEAD_DIM=D, BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_D=padded(D),

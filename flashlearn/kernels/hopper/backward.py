@@ -642,11 +642,7 @@ def add(
         turns_ptr += batch * kv_heads * turns
     gdc_wait()  # for attention_begin_sums_kernel, which lets the sums begin at zero: all, those of the first rows, or none
     if zeros is not None:
-        zero_later_row(index, buffers, barriers, place, sizes, sums)
-        key_blocks, at_once, rows = all_rows(side, kv_heads, N_k)
-        row = batch * kv_heads + kv_head
-        if row >= at_once:
-            wait_for_turn(turns_ptr + 2 * row, 2 * key_blocks)
+        see_to_zeros(index, buffers, barriers, place, sizes, sums)
     for t in range(group * blocks):
         if before_ptr is not None:
             before = gl.load(before_ptr + block)
@@ -685,10 +681,10 @@ def all_rows(side, kv_heads, N_k):
 
 
 @gluon.jit
-def zero_later_row(index: gl.constexpr, buffers, barriers, place, sizes, sums):
-    """This warp's share of the zeros that sums of a later row begin at, from where its half of dQ will be.
+def see_to_zeros(index: gl.constexpr, buffers, barriers, place, sizes, sums):
+    """This warp's share of the zeros that sums of a later row begin at, from where its half of dQ will be; and wait for its own row's.
 
-    It is the next row, or, of rows that run side by side, the one at the same place in the next set.
+    The later row is the next, or, of rows that run side by side, the one at the same place in the next set.
     """
     start_n, kv_head, batch, first, full, full_stop, blocks = place
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers
@@ -696,20 +692,23 @@ def zero_later_row(index: gl.constexpr, buffers, barriers, place, sizes, sums):
     N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
     dq_desc, counters_ptr, added_ptr, side, m_blocks, kv_heads, zeros = sums
     key_blocks, at_once, rows = all_rows(side, kv_heads, N_k)
-    row = batch * kv_heads + kv_head + at_once
-    if row < rows:
+    row = batch * kv_heads + kv_head
+    later = row + at_once
+    if later < rows:
         mbarrier.expect(zeros.index(index), dq_desc.block_type.nbytes)
         # past the end of the sums the copy engine finds zeros
         async_load(dq_desc, [0, 0, 256 * m_blocks, 0], zeros.index(index), dq_smem.index(index))
         mbarrier.wait(zeros.index(index), 0)
         # of the blocks of queries of all its heads
         for i in range(start_n // (2 * KEYS), group * m_blocks, key_blocks):
-            head, block = row % kv_heads * group + i // m_blocks, i % m_blocks
-            async_store(dq_desc, [row // kv_heads, head, (2 * block + index) * 128, 0], dq_smem.index(index))
+            head, block = later % kv_heads * group + i // m_blocks, i % m_blocks
+            async_store(dq_desc, [later // kv_heads, head, (2 * block + index) * 128, 0], dq_smem.index(index))
         all_added()
         barrier()
-        pass_turn(counters_ptr + 2 * row)
+        pass_turn(counters_ptr + 2 * later)
     mbarrier.arrive(dq_free.index(index), count=1)
+    if row >= at_once:
+        wait_for_turn(counters_ptr + 2 * row, 2 * key_blocks)
 
 
 @gluon.jit
