@@ -306,17 +306,19 @@ def test_what_is_said_of_a_multiprocessor_with_one_program():
     text, trials = " ".join(TEXT.split()), load("gpu_trials_h200")
     rows = trials["decoding, alone"]["rows"]
 
-    def over(kept: bool, D: int = 128, most: int = 132) -> list[float]:
-        """Times of one program over those of two where it is the launch, or where it is not, of at most so many key heads."""
-        found = (row for row in rows if row["D"] == D and row["B"] * row["H_kv"] <= most)
-        taken = ((splits_alone(row["B"] * row["H_kv"], row["N"], H200_SXM.sms) is not None, row) for row in found)
-        return sorted(row["alone"] / row["before"] for alone, row in taken if alone is kept)
+    def over(found: list[dict]) -> list[float]:
+        """Times of one program over those of two."""
+        return sorted(row["alone"] / row["before"] for row in found)
 
-    alone, few, narrow = over(True), over(False), sorted(row["alone"] / row["before"] for row in rows if row["D"] == 64)
-    many = sorted(row["alone"] / row["before"] for row in rows if row["D"] == 128 and row["B"] * row["H_kv"] == 256)
+    heads = {(row["B"] * row["H_kv"], row["N"]): row for row in rows if row["D"] == 128}
+    alone = over([row for (programs, N), row in heads.items() if splits_alone(programs, N, H200_SXM.sms)])
+    few = over([row for (programs, N), row in heads.items() if programs * N < 512 * 128])
+    many = over([row for (programs, _), row in heads.items() if programs > H200_SXM.sms])
+    narrow = over(chosen(rows, D=64))
+    assert len(alone) + len(few) + len(many) == len(heads)
     assert (len(alone), rounded(alone)) == (13, "0.93 to 1.01") and rounded(few) == "1.18 to 1.80"
     assert (rounded(many), rounded(narrow[3:]), rounded(narrow[:3])) == ("1.00 to 1.10", "0.98 to 1.67", "0.70 to 0.84")
-    (told,) = (row for row in rows if (row["D"], row["B"], row["H_kv"], row["N"]) == (128, 1, 8, 8192))
+    told = heads[8, 8192]
     assert f"it took {told['before'] / told['cudnn']:.2f} of cuDNN's time behind 8192 keys of eight key heads" in text
     assert "it took 1.12 of" in text
     odd = [row["before"] / row["cudnn"] for row in rows if row["alone"] / row["before"] < 0.9]
@@ -332,6 +334,20 @@ def test_what_is_said_of_a_multiprocessor_with_one_program():
         assert words in text, words
     now = [row["flashlearn"]["graph us"] / row["cudnn"]["graph us"] for row in BESIDE["decoding"] if (row["D"], row["B"], row["H_kv"], row["N"]) == (128, 1, 8, 8192)]  # fmt: skip
     assert [f"{ratio:.2f}" for ratio in now] == ["1.06", "1.06"]
+    root = Path(__file__).parents[1]
+    changes, source = (
+        " ".join((root / name).read_text().split()) for name in ("CHANGELOG.md", "flashlearn/kernels/decode.py")
+    )
+    assert f"twice as large: {rounded(alone)} of the time (H200, {len(alone)} settings of D = 128" in source
+    assert f"With fewer than 512 keys each it would take {rounded(few)} times as long." in source
+    most = max(row["flashlearn"]["graph us"] / row["cudnn"]["graph us"] for row in BESIDE["decoding"])
+    assert (
+        f"at most {most:.2f} of cuDNN's in 48 settings" in source and f"{rounded(alone)} of the time on an" in changes
+    )
+    assert (
+        f"at most {most:.2f} of cuDNN's in CUDA graphs, where it was up to {told['before'] / told['cudnn']:.2f}."
+        in changes
+    )
     (same,) = (
         row for row in chosen(BESIDE["decoding"], D=64, N=8192, dtype="float16") if (row["B"], row["H_kv"]) == (8, 8)
     )

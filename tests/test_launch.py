@@ -116,6 +116,22 @@ def test_causal_tiles_are_shared_out_evenly(resident):
     assert max(last) < 1.11 and statistics.mean(last) < 1.065, last
 
 
+def test_rows_of_shared_keys_come_in_sets_that_are_about_as_large():
+    """Each of a wave of programs or more; one row after the other where rows are too short, or one fills the GPU."""
+    from flashlearn.kernels.hopper.order import rows_of_shared_keys
+
+    assert [rows_of_shared_keys(64, blocks, 132) for blocks in (4, 7, 8, 16, 32, 64, 66, 67, 128)] == [
+        None, None, 16, 8, 4, 2, 2, None, None,
+    ]  # fmt: skip
+    assert [rows_of_shared_keys(rows, 32, 132) for rows in (1, 2, 5, 7, 8, 9, 11, 12)] == [None, 2, 5, 7, 4, 5, 6, 4]
+    for blocks in range(8, 67):
+        for rows in range(2, 100):
+            side = rows_of_shared_keys(rows, blocks, 132)
+            sets = -(-rows // side)
+            assert rows == side or side >= 132 // blocks, "no set but the last is less than a wave"
+            assert sets * side - rows < sets, "the last lacks less than one row for each set"
+
+
 def test_triton_is_prepared_where_kernels_are_compiled_and_its_errors_wait_for_a_launch(monkeypatch):
     assert (launching.prepared.ident is None) == launching.INTERPRETED, "started, unless kernels are interpreted"
     monkeypatch.setattr(launching.triton.runtime, "driver", None)

@@ -949,26 +949,6 @@ def test_what_is_told_of_rows_of_shared_keys():
     assert f"than 8 blocks were {spread(short)} times as fast side by side" in order
 
 
-def test_what_is_told_of_one_program_that_decodes():
-    pytest.importorskip("triton")
-    from flashlearn.kernels.decode import splits_alone
-
-    root, rows = Path(__file__).parents[1], load("gpu_trials_h200")["decoding, alone"]["rows"]
-    changes, source = ((root / name).read_text() for name in ("CHANGELOG.md", "flashlearn/kernels/decode.py"))
-    changes, source = " ".join(changes.split()), " ".join(source.split())
-    heads = {(row["B"] * row["H_kv"], row["N"]): row["alone"] / row["before"] for row in rows if row["D"] == 128}
-    kept = [ratio for (programs, N), ratio in heads.items() if splits_alone(programs, N, 132)]
-    few = [ratio for (programs, N), ratio in heads.items() if N * programs < 512 * 128]
-    assert f"twice as large: {rounded(kept)} of the time (H200, {len(kept)} settings of D = 128" in source
-    assert f"With fewer than 512 keys each it would take {rounded(few)} times as long." in source
-    graphs = ratios(load("gpu_attention_h200")["decoding"], "graph us", "cudnn")
-    assert len(graphs) == 48 and f"at most {max(graphs):.2f} of cuDNN's in 48 settings" in source
-    before = max(
-        row["before"] / row["cudnn"] for row in rows if (row["N"], row["D"], row["B"] * row["H_kv"]) == (8192, 128, 8)
-    )
-    assert f"at most {max(graphs):.2f} of cuDNN's in CUDA graphs, where it was up to {before:.2f}." in changes
-
-
 def test_what_is_told_of_triton_3_8():
     root, rows = Path(__file__).parents[1], load("gpu_trials_h200")["Triton 3.8"]["rows"]
 
@@ -982,7 +962,8 @@ def test_what_is_told_of_triton_3_8():
     slower = sorted(round(100 * (1 - ratio)) for ratio in forward)
     words = " ".join((root / "README.md").read_text().split())
     assert f"(with 3.8 forward is {slower[0]} to {slower[-1]} % slower)" in words
-    assert f"3.8 (forward {rounded(forward)} as fast as with 3.7.1)" in (root / "CHANGELOG.md").read_text()
+    told = f"3.8 (with 3.8 forward {rounded(forward)} times as fast as with 3.7.1)"
+    assert told in (root / "CHANGELOG.md").read_text()
 
 
 def test_what_the_changelog_tells_of_launches_and_first_calls():

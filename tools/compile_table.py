@@ -8,7 +8,7 @@
 A case is the op's own way, forward, backward, in order or not, or decoding, or with masks all three, on a GPU that `flashlearn.gpu.pretend` answers for: what is
 compiled is what the dispatcher picks there. It fails if a kernel does not compile or does not fit into shared memory.
 The table holds for every kernel the bytes of shared memory of a program, and of a thread the bytes that found no
-register ("spilled"). All of it takes 200 seconds on 16 cores.
+register ("spilled"). All of it takes some minutes on 16 cores.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ The first kernel, too, is launched while whatever was there before ends, and wai
 many warps as there is to merge. With both, one query takes 0.80 to 1.06 of cuDNN's time in a CUDA graph, in 48 settings of
 D, B, N, H_kv and dtype (H100; "graphs, H100"). Tried without gain: the next step's programs let begin early, which take room and
 wait (up to 1.64 times as long); to merge in one launch in a graph too (1.01 to 1.23 times); more tiles under way (1.01 to
-1.08), three programs of a multiprocessor (1.00 to 1.26) or one (0.99 to 1.10), with the same tiles; and keys, maxima and sums of its own
-for each warp, which spares an exchange in every block (1.05 to 1.57 times as long).
+1.08), three programs of a multiprocessor (1.00 to 1.26) or one (0.99 to 1.10), with the same tiles; and keys, maxima and sums
+of its own for each warp, which spares an exchange in every block (1.05 to 1.57 times as long).
 
 Where there are many keys for every multiprocessor, each has one program, with tiles twice as large: 0.93 to 1.01 of the time (H200,
 13 settings of D = 128; "decoding, alone"), and at most 1.07 of cuDNN's in 48 settings. With fewer than 512 keys each it would take
@@ -378,20 +378,20 @@ def max_rows(itemsize: int) -> int:
 def cut(q: Tensor, k: Tensor, left: int | None, splits: int | None = None) -> tuple[int, str]:
     """Into how many splits the keys are cut that some query sees, unless given, and which launch these have: `decode_launch`."""
     seen = k.shape[2] if left is None else min(k.shape[2], q.shape[2] + left)
-    programs, resident = k.shape[0] * k.shape[1], multiprocessors(q.device)
-    rows = q.shape[1] * q.shape[2] // max(k.shape[1], 1)
-    if splits is None and may_be_alone(rows, q.shape[3], q.element_size(), q.device):
-        splits = splits_alone(programs, seen, resident)
+    if splits is None:
+        (B, H_q, N_q, D), H_kv = q.shape, k.shape[1]
+        programs, resident = B * H_kv, multiprocessors(q.device)
+        if may_be_alone(H_q * N_q // max(H_kv, 1), D, q.element_size(), q.device):
+            splits = splits_alone(programs, seen, resident)
         if splits is not None:
             return splits, "alone"
-    if splits is None:
         splits = decode_splits(programs, seen, resident)
     return splits, "short" if seen <= splits * KEYS_PER_SPLIT else ""
 
 
 def may_be_alone(rows: int, D: int, itemsize: int, device: torch.device) -> bool:
-    """Whether a program may have a multiprocessor to itself: up to 16 rows, 65 to 128 columns of 16 bits (measured: 1 and 4 rows,
-    128 columns, on an H200), on a GPU that has room for four tiles of 32 KB."""
+    """Whether a program may have a multiprocessor to itself: up to 16 rows and 65 to 128 columns of 16 bits, on a GPU with as
+    much shared memory as that on which it was measured, with 1 and 4 rows and 128 columns: an H200."""
     return rows <= 16 and padded(D) == 128 and itemsize == 2 and shared_memory(device) >= 200 * 1024
 
 

@@ -69,10 +69,10 @@ rows of dQ end beside the last programs, as below, the last dQ leaves first unde
 
 Where rows (a key head of a sequence each) are short, up to 2048 queries or 4096 at D = 128, the programs of one set the sums of
 the next to zero, and only those of the first are zero before the sweep begins: zeros stay in the L2 cache until they are added
-to. (Where some rows run side by side, those of a set see to the next set.) That is 1.00 to 1.12 times the speed there (H100, N 512 to
-4096), most where rows are short; where they are long it was 0.95 to 1.00, so that there a kernel writes all zeros before. The zeros come from the copy engine, which finds nothing else past the end
-of a tensor. A program waits for those of the row before alone. These have lower numbers, and GPUs begin programs in the order of
-their numbers, which nobody promises; where programs take turns tickets make sure of it. There rows as short need no zeros: the first
+to. (Where some rows run side by side, those of a set see to the next set.) That is 1.00 to 1.12 times the speed there (H100, N 512
+to 4096), most where rows are short; where they are long it was 0.95 to 1.00, so that there a kernel writes all zeros before. The
+zeros come from the copy engine, which finds nothing else past the end of a tensor. A program waits for those of one row before its
+own alone. These have lower numbers, and GPUs begin programs in the order of their numbers, which nobody promises; where programs take turns tickets make sure of it. There rows as short need no zeros: the first
 block of keys does not add its part of dQ, but stores it. Under a causal mask rows have up to 4096 queries at D = 64, too, since from
 2500 on that is 1.01 to 1.04 times the speed (one sequence of 16 heads 0.99 to 1.00); with 8192 it is 0.99 to 1.01, at both D (H100).
 
@@ -682,7 +682,7 @@ def all_rows(side, kv_heads, N_k):
 
 @gluon.jit
 def see_to_zeros(index: gl.constexpr, buffers, barriers, place, sizes, sums):
-    """This warp's share of the zeros that sums of a later row begin at, from where its half of dQ will be; and wait for its own row's.
+    """This warp's share of the zeros that sums of a later row begin at, from where its half of dQ will be; and a wait for its own.
 
     The later row is the next, or, of rows that run side by side, the one at the same place in the next set.
     """
@@ -734,7 +734,7 @@ def adding_before(spans: Tensor, block_m: int, m_blocks: int, own: int = 2 * KEY
     return (adds.cumsum(1) - adds.long()).to(torch.int32)
 
 
-def rows_at_once(q: Tensor, k: Tensor, *, causal: bool, own: int = 2 * KEYS.value) -> int | None:
+def rows_beside(q: Tensor, k: Tensor, *, causal: bool, own: int = 2 * KEYS.value) -> int | None:
     """How many rows run side by side, in any order and without spans, if a program owns so many keys; None: one after the other."""
     (B, H, _, _), (_, H_kv, N_k, _) = q.shape, k.shape
     if not causal or H == H_kv:
@@ -753,7 +753,7 @@ def heads_zeroed(q: Tensor, k: Tensor, *, causal: bool, in_order: bool) -> int |
     longest = 4096 if causal and not in_order else 32 * hopper_width(D)
     if N_q > longest or (in_order and causal and N_q > N_k):
         return None
-    return 0 if in_order else H // H_kv * (rows_at_once(q, k, causal=causal) or 1)
+    return 0 if in_order else H // H_kv * (rows_beside(q, k, causal=causal) or 1)
 
 
 def attention_backward_hopper(
@@ -784,7 +784,7 @@ def attention_backward_hopper(
     dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     q_tile, kv_tile = (1, 1, block_m, width), (1, 1, KEYS.value, width)
     key_blocks, m_blocks, rows = -(-N_k // (2 * KEYS.value)), -(-N_q // block_m), B * H_kv
-    turns, side = counters, rows_at_once(q, k, causal=causal)
+    turns, side = counters, rows_beside(q, k, causal=causal)
     if spans is not None:
         nbytes = 2 * spans.seen * width * 2 * q.element_size()  # of Q and dO; dQ, in float32, takes as much
         side = rows_with_masks(rows, nbytes)

@@ -14,7 +14,8 @@ what the other has.
 Columns come in slabs of 64, everywhere: three of them at D = 192, where tiles of 256 would be zeros in a quarter. With four
 slabs shared memory holds one dO, not two: it is asked for when both groups are through with it, while P, dQ and dK are computed.
 
-With windows and documents, softcaps, rows of shared keys, and in order, it is as there (flashlearn.kernels.hopper.backward); all sums begin at zero.
+With windows and documents, softcaps, rows of shared keys, and in order, it is as there (flashlearn.kernels.hopper.backward); all
+sums begin at zero.
 
 Prediction: five products where the portable kernels take seven, tensor cores that wait less, and no zeros at D = 192: twice the
 speed. Result: 1.47 to 2.65 times the speed of the portable kernels (H100, N 1024 to 16384, float16), most where rows are long; with
@@ -60,7 +61,7 @@ from flashlearn.kernels.hopper.backward import (
     located,
     next_block,
     probabilities,
-    rows_at_once,
+    rows_beside,
 )
 from flashlearn.kernels.hopper.bands import Spans
 from flashlearn.kernels.hopper.order import all_added, beside, pass_turn, rows_with_masks, wait_for_turn
@@ -75,7 +76,7 @@ from flashlearn.kernels.launcher import multiprocessors
 def attention_backward_wide_kernel(
     # descriptors: q, do, k, v, dk, dv tiles (64, 64); as `begin_sums` has them, in float32, rows, tiles (2, 64), and dq, (128, 32)
     q_desc, do_desc, k_desc, v_desc, rows_desc, dq_desc, dk_desc, dv_desc,
-    # as attention_backward_hopper_kernel has them
+    # as attention_backward_hopper_kernel has them, and BESIDE
     spans_ptr, span_step, turns_ptr, side,
     N_q, N_k, kv_heads, group, scale, softcap,
     SLABS: gl.constexpr,  # of 64 columns
@@ -439,7 +440,7 @@ def attention_backward_wide(
     dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     tile, keys = (1, 1, KEYS.value, 64), KEYS.value
     key_blocks, m_blocks, rows = -(-N_k // keys), -(-N_q // keys), B * H_kv
-    side = rows_at_once(q, k, causal=causal, own=keys)
+    side = rows_beside(q, k, causal=causal, own=keys)
     if spans is not None:
         nbytes = (
             2 * spans.seen * 64 * tiles_of_dq(D) * 2 * q.element_size()

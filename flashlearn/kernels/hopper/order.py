@@ -49,7 +49,7 @@ def rows_of_shared_keys(rows: int, blocks: int, resident: int) -> int | None:
     """How many rows, of so many blocks of keys each, run side by side backward under a causal mask where query heads share keys.
 
     A row then has few programs, and the longest takes far longer than the others. As many as keep all multiprocessors busy,
-    or some more, so that the last set is no smaller than the others by more than there are sets. None: one row after the other.
+    or some more, so that all sets are about as large. None: one row after the other.
     Rows of fewer than 8 blocks were 0.96 to 0.99 times as fast side by side (H200, measurements/gpu_trials_h200.json).
     """
     side = resident // blocks

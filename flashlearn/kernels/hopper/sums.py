@@ -135,7 +135,7 @@ def begin_sums(
     row 16 w + 8 h + g and column 8 j + 2 t + p. Columns past D are zeros.
     lse, dlse: (B, H_q, N_q) float32, lse of the forward pass and the gradient that reaches it, or None.
     factor: what lse is divided by: the scale of Q K^T, or a softcap; what it is subtracted from will be multiplied by it.
-    zeroed: how many heads, of the first sequence, get zeros; whoever adds to the others sees to theirs. 0: nobody needs any.
+    zeroed: how many heads, counted through all sequences, get zeros; whoever adds to the others sees to theirs. 0: nobody needs any.
     None: all get zeros.
     HBM: O, dO and lse read once, lse, delta and zeros written once.
     """
