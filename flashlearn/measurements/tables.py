@@ -8,6 +8,7 @@ Notebook 14 and its appendix print them; each function takes the recording, so t
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
@@ -55,8 +56,8 @@ def seconds(row: Mapping, name: str, direction: str = "forward") -> float:
 def rates(results: Mapping, lengths: tuple[int, ...] = (1024, 4096, 16384)) -> str:
     """TFLOP/s of every implementation, forward / backward, in float16."""
     names = measured(results)
-    lines = [provenance(results), f"commit {results['provenance']['commit']}; TFLOP/s, forward / backward"]
-    lines.append("  D      N        " + columns(names))
+    made = textwrap.wrap(f"commit {results['provenance']['commit']}", 92)  # of several runs: no line runs off a page
+    lines = [provenance(results), *made, "TFLOP/s, forward / backward", "  D      N        " + columns(names)]
     for row in chosen(results["rows"], dtype="float16", N=lengths):
         cells = (f"{shown(rate(row, key))} / {shown(rate(row, key, 'backward'))}" for key in names)
         lines.append(f"{row['D']:3}  {row['N']:5}  {'causal' if row['causal'] else '':6}" + columns(cells))
