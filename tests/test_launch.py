@@ -136,3 +136,17 @@ def test_triton_is_prepared_where_kernels_are_compiled_and_its_errors_wait_for_a
     assert (launching.prepared.ident is None) == launching.INTERPRETED, "started, unless kernels are interpreted"
     monkeypatch.setattr(launching.triton.runtime, "driver", None)
     assert launching.prepare() is None
+
+
+def test_memory_that_kernels_write_is_not_filled_first(request):
+    """Where algorithms are deterministic PyTorch fills what it allocates with NaN, which kernels would only write over."""
+    request.addfinalizer(lambda: torch.use_deterministic_algorithms(False))
+    q = torch.randn(2, 300, 4, 64).transpose(1, 2)
+    wanted = ((), ((2, 4, 300), torch.float32), ((0, 3), torch.int32))
+    plain = [launching.to_write(q, *what) for what in wanted]
+    torch.use_deterministic_algorithms(True)
+    assert torch.empty_like(q).isnan().all() and not launching.to_write(q).isnan().all()
+    for what, like in zip(wanted, plain, strict=True):
+        got = launching.to_write(q, *what)
+        assert (got.shape, got.stride(), got.dtype, got.device) == (like.shape, like.stride(), like.dtype, like.device)
+    assert plain[0].stride() == q.stride() and torch.utils.deterministic.fill_uninitialized_memory

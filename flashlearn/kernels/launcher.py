@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import Any
 
 import torch
 import triton
+from torch import Tensor
+from torch.utils import deterministic
 
 from flashlearn.kernels.target import INTERPRETED
 
@@ -69,6 +71,22 @@ def launch(
 def multiprocessors(device: torch.device) -> int:
     """How many programs run at the same time: the multiprocessors of a GPU; in the interpreter one."""
     return 1 if INTERPRETED else torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def to_write(like: Tensor, shape: Sequence[int] | None = None, dtype: torch.dtype | None = None) -> Tensor:
+    """Memory that a kernel will write, all of it: `torch.empty_like(like)`, or `like.new_empty(shape)`, never filled with NaN.
+
+    PyTorch fills what it allocates where algorithms are deterministic, in case that it is read first, which takes as long as
+    to write it. Nothing here is. What `torch.utils.deterministic.fill_uninitialized_memory` says stays as it is.
+    """
+    if not (torch.are_deterministic_algorithms_enabled() and deterministic.fill_uninitialized_memory):  # type: ignore[attr-defined]
+        return torch.empty_like(like) if shape is None else like.new_empty(shape, dtype=dtype)
+    if shape is None:
+        there = torch.empty_like(like, device="meta")
+    else:
+        there = like.new_empty(shape, dtype=dtype, device="meta")
+    storage = torch.UntypedStorage(there.numel() * there.element_size(), device=like.device)
+    return like.new_empty(0, dtype=there.dtype).set_(storage, 0, there.shape, there.stride())
 
 
 def current_stream(device: torch.device) -> int:

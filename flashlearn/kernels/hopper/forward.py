@@ -94,7 +94,7 @@ from flashlearn.kernels.hopper.order import rows_of_a_wave, rows_with_masks, sid
 from flashlearn.kernels.hopper.softcap import capped, with_softcap
 from flashlearn.kernels.hopper.tiles import in_tiles, launch_hopper
 from flashlearn.kernels.hopper.versions import async_load, async_store, barrier
-from flashlearn.kernels.launcher import multiprocessors
+from flashlearn.kernels.launcher import multiprocessors, to_write
 from flashlearn.kernels.teaching.forward import LOG2E
 
 ROWS = gl.constexpr(64)  # queries of one group of four warps: the height of one wgmma
@@ -819,8 +819,7 @@ def attention_forward_hopper(
     check_bool(causal, "causal")
     B, H, N_q, D = q.shape
     _, H_kv, N_k, _ = k.shape
-    o = torch.empty_like(q)
-    lse = torch.empty((B, H, N_q), dtype=torch.float32, device=q.device)
+    o, lse = to_write(q), to_write(q, (B, H, N_q), torch.float32)
     width = 192 if 128 < D <= 192 else hopper_width(D)
     columns = 64 if width == 192 else width  # of a part of a tile
     q_tile, kv_tile = (1, 1, ROWS.value, columns), (1, 1, block_n, columns)

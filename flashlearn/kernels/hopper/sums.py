@@ -23,7 +23,7 @@ from torch import Tensor
 
 from flashlearn.kernels.dispatch import hopper_width
 from flashlearn.kernels.follow import follows, let_next_begin, wait_for_last
-from flashlearn.kernels.launcher import launch
+from flashlearn.kernels.launcher import launch, to_write
 from flashlearn.kernels.target import check_grid
 from flashlearn.kernels.teaching.forward import padded
 
@@ -142,11 +142,11 @@ def begin_sums(
     B, H, N, D = o.shape
     rows = block_of_queries(D)
     blocks = triton.cdiv(N, rows)
-    numbers = torch.empty((B, H, 2, blocks * rows), dtype=torch.float32, device=o.device)
-    sums = torch.empty((B, H, blocks * tiles_of_dq(D) * 128, 32), dtype=torch.float32, device=o.device)
+    numbers = to_write(o, (B, H, 2, blocks * rows), torch.float32)
+    sums = to_write(o, (B, H, blocks * tiles_of_dq(D) * 128, 32), torch.float32)
     lse, dlse = lse.contiguous(), None if dlse is None else dlse.contiguous()
     strides = (o.stride(), do.stride())
-    counters = torch.empty((B, H, 2), dtype=torch.int32, device=o.device)
+    counters = to_write(o, (B, H, 2), torch.int32)
     aligned = tuple(0 if t is None else t.data_ptr() % 16 for t in (o, do, lse, dlse))
     launch(
         attention_begin_sums_kernel, check_grid((blocks, H, B)),

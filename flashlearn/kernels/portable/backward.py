@@ -37,6 +37,7 @@ from torch import Tensor
 
 from flashlearn.core.inputs import check_bool
 from flashlearn.kernels.launcher import launch as launch_kept
+from flashlearn.kernels.launcher import to_write
 from flashlearn.kernels.portable.forward import (
     LEAST_SCALE,
     load_tile,
@@ -416,7 +417,7 @@ def attention_gradients(
     finite = scale if abs(scale) >= LEAST_SCALE else math.copysign(LEAST_SCALE, scale)
     in_exponent = 1.0 if options.scores else finite
     shift, delta = attention_rows(o, do, lse.contiguous(), dlse, in_exponent)
-    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    dq, dk, dv = to_write(q), to_write(k), to_write(v)
     dslope = torch.empty_like(lse) if how.slopes else None
     sweep = partial(_sweep, (q, k, v, do), (shift, delta), (scale, in_exponent * LOG2_E), how)
     if dk.numel():
@@ -462,7 +463,7 @@ def attention_rows(
 ) -> tuple[Tensor, Tensor]:
     """-lse / scale and -delta, (B, H_q, N_q) in float32. HBM: O, dO, lse and dlse read once, both written once."""
     B, H, N, D = o.shape
-    shift, delta = torch.empty_like(lse), torch.empty_like(lse)
+    shift, delta = to_write(lse), to_write(lse)
     if lse.numel():
         dlse = None if dlse is None else dlse.contiguous()
         strides = (o.stride(), do.stride())

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from flashlearn.core.inputs import check_bool, check_qkv
 from flashlearn.kernels.launcher import launch as launch_kept
+from flashlearn.kernels.launcher import to_write
 from flashlearn.kernels.portable.launches import FORWARD, Launch, is_wide, portable_launch
 from flashlearn.kernels.portable.masks import is_visible, keys_seen, keys_seen_by_all, keys_there, place
 from flashlearn.kernels.portable.options import PLAIN, Options
@@ -222,8 +223,7 @@ def attention_forward_portable(
     else:
         check_launch(launch, Launch)
     scale = resolve_scale(scale, size.D)
-    o = torch.empty_like(q)
-    lse = torch.empty((size.B, size.H_q, size.N_q), dtype=torch.float32, device=q.device)
+    o, lse = to_write(q), to_write(q, (size.B, size.H_q, size.N_q), torch.float32)
     if not lse.numel():
         return o, lse
     tiles, of_options = options.arguments(scale, size.N_q, size.N_k, launch.block_m)
