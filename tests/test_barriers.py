@@ -23,7 +23,7 @@ from flashlearn.show.frame import as_runs, paint
 pytest.importorskip("triton", reason="Triton is not installed here: there are no kernels to simulate")
 from flashlearn.kernels import decode
 from flashlearn.kernels.hopper import backward, backward_wide, forward, lesson, order
-from flashlearn.kernels.hopper.order import beside
+from flashlearn.kernels.hopper.order import LAGS, beside
 from flashlearn.kernels.hopper.softcap import factor_of, with_softcap
 from flashlearn.kernels.hopper.sums import Begun, block_of_queries, tiles_of_dq
 from flashlearn.kernels.teaching.forward import LOG2_E
@@ -280,7 +280,7 @@ def backward_run(
     blocks = {"Q": (block_m, columns), "dO": (block_m, columns), "rows": (2, block_m), "dQ": (128, 32)}
     given = [tiles(name, t, (1, 1, *blocks.get(name, (64, columns)))) for name, t in shapes.items()]
     programs = key_blocks * H_kv * B
-    turns = torch.zeros(1 + programs + B * H * m_blocks * 2, dtype=torch.int32)
+    turns = torch.zeros(1 + B * H * m_blocks * 2, dtype=torch.int32)
     if by_rows:
         sums.view(B * H, -1)[0 if in_order else H // H_kv * (side or 1) :] = torch.nan
     if not in_order:
@@ -304,8 +304,8 @@ def backward_run(
         assert (ready[:first] == 0).all(), "nobody sees to the zeros of the first rows"
         assert (ready[first:] == (2 * key_blocks if by_rows else 0)).all(), "all programs of a row see to a later one"
     if in_order:
-        assert turns[0] == programs and torch.equal(turns[1 : 1 + programs].sort()[0], torch.arange(programs))
-        ends = turns[1 + programs :][: B * H * m_blocks * 2].view(B, H, m_blocks, 2)
+        assert turns[0] == programs
+        ends = turns[1:][: B * H * m_blocks * 2].view(B, H, m_blocks, 2)
         want = visits(N_q, N_k, block_m, causal, spans, own)
         assert torch.equal(ends, want[:, None, :, None].expand_as(ends))
     return as_dq(sums, N_q, D) * D**-0.5, dk, dv
@@ -403,8 +403,9 @@ def test_programs_take_turns_to_add_to_dq(D, side, causal):
 
 def test_as_many_rows_run_side_by_side_as_keep_programs_from_waiting():
     """A program of 64 rounds ends every half a round on 132 multiprocessors: six rows, for three rounds between two of a row."""
-    assert beside(1000, 64, 132) == 6 and beside(4, 64, 132) == 4
-    assert beside(1000, 8, 132) == 50 and beside(1000, 10**6, 132) == 1
+    assert beside(1000, 64, 132, lag=3) == 6 + 1 and beside(996, 64, 132, lag=3) == 6 and beside(4, 64, 132, lag=3) == 4
+    assert beside(1000, 8, 132, lag=3) == 50 and beside(1000, 10**6, 132, lag=3) == 1
+    assert [beside(64, 64, 132, lag=LAGS[mask]) for mask in ("none", "causal", "long causal")] == [4, 4, 13]
 
 
 def test_tickets_are_kept_for_a_stream_and_in_a_graph_made_anew(monkeypatch):

@@ -323,6 +323,9 @@ class Names:
     def program_id(self, axis: int) -> Values:
         return values(self.at[axis])
 
+    def num_warps(self) -> int:
+        return 1  # the warps of a group are one thread here
+
     def num_programs(self, axis: int) -> int:
         return self.grid[axis]
 

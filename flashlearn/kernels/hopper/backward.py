@@ -161,9 +161,13 @@ from flashlearn.kernels.dispatch import hopper_width
 from flashlearn.kernels.follow import follows
 from flashlearn.kernels.hopper.bands import Spans
 from flashlearn.kernels.hopper.order import (
+    LAGS,
+    LONG,
     all_added,
     as_if_new,
     beside,
+    keep_ticket,
+    kept_ticket,
     pass_turn,
     rows_of_shared_keys,
     rows_with_masks,
@@ -174,7 +178,7 @@ from flashlearn.kernels.hopper.softcap import capped, factor_of
 from flashlearn.kernels.hopper.sums import Begun, begin_sums, block_of_queries, end_sums
 from flashlearn.kernels.hopper.tiles import in_tiles, launch_hopper
 from flashlearn.kernels.hopper.versions import async_add, async_load, async_store, barrier
-from flashlearn.kernels.launcher import multiprocessors
+from flashlearn.kernels.launcher import multiprocessors, to_write
 from flashlearn.kernels.teaching.forward import LOG2E
 
 KEYS = gl.constexpr(64)  # keys of one group of four warps: the height of one wgmma
@@ -188,7 +192,7 @@ def attention_backward_hopper_kernel(
     q_desc, do_desc, k_desc, v_desc, rows_desc, dq_desc, dk_desc, dv_desc,
     # (1 or B, 2, N_k): the spans of queries that see keys, and how far apart they lie for two sequences; if MASK is "spans"
     spans_ptr, span_step,
-    # if IN_ORDER: how many tickets are taken, those of all programs, (B, H, blocks of queries, 2) turns and, if MASK is "spans",
+    # if IN_ORDER: how many tickets are taken, (B, H, blocks of queries, 2) turns and, if MASK is "spans",
     # what `adding_before` gives; else `Begun.counters`. How many rows run side by side, if BESIDE
     turns_ptr, side,
     # sizes, the factor on Q K^T, and a softcap or None
@@ -199,6 +203,8 @@ def attention_backward_hopper_kernel(
     BY_ROWS: gl.constexpr = False,  # sums of dQ are not all zero: see `heads_zeroed`; a row is a key head of a sequence
 ):  # fmt: skip
     """dK and dV of 128 keys of one key head, and their part of dQ."""
+    if IN_ORDER:
+        ticket = gl.atomic_add(turns_ptr, 1, sem="relaxed")  # on its way while shared memory is made ready
     dtype: gl.constexpr = q_desc.dtype
     k_smem = gl.allocate_shared_memory(dtype, [2, 1, 1, KEYS, HEAD_DIM], k_desc.layout)
     v_smem = gl.allocate_shared_memory(dtype, [2, 1, 1, KEYS, HEAD_DIM], v_desc.layout)
@@ -234,11 +240,10 @@ def attention_backward_hopper_kernel(
     sizes = (N_q, N_k, group, scale, softcap, spans_ptr, span_step)
     n, kv_head, batch = gl.program_id(0), gl.program_id(1), gl.program_id(2)
     rows_at_once: gl.constexpr = None
-    tickets_ptr: gl.constexpr = None
-    if IN_ORDER:  # a ticket, kept where each partition finds it: the warps part at a barrier
-        tickets_ptr = turns_ptr + 1
-        gl.store(tickets_ptr + n, gl.atomic_add(turns_ptr, 1, sem="relaxed"))
-        turns_ptr = tickets_ptr + gl.num_programs(0)
+    ticket_smem: gl.constexpr = None
+    if IN_ORDER:
+        ticket_smem = keep_ticket(ticket)
+        turns_ptr += 1
     if BESIDE:
         rows_at_once = side
     start_n = n * (2 * KEYS)  # the first keys are seen by most queries: they start first
@@ -251,7 +256,7 @@ def attention_backward_hopper_kernel(
     buffers = (k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem)
     barriers = (kv_full, rows_full, ds_full, free, dq_full, dq_free)
     # where rows run side by side, the last three say what the others are: `located`
-    place = (start_n, kv_head, batch, first, full, full_stop, blocks, rows_at_once, tickets_ptr, kv_heads)
+    place = (start_n, kv_head, batch, first, full, full_stop, blocks, rows_at_once, ticket_smem, kv_heads)
     inputs, outputs = (q_desc, do_desc, k_desc, v_desc, rows_desc, kv_heads, group), (dk_desc, dv_desc)
     # of a row: counts the warps whose parts of dQ have arrived; where to count costs what it brings, or was not timed, nobody does
     added_ptr: gl.constexpr = None
@@ -266,7 +271,7 @@ def attention_backward_hopper_kernel(
         [
             (consume, (0, buffers, barriers, place, sizes, outputs, MASK, AHEAD)),
             (consume, (1, buffers, barriers, place, sizes, outputs, MASK, AHEAD)),
-            (load, (buffers, barriers, place, sizes, inputs, MASK, not IN_ORDER, AHEAD)),
+            (load, (buffers, barriers, place, sizes, inputs, MASK, IN_ORDER, AHEAD)),
             (add, (0, buffers, barriers, place, sizes, sums, MASK, ORDER)),
             (add, (1, buffers, barriers, place, sizes, sums, MASK, ORDER)),
         ],
@@ -290,13 +295,13 @@ def located(place, sizes, BLOCK_M: gl.constexpr, MASK: gl.constexpr, OWN: gl.con
     Each partition works it out by itself, and once more at the end. What the kernel knew before it parted would take registers
     of one of the computing groups in every round, more than it has: others came from memory again in each.
     """
-    start_n, kv_head, batch, first, full, full_stop, blocks, side, tickets_ptr, kv_heads = place
+    start_n, kv_head, batch, first, full, full_stop, blocks, side, ticket_smem, kv_heads = place
     if side is not None:
         N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
         key_blocks = gl.cdiv(N_k, OWN)  # of a row
         n = as_if_new(gl.program_id(0))
-        if tickets_ptr is not None:
-            n = gl.load(tickets_ptr + n)
+        if ticket_smem is not None:
+            n = kept_ticket(ticket_smem)
         n, row = side_by_side(n, side, key_blocks, gl.num_programs(0) // key_blocks)
         start_n, kv_head, batch = n * OWN, row % kv_heads, row // kv_heads
         stop = gl.cdiv(N_q, BLOCK_M)
@@ -336,10 +341,21 @@ def keys_of_group(start, batch, sizes, S_LAYOUT: gl.constexpr, MASK: gl.constexp
 
 
 @gluon.jit
-def next_block(head, block, first, blocks):
-    """The next block of queries, one further up; after the first one, the last of the next query head."""
-    over = block == first
-    return gl.where(over, head + 1, head), gl.where(over, first + blocks, block) - 1
+def next_block(head, block, heads, here, IN_ORDER: gl.constexpr):
+    """The next query head and block of queries: of a head one block after the other, from the last up, then of the next head.
+
+    In order of a block one head after the other, then of the block above: a program waits for those of the keys before, which
+    see more blocks. If it had to at the last block of each head, all would take as long as the longest.
+    heads: the first, and the one after the last.
+    """
+    start_n, kv_head, batch, first, full, full_stop, blocks = here
+    if IN_ORDER:
+        over = head + 1 == heads[1]
+        head, block = gl.where(over, heads[0], head + 1), gl.where(over, block - 1, block)
+    else:
+        over = block == first
+        head, block = gl.where(over, head + 1, head), gl.where(over, first + blocks, block) - 1
+    return head, block
 
 
 @gluon.jit
@@ -363,8 +379,8 @@ def ask_for_first(buffers, barriers, place, inputs, EARLY: gl.constexpr):
 
 
 @gluon.jit
-def load(buffers, barriers, place, sizes, inputs, MASK: gl.constexpr, EARLY: gl.constexpr, AHEAD: gl.constexpr):
-    """The loading warp: Q and dO, block after block, head after head of the group.
+def load(buffers, barriers, place, sizes, inputs, MASK: gl.constexpr, IN_ORDER: gl.constexpr, AHEAD: gl.constexpr):
+    """The loading warp: Q and dO, of every head of the group and block of queries, as `next_block` has them.
 
     AHEAD: what `ask_for_first` asks for has been asked for before the warps parted.
     """
@@ -376,18 +392,19 @@ def load(buffers, barriers, place, sizes, inputs, MASK: gl.constexpr, EARLY: gl.
     STAGES: gl.constexpr = q_smem.shape[0]
     BLOCK_M: gl.constexpr = q_smem.shape[3]
     if not AHEAD:
-        ask_for_first(buffers, barriers, place, inputs, EARLY)
+        ask_for_first(buffers, barriers, place, inputs, not IN_ORDER)
     head = kv_head * group
     block = first + blocks - 1
+    heads = (head, head + group)
     gdc_wait()  # for lse and delta; all that has been asked for is older
     gdc_launch_dependents()  # attention_end_sums_kernel may begin: the counters that it reads are zeros by now
     for t in range(group * blocks):
         stage = t % STAGES
         mbarrier.wait(free.index(stage), (t // STAGES & 1) ^ 1)  # a fresh barrier lets the first round pass
-        if not EARLY or t > 0:  # the first have been asked for
+        if IN_ORDER or t > 0:  # the first have been asked for
             ask_for_rows(stage, head, block, buffers, barriers, place, inputs)
         async_load(rows_desc, [batch, head, 0, block * BLOCK_M], rows_full.index(stage), rows_smem.index(stage))
-        head, block = next_block(head, block, first, blocks)
+        head, block = next_block(head, block, heads, place, IN_ORDER)
 
 
 @gluon.jit
@@ -415,6 +432,7 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
     STAGES: gl.constexpr = q_smem.shape[0]
     BLOCK_M: gl.constexpr = q_smem.shape[3]
     HEAD_DIM: gl.constexpr = q_smem.shape[4]
+    IN_ORDER: gl.constexpr = place[8] is not None  # there is a ticket
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])  # of S^T
     KV_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, KV_LAYOUT, 2)
@@ -424,7 +442,7 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
     mbarrier.wait(kv_full.index(0), 0)
     if not AHEAD:
         mbarrier.wait(kv_full.index(1), 0)
-    head, block = kv_head * group, first + blocks - 1
+    head, block = 0, first + blocks - 1
     for t in range(group * blocks):
         stage, phase = t % STAGES, (t // STAGES) & 1
         q, do = q_smem.index(stage).reshape([BLOCK_M, HEAD_DIM]), do_smem.index(stage).reshape([BLOCK_M, HEAD_DIM])
@@ -445,7 +463,7 @@ def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK:
         ds_16 = (w_t * dp_t).to(q.dtype)  # line 14
         hand_over(t, index, ds_16, ds_smem, ds_full)
         dk, dv = end_round(t, index, ds_16, q, (dk, dv), buffers, barriers)
-        head, block = next_block(head, block, first, blocks)
+        head, block = next_block(head, block, (0, group), here, IN_ORDER)
     finish(index, (group * blocks, dk, dv), place, sizes, buffers, barriers, outputs, MASK)
 
 
@@ -631,6 +649,7 @@ def add(
     N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
     dq_desc, turns_ptr, added_ptr, side, m_blocks, kv_heads, zeros = sums
     head, block = kv_head * group, first + blocks - 1
+    heads = (head, head + group)
     before = start_n // (2 * KEYS)  # blocks of keys, all of which add to what this one adds to
     before_ptr: gl.constexpr = None
     if IN_ORDER:
@@ -647,13 +666,16 @@ def add(
         if before_ptr is not None:
             before = gl.load(before_ptr + block)
         turn_ptr = turns_ptr + (head * m_blocks + block) * 2 + index  # so many blocks of keys have added to this half
+        if IN_ORDER == 1:
+            wait_for_turn(turn_ptr, before)
+        if IN_ORDER == 2:
+            if before > 0:  # the first has nothing to add to, and stores
+                wait_for_turn(turn_ptr, before)
         mbarrier.wait(dq_full.index(index), t & 1)
         at = [batch, head, (2 * block + index) * 128, 0]
-        if IN_ORDER == 2 and before == 0:  # the first has nothing to add to, and waits for nobody
+        if IN_ORDER == 2 and before == 0:
             async_store(dq_desc, at, dq_smem.index(index))
         else:
-            if IN_ORDER:
-                wait_for_turn(turn_ptr, before)
             async_add(dq_desc, at, dq_smem.index(index))
         tma.store_wait(0)  # it has left shared memory
         mbarrier.arrive(dq_free.index(index), count=1)
@@ -661,7 +683,7 @@ def add(
             all_added()
             barrier()
             pass_turn(turn_ptr)
-        head, block = next_block(head, block, first, blocks)
+        head, block = next_block(head, block, heads, place, IN_ORDER != 0)
     if added_ptr is not None:  # once all programs of a row say so, attention_end_sums_kernel may end it
         if side is not None:  # the kernel did not know which row: the grid has one axis
             added_ptr += 2 * (batch * kv_heads + kv_head)
@@ -742,6 +764,21 @@ def rows_beside(q: Tensor, k: Tensor, *, causal: bool, own: int = 2 * KEYS.value
     return rows_of_shared_keys(B * H_kv, -(-N_k // own), multiprocessors(q.device))
 
 
+def rows_in_order(q: Tensor, k: Tensor, *, mask: str, block_m: int, own: int = 2 * KEYS.value) -> int:
+    """How many rows run side by side where programs, of so many keys each, take turns at blocks of so many queries.
+
+    Where heads share keys, twice as many as in any order: more of those that wait are then of other rows.
+    mask: "none", "causal" or "spans".
+    """
+    (B, H, N_q, _), (_, H_kv, N_k, _) = q.shape, k.shape
+    rows, rounds = B * H_kv, H // H_kv * -(-N_q // block_m)
+    shared = rows_beside(q, k, causal=mask == "causal", own=own)
+    if shared is not None:
+        return min(rows, 2 * shared)
+    lag = LAGS["long causal" if mask == "causal" and N_k >= LONG else mask]
+    return beside(rows, rounds, multiprocessors(q.device), lag)
+
+
 def heads_zeroed(q: Tensor, k: Tensor, *, causal: bool, in_order: bool) -> int | None:
     """How many heads' sums of dQ are zero before the sweep begins; None: all, since rows are so long that this is faster.
 
@@ -774,6 +811,7 @@ def attention_backward_hopper(
     """
     check_bool(causal, "causal")
     check_bool(in_order, "in_order")
+    mask = "spans" if spans is not None else "causal" if causal else "none"
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
     width = hopper_width(D)
     block_m = block_of_queries(D)
@@ -781,7 +819,7 @@ def attention_backward_hopper(
         zeroed = None if spans is not None else heads_zeroed(q, k, causal=causal, in_order=in_order)
         begun = begin_sums(o, do, lse, factor_of(scale, softcap), zeroed=zeroed)
     numbers, sums, counters, zeroed = begun
-    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    dq, dk, dv = to_write(q), to_write(k), to_write(v)
     q_tile, kv_tile = (1, 1, block_m, width), (1, 1, KEYS.value, width)
     key_blocks, m_blocks, rows = -(-N_k // (2 * KEYS.value)), -(-N_q // block_m), B * H_kv
     turns, side = counters, rows_beside(q, k, causal=causal)
@@ -789,8 +827,8 @@ def attention_backward_hopper(
         nbytes = 2 * spans.seen * width * 2 * q.element_size()  # of Q and dO; dQ, in float32, takes as much
         side = rows_with_masks(rows, nbytes)
     if in_order:
-        side = beside(rows, H // H_kv * m_blocks, multiprocessors(q.device))
-        turns = torch.zeros(1 + key_blocks * rows + B * H * m_blocks * 2, dtype=torch.int32, device=q.device)
+        side = rows_in_order(q, k, mask=mask, block_m=block_m)
+        turns = torch.zeros(1 + B * H * m_blocks * 2, dtype=torch.int32, device=q.device)
         if spans is not None:
             turns = torch.cat((turns, adding_before(spans.ends, block_m, m_blocks).flatten()))
     launch_hopper(
@@ -803,7 +841,7 @@ def attention_backward_hopper(
         ),
         dict(
             HEAD_DIM=width, BLOCK_M=block_m, STAGES=2, IN_ORDER=in_order,
-            MASK="spans" if spans is not None else "causal" if causal else "none",
+            MASK=mask,
             BESIDE=side is not None, BY_ROWS=zeroed is not None,
         ),
         follows=follows(q.device) and not in_order,  # PyTorch's kernels write the turns, which are read at the beginning

@@ -62,14 +62,15 @@ from flashlearn.kernels.hopper.backward import (
     next_block,
     probabilities,
     rows_beside,
+    rows_in_order,
 )
 from flashlearn.kernels.hopper.bands import Spans
-from flashlearn.kernels.hopper.order import all_added, beside, pass_turn, rows_with_masks, wait_for_turn
+from flashlearn.kernels.hopper.order import all_added, keep_ticket, pass_turn, rows_with_masks, wait_for_turn
 from flashlearn.kernels.hopper.softcap import factor_of
 from flashlearn.kernels.hopper.sums import Begun, begin_sums, end_sums, tiles_of_dq
 from flashlearn.kernels.hopper.tiles import in_tiles, launch_hopper
 from flashlearn.kernels.hopper.versions import async_add, async_load, async_store, barrier
-from flashlearn.kernels.launcher import multiprocessors
+from flashlearn.kernels.launcher import to_write
 
 
 @gluon.jit(do_not_specialize=["span_step", "side", "N_q", "N_k", "kv_heads", "group"])
@@ -84,6 +85,8 @@ def attention_backward_wide_kernel(
     BESIDE: gl.constexpr = False,
 ):  # fmt: skip
     """dK and dV of 64 keys of one key head, and their part of dQ."""
+    if IN_ORDER:
+        ticket = gl.atomic_add(turns_ptr, 1, sem="relaxed")
     dtype: gl.constexpr = q_desc.dtype
     # there is room, of three slabs, for two dO, and for every tile of dQ; of four for one dO, and a tile of each group
     DO_STAGES: gl.constexpr = 2 if SLABS == 3 else 1
@@ -124,11 +127,10 @@ def attention_backward_wide_kernel(
     sizes = (N_q, N_k, group, scale, softcap, spans_ptr, span_step)
     n, kv_head, batch = gl.program_id(0), gl.program_id(1), gl.program_id(2)
     rows_at_once: gl.constexpr = None
-    tickets_ptr: gl.constexpr = None
-    if IN_ORDER:  # a ticket, kept where each partition finds it
-        tickets_ptr = turns_ptr + 1
-        gl.store(tickets_ptr + n, gl.atomic_add(turns_ptr, 1, sem="relaxed"))
-        turns_ptr = tickets_ptr + gl.num_programs(0)
+    ticket_smem: gl.constexpr = None
+    if IN_ORDER:
+        ticket_smem = keep_ticket(ticket)
+        turns_ptr += 1
     if BESIDE:
         rows_at_once = side
     start_n = n * KEYS
@@ -139,14 +141,14 @@ def attention_backward_wide_kernel(
     blocks = gl.maximum(gl.cdiv(N_q, KEYS) - first, 0)
     buffers = (k_smem, v_smem, q_smem, do_smem, p_smem, ds_smem, dq_smem, rows_smem)
     barriers = (kv_full, q_full, q_free, do_full, do_free, p_full, p_free, ds_full, dq_full, dq_free)
-    place = (start_n, kv_head, batch, first, full, full, blocks, rows_at_once, tickets_ptr, kv_heads)
+    place = (start_n, kv_head, batch, first, full, full, blocks, rows_at_once, ticket_smem, kv_heads)
     inputs = (q_desc, do_desc, k_desc, v_desc, rows_desc)
     sums = (dq_desc, turns_ptr, kv_heads)
     gl.warp_specialize(
         [
             (consume_values, (buffers, barriers, place, sizes, dv_desc, MASK)),
             (consume_keys, (buffers, barriers, place, sizes, dk_desc, MASK)),
-            (load, (buffers, barriers, place, sizes, inputs, MASK)),
+            (load, (buffers, barriers, place, sizes, inputs, MASK, IN_ORDER)),
             (add, (0, buffers, barriers, place, sizes, sums, MASK, IN_ORDER)),
             (add, (1, buffers, barriers, place, sizes, sums, MASK, IN_ORDER)),
         ],
@@ -156,11 +158,12 @@ def attention_backward_wide_kernel(
 
 
 @gluon.jit
-def load(buffers, barriers, place, sizes, inputs, MASK: gl.constexpr):
-    """The loading warp: K and V, then Q and dO, block after block, head after head of the group, slab by slab."""
+def load(buffers, barriers, place, sizes, inputs, MASK: gl.constexpr, IN_ORDER: gl.constexpr):
+    """The loading warp: K and V, then Q and dO, of every head and block as `next_block` has them, slab by slab."""
     k_smem, v_smem, q_smem, do_smem, p_smem, ds_smem, dq_smem, rows_smem = buffers
     kv_full, q_full, q_free, do_full, do_free, p_full, p_free, ds_full, dq_full, dq_free = barriers
-    start_n, kv_head, batch, first, full, full_stop, blocks = located(place, sizes, KEYS, MASK, KEYS)
+    here = located(place, sizes, KEYS, MASK, KEYS)
+    start_n, kv_head, batch, first, full, full_stop, blocks = here
     q_desc, do_desc, k_desc, v_desc, rows_desc = inputs
     N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
     SLABS: gl.constexpr = k_smem.shape[0]
@@ -168,6 +171,7 @@ def load(buffers, barriers, place, sizes, inputs, MASK: gl.constexpr):
     load_slabs(k_desc, [batch, kv_head, start_n], kv_full.index(0), k_smem, 0, SLABS)
     load_slabs(v_desc, [batch, kv_head, start_n], kv_full.index(1), v_smem, 0, SLABS)
     head, block = kv_head * group, first + blocks - 1
+    heads = (head, head + group)
     gdc_wait()  # for lse and delta; all that has been asked for is older
     gdc_launch_dependents()
     for t in range(group * blocks):
@@ -180,7 +184,7 @@ def load(buffers, barriers, place, sizes, inputs, MASK: gl.constexpr):
         stage = t % DO_STAGES
         mbarrier.wait(do_free.index(stage), (t // DO_STAGES & 1) ^ 1)
         load_slabs(do_desc, [batch, head, block * KEYS], do_full.index(stage), do_smem, stage, SLABS)
-        head, block = next_block(head, block, first, blocks)
+        head, block = next_block(head, block, heads, here, IN_ORDER)
 
 
 @gluon.jit
@@ -235,7 +239,7 @@ def consume_values(buffers, barriers, place, sizes, dv_desc, MASK: gl.constexpr)
     keys = keys_of_group(start_n, batch, sizes, LAYOUT, MASK)
     dv = nothing_yet(LAYOUT, SLABS)
     mbarrier.wait(kv_full.index(0), 0)
-    block = first + blocks - 1
+    head, block = 0, first + blocks - 1
     rounds = group * blocks
     for t in range(rounds):
         stage = t % 2
@@ -261,7 +265,7 @@ def consume_values(buffers, barriers, place, sizes, dv_desc, MASK: gl.constexpr)
         mbarrier.arrive(do_free.index(t % DO_STAGES), count=1)
         if SLABS == 4:
             give_dq(t - 1, 1, dq, 0, buffers, barriers)
-        block = gl.where(block == first, first + blocks, block) - 1
+        head, block = next_block(head, block, (0, group), here, place[8] is not None)  # with a ticket, in order
     last_of_dq(rounds, 0, buffers, barriers)  # for which dS of the last round was there: the other group has read dO
     here = located(place, sizes, KEYS, MASK, KEYS)
     gdc_wait()  # over, but where no query sees these keys: until then others may read what is dK's and dV's memory now
@@ -382,13 +386,16 @@ def add(index: gl.constexpr, buffers, barriers, place, sizes, sums, MASK: gl.con
     """A warp that has the copy engine add what one group gives it, tiles of dQ, to the sum in HBM."""
     k_smem, v_smem, q_smem, do_smem, p_smem, ds_smem, dq_smem, rows_smem = buffers
     kv_full, q_full, q_free, do_full, do_free, p_full, p_free, ds_full, dq_full, dq_free = barriers
-    start_n, kv_head, batch, first, full, full_stop, blocks = located(place, sizes, KEYS, MASK, KEYS)
+    here = located(place, sizes, KEYS, MASK, KEYS)
+    start_n, kv_head, batch, first, full, full_stop, blocks = here
     N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
     dq_desc, turns_ptr, kv_heads = sums
     SLABS: gl.constexpr = k_smem.shape[0]
     FIRST: gl.constexpr = 0 if index == 0 else SLABS - 2
     EACH: gl.constexpr = SLABS - 2 if index == 0 else 2
+    TOGETHER: gl.constexpr = EACH if IN_ORDER and SLABS == 3 else 1  # a short turn; with four slabs they share a buffer
     head, block = kv_head * group, first + blocks - 1
+    heads = (head, head + group)
     m_blocks = gl.cdiv(N_q, KEYS)
     before = start_n // KEYS  # blocks of keys, all of which add to what this one adds to
     before_ptr: gl.constexpr = None
@@ -406,17 +413,31 @@ def add(index: gl.constexpr, buffers, barriers, place, sizes, sums, MASK: gl.con
             before = gl.load(before_ptr + block)
         if IN_ORDER:
             wait_for_turn(turn_ptr, before)
-        for c in gl.static_range(EACH):
-            at, phase = place_of_tile(t, c, index, dq_smem)
-            mbarrier.wait(dq_full.index(at), phase)
-            async_add(dq_desc, [batch, head, (SLABS * block + FIRST + c) * 128, 0], dq_smem.index(at))
-            tma.store_wait(0)  # it has left shared memory
-            mbarrier.arrive(dq_free.index(at), count=1)
+        at = [batch, head, (SLABS * block + FIRST) * 128, 0]
+        for c in gl.static_range(0, EACH, TOGETHER):
+            add_tiles(t, c, TOGETHER, index, dq_desc, at, buffers, barriers)
         if IN_ORDER:
             all_added()
             barrier()
             pass_turn(turn_ptr)
-        head, block = next_block(head, block, first, blocks)
+        head, block = next_block(head, block, heads, here, IN_ORDER)
+
+
+@gluon.jit
+def add_tiles(t, c: gl.constexpr, COUNT: gl.constexpr, index: gl.constexpr, dq_desc, at, buffers, barriers):
+    """So many of a group's tiles of dQ, from the c-th on, when all are there, to where the first of the group's begins."""
+    k_smem, v_smem, q_smem, do_smem, p_smem, ds_smem, dq_smem, rows_smem = buffers
+    kv_full, q_full, q_free, do_full, do_free, p_full, p_free, ds_full, dq_full, dq_free = barriers
+    for i in gl.static_range(c, c + COUNT):
+        tile, phase = place_of_tile(t, i, index, dq_smem)
+        mbarrier.wait(dq_full.index(tile), phase)
+    for i in gl.static_range(c, c + COUNT):
+        tile, phase = place_of_tile(t, i, index, dq_smem)
+        async_add(dq_desc, [at[0], at[1], at[2] + i * 128, 0], dq_smem.index(tile))
+    tma.store_wait(0)  # they have left shared memory
+    for i in gl.static_range(c, c + COUNT):
+        tile, phase = place_of_tile(t, i, index, dq_smem)
+        mbarrier.arrive(dq_free.index(tile), count=1)
 
 
 def attention_backward_wide(
@@ -431,13 +452,14 @@ def attention_backward_wide(
     """
     check_bool(causal, "causal")
     check_bool(in_order, "in_order")
+    mask = "spans" if spans is not None else "causal" if causal else "none"
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
     if begun is None:
         begun = begin_sums(o, do, lse, factor_of(scale, softcap))
     numbers, sums, turns, zeroed = begun
     if zeroed is not None:
         raise ValueError(f"expected begun with all sums zero, got those of {zeroed} heads")
-    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    dq, dk, dv = to_write(q), to_write(k), to_write(v)
     tile, keys = (1, 1, KEYS.value, 64), KEYS.value
     key_blocks, m_blocks, rows = -(-N_k // keys), -(-N_q // keys), B * H_kv
     side = rows_beside(q, k, causal=causal, own=keys)
@@ -447,8 +469,8 @@ def attention_backward_wide(
         )  # of Q and dO; dQ, in float32, takes as much
         side = rows_with_masks(rows, nbytes)
     if in_order:
-        side = beside(rows, H // H_kv * m_blocks, multiprocessors(q.device))
-        turns = torch.zeros(1 + key_blocks * rows + B * H * m_blocks * 2, dtype=torch.int32, device=q.device)
+        side = rows_in_order(q, k, mask=mask, block_m=keys, own=keys)
+        turns = torch.zeros(1 + B * H * m_blocks * 2, dtype=torch.int32, device=q.device)
         if spans is not None:
             turns = torch.cat((turns, adding_before(spans.ends, keys, m_blocks, keys).flatten()))
     launch_hopper(
@@ -461,7 +483,7 @@ def attention_backward_wide(
         ),
         dict(
             SLABS=tiles_of_dq(D), IN_ORDER=in_order,
-            MASK="spans" if spans is not None else "causal" if causal else "none", BESIDE=side is not None,
+            MASK=mask, BESIDE=side is not None,
         ),
         follows=follows(q.device) and not in_order,
     )  # fmt: skip

@@ -21,20 +21,28 @@ from triton.experimental.gluon import language as gl
 
 from flashlearn.kernels.decode import workspace
 
-# Rounds from the addition of a block of keys to that of the next, at least. With 3 the slowest of twelve settings reached
-# 0.87 of the speed in any order, with 1.5 and 1 0.82 and 0.83 (H200, measurements/gpu_trials_h200.json)
-LAG = 3
+# Rounds after which the next block of keys of a row begins. Under a causal mask programs of a row end together, and those that
+# follow begin together: in long rows more of them have to be of other rows. Of seven for every mask and length these were the
+# fastest or near it (H200, "in order, lags" in measurements/gpu_trials_h200.json); with spans, whose rounds are counted as if all
+# queries saw all keys, not measured
+LAGS = {"none": 1.5, "causal": 2.0, "long causal": 6.0, "spans": 3.0}
+LONG = 4096  # keys of a long causal row
 # Bytes of K and V of rows that run side by side with masks. Of long rows few: 16384 keys, seen by all queries after them, were
 # up to 1.38 times as fast with two rows as with eight (D 256, H100, measurements/gpu_trials_h200.json)
 IN_L2 = 2**24
 
 
-def beside(rows: int, rounds: int, resident: int) -> int:
+def beside(rows: int, rounds: int, resident: int, lag: float) -> int:
     """How many of the rows run side by side, if a program takes so many rounds and `resident` programs run at a time.
 
-    Programs end, and others begin, every rounds / resident rounds.
+    Programs end, and others begin, every rounds / resident rounds; of a row, every `lag` rounds.
     """
-    return max(1, min(rows, round(LAG * resident / rounds)))
+    return in_even_sets(rows, max(1, min(rows, round(lag * resident / rounds))))
+
+
+def in_even_sets(rows: int, side: int) -> int:
+    """So many rows at a time, or a few more, so that all sets are about as large: a small last one keeps few programs busy."""
+    return -(-rows // max(rows // side, 1))
 
 
 def rows_of_a_wave(tiles: int, resident: int) -> int:
@@ -48,14 +56,14 @@ def rows_of_a_wave(tiles: int, resident: int) -> int:
 def rows_of_shared_keys(rows: int, blocks: int, resident: int) -> int | None:
     """How many rows, of so many blocks of keys each, run side by side backward under a causal mask where query heads share keys.
 
-    A row then has few programs, and the longest takes far longer than the others. As many as keep all multiprocessors busy,
-    or some more, so that all sets are about as large. None: one row after the other.
+    A row then has few programs, and the longest takes far longer than the others. As many as keep all multiprocessors busy.
+    None: one row after the other.
     Rows of fewer than 8 blocks were 0.96 to 0.99 times as fast side by side (H200, measurements/gpu_trials_h200.json).
     """
     side = resident // blocks
     if rows < 2 or not 2 <= side <= 16:
         return None
-    return -(-rows // max(rows // side, 1))
+    return in_even_sets(rows, side)
 
 
 def rows_with_masks(rows: int, nbytes: int) -> int:
@@ -84,6 +92,20 @@ def side_by_side(number, side, blocks, rows):
     within = number % (side * blocks)
     width = gl.minimum(side, rows - first)  # the last rows may be fewer
     return within // width, first + within % width
+
+
+@gluon.jit
+def keep_ticket(ticket):
+    """A program's ticket in shared memory, where each group of warps finds it, once they have parted at a barrier."""
+    smem = gl.allocate_shared_memory(gl.int32, [1], gl.SwizzledSharedLayout(1, 1, 1, order=[0]))
+    smem.store(gl.full([1], ticket, gl.int32, gl.BlockedLayout([1], [32], [gl.num_warps()], [0])))
+    return smem
+
+
+@gluon.jit
+def kept_ticket(smem):
+    """The number that `keep_ticket` has put there."""
+    return gl.sum(smem.load(gl.BlockedLayout([1], [32], [gl.num_warps()], [0])), 0)
 
 
 @gluon.jit
