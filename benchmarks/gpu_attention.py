@@ -9,6 +9,7 @@ sustained   as speed, N 4096 and 16384, of a GPU that has been at work for 150 m
 memory      peak bytes of forward and backward of one layer, N 1024 to 131072
 gqa         as speed, with four query heads to a head of K and V
 dims        as speed, with D 96, 192 and 256, and N 4096
+order       ours, with `torch.use_deterministic_algorithms(True)` beside ours without
 decoding    one query against N keys: microseconds, as called and in a CUDA graph, and GB/s of K and V
 first-call  seconds until the first result, with empty caches of compiled kernels and with filled, the median of three
 
@@ -42,13 +43,13 @@ from pathlib import Path
 
 import torch
 from side_by_side import measure
-from side_by_side.backends import NAMES, OURS, compile_flex, installed
+from side_by_side.backends import IN_ORDER, NAMES, OURS, compile_flex, installed
 from side_by_side.measure import Setting
 from side_by_side.report import report
 
 RECORDS = Path(__file__).parents[1] / "flashlearn/measurements"
 RESULTS = RECORDS / "gpu_attention_h200.json"
-PARTS = ("speed", "sustained", "memory", "gqa", "dims", "decoding", "first-call")
+PARTS = ("speed", "sustained", "memory", "gqa", "dims", "order", "decoding", "first-call")
 SECTIONS = {part: {"speed": "rows", "first-call": "first_call"}.get(part, part) for part in PARTS}
 PASSES = 5  # of decoding, as called
 COMPARED = (OURS, "fa2", "cudnn")  # in all passes, and in a CUDA graph
@@ -118,6 +119,7 @@ def settings_of(part: str, dtypes, lengths) -> list[Setting]:
         "memory": measure.memory_settings,
         "gqa": lambda: measure.gqa_settings(dtypes),
         "dims": lambda: measure.dims_settings(dtypes),
+        "order": lambda: measure.order_settings(dtypes),
         "decoding": lambda: measure.decoding_settings(dtypes),
     }[part]()
 
@@ -154,6 +156,9 @@ def row_of(part: str, setting: Setting, results: dict, names: list[str], graphs:
         names = [name for name in names if name in (OURS, "cudnn", "fa4")]
         row = measure.side_by_side(setting, names, sustained=True, device=device)
         return measure.rates(row, names)
+    if part == "order":
+        names = [OURS, IN_ORDER]
+        return measure.rates(measure.side_by_side(setting, names, device=device), names)
     if part == "memory":
         gone = next((row["reasons"] for row in reversed(results["memory"]) if row["N"] < setting.N), {})
         return measure.memory_row(setting, [name for name in names if name != "flex"], gone, device)
@@ -173,7 +178,11 @@ def run(results: dict, args: argparse.Namespace, *, device: str = "cuda", clock:
     over = lambda: clock() - begin > 60 * args.minutes  # noqa: E731
     jobs = list(todo(results, args))
     if "flex" in names and device == "cuda":
-        new = [(part, s) for part, s in jobs if part != "memory" and not row_there(results[SECTIONS[part]], s)]
+        new = [
+            (part, s)
+            for part, s in jobs
+            if part not in ("memory", "order") and not row_there(results[SECTIONS[part]], s)
+        ]
         compile_flex(measure.warm_flex, list(dict.fromkeys((s, part != "decoding") for part, s in new)))
         print(f"flex compiled after {clock() - begin:.0f} s", flush=True)
     for number, (part, setting) in enumerate(jobs):

@@ -56,6 +56,10 @@ def synthetic() -> dict:
         "rows": [s._asdict() | rate | {"reasons": {}} for s in settings],
         "gqa": [s._asdict() | rate | {"reasons": {}} for s in measure.gqa_settings(BOTH)],
         "dims": [s._asdict() | rate | {"reasons": {}} for s in measure.dims_settings(BOTH)],
+        "order": [
+            s._asdict() | {name: {"backward": 100.0} for name in ("flashlearn", "in order")} | {"reasons": {}}
+            for s in measure.order_settings(BOTH)
+        ],
         "decoding": [s._asdict() | late | {"reasons": {}} for s in measure.decoding_settings(BOTH)],
         "memory": [s._asdict() | peak(s) | {"results": 800 * s.N, "reasons": {}} for s in measure.memory_settings()],
         "first_call": {
@@ -86,6 +90,7 @@ def test_all_targets_are_met_and_every_number_is_shown():
         "Speed, backward",
         "GQA, forward",
         "Other head",
+        "Backward with torch.use_deterministic_algorithms(True)",
         "Decoding, one query",
         "Peak memory",
     ):
@@ -107,6 +112,7 @@ def test_settings_are_those_that_the_targets_count():
     assert len(measure.speed_settings(["float16"], gpu_attention.LENGTHS)) == SETTINGS["rows"]
     assert len(measure.gqa_settings(["float16"])) == SETTINGS["gqa"]
     assert len(measure.decoding_settings(["float16"])) == SETTINGS["decoding"]
+    assert len([s for s in measure.order_settings(["float16"]) if s.D <= 128]) == SETTINGS["order"]
     assert [s.N for s in measure.memory_settings()] == [1024 * 2**i for i in range(8)]
     assert all(s.B * s.N == 16384 and s.H_q * s.D == 2048 for s in measure.speed_settings(BOTH, gpu_attention.LENGTHS))
 
@@ -150,6 +156,17 @@ def test_settings_are_those_that_the_targets_count():
             ONE | {"N": 1024, "dtype": "bfloat16"},
             ["forward / flex, bfloat16, N 1024: each at least 1, missed by 0.450 at worst, in 1 of 4 settings"],
         ),
+        (
+            "order",
+            "in order",
+            {"backward": 75.0},
+            ONE | {"H_kv": 16},
+            [
+                "backward in order / in any order, float16: each at least 0.8, missed by 0.050 at worst, in 1 of 22",
+                "0.750 at D 128, N 4096, causal, float16",
+            ],
+        ),
+        ("order", "in order", None, ONE | {"H_kv": 16}, ["0.000 at D 128, N 4096, causal, float16"]),
         (
             "gqa",
             "fa2",
@@ -320,6 +337,15 @@ def test_the_table_of_a_recorded_run(tmp_path, capsys):
     assert capsys.readouterr().out == report(synthetic()) + "\n"
 
 
+def test_ours_in_order_is_ours_where_algorithms_are_deterministic():
+    before = torch.are_deterministic_algorithms_enabled()
+    with pytest.raises(ZeroDivisionError), backends.context(backends.IN_ORDER):
+        assert torch.are_deterministic_algorithms_enabled()
+        1 / 0  # noqa: B018
+    assert torch.are_deterministic_algorithms_enabled() == before
+    assert backends.IN_ORDER not in backends.installed(), "no peer"
+
+
 def test_every_gpu_has_a_file_of_its_own():
     names = {"NVIDIA H100 80GB HBM3": "gpu_attention_h100.json", "NVIDIA H200": gpu_attention.RESULTS.name}
     assert {gpu: gpu_attention.file_of(gpu).name for gpu in names} == names
@@ -345,6 +371,7 @@ def miniature(monkeypatch):
     monkeypatch.setattr(measure, "HIDDEN", 128)
     lone = {"gqa_settings": TINY._replace(H_kv=1), "decoding_settings": TINY._replace(N_q=1, causal=False)}
     lone["dims_settings"] = TINY._replace(D=24)
+    lone["order_settings"] = TINY
     lone["sustained_settings"] = TINY
     for name, setting in lone.items():
         monkeypatch.setattr(measure, name, lambda dtypes, s=setting: [s._replace(dtype=each) for each in dtypes])
@@ -357,8 +384,8 @@ def test_the_whole_flow(miniature, tmp_path):
     results = gpu_attention.start(args.out, HERE, False)
     assert gpu_attention.run(results, args, device="cpu") == 0
     assert json.loads(args.out.read_text()) == results, "saved as measured"
-    sections = ("rows", "sustained", "memory", "gqa", "dims", "decoding")
-    assert [len(results[key]) for key in sections] == [8, 2, 2, 2, 2, 2]
+    sections = ("rows", "sustained", "memory", "gqa", "dims", "order", "decoding")
+    assert [len(results[key]) for key in sections] == [8, 2, 2, 2, 2, 2, 2]
     row = results["rows"][0]
     rate = 4 * 1 * 64 * 64 * 128 / 0.5e-3 / 1e12
     for name in ("flashlearn", "fa2", "math"):

@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 OURS = "flashlearn"
+IN_ORDER = "in order"  # ours, where gradients have to have the same bits every time
 SDPA = {
     "fa2": SDPBackend.FLASH_ATTENTION,
     "cudnn": SDPBackend.CUDNN_ATTENTION,
@@ -45,15 +46,28 @@ def installed() -> list[str]:
     return [name for name in NAMES if name != "fa4" or there]
 
 
+@contextlib.contextmanager
+def deterministic() -> Iterator[None]:
+    """`torch.use_deterministic_algorithms(True)` within; before and after as it was."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
 def context(name: str):
-    """What chooses this backend for `scaled_dot_product_attention`; nothing for the others."""
+    """What chooses this backend for `scaled_dot_product_attention`, or the order for ours; nothing for the others."""
+    if name == IN_ORDER:
+        return deterministic()
     return sdpa_kernel(SDPA[name]) if name in SDPA else contextlib.nullcontext()
 
 
 def bind(name: str, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Callable[[], Tensor]:
     """A call that returns o (B, H_q, N_q, D), to be made within `context(name)`."""
     grouped = q.shape[1] != k.shape[1]
-    if name == OURS:
+    if name in (OURS, IN_ORDER):
         from flashlearn.kernels.op import flash_attention
 
         return lambda: flash_attention(q, k, v, causal=causal)

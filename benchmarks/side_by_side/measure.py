@@ -72,6 +72,12 @@ def dims_settings(dtypes: Iterable[str]) -> list[Setting]:
     return speed_settings(dtypes, (4096,), (96, 192, 256))
 
 
+def order_settings(dtypes: Sequence[str]) -> list[Setting]:
+    """Short rows and long ones, and with four query heads to a head of K and V; beyond D 128 of one length."""
+    wide = speed_settings(dtypes, (4096,), (192, 256))
+    return speed_settings(dtypes, (512, 1024, 4096, 16384)) + gqa_settings(dtypes) + wide
+
+
 def decoding_settings(dtypes: Iterable[str]) -> list[Setting]:
     """One new query against a cache of N keys. Not causal: aligned to the bottom right it sees every key."""
     return [

@@ -12,13 +12,14 @@ from typing import NamedTuple
 from flashlearn.measurements.records import chosen, geometric_mean, provenance
 from flashlearn.measurements.tables import LEVEL, TARGETS
 
-from .backends import NAMES, OURS, PEERS
+from .backends import IN_ORDER, NAMES, OURS, PEERS
 
 LONG, SHORT = (4096, 16384), (512, 1024, 2048)
 MEMORY_TARGET = 1.1  # of FlashAttention-2, and of the least per token over all N
 STEP_TARGET = 1.1  # of cuDNN's time, in a CUDA graph
+ORDER_TARGET = 0.8  # of the rate in any order, up to D 128
 TIMES = ("us", "graph us", "host us")  # the less, the better
-SETTINGS = {"rows": 24, "gqa": 6, "decoding": 24}  # of one dtype
+SETTINGS = {"rows": 24, "gqa": 6, "order": 22, "decoding": 24}  # of one dtype
 Ratios = Mapping[str, float | None]  # {setting in words: ratio, None where the peer does not run}
 
 
@@ -57,6 +58,12 @@ def ratios(rows: Iterable[Mapping], key: str, peer: str) -> dict[str, float | No
             None if theirs is None else faster(ours, theirs) if ours else 0.0
         )
     return found
+
+
+def in_order(rows: Iterable[Mapping]) -> dict[str, float | None]:
+    """Ours in order over ours in any order, backward, by setting; 0 where the first failed."""
+    any_order = ((row, value(row, OURS, "backward")) for row in rows)
+    return {place(row): (value(row, IN_ORDER, "backward") or 0.0) / rate if rate else None for row, rate in any_order}
 
 
 def in_each(words: str, found: Ratios, least: float, settings: int) -> Target:
@@ -104,6 +111,10 @@ def targets(results: Mapping) -> list[Target]:
             found.append(in_each(f"{direction} / flex, {dtype}, N 1024", short, 1, 4))
         short = ratios(chosen(rows, D=64, N=SHORT), "forward", "cudnn")
         found.append(in_each(f"forward / cudnn, {dtype}, D 64, N 512 to 2048", short, 1, 6))
+        order = chosen(results.get("order", ()), dtype=dtype, D=(64, 128))
+        found.append(
+            in_each(f"backward in order / in any order, {dtype}", in_order(order), ORDER_TARGET, SETTINGS["order"])
+        )
         steps = ratios(chosen(results.get("decoding", ()), dtype=dtype), "graph us", "cudnn")
         found.append(
             in_each(f"decoding in a CUDA graph / cudnn, {dtype}, within {STEP_TARGET}x", steps, 1 / STEP_TARGET, 24)
@@ -165,6 +176,15 @@ def _shown(number: float | None) -> str:
     return "-" if number is None else f"{number:.0f}" if number >= 100 else f"{number:.1f}"
 
 
+def order_table(rows: Sequence[Mapping]) -> list[str]:
+    """Ours in order, in any order, and the first over the second."""
+    lines = [f"{'setting':48}{IN_ORDER:>10}{'any order':>11} ratio"]
+    for row, ratio in zip(rows, in_order(rows).values(), strict=True):
+        rates = [_shown(value(row, name, "backward")) for name in (IN_ORDER, OURS)]
+        lines.append(f"{place(row):48}{rates[0]:>10}{rates[1]:>11} {'-' if ratio is None else f'{ratio:.2f}':>5}")
+    return lines
+
+
 def memory_table(rows: Sequence[Mapping]) -> list[str]:
     """MiB above q, k, v and do; "o, dq, dk, dv" is what of it every implementation returns."""
     peers = [peer for peer in PEERS if peer in rows[0]]
@@ -196,7 +216,7 @@ def first_call_table(found: Mapping) -> list[str]:
 def reasons(results: Mapping) -> list[str]:
     """Each reason once, as far as its first sentence, with the number of its settings, and the first of them."""
     where: dict[tuple[str, str, str], list[str]] = {}
-    for section in ("rows", "sustained", "memory", "gqa", "dims", "decoding"):
+    for section in ("rows", "sustained", "memory", "gqa", "dims", "order", "decoding"):
         for row in results.get(section, ()):
             for name, words in row.get("reasons", {}).items():
                 where.setdefault((section, name, words.partition(". ")[0]), []).append(place(row))
@@ -228,6 +248,9 @@ def report(results: Mapping) -> str:
         rows = results.get(section, ())
         if any(value(row, name, key) for row in rows for name in NAMES):
             lines += ["", f"{title}; ratio: above 1 ours is faster", *rate_table(rows, key)]
+    if results.get("order"):
+        lines += ["", "Backward with torch.use_deterministic_algorithms(True), TFLOP/s; ratio: of the rate without"]
+        lines += order_table(results["order"])
     if results.get("memory"):
         lines += ["", "Peak memory of forward and backward, MiB; ratio: above 1 ours takes less"]
         lines += memory_table(results["memory"])
