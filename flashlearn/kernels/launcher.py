@@ -74,19 +74,19 @@ def multiprocessors(device: torch.device) -> int:
 
 
 def to_write(like: Tensor, shape: Sequence[int] | None = None, dtype: torch.dtype | None = None) -> Tensor:
-    """Memory that a kernel will write, all of it: `torch.empty_like(like)`, or `like.new_empty(shape)`, never filled with NaN.
+    """Memory that a kernel will write, all of it: `torch.empty_like(like)`, or `like.new_empty(shape)`, not filled with NaN.
 
-    PyTorch fills what it allocates where algorithms are deterministic, in case that it is read first, which takes as long as
-    to write it. Nothing here is. What `torch.utils.deterministic.fill_uninitialized_memory` says stays as it is.
+    Where algorithms are deterministic PyTorch fills what it allocates, in case that it is read before it is written, and takes
+    as long as a kernel to write it. `torch.utils.deterministic.fill_uninitialized_memory` is off here, and then as it was.
     """
-    if not (torch.are_deterministic_algorithms_enabled() and deterministic.fill_uninitialized_memory):  # type: ignore[attr-defined]
+    fill = torch.are_deterministic_algorithms_enabled() and deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    if fill:
+        deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    try:
         return torch.empty_like(like) if shape is None else like.new_empty(shape, dtype=dtype)
-    if shape is None:
-        there = torch.empty_like(like, device="meta")
-    else:
-        there = like.new_empty(shape, dtype=dtype, device="meta")
-    storage = torch.UntypedStorage(there.numel() * there.element_size(), device=like.device)
-    return like.new_empty(0, dtype=there.dtype).set_(storage, 0, there.shape, there.stride())
+    finally:
+        if fill:
+            deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
 
 
 def current_stream(device: torch.device) -> int:
