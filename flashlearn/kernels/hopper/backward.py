@@ -11,10 +11,19 @@ group computes half of dQ, and a warp of its own has the copy engine add that ha
 Those additions come in any order: dQ may differ in its last bits from run to run. Where that is not wanted
 (`torch.use_deterministic_algorithms(True)`, `IN_ORDER`), the programs take turns (`flashlearn.kernels.hopper.order`): to
 a block of dQ the first block of keys adds first, then the second, and so on. All begin at the last block of queries, which
-every key is seen from, and follow each other. That reached 0.81 to 0.99 of the speed in any order (H200, 15 settings of N 512
-to 16384), before either spared zeros, and since then 0.81 to 0.98 (H100, 20 settings). Waiting is the work of the warps
-that add: where computing groups waited, and began at the diagonal, it was 0.40 to 0.88; to launch one block of keys after the
-other 0.58 to 0.77, as no two programs then read the same Q, dO and dQ.
+every key is seen from, and follow each other. That reaches 0.84 to 1.07 of the speed in any order (H200, 41 settings of N 512
+to 16384, with one, four and eight query heads to a key head). Waiting is the work of the warps that add: where computing groups
+waited, and began at the diagonal, it was 0.40 to 0.88; to launch one block of keys after the other 0.58 to 0.77, as no two
+programs then read the same Q, dO and dQ.
+
+Where heads share keys a program has, of each block of queries, all heads in turn, then of the block above. Head by head it had to
+wait, at the last block of each head, for the keys before, which see more blocks, and took as long as the longest: block by block is
+1.00 to 1.73 times the speed (H200, 24 settings, nothing else changed). In any order it is 0.92 to 1.14, and there head by head stays.
+The turn is awaited before dQ is there, not after, and a ticket is kept in shared memory: 0.98 to 1.04 and 0.98 to 1.02. What is left
+is waiting: where the sets of rows were those of before it was 0.83 to 0.99 from N = 4096 on, without waiting, and added in some order,
+0.86 to 0.99, and without turns 0.87 to 0.99. To pass the turn a round later, when the part has arrived by itself, was 0.84 to 1.06, as then the next
+waits longer; to begin each block of keys a block of queries further up, or two, so that none waits for the first, 0.53 to 0.96 and
+0.52 to 0.98: programs do not begin at the same time, but for the first wave. ("in order, what it waits for" in that file, H200.)
 
 Prediction: 5 products in place of 7, none of them waiting for a load: about 500 TFLOP/s at D = 128 on an
 H200. Result (float16, 16384 tokens, N >= 4096, 2026-11-28): 573 to 667 at D = 128 and 478 to 568 at D = 64, which is
@@ -668,9 +677,8 @@ def add(
         turn_ptr = turns_ptr + (head * m_blocks + block) * 2 + index  # so many blocks of keys have added to this half
         if IN_ORDER == 1:
             wait_for_turn(turn_ptr, before)
-        if IN_ORDER == 2:
-            if before > 0:  # the first has nothing to add to, and stores
-                wait_for_turn(turn_ptr, before)
+        elif IN_ORDER == 2 and before > 0:  # the first has nothing to add to, and stores
+            wait_for_turn(turn_ptr, before)
         mbarrier.wait(dq_full.index(index), t & 1)
         at = [batch, head, (2 * block + index) * 128, 0]
         if IN_ORDER == 2 and before == 0:
@@ -806,8 +814,7 @@ def attention_backward_hopper(
     softcap: c, scores are c tanh(score / c).
     in_order: whether blocks of keys take turns to add to dq, so that it has the same bits every time.
     Extra memory: lse, delta and the sums of dq in float32, of whole blocks of queries, the sums of 64 or 128 columns; in order, 8
-    bytes for a block of 64 (D > 64) or 128 queries and 4 for one of 128 keys of a key head, with spans also 4 bytes for every pair
-    of a block of queries and one of 128 keys.
+    bytes for a block of 64 (D > 64) or 128 queries, with spans also 4 bytes for every pair of a block of queries and one of 128 keys.
     """
     check_bool(causal, "causal")
     check_bool(in_order, "in_order")

@@ -15,13 +15,15 @@ Columns come in slabs of 64, everywhere: three of them at D = 192, where tiles o
 slabs shared memory holds one dO, not two: it is asked for when both groups are through with it, while P, dQ and dK are computed.
 
 With windows and documents, softcaps, rows of shared keys, and in order, it is as there (flashlearn.kernels.hopper.backward); all
-sums begin at zero.
+sums begin at zero. At D = 192 a group's tiles of dQ, each with a buffer of its own, leave together in order, so that its turn is short.
 
 Prediction: five products where the portable kernels take seven, tensor cores that wait less, and no zeros at D = 192: twice the
 speed. Result: 1.47 to 2.65 times the speed of the portable kernels (H100, N 1024 to 16384, float16), most where rows are long; with
 windows and softcaps 1.36 to 2.79, and in order 0.75 to 1.93, less than 1 only with windows, where programs are short and wait for
 turns. At N = 4096 that is 1.04 to 1.25 of cuDNN, at D = 256 1.29 to 1.41 of FlashAttention-4, and at 192 0.84 to 0.87
-(measurements/gpu_attention_h100.json; the others are in gpu_trials_h200.json).
+(measurements/gpu_attention_h100.json; the others are in gpu_trials_h200.json). In order it reaches 0.65 to 0.86 of the speed in any order
+(H200, 23 settings of N 1024 to 16384): turns are as many for half of the products. At D = 192, where a program with keys of its own
+reached 0.63 to 0.70 from N = 4096 on, it was 0.81 to 0.86 without waiting, and 0.98 to 1.00 without turns.
 
 What binds is dQ. With 64 keys a program adds twice as much to it for every product as one with 128. Without these additions, and
 wrong, it ran at 1.05 to 1.27 of its speed; dQ stored and not added, which HBM and L2 carry more easily, 1.08 to 1.13; added elsewhere
@@ -448,7 +450,7 @@ def attention_backward_wide(
 
     begun: as there, with all sums zero.
     Extra memory: lse, delta and the sums of dq in float32, of whole blocks of 64 queries, the sums of 192 or 256 columns; in order, 8
-    bytes for a block of 64 queries and 4 for one of 64 keys of a key head, with spans also 4 bytes for every pair of such blocks.
+    bytes for a block of 64 queries, with spans also 4 bytes for every pair of such a block and one of 64 keys.
     """
     check_bool(causal, "causal")
     check_bool(in_order, "in_order")
