@@ -144,7 +144,7 @@ def test_the_backward_kernels_docstring_says_what_was_measured():
 
 def test_the_appendix_says_which_short_rows_are_of_which_kernels():
     commits = load("gpu_attention_h200")["provenance"]["commit"]
-    assert set(re.findall(r"\b[0-9a-f]{7}\b", commits)) == {"e46c9c4", "5d68fed", "f08cf0d", "28e246b"}
+    assert set(re.findall(r"\b[0-9a-f]{7}\b", commits)) == {"e46c9c4", "5d68fed", "ecdaa0a", "f08cf0d", "28e246b"}
     assert "f08cf0d (N = 8192 and the other peers" in commits, "as notebook 14 and the appendix say"
     ours = chosen(load("gpu_attention_h200")["rows"], N=(512, 1024, 2048), dtype="float16")
     ways = [rounded(ratios(ours, way, "fa4")) for way in ("forward", "backward")]
@@ -240,26 +240,52 @@ def spread(trial) -> str:
     return f"{min(found):.2f} to {max(found):.2f}"
 
 
+IN_ORDER = "backward, in order, block by block for all heads"
+
+
 def test_what_order_costs_is_told_as_it_was_recorded():
-    trials = load("gpu_trials_h200")["trials"]
-    backward = said_of("backward")
+    record = load("gpu_trials_h200")
+    trials, backward, wide = record["trials"], said_of("backward"), said_of("backward_wide")
     course = [(Path(__file__).parents[1] / name).read_text() for name in ("CHANGELOG.md", "notebooks/14_appendix.md")]
     changes, appendix = (" ".join(text.split()) for text in course)
-    order = trials["backward, in order"]
-    assert (
-        f"reached {spread(order)} of the speed in any order (H200, {len(order['rows'])} settings of N 512" in backward
-    )
-    assert (
-        f"at {spread(order)} of the speed in any order" in changes
-        and f"in one launch reach {spread(order)}" in appendix
-    )
+    kept, more = trials[f"{IN_ORDER}, in even sets"], trials[f"{IN_ORDER}, in even sets, D = 192 and 256"]
+    assert min(row["ratio"] for row in kept["rows"]) > 0.8 and {row["group"] for row in kept["rows"]} == {1, 4, 8}
+    assert f"reaches {spread(kept)} of the speed in any order (H200, {len(kept['rows'])} settings of N 512" in backward
+    assert f"reaches {spread(more)} of the speed in any order (H200, {len(more['rows'])} settings of N 1024" in wide
+    assert f"at {spread(kept)} of the speed in any order up to D = 128" in changes
+    assert f"and at {spread(more)} at D 192 and 256" in changes and f"still dear, {spread(more)}:" in appendix
     notebook = (Path(__file__).parents[1] / "notebooks/14_making_it_fast.ipynb").read_text()
-    assert f"take turns, {slower([row['ratio'] for row in order['rows']])} slower" in notebook
-    lags = [trials[f"backward, in order, a lag of {lag}"]["rows"] for lag in ("3 rounds", "1.5 rounds", "1 round")]
-    least = [f"{min(row['ratio'] for row in rows):.2f}" for rows in lags]
-    comment = " ".join((Path(__file__).parents[1] / "flashlearn/kernels/hopper/order.py").read_text().split())
-    assert f"slowest of twelve settings reached # {least[0]} of the speed" in comment and len(lags[0]) == 12
-    assert f"with 1.5 and 1 {least[1]} and {least[2]} (H200" in comment
+    least = min(row["ratio"] for row in kept["rows"])
+    assert f"take turns, up to {100 - 100 * least:.0f} % slower" in notebook
+    alone = trials[f"{IN_ORDER}, alone"]
+    assert f"is {spread(alone)} times the speed (H200, {len(alone['rows'])} settings, nothing else" in backward
+    assert f"alone was worth {spread(alone)} times" in appendix
+    assert (
+        f"In any order it is {spread(trials['backward, in any order, block by block for all heads'])}, and" in backward
+    )
+    awaited, ticket = (
+        spread(trials[f"backward, in order, {what}"])
+        for what in ("the turn awaited before dQ is there", "tickets in shared memory")
+    )
+    assert f"shared memory: {awaited} and {ticket}." in backward
+    later = spread(trials["backward, in order, the turn passed a round later"])
+    assert f"by itself, was {later}," in backward and f"by itself ({later})" in appendix
+    further = [
+        spread(trials[f"backward, in order, each block of keys of a wave beginning {blocks} further up"])
+        for blocks in ("a block of queries", "two blocks of queries")
+    ]
+    assert f"the first, {further[0]} and {further[1]}:" in backward
+    assert f"the first ({further[0]} and {further[1]})" in appendix
+    filled = spread(trials["backward, in order, memory filled with NaN before it is written"])
+    assert f"took the pass to {filled} of that" in changes and f"reached {filled} of its speed" in appendix
+    long = [row for row in record["in order, what it waits for"]["rows"] if row["N"] >= 4096]
+    said = lambda rows, what: spread({"rows": [{"ratio": row[what]} for row in rows]})  # noqa: E731
+    narrow = [row for row in long if row["D"] <= 128]
+    assert f"it was {said(narrow, 'in order')} from N = 4096 on, without waiting" in backward
+    assert f"order, {said(narrow, 'without waiting')}, and without turns {said(narrow, 'without turns')}." in backward
+    own = [row for row in long if row["D"] == 192 and row["group"] == 1]
+    assert f"reached {said(own, 'in order')} from N = 4096 on, it was {said(own, 'without waiting')} without" in wide
+    assert f"and {said(own, 'without turns')} without turns" in wide
     groups = trials["backward, in order, added by the computing groups, blocks of queries from the first to the last"]
     assert f"began at the diagonal, it was {spread(groups)}" in backward
     launches = spread(trials["backward, in order, one block of keys launched after the other"])
@@ -273,14 +299,6 @@ def test_what_order_costs_is_told_as_it_was_recorded():
     assert max(row["ratio"] for row in later["rows"]) < 1, "not enough"
     alone = trials["backward, a warp of its own adds dQ, blocks of queries from the last to the first"]
     assert 0.99 < geometric_mean(row["ratio"] for row in alone["rows"]) < 1.01
-
-
-def test_what_order_costs_since_zeros_are_spared():
-    rows = load("gpu_trials_h200")["trials"]["backward, in order, of which the first block of keys stores its part"][
-        "rows"
-    ]
-    assert f"since then {spread({'rows': rows})} (H100, {len(rows)} settings)" in said_of("backward")
-    assert min(row["ratio"] for row in rows) >= 0.8
 
 
 def test_what_is_told_of_beginning_and_ending_backward():

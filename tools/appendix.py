@@ -28,6 +28,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "launching": lambda: tables.launching(BESIDE),
     "halving": lambda: tables.halving(BESIDE),
     "gqa": lambda: tables.gqa(BESIDE),
+    "order": lambda: tables.order(TRIALS),
     "dims": lambda: tables.dims(H100),
     "dims_h200": lambda: tables.dims(BESIDE),
     "decoding": lambda: tables.decoding(BESIDE),

@@ -166,6 +166,27 @@ def gqa(results: Mapping) -> str:
     return "\n".join(lines)
 
 
+def order(trials: Mapping) -> str:
+    """Backward in order over any order, before and now, by length; float16."""
+    name = "backward, in order, block by block for all heads, in even sets"
+    rows = [row for one in (name, f"{name}, D = 192 and 256") for row in trials["trials"][one]["rows"]]
+    lengths = sorted({row["N"] for row in rows})
+    lines = [
+        "rate in order over that in any order, before > now; heads: query heads to a key head",
+        "  D  heads            " + columns([f"N = {N}" for N in lengths], 14),
+    ]
+    for D, group, causal in dict.fromkeys((row["D"], row["group"], row["causal"]) for row in rows):
+        some = {row["N"]: row for row in chosen(rows, D=D, group=group, causal=causal)}
+        cells = (f"{before_and_now(some[N])}" if N in some else "" for N in lengths)
+        lines.append(f"{D:3}  {group}      {'causal' if causal else '':9}" + columns(cells, 14))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def before_and_now(row: Mapping) -> str:
+    """Both ratios; "-" where the first was not measured."""
+    return f"{row['before']:.2f} > {row['ratio']:.2f}" if "before" in row else f"- > {row['ratio']:.2f}"
+
+
 def dims(results: Mapping) -> str:
     """Head dimensions that the fast kernels pad: N = 4096, float16; a bar where a peer was not measured."""
     some = ("flashlearn", "cudnn", "fa2", "fa4")
