@@ -21,9 +21,10 @@ wait, at the last block of each head, for the keys before, which see more blocks
 1.00 to 1.73 times the speed (H200, 24 settings, nothing else changed). In any order it is 0.92 to 1.14, and there head by head stays.
 The turn is awaited before dQ is there, not after, and a ticket is kept in shared memory: 0.98 to 1.04 and 0.98 to 1.02. What is left
 is waiting: where the sets of rows were those of before it was 0.83 to 0.99 from N = 4096 on, without waiting, and added in some order,
-0.86 to 0.99, and without turns 0.87 to 0.99. To pass the turn a round later, when the part has arrived by itself, was 0.84 to 1.06, as then the next
-waits longer; to begin each block of keys a block of queries further up, or two, so that none waits for the first, 0.53 to 0.96 and
-0.52 to 0.98: programs do not begin at the same time, but for the first wave. ("in order, what it waits for" in that file, H200.)
+0.86 to 0.99, and without turns 0.87 to 0.99. To pass the turn a round later, when the part has arrived by itself, was 0.84 to 1.06,
+as then the next waits longer; to begin each block of keys a block of queries further up, or two, so that none waits for the first,
+0.53 to 0.96 and 0.52 to 0.98: programs do not begin at the same time, but for the first wave. ("in order, what it waits for" in
+measurements/gpu_trials_h200.json, H200.)
 
 Prediction: 5 products in place of 7, none of them waiting for a load: about 500 TFLOP/s at D = 128 on an
 H200. Result (float16, 16384 tokens, N >= 4096, 2026-11-28): 573 to 667 at D = 128 and 478 to 568 at D = 64, which is
@@ -848,8 +849,7 @@ def attention_backward_hopper(
         ),
         dict(
             HEAD_DIM=width, BLOCK_M=block_m, STAGES=2, IN_ORDER=in_order,
-            MASK=mask,
-            BESIDE=side is not None, BY_ROWS=zeroed is not None,
+            MASK=mask, BESIDE=side is not None, BY_ROWS=zeroed is not None,
         ),
         follows=follows(q.device) and not in_order,  # PyTorch's kernels write the turns, which are read at the beginning
     )  # fmt: skip
