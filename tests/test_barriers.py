@@ -408,6 +408,23 @@ def test_as_many_rows_run_side_by_side_as_keep_programs_from_waiting():
     assert [beside(64, 64, 132, lag=LAGS[mask]) for mask in ("none", "causal", "long causal")] == [4, 4, 13]
 
 
+def test_how_many_rows_run_side_by_side_in_order(monkeypatch):
+    """On 132 multiprocessors, 16384 tokens, hidden size 2048: as the lags say, or twice as many as in any order."""
+    monkeypatch.setattr(backward, "multiprocessors", lambda device: 132)
+
+    def rows(D, N, H_kv, mask):
+        q = torch.empty(16384 // N, 2048 // D, N, D, device="meta")
+        own, block_m = (64, 64) if D > 128 else (128, 64 if D > 64 else 128)
+        return backward.rows_in_order(q, q[:, :H_kv], mask=mask, block_m=block_m, own=own)
+
+    assert [rows(128, N, 16, "none") for N in (512, 4096, 16384)] == [26, 4, 1]
+    assert [rows(128, N, 16, "causal") for N in (512, 2048, 4096, 16384)] == [35, 8, 13, 4]
+    assert rows(64, 4096, 32, "causal") == rows(64, 1024, 32, "none") == 26
+    assert [rows(128, N, 4, "causal") for N in (1024, 4096, 16384)] == [32, 8, 1], "four query heads to a key head"
+    assert rows(128, 4096, 4, "none") == 1 and rows(128, 4096, 16, "spans") == 7
+    assert rows(256, 2048, 2, "causal") == 8 and rows(256, 8192, 8, "causal") == 8
+
+
 def test_tickets_are_kept_for_a_stream_and_in_a_graph_made_anew(monkeypatch):
     state = {"stream": 1, "capturing": False}
     monkeypatch.setattr(decode, "_workspaces", {})

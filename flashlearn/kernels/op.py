@@ -125,6 +125,10 @@ def flash_attention(
     16-bit inputs on a GPU their products with log2(e), too: of at most 2.3e38. Under autocast the inputs are cast, as for
     `scaled_dot_product_attention`.
 
+    In 16 bits on a Hopper GPU the last bits of dq may differ from run to run, as its parts are added in any order. With
+    `torch.use_deterministic_algorithms(True)` all results have the same bits every time; the backward pass takes longer
+    (notebook 14).
+
     Anything that is not as said here is refused with a TypeError, ValueError or RuntimeError that says what was
     expected and what came.
     """
