@@ -80,9 +80,9 @@ def to_write(like: Tensor, shape: Sequence[int] | None = None, dtype: torch.dtyp
     as long as a kernel to write it. `torch.utils.deterministic.fill_uninitialized_memory` is off here, and then as it was.
     """
     fill = torch.are_deterministic_algorithms_enabled() and deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    if fill:
-        deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
+        if fill:
+            deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         return torch.empty_like(like) if shape is None else like.new_empty(shape, dtype=dtype)
     finally:
         if fill:
