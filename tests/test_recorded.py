@@ -256,7 +256,7 @@ def test_what_order_costs_is_told_as_it_was_recorded():
     assert f"and at {spread(more)} at D 192 and 256" in changes and f"still dear, {spread(more)}:" in appendix
     notebook = (Path(__file__).parents[1] / "notebooks/14_making_it_fast.ipynb").read_text()
     least = min(row["ratio"] for row in kept["rows"])
-    assert f"take turns, up to {100 - 100 * least:.0f} % slower" in notebook
+    assert f"take turns: up to $D = 128$ at most {100 - 100 * least:.0f} % slower" in notebook
     alone = trials[f"{IN_ORDER}, alone"]
     assert f"is {spread(alone)} times the speed (H200, {len(alone['rows'])} settings, nothing else" in backward
     assert f"alone was worth {spread(alone)} times" in appendix

@@ -172,13 +172,14 @@ def order(trials: Mapping) -> str:
     rows = [row for one in (name, f"{name}, D = 192 and 256") for row in trials["trials"][one]["rows"]]
     lengths = sorted({row["N"] for row in rows})
     lines = [
-        "rate in order over that in any order, before > now; heads: query heads to a key head",
-        "  D  heads            " + columns([f"N = {N}" for N in lengths], 14),
+        "rate in order over that in any order, before > now; blank: not measured",
+        "heads: query heads to a key head; a column for each N",
+        "  D heads         " + columns(map(str, lengths)),
     ]
     for D, group, causal in dict.fromkeys((row["D"], row["group"], row["causal"]) for row in rows):
         some = {row["N"]: row for row in chosen(rows, D=D, group=group, causal=causal)}
-        cells = (f"{before_and_now(some[N])}" if N in some else "" for N in lengths)
-        lines.append(f"{D:3}  {group}      {'causal' if causal else '':9}" + columns(cells, 14))
+        cells = (before_and_now(some[N]) if N in some else "" for N in lengths)
+        lines.append(f"{D:3} {group:5}  {'causal' if causal else '':7}" + columns(cells))
     return "\n".join(line.rstrip() for line in lines)
 
 
