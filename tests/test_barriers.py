@@ -5,6 +5,7 @@ import inspect
 import math
 import re
 from functools import partial
+from types import FunctionType, SimpleNamespace
 
 import pytest
 import torch
@@ -399,6 +400,21 @@ def test_programs_take_turns_to_add_to_dq(D, side, causal):
     o, lse = forward_run(q, k, v, causal)
     for got, wanted in zip(backward_run(q, k, v, do, o, lse, causal, side=side), gradients, strict=True):
         torch.testing.assert_close(got.float(), wanted, atol=1e-2, rtol=1e-2)
+
+
+@pytest.mark.parametrize("in_order", (False, True))
+def test_in_order_a_program_takes_a_block_for_all_heads_before_the_block_above(in_order):
+    """Head by head it would wait, at the last block of each head, for programs that see more blocks: no result tells."""
+    where = SimpleNamespace(where=lambda condition, a, b: a if condition else b)
+    after = FunctionType(backward.next_block.fn.__code__, {"gl": where})
+    heads, first, blocks = (4, 6), 3, 3
+    rounds = [(heads[0], first + blocks - 1)]
+    for _ in range(2 * blocks - 1):
+        rounds.append(after(*rounds[-1], heads, (0, 2, 0, first, 0, 0, blocks), in_order))
+    if in_order:
+        assert rounds == [(4, 5), (5, 5), (4, 4), (5, 4), (4, 3), (5, 3)]
+    else:
+        assert rounds == [(4, 5), (4, 4), (4, 3), (5, 5), (5, 4), (5, 3)]
 
 
 def test_as_many_rows_run_side_by_side_as_keep_programs_from_waiting():
