@@ -193,7 +193,7 @@ def too_early(name: str, ptx: str) -> list[str]:
     """
     loads = r"ld\.global\S*\.v" if "paged" in name else r"ld\.global(?!\.gpu\.acquire)"
     wanted = re.compile(
-        rf"\s(?:@\S+ )?({loads}|st\.global|red\.|cp\.reduce|cp\.async\.bulk\.tensor\S*\.global\.shared)"
+        rf"\s(?:@\S+ )?({loads}|st\.global|atom\.global|red\.|cp\.reduce|cp\.async\.bulk\.tensor\S*\.global\.shared)"
     )
     early = []
     for part in groups_of_warps(ptx):
@@ -215,7 +215,9 @@ def test_on_hopper_they_follow_and_wait_first():
         if "backward" in name:  # what is counted from zero must be zero before the next kernel may begin
             assert [WAITS in part.split(LETS)[0] for part in groups_of_warps(ptx) if LETS in part] == [True], name
         if WAITS in ptx:
-            assert too_early(name, ptx) == ([] if early else ["st.global"]), f"{name}: in order it begins with a ticket"
+            assert too_early(name, ptx) == ([] if early else ["atom.global"]), (
+                f"{name}: in order it begins with a ticket"
+            )
             assert too_early(name, ptx.replace(WAITS, "nothing")), f"{name} has no access that would be too early"
 
 
