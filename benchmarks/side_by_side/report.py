@@ -48,22 +48,16 @@ def value(row: Mapping, name: str, key: str) -> float | None:
     return (row.get(name) or {}).get(key)
 
 
-def ratios(rows: Iterable[Mapping], key: str, peer: str) -> dict[str, float | None]:
+def ratios(rows: Iterable[Mapping], key: str, peer: str, name: str = OURS) -> dict[str, float | None]:
     """Ours over a peer by setting: 0 where ours failed, None where only the peer does. Microseconds are turned over."""
     found = {}
     for row in rows:
-        ours, theirs = value(row, OURS, key), value(row, peer, key)
+        ours, theirs = value(row, name, key), value(row, peer, key)
         faster = (lambda a, b: b / a) if key in TIMES else (lambda a, b: a / b)
         found[place(row, "" if key in TIMES else key)] = (
             None if theirs is None else faster(ours, theirs) if ours else 0.0
         )
     return found
-
-
-def in_order(rows: Iterable[Mapping]) -> dict[str, float | None]:
-    """Ours in order over ours in any order, backward, by setting; 0 where the first failed."""
-    any_order = ((row, value(row, OURS, "backward")) for row in rows)
-    return {place(row): (value(row, IN_ORDER, "backward") or 0.0) / rate if rate else None for row, rate in any_order}
 
 
 def in_each(words: str, found: Ratios, least: float, settings: int) -> Target:
@@ -111,10 +105,8 @@ def targets(results: Mapping) -> list[Target]:
             found.append(in_each(f"{direction} / flex, {dtype}, N 1024", short, 1, 4))
         short = ratios(chosen(rows, D=64, N=SHORT), "forward", "cudnn")
         found.append(in_each(f"forward / cudnn, {dtype}, D 64, N 512 to 2048", short, 1, 6))
-        order = chosen(results.get("order", ()), dtype=dtype, D=(64, 128))
-        found.append(
-            in_each(f"backward in order / in any order, {dtype}", in_order(order), ORDER_TARGET, SETTINGS["order"])
-        )
+        order = ratios(chosen(results.get("order", ()), dtype=dtype, D=(64, 128)), "backward", OURS, IN_ORDER)
+        found.append(in_each(f"backward in order / in any order, {dtype}", order, ORDER_TARGET, SETTINGS["order"]))
         steps = ratios(chosen(results.get("decoding", ()), dtype=dtype), "graph us", "cudnn")
         found.append(
             in_each(f"decoding in a CUDA graph / cudnn, {dtype}, within {STEP_TARGET}x", steps, 1 / STEP_TARGET, 24)
@@ -151,38 +143,30 @@ def _memory(rows: Sequence[Mapping]) -> list[Target]:
     ]
 
 
-def rate_table(rows: Sequence[Mapping], key: str) -> list[str]:
+def rate_table(rows: Sequence[Mapping], key: str, name: str = OURS, peers: Sequence[str] = PEERS) -> list[str]:
     """Ours, then each peer and ours over it; microseconds, or TFLOP/s."""
-    peers = [peer for peer in PEERS if any(peer in row for row in rows)]
+    peers = [peer for peer in peers if any(peer in row for row in rows)]
     heads = any(row.get("H_kv") != row.get("H_q") or row.get("N_q") == 1 for row in rows)
     lines = [
-        f"{'D':>3} {'N':>6} {'':6} {'':4}{'  B heads   ' if heads else ''}{OURS:>11}"
-        + "".join(f"{peer:>10} ratio" for peer in peers)
+        f"{'D':>3} {'N':>6} {'':6} {'':4}{'  B heads   ' if heads else ''}{name:>11}"
+        + "".join(f"{peer:>11} ratio" for peer in peers)
     ]
     for row in rows:
         dtype = {"float16": "fp16", "bfloat16": "bf16"}[row["dtype"]]
         line = f"{row['D']:3} {row['N']:6} {'causal' if row['causal'] else '':6} {dtype}"
         line += f"{row['B']:3} {row['H_q']:4}/{row['H_kv']:<3}" if heads else ""
-        lines.append(line + f"{_shown(value(row, OURS, key)):>11}" + "".join(_beside(row, peer, key) for peer in peers))
+        cells = (_beside(row, peer, key, name) for peer in peers)
+        lines.append(line + f"{_shown(value(row, name, key)):>11}" + "".join(cells))
     return lines
 
 
-def _beside(row: Mapping, peer: str, key: str) -> str:
-    (ratio,) = ratios([row], key, peer).values()
-    return f"{_shown(value(row, peer, key)):>10} {'-' if ratio is None else f'{ratio:.2f}':>5}"
+def _beside(row: Mapping, peer: str, key: str, name: str) -> str:
+    (ratio,) = ratios([row], key, peer, name).values()
+    return f"{_shown(value(row, peer, key)):>11} {'-' if ratio is None else f'{ratio:.2f}':>5}"
 
 
 def _shown(number: float | None) -> str:
     return "-" if number is None else f"{number:.0f}" if number >= 100 else f"{number:.1f}"
-
-
-def order_table(rows: Sequence[Mapping]) -> list[str]:
-    """Ours in order, in any order, and the first over the second."""
-    lines = [f"{'setting':48}{IN_ORDER:>10}{'any order':>11} ratio"]
-    for row, ratio in zip(rows, in_order(rows).values(), strict=True):
-        rates = [_shown(value(row, name, "backward")) for name in (IN_ORDER, OURS)]
-        lines.append(f"{place(row):48}{rates[0]:>10}{rates[1]:>11} {'-' if ratio is None else f'{ratio:.2f}':>5}")
-    return lines
 
 
 def memory_table(rows: Sequence[Mapping]) -> list[str]:
@@ -250,7 +234,7 @@ def report(results: Mapping) -> str:
             lines += ["", f"{title}; ratio: above 1 ours is faster", *rate_table(rows, key)]
     if results.get("order"):
         lines += ["", "Backward with torch.use_deterministic_algorithms(True), TFLOP/s; ratio: of the rate without"]
-        lines += order_table(results["order"])
+        lines += rate_table(results["order"], "backward", IN_ORDER, (OURS,))
     if results.get("memory"):
         lines += ["", "Peak memory of forward and backward, MiB; ratio: above 1 ours takes less"]
         lines += memory_table(results["memory"])

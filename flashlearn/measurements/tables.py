@@ -171,6 +171,7 @@ def order(trials: Mapping) -> str:
     name = "backward, in order, block by block for all heads, in even sets"
     rows = [row for one in (name, f"{name}, D = 192 and 256") for row in trials["trials"][one]["rows"]]
     lengths = sorted({row["N"] for row in rows})
+    before = lambda row: f"{row['before']:.2f}" if "before" in row else "-"  # noqa: E731  not measured
     lines = [
         "rate in order over that in any order, before > now; blank: not measured",
         "heads: query heads to a key head; a column for each N",
@@ -178,14 +179,9 @@ def order(trials: Mapping) -> str:
     ]
     for D, group, causal in dict.fromkeys((row["D"], row["group"], row["causal"]) for row in rows):
         some = {row["N"]: row for row in chosen(rows, D=D, group=group, causal=causal)}
-        cells = (before_and_now(some[N]) if N in some else "" for N in lengths)
+        cells = (f"{before(some[N])} > {some[N]['ratio']:.2f}" if N in some else "" for N in lengths)
         lines.append(f"{D:3} {group:5}  {'causal' if causal else '':7}" + columns(cells))
     return "\n".join(line.rstrip() for line in lines)
-
-
-def before_and_now(row: Mapping) -> str:
-    """Both ratios; "-" where the first was not measured."""
-    return f"{row['before']:.2f} > {row['ratio']:.2f}" if "before" in row else f"- > {row['ratio']:.2f}"
 
 
 def dims(results: Mapping) -> str:

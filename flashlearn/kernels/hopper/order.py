@@ -21,10 +21,10 @@ from triton.experimental.gluon import language as gl
 
 from flashlearn.kernels.decode import workspace
 
-# Rounds after which the next block of keys of a row begins. Under a causal mask programs of a row end together, and those that
-# follow begin together: in long rows more of them have to be of other rows. Of seven for every mask and length these were the
-# fastest or near it (H200, "in order, lags" in measurements/gpu_trials_h200.json); with spans, whose rounds are counted as if all
-# queries saw all keys, not measured
+# Rounds after which the next block of keys of a row begins. Under a causal mask programs of a long row end together, we think, and
+# those that follow begin together, so that more of them have to be of other rows. Of seven that were tried these reach 0.98 of the
+# fastest or more, in the mean of D 64 to 256 and N 512 to 16384 (H200, "in order, lags" in measurements/gpu_trials_h200.json); with
+# spans, whose rounds are counted as if all queries saw all keys, not measured
 LAGS = {"none": 1.5, "causal": 2.0, "long causal": 6.0, "spans": 3.0}
 LONG = 4096  # keys of a long causal row
 # Bytes of K and V of rows that run side by side with masks. Of long rows few: 16384 keys, seen by all queries after them, were
