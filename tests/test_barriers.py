@@ -394,7 +394,7 @@ def test_q_that_is_handed_back_before_o_has_left_is_overwritten():
 
 @pytest.mark.parametrize("causal", (False, True))
 @pytest.mark.parametrize("side", (1, 2, 3, 8))
-@pytest.mark.parametrize("D", (64, 128, 256))
+@pytest.mark.parametrize("D", (64, 128, 192, 256))
 def test_programs_take_turns_to_add_to_dq(D, side, causal):
     q, k, v, do, want, gradients = problem(2, 4, 2, 150, 300, D, causal)
     o, lse = forward_run(q, k, v, causal)
@@ -471,13 +471,14 @@ def test_whoever_takes_the_last_ticket_begins_anew(causal):
         forward_run(q, k, v, causal, replaced={"take_ticket": silent})
 
 
-@pytest.mark.parametrize("D", (64, 128))
+@pytest.mark.parametrize("D", (64, 128, 192, 256))
 def test_a_turn_that_is_not_passed_on_is_awaited_for_ever(D):
     q, k, v, do, _, _ = problem(1, 1, 1, 128, 256, D, False)
-    silent = altered(backward.add.fn, ("            pass_turn(turn_ptr)\n", ""))
-    with pytest.raises(Deadlock, match=r"add \d waits for a turn, and no program before it passes it on"):
+    name, add = ("add_in_order", backward_wide.add_in_order) if D > 128 else ("add", backward.add)
+    silent = altered(add.fn, ("pass_turn(turn_ptr)\n", "pass\n"))
+    with pytest.raises(Deadlock, match=name + r" \d waits for a turn, and no program before it passes it on"):
         o, lse = forward_run(q, k, v, False)
-        backward_run(q, k, v, do, o, lse, False, side=1, replaced={"add": silent})
+        backward_run(q, k, v, do, o, lse, False, side=1, replaced={name: silent})
 
 
 @pytest.mark.parametrize(
@@ -491,6 +492,23 @@ def test_who_counts_what_may_not_have_arrived_is_noticed(side, passed):
     early = altered(backward.add.fn, (f"all_added()\n        {passed}", passed.lstrip()))
     with pytest.raises(Race, match=r"add \d passes a turn, and dQ may not have arrived"):
         backward_run(q, k, v, do, o, lse, False, side=side, replaced={"add": early})
+
+
+@pytest.mark.parametrize("D", (192, 256))
+def test_each_of_the_warps_that_add_in_turn_says_when_its_part_has_arrived(D):
+    q, k, v, do, *_ = problem(1, 1, 1, 128, 128, D, False)
+    early = altered(backward_wide.add_in_order.fn, ("        all_added()\n", ""))
+    with pytest.raises(Race, match=r"add_in_order \d passes a turn, and dQ may not have arrived"):
+        backward_run(q, k, v, do, q, torch.zeros(1, 1, 128), False, side=1, replaced={"add_in_order": early})
+
+
+@pytest.mark.parametrize("D", (192, 256))
+def test_warps_that_add_in_turn_take_no_round_for_another(D):
+    """With one barrier for a tile a warp that did not wait for the round before would take what is not there yet."""
+    q, k, v, do, *_ = problem(1, 1, 1, 640, 64, D, False)
+    one = altered(backward_wide.full_of_tile.fn, ("4 * tile + t % 4, t // 4 & 1", "4 * tile, t & 1"))
+    with pytest.raises((Deadlock, Race), match="dq_f"):
+        backward_run(q, k, v, do, q, torch.zeros(1, 1, 640), False, side=1, replaced={"full_of_tile": one})
 
 
 def test_dq_is_handed_out_before_the_sweep_is_launched(monkeypatch):

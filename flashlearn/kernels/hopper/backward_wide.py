@@ -14,8 +14,9 @@ what the other has.
 Columns come in slabs of 64, everywhere: three of them at D = 192, where tiles of 256 would be zeros in a quarter. With four
 slabs shared memory holds one dO, not two: it is asked for when both groups are through with it, while P, dQ and dK are computed.
 
-With windows and documents, softcaps, rows of shared keys, and in order, it is as there (flashlearn.kernels.hopper.backward); all
-sums begin at zero. At D = 192 a group's tiles of dQ, each with a buffer of its own, leave together in order, so that its turn is short.
+With windows and documents, softcaps, and rows of shared keys it is as there (flashlearn.kernels.hopper.backward); all sums begin
+at zero. In order, too, but for the warps that add: three, in turn (`add_in_order`). At D = 192, where each tile of dQ has a buffer of
+its own, a group's leave together, so that its turn is short.
 
 Prediction: five products where the portable kernels take seven, tensor cores that wait less, and no zeros at D = 192: twice the
 speed. Result: 1.47 to 2.65 times the speed of the portable kernels (H100, N 1024 to 16384, float16), most where rows are long; with
@@ -75,6 +76,8 @@ from flashlearn.kernels.hopper.tiles import in_tiles, launch_hopper
 from flashlearn.kernels.hopper.versions import async_add, async_load, async_store, barrier
 from flashlearn.kernels.launcher import to_write
 
+ADDING = gl.constexpr(3)  # warps that in order add dQ in turn: as many as leave the computing groups their registers
+
 
 @gluon.jit(do_not_specialize=["span_step", "side", "N_q", "N_k", "kv_heads", "group"])
 def attention_backward_wide_kernel(
@@ -94,6 +97,7 @@ def attention_backward_wide_kernel(
     # there is room, of three slabs, for two dO, and for every tile of dQ; of four for one dO, and a tile of each group
     DO_STAGES: gl.constexpr = 2 if SLABS == 3 else 1
     DQ_TILES: gl.constexpr = 3 if SLABS == 3 else 2
+    DQ_FULL: gl.constexpr = 4 * SLABS if IN_ORDER else DQ_TILES
     k_smem = gl.allocate_shared_memory(dtype, [SLABS, 1, 1, KEYS, 64], k_desc.layout)
     v_smem = gl.allocate_shared_memory(dtype, [SLABS, 1, 1, KEYS, 64], v_desc.layout)
     q_smem = gl.allocate_shared_memory(dtype, [2 * SLABS, 1, 1, KEYS, 64], q_desc.layout)
@@ -111,15 +115,16 @@ def attention_backward_wide_kernel(
     p_full = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())  # P is there, for the other group
     p_free = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())  # it has been read
     ds_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # dS is there, for both; in turn
-    dq_full = gl.allocate_shared_memory(gl.int64, [DQ_TILES, 1], mbarrier.MBarrierLayout())  # a tile of dQ is there
+    dq_full = gl.allocate_shared_memory(gl.int64, [DQ_FULL, 1], mbarrier.MBarrierLayout())  # a tile of dQ is there
     dq_free = gl.allocate_shared_memory(gl.int64, [DQ_TILES, 1], mbarrier.MBarrierLayout())  # it has left
     for i in gl.static_range(2):
         mbarrier.init(kv_full.index(i), count=1)
         mbarrier.init(q_full.index(i), count=1)
         mbarrier.init(q_free.index(i), count=2)
         mbarrier.init(ds_full.index(i), count=1)
-    for i in gl.static_range(DQ_TILES):
+    for i in gl.static_range(DQ_FULL):
         mbarrier.init(dq_full.index(i), count=1)
+    for i in gl.static_range(DQ_TILES):
         mbarrier.init(dq_free.index(i), count=1)
     for i in gl.static_range(DO_STAGES):
         mbarrier.init(do_full.index(i), count=1)
@@ -147,17 +152,31 @@ def attention_backward_wide_kernel(
     place = (start_n, kv_head, batch, first, full, full, blocks, rows_at_once, ticket_smem, kv_heads)
     inputs = (q_desc, do_desc, k_desc, v_desc, rows_desc)
     sums = (dq_desc, turns_ptr, kv_heads)
-    gl.warp_specialize(
-        [
-            (consume_values, (buffers, barriers, place, sizes, dv_desc, MASK)),
-            (consume_keys, (buffers, barriers, place, sizes, dk_desc, MASK)),
-            (load, (buffers, barriers, place, sizes, inputs, MASK, IN_ORDER)),
-            (add, (0, buffers, barriers, place, sizes, sums, MASK, IN_ORDER)),
-            (add, (1, buffers, barriers, place, sizes, sums, MASK, IN_ORDER)),
-        ],
-        [4, 1, 1, 1],
-        [240, 24, 24, 24],
-    )
+    if IN_ORDER:
+        gl.warp_specialize(
+            [
+                (consume_values, (buffers, barriers, place, sizes, dv_desc, MASK)),
+                (consume_keys, (buffers, barriers, place, sizes, dk_desc, MASK)),
+                (load, (buffers, barriers, place, sizes, inputs, MASK, IN_ORDER)),
+                (add_in_order, (0, buffers, barriers, place, sizes, sums, MASK)),
+                (add_in_order, (1, buffers, barriers, place, sizes, sums, MASK)),
+                (add_in_order, (2, buffers, barriers, place, sizes, sums, MASK)),
+            ],
+            [4, 1, 1, 1, 1],
+            [240, 24, 24, 24, 24],
+        )
+    else:
+        gl.warp_specialize(
+            [
+                (consume_values, (buffers, barriers, place, sizes, dv_desc, MASK)),
+                (consume_keys, (buffers, barriers, place, sizes, dk_desc, MASK)),
+                (load, (buffers, barriers, place, sizes, inputs, MASK, IN_ORDER)),
+                (add, (0, buffers, barriers, place, sizes, sums, MASK)),
+                (add, (1, buffers, barriers, place, sizes, sums, MASK)),
+            ],
+            [4, 1, 1, 1],
+            [240, 24, 24, 24],
+        )
 
 
 @gluon.jit
@@ -261,13 +280,13 @@ def consume_values(buffers, barriers, place, sizes, dv_desc, MASK: gl.constexpr)
         dq = tile_of_dq(t, 0, ds_smem, k_smem)
         dv = along(factor, do_smem, t % DO_STAGES, dv)
         dq = warpgroup_mma_wait(SLABS, deps=[dq])
-        give_dq(t - 1, 0, dq, 0, buffers, barriers)
+        give_dq(t - 1, 0, dq, buffers, barriers)
         if SLABS == 4:
             dq = warpgroup_mma_wait(0, deps=[tile_of_dq(t, 1, ds_smem, k_smem)])
         dv = warpgroup_mma_wait(0, deps=dv)
         mbarrier.arrive(do_free.index(t % DO_STAGES), count=1)
         if SLABS == 4:
-            give_dq(t - 1, 1, dq, 0, buffers, barriers)
+            give_dq(t - 1, 1, dq, buffers, barriers)
         head, block = next_block(head, block, (0, group), here, place[8] is not None)  # with a ticket, in order
     last_of_dq(rounds, 0, buffers, barriers)  # for which dS of the last round was there: the other group has read dO
     here = located(place, sizes, KEYS, MASK, KEYS)
@@ -307,11 +326,11 @@ def consume_keys(buffers, barriers, place, sizes, dk_desc, MASK: gl.constexpr):
         dq = tile_of_dq(t, FIRST, ds_smem, k_smem)
         dk = along(factor, q_smem, stage, dk)
         dq = warpgroup_mma_wait(SLABS, deps=[dq])
-        give_dq(t - 1, 0, dq, 1, buffers, barriers)
+        give_dq(t - 1, FIRST, dq, buffers, barriers)
         dq = warpgroup_mma_wait(0, deps=[tile_of_dq(t, FIRST + 1, ds_smem, k_smem)])
         dk = warpgroup_mma_wait(0, deps=dk)
         mbarrier.arrive(q_free.index(stage), count=1)
-        give_dq(t - 1, 1, dq, 1, buffers, barriers)
+        give_dq(t - 1, FIRST + 1, dq, buffers, barriers)
     last_of_dq(rounds, 1, buffers, barriers)
     here = located(place, sizes, KEYS, MASK, KEYS)
     gdc_wait()
@@ -336,25 +355,39 @@ def tile_of_dq(t, c: gl.constexpr, ds_smem, k_smem):
 
 
 @gluon.jit
-def place_of_tile(t, c: gl.constexpr, index: gl.constexpr, dq_smem):
-    """Which buffer has the c-th tile of a group's dQ of round t, and the phase of its barriers."""
-    if dq_smem.shape[0] == 3:  # of one tile, and of two
-        return index + c, t & 1
+def place_of_tile(t, tile, dq_smem):
+    """Which buffer has tile number `tile` of dQ of round t, and the phase of its barriers."""
+    if dq_smem.shape[0] == 3:  # one for each tile
+        return tile, t & 1
     else:
-        return index, c
+        return tile // 2, tile % 2
 
 
 @gluon.jit
-def give_dq(t, c: gl.constexpr, dq, index: gl.constexpr, buffers, barriers):
-    """The c-th tile of this group's dQ of round t, if it is one, to the warp that adds it, once the one before has left."""
+def full_of_tile(t, tile, dq_smem, dq_full):
+    """Which barrier tells that it is there, and its phase; in order it is one of four, since three warps wait in turn.
+
+    A barrier only tells even phases from odd ones, so that whoever waits for round t must know that round t - 4 is over. It is: this
+    warp's part before was of round t - 1 or t - 2, and by then both groups had given all dQ up to round t - 3.
+    """
+    if dq_full.shape[0] == dq_smem.shape[0]:
+        return place_of_tile(t, tile, dq_smem)
+    else:
+        return 4 * tile + t % 4, t // 4 & 1
+
+
+@gluon.jit
+def give_dq(t, tile: gl.constexpr, dq, buffers, barriers):
+    """Tile number `tile` of dQ of round t, if it is one, to the warp that adds it, once the one before has left."""
     k_smem, v_smem, q_smem, do_smem, p_smem, ds_smem, dq_smem, rows_smem = buffers
     kv_full, q_full, q_free, do_full, do_free, p_full, p_free, ds_full, dq_full, dq_free = barriers
     if t >= 0:
-        at, phase = place_of_tile(t, c, index, dq_smem)
+        at, phase = place_of_tile(t, tile, dq_smem)
         mbarrier.wait(dq_free.index(at), phase ^ 1)
         dq_smem.index(at).reshape([128, 32]).store(by_threads(dq))
         fence_async_shared()
-        mbarrier.arrive(dq_full.index(at), count=1)
+        full, phase = full_of_tile(t, tile, dq_smem, dq_full)
+        mbarrier.arrive(dq_full.index(full), count=1)
 
 
 @gluon.jit
@@ -368,7 +401,7 @@ def last_of_dq(rounds, index: gl.constexpr, buffers, barriers):
         mbarrier.wait(ds_full.index((rounds + 1) % 2), ((rounds + 1) // 2 & 1) ^ 1)
         for c in gl.static_range(EACH):
             dq = warpgroup_mma_wait(0, deps=[tile_of_dq(rounds, FIRST + c, ds_smem, k_smem)])
-            give_dq(rounds - 1, c, dq, index, buffers, barriers)
+            give_dq(rounds - 1, FIRST + c, dq, buffers, barriers)
 
 
 @gluon.jit
@@ -385,62 +418,80 @@ def store(tile, factor, place, smem, desc):
 
 
 @gluon.jit
-def add(index: gl.constexpr, buffers, barriers, place, sizes, sums, MASK: gl.constexpr, IN_ORDER: gl.constexpr):
+def add(index: gl.constexpr, buffers, barriers, place, sizes, sums, MASK: gl.constexpr):
     """A warp that has the copy engine add what one group gives it, tiles of dQ, to the sum in HBM."""
-    k_smem, v_smem, q_smem, do_smem, p_smem, ds_smem, dq_smem, rows_smem = buffers
-    kv_full, q_full, q_free, do_full, do_free, p_full, p_free, ds_full, dq_full, dq_free = barriers
     here = located(place, sizes, KEYS, MASK, KEYS)
     start_n, kv_head, batch, first, full, full_stop, blocks = here
     N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
     dq_desc, turns_ptr, kv_heads = sums
-    SLABS: gl.constexpr = k_smem.shape[0]
+    SLABS: gl.constexpr = buffers[0].shape[0]
     FIRST: gl.constexpr = 0 if index == 0 else SLABS - 2
     EACH: gl.constexpr = SLABS - 2 if index == 0 else 2
-    TOGETHER: gl.constexpr = EACH if IN_ORDER and SLABS == 3 else 1  # a short turn; with four slabs they share a buffer
     head, block = kv_head * group, first + blocks - 1
     heads = (head, head + group)
-    m_blocks = gl.cdiv(N_q, KEYS)
-    before = start_n // KEYS  # blocks of keys, all of which add to what this one adds to
-    before_ptr: gl.constexpr = None
-    if IN_ORDER:
-        turns = 2 * group * m_blocks  # of a row
-        if MASK == "spans":
-            key_blocks = gl.cdiv(N_k, KEYS)
-            which = gl.where(span_step > 0, batch, 0) * key_blocks + before
-            before_ptr = turns_ptr + gl.num_programs(0) // key_blocks * turns + which * m_blocks
-        turns_ptr += batch * kv_heads * turns
     gdc_wait()  # for attention_begin_sums_kernel, which lets the sums begin at zero
     for t in range(group * blocks):
-        turn_ptr = turns_ptr + (head * m_blocks + block) * 2 + index
-        if before_ptr is not None:
-            before = gl.load(before_ptr + block)
-        if IN_ORDER:
-            wait_for_turn(turn_ptr, before)
-        at = [batch, head, (SLABS * block + FIRST) * 128, 0]
-        for c in gl.static_range(0, EACH, TOGETHER):
-            add_tiles(t, c, TOGETHER, index, dq_desc, at, buffers, barriers)
-        if IN_ORDER:
-            all_added()
-            barrier()
-            pass_turn(turn_ptr)
-        head, block = next_block(head, block, heads, here, IN_ORDER)
+        at = [batch, head, SLABS * block * 128, 0]
+        for c in gl.static_range(EACH):
+            add_tiles(t, FIRST + c, 1, dq_desc, at, buffers, barriers)
+        head, block = next_block(head, block, heads, here, False)
 
 
 @gluon.jit
-def add_tiles(t, c: gl.constexpr, COUNT: gl.constexpr, index: gl.constexpr, dq_desc, at, buffers, barriers):
-    """So many of a group's tiles of dQ, from the c-th on, when all are there, to where the first of the group's begins."""
+def add_in_order(which: gl.constexpr, buffers, barriers, place, sizes, sums, MASK: gl.constexpr):
+    """One of the warps that in order add what a group gives, then what the other gives, and so on, in turn.
+
+    A turn ends when the sums have arrived in HBM. That may take longer than a round: meanwhile the next warp goes on.
+    """
+    start_n, kv_head, batch, first, full, full_stop, blocks = located(place, sizes, KEYS, MASK, KEYS)
+    N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
+    dq_desc, turns_ptr, kv_heads = sums
+    SLABS: gl.constexpr = buffers[0].shape[0]
+    m_blocks = gl.cdiv(N_q, KEYS)
+    before = start_n // KEYS  # blocks of keys, all of which add to what this one adds to
+    before_ptr: gl.constexpr = None
+    turns = 2 * group * m_blocks  # of a row
+    if MASK == "spans":
+        key_blocks = gl.cdiv(N_k, KEYS)
+        number = gl.where(span_step > 0, batch, 0) * key_blocks + before
+        before_ptr = turns_ptr + gl.num_programs(0) // key_blocks * turns + number * m_blocks
+    turns_ptr += batch * kv_heads * turns
+    gdc_wait()  # for attention_begin_sums_kernel, which lets the sums begin at zero
+    for part in range(which, 2 * group * blocks, ADDING):
+        t, index = part // 2, part % 2
+        head, block = kv_head * group + t % group, first + blocks - 1 - t // group  # as `next_block` has them
+        turn_ptr = turns_ptr + (head * m_blocks + block) * 2 + index
+        if before_ptr is not None:
+            before = gl.load(before_ptr + block)
+        wait_for_turn(turn_ptr, before)
+        at = [batch, head, SLABS * block * 128, 0]
+        if SLABS == 4:  # the two tiles of a group share a buffer
+            add_tiles(t, 2 * index, 1, dq_desc, at, buffers, barriers)
+            add_tiles(t, 2 * index + 1, 1, dq_desc, at, buffers, barriers)
+        elif index == 0:
+            add_tiles(t, 0, 1, dq_desc, at, buffers, barriers)
+        else:
+            add_tiles(t, 1, 2, dq_desc, at, buffers, barriers)
+        all_added()
+        barrier()
+        pass_turn(turn_ptr)
+
+
+@gluon.jit
+def add_tiles(t, first, COUNT: gl.constexpr, dq_desc, at, buffers, barriers):
+    """So many tiles of dQ of round t, from number `first` on, when all are there, to where the first of the round's begins."""
     k_smem, v_smem, q_smem, do_smem, p_smem, ds_smem, dq_smem, rows_smem = buffers
     kv_full, q_full, q_free, do_full, do_free, p_full, p_free, ds_full, dq_full, dq_free = barriers
-    for i in gl.static_range(c, c + COUNT):
-        tile, phase = place_of_tile(t, i, index, dq_smem)
-        mbarrier.wait(dq_full.index(tile), phase)
-    for i in gl.static_range(c, c + COUNT):
-        tile, phase = place_of_tile(t, i, index, dq_smem)
-        async_add(dq_desc, [at[0], at[1], at[2] + i * 128, 0], dq_smem.index(tile))
+    for i in gl.static_range(COUNT):
+        full, phase = full_of_tile(t, first + i, dq_smem, dq_full)
+        mbarrier.wait(dq_full.index(full), phase)
+    for i in gl.static_range(COUNT):
+        buffer, phase = place_of_tile(t, first + i, dq_smem)
+        async_add(dq_desc, [at[0], at[1], at[2] + (first + i) * 128, 0], dq_smem.index(buffer))
     tma.store_wait(0)  # they have left shared memory
-    for i in gl.static_range(c, c + COUNT):
-        tile, phase = place_of_tile(t, i, index, dq_smem)
-        mbarrier.arrive(dq_free.index(tile), count=1)
+    for i in gl.static_range(COUNT):
+        buffer, phase = place_of_tile(t, first + i, dq_smem)
+        mbarrier.arrive(dq_free.index(buffer), count=1)
 
 
 def attention_backward_wide(
