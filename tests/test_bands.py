@@ -13,7 +13,8 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: no kernel is run", allow_module_level=True)
 
-from flashlearn.kernels.hopper.bands import attention_spans
+from flashlearn.kernels.hopper.bands import attention_spans, mean_seen
+from flashlearn.kernels.hopper.order import turns_to_add
 from flashlearn.kernels.target import INTERPRETED
 from tests.bands import CASES, KEYS, RAGGED, RANGES, attend, dense
 from tests.test_barriers import backward_run, forward_run, problem
@@ -54,6 +55,37 @@ def test_spans_are_the_mask(name):
     assert torch.equal(visible_by(of_keys, sizes[0]), want.mT)
     for spans in (of_queries, of_keys):
         assert (spans.diff(dim=-1) >= 0).all(), "the start or the end of a span moves back"
+
+
+@pytest.mark.parametrize("left, right", [(None, 0), (40, 0), (40, 7), (None, None), (3, None), (0, 500)])
+@pytest.mark.parametrize("sequences", (1, 5))
+def test_how_many_see_in_the_mean(left, right, sequences):
+    """Of five sequences of 60 tokens, or one of 300."""
+    N, length = 300, 300 // sequences
+    ends = torch.arange(0, N + 1, length, dtype=torch.int32)
+    want = dense(N, N, left, right, (ends, ends)).sum().item() / N
+    assert mean_seen(N, left, right, sequences) == pytest.approx(want)
+
+
+@pytest.mark.parametrize("right_way", (True, False))
+def test_how_many_blocks_of_keys_add_before(right_way):
+    """More blocks of queries, and of keys, than are counted at a time; and spans that no mask has."""
+    N_q, N_k, block_m, own, heads = 2300, 4200, 64, 128, 3
+    spans = torch.randint(0, N_q + 1, (2, 2, N_k), generator=torch.Generator().manual_seed(0), dtype=torch.int32)
+    if right_way:
+        spans = spans.sort(-1).values.sort(1).values
+    turns = turns_to_add(heads, N_q, N_k, block_m, own, DEVICE, spans.to(DEVICE)).cpu()
+    at = torch.arange(0, N_k, own)
+    first, stop = spans[:, 0, at] // block_m, -(-spans[:, 1, (at + own - 1).clamp(max=N_k - 1)] // block_m)
+    blocks = torch.arange(-(-N_q // block_m))
+    counted = 1 + 2 * heads * len(blocks)
+    got = turns[counted:].view(2, len(at), len(blocks))
+    so_far = torch.zeros(2, len(blocks), dtype=torch.int32)
+    for n in range(len(at)):
+        assert torch.equal(got[:, n], so_far)
+        so_far += (first[:, n, None] <= blocks) & (blocks < stop[:, n, None])
+    assert not turns[:counted].any() and so_far.max() > 0
+    assert turns_to_add(heads, N_q, N_k, block_m, own, DEVICE, None).tolist() == [0] * counted
 
 
 def test_bad_offsets_stay_inside():

@@ -24,6 +24,7 @@ from flashlearn.show.frame import as_runs, paint
 pytest.importorskip("triton", reason="Triton is not installed here: there are no kernels to simulate")
 from flashlearn.kernels import decode
 from flashlearn.kernels.hopper import backward, backward_wide, forward, lesson, order
+from flashlearn.kernels.hopper.bands import Spans
 from flashlearn.kernels.hopper.order import LAGS, beside
 from flashlearn.kernels.hopper.softcap import factor_of, with_softcap
 from flashlearn.kernels.hopper.sums import Begun, block_of_queries, tiles_of_dq
@@ -281,13 +282,11 @@ def backward_run(
     blocks = {"Q": (block_m, columns), "dO": (block_m, columns), "rows": (2, block_m), "dQ": (128, 32)}
     given = [tiles(name, t, (1, 1, *blocks.get(name, (64, columns)))) for name, t in shapes.items()]
     programs = key_blocks * H_kv * B
-    turns = torch.zeros(1 + B * H * m_blocks * 2, dtype=torch.int32)
+    turns = torch.zeros(B, H, 2, dtype=torch.int32)
+    if in_order:
+        turns = order.turns_to_add(B * H, N_q, N_k, block_m, own, q.device, spans)
     if by_rows:
         sums.view(B * H, -1)[0 if in_order else H // H_kv * (side or 1) :] = torch.nan
-    if not in_order:
-        turns = torch.zeros(B, H, 2, dtype=torch.int32)
-    elif spans is not None:
-        turns = torch.cat((turns, backward.adding_before(spans, block_m, m_blocks, own).flatten()))
     constants = {"HEAD_DIM": D, "BLOCK_M": block_m, "STAGES": 2, "BY_ROWS": by_rows}
     simulate(
         backward_wide.attention_backward_wide_kernel if wide else backward.attention_backward_hopper_kernel,
@@ -428,16 +427,22 @@ def test_how_many_rows_run_side_by_side_in_order(monkeypatch):
     """On 132 multiprocessors, 16384 tokens, hidden size 2048: as the lags say, or twice as many as in any order."""
     monkeypatch.setattr(backward, "multiprocessors", lambda device: 132)
 
-    def rows(D, N, H_kv, mask):
+    def rows(D, N, H_kv, mask, mean=None):
         q = torch.empty(16384 // N, 2048 // D, N, D, device="meta")
         own, block_m = (64, 64) if D > 128 else (128, 64 if D > 64 else 128)
-        return backward.rows_in_order(q, q[:, :H_kv], mask=mask, block_m=block_m, own=own)
+        spans = None if mean is None else Spans(q, N, mean)
+        return backward.rows_in_order(q, q[:, :H_kv], mask=mask, block_m=block_m, own=own, spans=spans)
 
     assert [rows(128, N, 16, "none") for N in (512, 4096, 16384)] == [26, 4, 1]
     assert [rows(128, N, 16, "causal") for N in (512, 2048, 4096, 16384)] == [35, 8, 13, 4]
     assert rows(64, 4096, 32, "causal") == rows(64, 1024, 32, "none") == 26
     assert [rows(128, N, 4, "causal") for N in (1024, 4096, 16384)] == [32, 8, 1], "four query heads to a key head"
-    assert rows(128, 4096, 4, "none") == 1 and rows(128, 4096, 16, "spans") == 7
+    assert rows(128, 4096, 4, "none") == 1
+    assert rows(128, 4096, 16, "spans", 1025) == 8, (
+        "of 4096 queries 1025 see a key, and 19 blocks of 64 one of 128 keys"
+    )
+    assert rows(128, 4096, 16, "spans", 500.5) == 16 and rows(128, 4096, 4, "spans", 1025) == 2
+    assert rows(64, 512, 32, "spans", 512) == rows(64, 512, 32, "spans", 500), "no more than there are"
     assert rows(256, 2048, 2, "causal") == 8 and rows(256, 8192, 8, "causal") == 8
 
 

@@ -149,4 +149,6 @@ def test_memory_that_kernels_write_is_not_filled_first(request):
     for what, like in zip(wanted, plain, strict=True):
         got = launching.to_write(q, *what)
         assert (got.shape, got.stride(), got.dtype, got.device) == (like.shape, like.stride(), like.dtype, like.device)
+    there = launching.to_write(q.device, (10**6,), torch.float32)
+    assert there.shape == (10**6,) and there.device == q.device and not there.isnan().all()
     assert plain[0].stride() == q.stride() and torch.utils.deterministic.fill_uninitialized_memory

@@ -73,8 +73,10 @@ def multiprocessors(device: torch.device) -> int:
     return 1 if INTERPRETED else torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def to_write(like: Tensor, shape: Sequence[int] | None = None, dtype: torch.dtype | None = None) -> Tensor:
-    """Memory that a kernel will write, all of it: `torch.empty_like(like)`, or `like.new_empty(shape)`, not filled with NaN.
+def to_write(
+    like: Tensor | torch.device, shape: Sequence[int] | None = None, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Memory that a kernel will write, all of it: `torch.empty_like(like)`, or `torch.empty(shape)` there, not filled with NaN.
 
     Where algorithms are deterministic PyTorch fills what it allocates, in case that it is read before it is written, and takes
     as long as a kernel to write it. `torch.utils.deterministic.fill_uninitialized_memory` is off here, and then as it was.
@@ -83,7 +85,9 @@ def to_write(like: Tensor, shape: Sequence[int] | None = None, dtype: torch.dtyp
     try:
         if fill:
             deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-        return torch.empty_like(like) if shape is None else like.new_empty(shape, dtype=dtype)
+        if isinstance(like, Tensor):
+            return torch.empty_like(like) if shape is None else like.new_empty(shape, dtype=dtype)
+        return torch.empty(shape or (), dtype=dtype, device=like)
     finally:
         if fill:
             deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]

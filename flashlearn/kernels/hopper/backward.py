@@ -154,7 +154,6 @@ Sources: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2; J. Sh
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -183,6 +182,7 @@ from flashlearn.kernels.hopper.order import (
     rows_of_shared_keys,
     rows_with_masks,
     side_by_side,
+    turns_to_add,
     wait_for_turn,
 )
 from flashlearn.kernels.hopper.softcap import capped, factor_of
@@ -204,7 +204,7 @@ def attention_backward_hopper_kernel(
     # (1 or B, 2, N_k): the spans of queries that see keys, and how far apart they lie for two sequences; if MASK is "spans"
     spans_ptr, span_step,
     # if IN_ORDER: how many tickets are taken, (B, H, blocks of queries, 2) turns and, if MASK is "spans",
-    # what `adding_before` gives; else `Begun.counters`. How many rows run side by side, if BESIDE
+    # what `turns_to_add` counts; else `Begun.counters`. How many rows run side by side, if BESIDE
     turns_ptr, side,
     # sizes, the factor on Q K^T, and a softcap or None
     N_q, N_k, kv_heads, group, scale, softcap,
@@ -753,19 +753,6 @@ def store(tile, index: gl.constexpr, place, smem, desc):
     async_store(desc, [batch, kv_head, start_n + index * KEYS, 0], smem)
 
 
-def adding_before(spans: Tensor, block_m: int, m_blocks: int, own: int = 2 * KEYS.value) -> Tensor:
-    """(B or 1, blocks of `own` keys, m_blocks) int32: how many blocks of keys before each add to each block of queries.
-
-    Counted one by one, so that whatever the spans are, nobody waits for one that does not come.
-    """
-    at = torch.arange(0, spans.shape[2], own, device=spans.device)
-    last = (at + own - 1).clamp(max=spans.shape[2] - 1)
-    blocks = torch.arange(m_blocks, device=spans.device)
-    first, stop = spans[:, 0, at] // block_m, -(-spans[:, 1, last] // block_m)
-    adds = (first[..., None] <= blocks) & (blocks < stop[..., None])
-    return (adds.cumsum(1) - adds.long()).to(torch.int32)
-
-
 def rows_beside(q: Tensor, k: Tensor, *, causal: bool, own: int = 2 * KEYS.value) -> int | None:
     """How many rows run side by side, in any order and without spans, if a program owns so many keys; None: one after the other."""
     (B, H, _, _), (_, H_kv, N_k, _) = q.shape, k.shape
@@ -774,14 +761,17 @@ def rows_beside(q: Tensor, k: Tensor, *, causal: bool, own: int = 2 * KEYS.value
     return rows_of_shared_keys(B * H_kv, -(-N_k // own), multiprocessors(q.device))
 
 
-def rows_in_order(q: Tensor, k: Tensor, *, mask: str, block_m: int, own: int = 2 * KEYS.value) -> int:
+def rows_in_order(
+    q: Tensor, k: Tensor, *, mask: str, block_m: int, own: int = 2 * KEYS.value, spans: Spans | None = None
+) -> int:
     """How many rows run side by side where programs, of so many keys each, take turns at blocks of so many queries.
 
     Where heads share keys, twice as many as in any order: more of those that wait are then of other rows.
-    mask: "none", "causal" or "spans".
+    mask: "none", "causal" or "spans"; these are given, then.
     """
     (B, H, N_q, _), (_, H_kv, N_k, _) = q.shape, k.shape
-    rows, rounds = B * H_kv, H // H_kv * -(-N_q // block_m)
+    seen = N_q if spans is None else min(N_q, round(spans.mean) + own)  # by the keys of one program
+    rows, rounds = B * H_kv, H // H_kv * -(-seen // block_m)
     shared = rows_beside(q, k, causal=mask == "causal", own=own)
     if shared is not None:
         return min(rows, 2 * shared)
@@ -830,16 +820,15 @@ def attention_backward_hopper(
     numbers, sums, counters, zeroed = begun
     dq, dk, dv = to_write(q), to_write(k), to_write(v)
     q_tile, kv_tile = (1, 1, block_m, width), (1, 1, KEYS.value, width)
-    key_blocks, m_blocks, rows = -(-N_k // (2 * KEYS.value)), -(-N_q // block_m), B * H_kv
+    key_blocks, rows = -(-N_k // (2 * KEYS.value)), B * H_kv
     turns, side = counters, rows_beside(q, k, causal=causal)
     if spans is not None:
         nbytes = 2 * spans.seen * width * 2 * q.element_size()  # of Q and dO; dQ, in float32, takes as much
         side = rows_with_masks(rows, nbytes)
     if in_order:
-        side = rows_in_order(q, k, mask=mask, block_m=block_m)
-        turns = torch.zeros(1 + B * H * m_blocks * 2, dtype=torch.int32, device=q.device)
-        if spans is not None:
-            turns = torch.cat((turns, adding_before(spans.ends, block_m, m_blocks).flatten()))
+        side = rows_in_order(q, k, mask=mask, block_m=block_m, spans=spans)
+        ends = None if spans is None else spans.ends
+        turns = turns_to_add(B * H, N_q, N_k, block_m, 2 * KEYS.value, q.device, ends)
     launch_hopper(
         attention_backward_hopper_kernel, (key_blocks, H_kv, B) if side is None else (key_blocks * rows, 1, 1),
         (

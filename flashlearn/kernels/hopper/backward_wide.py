@@ -39,7 +39,6 @@ Sources: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2; J. Sh
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -56,7 +55,6 @@ from flashlearn.core.inputs import check_bool
 from flashlearn.kernels.follow import follows
 from flashlearn.kernels.hopper.backward import (
     KEYS,
-    adding_before,
     by_threads,
     causal_blocks,
     crosses,
@@ -69,7 +67,14 @@ from flashlearn.kernels.hopper.backward import (
     rows_in_order,
 )
 from flashlearn.kernels.hopper.bands import Spans
-from flashlearn.kernels.hopper.order import all_added, keep_ticket, pass_turn, rows_with_masks, wait_for_turn
+from flashlearn.kernels.hopper.order import (
+    all_added,
+    keep_ticket,
+    pass_turn,
+    rows_with_masks,
+    turns_to_add,
+    wait_for_turn,
+)
 from flashlearn.kernels.hopper.softcap import factor_of
 from flashlearn.kernels.hopper.sums import Begun, begin_sums, end_sums, tiles_of_dq
 from flashlearn.kernels.hopper.tiles import in_tiles, launch_hopper
@@ -515,7 +520,7 @@ def attention_backward_wide(
         raise ValueError(f"expected begun with all sums zero, got those of {zeroed} heads")
     dq, dk, dv = to_write(q), to_write(k), to_write(v)
     tile, keys = (1, 1, KEYS.value, 64), KEYS.value
-    key_blocks, m_blocks, rows = -(-N_k // keys), -(-N_q // keys), B * H_kv
+    key_blocks, rows = -(-N_k // keys), B * H_kv
     side = rows_beside(q, k, causal=causal, own=keys)
     if spans is not None:
         nbytes = (
@@ -523,10 +528,8 @@ def attention_backward_wide(
         )  # of Q and dO; dQ, in float32, takes as much
         side = rows_with_masks(rows, nbytes)
     if in_order:
-        side = rows_in_order(q, k, mask=mask, block_m=keys, own=keys)
-        turns = torch.zeros(1 + B * H * m_blocks * 2, dtype=torch.int32, device=q.device)
-        if spans is not None:
-            turns = torch.cat((turns, adding_before(spans.ends, keys, m_blocks, keys).flatten()))
+        side = rows_in_order(q, k, mask=mask, block_m=keys, own=keys, spans=spans)
+        turns = turns_to_add(B * H, N_q, N_k, keys, keys, q.device, None if spans is None else spans.ends)
     launch_hopper(
         attention_backward_wide_kernel, (key_blocks, H_kv, B) if side is None else (key_blocks * rows, 1, 1),
         (

@@ -22,7 +22,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from flashlearn.kernels.launcher import launch
+from flashlearn.kernels.launcher import launch, to_write
 from flashlearn.kernels.portable.options import about_seen
 
 ROWS = 256  # of one program
@@ -80,10 +80,18 @@ def attention_spans_kernel(
 
 
 class Spans(NamedTuple):
-    """What `attention_spans` gives, and how many keys a query sees, or queries a key, as far as the host knows."""
+    """What `attention_spans` gives, and how many keys a query sees, or queries a key, as far as the host knows: at most, in the mean."""
 
     ends: Tensor
     seen: int
+    mean: float
+
+
+def mean_seen(N: int, left: int | None, right: int | None, sequences: int) -> float:
+    """How many of N keys a query sees in the mean, if sequences are all as long: at the ends of each the window is cut off."""
+    length = max(N // max(sequences, 1), 1)
+    limits = [length - 1 if limit is None else min(limit, length - 1) for limit in (left, right)]
+    return 1 + sum(limit - limit * (limit + 1) / (2 * length) for limit in limits)
 
 
 def attention_spans(
@@ -104,7 +112,7 @@ def attention_spans(
     before, after = (N_q + N_k if limit is None else min(limit, N_q + N_k) for limit in limits)
     start, stop = key_range or (None, None)
     batches = 1 if start is None else start.numel()
-    spans = torch.empty((batches, 2, sizes[0]), dtype=torch.int32, device=device)
+    spans = to_write(device, (batches, 2, sizes[0]), torch.int32)
     sequences = 1 if own[0] is None else own[0].numel() - 1
     if spans.numel():
         launch(
@@ -113,4 +121,4 @@ def attention_spans(
             dict(OF_KEYS=of_keys, ROWS=ROWS),
             key=(device, *(None if t is None else t.data_ptr() % 16 for t in (*own, start, stop))),
         )  # fmt: skip
-    return Spans(spans, about_seen(sizes[1], *limits, sequences))
+    return Spans(spans, about_seen(sizes[1], *limits, sequences), mean_seen(sizes[1], *limits, sequences))

@@ -15,21 +15,25 @@ these rows, then to the second of each. More rows than needed would share less o
 from __future__ import annotations
 
 import torch
+import triton
+import triton.language as tl
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from flashlearn.kernels.decode import workspace
+from flashlearn.kernels.launcher import launch
 
 # Rounds after which the next block of keys of a row begins. Under a causal mask programs of a long row end together, we think, and
 # those that follow begin together, so that more of them have to be of other rows. Of seven that were tried these reach 0.98 of the
-# fastest or more, in the mean of D 64 to 256 and N 512 to 16384 (H200, "in order, lags" in measurements/gpu_trials_h200.json); with
-# spans, whose rounds are counted as if all queries saw all keys, not measured
-LAGS = {"none": 1.5, "causal": 2.0, "long causal": 6.0, "spans": 3.0}
+# fastest or more, in the mean of D 64 to 256 and N 512 to 16384 (H200, "in order, lags" in measurements/gpu_trials_h200.json). With
+# spans rounds are those that see a key in the mean ("in order, lags with spans" there)
+LAGS = {"none": 1.5, "causal": 2.0, "long causal": 6.0, "spans": 1.0}
 LONG = 4096  # keys of a long causal row
 # Bytes of K and V of rows that run side by side with masks. Of long rows few: 16384 keys, seen by all queries after them, were
 # up to 1.38 times as fast with two rows as with eight (D 256, H100, measurements/gpu_trials_h200.json)
 IN_L2 = 2**24
+BLOCKS_COUNTED = 32  # at a time, of queries and of keys
 
 
 def beside(rows: int, rounds: int, resident: int, lag: float) -> int:
@@ -82,6 +86,56 @@ def tickets_taken(device: torch.device) -> Tensor:
     """
     kept = device.type != "cpu" and not torch.cuda.is_current_stream_capturing()
     return workspace(device, kept, 0, 0, 1)[2]
+
+
+@triton.jit(do_not_specialize=["N_k", "m_blocks"])
+def attention_before_kernel(
+    # (B or 1, 2, N_k) int32: the spans of queries that see keys; (B or 1, blocks of OWN keys, m_blocks) int32
+    spans_ptr, before_ptr, N_k, m_blocks,
+    OWN: tl.constexpr, BLOCK_M: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """Of TILE blocks of queries, for every block of keys: how many blocks of keys before it add to them, too.
+
+    Counted one by one, so that whatever the spans are, nobody waits for one that does not come.
+    """
+    blocks = tl.program_id(0) * TILE + tl.arange(0, TILE)  # (TILE,), of queries
+    key_blocks = tl.cdiv(N_k, OWN)
+    spans_ptr += tl.program_id(1).to(tl.int64) * 2 * N_k
+    before_ptr += tl.program_id(1).to(tl.int64) * key_blocks * m_blocks
+    so_far = tl.zeros((TILE,), dtype=tl.int32)
+    for start in range(0, key_blocks, TILE):
+        n = start + tl.arange(0, TILE)  # (TILE,), of keys
+        there = n < key_blocks
+        first = tl.load(spans_ptr + n * OWN, mask=there, other=0) // BLOCK_M
+        last = tl.minimum(n * OWN + OWN, N_k) - 1
+        stop = tl.cdiv(tl.load(spans_ptr + N_k + last, mask=there, other=0), BLOCK_M)
+        adds = ((first[:, None] <= blocks[None, :]) & (blocks[None, :] < stop[:, None])).to(tl.int32)  # (TILE, TILE)
+        before = so_far[None, :] + tl.cumsum(adds, 0) - adds
+        at = n.to(tl.int64)[:, None] * m_blocks + blocks[None, :]
+        tl.store(before_ptr + at, before, mask=there[:, None] & (blocks < m_blocks)[None, :])
+        so_far += tl.sum(adds, 0)
+
+
+def turns_to_add(
+    heads: int, N_q: int, N_k: int, block_m: int, own: int, device: torch.device, spans: Tensor | None
+) -> Tensor:
+    """(1 + 2 heads m_blocks + ...,) int32, for so many query heads of all sequences: what programs that take turns count in.
+
+    How many tickets are taken, 0; how many have added to each half of each block of `block_m` queries, 0; and with spans (B or 1, 2, N_k),
+    of queries that see keys, what `attention_before_kernel` counts, for blocks of `own` keys.
+    """
+    m_blocks, key_blocks = triton.cdiv(N_q, block_m), triton.cdiv(N_k, own)
+    counted = 1 + 2 * heads * m_blocks
+    turns = torch.zeros(
+        counted + (0 if spans is None else len(spans) * key_blocks * m_blocks), dtype=torch.int32, device=device
+    )
+    if spans is not None and len(turns) > counted:
+        launch(
+            attention_before_kernel, (triton.cdiv(m_blocks, BLOCKS_COUNTED), len(spans), 1),
+            (spans, turns[counted:], N_k, m_blocks), dict(OWN=own, BLOCK_M=block_m, TILE=BLOCKS_COUNTED),
+            key=(device, spans.data_ptr() % 16, turns[counted:].data_ptr() % 16),
+        )  # fmt: skip
+    return turns
 
 
 @gluon.jit
