@@ -101,11 +101,11 @@ def test_all_targets_are_met_and_every_number_is_shown():
 
 @pytest.mark.parametrize(
     "gpu, elsewhere",
-    (("h200", (ORDER,)), ("h100", (ORDER, "/ flex", "decoding, as called, / fa2", "graph / fa2"))),
+    (("h200", ()), ("h100", (f"{ORDER}, bfloat16", "/ flex", "decoding, as called, / fa2", "graph / fa2"))),
 )
 def test_the_targets_that_the_benchmark_prints_are_reached(gpu, elsewhere):
-    """All, but order, of which short rows were not recorded; on an H100 those beside flex, where it was not timed, and one
-    setting of decoding, a hundredth slower."""
+    """All; on an H100 but those beside flex, where it was not timed, order in bfloat16, which was not either, and one setting of
+    decoding, a hundredth slower."""
     for target in targets(load(f"gpu_attention_{gpu}")):
         assert target.state == "met" or any(words in target.words for words in elsewhere), target
         assert target.state != "MISSED" or [place[:4] for place in target.where] == ["0.99"], target

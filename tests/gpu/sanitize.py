@@ -148,7 +148,7 @@ def known(race: tuple[Access, Access]) -> bool:
     if (a.line, b.line) == P_HANDED_OVER:
         return True
     of_kernel = re.match(r"def attention_\w+_(hopper|wide)_kernel\(", a.line)
-    return bool(of_kernel) and b.line in (a.line, "gl.warp_specialize(", "if CONSUMERS == 2:")
+    return bool(of_kernel) and b.line in (a.line, "gl.warp_specialize(", "if CONSUMERS == 2:", "if IN_ORDER:")
 
 
 def run(kernels: str, D: str = "") -> None:

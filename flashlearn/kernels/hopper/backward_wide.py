@@ -22,10 +22,12 @@ Prediction: five products where the portable kernels take seven, tensor cores th
 speed. Result: 1.47 to 2.65 times the speed of the portable kernels (H100, N 1024 to 16384, float16), most where rows are long; with
 windows and softcaps 1.36 to 2.79, and in order 0.75 to 1.93, as order was then, less than 1 only with windows, where programs are short and wait for
 turns. At N = 4096 that is 1.04 to 1.25 of cuDNN, at D = 256 1.29 to 1.41 of FlashAttention-4, and at 192 0.84 to 0.87
-(measurements/gpu_attention_h100.json; the others are in gpu_trials_h200.json). In order it reaches 0.65 to 0.86 of the speed in any order
-(H200, 23 settings of N 1024 to 16384): of two tiles in a turn the second is waited for, and at D = 256, where both share a buffer, the
-first is on its way by then. At D = 192, where a program with keys of its own
-reached 0.63 to 0.70 from N = 4096 on, it was 0.81 to 0.86 without waiting, and 0.98 to 1.00 without turns.
+(measurements/gpu_attention_h100.json; the others are in gpu_trials_h200.json).
+
+In order it reaches 0.80 to 0.95 of the speed in any order (H200, 38 settings of N 512 to 16384). With two warps, each for a group, it was 0.65
+to 0.86: a turn ends when what was added has arrived in HBM, and only then such a warp asked for the next. At D = 192, where a program
+with keys of its own reached 0.63 to 0.70 from N = 4096 on, it was 0.81 to 0.86 without waiting, and 0.98 to 1.00 without turns. It was no use
+to let more warps add: with four, 0.96 to 1.04 of that; with a turn for every tile 0.87 to 0.95, and 0.93 to 0.99 with four.
 
 What binds is dQ. With 64 keys a program adds twice as much to it for every product as one with 128. Without these additions, and
 wrong, it ran at 1.05 to 1.27 of its speed; dQ stored and not added, which HBM and L2 carry more easily, 1.08 to 1.13; added elsewhere
