@@ -271,8 +271,8 @@ def test_what_order_costs_is_told_as_it_was_recorded():
     before = spread({"rows": [{"ratio": row["before"]} for row in spans["rows"]]})
     assert f"at {spread(spans)} of the speed in any order, not {before} (D 64 and 128, H200)" in changes
     notebook = (Path(__file__).parents[1] / "notebooks/14_making_it_fast.ipynb").read_text()
-    least = min(row["ratio"] for row in kept["rows"])
-    assert f"take turns: up to $D = 128$ at most {100 - 100 * least:.0f} % slower" in notebook
+    least = [100 - 100 * min(row["ratio"] for row in found["rows"]) for found in (kept, more)]
+    assert f"take turns: up to $D = 128$ at most {least[0]:.0f} % slower, beyond {least[1]:.0f} %." in notebook
     called = chosen(load("gpu_attention_h100")["order"], D=(64, 128))
     called = [row["in order"]["backward"] / row["flashlearn"]["backward"] for row in called]
     assert (
