@@ -13,8 +13,8 @@ Those additions come in any order: dQ may differ in its last bits from run to ru
 a block of dQ the first block of keys adds first, then the second, and so on. All begin at the last block of queries, which
 every key is seen from, and follow each other. That reaches 0.84 to 1.07 of the speed in any order (H200, 41 settings of N 512
 to 16384, with one, four and eight query heads to a key head); on an H100, as called, 0.82 to 1.00 (22 settings of float16).
-Waiting is the work of the warps that add: where computing groups waited, and began at the diagonal, it was 0.40 to 0.88; to launch one block of keys after the other 0.58 to 0.77, as no two
-programs then read the same Q, dO and dQ.
+Waiting is the work of the warps that add: where computing groups waited, and began at the diagonal, it was 0.40 to 0.88; to launch
+one block of keys after the other 0.58 to 0.77, as no two programs then read the same Q, dO and dQ.
 
 Where heads share keys a program has, of each block of queries, all heads in turn, then of the block above. Head by head it had to
 wait, at the last block of each head, for the keys before, which see more blocks, and took as long as the longest: block by block is
@@ -24,7 +24,7 @@ is waiting: where the sets of rows were those of before it was 0.83 to 0.99 from
 0.86 to 0.99, and without turns 0.87 to 0.99. To pass the turn a round later, when the part has arrived by itself, was 0.84 to 1.06,
 as then the next waits longer, we think; to begin each block of keys a block of queries further up, or two, so that none waits for the first,
 0.53 to 0.96 and 0.52 to 0.98: programs begin at the same time in the first wave alone, we think. Three warps that add in turn,
-as at D = 192 and 256, were 1.00 to 1.05 at D = 128 and 0.98 to 1.00 at 64: two ways for that we did not want. ("in order, what it waits
+as at D = 192 and 256, were 1.00 to 1.05 at D = 128 and 0.98 to 1.00 at 64: not kept, there would be two ways. ("in order, what it waits
 for" in measurements/gpu_trials_h200.json, H200.)
 
 Prediction: 5 products in place of 7, none of them waiting for a load: about 500 TFLOP/s at D = 128 on an
