@@ -29,7 +29,7 @@ from flashlearn.kernels.hopper.order import LAGS, beside
 from flashlearn.kernels.hopper.softcap import factor_of, with_softcap
 from flashlearn.kernels.hopper.sums import Begun, block_of_queries, tiles_of_dq
 from flashlearn.kernels.teaching.forward import LOG2_E
-from tests.slow import slow
+from tests.slow import across
 from tests.summed import as_dq
 
 TILE = (64, 64)
@@ -393,8 +393,7 @@ def test_q_that_is_handed_back_before_o_has_left_is_overwritten():
 
 
 @pytest.mark.parametrize("causal", (False, True))
-@pytest.mark.parametrize("side", (1, slow(2), 3, slow(8)))
-@pytest.mark.parametrize("D", (64, 128, 192, 256))
+@pytest.mark.parametrize("D, side", across((64, 128, 192, 256), (1, 2, 3, 8)))
 def test_programs_take_turns_to_add_to_dq(D, side, causal):
     q, k, v, do, want, gradients = problem(2, 4, 2, 150, 300, D, causal)
     o, lse = forward_run(q, k, v, causal)
