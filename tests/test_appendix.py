@@ -23,7 +23,7 @@ from flashlearn.measurements.records import geometric_mean
 from flashlearn.measurements.story import CHANGES, candidates, gain, third_stage
 from tests.balance import last_over_mean
 from tests.test_notebooks import typed_in_prose
-from tests.test_recorded import rounded, spread
+from tests.test_recorded import in_order, rounded, span, spread
 from tools import appendix
 
 TEXT = appendix.APPENDIX.read_text()
@@ -90,7 +90,6 @@ def test_what_is_said_of_order():
         "the turn passed a round later": "0.84 to 1.06",
         "each block of keys of a wave beginning a block of queries further up": "0.53 to 0.96",
         "each block of keys of a wave beginning two blocks of queries further up": "0.52 to 0.98",
-        "block by block for all heads, in even sets, D = 192 and 256": "0.65 to 0.86",
         "three warps that add in turn, D = 192 and 256": "0.80 to 0.95",
         "three warps that add in turn, D = 64 and 128": "0.98 to 1.05",
         "four warps that add in turn over three, D = 192 and 256": "0.96 to 1.04",
@@ -108,28 +107,18 @@ def test_what_is_said_of_order():
         "with spans, as called, who adds before counted in one launch": "0.46 to 0.68",
     }
     for name, numbers in before.items():
-        rows = trials[f"backward, in order, {name}"]["rows"]
-        assert spread({"rows": [{"ratio": row["before"]} for row in rows]}) == numbers and numbers in TEXT, name
+        assert spread(trials[f"backward, in order, {name}"], "before") == numbers and numbers in TEXT, name
     three = trials["backward, in order, three warps that add in turn, D = 64 and 128"]["rows"]
     means = [geometric_mean(row["ratio"] for row in chosen(three, D=D)) for D in (64, 128)]
     assert means[0] < 1 < means[1], "a little less at 64 and a little more at 128"
     own = [row for row in load("gpu_trials_h200")["in order, what it waits for"]["rows"] if row["D"] == 192]
-    own = [row["without waiting"] for row in chosen(own, group=1) if row["N"] >= 4096]
-    assert f"{min(own):.2f} to {max(own):.2f}" == "0.81 to 0.86" and "made 0.81 to 0.86 of the speed" in words
-    called = [
-        f"{min(found):.2f} to {max(found):.2f}"
-        for of in (BESIDE, load("gpu_attention_h100"))
-        for found in (in_order(of, D=(64, 128)), in_order(of, D=(192, 256)))
-    ]
+    own = (row["without waiting"] for row in chosen(own, group=1) if row["N"] >= 4096)
+    assert span(own) == "0.81 to 0.86" and "made 0.81 to 0.86 of the speed" in words
+    called = [span(in_order(gpu, D=D)) for gpu in ("h200", "h100") for D in ((64, 128), (192, 256))]
     assert called == ["0.83 to 1.15", "0.82 to 0.94", "0.82 to 1.00", "0.75 to 0.92"]
     assert "order reaches 0.83 to 1.15 up to D = 128, and 0.82 to 0.94 at D 192 and 256, N = 4096" in words
     assert "On an H100, float16, it is 0.82 to 1.00 and 0.75 to 0.92" in words
     assert {row["N"] for row in BESIDE["order"]} == {512, 1024, 4096, 16384}
-
-
-def in_order(results: dict, **where) -> list[float]:
-    """Backward in order over any order, as called."""
-    return [row["in order"]["backward"] / row["flashlearn"]["backward"] for row in chosen(results["order"], **where)]
 
 
 def test_with_spans_lags_count_the_rounds_that_see_a_key_in_the_mean():
@@ -146,7 +135,7 @@ def test_with_spans_lags_count_the_rounds_that_see_a_key_in_the_mean():
         gain = means[lag] / means["as if all were seen"]
         assert f"{gain:.2f}" == {"window": "1.00", "documents": "1.05"}[mask]
         wide += [row[lag] for row in some if row["D"] > 128]
-    assert f"{min(wide):.2f} to {max(wide):.2f}" == "0.73 to 0.94"
+    assert span(wide) == "0.73 to 0.94"
     assert "1.05 times as fast with documents in the mean, and as fast with a window" in " ".join(TEXT.split())
     assert "alone reaches 0.73 to 0.94 of its speed in any order there" in " ".join(TEXT.split())
 

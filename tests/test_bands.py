@@ -13,8 +13,9 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: no kernel is run", allow_module_level=True)
 
-from flashlearn.kernels.hopper.bands import attention_spans, mean_seen
+from flashlearn.kernels.hopper.bands import Spans, attention_spans
 from flashlearn.kernels.hopper.order import turns_to_add
+from flashlearn.kernels.portable.options import mean_seen
 from flashlearn.kernels.target import INTERPRETED
 from tests.bands import CASES, KEYS, RAGGED, RANGES, attend, dense
 from tests.test_barriers import backward_run, forward_run, problem
@@ -74,18 +75,19 @@ def test_how_many_blocks_of_keys_add_before(right_way):
     spans = torch.randint(0, N_q + 1, (2, 2, N_k), generator=torch.Generator().manual_seed(0), dtype=torch.int32)
     if right_way:
         spans = spans.sort(-1).values.sort(1).values
-    turns = turns_to_add(heads, N_q, N_k, block_m, own, DEVICE, spans.to(DEVICE)).cpu()
+    q, k = (torch.empty(2, heads, N, 8, device=DEVICE) for N in (N_q, N_k))
+    turns = turns_to_add(q, k, Spans(spans.to(DEVICE), N_q, N_q), block_m, own).cpu()
     at = torch.arange(0, N_k, own)
     first, stop = spans[:, 0, at] // block_m, -(-spans[:, 1, (at + own - 1).clamp(max=N_k - 1)] // block_m)
     blocks = torch.arange(-(-N_q // block_m))
-    counted = 1 + 2 * heads * len(blocks)
+    counted = 1 + 2 * 2 * heads * len(blocks)
     got = turns[counted:].view(2, len(at), len(blocks))
     so_far = torch.zeros(2, len(blocks), dtype=torch.int32)
     for n in range(len(at)):
         assert torch.equal(got[:, n], so_far)
         so_far += (first[:, n, None] <= blocks) & (blocks < stop[:, n, None])
     assert not turns[:counted].any() and so_far.max() > 0
-    assert turns_to_add(heads, N_q, N_k, block_m, own, DEVICE, None).tolist() == [0] * counted
+    assert turns_to_add(q, k, None, block_m, own).tolist() == [0] * counted
 
 
 def test_bad_offsets_stay_inside():

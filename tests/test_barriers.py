@@ -285,7 +285,7 @@ def backward_run(
     programs = key_blocks * H_kv * B
     turns = torch.zeros(B, H, 2, dtype=torch.int32)
     if in_order:
-        turns = order.turns_to_add(B * H, N_q, N_k, block_m, own, q.device, spans)
+        turns = order.turns_to_add(q, k, None if spans is None else Spans(spans, N_q, N_q), block_m, own)
     if by_rows:
         sums.view(B * H, -1)[0 if in_order else H // H_kv * (side or 1) :] = torch.nan
     constants = {"HEAD_DIM": D, "BLOCK_M": block_m, "STAGES": 2, "BY_ROWS": by_rows}
@@ -431,7 +431,7 @@ def test_how_many_rows_run_side_by_side_in_order(monkeypatch):
         q = torch.empty(16384 // N, 2048 // D, N, D, device="meta")
         own, block_m = (64, 64) if D > 128 else (128, 64 if D > 64 else 128)
         spans = None if mean is None else Spans(q, N, mean)
-        return backward.rows_in_order(q, q[:, :H_kv], mask=mask, block_m=block_m, own=own, spans=spans)
+        return backward.rows_in_order(q, q[:, :H_kv], spans, causal=mask == "causal", block_m=block_m, own=own)
 
     assert [rows(128, N, 16, "none") for N in (512, 4096, 16384)] == [26, 4, 1]
     assert [rows(128, N, 16, "causal") for N in (512, 2048, 4096, 16384)] == [35, 8, 13, 4]

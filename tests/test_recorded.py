@@ -235,10 +235,20 @@ def test_what_was_tried_is_told_as_it_was_recorded():
     assert f"{gained}, and with two groups lost up to {100 - 100 * min(two):.0f} %" in forward
 
 
-def spread(trial) -> str:
-    """From the least rate over that before to the most."""
-    found = [row["ratio"] for row in trial["rows"]]
+def spread(trial, what: str = "ratio") -> str:
+    """From the least rate over that before to the most, or of another column of the rows."""
+    return span(row[what] for row in trial["rows"])
+
+
+def span(numbers) -> str:
+    found = list(numbers)
     return f"{min(found):.2f} to {max(found):.2f}"
+
+
+def in_order(gpu: str, **where) -> list[float]:
+    """Backward in order over any order, as called, in settings of the records of a GPU."""
+    rows = chosen(load(f"gpu_attention_{gpu}")["order"], **where)
+    return [row["in order"]["backward"] / row["flashlearn"]["backward"] for row in rows]
 
 
 IN_ORDER = "backward, in order, block by block for all heads"
@@ -255,33 +265,27 @@ def test_what_order_costs_is_told_as_it_was_recorded():
     assert min(row["ratio"] for row in kept["rows"]) > 0.8 and {row["group"] for row in kept["rows"]} == {1, 4, 8}
     assert f"reaches {spread(kept)} of the speed in any order (H200, {len(kept['rows'])} settings of N 512" in backward
     assert f"reaches {spread(more)} of the speed in any order (H200, {len(more['rows'])} settings of N 512" in wide
-    two = {"rows": [{"ratio": row["before"]} for row in more["rows"]]}
-    assert f"With two warps, each for a group, it was {spread(two)}" in wide
+    assert f"With two warps, each for a group, it was {spread(more, 'before')}" in wide
     others = [f"four warps that add in turn over three{WIDE}"]
     others += [f"a turn for every tile, {warps} warps{WIDE}" for warps in ("three", "four")]
     four, *tiles = (spread(trials[f"backward, in order, {name}"]) for name in others)
     assert f"with four, {four} of that; with a turn for every tile {tiles[0]}, and {tiles[1]} with four." in wide
     three = trials["backward, in order, three warps that add in turn, D = 64 and 128"]["rows"]
-    said = [spread({"rows": chosen(three, D=D)}) for D in (128, 64)]
+    said = [span(row["ratio"] for row in chosen(three, D=D)) for D in (128, 64)]
     assert f"as at D = 192 and 256, were {said[0]} at D = 128 and {said[1]} at 64" in backward
     unchanged = trials["backward, in any order, of the kernel with these"]
     assert 0.98 < min(row["ratio"] for row in unchanged["rows"]), "the same instructions"
     assert f"at {spread(kept)} of the speed in any order up to D = 128" in changes
     assert f"and at {spread(more)} at D 192 and 256" in changes and f"and now {spread(more)}." in appendix
     spans = trials["backward, in order, with spans, as called, who adds before counted in one launch"]
-    before = spread({"rows": [{"ratio": row["before"]} for row in spans["rows"]]})
-    assert f"at {spread(spans)} of the speed in any order, not {before} (D 64 and 128, H200)" in changes
+    rates = f"at {spread(spans)} of the speed in any order, not {spread(spans, 'before')}"
+    assert f"{rates} (D 64 and 128, H200)" in changes
     notebook = (Path(__file__).parents[1] / "notebooks/14_making_it_fast.ipynb").read_text()
-    least, with_spans = (
-        min(row["ratio"] for row in one["rows"] + two["rows"]) for one, two in ((kept, more), (spans,) * 2)
-    )
+    least = min(row["ratio"] for row in kept["rows"] + more["rows"])
     assert f"take turns: at most {math.ceil(100 - 100 * least)} % slower, more with windows." in notebook
-    assert with_spans < least
-    called = chosen(load("gpu_attention_h100")["order"], D=(64, 128))
-    called = [row["in order"]["backward"] / row["flashlearn"]["backward"] for row in called]
-    assert (
-        f"on an H100, as called, {min(called):.2f} to {max(called):.2f} ({len(called)} settings of float16)" in backward
-    )
+    assert min(row["ratio"] for row in spans["rows"]) < least
+    called = in_order("h100", D=(64, 128))
+    assert f"on an H100, as called, {span(called)} ({len(called)} settings of float16)" in backward
     alone = trials[f"{IN_ORDER}, alone"]
     settings = f"{len(alone['rows'])} settings of D 64 to 256"
     assert f"is {spread(alone)} times the speed (H200, {settings}, nothing else" in backward
@@ -305,7 +309,7 @@ def test_what_order_costs_is_told_as_it_was_recorded():
     filled = spread(trials["backward, in order, memory filled with NaN before it is written"])
     assert f"took the backward pass to {filled} of that" in changes and f"reached {filled} of its speed" in appendix
     long = [row for row in record["in order, what it waits for"]["rows"] if row["N"] >= 4096]
-    said = lambda rows, what: spread({"rows": [{"ratio": row[what]} for row in rows]})  # noqa: E731
+    said = lambda rows, what: span(row[what] for row in rows)  # noqa: E731
     narrow = [row for row in long if row["D"] <= 128]
     assert f"it was {said(narrow, 'in order')} from N = 4096 on, without waiting" in backward
     assert f"order, {said(narrow, 'without waiting')}, and without turns {said(narrow, 'without turns')}." in backward

@@ -18,8 +18,8 @@ one block of keys after the other 0.58 to 0.77, as no two programs then read the
 
 Where heads share keys a program has, of each block of queries, all heads in turn, then of the block above. Head by head it had to
 wait, at the last block of each head, for the keys before, which see more blocks, and took as long as the longest: block by block is
-1.00 to 1.73 times the speed (H200, 24 settings of D 64 to 256, nothing else changed). In any order it is 0.92 to 1.14, and there head by head stays.
-The turn is awaited before dQ is there, not after, and a ticket is kept in shared memory: 0.98 to 1.04 and 0.98 to 1.02. What is left
+1.00 to 1.73 times the speed (H200, 24 settings of D 64 to 256, nothing else changed). In any order it is 0.92 to 1.14, and there head by
+head stays. The turn is awaited before dQ is there, not after, and a ticket is kept in shared memory: 0.98 to 1.04 and 0.98 to 1.02. What is left
 is waiting: where the sets of rows were those of before it was 0.83 to 0.99 from N = 4096 on, without waiting, and added in some order,
 0.86 to 0.99, and without turns 0.87 to 0.99. To pass the turn a round later, when the part has arrived by itself, was 0.84 to 1.06,
 as then the next waits longer, we think; to begin each block of keys a block of queries further up, or two, so that none waits for the first,
@@ -762,21 +762,21 @@ def rows_beside(q: Tensor, k: Tensor, *, causal: bool, own: int = 2 * KEYS.value
 
 
 def rows_in_order(
-    q: Tensor, k: Tensor, *, mask: str, block_m: int, own: int = 2 * KEYS.value, spans: Spans | None = None
+    q: Tensor, k: Tensor, spans: Spans | None, *, causal: bool, block_m: int, own: int = 2 * KEYS.value
 ) -> int:
     """How many rows run side by side where programs, of so many keys each, take turns at blocks of so many queries.
 
     Where heads share keys, twice as many as in any order: more of those that wait are then of other rows.
-    mask: "none", "causal" or "spans"; these are given, then.
+    With spans `causal` is not looked at.
     """
     (B, H, N_q, _), (_, H_kv, N_k, _) = q.shape, k.shape
     seen = N_q if spans is None else min(N_q, round(spans.mean) + own)  # by the keys of one program
     rows, rounds = B * H_kv, H // H_kv * -(-seen // block_m)
-    shared = rows_beside(q, k, causal=mask == "causal", own=own)
+    mask = "spans" if spans is not None else "none" if not causal else "causal" if N_k < LONG else "long causal"
+    shared = rows_beside(q, k, causal="causal" in mask, own=own)
     if shared is not None:
         return min(rows, 2 * shared)
-    lag = LAGS["long causal" if mask == "causal" and N_k >= LONG else mask]
-    return beside(rows, rounds, multiprocessors(q.device), lag)
+    return beside(rows, rounds, multiprocessors(q.device), LAGS[mask])
 
 
 def heads_zeroed(q: Tensor, k: Tensor, *, causal: bool, in_order: bool) -> int | None:
@@ -826,9 +826,8 @@ def attention_backward_hopper(
         nbytes = 2 * spans.seen * width * 2 * q.element_size()  # of Q and dO; dQ, in float32, takes as much
         side = rows_with_masks(rows, nbytes)
     if in_order:
-        side = rows_in_order(q, k, mask=mask, block_m=block_m, spans=spans)
-        ends = None if spans is None else spans.ends
-        turns = turns_to_add(B * H, N_q, N_k, block_m, 2 * KEYS.value, q.device, ends)
+        side = rows_in_order(q, k, spans, causal=causal, block_m=block_m)
+        turns = turns_to_add(q, k, spans, block_m, 2 * KEYS.value)
     launch_hopper(
         attention_backward_hopper_kernel, (key_blocks, H_kv, B) if side is None else (key_blocks * rows, 1, 1),
         (

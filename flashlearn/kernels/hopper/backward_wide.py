@@ -530,8 +530,8 @@ def attention_backward_wide(
         )  # of Q and dO; dQ, in float32, takes as much
         side = rows_with_masks(rows, nbytes)
     if in_order:
-        side = rows_in_order(q, k, mask=mask, block_m=keys, own=keys, spans=spans)
-        turns = turns_to_add(B * H, N_q, N_k, keys, keys, q.device, None if spans is None else spans.ends)
+        side = rows_in_order(q, k, spans, causal=causal, block_m=keys, own=keys)
+        turns = turns_to_add(q, k, spans, keys, keys)
     launch_hopper(
         attention_backward_wide_kernel, (key_blocks, H_kv, B) if side is None else (key_blocks * rows, 1, 1),
         (

@@ -23,7 +23,7 @@ import triton.language as tl
 from torch import Tensor
 
 from flashlearn.kernels.launcher import launch, to_write
-from flashlearn.kernels.portable.options import about_seen
+from flashlearn.kernels.portable.options import about_seen, mean_seen
 
 ROWS = 256  # of one program
 
@@ -85,13 +85,6 @@ class Spans(NamedTuple):
     ends: Tensor
     seen: int
     mean: float
-
-
-def mean_seen(N: int, left: int | None, right: int | None, sequences: int) -> float:
-    """How many of N keys a query sees in the mean, if sequences are all as long: at the ends of each the window is cut off."""
-    length = max(N // max(sequences, 1), 1)
-    limits = [length - 1 if limit is None else min(limit, length - 1) for limit in (left, right)]
-    return 1 + sum(limit - limit * (limit + 1) / (2 * length) for limit in limits)
 
 
 def attention_spans(

@@ -22,6 +22,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from flashlearn.kernels.decode import workspace
+from flashlearn.kernels.hopper.bands import Spans
 from flashlearn.kernels.launcher import launch
 
 # Rounds after which the next block of keys of a row begins. Under a causal mask programs of a long row end together, we think, and
@@ -116,24 +117,22 @@ def attention_before_kernel(
         so_far += tl.sum(adds, 0)
 
 
-def turns_to_add(
-    heads: int, N_q: int, N_k: int, block_m: int, own: int, device: torch.device, spans: Tensor | None
-) -> Tensor:
-    """(1 + 2 heads m_blocks + ...,) int32, for so many query heads of all sequences: what programs that take turns count in.
+def turns_to_add(q: Tensor, k: Tensor, spans: Spans | None, block_m: int, own: int) -> Tensor:
+    """(1 + 2 B H_q m_blocks + ...,) int32: what programs that take turns count in.
 
-    How many tickets are taken, 0; how many have added to each half of each block of `block_m` queries, 0; and with spans (B or 1, 2, N_k),
+    How many tickets are taken, 0; how many have added to each half of each block of `block_m` queries of each head, 0; and with spans,
     of queries that see keys, what `attention_before_kernel` counts, for blocks of `own` keys.
     """
-    m_blocks, key_blocks = triton.cdiv(N_q, block_m), triton.cdiv(N_k, own)
-    counted = 1 + 2 * heads * m_blocks
-    turns = torch.zeros(
-        counted + (0 if spans is None else len(spans) * key_blocks * m_blocks), dtype=torch.int32, device=device
-    )
-    if spans is not None and len(turns) > counted:
+    (B, H, N_q, _), N_k = q.shape, k.shape[2]
+    m_blocks = triton.cdiv(N_q, block_m)
+    counted, sequences = 1 + 2 * B * H * m_blocks, 0 if spans is None else len(spans.ends)
+    turns = torch.zeros(counted + sequences * triton.cdiv(N_k, own) * m_blocks, dtype=torch.int32, device=q.device)
+    before = turns[counted:]
+    if spans is not None and len(before):
         launch(
-            attention_before_kernel, (triton.cdiv(m_blocks, BLOCKS_COUNTED), len(spans), 1),
-            (spans, turns[counted:], N_k, m_blocks), dict(OWN=own, BLOCK_M=block_m, TILE=BLOCKS_COUNTED),
-            key=(device, spans.data_ptr() % 16, turns[counted:].data_ptr() % 16),
+            attention_before_kernel, (triton.cdiv(m_blocks, BLOCKS_COUNTED), sequences, 1),
+            (spans.ends, before, N_k, m_blocks), dict(OWN=own, BLOCK_M=block_m, TILE=BLOCKS_COUNTED),
+            key=(q.device, spans.ends.data_ptr() % 16, before.data_ptr() % 16),
         )  # fmt: skip
     return turns
 

@@ -19,6 +19,13 @@ def about_seen(N_k: int, left: int | None, right: int | None, sequences: int) ->
     return min(window, N_k // max(sequences, 1))
 
 
+def mean_seen(N_k: int, left: int | None, right: int | None, sequences: int) -> float:
+    """The same in the mean, if sequences are all as long: at the ends of each the window is cut off."""
+    length = max(N_k // max(sequences, 1), 1)
+    limits = [length - 1 if limit is None else min(limit, length - 1) for limit in (left, right)]
+    return 1 + sum(limit - limit * (limit + 1) / (2 * length) for limit in limits)
+
+
 class Options(NamedTuple):
     """Which keys exist and are seen, and what becomes of scores, as `flash_attention` takes it; None: nothing.
 
