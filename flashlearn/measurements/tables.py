@@ -309,7 +309,7 @@ def slowing(trials: Mapping, after: tuple[int, ...] = (4, 13, 25, 38, 50, 63, 75
 def sustained(results: Mapping) -> str:
     """TFLOP/s of a GPU that has rested, and of one that has been at work for 150 ms, and ours over FlashAttention-4 then."""
     names = ("flashlearn", "cudnn", "fa4")
-    lines = [provenance(results), "TFLOP/s, rested > at work", f"{'':19} forward{'':29}backward"]
+    lines = [*textwrap.wrap(provenance(results), 92), "TFLOP/s, rested > at work", f"{'':19} forward{'':29}backward"]
     for dtype in ("float16", "bfloat16"):
         rows = chosen(results["sustained"], dtype=dtype)
         lines.append(f"  D      N {dtype:9}" + "".join(f"{name:12}" for name in ["ours", "cuDNN", "FA-4"] * 2))
