@@ -21,7 +21,7 @@ import gpu_ladder
 import gpu_profile
 import laptop
 import redraw
-from side_by_side import backends, first_call, measure
+from side_by_side import backends, first_call, measure, rounds
 from side_by_side.measure import Setting
 from side_by_side.report import SETTINGS, report, targets
 
@@ -646,21 +646,76 @@ def test_the_recorded_ladder_is_a_table():
 # under the profiler
 
 
+def as_text(lines) -> str:
+    return "\n".join(["==PROF== Connected", *(",".join(f'"{cell}"' for cell in line) for line in lines)])
+
+
 def test_the_profilers_table_is_read():
-    header = ["ID", "Kernel Name", *gpu_profile.COUNTERS.values()]
+    header = ["ID", "Kernel Name", *gpu_profile.COUNTERS.values(), *gpu_profile.STALLED.values()]
     lines = [header, ["", "", "ns", *["%"] * (len(header) - 3)]]
     lines += [[number, name, "2,500,000.00", *["1,234"] * (len(header) - 3)] for number, name in enumerate("ab")]
-    report = "\n".join(["==PROF== Connected", *(",".join(f'"{cell}"' for cell in line) for line in lines)])
-    first, second = gpu_profile.read(report)
-    assert (first["kernel"], second["kernel"], first["ms"]) == ("a", "b", 2.5)
-    assert {first[words] for words in gpu_profile.COUNTERS if words != "ms"} == {1234.0}
+    first, second = gpu_profile.counted(as_text(lines))
+    assert (first["kernel"], second["kernel"], first["ms"], first["clock, GHz"]) == ("a", "b", 2.5, 1234e-9)
+    assert {first[words] for words in gpu_profile.COUNTERS if words not in ("ms", "clock, GHz")} == {1234.0}
+    assert set(first["warps"]) == set(gpu_profile.CAUSES), "for one that is issued, 12.34 in a cycle"
+    assert set(first["warps"].values()) == {1234.0 * 12.34}
+    assert gpu_profile.to_digits({"ms": 1.23456, "n": 2, "warps": {"wait": 0.00001}}) == {
+        "ms": 1.2346, "n": 2, "warps": {"wait": 0.0},
+    }  # fmt: skip
 
 
-def test_a_profile_of_anything_but_two_kernels_is_refused(monkeypatch):
+def test_a_profile_without_kernels_is_refused(monkeypatch, tmp_path):
     found = gpu_profile.subprocess.CompletedProcess((), 0, "==ERROR== no counters for you", "")
     monkeypatch.setattr(gpu_profile.subprocess, "run", lambda *given, **options: found)
-    with pytest.raises(RuntimeError, match="expected the counters of two kernels of cudnn, got 0; .*\n.*for you"):
-        gpu_profile.profile("cudnn")
+    with pytest.raises(RuntimeError, match="expected the counters of cudnn's kernels, got none; .*\n.*for you"):
+        gpu_profile.profile("cudnn", 0, tmp_path)
+
+
+# One warp loads (0 to 3). The others take tile after tile (4 to 14), each in a loop with products, in which a wait's code lies
+# elsewhere (16), and a store of the tile in a loop without. 17 is only reached by an indirect jump.
+LISTING = """
+@P0 BRA 0x40 | UTMALDG.4D [UR8], [UR4] | @!P1 BRA 0x10 | BRX R2 -0x20
+MOV R1, R2 | SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], RZ | @!P0 BRA 0x100 | HGMMA.64x64x16.F32.BF16 R24, gdesc[UR8], R24, gsb0
+WARPGROUP.DEPBAR.LE gsb0, 0x0 | @P3 MUFU.EX2 R1, R2 | BRA.DIV UR4, 0xb0 | @P1 BRA 0x50
+STS.128 [R0], R1 | @P2 BRA 0xc0 | @P4 BRA 0x40 | EXIT
+BRA 0x50 | FADD R1, R2, R3 | EXIT
+"""
+
+
+def listing(samples) -> list:
+    words = [each.strip() for line in LISTING.strip().splitlines() for each in line.split("|")]
+    header = ["Address", "Source", "# Samples"]
+    lines = [[hex(16 * i), each, n] for i, (each, n) in enumerate(zip(words, samples, strict=True))]
+    page = as_text([["Kernel Name", "none", ""], header, ["Kernel Name", "ours", ""], header, *lines])
+    empty, ours = rounds.listings(page)
+    assert not empty
+    return ours
+
+
+def test_a_round_is_an_innermost_loop_with_products():
+    kernel = listing(range(19))
+    assert rounds.rounds(kernel) == [{5, 6, 7, 8, 9, 10, 11, 16}]
+    assert sorted(map(sorted, rounds._loops(kernel))) == [
+        [1, 2],
+        [*range(4, 15), 16],
+        [5, 6, 7, 8, 9, 10, 11, 16],
+        [12, 13],
+    ]
+    found = rounds.stands(kernel)
+    assert found.pop("of all samples") == 72 / 171
+    assert {kind: round(72 * part) for kind, part in found.items() if part} == {
+        "waiting at barriers": 5 + 6 + 10 + 11 + 16, "asking for products": 7, "waiting for products": 8, "exponentials": 9,
+    }  # fmt: skip
+
+
+def test_a_kernel_without_products_has_no_rounds():
+    kernel = [each._replace(words=each.words.replace("HGMMA", "HMMA")) for each in listing(range(19))]
+    with pytest.raises(
+        ValueError, match="expected samples in loops with products .HGMMA., got none in 19 instructions"
+    ):
+        rounds.stands(kernel)
+    with pytest.raises(ValueError, match="got none in 19 instructions"):
+        rounds.stands(listing([0] * 19))
 
 
 # on a laptop

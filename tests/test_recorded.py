@@ -124,6 +124,12 @@ def test_the_forward_kernels_docstring_says_what_was_measured():
     level = ratios(chosen(results["rows"], N=(4096, 16384), dtype="float16"), "forward", "fa4")
     levels = f"{geometric_mean(level):.2f} and {min(level):.2f} of FlashAttention-4"
     assert f"and {min(found):.2f} in the least of them, {levels}" in words
+    (wide,), (narrow,) = (
+        chosen(load("gpu_profile")["rows"], direction="forward", backend="flashlearn", D=D) for D in (128, 64)
+    )
+    assert f"busy in {wide['tensor cores busy, % of cycles']:.0f} % of the cycles at D = 128, N = 16384" in words
+    units = [narrow[unit] for unit in ("tensor cores busy, % of cycles", "unit for exponentials busy, %")]
+    assert f"causal, in {units[0]:.0f} %, and the unit for exponentials in {units[1]:.0f} %" in words
     changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
     assert f"float16: {geometric_mean(level):.2f} of it in the mean, {min(level):.2f} at least), and at" in changes
     assert f"at least), and at {geometric_mean(found):.2f} of cuDNN" in changes
@@ -136,11 +142,44 @@ def test_the_backward_kernels_docstring_says_what_was_measured():
     spans = " and ".join(f"{min(found):.0f} to {max(found):.0f} at D = {D}" for D, found in rates.items())
     assert f"Result (float16, 16384 tokens, N >= 4096, {results['provenance']['date']}): {spans}" in words
     assert f"{geometric_mean(ratios(rows, 'backward', 'cudnn')):.2f} of cuDNN in the geometric mean" in words
-    profile = load("gpu_profile")
-    ours, theirs = (profile[name]["backward"]["tensor cores busy, % of cycles"] for name in ("flashlearn", "cudnn"))
-    assert f"under way in {ours:.0f} % of the cycles, in cuDNN's in {theirs:.0f} %" in words
-    reloads = profile["flashlearn"]["backward"]["registers reloaded from memory"]
-    assert not reloads and "the profiler counts no reloads" in words
+    wide, narrow = (chosen(load("gpu_profile")["rows"], direction="backward", D=D) for D in (128, 64))
+    ours, theirs, level = (f"{row['tensor cores busy, % of cycles']:.0f} %" for row in wide)
+    assert (
+        f"under way in {ours} of the cycles, in cuDNN's kernel in {theirs} and in FlashAttention-4's in {level};"
+        in words
+    )
+    ours, theirs, level = (f"{row['tensor cores busy, % of cycles']:.0f}" for row in narrow)
+    assert f"at D = 64, N = 4096, causal, in {ours}, {theirs} and {level} %" in words
+    ours, _, level = (f"{tables.in_rounds(row):.0f} %" for row in narrow)
+    assert f"are in rounds for {ours} of their time, FlashAttention-4's for {level}." in words
+    assert wide[0]["round"]["registers from memory"] == 0, "none reloaded in a round"
+    trials = load("gpu_trials_h200")["trials"]
+    barriers, both, one = (
+        spread(trials[f"backward, {name}"])
+        for name in ("barriers of later rounds made ready after the first loads are asked for",
+                     "dK and dV stored by the threads", "dK stored by the threads")
+    )  # fmt: skip
+    assert f"asked for (causal {barriers})," in words and f"copy engine ({both}; dK alone {one}; H200)" in words
+
+
+def test_all_time_is_accounted_for_in_the_profile():
+    rows = load("gpu_profile")["rows"]
+    assert [row["backend"] for row in rows] == ["flashlearn", "cudnn", "fa4"] * 4
+    for row in rows:
+        assert sum(row["warps"].values()) == pytest.approx(row["warps of a scheduler"], rel=0.02), "by cause"
+        kinds = {kind: part for kind, part in row["round"].items() if kind != "of all samples"}
+        assert sum(kinds.values()) == pytest.approx(1, abs=1e-3) and {*tables.ROUND} < {*kinds}
+        assert 90 < tables.in_rounds(row) <= 100, "of computing warps, in rounds"
+        busy = row["tensor cores busy, % of cycles"]
+        assert 0.9 * busy < tables.products_need(row) < busy, "busy longer than at full rate"
+
+
+@pytest.mark.parametrize(
+    ("warps", "seen"), [(2.25, 11 / 12), (2.47, 5 / 6), (3.0, 2 / 3), (3.25, 15 / 16), (4.0, 3 / 4)]
+)
+def test_computing_warps_share_a_scheduler_with_others(warps, seen):
+    row = {"warps of a scheduler": warps, "round": {"of all samples": seen / 2}}
+    assert tables.in_rounds(row) == pytest.approx(50)
 
 
 def test_the_appendix_says_which_short_rows_are_of_which_kernels():

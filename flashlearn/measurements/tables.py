@@ -9,7 +9,7 @@ Notebook 14 and its appendix print them; each function takes the recording, so t
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any
 
@@ -269,24 +269,55 @@ def memory(results: Mapping) -> str:
 
 
 def counters(profile: Mapping) -> str:
-    """What the profiler counted (`gpu_profile.json`): our two fast kernels and cuDNN's two."""
-    kernels: Sequence[Mapping] = [profile[name][way] for way in TARGETS for name in ("flashlearn", "cudnn")]
-    lines = [f"{provenance(profile)}", f"{'':36}" + columns(["forward", "", "backward", ""])]
-    lines.append(f"{'':36}" + columns(["ours", "cuDNN"] * 2))
-    for counter in [key for key in kernels[0] if key != "kernel"]:
-        cells = (f"{kernel[counter]:,.{0 if kernel[counter] > 100 else 1}f}" for kernel in kernels)
-        lines.append(f"{counter:36}" + columns(cells))
-    forward, backward = (clock(profile, way) for way in TARGETS)
-    lines.append(f"clock that would follow, GHz: forward {forward:.2f}, backward {backward:.2f}; at the peak 1.83")
+    """What the profiler counted (`gpu_profile.json`): our fast kernels, cuDNN's and FlashAttention-4's, in two settings each way."""
+    lines = textwrap.wrap(provenance(profile), 92)
+    for way in TARGETS:
+        rows = chosen(profile["rows"], direction=way)
+        settings = dict.fromkeys(f"D {row['D']}  N {row['N']}{'  causal' * row['causal']}" for row in rows)
+        names = {"flashlearn": "ours", "cudnn": "cuDNN", "fa4": "FA-4"}
+        lines += ["", f"{way:40}" + "".join(f"{setting:27}" for setting in settings)]
+        lines.append(f"{'':37}" + columns((names[row["backend"]] for row in rows), 9))
+        told = {key: [row[key] for row in rows] for key in ("ms", "clock, GHz")}
+        told["products need, % of cycles"] = [products_need(row) for row in rows]
+        told |= {key: [row[key] for row in rows] for key in rows[0] if "%" in key}
+        told["registers reloaded, thousands"] = [row["registers reloaded from memory"] / 1e3 for row in rows]
+        told["time of computing warps in rounds, %"] = [in_rounds(row) for row in rows]
+        told |= {f"  {kind}": [100 * row["round"][kind] for row in rows] for kind in ROUND}
+        for words, numbers in told.items():
+            digits = 2 if words in ("ms", "clock, GHz") else 1 if max(numbers) < 1000 else 0
+            lines.append(f"{words:37}" + columns((f"{number:,.{digits}f}" for number in numbers), 9))
     return "\n".join(line.rstrip() for line in lines)
 
 
-def clock(profile: Mapping, direction: str) -> float:
-    """GHz, if a busy cycle of our kernel's tensor cores does all of its 4096 FLOP in every SM."""
-    at, kernel = profile["setting"], profile["flashlearn"][direction]
-    work = 4 * at["B"] * at["H"] * at["N"] ** 2 * at["D"] * (2.5 if direction == "backward" else 1)
-    busy = kernel["tensor cores busy, % of cycles"] / 100
-    return work / (kernel["ms"] / 1e3) / (busy * H200_SXM.sms * 4096) / 1e9
+# Of `round` in gpu_profile.json, what takes a computing warp's time
+ROUND = (
+    "waiting for products",
+    "asking for products",
+    "waiting at barriers",
+    "exponentials",
+    "shared memory",
+    "the rest",
+)
+
+
+def products_need(row: Mapping) -> float:
+    """% of the cycles that a kernel took in which tensor cores at full rate, 4096 FLOP a cycle and SM, had done its products."""
+    half, again = (0.5 if row["causal"] else 1.0), (2.5 if row["direction"] == "backward" else 1.0)
+    work = 4 * row["B"] * row["H"] * row["N"] ** 2 * row["D"] * half * again
+    return 100 * work / (row["ms"] / 1e3 * row["clock, GHz"] * 1e9 * H200_SXM.sms * 4096)
+
+
+def in_rounds(row: Mapping) -> float:
+    """% of the time of the warps that compute, which is in rounds.
+
+    An SM has four schedulers. The profiler looks at each of them equally often, and then at one of its warps. All have as many
+    computing warps, and some have one more, which does not compute.
+    """
+    warps = round(4 * row["warps of a scheduler"])
+    computing = (warps - 1) // 4
+    others = warps - 4 * computing
+    seen = (others * computing / (computing + 1) + 4 - others) / 4
+    return 100 * row["round"]["of all samples"] / seen
 
 
 def slowing(trials: Mapping, after: tuple[int, ...] = (4, 13, 25, 38, 50, 63, 75, 100)) -> str:

@@ -30,10 +30,11 @@ for" in measurements/gpu_trials_h200.json, H200.)
 Prediction: 5 products in place of 7, none of them waiting for a load: about 500 TFLOP/s at D = 128 on an
 H200. Result (float16, 16384 tokens, N >= 4096, 2026-11-28): 573 to 667 at D = 128 and 478 to 568 at D = 64, which is
 1.19 of cuDNN in the geometric mean; the teaching kernels reach about half of that. The last step brought most at
-D = 128: two buffers for dS, where one had to be waited for. With the wait went the registers that did not fit: the
-profiler counts no reloads. What it showed still, before dQ was summed as below, beside cuDNN's
-kernel: products are under way in 70 % of the cycles, in cuDNN's in 67 %, and ours waits more at barriers
-(benchmarks/gpu_profile.py).
+D = 128: two buffers for dS, where one had to be waited for. With the wait went the registers that did not fit.
+The profiler (benchmarks/gpu_profile.py, bfloat16) sees none of them reloaded in a round. Without a mask, N = 16384, products are under
+way in 78 % of the cycles, in cuDNN's kernel in 67 % and in FlashAttention-4's in 79 %; at D = 64, N = 4096, causal, in 58, 46 and
+61 %. What ours lacks there comes before the first round and after the last: its computing warps are in rounds for 91 % of their time,
+FlashAttention-4's for 95 %.
 
 What a program's place is, where that is not its number in the grid, each group of warps works out by itself, and once more at the
 end. Worked out before the warps part, it took registers of one of the computing groups in every round, and the assembler had up to 16
@@ -99,7 +100,9 @@ that each block of keys begins elsewhere, so that they do not all add to the sam
 To begin and to end costs a program 6800 to 8100 cycles, as long as 1.5 to 2.1 rounds (H200; "timeline" in that file): K, V and
 the first Q and dO come from HBM, dV and dK go there. It was no use to let programs go on with the next block of keys, which
 then is on its way while dV and dK leave (0.91 to 1.03 of the speed): the copy engine is then what all wait for, we think,
-and the loop has more numbers to keep than registers.
+and the loop has more numbers to keep than registers. Nor was it to make the barriers of later rounds ready when the first loads have
+been asked for (causal 0.99 to 1.00), or to have the threads store dK and dV, so that a program does not end with a wait for
+the copy engine (0.86 to 0.98; dK alone 0.92 to 1.01; H200).
 
 With a mask programs are short. There, unless in order, the copy engine is asked for K, the first Q and dO, and V before the
 warps part, and the first S^T is computed while V comes: 1.00 to 1.02 times the speed. Without one it was 0.95 to 1.01, for
