@@ -189,6 +189,12 @@ EXERCISES = (
                 "masked lanes must not raise the maximum nor join the sum: other=float('-inf')",
             ),
             Case(
+                "very negative logits",
+                _lse(_random(3, 50, shift=-(2.0**17))),
+                "no number is low enough for lanes past N: only -inf is below all floats, float('-inf')",
+                0.1,
+            ),
+            Case(
                 "large logits",
                 _lse(_random(3, 40, scale=300.0)),
                 "subtract the maximum before tl.exp, as safe softmax does",

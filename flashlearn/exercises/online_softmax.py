@@ -21,7 +21,7 @@ def _pair(*values):
     """(m, l) of these logits, in float64."""
     x = torch.tensor(values, dtype=torch.float64)
     m = x.max() if len(x) else torch.tensor(-INF, dtype=torch.float64)
-    return m, torch.exp(x - m).sum()
+    return m, torch.exp(x - (0 if m == -INF else m)).sum()
 
 
 def _merged(left, right=()):
@@ -174,6 +174,16 @@ EXERCISES = (
                 "a maximum starts at -inf: any finite number may be a logit",
             ),
             Case(
+                "a block of nothing but -inf",
+                _reduced(_numbers(-INF, -INF, 1, 2, -INF, 3, -INF, -INF), 2),
+                "its pair is (-inf, 0): where m is -inf subtract 0, in the block as in the merge",
+            ),
+            Case(
+                "a row filled up with -inf",
+                _reduced(_numbers(1, 2, 3, 4, 5, 6, -INF, -INF), 1),
+                "two blocks of -inf merge to (-inf, 0), the pair of no entries",
+            ),
+            Case(
                 "float64",
                 _reduced(_row(40), 8),
                 "stay in the dtype of x, and add nothing to l",
@@ -200,7 +210,7 @@ EXERCISES = (
         hints=(
             "A piece of at most block_size entries is easy. How do you get from a long row to easy pieces?",
             "Let the function call itself on two halves, and join the two pairs that come back. When need it not call itself?",
-            "if len(x) <= ...: return the pair of one block; middle = ...; return merge(tree(..., block_size), tree(..., block_size)).",
+            "if len(x) <= ...: return the pair of one block, (-inf, 0) if its m is -inf; middle = ...; return merge(tree(..., block_size), tree(..., block_size)).",
         ),
         mistakes=MISTAKES["03.tree"],
         values=("m", "l"),

@@ -139,6 +139,19 @@ class Puzzle:
 
         return Case(name, compare, hint, tolerance)
 
+    def no_line_too_many(self) -> Case:
+        """A test that fails for a line that changes nothing where it stands."""
+
+        def compare(answer: Callable) -> tuple[Any, Any]:
+            count, most = (torch.tensor(n) for n in (len(self.read(answer())), len(self.right)))
+            return torch.maximum(count, most), most
+
+        return Case(
+            "no line too many",
+            compare,
+            f"{len(self.right)} lines are enough: leave one out, and look whether it was needed",
+        )
+
     def mistakes(self, *orders: tuple[str, tuple[int, ...], str]) -> tuple[Mistake, ...]:
         """One for each decoy, in the place that it takes, and the named orders: (what, numbers of lines, caught by)."""
         known = [(decoy.what, self._with(number), decoy.caught_by) for number, decoy in enumerate(self.decoys)]
@@ -186,6 +199,9 @@ class Ordering(Exercise):
     """An exercise whose answer is the order of lines."""
 
     puzzle: Puzzle
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cases", (*self.cases, self.puzzle.no_line_too_many()))
 
 
 class Lines:

@@ -17,7 +17,7 @@ from flashlearn.exercises.launching import launch
 from flashlearn.exercises.mistakes.triton_forward import MISTAKES
 from flashlearn.exercises.solutions.triton_forward import bugs_solution, causal_solution, kernel_solution
 from flashlearn.exercises.watching import WrongWay
-from flashlearn.exercises.whole_kernels import compiles, launched, traffic
+from flashlearn.exercises.whole_kernels import compiles, launched, launched_with_tf32, traffic
 
 if TYPE_CHECKING:
     import triton.language as tl
@@ -117,7 +117,9 @@ def _visits(N_q, N_k, start_m=0, hidden_key=None, scale=0.25, size=1.0, signs=Fa
     return compare
 
 
-def _attention(N_q, N_k, *blocks, H=1, D=16, causal=False, scale=0.3, size=1.0, dtype=torch.float32, bytes_too=False):
+def _attention(
+    N_q, N_k, *blocks, H=1, D=16, causal=False, scale=0.3, size=1.0, dtype=torch.float32, bytes_too=False, launched=launched,
+):  # fmt: skip
     """o and lse of a whole kernel, on `blocks`, rows of Q and of K at once; with `bytes_too` what it reads and writes."""
 
     def compare(kernel):
@@ -359,6 +361,12 @@ EXERCISES = (
                 _attention(33, 40, 16, 16, H=2, D=32, causal=True, dtype=torch.float16),
                 "p.to(v.dtype) for the second product; m, l and acc stay float32",
                 4e-3,
+                step=5,
+            ),
+            Case(
+                "float32, as on a GPU",
+                _attention(50, 50, 16, 32, launched=launched_with_tf32),
+                'a GPU rounds the factors of tl.dot to TF32, 10 bits of mantissa: input_precision="ieee" in both products',
                 step=5,
             ),
             Case(

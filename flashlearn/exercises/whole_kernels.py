@@ -15,6 +15,7 @@ import inspect
 import math
 from collections.abc import Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -54,6 +55,34 @@ def launched(kernel: Any, grid: Sequence[int], constants: dict[str, Any], *args:
     except InterpreterError as error:
         raise unwrapped(error) from None
     return steps
+
+
+def launched_with_tf32(kernel: Any, grid: Sequence[int], constants: dict[str, Any], *args: Any) -> list[Step]:
+    """As `launched`, with products of float32 as a GPU makes them: rounded to TF32, unless the kernel asks for "ieee"."""
+    if hasattr(kernel, "through"):
+        return list(kernel.through("whole_kernels", "launched_with_tf32", tuple(grid), constants, *args))
+    from flashlearn import kernels
+
+    if not kernels.INTERPRETED:
+        return launched(kernel, grid, constants, *args)
+    from triton.runtime.interpreter import TensorHandle, interpreter_builder
+
+    exact = interpreter_builder.create_dot
+
+    def create_dot(a, b, d, input_precision, *rest):
+        if "TF32" in str(input_precision):
+            a, b = (TensorHandle(rounded_to_tf32(factor.data), factor.dtype) for factor in (a, b))
+        return exact(a, b, d, input_precision, *rest)
+
+    with mock.patch.object(interpreter_builder, "create_dot", create_dot):
+        return launched(kernel, grid, constants, *args)
+
+
+def rounded_to_tf32(x: np.ndarray) -> np.ndarray:
+    """float32 with 10 bits of mantissa, the nearest; other dtypes as they are."""
+    if x.dtype != np.float32:
+        return x
+    return ((x.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
 
 
 def _launched_on_gpu(kernel: Any, grid: Sequence[int], constants: dict[str, Any], args: Sequence[Any]) -> None:

@@ -1,5 +1,7 @@
 """Wrong answers to the exercises of notebook 05."""
 
+import functools
+
 import torch
 
 INF = float("inf")
@@ -39,9 +41,9 @@ def update_in_float32(m, l, acc, s, v):
     return tuple(t.double() for t in right(m.float(), l.float(), acc.float(), s.float(), v.float()))
 
 
-def update_with_epsilon(m, l, acc, s, v):
+def update_with_epsilon(m, l, acc, s, v, epsilon=1e-9):
     m, l, acc = right(m, l, acc, s, v)
-    return m, l + 1e-9, acc
+    return m, l + epsilon, acc
 
 
 def update_adds_plain_values(m, l, acc, s, v):
@@ -185,6 +187,7 @@ WRONG = {
         ("a negative maximum is taken for none", update_takes_negative_for_nothing, "either sign"),
         ("the work is done in float32", update_in_float32, "dtype|float32"),
         ("1e-9 is added to l", update_with_epsilon, "nothing is added"),
+        ("1e-6 is added to l", functools.partial(update_with_epsilon, epsilon=1e-6), "nothing is added"),
         ("scores below the maximum are left out", update_only_looks_up),
         ("values are added without their weight", update_adds_plain_values),
         ("acc is divided by l at every step", update_keeps_acc_normalised),

@@ -79,7 +79,17 @@ def merge_says_nan_is_0(a, b):
 
 def leaf(x):
     m = x.max()
+    return m, torch.exp(x - m).nan_to_num(0.0).sum()
+
+
+def leaf_unguarded(x):
+    m = x.max()
     return m, torch.exp(x - m).sum()
+
+
+def merge_unguarded(a, b):
+    m = torch.maximum(a[0], b[0])
+    return m, a[1] * torch.exp(a[0] - m) + b[1] * torch.exp(b[0] - m)
 
 
 def tree_by(join=merge, reduce=leaf, split=lambda x, block_size: len(x) // 2):
@@ -241,10 +251,10 @@ def merge_of_many_words(a, b):
 def tree_in_floats(x, block_size):
     if len(x) <= block_size:
         m = x.max()
-        return m.item(), torch.exp(x - m).sum().item()
+        return m.item(), torch.exp(x - (0 if m == -INF else m)).sum().item()
     (m_a, l_a), (m_b, l_b) = (tree_in_floats(half, block_size) for half in torch.tensor_split(x, 2))
     m = max(m_a, m_b)
-    return m, l_a * math.exp(m_a - m) + l_b * math.exp(m_b - m)
+    return m, sum(l * math.exp(n - m) for n, l in ((m_a, l_a), (m_b, l_b)) if l)
 
 
 WRONG = {
@@ -276,6 +286,8 @@ WRONG = {
         ("the entry in the middle is lost", tree_loses_the_middle),
         ("the entry in the middle counts twice", tree_shares_the_middle),
         ("the odd block out is forgotten", tree_merges_pairs_only),
+        ("a block of -inf is not guarded", tree_by(reduce=leaf_unguarded), "subtract 0"),
+        ("a merge of two blocks of -inf is not guarded", tree_by(join=merge_unguarded), "subtract 0"),
         ("the merge takes negative maxima for none", tree_by(join=merge_takes_negative_for_empty)),
         ("the merge looks at one side", tree_by(join=merge_counts_one_for_b)),
     ),
@@ -287,6 +299,7 @@ WRONG = {
         ("alpha is computed before m_new", lambda: "GCBEA", "m_new is used before"),
         ("both new terms are added", lambda: "CGBEFA", "line F"),
         ("both factors are taken", lambda: "CGDBEA", "line D"),
+        ("a line more, which changes nothing", lambda: "CGBEAD", "line D"),
         ("no lines at all", lambda: "", "0 were given"),
         ("a line that is not there", lambda: "CGBEAX", "A to G"),
         ("a line twice", lambda: "CGBEAA", "once at most"),

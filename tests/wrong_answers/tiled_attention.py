@@ -188,7 +188,7 @@ WRONG = {
         ("the maximum of the first entries is taken", update_by(maximum=lambda S: S[:, :1])),
         ("a negative maximum is taken for none", update_takes_negative_for_nothing),
         ("the work is done in float32", update_in_float32),
-        ("1e-8 is added to l", update_with_epsilon),
+        ("1e-8 is added to l", update_with_epsilon, "nothing is added"),
         ("P is rounded to bfloat16", update_with_probabilities_in_16_bits),
         ("the block is added as if it were alone", update_adds_the_block_without_its_weights),
         ("the old maximum is returned", update_returns_the_old_maximum),

@@ -60,10 +60,10 @@ def told(name: str, got: float, terms: tuple[float, float], m: float, s: float) 
         "e^m": math.exp(m),
     }
     case = f"after a maximum of {m:g} comes a score of {s:g}, and in {name}"
-    for other, factor in words.items():  # one wrong factor is likelier than two
-        if abs(got - (terms[0] * factor + terms[1] * right[1])) < 1e-6 * abs(got):
+    for other, factor in words.items():  # one wrong factor is likelier than two; a right one under another name is none
+        if factor != right[0] and abs(got - (terms[0] * factor + terms[1] * right[1])) < 1e-6 * abs(got):
             return f"{case} the old terms take the factor {other}, where it must be exp(m_old - m_new)"
-        if abs(got - (terms[0] * right[0] + terms[1] * factor)) < 1e-6 * abs(got):
+        if factor != right[1] and abs(got - (terms[0] * right[0] + terms[1] * factor)) < 1e-6 * abs(got):
             return f"{case} the new terms take the weight {other}, where it must be exp(s - m_new)"
     return f"{case} the old terms must take the factor exp(m_old - m_new), the new ones the weight exp(s - m_new)"
 
@@ -107,7 +107,7 @@ def the_shares(merge):
 
 
 CAUSES = {
-    "05.recurrence": (the_maximum, the_weights, nothing_is_added),
+    "05.recurrence": (the_maximum, nothing_is_added, the_weights),
     "05.order": ORDER.causes,
     "05.merge_outputs": (an_empty_sum, the_shares),
 }

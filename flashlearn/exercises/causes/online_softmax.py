@@ -105,8 +105,18 @@ def two_blocks(tree):
     return ""
 
 
+def nothing_but_hidden(tree):
+    """A block of -inf alone is the pair of no entries, and so are two of them."""
+    for x in ((-INF, -INF), (-INF, -INF, -INF, -INF)):
+        m, l = (float(value) for value in tree(torch.tensor(x, dtype=torch.float64), 2))
+        if m != -INF or l != 0:
+            where = "a block of nothing but -inf becomes" if len(x) == 2 else "two blocks of nothing but -inf become"
+            return f"{where} ({m:.4g}, {l:.4g}), not (-inf, 0): -inf - -inf is nan, so subtract 0 where m is -inf"
+    return ""
+
+
 CAUSES = {
-    "03.merge": (the_maximum, the_factors, an_empty_side, nothing_is_added),
-    "03.tree": (a_leaf, all_elements, two_blocks),
+    "03.merge": (the_maximum, nothing_is_added, the_factors, an_empty_side),
+    "03.tree": (a_leaf, all_elements, two_blocks, nothing_but_hidden),
     "03.order": ORDER.causes,
 }

@@ -51,6 +51,16 @@ def the_weights(update):
     return ""
 
 
+def nothing_is_added(update):
+    """A block that outweighs all before it leaves l at 1."""
+    l = _step(update, (-800.0,), (0.0,))[1].item()
+    return (
+        f"a block that outweighs all before it makes l 1 + {l - 1:.1g}: nothing is added to l"
+        if 1e-15 < l - 1 < 1e-3
+        else ""
+    )
+
+
 def _said(N_q, N_k, block_q, block_k, got, want):
     return f"of {N_q} queries and {N_k} keys in blocks of {block_q} and {block_k} it counts {got}, not {want}"
 
@@ -98,6 +108,6 @@ def the_alignment(visited):
 
 CAUSES = {
     "07.order": ORDER.causes,
-    "07.update": (the_maximum, the_weights),
+    "07.update": (the_maximum, nothing_is_added, the_weights),
     "07.visited": (one_pair, the_diagonal, rounded_up, the_alignment),
 }

@@ -27,6 +27,7 @@ MISTAKES = {
     ),
     "11.row_lse": (
         Mistake("masked lanes hold 0 and join the sum", _wrong("row_lse", other=0.0), "negative logits"),
+        Mistake("lanes past N hold a low number, not -inf", _wrong("row_lse", other=-1000.0), "very negative logits"),
         Mistake("the lanes past N are not masked", _wrong("row_lse", masked=False), "rows of 50"),
         Mistake("the maximum is not subtracted", _wrong("row_lse", safe=0), "large logits"),
         Mistake("x is taken to be contiguous", _wrong("row_lse", contiguous=True), "transposed x"),

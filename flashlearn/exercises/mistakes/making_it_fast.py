@@ -82,7 +82,9 @@ MISTAKES = {
         Mistake("a causal pass counts like a full one", flops_causal_not_halved, "forward, causal"),
         Mistake("a backward pass counts like a forward one", flops_backward_as_forward, "backward"),
         Mistake(
-            "the two products that two sweeps do twice are counted, 7 in place of 5", flops_seven_products, "backward"
+            "the two products that two sweeps do twice are counted, 7 in place of 5, or the forward pass too: both make 3.5",
+            flops_seven_products,
+            "backward",
         ),
         Mistake("the rate is in GFLOP/s", flops_in_gigaflops, "forward"),
         Mistake("one head of one sequence is counted", flops_one_head, "forward"),

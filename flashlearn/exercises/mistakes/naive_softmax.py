@@ -44,7 +44,7 @@ MISTAKES = {
     ),
     "01.overflow": (
         Mistake(
-            "the logarithm of the largest number is returned, which is no number of that dtype",
+            "the logarithm of the largest number is returned: in float64 its exponential is still a number, and no other dtype has it",
             overflow_log_of_max,
             "float16",
         ),

@@ -66,6 +66,10 @@ def tree_one_after_the_other(x, block_size):
     return functools.reduce(merge_unguarded, pairs)
 
 
+def tree_unguarded(x, block_size):
+    return _tree(x, block_size)
+
+
 ORDER = Puzzle(
     "03.order",
     running_pair,
@@ -102,6 +106,11 @@ MISTAKES = {
         Mistake("the blocks are merged one after the other, not in a tree", tree_one_after_the_other, "a tree"),
         Mistake("the last block is dropped when it is shorter", tree_drops_the_tail, "does not divide"),
         Mistake("exp is taken before the maximum is subtracted", tree_unshifted_blocks, "large logits"),
+        Mistake(
+            "-inf is subtracted from -inf in a block that holds nothing else",
+            tree_unguarded,
+            "a block of nothing but -inf",
+        ),
     ),
     "03.order": ORDER.mistakes(
         (

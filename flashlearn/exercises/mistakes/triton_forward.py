@@ -109,6 +109,7 @@ BUGS = (
     ("-inf is subtracted from -inf where no key is seen", "queries that see no key", (('tl.where(m_new == float("-inf"), 0.0, m_new)', "m_new"),)),
     ("l = 0 is divided by where no key is seen", "queries that see no key", (("l = tl.where(l == 0.0, 1.0, l)", "l = l"),)),
     ("every program works on the first head", "three heads", (("tl.program_id(0) * BLOCK_M, tl.program_id(1)", "tl.program_id(0) * BLOCK_M, 0"),)),
+    ("float32 is rounded to TF32 on a GPU", "float32, as on a GPU", (("tl.trans(k), input_precision=\"ieee\")", "tl.trans(k))"),)),
     ("blocks of keys are loaded that no query of the block sees", "bytes", (("tl.minimum(tl.maximum(start_m + BLOCK_M + N_k - N_q, 0), N_k)", "N_k"),)),
 )  # fmt: skip
 

@@ -68,7 +68,7 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         name="10.products",
-        text="Two sweeps do 14 FLOPs where autograd, which kept P, does 8. N is large, and the GPU is an A100. "
+        text="Two sweeps do 14 N²d FLOPs where autograd, which kept P, does 8. N is large, d = 64 in blocks of 128, and the GPU is an A100. "
         "What is the least time of two sweeps under the roof?",
         right="about 1/3 of autograd's",
         wrong=(
@@ -83,7 +83,7 @@ QUESTIONS: tuple[Question, ...] = (
                 "myth: computing things twice makes it slower",
             ),
         ),
-        why="Both are bound by memory, and three tables of N × N that go through HBM weigh more than products made twice.",
+        why="Autograd is bound by memory: three tables of N × N that go through HBM weigh more than products made twice.",
         shown='assert tiled.flops * 8 == kept.flops * (14 if name == "two sweeps" else 10)',
     ),
 )

@@ -20,7 +20,7 @@ def merge_solution(a, b):
 def tree_solution(x, block_size):
     if len(x) <= block_size:
         m = x.max()
-        return m, torch.exp(x - m).sum()
+        return m, torch.exp(x - (0 if m == -INF else m)).sum()  # a block of nothing but -inf: (-inf, 0)
     middle = len(x) // 2
     return merge_solution(tree_solution(x[:middle], block_size), tree_solution(x[middle:], block_size))
 
