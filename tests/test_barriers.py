@@ -9,6 +9,7 @@ from types import FunctionType, SimpleNamespace
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 from torch.nn.functional import scaled_dot_product_attention
 
 from flashlearn.core.steps import record
@@ -747,7 +748,15 @@ def test_steps_tell_who_waits_and_the_picture_changes():
     assert len(steps) == good.slots + 1 == 41 and bad.stopped.startswith("slot 16: consume 0 waits")
     assert "as it is: load waits for free[1], phase 0, K2 on its way, V2 on its way" in steps[14].sentence
     assert "load waits for phase 0 of free[0]" in steps[-1].sentence
+    waits = [bar for bar in steps[-1].values["runs"]["as it is"] if bar.text == "q_full[0], phase 0"]
+    assert [(bar.row, bar.what, bar.start) for bar in waits] == [("consume 0", "wait", 0), ("consume 1", "wait", 0)], (
+        "for Q"
+    )
     runs = as_runs(steps)
+    ax = Figure(figsize=(19.2, 5.4)).add_axes((0, 0, 1, 1))
+    draw_barriers(ax, steps[-1])
+    words = {text.get_text() for text in ax.texts}
+    assert any("phase 1" in each for each in words) and not any("phase 2" in each for each in words), "its last bit"
     assert len({paint(runs, number, draw_barriers, (12.8, 5.4)).tobytes() for number in (0, 9, 24, 40)}) == 4
 
 

@@ -126,6 +126,15 @@ def test_numbers_inside_tiles_if_they_fit():
     assert not set(acc) <= set(texts(run[5], width=6.4))
 
 
+def test_scores_stay_in_sight_beside_many_columns():
+    """Eight tokens of 128 columns, as in notebook 06: drawn as wide as they are they leave no room for S."""
+    Q, K, V = (t[0, 0] for t in qkv(8, 8, 128))
+    run = fl.record(fl.tiled_qkv_steps(Q, K, V, block_q=2, block_k=2))
+    assert area(pixels(run[6]), "S") > 2500, "the block of now"
+    assert area(pixels(run[6]), "K") > 2500 and {"Q 8×128", "O 8×128", "2×128"} <= set(texts(run[6]))
+    assert "Q" in texts(fl.record(fl.tiled_qkv_steps(*(t[0, 0] for t in qkv(8, 8, 32)), block_q=2, block_k=2))[6])
+
+
 def test_what_is_on_chip_has_its_colour_in_both_memories():
     run = fl.record(fl.tiled_attention_v2_steps(*qkv(D=4), block_q=3, block_k=3))
     done = pixels(run[-1])

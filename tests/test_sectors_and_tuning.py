@@ -47,6 +47,7 @@ def test_strides_and_sizes_are_whole_numbers(name, number):
         (128, 32, 100 * 1024, "H100", 2, "shared memory"),
         (128, 32, 100 * 1024, "A100", 1, "shared memory"),
         (32, 16, 0, "H100", 32, "programs"),
+        (128, 114, 56 * 1024, "H100", 4, "shared memory"),  # to the last byte, and registers would do for 4.5
     ],
 )
 def test_what_ends_first_limits_the_programs(threads, registers, shared, gpu, programs, limit):

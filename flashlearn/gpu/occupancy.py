@@ -27,10 +27,11 @@ def occupancy(fact: Compiled, gpu: str = "H100") -> Occupancy:
     if gpu not in SHARED:
         raise ValueError(f"expected a GPU of {list(SHARED)}, got {gpu!r}")
     fits = {
-        "threads": THREADS // fact.threads,
-        "registers": REGISTERS // (fact.threads * max(fact.registers, 1)),
-        "shared memory": SHARED[gpu] // (fact.shared + RESERVED),
+        "threads": THREADS / fact.threads,
+        "registers": REGISTERS / (fact.threads * max(fact.registers, 1)),
+        "shared memory": SHARED[gpu] / (fact.shared + RESERVED),
         "programs": PROGRAMS,
     }
     limit = min(fits, key=lambda name: fits[name])
-    return Occupancy(fits[limit], fits[limit] * fact.threads // 32, limit)
+    programs = int(fits[limit])
+    return Occupancy(programs, programs * fact.threads // 32, limit)

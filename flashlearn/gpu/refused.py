@@ -49,7 +49,7 @@ PLAIN = (
     (
         r"arange's arguments must be of type tl.constexpr",
         "tl.arange wants lengths that are known when the kernel is compiled. A name that was assigned in the kernel no longer "
-        "counts as one: write s.shape[0] or the constexpr itself into tl.arange",
+        "counts as one: write the constexpr itself, or the tile's own length, as x.shape[1] of a tile x, into tl.arange",
     ),
     (
         r"Cannot access global variable (\w+)",
@@ -113,9 +113,21 @@ def refused(
     if set(names) != {*kinds, *constants}:
         raise ValueError(f"expected the arguments {', '.join((*kinds, *constants))}, got {', '.join(names)}")
     job = {"source": source_of(function), "kernel": function.__name__, "kinds": kinds, "constants": constants}
-    return _compile(json.dumps(job | {"names": names, "capability": capability, "num_warps": num_warps})) or frozen(
-        job["source"]
-    )
+    found = _compile(json.dumps(job | {"names": names, "capability": capability, "num_warps": num_warps}))
+    return without_name(found, job["source"]) if found else frozen(job["source"])
+
+
+def without_name(refusal: Refusal, source: str) -> Refusal:
+    """The same, or, if a name is missing that is set nowhere, a refusal that says so."""
+    missing = re.search(r"NameError\('(\w+) is not defined'\)", refusal.says)
+    known = {
+        node.id
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    if not missing or missing[1] in known:
+        return refusal
+    return refusal._replace(plain=f"nothing in the kernel is called {missing[1]}: is it spelled as where it was set?")
 
 
 def frozen(source: str) -> Refusal | None:

@@ -106,7 +106,7 @@ def bars(run: Run) -> list[Bar]:
             out.append(Bar(task.who, "S" if task.on.startswith("k") else "PV", "", task.start, task.end))
         else:
             out.append(Bar(task.who, task.what, task.on, task.start, task.end))
-    return sorted((bar for bar in out if bar.text[:1] != "Q" and "q_" not in bar.text), key=lambda bar: bar.start)
+    return sorted((bar for bar in out if bar.text[:1] != "Q"), key=lambda bar: bar.start)
 
 
 def timeline_steps(runs: dict[str, Run]) -> Iterator[Step]:

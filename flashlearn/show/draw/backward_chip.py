@@ -89,7 +89,7 @@ def _number(step: Step, name: str) -> str:
 
 def _map(sheet: Sheet, step: Step, area: Rect) -> None:
     """The square of pairs: what this run meets, has met and meets now; below it bytes and FLOPs so far."""
-    ground(sheet, area, "HBM", "forward tiles")
+    ground(sheet, area, "HBM", "pairs of blocks")
     N_q, N_k = step.shapes["S"][-2:]
     size = min((area.w - 84) / max(N_k, 1), (area.h - 190) / max(N_q, 1))
     place = Place(area.x + 54, area.y + 66, N_q, N_k, size, size)

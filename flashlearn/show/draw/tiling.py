@@ -35,6 +35,7 @@ class _Chip:
     table      whether m, l and the factor of every row stand at the right
     capacity   the elements of tiles that fit, to be shown as a bar that fills; None: the bytes on chip are told
     on_way     the tiles that have not arrived yet
+    narrowed   whether columns are drawn narrower than rows are high, as there are so many more of them
     """
 
     area: Rect
@@ -43,6 +44,7 @@ class _Chip:
     table: bool
     capacity: int | None = None
     on_way: tuple[Tile, ...] = ()
+    narrowed: bool = False
 
     @property
     def wide(self) -> bool:
@@ -72,7 +74,7 @@ class _Chip:
         most_rows, most_cols = self.largest[tile.name]
         broad = self.unit * min(most_cols, 8) / most_cols
         high = min(self.pitch, self.rows_area / most_rows)
-        if most_cols > 8:  # no numbers in the cells: they are as square as they are
+        if most_cols > 8 and not self.narrowed:  # no numbers in the cells: they are as square as they are
             broad = high = min(broad, high)
         return Place(round(left), self.area.y + 54, *_chip_shape(step, tile), broad, high)
 
@@ -101,7 +103,9 @@ def draw_tiling(
     traffic_bars(sheet, step, MARGIN + 4, bottom, inner - 8, full)
     table = any("m_i" in s.values for s in run) and sheet.width >= NARROW
     on_way = step.reads if travelled < 1 else ()
-    look = _Chip(Rect(MARGIN, sheet.height - chip, inner, chip - 2), pitch, largest, table, capacity, on_way)
+    look = _Chip(
+        Rect(MARGIN, sheet.height - chip, inner, chip - 2), pitch, largest, table, capacity, on_way, _narrowed(step)
+    )
     on_chip = _sram(sheet, step, look)
     if travelled < 1:
         _travel(sheet, step, places, on_chip, travelled)
@@ -123,25 +127,32 @@ def _hbm(sheet: Sheet, step: Step, run: list[Step], area: Rect) -> dict[str, Pla
         _output(sheet, step, run, name, places[name])
     for name, place in places.items():
         sheet.grid(place)
+        shape = f" {place.rows}×{place.cols}" if _narrowed(step) else ""  # not what it looks like
         if name == "K":
-            sheet.text(place.right + 8, place.y - 2, "Kᵀ" + arrows(step, "K"), va="top", weight="bold", fontsize=17)
+            words = f"Kᵀ{shape}{arrows(step, 'K')}"
+            sheet.text(place.right + 8, place.y - 2, words, va="top", weight="bold", fontsize=17)
         elif name in COLUMNS:
             style = {"fontsize": 14, "ha": "center", "va": "bottom", "weight": "bold"}
             sheet.text(place.middle, place.y - 5, COLUMNS[name], **style)
         elif name != "S":
             style = {"fontsize": 17, "ha": "center", "va": "bottom", "weight": "bold"}
-            sheet.text(place.middle, place.y - 5, name + arrows(step, name), **style)
+            sheet.text(place.middle, place.y - 5, name + shape + arrows(step, name), **style)
     _key(sheet, area.x + 10, area.bottom - 12, never, masked, stored)
     return places
 
 
+def _narrowed(step: Step) -> bool:
+    """Whether the head dimension is so large beside the rows that, drawn as large as it is, nobody would see S."""
+    return _size(step, "Q")[1] > 4 * max(_size(step, "Q")[0], _size(step, "K")[0], 2)
+
+
 def _places(step: Step, area: Rect) -> dict[str, Place]:
-    """Where every matrix stands; the head dimension is drawn at most five cells wide, or, past eight, all of it."""
+    """Where every matrix stands; the head dimension is drawn at most five cells wide, or, past eight, all of it, if S stays in sight."""
     x, y, w, h = area
     N_q, D = _size(step, "Q")
     N_k = _size(step, "K")[0]
     columns = [name for name in COLUMNS if name in step.shapes]
-    true = D > 8  # too many for numbers: every cell is a square
+    true = D > 8 and not _narrowed(step)  # too many for numbers: every cell is a square
     d = D if true else min(D, 5)
     tall = min(30.0, (h - 46) / (max(N_q, N_k) + d))
     if d * tall < 46 and not true:  # K^T stays high enough for the labels beside it
