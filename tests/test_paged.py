@@ -208,6 +208,21 @@ def test_against_float64(problem):
     assert torch.equal(flash_attention_paged(*tensors, **ragged), got[0])
 
 
+def columns_of(t):
+    """t as every second number of a tensor, the others such as would make a difference."""
+    return torch.stack([t, t.flip(0) + 3], 1)[:, 0]
+
+
+def test_lengths_offsets_and_sinks_may_have_any_strides():
+    tensors, ragged = make(Problem((17, 40, 20, 5), (1, 0, 12, 5)))
+    sinks = torch.tensor([0.5, -1.0, 2.0, 0.1], device=DEVICE)[: tensors[0].shape[1]]
+    want = flash_attention_paged(*tensors, **ragged, sinks=sinks)
+    ragged["cu_seqlens_q"], tensors[4] = columns_of(ragged["cu_seqlens_q"]), columns_of(tensors[4])
+    assert torch.equal(flash_attention_paged(*tensors, **ragged, sinks=columns_of(sinks)), want)
+    negated = torch.complex(sinks, -sinks).conj().imag  # -(-sinks), lazily
+    assert negated.is_neg() and torch.equal(flash_attention_paged(*tensors, **ragged, sinks=negated), want)
+
+
 @pytest.mark.parametrize(
     "row, problem",
     covering(

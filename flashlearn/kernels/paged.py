@@ -458,6 +458,9 @@ def flash_attention_paged(
     _check_supported(q, k_pages, v_pages, sizes, sinks)
     if check or INTERPRETED:
         check_paged_numbers(sizes, page_table, lengths, cu_seqlens_q)
+    lengths = lengths.contiguous()  # kernels know no strides of these three
+    cu_seqlens_q = None if cu_seqlens_q is None else cu_seqlens_q.contiguous()
+    sinks = None if sinks is None else sinks.contiguous().resolve_neg()
     given = Given(sizes, left, 0 if causal else right, check_softcap(softcap), sinks, resolve_scale(scale, sizes.D))
     with torch.cuda.device_of(q):  # kernels are launched on the current device
         o, lse = paged(q, k_pages, v_pages, page_table, lengths, cu_seqlens_q, given, with_lse=return_lse)
