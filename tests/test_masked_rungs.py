@@ -116,6 +116,26 @@ def problem(case: dict, dtype=torch.float64, seed: int = 0):
     return (do, q, k, v), options, dict(zip(("block_q", "block_k"), case["blocks"], strict=True))
 
 
+@pytest.mark.parametrize("rung", ["standard", "v1", "v2"])
+def test_keys_that_do_not_exist_may_hold_anything(rung):
+    (do, q, k, v), options, blocks = problem({**ALONE, "lengths": (9, 8), "key_range": "both"})
+    gone = torch.ones(2, 1, 8, 1, dtype=torch.bool)
+    for b, (first, last) in enumerate(zip(*(ends.tolist() for ends in options["key_range"]), strict=True)):
+        gone[b, :, first:last] = False
+    assert gone.any() and not gone.all()
+    attend = {
+        "standard": fl.standard_attention,
+        "v1": functools.partial(fl.tiled_attention_v1, **blocks),
+        "v2": functools.partial(fl.tiled_attention_v2, **blocks),
+    }[rung]
+    want = attend(q, k, v, **options)
+    spoilt = k.masked_fill(gone, torch.nan), v.masked_fill(gone, torch.inf)
+    torch.testing.assert_close(attend(q, *spoilt, **options), want)
+    gradients = fl.attention_backward(do, q, *spoilt, **options)
+    for got, right in zip(gradients, fl.attention_backward(do, q, k, v, **options), strict=True):
+        torch.testing.assert_close(got, right)
+
+
 def brute_force(q, k, v, *, causal, window, documents, key_range, softcap, alibi, sinks, scale, dtype=torch.float64):
     """(o, lse), in float64 unless told otherwise, the mask worked out pair by pair from the words of the definition."""
     q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
