@@ -147,6 +147,17 @@ def test_a_cache_that_is_full_says_so():
         ((2, 1, 4), (2, 1, 4)),
     ),
 )
+def test_a_cache_is_filled_with_gradients_switched_on():
+    """As a caller does who forgets torch.no_grad(): the same numbers, and no gradients through the cache."""
+    torch.manual_seed(1)
+    gpt = GPT(11)
+    tokens = torch.randint(11, (2, 6))
+    caches = gpt.empty_caches(2, 6)
+    parts = [gpt(tokens[:, :4], caches), gpt(tokens[:, 4:], caches)]
+    torch.testing.assert_close(torch.cat(parts, 1), gpt(tokens), atol=1e-5, rtol=1e-5)
+    assert not any(cache.k.requires_grad for cache in caches)
+
+
 def test_a_cache_takes_no_other_shape(k, v):
     cache = KVCache(2, 2, 5, 4)
     with pytest.raises(ValueError, match=r"expected k and v of shape \(B, H_kv, n, D\) = \(2, 2, n, 4\), got"):

@@ -71,10 +71,10 @@ class Cache(Protocol):
 
 
 class KVCache:
-    """Keys and values (B, H_kv, N, D) of the N tokens so far, of one layer, with room for more."""
+    """Keys and values (B, H_kv, N, D) of the N tokens so far, of one layer, with room for more; no gradients go through it."""
 
     def __init__(self, B: int, H_kv: int, room: int, D: int, **options):
-        self.k, self.v = torch.empty(2, B, H_kv, room, D, **options)
+        self.k, self.v = (torch.empty(B, H_kv, room, D, **options) for _ in "kv")
         self.length = 0
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,7 +88,7 @@ class KVCache:
         start, stop = self.length, self.length + k.shape[2]
         if stop > self.k.shape[2]:
             raise ValueError(f"expected at most {self.k.shape[2]} tokens in the cache, got {stop}")
-        self.k[:, :, start:stop], self.v[:, :, start:stop], self.length = k, v, stop
+        self.k[:, :, start:stop], self.v[:, :, start:stop], self.length = k.detach(), v.detach(), stop
         return self.k[:, :, :stop], self.v[:, :, :stop]
 
 
