@@ -278,6 +278,58 @@ def test_pieces_outside_a_matrix_and_unknown_matrices_are_refused():
         hbm.load("z")
 
 
+@pytest.mark.parametrize(
+    ("given", "made", "shapes", "error", "message"),
+    [
+        ({}, {"O": torch.float32}, {"O": (2, 2)}, ValueError, "expected at least one given matrix, got none"),
+        ({"Q": torch.zeros(2, 2)}, {}, {}, ValueError, "expected a shape for every matrix, got none for Q"),
+        ({"Q": torch.zeros(2, 2)}, {"O": torch.float32}, {"Q": (2, 2)}, ValueError, "got none for O"),
+        ({"Q": [[0.0]]}, {}, {"Q": (1, 1)}, TypeError, "expected a tensor for Q, which is given, got list"),
+        (
+            {"Q": torch.zeros(2, 2)},
+            {"O": "float32"},
+            {"Q": (2, 2), "O": (2, 2)},
+            TypeError,
+            "dtype for O.* got 'float32'",
+        ),
+    ],
+)
+def test_a_memory_of_no_matrices_is_refused(given, made, shapes, error, message):
+    with pytest.raises(error, match=message):
+        HBM(given, made, shapes)
+
+
+def test_what_is_no_span_is_refused():
+    hbm = HBM({"Q": torch.zeros(4, 2)}, {}, {"Q": (4, 2)})
+    with pytest.raises(TypeError, match=re.escape("expected a span (start, stop) of Q, got 2")):
+        hbm.load("Q", 2)
+    with pytest.raises(KeyError, match="expected a matrix, one of .*'Q'.*, got 'X'"):
+        hbm.fill("X")
+
+
+def test_autocast_changes_no_product():
+    """It is the algorithm that says in which dtype it multiplies."""
+    q, k, v = torch.randn(3, 1, 2, 9, 16, generator=torch.Generator().manual_seed(5))
+    want = fl.tiled_attention_v2(q, k, v, block_q=4, block_k=3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = fl.tiled_attention_v2(q, k, v, block_q=4, block_k=3)
+    assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("dims", [(0, 0, 0), (None, 0, None), (0, None, None)])
+def test_rungs_run_under_vmap(dims):
+    q, k, v = torch.randn(3, 4, 1, 2, 5, 8, generator=torch.Generator().manual_seed(5))
+    given = [t if dim == 0 else t[0] for t, dim in zip((q, k, v), dims, strict=True)]
+    got = torch.func.vmap(fl.standard_attention, dims)(*given)
+    for i, o in enumerate(got):
+        one = [t[i] if dim == 0 else t for t, dim in zip(given, dims, strict=True)]
+        torch.testing.assert_close(o, fl.standard_attention(*one))
+    gradients = torch.func.vmap(torch.func.grad(lambda *qkv: fl.standard_attention(*qkv).square().sum()))(q, k, v)
+    torch.testing.assert_close(
+        gradients[1], torch.func.grad(lambda *t: fl.standard_attention(*t).square().sum())(q[1], k[1], v[1])
+    )
+
+
 def test_a_tile_is_a_copy():
     x = torch.zeros(4, 4)
     hbm = memory(x=x)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -233,7 +234,8 @@ def _by_row(name: str, result: Tensor, tile: OnChip) -> OnChip:
 def _product(left: OnChip, right: OnChip) -> OnChip:
     """left @ right, noted as (batch, m, n, p): it stands at the rows of the left one and the columns of the right."""
     a, b, hbm = left._held(), right._held(), left._hbm
-    result = a @ b
+    with torch.autocast(a.device.type, enabled=False) if torch.is_autocast_enabled(a.device.type) else nullcontext():
+        result = a @ b  # in the dtype of the tiles, whatever the caller has around it
     hbm.products.append((result.shape[:-2].numel(), *a.shape[-2:], b.shape[-1]))
     batch = tuple((0, size) for size in result.shape[:-2])
     made = hbm._take(UNNAMED, result, (*batch, left._index[-2], right._index[-1]))
@@ -265,6 +267,7 @@ class HBM:
         whole: bool = False,
     ):
         self.given, self.made, self.shapes = dict(given), dict(made), {n: tuple(s) for n, s in shapes.items()}
+        self._check_matrices()
         self.told, self.whole = told, whole
         self.sums = (lambda dtype: dtype) if narrow else accumulator  # the dtype of a matrix -> that of a tile
         self.products: list[tuple[int, ...]] = []
@@ -276,9 +279,22 @@ class HBM:
         self._loaded: list[Place] = []  # in this step: they were on chip, whether or not anybody still holds them
         self._stored: dict[str, Tensor] = {}
         self._stored_as: dict[str, Tensor] = {}  # bytes of every element
+
+    def _check_matrices(self) -> None:
+        """Refuse matrices that are none, have no shape or another."""
+        if not self.given:
+            raise ValueError("expected at least one given matrix, got none")
+        for name in (*self.given, *self.made):
+            if name not in self.shapes:
+                raise ValueError(f"expected a shape for every matrix, got none for {name}")
         for name, tensor in self.given.items():
+            if not isinstance(tensor, Tensor):
+                raise TypeError(f"expected a tensor for {name}, which is given, got {type(tensor).__name__}")
             if tuple(tensor.shape) != self.shapes[name]:
                 raise ValueError(f"expected {name} of shape {self.shapes[name]}, got {tuple(tensor.shape)}")
+        for name, dtype in self.made.items():
+            if not isinstance(dtype, torch.dtype):
+                raise TypeError(f"expected a dtype for {name}, which is made, got {dtype!r:.80}")
 
     def load(
         self, name: str, rows: Span | None = None, cols: Span | None = None, *, times: int | None = None
@@ -320,7 +336,7 @@ class HBM:
             raise ValueError(f"expected a tile of shape {shape} for {name}, got {tuple(tensor.shape)}")
         if not unfinished:
             tensor = tensor.to(self._dtype(name))
-        self._matrix(name)[tuple(slice(*span) for span in index)] = tensor.to(accumulator(tensor.dtype))
+        self._matrix(name, tensor)[tuple(slice(*span) for span in index)] = tensor.to(accumulator(tensor.dtype))
         self._stored_as[name][tuple(slice(*span) for span in index)] = tensor.element_size()
         self._writes.append((Tile(name, index, tensor.element_size(), times), tensor))
 
@@ -389,15 +405,15 @@ class HBM:
                 named.add(id(value._place))
         return [place.tile(place.name) for place in sorted(alive, key=lambda place: not place.loaded)]
 
-    def _matrix(self, name: str) -> Tensor:
+    def _matrix(self, name: str, like: Tensor | None = None) -> Tensor:
+        """The matrix by this name; one that is made is new if nothing was stored there, on the device of `like`, vmapped as it is."""
         if name in self.given:
             return self.given[name]
         if name not in self.made:
             raise KeyError(f"expected a matrix, one of {[*self.given, *self.made]}, got {name!r}")
         if name not in self._stored:
-            like = next(iter(self.given.values()))
-            dtype = accumulator(self.made[name])
-            self._stored[name] = torch.full(self.shapes[name], float("nan"), dtype=dtype, device=like.device)
+            like = next(iter(self.given.values())) if like is None else like
+            self._stored[name] = like.new_full(self.shapes[name], float("nan"), dtype=accumulator(self.made[name]))
             self._stored_as[name] = torch.full(self.shapes[name], self.made[name].itemsize, dtype=torch.int8)
         return self._stored[name]
 
@@ -419,10 +435,14 @@ class HBM:
         return q[1] // shape[1] if len(q) == len(shape) == 4 and name in self.given and shape[1] else 1
 
     def _index(self, name: str, rows: Span | None, cols: Span | None) -> tuple[Span, ...]:
+        if name not in self.shapes:
+            raise KeyError(f"expected a matrix, one of {[*self.shapes]}, got {name!r}")
         shape = self.shapes[name]
         index = [(0, size) for size in shape]
         for dim, span in ((-2, rows), (-1, cols)):
             if span is not None:
+                if not isinstance(span, tuple) or len(span) != 2:
+                    raise TypeError(f"expected a span (start, stop) of {name}, got {span!r:.80}")
                 index[dim] = span
         if any(not 0 <= start <= stop <= size for (start, stop), size in zip(index, shape, strict=True)):
             raise ValueError(f"expected a piece inside {name} of shape {shape}, got {index}")
