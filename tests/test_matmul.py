@@ -110,8 +110,16 @@ def test_bad_blocks(name):
     ("q", "k", "v", "error", "message"),
     [
         (randn(2, 3), randn(4, 2), randn(4, 2), ValueError, r"q \(M, K\) and k\^T \(K, N\)"),
-        (randn(2, 3), randn(4, 3), randn(5, 3), ValueError, r"expected v like k, torch.float64 \(4, 3\), got"),
-        (randn(2, 3), randn(4, 3), None, ValueError, "expected v like k.*got NoneType"),
+        (randn(2, 3), randn(4, 3), randn(5, 3), ValueError, r"expected v shaped as k, \(4, 3\), got \(5, 3\)"),
+        (randn(2, 3), randn(4, 3), None, TypeError, "expected v to be a torch.Tensor, got NoneType"),
+        (
+            randn(2, 3),
+            randn(4, 3),
+            randn(4, 3).float(),
+            TypeError,
+            "v in the dtype of k, torch.float64, got torch.float32",
+        ),
+        (randn(2, 3), randn(4, 3), randn(4, 3).to("meta"), ValueError, "v on the device of k, cpu, got meta"),
         (randn(2, 3), randn(1, 4, 3), randn(4, 3), ValueError, r"expected k\^T with two dimensions"),
         (randn(2, 3), "k", randn(4, 3), TypeError, r"expected k\^T to be a torch.Tensor, got str"),
     ],

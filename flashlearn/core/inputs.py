@@ -59,10 +59,22 @@ def check_count(size: int, name: str) -> None:
         raise ValueError(f"expected {name} of at least 0, got {size}")
 
 
+def check_like(name: str, t: Tensor, other_name: str, other: Tensor) -> None:
+    """Refuse a tensor that is not shaped and typed as another, or lies elsewhere."""
+    check_float(t, name)
+    if t.shape != other.shape:
+        expected = f"{name} shaped as {other_name}, {tuple(other.shape)}"
+        raise ValueError(f"expected {expected}, got {tuple(t.shape)}")
+    if t.dtype != other.dtype:
+        raise TypeError(f"expected {name} in the dtype of {other_name}, {other.dtype}, got {t.dtype}")
+    if t.device != other.device:
+        raise ValueError(f"expected {name} on the device of {other_name}, {other.device}, got {t.device}")
+
+
 def check_bool(value: bool, name: str) -> None:
     """Refuse anything but True or False: "False" and "no" would count as True."""
     if not isinstance(value, bool):
-        raise TypeError(f"expected {name} to be True or False, got {value!r}")
+        raise TypeError(f"expected {name} to be True or False, got {value!r:.80}")
 
 
 class Sizes(NamedTuple):

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 from torch import Tensor
 
 from flashlearn.core.hbm import HBM, OnChip
-from flashlearn.core.inputs import check_float
+from flashlearn.core.inputs import check_float, check_like
 from flashlearn.core.mask import Window
 from flashlearn.core.numerics import accumulator
 from flashlearn.core.steps import Step, run
@@ -240,18 +240,6 @@ def _store_per_head(p: Problem, hbm: HBM, P: OnChip, dS: OnChip, delta: OnChip) 
         hbm.store("dsinks", None, -((1 - P.sum(-1, keepdim=True)) * delta).sum_rows())
     if "alibi" in p.given:
         hbm.store("dslopes", None, -(dS * dS.distance(p.mask.diagonal)).sum(-1, keepdim=True).sum_rows())
-
-
-def check_like(name: str, t: Tensor, other_name: str, other: Tensor) -> None:
-    """Refuse a tensor that is not shaped and typed as another, or lies elsewhere."""
-    check_float(t, name)
-    if t.shape != other.shape:
-        expected = f"{name} shaped as {other_name}, {tuple(other.shape)}"
-        raise ValueError(f"expected {expected}, got {tuple(t.shape)}")
-    if t.dtype != other.dtype:
-        raise TypeError(f"expected {name} in the dtype of {other_name}, {other.dtype}, got {t.dtype}")
-    if t.device != other.device:
-        raise ValueError(f"expected {name} on the device of {other_name}, {other.device}, got {t.device}")
 
 
 def _check_matmul(dy: Tensor, x: Tensor, w: Tensor) -> None:

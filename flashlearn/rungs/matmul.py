@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from flashlearn.core.hbm import HBM
-from flashlearn.core.inputs import check_block, check_float
+from flashlearn.core.inputs import check_block, check_float, check_like
 from flashlearn.core.numerics import spans
 from flashlearn.core.steps import Step, run
 from flashlearn.rungs import narrate
@@ -64,9 +64,7 @@ def tiled_qkv_steps(q: Tensor, k: Tensor, v: Tensor, *, block_q: int, block_k: i
     S = Q_i K_j^T    acc = acc + S V_j    O_i = acc after the last block
     """
     N_q, D, N_k = _check_product(q, k.mT if isinstance(k, Tensor) and k.ndim == 2 else k, "q", "k^T")
-    if not isinstance(v, Tensor) or v.shape != k.shape or v.dtype != k.dtype:
-        got = f"{v.dtype} {tuple(v.shape)}" if isinstance(v, Tensor) else type(v).__name__
-        raise ValueError(f"expected v like k, {k.dtype} {tuple(k.shape)}, got {got}")
+    check_like("v", v, "k", k)
     check_block(block_q, "block_q")
     check_block(block_k, "block_k")
     shapes = {"Q": (N_q, D), "K": (N_k, D), "V": (N_k, D), "S": (N_q, N_k), "O": (N_q, D)}

@@ -29,12 +29,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack, overload
 
 from flashlearn.core.hbm import HBM, OnChip
-from flashlearn.core.inputs import check_blocks, check_bool
+from flashlearn.core.inputs import check_blocks, check_bool, check_like
 from flashlearn.core.mask import Window
 from flashlearn.core.numerics import Span, exp_diff, spans, wide
 from flashlearn.core.steps import Step, run
 from flashlearn.rungs import narrate
-from flashlearn.rungs.gradients import check_like
 from flashlearn.rungs.problem import PER_HEAD, Asked, Hiding, More, Problem, backward_shapes
 from flashlearn.rungs.tiled import count_visits
 
