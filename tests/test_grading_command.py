@@ -400,3 +400,7 @@ def test_usage(capsys):
     with pytest.raises(SystemExit) as error:
         main(["--timeout", "0", __file__])
     assert error.value.code == 2
+    for memory in ("inf", "1e10", "nan"):
+        with pytest.raises(SystemExit):
+            main(["--memory", memory, __file__])
+        assert "error: expected --memory" in capsys.readouterr().err

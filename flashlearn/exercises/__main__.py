@@ -154,6 +154,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     for name in ("timeout", "memory"):
         if not getattr(options, name) > 0:
             parser.error(f"expected --{name} above 0, got {getattr(options, name)}")
+    if options.memory * GIGABYTE > sys.maxsize:  # inf, too
+        parser.error(f"expected --memory of at most {sys.maxsize / GIGABYTE:.0f}, got {options.memory}")
     return options
 
 
