@@ -223,8 +223,8 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def recorded(path: Path, parser: argparse.ArgumentParser, *sections: str) -> dict:
-    """The run that a file records; ends with one line if it does not."""
+def recorded(path: Path, parser: argparse.ArgumentParser, *sections: str, row: str = "") -> dict:
+    """The run that a file records, with these sections, and in the first of them rows that have a `row`; ends with one line if not."""
     if not path.is_file():
         parser.error(f"expected a recorded run, found no file {path}")
     try:
@@ -234,6 +234,8 @@ def recorded(path: Path, parser: argparse.ArgumentParser, *sections: str) -> dic
     missing = [key for key in ("provenance", *sections) if not isinstance(results, dict) or key not in results]
     if missing:
         parser.error(f"expected a recorded run with {', '.join(missing)} in {path}, got none")
+    if row and not all(row in each for each in results[sections[0]]):
+        parser.error(f"expected {sections[0]} with {row!r} in {path}, got a record of something else")
     return results
 
 

@@ -146,7 +146,7 @@ def main(given: list[str] | None = None) -> None:
     parser.add_argument("--commit", help="what to record where there is no git checkout")
     args = parser.parse_args(given)
     if args.table:
-        print(table(gpu_attention.recorded(args.table, parser, "rows")))
+        print(table(gpu_attention.recorded(args.table, parser, "rows", row="kernel")))
         return
     gpu_attention.check_gpu(parser, "; --table prints a recorded run")
     name = gpu_attention.file_of(torch.cuda.get_device_name()).name.replace("attention", "lesson")

@@ -267,7 +267,7 @@ def main(given: list[str] | None = None) -> int:
     parser = arguments()
     args = parser.parse_args(given)
     if args.table:
-        print("\n".join(map(line, gpu_attention.recorded(args.table, parser, "rows")["rows"])))
+        print("\n".join(map(line, gpu_attention.recorded(args.table, parser, "rows", row="mask")["rows"])))
         return 0
     gpu_attention.check_gpu(parser, "; --table prints a recorded run")
     name = gpu_attention.file_of(torch.cuda.get_device_name()).name.replace("attention", "masks")

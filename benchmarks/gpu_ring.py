@@ -31,7 +31,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from gpu_attention import provenance, save
+from gpu_attention import provenance, recorded, save
 from torch import Tensor
 
 import flashlearn.ring
@@ -347,7 +347,7 @@ def main(given: list[str] | None = None) -> int:
     parser = arguments()
     args = parser.parse_args(given)
     if args.table:
-        print(table(json.loads(args.table.read_text())))
+        print(table(recorded(args.table, parser, "rows", row="P")))
         return 0
     if "RANK" not in os.environ or (CPU and args.out is None):
         parser.error(

@@ -24,6 +24,8 @@ import sys
 import time
 from pathlib import Path
 
+from gpu_attention import recorded
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "flashlearn/measurements" / "laptop.json"
 PARTS = ("notebooks", "redraw")
@@ -133,7 +135,7 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--table", type=Path, help="print the tables of a recorded run")
     args = parser.parse_args(given)
     if args.table:
-        print(table(json.loads(args.table.read_text())))
+        print(table(recorded(args.table, parser, "notebooks", "redraw")))
         return 0
     if absent := [str(path) for path in args.notebooks if not path.is_file()]:
         parser.error(f"expected notebooks, found no file {', '.join(absent)}")

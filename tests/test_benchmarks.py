@@ -18,7 +18,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import gpu_attention
 import gpu_ladder
+import gpu_lesson
+import gpu_masks
 import gpu_profile
+import gpu_ring
 import laptop
 import redraw
 from side_by_side import backends, first_call, measure, rounds
@@ -31,6 +34,7 @@ from tests.slow import slow
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed here")
 HERE = {"gpu": "no GPU", "driver": "none", "torch": "2", "triton": "3", "commit": "abc", "date": "2026-11-21"}
 BOTH = ("float16", "bfloat16")
+ATTENTION = str(gpu_attention.RECORDS / "gpu_attention_h200.json")
 LATE = {name: 10.0 if name == "flashlearn" else 11.0 for name in backends.NAMES}
 
 
@@ -276,6 +280,10 @@ def test_errors_are_clear_and_end_with_2(given, words, capsys, monkeypatch):
     [
         (gpu_ladder, [], "expected a CUDA GPU to measure on, found none"),
         (gpu_ladder, ["--table", "nowhere.json"], "expected a recorded run, found no file nowhere.json"),
+        (laptop, ["--table", "nowhere.json"], "expected a recorded run, found no file nowhere.json"),
+        (gpu_masks, ["--table", ATTENTION], "expected rows with 'mask' in "),
+        (gpu_lesson, ["--table", ATTENTION], "expected rows with 'kernel' in "),
+        (gpu_ring, ["--table", ATTENTION], "expected rows with 'P' in "),
         (gpu_profile, [], "found no `ncu`: it comes with Nsight Compute"),
         (redraw, ["--bogus"], "unrecognized arguments: --bogus"),
         (redraw, ["bogus"], "expected pictures of row, 16 logits, "),

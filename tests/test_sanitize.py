@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+import torch
 
 from tests.gpu import sanitize
 
@@ -30,6 +31,12 @@ def report(*races: tuple[str, str, str, str], displayed: int | None = None) -> s
         lines.append("=========")
     count = len(races) if displayed is None else displayed
     return "\n".join([*lines, f"========= RACECHECK SUMMARY: {count} hazards displayed ({count} errors, 0 warnings)"])
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_one_line_says_so():
+    with pytest.raises(SystemExit, match="expected a Hopper GPU to look for races on, found none"):
+        sanitize.main([])
 
 
 def test_known_races_pass():

@@ -41,6 +41,10 @@ class Access(NamedTuple):
 
 def main(tools: list[str]) -> None:
     """Run the tools; exit with what they found, if anything."""
+    import torch
+
+    if not torch.cuda.is_available():
+        sys.exit("expected a Hopper GPU to look for races on, found none")
     faults = []
     for tool in tools or TOOLS:
         print(f"== {tool}", flush=True)
