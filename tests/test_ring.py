@@ -367,6 +367,54 @@ def test_what_does_not_fit_is_told_to_all(changes, words):
     assert all(words in text for text in told), told
 
 
+@pytest.mark.parametrize(
+    "changes", [{"order": 3000 * "x"}, {"order": 3000 * "\U0001f600"}, {"causal": torch.ones(30, 30, dtype=torch.bool)}]
+)
+def test_a_long_refusal_is_told_to_all_in_the_same_words(changes):
+    told = every_error(2, call_with(shared(), shared(**changes)))
+    assert len(set(told)) == 1 and "process 1 of 2: expected" in told[0], told
+    assert str(*changes.values())[:5] in told[0] and len(told[0]) < 400, told
+
+
+ONE = torch.ones(1, 2, 4, 3)
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"dim": -2}, "no error"),  # the same in other words
+        ({"t": ONE[:, :, :3]}, "no error"),  # 4 and 3 are the shares of 7
+        ({"t": ONE.half()}, "TypeError: expected every process to hand in the same dtype"),
+        ({"t": ONE.int()}, "the same dtype, got torch.float32 in process 0 and torch.int32 in 1"),
+        (
+            {"t": torch.ones(1, 4, 4, 3)},
+            "the same dimensions besides the tokens, got [1, 2, 3] in process 0 and [1, 4, 3] in 1",
+        ),
+        ({"t": ONE[0], "dim": 1}, "the same number of dimensions, got 4 in process 0 and 3 in 1"),
+        ({"dim": 1}, "the same dim, got 2 in process 0 and 1 in 1"),
+        ({"order": "zigzag"}, "the same order, got plain in process 0 and zigzag in 1"),
+        ({"order": "x"}, "ValueError: process 1 of 2: expected order to be 'plain' or 'zigzag', got 'x'"),
+        ({"dim": 7}, "process 1 of 2: expected dim to be one of the 4 dimensions of t, (1, 2, 4, 3), got 7"),
+        ({"dim": "2"}, "TypeError: process 1 of 2: expected dim to be an int, got str"),
+        ({"t": [1]}, "TypeError: process 1 of 2: expected t to be a torch.Tensor, got list"),
+        ({"t": ONE.to_sparse()}, "process 1 of 2: expected t to be a dense tensor, got torch.sparse_coo"),
+        (
+            {"t": torch.ones(1, 2, 6, 3)},
+            "expected shares as `split` makes them in plain order, of [5, 5] tokens, got [4, 6]",
+        ),
+    ],
+)
+def test_shares_that_cannot_be_joined_are_told_to_all(changes, words):
+    """Process 1 hands in something else: another size would end the interpreter, another dtype give other numbers."""
+
+    def call(group):
+        given = {"t": ONE, "order": "plain", "dim": 2} | (changes if group.rank() else {})
+        join(given.pop("t"), group=group, **given)
+
+    told = every_error(2, call)
+    assert len(set(told)) == 1 and words in told[0], told
+
+
 @pytest.mark.parametrize("attend", [ring_attention, ulysses_attention])
 @pytest.mark.parametrize("who", [(0,), (1,), (0, 1)])
 def test_tensors_without_numbers_are_refused(attend, who):

@@ -6,6 +6,7 @@ or numbers that belong to nobody. Every process hears the same notes, so all com
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from flashlearn.core.mask import Mask
 from flashlearn.ring.plan import Plan, check_order, plan_of
 
 ERRORS = {kind.__name__: kind for kind in (TypeError, ValueError, NotImplementedError)}
+LONGEST = 300  # characters of an error in a note, where one takes 6 bytes at most
 
 
 def agree(wire: Any, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> tuple[Plan, float]:
@@ -24,19 +26,33 @@ def agree(wire: Any, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> tuple[P
     NotImplementedError for derivatives that a ring does not have.
     """
     _refuse_func()
+    notes = ask_all(wire, lambda: _note(q, k, v, **options))
+    return plan_of_notes(notes), notes[0]["scale"]
+
+
+def ask_all(wire: Any, note: Callable[[], dict]) -> list[dict]:
+    """The notes of all processes, which differ in the tokens alone; an error in one of them is raised in every process.
+
+    ValueError, TypeError or NotImplementedError: what `note` raises here or elsewhere, or that the notes differ.
+    """
     try:
-        note, error = _note(q, k, v, **options), None
-    except tuple(ERRORS.values()) as found:
-        note, error = {"error": str(found), "type": type(found).__name__}, found
-    notes = wire.ask(note) if wire.size > 1 else [note]
-    if error:
-        raise error
+        mine, found = note(), None
+    except tuple(ERRORS.values()) as error:
+        mine, found = {"error": _shortened(str(error)), "type": type(error).__name__}, error
+    if found and wire.size == 1:
+        raise found
+    notes = wire.ask(mine) if wire.size > 1 else [mine]
     for r, other in enumerate(notes):
         if "error" in other:
             kind = ERRORS.get(other["type"], ValueError)  # of a ValueError there are kinds
-            raise kind(f"process {r} of {wire.size}: {other['error']}")
+            raise kind(f"process {r} of {wire.size}: {other['error']}") from found
     _same(notes)
-    return _plan(notes, options["order"]), note["scale"]
+    return notes
+
+
+def _shortened(text: str) -> str:
+    """What fits into a note."""
+    return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
 
 
 def _refuse_func() -> None:
@@ -108,10 +124,10 @@ def _same(notes: list[dict]) -> None:
                 )
 
 
-def _plan(notes: list[dict], order: str) -> Plan:
-    """The plan of all tokens; ValueError if the shares are not those of `split`."""
-    tokens, note = [note["tokens"] for note in notes], notes[0]
-    plan = plan_of(sum(tokens), len(tokens), order, note["left"], note["right"])
+def plan_of_notes(notes: list[dict]) -> Plan:
+    """The plan of all tokens, unmasked if the notes have no mask; ValueError if the shares are not those of `split`."""
+    tokens, order = [note["tokens"] for note in notes], notes[0]["order"]
+    plan = plan_of(sum(tokens), len(tokens), order, notes[0].get("left"), notes[0].get("right"))
     wanted = [plan.size(r) for r in range(plan.P)]
     if tokens != wanted:
         raise ValueError(f"expected shares as `split` makes them in {order} order, of {wanted} tokens, got {tokens}")

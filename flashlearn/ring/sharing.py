@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from flashlearn.core.inputs import check_count
-from flashlearn.ring.agreement import check_numbers
-from flashlearn.ring.plan import plan_of, shares
+from flashlearn.ring.agreement import ask_all, check_numbers, plan_of_notes
+from flashlearn.ring.plan import check_order, shares
 from flashlearn.ring.wire import Wire
 
 __all__ = ["Places", "join", "shares", "split"]
@@ -32,20 +32,15 @@ def split(t: Tensor, *, order: str, group: Any = None, dim: int = 2) -> Tensor:
 def join(t: Tensor, *, order: str, group: Any = None, dim: int = 2) -> Tensor:
     """All tokens in their order, in every process, from the shares that `split` makes; to look at, without gradients.
 
-    ValueError, in every process, if the shares are not those of `split`.
+    t is a dense tensor of any dtype, with this process's tokens along `dim`. Every process of the group must call this.
+    Shares that are not those of `split`, or that differ in dtype, device, order, `dim` or another dimension, are a
+    ValueError or TypeError, the same in every process; a process that is gone, or late by more than the group's time
+    limit, a RuntimeError in all that wait for it.
     """
-    check_along(t, dim)
-    wire = Wire(group, t.device)
-    notes = wire.ask({"tokens": t.shape[dim], "device": t.device.type})
-    for note in notes:
-        check_numbers(torch.device(note["device"]), "shares")
-    sizes = [note["tokens"] for note in notes]
-    plan = plan_of(sum(sizes), wire.size, order, None, None)
-    wanted = [plan.size(r) for r in range(wire.size)]
-    if sizes != wanted:
-        raise ValueError(f"expected shares as `split` makes them in {order} order, of {wanted} tokens, got {sizes}")
+    wire = Wire(group, t.device if isinstance(t, Tensor) else torch.device("cpu"))
+    plan = plan_of_notes(ask_all(wire, lambda: _note(t, order, dim)))
     mine = t.movedim(dim, 0).contiguous()
-    parts = [mine if r == wire.rank else mine.new_empty((n, *mine.shape[1:])) for r, n in enumerate(sizes)]
+    parts = [mine if r == wire.rank else mine.new_empty((plan.size(r), *mine.shape[1:])) for r in range(wire.size)]
     others = [r for r in range(wire.size) if r != wire.rank]
     wire.exchange([(mine, r) for r in others], [(parts[r], r) for r in others], wire.mark()).wait()
     whole = mine.new_empty((plan.N, *mine.shape[1:]))
@@ -53,6 +48,25 @@ def join(t: Tensor, *, order: str, group: Any = None, dim: int = 2) -> Tensor:
         for (start, stop), (first, last) in zip(plan.chunks[r], plan.places[r], strict=True):
             whole[start:stop] = part[first:last]
     return whole.movedim(0, dim)
+
+
+def _note(t: Tensor, order: str, dim: int) -> dict:
+    """What all must agree on, and how many tokens this process has."""
+    check_order(order)
+    check_along(t, dim)
+    check_numbers(t.device, "shares")
+    if t.is_nested or t.layout is not torch.strided:
+        raise TypeError(f"expected t to be a dense tensor, got {'a nested tensor' if t.is_nested else t.layout}")
+    dim = int(dim) % t.ndim
+    return {
+        "tokens": t.shape[dim],
+        "dtype": str(t.dtype),
+        "device": t.device.type,
+        "order": order,
+        "number of dimensions": t.ndim,
+        "dim": dim,
+        "dimensions besides the tokens": [*t.shape[:dim], *t.shape[dim + 1 :]],
+    }
 
 
 def check_along(t: Tensor, dim: int) -> None:

@@ -86,7 +86,7 @@ class Wire:
 
     def ask(self, note: dict) -> list[dict]:
         """What every process has to say, in order: one small message from each to all, before anything else."""
-        text = json.dumps(note).encode()
+        text = json.dumps(note, ensure_ascii=False).encode(errors="replace")
         if len(text) > NOTE:
             raise ValueError(f"expected a note of at most {NOTE} bytes, got {len(text)}")
         device = torch.device("cpu") if self._talks("cpu") else self.device
