@@ -5,10 +5,12 @@ import math
 from dataclasses import fields
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 
-from flashlearn.core.steps import hbm_bytes, matmul_flops
+from flashlearn.core.mask import Mask
+from flashlearn.core.steps import Step, hbm_bytes, matmul_flops
 from flashlearn.cost import (
     A100_40GB,
     ATTENTION_COSTS,
@@ -16,6 +18,7 @@ from flashlearn.cost import (
     RTX_4060_LAPTOP,
     Cost,
     fitted,
+    formulas,
     fused_backward_cost,
     ideal_cost,
     intensities,
@@ -25,6 +28,7 @@ from flashlearn.cost import (
     placement,
     placement_table,
     race,
+    serving,
     softmax_cost,
     standard_backward_cost,
     standard_cost,
@@ -34,11 +38,14 @@ from flashlearn.cost import (
     two_sweep_cost,
     v1_cost,
     v2_cost,
+    wire,
 )
 from flashlearn.cost import counted as counted_by_the_package
+from flashlearn.cost.formulas import _keys_of_queries, _work
 from flashlearn.rungs.attention import one_pass_attention_steps, standard_attention_steps, two_pass_attention_steps
 from flashlearn.rungs.softmax import (
     blocked_softmax_steps,
+    merge_tree_steps,
     naive_softmax_steps,
     online_softmax_steps,
     safe_softmax_steps,
@@ -46,6 +53,7 @@ from flashlearn.rungs.softmax import (
 from flashlearn.rungs.tiled import (
     fitting_block_sizes,
     paper_block_sizes,
+    sram_elements,
     tiled_attention_v1_steps,
     tiled_attention_v2_steps,
 )
@@ -131,7 +139,8 @@ def test_softmax_moves_what_its_passes_say(name, steps):
     for shape, dtype, block_size in itertools.product([(10,), (3, 7), (2, 3, 1), (4, 0)], DTYPES, (1, 3, 20)):
         x = torch.ones(shape, dtype=dtype)
         traffic = hbm_bytes(steps(x) if steps else blocked_softmax_steps(x, block_size))
-        cost = softmax_cost(name, math.prod(shape[:-1]), shape[-1], dtype=dtype, block_size=block_size)
+        blocks = {"block_size": block_size} if name == "blocked" else {}
+        cost = softmax_cost(name, math.prod(shape[:-1]), shape[-1], dtype=dtype, **blocks)
         assert (cost.read, cost.written) == traffic
     size = 3 * 7 * 4
     assert softmax_cost(name, 3, 7).read == size * {"safe": 3}.get(name, 2)
@@ -148,7 +157,30 @@ def test_softmax_operations_are_those_counted(n, block_size):
     counted = {name: operations(steps(torch.zeros(n))).total() for name, steps in runs.items()}
     counted["blocked"] = operations(blocked_softmax_steps(torch.zeros(n), block_size)).total()
     for name, operations_of_a_row in counted.items():
-        assert softmax_cost(name, 2, n, block_size=block_size).flops == 2 * operations_of_a_row
+        blocks = {"block_size": block_size} if name == "blocked" else {}
+        assert softmax_cost(name, 2, n, **blocks).flops == 2 * operations_of_a_row
+
+
+@pytest.mark.parametrize("shape", [(10,), (2, 10), (2, 3, 7), (3, 1), (4, 0), (0, 4)], ids=str)
+def test_counted_is_the_formula_for_every_softmax(shape):
+    for dtype in (torch.float16, torch.float32):
+        x = torch.zeros(shape, dtype=dtype)
+        runs = {"naive": naive_softmax_steps, "safe": safe_softmax_steps, "online": online_softmax_steps}
+        for name, steps in runs.items():
+            formula = softmax_cost(name, math.prod(shape[:-1]), shape[-1], dtype=dtype)
+            assert counted_by_the_package(steps(x)) == formula
+        formula = softmax_cost("blocked", math.prod(shape[:-1]), shape[-1], dtype=dtype, block_size=4)
+        assert counted_by_the_package(blocked_softmax_steps(x, 4)) == formula
+
+
+def test_results_that_are_never_written_are_no_part_of_what_is_stored():
+    steps = list(merge_tree_steps(torch.zeros(2, 10), 3))
+    assert counted_by_the_package(steps) == Cost(read=80, written=0, flops=2 * operations(steps).total())
+    q = torch.zeros(1, 2, 5, 4)
+    assert counted_by_the_package(tiled_attention_v2_steps(q, q, q)).extra == 4 * 2 * 5
+    assert counted_by_the_package(tiled_attention_v2_steps(q, q, q, return_lse=True)).extra == 0
+    nothing_seen = counted_by_the_package(tiled_attention_v2_steps(q, q[:, :, :0], q[:, :, :0]))
+    assert nothing_seen == v2_cost(1, 2, 5, 0, 4, dtype=torch.float32)
 
 
 def test_online_softmax_is_blocks_of_one():
@@ -327,6 +359,29 @@ def test_a_fit_explains_every_count_or_says_that_it_does_not():
         fitted(lambda n, m: (n * m, n), cases, lambda n, m: 7 * n * m + n * n)
 
 
+def test_a_fit_has_constants_of_any_sign_and_size():
+    assert fitted(lambda n: (-n * n, n), [(1,), (2,), (5,)], lambda n: 3 * n * n - n) == [-3, -1]
+    assert fitted(lambda n: (n,), [(10**20,), (3,)], lambda n: 2 * n) == [2]
+    assert fitted(lambda n: (n,), [(1,), (2,)], lambda n: 0) == [0]
+
+
+@pytest.mark.parametrize(
+    ("message", "terms", "cases", "count"),
+    [
+        ("a difference of", lambda n: (n,), [(1,), (2,)], lambda n: 1e-5 * n * n),
+        ("all 3 constants, got terms of rank 1", lambda n: (n, n * n, 1), [(1,)], lambda n: 3 * n),
+        ("all 2 constants, got terms of rank 1", lambda n: (n, 3 * n), [(1,), (2,), (7,)], lambda n: n),
+        ("all 2 constants, got terms of rank 1", lambda n: (n, 0), [(1,), (2,)], lambda n: n),
+        ("expected at least one case, got none", lambda n: (n,), [], lambda n: n),
+        (r"a finite count, got \[1.0, nan\] for \(1,\)", lambda n: (n,), [(1,), (2,)], lambda n: math.nan),
+        (r"expected finite terms .*, got \[inf, 1.0\] for \(1,\)", lambda n: (math.inf,), [(1,)], lambda n: n),
+    ],
+)
+def test_a_fit_that_is_none_is_refused(message, terms, cases, count):
+    with pytest.raises(ValueError, match=message):
+        fitted(terms, cases, count)
+
+
 def test_intensities_are_marked_right_of_the_ridge():
     table = placement_table(standard_cost, (128, 8192), (64, 512), A100_40GB)
     text = intensities("standard attention", table)
@@ -337,6 +392,7 @@ def test_intensities_are_marked_right_of_the_ridge():
 FORWARD = [*ATTENTION_COSTS.values(), standard_kernels, ideal_cost]
 BACKWARD = [standard_backward_cost, stored_backward_cost, two_sweep_cost, fused_backward_cost]
 BLOCKED = [one_pass_cost, two_pass_cost, v1_cost, v2_cost, two_sweep_cost, fused_backward_cost]
+UNBLOCKED = [standard_cost, standard_kernels, ideal_cost, standard_backward_cost, stored_backward_cost]
 SOFTMAX = list(safe_softmax_steps(torch.zeros(4)))
 
 
@@ -357,6 +413,11 @@ SOFTMAX = list(safe_softmax_steps(torch.zeros(4)))
         (ValueError, "expected the heads of q to be a multiple .*, got 4 and 3", BACKWARD, {"H_kv": 3}),
         (TypeError, "expected recompute to be True or False, got 'no'", [two_pass_cost], {"recompute": "no"}),
         (TypeError, "expected recompute to be True or False, got 5", [two_pass_cost], {"recompute": 5}),
+        (TypeError, "expected options of .*, got recompute", FORWARD[:1] + FORWARD[2:] + BACKWARD, {"recompute": True}),
+        (TypeError, "expected options of .*, got block_q", BLOCKED[:2] + UNBLOCKED, {"block_q": 8}),
+        (TypeError, "expected options of .*, got block_k", UNBLOCKED, {"block_k": 8}),
+        (TypeError, "expected options of .*, got H_kv", FORWARD, {"H_kv": 2}),
+        (TypeError, "expected options of .*, key_range, block_k, got recompute", [one_pass_cost], {"recompute": True}),
     ],
 )
 def test_costs_of_attention_check_what_they_are_given(error, message, costs, changed):
@@ -370,6 +431,11 @@ def test_costs_of_attention_check_what_they_are_given(error, message, costs, cha
     [
         (TypeError, "expected N to be an int, got str", lambda: softmax_cost("safe", 1, "8")),
         (ValueError, "expected rows of at least 0, got -1", lambda: softmax_cost("safe", -1, 8)),
+        (
+            TypeError,
+            "blocked softmax alone, got 2 for online softmax",
+            lambda: softmax_cost("online", 1, 8, block_size=2),
+        ),
         (ValueError, "expected block_size of at least 1, got 0", lambda: softmax_cost("blocked", 1, 8, block_size=0)),
         (TypeError, "expected dtype to be a torch.dtype, got 'fp16'", lambda: softmax_cost("safe", 1, 8, dtype="fp16")),
         (ValueError, "expected m of at least 0, got -1", lambda: matmul_cost(-1, 2, 3)),
@@ -382,6 +448,12 @@ def test_costs_of_attention_check_what_they_are_given(error, message, costs, cha
         (ValueError, "expected frames of at least 1, got -1", lambda: list(race({"a": SOFTMAX}, frames=-1))),
         (TypeError, "expected frames to be an int, got float", lambda: list(race({"a": SOFTMAX}, frames=2.0))),
         (ValueError, "expected at least one step, got none", lambda: counted_by_the_package([])),
+        (
+            ValueError,
+            "expected all steps of a run, .* got NoneType there",
+            lambda: counted_by_the_package(SOFTMAX[:-1]),
+        ),
+        (ValueError, "got int there", lambda: counted_by_the_package([Step(output=3)])),
         (TypeError, "expected steps, .* got int: 1", lambda: counted_by_the_package([1])),
         (TypeError, "expected steps, .* got int: 1", lambda: operations([1])),
     ],
@@ -389,3 +461,65 @@ def test_costs_of_attention_check_what_they_are_given(error, message, costs, cha
 def test_costs_and_races_check_what_they_are_given(error, message, call):
     with pytest.raises(error, match=message):
         call()
+
+
+# Integers of NumPy. They overflow, and a cache takes them for Python's.
+
+SIZES = (3, 4, 90_000, 70_000, 64)
+BLOCK_SIZES = {"block_q": 128, "block_k": 64}
+OFFSETS = torch.tensor([0, 30_000, 90_000], dtype=torch.int32)
+CALLS = {  # every cost that takes sizes, with large ones
+    **{cost: (SIZES, {"window": (70_000, 3)}) for cost in (standard_cost, standard_kernels, ideal_cost, v1_cost)},
+    v2_cost: ((3, 4, 90_000, 90_000, 64), {"documents": OFFSETS, **BLOCK_SIZES}),
+    two_pass_cost: (SIZES, {"block_k": 4096}),
+    one_pass_cost: (SIZES, {"causal": True, "block_k": 4096}),
+    **{cost: (SIZES, {"H_kv": 2}) for cost in (standard_backward_cost, stored_backward_cost)},
+    **{cost: (SIZES, {"H_kv": 2, **BLOCK_SIZES}) for cost in (two_sweep_cost, fused_backward_cost)},
+    softmax_cost: (("blocked", 90_000, 90_000), {"block_size": 7}),
+    matmul_cost: ((70_000, 70_000, 70_000), {}),
+    serving.cache_bytes: ((1000, 1000, 1000), {}),
+    serving.latent_cache_bytes: ((100_000, 70_000, 70_000), {}),
+    serving.decode_cost: (([90_000] * 9, 64, 8, 128), {"N_q": 70_000}),
+    serving.latent_decode_cost: (([90_000] * 9, 64, 512, 64), {"N_q": 70_000}),
+    serving.paged_cost: (([90_000] * 9, [80_000] * 9, (64, 8), 128), {"window": (70_000, 0)}),
+    wire.ring_bytes: ((10**7, 8, 128, "zigzag"), {"causal": True, "e": 2}),
+    wire.ring_backward_bytes: ((10**7, 8, 128, "zigzag"), {"causal": True, "e": 2, "wide": 4}),
+    wire.ulysses_bytes: ((10**7, 8, 128, 8, 2), {"e": 2}),
+    wire.tokens_to_hide: ((wire.ETHERNET_10, A100_40GB), {"group": 2**30, "e": 2}),
+    sram_elements: ((50_000, 50_000, 128), {}),
+}
+
+
+def in_int32(value):
+    """The same with all integers in NumPy's int32, those in lists and tuples too."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(in_int32, value))
+    return np.int32(value) if type(value) is int else value
+
+
+@pytest.mark.parametrize("cost", CALLS, ids=lambda cost: cost.__name__)
+@pytest.mark.filterwarnings("error")
+def test_integers_of_numpy_cost_what_those_of_python_do(cost):
+    sizes, options = CALLS[cost]
+    _work.cache_clear()
+    _keys_of_queries.cache_clear()
+    in_numpy = cost(*in_int32(sizes), **{name: in_int32(option) for name, option in options.items()})
+    after = cost(*sizes, **options)
+    _work.cache_clear()
+    _keys_of_queries.cache_clear()
+    assert in_numpy == after == cost(*sizes, **options)
+    numbers = vars(in_numpy).values() if isinstance(in_numpy, Cost) else (in_numpy,)
+    assert not any(isinstance(number, np.integer) for number in numbers)
+
+
+def test_no_cost_that_takes_sizes_is_left_out():
+    functions = [value for module in (formulas, serving, wire) for value in vars(module).values() if callable(value)]
+    costs = {f for f in functions if getattr(f, "__name__", "").endswith(("_cost", "_bytes", "_kernels"))}
+    assert costs - {hbm_bytes} <= set(CALLS)
+
+
+def test_a_mask_of_numpys_integers_is_that_of_pythons():
+    mask = Mask(*in_int32((9, 9, 2, 0, (0, 4, 9), ((0, 9), (2, 7)))))
+    assert mask == Mask(9, 9, 2, 0, (0, 4, 9), ((0, 9), (2, 7)))
+    ends = itertools.chain.from_iterable((*mask.key_range, mask.documents))
+    assert {type(number) for number in (mask.N_q, mask.N_k, mask.left, mask.right, *ends)} == {int}

@@ -58,15 +58,20 @@ class Mask:
         for name, size in (("N_q", self.N_q), ("N_k", self.N_k)):
             if type(size) is not int or size < 0:  # asked first: masks are made in loops, and check_count is slow
                 check_count(size, name)
-        _check_limit(self.left, "left")
-        _check_limit(self.right, "right")
+                object.__setattr__(self, name, int(size))  # NumPy's integers overflow, and equal Python's in a cache
+        for name, limit in (("left", self.left), ("right", self.right)):
+            _check_limit(limit, name)
+            if limit is not None:
+                object.__setattr__(self, name, int(limit))
         if self.documents is not None:
             check_one_length(self.N_q, self.N_k)
             if not _are_ints(self.documents) or not self.documents:
                 raise TypeError(f"expected documents to be a tuple of ints or None, got {self.documents!r:.80}")
+            object.__setattr__(self, "documents", tuple(map(int, self.documents)))
             _check_offsets(self.documents, self.N_q, "documents")
         if self.key_range is not None:
             _check_pairs(self.key_range)
+            object.__setattr__(self, "key_range", tuple((int(start), int(stop)) for start, stop in self.key_range))
 
     @classmethod
     def of(
@@ -222,7 +227,7 @@ def check_window(window: Window | None) -> Window:
     if window is None:
         return None, None
     if not isinstance(window, tuple) or len(window) != 2:
-        raise TypeError(f"expected window to be (left, right) or None, got {window!r}")
+        raise TypeError(f"expected window to be (left, right) or None, got {window!r:.80}")
     for side, limit in zip(("left", "right"), window, strict=True):
         _check_limit(limit, f"the {side} of window")
         if limit is not None and limit < 0:

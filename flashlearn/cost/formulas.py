@@ -25,10 +25,12 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypedDict, Unpack
+from numbers import Integral
+from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
 
 import torch
 from torch import Tensor
@@ -40,6 +42,8 @@ from flashlearn.core.steps import Step, each_step, hbm_bytes, matmul_flops, reco
 
 fp16, fp32 = torch.float16, torch.float32
 INT32 = 4  # bytes
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,8 @@ class Cost:
 class Options(TypedDict, total=False):
     """What the cost of attention depends on besides its sizes, each with its default.
 
+    A cost knows those that its algorithm has; TypeError for another.
+
     dtype             float16
     causal, window    False, None: as the rungs take them
     documents         None: as the rungs take them
@@ -87,6 +93,24 @@ class Options(TypedDict, total=False):
     block_q: int
     block_k: int
     recompute: bool
+
+
+def exact(cost: Callable[P, R]) -> Callable[P, R]:
+    """The same cost in Python's integers, whatever integers it is given: those of NumPy overflow."""
+
+    @functools.wraps(cost)
+    def in_ints(*args: P.args, **options: P.kwargs) -> R:
+        plain = {name: _plain(option) for name, option in options.items()}
+        return cost(*map(_plain, args), **plain)
+
+    return in_ints
+
+
+def _plain(value: Any) -> Any:
+    """An integer as Python's; anything else, and a bool, as it is."""
+    if type(value) is int or isinstance(value, bool) or not isinstance(value, Integral):
+        return value
+    return operator.index(value)
 
 
 def check_sizes(**sizes: int) -> None:
@@ -117,11 +141,21 @@ def check_float_dtype(dtype: torch.dtype) -> None:
 
 
 MASKED = ("dtype", "causal", "window", "documents", "key_range")
-BLOCKS = (*MASKED, "block_q", "block_k")
+BY_QUERY = (*MASKED, "block_k")
+BLOCKS = (*BY_QUERY, "block_q")
 
 
-def softmax_cost(name: str, rows: int, N: int, *, dtype: torch.dtype = fp32, block_size: int = 1) -> Cost:
+def check_known(options: Options, known: tuple[str, ...]) -> None:
+    """Refuse options that a cost does not know."""
+    if strange := [name for name in options if name not in known]:
+        raise TypeError(f"expected options of {', '.join(known)}, got {', '.join(strange)}")
+
+
+@exact
+def softmax_cost(name: str, rows: int, N: int, *, dtype: torch.dtype = fp32, block_size: int | None = None) -> Cost:
     """Softmax of `rows` rows of N, by "naive", "safe", "online" or "blocked": passes * N reads, N writes.
+
+    `block_size` is of "blocked" alone, 1 if not given; TypeError for another that gets one.
 
     Operations of a row, with exp counted as one: naive 2N, then 2N (exp, add; exp, divide); safe N, 3N, 3N;
     blocked 4N - 2 a block (max and add take w - 1 of w; subtract, exp), 8 for each block merged, then 3N; online is
@@ -130,15 +164,19 @@ def softmax_cost(name: str, rows: int, N: int, *, dtype: torch.dtype = fp32, blo
     passes = {"naive": 2, "safe": 3, "online": 2, "blocked": 2}
     if name not in passes:
         raise ValueError(f"expected one of {sorted(passes)}, got {name!r}")
+    if block_size is not None and name != "blocked":
+        raise TypeError(f"expected block_size for blocked softmax alone, got {block_size!r:.80} for {name} softmax")
+    block_size = 1 if block_size is None else block_size
     check_sizes(rows=rows, N=N)
     check_block(block_size)
     check_dtype(dtype)
-    blocks = math.ceil(N / block_size) if name == "blocked" else N
+    blocks = -(-N // block_size)
     operations = {"naive": 4 * N, "safe": 7 * N, "online": 7 * N + 6 * blocks, "blocked": 7 * N + 6 * blocks}
     size = rows * N * dtype.itemsize
     return Cost(passes[name] * size, size, rows * operations[name])
 
 
+@exact
 def standard_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Options]) -> Cost:
     """Unfused attention: Theta(N d + N^2) bytes, and S and P in HBM.
 
@@ -152,6 +190,7 @@ def standard_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[
     return at.cost(read, written, 4 * S * D, 2 * e * S)
 
 
+@exact
 def standard_kernels(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Options]) -> dict[str, Cost]:
     """The three kernels of unfused attention: bytes as in `standard_cost`, of which they are the parts.
 
@@ -168,26 +207,29 @@ def standard_kernels(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpa
     }
 
 
+@exact
 def two_pass_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Options]) -> Cost:
     """Each query reads the keys that it sees, then their values: e D (1 + 2 keys) bytes and e D written.
 
     `recompute` reads the keys, and multiplies by them, a second time. Blocks are read whole.
     """
-    options = {"block_k": 1, "recompute": False, **options}
-    again = options.pop("recompute")
+    at = _Setting.of((B, H, N_q, N_k, D), options, (*BY_QUERY, "recompute"), block_q=1, block_k=1)
+    again = options.get("recompute", False)
     check_bool(again, "recompute")
-    at = _Setting.of((B, H, N_q, N_k, D), {**options, "block_q": 1}, BLOCKS)
     start, stop = at.mask.queries((0, N_k))
     keys = _keys_of_queries(at.mask, at.block_k)
     read = at.e * D * (stop - start + (2 + again) * keys)
     return at.cost(read, at.e * D * N_q, (4 + 2 * again) * D * keys, 0)
 
 
+@exact
 def one_pass_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Options]) -> Cost:
     """Each query reads the keys and values that it sees, in one pass: as many bytes as in two passes."""
+    check_known(options, BY_QUERY)
     return two_pass_cost(B, H, N_q, N_k, D, **options)
 
 
+@exact
 def v1_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Options]) -> Cost:
     """FlashAttention-1: K and V once, as far as they are seen; Q, O, m and l once for every K block that the row block meets.
 
@@ -207,6 +249,7 @@ def v1_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Option
     return at.cost(read, written, 4 * D * work.pairs, N_q * (2 * a + (a - e) * D))
 
 
+@exact
 def v2_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Options]) -> Cost:
     """FlashAttention-2: Q and O once; K and V once for every row block, as far as it sees.
 
@@ -221,9 +264,10 @@ def v2_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Option
     return at.cost(read, written, 4 * D * at.work.pairs, at.a * N_q)
 
 
+@exact
 def ideal_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Options]) -> Cost:
     """What a perfect cache would leave: Q, K, V read once, O written once, only what is seen multiplied."""
-    at = _Setting.of((B, H, N_q, N_k, D), {**options, "block_q": 1, "block_k": 1}, BLOCKS)
+    at = _Setting.of((B, H, N_q, N_k, D), options, MASKED, block_q=1, block_k=1)
     return at.cost(at.e * D * (N_q + 2 * N_k), at.e * D * N_q, 4 * D * at.work.pairs, 0)
 
 
@@ -237,6 +281,7 @@ ATTENTION_COSTS: Mapping[str, Callable[..., Cost]] = {
 }
 
 
+@exact
 def matmul_cost(m: int, n: int, p: int, *, dtype: torch.dtype = fp16) -> Cost:
     """(m, n) times (n, p): 2 m n p FLOPs; each matrix moved once."""
     check_sizes(m=m, n=n, p=p)
@@ -254,18 +299,36 @@ def operations(steps: Iterable[Step]) -> Counter:
 
 
 def counted(steps: Iterable[Step]) -> Cost:
-    """The cost of a run, counted from its steps; `extra` is what was stored besides its output, one tensor or several."""
-    run, stored = record(steps), dict[str, int]()
+    """The cost of a run, counted from its steps; `extra` is what was stored besides its output, one tensor or several.
+
+    ValueError for steps without the last one, which has the output, or whose output is no tensor.
+    """
+    run = record(steps)
+    traffic, shapes = hbm_bytes(run), run[0].shapes
+    rows = math.prod(shapes["x"][:-1]) if "x" in shapes else 0  # of softmax, which has no products
+    flops = matmul_flops(run) + rows * operations(run).total()
+    return Cost(traffic.read, traffic.written, flops, _stored_besides_output(run))
+
+
+def _stored_besides_output(run: list[Step]) -> int:
+    """Bytes of all matrices that were written, each as wide as it ever was, less those of the results among them."""
+    output = run[-1].output
+    results = output if isinstance(output, tuple) else (output,)
+    for result in results:
+        if not isinstance(result, Tensor):
+            kind = type(result).__name__
+            raise ValueError(f"expected all steps of a run, the last with its output in tensors, got {kind} there")
+    stored, numels = dict[str, int](), dict[str, int]()
     for step in run:
         for tile in step.writes:
-            size = math.prod(step.shapes[tile.name]) * tile.itemsize  # of the whole matrix
-            stored[tile.name] = max(size, stored.get(tile.name, 0))
-    output, traffic = run[-1].output, hbm_bytes(run)
-    results = (output,) if isinstance(output, Tensor) else output
-    extra = sum(stored.values()) - sum(result.numel() * result.element_size() for result in results)
-    return Cost(traffic.read, traffic.written, matmul_flops(run), extra)
+            numels[tile.name] = math.prod(step.shapes[tile.name])
+            stored[tile.name] = max(numels[tile.name] * tile.itemsize, stored.get(tile.name, 0))
+    # A result may have lost dimensions of 1, as lse; those of `merge_tree_steps` were never written.
+    written = [result for result in results if result.numel() in numels.values()]
+    return sum(stored.values()) - sum(result.nbytes for result in written)
 
 
+@exact
 def standard_backward_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Options]) -> Cost:
     """Unfused backward that was left nothing, so that it makes S and P again first: four N_q x N_k matrices in HBM.
 
@@ -279,6 +342,7 @@ def standard_backward_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options
     return at.cost(read, written, 10 * S * D, 4 * e * S, written_by_key_head=2 * e * N_k * D)
 
 
+@exact
 def stored_backward_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Options]) -> Cost:
     """Unfused backward from the P that the forward pass stored, as autograd does it.
 
@@ -293,6 +357,7 @@ def stored_backward_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: 
     return at.cost(read, written, 8 * S * D, 2 * e * S, written_by_key_head=2 * e * N_k * D)
 
 
+@exact
 def two_sweep_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Options]) -> Cost:
     """The tiled backward in two sweeps: each result is written once, by its one owner.
 
@@ -311,6 +376,7 @@ def two_sweep_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack
     return at.cost(read, N_q * (a + e * D), 14 * D * work.pairs, a * N_q, **keys)
 
 
+@exact
 def fused_backward_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Options]) -> Cost:
     """The tiled backward in one sweep, in which dQ goes through HBM at every visit.
 
@@ -338,11 +404,14 @@ class _Setting:
     block_k: int
 
     @classmethod
-    def of(cls, sizes: tuple[int, ...], options: Options, known: tuple[str, ...]) -> _Setting:
-        """TypeError for an option that this cost does not know; ValueError for sizes and blocks that are none."""
-        strange = [name for name in options if name not in known]
-        if strange:
-            raise TypeError(f"expected options of {', '.join(known)}, got {', '.join(strange)}")
+    def of(
+        cls, sizes: tuple[int, ...], options: Options, known: tuple[str, ...], *, block_q: int = 64, block_k: int = 64
+    ) -> _Setting:
+        """TypeError for an option that this cost does not know; ValueError for sizes and blocks that are none.
+
+        block_q and block_k are those of `options`, or else these.
+        """
+        check_known(options, known)
         (B, H, N_q, N_k, D), H_kv = sizes, options.get("H_kv", None)
         check_sizes(B=B, H=H, N_q=N_q, N_k=N_k, D=D)
         key_heads = H if H_kv is None else H_kv
@@ -352,7 +421,7 @@ class _Setting:
         check_float_dtype(dtype)
         band, there = (options.get("causal", False), options.get("window")), options.get("key_range")
         mask = Mask.of(Sizes(B, H, key_heads, N_q, N_k, D), *band, options.get("documents"), there)
-        blocks = options.get("block_q", 64), options.get("block_k", 64)
+        blocks = options.get("block_q", block_q), options.get("block_k", block_k)
         check_blocks(*blocks)
         return cls(B * H, B * key_heads, mask, dtype, *blocks)
 

@@ -6,6 +6,7 @@ every byte of it meets the queries that share its head, and no others. In 16 bit
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
 import torch
@@ -13,9 +14,10 @@ import torch
 from flashlearn.core.inputs import check_bool, check_count
 from flashlearn.core.mask import Mask, Window, check_window
 from flashlearn.core.numerics import accumulator
-from flashlearn.cost.formulas import Cost, check_dtype, check_float_dtype, check_heads, check_sizes, fp16
+from flashlearn.cost.formulas import Cost, check_dtype, check_float_dtype, check_heads, check_sizes, exact, fp16
 
 
+@exact
 def cache_bytes(layers: int, H_kv: int, D: int, *, dtype: torch.dtype = fp16) -> int:
     """Bytes that a token leaves in the cache: a key and a value for each key head of each layer, 2 layers H_kv D e."""
     check_sizes(layers=layers, H_kv=H_kv, D=D)
@@ -23,6 +25,7 @@ def cache_bytes(layers: int, H_kv: int, D: int, *, dtype: torch.dtype = fp16) ->
     return 2 * layers * H_kv * D * dtype.itemsize
 
 
+@exact
 def latent_cache_bytes(layers: int, rank: int, rotated: int, *, dtype: torch.dtype = fp16) -> int:
     """The same where a token leaves a latent vector for all heads, and one rotated key: layers (rank + rotated) e.
 
@@ -33,6 +36,7 @@ def latent_cache_bytes(layers: int, rank: int, rotated: int, *, dtype: torch.dty
     return layers * (rank + rotated) * dtype.itemsize
 
 
+@exact
 def decode_cost(
     lengths: Sequence[int], H_q: int, H_kv: int, D: int, *, N_q: int = 1, dtype: torch.dtype = fp16
 ) -> Cost:
@@ -42,7 +46,7 @@ def decode_cost(
     written e D B N_q H_q
     flops   4 D N_q H_q sum N                   N keys of each of B requests
     """
-    _check_each("lengths", lengths)
+    lengths = _each("lengths", lengths)
     check_heads(H_q, H_kv)
     check_sizes(D=D, N_q=N_q)
     check_dtype(dtype)
@@ -50,6 +54,7 @@ def decode_cost(
     return Cost(e * D * (rows + 2 * H_kv * keys), e * D * rows, 4 * D * N_q * H_q * keys)
 
 
+@exact
 def paged_cost(
     lengths: Sequence[int],
     queries: Sequence[int],
@@ -68,8 +73,8 @@ def paged_cost(
 
     keys_b are the keys that any of its queries sees: N_b when causal, min(N_b, n_b + left) behind a window.
     """
-    _check_each("lengths", lengths)
-    _check_each("queries", queries)
+    lengths = _each("lengths", lengths)
+    queries = _each("queries", queries)
     if len(lengths) != len(queries):
         raise ValueError(f"expected as many lengths as queries, got {len(lengths)} and {len(queries)}")
     if not isinstance(heads, tuple) or len(heads) != 2:
@@ -79,7 +84,8 @@ def paged_cost(
     check_bool(causal, "causal")
     check_float_dtype(dtype)
     left, right = check_window(window)
-    right, (H_q, H_kv), e, a = 0 if causal else right, heads, dtype.itemsize, accumulator(dtype).itemsize
+    right, e, a = 0 if causal else right, dtype.itemsize, accumulator(dtype).itemsize
+    H_q, H_kv = map(operator.index, heads)
     read = written = flops = extra = 0
     for N, n in zip(lengths, queries, strict=True):
         start, stop = Mask(n, N, left, right).keys((0, n))
@@ -91,6 +97,7 @@ def paged_cost(
     return Cost(read, written, flops, extra)
 
 
+@exact
 def latent_decode_cost(
     lengths: Sequence[int], H: int, rank: int, rotated: int, *, N_q: int = 1, dtype: torch.dtype = fp16
 ) -> Cost:
@@ -100,16 +107,18 @@ def latent_decode_cost(
     written e rank B N_q H
     flops   2 (2 rank + rotated) N_q H sum N
     """
-    _check_each("lengths", lengths)
+    lengths = _each("lengths", lengths)
     check_sizes(H=H, rank=rank, rotated=rotated, N_q=N_q)
     check_dtype(dtype)
     e, rows, keys = dtype.itemsize, len(lengths) * N_q * H, sum(lengths)
     return Cost(e * (rank + rotated) * (rows + keys), e * rank * rows, 2 * (2 * rank + rotated) * N_q * H * keys)
 
 
-def _check_each(name: str, sizes: Sequence[int]) -> None:
+def _each(name: str, sizes: Sequence[int]) -> list[int]:
+    """Sizes as Python's integers. TypeError, ValueError for what is none."""
     if not isinstance(sizes, Sequence):
         raise TypeError(f"expected {name} to be a sequence of ints, got {type(sizes).__name__}")
     for size in sizes:
         if type(size) is not int or size < 0:
             check_count(size, f"each of {name}")
+    return list(map(operator.index, sizes))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flashlearn.core.inputs import check_block, check_bool
-from flashlearn.cost.formulas import check_heads, check_sizes
+from flashlearn.cost.formulas import check_heads, check_sizes, exact
 from flashlearn.cost.hardware import Hardware, bf16
 from flashlearn.ring.plan import check_order, cut, shares
 
@@ -34,6 +34,7 @@ ETHERNET_10 = Link("Ethernet, 10 Gbit/s", 1.25e9, "IEEE 802.3: 10 Gbit/s")
 LINKS = (NVLINK_H200, NVLINK_MEASURED, INFINIBAND_400, ETHERNET_100, ETHERNET_10)
 
 
+@exact
 def ring_bytes(N: int, P: int, D: int, order: str, *, causal: bool = False, e: int = 2) -> int:
     """Forward: K and V of all, one hop after the other, from all processes together. e: bytes of an element.
 
@@ -56,6 +57,7 @@ def ring_bytes(N: int, P: int, D: int, order: str, *, causal: bool = False, e: i
     return 2 * D * e * tokens
 
 
+@exact
 def ring_backward_bytes(N: int, P: int, D: int, order: str, *, causal: bool = False, e: int = 2, wide: int = 4) -> int:
     """Backward: K and V once more, and dK and dV in float32 (wide: bytes of an element) from the first visitor home.
 
@@ -72,6 +74,7 @@ def ring_backward_bytes(N: int, P: int, D: int, order: str, *, causal: bool = Fa
     return again + 2 * D * wide * sum((P - 1) * early + j * late for j, (early, late) in enumerate(pairs))
 
 
+@exact
 def ulysses_bytes(N: int, P: int, D: int, H_q: int, H_kv: int, *, e: int = 2) -> int:
     """Forward, all heads: q, k and v to their heads and o back, of each the part (P - 1) / P. Backward costs the same again.
 
@@ -84,6 +87,7 @@ def ulysses_bytes(N: int, P: int, D: int, H_q: int, H_kv: int, *, e: int = 2) ->
     return 2 * D * e * N * (H_q + H_kv) * (P - 1) // P
 
 
+@exact
 def tokens_to_hide(link: Link, gpu: Hardware, *, group: int = 1, e: int = 2, reached: float = 1.0) -> float:
     """N / P from which on a visit of the forward pass takes as long as sending the next K and V; no mask.
 

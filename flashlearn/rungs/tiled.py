@@ -251,6 +251,7 @@ def sram_elements(block_q: int, block_k: int, D: int) -> int:
     """
     check_blocks(block_q, block_k)
     check_block(D, "D")
+    block_q, block_k, D = int(block_q), int(block_k), int(D)  # those of NumPy overflow
     return 2 * block_q * D + 2 * block_k * D + block_q * block_k
 
 
