@@ -81,7 +81,7 @@ def _bar(sheet: Sheet, bar: Bar, bars: list[Bar], rect: Rect) -> None:
             r"phase (\d+)", lambda found: f"phase {int(found[1]) & 1}", bar.text
         )  # all that a barrier knows of it
         for words in (f"waits for {text}", text, text.partition(",")[0]):
-            if rect.w > 7.6 * len(words) + 8:
+            if rect.w > 8 * len(words) + 8:
                 return sheet.text(*rect.centre, words, fontsize=12, color=QUIET, bbox=pad, **CENTRED)
         return
     together = [b.text for b in bars if (b.row, b.what, b.start) == (bar.row, bar.what, bar.start)]
