@@ -364,6 +364,32 @@ def test_show_loads_another_run_and_one_that_fails_changes_nothing(sent):
     assert sent == [], "what is wanted of the run before is not painted any more"
 
 
+def test_after_show_the_new_run_is_stored(tmp_path, painted):
+    asked = {2: "What becomes of the sum?"}
+    shown = play(steps(), dots, alt="online", figsize=(2, 1), predict=asked, still=7)
+    online, before = shown.png, len(painted)
+    shown.show(many(5))
+    assert len(painted) == before + 1, "the rest is painted when somebody wants the stored form"
+    data, metadata = shown._repr_mimebundle_()
+    assert {**player.stored({"data": data, "metadata": metadata}), "questions": {}} == shown.run
+    assert shown.png != online and len(frames(shown.png)) == 5
+    shown.save(tmp_path / "dots.png")
+    assert (tmp_path / "dots.png").read_bytes() == shown.png == play(many(5), dots, alt="a", figsize=(2, 1)).png
+    assert shown.in_words().count("Dot ") == len(shown.picture.steps) == 5
+
+
+def test_show_keeps_predict_first_and_takes_another_alt(still_only):
+    shown = play(steps(), dots, alt="online", figsize=(2, 1), predict={2: "What becomes of the sum?"})
+    shown.show(many(5))
+    assert (shown.run["predict"], shown.run["questions"]) == (True, {}), "the questions were about the other run"
+    assert shown.alt == shown.run["alt"] == shown.picture.alt == "online"
+    with pytest.raises(ValueError, match="expected alt text that says"):
+        shown.show(many(3), alt=" ")
+    assert len(shown.transcript) == 5
+    shown.show(many(3), alt="dots")
+    assert shown.run["alt"] == shown.picture.alt == "dots" and repr(shown) == "[animation, 3 steps] dots"
+
+
 @pytest.mark.slow
 def test_projected_frames_are_painted_anew_and_back_again(sent, capsys):
     shown = play(steps(), draw_row, alt="bars", figsize=(6.4, 2.5))
@@ -446,9 +472,9 @@ SIZES = [(0, 0), (1e-9, 1e-9), (0.99, 5), (5, -1), (5,), 5, (float("nan"), 5), (
             (
                 lambda asked=asked: play(steps(), draw_row, alt="a", predict=asked),
                 ValueError,
-                r"expected questions \{step from 0 to 8: text\}, got",
+                r"expected questions \{step from 1 to 8: text\}, got",
             )
-            for asked in [{9: "What?"}, {-1: "What?"}, {1: " "}, {1: 2}, {"1": "What?"}]
+            for asked in [{9: "What?"}, {0: "What?"}, {-1: "What?"}, {1: " "}, {1: 2}, {"1": "What?"}]
         ),
     ],
 )

@@ -75,14 +75,17 @@ def check_frame(number: int, count: int) -> None:
 
 
 def check_predict(predict: bool | Mapping[int, str], count: int) -> dict[int, str]:
-    """The questions by the number of their step; an error for what is neither bool nor questions about steps."""
+    """The questions by the number of their step; an error for what is neither bool nor questions about steps.
+
+    Step 0 is what everything begins with: it is never hidden.
+    """
     if isinstance(predict, bool):
         return {}
     if not isinstance(predict, Mapping):
         raise TypeError(f"expected predict to be True, False or {{step: question}}, got {predict!r}")
     for number, text in predict.items():
-        if not _is_whole(number) or not 0 <= number < count or not isinstance(text, str) or not text.strip():
-            raise ValueError(f"expected questions {{step from 0 to {count - 1}: text}}, got {number!r}: {text!r}")
+        if not _is_whole(number) or not 1 <= number < count or not isinstance(text, str) or not text.strip():
+            raise ValueError(f"expected questions {{step from 1 to {count - 1}: text}}, got {number!r}: {text!r}")
     return dict(predict)
 
 

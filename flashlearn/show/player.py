@@ -70,7 +70,8 @@ def script(*names: str) -> str:
 class Player(anywidget.AnyWidget):
     """A run that can be played: `step` is the step shown, from 0, here as in the browser.
 
-    `show(steps)` loads another run into the same place. `picture` is the stored form, `png` its file.
+    `show(steps)` loads another run into the same place. `picture` is the stored form of the run that is shown, `png` its
+    file.
     """
 
     all: weakref.WeakSet[Player] = weakref.WeakSet()
@@ -99,12 +100,12 @@ class Player(anywidget.AnyWidget):
         self.alt, self.draw_step, self.figsize, self.seconds = check_alt(alt), draw, figsize, float(seconds)
         self.runs = as_runs(steps)
         check_frame(still, count(self.runs))
+        self.still = still
         asked = check_predict(predict, count(self.runs))
         run = {**self._told(), "predict": bool(predict), "questions": {str(at): text for at, text in asked.items()}}
-        film, self._there = self._painted(still % count(self.runs))  # before there is a widget: what fails leaves none
+        film, self._there = self._painted()  # before there is a widget: what fails leaves none
         self._filmed = None if self._there else looks()
         self._look = looks()
-        self.picture = Picture(film, self.alt, size_of(film), tuple(run["sentences"]), table(self.runs), about(run))
         self._sent: set[int] = set()
         self._asked: tuple[int, int] | None = None  # version and number of the frame that a view asked for last
         self._begun: tuple[int, int] | None = None  # and of the one that is being painted ahead
@@ -112,6 +113,7 @@ class Player(anywidget.AnyWidget):
         self._task: asyncio.Task | None = None
         self._loop = _loop()
         super().__init__(run=run, film=b"" if self._there else film)
+        self._picture: Picture | None = self._stored(film)
         self.on_msg(self._hear)
         self.observe(lambda change: self._go_on(), "step")
         Player.all.add(self)
@@ -119,7 +121,7 @@ class Player(anywidget.AnyWidget):
     # --- what is shown ---
 
     def _told(self) -> dict[str, Any]:
-        """The runs in words and times, as player.js takes them; all but alt, which stays, is that of this run."""
+        """The runs in words and times, as player.js takes them."""
         width, height = self.figsize
         numbers = range(count(self.runs))
         return {
@@ -130,9 +132,10 @@ class Player(anywidget.AnyWidget):
             "table": columns(table(self.runs)),
         }
 
-    def _painted(self, still: int) -> tuple[bytes, dict[int, bytes]]:
+    def _painted(self) -> tuple[bytes, dict[int, bytes]]:
         """The stored form, and the frames that the browser cannot take from it."""
         every = range(count(self.runs))
+        still = every[max(-len(every), min(self.still, len(every) - 1))]  # a run that was loaded later may be shorter
         frame = partial(paint, self.runs, draw=self.draw_step, figsize=self.figsize, caption=len(every) <= LONG)
         if moving() and (len(every) <= SHORT or os.environ.get("FLASHLEARN_ALL_FRAMES")):
             film = Film(frame(number) for number in every)
@@ -148,12 +151,17 @@ class Player(anywidget.AnyWidget):
             raise TraitError(f"expected step from 0 to {last}, got {step!r}")
         return step
 
-    def show(self, steps: Steps) -> None:
-        """Load a new run (or {title: run}) and show its first step; one that cannot be painted changes nothing."""
-        runs = as_runs(steps)
+    def show(self, steps: Steps, *, alt: str | None = None) -> None:
+        """Load a new run (or {title: run}) and show its first step; one that cannot be painted changes nothing.
+
+        Without `alt`, what was said of the run before is said of this one too. Questions are not kept: they were about
+        its steps.
+        """
+        runs, alt = as_runs(steps), self.alt if alt is None else check_alt(alt)
         first = png(paint(runs, 0, self.draw_step, self.figsize))
-        self.runs, self._there, self._look, self._filmed = runs, {0: first}, looks(), None
-        run = {**self._told(), "questions": {}}
+        self.runs, self.alt, self._there, self._look, self._filmed = runs, alt, {0: first}, looks(), None
+        self._picture = None
+        run = {**self._told(), "predict": self.run["predict"], "questions": {}}
         with self.hold_sync():
             self.step = 0
             self.run, self.film = run, b""
@@ -269,6 +277,17 @@ class Player(anywidget.AnyWidget):
     # --- the stored form ---
 
     @property
+    def picture(self) -> Picture:
+        """The stored form; that of a run which `show` has loaded is painted when somebody asks for it."""
+        if self._picture is None:
+            self._picture = self._stored(self._painted()[0])
+        return self._picture
+
+    def _stored(self, film: bytes) -> Picture:
+        """The stored form with its words."""
+        return Picture(film, self.alt, size_of(film), self.transcript, table(self.runs), about(self.run))
+
+    @property
     def png(self) -> bytes:
         """The stored form, an animated PNG."""
         return self.picture.png
@@ -319,8 +338,8 @@ def play(
     figsize    inches at 100 pixels per inch, without titles and caption
     seconds    how long a step stands while playing; one that rescales twice, the last three times as long
     still      the step that stands for the whole where pictures do not move (print, reduced motion)
-    predict    whether the next step is hidden until the reader asks for it; or {step, from 0: question}, what is asked
-               while that step is hidden. The reader can turn it on and off
+    predict    whether the next step is hidden until the reader asks for it; or {step: question}, what is asked while
+               that step is hidden, from 1: step 0 is always shown. The reader can turn it on and off
     """
     return Player(steps, draw, alt=alt, figsize=figsize, seconds=seconds, still=still, predict=predict)
 

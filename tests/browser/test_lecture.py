@@ -77,6 +77,65 @@ def test_a_vote_is_kept_until_the_answer_and_b_makes_the_screen_black(page):
     assert poll.locator("button[aria-pressed=true]").inner_text() == f"{softmax.wrong:.4f}", "too late to change"
 
 
+def tab_to(page, text):
+    """Press Tab until the focus is on what says this."""
+    seen = []
+    for _ in range(15):
+        page.keyboard.press("Tab")
+        seen.append(page.evaluate("document.activeElement.textContent"))
+        if seen[-1] == text:
+            return
+    raise AssertionError(f"expected the focus on {text!r}, got {seen}")
+
+
+PLAYER_BEFORE_A_POLL = """Reveal.slide(Reveal.getSlides().findIndex((slide) =>
+    slide.querySelector(".flashlearn-player") && slide.nextElementSibling.querySelector(".poll")))"""
+
+
+def test_tab_reaches_all_of_the_slide_and_nothing_of_the_next(page):
+    page.evaluate(PLAYER_BEFORE_A_POLL)
+    for name in ("Play", "▶", "Predict first", "All steps in words"):
+        tab_to(page, name)
+        assert page.locator("section.present :focus").is_visible()
+    for _ in range(6):
+        page.keyboard.press("Tab")
+        assert page.locator("section:not(.present) :focus").count() == 0
+        page.keyboard.press("Enter")
+    assert page.locator(".poll button[aria-pressed=true]").count() == 0, "nobody has been asked yet"
+
+
+def test_space_presses_the_button_that_has_the_focus(page):
+    page.evaluate(PLAYER_BEFORE_A_POLL)
+    place = page.evaluate(STATE)["place"]
+    tab_to(page, "▶")
+    page.keyboard.press("Space")
+    player = "Reveal.getCurrentSlide().querySelector('.flashlearn-player').flashlearnPlayer"
+    assert page.evaluate(f"[{player}.step, Boolean({player}.playing)]") == [1, False]
+    tab_to(page, "All steps in words")
+    page.keyboard.press("Space")
+    assert page.locator("section.present table").is_visible()
+    page.keyboard.press("End")
+    page.keyboard.press("PageDown")
+    choice = page.locator("section.present .poll button").nth(1)
+    tab_to(page, choice.inner_text())
+    page.keyboard.press("Space")
+    assert choice.get_attribute("aria-pressed") == "true"
+    state = page.evaluate(STATE)
+    assert (state["place"], state["open"]) == (place + 1, False)
+
+
+def test_the_controls_of_every_player_are_on_the_slide(page):
+    bottoms = page.evaluate(
+        """() => Reveal.getSlides().flatMap((slide, place) => {
+            Reveal.slide(place);
+            const player = slide.querySelector(".flashlearn-player");
+            player?.focus({ preventScroll: true });
+            return player ? [player.querySelector("summary").getBoundingClientRect().bottom] : [];
+        })"""
+    )
+    assert len(bottoms) > 3 and 0 < min(bottoms) and max(bottoms) <= 720
+
+
 def test_slides_with_notes_and_a_handout_of_two_pages_are_printed(lecture):
     index, slides_pdf, handout_pdf = lecture
     pages = [len(re.findall(rb"/Type\s*/Page\b", file.read_bytes())) for file in (slides_pdf, handout_pdf)]

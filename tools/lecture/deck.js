@@ -71,7 +71,9 @@ function onKey(event) {
   const place = CHOICES.indexOf(event.key);
   const vote = slide.querySelector(".poll")?.vote;
   const acts = vote && !vote.open && place >= 0 ? () => vote.choose(place) : ACTS[event.key];
-  if (!acts || (vote && event.key === " " && event.target.closest("button"))) return;
+  if (!acts) return;
+  // Space presses what has the focus: it is neither the deck's nor Reveal's, which listens further on.
+  if (event.key === " " && event.target.closest("button, summary, a")) return event.stopImmediatePropagation();
   event.preventDefault();
   event.stopImmediatePropagation();
   acts(slide);

@@ -13,7 +13,7 @@
 //   delays     optional, ms for each step while playing (a step with a rescaling stands longer); 1200 without
 //   table      optional, {heads: [...], rows: [[...], ...]}: all steps, folded below; or leave a <details> in `element`
 //   label      optional, the accessible name of the whole; `alt` without
-//   questions  optional, {step: "question"}: what "predict first" asks before it shows that step
+//   questions  optional, {step: "question"}: what "predict first" asks before it shows that step; not 0, which is always shown
 //   predict    optional, true: "predict first" is on from the beginning
 //   start      optional, the step shown first, from 0
 //   autoplay   optional, true: plays at once, unless the reader has asked for less motion
@@ -29,7 +29,7 @@
 // player.key(name)                              does what a key does; false if the key is not for the player, or a boundary
 // player.frame(i, url)                          a frame that came later, or another picture of the same step
 // player.message(text)                          a line below the sentence: "The kernel is gone: 3 of 9 frames are here."
-// player.load(run)                              another run in the same place; `alt`, `label`, `size`, `wanted` are kept
+// player.load(run)                              another run in the same place; without `alt`, `label`, `size`, `wanted` those are kept
 // player.destroy()                              take it off the page
 // element.querySelector(".flashlearn-player").flashlearnPlayer    the player of an element, for decks and projectors
 //
