@@ -298,6 +298,33 @@ def test_out_of_pages_the_last_to_come_waits():
     assert batch.running == [first] and batch.waiting == [second] and len(second.tokens) == 5
 
 
+def test_pages_that_others_hold_are_not_awaited_for_ever():
+    gpt = GPT(11, layers=2, heads=4, kv_heads=2, width=32)
+    for held, prompt, count in ((5, [1, 2, 3], 3), (4, [1, 2, 3], 4)):  # no room to begin, and none to go on
+        pool = PagePool(2, 4, 2, 8, layers=2)
+        pool.append(mine := pool.allocate(), held)
+        batch = Batch(pool, greedy(gpt, pool))
+        request = batch.submit(prompt, count)
+        with pytest.raises(
+            OutOfPages, match="for the 1 requests that wait, got .: the other . are held outside this batch"
+        ):
+            batch.run()
+        pool.free(mine)
+        batch.run()
+        assert request.done, "once they are free"
+
+
+def test_a_model_of_no_numbers_has_no_likeliest_token():
+    gpt = GPT(11, layers=1, heads=2, kv_heads=1, width=16)
+    with torch.no_grad():
+        gpt.head.weight.fill_(torch.nan)
+    pool = PagePool(4, 4, 1, 8)
+    batch = Batch(pool, greedy(gpt, pool))
+    batch.submit([1, 2], 2)
+    with pytest.raises(ValueError, match="expected numbers for the next tokens, got NaN"):
+        batch.run()
+
+
 def test_a_prompt_in_chunks_holds_nobody_up():
     pool = PagePool(20, 4, 1, 1, dtype=torch.float64)
     batch = Batch(pool, functools.partial(read_back, pool), most_tokens=5)

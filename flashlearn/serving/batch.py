@@ -156,9 +156,15 @@ class Batch:
         self.waiting[:0] = began
 
     def run(self) -> None:
-        """Step until every request is done."""
+        """Step until every request is done. OutOfPages if those that wait need pages which others hold, outside this batch."""
         while self.busy:
-            self.step()
+            interrupted = self.interrupted
+            if not self.step() and not self.running and self.interrupted == interrupted:
+                held = self.pool.pages - self.pool.free_pages
+                raise OutOfPages(
+                    f"expected free pages for the {len(self.waiting)} requests that wait, got {self.pool.free_pages}: "
+                    f"the other {held} are held outside this batch"
+                )
 
     def _choose(self) -> list[tuple[Request, int]]:
         """Who takes part in this step, and with how many tokens; they have a place in the pool then."""

@@ -82,7 +82,12 @@ class Greedy:
 
     def __call__(self, tokens: Tensor, batch: Ragged) -> list[int]:
         logits = paged_logits(self.model, self.pool, tokens.to(self.pool.k.device), batch, self.attention)
-        return logits[batch.cu_seqlens_q[1:].long() - 1].argmax(-1).tolist()
+        last = logits[batch.cu_seqlens_q[1:].long() - 1]
+        if last.isnan().any():
+            raise ValueError(
+                "expected numbers for the next tokens, got NaN: the model's weights or its cache hold some"
+            )
+        return last.argmax(-1).tolist()
 
 
 def greedy(model: GPT, pool: PagePool, attention: PagedAttention = gathered_attention) -> Greedy:
