@@ -18,6 +18,7 @@ from flashlearn import kernels  # isort: skip (first: it chooses the backend)
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import libdevice
 
 from flashlearn.core.steps import hbm_bytes
 from flashlearn.exercises.altered import altered
@@ -29,6 +30,7 @@ interpreted = pytest.mark.skipif(not kernels.INTERPRETED, reason="kernels are co
 ROOT = Path(__file__).parents[1]
 KINDS = {"x_ptr": "*fp16", "y_ptr": "*fp32", "n": "i32"}
 FACTOR = 2.0
+WIDE = tl.float32
 HALF = tl.constexpr(0.5)
 
 
@@ -110,8 +112,16 @@ OTHERS = {  # neither takes these
 QUICK = ("a number that becomes a tile",)  # notebook 11 asks for four
 
 
+@triton.jit
+def uses_a_dtype_and_a_module(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n).to(WIDE)
+    tl.store(y_ptr + offs, libdevice.tanh(x), mask=offs < n)
+
+
 def test_what_compiles_is_not_refused():
     assert refused(row_sums, KINDS, {"BLOCK": 16}) is None
+    assert refused(uses_a_dtype_and_a_module, KINDS, {"BLOCK": 16}) is None
     assert refused(uses_another, KINDS, {"BLOCK": 16}) is None, "with what it calls, and its constants"
 
 
@@ -170,6 +180,10 @@ def test_a_name_that_follows_another_is_frozen_by_the_compiler(tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
+        (
+            "        tl.store(y_ptr + i, last)\n        last = now\n",
+            "        last = now\n        tl.store(y_ptr + i, last)\n",
+        ),
         ("last = now\n    for", "last = start\n    for"),
         ("        last = now\n        now = now + 1", "        now = now + 1\n        last = now"),
         ("        now = now + 1\n", ""),

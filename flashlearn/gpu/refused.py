@@ -131,22 +131,32 @@ def without_name(refusal: Refusal, source: str) -> Refusal:
 
 
 def frozen(source: str) -> Refusal | None:
-    """The first name that a loop never changes once it is compiled, though it should; None if there is none.
+    """The first name that a loop never changes once it is compiled, though something reads it; None if there is none.
 
     It begins as another name's value, and becomes that one's in each turn before that one changes: `last = now` before
     the loop and in it. Triton 3.6 to 3.9 see no change in the first turn, and carry nothing; the interpreter does.
     """
     for function in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)):
         taken = list(_names_taken(function))
-        for loop in (node for node in ast.walk(function) if isinstance(node, ast.For | ast.While)):
+        loops = [node for node in ast.walk(function) if isinstance(node, ast.For | ast.While)]
+        for loop in loops:
+            around = min(outer.lineno for outer in loops if outer.lineno <= loop.lineno <= _last(loop) <= _last(outer))
             before = {(name, other) for name, other, node in taken if node.lineno < loop.lineno}
             names = [node for node in ast.walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
             for name, other, node in _names_taken(loop):
                 changes = min((stored.lineno for stored in names if stored.id == other), default=0)
-                if (name, other) in before and node.lineno < changes:
+                same = (each for each in ast.walk(function) if isinstance(each, ast.Name) and each.id == name)
+                reads = [each.lineno for each in same if isinstance(each.ctx, ast.Load)]
+                carried = any(around <= line < node.lineno or line > _last(loop) for line in reads)
+                if (name, other) in before and node.lineno < changes and carried:
                     line = ast.unparse(node)
                     return Refusal(line, "nothing: it compiles, and is wrong", FROZEN.format(name, other))
     return None
+
+
+def _last(loop: ast.stmt) -> int:
+    """The number of its last line."""
+    return loop.end_lineno or loop.lineno
 
 
 def _names_taken(tree: ast.AST) -> Iterator[tuple[str, str, ast.Assign]]:
@@ -188,6 +198,10 @@ def _sources(function: Callable, seen: set[str]) -> Iterator[str]:
         inner = getattr(value, "fn", None)
         if inspect.isfunction(inner) and name not in seen:
             yield from _sources(inner, seen)
+        elif inspect.ismodule(value) and name not in ("triton", "tl", "math"):
+            yield f"import {value.__name__} as {name}"
+        elif type(value).__module__ == "triton.language.core" and type(value).__name__ == "dtype":
+            yield f"{name} = tl.dtype({value.name!r})"
         elif type(value).__name__ == "constexpr":
             yield f"{name} = tl.constexpr({value.value!r})"
         elif isinstance(value, int | float):
