@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 import nbformat
+import numpy as np
 import pytest
 import torch
 
@@ -16,6 +17,7 @@ if importlib.util.find_spec("triton"):
 from flashlearn import exercises
 from flashlearn.exercises import EXERCISES, check, grading, hint, lines
 from flashlearn.exercises.grading import alike, largest_error, relative_error
+from flashlearn.exercises.solutions.serving import waste_solution
 
 ROOT = Path(exercises.__file__).parents[2]
 MISTAKES = [(name, mistake) for name, exercise in EXERCISES.items() for mistake in exercise.mistakes]
@@ -340,3 +342,9 @@ def test_a_right_answer_with_nothing_in_it_has_no_error():
         relative_error(empty, empty) == 0 and relative_error((empty, torch.ones(2)), (empty, 2 * torch.ones(2))) == 0.5
     )
     assert relative_error(empty, torch.empty(2, 1, 4)) == math.inf
+
+
+def test_numpys_numbers_are_numbers():
+    report = check("18.waste", lambda *given: tuple(map(np.int64, waste_solution(*given))))
+    assert report.passed, repr(report)
+    assert not check("18.waste", lambda *given: tuple(np.int64(n + 1) for n in waste_solution(*given))).passed

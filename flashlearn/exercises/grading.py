@@ -177,6 +177,7 @@ def _run(case: Case, function: Callable) -> Outcome:
         torch.default_generator.manual_seed(0)
         try:
             got, expected = case.compare(function)
+            got = without_numpy(got)
         except WrongWay as problem:
             return Outcome(problem, False, "not in the way that the task asks for")
         except (Exception, SystemExit) as problem:  # whatever a student's function raises belongs in the table
@@ -189,6 +190,13 @@ def _run(case: Case, function: Callable) -> Outcome:
     except RuntimeError as problem:  # a tensor without numbers
         return Outcome(None, False, f"{type(problem).__name__}: {problem}", expected)
     return Outcome(got, error <= case.tolerance, f"{error:.1e}", expected)
+
+
+def without_numpy(value: Any) -> Any:
+    """NumPy's numbers as Python's, in tuples and lists, too: an answer may be either."""
+    if isinstance(value, tuple | list):
+        return [*map(without_numpy, value)] if isinstance(value, list) else tuple(map(without_numpy, value))
+    return value.item() if isinstance(value, np.generic) else value
 
 
 _run_known = functools.lru_cache(maxsize=4096)(_run)  # a known mistake does the same at every check of a session

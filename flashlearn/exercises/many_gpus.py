@@ -127,6 +127,7 @@ EXERCISES = (
                 _visits(2, 3, hidden=((0, 1), (1, 1)), seed=70),
                 "no visit has a key for it: o = 0 and lse = -inf, not NaN",
             ),
+            Case("float64", _visits(3, 4, seed=80), "stay in the dtype of o, and add nothing to a sum", 1e-10),
         ),
         hints=(
             "exp(lse) is the sum of the exponentials of a visit. What is that of all visits?",

@@ -102,6 +102,14 @@ EXERCISES = (
                 "with as many key heads as query heads, each has its own",
             ),
             Case("another GPU", _splits(3, 16, 2, 5000, 100, 128), "round both limits down"),
+            Case(
+                "nearly five pieces", _splits(1, 8, 8, 1200, 264, 256), "a piece has `least` keys or more: round down"
+            ),
+            Case(
+                "many places",
+                _splits(1, 8, 8, 65536, 528, 1024),
+                "keys for pieces are counted in `least`, places in programs",
+            ),
         ),
         hints=(
             "How many programs are there before you cut? How many times as many may run at once?",

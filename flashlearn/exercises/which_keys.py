@@ -122,6 +122,7 @@ EXERCISES = (
                 "very low scores", _sink(1, 2, 4, 5, -2000.0, -2000.0, seed=50), "subtract lse before the exponential"
             ),
             Case("a sink that takes nearly all", _sink(1, 2, 4, 5, 0.0, 9.0, seed=60), "its weight is exp(sink - lse)"),
+            Case("float64", _sink(2, 2, 4, 6, seed=70), "stay in the dtype of do, and add nothing on the way", 1e-10),
         ),
         hints=(
             "The sink is one more key: dS = P (dP - δ) holds for it as for the others. What are its P and its dP?",
