@@ -131,6 +131,12 @@ def test_without_the_arrive_all_wait_for_ever():
     assert torch.equal(o, ((few[0].float() @ few[1].float().T) @ few[2].float()).half())
 
 
+def test_a_barrier_that_was_not_made_ready_is_refused():
+    changed = altered(lesson.shared_kernel.fn, ("mbarrier.init(full.index(i), count=1)", "None"))
+    with pytest.raises(RuntimeError, match="expected mbarrier.init of full.0. before its use, got none"):
+        run(changed, *small(128, 6), 1.0)
+
+
 def test_a_wait_for_the_wrong_phase_never_ends():
     load = altered(lesson.load.fn, ("t // STAGES & 1 ^ 1", "t // STAGES & 1"))
     with pytest.raises(Deadlock, match=r"^slot 8: .*load waits for phase 0 of free\[0\]"):

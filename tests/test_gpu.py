@@ -210,6 +210,8 @@ def test_the_compiler_gives_a_program_its_warps_and_a_stage_its_tiles():
     assert 3 * one_stage.shared == three.shared == 3 * 2 * 64 * 32 * 2
     with pytest.raises(ValueError, match="expected a kernel of .* got 'scan', 'H100'"):
         compiled(("scan", "H100", {}))
+    with pytest.raises(TypeError, match="expected options of .*num_warps.*, got num_warp, BLOCK_m"):
+        compiled(("matmul", "H100", {"num_warp": 8, "BLOCK_m": 128}))
     with pytest.raises(RuntimeError, match="expected Triton to compile"):
         compiled(("vector_add", "H100", {"num_warps": 3}))
 

@@ -42,12 +42,21 @@ def test_strides_and_sizes_are_whole_numbers(name, number):
 @pytest.mark.parametrize(
     "threads, registers, shared, gpu, programs, limit",
     [
-        (128, 32, 0, "H100", 16, "threads"),
+        (128, 32, 0, "H100", 16, "threads and registers"),
+        (128, 16, 0, "H100", 16, "threads"),
         (128, 128, 0, "H100", 4, "registers"),
         (128, 32, 100 * 1024, "H100", 2, "shared memory"),
         (128, 32, 100 * 1024, "A100", 1, "shared memory"),
         (32, 16, 0, "H100", 32, "programs"),
-        (128, 114, 56 * 1024, "H100", 4, "shared memory"),  # to the last byte, and registers would do for 4.5
+        (
+            128,
+            114,
+            56 * 1024,
+            "H100",
+            4,
+            "registers and shared memory",
+        ),  # 120 registers a thread, as warps get 256 at a time
+        (256, 42, 0, "H100", 5, "registers"),  # 48
     ],
 )
 def test_what_ends_first_limits_the_programs(threads, registers, shared, gpu, programs, limit):

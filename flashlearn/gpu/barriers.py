@@ -86,6 +86,8 @@ class Barrier:
         self.count = self.missing = count
 
     def change(self, clock: dict[str, int], arrivals: int = 0, expected: int = 0) -> None:
+        if not self.count:
+            raise RuntimeError(f"expected mbarrier.init of {self.name} before its use, got none")
         join(self.clock, clock)
         self.missing, self.bytes = self.missing - arrivals, self.bytes + expected
         if self.missing <= 0 and self.bytes == 0:

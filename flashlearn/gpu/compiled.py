@@ -18,6 +18,7 @@ import tempfile
 from collections import Counter
 from typing import Any, NamedTuple
 
+OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")  # of the compiler
 KERNELS: dict[str, dict[str, object]] = {  # kernel: what a launch of contiguous float16 tensors fixes
     "vector_add": {"BLOCK": 1024, "stride_x": 1, "stride_y": 1, "stride_out": 1},
     "softmax": {"BLOCK_N": 1024, "stride_xn": 1, "stride_yn": 1},
@@ -74,11 +75,14 @@ def compiled(*wanted: tuple[str, str, dict]) -> list[Compiled]:
     gpu      A100 or H100; none is needed to compile for it
     options  num_warps, num_stages, and constants of the kernel, e.g. BLOCK_N
 
-    RuntimeError with the compiler's message if it fails.
+    TypeError for another option, ValueError for another kernel or GPU; RuntimeError with the compiler's message if it fails.
     """
-    for kernel, gpu, _ in wanted:
+    for kernel, gpu, options in wanted:
         if kernel not in KERNELS or gpu not in GPUS:
             raise ValueError(f"expected a kernel of {list(KERNELS)} and a GPU of {list(GPUS)}, got {kernel!r}, {gpu!r}")
+        known = {*OPTIONS, *KERNELS[kernel]}
+        if strange := [name for name in options if name not in known]:
+            raise TypeError(f"expected options of {', '.join(sorted(known))}, got {', '.join(map(str, strange))}")
     done = subprocess.run(
         [sys.executable, "-W", "ignore", __file__],
         input=json.dumps([_job(*one) for one in wanted]),
