@@ -137,16 +137,6 @@ def test_a_cache_that_is_full_says_so():
         cache.append(torch.ones(1, 2, 2, 4), torch.zeros(1, 2, 2, 4))
 
 
-@pytest.mark.parametrize(
-    "k, v",
-    (
-        ((2, 1, 1, 4), (2, 1, 1, 4)),
-        ((1, 2, 1, 4), (1, 2, 1, 4)),
-        ((2, 2, 1, 1), (2, 2, 1, 1)),
-        ((2, 2, 2, 4), (2, 2, 1, 4)),
-        ((2, 1, 4), (2, 1, 4)),
-    ),
-)
 def test_a_cache_is_filled_with_gradients_switched_on():
     """As a caller does who forgets torch.no_grad(): the same numbers, and no gradients through the cache."""
     torch.manual_seed(1)
@@ -158,6 +148,16 @@ def test_a_cache_is_filled_with_gradients_switched_on():
     assert not any(cache.k.requires_grad for cache in caches)
 
 
+@pytest.mark.parametrize(
+    "k, v",
+    (
+        ((2, 1, 1, 4), (2, 1, 1, 4)),
+        ((1, 2, 1, 4), (1, 2, 1, 4)),
+        ((2, 2, 1, 1), (2, 2, 1, 1)),
+        ((2, 2, 2, 4), (2, 2, 1, 4)),
+        ((2, 1, 4), (2, 1, 4)),
+    ),
+)
 def test_a_cache_takes_no_other_shape(k, v):
     cache = KVCache(2, 2, 5, 4)
     with pytest.raises(ValueError, match=r"expected k and v of shape \(B, H_kv, n, D\) = \(2, 2, n, 4\), got"):
@@ -204,10 +204,11 @@ def test_sizes_that_do_not_fit_are_refused(sizes, message):
     "call, message",
     (
         (lambda m, x: generate(m, x, -1), "expected count of at least 0, got -1"),
-        (lambda m, x: generate(m, x, 1, temperature=-1), "expected a temperature over 0, got -1"),
-        (lambda m, x: generate(m, x, 1, temperature=0), "expected a temperature over 0, got 0"),
-        (lambda m, x: generate(m, x, 1, temperature=math.nan), "expected a temperature over 0, got nan"),
-        (lambda m, x: generate(m, x, 1, temperature="1"), "expected a temperature over 0, got '1'"),
+        (lambda m, x: generate(m, x, 1, temperature=-1), "expected a temperature of at least 1e-30, got -1"),
+        (lambda m, x: generate(m, x, 1, temperature=0), "expected a temperature of at least 1e-30, got 0"),
+        (lambda m, x: generate(m, x, 1, temperature=1e-40), "expected a temperature of at least 1e-30, got 1e-40"),
+        (lambda m, x: generate(m, x, 1, temperature=math.nan), "expected a temperature of at least 1e-30, got nan"),
+        (lambda m, x: generate(m, x, 1, temperature="1"), "expected a temperature of at least 1e-30, got '1'"),
         (lambda m, x: generate(m, x, 1, cached="no"), "expected cached to be True or False, got 'no'"),
         (lambda m, x: generate(m, x[0], 1), r"expected tokens \(B, N\) with an N of at least 1, got \(6,\)"),
         (lambda m, x: generate(m, x[:, :0], 1), r"expected tokens \(B, N\) with .*, got \(1, 0\)"),

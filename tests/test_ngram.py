@@ -57,8 +57,15 @@ def test_of_the_poem():
 
 def test_bad_input_is_refused():
     text = torch.arange(10) % 3
-    with pytest.raises(ValueError, match="vocabulary.order below 2.63, got 0, 3"):
+    with pytest.raises(ValueError, match="expected order of at least 1, got 0"):
         ngram_loss(text, text, order=0, vocabulary=3)
+    with pytest.raises(ValueError, match="expected tokens of train from 0 to 1, got 0 to 2"):
+        ngram_loss(text, text, order=1, vocabulary=2)
+    with pytest.raises(ValueError, match="expected tokens of held_out from 0 to 2, got -1 to 1"):
+        ngram_loss(text, text - 1, order=1, vocabulary=3)
+    for wrong in (text.float(), text.reshape(2, 5), [0, 1]):
+        with pytest.raises(TypeError, match="expected train to be a tensor of integers with one dimension, got"):
+            ngram_loss(wrong, text, order=1, vocabulary=3)
     with pytest.raises(ValueError, match="expected an order .* got 50, 3"):
         ngram_loss(text, text, order=50, vocabulary=3)
     with pytest.raises(ValueError, match="expected texts of 5 characters or more, got 10 and 4"):

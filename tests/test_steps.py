@@ -168,3 +168,9 @@ def test_a_sentence_is_told_when_it_is_read():
 def test_fields_of_a_step_have_names():
     with pytest.raises(TypeError, match="positional"):
         Step("a sentence")
+
+
+def test_a_tile_has_no_gaps():
+    for index in (slice(0, 10, 2), slice(None, None, -1), 3):
+        with pytest.raises(TypeError, match="expected slices without a step and at most one ..., got .* in x"):
+            Tile.of("x", torch.zeros(10), index)

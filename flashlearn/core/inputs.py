@@ -71,6 +71,17 @@ def check_like(name: str, t: Tensor, other_name: str, other: Tensor) -> None:
         raise ValueError(f"expected {name} on the device of {other_name}, {other.device}, got {t.device}")
 
 
+def check_together(given: dict[str, Tensor], names: str) -> None:
+    """Refuse tensors of several dtypes, or on several devices."""
+    first, like = next(iter(given.items()))
+    for name, t in given.items():
+        check_float(t, name)
+        if t.dtype != like.dtype:
+            raise TypeError(f"expected {names} in one dtype, got {first} {like.dtype} and {name} {t.dtype}")
+        if t.device != like.device:
+            raise ValueError(f"expected {names} on one device, got {first} on {like.device} and {name} on {t.device}")
+
+
 def check_bool(value: bool, name: str) -> None:
     """Refuse anything but True or False: "False" and "no" would count as True."""
     if not isinstance(value, bool):

@@ -58,6 +58,9 @@ class Tile:
             dots = index.index(Ellipsis)
             index = index[:dots] + (slice(None),) * (tensor.ndim - len(index) + 1) + index[dots + 1 :]
         index = index + (slice(None),) * (tensor.ndim - len(index))
+        for part in index:
+            if not isinstance(part, slice) or part.step not in (None, 1):
+                raise TypeError(f"expected slices without a step and at most one ..., got {part!r:.80} in {name}")
         bounds = (part.indices(size)[:2] for part, size in zip(index, tensor.shape, strict=True))
         return cls(name, tuple((start, max(start, stop)) for start, stop in bounds), tensor.element_size(), times)
 

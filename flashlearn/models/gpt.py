@@ -244,6 +244,9 @@ def train(
     return torch.stack(losses).tolist()  # read at the end: a GPU need not wait for every number
 
 
+COLDEST = 1e-30  # logits divided by less are no numbers of float32
+
+
 @torch.no_grad()
 def generate(
     model: GPT, tokens: Tensor, count: int, *, seed: int = 0, temperature: float = 1.0, cached: bool = True
@@ -254,8 +257,8 @@ def generate(
     """
     check_count(count, "count")
     check_bool(cached, "cached")
-    if not isinstance(temperature, Real) or isinstance(temperature, bool) or not temperature > 0:
-        raise ValueError(f"expected a temperature over 0, got {temperature!r}")
+    if not isinstance(temperature, Real) or isinstance(temperature, bool) or not temperature >= COLDEST:
+        raise ValueError(f"expected a temperature of at least {COLDEST}, got {temperature!r}")
     if not isinstance(tokens, Tensor) or tokens.ndim != 2 or not tokens.shape[1]:
         got = tuple(tokens.shape) if isinstance(tokens, Tensor) else type(tokens).__name__
         raise ValueError(f"expected tokens (B, N) with an N of at least 1, got {got}")

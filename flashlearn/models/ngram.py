@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from flashlearn.core.inputs import check_block
+
 
 def ngram_loss(train: Tensor, held_out: Tensor, *, order: int, vocabulary: int) -> float:
     """Nats per character of `held_out` (M,) for a model that has counted runs of up to `order` characters in `train` (N,).
@@ -15,8 +17,16 @@ def ngram_loss(train: Tensor, held_out: Tensor, *, order: int, vocabulary: int) 
     p_0 is 1 / vocabulary, and a history that was never seen leaves p_{n-1} as it is. The first order - 1 characters
     are not predicted. Source: I. H. Witten and T. C. Bell, 1991, method C, interpolated.
     """
-    if order < 1 or vocabulary**order >= 2**63:
-        raise ValueError(f"expected an order of 1 or more, with vocabulary^order below 2^63, got {order}, {vocabulary}")
+    check_block(order, "order")
+    check_block(vocabulary, "vocabulary")
+    for name, text in (("train", train), ("held_out", held_out)):
+        if not isinstance(text, Tensor) or text.ndim != 1 or text.is_floating_point() or text.is_complex():
+            got = f"{text.dtype} {tuple(text.shape)}" if isinstance(text, Tensor) else type(text).__name__
+            raise TypeError(f"expected {name} to be a tensor of integers with one dimension, got {got}")
+        if text.numel() and not 0 <= text.min() <= text.max() < vocabulary:
+            raise ValueError(f"expected tokens of {name} from 0 to {vocabulary - 1}, got {text.min()} to {text.max()}")
+    if vocabulary**order >= 2**63:
+        raise ValueError(f"expected an order with vocabulary^order below 2^63, got {order}, {vocabulary}")
     if min(len(train), len(held_out)) < order:
         raise ValueError(f"expected texts of {order} characters or more, got {len(train)} and {len(held_out)}")
     p = torch.full((len(held_out) - order + 1,), 1 / vocabulary, dtype=torch.float64)

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 from torch import Tensor
 
 from flashlearn.core.hbm import HBM, OnChip
-from flashlearn.core.inputs import check_float, check_like
+from flashlearn.core.inputs import check_float, check_like, check_together
 from flashlearn.core.mask import Window
 from flashlearn.core.numerics import accumulator
 from flashlearn.core.steps import Step, run
@@ -110,7 +110,7 @@ def contract(dy: OfOutputs, jacobian: Jacobian) -> OfInputs:
 
 def contract_steps(dy: Tensor, jacobian: Tensor) -> Iterator[Step]:
     """One step per input x_i: column i of the Jacobian times dy, added up, is one number."""
-    _check_together({"jacobian": jacobian, "dy": dy}, "jacobian and dy")
+    check_together({"jacobian": jacobian, "dy": dy}, "jacobian and dy")
     if jacobian.ndim != 2 or dy.shape != jacobian.shape[:1]:
         raise ValueError(f"expected jacobian (m, n) and dy (m,), got {tuple(jacobian.shape)} and {tuple(dy.shape)}")
     m, n = jacobian.shape
@@ -243,20 +243,9 @@ def _store_per_head(p: Problem, hbm: HBM, P: OnChip, dS: OnChip, delta: OnChip) 
 
 
 def _check_matmul(dy: Tensor, x: Tensor, w: Tensor) -> None:
-    _check_together({"x": x, "dy": dy, "w": w}, "dy, x and w")
+    check_together({"x": x, "dy": dy, "w": w}, "dy, x and w")
     if x.ndim < 2 or w.ndim != 2 or x.shape[-1] != w.shape[0]:
         raise ValueError(f"expected x (..., N, D) and w (D, M), got {tuple(x.shape)} and {tuple(w.shape)}")
     y = (*x.shape[:-1], w.shape[1])
     if dy.shape != y:
         raise ValueError(f"expected dy of the shape of x w, {y}, got {tuple(dy.shape)}")
-
-
-def _check_together(given: dict[str, Tensor], names: str) -> None:
-    """Refuse tensors of several dtypes, or on several devices."""
-    first, like = next(iter(given.items()))
-    for name, t in given.items():
-        check_float(t, name)
-        if t.dtype != like.dtype:
-            raise TypeError(f"expected {names} in one dtype, got {first} {like.dtype} and {name} {t.dtype}")
-        if t.device != like.device:
-            raise ValueError(f"expected {names} on one device, got {first} on {like.device} and {name} on {t.device}")

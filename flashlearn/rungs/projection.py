@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from flashlearn.core.hbm import HBM
+from flashlearn.core.inputs import check_together
 from flashlearn.core.steps import Step
 from flashlearn.rungs import narrate
 
@@ -18,8 +19,9 @@ def projection_steps(x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor) -> Iterat
     """One step per product; the last one carries (Q, K, V).
 
     x is (N, E): N tokens as E numbers each; w_q, w_k and w_v are (E, D), so that Q, K and V are (N, D).
-    ValueError for other shapes.
+    ValueError for other shapes, TypeError for anything but tensors of one floating dtype.
     """
+    check_together({"x": x, "w_q": w_q, "w_k": w_k, "w_v": w_v}, "x, w_q, w_k and w_v")
     given = {"X": x, "W_q": w_q, "W_k": w_k, "W_v": w_v}
     shapes = {name: tuple(t.shape) for name, t in given.items()}
     if any(t.ndim != 2 for t in given.values()) or any(len(w) != x.shape[1] for w in (w_q, w_k, w_v)):
