@@ -59,7 +59,7 @@ PICTURES = {  # every picture of steps: how it is drawn, its steps, its size
     "matmul": (draw.draw_matmul, fl.tiled_matmul_steps(Q[0, 0], K[0, 0].T, block_m=4, block_n=2, block_k=2), (12.8, 5.6)),
     "tiling": (draw.draw_tiling, fl.tiled_attention_v2_steps(Q, K, V, **BLOCKS), (12.8, 5.5)),
     "tiling v1": (draw.draw_tiling, fl.tiled_attention_v1_steps(Q, K, V, **BLOCKS), (6.4, 4.4)),
-    "walk": (draw.draw_walk, fl.tiled_attention_v1_lines(Q[:, :, :5], K[:, :, :5], V[:, :, :5], block_q=3, block_k=4), (12.8, 5.0)),
+    "walk": (draw.draw_walk, fl.tiled_attention_v1_lines(*(t[:, :, :5, :3] for t in (Q, K, V)), block_q=3, block_k=4), (12.8, 5.0)),
     "backward": (draw.draw_backward, fl.tiled_attention_backward_steps(DO, Q, K, V, O, LSE, **BLOCKS), (12.8, 6.2)),
     "jacobian": (draw.draw_jacobian, fl.contract_steps(X, torch.randn(4, 4)), (12.8, 5.2)),
     "traffic": (draw.draw_traffic, race({"A": fl.standard_attention_steps(Q, K, V),

@@ -109,6 +109,16 @@ def test_the_terms_of_any_row_can_be_drawn(row):
             assert texts(draw_terms, step)
 
 
+@pytest.mark.parametrize("other", [INF, NAN])
+def test_a_sum_that_is_no_number_is_not_called_right(other):
+    run = fl.record(fl.online_softmax_steps(torch.tensor([1.0, other, 2.0])))
+    assert "right" in texts(draw_terms, run[0])
+    for step in run[1:]:
+        shown = texts(draw_terms, step)
+        assert "ℓ is NaN" in shown and "right" not in shown
+        assert "dashed: e^(x − m) of all that was read, NaN" in shown
+
+
 def test_a_sum_without_rises_needs_no_correction():
     falling = torch.tensor([5.0, 3.0, 3.0])
     wrong, right = fl.run(uncorrected_sum_steps(falling)), fl.last(fl.online_softmax_steps(falling)).values
@@ -166,10 +176,16 @@ def test_what_has_no_colour(wrong, message):
         (NAN, "NaN"),
         (1e-7, "1.0e−07"),
         (0.0, "0"),
+        (-0.0, "0"),
+        (-0.004, "−0.004"),
     ],
 )
 def test_number(value, text):
     assert number(value) == text
+
+
+def test_a_small_negative_number_has_no_minus_before_its_zero():
+    assert [number(value, 1) for value in (-0.004, -0.04, -0.06)] == ["0", "0", "−0.1"]
 
 
 @pytest.fixture(scope="module")

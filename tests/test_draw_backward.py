@@ -158,6 +158,16 @@ def test_infinities_of_a_jacobian_are_shown():
         paint(as_runs([step]), 0, draw_jacobian, (12.8, 5.2))
 
 
+def test_nan_of_a_jacobian_is_hatched_and_named_and_what_is_not_there_yet_is_not():
+    J = torch.tensor([[1.0, float("nan"), 2.0], [1.0, 3.0, 2.0]])
+    run = fl.record(fl.contract_steps(torch.ones(2), J))
+    assert [texts(draw_jacobian, step, width=12.8, height=5.2).count("NaN") for step in run] == [2, 5, 3, 3]
+    assert "NaN" not in texts(draw_jacobian, contraction()[0], width=12.8, height=5.2), "not in the key either"
+    for step, hatched in ((run[0], True), (contraction()[0], False)):
+        ax = painted(draw_jacobian, step, 12.8, 5.2)
+        assert any(patch.get_hatch() for patch in (*ax.patches, *ax.collections)) == hatched
+
+
 def test_jacobian_shows_the_sum_of_the_current_column():
     step = contraction()[1]
     J, dy = step.values["J"][:, 1], step.values["dy"]

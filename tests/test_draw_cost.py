@@ -277,3 +277,9 @@ def test_block_sizes_that_do_not_fit_are_marked(last):
     assert_apart(found)
     least, memory, compute = (line.get_ydata().tolist() for line in ax.lines)
     assert (memory, compute, least) == ([100, 50, 25, 6], [12] * 4, [100, 50, 25, 12])
+
+
+@pytest.mark.parametrize("sweep", ({}, {16: (9.0, 5.0, True)}, {16: (9.0, 5.0, False), 32: (5.0, 5.0, False)}))
+def test_block_sizes_are_several_and_one_fits(sweep):
+    with pytest.raises(ValueError, match="expected at least two block sizes, one of which fits, got {"):
+        painted(lambda ax: draw_block_sizes(ax, sweep), (12.8, 5.0), layout="constrained")

@@ -237,15 +237,33 @@ def test_masks_are_hatched_where_they_hide():
     hidden = [patch for patch in (*ax.patches, *ax.collections) if patch.get_hatch()]
     paths = sum(len(patch.get_paths()) if hasattr(patch, "get_paths") else 1 for patch in hidden)
     assert paths == int((~causal_mask(3, 5)).sum()) == 3
-    with pytest.raises(ValueError, match=r"expected up to three masks of at most 10 x 11, got \[\(12, 12\)\]"):
+    with pytest.raises(
+        ValueError, match=r"expected up to three masks of at most 10 x 11, of three .*, got \[\(12, 12\)\]"
+    ):
         draw_masks(ax, {"too large": causal_mask(12, 12)})
-    with pytest.raises(ValueError, match=r"expected up to three masks of at most 10 x 11, got \[\(3,\)\]"):
+    with pytest.raises(ValueError, match=r"expected up to three masks of at most 10 x 11, of three .*, got \[\(3,\)\]"):
         draw_masks(ax, {"a row": causal_mask(3, 5)[:, 0]})
     with pytest.raises(TypeError, match=r"expected masks by their names, \{name: mask\}, got list"):
         draw_masks(ax, [causal_mask(3, 5)])
     for mask, got in ((torch.zeros(3, 5), "torch.float32"), ([[True]], "list")):
         with pytest.raises(TypeError, match=f"expected masks as tensors of booleans, got {got} for 'a'"):
             draw_masks(ax, {"a": mask})
+
+
+@pytest.mark.parametrize("rows", [(10,), (10, 10), (10, 7, 2), (10, 8, 2), (10, 7, 3)])
+def test_masks_fit_the_picture_or_are_refused(rows):
+    ax = Figure(figsize=(12.8, 4.2), dpi=100).add_axes((0, 0, 1, 1))
+    masks = {f"mask {at}": causal_mask(each, 11) for at, each in enumerate(rows)}
+    if rows in ((10, 8, 2), (10, 7, 3)):
+        with pytest.raises(
+            ValueError, match=r"of three the second of at most 7 x 11 and the third 2 x 11, got \[\(10, 11\)"
+        ):
+            draw_masks(ax, masks)
+        return
+    draw_masks(ax, masks)
+    inside = ax.get_window_extent()
+    for box in [artist.get_tightbbox() for artist in (*ax.patches, *ax.collections, *ax.texts)]:
+        assert inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1
 
 
 @pytest.mark.slow  # a time
@@ -271,3 +289,16 @@ def test_animation_decodes_to_the_frames_that_were_painted():
     got = shared[1].reshape(-1, 3)
     for part in flat:
         assert (abs(got - np.round(np.array(part) * 255)).max(-1) <= 1).sum() > 500
+
+
+@pytest.mark.parametrize(
+    "x, error",
+    [
+        (torch.ones(3, 2, dtype=torch.int64), "float32 or float64"),
+        ([[1.0]], "torch.Tensor"),
+        (torch.ones(3, 2).double(), "one dtype"),
+    ],
+)
+def test_projections_of_tokens_that_are_no_floats_are_refused(x, error):
+    with pytest.raises(TypeError, match=error):
+        record(projection_steps(x, *torch.ones(3, 2, 2)))

@@ -50,8 +50,15 @@ def test_six_names_can_be_told_apart_and_none_is_left_out_in_silence():
     (axes,) = drawn[0].axes
     assert len({(line.get_marker(), line.get_linestyle()) for line in axes.lines}) == 6
     assert axes.get_xticks()[0] == 4096, "the longest has its tick"
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="expected panels with the same names in the same order, up to 6, got "):
         picture(lambda ax: plot(ax, "abcdefg"), alt="seven curves")
+
+
+@pytest.mark.parametrize("panels", [("ab", "ba"), ("a", "b"), ("ab", "b"), ("", ""), ()])
+def test_panels_have_the_names_of_the_legend(panels):
+    rates = {f"D = {at}": {name: {512: 1.0} for name in names} for at, names in enumerate(panels)}
+    with pytest.raises(ValueError, match="expected panels with the same names in the same order, up to 6, got "):
+        picture(lambda ax: draw_rates(ax, rates, "note"), alt="wrong legend")
 
 
 def test_rates_at_work_are_drawn_against_time_from_zero():

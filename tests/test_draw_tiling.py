@@ -219,6 +219,15 @@ def test_never_visited_and_masked_cells_are_told_apart():
     assert area(pixels(causal[0]), "masked") > 3000 and area(pixels(plain[0]), "masked") < 300
 
 
+def test_a_score_of_minus_infinity_that_no_mask_hides_is_not_called_masked():
+    q, k, v = qkv()
+    k[0, 0, 2, 1] = float("inf")
+    for version in VERSIONS.values():
+        run = fl.record(version(q, k, v, block_q=4, block_k=3))
+        assert any((step.values["S"] == -float("inf")).any() for step in run if "S" in step.values)
+        assert not {"masked", "never visited"} & set(texts(run[-1]))
+
+
 def test_a_row_is_ticked_when_it_is_written_for_the_last_time():
     for version, ticks in (("v1", [0, 0, 0, 0, 1, 2, 3, 3]), ("v2", [0, 1, 1, 2, 2, 3, 3])):
         run = fl.record(VERSIONS[version](*qkv(N_q=9, N_k=6), block_q=3, block_k=3))

@@ -121,6 +121,32 @@ def test_what_does_not_fit_is_refused():
         drawn(lambda ax: draw_tables(ax, {"too large": torch.rand(10, 10)}))
 
 
+def test_a_mask_of_another_size_or_without_booleans_is_refused():
+    (name, run), mask = next(iter(RUNS.items())), MASKS["causal"]
+    for size in (4, 12):
+        message = (
+            rf"expected a mask of the size of the scores of its run, got \({size}, {size}\) for a run of \(10, 10\)"
+        )
+        with pytest.raises(ValueError, match=message):
+            drawn(lambda ax, size=size: draw_visits(ax, {name: run}, {name: torch.ones(size, size, dtype=torch.bool)}))
+    with pytest.raises(ValueError, match="for a run of no scores"):
+        drawn(lambda ax: draw_visits(ax, {name: fl.record(fl.online_softmax_steps(Q[0, 0, 0]))}, {name: mask}))
+    for plot in (
+        lambda ax: draw_visits(ax, {name: run}, {name: mask.float()}),
+        lambda ax: draw_reach(ax, {"a": TABLE}),
+    ):
+        with pytest.raises(TypeError, match="expected masks as tensors of booleans, got torch.float32"):
+            drawn(plot)
+
+
+def test_only_minus_infinity_is_hatched_in_a_table():
+    inf = float("inf")
+    ax, _ = drawn(lambda ax: draw_tables(ax, {"scores": torch.tensor([[inf, -inf], [1.0, 2.0]])}))
+    assert words(ax).count("∞") == 1 and words(ax).count("2.00") == 1
+    ax, _ = drawn(lambda ax: draw_tables(ax, {"hidden": torch.full((2, 2), -inf)}))
+    assert words(ax) == ["hidden"]
+
+
 def test_a_table_may_hold_what_is_no_number():
     ax, _ = drawn(lambda ax: draw_tables(ax, {"scores": torch.tensor([[float("nan"), 0.5]])}))
     assert "nan" in [text.get_text() for text in ax.texts]

@@ -17,7 +17,7 @@ from flashlearn.core.steps import Step
 from flashlearn.show.draw.parts import CENTRED, arrows, ground, on_chip_note, traffic_bars
 from flashlearn.show.draw.sheet import DASHES, Place, Rect, Sheet, Span, blocks_of
 from flashlearn.show.draw.style import COLOURS, INK, QUIET, colour, tint
-from flashlearn.show.draw.values import check_steps_of
+from flashlearn.show.draw.values import check_run_of, check_steps_of
 
 LEFT, COLUMNS, RIGHT = ("dQ", "Q"), ("lse", "delta"), ("dO", "O")
 ABOVE, BELOW = ("V", "K"), ("dK", "dV")  # from the top down, all transposed
@@ -38,7 +38,9 @@ def draw_backward(ax: Axes, step: Step, full: int | None = None) -> None:
 
     `full` is the number of bytes that fills the bars of traffic (that of the whole run unless given).
     """
-    check_steps_of("the backward pass by tiles", step, shapes=["Q", "K", "V", "dO", "dQ", "dK", "dV"])
+    names = ["Q", "K", "V", "dO", "dQ", "dK", "dV"]
+    check_steps_of("the backward pass by tiles", step, shapes=names)
+    check_run_of("the backward pass by tiles", step, never=SQUARES)
     sheet, run = Sheet(ax), list(step.run) or [step]
     most = max(len(s.values.get("products", ())) for s in run)
     lines = 1 if sheet.width >= 900 or most <= 2 else 2

@@ -32,7 +32,7 @@ def draw_jacobian(ax: Axes, step: Step) -> None:
     strength = np.where(np.arange(n) < done, USED, 1.0)
     _heat(sheet, places["J"], J, np.broadcast_to(strength, J.shape))
     _heat(sheet, places["dy"], dy[:, None], np.ones((m, 1)))
-    _heat(sheet, places["dx"], dx[None, :], np.ones((1, n)))
+    _heat(sheet, places["dx"], dx[None, :], np.where(np.arange(n) <= done, 1.0, 0.0)[None, :])
     _names(sheet, places)
     if i is not None:
         column = places["J"].rect(cols=(i, i + 1))
@@ -40,7 +40,7 @@ def draw_jacobian(ax: Axes, step: Step) -> None:
             sheet.outline(rect)
         sheet.text(column.centre[0], column.bottom + 22, "▼", fontsize=16, **CENTRED)
         _products(sheet, dy, J[:, i], dx[i], i)
-    _key(sheet)
+    _key(sheet, nan=any(np.isnan(part).any() for part in (J, dy, dx[: done + 1])))
     sheet.paint()
 
 
@@ -63,19 +63,27 @@ def _names(sheet: Sheet, places: dict[str, Place]) -> None:
 
 
 def _heat(sheet: Sheet, place: Place, values: np.ndarray, strength: np.ndarray) -> None:
-    """Shade by size, white for 0 and for what is not there yet; the sign by colour and, with room, in numbers."""
+    """Shade by size, white for 0 and where the strength is 0: not there yet; NaN hatched; with room, the numbers."""
     finite = np.abs(values[np.isfinite(values)])
     largest = finite.max(initial=0.0) or 1.0
     for r, c in np.ndindex(values.shape):
         rect, value = place.cell(r, c), values[r, c]
-        if np.isnan(value):
+        if strength[r, c] == 0:
             sheet.fill(rect, "white")
             continue
-        sheet.fill(rect, _shade(float(value / largest), float(strength[r, c])))
+        if np.isnan(value):
+            sheet.fill(rect, "white")
+            sheet.hatch(rect)
+        else:
+            sheet.fill(rect, _shade(float(value / largest), float(strength[r, c])))
         if place.w >= NUMBERS_FROM:
             style = {"fontsize": 13, "color": INK if strength[r, c] == 1 else QUIET, "zorder": 5}
-            sheet.text(*rect.centre, f"{value:.3f}".replace("-", "−"), **style, **CENTRED)
+            sheet.text(*rect.centre, _words(float(value)), **style, **CENTRED)
     sheet.grid(place)
+
+
+def _words(value: float) -> str:
+    return f"{value:.3f}".replace("-", "−").replace("nan", "NaN")
 
 
 def _shade(value: float, strength: float):
@@ -90,7 +98,7 @@ def _products(sheet: Sheet, dy: np.ndarray, column: np.ndarray, total: float, i:
     pitch = min(30, 340 / max(len(dy), 1))
     shown = range(min(len(dy), LINES))
     for j in shown:
-        terms = [f"{v + 0.0:.3f}".replace("-", "−") for v in (dy[j], column[j], dy[j] * column[j])]  # + 0.0: no −0
+        terms = [_words(v + 0.0) for v in (dy[j], column[j], dy[j] * column[j])]  # + 0.0: no −0
         y = 74 + j * pitch
         for x, text in zip((920, 950, 1050, 1080, 1190), (terms[0], "×", terms[1], "=", terms[2]), strict=True):
             faint = column[j] == 0
@@ -102,7 +110,11 @@ def _products(sheet: Sheet, dy: np.ndarray, column: np.ndarray, total: float, i:
     sheet.text(1190, end + 6, f"dx[{i}] = {number(total, 3)}{tail}", ha="right", va="center", weight="bold")
 
 
-def _key(sheet: Sheet) -> None:
+def _key(sheet: Sheet, nan: bool) -> None:
     for x, value, word in ((830, 0.7, "positive"), (960, -0.7, "negative"), (1098, 0.0, "zero")):
         sheet.fill((x, 484, 24, 20), _shade(value, 1.0), QUIET, 1)
         sheet.text(x + 32, 494, word, va="center", fontsize=14)
+    if nan:
+        sheet.fill((1180, 484, 24, 20), "white", QUIET, 1)
+        sheet.hatch((1180, 484, 24, 20))
+        sheet.text(1212, 494, "NaN", va="center", fontsize=14)

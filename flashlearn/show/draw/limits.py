@@ -25,6 +25,8 @@ def draw_block_sizes(ax: Axes, sweep: Mapping[int, tuple[float, float, bool]]) -
 
     The larger of the two, a broad grey curve, is the least time of the whole.
     """
+    if len(sweep) < 2 or not any(fits for _, _, fits in sweep.values()):
+        raise ValueError(f"expected at least two block sizes, one of which fits, got {dict(sweep)}")
     blocks = list(sweep)
     memory, compute, fits = zip(*sweep.values(), strict=True)
     largest = max(block for block, fit in zip(blocks, fits, strict=True) if fit)

@@ -19,10 +19,11 @@ COLUMNS, TOP = (190, 680), 60  # where masks start
 def draw_masks(ax: Axes, masks: Mapping[str, Tensor]) -> None:
     """Paint up to three masks (N_q, N_k), each under its name: hatched what is hidden; the third below the second.
 
-    ValueError for more, or for masks that do not fit there; TypeError for what are no booleans under names.
+    They have at most 10 rows and 11 columns; of three, the second has at most 7 rows and the third 2. ValueError for
+    more, or for masks that do not fit there; TypeError for what are no booleans under names.
     """
     places = [(COLUMNS[0], TOP), (COLUMNS[1], TOP), (COLUMNS[1], 330)]
-    _check(masks, len(places))
+    _check(masks)
     sheet = Sheet(ax, WIDTH, HEIGHT)
     for (left, top), (name, mask) in zip(places, masks.items(), strict=False):
         sheet.text(left, top - 10, name, va="bottom", weight="bold")
@@ -34,13 +35,25 @@ def draw_masks(ax: Axes, masks: Mapping[str, Tensor]) -> None:
     sheet.paint()
 
 
-def _check(masks: Mapping[str, Tensor], most: int) -> None:
+def _check(masks: Mapping[str, Tensor]) -> None:
+    check_booleans(masks)
+    shapes = [tuple(mask.shape) for mask in masks.values()]
+    rows = (10, 7, 2) if len(shapes) == 3 else (10, 10)
+    fits = len(shapes) <= len(rows) and all(
+        len(shape) == 2 and shape[0] <= most and shape[1] <= 11 for shape, most in zip(shapes, rows, strict=False)
+    )
+    if not fits:
+        raise ValueError(
+            "expected up to three masks of at most 10 x 11, of three the second of at most 7 x 11 and the third 2 x 11, "
+            f"got {shapes}"
+        )
+
+
+def check_booleans(masks: Mapping[str, Tensor]) -> None:
+    """TypeError for what are no tensors of booleans under names."""
     if not isinstance(masks, Mapping):
         raise TypeError(f"expected masks by their names, {{name: mask}}, got {type(masks).__name__}")
     for name, mask in masks.items():
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
             got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
             raise TypeError(f"expected masks as tensors of booleans, got {got} for {name!r}")
-    shapes = [tuple(mask.shape) for mask in masks.values()]
-    if len(shapes) > most or any(len(shape) != 2 or shape[0] > 10 or shape[1] > 11 for shape in shapes):
-        raise ValueError(f"expected up to three masks of at most 10 x 11, got {shapes}")

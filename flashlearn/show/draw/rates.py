@@ -26,9 +26,12 @@ def draw_rates(
 ) -> None:
     """A panel for each title: the rate of every name against N; `note` says where it was measured.
 
-    panels   {title: {name: {N: TFLOP/s}}}, with the same names in all, of which there are six at most
+    panels   {title: {name: {N: TFLOP/s}}}, with the same names in all, in the same order, of which there are six at most
     label    what the rates are of, and their unit
     """
+    names = [list(curves) for curves in panels.values()]
+    if not names or names.count(names[0]) < len(names) or not 0 < len(names[0]) <= len(LOOK):
+        raise ValueError(f"expected panels with the same names in the same order, up to {len(LOOK)}, got {names}")
     fig = ax.figure
     ax.remove()
     top = 1.08 * max(rate for curves in panels.values() for rates in curves.values() for rate in rates.values())
@@ -44,8 +47,8 @@ def draw_rates(
         panel.set_title(title, fontsize=17)
         panel.grid(axis="y", color="#E3E3E3")
     axes[0].set_ylabel(label)
-    handles, names = axes[0].get_legend_handles_labels()
-    fig.legend(handles, names, loc="outside upper center", ncols=len(names), fontsize=16)
+    handles, labels = axes[0].get_legend_handles_labels()
+    fig.legend(handles, labels, loc="outside upper center", ncols=len(labels), fontsize=16)
     fig.supxlabel(note, fontsize=13, color=QUIET)
 
 

@@ -98,14 +98,14 @@ def ink_on(name: str) -> str:
 
 
 def number(value: float, digits: int = 4) -> str:
-    """A number as pictures print it; infinities and NaN by their signs."""
+    """A number as pictures print it; infinities and NaN by their signs, no minus sign before a zero."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
     if value != 0 and not 1e-3 <= abs(value) < 1e5:
         return f"{value:.1e}".replace("-", "−")
-    return f"{value:.{digits}f}".rstrip("0").rstrip(".").replace("-", "−")
+    return f"{round(value, digits) + 0.0:.{digits}f}".rstrip("0").rstrip(".").replace("-", "−")
 
 
 def fixed(value: float, digits: int) -> str:

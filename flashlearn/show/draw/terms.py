@@ -31,7 +31,7 @@ def draw_terms(ax: Axes, step: Step) -> None:
 
     Dashed: what every term must be, e^(x - m) with the maximum m of what was read.
     """
-    check_steps_of("online softmax", step, shapes=["x"], values=["x", "m_i", "l_i"])
+    _check(step)
     sheet = Sheet(ax)
     x, terms = first_row(step.values["x"]), _terms(step)
     m, l = first(step.values["m_i"]), first(step.values["l_i"])
@@ -40,6 +40,17 @@ def draw_terms(ax: Axes, step: Step) -> None:
     _bars(sheet, x, terms, m)
     _sum(sheet, len(x), terms, right)
     sheet.paint()
+
+
+def _check(step: Step) -> None:
+    """Refuse what does not add to the sum element by element."""
+    check_steps_of("online softmax", step, shapes=["x"], values=["x", "m_i", "l_i"])
+    for s in step.run or (step,):
+        if s.reads and not s.writes and ("term" not in s.values or s.reads[0].shape[-1] != 1):
+            raise ValueError(
+                "expected steps of online softmax, with the term of one element in their values, "
+                f"got {s.phase} of {s.reads[0]}: are they another picture's steps?"
+            )
 
 
 def _terms(step: Step) -> list[_Term]:
@@ -58,7 +69,7 @@ def _terms(step: Step) -> list[_Term]:
 
 
 def _right(term: _Term, m: float) -> float:
-    return math.exp(term.x - m) if math.isfinite(m) else 0.0
+    return 0.0 if m == -math.inf else math.exp(term.x - m)
 
 
 def _numbers(sheet: Sheet, m: float, l: float, right: float) -> None:
@@ -71,6 +82,7 @@ def _numbers(sheet: Sheet, m: float, l: float, right: float) -> None:
         sheet.text(left + half - 14, 37, number(value), ha="right", **mono)
     off = l - right
     words = f"too large by {number(off)}" if abs(off) > 1e-6 * max(right, 1) else "right"
+    words = words if math.isfinite(off) else f"l is {number(l)}"
     sheet.text(sheet.width - SIDE, 80, words, va="center", ha="right", weight="bold", fontsize=20)
 
 

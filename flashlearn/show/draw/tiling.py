@@ -203,7 +203,8 @@ def _scores(sheet: Sheet, step: Step, run: list[Step], place: Place) -> tuple[bo
             visited[cells] = True
             done[cells] |= s.number < step.number
             S = _value(s, "S")
-            if S is not None and S.shape == masked[cells].shape:
+            hides = s.values.get("masked", True)  # a step that does not say may hide what is -inf
+            if hides and S is not None and S.shape == masked[cells].shape:
                 masked[cells] |= np.isneginf(S)
     sheet.fill(place.rect(), "white")
     for block in blocks_of(done):

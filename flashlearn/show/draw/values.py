@@ -57,6 +57,27 @@ def check_steps_of(
         )
 
 
+def check_run_of(what: str, step: Step, *, never: Sequence[str] = (), phases: Sequence[str] = ()) -> None:
+    """Refuse a step whose run is of another algorithm, though each of its steps has what a picture looks for.
+
+    never    the matrices that no step of the run may write
+    phases   the only phases that the run may have; any unless given
+    """
+    run = step.run or (step,)
+    written = list(dict.fromkeys(tile.name for s in run for tile in s.writes))
+    if not set(written).isdisjoint(never):
+        raise ValueError(
+            f"expected steps of {what}, with no {', '.join(never)} in their writes, "
+            f"got {', '.join(written)}: are they another picture's steps?"
+        )
+    passed = list(dict.fromkeys(s.phase for s in run))
+    if phases and not set(passed) <= set(phases):
+        raise ValueError(
+            f"expected steps of {what}, with only {', '.join(phases)} in their phases, "
+            f"got {', '.join(passed)}: are they another picture's steps?"
+        )
+
+
 def first(t: Tensor) -> float:
     """The first number."""
     return t.detach().flatten()[0].item()

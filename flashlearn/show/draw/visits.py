@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from flashlearn.core.steps import Step
+from flashlearn.show.draw.masks import check_booleans
 from flashlearn.show.draw.parts import CENTRED
 from flashlearn.show.draw.sheet import Place, Rect, Sheet, blocks_of
 from flashlearn.show.draw.style import COLOURS, QUIET, fixed, tint
@@ -29,9 +30,13 @@ def draw_visits(ax: Axes, runs: Mapping[str, Sequence[Step]], masks: Mapping[str
     """A panel for each run: its blocks as they were visited, outlined, and in them what its mask (N_q, N_k) shows.
 
     Which blocks is taken from the steps, what a block shows from the mask: a recorded kernel has no scores. The run is that of
-    the first head. ValueError if a run has no mask, or for more panels than fit.
+    the first head. ValueError if a run has no mask of its size, or for more panels than fit; TypeError for masks that are
+    no booleans.
     """
     _check_panels(runs, masks)
+    runs = {name: list(run) for name, run in runs.items()}
+    for name, run in runs.items():
+        _check_size(name, run, masks[name])
     sheet = Sheet(ax)
     for area, (name, run) in zip(_areas(sheet, len(runs)), runs.items(), strict=True):
         blocks = visited(run)
@@ -79,7 +84,7 @@ def draw_tables(
         )
     sheet, sinks = Sheet(ax), sinks or {}
     finite = torch.cat([t[t.isfinite()].flatten().double() for t in (*tables.values(), *sinks.values())])
-    low, high = min(0.0, finite.min().item()), finite.max().item()
+    low, high = (min(0.0, finite.min().item()), finite.max().item()) if len(finite) else (0.0, 0.0)
     wide = (sheet.width - 2 * SIDE - (len(tables) - 1) * 60) / len(tables)
     for at, (name, table) in enumerate(tables.items()):
         sink = sinks.get(name)
@@ -108,10 +113,21 @@ def draw_tables(
 # --- parts -------------------------------------------------------------------------------------------------
 
 
-def _check_panels(runs: Mapping, masks: Mapping) -> None:
+def _check_panels(runs: Mapping, masks: Mapping[str, Tensor]) -> None:
+    check_booleans(masks)
     if not 0 < len(runs) <= MOST or not set(runs) <= set(masks):
         raise ValueError(
             f"expected up to {MOST} runs, each with a mask of its name, got {list(runs)} and {list(masks)}"
+        )
+
+
+def _check_size(name: str, run: Sequence[Step], mask: Tensor) -> None:
+    """Refuse a mask that is not of the size of the run's scores, and a run without scores."""
+    sizes = {tuple(step.shapes["S"][-2:]) for step in run if "S" in step.shapes}
+    if run and sizes != {tuple(mask.shape)}:
+        of = " and ".join(map(str, sizes)) or "no scores"
+        raise ValueError(
+            f"expected a mask of the size of the scores of its run, got {tuple(mask.shape)} for a run of {of}, {name!r}"
         )
 
 
@@ -168,11 +184,12 @@ def _numbers(sheet: Sheet, place: Place, table: Tensor, low: float, high: float)
     for row in range(place.rows):
         for col in range(place.cols):
             value, rect = table[row, col].item(), place.cell(row, col)
-            if math.isinf(value):
+            if value == -math.inf:
                 sheet.fill(rect, "white")
                 sheet.hatch(rect)
                 continue
-            shade = "white" if math.isnan(value) else tint("S", 0.1 + 0.75 * (value - low) / (high - low or 1))
+            large = (min(value, high) - low) / (high - low or 1)  # an infinity as the largest number
+            shade = "white" if math.isnan(value) else tint("S", 0.1 + 0.75 * large)
             sheet.fill(rect, shade)
             sheet.text(*rect.centre, fixed(value, digits), fontsize=15 if place.w >= 48 else 13, **CENTRED)
     sheet.grid(place)

@@ -11,7 +11,7 @@ from flashlearn.core.steps import Step
 from flashlearn.show.draw.parts import CENTRED, ground, traffic_note
 from flashlearn.show.draw.sheet import DASHES, Place, Rect, Sheet, Span
 from flashlearn.show.draw.style import INK, PALE, QUIET, colour, fixed, index, ink_on, tint
-from flashlearn.show.draw.values import check_steps_of, first_head
+from flashlearn.show.draw.values import check_run_of, check_steps_of, first_head
 
 WIDTH, HEIGHT = 1280, 500
 LINES = {  # of the paper's Algorithm 1, as they stand in the picture
@@ -26,15 +26,21 @@ LINES = {  # of the paper's Algorithm 1, as they stand in the picture
 ROW, CHAR = 30, 10.87  # height of a row on chip, and width of a character of the numbers: 13 pt monospace
 NARROW, CELL, COLUMN, WIDE = 4 * CHAR, 5 * CHAR, 54, 6 * CHAR  # of an entry: of Q, of S, of a column, of O and V
 MADE = {"S": 9, "P": 10, "m_block": 10, "l_block": 10, "m_i": 11, "l_i": 11, "O": 12}  # the line that makes a value
+LARGEST = 3  # head dimension: one more column of Q, K, V and O would end outside the picture
 PROGRAM, MEMORY, CHIP = Rect(8, 4, 268, 490), Rect(286, 4, 986, 190), Rect(286, 202, 986, 292)
 
 
 def draw_walk(ax: Axes, step: Step) -> None:
     """Paint one line of FlashAttention-1, from `tiled_attention_v1_lines`, of the first head.
 
-    Bold frames: what this line made or moved. For small matrices: about six rows and blocks of four keys.
+    Bold frames: what this line made or moved. For small matrices: about six rows, blocks of four keys, and
+    a head dimension of up to three: ValueError for more.
     """
-    check_steps_of("FlashAttention-1, line by line", step, shapes=["O", "l_i", "m_i"], values=["Q", "K", "V"])
+    what = "FlashAttention-1, line by line"
+    check_steps_of(what, step, shapes=["O", "l_i", "m_i"], values=["Q", "K", "V"])
+    check_run_of(what, step, phases=["initialise", *LINES, "done"])
+    if (D := step.shapes["O"][-1]) > LARGEST:
+        raise ValueError(f"expected a head dimension of at most {LARGEST}, which is what fits the picture, got {D}")
     sheet = Sheet(ax, WIDTH, HEIGHT)
     _program(sheet, step)
     _memory(sheet, step)
