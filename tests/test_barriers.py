@@ -23,7 +23,7 @@ from flashlearn.show.draw import draw_barriers
 from flashlearn.show.frame import as_runs, paint
 
 pytest.importorskip("triton", reason="Triton is not installed here: there are no kernels to simulate")
-from flashlearn.kernels import decode
+from flashlearn.kernels import INTERPRETED, decode
 from flashlearn.kernels.hopper import backward, backward_wide, forward, lesson, order
 from flashlearn.kernels.hopper.bands import Spans
 from flashlearn.kernels.hopper.order import LAGS, beside
@@ -33,6 +33,7 @@ from flashlearn.kernels.teaching.forward import LOG2_E
 from tests.slow import across
 from tests.summed import as_dq
 
+DEVICE = "cpu" if INTERPRETED else "cuda"
 TILE = (64, 64)
 ARRIVE = "        mbarrier.arrive(free.index(t % free.shape[0]), count=1)\n"
 FULL = "    mbarrier.wait(full.index(stage), t // STAGES & 1)\n"
@@ -292,7 +293,8 @@ def backward_run(
     programs = key_blocks * H_kv * B
     turns = torch.zeros(B, H, 2, dtype=torch.int32)
     if in_order:
-        turns = order.turns_to_add(q, k, None if spans is None else Spans(spans, N_q, N_q), block_m, own)
+        there = None if spans is None else Spans(spans.to(DEVICE), N_q, N_q)
+        turns = order.turns_to_add(q.to(DEVICE), k.to(DEVICE), there, block_m, own).cpu()  # by a kernel of its own
     if by_rows:
         sums.view(B * H, -1)[0 if in_order else H // H_kv * (side or 1) :] = torch.nan
     constants = {"HEAD_DIM": D, "BLOCK_M": block_m, "STAGES": 2, "BY_ROWS": by_rows}
@@ -571,14 +573,14 @@ def test_rows_of_shared_keys_run_side_by_side(shape, beside, by_rows):
 
 def test_where_a_query_may_see_no_key_sums_begin_at_zero():
     """In order, nobody would store its part of dQ."""
-    q, k = torch.empty(1, 4, 300, 64), torch.empty(1, 2, 200, 64)
+    q, k = torch.empty(1, 4, 300, 64, device=DEVICE), torch.empty(1, 2, 200, 64, device=DEVICE)
     asked = backward.heads_zeroed
     assert asked(q, k, causal=True, in_order=True) is None and asked(q, k, causal=False, in_order=True) == 0
     assert asked(q, k, causal=True, in_order=False) == 2 == asked(k, k[:, :1], causal=True, in_order=False)
-    long = torch.empty(1, 4, 2049, 64)
+    long = torch.empty(1, 4, 2049, 64, device=DEVICE)
     assert asked(long, long, causal=False, in_order=False) is None is asked(long, long, causal=False, in_order=True)
     assert asked(long, long, causal=True, in_order=False) == 1 and asked(long, long, causal=True, in_order=True) is None
-    longer = torch.empty(1, 4, 4097, 64)
+    longer = torch.empty(1, 4, 4097, 64, device=DEVICE)
     assert asked(longer, longer, causal=True, in_order=False) is None
 
 
