@@ -25,7 +25,7 @@ from side_by_side.rounds import listings, stands
 RESULTS = Path(__file__).parents[1] / "flashlearn/measurements/gpu_profile.json"
 BACKENDS = ("flashlearn", "cudnn", "fa4")
 SETTINGS = [
-    {"direction": direction, "B": 16384 // N, "H": 2048 // D, "N": N, "D": D, "causal": causal, "dtype": "bfloat16"}
+    {"direction": direction, "B": 16384 // N, "H_q": 2048 // D, "N": N, "D": D, "causal": causal, "dtype": "bfloat16"}
     for direction, D, N, causal in (
         ("forward", 128, 16384, False),
         ("forward", 64, 8192, True),
@@ -61,20 +61,16 @@ def run(name: str, setting: Mapping) -> None:
     """One call of a backend to get ready, and one within the profiler's range: of its forward or its backward pass."""
     import torch
 
-    shape, dtype = tuple(setting[size] for size in "BHND"), getattr(torch, setting["dtype"])
+    shape, dtype = tuple(setting[size] for size in ("B", "H_q", "N", "D")), getattr(torch, setting["dtype"])
     q, k, v, do = (torch.randn(shape, device="cuda", dtype=dtype) for _ in range(4))
     q, k, v = (t.requires_grad_() for t in (q, k, v))
     with context(name):
-        call = bind(name, q, k, v, setting["causal"])
-        torch.autograd.grad(call(), (q, k, v), do)
-        if setting["direction"] == "backward":
-            o = call()
+        forward = bind(name, q, k, v, setting["causal"])
+        torch.autograd.grad(forward(), (q, k, v), do)
+        o = forward()
         torch.cuda.synchronize()
         torch.cuda.profiler.start()
-        if setting["direction"] == "backward":
-            torch.autograd.grad(o, (q, k, v), do)
-        else:
-            call()
+        forward() if setting["direction"] == "forward" else torch.autograd.grad(o, (q, k, v), do)
         torch.cuda.synchronize()
         torch.cuda.profiler.stop()
 

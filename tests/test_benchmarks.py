@@ -716,6 +716,16 @@ def test_a_round_is_an_innermost_loop_with_products():
     }  # fmt: skip
 
 
+def test_the_record_knows_every_kind_of_instruction():
+    for row in load("gpu_profile")["rows"]:
+        assert [*row["round"]] == [*rounds.KINDS, rounds.REST, "of all samples"] and [*row["warps"]] == [
+            *gpu_profile.CAUSES
+        ]
+        assert {*gpu_profile.COUNTERS} < {*row}
+    settings = [{key: row[key] for key in gpu_profile.SETTINGS[0]} for row in load("gpu_profile")["rows"][::3]]
+    assert settings == gpu_profile.SETTINGS
+
+
 def test_a_kernel_without_products_has_no_rounds():
     kernel = [each._replace(words=each.words.replace("HGMMA", "HMMA")) for each in listing(range(19))]
     with pytest.raises(

@@ -65,7 +65,7 @@ def rounds(kernel: Sequence[Instruction]) -> list[set[int]]:
     return [loop for loop in loops if not any(other < loop for other in loops)]
 
 
-def _loops(kernel: Sequence[Instruction]) -> Iterator[set[int]]:
+def _loops(kernel: Sequence[Instruction]) -> list[set[int]]:
     """All that reach a jump back, without its target, for each target that every way to the jump passes."""
     import networkx
 
@@ -87,7 +87,7 @@ def _loops(kernel: Sequence[Instruction]) -> Iterator[set[int]]:
             if jump != target:
                 body |= networkx.ancestors(networkx.restricted_view(graph, [target], []), jump)
             bodies[target] = bodies.get(target, set()) | body
-    yield from bodies.values()
+    return list(bodies.values())
 
 
 def _steps(kernel: Sequence[Instruction]) -> Iterator[tuple[int, int]]:
@@ -98,9 +98,7 @@ def _steps(kernel: Sequence[Instruction]) -> Iterator[tuple[int, int]]:
         target = re.search(r"(.*)(0x[0-9a-f]+)$", operands) if name.startswith("BRA") else None
         if target and int(target[2], 16) in places:
             yield index, places[int(target[2], 16)]
-        leaves = name.split(".")[0] in ("BRA", "BRX", "JMP", "EXIT", "RET")
-        if (
-            not leaves or guard or (target and target[1])
-        ):  # "BRA.DIV UR4, 0x..." and "BRA !UP0, 0x..." have conditions, too
-            if index + 1 < len(kernel):
-                yield index, index + 1
+        conditional = guard or (target and target[1])  # "BRA.DIV UR4, 0x..." and "BRA !UP0, 0x..." are, too
+        leaves = name.split(".")[0] in ("BRA", "BRX", "JMP", "EXIT", "RET") and not conditional
+        if not leaves and index + 1 < len(kernel):
+            yield index, index + 1

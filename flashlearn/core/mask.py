@@ -144,10 +144,13 @@ class Mask:
         if self.documents is not None:
             offsets = torch.tensor(self.documents, device=device)
             seen &= torch.bucketize(i, offsets, right=True) == torch.bucketize(j, offsets, right=True)
-        if self.key_range is not None:
-            start, stop = torch.tensor(self.key_range, device=device).reshape(-1, 2, 1, 1, 1).unbind(1)
-            seen = seen & (j >= start) & (j < stop)
-        return seen
+        return seen if self.key_range is None else seen & self.exist(cols, device)
+
+    def exist(self, cols: Span, device: torch.device | None = None) -> Tensor:
+        """(B, 1, 1, cols) booleans, True where a key of the block exists in a sequence; for a mask with key_range."""
+        start, stop = torch.tensor(self.key_range, device=device).reshape(-1, 2, 1, 1, 1).unbind(1)
+        j = torch.arange(*cols, device=device)
+        return (j >= start) & (j < stop)
 
     def hide(self, S: T, rows: Span, cols: Span, value: float = -INF) -> T:
         """The block S with `value` where a query may not see a key; untouched if all is visible."""

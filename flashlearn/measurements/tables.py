@@ -46,11 +46,16 @@ def columns(cells: Iterable[str], width: int = 12) -> str:
 
 def seconds(row: Mapping, name: str, direction: str = "forward") -> float:
     """The time behind a rate, by the convention of notebook 14."""
-    half, again = (0.5 if row["causal"] else 1.0), (2.5 if direction == "backward" else 1.0)
     done = rate(row, name, direction)
     if done is None:
         raise ValueError(f"expected {name} to be measured, {direction}, got none at N = {row['N']}")
-    return 4 * row["B"] * row["H_q"] * row["N"] ** 2 * row["D"] * half * again / (1e12 * done)
+    return credited(row, direction) / (1e12 * done)
+
+
+def credited(row: Mapping, direction: str) -> float:
+    """FLOP of a setting, by that convention."""
+    half, again = (0.5 if row["causal"] else 1.0), (2.5 if direction == "backward" else 1.0)
+    return 4 * row["B"] * row["H_q"] * row["N"] ** 2 * row["D"] * half * again
 
 
 def rates(results: Mapping, lengths: tuple[int, ...] = (1024, 4096, 16384)) -> str:
@@ -282,29 +287,17 @@ def counters(profile: Mapping) -> str:
         told |= {key: [row[key] for row in rows] for key in rows[0] if "%" in key}
         told["registers reloaded, thousands"] = [row["registers reloaded from memory"] / 1e3 for row in rows]
         told["time of computing warps in rounds, %"] = [in_rounds(row) for row in rows]
-        told |= {f"  {kind}": [100 * row["round"][kind] for row in rows] for kind in ROUND}
+        kinds = [kind for kind in rows[0]["round"] if kind != "of all samples"]
+        told |= {f"  {kind}": [100 * row["round"][kind] for row in rows] for kind in kinds}
         for words, numbers in told.items():
             digits = 2 if words in ("ms", "clock, GHz") else 1 if max(numbers) < 1000 else 0
             lines.append(f"{words:37}" + columns((f"{number:,.{digits}f}" for number in numbers), 9))
     return "\n".join(line.rstrip() for line in lines)
 
 
-# Of `round` in gpu_profile.json, what takes a computing warp's time
-ROUND = (
-    "waiting for products",
-    "asking for products",
-    "waiting at barriers",
-    "exponentials",
-    "shared memory",
-    "the rest",
-)
-
-
 def products_need(row: Mapping) -> float:
     """% of the cycles that a kernel took in which tensor cores at full rate, 4096 FLOP a cycle and SM, had done its products."""
-    half, again = (0.5 if row["causal"] else 1.0), (2.5 if row["direction"] == "backward" else 1.0)
-    work = 4 * row["B"] * row["H"] * row["N"] ** 2 * row["D"] * half * again
-    return 100 * work / (row["ms"] / 1e3 * row["clock, GHz"] * 1e9 * H200_SXM.sms * 4096)
+    return 100 * credited(row, row["direction"]) / (row["ms"] / 1e3 * row["clock, GHz"] * 1e9 * H200_SXM.sms * 4096)
 
 
 def in_rounds(row: Mapping) -> float:

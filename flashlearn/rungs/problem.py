@@ -74,11 +74,7 @@ class Problem:
         scores = Scores.of(sizes, q, asked.get("scale"), asked.get("softcap"), asked.get("alibi"), asked.get("sinks"))
         per_head = {name: t[None, :, None, None] for name in PER_HEAD if (t := getattr(scores, name)) is not None}
         if mask.key_range is not None:  # what does not exist may hold anything, and 0 times NaN is NaN
-            start, stop = (
-                torch.tensor(mask.key_range, device=k.device).reshape(-1, 2, 1, 1, 1).unbind(1)
-            )  # (B, 1, 1, 1)
-            j = torch.arange(sizes.N_k, device=k.device)[:, None]
-            k, v = (t.masked_fill((j < start) | (j >= stop), 0) for t in (k, v))
+            k, v = (t.masked_fill(~mask.exist((0, sizes.N_k), t.device).mT, 0) for t in (k, v))
         return cls(sizes, mask, scores, {"Q": q, "K": k, "V": v, **(matrices or {}), **per_head})
 
     @property

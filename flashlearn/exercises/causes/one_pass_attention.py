@@ -70,9 +70,13 @@ def told(name: str, got: float, terms: tuple[float, float], m: float, s: float) 
 
 def nothing_is_added(update):
     """A key that outweighs all others leaves l at 1."""
-    l = update(_double(-800.0), _double(2.0), _double(3.0, 5.0), _double(0.0), _double(7.0, 11.0))[1].item()
+    return more_than_one("a key", _step(update, -800.0, 0.0)[1].item())
+
+
+def more_than_one(what: str, l: float) -> str:
+    """What is said of an l that is a little larger than 1, where it must be 1."""
     return (
-        f"a key that outweighs all before it makes l 1 + {l - 1:.1g}: nothing is added to l"
+        f"{what} that outweighs all before it makes l 1 + {l - 1:.1g}: nothing is added to l"
         if 1e-15 < l - 1 < 1e-3
         else ""
     )
