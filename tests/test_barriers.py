@@ -765,6 +765,9 @@ def test_steps_tell_who_waits_and_the_picture_changes():
     draw_barriers(ax, steps[-1])
     words = {text.get_text() for text in ax.texts}
     assert any("phase 1" in each for each in words) and not any("phase 2" in each for each in words), "its last bit"
+    assert "phase 1" in steps[20].sentence + steps[30].sentence and not any(
+        "phase 2" in step.sentence for step in steps
+    )
     assert len({paint(runs, number, draw_barriers, (12.8, 5.4)).tobytes() for number in (0, 9, 24, 40)}) == 4
 
 

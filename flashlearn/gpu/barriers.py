@@ -119,10 +119,9 @@ class Simulator(Turns):
     def wait(self, barrier: Barrier, parity: int, pred: Any = True) -> None:
         if not pred:
             return
-        me, began, parity = self.me, self.me.now, int(parity)
-        phase = barrier.phase - barrier.passed(parity)
+        me, began, phase = self.me, self.me.now, int(parity) & 1  # its last bit is all that one can wait for
         told = f"phase {phase} of {barrier.name}, for which {max(barrier.missing, 0)} more must arrive"
-        self.pause(lambda: barrier.passed(parity), told + (f" and {barrier.bytes} bytes land" if barrier.bytes else ""))
+        self.pause(lambda: barrier.passed(phase), told + (f" and {barrier.bytes} bytes land" if barrier.bytes else ""))
         me.waits = ""
         join(me.clock, barrier.told)
         if self.now > began:

@@ -77,10 +77,7 @@ def _bar(sheet: Sheet, bar: Bar, bars: list[Bar], rect: Rect) -> None:
     if bar.what == "wait":
         sheet.box(rect, "white", FAINT, 1, hatched=True)
         pad = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-        text = re.sub(
-            r"phase (\d+)", lambda found: f"phase {int(found[1]) & 1}", bar.text
-        )  # all that a barrier knows of it
-        for words in (f"waits for {text}", text, text.partition(",")[0]):
+        for words in (f"waits for {bar.text}", bar.text, bar.text.partition(",")[0]):
             if rect.w > 8 * len(words) + 8:
                 return sheet.text(*rect.centre, words, fontsize=12, color=QUIET, bbox=pad, **CENTRED)
         return

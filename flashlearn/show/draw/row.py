@@ -11,7 +11,7 @@ from torch import Tensor
 from flashlearn.core.steps import Step
 from flashlearn.show.draw.parts import panel, pass_note, traffic_note
 from flashlearn.show.draw.sheet import DASHES, Rect, Sheet
-from flashlearn.show.draw.style import INK, QUIET, colour, number, tint
+from flashlearn.show.draw.style import COLOURS, INK, QUIET, colour, number, tint
 from flashlearn.show.draw.values import check_steps_of, first, first_row
 
 WIDTH, HEIGHT = 1280, 500
@@ -91,8 +91,10 @@ def _value(sheet: Sheet, bars: _Bars, j: int) -> None:
     """The number above a bar."""
     value, (left, width) = bars.values[j], bars.slot(j)
     at = bars.zero - max(value, 0.0) * bars.unit if math.isfinite(value) else bars.top
+    ground = {"facecolor": COLOURS["HBM"], "edgecolor": "none", "pad": 0.5}  # the line of m passes behind
     style = {"ha": "center", "va": "bottom", "fontsize": 15 if len(bars.values) <= 10 else 12, "zorder": 4}
-    sheet.text(left + width / 2, at - 4, number(value, 4 if bars.name == "y" else 2), **style)
+    words = number(value, 4 if bars.name == "y" else 2)
+    sheet.text(left + width / 2, at - 4, words, bbox=ground if bars.name == "x" else None, **style)
 
 
 def _level(sheet: Sheet, bars: _Bars, m: float) -> None:
