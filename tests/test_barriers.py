@@ -754,7 +754,14 @@ def test_steps_tell_who_waits_and_the_picture_changes():
     _, bad = run(lesson.shared_kernel, *small(128, 6), 1.0, catch=True, consume=consume((ARRIVE, "")))
     steps = record(timeline_steps({"as it is": good, "without the arrive": bad}))
     assert len(steps) == good.slots + 1 == 41 and bad.stopped.startswith("slot 16: consume 0 waits")
-    assert "as it is: load waits for free[1], phase 0, K2 on its way, V2 on its way" in steps[14].sentence
+    assert "as it is: load waits for free[1], phase 0, K2 and V2 are on their way" in steps[14].sentence
+    both = "consume 0 and consume 1 wait for q_full[0], phase 0, K0, V0, K1 and V1 are on their way, load waits for free[0]"
+    assert both in steps[0].sentence
+    beside = {
+        f"{n} stages": run(lesson.shared_kernel, *small(128, 6), 1.0, STAGES=n)[1] for n in (2, 3)
+    }  # as in notebook 15
+    longest = max((step.sentence for step in timeline_steps(beside)), key=len)
+    assert len(longest) < 300, f"three lines below the picture: {longest}"
     assert "load waits for phase 0 of free[0]" in steps[-1].sentence
     waits = [bar for bar in steps[-1].values["runs"]["as it is"] if bar.text == "q_full[0], phase 0"]
     assert [(bar.row, bar.what, bar.start) for bar in waits] == [("consume 0", "wait", 0), ("consume 1", "wait", 0)], (

@@ -132,14 +132,25 @@ def ticks(run: Run) -> list[Tick]:
     return [Tick(f"stage {at[2]}", at[1], flip.phase, flip.time) for flip, at in found if at]
 
 
+DOES = {  # what one does, and what several do
+    "landing": ("is on its way", "are on their way"),
+    "wait": ("waits for ", "wait for "),
+    "softmax": ("takes exponentials", "take exponentials"),
+    "product": ("multiplies", "multiply"),
+}
+
+
 def _says(run: Run, all_bars: list[Bar], time: int) -> str:
     """What everybody does in this slot."""
     if time >= run.slots:
         return run.stopped.partition(": ")[2] or "done"
-    now = [bar for bar in all_bars if bar.start <= time < bar.end and bar.what != "full"]
-    words = {
-        "landing": "{0.text} on its way",
-        "wait": "{0.row} waits for {0.text}",
-        "softmax": "{0.row} takes exponentials",
-    }
-    return ", ".join(words.get(bar.what, "{0.row} multiplies").format(bar) for bar in now) or "nobody works"
+    who: dict[tuple[str, str], list[str]] = {}  # of everything that is done
+    for bar in all_bars:
+        if bar.start <= time < bar.end and bar.what != "full":
+            told = (bar.what, bar.text) if bar.what == "wait" else (bar.what if bar.what in DOES else "product", "")
+            who.setdefault(told, []).append(bar.text if bar.what == "landing" else bar.row)
+    clauses = (
+        f"{' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} {DOES[what][len(names) > 1]}{text}"
+        for (what, text), names in who.items()
+    )
+    return ", ".join(clauses) or "nobody works"
