@@ -5,11 +5,15 @@ import base64
 import functools
 import io
 import re
+import symtable
 from pathlib import Path
 
 import nbformat
 import pytest
 from PIL import Image
+
+import flashlearn.exercises
+import flashlearn.show
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
@@ -203,6 +207,48 @@ def test_links_to_other_notebooks_lead_somewhere(path):
     for cell in markdown(read(path)):
         for target in re.findall(r"\]\((\d\d_[^)#]*\.ipynb)", cell.source):
             assert (FOLDER / target).exists(), f"{target} is linked and does not exist"
+
+
+def bound(source):
+    """The names that a cell gives a meaning: its imports, definitions and assignments."""
+    symbols = symtable.symtable(source, "cell", "exec").get_symbols()
+    return {symbol.get_name() for symbol in symbols if symbol.is_imported() or symbol.is_assigned()}
+
+
+def called_in_prose(text):
+    """The functions of flashlearn.exercises and flashlearn.show that a text calls, as in `hint("01.softmax")`."""
+    ours = {*flashlearn.exercises.__all__, *flashlearn.show.__all__}
+    return [name for name in re.findall(r"`(\w+)\([^`]*\)`", text) if name in ours]
+
+
+@every_notebook
+def test_what_the_prose_calls_is_imported_before(path):
+    known = set()
+    for cell in read(path).cells:
+        if cell.cell_type == "code":
+            known |= bound(cell.source)
+        else:
+            missing = [name for name in called_in_prose(cell.source) if name not in known]
+            assert not missing, f"{cell.id} tells to call {missing}, which no cell above it imports"
+
+
+@every_notebook
+def test_every_import_is_used_in_a_cell_or_called_in_prose(path):
+    """ruff cannot judge this: a student calls `hint`, no stored cell does."""
+    trees = [ast.parse(cell.source) for cell in code(read(path))]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    imports = [node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
+    imported = {(alias.asname or alias.name).split(".")[0] for node in imports for alias in node.names}
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
+    told = {name for cell in markdown(read(path)) for name in called_in_prose(cell.source)}
+    assert imported <= used | told, imported - used - told
+
+
+def test_calls_in_prose_and_names_of_a_cell_are_found():
+    prose = '`hint("01.softmax")` and `play(run)` help; `torch.exp(x)`, `softmax(x)` and hint() are not ours'
+    assert called_in_prose(prose) == ["hint", "play"]
+    cell = "import torch as t\nfrom a.b import c\nx, y = 1, 2\ndef f(z):\n    w = [v for v in z]"
+    assert bound(cell) == {"t", "c", "x", "y", "f"}
 
 
 @every_notebook
