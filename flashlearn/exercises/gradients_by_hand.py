@@ -133,6 +133,7 @@ EXERCISES = (
             "dX is one product with dY on the left, dW is one with dY on the right; in each the other factor is turned over.",
         ),
         mistakes=MISTAKES["09.matmul_backward"],
+        library=("flashlearn",),
         values=("dX", "dW"),
     ),
     Exercise(
@@ -168,6 +169,7 @@ EXERCISES = (
             "Two lines: a sum of products over the last dimension, kept as a column (..., 1), then P times a difference.",
         ),
         mistakes=MISTAKES["09.softmax_backward"],
+        library=("the backward pass of torch.softmax", "flashlearn"),
     ),
     Exercise(
         "09.dv",
@@ -217,6 +219,7 @@ EXERCISES = (
             "One word is missing. With N_q = N_k a row of numbers and a column of them both fit, and only one of them is right.",
         ),
         mistakes=MISTAKES["09.bug"],
+        library=("flashlearn",),
         values=("dQ", "dK", "dV"),
     ),
 )

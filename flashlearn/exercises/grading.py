@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from flashlearn.exercises.calling import Called
 from flashlearn.exercises.findings import compare, of_another_form
 from flashlearn.exercises.raised import by_the_check, explain, unwrapped
 from flashlearn.exercises.report import Note, Report, Row
@@ -80,6 +81,13 @@ class Exercise:
     mistakes: tuple[Mistake, ...] = ()
     values: tuple[str, ...] = ()  # the names of what is returned, if it is more than one value
     path: tuple[Part, ...] = ()
+    writes: tuple[str, ...] = ()  # inputs that the task has overwritten; an answer leaves all others as they are
+    library: tuple[str, ...] = ()  # calls that do the whole task, "flashlearn" for any algorithm of this package
+
+    @property
+    def in_a_kernel(self) -> bool:
+        """Whether the answer is compiled or simulated inside a kernel, so that no Python function is called."""
+        return bool({"tl", "gl"} & getattr(self.solution, "__globals__", {}).keys())
 
     @property
     def parts(self) -> tuple[Exercise, ...]:
@@ -99,19 +107,32 @@ class Exercise:
         return f"flashlearn/exercises/solutions/{self.solution.__module__.rpartition('.')[2]}.py"
 
 
-def grade(exercise: Exercise, function: Callable, causes: Causes = ()) -> Report:
-    """Run every case; a stub that raises NotImplementedError in all of them is not attempted."""
+def grade(exercise: Exercise, function: Callable, causes: Causes = (), *, own_work: bool = False) -> Report:
+    """Run every case; a stub that raises NotImplementedError in all of them is not attempted.
+
+    With `own_work` an answer fails where it calls a function that does the whole task, of PyTorch or of this package.
+    Without it, such an answer passes with a remark.
+    """
     if not callable(function):
         raise TypeError(f"expected a function for exercise {exercise.name}, got {type(function).__name__}")
-    outcomes = [_run(case, function) for case in exercise.cases]
+    called = Called(function, exercise.solution, exercise.writes, exercise.library, own_work)
+    outcomes = [_run(case, function if exercise.in_a_kernel else called) for case in exercise.cases]
     if all(type(outcome.got) is NotImplementedError for outcome in outcomes):
         return Report(exercise.name, ())
     rows = tuple(
         Row(case.name, outcome.passed, outcome.detail) for case, outcome in zip(exercise.cases, outcomes, strict=True)
     )
     if all(row.passed for row in rows):
-        return Report(exercise.name, rows)
+        return Report(exercise.name, rows, (), _by_the_library(called.helped))
     return _explained(exercise, function, rows, outcomes, causes)
+
+
+def _by_the_library(names: tuple[str, ...]) -> tuple[Note, ...]:
+    """What is said of a right answer that called these."""
+    if not names:
+        return ()
+    text = f"right; the library did the work: {' and '.join(names)}. Write the steps yourself to practise them."
+    return (Note("library", text),)
 
 
 def _explained(exercise: Exercise, function: Callable, rows: Rows, outcomes: list[Outcome], causes: Causes) -> Report:
@@ -179,7 +200,7 @@ def _run(case: Case, function: Callable) -> Outcome:
             got, expected = case.compare(function)
             got = without_numpy(got)
         except WrongWay as problem:
-            return Outcome(problem, False, "not in the way that the task asks for")
+            return Outcome(problem, False, problem.detail)
         except (Exception, SystemExit) as problem:  # whatever a student's function raises belongs in the table
             told = "not what is expected" if by_the_check(problem) else f"raised {type(unwrapped(problem)).__name__}"
             return Outcome(problem, False, told)

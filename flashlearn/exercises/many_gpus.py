@@ -76,6 +76,7 @@ EXERCISES = (
             "A list over r; below 0 the numbers go on at P - 1, which % P does.",
         ),
         mistakes=MISTAKES["19.owners"],
+        library=("flashlearn",),
     ),
     Exercise(
         "19.zigzag",
@@ -95,6 +96,7 @@ EXERCISES = (
             "Process r has chunk r and chunk 2 P - 1 - r; a chunk c is range(c * n, (c + 1) * n) with n = N // (2 * P).",
         ),
         mistakes=MISTAKES["19.zigzag"],
+        library=("flashlearn",),
     ),
     Exercise(
         "19.merge",
@@ -136,6 +138,7 @@ EXERCISES = (
             "that leaves rows with a sum of 0 alone.",
         ),
         mistakes=MISTAKES["19.merge"],
+        library=("flashlearn",),
         values=("o", "lse"),
     ),
 )

@@ -187,6 +187,7 @@ EXERCISES = (
             "m_new = ...; if it is still -inf, return ...; alpha = exp(... - ...), p = exp(... - ...); return m_new, ... + p, ... + ... * v",
         ),
         mistakes=MISTAKES["05.recurrence"],
+        library=("flashlearn",),
         values=("m", "l", "acc"),
     ),
     Exercise(
@@ -246,6 +247,7 @@ EXERCISES = (
             "lse = torch.logaddexp(...); o = exp(... - ...)[..., None] * o_a + ...; where lse is -inf the difference is NaN: subtract what there?",
         ),
         mistakes=MISTAKES["05.merge_outputs"],
+        library=("flashlearn",),
         values=("o", "lse"),
     ),
 )

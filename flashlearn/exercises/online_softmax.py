@@ -147,6 +147,7 @@ EXERCISES = (
             "m = ...; if m is -inf: return m and ...; otherwise return m and l_a * ... + l_b * ..., each sum with a factor of its own.",
         ),
         mistakes=MISTAKES["03.merge"],
+        library=("flashlearn",),
         values=("m", "l"),
     ),
     Exercise(
@@ -213,6 +214,7 @@ EXERCISES = (
             "if len(x) <= ...: return the pair of one block, (-inf, 0) if its m is -inf; middle = ...; return merge(tree(..., block_size), tree(..., block_size)).",
         ),
         mistakes=MISTAKES["03.tree"],
+        library=("flashlearn",),
         values=("m", "l"),
     ),
 )

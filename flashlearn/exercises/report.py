@@ -22,7 +22,8 @@ class Row(NamedTuple):
 class Note(NamedTuple):
     """A remark below the table.
 
-    kind    "error": what the answer raised; "seen": what the wrong results have in common; "why": their cause
+    kind    "error": what the answer raised; "seen": what the wrong results have in common; "why": their cause;
+            "library": a right answer called a function that does the whole task
     """
 
     kind: str
@@ -60,8 +61,8 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """The cause in one sentence, for the table of a class: the diagnosis, or the first "why", empty if there is none."""
-        return self.diagnosis or next((text for kind, text in self.notes if kind == "why"), "")
+        """One sentence for the table of a class: the diagnosis, the first "why", or the library that a right answer called."""
+        return self.diagnosis or next((text for kind, text in self.notes if kind in ("why", "library")), "")
 
     @property
     def remarks(self) -> tuple[str, ...]:

@@ -131,6 +131,7 @@ EXERCISES = (
             "Three lines: m = ..., of shape (..., 1); weights = ..., of the shape of x; return weights / ..., again of shape (..., 1) below the line.",
         ),
         mistakes=MISTAKES["02.safe"],
+        library=("torch.softmax", "torch.log_softmax", "torch.logsumexp", "flashlearn"),
     ),
     Exercise(
         "02.lse",
@@ -175,6 +176,7 @@ EXERCISES = (
             "m = ... and l = ..., one number a row each; return ... + .... Where m is subtracted from x it needs the last dimension, in the end not.",
         ),
         mistakes=MISTAKES["02.lse"],
+        library=("torch.softmax", "torch.log_softmax", "torch.logsumexp", "flashlearn"),
     ),
     Exercise(
         "02.shift",

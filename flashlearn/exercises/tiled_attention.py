@@ -175,6 +175,7 @@ EXERCISES = (
             "Where m_new is -inf, subtract 0 in both exponentials.",
         ),
         mistakes=MISTAKES["07.update"],
+        library=("flashlearn",),
         values=("m", "l", "acc"),
     ),
     Exercise(
@@ -203,5 +204,6 @@ EXERCISES = (
             "How few keys can a query see?",
         ),
         mistakes=MISTAKES["07.visited"],
+        library=("flashlearn",),
     ),
 )

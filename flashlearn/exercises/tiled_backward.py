@@ -234,5 +234,6 @@ EXERCISES = (
             "One line before the loop for delta and one for zeros; in it a slice, P, dS, and (rows, block)(block, d) is added.",
         ),
         mistakes=MISTAKES["10.dq"],
+        library=("flashlearn",),
     ),
 )

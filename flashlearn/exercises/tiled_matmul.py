@@ -139,5 +139,6 @@ EXERCISES = (
             "Three times for ... in range(0, ..., block), then one line: C[..., ...] += A[..., ...] @ B[..., ...]; slices past the edge are cut short.",
         ),
         mistakes=MISTAKES["06.tiled_matmul"],
+        library=("flashlearn",),
     ),
 )

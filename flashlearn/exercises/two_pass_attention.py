@@ -89,6 +89,7 @@ EXERCISES = (
             "Three lines: S = ... @ ... / math.sqrt(...), then P = torch.softmax(S, dim=...), then return P @ ...",
         ),
         mistakes=MISTAKES["04.attention"],
+        library=("torch.nn.functional.scaled_dot_product_attention", "flashlearn"),
     ),
     Exercise(
         "04.decode",

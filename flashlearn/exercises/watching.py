@@ -8,7 +8,10 @@ written: a loop over `torch.split` makes what a loop over slices makes.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -23,7 +26,9 @@ Operand = tuple[tuple[int, ...], int]  # the shape of a tensor, and where in its
 
 
 class WrongWay(ValueError):
-    """A result by a way that the task rules out."""
+    """A result by a way that the task rules out; `detail` is what the table says of it."""
+
+    detail = "not in the way that the task asks for"
 
 
 class Made(NamedTuple):
@@ -35,17 +40,19 @@ class Made(NamedTuple):
     depth: int = 0  # how many operations had to wait for one another, this one included
 
 
-class _Watch(TorchDispatchMode):
+class _Mode(TorchDispatchMode):
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: to skip it, PyTorch would import its compiler first, which takes seconds."""
+        return False
+
+
+class _Watch(_Mode):
     def __init__(self) -> None:
         super().__init__()
         self.made: list[Made] = []
         self._depths: dict[int, torch.Tensor] = {}  # by the address of a storage: the depth of each of its entries
         self._alive: list[torch.Tensor] = []  # so that no address is given away twice
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """No: to skip it, PyTorch would import its compiler first, which takes seconds."""
-        return False
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         operands = [*_tensors(args), *_tensors((kwargs or {}).values())]
@@ -119,3 +126,66 @@ def without_the_flag(function: Callable, *args: Any) -> Any:
         return function.through("watching", "without_the_flag", *args)
     with _WithoutTheFlag():
         return function(*args)
+
+
+PACKAGE = Path(__file__).parents[1]
+ALGORITHMS = tuple(f"{PACKAGE / room}" for room in ("rungs", "kernels", "ring", "models", "serving"))
+# Operations that are whole algorithms, and the function of PyTorch that leads to them
+LIBRARY = {
+    "_softmax": "torch.softmax",
+    "_log_softmax": "torch.log_softmax",
+    "logsumexp": "torch.logsumexp",
+    "_safe_softmax": "torch.nn.functional.scaled_dot_product_attention",  # its softmax, called by nothing else
+    "_softmax_backward_data": "the backward pass of torch.softmax",
+}
+
+
+class _Algorithms(_Mode):
+    """Notes the algorithms of PyTorch that are called inside."""
+
+    def __init__(self, found: dict[str, None]):
+        super().__init__()
+        self._found = found
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func._schema.name.removeprefix("aten::")
+        name = "_safe_softmax" if name.startswith("_scaled_dot_product") else name
+        if name in LIBRARY:
+            self._found[LIBRARY[name]] = None
+        return func(*args, **(kwargs or {}))
+
+
+def by_the_library(function: Callable, *args: Any) -> tuple[Any, tuple[str, ...]]:
+    """What `function(*args)` returns, and the names of the algorithms it called, of PyTorch (`LIBRARY`) and of this package.
+
+    Operations of PyTorch are seen below every spelling, torch.softmax, x.softmax or nn.Softmax. A thread of the answer's
+    own is not seen.
+    """
+    if hasattr(function, "through"):  # an answer that is in another process, as in an examination
+        return function.through("watching", "by_the_library", *args)
+    found: dict[str, None] = {}
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(ALGORITHMS) and not _imports(frame):
+            name = frame.f_code.co_name
+            room = "flashlearn" if hasattr(sys.modules["flashlearn"], name) else frame.f_globals["__name__"]
+            found[f"{room}.{name}"] = None
+            sys.setprofile(before)  # the first is the one that the answer called
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        with _Algorithms(found):
+            result = function(*args)
+    finally:
+        sys.setprofile(before)
+    return result, tuple(found)
+
+
+def _imports(frame: FrameType | None) -> bool:
+    """Whether a module of the package is being imported here: then what runs is no call of the answer's."""
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and frame.f_code.co_filename.startswith(str(PACKAGE)):
+            return True
+        frame = frame.f_back
+    return False
