@@ -1,6 +1,7 @@
 """Every exercise: its solution passes, known mistakes are caught and named, stubs and solutions agree."""
 
 import ast
+import copy
 import importlib.util
 import inspect
 import math
@@ -14,14 +15,17 @@ import torch
 if importlib.util.find_spec("triton"):
     import flashlearn.kernels  # noqa: F401  (first: PyTorch imports Triton too, for tensors without data)
 
+import flashlearn as fl
 from flashlearn import exercises
 from flashlearn.exercises import EXERCISES, check, grading, hint, lines
-from flashlearn.exercises.grading import alike, largest_error, relative_error
+from flashlearn.exercises.grading import alike, grade, largest_error, relative_error
 from flashlearn.exercises.solutions.serving import waste_solution
 
 ROOT = Path(exercises.__file__).parents[2]
 MISTAKES = [(name, mistake) for name, exercise in EXERCISES.items() for mistake in exercise.mistakes]
 WHOLE = ("12.kernel", "13.kernel")  # each check compiles, and runs a dozen launches
+# Exercises whose answers take no tensor: their inputs are numbers, lists, or nothing
+NUMBERS_ALONE = {"overflow", "order", "blocks", "visited", "bounds", "padding", "waste", "splits", "owners", "zigzag"}
 LONG = {name for name in EXERCISES if name[:2] in ("11", "12", "13")} | {"04.decode", "08.block"}
 
 
@@ -90,6 +94,88 @@ def test_an_answer_that_spoils_its_inputs_harms_nobody(name):
 
     check(name, spoils)
     assert check(name, EXERCISES[name].solution).passed
+
+
+CALLED = [name for name, exercise in EXERCISES.items() if not exercise.in_a_kernel and name != "02.shift"]
+WITH_TENSORS = [name for name in CALLED if name[3:] not in NUMBERS_ALONE and name[:2] not in ("08", "14")]
+
+
+@pytest.mark.parametrize("name", [param(name, slow=name[:2] == "11") for name in WITH_TENSORS])
+def test_a_right_answer_that_overwrites_its_input_fails_and_is_told_so(name):
+    """Every exercise whose answer takes tensors; each input is changed after the right result is made."""
+    exercise = EXERCISES[name]
+    names = list(inspect.signature(exercise.solution).parameters)
+
+    for place, changed in enumerate(names):
+
+        def spoils(*args, place=place):
+            result = copy.deepcopy(exercise.solution(*args))
+            inner = args[place] if isinstance(args[place], tuple | list) else (args[place],)
+            for t in inner:
+                if isinstance(t, torch.Tensor) and t.is_contiguous():
+                    t += 1
+            return result
+
+        report = check(name, spoils)
+        if changed in exercise.writes or report.passed:
+            continue
+        assert f"expected the input {changed} as it was, got other numbers" in repr(report), repr(report)
+        assert any(row.detail == "changes its input" for row in report.rows)
+        return
+    pytest.fail("no input was changed, or nobody saw it")
+
+
+@pytest.mark.parametrize("way", ("+=", ".data", "numpy", "view"))
+def test_an_input_that_is_changed_behind_pytorchs_back_is_seen_too(way):
+    def spoils(x):
+        result = EXERCISES["01.softmax"].solution(x)
+        if way == "+=":
+            x += 1
+        elif way == ".data":
+            x.data.mul_(2)
+        elif way == "numpy":
+            x.numpy()[..., 0] = 7
+        else:
+            x[..., :1].fill_(3.0)
+        return result
+
+    report = check("01.softmax", spoils)
+    assert not any(row.passed for row in report.rows)
+    assert "expected the input x as it was, got other numbers in it afterwards" in repr(report)
+
+
+LIBRARY = {
+    "01.softmax": (lambda x: torch.nn.Softmax(-1)(x), "torch.softmax"),
+    "02.safe": (lambda x: x.log_softmax(-1).exp(), "torch.log_softmax"),
+    "02.lse": (lambda x: torch.special.logsumexp(x, -1), "torch.logsumexp"),
+    "03.merge": (fl.merge, "flashlearn.merge"),
+    "03.tree": (lambda x, n: tuple(t[0] for t in fl.merge_tree(x, n)), "flashlearn.merge_tree"),
+    "04.attention": (
+        torch.nn.functional.scaled_dot_product_attention,
+        "torch.nn.functional.scaled_dot_product_attention",
+    ),
+    "07.visited": (lambda N_q, N_k, B_r, B_c: fl.visited_blocks(N_q, N_k, B_r, B_c, True), "flashlearn.visited_blocks"),
+    "09.matmul_backward": (fl.matmul_backward, "flashlearn.matmul_backward"),
+    "09.softmax_backward": (fl.softmax_backward, "flashlearn.softmax_backward"),
+}
+
+
+@pytest.mark.parametrize("name", LIBRARY)
+def test_an_answer_by_the_library_passes_with_a_remark(name):
+    function, call = LIBRARY[name]
+    report = check(name, function)
+    said = f"right; the library did the work: {call}. Write the steps yourself to practise them."
+    assert report.passed, repr(report)
+    assert report.remarks == (f"library: {said}",) and report.summary == said
+    report = grade(EXERCISES[name], function, own_work=True)
+    assert not report.passed and f"got a call of {call}" in repr(report)
+
+
+def test_what_is_allowed_is_not_remarked():
+    """softmax as a step of attention, logaddexp as a step of a merge, a wrong answer by the library."""
+    soft = lambda q, k, v: torch.softmax(q @ k.mT / q.shape[-1] ** 0.5, -1) @ v  # noqa: E731
+    assert check("04.attention", soft).passed and not check("04.attention", soft).remarks
+    assert not any("library" in remark for remark in check("01.softmax", lambda x: torch.softmax(x, 0)).remarks)
 
 
 @some_exercises
@@ -207,6 +293,7 @@ def test_every_module_is_listed_and_has_its_solutions_and_mistakes():
         "__main__",
         "altered",
         "asking",
+        "calling",
         "diary",
         "findings",
         "grading",

@@ -26,9 +26,9 @@ FIRST = "import math, torch\nfrom flashlearn.exercises import check, hint"
 MEMORY = 4 * 2**30
 
 
-def graded(*cells, timeout=120):
+def graded(*cells, timeout=120, own_work=False):
     """{exercise: (passed, remark)} of the best that the cells hand in."""
-    entries, problem = grade_cells([FIRST, *cells], timeout, MEMORY)
+    entries, problem = grade_cells([FIRST, *cells], timeout, MEMORY, own_work)
     best = {entry.exercise: entry for entry in sorted(entries, key=lambda entry: entry.passed)}
     return {name: (entry.passed, entry.remark) for name, entry in best.items()}, problem
 
@@ -58,6 +58,28 @@ def test_every_right_answer_passes():
     assert problem == ""
 
 
+LIBRARY_CALLS = """
+check("01.softmax", lambda x: torch.nn.Softmax(-1)(x))
+check("02.lse", lambda x: torch.logsumexp(x, -1))
+check("04.attention", torch.nn.functional.scaled_dot_product_attention)
+"""
+
+
+@pytest.mark.slow
+def test_a_library_call_passes_with_a_remark_and_fails_where_it_is_forbidden():
+    found, problem = graded(LIBRARY_CALLS, MERGE)
+    assert problem == "" and {name: passed for name, (passed, _) in found.items()} == {
+        name: TESTS[name] for name in ("01.softmax", "02.lse", "03.merge", "04.attention")
+    }
+    for name, call in LIBRARY.items():
+        assert found[name][1].startswith(f"right; the library did the work: {call}.")
+    assert found["03.merge"][1] == ""
+    found, problem = graded(LIBRARY_CALLS, MERGE, own_work=True)
+    assert problem == "" and found.pop("03.merge") == (TESTS["03.merge"], "")
+    for name, call in LIBRARY.items():
+        assert found[name] == (0, f"in every test expected the steps in your own code, got a call of {call}")
+
+
 # What is not an answer earns nothing
 
 MERGE = """
@@ -67,6 +89,11 @@ def my_merge(a, b):
     return m, a[1] * torch.exp(a[0] - shift) + b[1] * torch.exp(b[0] - shift)
 check("03.merge", my_merge)
 """
+LIBRARY = {
+    "01.softmax": "torch.softmax",
+    "02.lse": "torch.logsumexp",
+    "04.attention": "torch.nn.functional.scaled_dot_product_attention",
+}
 CHEATS = {
     "00.scores": """
 print("Exercise 00.scores: 4 of 4 tests passed")

@@ -12,6 +12,8 @@ before anything is run, with exit code 2; what cannot be read as a notebook is a
 
 With --strict, for examinations, the functions that a notebook hands to its checks are called with inputs in a process of
 their own and compared here: nothing but what they return counts. notebooks/INSTRUCTORS.md says what is not prevented.
+An answer that calls a function that does the whole task, torch.softmax for one, passes with a remark; with --own-work
+it fails.
 
     python -m flashlearn.exercises inventory
 
@@ -49,17 +51,19 @@ class Grade(NamedTuple):
     remark: str
 
 
-def grade_notebook(path: Path, timeout: int = 120, memory: float = 4.0, *, strict: bool = False) -> list[Grade]:
+def grade_notebook(
+    path: Path, timeout: int = 120, memory: float = 4.0, *, strict: bool = False, own_work: bool = False
+) -> list[Grade]:
     """Run the notebook and read what its checks left; if `strict`, grade the functions that it hands to them instead.
 
     A cell that takes longer than `timeout` seconds is interrupted. `memory` is in GB, of data in any process of the
-    notebook.
+    notebook. With `strict` and `own_work` a function fails where it calls one that does the whole task.
     """
     needs("grading", "course", "IPython", "ipykernel", "jupyter_client", "nbformat")
     try:
         cells = code_cells(path)
         if strict:
-            entries, problem = grade_cells(cells, timeout, int(memory * GIGABYTE))
+            entries, problem = grade_cells(cells, timeout, int(memory * GIGABYTE), own_work)
         else:
             entries, problem = run_cells(cells, tests(), timeout, int(memory * GIGABYTE))
     except NotANotebook as error:
@@ -118,7 +122,9 @@ def main(arguments: list[str] | None = None) -> int:
             csv.writer(sys.stdout).writerow(Grade._fields)
         for number, path in enumerate(options.notebooks, start=1):
             print(f"{number} of {len(options.notebooks)}: {_printable(str(path))}", file=sys.stderr)
-            new = grade_notebook(path, options.timeout, options.memory, strict=options.strict)
+            new = grade_notebook(
+                path, options.timeout, options.memory, strict=options.strict, own_work=options.own_work
+            )
             done += new
             if options.csv:
                 csv.writer(sys.stdout).writerows(map(cell, grade) for grade in new)
@@ -141,6 +147,11 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--csv", action="store_true", help="print comma-separated values, a notebook's when it is done")
     parser.add_argument("--strict", action="store_true", help="for examinations: call the functions, compare here")
     parser.add_argument(
+        "--own-work",
+        action="store_true",
+        help="with --strict: an answer fails where it calls a function that does the whole task, torch.softmax for one",
+    )
+    parser.add_argument(
         "--timeout",
         type=int,
         default=120,
@@ -148,6 +159,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--memory", type=float, default=4.0, help="GB for one process (default: 4)")
     options = parser.parse_args(arguments)
+    if options.own_work and not options.strict:
+        parser.error("expected --own-work together with --strict, got it alone: add --strict")
     for path in options.notebooks:
         if not path.is_file() or not os.access(path, os.R_OK):
             parser.error(f"expected files that can be read, got {str(path)!r}")

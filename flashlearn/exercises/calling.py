@@ -1,8 +1,8 @@
 """An answer as a check calls it: its inputs must stay as they are, and calls into a library are noted.
 
-    answer = Called(function, solution, writes=("K", "V"), library=("torch.softmax",))
-    answer(x)          Overwritten if x holds other numbers afterwards
-    answer.helped      the names in `library` that the answer has called so far
+answer = Called(function, solution, writes=("K", "V"), library=("torch.softmax",))
+answer(x)          Overwritten if x holds other numbers afterwards
+answer.helped      the names in `library` that the answer has called so far
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Overwritten(WrongWay):
 
 
 class ByTheLibrary(WrongWay):
-    """An answer called a function that does the whole task, where that is forbidden."""
+    """An answer calls a function that does the whole task, where that is forbidden."""
 
     detail = "leaves the work to the library"
 
@@ -38,15 +38,11 @@ class Called:
         solution: Callable,
         writes: Sequence[str] = (),
         library: Sequence[str] = (),
-        own_work: bool = False,
     ):
-        """`writes` names the inputs that the task has overwritten, `library` the functions that do the whole task.
-
-        With `own_work` a call of one of these is an error, ByTheLibrary.
-        """
+        """`writes` names the inputs that the task has overwritten, `library` the functions that do the whole task."""
         self._function = function
         self._names = tuple(inspect.signature(solution).parameters)
-        self._writes, self._library, self._own_work = writes, library, own_work
+        self._writes, self._library = writes, library
         self.helped: tuple[str, ...] = ()
 
     def __getattr__(self, name: str) -> Any:
@@ -54,9 +50,7 @@ class Called:
 
     def __call__(self, *args: Any) -> Any:
         kept = [
-            (name, arg, _content(arg))
-            for name, arg in zip(self._names, args, strict=False)
-            if name not in self._writes
+            (name, arg, _content(arg)) for name, arg in zip(self._names, args, strict=False) if name not in self._writes
         ]
         result = self._ask(*args)
         for name, arg, content in kept:
@@ -73,8 +67,6 @@ class Called:
         result, helped = by_the_library(self._function, *args)
         new = [name for name in helped if name.startswith(tuple(self._library))]
         self.helped = tuple(dict.fromkeys((*self.helped, *new)))
-        if self._own_work and new:
-            raise ByTheLibrary(f"expected the steps in your own code, got a call of {' and '.join(new)}")
         return result
 
 

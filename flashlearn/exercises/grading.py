@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from flashlearn.exercises.calling import Called
+from flashlearn.exercises.calling import ByTheLibrary, Called
 from flashlearn.exercises.findings import compare, of_another_form
 from flashlearn.exercises.raised import by_the_check, explain, unwrapped
 from flashlearn.exercises.report import Note, Report, Row
@@ -115,8 +115,10 @@ def grade(exercise: Exercise, function: Callable, causes: Causes = (), *, own_wo
     """
     if not callable(function):
         raise TypeError(f"expected a function for exercise {exercise.name}, got {type(function).__name__}")
-    called = Called(function, exercise.solution, exercise.writes, exercise.library, own_work)
+    called = Called(function, exercise.solution, exercise.writes, exercise.library)
     outcomes = [_run(case, function if exercise.in_a_kernel else called) for case in exercise.cases]
+    if own_work and called.helped:
+        outcomes = [_forbidden(outcome, called.helped) for outcome in outcomes]
     if all(type(outcome.got) is NotImplementedError for outcome in outcomes):
         return Report(exercise.name, ())
     rows = tuple(
@@ -125,6 +127,12 @@ def grade(exercise: Exercise, function: Callable, causes: Causes = (), *, own_wo
     if all(row.passed for row in rows):
         return Report(exercise.name, rows, (), _by_the_library(called.helped))
     return _explained(exercise, function, rows, outcomes, causes)
+
+
+def _forbidden(outcome: Outcome, names: tuple[str, ...]) -> Outcome:
+    """What becomes of an outcome where these may not be called: what was right is not any more."""
+    problem = ByTheLibrary(f"expected the steps in your own code, got a call of {' and '.join(names)}")
+    return Outcome(problem, False, problem.detail) if outcome.passed else outcome
 
 
 def _by_the_library(names: tuple[str, ...]) -> tuple[Note, ...]:
@@ -285,7 +293,8 @@ def _raised(rows: Rows, outcomes: list[Outcome]) -> tuple[Note, ...]:
     for row, outcome in zip(rows, outcomes, strict=True):
         if isinstance(outcome.got, BaseException):
             error = explain(outcome.got)
-            kind = "error" if not by_the_check(outcome.got) else "why" if isinstance(outcome.got, WrongWay) else "seen"
+            ruled_out = isinstance(outcome.got, WrongWay)
+            kind = "why" if ruled_out else "seen" if by_the_check(outcome.got) else "error"
             key = kind, type(unwrapped(outcome.got)), error.line or error.plain if kind == "error" else ""
             found.setdefault(key, []).append(row.case)
             texts.setdefault(key, error.text if kind == "error" else str(outcome.got))

@@ -129,6 +129,7 @@ def overflow_by_neighbours(dtype):
 
 WRONG = {
     "01.softmax": (
+        ("x is overwritten", softmax_in_place, "expected the input x as it was"),
         ("a loop goes over the rows", softmax_row_by_row, "a loop goes over"),
         ("the sum goes over the second dimension", softmax_sums_the_second_dimension),
         ("the rows are divided by way of a transpose", softmax_by_transposing),
@@ -157,7 +158,6 @@ WRONG = {
 RIGHT = {
     "01.softmax": (
         ("another order of dimensions, and back", softmax_of_columns),
-        ("everything in place", softmax_in_place),
         ("a logarithm in between", lambda x: torch.exp(x - torch.exp(x).sum(-1, keepdim=True).log())),
     ),
     "01.overflow": (

@@ -162,6 +162,7 @@ def shift_of_random_rows(softmax):
 
 WRONG = {
     "02.safe": (
+        ("x is overwritten", safe_in_place, "expected the input x as it was"),
         ("loops go over rows and entries", safe_by_a_loop, "a loop goes over"),
         ("the shift is the first entry", safe_by(lambda x: x[..., :1]), "the maximum"),
         ("the shift is the last entry", safe_by(lambda x: x[..., -1:]), "the maximum"),
@@ -212,7 +213,6 @@ WRONG = {
 RIGHT = {
     "02.safe": (
         ("softmax of PyTorch", lambda x: torch.softmax(x, -1)),
-        ("everything in place", safe_in_place),
         ("through lse", lambda x: torch.exp(x - torch.logsumexp(x, -1, keepdim=True))),
         ("the shift is one more than the maximum", safe_by(lambda x: x.amax(-1, keepdim=True) + 1)),
     ),

@@ -15,6 +15,11 @@ def entry_by_entry(q, k):
 
 WRONG = {
     "00.scores": (
+        (
+            "q is overwritten",
+            lambda q, k: q.div_(math.sqrt(q.shape[-1])) @ k.mT,
+            "expected the input q as it was",
+        ),
         ("the root is rounded to an integer", lambda q, k: q @ k.T / math.isqrt(q.shape[-1]), "no square number"),
         ("the root is the logarithm to base 2, as at D = 4", lambda q, k: q @ k.T / math.log2(q.shape[-1]) * 1.0),
         ("D is the largest size of q", lambda q, k: _divided(q @ k.T, max(q.shape))),
@@ -32,6 +37,5 @@ RIGHT = {
     "00.scores": (
         ("an einsum", lambda q, k: torch.einsum("id,jd->ij", q, k) * q.shape[-1] ** -0.5),
         ("two loops", entry_by_entry),
-        ("q is scaled, in place", lambda q, k: q.div_(math.sqrt(q.shape[-1])) @ k.mT),
     ),
 }

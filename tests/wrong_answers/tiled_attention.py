@@ -180,6 +180,7 @@ def visited_by_columns(N_q, N_k, block_q, block_k):
 
 WRONG = {
     "07.update": (
+        ("l and acc are overwritten", update_in_place, "expected the input (m|l|acc) as it was"),
         ("one row that has seen a key lets the others be NaN", update_guards_all_or_nothing, "every row"),
         ("a row without a key stops the others", update_skips_where_one_sees_nothing, "every row"),
         ("a key hidden from one row is hidden from all", update_skips_masked_keys, "every row"),
@@ -227,7 +228,6 @@ WRONG = {
 
 RIGHT = {
     "07.update": (
-        ("in place", update_in_place),
         ("row by row", update_row_by_row),
         ("NaN is repaired in the factors", update_repairs_nan),
     ),

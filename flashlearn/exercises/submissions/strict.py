@@ -49,13 +49,13 @@ class _Again(RuntimeError):
     """The process is gone, and another must be started."""
 
 
-def grade_cells(sources: Sequence[str], timeout: int, memory: int) -> tuple[list[Entry], str]:
+def grade_cells(sources: Sequence[str], timeout: int, memory: int, own_work: bool = False) -> tuple[list[Entry], str]:
     """What the functions that the cells hand in are worth, and what went wrong besides, "" if nothing did.
 
     `timeout` is in seconds, for one cell and for all tests of one function; `NOTEBOOK` times that are for all of it.
-    `memory` is in bytes.
+    `memory` is in bytes. With `own_work` functions fail where they call one that does the whole task.
     """
-    session = Session(sources, timeout, memory)
+    session = Session(sources, timeout, memory, own_work)
     try:
         session.run()
     finally:
@@ -69,8 +69,9 @@ class Session:
     A process that ends is started again: without the cell that ended it, and past the functions graded before.
     """
 
-    def __init__(self, sources: Sequence[str], timeout: int, memory: int):
+    def __init__(self, sources: Sequence[str], timeout: int, memory: int, own_work: bool = False):
         self._sources, self._timeout, self._memory = dict(enumerate(sources)), timeout, memory
+        self._own_work = own_work
         self._stack = ExitStack()
         self._channel: Channel | None = None
         self._functions: dict[int, Callable] = {}
@@ -160,7 +161,7 @@ class Session:
         self.entries.append(self._lab(functions) if exercise == LAB else self._exercise(exercise, functions[0]))
 
     def _exercise(self, name: str, function: Answer) -> Entry:
-        report = grade(EXERCISES[name], function, CAUSES.get(name, ()))
+        report = grade(EXERCISES[name], function, CAUSES.get(name, ()), own_work=self._own_work)
         tests = len(EXERCISES[name].cases)
         if not report.rows:
             return Entry(name, 0, tests, NOT_ATTEMPTED)
