@@ -14,7 +14,7 @@ decoding    one query against N keys: microseconds, as called and in a CUDA grap
 first-call  seconds until the first result, with empty caches of compiled kernels and with filled, the median of three
 
 FLOPs: 4 B H N^2 D forward, half of it when causal, 2.5 times as much backward. Medians of repeated runs, all backends
-of a row in turns: of a call below a millisecond the lowest of three medians, since the seconds in which other programs
+of a row in every round, in another order each time, so that none always follows the same: of a call below a millisecond the lowest of three medians, since the seconds in which other programs
 slow down the host are nobody's, and of a longer one the middle one of five (before 2026-11-23 there was one). Each
 follows a pause and is over before the GPU lowers its clock, which it does in steps, 25 to 70 ms after it began to work.
 (Before 2026-11-27 long calls were measured around these steps, and when a step came told which of two was ahead.)
@@ -38,12 +38,12 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import torch
 from side_by_side import measure
-from side_by_side.backends import IN_ORDER, NAMES, OURS, compile_flex, installed
+from side_by_side.backends import IN_ORDER, NAMES, OURS, compile_flex, installed, versions
 from side_by_side.measure import Setting
 from side_by_side.report import report
 
@@ -70,7 +70,7 @@ def ask(*command: str) -> str:
 
 
 def provenance(commit: str | None) -> dict:
-    """GPU, driver, versions, commit, date."""
+    """GPU, driver, versions of ours and of all that it is compared with, commit, date."""
     import triton
 
     return {
@@ -80,9 +80,15 @@ def provenance(commit: str | None) -> dict:
         "torch": torch.__version__,
         "triton": triton.__version__,
         "cudnn": torch.backends.cudnn.version(),
+        "peers": versions(),
         "commit": commit or ask("git", "rev-parse", "--short", "HEAD") or "unknown",
         "date": datetime.date.today().isoformat(),
     }
+
+
+def commits(row: dict, results: dict, names: Iterable[str] = (*NAMES, IN_ORDER)) -> dict[str, str]:
+    """{backend: commit} of what was measured in a row, so that rows of several runs can stand in one record."""
+    return {name: results["provenance"]["commit"] for name in names if row.get(name)}
 
 
 def file_of(gpu: str) -> Path:
@@ -189,6 +195,7 @@ def run(results: dict, args: argparse.Namespace, *, device: str = "cuda", clock:
         if over():
             return len(jobs) - number
         row = row_of(part, setting, results, names, args.graphs, device)
+        row["commits"] = commits(row, results)
         if row not in results[SECTIONS[part]]:
             results[SECTIONS[part]].append(row)
         save(results, args.out)

@@ -7,7 +7,7 @@ window       causal, every query sees itself and the 1,023 keys before it, N 163
 documents    causal, 16 documents of 64 to 3,000 tokens, 1,024 on average, packed into 16,384
 
 D 128, 16 heads, float16 and bfloat16, TFLOP/s forward and backward, as in gpu_attention.py: medians, the lowest of three
-rounds in which all take turns, and every result compared with PyTorch's in float32 before it is timed. FLOPs are
+rounds, each in another order, and every result compared with PyTorch's in float32 before it is timed. FLOPs are
 those of what is *seen*: 4 H D for a query and a key that it sees, 2.5 times as much backward.
 
 ours         flash_attention(q, k, v, causal=True, window=... or documents=...)
@@ -218,8 +218,8 @@ def row_of(setting: Setting, names: list[str], device: str = "cuda") -> dict:
         if error is not None:
             row["reasons"][name] = reason(error, said)
     best: dict[tuple[str, str], float] = {}
-    for _ in range(measure.ROUNDS):
-        for name, kind in itertools.product(calls, ("forward", "backward")):
+    for turn in range(measure.ROUNDS):
+        for name, kind in itertools.product(measure.sequence(list(calls), turn), ("forward", "backward")):
             best[name, kind] = min(best.get((name, kind), float("inf")), measure.median_ms(calls[name][kind]))
     for name in names:
         rate = {kind: setting.flops(kind == "backward") / best[name, kind] / 1e9 for kind in calls.get(name, ())}
@@ -237,7 +237,8 @@ def run(args: argparse.Namespace, results: dict, settings=SETTINGS, device: str 
     for number, setting in enumerate(left):
         if clock() - begin > 60 * args.minutes:
             return len(left) - number
-        results["rows"].append(row_of(setting, names, device))
+        row = row_of(setting, names, device)
+        results["rows"].append(row | {"commits": gpu_attention.commits(row, results, NAMES)})
         gpu_attention.save(results, args.out)
         print(f"{clock() - begin:4.0f} s  {line(results['rows'][-1])}", flush=True)
         if device == "cuda":

@@ -34,7 +34,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from gpu_attention import check_gpu, provenance, recorded, save
+from gpu_attention import check_gpu, commits, provenance, recorded, save
+from side_by_side.measure import sequence
 from torch import Tensor
 from triton.errors import TritonError
 
@@ -392,7 +393,8 @@ def run(results: dict, args: argparse.Namespace, device: str = "cuda") -> int:
         if device == "cuda" and 1.5 * setting.layers() * sum(setting.lengths()) * TOKEN > torch.cuda.mem_get_info()[0]:
             print(f"left out, does not fit: {setting}", flush=True)
             continue
-        row = row_of(setting, args.names, device)
+        row = row_of(setting, tuple(sequence(args.names, number)), device)  # none always follows the same
+        row["commits"] = commits(row, results, NAMES)
         results["rows"].append(row)
         save(results, args.out)
         print(f"{time.monotonic() - begin:4.0f} s  " + json.dumps(row), flush=True)

@@ -68,7 +68,7 @@ def test_a_row_is_checked_and_says_why_others_are_missing(mask, stub):
 def test_a_run_saves_goes_on_and_stops_in_time(stub, tmp_path, monkeypatch):
     monkeypatch.setattr(gpu_masks, "installed", lambda: [OURS])
     args = gpu_masks.arguments().parse_args(["--out", str(tmp_path / "out.json"), "--minutes", "1"])
-    results = {"provenance": {"gpu": "none"}, "rows": []}
+    results = {"provenance": {"gpu": "none", "commit": "abc"}, "rows": []}
     clock = iter((0.0, 0.0, 1.0, 61.0)).__next__
     assert gpu_masks.run(args, results, tuple(TINY.values()), "cpu", clock) == 1
     saved = json.loads(args.out.read_text())

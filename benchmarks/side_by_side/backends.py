@@ -11,6 +11,7 @@ slower, which would not be a fair comparison; and compiling 168 kernels one afte
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import importlib.util
 import multiprocessing
 import os
@@ -33,6 +34,7 @@ SDPA = {
 }
 PEERS = ("fa2", "cudnn", "fa4", "flex", "efficient", "math")
 NAMES = (OURS, *PEERS)
+PACKAGES = ("flash-attn-4", "nvidia-cutlass-dsl", "flashinfer-python", "flash-attn", "flash-attn-3")  # not PyTorch's
 COMPILE_LIMIT = 200  # seconds
 
 
@@ -44,6 +46,16 @@ def installed() -> list[str]:
     """The names that can be timed here: FlashAttention-4 (`flash_attn.cute`) is a package of its own."""
     there = importlib.util.find_spec("flash_attn") and importlib.util.find_spec("flash_attn.cute")
     return [name for name in NAMES if name != "fa4" or there]
+
+
+def versions() -> dict[str, str]:
+    """{package: version} of what is compared with ours: PyTorch's backends have its version, cuDNN one of its own."""
+    cudnn = torch.backends.cudnn.version() or 0
+    found = {"cuDNN": f"{cudnn // 10000}.{cudnn // 100 % 100}.{cudnn % 100}"} if cudnn else {}
+    for package in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
 
 
 @contextlib.contextmanager

@@ -218,9 +218,10 @@ def side_by_side(
 
     A backend that refuses the setting, or is wrong, is None; else {"forward", "backward"}. Of the backends named in
     `graphs` also "graph", and, if asked for, "host": what of a forward call the CPU does before it is free again.
-    All backends take turns: a shared host has slow seconds, and a GPU that has worked for long runs slower, which would
-    be those of one backend. Of short calls the lowest median of `rounds` counts, of longer ones the middle one of
-    LONG_ROUNDS; with rounds = 1, and above SLOW, there is one. sustained: as `sustained_ms` has them, not `median_ms`.
+    All backends are measured in each round, every round in another order (`sequence`): a shared host has slow seconds, and
+    whoever follows a kernel that draws much power runs at a lower clock. Of short calls the lowest median of `rounds` counts,
+    of longer ones the middle one of LONG_ROUNDS; with rounds = 1, and above SLOW, there is one. sustained: as `sustained_ms`
+    has them, not `median_ms`.
     """
     timed = partial(_timed, milliseconds=sustained_ms) if sustained else _timed
     tensors = inputs(setting, device, grads=backward)
@@ -241,13 +242,26 @@ def side_by_side(
                 found["host"] = _host_ms(name, bind(name, *tensors[:3], setting.causal))
         row[name] = found or None
     times = {(name, kind): [row[name][kind]] for name, kind in calls}
+    timed_names = list(dict.fromkeys(name for name, _ in calls))
     for turn in range(1, LONG_ROUNDS if rounds > 1 else 1):
-        for (name, kind), call in calls.items():
-            if turn < rounds or times[name, kind][0] >= SHORT:
-                times[name, kind].append(timed(name, kind, call))
+        for name in sequence(timed_names, turn):
+            for kind in ("forward", "backward"):
+                if (name, kind) in calls and (turn < rounds or times[name, kind][0] >= SHORT):
+                    times[name, kind].append(timed(name, kind, calls[name, kind]))
     for (name, kind), found in times.items():
         row[name][kind] = min(found) if found[0] < SHORT else statistics.median(found)
     return row
+
+
+def sequence(names: Sequence[str], turn: int) -> list[str]:
+    """The order of a round: over n rounds (2 n where n is odd) each name follows each other equally often.
+
+    Williams' design (1949): 0, n-1, 1, n-2, ... and its shifts; where n is odd, also all of them backwards.
+    """
+    n = len(names)
+    zigzag = [place // 2 if place % 2 == 0 else n - 1 - place // 2 for place in range(n)]
+    order = [names[(place + turn) % n] for place in zigzag]
+    return order[::-1] if n % 2 and turn // n % 2 else order
 
 
 def _failure(call: Callable) -> Exception | None:
@@ -335,7 +349,7 @@ def another_pass(row: dict, names: Sequence[str], device: str = "cuda") -> dict:
     """The row, measured again as called: of each backend the lower of what was there and what is found."""
     setting = Setting(*(row[field] for field in Setting._fields))
     tensors = inputs(setting, device, grads=False)
-    for name in names:
+    for name in sequence(names, row.get("passes", 1)):
         if row[name]:
             call = bind(name, *tensors[:3], setting.causal)
             for key, ms in {"forward": _timed(name, "forward", call), "host": _host_ms(name, call)}.items():
