@@ -456,3 +456,14 @@ def test_o_in_two_halves_is_as_many_bytes():
 def test_planted_ways_round_it_raise(cheat, error, message):
     with pytest.raises(error, match=message):
         fl.run(flash(*tensors(), cheat))
+
+
+def test_matrices_are_where_the_inputs_are_whatever_the_default_device_is():
+    q, k, v = tensors()
+    with torch.device("meta"):
+        for attention in (fl.standard_attention, fl.two_pass_attention, fl.one_pass_attention, fl.tiled_attention_v2):
+            assert torch.isfinite(attention(q, k, v, causal=True)).all()
+        o, lse = fl.tiled_attention_v2(q, k, v, return_lse=True)
+        grads = fl.tiled_attention_backward(q, q, k, v, o, lse, block_q=BLOCK, block_k=BLOCK, fused=True)
+        made = record(tiled_attention_v2_steps(q, k, v))[-1].written("O")
+    assert all(t.device.type == "cpu" for t in (*grads, made))

@@ -122,3 +122,43 @@ def test_names_that_are_imported_later_are_known_to_editors_and_type_checkers():
     for name, module in flashlearn.LATER.items():
         assert name in dir(flashlearn)
         assert f"    from {module} import {name} as {name}\n" in source
+
+
+# What a program asks for with numbers alone is made where PyTorch's default device says: there it is the caller's choice.
+ON_THE_DEFAULT_DEVICE = {"flashlearn/models/gpt.py: encode", "flashlearn/rungs/softmax.py: _floating"}
+FACTORIES = {
+    "arange",
+    "as_tensor",
+    "empty",
+    "eye",
+    "full",
+    "linspace",
+    "ones",
+    "rand",
+    "randint",
+    "randn",
+    "tensor",
+    "zeros",
+}
+
+
+def without_a_device(source: str) -> set[str]:
+    """The functions in which tensors are made that a default device would move."""
+    found = set()
+    for function in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)):
+        for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
+            made = isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == "torch"
+            placed = any(keyword.arg in ("device", None) for keyword in call.keywords)  # None: **options
+            if made and call.func.attr in FACTORIES and not placed:
+                found.add(function.name)
+    return found
+
+
+def test_tensors_are_made_on_the_device_of_the_inputs():
+    """Exercises and pictures make their own inputs; everything else gets them."""
+    rooms = [path for path in FILES if path.relative_to(ROOT).parts[0] not in ("exercises", "show")]
+    found = {
+        f"{path.relative_to(ROOT.parent)}: {name}" for path in rooms for name in without_a_device(path.read_text())
+    }
+    assert found <= ON_THE_DEFAULT_DEVICE, found - ON_THE_DEFAULT_DEVICE
+    assert without_a_device("def f():\n    return torch.zeros(3), torch.zeros(3, device=d)") == {"f"}

@@ -492,3 +492,57 @@ def test_a_sink_of_minus_infinity_is_none():
         assert all(torch.equal(*pair) for pair in zip(grads, expected, strict=True)) and (dsinks == 0).all()
     *_, dsinks = fl.attention_backward(do, q, k, v, **none)
     torch.testing.assert_close(dsinks, torch.zeros(4, dtype=torch.float64))
+
+
+def nothing_to_attend_to() -> dict[str, tuple[int, int, int, dict]]:
+    """Problems (B, N_q, N_k, options) in which no query attends to any key."""
+    ends = torch.tensor([3], dtype=torch.int32)
+    return {
+        "no key exists": (1, 4, 6, {"key_range": (ends, ends)}),
+        "no key": (1, 4, 0, {}),
+        "no key under a mask": (1, 4, 0, {"causal": True, "window": (1, 0)}),
+        "no query": (1, 0, 6, {"causal": True}),
+        "no sequence": (0, 4, 6, {}),
+        "no token": (1, 0, 0, {"documents": torch.zeros(1, dtype=torch.int32)}),
+        "the window hides the one key": (1, 4, 6, {"window": (0, 0), "key_range": (ends - 3, ends - 2)}),
+    }
+
+
+@pytest.mark.parametrize("learned", (False, True))
+@pytest.mark.parametrize("case", nothing_to_attend_to())
+@pytest.mark.parametrize("name", ("standard", "two_pass", "one_pass", "tiled_v1", "tiled_v2"))
+def test_gradients_are_zero_where_no_query_attends_to_a_key(name, case, learned):
+    """The results belong to the graph of all inputs: a backward pass runs, and leaves zeros."""
+    B, N_q, N_k, options = nothing_to_attend_to()[case]
+    inputs = [torch.randn(B, heads, N, 3, dtype=torch.float64) for heads, N in ((2, N_q), (1, N_k), (1, N_k))]
+    if case == "no key exists":
+        inputs[1].fill_(float("nan"))
+    if learned:
+        options |= {"sinks": torch.zeros(2, dtype=torch.float64), "alibi": torch.ones(2, dtype=torch.float64)}
+        inputs += [options["sinks"], options["alibi"]]
+    for t in inputs:
+        t.requires_grad_()
+    attention = getattr(
+        fl, {"tiled_v1": "tiled_attention_v1", "tiled_v2": "tiled_attention_v2"}.get(name, f"{name}_attention")
+    )
+    o = attention(*inputs[:3], **options)
+    assert o.shape == inputs[0].shape and not o.any()
+    o.sum().backward()
+    for t in inputs:
+        assert t.grad is not None and t.grad.shape == t.shape and not t.grad.any()
+    with torch.no_grad():
+        assert not attention(*inputs[:3], **options).requires_grad
+
+
+def test_lse_and_paged_results_belong_to_the_graph_too():
+    q, pages = torch.randn(2, 2, 1, 4, requires_grad=True), torch.randn(1, 1, 4, 4, requires_grad=True)
+    table, lengths = torch.zeros(2, 1, dtype=torch.int32), torch.zeros(2, dtype=torch.int32)
+    o, lse = fl.paged_attention(q, pages, pages, table, lengths, return_lse=True)
+    assert lse.isneginf().all()
+    (o.sum() + lse.where(lse.isfinite(), 0).sum()).backward()
+    assert not q.grad.any() and not pages.grad.any()
+    q, k, v = (torch.randn(1, 1, n, 4, requires_grad=True) for n in (3, 0, 0))
+    sinks = torch.zeros(1, requires_grad=True)
+    _, lse = fl.tiled_attention_v2(q, k, v, sinks=sinks, return_lse=True)
+    lse.sum().backward()  # each query's lse is its sink
+    assert sinks.grad.tolist() == [3.0] and not q.grad.any() and not k.grad.any()

@@ -413,9 +413,20 @@ class HBM:
             raise KeyError(f"expected a matrix, one of {[*self.given, *self.made]}, got {name!r}")
         if name not in self._stored:
             like = next(iter(self.given.values())) if like is None else like
-            self._stored[name] = like.new_full(self.shapes[name], float("nan"), dtype=accumulator(self.made[name]))
-            self._stored_as[name] = torch.full(self.shapes[name], self.made[name].itemsize, dtype=torch.int8)
+            matrix = like.new_full(self.shapes[name], float("nan"), dtype=accumulator(self.made[name]))
+            self._stored[name] = self._in_the_graph(matrix)
+            size = torch.full(self.shapes[name], self.made[name].itemsize, dtype=torch.int8, device="cpu")  # read by us
+            self._stored_as[name] = size
         return self._stored[name]
+
+    def _in_the_graph(self, matrix: Tensor) -> Tensor:
+        """The same numbers as a result of all given matrices, so that gradients are 0 where none of them is used."""
+        if not torch.is_grad_enabled():
+            return matrix
+        for given in self.given.values():
+            if given.requires_grad:
+                matrix = matrix + given.flatten()[:0].sum().to(matrix.dtype)  # a sum of nothing is 0, whatever is given
+        return matrix
 
     def _dtype(self, name: str) -> torch.dtype:
         return self.given[name].dtype if name in self.given else self.made[name]

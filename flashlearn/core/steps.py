@@ -219,7 +219,7 @@ class Step:
 
     def written(self, name: str) -> torch.Tensor:
         """The matrix `name` as HBM holds it after this step, NaN where nothing was written yet."""
-        content = torch.full(tuple(self.shapes[name]), float("nan"), dtype=torch.float64)
+        content = torch.full(tuple(self.shapes[name]), float("nan"), dtype=torch.float64, device="cpu")
         for step in self.so_far:
             for tile in step.writes:
                 if tile.name == name:

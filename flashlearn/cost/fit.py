@@ -24,8 +24,8 @@ def fitted(
     cases = list(cases)
     if not cases:
         raise ValueError("expected at least one case, got none")
-    A = torch.tensor([[float(term) for term in terms(*case)] for case in cases], dtype=torch.float64)
-    y = torch.tensor([[float(count(*case))] for case in cases], dtype=torch.float64)
+    A = torch.tensor([[float(term) for term in terms(*case)] for case in cases], dtype=torch.float64, device="cpu")
+    y = torch.tensor([[float(count(*case))] for case in cases], dtype=torch.float64, device="cpu")
     for case, numbers in zip(cases, torch.cat((A, y), 1), strict=True):
         if not numbers.isfinite().all():
             raise ValueError(f"expected finite terms and a finite count, got {numbers.tolist()} for {case!r:.80}")

@@ -44,7 +44,7 @@ class Values(Tensor):
 
 
 def values(t: Any) -> Values:
-    return torch.as_tensor(t).as_subclass(Values)
+    return torch.as_tensor(t, device="cpu").as_subclass(Values)
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Descriptor:
 
     def read(self, at: Sequence[int]) -> Tensor:
         there, here = self.inside(at)
-        tile = torch.zeros(self.block)
+        tile = torch.zeros(self.block, device="cpu")
         tile[tuple(here)] = self.tensor[tuple(there)].float()
         return tile
 
@@ -164,7 +164,9 @@ class Names:
         self.sim, self.grid, self.at = sim, grid, at
         self.last = {t.untyped_storage().data_ptr() for t in last}
         self.waited: set[str] = set()  # the threads that have waited for the kernel before
-        self.memory = torch.full((SHARED,), float("nan"))  # elements, as all kinds are kept as float32 here
+        self.memory = torch.full(
+            (SHARED,), float("nan"), device="cpu"
+        )  # elements, as all kinds are kept as float32 here
         self.used = self.bytes = 0
         self.spaces: dict[int, dict[str, Any]] = {}
 
@@ -333,16 +335,16 @@ class Names:
         return -(-a // b)
 
     def full(self, shape: list[int], value: float, dtype: torch.dtype, layout: Any = None) -> Values:
-        return values(torch.full(shape, value, dtype=dtype))
+        return values(torch.full(shape, value, dtype=dtype, device="cpu"))
 
     def zeros(self, shape: list[int], dtype: torch.dtype, layout: Any = None) -> Values:
         return self.full(shape, 0, dtype)
 
     def arange(self, start: int, end: int, layout: Any = None) -> Values:
-        return values(torch.arange(start, end))
+        return values(torch.arange(start, end, device="cpu"))
 
     def cast(self, number: Any, dtype: torch.dtype) -> Values:
-        return values(torch.as_tensor(number).to(dtype))
+        return values(torch.as_tensor(number, device="cpu").to(dtype))
 
     def convert_layout(self, tile: Values, layout: Any) -> Values:
         return tile

@@ -25,9 +25,9 @@ def layout_steps(x: Tensor) -> Iterator[Step]:
     memory = x.new_empty(0).set_(x.untyped_storage())
     start, strides = int(x.storage_offset()), x.stride()
     layout = {"memory": memory, "start": start, "shape": tuple(x.shape), "strides": strides}
-    offsets = torch.full(x.shape, start, dtype=torch.long)
+    offsets = torch.full(x.shape, start, dtype=torch.long, device="cpu")
     for d, stride in enumerate(strides):
-        offsets += (stride * torch.arange(x.shape[d])).reshape(-1, *[1] * (x.ndim - d - 1))
+        offsets += (stride * torch.arange(x.shape[d], device="cpu")).reshape(-1, *[1] * (x.ndim - d - 1))
     layout["offsets"] = offsets
     shapes = {"memory": tuple(memory.shape)}
     for index in np.ndindex(*x.shape):

@@ -132,7 +132,9 @@ class _Watched:
         size, stride = original.shape, original.stride()
         reach = sum((n - 1) * s for n, s in zip(size, stride, strict=True))
         self.elements = reach + 1 if original.numel() else 0
-        storage = torch.empty(self.elements + 2 * GUARD, dtype=original.dtype)[GUARD : GUARD + self.elements]
+        storage = torch.empty(self.elements + 2 * GUARD, dtype=original.dtype, device="cpu")[
+            GUARD : GUARD + self.elements
+        ]
         self.copy = storage.as_strided(size, stride, GUARD)
         storage.copy_(original.detach().as_strided((self.elements,), (1,)))
         self.start, self.itemsize = storage.data_ptr(), original.element_size()

@@ -49,7 +49,7 @@ def rotate(x: Tensor, start: int | Tensor = 0) -> Tensor:
     positions `start` (N,). After it, q.k depends on the distance of two tokens only.
     """
     N, D = x.shape[-2:]
-    positions = start if isinstance(start, Tensor) else torch.arange(start, start + N, device=x.device)
+    positions = start.to(x.device) if isinstance(start, Tensor) else torch.arange(start, start + N, device=x.device)
     position = positions[:, None]  # (N, 1)
     angle = position / 10000 ** (torch.arange(0, D, 2, device=x.device) / D)  # (N, D / 2)
     a, b = x.float().chunk(2, dim=-1)
@@ -206,8 +206,8 @@ def batches(tokens: Tensor, batch: int, context: int, seed: int = 0) -> Iterator
         raise ValueError(f"expected tokens (N,), more of them than the context of {context}, got {got}")
     generator = torch.Generator().manual_seed(seed)
     while True:
-        starts = torch.randint(len(tokens) - context, (batch, 1), generator=generator)
-        window = tokens[(starts + torch.arange(context + 1)).to(tokens.device)]  # (batch, context + 1)
+        starts = torch.randint(len(tokens) - context, (batch, 1), generator=generator, device="cpu")
+        window = tokens[(starts + torch.arange(context + 1, device="cpu")).to(tokens.device)]  # (batch, context + 1)
         yield window[:, :-1], window[:, 1:]
 
 

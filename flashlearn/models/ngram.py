@@ -29,11 +29,11 @@ def ngram_loss(train: Tensor, held_out: Tensor, *, order: int, vocabulary: int) 
         raise ValueError(f"expected an order with vocabulary^order below 2^63, got {order}, {vocabulary}")
     if min(len(train), len(held_out)) < order:
         raise ValueError(f"expected texts of {order} characters or more, got {len(train)} and {len(held_out)}")
-    p = torch.full((len(held_out) - order + 1,), 1 / vocabulary, dtype=torch.float64)
+    p = torch.full((len(held_out) - order + 1,), 1 / vocabulary, dtype=torch.float64, device="cpu")
     for n in range(1, order + 1):
         runs, counts = _numbers(train, n, vocabulary).unique(return_counts=True)
         histories, kinds = (runs // vocabulary).unique_consecutive(return_counts=True)  # sorted: neighbours agree
-        totals = torch.zeros(len(histories), dtype=torch.int64)
+        totals = torch.zeros(len(histories), dtype=torch.int64, device="cpu")
         totals.index_add_(0, torch.searchsorted(histories, runs // vocabulary), counts)
         asked = _numbers(held_out, n, vocabulary)[order - n :]
         seen, total, kind = (
@@ -59,7 +59,7 @@ def longest_copy(words: str, text: str) -> str:
 
 def _numbers(text: Tensor, n: int, vocabulary: int) -> Tensor:
     """Every run of n characters as a number with n digits, (N - n + 1,)."""
-    places = vocabulary ** torch.arange(n - 1, -1, -1)
+    places = vocabulary ** torch.arange(n - 1, -1, -1, device="cpu")
     return (text.cpu().unfold(0, n, 1) * places).sum(-1)
 
 

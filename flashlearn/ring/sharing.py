@@ -87,7 +87,7 @@ class Places:
 
     def __init__(self, N: int, *, order: str, group: Any = None):
         check_count(N, "N")
-        self.length = split(torch.arange(N), order=order, group=group, dim=0)
+        self.length = split(torch.arange(N, device="cpu"), order=order, group=group, dim=0)
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """The keys and values of these tokens, as they are: the others are at other processes."""

@@ -142,7 +142,9 @@ class Batch:
         """What the model says to the new tokens of those who take part."""
         sequences, counts = [r.cached for r, _ in chosen if r.cached], [n for _, n in chosen]
         new = [token for r, n in chosen for token in r.read(n)]
-        return read_tokens(self.forward(torch.tensor(new), self.pool.ragged(sequences, counts)), len(chosen))
+        return read_tokens(
+            self.forward(torch.tensor(new, device=self.pool.k.device), self.pool.ragged(sequences, counts)), len(chosen)
+        )
 
     def _undo(self, written: dict[Request, int]) -> None:
         """After a step that failed: who was under way has the `written` places that it had, who began in it waits again."""
