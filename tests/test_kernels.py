@@ -508,17 +508,45 @@ def test_no_wrong_reason_is_named(monkeypatch, set_to, gpu, why):
         target.check_device(torch.device("cpu"), "x")
 
 
-@pytest.mark.parametrize("set_to, chosen", (("", "1"), (None, "1"), ("0", "0"), ("true", "true")))
+@pytest.mark.parametrize("set_to, chosen", (("", True), (None, True), ("0", False), ("true", False)))
 def test_an_empty_choice_is_none(monkeypatch, set_to, chosen):
     """`TRITON_INTERPRET= python` says nothing, and without a GPU kernels are interpreted."""
-    monkeypatch.setenv("TRITON_INTERPRET", "")  # put back as it was at the end
-    monkeypatch.delenv("TRITON_INTERPRET")
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     if set_to is not None:
         monkeypatch.setenv("TRITON_INTERPRET", set_to)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.delitem(sys.modules, "triton")
-    importlib.reload(importlib.import_module("flashlearn.core.interpreter"))
-    assert os.environ["TRITON_INTERPRET"] == chosen
+    finder = importlib.import_module("flashlearn.core.interpreter").Interpreting()
+    assert (finder.find_spec("triton") is not None) == chosen
+    assert finder.find_spec("numpy") is None and finder.find_spec("triton.language") is None
+
+
+CHOICE = """
+import os, subprocess, sys
+import torch; torch.cuda.is_available = lambda: {gpu}
+import flashlearn
+assert "triton" not in sys.modules
+import triton, triton.language as tl
+child = subprocess.run([sys.executable, "-c", "import os; print(os.environ.get('TRITON_INTERPRET'))"], capture_output=True, text=True)
+print(triton.knobs.runtime.interpret, type(tl.sum).__name__, os.environ.get("TRITON_INTERPRET"), child.stdout.strip())
+"""
+
+
+@pytest.mark.slow  # a process of its own
+@pytest.mark.parametrize(
+    "gpu, set_to, said",
+    (
+        (False, None, "True InterpretedFunction None None"),
+        (False, "", "True InterpretedFunction  "),
+        (False, "0", "False JITFunction 0 0"),
+        (True, None, "False JITFunction None None"),
+        (True, "1", "True InterpretedFunction 1 1"),
+    ),
+)
+def test_the_choice_is_made_for_this_process_alone(gpu, set_to, said):
+    """Triton interprets without a GPU, and other processes are told nothing of it."""
+    env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    env |= {} if set_to is None else {"TRITON_INTERPRET": set_to}
+    done = subprocess.run([sys.executable, "-c", CHOICE.format(gpu=gpu)], capture_output=True, text=True, env=env)
+    assert done.stdout.rstrip("\n").strip() == said.strip(), done.stderr
 
 
 def test_fp16_backward_of_rows_without_keys_is_zero():

@@ -1,14 +1,54 @@
 """The choice that must be made before anything imports Triton: interpret kernels on the CPU, or compile them.
 
-Triton looks at TRITON_INTERPRET once, when it is first imported, and PyTorch imports Triton in unexpected places
-(an optimiser does). So `import flashlearn` makes the choice, without importing Triton itself, unless the variable is
-set; empty it says nothing.
+Triton looks at TRITON_INTERPRET while it is imported, and PyTorch imports Triton in unexpected places (an optimiser
+does). So `import flashlearn` leaves a finder where imports look first: without a GPU it has Triton interpret kernels
+in this process, unless TRITON_INTERPRET says something by then; empty it says nothing. Triton is not imported for it,
+and the environment stays as it is: processes that this one starts make their own choice.
 """
+
+from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 import torch
 
-if not torch.cuda.is_available() and "triton" not in sys.modules:
-    os.environ["TRITON_INTERPRET"] = os.environ.get("TRITON_INTERPRET") or "1"
+
+class Interpreting(MetaPathFinder):
+    """Finds Triton as those after it do, and has it interpret kernels."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if name != "triton" or os.environ.get("TRITON_INTERPRET"):
+            return None
+        others = (finder for finder in sys.meta_path if not isinstance(finder, Interpreting))
+        spec = next(filter(None, (finder.find_spec(name, None) for finder in others)), None)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+            spec.loader.exec_module = lambda module: interpret(execute, module)  # type: ignore[method-assign]
+        return spec
+
+
+def interpret(execute: Callable[[ModuleType], None], triton: ModuleType) -> None:
+    """Import Triton as TRITON_INTERPRET=1 would have it; from then on its setting says so, and the variable is as it was."""
+    before = os.environ.get("TRITON_INTERPRET")
+    os.environ["TRITON_INTERPRET"] = "1"  # what `triton.language` asks while it is imported
+    try:
+        execute(triton)
+    finally:
+        if before is None:
+            del os.environ["TRITON_INTERPRET"]
+        else:
+            os.environ["TRITON_INTERPRET"] = before
+    knobs = sys.modules["triton.knobs"]
+    propagate, knobs.propagate_env = knobs.propagate_env, False  # else the setting would set the variable
+    knobs.runtime.interpret = True
+    knobs.propagate_env = propagate
+
+
+chosen = any(isinstance(finder, Interpreting) for finder in sys.meta_path)
+if not torch.cuda.is_available() and "triton" not in sys.modules and not chosen:
+    sys.meta_path.insert(0, Interpreting())

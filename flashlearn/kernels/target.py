@@ -1,7 +1,7 @@
 """Where the kernels run: on a GPU, or in Triton's interpreter, which executes them on the CPU with NumPy.
 
 Triton decides this once, when it is first imported, by the variable TRITON_INTERPRET. Without a GPU
-`flashlearn.core.interpreter` sets that variable, so flashlearn must be imported before anything imports Triton.
+`flashlearn.core.interpreter` decides instead, so flashlearn must be imported before anything imports Triton.
 
 The interpreter gets values right in float16 and float32. It gets bfloat16 wrong (1 + 1 = 1.7e38 in Triton
 3.7.1), so bfloat16 is refused there; `flash_attention` computes it in float32 instead.
