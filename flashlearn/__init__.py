@@ -39,6 +39,7 @@ from flashlearn.rungs.gradients import (
     softmax_backward_steps,
 )
 from flashlearn.rungs.matmul import tiled_matmul, tiled_matmul_steps, tiled_qkv, tiled_qkv_steps
+from flashlearn.rungs.merging import merge_attentions
 from flashlearn.rungs.paged import paged_attention, paged_attention_steps
 from flashlearn.rungs.softmax import (
     blocked_softmax,
@@ -89,6 +90,11 @@ if not any(isinstance(finder, Finder) for finder in sys.meta_path):
 sys.modules.setdefault("flashlearn.projector", Later("flashlearn.projector"))  # entered where imports look first
 
 __all__ = [
+    "flash_attention",
+    "flash_attention_varlen",
+    "flash_attention_paged",
+    "explain",
+    "merge_attentions",
     "HBM",
     "Mask",
     "Step",
@@ -119,6 +125,7 @@ __all__ = [
     "paged_attention",
     "paged_attention_steps",
     "passes",
+    "projector",
     "record",
     "run",
     "safe_softmax",
@@ -147,7 +154,8 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *LATER})
+    """The public names alone, as `__all__` orders them; `dir` sorts what it gets."""
+    return list(__all__)
 
 
 if not TYPE_CHECKING:  # it would believe in any name
@@ -156,5 +164,19 @@ if not TYPE_CHECKING:  # it would believe in any name
         """One of the names of `LATER`, imported now."""
         if name not in LATER:
             raise AttributeError(f"module 'flashlearn' has no attribute {name!r}")
-        globals()[name] = getattr(import_module(LATER[name]), name)  # the next time it is found at once
-        return globals()[name]
+        try:
+            found = getattr(import_module(LATER[name]), name)
+        except ImportError as error:  # Triton or the extra `course` is missing
+            found = _missing(name, error)
+        globals()[name] = found  # the next time it is found at once
+        return found
+
+    def _missing(name: str, error: ImportError) -> Any:
+        """A function that says what is missing when it is called: `help` and `import *` can look at it all the same."""
+
+        def missing(*given: Any, **options: Any) -> Any:
+            raise error
+
+        missing.__name__ = missing.__qualname__ = name
+        missing.__doc__ = f"Not available here: {error}"
+        return missing

@@ -251,8 +251,38 @@ def test_offsets_and_ranges_are_looked_at_in_the_interpreter_alone(on, options, 
 )
 def test_masks_and_softcaps_go_to_the_hopper_kernels_and_slopes_do_not(on, options, kernel):
     on((9, 0))
-    for found in fl.explain(*of(1, 2, 64, 64), **options)[1:]:
+    explained = fl.explain(*of(1, 2, 64, 64), **options)
+    for found in (explained.forward, explained.backward):
         assert kernel in (found.kernel, found.why)
+
+
+@pytest.mark.parametrize(
+    "window, causal, N_q, N_k, same",
+    (
+        ((64, 0), False, 64, 64, True),
+        ((63, 0), False, 64, 64, True),
+        ((63, 5), True, 64, 64, True),
+        ((99, None), True, 16, 100, True),
+        ((63, 63), False, 64, 64, False),
+        ((99, 15), False, 16, 100, False),
+        ((None, None), False, 64, 64, False),
+    ),
+)
+def test_a_window_that_hides_nothing_runs_the_kernel_without_one(on, window, causal, N_q, N_k, same):
+    """`same`: as causal attention; else as full attention."""
+    on((9, 0))
+    q, k = of(1, 2, N_q, 64)[0], of(1, 2, N_k, 64)[1]
+    found, want = fl.explain(q, k, k, causal=causal, window=window), fl.explain(q, k, k, causal=same)
+    assert (found.forward, found.backward) == (want.forward, want.backward)
+    hides = "no more than causal=True does" if same else "nothing"
+    assert str(found).splitlines()[1] == f"window:   {window} hides {hides}, with {N_k} keys"
+    assert not want.window and "window" not in str(want)
+
+
+@pytest.mark.parametrize("window", ((62, 0), (63, 62), (0, 63), (62, None)))
+def test_a_window_that_hides_one_key_is_one(window):
+    found = fl.explain(*of(1, 2, 64, 64), window=window)
+    assert found.forward.kernel == "portable" and not found.window
 
 
 def test_masks_in_one_order_of_sums(on, request):

@@ -220,18 +220,18 @@ BAD = (
     ({"documents": ints(0)}, ValueError, "expected documents to end at N = 20, got no sequence"),
     ({"documents": ints(0, 20, dtype=torch.int64)}, TypeError, "expected documents in int32, got torch.int64"),
     ({"documents": [0, 20]}, TypeError, "expected documents to be a torch.Tensor, got list"),
-    ({"window": (-1, 0)}, ValueError, "left of window to be at least 0, got -1"),
+    ({"window": (-1, 0)}, ValueError, "left of window to be at least 0, or None for no limit on that side, got -1"),
     ({"window": 5}, TypeError, "expected window to be"),
     ({"key_range": (ints(3), ints(2))}, ValueError, "expected 0 <= start <= stop <= 20 in key_range, got 3 and 2"),
     ({"key_range": (ints(0), ints(21))}, ValueError, "got 0 and 21"),
     ({"key_range": (ints(0, 0), ints(1, 1))}, ValueError, r"expected the start of key_range of shape \(B,\) = \(1,\)"),
     ({"key_range": ints(0)}, TypeError, "expected key_range to be"),
-    ({"softcap": 0.0}, ValueError, "expected softcap to be positive and finite, got 0"),
+    ({"softcap": 0.0}, ValueError, "expected softcap to be positive and finite, or None for no cap, got 0"),
     ({"softcap": -1}, ValueError, "got -1"),
     ({"softcap": math.inf}, ValueError, "got inf"),
     ({"alibi": torch.zeros(3, device=DEVICE)}, ValueError, r"expected alibi of shape \(H_q,\) = \(2,\), got \(3,\)"),
     ({"sinks": torch.zeros(2, 1, device=DEVICE)}, ValueError, "expected sinks of shape"),
-    ({"sinks": torch.zeros(2, device=DEVICE, dtype=fp16)}, TypeError, "expected sinks in float32"),
+    ({"sinks": torch.zeros(2, device=DEVICE, dtype=torch.int32)}, TypeError, "expected sinks in float32"),
     ({"softcap": 1.0, "check": 1}, TypeError, "expected check to be True or False, got 1"),
     ({"check": None}, TypeError, "expected check to be True or False, got None"),
 )  # fmt: skip
@@ -295,3 +295,17 @@ def test_elsewhere_only_when_asked(monkeypatch):
     assert not seen
     with pytest.raises(ValueError, match="got 19"):
         flash_attention(q, k, v, documents=ints(0, 19), check=True)
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="tests/gpu has its own")
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16))
+def test_sinks_and_slopes_in_16_bits_are_converted(dtype):
+    q, k, v = (torch.randn(1, 2, 5, 16) for _ in range(3))
+    for name in ("sinks", "alibi"):
+        narrow = torch.tensor([0.3, -1.2], dtype=dtype, requires_grad=True)
+        wide = narrow.detach().float().requires_grad_()
+        got, want = (flash_attention(q, k, v, **{name: t}) for t in (narrow, wide))
+        assert torch.equal(got, want)
+        got.sum().backward()
+        want.sum().backward()
+        assert narrow.grad.dtype == dtype and torch.equal(narrow.grad, wide.grad.to(dtype))

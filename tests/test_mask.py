@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from flashlearn.core.inputs import Sizes
-from flashlearn.core.mask import Mask, causal_mask, check_window
+from flashlearn.core.mask import Mask, causal_mask, check_window, limits
 from flashlearn.core.numerics import spans
 
 
@@ -126,7 +127,11 @@ def test_causal_is_a_window_without_keys_to_the_right():
         (TypeError, r"expected window to be \(left, right\) or None, got \(1, 2, 3\)", (1, 2, 3)),
         (TypeError, "expected the left of window to be an int or None, got 1.5", (1.5, None)),
         (TypeError, "expected the right of window to be an int or None, got True", (0, True)),
-        (ValueError, "expected the right of window to be at least 0, got -1", (None, -1)),
+        (
+            ValueError,
+            "expected the right of window to be at least 0, or None for no limit on that side, got -1",
+            (None, -1),
+        ),
     ],
 )
 def test_windows_are_checked(error, message, window):
@@ -184,3 +189,18 @@ def test_blocks_of_a_mask_are_checked(error, message, block):
 def test_causal_must_be_a_boolean(causal):
     with pytest.raises(TypeError, match="expected causal to be True or False, got"):
         Mask.of(Sizes(1, 1, 1, 3, 5, 2), causal)
+
+
+@pytest.mark.parametrize("N_q, N_k", [(1, 1), (1, 4), (4, 1), (3, 5), (5, 3), (4, 4), (0, 3), (3, 0)])
+def test_limits_that_hide_nothing_are_none(N_q, N_k):
+    """What `limits` leaves out hides nothing, and what it keeps hides something; a right of 0 is kept."""
+    sides = (None, *range(7))
+    whole = (0, N_q), (0, N_k)
+    for left, right, causal in itertools.product(sides, sides, (False, True)):
+        found = limits((left, right), causal, N_q, N_k)
+        asked = Mask(N_q, N_k, left, 0 if causal else right).visible(*whole)
+        assert torch.equal(Mask(N_q, N_k, *found).visible(*whole), asked)
+        if N_q and N_k:
+            assert found[0] is None or not Mask(N_q, N_k, left=found[0]).visible(*whole).all()
+            assert not found[1] or not Mask(N_q, N_k, right=found[1]).visible(*whole).all()
+        assert (found[1] == 0) == (causal or right == 0)

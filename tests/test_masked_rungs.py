@@ -447,7 +447,7 @@ def int32(*numbers):
         (ValueError, "stop <= 4 in key_range, got 3 and 2 at 1", {"key_range": (int32(0, 3), int32(4, 2))}),
         (TypeError, "expected softcap to be a number or None, got str", {"softcap": "50"}),
         (TypeError, "expected softcap to be a number or None, got bool", {"softcap": True}),
-        (ValueError, "expected softcap to be positive and finite, got 0", {"softcap": 0}),
+        (ValueError, "expected softcap to be positive and finite, or None for no cap, got 0", {"softcap": 0}),
         (ValueError, "expected softcap to be positive and finite, got -1.0", {"softcap": -1.0}),
         (ValueError, "expected softcap to be positive and finite, got inf", {"softcap": float("inf")}),
         (ValueError, "expected softcap to be positive and finite, got nan", {"softcap": float("nan")}),
@@ -456,7 +456,11 @@ def int32(*numbers):
         (TypeError, "expected sinks in float32, got torch.int64", {"sinks": torch.zeros(4, dtype=torch.int64)}),
         (ValueError, r"expected alibi of shape \(H_q,\) = \(4,\), got \(2,\)", {"alibi": torch.zeros(2)}),
         (ValueError, r"expected sinks of shape \(H_q,\) = \(4,\), got \(2, 4\)", {"sinks": torch.zeros(2, 4)}),
-        (ValueError, "expected the left of window to be at least 0, got -1", {"window": (-1, None)}),
+        (
+            ValueError,
+            "expected the left of window to be at least 0, or None for no limit on that side, got -1",
+            {"window": (-1, None)},
+        ),
         (TypeError, "expected options of documents, .*sinks, causal, window, scale, got 'slopes'", {"slopes": 1}),
     ],
 )
@@ -546,3 +550,23 @@ def test_lse_and_paged_results_belong_to_the_graph_too():
     _, lse = fl.tiled_attention_v2(q, k, v, sinks=sinks, return_lse=True)
     lse.sum().backward()  # each query's lse is its sink
     assert sinks.grad.tolist() == [3.0] and not q.grad.any() and not k.grad.any()
+
+
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16))
+def test_sinks_and_slopes_in_16_bits_are_converted(dtype):
+    """As a model in 16 bits keeps them; gradients come back in their dtype."""
+    q, k, v = (torch.randn(1, 2, 5, 4) for _ in range(3))
+    for name in ("sinks", "alibi"):
+        narrow = torch.tensor([0.3, -1.2], dtype=dtype, requires_grad=True)
+        wide = narrow.detach().float().requires_grad_()
+        for attention in (fl.standard_attention, fl.tiled_attention_v2):
+            narrow.grad = wide.grad = None
+            got, want = attention(q, k, v, **{name: narrow}), attention(q, k, v, **{name: wide})
+            assert torch.equal(got, want)
+            got.sum().backward()
+            want.sum().backward()
+            assert narrow.grad.dtype == dtype and torch.equal(narrow.grad, wide.grad.to(dtype))
+        assert torch.equal(
+            fl.attention_backward(q, q, k, v, **{name: narrow.detach()})[3],
+            fl.attention_backward(q, q, k, v, **{name: wide.detach()})[3],
+        )

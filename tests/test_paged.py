@@ -645,3 +645,27 @@ def test_the_kernels_compile_and_keep_two_tiles_under_way(gpu):
         assert int(launches[0][1]) >= 4 * 64 * 128 * 2, f"one tile at a time: {launches}"
         assert all(int(spilled) <= 320 for _, _, spilled in launches), launches
     assert all(int(spilled) <= 16 for launches in found[:3] for _, _, spilled in launches), "decoding in 16 bits spills"
+
+
+@pytest.mark.parametrize("ragged", (False, True))
+def test_pages_before_the_window_may_be_gone(ragged):
+    """A cache that freed them has -1 in the table; what stands at the first page that is attended to is still checked."""
+    left, page, length, queries = 8, 16, 60, 2
+    tensors, _ = make(Problem((length,), queries, page=page))
+    options = {"window": (left, 0)}
+    if ragged:
+        tensors = (tensors[0][0].transpose(0, 1).contiguous(), *tensors[1:])
+        options["cu_seqlens_q"] = torch.tensor([0, queries], dtype=torch.int32)
+    want = flash_attention_paged(*tensors, **options, check=True)
+    first = (length - queries - left) // page  # 50 // 16: page 3
+    table = tensors[3].clone()
+    table[:, :first] = -1
+    for attention in (flash_attention_paged, fl.paged_attention):
+        torch.testing.assert_close(attention(*tensors[:3], table, tensors[4], **options), want)
+    table[:, first] = -1
+    for attention in (flash_attention_paged, fl.paged_attention):
+        with pytest.raises(ValueError, match=rf"page numbers of 0 to .*, got -1 in page_table\[0, {first}\]"):
+            attention(*tensors[:3], table, tensors[4], **options)
+    table[:, first] = tensors[3][:, first]
+    with pytest.raises(ValueError, match=r"got -1 in page_table\[0, 0\]"):
+        flash_attention_paged(*tensors[:3], table, tensors[4], cu_seqlens_q=options.get("cu_seqlens_q"), check=True)

@@ -415,3 +415,47 @@ def test_the_book_is_published_from_what_make_book_writes():
         for name, job in jobs.items()
     }
     assert writes == {"build": [], "publish": ["pages", "id-token"], "colab": ["contents"]}
+
+
+LOOK_AT_EVERYTHING = """
+import inspect, pydoc, sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {missing}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Missing())
+import flashlearn as fl
+
+assert [name for name, _ in inspect.getmembers(fl)] == dir(fl) == sorted(fl.__all__)
+assert "flash_attention" in pydoc.plain(pydoc.render_doc(fl))
+exec("from flashlearn import *")
+fl.{lost}(*[None] * {arguments})
+"""
+
+
+@pytest.mark.slow  # processes of their own
+@pytest.mark.parametrize(
+    "missing, lost, arguments, error",
+    (
+        ({"triton"}, "flash_attention", 3, "ImportError: flashlearn.kernels and flash_attention need Triton"),
+        ({"triton"}, "explain", 3, "ImportError: flashlearn.kernels and flash_attention need Triton"),
+        ({"anywidget", "IPython", "ipywidgets", "matplotlib"}, "projector", 0, "ModuleNotFoundError: "),
+        ({"nothing"}, "flash_attention", 3, "TypeError: expected q to be a torch.Tensor, got NoneType"),
+    ),
+)
+def test_all_public_names_can_be_looked_at_whatever_is_missing(missing, lost, arguments, error):
+    """`help`, `inspect.getmembers` and `import *` work; what is missing is said when a function is called."""
+    code = LOOK_AT_EVERYTHING.format(missing=missing, lost=lost, arguments=arguments)
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    last = result.stderr.strip().splitlines()[-1]
+    assert last.startswith(error), result.stderr
+    assert "AssertionError" not in result.stderr
+
+
+def test_what_people_look_for_comes_first():
+    import flashlearn as fl
+
+    assert fl.__all__[:4] == ["flash_attention", "flash_attention_varlen", "flash_attention_paged", "explain"]
+    assert fl.__dir__() == fl.__all__ and len(set(fl.__all__)) == len(fl.__all__)

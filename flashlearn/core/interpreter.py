@@ -14,6 +14,7 @@ from collections.abc import Callable
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -43,7 +44,7 @@ def interpret(execute: Callable[[ModuleType], None], triton: ModuleType) -> None
             del os.environ["TRITON_INTERPRET"]
         else:
             os.environ["TRITON_INTERPRET"] = before
-    knobs = sys.modules["triton.knobs"]
+    knobs: Any = sys.modules["triton.knobs"]
     propagate, knobs.propagate_env = knobs.propagate_env, False  # else the setting would set the variable
     knobs.runtime.interpret = True
     knobs.propagate_env = propagate

@@ -87,7 +87,7 @@ class Mask:
         documents is (n + 1,) int32, key_range two tensors (B,) int32; their numbers are read, from any device.
         """
         check_bool(causal, "causal")
-        left, right = check_window(window)
+        left, right = limits(window, causal, sizes.N_q, sizes.N_k)
         offsets = ranges = None
         if documents is not None:
             check_one_length(sizes.N_q, sizes.N_k)
@@ -96,7 +96,7 @@ class Mask:
         if key_range is not None:
             check_key_range(key_range, sizes.B, sizes.N_k)
             ranges = tuple(zip(*(ends.tolist() for ends in key_range), strict=True))
-        return cls(sizes.N_q, sizes.N_k, left, 0 if causal else right, offsets, ranges)
+        return cls(sizes.N_q, sizes.N_k, left, right, offsets, ranges)
 
     @property
     def diagonal(self) -> int:
@@ -234,8 +234,26 @@ def check_window(window: Window | None) -> Window:
     for side, limit in zip(("left", "right"), window, strict=True):
         _check_limit(limit, f"the {side} of window")
         if limit is not None and limit < 0:
-            raise ValueError(f"expected the {side} of window to be at least 0, got {limit}")
+            none = ", or None for no limit on that side" if limit == -1 else ""
+            raise ValueError(f"expected the {side} of window to be at least 0{none}, got {limit}")
     return window
+
+
+def limits(window: Window | None, causal: bool, N_q: int, N_k: int) -> Window:
+    """(left, right) of `window` and `causal` together, without a limit that hides nothing from N_q queries of N_k keys.
+
+    The last query is at key N_k - 1, the first one N_q - 1 before it. So a left of N_k - 1 or more hides nothing, nor does
+    a right of N_q - 1 or more. A right of 0 is kept in any case: it is `causal`.
+
+    >>> limits((9, 0), False, 4, 6), limits((2, 9), False, 4, 6)
+    ((None, 0), (2, None))
+    """
+    left, right = check_window(window)
+    if left is not None and left >= N_k - 1:
+        left = None
+    if causal:
+        return left, 0
+    return left, None if right is not None and right and right >= N_q - 1 else right
 
 
 def _check_limit(limit: int | None, name: str) -> None:

@@ -68,16 +68,21 @@ def check_paged(
 
 
 def check_paged_numbers(
-    sizes: PagedSizes, page_table: Tensor, lengths: Tensor, cu_seqlens_q: Tensor | None = None
+    sizes: PagedSizes, page_table: Tensor, lengths: Tensor, cu_seqlens_q: Tensor | None = None, left: int | None = None
 ) -> None:
-    """Refuse lengths beyond the table, pages that are not there, queries out of order; waits for the device."""
+    """Refuse lengths beyond the table, pages that are not there, queries out of order; waits for the device.
+
+    left: how many keys before its own a query attends to, None for all. Pages before those of the first query are not
+    looked at: a cache that has freed them leaves -1 in the table.
+    """
     wrong = (lengths < 0) | (lengths > sizes.most_keys)
     if wrong.any():
         b = int(wrong.nonzero()[0])
         raise ValueError(
             f"expected lengths of 0 to {sizes.most_keys}, most * page, got {int(lengths[b])} for sequence {b}"
         )
-    used = torch.arange(sizes.most, device=lengths.device) * sizes.page < lengths[:, None]
+    first = torch.arange(sizes.most, device=lengths.device) * sizes.page  # the first key of every page
+    used = (first < lengths[:, None]) & (first + sizes.page > _first_keys(sizes, lengths, cu_seqlens_q, left)[:, None])
     wrong = used & ((page_table < 0) | (page_table >= sizes.pages))
     if wrong.any():
         b, i = wrong.nonzero()[0].tolist()
@@ -88,6 +93,14 @@ def check_paged_numbers(
         starts = cu_seqlens_q.tolist()
         if starts[0] != 0 or starts[-1] != sizes.T or any(a > b for a, b in zip(starts, starts[1:], strict=False)):
             raise ValueError(f"expected cu_seqlens_q to rise from 0 to T = {sizes.T}, got {starts}")
+
+
+def _first_keys(sizes: PagedSizes, lengths: Tensor, cu_seqlens_q: Tensor | None, left: int | None) -> Tensor:
+    """The first key that any query of each sequence attends to, (B,); it may be negative."""
+    if left is None:
+        return torch.zeros_like(lengths)
+    queries = sizes.N_q or 0 if cu_seqlens_q is None else cu_seqlens_q.diff()
+    return lengths - queries - left
 
 
 def _check_pages(q: Tensor, k_pages: Tensor, v_pages: Tensor) -> None:

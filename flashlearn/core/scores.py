@@ -48,9 +48,7 @@ class Scores:
         sinks: Tensor | None = None,
     ) -> Scores:
         """What a caller asked for. TypeError, ValueError if an option is not what it should be."""
-        for name, t in (("alibi", alibi), ("sinks", sinks)):
-            if t is not None:
-                check_per_head(t, name, sizes.H_q, q)
+        alibi, sinks = per_head(alibi, "alibi", sizes.H_q, q), per_head(sinks, "sinks", sizes.H_q, q)
         return cls(resolve_scale(scale, sizes.D), check_softcap(softcap), alibi, sinks)
 
     def cap(self, product: T) -> T:
@@ -77,8 +75,19 @@ def check_softcap(softcap: float | None) -> float | None:
     except OverflowError:
         raise ValueError("expected softcap to be finite, got a number past float64") from None
     if not (math.isfinite(cap) and cap > 0):
-        raise ValueError(f"expected softcap to be positive and finite, got {softcap}")
+        none = ", or None for no cap" if cap == 0 else ""
+        raise ValueError(f"expected softcap to be positive and finite{none}, got {softcap}")
     return cap
+
+
+def per_head(t: Tensor | None, name: str, H_q: int, q: Tensor) -> Tensor | None:
+    """One number a head as kernels take it, in float32; None for None. 16 bits are converted, the rest is `check_per_head`'s."""
+    if t is None:
+        return None
+    if isinstance(t, Tensor) and t.dtype in (torch.float16, torch.bfloat16):
+        t = t.float()
+    check_per_head(t, name, H_q, q)
+    return t
 
 
 def check_per_head(t: Tensor, name: str, H_q: int, q: Tensor) -> None:

@@ -130,7 +130,7 @@ def _made(arg: Any, kernel: Any) -> Any:
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     shape, block, dtype = arg
-    tensor = torch.empty(shape, dtype=getattr(torch, dtype))
+    tensor = torch.empty(shape, dtype=getattr(torch, dtype), device="cpu")
     if not type(kernel).__name__.startswith("Gluon"):
         return TensorDescriptor.from_tensor(tensor, block)
     layout = gl.NVMMASharedLayout.get_default_for(block, getattr(gl, dtype))

@@ -45,14 +45,16 @@ class Explained(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """Where kernels run, and which, forward and backward; printed, a line each."""
+    """Where kernels run, and which, forward and backward, and what a `window` amounts to if it is no window; printed, a line each."""
 
     where: str
     forward: Explained
     backward: Explained
+    window: str = ""
 
     def __str__(self) -> str:
-        return f"{self.where}\nforward:  {self.forward}\nbackward: {self.backward}"
+        lines = (self.where, self.window, f"forward:  {self.forward}", f"backward: {self.backward}")
+        return "\n".join(line for line in lines if line)
 
 
 def explain(
@@ -66,7 +68,8 @@ def explain(
     GPU is not waited for. Autocast counts, and so do `torch.use_deterministic_algorithms` and the layout of the tensors.
     """
     q, k, v, scale = prepare(q, k, v, causal, scale)
-    window, causal = without_causal(window, causal)
+    asked = window
+    window, causal = without_causal(window, causal, q.shape[2], k.shape[2])
     options = options_of(
         q, check_qkv(q, k, v), causal=causal, window=window, documents=documents, key_range=key_range,
         softcap=softcap, alibi=alibi, sinks=sinks,
@@ -86,7 +89,14 @@ def explain(
         f"{where}, Triton {triton.__version__}",
         Explained(forward.name, _forward_blocks(forward, q, k, options.left), _why(forward, q)),
         Explained(backward.name, _backward_blocks(backward, q), _why(backward, q)),
+        "" if asked is None or window is not None else _said_of(asked, causal, k.shape[2]),
     )
+
+
+def _said_of(window: Window, causal: bool, N_k: int) -> str:
+    """What a window that is none amounts to."""
+    hides = "no more than causal=True does" if causal else "nothing"
+    return f"window:   {window} hides {hides}, with {N_k} keys"
 
 
 def _forward_blocks(choice: Choice, q: Tensor, k: Tensor, left: int | None) -> dict[str, tuple[int, int]]:

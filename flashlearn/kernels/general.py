@@ -15,8 +15,8 @@ from torch._subclasses.fake_tensor import is_fake
 from torch.utils.flop_counter import register_flop_formula
 
 from flashlearn.core.inputs import Sizes, check_bool
-from flashlearn.core.mask import KeyRange, Window, check_documents, check_key_range, check_one_length, check_window
-from flashlearn.core.scores import check_per_head
+from flashlearn.core.mask import KeyRange, Window, check_documents, check_key_range, check_one_length, limits
+from flashlearn.core.scores import per_head
 from flashlearn.kernels.decode import decode
 from flashlearn.kernels.dispatch import allow_tf32, general_rung, must_widen
 from flashlearn.kernels.portable.backward import How, attention_gradients
@@ -50,8 +50,7 @@ def options_of(
     tensors have contents, also where a compiler traces the call.
     """
     check_bool(check, "check")
-    most = size.N_q + size.N_k  # more is no limit, and kernels count in 32 bits
-    left, right = (None if limit is None else min(limit, most) for limit in check_window(window))
+    left, right = limits(window, causal, size.N_q, size.N_k)  # less than these, so 32 bits hold them
     offsets = None
     if documents is not None:
         check_one_length(size.N_q, size.N_k)
@@ -61,10 +60,8 @@ def options_of(
         check_key_range(key_range, size.B, size.N_k, check=False)
         for side, ends in zip(("start", "stop"), key_range, strict=True):
             check_on_device_of(q, ends, f"the {side} of key_range")
-    for name, t in (("alibi", alibi), ("sinks", sinks)):
-        if t is not None:
-            check_per_head(t, name, size.H_q, q)
-    return Options(left, 0 if causal else right, offsets, key_range, check_softcap(softcap), alibi, sinks)
+    alibi, sinks = per_head(alibi, "alibi", size.H_q, q), per_head(sinks, "sinks", size.H_q, q)
+    return Options(left, right, offsets, key_range, check_softcap(softcap), alibi, sinks)
 
 
 def check_offsets(q: Tensor, offsets: Tensor, N: int, name: str) -> None:

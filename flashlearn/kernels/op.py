@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from flashlearn.core.inputs import check_bool, check_qkv, dual
-from flashlearn.core.mask import KeyRange, Window, check_window
+from flashlearn.core.mask import KeyRange, Window, limits
 from flashlearn.kernels.decode import decode
 from flashlearn.kernels.dispatch import allow_tf32, backward_rung, forward_rung, must_widen, why_not_tma
 from flashlearn.kernels.general import count_flops, flat, general_forward, options_of, refuse_second_order
@@ -135,7 +135,7 @@ def flash_attention(
     q, k, v, scale = prepare(q, k, v, causal, scale)
     check_bool(return_lse, "return_lse")
     if window is not None:
-        window, causal = without_causal(window, causal)
+        window, causal = without_causal(window, causal, q.shape[2], k.shape[2])
     if window is documents is key_range is softcap is alibi is sinks is None:
         check_bool(check, "check")
         if not (differentiated(q, k, v) or return_lse):
@@ -165,12 +165,12 @@ def once_differentiable(operator, *given):
         ) from error
 
 
-def without_causal(window: Window | None, causal: bool) -> tuple[Window | None, bool]:
-    """The same as a window that is more than causal, if there is one, and whether attention is causal."""
+def without_causal(window: Window | None, causal: bool, N_q: int, N_k: int) -> tuple[Window | None, bool]:
+    """A window that hides more than `causal` does, if there is one, and whether attention is causal."""
     if window is not None:
-        left, right = check_window(window)
-        if left is None and (causal or right in (None, 0)):
-            return None, causal or right == 0
+        left, right = window = limits(window, causal, N_q, N_k)
+        if left is None and right in (None, 0):
+            return None, right == 0
     return window, causal
 
 

@@ -37,9 +37,9 @@ import triton.language as tl
 from torch import Tensor
 
 from flashlearn.core.inputs import check_bool, dual
-from flashlearn.core.mask import Window, check_window
+from flashlearn.core.mask import Window, limits
 from flashlearn.core.pages import PagedSizes, check_paged, check_paged_numbers
-from flashlearn.core.scores import check_per_head
+from flashlearn.core.scores import per_head
 from flashlearn.kernels.decode import absorb_parts, decode_launch, max_rows
 from flashlearn.kernels.dispatch import allow_tf32, must_widen, why_not_this_machine, why_not_tma
 from flashlearn.kernels.follow import follows, let_next_begin, wait_for_last
@@ -451,17 +451,16 @@ def flash_attention_paged(
     sizes = check_paged(q, k_pages, v_pages, page_table, lengths, cu_seqlens_q)
     for value, name in ((causal, "causal"), (return_lse, "return_lse"), (check, "check")):
         check_bool(value, name)
-    left, right = check_window(window)
+    left, right = limits(window, causal, sizes.T if sizes.N_q is None else sizes.N_q, sizes.most_keys)
     check_head_dim(sizes.D)
-    if sinks is not None:
-        check_per_head(sinks, "sinks", sizes.H_q, q)
+    sinks = per_head(sinks, "sinks", sizes.H_q, q)
     _check_supported(q, k_pages, v_pages, sizes, sinks)
     if check or INTERPRETED:
-        check_paged_numbers(sizes, page_table, lengths, cu_seqlens_q)
+        check_paged_numbers(sizes, page_table, lengths, cu_seqlens_q, left)
     lengths = lengths.contiguous()  # kernels know no strides of these three
     cu_seqlens_q = None if cu_seqlens_q is None else cu_seqlens_q.contiguous()
     sinks = None if sinks is None else sinks.contiguous().resolve_neg()
-    given = Given(sizes, left, 0 if causal else right, check_softcap(softcap), sinks, resolve_scale(scale, sizes.D))
+    given = Given(sizes, left, right, check_softcap(softcap), sinks, resolve_scale(scale, sizes.D))
     with torch.cuda.device_of(q):  # kernels are launched on the current device
         o, lse = paged(q, k_pages, v_pages, page_table, lengths, cu_seqlens_q, given, with_lse=return_lse)
     return (o, lse) if return_lse and lse is not None else o

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from flashlearn.core.inputs import check_bool, check_qkv, dual, resolve_scale, resolve_scale_in_float32
-from flashlearn.core.mask import Mask
+from flashlearn.core.mask import check_window
 from flashlearn.ring.plan import Plan, check_order, plan_of
 
 ERRORS = {kind.__name__: kind for kind in (TypeError, ValueError, NotImplementedError)}
@@ -87,7 +87,8 @@ def _note(q: Tensor, k: Tensor, v: Tensor, *, order, causal, window, scale, retu
     _refuse_forward_mode(q, k, v)
     if size.N_q != size.N_k:
         raise ValueError(f"expected as many queries as keys in a share, got {size.N_q} and {size.N_k}")
-    mask = Mask.of(size, causal, window)
+    check_bool(causal, "causal")
+    left, right = check_window(window)  # of the whole sequence, of which this is a share
     grads = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
     return {
         "tokens": size.N_q,
@@ -98,8 +99,8 @@ def _note(q: Tensor, k: Tensor, v: Tensor, *, order, causal, window, scale, retu
         "dtype": str(q.dtype),
         "device": q.device.type,
         "order": order,
-        "left": None if mask.left is None else int(mask.left),
-        "right": None if mask.right is None else int(mask.right),
+        "left": None if left is None else int(left),
+        "right": 0 if causal else None if right is None else int(right),
         "causal and window": f"causal={causal}, window={window}",
         "scale": scale_of(scale, size.D, q.dtype),
         "gradients wanted": grads,

@@ -134,8 +134,8 @@ def check_over(
     check_bool(causal, "causal")
     check_bool(options.get("return_lse", False), "return_lse")
     size = check_paged(q, k_pages, v_pages, page_table, lengths, cu_seqlens_q)
-    check_paged_numbers(size, page_table, lengths, cu_seqlens_q)
     left, right = check_window(options.get("window"))
+    check_paged_numbers(size, page_table, lengths, cu_seqlens_q, left)
     starts = [b * (size.N_q or 0) for b in range(size.B + 1)] if cu_seqlens_q is None else cu_seqlens_q.tolist()
     turns = []
     for b, length in enumerate(lengths.tolist()):
