@@ -1,5 +1,6 @@
 """The cells of a notebook run again in the same kernel, in any order: no cell depends on what a later one changed."""
 
+import random
 import re
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def failures(client, cells):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_every_cell_runs_again_in_any_order(path, monkeypatch):
-    """To the end, then from the last cell to the first, then from the first to the last, with the stored texts."""
+    """To the end, from the last cell to the first, shuffled, and from the first to the last, with the stored texts."""
     monkeypatch.setenv("FLASHLEARN_REDUCED_MOTION", "1")  # pictures are not compared: only their stills are painted
     notebook = nbformat.read(path, as_version=4)
     cells = [(index, cell) for index, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
@@ -47,6 +48,7 @@ def test_every_cell_runs_again_in_any_order(path, monkeypatch):
         runs = {
             "first run": failures(client, cells),
             "last to first": failures(client, cells[::-1]),
+            "shuffled": failures(client, random.Random(0).sample(cells, len(cells))),
             "first to last": failures(client, cells),
         }
     assert not any(runs.values()), runs

@@ -26,7 +26,7 @@ QUESTIONS: tuple[Question, ...] = (
             ),
         ),
         why="The 64 variances add up to 64, and dividing by √64 = 8 divides the variance by 64.",
-        shown="assert abs(s.var() / d - 1) < 0.1 and abs(scaled.var() - 1) < 0.1",
+        shown="assert abs(s.var() / width - 1) < 0.1 and abs(scaled.var() - 1) < 0.1",
     ),
     Question(
         name="04.store",
