@@ -113,7 +113,8 @@ def flash_attention(
     key_range   (start, stop), each (B,) int32: the keys that exist in each sequence
     softcap     c: scores become c tanh(score / c)
     alibi       slopes (H_q,) float32: score - slope |i + N_k - N_q - j|
-    sinks       (H_q,) float32: one more term e^sink in every row's sum, and in lse, with a value of 0
+    sinks       (H_q,) float32: one more term e^sink in every row's sum, and in lse, with a value of 0. To merge results
+                over parts of the keys by (o, lse), give the sinks to one part alone: each part counts them
 
     The order is scale, softcap, alibi, mask, sinks; all may be combined, and alibi and sinks get gradients too.
     `check`: look at what only the device knows, offsets and ranges, before the launch, and wait for it; done in the

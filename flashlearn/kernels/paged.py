@@ -433,6 +433,7 @@ def flash_attention_paged(
 
     causal, window, softcap, sinks and scale as in `flash_attention`. Returns o, shaped as q, and with return_lse also lse,
     (B, H_q, N_q) or (H_q, T), natural logarithm, float32. A query that sees no key gets o = 0 and lse = -inf, or its sink.
+    To merge results over parts of the keys, give the sinks to one part alone: each part counts them.
 
     Nothing here waits for the GPU, and lengths and table may change between replays of a CUDA graph. check: whether the
     numbers in table, lengths and cu_seqlens_q are looked at, for which the host waits; in the interpreter they always

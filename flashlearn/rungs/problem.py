@@ -35,7 +35,8 @@ class More(Hiding, total=False):
     key_range   (start, stop), each (B,) int32: the keys that exist in each sequence of a batch, padded on either side
     softcap     c: scores become c tanh(score / c)
     alibi       (H_q,) float32: score - alibi |i + N_k - N_q - j|
-    sinks       (H_q,) float32: one more term e^sink in the sum of every row, with a value of 0
+    sinks       (H_q,) float32: one more term e^sink in the sum of every row, with a value of 0. To merge results over
+                parts of the keys by (o, lse), give the sinks to one part alone: each part counts them
 
     A score is scaled, capped, lowered with distance, hidden or not, in this order; then comes the sink. See
     `flashlearn.core.mask` and `flashlearn.core.scores`.
