@@ -125,6 +125,19 @@ def test_what_compiles_is_not_refused():
     assert refused(uses_another, KINDS, {"BLOCK": 16}) is None, "with what it calls, and its constants"
 
 
+@pytest.mark.slow
+def test_a_product_has_a_least_length_along_k_alone():
+    """As notebooks 11 and 12 say: 16, and 32 for 8-bit numbers; M and N may be 1."""
+
+    def product(M, K, N, dtype):
+        dot = f"tl.dot(tl.zeros(({M}, {K}), {dtype}), tl.zeros(({K}, {N}), {dtype})).to(tl.float32)"
+        return altered(row_sums, (BODY, f"total = total + tl.sum(tl.sum({dot}, 1), 0)"))
+
+    for dtype, least in (("tl.float16", 16), ("tl.float32", 16), ("tl.int8", 32)):
+        assert refused(product(1, least, 1, dtype), KINDS, {"BLOCK": 16}) is None
+        assert f"K must be at least {least}" in refused(product(16, least // 2, 16, dtype), KINDS, {"BLOCK": 16}).plain
+
+
 @pytest.mark.parametrize(
     "what", [*QUICK, *(pytest.param(w, marks=pytest.mark.slow) for w in {**REFUSED, **OTHERS} if w not in QUICK)]
 )

@@ -100,7 +100,7 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Buffer:
-    """Shared memory with a name; a part of it is a buffer too. Past its end lies what was allocated after it."""
+    """Shared memory with a name; a part of it is a buffer too. In this simulator the next buffer lies past its end."""
 
     sim: Simulator
     name: str

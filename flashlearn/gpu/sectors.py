@@ -1,4 +1,4 @@
-"""What a warp reads: memory comes in sectors of 32 bytes, and every sector that holds one wanted byte comes whole.
+"""What a warp reads: the L2 cache delivers sectors of 32 bytes, and every sector that holds one wanted byte comes whole.
 
 Source: NVIDIA, CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory".
 """

@@ -5,8 +5,8 @@
     o        (B, H / P, N, D)                     ->  all to all  ->  (B, H, n, D)
 
 Each of the four crossings moves the part (P - 1) / P of a tensor once, so that a process sends less the more there are of
-them, where the ring sends all of K and V on and on. The price: at most as many processes as there are heads of K and V, and
-nothing is computed while tensors cross.
+them, where the ring sends all of K and V on and on. The price: P must divide the numbers of heads, and nothing is computed
+while tensors cross. With fewer heads of K and V than processes, copy heads before the call; the copies are sent, too.
 
 Source: S. A. Jacobs et al., "DeepSpeed Ulysses", 2023 (arXiv:2309.14509).
 """
