@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib.resources import files
 from typing import Any
 
 import anywidget
 from traitlets import Dict, List, Unicode
 
-BROWSER = files("flashlearn.show") / "browser"
+from flashlearn.show.bundle import browser_text
 
 
 class Hall(anywidget.AnyWidget):
@@ -19,8 +18,8 @@ class Hall(anywidget.AnyWidget):
     told        {name: {"chosen", "right", "believes", "why"}} of the questions that a choice is made for
     """
 
-    _esm = Unicode("\n".join((BROWSER / name).read_text() for name in ("ballot.js", "hall.js"))).tag(sync=True)
-    _css = Unicode((BROWSER / "ballot.css").read_text()).tag(sync=True)
+    _esm = Unicode(browser_text("ballot.js", "saved.js", "hall.js")).tag(sync=True)
+    _css = Unicode(browser_text("ballot.css")).tag(sync=True)
     questions: Any = List().tag(sync=True)
     told = Dict().tag(sync=True)
 

@@ -14,7 +14,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from traitlets import Bytes, Dict, Int, TraitError, Unicode, validate
 
 from flashlearn.core.steps import Step
 from flashlearn.show.animation import Picture, moving
-from flashlearn.show.bundle import parts
+from flashlearn.show.bundle import AGAIN, browser_text, parts
 from flashlearn.show.film import Film, animated, packed
 from flashlearn.show.frame import (
     DPI,
@@ -53,18 +52,12 @@ from flashlearn.show.inputs import (
     check_seconds,
 )
 
-BROWSER = files("flashlearn.show") / "browser"
 SHORT = 24  # steps; a longer run is not painted when its cell runs
 LONG = 48  # steps; a longer run is stored without its sentences in the frames
 AHEAD = 64  # frames painted ahead of the step that is shown, and behind it
 BACK = 3  # steps on that are painted before a step back
 PAUSE = 0.002  # seconds for the kernel to see to its messages, in which a frame may be asked for
 QUIET = 0.5  # seconds without a cell before the kernel counts as idle
-
-
-def script(*names: str) -> str:
-    """Scripts of browser/ as one module."""
-    return "\n".join((BROWSER / name).read_text() for name in names)
 
 
 class Player(anywidget.AnyWidget):
@@ -76,8 +69,8 @@ class Player(anywidget.AnyWidget):
 
     all: weakref.WeakSet[Player] = weakref.WeakSet()
     unfinished = 0  # frames, of all players, that are being painted
-    _esm = Unicode(script("player.js", "film.js", "widget.js")).tag(sync=True)
-    _css = Unicode((BROWSER / "player.css").read_text()).tag(sync=True)
+    _esm = Unicode(browser_text("player.js", "film.js", "saved.js", "widget.js")).tag(sync=True)
+    _css = Unicode(browser_text("player.css")).tag(sync=True)
     run = Dict().tag(sync=True)  # as player.js has it, but for the frames
     film = Bytes().tag(sync=True)  # the animated PNG that the frames come from; empty if they come one by one
     version = Int(0).tag(sync=True)  # of the frames; what was painted for another one is not wanted any more
@@ -315,7 +308,8 @@ class Player(anywidget.AnyWidget):
 
     def _repr_mimebundle_(self, **kwargs):
         """The live widget, and for pages that cannot run it the animated PNG with its words."""
-        live, how = parts(super()._repr_mimebundle_(**kwargs))
+        words = f"<p>{AGAIN.format('play it')}</p>{self.in_words()}"
+        live, how = parts(super()._repr_mimebundle_(**kwargs), words)
         data, about = self.picture._repr_mimebundle_()
         return {**live, **data}, {**how, **about}
 

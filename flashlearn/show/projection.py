@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from importlib.resources import files
 
 from IPython.display import display
 
 from flashlearn.core.inputs import check_bool
+from flashlearn.show.bundle import VIEW, browser_text, parts
 from flashlearn.show.frame import look
 from flashlearn.show.player import Player
 from flashlearn.show.still import Still
@@ -42,8 +42,8 @@ def projector(on: bool = True) -> None:
         player.paint()
     for still in Still.all:
         still.paint()
-    folder = files("flashlearn.show") / "browser"
-    settings = json.dumps({"on": on, "style": (folder / "projector.css").read_text()})
+    settings = json.dumps({"on": on, "style": browser_text("projector.css")})
     print(KEYS if on else "Projector mode is off.")
     # A widget, because its script is not saved with the notebook and run when that is opened again.
-    display(script((folder / "projector.js").read_text().replace("SETTINGS", settings)))
+    data, about = parts(script(browser_text("projector.js").replace("SETTINGS", settings))._repr_mimebundle_())
+    display({VIEW: data[VIEW]}, metadata=about, raw=True)  # nothing but the view: nothing of it is saved

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import anywidget
 from traitlets import Bytes, Int, Unicode
+
+from flashlearn.show.bundle import browser_text
 
 if TYPE_CHECKING:
     from flashlearn.show.animation import Picture
@@ -17,7 +18,7 @@ class Still(anywidget.AnyWidget):
     """A picture with its words, plain or for a projector."""
 
     all: weakref.WeakSet[Still] = weakref.WeakSet()
-    _esm = Unicode((files("flashlearn.show") / "browser" / "still.js").read_text()).tag(sync=True)
+    _esm = Unicode(browser_text("saved.js", "still.js")).tag(sync=True)
     png = Bytes().tag(sync=True)
     alt = Unicode().tag(sync=True)
     width = Int().tag(sync=True)

@@ -6,12 +6,13 @@ import base64
 import html
 import warnings
 import weakref
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
+import anywidget
 import ipywidgets as widgets
 from traitlets import Unicode
 
+from flashlearn.show.bundle import AGAIN, browser_text, parts
 from flashlearn.show.frame import Draw, Steps, as_runs, count, look, paint, png, transcript
 from flashlearn.show.inputs import LONGEST, check_alt, check_draw, check_figsize, check_interval
 
@@ -32,6 +33,12 @@ def script(source: str) -> widgets.Output:
     """A hidden widget that runs a script in the browser; there, `element` is its place on the page."""
     output = {"output_type": "display_data", "data": {"application/javascript": source}, "metadata": {}}
     return widgets.Output(outputs=(output,), layout={"display": "none"})
+
+
+class Names(anywidget.AnyWidget):
+    """A hidden part of a stepper that names its controls for screen readers."""
+
+    _esm = Unicode(browser_text("saved.js", "names.js")).tag(sync=True)
 
 
 def bars(*rows: widgets.HBox) -> widgets.VBox:
@@ -59,7 +66,7 @@ class Stepper(widgets.VBox):
         self.picture = LabelledImage(format="png", layout={"width": "100%", "max_width": f"{figsize[0] * 100:.0f}px"})
         self.sentence = widgets.HTML()
         self.slider = widgets.IntSlider(description="step", min=1, max=1, readout=True, layout={"width": "480px"})
-        self.names = script((files("flashlearn.show") / "browser" / "names.js").read_text())
+        self.names = Names(layout={"display": "none"})
         self.controls = self._controls(interval)
         super().__init__([self.picture, self.sentence, self.controls, self.names])
         for widget, role in ((self, "stepper"), (self.sentence, "sentence"), (self.slider, "step")):
@@ -115,11 +122,10 @@ class Stepper(widgets.VBox):
 
     def _repr_mimebundle_(self, **kwargs):
         """The live widget, and for pages that cannot run it the first picture and what it is."""
-        bundle = super()._repr_mimebundle_(**kwargs)
-        data = bundle[0] if isinstance(bundle, tuple) else bundle
+        data, about = parts(super()._repr_mimebundle_(**kwargs), f"<p>{AGAIN.format('move it')}</p>")
         data["text/plain"] = f"[stepper, {count(self.runs)} steps; run the notebook to move it] {self.alt}"
         data["image/png"] = base64.b64encode(self.picture.value).decode()
-        return data
+        return data, about
 
 
 def stepper(steps: Steps, draw: Draw, *, interval: int = 1200, **options) -> Player:

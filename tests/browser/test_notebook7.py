@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.browser.conftest import ARTIFACTS, shown_width
+from tests.browser.conftest import ARTIFACTS, shown_width, wait_until
 
 pytest.importorskip("playwright", reason="needs the extra `test`")
 from playwright.sync_api import expect  # noqa: E402
@@ -45,5 +45,17 @@ def test_it_shows_the_picture_and_then_plays(notebook7, chromium):
     expect(player.get_by_role("button", name="Play")).to_be_visible()
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=ARTIFACTS / "notebook_7.png")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Control+s")
+    words = page.get_by_text("To play it, run the notebook")
+    assert words.count() == 0, "while it can be played, nothing is said of a picture"
+    stored = f"{address}/api/contents/notebooks/00_start_here.ipynb?token={token}"
+    wait_until(page, "async url => (await (await fetch(url)).text()).includes('To play it, run')", stored)
+    page.goto(f"{address}/notebooks/notebooks/00_start_here.ipynb?token={token}")
+    expect(words.first).to_be_visible(timeout=60_000)
+    page.wait_for_selector(".jp-RenderedImage img")
+    assert page.get_by_text("Error displaying widget").count() == 0
+    words.first.scroll_into_view_if_needed()
+    page.screenshot(path=ARTIFACTS / "notebook_7_reopened.png")
     assert [error for error in errors if not any(known in error for known in NOTEBOOK_ITSELF)] == []
     page.close()

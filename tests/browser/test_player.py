@@ -13,7 +13,8 @@ import torch
 from PIL import Image, ImageDraw
 
 import flashlearn as fl
-from flashlearn.show import play, player
+from flashlearn.show import play
+from flashlearn.show.bundle import browser_text
 from flashlearn.show.draw import draw_row
 from flashlearn.show.film import frames
 
@@ -61,9 +62,9 @@ class Page:
         self.page = self.context.new_page()
         self.errors = []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        module = player.script("player.js", "film.js")
+        module = browser_text("player.js", "film.js")
         self.page.set_content(
-            f"<!doctype html><html lang=en><style>{(player.BROWSER / 'player.css').read_text()}</style>"
+            f"<!doctype html><html lang=en><style>{browser_text('player.css')}</style>"
             "<main id=place><img alt='the still'><details><summary>kept</summary></details></main>"
             f"<script type=module>{module}\n globalThis.Film = Film; globalThis.play = play; globalThis.events = [];\n"
             f"globalThis.wanted = []; const run = {json.dumps(run)}; run.wanted = (number) => wanted.push(number);\n"

@@ -4,6 +4,7 @@
 const PATIENCE = 1500; // ms until an answer that does not come is spoken of
 
 export default {
+  initialize: ({ model }) => saved(model),
   render({ model, el }) {
     const timers = [];
     const questions = model.get("questions");

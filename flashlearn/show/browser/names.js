@@ -1,6 +1,11 @@
-// Runs inside a stepper: names the controls that ipywidgets leaves without one, for screen readers, and lets sliders
+// A hidden part of a stepper: names the controls that ipywidgets leaves without one, for screen readers, and lets sliders
 // have the keys they need: Notebook 7 takes the arrows for itself, even from a slider.
-((mark) => {
+export default {
+  initialize: ({ model }) => saved(model),
+  render: ({ el }) => named(el),
+};
+
+function named(mark) {
   const name = (node, words) => node && node.getAttribute("aria-label") !== words && node.setAttribute("aria-label", words);
 
   function names(root) {
@@ -36,4 +41,4 @@
     new MutationObserver(() => names(root)).observe(root, { childList: true, subtree: true });
   }
   begin();
-})(element);
+}

@@ -1,5 +1,6 @@
 // A still picture in a notebook, with its alternative text, which a plain image in an output has no place for.
 export default {
+  initialize: ({ model }) => saved(model),
   render({ model, el }) {
     const image = Object.assign(document.createElement("img"), { alt: model.get("alt"), width: model.get("width") });
     image.style.cssText = "display: block; max-width: 100%; height: auto";

@@ -5,6 +5,7 @@ const PATIENCE = 4000; // ms until a frame that does not come is spoken of
 const GONE = ["dead", "restarting", "autorestarting", "terminating", "unknown"];
 
 export default {
+  initialize: ({ model }) => saved(model),
   render({ model, el }) {
     const view = new View(model, el);
     return () => view.close();

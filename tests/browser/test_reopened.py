@@ -1,0 +1,99 @@
+"""A notebook on the second day: run, saved, its kernel gone, opened again. Pictures, words, and no error in their place."""
+
+import json
+
+import pytest
+
+from flashlearn.show.bundle import VIEW, browser_text
+
+pytest.importorskip("playwright", reason="needs the extra `test`")
+from playwright.sync_api import expect  # noqa: E402
+
+pytestmark = pytest.mark.browser
+
+PICTURE = {"image/png": "AAAA", "text/plain": "[picture]"}
+CELLS = [
+    "import torch, flashlearn as fl, ipywidgets\nfrom flashlearn.exercises import predict",
+    "from flashlearn.show.explorers import tiling_explorer\ntiling_explorer()",
+    "predict('03.wrong')",
+    "fl.projector(True)",
+    "fl.projector(False)",
+]
+
+
+def output(data, **metadata):
+    return {"output_type": "display_data", "data": data, "metadata": metadata}
+
+
+def test_what_is_saved_has_no_views_but_the_words_that_came_with_them(chromium):
+    own = output({VIEW: {"model_id": "1"}, "text/plain": "IntSlider()"})
+    told = {VIEW: {"model_id": "2", "stored": "<p>words</p>"}}
+    plain = {"output_type": "stream", "name": "stdout", "text": "12\n"}
+    about = {"image/png": {"alt": "a plot"}}
+    cells = [
+        {"cell_type": "markdown", "source": "text", "metadata": {}},
+        {
+            "cell_type": "code",
+            "source": "play()",
+            "metadata": {},
+            "outputs": [
+                plain,
+                own,
+                output({**told, **PICTURE}, **about, **{VIEW: {"colab": {}}}),
+                output({VIEW: {"model_id": "3", "stored": ""}, **PICTURE}),
+                output({VIEW: {"model_id": "4", "stored": ""}}),
+            ],
+        },
+    ]
+    page = chromium.new_page()
+    model = f"{{ widget_manager: {{ context: {{ model: {{ toJSON: () => ({json.dumps({'cells': cells})}) }} }} }} }}"
+    page.set_content(
+        f"<script type=module>{browser_text('saved.js')}; const model = {model}; saved(model); saved(model);"
+        "saved({}); globalThis.content = model.widget_manager.context.model.toJSON();</script>"
+    )
+    page.wait_for_function("globalThis.content")
+    first, second = page.evaluate("content.cells")
+    page.close()
+    assert first == cells[0]
+    words = output({"text/html": "<p>words</p>"})
+    assert second["outputs"] == [plain, own, output(PICTURE, **about), words, output(PICTURE)]
+
+
+def outputs_of(page):
+    return page.evaluate(
+        """() => [...window.jupyterapp.shell.currentWidget.content.model.cells]
+             .filter(cell => cell.type == 'code').flatMap(cell => cell.outputs.toJSON())"""
+    )
+
+
+@pytest.mark.slow
+def test_reopened_in_jupyterlab(open_in_the_page):
+    notebook = open_in_the_page("00_start_here", height=1000)
+    page = notebook.page
+    for source in CELLS:
+        notebook.run_code(source)
+    assert notebook.run_all() == []
+    live = page.locator(".flashlearn-player")
+    expect(live.first).to_be_visible(timeout=60_000)
+    players = live.count()
+    expect(page.locator(".flashlearn-stepper")).to_have_count(1, timeout=60_000)
+    page.evaluate("window.jupyterapp.commands.execute('docmanager:save')")
+    page.wait_for_function("!window.jupyterapp.shell.currentWidget.context.model.dirty")
+    assert live.count() == players, "saving takes nothing from the page"
+    notebook.screenshot("reopened 0 before")
+    page.evaluate("window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
+    page.reload()
+    page.wait_for_function("window.jupyterapp?.shell?.currentWidget?.content?.model?.cells?.length > 0", timeout=60_000)
+    expect(page.locator(".jp-RenderedImage img").first).to_be_visible(timeout=60_000)
+    assert not [each for each in outputs_of(page) if VIEW in each.get("data", {})]
+    expect(page.get_by_text("To play it, run the notebook")).to_have_count(players)
+    expect(page.get_by_text("To move it, run the notebook")).to_have_count(1)
+    expect(page.get_by_text("Error displaying widget")).to_have_count(0)
+    page.get_by_text("This animation in words").first.click()
+    table = page.get_by_role("columnheader", name="what happens").first
+    sights = (page.get_by_text("To play it, run").first, table, page.get_by_text("To move it, run"))
+    for place, sight in enumerate(sights):
+        sight.evaluate("node => node.scrollIntoView({ block: 'center' })")
+        expect(sight).to_be_visible()
+        notebook.screenshot(f"reopened {place + 1}")
+    assert notebook.errors == []
