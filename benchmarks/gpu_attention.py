@@ -66,7 +66,7 @@ def ask(*command: str) -> str:
     """The first line that a command prints; nothing where there is no such command."""
     if shutil.which(command[0]) is None:
         return ""
-    return subprocess.run(command, capture_output=True, text=True).stdout.partition("\n")[0].strip()
+    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8").stdout.partition("\n")[0].strip()
 
 
 def provenance(commit: str | None) -> dict:
@@ -101,7 +101,7 @@ def start(out: Path, where: dict, anew: bool) -> dict:
     empty = {"provenance": where} | UNITS | {section: [] for section in SECTIONS.values()} | {"first_call": {}}
     if anew or not out.exists():
         return empty
-    results = json.loads(out.read_text())
+    results = json.loads(out.read_text(encoding="utf-8"))
     theirs = results["provenance"]
     differing = [key for key in where | theirs if where.get(key) != theirs.get(key)]
     if differing:
@@ -114,7 +114,7 @@ def save(results: dict, out: Path) -> None:
     """Write all, or nothing: a run may be cut off at any time."""
     out.parent.mkdir(parents=True, exist_ok=True)
     part = out.with_suffix(".part")
-    part.write_text(json.dumps(results, indent=1) + "\n")
+    part.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     os.replace(part, out)
 
 
@@ -235,7 +235,7 @@ def recorded(path: Path, parser: argparse.ArgumentParser, *sections: str, row: s
     if not path.is_file():
         parser.error(f"expected a recorded run, found no file {path}")
     try:
-        results = json.loads(path.read_text())
+        results = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:  # of JSON, and of what is not text
         parser.error(f"expected a recorded run in {path}, got no JSON: {error}")
     missing = [key for key in ("provenance", *sections) if not isinstance(results, dict) or key not in results]

@@ -361,7 +361,7 @@ def main() -> None:
 
     def keep(name, found):  # after every part: a run cut short keeps what it has
         result[name] = found
-        options.result.write_text(json.dumps(result) + "\n")
+        options.result.write_text(json.dumps(result) + "\n", encoding="utf-8")
         print(f"{name} after {time.perf_counter() - start:.0f} s", flush=True)
 
     start = time.perf_counter()

@@ -64,7 +64,7 @@ def lesson_of(folder: str) -> dict[str, Any]:
     from flashlearn.kernels.hopper import lesson
 
     path = Path(folder, "attend_kernel.py")
-    path.write_text(HEADER + source_of(lesson.shared_kernel, {"consume": lesson.attend}))
+    path.write_text(HEADER + source_of(lesson.shared_kernel, {"consume": lesson.attend}), encoding="utf-8")
     spec = importlib.util.spec_from_file_location("attend_kernel", path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)

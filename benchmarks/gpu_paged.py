@@ -459,7 +459,7 @@ def start(args: argparse.Namespace, where: dict) -> dict:
     empty = {"provenance": where, "unit": "us of a call, GB/s of K and V", "rows": [], "plans": {}}
     if args.new or not args.out.exists():
         return empty
-    results = json.loads(args.out.read_text())
+    results = json.loads(args.out.read_text(encoding="utf-8"))
     return results if results["provenance"] == where else empty
 
 

@@ -82,11 +82,14 @@ def profile(name: str, index: int, folder: Path) -> dict:
     command = ["ncu", "--profile-from-start", "off", "--clock-control", "none", "--section", "SourceCounters"]
     command += ["--metrics", counters, "--force-overwrite", "--export", str(report)]
     done = subprocess.run(
-        [*command, sys.executable, __file__, "--run", name, str(index)], capture_output=True, text=True
+        [*command, sys.executable, __file__, "--run", name, str(index)],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
     )
     raw, source = (
         subprocess.run(
-            ["ncu", "--import", str(report), *AS_TEXT, "--page", page], capture_output=True, text=True
+            ["ncu", "--import", str(report), *AS_TEXT, "--page", page], capture_output=True, text=True, encoding="utf-8"
         ).stdout
         for page in ("raw", "source")
     )
@@ -146,7 +149,7 @@ def main(given: list[str] | None = None) -> None:
             for name in [name for name in BACKENDS if name in installed()]:
                 results["rows"].append(setting | {"backend": name} | profile(name, index, folder))
                 save(results, args.out)
-    print(args.out.read_text())
+    print(args.out.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

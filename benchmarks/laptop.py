@@ -36,7 +36,11 @@ def machine() -> str:
     """The processor and how many cores this process may use."""
     model = platform.processor() or platform.machine()
     if (cpuinfo := Path("/proc/cpuinfo")).exists():
-        named = [line.partition(":")[2] for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+        named = [
+            line.partition(":")[2]
+            for line in cpuinfo.read_text(encoding="utf-8").splitlines()
+            if line.startswith("model name")
+        ]
         model = named[0].strip() if named else model
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return f"{model}, {cores} cores"
@@ -61,9 +65,10 @@ def run_notebook(path: Path) -> dict:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, str(path.resolve())],
         cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"},
         capture_output=True,
         text=True,
+        encoding="utf-8",
     )
     row = {"notebook": path.stem, "seconds": round(time.monotonic() - start, 1), "passed": done.returncode == 0}
     if done.returncode:
@@ -151,7 +156,7 @@ def main(given: list[str] | None = None) -> int:
         results["notebooks"].append(run_notebook(path))
         print(notebook_line(results["notebooks"][-1]), flush=True)
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps(results, indent=1) + "\n")
+    args.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print("\n" + table(results))
     return 1 if bounds_missed(results) else 0
 

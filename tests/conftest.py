@@ -1,9 +1,12 @@
 """What every test module gets: a short garbage collection, no widgets of the modules before it, word of second tries."""
 
 import gc
+import os
 import sys
 
 import pytest
+
+os.environ["PYTHONUTF8"] = "1"  # what processes of tests print is read as UTF-8, whatever the locale is
 
 
 def pytest_collection_finish():

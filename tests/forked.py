@@ -73,7 +73,9 @@ class Source:
     def ask(self, question: dict) -> int | None:
         if self.process is None:
             command, pipe = [sys.executable, __file__], subprocess.PIPE
-            self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, start_new_session=True)
+            self.process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, text=True, start_new_session=True, encoding="utf-8"
+            )
         self.process.stdin.write(json.dumps(question) + "\n")
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())

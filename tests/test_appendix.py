@@ -26,7 +26,7 @@ from tests.test_notebooks import typed_in_prose
 from tests.test_recorded import in_order, rounded, span, spread
 from tools import appendix
 
-TEXT = appendix.APPENDIX.read_text()
+TEXT = appendix.APPENDIX.read_text(encoding="utf-8")
 BESIDE, LADDER, PROFILE = (load(name) for name in ("gpu_attention_h200", "gpu_ladder", "gpu_profile"))
 
 
@@ -49,16 +49,16 @@ def test_its_tables_are_those_of_the_records():
 
 def test_a_stale_table_is_noticed_and_made_anew(tmp_path):
     path = tmp_path / "a.md"
-    path.write_text("Before\n\n<!-- table: sweeps -->\n```text\nold\n```\n\nAfter\n")
-    assert appendix.main(["--check"], path) == 1 and "old" in path.read_text()
+    path.write_text("Before\n\n<!-- table: sweeps -->\n```text\nold\n```\n\nAfter\n", encoding="utf-8")
+    assert appendix.main(["--check"], path) == 1 and "old" in path.read_text(encoding="utf-8")
     assert appendix.main([], path) == 0 and appendix.main(["--check"], path) == 0
-    assert "old" not in path.read_text() and path.read_text().endswith("```\n\nAfter\n")
+    assert "old" not in path.read_text(encoding="utf-8") and path.read_text(encoding="utf-8").endswith("```\n\nAfter\n")
 
 
 def test_numbers_in_its_prose_are_in_its_tables_or_tested_here():
     fenced = "".join(re.findall(r"```text\n(.*?)```", TEXT, re.DOTALL)).replace(",", "")
     prose = re.sub(r"```text\n.*?```", "", TEXT, flags=re.DOTALL)
-    here = Path(__file__).read_text()
+    here = Path(__file__).read_text(encoding="utf-8")
     numbers = typed_in_prose(prose)
     assert len(numbers) > 5
     for number in numbers:
@@ -447,7 +447,8 @@ def test_what_is_said_of_a_multiprocessor_with_one_program():
     assert [f"{ratio:.2f}" for ratio in now] == ["1.06", "1.06"]
     root = Path(__file__).parents[1]
     changes, source = (
-        " ".join((root / name).read_text().split()) for name in ("CHANGELOG.md", "flashlearn/kernels/decode.py")
+        " ".join((root / name).read_text(encoding="utf-8").split())
+        for name in ("CHANGELOG.md", "flashlearn/kernels/decode.py")
     )
     assert f"twice as large: {rounded(alone)} of the time (H200, {len(alone)} settings of D = 128" in source
     assert f"With fewer than 512 keys each it would take {rounded(few)} times as long." in source
@@ -497,10 +498,10 @@ def test_what_is_said_of_other_head_dimensions():
         "at 256 backward 1.04 to 1.10 of cuDNN and 1.29 to 1.41 of FlashAttention-4.",
     ):
         assert said in words
-    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
+    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
     assert f"{backward('cudnn', 192, 256)} of cuDNN at N = 4096. In order" in changes
     assert "on an H100, 0.99 to 1.06 of cuDNN at N = 4096." in changes
-    source = (Path(tables.__file__).parents[1] / "kernels/hopper/backward_wide.py").read_text()
+    source = (Path(tables.__file__).parents[1] / "kernels/hopper/backward_wide.py").read_text(encoding="utf-8")
     assert (
         f"{backward('cudnn', 192, 256)} of cuDNN, at D = 256 {backward('fa4', 256)} of FlashAttention-4, and at 192 "
         f"{backward('fa4', 192)}"
@@ -528,7 +529,7 @@ def test_memory_is_what_has_to_be_there():
 
 
 def test_the_prediction_in_the_source_and_what_came_of_it():
-    source = (Path(tables.__file__).parents[1] / "kernels/hopper/forward.py").read_text()
+    source = (Path(tables.__file__).parents[1] / "kernels/hopper/forward.py").read_text(encoding="utf-8")
     assert "should take D = 128 from about 400 TFLOP/s to above 550 on an H200" in " ".join(source.split())
     assert "should take D = 128 from about 400 TFLOP/s to above 550 on an H200" in TEXT
     (row,) = chosen(BESIDE["rows"], dtype="float16", D=128, N=16384, causal=False)

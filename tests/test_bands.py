@@ -177,6 +177,10 @@ def test_a_sink_takes_part_in_the_sum_alone(sink):
 def test_the_kernel_of_spans_compiles_for_a_hopper_gpu():
     """The interpreter takes what the compiler refuses; a second call launches what the first compiled."""
     done = subprocess.run(
-        [sys.executable, "-c", COMPILE], capture_output=True, text=True, env={**os.environ, "TRITON_INTERPRET": "0"}
+        [sys.executable, "-c", COMPILE],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TRITON_INTERPRET": "0"},
+        encoding="utf-8",
     )
     assert done.stdout == "8 launches, 0 bytes of stack\n", done.stderr

@@ -345,7 +345,7 @@ def test_fa4_is_timed_where_it_is_installed(monkeypatch):
 
 
 def test_the_table_of_a_recorded_run(tmp_path, capsys):
-    (tmp_path / "x.json").write_text(json.dumps(synthetic()))
+    (tmp_path / "x.json").write_text(json.dumps(synthetic()), encoding="utf-8")
     assert gpu_attention.main(["--table", str(tmp_path / "x.json")]) == 0
     assert capsys.readouterr().out == report(synthetic()) + "\n"
 
@@ -396,7 +396,7 @@ def test_the_whole_flow(miniature, tmp_path):
     args = arguments(tmp_path, "--lengths", "64", "--graphs")
     results = gpu_attention.start(args.out, HERE, False)
     assert gpu_attention.run(results, args, device="cpu") == 0
-    assert json.loads(args.out.read_text()) == results, "saved as measured"
+    assert json.loads(args.out.read_text(encoding="utf-8")) == results, "saved as measured"
     sections = ("rows", "sustained", "memory", "gqa", "dims", "order", "decoding")
     assert [len(results[key]) for key in sections] == [8, 2, 2, 2, 2, 2, 2]
     row = results["rows"][0]
@@ -773,7 +773,7 @@ def test_one_notebook_is_timed_and_its_failure_told(tmp_path, capsys, stored):
     out = tmp_path / "laptop.json"
     right = stored == "2"
     assert laptop.main([str(notebook), "--parts", "notebooks", "--out", str(out)]) == (0 if right else 1)
-    results = json.loads(out.read_text())
+    results = json.loads(out.read_text(encoding="utf-8"))
     (row,) = results["notebooks"]
     assert row["notebook"] == "01_naive_softmax" and row["passed"] is right and row["seconds"] > 0
     said = "all bounds met" if right else "MISSED  01_naive_softmax failed"

@@ -118,17 +118,19 @@ def test_a_stored_animation_becomes_a_player(tmp_path):
 
 
 def test_modules_become_one_script_that_keeps_their_names_apart(tmp_path):
-    (tmp_path / "a.js").write_text("const hidden = 1;\nexport const SEEN = 2;\nexport function f() {}\n")
-    (tmp_path / "b.js").write_text('import { SEEN, f } from "./a.js";\nconst hidden = 3;\n')
+    (tmp_path / "a.js").write_text(
+        "const hidden = 1;\nexport const SEEN = 2;\nexport function f() {}\n", encoding="utf-8"
+    )
+    (tmp_path / "b.js").write_text('import { SEEN, f } from "./a.js";\nconst hidden = 3;\n', encoding="utf-8")
     finish.bundle([tmp_path / "a.js", tmp_path / "b.js"], tmp_path / "all.js")
-    text = (tmp_path / "all.js").read_text()
+    text = (tmp_path / "all.js").read_text(encoding="utf-8")
     assert "return { SEEN, f };" in text and "const { SEEN, f } = modules_a;" in text
     assert not re.search("^(import|export)", text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("line", ['import a from "./a.js";', "export default 3;", "export { a };"])
 def test_other_forms_of_modules_are_refused(tmp_path, line):
-    (tmp_path / "a.js").write_text(line + "\n")
+    (tmp_path / "a.js").write_text(line + "\n", encoding="utf-8")
     with pytest.raises(ValueError, match="something else in a.js"):
         finish.bundle([tmp_path / "a.js"], tmp_path / "all.js")
 
@@ -137,7 +139,9 @@ def test_every_module_comes_after_those_it_imports():
     seen = []
     for path in build.SCRIPTS:
         if path.exists():  # hardware.js and grid.js are written when the book is built
-            assert set(re.findall(r'^import .* from "\./(\w+)\.js"', path.read_text(), re.MULTILINE)) <= set(seen)
+            assert set(
+                re.findall(r'^import .* from "\./(\w+)\.js"', path.read_text(encoding="utf-8"), re.MULTILINE)
+            ) <= set(seen)
         seen.append(path.stem)
     assert {path.stem for path in (ROOT / "book" / "_static").glob("*.js")} <= set(seen)
 
@@ -177,7 +181,7 @@ def test_formulas_are_mathml(tex, inside):
 def test_every_formula_of_the_course_is_understood():
     seen = set()
     for path in (ROOT / "notebooks").glob("*.ipynb"):
-        for cell in json.loads(path.read_text())["cells"]:
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
             if cell["cell_type"] == "markdown":
                 found = re.findall(r"\$\$(.*?)\$\$|\$([^$\n]+)\$", "".join(cell["source"]), re.DOTALL)
                 seen |= {one or other for one, other in found}
@@ -196,13 +200,15 @@ def test_the_font_has_what_formulas_use_and_little_else(tmp_path):
 
 def test_links_follow_from_one_setting(tmp_path, monkeypatch):
     monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
-    (tmp_path / "pyproject.toml").write_text('[project.urls]\nRepository = "https://github.com/some/where"\n')
+    (tmp_path / "pyproject.toml").write_text(
+        '[project.urls]\nRepository = "https://github.com/some/where"\n', encoding="utf-8"
+    )
     address = Address.of(tmp_path)
     assert address.binder("a b.ipynb") == "https://mybinder.org/v2/gh/some/where/main?labpath=notebooks%2Fa%20b.ipynb"
     assert address.colab("a.ipynb") == "https://colab.research.google.com/github/some/where/blob/colab/a.ipynb"
     monkeypatch.setenv("GITHUB_REPOSITORY", "a/fork")
     assert "/a/fork/" in Address.of(tmp_path).binder("a.ipynb")
-    (tmp_path / "pyproject.toml").write_text('[project.urls]\nRepository = "https://example.org"\n')
+    (tmp_path / "pyproject.toml").write_text('[project.urls]\nRepository = "https://example.org"\n', encoding="utf-8")
     with pytest.raises(ValueError, match="expected https://github.com/owner/name"):
         Address.of(tmp_path)
 

@@ -85,7 +85,7 @@ def test_products_of_the_portable_kernels_overlap_on_hopper(tmp_path, D):
     assert len(sources) == 4, "expected the rows, forward, dK and dV, dQ"
     for source in sources:
         command = [knobs.nvidia.ptxas.path, "-v", "--gpu-name=sm_90a", str(source), "-o", str(tmp_path / "out")]
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        said = subprocess.run(command, capture_output=True, text=True, check=True, encoding="utf-8").stderr
         assert "registers" in said and "serialized" not in said, f"{source.name}: {said}"
 
 
@@ -106,7 +106,7 @@ HOPPER = tuple(
 def test_the_hopper_kernels_compile_with_the_other_versions_that_they_are_said_to_run_with(tmp_path, series):
     """Gluon changes from version to version: what the pinned one takes, another may refuse."""
     command = [sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(tmp_path), f"triton=={series}.*"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
     if done.returncode:
         pytest.skip(f"Triton {series} cannot be had here: {done.stderr.strip().splitlines()[-1]}")
     try:
@@ -129,7 +129,7 @@ def test_every_case_is_recorded_and_nothing_unknown():
 
 
 def test_the_constraints_name_the_triton_of_the_table():
-    assert f"triton=={TABLE['triton']}" in (compile_table.ROOT / "constraints.txt").read_text()
+    assert f"triton=={TABLE['triton']}" in (compile_table.ROOT / "constraints.txt").read_text(encoding="utf-8")
 
 
 def test_every_kernel_fits_its_gpu_and_spills_little():
@@ -169,7 +169,9 @@ def test_what_is_not_recorded_is_not_compared_and_said():
 @pytest.mark.slow  # compiles in a process of its own
 def test_a_kernel_that_does_not_fit_fails(monkeypatch, tmp_path):
     """Of a GPU with 1 KB of shared memory every case is refused, by name."""
-    (tmp_path / "sitecustomize.py").write_text("from flashlearn.gpu import pretend; pretend.SHARED[86] = 1024\n")
+    (tmp_path / "sitecustomize.py").write_text(
+        "from flashlearn.gpu import pretend; pretend.SHARED[86] = 1024\n", encoding="utf-8"
+    )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(RuntimeError, match=r"(?s)sm_86 forward float16 64 causal.*out of resource: shared memory"):
         list(compiled([CASE]))
@@ -184,7 +186,7 @@ def test_the_table_is_written_as_it_is_read(monkeypatch, tmp_path):
         "cases": {"75": {str(CASE): {"a": [5, 6], "kernel": [3, 4]}}, "86": {str(CASE): {"kernel": [1, 2]}}},
     }
     assert worst(found)[75, "forward"] == (6, "a", str(CASE))
-    assert json.loads((tmp_path / "table.json").read_text())
+    assert json.loads((tmp_path / "table.json").read_text(encoding="utf-8"))
 
 
 def test_another_triton_has_to_be_there(tmp_path):

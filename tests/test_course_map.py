@@ -45,7 +45,7 @@ FORMULAS = {  # of what is counted from steps
 def test_stages_are_the_notebooks_by_their_titles():
     titles = {}
     for path in NOTEBOOKS:
-        first = "".join(json.loads(path.read_text())["cells"][0]["source"])
+        first = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"])
         titles[path.stem[:2]] = re.match(r"# \d\d · (.*)", first)[1]
     there = {stage.number: stage.title for stage in course.STAGES}
     assert {number: there.get(number) for number in titles} == titles
@@ -54,7 +54,7 @@ def test_stages_are_the_notebooks_by_their_titles():
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_every_notebook_says_where_it_is_right_after_its_title(path):
-    cells = json.loads(path.read_text())["cells"]
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     assert "".join(cells[1]["source"]) == f'from flashlearn.show import here\n\nhere("{path.stem[:2]}")'
 
 
@@ -191,7 +191,7 @@ def test_bars_are_bytes():
 
 def test_the_command_writes_the_page(tmp_path, capsys):
     assert course_map.main([str(tmp_path / "map.html")]) == 0
-    assert (tmp_path / "map.html").read_text() == course_map.page()
+    assert (tmp_path / "map.html").read_text(encoding="utf-8") == course_map.page()
     with pytest.raises(SystemExit):
         course_map.main([str(tmp_path / "no" / "map.html")])
     assert "expected a file that can be written" in capsys.readouterr().err

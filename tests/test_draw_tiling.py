@@ -297,7 +297,9 @@ def test_steps_of_the_recorder_can_be_painted():
         "print(len(runs['']))\n"
     )
     env = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=120, encoding="utf-8"
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout) >= 3
 

@@ -282,7 +282,7 @@ def test_no_such_hint(number):
 @every_exercise
 def test_solutions_stand_in_the_place_that_is_named(name):
     exercise = EXERCISES[name]
-    assert f"# {name}\n" in (ROOT / exercise.place).read_text()
+    assert f"# {name}\n" in (ROOT / exercise.place).read_text(encoding="utf-8")
 
 
 def test_every_module_is_listed_and_has_its_solutions_and_mistakes():

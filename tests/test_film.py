@@ -167,6 +167,6 @@ def test_three_hundred_frames_take_less_than_300_mb():
         """
     every = {**os.environ, "FLASHLEARN_ALL_FRAMES": "1", "FLASHLEARN_REDUCED_MOTION": ""}
     python = [sys.executable, "-c", textwrap.dedent(program)]
-    done = subprocess.run(python, capture_output=True, text=True, check=True, env=every)
+    done = subprocess.run(python, capture_output=True, text=True, check=True, env=every, encoding="utf-8")
     kilobytes = int(done.stdout) / (1024 if sys.platform == "darwin" else 1)
     assert kilobytes < 300_000

@@ -175,7 +175,7 @@ def compiled(gpu: int, allowed: bool = True) -> list[tuple[str, bool, str]]:
     """(name, whether it is launched early, its text) of kernels compiled for a GPU that is not there."""
     given = [sys.executable, "-c", COMPILE, str(gpu), "allowed" if allowed else "not"]
     env = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(given, env=env, capture_output=True, text=True)
+    done = subprocess.run(given, env=env, capture_output=True, text=True, encoding="utf-8")
     assert done.returncode == 0, done.stderr[-2000:]
     return [tuple(kernel) for kernel in json.loads(done.stdout)]
 

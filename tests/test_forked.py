@@ -65,7 +65,7 @@ def test_each_is_a_process_of_its_own_with_nothing_of_the_course(start, tmp_path
 def test_no_two_workers_give_a_kernel_the_same_port(start):
     ports = [set(itertools.islice(forked.own_ports(worker), 2 * forked.PORTS)) for worker in ("", "gw1", "gw31")]
     assert [len(each) for each in ports] == [forked.PORTS] * 3 and not ports[0] & ports[1] | ports[1] & ports[2]
-    given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="utf-8").split()[0])
     assert max(set.union(*ports)) < given, "the system gives out others"
     first, second = start()[0], start()[0]
     mine = set(itertools.islice(forked.own_ports(os.environ.get("PYTEST_XDIST_WORKER", "")), forked.PORTS))
@@ -95,7 +95,7 @@ def test_a_kernel_that_dies_is_noticed_and_none_outlives_the_process_it_is_a_cop
 def alive(pid):
     """Whether a process of that id runs; one that ended and that nobody asked about does not."""
     try:
-        with open(f"/proc/{pid}/stat") as file:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
             return file.read().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False

@@ -79,7 +79,7 @@ def test_text_is_the_book_as_its_source_file_says(text, alphabet):
     assert text.startswith("Paradise Lost\n") and text.endswith("Through Eden took their solitary way.\n\nThe End\n")
     assert [line for line in text.splitlines() if line.startswith("Book ")][-1] == "Book XII"
     assert 10_500 < sum(map(bool, text.splitlines())) < 10_600  # the poem has 10,565 lines
-    about = (TEXT.parent / "README.md").read_text()
+    about = (TEXT.parent / "README.md").read_text(encoding="utf-8")
     assert TEXT.name in about and "456,724 characters" in about and "public domain" in about.lower()
 
 
@@ -316,7 +316,7 @@ def test_top_left_alignment_would_be_wrong(name):
 
 
 def test_the_recorded_run_supports_what_the_notebook_says():
-    run = json.loads((Path(__file__).parents[1] / "flashlearn/measurements/gpt_gpu.json").read_text())
+    run = json.loads((Path(__file__).parents[1] / "flashlearn/measurements/gpt_gpu.json").read_text(encoding="utf-8"))
     assert {"gpu", "driver", "torch", "triton", "date", "commit"} <= set(run["provenance"])
     losses = run["training"]["losses"]
     assert max(abs(a - b) for a, b in zip(losses["flash_attention"], losses["PyTorch"], strict=True)) < 0.05
@@ -374,7 +374,7 @@ def test_the_long_runs_begin_alike_and_write_from_the_same_prompt(verse, text):
 
 def test_notebook_16_and_the_changes_say_what_the_long_run_found(verse):
     root, found = Path(__file__).parents[1], verse["verse"]
-    cells = json.loads((root / "notebooks/16_use_it.ipynb").read_text())["cells"]
+    cells = json.loads((root / "notebooks/16_use_it.ipynb").read_text(encoding="utf-8"))["cells"]
     prose = " ".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
     printed = "".join("".join(output.get("text", ())) for cell in cells for output in cell.get("outputs", ()))
     (best,) = {run["best_step"] for run in found["runs"].values()}
@@ -389,6 +389,6 @@ def test_notebook_16_and_the_changes_say_what_the_long_run_found(verse):
     ours = found["runs"]["flash_attention"]
     for written in (ours["best_text"], ours["texts"]["5000"]):
         assert written[written.index("\n") + 1 :].strip() in printed
-    changes = " ".join((root / "CHANGELOG.md").read_text().split())
+    changes = " ".join((root / "CHANGELOG.md").read_text(encoding="utf-8").split())
     both = " and ".join(f"{found['runs'][name]['best']:.4f}" for name in ("PyTorch", "flash_attention"))
     assert f"after {best} of 5,000 steps {both} nats per character, a 5-gram model {found['ngram']:.4f}" in changes

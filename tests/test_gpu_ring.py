@@ -57,10 +57,10 @@ def test_rehearsal(tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29655"]
     given = ["--out", str(out), "--lengths", "256", "--commit", "x"]
     done = subprocess.run(
-        [*command, "gpu_ring.py", *given], cwd=BENCHMARKS, capture_output=True, text=True, timeout=300
+        [*command, "gpu_ring.py", *given], cwd=BENCHMARKS, capture_output=True, text=True, timeout=300, encoding="utf-8"
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    (row,) = json.loads(out.read_text())["rows"]
+    (row,) = json.loads(out.read_text(encoding="utf-8"))["rows"]
     for name in ("zigzag", "plain", "ulysses"):
         assert row[name]["error"] < gpu_ring.BOUND and row[name]["forward"] > 0
     assert "context_parallel" in row["reasons"] or "context_parallel" in row

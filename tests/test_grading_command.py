@@ -72,7 +72,7 @@ def test_everything_that_may_happen_in_a_notebook(endless, tmp_path, monkeypatch
         "sys.exit(1)",
         'check("01.overflow", lambda dtype: float(len(sys.path[0])))',
     )
-    (tmp_path / "torch.py").write_text("raise ImportError('of the submission')")
+    (tmp_path / "torch.py").write_text("raise ImportError('of the submission')", encoding="utf-8")
     before = path.read_bytes()
     hasten(monkeypatch, ENDLESS, 2)
     graded = {grade.exercise: grade[2:] for grade in grade_notebook(path, timeout=100)}
@@ -95,9 +95,9 @@ def test_a_kernel_that_dies_and_outputs_that_were_stored(tmp_path, capsys):
     notebook.cells[1].outputs = [nbformat.v4.new_output("execute_result", data=claim, execution_count=1)]
     notebook.cells[1].source = "print('Exercise 03.merge: 6 of 6 tests passed')"
     nbformat.write(notebook, path)
-    (tmp_path / "05_x.ipynb").write_text("no JSON")
+    (tmp_path / "05_x.ipynb").write_text("no JSON", encoding="utf-8")
     (tmp_path / "flashlearn").mkdir()
-    (tmp_path / "flashlearn" / "__init__.py").write_text("raise ImportError('of the submission')")
+    (tmp_path / "flashlearn" / "__init__.py").write_text("raise ImportError('of the submission')", encoding="utf-8")
     assert main(["--csv", str(path), str(tmp_path / "05_x.ipynb")]) == 0
     rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
     assert rows[0] == ["notebook", "exercise", "passed", "tests", "remark"]
@@ -341,7 +341,7 @@ def test_no_cell_is_a_formula(value, capsys, monkeypatch, tmp_path):
     assert cell(-1) == -1 and cell("") == "" and cell("\udcff") == "\\udcff"
     name = value.replace("/", "")
     monkeypatch.chdir(tmp_path)
-    submission(Path(f"{name}_03_x.ipynb"), "1").write_text("no JSON")
+    submission(Path(f"{name}_03_x.ipynb"), "1").write_text("no JSON", encoding="utf-8")
     monkeypatch.setattr("flashlearn.exercises.__main__.Path", Path)
     arguments = ["--csv", "--", f"{name}_03_x.ipynb"]
     assert main(arguments) == 0
@@ -366,7 +366,7 @@ def test_of_several_checks_the_best_counts_and_others_are_missing():
 
 
 def test_a_table_for_people(tmp_path, capsys):
-    (tmp_path / "03_empty.ipynb").write_text("{}")
+    (tmp_path / "03_empty.ipynb").write_text("{}", encoding="utf-8")
     assert main([str(tmp_path / "03_empty.ipynb")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(OF_03) and f"03.merge   0 of {TESTS['03.merge']:2}  " in lines[0]
@@ -374,7 +374,7 @@ def test_a_table_for_people(tmp_path, capsys):
 
 def test_numbers_of_the_guide():
     """What INSTRUCTORS.md says of limits, and of a notebook 12 as it is handed out."""
-    guide = " ".join(Path("notebooks/INSTRUCTORS.md").read_text().split())
+    guide = " ".join(Path("notebooks/INSTRUCTORS.md").read_text(encoding="utf-8").split())
     assert (
         f"`--memory 2` gives each of its processes 2 GB ({grade_notebook.__defaults__[1]:.0f} GB unless told)" in guide
     )

@@ -65,6 +65,7 @@ def launched() -> dict:
         capture_output=True,
         text=True,
         env={**os.environ, "TRITON_INTERPRET": "0"},
+        encoding="utf-8",
     )
     assert not done.returncode, done.stderr
     return dict(zip(ALL, map(json.loads, done.stdout.splitlines()), strict=True))
@@ -116,7 +117,9 @@ def exponentials_beside_products(D: int, absorb: str = "as it is") -> list[int]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(done.stdout)
         file.flush()
-        code = subprocess.run([DISASSEMBLER, file.name], capture_output=True, text=True, check=True).stdout
+        code = subprocess.run(
+            [DISASSEMBLER, file.name], capture_output=True, text=True, check=True, encoding="utf-8"
+        ).stdout
     for_s, for_pv = "DEPBAR.LE gsb0, 0x1 ;", "DEPBAR.LE gsb0, 0x0 ;"
     counts = [rest.partition(for_pv)[0].count("MUFU.EX2") for rest in code.split(for_s)[1:]]
     return [count for count in counts if count]
@@ -169,7 +172,7 @@ def test_products_are_under_way_together(way, D):
     """The assembler runs them one after the other where it finds too few registers, and only its remark C7512 tells."""
     done = subprocess.run(
         [sys.executable, "-c", REMARK, str(Path(__file__).parents[1]), f"{way} float16 {D} "],
-        capture_output=True, text=True, env={**os.environ, "TRITON_INTERPRET": "0"},
+        capture_output=True, text=True, env={**os.environ, "TRITON_INTERPRET": "0"}, encoding="utf-8",
     )  # fmt: skip
     assert not done.returncode, done.stderr[-2000:]
     kernels = done.stdout.splitlines()
@@ -188,7 +191,11 @@ from flashlearn.kernels.teaching.backward import attention_delta
 attention_delta(*torch.empty(2, 1, 1, 64, 64))
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, "TRITON_INTERPRET": "0"}
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TRITON_INTERPRET": "0"},
+        encoding="utf-8",
     )
     assert done.returncode and "out of resource: shared memory" in done.stderr, done.stderr
 

@@ -51,7 +51,7 @@ def packages() -> list[ModuleType]:
 
 
 def functions(path: Path) -> list[ast.FunctionDef]:
-    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+    return [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.FunctionDef)]
 
 
 def is_kernel(node: ast.FunctionDef) -> bool:
@@ -70,7 +70,9 @@ def test_at_most_fourteen_rooms():
 
 @pytest.mark.skipif(not (ROOT.parent / ".git").exists() or shutil.which("git") is None, reason="not a git checkout")
 def test_nothing_but_what_a_project_needs_stands_at_the_top():
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT.parent, capture_output=True, text=True, check=True).stdout
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT.parent, capture_output=True, text=True, check=True, encoding="utf-8"
+    ).stdout
     assert {path.split("/")[0] for path in tracked.splitlines()} - TOP == set()
 
 
@@ -118,7 +120,7 @@ def test_algorithms_are_as_short_as_the_pseudocode():
 def test_names_that_are_imported_later_are_known_to_editors_and_type_checkers():
     import flashlearn
 
-    source = Path(flashlearn.__file__).read_text()
+    source = Path(flashlearn.__file__).read_text(encoding="utf-8")
     for name, module in flashlearn.LATER.items():
         assert name in dir(flashlearn)
         assert f"    from {module} import {name} as {name}\n" in source

@@ -26,7 +26,7 @@ from tools.lecture.__main__ import sections
 from tools.lecture.slides import planned
 
 ROOT = Path(__file__).parent.parent
-GUIDE = (ROOT / "notebooks" / "INSTRUCTORS.md").read_text()
+GUIDE = (ROOT / "notebooks" / "INSTRUCTORS.md").read_text(encoding="utf-8")
 TEACHING = GUIDE[: GUIDE.index("## Grading with the checks")]
 LECTURE, WEEKS = (
     [[cell.strip() for cell in row.strip("|").split("|")] for row in re.findall(r"^\|.*\|$", part, flags=re.MULTILINE)]
@@ -79,7 +79,7 @@ def short_lecture() -> str:
 
 
 def keys_of_a_vote() -> str:
-    script = (ROOT / "tools" / "lecture" / "deck.js").read_text()
+    script = (ROOT / "tools" / "lecture" / "deck.js").read_text(encoding="utf-8")
     assert 'const CHOICES = "12345"' in script
     return "1 to 5 notes what the hall votes for"
 
@@ -132,7 +132,7 @@ def bytes_of_both() -> str:
 
 
 def projector_size() -> str:
-    script = (ROOT / "flashlearn" / "show" / "browser" / "projector.js").read_text()
+    script = (ROOT / "flashlearn" / "show" / "browser" / "projector.js").read_text(encoding="utf-8")
     (size,) = re.findall(r"innerWidth / (\d+), innerHeight / (\d+)", script)
     return f"laid out on {size[0]} × {size[1]}"
 
@@ -224,7 +224,7 @@ def test_numbers_of_the_grading_part():
 
 
 def test_what_the_command_says_of_the_lab_and_of_missing_files(tmp_path):
-    lab = json.loads((ROOT / "notebooks" / "12_triton_forward.ipynb").read_text())
+    lab = json.loads((ROOT / "notebooks" / "12_triton_forward.ipynb").read_text(encoding="utf-8"))
     assert f"1 of {len(MUTANTS)} mutants killed" in json.dumps(lab)
     assert f"has 1 of {len(MUTANTS)} in a notebook that nobody has touched" in in_one_line(GUIDE)
     with pytest.raises(SystemExit) as ended:

@@ -157,14 +157,14 @@ def test_what_is_no_letter_is_asked_for_again(monkeypatch, capsys):
 
 
 def test_a_folder_that_cannot_be_written_is_told(take, monkeypatch, tmp_path, capsys):
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", encoding="utf-8")
     monkeypatch.setenv("FLASHLEARN_HOME", str(tmp_path / "file"))
     _, printed, status = take(right, "--questions", "2")
     assert status == 1 and "2 right of 2 answered" in printed
 
 
 def test_lines_of_another_form_are_left_out(take, tmp_path):
-    (tmp_path / diary.INVENTORY).write_text('{}\n{"asked": 3, "answers": {}}\nno JSON\n')
+    (tmp_path / diary.INVENTORY).write_text('{}\n{"asked": 3, "answers": {}}\nno JSON\n', encoding="utf-8")
     _, printed, _ = take(right, "--questions", "2")
     assert "Before" not in printed
 
@@ -186,6 +186,7 @@ def test_it_works_piped(tmp_path):
         timeout=120,
         cwd=ROOT,
         env={**os.environ, "FLASHLEARN_HOME": str(tmp_path)},
+        encoding="utf-8",
     )
     assert done.returncode == 0 and done.stderr == ""
     assert "4 of 4." in done.stdout and "of 2 answered, 2 passed over or not reached." in done.stdout

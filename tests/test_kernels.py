@@ -448,7 +448,7 @@ def test_log2_of_e_is_written_once_for_all_kernels():
 
 
 def names_set_in(path):
-    tree = ast.parse(path.read_text())
+    tree = ast.parse(path.read_text(encoding="utf-8"))
     return [
         name.id
         for node in tree.body
@@ -484,7 +484,7 @@ def test_interpreter_refuses_bfloat16():
 def test_why_nothing_is_interpreted_is_explained(first, why):
     """Without a GPU Triton compiles, be it that it was imported too early or told to: the kernels say what to do."""
     program = f"import os; {first}; import torch; from flashlearn import kernels; kernels.softmax(torch.zeros(2, 2))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, encoding="utf-8")
     assert done.returncode and why in done.stderr, done.stderr
     assert "Set TRITON_INTERPRET=1 before Python starts" in done.stderr
 

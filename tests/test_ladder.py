@@ -118,7 +118,7 @@ def test_the_source_of_a_rung_computes_what_the_rung_does(name, tmp_path, monkey
         words = ", ".join(f"{a}: {kinds[each][a]}" if a in kinds[each] else a for a in named)
         body = body.replace(f"def {each}(...):", f"@triton.jit\ndef {each}({words}):")
     path = tmp_path / f"rung_{name}.py"
-    path.write_text(head + body)
+    path.write_text(head + body, encoding="utf-8")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -20,7 +20,7 @@ from tools.lecture.page import clock
 from tools.lecture.slides import Poll, Run, Slide, planned
 
 ROOT = Path(__file__).parents[1]
-GUIDE = (ROOT / "notebooks" / "INSTRUCTORS.md").read_text()
+GUIDE = (ROOT / "notebooks" / "INSTRUCTORS.md").read_text(encoding="utf-8")
 
 
 def by_notebook(length: int) -> dict[str, float]:

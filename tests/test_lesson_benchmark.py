@@ -76,7 +76,7 @@ def test_what_is_wrong_is_not_timed(simulated, name):
 def test_the_source_that_is_timed_is_the_lessons(tmp_path):
     """`attend` stands in the place of `consume`, and everything else is there."""
     text = gpu_lesson.lesson_of(str(tmp_path))["attend"].fn
-    source = Path(text.__code__.co_filename).read_text()
+    source = Path(text.__code__.co_filename).read_text(encoding="utf-8")
     assert "consume = attend" in source and source.index("def attend") < source.index("def shared_kernel")
     assert "warpgroup_mma_wait" in source and "\ndef consume" not in source
 
@@ -91,6 +91,6 @@ def test_without_a_gpu_it_says_so(monkeypatch, capsys):
 def test_a_recorded_run_is_printed(tmp_path, capsys):
     row = gpu_lesson.row("shared", 3, 0.1, 132, 65536)
     path = tmp_path / "out.json"
-    path.write_text(json.dumps({"provenance": {"gpu": "none"}, "rows": [row]}))
+    path.write_text(json.dumps({"provenance": {"gpu": "none"}, "rows": [row]}), encoding="utf-8")
     gpu_lesson.main(["--table", str(path)])
     assert "shared   3 stages     100.0 us     97.7 ns a tile" in capsys.readouterr().out

@@ -71,7 +71,7 @@ def test_a_run_saves_goes_on_and_stops_in_time(stub, tmp_path, monkeypatch):
     results = {"provenance": {"gpu": "none", "commit": "abc"}, "rows": []}
     clock = iter((0.0, 0.0, 1.0, 61.0)).__next__
     assert gpu_masks.run(args, results, tuple(TINY.values()), "cpu", clock) == 1
-    saved = json.loads(args.out.read_text())
+    saved = json.loads(args.out.read_text(encoding="utf-8"))
     assert [row["mask"] for row in saved["rows"]] == ["window"]
     assert gpu_masks.run(args, results, tuple(TINY.values()), "cpu", lambda: 0.0) == 0
     assert [row["mask"] for row in results["rows"]] == ["window", "documents"]

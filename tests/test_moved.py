@@ -88,7 +88,9 @@ def test_a_submodule_of_an_old_package_is_not_a_second_copy():
         "from flashlearn.show.draw import draw_row as b\n"
         "assert old is new is flashlearn.draw.style and a is b"
     )
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=120, encoding="utf-8"
+    )
     assert done.returncode == 0, done.stderr
 
 

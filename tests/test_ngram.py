@@ -89,7 +89,7 @@ def test_the_benchmark_in_miniature(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu_gpt, "read_text", lambda: read_text()[:3000])
     monkeypatch.setattr(sys, "argv", ["gpu_gpt.py", str(tmp_path / "verse.json"), "--tiny", "--parts", "verse"])
     gpu_gpt.main()
-    found = json.loads((tmp_path / "verse.json").read_text())["verse"]
+    found = json.loads((tmp_path / "verse.json").read_text(encoding="utf-8"))["verse"]
     for run in found["runs"].values():
         assert (
             len(run["losses"]) == 6

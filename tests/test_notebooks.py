@@ -272,12 +272,12 @@ def test_every_exercise_is_asked_in_its_notebook(path):
 
 @every_notebook
 def test_speaks_of_no_machine(path):
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     assert not re.search(r"/(home|root|work|tmp|Users)/", text)
 
 
 def test_every_myth_is_refuted_by_code_and_listed_in_the_readme():
-    readme = (FOLDER.parent / "README.md").read_text()
+    readme = (FOLDER.parent / "README.md").read_text(encoding="utf-8")
     found = 0
     for path in NOTEBOOKS:
         cells = read(path).cells

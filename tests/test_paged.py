@@ -374,7 +374,11 @@ for D, page in ((64, 16), (64, 256), (96, 128), (128, 16), (128, 64), (128, 128)
 def test_as_many_programs_are_launched_as_find_room():
     """Those that find none begin when others are through: with pages of 16 or 64 keys one in three once did."""
     done = subprocess.run(
-        [sys.executable, "-c", OCCUPANCY], capture_output=True, text=True, env={**os.environ, "TRITON_INTERPRET": "0"}
+        [sys.executable, "-c", OCCUPANCY],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TRITON_INTERPRET": "0"},
+        encoding="utf-8",
     )
     assert not done.returncode, done.stderr
     found = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
@@ -633,7 +637,9 @@ def test_the_kernels_compile_and_keep_two_tiles_under_way(gpu):
     """For GPUs that are not there; four tiles of 64 keys in shared memory are two of K and two of V. A Hopper GPU has a
     kernel of its own for few queries in 16 bits, which tests/test_paged_hopper.py compiles in other ways too."""
     env = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", COMPILE, str(gpu)], env=env, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE, str(gpu)], env=env, capture_output=True, text=True, encoding="utf-8"
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     found = [[launch.split() for launch in line.split(", ")] for line in done.stdout.splitlines()]
     main, merge = "attention_paged_kernel", "attention_paged_merge_kernel"

@@ -39,7 +39,7 @@ def test_a_rehearsal(small, tmp_path, capsys):
     args.settings = SMALL
     results = gpu_paged.start(args, HERE)
     assert gpu_paged.run(results, args, device="cpu") == 0
-    assert results == json.loads(out.read_text()) == gpu_paged.start(args, HERE)
+    assert results == json.loads(out.read_text(encoding="utf-8")) == gpu_paged.start(args, HERE)
     uniform, skewed = results["rows"]
     for name in (OURS, "flashlearn 64", "flashlearn 16"):
         assert uniform[name]["us"] == skewed[name]["us"] == 1.0

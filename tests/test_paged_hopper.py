@@ -173,7 +173,11 @@ for D, page, B, queries, left, softcap in (
 def test_the_kernel_compiles_and_keeps_many_tiles_under_way():
     """For a GPU that is not there: D of 40 to 256, pages of 16 to 256, several queries, windows, softcaps, sinks."""
     done = subprocess.run(
-        [sys.executable, "-c", COMPILE], capture_output=True, text=True, env={**os.environ, "TRITON_INTERPRET": "0"}
+        [sys.executable, "-c", COMPILE],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TRITON_INTERPRET": "0"},
+        encoding="utf-8",
     )
     assert not done.returncode, done.stderr[-2000:]
     found = [[launch.split() for launch in line.split(", ")] for line in done.stdout.splitlines()]

@@ -40,7 +40,7 @@ def test_what_is_new_already_stays_as_it_is():
 
 
 def test_the_file_itself_is_understood():
-    text = (pins.ROOT / "constraints.txt").read_text()
+    text = (pins.ROOT / "constraints.txt").read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     parsed = [pin for pin in map(pins.PIN.match, lines) if pin]
     assert len(parsed) == len(lines) > 100
@@ -58,14 +58,14 @@ def test_broken_names_the_command_and_the_tests(capsys):
 
 @pytest.mark.parametrize(("options", "held"), [([], ["torch==2.13.0", "triton==3.7.1"]), (["--all"], [])])
 def test_main_holds_the_recorded_pair_unless_told(options, held, tmp_path, monkeypatch, capsys):
-    (tmp_path / "constraints.txt").write_text(TEXT)
+    (tmp_path / "constraints.txt").write_text(TEXT, encoding="utf-8")
     monkeypatch.setattr(pins, "ROOT", Path(tmp_path))
     monkeypatch.setattr(pins, "CHECKS", [[sys.executable, "-c", "raise SystemExit(3)"]])
     asked = []
     monkeypatch.setattr(pins, "newest", lambda held: asked.extend(held) or {"beta-x": "9"})
     assert pins.main(options) == 1
     assert [line.partition(";")[0] for line in asked] == held
-    assert "beta_x==9\n" in (tmp_path / "constraints.txt").read_text()
+    assert "beta_x==9\n" in (tmp_path / "constraints.txt").read_text(encoding="utf-8")
     assert "beta_x 1.0 -> 9" in capsys.readouterr().out
     assert pins.main(["--no-run"]) == 0
     assert capsys.readouterr().out.endswith("pins: what broke\nnothing\n")

@@ -241,5 +241,6 @@ def test_wide_offsets_compile():
         capture_output=True,
         text=True,
         env={**os.environ, "TRITON_INTERPRET": "0"},
+        encoding="utf-8",
     )
     assert done.stdout == "[True, True, True]\n", done.stderr

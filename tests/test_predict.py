@@ -133,7 +133,7 @@ def test_a_choice_that_the_question_has_no_more_is_forgotten():
 
 
 def test_a_folder_that_cannot_be_written_is_told(monkeypatch, home):
-    home.write_text("a file")
+    home.write_text("a file", encoding="utf-8")
     hall = live(monkeypatch)
     hall._hear(hall, {"question": "99.a", "chosen": 0}, [])
     assert "is not kept" in hall.told["99.a"]["trouble"] and "predictions.jsonl" in hall.told["99.a"]["trouble"]
@@ -142,7 +142,9 @@ def test_a_folder_that_cannot_be_written_is_told(monkeypatch, home):
 
 def test_lines_that_are_none_are_left_out(home):
     home.mkdir()
-    (home / diary.PREDICTIONS).write_text('no JSON\n[1]\n{"question": "99.a"}\n{"question": "99.a", "choice": "yes"}\n')
+    (home / diary.PREDICTIONS).write_text(
+        'no JSON\n[1]\n{"question": "99.a"}\n{"question": "99.a", "choice": "yes"}\n', encoding="utf-8"
+    )
     assert diary.predicted(MADE[0]) == "yes" and diary.predicted(MADE[1]) is None
 
 

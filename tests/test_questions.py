@@ -16,7 +16,7 @@ from flashlearn.exercises.questions import QUESTIONS, Question, Wrong
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
-README = (ROOT / "README.md").read_text()
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 MYTHS = re.findall(r'^\| "(.*)" \| \d\d \|$', README[README.index("## Myths") :], flags=re.MULTILINE)
 MODULES = {
     path.stem[:2]: f"flashlearn.exercises.questions.{path.stem[3:]}"
@@ -30,7 +30,7 @@ every_notebook = pytest.mark.parametrize("path", FILES, ids=lambda path: path.st
 @cache
 def code(path: Path) -> list[tuple[int, str]]:
     """(place among all cells, source) of every code cell."""
-    cells = json.loads(path.read_text())["cells"]
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     return [(at, "".join(cell["source"])) for at, cell in enumerate(cells) if cell["cell_type"] == "code"]
 
 

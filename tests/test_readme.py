@@ -28,7 +28,7 @@ def small(tmp_path):
     }.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f'"""{docstring}"""\n')
+        path.write_text(f'"""{docstring}"""\n', encoding="utf-8")
     return tmp_path
 
 
@@ -38,12 +38,14 @@ def test_the_tree_of_the_readme_is_that_of_the_files():
 
 def test_check_notices_a_stale_tree_and_writing_mends_it(small, monkeypatch):
     readme = small / "README.md"
-    readme.write_text("Before\n\n## What is where\n\n```\nold\n```\n\nAfter\n")
+    readme.write_text("Before\n\n## What is where\n\n```\nold\n```\n\nAfter\n", encoding="utf-8")
     monkeypatch.setattr(readme_tree, "ROOT", small)
-    assert readme_tree.main(["--check"]) == 1 and "old" in readme.read_text()
+    assert readme_tree.main(["--check"]) == 1 and "old" in readme.read_text(encoding="utf-8")
     assert readme_tree.main([]) == 0
-    assert readme.read_text().startswith("Before\n\n## What is where\n\n```\nflashlearn/\n")
-    assert readme.read_text().endswith("```\n\nAfter\n") and "old" not in readme.read_text()
+    assert readme.read_text(encoding="utf-8").startswith("Before\n\n## What is where\n\n```\nflashlearn/\n")
+    assert readme.read_text(encoding="utf-8").endswith("```\n\nAfter\n") and "old" not in readme.read_text(
+        encoding="utf-8"
+    )
     assert readme_tree.main(["--check"]) == 0
 
 
@@ -55,19 +57,19 @@ def test_modules_come_with_the_first_lines_of_their_docstrings(small):
 
 def test_a_package_of_many_modules_is_one_line_and_its_packages(small):
     for number in range(readme_tree.MANY):
-        (small / f"flashlearn/core/m{number}.py").write_text('"""One of many."""')
+        (small / f"flashlearn/core/m{number}.py").write_text('"""One of many."""', encoding="utf-8")
     tree = readme_tree.tree(small)
     assert "The room" in tree and "Inside" in tree and "First" not in tree and "many" not in tree
 
 
 def test_a_module_without_docstring_is_refused(small):
-    (small / "flashlearn/core/a.py").write_text("x = 1\n")
+    (small / "flashlearn/core/a.py").write_text("x = 1\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"expected a docstring in .*a\.py, got none"):
         readme_tree.tree(small)
 
 
 def test_a_readme_without_a_tree_is_refused(small, monkeypatch):
-    (small / "README.md").write_text("no tree")
+    (small / "README.md").write_text("no tree", encoding="utf-8")
     monkeypatch.setattr(readme_tree, "ROOT", small)
     with pytest.raises(ValueError, match="expected one tree .* got 0"):
         readme_tree.main([])
@@ -83,16 +85,16 @@ def test_what_the_tool_words_by_itself_exists_and_nothing_at_the_top_is_forgotte
 
 def test_links_of_the_readme_lead_somewhere():
     for document in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
-        prose = re.sub(r"```.*?```", "", (ROOT / document).read_text(), flags=re.S)
+        prose = re.sub(r"```.*?```", "", (ROOT / document).read_text(encoding="utf-8"), flags=re.S)
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", prose):
             assert (ROOT / target).exists(), f"{document}: {target}"
 
 
 def test_every_make_target_of_the_readme_exists_and_every_extra_too():
-    text = (ROOT / "README.md").read_text() + (ROOT / "CONTRIBUTING.md").read_text()
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    text = (ROOT / "README.md").read_text(encoding="utf-8") + (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
     assert set(re.findall(r"`make ([a-z-]+)`", text)) <= targets
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     named = {name for group in re.findall(r"'\.\[([a-z,]+)\]'", text) for name in group.split(",")}
     assert named and named <= set(extras)
 
@@ -114,13 +116,13 @@ def needs_triton(cells):
 def test_the_notebooks_that_need_triton_are_those_that_are_named():
     needing = set()
     for path in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"):
-        cells = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+        cells = [cell for cell in json.loads(path.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
         if needs_triton("".join(cell["source"]) for cell in cells):
             needing.add(path.stem[:2])
     assert needing == {str(n) for n in range(11, 19)}
-    start = (ROOT / "notebooks/00_start_here.ipynb").read_text()
+    start = (ROOT / "notebooks/00_start_here.ipynb").read_text(encoding="utf-8")
     assert "Only part V and notebooks 17 and 18 need it" in start
-    readme = " ".join((ROOT / "README.md").read_text().split())
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     assert "for part V (notebooks 11 to 16) and notebooks 17 and 18. Everything else runs without Triton." in readme
 
 
@@ -138,7 +140,7 @@ def test_what_needs_triton_is_seen():
 
 def blocks_of_python():
     """The README's blocks of Python, by the section that they stand in."""
-    sections = re.split(r"^## ", (ROOT / "README.md").read_text(), flags=re.M)[1:]
+    sections = re.split(r"^## ", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.M)[1:]
     return {section.splitlines()[0]: re.findall(r"```python\n(.*?)```", section, flags=re.S) for section in sections}
 
 
@@ -167,7 +169,7 @@ assert not any(name.startswith("flashlearn") for name in sys.modules)
 
 def test_a_kernel_copied_as_the_readme_says_runs_by_itself(tmp_path):
     pytest.importorskip("triton")
-    source = (ROOT / "flashlearn/kernels/teaching/forward.py").read_text()
+    source = (ROOT / "flashlearn/kernels/teaching/forward.py").read_text(encoding="utf-8")
     lines, parts = source.splitlines(), []
     for node in ast.parse(source).body:
         names = [t.id for t in node.targets] if isinstance(node, ast.Assign) else [getattr(node, "name", "")]
@@ -175,6 +177,6 @@ def test_a_kernel_copied_as_the_readme_says_runs_by_itself(tmp_path):
             first = min([node.lineno, *(mark.lineno for mark in getattr(node, "decorator_list", ()))])
             parts.append("\n".join(lines[first - 1 : node.end_lineno]))
     launch = blocks_of_python()["Use it, and take it home"][1]
-    (tmp_path / "copied.py").write_text(COPIED.format(parts="\n".join(parts), launch=launch))
-    done = subprocess.run([sys.executable, "copied.py"], cwd=tmp_path, capture_output=True, text=True)
+    (tmp_path / "copied.py").write_text(COPIED.format(parts="\n".join(parts), launch=launch), encoding="utf-8")
+    done = subprocess.run([sys.executable, "copied.py"], cwd=tmp_path, capture_output=True, text=True, encoding="utf-8")
     assert done.returncode == 0, done.stderr

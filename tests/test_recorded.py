@@ -26,7 +26,9 @@ def test_every_recording_says_where_it_was_made(name):
 
 
 def test_a_recording_that_does_not_is_refused(tmp_path):
-    (tmp_path / "x.json").write_text(json.dumps({"provenance": {"gpu": "H200", "date": "2026-11-20"}}))
+    (tmp_path / "x.json").write_text(
+        json.dumps({"provenance": {"gpu": "H200", "date": "2026-11-20"}}), encoding="utf-8"
+    )
     with pytest.raises(ValueError, match="got none of driver, torch, triton"):
         provenance(load("x", tmp_path))
     with pytest.raises(FileNotFoundError, match=r"one of \['x'\].*got 'y'"):
@@ -102,7 +104,7 @@ def test_the_lessons_kernels_gain_by_stages_as_notebook_15_says():
 ))  # fmt: skip
 def test_the_triton_that_is_pinned_is_the_one_measured(name):
     """These are what notebooks 14, 15 and 17 to 19, the long training of notebook 16 and the fast kernels' docstrings speak of."""
-    constraints = (Path(__file__).parents[1] / "constraints.txt").read_text()
+    constraints = (Path(__file__).parents[1] / "constraints.txt").read_text(encoding="utf-8")
     (pinned,) = re.findall(r"^triton==(\S+?);", constraints, re.MULTILINE)
     assert load(name)["provenance"]["triton"] == pinned
 
@@ -110,7 +112,7 @@ def test_the_triton_that_is_pinned_is_the_one_measured(name):
 def said_of(module: str) -> str:
     """The docstring of a kernel's file, its lines joined; read, not imported: it needs no Triton."""
     path = Path(__file__).parents[1] / f"flashlearn/kernels/hopper/{module}.py"
-    return " ".join(ast.get_docstring(ast.parse(path.read_text())).split())
+    return " ".join(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))).split())
 
 
 def test_the_forward_kernels_docstring_says_what_was_measured():
@@ -130,7 +132,7 @@ def test_the_forward_kernels_docstring_says_what_was_measured():
     assert f"busy in {wide['tensor cores busy, % of cycles']:.0f} % of the cycles at D = 128, N = 16384" in words
     units = [narrow[unit] for unit in ("tensor cores busy, % of cycles", "unit for exponentials busy, %")]
     assert f"causal, in {units[0]:.0f} %, and the unit for exponentials in {units[1]:.0f} %" in words
-    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
+    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
     assert f"float16: {geometric_mean(level):.2f} of it in the mean, {min(level):.2f} at least), and at" in changes
     assert f"at least), and at {geometric_mean(found):.2f} of cuDNN" in changes
 
@@ -192,14 +194,14 @@ def test_the_appendix_says_which_short_rows_are_of_which_kernels():
     assert set(re.findall(r"\b[0-9a-f]{7}\b", commits)) == {"ccad43a", "eb28b92", "652166b", "f751127", "be6f527"}
     short = chosen(load("gpu_attention_h100")["rows"], N=(512, 1024, 2048), dtype="float16")
     forward, backward = (rounded(ratios(short, way, "fa4")) for way in ("forward", "backward"))
-    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()
+    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text(encoding="utf-8")
     assert len(short) == len(ours) == 12
     assert f"reaches {ways[0]} of FlashAttention-4 forward and {ways[1]} backward (float16, N 512 to 2048)" in appendix
     assert f"on an H100 (`gpu_attention_h100.json`) {forward} and {backward}." in appendix
 
 
 def test_the_readmes_table_says_what_was_measured():
-    words = (Path(__file__).parents[1] / "README.md").read_text()
+    words = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
     h200, h100 = load("gpu_attention_h200"), load("gpu_attention_h100")
 
     def cell(results: dict, section: str, dtype: str, way: str, peer: str) -> str:
@@ -238,7 +240,7 @@ def test_ours_is_level_with_flashattention_4(gpu):
             means.append(f"{geometric_mean(found):.2f}")
             least.append(min(found))
     said = f"on an {gpu.upper()} at {min(least):.2f} of it at least, forward {means[0]} and {means[1]}, backward {means[2]} and {means[3]}"
-    assert said in " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
+    assert said in " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
 
 
 def setting(row):
@@ -254,7 +256,7 @@ def test_what_was_tried_is_told_as_it_was_recorded():
     trials = load("gpu_trials_h200")["trials"]
     found = {name: [row["ratio"] for row in trial["rows"]] for name, trial in trials.items()}
     forward, backward = said_of("forward"), said_of("backward")
-    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()
+    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text(encoding="utf-8")
     late = found["backward, dQ a round later, D = 64"]
     assert f"{100 * min(late) - 100:.0f} to {100 * max(late) - 100:.0f} % faster (H200, N 2048 to 16384" in backward
     assert f"At D = 128 the first was {slower(found['backward, dQ a round later, D = 128'])} slower" in backward
@@ -297,7 +299,10 @@ WIDE = ", D = 192 and 256"
 def test_what_order_costs_is_told_as_it_was_recorded():
     record = load("gpu_trials_h200")
     trials, backward, wide = record["trials"], said_of("backward"), said_of("backward_wide")
-    course = [(Path(__file__).parents[1] / name).read_text() for name in ("CHANGELOG.md", "notebooks/14_appendix.md")]
+    course = [
+        (Path(__file__).parents[1] / name).read_text(encoding="utf-8")
+        for name in ("CHANGELOG.md", "notebooks/14_appendix.md")
+    ]
     changes, appendix = (" ".join(text.split()) for text in course)
     kept = trials[f"{IN_ORDER}, in even sets"]
     more = trials["backward, in order, three warps that add in turn, D = 192 and 256"]
@@ -319,7 +324,7 @@ def test_what_order_costs_is_told_as_it_was_recorded():
     spans = trials["backward, in order, with spans, as called, who adds before counted in one launch"]
     rates = f"at {spread(spans)} of the speed in any order, not {spread(spans, 'before')}"
     assert f"{rates} (D 64 and 128, H200)" in changes
-    notebook = (Path(__file__).parents[1] / "notebooks/14_making_it_fast.ipynb").read_text()
+    notebook = (Path(__file__).parents[1] / "notebooks/14_making_it_fast.ipynb").read_text(encoding="utf-8")
     least = min(row["ratio"] for row in kept["rows"] + more["rows"])
     assert f"take turns: on an H200 at most {math.ceil(100 - 100 * least)} % slower, more with windows." in notebook
     assert min(row["ratio"] for row in spans["rows"]) < least
@@ -372,7 +377,7 @@ def test_what_order_costs_is_told_as_it_was_recorded():
 
 def test_what_is_told_of_beginning_and_ending_backward():
     record, backward = load("gpu_trials_h200"), said_of("backward")
-    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()
+    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text(encoding="utf-8")
     trials = record["trials"]
     first = [row["ratio"] for row in trials["backward, D = 64, dQ before dK"]["rows"]]
     faster = f"{100 * min(first) - 100:.0f} to {100 * max(first) - 100:.0f} % faster"
@@ -393,7 +398,7 @@ def test_what_is_told_of_beginning_and_ending_backward():
         assert words.format(figures) in backward and f"| {figures} of the speed" in appendix
     sums = trials["backward, the sums of dQ begun and ended in kernels"]
     assert f"reaches {spread(sums)} times the speed" in said_of("sums")
-    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
+    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
     gained = 100 * max(row["ratio"] for row in sums["rows"]) - 100
     assert (
         f"up to {gained:.0f} % faster on an H200 (N 512 to 16384); at D = 64 dQ leaves before dK is done, {faster}"
@@ -421,7 +426,7 @@ def test_what_the_order_of_registers_gains_is_told_as_it_was_recorded():
         f"handed over ({spread(early)} of the speed) and V kept in registers, to spare shared memory ({spread(in_registers)})"
         in words
     )
-    appendix = " ".join((Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text().split())
+    appendix = " ".join((Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text(encoding="utf-8").split())
     assert f"made the pass {spread(order)} times as fast" in appendix
     assert f"| {spread(early)} and {spread(in_registers)} of the speed" in appendix
     # D = 128, bytes of shared memory in a round of 64 queries and 128 keys: a product of a group takes steps of 16; S, dP and
@@ -458,13 +463,13 @@ def test_what_is_told_of_the_cycles_of_a_round_and_of_what_did_not_help():
     }
     for name, sentence in told.items():
         assert sentence.format(spread(trials[f"backward, {name}"])) in words, name
-    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()
+    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text(encoding="utf-8")
     assert f"| {spread(masked)} of the speed under a mask, kept; {spread(others)} without one" in appendix
     for name in list(told)[:2]:
         assert f"| {spread(trials[f'backward, {name}'])} of the speed" in appendix
     for name in list(told)[3::2]:
         assert spread(trials[f"backward, {name}"]) in appendix
-    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
+    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
     assert f"while V comes: {spread(masked)} times as fast on an H200 (N 512 to 16384)" in changes
     name = "lse and delta subtracted by products, D = 64, a group's own half of dS kept for two rounds"
     assert f"kept for two rounds {spread(trials[f'backward, {name}'])}; with one" in words
@@ -484,10 +489,10 @@ def test_zeros_of_the_next_row_are_told_as_they_were_recorded():
     assert "up to 2048 queries or 4096 at D = 128" in words
     assert f"{spread(short)} times the speed there (H100, N 512 to 4096)" in words
     assert f"where they are long it was {spread(long)}," in words
-    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()
+    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text(encoding="utf-8")
     told = f"| up to 2048 queries, or 4096 at D = 128, {spread(short)} of the speed: kept there; {spread(long)} where"
     assert told in appendix
-    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
+    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
     assert f"{spread(short)} times as fast there on an H100 (N 512 to 4096)" in changes
     each = {N: [row["ratio"] for row in short["rows"] if row["N"] == N] for N in (512, 4096)}
     assert min(each[512]) > max(each[4096])
@@ -495,8 +500,8 @@ def test_zeros_of_the_next_row_are_told_as_they_were_recorded():
 
 def test_what_the_copy_engine_gains_by_lse_and_delta_is_told_as_it_was_recorded():
     trials, words = load("gpu_trials_h200")["trials"], said_of("backward")
-    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()
-    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
+    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text(encoding="utf-8")
+    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
     rows = trials["backward, lse and delta brought by the copy engine"]["rows"]
     worst = min(rows, key=lambda row: row["ratio"])
     twice = [row["ratio"] for row in rows if setting(row) == setting(worst)]
@@ -527,10 +532,10 @@ def test_causal_rows_of_4096_are_told_as_they_were_recorded():
     for name, sentence in told.items():
         assert trials[f"backward, {name}"]["gpu"].startswith("NVIDIA H100")
         assert sentence.format(spread(trials[f"backward, {name}"])) in words
-    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
+    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
     kept = spread(trials["backward, sums set to zero for the next row, causal, D = 64, up to 4096 queries"])
     assert f"under a causal mask up to 4096 at every D ({kept} times as fast at D = 64 from 2500 on)" in changes
-    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()
+    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text(encoding="utf-8")
     one, order, place = (spread(trials[f"backward, {name}"]) for name in list(told)[1::2] + list(told)[4:])
     assert f"4096 at D = 64, too: {kept} from 2500 on, one sequence of 16 heads {one} |" in appendix
     assert f"so that those of one head do not all add to the same | {order} of the speed |" in appendix
@@ -557,10 +562,10 @@ def test_rows_ended_early_are_told_as_they_were_recorded():
     elsewhere = trials["blocks of queries from another one on for each block of keys"]
     causal = spread({"rows": chosen(elsewhere, causal=True)})
     assert f"were {spread({'rows': elsewhere})}, and {causal} causal." in words
-    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()
+    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text(encoding="utf-8")
     assert f"| {kept} of the speed at D = 128: kept; {narrow} at D = 64" in appendix
     assert f"| {spread({'rows': elsewhere})} of the speed, {causal} causal |" in appendix
-    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
+    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
     assert f"idle: {kept} times as fast on an H100 (N 512 to 16384)" in changes
     ms = {row["waves"]: row["ms"] for row in record["waves"]["rows"] if row["D"] == 128}
     assert 2048 / 132 == pytest.approx(15.52, abs=0.01) and ms[15.52] == pytest.approx(ms[16.0], rel=0.002)
@@ -571,8 +576,8 @@ def test_what_was_tried_of_places_and_shares_is_told_as_it_was_recorded():
     trials, words = load("gpu_trials_h200")["trials"], said_of("backward")
     path = Path(__file__).parents[1]
     appendix, changes = (
-        (path / "notebooks/14_appendix.md").read_text(),
-        " ".join((path / "CHANGELOG.md").read_text().split()),
+        (path / "notebooks/14_appendix.md").read_text(encoding="utf-8"),
+        " ".join((path / "CHANGELOG.md").read_text(encoding="utf-8").split()),
     )
     first = spread(trials["backward, the last dQ before dV leaves, causal, D = 128"])
     assert f"under a causal mask at D = 128: {first} times the speed (H100, N 1024 to 16384)" in words
@@ -602,7 +607,9 @@ def test_what_was_tried_of_places_and_shares_is_told_as_it_was_recorded():
 def test_what_is_left_out_and_hidden_in_the_backward_sweep_is_told_as_it_was_recorded():
     trials, words = load("gpu_trials_h200")["trials"], said_of("backward")
     root = Path(__file__).parents[1]
-    appendix, changes = ((root / name).read_text() for name in ("notebooks/14_appendix.md", "CHANGELOG.md"))
+    appendix, changes = (
+        (root / name).read_text(encoding="utf-8") for name in ("notebooks/14_appendix.md", "CHANGELOG.md")
+    )
 
     def at(name: str, D: int) -> str:
         trial = trials[f"backward, {name}"]
@@ -651,7 +658,9 @@ def test_tickets_without_a_mask_are_told_as_they_were_recorded():
     """Kept where they gain; the rows of where they are not are none of those."""
     trials, words = load("gpu_trials_h200")["trials"], said_of("forward")
     root = Path(__file__).parents[1]
-    appendix, changes = ((root / name).read_text() for name in ("notebooks/14_appendix.md", "CHANGELOG.md"))
+    appendix, changes = (
+        (root / name).read_text(encoding="utf-8") for name in ("notebooks/14_appendix.md", "CHANGELOG.md")
+    )
     kept = trials["forward, tiles without a mask by ticket, D = 64, and D = 128 from N = 8192 on"]
     not_kept = [trials[f"forward, the same, {where}"] for where in ("where it is not done", "D = 128, up to N = 2048")]
     less = [row for trial in not_kept for row in trial["rows"]]
@@ -670,7 +679,7 @@ def test_tickets_without_a_mask_are_told_as_they_were_recorded():
 
 def test_what_was_tried_on_an_h100_is_told_as_it_was_recorded():
     record, words = load("gpu_trials_h200"), said_of("backward")
-    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()
+    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text(encoding="utf-8")
     trials = {name.removeprefix("backward, "): trial for name, trial in record["trials"].items()}
     held = trials["half of V in registers, D = 128"]["rows"]
     none, causal = (spread({"rows": [row for row in held if row["causal"] == masked]}) for masked in (False, True))
@@ -707,7 +716,7 @@ def test_what_was_tried_on_an_h100_is_told_as_it_was_recorded():
 
 def test_what_did_not_help_once_more_is_told_as_it_was_recorded():
     trials, words = load("gpu_trials_h200")["trials"], said_of("backward")
-    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()
+    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text(encoding="utf-8")
     of = lambda name: spread(trials[f"backward, {name}"])  # noqa: E731
     buffer, parts = (
         of("D = 64, one buffer of dQ for both groups, in turns"),
@@ -749,8 +758,8 @@ def test_what_did_not_help_once_more_is_told_as_it_was_recorded():
 def test_what_is_told_of_the_beginning_and_the_end_of_a_tile():
     trials, words = load("gpu_trials_h200")["trials"], said_of("forward")
     path = Path(__file__).parents[1]
-    appendix = " ".join((path / "notebooks/14_appendix.md").read_text().split())
-    changes = " ".join((path / "CHANGELOG.md").read_text().split())
+    appendix = " ".join((path / "notebooks/14_appendix.md").read_text(encoding="utf-8").split())
+    changes = " ".join((path / "CHANGELOG.md").read_text(encoding="utf-8").split())
     tickets = spread(trials["forward, the same, and tickets kept from launch to launch"])
     assert f"so that no kernel has to write a 0 first: {tickets} times the speed, causal." in words
     ahead = "forward, scores of the next tile computed while one ends, {} groups"
@@ -777,8 +786,8 @@ def test_what_is_told_of_the_beginning_and_the_end_of_a_tile():
 def test_what_is_told_of_two_programs_of_a_multiprocessor():
     trials, words = load("gpu_trials_h200")["trials"], said_of("forward")
     path = Path(__file__).parents[1]
-    appendix = (path / "notebooks/14_appendix.md").read_text()
-    changes = " ".join((path / "CHANGELOG.md").read_text().split())
+    appendix = (path / "notebooks/14_appendix.md").read_text(encoding="utf-8")
+    changes = " ".join((path / "CHANGELOG.md").read_text(encoding="utf-8").split())
     alone = trials["forward, two programs of a multiprocessor, a group does one thing after the other, D = 64"]
     one = trials["forward, the same, beside one program and two groups that overlap, D = 64"]["rows"]
     short, long = (spread({"rows": [row for row in one if (row["N"] <= 2048) == is_short]}) for is_short in (1, 0))
@@ -812,8 +821,8 @@ def test_what_is_told_of_two_programs_of_a_multiprocessor():
 def test_what_is_told_of_rows_in_the_l2_cache_and_of_wide_heads():
     trials, words = load("gpu_trials_h200")["trials"], said_of("forward")
     path = Path(__file__).parents[1]
-    appendix = (path / "notebooks/14_appendix.md").read_text()
-    changes = " ".join((path / "CHANGELOG.md").read_text().split())
+    appendix = (path / "notebooks/14_appendix.md").read_text(encoding="utf-8")
+    changes = " ".join((path / "CHANGELOG.md").read_text(encoding="utf-8").split())
     side = "no more rows side by side with masks than the L2 cache holds"
     forward, backward = (spread(trials[f"{way}, {side}"]) for way in ("forward", "backward"))
     assert f"keys that are seen: {forward} times the speed" in words
@@ -821,7 +830,9 @@ def test_what_is_told_of_rows_in_the_l2_cache_and_of_wide_heads():
     assert f"| {forward} of the speed forward, {backward} backward: kept |" in appendix
     assert f"forward {forward} times as fast, backward {backward} times" in changes
     (long,) = chosen(trials[f"forward, {side}"]["rows"], D=256, mask="a document")
-    source = " ".join((path / "flashlearn/kernels/hopper/order.py").read_text().replace("# ", "").split())
+    source = " ".join(
+        (path / "flashlearn/kernels/hopper/order.py").read_text(encoding="utf-8").replace("# ", "").split()
+    )
     assert (long["rows"], long["before"]) == (
         2,
         8,
@@ -857,8 +868,8 @@ def test_what_is_told_of_rows_in_the_l2_cache_and_of_wide_heads():
 
 def test_what_is_told_of_the_backward_pass_of_wide_heads():
     trials, path = load("gpu_trials_h200")["trials"], Path(__file__).parents[1]
-    source = (path / "flashlearn/kernels/hopper/backward_wide.py").read_text()
-    words, changes = (" ".join(text.split()) for text in (source, (path / "CHANGELOG.md").read_text()))
+    source = (path / "flashlearn/kernels/hopper/backward_wide.py").read_text(encoding="utf-8")
+    words, changes = (" ".join(text.split()) for text in (source, (path / "CHANGELOG.md").read_text(encoding="utf-8")))
     all_of_them = "backward, D = 192 and 256, "
     fast = f"{all_of_them}by the fast kernel in place of the portable one"
     in_order = trials[f"{fast}, in order"]
@@ -893,7 +904,7 @@ def test_what_is_told_of_the_backward_pass_of_wide_heads():
     assert f"compiled sooner, {spread(loops)} times as fast on an H100" in changes
     others = chosen(trials["forward, one loop in place of three, windows, documents and softcaps"]["rows"])
     capped, masked = ({"rows": [row for row in others if ("softcap" in row) == softcap]} for softcap in (True, False))
-    appendix = (path / "notebooks/14_appendix.md").read_text()
+    appendix = (path / "notebooks/14_appendix.md").read_text(encoding="utf-8")
     wrong = [spread(trials[f"{all_of_them}dQ {what}, and wrong"]) for what in ("not added", "stored in place of added")]
     wrong.append(spread(trials[f"{all_of_them}dQ added elsewhere by every program, and wrong"]))
     capped_too = spread(trials[f"{fast}, windows and softcaps"])
@@ -903,7 +914,7 @@ def test_what_is_told_of_the_backward_pass_of_wide_heads():
         f"causal {spread(loops)} of the speed, and compiled sooner: kept; with windows and documents {spread(masked)} |",
     ):
         assert told in appendix
-    source = (path / "flashlearn/kernels/hopper/forward.py").read_text()
+    source = (path / "flashlearn/kernels/hopper/forward.py").read_text(encoding="utf-8")
     assert (
         f"with a softcap {spread(capped)} of the speed, with windows and documents {spread(masked)} (H100)"
         in " ".join(source.split())
@@ -914,9 +925,9 @@ def test_what_is_told_of_decoding_on_an_h100():
     record = load("gpu_trials_h200")
     found, graphs = record["decoding, H100"], record["graphs, H100"]["rows"]
     path = Path(__file__).parents[1]
-    words = " ".join((path / "flashlearn/kernels/decode.py").read_text().split('"""')[1].split())
-    changes = " ".join((path / "CHANGELOG.md").read_text().split())
-    appendix = (path / "notebooks/14_appendix.md").read_text()
+    words = " ".join((path / "flashlearn/kernels/decode.py").read_text(encoding="utf-8").split('"""')[1].split())
+    changes = " ".join((path / "CHANGELOG.md").read_text(encoding="utf-8").split())
+    appendix = (path / "notebooks/14_appendix.md").read_text(encoding="utf-8")
     less = max(row["before"] - row["begins early"] for row in found["rows"])
     assert f"and waits for that: up to {less:.1f} us less" in words
     share = rounded(row["flashlearn"] / row["cudnn"] for row in graphs)
@@ -949,7 +960,7 @@ def test_what_is_told_of_fewer_instructions_and_of_halves():
     halves = "forward, scores and softmax of a block in two halves"
     one, two = spread(trials[halves]), spread(trials[f"{halves}, two blocks a round"])
     assert f"softmax of the first: {one}." in words
-    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()
+    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text(encoding="utf-8")
     assert f"| {each[0]} of the speed; {each[1]}; {each[2]} |" in appendix
     assert f"| {one} of the speed; two blocks in a row, {two} |" in appendix
 
@@ -969,12 +980,12 @@ def test_what_trusted_maxima_gain_is_told_as_it_was_recorded():
     turns = trials["forward, groups that ask for their products in turns"]
     assert f"FlashAttention-3's ping-pong ({spread(turns)} of the speed" in words
     assert 0.99 < geometric_mean(row["ratio"] for row in turns["rows"]) < 1.01, "nothing in the mean"
-    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()
+    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text(encoding="utf-8")
     assert f"| {spread(barrier)} of the speed, 1.5 % in the mean: kept |" in appendix
     larger = f"{worst['ratio']:.2f} if every block has a larger maximum by far"
     assert f"| {spread(three)} of the speed: kept; {larger}; two groups, {spread(two)}: not kept |" in appendix
     assert f"| {spread(turns)} of the speed, nothing in the mean;" in appendix
-    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
+    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
     assert f"up to {spread(three).split()[-1]} times as fast on an H200; tiles of 192 queries" in changes
 
 
@@ -984,7 +995,7 @@ def test_what_softcaps_gain_is_told_as_it_was_recorded():
     assert f"reach {forward} times the speed of the portable ones forward, and {backward} times backward" in said_of(
         "softcap"
     )
-    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
+    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
     assert f"on an H200 {forward} times as fast forward as the portable kernels" in changes
     assert f"and {backward} times backward (causal, N 1024 to 16384)" in changes
     plain = load("gpu_trials_h200")["trials"]["plain attention, with softcaps known to the kernels"]["rows"]
@@ -1001,11 +1012,11 @@ def test_what_the_docstrings_tell_of_rows_side_by_side():
     assert f"causal attention took {spread(causal)} of that time" in words
     assert f"windows {windows}, and documents {documents} (H200" in words
     (recorded,) = chosen(masks, mask="documents", D=128, H=16)
-    notebook = (Path(__file__).parents[1] / "notebooks/17_which_keys.ipynb").read_text()
+    notebook = (Path(__file__).parents[1] / "notebooks/17_which_keys.ipynb").read_text(encoding="utf-8")
     assert "these documents took an eighth longer, forward" in notebook and abs(recorded["ratio"] - 9 / 8) < 0.01
     alone = trials["forward, tickets taken by a warp of its own, row after row"]
     assert f"row after row: {spread(alone)} of the speed of fixed shares" in words
-    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()
+    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text(encoding="utf-8")
     both = spread({"rows": causal["rows"] + masks})
     assert (
         f"| {spread(alone)} of the speed of fixed shares; taken by the loading warp, from a few heads side by side, {both} |"
@@ -1013,7 +1024,7 @@ def test_what_the_docstrings_tell_of_rows_side_by_side():
     )
     backward = trials["backward, blocks of keys with masks, some rows side by side"]
     assert f"{spread(backward)} times the speed of one row after the other" in said_of("backward")
-    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
+    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
     most = [spread({"rows": rows}).split()[-1] for rows in (masks, causal["rows"])]
     assert f"documents run up to {most[0]} times as fast, causal attention up to {most[1]} times" in changes
     found = load("gpu_masks_h200")["rows"]
@@ -1022,7 +1033,7 @@ def test_what_the_docstrings_tell_of_rows_side_by_side():
 
 def test_what_is_told_of_rows_of_shared_keys():
     trials, root = load("gpu_trials_h200")["trials"], Path(__file__).parents[1]
-    changes = " ".join((root / "CHANGELOG.md").read_text().split())
+    changes = " ".join((root / "CHANGELOG.md").read_text(encoding="utf-8").split())
     kept = trials["backward, rows of shared keys side by side"]
     lengths = sorted({row["N"] for row in kept["rows"]})
     assert {row["group"] for row in kept["rows"]} == {4, 8} and (lengths[0], lengths[-1]) == (512, 8192)
@@ -1031,7 +1042,7 @@ def test_what_is_told_of_rows_of_shared_keys():
     assert (
         f"busy: {spread(kept)} times as fast with four and eight query heads to a key head on an H200 (N 512" in changes
     )
-    order = " ".join((root / "flashlearn/kernels/hopper/order.py").read_text().split())
+    order = " ".join((root / "flashlearn/kernels/hopper/order.py").read_text(encoding="utf-8").split())
     short = trials["backward, the same, fewer than 8 blocks of keys"]
     assert f"than 8 blocks were {spread(short)} times as fast side by side" in order
 
@@ -1043,14 +1054,14 @@ def test_what_is_told_of_triton_3_8():
         return [row["3.8.0"][way] / row["3.7.1"][way] for row in chosen(rows, **of)]
 
     forward, (narrow, wide) = over("forward"), (rounded(over("forward", D=D)) for D in (64, 128))
-    source = " ".join((root / "flashlearn/kernels/hopper/versions.py").read_text().split())
+    source = " ".join((root / "flashlearn/kernels/hopper/versions.py").read_text(encoding="utf-8").split())
     assert f"With 3.8 the kernels reach {narrow} of their speed with 3.7.1 forward at D = 64" in source
     assert f"{wide} at D = 128, and backward {rounded(over('backward'))} (H200" in source
     slower = sorted(round(100 * (1 - ratio)) for ratio in forward)
-    words = " ".join((root / "README.md").read_text().split())
+    words = " ".join((root / "README.md").read_text(encoding="utf-8").split())
     assert f"(with 3.8 forward is {slower[0]} to {slower[-1]} % slower)" in words
     told = f"3.8 (with 3.8 forward {rounded(forward)} times as fast as with 3.7.1)"
-    assert told in (root / "CHANGELOG.md").read_text()
+    assert told in (root / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 def test_what_the_changelog_tells_of_launches_and_first_calls():
@@ -1059,7 +1070,7 @@ def test_what_the_changelog_tells_of_launches_and_first_calls():
     assert 1.09 < max(row["ratio"] for row in chosen(anew, N=(512, 1024))) < 1.11, "up to a tenth"
     assert min(row["ratio"] for row in anew) >= 1
     before, now = (load("gpu_trials_h200")["first_call"][name] for name in ("before", "flashlearn"))
-    text = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
+    text = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
     empty, filled = ([call[caches]["forward"] for call in (before, now)] for caches in ("empty", "filled"))
     assert (
         f"{empty[0]:.1f} to {empty[1]:.1f} s with empty caches, {filled[0]:.2f} to {filled[1]:.2f} s with filled ones"
@@ -1082,7 +1093,7 @@ def test_what_is_told_of_three_parts_of_32_columns():
         for which in ({"causal": False}, {"causal": True}, {"causal": True, "N": (4096, 8192, 16384)})
     )
     groups = spread(trials["forward, the same, three groups"])
-    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text()
+    appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text(encoding="utf-8")
     told = f"{full} of the speed without a mask, {causal} causal, and {long} from N = 4096 on; with three groups {groups}: not kept"
     assert told in appendix
 
@@ -1090,9 +1101,12 @@ def test_what_is_told_of_three_parts_of_32_columns():
 def test_what_is_told_of_pages_on_hopper_gpus():
     record, trials = load("gpu_paged_h200"), load("gpu_trials_h200")["pages"]
     words = " ".join(
-        (Path(__file__).parents[1] / "flashlearn/kernels/hopper/paged.py").read_text().split('"""')[1].split()
+        (Path(__file__).parents[1] / "flashlearn/kernels/hopper/paged.py")
+        .read_text(encoding="utf-8")
+        .split('"""')[1]
+        .split()
     )
-    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
+    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
     rows = record["rows"]
     ours = [row["flashlearn"]["us"] for row in rows]
     portable = [row["portable"]["us"] / us for row, us in zip(rows, ours, strict=True)]
@@ -1108,7 +1122,9 @@ def test_what_is_told_of_pages_on_hopper_gpus():
     assert [(row["B"], row["longest"], row["shape"]) for row in slower] == [(16, 65536, "uniform")]
     assert f"1.00 to {max(portable):.2f} times as fast as the portable kernel, but for" in changes
     plans = record["plans"]["128 x 8192 skewed"]
-    comment = " ".join((Path(__file__).parents[1] / "flashlearn/kernels/paged.py").read_text().replace("#", "").split())
+    comment = " ".join(
+        (Path(__file__).parents[1] / "flashlearn/kernels/paged.py").read_text(encoding="utf-8").replace("#", "").split()
+    )
     faster = 100 * plans["2 programs"] / plans["3 programs"] - 100
     assert f"three are {faster:.0f} % faster than two, and four slower again" in comment
     assert plans["4 programs"] > 1.1 * plans["3 programs"]
@@ -1117,15 +1133,17 @@ def test_what_is_told_of_pages_on_hopper_gpus():
     six = rounded(row["1 x 6"] / row["1 x 4"] for row in trials["rows"])
     assert f"six tiles in place of four {six} times" in words
     (busy,) = chosen(trials["rows under way"], B=16, longest=1024)
-    source = (Path(__file__).parents[1] / "flashlearn/kernels/hopper/paged.py").read_text()
+    source = (Path(__file__).parents[1] / "flashlearn/kernels/hopper/paged.py").read_text(encoding="utf-8")
     longer = 100 * busy["4 tiles, 16 keys"] / busy["3 tiles, 16 keys"] - 100
     assert f"took {longer:.0f} % longer (H200)" in source
 
 
 def test_what_is_told_of_short_splits_and_of_kernels_that_begin_early():
     rows, trials = load("gpu_trials_h200")["decoding"]["rows"], load("gpu_trials_h200")["trials"]
-    words = " ".join((Path(__file__).parents[1] / "flashlearn/kernels/decode.py").read_text().split('"""')[1].split())
-    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text().split())
+    words = " ".join(
+        (Path(__file__).parents[1] / "flashlearn/kernels/decode.py").read_text(encoding="utf-8").split('"""')[1].split()
+    )
+    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
     less = rounded((row["one after the other"] - row["at 9f43c74"] for row in rows), 1)
     assert f"{less} us less. And" in words and f"in CUDA graphs {less} us less a step of decoding" in changes
     (short,) = chosen(rows, H_kv=8, N=1024)
@@ -1134,7 +1152,10 @@ def test_what_is_told_of_short_splits_and_of_kernels_that_begin_early():
     assert f"takes {short['16']:.1f} us in a CUDA graph on an H200, where it took {short['4']:.1f}" in changes
     early = trials["backward, kernels that begin while the one before ends, D = 64"]["rows"]
     sums = " ".join(
-        (Path(__file__).parents[1] / "flashlearn/kernels/hopper/sums.py").read_text().split('"""')[1].split()
+        (Path(__file__).parents[1] / "flashlearn/kernels/hopper/sums.py")
+        .read_text(encoding="utf-8")
+        .split('"""')[1]
+        .split()
     )
     assert f"{rounded(row['ratio'] for row in early)} times the speed" in sums
     most = max(early, key=lambda row: row["ratio"])

@@ -176,12 +176,13 @@ print(triton.compile(triton.compiler.ASTSource(follows, kinds), target=GPUTarget
 
 def test_a_name_that_follows_another_is_frozen_by_the_compiler(tmp_path):
     """Should a later Triton store what the loop carries, `frozen`, and the sentence in notebook 11, can go."""
-    (tmp_path / "follows.py").write_text(FOLLOWS)
+    (tmp_path / "follows.py").write_text(FOLLOWS, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, str(tmp_path / "follows.py")],
         capture_output=True,
         text=True,
         env={**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)},
+        encoding="utf-8",
     )
     assert re.search(r"tt.store %\w+, %start ", done.stdout), done.stdout + done.stderr
     found = frozen(FOLLOWS)
@@ -208,7 +209,7 @@ def test_a_name_that_is_carried_is_not_frozen(change):
 
 @pytest.mark.parametrize("path", sorted((ROOT / "flashlearn/kernels").rglob("*.py")), ids=lambda path: path.stem)
 def test_no_loop_of_ours_freezes_a_name(path):
-    assert frozen(path.read_text()) is None
+    assert frozen(path.read_text(encoding="utf-8")) is None
 
 
 @interpreted

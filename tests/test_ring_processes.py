@@ -51,7 +51,7 @@ def sleep(group, folder):
     import time
     from pathlib import Path
 
-    (Path(folder) / f"{group.rank()}").write_text(str(os.getpid()))
+    (Path(folder) / f"{group.rank()}").write_text(str(os.getpid()), encoding="utf-8")
     time.sleep(60)
 
 
@@ -123,8 +123,13 @@ def test_nothing_is_left_when_a_cell_is_interrupted_or_killed(sign, tmp_path):
     program += "from tests.test_ring_processes import sleep\nfrom flashlearn.ring.processes import processes\n"
     program += f"processes(2, sleep, {str(tmp_path)!r}, limit=60)"
     cell = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.DEVNULL)
-    until(lambda: len(list(tmp_path.glob("[01]"))) == 2 and all(p.read_text() for p in tmp_path.glob("[01]")), 40)
-    pids = [int(path.read_text()) for path in tmp_path.glob("[01]")]
+    until(
+        lambda: (
+            len(list(tmp_path.glob("[01]"))) == 2 and all(p.read_text(encoding="utf-8") for p in tmp_path.glob("[01]"))
+        ),
+        40,
+    )
+    pids = [int(path.read_text(encoding="utf-8")) for path in tmp_path.glob("[01]")]
     cell.send_signal(sign)
     assert cell.wait(timeout=20) != 0
     until(lambda: not any(alive(pid) for pid in pids), 20)
@@ -143,7 +148,7 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     status = Path(f"/proc/{pid}/stat")  # a process that nobody has waited for yet has ended all the same
-    return not (status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z")
+    return not (status.exists() and status.read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "Z")
 
 
 WITHOUT = ["unshare", "--user", "--map-root-user", "--net"]
@@ -156,7 +161,12 @@ def test_without_a_network_there_is_an_error_soon():
     program += "threads(2, nothing, limit=5)"
     begin = time.monotonic()
     done = subprocess.run(
-        [*WITHOUT, sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
+        [*WITHOUT, sys.executable, "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        encoding="utf-8",
     )
     assert done.returncode and "127.0.0.1" in done.stderr.splitlines()[-1]
     assert time.monotonic() - begin < 40

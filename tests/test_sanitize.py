@@ -18,7 +18,7 @@ KNOWN = [("Write", DISPATCH, "Read", DISPATCH), ("Write", PART, "Read", DISPATCH
 
 def place(start: str) -> str:
     """Where racecheck would say that the line of the kernel with this start is."""
-    lines = (sanitize.KERNELS / f"{NAME}.py").read_text().splitlines()
+    lines = (sanitize.KERNELS / f"{NAME}.py").read_text(encoding="utf-8").splitlines()
     number = next(i for i, line in enumerate(lines, 1) if line.strip().startswith(start))
     return f"attention_backward_hopper_kernel+0x1230 in /somewhere/flashlearn/kernels/{NAME}.py:{number}"
 
@@ -45,7 +45,7 @@ def test_known_races_pass():
 
 
 def test_what_one_group_hands_over_to_the_other_passes_and_nothing_else_of_it():
-    lines = (sanitize.KERNELS / "hopper/backward_wide.py").read_text().splitlines()
+    lines = (sanitize.KERNELS / "hopper/backward_wide.py").read_text(encoding="utf-8").splitlines()
     read, write = ([line.strip() for line in lines].index(line) + 1 for line in sanitize.P_HANDED_OVER)
     where = "attention_backward_wide_kernel+0x10 in /somewhere/flashlearn/kernels/hopper/backward_wide.py:"
 

@@ -19,7 +19,7 @@ import flashlearn
 from flashlearn.measurements import load, recordings
 
 ROOT = Path(__file__).parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 CORE = [Requirement(r) for r in PROJECT["dependencies"]]
 OTHERS = [Requirement(r) for name, extra in EXTRAS.items() if name != "dev" for r in extra]
@@ -41,14 +41,16 @@ TARGETS = [
 
 
 def pins() -> list[Requirement]:
-    lines = (line.split("#")[0].strip() for line in (ROOT / "constraints.txt").read_text().splitlines())
+    lines = (line.split("#")[0].strip() for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines())
     return [Requirement(line) for line in lines if line]
 
 
 def make(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess:
     # These tests may themselves run under make, whose own variables must not reach the inner one.
     env = {key: value for key, value in os.environ.items() if not key.startswith("MAKE") and key != "MFLAGS"}
-    return subprocess.run(["make", *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        ["make", *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=60, encoding="utf-8"
+    )
 
 
 def needs_python() -> tuple[int, int]:
@@ -112,7 +114,7 @@ def test_triton_is_asked_for_only_where_it_has_wheels():
 
 def environment_items() -> list[str]:
     """The list items of environment.yml, nested ones too, in order."""
-    return re.findall(r"^ *- (.+)$", (ROOT / "environment.yml").read_text(), flags=re.MULTILINE)
+    return re.findall(r"^ *- (.+)$", (ROOT / "environment.yml").read_text(encoding="utf-8"), flags=re.MULTILINE)
 
 
 def test_environment_yml_pins_python_alone_and_installs_from_constraints():
@@ -126,17 +128,17 @@ def test_python_versions_agree():
     first, last = needs_python()
     (conda,) = [item.removeprefix("python=") for item in environment_items() if item.startswith("python=")]
     assert first <= int(conda.removeprefix("3.")) <= last
-    container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text())
+    container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text(encoding="utf-8"))
     assert container["image"].endswith(f"python:{conda}")
     jobs = workflow()["jobs"]
     assert jobs["linux"]["strategy"]["matrix"]["python"] == [f"3.{minor}" for minor in range(first, last + 1)]
     assert jobs["linux"]["container"] == "python:${{ matrix.python }}-bookworm"
     assert jobs["newest"]["container"].startswith(f"python:{conda}-")
-    assert f"(3, {first}) <= v <= (3, {last})" in (ROOT / "Makefile").read_text()
+    assert f"(3, {first}) <= v <= (3, {last})" in (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def test_dev_container_is_set_up_by_the_makefile_and_shows_jupyter():
-    container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text())
+    container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text(encoding="utf-8"))
     # clean first: a .venv that the host left in the same folder holds another system's programs
     assert container["postCreateCommand"] == "make clean setup"
     assert container["forwardPorts"] == [8888]
@@ -144,7 +146,7 @@ def test_dev_container_is_set_up_by_the_makefile_and_shows_jupyter():
 
 def workflow() -> dict:
     """The workflow file; YAML reads the key `on` as True."""
-    return yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
+    return yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
 
 
 def commands(job: str) -> list[str]:
@@ -163,11 +165,13 @@ def test_the_script_checks_style_and_types_and_runs_every_test(tmp_path):
     shutil.copy(ROOT / ".ci/run", tmp_path / ".ci")
     stubs = {".ci/prepare": "", "chromium": "echo Chromium", "make": 'echo "made $1"; [ "$1" != "$FAILS" ]'}
     for name, body in stubs.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
         (tmp_path / name).chmod(0o755)
     for fails, made in (("", ["lint", "test", "test-slow"]), ("test", ["lint", "test"])):
         env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "FAILS": fails}
-        done = subprocess.run([tmp_path / ".ci/run"], env=env, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [tmp_path / ".ci/run"], env=env, capture_output=True, text=True, timeout=60, encoding="utf-8"
+        )
         assert re.findall("^made (.*)", done.stdout, flags=re.MULTILINE) == made, done.stderr
         assert bool(done.returncode) == bool(fails)
 
@@ -189,13 +193,13 @@ def test_ci_tries_the_newest_versions_once_a_week():
     timing = workflow()[True]["schedule"]
     assert [len(each["cron"].split()) for each in timing] == [5] and timing[0]["cron"].split()[-1].isdigit()
     assert commands("newest") == [".ci/newest"]
-    assert (ROOT / ".ci/newest").read_text().rstrip().endswith(".venv/bin/python tools/pins.py --all")
+    assert (ROOT / ".ci/newest").read_text(encoding="utf-8").rstrip().endswith(".venv/bin/python tools/pins.py --all")
     for job, about in workflow()["jobs"].items():
         assert about["if"] == f"github.event_name {'==' if job == 'newest' else '!='} 'schedule'"
 
 
 def test_hooks_before_a_commit_are_the_pinned_tools():
-    (repo,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    (repo,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"]
     assert repo["repo"] == "local"
     assert all(hook["language"] == "system" and hook["entry"].startswith(".venv/bin/") for hook in repo["hooks"])
 
@@ -240,7 +244,9 @@ def test_make_test_compares_stored_outputs_of_all_notebooks():
     command = make("--dry-run", "test").stdout
     assert " --nbval " in command and "lax" not in command and "sanitize" not in command
     assert " --dist loadscope " in command
-    pytest_options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    pytest_options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"][
+        "ini_options"
+    ]
     assert pytest_options["testpaths"] == ["tests", "notebooks"]
     assert command.split()[-2:] == ["notebooks", "tests"]
 
@@ -262,12 +268,12 @@ def test_make_test_and_make_test_slow_run_every_test_once():
 @pytest.mark.parametrize("version", ["3.10", "3.15"])
 def test_make_refuses_another_python_and_says_what_it_expected(tmp_path, version):
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
-        (tmp_path / name).write_text((ROOT / name).read_text())
+        (tmp_path / name).write_text((ROOT / name).read_text(encoding="utf-8"), encoding="utf-8")
     first, last = needs_python()
     stub = tmp_path / "other-python"  # the Python of these tests, made to believe that it is another version
     major, minor = version.split(".")
     believe = f"import sys; sys.version_info = ({major}, {minor}, 0)"
-    stub.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{believe}; exec(sys.argv[1])" "$2"\n')
+    stub.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{believe}; exec(sys.argv[1])" "$2"\n', encoding="utf-8")
     stub.chmod(0o755)
 
     result = make("setup", f"PYTHON={stub}", cwd=tmp_path)
@@ -280,7 +286,7 @@ def test_make_refuses_another_python_and_says_what_it_expected(tmp_path, version
 
 def test_make_says_so_when_there_is_no_python(tmp_path):
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
-        (tmp_path / name).write_text((ROOT / name).read_text())
+        (tmp_path / name).write_text((ROOT / name).read_text(encoding="utf-8"), encoding="utf-8")
     result = make("setup", "PYTHON=no-such-python", cwd=tmp_path)
     assert result.returncode != 0
     assert "there is no 'no-such-python'" in result.stderr
@@ -342,7 +348,7 @@ def test_metadata_is_complete():
 def test_the_version_has_one_source():
     assert PROJECT["dynamic"] == ["version"] and "version" not in PROJECT
     assert Version(flashlearn.__version__) > Version("0.1.0")
-    assert f"## {Version(flashlearn.__version__).base_version}" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"## {Version(flashlearn.__version__).base_version}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 # Triton
@@ -384,7 +390,9 @@ assert "triton" not in sys.modules
 
 
 def test_flashlearn_imports_without_triton():
-    result = subprocess.run([sys.executable, "-c", IMPORT_ALL_WITHOUT_TRITON], cwd=ROOT, capture_output=True, text=True)
+    result = subprocess.run(
+        [sys.executable, "-c", IMPORT_ALL_WITHOUT_TRITON], cwd=ROOT, capture_output=True, text=True, encoding="utf-8"
+    )
     assert result.returncode == 0, result.stderr
     assert {"flashlearn.core.steps", "flashlearn.rungs.softmax", "flashlearn.exercises"} <= set(result.stdout.split())
 
@@ -398,12 +406,14 @@ def test_without_a_gpu_kernels_run_whatever_else_imports_triton_later():
     )
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     env.pop("TRITON_INTERPRET", None)
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, encoding="utf-8"
+    )
     assert result.stdout.strip() == "64.0", result.stderr
 
 
 def test_the_book_is_published_from_what_make_book_writes():
-    jobs = yaml.safe_load((ROOT / ".github/workflows/book.yml").read_text())["jobs"]
+    jobs = yaml.safe_load((ROOT / ".github/workflows/book.yml").read_text(encoding="utf-8"))["jobs"]
     steps = jobs["build"]["steps"]
     assert [step["run"] for step in steps if "run" in step] == ["make book"]
     uploaded = [step["with"]["path"] for step in steps if "upload" in step.get("uses", "")]

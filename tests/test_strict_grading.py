@@ -36,14 +36,14 @@ def graded(*cells, timeout=120, own_work=False):
 def solved(module):
     """Cells that hand in the solutions of a notebook as a student who had found them: by their source."""
     number, name = module.EXERCISES[0].name[:2], module.__name__.rpartition(".")[2]
-    yield (SOLUTIONS / f"{name}.py").read_text()
+    yield (SOLUTIONS / f"{name}.py").read_text(encoding="utf-8")
     if number in ("12", "13"):
         yield "import triton.language as tl"
     for exercise in module.EXERCISES:
         function = exercise.solution.__name__
         yield f'check("{exercise.name}", {function.removesuffix("_solution") if number == "11" else function})'
     if number == "12":
-        yield (SOLUTIONS / "mutation_lab.py").read_text()
+        yield (SOLUTIONS / "mutation_lab.py").read_text(encoding="utf-8")
         yield "from flashlearn.exercises.mutation_lab import run_lab\nrun_lab(test_scale, test_causal)"
 
 
@@ -232,7 +232,7 @@ def test_what_is_not_an_answer_earns_nothing(tmp_path):
     cells = [source.replace("PICKLED", str(pickled)) for source in CHEATS.values()]
     (tmp_path / "flashlearn" / "exercises").mkdir(parents=True)
     for file in ("flashlearn/__init__.py", "flashlearn/exercises/__init__.py", "torch.py", "sitecustomize.py"):
-        (tmp_path / file).write_text("raise SystemExit('of the submission')")
+        (tmp_path / file).write_text("raise SystemExit('of the submission')", encoding="utf-8")
     path = submission(tmp_path / "03_online_softmax.ipynb", FIRST, *cells, MERGE)
     grades = {grade.exercise: grade for grade in grade_notebook(path, strict=True)}
     assert {name: grades[name].passed for name in CHEATS if name in grades and grades[name].passed} == {}
@@ -314,7 +314,7 @@ def test_an_exercise_of_ones_own_comes_by_standard_input(tmp_path):
     ours = "check('90.double', lambda x: x + x)\ncheck('00.scores', lambda q, k: q @ k.T)"
     path = submission(tmp_path / "90_exam.ipynb", FIRST, ours)
     command = [sys.executable, "-P", "-", "--strict", "--csv", str(path)]
-    result = subprocess.run(command, input=EXAMINATION, capture_output=True, text=True, check=True)
+    result = subprocess.run(command, input=EXAMINATION, capture_output=True, text=True, check=True, encoding="utf-8")
     assert sys.platform != "linux" or "others may look in: 0\n" in result.stderr  # PR_GET_DUMPABLE
     rows = [line.split(",")[1:4] for line in result.stdout.splitlines()]
     assert rows == [
@@ -336,7 +336,7 @@ def test_what_is_not_prevented():
     """Text is text, wherever it was read: the guide says so."""
     found, _ = graded(PREVENTED)
     assert found == {"00.scores": (TESTS["00.scores"], "")}
-    guide = Path("notebooks/INSTRUCTORS.md").read_text()
+    guide = Path("notebooks/INSTRUCTORS.md").read_text(encoding="utf-8")
     assert "reading the solutions in the installed package" in " ".join(guide.split())
 
 

@@ -66,7 +66,9 @@ def cells(number: str) -> tuple[str, ...]:
     """The prose of every Markdown cell, without code, formulas, headings and where links lead; the title cell is first."""
     (path,) = FOLDER.glob(f"{number}_*.ipynb")
     found = [
-        "".join(cell["source"]) for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "markdown"
+        "".join(cell["source"])
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
+        if cell["cell_type"] == "markdown"
     ]
     return tuple(map(prose, found))
 

@@ -208,7 +208,7 @@ def test_a_window_without_a_mask_is_heeded(pair):
 @pytest.mark.slow  # a process of its own
 def test_without_transformers_the_error_says_what_to_install():
     code = "import sys; sys.modules['transformers'] = None; import flashlearn.models.transformers"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8")
     assert run.returncode == 1 and "pip install -c constraints.txt -e .[transformers]" in run.stderr
 
 
@@ -217,5 +217,5 @@ def test_the_version_tested_is_the_one_pinned():
 
     import transformers
 
-    pins = (Path(__file__).parent.parent / "constraints.txt").read_text()
+    pins = (Path(__file__).parent.parent / "constraints.txt").read_text(encoding="utf-8")
     assert f"\ntransformers=={transformers.__version__}\n" in pins

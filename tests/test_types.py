@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["mypy"]
 
 RIGHT = """
 from typing import assert_type
@@ -44,14 +44,14 @@ WRONG = [
 def complaints(tmp_path_factory) -> dict[str, list[str]]:
     """What mypy says of the right file and of the wrong lines after it; it keeps the project's cache."""
     folder = tmp_path_factory.mktemp("types")
-    (folder / "right.py").write_text(RIGHT)
-    (folder / "wrong.py").write_text(RIGHT + "\n".join(WRONG) + "\n")
+    (folder / "right.py").write_text(RIGHT, encoding="utf-8")
+    (folder / "wrong.py").write_text(RIGHT + "\n".join(WRONG) + "\n", encoding="utf-8")
     options = ["--no-error-summary", "--no-pretty"]
     said = {}
     for name in ("right", "wrong"):
         command = [sys.executable, "-m", "mypy", *options, str(folder / f"{name}.py")]
         env = {**os.environ, "MYPYPATH": str(ROOT)}
-        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=500)
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=500, encoding="utf-8")
         assert not done.stderr, done.stderr
         said[name] = [line for line in done.stdout.splitlines() if ": error:" in line]
     return said
@@ -75,5 +75,9 @@ def test_no_room_is_waved_through():
     for override in SETTINGS["overrides"]:
         ours = [module for module in override["module"] if module.startswith("flashlearn")]
         assert not ours, ours
-    assert not [path for path in (ROOT / "flashlearn").rglob("*.py") if "# mypy: ignore-errors" in path.read_text()]
+    assert not [
+        path
+        for path in (ROOT / "flashlearn").rglob("*.py")
+        if "# mypy: ignore-errors" in path.read_text(encoding="utf-8")
+    ]
     assert (ROOT / "flashlearn/py.typed").exists()

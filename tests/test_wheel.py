@@ -141,7 +141,7 @@ def wheel(tmp_path_factory) -> Path:
 
 def pip(*arguments: str) -> None:
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments, "--no-index"]
-    subprocess.run(command, check=True, env=clean(), capture_output=True, text=True, timeout=300)
+    subprocess.run(command, check=True, env=clean(), capture_output=True, text=True, timeout=300, encoding="utf-8")
 
 
 def clean() -> dict[str, str]:
@@ -168,9 +168,11 @@ def run(python: Path, snippets: dict[str, str], folder: Path) -> tuple[list[str]
     """Run the snippets, one after the other, in one process; the names of those that passed, and what it said."""
     parts = [f"{textwrap.dedent(code)}\nprint('passed: {name}')" for name, code in snippets.items()]
     script = folder / "use.py"
-    script.write_text("\n".join(parts))
+    script.write_text("\n".join(parts), encoding="utf-8")
     env = clean() | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run([python, "-I", script], cwd=folder, env=env, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [python, "-I", script], cwd=folder, env=env, capture_output=True, text=True, timeout=300, encoding="utf-8"
+    )
     passed = [line.removeprefix("passed: ") for line in done.stdout.splitlines() if line.startswith("passed: ")]
     return passed, done.stderr
 

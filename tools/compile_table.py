@@ -80,9 +80,15 @@ def compiled(cases: Iterable[Case], *, jobs: int = 2, triton: str | None = None)
 
 def _in_a_process(cases: list[Case], triton: str | None = None) -> list[tuple[Case, Kernels]]:
     paths = [path for path in (triton, str(ROOT), os.environ.get("PYTHONPATH")) if path]
-    env = {**os.environ, "TRITON_INTERPRET": "0", "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    env = {**os.environ, "TRITON_INTERPRET": "0", "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"}
+    env["PYTHONPATH"] = os.pathsep.join(paths)
     done = subprocess.run(
-        [sys.executable, __file__, "--compile"], input=json.dumps(cases), capture_output=True, text=True, env=env
+        [sys.executable, __file__, "--compile"],
+        input=json.dumps(cases),
+        capture_output=True,
+        text=True,
+        env=env,
+        encoding="utf-8",
     )
     if done.returncode:
         raise RuntimeError(
@@ -199,7 +205,7 @@ def worse(recorded: dict, found: Iterable[tuple[Case, Kernels]]) -> list[str]:
 
 def read() -> dict:
     """{"triton": version, "cases": {gpu: {case: {kernel: [shared, spilled]}}}}"""
-    return json.loads(TABLE.read_text())
+    return json.loads(TABLE.read_text(encoding="utf-8"))
 
 
 def write(version: str, found: Iterable[tuple[Case, Kernels]]) -> None:
@@ -208,7 +214,7 @@ def write(version: str, found: Iterable[tuple[Case, Kernels]]) -> None:
     for case, kernels in found:
         lines[case.gpu].append(f"   {json.dumps(str(case))}: {json.dumps(kernels, sort_keys=True)}")
     gpus = [f'  "{gpu}": {{\n' + ",\n".join(sorted(of)) + "\n  }" for gpu, of in lines.items() if of]
-    TABLE.write_text(f'{{\n "triton": "{version}",\n "cases": {{\n' + ",\n".join(gpus) + "\n }\n}\n")
+    TABLE.write_text(f'{{\n "triton": "{version}",\n "cases": {{\n' + ",\n".join(gpus) + "\n }\n}\n", encoding="utf-8")
 
 
 def worst(found: Iterable[tuple[Case, Kernels]]) -> dict[tuple[int, str], tuple[int, str, str]]:
@@ -226,7 +232,7 @@ def version_of(triton: str | None) -> str:
     paths = [path for path in (triton, os.environ.get("PYTHONPATH")) if path]
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}, encoding="utf-8",
     )  # fmt: skip
     version, _, file = done.stdout.strip().partition(" ")
     if done.returncode or (triton and not Path(file).is_relative_to(Path(triton).resolve())):

@@ -113,7 +113,9 @@ def broken(checks: Iterable[list[str]]) -> list[str]:
     failed = []
     for command in checks:
         print(f"pins: {' '.join(command)}", flush=True)
-        run = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        run = subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8"
+        )
         named = []
         for line in run.stdout or ():
             print(line, end="", flush=True)

@@ -420,14 +420,18 @@ def _first_call(name: str) -> dict:
     """The same once."""
     found: dict = {}
     with tempfile.TemporaryDirectory() as folder:
-        caches = {"TRITON_CACHE_DIR": f"{folder}/triton", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
+        caches = {
+            "PYTHONUTF8": "1",
+            "TRITON_CACHE_DIR": f"{folder}/triton",
+            "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
+        }
         caches["PYTHONPATH"] = os.pathsep.join(sys.path)  # the same packages are found
         environment = {k: v for k, v in os.environ.items() if k != "TORCHINDUCTOR_COMPILE_THREADS"} | caches
         for caches_are in ("empty", "filled"):
             command = [sys.executable, "-m", "side_by_side.first_call", name]
             try:
                 done = subprocess.run(
-                    command, env=environment, capture_output=True, text=True, timeout=FIRST_CALL_LIMIT
+                    command, env=environment, capture_output=True, text=True, timeout=FIRST_CALL_LIMIT, encoding="utf-8"
                 )
             except subprocess.TimeoutExpired:
                 return found | {"reason": f"caches {caches_are}: more than {FIRST_CALL_LIMIT} s"}

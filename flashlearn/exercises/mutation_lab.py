@@ -242,7 +242,7 @@ def diff(name: str) -> str:
     mutants = {mutant.name: mutant for mutant in MUTANTS}
     if name not in mutants:
         raise ValueError(f"expected the name of a mutant, one of {', '.join(mutants)}, got {name!r}")
-    source = _path(mutants[name].module).read_text().splitlines()
+    source = _path(mutants[name].module).read_text(encoding="utf-8").splitlines()
     lines = [f"flashlearn/kernels/teaching/{mutants[name].module}.py"]
     for old, new in mutants[name].changes:
         line = next(line for line in source if old in line)
@@ -273,7 +273,11 @@ def _changed(mutant: Mutant) -> ModuleType:
     """The module of a kernel, executed from its source with the mutant's lines in place."""
     path = _path(mutant.module)
     module = ModuleType(f"mutant_{mutant.name.replace(' ', '_')}")
-    run(replaced(path.read_text(), path.name, *mutant.changes), f"<mutant: {mutant.name}>", module.__dict__)
+    run(
+        replaced(path.read_text(encoding="utf-8"), path.name, *mutant.changes),
+        f"<mutant: {mutant.name}>",
+        module.__dict__,
+    )
     return module
 
 

@@ -88,7 +88,8 @@ def compiled(*wanted: tuple[str, str, dict]) -> list[Compiled]:
         input=json.dumps([_job(*one) for one in wanted]),
         capture_output=True,
         text=True,
-        env={**os.environ, "TRITON_INTERPRET": "0"},
+        env={**os.environ, "TRITON_INTERPRET": "0", "PYTHONUTF8": "1"},
+        encoding="utf-8",
     )
     if done.returncode:
         raise RuntimeError(f"expected Triton to compile {wanted}, got:\n{done.stderr}")
@@ -150,7 +151,9 @@ def resources(cubin: bytes) -> tuple[int, int]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        usage = subprocess.check_output([knobs.nvidia.cuobjdump.path, "-res-usage", file.name], text=True)
+        usage = subprocess.check_output(
+            [knobs.nvidia.cuobjdump.path, "-res-usage", file.name], text=True, encoding="utf-8"
+        )
     return _number(r"REG:(\d+)", usage), _number(r"STACK:(\d+)", usage)
 
 

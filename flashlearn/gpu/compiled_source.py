@@ -57,14 +57,17 @@ def compiled_for_hopper(*calls: Call) -> list[Built]:
     """Compile each call for compute capability 9.0; no GPU is needed. RuntimeError with the compiler's message."""
     with tempfile.TemporaryDirectory() as folder:
         for number, call in enumerate(calls):
-            Path(folder, f"kernel_{number}.py").write_text(HEADER + source_of(call.kernel, call.replaced))
+            Path(folder, f"kernel_{number}.py").write_text(
+                HEADER + source_of(call.kernel, call.replaced), encoding="utf-8"
+            )
         wanted = [(call.kernel.__name__, [_told(arg) for arg in call.args], call.constants) for call in calls]
         done = subprocess.run(
             [sys.executable, "-m", "flashlearn.gpu.compiled_source", folder],
             input=json.dumps(wanted),
             capture_output=True,
             text=True,
-            env={**os.environ, "TRITON_INTERPRET": "0"},
+            env={**os.environ, "TRITON_INTERPRET": "0", "PYTHONUTF8": "1"},
+            encoding="utf-8",
         )
     if done.returncode:
         raise RuntimeError(f"expected Triton to compile {[name for name, *_ in wanted]}, got:\n{done.stderr}")

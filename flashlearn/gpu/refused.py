@@ -180,7 +180,8 @@ def _compile(job: str) -> Refusal | None:
             input=job,
             capture_output=True,
             text=True,
-            env={**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": cache},
+            env={**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": cache, "PYTHONUTF8": "1"},
+            encoding="utf-8",
         )
     return explained(done.stderr) if done.returncode else None
 

@@ -41,7 +41,8 @@ def _measured(D: int, N: int) -> tuple[Launches, str]:
         [sys.executable, "-m", "flashlearn.gpu.tuning", str(D), str(N)],
         capture_output=True,
         text=True,
-        env={**os.environ, "TRITON_INTERPRET": "0"},
+        env={**os.environ, "TRITON_INTERPRET": "0", "PYTHONUTF8": "1"},
+        encoding="utf-8",
     )
     if done.returncode:
         raise RuntimeError(f"expected rates of the candidates, got:\n{done.stderr}")

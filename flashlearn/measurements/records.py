@@ -27,7 +27,7 @@ def load(name: str, folder: Path = FOLDER) -> dict:
     path = folder / f"{name}.json"
     if not path.exists():
         raise FileNotFoundError(f"expected a recording, one of {recordings(folder)}, in {folder.name}, got {name!r}")
-    return json.loads(path.read_text())
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def provenance(results: Mapping) -> str:

@@ -84,7 +84,7 @@ def processes(P: int, function: Callable[..., Any], *args: Any, limit: float = L
         name = getattr(function, "__name__", type(function).__name__)
         raise TypeError(f"expected a function made with def, whose source can be sent, got {name}")
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "program.py").write_text(textwrap.dedent(inspect.getsource(function)))
+        (Path(folder) / "program.py").write_text(textwrap.dedent(inspect.getsource(function)), encoding="utf-8")
         torch.save((args, function.__name__), Path(folder) / "arguments.pt")
         team = [_Process(folder, rank, P, limit) for rank in range(P)]
         try:
@@ -104,10 +104,19 @@ class _Process:
     def __init__(self, folder: str, rank: int, size: int, limit: float):
         self.rank, self.said, self.stopped = rank, "", False
         paths = [str(PACKAGE), *filter(None, [os.environ.get("PYTHONPATH")])]
-        here = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+        here = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"}
         command = [sys.executable, "-m", "flashlearn.ring.worker", folder, str(rank), str(size), str(limit / 2)]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        self.process = subprocess.Popen(command, env=here, text=True, start_new_session=True, **pipes)  # type: ignore[call-overload]
+        self.process: Any = subprocess.Popen(
+            command,
+            env=here,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            encoding="utf-8",
+            errors="backslashreplace",
+            start_new_session=True,
+        )
         self.listener = threading.Thread(target=self._listen, daemon=True)
         self.listener.start()
 

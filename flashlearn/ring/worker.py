@@ -30,7 +30,7 @@ def main(folder: Path, rank: int, size: int, limit: float) -> None:
     torch.set_num_threads(1)
     args, name = torch.load(folder / "arguments.pt", weights_only=False)  # written by the parent, a moment ago
     names: dict = {"__name__": "program", "__file__": str(folder / "program.py")}
-    exec(compile((folder / "program.py").read_text(), names["__file__"], "exec"), names)
+    exec(compile((folder / "program.py").read_text(encoding="utf-8"), names["__file__"], "exec"), names)
     group = join_group(dist.FileStore(str(folder / "store"), size), rank, size, limit)
     torch.save(names[name](group, *args), folder / f"result{rank}.pt")
 

@@ -74,12 +74,12 @@ def _served(folder, kept):
     settings = folder / "config" / "labconfig" / "default_setting_overrides.json"
     settings.parent.mkdir(parents=True)
     no_news = {"fetchNews": "false", "checkForUpdates": False}
-    settings.write_text(json.dumps({"@jupyterlab/apputils-extension:notification": no_news}))
+    settings.write_text(json.dumps({"@jupyterlab/apputils-extension:notification": no_news}), encoding="utf-8")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     token = secrets.token_hex(16)
-    log = (folder / "lab.log").open("w")
+    log = (folder / "lab.log").open("w", encoding="utf-8")
     process = subprocess.Popen(
         [
             sys.executable,
@@ -123,13 +123,13 @@ def _wait_until_up(url, process, log, seconds=60):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if process.poll() is not None:
-            pytest.fail(f"JupyterLab stopped: {log.read_text()[-2000:]}")
+            pytest.fail(f"JupyterLab stopped: {log.read_text(encoding='utf-8')[-2000:]}")
         try:
             urllib.request.urlopen(url, timeout=2)
             return
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             time.sleep(0.3)
-    pytest.fail(f"JupyterLab did not answer within {seconds} s: {log.read_text()[-2000:]}")
+    pytest.fail(f"JupyterLab did not answer within {seconds} s: {log.read_text(encoding='utf-8')[-2000:]}")
 
 
 @pytest.fixture(scope="session")

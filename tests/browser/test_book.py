@@ -33,11 +33,11 @@ def book(tmp_path_factory):
         return Path(os.environ["FLASHLEARN_BOOK"])
     ours = tmp_path_factory.getbasetemp()
     run = ours.parent if "PYTEST_XDIST_WORKER" in os.environ else ours
-    with (run / "book.lock").open("w") as lock:
+    with (run / "book.lock").open("w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (run / "book.built").exists():
             command = [sys.executable, "-m", "tools.book"]
-            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, encoding="utf-8")
             assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
             (run / "book.built").touch()
     return ROOT / "build" / "book"
@@ -147,7 +147,7 @@ def test_the_policy_stops_a_script_that_is_not_ours(site, visit):
 
 def test_every_link_within_the_book_leads_somewhere(book):
     for path in book.rglob("*.html"):
-        for link in re.findall(r'(?:href|src)="([^"#?:]+)[^":]*"', path.read_text()):
+        for link in re.findall(r'(?:href|src)="([^"#?:]+)[^":]*"', path.read_text(encoding="utf-8")):
             assert (path.parent / link).exists(), f"{path.name} leads to {link}"
 
 
@@ -284,7 +284,7 @@ def test_a_page_on_a_phone(site, visit, name):
 
 def test_every_stored_run_is_a_player_with_its_frames_and_its_table(book):
     for name in CHAPTERS:
-        page = (book / "notebooks" / f"{name}.html").read_text()
+        page = (book / "notebooks" / f"{name}.html").read_text(encoding="utf-8")
         for folder, count in re.findall(r'data-folder="([^"]*)" data-count="(\d+)"', page):
             assert {f"{at}.webp" for at in range(int(count))} <= {path.name for path in (book / folder).iterdir()}
         assert page.count('<figure class="run"') == page.count("All steps in words")
@@ -372,7 +372,7 @@ def test_it_plays_from_a_folder_too(book, visit):
 
 def test_every_chapter_says_where_it_can_be_run(book):
     for name in CHAPTERS:
-        page = (book / "notebooks" / f"{name}.html").read_text()
+        page = (book / "notebooks" / f"{name}.html").read_text(encoding="utf-8")
         assert page.count(f"labpath=notebooks%2F{name}.ipynb") == 2, "at the top, and at the exercises"
         assert page.count(f"/blob/colab/{name}.ipynb") == 2
         assert (book / "download" / f"{name}.ipynb").exists() and (

@@ -37,7 +37,7 @@ def formulas(chromium, tmp_path_factory):
     path = tmp_path_factory.mktemp("js") / "all.js"
     finish.bundle([STATIC / "cost.js"], path)
     page = chromium.new_page()
-    page.add_script_tag(content=path.read_text().replace("const modules_cost", "window.costs"))
+    page.add_script_tag(content=path.read_text(encoding="utf-8").replace("const modules_cost", "window.costs"))
     yield page
     page.close()
 
@@ -219,7 +219,7 @@ def test_every_step_of_the_tiling_explorer_is_a_picture(site, visit):  # noqa: F
 def test_all_recorded_settings_are_there(book):  # noqa: F811
     named = {f"{N}-{D}-{q}-{k}" for D, lengths in runs.grid().items() for N, pairs in lengths.items() for q, k in pairs}
     assert {path.stem for path in (book / "_static" / "runs").glob("*.js")} == named
-    text = (book / "_static" / "runs" / "12-4-3-3.js").read_text()
+    text = (book / "_static" / "runs" / "12-4-3-3.js").read_text(encoding="utf-8")
     assert json.loads(text[text.index("{") : text.rindex("}") + 1]) == json.loads(json.dumps(runs.setting(12, 4, 3, 3)))
 
 

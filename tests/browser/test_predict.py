@@ -58,7 +58,7 @@ def test_it_is_answered_by_keys_once_and_for_all(open_in_the_page, kept):
     for words in (believes, question.right, question.why):
         expect(status).to_contain_text(words)
     assert status.evaluate("(node, there) => node === there", there), "the node that a screen reader watches stays"
-    line = json.loads((kept / diary.PREDICTIONS).read_text())
+    line = json.loads((kept / diary.PREDICTIONS).read_text(encoding="utf-8"))
     assert (line["question"], line["choice"], line["right"]) == (NAME, question.choices[wrong], False)
 
     keyboard.press("Shift+Tab")
@@ -73,7 +73,7 @@ def test_it_is_answered_by_keys_once_and_for_all(open_in_the_page, kept):
     notebook.run_code(ASK)
     expect(asked(notebook).get_by_role("radio").nth(wrong)).to_be_checked()
     expect(asked(notebook).get_by_role("status")).to_contain_text(question.why)
-    assert len((kept / diary.PREDICTIONS).read_text().splitlines()) == 1
+    assert len((kept / diary.PREDICTIONS).read_text(encoding="utf-8").splitlines()) == 1
     assert notebook.errors == []
     notebook.passed = True
 
@@ -145,7 +145,7 @@ def test_in_projector_mode_it_is_a_stop(open_in_the_page, kept):
     is_on_stage(page, other)
     press("PageDown")  # nothing was chosen
     expect(page.locator(".flashlearn-player")).to_have_class(re.compile("flashlearn-shown"))
-    assert len((kept / diary.PREDICTIONS).read_text().splitlines()) == 1
+    assert len((kept / diary.PREDICTIONS).read_text(encoding="utf-8").splitlines()) == 1
     press("PageUp")
     is_on_stage(page, other)
     press("ArrowUp")

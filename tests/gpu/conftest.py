@@ -36,7 +36,7 @@ def given_back():
 @pytest.fixture
 def alone(given_back):
     """For tests that need several GB: one at a time, among all workers; the memory is given back."""
-    with open(Path(tempfile.gettempdir(), "flashlearn-gpu-memory.lock"), "w") as lock:
+    with open(Path(tempfile.gettempdir(), "flashlearn-gpu-memory.lock"), "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
         torch.cuda.empty_cache()

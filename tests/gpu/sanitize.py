@@ -92,7 +92,9 @@ def child(*kernels: str, before: tuple[str, ...] = (), **environment: str) -> su
     """This file in another process, to run `kernels`; stdout and stderr together. Status 124: not done in time."""
     program = ["timeout", "500", *before, sys.executable, __file__, "run", *kernels]
     environment = {**os.environ, **environment, "PYTHONPATH": str(KERNELS.parents[1])}
-    return subprocess.run(program, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return subprocess.run(
+        program, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8"
+    )
 
 
 def tail(done: subprocess.CompletedProcess) -> str:
@@ -130,10 +132,10 @@ def source_line(where: str) -> str:
     kernel, path, number = found.groups()
     named = [KERNELS / path.split("/kernels/")[-1]] if "/kernels/" in path else []
     if "/" not in path:
-        named = [file for file in KERNELS.rglob(path) if f"def {kernel}(" in file.read_text()]
+        named = [file for file in KERNELS.rglob(path) if f"def {kernel}(" in file.read_text(encoding="utf-8")]
     if len(named) != 1 or not named[0].exists():
         return ""
-    lines = named[0].read_text().splitlines()
+    lines = named[0].read_text(encoding="utf-8").splitlines()
     return lines[int(number) - 1].strip() if int(number) <= len(lines) else ""
 
 
@@ -222,12 +224,12 @@ def run_early(q, k, v) -> None:
 
     stored = "    ds_smem.index(t % ROUNDS_KEPT * 2 + index).store(ds_16)\n    fence_async_shared()\n"
     told = "    mbarrier.arrive(ds_full.index(t % 2), count=1)\n"
-    source = (KERNELS / "hopper/backward.py").read_text()
+    source = (KERNELS / "hopper/backward.py").read_text(encoding="utf-8")
     broken = source.replace(stored + told, told + stored)
     assert broken != source, f"expected {stored!r} and then {told!r} in hopper/backward.py, got neither"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "attention_backward_early.py")
-        path.write_text(broken)
+        path.write_text(broken, encoding="utf-8")
         spec = importlib.util.spec_from_file_location(path.stem, path)
         module = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module

@@ -91,7 +91,7 @@ def check_all(cases, rung) -> None:
     summary = f"{test}: {len(cases)} cases, {len(faults)} failed; {dict(Counter(rung[1]))}"
     print(summary)
     if path := os.environ.get("FLASHLEARN_FAULTS"):
-        with open(path, "a") as file:
+        with open(path, "a", encoding="utf-8") as file:
             file.write("\n".join([summary, *faults, ""]))
     assert not faults, "\n".join([summary, *faults[:10]])
 

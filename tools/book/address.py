@@ -18,7 +18,7 @@ class Address:
     @classmethod
     def of(cls, root: Path) -> Address:
         """From pyproject.toml; a fork that publishes itself says its own in GITHUB_REPOSITORY, as GitHub's runners do."""
-        url = tomllib.loads((root / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
+        url = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Repository"]
         owner, _, name = url.removeprefix("https://github.com/").strip("/").partition("/")
         if not url.startswith("https://github.com/") or not name or "/" in name:
             raise ValueError(f"expected https://github.com/owner/name as Repository in pyproject.toml, got {url!r}")

@@ -29,8 +29,8 @@ def bundle(modules: list[Path], path: Path) -> None:
     ValueError for an import or an export of another form than `import { a, b } from "./c.js";` and
     `export function`, `export const`.
     """
-    parts = [_closed(module.stem, module.read_text()) for module in modules]
-    path.write_text('"use strict";\n(() => {\n' + "\n".join(parts) + "})();\n")
+    parts = [_closed(module.stem, module.read_text(encoding="utf-8")) for module in modules]
+    path.write_text('"use strict";\n(() => {\n' + "\n".join(parts) + "})();\n", encoding="utf-8")
 
 
 def _closed(name: str, text: str) -> str:
@@ -44,10 +44,10 @@ def _closed(name: str, text: str) -> str:
 
 def close(pages: Path) -> None:
     """Finish every page in a folder of HTML."""
-    texts = {path: path.read_text() for path in sorted(pages.rglob("*.html"))}
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted(pages.rglob("*.html"))}
     formulas.font(formulas.characters(list(texts.values())), pages / "_static" / "math.woff")
     for path, text in texts.items():
-        path.write_text(with_policy(with_names(with_boxes(text))))
+        path.write_text(with_policy(with_names(with_boxes(text))), encoding="utf-8")
     for pattern in UNUSED:
         for path in sorted(pages.glob(pattern)):
             _remove(path)

@@ -133,14 +133,16 @@ class Book:
 
     def front(self, notebooks: list[Path]) -> None:
         """The first page, the instructors' guide, and what is in the book."""
-        first = (self.root / "book" / "index.md").read_text()
-        readme = (self.root / "README.md").read_text()
+        first = (self.root / "book" / "index.md").read_text(encoding="utf-8")
+        readme = (self.root / "README.md").read_text(encoding="utf-8")
         ladder = readme[readme.index("| notebook | function") :].split("\n\n")[0]
         first = first.replace("{{ladder}}", ladder).replace("{{player}}", self.first_player())
         appendices = sorted((self.root / "notebooks").glob("[0-9][0-9]_appendix.md"))
         for path in appendices:
             shutil.copy(path, self.source / "notebooks" / path.name)
-        (self.source / "index.md").write_text(first + contents(sorted([*notebooks, *appendices], key=chapter_order)))
+        (self.source / "index.md").write_text(
+            first + contents(sorted([*notebooks, *appendices], key=chapter_order)), encoding="utf-8"
+        )
         shutil.copy(self.root / "notebooks" / "INSTRUCTORS.md", self.source / "instructors.md")
         self.map()
 
@@ -148,9 +150,9 @@ class Book:
         """The map of all rungs, as a page of the book and as one to print."""
         table = f'<div class="scroll" tabindex="0" role="group" aria-label="the map">{course_map.whole()}</div>'
         words = f"# The map\n\n{MAP}\n\n{table}\n\n{course_map.legend()}\n"
-        (self.source / "map.md").write_text(words)
+        (self.source / "map.md").write_text(words, encoding="utf-8")
         (self.source / "_static").mkdir(exist_ok=True)
-        (self.source / "_static" / "map.html").write_text(course_map.page())
+        (self.source / "_static" / "map.html").write_text(course_map.page(), encoding="utf-8")
 
     def first_player(self) -> str:
         """Notebook 07's two versions side by side, which plays as soon as the page is there."""

@@ -102,13 +102,14 @@ def hardware() -> list[dict]:
 def write(static: Path) -> None:
     """Write it all into the folder of static files."""
     (static / "runs").mkdir(parents=True, exist_ok=True)
-    (static / "hardware.js").write_text(f"export const HARDWARE = {json.dumps(hardware())};\n")
+    (static / "hardware.js").write_text(f"export const HARDWARE = {json.dumps(hardware())};\n", encoding="utf-8")
     (static / "grid.js").write_text(
-        f"export const GRID = {json.dumps(grid())};\nexport const MASKS = {json.dumps(list(MASKS))};\n"
+        f"export const GRID = {json.dumps(grid())};\nexport const MASKS = {json.dumps(list(MASKS))};\n",
+        encoding="utf-8",
     )
     for D, lengths in grid().items():
         for N, blocks in lengths.items():
             for block_q, block_k in blocks:
                 name = f"{N}-{D}-{block_q}-{block_k}"
                 data = json.dumps(setting(N, D, block_q, block_k), ensure_ascii=False, separators=(",", ":"))
-                (static / "runs" / f"{name}.js").write_text(f'flashlearnRun("{name}",{data});\n')
+                (static / "runs" / f"{name}.js").write_text(f'flashlearnRun("{name}",{data});\n', encoding="utf-8")

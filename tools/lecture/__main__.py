@@ -38,11 +38,11 @@ def build(minutes: int, out: Path, pdf: bool = True) -> list[Path]:
     library(out / "reveal")
     look.scale, look.lines = 1.5, 1.6  # as in projector mode
     try:
-        (out / "index.html").write_text(deck(plan, out))
+        (out / "index.html").write_text(deck(plan, out), encoding="utf-8")
     finally:
         look.scale, look.lines = 1.0, 1.0
-    (out / "slides.html").write_text(notes(plan))
-    (out / "handout.html").write_text(handout(pictures(plan)))
+    (out / "slides.html").write_text(notes(plan), encoding="utf-8")
+    (out / "handout.html").write_text(handout(pictures(plan)), encoding="utf-8")
     pages = ["slides", "handout"] if pdf else []
     for name in pages:
         print_pdf(out / f"{name}.html", out / f"{name}.pdf")

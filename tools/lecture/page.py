@@ -50,16 +50,16 @@ def clock(start: float, minutes: float) -> str:
 
 def styles() -> str:
     """The deck's own style, after that of the player."""
-    return (BROWSER / "player.css").read_text() + (HERE / "deck.css").read_text()
+    return (BROWSER / "player.css").read_text(encoding="utf-8") + (HERE / "deck.css").read_text(encoding="utf-8")
 
 
 def scripts() -> str:
     """Player and deck as one module in the page: a page opened from a folder may import nothing."""
-    return (BROWSER / "player.js").read_text() + (HERE / "deck.js").read_text()
+    return (BROWSER / "player.js").read_text(encoding="utf-8") + (HERE / "deck.js").read_text(encoding="utf-8")
 
 
 def filled(name: str, **parts: str) -> str:
-    text = (HERE / name).read_text()
+    text = (HERE / name).read_text(encoding="utf-8")
     for place, part in parts.items():
         text = text.replace(f"<!-- {place} -->", part)
     return text

@@ -93,7 +93,7 @@ def _children() -> list[int]:
     found = []
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            if int(entry.read_text(errors="replace").rpartition(")")[2].split()[1]) == os.getpid():
+            if int(entry.read_text(errors="replace", encoding="utf-8").rpartition(")")[2].split()[1]) == os.getpid():
                 found.append(int(entry.parent.name))
     return found
 
