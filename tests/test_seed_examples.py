@@ -31,7 +31,7 @@ EXAMPLES = {  # notebook: {example: what its code or what it printed must hold; 
         "the row": r"\[3\.0, 2\.0, 5\.0, 1\.0\]",
         "the invariant": r"assert m == seen\.max\(\)",
         "256 logits in blocks of 4": r"256 logits in blocks of 4: .*rounds\[0, 256\] == 6",
-        "3N to 2N": r"== \(3 \* n, 2 \* n\)",
+        "3N to 2N": r"safe_softmax_steps, 3\), .*online_softmax_steps, 2\).*== passes \* n",
     },
     "04": {"one query, ten keys": r"B, H, N, D = 2, 1, 10, 4", "K, then V": r"two_pass_attention_steps"},
     "05": {

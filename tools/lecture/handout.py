@@ -64,8 +64,8 @@ def _tiles(file: str, alt: str) -> str:
 {_image(file, alt)}
 <p>128 tokens, d = 16, float16, blocks of 32: the same products, other bytes.</p>
 <table><tr><th></th><th>bytes through HBM</th><th>FLOPs of products</th></tr>{race}</table>
-<p>An {gpu.name} can do {gpu.ridge():.0f} FLOP for each byte from HBM: below that memory decides. SRAM is {gpu.sram / 2**20:.0f} MB in all,
-HBM {gpu.memory / 1e9:.0f} GB.</p>
+<p>An {gpu.name} can do {gpu.ridge():.0f} FLOP for each byte from HBM: below that memory decides. Each of its {gpu.sms} SMs has {gpu.sram_per_sm // 1024} KB of SRAM;
+HBM has {gpu.memory / 1e9:.0f} GB.</p>
 <p>Do it yourself: with {tiles.M} elements of SRAM and d = {tiles.D}, blocks of {tiles.PAPER[0]} and {tiles.PAPER[1]} rows need
 {tiles.NEED[tiles.PAPER]} elements, and {tiles.FITTING[0]} and {tiles.FITTING[1]} need {tiles.NEED[tiles.FITTING]}. Why? Then: exercises
 <code>03.merge</code>, <code>05.recurrence</code>, <code>07.update</code>.</p>"""

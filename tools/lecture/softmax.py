@@ -77,7 +77,7 @@ NAIVE = Section(
         Slide(
             "exp overflows early",
             (2, 0),
-            "Logits of 12 are common. bfloat16 has the range of float32, and a third of its digits.",
+            "A logit of 12 is too large for float16 already. bfloat16 has the range of float32, and a third of its digits.",
             shows=Plot(edges, "Bars: " + ", ".join(f"{name} {edge:.2f}" for name, edge in EDGES.items()) + "."),
         ),
     ),

@@ -140,14 +140,15 @@ TILES = Section(
         Slide(
             "Do the blocks fit?",
             (1.5, 2),
-            f"The paper's rule leaves a quarter of the room for each of four tiles, and forgets that S needs room too: "
-            f"{NEED[PAPER]} of {M} elements.",
+            f"The paper's rule takes M / 4d keys, rounded up, and at most d queries. It fits where M is large beside d²; here the "
+            f"blocks need {NEED[PAPER]} of {M} elements.",
             shows=Poll.of("07.fit"),
         ),
         Slide(
             "The budget",
             (1.5, 2),
-            "Rounding down instead of up makes it fit. On a GPU it is the same question with 228 KB of shared memory.",
+            "Rounded down, they fit here, though not always. An H100 asks it twice: 228 KB of shared memory for Q, K and V, "
+            "256 KB of registers for S and O.",
             shows=Run(
                 lambda: [budget_step(*PAPER, D, M), budget_step(*FITTING, D, M)],
                 draw_budget,

@@ -97,7 +97,7 @@ QUESTIONS: tuple[Question, ...] = (
                 "myth: FlashAttention is fast because it computes less",
             ),
         ),
-        why="A pass over memory is saved; the exponentials become more, as the correction has one too.",
+        why="A pass over memory is saved. The exponentials do not become fewer: the correction has one too.",
         shown='assert exps == [2 * n, 4 * n], "more work, not less"',
     ),
 )

@@ -43,7 +43,8 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         name="02.bytes",
-        text="Safe softmax has three passes in place of two. How many more bytes move, reads and writes together?",
+        text="A row is too long to stay on chip. Safe softmax has three passes in place of two. How many more bytes move, reads and "
+        "writes together?",
         right="a third more",
         wrong=(
             Wrong(
@@ -52,12 +53,12 @@ QUESTIONS: tuple[Question, ...] = (
                 "mistake: 08.bytes: lse is not counted",
             ),
             Wrong(
-                "none: the row stays on chip",
-                "what was read once need not be read again",
+                "none: what was read stays on chip",
+                "what was read once need not be read again, however long the row",
                 "mistake: 08.bytes: K and V are read only once",
             ),
         ),
-        why="From 2N + N to 3N + N numbers: 4 in place of 3.",
+        why="From 2N + N to 3N + N numbers: 4 in place of 3. Only a row that fits on chip is read once.",
         shown='assert 3 * moved["safe"].total == 4 * moved["naive"].total, "a third more"',
     ),
     Question(
