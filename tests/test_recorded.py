@@ -2,6 +2,7 @@
 
 import ast
 import doctest
+import itertools
 import json
 import math
 import re
@@ -185,19 +186,38 @@ def test_computing_warps_share_a_scheduler_with_others(warps, seen):
 
 
 def test_the_appendix_says_which_short_rows_are_of_which_kernels():
-    commits = load("gpu_attention_h200")["provenance"]["commit"]
-    assert set(re.findall(r"\b[0-9a-f]{7}\b", commits)) == {"e46c9c4", "5d68fed", "2537a6e", "f08cf0d", "28e246b"}
-    assert "f08cf0d (N = 8192 and the other peers" in commits, "as notebook 14 and the appendix say"
     ours = chosen(load("gpu_attention_h200")["rows"], N=(512, 1024, 2048), dtype="float16")
     ways = [rounded(ratios(ours, way, "fa4")) for way in ("forward", "backward")]
-    commits = load("gpu_attention_h100")["provenance"]["commit"]
-    assert set(re.findall(r"\b[0-9a-f]{7}\b", commits)) == {"ccad43a", "eb28b92", "652166b", "f751127", "be6f527"}
     short = chosen(load("gpu_attention_h100")["rows"], N=(512, 1024, 2048), dtype="float16")
     forward, backward = (rounded(ratios(short, way, "fa4")) for way in ("forward", "backward"))
     appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text(encoding="utf-8")
     assert len(short) == len(ours) == 12
+    assert {row["commits"]["flashlearn"] for row in ours} == {"e46c9c4"}
+    assert {row["commits"]["flashlearn"] for row in short} == {"f751127"}
     assert f"reaches {ways[0]} of FlashAttention-4 forward and {ways[1]} backward (float16, N 512 to 2048)" in appendix
     assert f"on an H100 (`gpu_attention_h100.json`) {forward} and {backward}." in appendix
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in recordings() if name.startswith(("gpu_attention", "gpu_masks", "gpu_paged", "gpu_pro"))]
+)
+def test_a_record_names_the_versions_of_its_peers_and_the_commit_of_each_row(name):
+    """Where a version was not recorded, the record says so."""
+    results = load(name)
+    peers, commits = results["provenance"]["peers"], results["provenance"]["commit"]
+    assert peers["cuDNN"] == "9.19.0" and peers["flash-attn-4"] in ("4.0.0b36", "not recorded")
+    assert ("flashinfer-python" in peers) == ("paged" in name)
+    parts = results.get("runs") or [
+        results[part] for part in results if part in ("rows", "sustained", "gqa", "dims", "order", "decoding", "memory")
+    ]
+    for row in itertools.chain(*parts):
+        measured = {name for name in row if name in (*tables.NAMES, "in order") and row[name]}
+        if "attention" in name:
+            assert set(row["commits"]) == measured and all(
+                re.fullmatch("[0-9a-f]{7}", commit) for commit in row["commits"].values()
+            )
+        else:
+            assert re.fullmatch("[0-9a-f]{7}", commits), "one commit for all rows"
 
 
 def test_the_readmes_table_says_what_was_measured():
