@@ -1,6 +1,7 @@
 """The pictures of notebook 08: what they show is what they were given, and all of it can be read."""
 
 import itertools
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -275,8 +276,14 @@ def test_block_sizes_that_do_not_fit_are_marked(last):
     found = boxes(ax)
     assert ("does not\nfit in\nan SM" in {words for words, _ in found}) == (not last)
     assert_apart(found)
-    least, memory, compute = (line.get_ydata().tolist() for line in ax.lines)
-    assert (memory, compute, least) == ([100, 50, 25, 6], [12] * 4, [100, 50, 25, 12])
+    least, memory, compute = (line.get_xydata() for line in ax.lines)
+    assert (memory[:, 1].tolist(), compute[:, 1].tolist()) == ([100, 50, 25, 6], [12] * 4)
+    assert least[0] == pytest.approx([16, 100]) and least[-1] == pytest.approx([128, 12])
+    cross = 64 * 2 ** (math.log(25 / 12) / math.log(25 / 6))  # 25 to 6 and 12 to 12, straight on logarithmic axes
+    expected = [12 if x >= cross else 25 * (x / 64) ** -math.log2(25 / 6) for x in least[:, 0] if x > 64]
+    assert least[least[:, 0] > 64, 1] == pytest.approx(expected), (
+        "the band follows the higher curve, and bends where they cross"
+    )
 
 
 @pytest.mark.parametrize("sweep", ({}, {16: (9.0, 5.0, True)}, {16: (9.0, 5.0, False), 32: (5.0, 5.0, False)}))

@@ -186,8 +186,9 @@ def _standard_large() -> Count:
 def _flash_large() -> Count:
     q, k = TILES
     priced_at = cost.v2_cost(1, 1, LARGE, LARGE, HEAD, block_q=q, block_k=k)
-    on_chip = torch.float16.itemsize * fl.sram_elements(q, k, HEAD)
-    return priced(priced_at, 1, math.ceil(LARGE / q), on_chip, ("Q", "K", "V", "O", "S"))
+    one_query_block, keys = (torch.zeros(1, 1, n, HEAD, dtype=torch.float16) for n in (q, k))
+    pair = count(fl.tiled_attention_v2_steps(one_query_block, keys, keys, block_q=q, block_k=k), "K")
+    return priced(priced_at, 1, math.ceil(LARGE / q), pair.on_chip, pair.held)
 
 
 # --- the course ---

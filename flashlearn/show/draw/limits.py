@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 from matplotlib.axes import Axes
 
 from flashlearn.show.draw.style import COLOURS, INK, MOVED
@@ -23,7 +24,7 @@ def draw_budgets(ax: Axes, budgets: Sequence[int], traffic: Mapping[str, Sequenc
 def draw_block_sizes(ax: Axes, sweep: Mapping[int, tuple[float, float, bool]]) -> None:
     """The least times, in µs, of waiting for HBM and of computing, and whether the tiles fit: {block_q: (.., .., fits)}.
 
-    The larger of the two, a broad grey curve, is the least time of the whole.
+    The larger of the two, a broad grey curve, is the least time of the whole; it bends where the two cross.
     """
     if len(sweep) < 2 or not any(fits for _, _, fits in sweep.values()):
         raise ValueError(f"expected at least two block sizes, one of which fits, got {dict(sweep)}")
@@ -36,7 +37,8 @@ def draw_block_sizes(ax: Axes, sweep: Mapping[int, tuple[float, float, bool]]) -
         words = "does not\nfit in\nan SM"
         x, y = (edge * right) ** 0.5, memory[1] / 1.5
         ax.text(x, y, words, ha="center", weight="bold", backgroundcolor="white")
-    ax.plot(blocks, [max(pair) for pair in zip(memory, compute, strict=True)], color=MOVED, linewidth=16)
+    between = np.geomspace(blocks[0], blocks[-1], 200)
+    ax.plot(between, np.maximum(_curve(blocks, memory, between), _curve(blocks, compute, between)), color=MOVED, lw=16)
     ax.plot(blocks, memory, "o-", color=INK)
     ax.plot(blocks, compute, "s--", color=INK)
     ax.text(blocks[1] * 1.25, memory[1] * 1.12, "waiting for HBM, every read counted", weight="bold")
@@ -46,6 +48,11 @@ def draw_block_sizes(ax: Axes, sweep: Mapping[int, tuple[float, float, bool]]) -
         xscale="log", yscale="log", xlim=(0.87 * blocks[0], right), ylim=up, xlabel="block_q", ylabel="least time, µs"
     )
     _ticks(ax, blocks, [tick for tick in (5, 10, 20, 50, 100, 200) if up[0] <= tick <= up[1]])
+
+
+def _curve(blocks: Sequence[int], times: Sequence[float], between: np.ndarray) -> np.ndarray:
+    """The straight lines that join the times on logarithmic axes, at the block sizes `between`."""
+    return np.exp(np.interp(np.log(between), np.log(blocks), np.log(times)))
 
 
 def _ticks(ax: Axes, across: Sequence[int], up: Sequence[float]) -> None:
