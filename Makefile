@@ -13,7 +13,7 @@ export JUPYTER_PREFER_ENV_PATH := 1
 WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: help setup lab test test-slow test-all notebooks book lecture format lint pins clean
+.PHONY: help setup lab refresh test test-slow test-all notebooks book lecture format lint pins clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s%s\n", $$1, $$2 }' Makefile
@@ -42,9 +42,14 @@ $(STAMP): pyproject.toml constraints.txt
 # Jupyter asks for a token, and takes the next free port by itself when 8888 is taken. --allow-root: in a container one
 # often is root; without it Jupyter refuses to start there. default_url, not a file as argument: so that the address
 # printed for those without a browser at hand leads to the notebook too.
-lab: setup  ## open the course in JupyterLab, on this machine only
+# What is opened is a working copy, my_course/: the notebooks that git has stay as they are.
+lab: setup  ## open your copy of the course, my_course/, in JupyterLab, on this machine only
+	$(BIN)/python tools/my_course.py
 	$(BIN)/python -m jupyterlab --ip=127.0.0.1 --allow-root --ServerApp.root_dir=. \
-	    --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb
+	    --LabApp.default_url=/lab/tree/my_course/00_start_here.ipynb
+
+refresh: setup  ## hand out new versions of the notebooks in my_course/ that you have not changed
+	$(BIN)/python tools/my_course.py --refresh
 
 # One pytest run for the unit tests, the browser tests and the notebooks: --nbval runs each notebook in a new kernel of
 # this environment and compares its stored text outputs; loadscope keeps the cells of a notebook on one worker, in order.
@@ -87,6 +92,6 @@ lint: setup  ## check code and notebooks with ruff, types with mypy, change noth
 pins: setup  ## move the pinned versions to the newest, run everything, say what broke
 	$(BIN)/python tools/pins.py
 
-clean:  ## remove .venv, caches and everything else that make or the tests left
+clean:  ## remove .venv, caches and everything else that make or the tests left; my_course/ stays
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis tests/artifacts
-	find . \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +
+	find . -path ./my_course -prune -o \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +

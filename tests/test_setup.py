@@ -27,6 +27,7 @@ TARGETS = [
     "help",
     "setup",
     "lab",
+    "refresh",
     "test",
     "test-slow",
     "test-all",
@@ -140,7 +141,8 @@ def test_python_versions_agree():
 def test_dev_container_is_set_up_by_the_makefile_and_shows_jupyter():
     container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text(encoding="utf-8"))
     # clean first: a .venv that the host left in the same folder holds another system's programs
-    assert container["postCreateCommand"] == "make clean setup"
+    # refresh: hands out my_course/, for those who open the notebooks in the editor
+    assert container["postCreateCommand"] == "make clean setup refresh"
     assert container["forwardPorts"] == [8888]
 
 
@@ -216,6 +218,8 @@ def test_plain_make_lists_every_target():
     "target, command",
     [
         ("setup", " -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'"),
+        ("lab", "/python tools/my_course.py\n"),
+        ("refresh", "/python tools/my_course.py --refresh\n"),
         ("notebooks", "/python tools/run_notebooks.py\n"),
         ("book", "/python -m tools.book\n"),
         ("lecture", "/python -m tools.lecture --minutes 90\n"),
@@ -234,10 +238,19 @@ def test_make_target_runs_its_command(target, command):
 def test_make_lab_opens_the_first_notebook_on_loopback_with_the_token_on():
     command = make("--dry-run", "lab").stdout.partition(" -m jupyterlab ")[2]
     assert "--ip=127.0.0.1 " in command
-    assert "default_url=/lab/tree/notebooks/00_start_here.ipynb" in command
+    assert "default_url=/lab/tree/my_course/00_start_here.ipynb" in command
     # Jupyter's defaults are a random token and, when the port is taken, the next free one; leave them alone.
     for switch in ("token", "password", "port"):
         assert switch not in command
+
+
+def test_make_clean_leaves_the_working_copy_alone(tmp_path):
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for folder in ("my_course/.ipynb_checkpoints", "notebooks/.ipynb_checkpoints"):
+        (tmp_path / folder).mkdir(parents=True)
+    make("clean", cwd=tmp_path)
+    assert [path.name for path in tmp_path.rglob(".ipynb_checkpoints")] == [".ipynb_checkpoints"]
+    assert (tmp_path / "my_course/.ipynb_checkpoints").exists()
 
 
 def test_make_test_compares_stored_outputs_of_all_notebooks():
