@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flashlearn.core.extras import needs
-from flashlearn.exercises import inventory
+from flashlearn.exercises import EXERCISES, inventory
 from flashlearn.exercises.submissions.kernel import run_cells
 from flashlearn.exercises.submissions.notebook import NotANotebook, chapter, code_cells, exercises_of, tests
 from flashlearn.exercises.submissions.record import NOT_ATTEMPTED, Entry
@@ -161,6 +161,12 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.own_work and not options.strict:
         parser.error("expected --own-work together with --strict, got it alone: add --strict")
+    added = [name for name, exercise in EXERCISES.items() if not exercise.solution.__module__.startswith("flashlearn.")]
+    if added and not options.strict:
+        parser.error(
+            f"expected --strict with {', '.join(added)}, an exercise of your own: without it the checks run where the notebook "
+            "runs, and there only the exercises of the package are known"
+        )
     for path in options.notebooks:
         if not path.is_file() or not os.access(path, os.R_OK):
             parser.error(f"expected files that can be read, got {str(path)!r}")
