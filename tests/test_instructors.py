@@ -1,13 +1,22 @@
 """The guide for instructors: its exercises and files are there, and the numbers of its teaching part computed anew."""
 
 import functools
+import importlib.util
 import inspect
 import json
+import os
 import re
+import subprocess
+import sys
+import textwrap
+import tomllib
 from pathlib import Path
 
+import nbformat
 import pytest
 import torch
+from nbclient import NotebookClient
+from nbformat.v4 import new_code_cell, new_notebook
 
 import flashlearn as fl
 from flashlearn.cost import standard_backward_cost, standard_cost, two_sweep_cost, v2_cost
@@ -22,6 +31,7 @@ from flashlearn.show import play
 from flashlearn.show.draw import draw_row
 from flashlearn.show.explorers.tiling import PAPER, D, tiling_explorer
 from flashlearn.show.player import LONG
+from tools.lecture import tiles
 from tools.lecture.__main__ import sections
 from tools.lecture.slides import planned
 
@@ -109,7 +119,11 @@ def paper_rule() -> str:
     rows, cols = explorer.block_q.value, explorer.block_k.value
     assert "do not fit" in explorer.sentence.value and rows * D == cols * D >= 59 // 4
     need = fl.sram_elements(rows, cols, D)
-    return f'"{rows} × {cols} blocks fit, a quarter each": they need {need} of {explorer.sram.value} elements'
+    said = f'"{rows} × {cols} blocks fit, a quarter each": they need {need} of {explorer.sram.value} elements'
+    (deck_rows, deck_cols), deck_need = tiles.PAPER, tiles.NEED[tiles.PAPER]
+    assert tiles.M == explorer.sram.value and deck_need > tiles.M
+    deck = f"where d = {tiles.D}, the rule takes {deck_rows} × {deck_cols} blocks, which need {deck_need}"
+    return f"{said} in the explorer, where d = {D}; in the deck and in the text of 07, {deck}"
 
 
 def explorer_settings() -> str:
@@ -260,3 +274,83 @@ def test_no_number_is_left_out():
     text = re.sub(r"FlashAttention-1 and -2|\(F11\)|UTF-8", "", text)
     text = re.sub(r"`?\b(0\d|1\d)(\.[a-z_]+)?\b`?(?! (minutes|seconds|B|×))", "", text)  # notebooks and exercises
     assert not re.findall(r"[^\n]*\d[^\n]*", text)
+
+
+# Commands and snippets: what the guide tells to type.
+
+SHOWN = """
+import torch
+import flashlearn as fl
+from flashlearn.show import play
+from flashlearn.show.draw import draw_row
+play(fl.online_softmax_steps(torch.tensor([3.0, 2.0])), draw_row, alt="two bars", figsize=(2, 1))
+"""
+
+
+@pytest.mark.slow
+def test_what_runs_in_projector_mode_is_saved_as_it_looks():
+    assert "with the\nlarge type of whatever runs while it is on" in GUIDE
+    cells = [new_code_cell(source) for source in (SHOWN, "import flashlearn\nflashlearn.projector()", SHOWN)]
+    notebook = new_notebook(cells=cells)
+    NotebookClient(notebook, kernel_name="python3").execute(env={**os.environ, "FLASHLEARN_REDUCED_MOTION": "1"})
+    before, after = (cell.outputs[0].data["image/png"] for cell in cells[::2])
+    assert before != after
+
+
+def blocks() -> list[str]:
+    """The indented blocks of the guide, as one would type them."""
+    found = re.findall(r"(?:^ {4}.*\n|^\n(?= {4}|\n {4}))+", GUIDE, flags=re.MULTILINE)
+    return [textwrap.dedent(block).strip() for block in found]
+
+
+def test_commands_name_what_is_there():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    commands = [block for block in blocks() if re.match(r"(python|make|git|docker) ", block)]
+    text = "\n".join(commands)
+    targets = re.findall(r"make ([a-z]+)", text)
+    assert len(commands) >= 7 and targets == ["lecture", "lecture"] and "\nlecture: " in makefile
+    modules = set(re.findall(r"-m ([a-z._]+)", text))
+    assert modules == {"flashlearn.exercises", "flashlearn.show.course_map"}
+    assert all(importlib.util.find_spec(name) for name in modules)
+
+
+@pytest.mark.slow
+def test_options_of_the_grading_command_exist(capsys):
+    with pytest.raises(SystemExit):
+        grading_command(["--help"])
+    told = capsys.readouterr().out
+    grading = [block for block in blocks() if "flashlearn.exercises" in block and block.startswith("python")]
+    options = set(re.findall(r"--[a-z-]+", "\n".join(grading))) | set(re.findall(r"`(--[a-z-]+)[ `]", GUIDE))
+    assert {"--strict", "--csv", "--own-work", "--timeout", "--memory"} <= options
+    assert all(option in told for option in options), options
+
+
+@pytest.mark.slow
+def test_the_exercise_of_ones_own_works_as_it_stands(tmp_path):
+    (source,) = [block for block in blocks() if "EXERCISES[" in block]
+    notebook = new_notebook(
+        cells=[new_code_cell("from flashlearn.exercises import check\ncheck('90.double', lambda x: x + x)")]
+    )
+    nbformat.write(notebook, tmp_path / "90_examination.ipynb")
+    (command,) = [block for block in blocks() if block.startswith("python -P - ")]
+    options = [word for word in command.split("<")[0].split()[3:] if word.startswith("-")]
+    graded = [sys.executable, "-P", "-", *options, str(tmp_path / "90_examination.ipynb")]
+    result = subprocess.run(graded, input=source, capture_output=True, text=True)
+    assert result.returncode == 0 and result.stdout.splitlines()[1].endswith(",90.double,1,1,"), result
+    without = [word for word in graded if word != "--strict"]
+    result = subprocess.run(without, input=source, capture_output=True, text=True)
+    assert result.returncode == 2 and "expected --strict with 90.double" in result.stderr
+
+
+def test_the_image_for_grading_is_what_the_guide_says():
+    """No test builds it: that needs a network and Docker. Its one command was run by hand."""
+    lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    (base,) = re.findall(r"^FROM python:(3\.\d+)-slim$", "\n".join(lines), flags=re.MULTILINE)
+    assert base in ("3.11", "3.12", "3.13", "3.14")
+    (install,) = [line for line in lines if line.startswith("RUN ")]
+    (extra,) = re.findall(r"'\.\[([a-z,]+)\]'", install)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert extra in project["optional-dependencies"] and f"the extra `{extra}`" in GUIDE
+    assert "-c constraints.txt" in install
+    (built,), (run,) = re.findall(r"docker build --tag (\w+) -\n", GUIDE), re.findall(r':/in:ro" (\w+) \\\n', GUIDE)
+    assert built == run
