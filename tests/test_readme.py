@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import re
 import subprocess
 import sys
@@ -151,14 +152,8 @@ def test_blocks_of_python_run(section, block, capsys):
     assert capsys.readouterr().out
 
 
-COPIED = """
-import os
-os.environ["TRITON_INTERPRET"] = "1"
-import math, sys
-import torch, triton
-import triton.language as tl
-{parts}
-{launch}
+USED = """
+import sys
 q, k, v = torch.randn(2, 4, 50, 24), torch.randn(2, 2, 70, 24), torch.randn(2, 2, 70, 24)
 o, lse = forward(q, k, v, causal=True)
 mask = torch.ones(50, 70, dtype=torch.bool).tril(20)
@@ -168,15 +163,21 @@ assert not any(name.startswith("flashlearn") for name in sys.modules)
 
 
 def test_a_kernel_copied_as_the_readme_says_runs_by_itself(tmp_path):
+    """In an empty folder: the README's lines, and in place of one what that names, cut from the file, and nothing else."""
     pytest.importorskip("triton")
+    launch = blocks_of_python()["Use it, and take it home"][1]
+    (line,) = re.findall(r"^# here: the constants, .*$", launch, flags=re.M)
+    wanted = set(re.findall(r"\w+", line)) - {"here", "the", "constants", "and"}
     source = (ROOT / "flashlearn/kernels/teaching/forward.py").read_text(encoding="utf-8")
     lines, parts = source.splitlines(), []
     for node in ast.parse(source).body:
-        names = [t.id for t in node.targets] if isinstance(node, ast.Assign) else [getattr(node, "name", "")]
-        if {"LOG2_E", "LOG2E", "LN_2", "attention_forward_kernel", "absorb"} & set(names):
+        if isinstance(node, ast.Assign) or getattr(node, "name", "") in wanted:
             first = min([node.lineno, *(mark.lineno for mark in getattr(node, "decorator_list", ()))])
             parts.append("\n".join(lines[first - 1 : node.end_lineno]))
-    launch = blocks_of_python()["Use it, and take it home"][1]
-    (tmp_path / "copied.py").write_text(COPIED.format(parts="\n".join(parts), launch=launch), encoding="utf-8")
-    done = subprocess.run([sys.executable, "copied.py"], cwd=tmp_path, capture_output=True, text=True, encoding="utf-8")
+            wanted -= {getattr(node, "name", "")}
+    assert not wanted, f"not in the file: {wanted}"
+    (tmp_path / "copied.py").write_text(launch.replace(line, "\n".join(parts)) + USED, encoding="utf-8")
+    command = [sys.executable, "-P", "copied.py"]
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, encoding="utf-8")
     assert done.returncode == 0, done.stderr
