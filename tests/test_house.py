@@ -20,7 +20,7 @@ ROOT = Path(flashlearn.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 TOP = {
     ".ci", ".devcontainer", ".github", ".gitignore", ".pre-commit-config.yaml", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile",
-    "README.md", "benchmarks", "book", "constraints.txt", "docs", "environment.yml", "flashlearn", "notebooks", "pyproject.toml",
+    "Dockerfile", "README.md", "benchmarks", "book", "constraints.txt", "docs", "environment.yml", "flashlearn", "notebooks", "pyproject.toml",
     "tests", "tools",
 }  # fmt: skip
 MOST_LINES, MOST_PARAMETERS, MOST_OF_A_GENERATOR, MOST_OF_A_KERNEL = 50, 8, 30, 120

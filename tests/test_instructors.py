@@ -335,10 +335,10 @@ def test_the_exercise_of_ones_own_works_as_it_stands(tmp_path):
     (command,) = [block for block in blocks() if block.startswith("python -P - ")]
     options = [word for word in command.split("<")[0].split()[3:] if word.startswith("-")]
     graded = [sys.executable, "-P", "-", *options, str(tmp_path / "90_examination.ipynb")]
-    result = subprocess.run(graded, input=source, capture_output=True, text=True)
+    result = subprocess.run(graded, input=source, capture_output=True, text=True, encoding="utf-8")
     assert result.returncode == 0 and result.stdout.splitlines()[1].endswith(",90.double,1,1,"), result
     without = [word for word in graded if word != "--strict"]
-    result = subprocess.run(without, input=source, capture_output=True, text=True)
+    result = subprocess.run(without, input=source, capture_output=True, text=True, encoding="utf-8")
     assert result.returncode == 2 and "expected --strict with 90.double" in result.stderr
 
 
