@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0.dev0"
 
-# Public names that are imported when they are first used: the kernels need Triton, the projector the extra `course`.
+# Public names that are imported when they are first used: the kernels need Triton, the projector the extra `notebooks`.
 LATER = {
     "explain": "flashlearn.kernels.explanation",
     "flash_attention": "flashlearn.kernels.op",
@@ -166,7 +166,7 @@ if not TYPE_CHECKING:  # it would believe in any name
             raise AttributeError(f"module 'flashlearn' has no attribute {name!r}")
         try:
             found = getattr(import_module(LATER[name]), name)
-        except ImportError as error:  # Triton or the extra `course` is missing
+        except ImportError as error:  # Triton or the extra `notebooks` is missing
             found = _missing(name, error)
         globals()[name] = found  # the next time it is found at once
         return found

@@ -218,7 +218,8 @@ def test_colab_installs_first_and_the_notebook_stays_as_it_is(tmp_path):
     colab.write([path], tmp_path, Address("some/where"))
     there, here = nbformat.read(tmp_path / path.name, 4), nbformat.read(path, 4)
     assert (
-        there.cells[0].source == '%pip install -q "flashlearn[course,transformers] @ git+https://github.com/some/where"'
+        there.cells[0].source
+        == '%pip install -q "flashlearn-course[measured,notebooks,transformers] @ git+https://github.com/some/where"'
     )
     assert [cell.source for cell in there.cells[1:]] == [cell.source for cell in here.cells]
     assert not any(cell.get("outputs") for cell in there.cells)

@@ -19,7 +19,7 @@ import flashlearn
 ROOT = Path(flashlearn.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 TOP = {
-    ".ci", ".devcontainer", ".github", ".gitignore", ".pre-commit-config.yaml", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile",
+    ".ci", ".devcontainer", ".github", ".gitignore", ".pre-commit-config.yaml", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "Makefile",
     "Dockerfile", "README.md", "benchmarks", "book", "constraints.txt", "docs", "environment.yml", "flashlearn", "notebooks", "pyproject.toml",
     "tests", "tools",
 }  # fmt: skip

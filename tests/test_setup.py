@@ -88,17 +88,88 @@ def test_lower_bounds_admit_every_version_that_was_measured():
     for name, bound in bounds.items():
         assert [specifier.operator for specifier in bound] == [">="]
         assert all(bound.contains(Version(run[name]).public) for run in recorded)
-    assert not any(requirement.specifier for requirement in OTHERS)
+    assert not any(requirement.specifier for requirement in OTHERS if requirement.name not in bounds)
+
+
+def test_the_extra_measured_is_the_pair_of_the_constraints():
+    """Without constraints.txt a fresh installation takes the newest Triton, for which the Hopper kernels are not admitted."""
+    from flashlearn.kernels.dispatch import GLUON_VERSIONS
+
+    pinned = {pin.name: str(pin.specifier) for pin in pins()}
+    measured = [Requirement(each) for each in EXTRAS["measured"]]
+    assert {each.name: str(each.specifier) for each in measured} == {name: pinned[name] for name in ("torch", "triton")}
+    assert any(str(each.specifier).startswith(f"=={version}.") for each in measured for version in GLUON_VERSIONS)
 
 
 def test_the_extra_dev_is_all_the_others():
     (dev,) = map(Requirement, EXTRAS["dev"])
-    assert dev.name == "flashlearn" and dev.extras == set(EXTRAS) - {"dev"}
+    assert dev.name == PROJECT["name"] == "flashlearn-course"
+    assert dev.extras == set(EXTRAS) - {"dev", "measured"}, "constraints.txt has that pair"
 
 
 @pytest.mark.parametrize("name, version", [("torch", "2.13.0"), ("triton", "3.7.1")])
 def test_torch_and_triton_are_the_pair_that_was_measured(name, version):
     assert [str(pin.specifier) for pin in pins() if pin.name == name] == [f"=={version}"]
+
+
+def test_no_text_proposes_to_install_a_package_of_somebody_else():
+    """What stands behind `pip install` is a file of this folder, a repository's address, or a package that is pinned here."""
+    files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, encoding="utf-8").stdout
+    known = {canonicalize_name(pin.name) for pin in pins()} | {"pip"}
+    wrong, seen = [], 0
+    for name in files.split("\0"):
+        if name.endswith(
+            (".md", ".py", ".yml", ".ipynb", ".toml", ".txt", ".json", ".cff", "Makefile")
+        ) and not name.startswith("tests/"):
+            for command in re.findall(r"pip install ([^`\n]+)", (ROOT / name).read_text(encoding="utf-8")):
+                seen += 1
+                wrong += [f"{name}: pip install {command}"] if "{" not in command and strangers(command, known) else []
+    assert seen >= 10 and not wrong, "\n".join(wrong)
+
+
+def strangers(command: str, known: set[str]) -> list[str]:
+    """The packages that a command would fetch, and that are neither known nor of this folder."""
+    text = command.split("  #")[0].split(" && ")[0].replace("\\", "").replace('"', "'")
+    if " @ git+" in text:
+        return []
+    words = iter(re.findall(r"'[^']*'|\S+", text))
+    found = []
+    for word in words:
+        word = word.strip("'.,;:()")
+        if word in ("-c", "-r", "--target", "--extra-index-url", "--index-url"):
+            next(words, None)
+        elif word.startswith("-") or word == "" or word.startswith("["):  # an option, this folder, or its extras
+            continue
+        elif (name := re.match(r"[A-Za-z0-9._-]+", word)) and canonicalize_name(name[0]) in known:
+            continue
+        else:
+            found.append(word)
+            break  # the rest may be prose
+    return found
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ("flashlearn", ["flashlearn"]),
+        ("'flashlearn[course]'", ["flashlearn[course]"]),
+        ("flashlearn-course", ["flashlearn-course"]),
+        ("-c constraints.txt -e '.[notebooks]'", []),
+        ("-c constraints.txt .    # all", []),
+        ("torch==2.13.0 --index-url https://example.org", []),
+        ('-q "flashlearn-course[notebooks] @ git+https://github.com/some/where"', []),
+    ],
+)
+def test_a_command_that_fetches_a_stranger_is_seen(command, found):
+    assert strangers(command, {"torch"}) == found
+
+
+def test_the_citation_names_what_pyproject_names():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["cff-version"] == "1.2.0" and citation["license"] == PROJECT["license"]
+    assert citation["authors"] == PROJECT["authors"] and citation["repository-code"] == PROJECT["urls"]["Repository"]
+    papers = {reference["url"] for reference in citation["references"]}
+    assert papers >= {url for name, url in PROJECT["urls"].items() if "paper" in name}
 
 
 def test_triton_is_asked_for_only_where_it_has_wheels():
@@ -122,7 +193,10 @@ def test_environment_yml_pins_python_alone_and_installs_from_constraints():
     channel, python, *rest = environment_items()
     assert channel == "conda-forge"
     assert re.fullmatch(r"python=3\.\d+", python)
-    assert rest == ["pip", "pip:", "-c constraints.txt", "-e .[course,transformers]"]
+    index = "--extra-index-url https://download.pytorch.org/whl/cpu"
+    assert rest == ["pip", "pip:", index, "-c constraints.txt", "-e .[notebooks,transformers]"]
+    container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text(encoding="utf-8"))
+    assert index.endswith(container["containerEnv"]["PIP_EXTRA_INDEX_URL"]), "the same build of PyTorch"
 
 
 def test_python_versions_agree():
@@ -138,12 +212,16 @@ def test_python_versions_agree():
     assert f"(3, {first}) <= v <= (3, {last})" in (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
-def test_dev_container_is_set_up_by_the_makefile_and_shows_jupyter():
+def test_dev_container_has_its_packages_outside_of_the_folder_and_opens_the_notebooks():
     container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text(encoding="utf-8"))
-    # clean first: a .venv that the host left in the same folder holds another system's programs
-    # refresh: hands out my_course/, for those who open the notebooks in the editor
-    assert container["postCreateCommand"] == "make clean setup refresh"
+    # not in .venv: the host may have one in the same folder, for another system, and `make clean` removes it
+    assert container["postCreateCommand"] == (
+        "python -m pip install --user -c constraints.txt -e '.[notebooks,transformers]' && python tools/my_course.py"
+    )
     assert container["forwardPorts"] == [8888]
+    assert container["customizations"]["vscode"]["settings"]["python.defaultInterpreterPath"] == "/usr/local/bin/python"
+    (first,) = container["customizations"]["codespaces"]["openFiles"]
+    assert first.startswith("my_course/") and (ROOT / "notebooks" / first.removeprefix("my_course/")).exists()
 
 
 def workflow() -> dict:
@@ -158,7 +236,9 @@ def commands(job: str) -> list[str]:
 def test_ci_runs_the_same_script_everywhere():
     for script in ("run", "newest", "prepare"):
         assert os.access(ROOT / ".ci" / script, os.X_OK)
-    assert commands("linux") == [".ci/run"]
+    *before, last = commands("linux")
+    assert last == ".ci/run"
+    assert before == ['git config --global --add safe.directory "$GITHUB_WORKSPACE"'], "the container's user is another"
 
 
 def test_the_script_checks_style_and_types_and_runs_every_test(tmp_path):
@@ -194,7 +274,7 @@ def test_ci_tries_macos_without_triton_up_to_notebook_10():
 def test_ci_tries_the_newest_versions_once_a_week():
     timing = workflow()[True]["schedule"]
     assert [len(each["cron"].split()) for each in timing] == [5] and timing[0]["cron"].split()[-1].isdigit()
-    assert commands("newest") == [".ci/newest"]
+    assert commands("newest")[-1] == ".ci/newest"
     assert (ROOT / ".ci/newest").read_text(encoding="utf-8").rstrip().endswith(".venv/bin/python tools/pins.py --all")
     for job, about in workflow()["jobs"].items():
         assert about["if"] == f"github.event_name {'==' if job == 'newest' else '!='} 'schedule'"
@@ -352,14 +432,14 @@ def test_make_replaces_a_dead_environment(checkout, die):
 
 
 def test_metadata_is_complete():
-    assert {"readme", "license", "classifiers", "keywords", "urls"} <= set(PROJECT)
+    assert {"license", "classifiers", "keywords", "urls"} <= set(PROJECT) and "readme" in PROJECT["dynamic"]
     first, last = needs_python()
     named = {entry for entry in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", entry)}
     assert named == {f"Programming Language :: Python :: 3.{minor}" for minor in range(first, last + 1)}
 
 
 def test_the_version_has_one_source():
-    assert PROJECT["dynamic"] == ["version"] and "version" not in PROJECT
+    assert "version" in PROJECT["dynamic"] and "version" not in PROJECT
     assert Version(flashlearn.__version__) > Version("0.1.0")
     assert f"## {Version(flashlearn.__version__).base_version}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 

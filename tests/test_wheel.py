@@ -1,10 +1,13 @@
 """A wheel, installed where nothing but its own dependencies is, does what the checkout does, from another folder."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import textwrap
+import tomllib
 import zipfile
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
@@ -103,7 +106,7 @@ WITHOUT_COURSE = """
         try:
             needy()
         except ModuleNotFoundError as error:
-            assert "pip install 'flashlearn[course]'" in str(error), error
+            assert "pip install -c constraints.txt -e '.[notebooks]'" in str(error), error
         else:
             raise AssertionError("expected an error that names the extra")
 """
@@ -129,13 +132,13 @@ def asked_for(requirements, extra: str) -> list[Requirement]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
-    """The wheel, built from a copy: setuptools leaves folders behind where it builds."""
+    """The wheel, built from a copy of what it needs."""
     folder = tmp_path_factory.mktemp("source")
     shutil.copytree(ROOT / "flashlearn", folder / "flashlearn", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
         shutil.copy(ROOT / name, folder)
     pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder / "dist"), str(folder))
-    (built,) = (folder / "dist").glob("flashlearn-*.whl")
+    (built,) = (folder / "dist").glob("flashlearn_course-*.whl")
     return built
 
 
@@ -155,7 +158,7 @@ def install(wheel: Path, folder: Path, extra: str) -> Path:
     python = folder / "bin" / "python"
     pip("--python", str(python), "install", "--no-deps", str(wheel))
     (site,) = folder.glob("lib/python*/site-packages")
-    (metadata,) = site.glob("flashlearn-*.dist-info")
+    (metadata,) = site.glob("flashlearn_course-*.dist-info")
     for name in closure(asked_for(Distribution.at(metadata).requires, extra)):
         package = distribution(name)
         for top in {file.parts[0] for file in package.files} - {"..", "__pycache__"}:
@@ -186,7 +189,7 @@ def bare(wheel, tmp_path_factory):
 @pytest.fixture(scope="module")
 def course(wheel, tmp_path_factory):
     folder = tmp_path_factory.mktemp("course")
-    return run(install(wheel, folder / "env", "course"), USE_WITH_COURSE | {"where": WHERE}, folder)
+    return run(install(wheel, folder / "env", "notebooks"), USE_WITH_COURSE | {"where": WHERE}, folder)
 
 
 def test_the_wheel_has_every_file_of_the_package(wheel):
@@ -205,6 +208,39 @@ def test_the_wheel_says_what_it_is(wheel):
     assert metadata.count("\nProject-URL: ") >= 3
 
 
+def test_links_of_the_package_page_are_absolute(wheel):
+    """The page of a package shows its README without the files beside it."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        text = archive.read(name).decode().partition("\n\n")[2]
+    prose = re.sub(r"```.*?```", "", text, flags=re.S)
+    links = re.findall(r"\]\(([^)\s]+)\)", prose)
+    assert len(links) >= 25 and all(link.startswith(("https://", "#")) for link in links)
+    repository = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Repository"]
+    ours = [link for link in links if link.startswith(f"{repository}/blob/main/")]
+    assert len(ours) >= 20
+    assert all((ROOT / link.removeprefix(f"{repository}/blob/main/").partition("#")[0]).exists() for link in ours)
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)\s]+)\)", prose)
+    assert pictures and all(link.startswith("https://raw.githubusercontent.com/") for link in pictures)
+
+
+def test_the_source_distribution_has_all_that_the_repository_has(tmp_path):
+    copy = tmp_path / "flashlearn"
+    files = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True, encoding="utf-8"
+    )
+    names = set(filter(None, files.stdout.split("\0")))
+    for name in names:
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, copy / name)
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path / "dist")]
+    subprocess.run(build, cwd=copy, check=True, env=clean(), capture_output=True, timeout=300)
+    (built,) = (tmp_path / "dist").glob("flashlearn_course-*.tar.gz")
+    with tarfile.open(built) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    assert packed - {"PKG-INFO"} == names
+
+
 @pytest.mark.parametrize("name", [*USE, "without course", "where"])
 def test_with_its_dependencies_alone(bare, name):
     passed, said = bare
@@ -212,6 +248,6 @@ def test_with_its_dependencies_alone(bare, name):
 
 
 @pytest.mark.parametrize("name", [*USE_WITH_COURSE, "where"])
-def test_with_the_extra_course(course, name):
+def test_with_the_extra_notebooks(course, name):
     passed, said = course
     assert name in passed, said

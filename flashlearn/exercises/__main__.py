@@ -59,7 +59,7 @@ def grade_notebook(
     A cell that takes longer than `timeout` seconds is interrupted. `memory` is in GB, of data in any process of the
     notebook. With `strict` and `own_work` a function fails where it calls one that does the whole task.
     """
-    needs("grading", "course", "IPython", "ipykernel", "jupyter_client", "nbformat")
+    needs("grading", "notebooks", "IPython", "ipykernel", "jupyter_client", "nbformat")
     try:
         cells = code_cells(path)
         if strict:

@@ -1,11 +1,11 @@
-"""What a notebook shows: pictures, players, explorers, projector mode. Needs the extra `course`."""
+"""What a notebook shows: pictures, players, explorers, projector mode. Needs the extra `notebooks`."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 from flashlearn.core.extras import needs
 
-needs("flashlearn.show", "course", "IPython", "PIL", "anywidget", "ipywidgets", "matplotlib")
+needs("flashlearn.show", "notebooks", "IPython", "PIL", "anywidget", "ipywidgets", "matplotlib")
 
 if TYPE_CHECKING:
     from flashlearn.show.animation import Picture, animate, picture, reduced_motion

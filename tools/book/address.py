@@ -34,5 +34,5 @@ class Address:
 
     @property
     def package(self) -> str:
-        """What pip installs from there."""
-        return f"flashlearn[course,transformers] @ git+https://github.com/{self.name}"
+        """What pip installs from there, with the versions of PyTorch and Triton that were measured."""
+        return f"flashlearn-course[measured,notebooks,transformers] @ git+https://github.com/{self.name}"

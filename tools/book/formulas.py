@@ -26,7 +26,7 @@ LETTERS = "".join(map(chr, range(0x20, 0x7F))) + "−×÷±·…∞∂∑∏∫�
 
 
 def mathml(tex: str, display: bool = False) -> str:
-    """One formula in TeX as MathML.
+    r"""One formula in TeX as MathML.
 
     >>> "<msup>" in mathml("e^x") and 'display="inline"' in mathml("e^x")
     True
