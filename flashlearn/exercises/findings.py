@@ -14,10 +14,13 @@ from torch import Tensor
 INF = float("inf")
 
 
-def compare(got: Any, expected: Any, names: tuple[str, ...] = ()) -> str:
-    """What there is to say about `got`, empty if nothing; `names` are those of the values, if there are several."""
+def compare(got: Any, expected: Any, names: tuple[str, ...] = (), tolerance: float = 1e-6) -> str:
+    """What there is to say about `got`, empty if nothing.
+
+    `names` are those of the values, if there are several. Up to `tolerance`, that of the case, a number is right.
+    """
     if isinstance(expected, tuple | list):
-        return _several(got, expected, names)
+        return _several(got, expected, names, tolerance)
     if got is None:
         return "None came back: is there a return at the end?"
     if not isinstance(got, Tensor | int | float):
@@ -28,10 +31,12 @@ def compare(got: Any, expected: Any, names: tuple[str, ...] = ()) -> str:
     g, e = (torch.as_tensor(t).detach().double().cpu() for t in (got, expected))
     if g.shape == e.shape and torch.allclose(g, e, rtol=0, atol=0, equal_nan=True):
         return ""
-    return next(filter(None, (look(g, e) for look in (LOOKS if g.shape == e.shape else SHAPES))), "")
+    if g.shape != e.shape:
+        return next(filter(None, (look(g, e) for look in SHAPES)), "")
+    return next(filter(None, (look(g, e) for look in LOOKS)), "") or _some_places(g, e, tolerance)
 
 
-def _several(got: Any, expected: tuple | list, names: tuple[str, ...]) -> str:
+def _several(got: Any, expected: tuple | list, names: tuple[str, ...], tolerance: float) -> str:
     """Of several values: how many came, whether the order is right, and what is wrong with the first that is."""
     count = f"{len(expected)} values" + (f", {' and '.join(names)}," if len(names) == len(expected) else "")
     if not isinstance(got, tuple | list):
@@ -42,7 +47,7 @@ def _several(got: Any, expected: tuple | list, names: tuple[str, ...]) -> str:
         ratio = _common_ratio(got, expected)
         if ratio:
             return f"all values are {ratio} what is expected"
-    right = [same(g, e) for g, e in zip(got, expected, strict=True)]
+    right = [within(g, e, tolerance) for g, e in zip(got, expected, strict=True)]
     if wrong_order(got, expected):
         return "the values are right, but they come back in the wrong order"
     title = names if len(names) == len(expected) else tuple(f"value {n + 1}" for n in range(len(expected)))
@@ -50,7 +55,11 @@ def _several(got: Any, expected: tuple | list, names: tuple[str, ...]) -> str:
     if wrong < 0:
         return ""
     shape = isinstance(expected[wrong], tuple | list)
-    about = f"it is {got[wrong]}, expected is {expected[wrong]}" if shape else compare(got[wrong], expected[wrong])
+    about = (
+        f"it is {got[wrong]}, expected is {expected[wrong]}"
+        if shape
+        else compare(got[wrong], expected[wrong], (), tolerance)
+    )
     others = [name for name, good in zip(title, right, strict=True) if good]
     bad = [name for name, good in zip(title, right, strict=True) if not good]
     told = f"{_and(others)} {'is' if len(others) == 1 else 'are'} right, {_and(bad)} {'is' if len(bad) == 1 else 'are'} not"
@@ -83,6 +92,18 @@ def same(got: Any, expected: Any) -> bool:
         return False
     g, e = (torch.as_tensor(t).detach().double().cpu() for t in (got, expected))
     return g.shape == e.shape and torch.allclose(g, e, rtol=1e-6, atol=1e-7, equal_nan=True)
+
+
+def within(got: Any, expected: Any, tolerance: float) -> bool:
+    """Whether no number is off by more than `tolerance`, as a case asks; NaN and infinities must be equal."""
+    if isinstance(expected, tuple | list):
+        if not isinstance(got, tuple | list) or len(got) != len(expected):
+            return False
+        return all(within(g, e, tolerance) for g, e in zip(got, expected, strict=True))
+    if not isinstance(got, Tensor | int | float):
+        return False
+    g, e = (torch.as_tensor(t).detach().double().cpu() for t in (got, expected))
+    return g.shape == e.shape and torch.allclose(g, e, rtol=0, atol=tolerance, equal_nan=True)
 
 
 def _common_ratio(got: Any, expected: Any) -> str:
@@ -210,14 +231,16 @@ def _factor_a_row(g: Tensor, e: Tensor) -> str:
     if g.ndim < 2 or g.shape[-1] < 2 or not g.isfinite().all() or not (e != 0).any(-1).all():
         return ""
     ratio = (g * e).sum(-1, keepdim=True) / (e * e).sum(-1, keepdim=True)
+    if (ratio - 1).abs().max() < 1e-3:  # no factor at all: something else is wrong
+        return ""
     if (ratio.abs() > 1e-6).all() and torch.allclose(g, ratio * e, rtol=1e-4, atol=1e-6):
         return f"every row is right up to a factor of its own ({ratio.min().item():.3g} to {ratio.max().item():.3g})"
     return ""
 
 
-def _some_places(g: Tensor, e: Tensor) -> str:
+def _some_places(g: Tensor, e: Tensor, tolerance: float) -> str:
     """Whole rows or columns that are wrong, or places that are 0, where all others are right."""
-    wrong = ~torch.isclose(g, e, rtol=1e-5, atol=1e-6, equal_nan=True)
+    wrong = ~torch.isclose(g, e, rtol=1e-5, atol=max(tolerance, 1e-6), equal_nan=True)
     if g.ndim == 0 or not wrong.any() or wrong.all():
         return ""
     place, zeros = _where(wrong), not g[wrong].any()
@@ -257,5 +280,4 @@ LOOKS: tuple[Look, ...] = (
     _offset,
     _elsewhere,
     _factor_a_row,
-    _some_places,
 )

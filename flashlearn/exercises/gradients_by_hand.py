@@ -180,6 +180,7 @@ EXERCISES = (
             Case("another key", _dv(3, 3, 2, 2), "j says which key: its weights stand in column j of P"),
             Case("more queries than keys", _dv(7, 3, 4, 1), "as many terms as there are queries, not keys"),
             Case("more keys than queries", _dv(2, 6, 3, 5), "as many terms as there are queries, whatever j is"),
+            Case("one query", _dv(1, 3, 2, 1), "one query is enough: a sum of one term, and nothing of a second one"),
             Case("one key alone", _one_key, "the sum for key j takes column j of P and dO, and nothing of other keys"),
             Case(
                 "all digits of float64",
@@ -200,7 +201,11 @@ EXERCISES = (
         "attention_backward(do, q, k, v): (N_q, d), (N_q, d), (N_k, d), (N_k, d) -> dq, dk, dv, scale 1 / sqrt(d)",
         bug_solution,
         (
-            Case("as many keys as queries", _attention(4, 4, 3), "rows of dS add up to 0: which line makes them?"),
+            Case(
+                "as many keys as queries",
+                _attention(4, 4, 3),
+                "check line by line: rows of P add up to 1, rows of dS to 0, the scale is in S, dQ and dK",
+            ),
             Case(
                 "more keys than queries", _attention(3, 5, 2), "delta has one number for each query, not for each key"
             ),

@@ -330,7 +330,7 @@ def _rounded(exercise: Exercise, outcomes: list[Outcome]) -> int | None:
 def _seen(exercise: Exercise, outcomes: list[Outcome]) -> tuple[Note, ...]:
     """What the wrong results have in common with the right ones: of all tests that fail, or of the first."""
     wrong = [
-        (case.name, compare(outcome.got, outcome.expected, exercise.values))
+        (case.name, compare(outcome.got, outcome.expected, exercise.values, case.tolerance))
         for case, outcome in zip(exercise.cases, outcomes, strict=True)
         if not outcome.passed and not isinstance(outcome.got, BaseException)
     ]

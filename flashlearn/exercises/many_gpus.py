@@ -55,6 +55,15 @@ def _visits(P, N, n=3, shift=0.0, spread=1.0, hidden=(), seed=0):
     return lambda function: (function(o.clone(), lse.clone()), want)
 
 
+def _with_nan(function):
+    """o of three queries, NaN where lse says so; the second has NaN from its first visit."""
+    o, lse = _random(2, 3, 4, seed=90), _random(2, 3, seed=91)
+    want = merge_solution(o, lse)[0]
+    o[0, 1] = lse[0, 1] = want[1] = torch.nan
+    o, lse = function(o.clone(), lse.clone())
+    return torch.where(lse.isnan()[:, None], lse[:, None], o), want
+
+
 EXERCISES = (
     Exercise(
         "19.owners",
@@ -130,6 +139,12 @@ EXERCISES = (
                 "no visit has a key for it: o = 0 and lse = -inf, not NaN",
             ),
             Case("float64", _visits(3, 4, seed=80), "stay in the dtype of o, and add nothing to a sum", 1e-10),
+            Case(
+                "a NaN comes through",
+                _with_nan,
+                "a NaN in a visit is an error that must show in o or lse of its query: guard -inf minus -inf before the exponential, "
+                "and repair nothing after it, as nan_to_num does",
+            ),
         ),
         hints=(
             "exp(lse) is the sum of the exponentials of a visit. What is that of all visits?",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from flashlearn.exercises.grading import Case, Exercise
@@ -33,6 +35,25 @@ def _after(*scores, then, D=3, rounded=False):
     return lambda function: (function(*_state(s[:-1], v[:-1]), s[-1].clone(), v[-1].clone()), _state(s, v))
 
 
+def _with_nan(function):
+    """l and acc after a score of NaN, the first or a later one."""
+    v, new = _random(3), _random(3, shift=1.0)
+    states = _state(_random(0), _random(0, 3)), _state(_random(2), _random(2, 3))
+    steps = [function(*state, torch.tensor(math.nan, dtype=v.dtype), new) for state in states]
+    got = [torch.cat([torch.as_tensor(l)[None], acc]) for _, l, acc in steps]
+    return torch.stack(got), torch.full((2, 4), math.nan)
+
+
+def _merged_nan(function):
+    """o of four queries, NaN where lse says so: the first has a NaN in its left half, the second in its right half."""
+    S, v = _random(4, 8), _random(4, 8, 3)
+    S[0, 1] = S[1, 6] = math.nan
+    S[3, :4] = -INF
+    o, lse = function(*_partial(S[:, :4], v[:, :4]), *_partial(S[:, 4:], v[:, 4:]))
+    want, _ = _partial(S, v)
+    return torch.where(lse.isnan()[:, None], lse[:, None], o), want
+
+
 def _whole_row(s, D=5):
     """Every step from nothing to the end of the row, then the division."""
     v = _random(len(s), D)
@@ -49,7 +70,8 @@ def _whole_row(s, D=5):
 def _partial(S, v):
     """(o, lse) of scores (..., N) and values (..., N, D); (0, -inf) where there is no key."""
     lse = torch.logsumexp(S, -1) if S.shape[-1] else S.new_full(S.shape[:-1], -INF)
-    return (torch.softmax(S, -1).nan_to_num(0.0)[..., None, :] @ v).squeeze(-2), lse
+    P = torch.softmax(S, -1).masked_fill((lse == -INF)[..., None], 0.0)
+    return (P[..., None, :] @ v).squeeze(-2), lse
 
 
 def _far_apart(n):
@@ -180,6 +202,12 @@ EXERCISES = (
                 "stay in the dtype of acc: do not convert to float32 on the way",
                 1e-10,
             ),
+            Case(
+                "a NaN comes through",
+                _with_nan,
+                "a score of NaN is an error that must show in l and acc: guard -inf minus -inf before the exponential, "
+                "and repair nothing after it, as nan_to_num does",
+            ),
         ),
         hints=(
             "l and acc hold sums of terms that were measured from the old maximum. What must happen to them when s is larger?",
@@ -240,6 +268,12 @@ EXERCISES = (
                 1e-15,
             ),
             Case("float64", _merged(_random(7), 3), "stay in the dtype of o: do not convert to float32", 1e-10),
+            Case(
+                "a NaN comes through",
+                _merged_nan,
+                "a NaN in a half is an error that must show in o or lse: guard -inf minus -inf before the exponential, "
+                "and repair nothing after it, as nan_to_num does",
+            ),
         ),
         hints=(
             "Each half is an average with weights of its own. What share of all the weight, the sum of e^score, does each half hold?",

@@ -28,6 +28,21 @@ def _merged(left, right=()):
     return lambda function: (function(_pair(*left), _pair(*right)), _pair(*left, *right))
 
 
+def _with_nan(function):
+    """l where m or l of either side is NaN."""
+    good, sums = _pair(1.0, 2.0), []
+    for m, l in ((math.nan, math.nan), (math.nan, 2.0), (3.0, math.nan)):
+        for sides in ((_numbers(m, l), good), (good, _numbers(m, l))):
+            sums.append(function(*(tuple(side) for side in sides))[1])
+    return torch.stack([torch.as_tensor(l) for l in sums]), torch.full((6,), math.nan)
+
+
+def _tree_with_nan(function):
+    """l of a row with a NaN, in the first block or in the last."""
+    rows = _numbers(math.nan, 1, 2, 3, 4), _numbers(1, 2, 3, -INF, math.nan)
+    return torch.stack([torch.as_tensor(function(x, 2)[1]) for x in rows]), torch.full((2,), math.nan)
+
+
 def _row(n, scale=1.0, shift=0.0):
     return scale * torch.randn(n, generator=torch.Generator().manual_seed(n), dtype=torch.float64) + shift
 
@@ -140,6 +155,12 @@ EXERCISES = (
                 "stay in the dtype of m and l: do not convert to float32 on the way",
                 1e-10,
             ),
+            Case(
+                "a NaN comes through",
+                _with_nan,
+                "a NaN among the logits is an error that must show in l: guard -inf minus -inf before the exponential, "
+                "and repair nothing after it, as nan_to_num does",
+            ),
         ),
         hints=(
             "l_a and l_b are measured from two different maxima. From which one must both be measured in the end?",
@@ -189,6 +210,12 @@ EXERCISES = (
                 _reduced(_row(40), 8),
                 "stay in the dtype of x, and add nothing to l",
                 1e-10,
+            ),
+            Case(
+                "a NaN comes through",
+                _tree_with_nan,
+                "a NaN in the row is an error that must show in l: guard -inf minus -inf before the exponential, "
+                "and repair nothing after it, as nan_to_num does",
             ),
             Case(
                 "a block at a time",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import torch
 
@@ -53,6 +54,17 @@ def _some_masked():
     S = _S.clone()
     S[0, 1] = S[0, 6] = S[1] = S[2, :4] = -INF
     return S
+
+
+def _with_nan(function):
+    """l and acc of three queries after a block in which the second has a score of NaN."""
+    S = _S.clone()
+    S[1, 5] = math.nan
+    m, l, acc = _state(S[:, :4], _V[:4])
+    _, l, acc = function(m, l, acc, S[:, 4:].clone(), _V[4:].clone())
+    want = _state(S.masked_fill(S.isnan(), 0), _V)[1:]
+    want[0][1] = want[1][1] = math.nan
+    return torch.cat([l, acc], -1), torch.cat(want, -1)
 
 
 def _every_size(function, most=8):
@@ -140,7 +152,7 @@ EXERCISES = (
             Case(
                 "nothing seen yet",
                 _two_blocks(_masked(_S, slice(0, 8)), _V, 5),
-                "-inf minus -inf is NaN: where the new maximum is -inf, subtract 0 instead",
+                "-inf minus -inf is NaN: where the new maximum is -inf, subtract 0 instead, and return -inf",
                 1e-9,
             ),
             Case(
@@ -165,6 +177,13 @@ EXERCISES = (
                 "one query, one key more",
                 _two_blocks(_S[:1], _V, 7),
                 "a dimension of size 1 stays: m and l are (B_r, 1) for B_r = 1 too",
+                1e-9,
+            ),
+            Case(
+                "a NaN comes through",
+                _with_nan,
+                "a score of NaN is an error that must show in its row: guard -inf minus -inf before the exponential, "
+                "and repair nothing after it, as nan_to_num does",
                 1e-9,
             ),
         ),

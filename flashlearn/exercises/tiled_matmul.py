@@ -119,7 +119,7 @@ EXERCISES = (
                 "rows left over", _product(5, 4, 4, 2), "step through range(0, M, block), not range(M // block)", 1e-9
             ),
             Case("inner dimension left over", _product(4, 7, 4, 2), "the last block of the sum counts too", 1e-9),
-            Case("nothing square", _product(6, 9, 4, 3), "A is (M, R), B is (R, N): which loop cuts which side?", 1e-9),
+            Case("nothing square", _product(4, 9, 7, 2), "A is (M, R), B is (R, N): which loop cuts which side?", 1e-9),
             Case(
                 "small products only",
                 _small_products_only,

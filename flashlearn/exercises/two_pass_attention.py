@@ -62,7 +62,7 @@ EXERCISES = (
             Case(
                 "batches and heads",
                 _attention_of(3, 7, 4, 2, 3),
-                "transpose only the last two dimensions of k: k.mT",
+                "count dimensions from the end: k.mT transposes the last two of k, D is q.shape[-1], softmax has dim=-1",
             ),
             Case(
                 "batches, without heads",

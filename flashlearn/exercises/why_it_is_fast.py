@@ -48,7 +48,9 @@ def _counted(N_q, N_k, D, block_q, block_k, dtype=torch.float16):
     return lambda function: (function(N_q, N_k, D, block_q, block_k, dtype.itemsize), count())
 
 
-SLOW = replace(A100_40GB, name="slow", peak={torch.float16: A100_40GB.bandwidth / 2})  # FLOP/s: half a FLOP a byte
+# FLOP/s: half a FLOP a byte, and 1200
+SLOW = replace(A100_40GB, name="slow", peak={torch.float16: A100_40GB.bandwidth / 2})
+FAST = replace(A100_40GB, name="fast", peak={torch.float16: A100_40GB.bandwidth * 1200})
 
 
 def _block(N, D, hardware):
@@ -145,6 +147,11 @@ EXERCISES = (
                 "a ridge below 1",
                 _block(64, 64, SLOW),
                 "a slow processor is compute-bound with one query in a block: start at 1",
+            ),
+            Case(
+                "a ridge above 1000",
+                _block(4100, 64, FAST),
+                "a fast processor needs 2050 queries in a block: the search ends at N, and at no number of yours",
             ),
         ),
         hints=(

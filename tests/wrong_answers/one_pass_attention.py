@@ -152,6 +152,18 @@ def update_in_place(m, l, acc, s, v):
     return m, l.add_(p), acc.add_(p * v)
 
 
+def update_repairs_nan(m, l, acc, s, v):
+    m_new = torch.maximum(m, s)
+    alpha, p = torch.exp(m - m_new).nan_to_num(), torch.exp(s - m_new).nan_to_num()
+    return m_new, l * alpha + p, acc * alpha + p * v
+
+
+def merge_repairs_all(o_a, lse_a, o_b, lse_b):
+    lse = torch.logaddexp(lse_a, lse_b)
+    o = torch.exp(lse_a - lse)[..., None] * o_a + torch.exp(lse_b - lse)[..., None] * o_b
+    return o.nan_to_num(), lse.nan_to_num(0.0, neginf=-INF)
+
+
 def update_by_softmax_of_two(m, l, acc, s, v):
     """Weights of old and new by logarithms."""
     m_new = torch.maximum(m, s)
@@ -183,6 +195,7 @@ def merge_by_where(o_a, lse_a, o_b, lse_b):
 WRONG = {
     "05.recurrence": (
         ("acc is overwritten", update_in_place, "expected the input (m|l|acc) as it was"),
+        ("NaN is repaired in the factors", update_repairs_nan, "repair nothing after it, as nan_to_num"),
         ("a score equal to the maximum is left out", update_forgets_a_tie, "equal"),
         ("-1e9 is taken for lower than any score", update_by(base=lambda m: m.clamp(min=-1e9)), "-inf"),
         ("a negative maximum is taken for none", update_takes_negative_for_nothing, "either sign"),
@@ -210,6 +223,7 @@ WRONG = {
         ("numbers for letters", lambda: [3, 8, 6, 4, 2, 7], "letters of lines"),
     ),
     "05.merge_outputs": (
+        ("NaN is repaired in o and lse", merge_repairs_all, "repair nothing after it, as nan_to_num"),
         ("the shift is lse_a", merge_by(lambda a, b: torch.where(a > -INF, a, b)), "larger of the two"),
         ("the shift is lse_b", merge_by(lambda a, b: torch.where(b > -INF, b, a)), "larger of the two"),
         (

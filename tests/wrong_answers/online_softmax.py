@@ -170,18 +170,29 @@ def tree_shares_the_middle(x, block_size):
 
 def merge_by_sorting(a, b):
     (m, l), (m_low, l_low) = (a, b) if a[0] >= b[0] else (b, a)
-    return m, l + l_low * torch.exp(m_low - m) if l_low > 0 else l
+    return m, l + l_low * torch.exp(m_low - m) if l_low != 0 else l
 
 
 def merge_by_where(a, b):
     m = torch.maximum(a[0], b[0])
-    l = sum(torch.where(l_side > 0, l_side * torch.exp(m_side - m), 0.0) for m_side, l_side in (a, b))
+    l = sum(torch.where(l_side != 0, l_side * torch.exp(m_side - m), 0.0) for m_side, l_side in (a, b))
     return [m, l]
 
 
 def merge_by_stacking(a, b):
     m, l = torch.stack([a[0], b[0]]), torch.stack([a[1], b[1]])
+    return m.amax(), (l * torch.exp(m - m.amax()).masked_fill(m == -INF, 0.0)).sum()
+
+
+def merge_repairs_the_sum(a, b):
+    m, l = torch.stack([a[0], b[0]]), torch.stack([a[1], b[1]])
     return m.amax(), (l * torch.exp(m - m.amax())).nan_to_num(0.0).sum()
+
+
+def merge_repairs_the_factors(a, b):
+    m = torch.maximum(a[0], b[0])
+    alpha, beta = (torch.nan_to_num(torch.exp(side[0] - m)) for side in (a, b))
+    return m, a[1] * alpha + b[1] * beta
 
 
 def merge_in_floats(a, b):
@@ -204,10 +215,11 @@ def tree_of_whole_rounds(x, block_size):
     blocks = 2 ** math.ceil(math.log2(math.ceil(len(x) / block_size)))
     padded = torch.cat([x, x.new_full((blocks * block_size - len(x),), -INF)]).reshape(blocks, block_size)
     m = padded.amax(-1)
-    l = torch.exp(padded - m[:, None]).nan_to_num(0.0).sum(-1)
+    l = torch.exp(padded - m[:, None]).masked_fill(padded == -INF, 0.0).sum(-1)
     while len(m) > 1:
         m_new = torch.maximum(m[::2], m[1::2])
-        l = (l[::2] * torch.exp(m[::2] - m_new) + l[1::2] * torch.exp(m[1::2] - m_new)).nan_to_num(0.0)
+        base = m_new.masked_fill(m_new == -INF, 0.0)
+        l = l[::2] * torch.exp(m[::2] - base) + l[1::2] * torch.exp(m[1::2] - base)
         m = m_new
     return m[0], l[0]
 
@@ -243,8 +255,8 @@ def merge_of_many_words(a, b):
     zero = torch.zeros_like(m)
     alpha_a = torch.where(torch.isinf(m_a), zero, torch.exp(m_a - m))
     alpha_b = torch.where(torch.isinf(m_b), zero, torch.exp(m_b - m))
-    new_l_a = torch.where(l_a > 0, l_a * alpha_a, zero)
-    new_l_b = torch.where(l_b > 0, l_b * alpha_b, zero)
+    new_l_a = torch.where(l_a == 0, zero, l_a * alpha_a)
+    new_l_b = torch.where(l_b == 0, zero, l_b * alpha_b)
     return m.clone(), torch.stack([new_l_a, new_l_b]).sum()
 
 
@@ -270,8 +282,11 @@ WRONG = {
         ("the right side counts as one element", merge_counts_one_for_b),
         ("an empty side empties the pair", merge_says_nan_is_0),
         ("an empty right side is returned for both", merge_never_both_empty),
+        ("NaN is repaired in the sum", merge_repairs_the_sum, "repair nothing after it, as nan_to_num"),
+        ("NaN is repaired in the factors", merge_repairs_the_factors, "repair nothing after it, as nan_to_num"),
     ),
     "03.tree": (
+        ("NaN is repaired in the sum", tree_by(join=merge_repairs_the_sum), "repair nothing after it, as nan_to_num"),
         ("logsumexp of the whole row is taken", tree_by_logsumexp, "whole row"),
         ("the maximum of the whole row is taken first", tree_of_one_maximum, "whole row"),
         ("all blocks are merged at once", tree_two_levels, "at once"),

@@ -153,7 +153,7 @@ def update_row_by_row(m, l, acc, S, V):
         state = m[i], l[i], acc[i]
         for s, v in zip(S[i], V, strict=True):
             new = torch.maximum(state[0], s)
-            if new > -INF:
+            if new != -INF:
                 alpha, p = torch.exp(state[0] - new), torch.exp(s - new)
                 state = new, state[1] * alpha + p, state[2] * alpha + p * v
         rows.append(state)
@@ -181,6 +181,7 @@ def visited_by_columns(N_q, N_k, block_q, block_k):
 WRONG = {
     "07.update": (
         ("l and acc are overwritten", update_in_place, "expected the input (m|l|acc) as it was"),
+        ("NaN is repaired in the factors", update_repairs_nan, "repair nothing after it, as nan_to_num"),
         ("one row that has seen a key lets the others be NaN", update_guards_all_or_nothing, "every row"),
         ("a row without a key stops the others", update_skips_where_one_sees_nothing, "every row"),
         ("a key hidden from one row is hidden from all", update_skips_masked_keys, "every row"),
@@ -227,10 +228,7 @@ WRONG = {
 }
 
 RIGHT = {
-    "07.update": (
-        ("row by row", update_row_by_row),
-        ("NaN is repaired in the factors", update_repairs_nan),
-    ),
+    "07.update": (("row by row", update_row_by_row),),
     "07.order": (
         ("m_new before P", lambda: "FAEDBG"),
         ("P as late as it can be", lambda: "FEADBG"),

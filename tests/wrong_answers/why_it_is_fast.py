@@ -135,6 +135,7 @@ WRONG = {
         ("the intensity is taken for the block size", block_by_the_intensity),
         ("the first block that is too small is returned", lambda N, D, hw: max(search(N, D, hw) - 1, 0)),
         ("N over the number of blocks is rounded down", block_from_a_number_of_blocks),
+        ("blocks end at 1024", lambda N, D, hw: search(N, D, hw, range(1, min(N, 1024) + 1)), "at no number of yours"),
         ("blocks end at 512", lambda N, D, hw: search(N, D, hw, range(1, min(N, 512) + 1))),
         ("None stands for no block", lambda N, D, hw: search(N, D, hw) or None),
     ),

@@ -70,10 +70,9 @@ def the_row_of_dv(dv):
         "P_j0 dO_0 + P_j1 dO_1 + ... | the weights of key j stand in column j of P": p[j] @ do,
         "P_ij summed, times dO_j | every query brings its own row of dO": column.sum() * do[j],
         "P_jj dO_j | every query has a term": p[j, j] * do[j],
-        "the sum over dV of all keys | only key j is asked for": (p.mT @ do).sum(0),
         "dV_0 | j says which key": p[:, 0] @ do,
         "P_ij dO_i of the last query alone | the terms add up over the queries": p[-1, j] * do[-1],
-        "dO_0 + dO_1 + ... | each term is weighed by P_ij": do.sum(0),
+        "dO_0 + dO_1 + ... | each term is weighed by P_ij; the dV of all keys together are the plain sum": do.sum(0),
         "P dO, row by column | rows of dO are weighed, not its columns": do @ column,
     }
     return follows(dv(p.clone(), do.clone(), j), candidates, "P_0j dO_0 + P_1j dO_1 + ...", right)
@@ -96,9 +95,26 @@ def the_three_gradients(attention_backward):
     }
     ds = p * (dp - delta)
     dq, dk, dv = attention_backward(do.clone(), q.clone(), k.clone(), v.clone())
-    values = {"P dO | P must be transposed": p @ do, "P^T V | dV is made of dO": p.mT @ v}
-    keys = {"dS Q | dS must be transposed": ds @ q, **{f"dS^T Q with {n}": s.mT @ q for n, s in wrong.items()}}
-    queries = {"dS^T K | dS is not transposed here": ds.mT @ k, **{f"dS K with {n}": s @ k for n, s in wrong.items()}}
+    values = {
+        "P dO | P must be transposed": p @ do,
+        "P^T V | dV is made of dO": p.mT @ v,
+        "P^T dO with P of scores that are not scaled | scores are q.k / sqrt(d)": torch.softmax(q @ k.mT, -1).mT @ do,
+        "P^T dO with P of scores divided by d | scores are q.k / sqrt(d)": torch.softmax(q @ k.mT / 3, -1).mT @ do,
+        "P^T dO with P of scores times sqrt(d) | scores are q.k / sqrt(d)": torch.softmax(3 * scale * q @ k.mT, -1).mT
+        @ do,
+        "P^T dO with softmax over the queries | the weights of a query add up to 1, over the keys, dim=-1": torch.softmax(
+            scale * q @ k.mT, -2
+        ).mT
+        @ do,
+    }
+    keys = {
+        "scale dS Q | dS must be transposed": scale * ds @ q,
+        **{f"scale dS^T Q with {name}": scale * s.mT @ q for name, s in wrong.items()},
+    }
+    queries = {
+        "scale dS^T K | dS is not transposed here": scale * ds.mT @ k,
+        **{f"scale dS K with {name}": scale * s @ k for name, s in wrong.items()},
+    }
     for name, got, candidates, formula, right in (
         ("dV", dv, values, "P^T dO", p.mT @ do),
         ("dQ", dq, queries, "scale dS K", scale * ds @ k),

@@ -20,6 +20,10 @@ def the_weights(softmax):
     if (ratio > 0).all():
         powers = ratio.log()[1:] / LOGS[1:]
         if torch.allclose(powers, powers[0], rtol=1e-6):
+            if abs(powers[0]) < 1e-6:
+                return "all logits get the same weight, where e^x is expected"
+            if powers[0] < 0:
+                return f"the larger a logit, the smaller its weight: the weights fall as {math.exp(-powers[0]):.4g}^-x, where e^x is expected"
             return f"the weights grow as {math.exp(powers[0]):.4g}^x, where e^x is expected: the base is e, torch.exp"
     if abs(p.exp().sum().item() - 1) < 1e-6:
         return "what comes back is the logarithm of the weights"
@@ -32,12 +36,15 @@ def rows_are_apart(softmax):
     """A row gives the same alone and beside another."""
     x = torch.stack([LOGS, 2 * LOGS.flip(0)])
     p, alone = softmax(x.clone()), torch.stack([softmax(row.clone()) for row in x])
-    if p.shape != x.shape or torch.allclose(p, alone, atol=1e-6):
+    if p.shape != x.shape or torch.allclose(p, alone, atol=1e-6, equal_nan=True):
         return ""
     over = p.sum(0)
     if torch.allclose(over, torch.ones_like(over), atol=1e-6):
         return "the columns add up to 1, not the rows: sum over the last dimension, dim=-1"
-    return "a row comes out differently when another stands beside it: each row has its own sum, over dim=-1 with keepdim=True"
+    return (
+        "a row comes out differently when another stands beside it: each row has its own sum, and its own maximum "
+        "where one is taken, over dim=-1 with keepdim=True"
+    )
 
 
 def the_edge(smallest_overflow):

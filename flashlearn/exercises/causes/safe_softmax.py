@@ -18,6 +18,25 @@ def a_shift_changes_nothing(safe):
     return ""
 
 
+def every_logit_counts(safe):
+    """Of two logits that differ by 1 the larger has e times the weight, wherever they lie."""
+    for low in (200.0, 1000.0, -200.0, -2000.0):
+        x = torch.tensor([low, low + 1], dtype=torch.float64)
+        small, large = safe(x.clone()).tolist()
+        told = (
+            f"of the logits {low:g} and {low + 1:g} the weights are {small:.4g} and {large:.4g}, not 0.2689 and 0.7311"
+        )
+        if abs(small - large) < 1e-3:
+            return f"{told}: both became one number on the way. No logit is clamped to a range: subtract the maximum, and exp cannot overflow"
+        if abs(small - math.e * large) < 1e-3:
+            return f"{told}: the larger logit has the smaller weight. A logit keeps its sign: abs is taken of none"
+        if math.isnan(large) and low > 0:
+            return ""  # an exponential overflows
+        if math.isnan(large):
+            return f"{told}: all exponentials are 0. What is subtracted is larger than the maximum; m is the maximum itself, with its sign"
+    return ""
+
+
 def the_maximum_is_subtracted(safe):
     """Where 1000 stands beside zeros, its weight is 1: with any other shift an exponential overflows."""
     for row in ROWS:
@@ -47,7 +66,7 @@ def m_is_added(lse):
     if abs(two - one) < 1e-6:
         return "lse stays the same when all logits grow by 1: add m back, m + log(l)"
     if abs(two - 2 * one) < 1e-6 and abs(one - 1) > 1e-6:
-        return "if all logits double, so does lse: m is multiplied, where it must be added, m + log(l)"
+        return "if all logits double, so does lse: one more in all of them must be one more in lse, m + log(l)"
     if abs(two - one + 1) < 1e-6:
         return "lse falls when all logits grow: m must be added, not subtracted"
     return ""
@@ -62,6 +81,7 @@ def the_logarithm(lse):
         (math.log10(8), "that is a logarithm to the base 10: torch.log is the natural one"),
         (0.0, "take the log of the sum, not the sum of the logs, and no mean"),
         (8.0, "the log is missing"),
+        (-math.log(8), "log(l) is subtracted, where it must be added"),
     ):
         if abs(over - size) < 1e-6:
             return f"{told}: {words}"
@@ -88,6 +108,8 @@ def true_is_true(is_invariant):
                 "of a function that gives 0 for any x it says False, and of x itself True: True and False are exchanged"
             )
         return "of a function that gives 0 for any x it says False, and of x itself True: softmax(x + c) must be equal to softmax(x), not to softmax(x) + c"
+    if not (same or itself or sine):
+        return "of every function it says False, even of one that gives 0 for any x: compare softmax(x + c) with softmax(x), the results of both"
     if same and itself and sine:
         return "of functions that give back x or its sine, which every shift changes, it says True: compare all entries of softmax(x + c) and softmax(x)"
     return ""
@@ -147,7 +169,14 @@ def rounding(is_invariant):
 
 
 CAUSES = {
-    "02.safe": (a_shift_changes_nothing, the_weights, the_maximum_is_subtracted, the_sum_alone, rows_are_apart),
+    "02.safe": (
+        a_shift_changes_nothing,
+        the_weights,
+        every_logit_counts,
+        the_maximum_is_subtracted,
+        the_sum_alone,
+        rows_are_apart,
+    ),
     "02.lse": (m_is_added, the_logarithm),
     "02.shift": (what_is_called, one_number, true_is_true, rounding, what_is_tried, every_shift_counts),
 }

@@ -21,7 +21,12 @@ def the_factor(scores):
     factors = {}
     for D, N_q, N_k in ((4, 1, 1), (16, 1, 1), (16, 9, 1), (16, 1, 9), (10, 1, 1)):
         s = scores(torch.ones(N_q, D), torch.ones(N_k, D))
+        if s.shape != (N_q, N_k):
+            return ""  # no scores at all
         factors[D, N_q, N_k] = s.flatten()[0].item() / D
+        twice = scores(torch.ones(N_q, D), 2 * torch.ones(N_k, D)).flatten()[0].item() / D
+        if abs(twice - 2 * factors[D, N_q, N_k]) > 1e-4:
+            return ""  # no multiple of q.k
     wrong = [sizes for sizes, factor in factors.items() if abs(factor - sizes[0] ** -0.5) > 1e-4]
     if not wrong:
         return ""

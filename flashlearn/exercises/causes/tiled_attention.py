@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from flashlearn.exercises.causes.one_pass_attention import more_than_one, told
+from flashlearn.exercises.causes.one_pass_attention import ORDERS, more_than_one, told
 from flashlearn.exercises.mistakes.tiled_attention import ORDER
 
 INF = float("inf")
@@ -23,31 +23,36 @@ def _step(update, m: tuple[float, ...], s: tuple[float, ...]):
 
 def the_maximum(update):
     """The larger of the old maximum and that of the block, row by row."""
-    m_old, s = (1.0, 3.0), (2.0, 0.0)
+    m_old, s = (1.0, 4.0), (2.0, 0.0)
     m = _step(update, m_old, s)[0]
     if m.shape != (2, 1):
         return f"of two queries m comes back with the shape {tuple(m.shape)}: it is a column, (2, 1), as are l and alpha; keepdim=True"
     m = m.flatten().tolist()
-    said = f"after maxima 1 and 3 come scores 2 and 0, and m is {m[0]:.4g} and {m[-1]:.4g}"
+    said = f"after maxima 1 and 4 come scores 2 and 0, and m is {m[0]:.4g} and {m[-1]:.4g}"
     if m == [2.0, 0.0]:
         return f"{said}: that is the maximum of the block alone; m is the larger of the old maximum and that, and never falls"
-    if m == [3.0, 3.0] or _step(update, m_old, (2.0, 5.0))[0].flatten().tolist() == [5.0, 5.0]:
+    if m == [4.0, 4.0] or _step(update, m_old, (2.0, 5.0))[0].flatten().tolist() == [5.0, 5.0]:
         return "one maximum is taken for all rows together, where each row has its own"
-    return f"{said}: the larger of both, for each row, is 2 and 3" if m != [2.0, 3.0] else ""
+    if m != [2.0, 4.0]:
+        return f"{said}: the larger of both, for each row, is 2 and 4"
+    S = torch.tensor([[2.0, 5.0]], dtype=torch.float64)
+    one = torch.ones(1, 1, dtype=torch.float64)
+    m = update(one.clone(), one.clone(), one.clone(), S, S.mT.clone())[0].item()
+    return f"after a maximum of 1 come scores 2 and 5, and m is {m:.4g}: the largest of all is 5" if m != 5 else ""
 
 
 def the_weights(update):
     """Old terms take e^(m - m_new), those of the block e^(S - m_new), in l and in acc alike."""
-    for m, s in ((3.0, 1.0), (1.0, 3.0)):
+    steps = {(m, s): tuple(t.flatten() for t in _step(update, (m, m), (s, s))) for m, s in ORDERS}
+    for (m, s), (_, l, acc) in steps.items():
         alpha, p = math.exp(m - 3.0), math.exp(s - 3.0)
-        _, l, acc = (t.flatten() for t in _step(update, (m, m), (s, s)))
         want = 2 * alpha + p
         if abs(l[0].item() - want) > 1e-6:
-            return told("l", l[0].item(), (2.0, 1.0), m, s)
+            return told("l", {at: l[0].item() for at, (_, l, _) in steps.items()}, (2.0, 1.0))
         if torch.allclose(acc, torch.full_like(acc, (3 * alpha + 7 * p) / want)):
             return "acc is divided by l already: it is a sum, and divided once, after the last block"
         if abs(acc[0].item() - (3 * alpha + 7 * p)) > 1e-6:
-            return told("acc", acc[0].item(), (3.0, 7.0), m, s)
+            return told("acc", {at: acc[0].item() for at, (_, _, acc) in steps.items()}, (3.0, 7.0))
     return ""
 
 

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from flashlearn.exercises.causes.formulas import follows
+from flashlearn.exercises.causes.formulas import follows, linear
 from flashlearn.exercises.mistakes.tiled_backward import ORDER
 
 
@@ -42,11 +42,18 @@ def the_weights(dv):
 
 
 def the_scale(dv):
-    """Of one query and keys with q.k = 1 and 0, lse = 0 and dO = 1, dV is e^scale and 1."""
+    """Of one query and keys with q.k = x and 0, lse = 0 and dO = 1, dV is e^(scale x) and 1."""
     for D, cols in ((4, 1), (10, 1), (10, 3)):
-        q, k = torch.ones(1, D, dtype=torch.float64), torch.zeros(cols, D, dtype=torch.float64)
-        k[0] = 1 / D
-        got = dv(q, k, torch.ones(1, D, dtype=torch.float64), torch.zeros(1, dtype=torch.float64), 1)[0, 0].log().item()
+
+        def score(x, D=D, cols=cols):
+            q, k = torch.ones(1, D, dtype=torch.float64), torch.zeros(cols, D, dtype=torch.float64)
+            k[0] = x / D
+            do, lse = torch.ones(1, D, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+            return dv(q, k, do, lse, 1)[0, 0].log().item()
+
+        got = score(1.0)
+        if not linear(got, score):
+            return ""  # no e^(a number times q.k): it is not the scale that is wrong
         if abs(got - D**-0.5) > 1e-6:
             return f"with D = {D} and {cols} keys a score is {got:.4g} times q.k: the scale is 1 / sqrt(d), {D**-0.5:.4g} here"
     return ""
@@ -91,11 +98,11 @@ def the_sum_over_keys(dq):
         "P = e^S | lse must be subtracted": torch.exp(S) * (dp - delta),
         "lse along the keys | each query has its own lse: lse_i[:, None]": torch.exp(S - lse) * (dp - delta),
     }
-    candidates = {f"scale dS K with {name}": each @ k for name, each in other.items()}
+    candidates = {f"scale dS K with {name}": scale * each @ k for name, each in other.items()}
     candidates |= {
-        "scale dS^T K | dS is not transposed for dQ": dS.mT @ k,
-        "scale dS V | dQ is made of K": dS @ v,
-        "scale dS Q | dQ is made of K": dS @ q,
+        "scale dS^T K | dS is not transposed for dQ": scale * dS.mT @ k,
+        "scale dS V | dQ is made of K": scale * dS @ v,
+        "scale dS Q | dQ is made of K": scale * dS @ q,
     }
     got = dq(q.clone(), k.clone(), v.clone(), do.clone(), o.clone(), lse.clone(), 3)
     return follows(got, candidates, "scale dS K", scale * dS @ k)

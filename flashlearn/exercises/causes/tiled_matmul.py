@@ -10,13 +10,18 @@ NAMES = ("Q_i", "K_j^T", "S_ij", "V_j", "O_i")
 def a_whole_block(block_shapes):
     """Blocks of 2 queries and 3 keys, of size 5, in the middle of large matrices."""
     want = ((2, 5), (5, 3), (2, 3), (3, 5), (2, 5))
+    if sorted(map(tuple, block_shapes(20, 30, 5, 2, 3, 4, 4))) == sorted(want) != list(want):
+        given = tuple(map(tuple, block_shapes(20, 30, 5, 2, 3, 4, 4)))
+        if given != want:
+            return f"the shapes are right, but they come back in the wrong order: {', '.join(NAMES)} is expected"
     for name, got, right in zip(NAMES, block_shapes(20, 30, 5, 2, 3, 4, 4), want, strict=True):
         got = tuple(got)
         told = f"with blocks of 2 queries and 3 keys and D = 5 {name} is {got}, not {right}"
         if got == right[::-1]:
             return f"{told}: its two sizes are exchanged, it is transposed where it must not be, or the other way round"
         if got != right:
-            if got[0] > right[0] or (name != "K_j^T" and got[1] > right[1] == 3):
+            cut = {"K_j^T": (1,), "S_ij": (0, 1)}.get(name, (0,))  # the sizes that a block has, not D
+            if all(got[n] == right[n] for n in (0, 1) if n not in cut) and any(got[n] > right[n] for n in cut):
                 return f"{told}: a block has at most block_q or block_k rows, min(block, what is left)"
             return f"{told}"
     return ""
@@ -43,6 +48,8 @@ def every_product_counts(tiled):
         told = f"of ones, ({M}, {K}) by ({K}, {N}) in blocks of {block}, every entry is {K}"
         if (C == 0).any():
             at = (C == 0).nonzero()[0].tolist()
+            if C[0, 0] == 0:
+                return f"{told}, but entry {at} is 0: no product of blocks is added there"
             return f"{told}, but entry {at} is 0: the last rows or columns are never reached; step through range(0, M, block)"
         if not torch.allclose(C, torch.full_like(C, K)):
             return f"{told}, but {C.flatten()[0].item():.4g} comes out: blocks of the inner dimension are left out, overwritten or counted twice"

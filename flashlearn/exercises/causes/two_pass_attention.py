@@ -6,6 +6,8 @@ import math
 
 import torch
 
+from flashlearn.exercises.causes.formulas import linear
+
 
 def _double(rows) -> torch.Tensor:
     return torch.tensor(rows, dtype=torch.float64)
@@ -27,7 +29,10 @@ def values_are_used(attention):
 def weights_of_equal_scores(attention):
     """Where all scores are 0, four keys have a weight of 1/4 each."""
     zero = torch.zeros(1, 4, dtype=torch.float64)
-    weights = attention(zero, zero.expand(4, 4).clone(), _rows(4, 4))[0]
+    o = attention(zero, zero.expand(4, 4).clone(), _rows(4, 4))
+    weights = o[0]
+    if o.shape != (1, 4) or not weights.isfinite().all():
+        return ""  # no weighted sum of values
     if not weights.any():
         return "where all scores are 0 the output is 0: there is no softmax, whose weights would be 1/4 each and add up to 1"
     if abs(weights.sum().item() - 1) > 1e-6:
@@ -52,10 +57,16 @@ def softmax_over_keys(attention):
 def the_scale(attention):
     """The logarithm of the quotient of two weights is the difference of the scores."""
     for D, N_q, N_k in ((4, 1, 2), (16, 1, 2), (16, 3, 2), (16, 1, 5), (10, 1, 2)):
-        q, k = torch.full((N_q, D), 1.0, dtype=torch.float64), torch.zeros(N_k, D, dtype=torch.float64)
-        k[0] = 1 / D  # q.k is 1 for the first key, 0 for the others
-        weights = attention(q, k, _rows(N_k, D))[0]
-        factor = math.log(weights[0] / weights[1])
+
+        def score(x, D=D, N_q=N_q, N_k=N_k):
+            q, k = torch.full((N_q, D), 1.0, dtype=torch.float64), torch.zeros(N_k, D, dtype=torch.float64)
+            k[0] = x / D  # q.k is x for the first key, 0 for the others
+            weights = attention(q, k, _rows(N_k, D))[0]
+            return math.log(weights[0] / weights[1])
+
+        factor = score(1.0)
+        if not linear(factor, score):
+            return ""  # the scores are no multiple of q.k: it is not the scale that is wrong
         if abs(factor - D**-0.5) > 1e-6:
             return f"with D = {D} and {N_k} keys a score is {factor:.4g} times q.k; it must be divided by sqrt(D), which is times {D**-0.5:.4g}"
     return ""
@@ -106,12 +117,12 @@ def what_is_kept(decode):
     k, v, K, V = (
         torch.full((n, 4), value, dtype=torch.float64) for n, value in ((1, 1.0), (1, 2.0), (2, 3.0), (2, 4.0))
     )
-    _, K_new, V_new = decode(k.clone(), k, v, K.clone(), V.clone())
+    _, K_new, V_new = decode(torch.full_like(k, 5.0), k.clone(), v.clone(), K.clone(), V.clone())
     for name, got, old, new in (("K_cache", K_new, K, k), ("V_cache", V_new, V, v)):
         if got.shape != (3, 4):
             return f"{name} comes back as {tuple(got.shape)}: two cached rows and the new one are (3, 4)"
         if not torch.equal(got, torch.cat([old, new])):
-            return f"{name} holds {_list(got[:, 0])} where {_list(torch.cat([old, new])[:, 0])} is expected (k is 1, v is 2, the old keys 3, the old values 4)"
+            return f"{name} holds {_list(got[:, 0])} where {_list(torch.cat([old, new])[:, 0])} is expected (k is 1, v is 2, the old keys 3, the old values 4, q is 5)"
     return ""
 
 

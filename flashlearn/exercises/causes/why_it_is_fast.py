@@ -22,7 +22,7 @@ def elements_are_no_bytes(bytes_moved):
     """Twice the itemsize, twice the bytes that are read."""
     small, large = (bytes_moved(8, 8, 4, 8, 8, itemsize)[0] for itemsize in (2, 4))
     if large != 2 * small:
-        return f"with itemsize 4 in place of 2 the bytes read go from {small} to {large}: each element of Q, K and V has itemsize bytes"
+        return f"with itemsize 4 in place of 2 the bytes read go from {small} to {large}: they must double, each element of Q, K and V has itemsize bytes, and itemsize counts nowhere else"
     return ""
 
 
