@@ -29,18 +29,18 @@ def _merged(left, right=()):
 
 
 def _with_nan(function):
-    """l where m or l of either side is NaN."""
+    """m + l where m or l of either side is NaN: one of the two must be."""
     good, sums = _pair(1.0, 2.0), []
     for m, l in ((math.nan, math.nan), (math.nan, 2.0), (3.0, math.nan)):
         for sides in ((_numbers(m, l), good), (good, _numbers(m, l))):
-            sums.append(function(*(tuple(side) for side in sides))[1])
-    return torch.stack([torch.as_tensor(l) for l in sums]), torch.full((6,), math.nan)
+            sums.append(sum(function(*(tuple(side) for side in sides))))
+    return torch.stack([torch.as_tensor(total) for total in sums]), torch.full((6,), math.nan)
 
 
 def _tree_with_nan(function):
-    """l of a row with a NaN, in the first block or in the last."""
+    """m + l of a row with a NaN, in the first block or in the last."""
     rows = _numbers(math.nan, 1, 2, 3, 4), _numbers(1, 2, 3, -INF, math.nan)
-    return torch.stack([torch.as_tensor(function(x, 2)[1]) for x in rows]), torch.full((2,), math.nan)
+    return torch.stack([torch.as_tensor(sum(function(x, 2))) for x in rows]), torch.full((2,), math.nan)
 
 
 def _row(n, scale=1.0, shift=0.0):
@@ -158,7 +158,7 @@ EXERCISES = (
             Case(
                 "a NaN comes through",
                 _with_nan,
-                "a NaN among the logits is an error that must show in l: guard -inf minus -inf before the exponential, "
+                "a NaN among the logits is an error that must show in m or l: guard -inf minus -inf before the exponential, "
                 "and repair nothing after it, as nan_to_num does",
             ),
         ),
@@ -214,7 +214,7 @@ EXERCISES = (
             Case(
                 "a NaN comes through",
                 _tree_with_nan,
-                "a NaN in the row is an error that must show in l: guard -inf minus -inf before the exponential, "
+                "a NaN in the row is an error that must show in m or l: guard -inf minus -inf before the exponential, "
                 "and repair nothing after it, as nan_to_num does",
             ),
             Case(

@@ -179,9 +179,22 @@ def merge_by_where(a, b):
     return [m, l]
 
 
+def merge_by_where_above_0(a, b):
+    m = torch.maximum(a[0], b[0])
+    return m, sum(torch.where(l_side > 0, l_side * torch.exp(m_side - m), 0.0) for m_side, l_side in (a, b))
+
+
 def merge_by_stacking(a, b):
     m, l = torch.stack([a[0], b[0]]), torch.stack([a[1], b[1]])
     return m.amax(), (l * torch.exp(m - m.amax()).masked_fill(m == -INF, 0.0)).sum()
+
+
+def tree_repairs_the_row(x, block_size):
+    x = x.nan_to_num(0.0, neginf=-INF)
+    if len(x) <= block_size:
+        return leaf(x)
+    middle = len(x) // 2
+    return merge(tree_repairs_the_row(x[:middle], block_size), tree_repairs_the_row(x[middle:], block_size))
 
 
 def merge_repairs_the_sum(a, b):
@@ -283,10 +296,10 @@ WRONG = {
         ("an empty side empties the pair", merge_says_nan_is_0),
         ("an empty right side is returned for both", merge_never_both_empty),
         ("NaN is repaired in the sum", merge_repairs_the_sum, "repair nothing after it, as nan_to_num"),
-        ("NaN is repaired in the factors", merge_repairs_the_factors, "repair nothing after it, as nan_to_num"),
+        ("sums above 0 alone count, and NaN is none", merge_by_where_above_0, "must show in m or l"),
     ),
     "03.tree": (
-        ("NaN is repaired in the sum", tree_by(join=merge_repairs_the_sum), "repair nothing after it, as nan_to_num"),
+        ("NaN becomes 0 at the start", tree_repairs_the_row, "must show in m or l"),
         ("logsumexp of the whole row is taken", tree_by_logsumexp, "whole row"),
         ("the maximum of the whole row is taken first", tree_of_one_maximum, "whole row"),
         ("all blocks are merged at once", tree_two_levels, "at once"),
@@ -325,6 +338,7 @@ WRONG = {
 RIGHT = {
     "03.merge": (
         ("the larger first", merge_by_sorting),
+        ("NaN is repaired in the factors, where it cannot hide another", merge_repairs_the_factors),
         ("torch.where", merge_by_where),
         ("both in one tensor", merge_by_stacking),
         ("Python floats", merge_in_floats),

@@ -108,7 +108,7 @@ def true_is_true(is_invariant):
                 "of a function that gives 0 for any x it says False, and of x itself True: True and False are exchanged"
             )
         return "of a function that gives 0 for any x it says False, and of x itself True: softmax(x + c) must be equal to softmax(x), not to softmax(x) + c"
-    if not (same or itself or sine):
+    if not (same or itself or sine or _asked(is_invariant, lambda x: torch.softmax(x, -1))[0]):
         return "of every function it says False, even of one that gives 0 for any x: compare softmax(x + c) with softmax(x), the results of both"
     if same and itself and sine:
         return "of functions that give back x or its sine, which every shift changes, it says True: compare all entries of softmax(x + c) and softmax(x)"
