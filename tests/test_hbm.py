@@ -467,3 +467,15 @@ def test_matrices_are_where_the_inputs_are_whatever_the_default_device_is():
         grads = fl.tiled_attention_backward(q, q, k, v, o, lse, block_q=BLOCK, block_k=BLOCK, fused=True)
         made = record(tiled_attention_v2_steps(q, k, v))[-1].written("O")
     assert all(t.device.type == "cpu" for t in (*grads, made))
+
+
+def test_tensors_without_numbers_have_shapes():
+    """As for a model that is built on the device "meta": results have their shapes, and bytes are counted."""
+    q, k, v = (t.to("meta") for t in tensors())
+    for attention in (fl.standard_attention, fl.two_pass_attention, fl.one_pass_attention, fl.tiled_attention_v2):
+        o = attention(q, k, v, causal=True)
+        assert o.is_meta and o.shape == q.shape
+    blocks = {"block_q": BLOCK, "block_k": BLOCK}
+    assert hbm_bytes(fl.tiled_attention_v2_steps(q, k, v, **blocks)) == hbm_bytes(
+        fl.tiled_attention_v2_steps(*tensors(), **blocks)
+    )

@@ -122,9 +122,9 @@ def test_causal_is_a_window_without_keys_to_the_right():
 @pytest.mark.parametrize(
     ("error", "message", "window"),
     [
-        (TypeError, r"expected window to be \(left, right\) or None, got 3", 3),
-        (TypeError, r"expected window to be \(left, right\) or None, got \[1, 2\]", [1, 2]),
-        (TypeError, r"expected window to be \(left, right\) or None, got \(1, 2, 3\)", (1, 2, 3)),
+        (TypeError, r"expected window to be a tuple \(left, right\) or None, got 3", 3),
+        (TypeError, r"expected window to be a tuple \(left, right\) or None, got \[1, 2\]", [1, 2]),
+        (TypeError, r"expected window to be a tuple \(left, right\) or None, got \(1, 2, 3\)", (1, 2, 3)),
         (TypeError, "expected the left of window to be an int or None, got 1.5", (1.5, None)),
         (TypeError, "expected the right of window to be an int or None, got True", (0, True)),
         (

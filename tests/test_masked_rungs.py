@@ -430,7 +430,7 @@ def int32(*numbers):
             "expected N_q = N_k with documents, got N_q = 3 and N_k = 4",
             {"documents": int32(0, 4), "lengths": (3, 4)},
         ),
-        (TypeError, r"expected key_range to be \(start, stop\) or None, got 3", {"key_range": 3}),
+        (TypeError, r"expected key_range to be a tuple \(start, stop\) of tensors or None, got 3", {"key_range": 3}),
         (TypeError, "expected the stop of key_range to be a torch.Tensor, got int", {"key_range": (int32(0, 0), 4)}),
         (TypeError, "expected the start of key_range in int32, got", {"key_range": (torch.zeros(2), int32(4, 4))}),
         (

@@ -234,7 +234,8 @@ def _by_row(name: str, result: Tensor, tile: OnChip) -> OnChip:
 def _product(left: OnChip, right: OnChip) -> OnChip:
     """left @ right, noted as (batch, m, n, p): it stands at the rows of the left one and the columns of the right."""
     a, b, hbm = left._held(), right._held(), left._hbm
-    with torch.autocast(a.device.type, enabled=False) if torch.is_autocast_enabled(a.device.type) else nullcontext():
+    kind = a.device.type  # autocast knows no "meta"
+    with torch.autocast(kind, enabled=False) if kind != "meta" and torch.is_autocast_enabled(kind) else nullcontext():
         result = a @ b  # in the dtype of the tiles, whatever the caller has around it
     hbm.products.append((result.shape[:-2].numel(), *a.shape[-2:], b.shape[-1]))
     batch = tuple((0, size) for size in result.shape[:-2])

@@ -128,7 +128,9 @@ def check_qkv(q: Tensor, k: Tensor, v: Tensor) -> Sizes:
     if D == 0:
         raise ValueError(f"expected a head dimension D of at least 1, got q {tuple(q.shape)}")
     if H_kv == 0 or H_q == 0 or H_q % H_kv:
-        raise ValueError(f"expected the heads of q to be a multiple of those of k and v, got {H_q} and {H_kv}")
+        raise ValueError(
+            f"expected the heads of q to be a multiple of those of k and v, got {H_q} and {H_kv} in (B, H, N, D)"
+        )
     return Sizes(B, H_q, H_kv, N_q, N_k, D)
 
 

@@ -230,7 +230,7 @@ def check_window(window: Window | None) -> Window:
     if window is None:
         return None, None
     if not isinstance(window, tuple) or len(window) != 2:
-        raise TypeError(f"expected window to be (left, right) or None, got {window!r:.80}")
+        raise TypeError(f"expected window to be a tuple (left, right) or None, got {window!r:.80}")
     for side, limit in zip(("left", "right"), window, strict=True):
         _check_limit(limit, f"the {side} of window")
         if limit is not None and limit < 0:
@@ -305,7 +305,7 @@ def _check_offsets(values: Sequence[int], N: int, name: str) -> None:
 def check_key_range(key_range: KeyRange, B: int, N_k: int, check: bool = True) -> None:
     """Refuse anything but (start, stop), each (B,) int32, 0 <= start <= stop <= N_k; read only with `check`."""
     if not isinstance(key_range, tuple) or len(key_range) != 2:
-        raise TypeError(f"expected key_range to be (start, stop) or None, got {key_range!r}")
+        raise TypeError(f"expected key_range to be a tuple (start, stop) of tensors or None, got {key_range!r:.80}")
     for side, ends in zip(("start", "stop"), key_range, strict=True):
         _check_int32(ends, f"the {side} of key_range")
         if ends.shape != (B,):

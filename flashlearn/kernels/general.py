@@ -21,7 +21,9 @@ from flashlearn.kernels.decode import decode
 from flashlearn.kernels.dispatch import allow_tf32, general_rung, must_widen
 from flashlearn.kernels.portable.backward import How, attention_gradients
 from flashlearn.kernels.portable.forward import attention_forward_portable
+from flashlearn.kernels.portable.launches import DKDV, DQ, FORWARD, portable_launch
 from flashlearn.kernels.portable.options import Options
+from flashlearn.kernels.slow import warn_if_slow
 from flashlearn.kernels.target import INTERPRETED, check_softcap
 
 FLAT = (
@@ -124,6 +126,9 @@ def _run_forward(q, k, v, scale, options: Options):
         from flashlearn.kernels.hopper.banded import banded_forward
 
         return banded_forward(q, k, v, scale, options, **rung.options)
+    if INTERPRETED:
+        block = portable_launch(FORWARD, q.shape[-1], q.element_size(), q.device)[:2]
+        warn_if_slow(q, k, block, causal=causal, options=options)
     return attention_forward_portable(q, k, v, causal=causal, scale=scale, allow_tf32=tf32, options=options)
 
 
@@ -153,6 +158,9 @@ def _run_backward(do, q, k, v, o, lse, dlse, scale, how: How):
         from flashlearn.kernels.hopper.banded import banded_gradients
 
         return *banded_gradients(do, q, k, v, o, lse, dlse, scale, how.options, **rung.options), None
+    if INTERPRETED:
+        blocks = [portable_launch(table, q.shape[-1], q.element_size(), q.device)[:2] for table in (DKDV, DQ)]
+        warn_if_slow(q, k, *blocks, causal=how.causal, options=how.options, back=True)
     return attention_gradients(do, q, k, v, o, lse, dlse, how)
 
 

@@ -22,9 +22,10 @@ from flashlearn.kernels.dispatch import allow_tf32, backward_rung, forward_rung,
 from flashlearn.kernels.general import count_flops, flat, general_forward, options_of, refuse_second_order
 from flashlearn.kernels.portable.backward import attention_backward_portable
 from flashlearn.kernels.portable.forward import attention_forward_portable
+from flashlearn.kernels.slow import warn_if_slow
 from flashlearn.kernels.target import DTYPES, check_device, resolve_scale
-from flashlearn.kernels.teaching.backward import attention_backward
-from flashlearn.kernels.teaching.forward import attention_forward, check_head_dim
+from flashlearn.kernels.teaching.backward import attention_backward, backward_launch
+from flashlearn.kernels.teaching.forward import attention_forward, check_head_dim, forward_launch
 
 
 @overload
@@ -100,7 +101,7 @@ def flash_attention(
     return_lse: bool = False,
     check: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """O = softmax(Q K^T scale) V, in tiles, with memory linear in N; differentiable once.
+    """O = softmax(Q K^T scale) V, full unless `causal=True`, in tiles, with memory linear in N; differentiable once.
 
     q (B, H_q, N_q, D); k, v (B, H_kv, N_k, D) in float16, bfloat16 or float32, any strides, D up to 256, H_q
     a multiple of H_kv. `scale` is 1 / sqrt(D) unless given. `causal` is aligned to the bottom right: query i
@@ -108,15 +109,17 @@ def flash_attention(
     Returns o, shaped as q, and with `return_lse` also lse (B, H_q, N_q), the natural logarithm of the sum of
     exp(scores), in float32; both carry gradients.
 
-    window      (left, right): keys i + N_k - N_q - left to i + N_k - N_q + right; None: no limit on that side
+    window      (left, right): keys i + N_k - N_q - left to i + N_k - N_q + right; None: no limit on that side; one that
+                hides no more than `causal`, or nothing, runs the kernel without a window
     documents   offsets (n + 1,) int32, 0 .. N: tokens of one document see that document only; N_q = N_k
     key_range   (start, stop), each (B,) int32: the keys that exist in each sequence
     softcap     c: scores become c tanh(score / c)
     alibi       slopes (H_q,) float32: score - slope |i + N_k - N_q - j|
     sinks       (H_q,) float32: one more term e^sink in every row's sum, and in lse, with a value of 0. To merge results
-                over parts of the keys by (o, lse), give the sinks to one part alone: each part counts them
+                over parts of the keys (`merge_attentions`), give the sinks to one part alone: each part counts them
 
-    The order is scale, softcap, alibi, mask, sinks; all may be combined, and alibi and sinks get gradients too.
+    The order is scale, softcap, alibi, mask, sinks; all may be combined, and alibi and sinks get gradients too. These may be
+    in 16 bits, and are converted.
     `check`: look at what only the device knows, offsets and ranges, before the launch, and wait for it; done in the
     interpreter in any case. Unchecked bad ones make wrong results, and no access outside the tensors.
 
@@ -125,6 +128,16 @@ def flash_attention(
     here it is off by about 2^-22 of the largest score, 7e-5 at a score of 300. Scores must be finite in float32; of
     16-bit inputs on a GPU their products with log2(e), too: of at most 2.3e38. Under autocast the inputs are cast, as for
     `scaled_dot_product_attention`.
+
+    From FlashAttention: its layout is (B, N, H, D), which `transpose(1, 2)` converts, softmax_scale is `scale`, a -1 in
+    window_size and a softcap of 0 are None, and there is no dropout. From PyTorch: is_causal is `causal` where N_q = N_k, and
+    aligned to the top left elsewhere; heads are grouped without enable_gqa.
+
+    NaN and inf: a hidden key weighs 0, and 0 times NaN is NaN. One in V thus reaches earlier queries too, all whose block
+    of queries visits the block of that key, as in FlashAttention; one in K or V reaches their gradients. Keys outside of
+    `key_range` may hold anything.
+
+    On a CPU kernels run in Triton's interpreter: for lessons and tests. A call that will take over a second warns once.
 
     In 16 bits on a Hopper GPU the last bits of dq may differ from run to run, as its parts are added in any order. With
     `torch.use_deterministic_algorithms(True)` all results have the same bits every time; the backward pass takes longer
@@ -181,7 +194,9 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None) 
         q, k, v = _autocast(q, k, v)
     size = check_qkv(q, k, v)
     if q.dtype not in DTYPES:
-        raise TypeError(f"expected q, k and v in float16, bfloat16 or float32, got {q.dtype}")
+        raise TypeError(
+            f"expected q, k and v in float16, bfloat16 or float32, got {q.dtype}: use flashlearn.tiled_attention_v2"
+        )
     check_head_dim(size.D)
     check_device(q.device, "q, k and v")
     check_bool(causal, "causal")
@@ -215,6 +230,7 @@ def _run_forward(q, k, v, causal, scale, with_lse):
     """The same by the kernel that `forward_rung` picks."""
     rung = forward_rung(q, k, v, causal=causal, scale=scale)
     if rung.name == "teaching":
+        warn_if_slow(q, k, forward_launch(q.shape[-1], q.element_size())[:2], causal=causal)
         return attention_forward(q, k, v, causal=causal, scale=scale, allow_tf32=allow_tf32(q))
     if rung.name == "portable":
         return attention_forward_portable(q, k, v, causal=causal, scale=scale, allow_tf32=allow_tf32(q))
@@ -255,6 +271,8 @@ def _run_backward(do, dlse, q, k, v, o, lse, causal, scale):
     """The same by the kernels that `backward_rung` picks."""
     rung = backward_rung(q, k, v, scale=scale)
     if rung.name == "teaching":
+        block = backward_launch(q.shape[-1], q.element_size())[:2]
+        warn_if_slow(q, k, block, block, causal=causal, back=True)
         return attention_backward(do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, allow_tf32=allow_tf32(q))
     if rung.name == "portable":
         return attention_backward_portable(

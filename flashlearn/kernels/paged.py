@@ -50,6 +50,7 @@ from flashlearn.kernels.launcher import multiprocessors
 from flashlearn.kernels.portable.launches import FORWARD, Launch, shared_memory
 from flashlearn.kernels.portable.scores import scored
 from flashlearn.kernels.shares import LEAST_KEYS, ROW_COST, share_of
+from flashlearn.kernels.slow import warn_if_slow_paged
 from flashlearn.kernels.target import INTERPRETED, check_device, check_softcap, refuse_negated, resolve_scale
 from flashlearn.kernels.teaching.forward import LN_2, absorb, check_head_dim, padded
 
@@ -422,17 +423,19 @@ def flash_attention_paged(
     softcap: float | None = None, sinks: Tensor | None = None, scale: float | None = None,
     return_lse: bool = False, check: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
-    """O = softmax(Q K^T scale) V for sequences whose keys and values lie in pages of one pool; no copy of them is made.
+    """Attention, causal unless `causal=False`, of sequences whose keys and values are in pages of one pool, without a copy.
 
     q             (B, H_q, N_q, D), or (T, H_q, D) with cu_seqlens_q (B + 1,) int32: queries cu_seqlens_q[b] to
                   cu_seqlens_q[b + 1] are those of sequence b, 1 or more, or none
     pages         k_pages, v_pages (P, H_kv, page, D), any strides, a page of any power of two; D up to 256, on a GPU 2 or
                   more
-    page_table    (B, most) int32: key t of sequence b is in page page_table[b, t // page], at t % page
+    page_table    (B, most) int32: key t of sequence b is in page page_table[b, t // page], at t % page. Entries of pages
+                  before the window of the first query may be anything, -1 for example; page 0 must then be finite
     lengths       (B,) int32: the keys of each sequence; its last query stands at its last key
 
-    causal, window, softcap, sinks and scale as in `flash_attention`. Returns o, shaped as q, and with return_lse also lse,
-    (B, H_q, N_q) or (H_q, T), natural logarithm, float32. A query that sees no key gets o = 0 and lse = -inf, or its sink.
+    window, softcap, sinks and scale are as in `flash_attention`; causal is, too, but True here and False there. Returns o,
+    shaped as q, and with return_lse also lse, (B, H_q, N_q) or (H_q, T), natural logarithm, float32. A query that attends
+    to no key gets o = 0 and lse = -inf, or its sink.
     To merge results over parts of the keys, give the sinks to one part alone: each part counts them.
 
     Nothing here waits for the GPU, and lengths and table may change between replays of a CUDA graph. check: whether the
@@ -458,6 +461,8 @@ def flash_attention_paged(
     _check_supported(q, k_pages, v_pages, sizes, sinks)
     if check or INTERPRETED:
         check_paged_numbers(sizes, page_table, lengths, cu_seqlens_q, left)
+    if INTERPRETED and sizes.B:
+        warn_if_slow_paged(sizes, lengths, cu_seqlens_q, left, Plan.of(sizes, 4, q.device).launch[:2])
     lengths = lengths.contiguous()  # kernels know no strides of these three
     cu_seqlens_q = None if cu_seqlens_q is None else cu_seqlens_q.contiguous()
     sinks = None if sinks is None else sinks.contiguous().resolve_neg()

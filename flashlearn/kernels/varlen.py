@@ -72,12 +72,12 @@ def flash_attention_varlen(
     return_lse: bool = False,
     check: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """`flash_attention` of packed sequences, each on its own; differentiable once, also in alibi and sinks.
+    """`flash_attention` of packed sequences, each on its own, full unless `causal=True`; differentiable once.
 
     q (T_q, H_q, D); k, v (T_k, H_kv, D), any strides. Sequence s has the queries cu_seqlens_q[s] .. cu_seqlens_q[s + 1]
     and the keys cu_seqlens_k[s] .. cu_seqlens_k[s + 1]: offsets (sequences + 1,) int32, 0 .. T, on the device of q. A
     sequence may have no queries or no keys. causal, window and alibi count within a sequence, N_q and N_k being its own.
-    Returns o, shaped as q, and with `return_lse` also lse (H_q, T_q) in float32.
+    Returns o, shaped as q, and with `return_lse` also lse (H_q, T_q) in float32. alibi and sinks get gradients too.
 
     Nothing is copied, and the host waits for nothing: the offsets are looked at with `check`, and in the interpreter
     always. Unchecked bad ones make wrong results, and no access outside the tensors. Refuses what `flash_attention` does.

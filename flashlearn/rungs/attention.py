@@ -19,6 +19,9 @@ float32 or float64; the output is shaped and typed as q. `causal` lets query i s
 no limit on a side (see `flashlearn.core.mask`); `scale` is 1 / sqrt(D) unless given. `documents`, `key_range`, `softcap`,
 `alibi` and `sinks` are those of `flashlearn.rungs.problem.More`. Computed in float32, float64 for float64.
 
+NaN and inf: a hidden key weighs 0, and 0 times NaN is NaN. One in V reaches all queries that are multiplied with its
+block: in standard_attention every query. One in K or V reaches their gradients. Keys outside of `key_range` may hold anything.
+
 At the edges: a query that sees no key gets output 0, lse = -inf (the sink of its head, with sinks) and zero gradients, never NaN. Gradients flow
 through all of them. Sentences follow the last query of the first head, which sees every key unless a window hides some.
 

@@ -80,7 +80,8 @@ def paged_attention(
 def paged_attention(
     q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, **options: Unpack[Over]
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """O, shaped as q, for sequences whose keys lie in pages; `flashlearn.flash_attention_paged` says what goes in.
+    """O, causal unless `causal=False`, of sequences whose keys are in pages, as `flashlearn.flash_attention_paged` takes them.
+
 
     With return_lse also lse, (B, H_q, N_q) or (H_q, T). Any dtype, pages of any power of two, on any device.
     """

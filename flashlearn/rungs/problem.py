@@ -38,6 +38,8 @@ class More(Hiding, total=False):
     sinks       (H_q,) float32: one more term e^sink in the sum of every row, with a value of 0. To merge results over
                 parts of the keys by (o, lse), give the sinks to one part alone: each part counts them
 
+    `alibi` and `sinks` in 16 bits are converted to float32, which is the dtype of the gradients that are written out by hand.
+
     A score is scaled, capped, lowered with distance, hidden or not, in this order; then comes the sink. See
     `flashlearn.core.mask` and `flashlearn.core.scores`.
     """
