@@ -246,7 +246,7 @@ def test_memories_are_to_scale(gpu):
 
 def test_memories_are_named():
     shown = " ".join(text.get_text() for text in painted(lambda ax: draw_memory(ax, A100_40GB), (12.8, 4.6)).texts)
-    for words in ("HBM\n40 GB", "SRAM\n20 MB", "1555 GB/s", "19.5 TB/s", "312 TFLOP/s"):
+    for words in ("HBM\n40 GB", "SRAM 20 MB in all:\n192 KB in each SM", "1555 GB/s", "19.5 TB/s", "312 TFLOP/s"):
         assert words in shown
 
 

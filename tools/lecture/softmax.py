@@ -54,7 +54,7 @@ NAIVE = Section(
             (2, 0),
             "Say what the hour is for: the same numbers as attention, fewer trips to memory. Everything that moves on these "
             "slides was recorded from a program that ran; ask before every step what it will do.",
-            "<p>From one row of softmax to a Triton kernel: every rung computes the same numbers, and moves fewer bytes.</p>"
+            "<p>From one row of softmax to a Triton kernel: every algorithm computes the same numbers, and the last moves the fewest bytes.</p>"
             "<p>Before each step: <b>what happens next?</b></p>",
         ),
         Slide(

@@ -184,7 +184,7 @@ FAST = Section(
         Slide(
             "Under the roof",
             (3, 2),
-            "Left of the ridge memory decides, right of it arithmetic. Standard attention sits on the slope however large N is; "
+            "Left of the ridge memory decides, right of it arithmetic. With d = 64 standard attention sits on the slope however large N is; "
             "where flash sits depends on the cache.",
             shows=Plot(
                 lambda ax: draw_roofline(ax, cost.A100_40GB, PLACED, between={"L2 decides": (REAL, BEST)}),

@@ -30,7 +30,8 @@ def draw_memory(ax: Axes, hardware: Hardware) -> None:
     sheet.box((LEFT, TOP, SIDE, SIDE), COLOURS["HBM"], QUIET, 2)
     sheet.text(LEFT + SIDE / 2, MIDDLE, f"HBM\n{_size(hardware.memory, 1000)}", fontsize=28, **bold, **CENTRED)
     sheet.box((CHIP, MIDDLE - small / 2, small, small), COLOURS["SRAM"], INK, 2)
-    foot, words = MIDDLE + WIDEST / 2, f"SRAM\n{_size(hardware.sram, 1024)} in all"
+    foot = MIDDLE + WIDEST / 2
+    words = f"SRAM {_size(hardware.sram, 1024)} in all:\n{hardware.sram_per_sm >> 10} KB in each SM"
     sheet.line([CHIP + small / 2] * 2, [MIDDLE + small / 2, foot + 10], color=INK, linewidth=2)
     below = {"ha": "center", "va": "top", "fontsize": 22, "weight": "bold", "linespacing": 1.3}
     sheet.text(CHIP + small / 2, foot + 14, words, **below)
