@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 from gpu_attention import check_gpu, provenance, recorded, save
 from side_by_side.measure import ROUNDS, median_ms
+from tqdm import tqdm
 
 RESULTS = Path(__file__).parents[1] / "flashlearn/measurements/gpu_ladder.json"
 HIDDEN, TOKENS = 2048, 16384
@@ -155,12 +156,13 @@ def main(given: list[str] | None = None) -> None:
     check_gpu(parser, f"; --table {RESULTS} prints a recorded run")
     results = {"provenance": provenance(args.commit), "unit": "TFLOP/s, median", "matmul": matmul()}
     results["forward"], results["backward"], results["sweep"] = [], [], []
-    for setting in [(128, 4096, False), (128, 4096, True)] if args.quick else SETTINGS:
+    settings = [(128, 4096, False), (128, 4096, True)] if args.quick else SETTINGS
+    for setting in tqdm(settings, unit="setting", disable=None):
         results["forward"].append(forward_row(*setting))
         results["backward"].append(backward_row(*setting))
         torch.cuda.empty_cache()
         save(results, args.out)  # a run cut short keeps what it has
-    results["sweep"] = [] if args.quick else [sweep_row(D) for D in (64, 128)]
+    results["sweep"] = [] if args.quick else [sweep_row(D) for D in tqdm((64, 128), "block sizes", disable=None)]
     save(results, args.out)
     print(table(results))
 

@@ -28,6 +28,7 @@ import torch
 from side_by_side import measure
 from side_by_side.backends import Refused
 from torch import Tensor
+from tqdm import tqdm
 
 STAGES = {"double": (1,), "alone": (1, 2, 3, 4), "shared": (1, 2, 3, 4), "attend": (1, 2, 3, 4)}
 KEYS, TILE = 65536, 64
@@ -117,7 +118,8 @@ def measured(kernels: dict, programs: int, keys: int = KEYS, device: str = "cuda
         for stages in counts:
             calls[name, stages] = call_of(name, stages, kernels, given, programs)
     best: dict[tuple[str, int], float] = {}
-    for _, key in itertools.product(range(measure.ROUNDS), calls):
+    jobs = list(itertools.product(range(measure.ROUNDS), calls))
+    for _, key in tqdm(jobs, unit="kernel", disable=None):
         best[key] = min(best.get(key, float("inf")), measure.median_ms(calls[key]))
     return [row(*key, ms, programs, keys) for key, ms in best.items()]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from pathlib import Path
 from gpu_attention import check_gpu, provenance, save
 from side_by_side.backends import bind, context, installed
 from side_by_side.rounds import listings, stands
+from tqdm import tqdm
 
 RESULTS = Path(__file__).parents[1] / "flashlearn/measurements/gpu_profile.json"
 BACKENDS = ("flashlearn", "cudnn", "fa4")
@@ -145,10 +147,11 @@ def main(given: list[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.reports or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        for index, setting in enumerate(SETTINGS):
-            for name in [name for name in BACKENDS if name in installed()]:
-                results["rows"].append(setting | {"backend": name} | profile(name, index, folder))
-                save(results, args.out)
+        names = [name for name in BACKENDS if name in installed()]
+        jobs = list(itertools.product(enumerate(SETTINGS), names))
+        for (index, setting), name in tqdm(jobs, unit="backend", disable=None):
+            results["rows"].append(setting | {"backend": name} | profile(name, index, folder))
+            save(results, args.out)
     print(args.out.read_text(encoding="utf-8"))
 
 

@@ -25,6 +25,7 @@ import time
 from pathlib import Path
 
 from gpu_attention import recorded
+from tqdm import tqdm
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "flashlearn/measurements" / "laptop.json"
@@ -81,7 +82,7 @@ def redraw_rows(names: list[str] | None = None) -> list[dict]:
     import redraw
 
     rows = []
-    for name, picture in redraw.pictures().items():
+    for name, picture in tqdm(redraw.pictures().items(), unit="picture", disable=None):
         if names is None or name in names:
             times = redraw.milliseconds(*picture)
             rows.append(
@@ -93,7 +94,7 @@ def redraw_rows(names: list[str] | None = None) -> list[dict]:
                     "bound_ms": redraw.bound(name),
                 }
             )
-            print(redraw_line(rows[-1]), flush=True)
+            tqdm.write(redraw_line(rows[-1]))
     return rows
 
 
@@ -152,9 +153,10 @@ def main(given: list[str] | None = None) -> int:
     }
     if "redraw" in args.parts:  # first, while the machine is cool
         results["redraw"] = redraw_rows()
-    for path in (args.notebooks or sorted((ROOT / "notebooks").glob("*.ipynb"))) if "notebooks" in args.parts else ():
+    paths = (args.notebooks or sorted((ROOT / "notebooks").glob("*.ipynb"))) if "notebooks" in args.parts else ()
+    for path in tqdm(paths, unit="notebook", disable=None):
         results["notebooks"].append(run_notebook(path))
-        print(notebook_line(results["notebooks"][-1]), flush=True)
+        tqdm.write(notebook_line(results["notebooks"][-1]))
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print("\n" + table(results))

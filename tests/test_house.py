@@ -160,7 +160,9 @@ def test_tensors_are_made_on_the_device_of_the_inputs():
     """Exercises and pictures make their own inputs; everything else gets them."""
     rooms = [path for path in FILES if path.relative_to(ROOT).parts[0] not in ("exercises", "show")]
     found = {
-        f"{path.relative_to(ROOT.parent)}: {name}" for path in rooms for name in without_a_device(path.read_text())
+        f"{path.relative_to(ROOT.parent)}: {name}"
+        for path in rooms
+        for name in without_a_device(path.read_text(encoding="utf-8"))
     }
     assert found <= ON_THE_DEFAULT_DEVICE, found - ON_THE_DEFAULT_DEVICE
     assert without_a_device("def f():\n    return torch.zeros(3), torch.zeros(3, device=d)") == {"f"}

@@ -545,7 +545,9 @@ def test_the_choice_is_made_for_this_process_alone(gpu, set_to, said):
     """Triton interprets without a GPU, and other processes are told nothing of it."""
     env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     env |= {} if set_to is None else {"TRITON_INTERPRET": set_to}
-    done = subprocess.run([sys.executable, "-c", CHOICE.format(gpu=gpu)], capture_output=True, text=True, env=env)
+    done = subprocess.run(
+        [sys.executable, "-c", CHOICE.format(gpu=gpu)], capture_output=True, text=True, env=env, encoding="utf-8"
+    )
     assert done.stdout.rstrip("\n").strip() == said.strip(), done.stderr
 
 

@@ -551,7 +551,7 @@ fl.{lost}(*[None] * {arguments})
 def test_all_public_names_can_be_looked_at_whatever_is_missing(missing, lost, arguments, error):
     """`help`, `inspect.getmembers` and `import *` work; what is missing is said when a function is called."""
     code = LOOK_AT_EVERYTHING.format(missing=missing, lost=lost, arguments=arguments)
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, encoding="utf-8")
     last = result.stderr.strip().splitlines()[-1]
     assert last.startswith(error), result.stderr
     assert "AssertionError" not in result.stderr

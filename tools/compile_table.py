@@ -25,6 +25,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tqdm import tqdm
+
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "tests" / "compiled.json"
 GPUS = (75, 80, 86, 89, 90, 100, 120)
@@ -255,7 +257,8 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("expected --write for all GPUs and the installed Triton, got it with --gpu or --triton")
     version = version_of(given.triton)
     cases = [case for case in CASES if not given.gpu or case.gpu in given.gpu]
-    found = list(compiled(cases, jobs=given.jobs, triton=given.triton))
+    coming = compiled(cases, jobs=given.jobs, triton=given.triton)
+    found = list(tqdm(coming, "compiling", len(cases), unit="case", disable=None))
     print(f"Triton {version}: {len(found)} cases compile and fit; the most bytes that a thread spills:")
     for (gpu, way), (spilled, kernel, case) in sorted(worst(found).items()):
         print(f"  sm_{gpu:<4} {way:9} {spilled:5}  {kernel}, {case}")

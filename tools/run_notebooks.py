@@ -15,6 +15,7 @@ from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
+from tqdm import tqdm
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 EVERY_FRAME = {"FLASHLEARN_ALL_FRAMES": "1", "FLASHLEARN_REDUCED_MOTION": ""}
@@ -54,5 +55,6 @@ def run(path: Path) -> float:
 
 if __name__ == "__main__":
     named = [Path(name) for name in sys.argv[1:]]
-    for path in named or sorted(Path("notebooks").glob("*.ipynb")):
-        print(f"{path}: {run(path):.1f} s", flush=True)
+    for path in tqdm(named or sorted(Path("notebooks").glob("*.ipynb")), unit="notebook", disable=None):
+        tqdm.write(f"{path}: {run(path):.1f} s")
+        sys.stdout.flush()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 from sphinx.cmd.build import main as sphinx
+from tqdm import tqdm
 
 from tools.book import colab, finish, pages, runs
 
@@ -27,7 +29,7 @@ def build() -> int:
     shutil.copytree(ROOT / "book", SOURCE)
     notebooks = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
     book = pages.Book(ROOT, SOURCE, CACHE)
-    for path in notebooks:
+    for path in tqdm(notebooks, "chapters", unit="notebook", disable=None):
         book.chapter(path)
     book.front(notebooks)
     colab.write(notebooks, COLAB, book.address)
@@ -39,7 +41,9 @@ def build() -> int:
         script.name: script for script in static.glob("*.js")
     }  # hardware.js and grid.js too, which runs.write made
     finish.bundle([written.get(script.name, script) for script in SCRIPTS], static / "book.js")
-    status = sphinx(["-W", "--keep-going", "-q", "-b", "html", "-d", str(SOURCE / "doctrees"), str(SOURCE), str(PAGES)])
+    quiet = [] if sys.stderr.isatty() else ["-q"]  # on a terminal Sphinx says how far it is
+    folders = ["-d", str(SOURCE / "doctrees"), str(SOURCE), str(PAGES)]
+    status = sphinx(["-W", "--keep-going", *quiet, "-b", "html", *folders])
     for name in ("frames", "download"):
         shutil.copytree(SOURCE / name, PAGES / name)
     finish.close(PAGES)

@@ -16,6 +16,7 @@ import math
 from pathlib import Path
 
 import torch
+from tqdm import tqdm
 
 import flashlearn as fl
 from flashlearn.core.inputs import Sizes
@@ -107,9 +108,8 @@ def write(static: Path) -> None:
         f"export const GRID = {json.dumps(grid())};\nexport const MASKS = {json.dumps(list(MASKS))};\n",
         encoding="utf-8",
     )
-    for D, lengths in grid().items():
-        for N, blocks in lengths.items():
-            for block_q, block_k in blocks:
-                name = f"{N}-{D}-{block_q}-{block_k}"
-                data = json.dumps(setting(N, D, block_q, block_k), ensure_ascii=False, separators=(",", ":"))
-                (static / "runs" / f"{name}.js").write_text(f'flashlearnRun("{name}",{data});\n', encoding="utf-8")
+    settings = [(N, D, *pair) for D, lengths in grid().items() for N, blocks in lengths.items() for pair in blocks]
+    for blocks in tqdm(settings, "recorded runs", unit="run", disable=None):
+        name = "-".join(map(str, blocks))
+        data = json.dumps(setting(*blocks), ensure_ascii=False, separators=(",", ":"))
+        (static / "runs" / f"{name}.js").write_text(f'flashlearnRun("{name}",{data});\n', encoding="utf-8")

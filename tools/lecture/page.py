@@ -9,6 +9,7 @@ from pathlib import Path
 
 from matplotlib import style
 from matplotlib.figure import Figure
+from tqdm import tqdm
 
 from flashlearn.show.draw.style import STYLE
 from flashlearn.show.frame import DPI, TITLE, as_runs, columns, count, look, paint, png, table, transcript
@@ -23,7 +24,7 @@ SECONDS = 1.2  # how long a step stands while playing
 def deck(planned: Planned, folder: Path) -> str:
     """The whole deck as one page; pictures and the slide library lie beside it in `folder`."""
     start, sections = 0.0, []
-    for number, (section, slide, minutes) in enumerate(planned):
+    for number, (section, slide, minutes) in enumerate(tqdm(planned, "slides", unit="slide", disable=None)):
         sections.append(_slide(number, section, slide, start, minutes, folder))
         start += minutes
     return filled("deck.html", title=_title(start), slides="\n".join(sections), style=styles(), script=scripts())
