@@ -146,8 +146,8 @@ svg { display: block; }
 
 
 def same_number(algorithm: Algorithm) -> str:
-    """What it makes of x = v = [1, ..., 6], query 1: the number that stays the same from rung to rung; "" if it is no rung."""
-    if algorithm.kind not in ("softmax", "attention") or algorithm.name not in fl.__all__:
+    """What it makes of x = v = [1, ..., 6], query 1: the number that stays the same from rung to rung; "" for a kernel and for what is no attention."""
+    if algorithm.kind not in ("softmax", "attention") or algorithm.name not in fl.__all__ or algorithm.name in fl.LATER:
         return ""
     function, x = getattr(fl, algorithm.name), torch.arange(1.0, 7.0)
     if algorithm.kind == "softmax":
