@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import json
 import sys
 from pathlib import Path
@@ -104,3 +105,12 @@ def test_without_a_gpu(capsys):
     with pytest.raises(SystemExit):
         gpu_paged.main([])
     assert "expected a CUDA GPU to measure on, found none" in capsys.readouterr().err
+
+
+def test_notebook_18_says_how_the_peers_are_called():
+    notebook = (Path(__file__).parents[1] / "notebooks/18_serving.ipynb").read_text(encoding="utf-8")
+    fa4, flashinfer = (inspect.getsource(bind) for bind in (gpu_paged.bind_fa4, gpu_paged.bind_flashinfer))
+    assert "num_splits" not in fa4 and "FlashAttention-4 over pages of 128, called with its defaults" in notebook
+    assert "use_tensor_cores=True" in flashinfer and "called with `use_tensor_cores=True`" in notebook
+    assert "on Hopper it rejects split keys. FlashAttention-3, which splits them there, was not measured." in notebook
+    assert set(gpu_paged.PEERS) == {"varlen_attn", "fa4", "flashinfer"}, "FlashAttention-3 is not among them"
