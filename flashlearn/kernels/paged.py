@@ -435,7 +435,7 @@ def flash_attention_paged(
 
     window, softcap, sinks and scale are as in `flash_attention`; causal is, too, but True here and False there. Returns o,
     shaped as q, and with return_lse also lse, (B, H_q, N_q) or (H_q, T), natural logarithm, float32. A query that attends
-    to no key gets o = 0 and lse = -inf, or its sink.
+    to no key gets o = 0 and lse = -inf, or its sink; NaN in a hidden V may reach it, as there.
     To merge results over parts of the keys, give the sinks to one part alone: each part counts them.
 
     Nothing here waits for the GPU, and lengths and table may change between replays of a CUDA graph. check: whether the

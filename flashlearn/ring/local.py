@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from flashlearn.core.mask import limits
 from flashlearn.core.numerics import Span, exp_diff, wide
 from flashlearn.ring.plan import Visit
 from flashlearn.rungs.tiled import tiled_attention_v2
@@ -75,9 +76,10 @@ def _by_operator(rows: Rows, k: Tensor, v: Tensor, visit: Visit, scale: float) -
     from flashlearn.kernels.portable.options import Options
 
     do, dlse, q, o, lse = rows
-    if visit.left is None and visit.right in (None, 0):
-        return torch.ops.flashlearn.attention_backward(do, dlse, q, k, v, o, lse, visit.right == 0, scale)
-    options = flat(Options(visit.left, visit.right))
+    left, right = limits((visit.left, visit.right), False, q.shape[2], k.shape[2])
+    if left is None and right in (None, 0):
+        return torch.ops.flashlearn.attention_backward(do, dlse, q, k, v, o, lse, right == 0, scale)
+    options = flat(Options(left, right))
     return torch.ops.flashlearn.general_backward(do, dlse, q, k, v, o, lse, *options, scale, False)[:3]
 
 
