@@ -22,7 +22,7 @@ from flashlearn.exercises.calling import Called
 from tests.answer_mutants import Mutant, mutants
 
 INF = math.inf
-SECONDS = 5  # a mutant may loop for ever
+SECONDS = 2  # a mutant may loop for ever
 DRAWN = 60  # inputs of one exercise
 LOW = -(2.0**100)
 

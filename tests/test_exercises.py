@@ -5,6 +5,7 @@ import copy
 import importlib.util
 import inspect
 import math
+import re
 from pathlib import Path
 
 import nbformat
@@ -356,7 +357,9 @@ def test_the_notebook_names_the_place_of_the_solution_and_the_hints(name):
         cell.source for cell in nbformat.read(paths[0], as_version=4).cells if cell.cell_type == "markdown"
     )
     assert EXERCISES[name].place in text or "`flashlearn/exercises/solutions/`" in text
-    assert "`flashlearn.exercises`" in text and f'`hint("{name[:2]}.' in text
+    assert f'`hint("{name[:2]}.' in text
+    code = "\n".join(cell.source for cell in nbformat.read(paths[0], as_version=4).cells if cell.cell_type == "code")
+    assert re.search(r"^from flashlearn\.exercises import .*\bhint\b", code, re.MULTILINE)
 
 
 def test_notebooks_show_no_hint_by_themselves():

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from flashlearn.exercises import EXERCISES, check
+from flashlearn.exercises.altered import altered
 from flashlearn.exercises.causes import CAUSES
 from flashlearn.exercises.findings import compare
 from flashlearn.exercises.grading import Case, Exercise, grade
@@ -169,6 +170,83 @@ def test_every_exercise_has_questions_and_the_solution_answers_them(name):
     assert CAUSES[name], "expected a question at least"
     with np.errstate(all="ignore"):
         assert [cause(EXERCISES[name].solution) for cause in CAUSES[name]] == [""] * len(CAUSES[name])
+
+
+def test_a_value_within_the_tolerance_of_its_case_is_right():
+    """dK is rounded as the case allows; dV lacks a factor: dV is named, and no factor of dK's rows."""
+    dk, dv = torch.randn(4, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64), X.mT.clone()
+    said = compare((dk + 3e-5, dv / 2), (dk, dv), ("dK", "dV"), 1e-4)
+    assert said == "dK is right, dV is not; dV: every entry is 1/2 of what is expected"
+    assert compare((dk + 3e-5, dv / 2), (dk, dv), ("dK", "dV"), 1e-6).startswith("dK and dV are") is False
+    assert "factor of its own" not in compare(dk + 3e-5 * dk.sign(), dk)
+    assert compare((dk + 1e-8, dv), (dk, dv), ("dK", "dV"), 1e-10).startswith("dV is right, dK is not")
+
+
+def _normalised(m, l, acc, s, v):
+    m_new = torch.maximum(m, s)
+    if m_new == -math.inf:
+        return m, l, acc
+    alpha, p = torch.exp(m - m_new), torch.exp(s - m_new)
+    l_new = l * alpha + p
+    return m_new, l_new, (acc * l * alpha + p * v) / l_new
+
+
+def _softmax_of(x, m):
+    return torch.exp(x - m) / torch.exp(x - m).sum(-1, keepdim=True)
+
+
+# What a report says of an answer that differs from the solution in one place, and what it said once, which was false
+ONE_CHANGE = (
+    ("00.scores", ("q @ k.T /", "q /"), "the shape is", "times q.k"),
+    ("01.softmax", ("torch.exp(x)", "torch.log(x)"), "", "stands beside it"),
+    (
+        "02.safe",
+        ("torch.exp(x - m)", "torch.exp(m - x)"),
+        "the larger a logit, the smaller its weight",
+        "the base is e",
+    ),
+    ("02.safe", ("x - m", "x"), "an exponential overflows", "larger than the maximum"),
+    ("02.lse", ("m + torch.log", "m - torch.log"), "log(l) is subtracted", ""),
+    ("02.shift", ("softmax(x + shift)", "x + shift"), "of every function it says False", "rounding"),
+    ("03.tree", ("m = x.max()", "m = x"), "", "gets empty"),
+    ("04.decode", ("[K_cache, k]", "[K_cache, q]"), "K_cache holds 3, 3, 5", "sqrt"),
+    ("05.recurrence", ("l * alpha + p,", "l * alpha + alpha,"), "exp(s - m_new)", "1, that is none"),
+    ("05.merge_outputs", ("torch.exp(lse_a - safe)", "torch.exp2(lse_a - safe)"), "has the share", "divide by the sum"),
+    ("06.blocks", ("(rows, D), (D, cols)", "(rows, D), (N_q, cols)"), "K_j^T is (20, 3)", "at most"),
+    ("06.tiled_matmul", ("range(0, M, block)", "range(M, 0, block)"), "no product of blocks is added", "last rows"),
+    ("07.update", ("S.max(-1", "S.min(-1"), "the largest of all is 5", "exp(-inf) = 0"),
+    ("09.softmax_backward", ("(p * dp).sum(-1, keepdim=True)", "-1"), "", "0.993"),
+    ("09.bug", ("1 / math.sqrt(q.shape[-1])", "1 / q.shape[-1]"), "P of scores divided by d", ""),
+    ("09.bug", ("1 / math.sqrt(q.shape[-1])", "1.0"), "P of scores that are not scaled", ""),
+    ("10.dv", ("torch.zeros_like(k_j)", "torch.ones_like(k_j)"), "every entry is too large by 1", "the scale is"),
+    ("10.dq", ("scale * dS @ k[cols]", "scale * dS @ v[cols]"), "the result is scale dS V,", "0.577"),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said", "never"), ONE_CHANGE, ids=[f"{name}: {new}" for name, (_, new), *_ in ONE_CHANGE]
+)
+def test_an_answer_with_one_change_is_told_nothing_false(name, change, said, never):
+    report = check(name, altered(EXERCISES[name].solution, change))
+    assert not report.passed and said in repr(report), repr(report)
+    assert not never or never not in repr(report), repr(report)
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "said"),
+    [
+        ("05.recurrence", _normalised, "acc is divided by l in the step"),
+        ("02.safe", lambda x: torch.softmax(x.clamp(-100, 100), -1), "No logit is clamped"),
+        ("02.safe", lambda x: torch.softmax(x.clamp(max=88), -1), "No logit is clamped"),
+        ("02.safe", lambda x: torch.softmax(x.abs(), -1), "abs is taken of none"),
+        ("02.safe", lambda x: _softmax_of(x, x.abs().amax(-1, keepdim=True)), "larger than the maximum"),
+    ],
+    ids=["normalised", "clamp", "clamp from above", "abs", "maximum of magnitudes"],
+)
+def test_the_true_cause_is_named(name, function, said):
+    report = check(name, function)
+    assert not report.passed and said in report.summary, repr(report)
+    assert not hints(report)
 
 
 def variant(exercise, words):

@@ -145,7 +145,7 @@ def _lost_or_kept(g: Tensor, e: Tensor) -> str:
 
 
 def _broadcast(g: Tensor, e: Tensor) -> str:
-    wider = g.ndim == e.ndim and all(a == b or b == 1 for a, b in zip(g.shape, e.shape, strict=True))
+    wider = e.numel() > 1 and g.ndim == e.ndim and all(a == b or b == 1 for a, b in zip(g.shape, e.shape, strict=True))
     if wider:
         return f"a row met a column, and both were widened: {_shapes(g, e)}. keepdim=True keeps a column a column"
     return ""
