@@ -113,17 +113,46 @@ def test_a_mask_of_its_own_is_refused(pair):
         pair[1](tokens(6), attention_mask=torch.ones(2, 1, 6, 6, dtype=torch.bool, device=DEVICE))
 
 
-def test_what_an_operation_made_of_a_mask_is_refused(pair):
+OPERATIONS = {
+    "a part": lambda mask: mask[:, :, :, :6],
+    "a copy": lambda mask: mask.clone(),
+    "floats": lambda mask: mask.float(),
+    "another type": lambda mask: mask.to(torch.bfloat16),
+    "a sum": lambda mask: torch.zeros(2, 1, 6, 2) + mask,
+    "a choice": lambda mask: torch.zeros(2, 1, 6, 2).masked_fill(mask, 0),
+    "scores": lambda mask: torch.nn.functional.scaled_dot_product_attention(
+        *torch.zeros(3, 2, 1, 2, 16), attn_mask=mask
+    ),
+    "a question": lambda mask: bool(mask.all()),
+    "a comparison": lambda mask: mask == 0,
+    "its transpose": lambda mask: mask.mT,
+}
+
+
+@pytest.mark.parametrize("padded", (False, True))
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_whoever_computes_from_a_mask_is_told(operation, padded):
+    """A model that computes attention itself would run without its mask."""
     from flashlearn.models import transformers as ours
 
     real = torch.ones(2, 6, dtype=torch.bool)
-    real[0, 0] = False
+    real[0, 0] = not padded
     seen = ours.mask(q_length=6, kv_length=6, attention_mask=real, batch_size=2)
-    assert isinstance(seen, ours.Seen) and seen.padded and seen.contiguous() is seen
-    q = torch.zeros(2, 1, 6, 16, device=DEVICE)
-    for made in (seen[:, :, :, :6], seen.clone(), seen.float(), seen.as_subclass(ours.Seen)):
-        with pytest.raises(ValueError, match=r"expected .*flashlearn.models.transformers.mask.*, got"):
-            ours.attention(pair[1].model.layers[0].self_attn, q, q, q, made)
+    assert isinstance(seen, ours.Seen) and (seen.key_range is not None) == padded
+    with pytest.raises(ValueError, match="expected .*, got .*attn_implementation='eager'|expected a device"):
+        OPERATIONS[operation](seen)
+
+
+def test_a_mask_tells_what_it_is_and_moves():
+    """Of a model that is spread over several devices, each layer gets the mask on its own."""
+    from flashlearn.models import transformers as ours
+
+    real = torch.tensor([[True] * 6, [False] * 2 + [True] * 4])
+    seen = ours.mask(q_length=6, kv_length=6, attention_mask=real, batch_size=2)
+    assert seen.ndim == len(seen.shape) == seen.dim() == 4 and not seen.is_floating_point() and "causal" in repr(seen)
+    moved = seen.to("meta", non_blocking=True)
+    assert isinstance(moved, ours.Seen) and moved.device.type == "meta" and moved.causal and moved.length is None
+    assert all(side.device.type == "meta" and side.shape == (2,) for side in moved.key_range)
 
 
 def packed(*lengths):

@@ -252,10 +252,7 @@ def test_compiled_training_gives_the_gradients_of_uncompiled(kind, side):
 
 def visible(seen, q_length, kv_length):
     """(B or 1, N_q, N_k) booleans: what the options that the kernels get let a query see, by their definition."""
-    if seen is None:
-        options, length = {"causal": True, "window": None, "documents": None, "key_range": None}, kv_length
-    else:
-        options, length = seen.options(), seen.length
+    options, length = seen.options(), kv_length if seen.length is None else seen.length
     key = torch.arange(kv_length)
     behind = key - torch.arange(q_length)[:, None] - (length - q_length)
     left, right = options["window"] or (None, None)
@@ -342,14 +339,15 @@ def test_a_window_to_both_sides_in_a_cache_with_room_to_spare_is_refused():
         mask(q_length=4, kv_length=12, mask_function=functions()["both, window 2"])
 
 
-def test_plain_causal_attention_needs_no_mask():
+def test_plain_causal_attention_hides_nothing_else():
+    """But it has a mask: whoever computes attention itself takes None for "attend to all"."""
     from transformers.masking_utils import sliding_window_causal_mask_function
 
     from flashlearn.models.transformers import mask
 
-    whole = torch.ones(2, 7, dtype=torch.bool)
+    whole, plain = torch.ones(2, 7, dtype=torch.bool), dict.fromkeys(("window", "documents", "key_range"))
     wide, narrow = (sliding_window_causal_mask_function(size) for size in (7, 6))
-    assert mask(q_length=7, kv_length=7, attention_mask=whole, batch_size=2) is None
-    assert mask(q_length=7, kv_length=7, mask_function=wide) is None
+    for case in ({"attention_mask": whole}, {"mask_function": wide}, {}):
+        assert mask(q_length=7, kv_length=7, batch_size=2, **case).options() == plain | {"causal": True}
     assert mask(q_length=7, kv_length=7, mask_function=narrow).options()["window"] == (5, 0)
-    assert mask(q_length=1, kv_length=7, q_offset=6) is None
+    assert mask(q_length=1, kv_length=7, q_offset=6).options() == plain | {"causal": True}

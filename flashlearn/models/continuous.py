@@ -36,14 +36,33 @@ from flashlearn.kernels.varlen import flash_attention_varlen  # isort: skip
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.generation.continuous_batching.cache import PagedAttentionCache
 
-from flashlearn.models.transformers import check_dropout, score_options
+from flashlearn.models.transformers import (
+    NEUTRAL,
+    check_dropout,
+    check_family,
+    check_keywords,
+    score_options,
+)
 
 ROW = "paged|eager"
+# keywords that `attention` uses; the window of a layer is that of its cache, and all attention is causal
+UNDERSTOOD = (
+    "is_causal", "softcap", "s_aux", "sliding_window", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_k",
+    "read_index", "write_index",
+)  # fmt: skip
+# which of the logits are wanted, and how they are sampled: nothing of attention
+SAMPLING = ("logits_indices", "logits_processor_args")
 
 
 @contextmanager
 def serving(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
-    """While open, continuous batching attends with our kernels: that of `model`, and of any other set to "paged|eager"."""
+    """While open, continuous batching attends with our kernels: that of `model`, and of any other set to "paged|eager".
+
+    ValueError for a model that computes attention itself: see `flashlearn.models.transformers`.
+    """
+    for part in model.modules():
+        if isinstance(part, PreTrainedModel):
+            check_family(part)
     table, before = AttentionInterface(), model.config._attn_implementation
     replaced = table[ROW]
     AttentionInterface.register(ROW, attention)
@@ -62,7 +81,7 @@ def attention(
     value: Tensor,
     attention_mask: Tensor | None,
     *,
-    cache: PagedAttentionCache,
+    cache: PagedAttentionCache | None = None,
     scaling: float | None = None,
     dropout: float = 0.0,
     **others,
@@ -70,9 +89,16 @@ def attention(
     """query (1, H_q, T, D); key, value (1, H_kv, T, D), of the T new tokens of all requests -> (1, T, H_q, D).
 
     `others` say which tokens are whose, where in the cache keys are written and read, and what becomes of scores.
-    `attention_mask` says the same once more, and `sliding_window` what kind of cache the layer has.
+    `attention_mask` says the same once more, and `sliding_window` what kind of cache the layer has. ValueError for what is
+    called outside `generate_batch`, and for other keywords that ask for something.
     """
     check_dropout(dropout)
+    if cache is None:
+        raise ValueError(
+            "expected a call by model.generate_batch, got one without its cache: inside `with serving(model)` only "
+            "generate_batch runs; call the model or model.generate before or after it"
+        )
+    check_keywords(others, (*UNDERSTOOD, *SAMPLING, *NEUTRAL))
     number: int = module.layer_idx  # type: ignore[assignment]
     options = score_options(others) | {"causal": True, "scale": scaling}
     run = on_pages if cache.layer_to_allocator[number].supports_block_table else on_gathered

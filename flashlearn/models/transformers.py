@@ -1,18 +1,24 @@
 """`flash_attention` inside the models of Hugging Face transformers.
 
     import flashlearn.models.transformers
-    model = AutoModelForCausalLM.from_pretrained(name, attn_implementation=flashlearn.models.transformers.NAME)
+    model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="tiled_triton")
 
-Importing this module registers two functions under the name "tiled_triton": the attention itself, and what
-transformers asks first, which mask it needs. Other implementations answer with booleans (B, 1, N_q, N_k); ours with
-what the kernels take instead, two numbers a sequence and a few for all: see `Seen`. So padding on either side becomes
-`key_range`, a sliding window `window`, packed sequences `documents`, and a cache with room to spare is cut to what is
-filled. softcap and sinks are handed to the attention itself. What the kernels cannot do (dropout, chunked attention,
-padding in the middle, a mask of the caller's own, ...) is refused, never silently left out.
+Importing this module registers two functions under the name "tiled_triton": the attention itself, and the function that
+transformers calls first to make the mask. Other implementations make booleans (B, 1, N_q, N_k). Ours makes what the
+kernels take instead, two numbers a sequence and a few for all: see `Seen`. Padding on either side becomes `key_range`, a
+sliding window `window`, packed sequences `documents`, and a cache with room to spare is cut to the part that is filled.
+
+What the kernels cannot do is rejected with a ValueError:
+
+- when the model is built: a family that computes attention itself and never asks transformers for an attention function;
+- at the first call: dropout, chunked or sparse attention, padding in the middle, a mask of the caller's own, a keyword
+  that is not in `UNDERSTOOD` or `NEUTRAL`, and any model that computes something from the mask.
+
+`docs/models.md` says for each family of the pinned transformers whether its logits equal those of eager attention.
 
 torch.compile takes all of it. The graph breaks where a mask is made without an attention_mask, of a window or of packed
 sequences, as which compiled training without a cache counts: with fullgraph=True that is an error, so hand over an
-attention_mask, all ones if there is no padding. A compiled one always counts as padding; a refusal may come as torch's own.
+attention_mask, all ones if there is no padding. A compiled one always counts as padding; an error may come as torch's own.
 
 Continuous batching has an interface of its own: see `flashlearn.models.continuous`.
 
@@ -21,8 +27,11 @@ transformers is not a dependency of flashlearn: `pip install -c constraints.txt 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import reduce
+import inspect
+import re
+import sys
+from collections.abc import Callable, Collection
+from functools import reduce, wraps
 from typing import Any, NamedTuple
 
 import torch
@@ -33,7 +42,7 @@ from flashlearn.core.mask import Window
 from flashlearn.kernels.op import flash_attention  # isort: skip (before transformers, which imports Triton: see kernels.target)
 
 try:
-    from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
+    from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel, masking_utils
 except ImportError as error:
     raise ImportError(
         "flashlearn.models.transformers needs Hugging Face transformers, which is an optional extra of flashlearn: "
@@ -41,38 +50,80 @@ except ImportError as error:
     ) from error
 
 NAME = "tiled_triton"  # no "flash" in it: transformers takes such names for the package flash-attn
-UNSUPPORTED = ("position_bias", "head_mask", "cache", "output_attentions")  # what some models ask for, and we cannot do
+# keywords of a model that `attention` uses
+UNDERSTOOD = ("softcap", "s_aux", "sliding_window", "cu_seq_lens_q", "cu_seq_lens_k")
+# keywords that change nothing here: lengths that the offsets imply, positions that q, k and the mask already contain,
+# a request for equal bits in every run, and what a model's forward passes down to every layer for its other parts
+NEUTRAL = (
+    "max_length_q", "max_length_k", "position_ids", "deterministic", "use_cache", "num_items_in_batch",
+    "output_hidden_states", "output_router_logits", "return_dict",
+)  # fmt: skip
+# keywords that tell other mask functions how to make their tensor, and when they may leave it out
+MASK_NEUTRAL = ("allow_is_causal_skip", "allow_is_bidirectional_skip", "dtype", "config", "use_vmap")
 
 
 class Seen(Tensor):
-    """Which keys are seen, in the place of a mask: (B, 1, 1, 2) int32, the first key of a sequence and the one past its last.
+    """Which keys are seen, in the place of a mask: a tensor (B or 1, 1, 1, 2) whose numbers are never read.
 
-    causal      whether a query sees no key behind its own, the last query standing at the last key
+    causal      whether a query attends to no key behind its own, the last query standing at the last key
     window      (left, right), or None
-    length      the keys of the cache that are filled; those behind them are room to spare
-    start, stop   the numbers once more, each (B,) and a plain tensor
-    padded      whether the numbers hide anything: without, they are not handed to the kernels
+    length      the keys of the cache that are filled, those behind them are room to spare; None: all
+    key_range   (start, stop) of each sequence's keys, two plain int32 tensors (B,); None: no padding
     documents   (n + 1,) int32 offsets of packed sequences, or None
 
-    A tensor of four dimensions, because transformers hands on no other object that stands for a mask. Nothing is ever
-    computed from it: torch.compile takes no such tensor into what it compiles, but it takes the plain ones beside it.
+    It is a tensor of four dimensions because transformers hands on no other object as a mask. Every operation on it
+    raises, except `to(device)` and `contiguous`: a model that computes attention itself would run without its mask.
+    torch.compile takes no such tensor into a graph, but it takes the plain ones beside it.
     """
-
-    # what is computed from one is a plain tensor
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     causal: bool
     window: Window | None
-    length: int
-    start: Tensor
-    stop: Tensor
-    padded: bool
+    length: int | None
+    key_range: tuple[Tensor, Tensor] | None
     documents: Tensor | None
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func in PASSIVE:
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **(kwargs or {}))
+        raise ValueError(
+            f"expected a model that hands the mask on as it is, got one that calls {getattr(func, '__name__', func)} "
+            f"with it; {NAME} cannot run it, use attn_implementation='eager'"
+        )
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return f"Seen({self.options()}, length={self.length})"
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Seen:  # type: ignore[override]
+        """The same on another device, where a model is spread over several."""
+        if isinstance(device, torch.dtype) or not isinstance(non_blocking, bool):
+            raise ValueError(f"expected a device, got {device}, {non_blocking}: the mask of {NAME} has one dtype")
+        start, stop = self.key_range or (None, None)
+        start, stop, documents = (
+            side if side is None else side.to(device, non_blocking=non_blocking)
+            for side in (start, stop, self.documents)
+        )
+        key_range = None if start is None or stop is None else (start, stop)
+        return seen(device, self.causal, self.window, self.length, key_range, documents)
+
+    def contiguous(self, memory_format: torch.memory_format = torch.contiguous_format) -> Seen:
+        """The same: generation with a static cache calls it."""
+        return self
 
     def options(self) -> dict[str, Any]:
         """What `flash_attention` is to be called with, beside q, k and v."""
-        key_range = (self.start, self.stop) if self.padded else None
-        return {"causal": self.causal, "window": self.window, "documents": self.documents, "key_range": key_range}
+        return {
+            "causal": self.causal, "window": self.window, "documents": self.documents, "key_range": self.key_range
+        }  # fmt: skip
+
+
+# what tells something of a tensor and computes nothing; the second half of each is what torch.compile asks
+READ = "shape ndim dtype device layout requires_grad _base grad is_leaf is_mkldnn is_nested is_quantized is_sparse"
+ASKED = "dim size is_floating_point is_complex stride storage_offset untyped_storage _is_view is_conj is_neg"
+PASSIVE = frozenset(
+    [getattr(Tensor, name).__get__ for name in READ.split()] + [getattr(Tensor, name) for name in ASKED.split()]
+)
 
 
 def attention(
@@ -91,24 +142,44 @@ def attention(
 
     With fewer queries than keys, those before them are in the cache: causal to the bottom right is what is meant. Among the
     `others` are `softcap`, `s_aux` (H_q,), which are the sinks, `cu_seq_lens_q` and `cu_seq_lens_k` of packed sequences,
-    and `sliding_window`, which counts only where no mask was made: else the mask has it.
+    and `sliding_window`, which counts only where no mask was made: else the mask has it. ValueError for any other that is
+    set and that is not in `NEUTRAL`.
     """
     check_dropout(dropout)
-    found = [name for name in UNSUPPORTED if others.get(name) is not None and others[name] is not False]
-    if found:
-        raise ValueError(f"expected attention without {', '.join(UNSUPPORTED)}, got {', '.join(found)}")
+    check_keywords(others, (*UNDERSTOOD, *NEUTRAL))
     options: dict[str, Any]
     if attention_mask is None:
-        causal = bool(module.is_causal if is_causal is None else is_causal)
+        causal = is_causal_without_mask(module) if is_causal is None else is_causal
         window = plain_window(others.get("sliding_window"), causal, key.shape[2])
         options = {"causal": causal, "window": window, "documents": None}
     else:
-        ours = check_seen(attention_mask)
+        ours = check_seen(attention_mask, is_causal)
         options = ours.options()
-        key, value = key[:, :, : ours.length], value[:, :, : ours.length]
+        if ours.length is not None:
+            key, value = key[:, :, : ours.length], value[:, :, : ours.length]
     options["documents"] = packed_by(others.get("cu_seq_lens_q"), others.get("cu_seq_lens_k"), options["documents"])
     o = flash_attention(query, key, value, **options, **score_options(others), scale=scaling)
     return o.transpose(1, 2).contiguous(), None
+
+
+def check_keywords(others: dict[str, Any], known: Collection[str]) -> None:
+    """Raise ValueError for a keyword that asks for something, unless it is known."""
+    found = [name for name, value in others.items() if name not in known and value is not None and value is not False]
+    if found:
+        raise ValueError(
+            f"expected keywords that our attention knows, or None, got {', '.join(found)}; "
+            "use attn_implementation='eager'"
+        )
+
+
+def is_causal_without_mask(module: nn.Module) -> bool:
+    """Whether a module that made no mask is causal."""
+    if not isinstance(causal := getattr(module, "is_causal", None), bool):
+        raise ValueError(
+            f"expected a mask, or a module that says by `is_causal` what it attends to, got {type(module).__name__} "
+            "without either: use attn_implementation='eager'"
+        )
+    return causal
 
 
 def score_options(others: dict[str, Any]) -> dict[str, Any]:
@@ -118,21 +189,19 @@ def score_options(others: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_dropout(dropout: float) -> None:
-    """Refuse dropout."""
+    """Reject dropout."""
     if dropout:
         raise ValueError(f"expected dropout 0, got {dropout}: the kernels have none")
 
 
-def check_seen(mask: Tensor) -> Seen:
-    """Refuse a mask that is not ours: it may hide any keys."""
+def check_seen(mask: Tensor, is_causal: bool | None = None) -> Seen:
+    """Reject a mask that is not ours, which may hide any keys, and one that contradicts `is_causal`."""
     if not isinstance(mask, Seen):
         raise ValueError(
             f"expected no mask but that of flashlearn.models.transformers.mask, got one of shape {tuple(mask.shape)}"
         )
-    if not hasattr(mask, "padded"):
-        raise ValueError(
-            "expected the mask as flashlearn.models.transformers.mask made it, got what an operation made of it"
-        )
+    if mask.causal and is_causal is False:
+        raise ValueError("expected is_causal to agree with the mask, got is_causal=False and a causal mask")
     return mask
 
 
@@ -166,15 +235,16 @@ def mask(
     batch_size: int = 1,
     device: torch.device | str = "cpu",
     **others,
-) -> Seen | None:
+) -> Seen:
     """Which of the keys kv_offset to kv_offset + kv_length the queries q_offset to q_offset + q_length see.
 
-    `attention_mask` (B, N) booleans: False is padding, all that N leaves out is hidden. None if plain causal attention is
-    what is meant: the module says so itself. ValueError for what neither a range of keys nor a window can say.
+    `attention_mask` (B, N) booleans: False is padding, all that N leaves out is hidden. ValueError for what neither a range
+    of keys nor a window can say. Never None, which a model that computes attention itself takes for "attend to all".
     """
+    check_keywords(others, MASK_NEUTRAL)
     plain = mask_function is masking_utils.causal_mask_function and attention_mask is None
     if plain and isinstance(q_offset, int) and kv_offset + kv_length == q_offset + q_length:
-        return None
+        return seen(device, causal=True)
     if attention_mask is not None and torch.compiler.is_dynamo_compiling():  # then no sequences are packed
         rule, keys = read_once(mask_function), torch.ops.flashlearn.key_ranges(attention_mask, kv_length, kv_offset)
         return worked_out(Rule(*rule), keys, True, q_length, kv_length, q_offset, kv_offset)
@@ -185,7 +255,7 @@ def mask(
 def uncompiled(
     mask_function: Callable, attention_mask: Tensor | None, batch_size: int, device: torch.device | str,
     q_length: int, kv_length: int, q_offset: int | Tensor, kv_offset: int,
-) -> Seen | None:  # fmt: skip
+) -> Seen:  # fmt: skip
     """The same, where it is not told at a glance."""
     keys, padded = key_ranges(attention_mask, batch_size, kv_length, kv_offset, device)
     return worked_out(read(mask_function), keys, padded, q_length, kv_length, q_offset, kv_offset)
@@ -193,7 +263,7 @@ def uncompiled(
 
 def worked_out(
     rule: Rule, keys: Tensor, padded: bool, q_length: int, kv_length: int, q_offset: int | Tensor, kv_offset: int
-) -> Seen | None:
+) -> Seen:
     """The same, from what the mask function says, and from the keys (B, 2) that are no padding."""
     if q_length == 1 and (isinstance(q_offset, Tensor) or q_offset - kv_offset + 1 < kv_length):
         return decoding(keys, rule, kv_length, q_offset - kv_offset)
@@ -202,19 +272,25 @@ def worked_out(
     if (rule.left, rule.right) != (None, None) and length != place + q_length:
         raise ValueError(f"expected keys up to that of the last query, {place + q_length} of them, got {length}")
     window = None if rule.left is None or rule.left >= length - 1 else (rule.left, rule.right)
-    documents = offsets(rule.packed)
-    if rule.right == 0 and length == kv_length and window is None and documents is None and not padded:
-        return None
-    return seen(keys, causal=rule.right == 0, window=window, length=length, padded=padded, documents=documents)
+    filled = None if length == kv_length else length
+    return seen(keys.device, rule.right == 0, window, filled, sides(keys) if padded else None, offsets(rule.packed))
 
 
-def seen(keys: Tensor, **fields) -> Seen:
-    """`keys` (B, 2) with the fields of a `Seen`."""
-    made = keys[:, None, None].as_subclass(Seen)
-    made.start, made.stop = (side.contiguous() for side in keys.unbind(1))
-    for name, value in fields.items():  # torch.compile does not trace vars(made)
-        setattr(made, name, value)
+def seen(
+    device: torch.device | str, causal: bool, window: Window | None = None, length: int | None = None,
+    key_range: tuple[Tensor, Tensor] | None = None, documents: Tensor | None = None,
+) -> Seen:  # fmt: skip
+    """A `Seen` with these fields."""
+    made = torch.empty(1, 1, 1, 2, dtype=torch.int32, device=device).as_subclass(Seen)
+    made.causal, made.window, made.length = causal, window, length
+    made.key_range, made.documents = key_range, documents
     return made
+
+
+def sides(keys: Tensor) -> tuple[Tensor, Tensor]:
+    """start and stop (B,) of keys (B, 2), each contiguous."""
+    start, stop = keys.unbind(1)
+    return start.contiguous(), stop.contiguous()
 
 
 class Rule(NamedTuple):
@@ -322,7 +398,7 @@ def decoding(keys: Tensor, rule: Rule, N_k: int, place: int | Tensor) -> Seen:
     start = start if rule.left is None else start.clamp(min=place - rule.left)
     stop = stop if rule.right is None else stop.clamp(max=place + rule.right + 1)
     keys = torch.stack((torch.minimum(start, stop), stop), 1).int()
-    return seen(keys, causal=False, window=None, length=N_k, padded=True, documents=None)
+    return seen(keys.device, causal=False, key_range=sides(keys))
 
 
 def offsets(packed: Tensor | None) -> Tensor | None:
@@ -335,5 +411,58 @@ def offsets(packed: Tensor | None) -> Tensor | None:
     return nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
 
 
+def check_family(model: PreTrainedModel) -> None:
+    """Raise ValueError for a model whose family never asks transformers for an attention function.
+
+    No flag of transformers says so for all families: the source of the modules that define the model does.
+    """
+    family = type(model)
+    bases = [base for base in family.__mro__ if issubclass(base, PreTrainedModel) and base is not PreTrainedModel]
+    source = "".join(map(source_of, bases))
+    if OWN_CLASSES.search(source):
+        why = "which chooses between attention classes of its own"
+    elif ASKS in source:
+        return
+    elif not source:
+        why = "whose source cannot be read: define it in a file"
+    elif COMPUTES.search(source):
+        why = "which computes attention itself"
+    elif bases[-1].__module__.startswith("transformers.") and not model.config.sub_configs:
+        why = "which has no attention"
+    else:  # made of other models, which are asked when they are built
+        return
+    raise ValueError(
+        f"expected a model that asks transformers for its attention function, got {family.__name__}, {why}; "
+        f"{NAME} cannot run it, use attn_implementation='eager'"
+    )
+
+
+ASKS = "ALL_ATTENTION_FUNCTIONS.get_interface("
+OWN_CLASSES = re.compile(r"ATTENTION_CLASSES\[")
+COMPUTES = re.compile(r"^class \w*Attention\w*\(nn\.Module\):", re.MULTILINE)
+
+
+def source_of(family: type) -> str:
+    """The source of the module that defines a class; empty if there is none, as for a class from a notebook."""
+    try:
+        return inspect.getsource(sys.modules[family.__module__])
+    except (OSError, TypeError):
+        return ""
+
+
+def checking(choose: Callable) -> Callable:
+    """The method with which every model, when it is built, checks the name of its attention; ours checks the family, too."""
+
+    @wraps(choose)
+    def chosen(model: PreTrainedModel, requested_attention: str | None, *arguments, **options) -> str:
+        if requested_attention == NAME:
+            check_family(model)
+        return choose(model, requested_attention, *arguments, **options)
+
+    return chosen
+
+
 AttentionInterface.register(NAME, attention)
 AttentionMaskInterface.register(NAME, mask)
+# transformers accepts a registered name for every family, and offers no hook to say which: so its own check is wrapped
+PreTrainedModel.get_correct_attn_implementation = checking(PreTrainedModel.get_correct_attn_implementation)  # type: ignore[method-assign]
