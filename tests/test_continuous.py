@@ -96,3 +96,29 @@ def test_more_requests_than_pages_and_a_shared_prefix(ours):
 def test_dropout_is_refused(ours):
     with pytest.raises(ValueError, match=r"expected dropout 0, got 0\.1"):
         ours.attention(None, None, None, None, None, cache=None, dropout=0.1)
+
+
+@pytest.mark.parametrize("call", ("forward", "generate"))
+def test_a_served_model_says_that_only_batches_run(ours, call):
+    model, prompt = tiny("Llama", NAME), torch.tensor([PROMPTS[0]], device=DEVICE)
+    with (
+        ours.serving(model),
+        pytest.raises(ValueError, match="expected a call by model.generate_batch, got .* before or after"),
+    ):
+        model(prompt) if call == "forward" else model.generate(prompt, max_new_tokens=1)
+    assert model(prompt).logits.isfinite().all()
+
+
+def test_keywords_that_it_does_not_know_are_rejected(ours):
+    with pytest.raises(ValueError, match="expected keywords that our attention knows, or None, got position_bias; use"):
+        ours.attention(None, None, None, None, None, cache="any", position_bias=1)
+
+
+def test_a_model_that_computes_attention_itself_is_not_served(ours):
+    from transformers import BloomConfig, BloomForCausalLM
+
+    model = BloomForCausalLM(BloomConfig(hidden_size=32, n_layer=1, n_head=2, vocab_size=50))
+    before = model.config._attn_implementation
+    with pytest.raises(ValueError, match="got BloomForCausalLM, which computes attention itself"), ours.serving(model):
+        pass
+    assert model.config._attn_implementation == before

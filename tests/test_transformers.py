@@ -214,14 +214,46 @@ def test_dropout_is_refused():
 
 
 @pytest.mark.parametrize(
-    "other", ({"position_bias": torch.zeros(1)}, {"head_mask": torch.ones(4)}, {"output_attentions": True})
+    "other",
+    ({"position_bias": torch.zeros(1)}, {"head_mask": torch.ones(4)}, {"output_attentions": True}, {"unheard_of": 0}),
 )
-def test_other_kinds_of_attention_are_refused(pair, other):
+def test_keywords_that_it_does_not_know_are_rejected(pair, other):
+    from flashlearn.models.transformers import attention, mask
+
+    q = torch.zeros(1, 1, 2, 16, device=DEVICE)
+    words = f"expected keywords that our attention knows, or None, got {next(iter(other))}; use .*eager"
+    with pytest.raises(ValueError, match=words):
+        attention(pair[1].model.layers[0].self_attn, q, q, q, None, **other)
+    with pytest.raises(ValueError, match=words):
+        mask(q_length=2, kv_length=2, **other)
+
+
+def test_keywords_that_ask_for_nothing_are_accepted(pair):
+    """None and False, positions that are rotated in already, and what a trainer passes down to the loss."""
+    x = tokens(5)
+    more = {"output_attentions": False, "unheard_of": None, "num_items_in_batch": torch.tensor(8, device=DEVICE)}
+    with torch.no_grad():
+        got = pair[1](x, labels=x, **more)
+        want = pair[0](x, labels=x, **more)
+    torch.testing.assert_close(got.loss, want.loss, atol=1e-5, rtol=1e-4)
+
+
+def test_what_contradicts_the_mask_is_rejected(pair):
+    from flashlearn.models.transformers import attention, mask
+
+    q = torch.zeros(1, 1, 2, 16, device=DEVICE)
+    with pytest.raises(ValueError, match="expected is_causal to agree with the mask, got is_causal=False and a causal"):
+        attention(pair[1].model.layers[0].self_attn, q, q, q, mask(q_length=2, kv_length=2), is_causal=False)
+
+
+def test_a_module_without_mask_that_does_not_say_whether_it_is_causal_is_rejected():
     from flashlearn.models.transformers import attention
 
     q = torch.zeros(1, 1, 2, 16, device=DEVICE)
-    with pytest.raises(ValueError, match=f"expected attention without .*, got {next(iter(other))}"):
-        attention(pair[1].model.layers[0].self_attn, q, q, q, None, **other)
+    with pytest.raises(
+        ValueError, match="expected a mask, or a module that says by `is_causal` .*, got Identity without"
+    ):
+        attention(torch.nn.Identity(), q, q, q, None)
 
 
 def test_a_window_without_a_mask_is_heeded(pair):

@@ -2,7 +2,7 @@
 
 python tools/model_families.py                run all, and say what differs from docs/models.md
 python tools/model_families.py --write        write it
-python tools/model_families.py bloom llama    run these, and print what came
+python tools/model_families.py bloom llama    run these, and print what came; with --write, write their rows
 
 A family is a model type that has a class for causal or masked language modelling. Its default configuration is made small
 (`smaller`), its weights are random, and its logits are compared with those of its own eager attention (`judge`).
@@ -36,7 +36,7 @@ from transformers.models.auto.modeling_auto import (
 PAGE = Path(__file__).parent.parent / "docs" / "models.md"
 N, CHANGED = 13, 8  # tokens of a sequence; the first that changes where causality is tested
 FIRST, VOCABULARY = 10, 50  # tokens of the inputs are from here on: those before them are special ones
-LARGEST = 30_000_000  # parameters
+LARGEST = 50_000_000  # parameters
 BOUND = 1e-5  # of an error, compared with the largest logit: both sides compute in float32
 
 # what a field of a configuration is set to, where it is larger
@@ -62,8 +62,8 @@ SIZES = {
     "shared_intermediate_size intermediate_size_mlp dense_intermediate_size moe_shared_expert_intermediate_size "
     "shared_experts_intermediate_size",
     VOCABULARY: "vocab_size vocab_size_per_layer_input decoder_vocab_size entity_vocab_size shape_vocab_size "
-    "pronunciation_vocab_size codebook_size audio_vocab_size unpadded_vocab_size encoder_hash_byte_group_vocab",
-    64: "max_position_embeddings n_positions max_seq_len n_ctx model_max_length context_length mamba_d_ssm",
+    "pronunciation_vocab_size audio_vocab_size unpadded_vocab_size encoder_hash_byte_group_vocab",
+    64: "codebook_size max_position_embeddings n_positions max_seq_len n_ctx model_max_length context_length mamba_d_ssm",
     4: "num_experts n_routed_experts num_local_experts moe_num_experts mamba_n_heads mamba_num_heads mamba_dt_rank "
     "time_step_rank index_topk",
     6: "sliding_window local_attention sliding_window_size attention_window_size",
@@ -71,29 +71,45 @@ SIZES = {
 SMALL = {name: size for size, names in SIZES.items() for name in names.split()}
 LATENT = {"num_key_value_heads": 2, "head_dim": 8}  # of latent attention: the part that is rotated
 EQUAL = {"num_key_value_heads": 2}
-# where small sizes contradict each other, or the default configuration is not complete
+INDEXED = {
+    "indexer_n_heads": 1, "indexer_kv_heads": 1, "indexer_head_dim": 16, "indexer_budget": 4, "indexer_compress_ratio": 2
+}  # fmt: skip
+# of a family or a class, where small sizes contradict each other or the default configuration is not complete
 FAMILIES: dict[str, dict[str, Any]] = {
-    "axk1": LATENT, "axk2": LATENT, "bailing_hybrid": LATENT, "deepseek_v2": LATENT, "deepseek_v3": LATENT,
+    "axk1": LATENT, "axk2": LATENT, "bailing_hybrid": LATENT, "deepseek_v3": LATENT,
     "deepseek_v32": LATENT, "glm4_moe_lite": LATENT, "glm_moe_dsa": LATENT, "kimi_linear": LATENT,
     "longcat_flash": LATENT, "minicpm3": LATENT, "youtu": LATENT,
     "diffllama": EQUAL, "dots3_note": EQUAL, "dots3_note_text": EQUAL, "esmc": EQUAL,
     "bamba": {"attn_layer_indices": [1]},
     "codegen": {"n_head": 4},
-    "dots1": {"head_dim": 16}, "hunyuan_v1_dense": {"head_dim": 16}, "hunyuan_v1_moe": {"head_dim": 16},
+    "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}},
+    "dbrx": {"attn_config": {"kv_n_heads": 1, "rope_theta": 10000.0, "clip_qkv": 8.0}},
+    "deepseek_v2": LATENT | {"num_experts_per_tok": 2},
+    "dots1": {"head_dim": 16, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1},
+    "hunyuan_v1_dense": {"head_dim": 16}, "hunyuan_v1_moe": {"head_dim": 16},
     "ministral": {"head_dim": 16}, "nemotron": {"head_dim": 16, "num_key_value_heads": 1},
     "esm": {"vocab_size": VOCABULARY, "pad_token_id": 1, "mask_token_id": 4},
-    "gemma3n_text": {"num_kv_shared_layers": 0}, "gemma4_unified_assistant": {"num_kv_shared_layers": 0},
+    "falcon_h1": {"mamba_d_head": 16},
+    "gemma3n_text": {"num_kv_shared_layers": 0},
     "gemma4": {"global_head_dim": 16}, "gemma4_text": {"global_head_dim": 16},
+    "gemma4_unified_text": {"global_head_dim": 16},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]], "window_size": 6},
     "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention"]},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
-    "moshi": {"codebook_size": 64},
+    "mamba2": {"num_heads": 4},
+    "minimax_m3_vl_text": {"layer_types": ["full_attention", "minimax_m3_sparse"]},
+    "qwen4_exp_text": INDEXED,
+    "recurrent_gemma": {"num_hidden_layers": 3},
     "reformer": {
         "is_decoder": True, "axial_pos_embds": False, "attn_layers": ["local"], "num_hidden_layers": 1,
         "attention_head_size": 16, "local_attn_chunk_length": 4,
     },
+    "ReformerForMaskedLM": {"is_decoder": False},
     "xmod": {"default_language": "en_XX"},
+    "zamba": {"layers_block_type": ["linear_attention", "hybrid"] * 2, "num_hidden_layers": 4, "attention_head_dim": 32,
+              "attention_hidden_size": 64, "num_key_value_heads": 2},
+    "zamba2": {"attention_head_dim": 32, "attention_hidden_size": 64, "num_key_value_heads": 2, "n_mamba_heads": 4},
 }  # fmt: skip
 
 
@@ -124,7 +140,7 @@ def smaller(config: PreTrainedConfig) -> dict[str, Any]:
     small: dict[str, Any] = {}
     for name, value in vars(config).items():
         if isinstance(value, PreTrainedConfig):
-            small[name] = smaller(value) | {"model_type": value.model_type}
+            small[name] = smaller(value) | FAMILIES.get(value.model_type, {}) | {"model_type": value.model_type}
         elif isinstance(value, bool) or name.startswith("_"):
             continue
         elif isinstance(value, int) and name in SMALL:
@@ -147,9 +163,10 @@ def tiny(family: str, name: str) -> Callable[[str], PreTrainedModel]:
         config_class = model_class.config_class
 
     def make(attention: str) -> PreTrainedModel:
-        sizes = smaller(config_class()) | FAMILIES.get(family, {})
+        sizes = smaller(config_class()) | FAMILIES.get(config_class.model_type, {}) | FAMILIES.get(name, {})
+        sizes["attn_implementation"] = attention
         torch.manual_seed(0)
-        model = model_class(config_class(**sizes, attn_implementation=attention)).eval()
+        model = model_class(config_class(**sizes)).eval()
         draw = torch.Generator().manual_seed(1)
         with torch.no_grad():
             for part, weight in model.named_parameters():
@@ -197,9 +214,14 @@ def judge(family: str, head: str, name: str) -> Row:
         make = tiny(family, name)
     except NotBuilt as error:
         return Row(family, head, "not built", str(error))
-    calls: list[None] = []
-    real = ours.flash_attention
-    ours.flash_attention = lambda *given, **options: calls.append(None) or real(*given, **options)
+    calls, real = 0, ours.flash_attention
+
+    def counted(*given, **options):
+        nonlocal calls
+        calls += 1
+        return real(*given, **options)
+
+    ours.flash_attention = counted
     try:
         wrong = differences(make("eager"), make(ours.NAME))
     except Exception as error:
@@ -221,7 +243,11 @@ def differences(eager: PreTrainedModel, model: PreTrainedModel) -> list[str]:
         if not error <= BOUND:
             wrong.append(f"padding {side}: error {error:.0e}")
     change, ours_change = (
-        (logits(which, batch(None, later=7)) - logits(which, batch(None))).view(3, N, -1)[:, :CHANGED].abs().max().item()
+        (logits(which, batch(None, later=7)) - logits(which, batch(None)))
+        .view(3, N, -1)[:, :CHANGED]
+        .abs()
+        .max()
+        .item()
         for which in (eager, model)
     )
     if change == 0 and ours_change > 0:
@@ -237,6 +263,7 @@ REASONS = {
     r"expected no mask but that of flashlearn.models.transformers.mask, got one": "makes a mask of its own",
     r"expected a mask of causality, padding, .*, got one of (\w+)": "needs a mask by {}",
     r"expected a head dimension D of at most 256, got": "has a head dimension over 256",
+    r"expected k and v of one shape, got": "has values and keys of different widths",
 }
 
 
@@ -258,10 +285,13 @@ def walk(families: Iterable[str] = ()) -> list[Row]:
     """All rows, or those of some families."""
     chosen = set(families)
     cases = [case for case in heads() if not chosen or case[0] in chosen]
-    transformers.logging.set_verbosity_error()
+    loud = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()  # it warns of every second tiny configuration
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return [judge(*case) for case in tqdm(cases, disable=None)]
+        rows = [judge(*case) for case in tqdm(cases, disable=None)]
+    transformers.logging.set_verbosity(loud)
+    return rows
 
 
 def page(rows: list[Row]) -> str:
@@ -292,21 +322,24 @@ A family that is equal can still be configured so that it is rejected, for examp
 """
 
 
+def recorded(text: str | None = None) -> list[Row]:
+    """The rows of the table in docs/models.md, or in another text."""
+    lines = (PAGE.read_text(encoding="utf-8") if text is None else text).splitlines()
+    rows = [Row(*(cell.strip() for cell in line.strip("|").split("|"))) for line in lines if line.startswith("| ")]
+    return rows[1:]  # after the heading
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("families", nargs="*")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args(arguments)
-    rows = walk(options.families)
-    if options.families:
-        print(*rows, sep="\n")
-        return 0
-    found = page(rows)
+    rows, before = walk(options.families), recorded()
+    changed = [row for row in rows if row not in before]
     if options.write:
-        PAGE.write_text(found, encoding="utf-8")
-    before = set(PAGE.read_text(encoding="utf-8").splitlines())
-    changed = [line for line in found.splitlines() if line not in before]
-    print(*changed, Counter(row.result for row in rows), sep="\n")
+        again = {row[:2]: row for row in (*(before if options.families else ()), *rows)}
+        PAGE.write_text(page([again[case[:2]] for case in heads() if case[:2] in again]), encoding="utf-8")
+    print(*(rows if options.families else changed), Counter(row.result for row in rows), sep="\n")
     return bool(changed) or any(row.result == "WRONG" for row in rows)
 
 

@@ -32,7 +32,7 @@ WORDS = {
     "benchmarks": "scripts that time and count; what they found is in flashlearn/measurements/",
     "tools": "what `make` runs, and what makes parts of this page",
     "book": "settings of the book, a website made from the stored outputs",
-    "docs": "the picture at the top of this page",
+    "docs": "the picture at the top of this page; which models of transformers run with our attention",
     "constraints.txt": "the exact versions tested: the only place where they stand",
     "CONTRIBUTING.md": "set-up, tests, how notebooks are run again, style",
     "CHANGELOG.md": "what changed, version by version",

@@ -58,8 +58,8 @@ NEUTRAL = (
     "max_length_q", "max_length_k", "position_ids", "deterministic", "use_cache", "num_items_in_batch",
     "output_hidden_states", "output_router_logits", "return_dict",
 )  # fmt: skip
-# keywords that tell other mask functions how to make their tensor, and when they may leave it out
-MASK_NEUTRAL = ("allow_is_causal_skip", "allow_is_bidirectional_skip", "dtype", "config", "use_vmap")
+# keywords that tell other mask functions how to make their tensor, when they may leave it out, and the window once more
+MASK_NEUTRAL = ("allow_is_causal_skip", "allow_is_bidirectional_skip", "dtype", "config", "use_vmap", "local_size")
 
 
 class Seen(Tensor):
@@ -445,7 +445,7 @@ COMPUTES = re.compile(r"^class \w*Attention\w*\(nn\.Module\):", re.MULTILINE)
 def source_of(family: type) -> str:
     """The source of the module that defines a class; empty if there is none, as for a class from a notebook."""
     try:
-        return inspect.getsource(sys.modules[family.__module__])
+        return inspect.getsource(sys.modules.get(family.__module__))  # type: ignore[arg-type]
     except (OSError, TypeError):
         return ""
 
