@@ -48,7 +48,7 @@ class Ward:
             cwd=folder,
             env={
                 **_inherited(folder, clean),
-                **_PATH,
+                **SEARCH_PATH,
                 "WARDEN_HANDS_ON": " ".join(map(str, hand_on)),
                 **environment,
             },
@@ -101,7 +101,7 @@ def _search_path() -> dict[str, str]:
     return {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
 
 
-_PATH = _search_path()  # now: a relative entry is relative to the folder in which this process started
+SEARCH_PATH = _search_path()  # now: a relative entry is relative to the folder in which this process started
 
 
 def _inherited(folder: Path, clean: bool) -> dict[str, str]:

@@ -1,10 +1,11 @@
 """The process with the student's functions: it runs the cells of a notebook, then calls the functions that it is told.
 
-    python -P worker.py SOCKET
+    python -P worker.py SOCKET PACKAGE
 
 It gets inputs and gives back what functions return (flashlearn.exercises.submissions.wire); what is right it does not
-know. Of `flashlearn.exercises` there is only what a notebook needs: a `check` and a `run_lab` that have a function
-graded, and do not tell how. Meanwhile the functions of the package, but for what the exercise may use, are closed.
+know. It runs in a copy of the package that has no answers (stripped.py). Of `flashlearn.exercises` there is only what a
+notebook needs: a `check` and a `run_lab` that have a function graded, and do not tell how. PACKAGE is the package itself,
+which is out of reach.
 
 What is here is in the student's hands: whoever grades must take nothing that comes from here for more than an answer.
 """
@@ -14,9 +15,7 @@ import __future__
 
 import contextlib
 import functools
-import gc
 import importlib
-import importlib.abc
 import inspect
 import linecache
 import os
@@ -28,41 +27,12 @@ import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 
-PACKAGE = Path(__file__).parents[2]
+PACKAGE = Path(__file__).parents[2]  # a copy without answers (stripped.py)
 EXERCISES = "flashlearn.exercises"
-OURS = tuple(
-    f"{EXERCISES}.{name}"
-    for name in ("launching", "raised", "recording", "simulating", "watching", "whole_kernels", "submissions")
-)
-# What of the package stays open for every answer, as part of the machinery, and what else for those that begin so
-OPEN = (
-    *("__init__.py", "_moved.py", "core/steps.py", "kernels/__init__.py", "kernels/recorder.py", "kernels/target.py"),
-    *(
-        f"exercises/{name}"
-        for name in (
-            "launching.py",
-            "raised.py",
-            "recording.py",
-            "simulating.py",
-            "watching.py",
-            "whole_kernels.py",
-            "submissions/",
-        )
-    ),
-    "gpu/refused.py",
-)
-ALSO = {
-    "08.block": ("core/", "cost/"),
-    "11.": ("core/",),
-    "15.arrive": ("core/", "gpu/"),
-    "12.mutants": ("core/", "rungs/"),
-    "12.kernel": ("core/mask.py",),
-    "13.kernel": ("core/mask.py",),
-}
+SYSTEM = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/nix", "/proc", "/sbin", "/sys", "/usr")  # that anybody may read
 
 
 class HandedIn:
@@ -87,107 +57,66 @@ def run_lab(*tests: Callable) -> HandedIn:
     return Worker.it.hand_in("12.mutants", *tests)
 
 
-class _Finder(importlib.abc.MetaPathFinder):
-    """Nothing of the exercises is found but `OURS`; once `closed`, nothing of the package that was not there before."""
-
-    closed = False
-
-    def find_spec(self, name, path=None, target=None):
-        part = name.startswith(f"{EXERCISES}.") and not name.startswith(OURS)
-        if part or (self.closed and name.startswith("flashlearn.") and not name.startswith(OURS)):
-            raise ModuleNotFoundError(f"No module named {name!r} in an examination", name=name)
-        return None
-
-
 def _stand_in(name: str, **content: Any) -> None:
     module = types.ModuleType(name)
     module.__dict__.update(content)
     sys.modules[name] = module
 
 
-FINDER = _Finder()
-sys.meta_path.insert(0, FINDER)
 SILENT = dict.fromkeys(("hint", "lines", "predict"), lambda *args, **kwargs: None)
 _stand_in(EXERCISES, check=check, **SILENT, __path__=[str(PACKAGE / "exercises")])
 _stand_in(f"{EXERCISES}.mutation_lab", run_lab=run_lab, diff=lambda name: "")
-import flashlearn  # noqa: E402  after the stand-ins: it must not find the exercises themselves
+import flashlearn  # noqa: E402  after the stand-ins
 
-sys.meta_path.remove(FINDER)
-sys.meta_path.insert(0, FINDER)  # first again
 flashlearn.exercises = sys.modules[EXERCISES]  # type: ignore[attr-defined]
 
 from flashlearn.core.steps import Step, Tile  # noqa: E402
+from flashlearn.exercises.submissions import closed  # noqa: E402
+from flashlearn.exercises.submissions.landlock import fence, version, without  # noqa: E402
 from flashlearn.exercises.submissions.wire import Channel, WireError, error_of  # noqa: E402
 
-# The package, closed
+# What is out of reach
 
 
-def _place(function: types.FunctionType) -> str:
-    """The file of a function within the package, "" if it is not of the package."""
-    file = function.__code__.co_filename
-    prefix = f"{PACKAGE}{os.sep}"
-    return file.removeprefix(prefix).replace(os.sep, "/") if file.startswith(prefix) else ""
+def close_off(package: Path) -> None:
+    """Keep this process, and all that it starts, from the package as it is installed, from other files and from the network.
+
+    Where there is no Landlock, Python alone is kept from the package, and starts no process: that is no sandbox.
+    """
+    paths = {Path(path).resolve() for path in sys.path if Path(path).is_dir()} - {PACKAGE.parent}
+    hidden = [package, *(path / PACKAGE.name for path in paths)]
+    if version():
+        roots = {Path(path).resolve() for path in (sys.prefix, sys.base_prefix, *SYSTEM) if Path(path).exists()}
+        roots |= {
+            path for path in paths if not (path / "pyproject.toml").exists()
+        }  # none where the package is developed
+        readable = [path for root in sorted(roots) for path in without(root, hidden)]
+        fence([*readable, PACKAGE], [Path.cwd(), Path("/dev/null")])
+    sys.addaudithook(functools.partial(_audit, tuple(f"{path}{os.sep}" for path in hidden)))
 
 
-def _refusal(name: str, free: int) -> types.CodeType:
-    """The code of a function that says it is closed, with as many free variables as the one whose place it takes."""
-    names = ", ".join(f"v{n}" for n in range(free)) or "_"
-    source = f"""
-def outer({names}):
-    def closed(*args, **kwargs):
-        {names if free else "0"}
-        raise PermissionError({f"expected a function of your own, got {name} of the package"!r})
-    return closed
-"""
-    space: dict[str, Any] = {}
-    exec(source, space)
-    return space["outer"](*[None] * max(free, 1)).__code__
+STARTS = (
+    "subprocess.Popen",
+    "os.exec",
+    "os.fork",
+    "os.forkpty",
+    "os.posix_spawn",
+    "os.spawn",
+    "os.system",
+    "pty.spawn",
+)
 
 
-class Package:
-    """Inside, the functions of the package that an exercise may not use are closed."""
-
-    def __init__(self, exercise: str):
-        import flashlearn.cost  # what an answer may use is there before the rest is closed
-
-        if "triton" in sys.modules or exercise[:2] in ("11", "12", "13"):
-            import flashlearn.gpu.refused  # noqa: F401
-            import flashlearn.kernels.recorder  # noqa: F401
-        if exercise == "15.arrive":
-            import flashlearn.gpu.simulated  # noqa: F401
-        closed = [f for f in gc.get_objects() if isinstance(f, types.FunctionType) and _place(f)]
-        opened = OPEN + tuple(place for name, also in ALSO.items() if exercise.startswith(name) for place in also)
-        closed = [f for f in closed if not _place(f).startswith(opened)]
-        self._codes = [(f, f.__code__) for f in closed]
-
-    def __enter__(self) -> None:
-        for function, code in self._codes:
-            function.__code__ = _refusal(f"{function.__module__}.{function.__name__}", len(code.co_freevars))
-        FINDER.closed = True
-
-    def __exit__(self, *_) -> None:
-        for function, code in self._codes:
-            function.__code__ = code
-        FINDER.closed = False
+def _audit(hidden: tuple[str, ...], event: str, args: tuple) -> None:
+    """Called by Python for every event that it reports; see PEP 578."""
+    if event == "open" and isinstance(args[0], str | bytes):
+        if os.path.realpath(os.fsdecode(args[0])).startswith(hidden):
+            raise PermissionError(f"expected a file that an answer may read, got {os.fsdecode(args[0])}")
+    if event in STARTS and not (event == "subprocess.Popen" and args[1] == COMPILER):
+        raise PermissionError(f"expected an answer that starts no other process, got {event}")
 
 
-@contextlib.contextmanager
-def _kernels_closed() -> Iterator[None]:
-    """Kernels and device functions of the package are closed inside."""
-    if "triton.runtime" not in sys.modules:
-        yield
-        return
-    from triton.runtime.interpreter import InterpretedFunction
-
-    rewrite = InterpretedFunction.rewrite
-
-    def watched_rewrite(kernel):
-        if _place(kernel.fn):
-            raise PermissionError(f"expected a function of your own, got {kernel.fn.__name__} of the package")
-        return rewrite(kernel)
-
-    with mock.patch.object(InterpretedFunction, "rewrite", watched_rewrite):
-        yield
+COMPILER = [sys.executable, "-W", "ignore", str(PACKAGE / "gpu" / "refused.py")]  # flashlearn.gpu.refused starts it
 
 
 # What the other side may ask
@@ -240,19 +169,26 @@ class Worker:
         self._process, self._number = os.getpid(), 0  # and the number of what is asked now
         self._answers: list[Callable] = []
         self._shell = _shell()
+        closed.ask = self.asked
 
     def hand_in(self, exercise: str, *functions: Callable) -> HandedIn:
         """Have functions graded, while the cell waits; an answer that hands in something itself does so in vain."""
         answers = [_function(answer) for answer in functions if callable(answer) or isinstance(answer, str | list)]
         if not self._answers and answers and threading.current_thread() is threading.main_thread():
             self._answers = answers
-            with Package(exercise), _kernels_closed(), _deaf():
+            with _deaf():
                 self.send({"handed_in": exercise, "answers": len(answers)})
                 number = self._number
                 self.serve("go_on")
                 self._number = number
             self._answers = []
         return HandedIn(exercise)
+
+    def asked(self, name: str, args: tuple, options: dict[str, Any]) -> Any:
+        """What a function of the package gives that the other side computes, if the exercise may use it."""
+        if not self._answers:
+            return closed.Closed(name)()
+        return Remote(self._channel, ("package", name))(*args, **options)
 
     def name(self, value: Any) -> Any:
         """Functions do not leave this process; the steps of a recorded kernel do."""
@@ -392,5 +328,6 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     assert inspect  # Triton's interpreter asks for sources
     worker = Worker(socket.socket(fileno=int(sys.argv[1])))
+    close_off(Path(sys.argv[2]))
     worker._channel.send("ready")
     worker.serve()
