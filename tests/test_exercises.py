@@ -438,3 +438,15 @@ def test_numpys_numbers_are_numbers():
     report = check("18.waste", lambda *given: tuple(map(np.int64, waste_solution(*given))))
     assert report.passed, repr(report)
     assert not check("18.waste", lambda *given: tuple(np.int64(n + 1) for n in waste_solution(*given))).passed
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("03.mergers", "03.merge"), ("3.merge", "03.merge"), ("12.kernal.1", "12.kernel.1"), ("03_tree", "03.tree")],
+)
+def test_an_unknown_name_suggests_the_nearest(typed, meant):
+    for call in (lambda: check(typed, print), lambda: hint(typed)):
+        with pytest.raises(ValueError, match=f"got '{typed}': do you mean '{meant}'"):
+            call()
+    with pytest.raises(ValueError, match=r"got 'zzz'$"):
+        check("zzz", print)

@@ -1,7 +1,9 @@
 """Grading of examinations: what counts is what a function returns, and nothing that is said about it."""
 
+import ast
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -15,8 +17,10 @@ import torch
 from flashlearn.exercises import EXERCISES, NOTEBOOKS
 from flashlearn.exercises.__main__ import grade_notebook
 from flashlearn.exercises.mutation_lab import MUTANTS
-from flashlearn.exercises.submissions import strict
+from flashlearn.exercises.submissions import landlock, strict
+from flashlearn.exercises.submissions.notebook import code_cells
 from flashlearn.exercises.submissions.strict import grade_cells
+from flashlearn.exercises.submissions.stripped import stripped
 from flashlearn.exercises.submissions.wire import HEAD, Channel, WireError, error_of
 from tests.test_grading_command import gone, submission
 
@@ -215,8 +219,7 @@ check("09.matmul_backward", solution)
     "10.ds": """
 def mine(p, do, o, v_j):
     from flashlearn.rungs.tiled_backward import tiled_attention_backward
-    import flashlearn.core.mask as mask
-    return torch.where(mask.causal_mask(*p.shape), p, p)
+    return tiled_attention_backward(do, p, p, p, o, o, block_q=1, block_k=1)
 check("10.ds", mine)
 """,
     "16.gqa": """
@@ -236,12 +239,12 @@ def test_what_is_not_an_answer_earns_nothing(tmp_path):
     path = submission(tmp_path / "03_online_softmax.ipynb", FIRST, *cells, MERGE)
     grades = {grade.exercise: grade for grade in grade_notebook(path, strict=True)}
     assert {name: grades[name].passed for name in CHEATS if name in grades and grades[name].passed} == {}
-    assert grades["03.merge"][2:] == (TESTS["03.merge"], TESTS["03.merge"], "")
-    for name in ("02.safe", "03.tree", "07.update", "09.matmul_backward", "09.softmax_backward", "10.ds"):
+    assert grades["03.merge"][2:] == (TESTS["03.merge"], TESTS["03.merge"], 100, "")
+    for name in ("02.safe", "03.tree", "09.softmax_backward", "10.ds"):
         assert any(text in grades[name].remark for text in ("expected a function of your own", "in an examination")), (
             name
         )
-    for name in ("00.scores", "01.softmax", "01.overflow", "16.gqa"):
+    for name in ("00.scores", "01.softmax", "01.overflow", "07.update", "09.matmul_backward", "16.gqa"):
         assert name not in grades or grades[name].remark == "missing"
     assert not pickled.exists()
 
@@ -324,20 +327,188 @@ def test_an_exercise_of_ones_own_comes_by_standard_input(tmp_path):
     ]
 
 
-PREVENTED = """
-import flashlearn, pathlib
-folder = pathlib.Path(flashlearn.__file__).parent
-exec((folder / "exercises" / "solutions" / "start_here.py").read_text())
-check("00.scores", scores_solution)"""
+SOLUTION = str((SOLUTIONS / "start_here.py").resolve())
+OTHERS = "check('00.scores', lambda q, k: q @ k.mT / math.sqrt(q.shape[-1]))"  # right: it must not come so far
+READS = {
+    "text of a solution": "exec(open(SOLUTION).read())\ncheck('00.scores', scores_solution)",
+    "by numpy": "import numpy\nexec(numpy.fromfile(SOLUTION, 'u1').tobytes())\ncheck('00.scores', scores_solution)",
+    "by torch": """
+import os
+text = torch.from_file(SOLUTION, size=os.path.getsize(SOLUTION), dtype=torch.uint8)
+exec(bytes(text.tolist()))
+check("00.scores", scores_solution)
+""",
+    "by the C library": """
+import ctypes
+libc, text = ctypes.CDLL(None), ctypes.create_string_buffer(10000)
+exec(text.raw[: libc.read(libc.open(SOLUTION.encode(), 0), text, 10000)])
+check("00.scores", scores_solution)
+""",
+    "by another program": "import os\nos.system(f'cp {SOLUTION} mine.py')\nexec(open('mine.py').read())\ncheck('00.scores', scores_solution)",
+    "by the C library's system": """
+import ctypes
+ctypes.CDLL(None).system(f"cp {SOLUTION} mine.py".encode())
+exec(open("mine.py").read())
+check("00.scores", scores_solution)
+""",
+    "a link": "import os\nos.symlink(SOLUTION, 'mine.py')\nexec(open('mine.py').read())\ncheck('00.scores', scores_solution)",
+    "compiled": """
+import glob, marshal, pathlib
+(path,) = glob.glob(f"{pathlib.Path(SOLUTION).parent}/__pycache__/start_here.*11*.pyc")[:1]
+exec(marshal.loads(open(path, "rb").read()[16:]))
+check("00.scores", scores_solution)
+""",
+    "the installed package": """
+import importlib, pathlib, sys
+for name in [name for name in sys.modules if name.startswith("flashlearn")]: del sys.modules[name]
+sys.path.insert(0, str(pathlib.Path(SOLUTION).parents[3]))
+check("00.scores", importlib.import_module("flashlearn.exercises.solutions.start_here").scores_solution)
+""",
+    "the tests": f"text = open({str(Path(__file__).resolve())!r}).read()\n{OTHERS}",
+    "another submission": f"exec(open('ANOTHER').read())\n{OTHERS}",
+    "who grades, by /proc": f"import os\nopen(f'/proc/{os.getpid()}/mem', 'rb')\n{OTHERS}",
+    "the network": f"import socket\nsocket.create_connection(('127.0.0.1', PORT), 5)\n{OTHERS}",
+}
+SAVED = """
+import gc, types, flashlearn as fl
+from flashlearn.rungs import softmax
+codes = [(f, f.__code__) for f in gc.get_objects() if isinstance(f, types.FunctionType)]
+codes = [(f, code) for f, code in codes if "flashlearn" in code.co_filename]
+code, space = fl.merge.__code__, fl.merge.__globals__
+def restored(x):
+    for f, own in codes: f.__code__ = own
+    return fl.safe_softmax(x)
+check("02.safe", restored)
+check("03.merge", lambda a, b: types.FunctionType(code, space)(a, b))
+"""
+SECOND = """
+import subprocess, sys
+def second(x):
+    program = "import sys, torch, flashlearn as fl; print(fl.safe_softmax(torch.tensor(eval(sys.stdin.read()))).tolist())"
+    done = subprocess.run([sys.executable, "-c", program], input=repr(x.tolist()), capture_output=True, text=True)
+    return torch.tensor(eval(done.stdout), dtype=x.dtype)
+check("02.safe", second)
+"""
+FORKED = """
+import ctypes, flashlearn
+def second(x):  # Python reports no event for this one
+    ctypes.CDLL(None).system(b"echo 'import flashlearn as fl, torch; print(fl.safe_softmax(torch.ones(2)))' | python > out")
+    return eval(open("out").read(), {"tensor": torch.tensor})
+check("02.safe", second)
+"""
+landlocked = pytest.mark.skipif(not landlock.version(), reason="needs Landlock: Linux 5.13 or later")
+
+
+@landlocked
+@pytest.mark.slow
+def test_the_package_is_out_of_reach(tmp_path):
+    """Whatever reads: Landlock binds the process and all that it starts."""
+    (tmp_path / "another.py").write_text("pass")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        cells = [
+            f"SOLUTION = {SOLUTION!r}\n"
+            + cell.replace("ANOTHER", str(tmp_path / "another.py")).replace("PORT", str(server.getsockname()[1]))
+            for cell in READS.values()
+        ]
+        found, problem = graded(*cells)
+    assert found == {} and problem == ""
 
 
 @pytest.mark.slow
-def test_what_is_not_prevented():
-    """Text is text, wherever it was read: the guide says so."""
-    found, _ = graded(PREVENTED)
+def test_a_solution_is_out_of_reach_of_python_without_landlock(monkeypatch):
+    """That is no sandbox, and the guide says so: it holds what Python itself opens and starts."""
+
+    def without_landlock(folder):
+        package = stripped(folder)
+        with open(package / "exercises" / "submissions" / "landlock.py", "a", encoding="utf-8") as file:
+            file.write("\n\ndef version():\n    return 0\n")
+        return package
+
+    monkeypatch.setattr(strict, "stripped", without_landlock)
+    names = ("text of a solution", "by another program", "a link", "compiled", "the installed package")
+    found, _ = graded(*(f"SOLUTION = {SOLUTION!r}\n{READS[name]}" for name in names), SECOND)
+    assert found.pop("02.safe")[0] == 0 and found == {}
+
+
+@pytest.mark.slow
+def test_nothing_of_the_package_can_be_saved_and_restored():
+    """The code of an algorithm is not in that process, nor in one that it starts."""
+    found, _ = graded(SAVED, SECOND, FORKED)
+    assert {name: passed for name, (passed, _) in found.items()} == {"02.safe": 0, "03.merge": 0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", ["08", "12"])
+def test_an_untouched_notebook_imports_all_that_it_asks_for(number):
+    """Its first cell, which would leave `check` undefined if it failed."""
+    (path,) = Path("notebooks").glob(f"{number}_*.ipynb")
+    imports = [cell for cell in code_cells(path) if "import" in cell and "flashlearn" in cell]
+    found, _ = graded(*imports, "from flashlearn.exercises import check\n" + SCORES)
     assert found == {"00.scores": (TESTS["00.scores"], "")}
-    guide = Path("notebooks/INSTRUCTORS.md").read_text(encoding="utf-8")
-    assert "reading the solutions in the installed package" in " ".join(guide.split())
+
+
+def test_the_copy_has_no_answers(tmp_path):
+    package = stripped(tmp_path)
+    files = {file.relative_to(package).as_posix() for file in package.rglob("*.py")}
+    rooms = ("solutions", "mistakes", "causes", "questions")
+    assert not [file for file in files if file.startswith(tuple(f"exercises/{room}" for room in rooms))]
+    assert "exercises/grading.py" not in files and "exercises/submissions/worker.py" in files
+    bodies = {
+        node.name: ast.unparse(node)
+        for file in ("softmax.py", "tiled.py", "attention.py")
+        for node in ast.walk(ast.parse((package / "rungs" / file).read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef)
+    }
+    assert len(bodies) > 20 and all(
+        "return closed(" in body and "exp" not in body.partition("closed(")[2].partition("'")[0]
+        for body in bodies.values()
+    )
+    whole = "\n".join((package / file).read_text(encoding="utf-8") for file in files)
+    for name in ("merge_solution", "def merge_tree(x, block_size):\n    m"):
+        assert name not in whole
+
+
+# A deadline for what is done here
+
+
+SLOW = """
+def slow(softmax):
+    return torch.zeros(400_000)
+check("02.shift", slow)
+"""
+COLLIDING = """
+import itertools
+keys = list(itertools.islice(itertools.product((-1, -2), repeat=16), 60_000))  # hash(-1) == hash(-2)
+check("00.scores", lambda q, k: dict.fromkeys(keys))
+big = [n * (2**61 - 1) for n in range(60_000)]
+check("00.scores", lambda q, k: dict.fromkeys(big))
+"""
+
+
+@pytest.mark.slow
+def test_what_an_answer_returns_cannot_keep_the_grader_busy(monkeypatch):
+    """With a row of 400,000 the comparison of 02.shift took 192 s, whatever the time limit."""
+    monkeypatch.setattr(strict, "GRACE", 2)
+    start = time.monotonic()
+    found, _ = graded(SLOW, COLLIDING, timeout=10)
+    assert time.monotonic() - start < 90
+    assert found["02.shift"][0] < TESTS["02.shift"] and found["00.scores"][0] == 0
+
+
+def test_a_comparison_that_takes_too_long_is_cut_short(monkeypatch):
+    session = strict.Session([], 1, MEMORY)
+    monkeypatch.setattr(strict, "GRACE", -0.9)
+
+    def endless():
+        while True:
+            try:
+                time.sleep(0.01)
+            except Exception:
+                pass  # nothing that catches exceptions stops it
+
+    start = time.monotonic()
+    assert session._limited(endless, "late") == "late" and session._limited(lambda: "in time", "late") == "in time"
+    assert time.monotonic() - start < 1 and signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
 # What ends the process, or tries to
@@ -440,7 +611,20 @@ def sent(ends, value):
 
 @pytest.mark.parametrize(
     "value",
-    [None, True, -3, 10**40, "text", (), [], (1, [2, (3.5, "x")]), {"a": {1: 2}}, float("inf"), torch.float16],
+    [
+        None,
+        True,
+        -3,
+        {torch.float16: 1},
+        10**40,
+        "text",
+        (),
+        [],
+        (1, [2, (3.5, "x")]),
+        {"a": {1: 2}},
+        float("inf"),
+        torch.float16,
+    ],
     ids=str,
 )
 def test_values_cross_as_they_are(value, ends):
@@ -513,6 +697,8 @@ def test_what_cannot_cross_is_told_by_its_type(ends):
         (["f", "x"], [], b""),
         (["m", [["l"], 1]], [], b""),
         (["d", "float"], [], b""),
+        (["m", [["t", -1, -2], 1]], [], b""),
+        (["m", [2**61 - 1, 1]], [], b""),
     ],
 )
 def test_a_message_that_is_none_is_refused(tree, storages, data, ends):

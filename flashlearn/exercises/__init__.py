@@ -8,6 +8,8 @@ One file per notebook holds its exercises: tasks, hints and tests. The known wro
 same name in mistakes/, the solutions, alone, in the one in solutions/.
 """
 
+import difflib
+
 from flashlearn.exercises import (
     gpu_and_triton,
     gradients_by_hand,
@@ -81,7 +83,7 @@ def check(name: str, function) -> Report:
     answer = as_function(function) if isinstance(exercise, Ordering) else function
     report = grade(exercise, answer, CAUSES.get(name, ()))
     if name in EXERCISES:
-        record.leave(name, [row.passed for row in report.rows], report.summary)
+        record.leave(name, [row.passed for row in report.rows], report.summary, report.core_passed)
     return report
 
 
@@ -118,7 +120,9 @@ def _exercise(name: str) -> Exercise:
     if name in PARTS:
         return PARTS[name]
     if name not in EXERCISES:
-        raise ValueError(f"expected the name of an exercise, one of {', '.join(EXERCISES)}, got {name!r}")
+        near = difflib.get_close_matches(name, [*EXERCISES, *PARTS], n=1)
+        meant = f": do you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"expected the name of an exercise, one of {', '.join(EXERCISES)}, got {name!r}{meant}")
     return EXERCISES[name]
 
 

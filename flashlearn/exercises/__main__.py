@@ -4,11 +4,13 @@
     python -m flashlearn.exercises --csv submissions/*/*.ipynb > results.csv
     python -m flashlearn.exercises --strict examination/*.ipynb
 
-One line for each exercise: notebook, exercise, tests passed, tests, remark. Each notebook runs in a process of its own,
+One line for each exercise: notebook, exercise, tests passed, tests, score in percent, remark. The score is the share of
+the tests that passed, and at most 25 where a core test failed: then the answer misses the idea of the task. Each notebook runs in a process of its own,
 in an empty folder, to the end, whatever fails on the way; the file is not changed, and outputs stored in it do not count.
 An exercise of the notebook that was not checked is "missing"; of several checks the best one counts. The notebook is
 known by the number and title in its file's name, wherever they stand in it. A file that is missing ends the command
-before anything is run, with exit code 2; what cannot be read as a notebook is a line of the table.
+before anything is run, with exit code 2; what cannot be read as a notebook is a line of the table. Linux, macOS or WSL is
+needed.
 
 With --strict, for examinations, the functions that a notebook hands to its checks are called with inputs in a process of
 their own and compared here: nothing but what they return counts. notebooks/INSTRUCTORS.md says what is not prevented.
@@ -25,13 +27,17 @@ from __future__ import annotations
 import argparse
 import csv
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from flashlearn.core.extras import needs
+from flashlearn.core.progress import progress
 from flashlearn.exercises import EXERCISES, inventory
+from flashlearn.exercises.report import score
+from flashlearn.exercises.submissions import landlock
 from flashlearn.exercises.submissions.kernel import run_cells
 from flashlearn.exercises.submissions.notebook import NotANotebook, chapter, code_cells, exercises_of, tests
 from flashlearn.exercises.submissions.record import NOT_ATTEMPTED, Entry
@@ -39,6 +45,8 @@ from flashlearn.exercises.submissions.strict import grade_cells
 from flashlearn.exercises.submissions.ward import GIGABYTE, closed_to_others
 
 FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # what a spreadsheet takes for the start of a formula, or skips before one
+# The same behind what divides cells in other countries, and in lists that are pasted
+AFTER_A_SEPARATOR = re.compile(r"""(?s)(?<=.)([;|\t\r\n][\s"']*)([=+\-@＝＋－＠])""")
 
 
 class Grade(NamedTuple):
@@ -48,6 +56,7 @@ class Grade(NamedTuple):
     exercise: str
     passed: int
     tests: int
+    score: int  # in percent
     remark: str
 
 
@@ -79,11 +88,18 @@ def grades(path: Path, entries: list[Entry], problem: str) -> list[Grade]:
             best.setdefault(name, Entry(name, 0, tests()[name], problem or "missing"))
     if not best:
         best[""] = Entry("none", 0, 0, problem or "no exercise checked, and no number and title in the file's name")
-    return [Grade(str(path), *entry) for entry in sorted(best.values())]
+    return [
+        Grade(str(path), one.exercise, one.passed, one.tests, _percent(one), one.remark)
+        for one in sorted(best.values())
+    ]
 
 
-def _merit(entry: Entry) -> tuple[int, bool]:
-    return entry.passed, entry.remark != NOT_ATTEMPTED
+def _percent(entry: Entry) -> int:
+    return int(100 * score(entry.passed, entry.tests, entry.core))
+
+
+def _merit(entry: Entry) -> tuple[int, int, bool]:
+    return _percent(entry), entry.passed, entry.remark != NOT_ATTEMPTED
 
 
 def table(grades: list[Grade]) -> Iterator[str]:
@@ -92,7 +108,7 @@ def table(grades: list[Grade]) -> Iterator[str]:
     wide = max((len(row.notebook) for row in rows), default=0)
     names = max((len(row.exercise) for row in rows), default=0)
     for row in rows:
-        line = f"{row.notebook:<{wide}}  {row.exercise:<{names}}  {row.passed:2} of {row.tests:2}  {row.remark}"
+        line = f"{row.notebook:<{wide}}  {row.exercise:<{names}}  {row.passed:2} of {row.tests:2}  {row.score:3} %  {row.remark}"
         yield line.rstrip()
 
 
@@ -106,7 +122,15 @@ def cell(value: object) -> object:
     if not isinstance(value, str):
         return value
     value = value.encode(errors="backslashreplace").decode()  # a file's name need not be UTF-8
+    value = AFTER_A_SEPARATOR.sub(r"\1'\2", value)
     return f"'{value}" if value.startswith(FORMULA) else value
+
+
+WINDOWS = "what a notebook starts cannot be limited and ended there. Install WSL (`wsl --install`) and grade inside it"
+NO_SANDBOX = (
+    "expected Landlock (Linux 5.13 or later), got none: answers can read your files, the solutions among them, and use the "
+    "network. Grade on such a Linux, or read the section on examinations in notebooks/INSTRUCTORS.md"
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -114,14 +138,18 @@ def main(arguments: list[str] | None = None) -> int:
     if given[:1] == ["inventory"]:
         return inventory.main(given[1:])
     options = _options(arguments)
+    if sys.platform == "win32":
+        print(f"expected Linux, macOS or WSL, got Windows: {WINDOWS}", file=sys.stderr)
+        return 2
     if options.strict:
         closed_to_others()
+        if not landlock.version():
+            print(NO_SANDBOX, file=sys.stderr)
     done: list[Grade] = []
     try:
         if options.csv:
             csv.writer(sys.stdout).writerow(Grade._fields)
-        for number, path in enumerate(options.notebooks, start=1):
-            print(f"{number} of {len(options.notebooks)}: {_printable(str(path))}", file=sys.stderr)
+        for path in progress(options.notebooks, "Grading", "notebook", delay=0):
             new = grade_notebook(
                 path, options.timeout, options.memory, strict=options.strict, own_work=options.own_work
             )

@@ -171,6 +171,7 @@ EXERCISES = (
             "offs = ? ; mask = ? ; x = tl.load(x_ptr + offs times something, mask=...) ; tl.store(y_ptr + ..., ..., mask=...)",
         ),
         mistakes=MISTAKES["11.scale"],
+        core=("1000 elements",),
     ),
     Exercise(
         "11.row_lse",
@@ -233,6 +234,7 @@ EXERCISES = (
             "row, offs -> x (BLOCK_N,) -> m, one number -> a sum, one number -> one tl.store without a mask, at out_ptr + ...",
         ),
         mistakes=MISTAKES["11.row_lse"],
+        core=("negative logits",),
     ),
     Exercise(
         "11.transpose",
@@ -276,5 +278,6 @@ EXERCISES = (
             "tl.load(x_ptr + offs_m[:, None] * ? + offs_n[None, :] * ?), tl.store(y_ptr + offs_m[:, None] * ? + offs_n[None, :] * ?)",
         ),
         mistakes=MISTAKES["11.transpose"],
+        core=("50 by 37",),
     ),
 )

@@ -12,11 +12,12 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 
+from flashlearn.core.progress import progress
 from flashlearn.exercises.calling import ByTheLibrary, Called
 from flashlearn.exercises.findings import compare, of_another_form
 from flashlearn.exercises.raised import by_the_check, explain, unwrapped
@@ -24,6 +25,7 @@ from flashlearn.exercises.report import Note, Report, Row
 from flashlearn.exercises.watching import WrongWay
 
 INF = float("inf")
+T = TypeVar("T")
 # A question to an answer: what it gets wrong, in a sentence, or nothing.
 Cause = Callable[[Callable], str]
 Causes = tuple[Cause, ...]
@@ -83,6 +85,11 @@ class Exercise:
     path: tuple[Part, ...] = ()
     writes: tuple[str, ...] = ()  # inputs that the task has overwritten; an answer leaves all others as they are
     library: tuple[str, ...] = ()  # calls that do the whole task, "flashlearn" for any algorithm of this package
+    core: tuple[str, ...] = ()  # cases, besides the first, without which the idea is missed
+
+    def is_core(self, case: Case) -> bool:
+        """Whether an answer that fails the case has missed the idea: its score is at most a quarter."""
+        return case is self.cases[0] or case.name in self.core
 
     @property
     def in_a_kernel(self) -> bool:
@@ -107,26 +114,42 @@ class Exercise:
         return f"flashlearn/exercises/solutions/{self.solution.__module__.rpartition('.')[2]}.py"
 
 
-def grade(exercise: Exercise, function: Callable, causes: Causes = (), *, own_work: bool = False) -> Report:
+def unlimited(action: Callable[[], T], otherwise: T) -> T:
+    """What `action` returns, however long it takes."""
+    return action()
+
+
+def grade(
+    exercise: Exercise,
+    function: Callable,
+    causes: Causes = (),
+    *,
+    own_work: bool = False,
+    limited: Callable[[Callable[[], Any], Any], Any] = unlimited,
+) -> Report:
     """Run every case; a stub that raises NotImplementedError in all of them is not attempted.
 
     With `own_work` an answer fails where it calls a function that does the whole task, of PyTorch or of this package.
-    Without it, such an answer passes with a remark.
+    Without it, such an answer passes with a remark. `limited(action, otherwise)` gives what `action` returns, or
+    `otherwise` if that takes too long: it limits each case, and the search for the cause of what is wrong.
     """
     if not callable(function):
         raise TypeError(f"expected a function for exercise {exercise.name}, got {type(function).__name__}")
     called = Called(function, exercise.solution, exercise.writes, exercise.library)
-    outcomes = [_run(case, function if exercise.in_a_kernel else called) for case in exercise.cases]
+    answer = function if exercise.in_a_kernel else called
+    cases = progress(exercise.cases, f"Exercise {exercise.name}", "test")
+    outcomes = [limited(functools.partial(_run, case, answer), LATE) for case in cases]
     if own_work and called.helped:
         outcomes = [_forbidden(outcome, called.helped) for outcome in outcomes]
     if all(type(outcome.got) is NotImplementedError for outcome in outcomes):
         return Report(exercise.name, ())
     rows = tuple(
-        Row(case.name, outcome.passed, outcome.detail) for case, outcome in zip(exercise.cases, outcomes, strict=True)
+        Row(case.name, outcome.passed, outcome.detail, core=exercise.is_core(case))
+        for case, outcome in zip(exercise.cases, outcomes, strict=True)
     )
     if all(row.passed for row in rows):
         return Report(exercise.name, rows, (), _by_the_library(called.helped))
-    return _explained(exercise, function, rows, outcomes, causes)
+    return limited(lambda: _explained(exercise, function, rows, outcomes, causes), Report(exercise.name, rows))
 
 
 def _forbidden(outcome: Outcome, names: tuple[str, ...]) -> Outcome:
@@ -199,6 +222,9 @@ class Outcome(NamedTuple):
     passed: bool
     detail: str
     expected: Any = None
+
+
+LATE = Outcome(TimeoutError("the comparison took too long"), False, "raised TimeoutError")
 
 
 def _run(case: Case, function: Callable) -> Outcome:

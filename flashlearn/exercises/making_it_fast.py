@@ -56,6 +56,7 @@ EXERCISES = (
             "flops = 4 * ... * D; return flops * (... if causal else 1) * (... if backward else 1) / ... / ...",
         ),
         mistakes=MISTAKES["14.flops"],
+        core=("forward, causal", "backward"),
     ),
     Exercise(
         "14.stages",

@@ -71,6 +71,7 @@ EXERCISES = (
             "Two lines: weights = ..., of the shape of x; return weights / ..., where what stands below the line has the shape (..., 1).",
         ),
         mistakes=MISTAKES["01.softmax"],
+        core=("several rows", "negative logits"),
         library=("torch.softmax", "torch.log_softmax", "torch.logsumexp", "flashlearn"),
     ),
     Exercise(

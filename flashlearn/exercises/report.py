@@ -17,6 +17,7 @@ class Row(NamedTuple):
     passed: bool
     detail: str
     hint: str = ""
+    core: bool = False  # without it the idea is missed
 
 
 class Note(NamedTuple):
@@ -28,6 +29,19 @@ class Note(NamedTuple):
 
     kind: str
     text: str
+
+
+MOST_WITHOUT_CORE = 0.25  # the score of an answer that misses the idea of a task, at most
+
+
+def score(passed: int, tests: int, core: bool) -> float:
+    """The share of tests that passed, at most a quarter where a core test failed; 0 for no tests.
+
+    >>> score(7, 10, core=True), score(7, 10, core=False), score(1, 10, core=False)
+    (0.7, 0.25, 0.1)
+    """
+    share = passed / tests if tests else 0.0
+    return share if core else min(share, MOST_WITHOUT_CORE)
 
 
 @dataclass(frozen=True)
@@ -46,6 +60,16 @@ class Report:
     @property
     def passed(self) -> bool:
         return self.attempted and all(row.passed for row in self.rows)
+
+    @property
+    def core_passed(self) -> bool:
+        """Whether all core tests passed."""
+        return all(row.passed for row in self.rows if row.core)
+
+    @property
+    def score(self) -> float:
+        """The share of the tests that passed; at most a quarter if a core test failed."""
+        return score(sum(row.passed for row in self.rows), len(self.rows), self.core_passed)
 
     @property
     def headline(self) -> str:

@@ -131,6 +131,7 @@ EXERCISES = (
             "Three lines: m = ..., of shape (..., 1); weights = ..., of the shape of x; return weights / ..., again of shape (..., 1) below the line.",
         ),
         mistakes=MISTAKES["02.safe"],
+        core=("large logits", "several rows"),
         library=("torch.softmax", "torch.log_softmax", "torch.logsumexp", "flashlearn"),
     ),
     Exercise(
@@ -176,6 +177,7 @@ EXERCISES = (
             "m = ... and l = ..., one number a row each; return ... + .... Where m is subtracted from x it needs the last dimension, in the end not.",
         ),
         mistakes=MISTAKES["02.lse"],
+        core=("large logits",),
         library=("torch.softmax", "torch.log_softmax", "torch.logsumexp", "flashlearn"),
     ),
     Exercise(
@@ -231,5 +233,6 @@ EXERCISES = (
             "x = ...; return all(torch.allclose(..., ..., atol=...) for c in (...)): two calls of softmax, and three kinds of c.",
         ),
         mistakes=MISTAKES["02.shift"],
+        core=("naive_softmax is not",),
     ),
 )

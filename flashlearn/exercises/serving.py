@@ -60,6 +60,7 @@ EXERCISES = (
             "number = page_table[..., ...].long(); return number * ... + h * ... + (t % page) * ...",
         ),
         mistakes=MISTAKES["18.page"],
+        core=("another sequence", "another head"),
     ),
     Exercise(
         "18.waste",

@@ -55,5 +55,6 @@ EXERCISES = (
             "q @ k.T holds all products at once. One division is left, by math.sqrt(q.shape[-1]).",
         ),
         mistakes=MISTAKES["00.scores"],
+        core=("D is not 4",),
     ),
 )

@@ -112,6 +112,7 @@ EXERCISES = (
             "The two lines that start from m_block alone or with m; then the two weights; the lines that make l_new and O[at]; last what HBM keeps.",
         ),
         mistakes=MISTAKES["07.order"],
+        core=("maxima rise",),
         puzzle=ORDER,
     ),
     Exercise(
@@ -194,6 +195,7 @@ EXERCISES = (
             "Where m_new is -inf, subtract 0 in both exponentials.",
         ),
         mistakes=MISTAKES["07.update"],
+        core=("every maximum rises",),
         library=("flashlearn",),
         values=("m", "l", "acc"),
     ),
@@ -223,6 +225,7 @@ EXERCISES = (
             "How few keys can a query see?",
         ),
         mistakes=MISTAKES["07.visited"],
+        core=("blocks of two sizes",),
         library=("flashlearn",),
     ),
 )

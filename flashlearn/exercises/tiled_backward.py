@@ -117,6 +117,7 @@ EXERCISES = (
             "Two lines make what is in the tile, two add it to a gradient; a line that makes is followed by one that adds.",
         ),
         mistakes=MISTAKES["10.order"],
+        core=("two blocks of queries",),
         values=("dK", "dV"),
         puzzle=ORDER,
     ),
@@ -162,6 +163,7 @@ EXERCISES = (
             "Zeros (cols, d); a loop over starts of blocks; in it a slice, scores, weights, and (cols, block)(block, d) is added.",
         ),
         mistakes=MISTAKES["10.dv"],
+        core=("some of the keys",),
     ),
     Exercise(
         "10.ds",
@@ -234,6 +236,7 @@ EXERCISES = (
             "One line before the loop for delta and one for zeros; in it a slice, P, dS, and (rows, block)(block, d) is added.",
         ),
         mistakes=MISTAKES["10.dq"],
+        core=("several blocks of keys",),
         library=("flashlearn",),
     ),
 )

@@ -101,6 +101,7 @@ EXERCISES = (
             "rows = min(..., N_q - ...), cols = min(..., N_k - ...); then five pairs, each made of two of rows, cols and D.",
         ),
         mistakes=MISTAKES["06.blocks"],
+        core=("blocks of two sizes",),
         values=("Q_i", "K_j^T", "S_ij", "V_j", "O_i"),
     ),
     Exercise(
@@ -139,6 +140,7 @@ EXERCISES = (
             "Three times for ... in range(0, ..., block), then one line: C[..., ...] += A[..., ...] @ B[..., ...]; slices past the edge are cut short.",
         ),
         mistakes=MISTAKES["06.tiled_matmul"],
+        core=("small products only",),
         library=("flashlearn",),
     ),
 )

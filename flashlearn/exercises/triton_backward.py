@@ -299,6 +299,7 @@ EXERCISES = (
             "s_t = tl.dot(..., tl.trans(...)); p_t = tl.exp2((...) * 1.4426950408889634); p_t = tl.where(column of keys <= row of ..., p_t, ...); dv + ...",
         ),
         mistakes=MISTAKES["13.dv"],
+        core=("several blocks of queries",),
     ),
     Exercise(
         "13.ds",
@@ -400,6 +401,7 @@ EXERCISES = (
             "place of the program; load k, v; dk, dv; for blocks of queries: load, p_t, hide, dv, ds_t, dk; scale, store both",
         ),
         mistakes=MISTAKES["13.kernel"],
+        core=("three blocks of queries", "causal"),
         values=("dk", "dv"),
         path=KERNEL_PATH,
     ),

@@ -243,6 +243,7 @@ EXERCISES = (
             "rows = ? (s.shape[0] of them), keys = ? (s.shape[1]) -> visible, a comparison of a column with a row -> tl.where(visible, ?, ?)",
         ),
         mistakes=MISTAKES["12.causal"],
+        core=("more keys than queries",),
     ),
     Exercise(
         "12.bugs",
@@ -299,6 +300,7 @@ EXERCISES = (
             "s -> hidden -> m_new -> p, alpha -> l_i = l_i * ? + ?, acc = ? + ?: compare the order, then each factor, then the offset.",
         ),
         mistakes=MISTAKES["12.bugs"],
+        core=("a hidden key of large score",),
         values=("o", "lse"),
     ),
     Exercise(
@@ -388,6 +390,7 @@ EXERCISES = (
             "place of the program; load q; m, l, acc; for blocks of keys: load, s, hide, absorb; divide, store o and lse",
         ),
         mistakes=MISTAKES["12.kernel"],
+        core=("three blocks of keys", "causal"),
         values=("o", "lse"),
         path=KERNEL_PATH,
     ),

@@ -86,6 +86,7 @@ EXERCISES = (
             "mask = torch.arange(stop)[None, :] <= torch.arange(length, stop)[:, None]; hand it over as attn_mask, with K[..., :stop, :].",
         ),
         mistakes=MISTAKES["16.cache"],
+        core=("room to spare",),
         writes=("K", "V"),
         values=("o", "K", "V"),
     ),
@@ -114,6 +115,7 @@ EXERCISES = (
             "k.repeat_interleave(group, dim=1) turns heads 0, 1 into 0, 0, 0, 1, 1, 1; .repeat would give 0, 1, 0, 1, 0, 1.",
         ),
         mistakes=MISTAKES["16.gqa"],
+        core=("two groups of three",),
         library=("flashlearn",),
     ),
 )

@@ -102,6 +102,7 @@ EXERCISES = (
             "blocks, rounded up, the other two the bytes of a row of O and of lse.",
         ),
         mistakes=MISTAKES["08.bytes"],
+        core=("four blocks of keys", "four blocks of queries"),
         values=("read", "written"),
     ),
     Exercise(
@@ -160,5 +161,6 @@ EXERCISES = (
             "A loop over b with a return inside, and another return after it. How large may b become?",
         ),
         mistakes=MISTAKES["08.block"],
+        core=("H100, N = 4096",),
     ),
 )

@@ -28,12 +28,18 @@ def code_cells(path: Path) -> list[str]:
     """The source of every cell of code; NotANotebook says what is wrong with the file. Outputs and tags do not count."""
     import nbformat
 
-    if path.stat().st_size > LARGEST:
-        raise NotANotebook(f"not a notebook: more than {LARGEST} bytes")
     try:
-        notebook = nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
+        if path.stat().st_size > LARGEST:
+            raise NotANotebook(f"not a notebook: more than {LARGEST} bytes")
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:  # it was there when the command began
+        raise NotANotebook(f"cannot be read any more: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise NotANotebook("not a notebook: expected text in UTF-8") from None
+    try:
+        notebook = nbformat.reads(text, as_version=4)
         sources = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise NotANotebook(f"not a notebook: {type(error).__name__}") from None
     except nbformat.ValidationError:
         raise NotANotebook("not a notebook: ValidationError") from None

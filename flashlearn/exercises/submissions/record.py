@@ -26,13 +26,17 @@ class Entry(NamedTuple):
     passed: int
     tests: int
     remark: str
+    core: bool = True  # whether all core tests passed
 
 
-def leave(exercise: str, passed: Sequence[bool], remark: str = "") -> None:
-    """Note which tests passed, none if the exercise was not attempted, in the record of a grading run, if this is one."""
+def leave(exercise: str, passed: Sequence[bool], remark: str = "", core: bool = True) -> None:
+    """Note which tests passed, none if the exercise was not attempted, in the record of a grading run, if this is one.
+
+    `core` says whether all core tests passed.
+    """
     if path := os.environ.get(FILE):
         token = os.environ.get(TOKEN, "")
-        line = json.dumps([token, exercise, sum(map(bool, passed)), len(passed), remark])
+        line = json.dumps([token, exercise, sum(map(bool, passed)), len(passed), remark, core])
         with open(path, "a", encoding="utf-8") as file:
             file.write(line + "\n")
 
@@ -59,15 +63,16 @@ class Record:
 
     def _entry(self, line: bytes, known: Mapping[str, int]) -> Entry | None:
         try:
-            token, exercise, passed, tests, remark = json.loads(line)
+            token, exercise, passed, tests, remark, core = json.loads(line)
         except (ValueError, TypeError, RecursionError):
             return None
         if not all(isinstance(text, str) for text in (token, exercise, remark)):
             return None
-        if not all(type(number) is int for number in (passed, tests)):
+        if not all(type(number) is int for number in (passed, tests)) or type(core) is not bool:
             return None
         if not hmac.compare_digest(token.encode(errors="replace"), self.token.encode()) or exercise not in known:
             return None
         if tests == passed == 0:
             return Entry(exercise, 0, known[exercise], NOT_ATTEMPTED)
-        return Entry(exercise, passed, tests, remark[:REMARK]) if 0 <= passed <= tests == known[exercise] else None
+        fits = 0 <= passed <= tests == known[exercise]
+        return Entry(exercise, passed, tests, remark[:REMARK], core) if fits else None

@@ -9,19 +9,21 @@ watching.py, `recorded` of recording.py. These know an `Answer`, and have it don
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import os
 import random
+import signal
 import site
 import socket
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -34,7 +36,8 @@ from flashlearn.exercises.mutation_lab import EXERCISE as LAB
 from flashlearn.exercises.mutation_lab import MUTANTS, Mutant, build, right
 from flashlearn.exercises.renamed import current
 from flashlearn.exercises.submissions.record import NOT_ATTEMPTED, REMARK, Entry
-from flashlearn.exercises.submissions.ward import NOTEBOOK, Ward, empty_folder
+from flashlearn.exercises.submissions.stripped import ASKED, stripped
+from flashlearn.exercises.submissions.ward import NOTEBOOK, PACKAGE, SEARCH_PATH, Ward, empty_folder
 from flashlearn.exercises.submissions.wire import Channel, WireError, error_of
 
 START, GRACE, STARTS = 120, 10, 8  # seconds to start, and to heed an interrupt; starts of the process for one notebook
@@ -42,7 +45,29 @@ MOST_TRIES, MOST_TESTS = 10, 20  # functions graded for one exercise; tests hand
 RIGHT = 5  # how often the right implementation stands among the mutants, in an order that nobody knows
 LONGER = 4  # times the seconds for one function may go into the tests of the lab: each runs some twenty times
 SMALL = 2**16  # the most elements of q, of k and of scores with which a test of the lab may call attention
-WORKER = Path(__file__).with_name("worker.py")
+
+
+T = TypeVar("T")
+
+
+class OutOfTime(BaseException):
+    """Raised in the midst of whatever runs: no exception that a function may raise, and so caught nowhere else."""
+
+
+@contextmanager
+def time_limit(end: float) -> Iterator[None]:
+    """OutOfTime inside, from `end` on (time.monotonic()); in the main thread alone."""
+
+    def ring(*_: object) -> None:
+        raise OutOfTime
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, max(end - time.monotonic(), 0.001))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 class _Again(RuntimeError):
@@ -75,6 +100,7 @@ class Session:
         self._stack = ExitStack()
         self._channel: Channel | None = None
         self._functions: dict[int, Callable] = {}
+        self._exercise_now = ""
         self._place = (0, 0)  # of what is handed in: the number of the cell, and how many before it in that cell
         self._graded: set[tuple[int, int]] = set()
         self._deadline, self._end, self._asked = 0.0, 0.0, 0
@@ -107,11 +133,13 @@ class Session:
     def _start(self) -> None:
         self._stack = ExitStack()
         folder = Path(self._stack.enter_context(empty_folder()))
+        package = stripped(Path(self._stack.enter_context(empty_folder())))
         ours, theirs = socket.socketpair()
         self._stack.callback(ours.close)
-        command = [sys.executable, "-P", str(WORKER), str(theirs.fileno())]
+        worker = package / "exercises" / "submissions" / "worker.py"
+        command = [sys.executable, "-P", str(worker), str(theirs.fileno()), str(PACKAGE)]
         with theirs:
-            ward = Ward(command, _ENVIRONMENT, self._memory, folder, clean=True, hand_on=[theirs.fileno()])
+            ward = Ward(command, _environment(package), self._memory, folder, clean=True, hand_on=[theirs.fileno()])
         self._ward = self._stack.enter_context(ward)
         self._channel = Channel(ours, self)
         try:
@@ -157,22 +185,45 @@ class Session:
             return
         self._deadline = time.monotonic() + self._timeout
         self._functions.clear()
+        self._exercise_now = exercise
         functions = [Answer(self, number) for number in range(answers)]
-        self.entries.append(self._lab(functions) if exercise == LAB else self._exercise(exercise, functions[0]))
+        if exercise == LAB:
+            self._deadline = time.monotonic() + LONGER * self._timeout
+            late = Entry(LAB, 0, len(MUTANTS), f"longer than {LONGER * self._timeout} s")
+            entry = self._limited(lambda: self._lab(functions), late)
+        else:
+            entry = self._exercise(exercise, functions[0])
+        self.entries.append(entry)
+        self._functions.clear()  # a cell has nothing to call
+        self._exercise_now = ""
 
     def _exercise(self, name: str, function: Answer) -> Entry:
-        report = grade(EXERCISES[name], function, CAUSES.get(name, ()), own_work=self._own_work)
+        causes = CAUSES.get(name, ())
+        report = grade(EXERCISES[name], function, causes, own_work=self._own_work, limited=self._limited)
         tests = len(EXERCISES[name].cases)
         if not report.rows:
             return Entry(name, 0, tests, NOT_ATTEMPTED)
         failed = [f"{row.case}: {row.detail}" for row in report.rows if not row.passed]
         remark = next(filter(None, (report.diagnosis, *(note.text for note in report.notes), *failed)), "")
-        return Entry(name, sum(row.passed for row in report.rows), tests, " ".join(remark.split())[:REMARK])
+        return Entry(
+            name, sum(row.passed for row in report.rows), tests, " ".join(remark.split())[:REMARK], report.core_passed
+        )
+
+    def _limited(self, action: Callable[[], T], otherwise: T) -> T:
+        """What the action returns, or `otherwise` and an end to the process if that takes longer than it may.
+
+        The process has its own deadline; this is one for what is done here with what it returned.
+        """
+        try:
+            with time_limit(max(self._deadline, time.monotonic()) + GRACE + 1):
+                return action()
+        except OutOfTime:
+            self.close()
+            return otherwise
 
     def _lab(self, tests: list[Answer]) -> Entry:
         """Each test against the mutants that are left, and the right implementation among them, in an order that is new
         each time; a test that the right one fails, or that fails a mutant once and not again, counts for nothing."""
-        self._deadline = time.monotonic() + LONGER * self._timeout
         killed: set[str] = set()
         remarks = []
         for test in tests:
@@ -261,9 +312,18 @@ class Session:
             if late:
                 raise TimeoutError("no time left")
             name, args, kwargs = (reply[key] for key in ("callback", "args", "kwargs"))
-            return {"value": self._functions[name[1]](*args, **kwargs)}
+            return {"value": self._function(*name)(*args, **kwargs)}
         except Exception as error:  # of what came from the student's side, whatever it was
             return {"error": (type(error).__name__, str(error)[:2000])}
+
+    def _function(self, kind: str, name: Any) -> Callable:
+        """A function that was handed to the process, or one of the package that the exercise may use."""
+        if kind != "package":
+            return self._functions[name]
+        if name not in ASKED.get(self._exercise_now, ()):
+            raise PermissionError(f"expected a function of your own, got {name} of the package")
+        module, _, function = name.rpartition(".")
+        return getattr(importlib.import_module(module), function)
 
     # What crosses besides numbers and tensors
 
@@ -367,11 +427,16 @@ def _update(args: Sequence[Any], left: Any) -> None:
                     arg.copy_(now)
 
 
-_ENVIRONMENT = {
-    "TRITON_INTERPRET": "1",
-    "CUDA_VISIBLE_DEVICES": "",
-    "MPLBACKEND": "agg",
-    "FLASHLEARN_REDUCED_MOTION": "1",  # no time is spent on pictures
-    "PYTHONUSERBASE": site.getuserbase(),  # its home is empty: packages installed for this user are still found
-    "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
-}
+def _environment(package: Path) -> dict[str, str]:
+    """What the process has besides what all have: `package` is the one that it imports."""
+    paths = SEARCH_PATH["PYTHONPATH"].split(os.pathsep)
+    others = (path for path in paths if Path(path) != PACKAGE.parent)
+    return {
+        "PYTHONPATH": os.pathsep.join((str(package.parent), *others)),
+        "TRITON_INTERPRET": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "MPLBACKEND": "agg",
+        "FLASHLEARN_REDUCED_MOTION": "1",  # no time is spent on pictures
+        "PYTHONUSERBASE": site.getuserbase(),  # its home is empty: packages installed for this user are still found
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+    }

@@ -210,7 +210,7 @@ class _Reader:
             values = [self.value(one, depth + 1) for one in rest]
             return tuple(values) if kind == "t" else values
         if kind == "m":
-            return {self.value(key, depth + 1): self.value(one, depth + 1) for key, one in rest}
+            return {_key(self.value(key, depth + 1)): self.value(one, depth + 1) for key, one in rest}
         if kind == "d":
             return DTYPES[rest[0]]
         if kind == "T":
@@ -234,6 +234,13 @@ class _Reader:
         if offset < 0 or offset % dtype.itemsize or offset + _reach(shape, stride) * dtype.itemsize > memory.numel():
             raise WireError("expected a tensor inside its memory")
         return torch.empty(0, dtype=dtype).set_(memory.untyped_storage(), offset // dtype.itemsize, shape, stride)
+
+
+def _key(value: Any) -> str | int | torch.dtype:
+    """A key of a dictionary: of other kinds many can be made that hash alike, and a look-up then tries them all."""
+    if not isinstance(value, str | int | torch.dtype) or (isinstance(value, int) and abs(value) >= 2**60):
+        raise WireError("expected texts, small integers or dtypes as keys")
+    return value
 
 
 def _count(value: Any) -> int:
