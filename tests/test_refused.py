@@ -241,11 +241,14 @@ def test_programs_that_meet_and_stubs_are_told_apart():
 
 
 def test_a_refused_answer_is_the_wrong_way_with_the_line():
+    """A loop that changes a type is told by the line that does so, not by the head of the loop."""
     compiles(row_sums, KINDS, {"BLOCK": 16})
-    with pytest.raises(
-        WrongWay, match="compiles for sm_90, and at `for start in .*Loop-carried.*\nThat is: total enters"
-    ):
+    told = (
+        f"compiles for sm_90, got an error at `{re.escape(BODY)}`. The compiler .*Loop-carried.*\nThat is: total enters"
+    )
+    with pytest.raises(WrongWay, match=told) as caught:
         compiles(altered(row_sums, (START, "total = 0.0")), KINDS, {"BLOCK": 16})
+    assert caught.value.detail == f"does not compile: {BODY}"
 
 
 def test_other_arguments_than_expected():

@@ -44,6 +44,11 @@ PLAIN = (
         r"reads what program \S+ writes|writes what program \S+ reads",
         "one program reads what another writes: programs run in any order, so the result would be left to chance",
     ),
+    (
+        r"int(\d+) overflow detected",
+        r"a whole number passes the range of int\1, and becomes another one: the offset of a head far away may pass 2^31. "
+        "Make the head 64 bits wide before anything multiplies it: tl.program_id(1).to(tl.int64)",
+    ),
     (r"atomic operation", "this task needs no atomic operation: every element is written by one program alone"),
     (
         r"incompatible dimensions at index (\d+): (\d+) and (\d+)",

@@ -6,11 +6,12 @@ wrote stays NaN. Compiled kernels run as they are; then there are no steps.
 
     o = torch.full((1, 32, 16), torch.nan)
     steps = launched(kernel, (2, 1), {"D": 16, "BLOCK_M": 16}, q, k, v, o, 32, 0.25)     o holds what was written
-    compiles(kernel, {"q_ptr": "*fp16", ...}, {"D": 64, "BLOCK_M": 64})                  WrongWay if it does not
+    compiles(kernel, {"q_ptr": "*fp16", ...}, {"D": 64, "BLOCK_M": 64})                  DoesNotCompile if it does not
 """
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import math
 from collections.abc import Sequence
@@ -27,6 +28,15 @@ from flashlearn.exercises.watching import WrongWay
 from flashlearn.gpu.refused import Refusal, refused
 
 MOST_PROGRAMS = 300  # of one launch: the interpreter takes some 10 ms for each
+FAR_HEAD = 2**23  # of N = 16 rows and D = 16 numbers: element 2^31, where head 256 begins if N = 65,536 and D = 128
+
+
+class DoesNotCompile(WrongWay):
+    """A kernel that the compiler rejects, or compiles into another program; the line is the answer's own."""
+
+    def __init__(self, message: str, line: str):
+        super().__init__(message)
+        self.detail = f"does not compile: {line}"
 
 
 def launched(kernel: Any, grid: Sequence[int], constants: dict[str, Any], *args: Any) -> list[Step]:
@@ -70,12 +80,50 @@ def launched_with_tf32(kernel: Any, grid: Sequence[int], constants: dict[str, An
     exact = interpreter_builder.create_dot
 
     def create_dot(a, b, d, input_precision, *rest):
-        if "TF32" in str(input_precision):
+        if str(input_precision).endswith("TF32"):  # TF32x3 keeps the digits
             a, b = (TensorHandle(rounded_to_tf32(factor.data), factor.dtype) for factor in (a, b))
         return exact(a, b, d, input_precision, *rest)
 
     with mock.patch.object(interpreter_builder, "create_dot", create_dot):
         return launched(kernel, grid, constants, *args)
+
+
+def launched_far(kernel: Any, grid: Sequence[int], constants: dict[str, Any], *args: Any) -> list[Step]:
+    """As `launched`, for head `FAR_HEAD` alone: the tensors hold that head, and begin as many heads before it.
+
+    What lies before the head is never allocated. A whole number that leaves the range of its dtype raises an
+    AssertionError on the kernel's line, an address outside of the head WrongWay.
+    """
+    if hasattr(kernel, "through"):
+        return list(kernel.through("whole_kernels", "launched_far", tuple(grid), constants, *args))
+    from flashlearn import kernels
+
+    if not kernels.INTERPRETED:
+        raise RuntimeError("expected Triton's interpreter, got compiled kernels: set TRITON_INTERPRET=1")
+    from triton.runtime import interpreter
+
+    from flashlearn.kernels.recorder import StrayAccess
+
+    builder, converted = interpreter.interpreter_builder, interpreter._implicit_cvt
+
+    def set_grid_idx(x, y, z):
+        builder.grid_idx = (x, y + FAR_HEAD, z)
+
+    def begins_before(arg):
+        found = converted(arg)
+        if isinstance(arg, torch.Tensor):
+            found.handle.data -= np.uint64(FAR_HEAD * arg.numel() * arg.element_size())
+        return found
+
+    checked = dataclasses.replace(builder.options, debug=True, sanitize_overflow=True)
+    patched = mock.patch.multiple(builder, set_grid_idx=set_grid_idx, options=checked)
+    with patched, mock.patch.object(interpreter, "_implicit_cvt", begins_before):
+        try:
+            return launched(kernel, grid, constants, *args)
+        except StrayAccess:
+            raise WrongWay(
+                f"expected the addresses of head {FAR_HEAD} alone, got others: head h begins at row h * N of its tensor"
+            ) from None
 
 
 def rounded_to_tf32(x: np.ndarray) -> np.ndarray:
@@ -110,12 +158,13 @@ def refusal_of(kernel: Any, kinds: dict[str, str], constants: dict[str, Any], ca
 
 
 def compiles(kernel: Any, kinds: dict[str, str], constants: dict[str, Any], capability: int = 90) -> None:
-    """WrongWay with the compiler's message, and what it means, if a kernel does not compile for a GPU."""
+    """DoesNotCompile with the compiler's message, and what it means, if a kernel does not compile for a GPU."""
     found = refusal_of(kernel, kinds, constants, capability)
     if found:
         refusal = Refusal(*map(str, found))
         means = f"\nThat is: {refusal.plain}" if refusal.plain else ""
-        raise WrongWay(
-            f"expected a kernel that compiles for sm_{capability}, and at `{refusal.line}` "
-            f"the compiler says: {refusal.says}{means}"
+        at = f" at `{refusal.line}`" if refusal.line else ""
+        raise DoesNotCompile(
+            f"expected a kernel that compiles for sm_{capability}, got an error{at}. The compiler says: {refusal.says}{means}",
+            refusal.line or refusal.says,
         )

@@ -114,7 +114,7 @@ def refused(
         raise ValueError(f"expected the arguments {', '.join((*kinds, *constants))}, got {', '.join(names)}")
     job = {"source": source_of(function), "kernel": function.__name__, "kinds": kinds, "constants": constants}
     found = _compile(json.dumps(job | {"names": names, "capability": capability, "num_warps": num_warps}))
-    return without_name(found, job["source"]) if found else frozen(job["source"])
+    return in_the_loop(without_name(found, job["source"]), job["source"]) if found else frozen(job["source"])
 
 
 def without_name(refusal: Refusal, source: str) -> Refusal:
@@ -128,6 +128,18 @@ def without_name(refusal: Refusal, source: str) -> Refusal:
     if not missing or missing[1] in known:
         return refusal
     return refusal._replace(plain=f"nothing in the kernel is called {missing[1]}: is it spelled as where it was set?")
+
+
+def in_the_loop(refusal: Refusal, source: str) -> Refusal:
+    """The same; if a loop changes the type of a name, with the line that does so, the last of the loop that sets the name."""
+    changed = re.search(r"Loop-carried variable (\w+) has", refusal.says)
+    lines = source.splitlines()
+    for loop in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.For | ast.While)):
+        names = [node for node in ast.walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+        stored = [node.lineno for node in names if changed and node.id == changed[1]]
+        if stored and lines[loop.lineno - 1].strip() == refusal.line:
+            return refusal._replace(line=lines[max(stored) - 1].strip())
+    return refusal
 
 
 def frozen(source: str) -> Refusal | None:

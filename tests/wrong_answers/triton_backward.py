@@ -1,5 +1,7 @@
 """Wrong answers to the exercises of notebook 13."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from flashlearn.exercises.altered import altered
@@ -198,12 +200,60 @@ WRONG["13.kernel"] = (
     ("lse is that of the first head", _kernel(("lse_ptr + head * N_q + rows", "lse_ptr + rows")), ""),
     ("P stays float32", _kernel(("p_t.to(do.dtype)", "p_t")), ""),
     ("K is loaded in every turn", _kernel(("        rows = start_m", "        k = tl.load(k_ptr + at_k, mask=(keys < N_k)[:, None], other=0.0)\n        rows = start_m")), "bytes read"),
+    ("the loop ends before the last query", _kernel(("range(first, N_q, BLOCK_M)", "range(first, N_q - 1, BLOCK_M)")), "FAIL  ragged lengths"),
+    ("lse is rounded to the dtype of Q", _kernel(('other=float("inf"))', 'other=float("inf")).to(q.dtype).to(tl.float32)')), "all else stays float32"),
+    ("dP is rounded to the dtype of V", _kernel(('tl.dot(v, tl.trans(do), input_precision="ieee")', 'tl.dot(v, tl.trans(do), input_precision="ieee").to(v.dtype).to(tl.float32)')), ""),
+    ("one product of four is rounded to TF32 on a GPU", _kernel(('ds_t.to(q.dtype), q, dk, input_precision="ieee")', "ds_t.to(q.dtype), q, dk)")), 'input_precision="ieee" in all four'),
     ("all programs write to the first block", _kernel(("at_k = (head * N_k + keys)[:, None] * D + d", "at_k = (head * N_k + keys % BLOCK_N)[:, None] * D + d")), ""),
 )  # fmt: skip
 
 
+def kernel_of_untransposed_scores(
+    q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, dk_ptr, dv_ptr, N_q, N_k, scale,
+    D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
+):  # fmt: skip
+    """S, P and dS lie as in the forward pass, and are turned for the sums; blocks of queries go from the last to the first."""
+    head, d = tl.cast(tl.program_id(1), tl.int64), tl.arange(0, D)[None, :]
+    j = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    own = head * N_k * D + j[:, None] * D + d
+    k = tl.load(k_ptr + own, mask=j[:, None] < N_k, other=0.0)
+    v = tl.load(v_ptr + own, mask=j[:, None] < N_k, other=0.0)
+    dk, dv = tl.zeros((BLOCK_N, D), dtype=tl.float32), tl.zeros((BLOCK_N, D), dtype=tl.float32)
+    skipped = 0
+    if CAUSAL:
+        skipped = tl.maximum(tl.program_id(0) * BLOCK_N - (N_k - N_q), 0) // BLOCK_M
+    count = tl.cdiv(N_q, BLOCK_M)
+    for n in range(count - skipped):
+        i = (count - 1 - n) * BLOCK_M + tl.arange(0, BLOCK_M)
+        there = head * N_q * D + i[:, None] * D + d
+        q = tl.load(q_ptr + there, mask=i[:, None] < N_q, other=0.0)
+        do = tl.load(do_ptr + there, mask=i[:, None] < N_q, other=0.0)
+        lse = tl.load(lse_ptr + head * N_q + i, mask=i < N_q, other=0.0)
+        delta = tl.load(delta_ptr + head * N_q + i, mask=i < N_q, other=0.0)
+        seen = (i[:, None] < N_q) & (j[None, :] < N_k)
+        if CAUSAL:
+            seen = seen & (j[None, :] - N_k <= i[:, None] - N_q)
+        s = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+        p = tl.exp(tl.where(seen, s - lse[:, None], float("-inf")))
+        dv += tl.dot(tl.trans(p.to(do.dtype)), do, input_precision="ieee")
+        ds = p * (tl.dot(do, tl.trans(v), input_precision="ieee") - delta[:, None])
+        dk += tl.dot(tl.trans(ds.to(q.dtype)), q, input_precision="ieee")
+    tl.store(dv_ptr + own, dv.to(v.dtype), mask=j[:, None] < N_k)
+    tl.store(dk_ptr + own, (scale * dk).to(k.dtype), mask=j[:, None] < N_k)
+
+
 RIGHT = {
     "13.kernel": (
+        ("S and dS as in the forward pass, blocks from the last to the first", kernel_of_untransposed_scores),
+        (
+            "products of float32 in three parts of TF32",
+            _kernel(
+                ('k, tl.trans(q), input_precision="ieee")', 'k, tl.trans(q), input_precision="tf32x3")'),
+                ('v, tl.trans(do), input_precision="ieee")', 'v, tl.trans(do), input_precision="tf32x3")'),
+                ('do, dv, input_precision="ieee")', 'do, dv, input_precision="tf32x3")'),
+                ('q, dk, input_precision="ieee")', 'q, dk, input_precision="tf32x3")'),
+            ),
+        ),
         (
             "products are added, not handed to tl.dot, and lse is masked by tl.where",
             _kernel(

@@ -1,5 +1,7 @@
 """Wrong answers to the exercises of notebook 12."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from flashlearn.exercises.altered import altered
@@ -156,6 +158,47 @@ def bugs_v_converted(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale):
     return m_new, tl.sum(p, 1) + alpha * l_i, acc
 
 
+def kernel_from_the_last_block(
+    q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, N_q, N_k, qk_scale,
+    D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
+):  # fmt: skip
+    """Blocks of keys are counted and taken from the last to the first; K is loaded as its transpose; pointers hold the head."""
+    head = tl.cast(tl.program_id(1), tl.int64)
+    d, n = tl.arange(0, D), tl.arange(0, BLOCK_N)
+    i = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    own = q_ptr + head * N_q * D + i[:, None] * D + d[None, :]
+    k_ptr += head * N_k * D
+    v_ptr += head * N_k * D
+    real = i[:, None] < N_q
+    q = tl.load(own, mask=real, other=0.0)
+    count = tl.cdiv(N_k, BLOCK_N)
+    last = N_k + tl.zeros((BLOCK_M,), dtype=tl.int32) - 1  # the last key that each query sees
+    if CAUSAL:
+        last = i - N_q + N_k
+        count = tl.cdiv(tl.minimum(tl.max(tl.where(i < N_q, last, -1), 0) + 1, N_k), BLOCK_N)
+    m = tl.full((BLOCK_M,), -1e30, dtype=tl.float32)  # finite: nothing to guard
+    l = tl.zeros((BLOCK_M,), dtype=tl.float32)
+    acc = tl.zeros((BLOCK_M, D), dtype=tl.float32)
+    for j in range(count):
+        cols = (count - 1 - j) * BLOCK_N + n
+        k_t = tl.load(k_ptr + d[:, None] + cols[None, :] * D, mask=cols[None, :] < N_k, other=0.0)
+        v = tl.load(v_ptr + cols[:, None] * D + d[None, :], mask=cols[:, None] < N_k, other=0.0)
+        s = tl.dot(q, k_t, input_precision="ieee") * qk_scale
+        s += tl.where((cols[None, :] <= last[:, None]) & (cols[None, :] < N_k), 0.0, float("-inf"))
+        top = tl.maximum(tl.max(s, 1), m)
+        moved = tl.exp2(m - top)
+        p = tl.exp2(s - top[:, None])
+        acc *= moved[:, None]
+        acc += tl.dot(p.to(v.dtype), v, input_precision="ieee")
+        l = tl.sum(p, 1) + moved * l
+        m = top
+    seen = l > 0.0
+    o = tl.where(seen[:, None], acc / tl.where(seen, l, 1.0)[:, None], 0.0)
+    lse = tl.where(seen, 0.6931471805599453 * m + tl.log(tl.where(seen, l, 1.0)), float("-inf"))
+    tl.store(lse_ptr + head * N_q + i, lse, mask=i < N_q)
+    tl.store(o_ptr + head * N_q * D + i[:, None] * D + d[None, :], o.to(q.dtype), mask=real)
+
+
 def _kernel(*changes):
     return altered(kernel_solution, *changes)
 
@@ -176,6 +219,12 @@ WRONG["12.kernel"] = (
     ("scores are rounded to float16", _kernel(("* qk_scale", "* qk_scale\n        s = s.to(tl.float16).to(tl.float32)")), ""),
     ("Q is loaded in every turn", _kernel(("        keys = start_n", "        q = tl.load(q_ptr + at_q, mask=(rows < N_q)[:, None], other=0.0)\n        keys = start_n")), "bytes read"),
     ("a name is set in one branch", _kernel(("visible = (keys < N_k)[None, :]", "pass"), ("visible = visible & (keys[None, :] <= rows[:, None] + N_k - N_q)", "visible = (keys < N_k)[None, :] & (keys[None, :] <= rows[:, None] + N_k - N_q)")), ""),
+    ("l is kept in the dtype of the inputs", _kernel(("l * alpha + tl.sum(p, 1)", "(l * alpha + tl.sum(p, 1)).to(q.dtype).to(tl.float32)")), "alpha, l and acc stay float32"),
+    ("the scores are rounded to the dtype of Q", _kernel(('input_precision="ieee") * qk_scale', 'input_precision="ieee").to(q.dtype).to(tl.float32) * qk_scale')), "alpha, l and acc stay float32"),
+    ("the loop ends one key too early, whether causal or not", _kernel(("range(0, end, BLOCK_N)", "range(0, end - 1, BLOCK_N)")), "FAIL  ragged lengths"),
+    ("the loop ends before the last key of all", _kernel(("start_m + BLOCK_M + N_k - N_q, 0), N_k)", "start_m + BLOCK_M + N_k - N_q, 0), N_k - 1)")), "FAIL  more keys than queries"),
+    ("the head is multiplied in 32 bits, and made wide too late", _kernel((".to(tl.int64)", ""), ("at_q = (head * N_q + rows)[:, None] * D + d", "at_q = ((head * N_q + rows)[:, None] * D).to(tl.int64) + d")), "passes the range of int32"),
+    ("both products are rounded to TF32 on a GPU", _kernel(('tl.trans(k), input_precision="ieee")', "tl.trans(k))"), ('acc * alpha[:, None], input_precision="ieee")', "acc * alpha[:, None])")), 'input_precision="ieee" in both'),
     ("the length of a block is kept in a variable", _kernel(("visible = (keys < N_k)[None, :]", "M, N = s.shape\n        visible = (start_n + tl.arange(0, N) < N_k)[None, :]")), "lengths that are known when the kernel is compiled"),
 )  # fmt: skip
 
@@ -187,6 +236,14 @@ RIGHT = {
             "the product is added, not handed to tl.dot",
             _kernel((RESCALED, 'acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")')),
         ),
+        (
+            "products of float32 in three parts of TF32",
+            _kernel(
+                ('tl.trans(k), input_precision="ieee")', 'tl.trans(k), input_precision="tf32x3")'),
+                ('acc * alpha[:, None], input_precision="ieee")', 'acc * alpha[:, None], input_precision="tf32x3")'),
+            ),
+        ),
+        ("from the last block to the first, K transposed, a finite first maximum", kernel_from_the_last_block),
         (
             "exp2 of the difference in float32",
             _kernel(("alpha = tl.exp2(m - base)", "alpha = tl.exp2((m - base).to(tl.float32))")),

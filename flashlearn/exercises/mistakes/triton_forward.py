@@ -108,7 +108,13 @@ BUGS = (
      (("rows[:, None] + N_k - N_q", "rows[:, None]"), ("start_m + BLOCK_M + N_k - N_q", "start_m + BLOCK_M"))),  # fmt: skip
     ("-inf is subtracted from -inf where no key is seen", "queries that see no key", (('tl.where(m_new == float("-inf"), 0.0, m_new)', "m_new"),)),
     ("l = 0 is divided by where no key is seen", "queries that see no key", (("l = tl.where(l == 0.0, 1.0, l)", "l = l"),)),
-    ("every program works on the first head", "three heads", (("tl.program_id(0) * BLOCK_M, tl.program_id(1)", "tl.program_id(0) * BLOCK_M, 0"),)),
+    ("every program works on the first head", "three heads", (("head = tl.program_id(1).to(tl.int64)", "head = 0"),)),
+    ("the loop ends one key too early", "more keys than queries", (("start_m + BLOCK_M + N_k - N_q", "start_m + BLOCK_M - 1 + N_k - N_q"),)),
+    ("acc is kept in the dtype of the inputs", "float16",
+     (("acc = tl.zeros((BLOCK_M, D), dtype=tl.float32)", "acc = tl.zeros((BLOCK_M, D), dtype=q.dtype)"),
+      ("acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None], input_precision=\"ieee\")",
+       "acc = (acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision=\"ieee\")).to(q.dtype)"))),
+    ("the offsets of a head are computed in 32 bits", "heads far apart", ((".to(tl.int64)", ""),)),
     ("float32 is rounded to TF32 on a GPU", "float32, as on a GPU", (("tl.trans(k), input_precision=\"ieee\")", "tl.trans(k))"),)),
     ("blocks of keys are loaded that no query of the block sees", "bytes", (("tl.minimum(tl.maximum(start_m + BLOCK_M + N_k - N_q, 0), N_k)", "N_k"),)),
 )  # fmt: skip

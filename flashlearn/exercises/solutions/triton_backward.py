@@ -27,7 +27,8 @@ def kernel_solution(
     q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, dk_ptr, dv_ptr, N_q, N_k, scale,
     D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
-    start_n, head = tl.program_id(0) * BLOCK_N, tl.program_id(1)
+    start_n = tl.program_id(0) * BLOCK_N
+    head = tl.program_id(1).to(tl.int64)  # offsets may pass 2^31
     keys, d = start_n + tl.arange(0, BLOCK_N), tl.arange(0, D)[None, :]
     at_k = (head * N_k + keys)[:, None] * D + d
     k = tl.load(k_ptr + at_k, mask=(keys < N_k)[:, None], other=0.0)

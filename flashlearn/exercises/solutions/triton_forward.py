@@ -34,7 +34,8 @@ def kernel_solution(
     q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, N_q, N_k, qk_scale,
     D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
-    start_m, head = tl.program_id(0) * BLOCK_M, tl.program_id(1)
+    start_m = tl.program_id(0) * BLOCK_M
+    head = tl.program_id(1).to(tl.int64)  # offsets may pass 2^31
     rows, d = start_m + tl.arange(0, BLOCK_M), tl.arange(0, D)[None, :]
     at_q = (head * N_q + rows)[:, None] * D + d
     q = tl.load(q_ptr + at_q, mask=(rows < N_q)[:, None], other=0.0)
