@@ -64,8 +64,9 @@ def explain(
 ) -> Explanation:  # fmt: skip
     """What `flash_attention` with the same arguments and its backward pass would run, and why.
 
-    Takes and refuses what `flash_attention` does, but for `return_lse` and `check`, and like it looks at offsets and ranges in the interpreter alone: a
-    GPU is not waited for. Autocast counts, and so do `torch.use_deterministic_algorithms` and the layout of the tensors.
+    Takes and refuses what `flash_attention` does, but for `return_lse` and `check`, and like it looks at offsets and ranges in
+    the interpreter alone: a GPU is not waited for. A window that hides nothing, or no more than `causal`, is named in a line
+    of its own. Autocast counts, and so do `torch.use_deterministic_algorithms` and the layout of the tensors.
     """
     q, k, v, scale = prepare(q, k, v, causal, scale)
     asked = window
