@@ -14,6 +14,10 @@ NOTEBOOK_ITSELF = {  # what it says at its start without any notebook of ours, a
     "(reading 'schema')": "it reads a setting that only JupyterLab has",
     "Command 'filebrowser:open-path' not registered": "it has no file browser beside a notebook",
 }
+END_KERNELS = """async ([url, token]) => {
+    const headers = { Authorization: `token ${token}` };
+    for (const { id } of await (await fetch(url, { headers })).json()) await fetch(`${url}/${id}`, { method: "DELETE", headers });
+}"""
 
 
 def test_it_shows_the_picture_and_then_plays(notebook7, chromium):
@@ -51,6 +55,7 @@ def test_it_shows_the_picture_and_then_plays(notebook7, chromium):
     assert words.count() == 0, "while it can be played, nothing is said of a picture"
     stored = f"{address}/api/contents/notebooks/00_start_here.ipynb?token={token}"
     wait_until(page, "async url => (await (await fetch(url)).text()).includes('To play it, run')", stored)
+    page.evaluate(END_KERNELS, [f"{address}/api/sessions", token])
     page.goto(f"{address}/notebooks/notebooks/00_start_here.ipynb?token={token}")
     expect(words.first).to_be_visible(timeout=60_000)
     page.wait_for_selector(".jp-RenderedImage img")
