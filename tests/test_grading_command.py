@@ -409,7 +409,7 @@ def test_a_known_mistake_about_the_idea_has_a_quarter_at_most(name):
 
 def test_a_notebook_that_vanishes_is_a_line(tmp_path, capsys, monkeypatch):
     first, gone = tmp_path / "03_online_softmax.ipynb", submission(tmp_path / "05_one_pass_attention.ipynb", "1")
-    first.write_text("no JSON")
+    first.write_text("no JSON", encoding="utf-8")
     code = code_cells
 
     def reads(path):
@@ -435,7 +435,7 @@ def test_on_windows_the_command_says_what_it_needs(tmp_path, capsys, monkeypatch
 
 def test_progress_is_for_those_who_watch(tmp_path, capsys, monkeypatch):
     """Nothing of it where standard error is no terminal; in one a bar that counts notebooks, removed at the end."""
-    (tmp_path / "03_empty.ipynb").write_text("{}")
+    (tmp_path / "03_empty.ipynb").write_text("{}", encoding="utf-8")
     assert main([str(tmp_path / "03_empty.ipynb")]) == 0
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)

@@ -403,7 +403,7 @@ landlocked = pytest.mark.skipif(not landlock.version(), reason="needs Landlock: 
 @pytest.mark.slow
 def test_the_package_is_out_of_reach(tmp_path):
     """Whatever reads: Landlock binds the process and all that it starts."""
-    (tmp_path / "another.py").write_text("pass")
+    (tmp_path / "another.py").write_text("pass", encoding="utf-8")
     with socket.create_server(("127.0.0.1", 0)) as server:
         cells = [
             f"SOLUTION = {SOLUTION!r}\n"
