@@ -49,7 +49,7 @@ def run(path: Path) -> float:
     nbformat.validate(notebook)
     stored = nbformat.writes(notebook) + "\n"
     if stored != path.read_text(encoding="utf-8"):
-        path.write_text(stored, encoding="utf-8")
+        path.write_text(stored, encoding="utf-8", newline="\n")  # on Windows too
     return seconds
 
 
