@@ -63,7 +63,7 @@ def strided_kernel(
     q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, q_strides, k_strides, v_strides, o_strides, N, qk_scale,
     D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)  # line 3: the queries of this program
+    rows = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)  # line 3: the queries of this program
     cols = tl.arange(0, D)
     head, batch = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     q_ptr += batch * q_strides[0] + head * q_strides[1]
@@ -76,7 +76,7 @@ def strided_kernel(
     l_i = tl.zeros((BLOCK_M,), dtype=tl.float32)
     acc = tl.zeros((BLOCK_M, D), dtype=tl.float32)
     for start_n in range(0, N, BLOCK_N):  # line 6
-        keys = start_n + tl.arange(0, BLOCK_N)
+        keys = start_n + tl.arange(0, BLOCK_N).to(tl.int64)
         k = tl.load(k_ptr + keys[:, None] * k_strides[2] + cols[None, :] * k_strides[3])  # line 7: (BLOCK_N, D)
         v = tl.load(v_ptr + keys[:, None] * v_strides[2] + cols[None, :] * v_strides[3])
         s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale  # line 8: (BLOCK_M, BLOCK_N)
@@ -98,7 +98,7 @@ def ragged_kernel(
     q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, q_strides, k_strides, v_strides, o_strides, N_q, N_k, qk_scale,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)  # line 3: the queries of this program
+    rows = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)  # line 3: the queries of this program
     cols = tl.arange(0, BLOCK_D)
     q_mask = (rows < N_q)[:, None] & (cols < D)[None, :]
     head, batch = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
@@ -113,7 +113,7 @@ def ragged_kernel(
     l_i = tl.zeros((BLOCK_M,), dtype=tl.float32)
     acc = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
     for start_n in range(0, N_k, BLOCK_N):  # line 6
-        keys = start_n + tl.arange(0, BLOCK_N)
+        keys = start_n + tl.arange(0, BLOCK_N).to(tl.int64)
         k_mask = (keys < N_k)[:, None] & (cols < D)[None, :]
         k_ptrs = k_ptr + keys[:, None] * k_strides[2] + cols[None, :] * k_strides[3]
         k = tl.load(k_ptrs, mask=k_mask, other=0.0)  # line 7: (BLOCK_N, BLOCK_D)
@@ -139,7 +139,7 @@ def causal_kernel(
     q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, q_strides, k_strides, v_strides, o_strides, N_q, N_k, qk_scale,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
-    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)  # line 3: the queries of this program
+    rows = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)  # line 3: the queries of this program
     cols = tl.arange(0, BLOCK_D)
     q_mask = (rows < N_q)[:, None] & (cols < D)[None, :]
     head, batch = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
@@ -157,7 +157,7 @@ def causal_kernel(
     if CAUSAL:  # no query of this block sees more than its last one
         end = tl.minimum(tl.maximum(tl.program_id(0) * BLOCK_M + BLOCK_M + N_k - N_q, 0), N_k)
     for start_n in range(0, end, BLOCK_N):  # line 6
-        keys = start_n + tl.arange(0, BLOCK_N)
+        keys = start_n + tl.arange(0, BLOCK_N).to(tl.int64)
         k_mask = (keys < N_k)[:, None] & (cols < D)[None, :]
         k_ptrs = k_ptr + keys[:, None] * k_strides[2] + cols[None, :] * k_strides[3]
         k = tl.load(k_ptrs, mask=k_mask, other=0.0)  # line 7: (BLOCK_N, BLOCK_D)
@@ -188,7 +188,7 @@ def grouped_kernel(
     q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, q_strides, k_strides, v_strides, o_strides, N_q, N_k, group, qk_scale,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
-    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)  # line 3: the queries of this program
+    rows = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)  # line 3: the queries of this program
     cols = tl.arange(0, BLOCK_D)
     q_mask = (rows < N_q)[:, None] & (cols < D)[None, :]
     head, batch = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
@@ -206,7 +206,7 @@ def grouped_kernel(
     if CAUSAL:  # no query of this block sees more than its last one
         end = tl.minimum(tl.maximum(tl.program_id(0) * BLOCK_M + BLOCK_M + N_k - N_q, 0), N_k)
     for start_n in range(0, end, BLOCK_N):  # line 6
-        keys = start_n + tl.arange(0, BLOCK_N)
+        keys = start_n + tl.arange(0, BLOCK_N).to(tl.int64)
         k_mask = (keys < N_k)[:, None] & (cols < D)[None, :]
         k_ptrs = k_ptr + keys[:, None] * k_strides[2] + cols[None, :] * k_strides[3]
         k = tl.load(k_ptrs, mask=k_mask, other=0.0)  # line 7: (BLOCK_N, BLOCK_D)
