@@ -26,13 +26,10 @@ from tqdm import tqdm
 from flashlearn.models import transformers as ours  # isort: skip (first: it chooses the backend)
 import transformers
 from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel
-from transformers.models.auto.modeling_auto import (
-    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL,
-)
-from transformers.models.auto.modeling_auto import (
-    MODEL_FOR_MASKED_LM_MAPPING_NAMES as MASKED,
-)
+from transformers.models.auto import modeling_auto
 
+CAUSAL = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+MASKED = modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
 PAGE = Path(__file__).parent.parent / "docs" / "models.md"
 N, CHANGED = 13, 8  # tokens of a sequence; the first that changes where causality is tested
 FIRST, VOCABULARY = 10, 50  # tokens of the inputs are from here on: those before them are special ones
