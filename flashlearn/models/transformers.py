@@ -62,6 +62,14 @@ NEUTRAL = (
 MASK_NEUTRAL = ("allow_is_causal_skip", "allow_is_bidirectional_skip", "dtype", "config", "use_vmap", "local_size")
 
 
+def computing(what: str) -> ValueError:
+    """The error for a model that computes something from a mask."""
+    return ValueError(
+        f"expected a model that hands the mask on as it is, got one that calls {what} with it; "
+        f"{NAME} cannot run it, use attn_implementation='eager'"
+    )
+
+
 class Seen(Tensor):
     """Which keys are seen, in the place of a mask: a tensor (B or 1, 1, 1, 2) whose numbers are never read.
 
@@ -87,10 +95,7 @@ class Seen(Tensor):
         if func in PASSIVE:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
-        raise ValueError(
-            f"expected a model that hands the mask on as it is, got one that calls {getattr(func, '__name__', func)} "
-            f"with it; {NAME} cannot run it, use attn_implementation='eager'"
-        )
+        raise computing(getattr(func, "__name__", str(func)))
 
     def __repr__(self) -> str:  # type: ignore[override]
         return f"Seen({self.options()}, length={self.length})"
@@ -98,7 +103,7 @@ class Seen(Tensor):
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Seen:  # type: ignore[override]
         """The same on another device, where a model is spread over several."""
         if isinstance(device, torch.dtype) or not isinstance(non_blocking, bool):
-            raise ValueError(f"expected a device, got {device}, {non_blocking}: the mask of {NAME} has one dtype")
+            raise computing(f"to({device})")
         start, stop = self.key_range or (None, None)
         start, stop, documents = (
             side if side is None else side.to(device, non_blocking=non_blocking)
