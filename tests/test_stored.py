@@ -22,6 +22,7 @@ CELLS = [
     "picture(lambda ax: ax.plot([1, 2]), alt='a rising line', figsize=(2, 1))",
     "stride_explorer()",
 ]
+NAMES = ("imports", "two", "cell-07", "line", "explorer")
 
 
 @pytest.mark.slow  # two kernels
@@ -30,13 +31,15 @@ def test_a_run_that_changes_nothing_changes_no_file(tmp_path):
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
     path = tmp_path / "small.ipynb"
-    nbformat.write(new_notebook(cells=[new_code_cell(source) for source in CELLS]), path)
+    cells = [new_code_cell(source, id=name) for source, name in zip(CELLS, NAMES, strict=True)]
+    nbformat.write(new_notebook(cells=cells), path)
     tool.run(path)
     first, written = path.read_bytes(), path.stat().st_mtime_ns
     tool.run(path)
     assert path.read_bytes() == first and path.stat().st_mtime_ns == written
 
     notebook = json.loads(first)
+    assert tuple(cell["id"] for cell in notebook["cells"]) == NAMES, "a cell keeps its id wherever it moves"
     assert "widget" not in first.decode() and set(notebook["metadata"]) == {"kernelspec", "language_info"}
     outputs = [cell["outputs"] for cell in notebook["cells"][1:]]
     assert [len(each) for each in outputs] == [1, 1, 1, 1]

@@ -40,8 +40,7 @@ def run(path: Path) -> float:
         "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
     }
-    for number, cell in enumerate(notebook.cells):
-        cell.id = f"cell-{number:02d}"
+    for cell in notebook.cells:
         for output in cell.get("outputs", []):
             output.get("data", {}).pop(WIDGET_VIEW, None)
         if "outputs" in cell:  # words below a picture are a widget and nothing else
