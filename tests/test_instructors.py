@@ -21,10 +21,12 @@ from nbformat.v4 import new_code_cell, new_notebook
 import flashlearn as fl
 from flashlearn.cost import standard_backward_cost, standard_cost, two_sweep_cost, v2_cost
 from flashlearn.exercises import EXERCISES
-from flashlearn.exercises.__main__ import grade_notebook
+from flashlearn.exercises.__main__ import NO_SANDBOX, Grade, grade_notebook
 from flashlearn.exercises.__main__ import main as grading_command
 from flashlearn.exercises.grading import grade
 from flashlearn.exercises.mutation_lab import MUTANTS
+from flashlearn.exercises.report import MOST_WITHOUT_CORE, score
+from flashlearn.exercises.submissions.stripped import ASKED, KEPT, OTHERS
 from flashlearn.exercises.submissions.ward import NOTEBOOK
 from flashlearn.measurements.records import load
 from flashlearn.show import play
@@ -211,16 +213,20 @@ def test_weeks():
 
 
 def test_lines_that_the_grading_command_would_print():
-    lines = re.findall(r"^ {4}submissions/\S+ +(\d\d\.[a-z_]+) +(\d+) of +(\d+)(.*)$", GUIDE, flags=re.MULTILINE)
+    lines = re.findall(
+        r"^ {4}submissions/\S+ +(\d\d\.[a-z_]+) +(\d+) of +(\d+) +(\d+) %(.*)$", GUIDE, flags=re.MULTILINE
+    )
     assert len(lines) >= 4
-    for name, passed, of, said in lines:
+    for name, passed, of, percent, said in lines:
         exercise, said = EXERCISES[name], said.strip()
         assert int(of) == len(exercise.cases), name
         if "This is what you get if" in said:
             (mistake,) = [m for m in exercise.mistakes if m.what in said]
             report = grade(exercise, mistake.function)
             assert int(passed) == sum(row.passed for row in report.rows) and said in str(report)
+            assert int(percent) == int(100 * score(int(passed), int(of), report.core_passed))
         else:
+            assert int(percent) == (0 if said else 100)
             assert int(passed) == (0 if said else int(of))
 
 
@@ -231,10 +237,20 @@ def test_numbers_of_the_grading_part():
     (least, most) = re.search(r"as long as its notebooks do, (\d+) to (\d+) s each", GUIDE).groups()
     recorded = [notebook["seconds"] for notebook in load("laptop")["notebooks"]]
     assert int(least) <= min(recorded) and max(recorded) <= int(most) < 2 * max(recorded)
+    assert f"at most {MOST_WITHOUT_CORE:.0%}".replace("%", " %") + " where a core test failed" in GUIDE
+    assert f"notebook, {', '.join(Grade._fields[1:])}. A cell" in in_one_line(GUIDE)
     counts = [len(exercise.cases) for exercise in EXERCISES.values()]
     assert f"a check that runs {min(counts)} to {max(counts)} named tests" in GUIDE
     assert "shows the first of three hints" in GUIDE
     assert {len(exercise.hints) for exercise in EXERCISES.values()} == {3}
+
+
+def test_what_an_examination_keeps_out():
+    (open_there,) = re.findall(r"no bodies of these functions, but for (.*?) \|", GUIDE)
+    assert open_there == "`causal_mask`, `placement` and, in `08.block`, `v2_cost`"
+    assert "flashlearn.core.mask.causal_mask" in OTHERS and KEPT["cost/roofline.py"] == ("placement",)
+    assert ASKED == {"08.block": ("flashlearn.cost.formulas.v2_cost",)}
+    assert "Linux 5.13 or later" in NO_SANDBOX and "(Linux 5.13 or later; TCP from Linux 6.7)" in GUIDE
 
 
 def test_what_the_command_says_of_the_lab_and_of_missing_files(tmp_path):
@@ -251,7 +267,7 @@ def test_no_number_is_left_out_of_the_grading_part():
     prose = "\n".join(line for line in GUIDE[len(TEACHING) :].splitlines() if not line.startswith("    "))
     prose = re.sub(r"`[^`]*`|^\| \d\d\.[a-z_]+ \|", "", in_one_line(prose), flags=re.MULTILINE)
     prose = re.sub(r"\| \d\d\.[a-z_]+ \||[Nn]otebook \d\d", "", prose)
-    tested = r"\d+ to \d+ (named tests|s each)|\d+ unless told|\d+ GB|interrupts a cell after \d+ seconds|1 of \d+ in a|exit code \d|after \d+ times that"
+    tested = r"\d+ to \d+ (named tests|s each)|\d+ unless told|\d+ GB|interrupts a cell after \d+ seconds|1 of \d+ in a|exit code \d|at most 25 %|Linux 5\.13|Linux 6\.7|after \d+ times that"
     assert not re.findall(r".{0,40}\d.{0,40}", re.sub(tested, "", prose))
 
 
