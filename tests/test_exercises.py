@@ -18,7 +18,7 @@ if importlib.util.find_spec("triton"):
 
 import flashlearn as fl
 from flashlearn import exercises
-from flashlearn.exercises import EXERCISES, check, grading, hint, lines
+from flashlearn.exercises import EXERCISES, check, checking, grading, hint, lines
 from flashlearn.exercises.grading import alike, grade, largest_error, relative_error
 from flashlearn.exercises.solutions.serving import waste_solution
 
@@ -257,7 +257,7 @@ def test_same_mistake_in_other_words_is_named():
 
 @every_exercise
 def test_three_hints(name, monkeypatch):
-    monkeypatch.setattr(exercises, "_hints_shown", {})
+    monkeypatch.setattr(checking, "_hints_shown", {})
     assert len(set(EXERCISES[name].hints)) == 3
     shown = [repr(hint(name)) for _ in range(5)]
     assert all(f"hint {number} of 3" in text for number, text in enumerate(shown[:3], start=1))
@@ -288,13 +288,14 @@ def test_solutions_stand_in_the_place_that_is_named(name):
 
 def test_every_module_is_listed_and_has_its_solutions_and_mistakes():
     folder = Path(exercises.__file__).parent
-    listed = {notebook.__name__.rpartition(".")[2] for notebook in exercises.NOTEBOOKS}
+    listed = {notebook.__name__.rpartition(".")[2] for notebook in checking.NOTEBOOKS}
     others = {
         "__init__",
         "__main__",
         "altered",
         "asking",
         "calling",
+        "checking",
         "diary",
         "findings",
         "grading",

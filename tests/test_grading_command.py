@@ -429,7 +429,7 @@ def test_a_notebook_that_vanishes_is_a_line(tmp_path, capsys, monkeypatch):
         finally:
             gone.unlink(missing_ok=True)  # while the first is read
 
-    monkeypatch.setattr("flashlearn.exercises.__main__.code_cells", reads)
+    monkeypatch.setattr("flashlearn.exercises.submissions.notebook.code_cells", reads)
     assert main([str(first), str(gone)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any("05.recurrence" in line and "cannot be read any more: No such file" in line for line in lines)

@@ -117,13 +117,16 @@ def test_algorithms_are_as_short_as_the_pseudocode():
     assert longest["tiled_attention_v2_steps"] > 10  # they were found
 
 
-def test_names_that_are_imported_later_are_known_to_editors_and_type_checkers():
-    import flashlearn
-
-    source = Path(flashlearn.__file__).read_text(encoding="utf-8")
-    for name, module in flashlearn.LATER.items():
-        assert name in dir(flashlearn)
-        assert f"    from {module} import {name} as {name}\n" in source
+@pytest.mark.parametrize("package", ("flashlearn", "flashlearn.exercises"))
+def test_names_that_are_imported_later_are_known_to_editors_and_type_checkers(package):
+    module = importlib.import_module(package)
+    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    known = {alias.name: node.module for node in block.body for alias in node.names}
+    homes = (
+        {name: f"{package}.{home}" for name, home in module.HOMES.items()} if package != "flashlearn" else module.LATER
+    )
+    assert known == homes and set(known) == set(module.__all__) <= set(dir(module))
 
 
 # What a program asks for with numbers alone is made where PyTorch's default device says: there it is the caller's choice.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from flashlearn.exercises import EXERCISES, NOTEBOOKS
+from flashlearn.exercises.checking import EXERCISES, NOTEBOOKS
 from flashlearn.exercises.questions import QUESTIONS, Question, Wrong
 
 ROOT = Path(__file__).parents[1]

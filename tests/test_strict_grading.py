@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from flashlearn.exercises import EXERCISES, NOTEBOOKS
 from flashlearn.exercises.__main__ import grade_notebook
+from flashlearn.exercises.checking import EXERCISES, NOTEBOOKS
 from flashlearn.exercises.mutation_lab import MUTANTS
 from flashlearn.exercises.submissions import landlock, strict
 from flashlearn.exercises.submissions.notebook import code_cells
@@ -223,7 +223,7 @@ def mine(p, do, o, v_j):
 check("10.ds", mine)
 """,
     "16.gqa": """
-from flashlearn.exercises import grade, Report
+from flashlearn.exercises.grading import grade
 """,
 }
 

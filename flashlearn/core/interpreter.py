@@ -2,8 +2,9 @@
 
 Triton looks at TRITON_INTERPRET while it is imported, and PyTorch imports Triton in unexpected places (an optimiser
 does). So `import flashlearn` leaves a finder where imports look first: without a GPU it has Triton interpret kernels
-in this process, unless TRITON_INTERPRET says something by then; empty it says nothing. Triton is not imported for it,
-and the environment stays as it is: processes that this one starts make their own choice.
+in this process, unless TRITON_INTERPRET says something by then; empty it says nothing. Neither Triton nor PyTorch is
+imported for it: whether there is a GPU, PyTorch is asked when Triton is about to run. The environment stays as it is:
+processes that this one starts make their own choice.
 """
 
 from __future__ import annotations
@@ -16,11 +17,9 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-import torch
-
 
 class Interpreting(MetaPathFinder):
-    """Finds Triton as those after it do, and has it interpret kernels."""
+    """Finds Triton as those after it do, and has it interpret kernels if there is no GPU."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if name != "triton" or os.environ.get("TRITON_INTERPRET"):
@@ -29,8 +28,18 @@ class Interpreting(MetaPathFinder):
         spec = next(filter(None, (finder.find_spec(name, None) for finder in others)), None)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
-            spec.loader.exec_module = lambda module: interpret(execute, module)  # type: ignore[method-assign]
+            spec.loader.exec_module = lambda module: chosen(execute, module)  # type: ignore[method-assign]
         return spec
+
+
+def chosen(execute: Callable[[ModuleType], None], triton: ModuleType) -> None:
+    """Import Triton as this machine has it. Not in `find_spec`: PyTorch looks for Triton while it is imported itself."""
+    import torch
+
+    if torch.cuda.is_available():
+        execute(triton)
+    else:
+        interpret(execute, triton)
 
 
 def interpret(execute: Callable[[ModuleType], None], triton: ModuleType) -> None:
@@ -50,6 +59,5 @@ def interpret(execute: Callable[[ModuleType], None], triton: ModuleType) -> None
     knobs.propagate_env = propagate
 
 
-chosen = any(isinstance(finder, Interpreting) for finder in sys.meta_path)
-if not torch.cuda.is_available() and "triton" not in sys.modules and not chosen:
+if not any(isinstance(finder, Interpreting) for finder in sys.meta_path):
     sys.meta_path.insert(0, Interpreting())

@@ -35,13 +35,11 @@ from typing import NamedTuple
 
 from flashlearn.core.extras import needs
 from flashlearn.core.progress import progress
-from flashlearn.exercises import EXERCISES, inventory
+from flashlearn.exercises import inventory
 from flashlearn.exercises.report import score
 from flashlearn.exercises.submissions import landlock
 from flashlearn.exercises.submissions.kernel import run_cells
-from flashlearn.exercises.submissions.notebook import NotANotebook, chapter, code_cells, exercises_of, tests
 from flashlearn.exercises.submissions.record import NOT_ATTEMPTED, Entry
-from flashlearn.exercises.submissions.strict import grade_cells
 from flashlearn.exercises.submissions.ward import GIGABYTE, closed_to_others
 
 FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # what a spreadsheet takes for the start of a formula, or skips before one
@@ -68,10 +66,18 @@ def grade_notebook(
     A cell that takes longer than `timeout` seconds is interrupted. `memory` is in GB, of data in any process of the
     notebook. With `strict` and `own_work` a function fails where it calls one that does the whole task.
     """
+    from flashlearn.exercises.submissions.notebook import (
+        NotANotebook,
+        code_cells,
+        tests,
+    )  # here: `--help` needs no PyTorch
+
     needs("grading", "notebooks", "IPython", "ipykernel", "jupyter_client", "nbformat")
     try:
         cells = code_cells(path)
         if strict:
+            from flashlearn.exercises.submissions.strict import grade_cells
+
             entries, problem = grade_cells(cells, timeout, int(memory * GIGABYTE), own_work)
         else:
             entries, problem = run_cells(cells, tests(), timeout, int(memory * GIGABYTE))
@@ -82,6 +88,8 @@ def grade_notebook(
 
 def grades(path: Path, entries: list[Entry], problem: str) -> list[Grade]:
     """One line for each exercise of the notebook, of several checks the best, and for any other that was checked."""
+    from flashlearn.exercises.submissions.notebook import chapter, exercises_of, tests
+
     best = {entry.exercise: entry for entry in sorted(entries, key=_merit)}  # the last of a name stays
     for number in {name[:2] for name in best} | {chapter(path)}:
         for name in exercises_of(number):
@@ -187,6 +195,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--memory", type=float, default=4.0, help="GB for one process (default: 4)")
     options = parser.parse_args(arguments)
+    from flashlearn.exercises.checking import EXERCISES
+
     if options.own_work and not options.strict:
         parser.error("expected --own-work together with --strict, got it alone: add --strict")
     added = [name for name, exercise in EXERCISES.items() if not exercise.solution.__module__.startswith("flashlearn.")]

@@ -9,7 +9,7 @@ needs("flashlearn.show", "notebooks", "IPython", "PIL", "anywidget", "ipywidgets
 
 if TYPE_CHECKING:
     from flashlearn.show.animation import Picture, animate, picture, reduced_motion
-    from flashlearn.show.course_map import here
+    from flashlearn.show.place import here
     from flashlearn.show.player import Player, play
     from flashlearn.show.projection import projector
     from flashlearn.show.widgets import Stepper, stepper
@@ -20,7 +20,7 @@ HOMES = {
     "Player": "player",
     "Stepper": "widgets",
     "animate": "animation",
-    "here": "course_map",
+    "here": "place",
     "picture": "animation",
     "play": "player",
     "projector": "projection",

@@ -19,7 +19,7 @@ import nbformat
 from nbformat.v4 import new_markdown_cell, new_output
 from PIL import Image
 
-from flashlearn.show import course_map
+from flashlearn.show import place
 from flashlearn.show.course import STAGES
 from flashlearn.show.frame import table_html
 from tools.book import frames
@@ -148,11 +148,11 @@ class Book:
 
     def map(self) -> None:
         """The map of all rungs, as a page of the book and as one to print."""
-        table = f'<div class="scroll" tabindex="0" role="group" aria-label="the map">{course_map.whole()}</div>'
-        words = f"# The map\n\n{MAP}\n\n{table}\n\n{course_map.legend()}\n"
+        table = f'<div class="scroll" tabindex="0" role="group" aria-label="the map">{place.whole()}</div>'
+        words = f"# The map\n\n{MAP}\n\n{table}\n\n{place.legend()}\n"
         (self.source / "map.md").write_text(words, encoding="utf-8")
         (self.source / "_static").mkdir(exist_ok=True)
-        (self.source / "_static" / "map.html").write_text(course_map.page(), encoding="utf-8")
+        (self.source / "_static" / "map.html").write_text(place.page(), encoding="utf-8")
 
     def first_player(self) -> str:
         """Notebook 07's two versions side by side, which plays as soon as the page is there."""

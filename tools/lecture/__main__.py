@@ -14,12 +14,10 @@ import sys
 import tempfile
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from flashlearn.show.frame import look
-from tools.lecture import softmax, tiles
-from tools.lecture.handout import handout
-from tools.lecture.page import deck, notes, still
-from tools.lecture.slides import Planned, Run, planned
+if TYPE_CHECKING:
+    from tools.lecture.slides import Planned
 
 OUT = Path(__file__).parents[2] / "build" / "lecture"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -27,11 +25,18 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 
 def sections():
     """The whole lecture, in order."""
+    from tools.lecture import softmax, tiles  # here: `--help` needs no PyTorch
+
     return [softmax.NAIVE, softmax.SAFE, softmax.ONLINE, softmax.ONE_PASS, *tiles.sections()]
 
 
 def build(minutes: int, out: Path, pdf: bool = True) -> list[Path]:
     """Write the deck, its notes and the handout into the folder `out`, which is made anew; the files to open."""
+    from flashlearn.show.frame import look
+    from tools.lecture.handout import handout
+    from tools.lecture.page import deck, notes
+    from tools.lecture.slides import planned
+
     plan = planned(sections(), minutes)
     shutil.rmtree(out, ignore_errors=True)
     (out / "frames").mkdir(parents=True)
@@ -51,6 +56,9 @@ def build(minutes: int, out: Path, pdf: bool = True) -> list[Path]:
 
 def pictures(plan: Planned) -> dict[str, tuple[str, str]]:
     """The two pictures of the handout, from the deck's."""
+    from tools.lecture.page import still
+    from tools.lecture.slides import Run
+
     shown = {
         slide.title: (still(n), slide.shows.alt) for n, (_, slide, _) in enumerate(plan) if isinstance(slide.shows, Run)
     }

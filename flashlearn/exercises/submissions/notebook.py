@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from flashlearn.exercises import EXERCISES, NOTEBOOKS
+from flashlearn.exercises.checking import EXERCISES, NOTEBOOKS
 from flashlearn.exercises.mutation_lab import EXERCISE as LAB
 from flashlearn.exercises.mutation_lab import MUTANTS
 from flashlearn.exercises.renamed import TITLES as OLD_TITLES
