@@ -54,6 +54,20 @@ def test_the_table_has_every_class_once(walk):
     )
 
 
+def test_a_family_that_does_not_exist_is_an_error(walk, capsys):
+    with pytest.raises(SystemExit):
+        walk.main(["bloom", "blom"])
+    assert "got blom" in capsys.readouterr().err
+
+
+def test_a_row_that_is_in_the_page_alone_is_reported(walk, monkeypatch, capsys):
+    rows = walk.recorded()
+    monkeypatch.setattr(walk, "walk", lambda families: rows[1:])
+    assert walk.main([]) and f": {rows[0].family}, {rows[0].head}" in capsys.readouterr().out
+    monkeypatch.setattr(walk, "walk", lambda families: rows)
+    assert not walk.main([])
+
+
 @pytest.mark.parametrize("family", QUICK)
 def test_a_family_is_what_the_table_says(walk, family):
     rows = walk.walk([family])

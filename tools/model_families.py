@@ -328,16 +328,23 @@ def recorded(text: str | None = None) -> list[Row]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("families", nargs="*")
+    parser.add_argument("families", nargs="*", help="model types of transformers; all of them if there is none")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args(arguments)
+    if unknown := sorted({*options.families} - {*CAUSAL, *MASKED}):
+        parser.error(
+            f"expected model types with a class for causal or masked language modelling, got {', '.join(unknown)}"
+        )
     rows, before = walk(options.families), recorded()
     changed = [row for row in rows if row not in before]
+    gone = [] if options.families else [row for row in before if row[:2] not in {one[:2] for one in rows}]
     if options.write:
         again = {row[:2]: row for row in (*(before if options.families else ()), *rows)}
         PAGE.write_text(page([again[case[:2]] for case in heads() if case[:2] in again]), encoding="utf-8")
     print(*(rows if options.families else changed), Counter(row.result for row in rows), sep="\n")
-    return bool(changed) or any(row.result == "WRONG" for row in rows)
+    for row in gone:
+        print(f"in the page, but not in transformers {transformers.__version__}: {row.family}, {row.head}")
+    return bool(changed or gone) or any(row.result == "WRONG" for row in rows)
 
 
 if __name__ == "__main__":
