@@ -76,6 +76,21 @@ def test_a_broken_copy_is_kept(course, broken):
     assert "kept" in refreshed(course)[0] and (course[1] / "00_a.ipynb").read_text(encoding="utf-8") == broken
 
 
+def test_a_copy_that_is_no_text_is_kept(course):
+    handed_out(course)
+    (course[1] / "00_a.ipynb").write_bytes(b"\xff\xfe")
+    (course[0] / "00_a.ipynb").write_text(notebook("a new text"), encoding="utf-8")
+    assert "kept" in refreshed(course)[0] and (course[1] / "00_a.ipynb").read_bytes() == b"\xff\xfe"
+
+
+@pytest.mark.parametrize("broken", ["", "{", "[1]", "1"])
+def test_a_broken_note_is_named(course, broken):
+    handed_out(course)
+    (course[1] / my_course.NOTE).write_text(broken, encoding="utf-8")
+    with pytest.raises(SystemExit, match=f"expected an object of JSON in .*{my_course.NOTE}, got.*Delete it"):
+        refreshed(course)
+
+
 def test_without_the_note_nothing_is_overwritten(course):
     handed_out(course)
     (course[1] / my_course.NOTE).unlink()

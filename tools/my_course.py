@@ -41,18 +41,29 @@ def mark(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def noted(note: Path) -> dict[str, str]:
+    """The mark of every file that was handed out; SystemExit if the note is broken."""
+    try:
+        return dict(json.loads(note.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise SystemExit(
+            f"expected an object of JSON in {note}, got: {error}. Delete it and run this again: notebooks that differ from "
+            "their new version then count as changed by you, and are kept"
+        ) from error
+
+
 def hand_out(source: Path, mine: Path, refresh: bool) -> Iterator[str]:
     """Copy what is missing, with `refresh` also what is out of date and unchanged; a line for each that it did or kept."""
     mine.mkdir(exist_ok=True)
     note = mine / NOTE
-    handed_out = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
+    handed_out = noted(note) if note.exists() else {}
     for path in sorted([*source.glob("*.ipynb"), *source.glob("*.md")]):
         copy = mine / path.name
         if path.name in NOT_FOR_STUDENTS or copy.exists() and not refresh:
             continue
         new, old = cleared(path.read_text(encoding="utf-8")), handed_out.get(path.name)
         if copy.exists():
-            now = mark(copy.read_text(encoding="utf-8"))
+            now = mark(copy.read_text(encoding="utf-8", errors="replace"))  # yours may be anything
             if mark(new) in (old, now):
                 continue
             if now != old:
