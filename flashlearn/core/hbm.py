@@ -426,7 +426,7 @@ class HBM:
             return matrix
         for given in self.given.values():
             if given.requires_grad:
-                matrix = matrix + given.flatten()[:0].sum().to(matrix.dtype)  # a sum of nothing is 0, whatever is given
+                matrix = matrix + given[..., :0].sum().to(matrix.dtype)  # a sum of nothing is 0, whatever is given
         return matrix
 
     def _dtype(self, name: str) -> torch.dtype:
