@@ -13,9 +13,10 @@ order       ours, with `torch.use_deterministic_algorithms(True)` beside ours wi
 decoding    one query against N keys: microseconds, as called and in a CUDA graph, and GB/s of K and V
 first-call  seconds until the first result, with empty caches of compiled kernels and with filled, the median of three
 
-FLOPs: 4 B H N^2 D forward, half of it when causal, 2.5 times as much backward. Medians of repeated runs, all backends
-of a row in every round, in another order each time, so that none always follows the same: of a call below a millisecond the lowest of three medians, since the seconds in which other programs
-slow down the host are nobody's, and of a longer one the middle one of five (before 2026-11-23 there was one). Each
+FLOPs: 4 B H N^2 D forward, half of it when causal, 2.5 times as much backward. Medians of repeated runs. All
+backends of a row run in every round, in another order each time, so that none always follows the same one. Of a call
+below a millisecond the lowest of three medians counts, since the seconds in which other programs slow down the host are
+nobody's, and of a longer one the middle one of five (before 2026-11-23 there was one). Each
 follows a pause and is over before the GPU lowers its clock, which it does in steps, 25 to 70 ms after it began to work.
 (Before 2026-11-27 long calls were measured around these steps, and when a step came told which of two was ahead.)
 "sustained" has the rates after them. As called, decoding is mostly the host's work, which has slow minutes: ours,

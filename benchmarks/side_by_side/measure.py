@@ -219,7 +219,7 @@ def side_by_side(
     A backend that refuses the setting, or is wrong, is None; else {"forward", "backward"}. Of the backends named in
     `graphs` also "graph", and, if asked for, "host": what of a forward call the CPU does before it is free again.
     All backends are measured in each round, every round in another order (`sequence`): a shared host has slow seconds, and
-    whoever follows a kernel that draws much power runs at a lower clock. Of short calls the lowest median of `rounds` counts,
+    a kernel runs at a lower clock after one that draws much power. Of short calls the lowest median of `rounds` counts,
     of longer ones the middle one of LONG_ROUNDS; with rounds = 1, and above SLOW, there is one. sustained: as `sustained_ms`
     has them, not `median_ms`.
     """

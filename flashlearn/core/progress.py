@@ -14,7 +14,7 @@ DELAY = 1.0  # seconds of work before the bar appears: short work shows none
 def progress(items: Collection[T], what: str, unit: str, delay: float = DELAY) -> Iterable[T]:
     """The items, one after another, under a bar that says `what` and counts in `unit`; it is removed at the end.
 
-    The items alone where nobody looks, or where tqdm is not installed: the extra `notebooks` brings it.
+    The items alone if standard error is not watched, or tqdm is not installed: the extra `notebooks` brings it.
     """
     if not watched() or importlib.util.find_spec("tqdm") is None:
         return items

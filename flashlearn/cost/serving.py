@@ -65,7 +65,9 @@ def paged_cost(
     window: Window | None = None,
     dtype: torch.dtype = fp16,
 ) -> Cost:
-    """`paged_attention`, causal unless `causal=False`: sequences of N_b keys and n_b queries, whose last stands at the last key; heads = (H_q, H_kv).
+    """`paged_attention` of sequences of N_b keys and n_b queries, causal unless `causal=False`; heads = (H_q, H_kv).
+
+    The last query of a sequence is at its last key.
 
     read    e D sum_b (n_b H_q + 2 H_kv keys_b)     0 for a sequence that sees no key; the page table is not counted
     written (e D + a) H_q sum_b n_b                 O and lse;   extra a H_q sum_b n_b

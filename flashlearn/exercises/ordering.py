@@ -21,8 +21,8 @@ How to make one, as 03.order does:
 
 3. causes/<notebook>.py: `"03.order": ORDER.causes`
 4. the file of the exercises: `Ordering("03.order", task, order_solution, (ORDER.case(name, inputs, hint), ...), hints=...,
-   mistakes=MISTAKES["03.order"],
-   core=("the maximum rises",), values=..., puzzle=ORDER)`. `inputs` are what the program takes, a tuple.
+   mistakes=MISTAKES["03.order"], core=..., values=..., puzzle=ORDER)`. `inputs` are what the program takes, a tuple;
+   `core` names the cases without which the idea is missed.
 5. the notebook: a cell `lines("03.order")` that shows them, from `flashlearn.exercises`, and a stub without arguments.
 
 `print(ORDER)` shows the letters, `ORDER.answer` is the right order in letters.

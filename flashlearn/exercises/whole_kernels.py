@@ -91,7 +91,7 @@ def launched_with_tf32(kernel: Any, grid: Sequence[int], constants: dict[str, An
 def launched_far(kernel: Any, grid: Sequence[int], constants: dict[str, Any], *args: Any) -> list[Step]:
     """As `launched`, for head `FAR_HEAD` alone: the tensors hold that head, and begin as many heads before it.
 
-    What lies before the head is never allocated. A whole number that leaves the range of its dtype raises an
+    Memory before the head is never allocated. A whole number that leaves the range of its dtype raises an
     AssertionError on the kernel's line, an address outside of the head WrongWay.
     """
     if hasattr(kernel, "through"):

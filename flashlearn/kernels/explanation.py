@@ -45,7 +45,10 @@ class Explained(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """Where kernels run, and which, forward and backward, and what a `window` amounts to if it is no window; printed, a line each."""
+    """Where kernels run, and which, forward and backward; printed, a line each.
+
+    window   what a window amounts to that hides nothing, or no more than `causal`; else ""
+    """
 
     where: str
     forward: Explained

@@ -57,7 +57,7 @@ def merge_attentions(outputs: Sequence[Tensor], lses: Sequence[Tensor]) -> tuple
 
 
 def _check_output(o: Tensor) -> tuple[int, ...]:
-    """The shape of its lse; refuses anything but (B, H, N, D) and (T, H, D)."""
+    """The shape of its lse; ValueError unless o is (B, H, N, D) or (T, H, D)."""
     check_float(o, "outputs[0]")
     if o.ndim == 4:
         return tuple(o.shape[:3])
@@ -67,5 +67,5 @@ def _check_output(o: Tensor) -> tuple[int, ...]:
 
 
 def _column(lse: Tensor) -> Tensor:
-    """One number for each query, beside its output."""
+    """lse as a column, which is multiplied with outputs of its part."""
     return (lse if lse.ndim == 3 else lse.transpose(0, 1))[..., None]

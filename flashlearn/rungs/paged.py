@@ -82,7 +82,6 @@ def paged_attention(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """O, causal unless `causal=False`, of sequences whose keys are in pages, as `flashlearn.flash_attention_paged` takes them.
 
-
     With return_lse also lse, (B, H_q, N_q) or (H_q, T). Any dtype, pages of any power of two, on any device.
     """
     return run(paged_attention_steps(q, k_pages, v_pages, page_table, lengths, **options))

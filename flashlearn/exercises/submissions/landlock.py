@@ -1,9 +1,10 @@
 """Landlock: a process of Linux gives up rights for good, its own and those of all that it starts.
 
-    fence(readable=[...], writable=[...])     files elsewhere cannot be opened, and no TCP connection is made
+    fence(readable=[...], writable=[...])     files elsewhere cannot be opened
 
-Folders can still be listed, and what is open stays open. Root is bound as well. Linux 5.13 or later has it, unless it was
-switched off when the machine started, or a container does not allow it.
+From Linux 6.7 on no TCP connection is made either, and from 6.12 on other processes get no signals. Folders can still be
+listed, and what is open stays open. Root is bound as well. Linux 5.13 or later has it, unless it was switched off when
+the machine started, or a container does not allow it.
 
 Source: man 7 landlock; <linux/landlock.h>.
 """
@@ -35,7 +36,7 @@ def version() -> int:
 
 
 def fence(readable: Iterable[Path], writable: Iterable[Path]) -> None:
-    """From now on this process reads and executes only what lies beneath these paths, and writes only beneath `writable`."""
+    """From now on this process reads and executes only what is beneath these paths, and writes only beneath `writable`."""
     everything = (1 << 16) - 1
     for right, first in SINCE.items():
         everything &= ~right if version() < first else everything
@@ -67,7 +68,7 @@ def _allow(handle: int, path: Path, rights: int) -> None:
 
 
 def without(root: Path, hidden: Iterable[Path]) -> Iterator[Path]:
-    """Paths beneath which all of `root` lies but the hidden ones."""
+    """Paths that hold all of `root` except the hidden ones."""
     inside = [path for path in hidden if path.is_relative_to(root)]
     if not inside:
         yield root
