@@ -118,6 +118,8 @@ OPERATIONS = {
     "a copy": lambda mask: mask.clone(),
     "floats": lambda mask: mask.float(),
     "another type": lambda mask: mask.to(torch.bfloat16),
+    "another type by its name": lambda mask: mask.to(dtype=torch.bfloat16),
+    "the type of another": lambda mask: mask.to(torch.ones(2)),
     "a sum": lambda mask: torch.zeros(2, 1, 6, 2) + mask,
     "a choice": lambda mask: torch.zeros(2, 1, 6, 2).masked_fill(mask, 0),
     "scores": lambda mask: torch.nn.functional.scaled_dot_product_attention(

@@ -100,10 +100,12 @@ class Seen(Tensor):
     def __repr__(self) -> str:  # type: ignore[override]
         return f"Seen({self.options()}, length={self.length})"
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Seen:  # type: ignore[override]
+    def to(  # type: ignore[override]
+        self, device: torch.device | str | int | None = None, non_blocking: bool = False, **others
+    ) -> Seen:
         """The same on another device, where a model is spread over several."""
-        if isinstance(device, torch.dtype) or not isinstance(non_blocking, bool):
-            raise computing(f"to({device})")
+        if others or not isinstance(device, torch.device | str | int) or not isinstance(non_blocking, bool):
+            raise computing("to, with more than a device,")
         start, stop = self.key_range or (None, None)
         start, stop, documents = (
             side if side is None else side.to(device, non_blocking=non_blocking)
@@ -282,7 +284,7 @@ def worked_out(
 
 
 def seen(
-    device: torch.device | str, causal: bool, window: Window | None = None, length: int | None = None,
+    device: torch.device | str | int, causal: bool, window: Window | None = None, length: int | None = None,
     key_range: tuple[Tensor, Tensor] | None = None, documents: Tensor | None = None,
 ) -> Seen:  # fmt: skip
     """A `Seen` with these fields."""
