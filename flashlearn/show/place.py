@@ -140,7 +140,10 @@ svg { display: block; }
 
 
 def same_number(algorithm: Algorithm) -> str:
-    """What it makes of x = v = [1, ..., 6], query 1: the number that stays the same from rung to rung; "" for a kernel and for what is no attention."""
+    """What it makes of x = v = [1, ..., 6], query 1: the number that all algorithms share.
+
+    "" for a kernel, and for what is neither softmax nor attention.
+    """
     if algorithm.kind not in ("softmax", "attention") or not fl.LATER.get(algorithm.name, "").startswith(
         "flashlearn.rungs."
     ):
