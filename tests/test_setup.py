@@ -99,6 +99,8 @@ def test_the_extra_measured_is_the_pair_of_the_constraints():
     measured = [Requirement(each) for each in EXTRAS["measured"]]
     assert {each.name: str(each.specifier) for each in measured} == {name: pinned[name] for name in ("torch", "triton")}
     assert any(str(each.specifier).startswith(f"=={version}.") for each in measured for version in GLUON_VERSIONS)
+    attention = [load(name)["provenance"] for name in recordings() if name.startswith("gpu_attention")]
+    assert {run["triton"] for run in attention} == {pinned["triton"].removeprefix("==")}, "Triton as it was measured"
 
 
 def test_the_extra_dev_is_all_the_others():
@@ -108,7 +110,7 @@ def test_the_extra_dev_is_all_the_others():
 
 
 @pytest.mark.parametrize("name, version", [("torch", "2.13.0"), ("triton", "3.7.1")])
-def test_torch_and_triton_are_the_pair_that_was_measured(name, version):
+def test_torch_and_triton_are_a_pair_that_goes_together(name, version):
     assert [str(pin.specifier) for pin in pins() if pin.name == name] == [f"=={version}"]
 
 
