@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.slow import slow
+
 ROOT = Path(__file__).parents[1]
 FILES = sorted(
     path for folder in ("flashlearn", "tools", "benchmarks", "tests", "book") for path in (ROOT / folder).rglob("*.py")
@@ -98,9 +100,11 @@ def test_bytes_need_no_encoding(code):
     assert not without_encoding(ast.parse(code))
 
 
-def test_every_text_is_read_and_written_with_its_encoding():
-    found = [f"{path.relative_to(ROOT)}:{call.lineno}" for path in FILES for call in without_encoding(parsed(path))]
-    assert len(FILES) > 200 and not found, f"expected encoding='utf-8' in {len(found)} calls: {', '.join(found)}"
+@pytest.mark.parametrize("folder", ["flashlearn", slow("tools"), slow("benchmarks"), slow("tests"), slow("book")])
+def test_every_text_is_read_and_written_with_its_encoding(folder):
+    files = [path for path in FILES if path.is_relative_to(ROOT / folder)]
+    found = [f"{path.relative_to(ROOT)}:{call.lineno}" for path in files for call in without_encoding(parsed(path))]
+    assert files and not found, f"expected encoding='utf-8' in {len(found)} calls: {', '.join(found)}"
 
 
 ESSENTIAL = """
@@ -149,7 +153,8 @@ def locale_of(name: str, folder: Path) -> dict[str, str]:
     return given
 
 
-@pytest.mark.parametrize("name", ["C", pytest.param("de_DE", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["C", "de_DE"])
 def test_essential_modules_under_another_locale(tmp_path, name):
     program = tmp_path / "program.py"
     program.write_text(ESSENTIAL, encoding="utf-8")

@@ -15,7 +15,7 @@ needed.
 With --strict, for examinations, the functions that a notebook hands to its checks are called with inputs in a process of
 their own and compared here: nothing but what they return counts. notebooks/INSTRUCTORS.md says what is not prevented.
 An answer that calls a function that does the whole task, torch.softmax for one, passes with a remark; with --own-work
-it fails.
+it fails, unless it hides the call, in a thread for example.
 
     python -m flashlearn.exercises inventory
 

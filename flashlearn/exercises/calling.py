@@ -46,6 +46,8 @@ class Called:
         self.helped: tuple[str, ...] = ()
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_function":  # a copy that is not filled yet
+            raise AttributeError(name)
         return getattr(self._function, name)
 
     def __call__(self, *args: Any) -> Any:
