@@ -122,3 +122,10 @@ def test_every_link_leads_to_something_in_the_copy(tmp_path):
             links += 1
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
     assert links > 20
+
+
+def test_where_nothing_is_to_do_one_line_says_so(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(my_course, "MINE", tmp_path / "my_course")
+    assert my_course.main([]) == 0 and "handed out" in capsys.readouterr().out
+    assert my_course.main([]) == 0 and capsys.readouterr().out.startswith("my_course/ has every notebook: --refresh")
+    assert my_course.main(["--refresh"]) == 0 and capsys.readouterr().out == "my_course/ is up to date\n"

@@ -80,8 +80,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--refresh", action="store_true", help="replace what you have not changed by its new version")
     refresh = parser.parse_args(arguments).refresh
     try:
+        line = ""
         for line in hand_out(NOTEBOOKS, MINE, refresh):
             print(f"my_course/{line}")
+        if not line:
+            print(
+                "my_course/ is up to date"
+                if refresh
+                else "my_course/ has every notebook: --refresh (make refresh) takes new versions"
+            )
     except OSError as error:
         parser.error(f"expected a folder {MINE} that can be read and written, got: {error}")
     return 0

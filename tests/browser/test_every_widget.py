@@ -39,7 +39,7 @@ NAMELESS = """[...document.querySelectorAll(".jp-OutputArea-output img")].filter
 AT_THE_TOP = "node => Math.abs(node.getBoundingClientRect().top) < 1"
 
 
-QUICK = ("00_start_here", "02_safe_softmax")
+QUICK = ("00_start_here",)
 SLOW = [name for name in NOTEBOOKS if name not in QUICK]
 
 
