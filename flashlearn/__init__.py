@@ -1,84 +1,82 @@
 """flashlearn: how FlashAttention works, from softmax to Triton kernels. This file lists the public names."""
 
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import flashlearn.core.interpreter  # noqa: F401  it must come before Triton
-from flashlearn._moved import Finder, Later
 
 if TYPE_CHECKING:
-    from flashlearn.core.hbm import HBM
-    from flashlearn.core.mask import Mask
-    from flashlearn.core.steps import (
-        Step,
-        Tile,
-        Traffic,
-        hbm_bytes,
-        last,
-        matmul_flops,
-        passes,
-        record,
-        run,
-        sram_peak,
-    )
-    from flashlearn.kernels.explanation import explain
-    from flashlearn.kernels.op import flash_attention
-    from flashlearn.kernels.paged import flash_attention_paged
-    from flashlearn.kernels.varlen import flash_attention_varlen
-    from flashlearn.rungs.attention import (
-        one_pass_attention,
-        one_pass_attention_steps,
-        standard_attention,
-        standard_attention_steps,
-        two_pass_attention,
-        two_pass_attention_steps,
-    )
-    from flashlearn.rungs.gradients import (
-        attention_backward,
-        attention_backward_steps,
-        contract,
-        contract_steps,
-        matmul_backward,
-        matmul_backward_steps,
-        softmax_backward,
-        softmax_backward_steps,
-    )
-    from flashlearn.rungs.matmul import tiled_matmul, tiled_matmul_steps, tiled_qkv, tiled_qkv_steps
-    from flashlearn.rungs.merging import merge_attentions
-    from flashlearn.rungs.paged import paged_attention, paged_attention_steps
-    from flashlearn.rungs.softmax import (
-        blocked_softmax,
-        blocked_softmax_steps,
-        merge,
-        merge_tree,
-        merge_tree_steps,
-        naive_softmax,
-        naive_softmax_steps,
-        online_softmax,
-        online_softmax_steps,
-        safe_softmax,
-        safe_softmax_steps,
-    )
-    from flashlearn.rungs.tiled import (
-        fitting_block_sizes,
-        paper_block_sizes,
-        sram_elements,
-        tiled_attention_v1,
-        tiled_attention_v1_lines,
-        tiled_attention_v1_steps,
-        tiled_attention_v2,
-        tiled_attention_v2_steps,
-        visited_blocks,
-    )
-    from flashlearn.rungs.tiled_backward import tiled_attention_backward, tiled_attention_backward_steps
-    from flashlearn.show.projection import projector
+    from flashlearn.core.hbm import HBM as HBM
+    from flashlearn.core.mask import Mask as Mask
+    from flashlearn.core.steps import Step as Step
+    from flashlearn.core.steps import Tile as Tile
+    from flashlearn.core.steps import Traffic as Traffic
+    from flashlearn.core.steps import hbm_bytes as hbm_bytes
+    from flashlearn.core.steps import last as last
+    from flashlearn.core.steps import matmul_flops as matmul_flops
+    from flashlearn.core.steps import passes as passes
+    from flashlearn.core.steps import record as record
+    from flashlearn.core.steps import run as run
+    from flashlearn.core.steps import sram_peak as sram_peak
+    from flashlearn.kernels.explanation import explain as explain
+    from flashlearn.kernels.op import flash_attention as flash_attention
+    from flashlearn.kernels.paged import flash_attention_paged as flash_attention_paged
+    from flashlearn.kernels.varlen import flash_attention_varlen as flash_attention_varlen
+    from flashlearn.rungs.attention import one_pass_attention as one_pass_attention
+    from flashlearn.rungs.attention import one_pass_attention_steps as one_pass_attention_steps
+    from flashlearn.rungs.attention import standard_attention as standard_attention
+    from flashlearn.rungs.attention import standard_attention_steps as standard_attention_steps
+    from flashlearn.rungs.attention import two_pass_attention as two_pass_attention
+    from flashlearn.rungs.attention import two_pass_attention_steps as two_pass_attention_steps
+    from flashlearn.rungs.gradients import attention_backward as attention_backward
+    from flashlearn.rungs.gradients import attention_backward_steps as attention_backward_steps
+    from flashlearn.rungs.gradients import contract as contract
+    from flashlearn.rungs.gradients import contract_steps as contract_steps
+    from flashlearn.rungs.gradients import matmul_backward as matmul_backward
+    from flashlearn.rungs.gradients import matmul_backward_steps as matmul_backward_steps
+    from flashlearn.rungs.gradients import softmax_backward as softmax_backward
+    from flashlearn.rungs.gradients import softmax_backward_steps as softmax_backward_steps
+    from flashlearn.rungs.matmul import tiled_matmul as tiled_matmul
+    from flashlearn.rungs.matmul import tiled_matmul_steps as tiled_matmul_steps
+    from flashlearn.rungs.matmul import tiled_qkv as tiled_qkv
+    from flashlearn.rungs.matmul import tiled_qkv_steps as tiled_qkv_steps
+    from flashlearn.rungs.merging import merge_attentions as merge_attentions
+    from flashlearn.rungs.paged import paged_attention as paged_attention
+    from flashlearn.rungs.paged import paged_attention_steps as paged_attention_steps
+    from flashlearn.rungs.softmax import blocked_softmax as blocked_softmax
+    from flashlearn.rungs.softmax import blocked_softmax_steps as blocked_softmax_steps
+    from flashlearn.rungs.softmax import merge as merge
+    from flashlearn.rungs.softmax import merge_tree as merge_tree
+    from flashlearn.rungs.softmax import merge_tree_steps as merge_tree_steps
+    from flashlearn.rungs.softmax import naive_softmax as naive_softmax
+    from flashlearn.rungs.softmax import naive_softmax_steps as naive_softmax_steps
+    from flashlearn.rungs.softmax import online_softmax as online_softmax
+    from flashlearn.rungs.softmax import online_softmax_steps as online_softmax_steps
+    from flashlearn.rungs.softmax import safe_softmax as safe_softmax
+    from flashlearn.rungs.softmax import safe_softmax_steps as safe_softmax_steps
+    from flashlearn.rungs.tiled import fitting_block_sizes as fitting_block_sizes
+    from flashlearn.rungs.tiled import paper_block_sizes as paper_block_sizes
+    from flashlearn.rungs.tiled import sram_elements as sram_elements
+    from flashlearn.rungs.tiled import tiled_attention_v1 as tiled_attention_v1
+    from flashlearn.rungs.tiled import tiled_attention_v1_lines as tiled_attention_v1_lines
+    from flashlearn.rungs.tiled import tiled_attention_v1_steps as tiled_attention_v1_steps
+    from flashlearn.rungs.tiled import tiled_attention_v2 as tiled_attention_v2
+    from flashlearn.rungs.tiled import tiled_attention_v2_steps as tiled_attention_v2_steps
+    from flashlearn.rungs.tiled import visited_blocks as visited_blocks
+    from flashlearn.rungs.tiled_backward import tiled_attention_backward as tiled_attention_backward
+    from flashlearn.rungs.tiled_backward import tiled_attention_backward_steps as tiled_attention_backward_steps
+    from flashlearn.show.projection import projector as projector
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.3.0.dev0"
 
 # Where the public names are, each imported when it is first used: `--help` then needs no PyTorch, the algorithms no Triton,
 # and nothing but the projector the extra `notebooks`.
 HOMES = {
+    "flashlearn.kernels.op": ("flash_attention",),
+    "flashlearn.kernels.varlen": ("flash_attention_varlen",),
+    "flashlearn.kernels.paged": ("flash_attention_paged",),
+    "flashlearn.kernels.explanation": ("explain",),
+    "flashlearn.rungs.merging": ("merge_attentions",),
     "flashlearn.core.hbm": ("HBM",),
     "flashlearn.core.mask": ("Mask",),
     "flashlearn.core.steps": (
@@ -93,10 +91,6 @@ HOMES = {
         "run",
         "sram_peak",
     ),
-    "flashlearn.kernels.explanation": ("explain",),
-    "flashlearn.kernels.op": ("flash_attention",),
-    "flashlearn.kernels.paged": ("flash_attention_paged",),
-    "flashlearn.kernels.varlen": ("flash_attention_varlen",),
     "flashlearn.rungs.attention": (
         "one_pass_attention",
         "one_pass_attention_steps",
@@ -116,7 +110,6 @@ HOMES = {
         "softmax_backward_steps",
     ),
     "flashlearn.rungs.matmul": ("tiled_matmul", "tiled_matmul_steps", "tiled_qkv", "tiled_qkv_steps"),
-    "flashlearn.rungs.merging": ("merge_attentions",),
     "flashlearn.rungs.paged": ("paged_attention", "paged_attention_steps"),
     "flashlearn.rungs.softmax": (
         "blocked_softmax",
@@ -146,77 +139,11 @@ HOMES = {
     "flashlearn.show.projection": ("projector",),
 }
 LATER = {name: module for module, names in HOMES.items() for name in names}
-
-if not any(isinstance(finder, Finder) for finder in sys.meta_path):
-    sys.meta_path.insert(0, Finder())  # first: in an old package others would find its modules, and run them again
-sys.modules.setdefault("flashlearn.projector", Later("flashlearn.projector"))  # entered where imports look first
-
-__all__ = [
-    "flash_attention",
-    "flash_attention_varlen",
-    "flash_attention_paged",
-    "explain",
-    "merge_attentions",
-    "HBM",
-    "Mask",
-    "Step",
-    "Tile",
-    "Traffic",
-    "attention_backward",
-    "attention_backward_steps",
-    "blocked_softmax",
-    "blocked_softmax_steps",
-    "contract",
-    "contract_steps",
-    "fitting_block_sizes",
-    "hbm_bytes",
-    "last",
-    "matmul_backward",
-    "matmul_backward_steps",
-    "matmul_flops",
-    "merge",
-    "merge_tree",
-    "merge_tree_steps",
-    "naive_softmax",
-    "naive_softmax_steps",
-    "one_pass_attention",
-    "one_pass_attention_steps",
-    "online_softmax",
-    "online_softmax_steps",
-    "paper_block_sizes",
-    "paged_attention",
-    "paged_attention_steps",
-    "passes",
-    "projector",
-    "record",
-    "run",
-    "safe_softmax",
-    "safe_softmax_steps",
-    "softmax_backward",
-    "softmax_backward_steps",
-    "sram_elements",
-    "sram_peak",
-    "standard_attention",
-    "standard_attention_steps",
-    "tiled_attention_backward",
-    "tiled_attention_backward_steps",
-    "tiled_attention_v1",
-    "tiled_attention_v1_lines",
-    "tiled_attention_v1_steps",
-    "tiled_attention_v2",
-    "tiled_attention_v2_steps",
-    "tiled_matmul",
-    "tiled_matmul_steps",
-    "tiled_qkv",
-    "tiled_qkv_steps",
-    "two_pass_attention",
-    "two_pass_attention_steps",
-    "visited_blocks",
-]
+__all__ = list(LATER)
 
 
 def __dir__() -> list[str]:
-    """The public names alone, as `__all__` orders them; `dir` sorts what it gets."""
+    """The public names alone; `dir` sorts what it gets."""
     return list(__all__)
 
 

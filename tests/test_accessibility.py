@@ -285,11 +285,11 @@ def test_a_still_picture_is_one_output_whose_image_has_the_words(monkeypatch):
 
 def test_a_projected_still_is_larger_and_thicker_and_comes_back(monkeypatch, capsys):
     shown = animation.picture(lambda ax: ax.plot([1, 2]), alt="A line that rises", figsize=(2, 1))
-    widget = Still(shown)
+    widget = Still(shown.projected, shown.alt, shown.size[0])
     fl.projector()
     try:
         assert Image.open(io.BytesIO(widget.png)).size == (300, 150)
-        assert Still(shown).png == widget.png, "one that is made then, too"
+        assert Still(shown.projected, shown.alt, shown.size[0]).png == widget.png, "one that is made then, too"
     finally:
         fl.projector(False)
     assert widget.png == shown.png

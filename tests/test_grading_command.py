@@ -16,10 +16,9 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from flashlearn.exercises import EXERCISES, check, hint
+from flashlearn.exercises import EXERCISES, check
 from flashlearn.exercises.__main__ import cell, grade_notebook, grades, main, table
 from flashlearn.exercises.mutation_lab import MUTANTS, run_lab
-from flashlearn.exercises.renamed import RENAMED
 from flashlearn.exercises.submissions import kernel
 from flashlearn.exercises.submissions.notebook import NotANotebook, chapter, code_cells
 from flashlearn.exercises.submissions.record import FILE, TOKEN, Entry, Record
@@ -189,18 +188,6 @@ def test_nothing_goes_on_after_the_command_is_ended(number, tmp_path):
 # The record
 
 
-@pytest.mark.parametrize("old", RENAMED)
-def test_an_old_name_is_graded_under_the_new_one(old, tmp_path, monkeypatch):
-    new, record = RENAMED[old], Record(tmp_path)
-    assert old not in EXERCISES and new in EXERCISES and new.partition(".")[2] == old.partition(".")[2]
-    for name, value in record.environment.items():
-        monkeypatch.setenv(name, value)
-    report = check(old, EXERCISES[new].solution)
-    assert report.passed and repr(report) == repr(check(new, EXERCISES[new].solution))
-    assert record.read(TESTS) == [(new, TESTS[new], TESTS[new], report.summary, True)] * 2
-    assert repr(hint(old, 1)) == repr(hint(new, 1))
-
-
 def test_a_check_leaves_its_outcome_only_in_a_grading_run(tmp_path, monkeypatch):
     record = Record(tmp_path)
     check("03.merge", EXERCISES["03.merge"].solution)
@@ -301,7 +288,6 @@ def test_a_notebook_of_many_slow_cells_has_an_end(strict, tmp_path, monkeypatch)
         ("anna_03_exam", "03"),
         ("17_03_exam", "03"),
         ("05_group_03_exam", ""),
-        ("anna_15_use_it", "16"),  # its number in release 0.1
         ("online_softmax", ""),
         ("1003_exam", ""),
         ("99_exam", ""),

@@ -17,7 +17,7 @@ from traitlets import TraitError
 
 import flashlearn as fl
 from flashlearn.exercises import asking, predict
-from flashlearn.show import Player, animate, animation, frame, picture, play, player, stepper
+from flashlearn.show import Player, animation, frame, picture, play, player
 from flashlearn.show.draw import draw_row
 from flashlearn.show.film import frames
 from flashlearn.show.frame import as_runs, paint, rescales
@@ -523,24 +523,6 @@ def test_numbers_of_numpy_are_numbers():
     sizes = tuple(np.array([2.0, 1.0]))
     shown = play(many(2), dots, alt="a", figsize=sizes, seconds=np.float32(0.5), still=np.int64(1))
     assert shown.run["size"] == [200, 100] and shown.run["delays"] == [500, 1500]
-
-
-# --- the names of before ---------------------------------------------------------------------------------------
-
-
-def test_animate_and_stepper_are_play():
-    with pytest.warns(DeprecationWarning, match="animate is play"):
-        one = animate(many(2), dots, alt="dots", figsize=(2, 1), seconds=0.7, still=0)
-    with pytest.warns(DeprecationWarning, match="stepper is play"):
-        other = stepper(many(2), dots, alt="dots", figsize=(2, 1), interval=700)
-    assert isinstance(one, Player) and isinstance(other, Player) and one.run == other.run
-    with pytest.warns(DeprecationWarning), pytest.raises(ValueError, match="expected interval in whole milliseconds"):
-        stepper(many(2), dots, alt="dots", interval=0.5)
-    with (
-        pytest.warns(DeprecationWarning),
-        pytest.raises(TypeError, match="expected interval in milliseconds, got seconds"),
-    ):
-        stepper(many(2), dots, alt="dots", seconds=2)
 
 
 def test_sentences_of_runs_side_by_side_can_be_told_from_their_table():

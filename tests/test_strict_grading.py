@@ -293,7 +293,7 @@ def test_a_way_that_the_task_rules_out_is_seen_over_there():
 from torch.nn.functional import scaled_dot_product_attention
 def grouped(q, k, v):
     return scaled_dot_product_attention(q, k, v, enable_gqa=True)
-check("15.gqa", grouped)  # its name in release 0.1
+check("16.gqa", grouped)
 """,
         """
 import triton

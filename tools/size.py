@@ -25,7 +25,9 @@ PARTS = {
 
 
 def git(*words: str) -> str:
-    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, encoding="utf-8", check=True).stdout
+    return subprocess.run(
+        ["git", *words], cwd=ROOT, capture_output=True, text=True, encoding="utf-8", check=True
+    ).stdout
 
 
 def sources(commit: str | None) -> Iterator[tuple[PurePosixPath, str]]:
@@ -56,7 +58,9 @@ def functions(text: str) -> Iterator[tuple[int, str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("commit", nargs="?", help="a commit of git; the working tree without it")
-    parser.add_argument("--functions", type=int, default=3, metavar="N", help="how many of the longest functions to name")
+    parser.add_argument(
+        "--functions", type=int, default=3, metavar="N", help="how many of the longest functions to name"
+    )
     options = parser.parse_args()
 
     lines: Counter[str] = Counter()

@@ -27,7 +27,6 @@ from flashlearn.exercises import (
 from flashlearn.exercises.causes import CAUSES
 from flashlearn.exercises.grading import Exercise, grade
 from flashlearn.exercises.ordering import Lines, Ordering, as_function
-from flashlearn.exercises.renamed import current
 from flashlearn.exercises.report import Hint, Report
 from flashlearn.exercises.submissions import record
 
@@ -69,7 +68,6 @@ def check(name: str, function) -> Report:
     are to be put in order, the letters will do in place of a function: `check("03.order", "CAB")`. The steps of a long
     exercise are checked by their numbers: "12.kernel.1" wants less than "12.kernel".
     """
-    name = _current(name)
     exercise = _exercise(name)
     answer = as_function(function) if isinstance(exercise, Ordering) else function
     report = grade(exercise, answer, CAUSES.get(name, ()))
@@ -80,7 +78,7 @@ def check(name: str, function) -> Report:
 
 def lines(name: str) -> Lines:
     """The lines that the exercise `name` asks to put in order, and the program that they belong to."""
-    exercise = _exercise(_current(name))
+    exercise = _exercise(name)
     if not isinstance(exercise, Ordering):
         names = ", ".join(one.name for one in EXERCISES.values() if isinstance(one, Ordering))
         raise ValueError(f"expected an exercise with lines to put in order, one of {names}, got {name!r}")
@@ -89,7 +87,6 @@ def lines(name: str) -> Lines:
 
 def hint(name: str, number: int | None = None) -> Hint:
     """The next hint for the exercise `name`, or the one of that number; after the last, where the solution is."""
-    name = _current(name)
     exercise = _exercise(name)
     count = len(exercise.hints)
     if number is None:
@@ -97,17 +94,14 @@ def hint(name: str, number: int | None = None) -> Hint:
     elif not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= count:
         raise ValueError(f"expected the number of a hint, 1 to {count}, got {number!r}")
     _hints_shown[name] = number
-    return Hint(exercise, number)
-
-
-def _current(name: str) -> str:
-    """What the exercise of that name is called now."""
-    if not isinstance(name, str):
-        raise TypeError(f"expected the name of an exercise, a text, got {type(name).__name__}")
-    return current(name)
+    if number > count:
+        return Hint(f"Exercise {name}: no more hints", f"The solution is in {exercise.place}.")
+    return Hint(f"Exercise {name}, hint {number} of {count}", exercise.hints[number - 1])
 
 
 def _exercise(name: str) -> Exercise:
+    if not isinstance(name, str):
+        raise TypeError(f"expected the name of an exercise, a text, got {type(name).__name__}")
     if name in PARTS:
         return PARTS[name]
     if name not in EXERCISES:

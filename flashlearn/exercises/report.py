@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import html
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from flashlearn.exercises.grading import Exercise
+from typing import NamedTuple
 
 
 class Row(NamedTuple):
@@ -125,22 +122,10 @@ class Report:
 
 @dataclass(frozen=True)
 class Hint:
-    """One rung of the ladder of hints of an exercise, or, past the last, where the solution is."""
+    """A hint for an exercise, or, past the last one, the sentence that says where the solution is."""
 
-    exercise: Exercise
-    number: int  # from 1; one more than there are hints means the solution
-
-    @property
-    def headline(self) -> str:
-        if self.number > len(self.exercise.hints):
-            return f"Exercise {self.exercise.name}: no more hints"
-        return f"Exercise {self.exercise.name}, hint {self.number} of {len(self.exercise.hints)}"
-
-    @property
-    def text(self) -> str:
-        if self.number > len(self.exercise.hints):
-            return f"The solution is in {self.exercise.place}."
-        return self.exercise.hints[self.number - 1]
+    headline: str
+    text: str
 
     def __repr__(self) -> str:
         return f"{self.headline}\n  {self.text}"

@@ -1,10 +1,7 @@
 """The algorithms of the course as Triton kernels, for a GPU, or any CPU through the interpreter."""
 
-import sys
-
 from flashlearn.kernels.target import INTERPRETED, backend  # isort: skip (first: it chooses the backend)
 
-from flashlearn._moved import KERNELS
 from flashlearn.kernels.decode import attention_decode
 from flashlearn.kernels.teaching.backward import attention_backward
 from flashlearn.kernels.teaching.forward import attention_forward
@@ -22,6 +19,3 @@ __all__ = [
     "softmax",
     "vector_add",
 ]
-
-for _old, _new in KERNELS.items():
-    sys.modules[f"{__name__}.{_old}"] = sys.modules[f"{__name__}.{_new}"]

@@ -8,37 +8,33 @@ from flashlearn.core.extras import needs
 needs("flashlearn.show", "notebooks", "IPython", "PIL", "anywidget", "ipywidgets", "matplotlib")
 
 if TYPE_CHECKING:
-    from flashlearn.show.animation import Picture, animate, picture, reduced_motion
+    from flashlearn.show.animation import Picture, picture, reduced_motion
     from flashlearn.show.place import here
     from flashlearn.show.player import Player, play
     from flashlearn.show.projection import projector
-    from flashlearn.show.widgets import Stepper, stepper
+    from flashlearn.show.widgets import Stepper
 
 # Where each name lives, to be imported when it is first used: one picture needs no widget, and `draw` neither.
 HOMES = {
     "Picture": "animation",
     "Player": "player",
     "Stepper": "widgets",
-    "animate": "animation",
     "here": "place",
     "picture": "animation",
     "play": "player",
     "projector": "projection",
     "reduced_motion": "animation",
-    "stepper": "widgets",
 }
 
 __all__ = [
     "Picture",
     "Player",
     "Stepper",
-    "animate",
     "here",
     "picture",
     "play",
     "projector",
     "reduced_motion",
-    "stepper",
 ]
 
 

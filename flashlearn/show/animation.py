@@ -9,10 +9,9 @@ import base64
 import html
 import io
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from IPython.display import display
 from matplotlib import style
@@ -22,11 +21,8 @@ from matplotlib.figure import Figure
 from flashlearn.core.inputs import check_bool
 from flashlearn.show.bundle import parts
 from flashlearn.show.draw.style import STYLE
-from flashlearn.show.frame import DPI, Draw, Steps, look, table_html, thicken
+from flashlearn.show.frame import DPI, look, table_html, thicken
 from flashlearn.show.inputs import check_alt, check_draw, check_figsize
-
-if TYPE_CHECKING:
-    from flashlearn.show.player import Player
 
 _moving = not os.environ.get("FLASHLEARN_REDUCED_MOTION")
 
@@ -93,7 +89,7 @@ class Picture:
         from flashlearn.show.still import Still
 
         data, about = self._repr_mimebundle_()
-        live, how = parts(Still(self)._repr_mimebundle_())
+        live, how = parts(Still(self.projected, self.alt, self.size[0])._repr_mimebundle_())
         display({**live, **data}, metadata={**how, **about}, raw=True)
 
     def projected(self) -> bytes:
@@ -109,14 +105,6 @@ class Picture:
     def save(self, path: str | Path) -> None:
         """Write the picture to a file (.png or .apng)."""
         Path(path).write_bytes(self.png)
-
-
-def animate(steps: Steps, draw: Draw, **options) -> Player:
-    """Deprecated since 0.2, gone in the release after it: `play` takes the same arguments."""
-    warnings.warn("animate is play by now, with the same arguments", DeprecationWarning, stacklevel=2)
-    from flashlearn.show.player import play
-
-    return play(steps, draw, **options)
 
 
 def picture(plot: Callable[[Axes], Any], *, alt: str, figsize=(12.8, 4.8)) -> Picture:

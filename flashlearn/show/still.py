@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import anywidget
 from traitlets import Bytes, Int, Unicode
 
 from flashlearn.show.bundle import browser_text
 
-if TYPE_CHECKING:
-    from flashlearn.show.animation import Picture
-
 
 class Still(anywidget.AnyWidget):
-    """A picture with its words, plain or for a projector."""
+    """A picture with its words. `projected()` gives its bytes, plain or for a projector; `width` is in pixels."""
 
     all: weakref.WeakSet[Still] = weakref.WeakSet()
     _esm = Unicode(browser_text("saved.js", "still.js")).tag(sync=True)
@@ -23,11 +20,11 @@ class Still(anywidget.AnyWidget):
     alt = Unicode().tag(sync=True)
     width = Int().tag(sync=True)
 
-    def __init__(self, picture: Picture):
-        self.picture = picture
-        super().__init__(png=picture.projected(), alt=picture.alt, width=picture.size[0])
+    def __init__(self, projected: Callable[[], bytes], alt: str, width: int):
+        self.projected = projected
+        super().__init__(png=projected(), alt=alt, width=width)
         Still.all.add(self)
 
     def paint(self) -> None:
         """Show it plain or for a projector, as `frame.look` says."""
-        self.png = self.picture.projected()
+        self.png = self.projected()

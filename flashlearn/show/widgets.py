@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
-import warnings
 import weakref
-from typing import TYPE_CHECKING
 
 import anywidget
 import ipywidgets as widgets
@@ -14,10 +12,7 @@ from traitlets import Unicode
 
 from flashlearn.show.bundle import AGAIN, browser_text, parts
 from flashlearn.show.frame import Draw, Steps, as_runs, count, look, paint, png, transcript
-from flashlearn.show.inputs import LONGEST, check_alt, check_draw, check_figsize, check_interval
-
-if TYPE_CHECKING:
-    from flashlearn.show.player import Player
+from flashlearn.show.inputs import check_alt, check_draw, check_figsize, check_interval
 
 
 class LabelledImage(widgets.Image):
@@ -126,14 +121,3 @@ class Stepper(widgets.VBox):
         data["text/plain"] = f"[stepper, {count(self.runs)} steps; run the notebook to move it] {self.alt}"
         data["image/png"] = base64.b64encode(self.picture.value).decode()
         return data, about
-
-
-def stepper(steps: Steps, draw: Draw, *, interval: int = 1200, **options) -> Player:
-    """Deprecated since 0.2, gone in the release after it: `play`, with `seconds` for the `interval` in milliseconds."""
-    warnings.warn("stepper is play by now; interval=800 is seconds=0.8", DeprecationWarning, stacklevel=2)
-    from flashlearn.show.player import play
-
-    check_interval(interval)
-    if "seconds" in options:
-        raise TypeError(f"expected interval in milliseconds, got seconds={options['seconds']!r}, which play takes")
-    return play(steps, draw, seconds=min(interval / 1000, LONGEST), **options)

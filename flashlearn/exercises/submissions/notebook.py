@@ -8,10 +8,9 @@ from pathlib import Path
 from flashlearn.exercises.checking import EXERCISES, NOTEBOOKS
 from flashlearn.exercises.mutation_lab import EXERCISE as LAB
 from flashlearn.exercises.mutation_lab import MUTANTS
-from flashlearn.exercises.renamed import TITLES as OLD_TITLES
 
 NUMBERS = {module.__name__.rpartition(".")[2]: module.EXERCISES[0].name[:2] for module in NOTEBOOKS}
-TITLES = {f"{number}_{title}": number for title, number in NUMBERS.items()} | OLD_TITLES  # -> its number now
+TITLES = {f"{number}_{title}": number for title, number in NUMBERS.items()}  # -> its number
 LARGEST = 64 * 2**20  # bytes of a file that is read: the course's own notebooks have less than 4 MB
 
 

@@ -34,7 +34,6 @@ from flashlearn.exercises.causes import CAUSES
 from flashlearn.exercises.grading import grade
 from flashlearn.exercises.mutation_lab import EXERCISE as LAB
 from flashlearn.exercises.mutation_lab import MUTANTS, Mutant, build, right
-from flashlearn.exercises.renamed import current
 from flashlearn.exercises.submissions.record import NOT_ATTEMPTED, REMARK, Entry
 from flashlearn.exercises.submissions.stripped import ASKED, stripped
 from flashlearn.exercises.submissions.ward import NOTEBOOK, PACKAGE, SEARCH_PATH, Ward, empty_folder
@@ -177,7 +176,6 @@ class Session:
         self._graded.add(place)
         if type(answers) is not int or not 0 < answers <= MOST_TESTS or not isinstance(exercise, str):
             return
-        exercise = current(exercise)
         if exercise not in (LAB, *EXERCISES):
             return
         tries = sum(entry.exercise == exercise for entry in self.entries)

@@ -16,7 +16,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[2]
 # What runs answers and watches them
 WHOLE = (
-    *("__init__.py", "_moved.py", "core/inputs.py", "core/interpreter.py", "core/signs.py", "core/steps.py"),
+    *("__init__.py", "core/inputs.py", "core/interpreter.py", "core/signs.py", "core/steps.py"),
     *(
         "cost/hardware.py",
         "gpu/barriers.py",
