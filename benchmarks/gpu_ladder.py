@@ -52,9 +52,9 @@ def check(name: str, got: torch.Tensor, want: torch.Tensor) -> None:
 
 def forward_rungs(causal: bool, scale: float) -> dict:
     """name -> function of (q, k, v) -> o."""
+    from flashlearn.fast.op import flash_attention
     from flashlearn.kernels import attention_forward
     from flashlearn.kernels.ladder import RUNGS, attend
-    from flashlearn.kernels.op import flash_attention
 
     rungs = {"standard": lambda q, k, v: standard(q, k, v, causal)}
     rungs |= {name: lambda q, k, v, rung=rung: attend(rung, q, k, v, causal=causal)[0] for name, rung in RUNGS.items()}
@@ -79,8 +79,8 @@ def forward_row(D: int, N: int, causal: bool) -> dict:
 
 def backward_row(D: int, N: int, causal: bool) -> dict:
     """TFLOP/s of the two-sweep kernels and of what the op picks."""
+    from flashlearn.fast.op import flash_attention
     from flashlearn.kernels import attention_backward, attention_forward
-    from flashlearn.kernels.op import flash_attention
 
     q, k, v, do = inputs(D, N)
     with torch.no_grad():

@@ -61,8 +61,8 @@ def inputs(kernel: str, programs: int, keys: int = KEYS, device: str = "cuda") -
 
 def lesson_of(folder: str) -> dict[str, Any]:
     """The lesson's kernels, `attend_kernel` among them: `shared_kernel` with `attend` in the place of `consume`."""
-    from flashlearn.gpu.compiled_source import HEADER, source_of
-    from flashlearn.kernels.hopper import lesson
+    from flashlearn.compiler.compiled_source import HEADER, source_of
+    from flashlearn.kernels import lesson
 
     path = Path(folder, "attend_kernel.py")
     path.write_text(HEADER + source_of(lesson.shared_kernel, {"consume": lesson.attend}), encoding="utf-8")

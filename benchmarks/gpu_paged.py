@@ -168,7 +168,7 @@ def bind_ours(problem: Problem, page: int) -> Calls:
 def bind_portable(problem: Problem, page: int, plan: Any = None) -> Calls:
     """By the kernel for every GPU, launched as it launches itself or by another plan."""
     from flashlearn.core.pages import check_paged
-    from flashlearn.kernels.paged import Given, Plan, paged
+    from flashlearn.fast.paged import Given, Plan, paged
 
     k, v = problem.cut(page)
 
@@ -363,9 +363,9 @@ PLANNED = (Setting(1, 65536, "uniform"), Setting(16, 8192, "uniform"), Setting(1
 
 def plan_us(problem: Problem, how: tuple[int, int, int], page: int = 256) -> float:
     """Microseconds of our portable kernel launched in one of those ways."""
-    from flashlearn.kernels.launcher import multiprocessors
-    from flashlearn.kernels.paged import Plan
-    from flashlearn.kernels.portable.launches import Launch
+    from flashlearn.fast.launcher import multiprocessors
+    from flashlearn.fast.paged import Plan
+    from flashlearn.fast.portable.launches import Launch
 
     programs, block_n, stages = how
     plan = Plan(Launch(16, block_n, 4, stages), programs * multiprocessors(problem.k.device), True)

@@ -6,6 +6,49 @@ from typing import TYPE_CHECKING, Any
 import flashlearn.core.interpreter  # noqa: F401  it must come before Triton
 
 if TYPE_CHECKING:
+    from flashlearn.algorithms.attention import one_pass_attention as one_pass_attention
+    from flashlearn.algorithms.attention import one_pass_attention_steps as one_pass_attention_steps
+    from flashlearn.algorithms.attention import standard_attention as standard_attention
+    from flashlearn.algorithms.attention import standard_attention_steps as standard_attention_steps
+    from flashlearn.algorithms.attention import two_pass_attention as two_pass_attention
+    from flashlearn.algorithms.attention import two_pass_attention_steps as two_pass_attention_steps
+    from flashlearn.algorithms.gradients import attention_backward as attention_backward
+    from flashlearn.algorithms.gradients import attention_backward_steps as attention_backward_steps
+    from flashlearn.algorithms.gradients import contract as contract
+    from flashlearn.algorithms.gradients import contract_steps as contract_steps
+    from flashlearn.algorithms.gradients import matmul_backward as matmul_backward
+    from flashlearn.algorithms.gradients import matmul_backward_steps as matmul_backward_steps
+    from flashlearn.algorithms.gradients import softmax_backward as softmax_backward
+    from flashlearn.algorithms.gradients import softmax_backward_steps as softmax_backward_steps
+    from flashlearn.algorithms.matmul import tiled_matmul as tiled_matmul
+    from flashlearn.algorithms.matmul import tiled_matmul_steps as tiled_matmul_steps
+    from flashlearn.algorithms.matmul import tiled_qkv as tiled_qkv
+    from flashlearn.algorithms.matmul import tiled_qkv_steps as tiled_qkv_steps
+    from flashlearn.algorithms.merging import merge_attentions as merge_attentions
+    from flashlearn.algorithms.paged import paged_attention as paged_attention
+    from flashlearn.algorithms.paged import paged_attention_steps as paged_attention_steps
+    from flashlearn.algorithms.softmax import blocked_softmax as blocked_softmax
+    from flashlearn.algorithms.softmax import blocked_softmax_steps as blocked_softmax_steps
+    from flashlearn.algorithms.softmax import merge as merge
+    from flashlearn.algorithms.softmax import merge_tree as merge_tree
+    from flashlearn.algorithms.softmax import merge_tree_steps as merge_tree_steps
+    from flashlearn.algorithms.softmax import naive_softmax as naive_softmax
+    from flashlearn.algorithms.softmax import naive_softmax_steps as naive_softmax_steps
+    from flashlearn.algorithms.softmax import online_softmax as online_softmax
+    from flashlearn.algorithms.softmax import online_softmax_steps as online_softmax_steps
+    from flashlearn.algorithms.softmax import safe_softmax as safe_softmax
+    from flashlearn.algorithms.softmax import safe_softmax_steps as safe_softmax_steps
+    from flashlearn.algorithms.tiled import fitting_block_sizes as fitting_block_sizes
+    from flashlearn.algorithms.tiled import paper_block_sizes as paper_block_sizes
+    from flashlearn.algorithms.tiled import sram_elements as sram_elements
+    from flashlearn.algorithms.tiled import tiled_attention_v1 as tiled_attention_v1
+    from flashlearn.algorithms.tiled import tiled_attention_v1_lines as tiled_attention_v1_lines
+    from flashlearn.algorithms.tiled import tiled_attention_v1_steps as tiled_attention_v1_steps
+    from flashlearn.algorithms.tiled import tiled_attention_v2 as tiled_attention_v2
+    from flashlearn.algorithms.tiled import tiled_attention_v2_steps as tiled_attention_v2_steps
+    from flashlearn.algorithms.tiled import visited_blocks as visited_blocks
+    from flashlearn.algorithms.tiled_backward import tiled_attention_backward as tiled_attention_backward
+    from flashlearn.algorithms.tiled_backward import tiled_attention_backward_steps as tiled_attention_backward_steps
     from flashlearn.core.hbm import HBM as HBM
     from flashlearn.core.mask import Mask as Mask
     from flashlearn.core.steps import Step as Step
@@ -18,53 +61,10 @@ if TYPE_CHECKING:
     from flashlearn.core.steps import record as record
     from flashlearn.core.steps import run as run
     from flashlearn.core.steps import sram_peak as sram_peak
-    from flashlearn.kernels.explanation import explain as explain
-    from flashlearn.kernels.op import flash_attention as flash_attention
-    from flashlearn.kernels.paged import flash_attention_paged as flash_attention_paged
-    from flashlearn.kernels.varlen import flash_attention_varlen as flash_attention_varlen
-    from flashlearn.rungs.attention import one_pass_attention as one_pass_attention
-    from flashlearn.rungs.attention import one_pass_attention_steps as one_pass_attention_steps
-    from flashlearn.rungs.attention import standard_attention as standard_attention
-    from flashlearn.rungs.attention import standard_attention_steps as standard_attention_steps
-    from flashlearn.rungs.attention import two_pass_attention as two_pass_attention
-    from flashlearn.rungs.attention import two_pass_attention_steps as two_pass_attention_steps
-    from flashlearn.rungs.gradients import attention_backward as attention_backward
-    from flashlearn.rungs.gradients import attention_backward_steps as attention_backward_steps
-    from flashlearn.rungs.gradients import contract as contract
-    from flashlearn.rungs.gradients import contract_steps as contract_steps
-    from flashlearn.rungs.gradients import matmul_backward as matmul_backward
-    from flashlearn.rungs.gradients import matmul_backward_steps as matmul_backward_steps
-    from flashlearn.rungs.gradients import softmax_backward as softmax_backward
-    from flashlearn.rungs.gradients import softmax_backward_steps as softmax_backward_steps
-    from flashlearn.rungs.matmul import tiled_matmul as tiled_matmul
-    from flashlearn.rungs.matmul import tiled_matmul_steps as tiled_matmul_steps
-    from flashlearn.rungs.matmul import tiled_qkv as tiled_qkv
-    from flashlearn.rungs.matmul import tiled_qkv_steps as tiled_qkv_steps
-    from flashlearn.rungs.merging import merge_attentions as merge_attentions
-    from flashlearn.rungs.paged import paged_attention as paged_attention
-    from flashlearn.rungs.paged import paged_attention_steps as paged_attention_steps
-    from flashlearn.rungs.softmax import blocked_softmax as blocked_softmax
-    from flashlearn.rungs.softmax import blocked_softmax_steps as blocked_softmax_steps
-    from flashlearn.rungs.softmax import merge as merge
-    from flashlearn.rungs.softmax import merge_tree as merge_tree
-    from flashlearn.rungs.softmax import merge_tree_steps as merge_tree_steps
-    from flashlearn.rungs.softmax import naive_softmax as naive_softmax
-    from flashlearn.rungs.softmax import naive_softmax_steps as naive_softmax_steps
-    from flashlearn.rungs.softmax import online_softmax as online_softmax
-    from flashlearn.rungs.softmax import online_softmax_steps as online_softmax_steps
-    from flashlearn.rungs.softmax import safe_softmax as safe_softmax
-    from flashlearn.rungs.softmax import safe_softmax_steps as safe_softmax_steps
-    from flashlearn.rungs.tiled import fitting_block_sizes as fitting_block_sizes
-    from flashlearn.rungs.tiled import paper_block_sizes as paper_block_sizes
-    from flashlearn.rungs.tiled import sram_elements as sram_elements
-    from flashlearn.rungs.tiled import tiled_attention_v1 as tiled_attention_v1
-    from flashlearn.rungs.tiled import tiled_attention_v1_lines as tiled_attention_v1_lines
-    from flashlearn.rungs.tiled import tiled_attention_v1_steps as tiled_attention_v1_steps
-    from flashlearn.rungs.tiled import tiled_attention_v2 as tiled_attention_v2
-    from flashlearn.rungs.tiled import tiled_attention_v2_steps as tiled_attention_v2_steps
-    from flashlearn.rungs.tiled import visited_blocks as visited_blocks
-    from flashlearn.rungs.tiled_backward import tiled_attention_backward as tiled_attention_backward
-    from flashlearn.rungs.tiled_backward import tiled_attention_backward_steps as tiled_attention_backward_steps
+    from flashlearn.fast.explanation import explain as explain
+    from flashlearn.fast.op import flash_attention as flash_attention
+    from flashlearn.fast.paged import flash_attention_paged as flash_attention_paged
+    from flashlearn.fast.varlen import flash_attention_varlen as flash_attention_varlen
     from flashlearn.show.projection import projector as projector
 
 __version__ = "0.3.0.dev0"
@@ -72,11 +72,11 @@ __version__ = "0.3.0.dev0"
 # Where the public names are, each imported when it is first used: `--help` then needs no PyTorch, the algorithms no Triton,
 # and nothing but the projector the extra `notebooks`.
 HOMES = {
-    "flashlearn.kernels.op": ("flash_attention",),
-    "flashlearn.kernels.varlen": ("flash_attention_varlen",),
-    "flashlearn.kernels.paged": ("flash_attention_paged",),
-    "flashlearn.kernels.explanation": ("explain",),
-    "flashlearn.rungs.merging": ("merge_attentions",),
+    "flashlearn.fast.op": ("flash_attention",),
+    "flashlearn.fast.varlen": ("flash_attention_varlen",),
+    "flashlearn.fast.paged": ("flash_attention_paged",),
+    "flashlearn.fast.explanation": ("explain",),
+    "flashlearn.algorithms.merging": ("merge_attentions",),
     "flashlearn.core.hbm": ("HBM",),
     "flashlearn.core.mask": ("Mask",),
     "flashlearn.core.steps": (
@@ -91,7 +91,7 @@ HOMES = {
         "run",
         "sram_peak",
     ),
-    "flashlearn.rungs.attention": (
+    "flashlearn.algorithms.attention": (
         "one_pass_attention",
         "one_pass_attention_steps",
         "standard_attention",
@@ -99,7 +99,7 @@ HOMES = {
         "two_pass_attention",
         "two_pass_attention_steps",
     ),
-    "flashlearn.rungs.gradients": (
+    "flashlearn.algorithms.gradients": (
         "attention_backward",
         "attention_backward_steps",
         "contract",
@@ -109,9 +109,9 @@ HOMES = {
         "softmax_backward",
         "softmax_backward_steps",
     ),
-    "flashlearn.rungs.matmul": ("tiled_matmul", "tiled_matmul_steps", "tiled_qkv", "tiled_qkv_steps"),
-    "flashlearn.rungs.paged": ("paged_attention", "paged_attention_steps"),
-    "flashlearn.rungs.softmax": (
+    "flashlearn.algorithms.matmul": ("tiled_matmul", "tiled_matmul_steps", "tiled_qkv", "tiled_qkv_steps"),
+    "flashlearn.algorithms.paged": ("paged_attention", "paged_attention_steps"),
+    "flashlearn.algorithms.softmax": (
         "blocked_softmax",
         "blocked_softmax_steps",
         "merge",
@@ -124,7 +124,7 @@ HOMES = {
         "safe_softmax",
         "safe_softmax_steps",
     ),
-    "flashlearn.rungs.tiled": (
+    "flashlearn.algorithms.tiled": (
         "fitting_block_sizes",
         "paper_block_sizes",
         "sram_elements",
@@ -135,7 +135,7 @@ HOMES = {
         "tiled_attention_v2_steps",
         "visited_blocks",
     ),
-    "flashlearn.rungs.tiled_backward": ("tiled_attention_backward", "tiled_attention_backward_steps"),
+    "flashlearn.algorithms.tiled_backward": ("tiled_attention_backward", "tiled_attention_backward_steps"),
     "flashlearn.show.projection": ("projector",),
 }
 LATER = {name: module for module, names in HOMES.items() for name in names}
@@ -156,7 +156,7 @@ if not TYPE_CHECKING:  # it would believe in any name
         try:
             found = getattr(import_module(LATER[name]), name)
         except ImportError as error:
-            if not LATER[name].startswith(("flashlearn.kernels.", "flashlearn.show.")):
+            if not LATER[name].startswith(("flashlearn.fast.", "flashlearn.kernels.", "flashlearn.show.")):
                 raise
             found = _missing(name, error)  # Triton or the extra `notebooks` is missing
         globals()[name] = found  # the next time it is found at once

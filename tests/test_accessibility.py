@@ -24,11 +24,11 @@ from matplotlib.text import Text
 from PIL import Image
 
 import flashlearn as fl
+from flashlearn.algorithms.own_scales import own_scales_steps
+from flashlearn.algorithms.projection import projection_steps
+from flashlearn.algorithms.softmax import uncorrected_sum_steps
 from flashlearn.cost import race
 from flashlearn.gpu import layout_steps, pipeline_steps, program_steps
-from flashlearn.rungs.own_scales import own_scales_steps
-from flashlearn.rungs.projection import projection_steps
-from flashlearn.rungs.softmax import uncorrected_sum_steps
 from flashlearn.show import Stepper, animation, draw, play, player
 from flashlearn.show.draw.pipeline import draw_pipeline
 from flashlearn.show.draw.programs import draw_programs

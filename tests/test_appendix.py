@@ -14,10 +14,10 @@ if importlib.util.find_spec("triton") is None:
 from flashlearn.kernels import INTERPRETED  # noqa: F401  # isort: skip (first: it chooses the backend)
 
 from flashlearn.cost import H200_SXM
-from flashlearn.kernels.decode import splits_alone
-from flashlearn.kernels.hopper.order import LAGS, LONG, rows_of_shared_keys
+from flashlearn.fast.decode import splits_alone
+from flashlearn.fast.hopper.order import LAGS, LONG, rows_of_shared_keys
+from flashlearn.kernels.forward import forward_launch
 from flashlearn.kernels.ladder import TUNED
-from flashlearn.kernels.teaching.forward import forward_launch
 from flashlearn.measurements import chosen, load, tables
 from flashlearn.measurements.records import geometric_mean
 from flashlearn.measurements.story import CHANGES, candidates, gain, third_stage
@@ -448,7 +448,7 @@ def test_what_is_said_of_a_multiprocessor_with_one_program():
     root = Path(__file__).parents[1]
     changes, source = (
         " ".join((root / name).read_text(encoding="utf-8").split())
-        for name in ("CHANGELOG.md", "flashlearn/kernels/decode.py")
+        for name in ("CHANGELOG.md", "flashlearn/fast/decode.py")
     )
     assert f"twice as large: {rounded(alone)} of the time (H200, {len(alone)} settings of D = 128" in source
     assert f"With fewer than 512 keys each it would take {rounded(few)} times as long." in source
@@ -501,7 +501,7 @@ def test_what_is_said_of_other_head_dimensions():
     changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
     assert f"{backward('cudnn', 192, 256)} of cuDNN at N = 4096. In order" in changes
     assert "on an H100, 0.99 to 1.06 of cuDNN at N = 4096." in changes
-    source = (Path(tables.__file__).parents[1] / "kernels/hopper/backward_wide.py").read_text(encoding="utf-8")
+    source = (Path(tables.__file__).parents[1] / "fast/hopper/backward_wide.py").read_text(encoding="utf-8")
     assert (
         f"{backward('cudnn', 192, 256)} of cuDNN, at D = 256 {backward('fa4', 256)} of FlashAttention-4, and at 192 "
         f"{backward('fa4', 192)}"
@@ -529,7 +529,7 @@ def test_memory_is_what_has_to_be_there():
 
 
 def test_the_prediction_in_the_source_and_what_came_of_it():
-    source = (Path(tables.__file__).parents[1] / "kernels/hopper/forward.py").read_text(encoding="utf-8")
+    source = (Path(tables.__file__).parents[1] / "fast/hopper/forward.py").read_text(encoding="utf-8")
     assert "should take D = 128 from about 400 TFLOP/s to above 550 on an H200" in " ".join(source.split())
     assert "should take D = 128 from about 400 TFLOP/s to above 550 on an H200" in TEXT
     (row,) = chosen(BESIDE["rows"], dtype="float16", D=128, N=16384, causal=False)

@@ -8,9 +8,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 import flashlearn as fl
-from flashlearn.core.steps import hbm_bytes, last, passes, record
-from flashlearn.cost import operations
-from flashlearn.rungs.attention import (
+from flashlearn.algorithms.attention import (
     one_pass_attention,
     one_pass_attention_steps,
     standard_attention,
@@ -18,13 +16,15 @@ from flashlearn.rungs.attention import (
     two_pass_attention,
     two_pass_attention_steps,
 )
-from flashlearn.rungs.tiled import (
+from flashlearn.algorithms.tiled import (
     tiled_attention_v1,
     tiled_attention_v1_steps,
     tiled_attention_v2,
     tiled_attention_v2_steps,
 )
-from flashlearn.rungs.tiled_backward import tiled_attention_backward
+from flashlearn.algorithms.tiled_backward import tiled_attention_backward
+from flashlearn.core.steps import hbm_bytes, last, passes, record
+from flashlearn.cost import operations
 from tests.grid import (
     CASES,
     DTYPES,

@@ -14,22 +14,23 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from flashlearn.core.steps import record
 from flashlearn.exercises.altered import altered
-from flashlearn.gpu import barriers, turns
-from flashlearn.gpu.barriers import Race, Times
-from flashlearn.gpu.gluon_names import UINT32, values
-from flashlearn.gpu.simulated import simulate, tiles, timeline_steps
-from flashlearn.gpu.turns import Deadlock
 from flashlearn.show.draw import draw_barriers
 from flashlearn.show.frame import as_runs, paint
+from flashlearn.simulator import barriers, turns
+from flashlearn.simulator.barriers import Race, Times
+from flashlearn.simulator.gluon_names import UINT32, values
+from flashlearn.simulator.simulated import simulate, tiles, timeline_steps
+from flashlearn.simulator.turns import Deadlock
 
 pytest.importorskip("triton", reason="Triton is not installed here: there are no kernels to simulate")
-from flashlearn.kernels import INTERPRETED, decode
-from flashlearn.kernels.hopper import backward, backward_wide, forward, lesson, order
-from flashlearn.kernels.hopper.bands import Spans
-from flashlearn.kernels.hopper.order import LAGS, beside
-from flashlearn.kernels.hopper.softcap import factor_of, with_softcap
-from flashlearn.kernels.hopper.sums import Begun, block_of_queries, tiles_of_dq
-from flashlearn.kernels.teaching.forward import LOG2_E
+from flashlearn.fast import decode
+from flashlearn.fast.hopper import backward, backward_wide, forward, order
+from flashlearn.fast.hopper.bands import Spans
+from flashlearn.fast.hopper.order import LAGS, beside
+from flashlearn.fast.hopper.softcap import factor_of, with_softcap
+from flashlearn.fast.hopper.sums import Begun, block_of_queries, tiles_of_dq
+from flashlearn.kernels import INTERPRETED, lesson
+from flashlearn.kernels.forward import LOG2_E
 from tests.slow import across
 from tests.summed import as_dq
 

@@ -16,8 +16,8 @@ import pytest
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: nothing is compiled", allow_module_level=True)
 
-from flashlearn.gpu.pretend import SHARED
-from flashlearn.kernels.dispatch import GLUON_VERSIONS
+from flashlearn.compiler.pretend import SHARED
+from flashlearn.fast.dispatch import GLUON_VERSIONS
 from tests.slow import slow
 from tools import compile_table
 from tools.compile_table import CASES, WORSE, Case, compiled, is_recorded, worse, worst
@@ -60,13 +60,13 @@ def test_what_the_op_can_choose_compiles_and_spills_no_more_than_recorded(cases)
 OVERLAP = """
 import sys
 import torch
-from flashlearn.gpu.pretend import pretend
+from flashlearn.compiler.pretend import pretend
 pretend(90)
-from flashlearn.kernels.portable import backward, forward, launches
+from flashlearn.fast.portable import backward, forward, launches
 launches.shared_memory = lambda device: 232448
-for module in ("flashlearn.kernels.target", "flashlearn.kernels.portable.forward"):
+for module in ("flashlearn.fast.target", "flashlearn.fast.portable.forward"):
     sys.modules[module].check_runnable = lambda **_: None
-sys.modules["flashlearn.kernels.target"].check_device = lambda *_: None
+sys.modules["flashlearn.fast.target"].check_device = lambda *_: None
 q, k, v, do = torch.empty(4, 1, 2, 512, int(sys.argv[1]), dtype=torch.float16)
 o, lse = forward.attention_forward_portable(q, k, v, causal=True)
 backward.attention_backward_portable(do, q, k, v, o, lse, causal=True)

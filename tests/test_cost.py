@@ -9,6 +9,21 @@ import numpy as np
 import pytest
 import torch
 
+from flashlearn.algorithms.attention import one_pass_attention_steps, standard_attention_steps, two_pass_attention_steps
+from flashlearn.algorithms.softmax import (
+    blocked_softmax_steps,
+    merge_tree_steps,
+    naive_softmax_steps,
+    online_softmax_steps,
+    safe_softmax_steps,
+)
+from flashlearn.algorithms.tiled import (
+    fitting_block_sizes,
+    paper_block_sizes,
+    sram_elements,
+    tiled_attention_v1_steps,
+    tiled_attention_v2_steps,
+)
 from flashlearn.core.mask import Mask
 from flashlearn.core.steps import Step, hbm_bytes, matmul_flops
 from flashlearn.cost import (
@@ -38,25 +53,10 @@ from flashlearn.cost import (
     two_sweep_cost,
     v1_cost,
     v2_cost,
-    wire,
 )
+from flashlearn.cost import communication as wire
 from flashlearn.cost import counted as counted_by_the_package
 from flashlearn.cost.formulas import _keys_of_queries, _work
-from flashlearn.rungs.attention import one_pass_attention_steps, standard_attention_steps, two_pass_attention_steps
-from flashlearn.rungs.softmax import (
-    blocked_softmax_steps,
-    merge_tree_steps,
-    naive_softmax_steps,
-    online_softmax_steps,
-    safe_softmax_steps,
-)
-from flashlearn.rungs.tiled import (
-    fitting_block_sizes,
-    paper_block_sizes,
-    sram_elements,
-    tiled_attention_v1_steps,
-    tiled_attention_v2_steps,
-)
 from tests.grid import CASES, DTYPES, Case, make, traits, work
 from tests.slow import covering, slow
 

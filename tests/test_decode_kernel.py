@@ -13,22 +13,22 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: no kernel is tested", allow_module_level=True)
 
 from flashlearn.core.steps import hbm_bytes, record
-from flashlearn.kernels import dispatch
-from flashlearn.kernels.decode import (
+from flashlearn.fast import dispatch
+from flashlearn.fast.decode import (
     attention_decode,
     cut,
     decode_launch,
     decode_splits,
     splits_alone,
 )
-from flashlearn.kernels.op import flash_attention
+from flashlearn.fast.op import flash_attention
+from flashlearn.fast.target import INTERPRETED
+from flashlearn.kernels.forward import attention_forward, padded
 from flashlearn.kernels.recorder import kernel_steps
-from flashlearn.kernels.target import INTERPRETED
-from flashlearn.kernels.teaching.forward import attention_forward, padded
 from tests.grid import Case, bf16, check, check_kernel, fp16, fp32, make, oracle, plain, traits
 from tests.slow import across, covering
 
-decoding = importlib.import_module("flashlearn.kernels.decode")  # the module: the function has its name
+decoding = importlib.import_module("flashlearn.fast.decode")  # the module: the function has its name
 DEVICE = "cpu" if INTERPRETED else "cuda"
 needs_interpreter = pytest.mark.skipif(not INTERPRETED, reason="kernels are compiled here: nothing to record")
 

@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-NEED_TRITON = ("flashlearn.kernels", "flashlearn.models.transformers", "flashlearn.models.continuous")
+NEED_TRITON = (
+    "flashlearn.kernels",
+    "flashlearn.fast",
+    "flashlearn.models.transformers",
+    "flashlearn.models.continuous",
+)
 OF_THE_BOOK = ("docutils", "fontTools", "latex2mathml", "sphinx")  # what tools.book imports
 MODULES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts)

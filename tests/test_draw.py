@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 import flashlearn as fl
-from flashlearn.rungs.softmax import uncorrected_sum_steps
+from flashlearn.algorithms.softmax import uncorrected_sum_steps
 from flashlearn.show import picture, play
 from flashlearn.show.draw import COLOURS, draw_colour_key, draw_row, draw_terms, draw_tree
 from flashlearn.show.draw.parts import pass_note

@@ -10,19 +10,19 @@ import torch
 from matplotlib.figure import Figure
 
 import flashlearn as fl
+from flashlearn.algorithms.own_scales import own_scales_steps
+from flashlearn.algorithms.projection import projection_steps
+from flashlearn.algorithms.softmax import uncorrected_sum_steps
 from flashlearn.core.steps import Step
 from flashlearn.cost import race
+from flashlearn.cost.sectors import sector_steps
 from flashlearn.gpu import layout_steps, pipeline_steps, program_steps
-from flashlearn.gpu.barriers import Flip, Task
 from flashlearn.gpu.overlap import overlap_steps
-from flashlearn.gpu.sectors import sector_steps
-from flashlearn.gpu.simulated import Run, timeline_steps
 from flashlearn.ring import ring_attention_steps
-from flashlearn.rungs.own_scales import own_scales_steps
-from flashlearn.rungs.projection import projection_steps
-from flashlearn.rungs.softmax import uncorrected_sum_steps
 from flashlearn.serving import Batch, PagePool, batch_steps
 from flashlearn.show import draw, play
+from flashlearn.simulator.barriers import Flip, Task
+from flashlearn.simulator.simulated import Run, timeline_steps
 from tests.slow import every
 
 X = torch.tensor([3.0, 2.0, 5.0, 1.0])

@@ -19,8 +19,8 @@ from flashlearn import (
     standard_attention_steps,
     two_pass_attention_steps,
 )
+from flashlearn.algorithms.projection import projection_steps
 from flashlearn.core.mask import causal_mask
-from flashlearn.rungs.projection import projection_steps
 from flashlearn.show import play
 from flashlearn.show.draw import draw_converge, draw_masks, draw_projection, draw_query, draw_round_trip
 from flashlearn.show.draw.style import STYLE, fixed, tint

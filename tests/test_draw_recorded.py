@@ -15,14 +15,14 @@ if importlib.util.find_spec("triton") is None:
 
 import flashlearn as fl
 from flashlearn import kernels
+from flashlearn.algorithms.tiled import tiled_attention_v2_steps
+from flashlearn.algorithms.tiled_backward import tiled_attention_backward_steps
 from flashlearn.core.inputs import Sizes
 from flashlearn.core.mask import Mask
 from flashlearn.core.steps import hbm_bytes, record
+from flashlearn.fast.target import INTERPRETED
+from flashlearn.kernels.forward import Launch
 from flashlearn.kernels.recorder import kernel_steps
-from flashlearn.kernels.target import INTERPRETED
-from flashlearn.kernels.teaching.forward import Launch
-from flashlearn.rungs.tiled import tiled_attention_v2_steps
-from flashlearn.rungs.tiled_backward import tiled_attention_backward_steps
 from flashlearn.show.draw import draw_backward, draw_tiling, drawable, without_numbers
 from flashlearn.show.frame import as_runs, count, paint
 from tests.slow import slow
@@ -127,7 +127,7 @@ def test_pictures_of_all_steps_differ(shown):
 
 def test_the_columns_of_a_recorded_kernel_are_those_of_the_algorithm():
     """m is in units of log2 in the kernel; l and the factor are what they are."""
-    from flashlearn.kernels.teaching import rungs
+    from flashlearn.kernels import versions as rungs
 
     q, k, v = torch.randn(3, 1, 1, 24, 16, generator=torch.Generator().manual_seed(5))
     recorded = list(drawable(record(kernel_steps(rungs.attend, rungs.grouped_kernel, q, k, v, causal=True))))[:-1]

@@ -288,7 +288,7 @@ def test_steps_of_the_recorder_can_be_painted():
     code = (
         "import torch, flashlearn as fl\n"
         "from flashlearn.kernels.recorder import kernel_steps\n"
-        "from flashlearn.kernels.teaching.forward import attention_forward\n"
+        "from flashlearn.kernels.forward import attention_forward\n"
         "from flashlearn.show.draw import draw_tiling\n"
         "from flashlearn.show.frame import as_runs, paint\n"
         "q, k, v = torch.randn(3, 1, 2, 40, 16).unbind(0)\n"

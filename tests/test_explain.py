@@ -14,10 +14,10 @@ import flashlearn as fl
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: there is nothing to explain", allow_module_level=True)
 
-from flashlearn.kernels import decode, dispatch, explanation, launcher
-from flashlearn.kernels.portable import launches
-from flashlearn.kernels.target import INTERPRETED
-from flashlearn.kernels.teaching.forward import forward_launch
+from flashlearn.fast import decode, dispatch, explanation, launcher
+from flashlearn.fast.portable import launches
+from flashlearn.fast.target import INTERPRETED
+from flashlearn.kernels.forward import forward_launch
 from tests.grid import bf16, fp16, fp32
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="a GPU is here: the tests below pretend another")
@@ -134,7 +134,7 @@ def test_on_hopper_masks_have_blocks_by_how_many_keys_are_seen(on, D, N, block):
 
 
 def test_the_defaults_are_those_of_the_launcher():
-    hopper = pytest.importorskip("flashlearn.kernels.hopper.forward")
+    hopper = pytest.importorskip("flashlearn.fast.hopper.forward")
     parameters = inspect.signature(hopper.attention_forward_hopper).parameters
     assert dispatch.HOPPER_DEFAULTS == {name: parameters[name].default for name in dispatch.HOPPER_DEFAULTS}
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import flashlearn as fl
-from flashlearn.rungs.tiled import sram_elements
+from flashlearn.algorithms.tiled import sram_elements
 from flashlearn.show import animation
 from flashlearn.show.explorers import tiling
 from flashlearn.show.explorers.tiling import (

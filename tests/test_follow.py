@@ -19,11 +19,13 @@ if importlib.util.find_spec("triton") is None:
 
 from flashlearn.core.pages import check_paged
 from flashlearn.exercises.altered import altered
-from flashlearn.kernels import INTERPRETED, follow, paged
-from flashlearn.kernels.hopper import sums
-from flashlearn.kernels.portable.launches import Launch
+from flashlearn.fast import dependent_launch as follow
+from flashlearn.fast import paged
+from flashlearn.fast.hopper import sums
+from flashlearn.fast.portable.launches import Launch
+from flashlearn.kernels import INTERPRETED
 
-decoding = importlib.import_module("flashlearn.kernels.decode")  # the module: the function has its name
+decoding = importlib.import_module("flashlearn.fast.decode")  # the module: the function has its name
 interpreted = pytest.mark.skipif(
     not INTERPRETED, reason="kernels are compiled here: nobody can stand between two of them"
 )
@@ -127,11 +129,13 @@ def test_the_interpreter_knows_nothing_of_it():
 COMPILE = """
 import importlib, json, sys, torch
 from types import SimpleNamespace
-from flashlearn.gpu.pretend import SHARED, pretend
+from flashlearn.compiler.pretend import SHARED, pretend
 gpu = int(sys.argv[1])
 pretend(gpu)
-from flashlearn.kernels import follow, launcher, paged
-decoding = importlib.import_module("flashlearn.kernels.decode")
+from flashlearn.fast import dependent_launch as follow
+from flashlearn.fast import launcher
+from flashlearn.fast import paged
+decoding = importlib.import_module("flashlearn.fast.decode")
 follow.ALLOWED = sys.argv[2] == "allowed"
 properties = SimpleNamespace(multi_processor_count=132, shared_memory_per_block_optin=SHARED[gpu])
 torch.cuda.get_device_properties = lambda device=None: properties
@@ -144,9 +148,9 @@ decoding.decode(q, k, k, False, 0.1, 4, True)
 pages, table, lengths = torch.empty(64, 2, 16, 64), torch.zeros(1, 64).int(), torch.zeros(1).int()
 paged.flash_attention_paged(q, pages, pages, table, lengths)
 if gpu == 90:
-    from flashlearn.kernels.hopper.backward import attention_backward_hopper
+    from flashlearn.fast.hopper.backward import attention_backward_hopper
     q, k, v, o, do = torch.empty(5, 1, 2, 512, 64, dtype=torch.float16)
-    from flashlearn.kernels.hopper.backward_wide import attention_backward_wide
+    from flashlearn.fast.hopper.backward_wide import attention_backward_wide
     for in_order in (False, True):
         attention_backward_hopper(do, q, k, v, o, torch.empty(1, 2, 512), causal=True, scale=0.1, in_order=in_order)
     q, k, v, o, do = torch.empty(5, 1, 2, 512, 192, dtype=torch.float16)
@@ -230,7 +234,7 @@ def test_where_it_is_not_there_or_not_wanted_nothing_is_launched_early(gpu, allo
 
 
 def test_the_launcher_tells_kernels_that_follow_from_others(monkeypatch):
-    launching = importlib.import_module("flashlearn.kernels.launcher")
+    launching = importlib.import_module("flashlearn.fast.launcher")
     monkeypatch.setattr(launching, "INTERPRETED", False)
     monkeypatch.setattr(launching, "_compiled", {})
     options = []

@@ -13,11 +13,11 @@ if importlib.util.find_spec("triton") is None:
 
 import flashlearn as fl
 from flashlearn.core.inputs import check_qkv
-from flashlearn.kernels import general
-from flashlearn.kernels.general import flat, general_forward, options_of
-from flashlearn.kernels.op import flash_attention
-from flashlearn.kernels.target import INTERPRETED
-from flashlearn.kernels.varlen import flash_attention_varlen
+from flashlearn.fast import general
+from flashlearn.fast.general import flat, general_forward, options_of
+from flashlearn.fast.op import flash_attention
+from flashlearn.fast.target import INTERPRETED
+from flashlearn.fast.varlen import flash_attention_varlen
 from tests.grid import bf16, fp16, fp32, make
 from tests.masked import Problem, check, given, offsets_of, results_of
 from tests.slow import slow

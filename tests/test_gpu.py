@@ -197,7 +197,7 @@ def test_first_values_of_the_program_explorer(name, value, error, message):
 @pytest.mark.slow  # processes of their own; notebook 11 compiles too
 @needs_triton
 def test_the_compiler_gives_a_program_its_warps_and_a_stage_its_tiles():
-    from flashlearn.gpu.compiled import compiled
+    from flashlearn.compiler.compiled import compiled
 
     four, eight, one_stage, three = compiled(
         ("vector_add", "H100", {"num_warps": 4}),
@@ -219,7 +219,7 @@ def test_the_compiler_gives_a_program_its_warps_and_a_stage_its_tiles():
 @pytest.mark.slow  # processes of their own; notebook 14 counts them too
 @needs_triton
 def test_the_compiler_counts_instructions_and_says_what_spills():
-    from flashlearn.gpu.compiled import compiled
+    from flashlearn.compiler.compiled import compiled
 
     blocks = {"HEAD_DIM": 64, "BLOCK_M": 128, "BLOCK_N": 64, "num_warps": 4, "num_stages": 2}
     e, two, cramped = compiled(

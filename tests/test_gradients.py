@@ -7,8 +7,7 @@ import pytest
 import torch
 
 import flashlearn as fl
-from flashlearn.cost import fused_backward_cost, standard_backward_cost, stored_backward_cost, two_sweep_cost
-from flashlearn.rungs.gradients import (
+from flashlearn.algorithms.gradients import (
     attention_backward,
     attention_backward_steps,
     contract,
@@ -18,8 +17,9 @@ from flashlearn.rungs.gradients import (
     softmax_backward,
     softmax_backward_steps,
 )
-from flashlearn.rungs.tiled import tiled_attention_v2, visited_blocks
-from flashlearn.rungs.tiled_backward import tiled_attention_backward, tiled_attention_backward_steps
+from flashlearn.algorithms.tiled import tiled_attention_v2, visited_blocks
+from flashlearn.algorithms.tiled_backward import tiled_attention_backward, tiled_attention_backward_steps
+from flashlearn.cost import fused_backward_cost, standard_backward_cost, stored_backward_cost, two_sweep_cost
 from tests.grid import CASES, Case, check, fp16, fp32, fp64, largest_error, make, oracle, plain, probabilities
 from tests.slow import across, slow
 

@@ -11,17 +11,17 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.flop_counter import FlopCounterMode
 
 import flashlearn as fl
+from flashlearn.algorithms import captions as narrate
+from flashlearn.algorithms.attention import online_update, softmax_of
+from flashlearn.algorithms.gradients import matmul_backward_steps
+from flashlearn.algorithms.own_scales import own_scales_steps
+from flashlearn.algorithms.problem import Problem, start
+from flashlearn.algorithms.projection import projection_steps
+from flashlearn.algorithms.tiled import tiled_attention_v1_lines, tiled_attention_v2_steps
 from flashlearn.core.hbm import HBM, OnChip
 from flashlearn.core.numerics import divide, log_sum_exp, spans
 from flashlearn.core.steps import hbm_bytes, matmul_flops, record, sram_peak
 from flashlearn.cost import v2_cost
-from flashlearn.rungs import narrate
-from flashlearn.rungs.attention import online_update, softmax_of
-from flashlearn.rungs.gradients import matmul_backward_steps
-from flashlearn.rungs.own_scales import own_scales_steps
-from flashlearn.rungs.problem import Problem, start
-from flashlearn.rungs.projection import projection_steps
-from flashlearn.rungs.tiled import tiled_attention_v1_lines, tiled_attention_v2_steps
 
 B, H, N, D, BLOCK = 1, 2, 12, 4, 4
 

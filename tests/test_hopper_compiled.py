@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from flashlearn.compiler.compiled_source import Call, compiled_for_hopper
+from flashlearn.compiler.pretend import pretend
 from flashlearn.exercises.altered import altered
-from flashlearn.gpu.compiled_source import Call, compiled_for_hopper
-from flashlearn.gpu.pretend import pretend
-from flashlearn.gpu.simulated import tiles
+from flashlearn.simulator.simulated import tiles
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: nothing is compiled", allow_module_level=True)
@@ -26,11 +26,12 @@ if importlib.util.find_spec("triton") is None:
 LAUNCH = """
 import json, sys
 import flashlearn.kernels
-from flashlearn.gpu.pretend import pretend
+from flashlearn.compiler.pretend import pretend
 launches = pretend(90)
 import torch
-from flashlearn.kernels import dispatch, launcher
-from flashlearn.kernels.hopper import backward, forward
+from flashlearn.fast import dispatch
+from flashlearn.fast import launcher
+from flashlearn.fast.hopper import backward, forward
 forward.multiprocessors = lambda device: 132
 for D, N, causal in json.loads(sys.argv[1]):
     options = dispatch.hopper_options(N, D, causal)
@@ -90,11 +91,11 @@ disassembled = pytest.mark.skipif(not DISASSEMBLER.exists(), reason="this Triton
 MACHINE_CODE = """
 import json, sys
 import flashlearn.kernels
-from flashlearn.gpu.pretend import pretend
+from flashlearn.compiler.pretend import pretend
 pretend(90)
 import torch
-from flashlearn.kernels import launcher
-from flashlearn.kernels.hopper import forward
+from flashlearn.fast import launcher
+from flashlearn.fast.hopper import forward
 forward.multiprocessors = lambda device: 132
 if sys.argv[2] == "without":
     from flashlearn.exercises.altered import altered
@@ -148,7 +149,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 sys.path.insert(0, sys.argv[1])
 from tools.compile_table import CASES, compile_here
-from flashlearn.kernels import launcher
+from flashlearn.fast import launcher
 cases = [case for case in CASES if case.gpu == 90 and str(case).startswith(sys.argv[2])]
 assert cases and all(compile_here(cases))
 from triton import knobs
@@ -184,10 +185,10 @@ def test_a_launch_that_does_not_fit_raises():
     """The test above would see one."""
     program = """
 import flashlearn.kernels, torch
-from flashlearn.gpu import pretend
+from flashlearn.compiler import pretend
 pretend.SHARED[90] = 1
 pretend.pretend(90)
-from flashlearn.kernels.teaching.backward import attention_delta
+from flashlearn.kernels.backward import attention_delta
 attention_delta(*torch.empty(2, 1, 1, 64, 64))
 """
     done = subprocess.run(
@@ -202,7 +203,7 @@ attention_delta(*torch.empty(2, 1, 1, 64, 64))
 
 def lesson_calls():
     """The kernels of notebook 15, by name."""
-    from flashlearn.kernels.hopper import lesson
+    from flashlearn.kernels import lesson
 
     q, k = torch.zeros(128, 64).half(), torch.zeros(384, 64).half()
     given = tuple(tiles(name, t, (64, 64)) for name, t in (("Q", q), ("K", k), ("V", k), ("O", q)))
@@ -230,7 +231,7 @@ def test_the_kernels_of_the_lesson_compile_from_their_own_text():
 
 @pytest.mark.slow  # a process of its own
 def test_what_the_compiler_refuses_is_told():
-    from flashlearn.kernels.hopper import lesson
+    from flashlearn.kernels import lesson
 
     call = lesson_calls()["double"]
     wrong = altered(lesson.write.fn, ("values.to(smem.dtype)", "values.to(smem.colour)"))

@@ -16,11 +16,11 @@ from flashlearn import kernels  # isort: skip (first: it chooses the backend)
 from torch.nn.functional import scaled_dot_product_attention
 from triton.runtime.errors import InterpreterError
 
+from flashlearn.compiler.refused import refused
 from flashlearn.core.steps import hbm_bytes
-from flashlearn.gpu.refused import refused
+from flashlearn.kernels import versions as rungs
+from flashlearn.kernels.forward import Launch
 from flashlearn.kernels.recorder import Race, StrayAccess, Unrecordable, kernel_steps
-from flashlearn.kernels.teaching import rungs
-from flashlearn.kernels.teaching.forward import Launch
 
 RUNGS = [
     rungs.contiguous_kernel,

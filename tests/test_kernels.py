@@ -23,15 +23,16 @@ if importlib.util.find_spec("triton") is None:
 
 import flashlearn as fl
 from flashlearn import kernels
-from flashlearn.kernels import ladder, target
-from flashlearn.kernels.portable.backward import attention_backward_portable
-from flashlearn.kernels.portable.forward import attention_forward_portable
-from flashlearn.kernels.portable.launches import Launch as PortableLaunch
-from flashlearn.kernels.portable.options import Options
-from flashlearn.kernels.target import INTERPRETED, check_grid
-from flashlearn.kernels.teaching import rungs
-from flashlearn.kernels.teaching.backward import backward_launch
-from flashlearn.kernels.teaching.forward import Launch, forward_launch
+from flashlearn.fast import target
+from flashlearn.fast.portable.backward import attention_backward_portable
+from flashlearn.fast.portable.forward import attention_forward_portable
+from flashlearn.fast.portable.launches import Launch as PortableLaunch
+from flashlearn.fast.portable.options import Options
+from flashlearn.fast.target import INTERPRETED, check_grid
+from flashlearn.kernels import ladder
+from flashlearn.kernels import versions as rungs
+from flashlearn.kernels.backward import backward_launch
+from flashlearn.kernels.forward import Launch, forward_launch
 from tests.grid import CASES, Case, bf16, check, check_kernel, fp16, fp32, fp64, make, oracle, plain, traits, work
 from tests.slow import covering, slow
 
@@ -235,7 +236,7 @@ def backward(launcher, **options):
 
 
 def in_gluon(way, **options):
-    module = pytest.importorskip(f"flashlearn.kernels.hopper.{way}")
+    module = pytest.importorskip(f"flashlearn.fast.hopper.{way}")
     call = {"forward": forward, "backward": backward}[way]
     return call(getattr(module, f"attention_{way}_hopper"), scale=1.0, **options)
 

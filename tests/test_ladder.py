@@ -16,10 +16,10 @@ from flashlearn.kernels import INTERPRETED  # isort: skip (first: it chooses the
 import flashlearn as fl
 from flashlearn.cost import v2_cost
 from flashlearn.kernels import ladder
+from flashlearn.kernels.forward import Launch
 from flashlearn.kernels.ladder import RUNGS, attend
 from flashlearn.kernels.ladder_source import changed, decided, source_of
 from flashlearn.kernels.recorder import kernel_steps
-from flashlearn.kernels.teaching.forward import Launch
 from tests.slow import across
 
 DEVICE = "cpu" if INTERPRETED else "cuda"

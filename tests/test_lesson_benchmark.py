@@ -32,7 +32,7 @@ class Simulated:
 
     def __getitem__(self, grid):
         def launch(*args, num_warps, **constants):
-            from flashlearn.gpu.simulated import simulate
+            from flashlearn.simulator.simulated import simulate
 
             simulate(self.kernel, *args, grid=grid, replaced=self.replaced, **constants)
             args[1 if len(args) == 2 else 3].tensor[-1, -1] += self.spoil
@@ -43,8 +43,8 @@ class Simulated:
 @pytest.fixture
 def simulated(monkeypatch):
     """The kernels in the simulator; every call is made once, and takes 64 microseconds."""
-    from flashlearn.gpu.simulated import tiles
-    from flashlearn.kernels.hopper import lesson
+    from flashlearn.kernels import lesson
+    from flashlearn.simulator.simulated import tiles
 
     monkeypatch.setattr(gpu_lesson, "descriptor", lambda t: tiles("tile", t, (64, 64)))
     monkeypatch.setattr(gpu_lesson, "STAGES", {"double": (1,), "alone": (1, 3), "shared": (2,), "attend": (2,)})

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import flashlearn as fl
+from flashlearn.algorithms.tiled import visited_blocks
 from flashlearn.core.numerics import spans
 from flashlearn.core.steps import hbm_bytes, matmul_flops, record
 from flashlearn.cost import (
@@ -17,7 +18,6 @@ from flashlearn.cost import (
     stored_backward_cost,
     two_sweep_cost,
 )
-from flashlearn.rungs.tiled import visited_blocks
 from tests.slow import slow
 from tests.test_masked_rungs import CASES, FEW, REST, RUNGS, int32, problem
 

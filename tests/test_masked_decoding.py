@@ -11,12 +11,12 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: no kernel is tested", allow_module_level=True)
 
 from flashlearn.core.steps import hbm_bytes
-from flashlearn.kernels import decode as decoding
-from flashlearn.kernels import dispatch
-from flashlearn.kernels.decode import attention_decode, decode_splits
-from flashlearn.kernels.portable.options import Options
+from flashlearn.fast import decode as decoding
+from flashlearn.fast import dispatch
+from flashlearn.fast.decode import attention_decode, decode_splits
+from flashlearn.fast.portable.options import Options
+from flashlearn.fast.target import INTERPRETED
 from flashlearn.kernels.recorder import kernel_steps
-from flashlearn.kernels.target import INTERPRETED
 from tests import grid
 from tests.grid import fp16, fp32, make
 from tests.masked import Problem, answers, given

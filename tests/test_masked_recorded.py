@@ -11,16 +11,16 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: no kernel is recorded", allow_module_level=True)
 
+from flashlearn.algorithms.attention import spans
 from flashlearn.core.mask import Mask
 from flashlearn.core.steps import Tile, hbm_bytes
-from flashlearn.kernels.portable.backward import How, attention_gradients
-from flashlearn.kernels.portable.forward import attention_forward_portable
-from flashlearn.kernels.portable.launches import Launch
-from flashlearn.kernels.portable.masks import find_places
-from flashlearn.kernels.portable.options import Options
+from flashlearn.fast.portable.backward import How, attention_gradients
+from flashlearn.fast.portable.forward import attention_forward_portable
+from flashlearn.fast.portable.launches import Launch
+from flashlearn.fast.portable.masks import find_places
+from flashlearn.fast.portable.options import Options
+from flashlearn.fast.target import INTERPRETED
 from flashlearn.kernels.recorder import Race, StrayAccess, _Recording, kernel_steps
-from flashlearn.kernels.target import INTERPRETED
-from flashlearn.rungs.attention import spans
 from tests.grid import fp16, make
 from tests.masked import Problem, given, offsets_of
 from tests.slow import every, slow
@@ -229,7 +229,7 @@ def test_without_clamping_that_would_be_seen(monkeypatch):
     monkeypatch.setattr(_Recording, "_refuse_race", lambda *_: None)
     q, k, v, _ = make(Problem(70, 70, 16, H_q=1, H_kv=1))
     monkeypatch.setattr(
-        "flashlearn.kernels.portable.options.find_places",
+        "flashlearn.fast.portable.options.find_places",
         lambda *_: torch.tensor([[0, 60, 16, 0, 70]], dtype=torch.int32),
     )
     cut = offsets_of((70,))

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import flashlearn as fl
+from flashlearn.algorithms import attention as rungs_attention
+from flashlearn.algorithms import tiled as rungs_tiled
+from flashlearn.algorithms.attention import softmax_of
+from flashlearn.algorithms.problem import Problem, start
 from flashlearn.core.hbm import OnChip
 from flashlearn.core.mask import Mask
 from flashlearn.core.scores import Scores
-from flashlearn.rungs import attention as rungs_attention
-from flashlearn.rungs import tiled as rungs_tiled
-from flashlearn.rungs.attention import softmax_of
-from flashlearn.rungs.problem import Problem, start
 from tests.slow import slow
 
 sum_rows = OnChip.sum_rows

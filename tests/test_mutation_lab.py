@@ -118,7 +118,7 @@ def test_random_numbers_are_the_same_for_all_and_the_notebooks_stay():
 @pytest.mark.parametrize("mutant", MUTANTS, ids=NAMES)
 def test_mutants_differ_in_few_lines_and_differ_in_results_only_where_they_should(mutant):
     lines = diff(mutant.name).splitlines()
-    assert lines[0] == f"flashlearn/kernels/teaching/{mutant.module}.py"
+    assert lines[0] == f"flashlearn/kernels/{mutant.module}.py"
     assert len(lines) == 1 + 2 * len(mutant.changes) <= 7
     q, k, v = (torch.randn(1, 1, 16, 16) for _ in range(3))  # one full block: all but the mask is right
     o = build(mutant)(q, k, v)

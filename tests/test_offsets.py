@@ -17,7 +17,7 @@ if importlib.util.find_spec("triton") is None:
 from flashlearn import kernels  # isort: skip (first: it chooses the backend)
 
 import flashlearn as fl
-from flashlearn.kernels.teaching import rungs
+from flashlearn.kernels import versions as rungs
 
 if not kernels.INTERPRETED:
     pytest.skip("kernels are compiled here: the interpreter looks for overflow", allow_module_level=True)

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from flashlearn.algorithms.attention import one_pass_attention, one_pass_attention_steps
 from flashlearn.exercises import EXERCISES, check, lines
 from flashlearn.exercises.ordering import Decoy, Ordering, Puzzle
-from flashlearn.rungs.attention import one_pass_attention, one_pass_attention_steps
 
 ORDERINGS = {name: exercise for name, exercise in EXERCISES.items() if isinstance(exercise, Ordering)}
 every_ordering = pytest.mark.parametrize("name", ORDERINGS)

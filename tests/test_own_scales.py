@@ -6,7 +6,7 @@ from matplotlib import style
 from matplotlib.figure import Figure
 
 from flashlearn import hbm_bytes, record
-from flashlearn.rungs.own_scales import own_scales_steps
+from flashlearn.algorithms.own_scales import own_scales_steps
 from flashlearn.show.draw import draw_own_scales
 from flashlearn.show.draw.style import STYLE, number
 

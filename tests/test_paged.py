@@ -23,11 +23,11 @@ from flashlearn.core.mask import check_window
 from flashlearn.core.pages import check_paged
 from flashlearn.core.steps import VALUES, hbm_bytes
 from flashlearn.cost import cache_bytes, decode_cost, paged_cost
-from flashlearn.kernels import paged as paging
-from flashlearn.kernels.paged import Given, Plan, flash_attention_paged, paged, tiles_of_queries
-from flashlearn.kernels.portable.launches import Launch
+from flashlearn.fast import paged as paging
+from flashlearn.fast.paged import Given, Plan, flash_attention_paged, paged, tiles_of_queries
+from flashlearn.fast.portable.launches import Launch
+from flashlearn.fast.target import INTERPRETED
 from flashlearn.kernels.recorder import Race, kernel_steps
-from flashlearn.kernels.target import INTERPRETED
 from tests.slow import across, covering, slow
 
 fp16, bf16, fp32 = torch.float16, torch.bfloat16, torch.float32
@@ -350,11 +350,11 @@ def test_how_the_work_is_cut_depends_on_shapes_alone(monkeypatch):
 
 OCCUPANCY = """
 import flashlearn.kernels
-from flashlearn.gpu.pretend import pretend
+from flashlearn.compiler.pretend import pretend
 launches = pretend(90)
 import torch
 from flashlearn.core.pages import check_paged
-from flashlearn.kernels import paged as paging
+from flashlearn.fast import paged as paging
 paging.multiprocessors, paging.shared_memory = (lambda device: 132), (lambda device: 232448)
 torch.cuda.get_device_capability = lambda *device: (9, 0)
 for D, page in ((64, 16), (64, 256), (96, 128), (128, 16), (128, 64), (128, 128), (128, 256)):
@@ -606,8 +606,8 @@ def test_wild_numbers_lead_nowhere(monkeypatch):
 COMPILE = """
 import sys, torch
 from types import SimpleNamespace
-from flashlearn.gpu.pretend import SHARED, pretend
-import flashlearn.kernels.paged as paging
+from flashlearn.compiler.pretend import SHARED, pretend
+import flashlearn.fast.paged as paging
 gpu = int(sys.argv[1])
 launches = pretend(gpu)
 properties = SimpleNamespace(multi_processor_count=132, shared_memory_per_block_optin=SHARED[gpu])

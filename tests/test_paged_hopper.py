@@ -18,12 +18,12 @@ if importlib.util.find_spec("triton") is None:
 
 from flashlearn.core.pages import check_paged
 from flashlearn.exercises.altered import altered
-from flashlearn.gpu.barriers import Race
-from flashlearn.gpu.simulated import simulate, tiles
-from flashlearn.gpu.turns import Deadlock
-from flashlearn.kernels import paged as portable
-from flashlearn.kernels.hopper import paged as hopper
-from flashlearn.kernels.target import INTERPRETED
+from flashlearn.fast import paged as portable
+from flashlearn.fast.hopper import paged as hopper
+from flashlearn.fast.target import INTERPRETED
+from flashlearn.simulator.barriers import Race
+from flashlearn.simulator.simulated import simulate, tiles
+from flashlearn.simulator.turns import Deadlock
 from tests.slow import across, slow
 
 interpreted = pytest.mark.skipif(
@@ -146,8 +146,8 @@ def test_a_fault_is_seen(name, old, new, error):
 
 COMPILE = """
 import sys
-from flashlearn.gpu.pretend import pretend
-import flashlearn.kernels.paged as paging
+from flashlearn.compiler.pretend import pretend
+import flashlearn.fast.paged as paging
 launches = pretend(90)
 import torch
 from flashlearn.core.pages import check_paged

@@ -14,12 +14,12 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: no kernel is tested", allow_module_level=True)
 
-from flashlearn.kernels import dispatch, op
-from flashlearn.kernels.portable import launches
-from flashlearn.kernels.portable.backward import attention_backward_portable, attention_rows
-from flashlearn.kernels.portable.forward import attention_forward_portable
-from flashlearn.kernels.portable.launches import DKDV, DQ, FORWARD, Launch, is_wide, portable_launch
-from flashlearn.kernels.target import INTERPRETED
+from flashlearn.fast import dispatch, op
+from flashlearn.fast.portable import launches
+from flashlearn.fast.portable.backward import attention_backward_portable, attention_rows
+from flashlearn.fast.portable.forward import attention_forward_portable
+from flashlearn.fast.portable.launches import DKDV, DQ, FORWARD, Launch, is_wide, portable_launch
+from flashlearn.fast.target import INTERPRETED
 from tests.grid import CASES, Case, bf16, check, check_kernel, fp16, fp32, fp64, make, oracle, plain, traits, work
 from tests.slow import across, covering, slow
 
@@ -58,7 +58,7 @@ def test_wide_offsets_are_the_same_offsets(monkeypatch, causal):
     inputs = make(case, DEVICE)
     narrow = run_portable(case, inputs, Launch(16, 16), Launch(16, 16))
     for module in ("forward", "backward"):
-        monkeypatch.setattr(f"flashlearn.kernels.portable.{module}.is_wide", lambda *_: True)
+        monkeypatch.setattr(f"flashlearn.fast.portable.{module}.is_wide", lambda *_: True)
     wide = run_portable(case, inputs, Launch(16, 16), Launch(16, 16))
     assert all(torch.equal(narrow[name], wide[name]) for name in narrow)
 
@@ -218,11 +218,11 @@ def test_the_op_runs_them_where_hopper_kernels_do_not_apply(monkeypatch, dtype):
 
 COMPILE_WIDE = """
 import flashlearn.kernels
-from flashlearn.gpu.pretend import pretend
+from flashlearn.compiler.pretend import pretend
 launches = pretend(90)
 import torch
-from flashlearn.kernels import target
-from flashlearn.kernels.portable import backward, forward, launches as sizes
+from flashlearn.fast import target
+from flashlearn.fast.portable import backward, forward, launches as sizes
 sizes.shared_memory = lambda device: 232448
 target.check_device = lambda *given: None  # tensors lie on the CPU
 far = torch.empty(2**31 + 2**20, dtype=torch.float16).as_strided((1, 1, 20, 64), (1, 1, 2**26, 1))

@@ -9,7 +9,7 @@ import pytest
 
 from flashlearn.exercises import asking, diary, predict
 from flashlearn.exercises.questions import QUESTIONS, Question, Wrong
-from flashlearn.show.hall import Hall
+from flashlearn.show.quiz import Hall
 
 MADE = (
     Question("99.a", "Is 1 < 2?", "yes", (Wrong("no", "1 is large", "x"), Wrong("<b>", "2 & 3", "x")), "It is.", ""),

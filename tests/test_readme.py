@@ -101,7 +101,7 @@ def test_every_make_target_of_the_readme_exists_and_every_extra_too():
 
 
 def imported(cell):
-    """The modules that a code cell imports, and the names from them: `flashlearn.kernels.op`, `flashlearn.flash_attention`."""
+    """The modules that a code cell imports, and the names from them: `flashlearn.fast.op`, `flashlearn.flash_attention`."""
     for node in ast.walk(ast.parse(cell)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -131,7 +131,7 @@ def test_what_needs_triton_is_seen():
     for cell in (
         "import triton.language as tl",
         "from flashlearn import cost, flash_attention_paged",
-        "from flashlearn.kernels.op import f",
+        "from flashlearn.fast.op import f",
     ):
         assert needs_triton(["x = 1", cell])
     assert not needs_triton(
@@ -168,7 +168,7 @@ def test_a_kernel_copied_as_the_readme_says_runs_by_itself(tmp_path):
     launch = blocks_of_python()["Use it, and take it home"][1]
     (line,) = re.findall(r"^# here: the constants, .*$", launch, flags=re.M)
     wanted = set(re.findall(r"\w+", line)) - {"here", "the", "constants", "and"}
-    source = (ROOT / "flashlearn/kernels/teaching/forward.py").read_text(encoding="utf-8")
+    source = (ROOT / "flashlearn/kernels/forward.py").read_text(encoding="utf-8")
     lines, parts = source.splitlines(), []
     for node in ast.parse(source).body:
         if isinstance(node, ast.Assign) or getattr(node, "name", "") in wanted:

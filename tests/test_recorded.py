@@ -112,7 +112,7 @@ def test_the_triton_that_is_pinned_is_the_one_measured(name):
 
 def said_of(module: str) -> str:
     """The docstring of a kernel's file, its lines joined; read, not imported: it needs no Triton."""
-    path = Path(__file__).parents[1] / f"flashlearn/kernels/hopper/{module}.py"
+    path = Path(__file__).parents[1] / f"flashlearn/fast/hopper/{module}.py"
     return " ".join(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))).split())
 
 
@@ -874,9 +874,7 @@ def test_what_is_told_of_rows_in_the_l2_cache_and_of_wide_heads():
     assert f"| {forward} of the speed forward, {backward} backward: kept |" in appendix
     assert f"forward {forward} times as fast, backward {backward} times" in changes
     (long,) = chosen(trials[f"forward, {side}"]["rows"], D=256, mask="a document")
-    source = " ".join(
-        (path / "flashlearn/kernels/hopper/order.py").read_text(encoding="utf-8").replace("# ", "").split()
-    )
+    source = " ".join((path / "flashlearn/fast/hopper/order.py").read_text(encoding="utf-8").replace("# ", "").split())
     assert (long["rows"], long["before"]) == (
         2,
         8,
@@ -912,7 +910,7 @@ def test_what_is_told_of_rows_in_the_l2_cache_and_of_wide_heads():
 
 def test_what_is_told_of_the_backward_pass_of_wide_heads():
     trials, path = load("gpu_trials_h200")["trials"], Path(__file__).parents[1]
-    source = (path / "flashlearn/kernels/hopper/backward_wide.py").read_text(encoding="utf-8")
+    source = (path / "flashlearn/fast/hopper/backward_wide.py").read_text(encoding="utf-8")
     words, changes = (" ".join(text.split()) for text in (source, (path / "CHANGELOG.md").read_text(encoding="utf-8")))
     all_of_them = "backward, D = 192 and 256, "
     fast = f"{all_of_them}by the fast kernel in place of the portable one"
@@ -958,7 +956,7 @@ def test_what_is_told_of_the_backward_pass_of_wide_heads():
         f"causal {spread(loops)} of the speed, and compiled sooner: kept; with windows and documents {spread(masked)} |",
     ):
         assert told in appendix
-    source = (path / "flashlearn/kernels/hopper/forward.py").read_text(encoding="utf-8")
+    source = (path / "flashlearn/fast/hopper/forward.py").read_text(encoding="utf-8")
     assert (
         f"with a softcap {spread(capped)} of the speed, with windows and documents {spread(masked)} (H100)"
         in " ".join(source.split())
@@ -969,7 +967,7 @@ def test_what_is_told_of_decoding_on_an_h100():
     record = load("gpu_trials_h200")
     found, graphs = record["decoding, H100"], record["graphs, H100"]["rows"]
     path = Path(__file__).parents[1]
-    words = " ".join((path / "flashlearn/kernels/decode.py").read_text(encoding="utf-8").split('"""')[1].split())
+    words = " ".join((path / "flashlearn/fast/decode.py").read_text(encoding="utf-8").split('"""')[1].split())
     changes = " ".join((path / "CHANGELOG.md").read_text(encoding="utf-8").split())
     appendix = (path / "notebooks/14_appendix.md").read_text(encoding="utf-8")
     less = max(row["before"] - row["begins early"] for row in found["rows"])
@@ -1086,7 +1084,7 @@ def test_what_is_told_of_rows_of_shared_keys():
     assert (
         f"busy: {spread(kept)} times as fast with four and eight query heads to a key head on an H200 (N 512" in changes
     )
-    order = " ".join((root / "flashlearn/kernels/hopper/order.py").read_text(encoding="utf-8").split())
+    order = " ".join((root / "flashlearn/fast/hopper/order.py").read_text(encoding="utf-8").split())
     short = trials["backward, the same, fewer than 8 blocks of keys"]
     assert f"than 8 blocks were {spread(short)} times as fast side by side" in order
 
@@ -1098,7 +1096,7 @@ def test_what_is_told_of_triton_3_8():
         return [row["3.8.0"][way] / row["3.7.1"][way] for row in chosen(rows, **of)]
 
     forward, (narrow, wide) = over("forward"), (rounded(over("forward", D=D)) for D in (64, 128))
-    source = " ".join((root / "flashlearn/kernels/hopper/versions.py").read_text(encoding="utf-8").split())
+    source = " ".join((root / "flashlearn/fast/hopper/versions.py").read_text(encoding="utf-8").split())
     assert f"With 3.8 the kernels reach {narrow} of their speed with 3.7.1 forward at D = 64" in source
     assert f"{wide} at D = 128, and backward {rounded(over('backward'))} (H200" in source
     slower = sorted(round(100 * (1 - ratio)) for ratio in forward)
@@ -1145,7 +1143,7 @@ def test_what_is_told_of_three_parts_of_32_columns():
 def test_what_is_told_of_pages_on_hopper_gpus():
     record, trials = load("gpu_paged_h200"), load("gpu_trials_h200")["pages"]
     words = " ".join(
-        (Path(__file__).parents[1] / "flashlearn/kernels/hopper/paged.py")
+        (Path(__file__).parents[1] / "flashlearn/fast/hopper/paged.py")
         .read_text(encoding="utf-8")
         .split('"""')[1]
         .split()
@@ -1167,7 +1165,7 @@ def test_what_is_told_of_pages_on_hopper_gpus():
     assert f"1.00 to {max(portable):.2f} times as fast as the portable kernel, but for" in changes
     plans = record["plans"]["128 x 8192 skewed"]
     comment = " ".join(
-        (Path(__file__).parents[1] / "flashlearn/kernels/paged.py").read_text(encoding="utf-8").replace("#", "").split()
+        (Path(__file__).parents[1] / "flashlearn/fast/paged.py").read_text(encoding="utf-8").replace("#", "").split()
     )
     faster = 100 * plans["2 programs"] / plans["3 programs"] - 100
     assert f"three are {faster:.0f} % faster than two, and four slower again" in comment
@@ -1177,7 +1175,7 @@ def test_what_is_told_of_pages_on_hopper_gpus():
     six = rounded(row["1 x 6"] / row["1 x 4"] for row in trials["rows"])
     assert f"six tiles in place of four {six} times" in words
     (busy,) = chosen(trials["rows under way"], B=16, longest=1024)
-    source = (Path(__file__).parents[1] / "flashlearn/kernels/hopper/paged.py").read_text(encoding="utf-8")
+    source = (Path(__file__).parents[1] / "flashlearn/fast/hopper/paged.py").read_text(encoding="utf-8")
     longer = 100 * busy["4 tiles, 16 keys"] / busy["3 tiles, 16 keys"] - 100
     assert f"took {longer:.0f} % longer (H200)" in source
 
@@ -1185,7 +1183,7 @@ def test_what_is_told_of_pages_on_hopper_gpus():
 def test_what_is_told_of_short_splits_and_of_kernels_that_begin_early():
     rows, trials = load("gpu_trials_h200")["decoding"]["rows"], load("gpu_trials_h200")["trials"]
     words = " ".join(
-        (Path(__file__).parents[1] / "flashlearn/kernels/decode.py").read_text(encoding="utf-8").split('"""')[1].split()
+        (Path(__file__).parents[1] / "flashlearn/fast/decode.py").read_text(encoding="utf-8").split('"""')[1].split()
     )
     changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
     less = rounded((row["one after the other"] - row["at 9f43c74"] for row in rows), 1)
@@ -1196,7 +1194,7 @@ def test_what_is_told_of_short_splits_and_of_kernels_that_begin_early():
     assert f"takes {short['16']:.1f} us in a CUDA graph on an H200, where it took {short['4']:.1f}" in changes
     early = trials["backward, kernels that begin while the one before ends, D = 64"]["rows"]
     sums = " ".join(
-        (Path(__file__).parents[1] / "flashlearn/kernels/hopper/sums.py")
+        (Path(__file__).parents[1] / "flashlearn/fast/hopper/sums.py")
         .read_text(encoding="utf-8")
         .split('"""')[1]
         .split()

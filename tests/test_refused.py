@@ -20,11 +20,11 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import libdevice
 
+from flashlearn.compiler.refused import explained, frozen, in_plain_english, refused
 from flashlearn.core.steps import hbm_bytes
 from flashlearn.exercises.altered import altered
 from flashlearn.exercises.watching import WrongWay
 from flashlearn.exercises.whole_kernels import compiles, launched, refusal_of, traffic
-from flashlearn.gpu.refused import explained, frozen, in_plain_english, refused
 
 interpreted = pytest.mark.skipif(not kernels.INTERPRETED, reason="kernels are compiled here")
 ROOT = Path(__file__).parents[1]

@@ -17,7 +17,7 @@ from flashlearn.ring.processes import processes, threads
 from tests.slow import slow
 
 if importlib.util.find_spec("triton"):
-    from flashlearn.kernels.target import INTERPRETED
+    from flashlearn.fast.target import INTERPRETED
 
     DEVICE = "cpu" if INTERPRETED else "cuda"
 else:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from flashlearn.algorithms.attention import standard_attention
+from flashlearn.algorithms.gradients import attention_backward
 from flashlearn.core.steps import hbm_bytes, record
-from flashlearn.cost import wire as cost
+from flashlearn.cost import communication as cost
 from flashlearn.cost.hardware import H200_SXM
 from flashlearn.ring import ring_attention, ring_attention_steps, split, ulysses_attention
 from flashlearn.ring.processes import threads
-from flashlearn.rungs.attention import standard_attention
-from flashlearn.rungs.gradients import attention_backward
 from tests.slow import slow
 
 B, H_q, H_kv, D = 2, 4, 2, 8

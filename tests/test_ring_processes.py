@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from flashlearn.algorithms.attention import standard_attention
 from flashlearn.ring import processes as helper
 from flashlearn.ring.processes import processes, threads
-from flashlearn.rungs.attention import standard_attention
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]

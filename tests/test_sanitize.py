@@ -47,7 +47,7 @@ def test_known_races_pass():
 def test_what_one_group_hands_over_to_the_other_passes_and_nothing_else_of_it():
     lines = (sanitize.KERNELS / "hopper/backward_wide.py").read_text(encoding="utf-8").splitlines()
     read, write = ([line.strip() for line in lines].index(line) + 1 for line in sanitize.P_HANDED_OVER)
-    where = "attention_backward_wide_kernel+0x10 in /somewhere/flashlearn/kernels/hopper/backward_wide.py:"
+    where = "attention_backward_wide_kernel+0x10 in /somewhere/flashlearn/fast/hopper/backward_wide.py:"
 
     def told(kind, number, other_kind, other):
         race = f"Race reported between {kind} access at {where}{number}\n and {other_kind} access at {where}{other} [1 hazards]"

@@ -2,11 +2,11 @@
 
 import pytest
 
+from flashlearn.compiler.compiled import Compiled
 from flashlearn.core.steps import record
+from flashlearn.cost.occupancy import occupancy
+from flashlearn.cost.sectors import sector_steps, sectors
 from flashlearn.gpu import tuning
-from flashlearn.gpu.compiled import Compiled
-from flashlearn.gpu.occupancy import occupancy
-from flashlearn.gpu.sectors import sector_steps, sectors
 from flashlearn.measurements.records import load
 
 

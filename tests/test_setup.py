@@ -93,7 +93,7 @@ def test_lower_bounds_admit_every_version_that_was_measured():
 
 def test_the_extra_measured_is_the_pair_of_the_constraints():
     """Without constraints.txt a fresh installation takes the newest Triton, for which the Hopper kernels are not admitted."""
-    from flashlearn.kernels.dispatch import GLUON_VERSIONS
+    from flashlearn.fast.dispatch import GLUON_VERSIONS
 
     pinned = {pin.name: str(pin.specifier) for pin in pins()}
     measured = [Requirement(each) for each in EXTRAS["measured"]]
@@ -452,7 +452,7 @@ IMPORT_ALL_WITHOUT_TRITON = """
 import importlib, pkgutil, sys
 
 NEED_TRITON = {
-    "flashlearn.kernels", "flashlearn.kernels.op", "flashlearn.models.transformers",
+    "flashlearn.kernels", "flashlearn.fast.op", "flashlearn.models.transformers",
     "flashlearn.models.continuous", "flashlearn.ring.merge_kernel",
     "flashlearn.exercises.mutation_lab",
     "flashlearn.exercises.solutions.gpu_and_triton", "flashlearn.exercises.solutions.mutation_lab",
@@ -489,7 +489,9 @@ def test_flashlearn_imports_without_triton():
         [sys.executable, "-c", IMPORT_ALL_WITHOUT_TRITON], cwd=ROOT, capture_output=True, text=True, encoding="utf-8"
     )
     assert result.returncode == 0, result.stderr
-    assert {"flashlearn.core.steps", "flashlearn.rungs.softmax", "flashlearn.exercises"} <= set(result.stdout.split())
+    assert {"flashlearn.core.steps", "flashlearn.algorithms.softmax", "flashlearn.exercises"} <= set(
+        result.stdout.split()
+    )
 
 
 @pytest.mark.slow  # a process of its own, as every test of kernels is one without a GPU

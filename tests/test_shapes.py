@@ -50,7 +50,7 @@ CALLS: dict[str, tuple[tuple[torch.Tensor, ...], dict[str, Any]]] = {
 
 def the_function(name: str) -> tuple[types.ModuleType, Callable]:
     module, _, function = name.partition(".")
-    module = importlib.import_module(f"flashlearn.rungs.{module}")
+    module = importlib.import_module(f"flashlearn.algorithms.{module}")
     return module, getattr(module, function)
 
 
@@ -115,7 +115,7 @@ def test_every_rung_has_its_shapes_checked():
         f"{function.__module__.rpartition('.')[2]}.{name}"
         for name in fl.__all__
         if isinstance(function := getattr(fl, name), types.FunctionType)
-        and function.__module__.startswith("flashlearn.rungs.")
+        and function.__module__.startswith("flashlearn.algorithms.")
         and f"{name}_steps" in fl.__all__
     }
     rungs.remove("paged.paged_attention")  # its shapes depend on each other by tables: tests/test_paged.py refuses them

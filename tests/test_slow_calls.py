@@ -11,11 +11,11 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here", allow_module_level=True)
 
-from flashlearn.kernels import general, op, paged, slow
-from flashlearn.kernels.op import flash_attention
-from flashlearn.kernels.portable.options import Options
-from flashlearn.kernels.target import INTERPRETED
-from flashlearn.rungs.tiled import visited_blocks
+from flashlearn.algorithms.tiled import visited_blocks
+from flashlearn.fast import general, op, paged, slow
+from flashlearn.fast.op import flash_attention
+from flashlearn.fast.portable.options import Options
+from flashlearn.fast.target import INTERPRETED
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="kernels are compiled here")
 int32 = {"dtype": torch.int32}

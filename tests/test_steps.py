@@ -130,7 +130,7 @@ def test_counts():
 @pytest.mark.slow
 def test_steps_imports_no_picture_library():
     code = (
-        "import sys, flashlearn.core.steps, flashlearn.rungs.softmax; "
+        "import sys, flashlearn.core.steps, flashlearn.algorithms.softmax; "
         "sys.exit(bool({'matplotlib', 'ipywidgets', 'triton'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

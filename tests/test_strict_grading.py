@@ -134,7 +134,7 @@ finally:
 """,
     "03.tree": """
 import copy, functools, importlib, types
-import flashlearn.rungs.softmax as rungs
+import flashlearn.algorithms.softmax as rungs
 from flashlearn import merge_tree
 importlib.reload(rungs)
 again = types.FunctionType(merge_tree.__code__, merge_tree.__globals__)
@@ -143,7 +143,7 @@ check("03.tree", tree)
 check("03.tree", lambda x, n: tuple(t[0] for t in again(x, n)))
 check("03.tree", functools.partial(lambda f, x, n: tuple(t[0] for t in f(x, n)), merge_tree))
 def late(x, n):
-    from flashlearn.rungs.softmax import merge_tree
+    from flashlearn.algorithms.softmax import merge_tree
     return tuple(t[0] for t in merge_tree(x, n))
 check("03.tree", late)
 """,
@@ -204,7 +204,7 @@ spec.loader.exec_module(mine)
 check("07.update", mine.update_solution)
 """,
     "08.block": """
-import flashlearn.rungs.tiled as tiled
+import flashlearn.algorithms.tiled as tiled
 check("08.block", lambda N, D, hardware: tiled.paper_block_sizes(D, 100)[0] or hardware.no_such)
 """,
     "09.matmul_backward": """
@@ -218,7 +218,7 @@ check("09.matmul_backward", solution)
 """,
     "10.ds": """
 def mine(p, do, o, v_j):
-    from flashlearn.rungs.tiled_backward import tiled_attention_backward
+    from flashlearn.algorithms.tiled_backward import tiled_attention_backward
     return tiled_attention_backward(do, p, p, p, o, o, block_q=1, block_k=1)
 check("10.ds", mine)
 """,
@@ -371,7 +371,7 @@ check("00.scores", importlib.import_module("flashlearn.exercises.solutions.start
 }
 SAVED = """
 import gc, types, flashlearn as fl
-from flashlearn.rungs import softmax
+from flashlearn.algorithms import softmax
 codes = [(f, f.__code__) for f in gc.get_objects() if isinstance(f, types.FunctionType)]
 codes = [(f, code) for f, code in codes if "flashlearn" in code.co_filename]
 code, space = fl.merge.__code__, fl.merge.__globals__

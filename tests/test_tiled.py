@@ -7,9 +7,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from flashlearn.core.mask import causal_mask
-from flashlearn.core.steps import hbm_bytes, record, sram_peak
-from flashlearn.rungs.tiled import (
+from flashlearn.algorithms.tiled import (
     BlockSizes,
     fitting_block_sizes,
     paper_block_sizes,
@@ -21,6 +19,8 @@ from flashlearn.rungs.tiled import (
     tiled_attention_v2_steps,
     visited_blocks,
 )
+from flashlearn.core.mask import causal_mask
+from flashlearn.core.steps import hbm_bytes, record, sram_peak
 from tests.grid import Case, make
 
 BOTH = pytest.mark.parametrize(

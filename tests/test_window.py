@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import flashlearn as fl
+from flashlearn.algorithms.tiled import visited_blocks
 from flashlearn.core.mask import Mask
 from flashlearn.core.steps import hbm_bytes, matmul_flops, record
 from flashlearn.cost import (
@@ -18,7 +19,6 @@ from flashlearn.cost import (
     stored_backward_cost,
     two_sweep_cost,
 )
-from flashlearn.rungs.tiled import visited_blocks
 
 RUNGS = {
     "standard_attention": (),

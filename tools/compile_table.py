@@ -5,7 +5,7 @@
     python tools/compile_table.py --gpu 75 --gpu 86       for these compute capabilities, times ten, only
     python tools/compile_table.py --triton FOLDER         by the Triton that is installed in a folder of its own
 
-A case is the op's own way, forward, backward, in order or not, or decoding, or with masks all three, on a GPU that `flashlearn.gpu.pretend` answers for: what is
+A case is the op's own way, forward, backward, in order or not, or decoding, or with masks all three, on a GPU that `flashlearn.compiler.pretend` answers for: what is
 compiled is what the dispatcher picks there. It fails if a kernel does not compile or does not fit into shared memory.
 The table holds for every kernel the bytes of shared memory of a program, and of a thread the bytes that found no
 register ("spilled"). All of it takes some minutes on 16 cores.
@@ -105,15 +105,15 @@ def compile_here(cases: list[Case]) -> Iterator[Kernels]:
 
     import torch
 
-    import flashlearn.kernels.op as op
-    from flashlearn.gpu.pretend import SHARED, pretend
+    import flashlearn.fast.op as op
+    from flashlearn.compiler.pretend import SHARED, pretend
 
     launches, gpu = pretend(cases[0].gpu), cases[0].gpu
     properties: Any = SimpleNamespace(multi_processor_count=132, shared_memory_per_block_optin=SHARED[gpu])
     torch.cuda.get_device_capability = lambda device=None: divmod(gpu, 10)
     torch.cuda.get_device_properties = lambda device=None: properties
     torch.cuda.is_current_stream_capturing = lambda: False
-    target: Any = sys.modules["flashlearn.kernels.target"]
+    target: Any = sys.modules["flashlearn.fast.target"]
     target.check_device = lambda *_: None  # tensors lie on the CPU
     for case in cases:
         launches.clear()
@@ -130,7 +130,7 @@ def call(op, torch, case: Case) -> None:
     """Let the op launch what it launches in such a case; nothing runs, and the tensors hold nothing."""
     dtype = getattr(torch, case.dtype)
     if case in MASKED:
-        from flashlearn.kernels import general
+        from flashlearn.fast import general
 
         return call_masked(general, torch, case)
 

@@ -250,7 +250,7 @@ class HBM:
     given   the matrices that the algorithm starts from, by name
     made    those that it writes, by name: the dtype of each. What was never written is NaN.
     shapes  the shape of every one of them, and of what has a place in pictures only, such as S
-    told    what happened in a step, in one sentence: a function of the step (see `flashlearn.rungs.narrate`)
+    told    what happened in a step, in one sentence: a function of the step (see `flashlearn.algorithms.captions`)
     narrow  computed in the dtype of the matrices, not with wide sums
     whole   the operations are those of a library, on whole matrices; how it cuts each of them is its affair, so
             nothing is said to be on chip

@@ -295,7 +295,7 @@ def operations(steps: Iterable[Step]) -> Counter:
     return sum((step.operations for step in each_step(steps)), Counter())
 
 
-# The backward passes (`flashlearn.rungs.gradients`, `flashlearn.rungs.tiled_backward`)
+# The backward passes (`flashlearn.algorithms.gradients`, `flashlearn.algorithms.tiled_backward`)
 
 
 def counted(steps: Iterable[Step]) -> Cost:

@@ -1,6 +1,6 @@
 """`predict`: questions asked before the cell that answers them.
 
-While the notebook runs they are a widget (flashlearn.show.hall), which notes a choice (`diary`) before it tells what is
+While the notebook runs they are a widget (flashlearn.show.quiz), which notes a choice (`diary`) before it tells what is
 right. What is stored is the same whatever was chosen: text, HTML for a code host, and data for the page and the deck.
 """
 
@@ -49,7 +49,7 @@ class Asked:
     def _live(self, **kwargs) -> tuple[dict[str, Any], dict[str, Any]]:
         """The widget, with what was predicted earlier, in data and metadata."""
         from flashlearn.show.bundle import parts
-        from flashlearn.show.hall import Hall
+        from flashlearn.show.quiz import Hall
 
         if self.hall is None:
             asked = [{"name": each.name, "question": each.text, "choices": each.choices} for each in self.questions]

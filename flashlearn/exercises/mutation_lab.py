@@ -243,7 +243,7 @@ def diff(name: str) -> str:
     if name not in mutants:
         raise ValueError(f"expected the name of a mutant, one of {', '.join(mutants)}, got {name!r}")
     source = _path(mutants[name].module).read_text(encoding="utf-8").splitlines()
-    lines = [f"flashlearn/kernels/teaching/{mutants[name].module}.py"]
+    lines = [f"flashlearn/kernels/{mutants[name].module}.py"]
     for old, new in mutants[name].changes:
         line = next(line for line in source if old in line)
         lines += [f"- {line.strip()}", f"+ {line.replace(old, new).strip()}"]
@@ -288,7 +288,7 @@ def _path(module: str) -> Path:
 def _attention(attention_forward: Callable, attention_backward: Callable, blocks: tuple[int, int]) -> Callable:
     """The two launchers as one differentiable function."""
     from flashlearn.kernels import INTERPRETED
-    from flashlearn.kernels.teaching.forward import Launch
+    from flashlearn.kernels.forward import Launch
 
     launch = Launch(*blocks)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from flashlearn.algorithms.softmax import naive_softmax, safe_softmax
 from flashlearn.exercises.grading import Case, Exercise
 from flashlearn.exercises.mistakes.safe_softmax import MISTAKES
 from flashlearn.exercises.solutions.safe_softmax import lse_solution, safe_solution, shift_solution
 from flashlearn.exercises.watching import no_loop
-from flashlearn.rungs.softmax import naive_softmax, safe_softmax
 
 INF = float("inf")
 X = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from flashlearn.gpu.barriers import Race
-from flashlearn.gpu.simulated import simulate, tiles
-from flashlearn.gpu.turns import Deadlock
+from flashlearn.simulator.barriers import Race
+from flashlearn.simulator.simulated import simulate, tiles
+from flashlearn.simulator.turns import Deadlock
 
 gl: Any = None  # these names are the simulator's when it runs what stands below
 mbarrier: Any = None

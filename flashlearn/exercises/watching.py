@@ -129,7 +129,7 @@ def without_the_flag(function: Callable, *args: Any) -> Any:
 
 
 PACKAGE = Path(__file__).parents[1]
-ALGORITHMS = tuple(f"{PACKAGE / room}" for room in ("rungs", "kernels", "ring", "models", "serving"))
+ALGORITHMS = tuple(f"{PACKAGE / room}" for room in ("algorithms", "kernels", "fast", "ring", "models", "serving"))
 # Operations that are whole algorithms, and the function of PyTorch that leads to them
 LIBRARY = {
     "_softmax": "torch.softmax",

@@ -21,11 +21,11 @@ from unittest import mock
 import numpy as np
 import torch
 
+from flashlearn.compiler.refused import Refusal, refused
 from flashlearn.core.steps import Step, hbm_bytes, record
 from flashlearn.exercises.launching import _compilable, _jit
 from flashlearn.exercises.raised import unwrapped
 from flashlearn.exercises.watching import WrongWay
-from flashlearn.gpu.refused import Refusal, refused
 
 MOST_PROGRAMS = 300  # of one launch: the interpreter takes some 10 ms for each
 FAR_HEAD = 2**23  # of N = 16 rows and D = 16 numbers: element 2^31, where head 256 begins if N = 65,536 and D = 128

@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import torch
 
+from flashlearn.algorithms import captions as narrate
+from flashlearn.algorithms.attention import online_update
+from flashlearn.algorithms.problem import Problem, start
 from flashlearn.core.numerics import divide, log_sum_exp, spans
 from flashlearn.core.steps import Step, hbm_bytes
 from flashlearn.cost import A100_40GB, H100_SXM, RTX_4060_LAPTOP
 from flashlearn.exercises.grading import Case, Exercise
 from flashlearn.exercises.mistakes.why_it_is_fast import MISTAKES
 from flashlearn.exercises.solutions.why_it_is_fast import block_solution, bytes_solution
-from flashlearn.rungs import narrate
-from flashlearn.rungs.attention import online_update
-from flashlearn.rungs.problem import Problem, start
 
 
 def reread_q_steps(q, k, v, *, block_q: int, block_k: int) -> Iterator[Step]:

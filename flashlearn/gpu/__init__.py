@@ -1,7 +1,7 @@
 """What any Triton kernel does before it computes, as steps; nothing here runs on a GPU.
 
 Turn an index into an address (layout), a program id into a block (grid), start loads before their values are
-needed (pipeline), and overlap the units of a multiprocessor (overlap).
+needed (pipeline), and overlap the units of an SM (overlap).
 """
 
 from flashlearn.gpu.layout import layout_steps

@@ -1,13 +1,13 @@
 """The algorithms of the course as Triton kernels, for a GPU, or any CPU through the interpreter."""
 
-from flashlearn.kernels.target import INTERPRETED, backend  # isort: skip (first: it chooses the backend)
+from flashlearn.fast.target import INTERPRETED, backend  # isort: skip (first: it chooses the backend)
 
-from flashlearn.kernels.decode import attention_decode
-from flashlearn.kernels.teaching.backward import attention_backward
-from flashlearn.kernels.teaching.forward import attention_forward
-from flashlearn.kernels.teaching.matmul import matmul
-from flashlearn.kernels.teaching.softmax import softmax
-from flashlearn.kernels.teaching.vector_add import vector_add
+from flashlearn.fast.decode import attention_decode
+from flashlearn.kernels.backward import attention_backward
+from flashlearn.kernels.forward import attention_forward
+from flashlearn.kernels.matmul import matmul
+from flashlearn.kernels.softmax import softmax
+from flashlearn.kernels.vector_add import vector_add
 
 __all__ = [
     "INTERPRETED",

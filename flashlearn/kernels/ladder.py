@@ -5,7 +5,7 @@
 Every rung is the one before with one change; `RUNGS` lists them in order. So that each change stands alone in the
 source, these kernels take less than `flashlearn.kernels` does: contiguous q, k and v of one shape (B, H, N, D), N a
 multiple of the blocks, D a power of two. The last rung of the course, in Gluon, is
-`flashlearn.kernels.hopper.forward`; which one `flash_attention` runs, `flashlearn.kernels.dispatch` says.
+`flashlearn.fast.hopper.forward`; which one `flash_attention` runs, `flashlearn.fast.dispatch` says.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from flashlearn.kernels.teaching.forward import LOG2_E, Launch, forward_launch  # isort: skip (chooses the backend)
+from flashlearn.kernels.forward import LOG2_E, Launch, forward_launch  # isort: skip (chooses the backend)
 
 import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from flashlearn.core.inputs import check_bool, check_qkv
-from flashlearn.kernels.target import check_grid, check_launch, check_power_of_two, check_runnable, resolve_scale
-from flashlearn.kernels.teaching.forward import check_head_dim
+from flashlearn.fast.target import check_grid, check_launch, check_power_of_two, check_runnable, resolve_scale
+from flashlearn.kernels.forward import check_head_dim
 
 LN_2 = tl.constexpr(math.log(2))
 

@@ -15,8 +15,8 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping
 
+from flashlearn.kernels.forward import forward_launch
 from flashlearn.kernels.ladder import RUNGS, TUNED, Rung, absorb_block, descriptors_kernel, ladder_kernel, update
-from flashlearn.kernels.teaching.forward import forward_launch
 
 
 def source_of(name: str, D: int = 128) -> str:

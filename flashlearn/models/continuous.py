@@ -31,8 +31,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from flashlearn.kernels.paged import flash_attention_paged  # isort: skip (before transformers, which imports Triton: see kernels.target)
-from flashlearn.kernels.varlen import flash_attention_varlen  # isort: skip
+from flashlearn.fast.paged import flash_attention_paged  # isort: skip (before transformers, which imports Triton: see kernels.target)
+from flashlearn.fast.varlen import flash_attention_varlen  # isort: skip
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.generation.continuous_batching.cache import PagedAttentionCache
 

@@ -24,8 +24,8 @@ from flashlearn.core.mask import Window
 from flashlearn.core.numerics import INF, Span, accumulator
 from flashlearn.ring import local
 from flashlearn.ring.agreement import agree
+from flashlearn.ring.communicator import Pending, Wire
 from flashlearn.ring.plan import Plan, Visit
-from flashlearn.ring.wire import Pending, Wire
 
 BUFFERS = 3  # for K and V that arrive: one computed with, one on its way, one that may still be sent on
 

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from flashlearn.algorithms.tiled import tiled_attention_v2
+from flashlearn.algorithms.tiled_backward import tiled_attention_backward
 from flashlearn.core.mask import limits
 from flashlearn.core.numerics import Span, exp_diff, wide
 from flashlearn.ring.plan import Visit
-from flashlearn.rungs.tiled import tiled_attention_v2
-from flashlearn.rungs.tiled_backward import tiled_attention_backward
 
 BLOCK = 128  # of the rungs in PyTorch: large, since they are here to compute, not to be looked at
 WIDEST = 256  # columns that the kernels take
@@ -47,7 +47,7 @@ class Rows(NamedTuple):
 def forward(q: Tensor, k: Tensor, v: Tensor, visit: Visit, scale: float) -> tuple[Tensor, Tensor]:
     """o, shaped as q, and lse (B, H_q, N_q), of these keys alone, under the mask of the visit."""
     if by_kernel(q):
-        from flashlearn.kernels.op import flash_attention
+        from flashlearn.fast.op import flash_attention
 
         return flash_attention(q, k, v, window=(visit.left, visit.right), scale=scale, return_lse=True)
     window = (visit.left, visit.right)
@@ -71,9 +71,9 @@ def backward(rows: Rows, k: Tensor, v: Tensor, visit: Visit, scale: float) -> tu
 
 def _by_operator(rows: Rows, k: Tensor, v: Tensor, visit: Visit, scale: float) -> tuple[Tensor, Tensor, Tensor]:
     """The derivative that `flash_attention` registers, of the plain operator or of that with masks, by itself."""
-    import flashlearn.kernels.op  # noqa: F401  registers the operators
-    from flashlearn.kernels.general import flat
-    from flashlearn.kernels.portable.options import Options
+    import flashlearn.fast.op  # noqa: F401  registers the operators
+    from flashlearn.fast.general import flat
+    from flashlearn.fast.portable.options import Options
 
     do, dlse, q, o, lse = rows
     left, right = limits((visit.left, visit.right), False, q.shape[2], k.shape[2])

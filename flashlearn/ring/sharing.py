@@ -10,8 +10,8 @@ from torch import Tensor
 
 from flashlearn.core.inputs import check_count
 from flashlearn.ring.agreement import ask_all, check_numbers, plan_of_notes
+from flashlearn.ring.communicator import Wire
 from flashlearn.ring.plan import check_order, shares
-from flashlearn.ring.wire import Wire
 
 __all__ = ["Places", "join", "shares", "split"]
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from flashlearn.algorithms.problem import backward_shapes
 from flashlearn.core.inputs import check_block, check_like, check_qkv
 from flashlearn.core.mask import Mask, Window
 from flashlearn.core.numerics import Span
@@ -22,7 +23,6 @@ from flashlearn.ring.agreement import scale_of
 from flashlearn.ring.attention import Turn, Turns, at, backward_turns, forward_turns
 from flashlearn.ring.local import Rows
 from flashlearn.ring.plan import Plan, plan_of
-from flashlearn.rungs.problem import backward_shapes
 
 
 class Letter(NamedTuple):

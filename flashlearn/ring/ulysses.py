@@ -21,8 +21,8 @@ from torch import Tensor
 from flashlearn.core.mask import Window
 from flashlearn.ring.agreement import agree
 from flashlearn.ring.attention import at, cast, run_ring
+from flashlearn.ring.communicator import Alone, Wire
 from flashlearn.ring.plan import Plan, plan_of
-from flashlearn.ring.wire import Alone, Wire
 
 
 @overload

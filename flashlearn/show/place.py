@@ -145,7 +145,7 @@ def same_number(algorithm: Algorithm) -> str:
     "" for a kernel, and for what is neither softmax nor attention.
     """
     if algorithm.kind not in ("softmax", "attention") or not fl.LATER.get(algorithm.name, "").startswith(
-        "flashlearn.rungs."
+        "flashlearn.algorithms."
     ):
         return ""
     function, x = getattr(fl, algorithm.name), torch.arange(1.0, 7.0)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from flashlearn import cost
+from flashlearn.algorithms.tiled import sram_elements
 from flashlearn.cost import placement
-from flashlearn.rungs.tiled import sram_elements
 from flashlearn.show.explorers.tiling import MASKS
 from tests.browser.conftest import ROOT
 from tests.browser.test_book import PHONE, book, site, visit  # noqa: F401

@@ -24,12 +24,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-KERNELS = Path(__file__).resolve().parents[2] / "flashlearn" / "kernels"
+KERNELS = Path(__file__).resolve().parents[2] / "flashlearn" / "fast"
 TOOLS = ("memcheck", "racecheck", "consan")
 P_HANDED_OVER = (
     "x = smem.reshape([128, 32]).load(by_threads(like).type.layout)",
     "p_smem.index(0).reshape([128, 32]).store(by_threads(w_t))",
-)  # the lines of flashlearn/kernels/hopper/backward_wide.py that read it and write it
+)  # the lines of flashlearn/fast/hopper/backward_wide.py that read it and write it
 
 
 class Access(NamedTuple):
@@ -122,7 +122,7 @@ def unknown_races(report: str) -> list[str]:
 
 
 def source_line(where: str) -> str:
-    """The line of flashlearn.kernels that racecheck names, e.g. "..._kernel+0x80 in .../kernels/x.py:12"; "" for others.
+    """The line of flashlearn.fast that racecheck names, e.g. "..._kernel+0x80 in .../fast/x.py:12"; "" for others.
 
     Some versions name no folder, "..._kernel+0x80 in x.py:12": that is the file of this name which defines the kernel.
     """
@@ -130,7 +130,7 @@ def source_line(where: str) -> str:
     if found is None:
         return ""
     kernel, path, number = found.groups()
-    named = [KERNELS / path.split("/kernels/")[-1]] if "/kernels/" in path else []
+    named = [KERNELS / path.split("/fast/")[-1]] if "/fast/" in path else []
     if "/" not in path:
         named = [file for file in KERNELS.rglob(path) if f"def {kernel}(" in file.read_text(encoding="utf-8")]
     if len(named) != 1 or not named[0].exists():
@@ -161,7 +161,7 @@ def run(kernels: str, D: str = "") -> None:
     """Small shapes through all kernels, or the Hopper kernels for D, or "early" ones, which have a race."""
     import torch
 
-    from flashlearn.kernels.op import flash_attention
+    from flashlearn.fast.op import flash_attention
 
     torch.manual_seed(0)
     torch.autograd.set_multithreading_enabled(False)  # the allocator is known to this thread only

@@ -10,11 +10,11 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: compiled kernels are not tested", allow_module_level=True)
 
-from flashlearn.kernels import dispatch
-from flashlearn.kernels.hopper.backward import attention_backward_hopper
-from flashlearn.kernels.hopper.backward_wide import attention_backward_wide
-from flashlearn.kernels.hopper.bands import attention_spans
-from flashlearn.kernels.hopper.forward import attention_forward_hopper
+from flashlearn.fast import dispatch
+from flashlearn.fast.hopper.backward import attention_backward_hopper
+from flashlearn.fast.hopper.backward_wide import attention_backward_wide
+from flashlearn.fast.hopper.bands import attention_spans
+from flashlearn.fast.hopper.forward import attention_forward_hopper
 from tests.bands import CASES, attend, dense
 
 pytestmark = [

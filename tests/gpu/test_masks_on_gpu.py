@@ -16,9 +16,9 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: compiled kernels are not tested", allow_module_level=True)
 
-from flashlearn.kernels import dispatch, general
-from flashlearn.kernels.op import flash_attention
-from flashlearn.kernels.varlen import flash_attention_varlen
+from flashlearn.fast import dispatch, general
+from flashlearn.fast.op import flash_attention
+from flashlearn.fast.varlen import flash_attention_varlen
 from tests.grid import bf16, fp16, fp32, make
 from tests.masked import Problem, answers, check, dense, given, offsets_of, results_of
 

@@ -17,8 +17,8 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: compiled kernels are not tested", allow_module_level=True)
 
 from flashlearn import flash_attention, flash_attention_paged
-from flashlearn.kernels import dispatch
-from flashlearn.kernels import paged as kernels
+from flashlearn.fast import dispatch
+from flashlearn.fast import paged as kernels
 from flashlearn.models.gpt import GPT
 from flashlearn.serving import Batch, PagePool, greedy
 from tests.test_paged import AWKWARD, Problem, bf16, compare, fp16, fp32, make, oracle, with_sinks

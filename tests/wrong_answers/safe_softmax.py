@@ -2,7 +2,7 @@
 
 import torch
 
-from flashlearn.rungs.softmax import naive_softmax
+from flashlearn.algorithms.softmax import naive_softmax
 
 
 def safe_by(shift, epsilon=0.0):

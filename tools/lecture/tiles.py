@@ -51,8 +51,8 @@ def lanes() -> dict[str, list[Step]]:
 
 def recorded() -> list[Step]:
     """The teaching kernel, as Triton's interpreter ran it: 56 tokens in blocks of 16, causal."""
+    from flashlearn.kernels.forward import Launch, attention_forward
     from flashlearn.kernels.recorder import kernel_steps
-    from flashlearn.kernels.teaching.forward import Launch, attention_forward
 
     launch = Launch(block_m=16, block_n=16)
     return list(drawable(fl.record(kernel_steps(attention_forward, *qkv(56, 16), causal=True, launch=launch))))

@@ -19,13 +19,13 @@ WHOLE = (
     *("__init__.py", "core/inputs.py", "core/interpreter.py", "core/signs.py", "core/steps.py"),
     *(
         "cost/hardware.py",
-        "gpu/barriers.py",
-        "gpu/gluon_names.py",
-        "gpu/refused.py",
-        "gpu/simulated.py",
-        "gpu/turns.py",
+        "simulator/barriers.py",
+        "simulator/gluon_names.py",
+        "compiler/refused.py",
+        "simulator/simulated.py",
+        "simulator/turns.py",
     ),
-    *("kernels/__init__.py", "kernels/recorder.py", "kernels/target.py"),
+    *("kernels/__init__.py", "kernels/recorder.py", "fast/target.py"),
 )
 OF_EXERCISES = (
     *("altered.py", "launching.py", "raised.py", "recording.py", "simulating.py", "watching.py", "whole_kernels.py"),

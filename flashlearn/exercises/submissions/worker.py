@@ -116,7 +116,12 @@ def _audit(hidden: tuple[str, ...], event: str, args: tuple) -> None:
         raise PermissionError(f"expected an answer that starts no other process, got {event}")
 
 
-COMPILER = [sys.executable, "-W", "ignore", str(PACKAGE / "gpu" / "refused.py")]  # flashlearn.gpu.refused starts it
+COMPILER = [
+    sys.executable,
+    "-W",
+    "ignore",
+    str(PACKAGE / "compiler" / "refused.py"),
+]  # flashlearn.compiler.refused starts it
 
 
 # What the other side may ask

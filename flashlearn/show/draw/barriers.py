@@ -7,11 +7,11 @@ import re
 from matplotlib.axes import Axes
 
 from flashlearn.core.steps import Step
-from flashlearn.gpu.simulated import Bar, Tick
 from flashlearn.show.draw.parts import CENTRED
 from flashlearn.show.draw.sheet import DASHES, Rect, Sheet
 from flashlearn.show.draw.style import COLOURS, EDGE, FAINT, INK, QUIET, tint
 from flashlearn.show.draw.values import check_steps_of
+from flashlearn.simulator.simulated import Bar, Tick
 
 LEFT, TOP, TITLE = 138, 52, 32
 LOOK = {  # face, edge, words

@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 
 from flashlearn.core.steps import Step
-from flashlearn.gpu.sectors import SECTOR
+from flashlearn.cost.sectors import SECTOR
 from flashlearn.show.draw.parts import ground
 from flashlearn.show.draw.sheet import Place, Rect, Sheet
 from flashlearn.show.draw.style import QUIET, colour, tint

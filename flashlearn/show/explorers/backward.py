@@ -8,12 +8,12 @@ from typing import Any
 import ipywidgets as widgets
 import torch
 
+from flashlearn.algorithms.gradients import softmax_backward_steps
+from flashlearn.algorithms.softmax import safe_softmax
+from flashlearn.algorithms.tiled import tiled_attention_v2
+from flashlearn.algorithms.tiled_backward import tiled_attention_backward_steps
 from flashlearn.core.inputs import check_bool
 from flashlearn.core.steps import Step, hbm_bytes, matmul_flops, record
-from flashlearn.rungs.gradients import softmax_backward_steps
-from flashlearn.rungs.softmax import safe_softmax
-from flashlearn.rungs.tiled import tiled_attention_v2
-from flashlearn.rungs.tiled_backward import tiled_attention_backward_steps
 from flashlearn.show.draw.backward_chip import draw_backward_chip
 from flashlearn.show.draw.gradients import draw_gradient_row
 from flashlearn.show.explorers.controls import check_choice, look

@@ -15,16 +15,16 @@ from typing import Any
 import ipywidgets as widgets
 import torch
 
-from flashlearn.core.inputs import check_bool
-from flashlearn.core.steps import Step, hbm_bytes, record
-from flashlearn.rungs.attention import standard_attention_steps
-from flashlearn.rungs.tiled import (
+from flashlearn.algorithms.attention import standard_attention_steps
+from flashlearn.algorithms.tiled import (
     fitting_block_sizes,
     paper_block_sizes,
     sram_elements,
     tiled_attention_v1_steps,
     tiled_attention_v2_steps,
 )
+from flashlearn.core.inputs import check_bool
+from flashlearn.core.steps import Step, hbm_bytes, record
 from flashlearn.show.animation import moving
 from flashlearn.show.draw.budget import budget_step, draw_budget
 from flashlearn.show.draw.tiling import draw_tiling

@@ -1,0 +1,253 @@
+"""The backward pass of attention by tiles: S and P are made again, block by block, and never stored.
+
+    S_ij  = scale Q_i K_j^T                P_ij  = exp(S_ij - lse_i)           then 0 where the mask hides
+    dP_ij = dO_i V_j^T                     dS_ij = P_ij o (dP_ij - delta_i)    delta = rowsum(dO o O)
+    dV_j += P_ij^T dO_i                    dK_j += scale dS_ij^T Q_i           dQ_i += scale dS_ij K_j
+
+    two sweeps   dK and dV: K_j, V_j stay, Q_i comes by; dQ: Q_i stays, K_j, V_j come by   4 + 3 products
+    fused        K_j, V_j stay, Q_i comes by; dQ_i is read, added to, written every time   5 products
+
+The rung before (`flashlearn.algorithms.gradients`) stored four N_q x N_k matrices. What is new: the forward pass left
+one number per row, lse = log sum exp S, from which P comes back, but for rounding, and delta, another number per row,
+stands for the whole row of P o dP that softmax needs. Extra memory falls from O(N^2) to O(N).
+
+dK_j and dV_j add up over i, dQ_i over j. On a GPU the blocks of the outer loop run at the same time: in the
+fused form several programs add to one dQ_i, which takes atomic additions; in two sweeps each result has one
+owner, for two products more. All batches and heads take each step together; a K/V head has one program for
+dK_j and dV_j, which goes through all query heads of its group.
+
+Shapes, dtypes, options and queries that see no key are as in `flashlearn.algorithms.attention`; blocks of any
+size will do, and a block that the mask hides wholly is never visited.
+
+Sources: FA-2 is T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2, which is the fused form;
+FA-1 is T. Dao et al., "FlashAttention", 2022 (arXiv:2205.14135), Algorithm 4, for the mask and the scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack, overload
+
+from flashlearn.algorithms import captions as narrate
+from flashlearn.algorithms.problem import PER_HEAD, Asked, Hiding, More, Problem, backward_shapes
+from flashlearn.algorithms.tiled import count_visits
+from flashlearn.core.hbm import HBM, OnChip
+from flashlearn.core.inputs import check_blocks, check_bool, check_like
+from flashlearn.core.mask import Window
+from flashlearn.core.numerics import Span, exp_diff, spans, wide
+from flashlearn.core.steps import Step, run
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from flashlearn.core.shapes import Keys, PerHead, PerQuery, Queries
+
+ROW = ("Q", "dO", "lse", "delta")  # what a block of queries brings
+
+
+@overload
+def tiled_attention_backward(
+    do: Queries,
+    q: Queries,
+    k: Keys,
+    v: Keys,
+    o: Queries,
+    lse: PerQuery,
+    *,
+    block_q: int,
+    block_k: int,
+    causal: bool = False,
+    window: Window | None = None,
+    scale: float | None = None,
+    fused: bool = False,
+    **more: Unpack[Hiding],
+) -> tuple[Queries, Keys, Keys]: ...
+@overload
+def tiled_attention_backward(
+    do: Queries,
+    q: Queries,
+    k: Keys,
+    v: Keys,
+    o: Queries,
+    lse: PerQuery,
+    *,
+    block_q: int,
+    block_k: int,
+    causal: bool = False,
+    window: Window | None = None,
+    scale: float | None = None,
+    fused: bool = False,
+    **more: Unpack[More],
+) -> tuple[Tensor, ...]: ...
+def tiled_attention_backward(
+    do: Queries,
+    q: Queries,
+    k: Keys,
+    v: Keys,
+    o: Queries,
+    lse: PerQuery,
+    *,
+    block_q: int,
+    block_k: int,
+    causal: bool = False,
+    window: Window | None = None,
+    scale: float | None = None,
+    fused: bool = False,
+    **more: Unpack[More],
+) -> tuple[Queries, Keys, Keys] | tuple[Queries, Keys, Keys, PerHead] | tuple[Queries, Keys, Keys, PerHead, PerHead]:
+    """dQ, dK and dV from dO and what the forward pass took and gave, in two sweeps, or in one if `fused`.
+
+    do, q and o are (B, H_q, N_q, D), k and v (B, H_kv, N_k, D), lse is (B, H_q, N_q) in float32 (float64 for
+    float64), as `tiled_attention_v2(..., return_lse=True)` gives them. Returns dq, dk, dv, shaped and typed
+    as q, k, v, then the gradient of `sinks`, then that of `alibi`, (H_q,), if these were given.
+    ValueError or TypeError if do, o or lse do not belong to q, and as in `flashlearn.algorithms.attention`.
+    """
+    options: dict[str, Any] = {"causal": causal, "window": window, "scale": scale, "fused": fused, **more}
+    return run(tiled_attention_backward_steps(do, q, k, v, o, lse, **options, block_q=block_q, block_k=block_k))
+
+
+def tiled_attention_backward_steps(
+    do, q, k, v, o, lse, *, block_q, block_k, fused=False, **asked: Unpack[Asked]
+) -> Iterator[Step]:
+    """One step per block of delta, then one per visited pair of blocks and sweep.
+
+    Phases: "delta"; then "dK and dV" and "dQ"; or, fused, "initialise" and "dQ, dK and dV". The products of
+    a step are also in `values["products"]`, as formulas. A block of queries that sees no key has one step,
+    which writes dQ = 0 (its j is None); so has a block of keys without queries. The gradients of sinks and slopes
+    start at 0 in HBM, in a step of their own, and whoever has a share of them adds it there.
+    """
+    p = Problem.of(q, k, v, {"O": o, "dO": do, "lse": lse}, **asked)
+    check_like("do", do, "q", q)
+    check_like("o", o, "q", q)
+    check_like("lse", lse, "a column of q", wide(q[..., 0]))
+    check_blocks(block_q, block_k)
+    check_bool(fused, "fused")
+    p.given["lse"] = lse[..., None]
+    made = {"delta": p.wide, "dQ": p.dtype, "dK": p.dtype, "dV": p.dtype}
+    made |= {PER_HEAD[name]: p.given[name].dtype for name in p.learned}
+    hbm = p.memory(narrate.tiled_gradients, made, whole=False, **backward_shapes(p.sizes))
+    sweep = _Sweep(p, hbm, block_q, block_k)
+    for name in p.learned:
+        hbm.store(PER_HEAD[name], None, hbm.fill(name))
+    if p.learned:
+        yield hbm.step("initialise")
+    yield from _delta_steps(sweep)
+    if fused:
+        hbm.store("dQ", None, hbm.fill("dQ"), unfinished=True)  # FA-2 Alg. 2, line 3
+        yield hbm.step("initialise")
+    yield from _dkdv_steps(sweep, fused)
+    if not fused:
+        yield from _dq_steps(sweep)
+    visits = count_visits(p.mask, block_q, block_k)
+    yield hbm.done(p.gradients(hbm), fused=fused, **visits)  # FA-2 Alg. 2, line 20
+
+
+class _Sweep(NamedTuple):
+    """What every sweep needs: the problem, its memory, and the sizes of blocks (FA-2 Alg. 2, lines 1 and 2)."""
+
+    p: Problem
+    hbm: HBM
+    block_q: int
+    block_k: int
+
+
+def _delta_steps(sweep: _Sweep) -> Iterator[Step]:
+    """delta = rowsum(dO o O), (B, H_q, N_q, 1), a block of rows at a time: FA-2 Alg. 2, line 4."""
+    p, hbm = sweep.p, sweep.hbm
+    for i, rows in enumerate(spans(p.sizes.N_q, sweep.block_q)):
+        dO_i, O_i = hbm.load("dO", rows), hbm.load("O", rows)
+        delta = (dO_i * O_i).sum(-1, keepdim=True)
+        hbm.store("delta", rows, delta)
+        if "sinks" in p.given:
+            sinks, lse_i = hbm.load("sinks", times=p.sizes.B), hbm.load("lse", rows)
+            p.add_per_head(hbm, "dsinks", -(exp_diff(sinks, lse_i) * delta))  # P (dP - delta), dP = 0
+            hbm.drop(lse_i)
+        yield hbm.step("delta", program=(i,), **{**p.place(i, rows), "masked": False}, products=(), delta=delta)
+
+
+def _dkdv_steps(sweep: _Sweep, fused: bool) -> Iterator[Step]:
+    """K_j and V_j stay on chip, every Q_i that sees them comes by: dK_j and dV_j; in the fused form dQ_i too, in HBM.
+
+    There dQ is held in the dtype that sums are kept in until the last visit.
+    """
+    p, hbm, heads = sweep.p, sweep.hbm, sweep.p.sizes.H_kv
+    phase = "dQ, dK and dV" if fused else "dK and dV"
+    products = ("S = Q Kᵀ", "dV += Pᵀ dO", "dP = dO Vᵀ", *(("dQ += dS K",) if fused else ()), "dK += dSᵀ Q")
+    K_j: Any  # None where there are no visits
+    V_j: Any
+    for j, cols in enumerate(spans(p.sizes.N_k, sweep.block_k)):  # FA-2 Alg. 2, line 5
+        visits = p.mask.query_blocks(cols, sweep.block_q)
+        K_j, V_j = [hbm.load(name, cols, times=1) for name in "KV"] if visits else (None, None)  # line 6
+        slopes = p.load_slopes(hbm) if visits else None
+        dK, dV = hbm.fill("dK", cols), hbm.fill("dV", cols)  # line 7
+        for i, rows in visits:  # line 8
+            Q_i, dO_i, lse_i, delta_i = (hbm.load(name, rows) for name in ROW)  # line 9
+            S, P, capped = _probabilities(p, Q_i @ K_j.mT, slopes, lse_i, rows, cols)  # lines 10 and 11
+            dV = dV + (P.mT @ dO_i).sum_groups(heads)  # line 12
+            dP = dO_i @ V_j.mT  # line 13
+            dS = _of_products(p, hbm, (dP - delta_i) * P, capped, adds=fused)  # line 14
+            dQ = {"dQ": _add_to_dq(sweep, dS @ K_j, rows, j)} if fused else {}  # line 15
+            dK = dK + p.scale * (dS.mT @ Q_i).sum_groups(heads)  # line 16
+            if (i, rows) == visits[-1]:
+                hbm.store("dK", cols, dK)  # line 18
+                hbm.store("dV", cols, dV)
+            seen = {"delta": delta_i, "P": P, "dS": dS, "S": S, "dP": dP, "dK": dK, "dV": dV, **dQ}
+            yield hbm.step(phase, program=(j,), **p.place(i, rows, j, cols), products=products, **seen)
+        if not visits:
+            hbm.store("dK", cols, dK)
+            hbm.store("dV", cols, dV)
+            yield hbm.step(phase, program=(j,), **p.place(None, (0, 0), j, cols), products=(), dK=dK, dV=dV)
+
+
+def _add_to_dq(sweep: _Sweep, product: OnChip, rows: Span, j: int) -> OnChip:
+    """dQ_i += scale dS K_j in HBM: read, add, write; the last visit writes it in the dtype of q."""
+    p, hbm = sweep.p, sweep.hbm
+    dQ_i = hbm.load("dQ", rows)
+    last = p.mask.key_blocks(rows, sweep.block_k)[-1][0] == j
+    dQ_i = dQ_i + p.scale * product
+    hbm.store("dQ", rows, dQ_i, unfinished=not last)
+    return dQ_i
+
+
+def _dq_steps(sweep: _Sweep) -> Iterator[Step]:
+    """The second of two sweeps: Q_i and dO_i stay on chip, every K_j that they see comes by: dQ_i."""
+    p, hbm, products = sweep.p, sweep.hbm, ("S = Q Kᵀ", "dP = dO Vᵀ", "dQ += dS K")
+    for i, rows in enumerate(spans(p.sizes.N_q, sweep.block_q)):
+        visits, dQ = p.mask.key_blocks(rows, sweep.block_k), hbm.fill("dQ", rows)
+        row: list[Any] = [hbm.load(name, rows) if visits else None for name in ROW]
+        Q_i, dO_i, lse_i, delta_i = row
+        slopes = p.load_slopes(hbm) if visits else None
+        for j, cols in visits:
+            K_j, V_j = hbm.load("K", cols), hbm.load("V", cols)
+            S, P, capped = _probabilities(p, Q_i @ K_j.mT, slopes, lse_i, rows, cols)  # FA-2 Alg. 2, lines 10 and 11
+            dP = dO_i @ V_j.mT  # line 13
+            dS = _of_products(p, hbm, (dP - delta_i) * P, capped, adds=True)  # line 14
+            dQ = dQ + p.scale * (dS @ K_j)  # line 15
+            if (j, cols) == visits[-1]:
+                hbm.store("dQ", rows, dQ)
+            seen = {"delta": delta_i, "P": P, "dS": dS, "S": S, "dP": dP, "dQ": dQ}
+            yield hbm.step("dQ", program=(i,), **p.place(i, rows, j, cols), products=products, **seen)
+        if not visits:
+            hbm.store("dQ", rows, dQ)
+            yield hbm.step("dQ", program=(i,), **p.place(i, rows), products=(), dQ=dQ)
+
+
+def _probabilities(p: Problem, product: OnChip, slopes: OnChip | None, lse_i: OnChip, rows: Span, cols: Span):
+    """S, P and the capped scores of one pair of blocks, (B, H_q, rows, cols) each; P takes the place of S.
+
+    The mask may come after the exponential: no maximum is taken here that a hidden score could spoil. It also
+    clears queries that see nothing, whose lse of -inf has made P = exp(S + inf) = inf. The way back through a cap
+    needs what came out of it, which stays on chip beside P.
+    """
+    capped = p.scores.cap(product)  # FA-1 Alg. 4, line 11
+    kept = capped if p.scores.softcap is None else capped.beside("capped")
+    S = p.lower(capped, slopes)
+    P = exp_diff(S, lse_i)
+    return S, p.mask.hide(P, rows, cols, 0.0), kept  # FA-1 Alg. 4, line 12, there before the exponential
+
+
+def _of_products(p: Problem, hbm: HBM, dS: OnChip, capped: OnChip, *, adds: bool) -> OnChip:
+    """The gradient of scale Q_i K_j^T from that of S_ij; the one sweep that `adds` gives slopes their share, in HBM."""
+    if adds and "alibi" in p.given:
+        p.add_per_head(hbm, "dslopes", -(dS * dS.distance(p.mask.diagonal)).sum(-1, keepdim=True))
+    return p.scores.uncap(dS, capped)

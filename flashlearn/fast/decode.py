@@ -1,0 +1,452 @@
+"""The forward pass for few queries, as in decoding: the keys are cut into splits, one program each, and merged.
+
+What changed from the teaching kernel: who works on what; the mathematics is the same, and so is `absorb`.
+
+1. A program takes *all* queries of a group of heads as its rows, so K and V are read once per key head.
+2. It takes one split of the keys, and writes the (o, lse) of that split. One query behind a long cache then
+   makes as many programs as fill the GPU, where the teaching kernel has one per head.
+3. The splits are merged. That is the online softmax again: each lse is a score, each o a value. A second kernel
+   does it. Or, to save its launch, that program of a key head does it which finishes last; a counter in memory
+   tells each whether it is the last.
+
+Prediction: few queries leave little to compute, so the time is that of reading K and V once. Added to that is
+(o, lse) of every split, float32, written and read: in 16 bits 2 rows / keys of the bytes of K and V, which is
+3 % for a group of 4 heads and splits of 256 keys, and less behind a longer cache.
+
+To merge in the same launch should save one of two launches on the host, and on the GPU the time between two kernels.
+Measured by hand on an H200, 2026-11-21, D = 128, 4 rows, 1024 keys: about a microsecond less. What is recorded of CUDA
+graphs is two kernels: there nothing merges in the same launch unless `one_launch` asks for it. From compute capability 9.0
+on the second begins while the first ends (`flashlearn.fast.dependent_launch`): 0.1 to 0.8 us less. And where programs are few, splits
+may be short: of 1024 keys of 8 key heads 16 splits take 6.4 us, where 4 took 8.9, and cuDNN takes 6.6 (H200;
+measurements/gpu_trials_h200.json, "decoding").
+
+The first kernel, too, is launched while whatever was there before ends, and waits for that: up to 0.5 us less. And a merge has as
+many warps as there is to merge. With both, one query takes 0.80 to 1.06 of cuDNN's time in a CUDA graph, in 48 settings of
+D, B, N, H_kv and dtype (H100; "graphs, H100"). Tried without gain: the next step's programs let begin early, which take room and
+wait (up to 1.64 times as long); to merge in one launch in a graph too (1.01 to 1.23 times); more tiles under way (1.01 to
+1.08), three programs of a multiprocessor (1.00 to 1.26) or one (0.99 to 1.10), with the same tiles; and keys, maxima and sums
+of its own for each warp, which spares an exchange in every block (1.05 to 1.57 times as long).
+
+Where there are many keys for every multiprocessor, each has one program, with tiles twice as large: 0.93 to 1.01 of the time (H200,
+13 settings of D = 128; "decoding, alone"), and at most 1.07 of cuDNN's in 48 settings. With fewer than 512 keys each it would take
+1.18 to 1.80 times as long.
+
+Source: T. Dao, D. Haziza, F. Massa, G. Sizov, "Flash-Decoding for long-context inference", 2023
+(pytorch.org/blog/flash-decoding).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from flashlearn.core.inputs import check_block, check_bool, check_qkv
+from flashlearn.fast.dependent_launch import follows, let_next_begin, wait_for_last
+from flashlearn.fast.launcher import current_stream, launch, multiprocessors
+from flashlearn.fast.portable.launches import shared_memory
+from flashlearn.fast.portable.masks import is_visible, keys_seen, keys_seen_by_all, keys_there
+from flashlearn.fast.portable.options import PLAIN, Options
+from flashlearn.fast.portable.scores import scored, with_sink
+from flashlearn.fast.target import INTERPRETED, check_grid, check_runnable, resolve_scale
+from flashlearn.kernels.forward import LN_2, Launch, absorb, check_head_dim, padded
+
+KEYS_PER_SPLIT = 256  # at least, of many splits: a shorter one ends before its loads are well under way
+SHORT_SPLITS, KEYS_PER_SHORT_SPLIT = (
+    16,
+    64,
+)  # up to so many splits may be so short: few programs have the GPU to themselves
+PROGRAMS_PER_MULTIPROCESSOR = 2  # one computes while the other waits for memory
+KEYS_ALONE = 512  # at least, of a split whose program has a multiprocessor to itself, with tiles twice as large
+MERGED_BY_ONE = 2**15  # elements of o, of all splits, that one program merges; up to 17,000 no slower on an H200
+
+
+@triton.jit(do_not_specialize=["N_q", "N_k", "group", "left", "right"])  # one compilation for all lengths
+def attention_decode_kernel(
+    # pointers
+    q_ptr, k_ptr, v_ptr, o_part_ptr, lse_part_ptr, o_ptr, lse_ptr, finished_ptr,
+    # strides of q and o (B, H_q, N_q, D), of k and v (B, H_kv, N_k, D); contiguous are o_part (B, H_q, N_q, splits,
+    # D), lse_part (B, H_q, N_q, splits), lse (B, H_q, N_q) and finished (B, H_kv)
+    stride_qb, stride_qh, stride_qm, stride_qd,
+    stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_vb, stride_vh, stride_vn, stride_vd,
+    stride_ob, stride_oh, stride_om, stride_od,
+    # sizes; what hides keys and changes scores, as in `Options`: None where nothing does
+    N_q, N_k, group,
+    key_start_ptr, key_stop_ptr, alibi_ptr, left, right, scale, softcap, sinks_ptr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_S: tl.constexpr,
+    CAUSAL: tl.constexpr, PRECISION: tl.constexpr, MERGE: tl.constexpr,
+):  # fmt: skip
+    """(o, lse) of one split of the keys, for all queries of one group of heads of one sequence.
+
+    MERGE: and then, in the last program of the group, (o, lse) over all keys; finished is 0 before and after.
+    """
+    split = tl.program_id(0).to(tl.int64)
+    splits = tl.num_programs(0)
+    if splits > 1:  # attention_merge_kernel: another one would take room, on few multiprocessors, and wait
+        let_next_begin(not MERGE)
+    wait_for_last()  # whatever that is: it may have written q, or the last k and v
+    kv_head = tl.program_id(1).to(tl.int64)
+    batch = tl.program_id(2).to(tl.int64)
+    k_ptr += batch * stride_kb + kv_head * stride_kh
+    v_ptr += batch * stride_vb + kv_head * stride_vh
+
+    offs_m = tl.arange(0, BLOCK_M)  # (BLOCK_M,): row r is query r % N_q of head r // N_q of the group
+    offs_n = tl.arange(0, BLOCK_N)  # (BLOCK_N,)
+    offs_d = tl.arange(0, BLOCK_D).to(tl.int64)  # (BLOCK_D,)
+    head = kv_head * group + offs_m // N_q
+    query = offs_m % N_q
+    m_mask = offs_m < group * N_q
+    d_mask = offs_d < HEAD_DIM
+    q_mask = m_mask[:, None] & d_mask[None, :]
+
+    diagonal = N_k - N_q
+    first_key = None
+    end_key = N_k
+    if CAUSAL:
+        right = 0
+    if key_start_ptr is not None:
+        first_key, end_key = keys_there(key_start_ptr, key_stop_ptr, batch, 0, N_k)
+    slope = None
+    if alibi_ptr is not None:
+        slope = tl.load(alibi_ptr + head, mask=m_mask, other=0.0)[:, None]
+
+    # This split: of the blocks that any query sees from split * blocks / splits on, as even as can be; none if there
+    # are fewer blocks than splits. Blocks full .. full_end are seen by every query: they need no mask.
+    seen, seen_end = keys_seen(0, diagonal, first_key, end_key, left, None, N_q, BLOCK_N)
+    full, full_end = keys_seen_by_all(0, seen_end, diagonal, first_key, end_key, left, right, N_q, BLOCK_N)
+    blocks = tl.cdiv(seen_end - seen, BLOCK_N)
+    start = seen + (split * blocks // splits * BLOCK_N).to(tl.int32)
+    end = seen + ((split + 1) * blocks // splits * BLOCK_N).to(tl.int32)
+    full = start if left is None and first_key is None else tl.minimum(tl.maximum(full, start), end)
+    full_end = tl.minimum(tl.maximum(full_end, full), end)
+
+    q_ptrs = q_ptr + batch * stride_qb + head[:, None] * stride_qh
+    q_ptrs += query[:, None].to(tl.int64) * stride_qm + offs_d[None, :] * stride_qd
+    q = tl.load(q_ptrs, mask=q_mask, other=0.0)  # (BLOCK_M, BLOCK_D)
+    m_i = tl.full((BLOCK_M,), float("-inf"), dtype=tl.float32)
+    l_i = tl.zeros((BLOCK_M,), dtype=tl.float32)
+    acc = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
+
+    for start_n in range(full, full_end, BLOCK_N):
+        cols = (start_n + offs_n).to(tl.int64)
+        k = tl.load(k_ptr + cols[None, :] * stride_kn + offs_d[:, None] * stride_kd,
+                    mask=d_mask[:, None], other=0.0)  # (BLOCK_D, BLOCK_N)  # fmt: skip
+        v = tl.load(v_ptr + cols[:, None] * stride_vn + offs_d[None, :] * stride_vd,
+                    mask=d_mask[None, :], other=0.0)  # (BLOCK_N, BLOCK_D)  # fmt: skip
+        s = tl.dot(q, k, input_precision=PRECISION)  # (BLOCK_M, BLOCK_N)
+        s, _ = scored(s, query[:, None], (start_n + offs_n)[None, :], diagonal, scale, softcap, slope)
+        m_i, l_i, acc = absorb(m_i, l_i, acc, s, v, PRECISION)
+
+    for at in range(full_end - (full - start), end, BLOCK_N):  # not seen by all: before `full`, and from full_end on
+        start_n = at
+        if left is not None or first_key is not None:
+            start_n = tl.where(at < full_end, at - (full_end - full), at)
+        cols = (start_n + offs_n).to(tl.int64)
+        n_mask = cols < end_key
+        if first_key is not None:
+            n_mask = n_mask & (cols >= first_key)
+        k = tl.load(k_ptr + cols[None, :] * stride_kn + offs_d[:, None] * stride_kd,
+                    mask=d_mask[:, None] & n_mask[None, :], other=0.0)  # fmt: skip
+        v = tl.load(v_ptr + cols[:, None] * stride_vn + offs_d[None, :] * stride_vd,
+                    mask=n_mask[:, None] & d_mask[None, :], other=0.0)  # fmt: skip
+        s = tl.dot(q, k, input_precision=PRECISION)
+        cols = start_n + offs_n
+        s, _ = scored(s, query[:, None], cols[None, :], diagonal, scale, softcap, slope)
+        visible = is_visible(query[:, None], cols[None, :], diagonal, first_key, end_key, left, right)
+        m_i, l_i, acc = absorb(m_i, l_i, acc, tl.where(visible, s, float("-inf")), v, PRECISION)
+
+    if sinks_ptr is not None:  # once
+        sink = tl.load(sinks_ptr + head, mask=m_mask, other=0.0)
+        m_i, l_i, acc = with_sink(m_i, l_i, acc, tl.where(split == 0, sink, float("-inf")))
+
+    # A row that saw no key of this split writes o = 0 and lse = -inf: to the merge it weighs nothing
+    l_i = tl.where(l_i == 0.0, 1.0, l_i)
+    rows = (batch * tl.num_programs(1) + kv_head) * group * N_q + offs_m  # of B * H_q * N_q
+    parts = rows * splits + split
+    o_ptrs = o_part_ptr + parts[:, None] * HEAD_DIM + offs_d[None, :]
+    tl.store(o_ptrs, (acc / l_i[:, None]).to(o_part_ptr.dtype.element_ty), mask=q_mask)
+    if lse_part_ptr is not None:
+        tl.store(lse_part_ptr + parts, m_i + tl.log2(l_i) * LN_2, mask=m_mask)
+
+    if MERGE:
+        finished_ptr += batch * tl.num_programs(1) + kv_head
+        tl.debug_barrier()  # all threads of this program have written: one of them may say so
+        before = tl.atomic_add(finished_ptr, 1, sem="acq_rel")  # who reads splits - 1 sees what the others wrote
+        if before == splits - 1:
+            tl.store(finished_ptr, 0)  # for the next launch
+            for start_r in range(0, group * N_q, BLOCK_R):
+                merge(
+                    o_part_ptr, lse_part_ptr, o_ptr, lse_ptr, stride_ob, stride_oh, stride_om, stride_od,
+                    batch, kv_head, start_r, N_q, group, splits, HEAD_DIM, BLOCK_R, BLOCK_S, BLOCK_D,
+                )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["N_q", "group", "splits"])
+def attention_merge_kernel(
+    # pointers
+    o_part_ptr, lse_part_ptr, o_ptr, lse_ptr,
+    # strides of o (B, H_q, N_q, D); o_part, lse_part and lse are contiguous
+    stride_ob, stride_oh, stride_om, stride_od,
+    N_q, group, splits,
+    HEAD_DIM: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """(o, lse) over all keys from those of the splits, for one query of one head of one sequence."""
+    wait_for_last()  # attention_decode_kernel, which writes o_part and lse_part
+    merge(
+        o_part_ptr, lse_part_ptr, o_ptr, lse_ptr, stride_ob, stride_oh, stride_om, stride_od,
+        tl.program_id(2).to(tl.int64), tl.program_id(1).to(tl.int64), tl.program_id(0), N_q, group, splits,
+        HEAD_DIM, 1, BLOCK_S, BLOCK_D,
+    )  # fmt: skip
+
+
+@triton.jit
+def absorb_parts(m, l, acc, lse_s, o_s):
+    """Online softmax: take lse_s (BLOCK_R, BLOCK_S) as scores, o_s (BLOCK_R, BLOCK_S, BLOCK_D) as values into (m, l, acc)."""
+    m_new = tl.maximum(m, tl.max(lse_s, 1))
+    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)  # no part so far saw a key
+    p = tl.exp(lse_s - m_safe[:, None])
+    alpha = tl.exp(m - m_safe)
+    return m_new, l * alpha + tl.sum(p, 1), acc * alpha[:, None] + tl.sum(p[:, :, None] * o_s, 1)
+
+
+@triton.jit
+def merge(
+    o_part_ptr, lse_part_ptr, o_ptr, lse_ptr, stride_ob, stride_oh, stride_om, stride_od,
+    batch, kv_head, start_r, N_q, group, splits,
+    HEAD_DIM: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """BLOCK_R rows of a group of heads: lse = log(sum_s exp(lse_s)), o = sum_s exp(lse_s - lse) o_s over its splits s.
+
+    That is the softmax of the lse, a block at a time.
+    """
+    offs_r = start_r + tl.arange(0, BLOCK_R)  # (BLOCK_R,): row r is query r % N_q of head r // N_q of the group
+    offs_s = tl.arange(0, BLOCK_S)  # (BLOCK_S,)
+    offs_d = tl.arange(0, BLOCK_D)  # (BLOCK_D,)
+    r_mask = offs_r < group * N_q
+    d_mask = offs_d < HEAD_DIM
+    rows = (batch * tl.num_programs(1) + kv_head) * group * N_q + offs_r  # of B * H_q * N_q
+    m = tl.full((BLOCK_R,), float("-inf"), dtype=tl.float32)
+    l = tl.zeros((BLOCK_R,), dtype=tl.float32)
+    acc = tl.zeros((BLOCK_R, BLOCK_D), dtype=tl.float32)
+    for start_s in range(0, splits, BLOCK_S):
+        parts = rows[:, None] * splits + start_s + offs_s[None, :]  # (BLOCK_R, BLOCK_S)
+        mask = r_mask[:, None] & (start_s + offs_s < splits)[None, :]
+        # .cg: from the L2 cache, where other multiprocessors write; not from this one's own L1
+        lse_s = tl.load(lse_part_ptr + parts, mask=mask, other=float("-inf"), cache_modifier=".cg")
+        o_s = tl.load(o_part_ptr + parts[:, :, None] * HEAD_DIM + offs_d[None, None, :],
+                      mask=mask[:, :, None] & d_mask[None, None, :], other=0.0,
+                      cache_modifier=".cg")  # (BLOCK_R, BLOCK_S, BLOCK_D)  # fmt: skip
+        m, l, acc = absorb_parts(m, l, acc, lse_s, o_s)
+
+    l = tl.where(l == 0.0, 1.0, l)
+    head = kv_head * group + offs_r // N_q
+    o_ptrs = o_ptr + batch * stride_ob + head[:, None] * stride_oh
+    o_ptrs += (offs_r % N_q)[:, None].to(tl.int64) * stride_om + offs_d[None, :].to(tl.int64) * stride_od
+    tl.store(o_ptrs, (acc / l[:, None]).to(o_ptr.dtype.element_ty), mask=r_mask[:, None] & d_mask[None, :])
+    if lse_ptr is not None:
+        tl.store(lse_ptr + rows, m + tl.log(l), mask=r_mask)
+
+
+def attention_decode(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None,
+    splits: int | None = None, one_launch: bool | None = None, allow_tf32: bool = False, options: Options = PLAIN,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """O = softmax(Q K^T scale) V and lse, as `attention_forward` gives them, for few queries and many keys.
+
+    q (B, H_q, N_q, D); k, v (B, H_kv, N_k, D), any strides, D up to 256; at most 64 queries that
+    share a key head, H_q / H_kv * N_q (float32: 32).
+    splits: into how many pieces the keys of a head are cut, as many as fill the GPU unless given.
+    one_launch: whether the last program of a key head merges its splits, or a second kernel all of them.
+    Unless given: in one launch on a GPU, where there is little to merge and no CUDA graph is being captured.
+    options: masks and scores, all but documents and packed sequences.
+    HBM: K and V, of a window alone what is seen, once per key head, Q once per split; (o, lse) of every split in float32, written and read; O
+    and lse once. A single split writes O and lse at once. Source: Dao et al. 2023.
+    """
+    check_runnable(q=q, k=k, v=v)
+    size = check_qkv(q, k, v)
+    check_head_dim(size.D)
+    most = max_rows(q.element_size())
+    if size.group * size.N_q > most:
+        raise ValueError(f"expected H_q / H_kv * N_q of at most {most} in {q.dtype}, got {size.group} * {size.N_q}")
+    if splits is not None:
+        check_block(splits, "splits")
+    if one_launch is not None:
+        check_bool(one_launch, "one_launch")
+    check_bool(causal, "causal")
+    check_bool(allow_tf32, "allow_tf32")
+    options.check_heads(q)
+    if options.offsets is not None:
+        raise ValueError(
+            "expected options without offsets, got some: documents need N_q = N_k, and decoding has fewer queries"
+        )
+    o, lse = decode(q, k, v, causal, resolve_scale(scale, size.D), splits, one_launch, allow_tf32, options=options)
+    assert lse is not None  # asked for
+    return o, lse
+
+
+def decode(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float, splits: int | None = None,
+    one_launch: bool | None = None, allow_tf32: bool = False, with_lse: bool = True, options: Options = PLAIN,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """`attention_decode` after its checks, and None for an lse that nobody wants: the host's part is to take little."""
+    (B, H_q, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
+    group, device = H_q // H_kv, q.device
+    splits, kind = cut(q, k, options.left, splits)
+    o = torch.empty_like(q)
+    lse = q.new_empty((B, H_q, N_q), dtype=torch.float32) if with_lse else None
+    if not B * H_q * N_q:
+        return o, lse
+    kept = not (INTERPRETED or torch.cuda.is_current_stream_capturing())
+    if one_launch is None:
+        one_launch = kept and group * N_q * splits * D <= MERGED_BY_ONE
+    finished = None
+    parts: tuple[Tensor, Tensor | None]
+    if splits == 1 and o.is_contiguous():  # nothing to merge
+        one_launch, parts = False, (o, lse)
+    elif one_launch:
+        rows = B * H_q * N_q * splits
+        o_parts, lse_parts, finished = workspace(device, kept, rows * D, rows, B * H_kv)
+        parts = (o_parts, lse_parts)
+    else:
+        parts = (
+            q.new_empty((B, H_q, N_q, splits, D), dtype=torch.float32),
+            q.new_empty((B, H_q, N_q, splits), dtype=torch.float32),
+        )
+    merged = (o, lse, finished) if one_launch else (None, None, None)
+    strides = (q.stride(), k.stride(), v.stride(), o.stride())
+    aligned = (q.data_ptr() % 16, k.data_ptr() % 16, v.data_ptr() % 16)
+    constants, compiled_with = decode_constants(group * N_q, D, q.dtype.itemsize, kind, causal, allow_tf32, one_launch)
+    launch(
+        attention_decode_kernel, check_grid((splits, H_kv, B)),
+        (
+            q, k, v, *parts, *merged, *strides[0], *strides[1], *strides[2], *strides[3],
+            N_q, N_k, group, *options.masks_and_slopes(), scale, options.softcap, options.sinks,
+        ),
+        constants, key=(q.dtype, parts[0].dtype, parts[1] is None, with_lse, device, strides, aligned, options.key),
+        follows=follows(device), **compiled_with,
+    )  # fmt: skip
+    if parts[0] is not o and not one_launch:
+        block_s, num_warps = merge_launch(splits, D)
+        launch(
+            attention_merge_kernel, check_grid((group * N_q, H_kv, B)),
+            (*parts, o, lse, *strides[3], N_q, group, splits),
+            dict(HEAD_DIM=D, BLOCK_S=block_s, BLOCK_D=padded(D)), key=(q.dtype, with_lse, device, strides[3]),
+            follows=follows(device), num_warps=num_warps,
+        )  # fmt: skip
+    return o, lse
+
+
+_workspaces: dict[tuple, tuple[Tensor, Tensor, Tensor]] = {}
+
+
+def workspace(device: torch.device, kept: bool, of_o: int, of_lse: int, counters: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Room for o and for lse of all splits, float32, and for counters, int32, which are 0 between launches.
+
+    Each has as many elements as said, or more. They are kept for the next call, since to allocate takes as long as to
+    compute: one workspace for each stream, whose launches run one after the other. Not kept: for a CUDA graph, which
+    may be replayed on any stream, and in the interpreter, where a program that was interrupted leaves its counters.
+    """
+    place = (device, current_stream(device)) if kept else ()
+    found = _workspaces.get(place)
+    if found is not None:
+        o_part, lse_part, finished = found
+        if o_part.numel() >= of_o and lse_part.numel() >= of_lse and finished.numel() >= counters:
+            return found
+        of_o, of_lse = max(of_o, o_part.numel()), max(of_lse, lse_part.numel())
+        counters = max(counters, finished.numel())
+    found = (
+        torch.empty(of_o, dtype=torch.float32, device=device),
+        torch.empty(of_lse, dtype=torch.float32, device=device),
+        torch.zeros(counters, dtype=torch.int32, device=device),
+    )
+    if kept:
+        _workspaces[place] = found
+    return found
+
+
+def max_rows(itemsize: int) -> int:
+    """How many queries may share a key head: they are one block, and its S and O must stay in registers."""
+    return 128 // itemsize
+
+
+def cut(q: Tensor, k: Tensor, left: int | None, splits: int | None = None) -> tuple[int, str]:
+    """Into how many splits the keys are cut that some query sees, unless given, and which launch these have: `decode_launch`."""
+    seen = k.shape[2] if left is None else min(k.shape[2], q.shape[2] + left)
+    if splits is None:
+        (B, H_q, N_q, D), H_kv = q.shape, k.shape[1]
+        programs, resident = B * H_kv, multiprocessors(q.device)
+        if may_be_alone(H_q * N_q // max(H_kv, 1), D, q.element_size(), q.device):
+            splits = splits_alone(programs, seen, resident)
+        if splits is not None:
+            return splits, "alone"
+        splits = decode_splits(programs, seen, resident)
+    return splits, "short" if seen <= splits * KEYS_PER_SPLIT else ""
+
+
+def may_be_alone(rows: int, D: int, itemsize: int, device: torch.device) -> bool:
+    """Whether a program may have a multiprocessor to itself: up to 16 rows and 65 to 128 columns of 16 bits, on a GPU with as
+    much shared memory as that on which it was measured, with 1 and 4 rows and 128 columns: an H200."""
+    return rows <= 16 and padded(D) == 128 and itemsize == 2 and shared_memory(device) >= 200 * 1024
+
+
+def splits_alone(programs: int, N_k: int, multiprocessors: int) -> int | None:
+    """Into how many splits of KEYS_ALONE or more N_k keys are cut so that each multiprocessor has one, and few have none.
+
+    None: that cannot be.
+    """
+    splits = multiprocessors // max(programs, 1)
+    alone = N_k >= splits * KEYS_ALONE and 8 * splits * programs >= 7 * multiprocessors
+    return splits if alone else None
+
+
+def decode_splits(programs: int, N_k: int, multiprocessors: int) -> int:
+    """Into how many splits the N_k keys of each of `programs` key heads are cut, at least 1.
+
+    Enough that all programs together fill the GPU, all at the same time; not so many that a split has fewer
+    than KEYS_PER_SPLIT keys, or, if they are few, KEYS_PER_SHORT_SPLIT.
+    """
+    room = PROGRAMS_PER_MULTIPROCESSOR * multiprocessors // max(programs, 1)
+    long_enough = max(N_k // KEYS_PER_SPLIT, min(SHORT_SPLITS, N_k // KEYS_PER_SHORT_SPLIT))
+    return max(1, min(room, long_enough))
+
+
+def decode_launch(rows: int, D: int, itemsize: int, kind: str = "") -> Launch:
+    """One block of all rows; two tiles of K and two of V always under way, in the 99 KB of small GPUs.
+
+    kind: "short" where a split has at most KEYS_PER_SPLIT keys: then blocks of at most 64, so that there are several to a
+    split; "alone" where a program has a multiprocessor to itself: tiles twice as large.
+    """
+    block_m = padded(rows)
+    tile = 16384 if block_m == 16 else 8192  # bytes of a tile of K: less, where S and O take more registers
+    if kind == "alone":
+        tile *= 2
+    block_n = min(max(tile // (padded(D) * itemsize), 16), 64 if kind == "short" else 128)
+    return Launch(block_m, block_n, num_warps=4 if itemsize == 2 else 8, num_stages=3)
+
+
+@cache
+def merge_launch(splits: int, D: int) -> tuple[int, int]:
+    """BLOCK_S of attention_merge_kernel, all splits if they are few, and the warps that merge them: 32 numbers a thread."""
+    block_s = min(triton.next_power_of_2(splits), 8192 // padded(D))
+    return block_s, min(max(block_s * padded(D) // 1024, 1), 4)
+
+
+@cache
+def decode_constants(
+    rows: int, D: int, itemsize: int, kind: str, causal: bool, allow_tf32: bool, one_launch: bool
+) -> tuple[dict, dict]:
+    """What attention_decode_kernel is compiled for, and with. In one launch few turns merge all rows, from registers."""
+    block_m, block_n, num_warps, num_stages = decode_launch(rows, D, itemsize, kind)
+    block_r = min(triton.next_power_of_2(rows), 16)
+    constants = dict(
+        HEAD_DIM=D, BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_D=padded(D),
+        BLOCK_R=block_r, BLOCK_S=max(16384 // (padded(D) * block_r), 1),
+        CAUSAL=causal, PRECISION="tf32" if allow_tf32 else "ieee", MERGE=one_launch,
+    )  # fmt: skip
+    return constants, dict(num_warps=num_warps, num_stages=num_stages)

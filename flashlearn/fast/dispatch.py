@@ -1,0 +1,229 @@
+"""Which kernel `flash_attention` runs, and why: the one place where that is decided.
+
+    forward_rung(q, k, v, causal=True, scale=0.125)             Choice("hopper", {...}, "")
+    forward_rung(one_query, k, v, causal=False, scale=0.125)    Choice("decode", {}, "")
+    backward_rung(...)                                          Choice("portable", {}, "float32 inputs")
+
+The Hopper kernels take what their hardware takes; everything else goes to the portable kernels, which take anything
+on any GPU, or in the interpreter to the teaching kernels, and `why` says what stood in the way (`flashlearn.explain`
+tells users). Block sizes come from the tables below, which were measured once: nothing is tuned when a program runs.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from flashlearn.fast.decode import KEYS_PER_SPLIT, max_rows
+from flashlearn.fast.portable.launches import has_tensor_cores
+from flashlearn.fast.portable.options import Options
+from flashlearn.fast.target import INTERPRETED
+from flashlearn.kernels.forward import padded
+
+HOPPER = (9, 0)  # compute capability
+LEAST_SCALE = 1e-30  # lse, of at most 1e5, is divided by it in float32
+SOFTCAPS = 0.01, 256.0  # see flashlearn/fast/hopper/softcap.py
+GLUON_VERSIONS = ("3.6", "3.7", "3.8")  # of Triton: with each tests/gpu ran; see `flashlearn.fast.hopper.versions`
+
+TWO_PROGRAMS: dict[str, Any] = {"block_n": 64, "stages": 3, "programs": 2}
+# (width of a tile, causal) -> from so many queries on: options of attention_forward_hopper; one H200 or H100, 2026-11.
+# Under a causal mask a short row of tiles is mostly diagonal, of which blocks of 64 keys waste less.
+FORWARD_HOPPER: dict[tuple[int, bool], dict[int, dict[str, Any]]] = {
+    (64, False): {0: {"stages": 3}},
+    (64, True): {0: TWO_PROGRAMS, 3072: {"consumers": 3, "stages": 3}},
+    (128, False): {0: {}},
+    (128, True): {0: {"block_n": 64, "stages": 4}, 1024: {}},
+    (256, False): {0: {"block_n": 64}},
+    (256, True): {0: {"block_n": 64}},
+}
+# width of a tile -> where a query sees about so many keys, or more, of some spans
+MASKED_HOPPER: dict[int, dict[int, dict[str, Any]]] = {
+    64: {0: TWO_PROGRAMS, 3072: {}},
+    128: {0: {"block_n": 64, "stages": 4}, 513: {}},
+    256: {0: {"block_n": 64}},
+}
+HOPPER_DEFAULTS = {"block_n": 128, "stages": 2, "consumers": 2, "programs": 1}
+
+
+class Choice(NamedTuple):
+    """A kernel, the options it is launched with, and, if there are faster ones, why it is none of them."""
+
+    name: str
+    options: dict
+    why: str
+
+
+DECODE = Choice("decode", {}, "")
+
+
+def forward_rung(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float) -> Choice:
+    """The kernel that `flash_attention` runs forward for these inputs."""
+    if decodes(q, k):
+        return DECODE
+    why = why_not_hopper(q, k, v, scale=scale)
+    if why:
+        return _without_hopper(why)
+    return Choice("hopper", hopper_options(q.shape[2], q.shape[-1], causal), "")
+
+
+@lru_cache(4096)
+def hopper_options(N_q: int, D: int, causal: bool) -> dict[str, Any]:
+    """The options of `attention_forward_hopper` for so many queries.
+
+    Three groups of 64 queries share K and V better than two, under a causal mask only when it is long, and unless they
+    leave more of their tiles empty, by a sixteenth: 512 queries fill 4 tiles of 128, and of 3 of 192 one ninth is empty.
+    """
+    options = _of_length(FORWARD_HOPPER[hopper_width(D), causal], N_q)
+    if D <= 64 and not causal and -(-N_q // 192) * 192 <= 17 / 16 * -(-N_q // 128) * 128:
+        options = options | {"consumers": 3}
+    return options
+
+
+def hopper_options_of_masks(q: Tensor, k: Tensor, options: Options) -> dict[str, Any]:
+    """The options of `attention_forward_hopper` where spans of keys are seen."""
+    return _of_length(MASKED_HOPPER[hopper_width(q.shape[-1])], options.about_seen(k.shape[2]))
+
+
+def _of_length(table: dict[int, dict[str, Any]], N: int) -> dict[str, Any]:
+    """The last entry of the table that begins at N or before."""
+    return table[max(least for least in table if least <= N)]
+
+
+def hopper_width(D: int) -> int:
+    """Columns of a tile of the Hopper kernels: D rounded up to 64, 128 or 256; the copy engine fills up with zeros.
+
+    Of 129 to 192 columns tiles come in three slabs of 64, forward with the launches of 256; backward of 193 to 256 in four.
+    """
+    return max(padded(D), 64)
+
+
+def backward_rung(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Choice:
+    """The kernels that `flash_attention` runs backward for these inputs."""
+    why = why_not_hopper(q, k, v, scale=scale)
+    return _without_hopper(why) if why else Choice("hopper", _in_order(), "")
+
+
+def general_rung(q: Tensor, k: Tensor, v: Tensor, options: Options, *, scale: float, backward: bool = False) -> Choice:
+    """The kernels that `flash_attention` runs with masks and changed scores, forward or backward."""
+    if not backward and options.offsets is None and decodes(q, k):
+        return DECODE
+    why = _why_not_scores(options) or why_not_hopper(q, k, v, scale=scale)
+    if why:
+        return Choice("portable", {}, why)
+    return Choice("hopper", _in_order() if backward else hopper_options_of_masks(q, k, options), "")
+
+
+def _why_not_scores(options: Options) -> str:
+    """What the Hopper kernels have against these options, or nothing."""
+    if options.alibi is not None:
+        return "alibi: the Hopper kernels know masks, softcaps and sinks"
+    least, most = SOFTCAPS
+    if options.softcap is not None and not least <= options.softcap <= most:
+        return (
+            f"softcap = {options.softcap}: the Hopper kernels take {least} to {most}, where their tanh is exact enough"
+        )
+    return ""
+
+
+def _in_order() -> dict[str, Any]:
+    """The option of the fast backward kernel: whether it adds up dq in one order."""
+    return {"in_order": torch.are_deterministic_algorithms_enabled()}
+
+
+def _without_hopper(why: str) -> Choice:
+    return Choice("teaching" if INTERPRETED else "portable", {}, why)
+
+
+def decodes(q: Tensor, k: Tensor) -> bool:
+    """Whether few queries meet many keys: the time is that of reading K and V, which `attention_decode` does once.
+
+    Few: those that share a key head fit one block. Other kernels pad the queries of every *single* head to a
+    larger block, and read K and V for each. Many: there is something to split.
+    """
+    (_, H_q, N_q, _), (_, H_kv, N_k, _) = q.shape, k.shape
+    rows = H_q // H_kv * N_q
+    return not INTERPRETED and rows <= max_rows(q.element_size()) and N_k >= 2 * KEYS_PER_SPLIT
+
+
+def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> str:
+    """What stands in the way of the Hopper kernels; "" if nothing does."""
+    if INTERPRETED:
+        return "kernels run in the interpreter"
+    if why := why_not_this_machine(q.device):
+        return why
+    if q.dtype not in (torch.float16, torch.bfloat16):
+        return f"{q.dtype} inputs: tensor cores take 16 bits"
+    if q.shape[-1] > 256:
+        return f"D = {q.shape[-1]}: the accumulators of one group of warps hold 256 columns"
+    if not (q.numel() and k.numel()):
+        return "an input is empty"
+    if scale <= 0:
+        return f"scale = {scale}: the maximum is taken before scaling"
+    if scale < LEAST_SCALE:
+        return f"scale = {scale}: lse / scale may overflow"
+    if (
+        row := q.shape[-1] * q.itemsize % 16
+    ):  # the results are dense, also where the inputs are columns of wider tensors
+        return f"D = {q.shape[-1]}: a row of o ends {row} bytes past a multiple of 16, which the copy engine wants"
+    for name, t in (("q", q), ("k", k), ("v", v)):
+        if why := why_not_tma(t):
+            return f"{name}: {why}"
+    return ""
+
+
+def why_not_tma(t: Tensor) -> str:
+    """What stands in the way of the copy engine: it wants rows of whole 16 bytes, 16-byte aligned."""
+    return "not aligned to 16 bytes" if t.data_ptr() % 16 else _why_not_these_strides(t.shape, t.stride(), t.itemsize)
+
+
+@lru_cache(4096)
+def _why_not_these_strides(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> str:
+    if strides[-1] != 1 and shape[-1] > 1:
+        return f"columns {strides[-1]} elements apart, where the copy engine wants 1"
+    for size, stride in zip(shape[:-1], strides[:-1], strict=True):
+        if size > 1 and (stride <= 0 or stride * itemsize % 16):
+            return f"a stride of {stride} elements, where the copy engine wants a positive multiple of 16 bytes"
+    return ""
+
+
+@cache
+def why_not_this_machine(device: torch.device) -> str:
+    capability = torch.cuda.get_device_capability(device)
+    if capability != HOPPER:
+        return f"compute capability {capability}, where the kernel is written for {HOPPER}"
+    if ".".join(triton.__version__.split(".")[:2]) not in GLUON_VERSIONS:
+        _warn_of_version(triton.__version__)
+        return f"Triton {triton.__version__}, where the kernel is made for {', '.join(GLUON_VERSIONS)}"
+    return ""
+
+
+@cache
+def _warn_of_version(version: str) -> None:
+    """Once in a process: a Hopper GPU runs slower kernels than it could, and what helps."""
+    warnings.warn(
+        "flash_attention runs its portable kernels on this Hopper GPU, slower than those made for it, "
+        f"which are made for Triton {', '.join(GLUON_VERSIONS)}, and this is {version}. What helps: a PyTorch that "
+        f"brings one of these, for instance 2.13, which brings Triton 3.7.1",
+        stacklevel=2,
+    )
+
+
+def must_widen(q: Tensor) -> bool:
+    """Whether 16-bit inputs are computed in float32.
+
+    bfloat16 in the interpreter, because the interpreter gets it wrong; both on a GPU without tensor cores for Triton
+    (compute capability 7.5 and less), where 16-bit factors are widened for every product, and spill registers by the KB.
+    """
+    if INTERPRETED:
+        return q.dtype == torch.bfloat16
+    return q.element_size() == 2 and not has_tensor_cores(q.device)
+
+
+def allow_tf32(q: Tensor) -> bool:
+    """Whether the caller lets a GPU round float32 factors to TF32's 10 bits of mantissa."""
+    return q.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32

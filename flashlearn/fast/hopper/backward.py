@@ -1,0 +1,850 @@
+"""The backward pass for Hopper GPUs of up to 128 columns: dQ, dK and dV in one sweep, by warps that load and warps that compute.
+
+What changed from the teaching kernels: one kernel with 5 block products in place of two with 7, and the
+machinery of attention_forward_hopper (TMA, warp specialisation, barriers).
+
+A program owns 128 keys, 64 for each of two computing groups, and walks over the blocks of queries. Its dK and
+dV stay in registers. S^T and dP^T are computed transposed, so that P^T and dS^T come out as the left factors
+of the next products, in registers. Only dQ needs dS the other way round: dS goes through shared memory, each
+group computes half of dQ, and a warp of its own has the copy engine add that half to a float32 sum in HBM.
+
+Those additions come in any order: dQ may differ in its last bits from run to run. Where that is not wanted
+(`torch.use_deterministic_algorithms(True)`, `IN_ORDER`), the programs take turns (`flashlearn.fast.hopper.order`): to
+a block of dQ the first block of keys adds first, then the second, and so on. All begin at the last block of queries, which
+every key is seen from, and follow each other. That reaches 0.84 to 1.07 of the speed in any order (H200, 41 settings of N 512
+to 16384, with one, four and eight query heads to a key head); on an H100, as called, 0.82 to 1.00 (22 settings of float16).
+Waiting is the work of the warps that add: where computing groups waited, and began at the diagonal, it was 0.40 to 0.88; to launch
+one block of keys after the other 0.58 to 0.77, as no two programs then read the same Q, dO and dQ.
+
+Where heads share keys a program has, of each block of queries, all heads in turn, then of the block above. Head by head it had to
+wait, at the last block of each head, for the keys before, which see more blocks, and took as long as the longest: block by block is
+1.00 to 1.73 times the speed (H200, 24 settings of D 64 to 256, nothing else changed). In any order it is 0.92 to 1.14, and there head by
+head stays. The turn is awaited before dQ is there, not after, and a ticket is kept in shared memory: 0.98 to 1.04 and 0.98 to 1.02. What is left
+is waiting: where the sets of rows were those of before it was 0.83 to 0.99 from N = 4096 on, without waiting, and added in some order,
+0.86 to 0.99, and without turns 0.87 to 0.99. To pass the turn a round later, when the part has arrived by itself, was 0.84 to 1.06,
+as then the next waits longer, we think; to begin each block of keys a block of queries further up, or two, so that none waits for the first,
+0.53 to 0.96 and 0.52 to 0.98: programs begin at the same time in the first wave alone, we think. Three warps that add in turn,
+as at D = 192 and 256, were 1.00 to 1.05 at D = 128 and 0.98 to 1.00 at 64: not kept, there would be two ways. ("in order, what it waits
+for" in measurements/gpu_trials_h200.json, H200.)
+
+Prediction: 5 products in place of 7, none of them waiting for a load: about 500 TFLOP/s at D = 128 on an
+H200. Result (float16, 16384 tokens, N >= 4096, 2026-11-28): 573 to 667 at D = 128 and 478 to 568 at D = 64, which is
+1.19 of cuDNN in the geometric mean; the teaching kernels reach about half of that. The last step brought most at
+D = 128: two buffers for dS, where one had to be waited for. With the wait went the registers that did not fit.
+The profiler (benchmarks/gpu_profile.py, bfloat16) sees none of them reloaded in a round. Without a mask, N = 16384, products are under
+way in 78 % of the cycles, in cuDNN's kernel in 67 % and in FlashAttention-4's in 79 %; at D = 64, N = 4096, causal, in 58, 46 and
+61 %. What ours lacks there comes before the first round and after the last: its computing warps are in rounds for 91 % of their time,
+FlashAttention-4's for 95 %.
+
+What a program's place is, where that is not its number in the grid, each group of warps works out by itself, and once more at the
+end. Worked out before the warps part, it took registers of one of the computing groups in every round, and the assembler had up to 16
+others fetched from memory in each. At D = 128 with a window of 1025 keys that is 1.11 times the speed (H100), at D = 64 0.99; in order
+0.99 to 1.03.
+
+With windows and documents a few rows run side by side here too, so that the last programs are not those of one row, long
+ones among them: 0.97 to 1.09 times the speed of one row after the other (H200); and no more of them than find room in the L2
+cache: 1.00 to 1.09 times the speed of all, or eight (H100).
+
+Under a causal mask heads that share keys do so, too: of their few, long programs the first of a row is far longer than the
+last, and rows one after the other leave the longest of the last row to be waited for. In sets of as many rows as keep all
+multiprocessors busy it is 1.03 to 1.28 times the speed with four and eight query heads to a key head (H200, 22 settings of D 64
+to 256 and N 512 to 8192; with twice as many rows less). Where each head has its own keys it brought nothing, as below.
+
+Q and dO of a round come with one barrier, lse and delta with them, as the kernel before has them ready: 1.00 to 1.03 times the
+speed of a loading warp that loads, divides and stores them (H200, N 512 to 16384; in one of 30 settings 0.95, and 0.99 when it
+was measured again; in order 0.98 to 1.03, with a window of 1025 keys 1.01 to 1.02), and the tools that look for races follow
+it. Both products of S^T and dP^T are filled, with -lse and -delta, before the first begins: filling the second while the first
+was under way held it up (4 to 10 % at D = 128, nothing at 64). Before that there is a wait with nothing under way, without
+which the assembler waits for S^T in one of the two groups before it asks for dP^T; where dQ was not late it gained nothing.
+
+What binds is shared memory. To multiply 64 by 64 numbers takes 128 bytes of it in each cycle, and it gives no more: at
+D = 128 a round moves 368 KiB, in 2944 cycles at least, where the products take 2560. So it counts what else goes there.
+The sums of dQ, begun and ended by kernels of their own (flashlearn.fast.hopper.sums), lie in HBM in the order of the
+registers that they come from: a thread stores four numbers at a time, a warp 512 bytes in a row, without a bank conflict.
+That is 1.02 to 1.10 times as fast as rows and columns in order (H200, 11 settings of N 512 to 16384). This and what follows
+is in flashlearn/measurements/gpu_trials_h200.json.
+
+In the first round there is no dS before: at D = 128 the product is left out, causal 1.01 to 1.03 times the speed (H100, N 512 to 16384);
+at D = 64 it is made and used by nobody, as without it the speed was 0.99 to 1.00. What no query sees is hidden by fewer comparisons:
+with both, 1.00 to 1.03 times the speed at D = 128, 0.97 to 1.01 at 64 (H100, N 1024 to 16384), in order 1.00 to 1.01, and with a window of 1025
+keys 1.02 to 1.05 (H200). Under a causal mask one comparison in place of two, which puts keys and queries past the end out of each other's
+sight, was 0.95 to 1.02 at D = 64. A few per cent may have nothing to do with the work: at D = 64, causal, N = 16384, where a form of
+the kernel ran at 0.96 of the speed of the one before, eight instructions that do nothing, run once before the loop of one of the groups,
+made it 1.01, and before that of the other 0.95. When the groups begin, and where their code lies, counts as much.
+
+dQ is computed a round later than its dS, so that neither group waits for the other's, and before dK, so that it leaves
+while dK is computed. At D = 64 the first was 4 to 8 % faster (H200, N 2048 to 16384, causal and not, 2026-11-23), and the
+second another 1 to 3 % faster (H200). At D = 128 the first was 5 to 10 % slower while the sums lay in rows,
+and is 0.98 to 1.02 of the speed since they do not: one order for all. dV leaves while the last dQ is computed: 0.99 to 1.02. Since
+rows of dQ end beside the last programs, as below, the last dQ leaves first under a causal mask at D = 128: 1.00 to 1.05 times the speed
+(H100, N 1024 to 16384).
+
+Where rows (a key head of a sequence each) are short, up to 2048 queries or 4096 at D = 128, the programs of one set the sums of
+the next to zero, and only those of the first are zero before the sweep begins: zeros stay in the L2 cache until they are added
+to. (Where some rows run side by side, those of a set see to the next set.) That is 1.00 to 1.12 times the speed there (H100, N 512
+to 4096), most where rows are short; where they are long it was 0.95 to 1.00, so that there a kernel writes all zeros before. The
+zeros come from the copy engine, which finds nothing else past the end of a tensor. A program waits for those of one row before its
+own alone. These have lower numbers, and GPUs begin programs in the order of their numbers, which nobody promises; where programs take turns tickets make sure of it. There rows as short need no zeros: the first
+block of keys does not add its part of dQ, but stores it. Under a causal mask rows have up to 4096 queries at D = 64, too, since from
+2500 on that is 1.01 to 1.04 times the speed (one sequence of 16 heads 0.99 to 1.00); with 8192 it is 0.99 to 1.01, at both D (H100).
+
+Without a mask all programs take as long, and of 2048, 15.5 waves of 132, the last wave leaves half of the GPU idle: 16 whole waves
+take as long ("waves" in that file, H100). So the kernel that ends the sums begins when the last programs have begun, and ends
+those rows of dQ that have all their parts: each program counts when its own have arrived (`flashlearn.fast.dependent_launch`). Under a mask,
+too, rows are ready while others are computed. At D = 128 that is 1.00 to 1.03 times the speed (H100, N 512 to 16384); at D = 64
+programs are short, and to count cost what was gained, 0.98 to 1.02: there all rows wait. Part of the cost is the release of what was
+added; by an addition that does not release, which PTX promises nothing for, it was 0.99 to 1.05 at both D. Where rows end early, it
+is of no use to let several heads run side by side under a mask, 0.99 to 1.01, which was 0.94 to 1.08 before; and blocks of queries
+that each block of keys begins elsewhere, so that they do not all add to the same, were 0.95 to 1.06, and 0.95 to 1.02 causal.
+
+To begin and to end costs a program 6800 to 8100 cycles, as long as 1.5 to 2.1 rounds (H200; "timeline" in that file): K, V and
+the first Q and dO come from HBM, dV and dK go there. It was no use to let programs go on with the next block of keys, which
+then is on its way while dV and dK leave (0.91 to 1.03 of the speed): the copy engine is then what all wait for, we think,
+and the loop has more numbers to keep than registers. Nor was it to make the barriers of later rounds ready when the first loads have
+been asked for (causal 0.99 to 1.00), or to have the threads store dK and dV, so that a program does not end with a wait for
+the copy engine (0.86 to 0.98; dK alone 0.92 to 1.01; H200).
+
+With a mask programs are short. There, unless in order, the copy engine is asked for K, the first Q and dO, and V before the
+warps part, and the first S^T is computed while V comes: 1.00 to 1.02 times the speed. Without one it was 0.95 to 1.01, for
+which we have no reason but the assembler's; there the loading warp asks.
+
+Where the cycles of a round go is in that file too ("round"). A group waits in 9 to 12 % of them. Most go into asking for
+products: a warp that asks goes on when the tensor cores have taken all but a few. One group is about a quarter of a round behind
+the other, not half ("apart").
+
+To fill the last wave without a mask, its blocks of keys were shared by several programs, of a part of the queries each, which hand parts
+of dK and dV to one of them: 0.97 to 1.02 of the speed at D = 64 and 0.98 to 1.00 at D = 128 (H100, N 512 to 16384), and for one sequence of
+16 heads 0.88 to 0.99, as the host has more to do.
+
+Tried without gain: to put dV later, where dQ's factors are awaited; dQ added from registers by atomic
+additions of two or four numbers (4 to 28 % slower, and 3 to 9 % where four of them lie side by side); dQ asked for before dS
+is handed over (0.82 to 0.93 of the speed) and V kept in registers, to spare shared memory (0.61 to 0.88): both need more
+registers than there are; lse and delta loaded four numbers at a time, or with their sign
+turned; groups that ask for their products in turns (2 % slower in the mean); lse and delta subtracted after the products, in the exponential and from dP, which lets both products of a round
+be under way together, and needs more registers than there are (2 to 10 % slower); lse alone subtracted in the exponential
+(0.95 to 1.00 of the speed). To begin the next S^T before dQ leaves was slower: with two rounds in one body of the loop
+(0.61 to 0.74 of the speed; we think that the code of both groups no longer fits where instructions are kept), and with a
+product under way across the end of the loop, where ptxas runs all products one after the other (its remark C7514).
+
+Causal rows from the first block of queries to the last, so that those of one head do not add to the same block of dQ, were 0.96 to
+1.01 of the speed. A program's place worked out by each group of warps where it is its number in the grid, too, was 0.94 to 1.00: there
+are two ways, therefore (both H100, N 2048 to 16384).
+
+Nor did it help, at D = 64, to give a program a third group of 64 keys, with the groups computing dQ in turns (0.90 to 0.98 of
+the speed); to load lse and delta before the round before ends (0.94 to 0.98); to let one group begin 1000 cycles late (0.97 to
+1.00): groups find their distance by themselves. Products with ones can subtract lse and delta, in three parts of 16 bits
+each: 0.94 to 1.00 of the speed at D = 128. At D = 64 there is no room for the parts. With dQ given where dS was, which
+alone is 0.94 to 0.96 of the speed, it was 0.98 to 1.05; with a group's own half of dS kept for two rounds 0.97 to 1.01; with one
+buffer of dQ that the groups use in turns, which costs nothing (0.98 to 1.01), 0.97 to 1.00.
+
+Both what comes from shared memory and instructions are scarce. To load lse and delta twice, which spares copies of registers, one
+instruction in nine at D = 64, was 0.91 to 0.94 of the speed. All of dQ by one group, the groups in turns, reads a quarter less for
+it, and needs a wait with nothing under way: 0.94 to 0.98, and 0.96 to 1.00 where dQ is awaited before dK is asked for. One
+exponential of eight, four or two as a polynomial of degree 3 was 0.95 to 1.01, 0.93 to 0.99 and 0.83 to 0.95. To end dQ's sums
+in programs of later rows, while these wait for K and V, was 0.86 to 0.95; without the kernel that ends them, and with wrong
+results, the pass is 0.98 to 1.03 of its speed, so that little is to be had there.
+
+Half of V in registers spares 16 of the 368 KiB: 0.99 to 1.05 of the speed at D = 128 without a mask, 0.94 to 0.98 causal, and 0.94 to
+0.98 at D = 64; and one more change made the assembler run all products one after the other for want of registers (its remark
+C7512), at 0.8 of the speed. dS from P as it is rounded for dV, which frees registers, was 0.77 to 0.95; with all of V in them 0.78
+to 0.99 at D = 64. dS of the round before awaited before this one's is handed over was 0.98 to 1.00; dV asked for in two halves 0.95
+to 1.01; dP asked for when P is there 0.94 to 0.99; and dK on its way from where a Q or dO was, beside dV, 0.97 to 1.05, nothing in
+the mean (H100).
+
+Sources: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2; J. Shah et al., "FlashAttention-3",
+2024 (arXiv:2407.08608), section B.1.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from flashlearn.core.inputs import check_bool
+from flashlearn.fast.dependent_launch import follows
+from flashlearn.fast.dispatch import hopper_width
+from flashlearn.fast.hopper.bands import Spans
+from flashlearn.fast.hopper.order import (
+    LAGS,
+    LONG,
+    all_added,
+    as_if_new,
+    beside,
+    keep_ticket,
+    kept_ticket,
+    pass_turn,
+    rows_of_shared_keys,
+    rows_with_masks,
+    side_by_side,
+    turns_to_add,
+    wait_for_turn,
+)
+from flashlearn.fast.hopper.softcap import capped, factor_of
+from flashlearn.fast.hopper.sums import Begun, begin_sums, block_of_queries, end_sums
+from flashlearn.fast.hopper.tiles import in_tiles, launch_hopper
+from flashlearn.fast.hopper.versions import async_add, async_load, async_store, barrier
+from flashlearn.fast.launcher import multiprocessors, to_write
+from flashlearn.kernels.forward import LOG2E
+
+KEYS = gl.constexpr(64)  # keys of one group of four warps: the height of one wgmma
+ROUNDS_KEPT = gl.constexpr(3)  # rounds whose dS are kept, of both groups: dQ is computed a round later
+
+
+@gluon.jit(do_not_specialize=["span_step", "side", "N_q", "N_k", "kv_heads", "group"])
+def attention_backward_hopper_kernel(
+    # descriptors: q, do tiles (BLOCK_M, D); k, v, dk, dv tiles (KEYS, D); as `begin_sums` has them, in float32, rows, tiles
+    # (2, BLOCK_M), and dq, (128, 32)
+    q_desc, do_desc, k_desc, v_desc, rows_desc, dq_desc, dk_desc, dv_desc,
+    # (1 or B, 2, N_k): the spans of queries that see keys, and how far apart they lie for two sequences; if MASK is "spans"
+    spans_ptr, span_step,
+    # if IN_ORDER: how many tickets are taken, (B, H, blocks of queries, 2) turns and, if MASK is "spans",
+    # what `turns_to_add` counts; else `Begun.counters`. How many rows run side by side, if BESIDE
+    turns_ptr, side,
+    # sizes, the factor on Q K^T, and a softcap or None
+    N_q, N_k, kv_heads, group, scale, softcap,
+    HEAD_DIM: gl.constexpr, BLOCK_M: gl.constexpr,
+    STAGES: gl.constexpr, IN_ORDER: gl.constexpr, MASK: gl.constexpr,  # "none", "causal" or "spans"
+    BESIDE: gl.constexpr = False,  # rows run side by side; else a program's place is that in the grid, which spares registers
+    BY_ROWS: gl.constexpr = False,  # sums of dQ are not all zero: see `heads_zeroed`; a row is a key head of a sequence
+):  # fmt: skip
+    """dK and dV of 128 keys of one key head, and their part of dQ."""
+    if IN_ORDER:
+        ticket = gl.atomic_add(turns_ptr, 1, sem="relaxed")  # on its way while shared memory is made ready
+    dtype: gl.constexpr = q_desc.dtype
+    k_smem = gl.allocate_shared_memory(dtype, [2, 1, 1, KEYS, HEAD_DIM], k_desc.layout)
+    v_smem = gl.allocate_shared_memory(dtype, [2, 1, 1, KEYS, HEAD_DIM], v_desc.layout)
+    q_smem = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_M, HEAD_DIM], q_desc.layout)
+    do_smem = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_M, HEAD_DIM], do_desc.layout)
+    DS_LAYOUT: gl.constexpr = gl.NVMMASharedLayout.get_default_for([KEYS, BLOCK_M], dtype)
+    ds_smem = gl.allocate_shared_memory(dtype, [2 * ROUNDS_KEPT, KEYS, BLOCK_M], DS_LAYOUT)
+    dq_smem = gl.allocate_shared_memory(gl.float32, [2, 1, 1, 128, 32], dq_desc.layout)
+    rows_smem = gl.allocate_shared_memory(gl.float32, [STAGES, 1, 1, 2, BLOCK_M], rows_desc.layout)
+    kv_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # K, V
+    rows_full = gl.allocate_shared_memory(
+        gl.int64, [STAGES, 1], mbarrier.MBarrierLayout()
+    )  # Q, dO and their rows' numbers
+    ds_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # in turn
+    free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())  # both groups: a round is over
+    dq_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # a group's half of dQ is there
+    dq_free = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # it has left
+    zeros: gl.constexpr = None
+    if BY_ROWS and not IN_ORDER:  # zeros are there, where dQ will be
+        zeros = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(2):
+        mbarrier.init(kv_full.index(i), count=1)
+        mbarrier.init(dq_full.index(i), count=1)
+        mbarrier.init(dq_free.index(i), count=1)
+        mbarrier.init(ds_full.index(i), count=2)
+        if BY_ROWS and not IN_ORDER:
+            mbarrier.init(zeros.index(i), count=1)
+            mbarrier.arrive(dq_free.index(i), count=1)  # a fresh barrier lets pass; this one does once zeros have left
+    for i in gl.static_range(STAGES):
+        mbarrier.init(rows_full.index(i), count=1)
+        mbarrier.init(free.index(i), count=2)
+
+    sizes = (N_q, N_k, group, scale, softcap, spans_ptr, span_step)
+    n, kv_head, batch = gl.program_id(0), gl.program_id(1), gl.program_id(2)
+    rows_at_once: gl.constexpr = None
+    ticket_smem: gl.constexpr = None
+    if IN_ORDER:
+        ticket_smem = keep_ticket(ticket)
+        turns_ptr += 1
+    if BESIDE:
+        rows_at_once = side
+    start_n = n * (2 * KEYS)  # the first keys are seen by most queries: they start first
+    first = 0  # block of the first query that sees a key of this program
+    full = 0  # first block in which every query sees every key
+    if MASK == "causal" and not BESIDE:
+        first, full = causal_blocks(start_n, sizes, BLOCK_M)
+    full_stop = full  # first block after these
+    blocks = gl.maximum(gl.cdiv(N_q, BLOCK_M) - first, 0)  # for each query head of the group
+    buffers = (k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem)
+    barriers = (kv_full, rows_full, ds_full, free, dq_full, dq_free)
+    # where rows run side by side, the last three say what the others are: `located`
+    place = (start_n, kv_head, batch, first, full, full_stop, blocks, rows_at_once, ticket_smem, kv_heads)
+    inputs, outputs = (q_desc, do_desc, k_desc, v_desc, rows_desc, kv_heads, group), (dk_desc, dv_desc)
+    # of a row: counts the warps whose parts of dQ have arrived; where to count costs what it brings, or was not timed, nobody does
+    added_ptr: gl.constexpr = None
+    if HEAD_DIM == 128 and not IN_ORDER and MASK != "spans":
+        added_ptr = turns_ptr + 2 * (batch * kv_heads + kv_head) + 1
+    sums = (dq_desc, turns_ptr, added_ptr, rows_at_once, gl.cdiv(N_q, BLOCK_M), kv_heads, zeros)
+    AHEAD: gl.constexpr = MASK != "none" and not IN_ORDER
+    ORDER: gl.constexpr = (2 if BY_ROWS else 1) if IN_ORDER else 0
+    if AHEAD:
+        ask_for_first(buffers, barriers, located(place, sizes, BLOCK_M, MASK), inputs, True)
+    gl.warp_specialize(
+        [
+            (consume, (0, buffers, barriers, place, sizes, outputs, MASK, AHEAD)),
+            (consume, (1, buffers, barriers, place, sizes, outputs, MASK, AHEAD)),
+            (load, (buffers, barriers, place, sizes, inputs, MASK, IN_ORDER, AHEAD)),
+            (add, (0, buffers, barriers, place, sizes, sums, MASK, ORDER)),
+            (add, (1, buffers, barriers, place, sizes, sums, MASK, ORDER)),
+        ],
+        [4, 1, 1, 1],
+        [240, 24, 24, 24],
+    )
+
+
+@gluon.jit
+def causal_blocks(start_n, sizes, BLOCK_M: gl.constexpr, OWN: gl.constexpr = 128):
+    """The first block of queries of which one sees one of a program's OWN keys, and the first in which each sees all."""
+    N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
+    first = gl.maximum(start_n - (N_k - N_q), 0) // BLOCK_M
+    return first, gl.cdiv(gl.maximum(start_n + OWN - 1 - (N_k - N_q), 0), BLOCK_M)
+
+
+@gluon.jit
+def located(place, sizes, BLOCK_M: gl.constexpr, MASK: gl.constexpr, OWN: gl.constexpr = 128):
+    """The place of a program that is not where its number in the grid says, but comes as number n of rows side by side.
+
+    Each partition works it out by itself, and once more at the end. What the kernel knew before it parted would take registers
+    of one of the computing groups in every round, more than it has: others came from memory again in each.
+    """
+    start_n, kv_head, batch, first, full, full_stop, blocks, side, ticket_smem, kv_heads = place
+    if side is not None:
+        N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
+        key_blocks = gl.cdiv(N_k, OWN)  # of a row
+        n = as_if_new(gl.program_id(0))
+        if ticket_smem is not None:
+            n = kept_ticket(ticket_smem)
+        n, row = side_by_side(n, side, key_blocks, gl.num_programs(0) // key_blocks)
+        start_n, kv_head, batch = n * OWN, row % kv_heads, row // kv_heads
+        stop = gl.cdiv(N_q, BLOCK_M)
+        if MASK == "causal":
+            first, full = causal_blocks(start_n, sizes, BLOCK_M, OWN)
+        full_stop = full
+        if MASK == "spans":
+            low, full_high = queries_of(start_n, batch, sizes)
+            full_low, high = queries_of(start_n + OWN - 1, batch, sizes)
+            first, stop = low // BLOCK_M, gl.cdiv(high, BLOCK_M)
+            full, full_stop = gl.cdiv(full_low, BLOCK_M), full_high // BLOCK_M
+        blocks = gl.maximum(stop - first, 0)
+    return start_n, kv_head, batch, first, full, full_stop, blocks
+
+
+@gluon.jit
+def queries_of(j, batch, sizes):
+    """The queries low .. high that see key j of a sequence, or many keys; past the last, those of the last."""
+    N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
+    ptr = spans_ptr + batch.to(gl.int64) * span_step + gl.minimum(j, N_k - 1)
+    return gl.load(ptr), gl.load(ptr + N_k)
+
+
+@gluon.jit
+def keys_of_group(start, batch, sizes, S_LAYOUT: gl.constexpr, MASK: gl.constexpr):
+    """Of each of 64 keys the first query that sees it, and how many do, (64,) each; under a causal mask the first alone counts."""
+    N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
+    LAYOUT: gl.constexpr = gl.SliceLayout(1, S_LAYOUT)
+    offs_n = start + gl.arange(0, KEYS, LAYOUT)
+    low, count = gl.zeros([KEYS], gl.int32, LAYOUT), gl.full([KEYS], N_q, gl.int32, LAYOUT)
+    if MASK == "causal":
+        low = offs_n - (N_k - N_q)  # past the last key: past the last query
+    if MASK == "spans":
+        low, high = queries_of(offs_n, batch, sizes)
+        count = gl.maximum(high - low, 0)
+    return low, gl.where(offs_n < N_k, count, 0)
+
+
+@gluon.jit
+def next_block(head, block, heads, here, IN_ORDER: gl.constexpr):
+    """The next query head and block of queries: of a head one block after the other, from the last up, then of the next head.
+
+    In order of a block one head after the other, then of the block above: a program waits for those of the keys before, which
+    see more blocks. If it had to at the last block of each head, all would take as long as the longest.
+    heads: the first, and the one after the last.
+    """
+    start_n, kv_head, batch, first, full, full_stop, blocks = here
+    if IN_ORDER:
+        over = head + 1 == heads[1]
+        head, block = gl.where(over, heads[0], head + 1), gl.where(over, block - 1, block)
+    else:
+        over = block == first
+        head, block = gl.where(over, head + 1, head), gl.where(over, first + blocks, block) - 1
+    return head, block
+
+
+@gluon.jit
+def ask_for_first(buffers, barriers, place, inputs, EARLY: gl.constexpr):
+    """K, if EARLY the first Q and dO, and V, from the copy engine: S^T needs no V.
+
+    EARLY: the kernel may have begun before attention_begin_sums_kernel has ended, which writes delta.
+    """
+    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers
+    kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
+    start_n, kv_head, batch, first, full, full_stop, blocks = place
+    q_desc, do_desc, k_desc, v_desc, rows_desc, kv_heads, group = inputs
+    for i in gl.static_range(2):
+        mbarrier.expect(kv_full.index(i), 2 * k_desc.block_type.nbytes)
+    for i in gl.static_range(2):
+        async_load(k_desc, [batch, kv_head, start_n + i * KEYS, 0], kv_full.index(0), k_smem.index(i))
+    if EARLY and blocks > 0:
+        ask_for_rows(0, kv_head * group, first + blocks - 1, buffers, barriers, place, inputs)
+    for i in gl.static_range(2):
+        async_load(v_desc, [batch, kv_head, start_n + i * KEYS, 0], kv_full.index(1), v_smem.index(i))
+
+
+@gluon.jit
+def load(buffers, barriers, place, sizes, inputs, MASK: gl.constexpr, IN_ORDER: gl.constexpr, AHEAD: gl.constexpr):
+    """The loading warp: Q and dO, of every head of the group and block of queries, as `next_block` has them.
+
+    AHEAD: what `ask_for_first` asks for has been asked for before the warps parted.
+    """
+    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers
+    kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
+    place = located(place, sizes, q_smem.shape[3], MASK)
+    start_n, kv_head, batch, first, full, full_stop, blocks = place
+    q_desc, do_desc, k_desc, v_desc, rows_desc, kv_heads, group = inputs
+    STAGES: gl.constexpr = q_smem.shape[0]
+    BLOCK_M: gl.constexpr = q_smem.shape[3]
+    if not AHEAD:
+        ask_for_first(buffers, barriers, place, inputs, not IN_ORDER)
+    head = kv_head * group
+    block = first + blocks - 1
+    heads = (head, head + group)
+    gdc_wait()  # for lse and delta; all that has been asked for is older
+    gdc_launch_dependents()  # attention_end_sums_kernel may begin: the counters that it reads are zeros by now
+    for t in range(group * blocks):
+        stage = t % STAGES
+        mbarrier.wait(free.index(stage), (t // STAGES & 1) ^ 1)  # a fresh barrier lets the first round pass
+        if IN_ORDER or t > 0:  # the first have been asked for
+            ask_for_rows(stage, head, block, buffers, barriers, place, inputs)
+        async_load(rows_desc, [batch, head, 0, block * BLOCK_M], rows_full.index(stage), rows_smem.index(stage))
+        head, block = next_block(head, block, heads, place, IN_ORDER)
+
+
+@gluon.jit
+def ask_for_rows(stage, head, block, buffers, barriers, place, inputs):
+    """Q and dO of a block of queries, from the copy engine; their barrier waits for lse and delta besides."""
+    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers
+    kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
+    start_n, kv_head, batch, first, full, full_stop, blocks = place
+    q_desc, do_desc, k_desc, v_desc, rows_desc, kv_heads, group = inputs
+    nbytes: gl.constexpr = q_desc.block_type.nbytes + do_desc.block_type.nbytes + rows_desc.block_type.nbytes
+    mbarrier.expect(rows_full.index(stage), nbytes)
+    at = [batch, head, block * q_smem.shape[3], 0]
+    async_load(q_desc, at, rows_full.index(stage), q_smem.index(stage))
+    async_load(do_desc, at, rows_full.index(stage), do_smem.index(stage))
+
+
+@gluon.jit
+def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK: gl.constexpr, AHEAD: gl.constexpr):
+    """A computing group: its 64 keys against every block of queries; AHEAD: the first S^T does not wait for V."""
+    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers
+    kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
+    here = located(place, sizes, q_smem.shape[3], MASK)
+    start_n, kv_head, batch, first, full, full_stop, blocks = here
+    N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
+    STAGES: gl.constexpr = q_smem.shape[0]
+    BLOCK_M: gl.constexpr = q_smem.shape[3]
+    HEAD_DIM: gl.constexpr = q_smem.shape[4]
+    IN_ORDER: gl.constexpr = place[8] is not None  # there is a ticket
+    S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])  # of S^T
+    KV_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
+    P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, KV_LAYOUT, 2)
+    k, v = k_smem.index(index).reshape([KEYS, HEAD_DIM]), v_smem.index(index).reshape([KEYS, HEAD_DIM])
+    keys = keys_of_group(start_n + index * KEYS, batch, sizes, S_LAYOUT, MASK)
+    dk, dv = gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT), gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT)
+    mbarrier.wait(kv_full.index(0), 0)
+    if not AHEAD:
+        mbarrier.wait(kv_full.index(1), 0)
+    head, block = 0, first + blocks - 1
+    for t in range(group * blocks):
+        stage, phase = t % STAGES, (t // STAGES) & 1
+        q, do = q_smem.index(stage).reshape([BLOCK_M, HEAD_DIM]), do_smem.index(stage).reshape([BLOCK_M, HEAD_DIM])
+        mbarrier.wait(rows_full.index(stage), phase)
+        # nothing is under way: the assembler would wait in one of the two groups for S^T else, before it asks for dP^T
+        dk = warpgroup_mma_wait(0, deps=[dk])
+        # both filled before the first product begins: a product under way lets go of no register
+        s_t, dp_t = less_rows(rows_smem.index(stage), 0), less_rows(rows_smem.index(stage), 1)
+        s_t = warpgroup_mma(k, q.permute((1, 0)), s_t, use_acc=softcap is None, is_async=True)  # FA-2 Alg. 2, line 10
+        if AHEAD:
+            mbarrier.wait(kv_full.index(1), 0)  # V is there from the first round on
+        dp_t = warpgroup_mma(v, do.permute((1, 0)), dp_t, is_async=True)  # line 13
+        s_t = warpgroup_mma_wait(1, deps=[s_t])
+        crossed = crosses(block, index, here, sizes, BLOCK_M, MASK)
+        p_t, w_t = probabilities(s_t, rows_smem.index(stage), crossed, keys, block * BLOCK_M, sizes, MASK)
+        dv = warpgroup_mma(gl.convert_layout(p_t.to(q.dtype), P_LAYOUT), do, dv, is_async=True)  # line 12
+        dp_t = warpgroup_mma_wait(1, deps=[dp_t])
+        ds_16 = (w_t * dp_t).to(q.dtype)  # line 14
+        hand_over(t, index, ds_16, ds_smem, ds_full)
+        dk, dv = end_round(t, index, ds_16, q, (dk, dv), buffers, barriers)
+        head, block = next_block(head, block, (0, group), here, IN_ORDER)
+    finish(index, (group * blocks, dk, dv), place, sizes, buffers, barriers, outputs, MASK)
+
+
+@gluon.jit
+def end_round(t, index: gl.constexpr, ds_16, q, sums, buffers, barriers):
+    """dK and dV with their parts of round t, of which dV's is under way; half of dQ of the round before goes to be added."""
+    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers
+    kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
+    dk, dv = sums
+    factor = gl.convert_layout(ds_16, gl.DotOperandLayout(0, dk.type.layout, 2))
+    stage = t % q_smem.shape[0]
+    FIRST_IS_NONE: gl.constexpr = k_smem.shape[4] == 128  # to leave a product out was slower at D = 64
+    if FIRST_IS_NONE and t == 0:
+        dk = warpgroup_mma_wait(0, deps=[warpgroup_mma(factor, q, dk, is_async=True)])  # FA-2 Alg. 2, line 16
+    else:
+        dq = half_of_dq(t, index, ds_smem, ds_full, k_smem)  # line 15
+        dk_later = warpgroup_mma(factor, q, dk, is_async=True)  # line 16
+        dq = warpgroup_mma_wait(1, deps=[dq])
+        if t > 0:  # it leaves while dK is computed
+            give_dq(t - 1, dq, index, dq_smem, dq_full, dq_free)
+        dk = warpgroup_mma_wait(0, deps=[dk_later])
+    dv = warpgroup_mma_wait(0, deps=[dv])
+    mbarrier.arrive(free.index(stage), count=1)
+    return dk, dv
+
+
+@gluon.jit
+def probabilities(s_t, rows_smem, crossed, keys, start_m, sizes, MASK: gl.constexpr):
+    """P^T (64, BLOCK_M), line 11, from S^T less the rows' lse, and with what dP^T is multiplied: P^T, less under a softcap."""
+    N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
+    if softcap is None:
+        p_t = gl.exp2(s_t * (scale * LOG2E))
+        # queries past the end have P = 0 by their lse, but for an infinite key: 0 inf is NaN
+        if crossed:
+            p_t = hide(p_t, 0.0, keys, start_m, sizes, MASK)
+        w_t = p_t
+    else:
+        t = capped(s_t, scale * (2 * LOG2E) / softcap)
+        if crossed:  # before P and the derivative part: registers are scarce; P becomes 0, and 0 times 1 - t^2
+            t = hide(t, -1e18, keys, start_m, sizes, MASK)
+        p_t = gl.exp2((t + less_rows(rows_smem, 0)) * (softcap * LOG2E))
+        w_t = p_t * (1.0 - t * t)
+    return p_t, w_t
+
+
+@gluon.jit
+def crosses(block, index: gl.constexpr, place, sizes, BLOCK_M: gl.constexpr, MASK: gl.constexpr):
+    """Whether some query of a block may not see some key of this program, or there is no such key or query."""
+    start_n, kv_head, batch, first, full, full_stop, blocks = place
+    N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
+    tail = start_n + (index + 1) * KEYS > N_k  # keys past the end: lse knows nothing of them, P must be 0
+    masked = (block < full) | tail | (block * BLOCK_M + BLOCK_M > N_q)
+    if MASK == "spans":
+        masked = masked | (block >= full_stop)
+    return masked
+
+
+@gluon.jit
+def hide(x, hidden, keys, start_m, sizes, MASK: gl.constexpr):
+    """x (64, BLOCK_M), with the value `hidden` where a key is not seen, or there is no such key or query."""
+    N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
+    low, count = keys
+    offs_m = start_m + gl.arange(0, x.shape[1], gl.SliceLayout(0, x.type.layout))  # (BLOCK_M,)
+    if MASK == "causal":
+        x = gl.where(offs_m[None, :] >= low[:, None], x, hidden)
+        if start_m + x.shape[1] > N_q:
+            x = gl.where((offs_m < N_q)[None, :], x, hidden)
+    else:  # less than 0, without a sign, is very much
+        visible = (offs_m[None, :] - low[:, None]).to(gl.uint32) < count[:, None].to(gl.uint32)
+        x = gl.where(visible, x, hidden)
+    return x
+
+
+@gluon.jit
+def less_rows(rows_smem, which: gl.constexpr):
+    """What a product (64, BLOCK_M) begins with, so that the queries' lse, or delta, comes out subtracted."""
+    BLOCK_M: gl.constexpr = rows_smem.shape[3]
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])
+    rows = rows_smem.reshape([2, BLOCK_M]).slice(which, 1).load(LAYOUT)  # (1, BLOCK_M)
+    return gl.zeros([KEYS, BLOCK_M], gl.float32, LAYOUT) - rows
+
+
+@gluon.jit
+def hand_over(t, index: gl.constexpr, ds_16, ds_smem, ds_full):
+    """dS^T of round t (64, BLOCK_M) to where both groups take it from.
+
+    The other group may still read what this one has handed over in the two rounds before, and nothing older: Q of this
+    round has come, so that both are through with the round two before (there are two buffers for Q).
+    """
+    ds_smem.index(t % ROUNDS_KEPT * 2 + index).store(ds_16)
+    fence_async_shared()
+    mbarrier.arrive(ds_full.index(t % 2), count=1)
+
+
+@gluon.jit
+def half_of_dq(t, index: gl.constexpr, ds_smem, ds_full, k_smem):
+    """Half of dS K (64, 64) of round t - 1, over the 128 keys of both groups, still under way.
+
+    Nobody waits for the other group: it handed over that dS a round ago. Before the first round there is none to wait
+    for, and what comes out, at D = 64, is used by nobody.
+    """
+    DQ_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
+    HEAD_DIM: gl.constexpr = k_smem.shape[4]
+    mbarrier.wait(ds_full.index((t + 1) % 2), ((t + 1) // 2 & 1) ^ 1)
+    dq = gl.zeros([64, 64], gl.float32, DQ_LAYOUT)
+    for other in gl.static_range(2):
+        ds = ds_smem.index((t + 2) % ROUNDS_KEPT * 2 + other)
+        k = k_smem.index(other).reshape([KEYS, HEAD_DIM])
+        if HEAD_DIM == 128:  # 64 queries: half of the columns each
+            k = k.slice(64 * index, 64, dim=1)
+        else:  # 128 queries: half of the rows each
+            ds = ds.slice(64 * index, 64, dim=1)
+        dq = warpgroup_mma(ds.permute((1, 0)), k, dq, use_acc=other > 0, is_async=True)
+    return dq
+
+
+@gluon.jit
+def give_dq(t, dq, index: gl.constexpr, dq_smem, dq_full, dq_free):
+    """Half of dQ (64, 64), the t-th of this group, to the warp that adds it, once the one before has left."""
+    mbarrier.wait(dq_free.index(index), (t & 1) ^ 1)
+    dq_smem.index(index).reshape([128, 32]).store(by_threads(dq))
+    fence_async_shared()
+    mbarrier.arrive(dq_full.index(index), count=1)
+
+
+@gluon.jit
+def by_threads(x):
+    """What a product (64, 64) came to, in the order of registers (128, 32): so it gets to shared memory without bank conflicts.
+
+    Number (j, h, p) of thread (w, g, t) is of row 16 w + 8 h + g and column 8 j + 2 t + p: four numbers of a thread lie side by
+    side, and 32 threads' in a row. Of dQ, `end_sums` puts them in order again.
+    """
+    return x.reshape([4, 2, 8, 8, 4, 2]).permute((0, 3, 2, 4, 1, 5)).reshape([128, 32])  # w h g j t p: w j g t h p
+
+
+@gluon.jit
+def finish(index: gl.constexpr, done, place, sizes, buffers, barriers, outputs, MASK: gl.constexpr):
+    """The half of dQ that is left, if there was a round, and dV, one of which leaves while the other is made ready; and dK."""
+    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers
+    kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
+    N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
+    place = located(place, sizes, q_smem.shape[3], MASK)
+    rounds, dk, dv = done
+    dk_desc, dv_desc = outputs
+    # elsewhere it brought nothing, or was not timed
+    DQ_FIRST: gl.constexpr = MASK == "causal" and k_smem.shape[4] == 128
+    gdc_wait()  # over, but where no query sees these keys: until then others may read what is dK's and dV's memory now
+    # only this group reads its V: room for the results, one after the other; V is there, but where no query sees these keys
+    mbarrier.wait(kv_full.index(1), 0)
+    if DQ_FIRST:
+        last_of_dq(rounds, index, buffers, barriers)
+    store(dv, index, place, v_smem.index(index), dv_desc)
+    if not DQ_FIRST:
+        last_of_dq(rounds, index, buffers, barriers)
+    tma.store_wait(0)
+    barrier()
+    store(dk * scale, index, place, v_smem.index(index), dk_desc)
+    tma.store_wait(0)
+
+
+@gluon.jit
+def last_of_dq(rounds, index: gl.constexpr, buffers, barriers):
+    """Half of dQ of the last round goes to be added, if there was one."""
+    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers
+    kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
+    if rounds > 0:
+        dq = warpgroup_mma_wait(0, deps=[half_of_dq(rounds, index, ds_smem, ds_full, k_smem)])
+        give_dq(rounds - 1, dq, index, dq_smem, dq_full, dq_free)
+
+
+@gluon.jit
+def add(
+    index: gl.constexpr, buffers, barriers, place, sizes, sums, MASK: gl.constexpr, IN_ORDER: gl.constexpr,
+):  # fmt: skip
+    """A warp that has the copy engine add what one group gives it, halves of dQ, to the sum in HBM.
+
+    IN_ORDER: 0; 1 where programs take turns; 2 where, besides, the first to come stores, as the sums do not begin at zero.
+    """
+    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers
+    place = located(place, sizes, q_smem.shape[3], MASK)
+    start_n, kv_head, batch, first, full, full_stop, blocks = place
+    kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
+    N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
+    dq_desc, turns_ptr, added_ptr, side, m_blocks, kv_heads, zeros = sums
+    head, block = kv_head * group, first + blocks - 1
+    heads = (head, head + group)
+    before = start_n // (2 * KEYS)  # blocks of keys, all of which add to what this one adds to
+    before_ptr: gl.constexpr = None
+    if IN_ORDER:
+        turns = 2 * group * m_blocks  # of a row
+        if MASK == "spans":
+            key_blocks = gl.cdiv(N_k, 2 * KEYS)
+            which = gl.where(span_step > 0, batch, 0) * key_blocks + before
+            before_ptr = turns_ptr + gl.num_programs(0) // key_blocks * turns + which * m_blocks
+        turns_ptr += batch * kv_heads * turns
+    gdc_wait()  # for attention_begin_sums_kernel, which lets the sums begin at zero: all, those of the first rows, or none
+    if zeros is not None:
+        see_to_zeros(index, buffers, barriers, place, sizes, sums)
+    for t in range(group * blocks):
+        if before_ptr is not None:
+            before = gl.load(before_ptr + block)
+        turn_ptr = turns_ptr + (head * m_blocks + block) * 2 + index  # so many blocks of keys have added to this half
+        if IN_ORDER == 1:
+            wait_for_turn(turn_ptr, before)
+        elif IN_ORDER == 2 and before > 0:  # the first has nothing to add to, and stores
+            wait_for_turn(turn_ptr, before)
+        mbarrier.wait(dq_full.index(index), t & 1)
+        at = [batch, head, (2 * block + index) * 128, 0]
+        if IN_ORDER == 2 and before == 0:
+            async_store(dq_desc, at, dq_smem.index(index))
+        else:
+            async_add(dq_desc, at, dq_smem.index(index))
+        tma.store_wait(0)  # it has left shared memory
+        mbarrier.arrive(dq_free.index(index), count=1)
+        if IN_ORDER:
+            all_added()
+            barrier()
+            pass_turn(turn_ptr)
+        head, block = next_block(head, block, heads, place, IN_ORDER != 0)
+    if added_ptr is not None:  # once all programs of a row say so, attention_end_sums_kernel may end it
+        if side is not None:  # the kernel did not know which row: the grid has one axis
+            added_ptr += 2 * (batch * kv_heads + kv_head)
+        all_added()
+        barrier()
+        pass_turn(added_ptr)
+
+
+@gluon.jit
+def all_rows(side, kv_heads, N_k):
+    """How many blocks of keys a row has, how many rows run at once, and how many rows there are."""
+    key_blocks, at_once, rows = gl.num_programs(0), 1, kv_heads * gl.num_programs(2)
+    if side is not None:
+        key_blocks, at_once = gl.cdiv(N_k, 2 * KEYS), side
+        rows = gl.num_programs(0) // key_blocks
+    return key_blocks, at_once, rows
+
+
+@gluon.jit
+def see_to_zeros(index: gl.constexpr, buffers, barriers, place, sizes, sums):
+    """This warp's share of the zeros that sums of a later row begin at, from where its half of dQ will be; and a wait for its own.
+
+    The later row is the next, or, of rows that run side by side, the one at the same place in the next set.
+    """
+    start_n, kv_head, batch, first, full, full_stop, blocks = place
+    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers
+    kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
+    N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
+    dq_desc, counters_ptr, added_ptr, side, m_blocks, kv_heads, zeros = sums
+    key_blocks, at_once, rows = all_rows(side, kv_heads, N_k)
+    row = batch * kv_heads + kv_head
+    later = row + at_once
+    if later < rows:
+        mbarrier.expect(zeros.index(index), dq_desc.block_type.nbytes)
+        # past the end of the sums the copy engine finds zeros
+        async_load(dq_desc, [0, 0, 256 * m_blocks, 0], zeros.index(index), dq_smem.index(index))
+        mbarrier.wait(zeros.index(index), 0)
+        # of the blocks of queries of all its heads
+        for i in range(start_n // (2 * KEYS), group * m_blocks, key_blocks):
+            head, block = later % kv_heads * group + i // m_blocks, i % m_blocks
+            async_store(dq_desc, [later // kv_heads, head, (2 * block + index) * 128, 0], dq_smem.index(index))
+        all_added()
+        barrier()
+        pass_turn(counters_ptr + 2 * later)
+    mbarrier.arrive(dq_free.index(index), count=1)
+    if row >= at_once:
+        wait_for_turn(counters_ptr + 2 * row, 2 * key_blocks)
+
+
+@gluon.jit
+def store(tile, index: gl.constexpr, place, smem, desc):
+    """A tile (64, D) of this group's keys on its way to HBM, from shared memory."""
+    start_n, kv_head, batch, first, full, full_stop, blocks = place
+    smem.reshape([KEYS, tile.shape[1]]).store(tile.to(smem.dtype))
+    fence_async_shared()
+    barrier()
+    async_store(desc, [batch, kv_head, start_n + index * KEYS, 0], smem)
+
+
+def rows_beside(q: Tensor, k: Tensor, *, causal: bool, own: int = 2 * KEYS.value) -> int | None:
+    """How many rows run side by side, in any order and without spans, if a program owns so many keys; None: one after the other."""
+    (B, H, _, _), (_, H_kv, N_k, _) = q.shape, k.shape
+    if not causal or H == H_kv:
+        return None
+    return rows_of_shared_keys(B * H_kv, -(-N_k // own), multiprocessors(q.device))
+
+
+def rows_in_order(
+    q: Tensor, k: Tensor, spans: Spans | None, *, causal: bool, block_m: int, own: int = 2 * KEYS.value
+) -> int:
+    """How many rows run side by side where programs, of so many keys each, take turns at blocks of so many queries.
+
+    Where heads share keys, twice as many as in any order: more of those that wait are then of other rows.
+    With spans `causal` is not looked at.
+    """
+    (B, H, N_q, _), (_, H_kv, N_k, _) = q.shape, k.shape
+    seen = N_q if spans is None else min(N_q, round(spans.mean) + own)  # by the keys of one program
+    rows, rounds = B * H_kv, H // H_kv * -(-seen // block_m)
+    mask = "spans" if spans is not None else "none" if not causal else "causal" if N_k < LONG else "long causal"
+    shared = rows_beside(q, k, causal="causal" in mask, own=own)
+    if shared is not None:
+        return min(rows, 2 * shared)
+    return beside(rows, rounds, multiprocessors(q.device), LAGS[mask])
+
+
+def heads_zeroed(q: Tensor, k: Tensor, *, causal: bool, in_order: bool) -> int | None:
+    """How many heads' sums of dQ are zero before the sweep begins; None: all, since rows are so long that this is faster.
+
+    In any order they are those of the first rows, and the sweep sees to the others, in the L2 cache and not in HBM. In order
+    none: the first block of keys stores its part, where every query sees a key. What is long is measured, see the top of this file;
+    in order only for rows as long as those without a mask.
+    """
+    (_, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
+    longest = 4096 if causal and not in_order else 32 * hopper_width(D)
+    if N_q > longest or (in_order and causal and N_q > N_k):
+        return None
+    return 0 if in_order else H // H_kv * (rows_beside(q, k, causal=causal) or 1)
+
+
+def attention_backward_hopper(
+    do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *, causal: bool, scale: float,
+    begun: Begun | None = None, spans: Spans | None = None, in_order: bool = False, softcap: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """dq, dk and dv, as `attention_backward` gives them; for inputs that `why_not_hopper` has nothing against, and D up to 128.
+
+    spans: the queries that see keys, as `attention_spans(..., of_keys=True)` gives them; `causal` is then not looked at.
+    begun: what `begin_sums` makes of o, do, lse and the gradient of lse, of which the sums are used up; None: without that
+    gradient. Its `zeroed` is what `heads_zeroed` says, or None. It is to be launched after all that writes do, q, k, v and spans: these are read
+    while it runs (`flashlearn.fast.dependent_launch`).
+    softcap: c, scores are c tanh(score / c).
+    in_order: whether blocks of keys take turns to add to dq, so that it has the same bits every time.
+    Extra memory: lse, delta and the sums of dq in float32, of whole blocks of queries, the sums of 64 or 128 columns; in order, 8
+    bytes for a block of 64 (D > 64) or 128 queries, with spans also 4 bytes for every pair of a block of queries and one of 128 keys.
+    """
+    check_bool(causal, "causal")
+    check_bool(in_order, "in_order")
+    mask = "spans" if spans is not None else "causal" if causal else "none"
+    (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
+    width = hopper_width(D)
+    block_m = block_of_queries(D)
+    if begun is None:
+        zeroed = None if spans is not None else heads_zeroed(q, k, causal=causal, in_order=in_order)
+        begun = begin_sums(o, do, lse, factor_of(scale, softcap), zeroed=zeroed)
+    numbers, sums, counters, zeroed = begun
+    dq, dk, dv = to_write(q), to_write(k), to_write(v)
+    q_tile, kv_tile = (1, 1, block_m, width), (1, 1, KEYS.value, width)
+    key_blocks, rows = -(-N_k // (2 * KEYS.value)), B * H_kv
+    turns, side = counters, rows_beside(q, k, causal=causal)
+    if spans is not None:
+        nbytes = 2 * spans.seen * width * 2 * q.element_size()  # of Q and dO; dQ, in float32, takes as much
+        side = rows_with_masks(rows, nbytes)
+    if in_order:
+        side = rows_in_order(q, k, spans, causal=causal, block_m=block_m)
+        turns = turns_to_add(q, k, spans, block_m, 2 * KEYS.value)
+    launch_hopper(
+        attention_backward_hopper_kernel, (key_blocks, H_kv, B) if side is None else (key_blocks * rows, 1, 1),
+        (
+            in_tiles(q, q_tile), in_tiles(do, q_tile), in_tiles(k, kv_tile), in_tiles(v, kv_tile),
+            in_tiles(numbers, (1, 1, 2, block_m)), in_tiles(sums, (1, 1, 128, 32)), in_tiles(dk, kv_tile), in_tiles(dv, kv_tile),
+            counters if spans is None else spans.ends, 2 * N_k if spans is not None and len(spans.ends) > 1 else 0,
+            turns, side or 0, N_q, N_k, H_kv, H // H_kv, scale, softcap,
+        ),
+        dict(
+            HEAD_DIM=width, BLOCK_M=block_m, STAGES=2, IN_ORDER=in_order,
+            MASK=mask, BESIDE=side is not None, BY_ROWS=zeroed is not None,
+        ),
+        follows=follows(q.device) and not in_order,  # PyTorch's kernels write the turns, which are read at the beginning
+    )  # fmt: skip
+    # in order, with spans, and at D = 64 nothing is counted: all rows wait
+    end_sums(begun, scale, dq, H // H_kv, 2 * key_blocks)
+    return dq, dk, dv

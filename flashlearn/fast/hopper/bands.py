@@ -1,0 +1,117 @@
+"""Which keys a query sees, for the Hopper kernels: a span of keys for every query, and of queries for every key.
+
+    sequence s has queries own[s] .. own[s + 1] and keys other[s] .. other[s + 1]; its ends are aligned
+    query i of it stands at key    p = i - own[s + 1] + other[s + 1]
+    and sees the keys j with       max(other[s], p - left) <= j < min(other[s + 1], p + right + 1)
+
+That is `flashlearn.core.mask.Mask` with documents and a window: what each query sees is one span, and neither its
+start nor its end ever moves back from one query to the next. So a block of queries sees the keys from the start of its
+first to the end of its last query, and a block of keys that lies between the start of the last and the end of the
+first needs no masking. The two numbers for every query, and for every key in the backward pass, are worked out on the
+GPU, by the kernel here: the host need not know the offsets, and waits for nothing.
+
+Bad offsets make wrong results; no kernel reads outside of its tensors for them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from flashlearn.fast.launcher import launch, to_write
+from flashlearn.fast.portable.options import about_seen, mean_seen
+
+ROWS = 256  # of one program
+
+
+@triton.jit
+def offset_of(offsets_ptr, sequence, N):
+    """offsets[sequence]; without offsets, one sequence of N rows."""
+    if offsets_ptr is None:
+        offset = tl.where(sequence > 0, N, 0)
+    else:
+        offset = tl.minimum(tl.maximum(tl.load(offsets_ptr + sequence), 0), N)
+    return offset
+
+
+@triton.jit(do_not_specialize=["sequences", "N_own", "N_other", "before", "after"])
+def attention_spans_kernel(
+    # (sequences + 1,) int32 each, or None; (B,) int32 each, or None; (B or 1, 2, N_own) int32
+    own_ptr, other_ptr, start_ptr, stop_ptr, spans_ptr,
+    sequences, N_own, N_other, before, after,
+    OF_KEYS: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """The span of the other side that each row of one side sees, or is seen by."""
+    batch = tl.program_id(1)
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    low = tl.zeros((ROWS,), dtype=tl.int32)  # the last sequence that begins here or before
+    high = low + sequences - 1
+    most = sequences
+    while most > 1:
+        middle = (low + high + 1) // 2
+        here = offset_of(own_ptr, middle, N_own) <= rows
+        low = tl.where(here, middle, low)
+        high = tl.where(here, high, tl.maximum(middle - 1, low))
+        most = (most + 1) // 2
+    at = rows - offset_of(own_ptr, low + 1, N_own) + offset_of(other_ptr, low + 1, N_other)
+    begin, end = offset_of(other_ptr, low, N_other), offset_of(other_ptr, low + 1, N_other)
+    first = tl.minimum(tl.maximum(at - before, begin), end)  # both within the sequence: neither moves back
+    last = tl.minimum(tl.maximum(at + after + 1, begin), end)
+    if start_ptr is not None:
+        start = tl.maximum(tl.load(start_ptr + batch), 0)
+        stop = tl.minimum(tl.load(stop_ptr + batch), N_own if OF_KEYS else N_other)
+        if OF_KEYS:  # keys that do not exist: spans that are empty, and move no bound of a block the wrong way
+            there = (rows >= start) & (rows < stop)
+            nowhere = tl.where(rows < start, 0, N_other)
+            first = tl.where(there, first, nowhere)
+            last = tl.where(there, last, nowhere)
+        else:
+            first = tl.maximum(first, start)
+            last = tl.minimum(last, stop)
+    first = tl.minimum(tl.maximum(first, 0), N_other)
+    last = tl.minimum(tl.maximum(last, 0), N_other)
+    spans_ptr += batch.to(tl.int64) * 2 * N_own
+    tl.store(spans_ptr + rows, first, mask=rows < N_own)
+    tl.store(spans_ptr + N_own + rows, last, mask=rows < N_own)
+
+
+class Spans(NamedTuple):
+    """What `attention_spans` gives, and how many keys a query sees, or queries a key, as far as the host knows: at most, in the mean."""
+
+    ends: Tensor
+    seen: int
+    mean: float
+
+
+def attention_spans(
+    N_q: int, N_k: int, device: torch.device, *, left: int | None, right: int | None,
+    offsets: tuple[Tensor, Tensor] | None = None, key_range: tuple[Tensor, Tensor] | None = None,
+    of_keys: bool = False,
+) -> Spans:  # fmt: skip
+    """(B or 1, 2, N_q) int32: starts and ends of the keys that each query sees; B with a `key_range`, 1 without.
+
+    left, right   the window, None for no limit; causal: right = 0
+    offsets       of the sequences of queries and of keys, (sequences + 1,) int32 each
+    key_range     (start, stop), each (B,) int32: the keys that exist
+    of_keys       (B or 1, 2, N_k) instead: of the queries that see each key
+    """
+    sizes, limits, own = (N_q, N_k), (left, right), offsets or (None, None)
+    if of_keys:
+        sizes, limits, own = sizes[::-1], limits[::-1], own[::-1]
+    before, after = (N_q + N_k if limit is None else min(limit, N_q + N_k) for limit in limits)
+    start, stop = key_range or (None, None)
+    batches = 1 if start is None else start.numel()
+    spans = to_write(device, (batches, 2, sizes[0]), torch.int32)
+    sequences = 1 if own[0] is None else own[0].numel() - 1
+    if spans.numel():
+        launch(
+            attention_spans_kernel, (-(-sizes[0] // ROWS), batches, 1),
+            (*own, start, stop, spans, sequences, *sizes, before, after),
+            dict(OF_KEYS=of_keys, ROWS=ROWS),
+            key=(device, *(None if t is None else t.data_ptr() % 16 for t in (*own, start, stop))),
+        )  # fmt: skip
+    return Spans(spans, about_seen(sizes[1], *limits, sequences), mean_seen(sizes[1], *limits, sequences))

@@ -1,0 +1,853 @@
+"""The forward pass for Hopper GPUs: warps that only load feed warps that only compute.
+
+What changed from the teaching kernel: nothing in the mathematics, everything in who does it and when.
+
+1. Loads by the copy engine (TMA). A descriptor holds shape and strides; one thread asks for a whole tile, which
+   lands in shared memory, zeros past the edges. No pointer arithmetic, no masks, no registers.
+2. Warp specialisation. One warp asks for K and V tiles, `STAGES` ahead; groups of four warps, each with its
+   own 64 queries, wait for them on barriers in shared memory and multiply. The loader gives up its registers.
+3. Overlap inside a group. P_{j-1} V_{j-1} is issued together with Q K_j^T and awaited only after the softmax of
+   block j, so that the tensor cores run while the exponentials are taken. P stays in registers between the two
+   products, two numbers of 16 bits in each.
+4. Keys from right to left: the blocks that need a mask come first, and all others are free of it; with a window there are
+   more of the first kind at the left end, in a loop of their own.
+5. Persistent programs: one per multiprocessor takes tile after tile, and loads the next Q, K and V while the last o is
+   divided and stored. Under a mask tiles take different times: who is through with one takes the next, by a ticket, of a few
+   heads side by side. With fixed shares causal attention took 0.97 to 1.08 of that time (a long tile with a short one),
+   windows 0.99 to 1.03, and documents 1.08 to 1.20 (H200; measurements/gpu_trials_h200.json). The count of tickets is kept
+   from launch to launch, so that no kernel has to write a 0 first: 1.00 to 1.02 times the speed, causal. Without a mask all tiles
+   take as long, but not all multiprocessors are as fast: tickets are 1.00 to 1.04 times the speed of fixed shares at D = 64, and at
+   D = 128 from 8192 keys on (H200). Elsewhere they were 0.98 to 1.00, since nothing of a tile is asked for before its ticket is there.
+   Where rows are short, a tile is mostly beginning and end. So two groups without a mask compute the next tile's first scores
+   while this one's last product and its o are finished: 0.99 to 1.08 times the speed (H100), with three groups 0.94 to 0.99.
+   o's way out is awaited in the next tile (0.97 to 1.04), and o is multiplied by 1 / l (0.98 to 1.05). And short causal rows
+   at D = 64 have two programs of a multiprocessor, with blocks of 64 keys and 104 registers a thread: each works while the
+   other begins or ends. With so few registers a group does one thing after the other (`lone_round`), and four groups fill
+   each other's gaps. Up to N = 2048 that is 1.06 to 1.42 times as fast as one program, from 3072 on 0.92 to 1.02; with windows
+   and documents of 256 to 2048 keys 1.06 to 1.54 times (H100). To overlap products and softmax within a group too left the
+   assembler no other way than to run all products one after the other (its remark C7512): without, it is 1.06 to 1.13
+   times as fast. Blocks of 32 keys, where it finds registers enough, were 0.94 to 0.96 of the speed.
+6. With three groups (D = 64) the maximum of a row is looked for only where it is needed: `trust` goes on with that of the
+   rounds before until a sum grows too large. Without maxima, and wrong, this kernel ran at 1.19 of its speed; with this, and
+   right, at 1.00 to 1.12 (H200, nine settings). Where every block has a larger maximum by far, all scores are computed
+   twice, at 0.68 of the speed. Two groups wait for results, and for the sums of all four warps too: 0.86 to 1.01 with it.
+7. With up to 256 columns the sums of 64 queries take 128 registers of a thread. So blocks have 64 keys, and a group has one
+   buffer for Q, which the next tile's Q gets once o has left. That is 1.27 to 1.68 times as fast as the portable kernel;
+   at D = 256 it reaches 0.94 to 1.28 of cuDNN, and at 192, when tiles had 256 columns there too, a quarter of them zeros, 0.77 to 1.02
+   (H100, N 512 to 16384). Up to 192 columns tiles come in three slabs of 64 now, and o is three sums, which is 1.06 to 1.21 times the
+   speed (H100, 15 settings). Without a mask there is room for two buffers for Q, 1.01 to 1.07; with masks they were 0.63 to 1.04, and
+   three stages 0.81 to 1.06. Of one slab, at every other D, the compiler makes the same instructions as before there were slabs.
+
+Prediction: the teaching kernel leaves the tensor cores idle during softmax and during loads; hiding both
+should take D = 128 from about 400 TFLOP/s to above 550 on an H200. Result (float16, 16384 tokens in all, 2026-11-28): 635
+TFLOP/s at least at D = 128, 1.15 of cuDNN in the geometric mean over D 64 and 128, N 4096 and 16384, causal and not, and
+1.06 in the least of them, 1.03 and 0.99 of FlashAttention-4; the figures are in
+flashlearn/measurements/gpu_attention_h200.json. The profiler (benchmarks/gpu_profile.py, bfloat16) finds the tensor cores busy in 86 % of
+the cycles at D = 128, N = 16384, without a mask, as in FlashAttention-4's kernel; at D = 64, N = 8192, causal, in 61 %, and the unit for
+exponentials in 62 %. A row's maximum is guarded against -inf in every block,
+not in masked ones alone: that made one loop of two kinds, and was faster with Triton 3.6 and 3.7.
+Writing an order down does not make it so. The machine code showed that the assembler had moved the wait for P V up, to
+before the exponentials, which depend on nothing that it knows of: no product was under way while they were taken. It
+moves nothing past a branch, so `absorb` asks once more for a barrier that it has passed before. With it, P in pairs and
+sums by thread the loop went from 524 instructions to 488, and the kernel gained 6 % in the mean (H200).
+Nor are barriers free: Triton lets all four warps of a group wait for each other before one of them arrives at one, and
+before the next access to shared memory. So K of a round and V of the round before are handed back together, which two
+groups gained 1.5 % by in the mean.
+Windows, documents and padding are one thing here, a span of keys for every query (`flashlearn.fast.hopper.bands`): a
+tile visits the blocks between the spans of its first and last query, and masks those that some span ends in. No more rows
+run side by side than find room in the L2 cache with the keys that are seen: 0.99 to 1.38 times the speed of all, or eight
+(H100). A softcap is taken by instructions that plain attention has none of (`flashlearn.fast.hopper.softcap`).
+Tried without gain: groups that issue their products in turns, which is FlashAttention-3's ping-pong (0.93 to 1.07 of the
+speed; groups fall out of step by themselves, we think); three stages and one buffer for Q; the longest causal tiles of all heads first
+(neighbours must read the same K and V at the same time, or it costs 15 %); one barrier for K_j and V_{j-1}. Exponentials on the FMA units, as a polynomial of degree 5, cost more than
+they spare the unit for exponentials: with one, two or four of eight columns the kernel reached 0.96, 0.93 and 0.80 of its
+speed in the mean of twenty settings (H200, 2026-11-23). The maximum of a row as a tree in place of a chain of 32:
+nothing. A warp of its own for the tickets, row after row: 0.91 to 1.03 of the speed of fixed shares; a ticket taken
+earlier, in the first round of a tile: a few per cent slower than after the last. With three groups, to spare a copy of
+each register of P, and a wait for each other (`absorb`), gained 1 to 7 % at D = 64, and with two groups lost up to 4 %.
+Fewer instructions alone gain nothing: sums rescaled only where a maximum grew by 2^8, else skipped by the warp, spare 30
+of 419 in a round at D = 64 and 86 of 488 at D = 128, and it ran at 0.92 to 1.06 of its speed; row sums by a product of P
+with ones, 0.94 to 1.03; both, 0.82 to 1.05. Blocks in two halves, the scores of the second under way during the softmax
+of the first: 0.87 to 1.01. These are in flashlearn/measurements/gpu_trials_h200.json.
+
+Written in Gluon, Triton's lower level (layouts, shared memory and barriers are explicit), with the names of 3.6 to 3.9;
+`flashlearn.fast.dispatch` says with which of them it runs.
+Sources: J. Shah et al., "FlashAttention-3", 2024 (arXiv:2407.08608), Algorithms 1 and 2.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from flashlearn.core.inputs import check_bool
+from flashlearn.fast.dispatch import hopper_width
+from flashlearn.fast.hopper.bands import Spans
+from flashlearn.fast.hopper.order import rows_of_a_wave, rows_with_masks, side_by_side, tickets_taken
+from flashlearn.fast.hopper.softcap import capped, with_softcap
+from flashlearn.fast.hopper.tiles import in_tiles, launch_hopper
+from flashlearn.fast.hopper.versions import async_load, async_store, barrier
+from flashlearn.fast.launcher import multiprocessors, to_write
+from flashlearn.kernels.forward import LOG2E
+
+ROWS = gl.constexpr(64)  # queries of one group of four warps: the height of one wgmma
+LN_2 = gl.constexpr(0.6931471805599453)
+# Up to such a sum of 32 exponentials, each of them, of at most as much, is a number in 16 bits
+TRUSTED = gl.constexpr(2.0**15)
+
+
+@gluon.jit(do_not_specialize=["span_step", "side", "batches", "heads", "N_q", "N_k", "group"])
+def attention_forward_hopper_kernel(
+    # descriptors of q and o (B, H_q, N_q, D), tiles (ROWS, D), and of k and v (B, H_kv, N_k, D), tiles (BLOCK_N, D); or parts of
+    # tiles, of 64 columns
+    q_desc, k_desc, v_desc, o_desc, lse_ptr,
+    # (1 or B, 2, N_q): the spans of keys that queries see, and how far apart they lie for two sequences; if MASK is "spans"
+    spans_ptr, span_step,
+    # (1,) int32, 0 before and after: the tickets taken; None: fixed shares. How many rows, heads of a sequence, run side by
+    # side under a mask
+    tickets_ptr, side,
+    # (heads,) float32: one more score in the sum of every row of a head, without a value; if SINKS
+    sinks_ptr,
+    # sizes, scale * log2(e), and None; with a softcap c: c * log2(e), and 2 log2(e) scale / c, see `capped`
+    batches, heads, N_q, N_k, group, qk_scale, inner,
+    HEAD_DIM: gl.constexpr, BLOCK_N: gl.constexpr,
+    STAGES: gl.constexpr, CONSUMERS: gl.constexpr,
+    MASK: gl.constexpr, SINKS: gl.constexpr,  # MASK is "none", "causal" or "spans"
+    PROGRAMS: gl.constexpr = 1,  # of a multiprocessor
+):  # fmt: skip
+    """O and lse for one block of CONSUMERS * 64 queries after another, as many as fall to this program."""
+    dtype: gl.constexpr = q_desc.dtype
+    # of each group: of 256 columns there is no room for the next tile's Q, and under a mask 192 gain little by it, and lose up to a third
+    Q_BUFFERS: gl.constexpr = 2 if HEAD_DIM <= (192 if MASK == "none" else 128) else 1
+    COLUMNS: gl.constexpr = q_desc.block_type.shape[3]
+    PARTS: gl.constexpr = HEAD_DIM // COLUMNS  # of each tile
+    q_smem = gl.allocate_shared_memory(dtype, [Q_BUFFERS * CONSUMERS * PARTS, 1, 1, ROWS, COLUMNS], q_desc.layout)
+    k_smem = gl.allocate_shared_memory(dtype, [STAGES * PARTS, 1, 1, BLOCK_N, COLUMNS], k_desc.layout)
+    v_smem = gl.allocate_shared_memory(dtype, [STAGES * PARTS, 1, 1, BLOCK_N, COLUMNS], v_desc.layout)
+    # one barrier per buffer: "full" once its bytes have landed, "free" once every consumer is done with it: for K and V one
+    # of each round, which hands back K of that round and V of the round before
+    q_full = gl.allocate_shared_memory(gl.int64, [Q_BUFFERS * CONSUMERS, 1], mbarrier.MBarrierLayout())
+    q_free = gl.allocate_shared_memory(gl.int64, [Q_BUFFERS * CONSUMERS, 1], mbarrier.MBarrierLayout())
+    k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(Q_BUFFERS * CONSUMERS):
+        mbarrier.init(q_full.index(i), count=1)
+        mbarrier.init(q_free.index(i), count=1)
+    for i in gl.static_range(STAGES):
+        mbarrier.init(k_full.index(i), count=1)
+        mbarrier.init(v_full.index(i), count=1)
+        mbarrier.init(free.index(i), count=CONSUMERS)
+
+    # what each row of a group adds up to in a round, for two rounds in turn, see `trust`
+    sums_smem = gl.allocate_shared_memory(gl.float32, [2 * CONSUMERS, ROWS], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    # the tile after the present one, in turn, where tiles are taken by ticket
+    next_smem = gl.allocate_shared_memory(gl.int32, [2, 1], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    next_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(2):
+        mbarrier.init(next_full.index(i), count=1)
+
+    buffers = (q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem)
+    tiles = (next_smem, next_full, tickets_ptr, side)
+    sizes = (batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step)
+    inputs, outputs = (q_desc, k_desc, v_desc), (sinks_ptr, o_desc, lse_ptr)
+    if CONSUMERS == 2:
+        gl.warp_specialize(
+            [
+                (consume, (0, buffers, tiles, sizes, outputs, MASK, SINKS, PROGRAMS)),
+                (consume, (1, buffers, tiles, sizes, outputs, MASK, SINKS, PROGRAMS)),
+                (load, (buffers, tiles, sizes, inputs, MASK)),
+            ],
+            [4, 1],
+            [240 if PROGRAMS == 1 else 104, 24],
+        )
+    else:
+        gl.warp_specialize(
+            [
+                (consume, (0, buffers, tiles, sizes, outputs, MASK, SINKS, PROGRAMS)),
+                (consume, (1, buffers, tiles, sizes, outputs, MASK, SINKS, PROGRAMS)),
+                (consume, (2, buffers, tiles, sizes, outputs, MASK, SINKS, PROGRAMS)),
+                (load, (buffers, tiles, sizes, inputs, MASK)),
+            ],
+            [4, 4, 1],
+            [160, 160, 24],
+        )
+
+
+@gluon.jit
+def take_ticket(i, tiles, count):
+    """The loading warp: the tile, of `count`, that this program takes after its i-th, told to the groups.
+
+    There is room for two numbers. The one that stands here, of the tile before this one, has been read: a group reads it
+    before it hands back its Q of the tile two before, and Q of the i-th tile has taken that place.
+    """
+    next_smem, next_full, tickets_ptr, side = tiles
+    ONE: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
+    ticket = gl.atomic_add(tickets_ptr, 1, sem="relaxed")
+    if ticket == count - 1:  # one is taken after each tile, so this is the last: 0 again, for the next launch
+        gl.atomic_add(tickets_ptr, -count, sem="relaxed")
+    tile = gl.num_programs(0) + ticket
+    next_smem.index(i % 2).store(gl.zeros([1], gl.int32, ONE) + tile)
+    mbarrier.arrive(next_full.index(i % 2), count=1)
+    return tile
+
+
+@gluon.jit
+def ticket_taken(i, tiles):
+    """A computing group: the tile that the loading warp took after the i-th."""
+    next_smem, next_full, tickets_ptr, side = tiles
+    ONE: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    mbarrier.wait(next_full.index(i % 2), i // 2 & 1)
+    return gl.sum(next_smem.index(i % 2).load(ONE), 0)
+
+
+@gluon.jit
+def keys_of(i, batch, sizes):
+    """The keys low .. high that query i of a sequence sees, or many queries; past the last, those of the last."""
+    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
+    ptr = spans_ptr + batch.to(gl.int64) * span_step + gl.minimum(i, N_q - 1)
+    return gl.load(ptr), gl.load(ptr + N_q)
+
+
+@gluon.jit
+def keys_of_each(offs_m, batch, sizes, MASK: gl.constexpr):
+    """The keys low .. high that each query sees, if that is in memory."""
+    low, high = offs_m, offs_m
+    if MASK == "spans":
+        low, high = keys_of(offs_m, batch, sizes)
+    return low, high
+
+
+@gluon.jit
+def tiles_of(sizes, HEIGHT: gl.constexpr):
+    """How many tiles of HEIGHT queries there are in all rows."""
+    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
+    return batches * heads * gl.cdiv(N_q, HEIGHT)
+
+
+@gluon.jit
+def place_of(number, side, sizes, HEIGHT: gl.constexpr, BLOCK_N: gl.constexpr, MASK: gl.constexpr):
+    """Where a tile lies: its first query, head and batch, its first block of keys, and how many.
+
+    Neighbours run at the same time and read the same K and V, so that the L2 cache serves them. Under a mask some tiles have
+    more to do than others, the same in every row: a few rows side by side, the longest causal tiles first.
+    """
+    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
+    tiles = gl.cdiv(N_q, HEIGHT)
+    if MASK == "none":
+        row, tile = number // tiles, number % tiles
+    else:
+        tile, row = side_by_side(number, side, tiles, batches * heads)
+        if MASK == "causal":
+            tile = tiles - 1 - tile
+    start_m = tile * HEIGHT
+    end = N_k  # keys from here on are seen by no query of the tile
+    if MASK == "causal":
+        end = gl.minimum(gl.maximum(start_m + HEIGHT + N_k - N_q, 0), N_k)
+    first = 0
+    if MASK == "spans":
+        low, _ = keys_of(start_m, row // heads, sizes)
+        _, end = keys_of(start_m + HEIGHT - 1, row // heads, sizes)
+        first = low // BLOCK_N
+    blocks = gl.where(start_m < N_q, gl.maximum(gl.cdiv(end, BLOCK_N) - first, 0), 0)
+    return start_m, row % heads, row // heads, first, blocks
+
+
+@gluon.jit
+def place_of_q(i, index: gl.constexpr, buffers):
+    """Which buffer has a group's Q of the i-th tile, and the phase of its barriers."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
+    CONSUMERS: gl.constexpr = sums_smem.shape[0] // 2
+    EACH: gl.constexpr = q_full.shape[0] // CONSUMERS
+    return i % EACH * CONSUMERS + index, i // EACH & 1
+
+
+@gluon.jit
+def load(buffers, tiles, sizes, inputs, MASK: gl.constexpr):
+    """The loading warp: Q of every tile, then K and V from right to left, as soon as a buffer is free."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
+    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
+    q_desc, k_desc, v_desc = inputs
+    CONSUMERS: gl.constexpr = sums_smem.shape[0] // 2
+    STAGES: gl.constexpr = free.shape[0]
+    BLOCK_N: gl.constexpr = k_smem.shape[3]
+    HEIGHT: gl.constexpr = CONSUMERS * ROWS
+    rounds = 0  # blocks of keys so far, over all tiles
+    i, tile = 0, gl.program_id(0)
+    while tile < tiles_of(sizes, HEIGHT):
+        start_m, head, batch, first, blocks = place_of(tile, tiles[3], sizes, HEIGHT, BLOCK_N, MASK)
+        kv_head = head // group
+        for c in gl.static_range(CONSUMERS):
+            q_buffer, phase = place_of_q(i, c, buffers)
+            mbarrier.wait(q_free.index(q_buffer), phase ^ 1)  # a fresh barrier lets the first round pass
+            load_tile(q_desc, (batch, head, start_m + c * ROWS), q_full, q_smem, q_buffer)
+        for t in range(rounds, rounds + blocks):
+            stage = t % STAGES
+            phase = (t // STAGES) & 1
+            at = (batch, kv_head, (first + rounds + blocks - 1 - t) * BLOCK_N)
+            mbarrier.wait(free.index(stage), phase ^ 1)
+            load_tile(k_desc, at, k_full, k_smem, stage)
+            mbarrier.wait(free.index((t + 1) % STAGES), ((t + 1) // STAGES & 1) ^ 1)
+            load_tile(v_desc, at, v_full, v_smem, stage)
+        rounds += blocks
+        if tiles[2] is not None:
+            tile = take_ticket(i, tiles, tiles_of(sizes, HEIGHT))
+        else:
+            tile += gl.num_programs(0)
+        i += 1
+
+
+@gluon.jit
+def load_tile(desc, at, full, smem, number):
+    """All parts of a tile from the copy engine, to where there is room for tile `number`, which its barrier tells."""
+    PARTS: gl.constexpr = smem.shape[0] // full.shape[0]
+    batch, head, start = at
+    mbarrier.expect(full.index(number), PARTS * desc.block_type.nbytes)
+    for c in gl.static_range(PARTS):
+        part = smem.index(number * PARTS + c)
+        async_load(desc, [batch, head, start, c * smem.shape[4]], full.index(number), part)
+
+
+@gluon.jit
+def parts_of(smem, full, number):
+    """The parts of tile `number`, as matrices."""
+    PARTS: gl.constexpr = smem.shape[0] // full.shape[0]
+    parts: gl.tuple = ()
+    for c in gl.static_range(PARTS):
+        parts = parts + (smem.index(number * PARTS + c).reshape([smem.shape[3], smem.shape[4]]),)
+    return parts
+
+
+@gluon.jit
+def consume(
+    index: gl.constexpr, buffers, tiles, sizes, outputs, MASK: gl.constexpr, SINKS: gl.constexpr, PROGRAMS: gl.constexpr
+):
+    """A computing group: its 64 queries of every tile."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
+    sinks_ptr, o_desc, lse_ptr = outputs
+    CONSUMERS: gl.constexpr = sums_smem.shape[0] // 2
+    HEIGHT: gl.constexpr = CONSUMERS * ROWS
+    BLOCK_N: gl.constexpr = k_smem.shape[3]
+    Q_BUFFERS: gl.constexpr = q_full.shape[0] // CONSUMERS
+    TICKETS: gl.constexpr = tiles[2] is not None
+    AHEAD: gl.constexpr = MASK == "none" and CONSUMERS == 2 and PROGRAMS == 1 and Q_BUFFERS == 2
+    rounds = 0  # blocks of keys so far, over all tiles
+    i, tile = 0, gl.program_id(0)
+    s = 0
+    if AHEAD:
+        s = warpgroup_mma_wait(0, deps=[scores_ahead(0, 0, index, tile < tiles_of(sizes, HEIGHT), buffers)])
+    while tile < tiles_of(sizes, HEIGHT):
+        start_m, head, batch, block, blocks = place_of(tile, tiles[3], sizes, HEIGHT, BLOCK_N, MASK)
+        place = (start_m + index * ROWS, head, batch, block, blocks)
+        o_smem = parts_of(q_smem, q_full, place_of_q(i, index, buffers)[0])
+        if AHEAD:  # the next tile's first scores are computed while this one's last product and its o are finished
+            m_i, l_i, acc, pairs = attend_all(index, place, (i, rounds), s, buffers, sizes, sinks_ptr, SINKS)
+            tile = ticket_taken(i, tiles) if TICKETS else tile + gl.num_programs(0)
+            acc = last_product(rounds + blocks - 1, pairs, acc, buffers)
+            s = scores_ahead(i + 1, rounds + blocks, index, tile < tiles_of(sizes, HEIGHT), buffers)
+            acc = awaited(acc, len(acc))  # of the products under way those of S, as many, are younger
+            finish(m_i, l_i, acc, place, o_smem, sizes, o_desc, lse_ptr)
+            s = warpgroup_mma_wait(0, deps=[s])
+        else:
+            if PROGRAMS == 1:
+                m_i, l_i, acc = attend(index, place, (i, rounds), buffers, sizes, sinks_ptr, MASK, SINKS)
+            else:
+                m_i, l_i, acc = attend_in_turn(index, place, (i, rounds), buffers, sizes, sinks_ptr, MASK, SINKS)
+            tile = ticket_taken(i, tiles) if TICKETS else tile + gl.num_programs(0)
+            finish(m_i, l_i, acc, place, o_smem, sizes, o_desc, lse_ptr)
+            give_back_q(i + 1, index, buffers, True)
+        rounds += blocks
+        i += 1
+    tma.store_wait(0)
+
+
+@gluon.jit
+def attend_all(index: gl.constexpr, place, so_far, s, buffers, sizes, sinks_ptr, SINKS: gl.constexpr):
+    """As `attend`, where all queries see all keys: s is S of the first round, and the last product is left, with its P."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
+    start_m, head, batch, block, blocks = place
+    i, rounds = so_far
+    query, row, sums = begin(index, place, so_far, buffers, sizes, sinks_ptr, "none", SINKS)
+    m_i, l_i, acc = sums
+    m_i, l_i, pairs = first_round(rounds, row, s, (m_i, l_i), buffers, sizes, "none")
+    give_back_q(i, index, buffers)
+    for t in range(rounds + 1, rounds + blocks):
+        m_i, l_i, acc, pairs = full_round(t, query, pairs, (m_i, l_i, acc), buffers, sizes)
+    return m_i, l_i, acc, pairs
+
+
+@gluon.jit
+def attend(index: gl.constexpr, place, so_far, buffers, sizes, sinks_ptr, MASK: gl.constexpr, SINKS: gl.constexpr):
+    """m (64,), l (64, 4) and the sum of P V (64, D) of 64 queries; `so_far`: tiles and rounds of this program before them."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
+    start_m, head, batch, block, blocks = place
+    i, rounds = so_far
+    BLOCK_N: gl.constexpr = k_smem.shape[3]
+    # as fast, and compiled sooner; with a softcap 0.94 to 0.97 of the speed, with windows and documents 0.72 to 1.02 (H100)
+    ONE_LOOP: gl.constexpr = MASK == "causal" and sizes[6] is None and sums_smem.shape[0] == 4
+    query, row, sums = begin(index, place, so_far, buffers, sizes, sinks_ptr, MASK, SINKS)
+    m_i, l_i, acc = sums
+    first, masked, full, stop = rounds_of_group(start_m, batch, rounds, block, blocks, sizes, BLOCK_N, MASK)
+    for t in range(rounds, first):  # only groups below see these keys
+        hand_back(t, buffers)
+    mbarrier.wait(query[1][0], query[1][1])
+    if stop > first:
+        mbarrier.wait(k_full.index(first % free.shape[0]), (first // free.shape[0]) & 1)
+        s = warpgroup_mma_wait(0, deps=[scores(first, query[0], buffers)])
+        m_i, l_i, pairs = first_round(first, row, s, (m_i, l_i), buffers, sizes, MASK)
+        give_back_q(i, index, buffers)
+        if ONE_LOOP:
+            for t in range(first + 1, stop):
+                m_i, l_i, acc, pairs = either_round(t, masked, row, query, pairs, (m_i, l_i, acc), buffers, sizes)
+        else:
+            for t in range(first + 1, masked):
+                m_i, l_i, acc, pairs = masked_round(t, row, query, pairs, (m_i, l_i, acc), buffers, sizes, MASK)
+            for t in range(masked, full):
+                m_i, l_i, acc, pairs = full_round(t, query, pairs, (m_i, l_i, acc), buffers, sizes)
+        if MASK == "spans":
+            for t in range(full, stop):
+                m_i, l_i, acc, pairs = masked_round(t, row, query, pairs, (m_i, l_i, acc), buffers, sizes, MASK)
+
+        acc = awaited(last_product(stop - 1, pairs, acc, buffers))
+    else:
+        give_back_q(i, index, buffers)
+    if MASK == "spans":
+        for t in range(stop, rounds + blocks):  # only groups above see these keys
+            hand_back(t, buffers)
+    return m_i, l_i, acc
+
+
+@gluon.jit
+def attend_in_turn(
+    index: gl.constexpr, place, so_far, buffers, sizes, sinks_ptr, MASK: gl.constexpr, SINKS: gl.constexpr
+):
+    """As `attend`, with one product or softmax after the other, for want of registers: other groups fill the gaps."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
+    start_m, head, batch, block, blocks = place
+    i, rounds = so_far
+    query, row, sums = begin(index, place, so_far, buffers, sizes, sinks_ptr, MASK, SINKS)
+    first, masked, full, stop = rounds_of_group(start_m, batch, rounds, block, blocks, sizes, k_smem.shape[3], MASK)
+    for t in range(rounds, first):  # only groups below see these keys
+        hand_back(t, buffers)
+    mbarrier.wait(query[1][0], query[1][1])
+    for t in range(first, gl.minimum(masked, stop)):
+        sums = lone_round(t, row, query, sums, buffers, sizes, MASK, True)
+    give_back_q(i, index, buffers)
+    for t in range(masked, full):
+        sums = lone_round(t, row, query, sums, buffers, sizes, MASK, False)
+    if MASK == "spans":
+        for t in range(full, stop):
+            sums = lone_round(t, row, query, sums, buffers, sizes, MASK, True)
+        for t in range(stop, rounds + blocks):  # only groups above see these keys
+            hand_back(t, buffers)
+    return sums
+
+
+@gluon.jit
+def begin(index: gl.constexpr, place, so_far, buffers, sizes, sinks_ptr, MASK: gl.constexpr, SINKS: gl.constexpr):
+    """What 64 queries begin with: their Q with its barrier; their numbers, keys and blocks of keys; and m, l and acc."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
+    start_m, head, batch, block, blocks = place
+    i, rounds = so_far
+    BLOCK_N: gl.constexpr = k_smem.shape[3]
+    COLUMNS: gl.constexpr = q_smem.shape[4]  # of a part
+    S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
+    O_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLUMNS, 16])
+    offs_m = start_m + gl.arange(0, ROWS, gl.SliceLayout(1, S_LAYOUT))  # (64,)
+    low, high = keys_of_each(offs_m, batch, sizes, MASK)  # on their way while Q is
+    q_buffer, phase = place_of_q(i, index, buffers)
+    passed = (q_full.index(q_buffer), phase)  # the barrier of Q
+    query = (parts_of(q_smem, q_full, q_buffer), passed, index)
+    row = (offs_m, low, high, block + rounds + blocks - 1)  # round t is this block of keys, less t
+    m_i, l_i = nothing_yet(sinks_ptr, head, BLOCK_N, S_LAYOUT, SINKS)
+    acc: gl.tuple = ()
+    for _ in gl.static_range(len(query[0])):
+        acc = acc + (gl.zeros([ROWS, COLUMNS], gl.float32, O_LAYOUT),)
+    return query, row, (m_i, l_i, acc)
+
+
+@gluon.jit
+def scores_ahead(i, t, index: gl.constexpr, there, buffers):
+    """S of round t, the first of tile i, under way; of what lies in memory, for nobody, if there is no such tile."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
+    STAGES: gl.constexpr = free.shape[0]
+    q_buffer, phase = place_of_q(i, index, buffers)
+    mbarrier.wait(q_full.index(q_buffer), phase, pred=there)
+    mbarrier.wait(k_full.index(t % STAGES), t // STAGES & 1, pred=there)
+    return scores(t, parts_of(q_smem, q_full, q_buffer), buffers)
+
+
+@gluon.jit
+def give_back_q(i, index: gl.constexpr, buffers, ENDED: gl.constexpr = False):
+    """The buffer of the tile before the i-th, once its o has left; if there is one alone, when that tile has ENDED."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
+    ALONE: gl.constexpr = 2 * q_full.shape[0] == sums_smem.shape[0]
+    if ENDED == ALONE and i > 0:
+        tma.store_wait(0)
+        mbarrier.arrive(q_free.index(place_of_q(i - 1, index, buffers)[0]), count=1)
+
+
+@gluon.jit
+def nothing_yet(sinks_ptr, head, BLOCK_N: gl.constexpr, S_LAYOUT: gl.constexpr, SINKS: gl.constexpr):
+    """m (64,) and l (64, 4) of 64 queries before any key."""
+    m_i = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, S_LAYOUT))
+    l_i = sums_of_threads(gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT))
+    if SINKS:  # exp(sink - m) = 1 is in the sum from the start, a quarter with each thread
+        m_i = gl.zeros([ROWS], gl.float32, gl.SliceLayout(1, S_LAYOUT)) + gl.load(sinks_ptr + head) * LOG2E
+        l_i += 0.25
+    return m_i, l_i
+
+
+@gluon.jit
+def rounds_of_group(start_m, batch, rounds, block, blocks, sizes, BLOCK_N: gl.constexpr, MASK: gl.constexpr):
+    """(first, masked, full, stop), rounds of a tile: the 64 queries from start_m on see keys in first .. stop alone, and
+    in masked .. full they see all; the last keys come first."""
+    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
+    first = rounds
+    end = rounds + blocks
+    full_blocks = N_k // BLOCK_N  # of these blocks of keys, from the left, none needs a mask
+    if MASK == "spans":
+        low, full_high = keys_of(start_m, batch, sizes)
+        full_low, high = keys_of(start_m + ROWS - 1, batch, sizes)
+        stop = end - gl.minimum(gl.maximum(low // BLOCK_N - block, 0), blocks)
+        first = end - gl.minimum(gl.maximum(gl.cdiv(high, BLOCK_N) - block, 0), blocks)
+        masked = gl.minimum(gl.maximum(end - (full_high // BLOCK_N - block), first + 1), gl.maximum(stop, first))
+        full = gl.minimum(gl.maximum(end - (gl.cdiv(full_low, BLOCK_N) - block), masked), gl.maximum(stop, first))
+        return first, masked, full, gl.maximum(stop, first)
+    if MASK == "causal":
+        seen = start_m + N_k - N_q
+        full_blocks = gl.minimum(gl.maximum(seen + 1, 0), N_k) // BLOCK_N
+        first = end - gl.minimum(gl.cdiv(gl.minimum(gl.maximum(seen + ROWS, 0), N_k), BLOCK_N), blocks)
+    return first, gl.maximum(end - full_blocks, first + 1), end, end
+
+
+@gluon.jit
+def hand_back(t, buffers):
+    """A round of which a group sees no key: its buffers are not handed back before they are full."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
+    STAGES: gl.constexpr = free.shape[0]
+    mbarrier.wait(k_full.index(t % STAGES), (t // STAGES) & 1)
+    mbarrier.wait(v_full.index(t % STAGES), (t // STAGES) & 1)
+    mbarrier.arrive(free.index(t % STAGES), count=1)
+
+
+@gluon.jit
+def scores(t, q, buffers):
+    """S_t = Q K_t^T (64, BLOCK_N), under way."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
+    BLOCK_N: gl.constexpr = k_smem.shape[3]
+    S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
+    k = parts_of(k_smem, k_full, t % free.shape[0])
+    s = gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT)
+    for c in gl.static_range(len(k)):
+        s = warpgroup_mma(q[c], k[c].permute((1, 0)), s, use_acc=c > 0, is_async=True)
+    return s
+
+
+@gluon.jit
+def plus_product(p, v, acc):
+    """acc + P V, part by part, under way."""
+    out: gl.tuple = ()
+    for c in gl.static_range(len(acc)):
+        out = out + (warpgroup_mma(p, v[c], acc[c], is_async=True),)
+    return out
+
+
+@gluon.jit
+def awaited(acc, PENDING: gl.constexpr = 0):
+    """The parts of a sum, once no more than so many products are under way."""
+    if len(acc) == 1:
+        return (warpgroup_mma_wait(PENDING, deps=[acc[0]]),)
+    else:
+        return warpgroup_mma_wait(PENDING, deps=acc)
+
+
+@gluon.jit
+def products(t, query, pairs, acc, buffers):
+    """S_t, waited for, and acc + P_{t-1} V_{t-1}, still under way."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
+    STAGES: gl.constexpr = free.shape[0]
+    before = (t - 1) % STAGES
+    mbarrier.wait(k_full.index(t % STAGES), (t // STAGES) & 1)
+    s_next = scores(t, query[0], buffers)
+    mbarrier.wait(v_full.index(before), ((t - 1) // STAGES) & 1)
+    acc_next = plus_product(from_pairs(pairs, acc, v_smem.dtype), parts_of(v_smem, v_full, before), acc)
+    s = warpgroup_mma_wait(len(acc), deps=[s_next])
+    return s, acc_next
+
+
+@gluon.jit
+def absorb(t, query, sums, s, buffers, sizes):
+    """The softmax of S_t while P_{t-1} V_{t-1} is under way, then acc rescaled: m, l, acc, and P in pairs.
+
+    Three groups have 160 registers a thread. So they round P when the product before no longer needs its factors: earlier,
+    584 to 740 bytes a thread would find no register.
+    """
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
+    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
+    _, passed, _ = query
+    m_i, l_i, acc_next = sums
+    THREE: gl.constexpr = sums_smem.shape[0] == 6
+    m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale)
+    l_i += sums_of_threads(p)
+    if not THREE:
+        pairs = in_pairs(p, v_smem.dtype)
+    # passed long ago: asked again, since the assembler moves the wait below up to here, and no further
+    mbarrier.wait(passed[0], passed[1])
+    acc = awaited(acc_next)
+    if THREE:
+        pairs = in_pairs(p, v_smem.dtype)
+    mbarrier.arrive(free.index(t % free.shape[0]), count=1)
+    return m_i, l_i, rescaled(acc, alpha), pairs
+
+
+@gluon.jit
+def trust(t, query, sums, s, buffers, sizes):
+    """As `absorb`, with the maximum so far: a new one is looked for only if some row adds up to too much with this one.
+
+    exp2(s - m) is exact for any m with which nothing overflows, and the sum is needed anyhow. The maximum of a block costs
+    three groups a sixth of their time. Where m is too old, for a row that has seen no key yet too, S is computed once more:
+    K is still there.
+    """
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
+    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
+    _, _, index = query
+    m_i, l_i, acc_next = sums
+    p = gl.exp2(capped(s, inner) * qk_scale - m_i[:, None])
+    of_block = sums_of_threads(p)
+    row_sums = sums_smem.index(index * 2 + t % 2)
+    row_sums.store(gl.max(of_block, 1))
+    barrier()
+    most = gl.max(row_sums.load(gl.BlockedLayout([2], [32], [4], [0])), 0)  # of all rows: every warp takes the same way
+    acc = awaited(acc_next)
+    if not (most <= TRUSTED):
+        s = capped(warpgroup_mma_wait(0, deps=[scores(t, query[0], buffers)]), inner)
+        m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale)
+        acc, of_block = rescaled(acc, alpha), sums_of_threads(p)
+    pairs = in_pairs(p, v_smem.dtype)
+    mbarrier.arrive(free.index(t % free.shape[0]), count=1)
+    return m_i, l_i + of_block, acc, pairs
+
+
+@gluon.jit
+def rescaled(acc, alpha):
+    """acc (64, D), its rows times alpha (64,)."""
+    alpha = gl.convert_layout(alpha, gl.SliceLayout(1, acc[0].type.layout))[:, None]
+    out: gl.tuple = ()
+    for c in gl.static_range(len(acc)):
+        out = out + (acc[c] * alpha,)
+    return out
+
+
+@gluon.jit
+def in_pairs(p, dtype: gl.constexpr):
+    """P (64, BLOCK_N) rounded to 16 bits, neighbours in one register: (64, BLOCK_N / 2) int32.
+
+    As 16-bit numbers, carried from round to round, they would take a register each.
+    """
+    low, high = p.reshape([p.shape[0], p.shape[1] // 2, 2]).split()
+    name: gl.constexpr = "f16x2" if dtype == gl.float16 else "bf16x2"
+    asm: gl.constexpr = "cvt.rn." + name + ".f32 $0, $2, $1;"
+    return gl.inline_asm_elementwise(asm, "=r,f,f", [low, high], dtype=gl.int32, is_pure=True, pack=1)
+
+
+@gluon.jit
+def from_pairs(pairs, acc, dtype: gl.constexpr):
+    """P (64, BLOCK_N) as the left factor of a product that is added to acc."""
+    if dtype == gl.float16:
+        low, high = gl.inline_asm_elementwise(
+            "mov.b32 {$0, $1}, $2;", "=h,=h,r", [pairs], dtype=(gl.float16, gl.float16), is_pure=True, pack=1
+        )
+    else:
+        low, high = gl.inline_asm_elementwise(
+            "mov.b32 {$0, $1}, $2;", "=h,=h,r", [pairs], dtype=(gl.bfloat16, gl.bfloat16), is_pure=True, pack=1
+        )
+    p = gl.join(low, high).reshape([pairs.shape[0], 2 * pairs.shape[1]])
+    return gl.convert_layout(p, gl.DotOperandLayout(0, acc[0].type.layout, 2))
+
+
+@gluon.jit
+def last_product(t, pairs, acc, buffers):
+    """acc + P_t V_t, when no round follows; still under way."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
+    STAGES: gl.constexpr = free.shape[0]
+    mbarrier.wait(v_full.index(t % STAGES), (t // STAGES) & 1)
+    return plus_product(from_pairs(pairs, acc, v_smem.dtype), parts_of(v_smem, v_full, t % STAGES), acc)
+
+
+@gluon.jit
+def finish(m_i, l_i, acc, place, o_smem, sizes, o_desc, lse_ptr):
+    """o = acc / l and lse = m + log l of 64 queries; o goes on its way from the buffer of their Q, which is no longer needed."""
+    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
+    start_m, head, batch, block, blocks = place
+    l_i = gl.convert_layout(gl.sum(l_i, 1), m_i.type.layout)
+    l_i = gl.where(l_i == 0.0, 1.0, l_i)  # a row that saw no key: o = 0 / 1, lse = -inf + 0
+    o = rescaled(acc, 1.0 / l_i)  # (64, D)
+    lse = (m_i + gl.log2(l_i)) * LN_2
+    offs_m = start_m + gl.arange(0, ROWS, m_i.type.layout)
+    lse_base = lse_ptr + (batch.to(gl.int64) * heads + head) * N_q
+    gl.store(lse_base + offs_m, lse, mask=offs_m < N_q)
+    for c in gl.static_range(len(o)):
+        o_smem[c].store(o[c].to(o_smem[c].dtype))
+    fence_async_shared()
+    barrier()
+    for c in gl.static_range(len(o)):
+        part = o_smem[c].reshape(o_desc.block_type.shape)
+        async_store(o_desc, [batch, head, start_m, c * o_smem[c].shape[1]], part)
+
+
+@gluon.jit
+def first_round(t, row, s, sums, buffers, sizes, MASK: gl.constexpr):
+    """The round that no product of P and V goes along with, from S_t: m, l and P in pairs."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
+    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
+    m_i, l_i = sums
+    mbarrier.arrive(free.index(t % free.shape[0]), count=1)
+    s = capped(s, inner)
+    if MASK != "none" or (row[3] - t + 1) * k_smem.shape[3] > N_k:
+        s = hide(s, t, row, sizes, MASK)
+    m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale)
+    return m_i, l_i + sums_of_threads(p), in_pairs(p, v_smem.dtype)
+
+
+@gluon.jit
+def full_round(t, query, pairs, sums, buffers, sizes):
+    """A round of keys that all of the 64 queries see: m, l, acc and P, as `absorb` gives them."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
+    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
+    m_i, l_i, acc = sums
+    s, acc_next = products(t, query, pairs, acc, buffers)
+    if sums_smem.shape[0] == 6:  # three groups
+        m_i, l_i, acc, pairs = trust(t, query, (m_i, l_i, acc_next), s, buffers, sizes)
+    else:
+        m_i, l_i, acc, pairs = absorb(t, query, (m_i, l_i, acc_next), capped(s, inner), buffers, sizes)
+    return m_i, l_i, acc, pairs
+
+
+@gluon.jit
+def masked_round(t, row, query, pairs, sums, buffers, sizes, MASK: gl.constexpr):
+    """A round of keys that not all of the 64 queries see: m, l, acc and P, as `absorb` gives them."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
+    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
+    m_i, l_i, acc = sums
+    s, acc_next = products(t, query, pairs, acc, buffers)
+    s = hide(capped(s, inner), t, row, sizes, MASK)
+    return absorb(t, query, (m_i, l_i, acc_next), s, buffers, sizes)
+
+
+@gluon.jit
+def either_round(t, masked, row, query, pairs, sums, buffers, sizes):
+    """`masked_round` before round `masked`, under a causal mask, and from then on `full_round`."""
+    m_i, l_i, acc = sums
+    s, acc_next = products(t, query, pairs, acc, buffers)
+    if t < masked:
+        s = hide(s, t, row, sizes, "causal")
+    return absorb(t, query, (m_i, l_i, acc_next), s, buffers, sizes)
+
+
+@gluon.jit
+def lone_round(t, row, query, sums, buffers, sizes, MASK: gl.constexpr, HIDE: gl.constexpr):
+    """m, l and acc after round t, of which nothing is under way before it or after it."""
+    q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
+    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
+    m_i, l_i, acc = sums
+    mbarrier.wait(k_full.index(t % free.shape[0]), (t // free.shape[0]) & 1)
+    s = capped(warpgroup_mma_wait(0, deps=[scores(t, query[0], buffers)]), inner)
+    mbarrier.arrive(free.index(t % free.shape[0]), count=1)
+    if HIDE:
+        s = hide(s, t, row, sizes, MASK)
+    m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale)
+    l_i += sums_of_threads(p)
+    acc = last_product(t, in_pairs(p, v_smem.dtype), rescaled(acc, alpha), buffers)
+    return m_i, l_i, awaited(acc)
+
+
+@gluon.jit
+def hide(s, t, row, sizes, MASK: gl.constexpr):
+    """-inf where a query may not see a key, or there is none."""
+    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
+    offs_m, low, high, past = row
+    offs_n = (past - t) * s.shape[1] + gl.arange(0, s.shape[1], gl.SliceLayout(0, s.type.layout))
+    if MASK == "spans":
+        visible = (offs_n[None, :] >= low[:, None]) & (offs_n[None, :] < high[:, None])
+    else:
+        visible = (offs_n < N_k)[None, :]
+        if MASK == "causal":
+            visible = visible & (offs_n[None, :] <= offs_m[:, None] + N_k - N_q)
+    return gl.where(visible, s, float("-inf"))
+
+
+@gluon.jit
+def softmax_step(m_i, l_i, s, qk_scale):
+    """The online softmax: the new m, l so far, P (64, BLOCK_N), whose sums l lacks, and the factor for what was summed so far."""
+    m_new = gl.maximum(m_i, gl.max(s, 1) * qk_scale)  # the scale is positive: max and scale may swap
+    m_safe = gl.where(m_new == float("-inf"), 0.0, m_new)  # a row that has seen no key yet, or keys of -inf only
+    alpha = gl.exp2(m_i - m_safe)
+    p = gl.exp2(s * qk_scale - m_safe[:, None])  # one fused multiply-add, one exponential
+    l_i = l_i * gl.convert_layout(alpha, gl.SliceLayout(1, l_i.type.layout))[:, None]
+    return m_new, l_i, p, alpha
+
+
+@gluon.jit
+def sums_of_threads(p):
+    """What each of the four threads that share a row has of its sum: (64, 4). They are added up once, in `finish`."""
+    pieces = p.reshape([p.shape[0], p.shape[1] // 8, 4, 2])  # a thread has two neighbours of every eight
+    return gl.sum(gl.sum(pieces, 3), 1)
+
+
+def attention_forward_hopper(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float, block_n: int = 128, stages: int = 2,
+    consumers: int = 2, programs: int = 1, spans: Spans | None = None, sinks: Tensor | None = None, softcap: float | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """o and lse, as `attention_forward` gives them; for inputs that `why_not_hopper` has nothing against.
+
+    block_n     keys in a tile of K or V
+    stages      tiles of K, and of V, that are on chip at a time
+    consumers   computing groups of 64 queries, 2 or 3
+    programs    of a multiprocessor, 1 or 2; 2 for 64 columns, blocks of 64 keys and two groups: registers for no more
+    spans       the keys that queries see, as `attention_spans` gives them; `causal` is then not looked at
+    sinks       (H_q,) float32, contiguous: one more score in the sum of every row, without a value
+    softcap     c: scores become c tanh(score / c)
+    """
+    check_bool(causal, "causal")
+    B, H, N_q, D = q.shape
+    _, H_kv, N_k, _ = k.shape
+    o, lse = to_write(q), to_write(q, (B, H, N_q), torch.float32)
+    width = 192 if 128 < D <= 192 else hopper_width(D)
+    columns = 64 if width == 192 else width  # of a part of a tile
+    q_tile, kv_tile = (1, 1, ROWS.value, columns), (1, 1, block_n, columns)
+    tiles = -(-N_q // (consumers * ROWS.value))  # rounded up; triton.cdiv would take microseconds
+    resident = programs * multiprocessors(q.device)
+    mask = "spans" if spans is not None else "causal" if causal else "none"
+    # tickets where programs have more than one tile, unless all tiles take as long and it gains nothing to let the fastest have
+    # most; three groups lack registers without tickets, under a mask
+    gains = mask != "none" or width == 64 or width == 128 and N_k >= 8192
+    tickets = (gains and B * H * tiles > resident) or (mask != "none" and consumers == 3)
+    side = rows_of_a_wave(tiles, resident)
+    if spans is not None:
+        side = rows_with_masks(B * H, spans.seen * width * 2 * k.element_size())
+    launch_hopper(
+        attention_forward_hopper_kernel, (min(B * H * tiles, resident), 1, 1),
+        (
+            in_tiles(q, q_tile), in_tiles(k, kv_tile), in_tiles(v, kv_tile), in_tiles(o, q_tile), lse,
+            lse if spans is None else spans.ends, 2 * N_q if spans is not None and len(spans.ends) > 1 else 0,
+            tickets_taken(q.device) if tickets else None, min(B * H, side),
+            lse if sinks is None else sinks,
+            B, H, N_q, N_k, H // H_kv, *with_softcap(scale, softcap),
+        ),
+        dict(
+            HEAD_DIM=width, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers, MASK=mask, SINKS=sinks is not None,
+            PROGRAMS=programs,
+        ),
+        maxnreg=None if programs == 1 else 80,
+    )  # fmt: skip
+    return o, lse

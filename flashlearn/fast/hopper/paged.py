@@ -1,0 +1,382 @@
+"""Decoding over pages for Hopper GPUs: a warp that loads walks ahead of the warps that compute, from sequence to sequence.
+
+What changed from `flashlearn.fast.paged`: there every program loads a few tiles of keys ahead, but none past the end of
+its row of tiles. Where a row ends, no load is under way until the next has looked up its length and its first page and
+asked for its first keys: three times the latency of memory, for every row. Here a warp of its own does nothing but that.
+It fills a ring of buffers by the copy engine, and has gone on to the next row, and the one after, while the other
+four warps are still busy with this one: they see one unbroken sequence of tiles, and so does the memory.
+
+The work is cut as there: one line of tiles, an equal share for every program, pieces merged by the same second kernel.
+One program a multiprocessor is enough, as its ring of STAGES tiles is all that needs to be under way. That makes a third of
+the pieces, and where there are about as many rows as multiprocessors, none.
+
+The copy engine brings 16 keys at a time, so that pages may be as small, and of the last tile of a row what is there. Past the
+last key a page may hold anything: such scores are -inf, and such values 0, since 0 * NaN would be NaN.
+
+Prediction: the bandwidth of the card whatever the lengths are, less some 8 us to begin and to merge. Result (H200, one query
+for each sequence, 32 query and 8 key heads, D 128, in CUDA graphs; measurements/gpu_paged_h200.json): 0.81 to 0.97 of the
+bandwidth in batches that read 256 MB or more; 0.99 to 1.65 times as fast as the portable kernel; 0.98 to 1.88 of the better of
+FlashAttention-4 and FlashInfer. Two programs a multiprocessor with half the ring each took 1.00 to 1.35 times as long, a ring of
+six tiles in place of four 1.01 to 1.07 times (gpu_trials_h200.json, "pages").
+
+Source: J. Shah et al., "FlashAttention-3", 2024 (arXiv:2407.08608), section 3.1, for warps that load.
+"""
+
+# A tuple that grows is none of Python's here: Triton knows the type of each of its parts.
+# mypy: disable-error-code="assignment, var-annotated"
+
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, mma_v2
+
+from flashlearn.fast.dependent_launch import let_next_begin
+from flashlearn.fast.hopper.versions import async_load
+from flashlearn.fast.portable.scores import scored
+from flashlearn.fast.work_partition import ROW_COST, share_of
+from flashlearn.kernels.forward import LN_2, LOG2E
+
+ROWS = gl.constexpr(16)  # queries that share a key head, one tile: the height of one product of `mma_v2`
+KEYS = gl.constexpr(64)  # of a tile
+COLUMNS = gl.constexpr(64)  # of a buffer: 128 bytes, the widest that is free of bank conflicts
+PIECE = gl.constexpr(16)  # keys that the copy engine brings at a time, of one page
+UNDER_WAY = 96 * 1024  # bytes of K and V; with a third more 16 sequences of 1,024 keys took 2 % longer (H200)
+
+
+def stages(D: int) -> int:
+    """How many tiles of K and V are under way, at least three."""
+    columns = -(-D // COLUMNS.value) * COLUMNS.value
+    return max(UNDER_WAY // (2 * KEYS.value * columns * 2), 3)
+
+
+@gluon.jit(do_not_specialize=["N_q", "B", "most_keys", "pages", "left", "stride_lb", "stride_lh", "stride_tb"])
+def attention_paged_hopper_kernel(
+    # descriptors of k and v (P, H_kv, PAGE, D), tiles (1, 1, PIECE, COLUMNS)
+    k_desc, v_desc,
+    # pointers
+    q_ptr, o_ptr, lse_ptr, o_part_ptr, lse_part_ptr, table_ptr, lengths_ptr, sinks_ptr,
+    # strides of q and o (B, H_q, N_q, D), of lse (B, H_q, N_q) and of the table (B, most); contiguous are o_part
+    # (programs, 2, ROWS, D) and lse_part
+    stride_qb, stride_qh, stride_qm, stride_qd,
+    stride_ob, stride_oh, stride_om, stride_od,
+    stride_lb, stride_lh,
+    stride_tb, stride_tn,
+    # sizes; how far back a query sees, the factor on Q K^T, a softcap: None where there is none
+    N_q, B, most_keys, pages, left, scale, softcap,
+    H_KV: gl.constexpr, GROUP: gl.constexpr, HEAD_DIM: gl.constexpr, LEAST: gl.constexpr, BLOCK_B: gl.constexpr,
+    PAGE: gl.constexpr, CAUSAL: gl.constexpr, SPLIT: gl.constexpr, STAGES: gl.constexpr,
+):  # fmt: skip
+    """(o, lse) for one share of all work: of whole rows of tiles, and of at most two pieces to be merged."""
+    dtype: gl.constexpr = k_desc.dtype
+    PARTS: gl.constexpr = (HEAD_DIM + COLUMNS - 1) // COLUMNS  # of the columns of a tile: each has a buffer of its own
+    PIECES: gl.constexpr = KEYS // PIECE  # of its rows: each may lie in another page
+    k_smem = gl.allocate_shared_memory(dtype, [STAGES * PARTS, 1, 1, KEYS, COLUMNS], k_desc.layout)
+    v_smem = gl.allocate_shared_memory(dtype, [STAGES * PARTS, 1, 1, KEYS, COLUMNS], v_desc.layout)
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())  # K and V are there
+    free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())  # both have been read
+    for i in gl.static_range(STAGES):
+        mbarrier.init(full.index(i), count=PIECES)
+        mbarrier.init(free.index(i), count=1)
+    let_next_begin(SPLIT)  # attention_paged_merge_kernel
+    buffers = (k_smem, v_smem, full, free)
+    sizes = (N_q, B, most_keys, pages, left, lengths_ptr)
+    queries = (q_ptr, stride_qb, stride_qh, stride_qm, stride_qd)
+    scores = (scale, softcap, sinks_ptr)
+    share = share_of_program(sizes, H_KV, LEAST, BLOCK_B, SPLIT)
+    results = (o_ptr, lse_ptr, stride_ob, stride_oh, stride_om, stride_od, stride_lb, stride_lh)
+    outputs = (results, o_part_ptr, lse_part_ptr)
+    SHAPE: gl.constexpr = (H_KV, GROUP, HEAD_DIM, CAUSAL, SPLIT)
+    gl.warp_specialize(
+        [
+            (consume, (buffers, share, sizes, queries, scores, outputs, SHAPE)),
+            (load, (buffers, share, sizes, (k_desc, v_desc, table_ptr, stride_tb, stride_tn), H_KV, PAGE, SPLIT)),
+        ],
+        [1],
+        [64],
+    )  # fmt: skip
+
+
+@gluon.jit
+def keys_in(b, sizes):
+    """How many keys sequence b has, or many sequences: none past the last, no more than there is memory for."""
+    N_q, B, most_keys, pages, left, lengths_ptr = sizes
+    keys = gl.load(lengths_ptr + b, mask=b < B, other=0)
+    return gl.minimum(gl.maximum(keys, 0), most_keys)
+
+
+@gluon.jit
+def first_of(keys, sizes):
+    """The first tile of a row that any query sees."""
+    N_q, B, most_keys, pages, left, lengths_ptr = sizes
+    first = keys * 0
+    if left is not None:
+        first = gl.minimum(gl.maximum(keys - N_q - left, 0), keys) // KEYS
+    return first
+
+
+@gluon.jit
+def length_of(keys, sizes, SPLIT: gl.constexpr):
+    """How long a row is on the line of all work: ROW_COST and its tiles; not SPLIT: one."""
+    length = keys * 0 + 1
+    if SPLIT:
+        length = ROW_COST + gl.cdiv(keys, KEYS) - first_of(keys, sizes)
+    return length
+
+
+@gluon.jit
+def add(a, b):
+    return a + b
+
+
+@gluon.jit
+def share_of_program(sizes, H_KV: gl.constexpr, LEAST: gl.constexpr, BLOCK_B: gl.constexpr, SPLIT: gl.constexpr):
+    """(where on the line the share begins, where it ends, its first row b * H_KV + head, how much of that is others').
+
+    As `work` and `find` of `flashlearn.fast.paged`.
+    """
+    N_q, B, most_keys, pages, left, lengths_ptr = sizes
+    program, programs = gl.program_id(0), gl.num_programs(0)
+    if not SPLIT:  # rows, whatever their lengths
+        share = gl.cdiv(B * H_KV, programs)
+        at = program * share
+        return at, gl.minimum(at + share, B * H_KV), at, at * 0
+    LANES: gl.constexpr = gl.BlockedLayout([max(BLOCK_B // 128, 1)], [32], [4], [0])
+    b = gl.arange(0, BLOCK_B, LANES)
+    lengths = gl.where(b < B, length_of(keys_in(b, sizes), sizes, SPLIT), 0)
+    ends = gl.associative_scan(lengths, 0, add) * H_KV  # where each sequence ends on the line
+    total = gl.max(ends, 0)
+    share = share_of(total, gl.max(lengths, 0), programs, LEAST)
+    at = program * share
+    over = ends <= at
+    sequence = gl.sum(over.to(gl.int32), 0)
+    begins = gl.max(gl.where(over, ends, 0), 0)
+    mine = gl.maximum(gl.sum(gl.where(b == sequence, lengths, 0), 0), 1)
+    return at, gl.minimum(at + share, total), sequence * H_KV + (at - begins) // mine, (at - begins) % mine
+
+
+@gluon.jit
+def part_of_row(at, end, before, keys, sizes, SPLIT: gl.constexpr):
+    """(how far on the line this program goes in a row, its first tile, the tile after its last)."""
+    distance = gl.minimum(length_of(keys, sizes, SPLIT) - before, end - at)
+    first = first_of(keys, sizes)
+    if not SPLIT:
+        return distance, first, gl.cdiv(keys, KEYS)
+    return distance, first + gl.maximum(before - ROW_COST, 0), first + gl.maximum(before + distance - ROW_COST, 0)
+
+
+@gluon.jit
+def pages_of(table, tile, keys, pages, stride_tn, PAGE: gl.constexpr):
+    """In which page each piece of a tile lies, the first at least, no other than there is; past the last key any."""
+    numbers = ()
+    for p in gl.static_range(KEYS // PIECE if PAGE < KEYS else 1):
+        key = tile * KEYS + p * PIECE
+        number = gl.load(table + gl.cast(key // PAGE, gl.int64) * stride_tn, mask=key < keys, other=0)
+        numbers = numbers + (gl.minimum(gl.maximum(number, 0), pages - 1),)
+    return numbers
+
+
+@gluon.jit
+def load(buffers, share, sizes, inputs, H_KV: gl.constexpr, PAGE: gl.constexpr, SPLIT: gl.constexpr):
+    """The loading warp: K and V of one tile after another, of one row after another, as soon as a buffer is free."""
+    k_smem, v_smem, full, free = buffers
+    at, end, row, before = share
+    N_q, B, most_keys, pages, left, lengths_ptr = sizes
+    k_desc, v_desc, table_ptr, stride_tb, stride_tn = inputs
+    STAGES: gl.constexpr = full.shape[0]
+    PARTS: gl.constexpr = k_smem.shape[0] // STAGES
+    t = 0  # tiles so far, over all rows
+    while at < end:
+        b, head = row // H_KV, row % H_KV
+        keys = keys_in(b, sizes)
+        distance, first, stop = part_of_row(at, end, before, keys, sizes, SPLIT)
+        table = table_ptr + b.to(gl.int64) * stride_tb
+        numbers = pages_of(table, first, keys, pages, stride_tn, PAGE)
+        for tile in range(first, stop):
+            numbers_next = pages_of(table, tile + 1, keys, pages, stride_tn, PAGE)  # on their way for a round
+            stage = t % STAGES
+            mbarrier.wait(free.index(stage), (t // STAGES & 1) ^ 1)  # a fresh barrier lets the first round pass
+            for p in gl.static_range(KEYS // PIECE):
+                key = tile * KEYS + p * PIECE
+                if key < keys:
+                    mbarrier.expect(full.index(stage), PARTS * (k_desc.block_type.nbytes + v_desc.block_type.nbytes))
+                    for c in gl.static_range(PARTS):
+                        place = [numbers[p if PAGE < KEYS else 0], head, key % PAGE, c * COLUMNS]
+                        k_piece = k_smem.index(stage * PARTS + c).slice(p * PIECE, PIECE, dim=2)
+                        v_piece = v_smem.index(stage * PARTS + c).slice(p * PIECE, PIECE, dim=2)
+                        async_load(k_desc, place, full.index(stage), k_piece)
+                        async_load(v_desc, place, full.index(stage), v_piece)
+                else:  # not asked for
+                    mbarrier.arrive(full.index(stage), count=1)
+            numbers = numbers_next
+            t += 1
+        at = at + distance
+        before = 0
+        row = row + 1
+
+
+@gluon.jit
+def queries_of(row, sizes, queries, SHAPE: gl.constexpr):
+    """Q of a row, (ROWS, COLUMNS) for each part of the columns: row i is query i // GROUP of head i % GROUP that shares
+    its key head. Zeros past the last."""
+    N_q, B, most_keys, pages, left, lengths_ptr = sizes
+    q_ptr, stride_qb, stride_qh, stride_qm, stride_qd = queries
+    H_KV: gl.constexpr = SHAPE[0]
+    GROUP: gl.constexpr = SHAPE[1]
+    HEAD_DIM: gl.constexpr = SHAPE[2]
+    LAYOUT: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
+    i = gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
+    head = (row % H_KV * GROUP + i % GROUP).to(gl.int64)
+    at = (row // H_KV).to(gl.int64) * stride_qb + head * stride_qh + (i // GROUP).to(gl.int64) * stride_qm
+    there = (i < N_q * GROUP) & (row < B * H_KV)
+    q = ()
+    for c in gl.static_range((HEAD_DIM + COLUMNS - 1) // COLUMNS):
+        d = c * COLUMNS + gl.arange(0, COLUMNS, gl.SliceLayout(0, LAYOUT)).to(gl.int64)
+        mask = there[:, None] & (d < HEAD_DIM)[None, :]
+        q = q + (gl.load(q_ptr + (at[:, None] + d[None, :] * stride_qd), mask=mask, other=0.0),)
+    return q
+
+
+@gluon.jit
+def consume(buffers, share, sizes, queries, scores, outputs, SHAPE: gl.constexpr):
+    """The computing warps: (o, lse) of one row after another."""
+    k_smem, v_smem, full, free = buffers
+    at, end, row, before = share
+    N_q, B, most_keys, pages, left, lengths_ptr = sizes
+    H_KV: gl.constexpr = SHAPE[0]
+    GROUP: gl.constexpr = SHAPE[1]
+    HEAD_DIM: gl.constexpr = SHAPE[2]
+    CAUSAL: gl.constexpr = SHAPE[3]
+    SPLIT: gl.constexpr = SHAPE[4]
+    PARTS: gl.constexpr = (HEAD_DIM + COLUMNS - 1) // COLUMNS
+    S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([2, 0], [1, 4], [16, 8])
+    Q_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, S_LAYOUT, 2)
+    i = gl.arange(0, ROWS, gl.SliceLayout(1, S_LAYOUT))
+    t = 0  # tiles so far, over all rows
+    q_next = queries_of(row, sizes, queries, SHAPE)
+    while at < end:
+        q = ()
+        for c in gl.static_range(PARTS):
+            q = q + (gl.convert_layout(q_next[c], Q_LAYOUT),)
+        q_next = queries_of(row + 1, sizes, queries, SHAPE)  # on its way while this row is computed
+        keys = keys_in(row // H_KV, sizes)
+        distance, first, stop = part_of_row(at, end, before, keys, sizes, SPLIT)
+        # Row i sees the keys from low to high: all, or, as the last query of a sequence stands at its last key, some of them
+        low = gl.zeros([ROWS], gl.int32, gl.SliceLayout(1, S_LAYOUT))
+        high = low + keys
+        full_stop = keys // KEYS
+        if CAUSAL:
+            high = gl.minimum(i // GROUP + keys - N_q + 1, keys)
+            full_stop = gl.maximum(keys - N_q + 1, 0) // KEYS
+        if left is not None:
+            low = i // GROUP + keys - N_q - left
+            full_stop = first
+        full_stop = gl.minimum(gl.maximum(full_stop, first), stop)
+        state = nothing_yet(row, before, N_q, scores, SHAPE, S_LAYOUT)
+        for tile in range(first, full_stop):
+            state = take_tile((t, tile, keys, low, high), q, state, buffers, scores, S_LAYOUT, False)
+            t += 1
+        for tile in range(full_stop, stop):
+            state = take_tile((t, tile, keys, low, high), q, state, buffers, scores, S_LAYOUT, True)
+            t += 1
+        whole = distance == length_of(keys, sizes, SPLIT)
+        finish(row, before, whole, state, N_q, outputs, SHAPE, k_smem.dtype)
+        at = at + distance
+        before = 0
+        row = row + 1
+
+
+@gluon.jit
+def nothing_yet(row, before, N_q, scores, SHAPE: gl.constexpr, S_LAYOUT: gl.constexpr):
+    """(m, l, acc) before the first key, or after a sink, which comes where a row begins, once; l is still to be summed up."""
+    scale, softcap, sinks_ptr = scores
+    H_KV: gl.constexpr = SHAPE[0]
+    GROUP: gl.constexpr = SHAPE[1]
+    HEAD_DIM: gl.constexpr = SHAPE[2]
+    i = gl.arange(0, ROWS, gl.SliceLayout(1, S_LAYOUT))
+    m_i = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, S_LAYOUT))
+    if sinks_ptr is not None:
+        there = (i < N_q * GROUP) & (before == 0)
+        m_i = gl.load(sinks_ptr + (row % H_KV * GROUP + i % GROUP), mask=there, other=float("-inf"))
+    l_i = gl.zeros([ROWS, KEYS], gl.float32, S_LAYOUT)
+    l_i = l_i + gl.where(m_i == float("-inf"), 0.0, 1.0 / KEYS)[:, None]
+    acc = ()
+    for _ in gl.static_range((HEAD_DIM + COLUMNS - 1) // COLUMNS):
+        acc = acc + (gl.zeros([ROWS, COLUMNS], gl.float32, S_LAYOUT),)
+    return m_i, l_i, acc
+
+
+@gluon.jit
+def take_tile(place, q, state, buffers, scores, S_LAYOUT: gl.constexpr, MASKED: gl.constexpr):
+    """Online softmax: tile t of this program, a tile of a row, into (m, l, acc). Not MASKED: every query sees all of it."""
+    t, tile, keys, low, high = place
+    m_i, l_i, acc = state
+    scale, softcap, sinks_ptr = scores
+    k_smem, v_smem, full, free = buffers
+    STAGES: gl.constexpr = full.shape[0]
+    PARTS: gl.constexpr = k_smem.shape[0] // STAGES
+    P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, S_LAYOUT, 2)
+    K_LAYOUT: gl.constexpr = gl.DotOperandLayout(1, S_LAYOUT, 2)
+    stage = t % STAGES
+    mbarrier.wait(full.index(stage), t // STAGES & 1)
+    s = gl.zeros([ROWS, KEYS], gl.float32, S_LAYOUT)
+    v = ()
+    for c in gl.static_range(PARTS):
+        k = k_smem.index(stage * PARTS + c).reshape([KEYS, COLUMNS]).permute((1, 0)).load(K_LAYOUT)
+        v = v + (v_smem.index(stage * PARTS + c).reshape([KEYS, COLUMNS]).load(K_LAYOUT),)
+        s = mma_v2(q[c], k, s)
+    mbarrier.arrive(free.index(stage), count=1)  # all is in registers
+    s, _ = scored(s, None, None, None, scale, softcap, None)
+    if MASKED:
+        cols = tile * KEYS + gl.arange(0, KEYS, gl.SliceLayout(0, S_LAYOUT))
+        s = gl.where((cols[None, :] >= low[:, None]) & (cols[None, :] < high[:, None]), s, float("-inf"))
+    m_new = gl.maximum(m_i, gl.max(s, 1))
+    m_safe = gl.where(m_new == float("-inf"), 0.0, m_new)  # this row has seen no key so far
+    p = gl.exp2((s - m_safe[:, None]) * LOG2E)
+    alpha = gl.exp2((m_i - m_safe) * LOG2E)
+    l_i = l_i * alpha[:, None] + p  # (ROWS, KEYS): a sum over columns here would have the warps wait for each other
+    p = gl.convert_layout(p.to(k_smem.dtype), P_LAYOUT)
+    acc_new = ()
+    for c in gl.static_range(PARTS):
+        values = v[c]
+        if MASKED:
+            rows = tile * KEYS + gl.arange(0, KEYS, gl.SliceLayout(1, K_LAYOUT))
+            values = gl.where(rows[:, None] < keys, values, gl.zeros([KEYS, COLUMNS], values.dtype, K_LAYOUT))
+        acc_new = acc_new + (mma_v2(p, values, acc[c] * alpha[:, None]),)
+    return m_new, l_i, acc_new
+
+
+@gluon.jit
+def finish(row, before, whole, state, N_q, outputs, SHAPE: gl.constexpr, dtype: gl.constexpr):
+    """o and lse of a row, or, if that is not whole, of this piece of it, to be merged."""
+    m_i, l_i, acc = state
+    results, o_part_ptr, lse_part_ptr = outputs
+    o_ptr, lse_ptr, stride_ob, stride_oh, stride_om, stride_od, stride_lb, stride_lh = results
+    H_KV: gl.constexpr = SHAPE[0]
+    GROUP: gl.constexpr = SHAPE[1]
+    HEAD_DIM: gl.constexpr = SHAPE[2]
+    SPLIT: gl.constexpr = SHAPE[4]
+    S_LAYOUT: gl.constexpr = l_i.type.layout
+    i = gl.arange(0, ROWS, gl.SliceLayout(1, S_LAYOUT))
+    there = i < N_q * GROUP
+    l_i = gl.sum(l_i, 1)
+    l_i = gl.where(l_i == 0.0, 1.0, l_i)  # a row that saw no key: o = 0 and lse = -inf, which weigh nothing
+    lse = m_i + gl.log2(l_i) * LN_2
+    b, query = (row // H_KV).to(gl.int64), (i // GROUP).to(gl.int64)
+    head = (row % H_KV * GROUP + i % GROUP).to(gl.int64)
+    # piece 1 has the beginning of a row of tiles, piece 0 has not
+    part = (gl.program_id(0) * 2 + gl.where(before == 0, 1, 0)).to(gl.int64) * ROWS + i
+    for c in gl.static_range((HEAD_DIM + COLUMNS - 1) // COLUMNS):
+        d = c * COLUMNS + gl.arange(0, COLUMNS, gl.SliceLayout(0, S_LAYOUT)).to(gl.int64)
+        mask = there[:, None] & (d < HEAD_DIM)[None, :]
+        o = acc[c] / l_i[:, None]
+        if whole:
+            ptrs = o_ptr + b * stride_ob + (head * stride_oh + query * stride_om)[:, None] + d[None, :] * stride_od
+            gl.store(ptrs, o.to(dtype), mask=mask)
+        elif SPLIT:
+            gl.store(o_part_ptr + part[:, None] * HEAD_DIM + d[None, :], o, mask=mask)
+    if whole:
+        if lse_ptr is not None:
+            gl.store(lse_ptr + b * stride_lb + head * stride_lh + query, lse, mask=there)
+    elif SPLIT:
+        gl.store(lse_part_ptr + part, lse, mask=there)

@@ -1,0 +1,342 @@
+"""`flash_attention`: the kernels of `flashlearn.kernels` as one differentiable PyTorch operator.
+
+What the operator adds to the launchers: automatic differentiation (first order), `torch.compile`, autocast,
+and the choice of the kernel. Registered with `torch.library` are `flashlearn::attention_forward`, its
+derivative `flashlearn::attention_backward`, and `flashlearn::attention_inference`, which is the first without
+a derivative and without lse: where neither is asked for, less is to be done on every call. Each has a rule for
+fake tensors, so that a compiler can trace it without running it. They run on a GPU, or on the CPU in Triton's
+interpreter (see `flashlearn.fast.target`), and never fall back to anything else.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, overload
+
+import torch
+from torch import Tensor
+
+from flashlearn.core.inputs import check_bool, check_qkv, dual
+from flashlearn.core.mask import KeyRange, Window, limits
+from flashlearn.fast.decode import decode
+from flashlearn.fast.dispatch import allow_tf32, backward_rung, forward_rung, must_widen, why_not_tma
+from flashlearn.fast.general import count_flops, flat, general_forward, options_of, refuse_second_order
+from flashlearn.fast.portable.backward import attention_backward_portable
+from flashlearn.fast.portable.forward import attention_forward_portable
+from flashlearn.fast.slow import warn_if_slow
+from flashlearn.fast.target import DTYPES, check_device, resolve_scale
+from flashlearn.kernels.backward import attention_backward, backward_launch
+from flashlearn.kernels.forward import attention_forward, check_head_dim, forward_launch
+
+
+@overload
+def flash_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = ...,
+    window: Window | None = ...,
+    documents: Tensor | None = ...,
+    key_range: KeyRange | None = ...,
+    softcap: float | None = ...,
+    alibi: Tensor | None = ...,
+    sinks: Tensor | None = ...,
+    scale: float | None = ...,
+    return_lse: Literal[False] = ...,
+    check: bool = ...,
+) -> Tensor: ...
+
+
+@overload
+def flash_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = ...,
+    window: Window | None = ...,
+    documents: Tensor | None = ...,
+    key_range: KeyRange | None = ...,
+    softcap: float | None = ...,
+    alibi: Tensor | None = ...,
+    sinks: Tensor | None = ...,
+    scale: float | None = ...,
+    return_lse: Literal[True],
+    check: bool = ...,
+) -> tuple[Tensor, Tensor]: ...
+
+
+@overload
+def flash_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = ...,
+    window: Window | None = ...,
+    documents: Tensor | None = ...,
+    key_range: KeyRange | None = ...,
+    softcap: float | None = ...,
+    alibi: Tensor | None = ...,
+    sinks: Tensor | None = ...,
+    scale: float | None = ...,
+    return_lse: bool,
+    check: bool = ...,
+) -> Tensor | tuple[Tensor, Tensor]: ...
+
+
+def flash_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    window: Window | None = None,
+    documents: Tensor | None = None,
+    key_range: KeyRange | None = None,
+    softcap: float | None = None,
+    alibi: Tensor | None = None,
+    sinks: Tensor | None = None,
+    scale: float | None = None,
+    return_lse: bool = False,
+    check: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """O = softmax(Q K^T scale) V, full unless `causal=True`, in tiles, with memory linear in N; differentiable once.
+
+    q (B, H_q, N_q, D); k, v (B, H_kv, N_k, D) in float16, bfloat16 or float32, any strides, D up to 256, H_q
+    a multiple of H_kv. `scale` is 1 / sqrt(D) unless given. `causal` is aligned to the bottom right: query i
+    sees keys j <= i + N_k - N_q; a query that sees none gets o = 0, lse = -inf and zero gradients.
+    Returns o, shaped as q, and with `return_lse` also lse (B, H_q, N_q), the natural logarithm of the sum of
+    exp(scores), in float32; both carry gradients.
+
+    window      (left, right): keys i + N_k - N_q - left to i + N_k - N_q + right; None: no limit on that side; one that
+                hides no more than `causal`, or nothing, runs the kernel without a window
+    documents   offsets (n + 1,) int32, 0 .. N: tokens of one document see that document only; N_q = N_k
+    key_range   (start, stop), each (B,) int32: the keys that exist in each sequence
+    softcap     c: scores become c tanh(score / c)
+    alibi       slopes (H_q,) float32: score - slope |i + N_k - N_q - j|
+    sinks       (H_q,) float32: one more term e^sink in every row's sum, and in lse, with a value of 0. To merge results
+                over parts of the keys (`merge_attentions`), give the sinks to one part alone: each part counts them
+
+    The order is scale, softcap, alibi, mask, sinks; all may be combined, and alibi and sinks get gradients too. These may be
+    in 16 bits, and are converted.
+    `check`: look at what only the device knows, offsets and ranges, before the launch, and wait for it; done in the
+    interpreter in any case. Unchecked bad ones make wrong results, and no access outside the tensors.
+
+    float32 on a GPU keeps float32 accuracy unless `torch.backends.cuda.matmul.allow_tf32` is set. Gradients are
+    made from P = exp(S - lse), recomputed: where one key outweighs all others, plain PyTorch has P = 1 exactly, and
+    here it is off by about 2^-22 of the largest score, 7e-5 at a score of 300. Scores must be finite in float32; of
+    16-bit inputs on a GPU their products with log2(e), too: of at most 2.3e38. Under autocast the inputs are cast, as for
+    `scaled_dot_product_attention`.
+
+    From FlashAttention: its layout is (B, N, H, D), which `transpose(1, 2)` converts, softmax_scale is `scale`, a -1 in
+    window_size and a softcap of 0 are None, and there is no dropout. From PyTorch: is_causal is `causal` where N_q = N_k, and
+    aligned to the top left elsewhere; heads are grouped without enable_gqa.
+
+    NaN and inf: a hidden key weighs 0, and 0 times NaN is NaN. One in V thus reaches earlier queries too, all whose block
+    of queries visits the block of that key, as in FlashAttention; one in K or V reaches their gradients. Keys outside of
+    `key_range` may hold anything.
+
+    On a CPU kernels run in Triton's interpreter: for lessons and tests. A call that will take over a second warns once.
+
+    In 16 bits on a Hopper GPU the last bits of dq may differ from run to run, as its parts are added in any order. With
+    `torch.use_deterministic_algorithms(True)` all results have the same bits every time; the backward pass takes longer
+    (notebook 14).
+
+    Anything that is not as said here is refused with a TypeError, ValueError or RuntimeError that says what was
+    expected and what came.
+    """
+    q, k, v, scale = prepare(q, k, v, causal, scale)
+    check_bool(return_lse, "return_lse")
+    if window is not None:
+        window, causal = without_causal(window, causal, q.shape[2], k.shape[2])
+    if window is documents is key_range is softcap is alibi is sinks is None:
+        check_bool(check, "check")
+        if not (differentiated(q, k, v) or return_lse):
+            return _attention_inference(q, k, v, causal, scale)
+        o, lse = once_differentiable(_attention_forward, q, k, v, causal, scale)
+    else:
+        options = options_of(
+            q, check_qkv(q, k, v), causal=causal, window=window, documents=documents, key_range=key_range,
+            softcap=softcap, alibi=alibi, sinks=sinks, check=check,
+        )  # fmt: skip
+        differentiated(q, k, v, *(t for t in (alibi, sinks) if t is not None))
+        o, lse = once_differentiable(general_forward, q, k, v, *flat(options), scale, check)
+    return (o, lse) if return_lse else o
+
+
+def once_differentiable(operator, *given):
+    """operator(*given), and what to do instead where torch.func wants its derivative."""
+    try:
+        return operator(*given)
+    except RuntimeError as error:
+        if "functorch transforms" not in str(error):
+            raise
+        raise NotImplementedError(
+            "flash_attention has a derivative for torch.autograd, not for torch.func (grad, vjp, jacrev, or vmap of them): "
+            "call o.backward() or torch.autograd.grad, or use flashlearn.standard_attention under torch.func, and under "
+            "vmap torch.nn.functional.scaled_dot_product_attention"
+        ) from error
+
+
+def without_causal(window: Window | None, causal: bool, N_q: int, N_k: int) -> tuple[Window | None, bool]:
+    """A window that hides more than `causal` does, if there is one, and whether attention is causal."""
+    if window is not None:
+        left, right = window = limits(window, causal, N_q, N_k)
+        if left is None and right in (None, 0):
+            return None, right == 0
+    return window, causal
+
+
+def prepare(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None) -> tuple[Tensor, Tensor, Tensor, float]:
+    """q, k and v as autocast would have them, and the scale; refuses what `flash_attention` does not take."""
+    if isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor):
+        q, k, v = _autocast(q, k, v)
+    size = check_qkv(q, k, v)
+    if q.dtype not in DTYPES:
+        raise TypeError(
+            f"expected q, k and v in float16, bfloat16 or float32, got {q.dtype}: use flashlearn.tiled_attention_v2"
+        )
+    check_head_dim(size.D)
+    check_device(q.device, "q, k and v")
+    check_bool(causal, "causal")
+    return q, k, v, resolve_scale(scale, size.D)
+
+
+# define and impl, not custom_op: the same operators without the checks that custom_op adds to every call
+torch.library.define(
+    "flashlearn::attention_forward", "(Tensor q, Tensor k, Tensor v, bool causal, float scale) -> (Tensor, Tensor)"
+)
+torch.library.define(
+    "flashlearn::attention_inference", "(Tensor q, Tensor k, Tensor v, bool causal, float scale) -> Tensor"
+)
+torch.library.define(
+    "flashlearn::attention_backward",
+    "(Tensor do, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, bool causal, float scale)"
+    " -> (Tensor, Tensor, Tensor)",
+)
+
+
+def _forward(q, k, v, causal, scale, with_lse=True):
+    """o, shaped as q, and lse (B, H_q, N_q), unless it is not wanted."""
+    if must_widen(q):
+        o, lse = _forward(q.float(), k.float(), v.float(), causal, scale)
+        return torch.empty_like(q).copy_(o), lse
+    with torch.cuda.device_of(q):  # kernels are launched on the current device
+        return _run_forward(q, k, v, causal, scale, with_lse)
+
+
+def _run_forward(q, k, v, causal, scale, with_lse):
+    """The same by the kernel that `forward_rung` picks."""
+    rung = forward_rung(q, k, v, causal=causal, scale=scale)
+    if rung.name == "teaching":
+        warn_if_slow(q, k, forward_launch(q.shape[-1], q.element_size())[:2], causal=causal)
+        return attention_forward(q, k, v, causal=causal, scale=scale, allow_tf32=allow_tf32(q))
+    if rung.name == "portable":
+        return attention_forward_portable(q, k, v, causal=causal, scale=scale, allow_tf32=allow_tf32(q))
+    if rung.name == "decode":
+        return decode(q, k, v, causal, scale, allow_tf32=allow_tf32(q), with_lse=with_lse)
+    from flashlearn.fast.hopper.forward import attention_forward_hopper
+
+    return attention_forward_hopper(q, k, v, causal=causal, scale=scale, **rung.options)
+
+
+@torch.library.register_fake("flashlearn::attention_forward")
+def _(q, k, v, causal, scale):
+    return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+def _inference(q, k, v, causal, scale):
+    """o, shaped as q."""
+    return _forward(q, k, v, causal, scale, with_lse=False)[0]
+
+
+@torch.library.register_fake("flashlearn::attention_inference")
+def _(q, k, v, causal, scale):
+    return torch.empty_like(q)
+
+
+def _backward(do, dlse, q, k, v, o, lse, causal, scale):
+    """dq, dk and dv, shaped as q, k and v."""
+    if must_widen(q):
+        wide = (t.float() for t in (do, q, k, v, o))
+        do32, q32, k32, v32, o32 = wide
+        grads = _backward(do32, dlse, q32, k32, v32, o32, lse, causal, scale)
+        return tuple(torch.empty_like(t).copy_(grad) for t, grad in zip((q, k, v), grads, strict=True))
+    with torch.cuda.device_of(q):
+        return _run_backward(do, dlse, q, k, v, o, lse, causal, scale)
+
+
+def _run_backward(do, dlse, q, k, v, o, lse, causal, scale):
+    """The same by the kernels that `backward_rung` picks."""
+    rung = backward_rung(q, k, v, scale=scale)
+    if rung.name == "teaching":
+        block = backward_launch(q.shape[-1], q.element_size())[:2]
+        warn_if_slow(q, k, block, block, causal=causal, back=True)
+        return attention_backward(do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, allow_tf32=allow_tf32(q))
+    if rung.name == "portable":
+        return attention_backward_portable(
+            do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, allow_tf32=allow_tf32(q)
+        )
+    from flashlearn.fast.hopper.backward import attention_backward_hopper, heads_zeroed
+    from flashlearn.fast.hopper.backward_wide import attention_backward_wide
+    from flashlearn.fast.hopper.sums import begin_sums
+
+    do = do.contiguous() if why_not_tma(do) else do  # e.g. all ones, from sum(): a single element, expanded
+    if q.shape[-1] > 128:
+        begun = begin_sums(o, do, lse, scale, dlse)
+        return attention_backward_wide(do, q, k, v, o, lse, causal=causal, scale=scale, begun=begun, **rung.options)
+    begun = begin_sums(o, do, lse, scale, dlse, zeroed=heads_zeroed(q, k, causal=causal, **rung.options))
+    return attention_backward_hopper(do, q, k, v, o, lse, causal=causal, scale=scale, begun=begun, **rung.options)
+
+
+@torch.library.register_fake("flashlearn::attention_backward")
+def _(do, dlse, q, k, v, o, lse, causal, scale):
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+
+
+def _save_for_backward(ctx, inputs, output):
+    q, k, v, ctx.causal, ctx.scale = inputs
+    ctx.save_for_backward(q, k, v, *output)
+    ctx.set_materialize_grads(False)  # no zeros for the gradient of an lse that nobody used
+
+
+def _differentiate(ctx, do, dlse):
+    q, k, v, o, lse = ctx.saved_tensors
+    if do is None and dlse is None:
+        return None, None, None, None, None
+    do = torch.zeros_like(o) if do is None else do
+    dq, dk, dv = torch.ops.flashlearn.attention_backward(do, dlse, q, k, v, o, lse, ctx.causal, ctx.scale)
+    return dq, dk, dv, None, None
+
+
+torch.library.impl("flashlearn::attention_forward", ("cpu", "cuda"), _forward)
+torch.library.impl("flashlearn::attention_inference", ("cpu", "cuda"), _inference)
+torch.library.impl("flashlearn::attention_backward", ("cpu", "cuda"), _backward)
+torch.library.register_autograd("flashlearn::attention_forward", _differentiate, setup_context=_save_for_backward)
+torch.library.register_autograd("flashlearn::attention_backward", refuse_second_order)
+count_flops("attention_forward")
+count_flops("attention_inference")
+count_flops("attention_backward", backward=True)
+
+_attention_forward = torch.ops.flashlearn.attention_forward.default
+_attention_inference = torch.ops.flashlearn.attention_inference.default
+
+
+def differentiated(q: Tensor, k: Tensor, v: Tensor, *others: Tensor) -> bool:
+    """Whether a backward pass may follow. Forward-mode derivatives are refused: they would be dropped in silence."""
+    if dual(q, k, v, *others):
+        raise NotImplementedError(
+            "flash_attention has a backward pass and no forward-mode derivative; use flashlearn.standard_attention"
+        )
+    return torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+
+
+def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What autocast makes of the inputs of attention: its dtype, of all but float64 and what is not floating point."""
+    kind = q.device.type
+    if kind == "meta" or not torch.is_autocast_enabled(kind):
+        return q, k, v
+    dtype = torch.get_autocast_dtype(kind)
+    q, k, v = (t.to(dtype) if t.is_floating_point() and t.dtype != torch.float64 else t for t in (q, k, v))
+    return q, k, v

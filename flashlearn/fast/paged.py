@@ -1,0 +1,718 @@
+"""Attention over a cache in pages, for sequences of every length and any number of queries: `flash_attention_paged`.
+
+What changed from the decoding kernel: where a key lies is looked up in a table, and who works on what depends on lengths
+that only the GPU knows. The mathematics is the same, and so is `absorb`.
+
+1. Key t of a sequence lies in page table[t // page], at place t % page: one more load before those of K and V.
+2. A tile of queries holds those of all heads that share a key head, query by query: row r is query r // group of head
+   r % group. So K and V are read once per key head and tile.
+3. The work is one line of tiles of keys: sequence by sequence, key head by key head, tile of queries by tile of queries.
+   Every program takes an equal share of that line, wherever that begins and ends. One sequence of 65,536 keys among a
+   hundred short ones is thus cut into many pieces, and the short ones into none. A row of tiles counts for one tile
+   more than it has, for its beginning and end; else whoever gets the short sequences gets many rows, and is last by far.
+   Every program works its share out for itself, from the lengths; the host knows shapes only, waits for nothing, and the
+   launch can be part of a CUDA graph.
+4. A share may begin in the middle of a row of tiles, and end in one: at most two pieces of a program are no whole result.
+   Their (o, lse) go to the side, two pieces a program whatever the lengths are. A second kernel merges them: each lse is
+   a score, each o a value. It is the online softmax again. It works out what to merge while the first one ends.
+5. Where no sequence can be long enough to be worth cutting, a program takes a tile of queries with all its keys, and
+   nothing is merged.
+6. Few queries in 16 bits, as in decoding, on a Hopper GPU: another first kernel, in which loads never run dry where one
+   sequence ends and the next begins (`flashlearn.fast.hopper.paged`; `why_not_hopper_paged` tells when, and why not).
+
+Prediction: a query of decoding reads 2 D keys bytes(element) per key head, and nothing else counts.
+
+Sources: W. Kwon et al., 2023 (arXiv:2309.06180), for pages; R. Sanovar et al., "Lean Attention", 2024 (arXiv:2405.10480),
+for equal shares, after M. Osama et al., "Stream-K", 2023 (arXiv:2301.03598).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Literal, NamedTuple, overload
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from flashlearn.core.inputs import check_bool, dual
+from flashlearn.core.mask import Window, limits
+from flashlearn.core.pages import PagedSizes, check_paged, check_paged_numbers
+from flashlearn.core.scores import per_head
+from flashlearn.fast.decode import absorb_parts, decode_launch, max_rows
+from flashlearn.fast.dependent_launch import follows, let_next_begin, wait_for_last
+from flashlearn.fast.dispatch import allow_tf32, must_widen, why_not_this_machine, why_not_tma
+from flashlearn.fast.hopper import paged as hopper
+from flashlearn.fast.hopper.tiles import in_tiles, with_descriptors
+from flashlearn.fast.launcher import launch as launch_kept
+from flashlearn.fast.launcher import multiprocessors
+from flashlearn.fast.portable.launches import FORWARD, Launch, shared_memory
+from flashlearn.fast.portable.scores import scored
+from flashlearn.fast.slow import warn_if_slow_paged
+from flashlearn.fast.target import INTERPRETED, check_device, check_softcap, refuse_negated, resolve_scale
+from flashlearn.fast.work_partition import LEAST_KEYS, ROW_COST, share_of
+from flashlearn.kernels.forward import LN_2, absorb, check_head_dim, padded
+
+# Of the programs on a multiprocessor some compute while others wait for memory. Where many sequences are short, three are 7 %
+# faster than two, and four slower again (measurements/gpu_paged_h200.json, "plans"). Programs that find no room begin when
+# others are through, and end late: three find room if a thread takes at most so many registers, and a program so many bytes
+# of shared memory. With few rows and pages of more than a tile they do; elsewhere two are launched.
+REGISTERS, SHARED = 168, 74 * 1024
+MOST_SEQUENCES = 8192  # every program looks at all lengths
+NOTHING = tl.constexpr(float("-inf"))
+
+
+@triton.jit
+def sequence_of(b, lengths_ptr, starts_ptr, N_q, T, B, most_keys):
+    """(first query, queries, keys) of sequence b, one or many; none past the last. No more than there is memory for."""
+    there = b < B
+    keys = tl.load(lengths_ptr + b, mask=there, other=0)
+    keys = tl.minimum(tl.maximum(keys, 0), most_keys)
+    first = b * 0
+    queries = tl.where(there, N_q, 0)
+    if starts_ptr is not None:
+        first = tl.load(starts_ptr + b, mask=there, other=0)
+        first = tl.minimum(tl.maximum(first, 0), T)
+        end = tl.load(starts_ptr + b + 1, mask=there, other=0)
+        queries = tl.maximum(tl.minimum(end, T) - first, 0)
+    return first, queries, keys
+
+
+@triton.jit
+def keys_of(r, queries, keys, left, right, GROUP: tl.constexpr, BLOCK_M: tl.constexpr):
+    """(first query, last query, start, stop) of tile of queries r: it sees no key but those from start to stop.
+
+    Query i sees keys i + keys - queries - left to i + keys - queries + right.
+    """
+    first = r * BLOCK_M // GROUP
+    last = tl.minimum(((r + 1) * BLOCK_M - 1) // GROUP, queries - 1)
+    start = keys * 0
+    stop = keys
+    if left is not None:
+        start = tl.minimum(tl.maximum(first + keys - queries - left, 0), keys)
+    if right is not None:
+        stop = tl.maximum(tl.minimum(last + keys - queries + right + 1, keys), 0)
+    return first, last, start, tl.maximum(start, stop)
+
+
+@triton.jit
+def tiles_between(start, stop, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr):
+    """How long a tile of queries is on the line of all work: ROW_COST and its tiles of keys; not SPLIT: one."""
+    if not SPLIT:
+        return tl.maximum(start * 0, 1)
+    return ROW_COST + tl.maximum(tl.cdiv(stop, BLOCK_N) - start // BLOCK_N, 0)
+
+
+@triton.jit
+def work(
+    lengths_ptr, starts_ptr, N_q, T, B, most_keys, left, right, programs,
+    H_KV: tl.constexpr, GROUP: tl.constexpr, LEAST: tl.constexpr,
+    BLOCK_B: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr,
+):  # fmt: skip
+    """(tiles of one key head of each sequence (BLOCK_B,), tiles of all, share of a program)."""
+    b = tl.arange(0, BLOCK_B)
+    _, queries, keys = sequence_of(b, lengths_ptr, starts_ptr, N_q, T, B, most_keys)
+    rows = tl.cdiv(queries * GROUP, BLOCK_M)
+    tiles = b * 0
+    longest = b * 0
+    for r in range(0, tl.max(rows, 0)):
+        _, _, start, stop = keys_of(r, queries, keys, left, right, GROUP, BLOCK_M)
+        more = tl.where(r < rows, tiles_between(start, stop, BLOCK_N, SPLIT), 0)
+        tiles += more
+        longest = tl.maximum(longest, more)
+    total = tl.sum(tiles, 0) * H_KV
+    return tiles, total, share_of(total, tl.max(longest, 0), programs, LEAST)
+
+
+@triton.jit
+def find(
+    at, tiles, lengths_ptr, starts_ptr, N_q, T, B, most_keys, left, right,
+    H_KV: tl.constexpr, GROUP: tl.constexpr,
+    BLOCK_B: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr,
+):  # fmt: skip
+    """(sequence, key head, tile of queries, how many of its tiles of keys come before) at a place on the line."""
+    lane = tl.arange(0, BLOCK_B)
+    b = tl.sum((tl.cumsum(tiles, 0) * H_KV <= at).to(tl.int32), 0)  # those that end before it
+    at -= tl.sum(tl.where(lane < b, tiles, 0), 0) * H_KV
+    mine = tl.maximum(tl.sum(tl.where(lane == b, tiles, 0), 0), 1)
+    head = at // mine
+    at = at % mine
+    _, queries, keys = sequence_of(b, lengths_ptr, starts_ptr, N_q, T, B, most_keys)
+    r = at * 0
+    _, _, start, stop = keys_of(r, queries, keys, left, right, GROUP, BLOCK_M)
+    here = tiles_between(start, stop, BLOCK_N, SPLIT)
+    while at >= here:
+        at -= here
+        r += 1
+        _, _, start, stop = keys_of(r, queries, keys, left, right, GROUP, BLOCK_M)
+        here = tiles_between(start, stop, BLOCK_N, SPLIT)
+    return b, head, r, at
+
+
+@triton.jit
+def take_tile(
+    m_i, l_i, acc, q, j, start, stop, rows, diagonal, left, right,
+    table_ptr, k_ptr, v_ptr, stride_kp, stride_kn, stride_kd, stride_vp, stride_vn, stride_vd,
+    stride_tn, pages, scale, softcap,
+    HEAD_DIM: tl.constexpr, PAGE: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Online softmax: the keys and values of tile j into (m, l, acc). Not MASKED: every row sees all of them."""
+    cols = j * BLOCK_N + tl.arange(0, BLOCK_N)  # (BLOCK_N,)
+    offs_d = tl.arange(0, BLOCK_D).to(tl.int64)[None, :]  # (1, BLOCK_D)
+    there = (cols >= start) & (cols < stop)
+    if BLOCK_N <= PAGE:  # one page; key 0 is there, so the table has this entry
+        number = tl.load(table_ptr + tl.cast(j * BLOCK_N // PAGE, tl.int64) * stride_tn, mask=start < stop, other=0)
+    elif MASKED:
+        number = tl.load(table_ptr + (cols // PAGE).to(tl.int64) * stride_tn, mask=there, other=0)[:, None]
+    else:
+        number = tl.load(table_ptr + (cols // PAGE).to(tl.int64) * stride_tn)[:, None]
+    number = tl.minimum(tl.maximum(number, 0), pages - 1).to(tl.int64)
+    within = (cols % PAGE).to(tl.int64)[:, None]  # (BLOCK_N, 1)
+    k_ptrs = k_ptr + number * stride_kp + within * stride_kn + offs_d * stride_kd
+    v_ptrs = v_ptr + number * stride_vp + within * stride_vn + offs_d * stride_vd
+    if MASKED:
+        k = tl.load(k_ptrs, mask=there[:, None] & (offs_d < HEAD_DIM), other=0.0)  # (BLOCK_N, BLOCK_D)
+        v = tl.load(v_ptrs, mask=there[:, None] & (offs_d < HEAD_DIM), other=0.0)
+    elif HEAD_DIM < BLOCK_D:
+        k = tl.load(k_ptrs, mask=offs_d < HEAD_DIM, other=0.0)
+        v = tl.load(v_ptrs, mask=offs_d < HEAD_DIM, other=0.0)
+    else:
+        k = tl.load(k_ptrs)
+        v = tl.load(v_ptrs)
+    s = tl.dot(q, tl.trans(k), input_precision=PRECISION)  # (BLOCK_M, BLOCK_N)
+    s, _ = scored(s, None, None, None, scale, softcap, None)
+    if MASKED:
+        visible = there[None, :] & (rows[:, None] >= 0)  # (BLOCK_M, BLOCK_N)
+        if right is not None:
+            visible = visible & (cols[None, :] <= rows[:, None] + diagonal + right)
+        if left is not None:
+            visible = visible & (cols[None, :] >= rows[:, None] + diagonal - left)
+        s = tl.where(visible, s, NOTHING)  # before the maximum: a hidden score must not raise it
+    return absorb(m_i, l_i, acc, s, v, PRECISION)
+
+
+@triton.jit
+def seen_by_all(j, j_end, first, last, keys, diagonal, left, right, BLOCK_N: tl.constexpr):
+    """Of the tiles j .. j_end of keys full .. masked, which queries first .. last see whole; the others need a mask."""
+    full = j
+    if left is not None:
+        full = tl.minimum(tl.maximum(tl.cdiv(tl.maximum(last + diagonal - left, 0), BLOCK_N), j), j_end)
+    seen = keys
+    if right is not None:
+        seen = tl.minimum(tl.maximum(first + diagonal + right + 1, 0), keys)
+    return full, tl.minimum(tl.maximum(seen // BLOCK_N, full), j_end)
+
+
+# One compilation for all of their values
+UNSPECIALIZED = ["N_q", "T", "B", "most_keys", "left", "right", "stride_lb", "stride_lh"]
+
+
+@triton.jit(do_not_specialize=[*UNSPECIALIZED, "pages", "stride_tb"])
+def attention_paged_kernel(
+    # pointers
+    q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, o_part_ptr, lse_part_ptr, table_ptr, lengths_ptr, starts_ptr, sinks_ptr,
+    # strides of q and o (B, H_q, N_q, D), where queries are ragged with a B of stride 0, of lse (B, H_q, N_q), of k and v
+    # (P, H_kv, PAGE, D) and of the table (B, most); contiguous are o_part (programs, 2, BLOCK_M, D) and lse_part
+    stride_qb, stride_qh, stride_qm, stride_qd,
+    stride_ob, stride_oh, stride_om, stride_od,
+    stride_lb, stride_lh,
+    stride_kp, stride_kh, stride_kn, stride_kd,
+    stride_vp, stride_vh, stride_vn, stride_vd,
+    stride_tb, stride_tn,
+    # sizes; how far a query sees; scale, softcap
+    N_q, T, B, most_keys, pages, left, right, scale, softcap,
+    H_KV: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, LEAST: tl.constexpr,
+    BLOCK_B: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    PAGE: tl.constexpr, SPLIT: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """(o, lse) for one share of all work: of whole rows of tiles, and of at most two pieces to be merged."""
+    let_next_begin(SPLIT)  # attention_paged_merge_kernel
+    program = tl.program_id(0)
+    tiles, total, share = work(
+        lengths_ptr, starts_ptr, N_q, T, B, most_keys, left, right, tl.num_programs(0),
+        H_KV, GROUP, LEAST, BLOCK_B, BLOCK_M, BLOCK_N, SPLIT,
+    )  # fmt: skip
+    at = program * share
+    end = tl.minimum(at + share, total)
+    offs_m = tl.arange(0, BLOCK_M)  # (BLOCK_M,)
+    offs_d = tl.arange(0, BLOCK_D).to(tl.int64)  # (BLOCK_D,)
+    b = at * 0
+    kv_head = at * 0
+    r = at * 0
+    before = at * 0
+    if at < end:
+        b, kv_head, r, before = find(
+            at, tiles, lengths_ptr, starts_ptr, N_q, T, B, most_keys, left, right,
+            H_KV, GROUP, BLOCK_B, BLOCK_M, BLOCK_N, SPLIT,
+        )  # fmt: skip
+
+    while at < end:
+        first_query, queries, keys = sequence_of(b, lengths_ptr, starts_ptr, N_q, T, B, most_keys)
+        first, last, start, stop = keys_of(r, queries, keys, left, right, GROUP, BLOCK_M)
+        whole = tiles_between(start, stop, BLOCK_N, SPLIT)
+        pieces = tl.minimum(whole - before, end - at)  # of the line; not SPLIT: the one that stands for all
+        j = start // BLOCK_N + tl.maximum(before - ROW_COST, 0)  # the first ROW_COST of a row are no tiles
+        j_end = start // BLOCK_N + tl.maximum(before + pieces - ROW_COST, 0)
+        if not SPLIT:
+            j_end = tl.maximum(tl.cdiv(stop, BLOCK_N), j + 1)
+        diagonal = keys - queries
+        full, masked = seen_by_all(j, j_end, first, last, keys, diagonal, left, right, BLOCK_N)
+
+        # Row i of the tile is query i // GROUP of head i % GROUP
+        i = r * BLOCK_M + offs_m
+        rows = i // GROUP
+        head = kv_head * GROUP + i % GROUP
+        m_mask = rows < queries
+        token = (first_query + rows).to(tl.int64)
+        mask = m_mask[:, None] & (offs_d < HEAD_DIM)[None, :]
+        q_ptrs = q_ptr + b.to(tl.int64) * stride_qb + head[:, None].to(tl.int64) * stride_qh
+        q_ptrs += token[:, None] * stride_qm + offs_d[None, :] * stride_qd
+        q = tl.load(q_ptrs, mask=mask & (start < stop), other=0.0)  # no key, no read
+        m_i = tl.full((BLOCK_M,), NOTHING, dtype=tl.float32)
+        l_i = tl.zeros((BLOCK_M,), dtype=tl.float32)
+        acc = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
+        if sinks_ptr is not None:  # a key of its own, whose value is 0: once, where the row of tiles begins
+            sink = tl.load(sinks_ptr + head, mask=m_mask & (before == 0), other=NOTHING)
+            m_i = sink
+            l_i = tl.where(sink == NOTHING, 0.0, 1.0)
+
+        table = table_ptr + b.to(tl.int64) * stride_tb
+        k_head = k_ptr + kv_head.to(tl.int64) * stride_kh
+        v_head = v_ptr + kv_head.to(tl.int64) * stride_vh
+        if left is not None:
+            for tile in range(j, full):
+                m_i, l_i, acc = take_tile(
+                    m_i, l_i, acc, q, tile, start, stop, rows, diagonal, left, right, table, k_head, v_head,
+                    stride_kp, stride_kn, stride_kd, stride_vp, stride_vn, stride_vd, stride_tn, pages,
+                    scale, softcap, HEAD_DIM, PAGE, BLOCK_N, BLOCK_D, True, PRECISION,
+                )  # fmt: skip
+        for tile in range(full, masked):
+            m_i, l_i, acc = take_tile(
+                m_i, l_i, acc, q, tile, start, stop, rows, diagonal, left, right, table, k_head, v_head,
+                stride_kp, stride_kn, stride_kd, stride_vp, stride_vn, stride_vd, stride_tn, pages,
+                scale, softcap, HEAD_DIM, PAGE, BLOCK_N, BLOCK_D, False, PRECISION,
+            )  # fmt: skip
+        for tile in range(masked, j_end):  # the diagonal, and keys past the end
+            m_i, l_i, acc = take_tile(
+                m_i, l_i, acc, q, tile, start, stop, rows, diagonal, left, right, table, k_head, v_head,
+                stride_kp, stride_kn, stride_kd, stride_vp, stride_vn, stride_vd, stride_tn, pages,
+                scale, softcap, HEAD_DIM, PAGE, BLOCK_N, BLOCK_D, True, PRECISION,
+            )  # fmt: skip
+
+        # A row that saw no key writes o = 0 and lse = -inf: to a merge it weighs nothing
+        l_i = tl.where(l_i == 0.0, 1.0, l_i)
+        o = acc / l_i[:, None]
+        lse = m_i + tl.log2(l_i) * LN_2
+        if pieces == whole:
+            o_ptrs = o_ptr + b.to(tl.int64) * stride_ob + head[:, None].to(tl.int64) * stride_oh
+            o_ptrs += token[:, None] * stride_om + offs_d[None, :] * stride_od
+            tl.store(o_ptrs, o.to(o_ptr.dtype.element_ty), mask=mask)
+            if lse_ptr is not None:
+                tl.store(lse_ptr + b.to(tl.int64) * stride_lb + head.to(tl.int64) * stride_lh + token, lse, mask=m_mask)
+        elif SPLIT:  # piece 1 has the beginning of a row of tiles, piece 0 has not
+            part = (program * 2 + (before == 0).to(tl.int32)).to(tl.int64) * BLOCK_M + offs_m
+            tl.store(o_part_ptr + part[:, None] * HEAD_DIM + offs_d[None, :], o, mask=mask)
+            tl.store(lse_part_ptr + part, lse, mask=m_mask)
+
+        # The next tile of queries: of this key head, of the next one, of the next sequence that has any
+        at += pieces
+        before = at * 0
+        r += 1
+        if r * BLOCK_M >= queries * GROUP:
+            r = at * 0
+            kv_head += 1
+            if kv_head == H_KV:
+                kv_head = at * 0
+                b += 1
+                _, queries, _ = sequence_of(b, lengths_ptr, starts_ptr, N_q, T, B, most_keys)
+                while (queries == 0) & (b < B):
+                    b += 1
+                    _, queries, _ = sequence_of(b, lengths_ptr, starts_ptr, N_q, T, B, most_keys)
+
+
+@triton.jit(do_not_specialize=UNSPECIALIZED)
+def attention_paged_merge_kernel(
+    # pointers
+    o_ptr, lse_ptr, o_part_ptr, lse_part_ptr, lengths_ptr, starts_ptr,
+    # strides, as above
+    stride_ob, stride_oh, stride_om, stride_od,
+    stride_lb, stride_lh,
+    # sizes, and how far a query sees
+    N_q, T, B, most_keys, left, right,
+    H_KV: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, LEAST: tl.constexpr,
+    BLOCK_B: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_S: tl.constexpr,
+):  # fmt: skip
+    """BLOCK_R rows of a tile of queries whose keys were cut: lse = log(sum_s exp(lse_s)), o = sum_s exp(lse_s - lse) o_s.
+
+    Program p looks at the cut before share p + 1, and is done unless it is the first cut through its row of tiles.
+    """
+    program = tl.program_id(0) + 1  # pieces of this one, of the one before, and perhaps of some after
+    tiles, total, share = work(
+        lengths_ptr, starts_ptr, N_q, T, B, most_keys, left, right, tl.num_programs(0) + 1,
+        H_KV, GROUP, LEAST, BLOCK_B, BLOCK_M, BLOCK_N, True,
+    )  # fmt: skip
+    at = program * share
+    b = at * 0
+    kv_head = at * 0
+    r = at * 0
+    before = at * 0
+    if at < total:
+        b, kv_head, r, before = find(
+            at, tiles, lengths_ptr, starts_ptr, N_q, T, B, most_keys, left, right,
+            H_KV, GROUP, BLOCK_B, BLOCK_M, BLOCK_N, True,
+        )  # fmt: skip
+    first_query, queries, keys = sequence_of(b, lengths_ptr, starts_ptr, N_q, T, B, most_keys)
+    _, _, start, stop = keys_of(r, queries, keys, left, right, GROUP, BLOCK_M)
+    wait_for_last()  # the kernel before, which writes o_part and lse_part; lengths are older
+    if (before > 0) & (before <= share):
+        end = at - before + tiles_between(start, stop, BLOCK_N, True)  # where its row of tiles ends
+        parts = tl.cdiv(end, share) - program + 1
+
+        offs_r = tl.program_id(1) * BLOCK_R + tl.arange(0, BLOCK_R)  # (BLOCK_R,) of BLOCK_M
+        offs_s = tl.arange(0, BLOCK_S)  # (BLOCK_S,)
+        offs_d = tl.arange(0, BLOCK_D)  # (BLOCK_D,)
+        i = r * BLOCK_M + offs_r
+        rows = i // GROUP
+        r_mask = (rows < queries) & (offs_r < BLOCK_M)
+        d_mask = offs_d < HEAD_DIM
+        m = tl.full((BLOCK_R,), NOTHING, dtype=tl.float32)
+        l = tl.zeros((BLOCK_R,), dtype=tl.float32)
+        acc = tl.zeros((BLOCK_R, BLOCK_D), dtype=tl.float32)
+        for start_s in range(0, parts, BLOCK_S):
+            s = start_s + offs_s
+            piece = ((program - 1 + s) * 2 + (s == 0).to(tl.int32)).to(tl.int64)
+            part = piece[None, :] * BLOCK_M + offs_r[:, None]  # (BLOCK_R, BLOCK_S)
+            mask = r_mask[:, None] & (s < parts)[None, :]
+            lse_s = tl.load(lse_part_ptr + part, mask=mask, other=NOTHING)
+            o_s = tl.load(o_part_ptr + part[:, :, None] * HEAD_DIM + offs_d[None, None, :],
+                          mask=mask[:, :, None] & d_mask[None, None, :], other=0.0)  # fmt: skip
+            m, l, acc = absorb_parts(m, l, acc, lse_s, o_s)
+
+        l = tl.where(l == 0.0, 1.0, l)
+        head = (kv_head * GROUP + i % GROUP).to(tl.int64)
+        token = (first_query + rows).to(tl.int64)
+        o_ptrs = o_ptr + b.to(tl.int64) * stride_ob + head[:, None] * stride_oh
+        o_ptrs += token[:, None] * stride_om + offs_d[None, :].to(tl.int64) * stride_od
+        tl.store(o_ptrs, (acc / l[:, None]).to(o_ptr.dtype.element_ty), mask=r_mask[:, None] & d_mask[None, :])
+        if lse_ptr is not None:
+            tl.store(lse_ptr + b.to(tl.int64) * stride_lb + head * stride_lh + token, m + tl.log(l), mask=r_mask)
+
+
+@overload
+def flash_attention_paged(
+    q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, *,
+    cu_seqlens_q: Tensor | None = ..., causal: bool = ..., window: Window | None = ..., softcap: float | None = ...,
+    sinks: Tensor | None = ..., scale: float | None = ..., return_lse: Literal[False] = ..., check: bool = ...,
+) -> Tensor: ...  # fmt: skip
+
+
+@overload
+def flash_attention_paged(
+    q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, *,
+    cu_seqlens_q: Tensor | None = ..., causal: bool = ..., window: Window | None = ..., softcap: float | None = ...,
+    sinks: Tensor | None = ..., scale: float | None = ..., return_lse: Literal[True], check: bool = ...,
+) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+
+
+def flash_attention_paged(
+    q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, *,
+    cu_seqlens_q: Tensor | None = None, causal: bool = True, window: Window | None = None,
+    softcap: float | None = None, sinks: Tensor | None = None, scale: float | None = None,
+    return_lse: bool = False, check: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
+    """Attention, causal unless `causal=False`, of sequences whose keys and values are in pages of one pool, without a copy.
+
+    q             (B, H_q, N_q, D), or (T, H_q, D) with cu_seqlens_q (B + 1,) int32: queries cu_seqlens_q[b] to
+                  cu_seqlens_q[b + 1] are those of sequence b, 1 or more, or none
+    pages         k_pages, v_pages (P, H_kv, page, D), any strides, a page of any power of two; D up to 256, on a GPU 2 or
+                  more
+    page_table    (B, most) int32: key t of sequence b is in page page_table[b, t // page], at t % page. Entries of pages
+                  before the window of the first query may be anything, -1 for example; page 0 must then be finite
+    lengths       (B,) int32: the keys of each sequence; its last query stands at its last key
+
+    window, softcap, sinks and scale are as in `flash_attention`; causal is, too, but True here and False there. Returns o,
+    shaped as q, and with return_lse also lse, (B, H_q, N_q) or (H_q, T), natural logarithm, float32. A query that attends
+    to no key gets o = 0 and lse = -inf, or its sink; NaN in a hidden V may reach it, as there.
+    To merge results over parts of the keys, give the sinks to one part alone: each part counts them.
+
+    Nothing here waits for the GPU, and lengths and table may change between replays of a CUDA graph. check: whether the
+    numbers in table, lengths and cu_seqlens_q are looked at, for which the host waits; in the interpreter they always
+    are. Unchecked, numbers out of range are taken for the nearest that is right. No gradients, of sinks neither: NotImplementedError.
+
+    torch.compile breaks its graph here and runs this as it is; with fullgraph=True that is its error.
+
+    Extra memory: two (o, lse) of a tile of queries for each of a fixed number of programs, in float32.
+    """
+    if torch.compiler.is_dynamo_compiling():
+        torch._dynamo.graph_break(msg="flash_attention_paged runs uncompiled: leave out fullgraph=True")
+        return torch.compiler.disable(flash_attention_paged)(
+            q, k_pages, v_pages, page_table, lengths, cu_seqlens_q=cu_seqlens_q, causal=causal, window=window,
+            softcap=softcap, sinks=sinks, scale=scale, return_lse=return_lse, check=check,
+        )  # fmt: skip
+    sizes = check_paged(q, k_pages, v_pages, page_table, lengths, cu_seqlens_q)
+    for value, name in ((causal, "causal"), (return_lse, "return_lse"), (check, "check")):
+        check_bool(value, name)
+    left, right = limits(window, causal, sizes.T if sizes.N_q is None else sizes.N_q, sizes.most_keys)
+    check_head_dim(sizes.D)
+    sinks = per_head(sinks, "sinks", sizes.H_q, q)
+    _check_supported(q, k_pages, v_pages, sizes, sinks)
+    if check or INTERPRETED:
+        check_paged_numbers(sizes, page_table, lengths, cu_seqlens_q, left)
+    if INTERPRETED and sizes.B:
+        warn_if_slow_paged(sizes, lengths, cu_seqlens_q, left, Plan.of(sizes, 4, q.device).launch[:2])
+    lengths = lengths.contiguous()  # kernels know no strides of these three
+    cu_seqlens_q = None if cu_seqlens_q is None else cu_seqlens_q.contiguous()
+    sinks = None if sinks is None else sinks.contiguous().resolve_neg()
+    given = Given(sizes, left, right, check_softcap(softcap), sinks, resolve_scale(scale, sizes.D))
+    with torch.cuda.device_of(q):  # kernels are launched on the current device
+        o, lse = paged(q, k_pages, v_pages, page_table, lengths, cu_seqlens_q, given, with_lse=return_lse)
+    return (o, lse) if return_lse and lse is not None else o
+
+
+def _check_supported(q: Tensor, k_pages: Tensor, v_pages: Tensor, sizes: PagedSizes, sinks: Tensor | None) -> None:
+    """Refuse what the kernels do not do."""
+    check_device(q.device, "q")
+    if q.dtype == torch.float64:
+        raise TypeError("expected q in float16, bfloat16 or float32, got torch.float64: use flashlearn.paged_attention")
+    if sizes.D == 1 and not INTERPRETED:  # Triton 3.7 compiles reads outside of shared memory
+        raise ValueError("expected D of at least 2 on a GPU, got 1: flashlearn.paged_attention takes it")
+    if sizes.B > MOST_SEQUENCES:
+        raise ValueError(f"expected at most {MOST_SEQUENCES} sequences, got {sizes.B}")
+    for name, t in (("q", q), ("k_pages", k_pages), ("v_pages", v_pages)):
+        if t.is_neg():
+            refuse_negated(name)
+    given = (q, k_pages, v_pages) if sinks is None else (q, k_pages, v_pages, sinks)
+    if torch.is_grad_enabled() and any(t.requires_grad for t in given):
+        raise NotImplementedError("flash_attention_paged has no backward pass: call it under torch.no_grad()")
+    if dual(*given):
+        raise NotImplementedError(
+            "flash_attention_paged has no forward-mode derivative; use flashlearn.paged_attention"
+        )
+
+
+class Given(NamedTuple):
+    """A problem after its checks: its sizes, how far a query sees, and what becomes of scores."""
+
+    sizes: PagedSizes
+    left: int | None
+    right: int | None
+    softcap: float | None
+    sinks: Tensor | None
+    scale: float
+
+    @property
+    def sight(self) -> tuple[int | None, int | None]:
+        """left and right, so small that no sum of them and a length passes 2^31."""
+        left, right = (None if limit is None else min(limit, 2**30) for limit in (self.left, self.right))
+        return left, right
+
+
+class Plan(NamedTuple):
+    """How the work is cut, from shapes alone: never from numbers that only the GPU knows."""
+
+    launch: Launch
+    programs: int
+    split: bool
+    hopper: bool = False  # by the kernel of `flashlearn.fast.hopper.paged`
+
+    @classmethod
+    def of_hopper(cls, sizes: PagedSizes, device: torch.device) -> Plan:
+        """One program a multiprocessor, or less if there is less to do; short sequences are not cut."""
+        rows, split = sizes.B * sizes.H_kv, sizes.most_keys > LEAST_KEYS
+        launch = Launch(hopper.ROWS.value, hopper.KEYS.value)
+        longest = ROW_COST.value + -(-sizes.most_keys // launch.block_n)
+        pieces = -(-rows * longest * launch.block_n // LEAST_KEYS) if split else rows
+        return cls(launch, min(multiprocessors(device), pieces), split, True)
+
+    @classmethod
+    def of(cls, sizes: PagedSizes, itemsize: int, device: torch.device) -> Plan:
+        """One tile of queries for each sequence if that can be; as many programs as fill the GPU, if any work is cut."""
+        queries = -(-sizes.T // sizes.B) if sizes.N_q is None else sizes.N_q
+        launch = paged_launch(max(queries, 1) * sizes.group, sizes.D, itemsize)
+        tiles = tiles_of_queries(sizes, launch.block_m)
+        if sizes.most_keys <= LEAST_KEYS:
+            return cls(launch, tiles * sizes.H_kv, False)
+        least = max(LEAST_KEYS // launch.block_n, 1)
+        longest = ROW_COST.value + -(-sizes.most_keys // launch.block_n)  # a row of tiles can be
+        pieces = -(-tiles * sizes.H_kv * longest // least)
+        few = launch.block_m == 16 and itemsize == 2 and sizes.D <= 128
+        if few and sizes.page > launch.block_n and shared_memory(device) >= 3 * SHARED:
+            return cls(launch._replace(registers=REGISTERS), min(3 * multiprocessors(device), pieces), True)
+        return cls(launch, min(2 * multiprocessors(device), pieces), True)
+
+
+def tiles_of_queries(sizes: PagedSizes, block_m: int) -> int:
+    """How many tiles of queries one key head of all sequences has, or more: where they are ragged, the host cannot know."""
+    if sizes.N_q is not None:
+        return sizes.B * -(-sizes.N_q * sizes.group // block_m)
+    return min(sizes.B, sizes.T) + sizes.T * sizes.group // block_m
+
+
+@cache
+def paged_launch(rows: int, D: int, itemsize: int) -> Launch:
+    """As for decoding where the queries that share a key head are one tile, otherwise as in the portable forward pass.
+
+    Triton divides the stages of its pipeline among loads that wait for each other, here of a page's number and of the page:
+    it is given twice as many, so that as many tiles are under way.
+    """
+    if rows > max_rows(itemsize):
+        chosen = FORWARD[itemsize, 64 if D <= 64 else 128 if D <= 128 else 256][0]  # larger tiles spill
+    else:
+        chosen = Launch(*decode_launch(rows, D, itemsize))
+    return chosen._replace(num_stages=2 * chosen.num_stages - 1)
+
+
+def paged(
+    q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, cu_seqlens_q: Tensor | None,
+    given: Given, *, plan: Plan | None = None, with_lse: bool = True,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """`flash_attention_paged` after its checks; None for an lse that nobody wants."""
+    if must_widen(q):
+        q32, k32, v32 = (t.float() for t in (q, k_pages, v_pages))
+        o32, lse = paged(q32, k32, v32, page_table, lengths, cu_seqlens_q, given, plan=plan, with_lse=with_lse)
+        return torch.empty_like(q).copy_(o32), lse
+    sizes = given.sizes
+    o = torch.empty_like(q)
+    shape = (sizes.H_q, sizes.T) if sizes.N_q is None else (sizes.B, sizes.H_q, sizes.N_q)
+    lse = q.new_empty(shape, dtype=torch.float32) if with_lse else None
+    if not sizes.T or not sizes.B:
+        return o, lse
+    if plan is None and not why_not_hopper_paged(q, k_pages, v_pages, given):
+        plan = Plan.of_hopper(sizes, q.device)
+    plan = plan or Plan.of(sizes, q.element_size(), q.device)
+    pieces = (plan.programs, 2, plan.launch.block_m)
+    parts: tuple[Tensor | None, Tensor | None] = (None, None)
+    if plan.split:
+        parts = (q.new_empty((*pieces, sizes.D), dtype=torch.float32), q.new_empty(pieces, dtype=torch.float32))
+    if plan.hopper:
+        _launch_hopper(q, k_pages, v_pages, page_table, lengths, given, plan, (o, lse, *parts))
+    else:
+        _launch_attention(q, k_pages, v_pages, page_table, lengths, cu_seqlens_q, given, plan, (o, lse, *parts))
+    if plan.split and plan.programs > 1:
+        _launch_merge(lengths, cu_seqlens_q, given, plan, (o, lse, *parts))
+    return o, lse
+
+
+Results = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]  # o, lse, and the same of pieces
+
+
+def _launch_attention(
+    q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, cu_seqlens_q: Tensor | None,
+    given: Given, plan: Plan, results: Results,
+) -> None:  # fmt: skip
+    sizes, launch = given.sizes, plan.launch
+    strides = (_strides(q), _strides(results[0]), k_pages.stride(), v_pages.stride())
+    tensors = (q, k_pages, v_pages, *results, page_table, lengths, cu_seqlens_q, given.sinks)
+    capped = given.softcap is not None
+    numbers = (given.scale, given.softcap)
+    launch_kept(
+        attention_paged_kernel, (plan.programs, 1, 1),
+        (
+            *tensors, *strides[0], *strides[1], *_lse_strides(sizes), *strides[2], *strides[3], *page_table.stride(),
+            *_integers(sizes), sizes.pages, *given.sight, *numbers,
+        ),
+        _constants(given, plan) | dict(PAGE=sizes.page, SPLIT=plan.split, PRECISION="tf32" if allow_tf32(q) else "ieee"),
+        key=(q.dtype, q.device, strides, page_table.stride(1), capped, launch, *_compiled_in(tensors, given)),
+        num_warps=launch.num_warps, num_stages=launch.num_stages, maxnreg=launch.registers,
+    )  # fmt: skip
+
+
+def why_not_hopper_paged(q: Tensor, k_pages: Tensor, v_pages: Tensor, given: Given) -> str:
+    """What stands in the way of the kernel for decoding on Hopper GPUs; "" if nothing does."""
+    if why := why_not_these_pages(given, q.dtype):
+        return why
+    if why := "kernels run in the interpreter" if INTERPRETED else why_not_this_machine(q.device):
+        return why
+    for name, t in (("k_pages", k_pages), ("v_pages", v_pages)):
+        if why := why_not_tma(t):
+            return f"{name}: {why}"
+    return ""
+
+
+def why_not_these_pages(given: Given, dtype: torch.dtype) -> str:
+    """The same of the sizes and options alone."""
+    sizes, most = given.sizes, hopper.ROWS.value
+    if dtype not in (torch.float16, torch.bfloat16):
+        return f"{dtype} inputs: tensor cores take 16 bits"
+    if sizes.N_q is None:
+        return "ragged queries: a tile has those of one sequence"
+    if sizes.N_q * sizes.group > most:
+        return f"{sizes.N_q * sizes.group} queries share a key head, and a tile has room for {most}"
+    if sizes.page < hopper.PIECE.value:
+        return f"pages of {sizes.page} tokens, where the copy engine brings {hopper.PIECE.value} at a time"
+    if sizes.D % 8:
+        return f"D = {sizes.D}: a key has no whole 16 bytes"
+    if given.right not in (None, 0):
+        return "a window to the right"
+    return "" if sizes.most_keys else "there are no pages"
+
+
+def _launch_hopper(
+    q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor,
+    given: Given, plan: Plan, results: Results,
+) -> None:  # fmt: skip
+    sizes = given.sizes
+    tile = (1, 1, hopper.PIECE.value, hopper.COLUMNS.value)
+    tensors = (q, *results, page_table, lengths, given.sinks)
+    strides = (*q.stride(), *results[0].stride())
+    constants = _constants(given, plan)
+    launch_kept(
+        hopper.attention_paged_hopper_kernel, (plan.programs, 1, 1),
+        (
+            in_tiles(k_pages, tile), in_tiles(v_pages, tile), *tensors,
+            *strides, *_lse_strides(sizes), *page_table.stride(),
+            sizes.N_q, sizes.B, sizes.most_keys, sizes.pages, given.sight[0], given.scale, given.softcap,
+        ),
+        {name: constants[name] for name in ("H_KV", "GROUP", "HEAD_DIM", "LEAST", "BLOCK_B")}
+        | dict(PAGE=sizes.page, CAUSAL=given.right == 0, SPLIT=plan.split, STAGES=hopper.stages(sizes.D)),
+        key=(q.dtype, q.device, strides, page_table.stride(1), given.softcap is None, *_compiled_in(tensors, given)),
+        first=with_descriptors, num_warps=4,
+    )  # fmt: skip
+
+
+def _launch_merge(
+    lengths: Tensor, cu_seqlens_q: Tensor | None, given: Given, plan: Plan, results: Results
+) -> None:  # fmt: skip
+    o, sizes, block_m = results[0], given.sizes, plan.launch.block_m
+    queries = sizes.T if sizes.N_q is None else sizes.N_q
+    rows = min(block_m, queries * sizes.group)  # those that any tile of queries has
+    block_r = 1 if rows <= 8 else 8
+    tensors = (*results, lengths, cu_seqlens_q)
+    launch_kept(
+        attention_paged_merge_kernel, (plan.programs - 1, -(-rows // block_r), 1),
+        (*tensors, *_strides(o), *_lse_strides(sizes), *_integers(sizes), *given.sight),
+        _constants(given, plan) | dict(BLOCK_R=block_r, BLOCK_S=8192 // (padded(sizes.D) * block_r)),
+        key=(o.dtype, o.device, _strides(o), *_compiled_in(tensors, given)), follows=follows(o.device),
+    )  # fmt: skip
+
+
+def _constants(given: Given, plan: Plan) -> dict[str, int]:
+    """What both kernels are compiled for, in the order of their parameters."""
+    sizes, launch = given.sizes, plan.launch
+    return dict(
+        H_KV=sizes.H_kv, GROUP=sizes.group, HEAD_DIM=sizes.D, LEAST=max(LEAST_KEYS // launch.block_n, 1),
+        BLOCK_B=triton.next_power_of_2(sizes.B), BLOCK_M=launch.block_m, BLOCK_N=launch.block_n, BLOCK_D=padded(sizes.D),
+    )  # fmt: skip
+
+
+def _integers(sizes: PagedSizes) -> tuple[int, ...]:
+    return sizes.N_q or 0, sizes.T, sizes.B, sizes.most_keys
+
+
+def _compiled_in(tensors: tuple[Tensor | None, ...], given: Given) -> tuple:
+    """What kernels differ in besides dtype, device and strides: which arguments are there, and how they are aligned."""
+    aligned = (None if t is None else t.data_ptr() % 16 for t in tensors)
+    return (*aligned, given.left is None, given.right is None)
+
+
+def _strides(t: Tensor) -> tuple[int, ...]:
+    """Those of (B, H, N, D); of (T, H, D) with a B of stride 0."""
+    return t.stride() if t.ndim == 4 else (0, t.stride(1), t.stride(0), t.stride(2))
+
+
+def _lse_strides(sizes: PagedSizes) -> tuple[int, int]:
+    """Those of (B, H_q, N_q) along B and H_q; of (H_q, T) 0 and T."""
+    return (0, sizes.T) if sizes.N_q is None else (sizes.H_q * sizes.N_q, sizes.N_q)

@@ -1,0 +1,477 @@
+"""FlashAttention-2's backward pass for every GPU: the teaching kernels, and what makes them fast in plain Triton.
+
+    dV = P^T dO        dP = dO V^T        dS = P o (dP - delta)        delta = rowsum(dO o O)
+    dQ = dS K scale    dK = dS^T Q scale
+
+What changed from the teaching kernels, and why:
+
+1. -lse / scale and -delta are worked out once for every query, by the kernel that sums up delta. In the sweep for dK
+   and dV, where a block of P is transposed and every thread meets a quarter of all queries, the products *start* from
+   them: P^T = exp2((K Q^T - lse / scale) c), dP^T - delta = V dO^T - delta. No register has to keep them, and the
+   sweep spills less (tests/compiled.json).
+2. Blocks without masks are a loop of their own, as in the portable forward pass; so are offsets, strides and columns.
+3. The heads that share a key head are one loop together with their blocks of queries: one pipeline, filled once.
+4. A launch for each GPU and each sweep, and at most 168 registers a thread where a third program then runs beside two.
+5. The masked blocks come first. Where they came last, NVIDIA's assembler saw products of the loop before still under
+   way, and let every product wait for the one before ("wgmma instructions are serialized").
+
+6. Masks and scores, as in the forward pass; scores that are capped or sloped are worked out again, so nothing more is
+   stored. Products then start from 0, and -lse is added to the scores.
+
+What was tried and is not there: one sweep, in which dQ is summed by atomic additions (5 products instead of 7). It was
+slower than two sweeps in every setting tried. So every result has one owner here, and the same bits in every run.
+
+Source: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from flashlearn.core.inputs import check_bool
+from flashlearn.fast.launcher import launch as launch_kept
+from flashlearn.fast.launcher import to_write
+from flashlearn.fast.portable.forward import (
+    LEAST_SCALE,
+    load_tile,
+    store_tile,
+    tile_offsets,
+)
+from flashlearn.fast.portable.launches import DKDV, DQ, Launch, is_wide, portable_launch
+from flashlearn.fast.portable.masks import (
+    is_visible,
+    keys_seen,
+    keys_seen_by_all,
+    keys_there,
+    place,
+    queries_seeing,
+    queries_seeing_all,
+)
+from flashlearn.fast.portable.options import PLAIN, Options
+from flashlearn.fast.portable.scores import scored, slope_of
+from flashlearn.fast.target import check_grid, check_launch, resolve_scale
+from flashlearn.kernels.backward import check_backward
+from flashlearn.kernels.forward import LOG2_E, padded
+
+
+@triton.jit(do_not_specialize=["N_q"])
+def attention_rows_portable_kernel(
+    # pointers
+    o_ptr, do_ptr, lse_ptr, dlse_ptr, shift_ptr, delta_ptr,
+    # strides of o and do (B, H_q, N_q, D); the others (B, H_q, N_q) are contiguous
+    stride_ob, stride_oh, stride_om, stride_od,
+    stride_dob, stride_doh, stride_dom, stride_dod,
+    # sizes, and the factor on Q K^T
+    N_q, scale,
+    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """shift = -lse / scale and -delta = dlse - rowsum(dO o O), for one block of queries."""
+    head = tl.program_id(1).to(tl.int64)
+    batch = tl.program_id(2).to(tl.int64)
+    offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)  # (BLOCK_M,)
+    offs_d = tl.arange(0, BLOCK_D).to(tl.int64)  # (BLOCK_D,)
+    m_mask = offs_m < N_q
+    mask = m_mask[:, None] & (offs_d < HEAD_DIM)[None, :]
+    o_ptr += batch * stride_ob + head * stride_oh
+    do_ptr += batch * stride_dob + head * stride_doh
+    o = tl.load(o_ptr + offs_m[:, None] * stride_om + offs_d[None, :] * stride_od, mask=mask, other=0.0)
+    do = tl.load(do_ptr + offs_m[:, None] * stride_dom + offs_d[None, :] * stride_dod, mask=mask, other=0.0)
+    delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)  # (BLOCK_M,)
+    rows = (batch * tl.num_programs(1) + head) * N_q + offs_m
+    if dlse_ptr is not None:  # d lse_i / d S_ij = P_ij: the gradient that reaches lse only shifts delta
+        delta -= tl.load(dlse_ptr + rows, mask=m_mask, other=0.0)
+    tl.store(delta_ptr + rows, -delta, mask=m_mask)
+    lse = tl.load(lse_ptr + rows, mask=m_mask, other=0.0)
+    # a query to which all keys weigh nothing has lse = -inf, and is to have P = exp(S - inf) = 0
+    shift = tl.where(lse == float("-inf"), float("-inf") * scale, -lse / scale)
+    tl.store(shift_ptr + rows, shift, mask=m_mask)
+
+
+@triton.jit(do_not_specialize=["N_q", "N_k", "group", "left", "right"])  # one compilation for all lengths
+def attention_dkdv_portable_kernel(
+    # pointers
+    q_ptr, k_ptr, v_ptr, do_ptr, shift_ptr, delta_ptr, dk_ptr, dv_ptr,
+    # strides of q and do (B, H_q, N_q, D), of k, v, dk and dv (B, H_kv, N_k, D); shift, delta are contiguous
+    stride_qb, stride_qh, stride_qm, stride_qd,
+    stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_vb, stride_vh, stride_vn, stride_vd,
+    stride_dob, stride_doh, stride_dom, stride_dod,
+    stride_dkb, stride_dkh, stride_dkn, stride_dkd,
+    stride_dvb, stride_dvh, stride_dvn, stride_dvd,
+    # sizes, the factor on Q K^T, and that in the exponent: the same times log2(e), or log2(e) where scores are more
+    N_q, N_k, group, scale_out, qk_scale,
+    # what hides keys and changes scores, as in `Options`; None where nothing does
+    places_ptr, key_start_ptr, key_stop_ptr, alibi_ptr, left, right, scale, softcap,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    CAUSAL: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """dK and dV for one block of keys of one key head: the loop over the queries that see it."""
+    start_n = tl.program_id(0) * BLOCK_N
+    kv_head = tl.program_id(1).to(tl.int64)
+    batch = tl.program_id(2).to(tl.int64)  # 64 bits in every product with a stride: offsets may pass 2^31
+    q_ptr += batch * stride_qb
+    do_ptr += batch * stride_dob
+    k_ptr += batch * stride_kb + kv_head * stride_kh
+    v_ptr += batch * stride_vb + kv_head * stride_vh
+
+    N_rows = N_q
+    k_first = 0
+    if CAUSAL:
+        right = 0
+    if places_ptr is not None:  # from here on there is this sequence alone
+        start_n, k_first, N_k, q_first, N_q = place(places_ptr, tl.program_id(0))
+        q_ptr += q_first.to(tl.int64) * stride_qm
+        do_ptr += q_first.to(tl.int64) * stride_dom
+        shift_ptr += q_first
+        delta_ptr += q_first
+        k_ptr += k_first.to(tl.int64) * stride_kn
+        v_ptr += k_first.to(tl.int64) * stride_vn
+    diagonal = N_k - N_q
+    first_key = None
+    end_key = N_k
+    if key_start_ptr is not None:
+        first_key, end_key = keys_there(key_start_ptr, key_stop_ptr, batch, k_first, N_k)
+
+    q_offs = tile_offsets(stride_qm, stride_qd, BLOCK_M, BLOCK_D, WIDE)
+    do_offs = tile_offsets(stride_dom, stride_dod, BLOCK_M, BLOCK_D, WIDE)
+    k_offs = tile_offsets(stride_kn, stride_kd, BLOCK_N, BLOCK_D, WIDE)
+    v_offs = tile_offsets(stride_vn, stride_vd, BLOCK_N, BLOCK_D, WIDE)
+    k = load_tile(k_ptr, start_n, end_key, stride_kn, k_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True, first_key)
+    v = load_tile(v_ptr, start_n, end_key, stride_vn, v_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True, first_key)
+    dk = tl.zeros((BLOCK_N, BLOCK_D), dtype=tl.float32)
+    dv = tl.zeros((BLOCK_N, BLOCK_D), dtype=tl.float32)
+    cols = start_n + tl.arange(0, BLOCK_N)
+
+    # Masks are wanted on the diagonal, blocks first .. full, and from `tail` on: at the end of the window, and on the
+    # last block if it is not whole. Keys that do not exist want none: whatever P^T and dS^T hold in their rows stays
+    # in rows of dK and dV that are not stored, or stored as 0.
+    first, stop = queries_seeing(start_n, N_q, diagonal, first_key, end_key, left, right, BLOCK_M, BLOCK_N)
+    full, full_stop = queries_seeing_all(start_n, first, stop, diagonal, left, right, BLOCK_M, BLOCK_N)
+    on_diagonal = tl.maximum(tl.minimum(full, full_stop) - first, 0) // BLOCK_M
+    tail = tl.maximum(full_stop, first)
+    masked = on_diagonal + tl.cdiv(tl.maximum(stop - tail, 0), BLOCK_M)
+
+    # every query head that shares this key head adds to the same dK, dV
+    q_head = kv_head * group
+    i = N_q * 0
+    for _ in range(0, group * masked):
+        at_end = tail
+        if left is not None:  # more than one block
+            at_end += (i - on_diagonal) * BLOCK_M
+        start_m = tl.where(i < on_diagonal, first + i * BLOCK_M, at_end)
+        rows = start_m + tl.arange(0, BLOCK_M)
+        row_base = (batch * tl.num_programs(1) * group + q_head) * N_rows
+        q = load_tile(q_ptr + q_head * stride_qh, start_m, N_q, stride_qm, q_offs, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+        do_head = do_ptr + q_head * stride_doh
+        do = load_tile(do_head, start_m, N_q, stride_dom, do_offs, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+        shift = tl.load(shift_ptr + row_base + rows, mask=rows < N_q, other=0.0)
+        delta = tl.load(delta_ptr + row_base + rows, mask=rows < N_q, other=0.0)
+        visible = is_visible(rows[None, :], cols[:, None], diagonal, None, end_key, left, right)
+        slope = slope_of(alibi_ptr, q_head)
+        dk, dv = accumulate(
+            dk, dv, q, k, v, do, shift, delta, visible & (rows < N_q)[None, :], rows, cols, diagonal, scale, softcap,
+            slope, qk_scale, BLOCK_D > 128, True, PRECISION,
+        )  # fmt: skip
+        i += 1
+        q_head += (i == masked).to(tl.int64)
+        i = tl.where(i == masked, 0, i)
+
+    q_head = kv_head * group
+    start_m = full
+    for _ in range(0, group * (tl.maximum(full_stop - full, 0) // BLOCK_M)):
+        rows = start_m + tl.arange(0, BLOCK_M)
+        row_base = (batch * tl.num_programs(1) * group + q_head) * N_rows
+        q = load_tile(q_ptr + q_head * stride_qh, start_m, N_q, stride_qm, q_offs, BLOCK_M, HEAD_DIM, BLOCK_D, False)
+        do_head = do_ptr + q_head * stride_doh
+        do = load_tile(do_head, start_m, N_q, stride_dom, do_offs, BLOCK_M, HEAD_DIM, BLOCK_D, False)
+        shift = tl.load(shift_ptr + row_base + rows)
+        delta = tl.load(delta_ptr + row_base + rows)
+        slope = slope_of(alibi_ptr, q_head)
+        dk, dv = accumulate(
+            dk, dv, q, k, v, do, shift, delta, True, rows, cols, diagonal, scale, softcap,
+            slope, qk_scale, BLOCK_D > 128, False, PRECISION,
+        )  # fmt: skip
+        start_m += BLOCK_M
+        q_head += (start_m == full_stop).to(tl.int64)
+        start_m = tl.where(start_m == full_stop, full, start_m)
+
+    if first_key is not None:
+        there = ((cols >= first_key) & (cols < end_key))[:, None]
+        dk, dv = tl.where(there, dk, 0.0), tl.where(there, dv, 0.0)
+    dk_ptr += batch * stride_dkb + kv_head * stride_dkh
+    dv_ptr += batch * stride_dvb + kv_head * stride_dvh
+    if places_ptr is not None:
+        dk_ptr += tl.cast(k_first, tl.int64) * stride_dkn
+        dv_ptr += tl.cast(k_first, tl.int64) * stride_dvn
+    dk_offs = tile_offsets(stride_dkn, stride_dkd, BLOCK_N, BLOCK_D, WIDE)
+    dv_offs = tile_offsets(stride_dvn, stride_dvd, BLOCK_N, BLOCK_D, WIDE)
+    store_tile(dk_ptr, start_n, N_k, stride_dkn, dk_offs, dk * scale_out, BLOCK_N, HEAD_DIM, BLOCK_D)
+    store_tile(dv_ptr, start_n, N_k, stride_dvn, dv_offs, dv, BLOCK_N, HEAD_DIM, BLOCK_D)
+
+
+@triton.jit
+def accumulate(
+    dk, dv, q, k, v, do, shift, delta, visible, rows, cols, diagonal, scale, softcap, slope, qk_scale,
+    AHEAD: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """dV += P^T dO and dK += dS^T Q, (BLOCK_N, BLOCK_D) both, for one block of queries; delta is negative.
+
+    AHEAD: dP^T is multiplied out while exponentials are taken. That is a fifth faster for wide heads, and slower for
+    others, of which registers hold less.
+    """
+    start = tl.broadcast_to(shift[None, :], (k.shape[0], q.shape[0]))
+    if scale is None:
+        s_t = tl.dot(k, tl.trans(q), start, input_precision=PRECISION)  # (BLOCK_N, BLOCK_M)
+    else:
+        s_t = tl.dot(k, tl.trans(q), input_precision=PRECISION)
+        s_t, damp = scored(s_t, rows[None, :], cols[:, None], diagonal, scale, softcap, slope)
+        s_t += start
+    start = tl.broadcast_to(delta[None, :], (v.shape[0], do.shape[0]))
+    if AHEAD:
+        dp_t = tl.dot(v, tl.trans(do), start, input_precision=PRECISION)
+    p_t = tl.exp2(s_t * qk_scale)  # exp(scores^T - lse)
+    if MASKED:  # after the exponential is soon enough: nothing here takes a maximum over hidden scores
+        p_t = tl.where(visible, p_t, 0.0)
+    dv = tl.dot(p_t.to(do.dtype), do, dv, input_precision=PRECISION)
+    if not AHEAD:
+        dp_t = tl.dot(v, tl.trans(do), start, input_precision=PRECISION)
+    ds_t = p_t * dp_t
+    if softcap is not None:
+        ds_t = ds_t * damp
+    dk = tl.dot(ds_t.to(q.dtype), q, dk, input_precision=PRECISION)
+    return dk, dv
+
+
+@triton.jit(do_not_specialize=["N_q", "N_k", "group", "left", "right"])  # one compilation for all lengths
+def attention_dq_portable_kernel(
+    # pointers
+    q_ptr, k_ptr, v_ptr, do_ptr, shift_ptr, delta_ptr, dq_ptr, dslope_ptr,
+    # strides of q, do and dq (B, H_q, N_q, D), of k and v (B, H_kv, N_k, D); shift, delta, dslope are contiguous
+    stride_qb, stride_qh, stride_qm, stride_qd,
+    stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_vb, stride_vh, stride_vn, stride_vd,
+    stride_dob, stride_doh, stride_dom, stride_dod,
+    stride_dqb, stride_dqh, stride_dqm, stride_dqd,
+    # sizes, the factor on Q K^T, and that in the exponent: the same times log2(e), or log2(e) where scores are more
+    N_q, N_k, group, scale_out, qk_scale,
+    # what hides keys and changes scores, as in `Options`; None where nothing does
+    places_ptr, key_start_ptr, key_stop_ptr, alibi_ptr, left, right, scale, softcap,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    CAUSAL: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """dQ for one block of queries: the forward's loops over the keys, with dS K in place of P V.
+
+    dslope_ptr: and what each query adds to the gradient of its head's slope.
+    """
+    block = tl.program_id(0)
+    if CAUSAL:
+        block = tl.num_programs(0) - 1 - block  # the longest first
+        right = 0
+    start_m = block * BLOCK_M
+    head = tl.program_id(1)
+    batch = tl.program_id(2).to(tl.int64)  # 64 bits in every product with a stride: offsets may pass 2^31
+    q_head = head.to(tl.int64)
+    kv_head = (head // group).to(tl.int64)
+    q_ptr += batch * stride_qb + q_head * stride_qh
+    do_ptr += batch * stride_dob + q_head * stride_doh
+    dq_ptr += batch * stride_dqb + q_head * stride_dqh
+    k_ptr += batch * stride_kb + kv_head * stride_kh
+    v_ptr += batch * stride_vb + kv_head * stride_vh
+    row_base = (batch * tl.num_programs(1) + head) * N_q
+
+    k_first = 0
+    if places_ptr is not None:  # from here on there is this sequence alone
+        start_m, q_first, N_q, k_first, N_k = place(places_ptr, block)
+        q_ptr += q_first.to(tl.int64) * stride_qm
+        do_ptr += q_first.to(tl.int64) * stride_dom
+        dq_ptr += q_first.to(tl.int64) * stride_dqm
+        k_ptr += k_first.to(tl.int64) * stride_kn
+        v_ptr += k_first.to(tl.int64) * stride_vn
+        row_base += q_first
+    diagonal = N_k - N_q
+    first_key = None
+    end_key = N_k
+    if key_start_ptr is not None:
+        first_key, end_key = keys_there(key_start_ptr, key_stop_ptr, batch, k_first, N_k)
+    slope = slope_of(alibi_ptr, head)
+
+    start, end = keys_seen(start_m, diagonal, first_key, end_key, left, right, BLOCK_M, BLOCK_N)
+    full, full_end = keys_seen_by_all(start_m, end, diagonal, first_key, end_key, left, right, BLOCK_M, BLOCK_N)
+    q_offs = tile_offsets(stride_qm, stride_qd, BLOCK_M, BLOCK_D, WIDE)
+    do_offs = tile_offsets(stride_dom, stride_dod, BLOCK_M, BLOCK_D, WIDE)
+    k_offs = tile_offsets(stride_kn, stride_kd, BLOCK_N, BLOCK_D, WIDE)
+    v_offs = tile_offsets(stride_vn, stride_vd, BLOCK_N, BLOCK_D, WIDE)
+    rows_read = tl.where(end > 0, N_q, 0)
+    q = load_tile(q_ptr, start_m, rows_read, stride_qm, q_offs, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+    do = load_tile(do_ptr, start_m, rows_read, stride_dom, do_offs, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+    rows = start_m + tl.arange(0, BLOCK_M)
+    shift = tl.load(shift_ptr + row_base + rows, mask=rows < N_q, other=0.0)
+    delta = tl.load(delta_ptr + row_base + rows, mask=rows < N_q, other=0.0)
+    dq = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
+    dslope = tl.zeros((BLOCK_M,), dtype=tl.float32)
+
+    for at in range(full_end - (full - start), end, BLOCK_N):  # what not all see: before `full`, and from full_end on
+        start_n = at
+        if left is not None or first_key is not None:
+            start_n = tl.where(at < full_end, at - (full_end - full), at)
+        k = load_tile(k_ptr, start_n, end_key, stride_kn, k_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True, first_key)
+        v = load_tile(v_ptr, start_n, end_key, stride_vn, v_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True, first_key)
+        cols = start_n + tl.arange(0, BLOCK_N)
+        visible = is_visible(rows[:, None], cols[None, :], diagonal, first_key, end_key, left, right)
+        dq, dslope = accumulate_dq(
+            dq, dslope, q, k, v, do, shift, delta, visible, rows, cols, diagonal, scale, softcap,
+            slope, qk_scale, dslope_ptr is not None, True, PRECISION,
+        )  # fmt: skip
+
+    for start_n in range(full, full_end, BLOCK_N):
+        k = load_tile(k_ptr, start_n, N_k, stride_kn, k_offs, BLOCK_N, HEAD_DIM, BLOCK_D, False)
+        v = load_tile(v_ptr, start_n, N_k, stride_vn, v_offs, BLOCK_N, HEAD_DIM, BLOCK_D, False)
+        cols = start_n + tl.arange(0, BLOCK_N)
+        dq, dslope = accumulate_dq(
+            dq, dslope, q, k, v, do, shift, delta, True, rows, cols, diagonal, scale, softcap,
+            slope, qk_scale, dslope_ptr is not None, False, PRECISION,
+        )  # fmt: skip
+
+    dq_offs = tile_offsets(stride_dqm, stride_dqd, BLOCK_M, BLOCK_D, WIDE)
+    store_tile(dq_ptr, start_m, N_q, stride_dqm, dq_offs, dq * scale_out, BLOCK_M, HEAD_DIM, BLOCK_D)
+    if dslope_ptr is not None:
+        tl.store(dslope_ptr + row_base + rows, dslope, mask=rows < N_q)
+
+
+@triton.jit
+def accumulate_dq(
+    dq, dslope, q, k, v, do, shift, delta, visible, rows, cols, diagonal, scale, softcap, slope, qk_scale,
+    SLOPES: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """dQ += dS K, (BLOCK_M, BLOCK_D), for one block of keys; delta is negative. SLOPES: dslope -= rowsum(dS distance)."""
+    start = tl.broadcast_to(shift[:, None], (q.shape[0], k.shape[0]))
+    if scale is None:
+        s = tl.dot(q, tl.trans(k), start, input_precision=PRECISION)  # (BLOCK_M, BLOCK_N)
+    else:
+        s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+        s, damp = scored(s, rows[:, None], cols[None, :], diagonal, scale, softcap, slope)
+        s += start
+    p = tl.exp2(s * qk_scale)
+    if MASKED:
+        p = tl.where(visible, p, 0.0)
+    ds = p * tl.dot(do, tl.trans(v), tl.broadcast_to(delta[:, None], p.shape), input_precision=PRECISION)
+    if SLOPES:
+        dslope -= tl.sum(ds * tl.abs(rows[:, None] + diagonal - cols[None, :]).to(tl.float32), 1)
+    if softcap is not None:
+        ds = ds * damp
+    return tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION), dslope
+
+
+def attention_backward_portable(
+    do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *, causal: bool = False,
+    scale: float | None = None, dlse: Tensor | None = None, launch: Launch | None = None,
+    launch_dq: Launch | None = None, allow_tf32: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """dQ, dK and dV, as `attention_backward` takes and gives them, on any GPU; the same bits in every run.
+
+    `launch` is that of the sweep for dK and dV, `launch_dq` that of the sweep for dQ, the same unless given.
+    Extra memory: two float32 per query.
+    """
+    check_bool(causal, "causal")
+    check_bool(allow_tf32, "allow_tf32")
+    for name, given in (("launch", launch), ("launch_dq", launch_dq)):
+        if given is not None:
+            check_launch(given, Launch, least=8, name=name)
+    how = How(causal, scale, allow_tf32, launch, launch_dq or launch)
+    return attention_gradients(do, q, k, v, o, lse, dlse, how)[:3]
+
+
+class How(NamedTuple):
+    """How a backward pass is run, and of what: `slopes`, whether the gradient of alibi is wanted."""
+
+    causal: bool = False
+    scale: float | None = None
+    allow_tf32: bool = False
+    launch: Launch | None = None
+    launch_dq: Launch | None = None
+    options: Options = PLAIN
+    slopes: bool = False
+
+
+def attention_gradients(
+    do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, dlse: Tensor | None, how: How
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """dQ, dK, dV, and of the options dsinks and dalibi, (H_q,) float32: None where there are none or nobody wants them.
+
+        dsinks_h = sum exp(sink_h - lse_i) (dlse_i - delta_i)        dalibi_h = -sum dS_ij |i + N_k - N_q - j|
+
+    Extra memory: two float32 per query, three with dalibi, and for dsinks a few while they are summed up.
+    """
+    size = check_backward(do, q, k, v, o, lse, dlse)
+    options, scale = how.options, resolve_scale(how.scale, size.D)
+    options.check_heads(q)
+    finite = scale if abs(scale) >= LEAST_SCALE else math.copysign(LEAST_SCALE, scale)
+    in_exponent = 1.0 if options.scores else finite
+    shift, delta = attention_rows(o, do, lse.contiguous(), dlse, in_exponent)
+    dq, dk, dv = to_write(q), to_write(k), to_write(v)
+    dslope = torch.empty_like(lse) if how.slopes else None
+    sweep = partial(_sweep, (q, k, v, do), (shift, delta), (scale, in_exponent * LOG2_E), how)
+    if dk.numel():
+        by = how.launch or portable_launch(DKDV, size.D, q.element_size(), q.device)
+        tiles, of_options = options.arguments(scale, size.N_k, size.N_q, by.block_n, keys=True)
+        sweep(attention_dkdv_portable_kernel, (tiles, size.H_kv, size.B), (dk, dv), of_options, by)
+    if dq.numel():
+        by = how.launch_dq or portable_launch(DQ, size.D, q.element_size(), q.device)
+        tiles, of_options = options.arguments(scale, size.N_q, size.N_k, by.block_m)
+        sweep(attention_dq_portable_kernel, (tiles, size.H_q, size.B), (dq,), of_options, by, (dslope,))
+    dsinks = None if options.sinks is None else gradient_of_sinks(options.sinks, lse, delta)
+    return dq, dk, dv, dsinks, None if dslope is None else dslope.sum((0, 2))
+
+
+def gradient_of_sinks(sinks: Tensor, lse: Tensor, delta: Tensor) -> Tensor:
+    """sum over batch and queries of P of the sink times -delta, (H_q,); delta is negative, and has dlse in it."""
+    P = torch.exp(sinks[:, None] - lse).masked_fill_(lse == -math.inf, 0.0)
+    return P.mul_(delta).sum((0, 2))
+
+
+def _sweep(inputs, rows, factors, how: How, kernel, grid, outputs, of_options, by: Launch, of_rows=()) -> None:
+    """One of the two sweeps: its matrices, what there is of every query, what it writes, and how it is launched."""
+    matrices = (*inputs, *outputs)
+    strides = tuple(t.stride() for t in matrices)
+    q, k = inputs[:2]
+    D = q.shape[-1]
+    constants = dict(
+        HEAD_DIM=D, BLOCK_M=by.block_m, BLOCK_N=by.block_n, BLOCK_D=padded(D), CAUSAL=how.causal,
+        WIDE=is_wide(by, *strides), PRECISION="tf32" if how.allow_tf32 else "ieee",
+    )  # fmt: skip
+    aligned = tuple(t.data_ptr() % 16 for t in inputs)
+    sizes = (q.shape[2], k.shape[2], q.shape[1] // k.shape[1])
+    launch_kept(
+        kernel, check_grid(grid),
+        (*inputs, *rows, *outputs, *of_rows, *(n for stride in strides for n in stride), *sizes, *factors, *of_options),
+        constants, key=(q.dtype, q.device, strides, aligned, by, how.options.key, how.slopes),
+        num_warps=by.num_warps, num_stages=by.num_stages, maxnreg=by.registers,
+    )  # fmt: skip
+
+
+def attention_rows(
+    o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None, scale: float, *, block_m: int = 64
+) -> tuple[Tensor, Tensor]:
+    """-lse / scale and -delta, (B, H_q, N_q) in float32. HBM: O, dO, lse and dlse read once, both written once."""
+    B, H, N, D = o.shape
+    shift, delta = to_write(lse), to_write(lse)
+    if lse.numel():
+        dlse = None if dlse is None else dlse.contiguous()
+        strides = (o.stride(), do.stride())
+        aligned = tuple(t.data_ptr() % 16 for t in (o, do, lse))
+        launch_kept(
+            attention_rows_portable_kernel, check_grid((-(-N // block_m), H, B)),
+            (o, do, lse, dlse, shift, delta, *strides[0], *strides[1], N, scale),
+            dict(HEAD_DIM=D, BLOCK_M=block_m, BLOCK_D=padded(D)),
+            key=(o.dtype, o.device, strides, aligned, dlse is None),
+        )  # fmt: skip
+    return shift, delta

@@ -1,0 +1,247 @@
+"""FlashAttention-2's forward pass for every GPU: the teaching kernel, and what makes it fast in plain Triton.
+
+What changed from the teaching kernel, and why:
+
+1. The maximum is taken of Q K^T itself, and scale goes into the exponent: exp2(S c - m c), c = scale log2(e), is one
+   fused multiply-add and one exponential for a score, where S c alone cost a multiplication. That asks for c > 0: for a
+   negative scale the kernel takes -S and -c.
+2. Blocks that every query of a tile sees are a loop of their own, whose loads need no mask either.
+3. A tile's offsets are worked out once, in 32 bits; the loop adds a 64-bit distance to one pointer.
+4. Where D is a power of two, no column needs a mask.
+5. Causal: the last blocks of queries, which see most keys, start first; what is left to start last is short.
+6. The masked blocks come first. Where they came last, NVIDIA's assembler saw products of the loop before still under
+   way, and let every product wait for the one before ("wgmma instructions are serialized").
+7. A launch for each GPU: larger blocks and deeper pipelines, as far as its shared memory goes.
+8. Masks (`masks`), and scores that are more than products (`scores`): arguments which are None where there are none,
+   so that Triton compiles plain attention to what it was.
+
+Source: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from flashlearn.core.inputs import check_bool, check_qkv
+from flashlearn.fast.launcher import launch as launch_kept
+from flashlearn.fast.launcher import to_write
+from flashlearn.fast.portable.launches import FORWARD, Launch, is_wide, portable_launch
+from flashlearn.fast.portable.masks import is_visible, keys_seen, keys_seen_by_all, keys_there, place
+from flashlearn.fast.portable.options import PLAIN, Options
+from flashlearn.fast.portable.scores import scored, slope_of, with_sink
+from flashlearn.fast.target import check_grid, check_launch, check_runnable, resolve_scale
+from flashlearn.kernels.forward import LN_2, LOG2_E, check_head_dim, padded
+
+LEAST_SCALE = 1e-30  # stands for 0, by which nothing infinite may be multiplied: what it makes of a score rounds to 0
+NOTHING = tl.constexpr(float("-inf"))
+
+
+@triton.jit
+def tile_offsets(
+    stride_n, stride_d, SIZE: tl.constexpr, BLOCK_D: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """Where the elements of a tile (SIZE, BLOCK_D) lie, from its first on; WIDE: in 64 bits."""
+    rows = tl.arange(0, SIZE)[:, None]
+    columns = tl.arange(0, BLOCK_D)[None, :]
+    if WIDE:
+        offsets = rows.to(tl.int64) * stride_n + columns.to(tl.int64) * stride_d
+    else:  # one return: two of different types do not compile
+        offsets = rows * stride_n + columns * stride_d
+    return offsets
+
+
+@triton.jit
+def load_tile(
+    ptr, start, length, stride_n, offsets,
+    SIZE: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, CHECKED: tl.constexpr, first=None,
+):  # fmt: skip
+    """Rows start .. start + SIZE of a matrix of `length` rows at ptr, zeros past its edges: (SIZE, BLOCK_D).
+
+    Not CHECKED: all of these rows are there. first: those before it are not.
+    """
+    ptrs = ptr + tl.cast(start, tl.int64) * stride_n + offsets
+    columns = (tl.arange(0, BLOCK_D) < HEAD_DIM)[None, :]
+    rows = (tl.arange(0, SIZE) < length - start)[:, None]
+    if first is not None:
+        rows = rows & (tl.arange(0, SIZE) >= first - start)[:, None]
+    if CHECKED and HEAD_DIM < BLOCK_D:
+        return tl.load(ptrs, mask=rows & columns, other=0.0)
+    if CHECKED:
+        return tl.load(ptrs, mask=rows, other=0.0)
+    if HEAD_DIM < BLOCK_D:
+        return tl.load(ptrs, mask=columns, other=0.0)
+    return tl.load(ptrs)
+
+
+@triton.jit
+def store_tile(
+    ptr, start, length, stride_n, offsets, tile,
+    SIZE: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """Write a tile (SIZE, BLOCK_D) where `load_tile` reads it, as far as there is a matrix, in its dtype."""
+    ptrs = ptr + tl.cast(start, tl.int64) * stride_n + offsets
+    mask = (tl.arange(0, SIZE) < length - start)[:, None] & (tl.arange(0, BLOCK_D) < HEAD_DIM)[None, :]
+    tl.store(ptrs, tile.to(ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit(do_not_specialize=["N_q", "N_k", "group", "left", "right"])  # one compilation for all lengths
+def attention_forward_portable_kernel(
+    # pointers
+    q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, sinks_ptr,
+    # strides of q and o (B, H_q, N_q, D), of k and v (B, H_kv, N_k, D); lse (B, H_q, N_q) is contiguous
+    stride_qb, stride_qh, stride_qm, stride_qd,
+    stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_vb, stride_vh, stride_vn, stride_vd,
+    stride_ob, stride_oh, stride_om, stride_od,
+    # sizes, and |scale| * log2(e); where scores are more than scaled products, log2(e)
+    N_q, N_k, group, qk_scale,
+    # what hides keys and changes scores, as in `Options`; None where nothing does
+    places_ptr, key_start_ptr, key_stop_ptr, alibi_ptr, left, right, scale, softcap,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    CAUSAL: tl.constexpr, NEGATIVE: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """O = softmax(Q K^T scale) V and lse for one block of queries of one head of one sequence."""
+    block = tl.program_id(0)
+    if CAUSAL:
+        block = tl.num_programs(0) - 1 - block
+        right = 0
+    start_m = block * BLOCK_M
+    head = tl.program_id(1)
+    batch = tl.program_id(2).to(tl.int64)  # 64 bits in every product with a stride: offsets may pass 2^31
+    q_ptr += batch * stride_qb + head.to(tl.int64) * stride_qh
+    kv_head = (head // group).to(tl.int64)  # a group of query heads shares a key head
+    k_ptr += batch * stride_kb + kv_head * stride_kh
+    v_ptr += batch * stride_vb + kv_head * stride_vh
+    o_ptr += batch * stride_ob + head.to(tl.int64) * stride_oh
+    lse_ptr += (batch * tl.num_programs(1) + head) * N_q
+
+    k_first = 0
+    if places_ptr is not None:  # from here on there is this sequence alone
+        start_m, q_first, N_q, k_first, N_k = place(places_ptr, block)
+        q_ptr += q_first.to(tl.int64) * stride_qm
+        k_ptr += k_first.to(tl.int64) * stride_kn
+        v_ptr += k_first.to(tl.int64) * stride_vn
+        o_ptr += q_first.to(tl.int64) * stride_om
+        lse_ptr += q_first
+    diagonal = N_k - N_q
+    first_key = None
+    end_key = N_k
+    if key_start_ptr is not None:
+        first_key, end_key = keys_there(key_start_ptr, key_stop_ptr, batch, k_first, N_k)
+    slope = slope_of(alibi_ptr, head)
+
+    start, end = keys_seen(start_m, diagonal, first_key, end_key, left, right, BLOCK_M, BLOCK_N)
+    full, full_end = keys_seen_by_all(start_m, end, diagonal, first_key, end_key, left, right, BLOCK_M, BLOCK_N)
+    q_offs = tile_offsets(stride_qm, stride_qd, BLOCK_M, BLOCK_D, WIDE)
+    k_offs = tile_offsets(stride_kn, stride_kd, BLOCK_N, BLOCK_D, WIDE)
+    v_offs = tile_offsets(stride_vn, stride_vd, BLOCK_N, BLOCK_D, WIDE)
+    # no key, no read: what lies there may be memory of nobody
+    rows_read = tl.where(end > 0, N_q, 0)
+    q = load_tile(q_ptr, start_m, rows_read, stride_qm, q_offs, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+    m_i = tl.full((BLOCK_M,), NOTHING, dtype=tl.float32)  # of S, not of S scale
+    l_i = tl.zeros((BLOCK_M,), dtype=tl.float32)
+    acc = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
+    rows = start_m + tl.arange(0, BLOCK_M)[:, None]
+
+    for at in range(full_end - (full - start), end, BLOCK_N):  # what not all see: before `full`, and from full_end on
+        start_n = at
+        if left is not None or first_key is not None:
+            start_n = tl.where(at < full_end, at - (full_end - full), at)
+        k = load_tile(k_ptr, start_n, end_key, stride_kn, k_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True, first_key)
+        v = load_tile(v_ptr, start_n, end_key, stride_vn, v_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True, first_key)
+        s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+        cols = start_n + tl.arange(0, BLOCK_N)[None, :]
+        if scale is not None:
+            s, _ = scored(s, rows, cols, diagonal, scale, softcap, slope)
+        elif NEGATIVE:
+            s = -s
+        visible = is_visible(rows, cols, diagonal, first_key, end_key, left, right)
+        s = tl.where(visible, s, NOTHING)  # a hidden score must not raise m
+        m_i, l_i, acc = take_in(m_i, l_i, acc, s, v, qk_scale, PRECISION)
+
+    for start_n in range(full, full_end, BLOCK_N):
+        k = load_tile(k_ptr, start_n, N_k, stride_kn, k_offs, BLOCK_N, HEAD_DIM, BLOCK_D, False)
+        v = load_tile(v_ptr, start_n, N_k, stride_vn, v_offs, BLOCK_N, HEAD_DIM, BLOCK_D, False)
+        s = tl.dot(q, tl.trans(k), input_precision=PRECISION)  # (BLOCK_M, BLOCK_N)
+        if scale is not None:
+            cols = start_n + tl.arange(0, BLOCK_N)[None, :]
+            s, _ = scored(s, rows, cols, diagonal, scale, softcap, slope)
+        elif NEGATIVE:
+            s = -s
+        m_i, l_i, acc = take_in(m_i, l_i, acc, s, v, qk_scale, PRECISION)
+
+    m_i = m_i * (qk_scale * LN_2)  # scaled, as lse is
+    if sinks_ptr is not None:
+        m_i, l_i, acc = with_sink(m_i, l_i, acc, tl.load(sinks_ptr + head))
+    # A row that saw no key has l = 0, m = -inf: dividing by 1 gives o = 0, and lse = -inf + log(1) stays -inf
+    l_i = tl.where(l_i == 0.0, 1.0, l_i)
+    lse = m_i + tl.log2(l_i) * LN_2  # (BLOCK_M,)
+    o_offs = tile_offsets(stride_om, stride_od, BLOCK_M, BLOCK_D, WIDE)
+    store_tile(o_ptr, start_m, N_q, stride_om, o_offs, acc / l_i[:, None], BLOCK_M, HEAD_DIM, BLOCK_D)
+    offs_m = start_m + tl.arange(0, BLOCK_M)
+    tl.store(lse_ptr + offs_m, lse, mask=offs_m < N_q)
+
+
+@triton.jit
+def take_in(m_i, l_i, acc, s, v, qk_scale, PRECISION: tl.constexpr):
+    """Online softmax: scores s (BLOCK_M, BLOCK_N), not yet scaled, and values v (BLOCK_N, BLOCK_D) into (m, l, acc)."""
+    m_new = tl.maximum(m_i, tl.max(s, 1))  # (BLOCK_M,)
+    # a row to which no key has weighed anything has m = -inf, and -inf + inf would be NaN: subtract 0 there
+    m_safe = tl.where(m_new == NOTHING, 0.0, m_new)
+    if v.dtype == tl.float32:  # fused, the rounding of the shift stays in: 2^-24 of it, too much for scores beyond 2^24
+        p = tl.exp2((s - m_safe[:, None]) * qk_scale)  # (BLOCK_M, BLOCK_N)
+        alpha = tl.exp2((m_i - m_safe) * qk_scale)  # (BLOCK_M,), 0 on the first block
+    else:
+        shift = m_safe * qk_scale
+        p = tl.exp2(tl.fma(s, qk_scale, -shift[:, None]))
+        alpha = tl.exp2(tl.fma(m_i, qk_scale, -shift))
+    l_i = l_i * alpha + tl.sum(p, 1)
+    acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None], input_precision=PRECISION)
+    return m_new, l_i, acc
+
+
+def attention_forward_portable(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None,
+    launch: Launch | None = None, allow_tf32: bool = False, options: Options = PLAIN,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """O = softmax(Q K^T scale) V and lse, as `attention_forward` takes and gives them, on any GPU.
+
+    HBM: Q, O and lse once; a K and V block for every Q block that may see it. Documents: and what `find_places` does.
+    """
+    check_runnable(q=q, k=k, v=v)
+    size = check_qkv(q, k, v)
+    check_head_dim(size.D)
+    check_bool(causal, "causal")
+    check_bool(allow_tf32, "allow_tf32")
+    options.check_heads(q)
+    if launch is None:
+        launch = portable_launch(FORWARD, size.D, q.element_size(), q.device)
+    else:
+        check_launch(launch, Launch)
+    scale = resolve_scale(scale, size.D)
+    o, lse = to_write(q), to_write(q, (size.B, size.H_q, size.N_q), torch.float32)
+    if not lse.numel():
+        return o, lse
+    tiles, of_options = options.arguments(scale, size.N_q, size.N_k, launch.block_m)
+    strides = (q.stride(), k.stride(), v.stride(), o.stride())
+    aligned = tuple(t.data_ptr() % 16 for t in (q, k, v))
+    constants = dict(
+        HEAD_DIM=size.D, BLOCK_M=launch.block_m, BLOCK_N=launch.block_n, BLOCK_D=padded(size.D),
+        CAUSAL=causal, NEGATIVE=scale < 0, WIDE=is_wide(launch, *strides), PRECISION="tf32" if allow_tf32 else "ieee",
+    )  # fmt: skip
+    launch_kept(
+        attention_forward_portable_kernel,
+        check_grid((tiles, size.H_q, size.B)),
+        (
+            q, k, v, o, lse, options.sinks, *strides[0], *strides[1], *strides[2], *strides[3],
+            size.N_q, size.N_k, size.group, LOG2_E if options.scores else max(abs(scale), LEAST_SCALE) * LOG2_E,
+            *of_options,
+        ),
+        constants, key=(q.dtype, q.device, strides, aligned, launch, options.key),
+        num_warps=launch.num_warps, num_stages=launch.num_stages, maxnreg=launch.registers,
+    )  # fmt: skip
+    return o, lse

@@ -1,0 +1,82 @@
+"""How the portable kernels are launched: by D, by the size of an element, and by the shared memory of the GPU.
+
+A launch is picked from tables that were made once; nothing is tuned when a program runs. Launches from 200 KB on are the
+fastest of some twenty on an H200 (Triton 3.7.1, fp16, N = 4096 and 16384), those of float32 of some five there. The
+others were compiled only: of the sizes that are usual on such GPUs, those that spill little.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import torch
+
+from flashlearn.fast.target import INTERPRETED
+
+
+class Launch(NamedTuple):
+    """Block sizes, and what the compiler is told: warps, stages of software pipelining, most registers of a thread."""
+
+    block_m: int
+    block_n: int
+    num_warps: int = 4
+    num_stages: int = 2
+    registers: int | None = None
+
+
+# (bytes of an element, D up to) -> from so many KB of shared memory on: the launch
+FORWARD = {
+    (2, 64): {0: Launch(128, 64, 4, 3), 200: Launch(64, 64, 4, 3)},
+    (2, 128): {0: Launch(128, 64, 8, 3), 200: Launch(128, 128, 8, 3)},
+    (2, 256): {0: Launch(64, 32, 4, 2), 160: Launch(64, 64, 8, 2), 200: Launch(128, 64, 8, 2)},
+    (4, 64): {0: Launch(32, 32, 4, 2)},
+    (4, 128): {0: Launch(32, 32, 8, 1), 200: Launch(64, 32, 8, 2)},
+    (4, 256): {0: Launch(16, 16, 4, 2)},
+}
+DKDV = {
+    (2, 64): {0: Launch(64, 128, 8, 2), 200: Launch(64, 64, 4, 3, 168)},
+    (2, 128): {0: Launch(64, 64, 8, 2), 200: Launch(64, 128, 8, 3)},
+    (2, 256): {0: Launch(32, 32, 4, 2), 160: Launch(32, 64, 8, 2), 200: Launch(64, 32, 4, 2)},
+    (4, 64): {0: Launch(32, 64, 8, 1)},
+    (4, 128): {0: Launch(16, 16, 4, 1)},
+    (4, 256): {0: Launch(16, 8, 4, 1), 96: Launch(16, 16, 8, 1)},
+}
+DQ = {
+    (2, 64): {0: Launch(64, 64, 4, 3), 200: Launch(128, 64, 4, 3)},
+    (2, 128): {0: Launch(128, 64, 8, 2), 200: Launch(128, 64, 8, 3)},
+    (2, 256): {0: Launch(32, 32, 4, 2), 160: Launch(64, 32, 8, 2), 200: Launch(128, 32, 8, 2)},
+    (4, 64): {0: Launch(32, 32, 4, 1)},
+    (4, 128): {0: Launch(16, 16, 4, 1)},
+    (4, 256): {0: Launch(16, 16, 8, 1)},
+}
+
+
+def portable_launch(table: dict, D: int, itemsize: int, device: torch.device) -> Launch:
+    """The launch in one of the tables above for tiles of D columns on this GPU; in the interpreter that of the least memory."""
+    by_memory = table[itemsize, 64 if D <= 64 else 128 if D <= 128 else 256]
+    room = shared_memory(device) // 1024
+    return by_memory[max(least for least in by_memory if least <= room)]
+
+
+@cache
+def shared_memory(device: torch.device) -> int:
+    """Bytes of shared memory that one program may have on this GPU; in the interpreter 0."""
+    if INTERPRETED:
+        return 0
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin  # type: ignore[attr-defined]  # no stub
+
+
+@cache
+def has_tensor_cores(device: torch.device) -> bool:
+    """Whether Triton has a path to the tensor cores of this GPU: from compute capability 8 on.
+
+    On older ones products are worked out in float32 by ordinary arithmetic, also those of 16-bit factors.
+    """
+    return torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def is_wide(launch: Launch, *strides: tuple[int, ...]) -> bool:
+    """Whether offsets within a tile may pass 2^31: so far apart lie its rows or columns."""
+    rows = max(launch.block_m, launch.block_n)
+    return any(rows * abs(stride[2]) + 256 * abs(stride[3]) >= 2**31 for stride in strides)

@@ -1,0 +1,173 @@
+"""Who sees whom, inside a kernel: what `Mask` answers in Python, as four small device functions, for two kinds of block.
+
+    Mask.keys(rows)       keys_seen            and of these, keys_seen_by_all: the blocks that need no masking
+    Mask.queries(cols)    queries_seeing       and of these, queries_seeing_all
+    Mask.visible          is_visible
+
+Whatever is None does not limit: `left` and `right`, at most so many keys before and after a query's own; `first_key`,
+the first key that exists. It costs nothing either, since Triton compiles a kernel anew for a None. Query i stands at
+key i + diagonal, diagonal = N_k - N_q.
+
+Documents and packed sequences are cut apart instead of masked: a tile of a kernel's grid is a block of *one* sequence,
+and everything in the kernel is said of that sequence alone. Which block of which sequence a tile is, `find_places` has
+a small kernel work out, so that the host need not know the offsets, and waits for nothing.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from flashlearn.fast.launcher import launch as launch_kept
+
+PER_TILE = 5  # numbers kept of a tile
+
+
+@triton.jit
+def keys_seen(
+    start_m, diagonal, first_key, end_key, left, right, BLOCK_M, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """(start, end): the keys that any query of a block sees, from the first of a block of keys on."""
+    start = 0
+    end = end_key
+    if right is not None:
+        end = tl.minimum(tl.maximum(start_m + BLOCK_M + right + diagonal, 0), end_key)
+    if left is not None or first_key is not None:
+        if first_key is not None:
+            start = first_key
+        if left is not None:
+            start = tl.maximum(start_m + diagonal - left, start)
+        end = tl.where(start < end, end, 0)
+        start = tl.where(start < end, start // BLOCK_N * BLOCK_N, 0)
+    return start, end
+
+
+@triton.jit
+def keys_seen_by_all(
+    start_m, end, diagonal, first_key, end_key, left, right, BLOCK_M, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """(full, full_end): blocks of keys between these are seen by every query of a block, whose keys end at `end`."""
+    seen = end_key
+    if right is not None:
+        seen = tl.minimum(tl.maximum(start_m + 1 + right + diagonal, 0), end_key)
+    full = 0
+    full_end = seen // BLOCK_N * BLOCK_N
+    if left is not None or first_key is not None:
+        if first_key is not None:
+            full = first_key
+        if left is not None:
+            full = tl.maximum(start_m + BLOCK_M - 1 + diagonal - left, full)
+        full = tl.minimum(tl.cdiv(full, BLOCK_N), tl.cdiv(end, BLOCK_N)) * BLOCK_N
+        full_end = tl.maximum(tl.minimum(full_end, end), full)
+    return full, full_end
+
+
+@triton.jit
+def queries_seeing(
+    start_n, N_q, diagonal, first_key, end_key, left, right, BLOCK_M, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """(first, stop): the queries that see any key of a block, from the first of a block of queries on."""
+    first = N_q * 0
+    stop = N_q
+    begin = start_n
+    if first_key is not None:
+        begin = tl.maximum(start_n, first_key)
+    if right is not None:
+        first = tl.maximum(begin - right - diagonal, 0) // BLOCK_M * BLOCK_M
+    if left is not None:
+        stop = tl.minimum(tl.maximum(tl.minimum(start_n + BLOCK_N, end_key) + left - diagonal, 0), N_q)
+    if first_key is not None:
+        stop = tl.where(begin < tl.minimum(start_n + BLOCK_N, end_key), stop, 0)
+    return first, stop
+
+
+@triton.jit
+def queries_seeing_all(
+    start_n, first, stop, diagonal, left, right, BLOCK_M, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """(full, full_stop): blocks of queries between these see all keys of a block that `first` .. `stop` see any of."""
+    full = first
+    full_stop = stop // BLOCK_M * BLOCK_M
+    if right is not None:
+        full = tl.cdiv(tl.maximum(start_n + BLOCK_N - 1 - right - diagonal, 0), BLOCK_M) * BLOCK_M
+    if left is not None:
+        full_stop = tl.minimum(full_stop, tl.maximum(start_n + left + 1 - diagonal, 0) // BLOCK_M * BLOCK_M)
+    return full, full_stop
+
+
+@triton.jit
+def is_visible(rows, cols, diagonal, first_key, end_key, left, right):
+    """Whether a query sees a key: rows and cols are broadcast to a block of both."""
+    visible = cols < end_key
+    if first_key is not None:
+        visible = visible & (cols >= first_key)
+    if right is not None:
+        visible = visible & (cols <= rows + (diagonal + right))
+    if left is not None:
+        visible = visible & (cols >= rows + (diagonal - left))
+    return visible
+
+
+@triton.jit
+def keys_there(key_start_ptr, key_stop_ptr, batch, k_first, N_k):
+    """(first, end) of the keys that exist, of the N_k from k_first on, whatever the tensors say."""
+    end = tl.minimum(tl.maximum(tl.load(key_stop_ptr + batch) - k_first, 0), N_k)
+    return tl.minimum(tl.maximum(tl.load(key_start_ptr + batch) - k_first, 0), end), end
+
+
+@triton.jit
+def place(places_ptr, tile):
+    """Where a tile lies: its start in its sequence; first row and length of that; the same of the other side."""
+    ptr = places_ptr + tile * 5
+    return tl.load(ptr), tl.load(ptr + 1), tl.load(ptr + 2), tl.load(ptr + 3), tl.load(ptr + 4)
+
+
+@triton.jit
+def clamped(offsets_ptr, sequence, least, N):
+    """An offset, or the nearest number in least .. N: bad offsets make wrong results and no stray access."""
+    return tl.minimum(tl.maximum(tl.load(offsets_ptr + sequence), least), N)
+
+
+@triton.jit(do_not_specialize=["sequences", "N_own", "N_other"])
+def attention_places_kernel(own_ptr, other_ptr, places_ptr, sequences, N_own, N_other, BLOCK: tl.constexpr):
+    """What `place` reads, for one tile.
+
+    Sequence s, of the rows from own[s] on, has the tiles from own[s] // BLOCK + s on: that is room for all of its
+    blocks, and a tile that is none gets length 0.
+    """
+    tile = tl.program_id(0)
+    low = tile * 0
+    high = low + sequences - 1
+    while low < high:  # the last sequence whose tiles begin here or before
+        middle = (low + high + 1) // 2
+        here = clamped(own_ptr, middle, 0, N_own) // BLOCK + middle <= tile
+        low = tl.where(here, middle, low)
+        high = tl.where(here, high, middle - 1)
+    first = clamped(own_ptr, low, 0, N_own)
+    length = clamped(own_ptr, low + 1, first, N_own) - first
+    other = clamped(other_ptr, low, 0, N_other)
+    start = tl.maximum(tile - first // BLOCK - low, 0) * BLOCK
+    there = start < length
+    ptr = places_ptr + tile * 5
+    tl.store(ptr, tl.where(there, start, 0))
+    tl.store(ptr + 1, first)
+    tl.store(ptr + 2, tl.where(there, length, 0))
+    tl.store(ptr + 3, other)
+    tl.store(ptr + 4, tl.where(there, clamped(other_ptr, low + 1, other, N_other) - other, 0))
+
+
+def find_places(own: Tensor, other: Tensor, N_own: int, N_other: int, block: int) -> Tensor:
+    """(tiles, 5) int32, what `place` reads: the sequences' rows own[s] .. own[s + 1] cut into blocks, never across.
+
+    N_own // block + sequences tiles: few more than blocks. HBM: a logarithm of the offsets and 20 bytes a tile.
+    """
+    sequences = own.numel() - 1
+    tiles = N_own // block + sequences
+    places = torch.empty((tiles, PER_TILE), dtype=torch.int32, device=own.device)
+    launch_kept(
+        attention_places_kernel, (tiles, 1, 1), (own, other, places, sequences, N_own, N_other), dict(BLOCK=block),
+        key=(own.device, own.data_ptr() % 16, other.data_ptr() % 16), num_warps=1,
+    )  # fmt: skip
+    return places
