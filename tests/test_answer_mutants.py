@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from flashlearn.cost import A100_40GB, H100_SXM, RTX_4060_LAPTOP
-from flashlearn.exercises import EXERCISES, grading
+from flashlearn.exercises import EXERCISES, assessment
 from flashlearn.exercises.calling import Called
 from tests.answer_mutants import Mutant, mutants
 
@@ -228,7 +228,7 @@ def wrong(mutant: Mutant, name: str) -> bool:
         try:
             with _limited():
                 got = function(*_copied(args))
-            error = grading.largest_error(grading.without_numpy(got), want)
+            error = assessment.largest_error(assessment.without_numpy(got), want)
         except Exception:  # whatever a mutant raises
             return True
         size = max((t.detach().double().nan_to_num(0, 0, 0).abs().max().item() for t in _tensors(want)), default=1.0)
@@ -243,7 +243,7 @@ def rejected(mutant: Mutant, name: str) -> bool:
     called = Called(mutant.function(), exercise.solution, exercise.writes)
     for case in exercise.cases:
         with _limited():
-            if not grading._run(case, called).passed:
+            if not assessment._run(case, called).passed:
                 return True
     return False
 

@@ -111,7 +111,8 @@ ESSENTIAL = """
 import contextlib, io, locale, pathlib, tempfile
 import torch
 import flashlearn as fl
-from flashlearn.exercises import check, diary, predict
+from flashlearn.exercises import check, predict
+from flashlearn.exercises import log
 from flashlearn.measurements import load, recordings
 from flashlearn.models.gpt import read_text
 from flashlearn.ring.processes import processes

@@ -17,12 +17,12 @@ if importlib.util.find_spec("triton"):
     import flashlearn.kernels  # noqa: F401  (first: PyTorch imports Triton too, for tensors without data)
 
 import flashlearn as fl
-from flashlearn import exercises
-from flashlearn.exercises import EXERCISES, check, checking, grading, hint, lines
-from flashlearn.exercises.grading import alike, grade, largest_error, relative_error
-from flashlearn.exercises.solutions.serving import waste_solution
+from flashlearn import course
+from flashlearn.course.serving.solutions import waste_solution
+from flashlearn.exercises import EXERCISES, assessment, check, checking, hint, lines
+from flashlearn.exercises.assessment import alike, grade, largest_error, relative_error
 
-ROOT = Path(exercises.__file__).parents[2]
+ROOT = Path(course.__file__).parents[2]
 MISTAKES = [(name, mistake) for name, exercise in EXERCISES.items() for mistake in exercise.mistakes]
 WHOLE = ("12.kernel", "13.kernel")  # each check compiles, and runs a dozen launches
 # Exercises whose answers take no tensor: their inputs are numbers, lists, or nothing
@@ -221,12 +221,12 @@ def no_rubbish():
 @pytest.mark.parametrize("name", [param(name, slow=name in LONG) for name in EXERCISES if name not in WHOLE])
 def test_a_known_mistake_is_run_once_and_told_as_if_it_ran_again(name, monkeypatch, no_rubbish):
     """What it returns in each case is kept: random numbers are the same at every check, and answers change nothing."""
-    known = grading._run_known
+    known = assessment._run_known
     told = [repr(check(name, mistake.function)) for mistake in EXERCISES[name].mistakes[:2]]
     runs = known.cache_info().misses
     assert told == [repr(check(name, mistake.function)) for mistake in EXERCISES[name].mistakes[:2]]
     assert known.cache_info().misses == runs
-    monkeypatch.setattr(grading, "_run_known", grading._run)
+    monkeypatch.setattr(assessment, "_run_known", assessment._run)
     assert told == [repr(check(name, mistake.function)) for mistake in EXERCISES[name].mistakes[:2]]
 
 
@@ -287,33 +287,11 @@ def test_solutions_stand_in_the_place_that_is_named(name):
 
 
 def test_every_module_is_listed_and_has_its_solutions_and_mistakes():
-    folder = Path(exercises.__file__).parent
-    listed = {notebook.__name__.rpartition(".")[2] for notebook in checking.NOTEBOOKS}
-    others = {
-        "__init__",
-        "__main__",
-        "altered",
-        "asking",
-        "calling",
-        "checking",
-        "diary",
-        "findings",
-        "grading",
-        "inventory",
-        "launching",
-        "mutation_lab",
-        "ordering",
-        "raised",
-        "recording",
-        "renamed",
-        "report",
-        "simulating",
-        "watching",
-        "whole_kernels",
-    }
-    assert {path.stem for path in folder.glob("*.py")} - others == listed
-    for kind in ("solutions", "mistakes"):
-        assert listed <= {path.stem for path in (folder / kind).glob("*.py")}
+    folder = Path(course.__file__).parent
+    assert {path.name for path in folder.iterdir() if (path / "__init__.py").exists()} == set(course.NOTEBOOKS)
+    for name in course.NOTEBOOKS:
+        files = {path.stem for path in (folder / name).glob("*.py")}
+        assert {"causes", "exercises", "mistakes", "questions", "solutions"} <= files
 
 
 def stubs():
@@ -357,7 +335,7 @@ def test_the_notebook_names_the_place_of_the_solution_and_the_hints(name):
     text = "\n".join(
         cell.source for cell in nbformat.read(paths[0], as_version=4).cells if cell.cell_type == "markdown"
     )
-    assert EXERCISES[name].place in text or "`flashlearn/exercises/solutions/`" in text
+    assert EXERCISES[name].place in text or "`flashlearn/course/`" in text
     assert f'`hint("{name[:2]}.' in text
     code = "\n".join(cell.source for cell in nbformat.read(paths[0], as_version=4).cells if cell.cell_type == "code")
     assert re.search(r"^from flashlearn\.exercises import .*\bhint\b", code, re.MULTILINE)

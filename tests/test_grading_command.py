@@ -16,17 +16,17 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from flashlearn.course.triton_forward.mutation_lab import MUTANTS, run_lab
 from flashlearn.exercises import EXERCISES, check
 from flashlearn.exercises.__main__ import cell, grade_notebook, grades, main, table
-from flashlearn.exercises.mutation_lab import MUTANTS, run_lab
-from flashlearn.exercises.submissions import kernel
-from flashlearn.exercises.submissions.notebook import NotANotebook, chapter, code_cells
-from flashlearn.exercises.submissions.record import FILE, TOKEN, Entry, Record
-from flashlearn.exercises.submissions.strict import MOST_TRIES
-from flashlearn.exercises.submissions.ward import NOTEBOOK
+from flashlearn.grading import kernel
+from flashlearn.grading.notebook import NotANotebook, chapter, code_cells
+from flashlearn.grading.record import FILE, TOKEN, Entry, Record
+from flashlearn.grading.sandbox import NOTEBOOK
+from flashlearn.grading.strict import MOST_TRIES
 from tests.slow import slow
 
-RIGHT = "from flashlearn.exercises.solutions.online_softmax import merge_solution as my_merge"
+RIGHT = "from flashlearn.course.online_softmax.solutions import merge_solution as my_merge"
 WRONG = "def my_merge(a, b):\n    return max(a[0], b[0]), a[1] + b[1]"
 STUB = "def my_tree(x, block_size):\n    raise NotImplementedError"
 CHECK = 'check("03.merge", my_merge)'
@@ -257,10 +257,10 @@ def test_a_notebook_of_many_slow_cells_has_an_end(strict, tmp_path, monkeypatch)
     clock = SimpleNamespace(sleep=time.sleep, monotonic=monotonic)
     for module in ("kernel", "strict"):
         monkeypatch.setattr(
-            f"flashlearn.exercises.submissions.{module}.empty_folder", lambda: tempfile.TemporaryDirectory(dir=folder)
+            f"flashlearn.grading.{module}.empty_folder", lambda: tempfile.TemporaryDirectory(dir=folder)
         )
-        monkeypatch.setattr(f"flashlearn.exercises.submissions.{module}.NOTEBOOK", 1)
-        monkeypatch.setattr(f"flashlearn.exercises.submissions.{module}.time", clock)
+        monkeypatch.setattr(f"flashlearn.grading.{module}.NOTEBOOK", 1)
+        monkeypatch.setattr(f"flashlearn.grading.{module}.time", clock)
     minutes = [
         f"open({name!r}, 'w').close()" for name in "abc"
     ]  # one goes by with each file, in the folder of its process
@@ -415,7 +415,7 @@ def test_a_notebook_that_vanishes_is_a_line(tmp_path, capsys, monkeypatch):
         finally:
             gone.unlink(missing_ok=True)  # while the first is read
 
-    monkeypatch.setattr("flashlearn.exercises.submissions.notebook.code_cells", reads)
+    monkeypatch.setattr("flashlearn.grading.notebook.code_cells", reads)
     assert main([str(first), str(gone)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any("05.recurrence" in line and "cannot be read any more: No such file" in line for line in lines)

@@ -29,8 +29,8 @@ MOST_LINES, MOST_PARAMETERS, MOST_OF_A_GENERATOR, MOST_OF_A_KERNEL = 50, 8, 30, 
 OF_KERNELS = (
     ROOT / "kernels",
     ROOT / "fast",
-    *(ROOT / "exercises").rglob("triton_*.py"),
-    *(ROOT / "exercises").rglob("gpu_*.py"),
+    *(ROOT / "course").glob("triton_*/*.py"),
+    *(ROOT / "course").glob("gpu_*/*.py"),
 )
 SIGNATURES = {
     "flash_attention",
@@ -166,7 +166,7 @@ def without_a_device(source: str) -> set[str]:
 
 def test_tensors_are_made_on_the_device_of_the_inputs():
     """Exercises and pictures make their own inputs; everything else gets them."""
-    rooms = [path for path in FILES if path.relative_to(ROOT).parts[0] not in ("exercises", "show")]
+    rooms = [path for path in FILES if path.relative_to(ROOT).parts[0] not in ("course", "exercises", "show")]
     found = {
         f"{path.relative_to(ROOT.parent)}: {name}"
         for path in rooms

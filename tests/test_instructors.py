@@ -20,14 +20,14 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 import flashlearn as fl
 from flashlearn.cost import standard_backward_cost, standard_cost, two_sweep_cost, v2_cost
+from flashlearn.course.triton_forward.mutation_lab import MUTANTS
 from flashlearn.exercises import EXERCISES
 from flashlearn.exercises.__main__ import NO_SANDBOX, Grade, grade_notebook
 from flashlearn.exercises.__main__ import main as grading_command
-from flashlearn.exercises.grading import grade
-from flashlearn.exercises.mutation_lab import MUTANTS
+from flashlearn.exercises.assessment import grade
 from flashlearn.exercises.report import MOST_WITHOUT_CORE, score
-from flashlearn.exercises.submissions.stripped import ASKED, KEPT, OTHERS
-from flashlearn.exercises.submissions.ward import NOTEBOOK
+from flashlearn.grading.sandbox import NOTEBOOK
+from flashlearn.grading.stripped import ASKED, KEPT, OTHERS
 from flashlearn.measurements.records import load
 from flashlearn.show import play
 from flashlearn.show.draw import draw_row

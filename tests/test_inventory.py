@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from flashlearn.exercises import diary, inventory
+from flashlearn.exercises import inventory, log
 from flashlearn.exercises.__main__ import main
 from flashlearn.exercises.questions import QUESTIONS
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 def take(monkeypatch, tmp_path, capsys):
     """take(answer, *options): an inventory whose questions `answer` answers; (names asked, what was printed, status)."""
     monkeypatch.setenv("FLASHLEARN_HOME", str(tmp_path))
-    monkeypatch.setattr(diary, "_unwritten", {})
+    monkeypatch.setattr(log, "_unwritten", {})
     draw, asked, left = inventory.drawn, [], []
 
     def drawn(*given):
@@ -164,7 +164,7 @@ def test_a_folder_that_cannot_be_written_is_told(take, monkeypatch, tmp_path, ca
 
 
 def test_lines_of_another_form_are_left_out(take, tmp_path):
-    (tmp_path / diary.INVENTORY).write_text('{}\n{"asked": 3, "answers": {}}\nno JSON\n', encoding="utf-8")
+    (tmp_path / log.INVENTORY).write_text('{}\n{"asked": 3, "answers": {}}\nno JSON\n', encoding="utf-8")
     _, printed, _ = take(right, "--questions", "2")
     assert "Before" not in printed
 
@@ -190,4 +190,4 @@ def test_it_works_piped(tmp_path):
     )
     assert done.returncode == 0 and done.stderr == ""
     assert "4 of 4." in done.stdout and "of 2 answered, 2 passed over or not reached." in done.stdout
-    assert "got 'not a letter'" in done.stdout and (tmp_path / diary.INVENTORY).exists()
+    assert "got 'not a letter'" in done.stdout and (tmp_path / log.INVENTORY).exists()

@@ -10,9 +10,9 @@ import torch
 
 from flashlearn.exercises import EXERCISES, check
 from flashlearn.exercises.altered import altered
+from flashlearn.exercises.assessment import Case, Exercise, grade
 from flashlearn.exercises.causes import CAUSES
 from flashlearn.exercises.findings import compare
-from flashlearn.exercises.grading import Case, Exercise, grade
 from flashlearn.exercises.raised import explain, in_plain_words
 from tests.slow import slow
 from tests.test_exercises import param

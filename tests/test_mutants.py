@@ -23,7 +23,7 @@ if importlib.util.find_spec("triton") is None:
 from flashlearn import kernels  # isort: skip (first: it chooses the backend)
 
 from flashlearn.core.mask import causal_mask
-from flashlearn.exercises import EXERCISES, grading
+from flashlearn.exercises import EXERCISES, assessment
 from flashlearn.exercises.whole_kernels import launched, launched_far, launched_with_tf32
 from tests.mutants import Mutant, mutants
 
@@ -145,7 +145,7 @@ def all_of(name: str) -> list[Mutant]:
 
 def first_that_fails(name: str, kernel) -> str:
     """The case of the check that kills a kernel, empty if none does."""
-    return next((case.name for case in EXERCISES[name].cases if not grading._run(case, kernel).passed), "")
+    return next((case.name for case in EXERCISES[name].cases if not assessment._run(case, kernel).passed), "")
 
 
 def stated(name: str) -> dict[str, str]:

@@ -9,9 +9,9 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: no mutant can run", allow_module_level=True)
 
-from flashlearn.exercises import mutation_lab
-from flashlearn.exercises.mutation_lab import MUTANTS, Mutant, build, diff, right, run_lab
-from flashlearn.exercises.solutions.mutation_lab import TESTS
+from flashlearn.course.triton_forward import mutation_lab
+from flashlearn.course.triton_forward.mutation_lab import MUTANTS, Mutant, build, diff, right, run_lab
+from flashlearn.course.triton_forward.mutation_lab_solution import TESTS
 
 NAMES = [mutant.name for mutant in MUTANTS]
 KILLERS = {  # the test of the solution that is meant for each mutant

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from flashlearn.exercises import asking, diary, predict
+from flashlearn.exercises import asking, log, predict
 from flashlearn.exercises.questions import QUESTIONS, Question, Wrong
 from flashlearn.show.quiz import Hall
 
@@ -21,7 +21,7 @@ MADE = (
 def home(monkeypatch, tmp_path):
     """A folder of its own for what is kept, and two questions that are no part of the course."""
     monkeypatch.setenv("FLASHLEARN_HOME", str(tmp_path / "kept"))
-    monkeypatch.setattr(diary, "_unwritten", {})
+    monkeypatch.setattr(log, "_unwritten", {})
     for question in MADE:
         monkeypatch.setitem(QUESTIONS, question.name, question)
     return tmp_path / "kept"
@@ -95,17 +95,17 @@ def test_the_browser_is_sent_no_answer_before_the_choice(monkeypatch):
 
 def test_a_choice_is_kept_before_it_is_told_and_stays(monkeypatch, home):
     hall, seen = live(monkeypatch), []
-    hall.observe(lambda change: seen.append(diary.read(diary.PREDICTIONS)), "told")
+    hall.observe(lambda change: seen.append(log.read(log.PREDICTIONS)), "told")
     hall._hear(hall, {"question": "99.a", "chosen": place("99.a", "no")}, [])
     assert [(line["question"], line["choice"], line["right"]) for line in seen[0]] == [("99.a", "no", False)]
     assert hall.told["99.a"] == {**asking.told(MADE[0], "no"), "trouble": ""} and "99.b" not in hall.told
     hall._hear(hall, {"question": "99.a", "chosen": place("99.a", "yes")}, [])
-    assert hall.told["99.a"]["chosen"] == place("99.a", "no") and len(diary.read(diary.PREDICTIONS)) == 1
+    assert hall.told["99.a"]["chosen"] == place("99.a", "no") and len(log.read(log.PREDICTIONS)) == 1
 
     again = live(monkeypatch)
     assert again.told == {"99.a": asking.told(MADE[0], "no")}, "and on another day"
     again._hear(again, {"question": "99.b", "chosen": place("99.b", "so")}, [])
-    assert again.told["99.b"]["right"] == again.told["99.b"]["chosen"] and diary.predicted(MADE[1]) == "so"
+    assert again.told["99.b"]["right"] == again.told["99.b"]["chosen"] and log.predicted(MADE[1]) == "so"
 
 
 def test_two_views_of_a_question_agree(monkeypatch):
@@ -125,11 +125,11 @@ def test_what_is_stored_is_the_same_after_a_choice(monkeypatch):
 
 
 def test_a_choice_that_the_question_has_no_more_is_forgotten():
-    diary.note(MADE[0], "no")
+    log.note(MADE[0], "no")
     changed = Question("99.a", MADE[0].text, "yes", (Wrong("never", "b", "x"), Wrong("?", "c", "x")), "", "")
-    assert diary.predicted(changed) is None
+    assert log.predicted(changed) is None
     with pytest.raises(ValueError, match="expected one of .* for 99.a, got 'no'"):
-        diary.note(changed, "no")
+        log.note(changed, "no")
 
 
 def test_a_folder_that_cannot_be_written_is_told(monkeypatch, home):
@@ -137,15 +137,15 @@ def test_a_folder_that_cannot_be_written_is_told(monkeypatch, home):
     hall = live(monkeypatch)
     hall._hear(hall, {"question": "99.a", "chosen": 0}, [])
     assert "is not kept" in hall.told["99.a"]["trouble"] and "predictions.jsonl" in hall.told["99.a"]["trouble"]
-    assert diary.predicted(MADE[0]) == MADE[0].choices[0], "until Python ends it is"
+    assert log.predicted(MADE[0]) == MADE[0].choices[0], "until Python ends it is"
 
 
 def test_lines_that_are_none_are_left_out(home):
     home.mkdir()
-    (home / diary.PREDICTIONS).write_text(
+    (home / log.PREDICTIONS).write_text(
         'no JSON\n[1]\n{"question": "99.a"}\n{"question": "99.a", "choice": "yes"}\n', encoding="utf-8"
     )
-    assert diary.predicted(MADE[0]) == "yes" and diary.predicted(MADE[1]) is None
+    assert log.predicted(MADE[0]) == "yes" and log.predicted(MADE[1]) is None
 
 
 def test_without_a_kernel_nothing_is_written(home):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from flashlearn.course import NUMBERS
 from flashlearn.exercises.checking import EXERCISES, NOTEBOOKS
 from flashlearn.exercises.questions import QUESTIONS, Question, Wrong
 
@@ -18,11 +19,7 @@ ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MYTHS = re.findall(r'^\| "(.*)" \| \d\d \|$', README[README.index("## Myths") :], flags=re.MULTILINE)
-MODULES = {
-    path.stem[:2]: f"flashlearn.exercises.questions.{path.stem[3:]}"
-    for path in FILES
-    if (ROOT / "flashlearn" / "exercises" / "questions" / f"{path.stem[3:]}.py").exists()
-}
+MODULES = {number: f"flashlearn.course.{name}.questions" for name, number in NUMBERS.items()}
 every_question = pytest.mark.parametrize("question", QUESTIONS.values(), ids=lambda question: question.name)
 every_notebook = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 

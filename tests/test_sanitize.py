@@ -20,7 +20,7 @@ def place(start: str) -> str:
     """Where racecheck would say that the line of the kernel with this start is."""
     lines = (sanitize.KERNELS / f"{NAME}.py").read_text(encoding="utf-8").splitlines()
     number = next(i for i, line in enumerate(lines, 1) if line.strip().startswith(start))
-    return f"attention_backward_hopper_kernel+0x1230 in /somewhere/flashlearn/kernels/{NAME}.py:{number}"
+    return f"attention_backward_hopper_kernel+0x1230 in /somewhere/flashlearn/fast/{NAME}.py:{number}"
 
 
 def report(*races: tuple[str, str, str, str], displayed: int | None = None) -> str:
@@ -62,7 +62,7 @@ def test_what_one_group_hands_over_to_the_other_passes_and_nothing_else_of_it():
 
 
 def test_a_file_that_is_named_without_its_folder_is_that_of_the_kernel():
-    bare = report(*KNOWN).replace(f"/somewhere/flashlearn/kernels/{NAME}.py", "backward.py")
+    bare = report(*KNOWN).replace(f"/somewhere/flashlearn/fast/{NAME}.py", "backward.py")
     assert "/" not in re.search(r" in (.*backward\.py)", bare)[1]
     assert sanitize.unknown_races(bare) == []
     for other in ("attention_forward_hopper_kernel", "another_kernel"):  # no file of this name defines them

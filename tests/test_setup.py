@@ -452,11 +452,11 @@ IMPORT_ALL_WITHOUT_TRITON = """
 import importlib, pkgutil, sys
 
 NEED_TRITON = {
-    "flashlearn.kernels", "flashlearn.fast.op", "flashlearn.models.transformers",
+    "flashlearn.kernels", "flashlearn.fast", "flashlearn.models.transformers",
     "flashlearn.models.continuous", "flashlearn.ring.merge_kernel",
-    "flashlearn.exercises.mutation_lab",
-    "flashlearn.exercises.solutions.gpu_and_triton", "flashlearn.exercises.solutions.mutation_lab",
-    "flashlearn.exercises.mistakes.gpu_and_triton_kernels",
+    "flashlearn.course.triton_forward.mutation_lab",
+    "flashlearn.course.gpu_and_triton.solutions", "flashlearn.course.triton_forward.mutation_lab_solution",
+    "flashlearn.course.gpu_and_triton.mistake_kernels",
 }
 
 class NoTriton:

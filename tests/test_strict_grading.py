@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 import torch
 
+from flashlearn.course.triton_forward.mutation_lab import MUTANTS
 from flashlearn.exercises.__main__ import grade_notebook
 from flashlearn.exercises.checking import EXERCISES, NOTEBOOKS
-from flashlearn.exercises.mutation_lab import MUTANTS
-from flashlearn.exercises.submissions import landlock, strict
-from flashlearn.exercises.submissions.notebook import code_cells
-from flashlearn.exercises.submissions.strict import grade_cells
-from flashlearn.exercises.submissions.stripped import stripped
-from flashlearn.exercises.submissions.wire import HEAD, Channel, WireError, error_of
+from flashlearn.grading import landlock, strict
+from flashlearn.grading.messages import HEAD, Channel, WireError, error_of
+from flashlearn.grading.notebook import code_cells
+from flashlearn.grading.strict import grade_cells
+from flashlearn.grading.stripped import stripped
 from tests.test_grading_command import gone, submission
 
-SOLUTIONS = Path("flashlearn/exercises/solutions")
+COURSE = Path("flashlearn/course")
 TESTS = {name: len(exercise.cases) for name, exercise in EXERCISES.items()}
 FIRST = "import math, torch\nfrom flashlearn.exercises import check, hint"
 MEMORY = 4 * 2**30
@@ -39,16 +39,16 @@ def graded(*cells, timeout=120, own_work=False):
 
 def solved(module):
     """Cells that hand in the solutions of a notebook as a student who had found them: by their source."""
-    number, name = module.EXERCISES[0].name[:2], module.__name__.rpartition(".")[2]
-    yield (SOLUTIONS / f"{name}.py").read_text(encoding="utf-8")
+    number, name = module.EXERCISES[0].name[:2], module.__name__.split(".")[2]
+    yield (COURSE / name / "solutions.py").read_text(encoding="utf-8")
     if number in ("12", "13"):
         yield "import triton.language as tl"
     for exercise in module.EXERCISES:
         function = exercise.solution.__name__
         yield f'check("{exercise.name}", {function.removesuffix("_solution") if number == "11" else function})'
     if number == "12":
-        yield (SOLUTIONS / "mutation_lab.py").read_text(encoding="utf-8")
-        yield "from flashlearn.exercises.mutation_lab import run_lab\nrun_lab(test_scale, test_causal)"
+        yield (COURSE / "triton_forward" / "mutation_lab_solution.py").read_text(encoding="utf-8")
+        yield "from flashlearn.course.triton_forward.mutation_lab import run_lab\nrun_lab(test_scale, test_causal)"
 
 
 @pytest.mark.slow
@@ -111,7 +111,7 @@ from flashlearn.exercises import EXERCISES
 check("01.softmax", EXERCISES["01.softmax"].solution)
 """,
     "01.overflow": """
-from flashlearn.exercises.solutions.naive_softmax import overflow_solution
+from flashlearn.course.naive_softmax.solutions import overflow_solution
 check("01.overflow", overflow_solution)
 """,
     "02.safe": "import flashlearn as fl\ncheck('02.safe', fl.safe_softmax)",
@@ -126,7 +126,7 @@ check("02.lse", lambda x: torch.full(x.shape[:-1], 7.0).as_subclass(Same))
 """,
     "02.shift": """
 try:
-    import flashlearn.exercises.grading as grading
+    import flashlearn.exercises.assessment as grading
     grading.largest_error = lambda got, expected: 0.0
 finally:
     torch.equal = torch.allclose = lambda *a, **k: True
@@ -197,7 +197,7 @@ for n in range(30): check("14.flops", lambda *a, n=n: 4 * a[1] * a[2] * a[3]**2 
     "07.update": """
 import importlib.util, sys
 package = sys.modules["flashlearn"].__path__[0]
-place = package + "/exercises/solutions/tiled_attention.py"
+place = package + "/course/tiled_attention/solutions.py"
 spec = importlib.util.spec_from_file_location("mine", place)
 mine = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(mine)
@@ -223,7 +223,7 @@ def mine(p, do, o, v_j):
 check("10.ds", mine)
 """,
     "16.gqa": """
-from flashlearn.exercises.grading import grade
+from flashlearn.exercises.assessment import grade
 """,
 }
 
@@ -258,7 +258,7 @@ def counts(attention):
     calls.append(attention)
     assert len(calls) == 1
 def dies(attention): raise SystemExit
-from flashlearn.exercises.mutation_lab import run_lab
+from flashlearn.course.triton_forward.mutation_lab import run_lab
 run_lab(counts, dies, lambda attention: False, 3)
 """
     wrong = "check('03.merge', lambda a, b: (torch.maximum(a[0], b[0]), a[1] + b[1]))"
@@ -327,7 +327,7 @@ def test_an_exercise_of_ones_own_comes_by_standard_input(tmp_path):
     ]
 
 
-SOLUTION = str((SOLUTIONS / "start_here.py").resolve())
+SOLUTION = str((COURSE / "start_here" / "solutions.py").resolve())
 OTHERS = "check('00.scores', lambda q, k: q @ k.mT / math.sqrt(q.shape[-1]))"  # right: it must not come so far
 READS = {
     "text of a solution": "exec(open(SOLUTION).read())\ncheck('00.scores', scores_solution)",
@@ -362,7 +362,7 @@ check("00.scores", scores_solution)
 import importlib, pathlib, sys
 for name in [name for name in sys.modules if name.startswith("flashlearn")]: del sys.modules[name]
 sys.path.insert(0, str(pathlib.Path(SOLUTION).parents[3]))
-check("00.scores", importlib.import_module("flashlearn.exercises.solutions.start_here").scores_solution)
+check("00.scores", importlib.import_module("flashlearn.course.start_here.solutions").scores_solution)
 """,
     "the tests": f"text = open({str(Path(__file__).resolve())!r}).read()\n{OTHERS}",
     "another submission": f"exec(open('ANOTHER').read())\n{OTHERS}",
@@ -420,7 +420,7 @@ def test_a_solution_is_out_of_reach_of_python_without_landlock(monkeypatch):
 
     def without_landlock(folder):
         package = stripped(folder)
-        with open(package / "exercises" / "submissions" / "landlock.py", "a", encoding="utf-8") as file:
+        with open(package / "grading" / "landlock.py", "a", encoding="utf-8") as file:
             file.write("\n\ndef version():\n    return 0\n")
         return package
 
@@ -450,9 +450,8 @@ def test_an_untouched_notebook_imports_all_that_it_asks_for(number):
 def test_the_copy_has_no_answers(tmp_path):
     package = stripped(tmp_path)
     files = {file.relative_to(package).as_posix() for file in package.rglob("*.py")}
-    rooms = ("solutions", "mistakes", "causes", "questions")
-    assert not [file for file in files if file.startswith(tuple(f"exercises/{room}" for room in rooms))]
-    assert "exercises/grading.py" not in files and "exercises/submissions/worker.py" in files
+    assert not [file for file in files if file.startswith("course/") and not file.endswith("__init__.py")]
+    assert "exercises/assessment.py" not in files and "grading/worker.py" in files
     bodies = {
         node.name: ast.unparse(node)
         for file in ("softmax.py", "tiled.py", "attention.py")

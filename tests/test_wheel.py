@@ -59,7 +59,7 @@ USE = {
     """,
     "exercises": """
         from flashlearn.exercises import check
-        from flashlearn.exercises.solutions.naive_softmax import softmax_solution
+        from flashlearn.course.naive_softmax.solutions import softmax_solution
         assert all(row.passed for row in check("01.softmax", softmax_solution).rows)
     """,
 }

@@ -14,14 +14,19 @@ ROOT = Path(__file__).parent.parent
 FENCED = re.compile(r"(?<=## What is where\n\n```\n).*?(?=```\n)", re.DOTALL)
 ROOMS = (
     "core",
-    "rungs",
+    "algorithms",
     "cost",
-    "gpu",
+    "fast",
     "kernels",
+    "gpu",
+    "simulator",
+    "compiler",
     "show",
     "models",
     "serving",
     "exercises",
+    "course",
+    "grading",
     "measurements",
 )  # none imports later
 MANY = 15  # a package with more modules than this is one line, and its packages
@@ -66,7 +71,7 @@ def branch(path: Path, depth: int) -> Iterator[str]:
     inside = modules(path)
     few = sum(each.is_file() for each in inside) <= MANY
     for each in inside:
-        if few or each.is_dir():
+        if few or (each.is_dir() and path.name != "course"):
             yield from branch(each, depth + 1)
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flashlearn.exercises.asking import predict
+    from flashlearn.exercises.assessment import Case, Exercise, Mistake
     from flashlearn.exercises.checking import EXERCISES, check, hint, lines
-    from flashlearn.exercises.grading import Case, Exercise, Mistake
     from flashlearn.exercises.report import Hint, Report
 
 HOMES = {

@@ -37,10 +37,10 @@ from flashlearn.core.extras import needs
 from flashlearn.core.progress import progress
 from flashlearn.exercises import inventory
 from flashlearn.exercises.report import score
-from flashlearn.exercises.submissions import landlock
-from flashlearn.exercises.submissions.kernel import run_cells
-from flashlearn.exercises.submissions.record import NOT_ATTEMPTED, Entry
-from flashlearn.exercises.submissions.ward import GIGABYTE, closed_to_others
+from flashlearn.grading import landlock
+from flashlearn.grading.kernel import run_cells
+from flashlearn.grading.record import NOT_ATTEMPTED, Entry
+from flashlearn.grading.sandbox import GIGABYTE, closed_to_others
 
 FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # what a spreadsheet takes for the start of a formula, or skips before one
 # The same behind what divides cells in other countries, and in lists that are pasted
@@ -66,7 +66,7 @@ def grade_notebook(
     A cell that takes longer than `timeout` seconds is interrupted. `memory` is in GB, of data in any process of the
     notebook. With `strict` and `own_work` a function fails where it calls one that does the whole task.
     """
-    from flashlearn.exercises.submissions.notebook import (
+    from flashlearn.grading.notebook import (
         NotANotebook,
         code_cells,
         tests,
@@ -76,7 +76,7 @@ def grade_notebook(
     try:
         cells = code_cells(path)
         if strict:
-            from flashlearn.exercises.submissions.strict import grade_cells
+            from flashlearn.grading.strict import grade_cells
 
             entries, problem = grade_cells(cells, timeout, int(memory * GIGABYTE), own_work)
         else:
@@ -88,7 +88,7 @@ def grade_notebook(
 
 def grades(path: Path, entries: list[Entry], problem: str) -> list[Grade]:
     """One line for each exercise of the notebook, of several checks the best, and for any other that was checked."""
-    from flashlearn.exercises.submissions.notebook import chapter, exercises_of, tests
+    from flashlearn.grading.notebook import chapter, exercises_of, tests
 
     best = {entry.exercise: entry for entry in sorted(entries, key=_merit)}  # the last of a name stays
     for number in {name[:2] for name in best} | {chapter(path)}:

@@ -11,7 +11,7 @@ import importlib.util
 import sys
 from typing import Any
 
-from flashlearn.exercises import diary
+from flashlearn.exercises import log
 from flashlearn.exercises.questions import QUESTIONS, Question
 
 PREDICT = "application/vnd.flashlearn.predict+json"  # the questions as data, which the page of the book asks by itself
@@ -34,7 +34,7 @@ class Asked:
     def note(self, name: str, place: int) -> dict[str, Any]:
         """Keep the choice of this place for a question; what to tell, and if it cannot be kept, why."""
         question = QUESTIONS[name]
-        choice, trouble = diary.note(question, question.choices[place])
+        choice, trouble = log.note(question, question.choices[place])
         return {**told(question, choice), "trouble": f"(Your choice is not kept: {trouble}.)" if trouble else ""}
 
     def _repr_mimebundle_(self, **kwargs) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -53,7 +53,7 @@ class Asked:
 
         if self.hall is None:
             asked = [{"name": each.name, "question": each.text, "choices": each.choices} for each in self.questions]
-            earlier = {each.name: choice for each in self.questions if (choice := diary.predicted(each))}
+            earlier = {each.name: choice for each in self.questions if (choice := log.predicted(each))}
             self.hall = Hall(
                 asked, {name: told(QUESTIONS[name], choice) for name, choice in earlier.items()}, self.note
             )

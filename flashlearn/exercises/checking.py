@@ -1,57 +1,16 @@
 """All exercises of the course, and what a notebook does with them: `check`, `hint` and `lines`."""
 
 import difflib
+from importlib import import_module
 
-from flashlearn.exercises import (
-    gpu_and_triton,
-    gradients_by_hand,
-    inside_a_fast_kernel,
-    making_it_fast,
-    many_gpus,
-    naive_softmax,
-    one_pass_attention,
-    online_softmax,
-    safe_softmax,
-    serving,
-    start_here,
-    tiled_attention,
-    tiled_backward,
-    tiled_matmul,
-    triton_backward,
-    triton_forward,
-    two_pass_attention,
-    use_it,
-    which_keys,
-    why_it_is_fast,
-)
+from flashlearn import course
+from flashlearn.exercises.assessment import Exercise, grade
 from flashlearn.exercises.causes import CAUSES
-from flashlearn.exercises.grading import Exercise, grade
 from flashlearn.exercises.ordering import Lines, Ordering, as_function
 from flashlearn.exercises.report import Hint, Report
-from flashlearn.exercises.submissions import record
+from flashlearn.grading import record
 
-NOTEBOOKS = (
-    start_here,
-    naive_softmax,
-    safe_softmax,
-    online_softmax,
-    two_pass_attention,
-    one_pass_attention,
-    tiled_matmul,
-    tiled_attention,
-    why_it_is_fast,
-    gradients_by_hand,
-    tiled_backward,
-    gpu_and_triton,
-    triton_forward,
-    triton_backward,
-    making_it_fast,
-    inside_a_fast_kernel,
-    use_it,
-    which_keys,
-    serving,
-    many_gpus,
-)
+NOTEBOOKS = tuple(import_module(f"flashlearn.course.{name}.exercises") for name in course.NOTEBOOKS)
 EXERCISES = {exercise.name: exercise for notebook in NOTEBOOKS for exercise in notebook.EXERCISES}
 PARTS = {part.name: part for exercise in EXERCISES.values() for part in exercise.parts}  # "12.kernel.1", ...
 

@@ -5,7 +5,7 @@
 
 It asks 30 of the questions of all notebooks, in random order, a letter for each answer; Enter passes over one. What is
 right is not said, not even at the end: at the end stands what somebody believes who answers so, by notebook. The result
-is kept (`flashlearn.exercises.diary`). The next time the same questions are asked in another order, and before and after
+is kept (`flashlearn.exercises.log`). The next time the same questions are asked in another order, and before and after
 are compared; --seed draws others. Ctrl+D and Ctrl+C end it early, and what was answered counts.
 """
 
@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from flashlearn.exercises import diary
+from flashlearn.exercises import log
 from flashlearn.exercises.questions import QUESTIONS, Question
 
 COUNT = 30
@@ -87,12 +87,12 @@ def _read(question: Question) -> str | None:
 
 def keep(questions: Sequence[Question], answers: Answers) -> str:
     """Add this inventory to the diary; what stood in the way, "" if nothing did."""
-    return diary.write(diary.INVENTORY, {"asked": [each.name for each in questions], "answers": dict(answers)})
+    return log.write(log.INVENTORY, {"asked": [each.name for each in questions], "answers": dict(answers)})
 
 
 def earlier() -> list[dict[str, Any]]:
     """The inventories that were taken, the first one first."""
-    lines = diary.read(diary.INVENTORY)
+    lines = log.read(log.INVENTORY)
     return [each for each in lines if isinstance(each.get("asked"), list) and isinstance(each.get("answers"), dict)]
 
 

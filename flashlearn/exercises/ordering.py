@@ -48,7 +48,7 @@ import torch
 
 from flashlearn.core.steps import run as run_to_its_end
 from flashlearn.exercises.altered import run
-from flashlearn.exercises.grading import Case, Causes, Exercise, Mistake
+from flashlearn.exercises.assessment import Case, Causes, Exercise, Mistake
 
 
 class Decoy(NamedTuple):

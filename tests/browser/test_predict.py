@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from flashlearn.exercises import diary
+from flashlearn.exercises import log
 from flashlearn.exercises.questions import QUESTIONS
 
 pytest.importorskip("playwright", reason="needs the extra `test`")
@@ -24,7 +24,7 @@ def asked(notebook):
 
 
 def test_it_is_answered_by_keys_once_and_for_all(open_in_the_page, kept):
-    (kept / diary.PREDICTIONS).unlink(missing_ok=True)
+    (kept / log.PREDICTIONS).unlink(missing_ok=True)
     notebook, question = open_in_the_page("00_start_here"), QUESTIONS[NAME]
     keyboard = notebook.page.keyboard
     notebook.run_code(ASK)
@@ -50,7 +50,7 @@ def test_it_is_answered_by_keys_once_and_for_all(open_in_the_page, kept):
     expect(radios.nth(wrong)).to_be_checked()
     assert notebook.page.evaluate(active) == cell, "the arrows are the radio buttons', not the notebook's"
     assert question.why not in notebook.page.content(), "not told, and not in the page, before the choice is made"
-    assert not (kept / diary.PREDICTIONS).exists()
+    assert not (kept / log.PREDICTIONS).exists()
 
     keyboard.press("Tab")
     keyboard.press("Enter")
@@ -58,7 +58,7 @@ def test_it_is_answered_by_keys_once_and_for_all(open_in_the_page, kept):
     for words in (believes, question.right, question.why):
         expect(status).to_contain_text(words)
     assert status.evaluate("(node, there) => node === there", there), "the node that a screen reader watches stays"
-    line = json.loads((kept / diary.PREDICTIONS).read_text(encoding="utf-8"))
+    line = json.loads((kept / log.PREDICTIONS).read_text(encoding="utf-8"))
     assert (line["question"], line["choice"], line["right"]) == (NAME, question.choices[wrong], False)
 
     keyboard.press("Shift+Tab")
@@ -73,13 +73,13 @@ def test_it_is_answered_by_keys_once_and_for_all(open_in_the_page, kept):
     notebook.run_code(ASK)
     expect(asked(notebook).get_by_role("radio").nth(wrong)).to_be_checked()
     expect(asked(notebook).get_by_role("status")).to_contain_text(question.why)
-    assert len((kept / diary.PREDICTIONS).read_text(encoding="utf-8").splitlines()) == 1
+    assert len((kept / log.PREDICTIONS).read_text(encoding="utf-8").splitlines()) == 1
     assert notebook.errors == []
     notebook.passed = True
 
 
 def test_a_busy_kernel_is_spoken_of_and_the_answer_comes_later(open_in_the_page, kept):
-    (kept / diary.PREDICTIONS).unlink(missing_ok=True)
+    (kept / log.PREDICTIONS).unlink(missing_ok=True)
     notebook, question = open_in_the_page("00_start_here"), QUESTIONS[NAME]
     notebook.run_code(ASK)
     form = asked(notebook)
@@ -112,7 +112,7 @@ def is_on_stage(page, stop):
 
 def test_in_projector_mode_it_is_a_stop(open_in_the_page, kept):
     """A question waits on the screen; a number marks a choice, Page Down takes it, and then goes on."""
-    (kept / diary.PREDICTIONS).unlink(missing_ok=True)
+    (kept / log.PREDICTIONS).unlink(missing_ok=True)
     notebook = open_in_the_page("00_start_here")
     page, press = notebook.page, notebook.page.keyboard.press
     notebook.run_code(STAGE)
@@ -145,7 +145,7 @@ def test_in_projector_mode_it_is_a_stop(open_in_the_page, kept):
     is_on_stage(page, other)
     press("PageDown")  # nothing was chosen
     expect(page.locator(".flashlearn-player")).to_have_class(re.compile("flashlearn-shown"))
-    assert len((kept / diary.PREDICTIONS).read_text(encoding="utf-8").splitlines()) == 1
+    assert len((kept / log.PREDICTIONS).read_text(encoding="utf-8").splitlines()) == 1
     press("PageUp")
     is_on_stage(page, other)
     press("ArrowUp")

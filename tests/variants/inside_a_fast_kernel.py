@@ -1,7 +1,7 @@
 """Wrong answers to the exercises of notebook 15."""
 
+from flashlearn.course.inside_a_fast_kernel.solutions import arrive_solution
 from flashlearn.exercises.altered import altered
-from flashlearn.exercises.solutions.inside_a_fast_kernel import arrive_solution
 from tests.variants import variant
 
 K_ARRIVES = "    mbarrier.arrive(k_free.index(stage), count=1)\n"

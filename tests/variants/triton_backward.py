@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from flashlearn.course.triton_backward.solutions import kernel_solution
 from flashlearn.exercises.altered import altered
-from flashlearn.exercises.solutions.triton_backward import kernel_solution
 from tests.variants import variant
 
 tl: Any = None  # triton.language once a check runs

@@ -2,9 +2,9 @@
 
 import math
 
+from flashlearn.course.inside_a_fast_kernel.mistakes import K_ARRIVES, V_ARRIVES
+from flashlearn.course.inside_a_fast_kernel.solutions import arrive_solution, stages_solution
 from flashlearn.exercises.altered import altered
-from flashlearn.exercises.mistakes.inside_a_fast_kernel import K_ARRIVES, V_ARRIVES
-from flashlearn.exercises.solutions.inside_a_fast_kernel import arrive_solution, stages_solution
 
 
 def phases_of_the_stage(t, stages):

@@ -5,7 +5,7 @@ import math
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from flashlearn.exercises.solutions.two_pass_attention import attention_solution
+from flashlearn.course.two_pass_attention.solutions import attention_solution
 
 
 def attention_by(root=math.sqrt, weights=lambda S: torch.softmax(S, -1)):

@@ -5,7 +5,7 @@ import math
 import torch
 
 from flashlearn.cost import placement, v1_cost, v2_cost
-from flashlearn.exercises.solutions.why_it_is_fast import bytes_solution
+from flashlearn.course.why_it_is_fast.solutions import bytes_solution
 
 
 def bytes_by(read, written=lambda N_q, D, itemsize: N_q * (itemsize * D + 4)):

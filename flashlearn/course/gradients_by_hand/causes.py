@@ -1,0 +1,134 @@
+"""What wrong answers to the exercises of notebook 09 get wrong."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from flashlearn.exercises.formulas import follows
+
+
+def _random(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, dtype=torch.float64)
+
+
+def the_products(matmul_backward):
+    """Square matrices, for which every product exists: which one is it?"""
+    dy, x, w = _random(3, 3), _random(3, 3), _random(3, 3)
+    dx, dw = matmul_backward(dy.clone(), x.clone(), w.clone())
+    named = {"dY": dy, "X": x, "W": w, "Y": x @ w, "dY^T": dy.mT, "X^T": x.mT, "W^T": w.mT}
+    products = {f"{a} {b}": left @ right for a, left in named.items() for b, right in named.items()}
+    for name, got, right in (("dX", dx, "dY W^T"), ("dW", dw, "X^T dY")):
+        said = follows(got, products, right, products[right])
+        if said:
+            return f"{name}: {said}"
+    return ""
+
+
+def the_sum_over_rows(matmul_backward):
+    """Every row of X pulls at W alike: twice the rows, twice the sum."""
+    dy, x, w = _random(5, 2), _random(5, 3), _random(3, 2)
+    dw = matmul_backward(dy, x, w)[1]
+    twice = matmul_backward(torch.cat([dy, dy]), torch.cat([x, x]), w)[1]
+    if not torch.allclose(twice, 2 * dw, atol=1e-6):
+        return "with every row twice dW is not twice as large: it adds up over the rows of X"
+    return follows(dw, {}, "X^T dY", x.mT @ dy)
+
+
+def the_formula(softmax_backward):
+    """One row: dS = P o (dP - delta), delta = sum of P o dP."""
+    p, dp = torch.softmax(_random(1, 5), -1), _random(1, 5) + 2
+    delta, total, mean = ((t).sum(-1, keepdim=True) for t in (p * dp, dp, dp / 5))
+    candidates = {
+        "dP - delta | the factor P is missing": dp - delta,
+        "P o dP | delta is missing": p * dp,
+        "P o (dP - sum of dP) | delta must be weighted by P, the sum of P o dP": p * (dp - total),
+        "P o (dP - mean of dP) | delta must be weighted by P, the sum of P o dP": p * (dp - mean),
+        "P o dP - delta | the difference must be weighed by P, brackets are missing": p * dp - delta,
+        "P o (dP + delta)": p * (dp + delta),
+        "P o (1 - P) o dP": p * (1 - p) * dp,
+        "P o dP - sum of dP": p * dp - total,
+        "P o P o (dP - delta)": p * p * (dp - delta),
+    }
+    return follows(softmax_backward(dp.clone(), p.clone()), candidates, "P o (dP - delta)", p * (dp - delta))
+
+
+def rows_are_apart(softmax_backward):
+    p, dp = torch.softmax(_random(3, 4), -1), _random(3, 4)
+    alone = torch.cat([softmax_backward(dp[i : i + 1], p[i : i + 1]) for i in range(3)])
+    if not torch.allclose(softmax_backward(dp, p), alone, atol=1e-6):
+        return "a row comes out differently when others stand beside it: one delta for each row, over dim=-1 with keepdim=True"
+    return ""
+
+
+def the_row_of_dv(dv):
+    """Three queries and three keys: which numbers of P weigh the rows of dO?"""
+    p, do, j = torch.softmax(_random(3, 3), -1), _random(3, 3), 1
+    column, right = p[:, j], p[:, j] @ do
+    candidates = {
+        "P_j0 dO_0 + P_j1 dO_1 + ... | the weights of key j stand in column j of P": p[j] @ do,
+        "P_ij summed, times dO_j | every query brings its own row of dO": column.sum() * do[j],
+        "P_jj dO_j | every query has a term": p[j, j] * do[j],
+        "dV_0 | j says which key": p[:, 0] @ do,
+        "P_ij dO_i of the last query alone | the terms add up over the queries": p[-1, j] * do[-1],
+        "dO_0 + dO_1 + ... | each term is weighed by P_ij; the dV of all keys together are the plain sum": do.sum(0),
+        "P dO, row by column | rows of dO are weighed, not its columns": do @ column,
+    }
+    return follows(dv(p.clone(), do.clone(), j), candidates, "P_0j dO_0 + P_1j dO_1 + ...", right)
+
+
+def the_three_gradients(attention_backward):
+    """Square matrices, on which every transpose that is missing still runs."""
+    do, q, k, v = (_random(3, 3) for _ in range(4))
+    scale = 1 / math.sqrt(3)
+    p, dp = torch.softmax(scale * q @ k.mT, -1), do @ v.mT
+    delta = (p * dp).sum(-1, keepdim=True)
+    wrong = {
+        "delta left out": p * dp,
+        "delta laid along the keys, as it is without keepdim=True": p * (dp - delta.mT),
+        "delta summed over the queries": p * (dp - (p * dp).sum(-2, keepdim=True)),
+        "delta added": p * (dp + delta),
+        "delta the plain mean of dP": p * (dp - dp.mean(-1, keepdim=True)),
+        "the factor P left out": dp - delta,
+        "dP in place of dS": dp,
+    }
+    ds = p * (dp - delta)
+    dq, dk, dv = attention_backward(do.clone(), q.clone(), k.clone(), v.clone())
+    values = {
+        "P dO | P must be transposed": p @ do,
+        "P^T V | dV is made of dO": p.mT @ v,
+        "P^T dO with P of scores that are not scaled | scores are q.k / sqrt(d)": torch.softmax(q @ k.mT, -1).mT @ do,
+        "P^T dO with P of scores divided by d | scores are q.k / sqrt(d)": torch.softmax(q @ k.mT / 3, -1).mT @ do,
+        "P^T dO with P of scores times sqrt(d) | scores are q.k / sqrt(d)": torch.softmax(3 * scale * q @ k.mT, -1).mT
+        @ do,
+        "P^T dO with softmax over the queries | the weights of a query add up to 1, over the keys, dim=-1": torch.softmax(
+            scale * q @ k.mT, -2
+        ).mT
+        @ do,
+    }
+    keys = {
+        "scale dS Q | dS must be transposed": scale * ds @ q,
+        **{f"scale dS^T Q with {name}": scale * s.mT @ q for name, s in wrong.items()},
+    }
+    queries = {
+        "scale dS^T K | dS is not transposed here": scale * ds.mT @ k,
+        **{f"scale dS K with {name}": scale * s @ k for name, s in wrong.items()},
+    }
+    for name, got, candidates, formula, right in (
+        ("dV", dv, values, "P^T dO", p.mT @ do),
+        ("dQ", dq, queries, "scale dS K", scale * ds @ k),
+        ("dK", dk, keys, "scale dS^T Q", scale * ds.mT @ q),
+    ):
+        said = follows(got, candidates, formula, right)
+        if said:
+            return f"{name}: {said}"
+    return ""
+
+
+CAUSES = {
+    "09.matmul_backward": (the_products, the_sum_over_rows),
+    "09.softmax_backward": (the_formula, rows_are_apart),
+    "09.dv": (the_row_of_dv,),
+    "09.bug": (the_three_gradients,),
+}

@@ -1,0 +1,159 @@
+"""Exercises of notebook 19: whose K and V a process has, the zigzag order, and the merge of many visits."""
+
+from __future__ import annotations
+
+import torch
+
+from flashlearn.course.many_gpus.mistakes import MISTAKES
+from flashlearn.course.many_gpus.solutions import merge_solution, owners_solution, zigzag_solution
+from flashlearn.exercises.assessment import Case, Exercise
+
+
+def _owners(s, P):
+    """Whose K and V arrive, from messages that are really handed on: each process gives its own to the next, s times."""
+    held = list(range(P))
+    for _ in range(s):
+        held = [held[r - 1] for r in range(P)]
+    return lambda function: (_numbers(function(s, P), (P,)), torch.tensor(held))
+
+
+def _numbers(answer, shape):
+    """Whole numbers in lists as a tensor, so that they are compared place by place; ValueError if they have another form."""
+    rows = list(answer) if isinstance(answer, list | tuple) else answer
+    try:
+        found = torch.as_tensor(rows)
+    except (TypeError, ValueError):
+        found = None
+    if found is None or found.is_floating_point() or found.shape != shape:
+        words = " lists of ".join(map(str, shape))
+        raise ValueError(f"expected {words} whole numbers, got {answer!r}")
+    return found
+
+
+def _zigzag(N, P):
+    """The shares that `flashlearn.ring.shares` makes."""
+    from flashlearn.ring import shares
+
+    want = [[i for start, stop in chunks for i in range(start, stop)] for chunks in shares(N, P, "zigzag")]
+    return lambda function: (_numbers(function(N, P), (P, N // P)), torch.tensor(want))
+
+
+def _random(*shape, seed):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def _visits(P, N, n=3, shift=0.0, spread=1.0, hidden=(), seed=0):
+    """Scores of N queries with P visits of n keys each; `hidden`: (visit, query) that see nothing. All at once is the answer."""
+    S = shift + spread * _random(P, N, n, seed=seed)
+    v = _random(P, n, 4, seed=seed + 1)
+    for visit, query in hidden:
+        S[visit, query] = -torch.inf
+    lse = torch.logsumexp(S, -1)
+    o = torch.nan_to_num(torch.softmax(S, -1)) @ v
+    whole = S.transpose(0, 1).flatten(1)
+    want = torch.nan_to_num(torch.softmax(whole, -1)) @ v.flatten(0, 1), torch.logsumexp(whole, -1)
+    return lambda function: (function(o.clone(), lse.clone()), want)
+
+
+def _with_nan(function):
+    """o of three queries, NaN where lse says so; the second has NaN from its first visit."""
+    o, lse = _random(2, 3, 4, seed=90), _random(2, 3, seed=91)
+    want = merge_solution(o, lse)[0]
+    o[0, 1] = lse[0, 1] = want[1] = torch.nan
+    o, lse = function(o.clone(), lse.clone())
+    return torch.where(lse.isnan()[:, None], lse[:, None], o), want
+
+
+EXERCISES = (
+    Exercise(
+        "19.owners",
+        "owners(s, P) -> a list of P numbers: whose K and V the processes 0 .. P - 1 have in step s; in step 0 each has its own, "
+        "and after every step each gives what it has to the next process, the last to process 0",
+        owners_solution,
+        (
+            Case("one step", _owners(1, 4), "after one step process 0 has what process 3 gave it"),
+            Case("the start", _owners(0, 4), "in step 0 nothing has been sent yet"),
+            Case("two steps of five", _owners(2, 5), "what a process has came s places round the ring"),
+            Case("the last step", _owners(6, 7), "after P - 1 steps a process has what its next neighbour began with"),
+            Case("two processes", _owners(1, 2), "each has the other's"),
+            Case("alone", _owners(0, 1), "a ring of one"),
+            Case("once round", _owners(3, 3), "after P steps everybody has its own again"),
+        ),
+        hints=(
+            "Follow one K: that of process 0. Who has it after one step, after two?",
+            "The K of process j is at process j + s. Turn the sentence round: process r has that of r - s.",
+            "A list over r; below 0 the numbers go on at P - 1, which % P does.",
+        ),
+        mistakes=MISTAKES["19.owners"],
+        library=("flashlearn",),
+    ),
+    Exercise(
+        "19.zigzag",
+        "zigzag(N, P) -> a list of P lists: the tokens of the processes 0 .. P - 1 in zigzag order, each list ascending; N is a "
+        "multiple of 2 P",
+        zigzag_solution,
+        (
+            Case("two processes", _zigzag(8, 2), "four chunks: 0 and 3 together, 1 and 2 together"),
+            Case("three processes", _zigzag(18, 3), "chunk r goes with the one that is as far from the other end"),
+            Case("one token a chunk", _zigzag(10, 5), "2 P chunks of N / (2 P) tokens"),
+            Case("alone", _zigzag(6, 1), "one process has all tokens, in order"),
+            Case("many", _zigzag(64, 8), "chunks of N / (2 P) tokens, two to a process"),
+        ),
+        hints=(
+            "Late queries see many keys, early ones few. Which two chunks together see as much as any other two?",
+            "Cut N into 2 P chunks, write them as a row, and fold the row in the middle.",
+            "Process r has chunk r and chunk 2 P - 1 - r; a chunk c is range(c * n, (c + 1) * n) with n = N // (2 * P).",
+        ),
+        mistakes=MISTAKES["19.zigzag"],
+        library=("flashlearn",),
+    ),
+    Exercise(
+        "19.merge",
+        "merge(o, lse): (P, N, D) and (P, N), the results of P visits to different keys -> (o, lse), (N, D) and (N,), over all keys",
+        merge_solution,
+        (
+            Case("two visits", _visits(2, 3), "weigh every o by exp(lse - the lse of all)"),
+            Case("five visits", _visits(5, 4, seed=10), "the sum runs over all visits, the first dimension"),
+            Case("one visit", _visits(1, 3, seed=20), "nothing to merge: it comes back as it was"),
+            Case(
+                "large scores", _visits(3, 3, shift=1000.0, seed=30), "subtract the largest lse before the exponential"
+            ),
+            Case(
+                "very low scores",
+                _visits(3, 3, shift=-1000.0, seed=40),
+                "subtract the largest lse before the exponential: exp of all of them is 0",
+            ),
+            Case(
+                "one visit far above the others",
+                _visits(3, 4, spread=400.0, seed=50),
+                "subtract the largest lse, row by row; any other may leave infinity",
+            ),
+            Case(
+                "a visit that sees nothing",
+                _visits(3, 3, hidden=((0, 1), (2, 0)), seed=60),
+                "lse = -inf weighs 0: exp(-inf - m) is 0 as long as m is finite",
+            ),
+            Case(
+                "a query that sees nothing",
+                _visits(2, 3, hidden=((0, 1), (1, 1)), seed=70),
+                "no visit has a key for it: o = 0 and lse = -inf, not NaN",
+            ),
+            Case("float64", _visits(3, 4, seed=80), "stay in the dtype of o, and add nothing to a sum", 1e-10),
+            Case(
+                "a NaN comes through",
+                _with_nan,
+                "a NaN in a visit is an error that must show in o or lse of its query: guard -inf minus -inf before the exponential, "
+                "and repair nothing after it, as nan_to_num does",
+            ),
+        ),
+        hints=(
+            "exp(lse) is the sum of the exponentials of a visit. What is that of all visits?",
+            "The weight of a visit is exp(lse_s - lse) with lse = log of the sum of exp(lse_s), computed from their maximum.",
+            "m = lse.amax(0), with 0 where it is -inf; weights exp(lse - m), their sum over the first dimension, and a division "
+            "that leaves rows with a sum of 0 alone.",
+        ),
+        mistakes=MISTAKES["19.merge"],
+        library=("flashlearn",),
+        values=("o", "lse"),
+    ),
+)

@@ -1,0 +1,182 @@
+"""What wrong answers to the exercises of notebook 02 get wrong."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from flashlearn.course.naive_softmax.causes import LOGS, rows_are_apart, the_weights
+
+ROWS = ((0.0, 1000.0), (1000.0, 0.0), (0.0, 0.0, 0.0, 1000.0))
+
+
+def a_shift_changes_nothing(safe):
+    """What is done with the maximum must be to subtract it: then 5 more for all logits changes nothing."""
+    if not torch.allclose(safe(LOGS + 5), safe(LOGS.clone()), atol=1e-6):
+        return "the result changes when 5 is added to all logits: the maximum must be subtracted, x - m, from every one of them"
+    return ""
+
+
+def every_logit_counts(safe):
+    """Of two logits that differ by 1 the larger has e times the weight, wherever they lie."""
+    for low in (200.0, 1000.0, -200.0, -2000.0):
+        x = torch.tensor([low, low + 1], dtype=torch.float64)
+        small, large = safe(x.clone()).tolist()
+        told = (
+            f"of the logits {low:g} and {low + 1:g} the weights are {small:.4g} and {large:.4g}, not 0.2689 and 0.7311"
+        )
+        if abs(small - large) < 1e-3:
+            return f"{told}: both became one number on the way. No logit is clamped to a range: subtract the maximum, and exp cannot overflow"
+        if abs(small - math.e * large) < 1e-3:
+            return f"{told}: the larger logit has the smaller weight. A logit keeps its sign: abs is taken of none"
+        if math.isnan(large) and low > 0:
+            return ""  # an exponential overflows
+        if math.isnan(large):
+            return f"{told}: all exponentials are 0. What is subtracted is larger than the maximum; m is the maximum itself, with its sign"
+    return ""
+
+
+def the_maximum_is_subtracted(safe):
+    """Where 1000 stands beside zeros, its weight is 1: with any other shift an exponential overflows."""
+    for row in ROWS:
+        x = torch.tensor(row)
+        p = safe(x.clone())
+        if p.isnan().any() or p.isinf().any():
+            return f"of the logits {row} come {p.tolist()}: an exponential overflows; what is subtracted must be the maximum"
+    return ""
+
+
+def the_sum_alone(safe):
+    """One entry that outweighs all others has the weight 1, to the last digit."""
+    p = safe(torch.tensor([0.0, -900.0], dtype=torch.float64))[0].item()
+    if 1e-15 < 1 - p < 1e-3:
+        return f"an entry that outweighs all others has the weight 1 - {1 - p:.1g}: nothing is added to l, which is never below 1"
+    return ""
+
+
+def _equal(lse, value: float) -> float:
+    """lse of eight equal logits: value + log 8."""
+    return lse(torch.full((8,), value, dtype=torch.float64)).item()
+
+
+def m_is_added(lse):
+    """One more in all logits is one more in lse."""
+    one, two = _equal(lse, 1.0), _equal(lse, 2.0)
+    if abs(two - one) < 1e-6:
+        return "lse stays the same when all logits grow by 1: add m back, m + log(l)"
+    if abs(two - 2 * one) < 1e-6 and abs(one - 1) > 1e-6:
+        return "if all logits double, so does lse: one more in all of them must be one more in lse, m + log(l)"
+    if abs(two - one + 1) < 1e-6:
+        return "lse falls when all logits grow: m must be added, not subtracted"
+    return ""
+
+
+def the_logarithm(lse):
+    """Of eight logits of 1 it is 1 + log 8."""
+    told = f"of eight logits of 1 lse is {_equal(lse, 1.0):.4g}, not 1 + log 8 = {1 + math.log(8):.4g}"
+    over = _equal(lse, 1.0) - 1
+    for size, words in (
+        (3.0, "that is a logarithm to the base 2: torch.log is the natural one"),
+        (math.log10(8), "that is a logarithm to the base 10: torch.log is the natural one"),
+        (0.0, "take the log of the sum, not the sum of the logs, and no mean"),
+        (8.0, "the log is missing"),
+        (-math.log(8), "log(l) is subtracted, where it must be added"),
+    ):
+        if abs(over - size) < 1e-6:
+            return f"{told}: {words}"
+    return told if abs(over - math.log(8)) > 1e-6 else ""
+
+
+def _asked(is_invariant, softmax):
+    """The verdict on a function, and the rows that it was called with."""
+    rows: list[torch.Tensor] = []
+
+    def noted(x):
+        rows.append(x.detach().double())
+        return softmax(x)
+
+    return bool(is_invariant(noted)), rows
+
+
+def true_is_true(is_invariant):
+    """A function that gives the same for all x is invariant; x itself, and the sine, are not."""
+    same, itself, sine = (_asked(is_invariant, function)[0] for function in (torch.zeros_like, lambda x: x, torch.sin))
+    if not same and itself:
+        if sine:
+            return (
+                "of a function that gives 0 for any x it says False, and of x itself True: True and False are exchanged"
+            )
+        return "of a function that gives 0 for any x it says False, and of x itself True: softmax(x + c) must be equal to softmax(x), not to softmax(x) + c"
+    if not (same or itself or sine or _asked(is_invariant, lambda x: torch.softmax(x, -1))[0]):
+        return "of every function it says False, even of one that gives 0 for any x: compare softmax(x + c) with softmax(x), the results of both"
+    if same and itself and sine:
+        return "of functions that give back x or its sine, which every shift changes, it says True: compare all entries of softmax(x + c) and softmax(x)"
+    return ""
+
+
+def one_number(is_invariant):
+    """A copy is shifted by one number; rows of several families may be tried."""
+    _, rows = _asked(is_invariant, torch.zeros_like)
+    pairs = [(x, y) for place, y in enumerate(rows) for x in rows[:place] if x.shape == y.shape]
+    if pairs and not any(_shifted(x, y) for x, y in pairs):
+        return "softmax is called with rows that differ by more than one number: x + c, with the same c for all entries"
+    return ""
+
+
+def _shifted(x, y):
+    """Whether y is x plus one number, but for rounding."""
+    shift = y - x
+    return (shift - shift.mean()).abs().max() <= 1e-3 * (1 + shift.abs().max())
+
+
+def every_shift_counts(is_invariant):
+    """A function that one large shift changes, and no small one."""
+    verdict, rows = _asked(is_invariant, lambda x: (x > 500).to(x.dtype))
+    if verdict and max((x.max().item() for x in rows), default=0.0) > 500:
+        return "a shift is tried that changes the result, and it says True all the same: compare the results, of every shift; to be finite is not enough"
+    return ""
+
+
+def what_is_called(is_invariant):
+    """The rows that it calls softmax with."""
+    _, rows = _asked(is_invariant, torch.zeros_like)
+    if not rows:
+        return "softmax is never called: call it with a row of your own, and with shifted copies"
+    if all((x.max() - x.min()).item() < 1e-6 for x in rows):
+        return (
+            "the row is constant: so x / sum(x), and much else, gives the same for every shift; let its entries differ"
+        )
+    return ""
+
+
+def what_is_tried(is_invariant):
+    """The shifts that it tries: exp overflows far up, and a maximum may start too high."""
+    verdict, rows = _asked(is_invariant, torch.zeros_like)
+    high, low = max(x.max().item() for x in rows), min(x.min().item() for x in rows)
+    if verdict and high < 710:
+        return f"the largest logit that is tried is {high:.4g}: shift farther up, to 1000 and more, where exp overflows"
+    if verdict and low > -1000:
+        return f"the lowest logit that is tried is {low:.4g}: shift farther down, below -1000"
+    return ""
+
+
+def rounding(is_invariant):
+    """x + c is rounded, and softmax with it: that must not count."""
+    if _asked(is_invariant, torch.zeros_like)[0] and not _asked(is_invariant, lambda x: torch.softmax(x, -1))[0]:
+        return "x + c is rounded, so that softmax differs by some 1e-4 if c is 2000: rounding counts, so the tolerance is too small"
+    return ""
+
+
+CAUSES = {
+    "02.safe": (
+        a_shift_changes_nothing,
+        the_weights,
+        every_logit_counts,
+        the_maximum_is_subtracted,
+        the_sum_alone,
+        rows_are_apart,
+    ),
+    "02.lse": (m_is_added, the_logarithm),
+    "02.shift": (what_is_called, one_number, true_is_true, rounding, what_is_tried, every_shift_counts),
+}

@@ -1,0 +1,60 @@
+"""The exercise of notebook 00: a first one, to see how exercises work."""
+
+from __future__ import annotations
+
+import torch
+
+from flashlearn.course.start_here.mistakes import MISTAKES
+from flashlearn.course.start_here.solutions import scores_solution
+from flashlearn.exercises.assessment import Case, Exercise
+
+
+def _rows(n, d, seed=0):
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed))
+
+
+def _scores_of(q, k):
+    return lambda function: (function(q.clone(), k.clone()), scores_solution(q, k))
+
+
+EXERCISES = (
+    Exercise(
+        "00.scores",
+        "scores(q, k): (N_q, D), (N_k, D) -> (N_q, N_k): entry i, j is the product of q_i and k_j over sqrt(D)",
+        scores_solution,
+        (
+            Case(
+                "one query, one key",
+                _scores_of(_rows(1, 4), _rows(1, 4, seed=1)),
+                "sum q_i k_i, then divide by sqrt(D)",
+            ),
+            Case(
+                "as many queries as keys",
+                _scores_of(_rows(3, 4), _rows(3, 4, seed=1)),
+                "row i belongs to query i: q @ k.T",
+            ),
+            Case(
+                "more keys than queries",
+                _scores_of(_rows(2, 4), _rows(5, 4, seed=1)),
+                "transpose k: (D, N_k)",
+            ),
+            Case(
+                "D is not 4",
+                _scores_of(_rows(2, 64), _rows(5, 64, seed=1)),
+                "D is q.shape[-1], not a constant",
+            ),
+            Case(
+                "D is no square number",
+                _scores_of(_rows(12, 10), _rows(3, 10, seed=1)),
+                "D is 10, with 12 queries: math.sqrt(10) is no integer, and not to be rounded",
+            ),
+        ),
+        hints=(
+            "Entry i, j needs the D numbers of query i and of key j. Which product multiplies every row of q with every row of k?",
+            "k is (N_k, D); transposed it is (D, N_k), and the inner sizes match. D is the last size of q.",
+            "q @ k.T holds all products at once. One division is left, by math.sqrt(q.shape[-1]).",
+        ),
+        mistakes=MISTAKES["00.scores"],
+        core=("D is not 4",),
+    ),
+)

@@ -1,0 +1,114 @@
+"""What wrong answers to the exercises of notebook 07 get wrong."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from flashlearn.course.one_pass_attention.causes import ORDERS, more_than_one, told
+from flashlearn.course.tiled_attention.mistakes import ORDER
+
+INF = float("inf")
+
+
+def _step(update, m: tuple[float, ...], s: tuple[float, ...]):
+    """After maxima m, with l = 2 and acc = 9 in each row, a block of one key: scores s, value 7."""
+
+    def column(*numbers):
+        return torch.tensor(numbers, dtype=torch.float64)[:, None]
+
+    return update(column(*m), column(*(2.0 for _ in m)), column(*(9.0 for _ in m)), column(*s), column(7.0))
+
+
+def the_maximum(update):
+    """The larger of the old maximum and that of the block, row by row."""
+    m_old, s = (1.0, 4.0), (2.0, 0.0)
+    m = _step(update, m_old, s)[0]
+    if m.shape != (2, 1):
+        return f"of two queries m comes back with the shape {tuple(m.shape)}: it is a column, (2, 1), as are l and alpha; keepdim=True"
+    m = m.flatten().tolist()
+    said = f"after maxima 1 and 4 come scores 2 and 0, and m is {m[0]:.4g} and {m[-1]:.4g}"
+    if m == [2.0, 0.0]:
+        return f"{said}: that is the maximum of the block alone; m is the larger of the old maximum and that, and never falls"
+    if m == [4.0, 4.0] or _step(update, m_old, (2.0, 5.0))[0].flatten().tolist() == [5.0, 5.0]:
+        return "one maximum is taken for all rows together, where each row has its own"
+    if m != [2.0, 4.0]:
+        return f"{said}: the larger of both, for each row, is 2 and 4"
+    S = torch.tensor([[2.0, 5.0]], dtype=torch.float64)
+    one = torch.ones(1, 1, dtype=torch.float64)
+    m = update(one.clone(), one.clone(), one.clone(), S, S.mT.clone())[0].item()
+    return f"after a maximum of 1 come scores 2 and 5, and m is {m:.4g}: the largest of all is 5" if m != 5 else ""
+
+
+def the_weights(update):
+    """Old terms take e^(m - m_new), those of the block e^(S - m_new), in l and in acc alike."""
+    steps = {(m, s): tuple(t.flatten() for t in _step(update, (m, m), (s, s))) for m, s in ORDERS}
+    for (m, s), (_, l, acc) in steps.items():
+        alpha, p = math.exp(m - 3.0), math.exp(s - 3.0)
+        want = 2 * alpha + p
+        if abs(l[0].item() - want) > 1e-6:
+            return told("l", {at: l[0].item() for at, (_, l, _) in steps.items()}, (2.0, 1.0))
+        if torch.allclose(acc, torch.full_like(acc, (9 * alpha + 7 * p) / want)):
+            return "acc is divided by l already: it is a sum, and divided once, after the last block"
+        if abs(acc[0].item() - (9 * alpha + 7 * p)) > 1e-6:
+            return told("acc", {at: acc[0].item() for at, (_, _, acc) in steps.items()}, (9.0, 7.0))
+    return ""
+
+
+def nothing_is_added(update):
+    """A block that outweighs all before it leaves l at 1."""
+    return more_than_one("a block", _step(update, (-800.0,), (0.0,))[1].item())
+
+
+def _said(N_q, N_k, block_q, block_k, got, want):
+    return f"of {N_q} queries and {N_k} keys in blocks of {block_q} and {block_k} it counts {got}, not {want}"
+
+
+def one_pair(visited):
+    """One block of queries and one of keys are one pair of blocks, however full they are."""
+    for sizes, why in (
+        ((1, 1, 1, 1), "the one query sees its own key: i + 1 keys, not i"),
+        ((4, 4, 4, 4), "pairs of blocks count, not keys, and not pairs of a query and a key"),
+        ((1, 1, 1, 5), "a block of keys that is not full counts as well: round up (ceil)"),
+        ((1, 1, 5, 1), "a block of queries that is not full counts as well, and ends with the last query"),
+    ):
+        got = visited(*sizes)
+        if got != 1:
+            told = got in (4, 10, 16) if sizes == (4, 4, 4, 4) else got < 1  # 4 keys, 10 pairs that see, 16 in all
+            return f"{_said(*sizes, got, 1)}: {why}" if told else _said(*sizes, got, 1)
+    return ""
+
+
+def the_diagonal(visited):
+    got = visited(4, 4, 1, 1)
+    if got == 10:
+        return ""
+    words = {6: "a query sees its own key: i + 1 keys, not i", 16: "query i does not see the keys after it"}
+    return f"{_said(4, 4, 1, 1, got, 10)}" + (f": {words[got]}" if got in words else "")
+
+
+def rounded_up(visited):
+    """Queries 0 to 3 in blocks of 2 see 2 and 4 keys: one and two blocks of three."""
+    got = visited(4, 4, 2, 3)
+    return (
+        f"{_said(4, 4, 2, 3, got, 3)}: the blocks see 2 and 4 keys, which is 2/3 and 4/3 of a block, rounded up 1 and 2"
+        if got != 3
+        else ""
+    )
+
+
+def the_alignment(visited):
+    """One query sees all four keys."""
+    for sizes, want in (((1, 4, 1, 1), 4), ((4, 1, 1, 1), 1)):
+        got = visited(*sizes)
+        if got != want:
+            return f"{_said(*sizes, got, want)}: the last query sees all keys, query i those up to i + N_k - N_q, and none if that is negative"
+    return ""
+
+
+CAUSES = {
+    "07.order": ORDER.causes,
+    "07.update": (the_maximum, nothing_is_added, the_weights),
+    "07.visited": (one_pair, the_diagonal, rounded_up, the_alignment),
+}

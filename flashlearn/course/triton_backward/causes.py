@@ -1,0 +1,221 @@
+"""What wrong answers to the exercises of notebook 13 get wrong."""
+
+from __future__ import annotations
+
+import itertools
+from unittest import mock
+
+import torch
+
+from flashlearn.course.triton_backward.exercises import ds_kernel, dv_kernel
+from flashlearn.exercises.formulas import follows
+from flashlearn.exercises.launching import launch
+from flashlearn.exercises.whole_kernels import launched
+
+INF = float("inf")
+LOG2_E = 1.4426950408889634
+# What may be wrong in dV, as a switch of `_simulated`
+SLIPS = {
+    "scale": "the scale is left out: S^T is K Q^T times the scale that is handed over",
+    "no mask": "there is no mask: a query sees keys j <= i + N_k - N_q, and P is 0 elsewhere",
+    "units": "exp2 is taken without the factor log2(e) = 1.4427: S and lse are in natural units",
+    "units of S": "S takes no factor log2(e), and lse does: exp2 needs it at both",
+    "units of lse": "lse takes no factor log2(e), and S does: exp2 needs it at both",
+    "no lse": "lse is not subtracted: P = exp(S - lse)",
+    "plus": "lse is added: P = exp(S - lse)",
+    "overwrite": "the dv that came in is lost: add to it",
+    "top left": "the mask is aligned to the top left: query i sees keys j <= i + N_k - N_q",
+    "strict": "a query does not see its own key: j <= i + N_k - N_q, not <",
+    "turned": "the comparison of the mask is turned: a query sees what lies before it, not what comes after",
+    "keys are columns": "the factor P is missing: dV = P^T dO",
+}
+
+
+def _problem(N_q, N_k):
+    generator = torch.Generator().manual_seed(0)
+    q, k, do = (torch.randn(n, 16, generator=generator) for n in (N_q, N_k, N_q))
+    seen = torch.arange(N_k)[None, :] <= torch.arange(N_q)[:, None] + N_k - N_q
+    lse = torch.logsumexp((q @ k.mT * 0.5).masked_fill(~seen, -INF), -1)
+    return q, k, do, lse
+
+
+def _simulated(q, k, do, lse, slips):
+    """dV of the first 16 keys over blocks of 32 queries, in float64, with these slips."""
+    N_q, N_k = len(q), len(k)
+    q, k, do, lse = (t.double() for t in (q, k[:16], do, lse))
+    s = k @ q.mT * (1 if "scale" in slips else 0.5)
+    lse = 0 if "no lse" in slips else -lse if "plus" in slips else lse
+    a = 1 if {"units", "units of S"} & set(slips) else LOG2_E
+    b = 1 if {"units", "units of lse"} & set(slips) else LOG2_E
+    j, i = (
+        torch.arange(16)[:, None],
+        torch.arange(N_q)[None, :] + (0 if "top left" in slips else N_k - N_q) - int("strict" in slips),
+    )
+    seen = torch.ones_like(s, dtype=torch.bool) if "no mask" in slips else j >= i if "turned" in slips else j <= i
+    p = torch.exp2(a * s - b * lse).masked_fill(~seen, 0)
+    rows = slice((N_q - 1) // 32 * 32, N_q) if "overwrite" in slips else slice(None)
+    return (torch.ones_like(p) if "keys are columns" in slips else p)[:, rows] @ do[rows]
+
+
+def _dv(add_dv, q, k, do, lse):
+    got = torch.full((16, 16), torch.nan)
+    launch(dv_kernel, q, k, do, lse, got, 0, len(q), len(k), 0.5, ADD_DV=add_dv, D=16, BLOCK_M=32, BLOCK_N=16)
+    return got
+
+
+def which_slips(add_dv):
+    """Compute dV in PyTorch with one thing wrong, then with two: which gives the same?"""
+    q, k, do, lse = _problem(40, 48)
+    got, right = _dv(add_dv, q, k, do, lse).double(), _simulated(q, k, do, lse, ())
+    for count in (1, 2):
+        for slips in itertools.combinations(SLIPS, count):
+            want = _simulated(q, k, do, lse, slips)
+            if torch.allclose(got, want, rtol=1e-3, atol=1e-3) and not torch.allclose(
+                right, want, rtol=1e-3, atol=1e-3
+            ):
+                return "; and ".join(SLIPS[slip] for slip in slips)
+    return ""
+
+
+def a_query_that_sees_nothing(add_dv):
+    """Its lse is -inf. A hidden score may be so large that exp overflows, too: neither may give NaN."""
+    q, k, do, lse = _problem(32, 16)
+    if not _dv(add_dv, q, k, do, lse).isnan().any():
+        return ""
+    q, k, do, lse = _problem(32, 32)
+    hidden = k.clone()
+    hidden[15] = 1e4 * q[0]  # a score of the first query, which does not see key 15
+    lse = torch.where(torch.arange(32) >= 15, 1e30, lse)  # nobody who sees it minds
+    if _dv(add_dv, q, hidden, do, lse).isnan().any():
+        return "P is multiplied by the mask: where exp overflows, or lse is -inf, inf times 0 is NaN; tl.where takes no product"
+    return (
+        "where a query sees no key its lse is -inf, and NaN comes out: the mask comes before the exponential, and -inf - -inf is NaN; "
+        "after the exponential tl.where puts 0 there"
+    )
+
+
+def the_formula(ds_t):
+    """A square block, all tiles random: dS^T = P^T o (dP^T - delta)."""
+    generator = torch.Generator().manual_seed(0)
+    p, v, do, delta = (torch.randn(shape, generator=generator) for shape in ((16, 16), (16, 16), (16, 16), (16,)))
+    got = torch.full((16, 16), torch.nan)
+    launch(ds_kernel, p, v, do, delta, got, DS=ds_t, D=16, BLOCK_M=16, BLOCK_N=16)
+    p, v, do, row = (t.double() for t in (p, v, do, delta[None, :]))
+    dp = v @ do.mT
+    candidates = {
+        "P^T o dP^T | delta is missing": p * dp,
+        "dP^T - delta | the factor P^T is missing": dp - row,
+        "P^T o (dP^T + delta) | delta must be subtracted": p * (dp + row),
+        "P^T o dP^T - delta | brackets are missing, the difference must be weighed by P^T": p * dp - row,
+        "P^T o (dP^T - delta along the keys) | queries are the columns here: delta[None, :]": p * (dp - row.mT),
+        "P^T o (dP - delta) | dP^T is V dO^T, not dO V^T": p * (dp.mT - row),
+        "P^T o (V dO - delta) | dO must be transposed, tl.trans(do)": p * (v @ do - row),
+        "P o (dP^T - delta) | P^T is handed over, it needs no tl.trans": p.mT * (dp - row),
+        "P^T o (dP^T - sum of P^T o dP^T) | here are some of the keys alone: use the delta that is handed over": p
+        * (dp - (p * dp).sum(0)),
+    }
+    return follows(got, candidates, "P^T o (dP^T - delta)", p * (dp - row))
+
+
+KERNEL_SLIPS = {
+    "scale of dK": "dK is scale dS^T Q, and the scale is missing",
+    "scale twice": "dK takes the scale once: dK = scale dS^T Q",
+    "no delta": "delta is missing: dS = P o (dP - delta)",
+    "delta added": "delta must be subtracted: dS = P o (dP - delta)",
+    "no P": "the factor P is missing in dS = P o (dP - delta)",
+    "V for dO": "dK adds up dS^T Q, and dV adds up P^T dO: the two are swapped",
+    **{
+        slip: SLIPS[slip]
+        for slip in ("scale", "no mask", "units", "units of S", "units of lse", "no lse", "top left", "strict")
+    },
+}
+
+
+def _both(problem, slips):
+    """dK and dV in float64 with these slips."""
+    q, k, v, do, lse, delta = (t.double() for t in problem)
+    N_q, N_k = len(q), len(k)
+    s = q @ k.mT * (1 if "scale" in slips else 0.5)
+    lse = 0 if "no lse" in slips else lse[:, None]
+    a = 1 if {"units", "units of S"} & set(slips) else LOG2_E
+    b = 1 if {"units", "units of lse"} & set(slips) else LOG2_E
+    i = torch.arange(N_q)[:, None] + (0 if "top left" in slips else N_k - N_q) - int("strict" in slips)
+    seen = torch.ones_like(s, dtype=torch.bool) if "no mask" in slips else torch.arange(N_k)[None, :] <= i
+    p = torch.exp2(a * s - b * lse).masked_fill(~seen, 0)
+    sign = 0 if "no delta" in slips else -1 if "delta added" in slips else 1
+    ds = (seen if "no P" in slips else p) * (do @ v.mT - sign * delta[:, None])
+    factor = 1 if "scale of dK" in slips else 0.25 if "scale twice" in slips else 0.5
+    dk, dv = factor * ds.mT @ q, p.mT @ do
+    return (dv, dk) if "V for dO" in slips else (dk, dv)
+
+
+def slips_of_a_kernel(kernel):
+    """Compute dK and dV in PyTorch with one thing wrong, then with two: which gives the same?"""
+    q, k, do, lse = _problem(32, 48)
+    v = torch.randn(48, 16, generator=torch.Generator().manual_seed(1))
+    seen = torch.arange(48)[None, :] <= torch.arange(32)[:, None] + 16
+    p = torch.exp((q @ k.mT * 0.5).masked_fill(~seen, -INF) - lse[:, None])
+    problem = q, k, v, do, lse, (p * (do @ v.mT)).sum(-1)
+    results = torch.full((1, 48, 16), torch.nan), torch.full((1, 48, 16), torch.nan)
+    constants = {"D": 16, "BLOCK_M": 32, "BLOCK_N": 16, "CAUSAL": True}
+    launched(kernel, (3, 1), constants, *(t[None] for t in problem), *results, 32, 48, 0.5)
+    right, got = _both(problem, ()), [t[0] for t in results]
+    for count in (0, 1, 2):
+        for slips in itertools.combinations(KERNEL_SLIPS, count):
+            want = _both(problem, slips)
+            if all(torch.allclose(a.double(), b, rtol=1e-3, atol=1e-3) for a, b in zip(got, want, strict=True)):
+                same = all(torch.allclose(a, b, rtol=1e-3, atol=1e-3) for a, b in zip(right, want, strict=True))
+                return "" if same else "; and ".join(KERNEL_SLIPS[slip] for slip in slips)
+    return ""
+
+
+def blocks_of_queries(kernel):
+    """Column i of dO is 1 in block i of the queries alone: column i of dV is 0 where the loop leaves that block out."""
+    for N_q, N_k, causal in ((64, 64, False), (64, 64, True), (64, 32, True), (32, 64, True)):
+        q, k, _, lse = _problem(N_q, N_k)
+        block = torch.arange(N_q) // 16
+        do = torch.nn.functional.one_hot(block, 16).float()
+        seen = torch.arange(N_k)[None, :] <= torch.arange(N_q)[:, None] + N_k - N_q
+        lse = lse if causal else torch.logsumexp(q @ k.mT * 0.5, -1)
+        results = torch.full((1, N_k, 16), torch.nan), torch.full((1, N_k, 16), torch.nan)
+        given = [t[None] for t in (q, k, k, do, lse, torch.zeros(N_q))]
+        constants = {"D": 16, "BLOCK_M": 16, "BLOCK_N": 16, "CAUSAL": causal}
+        launched(kernel, (N_k // 16, 1), constants, *given, *results, N_q, N_k, 0.5)
+        reached = results[1][0].reshape(N_k // 16, 16, 16).ne(0).any(1)  # [block of keys, block of queries]
+        for j, row in enumerate(reached.tolist()):
+            wanted = [i for i in range(N_q // 16) if not causal or seen[block == i, 16 * j : 16 * j + 16].any()]
+            missing = [i for i in wanted if not row[i]]
+            if missing and len(missing) < len(wanted):
+                end = "begins too late" if missing[0] == wanted[0] else "ends too early"
+                return (
+                    f"{N_q} queries, {N_k} keys{', causal' if causal else ''}, blocks of 16: the keys {16 * j} to {16 * j + 15} are seen "
+                    f"by queries from {16 * wanted[0]} on, and the queries {16 * missing[0]} to {16 * missing[-1] + 15} are left out: "
+                    f"the loop {end}"
+                )
+    return ""
+
+
+def an_other_is_missing(kernel):
+    """Is the result NaN only because of what a load gives where its mask hides?"""
+    from flashlearn.kernels import recorder
+
+    def gives_nan():
+        q, k, do, lse = _problem(20, 20)
+        results = torch.full((1, 20, 16), torch.nan), torch.full((1, 20, 16), torch.nan)
+        given = [t[None] for t in (q, k, k, do, lse, lse)]
+        launched(kernel, (2, 1), {"D": 16, "BLOCK_M": 16, "BLOCK_N": 16, "CAUSAL": True}, *given, *results, 20, 20, 0.5)
+        return any(t.isnan().any() for t in results)
+
+    with mock.patch.object(recorder, "UNDEFINED", 0.0):
+        if gives_nan():
+            return ""
+    if not gives_nan():
+        return ""
+    return "a load has a mask and no other: what a GPU gives where the mask hides is anything, here NaN; say other=..."
+
+
+CAUSES = {
+    "13.dv": (which_slips, a_query_that_sees_nothing),
+    "13.ds": (the_formula,),
+    "13.kernel": (slips_of_a_kernel, blocks_of_queries, an_other_is_missing),
+}

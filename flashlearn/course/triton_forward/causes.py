@@ -1,0 +1,154 @@
+"""What wrong answers to the exercises of notebook 12 get wrong."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import torch
+
+from flashlearn.course.triton_forward.exercises import mask_kernel, visit_kernel
+from flashlearn.exercises.launching import launch
+from flashlearn.exercises.whole_kernels import launched
+
+INF = float("inf")
+SCALE = 0.25
+
+
+def _seen(hide, start_m, start_n, N_q, N_k, shape=(16, 32)):
+    """Which scores of a block are left; none is -inf before."""
+    s, got = torch.zeros(shape), torch.full(shape, torch.nan)
+    launch(mask_kernel, s, got, start_m, start_n, N_q, N_k, HIDE=hide, BLOCK_M=shape[0], BLOCK_N=shape[1])
+    return got, got != -INF
+
+
+def hidden_is_minus_inf(hide):
+    """The first query of a square problem sees one key; what stands at the others?"""
+    got, seen = _seen(hide, 0, 0, 64, 64)
+    left = got[0, 1:]
+    if seen.all() and (left != 0).any() and left.unique().numel() == 1:
+        return f"hidden scores become {left[0].item():.4g}: they must be -inf, the only score whose weight is 0 whatever the others are"
+    if not (got[seen] == 0).all():
+        return (
+            f"a score that is seen changes, from 0 to {got[seen][got[seen] != 0][0].item():.4g}: it must stay as it is"
+        )
+    return ""
+
+
+def who_sees_whom(hide):
+    """Query i sees keys 0 to i + N_k - N_q: of five blocks, how many keys does each query see?"""
+    for start_m, start_n, N_q, N_k in (
+        (0, 0, 64, 64),
+        (16, 0, 64, 64),
+        (16, 16, 64, 64),
+        (0, 0, 16, 40),
+        (32, 0, 64, 48),
+    ):
+        _, seen = _seen(hide, start_m, start_n, N_q, N_k)
+        i, j = torch.arange(16)[:, None] + start_m, torch.arange(32)[None, :] + start_n
+        if torch.equal(seen, j <= i + N_k - N_q):
+            continue
+        told = f"block of queries from {start_m} on, keys from {start_n} on, N_q = {N_q}, N_k = {N_k}"
+        if torch.equal(seen, j >= i + N_k - N_q) or torch.equal(seen, j > i + N_k - N_q):
+            return f"{told}: the comparison is turned, a query sees what comes after it and not what lies before"
+        for off in (1, -1, N_q - N_k, 2 * (N_q - N_k), start_m, -start_m, start_n, -start_n):
+            if off and torch.equal(seen, j <= i + N_k - N_q + off):
+                return (
+                    f"{told}: query i sees the keys up to {_offset(N_k - N_q + off)}, where {_offset(N_k - N_q)} is expected, j <= i + N_k - N_q"
+                    + (": one key too many" if off == 1 else ": its own key is missing" if off == -1 else "")
+                )
+        return f"{told}: query {start_m} sees {int(seen[0].sum())} of these 32 keys, where j <= i + N_k - N_q leaves {int((j <= i + N_k - N_q)[0].sum())}"
+    return ""
+
+
+def _offset(by: int) -> str:
+    return "i" if not by else f"i {'+' if by >= 0 else '-'} {abs(by)}"
+
+
+# What may be wrong in a visit, as a switch of `_simulated`
+SLIPS = {
+    "scale": "the scale is left out: s is q.k times qk_scale",
+    "base": "tl.exp stands where tl.exp2 must: qk_scale holds the factor log2(e), so the base is 2",
+    "upside": "alpha is upside down: it is exp2 of the old maximum minus the new, m_i - m_new",
+    "acc": "acc is not rescaled: alpha moves what it holds to the new maximum",
+    "l": "l_i is not rescaled: alpha moves what it holds to the new maximum",
+    "new acc": "alpha is multiplied to the new terms of acc: they are measured from the new maximum already",
+    "new l": "alpha is multiplied to the new terms of l_i: they are measured from the new maximum already",
+    "top left": "the mask is aligned to the top left: query i sees keys j <= i + N_k - N_q",
+    "no mask": "there is no mask: query i sees keys j <= i + N_k - N_q",
+    "late mask": "the mask comes after the maximum: a hidden score must not raise it",
+    "strict": "a query does not see its own key: j <= i + N_k - N_q, not <",
+}
+
+
+def _simulated(qkv, slips):
+    """o and lse (base e) of all queries, in blocks of 16 keys, with these slips."""
+    q, k, v = (t.double() for t in qkv)
+    N_q, N_k = len(q), len(k)
+    m, l, acc = torch.full((N_q, 1), -INF).double(), torch.zeros(N_q, 1).double(), torch.zeros(N_q, 16).double()
+    power = torch.exp if "base" in slips else torch.exp2
+    i = torch.arange(N_q)[:, None] + (0 if "top left" in slips else N_k - N_q) - int("strict" in slips)
+    for start in range(0, N_k, 16):
+        s = q @ k[start : start + 16].mT * (1 if "scale" in slips else SCALE * math.log2(math.e))
+        hidden = (torch.arange(start, start + s.shape[1])[None, :] > i) & ("no mask" not in slips)
+        shown = s.masked_fill(hidden, -INF)
+        m_new = torch.maximum(m, (s if "late mask" in slips else shown).max(-1, keepdim=True).values)
+        base = m_new.masked_fill(m_new == -INF, 0)
+        p, alpha = power(shown - base), power(m - base)
+        alpha = (1 / alpha).nan_to_num(0, 0, 0) if "upside" in slips else alpha
+        l = l * (1 if "l" in slips else alpha) + p.sum(-1, keepdim=True) * (alpha if "new l" in slips else 1)
+        acc = acc * (1 if "acc" in slips else alpha) + p @ v[start : start + 16] * (alpha if "new acc" in slips else 1)
+        m = m_new
+    l = l.masked_fill(l == 0, 1)
+    return acc / l, ((m + l.log2()) * math.log(2))[:, 0]
+
+
+def which_slips(visit):
+    """Run the loop in PyTorch with one thing wrong, then with two: which gives the same?"""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(n, 16, generator=generator) for n in (32, 48, 48))
+    o, lse = torch.full((32, 16), torch.nan), torch.full((32,), torch.nan)
+    launch(
+        visit_kernel, q, k, v, o, lse, 0, 32, 48, SCALE * math.log2(math.e), VISIT=visit, D=16, BLOCK_M=32, BLOCK_N=16
+    )
+    return _slips_of(o, lse, (q, k, v))
+
+
+def slips_of_a_kernel(kernel):
+    """The same of a whole kernel, causal, with more keys than queries."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, n, 16, generator=generator) for n in (32, 48, 48))
+    o, lse = torch.full((1, 32, 16), torch.nan), torch.full((1, 32), torch.nan)
+    constants = {"D": 16, "BLOCK_M": 32, "BLOCK_N": 16, "CAUSAL": True}
+    launched(kernel, (1, 1), constants, q, k, v, o, lse, 32, 48, SCALE * math.log2(math.e))
+    return _slips_of(o[0], lse[0], (q[0], k[0], v[0]))
+
+
+def lse_of_a_kernel(kernel):
+    """Equal scores: o is right whatever becomes of lse."""
+    q, k, v = torch.zeros(1, 16, 16), torch.ones(1, 16, 16), torch.ones(1, 16, 16)
+    o, lse = torch.full((1, 16, 16), torch.nan), torch.full((1, 16), torch.nan)
+    constants = {"D": 16, "BLOCK_M": 16, "BLOCK_N": 16, "CAUSAL": False}
+    launched(kernel, (1, 1), constants, q, k, v, o, lse, 16, 16, 1.0)
+    if torch.allclose(o, v) and not torch.allclose(lse, torch.full_like(lse, math.log(16))):
+        return f"o is right and lse is not: 16 keys of score 0 have lse = log 16 = 2.773, and {lse[0, 0].item():.4g} was stored"
+    return ""
+
+
+def _slips_of(o, lse, qkv):
+    """Which slips, one or two, give the same; nothing if none do, or if they change nothing."""
+    for count in (1, 2):
+        for slips in itertools.combinations(SLIPS, count):
+            want = _simulated(qkv, slips)
+            if all(torch.allclose(a.double(), b, rtol=1e-3, atol=1e-3) for a, b in zip((o, lse), want, strict=True)):
+                right = _simulated(qkv, ())
+                if not torch.allclose(right[0], want[0], atol=1e-3) or not torch.allclose(right[1], want[1], atol=1e-3):
+                    return "; and ".join(SLIPS[slip] for slip in slips)
+    return ""
+
+
+CAUSES = {
+    "12.causal": (hidden_is_minus_inf, who_sees_whom),
+    "12.bugs": (which_slips,),
+    "12.kernel": (lse_of_a_kernel, slips_of_a_kernel),
+}

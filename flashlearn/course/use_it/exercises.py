@@ -1,0 +1,121 @@
+"""Exercises of notebook 16: attention behind a KV cache with room, and grouped-query attention."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from flashlearn.course.use_it.mistakes import MISTAKES
+from flashlearn.course.use_it.solutions import cache_solution, gqa_solution
+from flashlearn.exercises.assessment import Case, Exercise
+from flashlearn.exercises.watching import without_the_flag
+
+
+def _random(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def _behind(length, new, spare=0, batch=(), size=1.0):
+    """`new` tokens behind `length` cached ones: the last rows of causal attention over all of them.
+
+    What is not in use is NaN, as memory may be by chance: whoever reads it, mask or not, has NaN.
+    """
+    N, D = length + new, 6
+    q, k, v = (_random(*batch, N, D, seed=seed) for seed in range(3))
+    q, unused = size * q, torch.full((*batch, new + spare, D), math.nan, dtype=torch.float64)
+
+    def compare(function):
+        pair = torch.stack([torch.cat([t[..., :length, :], unused], dim=-2) for t in (k, v)], dim=len(batch) // 2)
+        K, V = pair.unbind(len(batch) // 2)  # one cache for both, before the heads: K and V are views of it
+        last = (t[..., length:, :].clone() for t in (q, k, v))
+        o = function(*last, K, V, length)
+        want = [torch.cat([t, unused[..., :spare, :]], dim=-2) for t in (k, v)]
+        whole = scaled_dot_product_attention(q, k, v, is_causal=True)
+        return (o, K, V), (whole[..., length:, :], *want)
+
+    return compare
+
+
+def _grouped(H_q, H_kv, N_q=3, N_k=5, size=1.0):
+    sizes = ((H_q, N_q), (H_kv, N_k), (H_kv, N_k))
+    q, k, v = (_random(2, H, N, 6, seed=seed) for seed, (H, N) in enumerate(sizes))
+    want = scaled_dot_product_attention(size * q, k, v, enable_gqa=True)
+    return lambda function: (function(size * q, k.clone(), v.clone()), want)
+
+
+def _without_the_flag(function):
+    """Five heads of one group, shared by the answer and not by PyTorch."""
+    return _grouped(5, 1)(lambda *args: without_the_flag(function, *args))
+
+
+EXERCISES = (
+    Exercise(
+        "16.cache",
+        "attend_cached(q, k, v, K, V, length): rows of n new tokens (..., n, D), caches (..., room, D) whose first "
+        "`length` rows are in use -> o (..., n, D); k and v are written into K and V",
+        cache_solution,
+        (
+            Case("the first chunk", _behind(0, 4), "new tokens do not see those after them: a causal mask"),
+            Case("one token more", _behind(5, 1), "the new rows go to K[..., length : length + n, :]"),
+            Case(
+                "a chunk behind the cache",
+                _behind(5, 3),
+                "new token i is token length + i of the text: it sees keys j <= length + i",
+            ),
+            Case(
+                "room to spare",
+                _behind(4, 2, spare=3),
+                "rows behind length + n are NaN here, which no mask undoes: cut them off; those before must be in K, V",
+            ),
+            Case(
+                "batches and heads",
+                _behind(3, 4, 2, (2, 3)),
+                "the rows are the last dimension but one; K and V are views: reshape may copy them",
+            ),
+            Case(
+                "large scores",
+                _behind(4, 3, size=2000.0),
+                "a softmax of your own subtracts the maximum of the row, or exp overflows",
+            ),
+        ),
+        hints=(
+            "Three things in order: store, cut off what is not in use, attend. Which tokens may the first new one see?",
+            "Write into K[..., length:stop, :], with stop = length + n. The mask is (n, stop): row i belongs to token length + i.",
+            "mask = torch.arange(stop)[None, :] <= torch.arange(length, stop)[:, None]; hand it over as attn_mask, with K[..., :stop, :].",
+        ),
+        mistakes=MISTAKES["16.cache"],
+        core=("room to spare",),
+        writes=("K", "V"),
+        values=("o", "K", "V"),
+    ),
+    Exercise(
+        "16.gqa",
+        "grouped_attention(q, k, v): (B, H_q, N_q, D), twice (B, H_kv, N_k, D), H_q a multiple of H_kv -> "
+        "(B, H_q, N_q, D)",
+        gqa_solution,
+        (
+            Case("one head for all", _grouped(4, 1), "every query head uses the one head of k and v"),
+            Case("two groups of three", _grouped(6, 2), "query heads 0, 1, 2 share head 0; heads 3, 4, 5 share head 1"),
+            Case("no sharing", _grouped(3, 3), "with as many heads of k and v as of q, head h uses head h"),
+            Case("one query", _grouped(4, 2, N_q=1, N_k=7), "N_q and N_k may differ"),
+            Case(
+                "large scores",
+                _grouped(4, 2, size=2000.0),
+                "a softmax of your own subtracts the maximum of the row, or exp overflows",
+            ),
+            Case(
+                "without enable_gqa", _without_the_flag, "share the heads yourself: PyTorch's flag is the task, solved"
+            ),
+        ),
+        hints=(
+            "Query heads come in groups of H_q / H_kv neighbours. Which head of k does query head h use?",
+            "Head h uses head h // group of k and v. Give every query head a copy of its own, then attend as usual.",
+            "k.repeat_interleave(group, dim=1) turns heads 0, 1 into 0, 0, 0, 1, 1, 1; .repeat would give 0, 1, 0, 1, 0, 1.",
+        ),
+        mistakes=MISTAKES["16.gqa"],
+        core=("two groups of three",),
+        library=("flashlearn",),
+    ),
+)

@@ -1,1 +1,0 @@
-"""Wrong answers that are often given, one file per notebook: `check` recognises them and says what is wrong."""

@@ -1,1 +1,0 @@
-"""The solutions of the exercises, one file per notebook, and nothing else."""

@@ -1,0 +1,103 @@
+"""Runs the cells of a notebook in a Jupyter kernel of their own, for what their checks leave in the record."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from queue import Empty
+
+from flashlearn.grading.record import Entry, Record
+from flashlearn.grading.sandbox import NOTEBOOK, Ward, empty_folder
+
+START, GRACE = 120, 10  # seconds in which a kernel must start, and in which it must heed an interrupt
+
+
+class Ended(RuntimeError):
+    """The kernel is gone, or will not listen any more."""
+
+
+def run_cells(sources: Sequence[str], known: dict[str, int], timeout: int, memory: int) -> tuple[list[Entry], str]:
+    """Run all cells in order, whatever fails; what the checks found, and what went wrong besides, "" if nothing did.
+
+    A cell that takes longer than `timeout` seconds is interrupted; a kernel that does not heed that is ended, and so is one
+    whose cells take longer together than `NOTEBOOK` times that. `memory` is in bytes.
+    """
+    problem = ""
+    with empty_folder() as name:
+        folder = Path(name)
+        record = Record(folder)
+        connection = folder / "kernel.json"
+        command = [sys.executable, "-m", "ipykernel_launcher", "-f", str(connection)]
+        with Ward(command, record.environment, memory, folder) as ward:
+            try:
+                client = _connect(ward, connection)
+                try:
+                    end = time.monotonic() + NOTEBOOK * timeout
+                    for source in sources:
+                        if time.monotonic() > end:
+                            raise Ended(f"the notebook took longer than {NOTEBOOK * timeout} s")
+                        problem = _run(ward, client, source, timeout) or problem
+                finally:
+                    client.stop_channels()
+            except (Ended, TimeoutError) as error:
+                problem = str(error)
+        return record.read(known), problem
+
+
+def _connect(ward: Ward, connection: Path):
+    """A client of the kernel, once that answers. Its output is not asked for: there may be no end of it."""
+    from jupyter_client.blocking.client import BlockingKernelClient
+
+    client = BlockingKernelClient()
+    deadline = time.monotonic() + START
+    while not _loaded(client, connection):
+        _still_there(ward, deadline, "the kernel did not start")
+        time.sleep(0.05)
+    client.start_channels(shell=True, iopub=False, stdin=False, hb=False, control=False)
+    _reply(ward, client, client.kernel_info(), deadline, "the kernel did not start")
+    return client
+
+
+def _loaded(client, connection: Path) -> bool:
+    try:
+        client.load_connection_file(str(connection))
+    except (OSError, ValueError):  # not there yet, or not to its end
+        return False
+    return True
+
+
+def _run(ward: Ward, client, source: str, timeout: int) -> str:
+    """Run one cell; "" or that it took too long."""
+    asked = client.execute(source, allow_stdin=False, stop_on_error=False)
+    slow = f"a cell took longer than {timeout} s"
+    try:
+        _reply(ward, client, asked, time.monotonic() + timeout, slow)
+    except TimeoutError:
+        ward.interrupt()
+        try:
+            _reply(ward, client, asked, time.monotonic() + GRACE, "")
+        except TimeoutError:
+            raise Ended(f"{slow}, and could not be interrupted") from None
+        return slow
+    return ""
+
+
+def _reply(ward: Ward, client, asked: str, deadline: float, late: str) -> None:
+    """Wait for the answer to the message `asked`."""
+    while True:
+        _still_there(ward, deadline, late)
+        try:
+            message = client.shell_channel.get_msg(timeout=0.2)
+        except (Empty, ValueError):  # ValueError: not signed as the kernel signs
+            continue
+        if message["parent_header"].get("msg_id") == asked:
+            return
+
+
+def _still_there(ward: Ward, deadline: float, late: str) -> None:
+    if ward.ended:
+        raise Ended("the kernel died")
+    if time.monotonic() > deadline:
+        raise TimeoutError(late)
