@@ -71,7 +71,7 @@ def branch(path: Path, depth: int) -> Iterator[str]:
     inside = modules(path)
     few = sum(each.is_file() for each in inside) <= MANY
     for each in inside:
-        if few or (each.is_dir() and path.name != "course"):
+        if path.name != "course" and (few or each.is_dir()):
             yield from branch(each, depth + 1)
 
 
