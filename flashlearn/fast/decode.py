@@ -1,36 +1,13 @@
-"""The forward pass for few queries, as in decoding: the keys are cut into splits, one program each, and merged.
+"""The forward pass for few queries, as in decoding: the keys are cut into splits, one CTA each, and merged.
 
-What changed from the teaching kernel: who works on what; the mathematics is the same, and so is `absorb`.
+1. A CTA takes *all* queries of a group of heads as its rows, so K and V are read once per key head.
+2. It takes one split of the keys, and writes the (o, lse) of that split. One query over a long cache then makes as many
+   CTAs as fill the GPU, where the teaching kernel has one per head.
+3. The splits are merged: each lse is a score, each o a value of an online softmax. A second kernel does it, or, to save
+   its launch, the CTA of a key head that finishes last; a counter in memory tells which.
 
-1. A program takes *all* queries of a group of heads as its rows, so K and V are read once per key head.
-2. It takes one split of the keys, and writes the (o, lse) of that split. One query behind a long cache then
-   makes as many programs as fill the GPU, where the teaching kernel has one per head.
-3. The splits are merged. That is the online softmax again: each lse is a score, each o a value. A second kernel
-   does it. Or, to save its launch, that program of a key head does it which finishes last; a counter in memory
-   tells each whether it is the last.
-
-Prediction: few queries leave little to compute, so the time is that of reading K and V once. Added to that is
-(o, lse) of every split, float32, written and read: in 16 bits 2 rows / keys of the bytes of K and V, which is
-3 % for a group of 4 heads and splits of 256 keys, and less behind a longer cache.
-
-To merge in the same launch should save one of two launches on the host, and on the GPU the time between two kernels.
-Measured by hand on an H200, 2026-11-21, D = 128, 4 rows, 1024 keys: about a microsecond less. What is recorded of CUDA
-graphs is two kernels: there nothing merges in the same launch unless `one_launch` asks for it. From compute capability 9.0
-on the second begins while the first ends (`flashlearn.fast.dependent_launch`): 0.1 to 0.8 us less. And where programs are few, splits
-may be short: of 1024 keys of 8 key heads 16 splits take 6.4 us, where 4 took 8.9, and cuDNN takes 6.6 (H200;
-measurements/gpu_trials_h200.json, "decoding").
-
-The first kernel, too, is launched while whatever was there before ends, and waits for that: up to 0.5 us less. And a merge has as
-many warps as there is to merge. With both, one query takes 0.80 to 1.06 of cuDNN's time in a CUDA graph, in 48 settings of
-D, B, N, H_kv and dtype (H100; "graphs, H100"). Tried without gain: the next step's programs let begin early, which take room and
-wait (up to 1.64 times as long); to merge in one launch in a graph too (1.01 to 1.23 times); more tiles under way (1.01 to
-1.08), three programs of a multiprocessor (1.00 to 1.26) or one (0.99 to 1.10), with the same tiles; and keys, maxima and sums
-of its own for each warp, which spares an exchange in every block (1.05 to 1.57 times as long).
-
-Where there are many keys for every multiprocessor, each has one program, with tiles twice as large: 0.93 to 1.01 of the time (H200,
-13 settings of D = 128; "decoding, alone"), and at most 1.07 of cuDNN's in 48 settings. With fewer than 512 keys each it would take
-1.18 to 1.80 times as long.
-
+The time is that of reading K and V once. From compute capability 9.0 on both kernels begin while the one before ends
+(`flashlearn.fast.dependent_launch`). Findings and figures: docs/engineering_log.md.
 Source: T. Dao, D. Haziza, F. Massa, G. Sizov, "Flash-Decoding for long-context inference", 2023
 (pytorch.org/blog/flash-decoding).
 """
@@ -55,13 +32,10 @@ from flashlearn.fast.target import INTERPRETED, check_grid, check_runnable, reso
 from flashlearn.kernels.forward import LN_2, Launch, absorb, check_head_dim, padded
 
 KEYS_PER_SPLIT = 256  # at least, of many splits: a shorter one ends before its loads are well under way
-SHORT_SPLITS, KEYS_PER_SHORT_SPLIT = (
-    16,
-    64,
-)  # up to so many splits may be so short: few programs have the GPU to themselves
+SHORT_SPLITS, KEYS_PER_SHORT_SPLIT = 16, 64  # up to so many splits may be so short: few CTAs have the GPU to themselves
 PROGRAMS_PER_MULTIPROCESSOR = 2  # one computes while the other waits for memory
 KEYS_ALONE = 512  # at least, of a split whose program has a multiprocessor to itself, with tiles twice as large
-MERGED_BY_ONE = 2**15  # elements of o, of all splits, that one program merges; up to 17,000 no slower on an H200
+MERGED_BY_ONE = 2**15  # elements of o, of all splits, that one CTA merges
 
 
 @triton.jit(do_not_specialize=["N_q", "N_k", "group", "left", "right"])  # one compilation for all lengths
@@ -390,8 +364,8 @@ def cut(q: Tensor, k: Tensor, left: int | None, splits: int | None = None) -> tu
 
 
 def may_be_alone(rows: int, D: int, itemsize: int, device: torch.device) -> bool:
-    """Whether a program may have a multiprocessor to itself: up to 16 rows and 65 to 128 columns of 16 bits, on a GPU with as
-    much shared memory as that on which it was measured, with 1 and 4 rows and 128 columns: an H200."""
+    """Whether a CTA may have an SM to itself: up to 16 rows and 65 to 128 columns of 16 bits, on a GPU with as much shared
+    memory as an H200."""
     return rows <= 16 and padded(D) == 128 and itemsize == 2 and shared_memory(device) >= 200 * 1024
 
 

@@ -1,29 +1,19 @@
 """Attention over a cache in pages, for sequences of every length and any number of queries: `flash_attention_paged`.
 
-What changed from the decoding kernel: where a key lies is looked up in a table, and who works on what depends on lengths
-that only the GPU knows. The mathematics is the same, and so is `absorb`.
-
-1. Key t of a sequence lies in page table[t // page], at place t % page: one more load before those of K and V.
+1. Key t of a sequence is in page table[t // page], at t % page: one more load before those of K and V.
 2. A tile of queries holds those of all heads that share a key head, query by query: row r is query r // group of head
    r % group. So K and V are read once per key head and tile.
 3. The work is one line of tiles of keys: sequence by sequence, key head by key head, tile of queries by tile of queries.
-   Every program takes an equal share of that line, wherever that begins and ends. One sequence of 65,536 keys among a
-   hundred short ones is thus cut into many pieces, and the short ones into none. A row of tiles counts for one tile
-   more than it has, for its beginning and end; else whoever gets the short sequences gets many rows, and is last by far.
-   Every program works its share out for itself, from the lengths; the host knows shapes only, waits for nothing, and the
-   launch can be part of a CUDA graph.
-4. A share may begin in the middle of a row of tiles, and end in one: at most two pieces of a program are no whole result.
-   Their (o, lse) go to the side, two pieces a program whatever the lengths are. A second kernel merges them: each lse is
-   a score, each o a value. It is the online softmax again. It works out what to merge while the first one ends.
-5. Where no sequence can be long enough to be worth cutting, a program takes a tile of queries with all its keys, and
-   nothing is merged.
-6. Few queries in 16 bits, as in decoding, on a Hopper GPU: another first kernel, in which loads never run dry where one
-   sequence ends and the next begins (`flashlearn.fast.hopper.paged`; `why_not_hopper_paged` tells when, and why not).
+   Every CTA takes an equal part of that line, wherever it begins and ends. A tile of queries counts for one tile of keys
+   more than it has, for its beginning and end. Every CTA computes its part from the lengths; the host knows shapes only,
+   waits for nothing, and the launch can be part of a CUDA graph.
+4. At most two pieces of a CTA are no whole result. Their (o, lse) go to the side, and a second kernel merges them.
+5. Where no sequence can be long enough to be worth cutting, a CTA takes a tile of queries with all its keys.
+6. Few queries in 16 bits, as in decoding, on a Hopper GPU: another first kernel (`flashlearn.fast.hopper.paged`).
 
-Prediction: a query of decoding reads 2 D keys bytes(element) per key head, and nothing else counts.
-
+A query of decoding reads 2 D keys bytes(element) per key head, and nothing else counts.
 Sources: W. Kwon et al., 2023 (arXiv:2309.06180), for pages; R. Sanovar et al., "Lean Attention", 2024 (arXiv:2405.10480),
-for equal shares, after M. Osama et al., "Stream-K", 2023 (arXiv:2301.03598).
+for equal parts, after M. Osama et al., "Stream-K", 2023 (arXiv:2301.03598).
 """
 
 from __future__ import annotations
@@ -54,10 +44,8 @@ from flashlearn.fast.target import INTERPRETED, check_device, check_softcap, ref
 from flashlearn.fast.work_partition import LEAST_KEYS, ROW_COST, share_of
 from flashlearn.kernels.forward import LN_2, absorb, check_head_dim, padded
 
-# Of the programs on a multiprocessor some compute while others wait for memory. Where many sequences are short, three are 7 %
-# faster than two, and four slower again (measurements/gpu_paged_h200.json, "plans"). Programs that find no room begin when
-# others are through, and end late: three find room if a thread takes at most so many registers, and a program so many bytes
-# of shared memory. With few rows and pages of more than a tile they do; elsewhere two are launched.
+# Three CTAs fit an SM if a thread takes at most so many registers, and a CTA so many bytes of shared memory. With few rows
+# and pages of more than a tile they do; elsewhere two are launched.
 REGISTERS, SHARED = 168, 74 * 1024
 MOST_SEQUENCES = 8192  # every program looks at all lengths
 NOTHING = tl.constexpr(float("-inf"))

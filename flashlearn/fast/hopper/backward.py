@@ -1,156 +1,20 @@
-"""The backward pass for Hopper GPUs of up to 128 columns: dQ, dK and dV in one sweep, by warps that load and warps that compute.
+"""The backward pass for Hopper GPUs, D up to 128: dQ, dK and dV in one pass, with a producer, two consumers and two adders.
 
-What changed from the teaching kernels: one kernel with 5 block products in place of two with 7, and the
-machinery of attention_forward_hopper (TMA, warp specialisation, barriers).
+A CTA owns 128 keys, 64 for each consumer warpgroup, and walks over the blocks of queries. dK and dV stay in registers.
+S^T and dP^T are computed transposed, so that P^T and dS^T are the left factors of the next products, in registers. dQ
+needs dS the other way round: dS goes through shared memory, each consumer computes half of dQ, an iteration later, and a
+warp of its own has TMA add that half to a float32 sum in HBM (`flashlearn.fast.hopper.sums`).
 
-A program owns 128 keys, 64 for each of two computing groups, and walks over the blocks of queries. Its dK and
-dV stay in registers. S^T and dP^T are computed transposed, so that P^T and dS^T come out as the left factors
-of the next products, in registers. Only dQ needs dS the other way round: dS goes through shared memory, each
-group computes half of dQ, and a warp of its own has the copy engine add that half to a float32 sum in HBM.
+These additions come in any order, so that dQ may differ in its last bits from run to run. Deterministic (`IN_ORDER`),
+CTAs wait for a semaphore: to a block of dQ the first block of keys adds first, then the second, and so on
+(`flashlearn.fast.hopper.order`). All begin at the last block of queries, which every key is attended from.
 
-Those additions come in any order: dQ may differ in its last bits from run to run. Where that is not wanted
-(`torch.use_deterministic_algorithms(True)`, `IN_ORDER`), the programs take turns (`flashlearn.fast.hopper.order`): to
-a block of dQ the first block of keys adds first, then the second, and so on. All begin at the last block of queries, which
-every key is seen from, and follow each other. That reaches 0.84 to 1.07 of the speed in any order (H200, 41 settings of N 512
-to 16384, with one, four and eight query heads to a key head); on an H100, as called, 0.82 to 1.00 (22 settings of float16).
-Waiting is the work of the warps that add: where computing groups waited, and began at the diagonal, it was 0.40 to 0.88; to launch
-one block of keys after the other 0.58 to 0.77, as no two programs then read the same Q, dO and dQ.
+Short heads are zero-initialised by the CTAs of the heads before them, so that zeros stay in the L2 cache (`BY_ROWS`).
+With masks, and where heads share keys, a few heads run side by side (`BESIDE`), so that no head's long CTAs end last.
+Under a mask K, Q, dO and V are issued before the warps part (`AHEAD`). At D = 128 each CTA counts when its parts of dQ
+have arrived, so that finished heads are scaled while others are computed (`flashlearn.fast.dependent_launch`).
 
-Where heads share keys a program has, of each block of queries, all heads in turn, then of the block above. Head by head it had to
-wait, at the last block of each head, for the keys before, which see more blocks, and took as long as the longest: block by block is
-1.00 to 1.73 times the speed (H200, 24 settings of D 64 to 256, nothing else changed). In any order it is 0.92 to 1.14, and there head by
-head stays. The turn is awaited before dQ is there, not after, and a ticket is kept in shared memory: 0.98 to 1.04 and 0.98 to 1.02. What is left
-is waiting: where the sets of rows were those of before it was 0.83 to 0.99 from N = 4096 on, without waiting, and added in some order,
-0.86 to 0.99, and without turns 0.87 to 0.99. To pass the turn a round later, when the part has arrived by itself, was 0.84 to 1.06,
-as then the next waits longer, we think; to begin each block of keys a block of queries further up, or two, so that none waits for the first,
-0.53 to 0.96 and 0.52 to 0.98: programs begin at the same time in the first wave alone, we think. Three warps that add in turn,
-as at D = 192 and 256, were 1.00 to 1.05 at D = 128 and 0.98 to 1.00 at 64: not kept, there would be two ways. ("in order, what it waits
-for" in measurements/gpu_trials_h200.json, H200.)
-
-Prediction: 5 products in place of 7, none of them waiting for a load: about 500 TFLOP/s at D = 128 on an
-H200. Result (float16, 16384 tokens, N >= 4096, 2026-11-28): 573 to 667 at D = 128 and 478 to 568 at D = 64, which is
-1.19 of cuDNN in the geometric mean; the teaching kernels reach about half of that. The last step brought most at
-D = 128: two buffers for dS, where one had to be waited for. With the wait went the registers that did not fit.
-The profiler (benchmarks/gpu_profile.py, bfloat16) sees none of them reloaded in a round. Without a mask, N = 16384, products are under
-way in 78 % of the cycles, in cuDNN's kernel in 67 % and in FlashAttention-4's in 79 %; at D = 64, N = 4096, causal, in 58, 46 and
-61 %. What ours lacks there comes before the first round and after the last: its computing warps are in rounds for 91 % of their time,
-FlashAttention-4's for 95 %.
-
-What a program's place is, where that is not its number in the grid, each group of warps works out by itself, and once more at the
-end. Worked out before the warps part, it took registers of one of the computing groups in every round, and the assembler had up to 16
-others fetched from memory in each. At D = 128 with a window of 1025 keys that is 1.11 times the speed (H100), at D = 64 0.99; in order
-0.99 to 1.03.
-
-With windows and documents a few rows run side by side here too, so that the last programs are not those of one row, long
-ones among them: 0.97 to 1.09 times the speed of one row after the other (H200); and no more of them than find room in the L2
-cache: 1.00 to 1.09 times the speed of all, or eight (H100).
-
-Under a causal mask heads that share keys do so, too: of their few, long programs the first of a row is far longer than the
-last, and rows one after the other leave the longest of the last row to be waited for. In sets of as many rows as keep all
-multiprocessors busy it is 1.03 to 1.28 times the speed with four and eight query heads to a key head (H200, 22 settings of D 64
-to 256 and N 512 to 8192; with twice as many rows less). Where each head has its own keys it brought nothing, as below.
-
-Q and dO of a round come with one barrier, lse and delta with them, as the kernel before has them ready: 1.00 to 1.03 times the
-speed of a loading warp that loads, divides and stores them (H200, N 512 to 16384; in one of 30 settings 0.95, and 0.99 when it
-was measured again; in order 0.98 to 1.03, with a window of 1025 keys 1.01 to 1.02), and the tools that look for races follow
-it. Both products of S^T and dP^T are filled, with -lse and -delta, before the first begins: filling the second while the first
-was under way held it up (4 to 10 % at D = 128, nothing at 64). Before that there is a wait with nothing under way, without
-which the assembler waits for S^T in one of the two groups before it asks for dP^T; where dQ was not late it gained nothing.
-
-What binds is shared memory. To multiply 64 by 64 numbers takes 128 bytes of it in each cycle, and it gives no more: at
-D = 128 a round moves 368 KiB, in 2944 cycles at least, where the products take 2560. So it counts what else goes there.
-The sums of dQ, begun and ended by kernels of their own (flashlearn.fast.hopper.sums), lie in HBM in the order of the
-registers that they come from: a thread stores four numbers at a time, a warp 512 bytes in a row, without a bank conflict.
-That is 1.02 to 1.10 times as fast as rows and columns in order (H200, 11 settings of N 512 to 16384). This and what follows
-is in flashlearn/measurements/gpu_trials_h200.json.
-
-In the first round there is no dS before: at D = 128 the product is left out, causal 1.01 to 1.03 times the speed (H100, N 512 to 16384);
-at D = 64 it is made and used by nobody, as without it the speed was 0.99 to 1.00. What no query sees is hidden by fewer comparisons:
-with both, 1.00 to 1.03 times the speed at D = 128, 0.97 to 1.01 at 64 (H100, N 1024 to 16384), in order 1.00 to 1.01, and with a window of 1025
-keys 1.02 to 1.05 (H200). Under a causal mask one comparison in place of two, which puts keys and queries past the end out of each other's
-sight, was 0.95 to 1.02 at D = 64. A few per cent may have nothing to do with the work: at D = 64, causal, N = 16384, where a form of
-the kernel ran at 0.96 of the speed of the one before, eight instructions that do nothing, run once before the loop of one of the groups,
-made it 1.01, and before that of the other 0.95. When the groups begin, and where their code lies, counts as much.
-
-dQ is computed a round later than its dS, so that neither group waits for the other's, and before dK, so that it leaves
-while dK is computed. At D = 64 the first was 4 to 8 % faster (H200, N 2048 to 16384, causal and not, 2026-11-23), and the
-second another 1 to 3 % faster (H200). At D = 128 the first was 5 to 10 % slower while the sums lay in rows,
-and is 0.98 to 1.02 of the speed since they do not: one order for all. dV leaves while the last dQ is computed: 0.99 to 1.02. Since
-rows of dQ end beside the last programs, as below, the last dQ leaves first under a causal mask at D = 128: 1.00 to 1.05 times the speed
-(H100, N 1024 to 16384).
-
-Where rows (a key head of a sequence each) are short, up to 2048 queries or 4096 at D = 128, the programs of one set the sums of
-the next to zero, and only those of the first are zero before the sweep begins: zeros stay in the L2 cache until they are added
-to. (Where some rows run side by side, those of a set see to the next set.) That is 1.00 to 1.12 times the speed there (H100, N 512
-to 4096), most where rows are short; where they are long it was 0.95 to 1.00, so that there a kernel writes all zeros before. The
-zeros come from the copy engine, which finds nothing else past the end of a tensor. A program waits for those of one row before its
-own alone. These have lower numbers, and GPUs begin programs in the order of their numbers, which nobody promises; where programs take turns tickets make sure of it. There rows as short need no zeros: the first
-block of keys does not add its part of dQ, but stores it. Under a causal mask rows have up to 4096 queries at D = 64, too, since from
-2500 on that is 1.01 to 1.04 times the speed (one sequence of 16 heads 0.99 to 1.00); with 8192 it is 0.99 to 1.01, at both D (H100).
-
-Without a mask all programs take as long, and of 2048, 15.5 waves of 132, the last wave leaves half of the GPU idle: 16 whole waves
-take as long ("waves" in that file, H100). So the kernel that ends the sums begins when the last programs have begun, and ends
-those rows of dQ that have all their parts: each program counts when its own have arrived (`flashlearn.fast.dependent_launch`). Under a mask,
-too, rows are ready while others are computed. At D = 128 that is 1.00 to 1.03 times the speed (H100, N 512 to 16384); at D = 64
-programs are short, and to count cost what was gained, 0.98 to 1.02: there all rows wait. Part of the cost is the release of what was
-added; by an addition that does not release, which PTX promises nothing for, it was 0.99 to 1.05 at both D. Where rows end early, it
-is of no use to let several heads run side by side under a mask, 0.99 to 1.01, which was 0.94 to 1.08 before; and blocks of queries
-that each block of keys begins elsewhere, so that they do not all add to the same, were 0.95 to 1.06, and 0.95 to 1.02 causal.
-
-To begin and to end costs a program 6800 to 8100 cycles, as long as 1.5 to 2.1 rounds (H200; "timeline" in that file): K, V and
-the first Q and dO come from HBM, dV and dK go there. It was no use to let programs go on with the next block of keys, which
-then is on its way while dV and dK leave (0.91 to 1.03 of the speed): the copy engine is then what all wait for, we think,
-and the loop has more numbers to keep than registers. Nor was it to make the barriers of later rounds ready when the first loads have
-been asked for (causal 0.99 to 1.00), or to have the threads store dK and dV, so that a program does not end with a wait for
-the copy engine (0.86 to 0.98; dK alone 0.92 to 1.01; H200).
-
-With a mask programs are short. There, unless in order, the copy engine is asked for K, the first Q and dO, and V before the
-warps part, and the first S^T is computed while V comes: 1.00 to 1.02 times the speed. Without one it was 0.95 to 1.01, for
-which we have no reason but the assembler's; there the loading warp asks.
-
-Where the cycles of a round go is in that file too ("round"). A group waits in 9 to 12 % of them. Most go into asking for
-products: a warp that asks goes on when the tensor cores have taken all but a few. One group is about a quarter of a round behind
-the other, not half ("apart").
-
-To fill the last wave without a mask, its blocks of keys were shared by several programs, of a part of the queries each, which hand parts
-of dK and dV to one of them: 0.97 to 1.02 of the speed at D = 64 and 0.98 to 1.00 at D = 128 (H100, N 512 to 16384), and for one sequence of
-16 heads 0.88 to 0.99, as the host has more to do.
-
-Tried without gain: to put dV later, where dQ's factors are awaited; dQ added from registers by atomic
-additions of two or four numbers (4 to 28 % slower, and 3 to 9 % where four of them lie side by side); dQ asked for before dS
-is handed over (0.82 to 0.93 of the speed) and V kept in registers, to spare shared memory (0.61 to 0.88): both need more
-registers than there are; lse and delta loaded four numbers at a time, or with their sign
-turned; groups that ask for their products in turns (2 % slower in the mean); lse and delta subtracted after the products, in the exponential and from dP, which lets both products of a round
-be under way together, and needs more registers than there are (2 to 10 % slower); lse alone subtracted in the exponential
-(0.95 to 1.00 of the speed). To begin the next S^T before dQ leaves was slower: with two rounds in one body of the loop
-(0.61 to 0.74 of the speed; we think that the code of both groups no longer fits where instructions are kept), and with a
-product under way across the end of the loop, where ptxas runs all products one after the other (its remark C7514).
-
-Causal rows from the first block of queries to the last, so that those of one head do not add to the same block of dQ, were 0.96 to
-1.01 of the speed. A program's place worked out by each group of warps where it is its number in the grid, too, was 0.94 to 1.00: there
-are two ways, therefore (both H100, N 2048 to 16384).
-
-Nor did it help, at D = 64, to give a program a third group of 64 keys, with the groups computing dQ in turns (0.90 to 0.98 of
-the speed); to load lse and delta before the round before ends (0.94 to 0.98); to let one group begin 1000 cycles late (0.97 to
-1.00): groups find their distance by themselves. Products with ones can subtract lse and delta, in three parts of 16 bits
-each: 0.94 to 1.00 of the speed at D = 128. At D = 64 there is no room for the parts. With dQ given where dS was, which
-alone is 0.94 to 0.96 of the speed, it was 0.98 to 1.05; with a group's own half of dS kept for two rounds 0.97 to 1.01; with one
-buffer of dQ that the groups use in turns, which costs nothing (0.98 to 1.01), 0.97 to 1.00.
-
-Both what comes from shared memory and instructions are scarce. To load lse and delta twice, which spares copies of registers, one
-instruction in nine at D = 64, was 0.91 to 0.94 of the speed. All of dQ by one group, the groups in turns, reads a quarter less for
-it, and needs a wait with nothing under way: 0.94 to 0.98, and 0.96 to 1.00 where dQ is awaited before dK is asked for. One
-exponential of eight, four or two as a polynomial of degree 3 was 0.95 to 1.01, 0.93 to 0.99 and 0.83 to 0.95. To end dQ's sums
-in programs of later rows, while these wait for K and V, was 0.86 to 0.95; without the kernel that ends them, and with wrong
-results, the pass is 0.98 to 1.03 of its speed, so that little is to be had there.
-
-Half of V in registers spares 16 of the 368 KiB: 0.99 to 1.05 of the speed at D = 128 without a mask, 0.94 to 0.98 causal, and 0.94 to
-0.98 at D = 64; and one more change made the assembler run all products one after the other for want of registers (its remark
-C7512), at 0.8 of the speed. dS from P as it is rounded for dV, which frees registers, was 0.77 to 0.95; with all of V in them 0.78
-to 0.99 at D = 64. dS of the round before awaited before this one's is handed over was 0.98 to 1.00; dV asked for in two halves 0.95
-to 1.01; dP asked for when P is there 0.94 to 0.99; and dK on its way from where a Q or dO was, beside dV, 0.97 to 1.05, nothing in
-the mean (H100).
-
+Shared memory bandwidth bounds it: 368 KiB an iteration at D = 128. Findings and figures: docs/engineering_log.md.
 Sources: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2; J. Shah et al., "FlashAttention-3",
 2024 (arXiv:2407.08608), section B.1.
 """

@@ -1,40 +1,18 @@
-"""The backward pass for Hopper GPUs of 129 to 256 columns: one group of warps has dV, the other dK.
+"""The backward pass for Hopper GPUs of 129 to 256 columns: one consumer warpgroup has dV, the other dK.
 
-What changed from attention_backward_hopper: who has what. dK and dV of 64 keys and 256 columns take 128 of a thread's 240
-registers each, so that no group has room for both. The 64 keys of a program are those of both groups:
+dK and dV of 64 keys and 256 columns take 128 of a thread's 240 registers each, so that no warpgroup has room for both.
+Both work on the 64 keys of the CTA:
 
-    group          computes                               has      hands over
+    warpgroup      computes                               has      stores for the other
     consume_values S^T = K Q^T, P^T; dV += P^T dO         dV       P^T, in float32, in the order of its registers
     consume_keys   dP^T = V dO^T, dS^T; dK += dS^T Q      dK       dS^T, in 16 bits
 
-Each gives its columns of dQ = dS K, a round later, 64 at a time, to a warp of its own that has the copy engine add them to the sum in
-HBM: half of them, or at D = 192 one tile of 64 and two. So both multiply as much, or 7 and 8 parts of 15, and neither computes
-what the other has.
+Each computes its columns of dQ = dS K an iteration later, 64 at a time, for a warp that has TMA add them to the sum in
+HBM: half of them, or at D = 192 one tile of 64 and two. Tiles come in chunks of 64 columns. With four chunks shared memory
+holds one dO, not two.
 
-Columns come in slabs of 64, everywhere: three of them at D = 192, where tiles of 256 would be zeros in a quarter. With four
-slabs shared memory holds one dO, not two: it is asked for when both groups are through with it, while P, dQ and dK are computed.
-
-With windows and documents, softcaps, and rows of shared keys it is as there (flashlearn.fast.hopper.backward); all sums begin
-at zero. In order, too, but for the warps that add: three, in turn (`add_in_order`). At D = 192, where each tile of dQ has a buffer of
-its own, a group's leave together, so that its turn is short.
-
-Prediction: five products where the portable kernels take seven, tensor cores that wait less, and no zeros at D = 192: twice the
-speed. Result: 1.47 to 2.65 times the speed of the portable kernels (H100, N 1024 to 16384, float16), most where rows are long; with
-windows and softcaps 1.36 to 2.79, and in order 0.75 to 1.93, as order was then, less than 1 only with windows, where programs are short and wait for
-turns. At N = 4096 that is 1.04 to 1.25 of cuDNN, at D = 256 1.29 to 1.41 of FlashAttention-4, and at 192 0.84 to 0.87
-(measurements/gpu_attention_h100.json; the others are in gpu_trials_h200.json).
-
-In order it reaches 0.80 to 0.95 of the speed in any order (H200, 38 settings of N 512 to 16384). With two warps, each for a group, it was 0.65
-to 0.86: a turn ends when what was added has arrived in HBM, and only then such a warp asked for the next. At D = 192, where a program
-with keys of its own reached 0.63 to 0.70 from N = 4096 on, it was 0.81 to 0.86 without waiting, and 0.98 to 1.00 without turns. It was no use
-to let more warps add: with four, 0.96 to 1.04 of that; with a turn for every tile 0.87 to 0.95, and 0.93 to 0.99 with four.
-
-What binds is dQ. With 64 keys a program adds twice as much to it for every product as one with 128. Without these additions, and
-wrong, it ran at 1.05 to 1.27 of its speed; dQ stored and not added, which HBM and L2 carry more easily, 1.08 to 1.13; added elsewhere
-by every program, so that no two add to the same, 1.00 to 1.02; dO never read, 0.94 to 1.01. At D = 192 there is room for a
-buffer for each tile of dQ: 1.01 to 1.03. Tried without gain: the first product of dQ, which nobody uses, left out (0.97 to 1.01);
-the first Q and dO asked for before V (1.00); at D = 192 two tiles of dQ by the group that has dV and one by the other (0.99 to 1.00).
-
+Masks, softcaps and shared keys are as in `flashlearn.fast.hopper.backward`; all sums begin at zero. Deterministic, three
+warps add in turn (`add_in_order`). Additions to dQ bound it. Findings and figures: docs/engineering_log.md.
 Sources: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2; J. Shah et al., "FlashAttention-3",
 2024 (arXiv:2407.08608), section B.1.
 """

@@ -1,78 +1,23 @@
-"""The forward pass for Hopper GPUs: warps that only load feed warps that only compute.
+"""The forward pass for Hopper GPUs: a producer warp loads, consumer warpgroups compute.
 
-What changed from the teaching kernel: nothing in the mathematics, everything in who does it and when.
+The mathematics is that of the teaching kernel. What differs is who does it, and when:
 
-1. Loads by the copy engine (TMA). A descriptor holds shape and strides; one thread asks for a whole tile, which
-   lands in shared memory, zeros past the edges. No pointer arithmetic, no masks, no registers.
-2. Warp specialisation. One warp asks for K and V tiles, `STAGES` ahead; groups of four warps, each with its
-   own 64 queries, wait for them on barriers in shared memory and multiply. The loader gives up its registers.
-3. Overlap inside a group. P_{j-1} V_{j-1} is issued together with Q K_j^T and awaited only after the softmax of
-   block j, so that the tensor cores run while the exponentials are taken. P stays in registers between the two
-   products, two numbers of 16 bits in each.
-4. Keys from right to left: the blocks that need a mask come first, and all others are free of it; with a window there are
-   more of the first kind at the left end, in a loop of their own.
-5. Persistent programs: one per multiprocessor takes tile after tile, and loads the next Q, K and V while the last o is
-   divided and stored. Under a mask tiles take different times: who is through with one takes the next, by a ticket, of a few
-   heads side by side. With fixed shares causal attention took 0.97 to 1.08 of that time (a long tile with a short one),
-   windows 0.99 to 1.03, and documents 1.08 to 1.20 (H200; measurements/gpu_trials_h200.json). The count of tickets is kept
-   from launch to launch, so that no kernel has to write a 0 first: 1.00 to 1.02 times the speed, causal. Without a mask all tiles
-   take as long, but not all multiprocessors are as fast: tickets are 1.00 to 1.04 times the speed of fixed shares at D = 64, and at
-   D = 128 from 8192 keys on (H200). Elsewhere they were 0.98 to 1.00, since nothing of a tile is asked for before its ticket is there.
-   Where rows are short, a tile is mostly beginning and end. So two groups without a mask compute the next tile's first scores
-   while this one's last product and its o are finished: 0.99 to 1.08 times the speed (H100), with three groups 0.94 to 0.99.
-   o's way out is awaited in the next tile (0.97 to 1.04), and o is multiplied by 1 / l (0.98 to 1.05). And short causal rows
-   at D = 64 have two programs of a multiprocessor, with blocks of 64 keys and 104 registers a thread: each works while the
-   other begins or ends. With so few registers a group does one thing after the other (`lone_round`), and four groups fill
-   each other's gaps. Up to N = 2048 that is 1.06 to 1.42 times as fast as one program, from 3072 on 0.92 to 1.02; with windows
-   and documents of 256 to 2048 keys 1.06 to 1.54 times (H100). To overlap products and softmax within a group too left the
-   assembler no other way than to run all products one after the other (its remark C7512): without, it is 1.06 to 1.13
-   times as fast. Blocks of 32 keys, where it finds registers enough, were 0.94 to 0.96 of the speed.
-6. With three groups (D = 64) the maximum of a row is looked for only where it is needed: `trust` goes on with that of the
-   rounds before until a sum grows too large. Without maxima, and wrong, this kernel ran at 1.19 of its speed; with this, and
-   right, at 1.00 to 1.12 (H200, nine settings). Where every block has a larger maximum by far, all scores are computed
-   twice, at 0.68 of the speed. Two groups wait for results, and for the sums of all four warps too: 0.86 to 1.01 with it.
-7. With up to 256 columns the sums of 64 queries take 128 registers of a thread. So blocks have 64 keys, and a group has one
-   buffer for Q, which the next tile's Q gets once o has left. That is 1.27 to 1.68 times as fast as the portable kernel;
-   at D = 256 it reaches 0.94 to 1.28 of cuDNN, and at 192, when tiles had 256 columns there too, a quarter of them zeros, 0.77 to 1.02
-   (H100, N 512 to 16384). Up to 192 columns tiles come in three slabs of 64 now, and o is three sums, which is 1.06 to 1.21 times the
-   speed (H100, 15 settings). Without a mask there is room for two buffers for Q, 1.01 to 1.07; with masks they were 0.63 to 1.04, and
-   three stages 0.81 to 1.06. Of one slab, at every other D, the compiler makes the same instructions as before there were slabs.
+1. TMA loads whole tiles into shared memory, zeros past the edges. A descriptor holds shape and strides.
+2. The producer warp keeps up to `STAGES` tiles of K and V under way. Two or three consumer warpgroups, each with its own
+   64 queries, wait for them on barriers and multiply. The producer gives its registers to the consumers.
+3. P_{j-1} V_{j-1} is issued together with Q K_j^T and waited for after the softmax of block j, so that the tensor cores
+   run while exponentials are taken. P stays in registers between the two products, two 16-bit numbers in each.
+4. Keys are visited from right to left: blocks that need a mask come first. With a window more of them come last.
+5. CTAs are persistent. Tiles come from a static schedule, or from an atomic counter where tiles take different times or
+   SMs do. Without a mask, two consumers compute the next tile's first scores while this tile's o is finished.
+6. Short causal tiles at D = 64 have two CTAs per SM. A consumer then has 104 registers a thread, and does one thing after
+   the other: the other CTA fills its gaps.
+7. Three consumers at D = 64 keep an old row maximum until a row sum grows too large (`trust`).
+8. From 129 columns on blocks have 64 keys; up to 192 columns a tile is three chunks of 64.
 
-Prediction: the teaching kernel leaves the tensor cores idle during softmax and during loads; hiding both
-should take D = 128 from about 400 TFLOP/s to above 550 on an H200. Result (float16, 16384 tokens in all, 2026-11-28): 635
-TFLOP/s at least at D = 128, 1.15 of cuDNN in the geometric mean over D 64 and 128, N 4096 and 16384, causal and not, and
-1.06 in the least of them, 1.03 and 0.99 of FlashAttention-4; the figures are in
-flashlearn/measurements/gpu_attention_h200.json. The profiler (benchmarks/gpu_profile.py, bfloat16) finds the tensor cores busy in 86 % of
-the cycles at D = 128, N = 16384, without a mask, as in FlashAttention-4's kernel; at D = 64, N = 8192, causal, in 61 %, and the unit for
-exponentials in 62 %. A row's maximum is guarded against -inf in every block,
-not in masked ones alone: that made one loop of two kinds, and was faster with Triton 3.6 and 3.7.
-Writing an order down does not make it so. The machine code showed that the assembler had moved the wait for P V up, to
-before the exponentials, which depend on nothing that it knows of: no product was under way while they were taken. It
-moves nothing past a branch, so `absorb` asks once more for a barrier that it has passed before. With it, P in pairs and
-sums by thread the loop went from 524 instructions to 488, and the kernel gained 6 % in the mean (H200).
-Nor are barriers free: Triton lets all four warps of a group wait for each other before one of them arrives at one, and
-before the next access to shared memory. So K of a round and V of the round before are handed back together, which two
-groups gained 1.5 % by in the mean.
-Windows, documents and padding are one thing here, a span of keys for every query (`flashlearn.fast.hopper.bands`): a
-tile visits the blocks between the spans of its first and last query, and masks those that some span ends in. No more rows
-run side by side than find room in the L2 cache with the keys that are seen: 0.99 to 1.38 times the speed of all, or eight
-(H100). A softcap is taken by instructions that plain attention has none of (`flashlearn.fast.hopper.softcap`).
-Tried without gain: groups that issue their products in turns, which is FlashAttention-3's ping-pong (0.93 to 1.07 of the
-speed; groups fall out of step by themselves, we think); three stages and one buffer for Q; the longest causal tiles of all heads first
-(neighbours must read the same K and V at the same time, or it costs 15 %); one barrier for K_j and V_{j-1}. Exponentials on the FMA units, as a polynomial of degree 5, cost more than
-they spare the unit for exponentials: with one, two or four of eight columns the kernel reached 0.96, 0.93 and 0.80 of its
-speed in the mean of twenty settings (H200, 2026-11-23). The maximum of a row as a tree in place of a chain of 32:
-nothing. A warp of its own for the tickets, row after row: 0.91 to 1.03 of the speed of fixed shares; a ticket taken
-earlier, in the first round of a tile: a few per cent slower than after the last. With three groups, to spare a copy of
-each register of P, and a wait for each other (`absorb`), gained 1 to 7 % at D = 64, and with two groups lost up to 4 %.
-Fewer instructions alone gain nothing: sums rescaled only where a maximum grew by 2^8, else skipped by the warp, spare 30
-of 419 in a round at D = 64 and 86 of 488 at D = 128, and it ran at 0.92 to 1.06 of its speed; row sums by a product of P
-with ones, 0.94 to 1.03; both, 0.82 to 1.05. Blocks in two halves, the scores of the second under way during the softmax
-of the first: 0.87 to 1.01. These are in flashlearn/measurements/gpu_trials_h200.json.
-
-Written in Gluon, Triton's lower level (layouts, shared memory and barriers are explicit), with the names of 3.6 to 3.9;
-`flashlearn.fast.dispatch` says with which of them it runs.
-Sources: J. Shah et al., "FlashAttention-3", 2024 (arXiv:2407.08608), Algorithms 1 and 2.
+Windows, documents and padding are one range of keys for every query (`flashlearn.fast.hopper.bands`). Findings and
+figures: docs/engineering_log.md. Written in Gluon, with the names of Triton 3.6 to 3.8.
+Source: J. Shah et al., "FlashAttention-3", 2024 (arXiv:2407.08608), Algorithms 1 and 2.
 """
 
 from __future__ import annotations
@@ -126,7 +71,7 @@ def attention_forward_hopper_kernel(
 ):  # fmt: skip
     """O and lse for one block of CONSUMERS * 64 queries after another, as many as fall to this program."""
     dtype: gl.constexpr = q_desc.dtype
-    # of each group: of 256 columns there is no room for the next tile's Q, and under a mask 192 gain little by it, and lose up to a third
+    # of each consumer: 256 columns have no room for the next tile's Q, and under a mask it does not pay at 192
     Q_BUFFERS: gl.constexpr = 2 if HEAD_DIM <= (192 if MASK == "none" else 128) else 1
     COLUMNS: gl.constexpr = q_desc.block_type.shape[3]
     PARTS: gl.constexpr = HEAD_DIM // COLUMNS  # of each tile
@@ -392,7 +337,7 @@ def attend(index: gl.constexpr, place, so_far, buffers, sizes, sinks_ptr, MASK: 
     start_m, head, batch, block, blocks = place
     i, rounds = so_far
     BLOCK_N: gl.constexpr = k_smem.shape[3]
-    # as fast, and compiled sooner; with a softcap 0.94 to 0.97 of the speed, with windows and documents 0.72 to 1.02 (H100)
+    # as fast, and compiled sooner
     ONE_LOOP: gl.constexpr = MASK == "causal" and sizes[6] is None and sums_smem.shape[0] == 4
     query, row, sums = begin(index, place, so_far, buffers, sizes, sinks_ptr, MASK, SINKS)
     m_i, l_i, acc = sums
@@ -589,8 +534,7 @@ def products(t, query, pairs, acc, buffers):
 def absorb(t, query, sums, s, buffers, sizes):
     """The softmax of S_t while P_{t-1} V_{t-1} is under way, then acc rescaled: m, l, acc, and P in pairs.
 
-    Three groups have 160 registers a thread. So they round P when the product before no longer needs its factors: earlier,
-    584 to 740 bytes a thread would find no register.
+    Three consumers have 160 registers a thread, and round P when the product before no longer needs its factors.
     """
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
@@ -614,8 +558,7 @@ def absorb(t, query, sums, s, buffers, sizes):
 def trust(t, query, sums, s, buffers, sizes):
     """As `absorb`, with the maximum so far: a new one is looked for only if some row adds up to too much with this one.
 
-    exp2(s - m) is exact for any m with which nothing overflows, and the sum is needed anyhow. The maximum of a block costs
-    three groups a sixth of their time. Where m is too old, for a row that has seen no key yet too, S is computed once more:
+    exp2(s - m) is exact for any m with which nothing overflows, and the sum is needed anyhow. Where m is too old, for a row that has seen no key yet too, S is computed once more:
     K is still there.
     """
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers

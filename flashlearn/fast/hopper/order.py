@@ -1,15 +1,12 @@
-"""In which order programs take their work, and take turns to add to a sum, so that it has the same bits every time.
+"""Which tile a CTA takes, and semaphores that make sums deterministic.
 
-Neighbours should read the same K and V, so that the L2 cache serves them: rows (a head of a sequence) one after the other.
-And all should end at the same time: the longest blocks of all rows first. A few rows side by side are between the two.
+Neighbours should read the same K and V, so that the L2 cache serves them: one head after the other. And all should end at
+the same time: the longest blocks of all heads first. A few heads side by side are between the two.
 
-A program that may not add yet waits for others, which must therefore run or be over: nobody waits for a program that has
-not begun. GPUs promise no order in which programs begin, so that each takes a ticket when it does, and works out from the
-ticket, not from its number, what is its part. It waits for lower tickets alone.
-
-Whoever waits does no work. Of a row (one head) the next block of keys should begin a round or more after the one before,
-which then always has added already. So a few rows run side by side (`beside`): tickets go to the first block of each of
-these rows, then to the second of each. More rows than needed would share less of Q, dO and dQ in the L2 cache.
+A CTA that waits for a semaphore waits for others, which must run or be over. GPUs promise no order in which CTAs begin, so
+each takes its tile index from an atomic counter, and waits for lower indices alone. The next block of keys of a head
+should begin an iteration or more after the one before, which then has added already: so a few heads run side by side
+(`beside`). More heads than needed would share less of Q, dO and dQ in the L2 cache.
 """
 
 from __future__ import annotations
@@ -25,15 +22,10 @@ from flashlearn.fast.decode import workspace
 from flashlearn.fast.hopper.bands import Spans
 from flashlearn.fast.launcher import launch
 
-# Rounds after which the next block of keys of a row begins. Under a causal mask programs of a long row end together, we think, and
-# those that follow begin together, so that more of them have to be of other rows. Of seven that were tried these reach 0.98 of the
-# fastest or more, in the mean of D 64 to 256 and N 512 to 16384 (H200, "in order, lags" in measurements/gpu_trials_h200.json). With
-# spans rounds are those that see a key in the mean ("in order, lags with spans" there)
+# Iterations after which the next block of keys of a head begins, measured; with ranges, of those that attend to a key in the mean
 LAGS = {"none": 1.5, "causal": 2.0, "long causal": 6.0, "spans": 1.0}
 LONG = 4096  # keys of a long causal row
-# Bytes of K and V of rows that run side by side with masks. Of long rows few: 16384 keys, seen by all queries after them, were
-# up to 1.38 times as fast with two rows as with eight (D 256, H100, measurements/gpu_trials_h200.json)
-IN_L2 = 2**24
+IN_L2 = 2**24  # bytes of K and V of heads that run side by side with masks
 BLOCKS_COUNTED = 32  # at a time, of queries and of keys
 
 
@@ -63,7 +55,6 @@ def rows_of_shared_keys(rows: int, blocks: int, resident: int) -> int | None:
 
     A row then has few programs, and the longest takes far longer than the others. As many as keep all multiprocessors busy.
     None: one row after the other.
-    Rows of fewer than 8 blocks were 0.96 to 0.99 times as fast side by side (H200, measurements/gpu_trials_h200.json).
     """
     side = resident // blocks
     if rows < 2 or not 2 <= side <= 16:

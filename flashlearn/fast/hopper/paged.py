@@ -1,24 +1,12 @@
-"""Decoding over pages for Hopper GPUs: a warp that loads walks ahead of the warps that compute, from sequence to sequence.
+"""Decoding over pages for Hopper GPUs: a producer warp runs ahead of the consumer warpgroup, from sequence to sequence.
 
-What changed from `flashlearn.fast.paged`: there every program loads a few tiles of keys ahead, but none past the end of
-its row of tiles. Where a row ends, no load is under way until the next has looked up its length and its first page and
-asked for its first keys: three times the latency of memory, for every row. Here a warp of its own does nothing but that.
-It fills a ring of buffers by the copy engine, and has gone on to the next row, and the one after, while the other
-four warps are still busy with this one: they see one unbroken sequence of tiles, and so does the memory.
+In `flashlearn.fast.paged` a CTA loads nothing past the end of its tile of queries, so that each new sequence costs three
+times the latency of memory. Here a producer warp fills a ring of STAGES buffers by TMA, and has gone on to the next
+sequences while the consumer is still busy with this one. The work is partitioned as there, and merged by the same kernel.
+One CTA per SM is enough.
 
-The work is cut as there: one line of tiles, an equal share for every program, pieces merged by the same second kernel.
-One program a multiprocessor is enough, as its ring of STAGES tiles is all that needs to be under way. That makes a third of
-the pieces, and where there are about as many rows as multiprocessors, none.
-
-The copy engine brings 16 keys at a time, so that pages may be as small, and of the last tile of a row what is there. Past the
-last key a page may hold anything: such scores are -inf, and such values 0, since 0 * NaN would be NaN.
-
-Prediction: the bandwidth of the card whatever the lengths are, less some 8 us to begin and to merge. Result (H200, one query
-for each sequence, 32 query and 8 key heads, D 128, in CUDA graphs; measurements/gpu_paged_h200.json): 0.81 to 0.97 of the
-bandwidth in batches that read 256 MB or more; 0.99 to 1.65 times as fast as the portable kernel; 0.98 to 1.88 of the better of
-FlashAttention-4 and FlashInfer. Two programs a multiprocessor with half the ring each took 1.00 to 1.35 times as long, a ring of
-six tiles in place of four 1.01 to 1.07 times (gpu_trials_h200.json, "pages").
-
+TMA loads 16 keys at a time, so that pages may be as small. Past the last key a page may hold anything: such scores are
+-inf, and such values 0, since 0 * NaN would be NaN. Figures: docs/engineering_log.md.
 Source: J. Shah et al., "FlashAttention-3", 2024 (arXiv:2407.08608), section 3.1, for warps that load.
 """
 
@@ -41,7 +29,7 @@ ROWS = gl.constexpr(16)  # queries that share a key head, one tile: the height o
 KEYS = gl.constexpr(64)  # of a tile
 COLUMNS = gl.constexpr(64)  # of a buffer: 128 bytes, the widest that is free of bank conflicts
 PIECE = gl.constexpr(16)  # keys that the copy engine brings at a time, of one page
-UNDER_WAY = 96 * 1024  # bytes of K and V; with a third more 16 sequences of 1,024 keys took 2 % longer (H200)
+UNDER_WAY = 96 * 1024  # bytes of K and V
 
 
 def stages(D: int) -> int:

@@ -1,13 +1,8 @@
 """Scores bounded by c tanh(score / c), inside the Hopper kernels.
 
-tanh is taken as 1 - 2 / (1 + e^(2 x)), one more exponential and a division for each score, exact to some 2^-23 of 1. So a
-score is off by c 2^-23, which for c up to 256 is nothing beside the rounding of P to 16 bits. Softcaps in use are 20 to 50;
-larger ones, and tiny ones, are left to the portable kernels, whose tanh is exact relative to itself.
-
-Plain attention pays nothing: None for a softcap is known when a kernel is compiled, and leaves no instruction behind. Its
-speed before and after, in 49 settings on an H200: 1.00 forward and 1.00 backward, in the mean.
-With a softcap of 30, causal, N 1024 to 16384, these kernels reach 1.06 to 1.70 times the speed of the portable ones
-forward, and 1.60 to 2.21 times backward (H200; measurements/gpu_trials_h200.json).
+tanh is 1 - 2 / (1 + e^(2 x)), one more exponential and a division for each score, exact to about 2^-23 of 1. So a score
+is off by c 2^-23, which for c up to 256 is small compared with the rounding of P to 16 bits. Softcaps in use are 20 to 50;
+larger and tiny ones go to the portable kernels, whose tanh has a relative error. Without a softcap no instruction is left.
 """
 
 from __future__ import annotations

@@ -1,15 +1,7 @@
-"""What runs before the sweep of the backward pass, and after it: dQ is summed up in float32, in HBM.
+"""The kernels before and after the backward pass: dQ is summed up in float32, in HBM.
 
-Before it, in one kernel: delta, and the sums of dQ begin at zero. After it: the sums, scaled, in the 16 bits of the inputs.
-A token of hidden size 2048 costs 28 KiB of HBM traffic so, whatever N is: O, dO and dQ in 16 bits, the sums written and
-read once each. Where rows are short the sweep sets most of the sums to zero (flashlearn.fast.hopper.backward), and 8 of the
-28 KiB stay in the L2 cache.
-
-Beside PyTorch's `zeros` and `mul` around a kernel for delta, the whole backward pass reaches 1.00 to 1.05 times the speed
-(H200, 16384 tokens; measurements/gpu_trials_h200.json), most where sequences are short. Since then the sweep and the kernel
-after it begin while the one before ends (`flashlearn.fast.dependent_launch`): at D = 64 1.00 to 1.07 times the speed, most where
-sequences are short (H100, N 512 to 2048; in the same file). The kernel after it ends rows of dQ while the last programs of the sweep run,
-where these say which rows are ready.
+Before, in one kernel: lse and delta for TMA, and zeros for the sums of dQ. After: the sums, scaled, in 16 bits. A token of
+hidden size 2048 costs 28 KiB of HBM traffic, whatever N is: O, dO and dQ in 16 bits, the sums written and read once each.
 """
 
 from __future__ import annotations

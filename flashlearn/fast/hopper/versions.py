@@ -1,6 +1,4 @@
-"""What Gluon calls things in Triton 3.6 to 3.9: the Hopper kernels are written with the names below.
-
-Gluon is experimental, and changes from version to version. What differs stands here and nowhere else:
+"""Gluon's names in Triton 3.6 to 3.9, which differ; `flashlearn.fast.dispatch` lists the versions that are admitted.
 
     here          3.6                              3.7                              3.8, 3.9
     barrier       gl.thread_barrier                gl.barrier                       gl.barrier
@@ -8,13 +6,7 @@ Gluon is experimental, and changes from version to version. What differs stands 
     async_store   tma.async_copy_shared_to_global  tma.async_copy_shared_to_global  tma.async_store
     async_add     an operation without a name      an operation without a name      tma.async_atomic_add
 
-The launcher differs in one more thing, a field of the descriptors (`flashlearn.fast.hopper.tiles.Tiles`).
-`a * b + c` becomes one fused instruction by itself up to 3.9, and from 3.10 on only where the launch asks for it
-(`enable_fp_fusion`), as `flashlearn.fast.launcher` does. Admitted are those that
-`flashlearn.fast.dispatch` lists. With 3.8 the kernels reach 0.87 to 0.92 of their speed with 3.7.1 forward at D = 64, where three
-groups spill 80 bytes a thread, 0.96 to 0.98 at D = 128, and backward 0.94 to 1.01 (H200, "Triton 3.8" in
-measurements/gpu_trials_h200.json). 3.9 is not admitted: it compiles all of this, and spills 112 bytes a thread forward with three
-groups, and up to 152 backward, where 3.7 spills none, and 8 to 48.
+The launcher differs in a field of the descriptors (`flashlearn.fast.hopper.tiles.Tiles`).
 """
 
 from __future__ import annotations

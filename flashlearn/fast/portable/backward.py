@@ -3,24 +3,15 @@
     dV = P^T dO        dP = dO V^T        dS = P o (dP - delta)        delta = rowsum(dO o O)
     dQ = dS K scale    dK = dS^T Q scale
 
-What changed from the teaching kernels, and why:
-
-1. -lse / scale and -delta are worked out once for every query, by the kernel that sums up delta. In the sweep for dK
-   and dV, where a block of P is transposed and every thread meets a quarter of all queries, the products *start* from
-   them: P^T = exp2((K Q^T - lse / scale) c), dP^T - delta = V dO^T - delta. No register has to keep them, and the
-   sweep spills less (tests/compiled.json).
+1. -lse / scale and -delta are computed once for every query, by the kernel that sums up delta. In the dK/dV pass the
+   products *start* from them: P^T = exp2((K Q^T - lse / scale) c), dP^T - delta = V dO^T - delta. No register keeps them.
 2. Blocks without masks are a loop of their own, as in the portable forward pass; so are offsets, strides and columns.
 3. The heads that share a key head are one loop together with their blocks of queries: one pipeline, filled once.
-4. A launch for each GPU and each sweep, and at most 168 registers a thread where a third program then runs beside two.
-5. The masked blocks come first. Where they came last, NVIDIA's assembler saw products of the loop before still under
-   way, and let every product wait for the one before ("wgmma instructions are serialized").
+4. A launch for each GPU and each pass, and at most 168 registers a thread where a third CTA then runs next to two.
+5. The masked blocks come first: otherwise the assembler lets every product wait for the one before.
+6. Capped or sloped scores are recomputed. Products then start from 0, and -lse is added to the scores.
 
-6. Masks and scores, as in the forward pass; scores that are capped or sloped are worked out again, so nothing more is
-   stored. Products then start from 0, and -lse is added to the scores.
-
-What was tried and is not there: one sweep, in which dQ is summed by atomic additions (5 products instead of 7). It was
-slower than two sweeps in every setting tried. So every result has one owner here, and the same bits in every run.
-
+Every result has one owner, and the same bits in every run.
 Source: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2.
 """
 
@@ -224,8 +215,7 @@ def accumulate(
 ):  # fmt: skip
     """dV += P^T dO and dK += dS^T Q, (BLOCK_N, BLOCK_D) both, for one block of queries; delta is negative.
 
-    AHEAD: dP^T is multiplied out while exponentials are taken. That is a fifth faster for wide heads, and slower for
-    others, of which registers hold less.
+    AHEAD: dP^T is multiplied out while exponentials are taken.
     """
     start = tl.broadcast_to(shift[None, :], (k.shape[0], q.shape[0]))
     if scale is None:

@@ -9,8 +9,7 @@ What changed from the teaching kernel, and why:
 3. A tile's offsets are worked out once, in 32 bits; the loop adds a 64-bit distance to one pointer.
 4. Where D is a power of two, no column needs a mask.
 5. Causal: the last blocks of queries, which see most keys, start first; what is left to start last is short.
-6. The masked blocks come first. Where they came last, NVIDIA's assembler saw products of the loop before still under
-   way, and let every product wait for the one before ("wgmma instructions are serialized").
+6. The masked blocks come first: otherwise the assembler lets every product wait for the one before.
 7. A launch for each GPU: larger blocks and deeper pipelines, as far as its shared memory goes.
 8. Masks (`masks`), and scores that are more than products (`scores`): arguments which are None where there are none,
    so that Triton compiles plain attention to what it was.

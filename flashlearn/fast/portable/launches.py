@@ -1,8 +1,6 @@
 """How the portable kernels are launched: by D, by the size of an element, and by the shared memory of the GPU.
 
-A launch is picked from tables that were made once; nothing is tuned when a program runs. Launches from 200 KB on are the
-fastest of some twenty on an H200 (Triton 3.7.1, fp16, N = 4096 and 16384), those of float32 of some five there. The
-others were compiled only: of the sizes that are usual on such GPUs, those that spill little.
+A launch is picked from tables that were made once (docs/engineering_log.md); nothing is tuned when a program runs.
 """
 
 from __future__ import annotations
