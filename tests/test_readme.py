@@ -110,7 +110,7 @@ def imported(cell):
 
 
 def needs_triton(cells):
-    wanted = r"(triton|flashlearn\.kernels|flashlearn\.flash_attention\w*)(\.|$)"
+    wanted = r"(triton|flashlearn\.(kernels|fast)|flashlearn\.flash_attention\w*)(\.|$)"
     return any(re.match(wanted, name) for cell in cells for name in imported(cell))
 
 
