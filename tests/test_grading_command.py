@@ -18,8 +18,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from flashlearn.course.triton_forward.mutation_lab import MUTANTS, run_lab
 from flashlearn.exercises import EXERCISES, check
-from flashlearn.exercises.__main__ import cell, grade_notebook, grades, main, table
 from flashlearn.grading import kernel
+from flashlearn.grading.__main__ import cell, grade_notebook, grades, main, table
 from flashlearn.grading.notebook import NotANotebook, chapter, code_cells
 from flashlearn.grading.record import FILE, TOKEN, Entry, Record
 from flashlearn.grading.sandbox import NOTEBOOK
@@ -349,7 +349,7 @@ def test_no_cell_is_a_formula(value, capsys, monkeypatch, tmp_path):
     name = value.replace("/", "")
     monkeypatch.chdir(tmp_path)
     submission(Path(f"{name}_03_x.ipynb"), "1").write_text("no JSON", encoding="utf-8")
-    monkeypatch.setattr("flashlearn.exercises.__main__.Path", Path)
+    monkeypatch.setattr("flashlearn.grading.__main__.Path", Path)
     arguments = ["--csv", "--", f"{name}_03_x.ipynb"]
     assert main(arguments) == 0
     rows = list(csv.reader(io.StringIO(capsys.readouterr().out, newline="")))
@@ -469,7 +469,7 @@ def test_numbers_of_the_guide():
 def test_usage(capsys):
     with pytest.raises(SystemExit):
         main([])
-    assert "python -m flashlearn.exercises" in capsys.readouterr().err
+    assert "python -m flashlearn.grading" in capsys.readouterr().err
     with pytest.raises(SystemExit) as error:
         main(["--help"])
     told = capsys.readouterr().out

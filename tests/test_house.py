@@ -81,6 +81,33 @@ def test_nothing_but_what_a_project_needs_stands_at_the_top():
     assert {path.split("/")[0] for path in tracked.splitlines()} - TOP == set()
 
 
+# A room imports from its own floor and from those above it in this list, never from those below: grading comes last.
+FLOORS = (
+    "core", "algorithms compiler simulator", "fast kernels", "models ring", "cost serving", "measurements", "gpu", "show",
+    "course exercises", "grading",
+)  # fmt: skip
+
+
+def imported(path: Path) -> set[str]:
+    """The rooms that a module imports from, in its functions too."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom):
+            assert node.module and not node.level, f"{path}: expected absolute imports, got {ast.unparse(node)}"
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return {name.split(".")[1] for name in names if name.startswith("flashlearn.")}
+
+
+def test_imports_run_one_way():
+    floors = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms.split()}
+    assert set(floors) == {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    for path in FILES:
+        room = path.relative_to(ROOT).parts[0]
+        for other in imported(path) & set(floors) if room in floors else ():
+            assert floors[other] <= floors[room], f"{path.relative_to(ROOT)} imports from {other}"
+
+
 def test_no_function_hides_a_module_of_its_name():
     for package in packages():
         for module in pkgutil.iter_modules(package.__path__):
@@ -136,6 +163,7 @@ def test_names_that_are_imported_later_are_known_to_editors_and_type_checkers(pa
 
 # What a program asks for with numbers alone is made where PyTorch's default device says: there it is the caller's choice.
 ON_THE_DEFAULT_DEVICE = {"flashlearn/models/gpt.py: encode", "flashlearn/algorithms/softmax.py: _floating"}
+OWN_INPUTS = ("course", "exercises", "grading", "show")  # exercises and pictures make their own inputs
 FACTORIES = {
     "arange",
     "as_tensor",
@@ -165,8 +193,7 @@ def without_a_device(source: str) -> set[str]:
 
 
 def test_tensors_are_made_on_the_device_of_the_inputs():
-    """Exercises and pictures make their own inputs; everything else gets them."""
-    rooms = [path for path in FILES if path.relative_to(ROOT).parts[0] not in ("course", "exercises", "show")]
+    rooms = [path for path in FILES if path.relative_to(ROOT).parts[0] not in OWN_INPUTS]
     found = {
         f"{path.relative_to(ROOT.parent)}: {name}"
         for path in rooms

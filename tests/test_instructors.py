@@ -22,10 +22,10 @@ import flashlearn as fl
 from flashlearn.cost import standard_backward_cost, standard_cost, two_sweep_cost, v2_cost
 from flashlearn.course.triton_forward.mutation_lab import MUTANTS
 from flashlearn.exercises import EXERCISES
-from flashlearn.exercises.__main__ import NO_SANDBOX, Grade, grade_notebook
-from flashlearn.exercises.__main__ import main as grading_command
 from flashlearn.exercises.assessment import grade
 from flashlearn.exercises.report import MOST_WITHOUT_CORE, score
+from flashlearn.grading.__main__ import NO_SANDBOX, Grade, grade_notebook
+from flashlearn.grading.__main__ import main as grading_command
 from flashlearn.grading.sandbox import NOTEBOOK
 from flashlearn.grading.stripped import ASKED, KEPT, OTHERS
 from flashlearn.measurements.records import load
@@ -326,7 +326,7 @@ def test_commands_name_what_is_there():
     targets = re.findall(r"make ([a-z]+)", text)
     assert len(commands) >= 7 and targets == ["lecture", "lecture"] and "\nlecture: " in makefile
     modules = set(re.findall(r"-m ([a-z._]+)", text))
-    assert modules == {"flashlearn.exercises", "flashlearn.show.course_map"}
+    assert modules == {"flashlearn.grading", "flashlearn.show.course_map"}
     assert all(importlib.util.find_spec(name) for name in modules)
 
 

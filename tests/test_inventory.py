@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from flashlearn.exercises import inventory, log
-from flashlearn.exercises.__main__ import main
+from flashlearn.exercises import log
 from flashlearn.exercises.questions import QUESTIONS
+from flashlearn.grading import inventory
+from flashlearn.grading.__main__ import main
 
 ROOT = Path(__file__).parents[1]
 

@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from flashlearn.course.triton_forward.mutation_lab import MUTANTS
-from flashlearn.exercises.__main__ import grade_notebook
 from flashlearn.exercises.checking import EXERCISES, NOTEBOOKS
 from flashlearn.grading import landlock, strict
+from flashlearn.grading.__main__ import grade_notebook
 from flashlearn.grading.messages import HEAD, Channel, WireError, error_of
 from flashlearn.grading.notebook import code_cells
 from flashlearn.grading.strict import grade_cells
@@ -271,7 +271,7 @@ run_lab(counts, dies, lambda attention: False, 3)
 EXAMINATION = """
 import atexit, ctypes, sys
 from flashlearn.exercises import EXERCISES, Case, Exercise
-from flashlearn.exercises.__main__ import main
+from flashlearn.grading.__main__ import main
 
 def double(x):
     return 2 * x
@@ -455,7 +455,7 @@ def test_the_copy_has_no_answers(tmp_path):
     bodies = {
         node.name: ast.unparse(node)
         for file in ("softmax.py", "tiled.py", "attention.py")
-        for node in ast.walk(ast.parse((package / "rungs" / file).read_text(encoding="utf-8")))
+        for node in ast.walk(ast.parse((package / "algorithms" / file).read_text(encoding="utf-8")))
         if isinstance(node, ast.FunctionDef)
     }
     assert len(bodies) > 20 and all(

@@ -84,7 +84,7 @@ USE_WITH_COURSE = {
     """,
     "exercises by command": """
         from pathlib import Path
-        from flashlearn.exercises.__main__ import main
+        from flashlearn.grading.__main__ import main
         Path("broken.ipynb").write_text("no notebook")
         assert main(["broken.ipynb"]) == 0
     """,
@@ -99,7 +99,7 @@ WHERE = f"""
 
 WITHOUT_COURSE = """
     from pathlib import Path
-    from flashlearn.exercises.__main__ import main
+    from flashlearn.grading.__main__ import main
     Path("broken.ipynb").write_text("no notebook")
     for needy in (lambda: __import__("flashlearn.show.draw"), lambda: __import__("flashlearn").projector(),
                   lambda: main(["broken.ipynb"])):

@@ -6,7 +6,7 @@
 
 One file per notebook holds its exercises: tasks, hints and tests. The known wrong answers are in the file of the
 same name in mistakes/, the solutions, alone, in the one in solutions/. The names below are imported when they are first
-used: `python -m flashlearn.exercises --help` needs none of them.
+used: `import flashlearn.exercises` imports none of them.
 """
 
 from importlib import import_module
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 HOMES = {
     "EXERCISES": "checking",
-    "Case": "grading",
-    "Exercise": "grading",
+    "Case": "assessment",
+    "Exercise": "assessment",
     "Hint": "report",
-    "Mistake": "grading",
+    "Mistake": "assessment",
     "Report": "report",
     "check": "checking",
     "hint": "checking",

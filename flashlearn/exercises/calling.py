@@ -30,7 +30,7 @@ class ByTheLibrary(WrongWay):
 
 
 class Called:
-    """`function`, watched at every call. All else that it has, `through` for one, is reached as before."""
+    """`function`, watched at every call. All else that it has, `run_there` for one, is reached as before."""
 
     def __init__(
         self,

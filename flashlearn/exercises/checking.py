@@ -7,8 +7,8 @@ from flashlearn import course
 from flashlearn.exercises.assessment import Exercise, grade
 from flashlearn.exercises.causes import CAUSES
 from flashlearn.exercises.ordering import Lines, Ordering, as_function
+from flashlearn.exercises.outcome import leave
 from flashlearn.exercises.report import Hint, Report
-from flashlearn.grading import record
 
 NOTEBOOKS = tuple(import_module(f"flashlearn.course.{name}.exercises") for name in course.NOTEBOOKS)
 EXERCISES = {exercise.name: exercise for notebook in NOTEBOOKS for exercise in notebook.EXERCISES}
@@ -31,7 +31,7 @@ def check(name: str, function) -> Report:
     answer = as_function(function) if isinstance(exercise, Ordering) else function
     report = grade(exercise, answer, CAUSES.get(name, ()))
     if name in EXERCISES:
-        record.leave(name, [row.passed for row in report.rows], report.summary, report.core_passed)
+        leave(name, [row.passed for row in report.rows], report.summary, report.core_passed)
     return report
 
 

@@ -1,7 +1,7 @@
 """What a reader predicted, kept from one day to the next: `~/.flashlearn`, or the folder FLASHLEARN_HOME names.
 
 predictions.jsonl   the choices made in notebooks, one line of JSON each, the first of a question counts
-inventory.jsonl     every inventory that was taken, one line each (`flashlearn.exercises.inventory`)
+inventory.jsonl     every inventory that was taken, one line each (`flashlearn.grading.inventory`)
 
 Nothing else writes there, and no notebook: that is handed in without them. Whoever wants to begin anew deletes the file.
 """

@@ -19,6 +19,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from flashlearn.exercises.elsewhere import with_the_answer
+
 PRODUCTS = ("mm", "bmm", "addmm", "addbmm", "baddbmm", "mv", "addmv", "dot")  # what matmul and einsum come down to
 
 
@@ -89,9 +91,12 @@ def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
 
 def watched(function: Callable, *args: Any) -> tuple[Any, list[Made]]:
     """What `function(*args)` returns, and the tensors made meanwhile, in order, those of autograd among them."""
-    if hasattr(function, "through"):  # an answer that is in another process, as in an examination
-        result, made = function.through("watching", "watched", *args)
-        return result, [Made(*one) for one in made]
+    result, made = _watched(function, *args)
+    return result, [Made(*one) for one in made]
+
+
+@with_the_answer
+def _watched(function: Callable, *args: Any) -> tuple[Any, list[Made]]:
     with _Watch() as watch:
         result = function(*args)
     return result, watch.made
@@ -120,10 +125,9 @@ class _WithoutTheFlag(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+@with_the_answer
 def without_the_flag(function: Callable, *args: Any) -> Any:
     """What `function(*args)` returns; WrongWay where it has PyTorch share heads, by enable_gqa=True."""
-    if hasattr(function, "through"):
-        return function.through("watching", "without_the_flag", *args)
     with _WithoutTheFlag():
         return function(*args)
 
@@ -155,14 +159,13 @@ class _Algorithms(_Mode):
         return func(*args, **(kwargs or {}))
 
 
+@with_the_answer
 def by_the_library(function: Callable, *args: Any) -> tuple[Any, tuple[str, ...]]:
     """What `function(*args)` returns, and the names of the algorithms it called, of PyTorch (`LIBRARY`) and of this package.
 
     Operations of PyTorch are seen below every spelling, torch.softmax, x.softmax or nn.Softmax. A thread of the answer's
     own is not seen.
     """
-    if hasattr(function, "through"):  # an answer that is in another process, as in an examination
-        return function.through("watching", "by_the_library", *args)
     found: dict[str, None] = {}
 
     def note(frame: FrameType, event: str, _: Any) -> None:

@@ -23,6 +23,7 @@ import torch
 
 from flashlearn.compiler.refused import Refusal, refused
 from flashlearn.core.steps import Step, hbm_bytes, record
+from flashlearn.exercises.elsewhere import with_the_answer
 from flashlearn.exercises.launching import _compilable, _jit
 from flashlearn.exercises.raised import unwrapped
 from flashlearn.exercises.watching import WrongWay
@@ -39,14 +40,13 @@ class DoesNotCompile(WrongWay):
         self.detail = f"does not compile: {line}"
 
 
+@with_the_answer
 def launched(kernel: Any, grid: Sequence[int], constants: dict[str, Any], *args: Any) -> list[Step]:
     """Launch a kernel on tensors of the CPU and numbers, in their order; tensors are changed as the kernel changes them.
 
     Returns its steps, none where kernels are compiled. What goes wrong in the kernel is raised as it is, without the
     interpreter's wrapping; a kernel that is still a stub raises NotImplementedError.
     """
-    if hasattr(kernel, "through"):  # an answer that is in another process, as in an examination
-        return list(kernel.through("whole_kernels", "launched", tuple(grid), constants, *args))
     from flashlearn import kernels
 
     if math.prod(grid) > MOST_PROGRAMS:
@@ -67,10 +67,9 @@ def launched(kernel: Any, grid: Sequence[int], constants: dict[str, Any], *args:
     return steps
 
 
+@with_the_answer
 def launched_with_tf32(kernel: Any, grid: Sequence[int], constants: dict[str, Any], *args: Any) -> list[Step]:
     """As `launched`, with products of float32 as a GPU makes them: rounded to TF32, unless the kernel asks for "ieee"."""
-    if hasattr(kernel, "through"):
-        return list(kernel.through("whole_kernels", "launched_with_tf32", tuple(grid), constants, *args))
     from flashlearn import kernels
 
     if not kernels.INTERPRETED:
@@ -88,14 +87,13 @@ def launched_with_tf32(kernel: Any, grid: Sequence[int], constants: dict[str, An
         return launched(kernel, grid, constants, *args)
 
 
+@with_the_answer
 def launched_far(kernel: Any, grid: Sequence[int], constants: dict[str, Any], *args: Any) -> list[Step]:
     """As `launched`, for head `FAR_HEAD` alone: the tensors hold that head, and begin as many heads before it.
 
     Memory before the head is never allocated. A whole number that leaves the range of its dtype raises an
     AssertionError on the kernel's line, an address outside of the head WrongWay.
     """
-    if hasattr(kernel, "through"):
-        return list(kernel.through("whole_kernels", "launched_far", tuple(grid), constants, *args))
     from flashlearn import kernels
 
     if not kernels.INTERPRETED:
@@ -149,10 +147,9 @@ def traffic(steps: Sequence[Step]) -> tuple[float, float]:
     return float(read), float(written)
 
 
+@with_the_answer
 def refusal_of(kernel: Any, kinds: dict[str, str], constants: dict[str, Any], capability: int = 90) -> tuple[str, ...]:
     """As `refused`, of an answer: (line, what the compiler says, what it means), nothing if it compiles."""
-    if hasattr(kernel, "through"):
-        return tuple(kernel.through("whole_kernels", "refusal_of", kinds, constants, capability))
     _compilable(kernel)  # a stub is no error of the compiler's
     return tuple(refused(kernel, kinds, constants, capability) or ())
 

@@ -1,4 +1,4 @@
-"""Grading of notebooks that were handed in, by `python -m flashlearn.exercises`.
+"""Grading of notebooks that were handed in, by `python -m flashlearn.grading`.
 
 notebook.py   reads a notebook, and tells by its name which exercises are expected in it
 record.py     what `check` leaves in a grading run

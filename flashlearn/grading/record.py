@@ -1,20 +1,16 @@
-"""The record of a grading run: what every check in a notebook found, one line of JSON each.
-
-A grading run names a file and a token in the environment of the notebook's process; `check` and `run_lab` then leave
-their outcome there, whatever becomes of the report that they return. Without that environment they leave nothing.
-"""
+"""The record of a grading run: what every check in a notebook found (`flashlearn.exercises.outcome`)."""
 
 from __future__ import annotations
 
 import hmac
 import json
-import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-FILE, TOKEN = "FLASHLEARN_RECORD", "FLASHLEARN_RECORD_TOKEN"
+from flashlearn.exercises.outcome import FILE, TOKEN
+
 LIMIT, REMARK = 2**20, 300  # bytes of a record that are read, characters of a remark
 NOT_ATTEMPTED = "not attempted"
 
@@ -27,18 +23,6 @@ class Entry(NamedTuple):
     tests: int
     remark: str
     core: bool = True  # whether all core tests passed
-
-
-def leave(exercise: str, passed: Sequence[bool], remark: str = "", core: bool = True) -> None:
-    """Note which tests passed, none if the exercise was not attempted, in the record of a grading run, if this is one.
-
-    `core` says whether all core tests passed.
-    """
-    if path := os.environ.get(FILE):
-        token = os.environ.get(TOKEN, "")
-        line = json.dumps([token, exercise, sum(map(bool, passed)), len(passed), remark, core])
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(line + "\n")
 
 
 class Record:

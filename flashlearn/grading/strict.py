@@ -367,14 +367,15 @@ class Answer:
         _update(args, left)
         return value
 
-    def through(self, module: str, function: str, *args: Any) -> Any:
-        """What `function` of a module of the exercises returns for this answer and `args`, called over there."""
-        message = {"do": "through", "module": module, "function": function, "args": (self, *args)}
+    def run_there(self, function: Callable, *args: Any) -> Any:
+        """What a function of `flashlearn.exercises` returns for this answer and `args`, called over there."""
+        module = function.__module__.removeprefix("flashlearn.exercises.")
+        message = {"do": "run", "module": module, "function": function.__name__, "args": (self, *args)}
         value, (_, *left) = self._session.ask(message)
         _update(args, left)
         return value
 
-    def launch(self, kernel: Callable, args: Sequence[Any], options: dict[str, Any]) -> list:
+    def launch_there(self, kernel: Callable, args: Sequence[Any], options: dict[str, Any]) -> list:
         """Launch a kernel of ours around this answer, as `launch` does; tensors among `args` are as it left them."""
         source = textwrap.dedent(inspect.getsource(kernel))
         message = {"do": "launch", "name": kernel.__name__, "source": source, "args": tuple(args), "options": options}

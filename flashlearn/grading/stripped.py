@@ -27,7 +27,7 @@ WHOLE = (
     ),
     *("kernels/__init__.py", "kernels/recorder.py", "fast/target.py"),
 )
-OF_EXERCISES = ("altered", "launching", "raised", "recording", "simulating", "watching", "whole_kernels")
+OF_EXERCISES = ("altered", "elsewhere", "launching", "raised", "recording", "simulating", "watching", "whole_kernels")
 OF_GRADING = ("__init__", "stand_ins", "landlock", "messages", "worker")
 COPIED = {
     *(f"exercises/{name}.py" for name in OF_EXERCISES),

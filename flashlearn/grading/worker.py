@@ -253,10 +253,10 @@ class Worker:
             torch.manual_seed(0)
             return answer(*args, **kwargs), args
 
-    def do_through(self, module: str, function: str, args: tuple) -> Any:
+    def do_run(self, module: str, function: str, args: tuple) -> Any:
         """What one of our own functions returns that watches an answer, and its arguments as they were left."""
-        through = getattr(importlib.import_module(f"{EXERCISES}.{module}"), function)
-        return through(*args), args
+        run = getattr(importlib.import_module(f"{EXERCISES}.{module}"), function)
+        return run(*args), args
 
     def do_launch(self, name: str, source: str, args: tuple, options: dict[str, Any]) -> tuple:
         """Launch a kernel of the other side around the answer among its options: what it turned, its arguments."""

@@ -1,7 +1,7 @@
 """The inventory of misconceptions, to be taken before the course and after it.
 
-    python -m flashlearn.exercises inventory
-    python -m flashlearn.exercises inventory --questions 10 --seed 3 < answers.txt
+    python -m flashlearn.grading inventory
+    python -m flashlearn.grading inventory --questions 10 --seed 3 < answers.txt
 
 It asks 30 of the questions of all notebooks, in random order, a letter for each answer; Enter passes over one. What is
 right is not said, not even at the end: at the end stands what somebody believes who answers so, by notebook. The result
@@ -155,7 +155,7 @@ def notebook(name: str) -> str:
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     assert __doc__
     parser = argparse.ArgumentParser(
-        prog="python -m flashlearn.exercises inventory",
+        prog="python -m flashlearn.grading inventory",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,8 +1,8 @@
 """Grade notebooks that were handed in.
 
-    python -m flashlearn.exercises submissions/*/03*.ipynb
-    python -m flashlearn.exercises --csv submissions/*/*.ipynb > results.csv
-    python -m flashlearn.exercises --strict examination/*.ipynb
+    python -m flashlearn.grading submissions/*/03*.ipynb
+    python -m flashlearn.grading --csv submissions/*/*.ipynb > results.csv
+    python -m flashlearn.grading --strict examination/*.ipynb
 
 One line for each exercise: notebook, exercise, tests passed, tests, score in percent, remark. The score is the share of
 the tests that passed, and at most 25 where a core test failed: then the answer misses the idea of the task. Each notebook runs in a process of its own,
@@ -17,7 +17,7 @@ their own and compared here: nothing but what they return counts. notebooks/INST
 An answer that calls a function that does the whole task, torch.softmax for one, passes with a remark; with --own-work
 it fails, unless it hides the call, in a thread for example.
 
-    python -m flashlearn.exercises inventory
+    python -m flashlearn.grading inventory
 
 asks questions of all notebooks, and tells which misconceptions are left (`... inventory --help`).
 """
@@ -35,9 +35,8 @@ from typing import NamedTuple
 
 from flashlearn.core.extras import needs
 from flashlearn.core.progress import progress
-from flashlearn.exercises import inventory
 from flashlearn.exercises.report import score
-from flashlearn.grading import landlock
+from flashlearn.grading import inventory, landlock
 from flashlearn.grading.kernel import run_cells
 from flashlearn.grading.record import NOT_ATTEMPTED, Entry
 from flashlearn.grading.sandbox import GIGABYTE, closed_to_others
@@ -177,7 +176,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     assert __doc__
     parser = argparse.ArgumentParser(
-        prog="python -m flashlearn.exercises", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m flashlearn.grading", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("notebooks", nargs="+", type=Path)
     parser.add_argument("--csv", action="store_true", help="print comma-separated values, a notebook's when it is done")
