@@ -12,7 +12,7 @@ import flashlearn as fl
 from flashlearn.show.draw import draw_backward_chip, draw_gradient_row, draw_gradients, draw_sums
 from flashlearn.show.draw.equations import fitting, height, length, matrix, short
 from flashlearn.show.explorers import backward_explorer
-from flashlearn.show.explorers.backward import EVERY, FOLLOWED, FUSED, ROW, SWEEPS, TILES
+from flashlearn.show.explorers.backward import EVERY, FOLLOWED, FUSED, ROW, TWO_PASSES, TILES
 from tests.slow import slow
 from tests.test_draw_backward import SMALLEST_TYPE, painted, texts
 
@@ -128,11 +128,11 @@ def test_keys_meet_the_queries_that_see_them():
 
 def test_two_sweeps_make_seven_products_for_a_pair_and_fused_five():
     counts = {}
-    for form in (SWEEPS, FUSED):
+    for form in (TWO_PASSES, FUSED):
         (run,) = backward_explorer(follow="K1, V1", form=form).runs.values()
         pairs = {(step.values["i"], step.values["j"]) for step in run}
         counts[form] = sum(len(step.matmuls) for step in run) / len(pairs)
-    assert counts == {SWEEPS: 7, FUSED: 5}
+    assert counts == {TWO_PASSES: 7, FUSED: 5}
 
 
 @pytest.mark.parametrize("name, value", [("follow", "Q2"), slow("form", FUSED), slow("causal", False), ("view", ROW)])
@@ -179,7 +179,7 @@ def test_extreme_rows_are_painted_and_add_up_to_nothing(value):
     assert clipped_or_crossed(painted(draw_gradient_row, run[-1], 12.8, 4.6), 4.6) == []
 
 
-@pytest.mark.parametrize("follow, form", [(EVERY, FUSED), slow("Q3", SWEEPS)])
+@pytest.mark.parametrize("follow, form", [(EVERY, FUSED), slow("Q3", TWO_PASSES)])
 def test_no_step_of_tiles_is_clipped(follow, form):
     (run,) = backward_explorer(follow=follow, form=form).runs.values()
     for step in run[::5]:

@@ -14,7 +14,7 @@ import torch
 
 import flashlearn as fl
 from flashlearn import cost
-from flashlearn.show import course, course_map, here, place
+from flashlearn.show import course, course_map, here, position
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
@@ -166,32 +166,32 @@ def test_it_comes_before_the_choice_where_kernels_run():
 
 
 def test_the_map_has_every_notebook_and_every_number_once():
-    page = place.page()
+    page = position.page()
     read = _Read(page.replace("<!doctype html>", "").replace('<meta charset="utf-8">', ""))
     assert read.open == []
     for stage in course.STAGES[1:]:
         assert page.count(f'rowgroup" rowspan="{len(stage.algorithms)}">{stage.number}</th>') == 1
         for algorithm in stage.algorithms:
-            assert all(cell in read.words for cell in (algorithm.name, *place.cells(algorithm)))
+            assert all(cell in read.words for cell in (algorithm.name, *position.cells(algorithm)))
 
 
 def test_the_number_that_stays_the_same_does():
     x = torch.arange(1.0, 7.0)
-    found = [place.same_number(each) for stage in course.STAGES[:8] for each in stage.algorithms]
+    found = [position.same_number(each) for stage in course.STAGES[:8] for each in stage.algorithms]
     assert {text for text in found if text} == {f"{(torch.softmax(x, 0) @ x).item():.4f}"} == {"5.4329"}
     assert found.count("") == 1, "the product of notebook 06 is no attention"
-    assert place.same_number(course.FLASH) == place.same_number(course.BACKWARD) == ""
+    assert position.same_number(course.FLASH) == position.same_number(course.BACKWARD) == ""
 
 
 def test_bars_are_bytes():
-    lengths = re.findall(r'<rect width="([\d.]+)"', place._bar(course.TWO_PASS))
+    lengths = re.findall(r'<rect width="([\d.]+)"', position._bar(course.TWO_PASS))
     count = course.TWO_PASS.count
-    assert float(lengths[0]) == pytest.approx(place.BAR * count.read / (count.read + count.written), abs=0.1)
+    assert float(lengths[0]) == pytest.approx(position.BAR * count.read / (count.read + count.written), abs=0.1)
 
 
 def test_the_command_writes_the_page(tmp_path, capsys):
     assert course_map.main([str(tmp_path / "map.html")]) == 0
-    assert (tmp_path / "map.html").read_text(encoding="utf-8") == place.page()
+    assert (tmp_path / "map.html").read_text(encoding="utf-8") == position.page()
     with pytest.raises(SystemExit):
         course_map.main([str(tmp_path / "no" / "map.html")])
     assert "expected a file that can be written" in capsys.readouterr().err

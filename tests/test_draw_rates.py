@@ -3,7 +3,7 @@
 import pytest
 
 from flashlearn.show import picture
-from flashlearn.show.draw import draw_at_work, draw_rates, draw_rungs, panels_of
+from flashlearn.show.draw import draw_rates, draw_sustained, draw_versions, panels_of
 
 ROWS = [
     {"D": D, "N": N, "causal": causal, "ours": {"forward": N / D}, "other": {"forward": 10.0}}
@@ -66,7 +66,7 @@ def test_rates_at_work_are_drawn_against_time_from_zero():
 
     def plot(ax):
         drawn.append(ax)
-        draw_at_work(ax, curves, 25.0, "recorded somewhere")
+        draw_sustained(ax, curves, 25.0, "recorded somewhere")
 
     picture(plot, figsize=(12.8, 4.6), alt="rates at work")
     (ax,) = drawn
@@ -84,7 +84,7 @@ def test_predictions_and_measurements_stand_in_words(measured):
     texts = []
 
     def plot(ax):
-        draw_rungs(ax, {"fused": 400.0, "op": 900.0}, measured, "note")
+        draw_versions(ax, {"fused": 400.0, "op": 900.0}, measured, "note")
         texts.extend(text.get_text() for text in ax.texts)
 
     picture(plot, alt="rungs")

@@ -25,7 +25,7 @@ from flashlearn.show.draw import (
     draw_tiling,
     tiling,
 )
-from flashlearn.show.draw.sheet import Place, blocks_of
+from flashlearn.show.draw.sheet import Grid, blocks_of
 from flashlearn.show.draw.style import STYLE, fixed, index
 from flashlearn.show.frame import as_runs, paint
 from tests.slow import across, every, slow
@@ -185,7 +185,7 @@ def test_hatched_is_what_the_mask_hides(name):
     for paint_square, steps in runs:
         run = fl.record(steps)
         sheet = Cells((12, 12))
-        paint_square(sheet, run[-1], run, Place(0, 0, 12, 12, 1, 1))
+        paint_square(sheet, run[-1], run, Grid(0, 0, 12, 12, 1, 1))
         assert np.array_equal(sheet.hatched, hidden)
         assert {"masked"} <= set(texts(run[-2], draw_tiling if paint_square is tiling._scores else draw_backward))
 
@@ -235,7 +235,7 @@ def test_a_row_is_ticked_when_it_is_written_for_the_last_time():
 
 
 def test_steps_without_values():
-    """A recorded kernel gives places only; S may be missing as well, and lse may have no last dimension."""
+    """A recorded kernel gives grids only; S may be missing as well, and lse may have no last dimension."""
     shapes = {
         "Q": (1, 2, 8, 4),
         "K": (1, 2, 8, 4),
@@ -357,7 +357,7 @@ def test_blocks_of_covers_exactly_the_true_cells():
 def test_small_helpers():
     assert index(2, 1) == "₂₁" and index(12, 1) == "₁₂,₁" and index(3) == "₃"
     assert [fixed(value, 1) for value in (-0.04, 1.0, -2.26, float("-inf"))] == ["0.0", "1.0", "−2.3", "−∞"]
-    assert Place(10, 20, 4, 3, 5, 6).rect((1, 3), (0, 2)) == (10, 26, 10, 12)
+    assert Grid(10, 20, 4, 3, 5, 6).rect((1, 3), (0, 2)) == (10, 26, 10, 12)
 
 
 def test_no_text_is_smaller_than_thirteen_points():

@@ -135,8 +135,8 @@ def test_steps_that_rescale_stand_longer():
 def test_a_long_run_is_painted_when_it_is_asked_for(painted, sent):
     shown = play(many(1000), dots, alt="dots", figsize=(2, 1), still=500)
     assert sorted(painted) == [0, 500] and shown.film == b"" and len(frames(shown.png)) == 1
-    shown._hear(shown, {"wanted": 7, "version": 0}, [])
-    shown._hear(shown, {"wanted": 0, "version": 0}, [])
+    shown._receive(shown, {"wanted": 7, "version": 0}, [])
+    shown._receive(shown, {"wanted": 0, "version": 0}, [])
     assert painted[2:] == [7], "the first is there already"
     assert [content["frame"] for content, _ in sent] == [7, 0]
     assert Image.open(io.BytesIO(sent[0][1][0])).size == (200, 100)
@@ -197,14 +197,14 @@ def test_frames_are_painted_ahead_while_somebody_looks_and_no_cell_runs(monkeypa
         await asyncio.sleep(0.2)
         assert sent == [], "nobody has looked"
         monkeypatch.setattr(player._Cells, "last", time.monotonic() + 0.5)  # a cell runs until then
-        shown._hear(shown, {"here": True}, [])
+        shown._receive(shown, {"here": True}, [])
         await asyncio.sleep(0.3)
         assert sent == [], "a cell was running"
         assert await kernel.until(sent, player.AHEAD) == list(range(player.AHEAD))
         shown.step = 70
         ahead = (await kernel.until(sent, 64 + 8))[: 64 + 8]
         assert ahead[64:] == [70, 71, 72, 69, 73, 74, 75, 68], "around the step that is shown, most of them after it"
-        shown._hear(shown, {"gone": True}, [])
+        shown._receive(shown, {"gone": True}, [])
         before = len(sent)
         await asyncio.sleep(0.2)
         assert len(sent) - before <= 1
@@ -218,18 +218,18 @@ def test_a_frame_is_painted_once_however_often_it_is_asked_for(monkeypatch, sent
     async def look():
         kernel = Kernel(monkeypatch)
         shown = play(many(200), dots, alt="dots", figsize=(2, 1))
-        shown._hear(shown, {"here": True}, [])
+        shown._receive(shown, {"here": True}, [])
         await kernel.until(sent, 1)
         shown.step = 150
         for _ in range(3):
-            shown._hear(shown, {"wanted": 150, "version": 0}, [])
+            shown._receive(shown, {"wanted": 150, "version": 0}, [])
         numbers = await kernel.until(sent, 30)
         assert numbers.count(150) == 1 and len(set(numbers)) == len(numbers)
-        shown._hear(shown, {"here": True}, [])  # another view has none
-        shown._hear(shown, {"wanted": 150, "version": 0}, [])
+        shown._receive(shown, {"here": True}, [])  # another view has none
+        shown._receive(shown, {"wanted": 150, "version": 0}, [])
         assert (await kernel.until(sent, len(sent) + 10)).count(150) == 2
-        shown._hear(shown, {"gone": True}, [])
-        shown._hear(shown, {"gone": True}, [])
+        shown._receive(shown, {"gone": True}, [])
+        shown._receive(shown, {"gone": True}, [])
 
     asyncio.run(look())
 
@@ -247,9 +247,9 @@ def wanted_while(monkeypatch, sent, at, act, count):
         kernel = Kernel(monkeypatch)
         shown = play(many(200), draw, alt="dots", figsize=(2, 1), still=0)
         done.append(act)
-        shown._hear(shown, {"here": True}, [])
+        shown._receive(shown, {"here": True}, [])
         await kernel.until(sent, count)
-        shown._hear(shown, {"gone": True}, [])
+        shown._receive(shown, {"gone": True}, [])
         return [(content["version"], content["frame"]) for content, _ in sent[:count]]
 
     shown, done = None, []
@@ -258,7 +258,7 @@ def wanted_while(monkeypatch, sent, at, act, count):
 
 def wants(*numbers):
     """The act of asking for these frames, one right after the other."""
-    return lambda shown: [shown._hear(shown, {"wanted": each, "version": 0}, []) for each in numbers]
+    return lambda shown: [shown._receive(shown, {"wanted": each, "version": 0}, []) for each in numbers]
 
 
 def test_a_frame_that_is_asked_for_overtakes_the_one_being_painted_ahead(monkeypatch, sent, painted, still_only):
@@ -296,9 +296,9 @@ def test_no_collection_of_all_objects_falls_into_a_frame(monkeypatch, sent, stil
         gc.collect()
         gc.callbacks.append(note)
         if ahead:
-            shown._hear(shown, {"here": True}, [])
+            shown._receive(shown, {"here": True}, [])
             await kernel.until(sent, 15)
-            shown._hear(shown, {"gone": True}, [])
+            shown._receive(shown, {"gone": True}, [])
         else:
             for number in range(15):
                 paint(shown.runs, number, draw, (6.4, 2.5))
@@ -342,7 +342,7 @@ def test_a_frame_that_cannot_be_painted_is_spoken_of(monkeypatch, sent, still_on
     async def look():
         kernel = Kernel(monkeypatch)
         shown = play(many(3), fails_later, alt="dots", figsize=(2, 1), still=0)
-        shown._hear(shown, {"wanted": 2, "version": 0}, [])
+        shown._receive(shown, {"wanted": 2, "version": 0}, [])
         await kernel.until(sent, 1)
         assert sent[0][0]["failed"] == "A frame cannot be painted: ZeroDivisionError: division by zero"
 
@@ -360,7 +360,7 @@ def test_show_loads_another_run_and_one_that_fails_changes_nothing(sent):
     with pytest.raises(ValueError, match="expected"):
         shown.show([fl.Step(sentence="another picture's step")])
     assert shown.run == before and shown.version == 1
-    shown._hear(shown, {"wanted": 1, "version": 0}, [])
+    shown._receive(shown, {"wanted": 1, "version": 0}, [])
     assert sent == [], "what is wanted of the run before is not painted any more"
 
 
@@ -397,7 +397,7 @@ def test_projected_frames_are_painted_anew_and_back_again(sent, capsys):
     fl.projector()
     try:
         assert shown.film == b"" and shown.version == 1
-        shown._hear(shown, {"wanted": 0, "version": 1}, [])
+        shown._receive(shown, {"wanted": 0, "version": 1}, [])
         assert Image.open(io.BytesIO(sent[0][1][0])).size == (960, 375)
     finally:
         fl.projector(False)
@@ -529,4 +529,4 @@ def test_sentences_of_runs_side_by_side_can_be_told_from_their_table():
     lengths = ((1, 3), (3, 1))
     for one, other in lengths:
         shown = play({"left": many(one), "right": many(other)}, dots, alt="dots", figsize=(1, 1), still=0)
-        assert player.retold(shown.picture.steps) == shown.run["sentences"] == list(shown.transcript)
+        assert player.sentences(shown.picture.steps) == shown.run["sentences"] == list(shown.transcript)

@@ -9,7 +9,7 @@ import pytest
 
 from flashlearn.exercises import asking, log, predict
 from flashlearn.exercises.questions import QUESTIONS, Question, Wrong
-from flashlearn.show.quiz import Hall
+from flashlearn.show.quiz import Quiz
 
 MADE = (
     Question("99.a", "Is 1 < 2?", "yes", (Wrong("no", "1 is large", "x"), Wrong("<b>", "2 & 3", "x")), "It is.", ""),
@@ -27,12 +27,12 @@ def home(monkeypatch, tmp_path):
     return tmp_path / "kept"
 
 
-def live(monkeypatch) -> Hall:
+def live(monkeypatch) -> Quiz:
     """The two questions as their widget."""
     monkeypatch.setattr(asking, "has_kernel", lambda: True)
     asked = predict("99.a", "99.b")
     assert "application/vnd.jupyter.widget-view+json" in asked._repr_mimebundle_()[0]
-    return asked.hall
+    return asked.quiz
 
 
 def place(name: str, text: str) -> int:
@@ -87,38 +87,38 @@ def test_the_data_are_whole():
 
 
 def test_the_browser_is_sent_no_answer_before_the_choice(monkeypatch):
-    hall = live(monkeypatch)
-    sent = json.dumps([hall.questions, hall.told])
+    quiz = live(monkeypatch)
+    sent = json.dumps([quiz.questions, quiz.answers])
     assert "Is 1 < 2?" in sent and "right" not in sent
     assert not any(words in sent for each in MADE for words in (each.why, *(wrong.believes for wrong in each.wrong)))
 
 
 def test_a_choice_is_kept_before_it_is_told_and_stays(monkeypatch, home):
-    hall, seen = live(monkeypatch), []
-    hall.observe(lambda change: seen.append(log.read(log.PREDICTIONS)), "told")
-    hall._hear(hall, {"question": "99.a", "chosen": place("99.a", "no")}, [])
+    quiz, seen = live(monkeypatch), []
+    quiz.observe(lambda change: seen.append(log.read(log.PREDICTIONS)), "answers")
+    quiz._receive(quiz, {"question": "99.a", "chosen": place("99.a", "no")}, [])
     assert [(line["question"], line["choice"], line["right"]) for line in seen[0]] == [("99.a", "no", False)]
-    assert hall.told["99.a"] == {**asking.told(MADE[0], "no"), "trouble": ""} and "99.b" not in hall.told
-    hall._hear(hall, {"question": "99.a", "chosen": place("99.a", "yes")}, [])
-    assert hall.told["99.a"]["chosen"] == place("99.a", "no") and len(log.read(log.PREDICTIONS)) == 1
+    assert quiz.answers["99.a"] == {**asking.told(MADE[0], "no"), "trouble": ""} and "99.b" not in quiz.answers
+    quiz._receive(quiz, {"question": "99.a", "chosen": place("99.a", "yes")}, [])
+    assert quiz.answers["99.a"]["chosen"] == place("99.a", "no") and len(log.read(log.PREDICTIONS)) == 1
 
     again = live(monkeypatch)
-    assert again.told == {"99.a": asking.told(MADE[0], "no")}, "and on another day"
-    again._hear(again, {"question": "99.b", "chosen": place("99.b", "so")}, [])
-    assert again.told["99.b"]["right"] == again.told["99.b"]["chosen"] and log.predicted(MADE[1]) == "so"
+    assert again.answers == {"99.a": asking.told(MADE[0], "no")}, "and on another day"
+    again._receive(again, {"question": "99.b", "chosen": place("99.b", "so")}, [])
+    assert again.answers["99.b"]["right"] == again.answers["99.b"]["chosen"] and log.predicted(MADE[1]) == "so"
 
 
 def test_two_views_of_a_question_agree(monkeypatch):
     one, other = live(monkeypatch), live(monkeypatch)
-    one._hear(one, {"question": "99.a", "chosen": place("99.a", "no")}, [])
-    other._hear(other, {"question": "99.a", "chosen": place("99.a", "yes")}, [])
-    assert other.told["99.a"]["chosen"] == one.told["99.a"]["chosen"] == place("99.a", "no")
+    one._receive(one, {"question": "99.a", "chosen": place("99.a", "no")}, [])
+    other._receive(other, {"question": "99.a", "chosen": place("99.a", "yes")}, [])
+    assert other.answers["99.a"]["chosen"] == one.answers["99.a"]["chosen"] == place("99.a", "no")
 
 
 def test_what_is_stored_is_the_same_after_a_choice(monkeypatch):
     stored = predict("99.a", "99.b")._repr_mimebundle_()[0]
-    hall = live(monkeypatch)
-    hall._hear(hall, {"question": "99.a", "chosen": 0}, [])
+    quiz = live(monkeypatch)
+    quiz._receive(quiz, {"question": "99.a", "chosen": 0}, [])
     after = predict("99.a", "99.b")._repr_mimebundle_()[0]
     after.pop("application/vnd.jupyter.widget-view+json")
     assert after == stored
@@ -134,9 +134,9 @@ def test_a_choice_that_the_question_has_no_more_is_forgotten():
 
 def test_a_folder_that_cannot_be_written_is_told(monkeypatch, home):
     home.write_text("a file", encoding="utf-8")
-    hall = live(monkeypatch)
-    hall._hear(hall, {"question": "99.a", "chosen": 0}, [])
-    assert "is not kept" in hall.told["99.a"]["trouble"] and "predictions.jsonl" in hall.told["99.a"]["trouble"]
+    quiz = live(monkeypatch)
+    quiz._receive(quiz, {"question": "99.a", "chosen": 0}, [])
+    assert "is not kept" in quiz.answers["99.a"]["trouble"] and "predictions.jsonl" in quiz.answers["99.a"]["trouble"]
     assert log.predicted(MADE[0]) == MADE[0].choices[0], "until Python ends it is"
 
 

@@ -1,7 +1,7 @@
-// The real-size explorer: how large S is beside one SM's SRAM, and what every rung moves, from the closed formulas.
+// The real-size explorer: how large S is beside one SM's SRAM, and what every algorithm moves, from the closed formulas.
 
 import { bytes, checkbox, choice, duration, el, keepInAddress, onChip, slider, stateInAddress } from "./dom.js";
-import { RUNGS, placement, sramElements, traffic } from "./cost.js";
+import { ALGORITHMS, placement, sramElements, traffic } from "./cost.js";
 import { bytesChart, toScale } from "./pictures.js";
 import { HARDWARE } from "./hardware.js";
 
@@ -27,16 +27,16 @@ export function settingOf(said) {
     sram: whole("sram", 4096),
     gpu: HARDWARE.some(({ name }) => name === said.gpu) ? said.gpu : START.gpu,
     causal: said.causal === undefined ? START.causal : said.causal === "1",
-    pass: Object.keys(RUNGS).includes(said.pass) ? said.pass : START.pass,
+    pass: Object.keys(ALGORITHMS).includes(said.pass) ? said.pass : START.pass,
   };
 }
 
-// What every rung costs in a setting, in the order of the ladder.
+// What every algorithm costs in a setting, in the order of the ladder.
 export function costs(setting) {
   const gpu = HARDWARE.find(({ name }) => name === setting.gpu);
-  return RUNGS[setting.pass].map((rung) => {
-    const cost = rung.cost({ ...setting, ...HALF });
-    return { ...rung, ...cost, ...placement(cost, gpu), bytes: traffic(cost) };
+  return ALGORITHMS[setting.pass].map((each) => {
+    const cost = each.cost({ ...setting, ...HALF });
+    return { ...each, ...cost, ...placement(cost, gpu), bytes: traffic(cost) };
   });
 }
 
@@ -77,7 +77,7 @@ function controlsOf(setting, changed) {
     blockK: slider(one("B_c", { key: "blockK", value: setting.blockK, label: "B_c: keys in a block", values: SIDES })),
     sram: slider(one("SRAM", { key: "sram", value: setting.sram, label: "SRAM of one SM", values: ROOMS, show: (kb) => `${kb} KB` })),
     gpu: choice(one("GPU", { key: "gpu", value: setting.gpu, options: HARDWARE.map(({ name }) => name) })),
-    pass: choice(one("pass", { options: Object.keys(RUNGS) })),
+    pass: choice(one("pass", { options: Object.keys(ALGORITHMS) })),
     causal: checkbox(one("causal", {})),
   };
 }
@@ -98,9 +98,9 @@ function panel(controls, place) {
 // --- words and pictures -------------------------------------------------------------------------------------------
 
 function paint(setting, parts) {
-  const rungs = costs(setting);
-  const standard = rungs.find((rung) => rung.scores);
-  const ours = rungs.find((rung) => rung.ours);
+  const algorithms = costs(setting);
+  const standard = algorithms.find((each) => each.scores);
+  const ours = algorithms.find((each) => each.ours);
   const ratio = standard.bytes / ours.bytes;
   const times = (ratio >= 1 ? ratio : 1 / ratio).toPrecision(2);
   parts.title.textContent =
@@ -115,14 +115,14 @@ function paint(setting, parts) {
     `Standard ${bytes(standard.bytes)}, at least ${duration(standard.seconds)}; ` +
     `${ours.name} ${bytes(ours.bytes)}, at least ${duration(ours.seconds)}. ` +
     `Scores in HBM: ${bytes(standard.extra)} extra a head.`;
-  parts.table.replaceChildren(table(rungs));
+  parts.table.replaceChildren(table(algorithms));
 }
 
-function table(rungs) {
+function table(algorithms) {
   const heads = ["rung", "read", "written", "in all", "at least", "limit", "extra in HBM", "FLOPs"];
-  const rows = rungs.map((rung) => [
-    ...[rung.name, bytes(rung.read), bytes(rung.written), bytes(rung.bytes), duration(rung.seconds), rung.bound],
-    ...[rung.extra ? bytes(rung.extra) : "none", `${(rung.flops / 1e9).toPrecision(3)} G`],
+  const rows = algorithms.map((each) => [
+    ...[each.name, bytes(each.read), bytes(each.written), bytes(each.bytes), duration(each.seconds), each.bound],
+    ...[each.extra ? bytes(each.extra) : "none", `${(each.flops / 1e9).toPrecision(3)} G`],
   ]);
   const line = (cells) => el("tr", {}, el("th", { scope: "row" }, cells[0]), ...cells.slice(1).map((cell) => el("td", {}, cell)));
   const caption = el("caption", {}, "One head in float16. Bytes as each rung counts them, to the byte.");

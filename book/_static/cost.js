@@ -1,4 +1,4 @@
-// flashlearn.cost.formulas in JavaScript: what each rung costs, one head, N queries and N keys, to the byte.
+// flashlearn.cost.formulas in JavaScript: what each algorithm costs, one head, N queries and N keys, to the byte.
 // Held against the Python functions on 500 random settings by tests/browser/test_explorers.py.
 //
 // setting = { N, D, blockQ, blockK, causal, e, a }      e, a: bytes of an element, of a sum (2 and 4 for float16)
@@ -60,7 +60,7 @@ function storedBackward({ N, D, e }) {
   return { read: e * (5 * N * D + 5 * S), written: e * (3 * N * D + 2 * S), flops: 8 * S * D, extra: 2 * e * S };
 }
 
-function twoSweep({ N, D, blockQ, blockK, causal, e, a }) {
+function twoPassBackward({ N, D, blockQ, blockK, causal, e, a }) {
   const { visitedRows, keys, pairs } = work(N, blockQ, blockK, causal);
   const row = 2 * e * D + 2 * a; // Q, dO, lse and delta
   return {
@@ -82,7 +82,7 @@ function fusedBackward({ N, D, blockQ, blockK, causal, e, a }) {
 }
 
 // In the order of the ladder. `python`: the function of flashlearn.cost; `scores`: what it does with S in HBM.
-export const RUNGS = {
+export const ALGORITHMS = {
   forward: [
     { name: "standard", python: "standard_cost", cost: standard, colour: "S", scores: true },
     { name: "two-pass, one-pass", python: "two_pass_cost", cost: twoPass, colour: "V" },
@@ -93,7 +93,7 @@ export const RUNGS = {
   backward: [
     { name: "standard, P stored", python: "stored_backward_cost", cost: storedBackward, colour: "S", scores: true },
     { name: "standard, P made again", python: "standard_backward_cost", cost: standardBackward, colour: "V" },
-    { name: "two sweeps", python: "two_sweep_cost", cost: twoSweep, colour: "O", ours: true },
+    { name: "two sweeps", python: "two_sweep_cost", cost: twoPassBackward, colour: "O", ours: true },
     { name: "one sweep, dQ summed", python: "fused_backward_cost", cost: fusedBackward, colour: "Q" },
   ],
 };

@@ -53,7 +53,7 @@ function areas(stored, room) {
     : `S takes ${((100 * stored) / room).toPrecision(2)} % of it`;
 }
 
-// Bytes against N on logarithmic axes, a line for each rung, and where the setting stands.
+// Bytes against N on logarithmic axes, a line for each algorithm, and where the setting stands.
 export function bytesChart(setting, costs, width) {
   const height = 400;
   const wide = width >= 600;
@@ -61,20 +61,20 @@ export function bytesChart(setting, costs, width) {
   const lengths = Array.from({ length: 41 }, (_, at) => Math.round(LOWEST * 2 ** (at / 4)));
   const curves = lengths.map((N) => costs({ ...setting, N }));
   const now = costs(setting);
-  const all = [...curves.flat(), ...now].map((rung) => rung.bytes);
+  const all = [...curves.flat(), ...now].map((algorithm) => algorithm.bytes);
   const decades = [Math.floor(Math.log10(Math.min(...all))), Math.ceil(Math.log10(Math.max(...all)))];
   const x = (N) => plot.left + ((plot.right - plot.left) * Math.log2(N / LOWEST)) / Math.log2(HIGHEST / LOWEST);
   const y = (count) => plot.bottom - ((plot.bottom - plot.top) * (Math.log10(count) - decades[0])) / (decades[1] - decades[0]);
-  const said = now.map((rung) => `${rung.name} ${bytes(rung.bytes)}`).join(", ");
+  const said = now.map((algorithm) => `${algorithm.name} ${bytes(algorithm.bytes)}`).join(", ");
   const picture = canvas(width, height + (wide ? 0 : 22 * now.length + 12), `Bytes moved against N. At N = ${grouped(setting.N)}: ${said}.`);
   picture.append(...axes(plot, x, y, decades));
-  now.forEach((rung, place) => picture.append(...line(rung, curves.map((each) => each[place].bytes), lengths, x, y)));
+  now.forEach((algorithm, place) => picture.append(...line(algorithm, curves.map((each) => each[place].bytes), lengths, x, y)));
   const here = Math.min(Math.max(x(setting.N), plot.left), plot.right);
   const before = here > (plot.left + plot.right) / 2;
   picture.append(
     svg("line", { x1: here, x2: here, y1: plot.top, y2: plot.bottom, stroke: "currentColor", "stroke-width": 2 }),
     text(here + (before ? -8 : 8), before ? plot.top + 14 : plot.bottom - 10, "you are here", { "text-anchor": before ? "end" : "start", "font-weight": 700 }),
-    ...now.map((rung) => svg("circle", { cx: here, cy: y(rung.bytes), r: 6, fill: "var(--color-background-primary)", stroke: "currentColor", "stroke-width": 2 })),
+    ...now.map((algorithm) => svg("circle", { cx: here, cy: y(algorithm.bytes), r: 6, fill: "var(--color-background-primary)", stroke: "currentColor", "stroke-width": 2 })),
     ...names(now, curves.at(-1), plot, y, wide ? undefined : height),
   );
   return picture;
@@ -97,24 +97,24 @@ function axes(plot, x, y, [low, high]) {
   return marks;
 }
 
-function line(rung, counts, lengths, x, y) {
+function line(algorithm, counts, lengths, x, y) {
   const points = counts.map((count, place) => `${x(lengths[place]).toFixed(1)},${y(count).toFixed(1)}`).join(" ");
-  const look = { fill: "none", stroke: COLOURS[rung.colour], "stroke-width": 4, "stroke-dasharray": DASHES[rung.colour] };
+  const look = { fill: "none", stroke: COLOURS[algorithm.colour], "stroke-width": 4, "stroke-dasharray": DASHES[algorithm.colour] };
   return [svg("polyline", { points, ...look })];
 }
 
 // Names at the ends of the lines, pushed apart; below the plot where there is no room beside it.
-function names(rungs, last, plot, y, below) {
-  const order = rungs.map((rung, place) => ({ rung, at: y(last[place].bytes) })).sort((one, other) => one.at - other.at);
+function names(algorithms, last, plot, y, below) {
+  const order = algorithms.map((algorithm, place) => ({ algorithm, at: y(last[place].bytes) })).sort((one, other) => one.at - other.at);
   let free = plot.top;
   order.forEach((each, place) => {
     each.at = below ? below + 18 + 22 * place : Math.max(each.at, free);
     free = each.at + 20;
   });
-  return order.flatMap(({ rung, at }) => {
+  return order.flatMap(({ algorithm, at }) => {
     const start = below ? plot.left : plot.right + 8;
-    const look = { stroke: COLOURS[rung.colour], "stroke-width": 4, "stroke-dasharray": DASHES[rung.colour] };
-    const words = text(start + (below ? 34 : 26), at + 5, rung.name, { "font-size": 14, "font-weight": rung.ours ? 700 : 400 });
+    const look = { stroke: COLOURS[algorithm.colour], "stroke-width": 4, "stroke-dasharray": DASHES[algorithm.colour] };
+    const words = text(start + (below ? 34 : 26), at + 5, algorithm.name, { "font-size": 14, "font-weight": algorithm.ours ? 700 : 400 });
     return [svg("line", { x1: start, x2: start + (below ? 28 : 20), y1: at, y2: at, ...look }), words];
   });
 }

@@ -6,25 +6,25 @@
 //
 // A choice is kept until the tab is closed, and noted before the answer shows.
 
-import { Ballot } from "./ballot.js";
+import { Question } from "./question.js";
 
 export function questions() {
   document.querySelectorAll("section.predict").forEach((section) => {
     const script = section.querySelector("script");
-    if (script) section.replaceChildren(...JSON.parse(script.textContent).questions.map(asked));
+    if (script) section.replaceChildren(...JSON.parse(script.textContent).questions.map(formOf));
   });
 }
 
-function asked({ name, question, choices, why }) {
+function formOf({ name, question, choices, why }) {
   const texts = choices.map(({ text }) => text);
   const answer = { right: choices.findIndex(({ right }) => right), believes: choices.map(({ believes }) => believes ?? ""), why };
-  const ballot = new Ballot({ question, choices: texts }, (place) => {
-    keep(name, texts[place]);
-    ballot.show(place, answer);
+  const form = new Question({ question, choices: texts }, (chosen) => {
+    keep(name, texts[chosen]);
+    form.show(chosen, answer);
   });
   const earlier = texts.indexOf(kept(name));
-  if (earlier >= 0) ballot.show(earlier, answer);
-  return ballot.node;
+  if (earlier >= 0) form.show(earlier, answer);
+  return form.node;
 }
 
 // A browser may keep nothing for a page; then the choice is this page's alone.

@@ -21,12 +21,12 @@ LETTERS = "abcde"
 class Asked:
     """Questions as an output: as text without the answers, as HTML with the answers folded away, and as data.
 
-    `hall` is the widget, made where there is a kernel and somebody looks.
+    `quiz` is the widget, made where there is a kernel and somebody looks.
     """
 
     def __init__(self, questions: tuple[Question, ...]):
         self.questions = questions
-        self.hall: Any = None
+        self.quiz: Any = None
 
     def __repr__(self) -> str:
         return "\n\n".join(map(in_words, self.questions))
@@ -49,15 +49,15 @@ class Asked:
     def _live(self, **kwargs) -> tuple[dict[str, Any], dict[str, Any]]:
         """The widget, with what was predicted earlier, in data and metadata."""
         from flashlearn.show.bundle import parts
-        from flashlearn.show.quiz import Hall
+        from flashlearn.show.quiz import Quiz
 
-        if self.hall is None:
+        if self.quiz is None:
             asked = [{"name": each.name, "question": each.text, "choices": each.choices} for each in self.questions]
             earlier = {each.name: choice for each in self.questions if (choice := log.predicted(each))}
-            self.hall = Hall(
+            self.quiz = Quiz(
                 asked, {name: told(QUESTIONS[name], choice) for name, choice in earlier.items()}, self.note
             )
-        return parts(self.hall._repr_mimebundle_(**kwargs))
+        return parts(self.quiz._repr_mimebundle_(**kwargs))
 
 
 def has_kernel() -> bool:
@@ -67,7 +67,7 @@ def has_kernel() -> bool:
 
 
 def told(question: Question, choice: str) -> dict[str, Any]:
-    """What ballot.js tells of a choice: its place, that of the right one, what each says of who takes it."""
+    """What question.js tells of a choice: its place, that of the right one, what each says of who takes it."""
     beliefs = {wrong.text: wrong.believes for wrong in question.wrong}
     return {
         "chosen": question.choices.index(choice),

@@ -9,8 +9,8 @@ needs("flashlearn.show", "notebooks", "IPython", "PIL", "anywidget", "ipywidgets
 
 if TYPE_CHECKING:
     from flashlearn.show.animation import Picture, picture, reduced_motion
-    from flashlearn.show.place import here
     from flashlearn.show.player import Player, play
+    from flashlearn.show.position import here
     from flashlearn.show.projection import projector
     from flashlearn.show.widgets import Stepper
 
@@ -19,7 +19,7 @@ HOMES = {
     "Picture": "animation",
     "Player": "player",
     "Stepper": "widgets",
-    "here": "place",
+    "here": "position",
     "picture": "animation",
     "play": "player",
     "projector": "projection",

@@ -120,13 +120,13 @@ def paint(runs: Mapping[str, list[Step]], number: int, draw: Draw, figsize, capt
     `figsize` is in inches at 100 pixels per inch and does not count titles and caption.
     """
     picture = pixels(drawn(runs, number, draw, figsize, caption))
-    swept()
+    collect_garbage()
     return picture
 
 
 @contextlib.contextmanager
-def uncollected() -> Iterator[None]:
-    """The garbage collector waits; `swept` makes up for it when the figure is gone.
+def without_garbage_collection() -> Iterator[None]:
+    """The garbage collector waits; `collect_garbage` makes up for it when the figure is gone.
 
     A figure is some 15,000 objects that hold each other. Left to itself the collector meets half a figure, counts it
     among the old ones, and after some frames looks at all objects of the process: with PyTorch's 0.3 s, twice a frame.
@@ -140,13 +140,13 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def swept() -> None:
+def collect_garbage() -> None:
     """Collect what is new, unless somebody has turned the collector off."""
     if gc.isenabled():
         gc.collect(1)
 
 
-@uncollected()
+@without_garbage_collection()
 def drawn(runs: Mapping[str, list[Step]], number: int, draw: Draw, figsize, caption: bool = False) -> Surface:
     """The first half of `paint`: everything is in its place, and has no pixels yet."""
     width, height = figsize
@@ -173,7 +173,7 @@ def drawn(runs: Mapping[str, list[Step]], number: int, draw: Draw, figsize, capt
     return surface
 
 
-@uncollected()
+@without_garbage_collection()
 def pixels(surface: Surface) -> Image.Image:
     """The second half of `paint`."""
     with style.context(STYLE):
@@ -183,8 +183,8 @@ def pixels(surface: Surface) -> Image.Image:
 
 
 GROUND = COLOURS["HBM"]  # the darkest that pictures are painted on
-LEAST = 3.0  # contrast that a line, or what bounds a surface, has on a projector (WCAG 1.4.11)
-TOTAL = 21.4  # points: 28 pixels, for the totals of a picture that fills 95 % of 1280 x 720, beside its bars
+MIN_CONTRAST = 3.0  # contrast that a line, or what bounds a surface, has on a projector (WCAG 1.4.11)
+TOTAL_SIZE = 21.4  # points: 28 pixels, for the totals of a picture that fills 95 % of 1280 x 720, beside its bars
 
 
 def thicken(fig: Figure) -> None:
@@ -204,7 +204,7 @@ def thicken(fig: Figure) -> None:
         if text.get_color() == QUIET:
             text.set_color(INK)
         if text.get_gid() == "total":
-            text.set_fontsize(max(TOTAL, text.get_fontsize()))
+            text.set_fontsize(max(TOTAL_SIZE, text.get_fontsize()))
             if text.get_verticalalignment() == "center":  # over a bar: in the middle of what is left above it
                 text.set_y(text.get_position()[1] + 2.5)
     _make_room(fig)
@@ -215,7 +215,7 @@ def _darken(line: Any) -> None:
     inks, widths = np.atleast_2d(to_rgba_array(line.get_color())), np.atleast_1d(line.get_linewidth())
     if len(inks) and widths.max() >= 1:
         dark: list[Any] = [
-            ink if width < 1 or contrast(on_white(ink), GROUND) >= LEAST else _stronger(on_white(ink))
+            ink if width < 1 or contrast(on_white(ink), GROUND) >= MIN_CONTRAST else _stronger(on_white(ink))
             for ink, width in zip(*_as_long(inks, widths), strict=True)
         ]
         line.set_color(dark[0] if isinstance(line, Line2D) else dark)
@@ -225,7 +225,7 @@ def _stronger(ink: tuple[float, float, float]) -> tuple[float, float, float]:
     """The strong colour of a pale one; but a grey stays a grey, for a dark line may lie on it."""
     if max(ink) - min(ink) > 0.02:
         return outline_of(ink)
-    while contrast(ink, GROUND) < LEAST:
+    while contrast(ink, GROUND) < MIN_CONTRAST:
         ink = (0.95 * ink[0], 0.95 * ink[1], 0.95 * ink[2])
     return ink
 
@@ -239,7 +239,7 @@ def _outline(surface: Any) -> None:
     edges = np.zeros((1, 4)) if not len(edges) else edges
     faces, edges, widths = _as_long(faces, edges, np.atleast_1d(surface.get_linewidth()))
     for n in np.flatnonzero(pale):
-        if widths[n] < 1 or contrast(on_white(edges[n]), GROUND) < LEAST:
+        if widths[n] < 1 or contrast(on_white(edges[n]), GROUND) < MIN_CONTRAST:
             edges[n], widths[n] = (*outline_of(on_white(faces[n])), 1.0), 2.0
     one = isinstance(surface, Patch)
     surface.set_edgecolor(edges[0] if one else edges)
@@ -249,7 +249,7 @@ def _outline(surface: Any) -> None:
 def _is_pale(face: np.ndarray) -> bool:
     """Whether it has a colour, and one that is hard to tell from white."""
     shown = on_white(face)
-    return max(shown) - min(shown) > 0.02 and contrast(shown, GROUND) < LEAST
+    return max(shown) - min(shown) > 0.02 and contrast(shown, GROUND) < MIN_CONTRAST
 
 
 def on_white(rgba) -> tuple[float, float, float]:

@@ -31,6 +31,7 @@ from flashlearn.show.frame import (
     Draw,
     Steps,
     as_runs,
+    collect_garbage,
     columns,
     count,
     drawn,
@@ -39,10 +40,9 @@ from flashlearn.show.frame import (
     pixels,
     png,
     rescales,
-    swept,
     table,
+    transcript,
 )
-from flashlearn.show.frame import transcript as told
 from flashlearn.show.inputs import (
     check_alt,
     check_draw,
@@ -94,32 +94,36 @@ class Player(anywidget.AnyWidget):
         self.runs = as_runs(steps)
         check_frame(still, count(self.runs))
         self.still = still
-        asked = check_predict(predict, count(self.runs))
-        run = {**self._told(), "predict": bool(predict), "questions": {str(at): text for at, text in asked.items()}}
+        questions = check_predict(predict, count(self.runs))
+        run = {
+            **self._described(),
+            "predict": bool(predict),
+            "questions": {str(at): text for at, text in questions.items()},
+        }
         film, self._there = self._painted()  # before there is a widget: what fails leaves none
         self._filmed = None if self._there else looks()
         self._look = looks()
         self._sent: set[int] = set()
-        self._asked: tuple[int, int] | None = None  # version and number of the frame that a view asked for last
+        self._requested: tuple[int, int] | None = None  # version and number of the frame that a view asked for last
         self._begun: tuple[int, int] | None = None  # and of the one that is being painted ahead
         self._views = 0
         self._task: asyncio.Task | None = None
         self._loop = _loop()
         super().__init__(run=run, film=b"" if self._there else film)
         self._picture: Picture | None = self._stored(film)
-        self.on_msg(self._hear)
-        self.observe(lambda change: self._go_on(), "step")
+        self.on_msg(self._receive)
+        self.observe(lambda change: self._resume(), "step")
         Player.all.add(self)
 
     # --- what is shown ---
 
-    def _told(self) -> dict[str, Any]:
+    def _described(self) -> dict[str, Any]:
         """The runs in words and times, as player.js takes them."""
         width, height = self.figsize
         numbers = range(count(self.runs))
         return {
             "alt": self.alt,
-            "sentences": [told(self.runs, number) for number in numbers],
+            "sentences": [transcript(self.runs, number) for number in numbers],
             "size": [round(DPI * width), round(DPI * (height + (TITLE if any(self.runs) else 0)))],
             "delays": delays(self.runs, self.seconds),
             "table": columns(table(self.runs)),
@@ -154,13 +158,13 @@ class Player(anywidget.AnyWidget):
         first = png(paint(runs, 0, self.draw_step, self.figsize))
         self.runs, self.alt, self._there, self._look, self._filmed = runs, alt, {0: first}, looks(), None
         self._picture = None
-        run = {**self._told(), "predict": self.run["predict"], "questions": {}}
+        run = {**self._described(), "predict": self.run["predict"], "questions": {}}
         with self.hold_sync():
             self.step = 0
             self.run, self.film = run, b""
             self.version += 1
         self._sent.clear()
-        self._go_on()
+        self._resume()
 
     def paint(self) -> None:
         """Have every frame again, as `frame.look` wants it by now."""
@@ -175,15 +179,15 @@ class Player(anywidget.AnyWidget):
 
     # --- frames for the browser ---
 
-    def _hear(self, widget: Any, content: dict, buffers: list) -> None:
+    def _receive(self, widget: Any, content: dict, buffers: list) -> None:
         """A view is there or gone, or wants a frame. JupyterLab has this called in a thread of its own."""
         if content.get("here") or content.get("gone"):
             self._views += 1 if content.get("here") else -1
             self._sent.clear()
         if "wanted" in content and content["version"] == self.version:
-            self._asked = self.version, content["wanted"]
-            self._soon(partial(self._start, self._answer(self._asked)))
-        self._go_on()
+            self._requested = self.version, content["wanted"]
+            self._soon(partial(self._start, self._answer(self._requested)))
+        self._resume()
 
     def _soon(self, act: Callable[[], Any]) -> None:
         """Do it on the loop of the kernel, between cells; at once where there is none."""
@@ -206,7 +210,7 @@ class Player(anywidget.AnyWidget):
                 {"version": self.version, "failed": f"A frame cannot be painted: {type(error).__name__}: {error}"}
             )
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         """Paint ahead, if somebody looks, there is a loop, and it is not being done already."""
         if self._loop and self._views > 0 and not self.film:
             self._soon(self._begin)
@@ -229,12 +233,12 @@ class Player(anywidget.AnyWidget):
     async def _turn(self) -> None:
         """Let the kernel see to its messages, and to another frame that was asked for, before this one goes on."""
         await asyncio.sleep(PAUSE)
-        while self._asked not in (None, self._begun):
+        while self._requested not in (None, self._begun):
             await asyncio.sleep(PAUSE)
 
     async def _answer(self, frame: tuple[int, int]) -> None:
         """Paint the frame that was asked for last; one that was begun ahead is on its way."""
-        if frame == self._asked != self._begun:
+        if frame == self._requested != self._begun:
             for _ in self._parts(*frame):
                 pass
 
@@ -261,11 +265,11 @@ class Player(anywidget.AnyWidget):
                 self._sent.add(number)
                 self.send({"frame": number, "version": version}, [data])
         finally:
-            if self._asked == (version, number):
-                self._asked = None
+            if self._requested == (version, number):
+                self._requested = None
             Player.unfinished -= 1
             if not Player.unfinished:  # half a figure would be taken for an old one
-                swept()
+                collect_garbage()
 
     # --- the stored form ---
 
@@ -366,10 +370,10 @@ def stored(output: Mapping[str, Any]) -> dict[str, Any] | None:
     if "player" not in kept:
         return None
     rows = kept["steps"]
-    return {"alt": kept["alt"], "sentences": retold(rows), "table": columns(rows), **kept["player"]}
+    return {"alt": kept["alt"], "sentences": sentences(rows), "table": columns(rows), **kept["player"]}
 
 
-def retold(rows: list[list[str]]) -> list[str]:
+def sentences(rows: list[list[str]]) -> list[str]:
     """The sentences of every frame, from the rows of its table; the inverse of `frame.transcript`."""
     runs: dict[str, list[str]] = {}
     for title, _, *_, sentence in rows:

@@ -11,27 +11,27 @@ from traitlets import Dict, List, Unicode
 from flashlearn.show.bundle import browser_text
 
 
-class Hall(anywidget.AnyWidget):
-    """The questions of one cell; `note(name, place)` is called with a choice, and returns what to tell of it.
+class Quiz(anywidget.AnyWidget):
+    """The questions of one cell; `note(name, place)` records a choice and returns its answer.
 
     questions   [{"name", "question", "choices": [text, ...]}, ...]; the answers are not among them
-    told        {name: {"chosen", "right", "believes", "why"}} of the questions that a choice is made for
+    answers        {name: {"chosen", "right", "believes", "why"}} of the questions that a choice is made for
     """
 
-    _esm = Unicode(browser_text("ballot.js", "saved.js", "hall.js")).tag(sync=True)
-    _css = Unicode(browser_text("ballot.css")).tag(sync=True)
+    _esm = Unicode(browser_text("question.js", "saved.js", "quiz.js")).tag(sync=True)
+    _css = Unicode(browser_text("question.css")).tag(sync=True)
     questions: Any = List().tag(sync=True)
-    told = Dict().tag(sync=True)
+    answers = Dict().tag(sync=True)
 
     def __init__(
-        self, questions: Sequence[Mapping[str, Any]], told: Mapping[str, Any], note: Callable[[str, int], dict]
+        self, questions: Sequence[Mapping[str, Any]], answers: Mapping[str, Any], note: Callable[[str, int], dict]
     ):
         self._note = note
-        super().__init__(questions=list(questions), told=dict(told))
-        self.on_msg(self._hear)
+        super().__init__(questions=list(questions), answers=dict(answers))
+        self.on_msg(self._receive)
 
-    def _hear(self, widget: Any, content: dict, buffers: list) -> None:
+    def _receive(self, widget: Any, content: dict, buffers: list) -> None:
         """A choice was made in the browser; the first one of a question stays."""
         name, chosen = content["question"], content["chosen"]
-        if name not in self.told:
-            self.told = {**self.told, name: self._note(name, chosen)}
+        if name not in self.answers:
+            self.answers = {**self.answers, name: self._note(name, chosen)}

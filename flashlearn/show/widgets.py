@@ -108,9 +108,9 @@ class Stepper(widgets.VBox):
             self._painted[key] = png(paint(self.runs, number, self.draw_step, self.figsize))
         words = transcript(self.runs, number)
         self.picture.value, self.picture.tooltip = self._painted[key], f"{self.alt} {words}"
-        self.sentence.value = self._tell(number)
+        self.sentence.value = self._described(number)
 
-    def _tell(self, number: int) -> str:
+    def _described(self, number: int) -> str:
         """The sentences of a frame as HTML, which screen readers speak when it changes."""
         lines = "<br>".join(html.escape(line) for line in transcript(self.runs, number).split("\n"))
         return f'<div role="status" aria-live="polite" style="font-size:18px;line-height:1.35;min-height:2.8em">{lines}</div>'

@@ -66,7 +66,7 @@ def test_the_formulas_are_those_of_python(formulas, dtype, count):
     cases = list(settings(count))
     sizes = {"e": dtype.itemsize, "a": 4}
     told = formulas.evaluate(
-        """([cases, sizes]) => cases.map(at => Object.values(costs.RUNGS).flat().map(rung =>
+        """([cases, sizes]) => cases.map(at => Object.values(costs.ALGORITHMS).flat().map(rung =>
              [rung.python, rung.cost({...at, ...sizes})]))""",
         [cases, sizes],
     )
@@ -85,7 +85,7 @@ def test_times_and_tiles_are_those_of_python(formulas):
             )
             right = placement(mine, cost.HARDWARE[name])
             said = formulas.evaluate(
-                "([at, gpu]) => costs.placement(costs.RUNGS.forward[3].cost({...at, e: 2, a: 4}), gpu)", [at, gpu]
+                "([at, gpu]) => costs.placement(costs.ALGORITHMS.forward[3].cost({...at, e: 2, a: 4}), gpu)", [at, gpu]
             )
             assert said["seconds"] == pytest.approx(right.seconds, rel=1e-12)
             assert said["bound"] == right.bound.removesuffix("-bound")

@@ -176,7 +176,7 @@ def test_predict_first_hides_the_next_frame_and_its_sentence(page):
     status, image = one.page.get_by_role("status").first, one.page.locator(".flashlearn-stage img")
     expect(status).to_contain_text("Step 2 of 5 · What happens now?")
     expect(image).to_have_attribute("src", bar(0))
-    assert SENTENCES[1] not in one.page.locator(".flashlearn-told").text_content().replace(SENTENCES[4], "")
+    assert SENTENCES[1] not in one.page.locator(".flashlearn-words").text_content().replace(SENTENCES[4], "")
     one.button("Reveal").press("Enter")
     one.says(2)
     one.page.keyboard.press("PageDown")
@@ -435,7 +435,7 @@ class TestInJupyterLab:
         notebook.run_code(picture)
         notebook.run_code("from flashlearn.exercises import predict\npredict('03.wrong')")
         self.made(notebook, "play(fl.online_softmax_steps(x[:3]), dots, alt='dots')")
-        for shown in (".flashlearn-player", ".flashlearn-picture", ".flashlearn-ballot"):
+        for shown in (".flashlearn-player", ".flashlearn-picture", ".flashlearn-question"):
             notebook.page.locator(shown).wait_for()
             found = axe.Axe().run(notebook.page, context=shown).response["violations"]
             assert [each["id"] for each in found if each["impact"] in ("serious", "critical")] == []

@@ -18,7 +18,7 @@ ASK = f"from flashlearn.exercises import predict\npredict({NAME!r})"
 
 def asked(notebook):
     """The question below the last cell."""
-    form = notebook.page.locator(".flashlearn-ballot").last
+    form = notebook.page.locator(".flashlearn-question").last
     form.wait_for(timeout=60_000)
     return form
 
@@ -116,7 +116,7 @@ def test_in_projector_mode_it_is_a_stop(open_in_the_page, kept):
     notebook = open_in_the_page("00_start_here")
     page, press = notebook.page, notebook.page.keyboard.press
     notebook.run_code(STAGE)
-    longest, other = (notebook.page.locator(".flashlearn-ballot").nth(at) for at in (0, 1))
+    longest, other = (notebook.page.locator(".flashlearn-question").nth(at) for at in (0, 1))
     expect(page.locator(".flashlearn-player")).to_have_count(1, timeout=60_000)
     notebook.project()
     notebook.turn_to(longest)

@@ -18,7 +18,7 @@ COLAB = ROOT / "build" / "book-colab"
 CACHE = ROOT / "build" / "book-frames"
 STATIC = ROOT / "book" / "_static"
 SCRIPTS = [STATIC / f"{name}.js" for name in ("dom", "cost", "hardware", "grid")]  # in this order
-SCRIPTS += [BROWSER / "player.js", BROWSER / "ballot.js"]
+SCRIPTS += [BROWSER / "player.js", BROWSER / "question.js"]
 SCRIPTS += [STATIC / f"{name}.js" for name in ("pictures", "bytes", "tiles", "tiling", "figures", "predict", "start")]
 
 
@@ -35,7 +35,7 @@ def build() -> int:
     colab.write(notebooks, COLAB, book.address)
     static = SOURCE / "_static"
     runs.write(static)
-    for style in ("player.css", "ballot.css"):
+    for style in ("player.css", "question.css"):
         shutil.copy(BROWSER / style, static)
     written = {
         script.name: script for script in static.glob("*.js")

@@ -19,7 +19,7 @@ import nbformat
 from nbformat.v4 import new_markdown_cell, new_output
 from PIL import Image
 
-from flashlearn.show import place
+from flashlearn.show import position
 from flashlearn.show.course import STAGES
 from flashlearn.show.frame import table_html
 from tools.book import frames
@@ -102,22 +102,22 @@ class Book:
     def run(self, slug: str, data: bytes, about: Mapping[str, Any], more: str = "") -> str:
         """A stored run: what the player needs, and for pages without scripts the last frame and the table."""
         alt, steps, player = about["alt"], about["steps"], about.get("player", {})
-        told = frames.sentences(steps)
+        sentences = frames.sentences(steps)
         titles = len(frames.by_run(steps))
         seen = player.get("size")
         made_from = data + f"{titles} {seen}".encode()
-        folder = self.kept(slug, made_from, lambda place: write_frames(place, data, len(told), titles, seen))
+        folder = self.kept(slug, made_from, lambda place: write_frames(place, data, len(sentences), titles, seen))
         size = size_of(folder / "0.webp")
         tall = size_of(folder / "tall-0.webp") if titles > 1 else None
         asked = {name: player[name] for name in ("predict", "questions") if name in player}
         stands = frames.delays(data)
-        stored = {"alt": alt, "sentences": told, "size": size, "tall": tall, **asked}
-        stored["delays"] = stands if len(stands) == len(told) else []
+        stored = {"alt": alt, "sentences": sentences, "size": size, "tall": tall, **asked}
+        stored["delays"] = stands if len(stands) == len(sentences) else []
         words = json.dumps(stored, ensure_ascii=False).replace("</", "<\\/")
-        last = len(told) - 1
+        last = len(sentences) - 1
         table = f'<div class="scroll" tabindex="0" role="group" aria-label="all steps">{table_html(list(map(list, steps)), alt)}</div>'
         return (
-            f'<figure class="run" data-folder="frames/{slug}" data-count="{len(told)}"{more} style="{natural(size)}">'
+            f'<figure class="run" data-folder="frames/{slug}" data-count="{len(sentences)}"{more} style="{natural(size)}">'
             f'<script type="application/json">{words}</script>'
             f'<noscript><div class="picture">{picture(f"{slug}/{last}", alt, size)}</div></noscript>'
             f"<details><summary>All steps in words</summary>{table}</details></figure>"
@@ -148,11 +148,11 @@ class Book:
 
     def map(self) -> None:
         """The map of all rungs, as a page of the book and as one to print."""
-        table = f'<div class="scroll" tabindex="0" role="group" aria-label="the map">{place.whole()}</div>'
-        words = f"# The map\n\n{MAP}\n\n{table}\n\n{place.legend()}\n"
+        table = f'<div class="scroll" tabindex="0" role="group" aria-label="the map">{position.course_table()}</div>'
+        words = f"# The map\n\n{MAP}\n\n{table}\n\n{position.legend()}\n"
         (self.source / "map.md").write_text(words, encoding="utf-8")
         (self.source / "_static").mkdir(exist_ok=True)
-        (self.source / "_static" / "map.html").write_text(place.page(), encoding="utf-8")
+        (self.source / "_static" / "map.html").write_text(position.page(), encoding="utf-8")
 
     def first_player(self) -> str:
         """Notebook 07's two versions side by side, which plays as soon as the page is there."""

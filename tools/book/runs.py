@@ -53,7 +53,7 @@ def tile(each: Tile) -> list:
     return [each.name, *each.rows, *(each.cols if each.name == "S" else ())]
 
 
-def told(run: list[Step]) -> list[dict]:
+def described(run: list[Step]) -> list[dict]:
     """The steps of a run as the explorer draws them."""
     steps, read, written = [], 0, 0
     for step in run:
@@ -78,7 +78,7 @@ def setting(N: int, D: int, block_q: int, block_k: int) -> dict:
     qkv, runs, seen = problem(N, D), {}, {}
     for mask, options in MASKS.items():
         blocks = {"block_q": block_q, "block_k": block_k, **options(N)}
-        runs[mask] = {name: told(record(steps(*qkv, **blocks))) for name, steps in VERSIONS.items()}
+        runs[mask] = {name: described(record(steps(*qkv, **blocks))) for name, steps in VERSIONS.items()}
         seen[mask] = spans(N, options(N))
     standard = hbm_bytes(fl.standard_attention_steps(*qkv))
     return {

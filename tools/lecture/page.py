@@ -94,7 +94,7 @@ def _run(number: int, run: Run, folder: Path) -> str:
         (folder / frame(number, step)).write_bytes(png(paint(runs, step, run.draw, run.figsize)))
     (folder / still(number)).write_bytes((folder / frame(number, run.still % len(every))).read_bytes())
     width, height = run.figsize
-    told = {
+    run_data = {
         "alt": run.alt,
         "sentences": [transcript(runs, step) for step in every],
         "frames": [frame(number, step) for step in every],
@@ -104,7 +104,7 @@ def _run(number: int, run: Run, folder: Path) -> str:
         "questions": {str(at): text for at, text in run.questions.items()},
         "predict": bool(run.questions),
     }
-    data = json.dumps(told).replace("<", "\\u003c")
+    data = json.dumps(run_data).replace("<", "\\u003c")
     return f"<div class='run'>{_still_image(number, run.alt)}</div><script type='application/json'>{data}</script>"
 
 

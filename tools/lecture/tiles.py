@@ -39,7 +39,7 @@ def moved(**options) -> list[int]:
     return [fl.hbm_bytes(run).total for run in both(**options).values()]
 
 
-def lanes() -> dict[str, list[Step]]:
+def race_runs() -> dict[str, list[Step]]:
     """The three of the race, on 128 tokens of width 16 in float16, in blocks of 32."""
     tensors = qkv(128, 16, dtype=torch.float16)
     return {
@@ -60,8 +60,8 @@ def recorded() -> list[Step]:
 
 SQUARE, SINGLE, NARROW = (moved(block_q=q, block_k=k, causal=True) for q, k in ((3, 3), (1, 1), (1, 3)))
 FULL = moved(block_q=3, block_k=3)
-RACE = {name: fl.hbm_bytes(run).total for name, run in lanes().items()}
-FLOPS = {name: fl.matmul_flops(run) for name, run in lanes().items()}
+RACE = {name: fl.hbm_bytes(run).total for name, run in race_runs().items()}
+FLOPS = {name: fl.matmul_flops(run) for name, run in race_runs().items()}
 N = 4096
 REAL, BEST = "flash, every read counted", "flash, perfect cache"
 COSTS = {
@@ -174,7 +174,7 @@ FAST = Section(
             ", ".join(f"{name}: {moved:,} B" for name, moved in RACE.items())
             + f". All three multiply {FLOPS['standard attention']:,} FLOP.",
             shows=Run(
-                lambda: fl.record(cost.race(lanes(), frames=18)),
+                lambda: fl.record(cost.race(race_runs(), frames=18)),
                 draw_traffic,
                 "Three bars grow at the same speed, in bytes: "
                 + ", ".join(f"{name} needs {moved:,}" for name, moved in RACE.items())

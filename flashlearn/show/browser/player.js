@@ -200,7 +200,7 @@ class Player {
     if (Boolean(this.playing) !== on) {
       this.playing = on;
       this.controls();
-      this.tell("playing", { playing: on });
+      this.emit("playing", { playing: on });
     }
     if (on) this.timer = setTimeout(() => this.tick(), (this.run.delays[this.step] ?? DELAY) / this.speed);
     return true;
@@ -229,7 +229,7 @@ class Player {
     this.status.textContent = this.hidden ? question : this.run.sentences[this.step];
     this.picture();
     if (this.touched) this.ahead();
-    this.tell("step", { step: this.step, count: this.count, hidden: this.hidden });
+    this.emit("step", { step: this.step, count: this.count, hidden: this.hidden });
   }
 
   controls() {
@@ -260,7 +260,7 @@ class Player {
   }
 
   seen() {
-    this.tell("picture", { step: Number(this.image.dataset.step ?? 0) });
+    this.emit("picture", { step: Number(this.image.dataset.step ?? 0) });
   }
 
   // The frames that are likely to be asked for next, from when somebody has turned to the player.
@@ -289,7 +289,7 @@ class Player {
     this.root.focus({ preventScroll: true });
   }
 
-  tell(kind, detail) {
+  emit(kind, detail) {
     this.root.dispatchEvent(new CustomEvent(kind, { detail, bubbles: true }));
   }
 
@@ -342,10 +342,10 @@ function build(player, element) {
   const bar = make("div", { class: "flashlearn-controls" });
   bar.append(back, play, next, player.slider, player.readout, speed, predict);
   player.note = make("p", { role: "status", class: "flashlearn-note" });
-  const told = make("div", { class: "flashlearn-told" }, player.room, player.status);
+  const words = make("div", { class: "flashlearn-words" }, player.room, player.status);
   player.words = make("div", {}, ...element.querySelectorAll(":scope > details"));
   player.root = make("div", { class: "flashlearn-player", role: "group", tabindex: 0 });
-  player.root.append(player.stage, told, bar, player.note, player.words);
+  player.root.append(player.stage, words, bar, player.note, player.words);
   player.root.flashlearnPlayer = player;
   element.replaceChildren(player.root);
   furnish(player);

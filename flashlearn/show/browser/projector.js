@@ -3,7 +3,7 @@
 // A stop is what can fill the screen: a player, an explorer, a picture, a question. One is on stage, over everything else and with
 // the keyboard to itself, until the reader lets it go. Then the notebook can be read, and a key brings a stop back.
 ((mark, settings) => {
-  const STOPS = ".flashlearn-player, .flashlearn-stepper, .flashlearn-picture, .flashlearn-ballot, .jp-RenderedImage";
+  const STOPS = ".flashlearn-player, .flashlearn-stepper, .flashlearn-picture, .flashlearn-question, .jp-RenderedImage";
   const FORWARD = ["PageDown", "ArrowDown", "ArrowRight", "End"];
   const CHOICES = ["1", "2", "3", "4", "5", "6"]; // of a question
   const KEYS = [...FORWARD, "PageUp", "ArrowUp", "ArrowLeft", "Home", " ", "Escape", "Enter", "b", ".", ...CHOICES];
@@ -258,7 +258,7 @@
 
   // The type of a question becomes smaller until it and its answer are on the screen.
   function fitWords(stop) {
-    if (!stop.matches(".flashlearn-ballot")) return;
+    if (!stop.matches(".flashlearn-question")) return;
     for (let size = 32; size >= 20; size--) {
       stop.style.setProperty("--words", `${size}px`);
       if (stop.scrollHeight <= stop.clientHeight) return;

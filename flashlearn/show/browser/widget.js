@@ -19,8 +19,8 @@ class View {
     this.player = play(element, { ...this.run(), start: model.get("step") });
     this.player.ahead(); // nothing is loaded over a network here
     this.player.root.addEventListener("step", ({ detail }) => this.moved(detail.step));
-    this.heard = { "change:version": () => this.renew(), "change:step": () => this.follow(), "msg:custom": this.hear.bind(this) };
-    for (const [kind, act] of Object.entries(this.heard)) model.on(kind, act);
+    this.handlers = { "change:version": () => this.renew(), "change:step": () => this.follow(), "msg:custom": this.receive.bind(this) };
+    for (const [kind, act] of Object.entries(this.handlers)) model.on(kind, act);
     this.kernel = model.widget_manager?.kernel?.statusChanged; // in JupyterLab and Notebook 7
     this.watch = (kernel, status) => GONE.includes(status) && this.gone("is gone");
     this.kernel?.connect(this.watch);
@@ -71,7 +71,7 @@ class View {
     this.say({ wanted: number, version: this.version });
   }
 
-  hear(content, [data]) {
+  receive(content, [data]) {
     if (content.focus) this.player.focus();
     if (content.version !== this.version) return;
     if (content.failed) this.player.message(content.failed);
@@ -91,7 +91,7 @@ class View {
   moved(step) {
     if (step === this.model.get("step")) return;
     this.model.set("step", step);
-    this.tell(() => this.model.save_changes());
+    this.send(() => this.model.save_changes());
   }
 
   follow() {
@@ -99,13 +99,13 @@ class View {
   }
 
   say(content) {
-    this.tell(() => this.model.send(content));
+    this.send(() => this.model.send(content));
   }
 
   // A kernel that is gone takes no message; what is here still plays.
-  tell(send) {
+  send(act) {
     try {
-      send();
+      act();
     } catch (error) {
       console.warn(error);
       this.gone("is gone");
@@ -117,7 +117,7 @@ class View {
     this.say({ gone: true });
     this.seen.disconnect();
     this.kernel?.disconnect(this.watch);
-    for (const [kind, act] of Object.entries(this.heard)) this.model.off(kind, act);
+    for (const [kind, act] of Object.entries(this.handlers)) this.model.off(kind, act);
     this.player.destroy();
     this.film?.close();
     this.urls.forEach((url) => URL.revokeObjectURL(url));

@@ -20,7 +20,7 @@ from flashlearn.show.draw.pipeline import draw_pipeline
 from flashlearn.show.draw.programs import draw_programs
 from flashlearn.show.draw.projection import draw_projection
 from flashlearn.show.draw.query import draw_query
-from flashlearn.show.draw.rates import draw_at_work, draw_rates, draw_rungs, panels_of
+from flashlearn.show.draw.rates import draw_rates, draw_sustained, draw_versions, panels_of
 from flashlearn.show.draw.ring import draw_clocks, draw_ring
 from flashlearn.show.draw.roofline import draw_roofline
 from flashlearn.show.draw.round_trip import draw_round_trip
@@ -66,14 +66,14 @@ __all__ = [
     "draw_pipeline",
     "draw_projection",
     "draw_query",
-    "draw_at_work",
+    "draw_sustained",
     "draw_rates",
     "draw_reach",
     "draw_ring",
     "draw_roofline",
     "draw_round_trip",
     "draw_row",
-    "draw_rungs",
+    "draw_versions",
     "draw_sectors",
     "draw_strides",
     "draw_sums",

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 
 from flashlearn.core.steps import Step
 from flashlearn.show.draw.parts import CENTRED, arrows, ground, on_chip_note, traffic_bars
-from flashlearn.show.draw.sheet import DASHES, Place, Rect, Sheet, Span, blocks_of
+from flashlearn.show.draw.sheet import DASHES, Grid, Rect, Sheet, Span, blocks_of
 from flashlearn.show.draw.style import COLOURS, INK, QUIET, colour, tint
 from flashlearn.show.draw.values import check_run_of, check_steps_of
 
@@ -58,21 +58,21 @@ def draw_backward(ax: Axes, step: Step, full: int | None = None) -> None:
 def _hbm(sheet: Sheet, step: Step, run: list[Step], area: Rect) -> None:
     """Every matrix in its place; S, P, dP and dS share one, and none of them is stored."""
     ground(sheet, area, "HBM")
-    places = _places(step, run, area._replace(h=area.h - 28))
-    kinds = _square(sheet, step, run, places["S"])
-    for name, place in places.items():
+    grids = _grids(step, run, area._replace(h=area.h - 28))
+    kinds = _square(sheet, step, run, grids["S"])
+    for name, grid in grids.items():
         if name in RESULTS and (name != "delta" or _writes(run, name)):
-            _result(sheet, step, run, name, place)
+            _result(sheet, step, run, name, grid)
         elif name != "S":
-            _input(sheet, step, name, place)
-        sheet.grid(place)
-        _label(sheet, step, name, place)
+            _input(sheet, step, name, grid)
+        sheet.cell_lines(grid)
+        _label(sheet, step, name, grid)
     names = {"weight": "bold", "fontsize": 13, "zorder": 5}
-    sheet.text(places["S"].middle, places["S"].y - 5, "S, P, dP, dS", ha="center", va="bottom", **names)
+    sheet.text(grids["S"].middle, grids["S"].y - 5, "S, P, dP, dS", ha="center", va="bottom", **names)
     _key(sheet, area.x + 10, area.bottom - 14, kinds)
 
 
-def _places(step: Step, run: list[Step], area: Rect) -> dict[str, Place]:
+def _grids(step: Step, run: list[Step], area: Rect) -> dict[str, Grid]:
     """Where every matrix stands; lying ones are at most THICK cells high, standing ones as wide."""
     (N_q, D), N_k = step.shapes["Q"][-2:], step.shapes["K"][-2]
     used = {tile.name for s in run for tile in s.reads}
@@ -86,21 +86,21 @@ def _places(step: Step, run: list[Step], area: Rect) -> dict[str, Place]:
     top = round(area.y + 8)
     step_down = thick * tall + BETWEEN
     middle = top + len(ABOVE) * step_down + NAMES
-    places = {}
+    grids = {}
     for name in standing:
         if name == "S":
-            places[name] = Place(at, middle, N_q, N_k, broad, tall)
-            at = places[name].right + GAP
+            grids[name] = Grid(at, middle, N_q, N_k, broad, tall)
+            at = grids[name].right + GAP
         elif name in COLUMNS:
-            places[name] = Place(at, middle, N_q, 1, THIN, tall)
+            grids[name] = Grid(at, middle, N_q, 1, THIN, tall)
             at += NARROW
         else:
-            places[name] = Place(at, middle, N_q, D, side / D, tall)
+            grids[name] = Grid(at, middle, N_q, D, side / D, tall)
             at += side + GAP
     for number, name in enumerate(LYING):
         y = top + number * step_down + (NAMES + N_q * tall + BETWEEN) * (name in BELOW)
-        places[name] = Place(places["S"].x, y, D, N_k, broad, thick * tall / D)
-    return {name: places[name] for name in (*LEFT, "S", *LYING, *COLUMNS, *right)}
+        grids[name] = Grid(grids["S"].x, y, D, N_k, broad, thick * tall / D)
+    return {name: grids[name] for name in (*LEFT, "S", *LYING, *COLUMNS, *right)}
 
 
 def _sizes(N_q: int, N_k: int, thick: int, standing: int, room: Rect) -> tuple[float, float, float]:
@@ -115,38 +115,38 @@ def _sizes(N_q: int, N_k: int, thick: int, standing: int, room: Rect) -> tuple[f
     return broad, tall, side
 
 
-def _label(sheet: Sheet, step: Step, name: str, place: Place) -> None:
+def _label(sheet: Sheet, step: Step, name: str, grid: Grid) -> None:
     """The name, with arrows for what was read and written now: above what stands, left of what lies."""
     text, moved = LABELS.get(name, name), arrows(step, name)
     style = {"weight": "bold", "color": INK, "fontsize": 13 if name in COLUMNS else 16, "zorder": 5}
     if name in COLUMNS:  # too narrow for both above
-        sheet.text(place.middle, place.bottom + 4, moved.strip(), ha="center", va="top", **style)
+        sheet.text(grid.middle, grid.bottom + 4, moved.strip(), ha="center", va="top", **style)
     else:
         text += moved
     if name in LYING:
-        sheet.text(place.x - 8, (place.y + place.bottom) / 2, text, ha="right", va="center", **style)
+        sheet.text(grid.x - 8, (grid.y + grid.bottom) / 2, text, ha="right", va="center", **style)
     elif name != "S":
-        sheet.text(place.middle, place.y - 5, text, ha="center", va="bottom", **style)
+        sheet.text(grid.middle, grid.y - 5, text, ha="center", va="bottom", **style)
 
 
-def _rect(name: str, place: Place, span: Span) -> Rect:
+def _rect(name: str, grid: Grid, span: Span) -> Rect:
     """A block of rows of a matrix, which is a band of columns where it lies transposed."""
-    return place.rect(cols=span) if name in LYING else place.rect(span)
+    return grid.rect(cols=span) if name in LYING else grid.rect(span)
 
 
-def _input(sheet: Sheet, step: Step, name: str, place: Place) -> None:
+def _input(sheet: Sheet, step: Step, name: str, grid: Grid) -> None:
     """Pale where it lies in HBM only, full where a copy is on chip, framed if this step read it."""
-    sheet.fill(place.rect(), tint(name, PALEST))
+    sheet.fill(grid.rect(), tint(name, PALEST))
     for tiles, read in ((step.on_chip, False), (step.reads, True)):
         for tile in (tile for tile in tiles if tile.name == name):
-            sheet.fill(_rect(name, place, tile.rows), colour(name))
+            sheet.fill(_rect(name, grid, tile.rows), colour(name))
             if read:
-                sheet.outline(_rect(name, place, tile.rows))
+                sheet.outline(_rect(name, grid, tile.rows))
 
 
-def _result(sheet: Sheet, step: Step, run: list[Step], name: str, place: Place) -> None:
+def _result(sheet: Sheet, step: Step, run: list[Step], name: str, grid: Grid) -> None:
     """White before it is written, pale while unfinished, darker with a tick when final; dashed if on chip only."""
-    sheet.fill(place.rect(), "white")
+    sheet.fill(grid.rect(), "white")
     writes = [(s.number, tile.rows) for s in run for tile in s.writes if tile.name == name]
     spans = {span for _, span in writes if not any(_inside(other, span) and other != span for _, other in writes)}
     moved = {tile.rows for tile in (*step.reads, *step.writes) if tile.name == name}
@@ -154,17 +154,17 @@ def _result(sheet: Sheet, step: Step, run: list[Step], name: str, place: Place) 
         wrote = [number for number, outer in writes if _inside(span, outer)]
         if wrote[0] > step.number:
             continue
-        final, rect = wrote[-1] <= step.number, _rect(name, place, span)
+        final, rect = wrote[-1] <= step.number, _rect(name, grid, span)
         sheet.fill(rect, tint(name, FINAL if final else UNFINISHED))
         if final and name != "delta" and min(rect[2:]) >= 16 and span not in moved:
             sheet.text(*rect.centre, "✓", fontsize=14, weight="bold", zorder=5, **CENTRED)
     for span in sorted({tile.rows for tile in step.on_chip if tile.name == name} | moved):
         if name == "delta" or span in moved:
-            sheet.fill(_rect(name, place, span), colour(name))
+            sheet.fill(_rect(name, grid, span), colour(name))
         if span in moved:
-            sheet.outline(_rect(name, place, span))
+            sheet.outline(_rect(name, grid, span))
         elif name != "delta":
-            sheet.outline(_rect(name, place, span), 2.0, DASHES)
+            sheet.outline(_rect(name, grid, span), 2.0, DASHES)
 
 
 def _writes(run: list[Step], name: str) -> bool:
@@ -175,25 +175,25 @@ def _inside(inner: Span, outer: Span) -> bool:
     return outer[0] <= inner[0] and inner[1] <= outer[1]
 
 
-def _square(sheet: Sheet, step: Step, run: list[Step], place: Place) -> set[str]:
+def _square(sheet: Sheet, step: Step, run: list[Step], grid: Grid) -> set[str]:
     """The pairs of queries and keys: done, now, masked, never visited; returns which kinds there are."""
-    sheet.fill(place.rect(), "white")
+    sheet.fill(grid.rect(), "white")
     visits = [(s, block) for s in run if (block := _block(s))]
-    never, masked = np.full((place.rows, place.cols), bool(visits)), np.zeros((place.rows, place.cols), bool)
+    never, masked = np.full((grid.rows, grid.cols), bool(visits)), np.zeros((grid.rows, grid.cols), bool)
     for s, block in visits:
         cells = tuple(slice(*span) for span in block)
         never[cells] = False
         if s.values.get("masked"):
             masked[cells] |= (s.values["P"][0, 0] == 0).cpu().numpy()
         if s.number < step.number:
-            sheet.fill(place.rect(*block), tint("S", DONE))
+            sheet.fill(grid.rect(*block), tint("S", DONE))
     if (now := _block(step)) is not None:
-        sheet.fill(place.rect(*now), colour("S"))
-        sheet.outline(place.rect(*now))
+        sheet.fill(grid.rect(*now), colour("S"))
+        sheet.outline(grid.rect(*now))
     for block in blocks_of(never):
-        sheet.fill(place.rect(*block), COLOURS["masked"])
+        sheet.fill(grid.rect(*block), COLOURS["masked"])
     for block in blocks_of(never | masked):
-        sheet.hatch(place.rect(*block))
+        sheet.hatch(grid.rect(*block))
     return {kind for kind, cells in (("never visited", never), ("masked", masked)) if cells.any()}
 
 
@@ -235,8 +235,8 @@ def _sram(sheet: Sheet, step: Step, area: Rect, columns: int) -> None:
     each = (area.w - 16) / columns
     for number, product in enumerate(products):
         line, column = divmod(number, columns)
-        place = Rect(area.x + 8 + column * each, area.y + 34 + line * PRODUCT, each, PRODUCT)
-        _product(sheet, step, product, place)
+        box = Rect(area.x + 8 + column * each, area.y + 34 + line * PRODUCT, each, PRODUCT)
+        _product(sheet, step, product, box)
 
 
 def _product(sheet: Sheet, step: Step, product: str, area: Rect) -> None:
@@ -248,14 +248,14 @@ def _product(sheet: Sheet, step: Step, product: str, area: Rect) -> None:
     unit = min(15.0, 60 / max(rows for rows, _ in shapes), (area.w - room - 16) / sum(cols for _, cols in shapes))
     at = area.x + (area.w - room - unit * sum(cols for _, cols in shapes)) / 2
     for name, (rows, cols), after in zip(names, shapes, signs, strict=True):
-        place = Place(at, area.y + (62 - unit * rows) / 2, rows, cols, unit, unit)
-        sheet.fill(place.rect(), colour(name.rstrip("ᵀ")))
-        sheet.grid(place)
+        grid = Grid(at, area.y + (62 - unit * rows) / 2, rows, cols, unit, unit)
+        sheet.fill(grid.rect(), colour(name.rstrip("ᵀ")))
+        sheet.cell_lines(grid)
         if name.endswith("ᵀ"):
-            diagonal = [place.x, place.right], [place.y, place.bottom]
+            diagonal = [grid.x, grid.right], [grid.y, grid.bottom]
             sheet.line(*diagonal, color="white", linewidth=2.5, zorder=3)
-        at = place.right + (0 if not after else 42 if after == sign else 18)
-        sheet.text((place.right + at) / 2, area.y + 31, after, fontsize=15, **CENTRED)
+        at = grid.right + (0 if not after else 42 if after == sign else 18)
+        sheet.text((grid.right + at) / 2, area.y + 31, after, fontsize=15, **CENTRED)
     sheet.text(area.x + area.w / 2, area.y + 66, product, ha="center", va="top", fontsize=14, weight="bold")
 
 

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from flashlearn.core.steps import Step, hbm_bytes, matmul_flops
 from flashlearn.show.draw.equations import Equation, Matrix, equation, fitting, height, length, matrix, part
 from flashlearn.show.draw.parts import CENTRED, ground
-from flashlearn.show.draw.sheet import Place, Rect, Sheet, Span, blocks_of
+from flashlearn.show.draw.sheet import Grid, Rect, Sheet, Span, blocks_of
 from flashlearn.show.draw.style import COLOURS, INK, QUIET, colour, tint
 from flashlearn.show.draw.values import check_steps_of
 
@@ -92,23 +92,23 @@ def _map(sheet: Sheet, step: Step, area: Rect) -> None:
     ground(sheet, area, "HBM", "pairs of blocks")
     N_q, N_k = step.shapes["S"][-2:]
     size = min((area.w - 84) / max(N_k, 1), (area.h - 190) / max(N_q, 1))
-    place = Place(area.x + 54, area.y + 66, N_q, N_k, size, size)
-    sheet.fill(place.rect(), "white")
+    grid = Grid(area.x + 54, area.y + 66, N_q, N_k, size, size)
+    sheet.fill(grid.rect(), "white")
     met = np.zeros((N_q, N_k), bool)
     for s in step.run or [step]:
         if (block := _block(s)) is not None:
             met[tuple(slice(*span) for span in block)] = True
             if s.number < step.number:
-                sheet.fill(place.rect(*block), tint("P", DONE))
-    _names(sheet, step.run or [step], place)
+                sheet.fill(grid.rect(*block), tint("P", DONE))
+    _names(sheet, step.run or [step], grid)
     for block in blocks_of(~met):
-        sheet.fill(place.rect(*block), COLOURS["masked"])
-        sheet.hatch(place.rect(*block))
-    sheet.grid(place)
+        sheet.fill(grid.rect(*block), COLOURS["masked"])
+        sheet.hatch(grid.rect(*block))
+    sheet.cell_lines(grid)
     if (now := _block(step)) is not None:
-        sheet.fill(place.rect(*now), colour("P"))
-        sheet.outline(place.rect(*now))
-    _counts(sheet, step, Rect(area.x + 14, place.bottom + 16, area.w - 28, area.bottom - place.bottom - 16))
+        sheet.fill(grid.rect(*now), colour("P"))
+        sheet.outline(grid.rect(*now))
+    _counts(sheet, step, Rect(area.x + 14, grid.bottom + 16, area.w - 28, area.bottom - grid.bottom - 16))
 
 
 def _block(step: Step) -> tuple[Span, Span] | None:
@@ -117,14 +117,14 @@ def _block(step: Step) -> tuple[Span, Span] | None:
     return (values["rows"], values["cols"]) if "P" in values else None
 
 
-def _names(sheet: Sheet, run: Sequence[Step], place: Place) -> None:
+def _names(sheet: Sheet, run: Sequence[Step], grid: Grid) -> None:
     """Q_i at the left of its rows, K_j above its columns, of the blocks that are met."""
     values = [s.values for s in run if _block(s) is not None]
     style = {"fontsize": 15, "weight": "bold", "zorder": 5}
     for i, rows in sorted({(v["i"], v["rows"]) for v in values}):
-        sheet.text(place.x - 8, place.rect(rows).centre[1], f"Q{i}", ha="right", va="center", **style)
+        sheet.text(grid.x - 8, grid.rect(rows).centre[1], f"Q{i}", ha="right", va="center", **style)
     for j, cols in sorted({(v["j"], v["cols"]) for v in values}):
-        sheet.text(place.rect(cols=cols).centre[0], place.y - 6, f"K{j}", ha="center", va="bottom", **style)
+        sheet.text(grid.rect(cols=cols).centre[0], grid.y - 6, f"K{j}", ha="center", va="bottom", **style)
 
 
 def _counts(sheet: Sheet, step: Step, area: Rect) -> None:

@@ -37,20 +37,20 @@ def draw_converge(ax: Axes, step: Step) -> None:
         )
     seen = [s for s in step.so_far if s in run]
     answer, worth = _vector(run[-1]), _worth(run)
-    place = _scale([*(value for s in run for value in _vector(s)), *worth], len(run))
-    _answers(sheet, answer, place)
+    point = _scale([*(value for s in run for value in _vector(s)), *worth], len(run))
+    _answers(sheet, answer, point)
     for n, s in enumerate(seen):
-        _mark_rescaling(sheet, s, place(n, 0)[0])
+        _mark_rescaling(sheet, s, point(n, 0)[0])
     if worth:
-        _hollow(sheet, [place(n, value) for n, value in enumerate(worth[: len(seen)])])
+        _hollow(sheet, [point(n, value) for n, value in enumerate(worth[: len(seen)])])
     for c, marker in zip(range(len(answer)), MARKERS, strict=False):
-        xs = [place(n, 0)[0] for n in range(len(seen))]
-        ys = [place(0, _vector(s)[c])[1] for s in seen]
+        xs = [point(n, 0)[0] for n in range(len(seen))]
+        ys = [point(0, _vector(s)[c])[1] for s in seen]
         sheet.line(xs, ys, color=colour("acc"), marker=marker, markersize=12, markeredgecolor=INK)
     sheet.text((LEFT + RIGHT) / 2, FLOOR + 66, "after key", va="center", ha="center", color=QUIET)
     for n, s in enumerate(run):
         what = s.values["cols"][1] - 1 if "cols" in s.values else "o"
-        sheet.text(place(n, 0)[0], FLOOR + 34, what, va="center", ha="center")
+        sheet.text(point(n, 0)[0], FLOOR + 34, what, va="center", ha="center")
     if seen:
         _running_values(sheet, seen[-1], seen[-2] if len(seen) > 1 else None)
     sheet.paint()
@@ -65,17 +65,17 @@ def _worth(run: list[Step]) -> list[float]:
 def _hollow(sheet: Sheet, points: list[tuple[float, float]]) -> None:
     """What acc is worth, in hollow points, and which points are which."""
     hollow = {"marker": "o", "markersize": 12, "markerfacecolor": "white", "markeredgecolor": INK}
-    xs, ys = ([point[axis] for point in points] for axis in (0, 1))
+    xs, ys = ([each[axis] for each in points] for axis in (0, 1))
     sheet.line(xs, ys, color=QUIET, linestyle=":", linewidth=2.5, **hollow)
     for x, words, fill in ((460, "acc", {"color": colour("acc")}), (560, "acc / l", hollow)):
         sheet.line([x], [26], **{"marker": "o", "markersize": 12, "markeredgecolor": INK, **fill})
         sheet.text(x + 16, 26, words, va="center", fontsize=17)
 
 
-def _answers(sheet: Sheet, answer: list[float], place) -> None:
+def _answers(sheet: Sheet, answer: list[float], point) -> None:
     """A dashed line for every component of the answer, and its number at the right."""
     label = 0
-    for y, value in sorted((place(0, value)[1], value) for value in answer):
+    for y, value in sorted((point(0, value)[1], value) for value in answer):
         label = max(y, label + 26)  # lines may lie close to each other, their names not
         sheet.line([LEFT - 20, RIGHT + 20], [y, y], color=INK, linewidth=1.5, linestyle=(0, (5, 3)))
         sheet.text(RIGHT + 30, label, f"o = {number(value)}", va="center")
@@ -93,7 +93,7 @@ def _last(step: Step, name: str) -> float:
 
 
 def _scale(values, count):
-    """place(n, value) -> (x, y) on the canvas."""
+    """point(n, value) -> (x, y) on the canvas."""
     low, high = min(values), max(values)
     unit = (FLOOR - TOP) / ((high - low) or 1.0)
     step = (RIGHT - LEFT) / max(1, count - 1)

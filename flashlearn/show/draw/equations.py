@@ -9,7 +9,7 @@ from torch import Tensor
 
 from flashlearn.core.steps import Step
 from flashlearn.show.draw.parts import CENTRED
-from flashlearn.show.draw.sheet import Place, Sheet
+from flashlearn.show.draw.sheet import Grid, Sheet
 from flashlearn.show.draw.style import PALE, contrast, fixed, tint
 
 CELL, LINE, GAP = 58, 32, 9  # pixels: width and height of an entry, and beside a sign
@@ -102,14 +102,14 @@ def _width(each: Matrix | str) -> float:
 def _paint(sheet: Sheet, x: float, y: float, matrix: Matrix, scale: float) -> None:
     """The name, and every entry in its cell; pale and empty where it is not there yet."""
     rows, cols = matrix.shape
-    place = Place(x, y, rows, cols, CELL * scale, LINE * scale)
+    grid = Grid(x, y, rows, cols, CELL * scale, LINE * scale)
     there = matrix.rows is not None
     face = tint(matrix.name, SHADES.get(matrix.name, SHADE)) if there else (1.0, 1.0, 1.0)
-    sheet.fill(place.rect(), face)
+    sheet.fill(grid.rect(), face)
     ink = "black" if contrast(face, "black") >= contrast(face, "white") else "white"
     for r, row in enumerate(matrix.rows or ()):
         for c, value in enumerate(row):
-            sheet.text(*place.cell(r, c).centre, short(value), color=ink, fontsize=NUMBER * scale, zorder=5, **CENTRED)
-    sheet.grid(place)
+            sheet.text(*grid.cell(r, c).centre, short(value), color=ink, fontsize=NUMBER * scale, zorder=5, **CENTRED)
+    sheet.cell_lines(grid)
     style = {"weight": "bold", "fontsize": 16 * scale, "zorder": 5, **({} if there else {"color": PALE})}
-    sheet.text(place.x, y - 5, matrix.label, va="bottom", **style)
+    sheet.text(grid.x, y - 5, matrix.label, va="bottom", **style)

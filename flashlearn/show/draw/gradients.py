@@ -95,8 +95,8 @@ def draw_gradient_row(ax: Axes, step: Step) -> None:
         ("dp, from above", "dP", dP, 3.0),
         ("ds = p ∘ (dp − δ)", "dS", dS, 1.5),
     ]
-    for place, (title, name, values, most) in enumerate(panels):
-        area = Rect(each * place + 14, TOP, each - 28, 330)
+    for n, (title, name, values, most) in enumerate(panels):
+        area = Rect(each * n + 14, TOP, each - 28, 330)
         sheet.text(area.x, 34, title, weight="bold", fontsize=18, va="center")
         _bars(sheet, area, name, values or [0.0] * len(S), most, empty=values is None)
         if name == "dP" and delta is not None:

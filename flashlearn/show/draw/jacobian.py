@@ -8,7 +8,7 @@ from matplotlib.colors import to_rgb
 
 from flashlearn.core.steps import Step
 from flashlearn.show.draw.parts import CENTRED
-from flashlearn.show.draw.sheet import Place, Sheet
+from flashlearn.show.draw.sheet import Grid, Sheet
 from flashlearn.show.draw.style import INK, QUIET, number, tint
 from flashlearn.show.draw.values import check_steps_of
 
@@ -27,16 +27,16 @@ def draw_jacobian(ax: Axes, step: Step) -> None:
     J, dy = (step.values[name].detach().double().cpu().numpy() for name in ("J", "dy"))
     dx, i = step.written("dx").numpy(), step.values.get("i")
     m, n = J.shape
-    places = _places(m, n)
+    grids = _grids(m, n)
     done = n if i is None else i
     strength = np.where(np.arange(n) < done, USED, 1.0)
-    _heat(sheet, places["J"], J, np.broadcast_to(strength, J.shape))
-    _heat(sheet, places["dy"], dy[:, None], np.ones((m, 1)))
-    _heat(sheet, places["dx"], dx[None, :], np.where(np.arange(n) <= done, 1.0, 0.0)[None, :])
-    _names(sheet, places)
+    _heat(sheet, grids["J"], J, np.broadcast_to(strength, J.shape))
+    _heat(sheet, grids["dy"], dy[:, None], np.ones((m, 1)))
+    _heat(sheet, grids["dx"], dx[None, :], np.where(np.arange(n) <= done, 1.0, 0.0)[None, :])
+    _names(sheet, grids)
     if i is not None:
-        column = places["J"].rect(cols=(i, i + 1))
-        for rect in (column, places["dy"].rect(), places["dx"].rect(cols=(i, i + 1))):
+        column = grids["J"].rect(cols=(i, i + 1))
+        for rect in (column, grids["dy"].rect(), grids["dx"].rect(cols=(i, i + 1))):
             sheet.outline(rect)
         sheet.text(column.centre[0], column.bottom + 22, "▼", fontsize=16, **CENTRED)
         _products(sheet, dy, J[:, i], dx[i], i)
@@ -44,30 +44,30 @@ def draw_jacobian(ax: Axes, step: Step) -> None:
     sheet.paint()
 
 
-def _places(m: int, n: int) -> dict[str, Place]:
+def _grids(m: int, n: int) -> dict[str, Grid]:
     """J of m by n cells, dy at its left, dx below it."""
     tall = min(55, TALL / max(m, 1))
     broad = min(1.45 * tall, BROAD / max(n, 1))
-    J = Place(LEFT, 58, m, n, broad, tall)
-    dx = Place(LEFT, J.bottom + 44, 1, n, broad, tall)
-    return {"J": J, "dy": Place(LEFT - 40 - broad, 58, m, 1, broad, tall), "dx": dx}
+    J = Grid(LEFT, 58, m, n, broad, tall)
+    dx = Grid(LEFT, J.bottom + 44, 1, n, broad, tall)
+    return {"J": J, "dy": Grid(LEFT - 40 - broad, 58, m, 1, broad, tall), "dx": dx}
 
 
-def _names(sheet: Sheet, places: dict[str, Place]) -> None:
+def _names(sheet: Sheet, grids: dict[str, Grid]) -> None:
     """Every matrix with its size."""
-    J, dy, dx = (places[name] for name in ("J", "dy", "dx"))
+    J, dy, dx = (grids[name] for name in ("J", "dy", "dx"))
     style = {"weight": "bold", "fontsize": 18}
     sheet.text(J.x, 46, f"J: {J.rows} × {J.cols} = {J.rows * J.cols} numbers", va="bottom", **style)
     sheet.text(dy.right, 46, f"dy: {dy.rows}", va="bottom", ha="right", **style)
     sheet.text(dx.x - 12, dx.y + dx.h / 2, f"dx: {dx.cols}", va="center", ha="right", **style)
 
 
-def _heat(sheet: Sheet, place: Place, values: np.ndarray, strength: np.ndarray) -> None:
+def _heat(sheet: Sheet, grid: Grid, values: np.ndarray, strength: np.ndarray) -> None:
     """Shade by size, white for 0 and where the strength is 0: not there yet; NaN hatched; with room, the numbers."""
     finite = np.abs(values[np.isfinite(values)])
     largest = finite.max(initial=0.0) or 1.0
     for r, c in np.ndindex(values.shape):
-        rect, value = place.cell(r, c), values[r, c]
+        rect, value = grid.cell(r, c), values[r, c]
         if strength[r, c] == 0:
             sheet.fill(rect, "white")
             continue
@@ -76,10 +76,10 @@ def _heat(sheet: Sheet, place: Place, values: np.ndarray, strength: np.ndarray) 
             sheet.hatch(rect)
         else:
             sheet.fill(rect, _shade(float(value / largest), float(strength[r, c])))
-        if place.w >= NUMBERS_FROM:
+        if grid.w >= NUMBERS_FROM:
             style = {"fontsize": 13, "color": INK if strength[r, c] == 1 else QUIET, "zorder": 5}
             sheet.text(*rect.centre, _words(float(value)), **style, **CENTRED)
-    sheet.grid(place)
+    sheet.cell_lines(grid)
 
 
 def _words(value: float) -> str:

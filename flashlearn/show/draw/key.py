@@ -23,8 +23,8 @@ ENTRIES = {
 def draw_colour_key(ax: Axes) -> None:
     """The colour key: every colour, its one meaning, and how else it can be told."""
     sheet = Sheet(ax, 1280, 300)
-    for place, (name, meaning) in enumerate(ENTRIES.items()):
-        x, y = 16 + 425 * (place % 3), 16 + 95 * (place // 3)
+    for n, (name, meaning) in enumerate(ENTRIES.items()):
+        x, y = 16 + 425 * (n % 3), 16 + 95 * (n // 3)
         sheet.box((x, y, 64, 64), COLOURS[name], hatched=name == "masked")
         sheet.text(x + 78, y + 32, meaning, va="center")
     sheet.paint()

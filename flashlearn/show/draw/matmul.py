@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from flashlearn.core.steps import Step, Tile
 from flashlearn.show.draw.parts import CENTRED, arrows, ground, on_chip_note, traffic_bars
-from flashlearn.show.draw.sheet import Place, Rect, Sheet, Span
+from flashlearn.show.draw.sheet import Grid, Rect, Sheet, Span
 from flashlearn.show.draw.style import INK, colour, fixed, index, ink_on, tint
 from flashlearn.show.draw.values import check_steps_of
 
@@ -28,16 +28,16 @@ def draw_matmul(ax: Axes, step: Step) -> None:
         area = Rect(left, 2, half - 18, bottom - 8)
         ground(sheet, area, "HBM", title)
         counts = {name: tuple(map(_ceil, step.shapes[name], cells[name])) for name in NAMES}
-        for name, place in _places(counts, area).items():
-            _matrix(sheet, step, name, place, cells[name])
-            if cells is sizes and min(place.w, place.h) >= 34:
-                _block_names(sheet, step, name, place, cells[name])
+        for name, grid in _grids(counts, area).items():
+            _matrix(sheet, step, name, grid, cells[name])
+            if cells is sizes and min(grid.w, grid.h) >= 34:
+                _block_names(sheet, step, name, grid, cells[name])
     traffic_bars(sheet, step, 16, bottom, sheet.width - 32)
     _sram(sheet, step, sizes, Rect(12, sheet.height - CHIP, sheet.width - 24, CHIP - 2))
     sheet.paint()
 
 
-def _places(counts: dict[str, tuple[int, ...]], area: Rect) -> dict[str, Place]:
+def _grids(counts: dict[str, tuple[int, ...]], area: Rect) -> dict[str, Grid]:
     """A at the left of C, B above it, as the product puts them."""
     (M, K), (_, N) = counts["A"], counts["B"]
     x, y, w, h = area
@@ -45,26 +45,26 @@ def _places(counts: dict[str, tuple[int, ...]], area: Rect) -> dict[str, Place]:
     left, top = round(x + (w - size * (K + N) - 34) / 2), y + 36
     middle, right = top + K * size + 34, left + K * size + 34
     return {
-        "A": Place(left, middle, M, K, size, size),
-        "B": Place(right, top, K, N, size, size),
-        "C": Place(right, middle, M, N, size, size),
+        "A": Grid(left, middle, M, K, size, size),
+        "B": Grid(right, top, K, N, size, size),
+        "C": Grid(right, middle, M, N, size, size),
     }
 
 
-def _matrix(sheet: Sheet, step: Step, name: str, place: Place, cell: tuple[int, int]) -> None:
+def _matrix(sheet: Sheet, step: Step, name: str, grid: Grid, cell: tuple[int, int]) -> None:
     """Pale where it lies, full and framed where this step works; C also half-tone where it is written."""
-    sheet.fill(place.rect(), tint(name, PALEST) if name != "C" else "white")
+    sheet.fill(grid.rect(), tint(name, PALEST) if name != "C" else "white")
     if name == "C":
         for tile in (tile for s in step.so_far for tile in s.writes if tile.name == "C"):
-            sheet.fill(place.rect(*_in_cells(tile, cell)), tint("C", DONE))
+            sheet.fill(grid.rect(*_in_cells(tile, cell)), tint("C", DONE))
     if (at_work := _at_work(step, name)) is not None:
-        here = place.rect(*_in_cells(at_work, cell))
+        here = grid.rect(*_in_cells(at_work, cell))
         sheet.fill(here, colour(name))
         sheet.outline(here)
-    sheet.grid(place)
+    sheet.cell_lines(grid)
     label = {"va": "bottom", "ha": "center", "weight": "bold", "fontsize": 17}
-    above = place.bottom + 28 if name == "C" else place.y - 4
-    sheet.text(place.middle, above, name + arrows(step, name), **label)
+    above = grid.bottom + 28 if name == "C" else grid.y - 4
+    sheet.text(grid.middle, above, name + arrows(step, name), **label)
 
 
 def _at_work(step: Step, name: str) -> Tile | None:
@@ -72,13 +72,13 @@ def _at_work(step: Step, name: str) -> Tile | None:
     return next((tile for tile in step.on_chip if tile.name == (name if name != "C" else "acc")), None)
 
 
-def _block_names(sheet: Sheet, step: Step, name: str, place: Place, cell: tuple[int, int]) -> None:
+def _block_names(sheet: Sheet, step: Step, name: str, grid: Grid, cell: tuple[int, int]) -> None:
     """The name of every block in its cell, bold where this step works."""
     tile = _at_work(step, name)
-    for i, j in np.ndindex(place.rows, place.cols):
+    for i, j in np.ndindex(grid.rows, grid.cols):
         full = tile is not None and _in_cells(tile, cell) == ((i, i + 1), (j, j + 1))
         style = {"fontsize": 15, "weight": "bold" if full else "normal", "color": ink_on(name) if full else INK}
-        sheet.text(*place.cell(i, j).centre, name + index(i, j), **style, **CENTRED)
+        sheet.text(*grid.cell(i, j).centre, name + index(i, j), **style, **CENTRED)
 
 
 def _sram(sheet: Sheet, step: Step, sizes: dict[str, tuple[int, int]], area: Rect) -> None:
@@ -89,27 +89,27 @@ def _sram(sheet: Sheet, step: Step, sizes: dict[str, tuple[int, int]], area: Rec
     for tile in step.on_chip:
         block = sizes["C" if tile.name == "acc" else tile.name]
         rows, cols = tile.shape
-        place = Place(left, area.y + 34, rows, cols, min(62.0, 260 / block[1]), min(26.0, tall / block[0]))
-        _tile(sheet, step, tile, block, place)
-        left = place.x + place.w * block[1] + 90
+        grid = Grid(left, area.y + 34, rows, cols, min(62.0, 260 / block[1]), min(26.0, tall / block[0]))
+        _tile(sheet, step, tile, block, grid)
+        left = grid.x + grid.w * block[1] + 90
         if tile.name in signs:
             sheet.text(left - 45, area.y + 34 + tall / 2, signs[tile.name], fontsize=26, **CENTRED)
 
 
-def _tile(sheet: Sheet, step: Step, tile: Tile, block: tuple[int, int], place: Place) -> None:
+def _tile(sheet: Sheet, step: Step, tile: Tile, block: tuple[int, int], grid: Grid) -> None:
     """One tile on chip: its name above, its shape below, its numbers where the step has them and there is room."""
     at = index(*(start // each for (start, _), each in zip(tile.index, block, strict=True)))
-    sheet.fill(place.rect(), colour("C" if tile.name == "acc" else tile.name))
-    sheet.grid(place)
+    sheet.fill(grid.rect(), colour("C" if tile.name == "acc" else tile.name))
+    sheet.cell_lines(grid)
     label = tile.name + at + arrows(step, tile.name)
-    sheet.text(place.x, place.y - 4, label, va="bottom", weight="bold", fontsize=16)
-    sheet.text(place.x, place.bottom + 4, f"{place.rows}×{place.cols}", va="top", fontsize=13)
+    sheet.text(grid.x, grid.y - 4, label, va="bottom", weight="bold", fontsize=16)
+    sheet.text(grid.x, grid.bottom + 4, f"{grid.rows}×{grid.cols}", va="top", fontsize=13)
     values = step.values.get(tile.name)
-    if values is not None and place.w >= 50 and place.h >= 18:
+    if values is not None and grid.w >= 50 and grid.h >= 18:
         values = values if tile.name == "acc" else values[tuple(slice(*span) for span in tile.index)]
         style = {"fontsize": 14, "color": ink_on(tile.name), **CENTRED}
-        for r, c in np.ndindex(place.rows, place.cols):
-            sheet.text(*place.cell(r, c).centre, fixed(float(values[r, c]), 2), **style)
+        for r, c in np.ndindex(grid.rows, grid.cols):
+            sheet.text(*grid.cell(r, c).centre, fixed(float(values[r, c]), 2), **style)
 
 
 def _block_sizes(step: Step) -> dict[str, tuple[int, int]]:

@@ -47,9 +47,9 @@ def _requests(sheet: Sheet, step: Step) -> None:
         top = TOP + 30 + at * high
         sheet.text(28, top + high / 2, one.name, weight="bold", fontsize=24, **CENTRED)
         sheet.text(50, top + high / 2, _state(one), va="center", fontsize=15, color=INK if one.state == RUNS else QUIET)
-        for place, number in enumerate(one.pages):
-            rect = Rect(ROWS + place * wide, top + 5, wide - GAP, high - 10)
-            _tokens(sheet, rect, step.values["page"], *one.in_page(place, step.values["page"]))
+        for slot, number in enumerate(one.pages):
+            rect = Rect(ROWS + slot * wide, top + 5, wide - GAP, high - 10)
+            _tokens(sheet, rect, step.values["page"], *one.in_page(slot, step.values["page"]))
             sheet.box(rect, "none", INK, 3 if number in step.values["taken"] else 1.2)
             sheet.text(*rect.centre, str(number), weight="bold", fontsize=19, bbox=PAD, **CENTRED)
 
@@ -61,15 +61,15 @@ def _state(one: Seen) -> str:
 
 
 def _tokens(sheet: Sheet, rect: Rect, page: int, filled: int, new: int) -> None:
-    """The places of a page: keys above, values below; empty ones white."""
+    """The slots of a page: keys above, values below; empty ones white."""
     sheet.fill(rect, "white")
     w = rect.w / page
-    for place in range(filled):
-        strength = NEW if place >= filled - new else OLD
+    for slot in range(filled):
+        strength = NEW if slot >= filled - new else OLD
         for name, y in (("K", rect.y), ("V", rect.y + rect.h / 2)):
-            sheet.fill((rect.x + place * w, y, w, rect.h / 2), tint(name, strength), "white", 0.8)
-    for place in range(filled, page):
-        sheet.fill((rect.x + place * w, rect.y, w, rect.h), "white", FAINT, 0.8)
+            sheet.fill((rect.x + slot * w, y, w, rect.h / 2), tint(name, strength), "white", 0.8)
+    for slot in range(filled, page):
+        sheet.fill((rect.x + slot * w, rect.y, w, rect.h), "white", FAINT, 0.8)
 
 
 def _pool(sheet: Sheet, step: Step) -> None:

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from flashlearn.core.steps import Step
 from flashlearn.show.draw.parts import CENTRED
-from flashlearn.show.draw.sheet import Place, Sheet
+from flashlearn.show.draw.sheet import Grid, Sheet
 from flashlearn.show.draw.style import INK, colour, fixed, ink_on, tint
 from flashlearn.show.draw.values import check_steps_of
 
@@ -20,54 +20,54 @@ SUBSCRIPTS = {f"W_{letter}": rf"$\mathbf{{W_{letter}}}$" for letter in "qkv"}
 def draw_projection(ax: Axes, step: Step) -> None:
     """Paint one product: X and its factor in frames, the rows that it makes in full colour."""
     check_steps_of("a projection", step, shapes=NAMES)
-    sheet, places = Sheet(ax, WIDTH, HEIGHT), _places(step)
+    sheet, grids = Sheet(ax, WIDTH, HEIGHT), _grids(step)
     now = {tile.name for tile in (*step.reads, *step.writes)}
-    for name, place in places.items():
+    for name, grid in grids.items():
         content = step.written(name).numpy() if name in "QKV" else step.values[name].double().numpy()
-        _matrix(sheet, name, place, content, name in now)
-    _titles(sheet, places, step)
+        _matrix(sheet, name, grid, content, name in now)
+    _titles(sheet, grids, step)
     sheet.paint()
 
 
-def _places(step: Step) -> dict[str, Place]:
+def _grids(step: Step) -> dict[str, Grid]:
     """Where matrix multiplication puts them."""
     (N, E), D = step.shapes["X"], step.shapes["Q"][1]
     w = min((RIGHT - LEFT - 3 * GAP) / (E + 3 * D), 84)
     h = min((HEIGHT - TOP - GAP - 24) / (E + N), 50)
     left = LEFT + (RIGHT - LEFT - 3 * GAP - w * (E + 3 * D)) / 2
     below = TOP + E * h + GAP
-    places = {"X": Place(left, below, N, E, w, h)}
+    grids = {"X": Grid(left, below, N, E, w, h)}
     for n, name in enumerate("QKV"):
         x = left + E * w + GAP + n * (D * w + GAP)
-        places[f"W_{name.lower()}"] = Place(x, TOP, E, D, w, h)
-        places[name] = Place(x, below, N, D, w, h)
-    return places
+        grids[f"W_{name.lower()}"] = Grid(x, TOP, E, D, w, h)
+        grids[name] = Grid(x, below, N, D, w, h)
+    return grids
 
 
-def _matrix(sheet: Sheet, name: str, place: Place, content: np.ndarray, now: bool) -> None:
+def _matrix(sheet: Sheet, name: str, grid: Grid, content: np.ndarray, now: bool) -> None:
     """Numbers where there are any yet: Q, K and V full while they are made, W in their tints, X white."""
     face = "white" if name == "X" else tint(name[-1].upper(), 0.25)
     made = name in "QKV" and not np.isnan(content).all()
     if name in "QKV":
         face = colour(name) if now else tint(name, 0.5) if made else "white"
-    sheet.fill(place.rect(), face)
-    sheet.grid(place)
+    sheet.fill(grid.rect(), face)
+    sheet.cell_lines(grid)
     if now:
-        sheet.outline(place.rect())
-    if place.w < 34 or place.h < 20 or (name in "QKV" and not made):
+        sheet.outline(grid.rect())
+    if grid.w < 34 or grid.h < 20 or (name in "QKV" and not made):
         return
     ink = ink_on(name) if name in "QKV" and now else INK
-    for r, c in np.ndindex(place.rows, place.cols):
-        sheet.text(*place.cell(r, c).centre, fixed(float(content[r, c]), 1), fontsize=16, color=ink, **CENTRED)
+    for r, c in np.ndindex(grid.rows, grid.cols):
+        sheet.text(*grid.cell(r, c).centre, fixed(float(content[r, c]), 1), fontsize=16, color=ink, **CENTRED)
 
 
-def _titles(sheet: Sheet, places: dict[str, Place], step: Step) -> None:
+def _titles(sheet: Sheet, grids: dict[str, Grid], step: Step) -> None:
     """Names and shapes above the matrices; the number of every token at the left of X."""
-    for name, place in places.items():
-        words = f"{SUBSCRIPTS.get(name, name)}  {place.rows} × {place.cols}"
-        sheet.text(place.middle, place.y - 8, words, va="bottom", ha="center", weight="bold", fontsize=18)
-    for n in range(places["X"].rows):
-        x, y = places["X"].cell(n, 0).x - 12, places["X"].cell(n, 0).centre[1]
+    for name, grid in grids.items():
+        words = f"{SUBSCRIPTS.get(name, name)}  {grid.rows} × {grid.cols}"
+        sheet.text(grid.middle, grid.y - 8, words, va="bottom", ha="center", weight="bold", fontsize=18)
+    for n in range(grids["X"].rows):
+        x, y = grids["X"].cell(n, 0).x - 12, grids["X"].cell(n, 0).centre[1]
         sheet.text(x, y, f"token {n}", ha="right", va="center", fontsize=16)
     if step.writes:
         made, factor = step.writes[0].name, SUBSCRIPTS[step.reads[-1].name]

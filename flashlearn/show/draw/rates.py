@@ -52,15 +52,15 @@ def draw_rates(
     fig.supxlabel(note, fontsize=13, color=QUIET)
 
 
-def draw_at_work(ax: Axes, curves: Mapping[str, Mapping[float, float]], rested: float, note: str) -> None:
-    """The rate of every name against the time that the GPU has been at work; a band for as long as it is as good as rested.
+def draw_sustained(ax: Axes, curves: Mapping[str, Mapping[float, float]], after_pause: float, note: str) -> None:
+    """The rate of every name against the time that the GPU has been at work; a band for as long as it is as good as after_pause.
 
     curves   {name: {ms: TFLOP/s}}, of six names at most
-    rested   ms
+    after_pause   ms
     """
-    ax.axvspan(0, rested, color="#EFEFEF")
-    words, where = f"measure here:\nthe first {rested:.0f} ms", ax.get_xaxis_transform()
-    ax.text(rested / 2, 0.05, words, ha="center", fontsize=16, transform=where)
+    ax.axvspan(0, after_pause, color="#EFEFEF")
+    words, where = f"measure here:\nthe first {after_pause:.0f} ms", ax.get_xaxis_transform()
+    ax.text(after_pause / 2, 0.05, words, ha="center", fontsize=16, transform=where)
     for look, (name, rates) in zip(LOOK[: len(curves)], curves.items(), strict=True):
         ax.plot(list(rates), list(rates.values()), label=name, **look)
     top = 1.12 * max(rate for rates in curves.values() for rate in rates.values())
@@ -70,7 +70,7 @@ def draw_at_work(ax: Axes, curves: Mapping[str, Mapping[float, float]], rested: 
     ax.set_title(note, fontsize=13, color=QUIET)
 
 
-def draw_rungs(ax: Axes, predicted: Mapping[str, float], measured: Mapping[str, float], note: str) -> None:
+def draw_versions(ax: Axes, predicted: Mapping[str, float], measured: Mapping[str, float], note: str) -> None:
     """A row for each rung: its prediction as an outline, its measurement, where there is one, as a bar."""
     names = list(predicted)
     ax.barh(

@@ -11,7 +11,7 @@ from flashlearn.core.numerics import Span
 from flashlearn.core.steps import Step
 from flashlearn.ring.plan import shares
 from flashlearn.show.draw.parts import CENTRED
-from flashlearn.show.draw.sheet import Place, Rect, Sheet, blocks_of
+from flashlearn.show.draw.sheet import Grid, Rect, Sheet, blocks_of
 from flashlearn.show.draw.style import COLOURS, INK, QUIET, ink_on, tint
 from flashlearn.show.draw.values import check_step, check_steps_of
 
@@ -83,28 +83,28 @@ def _rows(sheet: Sheet, P: int) -> list[tuple[float, float]]:
 def _table(sheet: Sheet, area: Rect, run: Sequence[Step], whole: Sequence[Step], done: bool) -> None:
     """S: hatched what nobody ever computes, tinted what was computed, strong with a number what is computed now."""
     N = run[-1].shapes["S"][-1]
-    place = Place(area.x, area.y, N, N, area.w / N, area.h / N)
-    sheet.fill(place.rect(), "white")
+    grid = Grid(area.x, area.y, N, N, area.w / N, area.h / N)
+    sheet.fill(grid.rect(), "white")
     for rows, cols in blocks_of(_never(whole, N)):
-        sheet.fill(place.rect(rows, cols), COLOURS["masked"])
-        sheet.hatch(place.rect(rows, cols))
+        sheet.fill(grid.rect(rows, cols), COLOURS["masked"])
+        sheet.hatch(grid.rect(rows, cols))
     for step in run:
         now = step is run[-1] and not done
         for block in step.values["work"]:
-            rect = place.rect(block.rows, block.cols)
+            rect = grid.rect(block.rows, block.cols)
             sheet.box(rect, tint("S", NOW if now else BEFORE), "white", 1)
             if now:
                 sheet.text(*rect.centre, str(block.process), weight="bold", fontsize=15, color=ink_on("S"), **CENTRED)
                 sheet.outline(rect, 2)
-    sheet.box(place.rect(), "none", QUIET, 1.2)
+    sheet.box(grid.rect(), "none", QUIET, 1.2)
     order, P = run[-1].values["order"], run[-1].values["processes"]
     for r, (start, stop) in ((r, c) for r, chunks in enumerate(shares(N, P, order)) for c in chunks if c[0] < c[1]):
         middle = (start + stop) / 2
         sheet.text(
-            place.x - 14, place.y + middle * place.h, f"Q{r}", ha="right", va="center", fontsize=14, color=COLOURS["Q"]
+            grid.x - 14, grid.y + middle * grid.h, f"Q{r}", ha="right", va="center", fontsize=14, color=COLOURS["Q"]
         )
-        sheet.text(place.x + middle * place.w, place.y - 10, f"K{r}", ha="center", va="bottom", fontsize=14)
-    sheet.text(place.x, 14, "S, and who computes it", va="top", weight="bold", fontsize=17)
+        sheet.text(grid.x + middle * grid.w, grid.y - 10, f"K{r}", ha="center", va="bottom", fontsize=14)
+    sheet.text(grid.x, 14, "S, and who computes it", va="top", weight="bold", fontsize=17)
 
 
 def _never(whole: Sequence[Step], N: int) -> np.ndarray:

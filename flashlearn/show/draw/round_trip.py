@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 
 from flashlearn.core.steps import Step, Tile
 from flashlearn.show.draw.parts import CENTRED, arrows, ground, traffic_bars
-from flashlearn.show.draw.sheet import Place, Rect, Sheet
+from flashlearn.show.draw.sheet import Grid, Rect, Sheet
 from flashlearn.show.draw.style import INK, MOVED, PALE, colour, tint
 from flashlearn.show.draw.values import check_steps_of
 
@@ -25,37 +25,37 @@ def draw_round_trip(ax: Axes, step: Step) -> None:
     ground(sheet, Rect(12, CHIP_TOP, WIDTH - 24, CHIP_FLOOR - CHIP_TOP), "SRAM", "on chip")
     words = DOES.get(step.phase, "done")
     sheet.text(WIDTH / 2, (CHIP_TOP + CHIP_FLOOR) / 2, words, weight="bold", fontsize=24, **CENTRED)
-    places = _places(step)
-    for name, place in places.items():
-        _matrix(sheet, step, name, place)
-        _pipes(sheet, step, name, place.middle)
+    grids = _grids(step)
+    for name, grid in grids.items():
+        _matrix(sheet, step, name, grid)
+        _pipes(sheet, step, name, grid.middle)
     traffic_bars(sheet, step, 16, HEIGHT - 56, WIDTH - 32)
     sheet.paint()
 
 
-def _places(step: Step) -> dict[str, Place]:
+def _grids(step: Step) -> dict[str, Grid]:
     """In the order in which they are used, on one line, a number as large in each."""
     sizes = {name: step.shapes[name][-2:] for name in NAMES}
     unit = min(172 / max(rows for rows, _ in sizes.values()), 150 / max(cols for _, cols in sizes.values()))
     each = (WIDTH - 24) / len(NAMES)
     return {
-        name: Place(12 + (n + 0.5) * each - unit * cols / 2, HBM_FLOOR - 22 - unit * rows, rows, cols, unit, unit)
+        name: Grid(12 + (n + 0.5) * each - unit * cols / 2, HBM_FLOOR - 22 - unit * rows, rows, cols, unit, unit)
         for n, (name, (rows, cols)) in enumerate(sizes.items())
     }
 
 
-def _matrix(sheet: Sheet, step: Step, name: str, place: Place) -> None:
+def _matrix(sheet: Sheet, step: Step, name: str, grid: Grid) -> None:
     """Full in the step that moves it, half-tone while it lies in HBM, a dashed outline before it is there."""
     moved = [tile.name for tile in (*step.reads, *step.writes)]
     there = name in "QKV" or any(tile.name == name for s in step.so_far for tile in s.writes)
     if there:
-        sheet.fill(place.rect(), colour(name) if name in moved else tint(name, 0.45))
-        sheet.outline(place.rect(), 3 if name in moved else 1.2)
+        sheet.fill(grid.rect(), colour(name) if name in moved else tint(name, 0.45))
+        sheet.outline(grid.rect(), 3 if name in moved else 1.2)
     else:
-        sheet.box(place.rect(), "none", PALE, 1.5, dashes=(0, (3, 2)))
-    label = f"{name}{arrows(step, name)}\n{place.rows} × {place.cols}"
+        sheet.box(grid.rect(), "none", PALE, 1.5, dashes=(0, (3, 2)))
+    label = f"{name}{arrows(step, name)}\n{grid.rows} × {grid.cols}"
     style = {"va": "bottom", "ha": "center", "weight": "bold", "fontsize": 17, "linespacing": 1.15}
-    sheet.text(place.middle, place.y - 5, label, **style)
+    sheet.text(grid.middle, grid.y - 5, label, **style)
 
 
 def _pipes(sheet: Sheet, step: Step, name: str, middle: float) -> None:

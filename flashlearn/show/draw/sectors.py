@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from flashlearn.core.steps import Step
 from flashlearn.cost.sectors import SECTOR
 from flashlearn.show.draw.parts import ground
-from flashlearn.show.draw.sheet import Place, Rect, Sheet
+from flashlearn.show.draw.sheet import Grid, Rect, Sheet
 from flashlearn.show.draw.style import QUIET, colour, tint
 from flashlearn.show.draw.values import check_step, check_steps_of
 
@@ -39,12 +39,12 @@ def _row(sheet: Sheet, step: Step, area: Rect) -> None:
     sheet.text(area.x + 380, area.y + 18, note, va="center", fontsize=17)
     wide = (area.w - (MOST - 1) * GAP) / MOST
     for n, (sector, elements) in enumerate(sorted(found.items())):
-        place = Place(area.x + n * (wide + GAP), area.y + 36, 1, each, wide / each, min(54, area.h - 62))
-        sheet.fill(place.rect(), tint("x", 0.15))
+        grid = Grid(area.x + n * (wide + GAP), area.y + 36, 1, each, wide / each, min(54, area.h - 62))
+        sheet.fill(grid.rect(), tint("x", 0.15))
         for element in elements:
-            sheet.fill(place.cell(0, element), colour("x"))
-        sheet.box(place.rect(), "none", QUIET, 1.2, raised=True)
+            sheet.fill(grid.cell(0, element), colour("x"))
+        sheet.box(grid.rect(), "none", QUIET, 1.2, raised=True)
         if n in (0, len(found) - 1) or len(found) <= 8:
             end = n == MOST - 1
             below = {"va": "top", "ha": "right" if end else "center", "fontsize": 13, "color": QUIET}
-            sheet.text(place.right if end else place.x + wide / 2, place.bottom + 3, f"{sector * SECTOR:,}", **below)
+            sheet.text(grid.right if end else grid.x + wide / 2, grid.bottom + 3, f"{sector * SECTOR:,}", **below)

@@ -48,7 +48,7 @@ class Rect(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Place:
+class Grid:
     """A matrix of rows by cols cells, each w by h pixels, with its top left corner at (x, y)."""
 
     x: float
@@ -139,14 +139,14 @@ class Sheet:
         """Hatching, which runs on from rectangle to rectangle."""
         self._hatched.append(_ring(rect))
 
-    def grid(self, place: Place) -> None:
+    def cell_lines(self, grid: Grid) -> None:
         """Thin lines between the cells of a matrix, and a frame around it."""
-        across = [place.x + c * place.w for c in range(1, place.cols)] if place.w >= SMALLEST else []
-        down = [place.y + r * place.h for r in range(1, place.rows)] if place.h >= SMALLEST else []
-        lines = [[(x, place.y), (x, place.bottom)] for x in across]
-        lines += [[(place.x, y), (place.right, y)] for y in down]
+        across = [grid.x + c * grid.w for c in range(1, grid.cols)] if grid.w >= SMALLEST else []
+        down = [grid.y + r * grid.h for r in range(1, grid.rows)] if grid.h >= SMALLEST else []
+        lines = [[(x, grid.y), (x, grid.bottom)] for x in across]
+        lines += [[(grid.x, y), (grid.right, y)] for y in down]
         self._thin += [(line, FAINT, 0.7) for line in lines]
-        self._thin.append((_ring(place.rect()), QUIET, 1.2))
+        self._thin.append((_ring(grid.rect()), QUIET, 1.2))
 
     def outline(self, rect: tuple, width: float = 3.0, dashes="solid") -> None:
         """A frame in ink around a block of cells, above everything."""

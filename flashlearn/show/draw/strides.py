@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from flashlearn.core.steps import Step
 from flashlearn.show.draw.parts import CENTRED, ground
-from flashlearn.show.draw.sheet import Place, Rect, Sheet
+from flashlearn.show.draw.sheet import Grid, Rect, Sheet
 from flashlearn.show.draw.style import INK, QUIET, colour, number, tint
 from flashlearn.show.draw.values import check_steps_of
 
@@ -32,23 +32,23 @@ def _memory(sheet: Sheet, step: Step, area: Rect) -> None:
     """All elements of the storage with their addresses, and the hop from the element before."""
     memory, current = step.values["memory"].tolist(), step.values.get("offset")
     each = (area.w - 24) / max(len(memory), 1)
-    place = Place(area.x + 12, area.y + 112, 1, len(memory), each, 44)
+    grid = Grid(area.x + 12, area.y + 112, 1, len(memory), each, 44)
     ground(sheet, area, "HBM", "memory: one long row of elements", down=8)
     visited = [s.values["offset"] for s in step.so_far if "offset" in s.values]
     for offset, value in enumerate(memory):
-        rect = place.cell(0, offset)
+        rect = grid.cell(0, offset)
         _cell(sheet, rect, offset == current, offset in visited)
         if each >= NUMBERS_FROM:
             style = {"fontsize": 16, "weight": "bold" if offset == current else "normal"}
             sheet.text(*rect.centre, number(value, 1), **style, **CENTRED)
             below = {"va": "top", "ha": "center", "fontsize": 13, "color": QUIET}
-            sheet.text(rect.centre[0], place.bottom + 5, f"{offset}", **below)
-    sheet.grid(place)
+            sheet.text(rect.centre[0], grid.bottom + 5, f"{offset}", **below)
+    sheet.cell_lines(grid)
     note = {"va": "top", "ha": "right", "fontsize": 14, "color": QUIET}
     sheet.text(area.right - 12, area.y + 8, "below: offset in elements", **note)
     if current is not None and len(visited) > 1:
-        start, end = (place.x + (offset + 0.5) * each for offset in visited[-2:])
-        _hop(sheet, start, end, place.y - 4, visited[-1] - visited[-2])
+        start, end = (grid.x + (offset + 0.5) * each for offset in visited[-2:])
+        _hop(sheet, start, end, grid.y - 4, visited[-1] - visited[-2])
 
 
 def _cell(sheet: Sheet, rect: Rect, current: bool, seen: bool) -> None:
@@ -81,24 +81,24 @@ def _index_order(sheet: Sheet, step: Step, area: Rect) -> None:
     words = f"index order: shape {shape}, strides {strides}"
     sheet.text(area.x, area.y, words, weight="bold", va="top", color=QUIET)
     for g in range(grids):
-        place = Place(area.x + g * (cols * wide + 44), area.y + 58, rows, cols, wide, high)
+        grid = Grid(area.x + g * (cols * wide + 44), area.y + 58, rows, cols, wide, high)
         if len(shape) == 3:
-            sheet.text(place.x, place.y - 5, f"index [{g}, ·, ·]", va="bottom", fontsize=15)
-        _matrix(sheet, step, (g,) if len(shape) == 3 else (), place, offsets[g])
+            sheet.text(grid.x, grid.y - 5, f"index [{g}, ·, ·]", va="bottom", fontsize=15)
+        _matrix(sheet, step, (g,) if len(shape) == 3 else (), grid, offsets[g])
 
 
-def _matrix(sheet: Sheet, step: Step, before: tuple[int, ...], place: Place, offsets: list[list[int]]) -> None:
+def _matrix(sheet: Sheet, step: Step, before: tuple[int, ...], grid: Grid, offsets: list[list[int]]) -> None:
     """The elements whose index begins with `before`, each with its offset."""
     seen = {s.values["index"] for s in step.so_far if "index" in s.values}
     dims = len(step.values["shape"])
-    for r, c in np.ndindex(place.rows, place.cols):
+    for r, c in np.ndindex(grid.rows, grid.cols):
         index = (*before, r, c)[-dims:] if dims else ()
-        current, rect = index == step.values.get("index"), place.cell(r, c)
+        current, rect = index == step.values.get("index"), grid.cell(r, c)
         _cell(sheet, rect, current, index in seen)
-        if min(place.w, place.h) >= 22:
+        if min(grid.w, grid.h) >= 22:
             style = {"fontsize": 18, "weight": "bold" if current else "normal"}
             sheet.text(*rect.centre, f"{offsets[r][c]}", **style, **CENTRED)
-    sheet.grid(place)
+    sheet.cell_lines(grid)
 
 
 def _arithmetic(sheet: Sheet, step: Step, x: float, y: float) -> None:
@@ -113,6 +113,6 @@ def _arithmetic(sheet: Sheet, step: Step, x: float, y: float) -> None:
     if step.values["start"]:
         lines.insert(0, f" start = {step.values['start']:>2}")
     mono = {"family": "monospace", "va": "top", "fontsize": 22}
-    for place, line in enumerate(lines):
-        sheet.text(x, y + 34 + 36 * place, line, **mono)
+    for n, line in enumerate(lines):
+        sheet.text(x, y + 34 + 36 * n, line, **mono)
     sheet.text(x, y + 44 + 36 * len(lines), f"offset = {step.values['offset']}", weight="bold", **mono)

@@ -1,7 +1,7 @@
 """Attention by tiles: the matrices in HBM, the tiles on chip, and the bytes that moved between them.
 
 Every matrix stands where matrix multiplication puts it: Q left of S, K^T above it, and V and O at the right.
-Where a step has no values (a recorded kernel gives places only), tiles are drawn without numbers.
+Where a step has no values (a recorded kernel gives grids only), tiles are drawn without numbers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from flashlearn.core.steps import Step, Tile
 from flashlearn.show.draw.parts import CENTRED, arrows, ground, on_chip_note, traffic_bars
-from flashlearn.show.draw.sheet import DASHES, Place, Rect, Sheet, blocks_of
+from flashlearn.show.draw.sheet import DASHES, Grid, Rect, Sheet, blocks_of
 from flashlearn.show.draw.style import COLOURS, INK, QUIET, colour, fixed, index, ink_on, tint
 from flashlearn.show.draw.values import check_steps_of
 
@@ -69,14 +69,14 @@ class _Chip:
         """The height that the rows of tiles have."""
         return self.area.h - 54 - 26
 
-    def place(self, step: Step, tile: Tile, left: float) -> Place:
+    def grid(self, step: Step, tile: Tile, left: float) -> Grid:
         """Where a tile stands, and its cells."""
         most_rows, most_cols = self.largest[tile.name]
         broad = self.unit * min(most_cols, 8) / most_cols
         high = min(self.pitch, self.rows_area / most_rows)
         if most_cols > 8 and not self.narrowed:  # no numbers in the cells: they are as square as they are
             broad = high = min(broad, high)
-        return Place(round(left), self.area.y + 54, *_chip_shape(step, tile), broad, high)
+        return Grid(round(left), self.area.y + 54, *_chip_shape(step, tile), broad, high)
 
 
 def draw_tiling(
@@ -99,7 +99,7 @@ def draw_tiling(
     pitch = min(pitch, 11) if rows > 8 and max(cols for _, cols in largest.values()) > 8 else pitch  # square cells
     chip = 82 + max(3, min(rows, int((0.5 * sheet.height - 82) // pitch))) * pitch
     bottom, inner = sheet.height - chip - STRIP, sheet.width - 2 * MARGIN
-    places = _hbm(sheet, step, run, Rect(MARGIN, 2, inner, bottom - 6))
+    grids = _hbm(sheet, step, run, Rect(MARGIN, 2, inner, bottom - 6))
     traffic_bars(sheet, step, MARGIN + 4, bottom, inner - 8, full)
     table = any("m_i" in s.values for s in run) and sheet.width >= NARROW
     on_way = step.reads if travelled < 1 else ()
@@ -108,37 +108,37 @@ def draw_tiling(
     )
     on_chip = _sram(sheet, step, look)
     if travelled < 1:
-        _travel(sheet, step, places, on_chip, travelled)
+        _travel(sheet, step, grids, on_chip, travelled)
     sheet.paint()
 
 
 # --- HBM ---------------------------------------------------------------------------------------------------
 
 
-def _hbm(sheet: Sheet, step: Step, run: list[Step], area: Rect) -> dict[str, Place]:
+def _hbm(sheet: Sheet, step: Step, run: list[Step], area: Rect) -> dict[str, Grid]:
     """Q, K^T, S, V and O where matrix multiplication puts them; S is a place, the others are stored. Returns where."""
     ground(sheet, area, "HBM")
-    places = _places(step, area)
+    grids = _grids(step, area)
     for name in ("Q", "K", "V"):
-        _input(sheet, step, name, places[name])
+        _input(sheet, step, name, grids[name])
     stored = _stores_scores(step)
-    never, masked = (_stored if stored else _scores)(sheet, step, run, places["S"])
+    never, masked = (_stored if stored else _scores)(sheet, step, run, grids["S"])
     for name in ("O", *(name for name in COLUMNS if name in step.shapes)):
-        _output(sheet, step, run, name, places[name])
-    for name, place in places.items():
-        sheet.grid(place)
-        shape = f" {place.rows}×{place.cols}" if _narrowed(step) else ""  # not what it looks like
+        _output(sheet, step, run, name, grids[name])
+    for name, grid in grids.items():
+        sheet.cell_lines(grid)
+        shape = f" {grid.rows}×{grid.cols}" if _narrowed(step) else ""  # not what it looks like
         if name == "K":
             words = f"Kᵀ{shape}{arrows(step, 'K')}"
-            sheet.text(place.right + 8, place.y - 2, words, va="top", weight="bold", fontsize=17)
+            sheet.text(grid.right + 8, grid.y - 2, words, va="top", weight="bold", fontsize=17)
         elif name in COLUMNS:
             style = {"fontsize": 14, "ha": "center", "va": "bottom", "weight": "bold"}
-            sheet.text(place.middle, place.y - 5, COLUMNS[name], **style)
+            sheet.text(grid.middle, grid.y - 5, COLUMNS[name], **style)
         elif name != "S":
             style = {"fontsize": 17, "ha": "center", "va": "bottom", "weight": "bold"}
-            sheet.text(place.middle, place.y - 5, name + shape + arrows(step, name), **style)
+            sheet.text(grid.middle, grid.y - 5, name + shape + arrows(step, name), **style)
     _key(sheet, area.x + 10, area.bottom - 12, never, masked, stored)
-    return places
+    return grids
 
 
 def _narrowed(step: Step) -> bool:
@@ -146,7 +146,7 @@ def _narrowed(step: Step) -> bool:
     return _size(step, "Q")[1] > 4 * max(_size(step, "Q")[0], _size(step, "K")[0], 2)
 
 
-def _places(step: Step, area: Rect) -> dict[str, Place]:
+def _grids(step: Step, area: Rect) -> dict[str, Grid]:
     """Where every matrix stands; the head dimension is drawn at most five cells wide, or, past eight, all of it, if S stays in sight."""
     x, y, w, h = area
     N_q, D = _size(step, "Q")
@@ -168,34 +168,34 @@ def _places(step: Step, area: Rect) -> dict[str, Place]:
     deep = d * tall if true else max(46, d * tall)
     middle = top + deep + 14
     narrow = d * broad / D
-    places = {"Q": Place(left, middle, N_q, D, narrow, tall)}
-    places["S"] = Place(places["Q"].right + gap, middle, N_q, N_k, broad, tall)
-    places["K"] = Place(places["S"].x, top, D, N_k, broad, deep / D)
-    places["V"] = Place(places["S"].right + gap, middle, N_k, D, narrow, tall)
-    places["O"] = Place(places["V"].right + gap, middle, N_q, D, narrow, tall)
-    at = places["O"].right + 16
+    grids = {"Q": Grid(left, middle, N_q, D, narrow, tall)}
+    grids["S"] = Grid(grids["Q"].right + gap, middle, N_q, N_k, broad, tall)
+    grids["K"] = Grid(grids["S"].x, top, D, N_k, broad, deep / D)
+    grids["V"] = Grid(grids["S"].right + gap, middle, N_k, D, narrow, tall)
+    grids["O"] = Grid(grids["V"].right + gap, middle, N_q, D, narrow, tall)
+    at = grids["O"].right + 16
     for name in columns:
         thin = min(18.0, max(10.0, broad))
-        places[name] = Place(at + 8, middle, N_q, 1, thin, tall)
+        grids[name] = Grid(at + 8, middle, N_q, 1, thin, tall)
         at += 34
-    return places
+    return grids
 
 
-def _input(sheet: Sheet, step: Step, name: str, place: Place) -> None:
+def _input(sheet: Sheet, step: Step, name: str, grid: Grid) -> None:
     """Pale where it lies in HBM only, full where a copy is on chip, framed if this step read it."""
-    sheet.fill(place.rect(), tint(name, PALEST))
+    sheet.fill(grid.rect(), tint(name, PALEST))
     for tiles, read in ((step.on_chip, False), (step.reads, True)):
         for tile in (tile for tile in tiles if tile.name == name):
             rows = _bounds(step, tile)[0]
-            rect = place.rect(cols=rows) if name == "K" else place.rect(rows)
+            rect = grid.rect(cols=rows) if name == "K" else grid.rect(rows)
             sheet.fill(rect, colour(name))
             if read:
                 sheet.outline(rect)
 
 
-def _scores(sheet: Sheet, step: Step, run: list[Step], place: Place) -> tuple[bool, bool]:
+def _scores(sheet: Sheet, step: Step, run: list[Step], grid: Grid) -> tuple[bool, bool]:
     """Done, now, masked and never visited; returns whether there are cells of the last two kinds."""
-    done, visited, masked = np.zeros((3, place.rows, place.cols), dtype=bool)
+    done, visited, masked = np.zeros((3, grid.rows, grid.cols), dtype=bool)
     for s in run:
         block = _scores_block(s)
         if block:
@@ -206,51 +206,51 @@ def _scores(sheet: Sheet, step: Step, run: list[Step], place: Place) -> tuple[bo
             hides = s.values.get("masked", True)  # a step that does not say may hide what is -inf
             if hides and S is not None and S.shape == masked[cells].shape:
                 masked[cells] |= np.isneginf(S)
-    sheet.fill(place.rect(), "white")
+    sheet.fill(grid.rect(), "white")
     for block in blocks_of(done):
-        sheet.fill(place.rect(*block), tint("S", DONE))
+        sheet.fill(grid.rect(*block), tint("S", DONE))
     if _scores_block(step):
-        sheet.fill(place.rect(*_scores_block(step)), colour("S"))
-        sheet.outline(place.rect(*_scores_block(step)))
+        sheet.fill(grid.rect(*_scores_block(step)), colour("S"))
+        sheet.outline(grid.rect(*_scores_block(step)))
     for block in blocks_of(~visited):
-        sheet.fill(place.rect(*block), COLOURS["masked"])
-        sheet.hatch(place.rect(*block))
+        sheet.fill(grid.rect(*block), COLOURS["masked"])
+        sheet.hatch(grid.rect(*block))
     for block in blocks_of(masked):
-        sheet.hatch(place.rect(*block))
+        sheet.hatch(grid.rect(*block))
     return not visited.all(), bool(masked.any())
 
 
-def _stored(sheet: Sheet, step: Step, run: list[Step], place: Place) -> tuple[bool, bool]:
+def _stored(sheet: Sheet, step: Step, run: list[Step], grid: Grid) -> tuple[bool, bool]:
     """S, and then P in its place: white until it is written, full while it moves; returns as `_scores`."""
     there = [name for name in "SP" if any(tile.name == name for s in step.so_far for tile in s.writes)]
     now = [name for name in "SP" if arrows(step, name)]
-    sheet.fill(place.rect(), colour("S") if now else tint("S", DONE) if there else "white")
+    sheet.fill(grid.rect(), colour("S") if now else tint("S", DONE) if there else "white")
     if now:
-        sheet.outline(place.rect())
+        sheet.outline(grid.rect())
     words = "  ".join(name + arrows(step, name) for name in now or there[-1:])
-    sheet.text(*place.rect().centre, words, weight="bold", fontsize=17, **CENTRED)
+    sheet.text(*grid.rect().centre, words, weight="bold", fontsize=17, **CENTRED)
     return False, False
 
 
-def _output(sheet: Sheet, step: Step, run: list[Step], name: str, place: Place) -> None:
+def _output(sheet: Sheet, step: Step, run: list[Step], name: str, grid: Grid) -> None:
     """White where nothing was written yet, pale where it will change, darker and ticked where it is final."""
-    sheet.fill(place.rect(), "white")
+    sheet.fill(grid.rect(), "white")
     writes = [(s.number, _bounds(s, tile)[0]) for s in run for tile in s.writes if tile.name == name]
     last = {row: at for at, rows in writes for row in range(*rows)}  # row -> the last step that writes it
     for at, rows in writes:
         if at <= step.number:
             final = all(last[row] == at for row in range(*rows))
-            sheet.fill(place.rect(rows), tint(name, FINAL if final else UNFINISHED))
-            rect = place.rect(rows)
+            sheet.fill(grid.rect(rows), tint(name, FINAL if final else UNFINISHED))
+            rect = grid.rect(rows)
             if final and name == "O" and rect.h >= 16:
                 sheet.text(rect.right + 2, rect.centre[1], "✓", va="center", fontsize=13, weight="bold")
     moved = [tile for tile in (*step.reads, *step.writes) if tile.name == name]
     for tile in moved:
-        sheet.fill(place.rect(_bounds(step, tile)[0]), colour(name))
-        sheet.outline(place.rect(_bounds(step, tile)[0]))
+        sheet.fill(grid.rect(_bounds(step, tile)[0]), colour(name))
+        sheet.outline(grid.rect(_bounds(step, tile)[0]))
     if name == "O" and not moved:  # where acc will go
         for tile in (tile for tile in step.on_chip if tile.name == "acc"):
-            sheet.outline(place.rect(_bounds(step, tile)[0]), 2.0, DASHES)
+            sheet.outline(grid.rect(_bounds(step, tile)[0]), 2.0, DASHES)
 
 
 def _key(sheet: Sheet, left: float, y: float, never: bool, masked: bool, stored: bool) -> None:
@@ -277,10 +277,10 @@ def _key(sheet: Sheet, left: float, y: float, never: bool, masked: bool, stored:
 # --- SRAM --------------------------------------------------------------------------------------------------
 
 
-def _sram(sheet: Sheet, step: Step, look: _Chip) -> dict[str, Place]:
+def _sram(sheet: Sheet, step: Step, look: _Chip) -> dict[str, Grid]:
     """The tiles on chip in the order in which they are multiplied, and m, l and the factor of every row; where they are."""
     area = look.area
-    places: dict[str, Place] = {}
+    grids: dict[str, Grid] = {}
     ground(sheet, area, "SRAM", down=6)
     chip = {tile.name: tile for tile in step.on_chip}
     tiles = [chip[name] for name in CHIP_ORDER if name in chip]
@@ -291,20 +291,20 @@ def _sram(sheet: Sheet, step: Step, look: _Chip) -> dict[str, Place]:
     if not tiles:
         words = "whole matrices: no tile is kept" if _stores_scores(step) else "nothing is on chip"
         sheet.text(area.x + area.w / 2, area.y + area.h / 2 + 8, words, color=QUIET, **CENTRED)
-        return places
+        return grids
     left = area.x + 22 + look.gap
     for tile in tiles:
-        place = places[tile.name] = look.place(step, tile, left)
+        grid = grids[tile.name] = look.grid(step, tile, left)
         if tile not in look.on_way:
-            _chip_tile(sheet, step, look, tile, place)
+            _chip_tile(sheet, step, look, tile, grid)
         left += max(look.unit * min(look.largest[tile.name][1], 8), 40) + look.gap
-        if tile is tiles[0] and place.h >= 15:
+        if tile is tiles[0] and grid.h >= 15:
             for r, row in enumerate(range(*_bounds(step, tile)[0])):
-                middle = place.y + (r + 0.5) * place.h
-                sheet.text(place.x - 5, middle, row, ha="right", va="center", fontsize=13, color=QUIET)
+                middle = grid.y + (r + 0.5) * grid.h
+                sheet.text(grid.x - 5, middle, row, ha="right", va="center", fontsize=13, color=QUIET)
     if look.table and "m_i" in step.values and tiles[-1].name in ("acc", "O"):
-        _row_table(sheet, step, look, place)
-    return places
+        _row_table(sheet, step, look, grid)
+    return grids
 
 
 def _fill_bar(sheet: Sheet, step: Step, look: _Chip, tiles: list[Tile]) -> None:
@@ -322,16 +322,16 @@ def _fill_bar(sheet: Sheet, step: Step, look: _Chip, tiles: list[Tile]) -> None:
     sheet.box(bar, "none", QUIET, 1.2, raised=True)
 
 
-def _travel(sheet: Sheet, step: Step, places: dict, on_chip: dict, travelled: float) -> None:
+def _travel(sheet: Sheet, step: Step, grids: dict, on_chip: dict, travelled: float) -> None:
     """Tiles on their way: those read go down from HBM to the SRAM, those written up."""
     ways = []
     for tiles, down in ((step.reads, True), (step.writes, False)):
-        for tile in (tile for tile in tiles if tile.name in places):
+        for tile in (tile for tile in tiles if tile.name in grids):
             rows, chip = (
                 _bounds(step, tile)[0],
                 on_chip.get(tile.name) or on_chip.get("acc" if tile.name == "O" else ""),
             )
-            home = places[tile.name].rect(**{"cols" if tile.name == "K" else "rows": rows})
+            home = grids[tile.name].rect(**{"cols" if tile.name == "K" else "rows": rows})
             if chip:
                 ways.append((tile.name, *((home, chip.rect()) if down else (chip.rect(), home))))
     for name, start, end in ways:
@@ -339,62 +339,62 @@ def _travel(sheet: Sheet, step: Step, places: dict, on_chip: dict, travelled: fl
         sheet.above(rect, colour(name), name, fontsize=17, color=ink_on(name))
 
 
-def _chip_tile(sheet: Sheet, step: Step, look: _Chip, tile: Tile, place: Place) -> None:
+def _chip_tile(sheet: Sheet, step: Step, look: _Chip, tile: Tile, grid: Grid) -> None:
     """One tile: its name above, its cells with their numbers if there is room, its shape below."""
     name = tile.name
-    sheet.fill(place.rect(), colour(name))
+    sheet.fill(grid.rect(), colour(name))
     values = _value(step, name, _bounds(step, tile)[0] if name in "QKV" else None)
     if values is not None:
         values = values.T if name == "K" else values
-        values = values if values.shape == (place.rows, place.cols) else None
+        values = values if values.shape == (grid.rows, grid.cols) else None
     if values is not None and name == "S":
         for block in blocks_of(np.isneginf(values)):
-            sheet.fill(place.rect(*block), "white")
-            sheet.hatch(place.rect(*block))
-    sheet.grid(place)
+            sheet.fill(grid.rect(*block), "white")
+            sheet.hatch(grid.rect(*block))
+    sheet.cell_lines(grid)
     label = _chip_name(step, look.largest, tile) + arrows(step, name)
-    sheet.text(place.x, place.y - 5, label, va="bottom", weight="bold", fontsize=look.font + 1)
-    sheet.text(place.x, place.bottom + 4, f"{place.rows}×{place.cols}", va="top", fontsize=13)
-    if values is not None and place.w >= 43 and place.h >= 18:
-        _numbers(sheet, values, place, ink_on(name))
+    sheet.text(grid.x, grid.y - 5, label, va="bottom", weight="bold", fontsize=look.font + 1)
+    sheet.text(grid.x, grid.bottom + 4, f"{grid.rows}×{grid.cols}", va="top", fontsize=13)
+    if values is not None and grid.w >= 43 and grid.h >= 18:
+        _numbers(sheet, values, grid, ink_on(name))
 
 
-def _numbers(sheet: Sheet, values: np.ndarray, place: Place, ink: str) -> None:
+def _numbers(sheet: Sheet, values: np.ndarray, grid: Grid, ink: str) -> None:
     """The numbers of a tile in its cells; none where a score is masked."""
-    digits = 2 if place.w >= 58 else 1
+    digits = 2 if grid.w >= 58 else 1
     for r, c in np.ndindex(values.shape):
         if not np.isneginf(values[r, c]):
-            sheet.text(*place.cell(r, c).centre, fixed(float(values[r, c]), digits), fontsize=13, color=ink, **CENTRED)
+            sheet.text(*grid.cell(r, c).centre, fixed(float(values[r, c]), digits), fontsize=13, color=ink, **CENTRED)
 
 
-def _row_table(sheet: Sheet, step: Step, look: _Chip, place: Place) -> None:
+def _row_table(sheet: Sheet, step: Step, look: _Chip, grid: Grid) -> None:
     """The factor on acc or O, m and l, for every row; where a maximum rose it stands out."""
-    columns = _columns(look, place)
+    columns = _columns(look, grid)
     for x, head in zip(columns, ("scaled", "m", "l"), strict=True):
-        sheet.text(x, place.y - 5, head, ha="right", va="bottom", weight="bold", fontsize=look.font)
+        sheet.text(x, grid.y - 5, head, ha="right", va="bottom", weight="bold", fontsize=look.font)
     m, m_old = _value(step, "m_i"), _value(step, "m_old")
-    rows, height = range(place.rows), place.h
-    if height < 15 and place.cols > 8:  # every second or third row, beside its own row of the tile
-        rows, height = range(0, place.rows, math.ceil(SPACED / place.h)), SPACED
+    rows, height = range(grid.rows), grid.h
+    if height < 15 and grid.cols > 8:  # every second or third row, beside its own row of the tile
+        rows, height = range(0, grid.rows, math.ceil(SPACED / grid.h)), SPACED
     elif height < 15:  # too many rows for their numbers: as many as fit, from the first whose maximum rose
         fits, height = int(look.rows_area // 16), 16
         first = next((r for r in rows if _rose(m, m_old, r)), 0)
-        first = max(0, min(first, place.rows - fits))
+        first = max(0, min(first, grid.rows - fits))
         rows = rows[first : first + fits]
     for line, r in enumerate(rows):
-        y = place.y + line * height if height != SPACED else place.y + (r + 0.5) * place.h - SPACED / 2
-        band = Rect(place.right + 3, y + 1, columns[0] - place.right + 1, height - 2)
+        y = grid.y + line * height if height != SPACED else grid.y + (r + 0.5) * grid.h - SPACED / 2
+        band = Rect(grid.right + 3, y + 1, columns[0] - grid.right + 1, height - 2)
         _table_row(sheet, step, look, r, band, columns)
-    for r in rows if height != SPACED else range(place.rows):
+    for r in rows if height != SPACED else range(grid.rows):
         if _rose(m, m_old, r):
-            sheet.outline(place.rect((r, r + 1)), 2.5 if height != SPACED else 1.5)
+            sheet.outline(grid.rect((r, r + 1)), 2.5 if height != SPACED else 1.5)
 
 
-def _columns(look: _Chip, place: Place) -> list[float]:
+def _columns(look: _Chip, grid: Grid) -> list[float]:
     """Where the columns of the table end."""
     font, right = look.font, look.area.right - 10
     each = font * 4.7
-    start = max(place.right, place.x + 6 * font)  # room for the name of the tile and its arrows
+    start = max(grid.right, grid.x + 6 * font)  # room for the name of the tile and its arrows
     start = min(start + 1.1 * each, right - 1.9 * each)
     return [start, start + 1.05 * each, start + 1.9 * each]  # m may be negative
 

@@ -26,8 +26,8 @@ def draw_traffic(ax: Axes, step: Step) -> None:
     words = f"In the time that it takes to move {moved:,} B"
     sheet.text(LEFT, 10, words, va="top", weight="bold", fontsize=20, color=QUIET)
     each = (HEIGHT - 56) / len(lanes)
-    for place, (title, lane) in enumerate(lanes.items()):
-        _lane(sheet, title, lane, Rect(LEFT, 56 + place * each, SPAN, each), SPAN / max(1, full))
+    for n, (title, lane) in enumerate(lanes.items()):
+        _lane(sheet, title, lane, Rect(LEFT, 56 + n * each, SPAN, each), SPAN / max(1, full))
     sheet.paint()
 
 

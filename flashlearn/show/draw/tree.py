@@ -26,15 +26,15 @@ def draw_tree(ax: Axes, step: Step) -> None:
     sheet.text(WIDTH - 16, 12, traffic_note(step), va="top", ha="right", family="monospace", fontsize=15)
     made = {s.values["span"] for s in step.so_far if "span" in s.values}
     leaves = sum(not s.values["parts"] for s in nodes.values())
-    place = _places(nodes)
-    _edges(sheet, nodes, place, made)
+    centres = _centres(nodes)
+    _edges(sheet, nodes, centres, made)
     now = step.values.get("span")
     if leaves <= NUMBERS_UP_TO:
         wide = min(134.0, max(104.0, (RIGHT - LEFT) / max(1, leaves) - 16))
         for span, node in nodes.items():
-            _node(sheet, place[span], wide, node, span in made, span == now)
+            _node(sheet, centres[span], wide, node, span in made, span == now)
     else:
-        _dots(sheet, place, made, now)
+        _dots(sheet, centres, made, now)
         m, l = first(step.values["m_i"]), first(step.values["l_i"])
         sheet.text(WIDTH - 16, 44, f"this pair: m = {number(m)}, l = {number(l)}", va="top", ha="right")
     reads = step.reads[0].cols if step.reads else (0, 0)
@@ -42,14 +42,14 @@ def draw_tree(ax: Axes, step: Step) -> None:
     sheet.paint()
 
 
-def _edges(sheet: Sheet, nodes, place, made) -> None:
+def _edges(sheet: Sheet, nodes, centres, made) -> None:
     """From every pair to those it joined, in ink once it is made."""
-    edges = [(place[span], place[part], span in made) for span in nodes for part in nodes[span].values["parts"]]
+    edges = [(centres[span], centres[part], span in made) for span in nodes for part in nodes[span].values["parts"]]
     for done, ink in ((False, PALE), (True, INK)):
         sheet.lines([(a, b) for a, b, both in edges if both == done], ink, 1.5)
 
 
-def _places(nodes) -> dict[tuple[int, int], tuple[float, float]]:
+def _centres(nodes) -> dict[tuple[int, int], tuple[float, float]]:
     """Centre of every node: over its span, as high as it has levels below it. Parts come before what they make."""
     level: dict[tuple[int, int], int] = {}
     for span, node in nodes.items():
@@ -61,22 +61,22 @@ def _places(nodes) -> dict[tuple[int, int], tuple[float, float]]:
     }
 
 
-def _dots(sheet: Sheet, place, made, now) -> None:
+def _dots(sheet: Sheet, centres, made, now) -> None:
     """A large tree: a dot for every pair, filled once it is made, large while it is being made."""
     for spans, face, size in (
-        ([span for span in place if span not in made], "white", 9),
-        ([span for span in place if span in made and span != now], tint("m_i", 0.35), 9),
-        ([span for span in place if span == now], colour("m_i"), 15),
+        ([span for span in centres if span not in made], "white", 9),
+        ([span for span in centres if span in made and span != now], tint("m_i", 0.35), 9),
+        ([span for span in centres if span == now], colour("m_i"), 15),
     ):
-        x, y = [place[span][0] for span in spans], [place[span][1] for span in spans]
+        x, y = [centres[span][0] for span in spans], [centres[span][1] for span in spans]
         edge = PALE if face == "white" else INK if size > 9 else QUIET
         style = {"color": face, "markeredgecolor": edge, "markeredgewidth": 3 if size > 9 else 1.5}
         sheet.line(x, y, marker="o", linestyle="none", markersize=size, **style)
 
 
-def _node(sheet: Sheet, place, wide: float, node, made, current) -> None:
+def _node(sheet: Sheet, centre, wide: float, node, made, current) -> None:
     """A small tree: a box for every pair, with its numbers once it is made."""
-    (x, y), m, l = place, first(node.values["m_i"]), first(node.values["l_i"])
+    (x, y), m, l = centre, first(node.values["m_i"]), first(node.values["l_i"])
     face = colour("m_i") if current else tint("m_i", 0.35) if made else "white"
     edge, width = (INK, 3) if current else (QUIET if made else PALE, 1.5)
     sheet.box((x - wide / 2, y - 31, wide, 62), face, edge, width, raised=True)

@@ -17,7 +17,7 @@ from torch import Tensor
 from flashlearn.core.steps import Step
 from flashlearn.show.draw.masks import check_booleans
 from flashlearn.show.draw.parts import CENTRED
-from flashlearn.show.draw.sheet import Place, Rect, Sheet, blocks_of
+from flashlearn.show.draw.sheet import Grid, Rect, Sheet, blocks_of
 from flashlearn.show.draw.style import COLOURS, QUIET, fixed, tint
 
 NEVER, HIDDEN, SEEN = 0, 1, 2
@@ -44,10 +44,10 @@ def draw_visits(ax: Axes, runs: Mapping[str, Sequence[Step]], masks: Mapping[str
         inside = np.zeros(cells.shape, dtype=bool)
         for rows, cols in blocks:
             inside[slice(*rows), slice(*cols)] = True
-        place = _cells(sheet, area, np.where(inside, cells, NEVER), name)
+        grid = _cells(sheet, area, np.where(inside, cells, NEVER), name)
         for rows, cols in blocks:
-            sheet.outline(place.rect(rows, cols), 1.6)
-        _below(sheet, place, f"{len(blocks)} block{'s' * (len(blocks) > 1)}")
+            sheet.outline(grid.rect(rows, cols), 1.6)
+        _below(sheet, grid, f"{len(blocks)} block{'s' * (len(blocks) > 1)}")
     _key(sheet, ("seen", "hidden in a block that is visited", "never visited"), "queries ↓  keys →")
     sheet.paint()
 
@@ -57,9 +57,9 @@ def draw_reach(ax: Axes, reach: Mapping[str, Tensor]) -> None:
     _check_panels(reach, reach)
     sheet = Sheet(ax)
     for area, (name, table) in zip(_areas(sheet, len(reach)), reach.items(), strict=True):
-        place = _cells(sheet, area, np.where(table.cpu().numpy(), SEEN, NEVER), name)
-        sheet.outline(place.rect((place.rows - 1, place.rows)), 2)
-        _below(sheet, place, f"last output: {int(table[-1].sum())}")
+        grid = _cells(sheet, area, np.where(table.cpu().numpy(), SEEN, NEVER), name)
+        sheet.outline(grid.rect((grid.rows - 1, grid.rows)), 2)
+        _below(sheet, grid, f"last output: {int(table[-1].sum())}")
     _key(sheet, ("depends on", "", "does not"), "outputs ↓  inputs →")
     sheet.paint()
 
@@ -91,18 +91,18 @@ def draw_tables(
         cols = table.shape[1] + (1.5 if sinks else 0) + (1.4 if sums else 0)
         cell = min(wide / cols, (sheet.height - 80) / len(table), 62)
         left = SIDE + at * (wide + 60) + (wide - cols * cell) / 2
-        place = Place(left, 56, len(table), table.shape[1], cell, min(cell, 46))
-        sheet.text(place.x, 14, name, va="top", weight="bold")
-        _numbers(sheet, place, table, low, high)
+        grid = Grid(left, 56, len(table), table.shape[1], cell, min(cell, 46))
+        sheet.text(grid.x, 14, name, va="top", weight="bold")
+        _numbers(sheet, grid, table, low, high)
         if sink is not None:
-            beside = Place(place.right + cell / 2, 56, len(table), 1, cell, place.h)
+            beside = Grid(grid.right + cell / 2, 56, len(table), 1, cell, grid.h)
             sheet.text(beside.middle, 52, "sink", ha="center", va="bottom", fontsize=14)
             _numbers(sheet, beside, sink[:, None], low, high)
         for row in range(len(table) if sums else 0):
             words = f"Σ {fixed(table[row].sum().item(), 2)}"
             sheet.text(
-                place.right + (0.2 if sink is None else 1.7) * cell,
-                place.cell(row, 0).centre[1],
+                grid.right + (0.2 if sink is None else 1.7) * cell,
+                grid.cell(row, 0).centre[1],
                 words,
                 va="center",
                 fontsize=14,
@@ -141,24 +141,24 @@ def _areas(sheet: Sheet, panels: int) -> list[Rect]:
     return [Rect(SIDE + at * (wide + GAP), TOP, wide, sheet.height - TOP - BOTTOM) for at in range(panels)]
 
 
-def _cells(sheet: Sheet, area: Rect, states: np.ndarray, name: str) -> Place:
+def _cells(sheet: Sheet, area: Rect, states: np.ndarray, name: str) -> Grid:
     """The cells of a panel, as large as fits, under its name."""
     rows, cols = states.shape
     size = min(area.w / cols, area.h / rows)
-    place = Place(area.x + (area.w - cols * size) / 2, area.y, rows, cols, size, size)
-    sheet.text(place.middle, area.y - 12, name, ha="center", va="bottom", weight="bold", fontsize=16)
-    sheet.fill(place.rect(), "white")
+    grid = Grid(area.x + (area.w - cols * size) / 2, area.y, rows, cols, size, size)
+    sheet.text(grid.middle, area.y - 12, name, ha="center", va="bottom", weight="bold", fontsize=16)
+    sheet.fill(grid.rect(), "white")
     for state, face in ((NEVER, COLOURS["masked"]), (HIDDEN, "white"), (SEEN, tint("S", 0.85))):
         for block in blocks_of(states == state):
-            sheet.fill(place.rect(*block), face)
+            sheet.fill(grid.rect(*block), face)
             if state != SEEN:
-                sheet.hatch(place.rect(*block))
-    sheet.grid(place)
-    return place
+                sheet.hatch(grid.rect(*block))
+    sheet.cell_lines(grid)
+    return grid
 
 
-def _below(sheet: Sheet, place: Place, words: str) -> None:
-    sheet.text(place.middle, place.bottom + 10, words, ha="center", va="top", weight="bold", fontsize=17)
+def _below(sheet: Sheet, grid: Grid, words: str) -> None:
+    sheet.text(grid.middle, grid.bottom + 10, words, ha="center", va="top", weight="bold", fontsize=17)
 
 
 def _key(sheet: Sheet, words: tuple[str, str, str], axes: str) -> None:
@@ -178,12 +178,12 @@ def _key(sheet: Sheet, words: tuple[str, str, str], axes: str) -> None:
     sheet.text(sheet.width - SIDE, y, axes, ha="right", va="center", fontsize=15)
 
 
-def _numbers(sheet: Sheet, place: Place, table: Tensor, low: float, high: float) -> None:
+def _numbers(sheet: Sheet, grid: Grid, table: Tensor, low: float, high: float) -> None:
     """The cells of a table: shaded from low to high, with their numbers."""
     digits = 2 if low >= 0 else 1
-    for row in range(place.rows):
-        for col in range(place.cols):
-            value, rect = table[row, col].item(), place.cell(row, col)
+    for row in range(grid.rows):
+        for col in range(grid.cols):
+            value, rect = table[row, col].item(), grid.cell(row, col)
             if value == -math.inf:
                 sheet.fill(rect, "white")
                 sheet.hatch(rect)
@@ -191,5 +191,5 @@ def _numbers(sheet: Sheet, place: Place, table: Tensor, low: float, high: float)
             large = (min(value, high) - low) / (high - low or 1)  # an infinity as the largest number
             shade = "white" if math.isnan(value) else tint("S", 0.1 + 0.75 * large)
             sheet.fill(rect, shade)
-            sheet.text(*rect.centre, fixed(value, digits), fontsize=15 if place.w >= 48 else 13, **CENTRED)
-    sheet.grid(place)
+            sheet.text(*rect.centre, fixed(value, digits), fontsize=15 if grid.w >= 48 else 13, **CENTRED)
+    sheet.cell_lines(grid)

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from flashlearn.core.steps import Step
 from flashlearn.show.draw.parts import CENTRED, ground, traffic_note
-from flashlearn.show.draw.sheet import DASHES, Place, Rect, Sheet, Span
+from flashlearn.show.draw.sheet import DASHES, Grid, Rect, Sheet, Span
 from flashlearn.show.draw.style import INK, PALE, QUIET, colour, fixed, index, ink_on, tint
 from flashlearn.show.draw.values import check_run_of, check_steps_of, first_head
 
@@ -76,13 +76,13 @@ def _pairs(sheet: Sheet, step: Step, top: float) -> None:
     before = {(s.values["i"], s.values["j"]) for s in step.so_far if s.phase == "line 13"}
     now = (step.values.get("i"), step.values.get("j"))
     N_q, N_k = step.shapes["S"][-2:]
-    place = Place(PROGRAM.x + 110, top, N_q, N_k, 120 / N_k, min(22.0, (PROGRAM.bottom - top - 8) / N_q))
-    sheet.text(place.x - 12, place.y + place.rect().h / 2, "S", ha="right", weight="bold", fontsize=20, va="center")
-    sheet.fill(place.rect(), "white")
+    grid = Grid(PROGRAM.x + 110, top, N_q, N_k, 120 / N_k, min(22.0, (PROGRAM.bottom - top - 8) / N_q))
+    sheet.text(grid.x - 12, grid.y + grid.rect().h / 2, "S", ha="right", weight="bold", fontsize=20, va="center")
+    sheet.fill(grid.rect(), "white")
     for pair, block in met.items():
         if pair in before or pair == now:
-            sheet.fill(place.rect(*block), colour("S") if pair == now else tint("S", 0.32))
-        sheet.outline(place.rect(*block), 3 if pair == now else 1)
+            sheet.fill(grid.rect(*block), colour("S") if pair == now else tint("S", 0.32))
+        sheet.outline(grid.rect(*block), 3 if pair == now else 1)
 
 
 def _memory(sheet: Sheet, step: Step) -> None:
@@ -93,48 +93,48 @@ def _memory(sheet: Sheet, step: Step) -> None:
     high = min(25.0, (MEMORY.h - 62) / rows)
     top, left = MEMORY.y + 57, MEMORY.x + 84
     for name in "QKV":
-        place = Place(left, top, step.shapes[name][-2], step.shapes[name][-1], 30, high)
-        sheet.fill(place.rect(), tint(name, 0.14))
+        grid = Grid(left, top, step.shapes[name][-2], step.shapes[name][-1], 30, high)
+        sheet.fill(grid.rect(), tint(name, 0.14))
         for tiles, framed in ((step.on_chip, False), (step.reads, True)):
             for tile in (tile for tile in tiles if tile.name == name):
-                sheet.fill(place.rect(tile.rows), colour(name))
+                sheet.fill(grid.rect(tile.rows), colour(name))
                 if framed:
-                    sheet.outline(place.rect(tile.rows))
-        sheet.grid(place)
-        _head(sheet, place, name)
-        left += place.w * place.cols + 26
+                    sheet.outline(grid.rect(tile.rows))
+        sheet.cell_lines(grid)
+        _head(sheet, grid, name)
+        left += grid.w * grid.cols + 26
     left += 14
     for name, head in (("O", "O"), ("l_i", "l"), ("m_i", "m")):
         wide = WIDE if name == "O" else COLUMN
-        place = Place(left, top, step.shapes[name][-2], step.shapes[name][-1], wide, high)
-        _stored(sheet, step, name, place)
-        _head(sheet, place, head)
-        left += place.w * place.cols + 14
-    _right_for(sheet, step, Place(left, top, step.shapes["O"][-2], 1, 130, high))
+        grid = Grid(left, top, step.shapes[name][-2], step.shapes[name][-1], wide, high)
+        _stored(sheet, step, name, grid)
+        _head(sheet, grid, head)
+        left += grid.w * grid.cols + 14
+    _right_for(sheet, step, Grid(left, top, step.shapes["O"][-2], 1, 130, high))
 
 
-def _stored(sheet: Sheet, step: Step, name: str, place: Place) -> None:
+def _stored(sheet: Sheet, step: Step, name: str, grid: Grid) -> None:
     """What HBM holds of O, l or m: darker where it is final, framed where it moves."""
     content = step.written(name)[0, 0].numpy()
     writes = [(s.number, tile.rows) for s in step.run or (step,) for tile in s.writes if tile.name == name]
     last = {row: at for at, rows in writes for row in range(*rows)}
     moved = [tile.rows for tile in (*step.reads, *step.writes) if tile.name == name]
-    sheet.fill(place.rect(), "white")
-    for row in range(place.rows):
+    sheet.fill(grid.rect(), "white")
+    for row in range(grid.rows):
         strength = 0.62 if last.get(row, math.inf) <= step.number else 0.18
-        sheet.fill(place.rect((row, row + 1)), tint(name, strength))
-    sheet.grid(place)
+        sheet.fill(grid.rect((row, row + 1)), tint(name, strength))
+    sheet.cell_lines(grid)
     for rows in moved:
-        sheet.outline(place.rect(rows))
-    _numbers(sheet, content, place)
+        sheet.outline(grid.rect(rows))
+    _numbers(sheet, content, grid)
 
 
-def _right_for(sheet: Sheet, step: Step, place: Place) -> None:
+def _right_for(sheet: Sheet, step: Step, grid: Grid) -> None:
     """For which keys each row of O in HBM is right by now: those of the last visit that wrote it, and before."""
-    sheet.text(place.x, place.y - 5, "O is right for", va="bottom", fontsize=15, weight="bold")
+    sheet.text(grid.x, grid.y - 5, "O is right for", va="bottom", fontsize=15, weight="bold")
     writes = [s for s in step.so_far if s.phase == "line 12"]
     every = step.run or (step,)
-    for row in range(place.rows):
+    for row in range(grid.rows):
         mine = [s for s in writes if s.values["rows"][0] <= row < s.values["rows"][1]]
         final = bool(mine) and not any(
             s.number > mine[-1].number and s.values["rows"] == mine[-1].values["rows"]
@@ -143,8 +143,8 @@ def _right_for(sheet: Sheet, step: Step, place: Place) -> None:
         )
         seen = mine[-1].values["cols"][1] if mine else 0
         words = "nothing yet" if not seen else "all keys ✓" if final else "key 0" if seen == 1 else f"keys 0–{seen - 1}"
-        y = place.cell(row, 0).centre[1]
-        sheet.text(place.x, y, words, va="center", fontsize=14, weight="bold" if final else "normal")
+        y = grid.cell(row, 0).centre[1]
+        sheet.text(grid.x, y, words, va="center", fontsize=14, weight="bold" if final else "normal")
 
 
 def _chip(sheet: Sheet, step: Step) -> None:
@@ -159,18 +159,18 @@ def _chip(sheet: Sheet, step: Step) -> None:
     high, d = rows[1] - rows[0], step.shapes["Q"][-1]
     keys = max(s.values["cols"][1] - s.values["cols"][0] for s in step.run or (step,) if _line(s))
     lower = CHIP.y + 36 + max(keys, d) * ROW + 36
-    q = Place(CHIP.x + 38, lower, high, d, NARROW, ROW)
-    s = Place(q.right + 22, lower, high, cols[1] - cols[0], CELL, ROW)
+    q = Grid(CHIP.x + 38, lower, high, d, NARROW, ROW)
+    s = Grid(q.right + 22, lower, high, cols[1] - cols[0], CELL, ROW)
     at = s.x + keys * CELL + 16
     columns = {}
     for name in ("m_block", "l_block", "m_i", "l_i", "factor"):
-        columns[name] = Place(at, lower, high, 1, COLUMN, ROW)
+        columns[name] = Grid(at, lower, high, 1, COLUMN, ROW)
         at += COLUMN + (5 if name in ("m_block", "factor") else 16)
-    o = Place(at + 20, lower, high, d, WIDE, ROW)
+    o = Grid(at + 20, lower, high, d, WIDE, ROW)
     i, j = index(step.values["i"]), index(step.values["j"])
     loaded = {tile.name for tile in step.reads}
-    k_at = Place(s.x, lower - 36 - d * ROW, d, s.cols, CELL, ROW)
-    v_at = Place(o.x, lower - 36 - s.cols * ROW, s.cols, d, WIDE, ROW)
+    k_at = Grid(s.x, lower - 36 - d * ROW, d, s.cols, CELL, ROW)
+    v_at = Grid(o.x, lower - 36 - s.cols * ROW, s.cols, d, WIDE, ROW)
     _tile(sheet, "Q", _part(step, "Q", rows), q, "Q" + i, "Q" in loaded)
     _tile(sheet, "K", _part(step, "K", cols).T, k_at, "K" + j + "ᵀ", "K" in loaded, beside=True)
     _tile(sheet, "V", _part(step, "V", cols), v_at, "V" + j, "V" in loaded, beside=True)
@@ -179,7 +179,7 @@ def _chip(sheet: Sheet, step: Step) -> None:
     _made(sheet, step, s, columns, o, line)
 
 
-def _made(sheet: Sheet, step: Step, s: Place, columns: dict[str, Place], o: Place, line: int) -> None:
+def _made(sheet: Sheet, step: Step, s: Grid, columns: dict[str, Grid], o: Grid, line: int) -> None:
     """What the lines make, from S to O: outlined until it is made, framed by the line that makes it."""
     score = "P" if line >= 10 else "S"
     label = ("P̃" if line >= 10 else "S") + index(step.values["i"], step.values["j"])
@@ -200,40 +200,40 @@ def _made(sheet: Sheet, step: Step, s: Place, columns: dict[str, Place], o: Plac
         _tile(sheet, "O", before, o, "O" + index(step.values["i"]), line == 8)
 
 
-def _scaled(sheet: Sheet, step: Step, place: Place, line: int) -> None:
+def _scaled(sheet: Sheet, step: Step, grid: Grid, line: int) -> None:
     """By what the old rows of O were multiplied."""
-    sheet.text(place.middle, place.y - 5, "old O", ha="center", va="bottom", fontsize=15, weight="bold")
+    sheet.text(grid.middle, grid.y - 5, "old O", ha="center", va="bottom", fontsize=15, weight="bold")
     for r, factor in enumerate(first_head(step.values["factor"])):
-        rect = place.cell(r, 0)
+        rect = grid.cell(r, 0)
         sheet.text(*rect.centre, f"×{factor[0]:.2f}", fontsize=15, weight="bold" if line == 12 else "normal", **CENTRED)
 
 
-def _tile(sheet: Sheet, name: str, values, place: Place, label: str, now: bool, beside: bool = False) -> None:
+def _tile(sheet: Sheet, name: str, values, grid: Grid, label: str, now: bool, beside: bool = False) -> None:
     """A tile with its numbers; dashed where nothing is yet."""
     if values is None:
-        sheet.box(place.rect(), "none", PALE, 1.2, dashes=DASHES)
-        sheet.text(place.middle, place.y - 5, label, ha="center", va="bottom", fontsize=16, color=QUIET)
+        sheet.box(grid.rect(), "none", PALE, 1.2, dashes=DASHES)
+        sheet.text(grid.middle, grid.y - 5, label, ha="center", va="bottom", fontsize=16, color=QUIET)
         return
-    sheet.fill(place.rect(), colour(name))
-    sheet.grid(place)
+    sheet.fill(grid.rect(), colour(name))
+    sheet.cell_lines(grid)
     if now:
-        sheet.outline(place.rect(), 3.5)
+        sheet.outline(grid.rect(), 3.5)
     if beside:
-        y = place.y + place.rect().h / 2
-        sheet.text(place.x - 8, y, label, ha="right", va="center", fontsize=18, weight="bold")
+        y = grid.y + grid.rect().h / 2
+        sheet.text(grid.x - 8, y, label, ha="right", va="center", fontsize=18, weight="bold")
     else:
-        _head(sheet, place, label)
-    _numbers(sheet, values, place, ink_on(name))
+        _head(sheet, grid, label)
+    _numbers(sheet, values, grid, ink_on(name))
 
 
-def _head(sheet: Sheet, place: Place, label: str) -> None:
+def _head(sheet: Sheet, grid: Grid, label: str) -> None:
     size = 17 if len(label) < 5 else 12.5  # m_new beside l_new
-    sheet.text(place.middle, place.y - 5, label, ha="center", va="bottom", fontsize=size, weight="bold")
+    sheet.text(grid.middle, grid.y - 5, label, ha="center", va="bottom", fontsize=size, weight="bold")
 
 
-def _numbers(sheet: Sheet, values: np.ndarray, place: Place, ink: str = INK) -> None:
+def _numbers(sheet: Sheet, values: np.ndarray, grid: Grid, ink: str = INK) -> None:
     """The numbers of a tile, a row as one text: with as many decimals as leave room between them, whole ones without."""
-    room = round(place.w / CHAR) - (place.cols > 1)
+    room = round(grid.w / CHAR) - (grid.cols > 1)
     whole = bool(np.all((values == np.round(values)) | np.isinf(values)))
     words = [[fixed(float(value), 0) for value in row] for row in values]
     for digits in () if whole else (1, 2):
@@ -242,7 +242,7 @@ def _numbers(sheet: Sheet, values: np.ndarray, place: Place, ink: str = INK) -> 
     for r, row in enumerate(words):
         line = "".join(f"{word:^{room + 1}}" for word in row) if len(row) > 1 else row[0]
         style = {"fontsize": 13, "family": "monospace", "color": ink}
-        sheet.text(*place.rect((r, r + 1)).centre, line, **style, **CENTRED)
+        sheet.text(*grid.rect((r, r + 1)).centre, line, **style, **CENTRED)
 
 
 def _part(step: Step, name: str, rows: Span) -> np.ndarray:

@@ -24,7 +24,7 @@ N, D, BLOCK = 8, 2, 2  # tokens, head dimension, rows of a block of Q and of K
 BLOCKS = range(N // BLOCK)
 EVERY = "all blocks"
 FOLLOWED = (*(f"K{j}, V{j}" for j in BLOCKS), *(f"Q{i}" for i in BLOCKS), EVERY)
-SWEEPS, FUSED = "two sweeps", "fused"
+TWO_PASSES, FUSED = "two sweeps", "fused"
 SCORES, ARRIVED = (1.0, 0.0, 2.0, -1.0), (0.5, -1.0, 2.0, 3.0)  # of the row that is shown first
 LARGEST = 3.0  # of a score and of dP, either way
 ALT = {
@@ -39,10 +39,10 @@ class BackwardExplorer(Stepper):
     All controls work from the keyboard.
     """
 
-    def __init__(self, view: str = TILES, follow: str = "K0, V0", form: str = SWEEPS, causal: bool = True):
+    def __init__(self, view: str = TILES, follow: str = "K0, V0", form: str = TWO_PASSES, causal: bool = True):
         self.view = _choice("view", (TILES, ROW), view, "what is shown: tiles, or one row of scores", 150)
         self.follow = _choice("follow", FOLLOWED, follow, "the block whose steps are shown", 170)
-        self.form = _choice("form", (SWEEPS, FUSED), form, "two sweeps, or one that adds to dQ in HBM", 190)
+        self.form = _choice("form", (TWO_PASSES, FUSED), form, "two sweeps, or one that adds to dQ in HBM", 190)
         check_bool(causal, "causal")
         self.causal = widgets.Checkbox(
             description="causal",
@@ -106,8 +106,8 @@ class BackwardExplorer(Stepper):
         whole = record(tiled_attention_backward_steps(do, q, k, v, o, lse, **options, fused=fused))
         run = record(step for step in whole if _takes_part(self.follow.value, step))
         parts = [(_named(run), run), *([("the whole run", whole)] if self.follow.value != EVERY else [])]
-        told = (f"{name}: {hbm_bytes(r).total:,} B, {matmul_flops(r):,} FLOPs of products" for name, r in parts)
-        self._report(f"{self.form.value.capitalize()}, {self.follow.value}: {'; '.join(told)}.")
+        counts = (f"{name}: {hbm_bytes(r).total:,} B, {matmul_flops(r):,} FLOPs of products" for name, r in parts)
+        self._report(f"{self.form.value.capitalize()}, {self.follow.value}: {'; '.join(counts)}.")
         return run
 
     def _report(self, text: str) -> None:

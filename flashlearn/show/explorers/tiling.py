@@ -211,7 +211,7 @@ class TilingExplorer(Stepper):
         super().paint()
         self._shown, self._last = number, time.monotonic()
 
-    def _tell(self, number: int) -> str:
+    def _described(self, number: int) -> str:
         """Each sentence below its own panel."""
         columns = "".join(
             f'<div style="flex:1"><span style="position:absolute;left:-9999px">{title}: </span>'

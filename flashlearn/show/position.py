@@ -156,7 +156,7 @@ def same_number(algorithm: Algorithm) -> str:
     return f"{function(query, keys, keys, **sizes).item():.4f}"
 
 
-def whole() -> str:
+def course_table() -> str:
     """All notebooks and their algorithms as one HTML table, with a bar for the bytes of each."""
     heads = "".join(f'<th scope="col"{_number(at)}>{html.escape(head)}</th>' for at, head in enumerate(MAP_HEADS))
     lines, part = [], ""
@@ -167,7 +167,7 @@ def whole() -> str:
                 f'<tr class="part"><th scope="colgroup" colspan="{len(MAP_HEADS)}">{html.escape(part)}</th></tr>'
             )
         for at, algorithm in enumerate(stage.algorithms):
-            lines.append(f"<tr>{_named(stage) if at == 0 else ''}{_told(algorithm)}</tr>")
+            lines.append(f"<tr>{_named(stage) if at == 0 else ''}{_counts(algorithm)}</tr>")
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
 
 
@@ -179,7 +179,7 @@ def _named(stage: Stage) -> str:
     )
 
 
-def _told(algorithm: Algorithm) -> str:
+def _counts(algorithm: Algorithm) -> str:
     texts = (same_number(algorithm), *cells(algorithm))
     tds = "".join(f"<td{_number(at)}>{html.escape(text)}</td>" for at, text in enumerate(texts, start=3))
     return f'<th scope="row">{html.escape(algorithm.name)}</th>{tds}<td>{_bar(algorithm)}</td>'
@@ -216,6 +216,6 @@ def page() -> str:
     """The map on one A4 page, as an HTML file."""
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>The ladder on one page</title><style>{STYLE}</style>'
-        f"</head><body><h1>From one row of softmax to FlashAttention: the same numbers, fewer bytes</h1>{whole()}"
+        f"</head><body><h1>From one row of softmax to FlashAttention: the same numbers, fewer bytes</h1>{course_table()}"
         f"<p>{html.escape(legend())}</p></body></html>\n"
     )

@@ -1,27 +1,27 @@
 // A question that is asked before its answer is shown: radio buttons, one choice, and then what it means. No framework.
-// It runs in a notebook (hall.js mounts it) and in the book; styles are in ballot.css.
+// It runs in a notebook (quiz.js mounts it) and in the book; styles are in question.css.
 //
-//   import { Ballot } from "./ballot.js";
-//   const ballot = new Ballot({ question, choices: ["...", ...] }, (place) => ...);   // called once, with the choice made
-//   ballot.node                        what to put on the page
-//   ballot.show(place, answer)         lock the choice and tell; answer = {right, believes: ["...", ...], why, trouble}, `right` a place
-//   ballot.say(text)                   a line below, which screen readers speak: "The kernel is busy."
+//   import { Question } from "./question.js";
+//   const question = new Question({ question: "...", choices: ["...", ...] }, (chosen) => ...);   // called once, with the choice made
+//   question.node                      what to put on the page
+//   question.show(chosen, answer)       lock the choice and explain; answer = {right, believes: ["...", ...], why, trouble}, `right` a number
+//   question.say(text)                 a line below, which screen readers speak: "The kernel is busy."
 //
 // The choice cannot be changed once it is made, and the answer need not be here before it.
 
 let made = 0; // for names of their own
 const OWN = ["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", " ", "Enter"]; // keys that radio buttons and buttons use
 
-export class Ballot {
+export class Question {
   constructor({ question, choices }, choose) {
-    const name = `flashlearn-ballot-${made++}`;
+    const name = `flashlearn-question-${made++}`;
     this.choices = choices;
     this.inputs = choices.map((_, value) => element("input", { type: "radio", name, value }));
-    this.labels = choices.map((text, place) => element("label", {}, this.inputs[place], element("span", {}, text)));
+    this.labels = choices.map((text, n) => element("label", {}, this.inputs[n], element("span", {}, text)));
     this.button = element("button", { type: "submit" }, "That is my prediction");
     this.status = element("p", { role: "status", "aria-live": "polite" });
     const fields = element("fieldset", {}, element("legend", {}, question), ...this.labels);
-    this.node = element("form", { class: "flashlearn-ballot" }, fields, this.button, this.status);
+    this.node = element("form", { class: "flashlearn-question" }, fields, this.button, this.status);
     this.node.addEventListener("submit", (event) => this.submitted(event, choose));
     this.node.addEventListener("click", (event) => this.made !== undefined && event.target.type === "radio" && event.preventDefault());
   }
@@ -36,23 +36,23 @@ export class Ballot {
   }
 
   // What has the focus keeps it: nothing is disabled, but a choice cannot be taken back.
-  lock(place) {
-    this.made = place;
-    this.inputs.forEach((input, each) => (input.checked = each === place));
+  lock(chosen) {
+    this.made = chosen;
+    this.inputs.forEach((input, each) => (input.checked = each === chosen));
     for (const control of [...this.inputs, this.button]) control.setAttribute("aria-disabled", "true");
-    this.labels[place].classList.add("chosen");
+    this.labels[chosen].classList.add("chosen");
   }
 
-  show(place, { right, believes, why, trouble = "" }) {
-    this.lock(place);
-    if (this.told) return;
-    this.told = true;
-    this.node.classList.add("told");
+  show(chosen, { right, believes, why, trouble = "" }) {
+    this.lock(chosen);
+    if (this.answered) return;
+    this.answered = true;
+    this.node.classList.add("answered");
     this.button.textContent = "Your prediction is made";
     this.labels[right].append(element("b", {}, " ✓ right"));
     this.labels[right].classList.add("right");
-    if (place !== right) this.labels[place].append(element("b", {}, " ✗ your choice"));
-    const verdict = place === right ? "Right." : `No. That is what one believes who thinks that ${closed(believes[place])} Right is: ${closed(this.choices[right])}`;
+    if (chosen !== right) this.labels[chosen].append(element("b", {}, " ✗ your choice"));
+    const verdict = chosen === right ? "Right." : `No. That is what one believes who thinks that ${closed(believes[chosen])} Right is: ${closed(this.choices[right])}`;
     this.say([verdict, why, trouble].join(" ").trim());
   }
 
@@ -63,9 +63,9 @@ export class Ballot {
 
 // Keys of a notebook's own shortcuts, which would take the arrows from the radio buttons, do not come to it. Its
 // shortcuts listen on the document, so this listens on the window; what the browser does with a key, it still does.
-export function keepKeys(place) {
+export function keepKeys(element) {
   const keep = (event) => {
-    if (place.contains(event.target) && event.target.matches("input, button") && OWN.includes(event.key) && !event.ctrlKey && !event.altKey && !event.metaKey && !event.shiftKey) {
+    if (element.contains(event.target) && event.target.matches("input, button") && OWN.includes(event.key) && !event.ctrlKey && !event.altKey && !event.metaKey && !event.shiftKey) {
       event.stopImmediatePropagation();
     }
   };
