@@ -12,7 +12,7 @@ import flashlearn as fl
 from flashlearn.show.draw import draw_backward_chip, draw_gradient_row, draw_gradients, draw_sums
 from flashlearn.show.draw.equations import fitting, height, length, matrix, short
 from flashlearn.show.explorers import backward_explorer
-from flashlearn.show.explorers.backward import EVERY, FOLLOWED, FUSED, ROW, TWO_PASSES, TILES
+from flashlearn.show.explorers.backward import EVERY, FOLLOWED, FUSED, ROW, TILES, TWO_PASSES
 from tests.slow import slow
 from tests.test_draw_backward import SMALLEST_TYPE, painted, texts
 

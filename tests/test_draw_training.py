@@ -4,7 +4,7 @@ import pytest
 
 from flashlearn.show import picture
 from flashlearn.show.draw import draw_training
-from flashlearn.show.draw.training import MEAN
+from flashlearn.show.draw.curves import MEAN
 
 VALIDATION = {"0": 4.0, "100": 2.0, "200": 1.5, "300": 1.75, "400": 3.0}
 RUNS = {

@@ -26,7 +26,7 @@ from flashlearn.algorithms.tiled import (
 from flashlearn.core.inputs import check_bool
 from flashlearn.core.steps import Step, hbm_bytes, record
 from flashlearn.show.animation import moving
-from flashlearn.show.draw.budget import budget_step, draw_budget
+from flashlearn.show.draw.memory import budget_step, draw_budget
 from flashlearn.show.draw.tiling import draw_tiling
 from flashlearn.show.explorers.controls import check_choice, look, slider
 from flashlearn.show.frame import at, paint, png, rescales, words

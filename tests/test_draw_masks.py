@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 import flashlearn as fl
 from flashlearn.core.mask import Mask
 from flashlearn.show.draw import draw_reach, draw_tables, draw_visits
+from flashlearn.show.draw.masks import visited
 from flashlearn.show.draw.style import COLOURS, STYLE, tint
-from flashlearn.show.draw.visits import visited
 
 Q, K, V = torch.randn(3, 1, 2, 10, 4, generator=torch.Generator().manual_seed(17)).unbind(0)
 WINDOWS = {"causal": (None, 0), "window (2, 0)": (2, 0), "window (1, 3)": (1, 3)}
