@@ -243,7 +243,7 @@ def bind_dense(name: str, problem: Problem) -> Calls:
     """The memory as one cache (B, H_kv, N, D) a layer: no page is looked up, and the keys are others."""
     if problem.setting.shape != "uniform":
         raise Refused("lengths differ")
-    from flashlearn.kernels import attention_decode
+    from flashlearn.fast.decode import attention_decode
 
     def call(number: int, layer: Layer) -> Callable[[], Tensor]:
         size = problem.setting.B * H_KV * problem.setting.longest * D

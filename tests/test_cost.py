@@ -32,6 +32,7 @@ from flashlearn.cost import (
     HARDWARE,
     RTX_4060_LAPTOP,
     Cost,
+    communication,
     fitted,
     formulas,
     fused_backward_cost,
@@ -54,7 +55,6 @@ from flashlearn.cost import (
     v1_cost,
     v2_cost,
 )
-from flashlearn.cost import communication as wire
 from flashlearn.cost import counted as counted_by_the_package
 from flashlearn.cost.formulas import _keys_of_queries, _work
 from tests.grid import CASES, DTYPES, Case, make, traits, work
@@ -482,10 +482,10 @@ CALLS = {  # every cost that takes sizes, with large ones
     serving.decode_cost: (([90_000] * 9, 64, 8, 128), {"N_q": 70_000}),
     serving.latent_decode_cost: (([90_000] * 9, 64, 512, 64), {"N_q": 70_000}),
     serving.paged_cost: (([90_000] * 9, [80_000] * 9, (64, 8), 128), {"window": (70_000, 0)}),
-    wire.ring_bytes: ((10**7, 8, 128, "zigzag"), {"causal": True, "e": 2}),
-    wire.ring_backward_bytes: ((10**7, 8, 128, "zigzag"), {"causal": True, "e": 2, "wide": 4}),
-    wire.ulysses_bytes: ((10**7, 8, 128, 8, 2), {"e": 2}),
-    wire.tokens_to_hide: ((wire.ETHERNET_10, A100_40GB), {"group": 2**30, "e": 2}),
+    communication.ring_bytes: ((10**7, 8, 128, "zigzag"), {"causal": True, "e": 2}),
+    communication.ring_backward_bytes: ((10**7, 8, 128, "zigzag"), {"causal": True, "e": 2, "wide": 4}),
+    communication.ulysses_bytes: ((10**7, 8, 128, 8, 2), {"e": 2}),
+    communication.tokens_to_hide: ((communication.ETHERNET_10, A100_40GB), {"group": 2**30, "e": 2}),
     sram_elements: ((50_000, 50_000, 128), {}),
 }
 
@@ -513,7 +513,9 @@ def test_integers_of_numpy_cost_what_those_of_python_do(cost):
 
 
 def test_no_cost_that_takes_sizes_is_left_out():
-    functions = [value for module in (formulas, serving, wire) for value in vars(module).values() if callable(value)]
+    functions = [
+        value for module in (formulas, serving, communication) for value in vars(module).values() if callable(value)
+    ]
     costs = {f for f in functions if getattr(f, "__name__", "").endswith(("_cost", "_bytes", "_kernels"))}
     assert costs - {hbm_bytes} <= set(CALLS)
 

@@ -24,6 +24,7 @@ if importlib.util.find_spec("triton") is None:
 import flashlearn as fl
 from flashlearn import kernels
 from flashlearn.fast import target
+from flashlearn.fast.decode import attention_decode
 from flashlearn.fast.portable.backward import attention_backward_portable
 from flashlearn.fast.portable.forward import attention_forward_portable
 from flashlearn.fast.portable.launches import Launch as PortableLaunch
@@ -244,7 +245,7 @@ def in_gluon(way, **options):
 FORWARD = {
     "teaching": functools.partial(forward, kernels.attention_forward),
     "portable": functools.partial(forward, attention_forward_portable),
-    "decode": functools.partial(forward, kernels.attention_decode),
+    "decode": functools.partial(forward, attention_decode),
     "ladder": functools.partial(forward, functools.partial(ladder.attend, ladder.RUNGS["exp2"], launch=Launch(16, 16))),
     "rungs": functools.partial(forward, functools.partial(rungs.attend, rungs.grouped_kernel)),
 }
@@ -445,7 +446,7 @@ def test_what_is_no_launch_is_refused(call, name, good):
 def test_log2_of_e_is_written_once_for_all_kernels():
     folder = Path(kernels.__file__).parent
     written = [path for path in folder.rglob("*.py") if {"LOG2E", "LOG2_E"} & set(names_set_in(path))]
-    assert written == [folder / "teaching" / "forward.py"]
+    assert written == [folder / "forward.py"]
 
 
 def names_set_in(path):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from flashlearn.course import NUMBERS
-from flashlearn.exercises.checking import EXERCISES, NOTEBOOKS
+from flashlearn.exercises.checking import EXERCISES
 from flashlearn.exercises.questions import QUESTIONS, Question, Wrong
 
 ROOT = Path(__file__).parents[1]
@@ -161,8 +161,3 @@ def test_from_02_on_a_notebook_opens_with_three_on_earlier_ones(path):
     if recalls:
         (place,) = set(recalls.values())
         assert place <= 8 and place == min(asked(path).values())
-
-
-def test_every_exercise_file_has_its_questions():
-    there = {module.__name__.rpartition(".")[2] for module in NOTEBOOKS}
-    assert there == {name.rpartition(".")[2] for name in MODULES.values()}

@@ -76,7 +76,7 @@ def test_six_causes_none_of_them_planted(name):
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.rpartition(".")[2])
 def test_the_file_has_the_name_of_its_notebook_and_no_other_exercises(module):
-    notebooks = {notebook.__name__.rpartition(".")[2]: notebook for notebook in checking.NOTEBOOKS}
+    notebooks = {notebook.__name__.split(".")[2]: notebook for notebook in checking.NOTEBOOKS}
     notebook = notebooks[module.__name__.rpartition(".")[2]]
     assert set(module.WRONG) == {exercise.name for exercise in notebook.EXERCISES}
 

@@ -111,7 +111,7 @@ class Exercise:
 
     @property
     def place(self) -> str:
-        return f"{self.solution.__module__.replace('.', '/')}.py"
+        return f"flashlearn/course/{self.solution.__module__.split('.')[2]}/solutions.py"
 
 
 def unlimited(action: Callable[[], T], otherwise: T) -> T:

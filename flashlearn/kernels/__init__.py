@@ -2,17 +2,15 @@
 
 from flashlearn.fast.target import INTERPRETED, backend  # isort: skip (first: it chooses the backend)
 
-from flashlearn.fast.decode import attention_decode
 from flashlearn.kernels.backward import attention_backward
 from flashlearn.kernels.forward import attention_forward
-from flashlearn.kernels.matmul import matmul
-from flashlearn.kernels.softmax import softmax
-from flashlearn.kernels.vector_add import vector_add
+from flashlearn.kernels.matmul_kernel import matmul
+from flashlearn.kernels.softmax_kernel import softmax
+from flashlearn.kernels.vector_add_kernel import vector_add
 
 __all__ = [
     "INTERPRETED",
     "attention_backward",
-    "attention_decode",
     "attention_forward",
     "backend",
     "matmul",

@@ -13,7 +13,7 @@ if importlib.util.find_spec("triton") is None:
 
 import flashlearn as fl
 from flashlearn.fast import dependent_launch as follow
-from flashlearn.kernels import attention_decode
+from flashlearn.fast.decode import attention_decode
 
 pytestmark = [
     pytest.mark.gpu,
