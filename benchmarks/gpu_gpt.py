@@ -23,8 +23,8 @@ from gpu_attention import provenance
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from flashlearn.core.mask import causal_mask
+from flashlearn.fast.api import flash_attention
 from flashlearn.fast.dispatch import forward_rung
-from flashlearn.fast.op import flash_attention
 from flashlearn.models.gpt import GPT, batches, decode, encode, generate, loss_of, pytorch_attention, read_text, train
 from flashlearn.models.ngram import ngram_loss
 

@@ -52,7 +52,7 @@ def check(name: str, got: torch.Tensor, want: torch.Tensor) -> None:
 
 def forward_rungs(causal: bool, scale: float) -> dict:
     """name -> function of (q, k, v) -> o."""
-    from flashlearn.fast.op import flash_attention
+    from flashlearn.fast.api import flash_attention
     from flashlearn.kernels import attention_forward
     from flashlearn.kernels.ladder import RUNGS, attend
 
@@ -79,7 +79,7 @@ def forward_row(D: int, N: int, causal: bool) -> dict:
 
 def backward_row(D: int, N: int, causal: bool) -> dict:
     """TFLOP/s of the two-sweep kernels and of what the op picks."""
-    from flashlearn.fast.op import flash_attention
+    from flashlearn.fast.api import flash_attention
     from flashlearn.kernels import attention_backward, attention_forward
 
     q, k, v, do = inputs(D, N)

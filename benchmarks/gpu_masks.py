@@ -109,7 +109,7 @@ def bind(name: str, setting: Setting, device: str) -> tuple[Callable, bool]:
     windowed = setting.mask == "window"
     left = setting.window - 1
     if name == OURS:
-        from flashlearn.fast.op import flash_attention
+        from flashlearn.fast.api import flash_attention
 
         options = {"window": (left, 0)} if windowed else {"documents": cut, "causal": True}
         return lambda q, k, v: flash_attention(q, k, v, **options), False

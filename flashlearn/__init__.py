@@ -61,8 +61,8 @@ if TYPE_CHECKING:
     from flashlearn.core.steps import record as record
     from flashlearn.core.steps import run as run
     from flashlearn.core.steps import sram_peak as sram_peak
+    from flashlearn.fast.api import flash_attention as flash_attention
     from flashlearn.fast.explanation import explain as explain
-    from flashlearn.fast.op import flash_attention as flash_attention
     from flashlearn.fast.paged import flash_attention_paged as flash_attention_paged
     from flashlearn.fast.varlen import flash_attention_varlen as flash_attention_varlen
     from flashlearn.show.projection import projector as projector
@@ -72,7 +72,7 @@ __version__ = "0.3.0.dev0"
 # Where the public names are, each imported when it is first used: `--help` then needs no PyTorch, the algorithms no Triton,
 # and nothing but the projector the extra `notebooks`.
 HOMES = {
-    "flashlearn.fast.op": ("flash_attention",),
+    "flashlearn.fast.api": ("flash_attention",),
     "flashlearn.fast.varlen": ("flash_attention_varlen",),
     "flashlearn.fast.paged": ("flash_attention_paged",),
     "flashlearn.fast.explanation": ("explain",),

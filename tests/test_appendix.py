@@ -15,7 +15,7 @@ from flashlearn.kernels import INTERPRETED  # noqa: F401  # isort: skip (first: 
 
 from flashlearn.cost import H200_SXM
 from flashlearn.fast.decode import splits_alone
-from flashlearn.fast.hopper.order import LAGS, LONG, rows_of_shared_keys
+from flashlearn.fast.hopper.scheduling import LAGS, LONG, rows_of_shared_keys
 from flashlearn.kernels.forward import forward_launch
 from flashlearn.kernels.ladder import TUNED
 from flashlearn.measurements import chosen, load, tables

@@ -24,11 +24,11 @@ from flashlearn.simulator.turns import Deadlock
 
 pytest.importorskip("triton", reason="Triton is not installed here: there are no kernels to simulate")
 from flashlearn.fast import decode
-from flashlearn.fast.hopper import backward, backward_wide, forward, order
-from flashlearn.fast.hopper.bands import Spans
-from flashlearn.fast.hopper.order import LAGS, beside
+from flashlearn.fast.hopper import backward, backward_wide, forward, scheduling
+from flashlearn.fast.hopper.dq_sums import Begun, block_of_queries, tiles_of_dq
+from flashlearn.fast.hopper.ranges import Spans
+from flashlearn.fast.hopper.scheduling import LAGS, beside
 from flashlearn.fast.hopper.softcap import factor_of, with_softcap
-from flashlearn.fast.hopper.sums import Begun, block_of_queries, tiles_of_dq
 from flashlearn.kernels import INTERPRETED, lesson
 from flashlearn.kernels.forward import LOG2_E
 from tests.slow import across
@@ -295,7 +295,7 @@ def backward_run(
     turns = torch.zeros(B, H, 2, dtype=torch.int32)
     if in_order:
         there = None if spans is None else Spans(spans.to(DEVICE), N_q, N_q)
-        turns = order.turns_to_add(q.to(DEVICE), k.to(DEVICE), there, block_m, own).cpu()  # by a kernel of its own
+        turns = scheduling.turns_to_add(q.to(DEVICE), k.to(DEVICE), there, block_m, own).cpu()  # by a kernel of its own
     if by_rows:
         sums.view(B * H, -1)[0 if in_order else H // H_kv * (side or 1) :] = torch.nan
     constants = {"HEAD_DIM": D, "BLOCK_M": block_m, "STAGES": 2, "BY_ROWS": by_rows}
@@ -465,15 +465,15 @@ def test_tickets_are_kept_for_a_stream_and_in_a_graph_made_anew(monkeypatch):
     monkeypatch.setattr(torch, "zeros", lambda *shape, dtype, device: zeros(*shape, dtype=dtype))
     monkeypatch.setattr(torch, "empty", lambda *shape, dtype, device: empty(*shape, dtype=dtype))
     gpu = torch.device("cuda", 0)
-    first = order.tickets_taken(gpu)
-    assert first.tolist() == [0] and order.tickets_taken(gpu) is first
+    first = scheduling.tickets_taken(gpu)
+    assert first.tolist() == [0] and scheduling.tickets_taken(gpu) is first
     state["stream"] = 2
-    second = order.tickets_taken(gpu)
-    assert second is not first and order.tickets_taken(gpu) is second
+    second = scheduling.tickets_taken(gpu)
+    assert second is not first and scheduling.tickets_taken(gpu) is second
     state["capturing"] = True
-    assert order.tickets_taken(gpu) is not second and order.tickets_taken(torch.device("cpu")) is not first
+    assert scheduling.tickets_taken(gpu) is not second and scheduling.tickets_taken(torch.device("cpu")) is not first
     state.update(stream=1, capturing=False)
-    assert order.tickets_taken(gpu) is first
+    assert scheduling.tickets_taken(gpu) is first
 
 
 @pytest.mark.parametrize("causal", (False, True))

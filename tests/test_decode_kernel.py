@@ -14,6 +14,7 @@ if importlib.util.find_spec("triton") is None:
 
 from flashlearn.core.steps import hbm_bytes, record
 from flashlearn.fast import dispatch
+from flashlearn.fast.api import flash_attention
 from flashlearn.fast.decode import (
     attention_decode,
     cut,
@@ -21,7 +22,6 @@ from flashlearn.fast.decode import (
     decode_splits,
     splits_alone,
 )
-from flashlearn.fast.op import flash_attention
 from flashlearn.fast.target import INTERPRETED
 from flashlearn.kernels.forward import attention_forward, padded
 from flashlearn.kernels.recorder import kernel_steps

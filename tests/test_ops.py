@@ -15,8 +15,8 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: flash_attention is not tested", allow_module_level=True)
 
 import flashlearn as fl
-from flashlearn.fast import dispatch, op
-from flashlearn.fast.op import flash_attention
+from flashlearn.fast import api, dispatch
+from flashlearn.fast.api import flash_attention
 from flashlearn.fast.target import INTERPRETED
 from tests.grid import CASES, Case, bf16, check, check_kernel, fp16, fp32, fp64, make, oracle, plain, results, work
 from tests.slow import covering, slow
@@ -388,7 +388,7 @@ def test_deterministic_backward_on_hopper(as_on_hopper):
 
 def test_windows_that_say_causal_or_nothing_run_the_plain_operators(monkeypatch):
     q, k, v = (torch.randn(1, 1, n, 16, device=DEVICE) for n in (5, 9, 9))
-    monkeypatch.setattr(op, "general_forward", None)
+    monkeypatch.setattr(api, "general_forward", None)
     for causal, window in ((False, (None, 0)), (True, (None, 3)), (True, (None, None)), (False, (None, None))):
         expected = fl.standard_attention(q, k, v, causal=causal, window=window)
         torch.testing.assert_close(flash_attention(q, k, v, causal=causal, window=window), expected)

@@ -14,7 +14,7 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: no kernel is tested", allow_module_level=True)
 
-from flashlearn.fast import dispatch, op
+from flashlearn.fast import api, dispatch
 from flashlearn.fast.portable import launches
 from flashlearn.fast.portable.backward import attention_backward_portable, attention_rows
 from flashlearn.fast.portable.forward import attention_forward_portable
@@ -206,9 +206,9 @@ def test_the_op_runs_them_where_hopper_kernels_do_not_apply(monkeypatch, dtype):
     case = Case(33, 40, 16, causal=True, dtype=dtype, H_q=4, H_kv=2)
     inputs = make(case)
     for way in ("forward", "backward"):
-        monkeypatch.setattr(op, f"{way}_rung", lambda *_, **__: dispatch.Choice("portable", {}, "the test wants it"))
+        monkeypatch.setattr(api, f"{way}_rung", lambda *_, **__: dispatch.Choice("portable", {}, "the test wants it"))
     q, k, v = (t.requires_grad_() for t in inputs[:3])
-    o, lse = op.flash_attention(q, k, v, causal=True, return_lse=True)
+    o, lse = api.flash_attention(q, k, v, causal=True, return_lse=True)
     grads = torch.autograd.grad(o, (q, k, v), inputs[3])
     ours = dict(zip(("o", "lse", "dq", "dk", "dv"), (o.detach(), lse.detach(), *grads), strict=True))
     want = run_portable(case, tuple(t.detach() for t in inputs), None, None)

@@ -101,7 +101,7 @@ def test_every_make_target_of_the_readme_exists_and_every_extra_too():
 
 
 def imported(cell):
-    """The modules that a code cell imports, and the names from them: `flashlearn.fast.op`, `flashlearn.flash_attention`."""
+    """The modules that a code cell imports, and the names from them: `flashlearn.fast.api`, `flashlearn.flash_attention`."""
     for node in ast.walk(ast.parse(cell)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -131,7 +131,7 @@ def test_what_needs_triton_is_seen():
     for cell in (
         "import triton.language as tl",
         "from flashlearn import cost, flash_attention_paged",
-        "from flashlearn.fast.op import f",
+        "from flashlearn.fast.api import f",
     ):
         assert needs_triton(["x = 1", cell])
     assert not needs_triton(

@@ -12,8 +12,8 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here", allow_module_level=True)
 
 from flashlearn.algorithms.tiled import visited_blocks
-from flashlearn.fast import general, op, paged, slow
-from flashlearn.fast.op import flash_attention
+from flashlearn.fast import api, interpreter_warning, options_operator, paged
+from flashlearn.fast.api import flash_attention
 from flashlearn.fast.portable.options import Options
 from flashlearn.fast.target import INTERPRETED
 
@@ -25,16 +25,18 @@ int32 = {"dtype": torch.int32}
 def said(monkeypatch):
     """What was said so far; kernels return at once."""
     words: list[str] = []
-    monkeypatch.setattr(slow, "_said", lambda: words)
-    monkeypatch.setattr(op, "attention_forward", lambda q, k, v, **_: (torch.zeros_like(q), q.new_zeros(q.shape[:3])))
+    monkeypatch.setattr(interpreter_warning, "_said", lambda: words)
+    monkeypatch.setattr(api, "attention_forward", lambda q, k, v, **_: (torch.zeros_like(q), q.new_zeros(q.shape[:3])))
     monkeypatch.setattr(
-        op, "attention_backward", lambda do, q, k, v, o, lse, **_: tuple(map(torch.zeros_like, (q, k, v)))
+        api, "attention_backward", lambda do, q, k, v, o, lse, **_: tuple(map(torch.zeros_like, (q, k, v)))
     )
     monkeypatch.setattr(
-        general, "attention_forward_portable", lambda q, k, v, **_: (torch.zeros_like(q), q.new_zeros(q.shape[:3]))
+        options_operator,
+        "attention_forward_portable",
+        lambda q, k, v, **_: (torch.zeros_like(q), q.new_zeros(q.shape[:3])),
     )
     monkeypatch.setattr(
-        general, "attention_gradients", lambda do, q, k, v, *_: (*map(torch.zeros_like, (q, k, v)), None, None)
+        options_operator, "attention_gradients", lambda do, q, k, v, *_: (*map(torch.zeros_like, (q, k, v)), None, None)
     )
     monkeypatch.setattr(paged, "paged", lambda q, *_, **__: (torch.zeros_like(q), None))
     return words
@@ -104,4 +106,4 @@ def test_pairs_are_those_that_are_visited(causal, left, right):
     q, k = torch.empty(2, 3, 70, 8), torch.empty(2, 1, 90, 8)
     window = (left, right)
     want = 6 * visited_blocks(70, 90, 16, 32, causal, window)
-    assert slow.tile_steps(q, k, 16, 32, causal=causal, options=Options(left, right)) == want
+    assert interpreter_warning.tile_steps(q, k, 16, 32, causal=causal, options=Options(left, right)) == want

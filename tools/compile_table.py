@@ -105,7 +105,7 @@ def compile_here(cases: list[Case]) -> Iterator[Kernels]:
 
     import torch
 
-    import flashlearn.fast.op as op
+    import flashlearn.fast.api as api
     from flashlearn.compiler.pretend import SHARED, pretend
 
     launches, gpu = pretend(cases[0].gpu), cases[0].gpu
@@ -117,7 +117,7 @@ def compile_here(cases: list[Case]) -> Iterator[Kernels]:
     target.check_device = lambda *_: None  # tensors lie on the CPU
     for case in cases:
         launches.clear()
-        call(op, torch, case)
+        call(api, torch, case)
         assert launches, f"expected {case} to launch something"
         kernels: Kernels = {}
         for launch in launches:
@@ -126,13 +126,13 @@ def compile_here(cases: list[Case]) -> Iterator[Kernels]:
         yield kernels
 
 
-def call(op, torch, case: Case) -> None:
+def call(api, torch, case: Case) -> None:
     """Let the op launch what it launches in such a case; nothing runs, and the tensors hold nothing."""
     dtype = getattr(torch, case.dtype)
     if case in MASKED:
-        from flashlearn.fast import general
+        from flashlearn.fast import options_operator
 
-        return call_masked(general, torch, case)
+        return call_masked(options_operator, torch, case)
 
     def tensors(H_q, N_q, N_k, H_kv):
         return [
@@ -143,9 +143,9 @@ def call(op, torch, case: Case) -> None:
         rows = 128 // dtype.itemsize if case.gpu >= 80 else 32
         for H_q, N_k in ((1, 4096), (rows, 4096), (rows // 2, 2**20 // case.D)):
             q, k, v, _ = tensors(H_q, 1, N_k, 1)
-            op._forward(q, k, v, case.causal, 0.1)
+            api._forward(q, k, v, case.causal, 0.1)
         q, k, v, _ = tensors(8, 1, 8192, 8)  # a program may have a multiprocessor to itself
-        op._forward(q, k, v, case.causal, 0.1)
+        api._forward(q, k, v, case.causal, 0.1)
         return
     if case.way in ("backward", "in order"):
         torch.use_deterministic_algorithms(case.way == "in order")
@@ -154,33 +154,35 @@ def call(op, torch, case: Case) -> None:
             shapes += [(2, 8192), (4, 1024), (4, 4096)]
         for H, N in shapes:
             q, k, v, do = tensors(H, N, N, 2)
-            op._backward(do, None, q, k, v, do, torch.empty(1, H, N), case.causal, 0.1)
+            api._backward(do, None, q, k, v, do, torch.empty(1, H, N), case.causal, 0.1)
         torch.use_deterministic_algorithms(False)
         return
     hopper = case.gpu == 90  # its launches depend on the number of queries, and of heads
     for H, N in ((2, 512), *((160, N) for N in (512, 1024, 2048, 4096, 8192))) if hopper else ((2, 512),):
         q, k, v, _ = tensors(H, N, N, H)  # of few heads each program has one block of queries, of many it takes several
-        op._forward(q, k, v, case.causal, 0.1)
+        api._forward(q, k, v, case.causal, 0.1)
 
 
-def call_masked(general, torch, case: Case) -> None:
+def call_masked(options_operator, torch, case: Case) -> None:
     """The same with masks: of documents in a window, of one long document, and of one query behind a cache."""
     H = 160 if case.gpu == 90 else 2  # of so many heads each program takes several blocks of queries
     q, k, v, do = torch.empty(4, 1, H, 512, case.D, dtype=getattr(torch, case.dtype))
     numbers, per_head, lse = torch.zeros(2, dtype=torch.int32), torch.empty(H), torch.empty(1, H, 512)
-    options = general.Options(100, 0, (numbers, None))
+    options = options_operator.Options(100, 0, (numbers, None))
     if case.way == "windows capped":
         options = options._replace(softcap=30.0)
     if case.way == "options":
         ends = numbers[:1], numbers[1:]
         options = options._replace(key_range=ends, softcap=30.0, alibi=per_head, sinks=per_head)
     torch.use_deterministic_algorithms(case.way == "windows in order")
-    general._forward(q, k, v, *general.flat(options), 0.1, False)
-    general._backward(do, None, q, k, v, do, lse, *general.flat(options), 0.1, options.scores)
+    options_operator._forward(q, k, v, *options_operator.flat(options), 0.1, False)
+    options_operator._backward(do, None, q, k, v, do, lse, *options_operator.flat(options), 0.1, options.scores)
     long = torch.empty(1, H, 8192, case.D, dtype=q.dtype)
     if case.gpu == 90:  # launches depend on how many keys are seen
-        general._forward(long, long, long, *general.flat(options._replace(left=None)), 0.1, False)
-    general._forward(q[:, :, :1], long, long, *general.flat(options._replace(offsets=None)), 0.1, False)
+        options_operator._forward(long, long, long, *options_operator.flat(options._replace(left=None)), 0.1, False)
+    options_operator._forward(
+        q[:, :, :1], long, long, *options_operator.flat(options._replace(offsets=None)), 0.1, False
+    )
     torch.use_deterministic_algorithms(False)
 
 

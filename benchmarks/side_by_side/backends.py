@@ -80,7 +80,7 @@ def bind(name: str, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Callable[[
     """A call that returns o (B, H_q, N_q, D), to be made within `context(name)`."""
     grouped = q.shape[1] != k.shape[1]
     if name in (OURS, IN_ORDER):
-        from flashlearn.fast.op import flash_attention
+        from flashlearn.fast.api import flash_attention
 
         return lambda: flash_attention(q, k, v, causal=causal)
     if name == "flex":

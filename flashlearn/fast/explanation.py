@@ -22,10 +22,10 @@ from torch import Tensor
 
 from flashlearn.core.inputs import check_qkv
 from flashlearn.core.mask import KeyRange, Window
+from flashlearn.fast.api import prepare, without_causal
 from flashlearn.fast.decode import cut, decode_launch
 from flashlearn.fast.dispatch import HOPPER_DEFAULTS, Choice, backward_rung, forward_rung, general_rung, must_widen
-from flashlearn.fast.general import check_contents, options_of
-from flashlearn.fast.op import prepare, without_causal
+from flashlearn.fast.options_operator import check_contents, options_of
 from flashlearn.fast.portable.launches import DKDV, DQ, FORWARD, has_tensor_cores, portable_launch
 from flashlearn.fast.target import INTERPRETED, backend
 from flashlearn.kernels.backward import backward_launch

@@ -35,11 +35,11 @@ from flashlearn.fast.dependent_launch import follows, let_next_begin, wait_for_l
 from flashlearn.fast.dispatch import allow_tf32, must_widen, why_not_this_machine, why_not_tma
 from flashlearn.fast.hopper import paged as hopper
 from flashlearn.fast.hopper.tiles import in_tiles, with_descriptors
+from flashlearn.fast.interpreter_warning import warn_if_slow_paged
 from flashlearn.fast.launcher import launch as launch_kept
 from flashlearn.fast.launcher import multiprocessors
 from flashlearn.fast.portable.launches import FORWARD, Launch, shared_memory
 from flashlearn.fast.portable.scores import scored
-from flashlearn.fast.slow import warn_if_slow_paged
 from flashlearn.fast.target import INTERPRETED, check_device, check_softcap, refuse_negated, resolve_scale
 from flashlearn.fast.work_partition import LEAST_KEYS, ROW_COST, share_of
 from flashlearn.kernels.forward import LN_2, absorb, check_head_dim, padded

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from flashlearn.core.inputs import check_bool, check_qkv
 from flashlearn.core.mask import Window
-from flashlearn.fast.general import check_offsets, flat, general_forward, options_of
-from flashlearn.fast.op import differentiated, once_differentiable, prepare
+from flashlearn.fast.api import differentiated, once_differentiable, prepare
+from flashlearn.fast.options_operator import check_offsets, flat, general_forward, options_of
 
 
 @overload

@@ -5,7 +5,7 @@
     x = x + mlp(norm(x))
     logits = head(norm(x))          the next character, for every position
 
-What is new after `flashlearn.fast.op`: nothing about attention. A model hands q, k and v to any function with the
+What is new after `flashlearn.fast.api`: nothing about attention. A model hands q, k and v to any function with the
 signature that every rung of the course has, `attention(q, k, v, causal=True)`: a rung can be swapped for another
 in a trained model, and nothing else changes.
 

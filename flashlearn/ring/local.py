@@ -47,7 +47,7 @@ class Rows(NamedTuple):
 def forward(q: Tensor, k: Tensor, v: Tensor, visit: Visit, scale: float) -> tuple[Tensor, Tensor]:
     """o, shaped as q, and lse (B, H_q, N_q), of these keys alone, under the mask of the visit."""
     if by_kernel(q):
-        from flashlearn.fast.op import flash_attention
+        from flashlearn.fast.api import flash_attention
 
         return flash_attention(q, k, v, window=(visit.left, visit.right), scale=scale, return_lse=True)
     window = (visit.left, visit.right)
@@ -71,8 +71,8 @@ def backward(rows: Rows, k: Tensor, v: Tensor, visit: Visit, scale: float) -> tu
 
 def _by_operator(rows: Rows, k: Tensor, v: Tensor, visit: Visit, scale: float) -> tuple[Tensor, Tensor, Tensor]:
     """The derivative that `flash_attention` registers, of the plain operator or of that with masks, by itself."""
-    import flashlearn.fast.op  # noqa: F401  registers the operators
-    from flashlearn.fast.general import flat
+    import flashlearn.fast.api  # noqa: F401  registers the operators
+    from flashlearn.fast.options_operator import flat
     from flashlearn.fast.portable.options import Options
 
     do, dlse, q, o, lse = rows

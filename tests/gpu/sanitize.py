@@ -161,7 +161,7 @@ def run(kernels: str, D: str = "") -> None:
     """Small shapes through all kernels, or the Hopper kernels for D, or "early" ones, which have a race."""
     import torch
 
-    from flashlearn.fast.op import flash_attention
+    from flashlearn.fast.api import flash_attention
 
     torch.manual_seed(0)
     torch.autograd.set_multithreading_enabled(False)  # the allocator is known to this thread only

@@ -22,8 +22,8 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: compiled kernels are not tested", allow_module_level=True)
 
-from flashlearn.fast import dispatch, op
-from flashlearn.fast.op import flash_attention
+from flashlearn.fast import api, dispatch
+from flashlearn.fast.api import flash_attention
 from tests.grid import CASES, LENGTHS, Case, bf16, check, check_kernel, fp16, fp32, fp64, make, oracle, plain, results
 
 pytestmark = [
@@ -54,7 +54,7 @@ def rung(request, monkeypatch):
         return chosen
 
     for way in ("forward", "backward"):
-        monkeypatch.setattr(op, f"{way}_rung", watched(way, getattr(op, f"{way}_rung")))
+        monkeypatch.setattr(api, f"{way}_rung", watched(way, getattr(api, f"{way}_rung")))
     return name, picked
 
 

@@ -15,9 +15,9 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: compiled kernels are not tested", allow_module_level=True)
 
+from flashlearn.fast.api import flash_attention
 from flashlearn.fast.decode import attention_decode, max_rows
 from flashlearn.fast.dispatch import forward_rung
-from flashlearn.fast.op import flash_attention
 from tests.grid import LAYOUTS, Case, bf16, check_kernel, fp16, fp32, make, results
 
 pytestmark = [

@@ -16,8 +16,8 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: compiled kernels are not tested", allow_module_level=True)
 
-from flashlearn.fast import dispatch, general
-from flashlearn.fast.op import flash_attention
+from flashlearn.fast import dispatch, options_operator
+from flashlearn.fast.api import flash_attention
 from flashlearn.fast.varlen import flash_attention_varlen
 from tests.grid import bf16, fp16, fp32, make
 from tests.masked import Problem, answers, check, dense, given, offsets_of, results_of
@@ -50,7 +50,9 @@ def problem_of(name: str, D: int, dtype: torch.dtype) -> Problem:
 @pytest.fixture
 def portable(monkeypatch):
     """The portable kernels, also where there are faster ones."""
-    monkeypatch.setattr(general, "general_rung", lambda *_, **__: dispatch.Choice("portable", {}, "the test wants it"))
+    monkeypatch.setattr(
+        options_operator, "general_rung", lambda *_, **__: dispatch.Choice("portable", {}, "the test wants it")
+    )
 
 
 def attend(options: dict):

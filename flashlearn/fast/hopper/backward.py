@@ -3,11 +3,11 @@
 A CTA owns 128 keys, 64 for each consumer warpgroup, and walks over the blocks of queries. dK and dV stay in registers.
 S^T and dP^T are computed transposed, so that P^T and dS^T are the left factors of the next products, in registers. dQ
 needs dS the other way round: dS goes through shared memory, each consumer computes half of dQ, an iteration later, and a
-warp of its own has TMA add that half to a float32 sum in HBM (`flashlearn.fast.hopper.sums`).
+warp of its own has TMA add that half to a float32 sum in HBM (`flashlearn.fast.hopper.dq_sums`).
 
 These additions come in any order, so that dQ may differ in its last bits from run to run. Deterministic (`IN_ORDER`),
 CTAs wait for a semaphore: to a block of dQ the first block of keys adds first, then the second, and so on
-(`flashlearn.fast.hopper.order`). All begin at the last block of queries, which every key is attended from.
+(`flashlearn.fast.hopper.scheduling`). All begin at the last block of queries, which every key is attended from.
 
 Short heads are zero-initialised by the CTAs of the heads before them, so that zeros stay in the L2 cache (`BY_ROWS`).
 With masks, and where heads share keys, a few heads run side by side (`BESIDE`), so that no head's long CTAs end last.
@@ -36,8 +36,9 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from flashlearn.core.inputs import check_bool
 from flashlearn.fast.dependent_launch import follows
 from flashlearn.fast.dispatch import hopper_width
-from flashlearn.fast.hopper.bands import Spans
-from flashlearn.fast.hopper.order import (
+from flashlearn.fast.hopper.dq_sums import Begun, begin_sums, block_of_queries, end_sums
+from flashlearn.fast.hopper.ranges import Spans
+from flashlearn.fast.hopper.scheduling import (
     LAGS,
     LONG,
     all_added,
@@ -53,7 +54,6 @@ from flashlearn.fast.hopper.order import (
     wait_for_turn,
 )
 from flashlearn.fast.hopper.softcap import capped, factor_of
-from flashlearn.fast.hopper.sums import Begun, begin_sums, block_of_queries, end_sums
 from flashlearn.fast.hopper.tiles import in_tiles, launch_hopper
 from flashlearn.fast.hopper.versions import async_add, async_load, async_store, barrier
 from flashlearn.fast.launcher import multiprocessors, to_write

@@ -46,8 +46,9 @@ from flashlearn.fast.hopper.backward import (
     rows_beside,
     rows_in_order,
 )
-from flashlearn.fast.hopper.bands import Spans
-from flashlearn.fast.hopper.order import (
+from flashlearn.fast.hopper.dq_sums import Begun, begin_sums, end_sums, tiles_of_dq
+from flashlearn.fast.hopper.ranges import Spans
+from flashlearn.fast.hopper.scheduling import (
     all_added,
     keep_ticket,
     pass_turn,
@@ -56,7 +57,6 @@ from flashlearn.fast.hopper.order import (
     wait_for_turn,
 )
 from flashlearn.fast.hopper.softcap import factor_of
-from flashlearn.fast.hopper.sums import Begun, begin_sums, end_sums, tiles_of_dq
 from flashlearn.fast.hopper.tiles import in_tiles, launch_hopper
 from flashlearn.fast.hopper.versions import async_add, async_load, async_store, barrier
 from flashlearn.fast.launcher import to_write

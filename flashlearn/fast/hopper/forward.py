@@ -15,7 +15,7 @@ The mathematics is that of the teaching kernel. What differs is who does it, and
 7. Three consumers at D = 64 keep an old row maximum until a row sum grows too large (`trust`).
 8. From 129 columns on blocks have 64 keys; up to 192 columns a tile is three chunks of 64.
 
-Windows, documents and padding are one range of keys for every query (`flashlearn.fast.hopper.bands`). Findings and
+Windows, documents and padding are one range of keys for every query (`flashlearn.fast.hopper.ranges`). Findings and
 figures: docs/engineering_log.md. Written in Gluon, with the names of Triton 3.6 to 3.8.
 Source: J. Shah et al., "FlashAttention-3", 2024 (arXiv:2407.08608), Algorithms 1 and 2.
 """
@@ -36,8 +36,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from flashlearn.core.inputs import check_bool
 from flashlearn.fast.dispatch import hopper_width
-from flashlearn.fast.hopper.bands import Spans
-from flashlearn.fast.hopper.order import rows_of_a_wave, rows_with_masks, side_by_side, tickets_taken
+from flashlearn.fast.hopper.ranges import Spans
+from flashlearn.fast.hopper.scheduling import rows_of_a_wave, rows_with_masks, side_by_side, tickets_taken
 from flashlearn.fast.hopper.softcap import capped, with_softcap
 from flashlearn.fast.hopper.tiles import in_tiles, launch_hopper
 from flashlearn.fast.hopper.versions import async_load, async_store, barrier

@@ -19,11 +19,11 @@ from flashlearn.core.mask import KeyRange, Window, check_documents, check_key_ra
 from flashlearn.core.scores import per_head
 from flashlearn.fast.decode import decode
 from flashlearn.fast.dispatch import allow_tf32, general_rung, must_widen
+from flashlearn.fast.interpreter_warning import warn_if_slow
 from flashlearn.fast.portable.backward import How, attention_gradients
 from flashlearn.fast.portable.forward import attention_forward_portable
 from flashlearn.fast.portable.launches import DKDV, DQ, FORWARD, portable_launch
 from flashlearn.fast.portable.options import Options
-from flashlearn.fast.slow import warn_if_slow
 from flashlearn.fast.target import INTERPRETED, check_softcap
 
 FLAT = (
@@ -123,7 +123,7 @@ def _run_forward(q, k, v, scale, options: Options):
     if rung.name == "decode":
         return decode(q, k, v, causal, scale, allow_tf32=tf32, options=options)
     if rung.name == "hopper":
-        from flashlearn.fast.hopper.banded import banded_forward
+        from flashlearn.fast.hopper.masked import banded_forward
 
         return banded_forward(q, k, v, scale, options, **rung.options)
     if INTERPRETED:
@@ -155,7 +155,7 @@ def _backward(do, dlse, q, k, v, o, lse, *given):
 def _run_backward(do, q, k, v, o, lse, dlse, scale, how: How):
     rung = general_rung(q, k, v, how.options, scale=scale, backward=True)
     if rung.name == "hopper":
-        from flashlearn.fast.hopper.banded import banded_gradients
+        from flashlearn.fast.hopper.masked import banded_gradients
 
         return *banded_gradients(do, q, k, v, o, lse, dlse, scale, how.options, **rung.options), None
     if INTERPRETED:

@@ -1,6 +1,6 @@
 """The Hopper kernels for what `Options` asks of them: windows, documents, packed sequences, padding, sinks and softcaps.
 
-All of these but sinks and softcaps are spans of keys (`flashlearn.fast.hopper.bands`), worked out for every call, in one launch.
+All of these but sinks and softcaps are spans of keys (`flashlearn.fast.hopper.ranges`), worked out for every call, in one launch.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from torch import Tensor
 from flashlearn.fast.dispatch import why_not_tma
 from flashlearn.fast.hopper.backward import attention_backward_hopper
 from flashlearn.fast.hopper.backward_wide import attention_backward_wide
-from flashlearn.fast.hopper.bands import Spans, attention_spans
+from flashlearn.fast.hopper.dq_sums import begin_sums
 from flashlearn.fast.hopper.forward import attention_forward_hopper
+from flashlearn.fast.hopper.ranges import Spans, attention_spans
 from flashlearn.fast.hopper.softcap import factor_of
-from flashlearn.fast.hopper.sums import begin_sums
 from flashlearn.fast.portable.backward import gradient_of_sinks
 from flashlearn.fast.portable.options import Options
 

@@ -11,8 +11,8 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here", allow_module_level=True)
 
-from flashlearn.fast.hopper import sums as module
-from flashlearn.fast.hopper.sums import Begun, begin_sums, end_sums
+from flashlearn.fast.hopper import dq_sums as module
+from flashlearn.fast.hopper.dq_sums import Begun, begin_sums, end_sums
 from flashlearn.fast.target import INTERPRETED
 from tests.summed import as_summed, tiles
 

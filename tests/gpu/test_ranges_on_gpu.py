@@ -13,9 +13,9 @@ if importlib.util.find_spec("triton") is None:
 from flashlearn.fast import dispatch
 from flashlearn.fast.hopper.backward import attention_backward_hopper
 from flashlearn.fast.hopper.backward_wide import attention_backward_wide
-from flashlearn.fast.hopper.bands import attention_spans
 from flashlearn.fast.hopper.forward import attention_forward_hopper
-from tests.bands import CASES, attend, dense
+from flashlearn.fast.hopper.ranges import attention_spans
+from tests.ranges import CASES, attend, dense
 
 pytestmark = [
     pytest.mark.gpu,
@@ -34,7 +34,7 @@ def on_gpu(options):
 @pytest.mark.parametrize("D, options_of_launch", LAUNCHES)
 @pytest.mark.parametrize("times", (1, 7))
 @pytest.mark.parametrize("name", CASES)
-def test_bands(name, times, D, options_of_launch, dtype):
+def test_ranges(name, times, D, options_of_launch, dtype):
     """`times` as long, so that whole blocks are skipped, seen and crossed; twenty runs of the same bits but for dq."""
     if why := dispatch.why_not_this_machine(torch.device("cuda", torch.cuda.current_device())):
         pytest.skip(why)

@@ -19,10 +19,10 @@ from flashlearn.core.inputs import check_bool, check_qkv, dual
 from flashlearn.core.mask import KeyRange, Window, limits
 from flashlearn.fast.decode import decode
 from flashlearn.fast.dispatch import allow_tf32, backward_rung, forward_rung, must_widen, why_not_tma
-from flashlearn.fast.general import count_flops, flat, general_forward, options_of, refuse_second_order
+from flashlearn.fast.interpreter_warning import warn_if_slow
+from flashlearn.fast.options_operator import count_flops, flat, general_forward, options_of, refuse_second_order
 from flashlearn.fast.portable.backward import attention_backward_portable
 from flashlearn.fast.portable.forward import attention_forward_portable
-from flashlearn.fast.slow import warn_if_slow
 from flashlearn.fast.target import DTYPES, check_device, resolve_scale
 from flashlearn.kernels.backward import attention_backward, backward_launch
 from flashlearn.kernels.forward import attention_forward, check_head_dim, forward_launch
@@ -280,7 +280,7 @@ def _run_backward(do, dlse, q, k, v, o, lse, causal, scale):
         )
     from flashlearn.fast.hopper.backward import attention_backward_hopper, heads_zeroed
     from flashlearn.fast.hopper.backward_wide import attention_backward_wide
-    from flashlearn.fast.hopper.sums import begin_sums
+    from flashlearn.fast.hopper.dq_sums import begin_sums
 
     do = do.contiguous() if why_not_tma(do) else do  # e.g. all ones, from sum(): a single element, expanded
     if q.shape[-1] > 128:

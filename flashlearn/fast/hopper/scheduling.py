@@ -19,7 +19,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from flashlearn.fast.decode import workspace
-from flashlearn.fast.hopper.bands import Spans
+from flashlearn.fast.hopper.ranges import Spans
 from flashlearn.fast.launcher import launch
 
 # Iterations after which the next block of keys of a head begins, measured; with ranges, of those that attend to a key in the mean

@@ -21,7 +21,7 @@ from flashlearn.core.pages import check_paged
 from flashlearn.exercises.altered import altered
 from flashlearn.fast import dependent_launch as follow
 from flashlearn.fast import paged
-from flashlearn.fast.hopper import sums
+from flashlearn.fast.hopper import dq_sums
 from flashlearn.fast.portable.launches import Launch
 from flashlearn.kernels import INTERPRETED
 
@@ -50,14 +50,14 @@ def gradient():
     """dQ of some queries of one head, scaled by one program."""
     added, counters = torch.linspace(0, 1, 8192).view(1, 1, 256, 32), torch.zeros(1, 1, 2, dtype=torch.int32)
     dq = torch.zeros(1, 1, 40, 16)
-    sums.end_sums(sums.Begun(torch.empty(0), added, counters, None), 0.5, dq, 1, 2)
+    dq_sums.end_sums(dq_sums.Begun(torch.empty(0), added, counters, None), 0.5, dq, 1, 2)
     return (dq,)
 
 
 SECOND = {  # what is run, the kernel that follows another, where it is, and its arguments that the other writes
     "decode": (decode, decoding, "attention_merge_kernel", "launch", (0, 1)),
     "pages": (pages, paged, "attention_paged_merge_kernel", "launch_kept", (2, 3)),
-    "gradient": (gradient, sums, "attention_end_sums_kernel", "launch", (0,)),
+    "gradient": (gradient, dq_sums, "attention_end_sums_kernel", "launch", (0,)),
 }
 
 

@@ -13,11 +13,11 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: no kernel is run", allow_module_level=True)
 
-from flashlearn.fast.hopper.bands import Spans, attention_spans
-from flashlearn.fast.hopper.order import turns_to_add
+from flashlearn.fast.hopper.ranges import Spans, attention_spans
+from flashlearn.fast.hopper.scheduling import turns_to_add
 from flashlearn.fast.portable.options import mean_seen
 from flashlearn.fast.target import INTERPRETED
-from tests.bands import CASES, KEYS, RAGGED, RANGES, attend, dense
+from tests.ranges import CASES, KEYS, RAGGED, RANGES, attend, dense
 from tests.test_barriers import backward_run, forward_run, problem
 
 DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
@@ -26,7 +26,7 @@ import flashlearn.kernels
 from flashlearn.compiler.pretend import pretend
 launches = pretend(90)
 import torch
-from flashlearn.fast.hopper.bands import attention_spans
+from flashlearn.fast.hopper.ranges import attention_spans
 pair = (torch.tensor([0, 9], dtype=torch.int32),) * 2
 for given in ({}, {"offsets": pair}, {"key_range": pair}, {}):
     for of_keys in (False, True):
