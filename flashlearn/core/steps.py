@@ -148,7 +148,7 @@ VALUES = {
     "order": "of the shares of a ring: plain or zigzag",
     "owners": "whose K and V each process of a ring has",
     "work": "the blocks of S that the processes of a ring compute in this step",
-    "letters": "what the processes of a ring send in this step",
+    "messages": "what the processes of a ring send in this step",
 }
 
 

@@ -9,7 +9,8 @@ Nothing here starts processes: `torchrun` does, or `flashlearn.ring.processes` o
 """
 
 from flashlearn.ring.attention import ring_attention
-from flashlearn.ring.sharing import Places, join, shares, split
+from flashlearn.ring.plan import shares
+from flashlearn.ring.sharing import Places, join, split
 from flashlearn.ring.steps import ring_attention_steps
 from flashlearn.ring.ulysses import ulysses_attention
 

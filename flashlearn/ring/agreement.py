@@ -1,7 +1,7 @@
-"""One question to all before the ring starts: whether every process was handed its share of the same problem.
+"""Before the ring starts all processes compare notes: whether every one has its share of the same problem.
 
-Without it a process with another shape, dtype or option would wait for messages of another size, or send them: a hang,
-or numbers that belong to nobody. Every process hears the same notes, so all come to the same error.
+Otherwise a process with another shape, dtype or option would send messages of another size: a hang, or wrong numbers.
+Every process gets the same notes, so all raise the same error.
 """
 
 from __future__ import annotations
@@ -20,17 +20,23 @@ ERRORS = {kind.__name__: kind for kind in (TypeError, ValueError, NotImplemented
 LONGEST = 300  # characters of an error in a note, where one takes 6 bytes at most
 
 
-def agree(wire: Any, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> tuple[Plan, float]:
-    """The plan and the scale; ValueError or TypeError in every process if one of them was handed something that does not fit.
+def agree(comm: Any, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> tuple[Plan, float]:
+    """The plan and the scale; ValueError or TypeError in every process if one of them has something that does not fit.
 
     NotImplementedError for derivatives that a ring does not have.
     """
-    _refuse_func()
-    notes = ask_all(wire, lambda: _note(q, k, v, **options))
+    if (
+        torch._C._are_functorch_transforms_active()
+    ):  # before anything is sent: here not even a note is an ordinary tensor
+        raise NotImplementedError(
+            "ring_attention and ulysses_attention have a derivative for torch.autograd, not for torch.func (grad, vjp, jvp, "
+            "jacrev, vmap): call o.backward() or torch.autograd.grad, or use flashlearn.standard_attention on the whole sequence"
+        )
+    notes = compare_notes(comm, lambda: _note(q, k, v, **options))
     return plan_of_notes(notes), notes[0]["scale"]
 
 
-def ask_all(wire: Any, note: Callable[[], dict]) -> list[dict]:
+def compare_notes(comm: Any, note: Callable[[], dict]) -> list[dict]:
     """The notes of all processes, which differ in the tokens alone; an error in one of them is raised in every process.
 
     ValueError, TypeError or NotImplementedError: what `note` raises here or elsewhere, or that the notes differ.
@@ -38,44 +44,24 @@ def ask_all(wire: Any, note: Callable[[], dict]) -> list[dict]:
     try:
         mine, found = note(), None
     except tuple(ERRORS.values()) as error:
-        mine, found = {"error": _shortened(str(error)), "type": type(error).__name__}, error
-    if found and wire.size == 1:
+        text = str(error)
+        text = text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+        mine, found = {"error": text, "type": type(error).__name__}, error
+    if found and comm.size == 1:
         raise found
-    notes = wire.ask(mine) if wire.size > 1 else [mine]
+    notes = comm.all_gather(mine) if comm.size > 1 else [mine]
     for r, other in enumerate(notes):
         if "error" in other:
             kind = ERRORS.get(other["type"], ValueError)  # of a ValueError there are kinds
-            raise kind(f"process {r} of {wire.size}: {other['error']}") from found
+            raise kind(f"process {r} of {comm.size}: {other['error']}") from found
     _same(notes)
     return notes
 
 
-def _shortened(text: str) -> str:
-    """What fits into a note."""
-    return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
-
-
-def _refuse_func() -> None:
-    """Refuse torch.func before anything is sent: within it not even a note is an ordinary tensor."""
-    if torch._C._are_functorch_transforms_active():
-        raise NotImplementedError(
-            "ring_attention and ulysses_attention have a derivative for torch.autograd, not for torch.func (grad, vjp, jvp, "
-            "jacrev, vmap): call o.backward() or torch.autograd.grad, or use flashlearn.standard_attention on the whole sequence"
-        )
-
-
 def check_numbers(device: torch.device, name: str) -> None:
-    """Refuse tensors that have a shape and no numbers: there is nothing to send."""
+    """ValueError for tensors that have a shape and no numbers: there is nothing to send."""
     if device.type == "meta":
         raise ValueError(f"expected {name} with numbers in them, on a GPU or the CPU, got tensors on {device}")
-
-
-def _refuse_forward_mode(*tensors: Tensor) -> None:
-    if dual(*tensors):
-        raise NotImplementedError(
-            "ring_attention and ulysses_attention have a backward pass and no forward-mode derivative; use "
-            "flashlearn.standard_attention on the whole sequence"
-        )
 
 
 def _note(q: Tensor, k: Tensor, v: Tensor, *, order, causal, window, scale, return_lse) -> dict:
@@ -84,7 +70,11 @@ def _note(q: Tensor, k: Tensor, v: Tensor, *, order, causal, window, scale, retu
     check_bool(return_lse, "return_lse")
     size = check_qkv(q, k, v)
     check_numbers(q.device, "q, k and v")
-    _refuse_forward_mode(q, k, v)
+    if dual(q, k, v):
+        raise NotImplementedError(
+            "ring_attention and ulysses_attention have a backward pass and no forward-mode derivative; use "
+            "flashlearn.standard_attention on the whole sequence"
+        )
     if size.N_q != size.N_k:
         raise ValueError(f"expected as many queries as keys in a share, got {size.N_q} and {size.N_k}")
     check_bool(causal, "causal")
@@ -113,7 +103,7 @@ def scale_of(scale: float | None, D: int, dtype: torch.dtype) -> float:
 
 
 def _same(notes: list[dict]) -> None:
-    """Refuse notes that differ in anything but the tokens, and the words for a mask: causal is a window, too."""
+    """Reject notes that differ in anything but the tokens, and the words for a mask: causal is a window, too."""
     for key, first in notes[0].items():
         for r, note in enumerate(notes):
             if key not in ("tokens", "causal and window") and note[key] != first:

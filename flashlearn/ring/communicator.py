@@ -1,11 +1,11 @@
-"""A group of processes as the ring sees it: `Wire` sends tensors while others arrive, and asks everybody at the start.
+"""A group of processes as the ring sees it: a `Communicator` sends tensors while others arrive, and compares notes at the start.
 
-    pending = wire.exchange([(k, right)], [(buffer, left)])        under way
+    pending = comm.exchange([(k, right)], [(buffer, left)])        under way
     ...                                                            computing
     pending.wait()                                                 arrived
 
-On a GPU the messages have a stream of their own, so that they pass while kernels run; `wait` makes the kernels that
-come after it wait, not the host.
+On a GPU the messages have a stream of their own, so they pass while kernels run; `wait` makes the kernels that are
+launched after it wait, not the host.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ NOTE = 2048  # bytes that a process may tell the others before the ring starts
 class Pending:
     """Messages under way."""
 
-    def __init__(self, wire: Wire, works: Sequence[Any], kept: Sequence[Any]):
-        self.wire, self.works, self.kept = wire, works, kept
+    def __init__(self, comm: Communicator, works: Sequence[Any], kept: Sequence[Any]):
+        self.comm, self.works, self.kept = comm, works, kept
 
     def wait(self) -> None:
         """Until all have been sent and have arrived; RuntimeError if another process is gone, or too late."""
@@ -36,11 +36,11 @@ class Pending:
             for work in self.works:
                 work.wait()
         except RuntimeError as error:
-            raise self.wire.lost(error) from error
+            raise self.comm.lost(error) from error
         self.works, self.kept = (), ()
 
 
-class Wire:
+class Communicator:
     """The processes of a group: this one's number `rank` of `size`, and messages between them."""
 
     def __init__(self, group: Any, device: torch.device):
@@ -75,38 +75,34 @@ class Wire:
             return dist.batch_isend_irecv(jobs) if jobs else []
 
     def lost(self, error: RuntimeError) -> RuntimeError:
-        """What to tell when a message failed."""
-        first = re.sub(
-            r"^\[.*?\] |\. This is.*", "", str(error).strip().partition("\n")[0]
-        )  # gloo's file and good wishes
+        """The error for a message that failed."""
+        line = str(error).strip().partition("\n")[0]
+        cause = re.sub(r"^\[.*?\] |\. This is.*", "", line)  # without gloo's file and advice
         return RuntimeError(
             f"expected all {self.size} processes of the ring to take part, but process {self.rank} lost another one: it has "
-            f"ended, or took longer than the group's time limit ({first})"
+            f"ended, or took longer than the group's time limit ({cause})"
         )
 
-    def ask(self, note: dict) -> list[dict]:
-        """What every process has to say, in order: one small message from each to all, before anything else."""
+    def all_gather(self, note: dict) -> list[dict]:
+        """The notes of all processes, in order: one small message from each to all, before anything else."""
         text = json.dumps(note, ensure_ascii=False).encode(errors="replace")
         if len(text) > NOTE:
             raise ValueError(f"expected a note of at most {NOTE} bytes, got {len(text)}")
-        device = torch.device("cpu") if self._talks("cpu") else self.device
+        on_cpu = not isinstance(self.group, dist.ProcessGroup) or "cpu" in str(dist.get_backend_config(self.group))
+        device = torch.device("cpu") if on_cpu else self.device
         mine = torch.frombuffer(bytearray(text.ljust(NOTE)), dtype=torch.uint8).to(device)
-        theirs = [torch.empty_like(mine) for _ in range(self.size)]
+        all_notes = [torch.empty_like(mine) for _ in range(self.size)]
         try:
-            self.group.allgather([theirs], [mine]).wait()
+            self.group.allgather([all_notes], [mine]).wait()
         except RuntimeError as error:
             raise self.lost(error) from error
-        if self.cuda and device.type == "cpu":
+        if self.cuda and on_cpu:
             _introduce(self.group, self.device)
-        return [json.loads(bytes(t.tolist())) for t in theirs]
-
-    def _talks(self, kind: str) -> bool:
-        """Whether the group carries tensors of this kind of device."""
-        return not isinstance(self.group, dist.ProcessGroup) or kind in str(dist.get_backend_config(self.group))
+        return [json.loads(bytes(t.tolist())) for t in all_notes]
 
 
 class Alone:
-    """A group of one: nobody to talk to."""
+    """A group of one, without messages."""
 
     rank, size = 0, 1
 

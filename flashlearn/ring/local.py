@@ -1,10 +1,10 @@
 """What one process computes by itself: attention of some rows of Q with some columns of K and V, and its gradients.
 
-The kernel is `flash_attention`'s on a GPU; what it does not take, float64, and what is on a CPU, goes to the
-rungs in PyTorch, `tiled_attention_v2` and `tiled_attention_backward`. `INTERPRET` makes the kernel run on a CPU too, in
-Triton's interpreter, where a ring of 37 tokens takes seconds: for tests. The gradients take o and lse of the
-*whole* sequence: P = exp(S - lse) is then what the weights of these keys are among all keys, and
-delta = rowsum(dO o O) belongs to the row, not to the visit. So the gradients of visits simply add up.
+On a GPU `flash_attention` computes them. On a CPU, and for float64, the algorithms in PyTorch do: `tiled_attention_v2`
+and `tiled_attention_backward`. With `INTERPRET`, for tests, the kernel runs on a CPU too, in Triton's interpreter.
+
+The gradients take o and lse of the *whole* sequence. Then P = exp(S - lse) has the weights of these keys among all
+keys, and delta = rowsum(dO o O) belongs to the query, not to the visit. So the gradients of visits add up.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from flashlearn.core.mask import limits
 from flashlearn.core.numerics import Span, exp_diff, wide
 from flashlearn.ring.plan import Visit
 
-BLOCK = 128  # of the rungs in PyTorch: large, since they are here to compute, not to be looked at
+BLOCK = 128  # of the algorithms in PyTorch: large, to be quick
 WIDEST = 256  # columns that the kernels take
 INTERPRET = False
 
 
-class Rows(NamedTuple):
-    """What the backward pass knows of queries, of all of a share or of some rows: dO and dlse, Q, O and lse.
+class Queries(NamedTuple):
+    """What the backward pass knows of the queries of a share, or of some of them: dO and dlse, Q, O and lse.
 
     O and lse, and their gradients, belong to the whole sequence; dlse is None where nobody used lse.
     """
@@ -38,28 +38,28 @@ class Rows(NamedTuple):
     o: Tensor
     lse: Tensor
 
-    def part(self, heads: slice, span: Span) -> Rows:
-        """Some heads of some rows."""
+    def part(self, heads: slice, span: Span) -> Queries:
+        """Some heads of some queries."""
         tokens = slice(*span)
-        return Rows(*(None if t is None else t[:, heads, tokens] for t in self))  # type: ignore[arg-type]
+        return Queries(*(None if t is None else t[:, heads, tokens] for t in self))  # type: ignore[arg-type]
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, visit: Visit, scale: float) -> tuple[Tensor, Tensor]:
     """o, shaped as q, and lse (B, H_q, N_q), of these keys alone, under the mask of the visit."""
+    window = (visit.left, visit.right)
     if by_kernel(q):
         from flashlearn.fast.api import flash_attention
 
-        return flash_attention(q, k, v, window=(visit.left, visit.right), scale=scale, return_lse=True)
-    window = (visit.left, visit.right)
+        return flash_attention(q, k, v, window=window, scale=scale, return_lse=True)
     return tiled_attention_v2(q, k, v, window=window, scale=scale, return_lse=True, block_q=BLOCK, block_k=BLOCK)
 
 
-def backward(rows: Rows, k: Tensor, v: Tensor, visit: Visit, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+def backward(queries: Queries, k: Tensor, v: Tensor, visit: Visit, scale: float) -> tuple[Tensor, Tensor, Tensor]:
     """What these keys give to dq, dk and dv, under the mask of the visit."""
-    do, dlse, q, o, lse = rows
+    do, dlse, q, o, lse = queries
     if by_kernel(q):
         dlse = None if dlse is None else dlse.contiguous()
-        return _by_operator(Rows(do, dlse, q, o, lse.contiguous()), k, v, visit, scale)
+        return _by_operator(Queries(do, dlse, q, o, lse.contiguous()), k, v, visit, scale)
     options: dict[str, Any] = {"window": (visit.left, visit.right), "scale": scale, "block_q": BLOCK, "block_k": BLOCK}
     if dlse is None:
         return tiled_attention_backward(do, q, k, v, o, lse, **options)
@@ -69,13 +69,13 @@ def backward(rows: Rows, k: Tensor, v: Tensor, visit: Visit, scale: float) -> tu
     return tuple(t[..., :-1].to(q.dtype) for t in (dq, dk, dv))
 
 
-def _by_operator(rows: Rows, k: Tensor, v: Tensor, visit: Visit, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+def _by_operator(queries: Queries, k: Tensor, v: Tensor, visit: Visit, scale: float) -> tuple[Tensor, Tensor, Tensor]:
     """The derivative that `flash_attention` registers, of the plain operator or of that with masks, by itself."""
     import flashlearn.fast.api  # noqa: F401  registers the operators
     from flashlearn.fast.options_operator import flat
     from flashlearn.fast.portable.options import Options
 
-    do, dlse, q, o, lse = rows
+    do, dlse, q, o, lse = queries
     left, right = limits((visit.left, visit.right), False, q.shape[2], k.shape[2])
     if left is None and right in (None, 0):
         return torch.ops.flashlearn.attention_backward(do, dlse, q, k, v, o, lse, right == 0, scale)

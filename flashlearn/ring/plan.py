@@ -5,13 +5,13 @@ The N tokens are cut into P chunks, or 2 P in zigzag order; a share is one chunk
     order = "plain"     process r has chunk r
     order = "zigzag"    process r has the chunks r and 2 P - 1 - r, one early and one late
 
-In step s process r holds the K and V of process r - s (mod P), its owner: they came round the ring, s places. The
-queries of r visit them. Under a mask a chunk of queries sees all of a chunk of keys, part of it or nothing, and that
-decides everything here: what is computed, how far K and V travel, and what comes home as dK and dV.
+In step s process r holds the K and V of their owner, process r - s (mod P). A visit computes queries of r with them.
+Under a mask a chunk of queries attends to all of a chunk of keys, part of it or nothing. That decides what is
+computed, how far K and V travel, and what returns as dK and dV.
 
-Under a causal mask the plain order leaves process 0 with one block of P, and the last with all of them. In zigzag order
-a visit to an earlier owner is all queries with half of the keys, and to a later one half of the queries with all
-keys: as much work for every process, in every step.
+Under a causal mask and in plain order process 0 computes one block of P, and the last process all of them. In zigzag
+order a visit to an earlier owner is all queries with half of the keys, and to a later one half of the queries with all
+keys: every process has the same work in every step.
 
 Source of the zigzag order: the implementation notes of Striped Attention (arXiv:2311.09431) and of Llama 3 (arXiv:2407.21783,
 section 3.3.2, two chunks a process).
@@ -19,8 +19,10 @@ section 3.3.2, two chunks a process).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from flashlearn.core.inputs import check_block, check_count
@@ -37,11 +39,11 @@ def cut(N: int, parts: int) -> list[Span]:
     [(0, 2), (2, 4), (4, 5)]
     """
     ends = [i * (N // parts) + min(i, N % parts) for i in range(parts + 1)]
-    return list(zip(ends, ends[1:], strict=False))
+    return list(pairwise(ends))
 
 
 def check_order(order: str) -> None:
-    """Refuse anything but "plain" and "zigzag"."""
+    """ValueError for anything but "plain" and "zigzag"."""
     if order not in ORDERS:
         raise ValueError(f"expected order to be 'plain' or 'zigzag', got {order!r}")
 
@@ -80,9 +82,24 @@ class Visit(NamedTuple):
         return mask.N_q * mask.N_k if mask.full else sum(stop - start for start, stop in spans)
 
 
-def hull(*spans: Span) -> Span:
+def length(span: Span) -> int:
+    """How many tokens a span has."""
+    return max(0, span[1] - span[0])
+
+
+def overlap(a: Span, b: Span) -> Span:
+    """What two spans have in common; its length is 0 if that is nothing."""
+    return max(a[0], b[0]), min(a[1], b[1])
+
+
+def shifted(span: Span, by: int) -> Span:
+    """The span, `by` tokens further on."""
+    return span[0] + by, span[1] + by
+
+
+def hull(spans: Iterable[Span]) -> Span:
     """The smallest span that holds all of them; (0, 0) for nothing."""
-    there = [span for span in spans if span[0] < span[1]]
+    there = [span for span in spans if length(span)]
     return (min(a for a, _ in there), max(b for _, b in there)) if there else EMPTY
 
 
@@ -102,19 +119,14 @@ class Plan:
         return shares(self.N, self.P, self.order)
 
     @cached_property
-    def places(self) -> list[list[Span]]:
-        """For each process where its chunks stand in its share."""
-        found = []
-        for mine in self.chunks:
-            ends = [0]
-            for start, stop in mine:
-                ends.append(ends[-1] + stop - start)
-            found.append(list(zip(ends, ends[1:], strict=False)))
-        return found
+    def offsets(self) -> list[list[Span]]:
+        """For each process where its chunks are in its share."""
+        ends = [list(accumulate(map(length, chunks), initial=0)) for chunks in self.chunks]
+        return [list(pairwise(one)) for one in ends]
 
     def size(self, r: int) -> int:
         """How many tokens process r has."""
-        return self.places[r][-1][1]
+        return self.offsets[r][-1][1]
 
     @cached_property
     def visits(self) -> list[list[tuple[Visit, ...]]]:
@@ -125,51 +137,47 @@ class Plan:
         if r == j and self.left is None and self.right in (None, 0):  # a share runs forward: its own mask is the same
             own = (0, self.size(r))
             return (Visit(own, own, self.left, self.right),) if own[1] else ()
-        pairs = [
-            visit
-            for a, rows in enumerate(self.chunks[r])
-            for b, cols in enumerate(self.chunks[j])
-            if (visit := self._pair(rows, cols, self.places[r][a][0], self.places[j][b][0]))
+        visits = [
+            self._pair(rows, cols, row, col)
+            for rows, (row, _) in zip(self.chunks[r], self.offsets[r], strict=True)
+            for cols, (col, _) in zip(self.chunks[j], self.offsets[j], strict=True)
         ]
-        return tuple(_joined(pairs))
+        return tuple(_joined([visit for visit in visits if visit]))
 
     def _pair(self, rows: Span, cols: Span, row: int, col: int) -> Visit | None:
-        """A chunk of queries with a chunk of keys, less what sees nothing; they stand at `row` and `col` of their shares."""
+        """A chunk of queries with a chunk of keys, less what attends to nothing; they are at `row` and `col` of their shares."""
         mask = Mask(self.N, self.N, self.left, self.right)
         if not mask.sees(rows, cols):
             return None
-        seeing, seen = _both(mask.queries(cols), rows), _both(mask.keys(rows), cols)
-        at = (seeing[0] - rows[0] + row, seeing[1] - rows[0] + row), (seen[0] - cols[0] + col, seen[1] - cols[0] + col)
-        if not mask.crosses(seeing, seen):
+        queries, keys = overlap(mask.queries(cols), rows), overlap(mask.keys(rows), cols)
+        at = shifted(queries, row - rows[0]), shifted(keys, col - cols[0])
+        if not mask.crosses(queries, keys):
             return Visit(*at)
-        last = seen[1] - seeing[1]  # how much further the last key stands than the last query, which the rungs align
+        last = keys[1] - queries[1]  # how far the last key is behind the last query: the algorithms align these two
         left = None if self.left is None else self.left + last
         right = None if self.right is None else self.right - last
         return Visit(*at, left, right)
 
-    def travels(self, j: int, s: int) -> Span:
-        """The part of the K and V of j that arrives in step s: what the process there, or one after it, sees."""
-        cols = (visit.cols for step in range(s, self.P) for visit in self.visits[(j + step) % self.P][j])
-        return hull(*(_chunks_of(self.places[j], col) for col in cols))
-
-    def returns(self, j: int, s: int) -> Span:
-        """The part of dK and dV of j that goes on after step s: what the processes up to there have seen."""
-        cols = (visit.cols for step in range(1, s + 1) for visit in self.visits[(j + step) % self.P][j])
-        return hull(*(_chunks_of(self.places[j], col) for col in cols))
-
-    def last(self, j: int) -> int:
-        """The last step in which the K and V of j are seen by another; dK and dV go home after it. 0 if there is none."""
-        return max((s for s in range(1, self.P) if self.visits[(j + s) % self.P][j]), default=0)
-
     @cached_property
     def route(self) -> list[list[tuple[Span, Span]]]:
-        """route[j][s]: what travels to step s, and what returns from it; nothing returns after the last visit but home."""
-        return [[(self.travels(j, s), self.returns(j, s)) for s in range(self.P)] for j in range(self.P)]
+        """route[j][s]: which part of the share of j travels as K and V, and returns as dK and dV.
+
+        In step s arrives what the process there, or one after it, attends to. After step s goes on what the processes up
+        to there have attended to. What is sent is whole chunks.
+        """
+        met = [[self._chunks_met(j, s) for s in range(self.P)] for j in range(self.P)]
+        return [[(hull(of[s:]), hull(of[1 : s + 1])) for s in range(self.P)] for of in met]
+
+    def _chunks_met(self, j: int, s: int) -> Span:
+        """The chunks of j, in its share, to which the process attends that has them in step s."""
+        cols = [visit.cols for visit in self.visits[(j + s) % self.P][j]]
+        return hull(chunk for chunk in self.offsets[j] if any(length(overlap(chunk, span)) for span in cols))
 
     @cached_property
-    def lasts(self) -> list[int]:
-        """`last` of every process."""
-        return [self.last(j) for j in range(self.P)]
+    def last(self) -> list[int]:
+        """For each process the last step in which another attends to its keys, 0 if none does: dK and dV return after it."""
+        steps = range(1, self.P)
+        return [max((s for s in steps if self.visits[(j + s) % self.P][j]), default=0) for j in range(self.P)]
 
     def pairs(self, r: int) -> list[int]:
         """Pairs of a query and a key that process r computes in each step: its work."""
@@ -182,21 +190,13 @@ def plan_of(N: int, P: int, order: str, left: int | None, right: int | None) -> 
     return Plan(N, P, order, left, right)
 
 
-def _both(a: Span, b: Span) -> Span:
-    return max(a[0], b[0]), min(a[1], b[1])
-
-
-def _chunks_of(places: list[Span], cols: Span) -> Span:
-    """The chunks, whole, that a span lies in: what is sent is whole chunks."""
-    return hull(*(place for place in places if _both(place, cols)[0] < _both(place, cols)[1]))
-
-
 def _joined(visits: list[Visit]) -> list[Visit]:
     """The same with fewer calls: full blocks side by side become one, then full blocks one above the other."""
     for join in (_side_by_side, _one_above_the_other):
         found: list[Visit] = []
         for visit in visits:
-            joined = join(found[-1], visit) if found and _full(found[-1]) and _full(visit) else None
+            full = bool(found) and all(one[2:] == (None, None) for one in (found[-1], visit))
+            joined = join(found[-1], visit) if full else None
             found = [*found[:-1], joined] if joined else [*found, visit]
         visits = found
     return visits
@@ -208,7 +208,3 @@ def _side_by_side(a: Visit, b: Visit) -> Visit | None:
 
 def _one_above_the_other(a: Visit, b: Visit) -> Visit | None:
     return Visit((a.rows[0], b.rows[1]), a.cols) if a.cols == b.cols and a.rows[1] == b.rows[0] else None
-
-
-def _full(visit: Visit) -> bool:
-    return visit.left is None and visit.right is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
 
@@ -9,23 +10,21 @@ import torch
 from torch import Tensor
 
 from flashlearn.core.inputs import check_count
-from flashlearn.ring.agreement import ask_all, check_numbers, plan_of_notes
-from flashlearn.ring.communicator import Wire
-from flashlearn.ring.plan import check_order, shares
-
-__all__ = ["Places", "join", "shares", "split"]
+from flashlearn.core.numerics import Span
+from flashlearn.ring.agreement import check_numbers, compare_notes, plan_of_notes
+from flashlearn.ring.communicator import Communicator
+from flashlearn.ring.plan import Plan, check_order, shares
 
 
 def split(t: Tensor, *, order: str, group: Any = None, dim: int = 2) -> Tensor:
     """This process's share of N tokens, which lie along `dim` of t; gradients flow back to them.
 
     order "plain" gives process r the r-th of P chunks, "zigzag" the chunks r and 2 P - 1 - r of 2 P; the first N mod P
-    (or 2 P) chunks have a token more than the others. Every process hands in the same t; nothing is sent.
+    (or 2 P) chunks have a token more than the others. Every process passes the same t; nothing is sent.
     """
     check_along(t, dim)
-    wire = Wire(group, torch.device("cpu"))
-    chunks = shares(t.shape[dim], wire.size, order)[wire.rank]
-    return torch.cat([t.narrow(dim, start, stop - start) for start, stop in chunks], dim)
+    comm = Communicator(group, torch.device("cpu"))
+    return share(t, shares(t.shape[dim], comm.size, order)[comm.rank], dim)
 
 
 @torch.no_grad()
@@ -37,17 +36,29 @@ def join(t: Tensor, *, order: str, group: Any = None, dim: int = 2) -> Tensor:
     ValueError or TypeError, the same in every process; a process that is gone, or late by more than the group's time
     limit, a RuntimeError in all that wait for it.
     """
-    wire = Wire(group, t.device if isinstance(t, Tensor) else torch.device("cpu"))
-    plan = plan_of_notes(ask_all(wire, lambda: _note(t, order, dim)))
+    comm = Communicator(group, t.device if isinstance(t, Tensor) else torch.device("cpu"))
+    plan = plan_of_notes(compare_notes(comm, lambda: _note(t, order, dim)))
     mine = t.movedim(dim, 0).contiguous()
-    parts = [mine if r == wire.rank else mine.new_empty((plan.size(r), *mine.shape[1:])) for r in range(wire.size)]
-    others = [r for r in range(wire.size) if r != wire.rank]
-    wire.exchange([(mine, r) for r in others], [(parts[r], r) for r in others], wire.mark()).wait()
-    whole = mine.new_empty((plan.N, *mine.shape[1:]))
-    for r, part in enumerate(parts):
-        for (start, stop), (first, last) in zip(plan.chunks[r], plan.places[r], strict=True):
-            whole[start:stop] = part[first:last]
-    return whole.movedim(0, dim)
+    parts = [mine if r == comm.rank else mine.new_empty((plan.size(r), *mine.shape[1:])) for r in range(comm.size)]
+    others = [r for r in range(comm.size) if r != comm.rank]
+    comm.exchange([(mine, r) for r in others], [(parts[r], r) for r in others], comm.mark()).wait()
+    return whole(plan, parts, 0).movedim(0, dim)
+
+
+def share(t: Tensor, chunks: Sequence[Span], dim: int = 2) -> Tensor:
+    """The chunks of all tokens that one process has, end to end."""
+    return torch.cat([t.narrow(dim, start, stop - start) for start, stop in chunks], dim)
+
+
+def whole(plan: Plan, parts: Sequence[Tensor], dim: int = 2) -> Tensor:
+    """All tokens in their order, from the shares of all processes."""
+    shape = list(parts[0].shape)
+    shape[dim] = plan.N
+    found = parts[0].new_empty(shape)
+    for part, chunks, offsets in zip(parts, plan.chunks, plan.offsets, strict=True):
+        for (start, stop), (first, _) in zip(chunks, offsets, strict=True):
+            found.narrow(dim, start, stop - start).copy_(part.narrow(dim, first, stop - start))
+    return found
 
 
 def _note(t: Tensor, order: str, dim: int) -> dict:
@@ -70,7 +81,7 @@ def _note(t: Tensor, order: str, dim: int) -> dict:
 
 
 def check_along(t: Tensor, dim: int) -> None:
-    """Refuse anything but a tensor that has this dimension; a negative one counts from the last."""
+    """TypeError or ValueError for anything but a tensor that has this dimension; a negative one counts from the last."""
     if not isinstance(t, Tensor):
         raise TypeError(f"expected t to be a torch.Tensor, got {type(t).__name__}")
     if not isinstance(dim, Integral) or isinstance(dim, bool):
@@ -80,9 +91,9 @@ def check_along(t: Tensor, dim: int) -> None:
 
 
 class Places:
-    """For a model of `flashlearn.models.gpt`, in place of a cache: where the tokens of this process stand among all N.
+    """For a model of `flashlearn.models.gpt`, in place of a cache: the positions of this process's tokens among all N.
 
-    model(tokens, [Places(N, order=order, group=group)] * layers) rotates queries and keys by these places; nothing is kept.
+    model(tokens, [Places(N, order=order, group=group)] * layers) rotates queries and keys by them; nothing is kept.
     """
 
     def __init__(self, N: int, *, order: str, group: Any = None):
@@ -90,5 +101,5 @@ class Places:
         self.length = split(torch.arange(N, device="cpu"), order=order, group=group, dim=0)
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """The keys and values of these tokens, as they are: the others are at other processes."""
+        """The keys and values of these tokens, as they are: other processes have the others."""
         return k, v

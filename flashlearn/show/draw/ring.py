@@ -15,7 +15,7 @@ from flashlearn.show.draw.sheet import Grid, Rect, Sheet, blocks_of
 from flashlearn.show.draw.style import COLOURS, INK, QUIET, ink_on, tint
 from flashlearn.show.draw.values import check_step, check_steps_of
 
-WANTED = ("s", "processes", "order", "owners", "work", "letters")
+WANTED = ("s", "processes", "order", "owners", "work", "messages")
 TOP, FOOT = 74, 44  # pixels: above what is drawn for names, below it for the key
 NOW, BEFORE = 0.95, 0.35  # how strong a tile is that is computed in this step, or was in an earlier one
 
@@ -125,7 +125,7 @@ def _process(sheet: Sheet, step: Step, r: int, area: Rect) -> None:
         sheet.box((x, y, w, box), COLOURS[name], INK, 1.2)
         sheet.text(x + w / 2, y + box / 2, words, color=ink_on(name), fontsize=15, weight="bold", **CENTRED)
         x += w + (14 if name == "Q" else 0)
-    sent = [parcel for parcel in step.values["letters"] if parcel.source == r]
+    sent = [parcel for parcel in step.values["messages"] if parcel.source == r]
     if sent:
         to = ", ".join(str(to) for to in dict.fromkeys(parcel.to for parcel in sent))
         sheet.text(x + 12, area.y + area.h / 2, f"▸ to {to}", va="center", fontsize=15)
