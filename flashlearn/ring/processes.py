@@ -1,10 +1,10 @@
-"""Several processes on one machine, from a cell of a notebook: started, listened to, and always ended.
+"""Several processes on one machine, from a cell of a notebook: started, their output read, and always ended.
 
     threads(4, function)       four threads, each with its own end of a group: within milliseconds
     processes(4, function)     four processes, each with its own memory: some seconds, nearly all of it imports
 
-`function(group, ...)` is what each of them runs; the group goes to `ring_attention`. Messages pass over 127.0.0.1 by
-gloo, a library of PyTorch's: no network is asked for, and none is needed.
+Each of them runs `function(group, ...)`; pass the group to `ring_attention`. Messages go over 127.0.0.1 by gloo, a library
+of PyTorch's; no network is needed.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from flashlearn.core.inputs import check_block
 
 LOOPBACK = "127.0.0.1"
 LIMIT = 30.0  # seconds that a process waits for another
-GRACE = 3.0  # seconds that the others have to tell what they lost, once a process has failed
+GRACE = 3.0  # seconds that the others have to report what they lost, once a process has failed
 PACKAGE = Path(__file__).parents[2]  # where flashlearn is imported from
 
 
 def join_group(store: Any, rank: int, size: int, limit: float = LIMIT) -> dist.ProcessGroupGloo:
-    """This process's end of a group of `size`, who find each other by `store`; nobody waits longer than `limit` seconds."""
+    """This process's end of a group of `size`, which find each other by `store`; none waits longer than `limit` seconds."""
     options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
     options._devices = [dist.ProcessGroupGloo.create_device(hostname=LOOPBACK)]
     options._timeout = timedelta(seconds=limit)
@@ -43,30 +43,27 @@ def join_group(store: Any, rank: int, size: int, limit: float = LIMIT) -> dist.P
 
 
 def threads(P: int, function: Callable[..., Any], *args: Any, limit: float = LIMIT) -> list[Any]:
-    """What `function(group, *args)` returns in each of P threads that play processes, in order.
-
-    If one fails, the others lose it, and fail too; its own error is raised when all have ended.
-    """
+    """What `function(group, *args)` returns in each of P threads, in order; the first error when all have ended."""
     check_block(P, "P")
     if not callable(function):
         raise TypeError(f"expected a function to run in every thread, got {type(function).__name__}")
     store, results, errors = dist.HashStore(), [None] * P, []
 
-    def play(rank: int) -> None:
+    def run(rank: int) -> None:
         group = None
         try:
             group = join_group(store, rank, P, limit)
             results[rank] = function(group, *args)
-        except BaseException as error:  # of a thread: raised below, in the thread that asked
+        except BaseException as error:  # raised below, in the thread of the caller
             errors.append(error)
             if group is not None:
                 group.abort()
 
-    players = [threading.Thread(target=play, args=(rank,), daemon=True) for rank in range(P)]
-    for player in players:
-        player.start()
-    for player in players:
-        player.join()
+    running = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(P)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
     if errors:
         raise errors[0]
     return results
@@ -75,9 +72,9 @@ def threads(P: int, function: Callable[..., Any], *args: Any, limit: float = LIM
 def processes(P: int, function: Callable[..., Any], *args: Any, limit: float = LIMIT) -> list[Any]:
     """What `function(group, *args)` returns in each of P processes, in order; what they print is printed by rank.
 
-    The processes are sent the source of the function, which imports what it needs by itself, and the arguments. All have ended
-    when this returns or raises, whatever happened: a RuntimeError if one failed, which tells what each said last; a
-    TimeoutError after `limit` seconds, half of which they wait for each other; or what interrupted the cell. Should this process be killed, they end by themselves.
+    The processes get the source of the function, which imports what it needs by itself, and the arguments. All have ended
+    when this returns or raises: a RuntimeError if one failed, with the last line of each; a TimeoutError after `limit`
+    seconds, half of which they wait for each other; or what interrupted the cell. If this process is killed, they end too.
     """
     check_block(P, "P")
     if not inspect.isfunction(function) or function.__name__ == "<lambda>":
@@ -94,35 +91,30 @@ def processes(P: int, function: Callable[..., Any], *args: Any, limit: float = L
                 process.end()
         for process in team:
             process.show()
-        _check(team)
+        if any(process.process.returncode for process in team):
+            words = "; ".join(process.last_line for process in team)
+            raise RuntimeError(f"expected all {P} processes to end well, got {words}")
         return [torch.load(Path(folder) / f"result{rank}.pt", weights_only=False) for rank in range(P)]
 
 
 class _Process:
-    """A process, and the thread that listens to it."""
+    """A process, and the thread that reads what it prints."""
 
     def __init__(self, folder: str, rank: int, size: int, limit: float):
-        self.rank, self.said, self.stopped = rank, "", False
+        self.rank, self.printed, self.stopped = rank, "", False
         paths = [str(PACKAGE), *filter(None, [os.environ.get("PYTHONPATH")])]
         here = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"}
         command = [sys.executable, "-m", "flashlearn.ring.worker", folder, str(rank), str(size), str(limit / 2)]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         self.process: Any = subprocess.Popen(
-            command,
-            env=here,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            encoding="utf-8",
-            errors="backslashreplace",
-            start_new_session=True,
+            command, env=here, **pipes, encoding="utf-8", errors="backslashreplace", start_new_session=True
         )
         self.listener = threading.Thread(target=self._listen, daemon=True)
         self.listener.start()
 
     def _listen(self) -> None:
         for line in self.process.stdout:
-            self.said += line
+            self.printed += line
 
     def end(self) -> None:
         """Make sure that it has ended."""
@@ -134,18 +126,18 @@ class _Process:
         self.process.stdout.close()
 
     def show(self) -> None:
-        """Print what it said, unless it failed."""
+        """Print what it printed, unless it failed."""
         if self.process.returncode == 0:
-            for line in self.said.splitlines():
+            for line in self.printed.splitlines():
                 print(f"[{self.rank}] {line}")
 
     @property
-    def last_words(self) -> str:
-        """The last line that it said, or how it ended."""
-        lines = [line for line in self.said.splitlines() if line.strip()]
+    def last_line(self) -> str:
+        """The last line that it printed, or how it ended."""
+        lines = [line for line in self.printed.splitlines() if line.strip()]
         code = self.process.returncode
         how = (
-            "was still running, and was ended" if self.stopped else f"ended by signal {-code}" if code < 0 else "ended"
+            "was still running, and was ended" if self.stopped else "ended" if code >= 0 else f"ended by signal {-code}"
         )
         return f"process {self.rank}: {lines[-1] if lines else how}"
 
@@ -164,10 +156,3 @@ def _watch(team: list[_Process], limit: float) -> None:
                 f"expected {len(team)} processes to end within {limit:g} seconds, got more: they were ended"
             )
         time.sleep(0.02)
-
-
-def _check(team: list[_Process]) -> None:
-    """RuntimeError if a process failed."""
-    if any(process.process.returncode for process in team):
-        words = "; ".join(process.last_words for process in team)
-        raise RuntimeError(f"expected all {len(team)} processes to end well, got {words}")
