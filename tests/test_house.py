@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import importlib
 import importlib.util
 import inspect
 import pkgutil
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -113,6 +115,32 @@ def test_no_function_hides_a_module_of_its_name():
         for module in pkgutil.iter_modules(package.__path__):
             there = inspect.getattr_static(package, module.name, None)
             assert there is None or isinstance(there, ModuleType), f"{package.__name__}.{module.name} is {there!r}"
+
+
+def imported(node: ast.AST) -> Iterator[str]:
+    """What is imported when a module is read, under TYPE_CHECKING too; not what its functions import."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ImportFrom) and child.module:
+            yield from (f"{child.module}.{alias.name}" for alias in child.names)
+        elif isinstance(child, ast.Import):
+            yield from (alias.name for alias in child.names)
+        elif not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from imported(child)
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    names = {".".join(path.relative_to(ROOT.parent).with_suffix("").parts): path for path in FILES}
+    modules = {name.removesuffix(".__init__"): path for name, path in names.items()}
+    graph = {
+        name: {
+            found if found in modules else found.rpartition(".")[0]
+            for found in imported(ast.parse(path.read_text("utf-8")))
+        }
+        & (modules.keys() - {name})
+        for name, path in modules.items()
+    }
+    assert any("flashlearn.core.steps" in found for found in graph.values())
+    graphlib.TopologicalSorter(graph).prepare()  # CycleError names the circle
 
 
 def test_the_groups_of_warps_fit_on_a_screen_too():
