@@ -128,7 +128,11 @@ def takes_a_step(name):
     return name.startswith("draw_") and list(inspect.signature(getattr(draw, name)).parameters)[:2] == ["ax", "step"]
 
 
-PICTURES = {name.removeprefix("draw_"): getattr(draw, name) for name in draw.__all__ if takes_a_step(name)}
+PICTURES = {
+    name.removeprefix("draw_"): getattr(draw, name)
+    for name in dir(draw)
+    if name.startswith("draw_") and takes_a_step(name)
+}
 
 
 @cache

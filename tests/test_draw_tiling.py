@@ -149,9 +149,8 @@ class Cells:
     def __init__(self, shape):
         self.hatched = np.zeros(shape, bool)
 
-    def hatch(self, rect):
-        x, y, w, h = (round(side) for side in rect)
-        self.hatched[y : y + h, x : x + w] = True
+    def hatch_cells(self, grid, cells, face=None):
+        self.hatched |= cells
 
     def fill(self, *args):
         pass

@@ -117,7 +117,7 @@ def test_no_function_hides_a_module_of_its_name():
             assert there is None or isinstance(there, ModuleType), f"{package.__name__}.{module.name} is {there!r}"
 
 
-def imported(node: ast.AST) -> Iterator[str]:
+def imported_at_once(node: ast.AST) -> Iterator[str]:
     """What is imported when a module is read, under TYPE_CHECKING too; not what its functions import."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ImportFrom) and child.module:
@@ -125,7 +125,7 @@ def imported(node: ast.AST) -> Iterator[str]:
         elif isinstance(child, ast.Import):
             yield from (alias.name for alias in child.names)
         elif not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            yield from imported(child)
+            yield from imported_at_once(child)
 
 
 def test_no_modules_import_each_other_in_a_circle():
@@ -134,7 +134,7 @@ def test_no_modules_import_each_other_in_a_circle():
     graph = {
         name: {
             found if found in modules else found.rpartition(".")[0]
-            for found in imported(ast.parse(path.read_text("utf-8")))
+            for found in imported_at_once(ast.parse(path.read_text("utf-8")))
         }
         & (modules.keys() - {name})
         for name, path in modules.items()

@@ -26,16 +26,7 @@ HOMES = {
     "reduced_motion": "animation",
 }
 
-__all__ = [
-    "Picture",
-    "Player",
-    "Stepper",
-    "here",
-    "picture",
-    "play",
-    "projector",
-    "reduced_motion",
-]
+__all__ = list(HOMES)
 
 
 def __getattr__(name: str) -> Any:

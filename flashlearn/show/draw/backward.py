@@ -1,9 +1,7 @@
-"""The backward pass by tiles: both sweeps, the matrices in HBM, and the products of the tiles on chip.
+"""The backward pass by tiles: both passes, the matrices in HBM, and the products of the tiles on chip.
 
-The layout is that of `draw_tiling`, for the products of the backward pass. Whatever has one row for every query
-stands beside S (dQ, Q, lse, D, dO), whatever has one for every key lies above or below it, transposed (Vᵀ, Kᵀ,
-dKᵀ, dVᵀ): V, which stood at the right of S in the forward pass, is used as Vᵀ now. So the tiles of one step
-form a cross: a band of rows, a band of columns, and the block where they meet.
+What has a row for every query stands beside S, what has one for every key lies above or below it, transposed: the tiles
+of a step form a cross.
 """
 
 from __future__ import annotations
@@ -14,10 +12,11 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from flashlearn.core.steps import Step
-from flashlearn.show.draw.parts import CENTRED, arrows, ground, on_chip_note, traffic_bars
+from flashlearn.show.draw.from_kernel import factor_shape
+from flashlearn.show.draw.parts import CENTRED, arrows, ground, matrix_read, on_chip_note, traffic_bars
 from flashlearn.show.draw.sheet import DASHES, Grid, Rect, Sheet, Span, blocks_of
 from flashlearn.show.draw.style import COLOURS, INK, QUIET, colour, tint
-from flashlearn.show.draw.values import check_run_of, check_steps_of
+from flashlearn.show.draw.values import check_steps_of
 
 LEFT, COLUMNS, RIGHT = ("dQ", "Q"), ("lse", "delta"), ("dO", "O")
 ABOVE, BELOW = ("V", "K"), ("dK", "dV")  # from the top down, all transposed
@@ -30,7 +29,7 @@ GAP, BETWEEN = 22, 9  # pixels beside what stands, and between what lies
 THIN, NARROW = 16, 34  # pixels: a column, and with its gap
 NAMES = 18  # pixels above S, for names
 NARROWEST = 36  # pixels: what stands beside S is at least as wide, so that its name finds room
-PALEST, UNFINISHED, FINAL, DONE = 0.14, 0.2, 0.5, 0.32  # strength of a colour; full where work goes on now
+UNFINISHED, FINAL, DONE = 0.2, 0.5, 0.32  # strength of a colour; full where work goes on now
 
 
 def draw_backward(ax: Axes, step: Step, full: int | None = None) -> None:
@@ -38,9 +37,7 @@ def draw_backward(ax: Axes, step: Step, full: int | None = None) -> None:
 
     `full` is the number of bytes that fills the bars of traffic (that of the whole run unless given).
     """
-    names = ["Q", "K", "V", "dO", "dQ", "dK", "dV"]
-    check_steps_of("the backward pass by tiles", step, shapes=names)
-    check_run_of("the backward pass by tiles", step, never=SQUARES)
+    check_steps_of("the backward pass by tiles", step, shapes=["Q", "K", "V", "dO", "dQ", "dK", "dV"], never=SQUARES)
     sheet, run = Sheet(ax), list(step.run) or [step]
     most = max(len(s.values.get("products", ())) for s in run)
     lines = 1 if sheet.width >= 900 or most <= 2 else 2
@@ -61,10 +58,10 @@ def _hbm(sheet: Sheet, step: Step, run: list[Step], area: Rect) -> None:
     grids = _grids(step, run, area._replace(h=area.h - 28))
     kinds = _square(sheet, step, run, grids["S"])
     for name, grid in grids.items():
-        if name in RESULTS and (name != "delta" or _writes(run, name)):
+        if name in RESULTS and (name != "delta" or any(tile.name == name for s in run for tile in s.writes)):
             _result(sheet, step, run, name, grid)
         elif name != "S":
-            _input(sheet, step, name, grid)
+            matrix_read(sheet, step, name, grid, lying=name in LYING)
         sheet.cell_lines(grid)
         _label(sheet, step, name, grid)
     names = {"weight": "bold", "fontsize": 13, "zorder": 5}
@@ -134,16 +131,6 @@ def _rect(name: str, grid: Grid, span: Span) -> Rect:
     return grid.rect(cols=span) if name in LYING else grid.rect(span)
 
 
-def _input(sheet: Sheet, step: Step, name: str, grid: Grid) -> None:
-    """Pale where it lies in HBM only, full where a copy is on chip, framed if this step read it."""
-    sheet.fill(grid.rect(), tint(name, PALEST))
-    for tiles, read in ((step.on_chip, False), (step.reads, True)):
-        for tile in (tile for tile in tiles if tile.name == name):
-            sheet.fill(_rect(name, grid, tile.rows), colour(name))
-            if read:
-                sheet.outline(_rect(name, grid, tile.rows))
-
-
 def _result(sheet: Sheet, step: Step, run: list[Step], name: str, grid: Grid) -> None:
     """White before it is written, pale while unfinished, darker with a tick when final; dashed if on chip only."""
     sheet.fill(grid.rect(), "white")
@@ -167,10 +154,6 @@ def _result(sheet: Sheet, step: Step, run: list[Step], name: str, grid: Grid) ->
             sheet.outline(_rect(name, grid, span), 2.0, DASHES)
 
 
-def _writes(run: list[Step], name: str) -> bool:
-    return any(tile.name == name for s in run for tile in s.writes)
-
-
 def _inside(inner: Span, outer: Span) -> bool:
     return outer[0] <= inner[0] and inner[1] <= outer[1]
 
@@ -192,8 +175,7 @@ def _square(sheet: Sheet, step: Step, run: list[Step], grid: Grid) -> set[str]:
         sheet.outline(grid.rect(*now))
     for block in blocks_of(never):
         sheet.fill(grid.rect(*block), COLOURS["masked"])
-    for block in blocks_of(never | masked):
-        sheet.hatch(grid.rect(*block))
+    sheet.hatch_cells(grid, never | masked)
     return {kind for kind, cells in (("never visited", never), ("masked", masked)) if cells.any()}
 
 
@@ -243,7 +225,9 @@ def _product(sheet: Sheet, step: Step, product: str, area: Rect) -> None:
     """`dV += Pᵀ dO` as three boxes whose sides fit together, the formula below; a diagonal marks a transpose."""
     result, sign, *factors = product.split()
     names, signs = (result, *factors), (sign, "·", "")
-    shapes = [_shape(step, name) for name in names]
+    shapes = [
+        factor_shape(step, name, {"S": "P", "dP": "dS"}) for name in names
+    ]  # P takes the room of S, dS that of dP
     room = 42 + 18  # for the signs
     unit = min(15.0, 60 / max(rows for rows, _ in shapes), (area.w - room - 16) / sum(cols for _, cols in shapes))
     at = area.x + (area.w - room - unit * sum(cols for _, cols in shapes)) / 2
@@ -257,12 +241,3 @@ def _product(sheet: Sheet, step: Step, product: str, area: Rect) -> None:
         at = grid.right + (0 if not after else 42 if after == sign else 18)
         sheet.text((grid.right + at) / 2, area.y + 31, after, fontsize=15, **CENTRED)
     sheet.text(area.x + area.w / 2, area.y + 66, product, ha="center", va="top", fontsize=14, weight="bold")
-
-
-def _shape(step: Step, name: str) -> tuple[int, int]:
-    """Rows and columns of a factor as it is used: turned over if it is transposed."""
-    plain = name.rstrip("ᵀ")
-    on_chip = {"S": "P", "dP": "dS"}.get(plain, plain)  # P takes the place of S, dS that of dP
-    tile = next(tile for tile in step.on_chip if tile.name == on_chip)
-    rows, cols = (stop - start for start, stop in (tile.rows, tile.cols))
-    return (cols, rows) if name.endswith("ᵀ") else (rows, cols)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from flashlearn.core.steps import Step, hbm_bytes, matmul_flops
 from flashlearn.show.draw.equations import Equation, Matrix, equation, fitting, height, length, matrix, part
 from flashlearn.show.draw.parts import CENTRED, ground
-from flashlearn.show.draw.sheet import Grid, Rect, Sheet, Span, blocks_of
+from flashlearn.show.draw.sheet import Grid, Rect, Sheet, Span
 from flashlearn.show.draw.style import COLOURS, INK, QUIET, colour, index, tint
 from flashlearn.show.draw.values import check_steps_of
 
@@ -97,9 +97,7 @@ def _map(sheet: Sheet, step: Step, area: Rect) -> None:
             if s.number < step.number:
                 sheet.fill(grid.rect(*block), tint("P", DONE))
     _names(sheet, step.run or [step], grid)
-    for block in blocks_of(~met):
-        sheet.fill(grid.rect(*block), COLOURS["masked"])
-        sheet.hatch(grid.rect(*block))
+    sheet.hatch_cells(grid, ~met, COLOURS["masked"])
     sheet.cell_lines(grid)
     if (now := _block(step)) is not None:
         sheet.fill(grid.rect(*now), colour("P"))

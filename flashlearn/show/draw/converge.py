@@ -10,7 +10,7 @@ from flashlearn.core.steps import Step
 from flashlearn.show.draw.parts import MONO, pass_note
 from flashlearn.show.draw.sheet import Sheet
 from flashlearn.show.draw.style import INK, QUIET, colour, number, tint
-from flashlearn.show.draw.values import check_steps_of, first_head, running_name, running_sum
+from flashlearn.show.draw.values import check_steps_of, first_head, not_of, running_name, running_sum
 
 WIDTH, HEIGHT = 1280, 500
 LEFT, RIGHT, TOP, FLOOR = 60, 600, 120, 410  # where the points go
@@ -30,11 +30,7 @@ def draw_converge(ax: Axes, step: Step) -> None:
     run = [s for s in step.run or (step,) if running_sum(s.values) is not None or s.writes]
     strange = next((s for s in run if running_sum(s.values) is None and "O" not in s.values), None)
     if not run or strange:
-        got = ", ".join(strange.values) or "none" if strange else "none"
-        raise ValueError(
-            "expected steps of a loop over keys, with acc or O in their values, "
-            f"got {got}: are they another picture's steps?"
-        )
+        raise not_of("a loop over keys", "acc or O in their values", strange.values if strange else (), run=True)
     seen = [s for s in step.so_far if s in run]
     answer, worth = _vector(run[-1]), _worth(run)
     point = _scale([*(value for s in run for value in _vector(s)), *worth], len(run))

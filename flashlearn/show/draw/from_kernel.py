@@ -1,18 +1,14 @@
-"""Steps that were recorded from a kernel, made ready for the pictures of the algorithms.
+"""Steps that were recorded from a kernel, with what the pictures of the algorithms show besides loads and stores.
 
-The recorder sees what a kernel loads, stores and multiplies; what lies between stays in registers. The pictures
-of attention by tiles also show the accumulators, the masked part of a block, and every product by name. These
-follow from the record and from the order of the products in the source of the kernel:
-
-    accumulators   what a program stores at its end is on chip from its first step on, in float32
-    masked part    of a block that the mask crosses, by the mask that the recorder found among the kernel's arguments
-    m, l, scaled   the kernel's own variables as the recorder found them: m in its units, scaled is alpha
-    products       by what the kernel writes, in `PRODUCTS`; their shapes must fit those that were recorded
+accumulators   what a program stores at its end is on chip from its first step on, in float32
+masked part    of a block that the mask crosses, by the mask among the kernel's arguments
+m, l, scaled   the kernel's own variables: m in its units, scaled is alpha
+products       by what the kernel writes, in `PRODUCTS`; their shapes must fit those that were recorded
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import torch
@@ -28,11 +24,10 @@ WIDE = 4  # bytes of a float32
 
 
 def drawable(steps: Iterable[Step]) -> Iterator[Step]:
-    """The same steps with what `draw_tiling` and `draw_backward` look for: accumulators, masks, products.
+    """Steps of `kernel_steps` for attention, with the accumulators, masks and products that pictures show.
 
-    `steps` are those of `kernel_steps` for attention, forward or backward. In a masked block values["S"]
-    (forward) is -inf, or values["P"] (backward) 0, where the mask hides, and tells nothing else. ValueError
-    if a step multiplied other shapes than those of the products it is known for.
+    In a masked block values["S"] (forward) is -inf, or values["P"] (backward) 0, where the mask hides. ValueError if a
+    step multiplied other shapes than those of its products.
     """
     steps = list(steps)
     shapes: dict[str, tuple[int, ...]] = {}
@@ -112,14 +107,13 @@ def _products(step: Step, owned: list[Tile]) -> tuple[str, ...]:
 def _fits(step: Step, product: str, matmul: tuple[int, ...]) -> bool:
     """Whether both factors fit into a product of (m, n) by (n, p)."""
     _, m, n, p = matmul
-    left, right = (_shape(step, factor) for factor in product.split()[2:])
+    left, right = (factor_shape(step, factor, {"P": "S", "dS": "S"}) for factor in product.split()[2:])
     return left[0] <= m and left[1] == right[0] <= n and right[1] <= p
 
 
-def _shape(step: Step, factor: str) -> tuple[int, int]:
-    """Rows and columns of a factor as it is used: turned over if it is transposed. P and dS lie where S does."""
+def factor_shape(step: Step, factor: str, on_chip: Mapping[str, str]) -> tuple[int, int]:
+    """Rows and columns of a factor as it is used, "Kᵀ" transposed; `on_chip` names the tiles that take another's room."""
     plain = factor.rstrip("ᵀ")
-    name = "S" if plain in ("P", "dS") else plain
-    tile = next(tile for tile in step.on_chip if tile.name == name)
+    tile = next(tile for tile in step.on_chip if tile.name == on_chip.get(plain, plain))
     rows, cols = (stop - start for start, stop in (tile.rows, tile.cols))
     return (cols, rows) if factor.endswith("ᵀ") else (rows, cols)

@@ -9,7 +9,7 @@ from flashlearn.show.draw.equations import Equation, Matrix, equation, fitting, 
 from flashlearn.show.draw.parts import CENTRED
 from flashlearn.show.draw.sheet import DASHES, Rect, Sheet
 from flashlearn.show.draw.style import INK, PALE, QUIET, SUBSCRIPTS, fixed, tint
-from flashlearn.show.draw.values import check_run_of, check_steps_of, first_row
+from flashlearn.show.draw.values import check_steps_of, first_row
 
 MADE = {"scores": "S", "softmax": "P", "dV": "dV", "dP": "dP", "dS": "dS", "dQ": "dQ", "dK": "dK"}  # by phase
 BESIDE = 46  # pixels between two equations of one line
@@ -20,9 +20,11 @@ BESIDE = 46  # pixels between two equations of one line
 
 def draw_gradients(ax: Axes, step: Step) -> None:
     """Paint one step of the backward pass on whole matrices: all seven operations, of the first head, as far as made."""
-    what, shapes = "the backward pass on whole matrices", ["S", "dS", "dQ", "dK", "dV"]
-    check_steps_of(what, step, shapes=shapes, values=["dO", "Q"])
-    check_run_of(what, step, phases=[*MADE, "done"])
+    what, needs = (
+        "the backward pass on whole matrices",
+        {"shapes": ["S", "dS", "dQ", "dK", "dV"], "values": ["dO", "Q"]},
+    )
+    check_steps_of(what, step, **needs, phases=[*MADE, "done"])
     sheet = Sheet(ax)
     known = {MADE[s.phase]: s for s in step.so_far if s.phase in MADE}
     if "delta" in step.shapes and "dS" in known:

@@ -72,8 +72,7 @@ def _heat(sheet: Sheet, grid: Grid, values: np.ndarray, strength: np.ndarray) ->
             sheet.fill(rect, "white")
             continue
         if np.isnan(value):
-            sheet.fill(rect, "white")
-            sheet.hatch(rect)
+            sheet.hatch(rect, "white")
         else:
             sheet.fill(rect, _shade(float(value / largest), float(strength[r, c])))
         if grid.w >= NUMBERS_FROM:

@@ -16,7 +16,7 @@ from torch import Tensor
 from flashlearn.core.steps import Step
 from flashlearn.show.draw.parts import CENTRED
 from flashlearn.show.draw.sheet import Grid, Rect, Sheet, blocks_of
-from flashlearn.show.draw.style import COLOURS, QUIET, colour, fixed, tint
+from flashlearn.show.draw.style import COLOURS, colour, fixed, tint
 
 WIDTH, HEIGHT = 1280, 420
 WIDE, HIGH = 42, 33  # of a cell
@@ -194,11 +194,10 @@ def _cells(sheet: Sheet, area: Rect, states: np.ndarray, name: str) -> Grid:
     grid = Grid(area.x + (area.w - cols * size) / 2, area.y, rows, cols, size, size)
     sheet.text(grid.middle, area.y - 12, name, ha="center", va="bottom", weight="bold", fontsize=16)
     sheet.fill(grid.rect(), "white")
-    for state, face in ((NEVER, COLOURS["masked"]), (HIDDEN, "white"), (SEEN, tint("S", 0.85))):
-        for block in blocks_of(states == state):
-            sheet.fill(grid.rect(*block), face)
-            if state != SEEN:
-                sheet.hatch(grid.rect(*block))
+    for block in blocks_of(states == SEEN):
+        sheet.fill(grid.rect(*block), tint("S", 0.85))
+    sheet.hatch_cells(grid, states == NEVER, COLOURS["masked"])
+    sheet.hatch_cells(grid, states == HIDDEN, "white")
     sheet.cell_lines(grid)
     return grid
 
@@ -209,18 +208,9 @@ def _below(sheet: Sheet, grid: Grid, words: str) -> None:
 
 def _key(sheet: Sheet, words: tuple[str, str, str], axes: str) -> None:
     """What the three kinds of cells mean, in one line at the foot, none for an empty word; and what the axes are."""
-    at, y = float(SIDE), sheet.height - 24
-    for word, face, hatched in zip(
-        words, (tint("S", 0.85), "white", COLOURS["masked"]), (False, True, True), strict=True
-    ):
-        if not word:
-            continue
-        swatch = Rect(at, y - 9, 28, 18)
-        sheet.fill(swatch, face, QUIET, 1)
-        if hatched:
-            sheet.hatch(swatch)
-        sheet.text(swatch.right + 8, y, word, va="center", fontsize=15)
-        at = swatch.right + 8 + 8.6 * len(word) + 22
+    y, faces = sheet.height - 24, (tint("S", 0.85), "white", COLOURS["masked"])
+    entries = [(word, face, face != faces[0]) for word, face in zip(words, faces, strict=True) if word]
+    sheet.legend(SIDE, y, entries, char=8.6, gap=22)
     sheet.text(sheet.width - SIDE, y, axes, ha="right", va="center", fontsize=15)
 
 
@@ -231,8 +221,7 @@ def _numbers(sheet: Sheet, grid: Grid, table: Tensor, low: float, high: float) -
         for col in range(grid.cols):
             value, rect = table[row, col].item(), grid.cell(row, col)
             if value == -math.inf:
-                sheet.fill(rect, "white")
-                sheet.hatch(rect)
+                sheet.hatch(rect, "white")
                 continue
             large = (min(value, high) - low) / (high - low or 1)  # an infinity as the largest number
             shade = "white" if math.isnan(value) else tint("S", 0.1 + 0.75 * large)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -107,9 +108,7 @@ def _tile(sheet: Sheet, step: Step, tile: Tile, block: tuple[int, int], grid: Gr
     values = step.values.get(tile.name)
     if values is not None and grid.w >= 50 and grid.h >= 18:
         values = values if tile.name == "acc" else values[tuple(slice(*span) for span in tile.index)]
-        style = {"fontsize": 14, "color": ink_on(tile.name), **CENTRED}
-        for r, c in np.ndindex(grid.rows, grid.cols):
-            sheet.text(*grid.cell(r, c).centre, fixed(float(values[r, c]), 2), **style)
+        sheet.numbers(grid, values, partial(fixed, digits=2), fontsize=14, color=ink_on(tile.name))
 
 
 def _block_sizes(step: Step) -> dict[str, tuple[int, int]]:

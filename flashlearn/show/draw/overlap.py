@@ -9,7 +9,7 @@ from flashlearn.gpu.overlap import Task
 from flashlearn.show.draw.parts import CENTRED
 from flashlearn.show.draw.sheet import DASHES, Rect, Sheet
 from flashlearn.show.draw.style import FAINT, INK, QUIET, tint
-from flashlearn.show.draw.values import check_steps_of
+from flashlearn.show.draw.values import check_steps_of, not_of
 
 LOOK = {"S": ("S", "S = Q Kᵀ"), "softmax": ("m, l", "softmax"), "PV": ("O", "acc += P V")}  # colour, words
 UNITS = ("tensor cores", "softmax")
@@ -24,10 +24,7 @@ def draw_overlap(ax: Axes, step: Step) -> None:
     check_steps_of("overlapping units", step, values=["runs", "ends", "time", "horizon"])
     other = {type(task) for tasks in step.values["runs"].values() for task in tasks} - {Task}
     if other:
-        raise ValueError(
-            "expected a step of overlapping units, with runs of Task in its values, "
-            f"got runs of {other.pop().__name__}: is it another picture's step?"
-        )
+        raise not_of("overlapping units", "runs of Task in its values", [f"runs of {other.pop().__name__}"])
     sheet = Sheet(ax)
     runs, time = step.values["runs"], step.values["time"]
     slot = (sheet.width - LEFT - 112) / step.values["horizon"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 
 from flashlearn.core.steps import Step, hbm_bytes
-from flashlearn.show.draw.sheet import Rect, Sheet
-from flashlearn.show.draw.style import COLOURS, EDGE, INK, MOVED, QUIET
+from flashlearn.show.draw.sheet import Grid, Rect, Sheet
+from flashlearn.show.draw.style import COLOURS, EDGE, INK, MOVED, QUIET, colour, tint
 
 MONO = {"family": "monospace", "fontsize": 20, "va": "center"}
 CENTRED = {"ha": "center", "va": "center"}
@@ -31,6 +31,17 @@ def on_chip_note(sheet: Sheet, area: Rect, step: Step, down: float) -> None:
     """The bytes on chip, at the upper right of the SRAM."""
     note = f"{sum(tile.nbytes for tile in step.on_chip):,} B on chip"
     sheet.text(area.right - 10, area.y + down, note, va="top", ha="right", fontsize=14)
+
+
+def matrix_read(sheet: Sheet, step: Step, name: str, grid: Grid, lying: bool = False) -> None:
+    """A matrix in HBM, transposed if `lying`: rows with a copy on chip full, others pale; framed if this step read them."""
+    sheet.fill(grid.rect(), tint(name, 0.14))
+    for tiles, read in ((step.on_chip, False), (step.reads, True)):
+        for tile in (tile for tile in tiles if tile.name == name):
+            rect = grid.rect(cols=tile.rows) if lying else grid.rect(tile.rows)
+            sheet.fill(rect, colour(name))
+            if read:
+                sheet.outline(rect)
 
 
 def traffic_bars(sheet: Sheet, step: Step, x: float, y: float, w: float, full: int | None = None) -> None:

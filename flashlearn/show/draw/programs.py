@@ -109,8 +109,7 @@ def _elements(sheet: Sheet, step: Step, name: str, area: Rect) -> None:
     sheet.fill(grid.rect(None, (0, valid)), colour(name))
     if valid < block:
         past = grid.rect(None, (valid, block))
-        sheet.fill(past, COLOURS["masked"])
-        sheet.hatch(past)
+        sheet.hatch(past, COLOURS["masked"])
     shown = grid if block <= EACH_UP_TO else Grid(area.x, grid.y, 1, -(-block // WARP), each * WARP, 56)
     sheet.cell_lines(shown)
     for n in range(block if each >= 34 else 0):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from matplotlib.axes import Axes
 
 from flashlearn.core.steps import Step
-from flashlearn.show.draw.parts import CENTRED
 from flashlearn.show.draw.sheet import Grid, Sheet
 from flashlearn.show.draw.style import INK, colour, fixed, ink_on, tint
 from flashlearn.show.draw.values import check_steps_of
@@ -57,8 +58,7 @@ def _matrix(sheet: Sheet, name: str, grid: Grid, content: np.ndarray, now: bool)
     if grid.w < 34 or grid.h < 20 or (name in "QKV" and not made):
         return
     ink = ink_on(name) if name in "QKV" and now else INK
-    for r, c in np.ndindex(grid.rows, grid.cols):
-        sheet.text(*grid.cell(r, c).centre, fixed(float(content[r, c]), 1), fontsize=16, color=ink, **CENTRED)
+    sheet.numbers(grid, content, partial(fixed, digits=1), fontsize=16, color=ink)
 
 
 def _titles(sheet: Sheet, grids: dict[str, Grid], step: Step) -> None:

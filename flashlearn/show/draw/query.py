@@ -14,7 +14,7 @@ from flashlearn.core.steps import Step
 from flashlearn.show.draw.parts import MONO, panel, pass_note, traffic_note
 from flashlearn.show.draw.sheet import Rect, Sheet, Span
 from flashlearn.show.draw.style import INK, QUIET, number, tint
-from flashlearn.show.draw.values import check_steps_of, first_head, running_name, running_sum
+from flashlearn.show.draw.values import check_steps_of, first_head, not_of, running_name, running_sum
 
 WIDTH, HEIGHT = 1280, 560
 ROW, TOP = 34, 136  # height of a row of K and V, and where row 0 is in both panels
@@ -160,10 +160,8 @@ def _scores_on_chip(sheet: Sheet, step: Step) -> None:
             known.update(enumerate(first_head(s.values["S"])[-1], s.values["cols"][0]))
     unknown = [j for j in range(start, stop) if j not in known]  # a recorded kernel has none, pages are in no order
     if unknown:
-        raise ValueError(
-            "expected steps of a loop over keys, with S of all keys on chip in their values, "
-            f"got none of key {unknown[0]}: are they another picture's steps?"
-        )
+        wanted = "S of all keys on chip in their values"
+        raise not_of("a loop over keys", wanted, [f"none of key {unknown[0]}"], run=True)
     now, digits = step.values["cols"], 2 if total <= 10 else 1
     each = WIDE if total <= 10 else CELL if total <= 12 else 10 * WIDE / total
     _name(sheet, f"scores on chip: {stop - start} of {total}", STRIP, STRIP_TOP - 20, "left")

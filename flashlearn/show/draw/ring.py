@@ -11,7 +11,7 @@ from flashlearn.core.numerics import Span
 from flashlearn.core.steps import Step
 from flashlearn.ring.plan import shares
 from flashlearn.show.draw.parts import CENTRED
-from flashlearn.show.draw.sheet import Grid, Rect, Sheet, blocks_of
+from flashlearn.show.draw.sheet import Grid, Rect, Sheet
 from flashlearn.show.draw.style import COLOURS, INK, QUIET, ink_on, tint
 from flashlearn.show.draw.values import check_step, check_steps_of
 
@@ -85,9 +85,7 @@ def _table(sheet: Sheet, area: Rect, run: Sequence[Step], whole: Sequence[Step],
     N = run[-1].shapes["S"][-1]
     grid = Grid(area.x, area.y, N, N, area.w / N, area.h / N)
     sheet.fill(grid.rect(), "white")
-    for rows, cols in blocks_of(_never(whole, N)):
-        sheet.fill(grid.rect(rows, cols), COLOURS["masked"])
-        sheet.hatch(grid.rect(rows, cols))
+    sheet.hatch_cells(grid, _never(whole, N), COLOURS["masked"])
     for step in run:
         now = step is run[-1] and not done
         for block in step.values["work"]:
@@ -169,14 +167,5 @@ def _clocks(
 
 def _key(sheet: Sheet, left: float, idle: str = "waits, or hidden by the mask") -> None:
     """What the faces mean, in one line at the foot."""
-    y, x = sheet.height - 20, left
-    for words, face, hatched in (
-        ("computes  ", tint("S", 0.6), False),
-        (idle, COLOURS["masked"], True),
-    ):
-        swatch = Rect(x, y - 9, 28, 18)
-        sheet.fill(swatch, face, QUIET, 1)
-        if hatched:
-            sheet.hatch(swatch)
-        sheet.text(swatch.right + 8, y, words, va="center", fontsize=15)
-        x = swatch.right + 8 + 10 * len(words) + 26
+    entries = [("computes  ", tint("S", 0.6), False), (idle, COLOURS["masked"], True)]
+    sheet.legend(left, sheet.height - 20, entries)

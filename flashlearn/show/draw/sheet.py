@@ -1,7 +1,6 @@
 """The surface that pictures of steps are painted on: rectangles, cells of matrices, lines and words.
 
-A matplotlib artist costs about a millisecond, and a picture of tiles has hundreds of rectangles. So a sheet gathers
-them, in the order in which they are given, and paints those that look alike as one artist.
+An artist of matplotlib takes about a millisecond: a sheet paints neighbouring rectangles that look alike as one.
 """
 
 from __future__ import annotations
@@ -135,9 +134,36 @@ class Sheet:
         """A shape with sharp corners."""
         self._shapes.append(_Shape(corners, face, edge, width, _Look(FILLS, "miter", "solid", None)))
 
-    def hatch(self, rect: tuple) -> None:
-        """Hatching, which runs on from rectangle to rectangle."""
+    def hatch(self, rect: tuple, face: Any = None) -> None:
+        """Hatching, which runs on from rectangle to rectangle; on a ground of that colour, if given."""
+        if face is not None:
+            self.fill(rect, face)
         self._hatched.append(_ring(rect))
+
+    def hatch_cells(self, grid: Grid, cells: np.ndarray, face: Any = None) -> None:
+        """Hatching over the cells of a matrix that are True, on a ground of that colour, if given."""
+        for rows, cols in blocks_of(cells):
+            self.hatch(grid.rect(rows, cols), face)
+
+    def legend(self, x: float, y: float, entries, *, swatch=(28, 18), after=8, char=10.0, gap=26, font=15) -> None:
+        """Swatches of (words, face, hatched) in a line, their words after them; "now" is framed.
+
+        A character is taken to be `char` pixels wide, and `gap` pixels follow the words.
+        """
+        for words, face, hatched in entries:
+            rect = Rect(x, y - swatch[1] / 2, *swatch)
+            self.fill(rect, face, QUIET, 1)
+            if hatched:
+                self.hatch(rect)
+            if words == "now":
+                self.outline(rect, 2)
+            self.text(rect.right + after, y, words, va="center", fontsize=font)
+            x = rect.right + after + char * len(words) + gap
+
+    def numbers(self, grid: Grid, values: Any, show: Any, **style: Any) -> None:
+        """A number in every cell, as `show` writes it; none where a score is masked, -inf."""
+        for r, c in np.argwhere(np.asarray(values) != -np.inf):
+            self.text(*grid.cell(r, c).centre, show(float(values[r, c])), ha="center", va="center", **style)
 
     def cell_lines(self, grid: Grid) -> None:
         """Thin lines between the cells of a matrix, and a frame around it."""
@@ -154,10 +180,10 @@ class Sheet:
 
     def text(self, x: float, y: float, words: Any, /, **style: Any) -> None:
         """Words at (x, y), with the signs that people write; `style` as matplotlib's text."""
-        told = signed(str(words))
-        if style.get("family") == "monospace" and not told.isascii():
+        shown = signed(str(words))
+        if style.get("family") == "monospace" and not shown.isascii():
             style["family"] = ["monospace", "DejaVu Sans"]  # DejaVu's monospace has no ℓ
-        self.ax.text(x, y, told, **style)
+        self.ax.text(x, y, shown, **style)
 
     def line(self, xs, ys, **style) -> None:
         """A curve through some points, or markers at them; `style` as matplotlib's plot."""

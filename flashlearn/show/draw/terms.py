@@ -11,7 +11,7 @@ from flashlearn.core.steps import Step
 from flashlearn.show.draw.parts import CENTRED
 from flashlearn.show.draw.sheet import DASHES, Sheet
 from flashlearn.show.draw.style import INK, QUIET, colour, number, tint
-from flashlearn.show.draw.values import check_steps_of, first, first_row
+from flashlearn.show.draw.values import check_steps_of, first, first_row, not_of
 
 TOP, FLOOR = 140, 318  # where a term of 1 ends, and where all terms start
 SIDE = 24
@@ -47,10 +47,8 @@ def _check(step: Step) -> None:
     check_steps_of("online softmax", step, shapes=["x"], values=["x", "m_i", "l_i"])
     for s in step.run or (step,):
         if s.reads and not s.writes and ("term" not in s.values or s.reads[0].shape[-1] != 1):
-            raise ValueError(
-                "expected steps of online softmax, with the term of one element in their values, "
-                f"got {s.phase} of {s.reads[0]}: are they another picture's steps?"
-            )
+            wanted = "the term of one element in their values"
+            raise not_of("online softmax", wanted, [f"{s.phase} of {s.reads[0]}"], run=True)
 
 
 def _terms(step: Step) -> list[_Term]:

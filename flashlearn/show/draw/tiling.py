@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
 from torch import Tensor
 
 from flashlearn.core.steps import Step, Tile
-from flashlearn.show.draw.parts import CENTRED, arrows, ground, on_chip_note, traffic_bars
+from flashlearn.show.draw.parts import CENTRED, arrows, ground, matrix_read, on_chip_note, traffic_bars
 from flashlearn.show.draw.sheet import DASHES, Grid, Rect, Sheet, blocks_of
 from flashlearn.show.draw.style import COLOURS, INK, QUIET, colour, fixed, index, ink_on, tint
 from flashlearn.show.draw.values import check_steps_of
@@ -24,16 +25,17 @@ WIDE = 900  # pixels: from here on there is room for the numbers in the tiles
 NARROW = 500  # below this there is none for those of the rows
 MARGIN, STRIP = 12, 48
 SPACED = 19.0  # height of a line of the table where a row of the tile is lower
-PALEST, UNFINISHED, FINAL, DONE = 0.14, 0.2, 0.5, 0.32  # strength of a colour; full where work goes on now
+UNFINISHED, FINAL, DONE = 0.2, 0.5, 0.32  # strength of a colour; full where work goes on now
 CHIP_ORDER = ("Q", "K", "S", "V", "acc", "O")  # S = Q K^T, then S and V make acc or O
 
 
 @dataclass(frozen=True)
 class _Chip:
-    """What stays the same on chip from step to step: its area, the height of a row, and the largest of every tile.
+    """What stays the same on chip from step to step.
 
+    pitch      pixels from row to row
+    largest    the largest shape of every tile
     table      whether m, l and the factor of every row stand at the right
-    capacity   the elements of tiles that fit, to be shown as a bar that fills; None: the bytes on chip are told
     on_way     the tiles that have not arrived yet
     narrowed   whether columns are drawn narrower than rows are high, as there are so many more of them
     """
@@ -82,12 +84,11 @@ class _Chip:
 def draw_tiling(
     ax: Axes, step: Step, full: int | None = None, capacity: int | None = None, travelled: float = 1.0
 ) -> None:
-    """Paint one step of attention by tiles, of the first head if all heads step together.
+    """Paint one step of attention by tiles, or of standard attention; the first head if all heads step together.
 
-    `full` is the number of bytes that fills the bars of traffic (that of the whole run unless given): hand
-    over the same for runs side by side. With `capacity` a bar says how many of so many elements the tiles on chip fill
-    (m and l are not counted, as in `sram_elements`). `travelled`, from 0 to 1, is how far tiles have come between HBM
-    and SRAM. Standard attention, which stores S and P, is painted too.
+    full        the bytes that fill the bars of traffic, the same for runs side by side; those of the run unless given
+    capacity    elements of SRAM: a bar says how many of them the tiles on chip fill, as `sram_elements` counts
+    travelled   how far tiles have come between HBM and SRAM, from 0 to 1
     """
     names = ["Q", "K", "V", "O"]
     check_steps_of("attention by tiles", step, shapes=names, writes="O", before=["S", "P"])
@@ -120,7 +121,7 @@ def _hbm(sheet: Sheet, step: Step, run: list[Step], area: Rect) -> dict[str, Gri
     ground(sheet, area, "HBM")
     grids = _grids(step, area)
     for name in ("Q", "K", "V"):
-        _input(sheet, step, name, grids[name])
+        matrix_read(sheet, step, name, grids[name], lying=name == "K")
     stored = _stores_scores(step)
     never, masked = (_stored if stored else _scores)(sheet, step, run, grids["S"])
     for name in ("O", *(name for name in COLUMNS if name in step.shapes)):
@@ -181,18 +182,6 @@ def _grids(step: Step, area: Rect) -> dict[str, Grid]:
     return grids
 
 
-def _input(sheet: Sheet, step: Step, name: str, grid: Grid) -> None:
-    """Pale where it lies in HBM only, full where a copy is on chip, framed if this step read it."""
-    sheet.fill(grid.rect(), tint(name, PALEST))
-    for tiles, read in ((step.on_chip, False), (step.reads, True)):
-        for tile in (tile for tile in tiles if tile.name == name):
-            rows = _bounds(step, tile)[0]
-            rect = grid.rect(cols=rows) if name == "K" else grid.rect(rows)
-            sheet.fill(rect, colour(name))
-            if read:
-                sheet.outline(rect)
-
-
 def _scores(sheet: Sheet, step: Step, run: list[Step], grid: Grid) -> tuple[bool, bool]:
     """Done, now, masked and never visited; returns whether there are cells of the last two kinds."""
     done, visited, masked = np.zeros((3, grid.rows, grid.cols), dtype=bool)
@@ -212,11 +201,8 @@ def _scores(sheet: Sheet, step: Step, run: list[Step], grid: Grid) -> tuple[bool
     if _scores_block(step):
         sheet.fill(grid.rect(*_scores_block(step)), colour("S"))
         sheet.outline(grid.rect(*_scores_block(step)))
-    for block in blocks_of(~visited):
-        sheet.fill(grid.rect(*block), COLOURS["masked"])
-        sheet.hatch(grid.rect(*block))
-    for block in blocks_of(masked):
-        sheet.hatch(grid.rect(*block))
+    sheet.hatch_cells(grid, ~visited, COLOURS["masked"])
+    sheet.hatch_cells(grid, masked)
     return not visited.all(), bool(masked.any())
 
 
@@ -258,20 +244,11 @@ def _key(sheet: Sheet, left: float, y: float, never: bool, masked: bool, stored:
     narrow = sheet.width < NARROW
     words = "S:" if narrow else "S, P are stored:" if stored else "S is never stored:"
     sheet.text(left, y, words, va="center", fontsize=13, weight="bold")
-    entries = [(tint("S", DONE), False, "there" if stored else "done"), (colour("S"), False, "now")]
-    entries += [("white", True, "masked")] * masked + [
-        (COLOURS["masked"], True, "never" if narrow else "never visited")
-    ] * never
+    entries: list[tuple] = [("there" if stored else "done", tint("S", DONE), False), ("now", colour("S"), False)]
+    entries += [("masked", "white", True)] * masked
+    entries += [("never" if narrow else "never visited", COLOURS["masked"], True)] * never
     at = left + (30 if narrow else 188)
-    for face, hatched, word in entries:
-        swatch = (at, y - 8, 22, 16)
-        sheet.fill(swatch, face, QUIET, 1)
-        if word == "now":
-            sheet.outline(swatch, 2)
-        if hatched:
-            sheet.hatch(swatch)
-        sheet.text(at + 27, y, word, va="center", fontsize=13)
-        at += 27 + 11 * len(word) + 14
+    sheet.legend(at, y, entries, swatch=(22, 16), after=5, char=11, gap=14, font=13)
 
 
 # --- SRAM --------------------------------------------------------------------------------------------------
@@ -348,23 +325,14 @@ def _chip_tile(sheet: Sheet, step: Step, look: _Chip, tile: Tile, grid: Grid) ->
         values = values.T if name == "K" else values
         values = values if values.shape == (grid.rows, grid.cols) else None
     if values is not None and name == "S":
-        for block in blocks_of(np.isneginf(values)):
-            sheet.fill(grid.rect(*block), "white")
-            sheet.hatch(grid.rect(*block))
+        sheet.hatch_cells(grid, np.isneginf(values), "white")
     sheet.cell_lines(grid)
     label = _chip_name(step, look.largest, tile) + arrows(step, name)
     sheet.text(grid.x, grid.y - 5, label, va="bottom", weight="bold", fontsize=look.font + 1)
     sheet.text(grid.x, grid.bottom + 4, f"{grid.rows}×{grid.cols}", va="top", fontsize=13)
     if values is not None and grid.w >= 43 and grid.h >= 18:
-        _numbers(sheet, values, grid, ink_on(name))
-
-
-def _numbers(sheet: Sheet, values: np.ndarray, grid: Grid, ink: str) -> None:
-    """The numbers of a tile in its cells; none where a score is masked."""
-    digits = 2 if grid.w >= 58 else 1
-    for r, c in np.ndindex(values.shape):
-        if not np.isneginf(values[r, c]):
-            sheet.text(*grid.cell(r, c).centre, fixed(float(values[r, c]), digits), fontsize=13, color=ink, **CENTRED)
+        show = partial(fixed, digits=2 if grid.w >= 58 else 1)
+        sheet.numbers(grid, values, show, fontsize=13, color=ink_on(name))
 
 
 def _row_table(sheet: Sheet, step: Step, look: _Chip, grid: Grid) -> None:

@@ -8,7 +8,7 @@ from flashlearn.core.steps import Step
 from flashlearn.show.draw.parts import CENTRED, traffic_note
 from flashlearn.show.draw.sheet import Sheet
 from flashlearn.show.draw.style import INK, PALE, QUIET, colour, number, tint
-from flashlearn.show.draw.values import check_steps_of, first, first_row
+from flashlearn.show.draw.values import check_steps_of, first, first_row, not_of
 
 WIDTH, HEIGHT = 1280, 520
 LEFT, RIGHT, TOP, FLOOR = 30, 1250, 90, 400  # where nodes go
@@ -20,7 +20,7 @@ def draw_tree(ax: Axes, step: Step) -> None:
     check_steps_of("a merge", step, shapes=["x"], values=["x"])
     nodes = {s.values["span"]: s for s in step.run or (step,) if "span" in s.values}
     if not nodes and step.values["x"].numel():
-        raise ValueError("expected steps of a merge, with span in their values, got none: are they another picture's?")
+        raise not_of("a merge", "span in their values", (), run=True)
     sheet = Sheet(ax, WIDTH, HEIGHT)
     sheet.text(16, 8, step.phase, va="top", weight="bold", fontsize=20)
     sheet.text(WIDTH - 16, 12, traffic_note(step), va="top", ha="right", family="monospace", fontsize=15)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -11,8 +11,16 @@ from torch import Tensor
 from flashlearn.core.steps import Step
 
 
+def not_of(what: str, wanted: str, got: Iterable[str], run: bool = False) -> ValueError:
+    """The error for a step, or for the steps of a run, of another algorithm than a picture shows."""
+    steps, picture = (
+        ("steps", "are they another picture's steps") if run else ("a step", "is it another picture's step")
+    )
+    return ValueError(f"expected {steps} of {what}, with {wanted}, got {', '.join(got) or 'none'}: {picture}?")
+
+
 def check_step(what: str, step: Step) -> None:
-    """Refuse what is no step."""
+    """Raise TypeError for what is no step."""
     if not isinstance(step, Step):
         hint = ": are ax and step swapped?" if isinstance(step, Axes) else ""
         raise TypeError(f"expected a step of {what}, got {type(step).__name__}{hint}")
@@ -27,55 +35,35 @@ def check_steps_of(
     writes: str | None = None,
     before: Sequence[str] = (),
     dims: int | None = None,
+    never: Sequence[str] = (),
+    phases: Sequence[str] = (),
 ) -> None:
-    """Refuse a step of another algorithm than those that a picture shows: ValueError names what it needs.
+    """Raise ValueError for a step of another algorithm than those that a picture shows.
 
     shapes, values   the names that the step must have there
-    writes           the matrix that some step of its run must write, if the run is not cut off before it writes any but
-                     those of `before`
+    writes           the matrix that some step of its run must write, unless the run wrote only those of `before`
     dims             how many dimensions each of `shapes` must have; any unless given
+    never            the matrices that no step of the run may write
+    phases           the only phases that the run may have; any unless given
     """
     check_step(what, step)
     for where, wanted in (("shapes", shapes), ("values", values)):
         there = getattr(step, where)
         if not all(name in there for name in wanted):
-            raise ValueError(
-                f"expected a step of {what}, with {', '.join(wanted)} in its {where}, "
-                f"got {', '.join(there) or 'none'}: is it another picture's step?"
-            )
-    flat = {name: tuple(step.shapes[name]) for name in shapes if dims and len(step.shapes[name]) != dims}
+            raise not_of(what, f"{', '.join(wanted)} in its {where}", there)
+    flat = [f"{name} {tuple(step.shapes[name])}" for name in shapes if dims and len(step.shapes[name]) != dims]
     if flat:
-        raise ValueError(
-            f"expected a step of {what}, with {', '.join(shapes)} of {dims} dimensions in its shapes, "
-            f"got {', '.join(f'{name} {shape}' for name, shape in flat.items())}: is it another picture's step?"
-        )
+        raise not_of(what, f"{', '.join(shapes)} of {dims} dimensions in its shapes", flat)
+    run = step.run or (step,)
     written = list(dict.fromkeys(tile.name for s in step.run for tile in s.writes))
     if writes and writes not in written and not set(written) <= set(before):
-        raise ValueError(
-            f"expected steps of {what}, with {writes} in their writes, "
-            f"got {', '.join(written)}: are they another picture's steps?"
-        )
-
-
-def check_run_of(what: str, step: Step, *, never: Sequence[str] = (), phases: Sequence[str] = ()) -> None:
-    """Refuse a step whose run is of another algorithm, though each of its steps has what a picture looks for.
-
-    never    the matrices that no step of the run may write
-    phases   the only phases that the run may have; any unless given
-    """
-    run = step.run or (step,)
+        raise not_of(what, f"{writes} in their writes", written, run=True)
     written = list(dict.fromkeys(tile.name for s in run for tile in s.writes))
     if not set(written).isdisjoint(never):
-        raise ValueError(
-            f"expected steps of {what}, with no {', '.join(never)} in their writes, "
-            f"got {', '.join(written)}: are they another picture's steps?"
-        )
+        raise not_of(what, f"no {', '.join(never)} in their writes", written, run=True)
     passed = list(dict.fromkeys(s.phase for s in run))
     if phases and not set(passed) <= set(phases):
-        raise ValueError(
-            f"expected steps of {what}, with only {', '.join(phases)} in their phases, "
-            f"got {', '.join(passed)}: are they another picture's steps?"
-        )
+        raise not_of(what, f"only {', '.join(phases)} in their phases", passed, run=True)
 
 
 def first(t: Tensor) -> float:

@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from flashlearn.core.steps import Step
-from flashlearn.show.draw.parts import CENTRED, ground, traffic_note
+from flashlearn.show.draw.parts import CENTRED, ground, matrix_read, traffic_note
 from flashlearn.show.draw.sheet import DASHES, Grid, Rect, Sheet, Span
 from flashlearn.show.draw.style import INK, PALE, QUIET, colour, fixed, index, ink_on, tint
-from flashlearn.show.draw.values import check_run_of, check_steps_of, first_head
+from flashlearn.show.draw.values import check_steps_of, first_head
 
 WIDTH, HEIGHT = 1280, 500
 LINES = {  # of the paper's Algorithm 1, as they stand in the picture
@@ -31,14 +31,12 @@ PROGRAM, MEMORY, CHIP = Rect(8, 4, 268, 490), Rect(286, 4, 986, 190), Rect(286, 
 
 
 def draw_walk(ax: Axes, step: Step) -> None:
-    """Paint one line of FlashAttention-1, from `tiled_attention_v1_lines`, of the first head.
+    """Paint one line of FlashAttention-1, from `tiled_attention_v1_lines`, of the first head; framed what it made or moved.
 
-    Bold frames: what this line made or moved. For small matrices: about six rows, blocks of four keys, and
-    a head dimension of up to three: ValueError for more.
+    For about six rows, blocks of four keys, and a head dimension of up to three: ValueError for more.
     """
-    what = "FlashAttention-1, line by line"
-    check_steps_of(what, step, shapes=["O", "l_i", "m_i"], values=["Q", "K", "V"])
-    check_run_of(what, step, phases=["initialise", *LINES, "done"])
+    needs = {"shapes": ["O", "l_i", "m_i"], "values": ["Q", "K", "V"], "phases": ["initialise", *LINES, "done"]}
+    check_steps_of("FlashAttention-1, line by line", step, **needs)
     if (D := step.shapes["O"][-1]) > LARGEST:
         raise ValueError(f"expected a head dimension of at most {LARGEST}, which is what fits the picture, got {D}")
     sheet = Sheet(ax, WIDTH, HEIGHT)
@@ -94,12 +92,7 @@ def _memory(sheet: Sheet, step: Step) -> None:
     top, left = MEMORY.y + 57, MEMORY.x + 84
     for name in "QKV":
         grid = Grid(left, top, step.shapes[name][-2], step.shapes[name][-1], 30, high)
-        sheet.fill(grid.rect(), tint(name, 0.14))
-        for tiles, framed in ((step.on_chip, False), (step.reads, True)):
-            for tile in (tile for tile in tiles if tile.name == name):
-                sheet.fill(grid.rect(tile.rows), colour(name))
-                if framed:
-                    sheet.outline(grid.rect(tile.rows))
+        matrix_read(sheet, step, name, grid)
         sheet.cell_lines(grid)
         _head(sheet, grid, name)
         left += grid.w * grid.cols + 26
