@@ -44,7 +44,7 @@ class Pages(RuleBasedStateMachine):
     @rule(sequence=sequences, n=st.integers(0, 8))
     def append(self, sequence, n):
         before = list(self.pool.holders), list(sequence.pages), sequence.length
-        wanted = self.pool.pages_wanted(sequence, n)
+        wanted = self.pool.pages_needed(sequence, n)
         try:
             slots = self.pool.append(sequence, n)
         except OutOfPages:
@@ -321,7 +321,7 @@ def test_a_model_of_no_numbers_has_no_likeliest_token():
     pool = PagePool(4, 4, 1, 8)
     batch = Batch(pool, greedy(gpt, pool))
     batch.submit([1, 2], 2)
-    with pytest.raises(ValueError, match="expected numbers for the next tokens, got NaN"):
+    with pytest.raises(ValueError, match="expected logits for the next tokens, got NaN"):
         batch.run()
 
 
@@ -424,7 +424,7 @@ def freed(pool, sequence):
 @pytest.mark.parametrize(
     "call, error, message",
     (
-        (lambda pool, s: pool.ragged([s], [5]), ValueError, r"counts\[0\] of at most 3, the length .*, got 5"),
+        (lambda pool, s: pool.ragged([s], [5]), ValueError, r"counts\[0\] of at most the sequence.s length 3, got 5"),
         (lambda pool, s: pool.ragged([s], [-1]), ValueError, r"expected counts\[0\] of at least 0, got -1"),
         (lambda pool, s: pool.ragged([s], [1.0]), TypeError, r"expected counts\[0\] to be an int, got float"),
         (lambda pool, s: pool.ragged([s], []), ValueError, "expected a count for each of 1 sequences, got 0 counts"),
@@ -504,7 +504,7 @@ def test_no_gradient_flows_through_pages():
     (
         ({"dtype": torch.int32}, TypeError, "expected the pages in float16, .* or float64, got torch.int32"),
         ({"dtype": torch.bool}, TypeError, "expected the pages in float16, .* or float64, got torch.bool"),
-        ({"requires_grad": True}, ValueError, "expected pages that require no gradient, .*, got requires_grad=True"),
+        ({"requires_grad": True}, ValueError, "expected pages without gradients, .*, got requires_grad=True"),
     ),
 )
 def test_pages_hold_plain_numbers(options, error, message):

@@ -109,7 +109,7 @@ def test_padding_between_tokens_is_refused(pair, real):
 
 
 def test_a_mask_of_its_own_is_refused(pair):
-    with pytest.raises(ValueError, match=r"no mask but that of .*, got one of shape \(2, 1, 6, 6\)"):
+    with pytest.raises(ValueError, match=r"expected the mask that .* makes, got one of shape \(2, 1, 6, 6\)"):
         pair[1](tokens(6), attention_mask=torch.ones(2, 1, 6, 6, dtype=torch.bool, device=DEVICE))
 
 
@@ -140,7 +140,7 @@ def test_whoever_computes_from_a_mask_is_told(operation, padded):
     real = torch.ones(2, 6, dtype=torch.bool)
     real[0, 0] = not padded
     seen = ours.mask(q_length=6, kv_length=6, attention_mask=real, batch_size=2)
-    assert isinstance(seen, ours.Seen) and (seen.key_range is not None) == padded
+    assert isinstance(seen, ours.KernelMask) and (seen.key_range is not None) == padded
     with pytest.raises(ValueError, match="expected a model that hands the mask on .*, got .*='eager'"):
         OPERATIONS[operation](seen)
 
@@ -153,7 +153,7 @@ def test_a_mask_tells_what_it_is_and_moves():
     seen = ours.mask(q_length=6, kv_length=6, attention_mask=real, batch_size=2)
     assert seen.ndim == len(seen.shape) == seen.dim() == 4 and not seen.is_floating_point() and "causal" in repr(seen)
     moved = seen.to("meta", non_blocking=True)
-    assert isinstance(moved, ours.Seen) and moved.device.type == "meta" and moved.causal and moved.length is None
+    assert isinstance(moved, ours.KernelMask) and moved.device.type == "meta" and moved.causal and moved.length is None
     assert all(side.device.type == "meta" and side.shape == (2,) for side in moved.key_range)
 
 

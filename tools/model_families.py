@@ -257,7 +257,7 @@ REASONS = {
     r"expected a model that asks .*, got \w+, which (.*); .*attn_implementation='eager'": "{}",
     r"expected a model that hands the mask on as it is, got one that .*attn_implementation='eager'": "computes from the mask",
     r"expected keywords that our attention knows, or None, got (.*); .*attn_implementation='eager'": "hands over {}",
-    r"expected no mask but that of flashlearn.models.transformers.mask, got one": "makes a mask of its own",
+    r"expected the mask that flashlearn.models.transformers.mask makes, got one": "makes a mask of its own",
     r"expected a mask of causality, padding, .*, got one of (\w+)": "needs a mask by {}",
     r"expected a head dimension D of at most 256, got": "has a head dimension over 256",
     r"expected k and v of one shape, got": "has values and keys of different widths",
@@ -310,6 +310,9 @@ Not every family can use it. This table says which can, for each class for causa
 - **not built**: a tiny model could not be made from the default configuration, so nothing is known.
 
 A family that is equal can still be configured so that it is rejected, for example with dropout or with heads wider than 256.
+
+Choose `attn_implementation` when you build the model. On a built model of a family that computes attention itself, such as
+Bloom, `model.set_attn_implementation` changes nothing: transformers logs a warning, and the model stays eager.
 
 `tools/model_families.py` made the table; a slow test runs it again. Classes: {numbers}.
 

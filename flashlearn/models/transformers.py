@@ -5,7 +5,7 @@
 
 Importing this module registers two functions under the name "tiled_triton": the attention itself, and the function that
 transformers calls first to make the mask. Other implementations make booleans (B, 1, N_q, N_k). Ours makes what the
-kernels take instead, two numbers a sequence and a few for all: see `Seen`. Padding on either side becomes `key_range`, a
+kernels take instead, two numbers a sequence and a few for all: see `KernelMask`. Padding on either side becomes `key_range`, a
 sliding window `window`, packed sequences `documents`, and a cache with room to spare is cut to the part that is filled.
 
 What the kernels cannot do is rejected with a ValueError:
@@ -70,18 +70,18 @@ def computing(what: str) -> ValueError:
     )
 
 
-class Seen(Tensor):
-    """Which keys are seen, in the place of a mask: a tensor (B or 1, 1, 1, 2) whose numbers are never read.
+class KernelMask(Tensor):
+    """Which keys a query attends to, in place of a mask: a tensor (B or 1, 1, 1, 2) whose numbers are never read.
 
-    causal      whether a query attends to no key behind its own, the last query standing at the last key
+    causal      whether a query attends to no key behind its own; the last query is at the last key
     window      (left, right), or None
-    length      the keys of the cache that are filled, those behind them are room to spare; None: all
+    length      how many keys of the cache are filled; None: all
     key_range   (start, stop) of each sequence's keys, two plain int32 tensors (B,); None: no padding
     documents   (n + 1,) int32 offsets of packed sequences, or None
 
-    It is a tensor of four dimensions because transformers hands on no other object as a mask. Every operation on it
+    It is a tensor of four dimensions because transformers passes no other object as a mask. Every operation on it
     raises, except `to(device)` and `contiguous`: a model that computes attention itself would run without its mask.
-    torch.compile takes no such tensor into a graph, but it takes the plain ones beside it.
+    torch.compile takes no such tensor into a graph, but it takes the plain ones in its fields.
     """
 
     causal: bool
@@ -98,11 +98,11 @@ class Seen(Tensor):
         raise computing(getattr(func, "__name__", str(func)))
 
     def __repr__(self) -> str:  # type: ignore[override]
-        return f"Seen({self.options()}, length={self.length})"
+        return f"KernelMask({self.options()}, length={self.length})"
 
     def to(  # type: ignore[override]
         self, device: torch.device | str | int | None = None, non_blocking: bool = False, **others
-    ) -> Seen:
+    ) -> KernelMask:
         """The same on another device, where a model is spread over several."""
         if others or not isinstance(device, torch.device | str | int) or not isinstance(non_blocking, bool):
             raise computing("to, with more than a device,")
@@ -112,24 +112,22 @@ class Seen(Tensor):
             for side in (start, stop, self.documents)
         )
         key_range = None if start is None or stop is None else (start, stop)
-        return seen(device, self.causal, self.window, self.length, key_range, documents)
+        return kernel_mask(device, self.causal, self.window, self.length, key_range, documents)
 
-    def contiguous(self, memory_format: torch.memory_format = torch.contiguous_format) -> Seen:
+    def contiguous(self, memory_format: torch.memory_format = torch.contiguous_format) -> KernelMask:
         """The same: generation with a static cache calls it."""
         return self
 
     def options(self) -> dict[str, Any]:
-        """What `flash_attention` is to be called with, beside q, k and v."""
-        return {
-            "causal": self.causal, "window": self.window, "documents": self.documents, "key_range": self.key_range
-        }  # fmt: skip
+        """The options of `flash_attention`."""
+        return {name: getattr(self, name) for name in ("causal", "window", "documents", "key_range")}
 
 
-# what tells something of a tensor and computes nothing; the second half of each is what torch.compile asks
+# what reads properties of a tensor and computes nothing; the second half of each is what torch.compile reads
 READ = "shape ndim dtype device layout requires_grad _base grad is_leaf is_mkldnn is_nested is_quantized is_sparse"
-ASKED = "dim size is_floating_point is_complex stride storage_offset untyped_storage _is_view is_conj is_neg"
+QUERIED = "dim size is_floating_point is_complex stride storage_offset untyped_storage _is_view is_conj is_neg"
 PASSIVE = frozenset(
-    [getattr(Tensor, name).__get__ for name in READ.split()] + [getattr(Tensor, name) for name in ASKED.split()]
+    [getattr(Tensor, name).__get__ for name in READ.split()] + [getattr(Tensor, name) for name in QUERIED.split()]
 )
 
 
@@ -160,7 +158,7 @@ def attention(
         window = plain_window(others.get("sliding_window"), causal, key.shape[2])
         options = {"causal": causal, "window": window, "documents": None}
     else:
-        ours = check_seen(attention_mask, is_causal)
+        ours = check_mask(attention_mask, is_causal)
         options = ours.options()
         if ours.length is not None:
             key, value = key[:, :, : ours.length], value[:, :, : ours.length]
@@ -190,7 +188,7 @@ def is_causal_without_mask(module: nn.Module) -> bool:
 
 
 def score_options(others: dict[str, Any]) -> dict[str, Any]:
-    """What becomes of scores, from what a model hands over: its softcap, and its sinks in float32, as kernels take them."""
+    """The model's softcap, and its sinks in float32, as the kernels take them."""
     sinks = others.get("s_aux")
     return {"softcap": others.get("softcap"), "sinks": None if sinks is None else sinks.float()}
 
@@ -198,14 +196,18 @@ def score_options(others: dict[str, Any]) -> dict[str, Any]:
 def check_dropout(dropout: float) -> None:
     """Reject dropout."""
     if dropout:
-        raise ValueError(f"expected dropout 0, got {dropout}: the kernels have none")
-
-
-def check_seen(mask: Tensor, is_causal: bool | None = None) -> Seen:
-    """Reject a mask that is not ours, which may hide any keys, and one that contradicts `is_causal`."""
-    if not isinstance(mask, Seen):
         raise ValueError(
-            f"expected no mask but that of flashlearn.models.transformers.mask, got one of shape {tuple(mask.shape)}"
+            f"expected dropout 0, got {dropout}: the kernels have none. Call model.eval(), set the attention dropout of the "
+            "config to 0, or use attn_implementation='eager'"
+        )
+
+
+def check_mask(mask: Tensor, is_causal: bool | None = None) -> KernelMask:
+    """Reject a mask that is not ours, which may hide any keys, and one that contradicts `is_causal`."""
+    if not isinstance(mask, KernelMask):
+        raise ValueError(
+            f"expected the mask that flashlearn.models.transformers.mask makes, got one of shape {tuple(mask.shape)}: pass an "
+            "attention_mask (B, N) of padding, or use attn_implementation='eager'"
         )
     if mask.causal and is_causal is False:
         raise ValueError("expected is_causal to agree with the mask, got is_causal=False and a causal mask")
@@ -220,7 +222,7 @@ def plain_window(size: int | None, causal: bool, N_k: int) -> Window | None:
 
 
 def packed_by(offsets_q: Tensor | None, offsets_k: Tensor | None, documents: Tensor | None) -> Tensor | None:
-    """The documents, from offsets that the caller may have handed over, as FlashAttention takes them, or from the mask."""
+    """The offsets of the documents, as FlashAttention takes them: from the caller, or from the mask."""
     if offsets_q is None:
         return documents
     for name, other in (("cu_seq_lens_k", offsets_k), ("the positions", documents)):
@@ -242,19 +244,19 @@ def mask(
     batch_size: int = 1,
     device: torch.device | str = "cpu",
     **others,
-) -> Seen:
-    """Which of the keys kv_offset to kv_offset + kv_length the queries q_offset to q_offset + q_length see.
+) -> KernelMask:
+    """To which of the keys kv_offset to kv_offset + kv_length the queries q_offset to q_offset + q_length attend.
 
-    `attention_mask` (B, N) booleans: False is padding, all that N leaves out is hidden. ValueError for what neither a range
+    `attention_mask` (B, N) booleans: False is padding, and keys behind N are hidden. ValueError for what neither a range
     of keys nor a window can say. Never None, which a model that computes attention itself takes for "attend to all".
     """
     check_keywords(others, MASK_NEUTRAL)
     plain = mask_function is masking_utils.causal_mask_function and attention_mask is None
     if plain and isinstance(q_offset, int) and kv_offset + kv_length == q_offset + q_length:
-        return seen(device, causal=True)
+        return kernel_mask(device, causal=True)
     if attention_mask is not None and torch.compiler.is_dynamo_compiling():  # then no sequences are packed
         rule, keys = read_once(mask_function), torch.ops.flashlearn.key_ranges(attention_mask, kv_length, kv_offset)
-        return worked_out(Rule(*rule), keys, True, q_length, kv_length, q_offset, kv_offset)
+        return kernel_mask_of(Rule(*rule), keys, True, q_length, kv_length, q_offset, kv_offset)
     return uncompiled(mask_function, attention_mask, batch_size, device, q_length, kv_length, q_offset, kv_offset)
 
 
@@ -262,16 +264,16 @@ def mask(
 def uncompiled(
     mask_function: Callable, attention_mask: Tensor | None, batch_size: int, device: torch.device | str,
     q_length: int, kv_length: int, q_offset: int | Tensor, kv_offset: int,
-) -> Seen:  # fmt: skip
-    """The same, where it is not told at a glance."""
+) -> KernelMask:  # fmt: skip
+    """The same without torch.compile, which cannot trace it."""
     keys, padded = key_ranges(attention_mask, batch_size, kv_length, kv_offset, device)
-    return worked_out(read(mask_function), keys, padded, q_length, kv_length, q_offset, kv_offset)
+    return kernel_mask_of(read(mask_function), keys, padded, q_length, kv_length, q_offset, kv_offset)
 
 
-def worked_out(
+def kernel_mask_of(
     rule: Rule, keys: Tensor, padded: bool, q_length: int, kv_length: int, q_offset: int | Tensor, kv_offset: int
-) -> Seen:
-    """The same, from what the mask function says, and from the keys (B, 2) that are no padding."""
+) -> KernelMask:
+    """The same, from the rule of the mask function and the keys (B, 2) that are no padding."""
     if q_length == 1 and (isinstance(q_offset, Tensor) or q_offset - kv_offset + 1 < kv_length):
         return decoding(keys, rule, kv_length, q_offset - kv_offset)
     place = int(q_offset) - kv_offset  # of the first query, among the keys
@@ -280,15 +282,17 @@ def worked_out(
         raise ValueError(f"expected keys up to that of the last query, {place + q_length} of them, got {length}")
     window = None if rule.left is None or rule.left >= length - 1 else (rule.left, rule.right)
     filled = None if length == kv_length else length
-    return seen(keys.device, rule.right == 0, window, filled, sides(keys) if padded else None, offsets(rule.packed))
+    return kernel_mask(
+        keys.device, rule.right == 0, window, filled, sides(keys) if padded else None, offsets(rule.packed)
+    )
 
 
-def seen(
+def kernel_mask(
     device: torch.device | str | int, causal: bool, window: Window | None = None, length: int | None = None,
     key_range: tuple[Tensor, Tensor] | None = None, documents: Tensor | None = None,
-) -> Seen:  # fmt: skip
-    """A `Seen` with these fields."""
-    made = torch.empty(1, 1, 1, 2, dtype=torch.int32, device=device).as_subclass(Seen)
+) -> KernelMask:  # fmt: skip
+    """A `KernelMask` with these fields."""
+    made = torch.empty(1, 1, 1, 2, dtype=torch.int32, device=device).as_subclass(KernelMask)
     made.causal, made.window, made.length = causal, window, length
     made.key_range, made.documents = key_range, documents
     return made
@@ -301,14 +305,14 @@ def sides(keys: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Rule(NamedTuple):
-    """Which keys a query sees by their distance: `left` before it and `right` behind it (None: all), of its own sequence."""
+    """Which keys a query attends to by distance: `left` before it, `right` behind it (None: all), of its own sequence."""
 
     left: int | None = None
     right: int | None = None
     packed: Tensor | None = None
 
     def __and__(self, other: Rule) -> Rule:
-        """What both let a query see."""
+        """The keys that both rules leave."""
         left, right = (
             min((x for x in pair if x is not None), default=None) for pair in zip(self[:2], other[:2], strict=True)
         )
@@ -316,10 +320,8 @@ class Rule(NamedTuple):
 
 
 def read(function: Callable) -> Rule:
-    """What a mask function of transformers says, read from how it was put together.
-
-    Its factories return closures: which factory made one is told by its code, and with which arguments by its variables.
-    """
+    """The rule of a mask function of transformers. Its factories return closures: the code identifies the factory, and
+    the variables of the closure are its arguments."""
     code = getattr(function, "__code__", None)
     if code is None or code not in READERS:
         raise ValueError(
@@ -332,7 +334,7 @@ def read(function: Callable) -> Rule:
 
 @torch.compiler.assume_constant_result
 def read_once(function: Callable) -> tuple:
-    """The same as a plain tuple. torch.compile does not trace what reads closures; this it runs, where none has tensors."""
+    """The same as a plain tuple. torch.compile cannot trace closures, but it runs this, if none has tensors."""
     return tuple(read(function))
 
 
@@ -396,16 +398,16 @@ def _(mask, N_k, offset):
 torch.library.impl("flashlearn::key_ranges", ("cpu", "cuda"), _key_ranges)
 
 
-def decoding(keys: Tensor, rule: Rule, N_k: int, place: int | Tensor) -> Seen:
-    """The same for one query in a cache with room to spare: whatever it sees is a range of keys.
+def decoding(keys: Tensor, rule: Rule, N_k: int, place: int | Tensor) -> KernelMask:
+    """The same for one query in a cache that is not full: a range of keys.
 
-    A static cache keeps its place on the device: nothing waits for it, and nothing but numbers changes from token to token.
+    A static cache keeps the query's position on the device: the host waits for nothing, and no shape changes.
     """
     start, stop = keys.unbind(1)
     start = start if rule.left is None else start.clamp(min=place - rule.left)
     stop = stop if rule.right is None else stop.clamp(max=place + rule.right + 1)
     keys = torch.stack((torch.minimum(start, stop), stop), 1).int()
-    return seen(keys.device, causal=False, key_range=sides(keys))
+    return kernel_mask(keys.device, causal=False, key_range=sides(keys))
 
 
 def offsets(packed: Tensor | None) -> Tensor | None:
@@ -419,9 +421,9 @@ def offsets(packed: Tensor | None) -> Tensor | None:
 
 
 def check_family(model: PreTrainedModel) -> None:
-    """Raise ValueError for a model whose family never asks transformers for an attention function.
+    """ValueError for a model whose family never asks transformers for an attention function.
 
-    No flag of transformers says so for all families: the source of the modules that define the model does.
+    No flag of transformers says so for all families: the source of the model's module does.
     """
     family = type(model)
     bases = [base for base in family.__mro__ if issubclass(base, PreTrainedModel) and base is not PreTrainedModel]

@@ -1,4 +1,4 @@
-"""Serving: requests of every length come and go, and their keys and values lie in pages that are handed out and taken back."""
+"""Serving: a batch that requests join and leave at every step, with their keys and values in pages of one pool."""
 
 from flashlearn.serving.batch import Batch, Request
 from flashlearn.serving.model import gathered_attention, greedy

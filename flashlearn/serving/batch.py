@@ -1,21 +1,21 @@
-"""A batch that requests join and leave at every step: no one waits until the longest is done.
+"""A batch that requests join and leave at every step: none waits until the longest is done.
 
     batch = Batch(pool, greedy(model, pool), most_tokens=64)
-    request = batch.submit(prompt, 20)   may come at any time
+    request = batch.submit(prompt, 20)   at any time
     while batch.busy:
-        batch.step()                     one pass of the model: prompts in chunks, one token of everybody else
+        batch.step()                     one pass of the model: prompts in chunks, one token of every other request
     request.tokens                       prompt and answer
 
-A step takes at most `most_tokens` tokens. Those who answer take one each; what is left goes to prompts, in order of
-arrival, so that a long prompt is read in chunks and holds up nobody (chunked prefill).
+A step takes at most `most_tokens` tokens: one for each request that is answering, the rest for prompts in order of
+arrival. So a long prompt is read in chunks and delays no answer (chunked prefill).
 
-Pages are taken when they are needed. If none is left, the request that came last gives its pages back and waits; it
-keeps its tokens, and reads them again as its prompt when there is room. So the first to come always gets on, and since
-a request that would not fit the empty pool is refused at once, all that were accepted come to their end.
+Pages are taken when they are needed. If none is left, the request that came last releases its pages and waits. It keeps
+its tokens, and reads them again as its prompt when there is room. The first request always proceeds, and a request that
+would not fit the empty pool is rejected at once, so all accepted requests are finished.
 
 A step in which the model fails leaves the requests as they were, and the next one tries again.
 
-A request whose tokens begin as those of another that is under way starts from its pages (`PagePool.fork`).
+A request whose tokens begin as those of a running request starts from its pages (`PagePool.fork`).
 
 Source: G.-I. Yu et al., "Orca", OSDI 2022 (a step at a time); A. Agrawal et al., "Sarathi-Serve", 2024,
 arXiv:2403.02310 (chunks); W. Kwon et al., 2023, arXiv:2309.06180 (pages).
@@ -37,7 +37,7 @@ from flashlearn.serving.pool import OutOfPages, PagedSequence, PagePool, Ragged
 
 @dataclass(eq=False)
 class Request:
-    """A prompt, and the `count` tokens that are wanted behind it.
+    """A prompt, and the `count` tokens requested after it.
 
     tokens      prompt and answer so far
     cached      the pages of those tokens that went through the model; None while it waits
@@ -59,21 +59,21 @@ class Request:
 
     @property
     def new(self) -> int:
-        """How many of its tokens have not been through the model."""
+        """How many of its tokens the model has not read."""
         return len(self.tokens) - (self.cached.length if self.cached else 0)
 
     def read(self, n: int) -> list[int]:
-        """The last n tokens that have a place in the pool."""
+        """The last n tokens that are in the pool."""
         stop = self.cached.length if self.cached else 0
         return self.tokens[stop - n : stop]
 
 
 class Batch:
-    """Requests that wait, and requests under way, over one pool; both in order of arrival.
+    """Requests that wait, and requests that run, over one pool; both in order of arrival.
 
-    `forward(tokens, batch)` takes the new tokens (T,) of all sequences, one behind the other, and a `Ragged`, and
-    returns the token that follows the last of each sequence; `flashlearn.serving.greedy` makes one of a GPT. If it has
-    a `vocabulary`, the number of tokens that it knows, prompts with others are refused.
+    `forward(tokens, batch)` takes the new tokens (T,) of all sequences, one after another, and a `Ragged`, and returns
+    the next token of each sequence; `flashlearn.serving.greedy` makes one of a GPT. If it has a `vocabulary`, the number
+    of its tokens, prompts with others are rejected.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Batch:
         self.vocabulary: int | None = getattr(forward, "vocabulary", None)
         self.waiting: list[Request] = []
         self.running: list[Request] = []
-        self.interrupted = 0  # how often a request under way gave its pages back
+        self.interrupted = 0  # how often a running request released its pages
 
     @property
     def busy(self) -> bool:
@@ -105,7 +105,7 @@ class Batch:
         return bool(self.waiting or self.running)
 
     def submit(self, prompt: Sequence[int], count: int) -> Request:
-        """Ask for `count` tokens behind a prompt. ValueError if the pool would not hold them even if it were empty."""
+        """Request `count` tokens after a prompt. ValueError if the empty pool could not hold them."""
         tokens = read_prompt(prompt, self.vocabulary)
         check_block(len(tokens), "the length of a prompt")
         check_block(count, "count")
@@ -125,7 +125,7 @@ class Batch:
         written = {request: request.cached.length for request in self.running if request.cached}
         try:
             chosen = self._choose()
-            following = self._ask(chosen) if chosen else []
+            following = self._run_model(chosen) if chosen else []
         except BaseException:  # a cell that is interrupted, too
             self._undo(written)
             raise
@@ -135,11 +135,11 @@ class Batch:
         done = [request for request, _ in chosen if request.done]
         for request in done:
             self.running.remove(request)
-            self._give_back(request)
+            self._release(request)
         return done
 
-    def _ask(self, chosen: Sequence[tuple[Request, int]]) -> list[int]:
-        """What the model says to the new tokens of those who take part."""
+    def _run_model(self, chosen: Sequence[tuple[Request, int]]) -> list[int]:
+        """The model's next tokens for those who take part."""
         sequences, counts = [r.cached for r, _ in chosen if r.cached], [n for _, n in chosen]
         new = [token for r, n in chosen for token in r.read(n)]
         return read_tokens(
@@ -147,18 +147,18 @@ class Batch:
         )
 
     def _undo(self, written: dict[Request, int]) -> None:
-        """After a step that failed: who was under way has the `written` places that it had, who began in it waits again."""
+        """After a step that failed: running requests keep the tokens `written` before it, those that began in it wait again."""
         began = [request for request in self.running if request not in written]
         self.running = [request for request in self.running if request in written]
         for request in self.running:
             if request.cached is not None:
                 self.pool.truncate(request.cached, written[request])
         for request in began:
-            self._give_back(request)
+            self._release(request)
         self.waiting[:0] = began
 
     def run(self) -> None:
-        """Step until every request is done. OutOfPages if those that wait need pages which others hold, outside this batch."""
+        """Step until every request is done. OutOfPages if others, outside this batch, hold the pages that it needs."""
         while self.busy:
             interrupted = self.interrupted
             if not self.step() and not self.running and self.interrupted == interrupted:
@@ -169,7 +169,7 @@ class Batch:
                 )
 
     def _choose(self) -> list[tuple[Request, int]]:
-        """Who takes part in this step, and with how many tokens; they have a place in the pool then."""
+        """Who takes part in this step, and with how many tokens, for which there is room in the pool then."""
         left = self.most_tokens - sum(request.new == 1 for request in self.running)  # for prompts
         chosen, interrupted = [], self.interrupted
         for request in list(self.running):
@@ -177,19 +177,19 @@ class Batch:
             if request in self.running and n and self._make_room(request, n):
                 left -= n if request.new + n > 1 else 0
                 chosen.append((request, n))
-        if self.interrupted == interrupted:  # otherwise who just gave its pages back would get them again
+        if self.interrupted == interrupted:  # otherwise a request that just released its pages would get them again
             chosen += self._admit(left, dict(chosen))
         return chosen
 
     def _make_room(self, request: Request, n: int) -> bool:
-        """Places for n tokens of a request under way, if need be from those that came later; False if it has to wait."""
+        """Make room for n tokens of a running request, if need be from later ones; False if it has to wait."""
         while request.cached is not None:
             try:
                 self.pool.reserve(request.cached, n)
                 return True
             except OutOfPages:
                 last = self.running.pop()
-                self._give_back(last)
+                self._release(last)
                 self.waiting.insert(0, last)
                 self.interrupted += 1
         return False
@@ -200,8 +200,8 @@ class Batch:
         while self.waiting and left > 0 and len(self.running) < self.most_tokens:
             request = self.waiting[0]
             request.cached = self._start(request, taking_part)
-            if self.pool.pages_wanted(request.cached, request.new) > self.pool.free_pages:
-                self._give_back(request)
+            if self.pool.pages_needed(request.cached, request.new) > self.pool.free_pages:
+                self._release(request)
                 break
             n = min(request.new, left)
             self.pool.reserve(request.cached, n)
@@ -211,10 +211,10 @@ class Batch:
         return admitted
 
     def _start(self, request: Request, taking_part: dict[Request, int]) -> PagedSequence:
-        """The pages of whoever has most tokens in common with it, or none.
+        """The pages of the request with most tokens in common, or none.
 
-        Only tokens that went through the model before this step: a page is copied before this step's are written. One
-        token at least is left, whose logits are wanted.
+        Only tokens that the model read before this step count, since a page is copied before this step's are written.
+        The last token is always left: its logits are needed.
         """
         best, most = None, 0
         for other in self.running if self.share else ():
@@ -224,7 +224,7 @@ class Batch:
                 best, most = other.cached, common
         return self.pool.fork(best, most) if best else self.pool.allocate()
 
-    def _give_back(self, request: Request) -> None:
+    def _release(self, request: Request) -> None:
         if request.cached is not None:
             self.pool.free(request.cached)
             request.cached = None

@@ -1,7 +1,7 @@
-"""A GPT whose keys and values lie in pages: what a request of one token and one of a thousand have in common.
+"""A GPT whose keys and values are in pages, for a batch of sequences of any lengths.
 
-The T new tokens of all sequences stand one behind the other, as one row: the layers that work on each token by itself do
-not notice. Positions differ from token to token, keys and values go into the pages, and attention gets the page table.
+The T new tokens of all sequences are one sequence for the layers that work token by token. Each token has its own
+position, keys and values go into the pages, and attention gets the page table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def gathered_attention(
     q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, *,
     cu_seqlens_q: Tensor, causal: bool = True, scale: float | None = None,
 ) -> Tensor:  # fmt: skip
-    """Attention over pages with a copy: the pages of each sequence are put together, then it is attention as ever.
+    """Attention over pages with a copy: the pages of each sequence are joined, then attended to by PyTorch.
 
     q (T, H_q, D), pages (P, H_kv, page, D), the others as in `flashlearn.serving.Ragged`. Reads the lengths on the host.
     """
@@ -39,11 +39,11 @@ def gathered_attention(
 
 
 class PagedCache:
-    """What one layer of a GPT takes for its cache: new keys and values go into pages, attention reads the pages."""
+    """The cache of one layer of a GPT: new keys and values go into pages, and attention reads the pages."""
 
     def __init__(self, pool: PagePool, layer: int, batch: Ragged):
         self.pool, self.layer, self.batch = pool, layer, batch
-        self.length = batch.positions  # of every new token its own
+        self.length = batch.positions  # one for every new token
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Write k and v (1, H_kv, T, D) into their pages; return the pages of this layer, (P, H_kv, page, D)."""
@@ -84,14 +84,12 @@ class Greedy:
         logits = paged_logits(self.model, self.pool, tokens.to(self.pool.k.device), batch, self.attention)
         last = logits[batch.cu_seqlens_q[1:].long() - 1]
         if last.isnan().any():
-            raise ValueError(
-                "expected numbers for the next tokens, got NaN: the model's weights or its cache hold some"
-            )
+            raise ValueError("expected logits for the next tokens, got NaN: the model's weights or its cache hold some")
         return last.argmax(-1).tolist()
 
 
 def greedy(model: GPT, pool: PagePool, attention: PagedAttention = gathered_attention) -> Greedy:
-    """What a `Batch` asks for the next tokens: a function (tokens (T,), batch) -> the likeliest token of each sequence.
+    """`forward` of a `Batch`: a function (tokens (T,), batch) -> the likeliest next token of each sequence.
 
     `attention` is any function with the signature of `flash_attention_paged`.
     """

@@ -7,11 +7,11 @@
     b = pool.fork(a, 18)                the first 18 tokens of a, in the same pages
     pool.free(a)                        pages that nobody else holds are free again
 
-Token t of a sequence lies in its page number t // page, at place t % page: a sequence takes as many pages as its tokens
-fill, and wastes less than one. A cache of one size for all takes the longest that may come, for everybody.
+Token t of a sequence is in its page number t // page, at offset t % page. A sequence takes as many pages as its tokens
+fill, and wastes less than one. A cache of one size would take the longest possible sequence for every request.
 
-Every page knows how many sequences hold it. Who is about to write into a page that others hold as well takes a copy of
-it first (copy-on-write), so a shared prefix costs its pages once, and no one sees what another writes.
+The pool counts how many sequences hold each page. Before a sequence writes into a page that others hold as well, it gets
+a copy of it (copy-on-write). So a shared prefix costs its pages once, and no sequence changes another's keys.
 
 Source: W. Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention", 2023
 (arXiv:2309.06180).
@@ -32,7 +32,7 @@ from flashlearn.core.inputs import check_block, check_count, check_float
 
 
 class OutOfPages(RuntimeError):
-    """The pool has fewer free pages than were asked for; nothing was changed."""
+    """The pool has fewer free pages than were requested; nothing was changed."""
 
 
 @dataclass(eq=False)
@@ -44,19 +44,19 @@ class PagedSequence:
 
 
 class Slots(NamedTuple):
-    """Where n tokens lie: the page of each, (n,), and its place in that page, (n,)."""
+    """Where n tokens are: the page of each, (n,), and its offset in that page, (n,)."""
 
     pages: Tensor
-    places: Tensor
+    offsets: Tensor
 
 
 class Ragged(NamedTuple):
     """Sequences of different lengths as one batch, as `flash_attention_paged` takes them.
 
-    page_table     (B, most) int32, the pages of each sequence; a row that has fewer is filled up with 0
+    page_table     (B, most) int32, the pages of each sequence, filled up with 0
     lengths        (B,) int32, the keys of each sequence, the new tokens among them
     cu_seqlens_q   (B + 1,) int32, where the new tokens of each sequence begin among all T new ones
-    positions      (T,), the place of each new token in its sequence
+    positions      (T,), the position of each new token in its sequence
     slots          where the keys and values of the new tokens go
     """
 
@@ -78,9 +78,7 @@ class PagePool:
         for size, name in ((pages, "pages"), (page, "page"), (H_kv, "H_kv"), (D, "D"), (layers, "layers")):
             check_block(size, name)
         if options.get("requires_grad"):
-            raise ValueError(
-                "expected pages that require no gradient, since they are written to, got requires_grad=True"
-            )
+            raise ValueError("expected pages without gradients, since they are written to, got requires_grad=True")
         self.page = page
         self.k, self.v = (torch.zeros(layers, pages, H_kv, page, D, **options) for _ in "kv")
         check_float(self.k, "the pages")
@@ -95,7 +93,7 @@ class PagePool:
 
     @property
     def free_pages(self) -> int:
-        """How many pages nobody holds."""
+        """How many pages no sequence holds."""
         return len(self._free)
 
     def allocate(self) -> PagedSequence:
@@ -104,8 +102,8 @@ class PagePool:
         self._live.add(sequence)
         return sequence
 
-    def pages_wanted(self, sequence: PagedSequence, n: int) -> int:
-        """How many free pages `append(sequence, n)` takes: new ones, and a copy of a last page that others hold too."""
+    def pages_needed(self, sequence: PagedSequence, n: int) -> int:
+        """How many free pages `append(sequence, n)` takes: new ones, and the copy of a last page that others hold too."""
         more = -(-(sequence.length + n) // self.page) - len(sequence.pages)
         return more + bool(n and self._shared_end(sequence))
 
@@ -115,10 +113,10 @@ class PagePool:
         return self.slots(sequence, sequence.length - n, sequence.length)
 
     def reserve(self, sequence: PagedSequence, n: int) -> None:
-        """Room for n more tokens, as `append` makes it, for who asks `ragged` where those of all sequences go."""
+        """Make room for n more tokens; `ragged` gives the slots of all sequences."""
         self._check_live(sequence)
         check_count(n, "n")
-        wanted = self.pages_wanted(sequence, n)
+        wanted = self.pages_needed(sequence, n)
         if wanted > self.free_pages:
             raise OutOfPages(f"expected at most {self.free_pages} more pages, as many as are free, got {wanted}")
         if n and self._shared_end(sequence):
@@ -128,24 +126,24 @@ class PagePool:
         sequence.length += n
 
     def truncate(self, sequence: PagedSequence, length: int) -> None:
-        """Keep the first `length` tokens of a sequence; pages that are left without any are given back."""
+        """Keep the first `length` tokens of a sequence; pages that are left without any are released."""
         self._check_live(sequence)
         self._check_length(length, sequence)
         kept = -(-length // self.page)
         for number in reversed(sequence.pages[kept:]):
-            self._give_back(number)
+            self._release(number)
         sequence.pages, sequence.length = sequence.pages[:kept], length
 
     def write(self, layer: int, slots: Slots, k: Tensor, v: Tensor) -> None:
         """Put the keys and values of n tokens, k and v (H_kv, n, D), where `append` made room for them.
 
-        They are stored in the dtype of the pool, as numbers: no gradient flows through pages. ValueError for another
-        shape or device, or a layer that there is not.
+        They are stored in the dtype of the pool, without gradients. ValueError for another shape or device, or for a layer
+        that does not exist.
         """
         self._check_layer(layer)
         self._check_new(slots, k=k, v=v)
         for pages, new in ((self.k[layer], k), (self.v[layer], v)):
-            pages[slots.pages, :, slots.places] = new.detach().transpose(0, 1).to(pages.dtype)
+            pages[slots.pages, :, slots.offsets] = new.detach().transpose(0, 1).to(pages.dtype)
 
     def fork(self, sequence: PagedSequence, length: int | None = None) -> PagedSequence:
         """A new sequence with the first `length` tokens of another, all of them unless given, in the same pages."""
@@ -159,15 +157,15 @@ class PagePool:
         return child
 
     def free(self, sequence: PagedSequence) -> None:
-        """Give the pages of a sequence back; those that no other sequence holds are free. The sequence is of no more use."""
+        """Release the pages of a sequence; those that no other sequence holds are free. The sequence cannot be used again."""
         self._check_live(sequence)
         self._live.remove(sequence)
         for number in reversed(sequence.pages):
-            self._give_back(number)
+            self._release(number)
         sequence.pages, sequence.length = [], 0
 
     def slots(self, sequence: PagedSequence, start: int, stop: int) -> Slots:
-        """Where tokens start .. stop of a sequence lie. ValueError if it has no such tokens."""
+        """Where tokens start .. stop of a sequence are. ValueError if it has no such tokens."""
         self._check_live(sequence)
         check_count(start, "start")
         check_count(stop, "stop")
@@ -177,15 +175,15 @@ class PagePool:
         return self._slots([(sequence, t) for t in range(start, stop)])
 
     def _slots(self, tokens: Sequence[tuple[PagedSequence, int]]) -> Slots:
-        """Where these tokens of these sequences lie. From lists: a step has few, and a tensor for each takes longer."""
-        pages, places = [s.pages[t // self.page] for s, t in tokens], [t % self.page for _, t in tokens]
-        return Slots(*torch.tensor([pages, places], dtype=torch.int64, device=self.k.device))
+        """Where these tokens of these sequences are. From lists: a tensor for each sequence would take longer."""
+        pages, offsets = [s.pages[t // self.page] for s, t in tokens], [t % self.page for _, t in tokens]
+        return Slots(*torch.tensor([pages, offsets], dtype=torch.int64, device=self.k.device))
 
     def gather(self, layer: int, sequence: PagedSequence) -> tuple[Tensor, Tensor]:
         """The keys and values of a sequence in one piece, a copy, (H_kv, length, D) each: for tests and lessons."""
         self._check_layer(layer)
-        pages, places = self.slots(sequence, 0, sequence.length)
-        k, v = (t[layer][pages, :, places].transpose(0, 1) for t in (self.k, self.v))
+        pages, offsets = self.slots(sequence, 0, sequence.length)
+        k, v = (t[layer][pages, :, offsets].transpose(0, 1) for t in (self.k, self.v))
         return k, v
 
     def ragged(self, sequences: Sequence[PagedSequence], counts: Sequence[int]) -> Ragged:
@@ -208,19 +206,19 @@ class PagePool:
         return bool(sequence.length % self.page) and self.holders[sequence.pages[-1]] > 1
 
     def _copy_last_page(self, sequence: PagedSequence) -> None:
-        """Copy-on-write: from now on the sequence holds a copy of its last page, and nobody else does."""
+        """Copy-on-write: the sequence gets a copy of its last page, which no other sequence holds."""
         old, new = sequence.pages[-1], self._take()
         for pages in (self.k, self.v):
             pages[:, new] = pages[:, old]
         sequence.pages[-1] = new
-        self._give_back(old)
+        self._release(old)
 
     def _take(self) -> int:
         number = self._free.pop()
         self.holders[number] = 1
         return number
 
-    def _give_back(self, number: int) -> None:
+    def _release(self, number: int) -> None:
         self.holders[number] -= 1
         if not self.holders[number]:
             self._free.append(number)
@@ -238,11 +236,10 @@ class PagePool:
     def _check_new(self, slots: Slots, **new: Tensor) -> None:
         if not isinstance(slots, Slots):
             raise TypeError(f"expected the Slots that append returns, got {type(slots).__name__}")
-        H_kv, D = self.k.shape[2], self.k.shape[4]
+        shape = (self.k.shape[2], len(slots.pages), self.k.shape[4])
         for name, t in new.items():
             check_float(t, name)
-            if t.shape != (H_kv, len(slots.pages), D):
-                shape = (H_kv, len(slots.pages), D)
+            if t.shape != shape:
                 raise ValueError(f"expected {name} of shape (H_kv, n, D) = {shape}, got {tuple(t.shape)}")
             if t.device != self.k.device:
                 raise ValueError(f"expected {name} on the device of the pool, {self.k.device}, got {t.device}")
@@ -254,9 +251,7 @@ class PagePool:
             self._check_live(sequence)
             check_count(n, f"counts[{b}]")
             if n > sequence.length:
-                raise ValueError(
-                    f"expected counts[{b}] of at most {sequence.length}, the length of the sequence, got {n}"
-                )
+                raise ValueError(f"expected counts[{b}] of at most the sequence's length {sequence.length}, got {n}")
 
     def _check_live(self, sequence: PagedSequence) -> None:
         if not isinstance(sequence, PagedSequence):

@@ -1,9 +1,8 @@
-"""A batch and its pool, step by step, as `Step`s: who arrives, who waits, whose each page is, and whose it was.
+"""A batch and its pool as `Step`s: which requests arrive and wait, which holds each page, and which held it before.
 
     for step in batch_steps(batch, {0: {"A": (prompt, 6)}, 2: {"B": (prompt, 3)}}): ...
 
-Nothing is told twice: what a step shows is read off the batch and its pool after it, and its sentence from the difference
-to the step before.
+What a step shows is read from the batch and its pool after it, and its caption from the difference to the step before.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ WAITS, RUNS, DONE = "waits", "runs", "done"
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A request after a step: its tokens in the pool, those that went through the model in it, their pages, tokens at the end."""
+class RequestState:
+    """A request after a step: its tokens in the pool, those read in it, their pages, and its tokens at the end."""
 
     name: str
     state: str
@@ -34,16 +33,16 @@ class Seen:
     pages: tuple[int, ...]
     last: int
 
-    def in_page(self, place: int, page: int) -> tuple[int, int]:
-        """How many tokens its page number `place` holds, and how many of them are new."""
-        first = place * page
+    def in_page(self, number: int, page: int) -> tuple[int, int]:
+        """How many tokens its page number `number` holds, and how many of them are new."""
+        first = number * page
         stop = min(first + page, self.length)
         return stop - first, max(0, stop - max(first, self.length - self.new))
 
 
 @dataclass(frozen=True)
-class PageSeen:
-    """A page after a step: who holds it, how many places are filled, how many of these in this step, and whose it was."""
+class PageState:
+    """A page after a step: who holds it, its tokens, how many of these are new, and who held it before."""
 
     number: int
     holders: tuple[str, ...]
@@ -53,17 +52,17 @@ class PageSeen:
 
 
 def batch_steps(batch: Batch, arrivals: Arrivals) -> Iterator[Step]:
-    """Run a batch whose requests arrive before the steps that are told, until all are done; a `Step` for each of its steps.
+    """Run a batch whose requests arrive before the given steps, until all are done; a `Step` for each of its steps.
 
-    values   requests (Seen, ...), pages (PageSeen, ...), page: tokens of one, came: names of who has just arrived,
-             taken: numbers of pages that somebody holds now and nobody did before; given: that nobody holds now and somebody
-             did before or within the step, for who is done gives back at once what it took for its last token
+    values   requests (RequestState, ...), pages (PageState, ...), page: tokens of one, came: names of those just arrived,
+             taken: pages that are held now and were free before; given: pages that are free now and were held before or
+             within the step, since a finished request releases at once what it took for its last token
     output   of the last step: {name: its answer}
     """
     known: dict[str, Request] = {}
-    requests: tuple[Seen, ...] = ()
-    pages = tuple(PageSeen(number, (), 0, 0, "") for number in range(batch.pool.pages))
-    with _heard(batch, known) as (new, within):
+    requests: tuple[RequestState, ...] = ()
+    pages = tuple(PageState(number, (), 0, 0, "") for number in range(batch.pool.pages))
+    with _observed(batch, known) as (new, within):
         for time in range(10**6):
             came = arrivals.get(time, {})
             known |= {name: batch.submit(*asked) for name, asked in came.items()}
@@ -75,7 +74,7 @@ def batch_steps(batch: Batch, arrivals: Arrivals) -> Iterator[Step]:
             pages = tuple(_page(each, within.get(each.number, ()), requests, batch.pool.page) for each in old)
             last = not batch.busy and time >= max(arrivals)
             yield Step(
-                sentence=told,
+                sentence=caption,
                 phase="step",
                 values={
                     "requests": requests, "pages": pages, "page": batch.pool.page, "came": tuple(came), "before": before,
@@ -92,69 +91,66 @@ def batch_steps(batch: Batch, arrivals: Arrivals) -> Iterator[Step]:
 
 
 @contextmanager
-def _heard(batch: Batch, known: Mapping[str, Request]) -> Iterator[tuple[dict[tuple[int, int], int], Within]]:
-    """What a step hides from who looks after it.
+def _observed(batch: Batch, known: Mapping[str, Request]) -> Iterator[tuple[dict[tuple[int, int], int], Within]]:
+    """What the batch does not keep from within a step.
 
-    new      how many tokens went through the model, by (last page, length) of their sequence: the last page is its own
-    within   who held a page while they did, by its number
+    new      how many tokens the model read, by (last page, length) of their sequence: its last page is its own
+    within   who held a page meanwhile, by its number
     """
     forward, new, within = batch.forward, dict[tuple[int, int], int](), Within()
 
-    def listening(tokens: Tensor, ragged: Ragged) -> Sequence[int]:
+    def observing(tokens: Tensor, ragged: Ragged) -> Sequence[int]:
         counts = ragged.cu_seqlens_q.diff().tolist()
-        for row, length, n in zip(ragged.page_table.tolist(), ragged.lengths.tolist(), counts, strict=True):
-            new[row[(length - 1) // batch.pool.page], length] = n
+        for table, length, n in zip(ragged.page_table.tolist(), ragged.lengths.tolist(), counts, strict=True):
+            new[table[(length - 1) // batch.pool.page], length] = n
         for name, request in known.items():
             for number in request.cached.pages if request.cached else ():
                 within[number] = (*within.get(number, ()), name)
         return forward(tokens, ragged)
 
-    batch.forward = listening
+    batch.forward = observing
     try:
         yield new, within
     finally:
         batch.forward = forward
 
 
-def _request(name: str, request: Request, new: Mapping[tuple[int, int], int]) -> Seen:
+def _request(name: str, request: Request, new: Mapping[tuple[int, int], int]) -> RequestState:
     """A request as it is now."""
     cached = request.cached
     length, pages = (cached.length, tuple(cached.pages)) if cached else (0, ())
     state = DONE if request.done else RUNS if cached else WAITS
     n = new.get((pages[-1], length), 0) if pages else 0
-    return Seen(name, state, length, n, pages, len(request.prompt) + request.count)
+    return RequestState(name, state, length, n, pages, len(request.prompt) + request.count)
 
 
-def _page(old: PageSeen, within: tuple[str, ...], requests: tuple[Seen, ...], page: int) -> PageSeen:
+def _page(old: PageState, within: tuple[str, ...], requests: tuple[RequestState, ...], page: int) -> PageState:
     """A page as it is now; `within` held it while the model ran."""
     held = {one.name: one.in_page(one.pages.index(old.number), page) for one in requests if old.number in one.pages}
     was = _owner(_owner(old.was, old.holders, within), within, tuple(held))
     filled, new = (max((each[which] for each in held.values()), default=0) for which in (0, 1))
-    return PageSeen(old.number, tuple(held), filled, new, was)
+    return PageState(old.number, tuple(held), filled, new, was)
 
 
 def _owner(was: str, before: tuple[str, ...], after: tuple[str, ...]) -> str:
-    """Whose a page was, when it goes from some hands into others, or into none."""
+    """Who held a page last, once others hold it, or nobody."""
     return was if set(before) & set(after) or not before else " ".join(before)
 
 
-# --- in words ---
-
-
-def told(step: Step) -> str:
+def caption(step: Step) -> str:
     """What happened in a step: who came, began, shares, waits, is done; then those who go on."""
     values = step.values
     before = {one.name: one for one in values["before"]}
     parts = []
     for one in values["requests"]:
-        parts += _news(one, before.get(one.name), step)
+        parts += _changes(one, before.get(one.name), step)
     busy = [one.name for one in values["requests"] if one.state == RUNS and one.new == 1 and one.name in before]
     if busy:
         parts.append(f"{_listed(busy)} {'gets' if len(busy) == 1 else 'get'} a token{' each' * (len(busy) > 1)}")
     return ". ".join(parts) + "." if parts else "Nothing changes."
 
 
-def _news(one: Seen, before: Seen | None, step: Step) -> list[str]:
+def _changes(one: RequestState, before: RequestState | None, step: Step) -> list[str]:
     """What is new of one request."""
     pages, came = step.values["pages"], one.name in step.values["came"]
     was = before.state if before else WAITS
@@ -183,7 +179,7 @@ def _news(one: Seen, before: Seen | None, step: Step) -> list[str]:
     return [f"{one.name}{reads} takes {_with_owners(taken, pages)}"]
 
 
-def _with_owners(taken: Sequence[int], pages: tuple[PageSeen, ...]) -> str:
+def _with_owners(taken: Sequence[int], pages: tuple[PageState, ...]) -> str:
     """The pages, and whose each was before."""
     was = [f"{number} (was {pages[number].was}'s)" if pages[number].was else str(number) for number in taken]
     return f"page{'s' * (len(taken) > 1)} {_listed(was)}"

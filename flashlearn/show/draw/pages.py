@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 
 from flashlearn.core.steps import Step
-from flashlearn.serving.recorded import DONE, RUNS, PageSeen, Seen
+from flashlearn.serving.recorded import DONE, RUNS, PageState, RequestState
 from flashlearn.show.draw.parts import CENTRED, ground
 from flashlearn.show.draw.sheet import DASHES, Rect, Sheet
 from flashlearn.show.draw.style import FAINT, INK, PALE, QUIET, tint
@@ -54,7 +54,7 @@ def _requests(sheet: Sheet, step: Step) -> None:
             sheet.text(*rect.centre, str(number), weight="bold", fontsize=19, bbox=PAD, **CENTRED)
 
 
-def _state(one: Seen) -> str:
+def _state(one: RequestState) -> str:
     if one.state == RUNS:
         return f"{one.length} of\n{one.last} tokens"
     return "done ✓" if one.state == DONE else "waits …"
@@ -74,7 +74,7 @@ def _tokens(sheet: Sheet, rect: Rect, page: int, filled: int, new: int) -> None:
 
 def _pool(sheet: Sheet, step: Step) -> None:
     """The pool in HBM, by page number: who holds a page, and whose it was."""
-    pages: tuple[PageSeen, ...] = step.values["pages"]
+    pages: tuple[PageState, ...] = step.values["pages"]
     area = Rect(POOL, TOP - 6, sheet.width - POOL - 14, sheet.height - TOP - 2)
     free = sum(not page.holders for page in pages)
     ground(sheet, area, "HBM", f"HBM: one pool, {free} of {len(pages)} pages free")
@@ -86,7 +86,7 @@ def _pool(sheet: Sheet, step: Step) -> None:
         _page(sheet, Rect(x, y, wide - GAP, high - GAP), page, step)
 
 
-def _page(sheet: Sheet, rect: Rect, page: PageSeen, step: Step) -> None:
+def _page(sheet: Sheet, rect: Rect, page: PageState, step: Step) -> None:
     """One page: dashed while it is free, in a thick frame when it was taken in this step."""
     number, was = page.number, f"was {page.was}" if page.was else ""
     small = {"fontsize": 14, "color": QUIET, "bbox": PAD}
