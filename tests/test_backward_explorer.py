@@ -13,10 +13,10 @@ from flashlearn.show.draw import draw_backward_chip, draw_gradient_row, draw_gra
 from flashlearn.show.draw.equations import fitting, height, length, matrix, short
 from flashlearn.show.explorers import backward_explorer
 from flashlearn.show.explorers.backward import EVERY, FOLLOWED, FUSED, ROW, TILES, TWO_PASSES
+from tests.drawing import painted, readable, texts
 from tests.slow import slow
-from tests.test_draw_backward import SMALLEST_TYPE, painted, texts
 
-SIZE = {"width": 12.8, "height": 5.0}
+LOOSE = (5, 8)  # pixels by which texts may overlap: their boxes are higher than they are
 
 
 def by_hand():
@@ -42,16 +42,6 @@ def tiled(**options):
     return fl.record(fl.tiled_attention_backward_steps(do, q, k, v, o, lse, **blocks, **options))
 
 
-def clipped_or_crossed(ax, height):
-    """Texts that leave the picture, and pairs of them that overlap."""
-    renderer = ax.figure.canvas.get_renderer()
-    boxes = [(t.get_text(), t.get_window_extent(renderer)) for t in ax.texts if t.get_text().strip()]
-    out = [text for text, box in boxes if min(box.x0, box.y0) < 0 or box.x1 > 1280 or box.y1 > 100 * height]
-    pairs = [(a, b) for n, (a, one) in enumerate(boxes) for b, two in boxes[n + 1 :]
-             if one.shrunk(0.9, 0.6).overlaps(two.shrunk(0.9, 0.6))]  # fmt: skip
-    return out + pairs
-
-
 @pytest.mark.parametrize("value, text", [(0.75, "0.75"), (2.0, "2"), (-0.5, "−0.5"), (10.0, "10"), (-1e-9, "0")])
 def test_numbers_are_as_short_as_they_can_be(value, text):
     assert short(value) == text
@@ -59,7 +49,7 @@ def test_numbers_are_as_short_as_they_can_be(value, text):
 
 def test_numbers_appear_when_they_are_made():
     run = whole()
-    shown = [texts(draw_gradients, step, width=12.8, height=5.2) for step in run]
+    shown = [texts(draw_gradients, step, size=(12.8, 5.2)) for step in run]
     assert shown[0].count("2.2") == 1 and "5" not in shown[2] and "5" in shown[3]
     assert "−0.75" not in shown[3] and shown[4].count("−0.75") == 3, (
         "dS, in its own equation and as a factor, also turned"
@@ -72,14 +62,13 @@ def test_numbers_appear_when_they_are_made():
 
 @pytest.mark.parametrize("number", [slow(0), 4, slow(7)])
 def test_words_of_whole_matrices_are_readable(number):
-    ax = painted(draw_gradients, whole()[number], 12.8, 5.2)
-    assert clipped_or_crossed(ax, 5.2) == [] and min(t.get_fontsize() for t in ax.texts) >= SMALLEST_TYPE
+    readable(painted(draw_gradients, whole()[number], size=(12.8, 5.2)), apart=LOOSE)
 
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_the_chip_shows_the_numbers_of_the_step(fused):
     for step in tiled(fused=fused)[1::2]:
-        shown = texts(draw_backward_chip, step, **SIZE)
+        shown = texts(draw_backward_chip, step)
         for name in {"P", "S", "dP", "dS", "dV", "dK", "dQ"} & set(step.values) - (
             {"dQ"} if step.phase == "initialise" else set()
         ):
@@ -93,13 +82,13 @@ def test_what_a_block_of_keys_adds_up_to_is_that_of_the_whole_matrices():
     """P_00^T dO_0 + P_10^T dO_1 by tiles is the first row of dV by whole matrices."""
     last_of_key_0 = [step for step in tiled() if step.phase == "dK and dV" and step.values["j"] == 0][-1]
     torch.testing.assert_close(last_of_key_0.values["dV"][0, 0, 0], whole()[-1].output[2][0, 0, 0])
-    assert {"1.75", "1", "0.5", "dV0", "dO1", "Pᵀ", "dK0"} <= set(texts(draw_backward_chip, last_of_key_0, **SIZE))
+    assert {"1.75", "1", "0.5", "dV0", "dO1", "Pᵀ", "dK0"} <= set(texts(draw_backward_chip, last_of_key_0))
 
 
 def test_a_step_of_another_run_is_refused():
     for draw in (draw_gradients, draw_backward_chip, draw_gradient_row):
         with pytest.raises(ValueError, match="is it another picture's step"):
-            painted(draw, fl.record(fl.naive_softmax_steps(torch.ones(3)))[0], 12.8, 5.0)
+            painted(draw, fl.record(fl.naive_softmax_steps(torch.ones(3)))[0])
 
 
 # the explorer
@@ -162,11 +151,11 @@ def test_a_row_follows_its_sliders():
 
 def test_a_row_says_what_it_adds_up_to_and_when():
     (run,) = backward_explorer(view=ROW).runs.values()
-    shown = [texts(draw_gradient_row, step, **SIZE) for step in run]
+    shown = [texts(draw_gradient_row, step) for step in run]
     assert "adds up to 0.00" not in shown[0] and "adds up to 0.00" in shown[1]
     assert "δ = Σ p dp = 1.42" in shown[0] and any("raises s₀, s₁" in text for text in shown[1])
     for step in run:
-        assert clipped_or_crossed(painted(draw_gradient_row, step, 12.8, 5.0), 5.0) == []
+        readable(painted(draw_gradient_row, step), apart=LOOSE)
 
 
 @pytest.mark.parametrize("value", [slow(-3.0), slow(0.0), 3.0])
@@ -176,15 +165,14 @@ def test_extreme_rows_are_painted_and_add_up_to_nothing(value):
         control.value = value
     (run,) = explorer.runs.values()
     assert abs(run[-1].output.sum().item()) < 1e-12 and "adds up to 0.00" in explorer.fit.value
-    assert clipped_or_crossed(painted(draw_gradient_row, run[-1], 12.8, 4.6), 4.6) == []
+    readable(painted(draw_gradient_row, run[-1], size=(12.8, 4.6)), apart=LOOSE)
 
 
 @pytest.mark.parametrize("follow, form", [(EVERY, FUSED), slow("Q3", TWO_PASSES)])
 def test_no_step_of_tiles_is_clipped(follow, form):
     (run,) = backward_explorer(follow=follow, form=form).runs.values()
     for step in run[::5]:
-        ax = painted(draw_backward_chip, step, 12.8, 4.6)
-        assert clipped_or_crossed(ax, 4.6) == [] and min(t.get_fontsize() for t in ax.texts) >= SMALLEST_TYPE
+        readable(painted(draw_backward_chip, step, size=(12.8, 4.6)), apart=LOOSE)
 
 
 def test_the_controls_of_the_other_view_are_not_shown():
@@ -236,9 +224,9 @@ def test_terms_appear_one_by_one_and_add_up(phase):
     run = fl.record(step for step in tiled() if step.phase == phase and step.program == (0,))
     made = ("dV", "dK") if phase != "dQ" else ("dQ",)
     for number, step in enumerate(run):
-        ax = painted(draw_sums, step, 12.8, 3.0)
+        ax = painted(draw_sums, step, size=(12.8, 3.0))
         shown = [text.get_text() for text in ax.texts]
-        assert clipped_or_crossed(ax, 3.0) == []
+        readable(ax, apart=LOOSE)
         for name in made:
             assert {short(value) for value in step.values[name].flatten().tolist()} <= set(shown)
         numbers = [text for text in shown if re.fullmatch(r"−?[\d.]+", text)]
@@ -249,7 +237,7 @@ def test_terms_appear_one_by_one_and_add_up(phase):
 
 
 def test_no_sum_where_nothing_is_added():
-    assert texts(draw_sums, tiled()[0], width=12.8, height=3.0) == []
+    assert texts(draw_sums, tiled()[0], size=(12.8, 3.0)) == []
 
 
 @pytest.mark.parametrize("width, tall, scale", [(10_000, 10_000, 1.6), (300, 10_000, None), (10_000, 20, None)])

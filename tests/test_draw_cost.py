@@ -2,17 +2,14 @@
 
 import itertools
 import math
-from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from matplotlib import style
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PolyCollection
-from matplotlib.figure import Figure
+from matplotlib.colors import to_rgba
 from matplotlib.patches import Polygon
-from matplotlib.text import Text
 
 from flashlearn import (
     hbm_bytes,
@@ -35,40 +32,18 @@ from flashlearn.cost import (
     v2_cost,
 )
 from flashlearn.show.draw import draw_block_sizes, draw_budgets, draw_memory, draw_roofline, draw_traffic
-from flashlearn.show.draw.style import COLOURS, STYLE
+from flashlearn.show.draw.style import COLOURS
 from flashlearn.show.draw.traffic import LEFT, SPAN
 from flashlearn.show.frame import as_runs, count, paint
+from tests.drawing import painted, readable
 from tests.slow import slow
 from tests.speed import times_plain
 
 EVERY_GPU = pytest.mark.parametrize("gpu", HARDWARE.values(), ids=lambda gpu: gpu.name)
 
 
-def painted(draw, figsize, layout=None):
-    with style.context(STYLE):
-        fig = Figure(figsize=figsize, dpi=100, layout=layout)
-        FigureCanvasAgg(fig)
-        ax = fig.add_subplot() if layout else fig.add_axes((0, 0, 1, 1))
-        draw(ax)
-        fig.canvas.draw()
-    return ax
-
-
-def boxes(ax):
-    """(text, extent) of every text that is shown, each checked to be large enough and inside the figure."""
-    width, height = 100 * ax.figure.get_size_inches()
-    found = [(text.get_text(), text) for text in ax.findobj(Text) if text.get_text() and text.get_visible()]
-    for words, text in found:
-        at = text.get_window_extent()
-        assert text.get_fontsize() >= 13, words
-        assert at.x0 >= 0 and at.y0 >= 0 and at.x1 <= width and at.y1 <= height, f"clipped: {words!r}"
-    return [(words, text.get_window_extent()) for words, text in found]
-
-
-def assert_apart(found):
-    for (a, at), (b, other) in itertools.combinations(found, 2):
-        assert not at.overlaps(other), f"{a!r} and {b!r} overlap"
-
+CURVES = {"layout": "constrained", "render": True}
+WIDE = {"size": (12.8, 6.2), **CURVES}
 
 # The race.
 
@@ -116,17 +91,11 @@ def test_race_without_products_counts_bytes():
     assert lane.work == pytest.approx(0.5)
 
 
-def test_race_says_what_happened():
-    frames = record(race(runs(), 12))
-    assert "version 2 has done" in frames[0].sentence
-    assert frames[-1].sentence.endswith("standard attention, version 1, version 2 are done.")
-
-
 @pytest.mark.parametrize("number", [0, 5, 11])
 def test_traffic_can_be_read(number):
     frames = record(race(runs(), 12))
-    ax = painted(lambda ax: draw_traffic(ax, frames[number]), (12.8, 5.0))
-    assert_apart(boxes(ax))
+    ax = painted(draw_traffic, frames[number])
+    readable(ax)
     shown = [text.get_text() for text in ax.texts]
     for title, lane in frames[number].values["lanes"].items():
         assert title in shown
@@ -150,7 +119,7 @@ def rectangles(ax):
 
 def test_bars_are_as_long_as_the_bytes():
     last = record(race(runs(), 3))[-1]
-    ax = painted(lambda ax: draw_traffic(ax, last), (12.8, 5.0))
+    ax = painted(draw_traffic, last)
     coloured = [shape for shape, face, _ in rectangles(ax) if tuple(face[:3]) != (1, 1, 1)]
     lanes = list(last.values["lanes"].values())
     rows = sorted({shape.y0 for shape in coloured})
@@ -161,21 +130,11 @@ def test_bars_are_as_long_as_the_bytes():
         assert length == pytest.approx(SPAN * sum(lane.moved.values()) / last.values["full"])
 
 
-def test_wrong_steps_make_a_wrong_picture():
-    recorded = runs()
-    cheat = [replace(step, writes=()) for step in recorded["standard attention"]]
-    shown = [
-        [text.get_text() for text in painted(lambda ax, s=s: draw_traffic(ax, s), (12.8, 5.0)).texts]
-        for s in (record(race(each, 3))[-1] for each in (recorded, {**recorded, "standard attention": cheat}))
-    ]
-    assert shown[0] != shown[1]
-
-
 def test_lanes_may_be_many():
     q = torch.zeros(1, 1, 8, 4)
     lanes = {f"lane {n}": one_pass_attention_steps(q, q, q) for n in range(4)}
-    ax = painted(lambda ax: draw_traffic(ax, record(race(lanes, 2))[0]), (12.8, 5.0))
-    assert_apart(boxes(ax))
+    ax = painted(draw_traffic, record(race(lanes, 2))[0])
+    readable(ax)
 
 
 @pytest.mark.slow  # a time
@@ -203,9 +162,8 @@ def placements(gpu, N=4096, d=64):
 @pytest.mark.parametrize(("N", "d"), [(4096, 64), slow(1024, 128), slow(16384, 64)])
 def test_roofline_can_be_read(gpu, N, d):
     between = {"L2 decides": ("flash, every read counted", "flash, perfect cache")}
-    ax = painted(lambda ax: draw_roofline(ax, gpu, placements(gpu, N, d), between=between), (12.8, 6.2), "constrained")
-    found = boxes(ax)
-    assert_apart(found)
+    ax = painted(partial(draw_roofline, between=between), gpu, placements(gpu, N, d), **WIDE)
+    found = readable(ax)
     axis = ax.get_window_extent()
     words = [text.get_text() for text in ax.texts]
     for name, at in found:
@@ -218,7 +176,7 @@ def test_roofline_can_be_read(gpu, N, d):
 @EVERY_GPU
 def test_points_stand_on_the_roof(gpu):
     given = placements(gpu)
-    ax = painted(lambda ax: draw_roofline(ax, gpu, given), (12.8, 6.2), "constrained")
+    ax = painted(draw_roofline, gpu, given, **WIDE)
     points = {(line.get_xdata()[0], line.get_ydata()[0]): line.get_markerfacecolor()
               for line in ax.lines if line.get_marker() == "o"}  # fmt: skip
     assert set(points) == {(at.intensity, at.attainable) for at in given.values()}
@@ -231,13 +189,13 @@ def test_points_stand_on_the_roof(gpu):
 
 @EVERY_GPU
 def test_memories_are_to_scale(gpu):
-    ax = painted(lambda ax: draw_memory(ax, gpu), (12.8, 4.6))
-    assert_apart(boxes(ax))
+    ax = painted(draw_memory, gpu, size=(12.8, 4.6))
+    readable(ax)
     shapes = rectangles(ax)
     pipes = [shape for shape, _, edge in shapes if edge[3] == 0]
     assert pipes[0].height / pipes[1].height == pytest.approx(gpu.bandwidth / gpu.sram_bandwidth)
     squares = {
-        name: next(shape for shape, face, _ in shapes if tuple(face) == _rgba(COLOURS[name]))
+        name: next(shape for shape, face, _ in shapes if tuple(face) == to_rgba(COLOURS[name]))
         for name in ("HBM", "SRAM")
     }
     area = {name: shape.width * shape.height for name, shape in squares.items()}
@@ -245,15 +203,9 @@ def test_memories_are_to_scale(gpu):
 
 
 def test_memories_are_named():
-    shown = " ".join(text.get_text() for text in painted(lambda ax: draw_memory(ax, A100_40GB), (12.8, 4.6)).texts)
+    shown = " ".join(text.get_text() for text in painted(draw_memory, A100_40GB, size=(12.8, 4.6)).texts)
     for words in ("HBM\n40 GB", "SRAM 20 MB in all:\n192 KB in each SM", "1555 GB/s", "19.5 TB/s", "312 TFLOP/s"):
         assert words in shown
-
-
-def _rgba(name):
-    from matplotlib.colors import to_rgba
-
-    return to_rgba(name)
 
 
 # Curves of bytes and of least times.
@@ -261,21 +213,19 @@ def _rgba(name):
 
 def test_budgets_name_every_curve_at_its_end():
     budgets, traffic = (4096, 8192), {"one": [3_000_000, 1_500_000], "flat": [700_000, 700_000]}
-    ax = painted(lambda ax: draw_budgets(ax, budgets, traffic), (12.8, 5.0), layout="constrained")
-    found = boxes(ax)
+    ax = painted(draw_budgets, budgets, traffic, **CURVES)
+    found = readable(ax)
     assert {"one", "flat", "4,096", "8,192", "HBM traffic, MB"} <= {words for words, _ in found}
-    assert_apart(found)
     drawn = [line.get_xydata().tolist() for line in ax.lines]
     assert drawn == [[[4096, 3.0], [8192, 1.5]], [[4096, 0.7], [8192, 0.7]]]
 
 
 @pytest.mark.parametrize("last", (True, False))
 def test_block_sizes_that_do_not_fit_are_marked(last):
-    sweep = {16: (100.0, 12.0, True), 32: (50.0, 12.0, True), 64: (25.0, 12.0, True), 128: (6.0, 12.0, last)}
-    ax = painted(lambda ax: draw_block_sizes(ax, sweep), (12.8, 5.0), layout="constrained")
-    found = boxes(ax)
+    times = {16: (100.0, 12.0, True), 32: (50.0, 12.0, True), 64: (25.0, 12.0, True), 128: (6.0, 12.0, last)}
+    ax = painted(draw_block_sizes, times, **CURVES)
+    found = readable(ax)
     assert ("does not\nfit in\nan SM" in {words for words, _ in found}) == (not last)
-    assert_apart(found)
     least, memory, compute = (line.get_xydata() for line in ax.lines)
     assert (memory[:, 1].tolist(), compute[:, 1].tolist()) == ([100, 50, 25, 6], [12] * 4)
     assert least[0] == pytest.approx([16, 100]) and least[-1] == pytest.approx([128, 12])
@@ -286,7 +236,7 @@ def test_block_sizes_that_do_not_fit_are_marked(last):
     )
 
 
-@pytest.mark.parametrize("sweep", ({}, {16: (9.0, 5.0, True)}, {16: (9.0, 5.0, False), 32: (5.0, 5.0, False)}))
-def test_block_sizes_are_several_and_one_fits(sweep):
+@pytest.mark.parametrize("times", ({}, {16: (9.0, 5.0, True)}, {16: (9.0, 5.0, False), 32: (5.0, 5.0, False)}))
+def test_block_sizes_are_several_and_one_fits(times):
     with pytest.raises(ValueError, match="expected at least two block sizes, one of which fits, got {"):
-        painted(lambda ax: draw_block_sizes(ax, sweep), (12.8, 5.0), layout="constrained")
+        painted(draw_block_sizes, times, **CURVES)

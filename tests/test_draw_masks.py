@@ -5,16 +5,14 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from matplotlib import style
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
 
 import flashlearn as fl
 from flashlearn.core.mask import Mask
 from flashlearn.show.draw import draw_reach, draw_tables, draw_visits
 from flashlearn.show.draw.masks import visited
-from flashlearn.show.draw.style import COLOURS, STYLE, tint
+from flashlearn.show.draw.style import COLOURS, tint
+from tests.drawing import painted, readable
 
 Q, K, V = torch.randn(3, 1, 2, 10, 4, generator=torch.Generator().manual_seed(17)).unbind(0)
 WINDOWS = {"causal": (None, 0), "window (2, 0)": (2, 0), "window (1, 3)": (1, 3)}
@@ -26,14 +24,9 @@ MASKS = {name: Mask(10, 10, *window).visible((0, 10), (0, 10)) for name, window 
 TABLE = torch.tensor([[0.25, -1.0], [2.0, -float("inf")]])
 
 
-def drawn(plot, size=(12.8, 4.2)):
-    with style.context(STYLE):
-        fig = Figure(figsize=size, dpi=100)
-        canvas = FigureCanvasAgg(fig)
-        plot(ax := fig.add_axes((0, 0, 1, 1)))
-        canvas.draw()
-        pixels = np.asarray(canvas.buffer_rgba())[..., :3]
-    return ax, pixels
+def drawn(plot):
+    ax = painted(plot, size=(12.8, 4.2), render=True)
+    return ax, np.asarray(ax.figure.canvas.buffer_rgba())[..., :3]
 
 
 def words(ax):
@@ -104,12 +97,7 @@ def test_tables_have_their_numbers_their_sinks_and_their_sums():
     ],
 )
 def test_no_words_overlap_or_leave_the_picture(plot):
-    ax, pixels = drawn(plot)
-    boxes = [(text.get_text(), text.get_window_extent()) for text in ax.texts]
-    for said, box in boxes:
-        assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= pixels.shape[1] and box.y1 <= pixels.shape[0], said
-    for (said, one), (other, two) in itertools.combinations(boxes, 2):
-        assert not one.overlaps(two), (said, other)
+    readable(drawn(plot)[0])
 
 
 def test_what_does_not_fit_is_refused():

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from matplotlib import style
-from matplotlib.figure import Figure
 
 import flashlearn as fl
 from flashlearn.models.gpt import GPT
 from flashlearn.serving import Batch, PagePool, batch_steps, greedy
 from flashlearn.serving.recorded import DONE, RUNS, WAITS
 from flashlearn.show.draw import draw_pages
-from flashlearn.show.draw.style import STYLE
+from tests.drawing import painted, readable
 from tests.slow import every
 
 ARRIVALS = {
@@ -39,10 +37,7 @@ RUN, MODEL = recorded()
 
 
 def drawn(step):
-    with style.context(STYLE):
-        ax = Figure(figsize=(12.8, 5.0), dpi=100).add_axes((0, 0, 1, 1))
-        draw_pages(ax, step)
-    return ax
+    return painted(draw_pages, step)
 
 
 def words(step):
@@ -107,15 +102,7 @@ def test_who_has_to_give_pages_back_is_told():
 
 @pytest.mark.parametrize("at", every(4, range(0, len(RUN), 2)))
 def test_nothing_overlaps_or_leaves_the_picture(at):
-    ax = drawn(RUN[at])
-    ax.figure.canvas.draw()
-    boxes = [(text.get_text(), text.get_window_extent()) for text in ax.texts]
-    for number, (said, box) in enumerate(boxes):
-        assert box.x0 >= 0 and box.x1 <= 1280 and box.y0 >= 0 and box.y1 <= 500, said
-        for other, there in boxes[:number]:
-            wide = min(box.x1, there.x1) - max(box.x0, there.x0)
-            high = min(box.y1, there.y1) - max(box.y0, there.y0)
-            assert wide < 1 or high < 4, (said, other)
+    readable(drawn(RUN[at]), smallest=12.5, apart=(1, 4))
 
 
 def test_the_picture_says_who_holds_a_page_and_whose_it_was():

@@ -1,16 +1,11 @@
 """The pictures of one query: all in them comes from the steps, and nothing is too slow or too small."""
 
-import io
 import itertools
 import re
 
-import numpy as np
 import pytest
 import torch
-from matplotlib import style
 from matplotlib.figure import Figure
-from matplotlib.text import Text
-from PIL import Image
 
 from flashlearn import (
     hbm_bytes,
@@ -21,11 +16,10 @@ from flashlearn import (
 )
 from flashlearn.algorithms.projection import projection_steps
 from flashlearn.core.mask import causal_mask
-from flashlearn.show import play
 from flashlearn.show.draw import draw_converge, draw_masks, draw_projection, draw_query, draw_round_trip
-from flashlearn.show.draw.style import STYLE, fixed, tint
-from flashlearn.show.film import Film, nearest
-from flashlearn.show.frame import as_runs, count, paint
+from flashlearn.show.draw.style import fixed
+from flashlearn.show.frame import as_runs, paint
+from tests.drawing import painted, readable
 from tests.slow import across, slow
 from tests.speed import times_plain
 
@@ -52,13 +46,7 @@ def inputs(N_q=1, N_k=10, D=4):
 
 
 def axes_of(step, draw):
-    """The axes that a step was painted on, after drawing them."""
-    with style.context(STYLE):
-        fig = Figure(figsize=(12.8, 5.6), dpi=100)
-        ax = fig.add_axes((0, 0, 1, 1))
-        draw(ax, step)
-        fig.canvas.draw()
-    return ax
+    return painted(draw, step, size=(12.8, 5.6), render=True)
 
 
 def texts(step, draw):
@@ -75,12 +63,7 @@ def test_a_step_of_any_run_can_be_painted_and_read(pair, draw):
     name, shape = pair
     steps = record(RUNS[name](*inputs(*shape)))
     for step in (steps[0], steps[len(steps) // 2], steps[-2]):
-        ax = axes_of(step, draw)
-        for text in ax.findobj(Text):
-            assert not text.get_text() or text.get_fontsize() >= 13, text.get_text()
-            at = text.get_window_extent()
-            inside = at.x0 >= 0 and at.x1 <= 1280 and at.y0 >= 0 and at.y1 <= 560
-            assert not text.get_text() or inside, f"clipped: {text.get_text()!r}"
+        readable(axes_of(step, draw), apart=None)
 
 
 def test_scores_fill_in_and_stay_with_two_passes():
@@ -187,13 +170,6 @@ def test_names_of_answers_that_lie_close_are_apart():
     assert len(boxes) == 4 and not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
 
 
-def test_wrong_algorithm_makes_a_wrong_picture():
-    steps = record(one_pass_attention_steps(*inputs()))
-    wrong = [step.values.get("acc", torch.zeros(1)) for step in steps]
-    steps[3].values["acc"] = wrong[3] + 100
-    assert texts(steps[3], draw_query) != texts(record(one_pass_attention_steps(*inputs()))[3], draw_query)
-
-
 def test_round_trip_shows_the_bytes_of_every_matrix_to_scale():
     n, d = 10, 4
     q, k, v = inputs(N_q=n)
@@ -231,9 +207,7 @@ def test_projection_fills_q_k_and_v_one_after_the_other():
 
 
 def test_masks_are_hatched_where_they_hide():
-    with style.context(STYLE):
-        fig = Figure(figsize=(12.8, 4.2), dpi=100)
-        draw_masks(ax := fig.add_axes((0, 0, 1, 1)), {"a": causal_mask(3, 5), "b": causal_mask(1, 5)})
+    ax = painted(draw_masks, {"a": causal_mask(3, 5), "b": causal_mask(1, 5)}, size=(12.8, 4.2))
     hidden = [patch for patch in (*ax.patches, *ax.collections) if patch.get_hatch()]
     paths = sum(len(patch.get_paths()) if hasattr(patch, "get_paths") else 1 for patch in hidden)
     assert paths == int((~causal_mask(3, 5)).sum()) == 3
@@ -270,25 +244,6 @@ def test_masks_fit_the_picture_or_are_refused(rows):
 def test_one_step_takes_no_longer_than_a_plain_picture():
     runs = as_runs(two_pass_attention_steps(*inputs()))
     assert times_plain(lambda number: paint(runs, 2 * number, draw_query, (12.8, 5.6)), 10) < 0.9  # measured 0.56
-
-
-@pytest.mark.slow
-def test_animation_decodes_to_the_frames_that_were_painted():
-    steps = two_pass_attention_steps(*inputs(N_k=5, D=2), block_k=2)
-    stored = play(steps, draw_query, alt="a query", figsize=(12.8, 5.6), still=2)
-    runs = as_runs(two_pass_attention_steps(*inputs(N_k=5, D=2), block_k=2))
-    painted = [paint(runs, n, draw_query, (12.8, 5.6), caption=True) for n in range(count(runs))]
-    decoded = Image.open(io.BytesIO(stored.png))
-    assert decoded.n_frames == 1 + len(painted)  # the still one first
-    palette = Film(painted).palette()
-    shared = [palette[nearest(frame, palette)] for frame in painted]
-    for n, want in enumerate([shared[2], *shared]):
-        decoded.seek(n)
-        assert np.array_equal(decoded.convert("RGB"), want), f"frame {n}"
-    flat = [tint("K", strength) for strength in (0.12, 0.55, 1.0)]  # rows to come, read, being read
-    got = shared[1].reshape(-1, 3)
-    for part in flat:
-        assert (abs(got - np.round(np.array(part) * 255)).max(-1) <= 1).sum() > 500
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,11 @@
 """Pictures of tiles: whatever is recorded can be painted, and what is painted is what the step says."""
 
-import os
-import subprocess
-import sys
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from matplotlib import style
 from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
 
 import flashlearn as fl
 from flashlearn.core.inputs import Sizes
@@ -26,8 +21,9 @@ from flashlearn.show.draw import (
     tiling,
 )
 from flashlearn.show.draw.sheet import Grid, blocks_of
-from flashlearn.show.draw.style import STYLE, fixed, index
+from flashlearn.show.draw.style import fixed, index
 from flashlearn.show.frame import as_runs, paint
+from tests.drawing import painted, readable
 from tests.slow import across, every, slow
 from tests.speed import times_plain
 
@@ -38,15 +34,12 @@ def qkv(N_q=12, N_k=12, D=4, H=1, H_kv=1, seed=94):
     return [torch.randn(shape, generator=generator) for shape in shapes]
 
 
-def axes_of(step, draw=draw_tiling, width=12.8, height=5.0):
-    with style.context(STYLE):
-        ax = Figure(figsize=(width, height), dpi=100).add_axes((0, 0, 1, 1))
-        draw(ax, step)
-    return ax
+def axes_of(step, draw=draw_tiling, width=12.8):
+    return painted(draw, step, size=(width, 5.0))
 
 
-def texts(step, draw=draw_tiling, **size):
-    return [text.get_text() for text in axes_of(step, draw, **size).texts]
+def texts(step, draw=draw_tiling, width=12.8):
+    return [text.get_text() for text in axes_of(step, draw, width).texts]
 
 
 def pixels(step, draw=draw_tiling, size=(12.8, 5.0)):
@@ -189,27 +182,6 @@ def test_hatched_is_what_the_mask_hides(name):
         assert {"masked"} <= set(texts(run[-2], draw_tiling if paint_square is tiling._scores else draw_backward))
 
 
-def test_sentences_tell_what_is_masked_and_what_is_skipped():
-    ranges = (torch.tensor([6], dtype=torch.int32), torch.tensor([12], dtype=torch.int32))
-    q, k, v = qkv()
-    both = tuple(torch.cat([ends, end]) for ends, end in zip(ranges, RANGE[:, 1:], strict=True))
-    padded = fl.record(
-        fl.tiled_attention_v2_steps(*(torch.cat([t, t]) for t in (q, k, v)), block_q=6, block_k=3, key_range=both)
-    )
-    assert padded[0].sentence == "Block Q0 meets block K0, hidden from these rows: nothing changes."
-    assert padded[2].sentence.startswith("Block Q0 meets block K2, part of it masked, its first: row 0 starts with")
-    alone = fl.record(fl.tiled_attention_v2_steps(q, k, v, block_q=6, block_k=3, key_range=ranges))
-    assert len(padded) - 1 == 8 and len(alone) - 1 == 4 and "Done: 4 of 8 pairs" in alone[-1].sentence
-    texts_ = fl.record(fl.tiled_attention_v2_steps(q, k, v, block_q=3, block_k=3, documents=OFFSETS))
-    assert [("part of it masked" in step.sentence) for step in texts_[:-1]] == [0, 0, 1, 1, 1, 1, 1, 0]
-    assert "Done: 8 of 16 pairs of blocks were visited" in texts_[-1].sentence
-    sinks = {"sinks": torch.ones(1), "causal": True}
-    few = qkv(N_q=4, N_k=1)
-    unseen = fl.record(fl.tiled_attention_v2_steps(*few, block_q=2, block_k=1, **sinks))
-    assert unseen[0].sentence == "Block Q0 sees no key: write O = 0 and lse = the sink."
-    assert "m = the sink of the head" in next(iter(fl.tiled_attention_v1_steps(*few, **sinks))).sentence
-
-
 def test_never_visited_and_masked_cells_are_told_apart():
     causal = fl.record(fl.tiled_attention_v2_steps(*qkv(), block_q=4, block_k=3, causal=True))
     plain = fl.record(fl.tiled_attention_v2_steps(*qkv(), block_q=4, block_k=3))
@@ -280,29 +252,6 @@ def test_a_wrong_algorithm_makes_a_wrong_picture():
     assert "never visited" in texts(fl.record(forgets_to_visit())[0])
 
 
-@pytest.mark.slow  # a process of its own; tests/test_draw_recorded.py paints them too
-def test_steps_of_the_recorder_can_be_painted():
-    """In a process of its own: the interpreter has to be chosen before Triton is imported."""
-    pytest.importorskip("triton", reason="Triton has wheels for Linux only")
-    code = (
-        "import torch, flashlearn as fl\n"
-        "from flashlearn.kernels.recorder import kernel_steps\n"
-        "from flashlearn.kernels.forward import attention_forward\n"
-        "from flashlearn.show.draw import draw_tiling\n"
-        "from flashlearn.show.frame import as_runs, paint\n"
-        "q, k, v = torch.randn(3, 1, 2, 40, 16).unbind(0)\n"
-        "runs = as_runs(kernel_steps(attention_forward, q, k, v, causal=True))\n"
-        "for n in range(len(runs[''])): paint(runs, n, draw_tiling, (12.8, 5.0))\n"
-        "print(len(runs['']))\n"
-    )
-    env = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=120, encoding="utf-8"
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert int(done.stdout) >= 3
-
-
 def test_matmul_shows_elements_and_blocks():
     a, b = torch.arange(32.0).reshape(8, 4), torch.arange(32.0).reshape(4, 8) - 8
     run = fl.record(fl.tiled_matmul_steps(a, b, block_m=4, block_n=2, block_k=2))
@@ -359,12 +308,6 @@ def test_small_helpers():
     assert Grid(10, 20, 4, 3, 5, 6).rect((1, 3), (0, 2)) == (10, 26, 10, 12)
 
 
-def test_no_text_is_smaller_than_thirteen_points():
-    run = fl.record(fl.tiled_attention_v1_steps(*qkv(16, 16), block_q=8, block_k=4, causal=True))
-    for width in (6.4, 12.8):
-        assert min(text.get_fontsize() for text in axes_of(run[3], width=width).texts) >= 13
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -378,12 +321,7 @@ def test_text_stays_inside_the_picture(options):
     for version in VERSIONS.values():
         step = fl.record(version(*qkv(16, 16), **options))[4]
         for width, height in ((6.4, 4.4), (12.8, 5.5)):
-            ax = axes_of(step, width=width, height=height)
-            ax.figure.canvas.draw()
-            for text in ax.texts:
-                box = text.get_window_extent()
-                inside = box.x0 >= 0 and box.x1 <= 100 * width and box.y0 >= 0 and box.y1 <= 100 * height
-                assert inside, text.get_text()
+            readable(painted(draw_tiling, step, size=(width, height)), apart=None)
 
 
 @pytest.mark.slow  # a time

@@ -2,13 +2,11 @@
 
 import pytest
 import torch
-from matplotlib import style
-from matplotlib.figure import Figure
 
 import flashlearn as fl
 from flashlearn.show.draw import draw_walk
-from flashlearn.show.draw.style import STYLE
 from flashlearn.show.frame import rescales
+from tests.drawing import painted, readable
 from tests.slow import every
 
 Q, K, V = torch.randn(3, 1, 1, 5, 3, generator=torch.Generator().manual_seed(3)).unbind(0)
@@ -16,10 +14,7 @@ RUN = fl.record(fl.tiled_attention_v1_lines(Q, K, V, block_q=3, block_k=4))
 
 
 def drawn(step):
-    with style.context(STYLE):
-        ax = Figure(figsize=(12.8, 5.0), dpi=100).add_axes((0, 0, 1, 1))
-        draw_walk(ax, step)
-    return ax
+    return painted(draw_walk, step)
 
 
 def words(step):
@@ -55,16 +50,7 @@ def test_what_a_line_makes_is_there_from_that_line_on():
 
 @pytest.mark.parametrize("at", every(3, (5, 1, 4, 19, 13, 25)))
 def test_nothing_overlaps_or_leaves_the_picture(at):
-    ax = drawn(RUN[at])
-    ax.figure.canvas.draw()
-    boxes = [(text.get_text(), text.get_window_extent()) for text in ax.texts]
-    for said, box in boxes:
-        assert box.x0 >= 0 and box.x1 <= 1280 and box.y0 >= 0 and box.y1 <= 500, said
-    for number, (said, box) in enumerate(boxes):
-        for other, there in boxes[:number]:
-            wide = min(box.x1, there.x1) - max(box.x0, there.x0)
-            high = min(box.y1, there.y1) - max(box.y0, there.y0)
-            assert wide < 1 or high < 4, (said, other)
+    readable(drawn(RUN[at]), smallest=12.5, apart=(1, 4))
 
 
 def test_a_maximum_rises_from_line_11_on():

@@ -249,10 +249,6 @@ def test_every_control_has_a_name_and_a_tooltip(explorer):
         assert control.description and control.tooltip
 
 
-def test_both_runs_share_one_scale_of_bytes(explorer):
-    assert explorer._full == max(max(fl.hbm_bytes(run)) for run in explorer.runs.values())
-
-
 @pytest.mark.parametrize(
     ("name", "value", "error", "message"),
     [

@@ -20,11 +20,8 @@ BESIDE = 46  # pixels between two equations of one line
 
 def draw_gradients(ax: Axes, step: Step) -> None:
     """Paint one step of the backward pass on whole matrices: all seven operations, of the first head, as far as made."""
-    what, needs = (
-        "the backward pass on whole matrices",
-        {"shapes": ["S", "dS", "dQ", "dK", "dV"], "values": ["dO", "Q"]},
-    )
-    check_steps_of(what, step, **needs, phases=[*MADE, "done"])
+    what, shapes = "the backward pass on whole matrices", ["S", "dS", "dQ", "dK", "dV"]
+    check_steps_of(what, step, shapes=shapes, values=["dO", "Q"], phases=[*MADE, "done"])
     sheet = Sheet(ax)
     known = {MADE[s.phase]: s for s in step.so_far if s.phase in MADE}
     if "delta" in step.shapes and "dS" in known:

@@ -35,8 +35,10 @@ def draw_walk(ax: Axes, step: Step) -> None:
 
     For about six rows, blocks of four keys, and a head dimension of up to three: ValueError for more.
     """
-    needs = {"shapes": ["O", "l_i", "m_i"], "values": ["Q", "K", "V"], "phases": ["initialise", *LINES, "done"]}
-    check_steps_of("FlashAttention-1, line by line", step, **needs)
+    phases = ["initialise", *LINES, "done"]
+    check_steps_of(
+        "FlashAttention-1, line by line", step, shapes=["O", "l_i", "m_i"], values=["Q", "K", "V"], phases=phases
+    )
     if (D := step.shapes["O"][-1]) > LARGEST:
         raise ValueError(f"expected a head dimension of at most {LARGEST}, which is what fits the picture, got {D}")
     sheet = Sheet(ax, WIDTH, HEIGHT)
