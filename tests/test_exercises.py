@@ -291,7 +291,7 @@ def test_every_module_is_listed_and_has_its_solutions_and_mistakes():
     assert {path.name for path in folder.iterdir() if (path / "__init__.py").exists()} == set(course.NOTEBOOKS)
     for name in course.NOTEBOOKS:
         files = {path.stem for path in (folder / name).glob("*.py")}
-        assert {"causes", "exercises", "mistakes", "questions", "solutions"} <= files
+        assert {"causes", "exercises", "solutions", "wrong"} <= files
 
 
 def stubs():

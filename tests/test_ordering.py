@@ -26,7 +26,7 @@ def doubled(x, by=2):
     return out
 
 
-PUZZLE = Puzzle("99.order", doubled, (Decoy("total = entry", 0, "the sum is forgotten", "plain"),), (0, 1))
+PUZZLE = Puzzle("99.order", doubled, (Decoy("forgets", "total = entry", 0, "the sum is forgotten", "plain"),), (0, 1))
 
 
 @every_ordering

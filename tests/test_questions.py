@@ -6,37 +6,38 @@ import ast
 import json
 import re
 from functools import cache
-from importlib import import_module
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
-from flashlearn.course import NUMBERS
+from flashlearn.course import NOTEBOOKS, NUMBERS, numbered
 from flashlearn.exercises.checking import EXERCISES
-from flashlearn.exercises.questions import QUESTIONS, Question, Wrong
+from flashlearn.exercises.questions import QUESTIONS, Question, Wrong, read
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-MYTHS = re.findall(r'^\| "(.*)" \| \d\d \|$', README[README.index("## Myths") :], flags=re.MULTILINE)
-MODULES = {number: f"flashlearn.course.{name}.questions" for name, number in NUMBERS.items()}
+MYTHS = re.findall(
+    r'^\| (\w+) \| ".*" \| \w+ \|$', (files("flashlearn.course") / "myths.md").read_text(encoding="utf-8"), re.MULTILINE
+)
+SOURCES = {mistake.id for exercise in EXERCISES.values() for mistake in exercise.mistakes} | {
+    f"myth.{id}" for id in MYTHS
+}
 every_question = pytest.mark.parametrize("question", QUESTIONS.values(), ids=lambda question: question.name)
 every_notebook = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 
 
 @cache
-def code(path: Path) -> list[tuple[int, str]]:
-    """(place among all cells, source) of every code cell."""
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    return [(at, "".join(cell["source"])) for at, cell in enumerate(cells) if cell["cell_type"] == "code"]
+def cells(path: Path) -> list[dict]:
+    return json.loads(path.read_text(encoding="utf-8"))["cells"]
 
 
 @cache
 def asked(path: Path) -> dict[str, int]:
     """The questions that a notebook asks -> the place of the cell that asks them."""
     found = {}
-    for at, source in code(path):
-        for node in ast.walk(ast.parse(source)):
+    for at, cell in enumerate(cells(path)):
+        for node in ast.walk(ast.parse("".join(cell["source"]))) if cell["cell_type"] == "code" else ():
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "predict":
                 for argument in node.args:
                     assert argument.value not in found, f"{argument.value} is asked twice"
@@ -52,22 +53,6 @@ def is_recall(name: str) -> bool:
     return ".recall." in name
 
 
-def sources(source: str) -> list[str]:
-    """The myths, or the mistakes in one exercise, that a source means: those that are it, or else those that begin so."""
-    kind, _, rest = source.partition(": ")
-    if kind == "mistake":
-        exercise, _, words = rest.partition(": ")
-        known = [mistake.what for mistake in EXERCISES[exercise].mistakes] if exercise in EXERCISES else []
-    else:
-        words, known = rest, MYTHS if kind == "myth" else []
-    words = plain(words)
-    return [one for one in known if plain(one) == words] or [one for one in known if plain(one).startswith(words)]
-
-
-def plain(text: str) -> str:
-    return " ".join(text.replace("`", "").split())
-
-
 # --- the questions ---
 
 
@@ -80,27 +65,38 @@ def test_no_question_has_marks_that_its_widget_would_show():
 
 @every_question
 def test_a_question_is_named_after_its_notebook(question):
-    assert re.fullmatch(r"\d\d\.(recall\.)?[a-z0-9_]+", question.name)
-    module = import_module(MODULES[question.name[:2]])
-    assert question in (module.RECALLS if is_recall(question.name) else module.QUESTIONS)
+    assert re.fullmatch(r"\d\d\.(recall\.)?[a-z0-9_]+", question.name) and numbered(question.id) == question.name
 
 
 def test_no_name_is_used_twice():
-    modules = [import_module(name) for name in MODULES.values()]
-    assert len(QUESTIONS) == sum(len(module.QUESTIONS) + len(module.RECALLS) for module in modules)
+    found = [question.id for name in NOTEBOOKS for question in read(text(name), name)]
+    assert len(found) == len(set(found)) == len(QUESTIONS)
+
+
+def text(name):
+    return (files("flashlearn.course") / name / "questions.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (("- [x] 6", "- 6"), "expected a choice, Why, Cell or Notebook in online_softmax.wrong, got '- 6'"),
+        (("Why: ", "Because: "), "got 'Because: "),
+        (("\nCell: ", "\nCell "), "expected a choice, Why, Cell or Notebook"),
+        (("- [x] 6\n", ""), "expected right in online_softmax.wrong, got none"),
+    ],
+)
+def test_a_file_with_a_fault_names_the_question(change, problem):
+    part = "## wrong" + text("online_softmax").split("## wrong")[1].split("\n## ")[0]
+    assert [each.name for each in read(part, "online_softmax")] == ["03.wrong"]
+    with pytest.raises(ValueError, match=re.escape(problem)):
+        list(read(part.replace(*change, 1), "online_softmax"))
 
 
 @every_question
 def test_what_is_wrong_is_what_people_say(question):
     assert 3 <= len(question.choices) <= 5
-    for wrong in question.wrong:
-        assert len(sources(wrong.source)) == 1, f"{wrong.source!r} means {sources(wrong.source)}"
-
-
-def test_a_source_that_nobody_said_is_found():
-    assert sources("myth: attention is") and not sources("myth: attention was never needed")
-    assert len(sources("mistake: 03.merge: ")) > 1, "the beginning of several is no source"
-    assert not sources("mistake: 99.merge: the sums are added without rescaling") and not sources("rumour: x")
+    assert {wrong.source for wrong in question.wrong} <= SOURCES
 
 
 @every_question
@@ -125,8 +121,8 @@ def test_the_right_choice_stands_at_every_place():
 @pytest.mark.parametrize("count", [1, 5])
 def test_too_few_and_too_many_choices_are_refused(count):
     wrong = tuple(Wrong(str(number), "x", "y") for number in range(count))
-    with pytest.raises(ValueError, match=f"expected two to four wrong choices, got {count} for 03.x"):
-        Question("03.x", "?", "right", wrong, "because", "")
+    with pytest.raises(ValueError, match=f"expected two to four wrong choices, got {count} for online_softmax.x"):
+        Question("online_softmax.x", "?", "right", wrong, "because", "")
 
 
 # --- in the notebooks ---
@@ -137,11 +133,10 @@ def test_the_answer_is_shown_below_the_question(question):
     path = notebook(question)
     assert question.name in asked(path), f"{path.stem} does not ask {question.name}"
     if is_recall(question.name):
-        assert re.fullmatch(r"\d\d", question.shown) and question.shown < question.name[:2]
+        assert NUMBERS[question.shown] < question.name[:2]
         return
-    line = question.shown.strip()
-    shown = [at for at, source in code(path) if line in [each.strip() for each in source.splitlines()]]
-    assert line and any(at > asked(path)[question.name] for at in shown), f"{line!r} stands in cells {shown}"
+    (at,) = (at for at, cell in enumerate(cells(path)) if cell["id"] == question.shown)
+    assert cells(path)[at]["cell_type"] == "code" and at > asked(path)[question.name]
 
 
 @every_notebook

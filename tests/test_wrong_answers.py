@@ -1,37 +1,21 @@
 """Wrong answers that nobody planted: the check of every exercise fails each of them."""
 
-import importlib
 import itertools
-import pkgutil
 import re
-from pathlib import Path
 
 import pytest
 import torch
 
-from flashlearn.exercises import EXERCISES, check, checking
-from tests import wrong_answers
+from flashlearn.exercises import EXERCISES, check
+from tests.named import every
 from tests.test_exercises import LONG, WHOLE, param
 
-FOLDER = Path(wrong_answers.__file__).parent
-MODULES = [importlib.import_module(f"tests.wrong_answers.{m.name}") for m in pkgutil.iter_modules([str(FOLDER)])]
-WRONG = {name: entries for module in MODULES for name, entries in module.WRONG.items()}
-
-
-class Wrong:
-    """What an answer does wrong, the answer, and a pattern that its report must match."""
-
-    def __init__(self, what, function, names=""):
-        self.what, self.function, self.names = what, function, names
-
-
-RIGHT = [(name, Wrong(*e)) for module in MODULES for name, es in getattr(module, "RIGHT", {}).items() for e in es]
-ENTRIES = [(name, Wrong(*entry)) for name, entries in WRONG.items() for entry in entries]
-FIRST = {(name, right.what) for name, right in {name: right for name, right in reversed(RIGHT)}.items()}
-QUICK = {(name, entry[0]) for name, entries in WRONG.items() for entry in entries[: 1 if name in LONG else 3]}
+RIGHT, WRONG = list(every("right")), list(every("wrong"))
+FIRST = {name: answer.id for name, answer in reversed(RIGHT)}.values()
+QUICK = {answer.id for name in EXERCISES for answer in [a for n, a in WRONG if n == name][: 1 if name in LONG else 3]}
 every_wrong_answer = pytest.mark.parametrize(
     ("name", "wrong"),
-    [param(name, w, slow=name in WHOLE or (name, w.what) not in QUICK) for name, w in ENTRIES],
+    [param(name, wrong, slow=name in WHOLE or wrong.id not in QUICK) for name, wrong in WRONG],
 )
 
 
@@ -45,7 +29,7 @@ def code(function):
 def test_a_wrong_answer_fails(name, wrong):
     report = check(name, wrong.function)
     assert report.attempted and not report.passed, f"{wrong.what}:\n{report!r}"
-    assert re.search(wrong.names, repr(report)), f"expected {wrong.names!r} in\n{report!r}"
+    assert re.search(wrong.says, repr(report)), f"expected {wrong.says!r} in\n{report!r}"
 
 
 @pytest.mark.parametrize(
@@ -65,24 +49,17 @@ def test_no_two_inputs_of_a_case_are_alike(name):
         case.compare(looks)
 
 
-@pytest.mark.parametrize("name", EXERCISES)
+@pytest.mark.parametrize("name", [param(name) for name in EXERCISES])
 def test_six_causes_none_of_them_planted(name):
-    causes = [what for what, *_ in WRONG.get(name, ())]
-    assert len(set(causes)) == len(causes) >= 6
+    wrong = [answer for each, answer in WRONG if each == name]
+    assert len({answer.what for answer in wrong}) == len(wrong) >= 6
     planted = EXERCISES[name].mistakes
-    assert not set(causes) & {mistake.what for mistake in planted}
-    assert not {code(function) for _, function, *_ in WRONG[name]} & {code(mistake.function) for mistake in planted}
-
-
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.rpartition(".")[2])
-def test_the_file_has_the_name_of_its_notebook_and_no_other_exercises(module):
-    notebooks = {notebook.__name__.split(".")[2]: notebook for notebook in checking.NOTEBOOKS}
-    notebook = notebooks[module.__name__.rpartition(".")[2]]
-    assert set(module.WRONG) == {exercise.name for exercise in notebook.EXERCISES}
+    assert not {answer.what for answer in wrong} & {mistake.what for mistake in planted}
+    assert not {code(answer.function) for answer in wrong} & {code(mistake.function) for mistake in planted}
 
 
 @pytest.mark.parametrize(
-    ("name", "right"), [param(name, r, slow=name in LONG or (name, r.what) not in FIRST) for name, r in RIGHT]
+    ("name", "right"), [param(name, right, slow=name in LONG or right.id not in FIRST) for name, right in RIGHT]
 )
 def test_a_right_answer_written_in_another_way_passes(name, right):
     report = check(name, right.function)

@@ -26,3 +26,13 @@ NOTEBOOKS = (
     "many_gpus",
 )
 NUMBERS = {name: f"{number:02}" for number, name in enumerate(NOTEBOOKS)}
+
+
+def numbered(name: str) -> str:
+    """The short name of an exercise or a question, with the number of its notebook.
+
+    >>> numbered("online_softmax.merge"), numbered("03.merge")
+    ('03.merge', '03.merge')
+    """
+    notebook, _, rest = name.partition(".")
+    return f"{NUMBERS[notebook]}.{rest}" if notebook in NUMBERS and rest else name

@@ -4,8 +4,7 @@
     hint("03.merge")  # the first of three; called again, the next
     check("03.merge", merge)
 
-One file per notebook holds its exercises: tasks, hints and tests. The known wrong answers are in the file of the
-same name in mistakes/, the solutions, alone, in the one in solutions/. The names below are imported when they are first
+Tasks, hints, tests and known mistakes of a notebook are in its folder of `flashlearn/course`. The names below are imported when they are first
 used: `import flashlearn.exercises` imports none of them.
 """
 
@@ -13,17 +12,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from flashlearn.exercises.answers import Answer
     from flashlearn.exercises.asking import predict
-    from flashlearn.exercises.assessment import Case, Exercise, Mistake
+    from flashlearn.exercises.assessment import Case, Exercise
     from flashlearn.exercises.checking import EXERCISES, check, hint, lines
     from flashlearn.exercises.report import Hint, Report
 
 HOMES = {
+    "Answer": "answers",
     "EXERCISES": "checking",
     "Case": "assessment",
     "Exercise": "assessment",
     "Hint": "report",
-    "Mistake": "assessment",
     "Report": "report",
     "check": "checking",
     "hint": "checking",
@@ -31,7 +31,7 @@ HOMES = {
     "predict": "asking",
 }
 
-__all__ = ["EXERCISES", "Case", "Exercise", "Hint", "Mistake", "Report", "check", "hint", "lines", "predict"]
+__all__ = ["EXERCISES", "Answer", "Case", "Exercise", "Hint", "Report", "check", "hint", "lines", "predict"]
 
 
 if not TYPE_CHECKING:  # it would believe in any name

@@ -11,6 +11,7 @@ import importlib.util
 import sys
 from typing import Any
 
+from flashlearn.course import numbered
 from flashlearn.exercises import log
 from flashlearn.exercises.questions import QUESTIONS, Question
 
@@ -123,6 +124,6 @@ def predict(*names: str) -> Asked:
     for name in names:
         if not isinstance(name, str):
             raise TypeError(f"expected the names of questions, each a text, got {type(name).__name__}")
-        if name not in QUESTIONS:
+        if numbered(name) not in QUESTIONS:
             raise ValueError(f"expected the names of questions, among them {', '.join(QUESTIONS)}, got {name!r}")
-    return Asked(tuple(QUESTIONS[name] for name in names))
+    return Asked(tuple(QUESTIONS[numbered(name)] for name in names))

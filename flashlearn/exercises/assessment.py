@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from flashlearn.core.progress import progress
+from flashlearn.exercises.answers import Answer
 from flashlearn.exercises.calling import ByTheLibrary, Called
 from flashlearn.exercises.findings import compare, of_another_form
 from flashlearn.exercises.raised import by_the_check, explain, unwrapped
@@ -48,18 +49,6 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Mistake:
-    """A wrong answer that is often given: `function` gives it, and the case named `caught_by` must fail.
-
-    `what` completes the sentence "This is what you get if ...".
-    """
-
-    what: str
-    function: Callable
-    caught_by: str
-
-
-@dataclass(frozen=True)
 class Part:
     """A step on the way to a long answer, with three hints of its own."""
 
@@ -69,8 +58,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Exercise:
-    """A task, the tests that grade it, a solution that passes them, three hints, and known wrong answers.
+    """A task, the tests that grade it, a solution that passes them, three hints, and known mistakes.
 
+    In its file an exercise has the name "merge", and no mistakes and causes: the course adds them, and the name becomes
+    "03.merge", `id` "online_softmax.merge".
     The hints go from a nudge to the shape of the answer. The solution is in `place`, and nowhere else. A long answer has a
     `path`: steps that are checked by themselves, "12.kernel.1" and so on, each by the cases of the steps up to it.
     """
@@ -80,12 +71,14 @@ class Exercise:
     solution: Callable
     cases: tuple[Case, ...]
     hints: tuple[str, ...] = ()
-    mistakes: tuple[Mistake, ...] = ()
+    mistakes: tuple[Answer, ...] = ()
     values: tuple[str, ...] = ()  # the names of what is returned, if it is more than one value
     path: tuple[Part, ...] = ()
     writes: tuple[str, ...] = ()  # inputs that the task has overwritten; an answer leaves all others as they are
     library: tuple[str, ...] = ()  # calls that do the whole task, "flashlearn" for any algorithm of this package
     core: tuple[str, ...] = ()  # cases, besides the first, without which the idea is missed
+    causes: Causes = ()
+    id: str = ""
 
     def is_core(self, case: Case) -> bool:
         """Whether an answer that fails the case has missed the idea: its score is at most a quarter."""
@@ -122,7 +115,6 @@ def unlimited(action: Callable[[], T], otherwise: T) -> T:
 def grade(
     exercise: Exercise,
     function: Callable,
-    causes: Causes = (),
     *,
     own_work: bool = False,
     limited: Callable[[Callable[[], Any], Any], Any] = unlimited,
@@ -149,7 +141,7 @@ def grade(
     )
     if all(row.passed for row in rows):
         return Report(exercise.name, rows, (), _by_the_library(called.helped))
-    return limited(lambda: _explained(exercise, function, rows, outcomes, causes), Report(exercise.name, rows))
+    return limited(lambda: _explained(exercise, function, rows, outcomes), Report(exercise.name, rows))
 
 
 def _forbidden(outcome: Outcome, names: tuple[str, ...]) -> Outcome:
@@ -166,7 +158,7 @@ def _by_the_library(names: tuple[str, ...]) -> tuple[Note, ...]:
     return (Note("library", text),)
 
 
-def _explained(exercise: Exercise, function: Callable, rows: Rows, outcomes: list[Outcome], causes: Causes) -> Report:
+def _explained(exercise: Exercise, function: Callable, rows: Rows, outcomes: list[Outcome]) -> Report:
     """The report on a wrong answer: the first that there is to say, in the order of this module's docstring."""
     firm, weak = _mistakes(exercise, outcomes)
     if firm:
@@ -178,7 +170,7 @@ def _explained(exercise: Exercise, function: Callable, rows: Rows, outcomes: lis
     if coarse:
         return Report(exercise.name, rows, (), (Note("seen", _digits(coarse)),))
     silent = _of_another_form(outcomes) or all(out.passed or isinstance(out.got, WrongWay) for out in outcomes)
-    why = "" if silent else next(filter(None, (_ask(cause, function) for cause in causes)), "")
+    why = "" if silent else next(filter(None, (_ask(cause, function) for cause in exercise.causes)), "")
     if why:
         return Report(exercise.name, rows, (), (*raised, Note("why", why)))
     if weak:
@@ -265,7 +257,7 @@ def _mistakes(exercise: Exercise, outcomes: list[Outcome]) -> tuple[tuple[str, .
     return (wrong, ()) if firm else ((), wrong)
 
 
-def _shows(mistake: Mistake, cases: tuple[Case, ...], outcomes: list[Outcome]) -> bool:
+def _shows(mistake: Answer, cases: tuple[Case, ...], outcomes: list[Outcome]) -> bool:
     """Whether the mistake fails the same cases with the same results; not if all it does is to raise."""
     if all(isinstance(outcome.got, BaseException) for outcome in outcomes):
         return False

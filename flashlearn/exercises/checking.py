@@ -1,24 +1,39 @@
 """All exercises of the course, and what a notebook does with them: `check`, `hint` and `lines`."""
 
 import difflib
+from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 
-from flashlearn import course
+from flashlearn.course import NOTEBOOKS, numbered
+from flashlearn.exercises.answers import answers
 from flashlearn.exercises.assessment import Exercise, grade
-from flashlearn.exercises.causes import CAUSES
 from flashlearn.exercises.ordering import Lines, Ordering, as_function
 from flashlearn.exercises.outcome import leave
 from flashlearn.exercises.report import Hint, Report
 
-NOTEBOOKS = tuple(import_module(f"flashlearn.course.{name}.exercises") for name in course.NOTEBOOKS)
-EXERCISES = {exercise.name: exercise for notebook in NOTEBOOKS for exercise in notebook.EXERCISES}
+
+def _exercises(notebook: str) -> Iterator[Exercise]:
+    """The exercises of a notebook, with their known mistakes and what may have caused others."""
+    folder = f"flashlearn.course.{notebook}"
+    causes = import_module(f"{folder}.causes").CAUSES
+    for exercise in import_module(f"{folder}.exercises").EXERCISES:
+        name, known = exercise.name, answers(notebook, exercise.name, exercise.solution, "known")
+        mine = causes.get(name, ())
+        if isinstance(exercise, Ordering):
+            known, mine = (*exercise.puzzle.mistakes, *known), (*exercise.puzzle.causes, *mine)
+        id = f"{notebook}.{name}"
+        yield replace(exercise, name=numbered(id), id=id, mistakes=known, causes=mine)
+
+
+EXERCISES = {exercise.name: exercise for notebook in NOTEBOOKS for exercise in _exercises(notebook)}
 PARTS = {part.name: part for exercise in EXERCISES.values() for part in exercise.parts}  # "12.kernel.1", ...
 
 _hints_shown: dict[str, int] = {}  # of each exercise, since Python started
 
 
 def check(name: str, function) -> Report:
-    """Grade `function` as an answer to the exercise `name`: a table of tests, and what is wrong, where that shows.
+    """Grade `function` as an answer to the exercise `name`, "03.merge" or "online_softmax.merge": a table of tests, and what is wrong, where that shows.
 
     If the answer gives what a well-known mistake gives, the report says which; an error comes with the line of the answer.
     An answer that overwrites its inputs fails, unless the task asks for that; one that calls a function that does the
@@ -29,9 +44,9 @@ def check(name: str, function) -> Report:
     """
     exercise = _exercise(name)
     answer = as_function(function) if isinstance(exercise, Ordering) else function
-    report = grade(exercise, answer, CAUSES.get(name, ()))
-    if name in EXERCISES:
-        leave(name, [row.passed for row in report.rows], report.summary, report.core_passed)
+    report = grade(exercise, answer)
+    if exercise.name in EXERCISES:
+        leave(exercise.name, [row.passed for row in report.rows], report.summary, report.core_passed)
     return report
 
 
@@ -47,7 +62,7 @@ def lines(name: str) -> Lines:
 def hint(name: str, number: int | None = None) -> Hint:
     """The next hint for the exercise `name`, or the one of that number; after the last, where the solution is."""
     exercise = _exercise(name)
-    count = len(exercise.hints)
+    name, count = exercise.name, len(exercise.hints)
     if number is None:
         number = min(_hints_shown.get(name, 0), count) + 1
     elif not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= count:
@@ -61,10 +76,11 @@ def hint(name: str, number: int | None = None) -> Hint:
 def _exercise(name: str) -> Exercise:
     if not isinstance(name, str):
         raise TypeError(f"expected the name of an exercise, a text, got {type(name).__name__}")
+    given, name = name, numbered(name)
     if name in PARTS:
         return PARTS[name]
     if name not in EXERCISES:
         near = difflib.get_close_matches(name, [*EXERCISES, *PARTS], n=1)
         meant = f": do you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"expected the name of an exercise, one of {', '.join(EXERCISES)}, got {name!r}{meant}")
+        raise ValueError(f"expected the name of an exercise, one of {', '.join(EXERCISES)}, got {given!r}{meant}")
     return EXERCISES[name]

@@ -1,21 +1,98 @@
-"""All questions of the course: `flashlearn/course/NAME/questions.py` has those of a notebook.
+"""Questions that are asked before the cell that answers them, with what each wrong choice would mean. No widget here.
 
     from flashlearn.exercises import predict
     predict("03.correction")
 
-Such a file holds `QUESTIONS`, those asked before a cell of its notebook, and `RECALLS`, three on earlier notebooks that
-it opens with (from notebook 02 on).
+They are in `flashlearn/course/NAME/questions.md`, a heading each:
+
+    ## correction
+    The text of the question, on one line.
+    - [x] the right choice
+    - a wrong choice :: what one believes who takes it :: online_softmax.merge.not_rescaled
+    Why: one sentence, said once the reader has chosen.
+    Cell: the id of the code cell that shows the answer, in the same notebook
+
+The last part of a wrong choice says where people really say so: the id of a known mistake, or `myth.ID` of
+`flashlearn/course/myths.md`. Questions on earlier notebooks are called `recall.NAME`, and have `Notebook: NAME` for a cell.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
 
-from flashlearn.course import NOTEBOOKS
-from flashlearn.exercises.question import Question, Wrong
+from flashlearn.course import NOTEBOOKS, numbered
 
-_MODULES = [import_module(f"flashlearn.course.{name}.questions") for name in NOTEBOOKS]
-_ALL = [question for module in _MODULES for question in (*module.RECALLS, *module.QUESTIONS)]
+
+@dataclass(frozen=True)
+class Wrong:
+    """A wrong choice: `believes` completes "That is what one believes who thinks that ...", `source` is an id."""
+
+    text: str
+    believes: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question with one right choice and two to four wrong ones.
+
+    id       "online_softmax.correction"; `name` has the notebook's number in place of its name: "03.correction"
+    shown    the id of the cell that shows the answer; of a recall question the name of the notebook that showed it
+    """
+
+    id: str
+    text: str
+    right: str
+    wrong: tuple[Wrong, ...]
+    why: str
+    shown: str
+
+    def __post_init__(self):
+        if not 2 <= len(self.wrong) <= 4:
+            raise ValueError(f"expected two to four wrong choices, got {len(self.wrong)} for {self.id}")
+        if len(set(self.choices)) < len(self.choices):
+            raise ValueError(f"expected choices that differ, got {self.choices} for {self.id}")
+
+    @property
+    def name(self) -> str:
+        return numbered(self.id)
+
+    @property
+    def choices(self) -> list[str]:
+        """All choices, in an order that depends on the name alone."""
+        return random.Random(self.name).sample(texts := [self.right, *(wrong.text for wrong in self.wrong)], len(texts))
+
+
+def read(text: str, notebook: str) -> Iterator[Question]:
+    """The questions of a file. ValueError names the question that lacks a part, or has a line of no known form."""
+    for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        name, *lines = filter(None, map(str.strip, part.splitlines()))
+        found: dict[str, str] = {}
+        wrong = []
+        for line in lines:
+            key, _, rest = line.partition(": ")
+            if line.startswith("- [x] "):
+                found["right"] = line.removeprefix("- [x] ")
+            elif line.startswith("- ") and line.count(" :: ") == 2:
+                wrong.append(Wrong(*line.removeprefix("- ").split(" :: ")))
+            elif key in ("Why", "Cell", "Notebook"):
+                found["why" if key == "Why" else "shown"] = rest
+            elif "text" not in found:
+                found["text"] = line
+            else:
+                raise ValueError(f"expected a choice, Why, Cell or Notebook in {notebook}.{name}, got {line!r}")
+        if missing := {"text", "right", "why", "shown"} - found.keys():
+            raise ValueError(f"expected {', '.join(sorted(missing))} in {notebook}.{name}, got none")
+        yield Question(f"{notebook}.{name}", wrong=tuple(wrong), **found)
+
+
+_ALL = [
+    question
+    for notebook in NOTEBOOKS
+    for question in read((files("flashlearn.course") / notebook / "questions.md").read_text(encoding="utf-8"), notebook)
+]
 QUESTIONS: dict[str, Question] = {question.name: question for question in sorted(_ALL, key=lambda one: one.name)}
-
-__all__ = ["QUESTIONS", "Question", "Wrong"]

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from flashlearn.course import NUMBERS
 from flashlearn.exercises import log
 from flashlearn.exercises.questions import QUESTIONS, Question
 
@@ -149,7 +150,7 @@ def _by_notebook(title: str, found: Mapping[str, str]) -> Iterator[str]:
 
 def notebook(name: str) -> str:
     """The notebook that shows the answer: of a recall question the earlier one, which it names."""
-    return QUESTIONS[name].shown if ".recall." in name else name[:2]
+    return NUMBERS[QUESTIONS[name].shown] if ".recall." in name else name[:2]
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:

@@ -33,7 +33,6 @@ from flashlearn.course.triton_forward.mutation_lab import EXERCISE as LAB
 from flashlearn.course.triton_forward.mutation_lab import MUTANTS, Mutant, build, right
 from flashlearn.exercises import EXERCISES
 from flashlearn.exercises.assessment import grade
-from flashlearn.exercises.causes import CAUSES
 from flashlearn.grading.messages import Channel, WireError, error_of
 from flashlearn.grading.record import NOT_ATTEMPTED, REMARK, Entry
 from flashlearn.grading.sandbox import NOTEBOOK, PACKAGE, SEARCH_PATH, Ward, empty_folder
@@ -196,8 +195,7 @@ class Session:
         self._exercise_now = ""
 
     def _exercise(self, name: str, function: Answer) -> Entry:
-        causes = CAUSES.get(name, ())
-        report = grade(EXERCISES[name], function, causes, own_work=self._own_work, limited=self._limited)
+        report = grade(EXERCISES[name], function, own_work=self._own_work, limited=self._limited)
         tests = len(EXERCISES[name].cases)
         if not report.rows:
             return Entry(name, 0, tests, NOT_ATTEMPTED)

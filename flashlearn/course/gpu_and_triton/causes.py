@@ -140,7 +140,7 @@ def the_mask(transpose):
 
 LSE = (as_log_sum_exp(safe_softmax.m_is_added), as_it_is, as_log_sum_exp(safe_softmax.the_logarithm), the_strides)
 CAUSES = {
-    "11.scale": (the_factor, every_element),
-    "11.row_lse": LSE,
-    "11.transpose": (the_shape, one_block, the_mask, the_grid),
+    "scale": (the_factor, every_element),
+    "row_lse": LSE,
+    "transpose": (the_shape, one_block, the_mask, the_grid),
 }

@@ -13,7 +13,6 @@ import zlib
 import torch
 
 from flashlearn.core.steps import hbm_bytes
-from flashlearn.course.gpu_and_triton.mistakes import MISTAKES
 from flashlearn.exercises.assessment import Case, Exercise
 from flashlearn.exercises.recording import recorded
 from flashlearn.exercises.watching import WrongWay
@@ -133,7 +132,7 @@ def _contiguous(x):
 
 EXERCISES = (
     Exercise(
-        "11.scale",
+        "scale",
         "scale(x, factor): x (N,) float32, any stride -> factor * x, (N,), by a kernel with many programs",
         scale_solution,
         (
@@ -170,11 +169,10 @@ EXERCISES = (
             "The kernel: pid, offs, mask, one load, one store. The launcher: y = torch.empty(N), triton.cdiv(N, 256) programs.",
             "offs = ? ; mask = ? ; x = tl.load(x_ptr + offs times something, mask=...) ; tl.store(y_ptr + ..., ..., mask=...)",
         ),
-        mistakes=MISTAKES["11.scale"],
         core=("1000 elements",),
     ),
     Exercise(
-        "11.row_lse",
+        "row_lse",
         "row_lse(x): x (M, N) float32, any strides -> log(sum(exp(x))) of every row, (M,), one program per row",
         row_lse_solution,
         (
@@ -233,11 +231,10 @@ EXERCISES = (
             "One program per row, BLOCK_N = triton.next_power_of_2(N); lanes past N are masked and hold -inf.",
             "row, offs -> x (BLOCK_N,) -> m, one number -> a sum, one number -> one tl.store without a mask, at out_ptr + ...",
         ),
-        mistakes=MISTAKES["11.row_lse"],
         core=("negative logits",),
     ),
     Exercise(
-        "11.transpose",
+        "transpose",
         "transpose(x): x (M, N) float32, any strides -> a contiguous copy of x.T, (N, M), in blocks",
         transpose_solution,
         (
@@ -277,7 +274,6 @@ EXERCISES = (
             "Load a block of x as always. For the store keep the block as it is, and compute other addresses for its elements.",
             "tl.load(x_ptr + offs_m[:, None] * ? + offs_n[None, :] * ?), tl.store(y_ptr + offs_m[:, None] * ? + offs_n[None, :] * ?)",
         ),
-        mistakes=MISTAKES["11.transpose"],
         core=("50 by 37",),
     ),
 )

@@ -127,8 +127,8 @@ def the_three_gradients(attention_backward):
 
 
 CAUSES = {
-    "09.matmul_backward": (the_products, the_sum_over_rows),
-    "09.softmax_backward": (the_formula, rows_are_apart),
-    "09.dv": (the_row_of_dv,),
-    "09.bug": (the_three_gradients,),
+    "matmul_backward": (the_products, the_sum_over_rows),
+    "softmax_backward": (the_formula, rows_are_apart),
+    "dv": (the_row_of_dv,),
+    "bug": (the_three_gradients,),
 }

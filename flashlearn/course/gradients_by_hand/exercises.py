@@ -6,7 +6,6 @@ import math
 
 import torch
 
-from flashlearn.course.gradients_by_hand.mistakes import MISTAKES
 from flashlearn.course.gradients_by_hand.solutions import (
     bug_solution,
     dv_solution,
@@ -111,7 +110,7 @@ def _attention_by_hand(function):
 
 EXERCISES = (
     Exercise(
-        "09.matmul_backward",
+        "matmul_backward",
         "matmul_backward(dy, x, w): (N, M), (N, D), (D, M) -> dx (N, D), dw (D, M), for Y = X W",
         matmul_solution,
         (
@@ -132,12 +131,11 @@ EXERCISES = (
             "Y_nm takes in row n of X and column m of W. So dX_nd collects dY_nm W_dm over m. What does dW_dm collect, and over which index?",
             "dX is one product with dY on the left, dW is one with dY on the right; in each the other factor is turned over.",
         ),
-        mistakes=MISTAKES["09.matmul_backward"],
         library=("flashlearn",),
         values=("dX", "dW"),
     ),
     Exercise(
-        "09.softmax_backward",
+        "softmax_backward",
         "softmax_backward(dp, p): (..., N), (..., N) -> ds (..., N), for P = softmax(S) over the last dimension",
         softmax_solution,
         (
@@ -168,11 +166,10 @@ EXERCISES = (
             "The number is delta, the sum of P o dP (o: entry by entry) over the row. Every entry of dP is compared with it.",
             "Two lines: a sum of products over the last dimension, kept as a column (..., 1), then P times a difference.",
         ),
-        mistakes=MISTAKES["09.softmax_backward"],
         library=("the backward pass of torch.softmax", "flashlearn"),
     ),
     Exercise(
-        "09.dv",
+        "dv",
         "dv(p, do, j): (N_q, N_k), (N_q, d), int -> dV_j (d,), the gradient of one value",
         dv_solution,
         (
@@ -194,10 +191,9 @@ EXERCISES = (
             "O_i holds the term P_ij V_j. So dO_i comes back to V_j times that number, and j is the same in all terms.",
             "A vector of d numbers: one term for each query, each a number of P times a row of dO.",
         ),
-        mistakes=MISTAKES["09.dv"],
     ),
     Exercise(
-        "09.bug",
+        "bug",
         "attention_backward(do, q, k, v): (N_q, d), (N_q, d), (N_k, d), (N_k, d) -> dq, dk, dv, scale 1 / sqrt(d)",
         bug_solution,
         (
@@ -223,7 +219,6 @@ EXERCISES = (
             "Look at dS: each of its rows must add up to 0. Then at the shape of every tensor that goes into it.",
             "One word is missing. With N_q = N_k a row of numbers and a column of them both fit, and only one of them is right.",
         ),
-        mistakes=MISTAKES["09.bug"],
         library=("flashlearn",),
         values=("dQ", "dK", "dV"),
     ),

@@ -91,9 +91,9 @@ def _asked(args, why):
 
 
 CAUSES = {
-    "15.deadlock": (whole_bits, in_the_simulator),
-    "15.arrive": (what_the_simulator_says, how_early),
-    "15.stages": (
+    "deadlock": (whole_bits, in_the_simulator),
+    "arrive": (what_the_simulator_says, how_early),
+    "stages": (
         _asked((1, 2, 8, 4), "one tile lands and is then multiplied"),
         _asked((3, 1, 8, 4), "with one buffer nothing overlaps, a tile after the other lands and is multiplied"),
         _asked((4, 4, 8, 4), "with a buffer for each tile all copies are asked for at once, and land at once"),

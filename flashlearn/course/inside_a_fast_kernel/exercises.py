@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from flashlearn.course.inside_a_fast_kernel.mistakes import MISTAKES
 from flashlearn.course.inside_a_fast_kernel.solutions import arrive_solution, deadlock_solution, stages_solution
 from flashlearn.exercises.assessment import Case, Exercise
 from flashlearn.exercises.simulating import problem, simulated
@@ -37,7 +36,7 @@ def _slots(*args):
 
 EXERCISES = (
     Exercise(
-        "15.deadlock",
+        "deadlock",
         "phases(t, stages) -> (the phase of `free` that the loader waits for before it asks for tile t, the phase of "
         "`full` that a group waits for before it multiplies tile t), 0 or 1 each",
         deadlock_solution,
@@ -53,11 +52,10 @@ EXERCISES = (
             "A group waits for the landing of its own round. The loader waits for the end of the round before.",
             "The round is t // stages; its last bit is what the group waits for, and the loader waits for the other bit.",
         ),
-        mistakes=MISTAKES["15.deadlock"],
         values=("what the loader waits for", "what a group waits for"),
     ),
     Exercise(
-        "15.arrive",
+        "arrive",
         "multiply(t, q, acc, smem, full, free) -> acc + (Q K_t^T) V_t; smem, full and free are pairs (of K, of V); both buffers "
         "are handed back as early as that is safe; it runs in the simulator, without a decorator",
         arrive_solution,
@@ -77,11 +75,10 @@ EXERCISES = (
             "Two mbarrier.wait, each right before the product that reads its tile; two mbarrier.arrive(..., count=1), each "
             "right after the wait for that product. Which barriers?",
         ),
-        mistakes=MISTAKES["15.arrive"],
         values=("O", "slots"),
     ),
     Exercise(
-        "15.stages",
+        "stages",
         "slots(blocks, stages, land, work) -> the slots until all `blocks` tiles are multiplied: a copy lands `land` slots "
         "after it is asked for, a tile takes `work` slots, copies may overlap, and tile t waits for the buffer of t - stages",
         stages_solution,
@@ -104,6 +101,5 @@ EXERCISES = (
             "Tile t is asked for when the tile before it in the same buffer is done, or at 0; it lands `land` slots later.",
             "done[t] = max(when it landed, when tile t - 1 was done) + work. Which tile frees the buffer of tile t?",
         ),
-        mistakes=MISTAKES["15.stages"],
     ),
 )

@@ -60,4 +60,4 @@ def what_fits(most_stages):
     return ""
 
 
-CAUSES = {"14.flops": (how_it_grows, the_conventions, the_constant), "14.stages": (what_fits,)}
+CAUSES = {"flops": (how_it_grows, the_conventions, the_constant), "stages": (what_fits,)}

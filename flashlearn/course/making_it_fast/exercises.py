@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from flashlearn.course.making_it_fast.mistakes import MISTAKES
 from flashlearn.course.making_it_fast.solutions import flops_solution, stages_solution
 from flashlearn.exercises.assessment import Case, Exercise
 
@@ -17,7 +16,7 @@ def _stages(*args):
 
 EXERCISES = (
     Exercise(
-        "14.flops",
+        "flops",
         "tflops(seconds, B, H, N, D, causal, backward) -> the rate in TFLOP/s, by the convention of this notebook",
         flops_solution,
         (
@@ -55,11 +54,10 @@ EXERCISES = (
             "Together 4 B H N^2 D. Causal: half of that. Backward: 5 products in place of 2. Then divide by the time.",
             "flops = 4 * ... * D; return flops * (... if causal else 1) * (... if backward else 1) / ... / ...",
         ),
-        mistakes=MISTAKES["14.flops"],
         core=("forward, causal", "backward"),
     ),
     Exercise(
-        "14.stages",
+        "stages",
         "most_stages(block_m, block_n, D, itemsize, shared) -> the largest num_stages for which one tile of Q and "
         "num_stages tiles of K and of V fit into `shared` bytes, 0 if there is none",
         stages_solution,
@@ -97,6 +95,5 @@ EXERCISES = (
             "shared >= Q + stages * (K + V), each tile rows * D * itemsize bytes. Solve for stages and round down.",
             "return max(0, (shared - what is there once) // (what is there once per stage))",
         ),
-        mistakes=MISTAKES["14.stages"],
     ),
 )

@@ -143,7 +143,7 @@ def nobody(merge):
 
 
 CAUSES = {
-    "19.owners": (the_start, one_step, two_steps),
-    "19.zigzag": (every_token_once, as_many_for_all, two_chunks),
-    "19.merge": (the_weights, the_sum, far_scores, nobody),
+    "owners": (the_start, one_step, two_steps),
+    "zigzag": (every_token_once, as_many_for_all, two_chunks),
+    "merge": (the_weights, the_sum, far_scores, nobody),
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from flashlearn.course.many_gpus.mistakes import MISTAKES
 from flashlearn.course.many_gpus.solutions import merge_solution, owners_solution, zigzag_solution
 from flashlearn.exercises.assessment import Case, Exercise
 
@@ -66,7 +65,7 @@ def _with_nan(function):
 
 EXERCISES = (
     Exercise(
-        "19.owners",
+        "owners",
         "owners(s, P) -> a list of P numbers: whose K and V the processes 0 .. P - 1 have in step s; in step 0 each has its own, "
         "and after every step each gives what it has to the next process, the last to process 0",
         owners_solution,
@@ -84,11 +83,10 @@ EXERCISES = (
             "The K of process j is at process j + s. Turn the sentence round: process r has that of r - s.",
             "A list over r; below 0 the numbers go on at P - 1, which % P does.",
         ),
-        mistakes=MISTAKES["19.owners"],
         library=("flashlearn",),
     ),
     Exercise(
-        "19.zigzag",
+        "zigzag",
         "zigzag(N, P) -> a list of P lists: the tokens of the processes 0 .. P - 1 in zigzag order, each list ascending; N is a "
         "multiple of 2 P",
         zigzag_solution,
@@ -104,11 +102,10 @@ EXERCISES = (
             "Cut N into 2 P chunks, write them as a row, and fold the row in the middle.",
             "Process r has chunk r and chunk 2 P - 1 - r; a chunk c is range(c * n, (c + 1) * n) with n = N // (2 * P).",
         ),
-        mistakes=MISTAKES["19.zigzag"],
         library=("flashlearn",),
     ),
     Exercise(
-        "19.merge",
+        "merge",
         "merge(o, lse): (P, N, D) and (P, N), the results of P visits to different keys -> (o, lse), (N, D) and (N,), over all keys",
         merge_solution,
         (
@@ -152,7 +149,6 @@ EXERCISES = (
             "m = lse.amax(0), with 0 where it is -inf; weights exp(lse - m), their sum over the first dimension, and a division "
             "that leaves rows with a sum of 0 alone.",
         ),
-        mistakes=MISTAKES["19.merge"],
         library=("flashlearn",),
         values=("o", "lse"),
     ),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from flashlearn.course.naive_softmax.mistakes import MISTAKES
 from flashlearn.course.naive_softmax.solutions import overflow_solution, softmax_solution
 from flashlearn.exercises.assessment import Case, Exercise
 from flashlearn.exercises.watching import no_loop
@@ -28,7 +27,7 @@ def _edge(dtype):
 
 EXERCISES = (
     Exercise(
-        "01.softmax",
+        "softmax",
         "softmax(x): (..., N) -> (..., N), over the last dimension, by the definition",
         softmax_solution,
         (
@@ -70,12 +69,11 @@ EXERCISES = (
             "exp works on the whole tensor at once. The sum goes over the last dimension only: every row has its own.",
             "Two lines: weights = ..., of the shape of x; return weights / ..., where what stands below the line has the shape (..., 1).",
         ),
-        mistakes=MISTAKES["01.softmax"],
         core=("several rows", "negative logits"),
         library=("torch.softmax", "torch.log_softmax", "torch.logsumexp", "flashlearn"),
     ),
     Exercise(
-        "01.overflow",
+        "overflow",
         "smallest_overflow(dtype) -> float: the smallest number of that dtype whose exp is inf",
         overflow_solution,
         tuple(
@@ -92,6 +90,5 @@ EXERCISES = (
             "Bisect as in the notebook, with low and high as tensors of that dtype: the middle of two neighbours is rounded to one of them.",
             "low, high = ..., ...; while something lies between them: middle = ...; if ...: high = middle, else low = middle. Which one is returned, as a float?",
         ),
-        mistakes=MISTAKES["01.overflow"],
     ),
 )

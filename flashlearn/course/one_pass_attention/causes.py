@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from flashlearn.course.one_pass_attention.mistakes import ORDER
-
 INF = float("inf")
 
 
@@ -132,7 +130,6 @@ def the_shares(merge):
 
 
 CAUSES = {
-    "05.recurrence": (the_maximum, nothing_is_added, the_weights),
-    "05.order": ORDER.causes,
-    "05.merge_outputs": (an_empty_sum, the_shares),
+    "recurrence": (the_maximum, nothing_is_added, the_weights),
+    "merge_outputs": (an_empty_sum, the_shares),
 }

@@ -6,10 +6,16 @@ import math
 
 import torch
 
-from flashlearn.course.one_pass_attention.mistakes import MISTAKES, ORDER
-from flashlearn.course.one_pass_attention.solutions import merge_solution, order_solution, recurrence_solution
+from flashlearn.course.one_pass_attention.solutions import (
+    merge_solution,
+    one_query,
+    order_solution,
+    recurrence_solution,
+)
 from flashlearn.exercises.assessment import Case, Exercise
-from flashlearn.exercises.ordering import Ordering
+from flashlearn.exercises.ordering import Ordering, puzzle
+
+ORDER = puzzle("one_pass_attention", "order", one_query)
 
 INF = float("inf")
 LOW = -(2.0**100)  # some -1e30, and the same number in float32
@@ -107,7 +113,7 @@ def _with_scores(*scores):
 
 EXERCISES = (
     Ordering(
-        "05.order",
+        "order",
         "order(): the letters of the lines of the loop, from top to bottom",
         order_solution,
         (
@@ -131,13 +137,12 @@ EXERCISES = (
             "Every line reads names: each must have its value by then, and m must still be the old one for alpha.",
             "Six letters: one line hands m_new on, three make a factor, a score and a maximum, two change l and acc. What does each of them read?",
         ),
-        mistakes=MISTAKES["05.order"],
         core=("the maximum rises",),
         values=("m", "l", "o"),
         puzzle=ORDER,
     ),
     Exercise(
-        "05.recurrence",
+        "recurrence",
         "update(m, l, acc, s, v): scalars m, l, acc (D,), the new score s and value v (D,) -> (m, l, acc)",
         recurrence_solution,
         (
@@ -215,13 +220,12 @@ EXERCISES = (
             "m_new = max(m, s). The old terms, in l and in acc, take the factor e^(m - m_new); the new key has the weight e^(s - m_new).",
             "m_new = ...; if it is still -inf, return ...; alpha = exp(... - ...), p = exp(... - ...); return m_new, ... + p, ... + ... * v",
         ),
-        mistakes=MISTAKES["05.recurrence"],
         core=("a new maximum",),
         library=("flashlearn",),
         values=("m", "l", "acc"),
     ),
     Exercise(
-        "05.merge_outputs",
+        "merge_outputs",
         "merge_outputs(o_a, lse_a, o_b, lse_b): o (..., D), lse (...) of two halves of the keys -> (o, lse)",
         merge_solution,
         (
@@ -282,7 +286,6 @@ EXERCISES = (
             "Half a holds e^(lse_a), both hold e^lse = e^(lse_a) + e^(lse_b). The share of a is the quotient of the two.",
             "lse = torch.logaddexp(...); o = exp(... - ...)[..., None] * o_a + ...; where lse is -inf the difference is NaN: subtract what there?",
         ),
-        mistakes=MISTAKES["05.merge_outputs"],
         library=("flashlearn",),
         values=("o", "lse"),
     ),

@@ -6,8 +6,6 @@ import math
 
 import torch
 
-from flashlearn.course.online_softmax.mistakes import ORDER
-
 INF = float("inf")
 
 
@@ -118,7 +116,6 @@ def nothing_but_hidden(tree):
 
 
 CAUSES = {
-    "03.merge": (the_maximum, nothing_is_added, the_factors, an_empty_side),
-    "03.tree": (a_leaf, all_elements, two_blocks, nothing_but_hidden),
-    "03.order": ORDER.causes,
+    "merge": (the_maximum, nothing_is_added, the_factors, an_empty_side),
+    "tree": (a_leaf, all_elements, two_blocks, nothing_but_hidden),
 }

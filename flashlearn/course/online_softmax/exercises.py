@@ -6,11 +6,12 @@ import math
 
 import torch
 
-from flashlearn.course.online_softmax.mistakes import MISTAKES, ORDER
-from flashlearn.course.online_softmax.solutions import merge_solution, order_solution, tree_solution
+from flashlearn.course.online_softmax.solutions import merge_solution, order_solution, running_pair, tree_solution
 from flashlearn.exercises.assessment import Case, Exercise
-from flashlearn.exercises.ordering import Ordering
+from flashlearn.exercises.ordering import Ordering, puzzle
 from flashlearn.exercises.watching import WrongWay, watched
+
+ORDER = puzzle("online_softmax", "order", running_pair)
 
 INF = float("inf")
 LOW = -(2.0**100)  # some -1e30, and the same number in float32
@@ -91,7 +92,7 @@ def _another_block_size(function, n=16):
 
 EXERCISES = (
     Ordering(
-        "03.order",
+        "order",
         "order(): the letters of the lines of the loop, from top to bottom",
         order_solution,
         (
@@ -109,13 +110,12 @@ EXERCISES = (
             "alpha compares the old maximum with the new one: both must still be there when it is computed.",
             "Five letters: one line makes m_new, one alpha, two change l, one hands m_new on. Ask of each: whose result does it use?",
         ),
-        mistakes=MISTAKES["03.order"],
         core=("the maximum rises",),
         values=("m", "l"),
         puzzle=ORDER,
     ),
     Exercise(
-        "03.merge",
+        "merge",
         "merge(a, b): two pairs (m, l) of scalar tensors -> the pair (m, l) of both together",
         merge_solution,
         (
@@ -168,13 +168,12 @@ EXERCISES = (
             "m is the larger of the two. One factor moves a sum from m_a to m: what is e^(x - m) divided by e^(x - m_a)?",
             "m = ...; if m is -inf: return m and ...; otherwise return m and l_a * ... + l_b * ..., each sum with a factor of its own.",
         ),
-        mistakes=MISTAKES["03.merge"],
         core=("left side holds the maximum",),
         library=("flashlearn",),
         values=("m", "l"),
     ),
     Exercise(
-        "03.tree",
+        "tree",
         "tree(x, block_size): (N,) -> (m, l): reduce blocks of at most block_size, then merge them pairwise",
         tree_solution,
         (
@@ -242,7 +241,6 @@ EXERCISES = (
             "Let the function call itself on two halves, and join the two pairs that come back. When need it not call itself?",
             "if len(x) <= ...: return the pair of one block, (-inf, 0) if its m is -inf; middle = ...; return merge(tree(..., block_size), tree(..., block_size)).",
         ),
-        mistakes=MISTAKES["03.tree"],
         core=("large logits",),
         library=("flashlearn",),
         values=("m", "l"),

@@ -169,7 +169,7 @@ def rounding(is_invariant):
 
 
 CAUSES = {
-    "02.safe": (
+    "safe": (
         a_shift_changes_nothing,
         the_weights,
         every_logit_counts,
@@ -177,6 +177,6 @@ CAUSES = {
         the_sum_alone,
         rows_are_apart,
     ),
-    "02.lse": (m_is_added, the_logarithm),
-    "02.shift": (what_is_called, one_number, true_is_true, rounding, what_is_tried, every_shift_counts),
+    "lse": (m_is_added, the_logarithm),
+    "shift": (what_is_called, one_number, true_is_true, rounding, what_is_tried, every_shift_counts),
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from flashlearn.algorithms.softmax import naive_softmax, safe_softmax
-from flashlearn.course.safe_softmax.mistakes import MISTAKES
 from flashlearn.course.safe_softmax.solutions import lse_solution, safe_solution, shift_solution
 from flashlearn.exercises.assessment import Case, Exercise
 from flashlearn.exercises.watching import no_loop
@@ -63,7 +62,7 @@ def _a_third_not_exponential(x):
 
 EXERCISES = (
     Exercise(
-        "02.safe",
+        "safe",
         "safe(x): (..., N) -> (..., N), softmax that no finite logits can overflow",
         safe_solution,
         (
@@ -130,12 +129,11 @@ EXERCISES = (
             "Subtract before the exponential, and give every row its own maximum, in a shape that can be taken off the whole row.",
             "Three lines: m = ..., of shape (..., 1); weights = ..., of the shape of x; return weights / ..., again of shape (..., 1) below the line.",
         ),
-        mistakes=MISTAKES["02.safe"],
         core=("large logits", "several rows"),
         library=("torch.softmax", "torch.log_softmax", "torch.logsumexp", "flashlearn"),
     ),
     Exercise(
-        "02.lse",
+        "lse",
         "lse(x): (..., N) -> (...), log of the sum of exp(x_j), without overflow",
         lse_solution,
         (
@@ -176,12 +174,11 @@ EXERCISES = (
             "log(e^m l) = m + log(l), with l the sum of the shifted exponentials. m and l are one number for each row.",
             "m = ... and l = ..., one number a row each; return ... + .... Where m is subtracted from x it needs the last dimension, in the end not.",
         ),
-        mistakes=MISTAKES["02.lse"],
         core=("large logits",),
         library=("torch.softmax", "torch.log_softmax", "torch.logsumexp", "flashlearn"),
     ),
     Exercise(
-        "02.shift",
+        "shift",
         "is_shift_invariant(softmax) -> bool: call softmax on shifted copies of a row of your own",
         shift_solution,
         (
@@ -232,7 +229,6 @@ EXERCISES = (
             "A small c finds what is no softmax at all, a large one finds overflow, a very negative one a maximum that starts too high.",
             "x = ...; return all(torch.allclose(..., ..., atol=...) for c in (...)): two calls of softmax, and three kinds of c.",
         ),
-        mistakes=MISTAKES["02.shift"],
         core=("naive_softmax is not",),
     ),
 )

@@ -118,7 +118,7 @@ def each_limit(splits):
 
 
 CAUSES = {
-    "18.page": (which_stride, which_page, which_place, which_head, which_row, how_wide),
-    "18.waste": (both_wastes,),
-    "18.splits": (each_limit,),
+    "page": (which_stride, which_page, which_place, which_head, which_row, how_wide),
+    "waste": (both_wastes,),
+    "splits": (each_limit,),
 }

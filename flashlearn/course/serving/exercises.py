@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from flashlearn.course.serving.mistakes import MISTAKES
 from flashlearn.course.serving.solutions import page_solution, splits_solution, waste_solution
 from flashlearn.exercises.assessment import Case, Exercise
 
@@ -33,7 +32,7 @@ def _splits(*args):
 
 EXERCISES = (
     Exercise(
-        "18.page",
+        "page",
         "address(page_table, b, h, t, page, strides): page_table (B, most) int32, t (n,) int32, strides (stride_p, stride_h, "
         "stride_n) of the pool -> (n,) offsets, in elements, of key head h of the tokens t of sequence b",
         page_solution,
@@ -59,11 +58,10 @@ EXERCISES = (
             "The table, at row b and column t // page, has the number of the page in the pool. Three strides lead on from there.",
             "number = page_table[..., ...].long(); return number * ... + h * ... + (t % page) * ...",
         ),
-        mistakes=MISTAKES["18.page"],
         core=("another sequence", "another head"),
     ),
     Exercise(
-        "18.waste",
+        "waste",
         "wasted(lengths, page) -> (tokens of room not used if every request gets room for the longest, tokens of room not used if "
         "every request gets as many pages of `page` tokens as it needs)",
         waste_solution,
@@ -81,11 +79,10 @@ EXERCISES = (
             "By the longest: how many requests, times the longest, less what is used. By pages: round every length up to whole pages.",
             "return len(lengths) * ... - ..., sum(... % page for n in lengths); in Python -5 % 4 is 3",
         ),
-        mistakes=MISTAKES["18.waste"],
         values=("by the longest", "by pages"),
     ),
     Exercise(
-        "18.splits",
+        "splits",
         "splits(B, H_q, H_kv, N_k, at_once, least) -> the most pieces into which the N_k keys of every request and key head can be "
         "cut, with a program for each piece, all running at once, and at least `least` keys in a piece; 1 if no cut is possible",
         splits_solution,
@@ -117,6 +114,5 @@ EXERCISES = (
             "Two limits, both rounded down: places for programs, and keys for pieces. The smaller one counts, and never 0.",
             "return max(1, min(at_once // (... * ...), ... // ...))",
         ),
-        mistakes=MISTAKES["18.splits"],
     ),
 )

@@ -35,4 +35,4 @@ def the_factor(scores):
     return f"{told}, expected is 1 / sqrt(D) = {D**-0.5:.4g}: D is the last size of q and k"
 
 
-CAUSES = {"00.scores": (both_are_used, the_factor)}
+CAUSES = {"scores": (both_are_used, the_factor)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from flashlearn.course.start_here.mistakes import MISTAKES
 from flashlearn.course.start_here.solutions import scores_solution
 from flashlearn.exercises.assessment import Case, Exercise
 
@@ -19,7 +18,7 @@ def _scores_of(q, k):
 
 EXERCISES = (
     Exercise(
-        "00.scores",
+        "scores",
         "scores(q, k): (N_q, D), (N_k, D) -> (N_q, N_k): entry i, j is the product of q_i and k_j over sqrt(D)",
         scores_solution,
         (
@@ -54,7 +53,6 @@ EXERCISES = (
             "k is (N_k, D); transposed it is (D, N_k), and the inner sizes match. D is the last size of q.",
             "q @ k.T holds all products at once. One division is left, by math.sqrt(q.shape[-1]).",
         ),
-        mistakes=MISTAKES["00.scores"],
         core=("D is not 4",),
     ),
 )

@@ -7,7 +7,6 @@ import math
 import torch
 
 from flashlearn.course.one_pass_attention.causes import ORDERS, more_than_one, told
-from flashlearn.course.tiled_attention.mistakes import ORDER
 
 INF = float("inf")
 
@@ -108,7 +107,6 @@ def the_alignment(visited):
 
 
 CAUSES = {
-    "07.order": ORDER.causes,
-    "07.update": (the_maximum, nothing_is_added, the_weights),
-    "07.visited": (one_pair, the_diagonal, rounded_up, the_alignment),
+    "update": (the_maximum, nothing_is_added, the_weights),
+    "visited": (one_pair, the_diagonal, rounded_up, the_alignment),
 }

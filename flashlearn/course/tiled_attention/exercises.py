@@ -7,10 +7,11 @@ import math
 
 import torch
 
-from flashlearn.course.tiled_attention.mistakes import MISTAKES, ORDER
-from flashlearn.course.tiled_attention.solutions import order_solution, update_solution, visited_solution
+from flashlearn.course.tiled_attention.solutions import keys_outside, order_solution, update_solution, visited_solution
 from flashlearn.exercises.assessment import Case, Exercise
-from flashlearn.exercises.ordering import Ordering
+from flashlearn.exercises.ordering import Ordering, puzzle
+
+ORDER = puzzle("tiled_attention", "order", keys_outside, given=(3, 0))
 
 INF = float("inf")
 
@@ -96,7 +97,7 @@ def _falling(N_q, N_k, B_r, B_c):
 
 EXERCISES = (
     Ordering(
-        "07.order",
+        "order",
         "order(): the letters of the lines of FlashAttention-1's inner loop, from top to bottom",
         order_solution,
         (
@@ -111,12 +112,11 @@ EXERCISES = (
             "Every line reads names: each must have its value by then, and m[at], l[at] must still be the old ones.",
             "The two lines that start from m_block alone or with m; then the two weights; the lines that make l_new and O[at]; last what HBM keeps.",
         ),
-        mistakes=MISTAKES["07.order"],
         core=("maxima rise",),
         puzzle=ORDER,
     ),
     Exercise(
-        "07.update",
+        "update",
         "my_update(m, l, acc, S, V) -> m, l, acc after one more block of keys",
         update_solution,
         (
@@ -194,13 +194,12 @@ EXERCISES = (
             "l and acc both become (old, times alpha) + (what this block adds): a sum over keys for l, a product for acc. "
             "Where m_new is -inf, subtract 0 in both exponentials.",
         ),
-        mistakes=MISTAKES["07.update"],
         core=("every maximum rises",),
         library=("flashlearn",),
         values=("m", "l", "acc"),
     ),
     Exercise(
-        "07.visited",
+        "visited",
         "visited(N_q, N_k, block_q, block_k) -> pairs of blocks in which some query sees some key",
         visited_solution,
         (
@@ -224,7 +223,6 @@ EXERCISES = (
             "A loop over the blocks of queries; each adds the number of blocks that its keys fill, the last one perhaps not whole. "
             "How few keys can a query see?",
         ),
-        mistakes=MISTAKES["07.visited"],
         core=("blocks of two sizes",),
         library=("flashlearn",),
     ),

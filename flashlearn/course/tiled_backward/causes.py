@@ -6,7 +6,6 @@ import math
 
 import torch
 
-from flashlearn.course.tiled_backward.mistakes import ORDER
 from flashlearn.exercises.formulas import follows, linear
 
 
@@ -109,8 +108,7 @@ def the_sum_over_keys(dq):
 
 
 CAUSES = {
-    "10.dv": (the_weights, the_scale),
-    "10.ds": (the_formula,),
-    "10.dq": (the_sum_over_keys,),
-    "10.order": ORDER.causes,
+    "dv": (the_weights, the_scale),
+    "ds": (the_formula,),
+    "dq": (the_sum_over_keys,),
 }

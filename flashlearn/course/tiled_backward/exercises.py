@@ -6,11 +6,18 @@ import math
 
 import torch
 
-from flashlearn.course.tiled_backward.mistakes import MISTAKES, ORDER
-from flashlearn.course.tiled_backward.solutions import dq_solution, ds_solution, dv_solution, order_solution
+from flashlearn.course.tiled_backward.solutions import (
+    dq_solution,
+    ds_solution,
+    dv_solution,
+    one_block_of_keys,
+    order_solution,
+)
 from flashlearn.exercises.assessment import Case, Exercise
-from flashlearn.exercises.ordering import Ordering
+from flashlearn.exercises.ordering import Ordering, puzzle
 from flashlearn.exercises.watching import WrongWay, shapes, watched
+
+ORDER = puzzle("tiled_backward", "order", one_block_of_keys, given=(1, 0))
 
 
 def _problem(N_q, N_k, D, size=1.0):
@@ -97,7 +104,7 @@ def _queries_and_keys(N_q, N_k, D, cols, block_q):
 
 EXERCISES = (
     Ordering(
-        "10.order",
+        "order",
         "order(): the letters of the lines of the loop, from top to bottom",
         order_solution,
         (
@@ -116,13 +123,12 @@ EXERCISES = (
             "`tile` is one piece of room on chip: what does each line need to find in it?",
             "Two lines make what is in the tile, two add it to a gradient; a line that makes is followed by one that adds.",
         ),
-        mistakes=MISTAKES["10.order"],
         core=("two blocks of queries",),
         values=("dK", "dV"),
         puzzle=ORDER,
     ),
     Exercise(
-        "10.dv",
+        "dv",
         "dv(q, k_j, do, lse, block_q): (N_q, D), (cols, D), (N_q, D), (N_q,), int -> dV_j (cols, D)",
         dv_solution,
         (
@@ -162,11 +168,10 @@ EXERCISES = (
             "S = q[rows] k_j^T / sqrt(d) and P = e^(S - lse), lse as a column. No softmax: the other keys of the row are not here.",
             "Zeros (cols, d); a loop over starts of blocks; in it a slice, scores, weights, and (cols, block)(block, d) is added.",
         ),
-        mistakes=MISTAKES["10.dv"],
         core=("some of the keys",),
     ),
     Exercise(
-        "10.ds",
+        "ds",
         "ds(p, do, o, v_j): (rows, cols), (rows, D), (rows, D), (cols, D) -> dS (rows, cols)",
         ds_solution,
         (
@@ -196,10 +201,9 @@ EXERCISES = (
             "delta sums P o dP over all keys, and here are only some of them. It equals rowsum(dO o O).",
             "Three lines: delta, a column (rows, 1) from do and o; dP (rows, cols), one product; P times a difference.",
         ),
-        mistakes=MISTAKES["10.ds"],
     ),
     Exercise(
-        "10.dq",
+        "dq",
         "dq(q_i, k, v, do_i, o_i, lse_i, block_k): (rows, D), (N_k, D) twice, (rows, D) twice, (rows,), int -> dQ_i",
         dq_solution,
         (
@@ -235,7 +239,6 @@ EXERCISES = (
             "delta comes from do_i and o_i, once. In the loop P comes back by lse_i, then dP, then dS, as in 10.ds.",
             "One line before the loop for delta and one for zeros; in it a slice, P, dS, and (rows, block)(block, d) is added.",
         ),
-        mistakes=MISTAKES["10.dq"],
         core=("several blocks of keys",),
         library=("flashlearn",),
     ),

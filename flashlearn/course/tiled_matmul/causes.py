@@ -56,4 +56,4 @@ def every_product_counts(tiled):
     return ""
 
 
-CAUSES = {"06.blocks": (a_whole_block, the_last_block), "06.tiled_matmul": (every_product_counts,)}
+CAUSES = {"blocks": (a_whole_block, the_last_block), "tiled_matmul": (every_product_counts,)}

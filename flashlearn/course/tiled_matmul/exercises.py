@@ -6,7 +6,6 @@ import itertools
 
 import torch
 
-from flashlearn.course.tiled_matmul.mistakes import MISTAKES
 from flashlearn.course.tiled_matmul.solutions import blocks_solution, tiled_solution
 from flashlearn.exercises.assessment import Case, Exercise
 from flashlearn.exercises.watching import PRODUCTS, WrongWay, watched
@@ -68,7 +67,7 @@ def _another_block(function):
 
 EXERCISES = (
     Exercise(
-        "06.blocks",
+        "blocks",
         "block_shapes(N_q, N_k, D, block_q, block_k, i, j) -> shapes of Q_i, K_j^T, S_ij, V_j and O_i",
         blocks_solution,
         (
@@ -100,12 +99,11 @@ EXERCISES = (
             "block_q cuts the rows of Q, S and O, block_k the rows of K and V, which are columns of K^T and S. D is never cut.",
             "rows = min(..., N_q - ...), cols = min(..., N_k - ...); then five pairs, each made of two of rows, cols and D.",
         ),
-        mistakes=MISTAKES["06.blocks"],
         core=("blocks of two sizes",),
         values=("Q_i", "K_j^T", "S_ij", "V_j", "O_i"),
     ),
     Exercise(
-        "06.tiled_matmul",
+        "tiled_matmul",
         "tiled(A, B, block): (M, R), (R, N) -> (M, N), by square blocks",
         tiled_solution,
         (
@@ -139,7 +137,6 @@ EXERCISES = (
             "Three: over the rows of A, the columns of B, and the inner dimension. The innermost adds up.",
             "Three times for ... in range(0, ..., block), then one line: C[..., ...] += A[..., ...] @ B[..., ...]; slices past the edge are cut short.",
         ),
-        mistakes=MISTAKES["06.tiled_matmul"],
         core=("small products only",),
         library=("flashlearn",),
     ),

@@ -215,7 +215,7 @@ def an_other_is_missing(kernel):
 
 
 CAUSES = {
-    "13.dv": (which_slips, a_query_that_sees_nothing),
-    "13.ds": (the_formula,),
-    "13.kernel": (slips_of_a_kernel, blocks_of_queries, an_other_is_missing),
+    "dv": (which_slips, a_query_that_sees_nothing),
+    "ds": (the_formula,),
+    "kernel": (slips_of_a_kernel, blocks_of_queries, an_other_is_missing),
 }

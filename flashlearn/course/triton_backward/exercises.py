@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from flashlearn.core.mask import causal_mask
-from flashlearn.course.triton_backward.mistakes import MISTAKES
 from flashlearn.course.triton_backward.solutions import ds_solution, dv_solution, kernel_solution
 from flashlearn.course.triton_forward.exercises import INF
 from flashlearn.exercises.assessment import Case, Exercise, Part
@@ -256,7 +255,7 @@ KERNEL_PATH = (
 
 EXERCISES = (
     Exercise(
-        "13.dv",
+        "dv",
         "add_dv(dv, k, q, do, lse, rows, keys, N_q, N_k, scale) -> dV_j + P^T dO, (BLOCK_N, D), causal",
         dv_solution,
         (
@@ -311,11 +310,10 @@ EXERCISES = (
             "P^T = exp(K Q^T scale - lse), one lse for each column: lse[None, :]. Hide with tl.where, after the exponential.",
             "s_t = tl.dot(..., tl.trans(...)); p_t = tl.exp2((...) * 1.4426950408889634); p_t = tl.where(column of keys <= row of ..., p_t, ...); dv + ...",
         ),
-        mistakes=MISTAKES["13.dv"],
         core=("several blocks of queries",),
     ),
     Exercise(
-        "13.ds",
+        "ds",
         "ds_t(p_t, v, do, delta): (BLOCK_N, BLOCK_M), (BLOCK_N, D), (BLOCK_M, D), (BLOCK_M,) -> dS^T",
         ds_solution,
         (
@@ -342,10 +340,9 @@ EXERCISES = (
             "V dO^T is (BLOCK_N, BLOCK_M): only dO is turned, tl.trans(do). delta belongs to the queries, which are the columns here.",
             "dp_t = tl.dot(a loaded tile, another one turned); return a tile * (dp_t - delta as a row or a column)",
         ),
-        mistakes=MISTAKES["13.ds"],
     ),
     Exercise(
-        "13.kernel",
+        "kernel",
         "kernel(q_ptr, ..., CAUSAL): dK and dV of attention, q (H, N_q, D), k (H, N_k, D), a program a block of keys and head",
         kernel_solution,
         (
@@ -428,7 +425,6 @@ EXERCISES = (
             "The loop has six lines besides its loads: the four formulas of Piece 1, and the sums dV and dK. 13.dv and 13.ds are two thirds of it.",
             "place of the program; load k, v; dk, dv; for blocks of queries: load, p_t, hide, dv, ds_t, dk; scale, store both",
         ),
-        mistakes=MISTAKES["13.kernel"],
         core=("three blocks of queries", "causal"),
         values=("dk", "dv"),
         path=KERNEL_PATH,

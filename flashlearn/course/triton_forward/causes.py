@@ -148,7 +148,7 @@ def _slips_of(o, lse, qkv):
 
 
 CAUSES = {
-    "12.causal": (hidden_is_minus_inf, who_sees_whom),
-    "12.bugs": (which_slips,),
-    "12.kernel": (lse_of_a_kernel, slips_of_a_kernel),
+    "causal": (hidden_is_minus_inf, who_sees_whom),
+    "bugs": (which_slips,),
+    "kernel": (lse_of_a_kernel, slips_of_a_kernel),
 }

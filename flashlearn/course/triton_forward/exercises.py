@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from flashlearn.core.mask import causal_mask
-from flashlearn.course.triton_forward.mistakes import MISTAKES
 from flashlearn.course.triton_forward.solutions import bugs_solution, causal_solution, kernel_solution
 from flashlearn.exercises.assessment import Case, Exercise, Part
 from flashlearn.exercises.launching import launch
@@ -217,7 +216,7 @@ KERNEL_PATH = (
 
 EXERCISES = (
     Exercise(
-        "12.causal",
+        "causal",
         "hide(s, start_m, start_n, N_q, N_k): scores (BLOCK_M, BLOCK_N) -> the same, -inf where the mask hides",
         causal_solution,
         (
@@ -251,11 +250,10 @@ EXERCISES = (
             "Query i sees key j if j <= i + N_k - N_q. Lay the queries along one axis, the keys along the other: rows[:, None], keys[None, :].",
             "rows = ? (s.shape[0] of them), keys = ? (s.shape[1]) -> visible, a comparison of a column with a row -> tl.where(visible, ?, ?)",
         ),
-        mistakes=MISTAKES["12.causal"],
         core=("more keys than queries",),
     ),
     Exercise(
-        "12.bugs",
+        "bugs",
         "visit(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale) -> (m_i, l_i, acc), causal",
         bugs_solution,
         (
@@ -308,12 +306,11 @@ EXERCISES = (
             "Which scores may raise the maximum? What does alpha move to the new maximum? What does the last query see if N_k > N_q?",
             "s -> hidden -> m_new -> p, alpha -> l_i = l_i * ? + ?, acc = ? + ?: compare the order, then each factor, then the offset.",
         ),
-        mistakes=MISTAKES["12.bugs"],
         core=("a hidden key of large score",),
         values=("o", "lse"),
     ),
     Exercise(
-        "12.kernel",
+        "kernel",
         "kernel(q_ptr, ..., CAUSAL): attention forward, q (H, N_q, D), k, v (H, N_k, D), a program a block and head",
         kernel_solution,
         (
@@ -416,7 +413,6 @@ EXERCISES = (
             "The algorithm at the top of the notebook has one line of code for each of its lines, and the masks besides.",
             "place of the program; load q; m, l, acc; for blocks of keys: load, s, hide, absorb; divide, store o and lse",
         ),
-        mistakes=MISTAKES["12.kernel"],
         core=("three blocks of keys", "causal"),
         values=("o", "lse"),
         path=KERNEL_PATH,

@@ -127,6 +127,6 @@ def what_is_kept(decode):
 
 
 CAUSES = {
-    "04.attention": (values_are_used, weights_of_equal_scores, softmax_over_keys, all_is_used, the_scale),
-    "04.decode": (what_is_kept, what_is_seen, of_decode(all_is_used), of_decode(the_scale)),
+    "attention": (values_are_used, weights_of_equal_scores, softmax_over_keys, all_is_used, the_scale),
+    "decode": (what_is_kept, what_is_seen, of_decode(all_is_used), of_decode(the_scale)),
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from flashlearn.course.two_pass_attention.mistakes import MISTAKES
 from flashlearn.course.two_pass_attention.solutions import attention_solution, decode_solution
 from flashlearn.exercises.assessment import Case, Exercise
 
@@ -44,7 +43,7 @@ def _decoded(tokens, cached=0, batch=(), size=1.0):
 
 EXERCISES = (
     Exercise(
-        "04.attention",
+        "attention",
         "attention(q, k, v): (..., N_q, D), (..., N_k, D), (..., N_k, D) -> (..., N_q, D)",
         attention_solution,
         (
@@ -88,11 +87,10 @@ EXERCISES = (
             "S = Q K^T / sqrt(D) is (..., N_q, N_k). Transpose only the last two dimensions of k; softmax goes over the keys.",
             "Three lines: S = ... @ ... / math.sqrt(...), then P = torch.softmax(S, dim=...), then return P @ ...",
         ),
-        mistakes=MISTAKES["04.attention"],
         library=("torch.nn.functional.scaled_dot_product_attention", "flashlearn"),
     ),
     Exercise(
-        "04.decode",
+        "decode",
         "decode(q, k, v, K_cache, V_cache): the new token's rows (..., 1, D), the caches (..., N, D) -> "
         "o (..., 1, D), and both caches with the new rows at their end (..., N + 1, D)",
         decode_solution,
@@ -128,7 +126,6 @@ EXERCISES = (
             "Make the longer caches first, then attend to them. torch.cat joins tensors along the dimension you name.",
             "K = torch.cat([..., ...], dim=...), likewise V; then o as in 04.attention, of which q, K and V?; return o and both of them.",
         ),
-        mistakes=MISTAKES["04.decode"],
         values=("o", "K_cache", "V_cache"),
     ),
 )

@@ -106,6 +106,6 @@ def the_head_of_keys(grouped_attention):
 
 ONE_HEAD = (weights_of_equal_scores, softmax_over_keys, all_is_used, the_scale_of_one)
 CAUSES = {
-    "16.cache": (what_is_kept, what_is_seen, the_scale),
-    "16.gqa": (*map(of_one_head, ONE_HEAD), the_head_of_each, the_head_of_keys),
+    "cache": (what_is_kept, what_is_seen, the_scale),
+    "gqa": (*map(of_one_head, ONE_HEAD), the_head_of_each, the_head_of_keys),
 }

@@ -7,7 +7,6 @@ import math
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from flashlearn.course.use_it.mistakes import MISTAKES
 from flashlearn.course.use_it.solutions import cache_solution, gqa_solution
 from flashlearn.exercises.assessment import Case, Exercise
 from flashlearn.exercises.watching import without_the_flag
@@ -52,7 +51,7 @@ def _without_the_flag(function):
 
 EXERCISES = (
     Exercise(
-        "16.cache",
+        "cache",
         "attend_cached(q, k, v, K, V, length): rows of n new tokens (..., n, D), caches (..., room, D) whose first "
         "`length` rows are in use -> o (..., n, D); k and v are written into K and V",
         cache_solution,
@@ -85,13 +84,12 @@ EXERCISES = (
             "Write into K[..., length:stop, :], with stop = length + n. The mask is (n, stop): row i belongs to token length + i.",
             "mask = torch.arange(stop)[None, :] <= torch.arange(length, stop)[:, None]; hand it over as attn_mask, with K[..., :stop, :].",
         ),
-        mistakes=MISTAKES["16.cache"],
         core=("room to spare",),
         writes=("K", "V"),
         values=("o", "K", "V"),
     ),
     Exercise(
-        "16.gqa",
+        "gqa",
         "grouped_attention(q, k, v): (B, H_q, N_q, D), twice (B, H_kv, N_k, D), H_q a multiple of H_kv -> "
         "(B, H_q, N_q, D)",
         gqa_solution,
@@ -114,7 +112,6 @@ EXERCISES = (
             "Head h uses head h // group of k and v. Give every query head a copy of its own, then attend as usual.",
             "k.repeat_interleave(group, dim=1) turns heads 0, 1 into 0, 0, 0, 1, 1, 1; .repeat would give 0, 1, 0, 1, 0, 1.",
         ),
-        mistakes=MISTAKES["16.gqa"],
         core=("two groups of three",),
         library=("flashlearn",),
     ),

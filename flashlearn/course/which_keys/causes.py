@@ -201,7 +201,7 @@ def what_a_row_holds(wasted):
 
 
 CAUSES = {
-    "17.bounds": (one_key, a_block_of_keys, no_limit, inside, the_place, in_blocks),
-    "17.sink": (one_sum_a_head, the_formula, the_batches, far_scores),
-    "17.padding": (what_padding_wastes, what_a_row_holds),
+    "bounds": (one_key, a_block_of_keys, no_limit, inside, the_place, in_blocks),
+    "sink": (one_sum_a_head, the_formula, the_batches, far_scores),
+    "padding": (what_padding_wastes, what_a_row_holds),
 }

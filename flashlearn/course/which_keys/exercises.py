@@ -7,7 +7,6 @@ import itertools
 import torch
 
 from flashlearn.core.mask import Mask
-from flashlearn.course.which_keys.mistakes import MISTAKES
 from flashlearn.course.which_keys.solutions import bounds_solution, padding_solution, sink_solution
 from flashlearn.exercises.assessment import Case, Exercise
 
@@ -68,7 +67,7 @@ def _wasted(lengths, room):
 
 EXERCISES = (
     Exercise(
-        "17.bounds",
+        "bounds",
         "loop(start, stop, N_q, N_k, left, right, block_q): the block of keys start .. stop - 1, a window whose sides are "
         "numbers or None -> (first, end), the blocks of queries first .. end - 1 that see any of these keys",
         bounds_solution,
@@ -105,11 +104,10 @@ EXERCISES = (
             "first from the first key of the block, end from its last; both moved by N_k - N_q, kept inside 0 .. N_q, "
             "then in blocks: one rounded down, the other up.",
         ),
-        mistakes=MISTAKES["17.bounds"],
         values=("first", "end"),
     ),
     Exercise(
-        "17.sink",
+        "sink",
         "sink_gradient(do, o, lse, sinks): (B, H, N_q, D) twice, (B, H, N_q), (H,); lse has the sink in it -> (H,)",
         sink_solution,
         (
@@ -129,10 +127,9 @@ EXERCISES = (
             "Its value is 0, so dP = dO · 0 = 0. Its P is exp(sink - lse), and δ is rowsum(dO o).",
             "One product for each query, a sign, and a sum over two of the three dimensions; sinks[:, None] stands beside lse.",
         ),
-        mistakes=MISTAKES["17.sink"],
     ),
     Exercise(
-        "17.padding",
+        "padding",
         "wasted(lengths, room) -> (padded, packed): the places without a token if all sequences are padded to the longest, and if "
         "they go, in order, into rows of `room` places, a sequence that does not fit any more beginning the next row",
         padding_solution,
@@ -157,7 +154,6 @@ EXERCISES = (
             "A loop over lengths: if one does not fit into what is free, a row more and room free places; then take it off. "
             "Places minus tokens again.",
         ),
-        mistakes=MISTAKES["17.padding"],
         values=("padded", "packed"),
     ),
 )

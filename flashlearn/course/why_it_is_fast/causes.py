@@ -65,6 +65,6 @@ def the_edge(smallest_block):
 
 
 CAUSES = {
-    "08.bytes": (elements_are_no_bytes, what_a_key_costs, what_a_query_costs, blocks_of_keys),
-    "08.block": (the_edge,),
+    "bytes": (elements_are_no_bytes, what_a_key_costs, what_a_query_costs, blocks_of_keys),
+    "block": (the_edge,),
 }

@@ -14,7 +14,6 @@ from flashlearn.algorithms.problem import Problem, start
 from flashlearn.core.numerics import divide, log_sum_exp, spans
 from flashlearn.core.steps import Step, hbm_bytes
 from flashlearn.cost import A100_40GB, H100_SXM, RTX_4060_LAPTOP
-from flashlearn.course.why_it_is_fast.mistakes import MISTAKES
 from flashlearn.course.why_it_is_fast.solutions import block_solution, bytes_solution
 from flashlearn.exercises.assessment import Case, Exercise
 
@@ -60,7 +59,7 @@ def _block(N, D, hardware):
 
 EXERCISES = (
     Exercise(
-        "08.bytes",
+        "bytes",
         "bytes_moved(N_q, N_k, D, block_q, block_k, itemsize) -> (read, written), for one head of version 2 "
         "when Q_i is read again for every K_j",
         bytes_solution,
@@ -101,12 +100,11 @@ EXERCISES = (
             "read = itemsize * D * (... * N_q + ... * 2 * N_k) and written = N_q * (... + ...): the first two gaps are numbers of "
             "blocks, rounded up, the other two the bytes of a row of O and of lse.",
         ),
-        mistakes=MISTAKES["08.bytes"],
         core=("four blocks of keys", "four blocks of queries"),
         values=("read", "written"),
     ),
     Exercise(
-        "08.block",
+        "block",
         "smallest_block(N, D, hardware) -> the smallest block_q with which version 2 is compute-bound in float16, "
         "0 if there is none",
         block_solution,
@@ -160,7 +158,6 @@ EXERCISES = (
             "placement(v2_cost(1, 1, N, N, D, block_q=b), hardware).bound. Ask it for b = 1, 2, 3, ...",
             "A loop over b with a return inside, and another return after it. How large may b become?",
         ),
-        mistakes=MISTAKES["08.block"],
         core=("H100, N = 4096",),
     ),
 )
