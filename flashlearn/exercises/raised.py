@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import traceback
@@ -179,7 +180,7 @@ def by_the_check(problem: BaseException) -> bool:
 def foreign(filename: str) -> bool:
     """Whether a file is part of this package, of Python or of what is installed, and so not of an answer."""
     return (
-        filename.startswith(OURS)
+        (filename.startswith(OURS) and not filename.endswith(f"{os.sep}wrong.py"))  # those are answers
         or any(part in filename for part in ("site-packages", "dist-packages", "/ipykernel/", "/IPython/"))
         or filename.startswith(f"{sys.base_prefix}/lib/python")
     )
