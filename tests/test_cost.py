@@ -183,10 +183,6 @@ def test_results_that_are_never_written_are_no_part_of_what_is_stored():
     assert nothing_seen == v2_cost(1, 2, 5, 0, 4, dtype=torch.float32)
 
 
-def test_online_softmax_is_blocks_of_one():
-    assert softmax_cost("blocked", 2, 10).flops == softmax_cost("online", 2, 10).flops
-
-
 # The asymptotic claims, from counted bytes.
 
 

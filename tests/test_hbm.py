@@ -11,7 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.flop_counter import FlopCounterMode
 
 import flashlearn as fl
-from flashlearn.algorithms import captions as narrate
+from flashlearn.algorithms import captions
 from flashlearn.algorithms.attention import online_update, softmax_of
 from flashlearn.algorithms.gradients import matmul_backward_steps
 from flashlearn.algorithms.own_scales import own_scales_steps
@@ -53,27 +53,63 @@ def test_loads_products_and_stores_are_noted():
     assert not hbm.step("nothing").reads and hbm.output("y")[0, 0].isnan()  # never written
 
 
-def test_a_tile_lives_as_long_as_it_is_held():
-    hbm = memory(x=torch.randn(4, 6))
-    a = hbm.load("x", (0, 2))
+def on_chip(hbm, *, program=(), **values):
+    return [str(tile) for tile in hbm.step("", program=program, **values).on_chip]
+
+
+def test_a_tile_stays_until_a_later_step_loads_the_next_of_its_matrix():
+    hbm = memory(x=torch.randn(4, 6), z=torch.randn(4, 6))
+    a, z = hbm.load("x", (0, 2)), hbm.load("z", (0, 1))
     hbm.load("x", (2, 4))
-    assert [str(t) for t in hbm.step("two were loaded").on_chip] == ["x[0:2, 0:6]", "x[2:4, 0:6]"]
-    assert [str(t) for t in hbm.step("one is held").on_chip] == ["x[0:2, 0:6]"]
-    a = a + 1  # in its place
-    assert [str(t) for t in hbm.step("one").on_chip] == ["x[0:2, 0:6]"]
-    del a
-    assert hbm.step("none").on_chip == ()
+    assert on_chip(hbm) == ["x[0:2, 0:6]", "z[0:1, 0:6]", "x[2:4, 0:6]"]  # in one step both stay
+    assert a + 1 is not None and on_chip(hbm) == ["x[0:2, 0:6]", "z[0:1, 0:6]", "x[2:4, 0:6]"]
+    hbm.load("x", (1, 2))
+    with pytest.raises(ValueError, match=r"got x\[0:2, 0:6\], whose place a later one has taken"):
+        a + 1
+    assert on_chip(hbm) == ["z[0:1, 0:6]", "x[1:2, 0:6]"]
+    hbm.drop("x")
+    assert on_chip(hbm) == ["z[0:1, 0:6]"]
+    hbm.clear()
+    with pytest.raises(ValueError, match="which another kernel had"):
+        z + 1
+    assert on_chip(hbm) == []
 
 
-def test_tiles_stand_in_the_order_in_which_they_came():
-    hbm = memory(x=torch.randn(40, 6))
-    held = []
-    for n in range(0, 40, 2):
-        gone = hbm.fill("y")
-        held.append(hbm.load("x", (n, n + 1)))
-        del gone  # its address may be used again, by the next
-        held.append(hbm.load("x", (n + 1, n + 2)))
-        assert [t.rows for t in hbm.step("").on_chip] == [(m, m + 1) for m in range(n + 2)]
+def test_a_tile_that_is_kept_stays_while_others_come():
+    hbm = memory(x=torch.randn(4, 6))
+    for row in range(3):
+        hbm.keep(tile := hbm.load("x", (row, row + 1)), total := tile.sum(-1, keepdim=True))
+        assert len(on_chip(hbm, total=total)) == 2 * row + 2
+    assert on_chip(hbm)[3:] == [f"total[{row}:{row + 1}, 0:1]" for row in range(3)]
+
+
+def test_a_computed_tile_stays_while_steps_name_it():
+    hbm = memory(x=torch.randn(4, 6))
+    l_i = hbm.load("x").sum(-1, keepdim=True)
+    assert on_chip(hbm, l_i=l_i) == ["x[0:4, 0:6]", "l_i[0:4, 0:1]"]
+    assert on_chip(hbm, l_i=l_i * 2) == ["x[0:4, 0:6]", "l_i[0:4, 0:1]"]
+    assert on_chip(hbm) == ["x[0:4, 0:6]"]
+    with pytest.raises(ValueError, match=r"got l_i\[0:4, 0:1\], which the last step did not name"):
+        l_i + 1
+
+
+def test_another_program_starts_with_an_empty_chip():
+    hbm = memory(x=torch.randn(4, 6))
+    first = hbm.load("x", (0, 2))
+    hbm.keep(first)
+    assert on_chip(hbm, program=(0,)) == ["x[0:2, 0:6]"]
+    acc = hbm.fill("y")
+    assert on_chip(hbm, program=(1,), acc=acc) == ["acc[0:4, 0:4]"]
+    with pytest.raises(ValueError, match="which another program had"):
+        first + 1
+
+
+def test_a_step_shows_a_tile_that_was_dropped_in_it():
+    hbm = memory(x=torch.randn(4, 6))
+    m = hbm.load("x").amax(-1, keepdim=True)
+    hbm.drop(m)
+    step = hbm.step("", m=m)
+    assert [tile.name for tile in step.on_chip] == ["x"] and step.values["m"].shape == (4, 1)
 
 
 def test_entry_by_entry_work_takes_the_place_of_a_tile_and_sums_do_not():
@@ -90,15 +126,13 @@ def test_a_distance_is_that_of_the_place_where_a_tile_stands():
     S = hbm.load("Q", (2, 5)) @ hbm.load("K", (1, 3)).mT
     far = S.distance(1)
     assert far.shape == S.shape and far.held()[0, 1].tolist() == [[2, 1], [3, 2], [4, 3]]
-    hbm.step("loaded")
-    room = [str(t) for t in hbm.step("", S=S, far=far).on_chip]
-    assert room == ["S[0:1, 0:2, 2:5, 1:3]", "far[0:1, 0:2, 2:5, 1:3]"]
+    assert on_chip(hbm, S=S, far=far)[2:] == ["S[0:1, 0:2, 2:5, 1:3]", "far[0:1, 0:2, 2:5, 1:3]"]
 
 
-def test_what_is_kept_beside_a_tile_takes_room_of_its_own():
+def test_a_copy_takes_a_buffer_of_its_own():
     hbm = memory(x=torch.randn(4, 6))
     x = hbm.load("x")
-    kept = x.beside("kept")
+    kept = x.copy("kept")
     P = torch.exp(x)
     assert [str(t) for t in hbm.step("", P=P).on_chip] == ["x[0:4, 0:6]", "kept[0:4, 0:6]"]
     assert torch.equal(kept.held(), x.held())
@@ -178,7 +212,8 @@ def test_a_piece_takes_the_bytes_that_it_was_stored_with():
     hbm.load("y")
     assert hbm_bytes([hbm.step("")], "y").read == 4 * 4 * 4
     hbm.store("y", (0, 2), hbm.load("x", (0, 2)))
-    assert hbm.load("y", (0, 1))._place.itemsize == 2
+    hbm.load("y", (0, 1))
+    assert hbm.step("").reads[0].itemsize == 2
     with pytest.raises(ValueError, match="expected a piece of y that is finished or unfinished, got one of both"):
         hbm.load("y")
 
@@ -349,8 +384,7 @@ def test_the_record_lets_no_tile_out():
 def flash(q, k, v, cheat="", block=BLOCK):
     """FlashAttention-2 as the package has it, and nine ways to get it wrong."""
     p = Problem.of(q, k, v, causal=False, window=None, scale=None)
-    hbm = p.memory(narrate.tiled, {"O": p.dtype, "lse": p.wide}, lse=p.column)
-    hoard = []
+    hbm = p.memory(captions.tiled, {"O": p.dtype, "lse": p.wide}, lse=p.column)
 
     def in_a_helper(rows):
         """The same block of rows, from all of K and V at once; what it holds is gone when it returns."""
@@ -359,13 +393,15 @@ def flash(q, k, v, cheat="", block=BLOCK):
 
     for i, rows in enumerate(spans(N, block)):
         m_i, l_i, acc = start(hbm, rows)
-        Q_i = hbm.load("Q", rows)
+        Q_i, former = hbm.load("Q", rows), None
         for j, cols in p.mask.key_blocks(rows, block):
             if cheat == "Q at every visit":
                 Q_i = hbm.load("Q", rows)
             K_j, V_j, m_old = hbm.load("K", cols), hbm.load("V", cols), m_i
             if cheat == "all of K":
                 K_j = hbm.load("K").rows(cols)
+            if cheat == "a former tile":
+                K_j = K_j + (former := former if cols[0] else K_j) * 0
             if cheat == "a closure":
                 K_j = k[:, :, slice(*cols)]
             S = Q_i @ K_j.mT * p.scale
@@ -375,7 +411,7 @@ def flash(q, k, v, cheat="", block=BLOCK):
                 whole = Q_i @ hbm.load("K").mT * p.scale
                 S = whole.mT.rows(cols).mT
             if cheat == "keeps a tile":
-                hoard.append(K_j)
+                hbm.keep(K_j)
             m_i, l_i, alpha, P = online_update(m_old, l_i, S)
             if cheat == "a dropped tile":
                 hbm.drop(V_j)
@@ -392,7 +428,6 @@ def flash(q, k, v, cheat="", block=BLOCK):
             if cols[1] == N and cheat != "forgets lse":
                 hbm.store("lse", rows, log_sum_exp(m_i, l_i))
             yield hbm.step("blocks", program=(i,), **p.place(i, rows, j, cols), S=S, P=P, m_i=m_i, l_i=l_i, acc=acc)
-            hbm.drop(S)
     if cheat == "an epilogue":
         hbm.store("O", None, hbm.load("O") * 1)
     yield hbm.done((hbm.output("O"), hbm.output("lse")), visits=9, pairs=9)
@@ -445,6 +480,7 @@ def test_o_in_two_halves_is_as_many_bytes():
     [
         ("a closure", TypeError, r"expected a tile, which `HBM.load` gives, in matmul, got a tensor \(1, 2, 4, 4\)"),
         ("a raw product", TypeError, r"expected a tile, which `HBM.load` gives, in add, got a tensor \(1, 2, 4, 4\)"),
+        ("a former tile", ValueError, r"got K\[0:1, 0:2, 0:4, 0:4\], whose place a later one has taken"),
         ("a dropped tile", ValueError, r"got V\[0:1, 0:2, 0:4, 0:4\], which was dropped"),
         (
             "an epilogue",

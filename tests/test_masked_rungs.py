@@ -300,13 +300,13 @@ def by_autograd(do, qkv, options, dtype):
 # Planted: one mistake each, in the one place that all forms share.
 
 
-def cap_after_the_mask(self, product, slopes, rows, cols):
-    S = self.mask.hide(self.lower(product * self.scale, slopes), rows, cols)
+def cap_after_the_mask(self, product, rows, cols):
+    S = self.mask.hide(self.lower(product * self.scale), rows, cols)
     return S if self.scores.softcap is None else torch.tanh(S / self.scores.softcap) * self.scores.softcap
 
 
-def cap_after_the_slopes(self, product, slopes, rows, cols):
-    S = self.lower(product * self.scale, slopes)
+def cap_after_the_slopes(self, product, rows, cols):
+    S = self.lower(product * self.scale)
     S = S if self.scores.softcap is None else torch.tanh(S / self.scores.softcap) * self.scores.softcap
     return self.mask.hide(S, rows, cols)
 
@@ -317,12 +317,12 @@ def cap_before_the_scale(self, product):
     )
 
 
-def slopes_aligned_top_left(self, S, slopes):
-    return S if slopes is None else S - S.distance(0) * slopes
+def slopes_aligned_top_left(self, S):
+    return S - S.distance(0) * S.hbm.loaded("alibi") if "alibi" in self.given else S
 
 
-def slopes_added(self, S, slopes):
-    return S if slopes is None else S + S.distance(self.mask.diagonal) * slopes
+def slopes_added(self, S):
+    return S + S.distance(self.mask.diagonal) * S.hbm.loaded("alibi") if "alibi" in self.given else S
 
 
 def sink_with_a_value(hbm, rows, programs=1):
@@ -461,7 +461,7 @@ def int32(*numbers):
             "expected the left of window to be at least 0, or None for no limit on that side, got -1",
             {"window": (-1, None)},
         ),
-        (TypeError, "expected options of documents, .*sinks, causal, window, scale, got 'slopes'", {"slopes": 1}),
+        (TypeError, "expected options of documents, .*sinks.*, got 'slopes'", {"slopes": 1}),
     ],
 )
 def test_bad_options_are_refused(name, error, message, options):

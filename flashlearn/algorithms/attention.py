@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from torch import Tensor
 
-from flashlearn.algorithms import captions as narrate
+from flashlearn.algorithms import captions
 from flashlearn.algorithms.problem import Asked, More, Problem, start
 from flashlearn.core.hbm import HBM, OnChip
 from flashlearn.core.inputs import check_block, check_bool
@@ -63,18 +63,19 @@ def standard_attention(
     return run(standard_attention_steps(q, k, v, causal=causal, window=window, scale=scale, **more))
 
 
-def standard_attention_steps(q: Tensor, k: Tensor, v: Tensor, **asked: Unpack[Asked]) -> Iterator[Step]:
+def standard_attention_steps(q: Tensor, k: Tensor, v: Tensor, **more: Unpack[Asked]) -> Iterator[Step]:
     """One step per operation, each on whole matrices: scores, softmax, weighted sum (FA-1, Algorithm 0).
 
     S and P are stored in the dtype of q. `on_chip` is empty: how a library cuts each operation is its affair.
     """
-    p = Problem.of(q, k, v, **asked)
+    p = Problem.of(q, k, v, **more)
     rows, cols = (0, p.sizes.N_q), (0, p.sizes.N_k)
-    hbm = p.memory(narrate.standard, {name: p.dtype for name in "SPO"}, whole=True, P=(*p.column[:3], p.sizes.N_k))
+    hbm = p.memory(captions.standard, {name: p.dtype for name in "SPO"}, whole=True, P=(*p.column[:3], p.sizes.N_k))
     product = hbm.load("Q") @ hbm.load("K").mT  # (B, H_q, N_q, N_k), FA-1 Alg. 0, line 1
-    hbm.store("S", rows, p.score(product, p.load_slopes(hbm), rows, cols))
+    p.load_slopes(hbm)
+    hbm.store("S", rows, p.score(product, rows, cols))
     yield hbm.step("scores")
-    hbm.store("P", rows, softmax_of(hbm.load("S"), p.load_per_head(hbm, "sinks")))  # line 2
+    hbm.store("P", rows, softmax_of(*load_scores(p, hbm)))  # line 2
     yield hbm.step("softmax")
     hbm.store("O", rows, hbm.load("P") @ hbm.load("V"))  # line 3
     yield hbm.step("weighted sum")
@@ -98,12 +99,12 @@ def two_pass_attention(
     The scores are kept on chip, N_k for each query; with `recompute` the second pass makes them again from K,
     which it then reads a second time.
     """
-    options: dict[str, Any] = {"causal": causal, "window": window, "scale": scale, **more}
-    return run(two_pass_attention_steps(q, k, v, **options, block_k=block_k, recompute=recompute))
+    how: dict[str, Any] = {"block_k": block_k, "recompute": recompute, **more}
+    return run(two_pass_attention_steps(q, k, v, causal=causal, window=window, scale=scale, **how))
 
 
 def two_pass_attention_steps(
-    q: Tensor, k: Tensor, v: Tensor, *, block_k=1, recompute=False, **asked: Unpack[Asked]
+    q: Tensor, k: Tensor, v: Tensor, *, block_k: int = 1, recompute: bool = False, **more: Unpack[Asked]
 ) -> Iterator[Step]:
     """One step per block of keys and pass, for all queries at once; then one that writes O.
 
@@ -112,33 +113,30 @@ def two_pass_attention_steps(
 
     The lines are those of Milakov 2018, Algorithm 3, for the scores; their products with the values join its second loop.
     """
-    p = Problem.of(q, k, v, **asked)
+    p = Problem.of(q, k, v, **more)
     check_block(block_k, "block_k")
     check_bool(recompute, "recompute")
-    hbm = p.memory(narrate.one_query, {"O": p.dtype})
-    m_i, l_i = start(hbm, (0, p.sizes.N_q), p.sizes.N_q)[:2]  # lines 1 and 2
-    Q, slopes = _load_queries(hbm, p)
+    hbm = p.memory(captions.one_query, {"O": p.dtype})
+    m_i, l_i, _ = start(hbm, (0, p.sizes.N_q), p.sizes.N_q)  # lines 1 and 2
+    Q = _load_queries(hbm, p)
     kept: dict[Span, OnChip] = {}  # the scores of every block
     for rows, cols in _visits(p, block_k):  # line 3
-        K_j = _load_for_each(hbm, p, "K", rows, cols)
-        S, m_old = _scores(hbm, p, Q, slopes, K_j, rows, cols), m_i
+        S, m_old = _scores(hbm, p, Q, rows, cols), m_i
         m_i, l_i, alpha, _ = online_update(m_old, l_i, S)  # lines 4 and 5
         if not recompute:
             kept[cols] = S
+            hbm.keep(S)
         yield hbm.step("maximum and sum", rows=rows, cols=cols, S=S, m_i=m_i, l_i=l_i, m_old=m_old, alpha=alpha)
-        hbm.drop(K_j, *([S] if recompute else ()))
+    hbm.drop("K")
     acc = hbm.fill("Q")
     for rows, cols in _visits(p, block_k):  # line 7
-        again = _load_for_each(hbm, p, "K", rows, cols) if recompute else None
-        S = kept[cols] if again is None else _scores(hbm, p, Q, slopes, again, rows, cols)
+        S = _scores(hbm, p, Q, rows, cols) if recompute else kept[cols]
         P = divide(exp_diff(S, m_i), l_i)  # (B, H_q, N_q, block_k), line 8
-        V_j = _load_for_each(hbm, p, "V", rows, cols)
-        acc = acc.put(rows, acc.rows(rows) + P.rows(rows) @ V_j)
+        acc = acc.put(rows, acc.rows(rows) + P.rows(rows) @ _load_for_each(hbm, p, "V", rows, cols))
         yield hbm.step("weighted sum", rows=rows, cols=cols, S=S, P=P, m_i=m_i, l_i=l_i, acc=acc)
-        hbm.drop(V_j, *(() if again is None else (again, S)))
     hbm.drop(*kept.values())
     hbm.store("O", None, acc)
-    yield from _finish(hbm, "write", Q, m_i, l_i)
+    yield from _finish(hbm, "write", m_i, l_i, acc)
 
 
 def one_pass_attention(
@@ -154,12 +152,12 @@ def one_pass_attention(
     **more: Unpack[More],
 ) -> Queries:
     """Attention in one pass over keys and values, divided by l at the end, or always if `normalised`."""
-    options: dict[str, Any] = {"causal": causal, "window": window, "scale": scale, **more}
-    return run(one_pass_attention_steps(q, k, v, **options, block_k=block_k, normalised=normalised))
+    how: dict[str, Any] = {"block_k": block_k, "normalised": normalised, **more}
+    return run(one_pass_attention_steps(q, k, v, causal=causal, window=window, scale=scale, **how))
 
 
 def one_pass_attention_steps(
-    q: Tensor, k: Tensor, v: Tensor, *, block_k=1, normalised=False, **asked: Unpack[Asked]
+    q: Tensor, k: Tensor, v: Tensor, *, block_k: int = 1, normalised: bool = False, **more: Unpack[Asked]
 ) -> Iterator[Step]:
     """One step per block of keys, for all queries at once; then one that writes O.
 
@@ -172,28 +170,27 @@ def one_pass_attention_steps(
     multiplied by. `operations` counts what one query did in this step besides matrix products;
     `flashlearn.cost.operations` adds them up. The lines are those of FA-2, Algorithm 1, for all queries at once.
     """
-    p = Problem.of(q, k, v, **asked)
+    p = Problem.of(q, k, v, **more)
     check_block(block_k, "block_k")
     check_bool(normalised, "normalised")
-    hbm = p.memory(narrate.one_query, {"O": p.dtype})
+    hbm = p.memory(captions.one_query, {"O": p.dtype})
     m_i, l_i, acc = start(hbm, (0, p.sizes.N_q), p.sizes.N_q)  # line 5
-    Q, slopes = _load_queries(hbm, p)  # line 4
+    Q = _load_queries(hbm, p)  # line 4
     for rows, cols in _visits(p, block_k):  # line 6
-        K_j, V_j = (_load_for_each(hbm, p, name, rows, cols) for name in "KV")  # line 7
-        S, m_old = _scores(hbm, p, Q, slopes, K_j, rows, cols), m_i  # line 8
+        S, m_old = _scores(hbm, p, Q, rows, cols), m_i  # lines 7 and 8
         m_i = maximum(m_old, row_max(S))  # line 9
         alpha, P = exp_diff(m_old, m_i), exp_diff(S, m_i)
         scaled = l_i * alpha
         l_i = scaled + P.sum(-1, keepdim=True)
         factor, weights = (divide(scaled, l_i), divide(P, l_i)) if normalised else (alpha, P)
         acc = acc * factor
+        V_j = _load_for_each(hbm, p, "V", rows, cols)
         acc = acc.put(rows, acc.rows(rows) + weights.rows(rows) @ V_j)  # line 10
         seen: dict[str, Any] = {"S": S, "P": weights, "m_i": m_i, "l_i": l_i, "m_old": m_old}
         seen["o'" if normalised else "acc"] = acc
         yield hbm.step("one pass", rows=rows, cols=cols, normalised=normalised, **seen, alpha=alpha, factor=factor)
-        hbm.drop(K_j, V_j, S)
     hbm.store("O", None, acc if normalised else divide(acc, l_i))  # line 12
-    yield from _finish(hbm, "write" if normalised else "divide", Q, m_i, l_i, normalised=normalised)
+    yield from _finish(hbm, "write" if normalised else "divide", m_i, l_i, acc, normalised=normalised)
 
 
 def online_update(m_i: T, l_i: T, S: T) -> tuple[T, T, T, T]:
@@ -219,16 +216,21 @@ def softmax_of(S: T, sinks: T | None = None) -> T:
     return divide(weights, l if sinks is None else l + exp_diff(sinks, m))  # type: ignore[return-value]
 
 
+def load_scores(p: Problem, hbm: HBM) -> tuple[OnChip, OnChip | None]:
+    """S as it is stored, and the sinks of the heads if there are any, for `softmax_of`."""
+    return hbm.load("S"), hbm.load("sinks", times=p.sizes.B) if "sinks" in p.given else None
+
+
 def _visits(p: Problem, block_k: int) -> list[tuple[Span, Span]]:
-    """(queries, keys) of every block of keys that some query sees."""
+    """(queries, keys) of every block of keys that some query attends to."""
     blocks = ((p.mask.queries(cols), cols) for cols in spans(p.sizes.N_k, block_k))
     return [(rows, cols) for rows, cols in blocks if rows[0] < rows[1]]
 
 
-def _load_queries(hbm: HBM, p: Problem) -> tuple[OnChip, OnChip | None]:
-    """The queries that see any key, each by its own program, and the slope of its head; they stay on chip."""
+def _load_queries(hbm: HBM, p: Problem) -> OnChip:
+    """The queries that attend to any key, each by its own program; they stay on chip."""
     rows = p.mask.queries((0, p.sizes.N_k))
-    return hbm.load("Q", rows), p.load_slopes(hbm, programs=rows[1] - rows[0])
+    return p.load_queries(hbm, rows, programs=rows[1] - rows[0])
 
 
 def _load_for_each(hbm: HBM, p: Problem, name: str, rows: Span, cols: Span) -> OnChip:
@@ -236,15 +238,17 @@ def _load_for_each(hbm: HBM, p: Problem, name: str, rows: Span, cols: Span) -> O
     return hbm.load(name, cols, times=p.sizes.group * (rows[1] - rows[0]))
 
 
-def _scores(hbm: HBM, p: Problem, Q: OnChip, slopes: OnChip | None, K_j: OnChip, rows: Span, cols: Span) -> OnChip:
-    """The scores of the queries that see K_j, -inf for the others: (B, H_q, N_q, block_k)."""
-    S = p.score(Q.rows(rows) @ K_j.mT, slopes, rows, cols)
-    return hbm.fill("S", None, cols, -INF).put(rows, S)
+def _scores(hbm: HBM, p: Problem, Q: OnChip, rows: Span, cols: Span) -> OnChip:
+    """The scores of the queries that attend to a block of keys, -inf for the others: (B, H_q, N_q, block_k)."""
+    K_j = _load_for_each(hbm, p, "K", rows, cols)
+    return hbm.fill("S", None, cols, -INF).put(rows, p.score(Q.rows(rows) @ K_j.mT, rows, cols))
 
 
-def _finish(hbm: HBM, phase: str, Q: OnChip, m_i: OnChip, l_i: OnChip, **more: Any) -> Iterator[Step]:
+def _finish(hbm: HBM, phase: str, m_i: OnChip, l_i: OnChip, acc: OnChip, **more: Any) -> Iterator[Step]:
     """The step that writes O, and the last one, which carries it."""
-    hbm.drop(Q)
-    seen: dict[str, Any] = {"m_i": m_i.held(), "l_i": l_i.held(), "lse": log_sum_exp(m_i.held(), l_i.held())}
-    yield hbm.step(phase, **seen, **more)
-    yield hbm.done(hbm.output("O"), **seen)
+    hbm.drop("Q", "K", "V")
+    hbm.keep(acc)  # O was made in its place
+    written = hbm.step(phase, m_i=m_i, l_i=l_i, **more)
+    yield written
+    m, l = written.values["m_i"], written.values["l_i"]
+    yield hbm.done(hbm.output("O"), m_i=m, l_i=l, lse=log_sum_exp(m, l))

@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from torch import Tensor
 
-from flashlearn.algorithms import captions as narrate
-from flashlearn.algorithms.attention import softmax_of
-from flashlearn.algorithms.problem import PER_HEAD, Asked, Hiding, More, Problem, backward_shapes, matrix_shapes
+from flashlearn.algorithms import captions
+from flashlearn.algorithms.attention import load_scores, softmax_of
+from flashlearn.algorithms.problem import PER_HEAD, Asked, Fixed, More, Problem, backward_shapes, matrix_shapes
 from flashlearn.core.hbm import HBM, OnChip
 from flashlearn.core.inputs import check_float, check_like, check_together
 from flashlearn.core.mask import Window
@@ -66,7 +66,7 @@ def matmul_backward_steps(dy: Tensor, x: Tensor, w: Tensor) -> Iterator[Step]:
     _check_matmul(dy, x, w)
     shapes = {"X": x.shape, "W": w.shape, "dY": dy.shape, "dX": x.shape, "dW": w.shape}
     made = {"dX": x.dtype, "dW": w.dtype}
-    hbm = HBM({"X": x, "W": w, "dY": dy}, made, shapes, narrate.matmul_gradients, whole=True)
+    hbm = HBM({"X": x, "W": w, "dY": dy}, made, shapes, captions.matmul_gradients, whole=True)
     hbm.store("dX", None, hbm.load("dY") @ hbm.load("W").mT)  # (..., N, D)
     yield hbm.step("dX")
     hbm.store("dW", None, hbm.load("X").flat().mT @ hbm.load("dY").flat())  # (D, M), adds up over the rows
@@ -93,7 +93,7 @@ def softmax_backward_steps(dp: Tensor, p: Tensor) -> Iterator[Step]:
     column = (*p.shape[:-1], 1)
     shapes = {"P": p.shape, "dP": p.shape, "dS": p.shape, "delta": column}
     made = {"delta": accumulator(p.dtype), "dS": p.dtype}
-    hbm = HBM({"P": p, "dP": dp}, made, shapes, narrate.softmax_gradient, whole=True)
+    hbm = HBM({"P": p, "dP": dp}, made, shapes, captions.softmax_gradient, whole=True)
     P, dP = hbm.load("P"), hbm.load("dP")
     hbm.store("delta", None, (P * dP).sum(-1, keepdim=True))  # (..., 1)
     yield hbm.step("delta")
@@ -115,7 +115,7 @@ def contract_steps(dy: Tensor, jacobian: Tensor) -> Iterator[Step]:
         raise ValueError(f"expected jacobian (m, n) and dy (m,), got {tuple(jacobian.shape)} and {tuple(dy.shape)}")
     m, n = jacobian.shape
     shapes = {"J": (m, n), "dy": (m,), "dx": (n,)}
-    hbm = HBM({"J": jacobian, "dy": dy}, {"dx": dy.dtype}, shapes, narrate.contraction, whole=True)
+    hbm = HBM({"J": jacobian, "dy": dy}, {"dx": dy.dtype}, shapes, captions.contraction, whole=True)
     for i in range(n):
         J_i = hbm.load("J", cols=(i, i + 1))  # (m, 1)
         hbm.store("dx", None, (J_i.mT * hbm.load("dy")).sum(-1), (i, i + 1))
@@ -125,29 +125,11 @@ def contract_steps(dy: Tensor, jacobian: Tensor) -> Iterator[Step]:
 
 @overload
 def attention_backward(
-    do: Queries,
-    q: Queries,
-    k: Keys,
-    v: Keys,
-    *,
-    causal: bool = False,
-    window: Window | None = None,
-    scale: float | None = None,
-    stored: Pairs | None = None,
-    **more: Unpack[Hiding],
+    do: Queries, q: Queries, k: Keys, v: Keys, *, stored: Pairs | None = None, **options: Unpack[Fixed]
 ) -> tuple[Queries, Keys, Keys]: ...
 @overload
 def attention_backward(
-    do: Queries,
-    q: Queries,
-    k: Keys,
-    v: Keys,
-    *,
-    causal: bool = False,
-    window: Window | None = None,
-    scale: float | None = None,
-    stored: Pairs | None = None,
-    **more: Unpack[More],
+    do: Queries, q: Queries, k: Keys, v: Keys, *, stored: Pairs | None = None, **options: Unpack[Asked]
 ) -> tuple[Tensor, ...]: ...
 def attention_backward(
     do: Queries,
@@ -169,24 +151,24 @@ def attention_backward(
     for it, as autograd does.
     ValueError or TypeError as in `flashlearn.algorithms.attention`, and if do is not shaped and typed as q, or stored as S.
     """
-    options: dict[str, Any] = {"causal": causal, "window": window, "scale": scale, "stored": stored, **more}
-    return run(attention_backward_steps(do, q, k, v, **options))
+    steps = attention_backward_steps(do, q, k, v, causal=causal, window=window, scale=scale, stored=stored, **more)
+    return run(steps)
 
 
 def attention_backward_steps(
-    do: Tensor, q: Tensor, k: Tensor, v: Tensor, *, stored=None, **asked: Unpack[Asked]
+    do: Tensor, q: Tensor, k: Tensor, v: Tensor, *, stored: Tensor | None = None, **more: Unpack[Asked]
 ) -> Iterator[Step]:
     """One step per operation, on whole matrices: seven, 5 of them matrix products; with P `stored` five, 4 products.
 
     S, P, dP and dS are stored in the dtype of q. `on_chip` is empty: how a library cuts each operation is its
     affair. Sinks and slopes get their gradients in the step "dS"; a cap needs S there, made again even if P is stored.
     """
-    p = Problem.of(q, k, v, {"dO": do, **({} if stored is None else {"P": stored})}, **asked)
+    p = Problem.of(q, k, v, {"dO": do, **({} if stored is None else {"P": stored})}, **more)
     check_like("do", do, "q", q)
     if stored is not None:
         check_like("stored", stored, "S", q.new_empty(()).expand(matrix_shapes(p.sizes)["S"]))
     rows, cols, heads = (0, p.sizes.N_q), (0, p.sizes.N_k), p.sizes.H_kv
-    hbm = p.memory(narrate.gradients, _made(p), whole=True, **backward_shapes(p.sizes))
+    hbm = p.memory(captions.gradients, _made(p), whole=True, **backward_shapes(p.sizes))
     yield from _probabilities_again(p, hbm)
     hbm.store("dV", cols, (hbm.load("P").mT @ hbm.load("dO")).sum_groups(heads))  # FA-1 Alg. 3, line 1
     yield hbm.step("dV")
@@ -218,10 +200,11 @@ def _probabilities_again(p: Problem, hbm: HBM) -> Iterator[Step]:
     rows, cols = (0, p.sizes.N_q), (0, p.sizes.N_k)
     if "S" in hbm.made:
         product = hbm.load("Q") @ hbm.load("K").mT  # FA-1 Alg. 0, line 1
-        hbm.store("S", rows, p.score(product, p.load_slopes(hbm), rows, cols))
+        p.load_slopes(hbm)
+        hbm.store("S", rows, p.score(product, rows, cols))
         yield hbm.step("scores")
     if "P" in hbm.made:
-        hbm.store("P", rows, softmax_of(hbm.load("S"), p.load_per_head(hbm, "sinks")))  # FA-1 Alg. 0, line 2
+        hbm.store("P", rows, softmax_of(*load_scores(p, hbm)))  # FA-1 Alg. 0, line 2
         yield hbm.step("softmax")
 
 
@@ -229,8 +212,9 @@ def _through_the_cap(p: Problem, hbm: HBM, dS: OnChip) -> OnChip:
     """The gradient of scale Q K^T from that of S: what slopes took from S is given back, and what is hidden has none."""
     if p.scores.softcap is None:
         return dS
-    S, slopes = hbm.load("S"), p.load_slopes(hbm)
-    capped = S if slopes is None else S + S.distance(p.mask.diagonal) * slopes
+    S = hbm.load("S")
+    p.load_slopes(hbm)
+    capped = S + S.distance(p.mask.diagonal) * hbm.loaded("alibi") if "alibi" in p.given else S
     return p.scores.uncap(dS, p.mask.hide(capped, (0, p.sizes.N_q), (0, p.sizes.N_k), 0.0))
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from flashlearn.algorithms import captions as narrate
+from flashlearn.algorithms import captions
 from flashlearn.core.hbm import HBM
 from flashlearn.core.inputs import check_block, check_float, check_like
 from flashlearn.core.numerics import spans
@@ -40,7 +40,7 @@ def tiled_matmul_steps(a: Tensor, b: Tensor, *, block_m: int, block_n: int, bloc
     M, K, N = _check_product(a, b)
     for size, name in ((block_m, "block_m"), (block_n, "block_n"), (block_k, "block_k")):
         check_block(size, name)
-    hbm = HBM({"A": a, "B": b}, {"C": a.dtype}, {"A": (M, K), "B": (K, N), "C": (M, N)}, narrate.matmul)
+    hbm = HBM({"A": a, "B": b}, {"C": a.dtype}, {"A": (M, K), "B": (K, N), "C": (M, N)}, captions.matmul)
     for i, rows in enumerate(spans(M, block_m)):
         for j, cols in enumerate(spans(N, block_n)):
             acc = hbm.fill("C", rows, cols)  # (block_m, block_n), stays on chip
@@ -68,7 +68,7 @@ def tiled_qkv_steps(q: Tensor, k: Tensor, v: Tensor, *, block_q: int, block_k: i
     check_block(block_q, "block_q")
     check_block(block_k, "block_k")
     shapes = {"Q": (N_q, D), "K": (N_k, D), "V": (N_k, D), "S": (N_q, N_k), "O": (N_q, D)}
-    hbm = HBM({"Q": q, "K": k, "V": v}, {"O": q.dtype}, shapes, narrate.qkv)
+    hbm = HBM({"Q": q, "K": k, "V": v}, {"O": q.dtype}, shapes, captions.qkv)
     for i, rows in enumerate(spans(N_q, block_q)):
         acc, Q_i = hbm.fill("O", rows), hbm.load("Q", rows)  # acc: (block_q, D), stays on chip
         for j, cols in enumerate(spans(N_k, block_k)):

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from flashlearn.algorithms import captions as narrate
+from flashlearn.algorithms import captions
 from flashlearn.algorithms.attention import online_update
 from flashlearn.core.hbm import HBM
 from flashlearn.core.inputs import check_block
@@ -30,7 +30,7 @@ def own_scales_steps(s: Tensor, v: Tensor, block_size: int) -> Iterator[Step]:
     if s.ndim != 2 or len(s) != 1 or v.ndim != 2 or s.shape[1] != len(v):
         raise ValueError(f"expected s (1, N) and v (N, D), got {tuple(s.shape)} and {tuple(v.shape)}")
     shapes = {"S": tuple(s.shape), "V": tuple(v.shape), "O": (1, v.shape[1])}
-    hbm = HBM({"S": s, "V": v}, {"O": v.dtype}, shapes, narrate.own_scales)
+    hbm = HBM({"S": s, "V": v}, {"O": v.dtype}, shapes, captions.own_scales)
     m_i, l_i, l_own = (hbm.fill("S", None, (0, 1), value) for value in (-INF, 0.0, 0.0))
     acc, acc_own = hbm.fill("O"), hbm.fill("O")
     for cols in spans(s.shape[1], block_size):
@@ -42,8 +42,9 @@ def own_scales_steps(s: Tensor, v: Tensor, block_size: int) -> Iterator[Step]:
         acc = acc * alpha + P @ V_j
         own: dict[str, Any] = {"m_own": m_own, "P_own": P_own, "l_own": l_own, "acc_own": acc_own}
         yield hbm.step("add a block", cols=cols, m_i=m_i, l_i=l_i, acc=acc, alpha=alpha, **own)
-        hbm.drop(S_j, V_j)
     hbm.store("O", None, divide(acc, l_i))
-    held: dict[str, Any] = {"m_i": m_i.held(), "l_i": l_i.held(), "l_own": l_own.held(), "acc_own": acc_own.held()}
-    yield hbm.step("divide", **held)
-    yield hbm.done(hbm.output("O"), **held)
+    last: dict[str, Any] = {"m_i": m_i, "l_i": l_i, "l_own": l_own, "acc_own": acc_own}
+    hbm.drop("S", "V")
+    hbm.keep(acc)  # O is made in its place
+    yield hbm.step("divide", **last)
+    yield hbm.done(hbm.output("O"), **last)

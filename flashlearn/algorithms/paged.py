@@ -17,13 +17,14 @@ from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
 
 from torch import Tensor
 
-from flashlearn.algorithms import captions as narrate
+from flashlearn.algorithms import captions
 from flashlearn.algorithms.attention import online_update
 from flashlearn.algorithms.problem import Problem, start
+from flashlearn.algorithms.tiled import store_result
 from flashlearn.core.hbm import HBM
 from flashlearn.core.inputs import check_bool
 from flashlearn.core.mask import Mask, Window, check_window
-from flashlearn.core.numerics import Span, divide, log_sum_exp
+from flashlearn.core.numerics import Span
 from flashlearn.core.pages import PagedSizes, check_paged, check_paged_numbers
 from flashlearn.core.steps import Step, run
 
@@ -98,12 +99,13 @@ def paged_attention_steps(
     size, turns = check_over(q, k_pages, v_pages, page_table, lengths, options)
     row = q.transpose(0, 1)[None] if size.N_q is None else q.transpose(0, 1).flatten(1, 2)[None]  # (1, H_q, T, D)
     k, v = (t.transpose(0, 1).flatten(1, 2)[None] for t in (k_pages, v_pages))  # (1, H_kv, P page, D)
-    scores = {name: options.get(name) for name in ("softcap", "sinks", "scale")}
-    p = Problem.of(row, k, v, **scores)  # type: ignore[arg-type]  # each has its own type
-    hbm = p.memory(narrate.paged, {"O": p.dtype, "lse": p.wide}, lse=p.column)
+    scores: dict[str, Any] = {name: options.get(name) for name in ("softcap", "sinks", "scale")}
+    p = Problem.of(row, k, v, **scores)
+    hbm = p.memory(captions.paged, {"O": p.dtype, "lse": p.wide}, lse=p.column)
     for b, turn in enumerate(turns):
         visits, (rows, mask, pages) = turn.visits(size.page), turn
-        Q_b: Any = hbm.load("Q", rows) if visits else None
+        if visits:
+            Q_b = hbm.load("Q", rows)
         m_i, l_i, acc = start(hbm, rows)
         for j, cols, place in visits:
             K_j, V_j, m_old = hbm.load("K", place, times=1), hbm.load("V", place, times=1), m_i
@@ -111,17 +113,16 @@ def paged_attention_steps(
             m_i, l_i, alpha, P = online_update(m_old, l_i, S)
             acc = acc * alpha + P @ V_j
             if j == visits[-1][0]:
-                _store(hbm, rows, divide(acc, l_i), log_sum_exp(m_i, l_i))
+                store_result(hbm, rows, m_i, l_i, acc)
             seen = {"S": S, "P": P, "m_i": m_i, "l_i": l_i, "acc": acc, "m_old": m_old, "alpha": alpha}
             masked = mask.crosses((0, mask.N_q), cols)
             yield hbm.step("pages", program=(b,), i=b, j=j, page=pages[j], rows=rows, cols=cols, masked=masked, **seen)
-            hbm.drop(K_j, V_j, S)
         if not visits:
-            _store(hbm, rows, divide(acc, l_i), log_sum_exp(m_i, l_i))
-            yield hbm.step("pages", program=(b,), i=b, j=None, page=None, rows=rows, cols=(0, 0), masked=True)
-    yield hbm.done(
-        _results(hbm, size, options.get("return_lse", False)), visits=sum(len(t.visits(size.page)) for t in turns)
-    )
+            store_result(hbm, rows, m_i, l_i, acc)
+            none: dict[str, Any] = {"i": b, "j": None, "page": None, "rows": rows, "cols": (0, 0), "masked": True}
+            yield hbm.step("pages", program=(b,), **none, m_i=m_i, l_i=l_i, acc=acc)
+    output = _results(hbm, size, options.get("return_lse", False))
+    yield hbm.done(output, visits=sum(len(turn.visits(size.page)) for turn in turns))
 
 
 def check_over(
@@ -143,11 +144,6 @@ def check_over(
         mask = Mask(rows[1] - rows[0], length, left, 0 if causal else right)
         turns.append(Turn(rows, mask, page_table[b, : -(-length // size.page)].tolist()))
     return size, turns
-
-
-def _store(hbm: HBM, rows: Span, O: Any, lse: Any) -> None:
-    hbm.store("O", rows, O)
-    hbm.store("lse", rows, lse)
 
 
 def _results(hbm: HBM, size: PagedSizes, return_lse: bool) -> Tensor | tuple[Tensor, Tensor]:

@@ -20,40 +20,41 @@ from flashlearn.core.steps import Step
 PER_HEAD = {"sinks": "dsinks", "alibi": "dslopes"}
 
 
-class Hiding(TypedDict, total=False):
-    """Those of `More` that have no gradient."""
-
+class _Shared(TypedDict, total=False):
     documents: Tensor | None
     key_range: KeyRange | None
     softcap: float | None
 
 
-class More(Hiding, total=False):
-    """What every rung and its gradients take besides `causal`, `window` and `scale`, all None unless given.
+class More(_Shared, total=False):
+    """What every algorithm and its gradients take besides `causal`, `window` and `scale`, all None unless given.
 
-    documents   offsets (n + 1,) int32, 0 .. N, of texts packed into one sequence: tokens see their own text; N_q = N_k
+    documents   offsets (n + 1,) int32, 0 .. N, of texts packed into one sequence: tokens attend to their own text; N_q = N_k
     key_range   (start, stop), each (B,) int32: the keys that exist in each sequence of a batch, padded on either side
     softcap     c: scores become c tanh(score / c)
     alibi       (H_q,) float32: score - alibi |i + N_k - N_q - j|
     sinks       (H_q,) float32: one more term e^sink in the sum of every row, with a value of 0. To merge results over
                 parts of the keys by (o, lse), give the sinks to one part alone: each part counts them
 
-    `alibi` and `sinks` in 16 bits are converted to float32, which is the dtype of the gradients that are written out by hand.
-
-    A score is scaled, capped, lowered with distance, hidden or not, in this order; then comes the sink. See
-    `flashlearn.core.mask` and `flashlearn.core.scores`.
+    `alibi` and `sinks` in 16 bits are converted to float32, the dtype of their gradients. A score is scaled, capped,
+    lowered with distance, hidden or not, in this order; then comes the sink. See `flashlearn.core.mask` and
+    `flashlearn.core.scores`.
     """
 
     alibi: Tensor | None
     sinks: Tensor | None
 
 
-class Asked(More, total=False):
-    """What the steps of every rung take: those and `causal`, False, `window`, None, and `scale`, 1 / sqrt(D) for None."""
+class Fixed(_Shared, total=False):
+    """The options that have no gradient: `causal` is False, `window` None and `scale` 1 / sqrt(D) unless given."""
 
     causal: bool
     window: Window | None
     scale: float | None
+
+
+class Asked(Fixed, More, total=False):
+    """All options of attention."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,14 +68,14 @@ class Problem:
 
     @classmethod
     def of(
-        cls, q: Tensor, k: Tensor, v: Tensor, matrices: Mapping[str, Tensor] | None = None, **asked: Unpack[Asked]
+        cls, q: Tensor, k: Tensor, v: Tensor, matrices: Mapping[str, Tensor] | None = None, **more: Unpack[Asked]
     ) -> Problem:
         """Check the tensors and options that all rungs share; `matrices` are further ones by name."""
-        for name in asked.keys() - Asked.__annotations__.keys():
+        for name in more.keys() - Asked.__annotations__.keys():
             raise TypeError(f"expected options of {', '.join(Asked.__annotations__)}, got {name!r}")
-        sizes, band = check_qkv(q, k, v), (asked.get("causal", False), asked.get("window"))
-        mask = Mask.of(sizes, *band, asked.get("documents"), asked.get("key_range"))
-        scores = Scores.of(sizes, q, asked.get("scale"), asked.get("softcap"), asked.get("alibi"), asked.get("sinks"))
+        sizes, band = check_qkv(q, k, v), (more.get("causal", False), more.get("window"))
+        mask = Mask.of(sizes, *band, more.get("documents"), more.get("key_range"))
+        scores = Scores.of(sizes, q, more.get("scale"), more.get("softcap"), more.get("alibi"), more.get("sinks"))
         per_head = {name: t[None, :, None, None] for name in PER_HEAD if (t := getattr(scores, name)) is not None}
         if mask.key_range is not None:  # what does not exist may hold anything, and 0 times NaN is NaN
             k, v = (t.masked_fill(~mask.exist((0, sizes.N_k), t.device).mT, 0) for t in (k, v))
@@ -98,33 +99,39 @@ class Problem:
         return [name for name in PER_HEAD if name in self.given]
 
     def memory(
-        self, told: Callable[[Step], str], made: Mapping[str, torch.dtype], whole: bool = False, **shapes: tuple
+        self,
+        caption: Callable[[Step], str],
+        made: Mapping[str, torch.dtype],
+        whole: bool = False,
+        **shapes: tuple[int, ...],
     ) -> HBM:
         """HBM with the inputs, and room for what is made; `shapes` of matrices besides those of `matrix_shapes`."""
         per_head = {n: tuple(self.given[name].shape) for name in self.learned for n in (name, PER_HEAD[name])}
-        return HBM(self.given, made, {**matrix_shapes(self.sizes), **per_head, **shapes}, told, whole=whole)
+        return HBM(self.given, made, {**matrix_shapes(self.sizes), **per_head, **shapes}, caption, whole=whole)
 
-    def load_per_head(self, hbm: HBM, name: str, programs: int = 1) -> OnChip | None:
-        """The "sinks" or "alibi", (1, H_q, 1, 1), which programs of a sequence read for themselves; None if not given."""
-        return hbm.load(name, times=programs * self.sizes.B) if name in self.given else None
+    def load_queries(self, hbm: HBM, rows: Span, programs: int = 1) -> OnChip:
+        """A block of queries; and with `alibi` the slopes of the heads, which so many programs read for themselves."""
+        Q_i = hbm.load("Q", rows)
+        self.load_slopes(hbm, programs)
+        return Q_i
 
-    def load_slopes(self, hbm: HBM, programs: int = 1) -> OnChip | None:
-        """The slopes of the heads, None without `alibi`."""
-        return self.load_per_head(hbm, "alibi", programs)
+    def load_slopes(self, hbm: HBM, programs: int = 1) -> None:
+        """With `alibi`, the slopes (1, H_q, 1, 1), for `score` and `lower`."""
+        if "alibi" in self.given:
+            hbm.load("alibi", times=programs * self.sizes.B)
 
-    def score(self, product: OnChip, slopes: OnChip | None, rows: Span, cols: Span) -> OnChip:
+    def score(self, product: OnChip, rows: Span, cols: Span) -> OnChip:
         """A block of Q K^T as softmax takes it: scaled, capped, lowered with distance, -inf where it is hidden."""
-        return self.mask.hide(self.lower(self.scores.cap(product), slopes), rows, cols)
+        return self.mask.hide(self.lower(self.scores.cap(product)), rows, cols)
 
-    def lower(self, S: OnChip, slopes: OnChip | None) -> OnChip:
-        """S - slope |i + N_k - N_q - j|, S without slopes."""
-        return S if slopes is None else S - S.distance(self.mask.diagonal) * slopes
+    def lower(self, S: OnChip) -> OnChip:
+        """S - slope |i + N_k - N_q - j| with `alibi`, S without."""
+        return S - S.distance(self.mask.diagonal) * S.hbm.loaded("alibi") if "alibi" in self.given else S
 
     def add_per_head(self, hbm: HBM, name: str, column: OnChip) -> None:
-        """Add what rows give, (B, H_q, n, 1), to one number for each head in HBM; a program for every sequence does so."""
-        programs = self.sizes.B
-        so_far = hbm.load(name, times=programs)
-        hbm.store(name, None, so_far + column.sum_rows(), times=programs)
+        """Add a column (B, H_q, n, 1) to one number for each head in HBM; one program for every sequence does so."""
+        so_far = hbm.load(name, times=self.sizes.B)
+        hbm.store(name, None, so_far + column.sum_rows(), times=self.sizes.B)
         hbm.drop(so_far)
 
     def gradients(self, hbm: HBM) -> tuple[Tensor, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from flashlearn.algorithms import captions as narrate
+from flashlearn.algorithms import captions
 from flashlearn.core.hbm import HBM
 from flashlearn.core.inputs import check_together
 from flashlearn.core.steps import Step
@@ -27,7 +27,7 @@ def projection_steps(x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor) -> Iterat
     if any(t.ndim != 2 for t in given.values()) or any(len(w) != x.shape[1] for w in (w_q, w_k, w_v)):
         raise ValueError(f"expected x (N, E) and w_q, w_k, w_v (E, D), got {shapes}")
     made = {name: (x.shape[0], given[f"W_{name.lower()}"].shape[1]) for name in "QKV"}
-    hbm = HBM(given, dict.fromkeys(made, x.dtype), {**shapes, **made}, narrate.projection, whole=True)
+    hbm = HBM(given, dict.fromkeys(made, x.dtype), {**shapes, **made}, captions.projection, whole=True)
     for name in made:
         hbm.store(name, None, hbm.load("X") @ hbm.load(f"W_{name.lower()}"))
         yield hbm.step(f"{name} = X W_{name.lower()}")

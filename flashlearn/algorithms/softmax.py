@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from flashlearn.algorithms import captions as narrate
+from flashlearn.algorithms import captions
 from flashlearn.core.hbm import HBM, OnChip
 from flashlearn.core.inputs import check_block, check_float, check_row
 from flashlearn.core.numerics import INF, T, exp_diff, maximum, spans, wide
@@ -51,12 +51,11 @@ def naive_softmax_steps(x: Tensor) -> Iterator[Step]:
         term = x_j.exp()
         l_i = l_i + term  # line 3
         yield hbm.step("sum", l_i=l_i, term=term)
-        hbm.drop(x_j)
     for j in spans(x.shape[-1], 1):  # line 5
         x_j = hbm.load("x", cols=j)
         hbm.store("y", None, x_j.exp() / l_i, j)  # line 6
         yield hbm.step("divide", l_i=l_i)
-    yield hbm.done(hbm.output("y"), l_i=l_i.held())
+    yield hbm.done(hbm.output("y"), l_i=l_i)
 
 
 def safe_softmax(x: Rows) -> Rows:
@@ -72,14 +71,12 @@ def safe_softmax_steps(x: Tensor) -> Iterator[Step]:
         x_j, m_old = hbm.load("x", cols=j), m_i
         m_i = maximum(m_old, x_j)  # line 3
         yield hbm.step("maximum", m_i=m_i, m_old=m_old)
-        hbm.drop(x_j)
     l_i = hbm.fill("x", cols=(0, 1))  # line 5
     for j in spans(x.shape[-1], 1):  # line 6
         x_j = hbm.load("x", cols=j)
         term = exp_diff(x_j, m_i)
         l_i = l_i + term  # line 7
         yield hbm.step("sum", m_i=m_i, l_i=l_i, term=term)
-        hbm.drop(x_j)
     yield from _divide(hbm, m_i, l_i, 1)  # lines 9 to 11
 
 
@@ -94,7 +91,15 @@ def online_softmax_steps(x: Tensor) -> Iterator[Step]:
     m_i = max(m_{i-1}, x_i)
     l_i = l_{i-1} exp(m_{i-1} - m_i) + exp(x_i - m_i)
     """
-    return blocked_softmax_steps(x, 1)
+    hbm = _memory(x)
+    m_i, l_i = no_elements(hbm)  # lines 1 and 2
+    for j in spans(x.shape[-1], 1):  # line 3
+        x_j, m_old, l_old = hbm.load("x", cols=j), m_i, l_i
+        m_i = maximum(m_old, x_j)  # line 4
+        alpha, term = exp_diff(m_old, m_i), exp_diff(x_j, m_i)
+        l_i = l_old * alpha + term  # line 5
+        yield hbm.step("maximum and sum", m_i=m_i, l_i=l_i, m_old=m_old, l_old=l_old, alpha=alpha, term=term)
+    yield from _divide(hbm, m_i, l_i, 1)  # lines 7 to 9
 
 
 def blocked_softmax(x: Rows, block_size: int) -> Rows:
@@ -109,9 +114,8 @@ def blocked_softmax_steps(x: Tensor, block_size: int) -> Iterator[Step]:
     m_i, l_i = no_elements(hbm)  # Milakov 2018, Algorithm 3, lines 1 and 2
     for j in spans(x.shape[-1], block_size):  # line 3
         x_j, m_old, l_old = hbm.load("x", cols=j), m_i, l_i
-        m_i, l_i, alpha, term = _absorb(m_old, l_old, *reduce_block(x_j))  # lines 4 and 5
+        m_i, l_i, alpha, term = _merge(m_old, l_old, *reduce_block(x_j))  # lines 4 and 5
         yield hbm.step("maximum and sum", m_i=m_i, l_i=l_i, m_old=m_old, l_old=l_old, alpha=alpha, term=term)
-        hbm.drop(x_j, term)
     yield from _divide(hbm, m_i, l_i, block_size)  # lines 7 to 9
 
 
@@ -128,8 +132,7 @@ def uncorrected_sum_steps(x: Tensor) -> Iterator[Step]:
         term = exp_diff(x_j, m_i)
         l_i = l_old + term
         yield hbm.step("maximum and sum, uncorrected", m_i=m_i, l_i=l_i, m_old=m_old, l_old=l_old, term=term)
-        hbm.drop(x_j)
-    yield hbm.done((m_i.held(), l_i.held()), m_i=m_i.held(), l_i=l_i.held())
+    yield hbm.done((m_i, l_i), m_i=m_i, l_i=l_i)
 
 
 def merge(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -149,7 +152,7 @@ def merge(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, T
     devices = [str(t.device) for t in (m_a, l_a, m_b, l_b) if t.ndim]  # one number goes with any
     if len(set(devices)) > 1:
         raise ValueError(f"expected m and l on one device on both sides, got {', '.join(devices)}")
-    return _merge((m_a, l_a), (m_b, l_b))
+    return _merge(m_a, l_a, m_b, l_b)[:2]
 
 
 def merge_tree(x: Rows, block_size: int) -> tuple[PerRow, PerRow]:
@@ -164,23 +167,23 @@ def merge_tree_steps(x: Tensor, block_size: int) -> Iterator[Step]:
     """One step per block, then one per merge; `values["parts"]` are the spans of x that were joined."""
     check_block(block_size)
     hbm = _memory(x)
-    level = []  # [((start, stop), (m, l)), ...] from left to right
+    level = []  # (span, m, l) of every part, from left to right
     for span in spans(x.shape[-1], block_size):
-        x_j = hbm.load("x", cols=span)
-        level.append((span, reduce_block(x_j)))
-        yield hbm.step("reduce", **_named(level[-1][1]), span=span, parts=())
-        hbm.drop(x_j)
+        m_i, l_i = reduce_block(hbm.load("x", cols=span))
+        hbm.keep(m_i, l_i)  # until it is merged
+        level.append((span, m_i, l_i))
+        yield hbm.step("reduce", m_i=m_i, l_i=l_i, span=span, parts=())
+    hbm.drop("x")
     while len(level) > 1:
-        rest, level = level, []
-        while len(rest) > 1:
-            (left, a), (right, b) = rest[:2]
-            span, rest = (left[0], right[1]), rest[2:]
-            level.append((span, _merge(a, b)))
-            del a, b
-            yield hbm.step("merge", **_named(level[-1][1]), span=span, parts=(left, right))
-        level += rest  # an odd one out moves up unchanged
-    m_i, l_i = level[0][1] if level else no_elements(hbm)
-    yield hbm.done((m_i.held(), l_i.held()), m_i=m_i.held(), l_i=l_i.held())
+        merged = []
+        for (left, m_a, l_a), (right, m_b, l_b) in zip(level[::2], level[1::2], strict=False):
+            span, (m_i, l_i, *_) = (left[0], right[1]), _merge(m_a, l_a, m_b, l_b)  # in the place of m_a and l_a
+            hbm.drop(m_b, l_b)
+            merged.append((span, m_i, l_i))
+            yield hbm.step("merge", m_i=m_i, l_i=l_i, span=span, parts=(left, right))
+        level = merged + level[2 * len(merged) :]  # an odd one out moves up unchanged
+    m_i, l_i = level[0][1:] if level else no_elements(hbm)
+    yield hbm.done((m_i, l_i), m_i=m_i, l_i=l_i)
 
 
 def reduce_block(x: T) -> tuple[T, T]:
@@ -195,12 +198,7 @@ def no_elements(hbm: HBM) -> tuple[OnChip, OnChip]:
     return hbm.fill("x", cols=(0, 1), value=-INF), hbm.fill("x", cols=(0, 1))
 
 
-def _merge(a: tuple[T, T], b: tuple[T, T]) -> tuple[T, T]:
-    m, l, _, _ = _absorb(*a, *b)
-    return m, l
-
-
-def _absorb(m_a: T, l_a: T, m_b: T, l_b: T) -> tuple[T, T, T, T]:
+def _merge(m_a: T, l_a: T, m_b: T, l_b: T) -> tuple[T, T, T, T]:
     """Milakov 2018, equation 4: m, l, what l_a was scaled by, and what l_b became."""
     m = maximum(m_a, m_b)
     alpha, term = exp_diff(m_a, m), l_b * exp_diff(m_b, m)
@@ -213,16 +211,12 @@ def _divide(hbm: HBM, m_i: OnChip, l_i: OnChip, width: int) -> Iterator[Step]:
         x_j = hbm.load("x", cols=j)
         hbm.store("y", None, exp_diff(x_j, m_i) / l_i, j)
         yield hbm.step("divide", m_i=m_i, l_i=l_i)
-    yield hbm.done(hbm.output("y"), m_i=m_i.held(), l_i=l_i.held())
+    yield hbm.done(hbm.output("y"), m_i=m_i, l_i=l_i)
 
 
 def _memory(x: Tensor, narrow: bool = False) -> HBM:
     check_row(x)
-    return HBM({"x": x}, {"y": x.dtype}, {"x": x.shape, "y": x.shape}, narrate.softmax, narrow=narrow)
-
-
-def _named(pair: tuple[OnChip, OnChip]) -> dict[str, Any]:
-    return dict(zip(("m_i", "l_i"), pair, strict=True))
+    return HBM({"x": x}, {"y": x.dtype}, {"x": x.shape, "y": x.shape}, captions.softmax, narrow=narrow)
 
 
 def _pair(pair: Any, name: str) -> tuple[Tensor, Tensor]:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, overload
 
 from torch import Tensor
 
-from flashlearn.algorithms import captions as narrate
+from flashlearn.algorithms import captions
 from flashlearn.algorithms.attention import online_update
 from flashlearn.algorithms.problem import Asked, More, Problem, start
 from flashlearn.core.hbm import HBM, OnChip
@@ -40,6 +40,13 @@ from flashlearn.core.steps import Step, run
 
 if TYPE_CHECKING:
     from flashlearn.core.shapes import Keys, PerQuery, Queries
+
+
+class Blocks(Asked, total=False):
+    """All options of attention by tiles."""
+
+    block_q: int
+    block_k: int
 
 
 def tiled_attention_v1(
@@ -55,12 +62,12 @@ def tiled_attention_v1(
     **more: Unpack[More],
 ) -> Queries:
     """FlashAttention-1: for each block of K and V, update the output of every block of Q."""
-    options: dict[str, Any] = {"causal": causal, "window": window, "scale": scale, **more}
-    return run(tiled_attention_v1_steps(q, k, v, **options, block_q=block_q, block_k=block_k))
+    how: dict[str, Any] = {"block_q": block_q, "block_k": block_k, **more}
+    return run(tiled_attention_v1_steps(q, k, v, causal=causal, window=window, scale=scale, **how))
 
 
 def tiled_attention_v1_steps(
-    q: Tensor, k: Tensor, v: Tensor, *, block_q=64, block_k=64, **asked: Unpack[Asked]
+    q: Tensor, k: Tensor, v: Tensor, *, block_q: int = 64, block_k: int = 64, **more: Unpack[Asked]
 ) -> Iterator[Step]:
     """One step per visited pair (K_j, Q_i), j outside, after one that initialises O, m and l in HBM.
 
@@ -71,39 +78,38 @@ def tiled_attention_v1_steps(
     O_i is thus the attention over the keys so far, divided every time. HBM holds it, m and l in the dtype
     that sums are kept in (float32 for the 16-bit types), until its last visit writes it in the dtype of q.
     """
-    p = Problem.of(q, k, v, **asked)
+    p = Problem.of(q, k, v, **more)
     yield from _version_1(p, block_q, block_k, line_by_line=False)
 
 
 def tiled_attention_v1_lines(
-    q: Tensor, k: Tensor, v: Tensor, *, block_q=64, block_k=64, **asked: Unpack[Asked]
+    q: Tensor, k: Tensor, v: Tensor, *, block_q: int = 64, block_k: int = 64, **more: Unpack[Asked]
 ) -> Iterator[Step]:
     """The run of `tiled_attention_v1_steps` line by line: a step for each of lines 8 to 13 of the paper's Algorithm 1.
 
     The phases are "line 8" (with line 6, where a K block comes) to "line 13". Every step has the values that are known
     by then; reads, writes and products of the six together are those of the visit.
     """
-    p = Problem.of(q, k, v, **asked)
+    p = Problem.of(q, k, v, **more)
     yield from _version_1(p, block_q, block_k, line_by_line=True)
 
 
 def _version_1(p: Problem, block_q: int, block_k: int, *, line_by_line: bool) -> Iterator[Step]:
     """FA-1 Alg. 1, a step for every visited pair of blocks, or for every line of the inner loop."""
     check_blocks(block_q, block_k)
-    hbm = p.memory(narrate.tiled, {"O": p.dtype, "l_i": p.wide, "m_i": p.wide}, m_i=p.column, l_i=p.column)
+    hbm = p.memory(captions.tiled, {"O": p.dtype, "l_i": p.wide, "m_i": p.wide}, m_i=p.column, l_i=p.column)
     _store_state(hbm, (0, p.sizes.N_q), *start(hbm, (0, p.sizes.N_q)))  # line 2
     yield hbm.step("initialise")
-    slopes: OnChip | None = None
-    for j, cols in enumerate(spans(p.sizes.N_k, block_k)):  # line 5
-        visits = p.mask.query_blocks(cols, block_q)
-        if not visits:
-            continue
-        slopes = p.load_slopes(hbm) if slopes is None else slopes
-        K_j, V_j = (hbm.load(name, cols) for name in "KV")  # line 6
+    blocks = [(j, cols, p.mask.query_blocks(cols, block_q)) for j, cols in enumerate(spans(p.sizes.N_k, block_k))]
+    visited = [block for block in blocks if block[2]]
+    if visited:
+        p.load_slopes(hbm)
+    for j, cols, visits in visited:  # line 5
+        hbm.load("K", cols), hbm.load("V", cols)  # line 6
         for i, rows in visits:  # line 7
             where = p.place(i, rows, j, cols)
             last = p.mask.key_blocks(rows, block_k)[-1][0] == j
-            for line, values in _visit(hbm, p, slopes, (rows, cols), K_j, V_j, unfinished=not last):
+            for line, values in _visit(hbm, p, rows, cols, unfinished=not last):
                 if line_by_line:
                     yield hbm.step(f"line {line}", **where, **values)
                 elif line == 13:
@@ -111,33 +117,30 @@ def _version_1(p: Problem, block_q: int, block_k: int, *, line_by_line: bool) ->
     yield hbm.done(hbm.output("O"), **count_visits(p.mask, block_q, block_k))  # line 16
 
 
-def _visit(
-    hbm: HBM, p: Problem, slopes: OnChip | None, at: tuple[Span, Span], K_j: OnChip, V_j: OnChip, *, unfinished: bool
-) -> Iterator[tuple[int, dict[str, Any]]]:
+def _visit(hbm: HBM, p: Problem, rows: Span, cols: Span, *, unfinished: bool) -> Iterator[tuple[int, dict[str, Any]]]:
     """FA-1 Alg. 1, lines 8 to 13: after each its number, and what the reader of a step wants to see by then."""
-    rows, cols = at
+    K_j, V_j = hbm.loaded("K"), hbm.loaded("V")
     Q_i, O_i, l_i, m_i = (hbm.load(name, rows) for name in ("Q", "O", "l_i", "m_i"))  # line 8
     seen: dict[str, Any] = {"m_old": m_i, "l_old": l_i}
     yield 8, seen
-    S = p.score(Q_i @ K_j.mT, slopes, rows, cols)  # line 9
+    S = p.score(Q_i @ K_j.mT, rows, cols)  # line 9
     seen |= {"S": S}
     yield 9, seen
     m_block = row_max(S)  # (B, H_q, rows, 1), line 10
     P = exp_diff(S, m_block)
     l_block = P.sum(-1, keepdim=True)
-    seen |= {"P": P.held(), "m_block": m_block, "l_block": l_block}
+    seen |= {"P": P, "m_block": m_block, "l_block": l_block}
     yield 10, seen
     m_new = maximum(m_i, m_block)  # line 11
     alpha, beta = exp_diff(m_i, m_new), exp_diff(m_block, m_new)
     l_new = l_i * alpha + l_block * beta
-    seen |= {"m_i": m_new.held(), "l_i": l_new.held(), "alpha": alpha.held(), "beta": beta.held()}
+    seen |= {"m_i": m_new, "l_i": l_new, "alpha": alpha, "beta": beta}
     yield 11, seen
     factor = l_i * alpha
     O_new = divide(factor * O_i + beta * (P @ V_j), l_new)  # line 12
     hbm.store("O", rows, O_new, unfinished=unfinished)
-    seen |= {"O": O_new.held(), "factor": divide(factor.held(), l_new.held())}
-    seen |= {name: seen[name].held() for name in ("m_block", "l_block")}
-    del m_block, l_block, beta  # no line needs them any more
+    hbm.drop(m_block, l_block)
+    seen |= {"O": O_new, "factor": divide(factor.held(), l_new.held())}  # for the reader: no line makes this quotient
     yield 12, seen
     hbm.store("l_i", rows, l_new)  # line 13
     hbm.store("m_i", rows, m_new)
@@ -146,31 +149,11 @@ def _visit(
 
 @overload
 def tiled_attention_v2(
-    q: Queries,
-    k: Keys,
-    v: Keys,
-    *,
-    causal: bool = False,
-    window: Window | None = None,
-    scale: float | None = None,
-    block_q: int = 64,
-    block_k: int = 64,
-    return_lse: Literal[False] = False,
-    **more: Unpack[More],
+    q: Queries, k: Keys, v: Keys, *, return_lse: Literal[False] = False, **options: Unpack[Blocks]
 ) -> Queries: ...
 @overload
 def tiled_attention_v2(
-    q: Queries,
-    k: Keys,
-    v: Keys,
-    *,
-    return_lse: Literal[True],
-    causal: bool = False,
-    window: Window | None = None,
-    scale: float | None = None,
-    block_q: int = 64,
-    block_k: int = 64,
-    **more: Unpack[More],
+    q: Queries, k: Keys, v: Keys, *, return_lse: Literal[True], **options: Unpack[Blocks]
 ) -> tuple[Queries, PerQuery]: ...
 def tiled_attention_v2(
     q: Queries,
@@ -190,14 +173,14 @@ def tiled_attention_v2(
     With `return_lse` also lse (B, H_q, N_q) = log sum_j exp(S_ij), natural logarithm, in float32 (float64 for
     float64), -inf for a row that sees no key. HBM gets it in either case: the backward pass needs it.
     """
-    options: dict[str, Any] = {"causal": causal, "window": window, "scale": scale, "return_lse": return_lse}
-    options.update(more)
-    return run(tiled_attention_v2_steps(q, k, v, **options, block_q=block_q, block_k=block_k))
+    how: dict[str, Any] = {"block_q": block_q, "block_k": block_k, "return_lse": return_lse, **more}
+    return run(tiled_attention_v2_steps(q, k, v, causal=causal, window=window, scale=scale, **how))
 
 
 def tiled_attention_v2_steps(
-    q: Tensor, k: Tensor, v: Tensor, *, block_q=64, block_k=64, return_lse=False, **asked: Unpack[Asked]
-) -> Iterator[Step]:
+    q: Tensor, k: Tensor, v: Tensor, *,
+    block_q: int = 64, block_k: int = 64, return_lse: bool = False, **more: Unpack[Asked],
+) -> Iterator[Step]:  # fmt: skip
     """One step per visited pair (Q_i, K_j), i outside; the last of each row block writes O_i and lse.
 
     m_new = max(m_i, rowmax(S))    alpha = exp(m_i - m_new)    P~ = exp(S - m_new)
@@ -207,27 +190,26 @@ def tiled_attention_v2_steps(
     A row block that sees no key has one step, which writes O = 0 and lse = -inf (its j is None). In the steps
     lse is a column, (B, H_q, N_q, 1); the output is without that last dimension.
     """
-    p = Problem.of(q, k, v, **asked)
+    p = Problem.of(q, k, v, **more)
     check_blocks(block_q, block_k)
     check_bool(return_lse, "return_lse")
-    hbm = p.memory(narrate.tiled, {"O": p.dtype, "lse": p.wide}, lse=p.column)
+    hbm = p.memory(captions.tiled, {"O": p.dtype, "lse": p.wide}, lse=p.column)
     for i, rows in enumerate(spans(p.sizes.N_q, block_q)):  # FA-2 Alg. 1, line 3
         visits = p.mask.key_blocks(rows, block_k)
-        Q_i: Any = hbm.load("Q", rows) if visits else None  # line 4
-        slopes = p.load_slopes(hbm) if visits else None
+        if visits:
+            Q_i = p.load_queries(hbm, rows)  # line 4
         m_i, l_i, acc = start(hbm, rows)  # line 5
         for j, cols in visits:  # line 6
             K_j, V_j, m_old = hbm.load("K", cols), hbm.load("V", cols), m_i  # line 7
-            S = p.score(Q_i @ K_j.mT, slopes, rows, cols)  # line 8
+            S = p.score(Q_i @ K_j.mT, rows, cols)  # line 8
             m_i, l_i, alpha, P = online_update(m_old, l_i, S)  # line 9
             acc = acc * alpha + P @ V_j  # line 10
             if (j, cols) == visits[-1]:
-                _store_result(hbm, rows, m_i, l_i, acc)  # lines 12 to 15
+                store_result(hbm, rows, m_i, l_i, acc)  # lines 12 to 15
             seen = {"S": S, "P": P, "m_i": m_i, "l_i": l_i, "acc": acc, "m_old": m_old, "alpha": alpha, "factor": alpha}
             yield hbm.step("blocks", program=(i,), **p.place(i, rows, j, cols), **seen)
-            hbm.drop(K_j, V_j, S)
         if not visits:
-            _store_result(hbm, rows, m_i, l_i, acc)
+            store_result(hbm, rows, m_i, l_i, acc)
             yield hbm.step("blocks", program=(i,), **p.place(i, rows), m_i=m_i, l_i=l_i, acc=acc)
     output = (hbm.output("O"), hbm.output("lse").squeeze(-1)) if return_lse else hbm.output("O")
     yield hbm.done(output, **count_visits(p.mask, block_q, block_k))  # line 17
@@ -317,7 +299,7 @@ def _store_state(hbm: HBM, rows: Span, m_i: OnChip, l_i: OnChip, O_i: OnChip) ->
     hbm.store("m_i", rows, m_i)
 
 
-def _store_result(hbm: HBM, rows: Span, m_i: OnChip, l_i: OnChip, acc: OnChip) -> None:
+def store_result(hbm: HBM, rows: Span, m_i: OnChip, l_i: OnChip, acc: OnChip) -> None:
     """FA-2 Alg. 1, lines 12 to 15: divide once, and write O_i and lse."""
     hbm.store("O", rows, divide(acc, l_i))
     hbm.store("lse", rows, log_sum_exp(m_i, l_i))

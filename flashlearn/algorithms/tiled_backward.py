@@ -26,10 +26,10 @@ FA-1 is T. Dao et al., "FlashAttention", 2022 (arXiv:2205.14135), Algorithm 4, f
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from flashlearn.algorithms import captions as narrate
-from flashlearn.algorithms.problem import PER_HEAD, Asked, Hiding, More, Problem, backward_shapes
+from flashlearn.algorithms import captions
+from flashlearn.algorithms.problem import PER_HEAD, Asked, Fixed, More, Problem, backward_shapes
 from flashlearn.algorithms.tiled import count_visits
 from flashlearn.core.hbm import HBM, OnChip
 from flashlearn.core.inputs import check_blocks, check_bool, check_like
@@ -42,43 +42,19 @@ if TYPE_CHECKING:
 
     from flashlearn.core.shapes import Keys, PerHead, PerQuery, Queries
 
-ROW = ("Q", "dO", "lse", "delta")  # what a block of queries brings
+OF_QUERIES = ("Q", "dO", "lse", "delta")  # the matrices that have a row for every query
 
 
 @overload
 def tiled_attention_backward(
-    do: Queries,
-    q: Queries,
-    k: Keys,
-    v: Keys,
-    o: Queries,
-    lse: PerQuery,
-    *,
-    block_q: int,
-    block_k: int,
-    causal: bool = False,
-    window: Window | None = None,
-    scale: float | None = None,
-    fused: bool = False,
-    **more: Unpack[Hiding],
-) -> tuple[Queries, Keys, Keys]: ...
+    do: Queries, q: Queries, k: Keys, v: Keys, o: Queries, lse: PerQuery, *,
+    block_q: int, block_k: int, fused: bool = False, **options: Unpack[Fixed],
+) -> tuple[Queries, Keys, Keys]: ...  # fmt: skip
 @overload
 def tiled_attention_backward(
-    do: Queries,
-    q: Queries,
-    k: Keys,
-    v: Keys,
-    o: Queries,
-    lse: PerQuery,
-    *,
-    block_q: int,
-    block_k: int,
-    causal: bool = False,
-    window: Window | None = None,
-    scale: float | None = None,
-    fused: bool = False,
-    **more: Unpack[More],
-) -> tuple[Tensor, ...]: ...
+    do: Queries, q: Queries, k: Keys, v: Keys, o: Queries, lse: PerQuery, *,
+    block_q: int, block_k: int, fused: bool = False, **options: Unpack[Asked],
+) -> tuple[Tensor, ...]: ...  # fmt: skip
 def tiled_attention_backward(
     do: Queries,
     q: Queries,
@@ -95,28 +71,29 @@ def tiled_attention_backward(
     fused: bool = False,
     **more: Unpack[More],
 ) -> tuple[Queries, Keys, Keys] | tuple[Queries, Keys, Keys, PerHead] | tuple[Queries, Keys, Keys, PerHead, PerHead]:
-    """dQ, dK and dV from dO and what the forward pass took and gave, in two sweeps, or in one if `fused`.
+    """dQ, dK and dV from dO and what the forward pass took and gave, in two passes, or in one if `fused`.
 
     do, q and o are (B, H_q, N_q, D), k and v (B, H_kv, N_k, D), lse is (B, H_q, N_q) in float32 (float64 for
     float64), as `tiled_attention_v2(..., return_lse=True)` gives them. Returns dq, dk, dv, shaped and typed
     as q, k, v, then the gradient of `sinks`, then that of `alibi`, (H_q,), if these were given.
     ValueError or TypeError if do, o or lse do not belong to q, and as in `flashlearn.algorithms.attention`.
     """
-    options: dict[str, Any] = {"causal": causal, "window": window, "scale": scale, "fused": fused, **more}
-    return run(tiled_attention_backward_steps(do, q, k, v, o, lse, **options, block_q=block_q, block_k=block_k))
+    how: dict[str, Any] = {"block_q": block_q, "block_k": block_k, "fused": fused, **more}
+    return run(tiled_attention_backward_steps(do, q, k, v, o, lse, causal=causal, window=window, scale=scale, **how))
 
 
 def tiled_attention_backward_steps(
-    do, q, k, v, o, lse, *, block_q, block_k, fused=False, **asked: Unpack[Asked]
-) -> Iterator[Step]:
-    """One step per block of delta, then one per visited pair of blocks and sweep.
+    do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *,
+    block_q: int, block_k: int, fused: bool = False, **more: Unpack[Asked],
+) -> Iterator[Step]:  # fmt: skip
+    """One step per block of delta, then one per visited pair of blocks and pass.
 
     Phases: "delta"; then "dK and dV" and "dQ"; or, fused, "initialise" and "dQ, dK and dV". The products of
-    a step are also in `values["products"]`, as formulas. A block of queries that sees no key has one step,
+    a step are also in `values["products"]`, as formulas. A block of queries that attends to no key has one step,
     which writes dQ = 0 (its j is None); so has a block of keys without queries. The gradients of sinks and slopes
-    start at 0 in HBM, in a step of their own, and whoever has a share of them adds it there.
+    start at 0 in HBM, in a step of their own, and every step that contributes to them adds it there.
     """
-    p = Problem.of(q, k, v, {"O": o, "dO": do, "lse": lse}, **asked)
+    p = Problem.of(q, k, v, {"O": o, "dO": do, "lse": lse}, **more)
     check_like("do", do, "q", q)
     check_like("o", o, "q", q)
     check_like("lse", lse, "a column of q", wide(q[..., 0]))
@@ -125,36 +102,25 @@ def tiled_attention_backward_steps(
     p.given["lse"] = lse[..., None]
     made = {"delta": p.wide, "dQ": p.dtype, "dK": p.dtype, "dV": p.dtype}
     made |= {PER_HEAD[name]: p.given[name].dtype for name in p.learned}
-    hbm = p.memory(narrate.tiled_gradients, made, whole=False, **backward_shapes(p.sizes))
-    sweep = _Sweep(p, hbm, block_q, block_k)
+    hbm = p.memory(captions.tiled_gradients, made, whole=False, **backward_shapes(p.sizes))
     for name in p.learned:
         hbm.store(PER_HEAD[name], None, hbm.fill(name))
     if p.learned:
         yield hbm.step("initialise")
-    yield from _delta_steps(sweep)
+    yield from _delta_pass(p, hbm, block_q)
     if fused:
         hbm.store("dQ", None, hbm.fill("dQ"), unfinished=True)  # FA-2 Alg. 2, line 3
         yield hbm.step("initialise")
-    yield from _dkdv_steps(sweep, fused)
+    yield from _dkdv_pass(p, hbm, block_q, block_k, fused)
     if not fused:
-        yield from _dq_steps(sweep)
+        yield from _dq_pass(p, hbm, block_q, block_k)
     visits = count_visits(p.mask, block_q, block_k)
     yield hbm.done(p.gradients(hbm), fused=fused, **visits)  # FA-2 Alg. 2, line 20
 
 
-class _Sweep(NamedTuple):
-    """What every sweep needs: the problem, its memory, and the sizes of blocks (FA-2 Alg. 2, lines 1 and 2)."""
-
-    p: Problem
-    hbm: HBM
-    block_q: int
-    block_k: int
-
-
-def _delta_steps(sweep: _Sweep) -> Iterator[Step]:
+def _delta_pass(p: Problem, hbm: HBM, block_q: int) -> Iterator[Step]:
     """delta = rowsum(dO o O), (B, H_q, N_q, 1), a block of rows at a time: FA-2 Alg. 2, line 4."""
-    p, hbm = sweep.p, sweep.hbm
-    for i, rows in enumerate(spans(p.sizes.N_q, sweep.block_q)):
+    for i, rows in enumerate(spans(p.sizes.N_q, block_q)):
         dO_i, O_i = hbm.load("dO", rows), hbm.load("O", rows)
         delta = (dO_i * O_i).sum(-1, keepdim=True)
         hbm.store("delta", rows, delta)
@@ -165,28 +131,24 @@ def _delta_steps(sweep: _Sweep) -> Iterator[Step]:
         yield hbm.step("delta", program=(i,), **{**p.place(i, rows), "masked": False}, products=(), delta=delta)
 
 
-def _dkdv_steps(sweep: _Sweep, fused: bool) -> Iterator[Step]:
-    """K_j and V_j stay on chip, every Q_i that sees them comes by: dK_j and dV_j; in the fused form dQ_i too, in HBM.
-
-    There dQ is held in the dtype that sums are kept in until the last visit.
-    """
-    p, hbm, heads = sweep.p, sweep.hbm, sweep.p.sizes.H_kv
-    phase = "dQ, dK and dV" if fused else "dK and dV"
+def _dkdv_pass(p: Problem, hbm: HBM, block_q: int, block_k: int, fused: bool) -> Iterator[Step]:
+    """K_j and V_j stay on chip while every Q_i that attends to them is loaded: dK_j and dV_j; fused, dQ_i too, in HBM."""
+    heads, phase = p.sizes.H_kv, "dQ, dK and dV" if fused else "dK and dV"
     products = ("S = Q Kᵀ", "dV += Pᵀ dO", "dP = dO Vᵀ", *(("dQ += dS K",) if fused else ()), "dK += dSᵀ Q")
-    K_j: Any  # None where there are no visits
-    V_j: Any
-    for j, cols in enumerate(spans(p.sizes.N_k, sweep.block_k)):  # FA-2 Alg. 2, line 5
-        visits = p.mask.query_blocks(cols, sweep.block_q)
-        K_j, V_j = [hbm.load(name, cols, times=1) for name in "KV"] if visits else (None, None)  # line 6
-        slopes = p.load_slopes(hbm) if visits else None
+    hbm.clear()
+    for j, cols in enumerate(spans(p.sizes.N_k, block_k)):  # FA-2 Alg. 2, line 5
+        visits = p.mask.query_blocks(cols, block_q)
+        if visits:
+            K_j, V_j = (hbm.load(name, cols, times=1) for name in "KV")  # line 6
+            p.load_slopes(hbm)
         dK, dV = hbm.fill("dK", cols), hbm.fill("dV", cols)  # line 7
         for i, rows in visits:  # line 8
-            Q_i, dO_i, lse_i, delta_i = (hbm.load(name, rows) for name in ROW)  # line 9
-            S, P, capped = _probabilities(p, Q_i @ K_j.mT, slopes, lse_i, rows, cols)  # lines 10 and 11
+            Q_i, dO_i, lse_i, delta_i = (hbm.load(name, rows) for name in OF_QUERIES)  # line 9
+            S, P, capped = _probabilities(p, Q_i @ K_j.mT, lse_i, rows, cols)  # lines 10 and 11
             dV = dV + (P.mT @ dO_i).sum_groups(heads)  # line 12
             dP = dO_i @ V_j.mT  # line 13
             dS = _of_products(p, hbm, (dP - delta_i) * P, capped, adds=fused)  # line 14
-            dQ = {"dQ": _add_to_dq(sweep, dS @ K_j, rows, j)} if fused else {}  # line 15
+            dQ = {"dQ": _add_to_dq(p, hbm, dS @ K_j, rows, j, block_k)} if fused else {}  # line 15
             dK = dK + p.scale * (dS.mT @ Q_i).sum_groups(heads)  # line 16
             if (i, rows) == visits[-1]:
                 hbm.store("dK", cols, dK)  # line 18
@@ -199,27 +161,26 @@ def _dkdv_steps(sweep: _Sweep, fused: bool) -> Iterator[Step]:
             yield hbm.step(phase, program=(j,), **p.place(None, (0, 0), j, cols), products=(), dK=dK, dV=dV)
 
 
-def _add_to_dq(sweep: _Sweep, product: OnChip, rows: Span, j: int) -> OnChip:
-    """dQ_i += scale dS K_j in HBM: read, add, write; the last visit writes it in the dtype of q."""
-    p, hbm = sweep.p, sweep.hbm
-    dQ_i = hbm.load("dQ", rows)
-    last = p.mask.key_blocks(rows, sweep.block_k)[-1][0] == j
-    dQ_i = dQ_i + p.scale * product
+def _add_to_dq(p: Problem, hbm: HBM, product: OnChip, rows: Span, j: int, block_k: int) -> OnChip:
+    """dQ_i += scale dS K_j in HBM: read, add, write, in wide sums; the last visit writes it in the dtype of q."""
+    last = p.mask.key_blocks(rows, block_k)[-1][0] == j
+    dQ_i = hbm.load("dQ", rows) + p.scale * product
     hbm.store("dQ", rows, dQ_i, unfinished=not last)
     return dQ_i
 
 
-def _dq_steps(sweep: _Sweep) -> Iterator[Step]:
-    """The second of two sweeps: Q_i and dO_i stay on chip, every K_j that they see comes by: dQ_i."""
-    p, hbm, products = sweep.p, sweep.hbm, ("S = Q Kᵀ", "dP = dO Vᵀ", "dQ += dS K")
-    for i, rows in enumerate(spans(p.sizes.N_q, sweep.block_q)):
-        visits, dQ = p.mask.key_blocks(rows, sweep.block_k), hbm.fill("dQ", rows)
-        row: list[Any] = [hbm.load(name, rows) if visits else None for name in ROW]
-        Q_i, dO_i, lse_i, delta_i = row
-        slopes = p.load_slopes(hbm) if visits else None
+def _dq_pass(p: Problem, hbm: HBM, block_q: int, block_k: int) -> Iterator[Step]:
+    """Q_i and dO_i stay on chip while every K_j that they attend to is loaded: dQ_i."""
+    products = ("S = Q Kᵀ", "dP = dO Vᵀ", "dQ += dS K")
+    hbm.clear()
+    for i, rows in enumerate(spans(p.sizes.N_q, block_q)):
+        visits, dQ = p.mask.key_blocks(rows, block_k), hbm.fill("dQ", rows)
+        if visits:
+            Q_i, dO_i, lse_i, delta_i = (hbm.load(name, rows) for name in OF_QUERIES)
+            p.load_slopes(hbm)
         for j, cols in visits:
             K_j, V_j = hbm.load("K", cols), hbm.load("V", cols)
-            S, P, capped = _probabilities(p, Q_i @ K_j.mT, slopes, lse_i, rows, cols)  # FA-2 Alg. 2, lines 10 and 11
+            S, P, capped = _probabilities(p, Q_i @ K_j.mT, lse_i, rows, cols)  # FA-2 Alg. 2, lines 10 and 11
             dP = dO_i @ V_j.mT  # line 13
             dS = _of_products(p, hbm, (dP - delta_i) * P, capped, adds=True)  # line 14
             dQ = dQ + p.scale * (dS @ K_j)  # line 15
@@ -232,22 +193,22 @@ def _dq_steps(sweep: _Sweep) -> Iterator[Step]:
             yield hbm.step("dQ", program=(i,), **p.place(i, rows), products=(), dQ=dQ)
 
 
-def _probabilities(p: Problem, product: OnChip, slopes: OnChip | None, lse_i: OnChip, rows: Span, cols: Span):
+def _probabilities(p: Problem, product: OnChip, lse_i: OnChip, rows: Span, cols: Span) -> tuple[OnChip, OnChip, OnChip]:
     """S, P and the capped scores of one pair of blocks, (B, H_q, rows, cols) each; P takes the place of S.
 
     The mask may come after the exponential: no maximum is taken here that a hidden score could spoil. It also
-    clears queries that see nothing, whose lse of -inf has made P = exp(S + inf) = inf. The way back through a cap
-    needs what came out of it, which stays on chip beside P.
+    clears queries that attend to no key, whose lse of -inf has made P = exp(S + inf) = inf. The way back through a cap
+    needs its result, which stays on chip besides P.
     """
     capped = p.scores.cap(product)  # FA-1 Alg. 4, line 11
-    kept = capped if p.scores.softcap is None else capped.beside("capped")
-    S = p.lower(capped, slopes)
+    kept = capped if p.scores.softcap is None else capped.copy("capped")
+    S = p.lower(capped)
     P = exp_diff(S, lse_i)
     return S, p.mask.hide(P, rows, cols, 0.0), kept  # FA-1 Alg. 4, line 12, there before the exponential
 
 
 def _of_products(p: Problem, hbm: HBM, dS: OnChip, capped: OnChip, *, adds: bool) -> OnChip:
-    """The gradient of scale Q_i K_j^T from that of S_ij; the one sweep that `adds` gives slopes their share, in HBM."""
+    """The gradient of scale Q_i K_j^T from that of S_ij; the one pass that `adds` adds to those of slopes in HBM."""
     if adds and "alibi" in p.given:
         p.add_per_head(hbm, "dslopes", -(dS * dS.distance(p.mask.diagonal)).sum(-1, keepdim=True))
     return p.scores.uncap(dS, capped)

@@ -157,9 +157,9 @@ def softmax_cost(name: str, rows: int, N: int, *, dtype: torch.dtype = fp32, blo
 
     `block_size` is of "blocked" alone, 1 if not given; TypeError for another that gets one.
 
-    Operations of a row, with exp counted as one: naive 2N, then 2N (exp, add; exp, divide); safe N, 3N, 3N;
-    blocked 4N - 2 a block (max and add take w - 1 of w; subtract, exp), 8 for each block merged, then 3N; online is
-    blocks of 1.
+    Operations of a row, with exp counted as one: naive 2N, then 2N (exp, add; exp, divide); safe N, 3N, 3N; online 7N
+    (max; subtract and exp, of the correction and of the new term; multiply, add), 3N; blocked 4N - 2 a block (max and
+    add take w - 1 of w; subtract, exp), 8 for each block merged, then 3N.
     """
     passes = {"naive": 2, "safe": 3, "online": 2, "blocked": 2}
     if name not in passes:
@@ -171,7 +171,7 @@ def softmax_cost(name: str, rows: int, N: int, *, dtype: torch.dtype = fp32, blo
     check_block(block_size)
     check_dtype(dtype)
     blocks = -(-N // block_size)
-    operations = {"naive": 4 * N, "safe": 7 * N, "online": 7 * N + 6 * blocks, "blocked": 7 * N + 6 * blocks}
+    operations = {"naive": 4 * N, "safe": 7 * N, "online": 10 * N, "blocked": 7 * N + 6 * blocks}
     size = rows * N * dtype.itemsize
     return Cost(passes[name] * size, size, rows * operations[name])
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from flashlearn.algorithms import captions as narrate
+from flashlearn.algorithms import captions
 from flashlearn.algorithms.attention import online_update
 from flashlearn.algorithms.problem import Problem, start
 from flashlearn.core.numerics import divide, log_sum_exp, spans
@@ -24,7 +24,7 @@ def reread_q_steps(q, k, v, *, block_q: int, block_k: int) -> Iterator[Step]:
     Nothing else changes: K_j and V_j are read at every visit, O_i and lse are written after the last.
     """
     p = Problem.of(q, k, v)
-    hbm = p.memory(narrate.tiled, {"O": p.dtype, "lse": p.wide}, lse=p.column)
+    hbm = p.memory(captions.tiled, {"O": p.dtype, "lse": p.wide}, lse=p.column)
     for i, rows in enumerate(spans(p.sizes.N_q, block_q)):
         m_i, l_i, acc = start(hbm, rows)
         for j, cols in p.mask.key_blocks(rows, block_k):
