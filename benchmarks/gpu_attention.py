@@ -44,7 +44,7 @@ from pathlib import Path
 
 import torch
 from side_by_side import measure
-from side_by_side.backends import IN_ORDER, NAMES, OURS, compile_flex, installed, versions
+from side_by_side.backends import DETERMINISTIC, NAMES, OURS, compile_flex, installed, versions
 from side_by_side.measure import Setting
 from side_by_side.report import report
 
@@ -87,7 +87,7 @@ def provenance(commit: str | None) -> dict:
     }
 
 
-def commits(row: dict, results: dict, names: Iterable[str] = (*NAMES, IN_ORDER)) -> dict[str, str]:
+def commits(row: dict, results: dict, names: Iterable[str] = (*NAMES, DETERMINISTIC)) -> dict[str, str]:
     """{backend: commit} of what was measured in a row, so that rows of several runs can stand in one record."""
     return {name: results["provenance"]["commit"] for name in names if row.get(name)}
 
@@ -164,7 +164,7 @@ def row_of(part: str, setting: Setting, results: dict, names: list[str], graphs:
         row = measure.side_by_side(setting, names, sustained=True, device=device)
         return measure.rates(row, names)
     if part == "order":
-        names = [OURS, IN_ORDER]
+        names = [OURS, DETERMINISTIC]
         return measure.rates(measure.side_by_side(setting, names, device=device), names)
     if part == "memory":
         gone = next((row["reasons"] for row in reversed(results["memory"]) if row["N"] < setting.N), {})

@@ -24,7 +24,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from flashlearn.core.mask import causal_mask
 from flashlearn.fast.api import flash_attention
-from flashlearn.fast.dispatch import forward_rung
+from flashlearn.fast.dispatch import choose_forward
 from flashlearn.models.gpt import GPT, batches, decode, encode, generate, loss_of, pytorch_attention, read_text, train
 from flashlearn.models.ngram import ngram_loss
 
@@ -284,7 +284,7 @@ def one_query(sizes: dict) -> list[dict]:
         for N_k in sizes["one_query"]["contexts"]:
             q, caches = inputs_of(H, H_kv, D, N_k)
             k, v = caches[0]
-            row = {"H": H, "H_kv": H_kv, "D": D, "N_k": N_k, "kernel": forward_rung(q, k, v, scale=D**-0.5).name}
+            row = {"H": H, "H_kv": H_kv, "D": D, "N_k": N_k, "kernel": choose_forward(q, k, v, scale=D**-0.5).name}
             for name in ("flash_attention", "PyTorch"):
                 row[name] = microseconds(ATTENTIONS[name], q, caches)
             for name, backend in BACKENDS.items():

@@ -168,13 +168,13 @@ def bind_ours(problem: Problem, page: int) -> Calls:
 def bind_portable(problem: Problem, page: int, plan: Any = None) -> Calls:
     """By the kernel for every GPU, launched as it launches itself or by another plan."""
     from flashlearn.core.pages import check_paged
-    from flashlearn.fast.paged import Given, Plan, paged
+    from flashlearn.fast.paged import PagedProblem, Plan, paged
 
     k, v = problem.cut(page)
 
     def call(layer: Layer) -> Callable[[], Tensor]:
         given = (layer.q[:, :, None], k, v, problem.table(layer, page), problem.seqused)
-        what = Given(check_paged(*given), None, 0, None, None, D**-0.5)
+        what = PagedProblem(check_paged(*given), None, 0, None, None, D**-0.5)
         how = plan or Plan.of(what.sizes, layer.q.element_size(), k.device)
         return lambda: paged(*given, None, what, plan=how, with_lse=False)[0][:, :, 0]
 
@@ -353,7 +353,7 @@ def row_of(setting: Setting, names: tuple[str, ...], device: str) -> dict:
     return row
 
 
-PLANS = {  # programs on a multiprocessor, keys of a tile, tiles under way: what of our portable kernel can be chosen
+PLANS = {  # programs on an SM, keys of a tile, tiles under way: what of our portable kernel can be chosen
     "1 program": (1, 64, 5), "2 programs": (2, 64, 5), "3 programs": (3, 64, 5), "4 programs": (4, 64, 3),
     "2 programs, 3 tiles": (2, 64, 7), "2 programs, 1 tile": (2, 64, 3), "2 programs, tiles of 32": (2, 32, 9),
     "2 programs, tiles of 128": (2, 128, 5), "4 programs, tiles of 32": (4, 32, 5),
@@ -363,12 +363,12 @@ PLANNED = (Setting(1, 65536, "uniform"), Setting(16, 8192, "uniform"), Setting(1
 
 def plan_us(problem: Problem, how: tuple[int, int, int], page: int = 256) -> float:
     """Microseconds of our portable kernel launched in one of those ways."""
-    from flashlearn.fast.launcher import multiprocessors
+    from flashlearn.fast.launcher import sm_count
     from flashlearn.fast.paged import Plan
     from flashlearn.fast.portable.launches import Launch
 
     programs, block_n, stages = how
-    plan = Plan(Launch(16, block_n, 4, stages), programs * multiprocessors(problem.k.device), True)
+    plan = Plan(Launch(16, block_n, 4, stages), programs * sm_count(problem.k.device), True)
     calls = bind_portable(problem, page, plan)
     check(OURS, problem, calls[0]())
     return float(f"{graph_us(calls):.5g}")

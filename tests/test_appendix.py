@@ -15,7 +15,7 @@ from flashlearn.kernels import INTERPRETED  # noqa: F401  # isort: skip (first: 
 
 from flashlearn.cost import H200_SXM
 from flashlearn.fast.decode import splits_alone
-from flashlearn.fast.hopper.scheduling import LAGS, LONG, rows_of_shared_keys
+from flashlearn.fast.hopper.scheduling import LAGS, LONG, heads_of_shared_keys
 from flashlearn.kernels.forward import forward_launch
 from flashlearn.kernels.ladder import TUNED
 from flashlearn.measurements import chosen, load, tables
@@ -23,7 +23,7 @@ from flashlearn.measurements.records import geometric_mean
 from flashlearn.measurements.story import CHANGES, candidates, gain, third_stage
 from tests.balance import last_over_mean
 from tests.test_notebooks import typed_in_prose
-from tests.test_recorded import in_order, rounded, span, spread
+from tests.test_recorded import deterministic, rounded, span, spread
 from tools import appendix
 
 TEXT = appendix.APPENDIX.read_text(encoding="utf-8")
@@ -114,7 +114,7 @@ def test_what_is_said_of_order():
     own = [row for row in load("gpu_trials_h200")["in order, what it waits for"]["rows"] if row["D"] == 192]
     own = (row["without waiting"] for row in chosen(own, group=1) if row["N"] >= 4096)
     assert span(own) == "0.81 to 0.86" and "made 0.81 to 0.86 of the speed" in words
-    called = [span(in_order(gpu, D=D)) for gpu in ("h200", "h100") for D in ((64, 128), (192, 256))]
+    called = [span(deterministic(gpu, D=D)) for gpu in ("h200", "h100") for D in ((64, 128), (192, 256))]
     assert called == ["0.83 to 1.15", "0.82 to 0.94", "0.82 to 1.00", "0.75 to 0.92"]
     assert "order reaches 0.83 to 1.15 up to D = 128, and 0.82 to 0.94 at D 192 and 256, N = 4096" in words
     assert "On an H100, float16, it is 0.82 to 1.00 and 0.75 to 0.92" in words
@@ -124,7 +124,7 @@ def test_what_is_said_of_order():
 def test_with_spans_lags_count_the_rounds_that_see_a_key_in_the_mean():
     """Of those tried 1, if all of a window count, and 2, of documents, which are seen by half as many in the mean: in the geometric
     mean of the settings at 0.98 or more of the fastest."""
-    assert LAGS["spans"] == 1
+    assert LAGS["ranges"] == 1
     rows, wide = load("gpu_trials_h200")["in order, lags with spans"]["rows"], []
     for mask, lag in (("window", "1"), ("documents", "2")):
         some = chosen(rows, mask=mask)
@@ -143,7 +143,7 @@ def test_with_spans_lags_count_the_rounds_that_see_a_key_in_the_mean():
 def test_the_lags_are_near_the_fastest_of_those_tried():
     """In the geometric mean of the lengths, for every mask, at 0.98 or more of the fastest of the seven."""
     rows = load("gpu_trials_h200")["in order, lags"]["rows"]
-    for mask, lag in LAGS.items() - {("spans", LAGS["spans"])}:
+    for mask, lag in LAGS.items() - {("ranges", LAGS["ranges"])}:
         some = chosen(rows, causal=mask != "none")
         if mask != "none":
             some = [row for row in some if (row["N"] >= LONG) == (mask == "long causal")]
@@ -217,7 +217,7 @@ def test_what_is_said_of_grouped_heads_backward():
     told, gains, text = {}, {}, " ".join(TEXT.split())
     for N, shared in ((1024, 4), (4096, 4), (1024, 8), (4096, 8)):
         rows = 16384 // N * 16 // shared
-        together = rows_of_shared_keys(rows, N // 128, H200_SXM.sms)
+        together = heads_of_shared_keys(rows, N // 128, H200_SXM.sms)
         orders = (
             causal_programs(128, N, shared),
             causal_programs(128, N, 1),

@@ -26,7 +26,7 @@ pytest.importorskip("triton", reason="Triton is not installed here: there are no
 from flashlearn.fast import decode
 from flashlearn.fast.hopper import backward, backward_wide, forward, scheduling
 from flashlearn.fast.hopper.dq_sums import Begun, block_of_queries, tiles_of_dq
-from flashlearn.fast.hopper.ranges import Spans
+from flashlearn.fast.hopper.ranges import Ranges
 from flashlearn.fast.hopper.scheduling import LAGS, beside
 from flashlearn.fast.hopper.softcap import factor_of, with_softcap
 from flashlearn.kernels import INTERPRETED, lesson
@@ -224,17 +224,17 @@ def problem(B, H, H_kv, N_q, N_k, D, causal, seed=0):
     return q, k, v, do, o.detach(), torch.autograd.grad(o, wide, do.float())
 
 
-def mask_of(causal, spans):
-    return "causal" if causal else "none" if spans is None else "spans"
+def mask_of(causal, ranges):
+    return "causal" if causal else "none" if ranges is None else "ranges"
 
 
-def step(spans, N):
-    """How far apart the spans of two sequences lie: 0 if all have the same."""
-    return 0 if spans is None or len(spans) == 1 else 2 * N
+def step(ranges, N):
+    """How far apart the ranges of two sequences lie: 0 if all have the same."""
+    return 0 if ranges is None or len(ranges) == 1 else 2 * N
 
 
 def forward_run(
-    q, k, v, causal, block_n=64, stages=2, consumers=2, programs=2, tickets=True, spans=None, side=2, sinks=None,
+    q, k, v, causal, block_n=64, stages=2, consumers=2, programs=2, tickets=True, ranges=None, side=2, sinks=None,
     softcap=None, per_multiprocessor=1, replaced=None,
 ):  # fmt: skip
     """o and lse by the package's kernel; under a mask so many rows side by side."""
@@ -245,30 +245,30 @@ def forward_run(
     given = [tiles(*each) for each in (("Q", q, q_tile), ("K", k, kv_tile), ("V", v, kv_tile), ("O", o, q_tile))]
     taken = torch.zeros(1, dtype=torch.int32)
     simulate(
-        forward.attention_forward_hopper_kernel, *given, lse, lse if spans is None else spans, step(spans, N_q),
+        forward.attention_forward_hopper_kernel, *given, lse, lse if ranges is None else ranges, step(ranges, N_q),
         taken if tickets else None, side, lse if sinks is None else sinks, B, H, N_q, N_k, H // H_kv, *with_softcap(D**-0.5, softcap),
-        grid=(programs,), HEAD_DIM=D, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers, MASK=mask_of(causal, spans),
+        grid=(programs,), HEAD_DIM=D, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers, MASK=mask_of(causal, ranges),
         SINKS=sinks is not None, PROGRAMS=per_multiprocessor, replaced=replaced,
     )  # fmt: skip
     assert taken == 0, "who takes the last ticket, one for each tile, begins anew"
     return o, lse
 
 
-def visits(N_q, N_k, block_m, causal, spans=None, own=128):
+def visits(N_q, N_k, block_m, causal, ranges=None, own=128):
     """(B or 1, blocks of queries): how many blocks of `own` keys add to each."""
-    if spans is None:  # those of which it sees a key
+    if ranges is None:  # those of which it sees a key
         seen = torch.ones(N_q, N_k).tril(N_k - N_q) if causal else torch.ones(N_q, N_k)
         return torch.tensor([[-(-int(rows.any(0).sum()) // own) for rows in seen.split(block_m)]], dtype=torch.int32)
     # those of which the first key's span begins before it ends, and the last key's ends after it begins
     last = [min(start + own - 1, N_k - 1) for start in range(0, N_k, own)]
-    bounds = [list(zip(lows[::own], [highs[j] for j in last], strict=True)) for lows, highs in spans.tolist()]
+    bounds = [list(zip(lows[::own], [highs[j] for j in last], strict=True)) for lows, highs in ranges.tolist()]
     starts = range(0, N_q, block_m)
     adds = [[sum(low < m + block_m and high > m for low, high in each) for m in starts] for each in bounds]
     return torch.tensor(adds, dtype=torch.int32)
 
 
 def backward_run(
-    q, k, v, do, o, lse, causal, spans=None, side=0, beside=None, softcap=None, by_rows=False, replaced=None
+    q, k, v, do, o, lse, causal, ranges=None, side=0, beside=None, softcap=None, by_rows=False, replaced=None
 ):
     """dq, dk and dv by the package's kernel; in order, so many rows side by side, if `side` is given, or `beside` in any order.
 
@@ -276,7 +276,7 @@ def backward_run(
     the first rows, as many as run side by side, or in order none, and the rest of the memory holds NaN. More than 128 columns: by
     the kernel for them.
     """
-    in_order, side = side > 0, side or beside or (None if spans is None else 2)
+    deterministic, side = side > 0, side or beside or (None if ranges is None else 2)
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
     wide = D > 128
     own = 64 if wide else 128  # keys of a program
@@ -293,31 +293,33 @@ def backward_run(
     given = [tiles(name, t, (1, 1, *blocks.get(name, (64, columns)))) for name, t in shapes.items()]
     programs = key_blocks * H_kv * B
     turns = torch.zeros(B, H, 2, dtype=torch.int32)
-    if in_order:
-        there = None if spans is None else Spans(spans.to(DEVICE), N_q, N_q)
-        turns = scheduling.turns_to_add(q.to(DEVICE), k.to(DEVICE), there, block_m, own).cpu()  # by a kernel of its own
+    if deterministic:
+        there = None if ranges is None else Ranges(ranges.to(DEVICE), N_q, N_q)
+        turns = scheduling.make_semaphores(
+            q.to(DEVICE), k.to(DEVICE), there, block_m, own
+        ).cpu()  # by a kernel of its own
     if by_rows:
-        sums.view(B * H, -1)[0 if in_order else H // H_kv * (side or 1) :] = torch.nan
-    constants = {"HEAD_DIM": D, "BLOCK_M": block_m, "STAGES": 2, "BY_ROWS": by_rows}
+        sums.view(B * H, -1)[0 if deterministic else H // H_kv * (side or 1) :] = torch.nan
+    constants = {"HEAD_DIM": D, "BLOCK_M": block_m, "STAGES": 2, "BY_HEADS": by_rows}
     simulate(
         backward_wide.attention_backward_wide_kernel if wide else backward.attention_backward_hopper_kernel,
-        *given, turns if spans is None else spans,
-        step(spans, N_k), turns, side or 0, N_q, N_k, H_kv, H // H_kv, D**-0.5, softcap, replaced=replaced,
-        last=() if in_order else (rows, sums, turns),
+        *given, turns if ranges is None else ranges,
+        step(ranges, N_k), turns, side or 0, N_q, N_k, H_kv, H // H_kv, D**-0.5, softcap, replaced=replaced,
+        last=() if deterministic else (rows, sums, turns),
         grid=(key_blocks * H_kv * B, 1, 1) if side else (key_blocks, H_kv, B),
-        IN_ORDER=in_order, MASK=mask_of(causal, spans), BESIDE=side is not None, **({"SLABS": tiles_of_dq(D)} if wide else constants),
+        DETERMINISTIC=deterministic, MASK=mask_of(causal, ranges), SIDE_BY_SIDE=side is not None, **({"CHUNKS": tiles_of_dq(D)} if wide else constants),
     )  # fmt: skip
-    if not in_order:
+    if not deterministic:
         ready, added = turns.view(-1, 2)[: B * H_kv].T
-        counted = D == 128 and spans is None
+        counted = D == 128 and ranges is None
         assert (added == (2 * key_blocks if counted else 0)).all(), "of every row that is counted all programs say so"
         first = side or 1
         assert (ready[:first] == 0).all(), "nobody sees to the zeros of the first rows"
         assert (ready[first:] == (2 * key_blocks if by_rows else 0)).all(), "all programs of a row see to a later one"
-    if in_order:
+    if deterministic:
         assert turns[0] == programs
         ends = turns[1:][: B * H * m_blocks * 2].view(B, H, m_blocks, 2)
-        want = visits(N_q, N_k, block_m, causal, spans, own)
+        want = visits(N_q, N_k, block_m, causal, ranges, own)
         assert torch.equal(ends, want[:, None, :, None].expand_as(ends))
     return as_dq(sums, N_q, D) * D**-0.5, dk, dv
 
@@ -373,7 +375,7 @@ WIDE_RACES = {
     "P is overwritten": ("consume_values", "        mbarrier.wait(p_free.index(0), (t & 1) ^ 1)\n", "p_smem"),
     "P is not there": ("consume_keys", "        mbarrier.wait(p_full.index(0), t & 1)\n", "p_smem"),
     "dS is not there": ("consume_values", "        mbarrier.wait(ds_full.index((t + 1) % 2), ((t + 1) // 2 & 1) ^ 1)\n", "ds_smem"),
-    "dQ is overwritten": ("give_dq", "        mbarrier.wait(dq_free.index(at), phase ^ 1)\n", "dq_smem"),
+    "dQ is overwritten": ("store_dq", "        mbarrier.wait(dq_free.index(at), phase ^ 1)\n", "dq_smem"),
     "Q is not there": ("consume_keys", "        mbarrier.wait(q_full.index(stage), t // 2 & 1)\n", "rows_smem"),
 }  # fmt: skip
 
@@ -397,9 +399,9 @@ def test_a_group_that_has_one_buffer_for_q(D, causal):
 
 def test_q_that_is_handed_back_before_o_has_left_is_overwritten():
     q, k, v, *_ = problem(1, 2, 1, 300, 130, 256, False)
-    early = altered(forward.give_back_q.fn, ("        tma.store_wait(0)\n", ""))
+    early = altered(forward.release_q.fn, ("        tma.store_wait(0)\n", ""))
     with pytest.raises(Race, match="q_smem"):
-        forward_run(q, k, v, False, programs=1, tickets=False, replaced={"give_back_q": early})
+        forward_run(q, k, v, False, programs=1, tickets=False, replaced={"release_q": early})
 
 
 @pytest.mark.parametrize("causal", (False, True))
@@ -411,16 +413,16 @@ def test_programs_take_turns_to_add_to_dq(D, side, causal):
         torch.testing.assert_close(got.float(), wanted, atol=1e-2, rtol=1e-2)
 
 
-@pytest.mark.parametrize("in_order", (False, True))
-def test_in_order_a_program_takes_a_block_for_all_heads_before_the_block_above(in_order):
+@pytest.mark.parametrize("deterministic", (False, True))
+def test_in_order_a_program_takes_a_block_for_all_heads_before_the_block_above(deterministic):
     """Head by head it would wait, at the last block of each head, for programs that see more blocks: no result tells."""
     where = SimpleNamespace(where=lambda condition, a, b: a if condition else b)
     after = FunctionType(backward.next_block.fn.__code__, {"gl": where})
     heads, first, blocks = (4, 6), 3, 3
     rounds = [(heads[0], first + blocks - 1)]
     for _ in range(2 * blocks - 1):
-        rounds.append(after(*rounds[-1], heads, (0, 2, 0, first, 0, 0, blocks), in_order))
-    if in_order:
+        rounds.append(after(*rounds[-1], heads, (0, 2, 0, first, 0, 0, blocks), deterministic))
+    if deterministic:
         assert rounds == [(4, 5), (5, 5), (4, 4), (5, 4), (4, 3), (5, 3)]
     else:
         assert rounds == [(4, 5), (4, 4), (4, 3), (5, 5), (5, 4), (5, 3)]
@@ -435,24 +437,26 @@ def test_as_many_rows_run_side_by_side_as_keep_programs_from_waiting():
 
 def test_how_many_rows_run_side_by_side_in_order(monkeypatch):
     """On 132 multiprocessors, 16384 tokens, hidden size 2048: as the lags say, or twice as many as in any order."""
-    monkeypatch.setattr(backward, "multiprocessors", lambda device: 132)
+    monkeypatch.setattr(backward, "sm_count", lambda device: 132)
 
     def rows(D, N, H_kv, mask, mean=None):
         q = torch.empty(16384 // N, 2048 // D, N, D, device="meta")
         own, block_m = (64, 64) if D > 128 else (128, 64 if D > 64 else 128)
-        spans = None if mean is None else Spans(q, N, mean)
-        return backward.rows_in_order(q, q[:, :H_kv], spans, causal=mask == "causal", block_m=block_m, own=own)
+        ranges = None if mean is None else Ranges(q, N, mean)
+        return backward.heads_beside_deterministic(
+            q, q[:, :H_kv], ranges, causal=mask == "causal", block_m=block_m, own=own
+        )
 
     assert [rows(128, N, 16, "none") for N in (512, 4096, 16384)] == [26, 4, 1]
     assert [rows(128, N, 16, "causal") for N in (512, 2048, 4096, 16384)] == [35, 8, 13, 4]
     assert rows(64, 4096, 32, "causal") == rows(64, 1024, 32, "none") == 26
     assert [rows(128, N, 4, "causal") for N in (1024, 4096, 16384)] == [32, 8, 1], "four query heads to a key head"
     assert rows(128, 4096, 4, "none") == 1
-    assert rows(128, 4096, 16, "spans", 1025) == 8, (
+    assert rows(128, 4096, 16, "ranges", 1025) == 8, (
         "of 4096 queries 1025 see a key, and 19 blocks of 64 one of 128 keys"
     )
-    assert rows(128, 4096, 16, "spans", 500.5) == 16 and rows(128, 4096, 4, "spans", 1025) == 2
-    assert rows(64, 512, 32, "spans", 512) == rows(64, 512, 32, "spans", 500), "no more than there are"
+    assert rows(128, 4096, 16, "ranges", 500.5) == 16 and rows(128, 4096, 4, "ranges", 1025) == 2
+    assert rows(64, 512, 32, "ranges", 512) == rows(64, 512, 32, "ranges", 500), "no more than there are"
     assert rows(256, 2048, 2, "causal") == 8 and rows(256, 8192, 8, "causal") == 8
 
 
@@ -465,15 +469,15 @@ def test_tickets_are_kept_for_a_stream_and_in_a_graph_made_anew(monkeypatch):
     monkeypatch.setattr(torch, "zeros", lambda *shape, dtype, device: zeros(*shape, dtype=dtype))
     monkeypatch.setattr(torch, "empty", lambda *shape, dtype, device: empty(*shape, dtype=dtype))
     gpu = torch.device("cuda", 0)
-    first = scheduling.tickets_taken(gpu)
-    assert first.tolist() == [0] and scheduling.tickets_taken(gpu) is first
+    first = scheduling.tile_counter(gpu)
+    assert first.tolist() == [0] and scheduling.tile_counter(gpu) is first
     state["stream"] = 2
-    second = scheduling.tickets_taken(gpu)
-    assert second is not first and scheduling.tickets_taken(gpu) is second
+    second = scheduling.tile_counter(gpu)
+    assert second is not first and scheduling.tile_counter(gpu) is second
     state["capturing"] = True
-    assert scheduling.tickets_taken(gpu) is not second and scheduling.tickets_taken(torch.device("cpu")) is not first
+    assert scheduling.tile_counter(gpu) is not second and scheduling.tile_counter(torch.device("cpu")) is not first
     state.update(stream=1, capturing=False)
-    assert scheduling.tickets_taken(gpu) is first
+    assert scheduling.tile_counter(gpu) is first
 
 
 @pytest.mark.parametrize("causal", (False, True))
@@ -481,16 +485,16 @@ def test_whoever_takes_the_last_ticket_begins_anew(causal):
     """Without it the next launch on this stream would find all tickets taken, and leave most of its tiles out."""
     q, k, v, *_ = problem(1, 3, 1, 300, 300, 64, causal)
     again = "    if ticket == count - 1:  # one is taken after each tile, so this is the last: 0 again, for the next launch\n"
-    silent = altered(forward.take_ticket.fn, (again, "    if ticket < 0:\n"))
+    silent = altered(forward.fetch_tile.fn, (again, "    if ticket < 0:\n"))
     with pytest.raises(AssertionError, match="begins anew"):
-        forward_run(q, k, v, causal, replaced={"take_ticket": silent})
+        forward_run(q, k, v, causal, replaced={"fetch_tile": silent})
 
 
 @pytest.mark.parametrize("D", (64, 128, 192, 256))
 def test_a_turn_that_is_not_passed_on_is_awaited_for_ever(D):
     q, k, v, do, _, _ = problem(1, 1, 1, 128, 256, D, False)
-    name, add = ("add_in_order", backward_wide.add_in_order) if D > 128 else ("add", backward.add)
-    silent = altered(add.fn, ("pass_turn(turn_ptr)\n", "pass\n"))
+    name, add = ("add_dq_in_turn", backward_wide.add_dq_in_turn) if D > 128 else ("add_dq", backward.add_dq)
+    silent = altered(add.fn, ("release_semaphore(semaphore_ptr)\n", "pass\n"))
     with pytest.raises(Deadlock, match=name + r" \d waits for a turn, and no program before it passes it on"):
         o, lse = forward_run(q, k, v, False)
         backward_run(q, k, v, do, o, lse, False, side=1, replaced={name: silent})
@@ -498,32 +502,35 @@ def test_a_turn_that_is_not_passed_on_is_awaited_for_ever(D):
 
 @pytest.mark.parametrize(
     "side, passed",
-    ((1, "    barrier()\n            pass_turn(turn_ptr)\n"), (0, "barrier()\n        pass_turn(added_ptr)\n")),
+    (
+        (1, "    barrier()\n            release_semaphore(semaphore_ptr)\n"),
+        (0, "barrier()\n        release_semaphore(added_ptr)\n"),
+    ),
 )
 def test_who_counts_what_may_not_have_arrived_is_noticed(side, passed):
     """In order the next block of keys would add first; in any order a row of dQ would be ended without its last part."""
     q, k, v, do, _, _ = problem(1, 1, 1, 128, 128, 128, False)
     o, lse = forward_run(q, k, v, False)
-    early = altered(backward.add.fn, (f"all_added()\n        {passed}", passed.lstrip()))
-    with pytest.raises(Race, match=r"add \d passes a turn, and dQ may not have arrived"):
-        backward_run(q, k, v, do, o, lse, False, side=side, replaced={"add": early})
+    early = altered(backward.add_dq.fn, (f"wait_for_additions()\n        {passed}", passed.lstrip()))
+    with pytest.raises(Race, match=r"add_dq \d passes a turn, and dQ may not have arrived"):
+        backward_run(q, k, v, do, o, lse, False, side=side, replaced={"add_dq": early})
 
 
 @pytest.mark.parametrize("D", (192, 256))
 def test_each_of_the_warps_that_add_in_turn_says_when_its_part_has_arrived(D):
     q, k, v, do, *_ = problem(1, 1, 1, 128, 128, D, False)
-    early = altered(backward_wide.add_in_order.fn, ("        all_added()\n", ""))
-    with pytest.raises(Race, match=r"add_in_order \d passes a turn, and dQ may not have arrived"):
-        backward_run(q, k, v, do, q, torch.zeros(1, 1, 128), False, side=1, replaced={"add_in_order": early})
+    early = altered(backward_wide.add_dq_in_turn.fn, ("        wait_for_additions()\n", ""))
+    with pytest.raises(Race, match=r"add_dq_in_turn \d passes a turn, and dQ may not have arrived"):
+        backward_run(q, k, v, do, q, torch.zeros(1, 1, 128), False, side=1, replaced={"add_dq_in_turn": early})
 
 
 @pytest.mark.parametrize("D", (192, 256))
 def test_warps_that_add_in_turn_take_no_round_for_another(D):
     """With one barrier for a tile a warp that did not wait for the round before would take what is not there yet."""
     q, k, v, do, *_ = problem(1, 1, 1, 640, 64, D, False)
-    one = altered(backward_wide.full_of_tile.fn, ("4 * tile + t % 4, t // 4 & 1", "4 * tile, t & 1"))
+    one = altered(backward_wide.dq_barrier_of.fn, ("4 * tile + t % 4, t // 4 & 1", "4 * tile, t & 1"))
     with pytest.raises((Deadlock, Race), match="dq_f"):
-        backward_run(q, k, v, do, q, torch.zeros(1, 1, 640), False, side=1, replaced={"full_of_tile": one})
+        backward_run(q, k, v, do, q, torch.zeros(1, 1, 640), False, side=1, replaced={"dq_barrier_of": one})
 
 
 def test_dq_is_handed_out_before_the_sweep_is_launched(monkeypatch):
@@ -538,13 +545,13 @@ def test_dq_is_handed_out_before_the_sweep_is_launched(monkeypatch):
     assert told == ["memory"] * 3 + ["sweep", "end"]
 
 
-BY_ROWS = [
+BY_HEADS = [
     (2, 2, 2, 200, 300, 64, True), (2, 4, 2, 100, 300, 128, False), (1, 3, 3, 300, 100, 64, False), (3, 2, 1, 64, 64, 128, True),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("side", (0, 2))
-@pytest.mark.parametrize("shape", BY_ROWS)
+@pytest.mark.parametrize("shape", BY_HEADS)
 def test_sums_need_not_be_zero(shape, side):
     """More blocks of queries than programs and fewer, grouped heads, several sequences: the programs of a row set the sums of the
     next to zero; in order, two rows side by side, the first block of keys stores."""
@@ -576,23 +583,40 @@ def test_where_a_query_may_see_no_key_sums_begin_at_zero():
     """In order, nobody would store its part of dQ."""
     q, k = torch.empty(1, 4, 300, 64, device=DEVICE), torch.empty(1, 2, 200, 64, device=DEVICE)
     asked = backward.heads_zeroed
-    assert asked(q, k, causal=True, in_order=True) is None and asked(q, k, causal=False, in_order=True) == 0
-    assert asked(q, k, causal=True, in_order=False) == 2 == asked(k, k[:, :1], causal=True, in_order=False)
+    assert asked(q, k, causal=True, deterministic=True) is None and asked(q, k, causal=False, deterministic=True) == 0
+    assert asked(q, k, causal=True, deterministic=False) == 2 == asked(k, k[:, :1], causal=True, deterministic=False)
     long = torch.empty(1, 4, 2049, 64, device=DEVICE)
-    assert asked(long, long, causal=False, in_order=False) is None is asked(long, long, causal=False, in_order=True)
-    assert asked(long, long, causal=True, in_order=False) == 1 and asked(long, long, causal=True, in_order=True) is None
+    assert (
+        asked(long, long, causal=False, deterministic=False)
+        is None
+        is asked(long, long, causal=False, deterministic=True)
+    )
+    assert (
+        asked(long, long, causal=True, deterministic=False) == 1
+        and asked(long, long, causal=True, deterministic=True) is None
+    )
     longer = torch.empty(1, 4, 4097, 64, device=DEVICE)
-    assert asked(longer, longer, causal=True, in_order=False) is None
+    assert asked(longer, longer, causal=True, deterministic=False) is None
 
 
 @pytest.mark.parametrize(
     ("name", "changes", "error", "words"),
     [
-        ("see_to_zeros", ("        pass_turn(counters_ptr + 2 * later)\n", ""), Deadlock, r"add \d waits for a turn"),
-        ("see_to_zeros", ("        mbarrier.wait(zeros.index(index), 0)\n", ""), Race, "dq_smem"),
-        ("see_to_zeros", ("        all_added()\n", ""), Race, r"add \d passes a turn, and dQ may not have arrived"),
-        ("see_to_zeros", ("    mbarrier.arrive(dq_free.index(index), count=1)\n", ""), Deadlock, "dq_free"),
-        ("give_dq", ("    mbarrier.wait(dq_free.index(index), (t & 1) ^ 1)\n", ""), Race, "dq_smem"),
+        (
+            "zero_initialise",
+            ("        release_semaphore(counters_ptr + 2 * later)\n", ""),
+            Deadlock,
+            r"add_dq \d waits for a turn",
+        ),
+        ("zero_initialise", ("        mbarrier.wait(zeros.index(index), 0)\n", ""), Race, "dq_smem"),
+        (
+            "zero_initialise",
+            ("        wait_for_additions()\n", ""),
+            Race,
+            r"add_dq \d passes a turn, and dQ may not have arrived",
+        ),
+        ("zero_initialise", ("    mbarrier.arrive(dq_free.index(index), count=1)\n", ""), Deadlock, "dq_free"),
+        ("store_dq", ("    mbarrier.wait(dq_free.index(index), (t & 1) ^ 1)\n", ""), Race, "dq_smem"),
     ],
 )
 def test_zeros_that_are_not_seen_to_are_noticed(name, changes, error, words):
@@ -606,13 +630,13 @@ def test_zeros_that_are_not_seen_to_are_noticed(name, changes, error, words):
 @pytest.mark.parametrize(
     ("name", "changes", "error", "words"),
     [
-        ("see_to_zeros", ("    if row >= at_once:\n", "    if row > 0:\n"), Deadlock, r"add \d waits for a turn"),
-        ("see_to_zeros", ("later = row + at_once\n", "later = row + 1\n"), AssertionError, "first rows"),
+        ("zero_initialise", ("    if row >= at_once:\n", "    if row > 0:\n"), Deadlock, r"add_dq \d waits for a turn"),
+        ("zero_initialise", ("later = row + at_once\n", "later = row + 1\n"), AssertionError, "first rows"),
         (
-            "see_to_zeros",
+            "zero_initialise",
             ("later = row + at_once\n", "later = row + 2 * at_once\n"),
             Deadlock,
-            r"add \d waits for a turn",
+            r"add_dq \d waits for a turn",
         ),
     ],
 )
@@ -629,32 +653,32 @@ def test_a_row_that_is_not_set_to_zero_is_noticed():
     q, k, v, do, _, _ = problem(1, 2, 2, 128, 128, 64, False)
     o, lse = forward_run(q, k, v, False)
     store = "            async_store(dq_desc, [later // kv_heads, head, (2 * block + index) * 128, 0], dq_smem.index(index))\n"
-    none = {"see_to_zeros": altered(backward.see_to_zeros.fn, (store, "            pass\n"))}
+    none = {"zero_initialise": altered(backward.zero_initialise.fn, (store, "            pass\n"))}
     dq, _, _ = backward_run(q, k, v, do, o, lse, False, by_rows=True, replaced=none)
     assert dq[:, 0].isfinite().all() and dq[:, 1].isnan().all()
 
 
 @pytest.mark.parametrize(
     ("name", "does"),
-    (("load", "load reads rows"), ("add", r"add \d writes dQ"), ("finish", r"consume \d writes dV")),
+    (("produce", "produce reads rows"), ("add_dq", r"add_dq \d writes dQ"), ("finish", r"consume \d writes dV")),
 )
 def test_whoever_does_not_wait_for_the_kernel_before_is_too_early(name, does):
     """The last 128 keys are seen by no query: their groups write zeros, and no Q and no delta comes that they would wait for."""
     waits = re.search(r" *gdc_wait\(\).*\n", inspect.getsource(getattr(backward, name).fn))[0]
     q, k, v, do, _, _ = problem(1, 1, 1, 128, 256, 64, False)
-    spans = torch.tensor([0] * 256 + [128] * 128 + [0] * 128, dtype=torch.int32).view(1, 2, 256)
+    ranges = torch.tensor([0] * 256 + [128] * 128 + [0] * 128, dtype=torch.int32).view(1, 2, 256)
     o, lse = torch.zeros(q.shape), torch.zeros(q.shape[:3])
-    backward_run(q, k, v, do, o, lse, False, spans=spans)
+    backward_run(q, k, v, do, o, lse, False, ranges=ranges)
     with pytest.raises(Race, match=f"{does}.*, and has not waited for the kernel before"):
         hasty = altered(getattr(backward, name).fn, (waits, ""))
-        backward_run(q, k, v, do, o, lse, False, spans=spans, replaced={name: hasty})
+        backward_run(q, k, v, do, o, lse, False, ranges=ranges, replaced={name: hasty})
 
 
 @pytest.mark.parametrize(("name", "does"), (("consume", "reads v_smem"), ("finish", "writes v_smem")))
 def test_under_a_mask_v_comes_after_k_and_is_awaited(name, does):
     """By who multiplies by it, and by who wants its room and had no round: no query sees the last 128 keys."""
     q, k, v, do, _, _ = problem(1, 1, 1, 128, 256, 64, False)
-    spans = torch.tensor([0] * 256 + [128] * 128 + [0] * 128, dtype=torch.int32).view(1, 2, 256)
+    ranges = torch.tensor([0] * 256 + [128] * 128 + [0] * 128, dtype=torch.int32).view(1, 2, 256)
     o, lse = torch.zeros(q.shape), torch.zeros(q.shape[:3])
     waits = re.findall(
         r"( *)(mbarrier\.wait\(kv_full\.index\(1\), 0\).*\n)", inspect.getsource(getattr(backward, name).fn)
@@ -662,12 +686,12 @@ def test_under_a_mask_v_comes_after_k_and_is_awaited(name, does):
     indent, wait = waits[-1]
     hasty = altered(getattr(backward, name).fn, (indent + wait, f"{indent}pass\n"))
     with pytest.raises(Race, match=does):
-        backward_run(q, k, v, do, o, lse, False, spans=spans, replaced={name: hasty})
+        backward_run(q, k, v, do, o, lse, False, ranges=ranges, replaced={name: hasty})
 
 
 FREES = "    mbarrier.arrive(free.index(t % free.shape[0]), count=1)\n"
 ROUNDS = {  # which rounds there are with so many groups, and so many programs of a multiprocessor
-    "first_round": {"consumers": 2}, "absorb": {"consumers": 2}, "trust": {"consumers": 3}, "lone_round": {"per_multiprocessor": 2}
+    "first_iteration": {"consumers": 2}, "online_softmax_update": {"consumers": 2}, "trust": {"consumers": 3}, "sequential_iteration": {"per_multiprocessor": 2}
 }  # fmt: skip
 
 
@@ -675,13 +699,13 @@ ROUNDS = {  # which rounds there are with so many groups, and so many programs o
 def test_the_package_s_forward_kernel_needs_each_arrive_of_its_loop(name):
     q, k, v, *_ = problem(1, 1, 1, 192, 448, 64, False)
     without = altered(getattr(forward, name).fn, (FREES, ""))
-    with pytest.raises(Deadlock, match=r"load waits for phase \d of free"):
+    with pytest.raises(Deadlock, match=r"produce waits for phase \d of free"):
         forward_run(q, k, v, False, **ROUNDS[name], programs=1, replaced={name: without})
 
 
-@pytest.mark.parametrize("name", ("absorb", "trust"))
+@pytest.mark.parametrize("name", ("online_softmax_update", "trust"))
 def test_the_package_s_forward_kernel_frees_v_after_its_product(name):
-    wait = "    acc = awaited("
+    wait = "    acc = waited("
     early = altered(getattr(forward, name).fn, (FREES, ""), (wait, f"{FREES}{wait}"))
     q, k, v, *_ = problem(1, 1, 1, 192, 448, 64, False)
     with pytest.raises(Race, match=r"lands in [kv]_smem.*reads [kv]_smem"):
@@ -690,10 +714,10 @@ def test_the_package_s_forward_kernel_frees_v_after_its_product(name):
 
 def test_a_lone_round_frees_k_after_its_product():
     wait = "    s = capped(warpgroup_mma_wait(0"
-    early = altered(forward.lone_round.fn, (FREES, ""), (wait, f"{FREES}{wait}"))
+    early = altered(forward.sequential_iteration.fn, (FREES, ""), (wait, f"{FREES}{wait}"))
     q, k, v, *_ = problem(1, 1, 1, 128, 448, 64, False)
     with pytest.raises(Race, match=r"lands in [kv]_smem.*reads [kv]_smem"):
-        forward_run(q, k, v, False, per_multiprocessor=2, programs=1, replaced={"lone_round": early})
+        forward_run(q, k, v, False, per_multiprocessor=2, programs=1, replaced={"sequential_iteration": early})
 
 
 @pytest.mark.parametrize("per_multiprocessor", (1, 2))
@@ -701,15 +725,15 @@ def test_keys_that_no_query_sees_are_handed_back_when_they_have_landed(per_multi
     """The first queries see the first block of keys, the others the last: eight blocks between are nobody's."""
     q, k, v, *_ = problem(1, 1, 1, 128, 640, 64, False)
     low, high = (torch.tensor(ends).repeat_interleave(64) for ends in ((0, 576), (64, 640)))
-    spans = torch.stack((low, high)).int()[None]
-    run = partial(forward_run, q, k, v, False, spans=spans, programs=1, per_multiprocessor=per_multiprocessor)
+    ranges = torch.stack((low, high)).int()[None]
+    run = partial(forward_run, q, k, v, False, ranges=ranges, programs=1, per_multiprocessor=per_multiprocessor)
     o, _ = run()
     keys = torch.arange(640)
     seen = (keys >= low[:, None]) & (keys < high[:, None])
     want = scaled_dot_product_attention(*(t.float() for t in (q, k, v)), attn_mask=seen)
     torch.testing.assert_close(o.float(), want, atol=3e-3, rtol=0)
     wait = "    mbarrier.wait(v_full.index(t % STAGES), (t // STAGES) & 1)\n"
-    too_early = {"hand_back": altered(forward.hand_back.fn, (wait, ""))}
+    too_early = {"release_unread": altered(forward.release_unread.fn, (wait, ""))}
     with pytest.raises(Race, match=r"lands in v_smem.*no barrier keeps that from what went before: V\d"):
         run(replaced=too_early)
 

@@ -352,11 +352,11 @@ def test_the_table_of_a_recorded_run(tmp_path, capsys):
 
 def test_ours_in_order_is_ours_where_algorithms_are_deterministic():
     before = torch.are_deterministic_algorithms_enabled()
-    with pytest.raises(ZeroDivisionError), backends.context(backends.IN_ORDER):
+    with pytest.raises(ZeroDivisionError), backends.context(backends.DETERMINISTIC):
         assert torch.are_deterministic_algorithms_enabled()
         1 / 0  # noqa: B018
     assert torch.are_deterministic_algorithms_enabled() == before
-    assert backends.IN_ORDER not in backends.installed(), "no peer"
+    assert backends.DETERMINISTIC not in backends.installed(), "no peer"
 
 
 def test_every_gpu_has_a_file_of_its_own():

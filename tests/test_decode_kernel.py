@@ -279,7 +279,7 @@ def test_a_program_has_a_multiprocessor_to_itself_where_keys_are_many(programs, 
 
 
 def test_where_a_program_was_measured_alone(monkeypatch):
-    monkeypatch.setattr(decoding, "multiprocessors", lambda device: 132)
+    monkeypatch.setattr(decoding, "sm_count", lambda device: 132)
     monkeypatch.setattr(decoding, "shared_memory", lambda device: 232448)
     q, k = torch.empty(1, 32, 1, 128, dtype=fp16), torch.empty(1, 8, 8192, 128, dtype=fp16)
     assert cut(q, k, None) == (16, "alone") == cut(q[..., :80], k[..., :80], None)
@@ -309,7 +309,7 @@ def test_when_it_is_chosen(monkeypatch, chosen, H_q, H_kv, N_q, N_k, dtype):
     monkeypatch.setattr(dispatch, "INTERPRETED", False)
     monkeypatch.setattr(dispatch, "why_not_this_machine", lambda device: "")
     q, k = torch.zeros(1, H_q, N_q, 64, dtype=dtype), torch.zeros(1, H_kv, N_k, 64, dtype=dtype)
-    rung = dispatch.forward_rung(q, k, k, scale=0.1)
+    rung = dispatch.choose_forward(q, k, k, scale=0.1)
     assert (rung.name == "decode") is chosen
     if chosen:
         assert rung == ("decode", {}, "")
@@ -318,7 +318,7 @@ def test_when_it_is_chosen(monkeypatch, chosen, H_q, H_kv, N_q, N_k, dtype):
 @needs_interpreter
 def test_the_interpreter_decodes_with_the_teaching_kernel():
     q, k = torch.zeros(1, 2, 1, 16), torch.zeros(1, 2, 600, 16)
-    assert dispatch.forward_rung(q, k, k, scale=0.1) == ("teaching", {}, "kernels run in the interpreter")
+    assert dispatch.choose_forward(q, k, k, scale=0.1) == ("teaching", {}, "kernels run in the interpreter")
 
 
 def test_the_op_decodes_where_it_is_chosen(monkeypatch):

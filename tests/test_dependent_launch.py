@@ -29,7 +29,7 @@ decoding = importlib.import_module("flashlearn.fast.decode")  # the module: the 
 interpreted = pytest.mark.skipif(
     not INTERPRETED, reason="kernels are compiled here: nobody can stand between two of them"
 )
-WAIT = r"( *)wait_for_last\(\).*\n"
+WAIT = r"( *)wait_for_previous\(\).*\n"
 
 
 def decode():
@@ -42,7 +42,7 @@ def pages():
     """One query of one head over 64 keys, cut in two: (o, lse), merged by one program."""
     q, k = torch.ones(1, 1, 1, 16), torch.linspace(0, 1, 64 * 16).view(4, 1, 16, 16)
     tensors = (q, k, k, torch.arange(4, dtype=torch.int32)[None], torch.tensor([64], dtype=torch.int32))
-    given = paged.Given(check_paged(*tensors), None, 0, None, None, 1.0)
+    given = paged.PagedProblem(check_paged(*tensors), None, 0, None, None, 1.0)
     return paged.paged(*tensors, None, given, plan=paged.Plan(Launch(16, 16), 2, True))
 
 
@@ -69,7 +69,7 @@ def run_late(monkeypatch, name: str) -> tuple[list[torch.Tensor], int]:
 
     def launch_early(which, grid, arguments, *rest, **options):
         if which is getattr(module, kernel):
-            assert "follows" in options
+            assert "dependent" in options
             late.extend((arguments[i], arguments[i].clone()) for i in written)
             for i in written:
                 arguments[i].fill_(torch.nan)
@@ -82,15 +82,15 @@ def run_late(monkeypatch, name: str) -> tuple[list[torch.Tensor], int]:
             there.copy_(values)
 
     monkeypatch.setattr(module, launcher, launch_early)
-    monkeypatch.setattr(module, "wait_for_last", arrive)
-    monkeypatch.setattr(paged, "LEAST_KEYS", 16)
+    monkeypatch.setattr(module, "wait_for_previous", arrive)
+    monkeypatch.setattr(paged, "MIN_KEYS", 16)
     return run(), len(waits)
 
 
 @interpreted
 @pytest.mark.parametrize("name", SECOND)
 def test_what_the_first_kernel_writes_is_read_after_the_wait(monkeypatch, name):
-    monkeypatch.setattr(paged, "LEAST_KEYS", 16)
+    monkeypatch.setattr(paged, "MIN_KEYS", 16)
     want = SECOND[name][0]()
     got, waits = run_late(monkeypatch, name)
     assert waits == 1 and all(map(torch.equal, got, want)) and not got[0].isnan().any()
@@ -110,11 +110,11 @@ def test_whoever_does_not_wait_reads_too_early(monkeypatch, name):
 def test_every_program_waits_also_one_that_has_nothing_to_merge(monkeypatch):
     """A kernel after the second waits for the second alone."""
     waits = []
-    monkeypatch.setattr(paged, "wait_for_last", lambda: waits.append(True))
-    monkeypatch.setattr(paged, "LEAST_KEYS", 16)
+    monkeypatch.setattr(paged, "wait_for_previous", lambda: waits.append(True))
+    monkeypatch.setattr(paged, "MIN_KEYS", 16)
     q, k = torch.ones(2, 1, 1, 16), torch.ones(4, 1, 16, 16)
     tensors = (q, k, k, torch.arange(4, dtype=torch.int32).view(2, 2), torch.tensor([16, 16], dtype=torch.int32))
-    given = paged.Given(check_paged(*tensors), None, 0, None, None, 1.0)
+    given = paged.PagedProblem(check_paged(*tensors), None, 0, None, None, 1.0)
     for programs in (2, 5):  # cuts between two sequences, and past all of them
         waits.clear()
         paged.paged(*tensors, None, given, plan=paged.Plan(Launch(16, 16), programs, True))
@@ -123,7 +123,7 @@ def test_every_program_waits_also_one_that_has_nothing_to_merge(monkeypatch):
 
 @interpreted
 def test_the_interpreter_knows_nothing_of_it():
-    assert not follow.follows(torch.device("cpu"))
+    assert not follow.dependent(torch.device("cpu"))
 
 
 COMPILE = """
@@ -151,8 +151,8 @@ if gpu == 90:
     from flashlearn.fast.hopper.backward import attention_backward_hopper
     q, k, v, o, do = torch.empty(5, 1, 2, 512, 64, dtype=torch.float16)
     from flashlearn.fast.hopper.backward_wide import attention_backward_wide
-    for in_order in (False, True):
-        attention_backward_hopper(do, q, k, v, o, torch.empty(1, 2, 512), causal=True, scale=0.1, in_order=in_order)
+    for deterministic in (False, True):
+        attention_backward_hopper(do, q, k, v, o, torch.empty(1, 2, 512), causal=True, scale=0.1, deterministic=deterministic)
     q, k, v, o, do = torch.empty(5, 1, 2, 512, 192, dtype=torch.float16)
     attention_backward_wide(do, q, k, v, o, torch.empty(1, 2, 512), causal=True, scale=0.1)
 kernels = launcher._compiled.values()
@@ -245,6 +245,6 @@ def test_the_launcher_tells_kernels_that_follow_from_others(monkeypatch):
         def __getitem__(self, grid):
             return lambda *_, **given: (options.append(given), {grid: lambda *_: None})[1]
 
-    for follows in (True, False, True, False):
-        launching.launch(Kernel(), (1, 1, 1), (1,), {"D": 64}, key=(), follows=follows)
+    for dependent in (True, False, True, False):
+        launching.launch(Kernel(), (1, 1, 1), (1,), {"D": 64}, key=(), dependent=dependent)
     assert [given.get("launch_pdl") for given in options] == [True, None]

@@ -81,7 +81,7 @@ def test_only_rows_with_all_their_parts_do_not_wait_and_the_last_row_always_does
         waits.append(True)
         begun.sums.copy_(there)
 
-    monkeypatch.setattr(module, "wait_for_last", arrive)
+    monkeypatch.setattr(module, "wait_for_previous", arrive)
     dq = torch.empty(B, H, N, D, dtype=torch.float16)
     end_sums(begun, 0.3, dq, group, added)
     torch.testing.assert_close(dq, (exactly * 0.3).half(), rtol=0, atol=0)

@@ -32,7 +32,7 @@ import torch
 from flashlearn.fast import dispatch
 from flashlearn.fast import launcher
 from flashlearn.fast.hopper import backward, forward
-forward.multiprocessors = lambda device: 132
+forward.sm_count = lambda device: 132
 for D, N, causal in json.loads(sys.argv[1]):
     options = dispatch.hopper_options(N, D, causal)
     q, k, v, o, do = (torch.empty(1, 2, N, D, dtype=torch.float16) for _ in range(5))
@@ -96,11 +96,11 @@ pretend(90)
 import torch
 from flashlearn.fast import launcher
 from flashlearn.fast.hopper import forward
-forward.multiprocessors = lambda device: 132
+forward.sm_count = lambda device: 132
 if sys.argv[2] == "without":
     from flashlearn.exercises.altered import altered
     again = "    mbarrier.wait(passed[0], passed[1])\\n"
-    forward.absorb = altered(forward.absorb.fn, (again, ""))
+    forward.online_softmax_update = altered(forward.online_softmax_update.fn, (again, ""))
 q, k, v = (torch.empty(1, 2, 4096, int(sys.argv[1]), dtype=torch.float16) for _ in range(3))
 forward.attention_forward_hopper(q, k, v, causal=True, scale=0.1)
 (kernel,) = launcher._compiled.values()
@@ -138,7 +138,7 @@ def test_exponentials_are_taken_while_a_product_is_under_way(D):
 @disassembled
 @pytest.mark.slow  # likewise
 def test_without_the_second_wait_they_are_not():
-    """What the assembler makes of it then: this is why `absorb` asks again. Where this fails, it can go."""
+    """What the assembler makes of it then: this is why `online_softmax_update` waits again. Where this fails, it can go."""
     assert max(exponentials_beside_products(128, "without"), default=0) < 16
 
 

@@ -105,28 +105,28 @@ def balance(tiles: int, rows: int, side: int, resident: int) -> float:
 @pytest.mark.parametrize("resident", (132, 114, 78))
 def test_causal_tiles_are_shared_out_evenly(resident):
     """Of sixteen tiles for each program: the last ends at most 11 % after the mean, 6 % in the mean."""
-    from flashlearn.fast.hopper.scheduling import rows_of_a_wave, rows_with_masks
+    from flashlearn.fast.hopper.scheduling import heads_of_a_wave, heads_with_masks
 
-    assert [rows_of_a_wave(tiles, 132) for tiles in (1, 8, 16, 32, 64, 128, 1024)] == [16, 16, 8, 4, 2, 2, 2]
-    assert [rows_with_masks(rows, 2**20) for rows in (1, 7, 9, 1000)] == [1, 7, 8, 8]
-    assert [rows_with_masks(1000, nbytes) for nbytes in (0, 2**21, 2**22, 2**25)] == [8, 8, 4, 2]
+    assert [heads_of_a_wave(tiles, 132) for tiles in (1, 8, 16, 32, 64, 128, 1024)] == [16, 16, 8, 4, 2, 2, 2]
+    assert [heads_with_masks(rows, 2**20) for rows in (1, 7, 9, 1000)] == [1, 7, 8, 8]
+    assert [heads_with_masks(1000, nbytes) for nbytes in (0, 2**21, 2**22, 2**25)] == [8, 8, 4, 2]
     last = []
     for tiles in (3, 4, 5, 8, 16, 31, 32, 43, 64, 85, 128):
-        last.append(balance(tiles, 16 * resident // tiles, rows_of_a_wave(tiles, resident), resident))
+        last.append(balance(tiles, 16 * resident // tiles, heads_of_a_wave(tiles, resident), resident))
     assert max(last) < 1.11 and statistics.mean(last) < 1.065, last
 
 
 def test_rows_of_shared_keys_come_in_sets_that_are_about_as_large():
     """Each of a wave of programs or more; one row after the other where rows are too short, or one fills the GPU."""
-    from flashlearn.fast.hopper.scheduling import rows_of_shared_keys
+    from flashlearn.fast.hopper.scheduling import heads_of_shared_keys
 
-    assert [rows_of_shared_keys(64, blocks, 132) for blocks in (4, 7, 8, 16, 32, 64, 66, 67, 128)] == [
+    assert [heads_of_shared_keys(64, blocks, 132) for blocks in (4, 7, 8, 16, 32, 64, 66, 67, 128)] == [
         None, None, 16, 8, 4, 2, 2, None, None,
     ]  # fmt: skip
-    assert [rows_of_shared_keys(rows, 32, 132) for rows in (1, 2, 5, 7, 8, 9, 11, 12)] == [None, 2, 5, 7, 4, 5, 6, 4]
+    assert [heads_of_shared_keys(rows, 32, 132) for rows in (1, 2, 5, 7, 8, 9, 11, 12)] == [None, 2, 5, 7, 4, 5, 6, 4]
     for blocks in range(8, 67):
         for rows in range(2, 100):
-            side = rows_of_shared_keys(rows, blocks, 132)
+            side = heads_of_shared_keys(rows, blocks, 132)
             sets = -(-rows // side)
             assert rows == side or side >= 132 // blocks, "no set but the last is less than a wave"
             assert sets * side - rows < sets, "the last lacks less than one row for each set"
@@ -143,12 +143,12 @@ def test_memory_that_kernels_write_is_not_filled_first(request):
     request.addfinalizer(lambda: torch.use_deterministic_algorithms(False))
     q = torch.randn(2, 300, 4, 64).transpose(1, 2)
     wanted = ((), ((2, 4, 300), torch.float32), ((0, 3), torch.int32))
-    plain = [launching.to_write(q, *what) for what in wanted]
+    plain = [launching.uninitialised(q, *what) for what in wanted]
     torch.use_deterministic_algorithms(True)
-    assert torch.empty_like(q).isnan().all() and not launching.to_write(q).isnan().all()
+    assert torch.empty_like(q).isnan().all() and not launching.uninitialised(q).isnan().all()
     for what, like in zip(wanted, plain, strict=True):
-        got = launching.to_write(q, *what)
+        got = launching.uninitialised(q, *what)
         assert (got.shape, got.stride(), got.dtype, got.device) == (like.shape, like.stride(), like.dtype, like.device)
-    there = launching.to_write(q.device, (10**6,), torch.float32)
+    there = launching.uninitialised(q.device, (10**6,), torch.float32)
     assert there.shape == (10**6,) and there.device == q.device and not there.isnan().all()
     assert plain[0].stride() == q.stride() and torch.utils.deterministic.fill_uninitialized_memory

@@ -92,8 +92,8 @@ def test_the_op_decodes_all_but_documents(monkeypatch, options, name):
     monkeypatch.setattr(dispatch, "INTERPRETED", False)
     monkeypatch.setattr(dispatch, "why_not_this_machine", lambda device: "another GPU")
     q, k = torch.zeros(1, 4, 1, 16, dtype=fp32), torch.zeros(1, 2, 4096, 16)
-    assert dispatch.general_rung(q, k, k, Options(**options), scale=0.1).name == name
-    assert dispatch.general_rung(q, k, k, Options(**options), scale=0.1, backward=True).name == "portable"
+    assert dispatch.choose_with_options(q, k, k, Options(**options), scale=0.1).name == name
+    assert dispatch.choose_with_options(q, k, k, Options(**options), scale=0.1, backward=True).name == "portable"
 
 
 def test_offsets_are_refused():

@@ -14,10 +14,10 @@ if importlib.util.find_spec("triton") is None:
 from flashlearn.algorithms.attention import spans
 from flashlearn.core.mask import Mask
 from flashlearn.core.steps import Tile, hbm_bytes
-from flashlearn.fast.portable.backward import How, attention_gradients
+from flashlearn.fast.portable.backward import BackwardCall, attention_gradients
 from flashlearn.fast.portable.forward import attention_forward_portable
 from flashlearn.fast.portable.launches import Launch
-from flashlearn.fast.portable.masks import find_places
+from flashlearn.fast.portable.masks import find_tiles
 from flashlearn.fast.portable.options import Options
 from flashlearn.fast.target import INTERPRETED
 from flashlearn.kernels.recorder import Race, StrayAccess, _Recording, kernel_steps
@@ -39,7 +39,7 @@ PROBLEMS = (
 )
 
 
-def low_level(problem: Problem) -> tuple[Options, How]:
+def low_level(problem: Problem) -> tuple[Options, BackwardCall]:
     options = given(problem)
     left, right = problem.window or (None, None)
     cut = options.get("documents")
@@ -47,7 +47,7 @@ def low_level(problem: Problem) -> tuple[Options, How]:
     how = Options(
         left, right, None if cut is None else (cut, None), options.get("key_range"), problem.softcap, alibi, sinks
     )
-    return how, How(problem.causal, None, launch=BLOCKS, launch_dq=BLOCKS, options=how, slopes=problem.alibi)
+    return how, BackwardCall(problem.causal, None, launch=BLOCKS, launch_dq=BLOCKS, options=how, slopes=problem.alibi)
 
 
 def recorded(problem: Problem) -> dict[str, list]:
@@ -188,7 +188,7 @@ def test_steps_say_what_is_masked(problem):
 def test_every_block_of_every_sequence_has_one_tile(lengths, block):
     cut, other = offsets_of(lengths), offsets_of(tuple(reversed(lengths)))
     N = sum(lengths)
-    places = find_places(cut, other, N, N, block).tolist()
+    places = find_tiles(cut, other, N, N, block).tolist()
     found = [(first, length, start) for start, first, length, *_ in places if length]
     want = [
         (first, length, start)
@@ -221,7 +221,7 @@ def test_bad_offsets_unchecked_read_nothing_outside(offsets, monkeypatch):
     for options in (Options(offsets=(cut, None)), Options(offsets=(cut, None), key_range=bad_range)):
         forward = list(kernel_steps(attention_forward_portable, q, k, v, causal=True, launch=BLOCKS, options=options))
         o, lse = forward[-1].output
-        how = How(True, None, launch=BLOCKS, launch_dq=BLOCKS, options=options)
+        how = BackwardCall(True, None, launch=BLOCKS, launch_dq=BLOCKS, options=options)
         list(kernel_steps(attention_gradients, do, q, k, v, o.nan_to_num(), lse.nan_to_num(), None, how))
 
 
@@ -229,7 +229,7 @@ def test_without_clamping_that_would_be_seen(monkeypatch):
     monkeypatch.setattr(_Recording, "_refuse_race", lambda *_: None)
     q, k, v, _ = make(Problem(70, 70, 16, H_q=1, H_kv=1))
     monkeypatch.setattr(
-        "flashlearn.fast.portable.options.find_places",
+        "flashlearn.fast.portable.options.find_tiles",
         lambda *_: torch.tensor([[0, 60, 16, 0, 70]], dtype=torch.int32),
     )
     cut = offsets_of((70,))

@@ -312,7 +312,7 @@ def test_threads_take_turns_in_the_interpreter():
 @pytest.mark.skipif(not INTERPRETED, reason="kernels are compiled in this process")
 def test_the_interpreter_runs_the_teaching_kernels():
     q, k, v = small()
-    for rung in (dispatch.forward_rung(q, k, v, scale=0.1), dispatch.backward_rung(q, k, v, scale=0.1)):
+    for rung in (dispatch.choose_forward(q, k, v, scale=0.1), dispatch.choose_backward(q, k, v, scale=0.1)):
         assert rung == ("teaching", {}, "kernels run in the interpreter")
 
 
@@ -339,8 +339,8 @@ def as_on_hopper(monkeypatch):
 )
 def test_rungs_on_hopper(as_on_hopper, D, N, causal, options):
     q = torch.zeros(1, 2, N, D, dtype=bf16)
-    assert dispatch.forward_rung(q, q, q, causal=causal, scale=0.1) == ("hopper", options, "")
-    assert dispatch.backward_rung(q, q, q, scale=0.1).name == "hopper"
+    assert dispatch.choose_forward(q, q, q, causal=causal, scale=0.1) == ("hopper", options, "")
+    assert dispatch.choose_backward(q, q, q, scale=0.1).name == "hopper"
 
 
 @pytest.mark.parametrize(
@@ -358,20 +358,20 @@ def test_rungs_on_hopper(as_on_hopper, D, N, causal, options):
 )
 def test_what_hopper_kernels_leave_to_the_portable_kernel(as_on_hopper, why, scale, change):
     t = change(torch.zeros(1, 2, 64, 64, dtype=fp16))
-    rung = dispatch.forward_rung(t, t, t, scale=scale)
+    rung = dispatch.choose_forward(t, t, t, scale=scale)
     assert rung.name == "portable" and why in rung.why
 
 
 @pytest.mark.parametrize("D", (136, 192, 256))
 def test_wide_heads_run_on_hopper_both_ways(as_on_hopper, D):
     q = torch.zeros(1, 2, 64, D, dtype=fp16)
-    assert dispatch.forward_rung(q, q, q, scale=0.1) == ("hopper", {"block_n": 64}, "")
-    assert dispatch.backward_rung(q, q, q, scale=0.1) == ("hopper", {"in_order": False}, "")
+    assert dispatch.choose_forward(q, q, q, scale=0.1) == ("hopper", {"block_n": 64}, "")
+    assert dispatch.choose_backward(q, q, q, scale=0.1) == ("hopper", {"deterministic": False}, "")
 
 
 def test_wider_heads_are_left_to_the_portable_kernels(as_on_hopper):
     q = torch.zeros(1, 2, 64, 264, dtype=fp16)
-    for rung in (dispatch.forward_rung, dispatch.backward_rung):
+    for rung in (dispatch.choose_forward, dispatch.choose_backward):
         choice = rung(q, q, q, scale=0.1)
         assert choice.name == "portable" and "D = 264" in choice.why and "256 columns" in choice.why
 
@@ -380,8 +380,8 @@ def test_deterministic_backward_on_hopper(as_on_hopper):
     q = torch.zeros(1, 2, 64, 64, dtype=fp16)
     torch.use_deterministic_algorithms(True)
     try:
-        assert dispatch.backward_rung(q, q, q, scale=0.1) == ("hopper", {"in_order": True}, "")
-        assert dispatch.forward_rung(q, q, q, scale=0.1).name == "hopper"
+        assert dispatch.choose_backward(q, q, q, scale=0.1) == ("hopper", {"deterministic": True}, "")
+        assert dispatch.choose_forward(q, q, q, scale=0.1).name == "hopper"
     finally:
         torch.use_deterministic_algorithms(False)
 

@@ -24,7 +24,7 @@ from flashlearn.core.pages import check_paged
 from flashlearn.core.steps import VALUES, hbm_bytes
 from flashlearn.cost import cache_bytes, decode_cost, paged_cost
 from flashlearn.fast import paged as paging
-from flashlearn.fast.paged import Given, Plan, flash_attention_paged, paged, tiles_of_queries
+from flashlearn.fast.paged import PagedProblem, Plan, flash_attention_paged, paged, tiles_of_queries
 from flashlearn.fast.portable.launches import Launch
 from flashlearn.fast.target import INTERPRETED
 from flashlearn.kernels.recorder import Race, kernel_steps
@@ -141,14 +141,14 @@ def cut(tensors, options, launch, programs, split=True, cu_seqlens_q=None, least
     sizes = check_paged(*tensors, cu_seqlens_q)
     left, right = check_window(options.get("window"))
     scale = options.get("scale")
-    given = Given(
+    given = PagedProblem(
         sizes, left, 0 if options.get("causal", True) else right, options.get("softcap"), options.get("sinks"),
         sizes.D**-0.5 if scale is None else scale,
     )  # fmt: skip
     if not split:
         programs = tiles_of_queries(sizes, launch.block_m) * sizes.H_kv
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paging, "LEAST_KEYS", least)
+        patch.setattr(paging, "MIN_KEYS", least)
         return paged(*tensors, cu_seqlens_q, given, plan=Plan(launch, programs, split)) if q.numel() else None
 
 
@@ -331,7 +331,7 @@ def test_numbers_out_of_range_are_taken_for_the_nearest(monkeypatch):
 
 
 def test_how_the_work_is_cut_depends_on_shapes_alone(monkeypatch):
-    monkeypatch.setattr(paging, "multiprocessors", lambda device: 132)
+    monkeypatch.setattr(paging, "sm_count", lambda device: 132)
     monkeypatch.setattr(paging, "shared_memory", lambda device: 232448)
     plans = {}
     for most, B, queries in ((1, 128, 1), (256, 1, 1), (4, 1, 1), (256, 128, 1), (16, 4, 512)):
@@ -355,13 +355,13 @@ launches = pretend(90)
 import torch
 from flashlearn.core.pages import check_paged
 from flashlearn.fast import paged as paging
-paging.multiprocessors, paging.shared_memory = (lambda device: 132), (lambda device: 232448)
+paging.sm_count, paging.shared_memory = (lambda device: 132), (lambda device: 232448)
 torch.cuda.get_device_capability = lambda *device: (9, 0)
 for D, page in ((64, 16), (64, 256), (96, 128), (128, 16), (128, 64), (128, 128), (128, 256)):
     q = torch.empty(128, 32, 1, D, dtype=torch.float16)
     k = torch.empty(1024, 8, page, D, dtype=torch.float16)
     table, lengths = torch.zeros(128, 1024 // page, dtype=torch.int32), torch.zeros(128, dtype=torch.int32)
-    given = paging.Given(check_paged(q, k, k, table, lengths), None, 0, None, None, 0.1)
+    given = paging.PagedProblem(check_paged(q, k, k, table, lengths), None, 0, None, None, 0.1)
     plan = paging.Plan.of(given.sizes, 2, q.device)
     paging.paged(q, k, k, table, lengths, None, given, plan=plan, with_lse=False)
     room = min(65536 // (128 * launches[0].registers), 233472 // (launches[0].shared + 1024))

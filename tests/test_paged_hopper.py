@@ -53,7 +53,7 @@ def attend(given, programs, causal=True, split=True, left=None, softcap=None, si
     q, k, v, table, lengths = given
     sizes = check_paged(*given)
     D = sizes.D
-    options = portable.Given(sizes, left, 0 if causal else None, softcap, sinks, D**-0.5)
+    options = portable.PagedProblem(sizes, left, 0 if causal else None, softcap, sinks, D**-0.5)
     plan = portable.Plan.of_hopper(sizes, q.device)._replace(programs=programs, split=split)
     o, lse = torch.full_like(q, NAN), torch.full(q.shape[:3], NAN)
     parts = torch.full((programs, 2, 16, D), NAN), torch.full((programs, 2, 16), NAN)
@@ -151,7 +151,7 @@ import flashlearn.fast.paged as paging
 launches = pretend(90)
 import torch
 from flashlearn.core.pages import check_paged
-paging.multiprocessors = lambda device: 132
+paging.sm_count = lambda device: 132
 torch.cuda.get_device_capability = lambda *device: (9, 0)
 for D, page, B, queries, left, softcap in (
     (128, 256, 16, 1, None, None), (128, 16, 128, 4, None, None), (64, 64, 1, 1, 100, 30.0),
@@ -160,7 +160,7 @@ for D, page, B, queries, left, softcap in (
     q, k = torch.empty(B, 16, queries, D, dtype=torch.bfloat16), torch.empty(64 * B, 4, page, D, dtype=torch.bfloat16)
     table, lengths = torch.zeros(B, 64, dtype=torch.int32), torch.zeros(B, dtype=torch.int32)
     sinks = None if left is None else torch.zeros(16)
-    given = paging.Given(check_paged(q, k, k, table, lengths), left, 0, softcap, sinks, 0.1)
+    given = paging.PagedProblem(check_paged(q, k, k, table, lengths), left, 0, softcap, sinks, 0.1)
     assert not paging.why_not_these_pages(given, q.dtype)
     plan = paging.Plan.of_hopper(given.sizes, q.device)
     paging.paged(q, k, k, table, lengths, None, given, plan=plan)
@@ -191,7 +191,7 @@ def test_what_the_kernel_does_not_take():
     """The portable kernel takes it, and the reason can be asked for."""
     given = problem([100, 20], 64, 64)
     sizes = check_paged(*given)
-    plain = portable.Given(sizes, None, 0, None, None, 0.1)
+    plain = portable.PagedProblem(sizes, None, 0, None, None, 0.1)
     why = lambda dtype=torch.float16, right=0, **changed: portable.why_not_these_pages(  # noqa: E731
         plain._replace(sizes=sizes._replace(**changed), right=right), dtype
     )

@@ -206,7 +206,7 @@ def test_the_op_runs_them_where_hopper_kernels_do_not_apply(monkeypatch, dtype):
     case = Case(33, 40, 16, causal=True, dtype=dtype, H_q=4, H_kv=2)
     inputs = make(case)
     for way in ("forward", "backward"):
-        monkeypatch.setattr(api, f"{way}_rung", lambda *_, **__: dispatch.Choice("portable", {}, "the test wants it"))
+        monkeypatch.setattr(api, f"choose_{way}", lambda *_, **__: dispatch.Choice("portable", {}, "the test wants it"))
     q, k, v = (t.requires_grad_() for t in inputs[:3])
     o, lse = api.flash_attention(q, k, v, causal=True, return_lse=True)
     grads = torch.autograd.grad(o, (q, k, v), inputs[3])

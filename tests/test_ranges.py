@@ -1,4 +1,4 @@
-"""Windows and documents in the Hopper kernels: the spans, and the kernels' own text run by the simulator of barriers."""
+"""Windows and documents in the Hopper kernels: the ranges, and the kernels' own text run by the simulator of barriers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: no kernel is run", allow_module_level=True)
 
-from flashlearn.fast.hopper.ranges import Spans, attention_spans
-from flashlearn.fast.hopper.scheduling import turns_to_add
+from flashlearn.fast.hopper.ranges import Ranges, attention_ranges
+from flashlearn.fast.hopper.scheduling import make_semaphores
 from flashlearn.fast.portable.options import mean_seen
 from flashlearn.fast.target import INTERPRETED
 from tests.ranges import CASES, KEYS, RAGGED, RANGES, attend, dense
@@ -26,36 +26,36 @@ import flashlearn.kernels
 from flashlearn.compiler.pretend import pretend
 launches = pretend(90)
 import torch
-from flashlearn.fast.hopper.ranges import attention_spans
+from flashlearn.fast.hopper.ranges import attention_ranges
 pair = (torch.tensor([0, 9], dtype=torch.int32),) * 2
 for given in ({}, {"offsets": pair}, {"key_range": pair}, {}):
     for of_keys in (False, True):
-        attention_spans(9, 9, torch.device("cpu"), left=5, right=0, **given, of_keys=of_keys)
+        attention_ranges(9, 9, torch.device("cpu"), left=5, right=0, **given, of_keys=of_keys)
 print(f"{len(launches)} launches, {sum(launch.spilled for launch in launches)} bytes of stack")
 """
 
 
-def visible_by(spans, N):
-    """The booleans that spans stand for, (.., rows, N)."""
+def visible_by(ranges, N):
+    """The booleans that ranges stand for, (.., rows, N)."""
     j = torch.arange(N)
-    return (j >= spans[:, 0, :, None]) & (j < spans[:, 1, :, None])
+    return (j >= ranges[:, 0, :, None]) & (j < ranges[:, 1, :, None])
 
 
-def spans_of(sizes, options, of_keys=False):
+def ranges_of(sizes, options, of_keys=False):
     """What the kernel makes of the options, on the CPU, where the simulator reads it."""
     pairs = {name: tuple(t.to(DEVICE) for t in pair) for name, pair in options.items() if isinstance(pair, tuple)}
-    return attention_spans(*sizes, DEVICE, **options | pairs, of_keys=of_keys).ends.cpu()
+    return attention_ranges(*sizes, DEVICE, **options | pairs, of_keys=of_keys).ends.cpu()
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_spans_are_the_mask(name):
     sizes, options = CASES[name]
     want = dense(*sizes, options["left"], options["right"], options.get("offsets"), options.get("key_range"))
-    of_queries, of_keys = spans_of(sizes, options), spans_of(sizes, options, of_keys=True)
+    of_queries, of_keys = ranges_of(sizes, options), ranges_of(sizes, options, of_keys=True)
     assert torch.equal(visible_by(of_queries, sizes[1]), want)
     assert torch.equal(visible_by(of_keys, sizes[0]), want.mT)
-    for spans in (of_queries, of_keys):
-        assert (spans.diff(dim=-1) >= 0).all(), "the start or the end of a span moves back"
+    for ranges in (of_queries, of_keys):
+        assert (ranges.diff(dim=-1) >= 0).all(), "the start or the end of a span moves back"
 
 
 @pytest.mark.parametrize("left, right", [(None, 0), (40, 0), (40, 7), (None, None), (3, None), (0, 500)])
@@ -70,15 +70,15 @@ def test_how_many_see_in_the_mean(left, right, sequences):
 
 @pytest.mark.parametrize("right_way", (True, False))
 def test_how_many_blocks_of_keys_add_before(right_way):
-    """More blocks of queries, and of keys, than are counted at a time; and spans that no mask has."""
+    """More blocks of queries, and of keys, than are counted at a time; and ranges that no mask has."""
     N_q, N_k, block_m, own, heads = 2300, 4200, 64, 128, 3
-    spans = torch.randint(0, N_q + 1, (2, 2, N_k), generator=torch.Generator().manual_seed(0), dtype=torch.int32)
+    ranges = torch.randint(0, N_q + 1, (2, 2, N_k), generator=torch.Generator().manual_seed(0), dtype=torch.int32)
     if right_way:
-        spans = spans.sort(-1).values.sort(1).values
+        ranges = ranges.sort(-1).values.sort(1).values
     q, k = (torch.empty(2, heads, N, 8, device=DEVICE) for N in (N_q, N_k))
-    turns = turns_to_add(q, k, Spans(spans.to(DEVICE), N_q, N_q), block_m, own).cpu()
+    turns = make_semaphores(q, k, Ranges(ranges.to(DEVICE), N_q, N_q), block_m, own).cpu()
     at = torch.arange(0, N_k, own)
-    first, stop = spans[:, 0, at] // block_m, -(-spans[:, 1, (at + own - 1).clamp(max=N_k - 1)] // block_m)
+    first, stop = ranges[:, 0, at] // block_m, -(-ranges[:, 1, (at + own - 1).clamp(max=N_k - 1)] // block_m)
     blocks = torch.arange(-(-N_q // block_m))
     counted = 1 + 2 * 2 * heads * len(blocks)
     got = turns[counted:].view(2, len(at), len(blocks))
@@ -87,14 +87,14 @@ def test_how_many_blocks_of_keys_add_before(right_way):
         assert torch.equal(got[:, n], so_far)
         so_far += (first[:, n, None] <= blocks) & (blocks < stop[:, n, None])
     assert not turns[:counted].any() and so_far.max() > 0
-    assert turns_to_add(q, k, None, block_m, own).tolist() == [0] * counted
+    assert make_semaphores(q, k, None, block_m, own).tolist() == [0] * counted
 
 
 def test_bad_offsets_stay_inside():
     wrong = torch.tensor([5, -3, 1000, 7], dtype=torch.int32)
     for of_keys, most in ((False, 90), (True, 100)):
-        spans = spans_of((100, 90), dict(left=None, right=0, offsets=(wrong, wrong)), of_keys)
-        assert (spans >= 0).all() and (spans <= most).all()
+        ranges = ranges_of((100, 90), dict(left=None, right=0, offsets=(wrong, wrong)), of_keys)
+        assert (ranges >= 0).all() and (ranges <= most).all()
 
 
 @pytest.mark.parametrize(
@@ -122,12 +122,12 @@ def test_the_kernels_see_what_the_spans_say(name, D, how):
     wide = [t.float().requires_grad_() for t in (q, k, v)]
     seen = dense(*sizes, options["left"], options["right"], options.get("offsets"), options.get("key_range"))
     want, want_lse = attend(*wide, seen)
-    o, lse = forward_run(q, k, v, False, **how, spans=spans_of(sizes, options))
+    o, lse = forward_run(q, k, v, False, **how, ranges=ranges_of(sizes, options))
     torch.testing.assert_close(o.float(), want, atol=3e-3, rtol=0)
     torch.testing.assert_close(lse, want_lse.detach(), atol=3e-3, rtol=0)
     gradients = torch.autograd.grad(want, wide, do.float())
     for side in (0, 2):  # dq added up in any order, and in one
-        got = backward_run(q, k, v, do, o, lse, False, spans=spans_of(sizes, options, of_keys=True), side=side)
+        got = backward_run(q, k, v, do, o, lse, False, ranges=ranges_of(sizes, options, of_keys=True), side=side)
         for what, ours, wanted in zip(("dq", "dk", "dv"), got, gradients, strict=True):
             torch.testing.assert_close(
                 ours.float(), wanted, atol=1e-2, rtol=1e-2, msg=f"{what}, {side} rows side by side"
@@ -142,10 +142,10 @@ def test_scores_under_a_softcap(D, softcap):
     sinks = torch.tensor([-1.0, 1.0])
     wide = [t.float().requires_grad_() for t in (q, k, v)]
     want, want_lse = attend(*wide, dense(*sizes, 50, 0, (RAGGED, KEYS)), sinks, softcap=softcap)
-    o, lse = forward_run(q, k, v, False, spans=spans_of(sizes, options), sinks=sinks, softcap=softcap)
+    o, lse = forward_run(q, k, v, False, ranges=ranges_of(sizes, options), sinks=sinks, softcap=softcap)
     torch.testing.assert_close(o.float(), want, atol=3e-3, rtol=0)
     torch.testing.assert_close(lse, want_lse.detach(), atol=3e-3, rtol=0)
-    got = backward_run(q, k, v, do, o, lse, False, spans=spans_of(sizes, options, of_keys=True), softcap=softcap)
+    got = backward_run(q, k, v, do, o, lse, False, ranges=ranges_of(sizes, options, of_keys=True), softcap=softcap)
     for ours, wanted in zip(got, torch.autograd.grad(want, wide, do.float()), strict=True):
         torch.testing.assert_close(ours.float(), wanted, atol=1e-2, rtol=1e-2)
 
@@ -156,8 +156,8 @@ def test_nobody_waits_for_ever_whatever_the_spans_are(seed, D):
     """Bad offsets make wrong results, and no program that waits for one that adds nothing."""
     torch.manual_seed(seed)
     q, k, v, do, *_ = problem(2, 1, 1, 300, 300, D, False)
-    spans = torch.randint(0, 301, (2, 2, 300), dtype=torch.int32)
-    backward_run(q, k, v, do, q, torch.zeros(2, 1, 300), False, spans=spans, side=2)  # else a Deadlock
+    ranges = torch.randint(0, 301, (2, 2, 300), dtype=torch.int32)
+    backward_run(q, k, v, do, q, torch.zeros(2, 1, 300), False, ranges=ranges, side=2)  # else a Deadlock
 
 
 @pytest.mark.parametrize("sink", (-2.0, 3.0))
@@ -167,7 +167,7 @@ def test_a_sink_takes_part_in_the_sum_alone(sink):
     q, k, v, *_ = problem(1, 2, 1, *sizes, 64, False)
     sinks = torch.tensor([sink, -sink])
     want, want_lse = attend(q.float(), k.float(), v.float(), dense(*sizes, 50, 0, (RAGGED, KEYS)), sinks)
-    o, lse = forward_run(q, k, v, False, spans=spans_of(sizes, options), sinks=sinks)
+    o, lse = forward_run(q, k, v, False, ranges=ranges_of(sizes, options), sinks=sinks)
     torch.testing.assert_close(o.float(), want, atol=3e-3, rtol=0)
     torch.testing.assert_close(lse, want_lse, atol=3e-3, rtol=0)
     assert (lse[0, 0] == sink).any()

@@ -338,13 +338,13 @@ def span(numbers) -> str:
     return f"{min(found):.2f} to {max(found):.2f}"
 
 
-def in_order(gpu: str, **where) -> list[float]:
+def deterministic(gpu: str, **where) -> list[float]:
     """Backward in order over any order, as called, in settings of the records of a GPU."""
     rows = chosen(load(f"gpu_attention_{gpu}")["order"], **where)
     return [row["in order"]["backward"] / row["flashlearn"]["backward"] for row in rows]
 
 
-IN_ORDER = "backward, in order, block by block for all heads"
+DETERMINISTIC = "backward, in order, block by block for all heads"
 WIDE = ", D = 192 and 256"
 
 
@@ -356,7 +356,7 @@ def test_what_order_costs_is_told_as_it_was_recorded():
         for name in ("CHANGELOG.md", "notebooks/14_appendix.md")
     ]
     changes, appendix = (" ".join(text.split()) for text in course)
-    kept = trials[f"{IN_ORDER}, in even sets"]
+    kept = trials[f"{DETERMINISTIC}, in even sets"]
     more = trials["backward, in order, three warps that add in turn, D = 192 and 256"]
     assert min(row["ratio"] for row in kept["rows"]) > 0.8 and {row["group"] for row in kept["rows"]} == {1, 4, 8}
     assert f"reaches {spread(kept)} of the speed in any order (H200, {len(kept['rows'])} settings of N 512" in backward
@@ -380,9 +380,9 @@ def test_what_order_costs_is_told_as_it_was_recorded():
     least = min(row["ratio"] for row in kept["rows"] + more["rows"])
     assert f"take turns: on an H200 at most {math.ceil(100 - 100 * least)} % slower, more with windows." in notebook
     assert min(row["ratio"] for row in spans["rows"]) < least
-    called = in_order("h100", D=(64, 128))
+    called = deterministic("h100", D=(64, 128))
     assert f"on an H100, as called, {span(called)} ({len(called)} settings of float16)" in backward
-    alone = trials[f"{IN_ORDER}, alone"]
+    alone = trials[f"{DETERMINISTIC}, alone"]
     settings = f"{len(alone['rows'])} settings of D 64 to 256"
     assert f"is {spread(alone)} times the speed (H200, {settings}, nothing else" in backward
     assert f"alone was worth {spread(alone)} times" in appendix
@@ -641,10 +641,10 @@ def test_what_was_tried_of_places_and_shares_is_told_as_it_was_recorded():
     assert all(after < before for before, after in loads.values())
     window = placed["rows"]
     wide, narrow = ({f"{row['ratio']:.2f}" for row in window if row["D"] == D} for D in (128, 64))
-    in_order = spread(trials["backward, the same, in order"])
+    deterministic = spread(trials["backward, the same, in order"])
     assert wide == {"1.11"} and narrow == {"0.99"}
-    assert f"that is 1.11 times the speed (H100), at D = 64 0.99; in order {in_order}" in words
-    assert f"1.11 of the speed at D = 128, 0.99 at D = 64; in order {in_order}: kept" in appendix
+    assert f"that is 1.11 times the speed (H100), at D = 64 0.99; in order {deterministic}" in words
+    assert f"1.11 of the speed at D = 128, 0.99 at D = 64; in order {deterministic}: kept" in appendix
     assert "1.11 times as fast at D = 128 with a window of 1025 keys on an H100" in changes
     shared = trials["backward, blocks of keys of the last wave shared by several programs"]["rows"]
     at = [spread({"rows": [row for row in shared if row["D"] == D]}) for D in (64, 128)]
@@ -920,14 +920,14 @@ def test_what_is_told_of_the_backward_pass_of_wide_heads():
     words, changes = said_of("backward_wide"), " ".join((path / "CHANGELOG.md").read_text(encoding="utf-8").split())
     all_of_them = "backward, D = 192 and 256, "
     fast = f"{all_of_them}by the fast kernel in place of the portable one"
-    in_order = trials[f"{fast}, in order"]
-    windows = {"rows": [row for row in in_order["rows"] if "window" in row]}
+    deterministic = trials[f"{fast}, in order"]
+    windows = {"rows": [row for row in deterministic["rows"] if "window" in row]}
     assert f"Result: {spread(trials[fast])} times the speed of the portable kernels" in words
     assert (
-        f"windows and softcaps {spread(trials[f'{fast}, windows and softcaps'])}, and in order {spread(in_order)}"
+        f"windows and softcaps {spread(trials[f'{fast}, windows and softcaps'])}, and in order {spread(deterministic)}"
         in words
     )
-    assert all("window" in row for row in in_order["rows"] if row["ratio"] < 1)
+    assert all("window" in row for row in deterministic["rows"] if row["ratio"] < 1)
     assert f"{spread(trials[fast])} times as fast at D 192 and 256" in changes
     assert f"In order with a window it is {spread(windows)} times as fast" in changes
     for name, said in {
@@ -957,7 +957,7 @@ def test_what_is_told_of_the_backward_pass_of_wide_heads():
     wrong.append(spread(trials[f"{all_of_them}dQ added elsewhere by every program, and wrong"]))
     capped_too = spread(trials[f"{fast}, windows and softcaps"])
     for told in (
-        f"{spread(trials[fast])} times the speed, with windows and softcaps {capped_too}: kept; in order {spread(in_order)} |",
+        f"{spread(trials[fast])} times the speed, with windows and softcaps {capped_too}: kept; in order {spread(deterministic)} |",
         f"| {wrong[0]}, {wrong[1]} and {wrong[2]}: with 64 keys",
         f"causal {spread(loops)} of the speed, and compiled sooner: kept; with windows and documents {spread(masked)} |",
     ):

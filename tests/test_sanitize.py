@@ -74,7 +74,7 @@ def test_a_file_that_is_named_without_its_folder_is_that_of_the_kernel():
     (
         ("Write", STORE, "Write", STORE),
         ("Write", STORE, "Read", LOAD),
-        ("Write", "ds_smem.index(t % ROUNDS_KEPT * 2 + index).store(", "Read", LOAD),
+        ("Write", "ds_smem.index(t % ITERATIONS_KEPT * 2 + index).store(", "Read", LOAD),
         ("Write", DISPATCH, "Read", LOAD),
         ("Write", DISPATCH, "Write", DISPATCH),
         ("Read", PART, "Write", DISPATCH),

@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 OURS = "flashlearn"
-IN_ORDER = "in order"  # ours, where gradients have to have the same bits every time
+DETERMINISTIC = "in order"  # ours, where gradients have to have the same bits every time
 SDPA = {
     "fa2": SDPBackend.FLASH_ATTENTION,
     "cudnn": SDPBackend.CUDNN_ATTENTION,
@@ -71,7 +71,7 @@ def deterministic() -> Iterator[None]:
 
 def context(name: str):
     """What chooses this backend for `scaled_dot_product_attention`, or the order for ours; nothing for the others."""
-    if name == IN_ORDER:
+    if name == DETERMINISTIC:
         return deterministic()
     return sdpa_kernel(SDPA[name]) if name in SDPA else contextlib.nullcontext()
 
@@ -79,7 +79,7 @@ def context(name: str):
 def bind(name: str, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Callable[[], Tensor]:
     """A call that returns o (B, H_q, N_q, D), to be made within `context(name)`."""
     grouped = q.shape[1] != k.shape[1]
-    if name in (OURS, IN_ORDER):
+    if name in (OURS, DETERMINISTIC):
         from flashlearn.fast.api import flash_attention
 
         return lambda: flash_attention(q, k, v, causal=causal)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from flashlearn.measurements.records import chosen, geometric_mean, provenance
 from flashlearn.measurements.tables import LEVEL, TARGETS
 
-from .backends import IN_ORDER, NAMES, OURS, PEERS
+from .backends import DETERMINISTIC, NAMES, OURS, PEERS
 
 LONG, SHORT = (4096, 16384), (512, 1024, 2048)
 MEMORY_TARGET = 1.1  # of FlashAttention-2, and of the least per token over all N
@@ -105,7 +105,7 @@ def targets(results: Mapping) -> list[Target]:
             found.append(in_each(f"{direction} / flex, {dtype}, N 1024", short, 1, 4))
         short = ratios(chosen(rows, D=64, N=SHORT), "forward", "cudnn")
         found.append(in_each(f"forward / cudnn, {dtype}, D 64, N 512 to 2048", short, 1, 6))
-        order = ratios(chosen(results.get("order", ()), dtype=dtype, D=(64, 128)), "backward", OURS, IN_ORDER)
+        order = ratios(chosen(results.get("order", ()), dtype=dtype, D=(64, 128)), "backward", OURS, DETERMINISTIC)
         found.append(in_each(f"backward in order / in any order, {dtype}", order, ORDER_TARGET, SETTINGS["order"]))
         steps = ratios(chosen(results.get("decoding", ()), dtype=dtype), "graph us", "cudnn")
         found.append(
@@ -234,7 +234,7 @@ def report(results: Mapping) -> str:
             lines += ["", f"{title}; ratio: above 1 ours is faster", *rate_table(rows, key)]
     if results.get("order"):
         lines += ["", "Backward with torch.use_deterministic_algorithms(True), TFLOP/s; ratio: of the rate without"]
-        lines += rate_table(results["order"], "backward", IN_ORDER, (OURS,))
+        lines += rate_table(results["order"], "backward", DETERMINISTIC, (OURS,))
     if results.get("memory"):
         lines += ["", "Peak memory of forward and backward, MiB; ratio: above 1 ours takes less"]
         lines += memory_table(results["memory"])

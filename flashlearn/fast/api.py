@@ -3,7 +3,7 @@
 What the operator adds to the launchers: automatic differentiation (first order), `torch.compile`, autocast,
 and the choice of the kernel. Registered with `torch.library` are `flashlearn::attention_forward`, its
 derivative `flashlearn::attention_backward`, and `flashlearn::attention_inference`, which is the first without
-a derivative and without lse: where neither is asked for, less is to be done on every call. Each has a rule for
+a derivative and without lse: where neither is issued, less is to be done on every call. Each has a rule for
 fake tensors, so that a compiler can trace it without running it. They run on a GPU, or on the CPU in Triton's
 interpreter (see `flashlearn.fast.target`), and never fall back to anything else.
 """
@@ -18,7 +18,7 @@ from torch import Tensor
 from flashlearn.core.inputs import check_bool, check_qkv, dual
 from flashlearn.core.mask import KeyRange, Window, limits
 from flashlearn.fast.decode import decode
-from flashlearn.fast.dispatch import allow_tf32, backward_rung, forward_rung, must_widen, why_not_tma
+from flashlearn.fast.dispatch import allow_tf32, choose_backward, choose_forward, must_widen, why_not_tma
 from flashlearn.fast.interpreter_warning import warn_if_slow
 from flashlearn.fast.options_operator import count_flops, flat, general_forward, options_of, refuse_second_order
 from flashlearn.fast.portable.backward import attention_backward_portable
@@ -189,7 +189,7 @@ def without_causal(window: Window | None, causal: bool, N_q: int, N_k: int) -> t
 
 
 def prepare(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None) -> tuple[Tensor, Tensor, Tensor, float]:
-    """q, k and v as autocast would have them, and the scale; refuses what `flash_attention` does not take."""
+    """q, k and v as autocast would have them, and the scale; rejects what `flash_attention` does not take."""
     if isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor):
         q, k, v = _autocast(q, k, v)
     size = check_qkv(q, k, v)
@@ -227,8 +227,8 @@ def _forward(q, k, v, causal, scale, with_lse=True):
 
 
 def _run_forward(q, k, v, causal, scale, with_lse):
-    """The same by the kernel that `forward_rung` picks."""
-    rung = forward_rung(q, k, v, causal=causal, scale=scale)
+    """The same by the kernel that `choose_forward` picks."""
+    rung = choose_forward(q, k, v, causal=causal, scale=scale)
     if rung.name == "teaching":
         warn_if_slow(q, k, forward_launch(q.shape[-1], q.element_size())[:2], causal=causal)
         return attention_forward(q, k, v, causal=causal, scale=scale, allow_tf32=allow_tf32(q))
@@ -268,8 +268,8 @@ def _backward(do, dlse, q, k, v, o, lse, causal, scale):
 
 
 def _run_backward(do, dlse, q, k, v, o, lse, causal, scale):
-    """The same by the kernels that `backward_rung` picks."""
-    rung = backward_rung(q, k, v, scale=scale)
+    """The same by the kernels that `choose_backward` picks."""
+    rung = choose_backward(q, k, v, scale=scale)
     if rung.name == "teaching":
         block = backward_launch(q.shape[-1], q.element_size())[:2]
         warn_if_slow(q, k, block, block, causal=causal, back=True)

@@ -22,8 +22,8 @@ import triton.language as tl
 from torch import Tensor
 
 from flashlearn.core.inputs import check_block, check_bool, check_qkv
-from flashlearn.fast.dependent_launch import follows, let_next_begin, wait_for_last
-from flashlearn.fast.launcher import current_stream, launch, multiprocessors
+from flashlearn.fast.dependent_launch import dependent, launch_dependents, wait_for_previous
+from flashlearn.fast.launcher import current_stream, launch, sm_count
 from flashlearn.fast.portable.launches import shared_memory
 from flashlearn.fast.portable.masks import is_visible, keys_seen, keys_seen_by_all, keys_there
 from flashlearn.fast.portable.options import PLAIN, Options
@@ -33,8 +33,8 @@ from flashlearn.kernels.forward import LN_2, Launch, absorb, check_head_dim, pad
 
 KEYS_PER_SPLIT = 256  # at least, of many splits: a shorter one ends before its loads are well under way
 SHORT_SPLITS, KEYS_PER_SHORT_SPLIT = 16, 64  # up to so many splits may be so short: few CTAs have the GPU to themselves
-PROGRAMS_PER_MULTIPROCESSOR = 2  # one computes while the other waits for memory
-KEYS_ALONE = 512  # at least, of a split whose program has a multiprocessor to itself, with tiles twice as large
+CTAS_PER_SM = 2  # one computes while the other waits for memory
+KEYS_ALONE = 512  # at least, of a split whose program has an SM to itself, with tiles twice as large
 MERGED_BY_ONE = 2**15  # elements of o, of all splits, that one CTA merges
 
 
@@ -62,9 +62,9 @@ def attention_decode_kernel(
     """
     split = tl.program_id(0).to(tl.int64)
     splits = tl.num_programs(0)
-    if splits > 1:  # attention_merge_kernel: another one would take room, on few multiprocessors, and wait
-        let_next_begin(not MERGE)
-    wait_for_last()  # whatever that is: it may have written q, or the last k and v
+    if splits > 1:  # attention_merge_kernel: another one would take room, on few SMs, and wait
+        launch_dependents(not MERGE)
+    wait_for_previous()  # whatever that is: it may have written q, or the last k and v
     kv_head = tl.program_id(1).to(tl.int64)
     batch = tl.program_id(2).to(tl.int64)
     k_ptr += batch * stride_kb + kv_head * stride_kh
@@ -171,7 +171,7 @@ def attention_merge_kernel(
     HEAD_DIM: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """(o, lse) over all keys from those of the splits, for one query of one head of one sequence."""
-    wait_for_last()  # attention_decode_kernel, which writes o_part and lse_part
+    wait_for_previous()  # attention_decode_kernel, which writes o_part and lse_part
     merge(
         o_part_ptr, lse_part_ptr, o_ptr, lse_ptr, stride_ob, stride_oh, stride_om, stride_od,
         tl.program_id(2).to(tl.int64), tl.program_id(1).to(tl.int64), tl.program_id(0), N_q, group, splits,
@@ -180,7 +180,7 @@ def attention_merge_kernel(
 
 
 @triton.jit
-def absorb_parts(m, l, acc, lse_s, o_s):
+def merge_parts(m, l, acc, lse_s, o_s):
     """Online softmax: take lse_s (BLOCK_R, BLOCK_S) as scores, o_s (BLOCK_R, BLOCK_S, BLOCK_D) as values into (m, l, acc)."""
     m_new = tl.maximum(m, tl.max(lse_s, 1))
     m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)  # no part so far saw a key
@@ -211,12 +211,12 @@ def merge(
     for start_s in range(0, splits, BLOCK_S):
         parts = rows[:, None] * splits + start_s + offs_s[None, :]  # (BLOCK_R, BLOCK_S)
         mask = r_mask[:, None] & (start_s + offs_s < splits)[None, :]
-        # .cg: from the L2 cache, where other multiprocessors write; not from this one's own L1
+        # .cg: from the L2 cache, where other SMs write; not from this one's own L1
         lse_s = tl.load(lse_part_ptr + parts, mask=mask, other=float("-inf"), cache_modifier=".cg")
         o_s = tl.load(o_part_ptr + parts[:, :, None] * HEAD_DIM + offs_d[None, None, :],
                       mask=mask[:, :, None] & d_mask[None, None, :], other=0.0,
                       cache_modifier=".cg")  # (BLOCK_R, BLOCK_S, BLOCK_D)  # fmt: skip
-        m, l, acc = absorb_parts(m, l, acc, lse_s, o_s)
+        m, l, acc = merge_parts(m, l, acc, lse_s, o_s)
 
     l = tl.where(l == 0.0, 1.0, l)
     head = kv_head * group + offs_r // N_q
@@ -260,7 +260,7 @@ def attention_decode(
             "expected options without offsets, got some: documents need N_q = N_k, and decoding has fewer queries"
         )
     o, lse = decode(q, k, v, causal, resolve_scale(scale, size.D), splits, one_launch, allow_tf32, options=options)
-    assert lse is not None  # asked for
+    assert lse is not None  # requested
     return o, lse
 
 
@@ -303,7 +303,7 @@ def decode(
             N_q, N_k, group, *options.masks_and_slopes(), scale, options.softcap, options.sinks,
         ),
         constants, key=(q.dtype, parts[0].dtype, parts[1] is None, with_lse, device, strides, aligned, options.key),
-        follows=follows(device), **compiled_with,
+        dependent=dependent(device), **compiled_with,
     )  # fmt: skip
     if parts[0] is not o and not one_launch:
         block_s, num_warps = merge_launch(splits, D)
@@ -311,7 +311,7 @@ def decode(
             attention_merge_kernel, check_grid((group * N_q, H_kv, B)),
             (*parts, o, lse, *strides[3], N_q, group, splits),
             dict(HEAD_DIM=D, BLOCK_S=block_s, BLOCK_D=padded(D)), key=(q.dtype, with_lse, device, strides[3]),
-            follows=follows(device), num_warps=num_warps,
+            dependent=dependent(device), num_warps=num_warps,
         )  # fmt: skip
     return o, lse
 
@@ -354,7 +354,7 @@ def cut(q: Tensor, k: Tensor, left: int | None, splits: int | None = None) -> tu
     seen = k.shape[2] if left is None else min(k.shape[2], q.shape[2] + left)
     if splits is None:
         (B, H_q, N_q, D), H_kv = q.shape, k.shape[1]
-        programs, resident = B * H_kv, multiprocessors(q.device)
+        programs, resident = B * H_kv, sm_count(q.device)
         if may_be_alone(H_q * N_q // max(H_kv, 1), D, q.element_size(), q.device):
             splits = splits_alone(programs, seen, resident)
         if splits is not None:
@@ -369,23 +369,23 @@ def may_be_alone(rows: int, D: int, itemsize: int, device: torch.device) -> bool
     return rows <= 16 and padded(D) == 128 and itemsize == 2 and shared_memory(device) >= 200 * 1024
 
 
-def splits_alone(programs: int, N_k: int, multiprocessors: int) -> int | None:
-    """Into how many splits of KEYS_ALONE or more N_k keys are cut so that each multiprocessor has one, and few have none.
+def splits_alone(programs: int, N_k: int, sms: int) -> int | None:
+    """Into how many splits of KEYS_ALONE or more N_k keys are cut so that each SM has one, and few have none.
 
     None: that cannot be.
     """
-    splits = multiprocessors // max(programs, 1)
-    alone = N_k >= splits * KEYS_ALONE and 8 * splits * programs >= 7 * multiprocessors
+    splits = sms // max(programs, 1)
+    alone = N_k >= splits * KEYS_ALONE and 8 * splits * programs >= 7 * sms
     return splits if alone else None
 
 
-def decode_splits(programs: int, N_k: int, multiprocessors: int) -> int:
+def decode_splits(programs: int, N_k: int, sms: int) -> int:
     """Into how many splits the N_k keys of each of `programs` key heads are cut, at least 1.
 
     Enough that all programs together fill the GPU, all at the same time; not so many that a split has fewer
     than KEYS_PER_SPLIT keys, or, if they are few, KEYS_PER_SHORT_SPLIT.
     """
-    room = PROGRAMS_PER_MULTIPROCESSOR * multiprocessors // max(programs, 1)
+    room = CTAS_PER_SM * sms // max(programs, 1)
     long_enough = max(N_k // KEYS_PER_SPLIT, min(SHORT_SPLITS, N_k // KEYS_PER_SHORT_SPLIT))
     return max(1, min(room, long_enough))
 
@@ -394,7 +394,7 @@ def decode_launch(rows: int, D: int, itemsize: int, kind: str = "") -> Launch:
     """One block of all rows; two tiles of K and two of V always under way, in the 99 KB of small GPUs.
 
     kind: "short" where a split has at most KEYS_PER_SPLIT keys: then blocks of at most 64, so that there are several to a
-    split; "alone" where a program has a multiprocessor to itself: tiles twice as large.
+    split; "alone" where a program has an SM to itself: tiles twice as large.
     """
     block_m = padded(rows)
     tile = 16384 if block_m == 16 else 8192  # bytes of a tile of K: less, where S and O take more registers

@@ -5,9 +5,9 @@ is seen everywhere. Meanwhile most of the GPU is idle, for about a microsecond b
 long where both kernels are short. From compute capability 9.0 on two instructions, and a launch option, `launch_pdl`, let the
 second begin before:
 
-    first kernel    let_next_begin()    programs of the second may begin, once all programs of this one said so or ended
+    first kernel    launch_dependents()    programs of the second may begin, once all programs of this one said so or ended
     second kernel   ...                 what needs nothing of the first: its share of the work, barriers, loads of inputs
-                    wait_for_last()     until the first has ended, and all that it wrote is seen
+                    wait_for_previous()     until the first has ended, and all that it wrote is seen
 
 The first says so where it begins. That takes no room from its own programs: nothing happens before the last of them has
 begun, so programs of the second get what is left over, and wait there. In CUDA graphs it is the same.
@@ -25,14 +25,14 @@ What a reader of a second kernel must check that does something before it waits:
    alone, and so for the first only if the second did.
 4. No other kernel is launched between the two that writes what the second reads early.
 
-A part of the first kernel's work may be there before all of it is: `attention_end_sums_kernel` ends sums of dQ on multiprocessors
-that are idle while the last programs of the sweep run. It breaks the first three rules, and this must hold instead:
+A part of the first kernel's work may be there before all of it is: `attention_end_sums_kernel` ends sums of dQ on SMs
+that are idle while the last programs of the pass run. It breaks the first three rules, and this must hold instead:
 
-1. It reads what the sweep counts as added, by an atomic addition that releases, and it reads the counter by one that acquires.
-   Only then it reads the sums without having waited. The counters are zeros by then: the sweep lets it begin only after the
-   sweep itself has waited for the kernel before, which writes them.
-2. It writes to dq, which was handed out before the sweep was launched: nobody who runs since then reads that memory.
-3. The programs of the last row wait, whatever the counter says, so that the kernel does not end before the sweep.
+1. It reads what the pass counts as added, by an atomic addition that releases, and it reads the counter by one that acquires.
+   Only then it reads the sums without having waited. The counters are zeros by then: the pass lets it begin only after the
+   pass itself has waited for the kernel before, which writes them.
+2. It writes to dq, which was handed out before the pass was launched: nobody who runs since then reads that memory.
+3. The programs of the last row wait, whatever the counter says, so that the kernel does not end before the pass.
 
 The instructions do nothing where the launch option was not given, so kernels have them whatever comes before and after.
 Triton's interpreter has neither; there, and below 9.0, kernels follow each other as ever.
@@ -56,8 +56,8 @@ ALLOWED = True  # False: kernels begin when the ones before have ended, to measu
 COMPILED = tl.constexpr(not INTERPRETED)
 
 
-def follows(device: torch.device) -> bool:
-    """Whether a kernel on this device, the current one, may begin before the one before has ended: `launch(follows=...)`."""
+def dependent(device: torch.device) -> bool:
+    """Whether a kernel on this device, the current one, may begin before the one before has ended: `launch(dependent=...)`."""
     return ALLOWED and _has_it(device)
 
 
@@ -71,7 +71,7 @@ def _has_it(device: torch.device) -> bool:
 
 
 @triton.jit
-def let_next_begin(ASKED: tl.constexpr = True):
+def launch_dependents(ASKED: tl.constexpr = True):
     """Programs of the next kernel may begin, once all of this one said so; ASKED: whether one of ours comes next."""
     if COMPILED and ASKED:
         if cuda_capability_geq(9, 0):
@@ -79,7 +79,7 @@ def let_next_begin(ASKED: tl.constexpr = True):
 
 
 @triton.jit
-def wait_for_last():
+def wait_for_previous():
     """Until the kernel before has ended, and what it wrote is seen."""
     if COMPILED:
         if cuda_capability_geq(9, 0):

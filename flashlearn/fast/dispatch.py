@@ -1,8 +1,8 @@
 """Which kernel `flash_attention` runs, and why: the one place where that is decided.
 
-    forward_rung(q, k, v, causal=True, scale=0.125)             Choice("hopper", {...}, "")
-    forward_rung(one_query, k, v, causal=False, scale=0.125)    Choice("decode", {}, "")
-    backward_rung(...)                                          Choice("portable", {}, "float32 inputs")
+    choose_forward(q, k, v, causal=True, scale=0.125)             Choice("hopper", {...}, "")
+    choose_forward(one_query, k, v, causal=False, scale=0.125)    Choice("decode", {}, "")
+    choose_backward(...)                                          Choice("portable", {}, "float32 inputs")
 
 The Hopper kernels take what their hardware takes; everything else goes to the portable kernels, which take anything
 on any GPU, or in the interpreter to the teaching kernels, and `why` says what stood in the way (`flashlearn.explain`
@@ -41,7 +41,7 @@ FORWARD_HOPPER: dict[tuple[int, bool], dict[int, dict[str, Any]]] = {
     (256, False): {0: {"block_n": 64}},
     (256, True): {0: {"block_n": 64}},
 }
-# width of a tile -> where a query sees about so many keys, or more, of some spans
+# width of a tile -> where a query sees about so many keys, or more, of some ranges
 MASKED_HOPPER: dict[int, dict[int, dict[str, Any]]] = {
     64: {0: TWO_PROGRAMS, 3072: {}},
     128: {0: {"block_n": 64, "stages": 4}, 513: {}},
@@ -61,7 +61,7 @@ class Choice(NamedTuple):
 DECODE = Choice("decode", {}, "")
 
 
-def forward_rung(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float) -> Choice:
+def choose_forward(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float) -> Choice:
     """The kernel that `flash_attention` runs forward for these inputs."""
     if decodes(q, k):
         return DECODE
@@ -75,7 +75,7 @@ def forward_rung(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale
 def hopper_options(N_q: int, D: int, causal: bool) -> dict[str, Any]:
     """The options of `attention_forward_hopper` for so many queries.
 
-    Three groups of 64 queries share K and V better than two, under a causal mask only when it is long, and unless they
+    Three consumers of 64 queries share K and V better than two, under a causal mask only when it is long, and unless they
     leave more of their tiles empty, by a sixteenth: 512 queries fill 4 tiles of 128, and of 3 of 192 one ninth is empty.
     """
     options = _of_length(FORWARD_HOPPER[hopper_width(D), causal], N_q)
@@ -85,7 +85,7 @@ def hopper_options(N_q: int, D: int, causal: bool) -> dict[str, Any]:
 
 
 def hopper_options_of_masks(q: Tensor, k: Tensor, options: Options) -> dict[str, Any]:
-    """The options of `attention_forward_hopper` where spans of keys are seen."""
+    """The options of `attention_forward_hopper` where ranges of keys are seen."""
     return _of_length(MASKED_HOPPER[hopper_width(q.shape[-1])], options.about_seen(k.shape[2]))
 
 
@@ -95,27 +95,29 @@ def _of_length(table: dict[int, dict[str, Any]], N: int) -> dict[str, Any]:
 
 
 def hopper_width(D: int) -> int:
-    """Columns of a tile of the Hopper kernels: D rounded up to 64, 128 or 256; the copy engine fills up with zeros.
+    """Columns of a tile of the Hopper kernels: D rounded up to 64, 128 or 256; TMA fills up with zeros.
 
-    Of 129 to 192 columns tiles come in three slabs of 64, forward with the launches of 256; backward of 193 to 256 in four.
+    Of 129 to 192 columns tiles come in three chunks of 64, forward with the launches of 256; backward of 193 to 256 in four.
     """
     return max(padded(D), 64)
 
 
-def backward_rung(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Choice:
+def choose_backward(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Choice:
     """The kernels that `flash_attention` runs backward for these inputs."""
     why = why_not_hopper(q, k, v, scale=scale)
-    return _without_hopper(why) if why else Choice("hopper", _in_order(), "")
+    return _without_hopper(why) if why else Choice("hopper", _deterministic(), "")
 
 
-def general_rung(q: Tensor, k: Tensor, v: Tensor, options: Options, *, scale: float, backward: bool = False) -> Choice:
+def choose_with_options(
+    q: Tensor, k: Tensor, v: Tensor, options: Options, *, scale: float, backward: bool = False
+) -> Choice:
     """The kernels that `flash_attention` runs with masks and changed scores, forward or backward."""
     if not backward and options.offsets is None and decodes(q, k):
         return DECODE
     why = _why_not_scores(options) or why_not_hopper(q, k, v, scale=scale)
     if why:
         return Choice("portable", {}, why)
-    return Choice("hopper", _in_order() if backward else hopper_options_of_masks(q, k, options), "")
+    return Choice("hopper", _deterministic() if backward else hopper_options_of_masks(q, k, options), "")
 
 
 def _why_not_scores(options: Options) -> str:
@@ -130,9 +132,9 @@ def _why_not_scores(options: Options) -> str:
     return ""
 
 
-def _in_order() -> dict[str, Any]:
+def _deterministic() -> dict[str, Any]:
     """The option of the fast backward kernel: whether it adds up dq in one order."""
-    return {"in_order": torch.are_deterministic_algorithms_enabled()}
+    return {"deterministic": torch.are_deterministic_algorithms_enabled()}
 
 
 def _without_hopper(why: str) -> Choice:
@@ -177,7 +179,7 @@ def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> str:
 
 
 def why_not_tma(t: Tensor) -> str:
-    """What stands in the way of the copy engine: it wants rows of whole 16 bytes, 16-byte aligned."""
+    """What stands in the way of TMA: it wants rows of whole 16 bytes, 16-byte aligned."""
     return "not aligned to 16 bytes" if t.data_ptr() % 16 else _why_not_these_strides(t.shape, t.stride(), t.itemsize)
 
 

@@ -24,7 +24,14 @@ from flashlearn.core.inputs import check_qkv
 from flashlearn.core.mask import KeyRange, Window
 from flashlearn.fast.api import prepare, without_causal
 from flashlearn.fast.decode import cut, decode_launch
-from flashlearn.fast.dispatch import HOPPER_DEFAULTS, Choice, backward_rung, forward_rung, general_rung, must_widen
+from flashlearn.fast.dispatch import (
+    HOPPER_DEFAULTS,
+    Choice,
+    choose_backward,
+    choose_forward,
+    choose_with_options,
+    must_widen,
+)
 from flashlearn.fast.options_operator import check_contents, options_of
 from flashlearn.fast.portable.launches import DKDV, DQ, FORWARD, has_tensor_cores, portable_launch
 from flashlearn.fast.target import INTERPRETED, backend
@@ -67,7 +74,7 @@ def explain(
 ) -> Explanation:  # fmt: skip
     """What `flash_attention` with the same arguments and its backward pass would run, and why.
 
-    Takes and refuses what `flash_attention` does, but for `return_lse` and `check`, and like it looks at offsets and ranges in
+    Takes and rejects what `flash_attention` does, but for `return_lse` and `check`, and like it looks at offsets and ranges in
     the interpreter alone: a GPU is not waited for. A window that hides nothing, or no more than `causal`, is named in a line
     of its own. Autocast counts, and so do `torch.use_deterministic_algorithms` and the layout of the tensors.
     """
@@ -83,11 +90,11 @@ def explain(
     if must_widen(q):
         q, k, v = q.float(), k.float(), v.float()
     if options.names:
-        forward = general_rung(q, k, v, options, scale=scale)
-        backward = general_rung(q, k, v, options, scale=scale, backward=True)
+        forward = choose_with_options(q, k, v, options, scale=scale)
+        backward = choose_with_options(q, k, v, options, scale=scale, backward=True)
     else:
-        forward = forward_rung(q, k, v, causal=causal, scale=scale)
-        backward = backward_rung(q, k, v, scale=scale)
+        forward = choose_forward(q, k, v, causal=causal, scale=scale)
+        backward = choose_backward(q, k, v, scale=scale)
     where = "Triton's interpreter, on the CPU" if INTERPRETED else backend()
     return Explanation(
         f"{where}, Triton {triton.__version__}",

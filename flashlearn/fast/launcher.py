@@ -34,7 +34,7 @@ MOST = 4096  # kernels kept; a program whose strides change with every call woul
 
 def launch(
     kernel, grid: tuple[int, ...], arguments: tuple, constants: dict, *,
-    key: tuple, first: Callable[[tuple], tuple] | None = None, follows: bool = False, **options,
+    key: tuple, first: Callable[[tuple], tuple] | None = None, dependent: bool = False, **options,
 ) -> None:  # fmt: skip
     """kernel[grid](*arguments, **constants, **options), without looking at every argument each time.
 
@@ -42,13 +42,13 @@ def launch(
     Here the caller says what they depend on: `key` holds all of the arguments that a compiled kernel may differ in,
     namely dtypes, device, alignment of the pointers and strides; the constants are added to it. Arguments and
     constants follow the order of the kernel's parameters. For the first call with a key, `first` makes of the
-    arguments what Triton wants to compile for. follows: the kernel may begin before the one before has ended
+    arguments what Triton wants to compile for. dependent: the kernel may begin before the one before has ended
     (`flashlearn.fast.dependent_launch`).
 
-    exp2(s * scale - m) counts on one fused multiply-add, which Triton is asked for: from 3.10 on it makes none unasked.
+    exp2(s * scale - m) counts on one fused multiply-add, which Triton is issued: from 3.10 on it makes none unasked.
     """
     values = tuple(constants.values())
-    key = (kernel.fn, key, values, follows)
+    key = (kernel.fn, key, values, dependent)
     compiled = _compiled.get(key)
     if compiled is not None:
         compiled[grid](*arguments, *values)
@@ -58,7 +58,7 @@ def launch(
     if prepared.is_alive():
         prepared.join()
     arguments = first(arguments) if first else arguments
-    if follows:
+    if dependent:
         options["launch_pdl"] = True
     compiled = kernel[grid](*arguments, **constants, enable_fp_fusion=True, **options)
     if not INTERPRETED:
@@ -68,12 +68,12 @@ def launch(
 
 
 @cache
-def multiprocessors(device: torch.device) -> int:
-    """How many programs run at the same time: the multiprocessors of a GPU; in the interpreter one."""
+def sm_count(device: torch.device) -> int:
+    """How many programs run at the same time: the SMs of a GPU; in the interpreter one."""
     return 1 if INTERPRETED else torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def to_write(
+def uninitialised(
     like: Tensor | torch.device, shape: Sequence[int] | None = None, dtype: torch.dtype | None = None
 ) -> Tensor:
     """Memory that a kernel will write, all of it: `torch.empty_like(like)`, or `torch.empty(shape)` there, not filled with NaN.

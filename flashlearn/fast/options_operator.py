@@ -18,9 +18,9 @@ from flashlearn.core.inputs import Sizes, check_bool
 from flashlearn.core.mask import KeyRange, Window, check_documents, check_key_range, check_one_length, limits
 from flashlearn.core.scores import per_head
 from flashlearn.fast.decode import decode
-from flashlearn.fast.dispatch import allow_tf32, general_rung, must_widen
+from flashlearn.fast.dispatch import allow_tf32, choose_with_options, must_widen
 from flashlearn.fast.interpreter_warning import warn_if_slow
-from flashlearn.fast.portable.backward import How, attention_gradients
+from flashlearn.fast.portable.backward import BackwardCall, attention_gradients
 from flashlearn.fast.portable.forward import attention_forward_portable
 from flashlearn.fast.portable.launches import DKDV, DQ, FORWARD, portable_launch
 from flashlearn.fast.portable.options import Options
@@ -46,7 +46,7 @@ def options_of(
     key_range: KeyRange | None = None, softcap: float | None = None, alibi: Tensor | None = None,
     sinks: Tensor | None = None, check: bool = False,
 ) -> Options:  # fmt: skip
-    """What a caller of `flash_attention` asked for; of tensors all is checked that the host knows.
+    """What a caller of `flash_attention` requested; of tensors all is checked that the host knows.
 
     Offsets, starts and stops themselves are looked at by the operator, with `check` or in the interpreter: there the
     tensors have contents, also where a compiler traces the call.
@@ -67,7 +67,7 @@ def options_of(
 
 
 def check_offsets(q: Tensor, offsets: Tensor, N: int, name: str) -> None:
-    """Refuse what are no offsets of sequences that N tokens are cut into, as far as the host knows."""
+    """Reject what are no offsets of sequences that N tokens are cut into, as far as the host knows."""
     check_documents(offsets, N, check=False, name=name)
     check_on_device_of(q, offsets, name)
     if len(offsets) == 1 and N:
@@ -94,7 +94,7 @@ def unflat(given: Iterable) -> Options:
 
 
 def check_contents(options: Options, q: Tensor, k: Tensor) -> None:
-    """Refuse offsets and ranges that are not what they should be: a GPU is waited for."""
+    """Reject offsets and ranges that are not what they should be: a GPU is waited for."""
     if options.offsets is not None:
         queries_of, keys_of = options.offsets
         check_documents(queries_of, q.shape[2], name="documents" if keys_of is None else "cu_seqlens_q")
@@ -119,13 +119,13 @@ def _forward(q, k, v, *given):
 
 def _run_forward(q, k, v, scale, options: Options):
     causal, tf32 = options.right == 0, allow_tf32(q)
-    rung = general_rung(q, k, v, options, scale=scale)
+    rung = choose_with_options(q, k, v, options, scale=scale)
     if rung.name == "decode":
         return decode(q, k, v, causal, scale, allow_tf32=tf32, options=options)
     if rung.name == "hopper":
-        from flashlearn.fast.hopper.masked import banded_forward
+        from flashlearn.fast.hopper.masked import masked_forward
 
-        return banded_forward(q, k, v, scale, options, **rung.options)
+        return masked_forward(q, k, v, scale, options, **rung.options)
     if INTERPRETED:
         block = portable_launch(FORWARD, q.shape[-1], q.element_size(), q.device)[:2]
         warn_if_slow(q, k, block, causal=causal, options=options)
@@ -141,7 +141,7 @@ def _backward(do, dlse, q, k, v, o, lse, *given):
     """dq, dk, dv, shaped as q, k and v; dsinks and dalibi, (H_q,) float32, or (0,) where they are not to be had."""
     *which, scale, slopes = given
     options = unflat(which)
-    how = How(options.right == 0, scale, allow_tf32(q), options=options, slopes=slopes)
+    how = BackwardCall(options.right == 0, scale, allow_tf32(q), options=options, slopes=slopes)
     matrices = (do, q, k, v, o)
     if must_widen(q):
         matrices = tuple(t.float() for t in matrices)
@@ -152,12 +152,12 @@ def _backward(do, dlse, q, k, v, o, lse, *given):
     return *grads, *(lse.new_empty(0) if t is None else t for t in (dsinks, dalibi))
 
 
-def _run_backward(do, q, k, v, o, lse, dlse, scale, how: How):
-    rung = general_rung(q, k, v, how.options, scale=scale, backward=True)
+def _run_backward(do, q, k, v, o, lse, dlse, scale, how: BackwardCall):
+    rung = choose_with_options(q, k, v, how.options, scale=scale, backward=True)
     if rung.name == "hopper":
-        from flashlearn.fast.hopper.masked import banded_gradients
+        from flashlearn.fast.hopper.masked import masked_backward
 
-        return *banded_gradients(do, q, k, v, o, lse, dlse, scale, how.options, **rung.options), None
+        return *masked_backward(do, q, k, v, o, lse, dlse, scale, how.options, **rung.options), None
     if INTERPRETED:
         blocks = [portable_launch(table, q.shape[-1], q.element_size(), q.device)[:2] for table in (DKDV, DQ)]
         warn_if_slow(q, k, *blocks, causal=how.causal, options=how.options, back=True)

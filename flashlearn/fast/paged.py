@@ -30,24 +30,24 @@ from flashlearn.core.inputs import check_bool, dual
 from flashlearn.core.mask import Window, limits
 from flashlearn.core.pages import PagedSizes, check_paged, check_paged_numbers
 from flashlearn.core.scores import per_head
-from flashlearn.fast.decode import absorb_parts, decode_launch, max_rows
-from flashlearn.fast.dependent_launch import follows, let_next_begin, wait_for_last
+from flashlearn.fast.decode import decode_launch, max_rows, merge_parts
+from flashlearn.fast.dependent_launch import dependent, launch_dependents, wait_for_previous
 from flashlearn.fast.dispatch import allow_tf32, must_widen, why_not_this_machine, why_not_tma
 from flashlearn.fast.hopper import paged as hopper
 from flashlearn.fast.hopper.tiles import in_tiles, with_descriptors
 from flashlearn.fast.interpreter_warning import warn_if_slow_paged
 from flashlearn.fast.launcher import launch as launch_kept
-from flashlearn.fast.launcher import multiprocessors
+from flashlearn.fast.launcher import sm_count
 from flashlearn.fast.portable.launches import FORWARD, Launch, shared_memory
 from flashlearn.fast.portable.scores import scored
 from flashlearn.fast.target import INTERPRETED, check_device, check_softcap, refuse_negated, resolve_scale
-from flashlearn.fast.work_partition import LEAST_KEYS, ROW_COST, share_of
+from flashlearn.fast.work_partition import MIN_KEYS, ROW_COST, partition_size
 from flashlearn.kernels.forward import LN_2, absorb, check_head_dim, padded
 
 # Three CTAs fit an SM if a thread takes at most so many registers, and a CTA so many bytes of shared memory. With few rows
 # and pages of more than a tile they do; elsewhere two are launched.
 REGISTERS, SHARED = 168, 74 * 1024
-MOST_SEQUENCES = 8192  # every program looks at all lengths
+MAX_SEQUENCES = 8192  # every program looks at all lengths
 NOTHING = tl.constexpr(float("-inf"))
 
 
@@ -110,7 +110,7 @@ def work(
         tiles += more
         longest = tl.maximum(longest, more)
     total = tl.sum(tiles, 0) * H_KV
-    return tiles, total, share_of(total, tl.max(longest, 0), programs, LEAST)
+    return tiles, total, partition_size(total, tl.max(longest, 0), programs, LEAST)
 
 
 @triton.jit
@@ -216,7 +216,7 @@ def attention_paged_kernel(
     PAGE: tl.constexpr, SPLIT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """(o, lse) for one share of all work: of whole rows of tiles, and of at most two pieces to be merged."""
-    let_next_begin(SPLIT)  # attention_paged_merge_kernel
+    launch_dependents(SPLIT)  # attention_paged_merge_kernel
     program = tl.program_id(0)
     tiles, total, share = work(
         lengths_ptr, starts_ptr, N_q, T, B, most_keys, left, right, tl.num_programs(0),
@@ -354,7 +354,7 @@ def attention_paged_merge_kernel(
         )  # fmt: skip
     first_query, queries, keys = sequence_of(b, lengths_ptr, starts_ptr, N_q, T, B, most_keys)
     _, _, start, stop = keys_of(r, queries, keys, left, right, GROUP, BLOCK_M)
-    wait_for_last()  # the kernel before, which writes o_part and lse_part; lengths are older
+    wait_for_previous()  # the kernel before, which writes o_part and lse_part; lengths are older
     if (before > 0) & (before <= share):
         end = at - before + tiles_between(start, stop, BLOCK_N, True)  # where its row of tiles ends
         parts = tl.cdiv(end, share) - program + 1
@@ -377,7 +377,7 @@ def attention_paged_merge_kernel(
             lse_s = tl.load(lse_part_ptr + part, mask=mask, other=NOTHING)
             o_s = tl.load(o_part_ptr + part[:, :, None] * HEAD_DIM + offs_d[None, None, :],
                           mask=mask[:, :, None] & d_mask[None, None, :], other=0.0)  # fmt: skip
-            m, l, acc = absorb_parts(m, l, acc, lse_s, o_s)
+            m, l, acc = merge_parts(m, l, acc, lse_s, o_s)
 
         l = tl.where(l == 0.0, 1.0, l)
         head = (kv_head * GROUP + i % GROUP).to(tl.int64)
@@ -454,21 +454,21 @@ def flash_attention_paged(
     lengths = lengths.contiguous()  # kernels know no strides of these three
     cu_seqlens_q = None if cu_seqlens_q is None else cu_seqlens_q.contiguous()
     sinks = None if sinks is None else sinks.contiguous().resolve_neg()
-    given = Given(sizes, left, right, check_softcap(softcap), sinks, resolve_scale(scale, sizes.D))
+    given = PagedProblem(sizes, left, right, check_softcap(softcap), sinks, resolve_scale(scale, sizes.D))
     with torch.cuda.device_of(q):  # kernels are launched on the current device
         o, lse = paged(q, k_pages, v_pages, page_table, lengths, cu_seqlens_q, given, with_lse=return_lse)
     return (o, lse) if return_lse and lse is not None else o
 
 
 def _check_supported(q: Tensor, k_pages: Tensor, v_pages: Tensor, sizes: PagedSizes, sinks: Tensor | None) -> None:
-    """Refuse what the kernels do not do."""
+    """Reject what the kernels do not do."""
     check_device(q.device, "q")
     if q.dtype == torch.float64:
         raise TypeError("expected q in float16, bfloat16 or float32, got torch.float64: use flashlearn.paged_attention")
     if sizes.D == 1 and not INTERPRETED:  # Triton 3.7 compiles reads outside of shared memory
         raise ValueError("expected D of at least 2 on a GPU, got 1: flashlearn.paged_attention takes it")
-    if sizes.B > MOST_SEQUENCES:
-        raise ValueError(f"expected at most {MOST_SEQUENCES} sequences, got {sizes.B}")
+    if sizes.B > MAX_SEQUENCES:
+        raise ValueError(f"expected at most {MAX_SEQUENCES} sequences, got {sizes.B}")
     for name, t in (("q", q), ("k_pages", k_pages), ("v_pages", v_pages)):
         if t.is_neg():
             refuse_negated(name)
@@ -481,7 +481,7 @@ def _check_supported(q: Tensor, k_pages: Tensor, v_pages: Tensor, sizes: PagedSi
         )
 
 
-class Given(NamedTuple):
+class PagedProblem(NamedTuple):
     """A problem after its checks: its sizes, how far a query sees, and what becomes of scores."""
 
     sizes: PagedSizes
@@ -492,7 +492,7 @@ class Given(NamedTuple):
     scale: float
 
     @property
-    def sight(self) -> tuple[int | None, int | None]:
+    def window(self) -> tuple[int | None, int | None]:
         """left and right, so small that no sum of them and a length passes 2^31."""
         left, right = (None if limit is None else min(limit, 2**30) for limit in (self.left, self.right))
         return left, right
@@ -508,12 +508,12 @@ class Plan(NamedTuple):
 
     @classmethod
     def of_hopper(cls, sizes: PagedSizes, device: torch.device) -> Plan:
-        """One program a multiprocessor, or less if there is less to do; short sequences are not cut."""
-        rows, split = sizes.B * sizes.H_kv, sizes.most_keys > LEAST_KEYS
+        """One CTA per SM, or less if there is less to do; short sequences are not cut."""
+        rows, split = sizes.B * sizes.H_kv, sizes.most_keys > MIN_KEYS
         launch = Launch(hopper.ROWS.value, hopper.KEYS.value)
         longest = ROW_COST.value + -(-sizes.most_keys // launch.block_n)
-        pieces = -(-rows * longest * launch.block_n // LEAST_KEYS) if split else rows
-        return cls(launch, min(multiprocessors(device), pieces), split, True)
+        pieces = -(-rows * longest * launch.block_n // MIN_KEYS) if split else rows
+        return cls(launch, min(sm_count(device), pieces), split, True)
 
     @classmethod
     def of(cls, sizes: PagedSizes, itemsize: int, device: torch.device) -> Plan:
@@ -521,15 +521,15 @@ class Plan(NamedTuple):
         queries = -(-sizes.T // sizes.B) if sizes.N_q is None else sizes.N_q
         launch = paged_launch(max(queries, 1) * sizes.group, sizes.D, itemsize)
         tiles = tiles_of_queries(sizes, launch.block_m)
-        if sizes.most_keys <= LEAST_KEYS:
+        if sizes.most_keys <= MIN_KEYS:
             return cls(launch, tiles * sizes.H_kv, False)
-        least = max(LEAST_KEYS // launch.block_n, 1)
+        least = max(MIN_KEYS // launch.block_n, 1)
         longest = ROW_COST.value + -(-sizes.most_keys // launch.block_n)  # a row of tiles can be
         pieces = -(-tiles * sizes.H_kv * longest // least)
         few = launch.block_m == 16 and itemsize == 2 and sizes.D <= 128
         if few and sizes.page > launch.block_n and shared_memory(device) >= 3 * SHARED:
-            return cls(launch._replace(registers=REGISTERS), min(3 * multiprocessors(device), pieces), True)
-        return cls(launch, min(2 * multiprocessors(device), pieces), True)
+            return cls(launch._replace(registers=REGISTERS), min(3 * sm_count(device), pieces), True)
+        return cls(launch, min(2 * sm_count(device), pieces), True)
 
 
 def tiles_of_queries(sizes: PagedSizes, block_m: int) -> int:
@@ -555,7 +555,7 @@ def paged_launch(rows: int, D: int, itemsize: int) -> Launch:
 
 def paged(
     q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, cu_seqlens_q: Tensor | None,
-    given: Given, *, plan: Plan | None = None, with_lse: bool = True,
+    given: PagedProblem, *, plan: Plan | None = None, with_lse: bool = True,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """`flash_attention_paged` after its checks; None for an lse that nobody wants."""
     if must_widen(q):
@@ -589,7 +589,7 @@ Results = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]  # o, lse, 
 
 def _launch_attention(
     q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, cu_seqlens_q: Tensor | None,
-    given: Given, plan: Plan, results: Results,
+    given: PagedProblem, plan: Plan, results: Results,
 ) -> None:  # fmt: skip
     sizes, launch = given.sizes, plan.launch
     strides = (_strides(q), _strides(results[0]), k_pages.stride(), v_pages.stride())
@@ -600,7 +600,7 @@ def _launch_attention(
         attention_paged_kernel, (plan.programs, 1, 1),
         (
             *tensors, *strides[0], *strides[1], *_lse_strides(sizes), *strides[2], *strides[3], *page_table.stride(),
-            *_integers(sizes), sizes.pages, *given.sight, *numbers,
+            *_integers(sizes), sizes.pages, *given.window, *numbers,
         ),
         _constants(given, plan) | dict(PAGE=sizes.page, SPLIT=plan.split, PRECISION="tf32" if allow_tf32(q) else "ieee"),
         key=(q.dtype, q.device, strides, page_table.stride(1), capped, launch, *_compiled_in(tensors, given)),
@@ -608,7 +608,7 @@ def _launch_attention(
     )  # fmt: skip
 
 
-def why_not_hopper_paged(q: Tensor, k_pages: Tensor, v_pages: Tensor, given: Given) -> str:
+def why_not_hopper_paged(q: Tensor, k_pages: Tensor, v_pages: Tensor, given: PagedProblem) -> str:
     """What stands in the way of the kernel for decoding on Hopper GPUs; "" if nothing does."""
     if why := why_not_these_pages(given, q.dtype):
         return why
@@ -620,7 +620,7 @@ def why_not_hopper_paged(q: Tensor, k_pages: Tensor, v_pages: Tensor, given: Giv
     return ""
 
 
-def why_not_these_pages(given: Given, dtype: torch.dtype) -> str:
+def why_not_these_pages(given: PagedProblem, dtype: torch.dtype) -> str:
     """The same of the sizes and options alone."""
     sizes, most = given.sizes, hopper.ROWS.value
     if dtype not in (torch.float16, torch.bfloat16):
@@ -640,7 +640,7 @@ def why_not_these_pages(given: Given, dtype: torch.dtype) -> str:
 
 def _launch_hopper(
     q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor,
-    given: Given, plan: Plan, results: Results,
+    given: PagedProblem, plan: Plan, results: Results,
 ) -> None:  # fmt: skip
     sizes = given.sizes
     tile = (1, 1, hopper.PIECE.value, hopper.COLUMNS.value)
@@ -652,7 +652,7 @@ def _launch_hopper(
         (
             in_tiles(k_pages, tile), in_tiles(v_pages, tile), *tensors,
             *strides, *_lse_strides(sizes), *page_table.stride(),
-            sizes.N_q, sizes.B, sizes.most_keys, sizes.pages, given.sight[0], given.scale, given.softcap,
+            sizes.N_q, sizes.B, sizes.most_keys, sizes.pages, given.window[0], given.scale, given.softcap,
         ),
         {name: constants[name] for name in ("H_KV", "GROUP", "HEAD_DIM", "LEAST", "BLOCK_B")}
         | dict(PAGE=sizes.page, CAUSAL=given.right == 0, SPLIT=plan.split, STAGES=hopper.stages(sizes.D)),
@@ -662,7 +662,7 @@ def _launch_hopper(
 
 
 def _launch_merge(
-    lengths: Tensor, cu_seqlens_q: Tensor | None, given: Given, plan: Plan, results: Results
+    lengths: Tensor, cu_seqlens_q: Tensor | None, given: PagedProblem, plan: Plan, results: Results
 ) -> None:  # fmt: skip
     o, sizes, block_m = results[0], given.sizes, plan.launch.block_m
     queries = sizes.T if sizes.N_q is None else sizes.N_q
@@ -671,17 +671,17 @@ def _launch_merge(
     tensors = (*results, lengths, cu_seqlens_q)
     launch_kept(
         attention_paged_merge_kernel, (plan.programs - 1, -(-rows // block_r), 1),
-        (*tensors, *_strides(o), *_lse_strides(sizes), *_integers(sizes), *given.sight),
+        (*tensors, *_strides(o), *_lse_strides(sizes), *_integers(sizes), *given.window),
         _constants(given, plan) | dict(BLOCK_R=block_r, BLOCK_S=8192 // (padded(sizes.D) * block_r)),
-        key=(o.dtype, o.device, _strides(o), *_compiled_in(tensors, given)), follows=follows(o.device),
+        key=(o.dtype, o.device, _strides(o), *_compiled_in(tensors, given)), dependent=dependent(o.device),
     )  # fmt: skip
 
 
-def _constants(given: Given, plan: Plan) -> dict[str, int]:
+def _constants(given: PagedProblem, plan: Plan) -> dict[str, int]:
     """What both kernels are compiled for, in the order of their parameters."""
     sizes, launch = given.sizes, plan.launch
     return dict(
-        H_KV=sizes.H_kv, GROUP=sizes.group, HEAD_DIM=sizes.D, LEAST=max(LEAST_KEYS // launch.block_n, 1),
+        H_KV=sizes.H_kv, GROUP=sizes.group, HEAD_DIM=sizes.D, LEAST=max(MIN_KEYS // launch.block_n, 1),
         BLOCK_B=triton.next_power_of_2(sizes.B), BLOCK_M=launch.block_m, BLOCK_N=launch.block_n, BLOCK_D=padded(sizes.D),
     )  # fmt: skip
 
@@ -690,7 +690,7 @@ def _integers(sizes: PagedSizes) -> tuple[int, ...]:
     return sizes.N_q or 0, sizes.T, sizes.B, sizes.most_keys
 
 
-def _compiled_in(tensors: tuple[Tensor | None, ...], given: Given) -> tuple:
+def _compiled_in(tensors: tuple[Tensor | None, ...], given: PagedProblem) -> tuple:
     """What kernels differ in besides dtype, device and strides: which arguments are there, and how they are aligned."""
     aligned = (None if t is None else t.data_ptr() % 16 for t in tensors)
     return (*aligned, given.left is None, given.right is None)

@@ -45,7 +45,7 @@ INTERPRETED = isinstance(tl.sum, InterpretedFunction)
 """True if kernels run in Triton's interpreter, False if they are compiled for a GPU."""
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-# NumPy 2.4 refuses what the interpreter of Triton 3.6 asks of it: to make a number of an array of one element
+# NumPy 2.4 rejects what the interpreter of Triton 3.6 asks of it: to make a number of an array of one element
 INTERPRETER_WORKS = release(triton) >= (3, 7) or release(numpy) < (2, 4)
 MAX_GRID_YZ = 65535  # CUDA's limit on the second and third axis of a launch grid
 LEAST_FLOAT32, MAX_FLOAT32 = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
@@ -117,7 +117,7 @@ _unwatched = InterpretedFunction.run
 
 
 def watched() -> bool:
-    """Whether `kernel_steps` runs the kernels now, which refuses stray accesses and races itself, and says where they are."""
+    """Whether `kernel_steps` runs the kernels now, which rejects stray accesses and races itself, and says where they are."""
     return InterpretedFunction.run is not _unwatched
 
 
@@ -127,7 +127,7 @@ def backend() -> str:
 
 
 def check_runnable(**tensors: Tensor) -> None:
-    """Refuse tensors that no kernel of this process can take, and gradients; the message says what to do about it."""
+    """Reject tensors that no kernel of this process can take, and gradients; the message says what to do about it."""
     for name, t in tensors.items():
         if not isinstance(t, Tensor):
             raise TypeError(f"expected {name} to be a torch.Tensor, got {type(t).__name__}")
@@ -161,7 +161,7 @@ def refuse_negated(name: str) -> NoReturn:
 
 
 def check_device(device: torch.device, name: str) -> None:
-    """Refuse a device that the backend of this process cannot reach."""
+    """Reject a device that the backend of this process cannot reach."""
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"expected {name} on a CUDA GPU or the CPU, got a tensor on {device}")
     if device.type == "cpu" and not INTERPRETED:
@@ -187,7 +187,7 @@ def _why_not_interpreted() -> str:
 
 
 def check_power_of_two(least: int, **sizes: int) -> None:
-    """Refuse block sizes that are not powers of two of at least `least`."""
+    """Reject block sizes that are not powers of two of at least `least`."""
     for name, size in sizes.items():
         if not isinstance(size, int) or isinstance(size, bool) or size < least or size & (size - 1):
             raise ValueError(f"expected {name} to be a power of two of at least {least}, got {size!r}")
@@ -231,7 +231,7 @@ def check_softcap(softcap: float | None) -> float | None:
 
 
 def check_grid(grid: tuple[int, ...]) -> tuple[int, ...]:
-    """Refuse a launch grid that CUDA cannot launch; return it otherwise."""
+    """Reject a launch grid that CUDA cannot launch; return it otherwise."""
     for programs in grid[1:]:
         if programs > MAX_GRID_YZ:
             raise ValueError(f"expected at most {MAX_GRID_YZ} programs along the later axes of the grid, got {grid}")

@@ -80,7 +80,7 @@ def flash_attention_varlen(
     Returns o, shaped as q, and with `return_lse` also lse (H_q, T_q) in float32. alibi and sinks get gradients too.
 
     Nothing is copied, and the host waits for nothing: the offsets are looked at with `check`, and in the interpreter
-    always. Unchecked bad ones make wrong results, and no access outside the tensors. Refuses what `flash_attention` does.
+    always. Unchecked bad ones make wrong results, and no access outside the tensors. Rejects what `flash_attention` does.
     """
     for name, t in (("q", q), ("k", k), ("v", v)):
         if isinstance(t, Tensor) and t.ndim != 3:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-LEAST_KEYS = 256  # of a share, unless all sequences are shorter: a smaller one ends before its loads are well under way
+MIN_KEYS = 256  # of a share, unless all sequences are shorter: a smaller one ends before its loads are well under way
 # A row of tiles takes the time of about so many tiles more: its queries come, its result goes.
 ROW_COST = tl.constexpr(1)
 
 
 @triton.jit
-def share_of(total, longest, programs, LEAST: tl.constexpr):
+def partition_size(total, longest, programs, LEAST: tl.constexpr):
     """How much of the line a program takes: an equal part, but at least LEAST or the longest row.
 
     A row that is at most a sixteenth longer than a share is not cut: where all are alike, nothing is left to merge then.

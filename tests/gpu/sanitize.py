@@ -27,8 +27,8 @@ from typing import NamedTuple
 KERNELS = Path(__file__).resolve().parents[2] / "flashlearn" / "fast"
 TOOLS = ("memcheck", "racecheck", "consan")
 P_HANDED_OVER = (
-    "x = smem.reshape([128, 32]).load(by_threads(like).type.layout)",
-    "p_smem.index(0).reshape([128, 32]).store(by_threads(w_t))",
+    "x = smem.reshape([128, 32]).load(register_order(like).type.layout)",
+    "p_smem.index(0).reshape([128, 32]).store(register_order(w_t))",
 )  # the lines of flashlearn/fast/hopper/backward_wide.py that read it and write it
 
 
@@ -154,7 +154,7 @@ def known(race: tuple[Access, Access]) -> bool:
     if (a.line, b.line) == P_HANDED_OVER:
         return True
     of_kernel = re.match(r"def attention_\w+_(hopper|wide)_kernel\(", a.line)
-    return bool(of_kernel) and b.line in (a.line, "gl.warp_specialize(", "if CONSUMERS == 2:", "if IN_ORDER:")
+    return bool(of_kernel) and b.line in (a.line, "gl.warp_specialize(", "if CONSUMERS == 2:", "if DETERMINISTIC:")
 
 
 def run(kernels: str, D: str = "") -> None:
@@ -170,7 +170,7 @@ def run(kernels: str, D: str = "") -> None:
 
         triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device="cuda"))
     if kernels != "all":
-        sizes, causal = [(600, 600, int(D)), (1030, 1030, int(D))], (True,)  # more rounds than buffers
+        sizes, causal = [(600, 600, int(D)), (1030, 1030, int(D))], (True,)  # more iterations than buffers
     else:
         run_others()
         sizes = (
@@ -222,7 +222,7 @@ def run_early(q, k, v) -> None:
     """The Hopper backward pass, with groups that tell each other of dS before they store it."""
     import torch
 
-    stored = "    ds_smem.index(t % ROUNDS_KEPT * 2 + index).store(ds_16)\n    fence_async_shared()\n"
+    stored = "    ds_smem.index(t % ITERATIONS_KEPT * 2 + index).store(ds_16)\n    fence_async_shared()\n"
     told = "    mbarrier.arrive(ds_full.index(t % 2), count=1)\n"
     source = (KERNELS / "hopper/backward.py").read_text(encoding="utf-8")
     broken = source.replace(stored + told, told + stored)

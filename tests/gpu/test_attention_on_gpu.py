@@ -54,7 +54,7 @@ def rung(request, monkeypatch):
         return chosen
 
     for way in ("forward", "backward"):
-        monkeypatch.setattr(api, f"{way}_rung", watched(way, getattr(api, f"{way}_rung")))
+        monkeypatch.setattr(api, f"choose_{way}", watched(way, getattr(api, f"choose_{way}")))
     return name, picked
 
 

@@ -17,7 +17,7 @@ if importlib.util.find_spec("triton") is None:
 
 from flashlearn.fast.api import flash_attention
 from flashlearn.fast.decode import attention_decode, max_rows
-from flashlearn.fast.dispatch import forward_rung
+from flashlearn.fast.dispatch import choose_forward
 from tests.grid import LAYOUTS, Case, bf16, check_kernel, fp16, fp32, make, results
 
 pytestmark = [
@@ -76,7 +76,7 @@ def test_long_cache(dtype, D):
     """65536 keys, through the op, against float64."""
     for case in (Case(1, 65536, D, True, dtype, 8, 2), Case(4, 65536, D, True, dtype, 8, 2, layout="transposed")):
         inputs = make(case, "cuda")
-        assert forward_rung(*inputs[:3], scale=0.1).name == "decode"
+        assert choose_forward(*inputs[:3], scale=0.1).name == "decode"
         ours = results(lambda *qkv: flash_attention(*qkv, causal=True, return_lse=True), *inputs[:3])
         check_kernel(case, inputs, ours)
 
@@ -86,7 +86,7 @@ def test_gradients_behind_a_cache(dtype):
     """o and lse of the decoding kernels go into whichever backward kernels run here."""
     case = Case(4, 1000, 64, causal=True, dtype=dtype, H_q=8, H_kv=2)
     inputs = make(case, "cuda")
-    assert forward_rung(*inputs[:3], scale=0.1).name == "decode"
+    assert choose_forward(*inputs[:3], scale=0.1).name == "decode"
     ours = results(lambda *qkv: flash_attention(*qkv, causal=True, return_lse=True), *inputs)
     assert set(ours) == {"o", "lse", "dq", "dk", "dv"}
     check_kernel(case, inputs, ours)

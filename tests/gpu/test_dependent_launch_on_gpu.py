@@ -49,7 +49,7 @@ def gradients():
 
 @pytest.mark.parametrize("make", (decode, pages, gradients))
 def test_early_is_as_in_turn(monkeypatch, make):
-    if not follow.follows(torch.device("cuda", torch.cuda.current_device())):
+    if not follow.dependent(torch.device("cuda", torch.cuda.current_device())):
         pytest.skip("this GPU lets no kernel begin before the one before has ended")
     torch.manual_seed(0)
     calls = [make() for _ in range(8)]

@@ -14,7 +14,7 @@ from flashlearn.fast import dispatch
 from flashlearn.fast.hopper.backward import attention_backward_hopper
 from flashlearn.fast.hopper.backward_wide import attention_backward_wide
 from flashlearn.fast.hopper.forward import attention_forward_hopper
-from flashlearn.fast.hopper.ranges import attention_spans
+from flashlearn.fast.hopper.ranges import attention_ranges
 from tests.ranges import CASES, attend, dense
 
 pytestmark = [
@@ -52,13 +52,13 @@ def test_ranges(name, times, D, options_of_launch, dtype):
     want, want_lse = attend(*wide, seen, sinks)
     gradients = torch.autograd.grad(want, wide, do.double())
     backward = attention_backward_hopper if D <= 128 else attention_backward_wide
-    spans, of_keys = (attention_spans(N_q, N_k, q.device, **on_gpu(options), of_keys=side) for side in (False, True))
+    ranges, of_keys = (attention_ranges(N_q, N_k, q.device, **on_gpu(options), of_keys=side) for side in (False, True))
     first = None
     for _ in range(20):
         o, lse = attention_forward_hopper(
-            q, k, v, causal=False, scale=D**-0.5, spans=spans, sinks=sinks, **options_of_launch
+            q, k, v, causal=False, scale=D**-0.5, ranges=ranges, sinks=sinks, **options_of_launch
         )
-        grads = backward(do, q, k, v, o, lse, causal=False, scale=D**-0.5, spans=of_keys)
+        grads = backward(do, q, k, v, o, lse, causal=False, scale=D**-0.5, ranges=of_keys)
         first = first or (o, lse, *grads[1:])
         assert all(map(torch.equal, first, (o, lse, *grads[1:])))
     for what, got, wanted in zip(("o", "dq", "dk", "dv"), (o, *grads), (want, *gradients), strict=True):

@@ -12,7 +12,7 @@ HBM: half of them, or at D = 192 one tile of 64 and two. Tiles come in chunks of
 holds one dO, not two.
 
 Masks, softcaps and shared keys are as in `flashlearn.fast.hopper.backward`; all sums begin at zero. Deterministic, three
-warps add in turn (`add_in_order`). Additions to dQ bound it. Findings and figures: docs/engineering_log.md.
+warps add in turn (`add_dq_in_turn`). Additions to dQ bound it. Findings and figures: docs/engineering_log.md.
 Sources: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2; J. Shah et al., "FlashAttention-3",
 2024 (arXiv:2407.08608), section B.1.
 """
@@ -32,61 +32,61 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from flashlearn.core.inputs import check_bool
-from flashlearn.fast.dependent_launch import follows
+from flashlearn.fast.dependent_launch import dependent
 from flashlearn.fast.hopper.backward import (
     KEYS,
-    by_threads,
     causal_blocks,
+    coordinates_of,
     crosses,
-    keys_of_group,
+    heads_beside,
+    heads_beside_deterministic,
     less_rows,
-    located,
     next_block,
     probabilities,
-    rows_beside,
-    rows_in_order,
+    query_ranges_of,
+    register_order,
 )
 from flashlearn.fast.hopper.dq_sums import Begun, begin_sums, end_sums, tiles_of_dq
-from flashlearn.fast.hopper.ranges import Spans
+from flashlearn.fast.hopper.ranges import Ranges
 from flashlearn.fast.hopper.scheduling import (
-    all_added,
-    keep_ticket,
-    pass_turn,
-    rows_with_masks,
-    turns_to_add,
-    wait_for_turn,
+    heads_with_masks,
+    keep_tile_index,
+    make_semaphores,
+    release_semaphore,
+    wait_for_additions,
+    wait_for_semaphore,
 )
 from flashlearn.fast.hopper.softcap import factor_of
 from flashlearn.fast.hopper.tiles import in_tiles, launch_hopper
 from flashlearn.fast.hopper.versions import async_add, async_load, async_store, barrier
-from flashlearn.fast.launcher import to_write
+from flashlearn.fast.launcher import uninitialised
 
-ADDING = gl.constexpr(3)  # warps that in order add dQ in turn: as many as leave the computing groups their registers
+ADDING = gl.constexpr(3)  # warps that add dQ in turn, deterministic: as many as leave the consumers their registers
 
 
-@gluon.jit(do_not_specialize=["span_step", "side", "N_q", "N_k", "kv_heads", "group"])
+@gluon.jit(do_not_specialize=["range_stride", "side", "N_q", "N_k", "kv_heads", "group"])
 def attention_backward_wide_kernel(
     # descriptors: q, do, k, v, dk, dv tiles (64, 64); as `begin_sums` has them, in float32, rows, tiles (2, 64), and dq, (128, 32)
     q_desc, do_desc, k_desc, v_desc, rows_desc, dq_desc, dk_desc, dv_desc,
-    # as attention_backward_hopper_kernel has them, and BESIDE
-    spans_ptr, span_step, turns_ptr, side,
+    # as attention_backward_hopper_kernel has them, and SIDE_BY_SIDE
+    ranges_ptr, range_stride, semaphores_ptr, side,
     N_q, N_k, kv_heads, group, scale, softcap,
-    SLABS: gl.constexpr,  # of 64 columns
-    IN_ORDER: gl.constexpr, MASK: gl.constexpr,  # "none", "causal" or "spans"
-    BESIDE: gl.constexpr = False,
+    CHUNKS: gl.constexpr,  # of 64 columns
+    DETERMINISTIC: gl.constexpr, MASK: gl.constexpr,  # "none", "causal" or "ranges"
+    SIDE_BY_SIDE: gl.constexpr = False,
 ):  # fmt: skip
     """dK and dV of 64 keys of one key head, and their part of dQ."""
-    if IN_ORDER:
-        ticket = gl.atomic_add(turns_ptr, 1, sem="relaxed")
+    if DETERMINISTIC:
+        ticket = gl.atomic_add(semaphores_ptr, 1, sem="relaxed")
     dtype: gl.constexpr = q_desc.dtype
-    # there is room, of three slabs, for two dO, and for every tile of dQ; of four for one dO, and a tile of each group
-    DO_STAGES: gl.constexpr = 2 if SLABS == 3 else 1
-    DQ_TILES: gl.constexpr = 3 if SLABS == 3 else 2
-    DQ_FULL: gl.constexpr = 4 * SLABS if IN_ORDER else DQ_TILES
-    k_smem = gl.allocate_shared_memory(dtype, [SLABS, 1, 1, KEYS, 64], k_desc.layout)
-    v_smem = gl.allocate_shared_memory(dtype, [SLABS, 1, 1, KEYS, 64], v_desc.layout)
-    q_smem = gl.allocate_shared_memory(dtype, [2 * SLABS, 1, 1, KEYS, 64], q_desc.layout)
-    do_smem = gl.allocate_shared_memory(dtype, [DO_STAGES * SLABS, 1, 1, KEYS, 64], do_desc.layout)
+    # there is room, of three chunks, for two dO, and for every tile of dQ; of four for one dO, and a tile of each consumer
+    DO_STAGES: gl.constexpr = 2 if CHUNKS == 3 else 1
+    DQ_TILES: gl.constexpr = 3 if CHUNKS == 3 else 2
+    DQ_FULL: gl.constexpr = 4 * CHUNKS if DETERMINISTIC else DQ_TILES
+    k_smem = gl.allocate_shared_memory(dtype, [CHUNKS, 1, 1, KEYS, 64], k_desc.layout)
+    v_smem = gl.allocate_shared_memory(dtype, [CHUNKS, 1, 1, KEYS, 64], v_desc.layout)
+    q_smem = gl.allocate_shared_memory(dtype, [2 * CHUNKS, 1, 1, KEYS, 64], q_desc.layout)
+    do_smem = gl.allocate_shared_memory(dtype, [DO_STAGES * CHUNKS, 1, 1, KEYS, 64], do_desc.layout)
     p_smem = gl.allocate_shared_memory(gl.float32, [1, 1, 1, 128, 32], dq_desc.layout)
     DS_LAYOUT: gl.constexpr = gl.NVMMASharedLayout.get_default_for([KEYS, KEYS], dtype)
     ds_smem = gl.allocate_shared_memory(dtype, [2, KEYS, KEYS], DS_LAYOUT)
@@ -94,10 +94,12 @@ def attention_backward_wide_kernel(
     rows_smem = gl.allocate_shared_memory(gl.float32, [2, 1, 1, 2, KEYS], rows_desc.layout)
     kv_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # K, V
     q_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # and the rows' numbers
-    q_free = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # both groups are through with them
+    # both consumers are through with them
+    q_free = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     do_full = gl.allocate_shared_memory(gl.int64, [DO_STAGES, 1], mbarrier.MBarrierLayout())
-    do_free = gl.allocate_shared_memory(gl.int64, [DO_STAGES, 1], mbarrier.MBarrierLayout())  # both groups, too
-    p_full = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())  # P is there, for the other group
+    do_free = gl.allocate_shared_memory(gl.int64, [DO_STAGES, 1], mbarrier.MBarrierLayout())  # both consumers, too
+    # P is there, for the other consumer
+    p_full = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
     p_free = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())  # it has been read
     ds_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())  # dS is there, for both; in turn
     dq_full = gl.allocate_shared_memory(gl.int64, [DQ_FULL, 1], mbarrier.MBarrierLayout())  # a tile of dQ is there
@@ -117,35 +119,35 @@ def attention_backward_wide_kernel(
     mbarrier.init(p_full.index(0), count=1)
     mbarrier.init(p_free.index(0), count=1)
 
-    sizes = (N_q, N_k, group, scale, softcap, spans_ptr, span_step)
+    sizes = (N_q, N_k, group, scale, softcap, ranges_ptr, range_stride)
     n, kv_head, batch = gl.program_id(0), gl.program_id(1), gl.program_id(2)
-    rows_at_once: gl.constexpr = None
-    ticket_smem: gl.constexpr = None
-    if IN_ORDER:
-        ticket_smem = keep_ticket(ticket)
-        turns_ptr += 1
-    if BESIDE:
-        rows_at_once = side
+    heads_at_once: gl.constexpr = None
+    tile_index_smem: gl.constexpr = None
+    if DETERMINISTIC:
+        tile_index_smem = keep_tile_index(ticket)
+        semaphores_ptr += 1
+    if SIDE_BY_SIDE:
+        heads_at_once = side
     start_n = n * KEYS
     first = 0
     full = 0
-    if MASK == "causal" and not BESIDE:
+    if MASK == "causal" and not SIDE_BY_SIDE:
         first, full = causal_blocks(start_n, sizes, KEYS, KEYS)
     blocks = gl.maximum(gl.cdiv(N_q, KEYS) - first, 0)
     buffers = (k_smem, v_smem, q_smem, do_smem, p_smem, ds_smem, dq_smem, rows_smem)
     barriers = (kv_full, q_full, q_free, do_full, do_free, p_full, p_free, ds_full, dq_full, dq_free)
-    place = (start_n, kv_head, batch, first, full, full, blocks, rows_at_once, ticket_smem, kv_heads)
+    place = (start_n, kv_head, batch, first, full, full, blocks, heads_at_once, tile_index_smem, kv_heads)
     inputs = (q_desc, do_desc, k_desc, v_desc, rows_desc)
-    sums = (dq_desc, turns_ptr, kv_heads)
-    if IN_ORDER:
+    sums = (dq_desc, semaphores_ptr, kv_heads)
+    if DETERMINISTIC:
         gl.warp_specialize(
             [
                 (consume_values, (buffers, barriers, place, sizes, dv_desc, MASK)),
                 (consume_keys, (buffers, barriers, place, sizes, dk_desc, MASK)),
-                (load, (buffers, barriers, place, sizes, inputs, MASK, IN_ORDER)),
-                (add_in_order, (0, buffers, barriers, place, sizes, sums, MASK)),
-                (add_in_order, (1, buffers, barriers, place, sizes, sums, MASK)),
-                (add_in_order, (2, buffers, barriers, place, sizes, sums, MASK)),
+                (produce, (buffers, barriers, place, sizes, inputs, MASK, DETERMINISTIC)),
+                (add_dq_in_turn, (0, buffers, barriers, place, sizes, sums, MASK)),
+                (add_dq_in_turn, (1, buffers, barriers, place, sizes, sums, MASK)),
+                (add_dq_in_turn, (2, buffers, barriers, place, sizes, sums, MASK)),
             ],
             [4, 1, 1, 1, 1],
             [240, 24, 24, 24, 24],
@@ -155,9 +157,9 @@ def attention_backward_wide_kernel(
             [
                 (consume_values, (buffers, barriers, place, sizes, dv_desc, MASK)),
                 (consume_keys, (buffers, barriers, place, sizes, dk_desc, MASK)),
-                (load, (buffers, barriers, place, sizes, inputs, MASK, IN_ORDER)),
-                (add, (0, buffers, barriers, place, sizes, sums, MASK)),
-                (add, (1, buffers, barriers, place, sizes, sums, MASK)),
+                (produce, (buffers, barriers, place, sizes, inputs, MASK, DETERMINISTIC)),
+                (add_dq, (0, buffers, barriers, place, sizes, sums, MASK)),
+                (add_dq, (1, buffers, barriers, place, sizes, sums, MASK)),
             ],
             [4, 1, 1, 1],
             [240, 24, 24, 24],
@@ -165,56 +167,56 @@ def attention_backward_wide_kernel(
 
 
 @gluon.jit
-def load(buffers, barriers, place, sizes, inputs, MASK: gl.constexpr, IN_ORDER: gl.constexpr):
-    """The loading warp: K and V, then Q and dO, of every head and block as `next_block` has them, slab by slab."""
+def produce(buffers, barriers, place, sizes, inputs, MASK: gl.constexpr, DETERMINISTIC: gl.constexpr):
+    """The producer warp: K and V, then Q and dO, of every head and block as `next_block` has them, chunk by chunk."""
     k_smem, v_smem, q_smem, do_smem, p_smem, ds_smem, dq_smem, rows_smem = buffers
     kv_full, q_full, q_free, do_full, do_free, p_full, p_free, ds_full, dq_full, dq_free = barriers
-    here = located(place, sizes, KEYS, MASK, KEYS)
+    here = coordinates_of(place, sizes, KEYS, MASK, KEYS)
     start_n, kv_head, batch, first, full, full_stop, blocks = here
     q_desc, do_desc, k_desc, v_desc, rows_desc = inputs
-    N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
-    SLABS: gl.constexpr = k_smem.shape[0]
+    N_q, N_k, group, scale, softcap, ranges_ptr, range_stride = sizes
+    CHUNKS: gl.constexpr = k_smem.shape[0]
     DO_STAGES: gl.constexpr = do_full.shape[0]
-    load_slabs(k_desc, [batch, kv_head, start_n], kv_full.index(0), k_smem, 0, SLABS)
-    load_slabs(v_desc, [batch, kv_head, start_n], kv_full.index(1), v_smem, 0, SLABS)
+    load_chunks(k_desc, [batch, kv_head, start_n], kv_full.index(0), k_smem, 0, CHUNKS)
+    load_chunks(v_desc, [batch, kv_head, start_n], kv_full.index(1), v_smem, 0, CHUNKS)
     head, block = kv_head * group, first + blocks - 1
     heads = (head, head + group)
-    gdc_wait()  # for lse and delta; all that has been asked for is older
+    gdc_wait()  # for lse and delta; all that has been issued is older
     gdc_launch_dependents()
     for t in range(group * blocks):
         stage = t % 2
-        mbarrier.wait(q_free.index(stage), (t // 2 & 1) ^ 1)  # a fresh barrier lets the first round pass
-        load_slabs(
-            q_desc, [batch, head, block * KEYS], q_full.index(stage), q_smem, stage, SLABS, rows_desc.block_type.nbytes
+        mbarrier.wait(q_free.index(stage), (t // 2 & 1) ^ 1)  # a fresh barrier lets the first iteration pass
+        load_chunks(
+            q_desc, [batch, head, block * KEYS], q_full.index(stage), q_smem, stage, CHUNKS, rows_desc.block_type.nbytes
         )
         async_load(rows_desc, [batch, head, 0, block * KEYS], q_full.index(stage), rows_smem.index(stage))
         stage = t % DO_STAGES
         mbarrier.wait(do_free.index(stage), (t // DO_STAGES & 1) ^ 1)
-        load_slabs(do_desc, [batch, head, block * KEYS], do_full.index(stage), do_smem, stage, SLABS)
-        head, block = next_block(head, block, heads, here, IN_ORDER)
+        load_chunks(do_desc, [batch, head, block * KEYS], do_full.index(stage), do_smem, stage, CHUNKS)
+        head, block = next_block(head, block, heads, here, DETERMINISTIC)
 
 
 @gluon.jit
-def load_slabs(desc, at, full, smem, stage, SLABS: gl.constexpr, others: gl.constexpr = 0):
-    """A tile (64, D) from the copy engine; its barrier waits for so many other bytes besides."""
-    mbarrier.expect(full, SLABS * desc.block_type.nbytes + others)
-    for c in gl.static_range(SLABS):
-        async_load(desc, [at[0], at[1], at[2], 64 * c], full, smem.index(stage * SLABS + c))
+def load_chunks(desc, at, full, smem, stage, CHUNKS: gl.constexpr, others: gl.constexpr = 0):
+    """A tile (64, D) from TMA; its barrier waits for so many other bytes besides."""
+    mbarrier.expect(full, CHUNKS * desc.block_type.nbytes + others)
+    for c in gl.static_range(CHUNKS):
+        async_load(desc, [at[0], at[1], at[2], 64 * c], full, smem.index(stage * CHUNKS + c))
 
 
 @gluon.jit
-def across(left, right, stage, acc, FRESH: gl.constexpr, SLABS: gl.constexpr):
+def across(left, right, stage, acc, FRESH: gl.constexpr, CHUNKS: gl.constexpr):
     """acc + left right^T (64, 64), under way, a sum over all columns of two tiles; FRESH: without acc."""
-    for c in gl.static_range(SLABS):
+    for c in gl.static_range(CHUNKS):
         a = left.index(c).reshape([KEYS, 64])
-        b = right.index(stage * SLABS + c).reshape([KEYS, 64]).permute((1, 0))
+        b = right.index(stage * CHUNKS + c).reshape([KEYS, 64]).permute((1, 0))
         acc = warpgroup_mma(a, b, acc, use_acc=not FRESH or c > 0, is_async=True)
     return acc
 
 
 @gluon.jit
 def along(factor, right, stage, acc):
-    """acc + factor right (64, D), slab by slab, under way."""
+    """acc + factor right (64, D), chunk by chunk, under way."""
     out: gl.tuple = ()
     for c in gl.static_range(len(acc)):
         slab = right.index(stage * len(acc) + c).reshape([KEYS, 64])
@@ -223,11 +225,11 @@ def along(factor, right, stage, acc):
 
 
 @gluon.jit
-def nothing_yet(LAYOUT: gl.constexpr, SLABS: gl.constexpr):
-    """dK or dV (64, D), in slabs, before any query."""
+def nothing_yet(LAYOUT: gl.constexpr, CHUNKS: gl.constexpr):
+    """dK or dV (64, D), in chunks, before any query."""
     zero = gl.zeros([KEYS, 64], gl.float32, LAYOUT)
     out: gl.tuple = ()
-    for _ in gl.static_range(SLABS):
+    for _ in gl.static_range(CHUNKS):
         out = out + (zero,)
     return out
 
@@ -237,44 +239,46 @@ def consume_values(buffers, barriers, place, sizes, dv_desc, MASK: gl.constexpr)
     """The group that has dV: P^T of 64 keys and every block of queries, P^T dO, and the first columns of dQ."""
     k_smem, v_smem, q_smem, do_smem, p_smem, ds_smem, dq_smem, rows_smem = buffers
     kv_full, q_full, q_free, do_full, do_free, p_full, p_free, ds_full, dq_full, dq_free = barriers
-    here = located(place, sizes, KEYS, MASK, KEYS)
+    here = coordinates_of(place, sizes, KEYS, MASK, KEYS)
     start_n, kv_head, batch, first, full, full_stop, blocks = here
-    N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
-    SLABS: gl.constexpr = k_smem.shape[0]
+    N_q, N_k, group, scale, softcap, ranges_ptr, range_stride = sizes
+    CHUNKS: gl.constexpr = k_smem.shape[0]
     DO_STAGES: gl.constexpr = do_full.shape[0]
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
-    keys = keys_of_group(start_n, batch, sizes, LAYOUT, MASK)
-    dv = nothing_yet(LAYOUT, SLABS)
+    keys = query_ranges_of(start_n, batch, sizes, LAYOUT, MASK)
+    dv = nothing_yet(LAYOUT, CHUNKS)
     mbarrier.wait(kv_full.index(0), 0)
     head, block = 0, first + blocks - 1
-    rounds = group * blocks
-    for t in range(rounds):
+    iterations = group * blocks
+    for t in range(iterations):
         stage = t % 2
         mbarrier.wait(q_full.index(stage), t // 2 & 1)
-        s_t = across(k_smem, q_smem, stage, less_rows(rows_smem.index(stage), 0), softcap is not None, SLABS)
+        s_t = across(k_smem, q_smem, stage, less_rows(rows_smem.index(stage), 0), softcap is not None, CHUNKS)
         s_t = warpgroup_mma_wait(0, deps=[s_t])
         crossed = crosses(block, 0, here, sizes, KEYS, MASK)
         p_t, w_t = probabilities(s_t, rows_smem.index(stage), crossed, keys, block * KEYS, sizes, MASK)
         mbarrier.arrive(q_free.index(stage), count=1)
         mbarrier.wait(p_free.index(0), (t & 1) ^ 1)
-        p_smem.index(0).reshape([128, 32]).store(by_threads(w_t))
+        p_smem.index(0).reshape([128, 32]).store(register_order(w_t))
         mbarrier.arrive(p_full.index(0), count=1)
         factor = gl.convert_layout(p_t.to(q_smem.dtype), gl.DotOperandLayout(0, LAYOUT, 2))
         mbarrier.wait(ds_full.index((t + 1) % 2), ((t + 1) // 2 & 1) ^ 1)
         mbarrier.wait(do_full.index(t % DO_STAGES), t // DO_STAGES & 1)
         dq = tile_of_dq(t, 0, ds_smem, k_smem)
         dv = along(factor, do_smem, t % DO_STAGES, dv)
-        dq = warpgroup_mma_wait(SLABS, deps=[dq])
-        give_dq(t - 1, 0, dq, buffers, barriers)
-        if SLABS == 4:
+        dq = warpgroup_mma_wait(CHUNKS, deps=[dq])
+        store_dq(t - 1, 0, dq, buffers, barriers)
+        if CHUNKS == 4:
             dq = warpgroup_mma_wait(0, deps=[tile_of_dq(t, 1, ds_smem, k_smem)])
         dv = warpgroup_mma_wait(0, deps=dv)
         mbarrier.arrive(do_free.index(t % DO_STAGES), count=1)
-        if SLABS == 4:
-            give_dq(t - 1, 1, dq, buffers, barriers)
-        head, block = next_block(head, block, (0, group), here, place[8] is not None)  # with a ticket, in order
-    last_of_dq(rounds, 0, buffers, barriers)  # for which dS of the last round was there: the other group has read dO
-    here = located(place, sizes, KEYS, MASK, KEYS)
+        if CHUNKS == 4:
+            store_dq(t - 1, 1, dq, buffers, barriers)
+        # with a tile index, deterministic
+        head, block = next_block(head, block, (0, group), here, place[8] is not None)
+    # for which dS of the last iteration was there: the other consumer has read dO
+    last_of_dq(iterations, 0, buffers, barriers)
+    here = coordinates_of(place, sizes, KEYS, MASK, KEYS)
     gdc_wait()  # over, but where no query sees these keys: until then others may read what is dK's and dV's memory now
     store(dv, 1.0, here, do_smem, dv_desc)
 
@@ -284,25 +288,25 @@ def consume_keys(buffers, barriers, place, sizes, dk_desc, MASK: gl.constexpr):
     """The group that has dK: dS^T of 64 keys and every block of queries, dS^T Q, and the last columns of dQ."""
     k_smem, v_smem, q_smem, do_smem, p_smem, ds_smem, dq_smem, rows_smem = buffers
     kv_full, q_full, q_free, do_full, do_free, p_full, p_free, ds_full, dq_full, dq_free = barriers
-    start_n, kv_head, batch, first, full, full_stop, blocks = located(place, sizes, KEYS, MASK, KEYS)
-    N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
-    SLABS: gl.constexpr = k_smem.shape[0]
+    start_n, kv_head, batch, first, full, full_stop, blocks = coordinates_of(place, sizes, KEYS, MASK, KEYS)
+    N_q, N_k, group, scale, softcap, ranges_ptr, range_stride = sizes
+    CHUNKS: gl.constexpr = k_smem.shape[0]
     DO_STAGES: gl.constexpr = do_full.shape[0]
-    FIRST: gl.constexpr = SLABS - 2
+    FIRST: gl.constexpr = CHUNKS - 2
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
-    dk = nothing_yet(LAYOUT, SLABS)
+    dk = nothing_yet(LAYOUT, CHUNKS)
     mbarrier.wait(kv_full.index(0), 0)
     mbarrier.wait(kv_full.index(1), 0)
-    rounds = group * blocks
-    for t in range(rounds):
+    iterations = group * blocks
+    for t in range(iterations):
         stage = t % 2
         mbarrier.wait(q_full.index(stage), t // 2 & 1)
         mbarrier.wait(do_full.index(t % DO_STAGES), t // DO_STAGES & 1)
-        dp_t = across(v_smem, do_smem, t % DO_STAGES, less_rows(rows_smem.index(stage), 1), False, SLABS)
+        dp_t = across(v_smem, do_smem, t % DO_STAGES, less_rows(rows_smem.index(stage), 1), False, CHUNKS)
         mbarrier.wait(p_full.index(0), t & 1)
         dp_t = warpgroup_mma_wait(0, deps=[dp_t])
         mbarrier.arrive(do_free.index(t % DO_STAGES), count=1)
-        ds_16 = (from_threads(p_smem.index(0), dp_t) * dp_t).to(q_smem.dtype)
+        ds_16 = (from_register_order(p_smem.index(0), dp_t) * dp_t).to(q_smem.dtype)
         mbarrier.arrive(p_free.index(0), count=1)
         ds_smem.index(t % 2).store(ds_16)
         fence_async_shared()
@@ -310,29 +314,29 @@ def consume_keys(buffers, barriers, place, sizes, dk_desc, MASK: gl.constexpr):
         factor = gl.convert_layout(ds_16, gl.DotOperandLayout(0, LAYOUT, 2))
         dq = tile_of_dq(t, FIRST, ds_smem, k_smem)
         dk = along(factor, q_smem, stage, dk)
-        dq = warpgroup_mma_wait(SLABS, deps=[dq])
-        give_dq(t - 1, FIRST, dq, buffers, barriers)
+        dq = warpgroup_mma_wait(CHUNKS, deps=[dq])
+        store_dq(t - 1, FIRST, dq, buffers, barriers)
         dq = warpgroup_mma_wait(0, deps=[tile_of_dq(t, FIRST + 1, ds_smem, k_smem)])
         dk = warpgroup_mma_wait(0, deps=dk)
         mbarrier.arrive(q_free.index(stage), count=1)
-        give_dq(t - 1, FIRST + 1, dq, buffers, barriers)
-    last_of_dq(rounds, 1, buffers, barriers)
-    here = located(place, sizes, KEYS, MASK, KEYS)
+        store_dq(t - 1, FIRST + 1, dq, buffers, barriers)
+    last_of_dq(iterations, 1, buffers, barriers)
+    here = coordinates_of(place, sizes, KEYS, MASK, KEYS)
     gdc_wait()
-    store(dk, scale, here, v_smem, dk_desc)  # only this group reads V
+    store(dk, scale, here, v_smem, dk_desc)  # only this consumer reads V
 
 
 @gluon.jit
-def from_threads(smem, like):
-    """What `by_threads` put there (128, 32), as the product (64, 64) that it was; `like` is another."""
-    x = smem.reshape([128, 32]).load(by_threads(like).type.layout)
+def from_register_order(smem, like):
+    """What `register_order` put there (128, 32), as the product (64, 64) that it was; `like` is another."""
+    x = smem.reshape([128, 32]).load(register_order(like).type.layout)
     x = x.reshape([4, 8, 8, 4, 2, 2]).permute((0, 4, 2, 1, 3, 5)).reshape([64, 64])
     return gl.convert_layout(x, like.type.layout)
 
 
 @gluon.jit
 def tile_of_dq(t, c: gl.constexpr, ds_smem, k_smem):
-    """dS K (64, 64) of round t - 1, columns from 64 c on, under way; for t = 0 of what lies in memory, used by nobody."""
+    """dS K (64, 64) of iteration t - 1, columns from 64 c on, under way; for t = 0 of what lies in memory, used by nobody."""
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
     zero = gl.zeros([64, 64], gl.float32, LAYOUT)
     k = k_smem.index(c).reshape([KEYS, 64])
@@ -340,8 +344,8 @@ def tile_of_dq(t, c: gl.constexpr, ds_smem, k_smem):
 
 
 @gluon.jit
-def place_of_tile(t, tile, dq_smem):
-    """Which buffer has tile number `tile` of dQ of round t, and the phase of its barriers."""
+def dq_buffer_of(t, tile, dq_smem):
+    """Which buffer has tile number `tile` of dQ of iteration t, and the phase of its barriers."""
     if dq_smem.shape[0] == 3:  # one for each tile
         return tile, t & 1
     else:
@@ -349,44 +353,44 @@ def place_of_tile(t, tile, dq_smem):
 
 
 @gluon.jit
-def full_of_tile(t, tile, dq_smem, dq_full):
-    """Which barrier tells that it is there, and its phase; in order it is one of four, since three warps wait in turn.
+def dq_barrier_of(t, tile, dq_smem, dq_full):
+    """Which barrier tells that it is there, and its phase; deterministic it is one of four, since three warps wait in turn.
 
-    A barrier only tells even phases from odd ones, so that whoever waits for round t must know that round t - 4 is over. It is: this
-    warp's part before was of round t - 1 or t - 2, and by then both groups had given all dQ up to round t - 3.
+    A barrier only tells even phases from odd ones, so that whoever waits for iteration t must know that iteration t - 4 is over. It is: this
+    warp's part before was of iteration t - 1 or t - 2, and by then both consumers had given all dQ up to iteration t - 3.
     """
     if dq_full.shape[0] == dq_smem.shape[0]:
-        return place_of_tile(t, tile, dq_smem)
+        return dq_buffer_of(t, tile, dq_smem)
     else:
         return 4 * tile + t % 4, t // 4 & 1
 
 
 @gluon.jit
-def give_dq(t, tile: gl.constexpr, dq, buffers, barriers):
-    """Tile number `tile` of dQ of round t, if it is one, to the warp that adds it, once the one before has left."""
+def store_dq(t, tile: gl.constexpr, dq, buffers, barriers):
+    """Tile number `tile` of dQ of iteration t, if it is one, to the warp that adds it, once the one before has left."""
     k_smem, v_smem, q_smem, do_smem, p_smem, ds_smem, dq_smem, rows_smem = buffers
     kv_full, q_full, q_free, do_full, do_free, p_full, p_free, ds_full, dq_full, dq_free = barriers
     if t >= 0:
-        at, phase = place_of_tile(t, tile, dq_smem)
+        at, phase = dq_buffer_of(t, tile, dq_smem)
         mbarrier.wait(dq_free.index(at), phase ^ 1)
-        dq_smem.index(at).reshape([128, 32]).store(by_threads(dq))
+        dq_smem.index(at).reshape([128, 32]).store(register_order(dq))
         fence_async_shared()
-        full, phase = full_of_tile(t, tile, dq_smem, dq_full)
+        full, phase = dq_barrier_of(t, tile, dq_smem, dq_full)
         mbarrier.arrive(dq_full.index(full), count=1)
 
 
 @gluon.jit
-def last_of_dq(rounds, index: gl.constexpr, buffers, barriers):
-    """This group's columns of dQ of the last round, if there was one."""
+def last_of_dq(iterations, index: gl.constexpr, buffers, barriers):
+    """This consumer's columns of dQ of the last iteration, if there was one."""
     k_smem, v_smem, q_smem, do_smem, p_smem, ds_smem, dq_smem, rows_smem = buffers
     kv_full, q_full, q_free, do_full, do_free, p_full, p_free, ds_full, dq_full, dq_free = barriers
     FIRST: gl.constexpr = 0 if index == 0 else k_smem.shape[0] - 2
     EACH: gl.constexpr = k_smem.shape[0] - 2 if index == 0 else 2
-    if rounds > 0:
-        mbarrier.wait(ds_full.index((rounds + 1) % 2), ((rounds + 1) // 2 & 1) ^ 1)
+    if iterations > 0:
+        mbarrier.wait(ds_full.index((iterations + 1) % 2), ((iterations + 1) // 2 & 1) ^ 1)
         for c in gl.static_range(EACH):
-            dq = warpgroup_mma_wait(0, deps=[tile_of_dq(rounds, FIRST + c, ds_smem, k_smem)])
-            give_dq(rounds - 1, FIRST + c, dq, buffers, barriers)
+            dq = warpgroup_mma_wait(0, deps=[tile_of_dq(iterations, FIRST + c, ds_smem, k_smem)])
+            store_dq(iterations - 1, FIRST + c, dq, buffers, barriers)
 
 
 @gluon.jit
@@ -403,126 +407,125 @@ def store(tile, factor, place, smem, desc):
 
 
 @gluon.jit
-def add(index: gl.constexpr, buffers, barriers, place, sizes, sums, MASK: gl.constexpr):
-    """A warp that has the copy engine add what one group gives it, tiles of dQ, to the sum in HBM."""
-    here = located(place, sizes, KEYS, MASK, KEYS)
+def add_dq(index: gl.constexpr, buffers, barriers, place, sizes, sums, MASK: gl.constexpr):
+    """A warp that has TMA add what one consumer gives it, tiles of dQ, to the sum in HBM."""
+    here = coordinates_of(place, sizes, KEYS, MASK, KEYS)
     start_n, kv_head, batch, first, full, full_stop, blocks = here
-    N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
-    dq_desc, turns_ptr, kv_heads = sums
-    SLABS: gl.constexpr = buffers[0].shape[0]
-    FIRST: gl.constexpr = 0 if index == 0 else SLABS - 2
-    EACH: gl.constexpr = SLABS - 2 if index == 0 else 2
+    N_q, N_k, group, scale, softcap, ranges_ptr, range_stride = sizes
+    dq_desc, semaphores_ptr, kv_heads = sums
+    CHUNKS: gl.constexpr = buffers[0].shape[0]
+    FIRST: gl.constexpr = 0 if index == 0 else CHUNKS - 2
+    EACH: gl.constexpr = CHUNKS - 2 if index == 0 else 2
     head, block = kv_head * group, first + blocks - 1
     heads = (head, head + group)
     gdc_wait()  # for attention_begin_sums_kernel, which lets the sums begin at zero
     for t in range(group * blocks):
-        at = [batch, head, SLABS * block * 128, 0]
+        at = [batch, head, CHUNKS * block * 128, 0]
         for c in gl.static_range(EACH):
             add_tiles(t, FIRST + c, 1, dq_desc, at, buffers, barriers)
         head, block = next_block(head, block, heads, here, False)
 
 
 @gluon.jit
-def add_in_order(which: gl.constexpr, buffers, barriers, place, sizes, sums, MASK: gl.constexpr):
-    """One of the warps that in order add what a group gives, then what the other gives, and so on, in turn.
+def add_dq_in_turn(which: gl.constexpr, buffers, barriers, place, sizes, sums, MASK: gl.constexpr):
+    """One of the warps that in turn add what a consumer gives, then what the other gives, and so on, in turn.
 
-    A turn ends when the sums have arrived in HBM. That may take longer than a round: meanwhile the next warp goes on.
+    A turn ends when the sums have arrived in HBM. That may take longer than an iteration: meanwhile the next warp goes on.
     """
-    start_n, kv_head, batch, first, full, full_stop, blocks = located(place, sizes, KEYS, MASK, KEYS)
-    N_q, N_k, group, scale, softcap, spans_ptr, span_step = sizes
-    dq_desc, turns_ptr, kv_heads = sums
-    SLABS: gl.constexpr = buffers[0].shape[0]
+    start_n, kv_head, batch, first, full, full_stop, blocks = coordinates_of(place, sizes, KEYS, MASK, KEYS)
+    N_q, N_k, group, scale, softcap, ranges_ptr, range_stride = sizes
+    dq_desc, semaphores_ptr, kv_heads = sums
+    CHUNKS: gl.constexpr = buffers[0].shape[0]
     m_blocks = gl.cdiv(N_q, KEYS)
     before = start_n // KEYS  # blocks of keys, all of which add to what this one adds to
     before_ptr: gl.constexpr = None
-    turns = 2 * group * m_blocks  # of a row
-    if MASK == "spans":
+    semaphores = 2 * group * m_blocks  # of a row
+    if MASK == "ranges":
         key_blocks = gl.cdiv(N_k, KEYS)
-        number = gl.where(span_step > 0, batch, 0) * key_blocks + before
-        before_ptr = turns_ptr + gl.num_programs(0) // key_blocks * turns + number * m_blocks
-    turns_ptr += batch * kv_heads * turns
+        number = gl.where(range_stride > 0, batch, 0) * key_blocks + before
+        before_ptr = semaphores_ptr + gl.num_programs(0) // key_blocks * semaphores + number * m_blocks
+    semaphores_ptr += batch * kv_heads * semaphores
     gdc_wait()  # for attention_begin_sums_kernel, which lets the sums begin at zero
     for part in range(which, 2 * group * blocks, ADDING):
         t, index = part // 2, part % 2
         head, block = kv_head * group + t % group, first + blocks - 1 - t // group  # as `next_block` has them
-        turn_ptr = turns_ptr + (head * m_blocks + block) * 2 + index
+        semaphore_ptr = semaphores_ptr + (head * m_blocks + block) * 2 + index
         if before_ptr is not None:
             before = gl.load(before_ptr + block)
-        wait_for_turn(turn_ptr, before)
-        at = [batch, head, SLABS * block * 128, 0]
-        if SLABS == 4:  # the two tiles of a group share a buffer
+        wait_for_semaphore(semaphore_ptr, before)
+        at = [batch, head, CHUNKS * block * 128, 0]
+        if CHUNKS == 4:  # the two tiles of a consumer share a buffer
             add_tiles(t, 2 * index, 1, dq_desc, at, buffers, barriers)
             add_tiles(t, 2 * index + 1, 1, dq_desc, at, buffers, barriers)
         elif index == 0:
             add_tiles(t, 0, 1, dq_desc, at, buffers, barriers)
         else:
             add_tiles(t, 1, 2, dq_desc, at, buffers, barriers)
-        all_added()
+        wait_for_additions()
         barrier()
-        pass_turn(turn_ptr)
+        release_semaphore(semaphore_ptr)
 
 
 @gluon.jit
 def add_tiles(t, first, COUNT: gl.constexpr, dq_desc, at, buffers, barriers):
-    """So many tiles of dQ of round t, from number `first` on, when all are there, to where the first of the round's begins."""
+    """So many tiles of dQ of iteration t, from number `first` on, when all are there, to where the first of the iteration's begins."""
     k_smem, v_smem, q_smem, do_smem, p_smem, ds_smem, dq_smem, rows_smem = buffers
     kv_full, q_full, q_free, do_full, do_free, p_full, p_free, ds_full, dq_full, dq_free = barriers
     for i in gl.static_range(COUNT):
-        full, phase = full_of_tile(t, first + i, dq_smem, dq_full)
+        full, phase = dq_barrier_of(t, first + i, dq_smem, dq_full)
         mbarrier.wait(dq_full.index(full), phase)
     for i in gl.static_range(COUNT):
-        buffer, phase = place_of_tile(t, first + i, dq_smem)
+        buffer, phase = dq_buffer_of(t, first + i, dq_smem)
         async_add(dq_desc, [at[0], at[1], at[2] + (first + i) * 128, 0], dq_smem.index(buffer))
     tma.store_wait(0)  # they have left shared memory
     for i in gl.static_range(COUNT):
-        buffer, phase = place_of_tile(t, first + i, dq_smem)
+        buffer, phase = dq_buffer_of(t, first + i, dq_smem)
         mbarrier.arrive(dq_free.index(buffer), count=1)
 
 
 def attention_backward_wide(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *, causal: bool, scale: float,
-    begun: Begun | None = None, spans: Spans | None = None, in_order: bool = False, softcap: float | None = None,
+    begun: Begun | None = None, ranges: Ranges | None = None, deterministic: bool = False, softcap: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dq, dk and dv, as `attention_backward_hopper` gives them, for 129 to 256 columns.
 
     begun: as there, with all sums zero.
-    Extra memory: lse, delta and the sums of dq in float32, of whole blocks of 64 queries, the sums of 192 or 256 columns; in order, 8
-    bytes for a block of 64 queries, with spans also 4 bytes for every pair of such a block and one of 64 keys.
+    Extra memory: lse, delta and the sums of dq in float32, of whole blocks of 64 queries, the sums of 192 or 256 columns; deterministic, 8
+    bytes for a block of 64 queries, with ranges also 4 bytes for every pair of such a block and one of 64 keys.
     """
     check_bool(causal, "causal")
-    check_bool(in_order, "in_order")
-    mask = "spans" if spans is not None else "causal" if causal else "none"
+    check_bool(deterministic, "deterministic")
+    mask = "ranges" if ranges is not None else "causal" if causal else "none"
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
     if begun is None:
         begun = begin_sums(o, do, lse, factor_of(scale, softcap))
-    numbers, sums, turns, zeroed = begun
+    numbers, sums, semaphores, zeroed = begun
     if zeroed is not None:
         raise ValueError(f"expected begun with all sums zero, got those of {zeroed} heads")
-    dq, dk, dv = to_write(q), to_write(k), to_write(v)
+    dq, dk, dv = uninitialised(q), uninitialised(k), uninitialised(v)
     tile, keys = (1, 1, KEYS.value, 64), KEYS.value
     key_blocks, rows = -(-N_k // keys), B * H_kv
-    side = rows_beside(q, k, causal=causal, own=keys)
-    if spans is not None:
-        nbytes = (
-            2 * spans.seen * 64 * tiles_of_dq(D) * 2 * q.element_size()
-        )  # of Q and dO; dQ, in float32, takes as much
-        side = rows_with_masks(rows, nbytes)
-    if in_order:
-        side = rows_in_order(q, k, spans, causal=causal, block_m=keys, own=keys)
-        turns = turns_to_add(q, k, spans, keys, keys)
+    side = heads_beside(q, k, causal=causal, own=keys)
+    if ranges is not None:
+        # of Q and dO; dQ, in float32, takes as much
+        nbytes = 2 * ranges.seen * 64 * tiles_of_dq(D) * 2 * q.element_size()
+        side = heads_with_masks(rows, nbytes)
+    if deterministic:
+        side = heads_beside_deterministic(q, k, ranges, causal=causal, block_m=keys, own=keys)
+        semaphores = make_semaphores(q, k, ranges, keys, keys)
     launch_hopper(
         attention_backward_wide_kernel, (key_blocks, H_kv, B) if side is None else (key_blocks * rows, 1, 1),
         (
             in_tiles(q, tile), in_tiles(do, tile), in_tiles(k, tile), in_tiles(v, tile), in_tiles(numbers, (1, 1, 2, keys)),
             in_tiles(sums, (1, 1, 128, 32)), in_tiles(dk, tile), in_tiles(dv, tile),
-            turns if spans is None else spans.ends, 2 * N_k if spans is not None and len(spans.ends) > 1 else 0,
-            turns, side or 0, N_q, N_k, H_kv, H // H_kv, scale, softcap,
+            semaphores if ranges is None else ranges.ends, 2 * N_k if ranges is not None and len(ranges.ends) > 1 else 0,
+            semaphores, side or 0, N_q, N_k, H_kv, H // H_kv, scale, softcap,
         ),
         dict(
-            SLABS=tiles_of_dq(D), IN_ORDER=in_order,
-            MASK=mask, BESIDE=side is not None,
+            CHUNKS=tiles_of_dq(D), DETERMINISTIC=deterministic,
+            MASK=mask, SIDE_BY_SIDE=side is not None,
         ),
-        follows=follows(q.device) and not in_order,
+        dependent=dependent(q.device) and not deterministic,
     )  # fmt: skip
     end_sums(begun, scale, dq, H // H_kv, -1)  # nothing is counted: all rows wait
     return dq, dk, dv

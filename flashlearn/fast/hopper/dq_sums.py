@@ -13,9 +13,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from flashlearn.fast.dependent_launch import follows, let_next_begin, wait_for_last
+from flashlearn.fast.dependent_launch import dependent, launch_dependents, wait_for_previous
 from flashlearn.fast.dispatch import hopper_width
-from flashlearn.fast.launcher import launch, to_write
+from flashlearn.fast.launcher import launch, uninitialised
 from flashlearn.fast.target import check_grid
 from flashlearn.kernels.forward import padded
 
@@ -35,7 +35,7 @@ def attention_begin_sums_kernel(
     TILES: tl.constexpr,  # of dQ
 ):  # fmt: skip
     """lse and delta = rowsum(dO o O) - dlse, and zeros, for one block of queries: FA-2 Alg. 2, line 4."""
-    let_next_begin()  # the sweep
+    launch_dependents()  # the pass
     head, batch = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)  # (BLOCK_M,)
     offs_d = tl.arange(0, BLOCK_D).to(tl.int64)  # (BLOCK_D,)
@@ -78,16 +78,15 @@ def attention_end_sums_kernel(
     dq_ptr += batch * stride_b + head * stride_h
     row, rows = (batch * tl.num_programs(1) + head) // group, tl.num_programs(2) * tl.num_programs(1) // group
     there = tl.atomic_add(counters_ptr + 2 * row + 1, 0, sem="acquire") == added
-    # the last waits all the same: a kernel after this one counts on it that the sweep is over
+    # the last waits all the same: a kernel after this one counts on it that the pass is over
     if (row == rows - 1) | (not there):
-        wait_for_last()  # the sweep, which adds to the sums
+        wait_for_previous()  # the pass, which adds to the sums
     for tile in tl.static_range(TILES):
         offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tile * (BLOCK_M - 64) + tl.arange(0, 64)  # (64,)
         offs_d = tile * (128 - BLOCK_M) + tl.arange(0, 64).to(tl.int64)  # (64,)
         sums = tl.load(sums_ptr + (block * TILES + tile) * TILE + tl.arange(0, TILE))
-        dq = (
-            sums.reshape(4, 8, 8, 4, 2, 2).permute(0, 4, 2, 1, 3, 5).reshape(64, 64) * scale
-        )  # w j g t h p: w h g j t p
+        # w j g t h p: w h g j t p
+        dq = sums.reshape(4, 8, 8, 4, 2, 2).permute(0, 4, 2, 1, 3, 5).reshape(64, 64) * scale
         mask = (offs_m < N_q)[:, None] & (offs_d < HEAD_DIM)[None, :]
         tl.store(
             dq_ptr + offs_m[:, None] * stride_m + offs_d[None, :] * stride_d, dq.to(dq_ptr.dtype.element_ty), mask=mask
@@ -95,7 +94,7 @@ def attention_end_sums_kernel(
 
 
 def block_of_queries(D: int) -> int:
-    """How many queries a block has, of whose dQ two computing groups have a part each."""
+    """How many queries a block has, of whose dQ two consumers have a part each."""
     return 128 if hopper_width(D) == 64 else 64
 
 
@@ -111,7 +110,7 @@ class Begun(NamedTuple):
     # delta = rowsum(dO o O) - dlse
     rows: Tensor
     sums: Tensor  # (B, H_q, blocks of queries * tiles * 128, 32) float32: zeros, or those of the first heads
-    # (B, H_q, 2) int32: zeros. For every row, a key head of a sequence, the sweep counts the first up when zeros are there, and
+    # (B, H_q, 2) int32: zeros. For every row, a key head of a sequence, the pass counts the first up when zeros are there, and
     # the second when all has been added
     counters: Tensor
     zeroed: int | None  # of how many heads the sums are zeros; None: of all
@@ -120,7 +119,7 @@ class Begun(NamedTuple):
 def begin_sums(
     o: Tensor, do: Tensor, lse: Tensor, factor: float, dlse: Tensor | None = None, *, zeroed: int | None = None
 ) -> Begun:
-    """Two numbers for each query, as the copy engine takes them to the sweep, and the sums of dQ, in float32; see `Begun`.
+    """Two numbers for each query, as TMA takes them to the pass, and the sums of dQ, in float32; see `Begun`.
 
     A block of queries is two tiles of dQ, 64 by 64, one below the other (D up to 64), or two to four side by side. Each is 128 rows of 32
     numbers, in the order of the registers that they come from: number 4 (32 (8 w + j) + 4 g + t) + 2 h + p of a tile is that of
@@ -134,11 +133,11 @@ def begin_sums(
     B, H, N, D = o.shape
     rows = block_of_queries(D)
     blocks = triton.cdiv(N, rows)
-    numbers = to_write(o, (B, H, 2, blocks * rows), torch.float32)
-    sums = to_write(o, (B, H, blocks * tiles_of_dq(D) * 128, 32), torch.float32)
+    numbers = uninitialised(o, (B, H, 2, blocks * rows), torch.float32)
+    sums = uninitialised(o, (B, H, blocks * tiles_of_dq(D) * 128, 32), torch.float32)
     lse, dlse = lse.contiguous(), None if dlse is None else dlse.contiguous()
     strides = (o.stride(), do.stride())
-    counters = to_write(o, (B, H, 2), torch.int32)
+    counters = uninitialised(o, (B, H, 2), torch.int32)
     aligned = tuple(0 if t is None else t.data_ptr() % 16 for t in (o, do, lse, dlse))
     launch(
         attention_begin_sums_kernel, check_grid((blocks, H, B)),
@@ -153,10 +152,10 @@ def begin_sums(
 
 
 def end_sums(begun: Begun, scale: float, dq: Tensor, group: int, added: int) -> None:
-    """Write dQ = sums * scale to dq (B, H_q, N_q, D), whose memory nobody reads who runs before the sweep has ended.
+    """Write dQ = sums * scale to dq (B, H_q, N_q, D), whose memory nobody reads who runs before the pass has ended.
 
-    The kernel begins while the last programs of the sweep run, and what is left of the GPU ends the rows, of `group` heads each,
-    whose counter is `added`. The other rows wait for the sweep's end.
+    The kernel begins while the last programs of the pass run, and what is left of the GPU ends the rows, of `group` heads each,
+    whose counter is `added`. The other rows wait for the pass's end.
     HBM: the sums read once, dQ written once.
     """
     B, H, N, D = dq.shape
@@ -165,5 +164,5 @@ def end_sums(begun: Begun, scale: float, dq: Tensor, group: int, added: int) -> 
         attention_end_sums_kernel, check_grid((triton.cdiv(N, rows), H, B)),
         (begun.sums, dq, begun.counters, *dq.stride(), N, scale, group, added),
         dict(HEAD_DIM=D, BLOCK_M=rows, TILES=tiles_of_dq(D)),
-        key=(dq.dtype, dq.device, dq.stride()), follows=follows(dq.device),
+        key=(dq.dtype, dq.device, dq.stride()), dependent=dependent(dq.device),
     )  # fmt: skip

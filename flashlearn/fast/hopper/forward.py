@@ -36,50 +36,50 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from flashlearn.core.inputs import check_bool
 from flashlearn.fast.dispatch import hopper_width
-from flashlearn.fast.hopper.ranges import Spans
-from flashlearn.fast.hopper.scheduling import rows_of_a_wave, rows_with_masks, side_by_side, tickets_taken
+from flashlearn.fast.hopper.ranges import Ranges
+from flashlearn.fast.hopper.scheduling import heads_of_a_wave, heads_with_masks, side_by_side, tile_counter
 from flashlearn.fast.hopper.softcap import capped, with_softcap
 from flashlearn.fast.hopper.tiles import in_tiles, launch_hopper
 from flashlearn.fast.hopper.versions import async_load, async_store, barrier
-from flashlearn.fast.launcher import multiprocessors, to_write
+from flashlearn.fast.launcher import sm_count, uninitialised
 from flashlearn.kernels.forward import LOG2E
 
-ROWS = gl.constexpr(64)  # queries of one group of four warps: the height of one wgmma
+ROWS = gl.constexpr(64)  # queries of one warpgroup: the height of one wgmma
 LN_2 = gl.constexpr(0.6931471805599453)
 # Up to such a sum of 32 exponentials, each of them, of at most as much, is a number in 16 bits
 TRUSTED = gl.constexpr(2.0**15)
 
 
-@gluon.jit(do_not_specialize=["span_step", "side", "batches", "heads", "N_q", "N_k", "group"])
+@gluon.jit(do_not_specialize=["range_stride", "side", "batches", "heads", "N_q", "N_k", "group"])
 def attention_forward_hopper_kernel(
     # descriptors of q and o (B, H_q, N_q, D), tiles (ROWS, D), and of k and v (B, H_kv, N_k, D), tiles (BLOCK_N, D); or parts of
     # tiles, of 64 columns
     q_desc, k_desc, v_desc, o_desc, lse_ptr,
-    # (1 or B, 2, N_q): the spans of keys that queries see, and how far apart they lie for two sequences; if MASK is "spans"
-    spans_ptr, span_step,
-    # (1,) int32, 0 before and after: the tickets taken; None: fixed shares. How many rows, heads of a sequence, run side by
+    # (1 or B, 2, N_q): the ranges of keys that queries see, and how far apart they lie for two sequences; if MASK is "ranges"
+    ranges_ptr, range_stride,
+    # (1,) int32, 0 before and after: the tile indices taken; None: fixed shares. How many rows, heads of a sequence, run side by
     # side under a mask
-    tickets_ptr, side,
+    counter_ptr, side,
     # (heads,) float32: one more score in the sum of every row of a head, without a value; if SINKS
     sinks_ptr,
     # sizes, scale * log2(e), and None; with a softcap c: c * log2(e), and 2 log2(e) scale / c, see `capped`
     batches, heads, N_q, N_k, group, qk_scale, inner,
     HEAD_DIM: gl.constexpr, BLOCK_N: gl.constexpr,
     STAGES: gl.constexpr, CONSUMERS: gl.constexpr,
-    MASK: gl.constexpr, SINKS: gl.constexpr,  # MASK is "none", "causal" or "spans"
-    PROGRAMS: gl.constexpr = 1,  # of a multiprocessor
+    MASK: gl.constexpr, SINKS: gl.constexpr,  # MASK is "none", "causal" or "ranges"
+    PROGRAMS: gl.constexpr = 1,  # of an SM
 ):  # fmt: skip
     """O and lse for one block of CONSUMERS * 64 queries after another, as many as fall to this program."""
     dtype: gl.constexpr = q_desc.dtype
     # of each consumer: 256 columns have no room for the next tile's Q, and under a mask it does not pay at 192
     Q_BUFFERS: gl.constexpr = 2 if HEAD_DIM <= (192 if MASK == "none" else 128) else 1
     COLUMNS: gl.constexpr = q_desc.block_type.shape[3]
-    PARTS: gl.constexpr = HEAD_DIM // COLUMNS  # of each tile
-    q_smem = gl.allocate_shared_memory(dtype, [Q_BUFFERS * CONSUMERS * PARTS, 1, 1, ROWS, COLUMNS], q_desc.layout)
-    k_smem = gl.allocate_shared_memory(dtype, [STAGES * PARTS, 1, 1, BLOCK_N, COLUMNS], k_desc.layout)
-    v_smem = gl.allocate_shared_memory(dtype, [STAGES * PARTS, 1, 1, BLOCK_N, COLUMNS], v_desc.layout)
+    CHUNKS: gl.constexpr = HEAD_DIM // COLUMNS  # of each tile
+    q_smem = gl.allocate_shared_memory(dtype, [Q_BUFFERS * CONSUMERS * CHUNKS, 1, 1, ROWS, COLUMNS], q_desc.layout)
+    k_smem = gl.allocate_shared_memory(dtype, [STAGES * CHUNKS, 1, 1, BLOCK_N, COLUMNS], k_desc.layout)
+    v_smem = gl.allocate_shared_memory(dtype, [STAGES * CHUNKS, 1, 1, BLOCK_N, COLUMNS], v_desc.layout)
     # one barrier per buffer: "full" once its bytes have landed, "free" once every consumer is done with it: for K and V one
-    # of each round, which hands back K of that round and V of the round before
+    # of each iteration, which releases K of that iteration and V of the iteration before
     q_full = gl.allocate_shared_memory(gl.int64, [Q_BUFFERS * CONSUMERS, 1], mbarrier.MBarrierLayout())
     q_free = gl.allocate_shared_memory(gl.int64, [Q_BUFFERS * CONSUMERS, 1], mbarrier.MBarrierLayout())
     k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
@@ -93,24 +93,24 @@ def attention_forward_hopper_kernel(
         mbarrier.init(v_full.index(i), count=1)
         mbarrier.init(free.index(i), count=CONSUMERS)
 
-    # what each row of a group adds up to in a round, for two rounds in turn, see `trust`
+    # what each row of a consumer adds up to in an iteration, for two iterations in turn, see `trust`
     sums_smem = gl.allocate_shared_memory(gl.float32, [2 * CONSUMERS, ROWS], gl.SwizzledSharedLayout(1, 1, 1, [0]))
-    # the tile after the present one, in turn, where tiles are taken by ticket
+    # the tile after the present one, in turn, where tiles are taken by the tile counter
     next_smem = gl.allocate_shared_memory(gl.int32, [2, 1], gl.SwizzledSharedLayout(1, 1, 1, [0]))
     next_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     for i in gl.static_range(2):
         mbarrier.init(next_full.index(i), count=1)
 
     buffers = (q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem)
-    tiles = (next_smem, next_full, tickets_ptr, side)
-    sizes = (batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step)
+    tiles = (next_smem, next_full, counter_ptr, side)
+    sizes = (batches, heads, N_q, N_k, group, qk_scale, inner, ranges_ptr, range_stride)
     inputs, outputs = (q_desc, k_desc, v_desc), (sinks_ptr, o_desc, lse_ptr)
     if CONSUMERS == 2:
         gl.warp_specialize(
             [
                 (consume, (0, buffers, tiles, sizes, outputs, MASK, SINKS, PROGRAMS)),
                 (consume, (1, buffers, tiles, sizes, outputs, MASK, SINKS, PROGRAMS)),
-                (load, (buffers, tiles, sizes, inputs, MASK)),
+                (produce, (buffers, tiles, sizes, inputs, MASK)),
             ],
             [4, 1],
             [240 if PROGRAMS == 1 else 104, 24],
@@ -121,7 +121,7 @@ def attention_forward_hopper_kernel(
                 (consume, (0, buffers, tiles, sizes, outputs, MASK, SINKS, PROGRAMS)),
                 (consume, (1, buffers, tiles, sizes, outputs, MASK, SINKS, PROGRAMS)),
                 (consume, (2, buffers, tiles, sizes, outputs, MASK, SINKS, PROGRAMS)),
-                (load, (buffers, tiles, sizes, inputs, MASK)),
+                (produce, (buffers, tiles, sizes, inputs, MASK)),
             ],
             [4, 4, 1],
             [160, 160, 24],
@@ -129,17 +129,17 @@ def attention_forward_hopper_kernel(
 
 
 @gluon.jit
-def take_ticket(i, tiles, count):
-    """The loading warp: the tile, of `count`, that this program takes after its i-th, told to the groups.
+def fetch_tile(i, tiles, count):
+    """The producer warp: the tile, of `count`, that this program takes after its i-th, for the consumers.
 
     There is room for two numbers. The one that stands here, of the tile before this one, has been read: a group reads it
-    before it hands back its Q of the tile two before, and Q of the i-th tile has taken that place.
+    before it releases its Q of the tile two before, and Q of the i-th tile has taken that place.
     """
-    next_smem, next_full, tickets_ptr, side = tiles
+    next_smem, next_full, counter_ptr, side = tiles
     ONE: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
-    ticket = gl.atomic_add(tickets_ptr, 1, sem="relaxed")
+    ticket = gl.atomic_add(counter_ptr, 1, sem="relaxed")
     if ticket == count - 1:  # one is taken after each tile, so this is the last: 0 again, for the next launch
-        gl.atomic_add(tickets_ptr, -count, sem="relaxed")
+        gl.atomic_add(counter_ptr, -count, sem="relaxed")
     tile = gl.num_programs(0) + ticket
     next_smem.index(i % 2).store(gl.zeros([1], gl.int32, ONE) + tile)
     mbarrier.arrive(next_full.index(i % 2), count=1)
@@ -147,9 +147,9 @@ def take_ticket(i, tiles, count):
 
 
 @gluon.jit
-def ticket_taken(i, tiles):
-    """A computing group: the tile that the loading warp took after the i-th."""
-    next_smem, next_full, tickets_ptr, side = tiles
+def receive_tile(i, tiles):
+    """A consumer: the tile that the producer warp took after the i-th."""
+    next_smem, next_full, counter_ptr, side = tiles
     ONE: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
     mbarrier.wait(next_full.index(i % 2), i // 2 & 1)
     return gl.sum(next_smem.index(i % 2).load(ONE), 0)
@@ -158,16 +158,16 @@ def ticket_taken(i, tiles):
 @gluon.jit
 def keys_of(i, batch, sizes):
     """The keys low .. high that query i of a sequence sees, or many queries; past the last, those of the last."""
-    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
-    ptr = spans_ptr + batch.to(gl.int64) * span_step + gl.minimum(i, N_q - 1)
+    batches, heads, N_q, N_k, group, qk_scale, inner, ranges_ptr, range_stride = sizes
+    ptr = ranges_ptr + batch.to(gl.int64) * range_stride + gl.minimum(i, N_q - 1)
     return gl.load(ptr), gl.load(ptr + N_q)
 
 
 @gluon.jit
-def keys_of_each(offs_m, batch, sizes, MASK: gl.constexpr):
+def key_ranges_of(offs_m, batch, sizes, MASK: gl.constexpr):
     """The keys low .. high that each query sees, if that is in memory."""
     low, high = offs_m, offs_m
-    if MASK == "spans":
+    if MASK == "ranges":
         low, high = keys_of(offs_m, batch, sizes)
     return low, high
 
@@ -175,18 +175,18 @@ def keys_of_each(offs_m, batch, sizes, MASK: gl.constexpr):
 @gluon.jit
 def tiles_of(sizes, HEIGHT: gl.constexpr):
     """How many tiles of HEIGHT queries there are in all rows."""
-    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
+    batches, heads, N_q, N_k, group, qk_scale, inner, ranges_ptr, range_stride = sizes
     return batches * heads * gl.cdiv(N_q, HEIGHT)
 
 
 @gluon.jit
-def place_of(number, side, sizes, HEIGHT: gl.constexpr, BLOCK_N: gl.constexpr, MASK: gl.constexpr):
+def tile_coordinates(number, side, sizes, HEIGHT: gl.constexpr, BLOCK_N: gl.constexpr, MASK: gl.constexpr):
     """Where a tile lies: its first query, head and batch, its first block of keys, and how many.
 
     Neighbours run at the same time and read the same K and V, so that the L2 cache serves them. Under a mask some tiles have
-    more to do than others, the same in every row: a few rows side by side, the longest causal tiles first.
+    more to do than others, the same in every row: a few heads side by side, the longest causal tiles first.
     """
-    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
+    batches, heads, N_q, N_k, group, qk_scale, inner, ranges_ptr, range_stride = sizes
     tiles = gl.cdiv(N_q, HEIGHT)
     if MASK == "none":
         row, tile = number // tiles, number % tiles
@@ -199,7 +199,7 @@ def place_of(number, side, sizes, HEIGHT: gl.constexpr, BLOCK_N: gl.constexpr, M
     if MASK == "causal":
         end = gl.minimum(gl.maximum(start_m + HEIGHT + N_k - N_q, 0), N_k)
     first = 0
-    if MASK == "spans":
+    if MASK == "ranges":
         low, _ = keys_of(start_m, row // heads, sizes)
         _, end = keys_of(start_m + HEIGHT - 1, row // heads, sizes)
         first = low // BLOCK_N
@@ -208,7 +208,7 @@ def place_of(number, side, sizes, HEIGHT: gl.constexpr, BLOCK_N: gl.constexpr, M
 
 
 @gluon.jit
-def place_of_q(i, index: gl.constexpr, buffers):
+def q_buffer_of(i, index: gl.constexpr, buffers):
     """Which buffer has a group's Q of the i-th tile, and the phase of its barriers."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     CONSUMERS: gl.constexpr = sums_smem.shape[0] // 2
@@ -217,35 +217,35 @@ def place_of_q(i, index: gl.constexpr, buffers):
 
 
 @gluon.jit
-def load(buffers, tiles, sizes, inputs, MASK: gl.constexpr):
-    """The loading warp: Q of every tile, then K and V from right to left, as soon as a buffer is free."""
+def produce(buffers, tiles, sizes, inputs, MASK: gl.constexpr):
+    """The producer warp: Q of every tile, then K and V from right to left, as soon as a buffer is free."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
-    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
+    batches, heads, N_q, N_k, group, qk_scale, inner, ranges_ptr, range_stride = sizes
     q_desc, k_desc, v_desc = inputs
     CONSUMERS: gl.constexpr = sums_smem.shape[0] // 2
     STAGES: gl.constexpr = free.shape[0]
     BLOCK_N: gl.constexpr = k_smem.shape[3]
     HEIGHT: gl.constexpr = CONSUMERS * ROWS
-    rounds = 0  # blocks of keys so far, over all tiles
+    iterations = 0  # blocks of keys so far, over all tiles
     i, tile = 0, gl.program_id(0)
     while tile < tiles_of(sizes, HEIGHT):
-        start_m, head, batch, first, blocks = place_of(tile, tiles[3], sizes, HEIGHT, BLOCK_N, MASK)
+        start_m, head, batch, first, blocks = tile_coordinates(tile, tiles[3], sizes, HEIGHT, BLOCK_N, MASK)
         kv_head = head // group
         for c in gl.static_range(CONSUMERS):
-            q_buffer, phase = place_of_q(i, c, buffers)
-            mbarrier.wait(q_free.index(q_buffer), phase ^ 1)  # a fresh barrier lets the first round pass
+            q_buffer, phase = q_buffer_of(i, c, buffers)
+            mbarrier.wait(q_free.index(q_buffer), phase ^ 1)  # a fresh barrier lets the first iteration pass
             load_tile(q_desc, (batch, head, start_m + c * ROWS), q_full, q_smem, q_buffer)
-        for t in range(rounds, rounds + blocks):
+        for t in range(iterations, iterations + blocks):
             stage = t % STAGES
             phase = (t // STAGES) & 1
-            at = (batch, kv_head, (first + rounds + blocks - 1 - t) * BLOCK_N)
+            at = (batch, kv_head, (first + iterations + blocks - 1 - t) * BLOCK_N)
             mbarrier.wait(free.index(stage), phase ^ 1)
             load_tile(k_desc, at, k_full, k_smem, stage)
             mbarrier.wait(free.index((t + 1) % STAGES), ((t + 1) // STAGES & 1) ^ 1)
             load_tile(v_desc, at, v_full, v_smem, stage)
-        rounds += blocks
+        iterations += blocks
         if tiles[2] is not None:
-            tile = take_ticket(i, tiles, tiles_of(sizes, HEIGHT))
+            tile = fetch_tile(i, tiles, tiles_of(sizes, HEIGHT))
         else:
             tile += gl.num_programs(0)
         i += 1
@@ -253,22 +253,22 @@ def load(buffers, tiles, sizes, inputs, MASK: gl.constexpr):
 
 @gluon.jit
 def load_tile(desc, at, full, smem, number):
-    """All parts of a tile from the copy engine, to where there is room for tile `number`, which its barrier tells."""
-    PARTS: gl.constexpr = smem.shape[0] // full.shape[0]
+    """All parts of a tile from TMA, to where there is room for tile `number`, which its barrier tells."""
+    CHUNKS: gl.constexpr = smem.shape[0] // full.shape[0]
     batch, head, start = at
-    mbarrier.expect(full.index(number), PARTS * desc.block_type.nbytes)
-    for c in gl.static_range(PARTS):
-        part = smem.index(number * PARTS + c)
+    mbarrier.expect(full.index(number), CHUNKS * desc.block_type.nbytes)
+    for c in gl.static_range(CHUNKS):
+        part = smem.index(number * CHUNKS + c)
         async_load(desc, [batch, head, start, c * smem.shape[4]], full.index(number), part)
 
 
 @gluon.jit
-def parts_of(smem, full, number):
+def chunks_of(smem, full, number):
     """The parts of tile `number`, as matrices."""
-    PARTS: gl.constexpr = smem.shape[0] // full.shape[0]
+    CHUNKS: gl.constexpr = smem.shape[0] // full.shape[0]
     parts: gl.tuple = ()
-    for c in gl.static_range(PARTS):
-        parts = parts + (smem.index(number * PARTS + c).reshape([smem.shape[3], smem.shape[4]]),)
+    for c in gl.static_range(CHUNKS):
+        parts = parts + (smem.index(number * CHUNKS + c).reshape([smem.shape[3], smem.shape[4]]),)
     return parts
 
 
@@ -276,124 +276,126 @@ def parts_of(smem, full, number):
 def consume(
     index: gl.constexpr, buffers, tiles, sizes, outputs, MASK: gl.constexpr, SINKS: gl.constexpr, PROGRAMS: gl.constexpr
 ):
-    """A computing group: its 64 queries of every tile."""
+    """A consumer: its 64 queries of every tile."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     sinks_ptr, o_desc, lse_ptr = outputs
     CONSUMERS: gl.constexpr = sums_smem.shape[0] // 2
     HEIGHT: gl.constexpr = CONSUMERS * ROWS
     BLOCK_N: gl.constexpr = k_smem.shape[3]
     Q_BUFFERS: gl.constexpr = q_full.shape[0] // CONSUMERS
-    TICKETS: gl.constexpr = tiles[2] is not None
+    DYNAMIC: gl.constexpr = tiles[2] is not None
     AHEAD: gl.constexpr = MASK == "none" and CONSUMERS == 2 and PROGRAMS == 1 and Q_BUFFERS == 2
-    rounds = 0  # blocks of keys so far, over all tiles
+    iterations = 0  # blocks of keys so far, over all tiles
     i, tile = 0, gl.program_id(0)
     s = 0
     if AHEAD:
         s = warpgroup_mma_wait(0, deps=[scores_ahead(0, 0, index, tile < tiles_of(sizes, HEIGHT), buffers)])
     while tile < tiles_of(sizes, HEIGHT):
-        start_m, head, batch, block, blocks = place_of(tile, tiles[3], sizes, HEIGHT, BLOCK_N, MASK)
+        start_m, head, batch, block, blocks = tile_coordinates(tile, tiles[3], sizes, HEIGHT, BLOCK_N, MASK)
         place = (start_m + index * ROWS, head, batch, block, blocks)
-        o_smem = parts_of(q_smem, q_full, place_of_q(i, index, buffers)[0])
+        o_smem = chunks_of(q_smem, q_full, q_buffer_of(i, index, buffers)[0])
         if AHEAD:  # the next tile's first scores are computed while this one's last product and its o are finished
-            m_i, l_i, acc, pairs = attend_all(index, place, (i, rounds), s, buffers, sizes, sinks_ptr, SINKS)
-            tile = ticket_taken(i, tiles) if TICKETS else tile + gl.num_programs(0)
-            acc = last_product(rounds + blocks - 1, pairs, acc, buffers)
-            s = scores_ahead(i + 1, rounds + blocks, index, tile < tiles_of(sizes, HEIGHT), buffers)
-            acc = awaited(acc, len(acc))  # of the products under way those of S, as many, are younger
+            m_i, l_i, acc, pairs = attend_all(index, place, (i, iterations), s, buffers, sizes, sinks_ptr, SINKS)
+            tile = receive_tile(i, tiles) if DYNAMIC else tile + gl.num_programs(0)
+            acc = last_product(iterations + blocks - 1, pairs, acc, buffers)
+            s = scores_ahead(i + 1, iterations + blocks, index, tile < tiles_of(sizes, HEIGHT), buffers)
+            acc = waited(acc, len(acc))  # of the products under way those of S, as many, are younger
             finish(m_i, l_i, acc, place, o_smem, sizes, o_desc, lse_ptr)
             s = warpgroup_mma_wait(0, deps=[s])
         else:
             if PROGRAMS == 1:
-                m_i, l_i, acc = attend(index, place, (i, rounds), buffers, sizes, sinks_ptr, MASK, SINKS)
+                m_i, l_i, acc = attend(index, place, (i, iterations), buffers, sizes, sinks_ptr, MASK, SINKS)
             else:
-                m_i, l_i, acc = attend_in_turn(index, place, (i, rounds), buffers, sizes, sinks_ptr, MASK, SINKS)
-            tile = ticket_taken(i, tiles) if TICKETS else tile + gl.num_programs(0)
+                m_i, l_i, acc = attend_sequentially(
+                    index, place, (i, iterations), buffers, sizes, sinks_ptr, MASK, SINKS
+                )
+            tile = receive_tile(i, tiles) if DYNAMIC else tile + gl.num_programs(0)
             finish(m_i, l_i, acc, place, o_smem, sizes, o_desc, lse_ptr)
-            give_back_q(i + 1, index, buffers, True)
-        rounds += blocks
+            release_q(i + 1, index, buffers, True)
+        iterations += blocks
         i += 1
     tma.store_wait(0)
 
 
 @gluon.jit
 def attend_all(index: gl.constexpr, place, so_far, s, buffers, sizes, sinks_ptr, SINKS: gl.constexpr):
-    """As `attend`, where all queries see all keys: s is S of the first round, and the last product is left, with its P."""
+    """As `attend`, where all queries see all keys: s is S of the first iteration, and the last product is left, with its P."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     start_m, head, batch, block, blocks = place
-    i, rounds = so_far
+    i, iterations = so_far
     query, row, sums = begin(index, place, so_far, buffers, sizes, sinks_ptr, "none", SINKS)
     m_i, l_i, acc = sums
-    m_i, l_i, pairs = first_round(rounds, row, s, (m_i, l_i), buffers, sizes, "none")
-    give_back_q(i, index, buffers)
-    for t in range(rounds + 1, rounds + blocks):
-        m_i, l_i, acc, pairs = full_round(t, query, pairs, (m_i, l_i, acc), buffers, sizes)
+    m_i, l_i, pairs = first_iteration(iterations, row, s, (m_i, l_i), buffers, sizes, "none")
+    release_q(i, index, buffers)
+    for t in range(iterations + 1, iterations + blocks):
+        m_i, l_i, acc, pairs = full_iteration(t, query, pairs, (m_i, l_i, acc), buffers, sizes)
     return m_i, l_i, acc, pairs
 
 
 @gluon.jit
 def attend(index: gl.constexpr, place, so_far, buffers, sizes, sinks_ptr, MASK: gl.constexpr, SINKS: gl.constexpr):
-    """m (64,), l (64, 4) and the sum of P V (64, D) of 64 queries; `so_far`: tiles and rounds of this program before them."""
+    """m (64,), l (64, 4) and the sum of P V (64, D) of 64 queries; `so_far`: tiles and iterations of this program before them."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     start_m, head, batch, block, blocks = place
-    i, rounds = so_far
+    i, iterations = so_far
     BLOCK_N: gl.constexpr = k_smem.shape[3]
     # as fast, and compiled sooner
     ONE_LOOP: gl.constexpr = MASK == "causal" and sizes[6] is None and sums_smem.shape[0] == 4
     query, row, sums = begin(index, place, so_far, buffers, sizes, sinks_ptr, MASK, SINKS)
     m_i, l_i, acc = sums
-    first, masked, full, stop = rounds_of_group(start_m, batch, rounds, block, blocks, sizes, BLOCK_N, MASK)
-    for t in range(rounds, first):  # only groups below see these keys
-        hand_back(t, buffers)
+    first, masked, full, stop = iterations_of(start_m, batch, iterations, block, blocks, sizes, BLOCK_N, MASK)
+    for t in range(iterations, first):  # only consumers below see these keys
+        release_unread(t, buffers)
     mbarrier.wait(query[1][0], query[1][1])
     if stop > first:
         mbarrier.wait(k_full.index(first % free.shape[0]), (first // free.shape[0]) & 1)
         s = warpgroup_mma_wait(0, deps=[scores(first, query[0], buffers)])
-        m_i, l_i, pairs = first_round(first, row, s, (m_i, l_i), buffers, sizes, MASK)
-        give_back_q(i, index, buffers)
+        m_i, l_i, pairs = first_iteration(first, row, s, (m_i, l_i), buffers, sizes, MASK)
+        release_q(i, index, buffers)
         if ONE_LOOP:
             for t in range(first + 1, stop):
-                m_i, l_i, acc, pairs = either_round(t, masked, row, query, pairs, (m_i, l_i, acc), buffers, sizes)
+                m_i, l_i, acc, pairs = causal_iteration(t, masked, row, query, pairs, (m_i, l_i, acc), buffers, sizes)
         else:
             for t in range(first + 1, masked):
-                m_i, l_i, acc, pairs = masked_round(t, row, query, pairs, (m_i, l_i, acc), buffers, sizes, MASK)
+                m_i, l_i, acc, pairs = masked_iteration(t, row, query, pairs, (m_i, l_i, acc), buffers, sizes, MASK)
             for t in range(masked, full):
-                m_i, l_i, acc, pairs = full_round(t, query, pairs, (m_i, l_i, acc), buffers, sizes)
-        if MASK == "spans":
+                m_i, l_i, acc, pairs = full_iteration(t, query, pairs, (m_i, l_i, acc), buffers, sizes)
+        if MASK == "ranges":
             for t in range(full, stop):
-                m_i, l_i, acc, pairs = masked_round(t, row, query, pairs, (m_i, l_i, acc), buffers, sizes, MASK)
+                m_i, l_i, acc, pairs = masked_iteration(t, row, query, pairs, (m_i, l_i, acc), buffers, sizes, MASK)
 
-        acc = awaited(last_product(stop - 1, pairs, acc, buffers))
+        acc = waited(last_product(stop - 1, pairs, acc, buffers))
     else:
-        give_back_q(i, index, buffers)
-    if MASK == "spans":
-        for t in range(stop, rounds + blocks):  # only groups above see these keys
-            hand_back(t, buffers)
+        release_q(i, index, buffers)
+    if MASK == "ranges":
+        for t in range(stop, iterations + blocks):  # only consumers above see these keys
+            release_unread(t, buffers)
     return m_i, l_i, acc
 
 
 @gluon.jit
-def attend_in_turn(
+def attend_sequentially(
     index: gl.constexpr, place, so_far, buffers, sizes, sinks_ptr, MASK: gl.constexpr, SINKS: gl.constexpr
 ):
     """As `attend`, with one product or softmax after the other, for want of registers: other groups fill the gaps."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     start_m, head, batch, block, blocks = place
-    i, rounds = so_far
+    i, iterations = so_far
     query, row, sums = begin(index, place, so_far, buffers, sizes, sinks_ptr, MASK, SINKS)
-    first, masked, full, stop = rounds_of_group(start_m, batch, rounds, block, blocks, sizes, k_smem.shape[3], MASK)
-    for t in range(rounds, first):  # only groups below see these keys
-        hand_back(t, buffers)
+    first, masked, full, stop = iterations_of(start_m, batch, iterations, block, blocks, sizes, k_smem.shape[3], MASK)
+    for t in range(iterations, first):  # only consumers below see these keys
+        release_unread(t, buffers)
     mbarrier.wait(query[1][0], query[1][1])
     for t in range(first, gl.minimum(masked, stop)):
-        sums = lone_round(t, row, query, sums, buffers, sizes, MASK, True)
-    give_back_q(i, index, buffers)
+        sums = sequential_iteration(t, row, query, sums, buffers, sizes, MASK, True)
+    release_q(i, index, buffers)
     for t in range(masked, full):
-        sums = lone_round(t, row, query, sums, buffers, sizes, MASK, False)
-    if MASK == "spans":
+        sums = sequential_iteration(t, row, query, sums, buffers, sizes, MASK, False)
+    if MASK == "ranges":
         for t in range(full, stop):
-            sums = lone_round(t, row, query, sums, buffers, sizes, MASK, True)
-        for t in range(stop, rounds + blocks):  # only groups above see these keys
-            hand_back(t, buffers)
+            sums = sequential_iteration(t, row, query, sums, buffers, sizes, MASK, True)
+        for t in range(stop, iterations + blocks):  # only consumers above see these keys
+            release_unread(t, buffers)
     return sums
 
 
@@ -402,17 +404,17 @@ def begin(index: gl.constexpr, place, so_far, buffers, sizes, sinks_ptr, MASK: g
     """What 64 queries begin with: their Q with its barrier; their numbers, keys and blocks of keys; and m, l and acc."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     start_m, head, batch, block, blocks = place
-    i, rounds = so_far
+    i, iterations = so_far
     BLOCK_N: gl.constexpr = k_smem.shape[3]
     COLUMNS: gl.constexpr = q_smem.shape[4]  # of a part
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     O_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLUMNS, 16])
     offs_m = start_m + gl.arange(0, ROWS, gl.SliceLayout(1, S_LAYOUT))  # (64,)
-    low, high = keys_of_each(offs_m, batch, sizes, MASK)  # on their way while Q is
-    q_buffer, phase = place_of_q(i, index, buffers)
+    low, high = key_ranges_of(offs_m, batch, sizes, MASK)  # on their way while Q is
+    q_buffer, phase = q_buffer_of(i, index, buffers)
     passed = (q_full.index(q_buffer), phase)  # the barrier of Q
-    query = (parts_of(q_smem, q_full, q_buffer), passed, index)
-    row = (offs_m, low, high, block + rounds + blocks - 1)  # round t is this block of keys, less t
+    query = (chunks_of(q_smem, q_full, q_buffer), passed, index)
+    row = (offs_m, low, high, block + iterations + blocks - 1)  # iteration t is this block of keys, less t
     m_i, l_i = nothing_yet(sinks_ptr, head, BLOCK_N, S_LAYOUT, SINKS)
     acc: gl.tuple = ()
     for _ in gl.static_range(len(query[0])):
@@ -422,23 +424,23 @@ def begin(index: gl.constexpr, place, so_far, buffers, sizes, sinks_ptr, MASK: g
 
 @gluon.jit
 def scores_ahead(i, t, index: gl.constexpr, there, buffers):
-    """S of round t, the first of tile i, under way; of what lies in memory, for nobody, if there is no such tile."""
+    """S of iteration t, the first of tile i, under way; of what lies in memory, for nobody, if there is no such tile."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     STAGES: gl.constexpr = free.shape[0]
-    q_buffer, phase = place_of_q(i, index, buffers)
+    q_buffer, phase = q_buffer_of(i, index, buffers)
     mbarrier.wait(q_full.index(q_buffer), phase, pred=there)
     mbarrier.wait(k_full.index(t % STAGES), t // STAGES & 1, pred=there)
-    return scores(t, parts_of(q_smem, q_full, q_buffer), buffers)
+    return scores(t, chunks_of(q_smem, q_full, q_buffer), buffers)
 
 
 @gluon.jit
-def give_back_q(i, index: gl.constexpr, buffers, ENDED: gl.constexpr = False):
+def release_q(i, index: gl.constexpr, buffers, ENDED: gl.constexpr = False):
     """The buffer of the tile before the i-th, once its o has left; if there is one alone, when that tile has ENDED."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     ALONE: gl.constexpr = 2 * q_full.shape[0] == sums_smem.shape[0]
     if ENDED == ALONE and i > 0:
         tma.store_wait(0)
-        mbarrier.arrive(q_free.index(place_of_q(i - 1, index, buffers)[0]), count=1)
+        mbarrier.arrive(q_free.index(q_buffer_of(i - 1, index, buffers)[0]), count=1)
 
 
 @gluon.jit
@@ -453,14 +455,14 @@ def nothing_yet(sinks_ptr, head, BLOCK_N: gl.constexpr, S_LAYOUT: gl.constexpr, 
 
 
 @gluon.jit
-def rounds_of_group(start_m, batch, rounds, block, blocks, sizes, BLOCK_N: gl.constexpr, MASK: gl.constexpr):
-    """(first, masked, full, stop), rounds of a tile: the 64 queries from start_m on see keys in first .. stop alone, and
+def iterations_of(start_m, batch, iterations, block, blocks, sizes, BLOCK_N: gl.constexpr, MASK: gl.constexpr):
+    """(first, masked, full, stop), iterations of a tile: the 64 queries from start_m on see keys in first .. stop alone, and
     in masked .. full they see all; the last keys come first."""
-    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
-    first = rounds
-    end = rounds + blocks
+    batches, heads, N_q, N_k, group, qk_scale, inner, ranges_ptr, range_stride = sizes
+    first = iterations
+    end = iterations + blocks
     full_blocks = N_k // BLOCK_N  # of these blocks of keys, from the left, none needs a mask
-    if MASK == "spans":
+    if MASK == "ranges":
         low, full_high = keys_of(start_m, batch, sizes)
         full_low, high = keys_of(start_m + ROWS - 1, batch, sizes)
         stop = end - gl.minimum(gl.maximum(low // BLOCK_N - block, 0), blocks)
@@ -476,8 +478,8 @@ def rounds_of_group(start_m, batch, rounds, block, blocks, sizes, BLOCK_N: gl.co
 
 
 @gluon.jit
-def hand_back(t, buffers):
-    """A round of which a group sees no key: its buffers are not handed back before they are full."""
+def release_unread(t, buffers):
+    """An iteration of which a consumer sees no key: its buffers are not released before they are full."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     STAGES: gl.constexpr = free.shape[0]
     mbarrier.wait(k_full.index(t % STAGES), (t // STAGES) & 1)
@@ -491,7 +493,7 @@ def scores(t, q, buffers):
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     BLOCK_N: gl.constexpr = k_smem.shape[3]
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
-    k = parts_of(k_smem, k_full, t % free.shape[0])
+    k = chunks_of(k_smem, k_full, t % free.shape[0])
     s = gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT)
     for c in gl.static_range(len(k)):
         s = warpgroup_mma(q[c], k[c].permute((1, 0)), s, use_acc=c > 0, is_async=True)
@@ -508,7 +510,7 @@ def plus_product(p, v, acc):
 
 
 @gluon.jit
-def awaited(acc, PENDING: gl.constexpr = 0):
+def waited(acc, PENDING: gl.constexpr = 0):
     """The parts of a sum, once no more than so many products are under way."""
     if len(acc) == 1:
         return (warpgroup_mma_wait(PENDING, deps=[acc[0]]),)
@@ -525,19 +527,19 @@ def products(t, query, pairs, acc, buffers):
     mbarrier.wait(k_full.index(t % STAGES), (t // STAGES) & 1)
     s_next = scores(t, query[0], buffers)
     mbarrier.wait(v_full.index(before), ((t - 1) // STAGES) & 1)
-    acc_next = plus_product(from_pairs(pairs, acc, v_smem.dtype), parts_of(v_smem, v_full, before), acc)
+    acc_next = plus_product(from_pairs(pairs, acc, v_smem.dtype), chunks_of(v_smem, v_full, before), acc)
     s = warpgroup_mma_wait(len(acc), deps=[s_next])
     return s, acc_next
 
 
 @gluon.jit
-def absorb(t, query, sums, s, buffers, sizes):
+def online_softmax_update(t, query, sums, s, buffers, sizes):
     """The softmax of S_t while P_{t-1} V_{t-1} is under way, then acc rescaled: m, l, acc, and P in pairs.
 
-    Three consumers have 160 registers a thread, and round P when the product before no longer needs its factors.
+    Three consumers have 160 registers a thread, and iteration P when the product before no longer needs its factors.
     """
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
-    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
+    batches, heads, N_q, N_k, group, qk_scale, inner, ranges_ptr, range_stride = sizes
     _, passed, _ = query
     m_i, l_i, acc_next = sums
     THREE: gl.constexpr = sums_smem.shape[0] == 6
@@ -547,7 +549,7 @@ def absorb(t, query, sums, s, buffers, sizes):
         pairs = in_pairs(p, v_smem.dtype)
     # passed long ago: asked again, since the assembler moves the wait below up to here, and no further
     mbarrier.wait(passed[0], passed[1])
-    acc = awaited(acc_next)
+    acc = waited(acc_next)
     if THREE:
         pairs = in_pairs(p, v_smem.dtype)
     mbarrier.arrive(free.index(t % free.shape[0]), count=1)
@@ -556,13 +558,13 @@ def absorb(t, query, sums, s, buffers, sizes):
 
 @gluon.jit
 def trust(t, query, sums, s, buffers, sizes):
-    """As `absorb`, with the maximum so far: a new one is looked for only if some row adds up to too much with this one.
+    """As `online_softmax_update`, with the maximum so far: a new one is looked for only if some row adds up to too much with this one.
 
     exp2(s - m) is exact for any m with which nothing overflows, and the sum is needed anyhow. Where m is too old, for a row that has seen no key yet too, S is computed once more:
     K is still there.
     """
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
-    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
+    batches, heads, N_q, N_k, group, qk_scale, inner, ranges_ptr, range_stride = sizes
     _, _, index = query
     m_i, l_i, acc_next = sums
     p = gl.exp2(capped(s, inner) * qk_scale - m_i[:, None])
@@ -571,7 +573,7 @@ def trust(t, query, sums, s, buffers, sizes):
     row_sums.store(gl.max(of_block, 1))
     barrier()
     most = gl.max(row_sums.load(gl.BlockedLayout([2], [32], [4], [0])), 0)  # of all rows: every warp takes the same way
-    acc = awaited(acc_next)
+    acc = waited(acc_next)
     if not (most <= TRUSTED):
         s = capped(warpgroup_mma_wait(0, deps=[scores(t, query[0], buffers)]), inner)
         m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale)
@@ -595,7 +597,7 @@ def rescaled(acc, alpha):
 def in_pairs(p, dtype: gl.constexpr):
     """P (64, BLOCK_N) rounded to 16 bits, neighbours in one register: (64, BLOCK_N / 2) int32.
 
-    As 16-bit numbers, carried from round to round, they would take a register each.
+    As 16-bit numbers, carried from iteration to iteration, they would take a register each.
     """
     low, high = p.reshape([p.shape[0], p.shape[1] // 2, 2]).split()
     name: gl.constexpr = "f16x2" if dtype == gl.float16 else "bf16x2"
@@ -620,17 +622,17 @@ def from_pairs(pairs, acc, dtype: gl.constexpr):
 
 @gluon.jit
 def last_product(t, pairs, acc, buffers):
-    """acc + P_t V_t, when no round follows; still under way."""
+    """acc + P_t V_t, when no iteration follows; still under way."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
     STAGES: gl.constexpr = free.shape[0]
     mbarrier.wait(v_full.index(t % STAGES), (t // STAGES) & 1)
-    return plus_product(from_pairs(pairs, acc, v_smem.dtype), parts_of(v_smem, v_full, t % STAGES), acc)
+    return plus_product(from_pairs(pairs, acc, v_smem.dtype), chunks_of(v_smem, v_full, t % STAGES), acc)
 
 
 @gluon.jit
 def finish(m_i, l_i, acc, place, o_smem, sizes, o_desc, lse_ptr):
     """o = acc / l and lse = m + log l of 64 queries; o goes on its way from the buffer of their Q, which is no longer needed."""
-    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
+    batches, heads, N_q, N_k, group, qk_scale, inner, ranges_ptr, range_stride = sizes
     start_m, head, batch, block, blocks = place
     l_i = gl.convert_layout(gl.sum(l_i, 1), m_i.type.layout)
     l_i = gl.where(l_i == 0.0, 1.0, l_i)  # a row that saw no key: o = 0 / 1, lse = -inf + 0
@@ -649,10 +651,10 @@ def finish(m_i, l_i, acc, place, o_smem, sizes, o_desc, lse_ptr):
 
 
 @gluon.jit
-def first_round(t, row, s, sums, buffers, sizes, MASK: gl.constexpr):
-    """The round that no product of P and V goes along with, from S_t: m, l and P in pairs."""
+def first_iteration(t, row, s, sums, buffers, sizes, MASK: gl.constexpr):
+    """The iteration that no product of P and V goes along with, from S_t: m, l and P in pairs."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
-    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
+    batches, heads, N_q, N_k, group, qk_scale, inner, ranges_ptr, range_stride = sizes
     m_i, l_i = sums
     mbarrier.arrive(free.index(t % free.shape[0]), count=1)
     s = capped(s, inner)
@@ -663,45 +665,45 @@ def first_round(t, row, s, sums, buffers, sizes, MASK: gl.constexpr):
 
 
 @gluon.jit
-def full_round(t, query, pairs, sums, buffers, sizes):
-    """A round of keys that all of the 64 queries see: m, l, acc and P, as `absorb` gives them."""
+def full_iteration(t, query, pairs, sums, buffers, sizes):
+    """An iteration of keys that all of the 64 queries see: m, l, acc and P, as `online_softmax_update` gives them."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
-    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
+    batches, heads, N_q, N_k, group, qk_scale, inner, ranges_ptr, range_stride = sizes
     m_i, l_i, acc = sums
     s, acc_next = products(t, query, pairs, acc, buffers)
-    if sums_smem.shape[0] == 6:  # three groups
+    if sums_smem.shape[0] == 6:  # three consumers
         m_i, l_i, acc, pairs = trust(t, query, (m_i, l_i, acc_next), s, buffers, sizes)
     else:
-        m_i, l_i, acc, pairs = absorb(t, query, (m_i, l_i, acc_next), capped(s, inner), buffers, sizes)
+        m_i, l_i, acc, pairs = online_softmax_update(t, query, (m_i, l_i, acc_next), capped(s, inner), buffers, sizes)
     return m_i, l_i, acc, pairs
 
 
 @gluon.jit
-def masked_round(t, row, query, pairs, sums, buffers, sizes, MASK: gl.constexpr):
-    """A round of keys that not all of the 64 queries see: m, l, acc and P, as `absorb` gives them."""
+def masked_iteration(t, row, query, pairs, sums, buffers, sizes, MASK: gl.constexpr):
+    """An iteration of keys that not all of the 64 queries see: m, l, acc and P, as `online_softmax_update` gives them."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
-    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
+    batches, heads, N_q, N_k, group, qk_scale, inner, ranges_ptr, range_stride = sizes
     m_i, l_i, acc = sums
     s, acc_next = products(t, query, pairs, acc, buffers)
     s = hide(capped(s, inner), t, row, sizes, MASK)
-    return absorb(t, query, (m_i, l_i, acc_next), s, buffers, sizes)
+    return online_softmax_update(t, query, (m_i, l_i, acc_next), s, buffers, sizes)
 
 
 @gluon.jit
-def either_round(t, masked, row, query, pairs, sums, buffers, sizes):
-    """`masked_round` before round `masked`, under a causal mask, and from then on `full_round`."""
+def causal_iteration(t, masked, row, query, pairs, sums, buffers, sizes):
+    """`masked_iteration` before iteration `masked`, under a causal mask, and from then on `full_iteration`."""
     m_i, l_i, acc = sums
     s, acc_next = products(t, query, pairs, acc, buffers)
     if t < masked:
         s = hide(s, t, row, sizes, "causal")
-    return absorb(t, query, (m_i, l_i, acc_next), s, buffers, sizes)
+    return online_softmax_update(t, query, (m_i, l_i, acc_next), s, buffers, sizes)
 
 
 @gluon.jit
-def lone_round(t, row, query, sums, buffers, sizes, MASK: gl.constexpr, HIDE: gl.constexpr):
-    """m, l and acc after round t, of which nothing is under way before it or after it."""
+def sequential_iteration(t, row, query, sums, buffers, sizes, MASK: gl.constexpr, HIDE: gl.constexpr):
+    """m, l and acc after iteration t, of which nothing is under way before it or after it."""
     q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full, free, sums_smem = buffers
-    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
+    batches, heads, N_q, N_k, group, qk_scale, inner, ranges_ptr, range_stride = sizes
     m_i, l_i, acc = sums
     mbarrier.wait(k_full.index(t % free.shape[0]), (t // free.shape[0]) & 1)
     s = capped(warpgroup_mma_wait(0, deps=[scores(t, query[0], buffers)]), inner)
@@ -711,16 +713,16 @@ def lone_round(t, row, query, sums, buffers, sizes, MASK: gl.constexpr, HIDE: gl
     m_i, l_i, p, alpha = softmax_step(m_i, l_i, s, qk_scale)
     l_i += sums_of_threads(p)
     acc = last_product(t, in_pairs(p, v_smem.dtype), rescaled(acc, alpha), buffers)
-    return m_i, l_i, awaited(acc)
+    return m_i, l_i, waited(acc)
 
 
 @gluon.jit
 def hide(s, t, row, sizes, MASK: gl.constexpr):
     """-inf where a query may not see a key, or there is none."""
-    batches, heads, N_q, N_k, group, qk_scale, inner, spans_ptr, span_step = sizes
+    batches, heads, N_q, N_k, group, qk_scale, inner, ranges_ptr, range_stride = sizes
     offs_m, low, high, past = row
     offs_n = (past - t) * s.shape[1] + gl.arange(0, s.shape[1], gl.SliceLayout(0, s.type.layout))
-    if MASK == "spans":
+    if MASK == "ranges":
         visible = (offs_n[None, :] >= low[:, None]) & (offs_n[None, :] < high[:, None])
     else:
         visible = (offs_n < N_k)[None, :]
@@ -749,41 +751,41 @@ def sums_of_threads(p):
 
 def attention_forward_hopper(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float, block_n: int = 128, stages: int = 2,
-    consumers: int = 2, programs: int = 1, spans: Spans | None = None, sinks: Tensor | None = None, softcap: float | None = None,
+    consumers: int = 2, programs: int = 1, ranges: Ranges | None = None, sinks: Tensor | None = None, softcap: float | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """o and lse, as `attention_forward` gives them; for inputs that `why_not_hopper` has nothing against.
 
     block_n     keys in a tile of K or V
     stages      tiles of K, and of V, that are on chip at a time
-    consumers   computing groups of 64 queries, 2 or 3
-    programs    of a multiprocessor, 1 or 2; 2 for 64 columns, blocks of 64 keys and two groups: registers for no more
-    spans       the keys that queries see, as `attention_spans` gives them; `causal` is then not looked at
+    consumers   consumers of 64 queries, 2 or 3
+    programs    of an SM, 1 or 2; 2 for 64 columns, blocks of 64 keys and two consumers: registers for no more
+    ranges       the keys that queries see, as `attention_ranges` gives them; `causal` is then not looked at
     sinks       (H_q,) float32, contiguous: one more score in the sum of every row, without a value
     softcap     c: scores become c tanh(score / c)
     """
     check_bool(causal, "causal")
     B, H, N_q, D = q.shape
     _, H_kv, N_k, _ = k.shape
-    o, lse = to_write(q), to_write(q, (B, H, N_q), torch.float32)
+    o, lse = uninitialised(q), uninitialised(q, (B, H, N_q), torch.float32)
     width = 192 if 128 < D <= 192 else hopper_width(D)
     columns = 64 if width == 192 else width  # of a part of a tile
     q_tile, kv_tile = (1, 1, ROWS.value, columns), (1, 1, block_n, columns)
     tiles = -(-N_q // (consumers * ROWS.value))  # rounded up; triton.cdiv would take microseconds
-    resident = programs * multiprocessors(q.device)
-    mask = "spans" if spans is not None else "causal" if causal else "none"
-    # tickets where programs have more than one tile, unless all tiles take as long and it gains nothing to let the fastest have
-    # most; three groups lack registers without tickets, under a mask
+    resident = programs * sm_count(q.device)
+    mask = "ranges" if ranges is not None else "causal" if causal else "none"
+    # tile indices where programs have more than one tile, unless all tiles take as long and it gains nothing to let the fastest have
+    # most; three consumers lack registers without tile indices, under a mask
     gains = mask != "none" or width == 64 or width == 128 and N_k >= 8192
     tickets = (gains and B * H * tiles > resident) or (mask != "none" and consumers == 3)
-    side = rows_of_a_wave(tiles, resident)
-    if spans is not None:
-        side = rows_with_masks(B * H, spans.seen * width * 2 * k.element_size())
+    side = heads_of_a_wave(tiles, resident)
+    if ranges is not None:
+        side = heads_with_masks(B * H, ranges.seen * width * 2 * k.element_size())
     launch_hopper(
         attention_forward_hopper_kernel, (min(B * H * tiles, resident), 1, 1),
         (
             in_tiles(q, q_tile), in_tiles(k, kv_tile), in_tiles(v, kv_tile), in_tiles(o, q_tile), lse,
-            lse if spans is None else spans.ends, 2 * N_q if spans is not None and len(spans.ends) > 1 else 0,
-            tickets_taken(q.device) if tickets else None, min(B * H, side),
+            lse if ranges is None else ranges.ends, 2 * N_q if ranges is not None and len(ranges.ends) > 1 else 0,
+            tile_counter(q.device) if tickets else None, min(B * H, side),
             lse if sinks is None else sinks,
             B, H, N_q, N_k, H // H_kv, *with_softcap(scale, softcap),
         ),

@@ -19,16 +19,16 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, mma_v2
 
-from flashlearn.fast.dependent_launch import let_next_begin
+from flashlearn.fast.dependent_launch import launch_dependents
 from flashlearn.fast.hopper.versions import async_load
 from flashlearn.fast.portable.scores import scored
-from flashlearn.fast.work_partition import ROW_COST, share_of
+from flashlearn.fast.work_partition import ROW_COST, partition_size
 from flashlearn.kernels.forward import LN_2, LOG2E
 
 ROWS = gl.constexpr(16)  # queries that share a key head, one tile: the height of one product of `mma_v2`
 KEYS = gl.constexpr(64)  # of a tile
 COLUMNS = gl.constexpr(64)  # of a buffer: 128 bytes, the widest that is free of bank conflicts
-PIECE = gl.constexpr(16)  # keys that the copy engine brings at a time, of one page
+PIECE = gl.constexpr(16)  # keys that TMA brings at a time, of one page
 UNDER_WAY = 96 * 1024  # bytes of K and V
 
 
@@ -57,28 +57,28 @@ def attention_paged_hopper_kernel(
 ):  # fmt: skip
     """(o, lse) for one share of all work: of whole rows of tiles, and of at most two pieces to be merged."""
     dtype: gl.constexpr = k_desc.dtype
-    PARTS: gl.constexpr = (HEAD_DIM + COLUMNS - 1) // COLUMNS  # of the columns of a tile: each has a buffer of its own
+    CHUNKS: gl.constexpr = (HEAD_DIM + COLUMNS - 1) // COLUMNS  # of the columns of a tile: each has a buffer of its own
     PIECES: gl.constexpr = KEYS // PIECE  # of its rows: each may lie in another page
-    k_smem = gl.allocate_shared_memory(dtype, [STAGES * PARTS, 1, 1, KEYS, COLUMNS], k_desc.layout)
-    v_smem = gl.allocate_shared_memory(dtype, [STAGES * PARTS, 1, 1, KEYS, COLUMNS], v_desc.layout)
+    k_smem = gl.allocate_shared_memory(dtype, [STAGES * CHUNKS, 1, 1, KEYS, COLUMNS], k_desc.layout)
+    v_smem = gl.allocate_shared_memory(dtype, [STAGES * CHUNKS, 1, 1, KEYS, COLUMNS], v_desc.layout)
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())  # K and V are there
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())  # both have been read
     for i in gl.static_range(STAGES):
         mbarrier.init(full.index(i), count=PIECES)
         mbarrier.init(free.index(i), count=1)
-    let_next_begin(SPLIT)  # attention_paged_merge_kernel
+    launch_dependents(SPLIT)  # attention_paged_merge_kernel
     buffers = (k_smem, v_smem, full, free)
     sizes = (N_q, B, most_keys, pages, left, lengths_ptr)
     queries = (q_ptr, stride_qb, stride_qh, stride_qm, stride_qd)
     scores = (scale, softcap, sinks_ptr)
-    share = share_of_program(sizes, H_KV, LEAST, BLOCK_B, SPLIT)
+    share = partition_of_cta(sizes, H_KV, LEAST, BLOCK_B, SPLIT)
     results = (o_ptr, lse_ptr, stride_ob, stride_oh, stride_om, stride_od, stride_lb, stride_lh)
     outputs = (results, o_part_ptr, lse_part_ptr)
     SHAPE: gl.constexpr = (H_KV, GROUP, HEAD_DIM, CAUSAL, SPLIT)
     gl.warp_specialize(
         [
             (consume, (buffers, share, sizes, queries, scores, outputs, SHAPE)),
-            (load, (buffers, share, sizes, (k_desc, v_desc, table_ptr, stride_tb, stride_tn), H_KV, PAGE, SPLIT)),
+            (produce, (buffers, share, sizes, (k_desc, v_desc, table_ptr, stride_tb, stride_tn), H_KV, PAGE, SPLIT)),
         ],
         [1],
         [64],
@@ -118,7 +118,7 @@ def add(a, b):
 
 
 @gluon.jit
-def share_of_program(sizes, H_KV: gl.constexpr, LEAST: gl.constexpr, BLOCK_B: gl.constexpr, SPLIT: gl.constexpr):
+def partition_of_cta(sizes, H_KV: gl.constexpr, LEAST: gl.constexpr, BLOCK_B: gl.constexpr, SPLIT: gl.constexpr):
     """(where on the line the share begins, where it ends, its first row b * H_KV + head, how much of that is others').
 
     As `work` and `find` of `flashlearn.fast.paged`.
@@ -134,7 +134,7 @@ def share_of_program(sizes, H_KV: gl.constexpr, LEAST: gl.constexpr, BLOCK_B: gl
     lengths = gl.where(b < B, length_of(keys_in(b, sizes), sizes, SPLIT), 0)
     ends = gl.associative_scan(lengths, 0, add) * H_KV  # where each sequence ends on the line
     total = gl.max(ends, 0)
-    share = share_of(total, gl.max(lengths, 0), programs, LEAST)
+    share = partition_size(total, gl.max(lengths, 0), programs, LEAST)
     at = program * share
     over = ends <= at
     sequence = gl.sum(over.to(gl.int32), 0)
@@ -165,14 +165,14 @@ def pages_of(table, tile, keys, pages, stride_tn, PAGE: gl.constexpr):
 
 
 @gluon.jit
-def load(buffers, share, sizes, inputs, H_KV: gl.constexpr, PAGE: gl.constexpr, SPLIT: gl.constexpr):
-    """The loading warp: K and V of one tile after another, of one row after another, as soon as a buffer is free."""
+def produce(buffers, share, sizes, inputs, H_KV: gl.constexpr, PAGE: gl.constexpr, SPLIT: gl.constexpr):
+    """The producer warp: K and V of one tile after another, of one row after another, as soon as a buffer is free."""
     k_smem, v_smem, full, free = buffers
     at, end, row, before = share
     N_q, B, most_keys, pages, left, lengths_ptr = sizes
     k_desc, v_desc, table_ptr, stride_tb, stride_tn = inputs
     STAGES: gl.constexpr = full.shape[0]
-    PARTS: gl.constexpr = k_smem.shape[0] // STAGES
+    CHUNKS: gl.constexpr = k_smem.shape[0] // STAGES
     t = 0  # tiles so far, over all rows
     while at < end:
         b, head = row // H_KV, row % H_KV
@@ -181,20 +181,20 @@ def load(buffers, share, sizes, inputs, H_KV: gl.constexpr, PAGE: gl.constexpr, 
         table = table_ptr + b.to(gl.int64) * stride_tb
         numbers = pages_of(table, first, keys, pages, stride_tn, PAGE)
         for tile in range(first, stop):
-            numbers_next = pages_of(table, tile + 1, keys, pages, stride_tn, PAGE)  # on their way for a round
+            numbers_next = pages_of(table, tile + 1, keys, pages, stride_tn, PAGE)  # on their way for an iteration
             stage = t % STAGES
-            mbarrier.wait(free.index(stage), (t // STAGES & 1) ^ 1)  # a fresh barrier lets the first round pass
+            mbarrier.wait(free.index(stage), (t // STAGES & 1) ^ 1)  # a fresh barrier lets the first iteration pass
             for p in gl.static_range(KEYS // PIECE):
                 key = tile * KEYS + p * PIECE
                 if key < keys:
-                    mbarrier.expect(full.index(stage), PARTS * (k_desc.block_type.nbytes + v_desc.block_type.nbytes))
-                    for c in gl.static_range(PARTS):
+                    mbarrier.expect(full.index(stage), CHUNKS * (k_desc.block_type.nbytes + v_desc.block_type.nbytes))
+                    for c in gl.static_range(CHUNKS):
                         place = [numbers[p if PAGE < KEYS else 0], head, key % PAGE, c * COLUMNS]
-                        k_piece = k_smem.index(stage * PARTS + c).slice(p * PIECE, PIECE, dim=2)
-                        v_piece = v_smem.index(stage * PARTS + c).slice(p * PIECE, PIECE, dim=2)
+                        k_piece = k_smem.index(stage * CHUNKS + c).slice(p * PIECE, PIECE, dim=2)
+                        v_piece = v_smem.index(stage * CHUNKS + c).slice(p * PIECE, PIECE, dim=2)
                         async_load(k_desc, place, full.index(stage), k_piece)
                         async_load(v_desc, place, full.index(stage), v_piece)
-                else:  # not asked for
+                else:  # not issued
                     mbarrier.arrive(full.index(stage), count=1)
             numbers = numbers_next
             t += 1
@@ -204,7 +204,7 @@ def load(buffers, share, sizes, inputs, H_KV: gl.constexpr, PAGE: gl.constexpr, 
 
 
 @gluon.jit
-def queries_of(row, sizes, queries, SHAPE: gl.constexpr):
+def query_range_at(row, sizes, queries, SHAPE: gl.constexpr):
     """Q of a row, (ROWS, COLUMNS) for each part of the columns: row i is query i // GROUP of head i % GROUP that shares
     its key head. Zeros past the last."""
     N_q, B, most_keys, pages, left, lengths_ptr = sizes
@@ -236,17 +236,17 @@ def consume(buffers, share, sizes, queries, scores, outputs, SHAPE: gl.constexpr
     HEAD_DIM: gl.constexpr = SHAPE[2]
     CAUSAL: gl.constexpr = SHAPE[3]
     SPLIT: gl.constexpr = SHAPE[4]
-    PARTS: gl.constexpr = (HEAD_DIM + COLUMNS - 1) // COLUMNS
+    CHUNKS: gl.constexpr = (HEAD_DIM + COLUMNS - 1) // COLUMNS
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([2, 0], [1, 4], [16, 8])
     Q_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, S_LAYOUT, 2)
     i = gl.arange(0, ROWS, gl.SliceLayout(1, S_LAYOUT))
     t = 0  # tiles so far, over all rows
-    q_next = queries_of(row, sizes, queries, SHAPE)
+    q_next = query_range_at(row, sizes, queries, SHAPE)
     while at < end:
         q = ()
-        for c in gl.static_range(PARTS):
+        for c in gl.static_range(CHUNKS):
             q = q + (gl.convert_layout(q_next[c], Q_LAYOUT),)
-        q_next = queries_of(row + 1, sizes, queries, SHAPE)  # on its way while this row is computed
+        q_next = query_range_at(row + 1, sizes, queries, SHAPE)  # on its way while this row is computed
         keys = keys_in(row // H_KV, sizes)
         distance, first, stop = part_of_row(at, end, before, keys, sizes, SPLIT)
         # Row i sees the keys from low to high: all, or, as the last query of a sequence stands at its last key, some of them
@@ -302,16 +302,16 @@ def take_tile(place, q, state, buffers, scores, S_LAYOUT: gl.constexpr, MASKED: 
     scale, softcap, sinks_ptr = scores
     k_smem, v_smem, full, free = buffers
     STAGES: gl.constexpr = full.shape[0]
-    PARTS: gl.constexpr = k_smem.shape[0] // STAGES
+    CHUNKS: gl.constexpr = k_smem.shape[0] // STAGES
     P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, S_LAYOUT, 2)
     K_LAYOUT: gl.constexpr = gl.DotOperandLayout(1, S_LAYOUT, 2)
     stage = t % STAGES
     mbarrier.wait(full.index(stage), t // STAGES & 1)
     s = gl.zeros([ROWS, KEYS], gl.float32, S_LAYOUT)
     v = ()
-    for c in gl.static_range(PARTS):
-        k = k_smem.index(stage * PARTS + c).reshape([KEYS, COLUMNS]).permute((1, 0)).load(K_LAYOUT)
-        v = v + (v_smem.index(stage * PARTS + c).reshape([KEYS, COLUMNS]).load(K_LAYOUT),)
+    for c in gl.static_range(CHUNKS):
+        k = k_smem.index(stage * CHUNKS + c).reshape([KEYS, COLUMNS]).permute((1, 0)).load(K_LAYOUT)
+        v = v + (v_smem.index(stage * CHUNKS + c).reshape([KEYS, COLUMNS]).load(K_LAYOUT),)
         s = mma_v2(q[c], k, s)
     mbarrier.arrive(free.index(stage), count=1)  # all is in registers
     s, _ = scored(s, None, None, None, scale, softcap, None)
@@ -325,7 +325,7 @@ def take_tile(place, q, state, buffers, scores, S_LAYOUT: gl.constexpr, MASKED: 
     l_i = l_i * alpha[:, None] + p  # (ROWS, KEYS): a sum over columns here would have the warps wait for each other
     p = gl.convert_layout(p.to(k_smem.dtype), P_LAYOUT)
     acc_new = ()
-    for c in gl.static_range(PARTS):
+    for c in gl.static_range(CHUNKS):
         values = v[c]
         if MASKED:
             rows = tile * KEYS + gl.arange(0, KEYS, gl.SliceLayout(1, K_LAYOUT))

@@ -1,4 +1,4 @@
-"""Which keys a query sees, for the Hopper kernels: a span of keys for every query, and of queries for every key.
+"""Which keys a query sees, for the Hopper kernels: a range of keys for every query, and of queries for every key.
 
     sequence s has queries own[s] .. own[s + 1] and keys other[s] .. other[s + 1]; its ends are aligned
     query i of it stands at key    p = i - own[s + 1] + other[s + 1]
@@ -7,7 +7,7 @@
 That is `flashlearn.core.mask.Mask` with documents and a window: what each query sees is one span, and neither its
 start nor its end ever moves back from one query to the next. So a block of queries sees the keys from the start of its
 first to the end of its last query, and a block of keys that lies between the start of the last and the end of the
-first needs no masking. The two numbers for every query, and for every key in the backward pass, are worked out on the
+first needs no masking. The two numbers for every query, and for every key in the backward pass, are computed on the
 GPU, by the kernel here: the host need not know the offsets, and waits for nothing.
 
 Bad offsets make wrong results; no kernel reads outside of its tensors for them.
@@ -22,7 +22,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from flashlearn.fast.launcher import launch, to_write
+from flashlearn.fast.launcher import launch, uninitialised
 from flashlearn.fast.portable.options import about_seen, mean_seen
 
 ROWS = 256  # of one program
@@ -39,9 +39,9 @@ def offset_of(offsets_ptr, sequence, N):
 
 
 @triton.jit(do_not_specialize=["sequences", "N_own", "N_other", "before", "after"])
-def attention_spans_kernel(
+def attention_ranges_kernel(
     # (sequences + 1,) int32 each, or None; (B,) int32 each, or None; (B or 1, 2, N_own) int32
-    own_ptr, other_ptr, start_ptr, stop_ptr, spans_ptr,
+    own_ptr, other_ptr, start_ptr, stop_ptr, ranges_ptr,
     sequences, N_own, N_other, before, after,
     OF_KEYS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
@@ -64,7 +64,7 @@ def attention_spans_kernel(
     if start_ptr is not None:
         start = tl.maximum(tl.load(start_ptr + batch), 0)
         stop = tl.minimum(tl.load(stop_ptr + batch), N_own if OF_KEYS else N_other)
-        if OF_KEYS:  # keys that do not exist: spans that are empty, and move no bound of a block the wrong way
+        if OF_KEYS:  # keys that do not exist: ranges that are empty, and move no bound of a block the wrong way
             there = (rows >= start) & (rows < stop)
             nowhere = tl.where(rows < start, 0, N_other)
             first = tl.where(there, first, nowhere)
@@ -74,24 +74,24 @@ def attention_spans_kernel(
             last = tl.minimum(last, stop)
     first = tl.minimum(tl.maximum(first, 0), N_other)
     last = tl.minimum(tl.maximum(last, 0), N_other)
-    spans_ptr += batch.to(tl.int64) * 2 * N_own
-    tl.store(spans_ptr + rows, first, mask=rows < N_own)
-    tl.store(spans_ptr + N_own + rows, last, mask=rows < N_own)
+    ranges_ptr += batch.to(tl.int64) * 2 * N_own
+    tl.store(ranges_ptr + rows, first, mask=rows < N_own)
+    tl.store(ranges_ptr + N_own + rows, last, mask=rows < N_own)
 
 
-class Spans(NamedTuple):
-    """What `attention_spans` gives, and how many keys a query sees, or queries a key, as far as the host knows: at most, in the mean."""
+class Ranges(NamedTuple):
+    """What `attention_ranges` gives, and how many keys a query sees, or queries a key, as far as the host knows: at most, in the mean."""
 
     ends: Tensor
     seen: int
     mean: float
 
 
-def attention_spans(
+def attention_ranges(
     N_q: int, N_k: int, device: torch.device, *, left: int | None, right: int | None,
     offsets: tuple[Tensor, Tensor] | None = None, key_range: tuple[Tensor, Tensor] | None = None,
     of_keys: bool = False,
-) -> Spans:  # fmt: skip
+) -> Ranges:  # fmt: skip
     """(B or 1, 2, N_q) int32: starts and ends of the keys that each query sees; B with a `key_range`, 1 without.
 
     left, right   the window, None for no limit; causal: right = 0
@@ -105,13 +105,13 @@ def attention_spans(
     before, after = (N_q + N_k if limit is None else min(limit, N_q + N_k) for limit in limits)
     start, stop = key_range or (None, None)
     batches = 1 if start is None else start.numel()
-    spans = to_write(device, (batches, 2, sizes[0]), torch.int32)
+    ranges = uninitialised(device, (batches, 2, sizes[0]), torch.int32)
     sequences = 1 if own[0] is None else own[0].numel() - 1
-    if spans.numel():
+    if ranges.numel():
         launch(
-            attention_spans_kernel, (-(-sizes[0] // ROWS), batches, 1),
-            (*own, start, stop, spans, sequences, *sizes, before, after),
+            attention_ranges_kernel, (-(-sizes[0] // ROWS), batches, 1),
+            (*own, start, stop, ranges, sequences, *sizes, before, after),
             dict(OF_KEYS=of_keys, ROWS=ROWS),
             key=(device, *(None if t is None else t.data_ptr() % 16 for t in (*own, start, stop))),
         )  # fmt: skip
-    return Spans(spans, about_seen(sizes[1], *limits, sequences), mean_seen(sizes[1], *limits, sequences))
+    return Ranges(ranges, about_seen(sizes[1], *limits, sequences), mean_seen(sizes[1], *limits, sequences))

@@ -1,4 +1,4 @@
-"""How the Hopper kernels are launched: with descriptors for the copy engine.
+"""How the Hopper kernels are launched: with descriptors for TMA.
 
 `flashlearn.fast.dispatch` says where they are used, `flashlearn.fast.hopper.versions` how Tritons differ.
 """
@@ -17,7 +17,7 @@ from flashlearn.fast.launcher import launch
 
 
 class Tiles(NamedTuple):
-    """What the copy engine needs to know of a tensor: a TensorDescriptor without its checks, which take longer."""
+    """What TMA needs to know of a tensor: a TensorDescriptor without its checks, which take longer."""
 
     base: Tensor
     shape: tuple[int, ...]
@@ -37,7 +37,7 @@ def in_tiles(t: Tensor, tile: tuple[int, ...]) -> Tiles:
 
 
 def launch_hopper(
-    kernel, grid: tuple[int, int, int], arguments: tuple, constants: dict, *, follows: bool = False, maxnreg: int | None = None,
+    kernel, grid: tuple[int, int, int], arguments: tuple, constants: dict, *, dependent: bool = False, maxnreg: int | None = None,
 ) -> None:  # fmt: skip
     """kernel[grid](*arguments, **constants), as `launch` does it; the first argument is `Tiles`.
 
@@ -54,7 +54,7 @@ def launch_hopper(
         constants,
         key=key,
         first=with_descriptors,
-        follows=follows,
+        dependent=dependent,
         num_warps=4,
         maxnreg=maxnreg,
     )

@@ -15,13 +15,13 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import tma
 
 barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
-"""All threads of a group of warps wait for each other."""
+"""All threads of a warpgroup wait for each other."""
 
 async_load = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
-"""The copy engine fetches a tile, and tells a barrier when it has landed."""
+"""TMA fetches a tile, and tells a barrier when it has landed."""
 
 async_store = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
-"""The copy engine takes a tile from shared memory to HBM."""
+"""TMA takes a tile from shared memory to HBM."""
 
 if hasattr(tma, "async_atomic_add"):
     async_add = tma.async_atomic_add
@@ -31,6 +31,6 @@ else:
 
     @builtin
     def async_add(tensor_desc, coord, src, _semantic=None):
-        """desc[coord] += src, by the copy engine, as `async_store`."""
+        """desc[coord] += src, by TMA, as `async_store`."""
         coord = _semantic._convert_to_ir_values(coord, require_i64=False)
         _semantic.builder.create_async_tma_reduce(ir.DESCRIPTOR_REDUCE_KIND.ADD, tensor_desc.handle, coord, src.handle)

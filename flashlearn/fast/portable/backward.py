@@ -28,7 +28,7 @@ from torch import Tensor
 
 from flashlearn.core.inputs import check_bool
 from flashlearn.fast.launcher import launch as launch_kept
-from flashlearn.fast.launcher import to_write
+from flashlearn.fast.launcher import uninitialised
 from flashlearn.fast.portable.forward import (
     LEAST_SCALE,
     load_tile,
@@ -99,7 +99,7 @@ def attention_dkdv_portable_kernel(
     # sizes, the factor on Q K^T, and that in the exponent: the same times log2(e), or log2(e) where scores are more
     N_q, N_k, group, scale_out, qk_scale,
     # what hides keys and changes scores, as in `Options`; None where nothing does
-    places_ptr, key_start_ptr, key_stop_ptr, alibi_ptr, left, right, scale, softcap,
+    tiles_ptr, key_start_ptr, key_stop_ptr, alibi_ptr, left, right, scale, softcap,
     HEAD_DIM: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     CAUSAL: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
@@ -117,8 +117,8 @@ def attention_dkdv_portable_kernel(
     k_first = 0
     if CAUSAL:
         right = 0
-    if places_ptr is not None:  # from here on there is this sequence alone
-        start_n, k_first, N_k, q_first, N_q = place(places_ptr, tl.program_id(0))
+    if tiles_ptr is not None:  # from here on there is this sequence alone
+        start_n, k_first, N_k, q_first, N_q = place(tiles_ptr, tl.program_id(0))
         q_ptr += q_first.to(tl.int64) * stride_qm
         do_ptr += q_first.to(tl.int64) * stride_dom
         shift_ptr += q_first
@@ -199,7 +199,7 @@ def attention_dkdv_portable_kernel(
         dk, dv = tl.where(there, dk, 0.0), tl.where(there, dv, 0.0)
     dk_ptr += batch * stride_dkb + kv_head * stride_dkh
     dv_ptr += batch * stride_dvb + kv_head * stride_dvh
-    if places_ptr is not None:
+    if tiles_ptr is not None:
         dk_ptr += tl.cast(k_first, tl.int64) * stride_dkn
         dv_ptr += tl.cast(k_first, tl.int64) * stride_dvn
     dk_offs = tile_offsets(stride_dkn, stride_dkd, BLOCK_N, BLOCK_D, WIDE)
@@ -253,7 +253,7 @@ def attention_dq_portable_kernel(
     # sizes, the factor on Q K^T, and that in the exponent: the same times log2(e), or log2(e) where scores are more
     N_q, N_k, group, scale_out, qk_scale,
     # what hides keys and changes scores, as in `Options`; None where nothing does
-    places_ptr, key_start_ptr, key_stop_ptr, alibi_ptr, left, right, scale, softcap,
+    tiles_ptr, key_start_ptr, key_stop_ptr, alibi_ptr, left, right, scale, softcap,
     HEAD_DIM: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     CAUSAL: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
@@ -279,8 +279,8 @@ def attention_dq_portable_kernel(
     row_base = (batch * tl.num_programs(1) + head) * N_q
 
     k_first = 0
-    if places_ptr is not None:  # from here on there is this sequence alone
-        start_m, q_first, N_q, k_first, N_k = place(places_ptr, block)
+    if tiles_ptr is not None:  # from here on there is this sequence alone
+        start_m, q_first, N_q, k_first, N_k = place(tiles_ptr, block)
         q_ptr += q_first.to(tl.int64) * stride_qm
         do_ptr += q_first.to(tl.int64) * stride_dom
         dq_ptr += q_first.to(tl.int64) * stride_dqm
@@ -368,7 +368,7 @@ def attention_backward_portable(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dQ, dK and dV, as `attention_backward` takes and gives them, on any GPU; the same bits in every run.
 
-    `launch` is that of the sweep for dK and dV, `launch_dq` that of the sweep for dQ, the same unless given.
+    `launch` is that of the pass for dK and dV, `launch_dq` that of the pass for dQ, the same unless given.
     Extra memory: two float32 per query.
     """
     check_bool(causal, "causal")
@@ -376,11 +376,11 @@ def attention_backward_portable(
     for name, given in (("launch", launch), ("launch_dq", launch_dq)):
         if given is not None:
             check_launch(given, Launch, least=8, name=name)
-    how = How(causal, scale, allow_tf32, launch, launch_dq or launch)
+    how = BackwardCall(causal, scale, allow_tf32, launch, launch_dq or launch)
     return attention_gradients(do, q, k, v, o, lse, dlse, how)[:3]
 
 
-class How(NamedTuple):
+class BackwardCall(NamedTuple):
     """How a backward pass is run, and of what: `slopes`, whether the gradient of alibi is wanted."""
 
     causal: bool = False
@@ -393,7 +393,7 @@ class How(NamedTuple):
 
 
 def attention_gradients(
-    do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, dlse: Tensor | None, how: How
+    do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, dlse: Tensor | None, how: BackwardCall
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """dQ, dK, dV, and of the options dsinks and dalibi, (H_q,) float32: None where there are none or nobody wants them.
 
@@ -407,17 +407,17 @@ def attention_gradients(
     finite = scale if abs(scale) >= LEAST_SCALE else math.copysign(LEAST_SCALE, scale)
     in_exponent = 1.0 if options.scores else finite
     shift, delta = attention_rows(o, do, lse.contiguous(), dlse, in_exponent)
-    dq, dk, dv = to_write(q), to_write(k), to_write(v)
+    dq, dk, dv = uninitialised(q), uninitialised(k), uninitialised(v)
     dslope = torch.empty_like(lse) if how.slopes else None
-    sweep = partial(_sweep, (q, k, v, do), (shift, delta), (scale, in_exponent * LOG2_E), how)
+    run_pass = partial(_run_pass, (q, k, v, do), (shift, delta), (scale, in_exponent * LOG2_E), how)
     if dk.numel():
         by = how.launch or portable_launch(DKDV, size.D, q.element_size(), q.device)
         tiles, of_options = options.arguments(scale, size.N_k, size.N_q, by.block_n, keys=True)
-        sweep(attention_dkdv_portable_kernel, (tiles, size.H_kv, size.B), (dk, dv), of_options, by)
+        run_pass(attention_dkdv_portable_kernel, (tiles, size.H_kv, size.B), (dk, dv), of_options, by)
     if dq.numel():
         by = how.launch_dq or portable_launch(DQ, size.D, q.element_size(), q.device)
         tiles, of_options = options.arguments(scale, size.N_q, size.N_k, by.block_m)
-        sweep(attention_dq_portable_kernel, (tiles, size.H_q, size.B), (dq,), of_options, by, (dslope,))
+        run_pass(attention_dq_portable_kernel, (tiles, size.H_q, size.B), (dq,), of_options, by, (dslope,))
     dsinks = None if options.sinks is None else gradient_of_sinks(options.sinks, lse, delta)
     return dq, dk, dv, dsinks, None if dslope is None else dslope.sum((0, 2))
 
@@ -428,8 +428,10 @@ def gradient_of_sinks(sinks: Tensor, lse: Tensor, delta: Tensor) -> Tensor:
     return P.mul_(delta).sum((0, 2))
 
 
-def _sweep(inputs, rows, factors, how: How, kernel, grid, outputs, of_options, by: Launch, of_rows=()) -> None:
-    """One of the two sweeps: its matrices, what there is of every query, what it writes, and how it is launched."""
+def _run_pass(
+    inputs, rows, factors, how: BackwardCall, kernel, grid, outputs, of_options, by: Launch, of_rows=()
+) -> None:
+    """One of the two passes: its matrices, what there is of every query, what it writes, and how it is launched."""
     matrices = (*inputs, *outputs)
     strides = tuple(t.stride() for t in matrices)
     q, k = inputs[:2]
@@ -453,7 +455,7 @@ def attention_rows(
 ) -> tuple[Tensor, Tensor]:
     """-lse / scale and -delta, (B, H_q, N_q) in float32. HBM: O, dO, lse and dlse read once, both written once."""
     B, H, N, D = o.shape
-    shift, delta = to_write(lse), to_write(lse)
+    shift, delta = uninitialised(lse), uninitialised(lse)
     if lse.numel():
         dlse = None if dlse is None else dlse.contiguous()
         strides = (o.stride(), do.stride())

@@ -6,7 +6,7 @@ What changed from the teaching kernel, and why:
    fused multiply-add and one exponential for a score, where S c alone cost a multiplication. That asks for c > 0: for a
    negative scale the kernel takes -S and -c.
 2. Blocks that every query of a tile sees are a loop of their own, whose loads need no mask either.
-3. A tile's offsets are worked out once, in 32 bits; the loop adds a 64-bit distance to one pointer.
+3. A tile's offsets are computed once, in 32 bits; the loop adds a 64-bit distance to one pointer.
 4. Where D is a power of two, no column needs a mask.
 5. Causal: the last blocks of queries, which see most keys, start first; what is left to start last is short.
 6. The masked blocks come first: otherwise the assembler lets every product wait for the one before.
@@ -26,7 +26,7 @@ from torch import Tensor
 
 from flashlearn.core.inputs import check_bool, check_qkv
 from flashlearn.fast.launcher import launch as launch_kept
-from flashlearn.fast.launcher import to_write
+from flashlearn.fast.launcher import uninitialised
 from flashlearn.fast.portable.launches import FORWARD, Launch, is_wide, portable_launch
 from flashlearn.fast.portable.masks import is_visible, keys_seen, keys_seen_by_all, keys_there, place
 from flashlearn.fast.portable.options import PLAIN, Options
@@ -98,7 +98,7 @@ def attention_forward_portable_kernel(
     # sizes, and |scale| * log2(e); where scores are more than scaled products, log2(e)
     N_q, N_k, group, qk_scale,
     # what hides keys and changes scores, as in `Options`; None where nothing does
-    places_ptr, key_start_ptr, key_stop_ptr, alibi_ptr, left, right, scale, softcap,
+    tiles_ptr, key_start_ptr, key_stop_ptr, alibi_ptr, left, right, scale, softcap,
     HEAD_DIM: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     CAUSAL: tl.constexpr, NEGATIVE: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
@@ -119,8 +119,8 @@ def attention_forward_portable_kernel(
     lse_ptr += (batch * tl.num_programs(1) + head) * N_q
 
     k_first = 0
-    if places_ptr is not None:  # from here on there is this sequence alone
-        start_m, q_first, N_q, k_first, N_k = place(places_ptr, block)
+    if tiles_ptr is not None:  # from here on there is this sequence alone
+        start_m, q_first, N_q, k_first, N_k = place(tiles_ptr, block)
         q_ptr += q_first.to(tl.int64) * stride_qm
         k_ptr += k_first.to(tl.int64) * stride_kn
         v_ptr += k_first.to(tl.int64) * stride_vn
@@ -160,7 +160,7 @@ def attention_forward_portable_kernel(
             s = -s
         visible = is_visible(rows, cols, diagonal, first_key, end_key, left, right)
         s = tl.where(visible, s, NOTHING)  # a hidden score must not raise m
-        m_i, l_i, acc = take_in(m_i, l_i, acc, s, v, qk_scale, PRECISION)
+        m_i, l_i, acc = online_softmax_update(m_i, l_i, acc, s, v, qk_scale, PRECISION)
 
     for start_n in range(full, full_end, BLOCK_N):
         k = load_tile(k_ptr, start_n, N_k, stride_kn, k_offs, BLOCK_N, HEAD_DIM, BLOCK_D, False)
@@ -171,7 +171,7 @@ def attention_forward_portable_kernel(
             s, _ = scored(s, rows, cols, diagonal, scale, softcap, slope)
         elif NEGATIVE:
             s = -s
-        m_i, l_i, acc = take_in(m_i, l_i, acc, s, v, qk_scale, PRECISION)
+        m_i, l_i, acc = online_softmax_update(m_i, l_i, acc, s, v, qk_scale, PRECISION)
 
     m_i = m_i * (qk_scale * LN_2)  # scaled, as lse is
     if sinks_ptr is not None:
@@ -186,7 +186,7 @@ def attention_forward_portable_kernel(
 
 
 @triton.jit
-def take_in(m_i, l_i, acc, s, v, qk_scale, PRECISION: tl.constexpr):
+def online_softmax_update(m_i, l_i, acc, s, v, qk_scale, PRECISION: tl.constexpr):
     """Online softmax: scores s (BLOCK_M, BLOCK_N), not yet scaled, and values v (BLOCK_N, BLOCK_D) into (m, l, acc)."""
     m_new = tl.maximum(m_i, tl.max(s, 1))  # (BLOCK_M,)
     # a row to which no key has weighed anything has m = -inf, and -inf + inf would be NaN: subtract 0 there
@@ -209,7 +209,7 @@ def attention_forward_portable(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """O = softmax(Q K^T scale) V and lse, as `attention_forward` takes and gives them, on any GPU.
 
-    HBM: Q, O and lse once; a K and V block for every Q block that may see it. Documents: and what `find_places` does.
+    HBM: Q, O and lse once; a K and V block for every Q block that may see it. Documents: and what `find_tiles` does.
     """
     check_runnable(q=q, k=k, v=v)
     size = check_qkv(q, k, v)
@@ -222,7 +222,7 @@ def attention_forward_portable(
     else:
         check_launch(launch, Launch)
     scale = resolve_scale(scale, size.D)
-    o, lse = to_write(q), to_write(q, (size.B, size.H_q, size.N_q), torch.float32)
+    o, lse = uninitialised(q), uninitialised(q, (size.B, size.H_q, size.N_q), torch.float32)
     if not lse.numel():
         return o, lse
     tiles, of_options = options.arguments(scale, size.N_q, size.N_k, launch.block_m)

@@ -69,7 +69,7 @@ def shared_memory(device: torch.device) -> int:
 def has_tensor_cores(device: torch.device) -> bool:
     """Whether Triton has a path to the tensor cores of this GPU: from compute capability 8 on.
 
-    On older ones products are worked out in float32 by ordinary arithmetic, also those of 16-bit factors.
+    On older ones products are computed in float32 by ordinary arithmetic, also those of 16-bit factors.
     """
     return torch.cuda.get_device_capability(device) >= (8, 0)
 

@@ -9,8 +9,8 @@ the first key that exists. It costs nothing either, since Triton compiles a kern
 key i + diagonal, diagonal = N_k - N_q.
 
 Documents and packed sequences are cut apart instead of masked: a tile of a kernel's grid is a block of *one* sequence,
-and everything in the kernel is said of that sequence alone. Which block of which sequence a tile is, `find_places` has
-a small kernel work out, so that the host need not know the offsets, and waits for nothing.
+and everything in the kernel is said of that sequence alone. Which block of which sequence a tile is, `find_tiles` has
+a small kernel compute, so that the host need not know the offsets, and waits for nothing.
 """
 
 from __future__ import annotations
@@ -118,9 +118,9 @@ def keys_there(key_start_ptr, key_stop_ptr, batch, k_first, N_k):
 
 
 @triton.jit
-def place(places_ptr, tile):
+def place(tiles_ptr, tile):
     """Where a tile lies: its start in its sequence; first row and length of that; the same of the other side."""
-    ptr = places_ptr + tile * 5
+    ptr = tiles_ptr + tile * 5
     return tl.load(ptr), tl.load(ptr + 1), tl.load(ptr + 2), tl.load(ptr + 3), tl.load(ptr + 4)
 
 
@@ -131,7 +131,7 @@ def clamped(offsets_ptr, sequence, least, N):
 
 
 @triton.jit(do_not_specialize=["sequences", "N_own", "N_other"])
-def attention_places_kernel(own_ptr, other_ptr, places_ptr, sequences, N_own, N_other, BLOCK: tl.constexpr):
+def attention_tiles_kernel(own_ptr, other_ptr, tiles_ptr, sequences, N_own, N_other, BLOCK: tl.constexpr):
     """What `place` reads, for one tile.
 
     Sequence s, of the rows from own[s] on, has the tiles from own[s] // BLOCK + s on: that is room for all of its
@@ -150,7 +150,7 @@ def attention_places_kernel(own_ptr, other_ptr, places_ptr, sequences, N_own, N_
     other = clamped(other_ptr, low, 0, N_other)
     start = tl.maximum(tile - first // BLOCK - low, 0) * BLOCK
     there = start < length
-    ptr = places_ptr + tile * 5
+    ptr = tiles_ptr + tile * 5
     tl.store(ptr, tl.where(there, start, 0))
     tl.store(ptr + 1, first)
     tl.store(ptr + 2, tl.where(there, length, 0))
@@ -158,7 +158,7 @@ def attention_places_kernel(own_ptr, other_ptr, places_ptr, sequences, N_own, N_
     tl.store(ptr + 4, tl.where(there, clamped(other_ptr, low + 1, other, N_other) - other, 0))
 
 
-def find_places(own: Tensor, other: Tensor, N_own: int, N_other: int, block: int) -> Tensor:
+def find_tiles(own: Tensor, other: Tensor, N_own: int, N_other: int, block: int) -> Tensor:
     """(tiles, 5) int32, what `place` reads: the sequences' rows own[s] .. own[s + 1] cut into blocks, never across.
 
     N_own // block + sequences tiles: few more than blocks. HBM: a logarithm of the offsets and 20 bytes a tile.
@@ -167,7 +167,7 @@ def find_places(own: Tensor, other: Tensor, N_own: int, N_other: int, block: int
     tiles = N_own // block + sequences
     places = torch.empty((tiles, PER_TILE), dtype=torch.int32, device=own.device)
     launch_kept(
-        attention_places_kernel, (tiles, 1, 1), (own, other, places, sequences, N_own, N_other), dict(BLOCK=block),
+        attention_tiles_kernel, (tiles, 1, 1), (own, other, places, sequences, N_own, N_other), dict(BLOCK=block),
         key=(own.device, own.data_ptr() % 16, other.data_ptr() % 16), num_warps=1,
     )  # fmt: skip
     return places

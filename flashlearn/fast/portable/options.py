@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from flashlearn.core.scores import check_per_head
-from flashlearn.fast.portable.masks import find_places
+from flashlearn.fast.portable.masks import find_tiles
 
 
 def about_seen(N_k: int, left: int | None, right: int | None, sequences: int) -> int:
@@ -80,20 +80,20 @@ class Options(NamedTuple):
         return about_seen(N_k, self.left, self.right, 1 if self.offsets is None else self.offsets[0].numel() - 1)
 
     def check_heads(self, q: Tensor) -> None:
-        """Refuse slopes and sinks that are not one number for each head of q, which kernels would read past."""
+        """Reject slopes and sinks that are not one number for each head of q, which kernels would read past."""
         for name, t in (("alibi", self.alibi), ("sinks", self.sinks)):
             if t is not None:
                 check_per_head(t, name, q.shape[1], q)
 
     def arguments(self, scale: float, N_own: int, N_other: int, block: int, keys: bool = False) -> tuple[int, tuple]:
-        """How many tiles the rows of one side are cut into, and the kernel's arguments from places_ptr on.
+        """How many tiles the rows of one side are cut into, and the kernel's arguments from tiles_ptr on.
 
         keys: that side is the keys.
         """
         if self.sequences is None:
             return -(-N_own // block), (None, *self.of_kernel(scale))
         queries_of, keys_of = self.sequences
-        places = find_places(*((keys_of, queries_of) if keys else (queries_of, keys_of)), N_own, N_other, block)
+        places = find_tiles(*((keys_of, queries_of) if keys else (queries_of, keys_of)), N_own, N_other, block)
         return len(places), (places, *self.of_kernel(scale))
 
     def of_kernel(self, scale: float) -> tuple:
