@@ -17,7 +17,7 @@ from flashlearn.show import course, draw, play
 from flashlearn.show.animation import reduced_motion
 from flashlearn.show.explorers.tiling import MASKS
 from flashlearn.show.film import Film, animated
-from flashlearn.show.frame import as_runs, count, paint, table, transcript
+from flashlearn.show.frame import as_runs, count, paint
 from tests.slow import slow
 
 pytest.importorskip("latex2mathml", reason="needs the extra `book`")
@@ -37,13 +37,6 @@ def run(request):
     each = as_runs(steps)
     painted = [paint(each, number, draw.draw_row, (6.4, 3.0), caption=True) for number in range(count(each))]
     return each, painted
-
-
-@pytest.mark.slow
-def test_sentences_are_those_of_the_notebook(run):
-    each, _ = run
-    told = frames.sentences(table(each))
-    assert told == [transcript(each, number) for number in range(count(each))] and len(told) > 5
 
 
 @pytest.mark.parametrize("still", [0, -1])

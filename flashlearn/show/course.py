@@ -140,16 +140,8 @@ def _by_query(steps: Callable[..., Iterable[fl.Step]]) -> Count:
     return count(steps(*qkv()), "K", alone=steps(*one_query()))
 
 
-def _standard() -> Count:
-    return count(fl.standard_attention_steps(*qkv()), "K")
-
-
 def _tiled(steps: Callable[..., Iterable[fl.Step]]) -> Count:
     return count(steps(*qkv(), **BLOCKS), "K")
-
-
-def _decoding() -> Count:
-    return count(fl.tiled_attention_v2_steps(*one_query(), **BLOCKS), "K")
 
 
 def _paged() -> Count:
@@ -166,21 +158,9 @@ def _matmul() -> Count:
     return count(fl.tiled_matmul_steps(q, k.mT, block_m=BLOCK, block_n=BLOCK, block_k=BLOCK), "B")
 
 
-def _backward() -> Count:
-    return count(fl.attention_backward_steps(torch.ones(1, 1, TOKENS, WIDTH), *qkv()), "K")
-
-
 def _tiled_backward() -> Count:
     o, lse = fl.tiled_attention_v2(*qkv(), return_lse=True, **BLOCKS)
     return count(fl.tiled_attention_backward_steps(torch.ones_like(o), *qkv(), o, lse, **BLOCKS), "K")
-
-
-def _windowed() -> Count:
-    return count(fl.tiled_attention_v2_steps(*qkv(), window=(BLOCK, 0), **BLOCKS), "K")
-
-
-def _standard_large() -> Count:
-    return priced(cost.standard_cost(1, 1, LARGE, LARGE, HEAD), 3, 1, 0, ())
 
 
 def _flash_large() -> Count:
@@ -209,23 +189,40 @@ NAIVE = Algorithm("naive_softmax", "softmax", A_ROW, partial(_row, fl.naive_soft
 SAFE = Algorithm("safe_softmax", "softmax", A_ROW, partial(_row, fl.safe_softmax_steps))
 ONLINE = Algorithm("online_softmax", "softmax", A_ROW, partial(_row, fl.online_softmax_steps))
 BLOCKED = Algorithm("blocked_softmax", "softmax", ROW_BLOCKS, partial(_row, fl.blocked_softmax_steps, BLOCK))
-STANDARD = Algorithm("standard_attention", "attention", A_HEAD, _standard)
+STANDARD = Algorithm("standard_attention", "attention", A_HEAD, lambda: count(fl.standard_attention_steps(*qkv()), "K"))
 TWO_PASS = Algorithm("two_pass_attention", "attention", A_HEAD, partial(_by_query, fl.two_pass_attention_steps))
 ONE_PASS = Algorithm("one_pass_attention", "attention", A_HEAD, partial(_by_query, fl.one_pass_attention_steps))
 MATMUL = Algorithm("tiled_matmul", "matmul", PRODUCT, _matmul)
 FLASH_1 = Algorithm("tiled_attention_v1", "attention", HEAD_BLOCKS, partial(_tiled, fl.tiled_attention_v1_steps))
 FLASH_2 = Algorithm("tiled_attention_v2", "attention", HEAD_BLOCKS, partial(_tiled, fl.tiled_attention_v2_steps))
-BACKWARD = Algorithm("attention_backward", "gradients", A_HEAD, _backward)
+BACKWARD = Algorithm(
+    "attention_backward",
+    "gradients",
+    A_HEAD,
+    lambda: count(fl.attention_backward_steps(torch.ones(1, 1, TOKENS, WIDTH), *qkv()), "K"),
+)
 TILED_BACKWARD = Algorithm("tiled_attention_backward", "gradients", HEAD_BLOCKS, _tiled_backward)
-LARGE_STANDARD = Algorithm("standard_attention", "large", BY_FORMULA, _standard_large)
+LARGE_STANDARD = Algorithm(
+    "standard_attention", "large", BY_FORMULA, lambda: priced(cost.standard_cost(1, 1, LARGE, LARGE, HEAD), 3, 1, 0, ())
+)
 LARGE_FLASH = Algorithm("tiled_attention_v2", "large", BY_FORMULA, _flash_large)
 ROW_KERNEL = Algorithm("kernels.softmax", "softmax", A_ROW, partial(_row, _whole_row))
 MATMUL_KERNEL = Algorithm("kernels.matmul", "matmul", PRODUCT, _matmul)
 FLASH = Algorithm("flash_attention", "attention", HEAD_BLOCKS, FLASH_2.how)
 FLASH_BACKWARD = Algorithm("kernels.attention_backward", "gradients", HEAD_BLOCKS, TILED_BACKWARD.how)
-DECODING = Algorithm("flash_attention, one query", "decoding", HEAD_BLOCKS, _decoding)
+DECODING = Algorithm(
+    "flash_attention, one query",
+    "decoding",
+    HEAD_BLOCKS,
+    lambda: count(fl.tiled_attention_v2_steps(*one_query(), **BLOCKS), "K"),
+)
 PAGED = Algorithm("flash_attention_paged", "decoding", HEAD_BLOCKS, _paged)
-WINDOWED = Algorithm(f"flash_attention, window ({BLOCK}, 0)", "masked", HEAD_BLOCKS, _windowed)
+WINDOWED = Algorithm(
+    f"flash_attention, window ({BLOCK}, 0)",
+    "masked",
+    HEAD_BLOCKS,
+    lambda: count(fl.tiled_attention_v2_steps(*qkv(), window=(BLOCK, 0), **BLOCKS), "K"),
+)
 
 STAGES = (
     Stage("00", "Start here", "", "words, symbols, pictures, and the two ends of the way", (STANDARD, FLASH_2)),

@@ -96,7 +96,7 @@ class Player(anywidget.AnyWidget):
         self.still = still
         questions = check_predict(predict, count(self.runs))
         run = {
-            **self._described(),
+            **described(self.runs, self.alt, self.figsize, self.seconds),
             "predict": bool(predict),
             "questions": {str(at): text for at, text in questions.items()},
         }
@@ -116,18 +116,6 @@ class Player(anywidget.AnyWidget):
         Player.all.add(self)
 
     # --- what is shown ---
-
-    def _described(self) -> dict[str, Any]:
-        """The runs in words and times, as player.js takes them."""
-        width, height = self.figsize
-        numbers = range(count(self.runs))
-        return {
-            "alt": self.alt,
-            "sentences": [transcript(self.runs, number) for number in numbers],
-            "size": [round(DPI * width), round(DPI * (height + (TITLE if any(self.runs) else 0)))],
-            "delays": delays(self.runs, self.seconds),
-            "table": columns(table(self.runs)),
-        }
 
     def _painted(self) -> tuple[bytes, dict[int, bytes]]:
         """The stored form, and the frames that the browser cannot take from it."""
@@ -158,7 +146,11 @@ class Player(anywidget.AnyWidget):
         first = png(paint(runs, 0, self.draw_step, self.figsize))
         self.runs, self.alt, self._there, self._look, self._filmed = runs, alt, {0: first}, looks(), None
         self._picture = None
-        run = {**self._described(), "predict": self.run["predict"], "questions": {}}
+        run = {
+            **described(self.runs, self.alt, self.figsize, self.seconds),
+            "predict": self.run["predict"],
+            "questions": {},
+        }
         with self.hold_sync():
             self.step = 0
             self.run, self.film = run, b""
@@ -352,6 +344,18 @@ def delays(runs: Mapping[str, list[Step]], seconds: float) -> list[int]:
     last = count(runs) - 1
     new = [any(n < len(run) and rescales(run[n]) for run in runs.values()) for n in range(last + 1)]
     return [round(1000 * seconds * (3 if n == last else 1 + new[n])) for n in range(last + 1)]
+
+
+def described(runs: Mapping[str, list[Step]], alt: str, figsize: tuple[float, float], seconds: float) -> dict[str, Any]:
+    """Runs in words and times, as player.js takes them."""
+    width, height = figsize
+    return {
+        "alt": alt,
+        "sentences": [transcript(runs, number) for number in range(count(runs))],
+        "size": [round(DPI * width), round(DPI * (height + (TITLE if any(runs) else 0)))],
+        "delays": delays(runs, seconds),
+        "table": columns(table(runs)),
+    }
 
 
 def about(run: Mapping[str, Any]) -> dict[str, Any]:

@@ -52,15 +52,14 @@ class Here:
         return (
             f'<section aria-label="{label}"><p style="line-height:2.2">{way(stage)}</p>'
             f"<p><strong>{stage.number} {html.escape(stage.title)}</strong>: {html.escape(stage.new)}.</p>"
-            f"{table(HEADS, self.rows, '')}<p><small>{html.escape(self.sizes)}</small></p></section>"
+            f"{table(self.rows)}<p><small>{html.escape(self.sizes)}</small></p></section>"
         )
 
 
 def here(number: str) -> Here:
     """Where the notebook of this number stands: `here("03")` as its first cell."""
-    for stage in STAGES:
-        if stage.number == number:
-            return Here(stage)
+    if stage := next((stage for stage in STAGES if stage.number == number), None):
+        return Here(stage)
     raise ValueError(f'expected the number of a notebook, "00" to "{STAGES[-1].number}", got {number!r}')
 
 
@@ -84,17 +83,16 @@ def way(stage: Stage) -> str:
     return " &nbsp; ".join(f'<span style="white-space:nowrap">{group}</span>' for group in groups)
 
 
-def table(heads: tuple[str, ...], rows: list[tuple[str, ...]], caption: str) -> str:
-    """Rows as an HTML table, the first of each its name; numbers to the right."""
-    above = "".join(f'<th scope="col"{_side(at)}>{html.escape(head)}</th>' for at, head in enumerate(heads))
+def table(rows: list[tuple[str, ...]]) -> str:
+    """Rows below HEADS as an HTML table, the first of each its name; numbers to the right."""
+    above = "".join(f'<th scope="col"{_side(at)}>{html.escape(head)}</th>' for at, head in enumerate(HEADS))
     body = "".join(
         f'<tr><th scope="row"{_side(0)}>{html.escape(row[0])}</th>'
         + "".join(f"<td{_side(at)}>{html.escape(cell)}</td>" for at, cell in enumerate(row[1:], start=1))
         + "</tr>"
         for row in rows
     )
-    named = f"<caption>{html.escape(caption)}</caption>" if caption else ""
-    return f"<table>{named}<thead><tr>{above}</tr></thead><tbody>{body}</tbody></table>"
+    return f"<table><thead><tr>{above}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def cells(algorithm: Algorithm) -> tuple[str, ...]:

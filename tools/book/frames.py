@@ -1,8 +1,6 @@
-"""The frames of a stored animation, and what each of them says.
+"""The frames of a stored animation, one picture a step, without the sentence that is painted below it.
 
-The book's player shows one picture a step. They are cut out of the animated PNG that a notebook stores, without the
-sentence that is painted below it (the player says it, and a screen reader reads it there), and for narrow screens
-with the panels of several runs one above the other.
+For narrow screens the panels of several runs stand one above the other.
 """
 
 from __future__ import annotations
@@ -15,28 +13,6 @@ from pathlib import Path
 from PIL import Image
 
 from flashlearn.show.frame import CAPTION, CAPTIONS, DPI
-
-Rows = Sequence[Sequence[str]]  # as flashlearn.show.frame.table: run, step, bytes read, bytes written, values, sentence
-
-
-def by_run(rows: Rows) -> dict[str, list[Sequence[str]]]:
-    """The rows of each run, by its title."""
-    runs: dict[str, list[Sequence[str]]] = {}
-    for row in rows:
-        runs.setdefault(row[0], []).append(row)
-    return runs
-
-
-def sentences(rows: Rows) -> list[str]:
-    """What every frame shows, in words: a line for each run, a run that is over staying at its last step."""
-    runs = by_run(rows)
-    frames = []
-    for number in range(max(len(run) for run in runs.values())):
-        at = {title: run[min(number, len(run) - 1)] for title, run in runs.items()}
-        named = {title: f"{title}: " if title else "" for title in runs}
-        lines = [f"{named[title]}Step {row[1]} of {len(runs[title])} · {row[-1]}" for title, row in at.items()]
-        frames.append("\n".join(lines))
-    return frames
 
 
 def cut(png: bytes, count: int) -> list[Image.Image]:

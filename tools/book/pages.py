@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import base64
-import copy
 import hashlib
 import html
 import io
@@ -19,11 +18,12 @@ import nbformat
 from nbformat.v4 import new_markdown_cell, new_output
 from PIL import Image
 
-from flashlearn.show import position
+from flashlearn.show import player, position
 from flashlearn.show.course import STAGES
 from flashlearn.show.frame import table_html
 from tools.book import frames
 from tools.book.address import Address
+from tools.book.colab import without_outputs
 
 EXPLORERS = {"tiling_explorer(": "tiling"}  # what a cell calls -> what the page shows in place of its still
 MAP = 'Every rung with what it moves, counted from its steps. <a href="_static/map.html">The same on one page, to print</a>.'
@@ -60,12 +60,8 @@ class Book:
 
     def download(self, path: Path, notebook: Any) -> None:
         """The notebook without its outputs, for the reader's own machine."""
-        bare = copy.deepcopy(notebook)
-        for cell in bare.cells:
-            if cell.cell_type == "code":
-                cell.outputs, cell.execution_count = [], None
         (self.source / "download").mkdir(exist_ok=True)
-        nbformat.write(bare, self.source / "download" / path.name)
+        nbformat.write(without_outputs(notebook), self.source / "download" / path.name)
 
     def links(self, path: Path, kind: str) -> str:
         """Where this notebook can be run, as a line of links."""
@@ -101,15 +97,15 @@ class Book:
 
     def run(self, slug: str, data: bytes, about: Mapping[str, Any], more: str = "") -> str:
         """A stored run: what the player needs, and for pages without scripts the last frame and the table."""
-        alt, steps, player = about["alt"], about["steps"], about.get("player", {})
-        sentences = frames.sentences(steps)
-        titles = len(frames.by_run(steps))
-        seen = player.get("size")
+        alt, steps, run = about["alt"], about["steps"], about.get("player", {})
+        sentences = player.sentences(steps)
+        titles = len({row[0] for row in steps})
+        seen = run.get("size")
         made_from = data + f"{titles} {seen}".encode()
         folder = self.kept(slug, made_from, lambda place: write_frames(place, data, len(sentences), titles, seen))
         size = size_of(folder / "0.webp")
         tall = size_of(folder / "tall-0.webp") if titles > 1 else None
-        asked = {name: player[name] for name in ("predict", "questions") if name in player}
+        asked = {name: run[name] for name in ("predict", "questions") if name in run}
         stands = frames.delays(data)
         stored = {"alt": alt, "sentences": sentences, "size": size, "tall": tall, **asked}
         stored["delays"] = stands if len(stands) == len(sentences) else []
@@ -160,7 +156,7 @@ class Book:
         runs = (o for cell in notebook.cells for o in cell.get("outputs", []) if "image/png" in o.get("data", {}))
         for output in runs:
             about = output.metadata.get("image/png", {})
-            if about.get("steps") and len(frames.by_run(about["steps"])) == 2:
+            if about.get("steps") and len({row[0] for row in about["steps"]}) == 2:
                 data = base64.b64decode(output.data["image/png"])
                 run = self.run("first", data, about, " data-autoplay")
                 return run.replace('"../frames/', '"frames/')

@@ -24,6 +24,7 @@ from flashlearn.core.mask import Mask
 from flashlearn.core.steps import Step, Tile, hbm_bytes, record
 from flashlearn.cost import HARDWARE
 from flashlearn.show.explorers.tiling import MASKS
+from flashlearn.show.frame import rescales
 
 LENGTHS, WIDTHS, SIDES = (4, 5, 6, 8, 12, 16), (3, 4), (1, 2, 3, 4, 5, 6, 8)
 MOST = 64  # pairs of blocks in a run
@@ -61,16 +62,8 @@ def described(run: list[Step]) -> list[dict]:
         read, written = read + here.read, written + here.written
         moved = {"r": step.reads, "w": step.writes, "c": step.on_chip}
         tiles = {key: [tile(each) for each in these] for key, these in moved.items()}
-        steps.append({"s": step.sentence, **tiles, "up": _rises(step), "b": [read, written]})
+        steps.append({"s": step.sentence, **tiles, "up": rescales(step), "b": [read, written]})
     return steps
-
-
-def _rises(step: Step) -> bool:
-    """Whether the maximum of some row goes up from a number, so that what was summed is scaled."""
-    if "m_old" not in step.values:
-        return False
-    old, new = step.values["m_old"], step.values["m_i"]
-    return bool(((new > old) & old.isfinite()).any())
 
 
 def setting(N: int, D: int, block_q: int, block_k: int) -> dict:

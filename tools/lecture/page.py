@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from tqdm import tqdm
 
 from flashlearn.show.draw.style import STYLE
-from flashlearn.show.frame import DPI, TITLE, as_runs, columns, count, look, paint, png, table, transcript
-from flashlearn.show.player import delays
+from flashlearn.show.frame import DPI, as_runs, count, look, paint, png
+from flashlearn.show.player import described
 from tools.lecture.slides import Planned, Plot, Poll, Run, Section, Slide
 
 HERE = Path(__file__).parent
@@ -93,14 +93,9 @@ def _run(number: int, run: Run, folder: Path) -> str:
     for step in every:
         (folder / frame(number, step)).write_bytes(png(paint(runs, step, run.draw, run.figsize)))
     (folder / still(number)).write_bytes((folder / frame(number, run.still % len(every))).read_bytes())
-    width, height = run.figsize
     run_data = {
-        "alt": run.alt,
-        "sentences": [transcript(runs, step) for step in every],
+        **described(runs, run.alt, run.figsize, SECONDS),
         "frames": [frame(number, step) for step in every],
-        "size": [round(DPI * width), round(DPI * (height + (TITLE if any(runs) else 0)))],
-        "delays": delays(runs, SECONDS),
-        "table": columns(table(runs)),
         "questions": {str(at): text for at, text in run.questions.items()},
         "predict": bool(run.questions),
     }
