@@ -79,10 +79,10 @@ book: setup  ## build the static book, build/book/index.html, from the stored ou
 lecture: setup  ## build the lecture, build/lecture/index.html; MINUTES=45 make lecture for the short one
 	$(BIN)/python -m tools.lecture --minutes $(or $(MINUTES),90)
 
-format: setup  ## format code and notebooks, make the tree in the README again
+format: setup  ## format code and notebooks, make the map of the code again
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/python tools/readme_tree.py
+	$(BIN)/python -m tools.code_map
 
 lint: setup  ## check code and notebooks with ruff, types with mypy, change nothing
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""The tree in the README is made from the files, and nothing in it is left over."""
+"""The map of the code is made from the files, and what the README says holds."""
 
 import ast
 import json
@@ -11,77 +11,54 @@ from pathlib import Path
 
 import pytest
 
-from tools import readme_tree
+from tools import code_map
 
 ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
 def small(tmp_path):
-    """A project of one room with two modules and a package, all of them with docstrings."""
-    for name, docstring in {
-        "flashlearn/core/__init__.py": "The room.\n\nMore of it.\n",
-        "flashlearn/core/b.py": "Second.",
-        "flashlearn/core/a.py": "First: of two.",
-        "flashlearn/core/inner/__init__.py": "Inside",
-        "flashlearn/core/_private.py": "Never seen",
-        "tools/t.py": "A tool.",
+    """A project of three rooms, each but the lowest with an import."""
+    for name, text in {
+        "flashlearn/core/__init__.py": '"""The room.\n\nMore of it.\n"""',
+        "flashlearn/core/b.py": '"""Second."""',
+        "flashlearn/core/a.py": '"""First: of\ntwo."""',
+        "flashlearn/core/inner/__init__.py": '"""Inside"""',
+        "flashlearn/cost/__init__.py": '"""Costs."""\nfrom flashlearn.core import a',
+        "flashlearn/show/__init__.py": '"""Shows."""\nimport flashlearn.cost\n\ndef f():\n    from flashlearn.show2 import x',
+        "tools/__init__.py": "",
     }.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f'"""{docstring}"""\n', encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
+    (tmp_path / "docs").mkdir()
     return tmp_path
 
 
-def test_the_tree_of_the_readme_is_that_of_the_files():
-    assert readme_tree.main(["--check"]) == 0, "run `python tools/readme_tree.py`"
+def test_the_map_is_that_of_the_files():
+    assert code_map.main(["--check"]) == 0, "run `python -m tools.code_map`"
 
 
-def test_check_notices_a_stale_tree_and_writing_mends_it(small, monkeypatch):
-    readme = small / "README.md"
-    readme.write_text("Before\n\n## What is where\n\n```\nold\n```\n\nAfter\n", encoding="utf-8")
-    monkeypatch.setattr(readme_tree, "ROOT", small)
-    assert readme_tree.main(["--check"]) == 1 and "old" in readme.read_text(encoding="utf-8")
-    assert readme_tree.main([]) == 0
-    assert readme.read_text(encoding="utf-8").startswith("Before\n\n## What is where\n\n```\nflashlearn/\n")
-    assert readme.read_text(encoding="utf-8").endswith("```\n\nAfter\n") and "old" not in readme.read_text(
-        encoding="utf-8"
+def test_check_notices_a_stale_map_and_writing_mends_it(small, monkeypatch):
+    monkeypatch.setattr(code_map, "ROOT", small)
+    assert code_map.main(["--check"]) == 1
+    assert code_map.main([]) == code_map.main(["--check"]) == 0
+    written = (small / "docs/MAP.md").read_text(encoding="utf-8")
+    assert (
+        "### flashlearn/core\n\nThe room.\n\n- `a.py`: First: of two\n- `b.py`: Second\n\n### flashlearn/core/inner"
+        in written
     )
-    assert readme_tree.main(["--check"]) == 0
-
-
-def test_modules_come_with_the_first_lines_of_their_docstrings(small):
-    lines = [re.sub(" {2,}", "  ", line.strip()) for line in readme_tree.tree(small).splitlines()]
-    assert lines[:5] == ["flashlearn/", "core/  The room", "a.py  First: of two", "b.py  Second", "inner/  Inside"]
-    assert "t.py  A tool" in lines
-
-
-def test_a_package_of_many_modules_is_one_line_and_its_packages(small):
-    for number in range(readme_tree.MANY):
-        (small / f"flashlearn/core/m{number}.py").write_text('"""One of many."""', encoding="utf-8")
-    tree = readme_tree.tree(small)
-    assert "The room" in tree and "Inside" in tree and "First" not in tree and "many" not in tree
-
-
-def test_a_module_without_docstring_is_refused(small):
     (small / "flashlearn/core/a.py").write_text("x = 1\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"expected a docstring in .*a\.py, got none"):
-        readme_tree.tree(small)
+        code_map.main([])
 
 
-def test_a_readme_without_a_tree_is_refused(small, monkeypatch):
-    (small / "README.md").write_text("no tree", encoding="utf-8")
-    monkeypatch.setattr(readme_tree, "ROOT", small)
-    with pytest.raises(ValueError, match="expected one tree .* got 0"):
-        readme_tree.main([])
-
-
-def test_what_the_tool_words_by_itself_exists_and_nothing_at_the_top_is_forgotten():
-    for name in readme_tree.WORDS:
-        assert (ROOT / name).exists(), name
-    folders = {path.name for path in ROOT.iterdir() if path.is_dir() and any(path.glob("[!_.]*"))}
-    made = {"build", "dist", "flashlearn.egg-info", "my_course"}
-    assert {name for name in folders if name[0] not in "._"} - made <= {"flashlearn", *readme_tree.WORDS}
+def test_rooms_stand_above_what_they_import(small):
+    package = small / "flashlearn"
+    assert code_map.layers(package) == [["core"], ["cost"], ["show"]]
+    (package / "core/b.py").write_text("from flashlearn.cost import x", encoding="utf-8")
+    assert code_map.layers(package) == [["core", "cost"], ["show"]]
+    assert code_map.picture([["core", "cost"], ["show"]]).count("<rect") == 3
 
 
 def test_links_of_the_readme_lead_somewhere():

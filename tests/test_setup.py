@@ -306,7 +306,7 @@ def test_plain_make_lists_every_target():
         ("book", "/python -m tools.book\n"),
         ("lecture", "/python -m tools.lecture --minutes 90\n"),
         ("format", "/ruff format .\n"),
-        ("format", "/python tools/readme_tree.py\n"),
+        ("format", "/python -m tools.code_map\n"),
         ("lint", "/ruff check .\n"),
         ("lint", "/mypy\n"),
         ("pins", "/python tools/pins.py\n"),
