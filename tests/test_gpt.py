@@ -389,6 +389,6 @@ def test_notebook_16_and_the_changes_say_what_the_long_run_found(verse):
     ours = found["runs"]["flash_attention"]
     for written in (ours["best_text"], ours["texts"]["5000"]):
         assert written[written.index("\n") + 1 :].strip() in printed
-    changes = " ".join((root / "CHANGELOG.md").read_text(encoding="utf-8").split())
+    changes = " ".join((root / "docs/engineering_log.md").read_text(encoding="utf-8").split())
     both = " and ".join(f"{found['runs'][name]['best']:.4f}" for name in ("PyTorch", "flash_attention"))
     assert f"after {best} of 5,000 steps {both} nats per character, a 5-gram model {found['ngram']:.4f}" in changes

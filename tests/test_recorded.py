@@ -141,7 +141,7 @@ def test_the_forward_kernels_docstring_says_what_was_measured():
     assert f"busy in {wide['tensor cores busy, % of cycles']:.0f} % of the cycles at D = 128, N = 16384" in words
     units = [narrow[unit] for unit in ("tensor cores busy, % of cycles", "unit for exponentials busy, %")]
     assert f"causal, in {units[0]:.0f} %, and the unit for exponentials in {units[1]:.0f} %" in words
-    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
+    changes = " ".join((Path(__file__).parents[1] / "docs/engineering_log.md").read_text(encoding="utf-8").split())
     assert f"float16: {geometric_mean(level):.2f} of it in the mean, {min(level):.2f} at least), and at" in changes
     assert f"at least), and at {geometric_mean(found):.2f} of cuDNN" in changes
 
@@ -292,7 +292,7 @@ def test_ours_is_level_with_flashattention_4(gpu):
             means.append(f"{geometric_mean(found):.2f}")
             least.append(min(found))
     said = f"on an {gpu.upper()} at {min(least):.2f} of it at least, forward {means[0]} and {means[1]}, backward {means[2]} and {means[3]}"
-    assert said in " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
+    assert said in " ".join((Path(__file__).parents[1] / "docs/engineering_log.md").read_text(encoding="utf-8").split())
 
 
 def setting(row):
@@ -353,7 +353,7 @@ def test_what_order_costs_is_told_as_it_was_recorded():
     trials, backward, wide = record["trials"], said_of("backward"), said_of("backward_wide")
     course = [
         (Path(__file__).parents[1] / name).read_text(encoding="utf-8")
-        for name in ("CHANGELOG.md", "notebooks/14_appendix.md")
+        for name in ("docs/engineering_log.md", "notebooks/14_appendix.md")
     ]
     changes, appendix = (" ".join(text.split()) for text in course)
     kept = trials[f"{DETERMINISTIC}, in even sets"]
@@ -450,7 +450,7 @@ def test_what_is_told_of_beginning_and_ending_backward():
         assert words.format(figures) in backward and f"| {figures} of the speed" in appendix
     sums = trials["backward, the sums of dQ begun and ended in kernels"]
     assert f"reaches {spread(sums)} times the speed" in said_of("dq_sums")
-    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
+    changes = " ".join((Path(__file__).parents[1] / "docs/engineering_log.md").read_text(encoding="utf-8").split())
     gained = 100 * max(row["ratio"] for row in sums["rows"]) - 100
     assert (
         f"up to {gained:.0f} % faster on an H200 (N 512 to 16384); at D = 64 dQ leaves before dK is done, {faster}"
@@ -521,7 +521,7 @@ def test_what_is_told_of_the_cycles_of_a_round_and_of_what_did_not_help():
         assert f"| {spread(trials[f'backward, {name}'])} of the speed" in appendix
     for name in list(told)[3::2]:
         assert spread(trials[f"backward, {name}"]) in appendix
-    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
+    changes = " ".join((Path(__file__).parents[1] / "docs/engineering_log.md").read_text(encoding="utf-8").split())
     assert f"while V comes: {spread(masked)} times as fast on an H200 (N 512 to 16384)" in changes
     name = "lse and delta subtracted by products, D = 64, a group's own half of dS kept for two rounds"
     assert f"kept for two rounds {spread(trials[f'backward, {name}'])}; with one" in words
@@ -544,7 +544,7 @@ def test_zeros_of_the_next_row_are_told_as_they_were_recorded():
     appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text(encoding="utf-8")
     told = f"| up to 2048 queries, or 4096 at D = 128, {spread(short)} of the speed: kept there; {spread(long)} where"
     assert told in appendix
-    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
+    changes = " ".join((Path(__file__).parents[1] / "docs/engineering_log.md").read_text(encoding="utf-8").split())
     assert f"{spread(short)} times as fast there on an H100 (N 512 to 4096)" in changes
     each = {N: [row["ratio"] for row in short["rows"] if row["N"] == N] for N in (512, 4096)}
     assert min(each[512]) > max(each[4096])
@@ -553,7 +553,7 @@ def test_zeros_of_the_next_row_are_told_as_they_were_recorded():
 def test_what_the_copy_engine_gains_by_lse_and_delta_is_told_as_it_was_recorded():
     trials, words = load("gpu_trials_h200")["trials"], said_of("backward")
     appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text(encoding="utf-8")
-    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
+    changes = " ".join((Path(__file__).parents[1] / "docs/engineering_log.md").read_text(encoding="utf-8").split())
     rows = trials["backward, lse and delta brought by the copy engine"]["rows"]
     worst = min(rows, key=lambda row: row["ratio"])
     twice = [row["ratio"] for row in rows if setting(row) == setting(worst)]
@@ -584,7 +584,7 @@ def test_causal_rows_of_4096_are_told_as_they_were_recorded():
     for name, sentence in told.items():
         assert trials[f"backward, {name}"]["gpu"].startswith("NVIDIA H100")
         assert sentence.format(spread(trials[f"backward, {name}"])) in words
-    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
+    changes = " ".join((Path(__file__).parents[1] / "docs/engineering_log.md").read_text(encoding="utf-8").split())
     kept = spread(trials["backward, sums set to zero for the next row, causal, D = 64, up to 4096 queries"])
     assert f"under a causal mask up to 4096 at every D ({kept} times as fast at D = 64 from 2500 on)" in changes
     appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text(encoding="utf-8")
@@ -617,7 +617,7 @@ def test_rows_ended_early_are_told_as_they_were_recorded():
     appendix = (Path(__file__).parents[1] / "notebooks/14_appendix.md").read_text(encoding="utf-8")
     assert f"| {kept} of the speed at D = 128: kept; {narrow} at D = 64" in appendix
     assert f"| {spread({'rows': elsewhere})} of the speed, {causal} causal |" in appendix
-    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
+    changes = " ".join((Path(__file__).parents[1] / "docs/engineering_log.md").read_text(encoding="utf-8").split())
     assert f"idle: {kept} times as fast on an H100 (N 512 to 16384)" in changes
     ms = {row["waves"]: row["ms"] for row in record["waves"]["rows"] if row["D"] == 128}
     assert 2048 / 132 == pytest.approx(15.52, abs=0.01) and ms[15.52] == pytest.approx(ms[16.0], rel=0.002)
@@ -629,7 +629,7 @@ def test_what_was_tried_of_places_and_shares_is_told_as_it_was_recorded():
     path = Path(__file__).parents[1]
     appendix, changes = (
         (path / "notebooks/14_appendix.md").read_text(encoding="utf-8"),
-        " ".join((path / "CHANGELOG.md").read_text(encoding="utf-8").split()),
+        " ".join((path / "docs/engineering_log.md").read_text(encoding="utf-8").split()),
     )
     first = spread(trials["backward, the last dQ before dV leaves, causal, D = 128"])
     assert f"under a causal mask at D = 128: {first} times the speed (H100, N 1024 to 16384)" in words
@@ -660,7 +660,7 @@ def test_what_is_left_out_and_hidden_in_the_backward_sweep_is_told_as_it_was_rec
     trials, words = load("gpu_trials_h200")["trials"], said_of("backward")
     root = Path(__file__).parents[1]
     appendix, changes = (
-        (root / name).read_text(encoding="utf-8") for name in ("notebooks/14_appendix.md", "CHANGELOG.md")
+        (root / name).read_text(encoding="utf-8") for name in ("notebooks/14_appendix.md", "docs/engineering_log.md")
     )
 
     def at(name: str, D: int) -> str:
@@ -711,7 +711,7 @@ def test_tickets_without_a_mask_are_told_as_they_were_recorded():
     trials, words = load("gpu_trials_h200")["trials"], said_of("forward")
     root = Path(__file__).parents[1]
     appendix, changes = (
-        (root / name).read_text(encoding="utf-8") for name in ("notebooks/14_appendix.md", "CHANGELOG.md")
+        (root / name).read_text(encoding="utf-8") for name in ("notebooks/14_appendix.md", "docs/engineering_log.md")
     )
     kept = trials["forward, tiles without a mask by ticket, D = 64, and D = 128 from N = 8192 on"]
     not_kept = [trials[f"forward, the same, {where}"] for where in ("where it is not done", "D = 128, up to N = 2048")]
@@ -811,7 +811,7 @@ def test_what_is_told_of_the_beginning_and_the_end_of_a_tile():
     trials, words = load("gpu_trials_h200")["trials"], said_of("forward")
     path = Path(__file__).parents[1]
     appendix = " ".join((path / "notebooks/14_appendix.md").read_text(encoding="utf-8").split())
-    changes = " ".join((path / "CHANGELOG.md").read_text(encoding="utf-8").split())
+    changes = " ".join((path / "docs/engineering_log.md").read_text(encoding="utf-8").split())
     tickets = spread(trials["forward, the same, and tickets kept from launch to launch"])
     assert f"so that no kernel has to write a 0 first: {tickets} times the speed, causal." in words
     ahead = "forward, scores of the next tile computed while one ends, {} groups"
@@ -839,7 +839,7 @@ def test_what_is_told_of_two_programs_of_a_multiprocessor():
     trials, words = load("gpu_trials_h200")["trials"], said_of("forward")
     path = Path(__file__).parents[1]
     appendix = (path / "notebooks/14_appendix.md").read_text(encoding="utf-8")
-    changes = " ".join((path / "CHANGELOG.md").read_text(encoding="utf-8").split())
+    changes = " ".join((path / "docs/engineering_log.md").read_text(encoding="utf-8").split())
     alone = trials["forward, two programs of a multiprocessor, a group does one thing after the other, D = 64"]
     one = trials["forward, the same, beside one program and two groups that overlap, D = 64"]["rows"]
     short, long = (spread({"rows": [row for row in one if (row["N"] <= 2048) == is_short]}) for is_short in (1, 0))
@@ -874,7 +874,7 @@ def test_what_is_told_of_rows_in_the_l2_cache_and_of_wide_heads():
     trials, words = load("gpu_trials_h200")["trials"], said_of("forward")
     path = Path(__file__).parents[1]
     appendix = (path / "notebooks/14_appendix.md").read_text(encoding="utf-8")
-    changes = " ".join((path / "CHANGELOG.md").read_text(encoding="utf-8").split())
+    changes = " ".join((path / "docs/engineering_log.md").read_text(encoding="utf-8").split())
     side = "no more rows side by side with masks than the L2 cache holds"
     forward, backward = (spread(trials[f"{way}, {side}"]) for way in ("forward", "backward"))
     assert f"keys that are seen: {forward} times the speed" in words
@@ -917,7 +917,7 @@ def test_what_is_told_of_rows_in_the_l2_cache_and_of_wide_heads():
 
 def test_what_is_told_of_the_backward_pass_of_wide_heads():
     trials, path = load("gpu_trials_h200")["trials"], Path(__file__).parents[1]
-    words, changes = said_of("backward_wide"), " ".join((path / "CHANGELOG.md").read_text(encoding="utf-8").split())
+    words, changes = said_of("backward_wide"), " ".join((path / "docs/engineering_log.md").read_text(encoding="utf-8").split())
     all_of_them = "backward, D = 192 and 256, "
     fast = f"{all_of_them}by the fast kernel in place of the portable one"
     deterministic = trials[f"{fast}, in order"]
@@ -971,7 +971,7 @@ def test_what_is_told_of_decoding_on_an_h100():
     found, graphs = record["decoding, H100"], record["graphs, H100"]["rows"]
     path = Path(__file__).parents[1]
     words = said_of("decode")
-    changes = " ".join((path / "CHANGELOG.md").read_text(encoding="utf-8").split())
+    changes = " ".join((path / "docs/engineering_log.md").read_text(encoding="utf-8").split())
     appendix = (path / "notebooks/14_appendix.md").read_text(encoding="utf-8")
     less = max(row["before"] - row["begins early"] for row in found["rows"])
     assert f"and waits for that: up to {less:.1f} us less" in words
@@ -1030,7 +1030,7 @@ def test_what_trusted_maxima_gain_is_told_as_it_was_recorded():
     larger = f"{worst['ratio']:.2f} if every block has a larger maximum by far"
     assert f"| {spread(three)} of the speed: kept; {larger}; two groups, {spread(two)}: not kept |" in appendix
     assert f"| {spread(turns)} of the speed, nothing in the mean;" in appendix
-    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
+    changes = " ".join((Path(__file__).parents[1] / "docs/engineering_log.md").read_text(encoding="utf-8").split())
     assert f"up to {spread(three).split()[-1]} times as fast on an H200; tiles of 192 queries" in changes
 
 
@@ -1040,7 +1040,7 @@ def test_what_softcaps_gain_is_told_as_it_was_recorded():
     assert f"reach {forward} times the speed of the portable ones forward, and {backward} times backward" in said_of(
         "softcap"
     )
-    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
+    changes = " ".join((Path(__file__).parents[1] / "docs/engineering_log.md").read_text(encoding="utf-8").split())
     assert f"on an H200 {forward} times as fast forward as the portable kernels" in changes
     assert f"and {backward} times backward (causal, N 1024 to 16384)" in changes
     plain = load("gpu_trials_h200")["trials"]["plain attention, with softcaps known to the kernels"]["rows"]
@@ -1069,7 +1069,7 @@ def test_what_the_docstrings_tell_of_rows_side_by_side():
     )
     backward = trials["backward, blocks of keys with masks, some rows side by side"]
     assert f"{spread(backward)} times the speed of one row after the other" in said_of("backward")
-    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
+    changes = " ".join((Path(__file__).parents[1] / "docs/engineering_log.md").read_text(encoding="utf-8").split())
     most = [spread({"rows": rows}).split()[-1] for rows in (masks, causal["rows"])]
     assert f"documents run up to {most[0]} times as fast, causal attention up to {most[1]} times" in changes
     found = load("gpu_masks_h200")["rows"]
@@ -1078,7 +1078,7 @@ def test_what_the_docstrings_tell_of_rows_side_by_side():
 
 def test_what_is_told_of_rows_of_shared_keys():
     trials, root = load("gpu_trials_h200")["trials"], Path(__file__).parents[1]
-    changes = " ".join((root / "CHANGELOG.md").read_text(encoding="utf-8").split())
+    changes = " ".join((root / "docs/engineering_log.md").read_text(encoding="utf-8").split())
     kept = trials["backward, rows of shared keys side by side"]
     lengths = sorted({row["N"] for row in kept["rows"]})
     assert {row["group"] for row in kept["rows"]} == {4, 8} and (lengths[0], lengths[-1]) == (512, 8192)
@@ -1105,7 +1105,7 @@ def test_what_is_told_of_triton_3_8():
     words = " ".join((root / "README.md").read_text(encoding="utf-8").split())
     assert f"(with 3.8 forward is {slower[0]} to {slower[-1]} % slower)" in words
     told = f"3.8 (with 3.8 forward {rounded(forward)} times as fast as with 3.7.1)"
-    assert told in (root / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert told in (root / "docs/engineering_log.md").read_text(encoding="utf-8")
 
 
 def test_what_the_changelog_tells_of_launches_and_first_calls():
@@ -1114,7 +1114,7 @@ def test_what_the_changelog_tells_of_launches_and_first_calls():
     assert 1.09 < max(row["ratio"] for row in chosen(anew, N=(512, 1024))) < 1.11, "up to a tenth"
     assert min(row["ratio"] for row in anew) >= 1
     before, now = (load("gpu_trials_h200")["first_call"][name] for name in ("before", "flashlearn"))
-    text = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
+    text = " ".join((Path(__file__).parents[1] / "docs/engineering_log.md").read_text(encoding="utf-8").split())
     empty, filled = ([call[caches]["forward"] for call in (before, now)] for caches in ("empty", "filled"))
     assert (
         f"{empty[0]:.1f} to {empty[1]:.1f} s with empty caches, {filled[0]:.2f} to {filled[1]:.2f} s with filled ones"
@@ -1145,7 +1145,7 @@ def test_what_is_told_of_three_parts_of_32_columns():
 def test_what_is_told_of_pages_on_hopper_gpus():
     record, trials = load("gpu_paged_h200"), load("gpu_trials_h200")["pages"]
     words = said_of("hopper/paged")
-    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
+    changes = " ".join((Path(__file__).parents[1] / "docs/engineering_log.md").read_text(encoding="utf-8").split())
     rows = record["rows"]
     ours = [row["flashlearn"]["us"] for row in rows]
     portable = [row["portable"]["us"] / us for row, us in zip(rows, ours, strict=True)]
@@ -1176,7 +1176,7 @@ def test_what_is_told_of_pages_on_hopper_gpus():
 def test_what_is_told_of_short_splits_and_of_kernels_that_begin_early():
     rows, trials = load("gpu_trials_h200")["decoding"]["rows"], load("gpu_trials_h200")["trials"]
     words = said_of("decode")
-    changes = " ".join((Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split())
+    changes = " ".join((Path(__file__).parents[1] / "docs/engineering_log.md").read_text(encoding="utf-8").split())
     less = rounded((row["one after the other"] - row["at 9f43c74"] for row in rows), 1)
     assert f"{less} us less. And" in words and f"in CUDA graphs {less} us less a step of decoding" in changes
     (short,) = chosen(rows, H_kv=8, N=1024)
