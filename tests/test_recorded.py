@@ -917,7 +917,10 @@ def test_what_is_told_of_rows_in_the_l2_cache_and_of_wide_heads():
 
 def test_what_is_told_of_the_backward_pass_of_wide_heads():
     trials, path = load("gpu_trials_h200")["trials"], Path(__file__).parents[1]
-    words, changes = said_of("backward_wide"), " ".join((path / "docs/engineering_log.md").read_text(encoding="utf-8").split())
+    words, changes = (
+        said_of("backward_wide"),
+        " ".join((path / "docs/engineering_log.md").read_text(encoding="utf-8").split()),
+    )
     all_of_them = "backward, D = 192 and 256, "
     fast = f"{all_of_them}by the fast kernel in place of the portable one"
     deterministic = trials[f"{fast}, in order"]
