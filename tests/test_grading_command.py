@@ -46,9 +46,9 @@ def hasten(monkeypatch, source, seconds):
     """That cell alone has no more than these seconds: the others, which import PyTorch, have the hundred given to all."""
     run = kernel._run
 
-    def hastened(ward, client, cell, timeout):
+    def hastened(sandbox, client, cell, timeout):
         assert timeout == 100
-        return run(ward, client, cell, seconds if cell == source else timeout)
+        return run(sandbox, client, cell, seconds if cell == source else timeout)
 
     monkeypatch.setattr(kernel, "_run", hastened)
 

@@ -27,7 +27,7 @@ from flashlearn.exercises.report import MOST_WITHOUT_CORE, score
 from flashlearn.grading.__main__ import NO_SANDBOX, Grade, grade_notebook
 from flashlearn.grading.__main__ import main as grading_command
 from flashlearn.grading.sandbox import NOTEBOOK
-from flashlearn.grading.stripped import ASKED, KEPT, OTHERS
+from flashlearn.grading.stripped import KEPT, OTHERS, PROVIDED
 from flashlearn.measurements.records import load
 from flashlearn.show import play
 from flashlearn.show.draw import draw_row
@@ -249,7 +249,7 @@ def test_what_an_examination_keeps_out():
     (open_there,) = re.findall(r"no bodies of these functions, but for (.*?) \|", GUIDE)
     assert open_there == "`causal_mask`, `placement` and, in `08.block`, `v2_cost`"
     assert "flashlearn.core.mask.causal_mask" in OTHERS and KEPT["cost/roofline.py"] == ("placement",)
-    assert ASKED == {"08.block": ("flashlearn.cost.formulas.v2_cost",)}
+    assert PROVIDED == {"08.block": ("flashlearn.cost.formulas.v2_cost",)}
     assert "Linux 5.13 or later" in NO_SANDBOX and "(Linux 5.13 or later; TCP from Linux 6.7)" in GUIDE
 
 

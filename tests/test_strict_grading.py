@@ -18,7 +18,7 @@ from flashlearn.course.triton_forward.mutation_lab import MUTANTS
 from flashlearn.exercises.checking import EXERCISES, NOTEBOOKS
 from flashlearn.grading import landlock, strict
 from flashlearn.grading.__main__ import grade_notebook
-from flashlearn.grading.messages import HEAD, Channel, WireError, error_of
+from flashlearn.grading.messages import HEAD, Channel, MessageError, error_of
 from flashlearn.grading.notebook import code_cells
 from flashlearn.grading.strict import grade_cells
 from flashlearn.grading.stripped import stripped
@@ -703,14 +703,14 @@ def test_what_cannot_cross_is_told_by_its_type(ends):
 def test_a_message_that_is_none_is_refused(tree, storages, data, ends):
     text = json.dumps([tree, storages]).encode()
     ends[2].sendall(HEAD.pack(len(text), len(data)) + text + data)
-    with pytest.raises(WireError):
+    with pytest.raises(MessageError):
         ends[1].receive(time.monotonic() + 5)
 
 
 @pytest.mark.parametrize("raw", [b"[" * 100_000, b"\xff", b"", b"[1, 2, 3]", b"[" + b"9" * 5000 + b", []]"])
 def test_what_is_no_json_is_refused(raw, ends):
     ends[2].sendall(HEAD.pack(len(raw), 0) + raw)
-    with pytest.raises(WireError):
+    with pytest.raises(MessageError):
         ends[1].receive(time.monotonic() + 5)
 
 
@@ -718,14 +718,14 @@ def test_a_message_has_an_end_and_a_deadline(ends):
     with pytest.raises(TimeoutError):
         ends[1].receive(time.monotonic() + 0.05)
     ends[2].sendall(HEAD.pack(2**60, 0))
-    with pytest.raises(WireError, match="at most"):
+    with pytest.raises(MessageError, match="at most"):
         ends[1].receive(time.monotonic() + 5)
-    with pytest.raises(WireError, match="inside each other"):
+    with pytest.raises(MessageError, match="inside each other"):
         deep: list = []
         for _ in range(50):
             deep = [deep]
         ends[0].send(deep)
-    with pytest.raises(WireError, match="elements"):
+    with pytest.raises(MessageError, match="elements"):
         ends[0].send(torch.zeros(1).expand(2**40))
     ends[2].sendall(HEAD.pack(10, 0) + b"123")
     ends[2].shutdown(socket.SHUT_WR)
@@ -744,8 +744,8 @@ def test_a_message_has_an_end_and_a_deadline(ends):
         (("Mine", "x" * 5000), RuntimeError, "x" * 2000),
         (("no name", "x"), RuntimeError, "x"),
         (("print", "x"), RuntimeError, "x"),
-        ("ValueError", WireError, "expected an error with a name and a text"),
-        (None, WireError, "expected an error with a name and a text"),
+        ("ValueError", MessageError, "expected an error with a name and a text"),
+        (None, MessageError, "expected an error with a name and a text"),
     ],
 )
 def test_an_error_is_told_by_name_and_text(told, kind, text):

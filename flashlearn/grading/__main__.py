@@ -1,25 +1,24 @@
-"""Grade notebooks that were handed in.
+"""Grade submitted notebooks.
 
     python -m flashlearn.grading submissions/*/03*.ipynb
     python -m flashlearn.grading --csv submissions/*/*.ipynb > results.csv
     python -m flashlearn.grading --strict examination/*.ipynb
 
 One line for each exercise: notebook, exercise, tests passed, tests, score in percent, remark. The score is the share of
-the tests that passed, and at most 25 where a core test failed: then the answer misses the idea of the task. Each notebook runs in a process of its own,
-in an empty folder, to the end, whatever fails on the way; the file is not changed, and outputs stored in it do not count.
-An exercise of the notebook that was not checked is "missing"; of several checks the best one counts. The notebook is
-known by the number and title in its file's name, wherever they stand in it. A file that is missing ends the command
-before anything is run, with exit code 2; what cannot be read as a notebook is a line of the table. Linux, macOS or WSL is
-needed.
+the tests that passed, and at most 25 if a core test failed: then the answer misses the idea of the task. Each notebook
+runs to its end in a process of its own, in an empty folder; the file is not changed, and outputs stored in it do not
+count. An exercise that was not checked is "missing"; of several checks the best one counts. The number and title in the
+file's name, anywhere in it, identify the notebook. A missing file ends the command at once, with exit code 2; a file that
+is no notebook is a line of the table. Linux, macOS or WSL is needed.
 
-With --strict, for examinations, the functions that a notebook hands to its checks are called with inputs in a process of
-their own and compared here: nothing but what they return counts. notebooks/INSTRUCTORS.md says what is not prevented.
-An answer that calls a function that does the whole task, torch.softmax for one, passes with a remark; with --own-work
-it fails, unless it hides the call, in a thread for example.
+With --strict, for examinations, the functions that a notebook passes to its checks are called in a process of their own
+and compared here: only what they return counts. notebooks/INSTRUCTORS.md says what is not prevented. An answer that calls
+a function that does the whole task, such as torch.softmax, passes with a remark; with --own-work it fails, unless it
+hides the call, for example in a thread.
 
     python -m flashlearn.grading inventory
 
-asks questions of all notebooks, and tells which misconceptions are left (`... inventory --help`).
+asks questions of all notebooks and lists the misconceptions that are left (`... inventory --help`).
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from flashlearn.grading.record import NOT_ATTEMPTED, Entry
 from flashlearn.grading.sandbox import GIGABYTE, closed_to_others
 
 FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # what a spreadsheet takes for the start of a formula, or skips before one
-# The same behind what divides cells in other countries, and in lists that are pasted
+# The same after characters that separate cells in other countries, and in pasted lists
 AFTER_A_SEPARATOR = re.compile(r"""(?s)(?<=.)([;|\t\r\n][\s"']*)([=+\-@＝＋－＠])""")
 
 
@@ -60,7 +59,7 @@ class Grade(NamedTuple):
 def grade_notebook(
     path: Path, timeout: int = 120, memory: float = 4.0, *, strict: bool = False, own_work: bool = False
 ) -> list[Grade]:
-    """Run the notebook and read what its checks left; if `strict`, grade the functions that it hands to them instead.
+    """Run the notebook and read what its checks left; if `strict`, grade the functions that it passes to them instead.
 
     A cell that takes longer than `timeout` seconds is interrupted. `memory` is in GB, of data in any process of the
     notebook. With `strict` and `own_work` a function fails where it calls one that does the whole task.
@@ -111,21 +110,21 @@ def _merit(entry: Entry) -> tuple[int, int, bool]:
 
 def table(grades: list[Grade]) -> Iterator[str]:
     """The grades as lines of text."""
-    rows = [grade._replace(notebook=_printable(grade.notebook), remark=_printable(grade.remark)) for grade in grades]
-    wide = max((len(row.notebook) for row in rows), default=0)
-    names = max((len(row.exercise) for row in rows), default=0)
-    for row in rows:
-        line = f"{row.notebook:<{wide}}  {row.exercise:<{names}}  {row.passed:2} of {row.tests:2}  {row.score:3} %  {row.remark}"
+    grades = [grade._replace(notebook=_printable(grade.notebook), remark=_printable(grade.remark)) for grade in grades]
+    wide = max((len(grade.notebook) for grade in grades), default=0)
+    names = max((len(grade.exercise) for grade in grades), default=0)
+    for notebook, exercise, passed, tests, percent, remark in grades:
+        line = f"{notebook:<{wide}}  {exercise:<{names}}  {passed:2} of {tests:2}  {percent:3} %  {remark}"
         yield line.rstrip()
 
 
 def _printable(text: str) -> str:
-    """Without what moves the cursor of a terminal, changes its colours, or cannot be printed at all."""
+    """Without control characters of a terminal, and without what cannot be printed."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def cell(value: object) -> object:
-    """A value for a cell of a spreadsheet, which must not take it for a formula: an apostrophe makes it a text."""
+    """A value for a cell of a spreadsheet; an apostrophe keeps a text from being taken for a formula."""
     if not isinstance(value, str):
         return value
     value = value.encode(errors="backslashreplace").decode()  # a file's name need not be UTF-8
@@ -181,17 +180,12 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("notebooks", nargs="+", type=Path)
     parser.add_argument("--csv", action="store_true", help="print comma-separated values, a notebook's when it is done")
     parser.add_argument("--strict", action="store_true", help="for examinations: call the functions, compare here")
-    parser.add_argument(
-        "--own-work",
-        action="store_true",
-        help="with --strict: an answer fails where it calls a function that does the whole task, torch.softmax for one",
+    own_work = (
+        "with --strict: an answer fails where it calls a function that does the whole task, such as torch.softmax"
     )
-    parser.add_argument(
-        "--timeout",
-        type=int,
-        default=120,
-        help="seconds for a cell, or a function (default: 120); a notebook has 15 times that",
-    )
+    parser.add_argument("--own-work", action="store_true", help=own_work)
+    timeout = "seconds for a cell, or a function (default: 120); a notebook has 15 times that"
+    parser.add_argument("--timeout", type=int, default=120, help=timeout)
     parser.add_argument("--memory", type=float, default=4.0, help="GB for one process (default: 4)")
     options = parser.parse_args(arguments)
     from flashlearn.exercises.checking import EXERCISES

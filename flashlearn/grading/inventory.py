@@ -3,10 +3,10 @@
     python -m flashlearn.grading inventory
     python -m flashlearn.grading inventory --questions 10 --seed 3 < answers.txt
 
-It asks 30 of the questions of all notebooks, in random order, a letter for each answer; Enter passes over one. What is
-right is not said, not even at the end: at the end stands what somebody believes who answers so, by notebook. The result
-is kept (`flashlearn.exercises.log`). The next time the same questions are asked in another order, and before and after
-are compared; --seed draws others. Ctrl+D and Ctrl+C end it early, and what was answered counts.
+It asks 30 of the questions of all notebooks in random order. A letter answers, and Enter skips a question. The right
+answers are never shown; at the end it lists by notebook the beliefs that your wrong answers suggest. The result is kept
+(`flashlearn.exercises.log`). The next time it asks the same questions in another order and compares before and after;
+--seed draws others. Ctrl+D and Ctrl+C end it early, and the answers so far count.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from flashlearn.exercises.questions import QUESTIONS, Question
 
 COUNT = 30
 LETTERS = "abcde"
-Answers = Mapping[str, str]  # name of a question -> the choice; those that were passed over are not there
+Answers = Mapping[str, str]  # name of a question -> the choice, without skipped questions
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def drawn(count: int, seed: int | None, before: Sequence[Mapping[str, Any]]) -> list[Question]:
-    """The questions to ask, in order: with a seed by it alone; else those of the first inventory, and more if it had fewer."""
+    """The questions in order: drawn by the seed, or else those of the first inventory, and more if it had fewer."""
     generator = random.Random(seed)
     names = generator.sample(list(QUESTIONS), len(QUESTIONS))
     if seed is None and before:
@@ -58,7 +58,7 @@ def drawn(count: int, seed: int | None, before: Sequence[Mapping[str, Any]]) -> 
 
 
 def ask(questions: Sequence[Question], answers: dict[str, str]) -> None:
-    """Put the answers into `answers`, one after another, until the last question or the end of the input."""
+    """Put the answers into `answers`, until the last question or the end of the input."""
     for number, question in enumerate(questions, start=1):
         print(f"\n{number} of {len(questions)}. {question.text}")
         for letter, text in zip(LETTERS, question.choices, strict=False):
@@ -72,7 +72,7 @@ def ask(questions: Sequence[Question], answers: dict[str, str]) -> None:
 
 
 def _read(question: Question) -> str | None:
-    """The choice that is typed; None for an empty line. What is no choice is asked for again."""
+    """The choice that is typed, None for an empty line; other input is rejected, and read again."""
     letters = LETTERS[: len(question.choices)]
     while True:
         typed = input(f"{letters[0]} to {letters[-1]}: ").strip().lower()
@@ -83,11 +83,8 @@ def _read(question: Question) -> str | None:
         print(f"expected a letter from {letters[0]} to {letters[-1]}, or nothing to pass over it, got {typed!r}")
 
 
-# --- what is kept ---
-
-
 def keep(questions: Sequence[Question], answers: Answers) -> str:
-    """Add this inventory to the diary; what stood in the way, "" if nothing did."""
+    """Add this inventory to the log; what prevented it, "" if nothing did."""
     return log.write(log.INVENTORY, {"asked": [each.name for each in questions], "answers": dict(answers)})
 
 
@@ -97,17 +94,10 @@ def earlier() -> list[dict[str, Any]]:
     return [each for each in lines if isinstance(each.get("asked"), list) and isinstance(each.get("answers"), dict)]
 
 
-# --- the report ---
-
-
 def beliefs(answers: Answers) -> dict[str, str]:
-    """What is believed, by the name of the question that showed it; answers that a question no longer has tell nothing."""
-    found = {}
-    for name, choice in answers.items():
-        for wrong in QUESTIONS[name].wrong if name in QUESTIONS else ():
-            if wrong.text == choice:
-                found[name] = wrong.believes
-    return found
+    """The beliefs behind wrong answers, by the name of the question; choices that a question no longer has are left out."""
+    known = ((name, choice, QUESTIONS[name].wrong) for name, choice in answers.items() if name in QUESTIONS)
+    return {name: wrong.believes for name, choice, wrongs in known for wrong in wrongs if wrong.text == choice}
 
 
 def right(answers: Answers) -> int:
@@ -116,7 +106,7 @@ def right(answers: Answers) -> int:
 
 
 def report(questions: Sequence[Question], answers: Answers, before: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The result, line by line: how many, what is believed by notebook, and what became of what was believed before."""
+    """The result, line by line: how many are right, the beliefs by notebook, and how they changed since the first time."""
     guessed = sum(1 / len(QUESTIONS[name].choices) for name in answers)
     yield f"{right(answers)} right of {len(answers)} answered, {len(questions) - len(answers)} passed over or not reached."
     yield f"Guessing alone would give about {guessed:.0f}."
@@ -127,7 +117,7 @@ def report(questions: Sequence[Question], answers: Answers, before: Sequence[Map
 
 
 def _compared(first: Mapping[str, Any], answers: Answers, now: Mapping[str, str]) -> Iterator[str]:
-    """Before and after, of the questions that were answered both times."""
+    """Before and after, for the questions that were answered both times."""
     both = {name: choice for name, choice in first["answers"].items() if name in answers and name in QUESTIONS}
     then = beliefs(both)
     after = {name: answers[name] for name in both}
@@ -163,7 +153,6 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--questions", type=int, default=COUNT, help=f"how many (default: {COUNT})")
     parser.add_argument("--seed", type=int, help="draws the questions, and their order")
     options = parser.parse_args(arguments)
-    if not 1 <= options.questions:
+    if options.questions < 1:
         parser.error(f"expected --questions above 0, got {options.questions}")
-    options.questions = min(options.questions, len(QUESTIONS))
     return options

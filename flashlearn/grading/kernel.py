@@ -1,4 +1,4 @@
-"""Runs the cells of a notebook in a Jupyter kernel of their own, for what their checks leave in the record."""
+"""Runs the cells of a notebook in a Jupyter kernel, for what their checks leave in the record."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pathlib import Path
 from queue import Empty
 
 from flashlearn.grading.record import Entry, Record
-from flashlearn.grading.sandbox import NOTEBOOK, Ward, empty_folder
+from flashlearn.grading.sandbox import NOTEBOOK, Sandbox, empty_folder
 
 START, GRACE = 120, 10  # seconds in which a kernel must start, and in which it must heed an interrupt
 
 
 class Ended(RuntimeError):
-    """The kernel is gone, or will not listen any more."""
+    """The kernel is gone, or no longer answers."""
 
 
 def run_cells(sources: Sequence[str], known: dict[str, int], timeout: int, memory: int) -> tuple[list[Entry], str]:
-    """Run all cells in order, whatever fails; what the checks found, and what went wrong besides, "" if nothing did.
+    """Run all cells in order, whatever fails; what the checks found, and what else went wrong, "" if nothing did.
 
-    A cell that takes longer than `timeout` seconds is interrupted; a kernel that does not heed that is ended, and so is one
-    whose cells take longer together than `NOTEBOOK` times that. `memory` is in bytes.
+    A cell that takes longer than `timeout` seconds is interrupted. A kernel that ignores this is ended, as is one whose
+    cells together take longer than `NOTEBOOK` times that. `memory` is in bytes.
     """
     problem = ""
     with empty_folder() as name:
@@ -30,15 +30,15 @@ def run_cells(sources: Sequence[str], known: dict[str, int], timeout: int, memor
         record = Record(folder)
         connection = folder / "kernel.json"
         command = [sys.executable, "-m", "ipykernel_launcher", "-f", str(connection)]
-        with Ward(command, record.environment, memory, folder) as ward:
+        with Sandbox(command, record.environment, memory, folder) as sandbox:
             try:
-                client = _connect(ward, connection)
+                client = _connect(sandbox, connection)
                 try:
                     end = time.monotonic() + NOTEBOOK * timeout
                     for source in sources:
                         if time.monotonic() > end:
                             raise Ended(f"the notebook took longer than {NOTEBOOK * timeout} s")
-                        problem = _run(ward, client, source, timeout) or problem
+                        problem = _run(sandbox, client, source, timeout) or problem
                 finally:
                     client.stop_channels()
             except (Ended, TimeoutError) as error:
@@ -46,17 +46,17 @@ def run_cells(sources: Sequence[str], known: dict[str, int], timeout: int, memor
         return record.read(known), problem
 
 
-def _connect(ward: Ward, connection: Path):
-    """A client of the kernel, once that answers. Its output is not asked for: there may be no end of it."""
+def _connect(sandbox: Sandbox, connection: Path):
+    """A client of the kernel, once that answers. It does not read the output, which may be endless."""
     from jupyter_client.blocking.client import BlockingKernelClient
 
     client = BlockingKernelClient()
     deadline = time.monotonic() + START
     while not _loaded(client, connection):
-        _still_there(ward, deadline, "the kernel did not start")
+        _still_there(sandbox, deadline, "the kernel did not start")
         time.sleep(0.05)
     client.start_channels(shell=True, iopub=False, stdin=False, hb=False, control=False)
-    _reply(ward, client, client.kernel_info(), deadline, "the kernel did not start")
+    _reply(sandbox, client, client.kernel_info(), deadline, "the kernel did not start")
     return client
 
 
@@ -68,36 +68,36 @@ def _loaded(client, connection: Path) -> bool:
     return True
 
 
-def _run(ward: Ward, client, source: str, timeout: int) -> str:
+def _run(sandbox: Sandbox, client, source: str, timeout: int) -> str:
     """Run one cell; "" or that it took too long."""
-    asked = client.execute(source, allow_stdin=False, stop_on_error=False)
+    request = client.execute(source, allow_stdin=False, stop_on_error=False)
     slow = f"a cell took longer than {timeout} s"
     try:
-        _reply(ward, client, asked, time.monotonic() + timeout, slow)
+        _reply(sandbox, client, request, time.monotonic() + timeout, slow)
     except TimeoutError:
-        ward.interrupt()
+        sandbox.interrupt()
         try:
-            _reply(ward, client, asked, time.monotonic() + GRACE, "")
+            _reply(sandbox, client, request, time.monotonic() + GRACE, "")
         except TimeoutError:
             raise Ended(f"{slow}, and could not be interrupted") from None
         return slow
     return ""
 
 
-def _reply(ward: Ward, client, asked: str, deadline: float, late: str) -> None:
-    """Wait for the answer to the message `asked`."""
+def _reply(sandbox: Sandbox, client, request: str, deadline: float, late: str) -> None:
+    """Wait for the answer to the request of that id."""
     while True:
-        _still_there(ward, deadline, late)
+        _still_there(sandbox, deadline, late)
         try:
             message = client.shell_channel.get_msg(timeout=0.2)
         except (Empty, ValueError):  # ValueError: not signed as the kernel signs
             continue
-        if message["parent_header"].get("msg_id") == asked:
+        if message["parent_header"].get("msg_id") == request:
             return
 
 
-def _still_there(ward: Ward, deadline: float, late: str) -> None:
-    if ward.ended:
+def _still_there(sandbox: Sandbox, deadline: float, late: str) -> None:
+    if sandbox.ended:
         raise Ended("the kernel died")
     if time.monotonic() > deadline:
         raise TimeoutError(late)

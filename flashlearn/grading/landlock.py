@@ -1,10 +1,10 @@
-"""Landlock: a process of Linux gives up rights for good, its own and those of all that it starts.
+"""Landlock: a process of Linux gives up rights for good, for itself and all that it starts.
 
     fence(readable=[...], writable=[...])     files elsewhere cannot be opened
 
-From Linux 6.7 on no TCP connection is made either, and from 6.12 on other processes get no signals. Folders can still be
-listed, and what is open stays open. Root is bound as well. Linux 5.13 or later has it, unless it was switched off when
-the machine started, or a container does not allow it.
+From Linux 6.7 on TCP connections are blocked too, and from 6.12 on signals to other processes. Folders can still be
+listed, and open files stay open. Root is bound as well. Linux 5.13 or later has it, unless it was switched off at boot
+or a container does not allow it.
 
 Source: man 7 landlock; <linux/landlock.h>.
 """
@@ -36,7 +36,7 @@ def version() -> int:
 
 
 def fence(readable: Iterable[Path], writable: Iterable[Path]) -> None:
-    """From now on this process reads and executes only what is beneath these paths, and writes only beneath `writable`."""
+    """From now on this process reads and executes only beneath these paths, and writes only beneath `writable`."""
     everything = (1 << 16) - 1
     for right, first in SINCE.items():
         everything &= ~right if version() < first else everything

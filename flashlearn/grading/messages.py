@@ -1,7 +1,7 @@
 """Values between the process that grades and the one with the student's functions: numbers and tensors, never code.
 
-A message is JSON and, behind it, bytes. What comes in is checked before it is used and nothing in it is executed, as
-unpickling would. Tensors that share memory in a message share it again on the other side.
+A message is JSON followed by bytes. It is checked before it is used, and nothing in it is executed, as unpickling would.
+Tensors that share memory in a message share it again on the other side.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ DEPTH, TEXT, BYTES, STORAGES, ELEMENTS = 32, 2**24, 2**28, 2**17, 2**24  # the m
 HEAD = struct.Struct("!QQ")  # bytes of JSON, bytes behind it
 
 
-class WireError(ValueError):
-    """A message that is not one, or too large."""
+class MessageError(ValueError):
+    """A message that is malformed, or too large."""
 
 
 class Other:
-    """What cannot cross: a value of a type that is none of ours, of which only the name is told."""
+    """A value that cannot cross: only the name of its type does."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
 
 
 class Channel:
-    """One end of a connection. `callables` is for those that cross as a name:
-
-    `callables.name(value)` gives what stands for a value, None if it cannot cross; `callables.make(name)` undoes it.
-    """
+    """One end of a connection. `callables.name(value)` names a function or record that is sent, None if it cannot cross;
+    `callables.make(name)` makes what the name of a received one stands for."""
 
     def __init__(self, end: socket.socket, callables: Any):
         self._end, self._callables = end, callables
 
     def send(self, value: Any, deadline: float | None = None) -> None:
-        """TimeoutError after `deadline` (time.monotonic()), EOFError if nobody is there."""
+        """TimeoutError after `deadline` (time.monotonic()), EOFError if the other side is gone."""
         writer = _Writer(self._callables.name)
         tree = writer.tree(value)
         storages, data = writer.storages()
         text = json.dumps([tree, storages]).encode()
         if len(text) > TEXT or len(data) > BYTES:
-            raise WireError(f"expected a message of at most {TEXT} and {BYTES} bytes, got {len(text)} and {len(data)}")
+            raise MessageError(
+                f"expected a message of at most {TEXT} and {BYTES} bytes, got {len(text)} and {len(data)}"
+            )
         try:
             self._wait(deadline)
             self._end.sendall(HEAD.pack(len(text), len(data)) + text + data)
@@ -63,18 +63,18 @@ class Channel:
             raise _gone(error) from None
 
     def receive(self, deadline: float | None = None) -> Any:
-        """The next message; as `send`, and WireError if it is none."""
+        """The next message; errors as `send`, and MessageError for a malformed one."""
         text, data = HEAD.unpack(self._bytes(HEAD.size, deadline))
         if text > TEXT or data > BYTES:
-            raise WireError(f"expected a message of at most {TEXT} and {BYTES} bytes, got {text} and {data}")
+            raise MessageError(f"expected a message of at most {TEXT} and {BYTES} bytes, got {text} and {data}")
         raw, data = self._bytes(text, deadline), self._bytes(data, deadline)
         try:
             tree, storages = json.loads(raw)
             return _Reader(storages, data, self._callables.make).value(tree)
-        except WireError:
+        except MessageError:
             raise
         except (ValueError, TypeError, LookupError, RuntimeError, OverflowError) as error:
-            raise WireError(f"expected a message, got one with a {type(error).__name__}") from None
+            raise MessageError(f"expected a message, got one with a {type(error).__name__}") from None
 
     def _bytes(self, count: int, deadline: float | None) -> bytearray:
         got, at = bytearray(count), 0
@@ -101,11 +101,12 @@ def _gone(error: OSError) -> Exception:
     return error if isinstance(error, TimeoutError) else EOFError("the process ended")
 
 
-def error_of(told: Any) -> Exception:
-    """The error that the other side told by name and text, one of Python's own if it has that name."""
-    if not isinstance(told, tuple) or len(told) != 2 or not all(isinstance(text, str) for text in told):
-        return WireError("expected an error with a name and a text")
-    name, text = told[0][:60], told[1][:2000]
+def error_of(described: Any) -> Exception:
+    """The error that the other side described by name and text, one of Python's own if it has that name."""
+    pair = isinstance(described, tuple) and len(described) == 2
+    if not pair or not all(isinstance(text, str) for text in described):
+        return MessageError("expected an error with a name and a text")
+    name, text = described[0][:60], described[1][:2000]
     kind = getattr(builtins, name, None)
     if not (isinstance(kind, type) and issubclass(kind, Exception)) or issubclass(kind, UnicodeError | ExceptionGroup):
         kind = type(name if name.isidentifier() else "Error", (RuntimeError,), {})
@@ -119,11 +120,11 @@ class _Writer:
         self._name = name
         self._storages: dict[int, tuple[int, torch.UntypedStorage]] = {}
         self._ranges: list[list[int]] = []
-        self._kept: list[torch.Tensor] = []  # so that no address is given away twice
+        self._kept: list[torch.Tensor] = []  # so that no address is used twice
 
     def tree(self, value: Any, depth: int = 0) -> Any:
         if depth > DEPTH:
-            raise WireError(f"expected at most {DEPTH} values inside each other, got more")
+            raise MessageError(f"expected at most {DEPTH} values inside each other, got more")
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, int | str):
@@ -149,7 +150,7 @@ class _Writer:
                 return ["o", f"{t.dtype} {t.layout}"]
             t = t.as_subclass(torch.Tensor)
             if t.numel() > ELEMENTS:
-                raise WireError(f"expected a tensor of at most {ELEMENTS} elements, got {t.numel()}")
+                raise MessageError(f"expected a tensor of at most {ELEMENTS} elements, got {t.numel()}")
             self._kept.append(t)
             storage = t.untyped_storage()
             number, _ = self._storages.setdefault(storage.data_ptr(), (len(self._ranges), storage))
@@ -183,12 +184,12 @@ class _Reader:
         self._starts: list[int] = []
         self._storages: list[torch.Tensor] = []
         if not isinstance(storages, list) or len(storages) > STORAGES:
-            raise WireError("expected a list of storages")
+            raise MessageError("expected a list of storages")
         at = 0
         for start, stop in storages:
             size = max(0, _count(stop) - _count(start))
             if at + size > len(data):
-                raise WireError("expected as many bytes as the storages have, got fewer")
+                raise MessageError("expected as many bytes as the storages have, got fewer")
             piece = torch.empty(size, dtype=torch.uint8)
             if size:
                 piece.copy_(torch.frombuffer(data, dtype=torch.uint8, count=size, offset=at))
@@ -198,11 +199,11 @@ class _Reader:
 
     def value(self, tree: Any, depth: int = 0) -> Any:
         if depth > DEPTH:
-            raise WireError(f"expected at most {DEPTH} values inside each other, got more")
+            raise MessageError(f"expected at most {DEPTH} values inside each other, got more")
         if tree is None or isinstance(tree, bool | int | str):
             return tree
         if not isinstance(tree, list) or not tree:
-            raise WireError(f"expected a value, got {type(tree).__name__}")
+            raise MessageError(f"expected a value, got {type(tree).__name__}")
         kind, *rest = tree
         if kind == "f":
             return float.fromhex(rest[0])
@@ -219,31 +220,31 @@ class _Reader:
             return self._make(self.value(rest[0], depth + 1))
         if kind == "o":
             return type(str(rest[0])[:60], (Other,), {})()
-        raise WireError("expected a kind of value that is known")
+        raise MessageError("expected a kind of value that is known")
 
     def _tensor(self, number: int, first: int, name: str, shape: list, stride: list) -> torch.Tensor:
         dtype, memory = DTYPES[name], self._storages[_count(number)]
         offset = _count(first) - self._starts[number]
         shape, stride = [_count(n) for n in shape], [_count(n) for n in stride]
         if len(shape) != len(stride) or len(shape) > 16 or math.prod(shape) > ELEMENTS:
-            raise WireError(
+            raise MessageError(
                 f"expected a tensor of at most {ELEMENTS} elements in 16 dimensions, got {str(shape)[:100]}"
             )
         if not math.prod(shape):
             return torch.empty_strided(shape, stride, dtype=dtype)
         if offset < 0 or offset % dtype.itemsize or offset + _reach(shape, stride) * dtype.itemsize > memory.numel():
-            raise WireError("expected a tensor inside its memory")
+            raise MessageError("expected a tensor inside its memory")
         return torch.empty(0, dtype=dtype).set_(memory.untyped_storage(), offset // dtype.itemsize, shape, stride)
 
 
 def _key(value: Any) -> str | int | torch.dtype:
-    """A key of a dictionary: of other kinds many can be made that hash alike, and a look-up then tries them all."""
+    """A key of a dictionary, of a kind of which not many can be made that hash alike: those make a look-up slow."""
     if not isinstance(value, str | int | torch.dtype) or (isinstance(value, int) and abs(value) >= 2**60):
-        raise WireError("expected texts, small integers or dtypes as keys")
+        raise MessageError("expected texts, small integers or dtypes as keys")
     return value
 
 
 def _count(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 2**40:
-        raise WireError("expected a number of things")
+        raise MessageError("expected a number of things")
     return value

@@ -1,4 +1,4 @@
-"""A notebook as it was handed in: its cells, and which exercises are expected in it."""
+"""A submitted notebook: its cells, and which exercises are expected in it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NotANotebook(ValueError):
 
 
 def code_cells(path: Path) -> list[str]:
-    """The source of every cell of code; NotANotebook says what is wrong with the file. Outputs and tags do not count."""
+    """The source of every cell of code; NotANotebook says what is wrong with the file."""
     import nbformat
 
     try:

@@ -26,7 +26,7 @@ class Entry(NamedTuple):
 
 
 class Record:
-    """A record of one run, in `folder`: `environment` is for the process that leaves it, `read` for who started it."""
+    """A record of one run, in `folder`: `environment` is for the process that writes it, `read` for the one that grades."""
 
     def __init__(self, folder: Path):
         self.path, self.token = folder / "record", secrets.token_hex(16)

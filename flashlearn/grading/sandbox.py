@@ -1,7 +1,8 @@
-"""A process for what students wrote: away from what they handed in, limited, and ended with all that it starts."""
+"""A process for what students wrote: away from their files, limited, and ended with all that it starts."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -19,9 +20,10 @@ GIGABYTE = 2**30
 PR_SET_DUMPABLE = 4  # <linux/prctl.h>
 NOTEBOOK = 15  # times the seconds of a cell may a whole notebook take
 FILES = 256 * 2**20  # bytes of the largest file that may be written
+PASSES_ON = "SUPERVISOR_PASSES_ON"  # names the file descriptors that supervisor.py passes to the command
 
 
-class Ward:
+class Sandbox:
     """A running command in a new, empty folder, `folder`; a context manager at whose end nothing of it is left.
 
     `environment` is added to that of this process, or, if `clean`, to the little that Python needs; `memory` is in
@@ -29,15 +31,9 @@ class Ward:
     """
 
     def __init__(
-        self,
-        command: Sequence[str],
-        environment: dict[str, str],
-        memory: int,
-        folder: Path,
-        *,
-        clean: bool = False,
-        hand_on: Sequence[int] = (),
-    ):
+        self, command: Sequence[str], environment: dict[str, str], memory: int, folder: Path, *, clean: bool = False,
+        pass_on: Sequence[int] = (),
+    ):  # fmt: skip
         limits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": FILES, "RLIMIT_DATA": memory}
         supervisor = str(Path(__file__).with_name("supervisor.py"))
         self._process = subprocess.Popen(
@@ -46,17 +42,12 @@ class Ward:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=folder,
-            env={
-                **_inherited(folder, clean),
-                **SEARCH_PATH,
-                "WARDEN_HANDS_ON": " ".join(map(str, hand_on)),
-                **environment,
-            },
-            pass_fds=hand_on,
+            env=_inherited(folder, clean) | SEARCH_PATH | {PASSES_ON: " ".join(map(str, pass_on))} | environment,
+            pass_fds=pass_on,
             start_new_session=True,  # a Ctrl-C at the terminal is for us; the end of the input is for the supervisor
         )
 
-    def __enter__(self) -> Ward:
+    def __enter__(self) -> Sandbox:
         return self
 
     def __exit__(self, *_) -> None:
@@ -71,18 +62,13 @@ class Ward:
     def interrupt(self) -> None:
         """What Ctrl-C does."""
         assert self._process.stdin
-        try:
+        with contextlib.suppress(OSError):  # it has just ended
             self._process.stdin.write(b"i")
             self._process.stdin.flush()
-        except OSError:
-            pass  # it has just ended
 
 
 def closed_to_others() -> None:
-    """Keep other processes of this user, students' among them, from looking into this one's memory or changing it.
-
-    Linux only, and of no use for root, who may do anything.
-    """
+    """Keep other processes of this user from reading or changing this one's memory. Linux only, and not against root."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 PACKAGE = __name__.partition(".")[0]
-ask: Callable[[str, tuple, dict[str, Any]], Any] | None = None  # has the process that grades compute a function
+request: Callable[[str, tuple, dict[str, Any]], Any] | None = None  # has the process that grades compute a function
 
 
 class Closed:
-    """A function of the package that is not there."""
+    """A function of the package that is not there: PermissionError when it is called."""
 
     def __init__(self, name: str):
         self.name = name
@@ -23,14 +22,14 @@ class Closed:
 
 def closed(name: str) -> Closed:
     """PermissionError; while the package is imported, which calls some of its functions, what raises it when called."""
-    frame: FrameType | None = sys._getframe(2)
+    frame = sys._getframe(2)
     while frame:
         if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__", "").startswith(f"{PACKAGE}."):
             return Closed(name)
-        frame = frame.f_back
+        frame = frame.f_back  # type: ignore[assignment]
     return Closed(name)()
 
 
-def asked(name: str, args: tuple, options: dict[str, Any]) -> Any:
-    """What a function gives that the process that grades computes, if the exercise may use it."""
-    return ask(name, args, options) if ask else Closed(name)()
+def provided(name: str, args: tuple, options: dict[str, Any]) -> Any:
+    """What the process that grades computes for a function that the exercise may use."""
+    return request(name, args, options) if request else Closed(name)()

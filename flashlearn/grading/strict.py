@@ -1,10 +1,10 @@
 """Grades the functions of a notebook in an examination: they run in a process of their own, and are compared here.
 
 The process (worker.py) gets inputs and returns numbers and tensors; expected values, tolerances and the comparison stay
-here. What a test hands to a function that is itself a function (a softmax, a mutant of attention) runs here too.
+here. A function that a test passes to an answer (a softmax, a mutant of attention) runs here too.
 
-A test calls its answer, or hands it to one of the functions that say how it works: `launch` of launching.py, `watched` of
-watching.py, `recorded` of recording.py. These know an `Answer`, and have it done over there.
+A test calls its answer, or passes it to a function that watches it, such as `watched` of watching.py. Such a function runs
+in the answer's process (flashlearn.exercises.elsewhere).
 """
 
 from __future__ import annotations
@@ -33,34 +33,34 @@ from flashlearn.course.triton_forward.mutation_lab import EXERCISE as LAB
 from flashlearn.course.triton_forward.mutation_lab import MUTANTS, Mutant, build, right
 from flashlearn.exercises import EXERCISES
 from flashlearn.exercises.assessment import grade
-from flashlearn.grading.messages import Channel, WireError, error_of
+from flashlearn.grading.messages import Channel, MessageError, error_of
 from flashlearn.grading.record import NOT_ATTEMPTED, REMARK, Entry
-from flashlearn.grading.sandbox import NOTEBOOK, PACKAGE, SEARCH_PATH, Ward, empty_folder
-from flashlearn.grading.stripped import ASKED, stripped
+from flashlearn.grading.sandbox import NOTEBOOK, PACKAGE, SEARCH_PATH, Sandbox, empty_folder
+from flashlearn.grading.stripped import PROVIDED, stripped
 
 START, GRACE, STARTS = 120, 10, 8  # seconds to start, and to heed an interrupt; starts of the process for one notebook
 MOST_TRIES, MOST_TESTS = 10, 20  # functions graded for one exercise; tests handed to the lab at once
-RIGHT = 5  # how often the right implementation stands among the mutants, in an order that nobody knows
-LONGER = 4  # times the seconds for one function may go into the tests of the lab: each runs some twenty times
+RIGHT = 5  # how often the right implementation is among the mutants, in random order
+LONGER = 4  # the lab's tests may take so many times the seconds for one function: each runs some twenty times
 SMALL = 2**16  # the most elements of q, of k and of scores with which a test of the lab may call attention
-
+AGAIN = 1.0  # seconds between two alarms
 
 T = TypeVar("T")
 
 
 class OutOfTime(BaseException):
-    """Raised in the midst of whatever runs: no exception that a function may raise, and so caught nowhere else."""
+    """Raised in whatever runs: a BaseException, which `except Exception` does not catch."""
 
 
 @contextmanager
 def time_limit(end: float) -> Iterator[None]:
-    """OutOfTime inside, from `end` on (time.monotonic()); in the main thread alone."""
+    """OutOfTime inside, from `end` on (time.monotonic()), and again if it is caught; in the main thread alone."""
 
-    def ring(*_: object) -> None:
+    def alarm(*_: object) -> None:
         raise OutOfTime
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, max(end - time.monotonic(), 0.001))
+    before = signal.signal(signal.SIGALRM, alarm)
+    signal.setitimer(signal.ITIMER_REAL, max(end - time.monotonic(), 0.001), AGAIN)
     try:
         yield
     finally:
@@ -73,9 +73,9 @@ class _Again(RuntimeError):
 
 
 def grade_cells(sources: Sequence[str], timeout: int, memory: int, own_work: bool = False) -> tuple[list[Entry], str]:
-    """What the functions that the cells hand in are worth, and what went wrong besides, "" if nothing did.
+    """The outcomes of the functions that the cells submit, and what else went wrong, "" if nothing did.
 
-    `timeout` is in seconds, for one cell and for all tests of one function; `NOTEBOOK` times that are for all of it.
+    `timeout` is in seconds, for one cell and for all tests of one function; the notebook has `NOTEBOOK` times that.
     `memory` is in bytes. With `own_work` functions fail where they call one that does the whole task.
     """
     session = Session(sources, timeout, memory, own_work)
@@ -87,9 +87,9 @@ def grade_cells(sources: Sequence[str], timeout: int, memory: int, own_work: boo
 
 
 class Session:
-    """The process of one notebook. A function is graded when it is handed in, while its cell waits for `check`.
+    """The process of one notebook. A function is graded when it is submitted, while its cell waits for `check`.
 
-    A process that ends is started again: without the cell that ended it, and past the functions graded before.
+    A process that ends is started again, without the cell that ended it; functions are graded once.
     """
 
     def __init__(self, sources: Sequence[str], timeout: int, memory: int, own_work: bool = False):
@@ -99,9 +99,9 @@ class Session:
         self._channel: Channel | None = None
         self._functions: dict[int, Callable] = {}
         self._exercise_now = ""
-        self._place = (0, 0)  # of what is handed in: the number of the cell, and how many before it in that cell
+        self._position = (0, 0)  # of the next submission: the number of the cell, and how many came before in that cell
         self._graded: set[tuple[int, int]] = set()
-        self._deadline, self._end, self._asked = 0.0, 0.0, 0
+        self._deadline, self._end, self._requests = 0.0, 0.0, 0
         self.entries: list[Entry] = []
         self.problem = ""
 
@@ -113,7 +113,7 @@ class Session:
     # Running the cells
 
     def run(self) -> None:
-        """Run all cells, whatever fails, and grade what they hand in."""
+        """Run all cells, whatever fails, and grade what they submit."""
         self._end = time.monotonic() + NOTEBOOK * self._timeout
         for _ in range(STARTS):
             try:
@@ -137,28 +137,30 @@ class Session:
         worker = package / "grading" / "worker.py"
         command = [sys.executable, "-P", str(worker), str(theirs.fileno()), str(PACKAGE)]
         with theirs:
-            ward = Ward(command, _environment(package), self._memory, folder, clean=True, hand_on=[theirs.fileno()])
-        self._ward = self._stack.enter_context(ward)
+            sandbox = Sandbox(
+                command, _environment(package), self._memory, folder, clean=True, pass_on=[theirs.fileno()]
+            )
+        self._sandbox = self._stack.enter_context(sandbox)
         self._channel = Channel(ours, self)
         try:
             self._channel.receive(time.monotonic() + START)
-        except (EOFError, TimeoutError, WireError):
+        except (EOFError, TimeoutError, MessageError):
             self.problem = "the process did not start"
             raise _Again from None
 
     def _run(self, number: int, source: str) -> None:
         """Run one cell; _Again if the process is gone then."""
-        self._place = (number, 0)
+        self._position = (number, 0)
         try:
-            self._ask({"do": "cell", "source": source}, time.monotonic() + self._timeout)
+            self._request({"do": "cell", "source": source}, time.monotonic() + self._timeout)
         except TimeoutError:
             self.problem = f"a cell took longer than {self._timeout} s"
-        except (EOFError, WireError):
+        except (EOFError, MessageError):
             self.problem = "a cell ended the process"
             self.close()
         except _Again:
             raise  # not of the cell
-        except Exception as error:  # told by a process that does not do what it should
+        except Exception as error:  # sent by a process that does not do what it should
             self.problem = f"a cell ended with {type(error).__name__}"
         if self._channel is None:
             del self._sources[number]
@@ -166,13 +168,13 @@ class Session:
 
     # Grading
 
-    def _hand_in(self, exercise: Any, answers: Any) -> None:
-        """Grade what a cell handed in, unless that was done before the process was started again."""
-        place = self._place
-        self._place = (place[0], place[1] + 1)
-        if place in self._graded:
+    def _grade(self, exercise: Any, answers: Any) -> None:
+        """Grade what a cell submitted, unless that was done before the process was started again."""
+        position = self._position
+        self._position = (position[0], position[1] + 1)
+        if position in self._graded:
             return
-        self._graded.add(place)
+        self._graded.add(position)
         if type(answers) is not int or not 0 < answers <= MOST_TESTS or not isinstance(exercise, str):
             return
         if exercise not in (LAB, *EXERCISES):
@@ -201,14 +203,13 @@ class Session:
             return Entry(name, 0, tests, NOT_ATTEMPTED)
         failed = [f"{row.case}: {row.detail}" for row in report.rows if not row.passed]
         remark = next(filter(None, (report.diagnosis, *(note.text for note in report.notes), *failed)), "")
-        return Entry(
-            name, sum(row.passed for row in report.rows), tests, " ".join(remark.split())[:REMARK], report.core_passed
-        )
+        passed = sum(row.passed for row in report.rows)
+        return Entry(name, passed, tests, " ".join(remark.split())[:REMARK], report.core_passed)
 
     def _limited(self, action: Callable[[], T], otherwise: T) -> T:
-        """What the action returns, or `otherwise` and an end to the process if that takes longer than it may.
+        """What the action returns; after the deadline the process is ended, and the result is `otherwise`.
 
-        The process has its own deadline; this is one for what is done here with what it returned.
+        The process has its own deadline; this is one for what is computed here from what it returned.
         """
         try:
             with time_limit(max(self._deadline, time.monotonic()) + GRACE + 1):
@@ -218,8 +219,10 @@ class Session:
             return otherwise
 
     def _lab(self, tests: list[Answer]) -> Entry:
-        """Each test against the mutants that are left, and the right implementation among them, in an order that is new
-        each time; a test that the right one fails, or that fails a mutant once and not again, counts for nothing."""
+        """Run each test on the mutants that are left and on the right implementation, in random order.
+
+        A test that fails the right one, or that fails a mutant once and not again, counts for nothing.
+        """
         killed: set[str] = set()
         remarks = []
         for test in tests:
@@ -232,7 +235,7 @@ class Session:
         return Entry(LAB, len(killed), len(MUTANTS), next(filter(None, remarks), ""))
 
     def _failed(self, test: Answer, mutants: Sequence[Mutant]) -> tuple[list[Mutant], str]:
-        """Which of these a test fails, in the order given, and what is wrong with the test, "" if nothing is."""
+        """The mutants that a test fails, and what is wrong with the test, "" if nothing is."""
         order: list[Mutant | None] = [*mutants, *[None] * RIGHT]
         random.SystemRandom().shuffle(order)
         failed = set()
@@ -248,28 +251,28 @@ class Session:
                 failed.add(mutant.name)
         return [mutant for mutant in mutants if mutant.name in failed], ""
 
-    # Asking
+    # Requests
 
-    def ask(self, message: dict[str, Any]) -> Any:
-        """What the process answers; an error of its is raised here, as is TimeoutError when the function's time is up."""
+    def request(self, message: dict[str, Any]) -> Any:
+        """The answer of the process; its errors are raised here, and TimeoutError when the function's time is up."""
         if self._channel is None:
             raise ProcessLookupError("the process had ended before")
         try:
-            return self._ask(message, self._deadline)
+            return self._request(message, self._deadline)
         except EOFError:
             self.close()
             raise ProcessLookupError("the process ended") from None
-        except WireError as error:
+        except MessageError as error:
             self.close()
             raise ValueError(str(error)) from None
         except TimeoutError:
             raise TimeoutError(f"longer than {self._timeout} s") from None
 
-    def _ask(self, message: dict[str, Any], deadline: float) -> Any:
+    def _request(self, message: dict[str, Any], deadline: float) -> Any:
         channel = self._channel
         assert channel
-        self._asked += 1
-        number = self._asked
+        self._requests += 1
+        number = self._requests
         channel.send(message | {"number": number}, deadline)
         late = False
         while True:
@@ -279,18 +282,18 @@ class Session:
                 if late:
                     self.close()
                     raise
-                self._ward.interrupt()
+                self._sandbox.interrupt()
                 late, deadline = True, time.monotonic() + GRACE
                 continue
             if not isinstance(reply, dict):
-                raise WireError("expected an answer")
+                raise MessageError("expected an answer")
             if reply.get("number") != number:
-                raise WireError("expected the answer to what was asked, got another")
+                raise MessageError("expected the answer to this request, got another")
             if "callback" in reply:
                 channel.send(self._call_back(reply, late), deadline)
-            elif "handed_in" in reply and message["do"] == "cell":
+            elif "submitted" in reply and message["do"] == "cell":
                 left = deadline - time.monotonic()
-                self._hand_in(reply["handed_in"], reply.get("answers"))
+                self._grade(reply["submitted"], reply.get("answers"))
                 if self._channel is None:
                     raise _Again  # a function that was graded has ended the process, not the cell
                 deadline = time.monotonic() + left
@@ -303,7 +306,7 @@ class Session:
                 raise error_of(reply.get("error"))
 
     def _call_back(self, reply: dict[str, Any], late: bool) -> dict[str, Any]:
-        """Call a function of ours for the process; whatever it raises is told."""
+        """Call a function of ours for the process: the reply, with whatever it raised."""
         try:
             if late:
                 raise TimeoutError("no time left")
@@ -313,10 +316,10 @@ class Session:
             return {"error": (type(error).__name__, str(error)[:2000])}
 
     def _function(self, kind: str, name: Any) -> Callable:
-        """A function that was handed to the process, or one of the package that the exercise may use."""
+        """A function that was passed to the process, or one of the package that the exercise may use."""
         if kind != "package":
             return self._functions[name]
-        if name not in ASKED.get(self._exercise_now, ()):
+        if name not in PROVIDED.get(self._exercise_now, ()):
             raise PermissionError(f"expected a function of your own, got {name} of the package")
         module, _, function = name.rpartition(".")
         return getattr(importlib.import_module(module), function)
@@ -324,15 +327,11 @@ class Session:
     # What crosses besides numbers and tensors
 
     def name(self, value: Any) -> Any:
-        """What stands on the other side for a function, or for a record such as a GPU."""
+        """How a function, or a record such as a GPU, crosses."""
         if isinstance(value, Answer):
             return "answer", value.number
-        if (
-            is_dataclass(value)
-            and not isinstance(value, type)
-            and type(value).__module__.startswith("flashlearn.cost.")
-        ):
-            kind = type(value)
+        kind = type(value)
+        if is_dataclass(value) and not isinstance(value, type) and kind.__module__.startswith("flashlearn.cost."):
             content = {field.name: getattr(value, field.name) for field in fields(value)}
             return "record", f"{kind.__module__}.{kind.__qualname__}", content
         if callable(value):
@@ -346,11 +345,11 @@ class Session:
         if isinstance(name, tuple) and name and name[0] == "tile":
             _, tensor, index, itemsize, times = name
             if not all(type(n) is int for n in (itemsize, times, *(n for bounds in index for n in bounds))):
-                raise WireError("expected a tile with numbers")
+                raise MessageError("expected a tile with numbers")
             return Tile(str(tensor), index, itemsize, times)
         if isinstance(name, tuple) and name and name[0] == "step":
             return Step(**name[1])
-        raise WireError("expected a step or a tile")
+        raise MessageError("expected a step or a tile")
 
 
 class Answer:
@@ -361,7 +360,7 @@ class Answer:
         self.__name__ = "answer"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        value, left = self._session.ask({"do": "call", "answer": self, "args": args, "kwargs": kwargs})
+        value, left = self._session.request({"do": "call", "answer": self, "args": args, "kwargs": kwargs})
         _update(args, left)
         return value
 
@@ -369,21 +368,21 @@ class Answer:
         """What a function of `flashlearn.exercises` returns for this answer and `args`, called over there."""
         module = function.__module__.removeprefix("flashlearn.exercises.")
         message = {"do": "run", "module": module, "function": function.__name__, "args": (self, *args)}
-        value, (_, *left) = self._session.ask(message)
+        value, (_, *left) = self._session.request(message)
         _update(args, left)
         return value
 
     def launch_there(self, kernel: Callable, args: Sequence[Any], options: dict[str, Any]) -> list:
-        """Launch a kernel of ours around this answer, as `launch` does; tensors among `args` are as it left them."""
+        """Launch a kernel of ours around this answer, as `launch` does, and update the tensors in `args`."""
         source = textwrap.dedent(inspect.getsource(kernel))
         message = {"do": "launch", "name": kernel.__name__, "source": source, "args": tuple(args), "options": options}
-        turned, left = self._session.ask(message)
+        turned, left = self._session.request(message)
         _update(args, left)
         return list(turned)
 
 
 class Attention:
-    """An implementation of attention for a test of the lab, computed here: forward, and backward when it is asked for."""
+    """An implementation of attention for a test of the lab, computed here, forward and backward."""
 
     def __init__(self, session: Session, mutant: Any):
         self._session, self._mutant = session, mutant
@@ -412,9 +411,9 @@ def _failure(test: Answer, attention: Attention) -> Exception | None:
 
 
 def _update(args: Sequence[Any], left: Any) -> None:
-    """Give tensors among `args` the content with which a function left them."""
+    """Give tensors in `args` the content with which a function left them."""
     if not isinstance(left, tuple | list) or len(left) != len(args):
-        raise WireError("expected the arguments back")
+        raise MessageError("expected the arguments back")
     for arg, now in zip(args, left, strict=True):
         if isinstance(arg, torch.Tensor):
             if not isinstance(now, torch.Tensor) or (now.shape, now.dtype) != (arg.shape, arg.dtype):
@@ -425,7 +424,7 @@ def _update(args: Sequence[Any], left: Any) -> None:
 
 
 def _environment(package: Path) -> dict[str, str]:
-    """What the process has besides what all have: `package` is the one that it imports."""
+    """The environment of the process; `package` is the one that it imports."""
     paths = SEARCH_PATH["PYTHONPATH"].split(os.pathsep)
     others = (path for path in paths if Path(path) != PACKAGE.parent)
     return {

@@ -14,19 +14,12 @@ import tempfile
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
-# What runs answers and watches them
+# Files that run and watch answers
 WHOLE = (
-    *("__init__.py", "core/inputs.py", "core/interpreter.py", "core/signs.py", "core/steps.py"),
-    *(
-        "cost/hardware.py",
-        "simulator/barriers.py",
-        "simulator/gluon_names.py",
-        "compiler/refused.py",
-        "simulator/simulated.py",
-        "simulator/turns.py",
-    ),
-    *("kernels/__init__.py", "kernels/recorder.py", "fast/target.py"),
-)
+    "__init__.py", "core/inputs.py", "core/interpreter.py", "core/signs.py", "core/steps.py", "cost/hardware.py",
+    "simulator/barriers.py", "simulator/gluon_names.py", "simulator/simulated.py", "simulator/turns.py",
+    "compiler/refused.py", "kernels/__init__.py", "kernels/recorder.py", "fast/target.py",
+)  # fmt: skip
 OF_EXERCISES = ("altered", "elsewhere", "launching", "raised", "recording", "simulating", "watching", "whole_kernels")
 OF_GRADING = ("__init__", "stand_ins", "landlock", "messages", "worker")
 COPIED = {
@@ -37,11 +30,11 @@ COPIED = {
 KEPT = {"cost/formulas.py": ("bytes", "intensity"), "cost/roofline.py": ("placement",)}  # functions left as they are
 OTHERS = {  # functions that have another body
     "flashlearn.core.mask.causal_mask": "return torch.ones(N_q, N_k, dtype=torch.bool, device=device).tril(N_k - N_q)",
-    "flashlearn.core.mask.crosses": "return False",  # these are asked for pictures of recorded kernels alone
+    "flashlearn.core.mask.crosses": "return False",  # these serve pictures of recorded kernels alone
     "flashlearn.core.mask.sees": "return True",
 }
-# Functions that an answer may use, by exercise: the process that grades computes them, for that exercise alone
-ASKED = {"08.block": ("flashlearn.cost.formulas.v2_cost",)}
+# Functions that an answer may use: the process that grades computes them, for that exercise alone
+PROVIDED = {"08.block": ("flashlearn.cost.formulas.v2_cost",)}
 OF_METHODS = ("property", "staticmethod", "classmethod", ".setter")  # decorators that a function keeps
 
 
@@ -56,42 +49,39 @@ def _made() -> tempfile.TemporaryDirectory:
     folder = tempfile.TemporaryDirectory(prefix="flashlearn-")
     package = Path(folder.name) / PACKAGE.name
     for file in PACKAGE.rglob("*"):
-        place = file.relative_to(PACKAGE).as_posix()
-        if not file.is_file() or "__pycache__" in place or _left_out(place):
+        path = file.relative_to(PACKAGE).as_posix()
+        left_out = path.startswith(("course/", "exercises/", "grading/")) and path not in COPIED
+        if not file.is_file() or "__pycache__" in path or left_out:
             continue
-        target = package / place
+        target = package / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        if file.suffix != ".py" or place in WHOLE or place in COPIED:
+        if file.suffix != ".py" or path in WHOLE or path in COPIED:
             shutil.copyfile(file, target)
         else:
-            target.write_text(without_bodies(file.read_text(encoding="utf-8"), place), encoding="utf-8")
+            target.write_text(without_bodies(file.read_text(encoding="utf-8"), path), encoding="utf-8")
     compileall.compile_dir(package, quiet=2)
     return folder
 
 
-def _left_out(place: str) -> bool:
-    return place.startswith(("course/", "exercises/", "grading/")) and place not in COPIED
-
-
-def without_bodies(source: str, place: str) -> str:
-    """The source of a module, `place` in the package, whose functions are closed."""
-    module = f"{PACKAGE.name}.{place.removesuffix('.py').removesuffix('/__init__').replace('/', '.')}"
+def without_bodies(source: str, path: str) -> str:
+    """The source of a module, `path` in the package, whose functions are closed."""
+    module = f"{PACKAGE.name}.{path.removesuffix('.py').removesuffix('/__init__').replace('/', '.')}"
     tree = ast.parse(source)
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name not in KEPT.get(place, ()):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name not in KEPT.get(path, ()):
             _close(node, f"{module}.{node.name}")
     return ast.unparse(tree)
 
 
 def _close(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> None:
-    """Put another body in the place of its own."""
+    """Replace the body of a function."""
     body = f"from flashlearn.grading.stand_ins import closed\nreturn closed({name!r})"
     if function.name == "__post_init__":  # records can be made
         body = "pass"
     elif name in OTHERS:
         body = OTHERS[name]
-    elif any(name in names for names in ASKED.values()):
+    elif any(name in names for names in PROVIDED.values()):
         function.args = ast.arguments([], [], ast.arg("args"), [], [], ast.arg("options"), [])
-        body = f"from flashlearn.grading.stand_ins import asked\nreturn asked({name!r}, args, options)"
+        body = f"from flashlearn.grading.stand_ins import provided\nreturn provided({name!r}, args, options)"
     function.body = ast.parse(body).body
     function.decorator_list = [one for one in function.decorator_list if ast.unparse(one).endswith(OF_METHODS)]

@@ -1,12 +1,12 @@
-"""Runs one command and leaves nothing of it behind: not a process that it started, not one that those started.
+"""Runs one command, and ends it with every process that it or its children started.
 
-    python -I -S warden.py '{"RLIMIT_CORE": 0}' command argument ...
+    python -I -S supervisor.py '{"RLIMIT_CORE": 0}' command argument ...
 
-The command runs in a session of its own, under the limits given. On standard input an "i" interrupts it. It is ended
-when the input ends, which it does too when the process at its other end dies, of whatever. When the command has ended,
-all that is left of it is ended: its group and, on Linux, where orphans come to the warden, those that left the group.
+The command runs in a session of its own, under the limits given. An "i" on standard input interrupts it, and the end of
+the input ends it; the input also ends when the process that writes to it dies. After the command its process group is
+ended and, on Linux, where orphans become children of the supervisor, every process that left the group.
 
-This file needs the standard library alone, so that it starts at once.
+This file imports the standard library alone, so that it starts at once.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, signal.SIG_IGN)  # its end comes with the end of the input alone
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    handed_on = [int(number) for number in os.environ.get("WARDEN_HANDS_ON", "").split()]
+    passed_on = [int(number) for number in os.environ.get("SUPERVISOR_PASSES_ON", "").split()]
     child = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, start_new_session=True, pass_fds=handed_on, preexec_fn=lambda: limit(limits)
+        command, stdin=subprocess.DEVNULL, start_new_session=True, pass_fds=passed_on, preexec_fn=lambda: limit(limits)
     )
-    for descriptor in handed_on:
+    for descriptor in passed_on:
         os.close(descriptor)  # so that the other end learns of the child's end
     code = _watch(child.pid)
     _end(child.pid)
@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
 
 
 def limit(limits: dict[str, int]) -> None:
-    """Set limits of this process, and the signals that the warden ignores back to what they are."""
+    """Set limits of this process, and restore the signals that the supervisor ignores."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     for name, value in limits.items():
@@ -72,7 +72,7 @@ def _watch(child: int) -> int:
 
 
 def _end(child: int) -> None:
-    """Kill the group of the child, then whoever comes to us as an orphan, until nobody does."""
+    """Kill the group of the child, then its orphans, until none is left."""
     with contextlib.suppress(OSError):
         os.killpg(child, signal.SIGKILL)
     deadline = time.monotonic() + 10
@@ -89,7 +89,7 @@ def _end(child: int) -> None:
 
 
 def _children() -> list[int]:
-    """Numbers of our children; nobody where there is no /proc."""
+    """Process ids of our children; none where there is no /proc."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):

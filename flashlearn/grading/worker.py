@@ -1,13 +1,12 @@
-"""The process with the student's functions: it runs the cells of a notebook, then calls the functions that it is told.
+"""The process with the student's functions: it runs the cells of a notebook, and calls functions on request.
 
     python -P worker.py SOCKET PACKAGE
 
-It gets inputs and gives back what functions return (flashlearn.grading.messages); what is right it does not
-know. It runs in a copy of the package that has no answers (stripped.py). Of `flashlearn.exercises` there is only what a
-notebook needs: a `check` and a `run_lab` that have a function graded, and do not tell how. PACKAGE is the package itself,
-which is out of reach.
+It gets inputs and returns what functions return (messages.py); it does not know what is right. It imports a copy of the
+package that has no answers (stripped.py). Of `flashlearn.exercises` there is only what a notebook needs: a `check` and a
+`run_lab` that submit a function and do not say how it was graded. PACKAGE is the package itself, which is out of reach.
 
-What is here is in the student's hands: whoever grades must take nothing that comes from here for more than an answer.
+The student controls this process: what comes from here is an answer to be graded, and nothing more.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ EXERCISES = "flashlearn.exercises"
 SYSTEM = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/nix", "/proc", "/sbin", "/sys", "/usr")  # that anybody may read
 
 
-class HandedIn:
-    """What `check` and `run_lab` return here: nothing is known of it yet."""
+class Submitted:
+    """What `check` and `run_lab` return here: no outcome."""
 
     passed = attempted = False
     rows = misconceptions = verdicts = survivors = rejected = ()
@@ -46,15 +45,15 @@ class HandedIn:
         self.exercise = exercise
 
     def __repr__(self) -> str:
-        return f"Exercise {self.exercise}: handed in"
+        return f"Exercise {self.exercise}: submitted"
 
 
-def check(name: str, function: Callable) -> HandedIn:
-    return Worker.it.hand_in(str(name), function)
+def check(name: str, function: Callable) -> Submitted:
+    return Worker.it.submit(str(name), function)
 
 
-def run_lab(*tests: Callable) -> HandedIn:
-    return Worker.it.hand_in("12.mutants", *tests)
+def run_lab(*tests: Callable) -> Submitted:
+    return Worker.it.submit("12.mutants", *tests)
 
 
 def _stand_in(name: str, **content: Any) -> None:
@@ -73,15 +72,15 @@ flashlearn.exercises = sys.modules[EXERCISES]  # type: ignore[attr-defined]
 from flashlearn.core.steps import Step, Tile  # noqa: E402
 from flashlearn.grading import stand_ins  # noqa: E402
 from flashlearn.grading.landlock import fence, version, without  # noqa: E402
-from flashlearn.grading.messages import Channel, WireError, error_of  # noqa: E402
+from flashlearn.grading.messages import Channel, MessageError, error_of  # noqa: E402
 
 # What is out of reach
 
 
 def close_off(package: Path) -> None:
-    """Keep this process, and all that it starts, from the package as it is installed, from other files and from the network.
+    """Keep this process, and all that it starts, from the installed package, from other files and from the network.
 
-    Where there is no Landlock, Python alone is kept from the package, and starts no process: that is no sandbox.
+    Without Landlock only Python itself is kept from the package and from starting processes: that is no sandbox.
     """
     paths = {Path(path).resolve() for path in sys.path if Path(path).is_dir()} - {PACKAGE.parent}
     hidden = [package, *(path / PACKAGE.name for path in paths)]
@@ -105,6 +104,8 @@ STARTS = (
     "os.system",
     "pty.spawn",
 )
+# Except for the compiler, which flashlearn.compiler.refused starts
+COMPILER = [sys.executable, "-W", "ignore", str(PACKAGE / "compiler" / "refused.py")]
 
 
 def _audit(hidden: tuple[str, ...], event: str, args: tuple) -> None:
@@ -116,15 +117,7 @@ def _audit(hidden: tuple[str, ...], event: str, args: tuple) -> None:
         raise PermissionError(f"expected an answer that starts no other process, got {event}")
 
 
-COMPILER = [
-    sys.executable,
-    "-W",
-    "ignore",
-    str(PACKAGE / "compiler" / "refused.py"),
-]  # flashlearn.compiler.refused starts it
-
-
-# What the other side may ask
+# What the other side may request
 
 
 class Remote:
@@ -164,33 +157,33 @@ def _attention(remote: Remote) -> Callable:
 
 
 class Worker:
-    """Answers one message after another, until nobody asks any more."""
+    """Answers one message after another, until none comes."""
 
-    it: Worker  # the one that there is
+    it: Worker  # the only one
 
     def __init__(self, end: socket.socket):
         Worker.it = self
         self._channel = Channel(end, self)
-        self._process, self._number = os.getpid(), 0  # and the number of what is asked now
+        self._process, self._number = os.getpid(), 0  # and the number of the present request
         self._answers: list[Callable] = []
         self._shell = _shell()
-        stand_ins.ask = self.asked
+        stand_ins.request = self.provided
 
-    def hand_in(self, exercise: str, *functions: Callable) -> HandedIn:
-        """Have functions graded, while the cell waits; an answer that hands in something itself does so in vain."""
+    def submit(self, exercise: str, *functions: Callable) -> Submitted:
+        """Have functions graded, while the cell waits. What an answer submits while it is called does not count."""
         answers = [_function(answer) for answer in functions if callable(answer) or isinstance(answer, str | list)]
         if not self._answers and answers and threading.current_thread() is threading.main_thread():
             self._answers = answers
-            with _deaf():
-                self.send({"handed_in": exercise, "answers": len(answers)})
+            with _uninterruptible():
+                self.send({"submitted": exercise, "answers": len(answers)})
                 number = self._number
                 self.serve("go_on")
                 self._number = number
             self._answers = []
-        return HandedIn(exercise)
+        return Submitted(exercise)
 
-    def asked(self, name: str, args: tuple, options: dict[str, Any]) -> Any:
-        """What a function of the package gives that the other side computes, if the exercise may use it."""
+    def provided(self, name: str, args: tuple, options: dict[str, Any]) -> Any:
+        """What the other side computes for a function of the package, if the exercise may use it."""
         if not self._answers:
             return stand_ins.Closed(name)()
         return Remote(self._channel, ("package", name))(*args, **options)
@@ -202,10 +195,8 @@ class Worker:
         if isinstance(value, Step):
             values = {tile.name: value.values[tile.name] for tile in value.writes if tile.name in value.values}
             fields = ("phase", "program", "reads", "writes", "on_chip", "matmuls", "output")
-            return "step", {name: getattr(value, name) for name in fields} | {
-                "shapes": dict(value.shapes),
-                "values": values,
-            }
+            content = {name: getattr(value, name) for name in fields}
+            return "step", content | {"shapes": dict(value.shapes), "values": values}
         return None
 
     def make(self, name: Any) -> Any:
@@ -218,7 +209,7 @@ class Worker:
         return _attention(remote) if kind == "attention" else remote
 
     def serve(self, until: str = "") -> None:
-        """Answer what is asked until nobody is there, or nobody asks any more."""
+        """Answer requests until the message `until`, or until the other side is gone."""
         while True:
             try:
                 message = self._channel.receive()
@@ -236,10 +227,10 @@ class Worker:
                 value = do(**message)
             self.send({"value": value})
         except BaseException as error:  # whatever a student's function raises is its answer
-            self.send({"error": _told(error)})
+            self.send({"error": _described(error)})
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send something on what is asked now; a copy of this process, that a fork made, ends instead."""
+        """Send something about the present request; a forked copy of this process ends instead."""
         if os.getpid() != self._process:
             os._exit(0)
         self._channel.send(message | {"number": self._number})
@@ -254,19 +245,18 @@ class Worker:
             return answer(*args, **kwargs), args
 
     def do_run(self, module: str, function: str, args: tuple) -> Any:
-        """What one of our own functions returns that watches an answer, and its arguments as they were left."""
-        run = getattr(importlib.import_module(f"{EXERCISES}.{module}"), function)
-        return run(*args), args
+        """What a function of ours returns that watches an answer, and its arguments as they were left."""
+        return getattr(importlib.import_module(f"{EXERCISES}.{module}"), function)(*args), args
 
     def do_launch(self, name: str, source: str, args: tuple, options: dict[str, Any]) -> tuple:
-        """Launch a kernel of the other side around the answer among its options: what it turned, its arguments."""
+        """Launch a kernel of the other side around the answer in its options: shapes it transposed, and its arguments."""
         from flashlearn.exercises.launching import launch
 
         return launch(_kernel(name, source), *args, **options), args
 
 
 def _function(answer: Any) -> Callable:
-    """What is handed in, or, where lines are to be put in order, a function that returns their letters."""
+    """The answer, or, where lines are to be put in order, a function that returns their letters."""
     return answer if callable(answer) else lambda: answer
 
 
@@ -280,17 +270,17 @@ def _kernel(name: str, source: str) -> Callable:
     return space[name]
 
 
-def _record(place: str, fields: dict[str, Any]) -> Any:
+def _record(path: str, fields: dict[str, Any]) -> Any:
     """One of the package's own records, such as a GPU."""
-    module, _, name = place.rpartition(".")
+    module, _, name = path.rpartition(".")
     return getattr(importlib.import_module(module), name)(**fields)
 
 
-def _told(error: BaseException) -> tuple[str, str]:
+def _described(error: BaseException) -> tuple[str, str]:
     """Type and text of an error, without what Triton's interpreter wraps around it."""
     while type(error).__name__ == "InterpreterError" and error.__cause__ is not None:
         error = error.__cause__
-    if isinstance(error, WireError):
+    if isinstance(error, MessageError):
         return "ValueError", str(error)[:2000]
     try:
         return type(error).__name__[:60], str(error)[:2000]
@@ -309,8 +299,8 @@ def _interruptible() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _deaf() -> Iterator[None]:
-    """No Ctrl-C inside, but for what is `_interruptible`."""
+def _uninterruptible() -> Iterator[None]:
+    """No Ctrl-C inside, except for what is `_interruptible`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
