@@ -152,5 +152,5 @@ def _results(hbm: HBM, size: PagedSizes, return_lse: bool) -> Tensor | tuple[Ten
     if size.N_q is None:
         o = o.transpose(0, 1)
     else:
-        o, lse = (t.unflatten(1, (size.B, size.N_q)).transpose(0, 1) for t in (o, lse))
+        o, lse = (t.reshape(len(t), size.B, size.N_q, *t.shape[2:]).transpose(0, 1) for t in (o, lse))
     return (o, lse) if return_lse else o

@@ -232,11 +232,11 @@ def _pair(pair: Any, name: str) -> tuple[Tensor, Tensor]:
 def _floating(t: Any, name: str) -> Tensor:
     """A real number or a tensor of real numbers as a tensor in one of the four dtypes of the course."""
     try:
-        t = torch.as_tensor(t)
+        tensor: Tensor = torch.as_tensor(t)
     except (TypeError, ValueError, RuntimeError):  # whatever PyTorch says of what is no number
         raise TypeError(f"expected {name} to be a tensor or a number, got {type(t).__name__}") from None
-    if t.is_complex():
-        raise TypeError(f"expected {name} in real numbers, got {t.dtype}")
-    t = t if t.is_floating_point() else t.to(torch.get_default_dtype())
-    check_float(t, name)
-    return t
+    if tensor.is_complex():
+        raise TypeError(f"expected {name} in real numbers, got {tensor.dtype}")
+    tensor = tensor if tensor.is_floating_point() else tensor.to(torch.get_default_dtype())
+    check_float(tensor, name)
+    return tensor

@@ -34,7 +34,7 @@ def check_float(x: Tensor, name: str) -> None:
 
 def dual(*tensors: Tensor) -> bool:
     """Whether one carries a forward-mode derivative, which what is no PyTorch operator would drop in silence."""
-    return forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in tensors)
+    return forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in tensors)  # type: ignore[no-untyped-call]
 
 
 def check_block(size: int, name: str = "block_size") -> None:

@@ -54,7 +54,7 @@ class Mask:
     documents: tuple[int, ...] | None = None
     key_range: tuple[Span, ...] | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, size in (("N_q", self.N_q), ("N_k", self.N_k)):
             if type(size) is not int or size < 0:  # asked first: masks are made in loops, and check_count is slow
                 check_count(size, name)

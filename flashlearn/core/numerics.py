@@ -29,7 +29,7 @@ def wide(t: T) -> T:
 
 def exp_diff(a: T, b: T) -> T:
     """exp(a - b), and 0 where a is -inf: what is not there weighs nothing, even against b = -inf."""
-    return torch.exp((a - b).masked_fill(a == -INF, -INF))  # type: ignore[return-value]
+    return torch.exp((a - b).masked_fill(a.eq(-INF), -INF))  # type: ignore[return-value]
 
 
 def maximum(a: T, b: T) -> T:
@@ -49,12 +49,12 @@ def row_max(S: T) -> T:
 
 def divide(acc: T, l_i: T) -> T:
     """acc / l, and acc where l = 0: a row that saw no key has acc = 0 and stays 0, with zero gradient."""
-    return acc / l_i.masked_fill(l_i == 0, 1)  # type: ignore[return-value]
+    return acc / l_i.masked_fill(l_i.eq(0), 1)  # type: ignore[return-value]
 
 
 def log_sum_exp(m_i: T, l_i: T) -> T:
     """lse = m + log l: one number for two, as exp(S - m) / l = exp(S - lse); -inf where l = 0."""
-    return m_i + torch.log(l_i.masked_fill(l_i == 0, 1))  # type: ignore[return-value]
+    return m_i + torch.log(l_i.masked_fill(l_i.eq(0), 1))  # type: ignore[return-value]
 
 
 def spans(N: int, block: int) -> list[Span]:

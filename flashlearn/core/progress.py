@@ -20,7 +20,8 @@ def progress(items: Collection[T], what: str, unit: str, delay: float = DELAY) -
         return items
     from tqdm import tqdm
 
-    return tqdm(items, desc=what, unit=unit, delay=delay, leave=False, file=sys.stderr, dynamic_ncols=True)
+    bar: Iterable[T] = tqdm(items, desc=what, unit=unit, delay=delay, leave=False, file=sys.stderr, dynamic_ncols=True)
+    return bar
 
 
 def watched() -> bool:

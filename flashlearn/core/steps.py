@@ -14,12 +14,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 from flashlearn.core.inputs import check_block, check_count
 from flashlearn.core.signs import signed
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Tile:
     itemsize: int
     times: int = 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for start, stop in self.index:
             if not 0 <= start <= stop:
                 raise ValueError(f"tile {self.name}: expected 0 <= start <= stop, got {start}:{stop}")
@@ -158,13 +160,13 @@ class _Sentence:
     def __get__(self, step: Step | None, owner: type) -> str:
         if step is None:
             return ""
-        told = step.__dict__["_told"]
-        if callable(told):
-            told = step.__dict__["_told"] = signed(told(step))
-        return told
+        caption: str | Callable[[Step], str] = step.__dict__["_caption"]
+        if callable(caption):
+            caption = step.__dict__["_caption"] = signed(caption(step))
+        return caption
 
-    def __set__(self, step: Step, told: str | Callable[[Step], str]) -> None:
-        step.__dict__["_told"] = told
+    def __set__(self, step: Step, caption: str | Callable[[Step], str]) -> None:
+        step.__dict__["_caption"] = caption
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -195,13 +197,13 @@ class Step:
     on_chip: tuple[Tile, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
     matmuls: tuple[tuple[int, ...], ...] = ()
-    operations: Counter = field(default_factory=Counter)
+    operations: Counter[str] = field(default_factory=Counter)
     program: tuple[int, ...] = ()
     output: Any = None
     number: int = 0
     run: Sequence[Step] = field(default=(), repr=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for tile in (*self.reads, *self.writes):
             shape = self.shapes.get(tile.name)
             if shape is None:
@@ -256,9 +258,10 @@ def last(steps: Iterable[Step]) -> Step:
     return step
 
 
-def run(steps: Iterable[Step]) -> Any:
+def run(steps: Iterable[Step]) -> R:  # type: ignore[type-var]  # whatever the caller says that it is
     """Run to the end and return the result."""
-    return last(steps).output
+    output: R = last(steps).output
+    return output
 
 
 def record(steps: Iterable[Step]) -> list[Step]:

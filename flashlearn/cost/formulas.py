@@ -290,9 +290,9 @@ def matmul_cost(m: int, n: int, p: int, *, dtype: torch.dtype = fp16) -> Cost:
     return Cost(e * (m * n + n * p), e * m * p, 2 * m * n * p)
 
 
-def operations(steps: Iterable[Step]) -> Counter:
+def operations(steps: Iterable[Step]) -> Counter[str]:
     """What was done for one row besides matrix products, by kind: the sum of the steps' `operations`."""
-    return sum((step.operations for step in each_step(steps)), Counter())
+    return sum((step.operations for step in each_step(steps)), Counter[str]())
 
 
 # The backward passes (`flashlearn.algorithms.gradients`, `flashlearn.algorithms.tiled_backward`)
@@ -313,7 +313,7 @@ def counted(steps: Iterable[Step]) -> Cost:
 def _stored_besides_output(run: list[Step]) -> int:
     """Bytes of all matrices that were written, each as wide as it ever was, less those of the results among them."""
     output = run[-1].output
-    results = output if isinstance(output, tuple) else (output,)
+    results: tuple[Tensor, ...] = output if isinstance(output, tuple) else (output,)
     for result in results:
         if not isinstance(result, Tensor):
             kind = type(result).__name__
@@ -438,7 +438,7 @@ class _Setting:
         return _work(self.mask, self.block_q, self.block_k)
 
     def cost(
-        self, read: int, written: int, flops: int, extra: int, *, read_by_key_head=0, written_by_key_head=0
+        self, read: int, written: int, flops: int, extra: int, *, read_by_key_head: int = 0, written_by_key_head: int = 0
     ) -> Cost:
         """The cost of all heads from that of one, and what each K/V head reads and writes once."""
         read = self.heads * read + self.key_heads * read_by_key_head

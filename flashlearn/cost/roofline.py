@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -43,7 +44,7 @@ def placement_table(
     hardware: Hardware,
     *,
     dtype: torch.dtype = fp16,
-    **options,
+    **options: Any,
 ) -> dict[tuple[int, int], Placement]:
     """Place self-attention of one head for every (N, D); `options` go to the cost function."""
     cases = itertools.product(lengths, head_dims)
