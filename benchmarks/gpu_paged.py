@@ -315,7 +315,7 @@ def replay_ms(graph: torch.cuda.CUDAGraph, repeats: int = 1) -> float:
 
 def clock_of(device: str) -> Callable[[Calls], float]:
     """What measures a call; without a GPU, in a rehearsal, nothing does."""
-    return graph_us if device == "cuda" else lambda calls: [1.0 for call in calls if call() is not None][0]
+    return graph_us if device == "cuda" else lambda calls: next(1.0 for call in calls if call() is not None)
 
 
 def measure(name: str, problem: Problem, device: str) -> dict[str, float]:

@@ -44,7 +44,7 @@ def sentences(report: str) -> tuple[list[str], list[str]]:
 
 def says_the_cause(variant: Answer, report: str) -> bool:
     """Whether any sentence says it, whatever the others say."""
-    return any(re.search(variant.says, text, re.IGNORECASE) for text in sum(sentences(report), []))
+    return any(re.search(variant.says, text, re.IGNORECASE) for texts in sentences(report) for text in texts)
 
 
 def verdict(variant: Answer, report: str) -> str:

@@ -219,7 +219,7 @@ def test_sentences_say_what_a_query_does_not_see():
     for steps in (one_pass_attention_steps, two_pass_attention_steps):
         said = [step.sentence for step in steps(q, k, k, window=(1, 0))]
         assert ["hidden from this query" in sentence for sentence in said[:4]] == [True, True, False, False]
-        last = [step.sentence for step in steps(q, k[:, :, :0], k[:, :, :0])][0]
+        last = next(step.sentence for step in steps(q, k[:, :, :0], k[:, :, :0]))
         assert last == "No key was seen: write 0 to HBM: (0.0000, 0.0000)."
     starts_hidden = torch.tensor([-float("inf"), 1.0, 3.0])
     said = [step.sentence for step in fl.online_softmax_steps(starts_hidden)]
@@ -277,7 +277,7 @@ def test_the_grid_covers_every_value():
 
 
 def test_layouts_are_what_they_say():
-    q, k, v, do = make(Case(4, 4, 2, layout="expanded"))
+    q, k, v, _do = make(Case(4, 4, 2, layout="expanded"))
     assert k.stride(1) == 0 == v.stride(1)
     for layout in ("transposed", "strided", "packed"):
         q, k, v, _ = make(Case(4, 4, 2, layout=layout))
@@ -338,7 +338,7 @@ def test_the_rule_catches_mistakes(mistake):
 
 @pytest.mark.parametrize("option", ["causal", "normalised", "recompute", "return_lse", "fused"])
 def test_words_do_not_count_as_true(option):
-    q, k, v, do = make(Case(3, 5, 2))
+    q, k, v, _do = make(Case(3, 5, 2))
     lse = torch.zeros(q.shape[:3])
     functions = {
         "causal": lambda **o: standard_attention(q, k, v, **o),

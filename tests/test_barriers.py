@@ -346,7 +346,7 @@ def backward_run(
 )
 def test_the_package_s_kernels_run_clean(shape, options):
     """Ragged, causal, grouped: the kernels' own text, forward and then backward."""
-    *_, N_q, N_k, D, causal = shape
+    *_, _N_q, _N_k, _D, causal = shape
     q, k, v, do, want, gradients = problem(*shape)
     o, lse = forward_run(q, k, v, causal, **options)
     torch.testing.assert_close(o.float(), want, atol=3e-3, rtol=0)
@@ -407,7 +407,7 @@ def test_q_that_is_handed_back_before_o_has_left_is_overwritten():
 @pytest.mark.parametrize("causal", (False, True))
 @pytest.mark.parametrize("D, side", across((64, 128, 192, 256), (1, 2, 3, 8)))
 def test_programs_take_turns_to_add_to_dq(D, side, causal):
-    q, k, v, do, want, gradients = problem(2, 4, 2, 150, 300, D, causal)
+    q, k, v, do, _want, gradients = problem(2, 4, 2, 150, 300, D, causal)
     o, lse = forward_run(q, k, v, causal)
     for got, wanted in zip(backward_run(q, k, v, do, o, lse, causal, side=side), gradients, strict=True):
         torch.testing.assert_close(got.float(), wanted, atol=1e-2, rtol=1e-2)

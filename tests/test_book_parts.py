@@ -21,8 +21,8 @@ from flashlearn.show.frame import as_runs, count, paint
 from tests.slow import slow
 
 pytest.importorskip("latex2mathml", reason="needs the extra `book`")
-from tools.book import build, colab, finish, formulas, frames, pages, runs  # noqa: E402
-from tools.book.address import Address  # noqa: E402
+from tools.book import build, colab, finish, formulas, frames, pages, runs
+from tools.book.address import Address
 
 ROOT = Path(__file__).parents[1]
 X = torch.tensor([3.0, 2.0, 5.0, 1.0])
@@ -42,7 +42,7 @@ def run(request):
 @pytest.mark.parametrize("still", [0, -1])
 @pytest.mark.slow
 def test_frames_are_those_that_were_painted(run, still):
-    each, painted = run
+    _each, painted = run
     cut = frames.cut(animated(Film(painted), [1200] * len(painted), still), len(painted))
     assert len(cut) == len(painted)
     for before, after in zip(painted, cut, strict=True):

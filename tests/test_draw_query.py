@@ -143,7 +143,7 @@ def test_converge_shows_how_every_number_was_made():
         steps = record(one_pass_attention_steps(*inputs(D=1), normalised=normalised))
         for step in (steps[0], steps[1], steps[4], steps[9]):
             shown = [words[2:].replace("−", "-") for words in texts(step, draw_converge) if words.startswith("= ")]
-            made = [eval(words.replace("×", "*")) for words in shown]  # noqa: S307
+            made = [eval(words.replace("×", "*")) for words in shown]
             assert made == pytest.approx([step.values[at][0, 0, -1, -1].item() for at in ("l_i", name)], abs=2e-3)
     assert not any(words.startswith("= ") for words in texts(record(RUNS["one pass"](*inputs()))[4], draw_converge))
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 if importlib.util.find_spec("triton"):
-    import flashlearn.kernels  # noqa: F401  (first: PyTorch imports Triton too, for tensors without data)
+    import flashlearn.kernels
 
 import flashlearn as fl
 from flashlearn import course

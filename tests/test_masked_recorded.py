@@ -164,7 +164,7 @@ def test_a_longer_sequence_moves_no_more_a_query_in_a_window():
 def test_steps_say_what_is_masked(problem):
     """Only blocks that need a mask are told to have one; every visited block shows some query a key."""
     q, k, v, _ = make(problem)
-    options, how = low_level(problem)
+    options, _how = low_level(problem)
     steps = kernel_steps(attention_forward_portable, q, k, v, causal=problem.causal, launch=BLOCKS, options=options)
     whole = Mask(
         problem.N_q, problem.N_k, (problem.window or (None, None))[0],

@@ -412,7 +412,7 @@ BAD = (  # what is put in the place of what, and what is said
 
 @pytest.mark.parametrize("name, change, message", BAD)
 def test_bad_input(name, change, message):
-    tensors, options = make(GOOD)
+    tensors, _options = make(GOOD)
     given = dict(zip(("q", "k_pages", "v_pages", "page_table", "lengths"), tensors, strict=True))
     given[name] = change(given.get(name))
     with pytest.raises(ValueError, match="expected .*" + message):

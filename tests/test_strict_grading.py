@@ -565,7 +565,7 @@ def test_a_function_that_ends_the_process_harms_itself_alone(cell, remark, secon
         monkeypatch.setattr(strict, "GRACE", 2)
     name = f"grandchild-{os.getpid()}-strict"
     sources = [FIRST, MERGE, cell.replace("NAME", name), "check('16.gqa', 3)", SCORES]
-    entries, problem = grade_cells(sources, seconds, MEMORY)
+    entries, _problem = grade_cells(sources, seconds, MEMORY)
     assert [entry.exercise for entry in entries] == ["03.merge", "00.scores", "00.scores"]
     assert entries[0].passed == TESTS["03.merge"] and entries[2].passed == TESTS["00.scores"]
     assert entries[1].passed == 0 and remark in entries[1].remark

@@ -379,7 +379,7 @@ def memory_row(setting: Setting, names: Sequence[str], gone: dict[str, str], dev
                 row[name] = peak_bytes(lambda: _forward_backward(name, q, k, v, do, setting.causal))
 
         with heard() as said:
-            error = _failure(lambda: (layer(setting=small), layer()))  # noqa: B023  first workspaces that stay
+            error = _failure(lambda: (layer(setting=small), layer()))
         if error is not None:
             row[name], row["reasons"][name] = None, reason(error, said)
     return row

@@ -438,7 +438,14 @@ class _Setting:
         return _work(self.mask, self.block_q, self.block_k)
 
     def cost(
-        self, read: int, written: int, flops: int, extra: int, *, read_by_key_head: int = 0, written_by_key_head: int = 0
+        self,
+        read: int,
+        written: int,
+        flops: int,
+        extra: int,
+        *,
+        read_by_key_head: int = 0,
+        written_by_key_head: int = 0,
     ) -> Cost:
         """The cost of all heads from that of one, and what each K/V head reads and writes once."""
         read = self.heads * read + self.key_heads * read_by_key_head

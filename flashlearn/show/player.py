@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import anywidget
 from IPython import get_ipython
@@ -67,7 +67,7 @@ class Player(anywidget.AnyWidget):
     file.
     """
 
-    all: weakref.WeakSet[Player] = weakref.WeakSet()
+    all: ClassVar[weakref.WeakSet[Player]] = weakref.WeakSet()
     unfinished = 0  # frames, of all players, that are being painted
     _esm = Unicode(browser_text("player.js", "film.js", "saved.js", "widget.js")).tag(sync=True)
     _css = Unicode(browser_text("player.css")).tag(sync=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from typing import ClassVar
 
 import anywidget
 from traitlets import Bytes, Int, Unicode
@@ -14,7 +15,7 @@ from flashlearn.show.bundle import browser_text
 class Still(anywidget.AnyWidget):
     """A picture with its words. `projected()` gives its bytes, plain or for a projector; `width` is in pixels."""
 
-    all: weakref.WeakSet[Still] = weakref.WeakSet()
+    all: ClassVar[weakref.WeakSet[Still]] = weakref.WeakSet()
     _esm = Unicode(browser_text("saved.js", "still.js")).tag(sync=True)
     png = Bytes().tag(sync=True)
     alt = Unicode().tag(sync=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import weakref
+from typing import ClassVar
 
 import anywidget
 import ipywidgets as widgets
@@ -49,7 +50,7 @@ class Stepper(widgets.VBox):
     Each step is painted once, when first shown. `show(steps)` loads another run into the same widget.
     """
 
-    all: weakref.WeakSet[Stepper] = weakref.WeakSet()
+    all: ClassVar[weakref.WeakSet[Stepper]] = weakref.WeakSet()
     children: tuple[widgets.Widget, ...]
 
     def __init__(self, steps: Steps, draw: Draw, *, alt: str, figsize=(12.8, 5.0), interval: int = 1200):

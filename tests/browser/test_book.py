@@ -16,7 +16,7 @@ import pytest
 from tests.browser.conftest import ARTIFACTS, ROOT, wait_until
 
 pytest.importorskip("axe_playwright_python", reason="needs the extra `test`")
-from axe_playwright_python.sync_playwright import Axe  # noqa: E402
+from axe_playwright_python.sync_playwright import Axe
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 CHAPTERS = sorted(path.stem for path in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))

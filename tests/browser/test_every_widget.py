@@ -13,7 +13,7 @@ from flashlearn.show.frame import TOTAL
 from tests.browser.conftest import ROOT, shown_width
 
 pytest.importorskip("playwright", reason="needs the extra `test`")
-from playwright.sync_api import TimeoutError, expect  # noqa: E402
+from playwright.sync_api import TimeoutError, expect
 
 pytestmark = pytest.mark.browser
 

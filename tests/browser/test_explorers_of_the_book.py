@@ -17,9 +17,9 @@ from tests.browser.test_book import PHONE, book, site, visit  # noqa: F401
 
 pytest.importorskip("latex2mathml", reason="needs the extra `book`")
 pytest.importorskip("playwright", reason="needs the extra `test`")
-from playwright.sync_api import expect  # noqa: E402
+from playwright.sync_api import expect
 
-from tools.book import finish, runs  # noqa: E402
+from tools.book import finish, runs
 
 pytestmark = pytest.mark.browser
 STATIC = ROOT / "book" / "_static"

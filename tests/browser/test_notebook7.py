@@ -7,7 +7,7 @@ import pytest
 from tests.browser.conftest import ARTIFACTS, shown_width, wait_until
 
 pytest.importorskip("playwright", reason="needs the extra `test`")
-from playwright.sync_api import expect  # noqa: E402
+from playwright.sync_api import expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 NOTEBOOK_ITSELF = {  # what it says at its start without any notebook of ours, and why

@@ -19,7 +19,7 @@ from flashlearn.show.draw import draw_row
 from flashlearn.show.film import frames
 
 pytest.importorskip("playwright", reason="needs the extra `test`")
-from playwright.sync_api import expect  # noqa: E402
+from playwright.sync_api import expect
 
 pytestmark = pytest.mark.browser
 

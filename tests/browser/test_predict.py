@@ -9,7 +9,7 @@ from flashlearn.exercises import log
 from flashlearn.exercises.questions import QUESTIONS
 
 pytest.importorskip("playwright", reason="needs the extra `test`")
-from playwright.sync_api import expect  # noqa: E402
+from playwright.sync_api import expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 NAME = "03.complexity"

@@ -7,7 +7,7 @@ import pytest
 from tests.browser.conftest import in_a_page
 
 pytest.importorskip("playwright", reason="needs the extra `test`")
-from playwright.sync_api import expect  # noqa: E402
+from playwright.sync_api import expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

@@ -7,7 +7,7 @@ import pytest
 from flashlearn.show.bundle import VIEW, browser_text
 
 pytest.importorskip("playwright", reason="needs the extra `test`")
-from playwright.sync_api import expect  # noqa: E402
+from playwright.sync_api import expect
 
 pytestmark = pytest.mark.browser
 
