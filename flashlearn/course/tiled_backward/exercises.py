@@ -1,4 +1,4 @@
-"""Exercises of notebook 10: dV for one block of keys, dS for one pair, the loop of sweep 1 in order, and sweep 2."""
+"""Exercises of notebook 10: dV for one block of keys, dS for one tile, the loop of the dK/dV pass in order, and dQ."""
 
 from __future__ import annotations
 
@@ -30,15 +30,22 @@ def _problem(N_q, N_k, D, size=1.0):
     return size * q, k, v, do, P.detach(), P.detach() @ v, torch.logsumexp(S.detach(), -1), dS
 
 
-def _dv(N_q, N_k, D, cols, block_q, size=1.0):
+def _order(name, hint, N_q, N_k, D, cols, block_q):
+    """The loop of the dK/dV pass over one block of keys."""
+    q, k, v, do, _, o, lse, _ = _problem(N_q, N_k, D)
+    keys = slice(*cols)
+    return ORDER.case(name, (q, k[keys], v[keys], do, lse, (do * o).sum(-1), block_q), hint)
+
+
+def _dv(name, hint, N_q, N_k, D, cols, block_q, size=1.0, tolerance=1e-5):
     def compare(function):
         q, k, _, do, P, _, lse, _ = _problem(N_q, N_k, D, size)
         return function(q, k[slice(*cols)], do.clone(), lse, block_q), P[:, slice(*cols)].mT @ do
 
-    return compare
+    return Case(name, compare, hint, tolerance)
 
 
-def _ds(N_q, N_k, D, rows, cols, hidden=False):
+def _ds(name, hint, N_q, N_k, D, rows, cols, hidden=False, tolerance=1e-5):
     def compare(function):
         _, _, v, do, P, o, _, dS = _problem(N_q, N_k, D)
         rows_, cols_ = slice(*rows), slice(*cols)
@@ -47,27 +54,10 @@ def _ds(N_q, N_k, D, rows, cols, hidden=False):
             p[0, 1:] = want[0, 1:] = 0
         return function(p, do[rows_], o[rows_], v[cols_]), want
 
-    return compare
+    return Case(name, compare, hint, tolerance)
 
 
-def _by_blocks(function):
-    """dV_j of five keys from 31 queries, of which seven, and three at the end, may meet the keys at a time."""
-    N_q, cols, D, block_q = 31, 5, 3, 7
-    q, k, _, do, P, _, lse, _ = _problem(N_q, cols, D)
-    got, made = watched(function, q.clone(), k.clone(), do.clone(), lse.clone(), block_q)
-    for shape in (one.shape for one in made):
-        if math.prod(shape) >= N_q * cols:
-            raise WrongWay(
-                f"expected blocks of {block_q} queries, got a tensor of shape {shape}: {N_q} queries at once"
-            )
-    blocks = {math.prod(shape) // cols for shape in shapes(made, "exp", "exp2", "pow")}
-    if blocks != {block_q, N_q % block_q}:
-        got_them = ", ".join(map(str, sorted(blocks))) or "none"
-        raise WrongWay(f"expected e^(S - lse) for {block_q} queries at once, for the last 3, got it for {got_them}")
-    return got, P.mT @ do
-
-
-def _dq(N_q, N_k, D, rows, block_k, size=1.0):
+def _dq(name, hint, N_q, N_k, D, rows, block_k, size=1.0, tolerance=1e-5):
     """dQ of some of the queries, for all keys, by autograd."""
 
     def compare(function):
@@ -76,48 +66,98 @@ def _dq(N_q, N_k, D, rows, block_k, size=1.0):
         want = (dS @ k / math.sqrt(D))[here]
         return function(q[here], k, v, do[here].clone(), o[here], lse[here], block_k), want
 
-    return compare
+    return Case(name, compare, hint, tolerance)
+
+
+def _in_sevens(function, tensors, others, what):
+    """What the answer returns, which may meet seven of 31 queries or keys at a time, and the last three."""
+    got, made = watched(function, *(t.clone() for t in tensors), 7)
+    large = [one.shape for one in made if math.prod(one.shape) >= 31 * others]
+    if large:
+        raise WrongWay(f"expected blocks of 7 {what}, got a tensor of shape {large[0]}: 31 {what} at once")
+    blocks = {math.prod(shape) // others for shape in shapes(made, "exp", "exp2", "pow")}
+    if blocks != {7, 3}:
+        got_them = ", ".join(map(str, sorted(blocks))) or "none"
+        raise WrongWay(f"expected e^(S - lse) for 7 {what} at once, for the last 3, got it for {got_them}")
+    return got
+
+
+def _by_blocks(function):
+    """dV_j of five keys from 31 queries."""
+    q, k, _, do, P, _, lse, _ = _problem(31, 5, 3)
+    return _in_sevens(function, (q, k, do, lse), 5, "queries"), P.mT @ do
 
 
 def _by_blocks_of_keys(function):
-    """dQ_i of four queries from 31 keys, of which seven, and three at the end, may meet them at a time."""
-    N_q, N_k, D, block_k = 4, 31, 3, 7
-    q, k, v, do, _, o, lse, dS = _problem(N_q, N_k, D)
-    given = (q.clone(), k.clone(), v.clone(), do.clone(), o.clone(), lse.clone())
-    got, made = watched(function, *given, block_k)
-    large = [one.shape for one in made if math.prod(one.shape) >= N_q * N_k]
-    if large:
-        raise WrongWay(f"expected blocks of {block_k} keys, got a tensor of shape {large[0]}: {N_k} keys at once")
-    blocks = {math.prod(shape) // N_q for shape in shapes(made, "exp", "exp2", "pow")}
-    if blocks != {block_k, N_k % block_k}:
-        got_them = ", ".join(map(str, sorted(blocks))) or "none"
-        raise WrongWay(f"expected e^(S - lse) for {block_k} keys at once, for the last 3, got it for {got_them}")
-    return got, dS @ k / math.sqrt(D)
+    """dQ_i of four queries from 31 keys."""
+    q, k, v, do, _, o, lse, dS = _problem(4, 31, 3)
+    return _in_sevens(function, (q, k, v, do, o, lse), 4, "keys"), dS @ k / math.sqrt(3)
 
 
-def _queries_and_keys(N_q, N_k, D, cols, block_q):
-    """What the loop of sweep 1 takes for one block of keys."""
-    q, k, v, do, _, o, lse, _ = _problem(N_q, N_k, D)
-    keys = slice(*cols)
-    return q, k[keys], v[keys], do, lse, (do * o).sum(-1), block_q
-
+ORDER_CASES = (
+    _order("one block of queries", "dV takes P, dK takes dS", 3, 4, 2, (0, 4), 3),
+    _order("two blocks of queries", "both gradients add up over the queries", 6, 4, 2, (0, 4), 3),
+    _order("some of the keys", "over these keys alone weights add up to less", 5, 7, 3, (2, 4), 5),
+)
+DV_CASES = (
+    _dv("one block of queries", "dV_j = P^T dO with P = exp(S - lse), S = q k_j^T / sqrt(D)", 4, 4, 3, (0, 4), 4),
+    _dv("several blocks of queries", "add up over the blocks: dV_j += P^T dO_i", 12, 4, 3, (0, 4), 4),
+    _dv(
+        "some of the keys",
+        "rows of P add up to 1 over all keys, not over these: use lse, no softmax here",
+        8,
+        10,
+        4,
+        (4, 7),
+        4,
+    ),
+    _dv("the last block is shorter", "range(0, N_q, block_q) with slices keeps the rest", 10, 6, 4, (0, 6), 4),
+    _dv("large scores", "subtract lse before the exponential: exp(S) overflows", 8, 6, 4, (0, 6), 3, 3000.0),
+    Case(
+        "block by block",
+        _by_blocks,
+        "inside the loop: q[rows], do[rows] and lse[rows] of block_q queries, and all of k_j",
+    ),
+    _dv(
+        "all digits of float64",
+        "torch.zeros(...) is float32 unless told: zeros_like(k_j), or dtype=q.dtype",
+        *(15, 7, 5, (0, 7), 4),
+        tolerance=1e-10,
+    ),
+)
+DS_CASES = (
+    _ds("all keys", "dS = P o (dP - delta), dP = dO V_j^T", 5, 4, 3, (0, 5), (0, 4)),
+    _ds("some of the keys", "delta is rowsum(dO o O): P o dP here is a part of its sum", 5, 9, 3, (0, 5), (3, 6)),
+    _ds("as many rows as columns", "delta is one number for each row: keepdim=True", 9, 9, 4, (3, 6), (3, 6)),
+    _ds("part of it masked", "P is 0 where the mask hides: then dS is 0 too", 6, 6, 4, (2, 4), (2, 5), hidden=True),
+    _ds(
+        "all digits of float64",
+        "torch.zeros(...) is float32 unless told; keep the dtype of what comes in",
+        *(7, 11, 5, (1, 6), (2, 9)),
+        tolerance=1e-10,
+    ),
+)
+DQ_CASES = (
+    _dq("one block of keys", "dQ_i = scale dS K, dS = P o (dP - delta), P = e^(S - lse)", 4, 5, 3, (0, 4), 5),
+    _dq("several blocks of keys", "add up over the blocks: dQ_i += scale dS K_j", 4, 12, 3, (0, 4), 4),
+    _dq("some of the queries", "lse_i and delta have one number for each of these queries", 9, 8, 4, (3, 5), 4),
+    _dq("the last block is shorter", "range(0, N_k, block_k) with slices keeps the rest", 6, 10, 4, (0, 6), 4),
+    _dq("large scores", "subtract lse before the exponential: exp(S) overflows", 8, 6, 4, (0, 8), 3, 3000.0),
+    Case("block by block", _by_blocks_of_keys, "inside the loop: block_k rows of k and of v, and all of q_i"),
+    _dq(
+        "all digits of float64",
+        "torch.zeros(...) is float32 unless told: zeros_like(q_i), or dtype=q_i.dtype",
+        *(7, 15, 5, (0, 7), 4),
+        tolerance=1e-10,
+    ),
+)
 
 EXERCISES = (
     Ordering(
         "order",
         "order(): the letters of the lines of the loop, from top to bottom",
         order_solution,
-        (
-            ORDER.case("one block of queries", _queries_and_keys(3, 4, 2, (0, 4), 3), "dV takes P, dK takes dS"),
-            ORDER.case(
-                "two blocks of queries", _queries_and_keys(6, 4, 2, (0, 4), 3), "both gradients add up over the queries"
-            ),
-            ORDER.case(
-                "some of the keys",
-                _queries_and_keys(5, 7, 3, (2, 4), 5),
-                "over these keys alone weights add up to less",
-            ),
-        ),
+        ORDER_CASES,
         hints=(
             "Cover the letters and say what one visit does: P again, its share of dV, dS, its share of dK.",
             "`tile` is one piece of room on chip: what does each line need to find in it?",
@@ -131,38 +171,7 @@ EXERCISES = (
         "dv",
         "dv(q, k_j, do, lse, block_q): (N_q, D), (cols, D), (N_q, D), (N_q,), int -> dV_j (cols, D)",
         dv_solution,
-        (
-            Case(
-                "one block of queries",
-                _dv(4, 4, 3, (0, 4), 4),
-                "dV_j = P^T dO with P = exp(S - lse), S = q k_j^T / sqrt(D)",
-            ),
-            Case("several blocks of queries", _dv(12, 4, 3, (0, 4), 4), "add up over the blocks: dV_j += P^T dO_i"),
-            Case(
-                "some of the keys",
-                _dv(8, 10, 4, (4, 7), 4),
-                "rows of P add up to 1 over all keys, not over these: use lse, no softmax here",
-            ),
-            Case(
-                "the last block is shorter",
-                _dv(10, 6, 4, (0, 6), 4),
-                "range(0, N_q, block_q) with slices keeps the rest",
-            ),
-            Case(
-                "large scores", _dv(8, 6, 4, (0, 6), 3, 3000.0), "subtract lse before the exponential: exp(S) overflows"
-            ),
-            Case(
-                "block by block",
-                _by_blocks,
-                "inside the loop: q[rows], do[rows] and lse[rows] of block_q queries, and all of k_j",
-            ),
-            Case(
-                "all digits of float64",
-                _dv(15, 7, 5, (0, 7), 4),
-                "torch.zeros(...) is float32 unless told: zeros_like(k_j), or dtype=q.dtype",
-                1e-10,
-            ),
-        ),
+        DV_CASES,
         hints=(
             "dV_j = P^T dO, summed over all queries. What brings back a block of P, when only q, k_j and lse are at hand?",
             "S = q[rows] k_j^T / sqrt(d) and P = e^(S - lse), lse as a column. No softmax: the other keys of the row are not here.",
@@ -174,28 +183,7 @@ EXERCISES = (
         "ds",
         "ds(p, do, o, v_j): (rows, cols), (rows, D), (rows, D), (cols, D) -> dS (rows, cols)",
         ds_solution,
-        (
-            Case("all keys", _ds(5, 4, 3, (0, 5), (0, 4)), "dS = P o (dP - delta), dP = dO V_j^T"),
-            Case(
-                "some of the keys",
-                _ds(5, 9, 3, (0, 5), (3, 6)),
-                "delta is rowsum(dO o O): P o dP here is a part of its sum",
-            ),
-            Case(
-                "as many rows as columns",
-                _ds(9, 9, 4, (3, 6), (3, 6)),
-                "delta is one number for each row: keepdim=True",
-            ),
-            Case(
-                "part of it masked", _ds(6, 6, 4, (2, 4), (2, 5), True), "P is 0 where the mask hides: then dS is 0 too"
-            ),
-            Case(
-                "all digits of float64",
-                _ds(7, 11, 5, (1, 6), (2, 9)),
-                "torch.zeros(...) is float32 unless told; keep the dtype of what comes in",
-                1e-10,
-            ),
-        ),
+        DS_CASES,
         hints=(
             "dS = P o (dP - delta), as in notebook 09. Which of the three cannot come from this block alone by its definition?",
             "delta sums P o dP over all keys, and here are only some of them. It equals rowsum(dO o O).",
@@ -206,36 +194,9 @@ EXERCISES = (
         "dq",
         "dq(q_i, k, v, do_i, o_i, lse_i, block_k): (rows, D), (N_k, D) twice, (rows, D) twice, (rows,), int -> dQ_i",
         dq_solution,
-        (
-            Case(
-                "one block of keys",
-                _dq(4, 5, 3, (0, 4), 5),
-                "dQ_i = scale dS K, dS = P o (dP - delta), P = e^(S - lse)",
-            ),
-            Case("several blocks of keys", _dq(4, 12, 3, (0, 4), 4), "add up over the blocks: dQ_i += scale dS K_j"),
-            Case(
-                "some of the queries",
-                _dq(9, 8, 4, (3, 5), 4),
-                "lse_i and delta have one number for each of these queries",
-            ),
-            Case(
-                "the last block is shorter",
-                _dq(6, 10, 4, (0, 6), 4),
-                "range(0, N_k, block_k) with slices keeps the rest",
-            ),
-            Case(
-                "large scores", _dq(8, 6, 4, (0, 8), 3, 3000.0), "subtract lse before the exponential: exp(S) overflows"
-            ),
-            Case("block by block", _by_blocks_of_keys, "inside the loop: block_k rows of k and of v, and all of q_i"),
-            Case(
-                "all digits of float64",
-                _dq(7, 15, 5, (0, 7), 4),
-                "torch.zeros(...) is float32 unless told: zeros_like(q_i), or dtype=q_i.dtype",
-                1e-10,
-            ),
-        ),
+        DQ_CASES,
         hints=(
-            "Sweep 2: queries stay, keys come by. What does one visit add to dQ_i, and what can be made before the loop?",
+            "The dQ pass: queries stay, keys come by. What does one visit add to dQ_i, and what can be made before the loop?",
             "delta comes from do_i and o_i, once. In the loop P comes back by lse_i, then dP, then dS, as in 10.ds.",
             "One line before the loop for delta and one for zeros; in it a slice, P, dS, and (rows, block)(block, d) is added.",
         ),
