@@ -23,8 +23,8 @@ def _expected(start, stop, N_q, N_k, left, right, block_q):
     return (seen[0] // block_q, seen[-1] // block_q + 1) if seen else (0, 0)
 
 
-def _bounds(*sizes):
-    return lambda function: (_loop(function(*sizes)), _expected(*sizes))
+def _bounds(name, hint, *sizes):
+    return Case(name, lambda function: (_loop(function(*sizes)), _expected(*sizes)), hint)
 
 
 def _every_size(function):
@@ -46,24 +46,56 @@ def _random(*shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def _sink(B, H, N_q, N_k, shift=0.0, sinks=0.0, seed=0):
+def _sink(name, hint, B, H, N_q, N_k, shift=0.0, sinks=0.0, seed=0, tolerance=1e-5):
     """Scores around `shift`, sinks around `sinks`: the gradient by autograd, through the softmax with one term more."""
-    S, v, do = (
-        shift + _random(B, H, N_q, N_k, seed=seed),
-        _random(B, H, N_k, 5, seed=seed + 1),
-        _random(B, H, N_q, 5, seed=seed + 2),
-    )
+    S, v = shift + _random(B, H, N_q, N_k, seed=seed), _random(B, H, N_k, 5, seed=seed + 1)
+    do = _random(B, H, N_q, 5, seed=seed + 2)
     logits = (sinks + _random(H, seed=seed + 3)).requires_grad_()
     with_sink = torch.cat([S, logits[:, None, None].expand(B, H, N_q, 1)], -1)
     o = torch.softmax(with_sink, -1)[..., :-1] @ v
     (expected,) = torch.autograd.grad((o * do).sum(), logits)
     given = do, o.detach(), torch.logsumexp(with_sink, -1).detach(), logits.detach()
-    return lambda function: (function(*(t.clone() for t in given)), expected)
+    return Case(name, lambda function: (function(*(t.clone() for t in given)), expected), hint, tolerance)
 
 
-def _wasted(lengths, room):
-    return lambda function: (function(list(lengths), room), padding_solution(list(lengths), room))
+def _wasted(name, hint, *lengths, room):
+    return Case(name, lambda function: (function([*lengths], room), padding_solution(lengths, room)), hint)
 
+
+BOUNDS_CASES = (
+    _bounds("a causal window", "the last key of the block is seen by 5 queries more", 8, 12, 24, 24, 5, 0, 4),
+    _bounds("keys ahead too", "a query `right` places before a key sees it", 8, 12, 24, 24, 5, 3, 4),
+    _bounds("blocks of two sizes", "the result is in blocks of queries: block_q each", 6, 9, 20, 20, 4, 1, 5),
+    _bounds("no limit on one side", "None: as many keys back as there are", 8, 12, 24, 24, None, 0, 4),
+    _bounds("no limit at all", "all blocks of queries, the last one perhaps shorter", 4, 8, 10, 10, None, None, 4),
+    _bounds("the first keys", "no query comes before query 0: not a negative block", 0, 4, 24, 24, 2, 6, 4),
+    _bounds("the last keys", "no query comes after N_q - 1", 8, 10, 10, 10, 7, 0, 4),
+    _bounds("more keys than queries", "query i stands at key i + N_k - N_q", 8, 10, 4, 12, 3, 0, 2),
+    _bounds("more queries than keys", "N_k - N_q may be negative", 2, 4, 12, 4, 3, 0, 3),
+    _bounds("nobody sees them", "first = end, or any other range that is empty", 0, 4, 4, 12, 1, 0, 2),
+    Case("every small size", _every_size, "draw the mask for the sizes named here, and look along its columns"),
+)
+SINK_CASES = (
+    _sink("one head", "one number: a sum over the queries", 1, 1, 4, 6),
+    _sink("three heads", "every head has a sink, and a sum, of its own", 1, 3, 4, 6, seed=10),
+    _sink("two batches", "the batches share the sinks: sum over them too", 2, 3, 5, 4, seed=20),
+    _sink("one query", "dimensions of size 1 stay where they are", 1, 2, 1, 7, seed=30),
+    _sink("large scores", "subtract lse before the exponential", 1, 2, 4, 5, 2000.0, 2000.0, seed=40),
+    _sink("very low scores", "subtract lse before the exponential", 1, 2, 4, 5, -2000.0, -2000.0, seed=50),
+    _sink("a sink that takes nearly all", "its weight is exp(sink - lse)", 1, 2, 4, 5, 0.0, 9.0, seed=60),
+    _sink("float64", "stay in the dtype of do, and add nothing on the way", 2, 2, 4, 6, seed=70, tolerance=1e-10),
+)
+PADDING_CASES = (
+    _wasted("three sequences", "the longest has 5 tokens; 5 and 3 fill a row of 8", 5, 3, 2, room=8),
+    _wasted("a gap in a row", "a sequence stays in one row, and no row is opened again", 5, 6, 4, 6, 3, room=8),
+    _wasted("all alike", "equal lengths need no padding, and two rows of 8 are full", 4, 4, 4, 4, room=8),
+    _wasted("one sequence", "one row, mostly empty", 3, room=16),
+    _wasted("one long, many short", "the longest decides for all", 100, *[1] * 20, room=128),
+    _wasted(
+        "some without tokens", "a sequence of no tokens needs no room, only a row of padding", 0, 7, 0, 5, 0, room=12
+    ),
+    _wasted("a room of the longest", "a row may hold one sequence, exactly", 9, 2, 7, 9, 1, 1, room=9),
+)
 
 EXERCISES = (
     Exercise(
@@ -71,33 +103,7 @@ EXERCISES = (
         "loop(start, stop, N_q, N_k, left, right, block_q): the block of keys start .. stop - 1, a window whose sides are "
         "numbers or None -> (first, end), the blocks of queries first .. end - 1 that see any of these keys",
         bounds_solution,
-        (
-            Case(
-                "a causal window",
-                _bounds(8, 12, 24, 24, 5, 0, 4),
-                "the last key of the block is seen by 5 queries more",
-            ),
-            Case("keys ahead too", _bounds(8, 12, 24, 24, 5, 3, 4), "a query `right` places before a key sees it"),
-            Case(
-                "blocks of two sizes",
-                _bounds(6, 9, 20, 20, 4, 1, 5),
-                "the result is in blocks of queries: block_q each",
-            ),
-            Case("no limit on one side", _bounds(8, 12, 24, 24, None, 0, 4), "None: as many keys back as there are"),
-            Case(
-                "no limit at all",
-                _bounds(4, 8, 10, 10, None, None, 4),
-                "all blocks of queries, the last one perhaps shorter",
-            ),
-            Case(
-                "the first keys", _bounds(0, 4, 24, 24, 2, 6, 4), "no query comes before query 0: not a negative block"
-            ),
-            Case("the last keys", _bounds(8, 10, 10, 10, 7, 0, 4), "no query comes after N_q - 1"),
-            Case("more keys than queries", _bounds(8, 10, 4, 12, 3, 0, 2), "query i stands at key i + N_k - N_q"),
-            Case("more queries than keys", _bounds(2, 4, 12, 4, 3, 0, 3), "N_k - N_q may be negative"),
-            Case("nobody sees them", _bounds(0, 4, 4, 12, 1, 0, 2), "first = end, or any other range that is empty"),
-            Case("every small size", _every_size, "draw the mask for the sizes named here, and look along its columns"),
-        ),
+        BOUNDS_CASES,
         hints=(
             "A query sees a key if the key lies from `left` before its place to `right` after it. Turn the sentence round: who sees key j?",
             "Query i stands at key i + N_k - N_q. Key j is seen from the place j - right to the place j + left.",
@@ -110,18 +116,7 @@ EXERCISES = (
         "sink",
         "sink_gradient(do, o, lse, sinks): (B, H, N_q, D) twice, (B, H, N_q), (H,); lse has the sink in it -> (H,)",
         sink_solution,
-        (
-            Case("one head", _sink(1, 1, 4, 6), "one number: a sum over the queries"),
-            Case("three heads", _sink(1, 3, 4, 6, seed=10), "every head has a sink, and a sum, of its own"),
-            Case("two batches", _sink(2, 3, 5, 4, seed=20), "the batches share the sinks: sum over them too"),
-            Case("one query", _sink(1, 2, 1, 7, seed=30), "dimensions of size 1 stay where they are"),
-            Case("large scores", _sink(1, 2, 4, 5, 2000.0, 2000.0, seed=40), "subtract lse before the exponential"),
-            Case(
-                "very low scores", _sink(1, 2, 4, 5, -2000.0, -2000.0, seed=50), "subtract lse before the exponential"
-            ),
-            Case("a sink that takes nearly all", _sink(1, 2, 4, 5, 0.0, 9.0, seed=60), "its weight is exp(sink - lse)"),
-            Case("float64", _sink(2, 2, 4, 6, seed=70), "stay in the dtype of do, and add nothing on the way", 1e-10),
-        ),
+        SINK_CASES,
         hints=(
             "The sink is one more key: dS = P (dP - δ) holds for it as for the others. What are its P and its dP?",
             "Its value is 0, so dP = dO · 0 = 0. Its P is exp(sink - lse), and δ is rowsum(dO o).",
@@ -133,21 +128,7 @@ EXERCISES = (
         "wasted(lengths, room) -> (padded, packed): the places without a token if all sequences are padded to the longest, and if "
         "they go, in order, into rows of `room` places, a sequence that does not fit any more beginning the next row",
         padding_solution,
-        (
-            Case("three sequences", _wasted((5, 3, 2), 8), "the longest has 5 tokens; 5 and 3 fill a row of 8"),
-            Case(
-                "a gap in a row", _wasted((5, 6, 4, 6, 3), 8), "a sequence stays in one row, and no row is opened again"
-            ),
-            Case("all alike", _wasted((4, 4, 4, 4), 8), "equal lengths need no padding, and two rows of 8 are full"),
-            Case("one sequence", _wasted((3,), 16), "one row, mostly empty"),
-            Case("one long, many short", _wasted((100, *[1] * 20), 128), "the longest decides for all"),
-            Case(
-                "some without tokens",
-                _wasted((0, 7, 0, 5, 0), 12),
-                "a sequence of no tokens needs no room, only a row of padding",
-            ),
-            Case("a room of the longest", _wasted((9, 2, 7, 9, 1, 1), 9), "a row may hold one sequence, exactly"),
-        ),
+        PADDING_CASES,
         hints=(
             "Draw both: as rows of equal length, and one after the other. Which places hold a token, and how many are there?",
             "padded is places minus tokens, with len(lengths) rows. For packed keep the number of free places in the row begun last.",
