@@ -50,8 +50,8 @@ from flashlearn.cost import (
     standard_cost,
     standard_kernels,
     stored_backward_cost,
+    two_pass_backward_cost,
     two_pass_cost,
-    two_sweep_cost,
     v1_cost,
     v2_cost,
 )
@@ -386,8 +386,8 @@ def test_intensities_are_marked_right_of_the_ridge():
 
 
 FORWARD = [*ATTENTION_COSTS.values(), standard_kernels, ideal_cost]
-BACKWARD = [standard_backward_cost, stored_backward_cost, two_sweep_cost, fused_backward_cost]
-BLOCKED = [one_pass_cost, two_pass_cost, v1_cost, v2_cost, two_sweep_cost, fused_backward_cost]
+BACKWARD = [standard_backward_cost, stored_backward_cost, two_pass_backward_cost, fused_backward_cost]
+BLOCKED = [one_pass_cost, two_pass_cost, v1_cost, v2_cost, two_pass_backward_cost, fused_backward_cost]
 UNBLOCKED = [standard_cost, standard_kernels, ideal_cost, standard_backward_cost, stored_backward_cost]
 SOFTMAX = list(safe_softmax_steps(torch.zeros(4)))
 
@@ -470,7 +470,7 @@ CALLS = {  # every cost that takes sizes, with large ones
     two_pass_cost: (SIZES, {"block_k": 4096}),
     one_pass_cost: (SIZES, {"causal": True, "block_k": 4096}),
     **{cost: (SIZES, {"H_kv": 2}) for cost in (standard_backward_cost, stored_backward_cost)},
-    **{cost: (SIZES, {"H_kv": 2, **BLOCK_SIZES}) for cost in (two_sweep_cost, fused_backward_cost)},
+    **{cost: (SIZES, {"H_kv": 2, **BLOCK_SIZES}) for cost in (two_pass_backward_cost, fused_backward_cost)},
     softmax_cost: (("blocked", 90_000, 90_000), {"block_size": 7}),
     matmul_cost: ((70_000, 70_000, 70_000), {}),
     serving.cache_bytes: ((1000, 1000, 1000), {}),

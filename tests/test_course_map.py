@@ -37,8 +37,8 @@ FORMULAS = {  # of what is counted from steps
     "flash_attention_paged": lambda: cost.v2_cost(1, 1, 1, course.TOKENS, course.WIDTH, **BLOCKS),
     "flash_attention, window (16, 0)": lambda: cost.v2_cost(*SIZES, **BLOCKS, window=(course.BLOCK, 0)),
     "attention_backward": lambda: cost.standard_backward_cost(*SIZES, **FP32),
-    "tiled_attention_backward": lambda: cost.two_sweep_cost(*SIZES, **BLOCKS),
-    "kernels.attention_backward": lambda: cost.two_sweep_cost(*SIZES, **BLOCKS),
+    "tiled_attention_backward": lambda: cost.two_pass_backward_cost(*SIZES, **BLOCKS),
+    "kernels.attention_backward": lambda: cost.two_pass_backward_cost(*SIZES, **BLOCKS),
 }
 
 

@@ -63,32 +63,32 @@ def test_race_gives_every_lane_the_same_bytes():
     frames = record(race(recorded, 10))
     assert len(frames) == 10 and frames[-1].values["moved"] == frames[-1].values["full"] == max(totals.values())
     for frame in frames:
-        for title, lane in frame.values["lanes"].items():
-            finished = sum(lane.moved.values())
-            if lane.over:
-                assert finished == totals[title] and lane.under_way == 0 and lane.work == 1
+        for title, runner in frame.values["runners"].items():
+            finished = sum(runner.moved.values())
+            if runner.over:
+                assert finished == totals[title] and runner.under_way == 0 and runner.work == 1
             else:
-                assert finished + lane.under_way == frame.values["moved"] < totals[title]
+                assert finished + runner.under_way == frame.values["moved"] < totals[title]
 
 
 def test_race_ends_in_the_order_of_the_bytes():
     recorded = runs()
-    over = {title: next(n for n, frame in enumerate(race(recorded, 48)) if frame.values["lanes"][title].over)
+    over = {title: next(n for n, frame in enumerate(race(recorded, 48)) if frame.values["runners"][title].over)
             for title in recorded}  # fmt: skip
     assert sorted(over, key=over.get) == sorted(recorded, key=lambda title: hbm_bytes(recorded[title]).total)
 
 
 def test_race_counts_each_matrix():
-    lanes = record(race(runs(), 4))[-1].values["lanes"]
+    runners = record(race(runs(), 4))[-1].values["runners"]
     recorded = runs()
-    for title, lane in lanes.items():
-        for name, moved in lane.moved.items():
+    for title, runner in runners.items():
+        for name, moved in runner.moved.items():
             assert moved == hbm_bytes(recorded[title], name).total
 
 
 def test_race_without_products_counts_bytes():
-    lane = record(race({"safe": safe_softmax_steps(torch.zeros(4, 10))}, 2))[0].values["lanes"]["safe"]
-    assert lane.work == pytest.approx(0.5)
+    runner = record(race({"safe": safe_softmax_steps(torch.zeros(4, 10))}, 2))[0].values["runners"]["safe"]
+    assert runner.work == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("number", [0, 5, 11])
@@ -97,10 +97,10 @@ def test_traffic_can_be_read(number):
     ax = painted(draw_traffic, frames[number])
     readable(ax)
     shown = [text.get_text() for text in ax.texts]
-    for title, lane in frames[number].values["lanes"].items():
+    for title, runner in frames[number].values["runners"].items():
         assert title in shown
         assert (
-            f"done with {sum(lane.moved.values()):,} B" if lane.over else f"products done: {lane.work:.0%}"
+            f"done with {sum(runner.moved.values()):,} B" if runner.over else f"products done: {runner.work:.0%}"
         ) in shown
 
 
@@ -121,19 +121,19 @@ def test_bars_are_as_long_as_the_bytes():
     last = record(race(runs(), 3))[-1]
     ax = painted(draw_traffic, last)
     coloured = [shape for shape, face, _ in rectangles(ax) if tuple(face[:3]) != (1, 1, 1)]
-    lanes = list(last.values["lanes"].values())
+    runners = list(last.values["runners"].values())
     rows = sorted({shape.y0 for shape in coloured})
-    for row, lane in zip(rows, lanes, strict=True):
+    for row, runner in zip(rows, runners, strict=True):
         here = [shape for shape in coloured if shape.y0 == row]
         assert min(shape.x0 for shape in here) == LEFT
         length = sum(shape.width for shape in here)
-        assert length == pytest.approx(SPAN * sum(lane.moved.values()) / last.values["full"])
+        assert length == pytest.approx(SPAN * sum(runner.moved.values()) / last.values["full"])
 
 
 def test_lanes_may_be_many():
     q = torch.zeros(1, 1, 8, 4)
-    lanes = {f"lane {n}": one_pass_attention_steps(q, q, q) for n in range(4)}
-    ax = painted(draw_traffic, record(race(lanes, 2))[0])
+    runners = {f"runner {n}": one_pass_attention_steps(q, q, q) for n in range(4)}
+    ax = painted(draw_traffic, record(race(runners, 2))[0])
     readable(ax)
 
 

@@ -19,7 +19,7 @@ from flashlearn.algorithms.gradients import (
 )
 from flashlearn.algorithms.tiled import tiled_attention_v2, visited_blocks
 from flashlearn.algorithms.tiled_backward import tiled_attention_backward, tiled_attention_backward_steps
-from flashlearn.cost import fused_backward_cost, standard_backward_cost, stored_backward_cost, two_sweep_cost
+from flashlearn.cost import fused_backward_cost, standard_backward_cost, stored_backward_cost, two_pass_backward_cost
 from tests.grid import CASES, Case, check, fp16, fp32, fp64, largest_error, make, oracle, plain, probabilities
 from tests.slow import across, slow
 
@@ -281,7 +281,7 @@ def test_bytes_and_flops_counted_equal_the_formulas(case, form):
     if form in ("dense", "stored"):
         cost = {"dense": standard_backward_cost, "stored": stored_backward_cost}[form](*sizes, **known)
     else:
-        formula = fused_backward_cost if form == "fused" else two_sweep_cost
+        formula = fused_backward_cost if form == "fused" else two_pass_backward_cost
         cost = formula(*sizes, **known, block_q=case.block_q, block_k=case.block_k)
     assert fl.hbm_bytes(steps) == (cost.read, cost.written)
     assert fl.matmul_flops(steps) == cost.flops

@@ -427,7 +427,9 @@ def flash(q, k, v, cheat="", block=BLOCK):
                 hbm.store("O", rows, in_a_helper(rows) if cheat == "a helper" else divide(acc, l_i))
             if cols[1] == N and cheat != "forgets lse":
                 hbm.store("lse", rows, log_sum_exp(m_i, l_i))
-            yield hbm.step("blocks", program=(i,), **p.place(i, rows, j, cols), S=S, P=P, m_i=m_i, l_i=l_i, acc=acc)
+            yield hbm.step(
+                "blocks", program=(i,), **p.coordinates(i, rows, j, cols), S=S, P=P, m_i=m_i, l_i=l_i, acc=acc
+            )
     if cheat == "an epilogue":
         hbm.store("O", None, hbm.load("O") * 1)
     yield hbm.done((hbm.output("O"), hbm.output("lse")), visits=9, pairs=9)

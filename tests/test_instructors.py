@@ -19,7 +19,7 @@ from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 
 import flashlearn as fl
-from flashlearn.cost import standard_backward_cost, standard_cost, two_sweep_cost, v2_cost
+from flashlearn.cost import standard_backward_cost, standard_cost, two_pass_backward_cost, v2_cost
 from flashlearn.course.triton_forward.mutation_lab import MUTANTS
 from flashlearn.exercises import EXERCISES
 from flashlearn.exercises.assessment import grade
@@ -190,7 +190,7 @@ def test_products_of_the_lecture():
     sizes = (1, 1, 512, 512, 64)
     assert 'it computes less": as many products forward, more backward' in GUIDE
     assert v2_cost(*sizes).flops == standard_cost(*sizes).flops
-    assert two_sweep_cost(*sizes).flops > standard_backward_cost(*sizes).flops
+    assert two_pass_backward_cost(*sizes).flops > standard_backward_cost(*sizes).flops
 
 
 def test_minutes_of_the_lectures():

@@ -62,7 +62,7 @@ def test_bounds_blocks_and_crossings_are_those_of_the_booleans():
             assert mask.key_blocks(rows, block_k) == visited, (mask, rows, block_k)
             for j, cols in enumerate(spans(mask.N_k, block_k)):
                 block = seen[rows[0] : rows[1], cols[0] : cols[1]]
-                assert mask.sees(rows, cols) == bool(block.any()) == ((i, rows) in mask.query_blocks(cols, block_q))
+                assert mask.attends(rows, cols) == bool(block.any()) == ((i, rows) in mask.query_blocks(cols, block_q))
                 assert mask.crosses(rows, cols) == (not block.all())
                 assert torch.equal(mask.visible(rows, cols), block), (i, j)
         for cols in spans(mask.N_k, block_k):
@@ -82,9 +82,9 @@ def test_a_batch_with_padding_visits_what_any_of_its_sequences_sees():
             assert mask.keys(rows) == hull_of(seen[:, slice(*rows)].any(0).any(0)), (mask, rows)
             for j, cols in enumerate(spans(mask.N_k, block_k)):
                 block = seen[:, slice(*rows), slice(*cols)]
-                assert mask.sees(rows, cols) == bool(block.any()), (mask, rows, cols)
-                assert ((j, cols) in mask.key_blocks(rows, block_k)) == mask.sees(rows, cols)
-                assert ((i, rows) in mask.query_blocks(cols, block_q)) == mask.sees(rows, cols)
+                assert mask.attends(rows, cols) == bool(block.any()), (mask, rows, cols)
+                assert ((j, cols) in mask.key_blocks(rows, block_k)) == mask.attends(rows, cols)
+                assert ((i, rows) in mask.query_blocks(cols, block_q)) == mask.attends(rows, cols)
                 assert mask.crosses(rows, cols) == (not block.all())
         for cols in spans(mask.N_k, block_k):
             assert mask.queries(cols) == hull_of(seen[:, :, slice(*cols)].any(0).any(1)), (mask, cols)
@@ -100,7 +100,7 @@ def test_empty_blocks_see_nothing():
     mask = Mask(4, 4, None, 0)
     packed = Mask(4, 4, documents=(0, 4))
     assert packed.keys((2, 2)) == (0, 0) and packed.queries((3, 3)) == (0, 0)
-    assert mask.keys((2, 2)) == (0, 0) and mask.queries((3, 3)) == (0, 0) and not mask.sees((0, 1), (2, 4))
+    assert mask.keys((2, 2)) == (0, 0) and mask.queries((3, 3)) == (0, 0) and not mask.attends((0, 1), (2, 4))
     assert Mask(0, 3).queries((0, 3)) == (0, 0) and Mask(3, 0).keys((0, 3)) == (0, 0)
 
 

@@ -16,10 +16,10 @@ from flashlearn.cost import (
     fused_backward_cost,
     standard_backward_cost,
     stored_backward_cost,
-    two_sweep_cost,
+    two_pass_backward_cost,
 )
 from tests.slow import slow
-from tests.test_masked_rungs import CASES, FEW, REST, RUNGS, int32, problem
+from tests.test_masked_algorithms import CASES, FEW, REST, RUNGS, int32, problem
 
 SEEN = ("causal", "window", "documents", "key_range")
 
@@ -66,7 +66,7 @@ def test_bytes_and_flops_of_the_backward_passes_are_those_of_their_formulas(numb
             (standard_backward_cost, {}, fl.attention_backward_steps(do, q, k, v, **options)),
             (stored_backward_cost, {}, fl.attention_backward_steps(do, q, k, v, stored=P, **options)),
         ]
-        for formula, fused in ((two_sweep_cost, False), (fused_backward_cost, True)):
+        for formula, fused in ((two_pass_backward_cost, False), (fused_backward_cost, True)):
             steps = fl.tiled_attention_backward_steps(do, q, k, v, o, lse, fused=fused, **options, **blocks)
             runs.append((formula, blocks, steps))
         for formula, sizes, steps in runs:

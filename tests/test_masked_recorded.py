@@ -178,7 +178,7 @@ def test_steps_say_what_is_masked(problem):
         batch = step.on_chip[0].index[0][0] if step.on_chip[0].name == "Q" else step.program[2]
         mask = replace(whole, key_range=(problem.key_range[batch],)) if problem.key_range else whole
         rows, cols = step.values["rows"], step.values["cols"]
-        assert mask.sees(rows, cols) and step.values["masked"] == mask.crosses(rows, cols)
+        assert mask.attends(rows, cols) and step.values["masked"] == mask.crosses(rows, cols)
         seen += 1
     assert seen > 3
 

@@ -17,7 +17,7 @@ from flashlearn.cost import (
     fused_backward_cost,
     standard_backward_cost,
     stored_backward_cost,
-    two_sweep_cost,
+    two_pass_backward_cost,
 )
 
 RUNGS = {
@@ -100,7 +100,7 @@ def test_bytes_of_the_backward_passes_are_those_of_the_formulas():
         runs = [(standard_backward_cost, {}, fl.attention_backward_steps(do, q, k, v, **options))]
         P = fl.last(fl.standard_attention_steps(q, k, v, **options)).values["P"]
         runs.append((stored_backward_cost, {}, fl.attention_backward_steps(do, q, k, v, stored=P, **options)))
-        for formula, fused in ((two_sweep_cost, False), (fused_backward_cost, True)):
+        for formula, fused in ((two_pass_backward_cost, False), (fused_backward_cost, True)):
             steps = fl.tiled_attention_backward_steps(do, q, k, v, o, lse, fused=fused, **options, **blocks)
             runs.append((formula, blocks, steps))
         for formula, sizes, steps in runs:

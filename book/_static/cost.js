@@ -93,7 +93,7 @@ export const ALGORITHMS = {
   backward: [
     { name: "standard, P stored", python: "stored_backward_cost", cost: storedBackward, colour: "S", scores: true },
     { name: "standard, P made again", python: "standard_backward_cost", cost: standardBackward, colour: "V" },
-    { name: "two sweeps", python: "two_sweep_cost", cost: twoPassBackward, colour: "O", ours: true },
+    { name: "two sweeps", python: "two_pass_backward_cost", cost: twoPassBackward, colour: "O", ours: true },
     { name: "one sweep, dQ summed", python: "fused_backward_cost", cost: fusedBackward, colour: "Q" },
   ],
 };

@@ -8,22 +8,22 @@
     two pass   softmax is online: keys first, then values; S stays on chip       reads K once, V once
     one pass   softmax times V is online too: one loop over keys and values      reads K once, V once
 
-The rung before (`flashlearn.algorithms.softmax`) normalised one row of scores. What is new: the scores are made here
+The algorithm before (`flashlearn.algorithms.softmax`) normalised one row of scores. What is new: the scores are made here
 (q.k), so they need not be stored, and softmax is followed by a product with V, so its division can wait.
 In two_pass and one_pass each query is a program of its own: all run in lock-step, a step for every
 `block_k` keys, and each reads the keys and values for itself. Queries share them from `flashlearn.algorithms.tiled` on.
 
 q is (B, H_q, N_q, D), k and v are (B, H_kv, N_k, D) with H_q a multiple of H_kv, in float16, bfloat16,
-float32 or float64; the output is shaped and typed as q. `causal` lets query i see the keys j <= i + N_k - N_q
-(the last query sees all), `window` = (left, right) those from i + N_k - N_q - left to i + N_k - N_q + right, None for
+float32 or float64; the output is shaped and typed as q. `causal` lets query i attend to the keys j <= i + N_k - N_q
+(the last query attends to all), `window` = (left, right) those from i + N_k - N_q - left to i + N_k - N_q + right, None for
 no limit on a side (see `flashlearn.core.mask`); `scale` is 1 / sqrt(D) unless given. `documents`, `key_range`, `softcap`,
 `alibi` and `sinks` are those of `flashlearn.algorithms.problem.More`. Computed in float32, float64 for float64.
 
 NaN and inf: a hidden key weighs 0, and 0 times NaN is NaN. One in V reaches all queries that are multiplied with its
 block: in standard_attention every query. One in K or V reaches their gradients. Keys outside of `key_range` may hold anything.
 
-At the edges: a query that sees no key gets output 0, lse = -inf (the sink of its head, with sinks) and zero gradients, never NaN. Gradients flow
-through all of them. Sentences follow the last query of the first head, which sees every key unless a window hides some.
+At the edges: a query that attends to no key gets output 0, lse = -inf (the sink of its head, with sinks) and zero gradients, never NaN. Gradients flow
+through all of them. Sentences follow the last query of the first head, which attends to every key unless a window hides some.
 
 Sources: the one-pass recurrence is the loop over keys of T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691),
 Algorithm 1, with blocks of one query; its normalised form is that of T. Dao et al., "FlashAttention", 2022
@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from torch import Tensor
 
 from flashlearn.algorithms import captions
-from flashlearn.algorithms.problem import Asked, More, Problem, start
+from flashlearn.algorithms.problem import More, Options, Problem, start
 from flashlearn.core.hbm import HBM, OnChip
 from flashlearn.core.inputs import check_block, check_bool
 from flashlearn.core.mask import Window
@@ -63,7 +63,7 @@ def standard_attention(
     return run(standard_attention_steps(q, k, v, causal=causal, window=window, scale=scale, **more))
 
 
-def standard_attention_steps(q: Tensor, k: Tensor, v: Tensor, **more: Unpack[Asked]) -> Iterator[Step]:
+def standard_attention_steps(q: Tensor, k: Tensor, v: Tensor, **more: Unpack[Options]) -> Iterator[Step]:
     """One step per operation, each on whole matrices: scores, softmax, weighted sum (FA-1, Algorithm 0).
 
     S and P are stored in the dtype of q. `on_chip` is empty: how a library cuts each operation is its affair.
@@ -104,7 +104,7 @@ def two_pass_attention(
 
 
 def two_pass_attention_steps(
-    q: Tensor, k: Tensor, v: Tensor, *, block_k: int = 1, recompute: bool = False, **more: Unpack[Asked]
+    q: Tensor, k: Tensor, v: Tensor, *, block_k: int = 1, recompute: bool = False, **more: Unpack[Options]
 ) -> Iterator[Step]:
     """One step per block of keys and pass, for all queries at once; then one that writes O.
 
@@ -157,7 +157,7 @@ def one_pass_attention(
 
 
 def one_pass_attention_steps(
-    q: Tensor, k: Tensor, v: Tensor, *, block_k: int = 1, normalised: bool = False, **more: Unpack[Asked]
+    q: Tensor, k: Tensor, v: Tensor, *, block_k: int = 1, normalised: bool = False, **more: Unpack[Options]
 ) -> Iterator[Step]:
     """One step per block of keys, for all queries at once; then one that writes O.
 

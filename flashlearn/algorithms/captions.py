@@ -1,7 +1,7 @@
 """What happened in a step, in one sentence: told from the record alone, after the fact.
 
 The algorithms hold no prose; each hands one of these functions to its `HBM`. They follow one number for the reader:
-the first row of softmax, the last query of the first head of attention, which sees every key unless a window
+the first row of softmax, the last query of the first head of attention, which attends to every key unless a window
 hides some.
 """
 
@@ -412,7 +412,7 @@ def gradients(step: Step) -> str:
 
 
 def tiled_gradients(step: Step) -> str:
-    """The backward pass by tiles, in two sweeps or fused."""
+    """The backward pass by tiles, in two passes or fused."""
     values, i, j = step.values, step.values.get("i"), step.values.get("j")
     if step.phase == "delta":
         start, stop = values["rows"]

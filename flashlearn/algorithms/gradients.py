@@ -14,7 +14,7 @@ What may stand between the product and softmax (softcap, slopes), and sinks, hav
 
 Inputs are in float16, bfloat16, float32 or float64 and gradients come back in that dtype; products and sums
 are computed in float32, float64 for float64. Attention takes what `flashlearn.algorithms.attention` takes: grouped heads
-(dK and dV add up over the query heads that share them), any lengths, queries that see no key (gradient 0).
+(dK and dV add up over the query heads that share them), any lengths, queries that attend to no key (gradient 0).
 
 Sources: the formulas are derived in T. Dao et al., "FlashAttention", 2022 (arXiv:2205.14135), appendix B.2;
 `attention_backward` is its Algorithm 3, which takes P as stored. Without it P is made again first, by Algorithm 0.
@@ -29,7 +29,7 @@ from torch import Tensor
 
 from flashlearn.algorithms import captions
 from flashlearn.algorithms.attention import load_scores, softmax_of
-from flashlearn.algorithms.problem import PER_HEAD, Asked, Fixed, More, Problem, backward_shapes, matrix_shapes
+from flashlearn.algorithms.problem import PER_HEAD, Fixed, More, Options, Problem, backward_shapes, matrix_shapes
 from flashlearn.core.hbm import HBM, OnChip
 from flashlearn.core.inputs import check_float, check_like, check_together
 from flashlearn.core.mask import Window
@@ -129,7 +129,7 @@ def attention_backward(
 ) -> tuple[Queries, Keys, Keys]: ...
 @overload
 def attention_backward(
-    do: Queries, q: Queries, k: Keys, v: Keys, *, stored: Pairs | None = None, **options: Unpack[Asked]
+    do: Queries, q: Queries, k: Keys, v: Keys, *, stored: Pairs | None = None, **options: Unpack[Options]
 ) -> tuple[Tensor, ...]: ...
 def attention_backward(
     do: Queries,
@@ -156,7 +156,7 @@ def attention_backward(
 
 
 def attention_backward_steps(
-    do: Tensor, q: Tensor, k: Tensor, v: Tensor, *, stored: Tensor | None = None, **more: Unpack[Asked]
+    do: Tensor, q: Tensor, k: Tensor, v: Tensor, *, stored: Tensor | None = None, **more: Unpack[Options]
 ) -> Iterator[Step]:
     """One step per operation, on whole matrices: seven, 5 of them matrix products; with P `stored` five, 4 products.
 

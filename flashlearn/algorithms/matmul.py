@@ -82,7 +82,7 @@ def tiled_qkv_steps(q: Tensor, k: Tensor, v: Tensor, *, block_q: int, block_k: i
 
 
 def _check_product(a: Tensor, b: Tensor, left: str = "a", right: str = "b") -> tuple[int, int, int]:
-    """Refuse what cannot be multiplied; returns M, K, N of (M, K) times (K, N)."""
+    """Reject what cannot be multiplied; returns M, K, N of (M, K) times (K, N)."""
     for name, t in ((left, a), (right, b)):
         check_float(t, name)
         if t.ndim != 2:

@@ -1,4 +1,4 @@
-"""What goes wrong if every block of scores is measured from its own maximum, beside what is right.
+"""What goes wrong if every block of scores is measured from its own maximum, next to what is right.
 
     wrong    acc = sum over j of P~_j V_j      l = sum over j of rowsum(P~_j)      with P~_j = exp(S_j - m~_j)
     right    the same, but what is held takes exp(m_old - m) whenever the maximum so far rises

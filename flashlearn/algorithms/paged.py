@@ -4,7 +4,7 @@ What changed from `tiled_attention_v2`: a block of keys is a page, and its place
 same numbers come from other addresses.
 
 The pool is one matrix for K and one for V, (1, H_kv, P page, D): page p has the rows p page to (p + 1) page. The queries of
-all sequences stand one behind the other, (1, H_q, T, D). A sequence is one program: all heads of a group share its tiles,
+all sequences follow each other, (1, H_q, T, D). A sequence is one program: all heads of a group share its tiles,
 so each page is read once per key head. What the table itself takes, 4 bytes a page, is not counted.
 
 Source: W. Kwon et al., 2023 (arXiv:2309.06180).
@@ -29,7 +29,7 @@ from flashlearn.core.pages import PagedSizes, check_paged, check_paged_numbers
 from flashlearn.core.steps import Step, run
 
 
-class Asked(TypedDict, total=False):
+class PagedOptions(TypedDict, total=False):
     """Options of `paged_attention`, as those of `flashlearn.flash_attention_paged`, but for what is returned."""
 
     cu_seqlens_q: Tensor | None
@@ -40,21 +40,21 @@ class Asked(TypedDict, total=False):
     scale: float | None
 
 
-class Over(Asked, total=False):
+class AllPagedOptions(PagedOptions, total=False):
     """... and that."""
 
     return_lse: bool
 
 
-class Turn(NamedTuple):
-    """One sequence: where its queries stand among all, who sees whom, and its pages in order."""
+class PagedSequence(NamedTuple):
+    """One sequence: where its queries stand among all, which queries attend to which keys, and its pages in order."""
 
     rows: Span
     mask: Mask
     pages: list[int]
 
     def visits(self, page: int) -> list[tuple[int, Span, Span]]:
-        """(j, keys, rows of the pool) of its pages that a query sees, no more of each than is seen."""
+        """(j, keys, rows of the pool) of its pages that a query attends to, no more of each than is seen."""
         seen = self.mask.keys((0, self.mask.N_q))
         found = []
         for j, (first, last) in self.mask.key_blocks((0, self.mask.N_q), page):
@@ -67,19 +67,19 @@ class Turn(NamedTuple):
 @overload
 def paged_attention(
     q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, *, return_lse: Literal[True],
-    **options: Unpack[Asked],
+    **options: Unpack[PagedOptions],
 ) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 
 
 @overload
 def paged_attention(
     q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, *, return_lse: Literal[False] = False,
-    **options: Unpack[Asked],
+    **options: Unpack[PagedOptions],
 ) -> Tensor: ...  # fmt: skip
 
 
 def paged_attention(
-    q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, **options: Unpack[Over]
+    q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, **options: Unpack[AllPagedOptions]
 ) -> Tensor | tuple[Tensor, Tensor]:
     """O, causal unless `causal=False`, of sequences whose keys are in pages, as `flashlearn.flash_attention_paged` takes them.
 
@@ -89,21 +89,21 @@ def paged_attention(
 
 
 def paged_attention_steps(
-    q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, **options: Unpack[Over]
+    q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, **options: Unpack[AllPagedOptions]
 ) -> Iterator[Step]:
     """One step per page of every sequence; the last of each sequence writes O and lse.
 
     values: i the sequence, j the number of the page within it, page its number in the pool, rows the queries among all T,
-    cols the keys of the sequence. A sequence that sees no key has one step, whose j and page are None.
+    cols the keys of the sequence. A sequence that attends to no key has one step, whose j and page are None.
     """
-    size, turns = check_over(q, k_pages, v_pages, page_table, lengths, options)
+    size, sequences = check_options(q, k_pages, v_pages, page_table, lengths, options)
     row = q.transpose(0, 1)[None] if size.N_q is None else q.transpose(0, 1).flatten(1, 2)[None]  # (1, H_q, T, D)
     k, v = (t.transpose(0, 1).flatten(1, 2)[None] for t in (k_pages, v_pages))  # (1, H_kv, P page, D)
     scores: dict[str, Any] = {name: options.get(name) for name in ("softcap", "sinks", "scale")}
     p = Problem.of(row, k, v, **scores)
     hbm = p.memory(captions.paged, {"O": p.dtype, "lse": p.wide}, lse=p.column)
-    for b, turn in enumerate(turns):
-        visits, (rows, mask, pages) = turn.visits(size.page), turn
+    for b, sequence in enumerate(sequences):
+        visits, (rows, mask, pages) = sequence.visits(size.page), sequence
         if visits:
             Q_b = hbm.load("Q", rows)
         m_i, l_i, acc = start(hbm, rows)
@@ -122,15 +122,15 @@ def paged_attention_steps(
             none: dict[str, Any] = {"i": b, "j": None, "page": None, "rows": rows, "cols": (0, 0), "masked": True}
             yield hbm.step("pages", program=(b,), **none, m_i=m_i, l_i=l_i, acc=acc)
     output = _results(hbm, size, options.get("return_lse", False))
-    yield hbm.done(output, visits=sum(len(turn.visits(size.page)) for turn in turns))
+    yield hbm.done(output, visits=sum(len(sequence.visits(size.page)) for sequence in sequences))
 
 
-def check_over(
-    q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, options: Over
-) -> tuple[PagedSizes, list[Turn]]:
+def check_options(
+    q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, options: AllPagedOptions
+) -> tuple[PagedSizes, list[PagedSequence]]:
     """The sizes, and every sequence; ValueError, TypeError for what is no such problem, numbers included."""
-    for name in options.keys() - Over.__annotations__.keys():
-        raise TypeError(f"expected options of {', '.join(Over.__annotations__)}, got {name!r}")
+    for name in options.keys() - AllPagedOptions.__annotations__.keys():
+        raise TypeError(f"expected options of {', '.join(AllPagedOptions.__annotations__)}, got {name!r}")
     cu_seqlens_q, causal = options.get("cu_seqlens_q"), options.get("causal", True)
     check_bool(causal, "causal")
     check_bool(options.get("return_lse", False), "return_lse")
@@ -138,12 +138,12 @@ def check_over(
     left, right = check_window(options.get("window"))
     check_paged_numbers(size, page_table, lengths, cu_seqlens_q, left)
     starts = [b * (size.N_q or 0) for b in range(size.B + 1)] if cu_seqlens_q is None else cu_seqlens_q.tolist()
-    turns = []
+    sequences = []
     for b, length in enumerate(lengths.tolist()):
         rows = starts[b], starts[b + 1]
         mask = Mask(rows[1] - rows[0], length, left, 0 if causal else right)
-        turns.append(Turn(rows, mask, page_table[b, : -(-length // size.page)].tolist()))
-    return size, turns
+        sequences.append(PagedSequence(rows, mask, page_table[b, : -(-length // size.page)].tolist()))
+    return size, sequences
 
 
 def _results(hbm: HBM, size: PagedSizes, return_lse: bool) -> Tensor | tuple[Tensor, Tensor]:

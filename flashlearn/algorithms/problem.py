@@ -53,13 +53,13 @@ class Fixed(_Shared, total=False):
     scale: float | None
 
 
-class Asked(Fixed, More, total=False):
+class Options(Fixed, More, total=False):
     """All options of attention."""
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What every rung of attention needs to know besides its matrices, which only `HBM` hands out."""
+    """What every algorithm of attention needs to know besides its matrices, which only `HBM` hands out."""
 
     sizes: Sizes
     mask: Mask
@@ -68,11 +68,11 @@ class Problem:
 
     @classmethod
     def of(
-        cls, q: Tensor, k: Tensor, v: Tensor, matrices: Mapping[str, Tensor] | None = None, **more: Unpack[Asked]
+        cls, q: Tensor, k: Tensor, v: Tensor, matrices: Mapping[str, Tensor] | None = None, **more: Unpack[Options]
     ) -> Problem:
-        """Check the tensors and options that all rungs share; `matrices` are further ones by name."""
-        for name in more.keys() - Asked.__annotations__.keys():
-            raise TypeError(f"expected options of {', '.join(Asked.__annotations__)}, got {name!r}")
+        """Check the tensors and options that all algorithms share; `matrices` are further ones by name."""
+        for name in more.keys() - Options.__annotations__.keys():
+            raise TypeError(f"expected options of {', '.join(Options.__annotations__)}, got {name!r}")
         sizes, band = check_qkv(q, k, v), (more.get("causal", False), more.get("window"))
         mask = Mask.of(sizes, *band, more.get("documents"), more.get("key_range"))
         scores = Scores.of(sizes, q, more.get("scale"), more.get("softcap"), more.get("alibi"), more.get("sinks"))
@@ -144,7 +144,7 @@ class Problem:
         """The shape of a matrix with one number for each query."""
         return (*matrix_shapes(self.sizes)["Q"][:3], 1)
 
-    def place(self, i: int | None, rows: Span, j: int | None = None, cols: Span = (0, 0)) -> dict[str, Any]:
+    def coordinates(self, i: int | None, rows: Span, j: int | None = None, cols: Span = (0, 0)) -> dict[str, Any]:
         """Where a step stands, for its values: in block Q_i and, unless it sees none, in block K_j."""
         masked = i is None or j is None or self.mask.crosses(rows, cols)
         return {"i": i, "j": j, "rows": rows, "cols": cols, "masked": masked}

@@ -141,7 +141,7 @@ def merge(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, T
     m = max(m_a, m_b)
     l = l_a exp(m_a - m) + l_b exp(m_b - m)
 
-    Commutative, and associative but for rounding: the order of merges shows in the last digits of l. (-inf, 0), the
+    Commutative, and associative up to rounding: the order of merges shows in the last digits of l. (-inf, 0), the
     pair of no elements, changes nothing. Tensors of any one shape, or numbers. ValueError for tensors of different
     shapes or on different devices, TypeError for what is no pair of real numbers. Source: Milakov 2018, equation 4.
     """

@@ -6,15 +6,15 @@
     version 1    for each K_j, V_j: for each Q_i     O, m, l live in HBM: read, rescaled, written every time
     version 2    for each Q_i: for each K_j, V_j     acc, m, l stay on chip: O is divided and written once
 
-The rung before (`flashlearn.algorithms.attention`) gave every query its own pass over K and V. What is new: block_q
+The algorithm before (`flashlearn.algorithms.attention`) gave every query its own pass over K and V. What is new: block_q
 queries share each K and V tile, so version 2 reads K and V ceil(N_q / block_q) times instead of N_q times, and version 1
 reads them once, but Q, O, m and l ceil(N_k / block_k) times. Version 2 swaps the loops of version 1: a row block is then
 finished by one program, so that the row blocks can run in parallel, nothing unfinished goes through HBM, and the division
 waits until the end. (Its Algorithm 1, line 10, prints diag(.)^-1 where the old acc is scaled: a misprint.)
 
-Shapes, dtypes, options, and rows that see no key are as in `flashlearn.algorithms.attention`. A sink is a first term of
+Shapes, dtypes, options, and rows that attend to no key are as in `flashlearn.algorithms.attention`. A sink is a first term of
 every row, there before any key: m starts at it, l at 1, O and acc at 0, as its value is 0.
-Blocks of any size will do, the last of a row or column being shorter. Under a mask a block that it hides wholly
+TiledOptions of any size will do, the last of a row or column being shorter. Under a mask a block that it hides wholly
 is never visited, and only the blocks that its edge crosses are masked. All batches and heads take each step together.
 
 Sources: FA-1 is T. Dao et al., "FlashAttention", 2022 (arXiv:2205.14135), Algorithm 1 (masks: Algorithm 2);
@@ -31,7 +31,7 @@ from torch import Tensor
 
 from flashlearn.algorithms import captions
 from flashlearn.algorithms.attention import online_update
-from flashlearn.algorithms.problem import Asked, More, Problem, start
+from flashlearn.algorithms.problem import More, Options, Problem, start
 from flashlearn.core.hbm import HBM, OnChip
 from flashlearn.core.inputs import Sizes, check_block, check_blocks, check_bool, check_count
 from flashlearn.core.mask import Mask, Window
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from flashlearn.core.shapes import Keys, PerQuery, Queries
 
 
-class Blocks(Asked, total=False):
+class TiledOptions(Options, total=False):
     """All options of attention by tiles."""
 
     block_q: int
@@ -67,7 +67,7 @@ def tiled_attention_v1(
 
 
 def tiled_attention_v1_steps(
-    q: Tensor, k: Tensor, v: Tensor, *, block_q: int = 64, block_k: int = 64, **more: Unpack[Asked]
+    q: Tensor, k: Tensor, v: Tensor, *, block_q: int = 64, block_k: int = 64, **more: Unpack[Options]
 ) -> Iterator[Step]:
     """One step per visited pair (K_j, Q_i), j outside, after one that initialises O, m and l in HBM.
 
@@ -83,7 +83,7 @@ def tiled_attention_v1_steps(
 
 
 def tiled_attention_v1_lines(
-    q: Tensor, k: Tensor, v: Tensor, *, block_q: int = 64, block_k: int = 64, **more: Unpack[Asked]
+    q: Tensor, k: Tensor, v: Tensor, *, block_q: int = 64, block_k: int = 64, **more: Unpack[Options]
 ) -> Iterator[Step]:
     """The run of `tiled_attention_v1_steps` line by line: a step for each of lines 8 to 13 of the paper's Algorithm 1.
 
@@ -107,7 +107,7 @@ def _version_1(p: Problem, block_q: int, block_k: int, *, line_by_line: bool) ->
     for j, cols, visits in visited:  # line 5
         hbm.load("K", cols), hbm.load("V", cols)  # line 6
         for i, rows in visits:  # line 7
-            where = p.place(i, rows, j, cols)
+            where = p.coordinates(i, rows, j, cols)
             last = p.mask.key_blocks(rows, block_k)[-1][0] == j
             for line, values in _visit(hbm, p, rows, cols, unfinished=not last):
                 if line_by_line:
@@ -149,11 +149,11 @@ def _visit(hbm: HBM, p: Problem, rows: Span, cols: Span, *, unfinished: bool) ->
 
 @overload
 def tiled_attention_v2(
-    q: Queries, k: Keys, v: Keys, *, return_lse: Literal[False] = False, **options: Unpack[Blocks]
+    q: Queries, k: Keys, v: Keys, *, return_lse: Literal[False] = False, **options: Unpack[TiledOptions]
 ) -> Queries: ...
 @overload
 def tiled_attention_v2(
-    q: Queries, k: Keys, v: Keys, *, return_lse: Literal[True], **options: Unpack[Blocks]
+    q: Queries, k: Keys, v: Keys, *, return_lse: Literal[True], **options: Unpack[TiledOptions]
 ) -> tuple[Queries, PerQuery]: ...
 def tiled_attention_v2(
     q: Queries,
@@ -171,7 +171,7 @@ def tiled_attention_v2(
     """FlashAttention-2: for each block of Q, run over the blocks of K and V; divide once.
 
     With `return_lse` also lse (B, H_q, N_q) = log sum_j exp(S_ij), natural logarithm, in float32 (float64 for
-    float64), -inf for a row that sees no key. HBM gets it in either case: the backward pass needs it.
+    float64), -inf for a row that attends to no key. HBM gets it in either case: the backward pass needs it.
     """
     how: dict[str, Any] = {"block_q": block_q, "block_k": block_k, "return_lse": return_lse, **more}
     return run(tiled_attention_v2_steps(q, k, v, causal=causal, window=window, scale=scale, **how))
@@ -179,7 +179,7 @@ def tiled_attention_v2(
 
 def tiled_attention_v2_steps(
     q: Tensor, k: Tensor, v: Tensor, *,
-    block_q: int = 64, block_k: int = 64, return_lse: bool = False, **more: Unpack[Asked],
+    block_q: int = 64, block_k: int = 64, return_lse: bool = False, **more: Unpack[Options],
 ) -> Iterator[Step]:  # fmt: skip
     """One step per visited pair (Q_i, K_j), i outside; the last of each row block writes O_i and lse.
 
@@ -187,7 +187,7 @@ def tiled_attention_v2_steps(
     l_new = l_i alpha + rowsum(P~)           acc = acc alpha + P~ V_j
     O_i   = acc / l_i    lse = m_i + log l_i    after the last block
 
-    A row block that sees no key has one step, which writes O = 0 and lse = -inf (its j is None). In the steps
+    A row block that attends to no key has one step, which writes O = 0 and lse = -inf (its j is None). In the steps
     lse is a column, (B, H_q, N_q, 1); the output is without that last dimension.
     """
     p = Problem.of(q, k, v, **more)
@@ -207,10 +207,10 @@ def tiled_attention_v2_steps(
             if (j, cols) == visits[-1]:
                 store_result(hbm, rows, m_i, l_i, acc)  # lines 12 to 15
             seen = {"S": S, "P": P, "m_i": m_i, "l_i": l_i, "acc": acc, "m_old": m_old, "alpha": alpha, "factor": alpha}
-            yield hbm.step("blocks", program=(i,), **p.place(i, rows, j, cols), **seen)
+            yield hbm.step("blocks", program=(i,), **p.coordinates(i, rows, j, cols), **seen)
         if not visits:
             store_result(hbm, rows, m_i, l_i, acc)
-            yield hbm.step("blocks", program=(i,), **p.place(i, rows), m_i=m_i, l_i=l_i, acc=acc)
+            yield hbm.step("blocks", program=(i,), **p.coordinates(i, rows), m_i=m_i, l_i=l_i, acc=acc)
     output = (hbm.output("O"), hbm.output("lse").squeeze(-1)) if return_lse else hbm.output("O")
     yield hbm.done(output, **count_visits(p.mask, block_q, block_k))  # line 17
 

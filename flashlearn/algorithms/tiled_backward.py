@@ -4,19 +4,19 @@
     dP_ij = dO_i V_j^T                     dS_ij = P_ij o (dP_ij - delta_i)    delta = rowsum(dO o O)
     dV_j += P_ij^T dO_i                    dK_j += scale dS_ij^T Q_i           dQ_i += scale dS_ij K_j
 
-    two sweeps   dK and dV: K_j, V_j stay, Q_i comes by; dQ: Q_i stays, K_j, V_j come by   4 + 3 products
+    two passes   dK and dV: K_j, V_j stay, Q_i comes by; dQ: Q_i stays, K_j, V_j come by   4 + 3 products
     fused        K_j, V_j stay, Q_i comes by; dQ_i is read, added to, written every time   5 products
 
-The rung before (`flashlearn.algorithms.gradients`) stored four N_q x N_k matrices. What is new: the forward pass left
-one number per row, lse = log sum exp S, from which P comes back, but for rounding, and delta, another number per row,
+The algorithm before (`flashlearn.algorithms.gradients`) stored four N_q x N_k matrices. What is new: the forward pass left
+one number per row, lse = log sum exp S, from which P comes back, up to rounding, and delta, another number per row,
 stands for the whole row of P o dP that softmax needs. Extra memory falls from O(N^2) to O(N).
 
 dK_j and dV_j add up over i, dQ_i over j. On a GPU the blocks of the outer loop run at the same time: in the
-fused form several programs add to one dQ_i, which takes atomic additions; in two sweeps each result has one
+fused form several programs add to one dQ_i, which takes atomic additions; in two passes each result has one
 owner, for two products more. All batches and heads take each step together; a K/V head has one program for
 dK_j and dV_j, which goes through all query heads of its group.
 
-Shapes, dtypes, options and queries that see no key are as in `flashlearn.algorithms.attention`; blocks of any
+Shapes, dtypes, options and queries that attend to no key are as in `flashlearn.algorithms.attention`; blocks of any
 size will do, and a block that the mask hides wholly is never visited.
 
 Sources: FA-2 is T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2, which is the fused form;
@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from flashlearn.algorithms import captions
-from flashlearn.algorithms.problem import PER_HEAD, Asked, Fixed, More, Problem, backward_shapes
+from flashlearn.algorithms.problem import PER_HEAD, Fixed, More, Options, Problem, backward_shapes
 from flashlearn.algorithms.tiled import count_visits
 from flashlearn.core.hbm import HBM, OnChip
 from flashlearn.core.inputs import check_blocks, check_bool, check_like
@@ -53,7 +53,7 @@ def tiled_attention_backward(
 @overload
 def tiled_attention_backward(
     do: Queries, q: Queries, k: Keys, v: Keys, o: Queries, lse: PerQuery, *,
-    block_q: int, block_k: int, fused: bool = False, **options: Unpack[Asked],
+    block_q: int, block_k: int, fused: bool = False, **options: Unpack[Options],
 ) -> tuple[Tensor, ...]: ...  # fmt: skip
 def tiled_attention_backward(
     do: Queries,
@@ -84,7 +84,7 @@ def tiled_attention_backward(
 
 def tiled_attention_backward_steps(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *,
-    block_q: int, block_k: int, fused: bool = False, **more: Unpack[Asked],
+    block_q: int, block_k: int, fused: bool = False, **more: Unpack[Options],
 ) -> Iterator[Step]:  # fmt: skip
     """One step per block of delta, then one per visited pair of blocks and pass.
 
@@ -128,7 +128,7 @@ def _delta_pass(p: Problem, hbm: HBM, block_q: int) -> Iterator[Step]:
             sinks, lse_i = hbm.load("sinks", times=p.sizes.B), hbm.load("lse", rows)
             p.add_per_head(hbm, "dsinks", -(exp_diff(sinks, lse_i) * delta))  # P (dP - delta), dP = 0
             hbm.drop(lse_i)
-        yield hbm.step("delta", program=(i,), **{**p.place(i, rows), "masked": False}, products=(), delta=delta)
+        yield hbm.step("delta", program=(i,), **{**p.coordinates(i, rows), "masked": False}, products=(), delta=delta)
 
 
 def _dkdv_pass(p: Problem, hbm: HBM, block_q: int, block_k: int, fused: bool) -> Iterator[Step]:
@@ -154,11 +154,11 @@ def _dkdv_pass(p: Problem, hbm: HBM, block_q: int, block_k: int, fused: bool) ->
                 hbm.store("dK", cols, dK)  # line 18
                 hbm.store("dV", cols, dV)
             seen = {"delta": delta_i, "P": P, "dS": dS, "S": S, "dP": dP, "dK": dK, "dV": dV, **dQ}
-            yield hbm.step(phase, program=(j,), **p.place(i, rows, j, cols), products=products, **seen)
+            yield hbm.step(phase, program=(j,), **p.coordinates(i, rows, j, cols), products=products, **seen)
         if not visits:
             hbm.store("dK", cols, dK)
             hbm.store("dV", cols, dV)
-            yield hbm.step(phase, program=(j,), **p.place(None, (0, 0), j, cols), products=(), dK=dK, dV=dV)
+            yield hbm.step(phase, program=(j,), **p.coordinates(None, (0, 0), j, cols), products=(), dK=dK, dV=dV)
 
 
 def _add_to_dq(p: Problem, hbm: HBM, product: OnChip, rows: Span, j: int, block_k: int) -> OnChip:
@@ -187,10 +187,10 @@ def _dq_pass(p: Problem, hbm: HBM, block_q: int, block_k: int) -> Iterator[Step]
             if (j, cols) == visits[-1]:
                 hbm.store("dQ", rows, dQ)
             seen = {"delta": delta_i, "P": P, "dS": dS, "S": S, "dP": dP, "dQ": dQ}
-            yield hbm.step("dQ", program=(i,), **p.place(i, rows, j, cols), products=products, **seen)
+            yield hbm.step("dQ", program=(i,), **p.coordinates(i, rows, j, cols), products=products, **seen)
         if not visits:
             hbm.store("dQ", rows, dQ)
-            yield hbm.step("dQ", program=(i,), **p.place(i, rows), products=(), dQ=dQ)
+            yield hbm.step("dQ", program=(i,), **p.coordinates(i, rows), products=(), dQ=dQ)
 
 
 def _probabilities(p: Problem, product: OnChip, lse_i: OnChip, rows: Span, cols: Span) -> tuple[OnChip, OnChip, OnChip]:

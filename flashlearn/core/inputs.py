@@ -15,14 +15,14 @@ MAX_SCALE = torch.finfo(torch.float32).max * math.log(2)  # where sums are in fl
 
 
 def check_row(x: Tensor) -> None:
-    """Refuse anything but a floating-point tensor (..., N) with at least one dimension."""
+    """Accept only a floating-point tensor (..., N) with at least one dimension."""
     check_float(x, "x")
     if x.ndim == 0:
         raise ValueError("expected x with at least one dimension, (..., N), got a scalar")
 
 
 def check_float(x: Tensor, name: str) -> None:
-    """Refuse anything but a tensor in one of the four dtypes of the course."""
+    """Accept only a tensor in one of the four dtypes of the course."""
     if not isinstance(x, Tensor):
         raise TypeError(f"expected {name} to be a torch.Tensor, got {type(x).__name__}")
     if x.dtype not in DTYPES:
@@ -38,7 +38,7 @@ def dual(*tensors: Tensor) -> bool:
 
 
 def check_block(size: int, name: str = "block_size") -> None:
-    """Refuse anything but a positive integer."""
+    """Accept only a positive integer."""
     if not isinstance(size, Integral) or isinstance(size, bool):
         raise TypeError(f"expected {name} to be an int, got {type(size).__name__}")
     if size < 1:
@@ -46,13 +46,13 @@ def check_block(size: int, name: str = "block_size") -> None:
 
 
 def check_blocks(block_q: int, block_k: int) -> None:
-    """Refuse anything but two positive integers."""
+    """Accept only two positive integers."""
     check_block(block_q, "block_q")
     check_block(block_k, "block_k")
 
 
 def check_count(size: int, name: str) -> None:
-    """Refuse anything but an integer of at least 0."""
+    """Accept only an integer of at least 0."""
     if not isinstance(size, Integral) or isinstance(size, bool):
         raise TypeError(f"expected {name} to be an int, got {type(size).__name__}")
     if size < 0:
@@ -60,7 +60,7 @@ def check_count(size: int, name: str) -> None:
 
 
 def check_like(name: str, t: Tensor, other_name: str, other: Tensor) -> None:
-    """Refuse a tensor that is not shaped and typed as another, or lies elsewhere."""
+    """Reject a tensor that is not shaped and typed as another, or lies elsewhere."""
     check_float(t, name)
     if t.shape != other.shape:
         expected = f"{name} shaped as {other_name}, {tuple(other.shape)}"
@@ -72,7 +72,7 @@ def check_like(name: str, t: Tensor, other_name: str, other: Tensor) -> None:
 
 
 def check_together(given: dict[str, Tensor], names: str) -> None:
-    """Refuse tensors of several dtypes, or on several devices."""
+    """Reject tensors of several dtypes, or on several devices."""
     first, like = next(iter(given.items()))
     for name, t in given.items():
         check_float(t, name)
@@ -83,7 +83,7 @@ def check_together(given: dict[str, Tensor], names: str) -> None:
 
 
 def check_bool(value: bool, name: str) -> None:
-    """Refuse anything but True or False: "False" and "no" would count as True."""
+    """Accept only True or False: "False" and "no" would count as True."""
     if not isinstance(value, bool):
         raise TypeError(f"expected {name} to be True or False, got {value!r:.80}")
 
@@ -105,7 +105,7 @@ class Sizes(NamedTuple):
 
 
 def check_qkv(q: Tensor, k: Tensor, v: Tensor) -> Sizes:
-    """Refuse what is not attention: q (B, H_q, N_q, D); k, v (B, H_kv, N_k, D); one dtype, one device.
+    """Reject what is not attention: q (B, H_q, N_q, D); k, v (B, H_kv, N_k, D); one dtype, one device.
 
     H_q must be a multiple of H_kv. Returns the sizes.
     """
@@ -150,7 +150,7 @@ def resolve_scale(scale: float | None, D: int) -> float:
 
 
 def resolve_scale_in_float32(scale: float | None, D: int) -> float:
-    """The same, refused where its product with log2(e) is infinite in float32."""
+    """The same, rejected where its product with log2(e) is infinite in float32."""
     factor = resolve_scale(scale, D)
     if abs(factor) > MAX_SCALE:
         raise ValueError(f"expected scale log2(e) finite in float32, so |scale| up to {MAX_SCALE:.4g}, got {scale}")

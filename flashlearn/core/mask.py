@@ -1,11 +1,11 @@
-"""Which keys a query sees, asked by every rung, formula, picture and kernel launcher alike.
+"""Which keys a query attends to, asked by every algorithm, formula, picture and kernel launcher alike.
 
-    query i sees key j    when    -left <= j - (i + N_k - N_q) <= right
+    query i attends to key j    when    -left <= j - (i + N_k - N_q) <= right
 
 `i + N_k - N_q` is the key that query i stands at when both sequences end together (aligned to the bottom right, as
 in `torch.nn.attention.bias.causal_lower_right`). causal: right = 0. window = (left, right): at most so many keys to
 either side. None: no limit on that side. documents: of several texts packed into one sequence a token sees its own
-alone. The keys that a query sees are thus one span, and so are those that any query of a block sees, which is all
+alone. The keys that a query attends to are thus one span, and so are those that any query of a block sees, which is all
 that a loop over blocks needs to know.
 
 key_range: in each sequence of a batch only some keys exist (the others are padding). All sequences take a step
@@ -33,7 +33,7 @@ EMPTY: Span = (0, 0)
 
 @dataclass(frozen=True)
 class Mask:
-    """The keys that N_q queries see of N_k; a block is a span (start, stop) of rows or of keys.
+    """The keys that N_q queries attend to of N_k; a block is a span (start, stop) of rows or of keys.
 
     left, right   the band along the diagonal, None for no limit
     documents     the offsets 0 .. N of packed texts, for N_q = N_k: query i sees keys of its own document
@@ -114,20 +114,20 @@ class Mask:
         return band if self.key_range is None else _hull(_meet(band, there) for there in self.key_range)
 
     def queries(self, cols: Span) -> Span:
-        """The queries (start, stop) that see any key of the block, in any sequence; (0, 0) if there is none."""
+        """The queries (start, stop) that attend to any key of the block, in any sequence; (0, 0) if there is none."""
         if self.key_range is None:
             return self._band_of_queries(cols)
         return _hull(self._band_of_queries(_meet(cols, there)) for there in self.key_range)
 
-    def sees(self, rows: Span, cols: Span) -> bool:
-        """Whether some query of the block sees some key of it, in any sequence."""
+    def attends(self, rows: Span, cols: Span) -> bool:
+        """Whether some query of the block attends to some key of it, in any sequence."""
         seen = _meet(self._band_of_keys(rows), cols)
         if self.key_range is None:
             return seen != EMPTY
         return any(_meet(seen, there) != EMPTY for there in self.key_range)
 
     def crosses(self, rows: Span, cols: Span) -> bool:
-        """Whether some query of the block may not see some key of it: only then it needs masking."""
+        """Whether some query of the block may not attend to some key of it: only then it needs masking."""
         first, last = rows[0] + self.diagonal, rows[1] - 1 + self.diagonal
         past_right = self.right is not None and cols[1] - 1 > first + self.right
         past_left = self.left is not None and cols[0] < last - self.left
@@ -135,7 +135,7 @@ class Mask:
         return past_right or past_left or stops_inside or self._meet_two_documents(rows, cols)
 
     def visible(self, rows: Span, cols: Span, device: torch.device | None = None) -> Tensor:
-        """(rows, cols) booleans, True where a query of the block may see a key of it; (B, 1, rows, cols) with key_range."""
+        """(rows, cols) booleans, True where a query of the block may attend to a key of it; (B, 1, rows, cols) with key_range."""
         i, j = torch.arange(*rows, device=device)[:, None], torch.arange(*cols, device=device)
         offset = j - i - self.diagonal
         seen = torch.ones_like(offset, dtype=torch.bool)
@@ -153,7 +153,7 @@ class Mask:
         return (j >= start) & (j < stop)
 
     def hide(self, S: T, rows: Span, cols: Span, value: float = -INF) -> T:
-        """The block S with `value` where a query may not see a key; untouched if all is visible."""
+        """The block S with `value` where a query may not attend to a key; untouched if all is visible."""
         if not self.crosses(rows, cols):
             return S
         return S.masked_fill(~self.visible(rows, cols, S.device), value)  # type: ignore[return-value]
@@ -162,13 +162,13 @@ class Mask:
         """(j, (start, stop)) of the blocks of keys that a block of queries visits, in order."""
         check_block(block_k, "block_k")
         blocks = _blocks_of(self.keys(rows), self.N_k, block_k)
-        return [(j, cols) for j, cols in blocks if self.key_range is None or self.sees(rows, cols)]
+        return [(j, cols) for j, cols in blocks if self.key_range is None or self.attends(rows, cols)]
 
     def query_blocks(self, cols: Span, block_q: int) -> list[tuple[int, Span]]:
         """(i, (start, stop)) of the blocks of queries that visit a block of keys, in order."""
         check_block(block_q, "block_q")
         blocks = _blocks_of(self.queries(cols), self.N_q, block_q)
-        return [(i, rows) for i, rows in blocks if self.key_range is None or self.sees(rows, cols)]
+        return [(i, rows) for i, rows in blocks if self.key_range is None or self.attends(rows, cols)]
 
     def _band_of_keys(self, rows: Span) -> Span:
         """`keys`, wherever they may exist."""
@@ -270,19 +270,19 @@ def _are_ints(numbers: Any) -> bool:
 
 
 def _check_pairs(key_range: tuple[Span, ...]) -> None:
-    """Refuse anything but pairs; they may leave the keys, as those of an unchecked launch do: what is not there is cut."""
+    """Accept only pairs; they may leave the keys, as those of an unchecked launch do: what is not there is cut."""
     if not isinstance(key_range, tuple) or not all(_are_ints(span) and len(span) == 2 for span in key_range):
         raise TypeError(f"expected key_range to be a tuple of (start, stop) or None, got {key_range!r:.80}")
 
 
 def check_one_length(N_q: int, N_k: int) -> None:
-    """Refuse documents where queries and keys are not the same tokens."""
+    """Reject documents where queries and keys are not the same tokens."""
     if N_q != N_k:
         raise ValueError(f"expected N_q = N_k with documents, got N_q = {N_q} and N_k = {N_k}")
 
 
 def check_documents(offsets: Tensor, N: int, check: bool = True, name: str = "documents") -> None:
-    """Refuse what are not offsets (n + 1,) int32 that run from 0 to N and never fall; read only with `check`."""
+    """Reject what are not offsets (n + 1,) int32 that run from 0 to N and never fall; read only with `check`."""
     _check_int32(offsets, name)
     if offsets.ndim != 1 or not len(offsets):
         raise ValueError(f"expected {name} of shape (n + 1,), got {tuple(offsets.shape)}")
@@ -292,7 +292,7 @@ def check_documents(offsets: Tensor, N: int, check: bool = True, name: str = "do
 
 
 def _check_offsets(values: Sequence[int], N: int, name: str) -> None:
-    """Refuse numbers that do not run from 0 to N, or fall."""
+    """Reject numbers that do not run from 0 to N, or fall."""
     if values[0] != 0:
         raise ValueError(f"expected {name} to start at 0, got {values[0]}")
     for n, (start, stop) in enumerate(zip(values, values[1:], strict=False)):
@@ -303,7 +303,7 @@ def _check_offsets(values: Sequence[int], N: int, name: str) -> None:
 
 
 def check_key_range(key_range: KeyRange, B: int, N_k: int, check: bool = True) -> None:
-    """Refuse anything but (start, stop), each (B,) int32, 0 <= start <= stop <= N_k; read only with `check`."""
+    """Accept only (start, stop), each (B,) int32, 0 <= start <= stop <= N_k; read only with `check`."""
     if not isinstance(key_range, tuple) or len(key_range) != 2:
         raise TypeError(f"expected key_range to be a tuple (start, stop) of tensors or None, got {key_range!r:.80}")
     for side, ends in zip(("start", "stop"), key_range, strict=True):
@@ -325,7 +325,7 @@ def _check_int32(t: Tensor, name: str) -> None:
 
 
 def causal_mask(N_q: int, N_k: int, device: torch.device | None = None) -> Tensor:
-    """(N_q, N_k) booleans, True where query i may see key j: j <= i + N_k - N_q.
+    """(N_q, N_k) booleans, True where query i may attend to key j: j <= i + N_k - N_q.
 
     >>> causal_mask(2, 3).int().tolist()
     [[1, 1, 0], [1, 1, 1]]

@@ -1,4 +1,4 @@
-"""The arithmetic that the rungs share: sums kept wide, and exponentials and divisions that know minus infinity.
+"""The arithmetic that the algorithms share: sums kept wide, and exponentials and divisions that know minus infinity.
 
 All take tensors or tiles on chip (`flashlearn.core.hbm`), and gradients flow through them.
 """
@@ -48,7 +48,7 @@ def row_max(S: T) -> T:
 
 
 def divide(acc: T, l_i: T) -> T:
-    """acc / l, and acc where l = 0: a row that saw no key has acc = 0 and stays 0, with zero gradient."""
+    """acc / l, and acc where l = 0: a row that attended to no key has acc = 0 and stays 0, with zero gradient."""
     return acc / l_i.masked_fill(l_i.eq(0), 1)  # type: ignore[return-value]
 
 

@@ -47,7 +47,7 @@ class PagedSizes(NamedTuple):
 def check_paged(
     q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, cu_seqlens_q: Tensor | None = None
 ) -> PagedSizes:
-    """Refuse tensors of other shapes, dtypes or devices than those above; looks at no number of theirs."""
+    """Reject tensors of other shapes, dtypes or devices than those above; looks at no number of theirs."""
     _check_pages(q, k_pages, v_pages)
     _check_int32(q, page_table, "page_table", 2)
     B, most = page_table.shape
@@ -70,7 +70,7 @@ def check_paged(
 def check_paged_numbers(
     sizes: PagedSizes, page_table: Tensor, lengths: Tensor, cu_seqlens_q: Tensor | None = None, left: int | None = None
 ) -> None:
-    """Refuse lengths beyond the table, pages that are not there, queries out of order; waits for the device.
+    """Reject lengths beyond the table, pages that are not there, queries out of order; waits for the device.
 
     left: how many keys before its own a query attends to, None for all. Pages before those of the first query are not
     looked at: a cache that has freed them leaves -1 in the table.

@@ -91,7 +91,7 @@ def per_head(t: Tensor | None, name: str, H_q: int, q: Tensor) -> Tensor | None:
 
 
 def check_per_head(t: Tensor, name: str, H_q: int, q: Tensor) -> None:
-    """Refuse anything but (H_q,) in float32, on the device of q; where q is float64, float64 is taken too."""
+    """Accept only (H_q,) in float32, on the device of q; where q is float64, float64 is taken too."""
     if not isinstance(t, Tensor):
         raise TypeError(f"expected {name} to be a torch.Tensor, got {type(t).__name__}")
     if t.dtype != torch.float32 and not t.dtype == q.dtype == torch.float64:

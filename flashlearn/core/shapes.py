@@ -1,4 +1,4 @@
-"""The shapes of tensors as types, for the signatures of the rungs: one letter has one size within a call.
+"""The shapes of tensors as types, for the signatures of the algorithms: one letter has one size within a call.
 
 Read by people, by type checkers, and by tests/test_shapes.py, which checks every call against them. Nothing imports
 this module when it runs, so that jaxtyping is needed for checking alone: modules import it under `TYPE_CHECKING`.

@@ -1,4 +1,4 @@
-"""What each rung costs, in closed form, and how fast a GPU could do it: FLOPs, HBM bytes, the roofline."""
+"""What each algorithm costs, in closed form, and how fast a GPU could do it: FLOPs, HBM bytes, the roofline."""
 
 from flashlearn.cost.fit import fitted
 from flashlearn.cost.formulas import (
@@ -15,13 +15,13 @@ from flashlearn.cost.formulas import (
     standard_cost,
     standard_kernels,
     stored_backward_cost,
+    two_pass_backward_cost,
     two_pass_cost,
-    two_sweep_cost,
     v1_cost,
     v2_cost,
 )
 from flashlearn.cost.hardware import A100_40GB, H100_SXM, H200_SXM, HARDWARE, RTX_4060_LAPTOP, Hardware
-from flashlearn.cost.lanes import Lane, race
+from flashlearn.cost.racing import Runner, race
 from flashlearn.cost.roofline import Placement, intensities, placement, placement_table
 from flashlearn.cost.serving import cache_bytes, decode_cost, latent_cache_bytes, latent_decode_cost, paged_cost
 
@@ -33,7 +33,7 @@ __all__ = [
     "H200_SXM",
     "HARDWARE",
     "Hardware",
-    "Lane",
+    "Runner",
     "Placement",
     "RTX_4060_LAPTOP",
     "cache_bytes",
@@ -58,7 +58,7 @@ __all__ = [
     "standard_kernels",
     "stored_backward_cost",
     "two_pass_cost",
-    "two_sweep_cost",
+    "two_pass_backward_cost",
     "v1_cost",
     "v2_cost",
 ]

@@ -1,7 +1,7 @@
-"""What each rung costs in FLOPs and bytes, in closed form.
+"""What each algorithm costs in FLOPs and bytes, in closed form.
 
-The rungs count their bytes step by step (`flashlearn.core.steps.hbm_bytes`). Here the same numbers are formulas of
-the sizes, equal to those counts to the byte, so that they can be had for N = 1 000 000 too, and put beside what a GPU
+The algorithms count their bytes step by step (`flashlearn.core.steps.hbm_bytes`). Here the same numbers are formulas of
+the sizes, equal to those counts to the byte, so that they can be had for N = 1 000 000 too, and put next to what a GPU
 can do (`flashlearn.cost.roofline`).
 
 A (m, n) by (n, p) product is 2 m n p FLOPs. Bytes are those of all programs, each reading what it needs for
@@ -70,15 +70,15 @@ class Cost:
         return self.flops / self.bytes if self.bytes else math.inf
 
 
-class Options(TypedDict, total=False):
+class CostOptions(TypedDict, total=False):
     """What the cost of attention depends on besides its sizes, each with its default.
 
     A cost knows those that its algorithm has; TypeError for another.
 
     dtype             float16
-    causal, window    False, None: as the rungs take them
-    documents         None: as the rungs take them
-    key_range         None: as the rungs take it; sequences take their steps together, so that each pays for all
+    causal, window    False, None: as the algorithms take them
+    documents         None: as the algorithms take them
+    key_range         None: as the algorithms take it; sequences take their steps together, so that each pays for all
     H_kv              heads of K and V, for the backward passes: H
     block_q, block_k  64; 1 key at a time in two-pass and one-pass attention
     recompute         False: two-pass attention keeps its scores
@@ -114,14 +114,14 @@ def _plain(value: Any) -> Any:
 
 
 def check_sizes(**sizes: int) -> None:
-    """Refuse anything but integers of at least 0."""
+    """Accept only integers of at least 0."""
     for name, size in sizes.items():
-        if type(size) is not int or size < 0:  # asked first: sweeps ask for many costs, and check_count is slow
+        if type(size) is not int or size < 0:  # asked first: passes ask for many costs, and check_count is slow
             check_count(size, name)
 
 
 def check_heads(H_q: int, H_kv: int) -> None:
-    """Refuse query heads that are no multiple of the heads of K and V."""
+    """Reject query heads that are no multiple of the heads of K and V."""
     check_sizes(H_q=H_q)
     check_block(H_kv, "H_kv")
     if H_q % H_kv:
@@ -129,13 +129,13 @@ def check_heads(H_q: int, H_kv: int) -> None:
 
 
 def check_dtype(dtype: torch.dtype) -> None:
-    """Refuse anything but a dtype."""
+    """Accept only a dtype."""
     if not isinstance(dtype, torch.dtype):
         raise TypeError(f"expected dtype to be a torch.dtype, got {dtype!r}")
 
 
 def check_float_dtype(dtype: torch.dtype) -> None:
-    """Refuse anything but the four dtypes of the course: of others it is not said in what their sums are kept."""
+    """Accept only the four dtypes of the course: of others it is not said in what their sums are kept."""
     if dtype not in DTYPES:
         raise TypeError(f"expected dtype to be one of {', '.join(map(str, DTYPES))}, got {dtype!r}")
 
@@ -145,8 +145,8 @@ BY_QUERY = (*MASKED, "block_k")
 BLOCKS = (*BY_QUERY, "block_q")
 
 
-def check_known(options: Options, known: tuple[str, ...]) -> None:
-    """Refuse options that a cost does not know."""
+def check_known(options: CostOptions, known: tuple[str, ...]) -> None:
+    """Reject options that a cost does not know."""
     if strange := [name for name in options if name not in known]:
         raise TypeError(f"expected options of {', '.join(known)}, got {', '.join(strange)}")
 
@@ -177,7 +177,7 @@ def softmax_cost(name: str, rows: int, N: int, *, dtype: torch.dtype = fp32, blo
 
 
 @exact
-def standard_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Options]) -> Cost:
+def standard_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[CostOptions]) -> Cost:
     """Unfused attention: Theta(N d + N^2) bytes, and S and P in HBM.
 
     read    e (N_q D + 2 N_k D + 2 N_q N_k)    Q, K; S; P, V             e = bytes of an element
@@ -191,7 +191,7 @@ def standard_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[
 
 
 @exact
-def standard_kernels(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Options]) -> dict[str, Cost]:
+def standard_kernels(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[CostOptions]) -> dict[str, Cost]:
     """The three kernels of unfused attention: bytes as in `standard_cost`, of which they are the parts.
 
     S = Q K^T   read e (N_q D + N_k D), written e N_q N_k, 2 N_q N_k D FLOPs
@@ -208,8 +208,8 @@ def standard_kernels(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpa
 
 
 @exact
-def two_pass_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Options]) -> Cost:
-    """Each query reads the keys that it sees, then their values: e D (1 + 2 keys) bytes and e D written.
+def two_pass_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[CostOptions]) -> Cost:
+    """Each query reads the keys that it attends to, then their values: e D (1 + 2 keys) bytes and e D written.
 
     `recompute` reads the keys, and multiplies by them, a second time. Blocks are read whole.
     """
@@ -223,14 +223,14 @@ def two_pass_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[
 
 
 @exact
-def one_pass_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Options]) -> Cost:
-    """Each query reads the keys and values that it sees, in one pass: as many bytes as in two passes."""
+def one_pass_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[CostOptions]) -> Cost:
+    """Each query reads the keys and values that it attends to, in one pass: as many bytes as in two passes."""
     check_known(options, BY_QUERY)
     return two_pass_cost(B, H, N_q, N_k, D, **options)
 
 
 @exact
-def v1_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Options]) -> Cost:
+def v1_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[CostOptions]) -> Cost:
     """FlashAttention-1: K and V once, as far as they are seen; Q, O, m and l once for every K block that the row block meets.
 
     read    2 e K_seen D + R (e D + a (D + 2))            R = rows summed over all visits, T_c N_q if not causal
@@ -250,7 +250,7 @@ def v1_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Option
 
 
 @exact
-def v2_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Options]) -> Cost:
+def v2_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[CostOptions]) -> Cost:
     """FlashAttention-2: Q and O once; K and V once for every row block, as far as it sees.
 
     read    e D (N_seen + 2 sum_i keys_i)      keys_i = N_k if not causal, so T_r N_k for the sum
@@ -265,13 +265,13 @@ def v2_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Option
 
 
 @exact
-def ideal_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Options]) -> Cost:
+def ideal_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[CostOptions]) -> Cost:
     """What a perfect cache would leave: Q, K, V read once, O written once, only what is seen multiplied."""
     at = _Setting.of((B, H, N_q, N_k, D), options, MASKED, block_q=1, block_k=1)
     return at.cost(at.e * D * (N_q + 2 * N_k), at.e * D * N_q, 4 * D * at.work.pairs, 0)
 
 
-# name of the rung -> its cost as a function of (B, H, N_q, N_k, D, *, dtype, causal, window, and its block sizes)
+# name of the algorithm -> its cost as a function of (B, H, N_q, N_k, D, *, dtype, causal, window, and its block sizes)
 ATTENTION_COSTS: Mapping[str, Callable[..., Cost]] = {
     "standard_attention": standard_cost,
     "two_pass_attention": two_pass_cost,
@@ -329,7 +329,7 @@ def _stored_besides_output(run: list[Step]) -> int:
 
 
 @exact
-def standard_backward_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Options]) -> Cost:
+def standard_backward_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[CostOptions]) -> Cost:
     """Unfused backward that was left nothing, so that it makes S and P again first: four N_q x N_k matrices in HBM.
 
     read    e (4 N_q D + 3 N_k D + 6 N_q N_k)       Q, dO twice; K twice, V; S, dP, and P and dS twice
@@ -343,7 +343,7 @@ def standard_backward_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options
 
 
 @exact
-def stored_backward_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Options]) -> Cost:
+def stored_backward_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[CostOptions]) -> Cost:
     """Unfused backward from the P that the forward pass stored, as autograd does it.
 
     read    e (3 N_q D + 2 N_k D + 5 N_q N_k)       Q, dO twice; K, V; dP, and P and dS twice
@@ -358,8 +358,8 @@ def stored_backward_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: 
 
 
 @exact
-def two_sweep_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Options]) -> Cost:
-    """The tiled backward in two sweeps: each result is written once, by its one owner.
+def two_pass_backward_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[CostOptions]) -> Cost:
+    """The tiled backward in two passes: each result is written once, by its one owner.
 
     delta     reads 2 e N_q D                                     writes a N_q
     dK and dV reads R (2 e D + 2 a), and K, V once a K/V head     writes 2 e N_k D a K/V head
@@ -377,8 +377,8 @@ def two_sweep_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack
 
 
 @exact
-def fused_backward_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[Options]) -> Cost:
-    """The tiled backward in one sweep, in which dQ goes through HBM at every visit.
+def fused_backward_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[CostOptions]) -> Cost:
+    """The tiled backward in one pass, in which dQ goes through HBM at every visit.
 
     read    2 e N_q D + R (2 e D + 2 a + a D), and K, V once a K/V head
     written a N_q + a D (N_q + R) - (a - e) D N_seen, and dK, dV once a K/V head
@@ -405,7 +405,13 @@ class _Setting:
 
     @classmethod
     def of(
-        cls, sizes: tuple[int, ...], options: Options, known: tuple[str, ...], *, block_q: int = 64, block_k: int = 64
+        cls,
+        sizes: tuple[int, ...],
+        options: CostOptions,
+        known: tuple[str, ...],
+        *,
+        block_q: int = 64,
+        block_k: int = 64,
     ) -> _Setting:
         """TypeError for an option that this cost does not know; ValueError for sizes and blocks that are none.
 

@@ -17,7 +17,7 @@ class Hardware:
     peak            FLOP/s of dense matrix products by dtype (tensor cores with float32 sums if there are any)
     bandwidth       HBM (or GDDR) bytes/s;  memory   its bytes
     l2              bytes of the cache that all SMs share
-    sram_per_sm     bytes of L1 cache and shared memory of a streaming multiprocessor (SM), one memory for both
+    sram_per_sm     bytes of L1 cache and shared memory of a streaming SM (SM), one memory for both
     shared_per_sm   bytes of that, at most, that its programs can have as shared memory
     registers_per_sm  bytes of its registers, besides
     sms             how many SMs there are

@@ -69,7 +69,7 @@ def paged_cost(
 
     The last query of a sequence is at its last key.
 
-    read    e D sum_b (n_b H_q + 2 H_kv keys_b)     0 for a sequence that sees no key; the page table is not counted
+    read    e D sum_b (n_b H_q + 2 H_kv keys_b)     0 for a sequence that attends to no key; the page table is not counted
     written (e D + a) H_q sum_b n_b                 O and lse;   extra a H_q sum_b n_b
     flops   4 D H_q sum_b n_b keys_b
 

@@ -421,7 +421,7 @@ class _Recording:
     def _sentence(self, place) -> str:
         where = f"Program {self.program}"
         if place and place["j"] is not None:
-            hidden = "part" if self.mask.sees(place["rows"], place["cols"]) else "all"
+            hidden = "part" if self.mask.attends(place["rows"], place["cols"]) else "all"
             masked = f", {hidden} of it masked" if place["masked"] else ""
             where += f": block Q{place['i']} meets block K{place['j']}{masked};"
         parts = []

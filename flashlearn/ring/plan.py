@@ -147,7 +147,7 @@ class Plan:
     def _pair(self, rows: Span, cols: Span, row: int, col: int) -> Visit | None:
         """A chunk of queries with a chunk of keys, less what attends to nothing; they are at `row` and `col` of their shares."""
         mask = Mask(self.N, self.N, self.left, self.right)
-        if not mask.sees(rows, cols):
+        if not mask.attends(rows, cols):
             return None
         queries, keys = overlap(mask.queries(cols), rows), overlap(mask.keys(rows), cols)
         at = shifted(queries, row - rows[0]), shifted(keys, col - cols[0])

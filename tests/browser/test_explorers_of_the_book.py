@@ -26,9 +26,9 @@ STATIC = ROOT / "book" / "_static"
 slow = pytest.mark.slow
 FORMULAS = {  # as book/_static/cost.js names them
     "forward": ["standard_cost", "two_pass_cost", "v1_cost", "v2_cost", "ideal_cost"],
-    "backward": ["stored_backward_cost", "standard_backward_cost", "two_sweep_cost", "fused_backward_cost"],
+    "backward": ["stored_backward_cost", "standard_backward_cost", "two_pass_backward_cost", "fused_backward_cost"],
 }
-BLOCKED = {"v1_cost", "v2_cost", "two_sweep_cost", "fused_backward_cost"}
+BLOCKED = {"v1_cost", "v2_cost", "two_pass_backward_cost", "fused_backward_cost"}
 
 
 @pytest.fixture(scope="module")

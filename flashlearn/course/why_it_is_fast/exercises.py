@@ -31,10 +31,10 @@ def reread_q_steps(q, k, v, *, block_q: int, block_k: int) -> Iterator[Step]:
             Q_i, K_j, V_j = hbm.load("Q", rows), hbm.load("K", cols), hbm.load("V", cols)
             m_i, l_i, alpha, P = online_update(m_i, l_i, Q_i @ K_j.mT * p.scale)
             acc = acc * alpha + P @ V_j
-            yield hbm.step("blocks", program=(i,), **p.place(i, rows, j, cols), P=P, m_i=m_i, l_i=l_i, acc=acc)
+            yield hbm.step("blocks", program=(i,), **p.coordinates(i, rows, j, cols), P=P, m_i=m_i, l_i=l_i, acc=acc)
         hbm.store("O", rows, divide(acc, l_i))
         hbm.store("lse", rows, log_sum_exp(m_i, l_i))
-        yield hbm.step("write", program=(i,), **p.place(i, rows))
+        yield hbm.step("write", program=(i,), **p.coordinates(i, rows))
     yield hbm.done(hbm.output("O"))
 
 

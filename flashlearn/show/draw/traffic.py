@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from matplotlib.axes import Axes
 
 from flashlearn.core.steps import Step, Tile
-from flashlearn.cost import Lane
+from flashlearn.cost import Runner
 from flashlearn.show.draw.parts import CENTRED, arrows, ground, traffic_bars
 from flashlearn.show.draw.sheet import DASHES, Grid, Rect, Sheet
 from flashlearn.show.draw.style import INK, MEANING, MOVED, PALE, QUIET, colour, ink_on, tint
@@ -19,30 +19,30 @@ ORDER = ("Q", "K", "V", "S", "P", "m, l", "O")
 
 
 def draw_traffic(ax: Axes, step: Step) -> None:
-    """Paint one step of `flashlearn.cost.race`: a bar for each lane, on one scale of bytes."""
-    check_steps_of("a race", step, values=["lanes", "full", "moved"])
+    """Paint one step of `flashlearn.cost.race`: a bar for each runner, on one scale of bytes."""
+    check_steps_of("a race", step, values=["runners", "full", "moved"])
     sheet = Sheet(ax, WIDTH, HEIGHT)
-    lanes, full, moved = (step.values[name] for name in ("lanes", "full", "moved"))
+    runners, full, moved = (step.values[name] for name in ("runners", "full", "moved"))
     words = f"In the time that it takes to move {moved:,} B"
     sheet.text(LEFT, 10, words, va="top", weight="bold", fontsize=20, color=QUIET)
-    each = (HEIGHT - 56) / len(lanes)
-    for n, (title, lane) in enumerate(lanes.items()):
-        _lane(sheet, title, lane, Rect(LEFT, 56 + n * each, SPAN, each), SPAN / max(1, full))
+    each = (HEIGHT - 56) / len(runners)
+    for n, (title, runner) in enumerate(runners.items()):
+        _runner(sheet, title, runner, Rect(LEFT, 56 + n * each, SPAN, each), SPAN / max(1, full))
     sheet.paint()
 
 
-def _lane(sheet: Sheet, title: str, lane: Lane, area: Rect, unit: float) -> None:
+def _runner(sheet: Sheet, title: str, runner: Runner, area: Rect, unit: float) -> None:
     """Title, state and bar of one run; a byte is `unit` pixels long."""
     bold = {"va": "top", "weight": "bold", "fontsize": 21}
     sheet.text(LEFT, area.y + 4, title, **bold)
-    state = f"done with {sum(lane.moved.values()):,} B" if lane.over else f"products done: {lane.work:.0%}"
+    state = f"done with {sum(runner.moved.values()):,} B" if runner.over else f"products done: {runner.work:.0%}"
     sheet.text(LEFT + SPAN, area.y + 4, state, ha="right", **bold)
     bar = Rect(LEFT, area.y + 42, SPAN, min(area.h - 60, 90))
     sheet.box(bar, "white", PALE, 1)
-    end = _segments(sheet, lane.moved, unit, bar)
-    if lane.under_way:
-        sheet.box((end, bar.y, lane.under_way * unit, bar.h), "white", QUIET, 2, dashes=DASHES)
-    if lane.over:
+    end = _segments(sheet, runner.moved, unit, bar)
+    if runner.under_way:
+        sheet.box((end, bar.y, runner.under_way * unit, bar.h), "white", QUIET, 2, dashes=DASHES)
+    if runner.over:
         sheet.line([end, end], [bar.y - 6, bar.bottom + 6], color=INK, linewidth=5, solid_capstyle="butt")
 
 

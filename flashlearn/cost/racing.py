@@ -13,7 +13,7 @@ from flashlearn.core.steps import Step, hbm_bytes, matmul_flops, record
 
 
 @dataclass(frozen=True)
-class Lane:
+class Runner:
     """How far one run of a race has come.
 
     moved     bytes of every matrix that its finished steps moved, by the matrix's name
@@ -31,7 +31,7 @@ class Lane:
 def race(runs: Mapping[str, Iterable[Step]], frames: int = 24) -> Iterator[Step]:
     """Runs side by side, all with the same bandwidth: from frame to frame each may move as many bytes.
 
-    `values["lanes"]` is {title: Lane}, `values["moved"]` the bytes that each may have moved by now, and
+    `values["runners"]` is {title: Runner}, `values["moved"]` the bytes that each may have moved by now, and
     `values["full"]` what the one that moves most moves in all. The frames divide that evenly.
     """
     check_block(frames, "frames")
@@ -44,15 +44,17 @@ def race(runs: Mapping[str, Iterable[Step]], frames: int = 24) -> Iterator[Step]
     full = max(end[-1] for end in ends.values())
     for frame in range(1, frames + 1):
         moved = full * frame // frames
-        lanes = {title: _lane(run, ends[title], moved) for title, run in recorded.items()}
-        over = [title for title, lane in lanes.items() if lane.over]
-        states = [f"{title} has done {lane.work:.0%} of its work" for title, lane in lanes.items() if not lane.over]
+        runners = {title: _runner(run, ends[title], moved) for title, run in recorded.items()}
+        over = [title for title, runner in runners.items() if runner.over]
+        states = [
+            f"{title} has done {runner.work:.0%} of its work" for title, runner in runners.items() if not runner.over
+        ]
         states = [f"{', '.join(over)} {'is' if len(over) == 1 else 'are'} done"] * bool(over) + states
         sentence = f"In the time for {moved:,} bytes: {'; '.join(states)}."
-        yield Step(sentence=sentence, phase="race", values={"lanes": lanes, "moved": moved, "full": full})
+        yield Step(sentence=sentence, phase="race", values={"runners": runners, "moved": moved, "full": full})
 
 
-def _lane(run: list[Step], ends: list[int], moved: int) -> Lane:
+def _runner(run: list[Step], ends: list[int], moved: int) -> Runner:
     """The steps that end within `moved` bytes are finished."""
     finished = run[: bisect.bisect_right(ends, moved)]
     by_name: Counter[str] = Counter()
@@ -61,4 +63,4 @@ def _lane(run: list[Step], ends: list[int], moved: int) -> Lane:
             by_name[tile.name] += tile.nbytes
     over, products = len(finished) == len(run), matmul_flops(run)
     work = matmul_flops(finished) / products if products else by_name.total() / max(1, ends[-1])
-    return Lane(by_name, 0 if over else moved - by_name.total(), work, over)
+    return Runner(by_name, 0 if over else moved - by_name.total(), work, over)
