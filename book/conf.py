@@ -4,12 +4,15 @@ project = "flashlearn"
 author = "flashlearn contributors"
 copyright = "2026, flashlearn contributors"
 
-extensions = ["myst_nb", "tools.book.formulas"]
+extensions = ["myst_nb", "tools.book.api", "tools.book.formulas"]
 nb_execution_mode = "off"  # the stored outputs are what CI has compared
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 exclude_patterns = ["frames", "download"]
 html_math_renderer = "mathml"
+
+autodoc_typehints = "none"  # docstrings give types and shapes
+add_module_names = False
 
 html_theme = "furo"  # one search box, light and dark, and little to load
 html_title = "How FlashAttention works"

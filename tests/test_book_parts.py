@@ -21,7 +21,7 @@ from flashlearn.show.frame import as_runs, count, paint
 from tests.slow import slow
 
 pytest.importorskip("latex2mathml", reason="needs the extra `book`")
-from tools.book import build, colab, finish, formulas, frames, pages, runs
+from tools.book import api, build, colab, finish, formulas, frames, pages, runs
 from tools.book.address import Address
 
 ROOT = Path(__file__).parents[1]
@@ -296,3 +296,15 @@ def test_formulas_keep_all_of_their_lines(path):
         inside = re.findall(r"\\begin{(?:aligned|cases|array|pmatrix)}(?:{[rlc]*})?(.*?)\\end", tex, flags=re.DOTALL)
         lines = [line for part in inside for line in part.split(r"\\") if line.strip()]
         assert formulas.mathml(tex, True).count("<mtr>") == len(lines), tex
+
+
+def test_the_api_pages_have_every_public_name_once():
+    named = [name.rpartition(".")[2] for names in api.TOPICS.values() for name in names]
+    assert len(set(named)) == len(named) and set(fl.__all__) <= set(named)
+
+
+def test_docstrings_are_shown_as_they_are_written():
+    lines = ["The `lse` of rows.", "And * more.", "", "q    (B, H, N, D)", "k    the same", "", "    fl.run(steps)"]
+    api.as_written(None, "function", "f", None, None, lines)
+    shown = ["The ``lse`` of rows.", r"And \* more.", "", "q", "   (B, H, N, D)", "k", "   the same", ""]
+    assert lines == [*shown, "::", "", "       fl.run(steps)", ""]

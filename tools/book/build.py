@@ -9,7 +9,7 @@ from pathlib import Path
 from sphinx.cmd.build import main as sphinx
 from tqdm import tqdm
 
-from tools.book import colab, finish, pages, runs
+from tools.book import api, colab, finish, pages, runs
 
 ROOT = Path(__file__).parents[2]
 SOURCE, PAGES = ROOT / "build" / "book-source", ROOT / "build" / "book"
@@ -32,6 +32,7 @@ def build() -> int:
     for path in tqdm(notebooks, "chapters", unit="notebook", disable=None):
         book.chapter(path)
     book.front(notebooks)
+    api.write(SOURCE)
     colab.write(notebooks, COLAB, book.address)
     static = SOURCE / "_static"
     runs.write(static)

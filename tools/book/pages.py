@@ -184,6 +184,7 @@ def contents(notebooks: list[Path]) -> str:
         parts.setdefault(part_of(path.stem[:2]), []).append(f"notebooks/{path.stem}")
     parts["All of it"] = ["map"]
     parts["For those who teach"] = ["instructors"]
+    parts["For those who build on it"] = ["api"]
     return "".join(
         "\n".join(["", "```{toctree}", ":hidden:", f":caption: {part}", *inside, "```", ""])
         for part, inside in parts.items()
