@@ -172,7 +172,7 @@ def test_nothing_goes_on_after_the_command_is_ended(number, tmp_path):
     name = f"grandchild-{os.getpid()}-{number}"
     path = submission(tmp_path / "03_online_softmax.ipynb", SPAWN.replace("NAME", name), "while True: pass")
     command = subprocess.Popen(
-        [sys.executable, "-m", "flashlearn.exercises", str(path)],
+        [sys.executable, "-m", "flashlearn.grading", str(path)],
         stdout=subprocess.PIPE,
         preexec_fn=heeds_an_interrupt,
     )

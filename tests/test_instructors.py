@@ -335,7 +335,7 @@ def test_options_of_the_grading_command_exist(capsys):
     with pytest.raises(SystemExit):
         grading_command(["--help"])
     told = capsys.readouterr().out
-    grading = [block for block in blocks() if "flashlearn.exercises" in block and block.startswith("python")]
+    grading = [block for block in blocks() if "flashlearn.grading" in block and block.startswith("python")]
     options = set(re.findall(r"--[a-z-]+", "\n".join(grading))) | set(re.findall(r"`(--[a-z-]+)[ `]", GUIDE))
     assert {"--strict", "--csv", "--own-work", "--timeout", "--memory"} <= options
     assert all(option in told for option in options), options

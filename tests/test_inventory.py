@@ -180,7 +180,7 @@ def test_options_that_are_none_are_refused(options, capsys):
 @pytest.mark.slow  # a process of its own
 def test_it_works_piped(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "flashlearn.exercises", "inventory", "--questions", "4", "--seed", "0"],
+        [sys.executable, "-m", "flashlearn.grading", "inventory", "--questions", "4", "--seed", "0"],
         input="a\n\nnot a letter\nb\n",
         capture_output=True,
         text=True,

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from flashlearn.course import NOTEBOOKS
 from flashlearn.course.triton_forward.mutation_lab import MUTANTS
-from flashlearn.exercises.checking import EXERCISES, NOTEBOOKS
+from flashlearn.exercises.checking import EXERCISES
 from flashlearn.grading import landlock, strict
 from flashlearn.grading.__main__ import grade_notebook
 from flashlearn.grading.messages import HEAD, Channel, MessageError, error_of
@@ -37,24 +38,23 @@ def graded(*cells, timeout=120, own_work=False):
     return {name: (entry.passed, entry.remark) for name, entry in best.items()}, problem
 
 
-def solved(module):
-    """Cells that hand in the solutions of a notebook as a student who had found them: by their source."""
-    number, name = module.EXERCISES[0].name[:2], module.__name__.split(".")[2]
-    yield (COURSE / name / "solutions.py").read_text(encoding="utf-8")
-    if number in ("12", "13"):
+def solved(notebook):
+    """Cells that submit the solutions of a notebook as a student who had found them: by their source."""
+    yield (COURSE / notebook / "solutions.py").read_text(encoding="utf-8")
+    if notebook.startswith("triton_"):
         yield "import triton.language as tl"
-    for exercise in module.EXERCISES:
+    for exercise in (each for each in EXERCISES.values() if each.id.startswith(f"{notebook}.")):
         function = exercise.solution.__name__
-        yield f'check("{exercise.name}", {function.removesuffix("_solution") if number == "11" else function})'
-    if number == "12":
-        yield (COURSE / "triton_forward" / "mutation_lab_solution.py").read_text(encoding="utf-8")
+        yield f'check("{exercise.id}", {function.removesuffix("_solution") if notebook == "gpu_and_triton" else function})'
+    if notebook == "triton_forward":
+        yield (COURSE / notebook / "mutation_lab_solution.py").read_text(encoding="utf-8")
         yield "from flashlearn.course.triton_forward.mutation_lab import run_lab\nrun_lab(test_scale, test_causal)"
 
 
 @pytest.mark.slow
 def test_every_right_answer_passes():
     """All kinds of inputs cross, functions and GPUs too, and so does what is watched."""
-    found, problem = graded(*(cell for module in NOTEBOOKS for cell in solved(module)), timeout=300)
+    found, problem = graded(*(cell for name in NOTEBOOKS for cell in solved(name)), timeout=300)
     killed, remark = found.pop("12.mutants")
     assert remark == ""
     assert found == {name: (tests, "") for name, tests in TESTS.items()}

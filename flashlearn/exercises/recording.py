@@ -34,7 +34,8 @@ MOST_PROGRAMS = 300  # of one launch: the interpreter takes some 10 ms for each
 
 def recorded(function, x, *args) -> Run:
     """What `function(x, *args)` did with a copy of x of its own; RuntimeError if it launched no kernel."""
-    return Run(*_recorded(function, x, *args))
+    steps, *rest = _recorded(function, x, *args)
+    return Run(record(steps), *rest)  # again: steps that come from elsewhere do not know their run
 
 
 @with_the_answer

@@ -29,6 +29,7 @@ import numpy as np
 import torch
 
 from flashlearn.core.steps import Step, Tile
+from flashlearn.course import numbered
 from flashlearn.course.triton_forward.mutation_lab import EXERCISE as LAB
 from flashlearn.course.triton_forward.mutation_lab import MUTANTS, Mutant, build, right
 from flashlearn.exercises import EXERCISES
@@ -177,6 +178,7 @@ class Session:
         self._graded.add(position)
         if type(answers) is not int or not 0 < answers <= MOST_TESTS or not isinstance(exercise, str):
             return
+        exercise = numbered(exercise)
         if exercise not in (LAB, *EXERCISES):
             return
         tries = sum(entry.exercise == exercise for entry in self.entries)
