@@ -27,7 +27,9 @@ def draw_backward_chip(ax: Axes, step: Step) -> None:
     _map(sheet, step, Rect(12, 2, MAP, sheet.height - 6))
     area = Rect(MAP + 24, 2, sheet.width - MAP - 36, sheet.height - 6)
     ground(sheet, area, "SRAM", "SRAM: on chip")
-    lines = [each for line in _lines(step) for each in _wrapped(line, area.w)]
+    lines: list[list[Equation]] = []
+    for line in _lines(step):  # one that is too wide becomes a line for each of its equations
+        lines += [line] if sum(map(length, line)) < area.w - 10 else [[parts] for parts in line]
     if not lines:
         sheet.text(*area.centre, "nothing is on chip", color=QUIET, **CENTRED)
     room = area.h - 34
@@ -70,11 +72,6 @@ def _lines(step: Step) -> list[list[Equation]]:
     if step.phase != "dK and dV":
         lines.append([[of("dQ"), "+= τ", of("dS"), "·", of("K", cols)]])
     return lines
-
-
-def _wrapped(line: list[Equation], width: float) -> list[list[Equation]]:
-    """The line itself, or if it is too wide a line for each of its equations."""
-    return [line] if sum(length(parts) for parts in line) < width - 10 else [[parts] for parts in line]
 
 
 def _number(step: Step, name: str) -> str:

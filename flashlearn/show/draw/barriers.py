@@ -46,9 +46,11 @@ def draw_barriers(ax: Axes, step: Step) -> None:
 
 def _rows(bars: list[Bar]) -> list[str]:
     """Who loads, the stages, who multiplies."""
-    return sorted(
-        {bar.row for bar in bars}, key=lambda row: (not row.startswith("load"), not row.startswith("stage"), row)
-    )
+
+    def order(row: str) -> tuple:
+        return (not row.startswith("load"), not row.startswith("stage"), row)
+
+    return sorted({bar.row for bar in bars}, key=order)
 
 
 def _run(sheet: Sheet, step: Step, title: str, rows: list[str], unit: Rect) -> None:

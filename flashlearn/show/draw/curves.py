@@ -10,9 +10,7 @@ from matplotlib.axes import Axes
 
 from flashlearn.show.draw.style import COLOURS, INK, MOVED, QUIET
 
-LOOK: tuple[
-    dict[str, Any], ...
-] = (  # one for each name, told apart by marker and line, not by colour; ours comes first
+LOOK: tuple[dict[str, Any], ...] = (  # one for each name, by marker and line, not by colour; ours comes first
     {"color": INK, "linewidth": 4, "marker": "o", "markersize": 10},
     {"color": QUIET, "linewidth": 2, "marker": "s", "markersize": 9, "linestyle": (0, (4, 2))},
     {"color": QUIET, "linewidth": 2, "marker": "^", "markersize": 10, "linestyle": (0, (1, 1.5))},
@@ -43,7 +41,7 @@ def draw_rates(
         lengths = sorted({N for rates in curves.values() for N in rates})
         ticks = lengths[:: -max(1, len(lengths) // 3)]  # from the longest down
         panel.set(xscale="log", ylim=(0, top), xlabel="N, tokens")
-        panel.set_xticks(ticks, [_short(N) for N in ticks])
+        panel.set_xticks(ticks, [f"{N // 1024}K" if N % 1024 == 0 else f"{N}" for N in ticks])
         panel.minorticks_off()
         panel.set_title(title, fontsize=17)
         panel.grid(axis="y", color="#E3E3E3")
@@ -72,11 +70,10 @@ def draw_sustained(ax: Axes, curves: Mapping[str, Mapping[float, float]], after_
 
 
 def draw_versions(ax: Axes, predicted: Mapping[str, float], measured: Mapping[str, float], note: str) -> None:
-    """A row for each rung: its prediction as an outline, its measurement, where there is one, as a bar."""
+    """A bar for each version: its prediction as an outline, its measurement, where there is one, as a bar."""
     names = list(predicted)
-    ax.barh(
-        names, list(predicted.values()), height=0.8, facecolor="white", edgecolor=QUIET, linewidth=2, linestyle="--"
-    )
+    outline: dict[str, Any] = {"facecolor": "white", "edgecolor": QUIET, "linewidth": 2, "linestyle": "--"}
+    ax.barh(names, list(predicted.values()), height=0.8, **outline)
     ax.barh(list(measured), list(measured.values()), height=0.4, color=INK)
     for row, name in enumerate(names):
         words = f"{predicted[name]:.0f} predicted"
@@ -86,10 +83,6 @@ def draw_versions(ax: Axes, predicted: Mapping[str, float], measured: Mapping[st
     ax.set(xlabel="TFLOP/s", xlim=(0, 1.42 * max([*predicted.values(), *measured.values()])))
     ax.invert_yaxis()
     ax.text(1, 1.01, note, transform=ax.transAxes, ha="right", va="bottom", fontsize=13, color=QUIET)
-
-
-def _short(N: int) -> str:
-    return f"{N // 1024}K" if N % 1024 == 0 else f"{N}"
 
 
 def panels_of(rows: Sequence[Mapping], direction: str, names: Mapping[str, str]) -> dict:
@@ -139,9 +132,8 @@ def draw_block_sizes(ax: Axes, times: Mapping[int, tuple[float, float, bool]]) -
     ax.text(blocks[1] * 1.25, memory[1] * 1.12, "waiting for HBM, every read counted", weight="bold")
     ax.text(blocks[0] * 1.06, compute[0] / 1.45, "computing", weight="bold")
     up = min(memory + compute) / 1.5, 1.7 * max(memory + compute)
-    ax.set(
-        xscale="log", yscale="log", xlim=(0.87 * blocks[0], right), ylim=up, xlabel="block_q", ylabel="least time, µs"
-    )
+    ax.set(xscale="log", yscale="log", xlim=(0.87 * blocks[0], right), ylim=up)
+    ax.set(xlabel="block_q", ylabel="least time, µs")
     _ticks(ax, blocks, [tick for tick in (5, 10, 20, 50, 100, 200) if up[0] <= tick <= up[1]])
 
 
@@ -161,13 +153,8 @@ RUN_LOOK: tuple[dict[str, Any], ...] = (  # one for each run: they lie on each o
     {"color": "#C4C4C4", "linewidth": 12},
     {"color": INK, "linewidth": 2.5, "linestyle": (0, (4, 2))},
 )
-RING: dict[str, Any] = {
-    "marker": "o",
-    "markersize": 16,
-    "markerfacecolor": "none",
-    "markeredgecolor": INK,
-    "markeredgewidth": 2.5,
-}
+RING: dict[str, Any] = {"marker": "o", "markersize": 16, "markerfacecolor": "none", "markeredgecolor": INK}
+RING["markeredgewidth"] = 2.5
 MEAN = 25  # steps: a point of the training loss is their mean
 NEAR = 200  # steps on either side of the least validation loss, in the panel at the right
 
@@ -185,7 +172,7 @@ def draw_training(ax: Axes, runs: Mapping[str, Mapping], counted: float, note: s
     ax.remove()
     whole, near = fig.subplots(1, 2, width_ratios=(3, 2))
     for (name, run), look in zip(runs.items(), RUN_LOOK, strict=True):
-        steps, validation = _points(run["validation"])
+        steps, validation = list(map(int, run["validation"])), list(run["validation"].values())  # JSON has texts
         whole.plot(*_means(run["losses"]), **look)
         for panel in (whole, near):
             panel.plot(steps, validation, label=name, **look)
@@ -218,11 +205,6 @@ def _mark_the_least(ax: Axes, steps: Sequence[int], validation: Sequence[float],
     ax.text(best, least - 0.1 * room, f"step {best}: {least:.3f}", ha="center", va="top", fontsize=17)
     ax.text(best - 0.15 * NEAR, counted + 0.06 * room, f"5-gram: {counted:.3f}", ha="center", va="bottom", fontsize=17)
     return best
-
-
-def _points(validation: Mapping) -> tuple[list[int], list[float]]:
-    """Steps and losses; a step is a string where it was read from JSON."""
-    return [int(step) for step in validation], list(validation.values())
 
 
 def _means(losses: Sequence[float]) -> tuple[list[float], list[float]]:

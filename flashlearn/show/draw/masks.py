@@ -82,7 +82,10 @@ def draw_visits(ax: Axes, runs: Mapping[str, Sequence[Step]], masks: Mapping[str
     _check_panels(runs, masks)
     runs = {name: list(run) for name, run in runs.items()}
     for name, run in runs.items():
-        _check_size(name, run, masks[name])
+        sizes, size = {tuple(step.shapes["S"][-2:]) for step in run if "S" in step.shapes}, tuple(masks[name].shape)
+        if run and sizes != {size}:
+            of = f"{size} for a run of {' and '.join(map(str, sizes)) or 'no scores'}, {name!r}"
+            raise ValueError(f"expected a mask of the size of the scores of its run, got {of}")
     sheet = Sheet(ax)
     for area, (name, run) in zip(_areas(sheet, len(runs)), runs.items(), strict=True):
         blocks = visited(run)
@@ -112,8 +115,9 @@ def draw_reach(ax: Axes, reach: Mapping[str, Tensor]) -> None:
 
 def visited(run: Sequence[Step]) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     """(rows, cols) of every block of scores of a run, each once, as the steps say."""
-    found = {(tuple(step.values["rows"]), tuple(step.values["cols"])): None for step in run if _made(step)}
-    return list(found)
+    made = [step.values for step in run if not any(step.program[1:])]  # of the first head
+    made = [values for values in made if values.get("i") is not None and values.get("j") is not None]
+    return list(dict.fromkeys((tuple(values["rows"]), tuple(values["cols"])) for values in made))
 
 
 def draw_tables(
@@ -145,14 +149,8 @@ def draw_tables(
             sheet.text(beside.middle, 52, "sink", ha="center", va="bottom", fontsize=14)
             _numbers(sheet, beside, sink[:, None], low, high)
         for row in range(len(table) if sums else 0):
-            words = f"Σ {fixed(table[row].sum().item(), 2)}"
-            sheet.text(
-                grid.right + (0.2 if sink is None else 1.7) * cell,
-                grid.cell(row, 0).centre[1],
-                words,
-                va="center",
-                fontsize=14,
-            )
+            x, y = grid.right + (0.2 if sink is None else 1.7) * cell, grid.cell(row, 0).centre[1]
+            sheet.text(x, y, f"Σ {fixed(table[row].sum().item(), 2)}", va="center", fontsize=14)
     sheet.paint()
 
 
@@ -165,21 +163,6 @@ def _check_panels(runs: Mapping, masks: Mapping[str, Tensor]) -> None:
         raise ValueError(
             f"expected up to {MOST} runs, each with a mask of its name, got {list(runs)} and {list(masks)}"
         )
-
-
-def _check_size(name: str, run: Sequence[Step], mask: Tensor) -> None:
-    """Refuse a mask that is not of the size of the run's scores, and a run without scores."""
-    sizes = {tuple(step.shapes["S"][-2:]) for step in run if "S" in step.shapes}
-    if run and sizes != {tuple(mask.shape)}:
-        of = " and ".join(map(str, sizes)) or "no scores"
-        raise ValueError(
-            f"expected a mask of the size of the scores of its run, got {tuple(mask.shape)} for a run of {of}, {name!r}"
-        )
-
-
-def _made(step: Step) -> bool:
-    """Whether the step made a block of scores of the first head, in the forward pass."""
-    return step.values.get("i") is not None and step.values.get("j") is not None and not any(step.program[1:])
 
 
 def _areas(sheet: Sheet, panels: int) -> list[Rect]:

@@ -51,11 +51,8 @@ def _pipe(sheet: Sheet, start: float, stop: float, rate: float, widest: float) -
     sheet.box((start, MIDDLE - high / 2, stop - start, high), MOVED, "none", 0)
     inside = high > 40
     style = {"ha": "center", "va": "center" if inside else "bottom", "weight": "bold", "fontsize": 22}
-    sheet.text((start + stop) / 2, MIDDLE if inside else MIDDLE - high / 2 - 10, _rate(rate), **style)
-
-
-def _rate(rate: float) -> str:
-    return f"{rate / 1e9:.0f} GB/s" if rate < 1e13 else f"{rate / 1e12:.3g} TB/s"
+    words = f"{rate / 1e9:.0f} GB/s" if rate < 1e13 else f"{rate / 1e12:.3g} TB/s"
+    sheet.text((start + stop) / 2, MIDDLE if inside else MIDDLE - high / 2 - 10, words, **style)
 
 
 def _size(size: int, kilo: int) -> str:

@@ -68,8 +68,7 @@ def _sums(
     for n, (symbol, value) in enumerate(rows.items()):
         y = top + 64 + 40 * n
         sheet.text(SIDE + 14, y, symbol, weight="bold", **MONO)
-        sheet.text(
-            SIDE + SIDE_WIDTH - 14, y, number(value) + " (wrong)" * (wrong and "/" in symbol), ha="right", **MONO
-        )
+        words = number(value) + " (wrong)" * (wrong and "/" in symbol)
+        sheet.text(SIDE + SIDE_WIDTH - 14, y, words, ha="right", **MONO)
     if written:
         sheet.outline((SIDE + 6, top + tall - 42, SIDE_WIDTH - 12, 38), 4)

@@ -30,18 +30,15 @@ def draw_pages(ax: Axes, step: Step) -> None:
     sheet.paint()
 
 
-def _all_requests(step: Step) -> tuple[int, int]:
-    """How many rows there will be, and how many pages the longest has, so that nothing moves from frame to frame."""
-    run = step.run or (step,)
-    most = max((len(one.pages) for each in run for one in each.values["requests"]), default=1)
-    return max(len(each.values["requests"]) for each in run) or 1, max(most, 1)
-
-
 def _requests(sheet: Sheet, step: Step) -> None:
     """A row for every request: its name, how far it is, and its pages by the tokens that they hold."""
-    rows, most = _all_requests(step)
+    all_requests = [each.values["requests"] for each in step.run or (step,)]  # nothing moves from frame to frame
+    rows, most = (
+        max(map(len, all_requests)) or 1,
+        max((len(one.pages) for each in all_requests for one in each), default=1),
+    )
     high = min(78.0, (sheet.height - TOP - 30) / rows)
-    wide = min(108.0, (POOL - 24 - ROWS) / most)
+    wide = min(108.0, (POOL - 24 - ROWS) / max(most, 1))
     sheet.text(16, TOP, "requests: pages in the order of tokens", va="top", weight="bold", fontsize=17)
     for at, one in enumerate(step.values["requests"]):
         top = TOP + 30 + at * high
@@ -97,9 +94,8 @@ def _page(sheet: Sheet, rect: Rect, page: PageState, step: Step) -> None:
     else:
         given = number in step.values["given"]
         sheet.box(rect, "white", INK if given else PALE, 3 if given else 1.5, dashes=DASHES)
-        sheet.text(
-            *rect.centre, "given back" if given else "free", fontsize=15, color=INK if given else QUIET, **CENTRED
-        )
+        words, ink = ("given back", INK) if given else ("free", QUIET)
+        sheet.text(*rect.centre, words, fontsize=15, color=ink, **CENTRED)
     sheet.text(rect.x + 5, rect.y + 4, str(number), va="top", weight="bold", fontsize=15, bbox=PAD)
     sheet.text(rect.right - 5, rect.bottom - 4, was, va="bottom", ha="right", **small)
 

@@ -57,15 +57,8 @@ def traffic_bars(sheet: Sheet, step: Step, x: float, y: float, w: float, full: i
         (x, "▼ read", so_far.read, now.read),
         (x + each + 24, "▲ written", so_far.written, now.written),
     ):
-        sheet.text(
-            left,
-            y + 11,
-            f"{name} {total:,} B",
-            va="center",
-            weight="bold",
-            fontsize=14,
-            gid="total" if each >= 280 else None,
-        )
+        bold = {"va": "center", "weight": "bold", "fontsize": 14, "gid": "total" if each >= 280 else None}
+        sheet.text(left, y + 11, f"{name} {total:,} B", **bold)
         if new and each >= 200:  # there is room
             sheet.text(left + each, y + 11, f"+{new:,}", va="center", ha="right", fontsize=14, gid="gain")
         sheet.fill((left, y + 25, each, 13), "white", QUIET, 1)

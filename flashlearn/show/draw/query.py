@@ -31,7 +31,7 @@ SMALL = {**MONO, "fontsize": 13}
 class _Cells:
     """A grid of numbers with its corner at (left, top), in cells of `wide` by `high` pixels.
 
-    shade       the strength of the colour of row i
+    shade       the strength of the colour, of all rows or of row i
     framed      (start, stop) of the rows in a frame, or None
     digits      of every number
     most        more columns than that share the width of so many
@@ -43,7 +43,7 @@ class _Cells:
     top: float
     wide: float
     high: float
-    shade: Callable[[int], float]
+    shade: float | Callable[[int], float]
     framed: Span | None = None
     digits: int = 1
     most: int = 4
@@ -61,7 +61,8 @@ class _Cells:
         numbers = self.cell >= CELL and self.high >= 20
         for i, stop, x, w in self._numbered(sheet) if numbers else self._bands():
             y, foot = self.top + i * self.high, self.top + stop * self.high
-            sheet.fill((x, y, w, foot - y), tint(self.name, self.shade(i)), QUIET, 0.8)
+            strength = self.shade(i) if callable(self.shade) else self.shade
+            sheet.fill((x, y, w, foot - y), tint(self.name, strength), QUIET, 0.8)
         if self.framed:
             start, stop = self.framed
             rect = (self.left, self.top + start * self.high, self.columns * self.cell, (stop - start) * self.high)
@@ -77,7 +78,10 @@ class _Cells:
 
     def _bands(self) -> list[tuple]:
         """(first row, next row, left, width) of rows of one shade."""
-        bands = (list(band) for _, band in groupby(range(len(self.rows)), self.shade))
+        bands = (
+            list(band)
+            for _, band in groupby(range(len(self.rows)), self.shade if callable(self.shade) else lambda i: 0)
+        )
         return [(band[0], band[-1] + 1, self.left, self.columns * self.cell) for band in bands]
 
 
@@ -96,22 +100,17 @@ def draw_query(ax: Axes, step: Step) -> None:
     sheet.paint()
 
 
-def _alike(strength: float) -> Callable[[int], float]:
-    """One shade for all rows."""
-    return lambda i: strength
-
-
 def _in_hbm(sheet: Sheet, step: Step) -> None:
     """K and V as they lie in HBM, q above K and o below V; the rows being read are dark and pointed at."""
     q, o = first_head(step.values["Q"])[-1:], first_head(step.written("O"))[-1:]
     load, write = any(t.name == "Q" for t in step.reads), bool(step.writes)
     at = (K_LEFT, TOP - ROW - 14, CELL, ROW)
-    _Cells("Q", q, *at, _alike(0.8 if load else 0.15), framed=(0, len(q)) if load else None).paint(sheet)
+    _Cells("Q", q, *at, 0.8 if load else 0.15, framed=(0, len(q)) if load else None).paint(sheet)
     _name(sheet, "q", K_LEFT - 12, TOP - ROW / 2 - 14, "right")
     for name, left, tag in (("K", K_LEFT, "q"), ("V", V_LEFT, "p")):
         _rows_in_hbm(sheet, step, name, left, tag)
     at = (V_LEFT, TOP + BAND + 18, CELL, ROW)
-    _Cells("O", o, *at, _alike(0.9 if write else 0.12), framed=(0, len(o)) if write else None).paint(sheet)
+    _Cells("O", o, *at, 0.9 if write else 0.12, framed=(0, len(o)) if write else None).paint(sheet)
     _name(sheet, "o", V_LEFT - 12, TOP + BAND + 18 + ROW / 2, "right")
 
 
@@ -132,20 +131,20 @@ def _rows_in_hbm(sheet: Sheet, step: Step, name: str, left: float, tag: str) -> 
 def _tiles_on_chip(sheet: Sheet, step: Step) -> None:
     """q, the tiles of K and V at work, their scores and weights: each where matrix multiplication puts it."""
     q = first_head(step.values["Q"])[-1:]
-    _Cells("Q", q, K_CHIP, TOP - ROW - 14, CELL, ROW, _alike(0.8)).paint(sheet)
+    _Cells("Q", q, K_CHIP, TOP - ROW - 14, CELL, ROW, 0.8).paint(sheet)
     _name(sheet, "q", K_CHIP - 10, TOP - ROW / 2 - 14, "right")
     j0, j1 = step.values["cols"]
     height = min(ROW, CHIP_BAND / (j1 - j0))
     here = {t.name for t in step.reads}
     for name, left, cell in (("K", K_CHIP, CELL), ("V", V_CHIP, WIDE)):
         if name in here:
-            _Cells(name, first_head(step.values[name])[j0:j1], left, TOP, cell, height, _alike(0.8)).paint(sheet)
+            _Cells(name, first_head(step.values[name])[j0:j1], left, TOP, cell, height, 0.8).paint(sheet)
             y = TOP + (j1 - j0) * height + 18 if name == "K" else TOP - 22
-            _name(sheet, name + _span(j0, j1), left, y, "left")
+            _name(sheet, f"{name}[{j0}]" if j1 - j0 == 1 else f"{name}[{j0}:{j1}]", left, y, "left")
     for name, left in (("S", S_CHIP), ("P", P_CHIP)):
         if name in step.values:
             column = [[x] for x in first_head(step.values[name])[-1]]
-            _Cells(name, column, left, TOP, WIDE, height, _alike(0.8), digits=2).paint(sheet)
+            _Cells(name, column, left, TOP, WIDE, height, 0.8, digits=2).paint(sheet)
             _name(sheet, name.lower(), left + 33, TOP - 22, "center")
 
 
@@ -169,7 +168,7 @@ def _scores_on_chip(sheet: Sheet, step: Step) -> None:
     if stop > start:
         row = [known[j] for j in range(start, stop)]
         at = (STRIP + start * each, STRIP_TOP, each, 42)
-        _Cells("S", [row], *at, _alike(0.4), digits=digits, most=total).paint(sheet)
+        _Cells("S", [row], *at, 0.4, digits=digits, most=total).paint(sheet)
         rect = (STRIP + now[0] * each, STRIP_TOP, (now[1] - now[0]) * each, 42)
         sheet.box(rect, "none", width=3, raised=True)
 
@@ -192,7 +191,7 @@ def _running_values(sheet: Sheet, step: Step) -> None:
         if held is not None:
             y = TOP + CHIP_BAND + 18
             row = first_head(held)[-1:]
-            _Cells("O", row, V_CHIP, y, WIDE, ROW, _alike(0.6), digits=2).paint(sheet)
+            _Cells("O", row, V_CHIP, y, WIDE, ROW, 0.6, digits=2).paint(sheet)
             _name(sheet, symbol, V_CHIP - 10, y + ROW / 2, "right")
     if 0 < factor < 1:
         _rescaled(sheet, f"old {running} × {number(factor)}", 1240, TOP + CHIP_BAND + 80, "right")
@@ -223,7 +222,3 @@ def _tag(sheet: Sheet, text: str, x: float, y: float) -> None:
 
 def _name(sheet: Sheet, text: str, x: float, y: float, ha: str) -> None:
     sheet.text(x, y, text, ha=ha, va="center", weight="bold", fontsize=17, color=INK)
-
-
-def _span(j0: int, j1: int) -> str:
-    return f"[{j0}]" if j1 - j0 == 1 else f"[{j0}:{j1}]"

@@ -33,8 +33,11 @@ def draw_ring(ax: Axes, step: Step) -> None:
     whole = [s for s in (step.run or run) if s.phase == here.phase and "work" in s.values]
     _table(sheet, Rect(62, TOP, size, size), run, whole, step.phase == "done")
     left = 62 + size + 54
-    rows = _rows(sheet, here.values["processes"])
-    sheet.text(left, 14, _title(step, here), va="top", weight="bold", fontsize=17)
+    s, P = here.values["s"], here.values["processes"]
+    rows = [(TOP + r * size / P, size / P) for r in range(P)]  # (y, height) of each process
+    what = "done" if step.phase == "done" else f"ring step {s} (from 0 to {P - 1})"
+    words = f"{here.phase}, {here.values['order']} order: {what}"
+    sheet.text(left, 14, words, va="top", weight="bold", fontsize=17)
     for r, (y, h) in enumerate(rows):
         _process(sheet, here, r, Rect(left, y, 262, h))
     clock = Rect(left + 350, 0, sheet.width - left - 350 - 28, 0)
@@ -67,25 +70,15 @@ def draw_clocks(ax: Axes, runs: Mapping[str, Sequence[Step]]) -> None:
 # --- parts -------------------------------------------------------------------------------------------------
 
 
-def _title(step: Step, here: Step) -> str:
-    s, P = here.values["s"], here.values["processes"]
-    return f"{here.phase}, {here.values['order']} order: " + (
-        "done" if step.phase == "done" else f"ring step {s} (from 0 to {P - 1})"
-    )
-
-
-def _rows(sheet: Sheet, P: int) -> list[tuple[float, float]]:
-    """(y, height) of a row for each process."""
-    h = (sheet.height - TOP - FOOT - 10) / P
-    return [(TOP + r * h, h) for r in range(P)]
-
-
 def _table(sheet: Sheet, area: Rect, run: Sequence[Step], whole: Sequence[Step], done: bool) -> None:
     """S: hatched what nobody ever computes, tinted what was computed, strong with a number what is computed now."""
     N = run[-1].shapes["S"][-1]
     grid = Grid(area.x, area.y, N, N, area.w / N, area.h / N)
     sheet.fill(grid.rect(), "white")
-    sheet.hatch_cells(grid, _never(whole, N), COLOURS["masked"])
+    never = np.ones((N, N), dtype=bool)  # what no process computes in any step
+    for block in (block for step in whole for block in step.values["work"]):
+        never[slice(*block.rows), slice(*block.cols)] = False
+    sheet.hatch_cells(grid, never, COLOURS["masked"])
     for step in run:
         now = step is run[-1] and not done
         for block in step.values["work"]:
@@ -98,19 +91,10 @@ def _table(sheet: Sheet, area: Rect, run: Sequence[Step], whole: Sequence[Step],
     order, P = run[-1].values["order"], run[-1].values["processes"]
     for r, (start, stop) in ((r, c) for r, chunks in enumerate(shares(N, P, order)) for c in chunks if c[0] < c[1]):
         middle = (start + stop) / 2
-        sheet.text(
-            grid.x - 14, grid.y + middle * grid.h, f"Q{r}", ha="right", va="center", fontsize=14, color=COLOURS["Q"]
-        )
+        left = {"ha": "right", "va": "center", "fontsize": 14, "color": COLOURS["Q"]}
+        sheet.text(grid.x - 14, grid.y + middle * grid.h, f"Q{r}", **left)
         sheet.text(grid.x + middle * grid.w, grid.y - 10, f"K{r}", ha="center", va="bottom", fontsize=14)
     sheet.text(grid.x, 14, "S, and who computes it", va="top", weight="bold", fontsize=17)
-
-
-def _never(whole: Sequence[Step], N: int) -> np.ndarray:
-    """(N, N) booleans: what no process computes in any step."""
-    never = np.ones((N, N), dtype=bool)
-    for block in (block for step in whole for block in step.values["work"]):
-        never[slice(*block.rows), slice(*block.cols)] = False
-    return never
 
 
 def _process(sheet: Sheet, step: Step, r: int, area: Rect) -> None:

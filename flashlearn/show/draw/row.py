@@ -53,18 +53,24 @@ def draw_row(ax: Axes, step: Step) -> None:
     sheet.text(16, 8, pass_note(step), va="top", weight="bold", fontsize=20)
     panel(sheet, Rect(16, 48, 840, 440), "HBM", traffic_note(step))
     panel(sheet, Rect(872, 48, 392, 440), "SRAM")
-    x, now = first_row(step.values["x"]), _read_now(step)
+    x, now = first_row(step.values["x"]), step.reads[0].cols if step.reads else (0, 0)
+    seen = [tile.cols[1] for s in step.so_far if s.phase == step.phase for tile in s.reads]
     finite = [v for v in x if math.isfinite(v)]
     bars = _Bars("x", x, 118, 172, max([0.0, *finite]) or 1.0, min([0.0, *finite]))
-    _paint_bars(sheet, bars, now, _read_in_this_phase(step))
-    if now[1] > now[0]:
-        _pointer(sheet, LEFT + now[0] * bars.each, LEFT + now[1] * bars.each, bars.top + bars.height + 12)
+    _paint_bars(sheet, bars, now, max(seen, default=0))
+    if now[1] > now[0]:  # a bracket under what is read, with an arrowhead in its middle
+        left, right, foot = LEFT + now[0] * bars.each, LEFT + now[1] * bars.each, bars.top + bars.height + 12
+        sheet.line([left + 4, right - 4], [foot, foot], color=INK, linewidth=3)
+        sheet.line((left + right) / 2, foot + 11, marker="^", markersize=13, color=INK)
     if x and "m_i" in step.values:
         _level(sheet, bars, first(step.values["m_i"]))
     y = first_row(step.written("y")) if "y" in step.shapes else []
     low = min([0.0, *(v for v in y if math.isfinite(v))])
-    bars = _Bars("y", y, 362, 100, _largest_weight(step), low)
-    _paint_bars(sheet, bars, now if step.writes else (0, 0), _written_to(step))
+    output = step.run[-1].output if step.run else None  # its largest weight fills the height
+    finite = [v for v in first_row(output) if math.isfinite(v)] if isinstance(output, Tensor) else []
+    bars = _Bars("y", y, 362, 100, max(finite, default=0.0) or 1.0, low)
+    written = max((tile.cols[1] for s in step.so_far for tile in s.writes), default=0)
+    _paint_bars(sheet, bars, now if step.writes else (0, 0), written)
     _running_values(sheet, step)
     sheet.paint()
 
@@ -106,12 +112,6 @@ def _level(sheet: Sheet, bars: _Bars, m: float) -> None:
         sheet.text(LEFT + SPAN + 4, at, "m", va="center", color=INK, weight="bold")
 
 
-def _pointer(sheet: Sheet, left: float, right: float, y: float) -> None:
-    """A bracket under the elements being read, with an arrowhead in its middle."""
-    sheet.line([left + 4, right - 4], [y, y], color=INK, linewidth=3)
-    sheet.line((left + right) / 2, y + 11, marker="^", markersize=13, color=INK)
-
-
 def _running_values(sheet: Sheet, step: Step) -> None:
     """m and l as numbers, and l as a bar: what it kept (rescaled or not) and what this step added."""
     top = 110
@@ -146,25 +146,3 @@ def _sum_bar(sheet: Sheet, step: Step, l: float, unit: float) -> None:
         sheet.text(900, bar + 144, f"= {number(before * alpha)}, then + {number(term)}", va="center")
     elif term:
         sheet.text(900, bar + 76, f"kept {number(l - term)}, added {number(term)}", va="center")
-
-
-def _read_now(step: Step) -> tuple[int, int]:
-    return step.reads[0].cols if step.reads else (0, 0)
-
-
-def _read_in_this_phase(step: Step) -> int:
-    """How far this pass has come, in elements."""
-    same = [tile.cols[1] for s in step.so_far if s.phase == step.phase for tile in s.reads]
-    return max(same, default=0)
-
-
-def _largest_weight(step: Step) -> float:
-    """The height that fills the band of y: the largest weight of the finished row."""
-    output = step.run[-1].output if step.run else None
-    finite = [v for v in first_row(output) if math.isfinite(v)] if isinstance(output, Tensor) else []
-    return max(finite, default=0.0) or 1.0
-
-
-def _written_to(step: Step) -> int:
-    """How far y has been written, in elements."""
-    return max((tile.cols[1] for s in step.so_far for tile in s.writes), default=0)

@@ -74,13 +74,11 @@ def tint(name: str, strength: float) -> tuple[float, float, float]:
 
 def contrast(one, other="white") -> float:
     """Of two colours, from 1 to 21 (WCAG 2: relative luminance)."""
-    low, high = sorted(float(_luminance(colors.to_rgb(each))) for each in (one, other))
-    return (high + 0.05) / (low + 0.05)
-
-
-def _luminance(rgb) -> float:
-    linear = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in rgb)
-    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    luminance = []
+    for rgb in map(colors.to_rgb, (one, other)):
+        linear = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in rgb)
+        luminance.append(sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True)))
+    return (max(luminance) + 0.05) / (min(luminance) + 0.05)
 
 
 def outline_of(face, least: float = 4.5) -> tuple[float, float, float]:

@@ -91,9 +91,8 @@ def _bars(sheet: Sheet, x: list[float], terms: list[_Term], m: float) -> None:
     for j, term in enumerate(terms):
         left, wide, last = SIDE + (j + 0.14) * each, 0.72 * each, j == len(terms) - 1
         tall = max(term.size * unit, 1.5)
-        sheet.box(
-            (left, FLOOR - tall, wide, tall), colour("l_i") if last else tint("l_i", 0.45), INK, 2.5 if last else 1.2
-        )
+        face, width = (colour("l_i"), 2.5) if last else (tint("l_i", 0.45), 1.2)
+        sheet.box((left, FLOOR - tall, wide, tall), face, INK, width)
         must = _right(term, m) * unit
         if tall - must > 3:
             sheet.box((left - 4, FLOOR - must, wide + 8, max(must, 1)), "none", INK, 2, dashes=DASHES, raised=True)

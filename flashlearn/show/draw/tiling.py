@@ -304,10 +304,8 @@ def _travel(sheet: Sheet, step: Step, grids: dict, on_chip: dict, travelled: flo
     ways = []
     for tiles, down in ((step.reads, True), (step.writes, False)):
         for tile in (tile for tile in tiles if tile.name in grids):
-            rows, chip = (
-                _bounds(step, tile)[0],
-                on_chip.get(tile.name) or on_chip.get("acc" if tile.name == "O" else ""),
-            )
+            rows = _bounds(step, tile)[0]
+            chip = on_chip.get(tile.name) or on_chip.get("acc" if tile.name == "O" else "")
             home = grids[tile.name].rect(**{"cols" if tile.name == "K" else "rows": rows})
             if chip:
                 ways.append((tile.name, *((home, chip.rect()) if down else (chip.rect(), home))))
