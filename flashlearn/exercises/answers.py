@@ -8,7 +8,7 @@ They are in `wrong.toml`, in the notebook's folder of `flashlearn/course`:
 `[EXERCISE.KIND]` with a kind of `KINDS`, then one line an answer: its id, `what` completes "This is what you get if ...".
 
 edit      [old, new] or several such pairs: the solution with that text replaced; each old text is in it once
-code      an expression in the names of `wrong.py` beside the file; without both it is the function EXERCISE_ID there
+code      an expression in the names of `wrong.py` beside the file and in `solution`; without both it is the function EXERCISE_ID there
 letters   of an exercise that puts lines in order: the answer
 case      (known) the case that must fail
 says      (variant, wrong) a regular expression that the report must match;  never (variant)  one that it must not match
@@ -80,4 +80,4 @@ def _function(notebook: str, name: str, solution: Callable, entry: dict[str, Any
         edit = entry["edit"]
         return altered(solution, *([edit] if isinstance(edit[0], str) else edit))
     names = vars(import_module(f"flashlearn.course.{notebook}.wrong"))
-    return eval(entry["code"], names) if "code" in entry else names[name]
+    return eval(entry["code"], names | {"solution": solution}) if "code" in entry else names[name]

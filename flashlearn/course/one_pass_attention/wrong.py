@@ -2,7 +2,7 @@
 
 import torch
 
-from flashlearn.course.one_pass_attention.solutions import INF, merge_solution, recurrence_solution  # noqa: F401
+from flashlearn.course.one_pass_attention.solutions import INF, merge_solution
 
 
 def in_float32(function):
