@@ -8,14 +8,6 @@ from flashlearn.course.many_gpus.solutions import merge_solution, owners_solutio
 from flashlearn.exercises.assessment import Case, Exercise
 
 
-def _owners(s, P):
-    """Whose K and V arrive, from messages that are really handed on: each process gives its own to the next, s times."""
-    held = list(range(P))
-    for _ in range(s):
-        held = [held[r - 1] for r in range(P)]
-    return lambda function: (_numbers(function(s, P), (P,)), torch.tensor(held))
-
-
 def _numbers(answer, shape):
     """Whole numbers in lists as a tensor, so that they are compared place by place; ValueError if they have another form."""
     rows = list(answer) if isinstance(answer, list | tuple) else answer
@@ -29,29 +21,37 @@ def _numbers(answer, shape):
     return found
 
 
-def _zigzag(N, P):
+def _owners(name, hint, s, P):
+    """Whose K and V arrive, from messages that are really handed on: each process gives its own to the next, s times."""
+    held = list(range(P))
+    for _ in range(s):
+        held = [held[r - 1] for r in range(P)]
+    return Case(name, lambda function: (_numbers(function(s, P), (P,)), torch.tensor(held)), hint)
+
+
+def _zigzag(name, hint, N, P):
     """The shares that `flashlearn.ring.shares` makes."""
     from flashlearn.ring import shares
 
     want = [[i for start, stop in chunks for i in range(start, stop)] for chunks in shares(N, P, "zigzag")]
-    return lambda function: (_numbers(function(N, P), (P, N // P)), torch.tensor(want))
+    return Case(name, lambda function: (_numbers(function(N, P), (P, N // P)), torch.tensor(want)), hint)
 
 
 def _random(*shape, seed):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def _visits(P, N, n=3, shift=0.0, spread=1.0, hidden=(), seed=0):
-    """Scores of N queries with P visits of n keys each; `hidden`: (visit, query) that see nothing. All at once is the answer."""
-    S = shift + spread * _random(P, N, n, seed=seed)
-    v = _random(P, n, 4, seed=seed + 1)
+def _visits(name, hint, P, N, shift=0.0, spread=1.0, hidden=(), seed=0, tolerance=1e-5):
+    """Scores of N queries with P visits of 3 keys; `hidden`: (visit, query) that see nothing. All at once is the answer."""
+    S = shift + spread * _random(P, N, 3, seed=seed)
+    v = _random(P, 3, 4, seed=seed + 1)
     for visit, query in hidden:
         S[visit, query] = -torch.inf
     lse = torch.logsumexp(S, -1)
     o = torch.nan_to_num(torch.softmax(S, -1)) @ v
     whole = S.transpose(0, 1).flatten(1)
     want = torch.nan_to_num(torch.softmax(whole, -1)) @ v.flatten(0, 1), torch.logsumexp(whole, -1)
-    return lambda function: (function(o.clone(), lse.clone()), want)
+    return Case(name, lambda function: (function(o.clone(), lse.clone()), want), hint, tolerance)
 
 
 def _with_nan(function):
@@ -63,21 +63,50 @@ def _with_nan(function):
     return torch.where(lse.isnan()[:, None], lse[:, None], o), want
 
 
+OWNERS_CASES = (
+    _owners("one step", "after one step process 0 has what process 3 gave it", 1, 4),
+    _owners("the start", "in step 0 nothing has been sent yet", 0, 4),
+    _owners("two steps of five", "what a process has came s places round the ring", 2, 5),
+    _owners("the last step", "after P - 1 steps a process has what its next neighbour began with", 6, 7),
+    _owners("two processes", "each has the other's", 1, 2),
+    _owners("alone", "a ring of one", 0, 1),
+    _owners("once round", "after P steps everybody has its own again", 3, 3),
+)
+ZIGZAG_CASES = (
+    _zigzag("two processes", "four chunks: 0 and 3 together, 1 and 2 together", 8, 2),
+    _zigzag("three processes", "chunk r goes with the one that is as far from the other end", 18, 3),
+    _zigzag("one token a chunk", "2 P chunks of N / (2 P) tokens", 10, 5),
+    _zigzag("alone", "one process has all tokens, in order", 6, 1),
+    _zigzag("many", "chunks of N / (2 P) tokens, two to a process", 64, 8),
+)
+BEFORE = "subtract the largest lse before the exponential"
+NAN = (
+    "a NaN in a visit is an error that must show in o or lse of its query: guard -inf minus -inf before the exponential, "
+    "and repair nothing after it, as nan_to_num does"
+)
+NOBODY = "no visit has a key for it: o = 0 and lse = -inf, not NaN"
+ONE_WITHOUT = "lse = -inf weighs 0: exp(-inf - m) is 0 as long as m is finite"
+FAR_ABOVE = "subtract the largest lse, row by row; any other may leave infinity"
+MERGE_CASES = (
+    _visits("two visits", "weigh every o by exp(lse - the lse of all)", 2, 3),
+    _visits("five visits", "the sum runs over all visits, the first dimension", 5, 4, seed=10),
+    _visits("one visit", "nothing to merge: it comes back as it was", 1, 3, seed=20),
+    _visits("large scores", BEFORE, 3, 3, shift=1000.0, seed=30),
+    _visits("very low scores", f"{BEFORE}: exp of all of them is 0", 3, 3, shift=-1000.0, seed=40),
+    _visits("one visit far above the others", FAR_ABOVE, 3, 4, spread=400.0, seed=50),
+    _visits("a visit that sees nothing", ONE_WITHOUT, 3, 3, hidden=((0, 1), (2, 0)), seed=60),
+    _visits("a query that sees nothing", NOBODY, 2, 3, hidden=((0, 1), (1, 1)), seed=70),
+    _visits("float64", "stay in the dtype of o, and add nothing to a sum", 3, 4, seed=80, tolerance=1e-10),
+    Case("a NaN comes through", _with_nan, NAN),
+)
+
 EXERCISES = (
     Exercise(
         "owners",
         "owners(s, P) -> a list of P numbers: whose K and V the processes 0 .. P - 1 have in step s; in step 0 each has its own, "
         "and after every step each gives what it has to the next process, the last to process 0",
         owners_solution,
-        (
-            Case("one step", _owners(1, 4), "after one step process 0 has what process 3 gave it"),
-            Case("the start", _owners(0, 4), "in step 0 nothing has been sent yet"),
-            Case("two steps of five", _owners(2, 5), "what a process has came s places round the ring"),
-            Case("the last step", _owners(6, 7), "after P - 1 steps a process has what its next neighbour began with"),
-            Case("two processes", _owners(1, 2), "each has the other's"),
-            Case("alone", _owners(0, 1), "a ring of one"),
-            Case("once round", _owners(3, 3), "after P steps everybody has its own again"),
-        ),
+        OWNERS_CASES,
         hints=(
             "Follow one K: that of process 0. Who has it after one step, after two?",
             "The K of process j is at process j + s. Turn the sentence round: process r has that of r - s.",
@@ -90,13 +119,7 @@ EXERCISES = (
         "zigzag(N, P) -> a list of P lists: the tokens of the processes 0 .. P - 1 in zigzag order, each list ascending; N is a "
         "multiple of 2 P",
         zigzag_solution,
-        (
-            Case("two processes", _zigzag(8, 2), "four chunks: 0 and 3 together, 1 and 2 together"),
-            Case("three processes", _zigzag(18, 3), "chunk r goes with the one that is as far from the other end"),
-            Case("one token a chunk", _zigzag(10, 5), "2 P chunks of N / (2 P) tokens"),
-            Case("alone", _zigzag(6, 1), "one process has all tokens, in order"),
-            Case("many", _zigzag(64, 8), "chunks of N / (2 P) tokens, two to a process"),
-        ),
+        ZIGZAG_CASES,
         hints=(
             "Late queries see many keys, early ones few. Which two chunks together see as much as any other two?",
             "Cut N into 2 P chunks, write them as a row, and fold the row in the middle.",
@@ -108,41 +131,7 @@ EXERCISES = (
         "merge",
         "merge(o, lse): (P, N, D) and (P, N), the results of P visits to different keys -> (o, lse), (N, D) and (N,), over all keys",
         merge_solution,
-        (
-            Case("two visits", _visits(2, 3), "weigh every o by exp(lse - the lse of all)"),
-            Case("five visits", _visits(5, 4, seed=10), "the sum runs over all visits, the first dimension"),
-            Case("one visit", _visits(1, 3, seed=20), "nothing to merge: it comes back as it was"),
-            Case(
-                "large scores", _visits(3, 3, shift=1000.0, seed=30), "subtract the largest lse before the exponential"
-            ),
-            Case(
-                "very low scores",
-                _visits(3, 3, shift=-1000.0, seed=40),
-                "subtract the largest lse before the exponential: exp of all of them is 0",
-            ),
-            Case(
-                "one visit far above the others",
-                _visits(3, 4, spread=400.0, seed=50),
-                "subtract the largest lse, row by row; any other may leave infinity",
-            ),
-            Case(
-                "a visit that sees nothing",
-                _visits(3, 3, hidden=((0, 1), (2, 0)), seed=60),
-                "lse = -inf weighs 0: exp(-inf - m) is 0 as long as m is finite",
-            ),
-            Case(
-                "a query that sees nothing",
-                _visits(2, 3, hidden=((0, 1), (1, 1)), seed=70),
-                "no visit has a key for it: o = 0 and lse = -inf, not NaN",
-            ),
-            Case("float64", _visits(3, 4, seed=80), "stay in the dtype of o, and add nothing to a sum", 1e-10),
-            Case(
-                "a NaN comes through",
-                _with_nan,
-                "a NaN in a visit is an error that must show in o or lse of its query: guard -inf minus -inf before the exponential, "
-                "and repair nothing after it, as nan_to_num does",
-            ),
-        ),
+        MERGE_CASES,
         hints=(
             "exp(lse) is the sum of the exponentials of a visit. What is that of all visits?",
             "The weight of a visit is exp(lse_s - lse) with lse = log of the sum of exp(lse_s), computed from their maximum.",

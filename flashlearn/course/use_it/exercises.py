@@ -16,7 +16,7 @@ def _random(*shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def _behind(length, new, spare=0, batch=(), size=1.0):
+def _behind(name, hint, length, new, spare=0, batch=(), size=1.0):
     """`new` tokens behind `length` cached ones: the last rows of causal attention over all of them.
 
     What is not in use is NaN, as memory may be by chance: whoever reads it, mask or not, has NaN.
@@ -34,20 +34,49 @@ def _behind(length, new, spare=0, batch=(), size=1.0):
         whole = scaled_dot_product_attention(q, k, v, is_causal=True)
         return (o, K, V), (whole[..., length:, :], *want)
 
-    return compare
+    return Case(name, compare, hint)
 
 
-def _grouped(H_q, H_kv, N_q=3, N_k=5, size=1.0):
+def _grouped(name, hint, H_q, H_kv, N_q=3, N_k=5, size=1.0, asked=lambda function, *inputs: function(*inputs)):
     sizes = ((H_q, N_q), (H_kv, N_k), (H_kv, N_k))
     q, k, v = (_random(2, H, N, 6, seed=seed) for seed, (H, N) in enumerate(sizes))
     want = scaled_dot_product_attention(size * q, k, v, enable_gqa=True)
-    return lambda function: (function(size * q, k.clone(), v.clone()), want)
+    return Case(name, lambda function: (asked(function, size * q, k.clone(), v.clone()), want), hint)
 
 
-def _without_the_flag(function):
-    """Five heads of one group, shared by the answer and not by PyTorch."""
-    return _grouped(5, 1)(lambda *args: without_the_flag(function, *args))
-
+MAXIMUM = "a softmax of your own subtracts the maximum of the row, or exp overflows"
+CACHE_CASES = (
+    _behind("the first chunk", "new tokens do not see those after them: a causal mask", 0, 4),
+    _behind("one token more", "the new rows go to K[..., length : length + n, :]", 5, 1),
+    _behind(
+        "a chunk behind the cache", "new token i is token length + i of the text: it sees keys j <= length + i", 5, 3
+    ),
+    _behind(
+        "room to spare",
+        "rows behind length + n are NaN here, which no mask undoes: cut them off; those before must be in K, V",
+        *(4, 2),
+        spare=3,
+    ),
+    _behind(
+        "batches and heads",
+        "the rows are the last dimension but one; K and V are views: reshape may copy them",
+        *(3, 4, 2, (2, 3)),
+    ),
+    _behind("large scores", MAXIMUM, 4, 3, size=2000.0),
+)
+GQA_CASES = (
+    _grouped("one head for all", "every query head uses the one head of k and v", 4, 1),
+    _grouped("two groups of three", "query heads 0, 1, 2 share head 0; heads 3, 4, 5 share head 1", 6, 2),
+    _grouped("no sharing", "with as many heads of k and v as of q, head h uses head h", 3, 3),
+    _grouped("one query", "N_q and N_k may differ", 4, 2, N_q=1, N_k=7),
+    _grouped("large scores", MAXIMUM, 4, 2, size=2000.0),
+    _grouped(
+        "without enable_gqa",
+        "share the heads yourself: PyTorch's flag is the task, solved",
+        *(5, 1),  # five heads of one group, shared by the answer and not by PyTorch
+        asked=without_the_flag,
+    ),
+)
 
 EXERCISES = (
     Exercise(
@@ -55,30 +84,7 @@ EXERCISES = (
         "attend_cached(q, k, v, K, V, length): rows of n new tokens (..., n, D), caches (..., room, D) whose first "
         "`length` rows are in use -> o (..., n, D); k and v are written into K and V",
         cache_solution,
-        (
-            Case("the first chunk", _behind(0, 4), "new tokens do not see those after them: a causal mask"),
-            Case("one token more", _behind(5, 1), "the new rows go to K[..., length : length + n, :]"),
-            Case(
-                "a chunk behind the cache",
-                _behind(5, 3),
-                "new token i is token length + i of the text: it sees keys j <= length + i",
-            ),
-            Case(
-                "room to spare",
-                _behind(4, 2, spare=3),
-                "rows behind length + n are NaN here, which no mask undoes: cut them off; those before must be in K, V",
-            ),
-            Case(
-                "batches and heads",
-                _behind(3, 4, 2, (2, 3)),
-                "the rows are the last dimension but one; K and V are views: reshape may copy them",
-            ),
-            Case(
-                "large scores",
-                _behind(4, 3, size=2000.0),
-                "a softmax of your own subtracts the maximum of the row, or exp overflows",
-            ),
-        ),
+        CACHE_CASES,
         hints=(
             "Three things in order: store, cut off what is not in use, attend. Which tokens may the first new one see?",
             "Write into K[..., length:stop, :], with stop = length + n. The mask is (n, stop): row i belongs to token length + i.",
@@ -93,20 +99,7 @@ EXERCISES = (
         "grouped_attention(q, k, v): (B, H_q, N_q, D), twice (B, H_kv, N_k, D), H_q a multiple of H_kv -> "
         "(B, H_q, N_q, D)",
         gqa_solution,
-        (
-            Case("one head for all", _grouped(4, 1), "every query head uses the one head of k and v"),
-            Case("two groups of three", _grouped(6, 2), "query heads 0, 1, 2 share head 0; heads 3, 4, 5 share head 1"),
-            Case("no sharing", _grouped(3, 3), "with as many heads of k and v as of q, head h uses head h"),
-            Case("one query", _grouped(4, 2, N_q=1, N_k=7), "N_q and N_k may differ"),
-            Case(
-                "large scores",
-                _grouped(4, 2, size=2000.0),
-                "a softmax of your own subtracts the maximum of the row, or exp overflows",
-            ),
-            Case(
-                "without enable_gqa", _without_the_flag, "share the heads yourself: PyTorch's flag is the task, solved"
-            ),
-        ),
+        GQA_CASES,
         hints=(
             "Query heads come in groups of H_q / H_kv neighbours. Which head of k does query head h use?",
             "Head h uses head h // group of k and v. Give every query head a copy of its own, then attend as usual.",
