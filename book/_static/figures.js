@@ -27,7 +27,7 @@ export function figures() {
   }
 }
 
-// A player without frames, as high as it will be; its frames' addresses are told when the reader comes near.
+// A player without frames, as high as it will be; its frames get their addresses when the reader comes near.
 function mount(figure) {
   const stored = JSON.parse(figure.querySelector("script").textContent);
   figure.stored = stored;

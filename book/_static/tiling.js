@@ -72,9 +72,9 @@ export function tilingExplorer(place) {
   }
 
   async function show() {
-    const asked = setting;
-    const data = await runOf(asked);
-    if (asked === setting) paint(setting, data, parts);
+    const wanted = setting;
+    const data = await runOf(wanted);
+    if (wanted === setting) paint(setting, data, parts);
   }
 }
 

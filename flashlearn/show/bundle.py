@@ -16,7 +16,7 @@ def browser_text(*names: str) -> str:
 
 
 def parts(bundle: Any, stored: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
-    """Data and metadata of a widget's bundle, which may be data alone, or None where nobody shows widgets.
+    """Data and metadata of a widget's bundle, which may be data alone, or None where widgets are not shown.
 
     stored   HTML that browser/saved.js puts in place of the view when the notebook is saved
 

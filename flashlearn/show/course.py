@@ -91,7 +91,7 @@ def count(steps: Iterable[fl.Step], of: str, alone: Iterable[fl.Step] | None = N
 
 
 def priced(algorithm: cost.Cost, loops: int, reads: float, on_chip: int, held: tuple[str, ...]) -> Count:
-    """The same from the closed formula, for sizes that nobody wants to step through."""
+    """The same from the closed formula, for sizes that are too large to step through."""
     return Count("K", loops, reads, algorithm.read, algorithm.written, algorithm.extra, on_chip, held)
 
 

@@ -17,14 +17,14 @@ SHORTEST, LONGEST = 0.001, 60  # seconds that a frame may stand; times are store
 
 
 def check_alt(alt: str) -> str:
-    """Refuse a picture without words for those who cannot see it."""
+    """ValueError for a picture without words for those who cannot see it."""
     if not isinstance(alt, str) or not alt.strip():
         raise ValueError(f"expected alt text that says what the picture shows, got {alt!r}")
     return alt
 
 
 def check_draw(draw: Any, signature: str = "draw(ax, step)") -> None:
-    """Refuse what cannot be called so, steps in the place of the function among it."""
+    """TypeError for what cannot be called with that signature, such as steps in place of the function."""
     if not callable(draw):
         hint = "; are steps and draw swapped?" if "step" in signature else ""
         raise TypeError(f"expected a function {signature}, got {type(draw).__name__}{hint}")
@@ -61,7 +61,7 @@ def _check_step(step: Any) -> Step:
 
 
 def check_figsize(figsize: tuple[float, float]) -> None:
-    """Refuse what is no width and height in inches."""
+    """ValueError for what is no width and height in inches."""
     sides = tuple(figsize) if isinstance(figsize, Sequence | np.ndarray) else ()  # no iterator: it is read again
     if len(sides) != 2 or not all(_is_number(side) and SMALLEST <= side <= LARGEST for side in sides):
         expected = f"figsize (width, height) in inches, from {SMALLEST} to {LARGEST}"
@@ -69,7 +69,7 @@ def check_figsize(figsize: tuple[float, float]) -> None:
 
 
 def check_frame(number: int, count: int) -> None:
-    """Refuse the number of a frame that does not exist; negative numbers count from the end."""
+    """ValueError for the number of a frame that does not exist; negative numbers count from the end."""
     if not _is_whole(number) or not -count <= number < count:
         raise ValueError(f"expected still to be the number of a frame, from {-count} to {count - 1}, got {number!r}")
 
@@ -90,13 +90,13 @@ def check_predict(predict: bool | Mapping[int, str], count: int) -> dict[int, st
 
 
 def check_seconds(seconds: float) -> None:
-    """Refuse a time that no frame can stand for."""
+    """ValueError for a time that no frame can be shown for."""
     if not _is_number(seconds) or not SHORTEST <= seconds <= LONGEST:
         raise ValueError(f"expected seconds from {SHORTEST} to {LONGEST}, got {seconds!r}")
 
 
 def check_interval(interval: int) -> None:
-    """Refuse a time that is no whole number of milliseconds over 0."""
+    """ValueError for a time that is no whole number of milliseconds over 0."""
     if not _is_whole(interval) or interval <= 0:
         raise ValueError(f"expected interval in whole milliseconds, 1 or more, got {interval!r}")
 

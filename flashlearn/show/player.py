@@ -56,7 +56,7 @@ SHORT = 24  # steps; a longer run is not painted when its cell runs
 LONG = 48  # steps; a longer run is stored without its sentences in the frames
 AHEAD = 64  # frames painted ahead of the step that is shown, and behind it
 BACK = 3  # steps on that are painted before a step back
-PAUSE = 0.002  # seconds for the kernel to see to its messages, in which a frame may be asked for
+PAUSE = 0.002  # seconds for the kernel to handle its messages, one of which may request a frame
 QUIET = 0.5  # seconds without a cell before the kernel counts as idle
 
 
@@ -104,7 +104,7 @@ class Player(anywidget.AnyWidget):
         self._filmed = None if self._there else looks()
         self._look = looks()
         self._sent: set[int] = set()
-        self._requested: tuple[int, int] | None = None  # version and number of the frame that a view asked for last
+        self._requested: tuple[int, int] | None = None  # version and number of the frame that a view requested last
         self._begun: tuple[int, int] | None = None  # and of the one that is being painted ahead
         self._views = 0
         self._task: asyncio.Task | None = None
@@ -130,7 +130,7 @@ class Player(anywidget.AnyWidget):
 
     @validate("step")
     def _there_is(self, proposal: Mapping[str, Any]) -> int:
-        """Refuse a step that the run has not; a TraitError, after which traitlets takes back what a browser sent."""
+        """TraitError for a step that the run has not; traitlets then restores the former step."""
         step, last = proposal["value"], count(self.runs) - 1
         if isinstance(step, bool) or not 0 <= step <= last:
             raise TraitError(f"expected step from 0 to {last}, got {step!r}")
@@ -223,13 +223,13 @@ class Player(anywidget.AnyWidget):
                 self._begun = None
 
     async def _turn(self) -> None:
-        """Let the kernel see to its messages, and to another frame that was asked for, before this one goes on."""
+        """Let the kernel handle its messages, and another frame that was requested, before this one goes on."""
         await asyncio.sleep(PAUSE)
         while self._requested not in (None, self._begun):
             await asyncio.sleep(PAUSE)
 
     async def _answer(self, frame: tuple[int, int]) -> None:
-        """Paint the frame that was asked for last; one that was begun ahead is on its way."""
+        """Paint the frame that was requested last, unless it was begun ahead."""
         if frame == self._requested != self._begun:
             for _ in self._parts(*frame):
                 pass

@@ -38,7 +38,7 @@ class Names(anywidget.AnyWidget):
 
 
 def bars(*rows: widgets.HBox) -> widgets.VBox:
-    """Rows of controls as one box, which a projector hides while nobody uses it."""
+    """Rows of controls as one box, which a projector hides while it is not in use."""
     box = widgets.VBox(rows)
     box.add_class("flashlearn-bars")
     return box

@@ -16,7 +16,7 @@ from tools.book.address import Address
 
 
 def without_outputs(notebook: Any) -> Any:
-    """A copy of a notebook as nobody has run it."""
+    """A copy of a notebook without outputs."""
     bare = copy.deepcopy(notebook)
     for cell in bare.cells:
         if cell.cell_type == "code":

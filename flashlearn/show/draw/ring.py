@@ -71,7 +71,7 @@ def draw_clocks(ax: Axes, runs: Mapping[str, Sequence[Step]]) -> None:
 
 
 def _table(sheet: Sheet, area: Rect, run: Sequence[Step], whole: Sequence[Step], done: bool) -> None:
-    """S: hatched what nobody ever computes, tinted what was computed, strong with a number what is computed now."""
+    """S: hatched what is never computed, tinted what was computed, strong with a number what is computed now."""
     N = run[-1].shapes["S"][-1]
     grid = Grid(area.x, area.y, N, N, area.w / N, area.h / N)
     sheet.fill(grid.rect(), "white")

@@ -43,7 +43,7 @@ def draw_terms(ax: Axes, step: Step) -> None:
 
 
 def _check(step: Step) -> None:
-    """Refuse what does not add to the sum element by element."""
+    """ValueError for steps that do not add to the sum element by element."""
     check_steps_of("online softmax", step, shapes=["x"], values=["x", "m_i", "l_i"])
     for s in step.run or (step,):
         if s.reads and not s.writes and ("term" not in s.values or s.reads[0].shape[-1] != 1):

@@ -143,7 +143,7 @@ def _hbm(sheet: Sheet, step: Step, run: list[Step], area: Rect) -> dict[str, Gri
 
 
 def _narrowed(step: Step) -> bool:
-    """Whether the head dimension is so large beside the rows that, drawn as large as it is, nobody would see S."""
+    """Whether the head dimension is so large beside the rows that, drawn to scale, it would leave no room for S."""
     return _size(step, "Q")[1] > 4 * max(_size(step, "Q")[0], _size(step, "K")[0], 2)
 
 

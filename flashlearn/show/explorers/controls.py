@@ -31,6 +31,6 @@ def slider(
 
 
 def check_choice(name: str, options: Sequence[Any], value: Any) -> None:
-    """Refuse what is none of the options."""
+    """ValueError for what is none of the options."""
     if isinstance(value, bool) or value not in options:
         raise ValueError(f"expected {name} to be one of {', '.join(map(repr, options))}, got {value!r}")
