@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import io
+import math
 import sys
 import time
 import types
@@ -442,45 +443,35 @@ SIZES = [(0, 0), (1e-9, 1e-9), (0.99, 5), (5, -1), (5,), 5, (float("nan"), 5), (
         (lambda: play(iter(()), draw_row, alt="a"), ValueError, "expected at least one step, got none"),
         (lambda: play({}, draw_row, alt="a"), ValueError, "expected at least one run of steps"),
         (lambda: play(steps(), lambda ax: None, alt="a"), TypeError, r"function draw\(ax, step\), got <lambda>\(ax\)"),
-        (lambda: play(steps(), draw_row, alt=" "), ValueError, "expected alt text that says"),
-        (lambda: play(steps(), draw_row, alt="a", predict=1), TypeError, "expected predict to be True, False or"),
-        *(
-            (
-                lambda size=size: play(steps(), draw_row, alt="a", figsize=size),
-                ValueError,
-                r"expected figsize \(width, height\) in inches, from 1 to 100, got",
-            )
-            for size in SIZES
-        ),
-        *(
-            (
-                lambda still=still: play(steps(), draw_row, alt="a", still=still),
-                ValueError,
-                f"expected still to be the number of a frame, from -9 to 8, got {still}",
-            )
-            for still in [99, 9, -10, 1.0, True, None]
-        ),
-        *(
-            (
-                lambda seconds=seconds: play(steps(), draw_row, alt="a", seconds=seconds),
-                ValueError,
-                f"expected seconds from 0.001 to 60, got {seconds!r}",
-            )
-            for seconds in [0, 1e-9, -1, float("nan"), float("inf"), 61, "1", True]
-        ),
-        *(
-            (
-                lambda asked=asked: play(steps(), draw_row, alt="a", predict=asked),
-                ValueError,
-                r"expected questions \{step from 1 to 8: text\}, got",
-            )
-            for asked in [{9: "What?"}, {0: "What?"}, {-1: "What?"}, {1: " "}, {1: 2}, {"1": "What?"}]
-        ),
     ],
 )
 def test_what_cannot_be_played(wrong, error, message):
     with pytest.raises(error, match=message):
         wrong()
+
+
+NUMBERS = {
+    "alt": (ValueError, "expected alt text that says", [" "]),
+    "figsize": (ValueError, r"expected figsize \(width, height\) in inches, from 1 to 100, got", SIZES),
+    "still": (
+        ValueError,
+        "expected still to be the number of a frame, from -9 to 8, got",
+        [99, 9, -10, 1.0, True, None],
+    ),
+    "seconds": (ValueError, "expected seconds from 0.001 to 60, got", [0, 1e-9, -1, math.nan, math.inf, 61, "1", True]),
+    "predict": (
+        (ValueError, TypeError),
+        r"expected (questions \{step from 1 to 8: text\}|predict to be True, False or)",
+        [{9: "What?"}, {0: "What?"}, {-1: "What?"}, {1: " "}, {1: 2}, {"1": "What?"}, 1],
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name in NUMBERS for value in NUMBERS[name][2]])
+def test_options_that_are_none(name, value):
+    error, message, _ = NUMBERS[name]
+    with pytest.raises(error, match=message):
+        play(steps(), draw_row, **{"alt": "a", name: value})
 
 
 def test_a_size_is_read_more_than_once():
