@@ -29,11 +29,10 @@ from flashlearn.show.draw.projection import draw_projection
 from flashlearn.show.draw.query import draw_query
 from flashlearn.show.draw.ring import draw_clocks, draw_ring
 from flashlearn.show.draw.roofline import draw_roofline
-from flashlearn.show.draw.row import draw_row
+from flashlearn.show.draw.row import draw_row, draw_terms
 from flashlearn.show.draw.sheet import Rect, Sheet
 from flashlearn.show.draw.strides import draw_sectors, draw_strides
 from flashlearn.show.draw.style import COLOURS, colour, tint
-from flashlearn.show.draw.terms import draw_terms
 from flashlearn.show.draw.tiling import draw_tiling
 from flashlearn.show.draw.traffic import draw_round_trip, draw_traffic
 from flashlearn.show.draw.tree import draw_tree
