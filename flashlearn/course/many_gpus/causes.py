@@ -5,38 +5,27 @@ from __future__ import annotations
 import torch
 
 
-def the_start(owners):
-    got = list(owners(0, 4))
-    if got == [0, 1, 2, 3]:
-        return ""
-    return (
-        f"in step 0, with 4 processes, {got} comes back, not [0, 1, 2, 3]: nothing has been sent yet, each has its own"
-    )
+def _owned(s, want, why):
+    """A question: whose K and V have the processes in step s? `why` says what is wrong with another list."""
+
+    def asked(owners):
+        got = list(owners(s, len(want)))
+        return (
+            "" if got == want else f"in step {s}, with {len(want)} processes, {got} comes back, not {want}: {why(got)}"
+        )
+
+    return asked
 
 
-def one_step(owners):
-    got = list(owners(1, 4))
-    if got == [3, 0, 1, 2]:
-        return ""
+def _one_step(got) -> str:
     words = {
         (1, 2, 3, 0): "K and V go to r + 1, so process 1 has those of process 0, and not the other way round",
         (-1, 0, 1, 2): "below 0 the ring goes on at its other end: -1 is process 3",
         (0, 1, 2, 3): "each has given its own to the next",
     }
-    said = f"in step 1, with 4 processes, {got} comes back, not [3, 0, 1, 2]"
-    why = words.get(tuple(got), "process r has what process r - 1 had the step before")
-    if sorted(got) != [0, 1, 2, 3] and tuple(got) not in words:
-        why = "every K and V is at one process, and every process has one: the list is a permutation"
-    return f"{said}: {why}"
-
-
-def two_steps(owners):
-    got = list(owners(2, 5))
-    if got == [3, 4, 0, 1, 2]:
-        return ""
-    return (
-        f"in step 2, with 5 processes, {got} comes back, not [3, 4, 0, 1, 2]: every step moves all K and V one place on"
-    )
+    if tuple(got) not in words and sorted(got) != [0, 1, 2, 3]:
+        return "every K and V is at one process, and every process has one: the list is a permutation"
+    return words.get(tuple(got), "process r has what process r - 1 had the step before")
 
 
 def _dealt(zigzag, N, P):
@@ -81,18 +70,19 @@ def two_chunks(zigzag):
     return ""
 
 
+LSE = torch.tensor([[1.0], [2.0]], dtype=torch.float64)  # of two visits, one query
+
+
 def the_weights(merge):
-    """Two visits, one query: o of the visits are (1, 0) and (0, 1), so what comes back are the two weights."""
-    o = torch.eye(2, dtype=torch.float64)[:, None]
-    lse = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
-    a, b = merge(o, lse)[0][0].tolist()
-    p, q = torch.softmax(lse[:, 0], 0).tolist()
+    """Outputs of the visits are (1, 0) and (0, 1), so what comes back are the two weights."""
+    a, b = merge(torch.eye(2, dtype=torch.float64)[:, None], LSE.clone())[0][0].tolist()
+    p, q = torch.softmax(LSE[:, 0], 0).tolist()
     if abs(a - p) + abs(b - q) < 1e-6:
         return ""
     said = f"visits with lse 1 and 2 get the weights {a:.4g} and {b:.4g}, not {p:.4g} and {q:.4g}"
     if abs(a - q) + abs(b - p) < 1e-6:
         return f"{said}: they are exchanged: exp(lse) of a visit weighs its own o"
-    if abs(b / a - q / p) < 1e-4 if a else False:
+    if a and abs(b / a - q / p) < 1e-4:
         return f"{said}: they must be divided by their sum"
     if abs(a - b) < 1e-6:
         return f"{said}: visits with a larger lse weigh more, by exp(lse)"
@@ -102,48 +92,42 @@ def the_weights(merge):
 
 
 def the_sum(merge):
-    """lse of two visits."""
-    o = torch.zeros(2, 1, 2, dtype=torch.float64)
-    lse = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
-    got, want = float(merge(o, lse)[1]), float(torch.logsumexp(lse, 0))
+    got, want = float(merge(torch.zeros(2, 1, 2, dtype=torch.float64), LSE.clone())[1]), float(LSE.logsumexp(0))
     if abs(got - want) < 1e-6:
         return ""
     words = {
-        3.0: "sums of exponentials add up, their logarithms do not",
-        2.0: "the largest of them leaves out what the other visits add to the sum",
-        1.5: "no mean: the sums of exponentials add up",
-        round(float(torch.exp(lse).sum()), 6): "this is the sum, its logarithm is missing",
-        round(want - 2, 6): "the maximum that was subtracted must be added again",
+        3.0: ": sums of exponentials add up, their logarithms do not",
+        2.0: ": the largest of them leaves out what the other visits add to the sum",
+        1.5: ": no mean: the sums of exponentials add up",
+        round(float(LSE.exp().sum()), 6): ": this is the sum, its logarithm is missing",
+        round(want - 2, 6): ": the maximum that was subtracted must be added again",
     }
-    said = f"of lse 1 and 2 the lse {got:.4g} is made, not log(e + e^2) = {want:.4g}"
-    why = words.get(round(got, 6))
-    return f"{said}: {why}" if why else said
+    return f"of lse 1 and 2 the lse {got:.4g} is made, not log(e + e^2) = {want:.4g}{words.get(round(got, 6), '')}"
 
 
 def far_scores(merge):
     for shift in (1000.0, -1000.0):
-        o = torch.ones(2, 1, 2, dtype=torch.float64)
-        lse = shift + torch.tensor([[1.0], [2.0]], dtype=torch.float64)
-        if not all(torch.isfinite(t).all() for t in merge(o, lse)):
+        if not all(t.isfinite().all() for t in merge(torch.ones(2, 1, 2, dtype=torch.float64), shift + LSE)):
             return f"with lse around {shift:.0f} NaN or infinities come back: subtract the largest lse before the exponential"
     return ""
 
 
 def nobody(merge):
-    o = torch.zeros(2, 2, 2, dtype=torch.float64)
     lse = torch.tensor([[0.0, -torch.inf], [0.0, -torch.inf]], dtype=torch.float64)
-    found, total = merge(o, lse)
-    if torch.isnan(found).any() or torch.isnan(total).any():
+    found, total = merge(torch.zeros(2, 2, 2, dtype=torch.float64), lse)
+    if found.isnan().any() or total.isnan().any():
         return "a query that no visit has a key for gets NaN: -inf minus -inf; it wants o = 0 and lse = -inf"
-    return (
-        ""
-        if total[1] == -torch.inf
-        else f"a query that no visit has a key for gets lse = {float(total[1]):.4g}, not -inf"
-    )
+    if total[1] != -torch.inf:
+        return f"a query that no visit has a key for gets lse = {float(total[1]):.4g}, not -inf"
+    return ""
 
 
 CAUSES = {
-    "owners": (the_start, one_step, two_steps),
+    "owners": (
+        _owned(0, [0, 1, 2, 3], lambda got: "nothing has been sent yet, each has its own"),
+        _owned(1, [3, 0, 1, 2], _one_step),
+        _owned(2, [3, 4, 0, 1, 2], lambda got: "every step moves all K and V one place on"),
+    ),
     "zigzag": (every_token_once, as_many_for_all, two_chunks),
     "merge": (the_weights, the_sum, far_scores, nobody),
 }

@@ -15,12 +15,17 @@ def _queries(answer) -> str:
     return "no query" if _empty(answer) else f"the queries {answer[0]} to {answer[1] - 1}"
 
 
-def one_key(loop):
-    """Queries one by one, one key of 12: with 3 keys back and 1 ahead key 5 is seen from places 4 to 8."""
-    got = tuple(loop(5, 6, 12, 12, 3, 1, 1))
-    if got == (4, 9):
+def _seen(loop, sizes, want, whose, why):
+    """What is wrong with the queries that see some keys, in blocks of one; `why` says it of the answer."""
+    got = tuple(loop(*sizes, 1))
+    if got == want:
         return ""
-    said = f"12 queries and keys, window (3, 1), blocks of one: key 5 is said to be seen by {_queries(got)}, not by the queries 4 to 8"
+    told = why(got)
+    return f"{whose} said to be seen by {_queries(got)}, not by {_queries(want)}{told and f': {told}'}"
+
+
+def one_key(loop):
+    """With 3 keys back and 1 ahead key 5 is seen from places 4 to 8."""
     words = {
         (2, 7): "left and right must be turned round: who sees 3 keys back stands up to 3 places after the key",
         (4, 12): "the loop must end: query 9 stands 4 keys after key 5, and sees 3 back",
@@ -30,53 +35,54 @@ def one_key(loop):
         (4, 10): "one too many: query 9 would see 4 keys back",
         (3, 9): "one too many: query 3 would see 2 keys ahead",
     }
-    return f"{said}: {words[got]}" if got in words else said
+    whose = "12 queries and keys, window (3, 1), blocks of one: key 5 is"
+    return _seen(loop, (5, 6, 12, 12, 3, 1), (4, 9), whose, lambda got: words.get(got, ""))
 
 
 def a_block_of_keys(loop):
     """Keys 4 to 7: the first decides where the loop begins, the last where it ends."""
-    got = tuple(loop(4, 8, 16, 16, 2, 1, 1))
-    if got == (3, 10):
-        return ""
-    said = f"window (2, 1): the keys 4 to 7 are said to be seen by {_queries(got)}, not by the queries 3 to 9"
-    if got[0] != 3:
-        return f"{said}: the first key of the block decides where the loop begins"
-    return f"{said}: the last key of the block, stop - 1, decides where the loop ends"
+
+    def why(got):
+        if got[0] != 3:
+            return "the first key of the block decides where the loop begins"
+        return "the last key of the block, stop - 1, decides where the loop ends"
+
+    return _seen(loop, (4, 8, 16, 16, 2, 1), (3, 10), "window (2, 1): the keys 4 to 7 are", why)
 
 
 def no_limit(loop):
+    def why(got):  # a loop that runs over everything: `if right` is false for 0 as for None
+        zero = got == (0, 9) and 0 in window
+        return "0 is a limit, the query's own place; None alone is none" if zero else "None is no limit on that side"
+
     for window, want in (((None, 0), (4, 9)), ((0, None), (0, 6)), ((None, None), (0, 9))):
-        got = tuple(loop(4, 6, 9, 9, *window, 1))
-        if got != want:
-            zero = got == (0, 9) and 0 in window  # the loop runs over everything: `if right` is false for 0 as for None
-            words = (
-                "0 is a limit, the query's own place; None alone is none" if zero else "None is no limit on that side"
-            )
-            return f"window {window}: the keys 4 and 5 of 9 are said to be seen by {_queries(got)}, not by {_queries(want)}: {words}"
+        told = _seen(loop, (4, 6, 9, 9, *window), want, f"window {window}: the keys 4 and 5 of 9 are", why)
+        if told:
+            return told
     return ""
 
 
 def inside(loop):
     """No block before 0, none past the last."""
     for keys, want in (((0, 2), (0, 5)), ((7, 9), (4, 9))):
-        got = tuple(loop(*keys, 9, 9, 3, 3, 1))
-        if got != want:
-            return f"window (3, 3): the keys {keys[0]} and {keys[1] - 1} of 9 are said to be seen by {_queries(got)}, not by {_queries(want)}: there are only the queries 0 to 8"
+        whose = f"window (3, 3): the keys {keys[0]} and {keys[1] - 1} of 9 are"
+        told = _seen(loop, (*keys, 9, 9, 3, 3), want, whose, lambda got: "there are only the queries 0 to 8")
+        if told:
+            return told
     return ""
 
 
 def the_place(loop):
     """Four queries behind eight cached keys: query 0 stands at key 8."""
-    for sizes, want in (((8, 9, 4, 12, 1, 0, 1), (0, 2)), ((0, 1, 12, 4, 1, 0, 1), (8, 10))):
-        got = tuple(loop(*sizes))
-        if got != want:
-            return f"{sizes[2]} queries, {sizes[3]} keys, window (1, 0): key {sizes[0]} is said to be seen by {_queries(got)}, not by {_queries(want)}: query i stands at key i + N_k - N_q"
+    for sizes, want in (((8, 9, 4, 12, 1, 0), (0, 2)), ((0, 1, 12, 4, 1, 0), (8, 10))):
+        whose = f"{sizes[2]} queries, {sizes[3]} keys, window (1, 0): key {sizes[0]} is"
+        told = _seen(loop, sizes, want, whose, lambda got: "query i stands at key i + N_k - N_q")
+        if told:
+            return told
     got = loop(0, 4, 4, 12, 1, 0, 2)
-    return (
-        ""
-        if _empty(got)
-        else f"4 queries behind 8 older keys, window (1, 0): nobody sees the keys 0 to 3, and {tuple(got)} is no empty range"
-    )
+    if not _empty(got):
+        return f"4 queries behind 8 older keys, window (1, 0): nobody sees the keys 0 to 3, and {tuple(got)} is no empty range"
+    return ""
 
 
 def in_blocks(loop):
@@ -120,28 +126,21 @@ def the_formula(sink_gradient):
     do, o, lse, sinks = _problem(1, 3)
     p, delta = torch.exp(sinks[:, None] - lse), (do * o).sum(-1)
     e = torch.exp(sinks)[:, None]
-
-    def summed(t):
-        return t.sum((0, 2))
-
     candidates = {
-        "-Σ exp(sink) δ | the weight of the sink is exp(sink - lse), divided by the sum of its row": summed(-e * delta),
-        "-Σ exp(lse - sink) δ | the exponent has the wrong sign: exp(sink - lse)": summed(-delta / p),
-        "-Σ δ | each query counts by the weight of its sink, exp(sink - lse)": summed(-delta),
-        "-Σ exp(sink - lse) | what is missing is δ, the sum of dO times o": summed(-p),
-        "-Σ p (1 - p) δ | the sink's own dP is 0, so only -p δ is left": summed(-p * (1 - p) * delta),
-        "Σ p (1 - p) | that is how p grows with its own score; what is asked for is the gradient of O": summed(
-            p * (1 - p)
-        ),
-        "0 | dP of the sink is 0, but dS = p (dP - δ) is not": summed(0 * p),
-        "Σ p (1 - δ) | dP of the sink is dO times its value, which is 0, not 1": summed(p * (1 - delta)),
-        "-Σ exp(sink - lse) rowsum(dO) | δ is the sum of dO times o, not of dO": summed(-p * do.sum(-1)),
-        "-Σ exp(sink - lse) rowsum(o) | δ is the sum of dO times o, not of o": summed(-p * o.sum(-1)),
-        "-Σ sigmoid(sink - lse) δ | lse has the sink in it already": summed(
-            -torch.sigmoid(sinks[:, None] - lse) * delta
-        ),
+        "-Σ exp(sink) δ | the weight of the sink is exp(sink - lse), divided by the sum of its row": -e * delta,
+        "-Σ exp(lse - sink) δ | the exponent has the wrong sign: exp(sink - lse)": -delta / p,
+        "-Σ δ | each query counts by the weight of its sink, exp(sink - lse)": -delta,
+        "-Σ exp(sink - lse) | what is missing is δ, the sum of dO times o": -p,
+        "-Σ p (1 - p) δ | the sink's own dP is 0, so only -p δ is left": -p * (1 - p) * delta,
+        "Σ p (1 - p) | that is how p grows with its own score; what is asked for is the gradient of O": p * (1 - p),
+        "0 | dP of the sink is 0, but dS = p (dP - δ) is not": 0 * p,
+        "Σ p (1 - δ) | dP of the sink is dO times its value, which is 0, not 1": p * (1 - delta),
+        "-Σ exp(sink - lse) rowsum(dO) | δ is the sum of dO times o, not of dO": -p * do.sum(-1),
+        "-Σ exp(sink - lse) rowsum(o) | δ is the sum of dO times o, not of o": -p * o.sum(-1),
+        "-Σ sigmoid(sink - lse) δ | lse has the sink in it already": -torch.sigmoid(sinks[:, None] - lse) * delta,
     }
-    return follows(sink_gradient(do, o, lse, sinks), candidates, "-Σ exp(sink - lse) δ", summed(-p * delta))
+    candidates = {name: t.sum((0, 2)) for name, t in candidates.items()}
+    return follows(sink_gradient(do, o, lse, sinks), candidates, "-Σ exp(sink - lse) δ", (-p * delta).sum((0, 2)))
 
 
 def the_batches(sink_gradient):
