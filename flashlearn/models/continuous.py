@@ -1,26 +1,24 @@
 """Our attention in the continuous batching of Hugging Face transformers, on the pages of its cache.
 
-    with serving(model):  # whose attn_implementation may be any
+    with serving(model):  # with any attn_implementation
         outputs = model.generate_batch(prompts, generation_config=..., continuous_batching_config=...)
 
-What the interface of transformers 5.23 allows, and what not:
+The interface of transformers 5.23:
 
-- `generate_batch` takes "sdpa", "paged|eager" and names with "flash" in them, no other: `set_attn_implementation` with
-  our own name is a ValueError there. A name with "flash" makes it look for the package flash-attn, or for a kernel to
-  download, before it asks its table of functions. So `serving` puts our function into the row "paged|eager", which
-  nothing but continuous batching uses, and takes it out again.
-- Tables of pages are handed over only to FlashAttention 2 and 3 on a GPU, for batches where every request decodes. The row
-  "paged|eager" is told, token by token, where keys and values are to be written and read. Of a layer that attends to
-  all tokens these places are whole pages in order, so every page-th of them is a row of the page table, and
-  `flash_attention_paged` reads keys and values where they lie: prefill, chunks of it and decoding in one launch.
-- A layer with a sliding window keeps its keys in a ring, whose first place is not its first key. No table of pages says
-  that: there transformers gathers what is seen, a copy of at most a window and the new keys for each request, and
-  `flash_attention_varlen` reads that.
-- softcap and sinks arrive, and are used. What transformers has in that row itself leaves out the softcap of Gemma 2.
-- transformers also makes a mask, largest batch x (whole cache + largest batch), that our function does not read: it says
-  what the lengths say. Its memory cannot be saved from here: set `max_batch_tokens` and `num_blocks`.
+- `generate_batch` takes only "sdpa", "paged|eager" and names with "flash" in them, and for the latter it looks for the
+  package flash-attn or a kernel to download. So `serving` registers our function under "paged|eager", which only
+  continuous batching uses, and restores that entry at its end.
+- Page tables go only to FlashAttention 2 and 3 on a GPU, for batches where every request decodes. "paged|eager" gets for
+  every token the slot where keys and values are written and read. In a layer that attends to all tokens these slots are
+  whole pages in order. So every page-th slot gives an entry of the page table, and `flash_attention_paged` reads keys
+  and values in place: prefill, chunks of it and decoding in one launch.
+- A layer with a sliding window keeps its keys in a ring buffer, which a page table cannot describe. There transformers
+  gathers the keys, at most a window and the new ones for each request, and `flash_attention_varlen` reads the copy.
+- softcap and sinks are used. The "paged|eager" of transformers itself leaves out the softcap of Gemma 2.
+- transformers also makes a mask of size largest batch x (whole cache + largest batch), which our function does not read.
+  To limit its memory, set `max_batch_tokens` and `num_blocks`.
 
-Works on a CPU as on a GPU; CUDA graphs and `torch.compile` are off there unless asked for, and are not tested with it.
+Works on CPU and GPU. CUDA graphs and `torch.compile`, off there by default, are not tested with it.
 """
 
 from __future__ import annotations
@@ -44,19 +42,19 @@ from flashlearn.models.transformers import (
     score_options,
 )
 
-ROW = "paged|eager"
+ENTRY = "paged|eager"
 # keywords that `attention` uses; the window of a layer is that of its cache, and all attention is causal
 UNDERSTOOD = (
     "is_causal", "softcap", "s_aux", "sliding_window", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_k",
     "read_index", "write_index",
 )  # fmt: skip
-# which of the logits are wanted, and how they are sampled: nothing of attention
+# which logits are returned, and how they are sampled
 SAMPLING = ("logits_indices", "logits_processor_args")
 
 
 @contextmanager
 def serving(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
-    """While open, continuous batching attends with our kernels: that of `model`, and of any other set to "paged|eager".
+    """Inside, continuous batching attends with our kernels, for `model` and any other model set to "paged|eager".
 
     ValueError for a model that computes attention itself: see `flashlearn.models.transformers`.
     """
@@ -64,33 +62,25 @@ def serving(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
         if isinstance(part, PreTrainedModel):
             check_family(part)
     table, before = AttentionInterface(), model.config._attn_implementation
-    replaced = table[ROW]
-    AttentionInterface.register(ROW, attention)
+    replaced = table[ENTRY]
+    AttentionInterface.register(ENTRY, attention)
     try:
-        model.set_attn_implementation(ROW)
+        model.set_attn_implementation(ENTRY)
         yield model
     finally:
-        AttentionInterface.register(ROW, replaced)
+        AttentionInterface.register(ENTRY, replaced)
         model.set_attn_implementation(before)
 
 
 def attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    *,
-    cache: PagedAttentionCache | None = None,
-    scaling: float | None = None,
-    dropout: float = 0.0,
-    **others,
-) -> tuple[Tensor, None]:
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
+    cache: PagedAttentionCache | None = None, scaling: float | None = None, dropout: float = 0.0, **others,
+) -> tuple[Tensor, None]:  # fmt: skip
     """query (1, H_q, T, D); key, value (1, H_kv, T, D), of the T new tokens of all requests -> (1, T, H_q, D).
 
-    `others` say which tokens are whose, where in the cache keys are written and read, and what becomes of scores.
-    `attention_mask` says the same once more, and `sliding_window` what kind of cache the layer has. ValueError for what is
-    called outside `generate_batch`, and for other keywords that ask for something.
+    `others` have the lengths of the requests, where in the cache keys are written and read, softcap and sinks.
+    `attention_mask` and `sliding_window` repeat what lengths and cache say. ValueError for a call outside
+    `generate_batch`, and for unknown keywords that are set.
     """
     check_dropout(dropout)
     if cache is None:
@@ -121,20 +111,20 @@ def on_pages(number, q, key, value, cache, others, options) -> Tensor:
     )
 
 
-def page_table(places: Tensor, starts: Tensor, most: int, page: int) -> Tensor:
-    """(B, pages of the longest) int32, from the place of every key of all requests, one request behind the other.
+def page_table(slots: Tensor, starts: Tensor, most: int, page: int) -> Tensor:
+    """(B, pages of the longest) int32, from the slot of every key of all requests, one request after another.
 
     The keys of request b are those from starts[b] to starts[b + 1]; every page-th begins a page.
     """
-    first = starts[:-1, None] + torch.arange(0, most, page, device=places.device)  # (B, pages of the longest)
+    first = starts[:-1, None] + torch.arange(0, most, page, device=slots.device)  # (B, pages of the longest)
     there = first < starts[1:, None]
-    return torch.where(there, places[first.clamp(max=places.numel() - 1)] // page, 0).int()
+    return torch.where(there, slots[first.clamp(max=slots.numel() - 1)] // page, 0).int()
 
 
 def on_gathered(number, q, key, value, cache, others, options) -> Tensor:
-    """Attention of q (T, H_q, D) with the window of the layer, over keys that transformers writes and puts together."""
+    """Attention of q (T, H_q, D) with the window of the layer, over keys that transformers writes and gathers."""
     window = cache.layer_to_allocator[number].sliding_window - 1, 0
     k, v = cache.update(key_states=key, value_states=value, layer_idx=number, kwargs=others)
-    k, v = (t[0].transpose(0, 1) for t in (k, v))  # (all keys that are seen, H_kv, D)
+    k, v = (t[0].transpose(0, 1) for t in (k, v))  # (all keys in the windows, H_kv, D)
     starts = (others[name].int() for name in ("cu_seq_lens_q", "cu_seq_lens_k"))
     return flash_attention_varlen(q, k, v, *starts, window=window, **options)

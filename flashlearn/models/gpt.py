@@ -5,11 +5,10 @@
     x = x + mlp(norm(x))
     logits = head(norm(x))          the next character, for every position
 
-What is new after `flashlearn.fast.api`: nothing about attention. A model hands q, k and v to any function with the
-signature that every rung of the course has, `attention(q, k, v, causal=True)`: a rung can be swapped for another
-in a trained model, and nothing else changes.
+The model passes q, k and v to any function with the signature that every algorithm of the course has,
+`attention(q, k, v, causal=True)`. So the algorithm of a trained model can be swapped, and nothing else changes.
 
-Positions are told by rotating q and k (J. Su et al., "RoFormer", 2021, arXiv:2104.09864); norms are root mean
+Positions are encoded by rotating q and k (J. Su et al., "RoFormer", 2021, arXiv:2104.09864); norms are root mean
 square without weights; the MLP squares a ReLU. B sequences, N tokens, H heads of D = width / H numbers.
 """
 
@@ -37,7 +36,9 @@ def pytorch_attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, 
     check_bool(causal, "causal")
     N_q, N_k = q.shape[2], k.shape[2]
     square = causal and N_q == N_k
-    mask = causal_mask(N_q, N_k, q.device) if causal and not square and N_q > 1 else None  # one query sees all keys
+    mask = (
+        causal_mask(N_q, N_k, q.device) if causal and not square and N_q > 1 else None
+    )  # one query attends to all keys
     grouped = q.shape[1] != k.shape[1]
     return F.scaled_dot_product_attention(q, k, v, mask, is_causal=square, scale=scale, enable_gqa=grouped)
 
@@ -62,7 +63,7 @@ def norm(x: Tensor) -> Tensor:
 
 
 class Cache(Protocol):
-    """What a layer does with new keys and values: `length` tokens are there, or a position (N,) for each new one."""
+    """The cache of a layer: `length` is how many tokens it has, or the position (N,) of each new one."""
 
     @property
     def length(self) -> int | Tensor: ...
@@ -71,14 +72,14 @@ class Cache(Protocol):
 
 
 class KVCache:
-    """Keys and values (B, H_kv, N, D) of the N tokens so far, of one layer, with room for more; no gradients go through it."""
+    """Keys and values (B, H_kv, N, D) of one layer for the N tokens so far, with room for more and without gradients."""
 
     def __init__(self, B: int, H_kv: int, room: int, D: int, **options):
         self.k, self.v = (torch.empty(B, H_kv, room, D, **options) for _ in "kv")
         self.length = 0
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Write k and v (B, H_kv, n, D) behind what is there; return views of everything so far."""
+        """Append k and v (B, H_kv, n, D); return views of everything so far."""
         B, H_kv, _, D = self.k.shape
         if k.ndim != 4 or k.shape != v.shape or k.shape != (B, H_kv, k.shape[2], D):
             raise ValueError(
@@ -112,7 +113,7 @@ class Attend(nn.Module):
 
 
 class Block(nn.Module):
-    """x (B, N, width) -> (B, N, width): tokens look at each other, then each is worked on by itself."""
+    """x (B, N, width) -> (B, N, width): attention between tokens, then an MLP on each."""
 
     def __init__(self, width: int, heads: int, kv_heads: int):
         super().__init__()
@@ -132,15 +133,9 @@ class GPT(nn.Module):
     """
 
     def __init__(
-        self,
-        vocabulary: int,
-        *,
-        layers: int = 2,
-        heads: int = 2,
-        kv_heads: int | None = None,
-        width: int = 32,
+        self, vocabulary: int, *, layers: int = 2, heads: int = 2, kv_heads: int | None = None, width: int = 32,
         attention: Attention = pytorch_attention,
-    ):
+    ):  # fmt: skip
         super().__init__()
         check_block(vocabulary, "vocabulary")
         check_count(layers, "layers")
@@ -168,7 +163,7 @@ class GPT(nn.Module):
 
 
 def check_sizes(width: int, heads: int, kv_heads: int) -> int:
-    """D of each head; heads that cannot be cut from the width, in pairs of numbers that rotate together, are refused."""
+    """D of each head; ValueError unless heads of pairs of numbers fill the width, and kv_heads divides heads."""
     for size, name in ((width, "width"), (heads, "heads"), (kv_heads, "kv_heads")):
         check_block(size, name)
     if width % (2 * heads):
@@ -184,12 +179,12 @@ def read_text() -> str:
 
 
 def encode(text: str, alphabet: str) -> Tensor:
-    """The place in the alphabet of every character, (N,)."""
-    place = {character: i for i, character in enumerate(alphabet)}
-    unknown = sorted(set(text) - set(place))
+    """The index in the alphabet of every character, (N,)."""
+    index = {character: i for i, character in enumerate(alphabet)}
+    unknown = sorted(set(text) - set(index))
     if unknown:
         raise ValueError(f"expected characters of the alphabet, got {unknown}")
-    return torch.tensor([place[character] for character in text])
+    return torch.tensor([index[character] for character in text])
 
 
 def decode(tokens: Tensor, alphabet: str) -> str:
@@ -217,16 +212,9 @@ def loss_of(model: GPT, x: Tensor, y: Tensor) -> Tensor:
 
 
 def train(
-    model: GPT,
-    tokens: Tensor,
-    *,
-    steps: int,
-    batch: int,
-    context: int,
-    lr: float = 1e-2,
-    seed: int = 0,
+    model: GPT, tokens: Tensor, *, steps: int, batch: int, context: int, lr: float = 1e-2, seed: int = 0,
     dtype: torch.dtype | None = None,
-) -> list[float]:
+) -> list[float]:  # fmt: skip
     """Train in place with AdamW; the loss before each update. `dtype` is that of autocast, if any.
 
     The same seed gives the same batches, whatever the model's attention.
@@ -241,10 +229,10 @@ def train(
         loss.backward()
         optimizer.step()
         losses.append(loss.detach())
-    return torch.stack(losses).tolist()  # read at the end: a GPU need not wait for every number
+    return torch.stack(losses).tolist()  # read at the end: the host waits for the GPU once
 
 
-COLDEST = 1e-30  # logits divided by less are no numbers of float32
+COLDEST = 1e-30  # logits divided by less overflow float32
 
 
 @torch.no_grad()

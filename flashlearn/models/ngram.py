@@ -1,4 +1,4 @@
-"""What counting alone knows of a text: the yardstick for a model that has been trained on it."""
+"""A model that counts runs of characters: the baseline for a trained one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def ngram_loss(train: Tensor, held_out: Tensor, *, order: int, vocabulary: int) 
     p_n(c | h) = (count(h c) + kinds(h) p_{n-1}(c | h')) / (count(h) + kinds(h))
 
     h is the n - 1 characters before c, h' the same without the first, kinds(h) how many different ones followed h;
-    p_0 is 1 / vocabulary, and a history that was never seen leaves p_{n-1} as it is. The first order - 1 characters
+    p_0 is 1 / vocabulary, and a history that never occurred leaves p_{n-1} as it is. The first order - 1 characters
     are not predicted. Source: I. H. Witten and T. C. Bell, 1991, method C, interpolated.
     """
     check_block(order, "order")
@@ -35,17 +35,17 @@ def ngram_loss(train: Tensor, held_out: Tensor, *, order: int, vocabulary: int) 
         histories, kinds = (runs // vocabulary).unique_consecutive(return_counts=True)  # sorted: neighbours agree
         totals = torch.zeros(len(histories), dtype=torch.int64, device="cpu")
         totals.index_add_(0, torch.searchsorted(histories, runs // vocabulary), counts)
-        asked = _numbers(held_out, n, vocabulary)[order - n :]
-        seen, total, kind = (
-            _looked_up(keys, numbers, asked if keys is runs else asked // vocabulary)
+        wanted = _numbers(held_out, n, vocabulary)[order - n :]
+        count, total, kind = (
+            _looked_up(keys, numbers, wanted if keys is runs else wanted // vocabulary)
             for keys, numbers in ((runs, counts), (histories, totals), (histories, kinds))
         )
-        p = torch.where(total > 0, (seen + kind * p) / (total + kind).clamp(min=1), p)
+        p = torch.where(total > 0, (count + kind * p) / (total + kind).clamp(min=1), p)
     return -p.log().mean().item()
 
 
 def longest_copy(words: str, text: str) -> str:
-    """The longest piece of `words` that stands in `text` as well, the first of several.
+    """The longest piece of `words` that occurs in `text` as well, the first of several.
 
     >>> longest_copy("the moon rose", "a moonlit night")
     ' moon'
@@ -59,11 +59,11 @@ def longest_copy(words: str, text: str) -> str:
 
 def _numbers(text: Tensor, n: int, vocabulary: int) -> Tensor:
     """Every run of n characters as a number with n digits, (N - n + 1,)."""
-    places = vocabulary ** torch.arange(n - 1, -1, -1, device="cpu")
-    return (text.cpu().unfold(0, n, 1) * places).sum(-1)
+    powers = vocabulary ** torch.arange(n - 1, -1, -1, device="cpu")
+    return (text.cpu().unfold(0, n, 1) * powers).sum(-1)
 
 
-def _looked_up(keys: Tensor, numbers: Tensor, asked: Tensor) -> Tensor:
-    """The number of each key that is asked for, 0 where there is none; `keys` are sorted."""
-    at = torch.searchsorted(keys, asked).clamp(max=len(keys) - 1)
-    return torch.where(keys[at] == asked, numbers[at], 0)
+def _looked_up(keys: Tensor, numbers: Tensor, wanted: Tensor) -> Tensor:
+    """The number of each wanted key, 0 where there is none; `keys` are sorted."""
+    at = torch.searchsorted(keys, wanted).clamp(max=len(keys) - 1)
+    return torch.where(keys[at] == wanted, numbers[at], 0)

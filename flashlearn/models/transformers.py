@@ -132,17 +132,9 @@ PASSIVE = frozenset(
 
 
 def attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    *,
-    scaling: float | None = None,
-    dropout: float = 0.0,
-    is_causal: bool | None = None,
-    **others,
-) -> tuple[Tensor, None]:
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
+    scaling: float | None = None, dropout: float = 0.0, is_causal: bool | None = None, **others,
+) -> tuple[Tensor, None]:  # fmt: skip
     """query (B, H_q, N_q, D); key, value (B, H_kv, N_k, D) -> (B, N_q, H_q, D), and no weights: none are stored.
 
     With fewer queries than keys, those before them are in the cache: causal to the bottom right is what is meant. Among the
@@ -234,17 +226,10 @@ def packed_by(offsets_q: Tensor | None, offsets_k: Tensor | None, documents: Ten
 
 
 def mask(
-    *,
-    q_length: int,
-    kv_length: int,
-    q_offset: int | Tensor = 0,
-    kv_offset: int = 0,
-    mask_function: Callable = masking_utils.causal_mask_function,
-    attention_mask: Tensor | None = None,
-    batch_size: int = 1,
-    device: torch.device | str = "cpu",
-    **others,
-) -> KernelMask:
+    *, q_length: int, kv_length: int, q_offset: int | Tensor = 0, kv_offset: int = 0,
+    mask_function: Callable = masking_utils.causal_mask_function, attention_mask: Tensor | None = None,
+    batch_size: int = 1, device: torch.device | str = "cpu", **others,
+) -> KernelMask:  # fmt: skip
     """To which of the keys kv_offset to kv_offset + kv_length the queries q_offset to q_offset + q_length attend.
 
     `attention_mask` (B, N) booleans: False is padding, and keys behind N are hidden. ValueError for what neither a range

@@ -77,13 +77,9 @@ class Batch:
     """
 
     def __init__(
-        self,
-        pool: PagePool,
-        forward: Callable[[Tensor, Ragged], Sequence[int]],
-        *,
-        most_tokens: int = 64,
+        self, pool: PagePool, forward: Callable[[Tensor, Ragged], Sequence[int]], *, most_tokens: int = 64,
         share: bool = True,
-    ):
+    ):  # fmt: skip
         """share: whether a request may start from the pages of another whose tokens begin alike."""
         if not isinstance(pool, PagePool):
             raise TypeError(f"expected pool to be a PagePool, got {type(pool).__name__}")
