@@ -372,11 +372,11 @@ def test_one_group_has_dv_and_the_other_dk(shape, side):
 
 
 WIDE_RACES = {
-    "P is overwritten": ("consume_values", "        mbarrier.wait(p_free.index(0), (t & 1) ^ 1)\n", "p_smem"),
-    "P is not there": ("consume_keys", "        mbarrier.wait(p_full.index(0), t & 1)\n", "p_smem"),
-    "dS is not there": ("consume_values", "        mbarrier.wait(ds_full.index((t + 1) % 2), ((t + 1) // 2 & 1) ^ 1)\n", "ds_smem"),
-    "dQ is overwritten": ("store_dq", "        mbarrier.wait(dq_free.index(at), phase ^ 1)\n", "dq_smem"),
-    "Q is not there": ("consume_keys", "        mbarrier.wait(q_full.index(stage), t // 2 & 1)\n", "rows_smem"),
+    "P is overwritten": ("consume_values", "        mbarrier.wait(barriers.p_free.index(0), (t & 1) ^ 1)\n", "p_smem"),
+    "P is not there": ("consume_keys", "        mbarrier.wait(barriers.p_full.index(0), t & 1)\n", "p_smem"),
+    "dS is not there": ("consume_values", "        mbarrier.wait(barriers.ds_full.index((t + 1) % 2), ((t + 1) // 2 & 1) ^ 1)\n", "ds_smem"),
+    "dQ is overwritten": ("store_dq", "        mbarrier.wait(barriers.dq_free.index(at), phase ^ 1)\n", "dq_smem"),
+    "Q is not there": ("consume_keys", "        mbarrier.wait(barriers.q_full.index(stage), t // 2 & 1)\n", "rows_smem"),
 }  # fmt: skip
 
 
@@ -421,7 +421,7 @@ def test_in_order_a_program_takes_a_block_for_all_heads_before_the_block_above(d
     heads, first, blocks = (4, 6), 3, 3
     rounds = [(heads[0], first + blocks - 1)]
     for _ in range(2 * blocks - 1):
-        rounds.append(after(*rounds[-1], heads, (0, 2, 0, first, 0, 0, blocks), deterministic))
+        rounds.append(after(*rounds[-1], heads, backward.Coordinates(0, 2, 0, first, 0, 0, blocks), deterministic))
     if deterministic:
         assert rounds == [(4, 5), (5, 5), (4, 4), (5, 4), (4, 3), (5, 3)]
     else:
@@ -604,18 +604,18 @@ def test_where_a_query_may_see_no_key_sums_begin_at_zero():
     [
         (
             "zero_initialise",
-            ("        release_semaphore(counters_ptr + 2 * later)\n", ""),
+            ("        release_semaphore(sums.semaphores_ptr + 2 * later)\n", ""),
             Deadlock,
             r"add_dq \d waits for a turn",
         ),
-        ("zero_initialise", ("        mbarrier.wait(zeros.index(index), 0)\n", ""), Race, "dq_smem"),
+        ("zero_initialise", ("        mbarrier.wait(sums.zeros.index(index), 0)\n", ""), Race, "dq_smem"),
         (
             "zero_initialise",
             ("        wait_for_additions()\n", ""),
             Race,
             r"add_dq \d passes a turn, and dQ may not have arrived",
         ),
-        ("zero_initialise", ("    mbarrier.arrive(dq_free.index(index), count=1)\n", ""), Deadlock, "dq_free"),
+        ("zero_initialise", ("    mbarrier.arrive(barriers.dq_free.index(index), count=1)\n", ""), Deadlock, "dq_free"),
         ("store_dq", ("    mbarrier.wait(dq_free.index(index), (t & 1) ^ 1)\n", ""), Race, "dq_smem"),
     ],
 )
@@ -652,7 +652,7 @@ def test_sets_of_rows_that_do_not_see_to_the_next_are_noticed(name, changes, err
 def test_a_row_that_is_not_set_to_zero_is_noticed():
     q, k, v, do, _, _ = problem(1, 2, 2, 128, 128, 64, False)
     o, lse = forward_run(q, k, v, False)
-    store = "            async_store(dq_desc, [later // kv_heads, head, (2 * block + index) * 128, 0], dq_smem.index(index))\n"
+    store = "            async_store(sums.dq, [later // sums.kv_heads, head, (2 * block + index) * 128, 0], buffers.dq.index(index))\n"
     none = {"zero_initialise": altered(backward.zero_initialise.fn, (store, "            pass\n"))}
     dq, _, _ = backward_run(q, k, v, do, o, lse, False, by_rows=True, replaced=none)
     assert dq[:, 0].isfinite().all() and dq[:, 1].isnan().all()
@@ -681,7 +681,7 @@ def test_under_a_mask_v_comes_after_k_and_is_awaited(name, does):
     ranges = torch.tensor([0] * 256 + [128] * 128 + [0] * 128, dtype=torch.int32).view(1, 2, 256)
     o, lse = torch.zeros(q.shape), torch.zeros(q.shape[:3])
     waits = re.findall(
-        r"( *)(mbarrier\.wait\(kv_full\.index\(1\), 0\).*\n)", inspect.getsource(getattr(backward, name).fn)
+        r"( *)(mbarrier\.wait\(barriers\.kv_full\.index\(1\), 0\).*\n)", inspect.getsource(getattr(backward, name).fn)
     )
     indent, wait = waits[-1]
     hasty = altered(getattr(backward, name).fn, (indent + wait, f"{indent}pass\n"))
@@ -689,7 +689,7 @@ def test_under_a_mask_v_comes_after_k_and_is_awaited(name, does):
         backward_run(q, k, v, do, o, lse, False, ranges=ranges, replaced={name: hasty})
 
 
-FREES = "    mbarrier.arrive(free.index(t % free.shape[0]), count=1)\n"
+FREES = "    mbarrier.arrive(buffers.free.index(t % buffers.free.shape[0]), count=1)\n"
 ROUNDS = {  # which rounds there are with so many groups, and so many programs of a multiprocessor
     "first_iteration": {"consumers": 2}, "online_softmax_update": {"consumers": 2}, "trust": {"consumers": 3}, "sequential_iteration": {"per_multiprocessor": 2}
 }  # fmt: skip
@@ -732,7 +732,7 @@ def test_keys_that_no_query_sees_are_handed_back_when_they_have_landed(per_multi
     seen = (keys >= low[:, None]) & (keys < high[:, None])
     want = scaled_dot_product_attention(*(t.float() for t in (q, k, v)), attn_mask=seen)
     torch.testing.assert_close(o.float(), want, atol=3e-3, rtol=0)
-    wait = "    mbarrier.wait(v_full.index(t % STAGES), (t // STAGES) & 1)\n"
+    wait = "    mbarrier.wait(buffers.v_full.index(t % STAGES), (t // STAGES) & 1)\n"
     too_early = {"release_unread": altered(forward.release_unread.fn, (wait, ""))}
     with pytest.raises(Race, match=r"lands in v_smem.*no barrier keeps that from what went before: V\d"):
         run(replaced=too_early)

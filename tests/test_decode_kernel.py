@@ -15,13 +15,7 @@ if importlib.util.find_spec("triton") is None:
 from flashlearn.core.steps import hbm_bytes, record
 from flashlearn.fast import dispatch
 from flashlearn.fast.api import flash_attention
-from flashlearn.fast.decode import (
-    attention_decode,
-    cut,
-    decode_launch,
-    decode_splits,
-    splits_alone,
-)
+from flashlearn.fast.decode import attention_decode, cut, decode_launch, decode_splits, splits_alone
 from flashlearn.fast.target import INTERPRETED
 from flashlearn.kernels.forward import attention_forward, padded
 from flashlearn.kernels.recorder import kernel_steps

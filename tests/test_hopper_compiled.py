@@ -99,7 +99,7 @@ from flashlearn.fast.hopper import forward
 forward.sm_count = lambda device: 132
 if sys.argv[2] == "without":
     from flashlearn.exercises.altered import altered
-    again = "    mbarrier.wait(passed[0], passed[1])\\n"
+    again = "    mbarrier.wait(q_tile.full, q_tile.phase)\\n"
     forward.online_softmax_update = altered(forward.online_softmax_update.fn, (again, ""))
 q, k, v = (torch.empty(1, 2, 4096, int(sys.argv[1]), dtype=torch.float16) for _ in range(3))
 forward.attention_forward_hopper(q, k, v, causal=True, scale=0.1)
@@ -166,8 +166,7 @@ for kernel in launcher._compiled.values():
 
 @pytest.mark.slow  # a process of its own, which compiles
 @pytest.mark.parametrize(
-    "way, D",
-    [*itertools.product(("forward", "backward", "in order", "windows"), (64, 128, 192, 256))],
+    "way, D", [*itertools.product(("forward", "backward", "in order", "windows"), (64, 128, 192, 256))]
 )
 def test_products_are_under_way_together(way, D):
     """The assembler runs them one after the other where it finds too few registers, and only its remark C7512 tells."""

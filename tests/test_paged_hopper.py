@@ -129,9 +129,9 @@ def test_whole_rows(programs):
     [
         slow("load", "mbarrier.wait(free.index(stage), (t // STAGES & 1) ^ 1)", "pass", Race),
         slow("load", "else:  # not asked for\n                    mbarrier.arrive(full.index(stage), count=1)", "", Deadlock),
-        slow("take_tile", "mbarrier.wait(full.index(stage), t // STAGES & 1)", "pass", Race),
-        ("take_tile", "mbarrier.arrive(free.index(stage), count=1)", "pass", Deadlock),
-        ("take_tile", "values = gl.where(rows[:, None] < keys, values", "values = gl.where(rows[:, None] >= 0, values", AssertionError),
+        slow("take_tile", "mbarrier.wait(buffers.full.index(stage), place.t // STAGES & 1)", "pass", Race),
+        ("take_tile", "mbarrier.arrive(buffers.free.index(stage), count=1)", "pass", Deadlock),
+        ("take_tile", "values = gl.where(rows[:, None] < place.keys, values", "values = gl.where(rows[:, None] >= 0, values", AssertionError),
         slow("part_of_row", "first + gl.maximum(before - ROW_COST, 0)", "first + gl.maximum(before, 0)", AssertionError),
         slow("nothing_yet", "(before == 0)", "(before >= 0)", AssertionError),
     ],

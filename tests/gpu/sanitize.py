@@ -28,7 +28,7 @@ KERNELS = Path(__file__).resolve().parents[2] / "flashlearn" / "fast"
 TOOLS = ("memcheck", "racecheck", "consan")
 P_HANDED_OVER = (
     "x = smem.reshape([128, 32]).load(register_order(like).type.layout)",
-    "p_smem.index(0).reshape([128, 32]).store(register_order(w_t))",
+    "buffers.p.index(0).reshape([128, 32]).store(register_order(w_t))",
 )  # the lines of flashlearn/fast/hopper/backward_wide.py that read it and write it
 
 

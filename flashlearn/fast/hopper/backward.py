@@ -21,6 +21,9 @@ Sources: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2; J. Sh
 
 from __future__ import annotations
 
+from collections import namedtuple
+from typing import Any, NamedTuple
+
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -63,6 +66,57 @@ KEYS = gl.constexpr(64)  # keys of one warpgroup: the height of one wgmma
 ITERATIONS_KEPT = gl.constexpr(3)  # iterations whose dS are kept, of both consumers: dQ is computed an iteration later
 
 
+# Sizes, the factor on Q K^T, a softcap or None, and the ranges of queries.
+Problem = namedtuple("Problem", "N_q N_k group scale softcap ranges_ptr range_stride")
+
+
+class Buffers(NamedTuple):
+    """Shared memory."""
+
+    k: Any  # (2, 1, 1, KEYS, HEAD_DIM), a part for each consumer
+    v: Any  # likewise
+    q: Any  # (STAGES, 1, 1, BLOCK_M, HEAD_DIM)
+    do: Any  # likewise
+    ds: Any  # (2 * ITERATIONS_KEPT, KEYS, BLOCK_M)
+    dq: Any  # (2, 1, 1, 128, 32) float32, a half for each consumer
+    rows: Any  # (STAGES, 1, 1, 2, BLOCK_M) float32: lse and delta
+
+
+class Barriers(NamedTuple):
+    """Of the buffers."""
+
+    kv_full: Any  # K, V
+    rows_full: Any  # Q, dO, lse and delta
+    ds_full: Any  # in turn
+    free: Any  # an iteration is over, for both consumers
+    dq_full: Any  # a consumer's half of dQ is there
+    dq_free: Any  # it has left
+
+
+# What a CTA knows before its warps part; where heads run side by side, `coordinates_of` computes the rest.
+GridCoordinates = namedtuple(
+    "GridCoordinates", "start_n kv_head batch first full full_stop blocks heads_at_once tile_index_smem kv_heads"
+)
+# The keys of a CTA, and its blocks of queries: full .. full_stop need no mask.
+Coordinates = namedtuple("Coordinates", "start_n kv_head batch first full full_stop blocks")
+# Descriptors, and what tells heads apart.
+Inputs = namedtuple("Inputs", "q do k v rows kv_heads group")
+# Descriptors.
+Outputs = namedtuple("Outputs", "dk dv")
+
+
+class DqTarget(NamedTuple):
+    """Where dQ is summed up, and what tells who has added."""
+
+    dq: Any  # a descriptor
+    semaphores_ptr: Any
+    added_ptr: Any  # or None
+    side: Any  # heads side by side, or None
+    m_blocks: Any  # blocks of queries
+    kv_heads: Any
+    zeros: Any  # barriers, or None
+
+
 @gluon.jit(do_not_specialize=["range_stride", "side", "N_q", "N_k", "kv_heads", "group"])
 def attention_backward_hopper_kernel(
     # descriptors: q, do tiles (BLOCK_M, D); k, v, dk, dv tiles (KEYS, D); as `begin_sums` has them, in float32, rows, tiles
@@ -73,7 +127,7 @@ def attention_backward_hopper_kernel(
     # if DETERMINISTIC: how many tile indices are taken, (B, H, blocks of queries, 2) semaphores and, if MASK is "ranges",
     # what `make_semaphores` counts; else `Begun.counters`. How many heads run side by side, if SIDE_BY_SIDE
     semaphores_ptr, side,
-    # sizes, the factor on Q K^T, and a softcap or None
+    # problem, the factor on Q K^T, and a softcap or None
     N_q, N_k, kv_heads, group, scale, softcap,
     HEAD_DIM: gl.constexpr, BLOCK_M: gl.constexpr,
     STAGES: gl.constexpr, DETERMINISTIC: gl.constexpr, MASK: gl.constexpr,  # "none", "causal" or "ranges"
@@ -115,7 +169,7 @@ def attention_backward_hopper_kernel(
         mbarrier.init(rows_full.index(i), count=1)
         mbarrier.init(free.index(i), count=2)
 
-    sizes = (N_q, N_k, group, scale, softcap, ranges_ptr, range_stride)
+    problem = Problem(N_q, N_k, group, scale, softcap, ranges_ptr, range_stride)
     n, kv_head, batch = gl.program_id(0), gl.program_id(1), gl.program_id(2)
     heads_at_once: gl.constexpr = None
     tile_index_smem: gl.constexpr = None
@@ -128,30 +182,32 @@ def attention_backward_hopper_kernel(
     first = 0  # block of the first query that sees a key of this program
     full = 0  # first block in which every query sees every key
     if MASK == "causal" and not SIDE_BY_SIDE:
-        first, full = causal_blocks(start_n, sizes, BLOCK_M)
+        first, full = causal_blocks(start_n, problem, BLOCK_M)
     full_stop = full  # first block after these
     blocks = gl.maximum(gl.cdiv(N_q, BLOCK_M) - first, 0)  # for each query head of the group
-    buffers = (k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem)
-    barriers = (kv_full, rows_full, ds_full, free, dq_full, dq_free)
+    buffers = Buffers(k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem)
+    barriers = Barriers(kv_full, rows_full, ds_full, free, dq_full, dq_free)
     # where heads run side by side, the last three say what the others are: `coordinates_of`
-    place = (start_n, kv_head, batch, first, full, full_stop, blocks, heads_at_once, tile_index_smem, kv_heads)
-    inputs, outputs = (q_desc, do_desc, k_desc, v_desc, rows_desc, kv_heads, group), (dk_desc, dv_desc)
+    place = GridCoordinates(
+        start_n, kv_head, batch, first, full, full_stop, blocks, heads_at_once, tile_index_smem, kv_heads
+    )
+    inputs, outputs = Inputs(q_desc, do_desc, k_desc, v_desc, rows_desc, kv_heads, group), Outputs(dk_desc, dv_desc)
     # of a row: counts the warps whose parts of dQ have arrived; where to count costs what it brings, or was not timed, nobody does
     added_ptr: gl.constexpr = None
     if HEAD_DIM == 128 and not DETERMINISTIC and MASK != "ranges":
         added_ptr = semaphores_ptr + 2 * (batch * kv_heads + kv_head) + 1
-    sums = (dq_desc, semaphores_ptr, added_ptr, heads_at_once, gl.cdiv(N_q, BLOCK_M), kv_heads, zeros)
+    sums = DqTarget(dq_desc, semaphores_ptr, added_ptr, heads_at_once, gl.cdiv(N_q, BLOCK_M), kv_heads, zeros)
     AHEAD: gl.constexpr = MASK != "none" and not DETERMINISTIC
     ORDER: gl.constexpr = (2 if BY_HEADS else 1) if DETERMINISTIC else 0
     if AHEAD:
-        issue_first_loads(buffers, barriers, coordinates_of(place, sizes, BLOCK_M, MASK), inputs, True)
+        issue_first_loads(buffers, barriers, coordinates_of(place, problem, BLOCK_M, MASK), inputs, True)
     gl.warp_specialize(
         [
-            (consume, (0, buffers, barriers, place, sizes, outputs, MASK, AHEAD)),
-            (consume, (1, buffers, barriers, place, sizes, outputs, MASK, AHEAD)),
-            (produce, (buffers, barriers, place, sizes, inputs, MASK, DETERMINISTIC, AHEAD)),
-            (add_dq, (0, buffers, barriers, place, sizes, sums, MASK, ORDER)),
-            (add_dq, (1, buffers, barriers, place, sizes, sums, MASK, ORDER)),
+            (consume, (0, buffers, barriers, place, problem, outputs, MASK, AHEAD)),
+            (consume, (1, buffers, barriers, place, problem, outputs, MASK, AHEAD)),
+            (produce, (buffers, barriers, place, problem, inputs, MASK, DETERMINISTIC, AHEAD)),
+            (add_dq, (0, buffers, barriers, place, problem, sums, MASK, ORDER)),
+            (add_dq, (1, buffers, barriers, place, problem, sums, MASK, ORDER)),
         ],
         [4, 1, 1, 1],
         [240, 24, 24, 24],
@@ -159,15 +215,14 @@ def attention_backward_hopper_kernel(
 
 
 @gluon.jit
-def causal_blocks(start_n, sizes, BLOCK_M: gl.constexpr, OWN: gl.constexpr = 128):
+def causal_blocks(start_n, problem, BLOCK_M: gl.constexpr, OWN: gl.constexpr = 128):
     """The first block of queries of which one sees one of a program's OWN keys, and the first in which each sees all."""
-    N_q, N_k, group, scale, softcap, ranges_ptr, range_stride = sizes
-    first = gl.maximum(start_n - (N_k - N_q), 0) // BLOCK_M
-    return first, gl.cdiv(gl.maximum(start_n + OWN - 1 - (N_k - N_q), 0), BLOCK_M)
+    first = gl.maximum(start_n - (problem.N_k - problem.N_q), 0) // BLOCK_M
+    return first, gl.cdiv(gl.maximum(start_n + OWN - 1 - (problem.N_k - problem.N_q), 0), BLOCK_M)
 
 
 @gluon.jit
-def coordinates_of(place, sizes, BLOCK_M: gl.constexpr, MASK: gl.constexpr, OWN: gl.constexpr = 128):
+def coordinates_of(place, problem, BLOCK_M: gl.constexpr, MASK: gl.constexpr, OWN: gl.constexpr = 128):
     """The place of a program that is not where its number in the grid says, but comes as number n of heads side by side.
 
     Each partition works it out by itself, and once more at the end. What the kernel knew before it parted would take registers
@@ -175,47 +230,44 @@ def coordinates_of(place, sizes, BLOCK_M: gl.constexpr, MASK: gl.constexpr, OWN:
     """
     start_n, kv_head, batch, first, full, full_stop, blocks, side, tile_index_smem, kv_heads = place
     if side is not None:
-        N_q, N_k, group, scale, softcap, ranges_ptr, range_stride = sizes
-        key_blocks = gl.cdiv(N_k, OWN)  # of a row
+        key_blocks = gl.cdiv(problem.N_k, OWN)  # of a row
         n = as_if_new(gl.program_id(0))
         if tile_index_smem is not None:
             n = kept_tile_index(tile_index_smem)
         n, row = side_by_side(n, side, key_blocks, gl.num_programs(0) // key_blocks)
         start_n, kv_head, batch = n * OWN, row % kv_heads, row // kv_heads
-        stop = gl.cdiv(N_q, BLOCK_M)
+        stop = gl.cdiv(problem.N_q, BLOCK_M)
         if MASK == "causal":
-            first, full = causal_blocks(start_n, sizes, BLOCK_M, OWN)
+            first, full = causal_blocks(start_n, problem, BLOCK_M, OWN)
         full_stop = full
         if MASK == "ranges":
-            low, full_high = query_range_at(start_n, batch, sizes)
-            full_low, high = query_range_at(start_n + OWN - 1, batch, sizes)
+            low, full_high = query_range_at(start_n, batch, problem)
+            full_low, high = query_range_at(start_n + OWN - 1, batch, problem)
             first, stop = low // BLOCK_M, gl.cdiv(high, BLOCK_M)
             full, full_stop = gl.cdiv(full_low, BLOCK_M), full_high // BLOCK_M
         blocks = gl.maximum(stop - first, 0)
-    return start_n, kv_head, batch, first, full, full_stop, blocks
+    return Coordinates(start_n, kv_head, batch, first, full, full_stop, blocks)
 
 
 @gluon.jit
-def query_range_at(j, batch, sizes):
+def query_range_at(j, batch, problem):
     """The queries low .. high that see key j of a sequence, or many keys; past the last, those of the last."""
-    N_q, N_k, group, scale, softcap, ranges_ptr, range_stride = sizes
-    ptr = ranges_ptr + batch.to(gl.int64) * range_stride + gl.minimum(j, N_k - 1)
-    return gl.load(ptr), gl.load(ptr + N_k)
+    ptr = problem.ranges_ptr + batch.to(gl.int64) * problem.range_stride + gl.minimum(j, problem.N_k - 1)
+    return gl.load(ptr), gl.load(ptr + problem.N_k)
 
 
 @gluon.jit
-def query_ranges_of(start, batch, sizes, S_LAYOUT: gl.constexpr, MASK: gl.constexpr):
+def query_ranges_of(start, batch, problem, S_LAYOUT: gl.constexpr, MASK: gl.constexpr):
     """Of each of 64 keys the first query that sees it, and how many do, (64,) each; under a causal mask the first alone counts."""
-    N_q, N_k, group, scale, softcap, ranges_ptr, range_stride = sizes
     LAYOUT: gl.constexpr = gl.SliceLayout(1, S_LAYOUT)
     offs_n = start + gl.arange(0, KEYS, LAYOUT)
-    low, count = gl.zeros([KEYS], gl.int32, LAYOUT), gl.full([KEYS], N_q, gl.int32, LAYOUT)
+    low, count = gl.zeros([KEYS], gl.int32, LAYOUT), gl.full([KEYS], problem.N_q, gl.int32, LAYOUT)
     if MASK == "causal":
-        low = offs_n - (N_k - N_q)  # past the last key: past the last query
+        low = offs_n - (problem.N_k - problem.N_q)  # past the last key: past the last query
     if MASK == "ranges":
-        low, high = query_range_at(offs_n, batch, sizes)
+        low, high = query_range_at(offs_n, batch, problem)
         count = gl.maximum(high - low, 0)
-    return low, gl.where(offs_n < N_k, count, 0)
+    return low, gl.where(offs_n < problem.N_k, count, 0)
 
 
 @gluon.jit
@@ -226,13 +278,12 @@ def next_block(head, block, heads, here, DETERMINISTIC: gl.constexpr):
     see more blocks. If it had to at the last block of each head, all would take as long as the longest.
     heads: the first, and the one after the last.
     """
-    start_n, kv_head, batch, first, full, full_stop, blocks = here
     if DETERMINISTIC:
         over = head + 1 == heads[1]
         head, block = gl.where(over, heads[0], head + 1), gl.where(over, block - 1, block)
     else:
-        over = block == first
-        head, block = gl.where(over, head + 1, head), gl.where(over, first + blocks, block) - 1
+        over = block == here.first
+        head, block = gl.where(over, head + 1, head), gl.where(over, here.first + here.blocks, block) - 1
     return head, block
 
 
@@ -242,175 +293,175 @@ def issue_first_loads(buffers, barriers, place, inputs, EARLY: gl.constexpr):
 
     EARLY: the kernel may have begun before attention_begin_sums_kernel has ended, which writes delta.
     """
-    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers
-    kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
-    start_n, kv_head, batch, first, full, full_stop, blocks = place
-    q_desc, do_desc, k_desc, v_desc, rows_desc, kv_heads, group = inputs
     for i in gl.static_range(2):
-        mbarrier.expect(kv_full.index(i), 2 * k_desc.block_type.nbytes)
+        mbarrier.expect(barriers.kv_full.index(i), 2 * inputs.k.block_type.nbytes)
     for i in gl.static_range(2):
-        async_load(k_desc, [batch, kv_head, start_n + i * KEYS, 0], kv_full.index(0), k_smem.index(i))
-    if EARLY and blocks > 0:
-        load_q_do(0, kv_head * group, first + blocks - 1, buffers, barriers, place, inputs)
+        async_load(
+            inputs.k,
+            [place.batch, place.kv_head, place.start_n + i * KEYS, 0],
+            barriers.kv_full.index(0),
+            buffers.k.index(i),
+        )
+    if EARLY and place.blocks > 0:
+        load_q_do(0, place.kv_head * inputs.group, place.first + place.blocks - 1, buffers, barriers, place, inputs)
     for i in gl.static_range(2):
-        async_load(v_desc, [batch, kv_head, start_n + i * KEYS, 0], kv_full.index(1), v_smem.index(i))
+        async_load(
+            inputs.v,
+            [place.batch, place.kv_head, place.start_n + i * KEYS, 0],
+            barriers.kv_full.index(1),
+            buffers.v.index(i),
+        )
 
 
 @gluon.jit
 def produce(
-    buffers, barriers, place, sizes, inputs, MASK: gl.constexpr, DETERMINISTIC: gl.constexpr, AHEAD: gl.constexpr
+    buffers, barriers, place, problem, inputs, MASK: gl.constexpr, DETERMINISTIC: gl.constexpr, AHEAD: gl.constexpr
 ):
     """The producer warp: Q and dO, of every head of the group and block of queries, as `next_block` has them.
 
     AHEAD: what `issue_first_loads` asks for has been issued before the warps parted.
     """
-    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers
-    kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
-    place = coordinates_of(place, sizes, q_smem.shape[3], MASK)
-    start_n, kv_head, batch, first, full, full_stop, blocks = place
-    q_desc, do_desc, k_desc, v_desc, rows_desc, kv_heads, group = inputs
-    STAGES: gl.constexpr = q_smem.shape[0]
-    BLOCK_M: gl.constexpr = q_smem.shape[3]
+    place = coordinates_of(place, problem, buffers.q.shape[3], MASK)
+    STAGES: gl.constexpr = buffers.q.shape[0]
+    BLOCK_M: gl.constexpr = buffers.q.shape[3]
     if not AHEAD:
         issue_first_loads(buffers, barriers, place, inputs, not DETERMINISTIC)
-    head = kv_head * group
-    block = first + blocks - 1
-    heads = (head, head + group)
+    head = place.kv_head * inputs.group
+    block = place.first + place.blocks - 1
+    heads = (head, head + inputs.group)
     gdc_wait()  # for lse and delta; all that has been issued is older
     gdc_launch_dependents()  # attention_end_sums_kernel may begin: the counters that it reads are zeros by now
-    for t in range(group * blocks):
+    for t in range(inputs.group * place.blocks):
         stage = t % STAGES
-        mbarrier.wait(free.index(stage), (t // STAGES & 1) ^ 1)  # a fresh barrier lets the first iteration pass
+        mbarrier.wait(
+            barriers.free.index(stage), (t // STAGES & 1) ^ 1
+        )  # a fresh barrier lets the first iteration pass
         if DETERMINISTIC or t > 0:  # the first have been issued
             load_q_do(stage, head, block, buffers, barriers, place, inputs)
-        async_load(rows_desc, [batch, head, 0, block * BLOCK_M], rows_full.index(stage), rows_smem.index(stage))
+        async_load(
+            inputs.rows,
+            [place.batch, head, 0, block * BLOCK_M],
+            barriers.rows_full.index(stage),
+            buffers.rows.index(stage),
+        )
         head, block = next_block(head, block, heads, place, DETERMINISTIC)
 
 
 @gluon.jit
 def load_q_do(stage, head, block, buffers, barriers, place, inputs):
     """Q and dO of a block of queries, from TMA; their barrier waits for lse and delta besides."""
-    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers
-    kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
-    start_n, kv_head, batch, first, full, full_stop, blocks = place
-    q_desc, do_desc, k_desc, v_desc, rows_desc, kv_heads, group = inputs
-    nbytes: gl.constexpr = q_desc.block_type.nbytes + do_desc.block_type.nbytes + rows_desc.block_type.nbytes
-    mbarrier.expect(rows_full.index(stage), nbytes)
-    at = [batch, head, block * q_smem.shape[3], 0]
-    async_load(q_desc, at, rows_full.index(stage), q_smem.index(stage))
-    async_load(do_desc, at, rows_full.index(stage), do_smem.index(stage))
+    nbytes: gl.constexpr = inputs.q.block_type.nbytes + inputs.do.block_type.nbytes + inputs.rows.block_type.nbytes
+    mbarrier.expect(barriers.rows_full.index(stage), nbytes)
+    at = [place.batch, head, block * buffers.q.shape[3], 0]
+    async_load(inputs.q, at, barriers.rows_full.index(stage), buffers.q.index(stage))
+    async_load(inputs.do, at, barriers.rows_full.index(stage), buffers.do.index(stage))
 
 
 @gluon.jit
-def consume(index: gl.constexpr, buffers, barriers, place, sizes, outputs, MASK: gl.constexpr, AHEAD: gl.constexpr):
+def consume(index: gl.constexpr, buffers, barriers, place, problem, outputs, MASK: gl.constexpr, AHEAD: gl.constexpr):
     """A consumer: its 64 keys against every block of queries; AHEAD: the first S^T does not wait for V."""
-    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers
-    kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
-    here = coordinates_of(place, sizes, q_smem.shape[3], MASK)
-    start_n, kv_head, batch, first, full, full_stop, blocks = here
-    N_q, N_k, group, scale, softcap, ranges_ptr, range_stride = sizes
-    STAGES: gl.constexpr = q_smem.shape[0]
-    BLOCK_M: gl.constexpr = q_smem.shape[3]
-    HEAD_DIM: gl.constexpr = q_smem.shape[4]
-    DETERMINISTIC: gl.constexpr = place[8] is not None  # there is a tile index
+    here = coordinates_of(place, problem, buffers.q.shape[3], MASK)
+    STAGES: gl.constexpr = buffers.q.shape[0]
+    BLOCK_M: gl.constexpr = buffers.q.shape[3]
+    HEAD_DIM: gl.constexpr = buffers.q.shape[4]
+    DETERMINISTIC: gl.constexpr = place.tile_index_smem is not None  # there is a tile index
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])  # of S^T
     KV_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, KV_LAYOUT, 2)
-    k, v = k_smem.index(index).reshape([KEYS, HEAD_DIM]), v_smem.index(index).reshape([KEYS, HEAD_DIM])
-    keys = query_ranges_of(start_n + index * KEYS, batch, sizes, S_LAYOUT, MASK)
+    k, v = buffers.k.index(index).reshape([KEYS, HEAD_DIM]), buffers.v.index(index).reshape([KEYS, HEAD_DIM])
+    keys = query_ranges_of(here.start_n + index * KEYS, here.batch, problem, S_LAYOUT, MASK)
     dk, dv = gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT), gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT)
-    mbarrier.wait(kv_full.index(0), 0)
+    mbarrier.wait(barriers.kv_full.index(0), 0)
     if not AHEAD:
-        mbarrier.wait(kv_full.index(1), 0)
-    head, block = 0, first + blocks - 1
-    for t in range(group * blocks):
+        mbarrier.wait(barriers.kv_full.index(1), 0)
+    head, block = 0, here.first + here.blocks - 1
+    for t in range(problem.group * here.blocks):
         stage, phase = t % STAGES, (t // STAGES) & 1
-        q, do = q_smem.index(stage).reshape([BLOCK_M, HEAD_DIM]), do_smem.index(stage).reshape([BLOCK_M, HEAD_DIM])
-        mbarrier.wait(rows_full.index(stage), phase)
+        q, do = (
+            buffers.q.index(stage).reshape([BLOCK_M, HEAD_DIM]),
+            buffers.do.index(stage).reshape([BLOCK_M, HEAD_DIM]),
+        )
+        mbarrier.wait(barriers.rows_full.index(stage), phase)
         # nothing is under way: the assembler would wait in one of the two consumers for S^T else, before it asks for dP^T
         dk = warpgroup_mma_wait(0, deps=[dk])
         # both filled before the first product begins: a product under way lets go of no register
-        s_t, dp_t = less_rows(rows_smem.index(stage), 0), less_rows(rows_smem.index(stage), 1)
-        s_t = warpgroup_mma(k, q.permute((1, 0)), s_t, use_acc=softcap is None, is_async=True)  # FA-2 Alg. 2, line 10
+        s_t, dp_t = less_rows(buffers.rows.index(stage), 0), less_rows(buffers.rows.index(stage), 1)
+        s_t = warpgroup_mma(
+            k, q.permute((1, 0)), s_t, use_acc=problem.softcap is None, is_async=True
+        )  # FA-2 Alg. 2, line 10
         if AHEAD:
-            mbarrier.wait(kv_full.index(1), 0)  # V is there from the first iteration on
+            mbarrier.wait(barriers.kv_full.index(1), 0)  # V is there from the first iteration on
         dp_t = warpgroup_mma(v, do.permute((1, 0)), dp_t, is_async=True)  # line 13
         s_t = warpgroup_mma_wait(1, deps=[s_t])
-        crossed = crosses(block, index, here, sizes, BLOCK_M, MASK)
-        p_t, w_t = probabilities(s_t, rows_smem.index(stage), crossed, keys, block * BLOCK_M, sizes, MASK)
+        crossed = crosses(block, index, here, problem, BLOCK_M, MASK)
+        p_t, w_t = probabilities(s_t, buffers.rows.index(stage), crossed, keys, block * BLOCK_M, problem, MASK)
         dv = warpgroup_mma(gl.convert_layout(p_t.to(q.dtype), P_LAYOUT), do, dv, is_async=True)  # line 12
         dp_t = warpgroup_mma_wait(1, deps=[dp_t])
         ds_16 = (w_t * dp_t).to(q.dtype)  # line 14
-        store_ds(t, index, ds_16, ds_smem, ds_full)
+        store_ds(t, index, ds_16, buffers.ds, barriers.ds_full)
         dk, dv = end_iteration(t, index, ds_16, q, (dk, dv), buffers, barriers)
-        head, block = next_block(head, block, (0, group), here, DETERMINISTIC)
-    finish(index, (group * blocks, dk, dv), place, sizes, buffers, barriers, outputs, MASK)
+        head, block = next_block(head, block, (0, problem.group), here, DETERMINISTIC)
+    finish(index, (problem.group * here.blocks, dk, dv), place, problem, buffers, barriers, outputs, MASK)
 
 
 @gluon.jit
 def end_iteration(t, index: gl.constexpr, ds_16, q, sums, buffers, barriers):
     """dK and dV with their parts of iteration t, of which dV's is under way; half of dQ of the iteration before goes to be added."""
-    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers
-    kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     dk, dv = sums
     factor = gl.convert_layout(ds_16, gl.DotOperandLayout(0, dk.type.layout, 2))
-    stage = t % q_smem.shape[0]
-    FIRST_IS_NONE: gl.constexpr = k_smem.shape[4] == 128  # to leave a product out was slower at D = 64
+    stage = t % buffers.q.shape[0]
+    FIRST_IS_NONE: gl.constexpr = buffers.k.shape[4] == 128  # to leave a product out was slower at D = 64
     if FIRST_IS_NONE and t == 0:
         dk = warpgroup_mma_wait(0, deps=[warpgroup_mma(factor, q, dk, is_async=True)])  # FA-2 Alg. 2, line 16
     else:
-        dq = half_of_dq(t, index, ds_smem, ds_full, k_smem)  # line 15
+        dq = half_of_dq(t, index, buffers.ds, barriers.ds_full, buffers.k)  # line 15
         dk_later = warpgroup_mma(factor, q, dk, is_async=True)  # line 16
         dq = warpgroup_mma_wait(1, deps=[dq])
         if t > 0:  # it leaves while dK is computed
-            store_dq(t - 1, dq, index, dq_smem, dq_full, dq_free)
+            store_dq(t - 1, dq, index, buffers.dq, barriers.dq_full, barriers.dq_free)
         dk = warpgroup_mma_wait(0, deps=[dk_later])
     dv = warpgroup_mma_wait(0, deps=[dv])
-    mbarrier.arrive(free.index(stage), count=1)
+    mbarrier.arrive(barriers.free.index(stage), count=1)
     return dk, dv
 
 
 @gluon.jit
-def probabilities(s_t, rows_smem, crossed, keys, start_m, sizes, MASK: gl.constexpr):
+def probabilities(s_t, rows_smem, crossed, keys, start_m, problem, MASK: gl.constexpr):
     """P^T (64, BLOCK_M), line 11, from S^T less the rows' lse, and with what dP^T is multiplied: P^T, less under a softcap."""
-    N_q, N_k, group, scale, softcap, ranges_ptr, range_stride = sizes
-    if softcap is None:
-        p_t = gl.exp2(s_t * (scale * LOG2E))
+    if problem.softcap is None:
+        p_t = gl.exp2(s_t * (problem.scale * LOG2E))
         # queries past the end have P = 0 by their lse, but for an infinite key: 0 inf is NaN
         if crossed:
-            p_t = hide(p_t, 0.0, keys, start_m, sizes, MASK)
+            p_t = hide(p_t, 0.0, keys, start_m, problem, MASK)
         w_t = p_t
     else:
-        t = capped(s_t, scale * (2 * LOG2E) / softcap)
+        t = capped(s_t, problem.scale * (2 * LOG2E) / problem.softcap)
         if crossed:  # before P and the derivative part: registers are scarce; P becomes 0, and 0 times 1 - t^2
-            t = hide(t, -1e18, keys, start_m, sizes, MASK)
-        p_t = gl.exp2((t + less_rows(rows_smem, 0)) * (softcap * LOG2E))
+            t = hide(t, -1e18, keys, start_m, problem, MASK)
+        p_t = gl.exp2((t + less_rows(rows_smem, 0)) * (problem.softcap * LOG2E))
         w_t = p_t * (1.0 - t * t)
     return p_t, w_t
 
 
 @gluon.jit
-def crosses(block, index: gl.constexpr, place, sizes, BLOCK_M: gl.constexpr, MASK: gl.constexpr):
+def crosses(block, index: gl.constexpr, place, problem, BLOCK_M: gl.constexpr, MASK: gl.constexpr):
     """Whether some query of a block may not see some key of this program, or there is no such key or query."""
-    start_n, kv_head, batch, first, full, full_stop, blocks = place
-    N_q, N_k, group, scale, softcap, ranges_ptr, range_stride = sizes
-    tail = start_n + (index + 1) * KEYS > N_k  # keys past the end: lse knows nothing of them, P must be 0
-    masked = (block < full) | tail | (block * BLOCK_M + BLOCK_M > N_q)
+    tail = place.start_n + (index + 1) * KEYS > problem.N_k  # keys past the end: lse knows nothing of them, P must be 0
+    masked = (block < place.full) | tail | (block * BLOCK_M + BLOCK_M > problem.N_q)
     if MASK == "ranges":
-        masked = masked | (block >= full_stop)
+        masked = masked | (block >= place.full_stop)
     return masked
 
 
 @gluon.jit
-def hide(x, hidden, keys, start_m, sizes, MASK: gl.constexpr):
+def hide(x, hidden, keys, start_m, problem, MASK: gl.constexpr):
     """x (64, BLOCK_M), with the value `hidden` where a key is not seen, or there is no such key or query."""
-    N_q, N_k, group, scale, softcap, ranges_ptr, range_stride = sizes
     low, count = keys
     offs_m = start_m + gl.arange(0, x.shape[1], gl.SliceLayout(0, x.type.layout))  # (BLOCK_M,)
     if MASK == "causal":
         x = gl.where(offs_m[None, :] >= low[:, None], x, hidden)
-        if start_m + x.shape[1] > N_q:
-            x = gl.where((offs_m < N_q)[None, :], x, hidden)
+        if start_m + x.shape[1] > problem.N_q:
+            x = gl.where((offs_m < problem.N_q)[None, :], x, hidden)
     else:  # less than 0, without a sign, is very much
         visible = (offs_m[None, :] - low[:, None]).to(gl.uint32) < count[:, None].to(gl.uint32)
         x = gl.where(visible, x, hidden)
@@ -480,91 +531,83 @@ def register_order(x):
 
 
 @gluon.jit
-def finish(index: gl.constexpr, done, place, sizes, buffers, barriers, outputs, MASK: gl.constexpr):
+def finish(index: gl.constexpr, done, place, problem, buffers, barriers, outputs, MASK: gl.constexpr):
     """The half of dQ that is left, if there was an iteration, and dV, one of which leaves while the other is made ready; and dK."""
-    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers
-    kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
-    N_q, N_k, group, scale, softcap, ranges_ptr, range_stride = sizes
-    place = coordinates_of(place, sizes, q_smem.shape[3], MASK)
+    place = coordinates_of(place, problem, buffers.q.shape[3], MASK)
     iterations, dk, dv = done
-    dk_desc, dv_desc = outputs
     # elsewhere it brought nothing, or was not timed
-    DQ_FIRST: gl.constexpr = MASK == "causal" and k_smem.shape[4] == 128
+    DQ_FIRST: gl.constexpr = MASK == "causal" and buffers.k.shape[4] == 128
     gdc_wait()  # over, but where no query sees these keys: until then others may read what is dK's and dV's memory now
     # only this consumer reads its V: room for the results, one after the other; V is there, but where no query sees these keys
-    mbarrier.wait(kv_full.index(1), 0)
+    mbarrier.wait(barriers.kv_full.index(1), 0)
     if DQ_FIRST:
         last_of_dq(iterations, index, buffers, barriers)
-    store(dv, index, place, v_smem.index(index), dv_desc)
+    store(dv, index, place, buffers.v.index(index), outputs.dv)
     if not DQ_FIRST:
         last_of_dq(iterations, index, buffers, barriers)
     tma.store_wait(0)
     barrier()
-    store(dk * scale, index, place, v_smem.index(index), dk_desc)
+    store(dk * problem.scale, index, place, buffers.v.index(index), outputs.dk)
     tma.store_wait(0)
 
 
 @gluon.jit
 def last_of_dq(iterations, index: gl.constexpr, buffers, barriers):
     """Half of dQ of the last iteration goes to be added, if there was one."""
-    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers
-    kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
     if iterations > 0:
-        dq = warpgroup_mma_wait(0, deps=[half_of_dq(iterations, index, ds_smem, ds_full, k_smem)])
-        store_dq(iterations - 1, dq, index, dq_smem, dq_full, dq_free)
+        dq = warpgroup_mma_wait(0, deps=[half_of_dq(iterations, index, buffers.ds, barriers.ds_full, buffers.k)])
+        store_dq(iterations - 1, dq, index, buffers.dq, barriers.dq_full, barriers.dq_free)
 
 
 @gluon.jit
-def add_dq(index: gl.constexpr, buffers, barriers, place, sizes, sums, MASK: gl.constexpr, DETERMINISTIC: gl.constexpr):
+def add_dq(
+    index: gl.constexpr, buffers, barriers, place, problem, sums, MASK: gl.constexpr, DETERMINISTIC: gl.constexpr
+):
     """A warp that has TMA add what one consumer gives it, halves of dQ, to the sum in HBM.
 
     DETERMINISTIC: 0; 1: CTAs wait for a semaphore; 2: and the first one stores, as the sums do not begin at zero.
     """
-    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers
-    place = coordinates_of(place, sizes, q_smem.shape[3], MASK)
-    start_n, kv_head, batch, first, full, full_stop, blocks = place
-    kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
-    N_q, N_k, group, scale, softcap, ranges_ptr, range_stride = sizes
-    dq_desc, semaphores_ptr, added_ptr, side, m_blocks, kv_heads, zeros = sums
-    head, block = kv_head * group, first + blocks - 1
-    heads = (head, head + group)
-    before = start_n // (2 * KEYS)  # blocks of keys, all of which add to what this one adds to
+    place = coordinates_of(place, problem, buffers.q.shape[3], MASK)
+    semaphores_ptr, added_ptr = sums.semaphores_ptr, sums.added_ptr
+    head, block = place.kv_head * problem.group, place.first + place.blocks - 1
+    heads = (head, head + problem.group)
+    before = place.start_n // (2 * KEYS)  # blocks of keys, all of which add to what this one adds to
     before_ptr: gl.constexpr = None
     if DETERMINISTIC:
-        semaphores = 2 * group * m_blocks  # of a row
+        semaphores = 2 * problem.group * sums.m_blocks  # of a row
         if MASK == "ranges":
-            key_blocks = gl.cdiv(N_k, 2 * KEYS)
-            which = gl.where(range_stride > 0, batch, 0) * key_blocks + before
-            before_ptr = semaphores_ptr + gl.num_programs(0) // key_blocks * semaphores + which * m_blocks
-        semaphores_ptr += batch * kv_heads * semaphores
+            key_blocks = gl.cdiv(problem.N_k, 2 * KEYS)
+            which = gl.where(problem.range_stride > 0, place.batch, 0) * key_blocks + before
+            before_ptr = semaphores_ptr + gl.num_programs(0) // key_blocks * semaphores + which * sums.m_blocks
+        semaphores_ptr += place.batch * sums.kv_heads * semaphores
     gdc_wait()  # for attention_begin_sums_kernel, which lets the sums begin at zero: all, those of the first rows, or none
-    if zeros is not None:
-        zero_initialise(index, buffers, barriers, place, sizes, sums)
-    for t in range(group * blocks):
+    if sums.zeros is not None:
+        zero_initialise(index, buffers, barriers, place, problem, sums)
+    for t in range(problem.group * place.blocks):
         if before_ptr is not None:
             before = gl.load(before_ptr + block)
         # so many blocks of keys have added to this half
-        semaphore_ptr = semaphores_ptr + (head * m_blocks + block) * 2 + index
+        semaphore_ptr = semaphores_ptr + (head * sums.m_blocks + block) * 2 + index
         if DETERMINISTIC == 1:
             wait_for_semaphore(semaphore_ptr, before)
         elif DETERMINISTIC == 2 and before > 0:  # the first has nothing to add to, and stores
             wait_for_semaphore(semaphore_ptr, before)
-        mbarrier.wait(dq_full.index(index), t & 1)
-        at = [batch, head, (2 * block + index) * 128, 0]
+        mbarrier.wait(barriers.dq_full.index(index), t & 1)
+        at = [place.batch, head, (2 * block + index) * 128, 0]
         if DETERMINISTIC == 2 and before == 0:
-            async_store(dq_desc, at, dq_smem.index(index))
+            async_store(sums.dq, at, buffers.dq.index(index))
         else:
-            async_add(dq_desc, at, dq_smem.index(index))
+            async_add(sums.dq, at, buffers.dq.index(index))
         tma.store_wait(0)  # it has left shared memory
-        mbarrier.arrive(dq_free.index(index), count=1)
+        mbarrier.arrive(barriers.dq_free.index(index), count=1)
         if DETERMINISTIC:
             wait_for_additions()
             barrier()
             release_semaphore(semaphore_ptr)
         head, block = next_block(head, block, heads, place, DETERMINISTIC != 0)
     if added_ptr is not None:  # once all programs of a row say so, attention_end_sums_kernel may end it
-        if side is not None:  # the kernel did not know which row: the grid has one axis
-            added_ptr += 2 * (batch * kv_heads + kv_head)
+        if sums.side is not None:  # the kernel did not know which row: the grid has one axis
+            added_ptr += 2 * (place.batch * sums.kv_heads + place.kv_head)
         wait_for_additions()
         barrier()
         release_semaphore(added_ptr)
@@ -581,44 +624,38 @@ def all_heads(side, kv_heads, N_k):
 
 
 @gluon.jit
-def zero_initialise(index: gl.constexpr, buffers, barriers, place, sizes, sums):
+def zero_initialise(index: gl.constexpr, buffers, barriers, place, problem, sums):
     """This warp's share of the zeros that sums of a later row begin at, from where its half of dQ will be; and a wait for its own.
 
     The later row is the next, or, of rows that run side by side, the one at the same place in the next set.
     """
-    start_n, kv_head, batch, first, full, full_stop, blocks = place
-    k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, rows_smem = buffers
-    kv_full, rows_full, ds_full, free, dq_full, dq_free = barriers
-    N_q, N_k, group, scale, softcap, ranges_ptr, range_stride = sizes
-    dq_desc, counters_ptr, added_ptr, side, m_blocks, kv_heads, zeros = sums
-    key_blocks, at_once, rows = all_heads(side, kv_heads, N_k)
-    row = batch * kv_heads + kv_head
+    key_blocks, at_once, rows = all_heads(sums.side, sums.kv_heads, problem.N_k)
+    row = place.batch * sums.kv_heads + place.kv_head
     later = row + at_once
     if later < rows:
-        mbarrier.expect(zeros.index(index), dq_desc.block_type.nbytes)
+        mbarrier.expect(sums.zeros.index(index), sums.dq.block_type.nbytes)
         # past the end of the sums TMA finds zeros
-        async_load(dq_desc, [0, 0, 256 * m_blocks, 0], zeros.index(index), dq_smem.index(index))
-        mbarrier.wait(zeros.index(index), 0)
+        async_load(sums.dq, [0, 0, 256 * sums.m_blocks, 0], sums.zeros.index(index), buffers.dq.index(index))
+        mbarrier.wait(sums.zeros.index(index), 0)
         # of the blocks of queries of all its heads
-        for i in range(start_n // (2 * KEYS), group * m_blocks, key_blocks):
-            head, block = later % kv_heads * group + i // m_blocks, i % m_blocks
-            async_store(dq_desc, [later // kv_heads, head, (2 * block + index) * 128, 0], dq_smem.index(index))
+        for i in range(place.start_n // (2 * KEYS), problem.group * sums.m_blocks, key_blocks):
+            head, block = later % sums.kv_heads * problem.group + i // sums.m_blocks, i % sums.m_blocks
+            async_store(sums.dq, [later // sums.kv_heads, head, (2 * block + index) * 128, 0], buffers.dq.index(index))
         wait_for_additions()
         barrier()
-        release_semaphore(counters_ptr + 2 * later)
-    mbarrier.arrive(dq_free.index(index), count=1)
+        release_semaphore(sums.semaphores_ptr + 2 * later)
+    mbarrier.arrive(barriers.dq_free.index(index), count=1)
     if row >= at_once:
-        wait_for_semaphore(counters_ptr + 2 * row, 2 * key_blocks)
+        wait_for_semaphore(sums.semaphores_ptr + 2 * row, 2 * key_blocks)
 
 
 @gluon.jit
 def store(tile, index: gl.constexpr, place, smem, desc):
     """A tile (64, D) of this consumer's keys on its way to HBM, from shared memory."""
-    start_n, kv_head, batch, first, full, full_stop, blocks = place
     smem.reshape([KEYS, tile.shape[1]]).store(tile.to(smem.dtype))
     fence_async_shared()
     barrier()
-    async_store(desc, [batch, kv_head, start_n + index * KEYS, 0], smem)
+    async_store(desc, [place.batch, place.kv_head, place.start_n + index * KEYS, 0], smem)
 
 
 def heads_beside(q: Tensor, k: Tensor, *, causal: bool, own: int = 2 * KEYS.value) -> int | None:

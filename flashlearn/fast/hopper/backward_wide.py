@@ -19,6 +19,9 @@ Sources: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2; J. Sh
 
 from __future__ import annotations
 
+from collections import namedtuple
+from typing import Any, NamedTuple
+
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -35,6 +38,8 @@ from flashlearn.core.inputs import check_bool
 from flashlearn.fast.dependent_launch import dependent
 from flashlearn.fast.hopper.backward import (
     KEYS,
+    GridCoordinates,
+    Problem,
     causal_blocks,
     coordinates_of,
     crosses,
@@ -62,6 +67,27 @@ from flashlearn.fast.hopper.versions import async_add, async_load, async_store, 
 from flashlearn.fast.launcher import uninitialised
 
 ADDING = gl.constexpr(3)  # warps that add dQ in turn, deterministic: as many as leave the consumers their registers
+
+
+class WideBuffers(NamedTuple):
+    """Shared memory, in chunks of 64 columns."""
+
+    k: Any
+    v: Any
+    q: Any  # two stages
+    do: Any  # one or two stages
+    p: Any  # P^T, float32, in the order of registers
+    ds: Any  # two, in turn
+    dq: Any  # tiles (64, 64) float32
+    rows: Any  # lse and delta
+
+
+# Of the buffers: full when there, free when both consumers have read them.
+WideBarriers = namedtuple("WideBarriers", "kv_full q_full q_free do_full do_free p_full p_free ds_full dq_full dq_free")
+# Descriptors.
+WideInputs = namedtuple("WideInputs", "q do k v rows")
+# Where dQ is summed up.
+WideDqTarget = namedtuple("WideDqTarget", "dq semaphores_ptr kv_heads")
 
 
 @gluon.jit(do_not_specialize=["range_stride", "side", "N_q", "N_k", "kv_heads", "group"])
@@ -119,7 +145,7 @@ def attention_backward_wide_kernel(
     mbarrier.init(p_full.index(0), count=1)
     mbarrier.init(p_free.index(0), count=1)
 
-    sizes = (N_q, N_k, group, scale, softcap, ranges_ptr, range_stride)
+    problem = Problem(N_q, N_k, group, scale, softcap, ranges_ptr, range_stride)
     n, kv_head, batch = gl.program_id(0), gl.program_id(1), gl.program_id(2)
     heads_at_once: gl.constexpr = None
     tile_index_smem: gl.constexpr = None
@@ -132,22 +158,24 @@ def attention_backward_wide_kernel(
     first = 0
     full = 0
     if MASK == "causal" and not SIDE_BY_SIDE:
-        first, full = causal_blocks(start_n, sizes, KEYS, KEYS)
+        first, full = causal_blocks(start_n, problem, KEYS, KEYS)
     blocks = gl.maximum(gl.cdiv(N_q, KEYS) - first, 0)
-    buffers = (k_smem, v_smem, q_smem, do_smem, p_smem, ds_smem, dq_smem, rows_smem)
-    barriers = (kv_full, q_full, q_free, do_full, do_free, p_full, p_free, ds_full, dq_full, dq_free)
-    place = (start_n, kv_head, batch, first, full, full, blocks, heads_at_once, tile_index_smem, kv_heads)
-    inputs = (q_desc, do_desc, k_desc, v_desc, rows_desc)
-    sums = (dq_desc, semaphores_ptr, kv_heads)
+    buffers = WideBuffers(k_smem, v_smem, q_smem, do_smem, p_smem, ds_smem, dq_smem, rows_smem)
+    barriers = WideBarriers(kv_full, q_full, q_free, do_full, do_free, p_full, p_free, ds_full, dq_full, dq_free)
+    place = GridCoordinates(
+        start_n, kv_head, batch, first, full, full, blocks, heads_at_once, tile_index_smem, kv_heads
+    )
+    inputs = WideInputs(q_desc, do_desc, k_desc, v_desc, rows_desc)
+    sums = WideDqTarget(dq_desc, semaphores_ptr, kv_heads)
     if DETERMINISTIC:
         gl.warp_specialize(
             [
-                (consume_values, (buffers, barriers, place, sizes, dv_desc, MASK)),
-                (consume_keys, (buffers, barriers, place, sizes, dk_desc, MASK)),
-                (produce, (buffers, barriers, place, sizes, inputs, MASK, DETERMINISTIC)),
-                (add_dq_in_turn, (0, buffers, barriers, place, sizes, sums, MASK)),
-                (add_dq_in_turn, (1, buffers, barriers, place, sizes, sums, MASK)),
-                (add_dq_in_turn, (2, buffers, barriers, place, sizes, sums, MASK)),
+                (consume_values, (buffers, barriers, place, problem, dv_desc, MASK)),
+                (consume_keys, (buffers, barriers, place, problem, dk_desc, MASK)),
+                (produce, (buffers, barriers, place, problem, inputs, MASK, DETERMINISTIC)),
+                (add_dq_in_turn, (0, buffers, barriers, place, problem, sums, MASK)),
+                (add_dq_in_turn, (1, buffers, barriers, place, problem, sums, MASK)),
+                (add_dq_in_turn, (2, buffers, barriers, place, problem, sums, MASK)),
             ],
             [4, 1, 1, 1, 1],
             [240, 24, 24, 24, 24],
@@ -155,11 +183,11 @@ def attention_backward_wide_kernel(
     else:
         gl.warp_specialize(
             [
-                (consume_values, (buffers, barriers, place, sizes, dv_desc, MASK)),
-                (consume_keys, (buffers, barriers, place, sizes, dk_desc, MASK)),
-                (produce, (buffers, barriers, place, sizes, inputs, MASK, DETERMINISTIC)),
-                (add_dq, (0, buffers, barriers, place, sizes, sums, MASK)),
-                (add_dq, (1, buffers, barriers, place, sizes, sums, MASK)),
+                (consume_values, (buffers, barriers, place, problem, dv_desc, MASK)),
+                (consume_keys, (buffers, barriers, place, problem, dk_desc, MASK)),
+                (produce, (buffers, barriers, place, problem, inputs, MASK, DETERMINISTIC)),
+                (add_dq, (0, buffers, barriers, place, problem, sums, MASK)),
+                (add_dq, (1, buffers, barriers, place, problem, sums, MASK)),
             ],
             [4, 1, 1, 1],
             [240, 24, 24, 24],
@@ -167,32 +195,37 @@ def attention_backward_wide_kernel(
 
 
 @gluon.jit
-def produce(buffers, barriers, place, sizes, inputs, MASK: gl.constexpr, DETERMINISTIC: gl.constexpr):
+def produce(buffers, barriers, place, problem, inputs, MASK: gl.constexpr, DETERMINISTIC: gl.constexpr):
     """The producer warp: K and V, then Q and dO, of every head and block as `next_block` has them, chunk by chunk."""
-    k_smem, v_smem, q_smem, do_smem, p_smem, ds_smem, dq_smem, rows_smem = buffers
-    kv_full, q_full, q_free, do_full, do_free, p_full, p_free, ds_full, dq_full, dq_free = barriers
-    here = coordinates_of(place, sizes, KEYS, MASK, KEYS)
-    start_n, kv_head, batch, first, full, full_stop, blocks = here
-    q_desc, do_desc, k_desc, v_desc, rows_desc = inputs
-    N_q, N_k, group, scale, softcap, ranges_ptr, range_stride = sizes
-    CHUNKS: gl.constexpr = k_smem.shape[0]
-    DO_STAGES: gl.constexpr = do_full.shape[0]
-    load_chunks(k_desc, [batch, kv_head, start_n], kv_full.index(0), k_smem, 0, CHUNKS)
-    load_chunks(v_desc, [batch, kv_head, start_n], kv_full.index(1), v_smem, 0, CHUNKS)
-    head, block = kv_head * group, first + blocks - 1
-    heads = (head, head + group)
+    here = coordinates_of(place, problem, KEYS, MASK, KEYS)
+    CHUNKS: gl.constexpr = buffers.k.shape[0]
+    DO_STAGES: gl.constexpr = barriers.do_full.shape[0]
+    load_chunks(inputs.k, [here.batch, here.kv_head, here.start_n], barriers.kv_full.index(0), buffers.k, 0, CHUNKS)
+    load_chunks(inputs.v, [here.batch, here.kv_head, here.start_n], barriers.kv_full.index(1), buffers.v, 0, CHUNKS)
+    head, block = here.kv_head * problem.group, here.first + here.blocks - 1
+    heads = (head, head + problem.group)
     gdc_wait()  # for lse and delta; all that has been issued is older
     gdc_launch_dependents()
-    for t in range(group * blocks):
+    for t in range(problem.group * here.blocks):
         stage = t % 2
-        mbarrier.wait(q_free.index(stage), (t // 2 & 1) ^ 1)  # a fresh barrier lets the first iteration pass
+        mbarrier.wait(barriers.q_free.index(stage), (t // 2 & 1) ^ 1)  # a fresh barrier lets the first iteration pass
         load_chunks(
-            q_desc, [batch, head, block * KEYS], q_full.index(stage), q_smem, stage, CHUNKS, rows_desc.block_type.nbytes
+            inputs.q,
+            [here.batch, head, block * KEYS],
+            barriers.q_full.index(stage),
+            buffers.q,
+            stage,
+            CHUNKS,
+            inputs.rows.block_type.nbytes,
         )
-        async_load(rows_desc, [batch, head, 0, block * KEYS], q_full.index(stage), rows_smem.index(stage))
+        async_load(
+            inputs.rows, [here.batch, head, 0, block * KEYS], barriers.q_full.index(stage), buffers.rows.index(stage)
+        )
         stage = t % DO_STAGES
-        mbarrier.wait(do_free.index(stage), (t // DO_STAGES & 1) ^ 1)
-        load_chunks(do_desc, [batch, head, block * KEYS], do_full.index(stage), do_smem, stage, CHUNKS)
+        mbarrier.wait(barriers.do_free.index(stage), (t // DO_STAGES & 1) ^ 1)
+        load_chunks(
+            inputs.do, [here.batch, head, block * KEYS], barriers.do_full.index(stage), buffers.do, stage, CHUNKS
+        )
         head, block = next_block(head, block, heads, here, DETERMINISTIC)
 
 
@@ -235,95 +268,90 @@ def nothing_yet(LAYOUT: gl.constexpr, CHUNKS: gl.constexpr):
 
 
 @gluon.jit
-def consume_values(buffers, barriers, place, sizes, dv_desc, MASK: gl.constexpr):
+def consume_values(buffers, barriers, place, problem, dv_desc, MASK: gl.constexpr):
     """The group that has dV: P^T of 64 keys and every block of queries, P^T dO, and the first columns of dQ."""
-    k_smem, v_smem, q_smem, do_smem, p_smem, ds_smem, dq_smem, rows_smem = buffers
-    kv_full, q_full, q_free, do_full, do_free, p_full, p_free, ds_full, dq_full, dq_free = barriers
-    here = coordinates_of(place, sizes, KEYS, MASK, KEYS)
-    start_n, kv_head, batch, first, full, full_stop, blocks = here
-    N_q, N_k, group, scale, softcap, ranges_ptr, range_stride = sizes
-    CHUNKS: gl.constexpr = k_smem.shape[0]
-    DO_STAGES: gl.constexpr = do_full.shape[0]
+    here = coordinates_of(place, problem, KEYS, MASK, KEYS)
+    CHUNKS: gl.constexpr = buffers.k.shape[0]
+    DO_STAGES: gl.constexpr = barriers.do_full.shape[0]
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
-    keys = query_ranges_of(start_n, batch, sizes, LAYOUT, MASK)
+    keys = query_ranges_of(here.start_n, here.batch, problem, LAYOUT, MASK)
     dv = nothing_yet(LAYOUT, CHUNKS)
-    mbarrier.wait(kv_full.index(0), 0)
-    head, block = 0, first + blocks - 1
-    iterations = group * blocks
+    mbarrier.wait(barriers.kv_full.index(0), 0)
+    head, block = 0, here.first + here.blocks - 1
+    iterations = problem.group * here.blocks
     for t in range(iterations):
         stage = t % 2
-        mbarrier.wait(q_full.index(stage), t // 2 & 1)
-        s_t = across(k_smem, q_smem, stage, less_rows(rows_smem.index(stage), 0), softcap is not None, CHUNKS)
+        mbarrier.wait(barriers.q_full.index(stage), t // 2 & 1)
+        s_t = across(
+            buffers.k, buffers.q, stage, less_rows(buffers.rows.index(stage), 0), problem.softcap is not None, CHUNKS
+        )
         s_t = warpgroup_mma_wait(0, deps=[s_t])
-        crossed = crosses(block, 0, here, sizes, KEYS, MASK)
-        p_t, w_t = probabilities(s_t, rows_smem.index(stage), crossed, keys, block * KEYS, sizes, MASK)
-        mbarrier.arrive(q_free.index(stage), count=1)
-        mbarrier.wait(p_free.index(0), (t & 1) ^ 1)
-        p_smem.index(0).reshape([128, 32]).store(register_order(w_t))
-        mbarrier.arrive(p_full.index(0), count=1)
-        factor = gl.convert_layout(p_t.to(q_smem.dtype), gl.DotOperandLayout(0, LAYOUT, 2))
-        mbarrier.wait(ds_full.index((t + 1) % 2), ((t + 1) // 2 & 1) ^ 1)
-        mbarrier.wait(do_full.index(t % DO_STAGES), t // DO_STAGES & 1)
-        dq = tile_of_dq(t, 0, ds_smem, k_smem)
-        dv = along(factor, do_smem, t % DO_STAGES, dv)
+        crossed = crosses(block, 0, here, problem, KEYS, MASK)
+        p_t, w_t = probabilities(s_t, buffers.rows.index(stage), crossed, keys, block * KEYS, problem, MASK)
+        mbarrier.arrive(barriers.q_free.index(stage), count=1)
+        mbarrier.wait(barriers.p_free.index(0), (t & 1) ^ 1)
+        buffers.p.index(0).reshape([128, 32]).store(register_order(w_t))
+        mbarrier.arrive(barriers.p_full.index(0), count=1)
+        factor = gl.convert_layout(p_t.to(buffers.q.dtype), gl.DotOperandLayout(0, LAYOUT, 2))
+        mbarrier.wait(barriers.ds_full.index((t + 1) % 2), ((t + 1) // 2 & 1) ^ 1)
+        mbarrier.wait(barriers.do_full.index(t % DO_STAGES), t // DO_STAGES & 1)
+        dq = tile_of_dq(t, 0, buffers.ds, buffers.k)
+        dv = along(factor, buffers.do, t % DO_STAGES, dv)
         dq = warpgroup_mma_wait(CHUNKS, deps=[dq])
         store_dq(t - 1, 0, dq, buffers, barriers)
         if CHUNKS == 4:
-            dq = warpgroup_mma_wait(0, deps=[tile_of_dq(t, 1, ds_smem, k_smem)])
+            dq = warpgroup_mma_wait(0, deps=[tile_of_dq(t, 1, buffers.ds, buffers.k)])
         dv = warpgroup_mma_wait(0, deps=dv)
-        mbarrier.arrive(do_free.index(t % DO_STAGES), count=1)
+        mbarrier.arrive(barriers.do_free.index(t % DO_STAGES), count=1)
         if CHUNKS == 4:
             store_dq(t - 1, 1, dq, buffers, barriers)
         # with a tile index, deterministic
-        head, block = next_block(head, block, (0, group), here, place[8] is not None)
+        head, block = next_block(head, block, (0, problem.group), here, place.tile_index_smem is not None)
     # for which dS of the last iteration was there: the other consumer has read dO
     last_of_dq(iterations, 0, buffers, barriers)
-    here = coordinates_of(place, sizes, KEYS, MASK, KEYS)
+    here = coordinates_of(place, problem, KEYS, MASK, KEYS)
     gdc_wait()  # over, but where no query sees these keys: until then others may read what is dK's and dV's memory now
-    store(dv, 1.0, here, do_smem, dv_desc)
+    store(dv, 1.0, here, buffers.do, dv_desc)
 
 
 @gluon.jit
-def consume_keys(buffers, barriers, place, sizes, dk_desc, MASK: gl.constexpr):
+def consume_keys(buffers, barriers, place, problem, dk_desc, MASK: gl.constexpr):
     """The group that has dK: dS^T of 64 keys and every block of queries, dS^T Q, and the last columns of dQ."""
-    k_smem, v_smem, q_smem, do_smem, p_smem, ds_smem, dq_smem, rows_smem = buffers
-    kv_full, q_full, q_free, do_full, do_free, p_full, p_free, ds_full, dq_full, dq_free = barriers
-    start_n, kv_head, batch, first, full, full_stop, blocks = coordinates_of(place, sizes, KEYS, MASK, KEYS)
-    N_q, N_k, group, scale, softcap, ranges_ptr, range_stride = sizes
-    CHUNKS: gl.constexpr = k_smem.shape[0]
-    DO_STAGES: gl.constexpr = do_full.shape[0]
+    start_n, kv_head, batch, first, full, full_stop, blocks = coordinates_of(place, problem, KEYS, MASK, KEYS)
+    CHUNKS: gl.constexpr = buffers.k.shape[0]
+    DO_STAGES: gl.constexpr = barriers.do_full.shape[0]
     FIRST: gl.constexpr = CHUNKS - 2
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
     dk = nothing_yet(LAYOUT, CHUNKS)
-    mbarrier.wait(kv_full.index(0), 0)
-    mbarrier.wait(kv_full.index(1), 0)
-    iterations = group * blocks
+    mbarrier.wait(barriers.kv_full.index(0), 0)
+    mbarrier.wait(barriers.kv_full.index(1), 0)
+    iterations = problem.group * blocks
     for t in range(iterations):
         stage = t % 2
-        mbarrier.wait(q_full.index(stage), t // 2 & 1)
-        mbarrier.wait(do_full.index(t % DO_STAGES), t // DO_STAGES & 1)
-        dp_t = across(v_smem, do_smem, t % DO_STAGES, less_rows(rows_smem.index(stage), 1), False, CHUNKS)
-        mbarrier.wait(p_full.index(0), t & 1)
+        mbarrier.wait(barriers.q_full.index(stage), t // 2 & 1)
+        mbarrier.wait(barriers.do_full.index(t % DO_STAGES), t // DO_STAGES & 1)
+        dp_t = across(buffers.v, buffers.do, t % DO_STAGES, less_rows(buffers.rows.index(stage), 1), False, CHUNKS)
+        mbarrier.wait(barriers.p_full.index(0), t & 1)
         dp_t = warpgroup_mma_wait(0, deps=[dp_t])
-        mbarrier.arrive(do_free.index(t % DO_STAGES), count=1)
-        ds_16 = (from_register_order(p_smem.index(0), dp_t) * dp_t).to(q_smem.dtype)
-        mbarrier.arrive(p_free.index(0), count=1)
-        ds_smem.index(t % 2).store(ds_16)
+        mbarrier.arrive(barriers.do_free.index(t % DO_STAGES), count=1)
+        ds_16 = (from_register_order(buffers.p.index(0), dp_t) * dp_t).to(buffers.q.dtype)
+        mbarrier.arrive(barriers.p_free.index(0), count=1)
+        buffers.ds.index(t % 2).store(ds_16)
         fence_async_shared()
-        mbarrier.arrive(ds_full.index(t % 2), count=1)
+        mbarrier.arrive(barriers.ds_full.index(t % 2), count=1)
         factor = gl.convert_layout(ds_16, gl.DotOperandLayout(0, LAYOUT, 2))
-        dq = tile_of_dq(t, FIRST, ds_smem, k_smem)
-        dk = along(factor, q_smem, stage, dk)
+        dq = tile_of_dq(t, FIRST, buffers.ds, buffers.k)
+        dk = along(factor, buffers.q, stage, dk)
         dq = warpgroup_mma_wait(CHUNKS, deps=[dq])
         store_dq(t - 1, FIRST, dq, buffers, barriers)
-        dq = warpgroup_mma_wait(0, deps=[tile_of_dq(t, FIRST + 1, ds_smem, k_smem)])
+        dq = warpgroup_mma_wait(0, deps=[tile_of_dq(t, FIRST + 1, buffers.ds, buffers.k)])
         dk = warpgroup_mma_wait(0, deps=dk)
-        mbarrier.arrive(q_free.index(stage), count=1)
+        mbarrier.arrive(barriers.q_free.index(stage), count=1)
         store_dq(t - 1, FIRST + 1, dq, buffers, barriers)
     last_of_dq(iterations, 1, buffers, barriers)
-    here = coordinates_of(place, sizes, KEYS, MASK, KEYS)
+    here = coordinates_of(place, problem, KEYS, MASK, KEYS)
     gdc_wait()
-    store(dk, scale, here, v_smem, dk_desc)  # only this consumer reads V
+    store(dk, problem.scale, here, buffers.v, dk_desc)  # only this consumer reads V
 
 
 @gluon.jit
@@ -368,99 +396,93 @@ def dq_barrier_of(t, tile, dq_smem, dq_full):
 @gluon.jit
 def store_dq(t, tile: gl.constexpr, dq, buffers, barriers):
     """Tile number `tile` of dQ of iteration t, if it is one, to the warp that adds it, once the one before has left."""
-    k_smem, v_smem, q_smem, do_smem, p_smem, ds_smem, dq_smem, rows_smem = buffers
-    kv_full, q_full, q_free, do_full, do_free, p_full, p_free, ds_full, dq_full, dq_free = barriers
     if t >= 0:
-        at, phase = dq_buffer_of(t, tile, dq_smem)
-        mbarrier.wait(dq_free.index(at), phase ^ 1)
-        dq_smem.index(at).reshape([128, 32]).store(register_order(dq))
+        at, phase = dq_buffer_of(t, tile, buffers.dq)
+        mbarrier.wait(barriers.dq_free.index(at), phase ^ 1)
+        buffers.dq.index(at).reshape([128, 32]).store(register_order(dq))
         fence_async_shared()
-        full, phase = dq_barrier_of(t, tile, dq_smem, dq_full)
-        mbarrier.arrive(dq_full.index(full), count=1)
+        full, phase = dq_barrier_of(t, tile, buffers.dq, barriers.dq_full)
+        mbarrier.arrive(barriers.dq_full.index(full), count=1)
 
 
 @gluon.jit
 def last_of_dq(iterations, index: gl.constexpr, buffers, barriers):
     """This consumer's columns of dQ of the last iteration, if there was one."""
-    k_smem, v_smem, q_smem, do_smem, p_smem, ds_smem, dq_smem, rows_smem = buffers
-    kv_full, q_full, q_free, do_full, do_free, p_full, p_free, ds_full, dq_full, dq_free = barriers
-    FIRST: gl.constexpr = 0 if index == 0 else k_smem.shape[0] - 2
-    EACH: gl.constexpr = k_smem.shape[0] - 2 if index == 0 else 2
+    FIRST: gl.constexpr = 0 if index == 0 else buffers.k.shape[0] - 2
+    EACH: gl.constexpr = buffers.k.shape[0] - 2 if index == 0 else 2
     if iterations > 0:
-        mbarrier.wait(ds_full.index((iterations + 1) % 2), ((iterations + 1) // 2 & 1) ^ 1)
+        mbarrier.wait(barriers.ds_full.index((iterations + 1) % 2), ((iterations + 1) // 2 & 1) ^ 1)
         for c in gl.static_range(EACH):
-            dq = warpgroup_mma_wait(0, deps=[tile_of_dq(iterations, FIRST + c, ds_smem, k_smem)])
+            dq = warpgroup_mma_wait(0, deps=[tile_of_dq(iterations, FIRST + c, buffers.ds, buffers.k)])
             store_dq(iterations - 1, FIRST + c, dq, buffers, barriers)
 
 
 @gluon.jit
 def store(tile, factor, place, smem, desc):
     """A tile (64, D) of the program's keys to HBM, from shared memory."""
-    start_n, kv_head, batch, first, full, full_stop, blocks = place
     for c in gl.static_range(len(tile)):
         smem.index(c).reshape([KEYS, 64]).store((tile[c] * factor).to(smem.dtype))
     fence_async_shared()
     barrier()
     for c in gl.static_range(len(tile)):
-        async_store(desc, [batch, kv_head, start_n, 64 * c], smem.index(c))
+        async_store(desc, [place.batch, place.kv_head, place.start_n, 64 * c], smem.index(c))
     tma.store_wait(0)
 
 
 @gluon.jit
-def add_dq(index: gl.constexpr, buffers, barriers, place, sizes, sums, MASK: gl.constexpr):
+def add_dq(index: gl.constexpr, buffers, barriers, place, problem, sums, MASK: gl.constexpr):
     """A warp that has TMA add what one consumer gives it, tiles of dQ, to the sum in HBM."""
-    here = coordinates_of(place, sizes, KEYS, MASK, KEYS)
-    start_n, kv_head, batch, first, full, full_stop, blocks = here
-    N_q, N_k, group, scale, softcap, ranges_ptr, range_stride = sizes
-    dq_desc, semaphores_ptr, kv_heads = sums
-    CHUNKS: gl.constexpr = buffers[0].shape[0]
+    here = coordinates_of(place, problem, KEYS, MASK, KEYS)
+    CHUNKS: gl.constexpr = buffers.k.shape[0]
     FIRST: gl.constexpr = 0 if index == 0 else CHUNKS - 2
     EACH: gl.constexpr = CHUNKS - 2 if index == 0 else 2
-    head, block = kv_head * group, first + blocks - 1
-    heads = (head, head + group)
+    head, block = here.kv_head * problem.group, here.first + here.blocks - 1
+    heads = (head, head + problem.group)
     gdc_wait()  # for attention_begin_sums_kernel, which lets the sums begin at zero
-    for t in range(group * blocks):
-        at = [batch, head, CHUNKS * block * 128, 0]
+    for t in range(problem.group * here.blocks):
+        at = [here.batch, head, CHUNKS * block * 128, 0]
         for c in gl.static_range(EACH):
-            add_tiles(t, FIRST + c, 1, dq_desc, at, buffers, barriers)
+            add_tiles(t, FIRST + c, 1, sums.dq, at, buffers, barriers)
         head, block = next_block(head, block, heads, here, False)
 
 
 @gluon.jit
-def add_dq_in_turn(which: gl.constexpr, buffers, barriers, place, sizes, sums, MASK: gl.constexpr):
+def add_dq_in_turn(which: gl.constexpr, buffers, barriers, place, problem, sums, MASK: gl.constexpr):
     """One of the warps that in turn add what a consumer gives, then what the other gives, and so on, in turn.
 
     A turn ends when the sums have arrived in HBM. That may take longer than an iteration: meanwhile the next warp goes on.
     """
-    start_n, kv_head, batch, first, full, full_stop, blocks = coordinates_of(place, sizes, KEYS, MASK, KEYS)
-    N_q, N_k, group, scale, softcap, ranges_ptr, range_stride = sizes
-    dq_desc, semaphores_ptr, kv_heads = sums
-    CHUNKS: gl.constexpr = buffers[0].shape[0]
-    m_blocks = gl.cdiv(N_q, KEYS)
+    start_n, kv_head, batch, first, full, full_stop, blocks = coordinates_of(place, problem, KEYS, MASK, KEYS)
+    semaphores_ptr = sums.semaphores_ptr
+    CHUNKS: gl.constexpr = buffers.k.shape[0]
+    m_blocks = gl.cdiv(problem.N_q, KEYS)
     before = start_n // KEYS  # blocks of keys, all of which add to what this one adds to
     before_ptr: gl.constexpr = None
-    semaphores = 2 * group * m_blocks  # of a row
+    semaphores = 2 * problem.group * m_blocks  # of a row
     if MASK == "ranges":
-        key_blocks = gl.cdiv(N_k, KEYS)
-        number = gl.where(range_stride > 0, batch, 0) * key_blocks + before
+        key_blocks = gl.cdiv(problem.N_k, KEYS)
+        number = gl.where(problem.range_stride > 0, batch, 0) * key_blocks + before
         before_ptr = semaphores_ptr + gl.num_programs(0) // key_blocks * semaphores + number * m_blocks
-    semaphores_ptr += batch * kv_heads * semaphores
+    semaphores_ptr += batch * sums.kv_heads * semaphores
     gdc_wait()  # for attention_begin_sums_kernel, which lets the sums begin at zero
-    for part in range(which, 2 * group * blocks, ADDING):
+    for part in range(which, 2 * problem.group * blocks, ADDING):
         t, index = part // 2, part % 2
-        head, block = kv_head * group + t % group, first + blocks - 1 - t // group  # as `next_block` has them
+        head, block = (
+            kv_head * problem.group + t % problem.group,
+            first + blocks - 1 - t // problem.group,
+        )  # as `next_block` has them
         semaphore_ptr = semaphores_ptr + (head * m_blocks + block) * 2 + index
         if before_ptr is not None:
             before = gl.load(before_ptr + block)
         wait_for_semaphore(semaphore_ptr, before)
         at = [batch, head, CHUNKS * block * 128, 0]
         if CHUNKS == 4:  # the two tiles of a consumer share a buffer
-            add_tiles(t, 2 * index, 1, dq_desc, at, buffers, barriers)
-            add_tiles(t, 2 * index + 1, 1, dq_desc, at, buffers, barriers)
+            add_tiles(t, 2 * index, 1, sums.dq, at, buffers, barriers)
+            add_tiles(t, 2 * index + 1, 1, sums.dq, at, buffers, barriers)
         elif index == 0:
-            add_tiles(t, 0, 1, dq_desc, at, buffers, barriers)
+            add_tiles(t, 0, 1, sums.dq, at, buffers, barriers)
         else:
-            add_tiles(t, 1, 2, dq_desc, at, buffers, barriers)
+            add_tiles(t, 1, 2, sums.dq, at, buffers, barriers)
         wait_for_additions()
         barrier()
         release_semaphore(semaphore_ptr)
@@ -469,18 +491,16 @@ def add_dq_in_turn(which: gl.constexpr, buffers, barriers, place, sizes, sums, M
 @gluon.jit
 def add_tiles(t, first, COUNT: gl.constexpr, dq_desc, at, buffers, barriers):
     """So many tiles of dQ of iteration t, from number `first` on, when all are there, to where the first of the iteration's begins."""
-    k_smem, v_smem, q_smem, do_smem, p_smem, ds_smem, dq_smem, rows_smem = buffers
-    kv_full, q_full, q_free, do_full, do_free, p_full, p_free, ds_full, dq_full, dq_free = barriers
     for i in gl.static_range(COUNT):
-        full, phase = dq_barrier_of(t, first + i, dq_smem, dq_full)
-        mbarrier.wait(dq_full.index(full), phase)
+        full, phase = dq_barrier_of(t, first + i, buffers.dq, barriers.dq_full)
+        mbarrier.wait(barriers.dq_full.index(full), phase)
     for i in gl.static_range(COUNT):
-        buffer, phase = dq_buffer_of(t, first + i, dq_smem)
-        async_add(dq_desc, [at[0], at[1], at[2] + (first + i) * 128, 0], dq_smem.index(buffer))
+        buffer, phase = dq_buffer_of(t, first + i, buffers.dq)
+        async_add(dq_desc, [at[0], at[1], at[2] + (first + i) * 128, 0], buffers.dq.index(buffer))
     tma.store_wait(0)  # they have left shared memory
     for i in gl.static_range(COUNT):
-        buffer, phase = dq_buffer_of(t, first + i, dq_smem)
-        mbarrier.arrive(dq_free.index(buffer), count=1)
+        buffer, phase = dq_buffer_of(t, first + i, buffers.dq)
+        mbarrier.arrive(barriers.dq_free.index(buffer), count=1)
 
 
 def attention_backward_wide(

@@ -29,12 +29,7 @@ from torch import Tensor
 from flashlearn.core.inputs import check_bool
 from flashlearn.fast.launcher import launch as launch_kept
 from flashlearn.fast.launcher import uninitialised
-from flashlearn.fast.portable.forward import (
-    LEAST_SCALE,
-    load_tile,
-    store_tile,
-    tile_offsets,
-)
+from flashlearn.fast.portable.forward import LEAST_SCALE, load_tile, store_tile, tile_offsets
 from flashlearn.fast.portable.launches import DKDV, DQ, Launch, is_wide, portable_launch
 from flashlearn.fast.portable.masks import (
     is_visible,
