@@ -464,7 +464,7 @@ def test_what_is_said_of_a_multiprocessor_with_one_program():
     assert rounded(odd) == "1.24 to 1.66"
     for words in (
         "at D = 65 to 128: 0.93 to 1.01 of the time before in 13 settings, and 1.06 of cuDNN's in that one.",
-        "With fewer keys it would take 1.18 to 1.80 times as long, with more key heads than multiprocessors 1.00 to 1.10, and at D = 64 0.98 to 1.67;",
+        "With fewer keys it would take 1.18 to 1.80 times as long, with more key heads than SMs 1.00 to 1.10, and at D = 64 0.98 to 1.67;",
         "(In three of those settings it was 0.70 to 0.84, and what it was compared with 1.24 to 1.66 of cuDNN's time, in that process alone: in the table above one of them has 1.02.",
         "| 0.93 to 1.01 of the time: kept; with fewer keys 1.18 to 1.80 | H200, 2026-11-28 |",
         "On another machine the larger tiles took 1.15 to 1.17 times as long with Triton 3.6, behind 65536 keys, too;",
