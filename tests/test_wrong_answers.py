@@ -20,9 +20,11 @@ every_wrong_answer = pytest.mark.parametrize(
 
 
 def code(function):
-    """What a function does, whatever its name."""
+    """What a function does, whatever its name, and with which values of the function that made it."""
     own = getattr(function, "__code__", None)
-    return (own.co_code, own.co_consts, own.co_names) if own else function
+    inner = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+    cells = tuple(getattr(value, "__code__", repr(value)) for value in inner)
+    return (own.co_code, own.co_consts, own.co_names, cells) if own else function
 
 
 @every_wrong_answer

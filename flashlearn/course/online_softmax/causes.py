@@ -9,12 +9,14 @@ import torch
 INF = float("inf")
 
 
-def _number(value: float) -> torch.Tensor:
-    return torch.tensor(value, dtype=torch.float64)
+def _merge(merge, *sides: float) -> tuple[float, float]:
+    m_a, l_a, m_b, l_b = torch.tensor(sides, dtype=torch.float64)
+    m, l = merge((m_a, l_a), (m_b, l_b))
+    return float(m), float(l)
 
 
-def _merge(merge, m_a, l_a, m_b, l_b):
-    m, l = merge((_number(m_a), _number(l_a)), (_number(m_b), _number(l_b)))
+def _tree(tree, logits, block_size: int) -> tuple[float, float]:
+    m, l = tree(torch.tensor(logits, dtype=torch.float64), block_size)
     return float(m), float(l)
 
 
@@ -36,26 +38,21 @@ def the_factors(merge):
         if abs(l - (2 * a + 4 * b)) < 1e-6:
             continue
         if abs(l - (2 * b + 4 * a)) < 1e-6:
-            return (
-                f"{told}: the factors are exchanged; l_a takes e^(m_a - m), from its own maximum, and l_b e^(m_b - m)"
-            )
-        for factor, words in ((1 / a, "e^(m - m_a)"), (1.0, "1, none,")):
-            if a != 1 and abs(l - (2 * factor + 4 * b)) < 1e-6:
-                return f"{told}: l_a takes the factor {words} where it must be exp(m_a - m)"
-        for factor, words in ((1 / b, "e^(m - m_b)"), (1.0, "1, none,")):
-            if b != 1 and abs(l - (2 * a + 4 * factor)) < 1e-6:
-                return f"{told}: l_b takes the factor {words} where it must be exp(m_b - m)"
+            where = "l_a takes e^(m_a - m), from its own maximum, and l_b e^(m_b - m)"
+            return f"{told}: the factors are exchanged; {where}"
+        side, old, factor, rest = ("b", 4, b, 2) if a == 1 else ("a", 2, a, 4)  # the side that must be rescaled
+        for wrong, words in ((1 / factor, f"e^(m - m_{side})"), (1, "1, none,")):
+            if abs(l - (old * wrong + rest)) < 1e-6:
+                return f"{told}: l_{side} takes the factor {words} where it must be exp(m_{side} - m)"
         return f"{told}: rescale l_a by exp(m_a - m) and l_b by exp(m_b - m)"
     return ""
 
 
 def nothing_is_added(merge):
     l = _merge(merge, 0.0, 1.0, -800.0, 1.0)[1]
-    return (
-        f"a side that outweighs the other keeps its l of 1; it becomes 1 + {l - 1:.1g}: nothing is added to l"
-        if 1e-15 < l - 1 < 1e-3
-        else ""
-    )
+    if 1e-15 < l - 1 < 1e-3:
+        return f"a side that outweighs the other keeps its l of 1; it becomes 1 + {l - 1:.1g}: nothing is added to l"
+    return ""
 
 
 def an_empty_side(merge):
@@ -69,14 +66,13 @@ def an_empty_side(merge):
 
 def a_leaf(tree):
     """Three logits in one block: m, and l = sum of exp(x - m)."""
-    x = _number(0.0) + torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
-    m, l = (float(value) for value in tree(x.clone(), 4))
+    m, l = _tree(tree, (1.0, 2.0, 3.0), 4)
     if abs(m - 3) > 1e-9:
         return f"of the block 1, 2, 3 m is {m:.4g}: the maximum is 3"
-    right = torch.exp(x - 3).sum().item()
-    if abs(l - x.sum().item()) < 1e-6:
+    right = sum(math.exp(x - 3) for x in (1, 2, 3))
+    if abs(l - 6) < 1e-6:
         return "a block of logits is summed as it is: l is the sum of exp(x - m)"
-    if abs(l - torch.exp(x).sum().item()) < 1e-6:
+    if abs(l - right * math.exp(3)) < 1e-6:
         return "in a block l is the sum of exp(x): subtract its own maximum first, exp(x - m)"
     return f"of the block 1, 2, 3 l is {l:.4g}: the sum of exp(x - m) is {right:.4g}" if abs(l - right) > 1e-6 else ""
 
@@ -85,7 +81,7 @@ def all_elements(tree):
     """Of n equal logits l is n."""
     for n, block in ((8, 2), (7, 2), (5, 4), (4, 1)):
         try:
-            l = float(tree(torch.zeros(n, dtype=torch.float64), block)[1])
+            l = _tree(tree, [0.0] * n, block)[1]
         except (RecursionError, RuntimeError, IndexError) as error:
             if not isinstance(error, RecursionError) and "numel() == 0" not in str(error):
                 return ""  # an error of another kind, which is told with its line
@@ -99,7 +95,7 @@ def all_elements(tree):
 def two_blocks(tree):
     """Two blocks of one logit each merge as (m, l) pairs do."""
     for x in ((0.0, 1.0), (1.0, 0.0)):
-        l = float(tree(torch.tensor(x, dtype=torch.float64), 1)[1])
+        l = _tree(tree, x, 1)[1]
         if abs(l - 1 - math.exp(-1)) > 1e-6:
             return f"of two blocks {x[0]:g} and {x[1]:g} l is {l:.4g}, not 1 + e^-1 = {1 + math.exp(-1):.4g}: rescale both sums to the larger maximum"
     return ""
@@ -107,11 +103,10 @@ def two_blocks(tree):
 
 def nothing_but_hidden(tree):
     """A block of -inf alone is the pair of no entries, and so are two of them."""
-    for x in ((-INF, -INF), (-INF, -INF, -INF, -INF)):
-        m, l = (float(value) for value in tree(torch.tensor(x, dtype=torch.float64), 2))
+    for n, what in ((2, "a block of nothing but -inf becomes"), (4, "two blocks of nothing but -inf become")):
+        m, l = _tree(tree, [-INF] * n, 2)
         if m != -INF or l != 0:
-            where = "a block of nothing but -inf becomes" if len(x) == 2 else "two blocks of nothing but -inf become"
-            return f"{where} ({m:.4g}, {l:.4g}), not (-inf, 0): -inf - -inf is nan, so subtract 0 where m is -inf"
+            return f"{what} ({m:.4g}, {l:.4g}), not (-inf, 0): -inf - -inf is nan, so subtract 0 where m is -inf"
     return ""
 
 

@@ -16,44 +16,50 @@ ORDER = puzzle("online_softmax", "order", running_pair)
 INF = float("inf")
 LOW = -(2.0**100)  # some -1e30, and the same number in float32
 PICKING = ("index", "index_select", "gather", "take", "masked_select", "any", "all", "copy")  # these reduce nothing
-
-
-def _pair(*values):
-    """(m, l) of these logits, in float64."""
-    x = torch.tensor(values, dtype=torch.float64)
-    m = x.max() if len(x) else torch.tensor(-INF, dtype=torch.float64)
-    return m, torch.exp(x - (0 if m == -INF else m)).sum()
-
-
-def _merged(left, right=()):
-    return lambda function: (function(_pair(*left), _pair(*right)), _pair(*left, *right))
-
-
-def _with_nan(function):
-    """m + l where m or l of either side is NaN: one of the two must be."""
-    good, sums = _pair(1.0, 2.0), []
-    for m, l in ((math.nan, math.nan), (math.nan, 2.0), (3.0, math.nan)):
-        for sides in ((_numbers(m, l), good), (good, _numbers(m, l))):
-            sums.append(sum(function(*(tuple(side) for side in sides))))
-    return torch.stack([torch.as_tensor(total) for total in sums]), torch.full((6,), math.nan)
-
-
-def _tree_with_nan(function):
-    """m + l of a row with a NaN, in the first block or in the last."""
-    rows = _numbers(math.nan, 1, 2, 3, 4), _numbers(1, 2, 3, -INF, math.nan)
-    return torch.stack([torch.as_tensor(sum(function(x, 2))) for x in rows]), torch.full((2,), math.nan)
-
-
-def _row(n, scale=1.0, shift=0.0):
-    return scale * torch.randn(n, generator=torch.Generator().manual_seed(n), dtype=torch.float64) + shift
+NAN = (
+    "a NaN {} is an error that must show in m or l: guard -inf minus -inf before the exponential, "
+    "and repair nothing after it, as nan_to_num does"
+)
 
 
 def _numbers(*values):
     return torch.tensor(values, dtype=torch.float64)
 
 
+def _pair(*logits):
+    """(m, l) of these logits, in float64."""
+    x = _numbers(*logits)
+    m = x.max() if len(x) else torch.tensor(-INF, dtype=torch.float64)
+    return m, torch.exp(x - (0 if m == -INF else m)).sum()
+
+
+def _merged(left, right=()):
+    return lambda merge: (merge(_pair(*left), _pair(*right)), _pair(*left, *right))
+
+
+def _all_nan(pairs):
+    """m + l of pairs of which m or l must be NaN."""
+    return torch.stack([torch.as_tensor(m + l) for m, l in pairs]), torch.full((len(pairs),), math.nan)
+
+
+def _merge_with_nan(merge):
+    """m or l of either side is NaN."""
+    bad = (math.nan, math.nan), (math.nan, 2), (3, math.nan)
+    sides = [sides for m, l in bad for sides in ((_numbers(m, l), _pair(1, 2)), (_pair(1, 2), _numbers(m, l)))]
+    return _all_nan([merge(tuple(a), tuple(b)) for a, b in sides])
+
+
+def _tree_with_nan(tree):
+    """A NaN is in the first block or in the last."""
+    return _all_nan([tree(_numbers(*row), 2) for row in ((math.nan, 1, 2, 3, 4), (1, 2, 3, -INF, math.nan))])
+
+
+def _row(n, scale=1.0, shift=0.0):
+    return scale * torch.randn(n, generator=torch.Generator().manual_seed(n), dtype=torch.float64) + shift
+
+
 def _reduced(x, block_size):
-    return lambda function: (function(x.clone(), block_size), _pair(*x.tolist()))
+    return lambda tree: (tree(x.clone(), block_size), _pair(*x.tolist()))
 
 
 def _no_more_than_a_block(function, n=32, block_size=2):
@@ -90,21 +96,91 @@ def _another_block_size(function, n=16):
     return function(x.clone(), n), _pair(*x.tolist())
 
 
+ORDER_CASES = (
+    ORDER.case("the maximum stays", (_numbers(5, 3, 2),), "m, and the sum of all e^(x - m): every entry adds a term"),
+    ORDER.case("the maximum rises", (_numbers(3, 2, 5, 1),), "when m rises, the old sum shrinks, the new term not"),
+    ORDER.case("it rises at every entry", (_numbers(1, 2, 3, 4, 5, 6),), "one correction for every rise"),
+    ORDER.case("large logits", (_numbers(999, 1000, 998),), "only ever take exp of what is 0 or less"),
+)
+MERGE_CASES = (
+    Case("right side holds the maximum", _merged((3, 2), (5, 1)), "rescale l_a by exp(m_a - m)"),
+    Case("left side holds the maximum", _merged((5, 1), (3, 2)), "rescale l_b by exp(m_b - m)"),
+    Case("equal maxima", _merged((2, 2), (2,)), "both factors are 1: the sums add up"),
+    Case("far apart", _merged((1000,), (-1000, 999)), "only ever take exp of m_a - m and m_b - m: both <= 0"),
+    Case("an empty side", _merged((), (1, 2)), "(-inf, 0) is the pair of no elements: exp(-inf) = 0"),
+    Case("two empty sides", _merged((), ()), "exp(-inf - -inf) is NaN: when m is -inf, l is 0"),
+    Case("an empty right side", _merged((1, 2)), "either side may be the one that holds nothing"),
+    Case(
+        "negative maxima",
+        _merged((-1, -2), (-0.5, -3)),
+        "a maximum may have either sign: only -inf says that a side is empty",
+    ),
+    Case(
+        "very low logits",
+        _merged((LOW, 2 * LOW), (3 * LOW,)),
+        "-inf alone stands for no elements: any finite number may be a logit",
+    ),
+    Case("one side outweighs the other", _merged((1000,), (-1000,)), "l is exactly 1: nothing is added to it", 1e-15),
+    Case(
+        "float64",
+        _merged((0.3, 1.7), (0.9, -2.1)),
+        "stay in the dtype of m and l: do not convert to float32 on the way",
+        1e-10,
+    ),
+    Case("a NaN comes through", _merge_with_nan, NAN.format("among the logits")),
+)
+TREE_CASES = (
+    Case("256 logits in blocks of 4", _reduced(_row(256), 4), "split, do both halves, merge"),
+    Case("one block", _reduced(_row(3), 4), "at most block_size elements: no split, m = max, l = sum"),
+    Case("does not divide", _reduced(_row(111), 4), "the halves need not be equal, and no element may be lost"),
+    Case("blocks of one", _reduced(_row(16, 10.0), 1), "a block of one element is (x, 1)"),
+    Case("large logits", _reduced(_row(64, 1.0, 1000.0), 8), "subtract the block's own maximum"),
+    Case(
+        "negative logits",
+        _reduced(_row(40) - 9, 8),
+        "a maximum may have either sign: nothing starts at 0, and only -inf says that a side is empty",
+    ),
+    Case(
+        "very negative logits",
+        _reduced(LOW * (8 * _row(50)).abs().ceil(), 8),
+        "a maximum starts at -inf: any finite number may be a logit",
+    ),
+    Case(
+        "a block of nothing but -inf",
+        _reduced(_numbers(-INF, -INF, 1, 2, -INF, 3, -INF, -INF), 2),
+        "its pair is (-inf, 0): where m is -inf subtract 0, in the block as in the merge",
+    ),
+    Case(
+        "a row filled up with -inf",
+        _reduced(_numbers(1, 2, 3, 4, 5, 6, -INF, -INF), 1),
+        "two blocks of -inf merge to (-inf, 0), the pair of no entries",
+    ),
+    Case("float64", _reduced(_row(40), 8), "stay in the dtype of x, and add nothing to l", 1e-10),
+    Case("a NaN comes through", _tree_with_nan, NAN.format("in the row")),
+    Case(
+        "a block at a time",
+        _no_more_than_a_block,
+        "never reduce the whole row, nor the results of all blocks at once: "
+        "reduce pieces of at most block_size entries, then merge two pairs at a time",
+    ),
+    Case(
+        "a tree",
+        _not_one_after_the_other,
+        "cut in halves (or merge neighbours, round by round): merged one after the other, "
+        "64 blocks wait for each other 63 times, in a tree 6 times",
+    ),
+    Case(
+        "block_size decides",
+        _another_block_size,
+        "cut no piece that has block_size entries or fewer: block_size, not a number of yours",
+    ),
+)
 EXERCISES = (
     Ordering(
         "order",
         "order(): the letters of the lines of the loop, from top to bottom",
         order_solution,
-        (
-            ORDER.case(
-                "the maximum stays", (_numbers(5, 3, 2),), "m, and the sum of all e^(x - m): every entry adds a term"
-            ),
-            ORDER.case(
-                "the maximum rises", (_numbers(3, 2, 5, 1),), "when m rises, the old sum shrinks, the new term not"
-            ),
-            ORDER.case("it rises at every entry", (_numbers(1, 2, 3, 4, 5, 6),), "one correction for every rise"),
-            ORDER.case("large logits", (_numbers(999, 1000, 998),), "only ever take exp of what is 0 or less"),
-        ),
+        ORDER_CASES,
         hints=(
             "Cover the letters and say what one round does: a new maximum, the old sum moved to it, the new term.",
             "alpha compares the old maximum with the new one: both must still be there when it is computed.",
@@ -118,51 +194,7 @@ EXERCISES = (
         "merge",
         "merge(a, b): two pairs (m, l) of scalar tensors -> the pair (m, l) of both together",
         merge_solution,
-        (
-            Case("right side holds the maximum", _merged((3.0, 2.0), (5.0, 1.0)), "rescale l_a by exp(m_a - m)"),
-            Case("left side holds the maximum", _merged((5.0, 1.0), (3.0, 2.0)), "rescale l_b by exp(m_b - m)"),
-            Case("equal maxima", _merged((2.0, 2.0), (2.0,)), "both factors are 1: the sums add up"),
-            Case(
-                "far apart",
-                _merged((1000.0,), (-1000.0, 999.0)),
-                "only ever take exp of m_a - m and m_b - m: both <= 0",
-            ),
-            Case(
-                "an empty side",
-                _merged((), (1.0, 2.0)),
-                "(-inf, 0) is the pair of no elements: exp(-inf) = 0",
-            ),
-            Case("two empty sides", _merged((), ()), "exp(-inf - -inf) is NaN: when m is -inf, l is 0"),
-            Case("an empty right side", _merged((1.0, 2.0)), "either side may be the one that holds nothing"),
-            Case(
-                "negative maxima",
-                _merged((-1.0, -2.0), (-0.5, -3.0)),
-                "a maximum may have either sign: only -inf says that a side is empty",
-            ),
-            Case(
-                "very low logits",
-                _merged((LOW, 2 * LOW), (3 * LOW,)),
-                "-inf alone stands for no elements: any finite number may be a logit",
-            ),
-            Case(
-                "one side outweighs the other",
-                _merged((1000.0,), (-1000.0,)),
-                "l is exactly 1: nothing is added to it",
-                1e-15,
-            ),
-            Case(
-                "float64",
-                _merged((0.3, 1.7), (0.9, -2.1)),
-                "stay in the dtype of m and l: do not convert to float32 on the way",
-                1e-10,
-            ),
-            Case(
-                "a NaN comes through",
-                _with_nan,
-                "a NaN among the logits is an error that must show in m or l: guard -inf minus -inf before the exponential, "
-                "and repair nothing after it, as nan_to_num does",
-            ),
-        ),
+        MERGE_CASES,
         hints=(
             "l_a and l_b are measured from two different maxima. From which one must both be measured in the end?",
             "m is the larger of the two. One factor moves a sum from m_a to m: what is e^(x - m) divided by e^(x - m_a)?",
@@ -176,66 +208,7 @@ EXERCISES = (
         "tree",
         "tree(x, block_size): (N,) -> (m, l): reduce blocks of at most block_size, then merge them pairwise",
         tree_solution,
-        (
-            Case("256 logits in blocks of 4", _reduced(_row(256), 4), "split, do both halves, merge"),
-            Case("one block", _reduced(_row(3), 4), "at most block_size elements: no split, m = max, l = sum"),
-            Case(
-                "does not divide",
-                _reduced(_row(111), 4),
-                "the halves need not be equal, and no element may be lost",
-            ),
-            Case("blocks of one", _reduced(_row(16, 10.0), 1), "a block of one element is (x, 1)"),
-            Case("large logits", _reduced(_row(64, 1.0, 1000.0), 8), "subtract the block's own maximum"),
-            Case(
-                "negative logits",
-                _reduced(_row(40) - 9, 8),
-                "a maximum may have either sign: nothing starts at 0, and only -inf says that a side is empty",
-            ),
-            Case(
-                "very negative logits",
-                _reduced(LOW * (8 * _row(50)).abs().ceil(), 8),
-                "a maximum starts at -inf: any finite number may be a logit",
-            ),
-            Case(
-                "a block of nothing but -inf",
-                _reduced(_numbers(-INF, -INF, 1, 2, -INF, 3, -INF, -INF), 2),
-                "its pair is (-inf, 0): where m is -inf subtract 0, in the block as in the merge",
-            ),
-            Case(
-                "a row filled up with -inf",
-                _reduced(_numbers(1, 2, 3, 4, 5, 6, -INF, -INF), 1),
-                "two blocks of -inf merge to (-inf, 0), the pair of no entries",
-            ),
-            Case(
-                "float64",
-                _reduced(_row(40), 8),
-                "stay in the dtype of x, and add nothing to l",
-                1e-10,
-            ),
-            Case(
-                "a NaN comes through",
-                _tree_with_nan,
-                "a NaN in the row is an error that must show in m or l: guard -inf minus -inf before the exponential, "
-                "and repair nothing after it, as nan_to_num does",
-            ),
-            Case(
-                "a block at a time",
-                _no_more_than_a_block,
-                "never reduce the whole row, nor the results of all blocks at once: "
-                "reduce pieces of at most block_size entries, then merge two pairs at a time",
-            ),
-            Case(
-                "a tree",
-                _not_one_after_the_other,
-                "cut in halves (or merge neighbours, round by round): merged one after the other, "
-                "64 blocks wait for each other 63 times, in a tree 6 times",
-            ),
-            Case(
-                "block_size decides",
-                _another_block_size,
-                "cut no piece that has block_size entries or fewer: block_size, not a number of yours",
-            ),
-        ),
+        TREE_CASES,
         hints=(
             "A piece of at most block_size entries is easy. How do you get from a long row to easy pieces?",
             "Let the function call itself on two halves, and join the two pairs that come back. When need it not call itself?",

@@ -68,10 +68,7 @@ EXERCISES = (
         (
             Case("one row", _softmax_of(X), "exp(x - m) / sum of exp(x - m), with m the maximum"),
             Case(
-                "large logits",
-                _softmax_of(X + 1000),
-                "subtract the maximum before the exponential, not after",
-                ROUNDED,
+                "large logits", _softmax_of(X + 1000), "subtract the maximum before the exponential, not after", ROUNDED
             ),
             Case(
                 "very negative logits",
@@ -140,11 +137,7 @@ EXERCISES = (
             Case("one row", _lse_of(X), "lse = m + log(l) with l the sum of exp(x - m)"),
             Case("large logits", _lse_of(X + 1000), "take the log of the shifted sum l, then add m back"),
             Case("very negative logits", _lse_of(X - 2000), "add m back with its sign", 1e-3),
-            Case(
-                "several rows",
-                _lse_of(torch.stack([X, 10 * X])),
-                "the last dimension goes away: one number per row",
-            ),
+            Case("several rows", _lse_of(torch.stack([X, 10 * X])), "the last dimension goes away: one number per row"),
             Case(
                 "rows far apart",
                 _lse_of(torch.stack([X, X + 1000])[:, None]),
@@ -189,9 +182,7 @@ EXERCISES = (
             ),
             Case("safe_softmax is", _verdict(safe_softmax, True), "compare with a tolerance, not with =="),
             Case(
-                "naive_softmax is not",
-                _verdict(naive_softmax, False),
-                "shift far enough up that exp overflows: + 1000",
+                "naive_softmax is not", _verdict(naive_softmax, False), "shift far enough up that exp overflows: + 1000"
             ),
             Case(
                 "a maximum started at -1000 is not",
@@ -199,9 +190,7 @@ EXERCISES = (
                 "shift far down as well: below -1000; NaN must not count as equal",
             ),
             Case(
-                "x / sum of x is not",
-                _verdict(_not_exponential, False),
-                "try a small shift too, of a row that varies",
+                "x / sum of x is not", _verdict(_not_exponential, False), "try a small shift too, of a row that varies"
             ),
             Case(
                 "softmax of x / 2 is",

@@ -32,16 +32,8 @@ EXERCISES = (
                 _scores_of(_rows(3, 4), _rows(3, 4, seed=1)),
                 "row i belongs to query i: q @ k.T",
             ),
-            Case(
-                "more keys than queries",
-                _scores_of(_rows(2, 4), _rows(5, 4, seed=1)),
-                "transpose k: (D, N_k)",
-            ),
-            Case(
-                "D is not 4",
-                _scores_of(_rows(2, 64), _rows(5, 64, seed=1)),
-                "D is q.shape[-1], not a constant",
-            ),
+            Case("more keys than queries", _scores_of(_rows(2, 4), _rows(5, 4, seed=1)), "transpose k: (D, N_k)"),
+            Case("D is not 4", _scores_of(_rows(2, 64), _rows(5, 64, seed=1)), "D is q.shape[-1], not a constant"),
             Case(
                 "D is no square number",
                 _scores_of(_rows(12, 10), _rows(3, 10, seed=1)),

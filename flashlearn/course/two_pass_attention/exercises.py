@@ -48,9 +48,7 @@ EXERCISES = (
         attention_solution,
         (
             Case(
-                "one query",
-                _attention_of(1, 10, 4),
-                "scores q.k / sqrt(D), softmax, then the weighted sum of values",
+                "one query", _attention_of(1, 10, 4), "scores q.k / sqrt(D), softmax, then the weighted sum of values"
             ),
             Case("D = 64", _attention_of(3, 5, 64), "divide the scores by the square root of D, not by D"),
             Case(
@@ -69,9 +67,7 @@ EXERCISES = (
                 "any number of dimensions may stand in front, one too: k.mT transposes the last two of any",
             ),
             Case(
-                "large scores",
-                _attention_of(2, 9, 4, size=40.0),
-                "use a softmax that cannot overflow: torch.softmax",
+                "large scores", _attention_of(2, 9, 4, size=40.0), "use a softmax that cannot overflow: torch.softmax"
             ),
             Case("D = 10", _attention_of(3, 5, 10), "divide by the square root of D as it is, 3.16, not by an integer"),
             Case(
@@ -105,9 +101,7 @@ EXERCISES = (
             Case("order kept", _decoded(2, cached=2), "the new rows go to the end of the caches, keys to keys"),
             Case("batches and heads", _decoded(3, 2, (2, 3)), "append along the last dimension but one: dim=-2"),
             Case(
-                "large scores",
-                _decoded(1, cached=9, size=3000.0),
-                "use a softmax that cannot overflow: torch.softmax",
+                "large scores", _decoded(1, cached=9, size=3000.0), "use a softmax that cannot overflow: torch.softmax"
             ),
             Case(
                 "200 tokens before",
