@@ -31,6 +31,12 @@ def follows(got: Tensor, candidates: Mapping[str, Tensor], right: str, value: Te
     return ""
 
 
+def normal(*shape: int, seed: int | None = None) -> Tensor:
+    """Random numbers in float64, always the same ones with a seed."""
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
 def multiple(got: Tensor, candidate: Tensor) -> float | None:
     """The number c with got = c candidate, if there is one."""
     g, e = got.detach().double(), candidate.detach().double()

@@ -6,6 +6,7 @@ import torch
 
 from flashlearn.course.many_gpus.solutions import merge_solution, owners_solution, zigzag_solution
 from flashlearn.exercises.assessment import Case, Exercise
+from flashlearn.exercises.formulas import normal
 
 
 def _numbers(answer, shape):
@@ -37,14 +38,10 @@ def _zigzag(name, hint, N, P):
     return Case(name, lambda function: (_numbers(function(N, P), (P, N // P)), torch.tensor(want)), hint)
 
 
-def _random(*shape, seed):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def _visits(name, hint, P, N, shift=0.0, spread=1.0, hidden=(), seed=0, tolerance=1e-5):
     """Scores of N queries with P visits of 3 keys; `hidden`: (visit, query) that see nothing. All at once is the answer."""
-    S = shift + spread * _random(P, N, 3, seed=seed)
-    v = _random(P, 3, 4, seed=seed + 1)
+    S = shift + spread * normal(P, N, 3, seed=seed)
+    v = normal(P, 3, 4, seed=seed + 1)
     for visit, query in hidden:
         S[visit, query] = -torch.inf
     lse = torch.logsumexp(S, -1)
@@ -56,7 +53,7 @@ def _visits(name, hint, P, N, shift=0.0, spread=1.0, hidden=(), seed=0, toleranc
 
 def _with_nan(function):
     """o of three queries, NaN where lse says so; the second has NaN from its first visit."""
-    o, lse = _random(2, 3, 4, seed=90), _random(2, 3, seed=91)
+    o, lse = normal(2, 3, 4, seed=90), normal(2, 3, seed=91)
     want = merge_solution(o, lse)[0]
     o[0, 1] = lse[0, 1] = want[1] = torch.nan
     o, lse = function(o.clone(), lse.clone())

@@ -1,4 +1,4 @@
-"""Exercises of notebook 18: where a token lies, what pages waste, how many splits fill a GPU."""
+"""Exercises of notebook 18: where a token is, what pages waste, how many splits fill a GPU."""
 
 from __future__ import annotations
 

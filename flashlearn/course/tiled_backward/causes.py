@@ -6,16 +6,12 @@ import math
 
 import torch
 
-from flashlearn.exercises.formulas import follows, linear
-
-
-def _random(*shape: int) -> torch.Tensor:
-    return torch.randn(shape, dtype=torch.float64)
+from flashlearn.exercises.formulas import follows, linear, normal
 
 
 def the_weights(dv):
     """One block of four queries and four keys: which P is it that dO is multiplied with?"""
-    q, k, do, more = _random(4, 3), _random(4, 3), _random(4, 3), _random(4)
+    q, k, do, more = normal(4, 3), normal(4, 3), normal(4, 3), normal(4)
     S = q @ k.mT / math.sqrt(3)
     lse = torch.logsumexp(S, -1) + more.abs()  # there are other keys
     column = lse[:, None]
@@ -60,7 +56,7 @@ def the_scale(dv):
 
 def the_formula(ds):
     """A square block: dS = P o (dP - delta), with P no softmax of its own."""
-    p, do, o, v = _random(3, 3).abs() / 4, _random(3, 3), _random(3, 3), _random(3, 3)
+    p, do, o, v = normal(3, 3).abs() / 4, normal(3, 3), normal(3, 3), normal(3, 3)
     dp, delta = do @ v.mT, (do * o).sum(-1, keepdim=True)
     mean, own = delta / 3, (p * dp).sum(-1, keepdim=True)
     candidates = {
@@ -80,10 +76,10 @@ def the_formula(ds):
 
 def the_sum_over_keys(dq):
     """One block of square matrices: which dS is it, and what is it multiplied with?"""
-    q, k, v, do, o = (_random(3, 3) for _ in range(5))
+    q, k, v, do, o = (normal(3, 3) for _ in range(5))
     scale = 1 / math.sqrt(3)
     S = scale * q @ k.mT
-    lse = torch.logsumexp(S, -1) + _random(3).abs()  # there are other keys
+    lse = torch.logsumexp(S, -1) + normal(3).abs()  # there are other keys
     P, dp, delta = torch.exp(S - lse[:, None]), do @ v.mT, (do * o).sum(-1, keepdim=True)
     dS = P * (dp - delta)
     other = {

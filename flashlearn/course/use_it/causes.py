@@ -11,7 +11,7 @@ from flashlearn.course.two_pass_attention.causes import the_scale as the_scale_o
 
 
 def _cached(attend_cached, length: int, n: int, k_new: torch.Tensor, q: torch.Tensor):
-    """With one-hot values the output of a token is its weights; K is 0 but for the new rows."""
+    """With one-hot values the output of a token is its weights; K is 0 except in the new rows."""
     stop, D = length + n, 8
     v = torch.eye(D, dtype=torch.float64)[length:stop]
     K, V = torch.zeros(stop, D, dtype=torch.float64), torch.zeros(stop, D, dtype=torch.float64)

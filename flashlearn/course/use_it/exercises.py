@@ -9,11 +9,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from flashlearn.course.use_it.solutions import cache_solution, gqa_solution
 from flashlearn.exercises.assessment import Case, Exercise
+from flashlearn.exercises.formulas import normal
 from flashlearn.exercises.watching import without_the_flag
-
-
-def _random(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def _behind(name, hint, length, new, spare=0, batch=(), size=1.0):
@@ -22,7 +19,7 @@ def _behind(name, hint, length, new, spare=0, batch=(), size=1.0):
     What is not in use is NaN, as memory may be by chance: whoever reads it, mask or not, has NaN.
     """
     N, D = length + new, 6
-    q, k, v = (_random(*batch, N, D, seed=seed) for seed in range(3))
+    q, k, v = (normal(*batch, N, D, seed=seed) for seed in range(3))
     q, unused = size * q, torch.full((*batch, new + spare, D), math.nan, dtype=torch.float64)
 
     def compare(function):
@@ -39,7 +36,7 @@ def _behind(name, hint, length, new, spare=0, batch=(), size=1.0):
 
 def _grouped(name, hint, H_q, H_kv, N_q=3, N_k=5, size=1.0, asked=lambda function, *inputs: function(*inputs)):
     sizes = ((H_q, N_q), (H_kv, N_k), (H_kv, N_k))
-    q, k, v = (_random(2, H, N, 6, seed=seed) for seed, (H, N) in enumerate(sizes))
+    q, k, v = (normal(2, H, N, 6, seed=seed) for seed, (H, N) in enumerate(sizes))
     want = scaled_dot_product_attention(size * q, k, v, enable_gqa=True)
     return Case(name, lambda function: (asked(function, size * q, k.clone(), v.clone()), want), hint)
 

@@ -9,6 +9,7 @@ import torch
 from flashlearn.core.mask import Mask
 from flashlearn.course.which_keys.solutions import bounds_solution, padding_solution, sink_solution
 from flashlearn.exercises.assessment import Case, Exercise
+from flashlearn.exercises.formulas import normal
 
 
 def _loop(answer):
@@ -42,15 +43,11 @@ def _every_size(function):
     return (0, 0), (0, 0)
 
 
-def _random(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def _sink(name, hint, B, H, N_q, N_k, shift=0.0, sinks=0.0, seed=0, tolerance=1e-5):
     """Scores around `shift`, sinks around `sinks`: the gradient by autograd, through the softmax with one term more."""
-    S, v = shift + _random(B, H, N_q, N_k, seed=seed), _random(B, H, N_k, 5, seed=seed + 1)
-    do = _random(B, H, N_q, 5, seed=seed + 2)
-    logits = (sinks + _random(H, seed=seed + 3)).requires_grad_()
+    S, v = shift + normal(B, H, N_q, N_k, seed=seed), normal(B, H, N_k, 5, seed=seed + 1)
+    do = normal(B, H, N_q, 5, seed=seed + 2)
+    logits = (sinks + normal(H, seed=seed + 3)).requires_grad_()
     with_sink = torch.cat([S, logits[:, None, None].expand(B, H, N_q, 1)], -1)
     o = torch.softmax(with_sink, -1)[..., :-1] @ v
     (expected,) = torch.autograd.grad((o * do).sum(), logits)
@@ -120,7 +117,7 @@ EXERCISES = (
         hints=(
             "The sink is one more key: dS = P (dP - δ) holds for it as for the others. What are its P and its dP?",
             "Its value is 0, so dP = dO · 0 = 0. Its P is exp(sink - lse), and δ is rowsum(dO o).",
-            "One product for each query, a sign, and a sum over two of the three dimensions; sinks[:, None] stands beside lse.",
+            "One product for each query, a sign, and a sum over two of the three dimensions; sinks[:, None] broadcasts with lse.",
         ),
     ),
     Exercise(
