@@ -18,6 +18,7 @@ from flashlearn.course import NOTEBOOKS
 from flashlearn.course.triton_forward.mutation_lab import MUTANTS
 from flashlearn.exercises.checking import EXERCISES
 from flashlearn.grading import landlock, strict
+from flashlearn.grading import stripped as stripped_module
 from flashlearn.grading.__main__ import grade_notebook
 from flashlearn.grading.messages import HEAD, Channel, MessageError, error_of
 from flashlearn.grading.notebook import code_cells
@@ -445,6 +446,18 @@ def test_an_untouched_notebook_imports_all_that_it_asks_for(number):
     imports = [cell for cell in code_cells(path) if "import" in cell and "flashlearn" in cell]
     found, _ = graded(*imports, "from flashlearn.exercises import check\n" + SCORES)
     assert found == {"00.scores": (TESTS["00.scores"], "")}
+
+
+def test_what_the_copy_keeps_or_replaces_exists():
+    """A function that is renamed would be closed in the copy, and a right answer that needs it would fail."""
+    root = stripped_module.PACKAGE
+    assert all((root / path).is_file() for path in (*stripped_module.WHOLE, *stripped_module.COPIED))
+    provided = [name for names in stripped_module.PROVIDED.values() for name in names]
+    kept = [f"{path.removesuffix('.py')}.{name}" for path, names in stripped_module.KEPT.items() for name in names]
+    for name in (*stripped_module.OTHERS, *provided, *kept):
+        module, _, function = name.removeprefix("flashlearn.").replace("/", ".").rpartition(".")
+        tree = ast.parse((root / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
+        assert function in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}, name
 
 
 def test_the_copy_has_no_answers(tmp_path):
