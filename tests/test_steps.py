@@ -13,7 +13,7 @@ def counting(n):
     """n steps that read x[j] and write y[j] = j."""
     x = torch.zeros(n)
     for j in range(n):
-        here = Tile.of("x", x, slice(j, j + 1))
+        here = Tile("x", ((j, j + 1),), 4)
         yield Step(
             sentence=f"step {j}",
             phase="copy",
@@ -25,25 +25,6 @@ def counting(n):
             matmuls=((1, 2, 3, 4),),
             output=x if j == n - 1 else None,
         )
-
-
-@pytest.mark.parametrize(
-    ("index", "bounds"),
-    [
-        ((), ((0, 2), (0, 3), (0, 10))),
-        ((..., slice(4, 8)), ((0, 2), (0, 3), (4, 8))),
-        ((slice(1, 2), ...), ((1, 2), (0, 3), (0, 10))),
-        ((slice(0, 1), slice(2, 3), slice(8, 12)), ((0, 1), (2, 3), (8, 10))),
-        ((..., slice(8, 4)), ((0, 2), (0, 3), (8, 8))),
-    ],
-)
-def test_tile_of(index, bounds):
-    x = torch.zeros(2, 3, 10, dtype=torch.float16)
-    tile = Tile.of("x", x, *index)
-    assert tile.index == bounds
-    inside = x[tuple(slice(*part) for part in bounds)]
-    assert tile.shape == tuple(inside.shape)
-    assert tile.nbytes == inside.numel() * 2
 
 
 def test_tile_rows_cols_and_name():
@@ -168,9 +149,3 @@ def test_a_sentence_is_told_when_it_is_read():
 def test_fields_of_a_step_have_names():
     with pytest.raises(TypeError, match="positional"):
         Step("a sentence")
-
-
-def test_a_tile_has_no_gaps():
-    for index in (slice(0, 10, 2), slice(None, None, -1), 3):
-        with pytest.raises(TypeError, match="expected slices without a step and at most one ..., got .* in x"):
-            Tile.of("x", torch.zeros(10), index)

@@ -50,15 +50,9 @@ if TYPE_CHECKING:
 
 
 def standard_attention(
-    q: Queries,
-    k: Keys,
-    v: Keys,
-    *,
-    causal: bool = False,
-    window: Window | None = None,
-    scale: float | None = None,
+    q: Queries, k: Keys, v: Keys, *, causal: bool = False, window: Window | None = None, scale: float | None = None,
     **more: Unpack[More],
-) -> Queries:
+) -> Queries:  # fmt: skip
     """softmax(scale * Q K^T) V, one operation after the other, S and P stored in HBM. See the module."""
     return run(standard_attention_steps(q, k, v, causal=causal, window=window, scale=scale, **more))
 
@@ -83,17 +77,9 @@ def standard_attention_steps(q: Tensor, k: Tensor, v: Tensor, **more: Unpack[Opt
 
 
 def two_pass_attention(
-    q: Queries,
-    k: Keys,
-    v: Keys,
-    *,
-    causal: bool = False,
-    window: Window | None = None,
-    scale: float | None = None,
-    block_k: int = 1,
-    recompute: bool = False,
-    **more: Unpack[More],
-) -> Queries:
+    q: Queries, k: Keys, v: Keys, *, causal: bool = False, window: Window | None = None, scale: float | None = None,
+    block_k: int = 1, recompute: bool = False, **more: Unpack[More],
+) -> Queries:  # fmt: skip
     """Attention in a pass over the keys (maximum and sum) and one over the values (weighted sum).
 
     The scores are kept on chip, N_k for each query; with `recompute` the second pass makes them again from K,
@@ -140,17 +126,9 @@ def two_pass_attention_steps(
 
 
 def one_pass_attention(
-    q: Queries,
-    k: Keys,
-    v: Keys,
-    *,
-    causal: bool = False,
-    window: Window | None = None,
-    scale: float | None = None,
-    block_k: int = 1,
-    normalised: bool = False,
-    **more: Unpack[More],
-) -> Queries:
+    q: Queries, k: Keys, v: Keys, *, causal: bool = False, window: Window | None = None, scale: float | None = None,
+    block_k: int = 1, normalised: bool = False, **more: Unpack[More],
+) -> Queries:  # fmt: skip
     """Attention in one pass over keys and values, divided by l at the end, or always if `normalised`."""
     how: dict[str, Any] = {"block_k": block_k, "normalised": normalised, **more}
     return run(one_pass_attention_steps(q, k, v, causal=causal, window=window, scale=scale, **how))

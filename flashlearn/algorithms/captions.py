@@ -1,8 +1,7 @@
-"""What happened in a step, in one sentence: told from the record alone, after the fact.
+"""Captions: what a step did, in one sentence, from its record alone. Each algorithm gives one of these to its `HBM`.
 
-The algorithms hold no prose; each hands one of these functions to its `HBM`. They follow one number for the reader:
-the first row of softmax, the last query of the first head of attention, which attends to every key unless a window
-hides some.
+They follow one number for the reader: the first row of softmax, or the last query of the first head of attention, which
+attends to every key unless a window hides some.
 """
 
 from __future__ import annotations
@@ -34,10 +33,8 @@ def _maximum(step: Step) -> str:
 
 
 def _maximum_and_sum(step: Step) -> str:
-    """Tell the reader whether the sum so far had to be rescaled."""
-    m_old, m, l_old, l, alpha, term = (
-        _show(step.values[name]) for name in ("m_old", "m_i", "l_old", "l_i", "alpha", "term")
-    )
+    """Say whether the sum so far had to be rescaled."""
+    m_old, m, l_old, l, alpha, term = _shown(step, "m_old", "m_i", "l_old", "l_i", "alpha", "term")
     if step.reads[0].cols[0] == 0:
         return f"{_of(step)} comes first: m = {m}, l = {l}."
     if _first(step.values["m_old"]) == _first(step.values["m_i"]):
@@ -48,7 +45,7 @@ def _maximum_and_sum(step: Step) -> str:
 
 
 def _uncorrected(step: Step) -> str:
-    m_old, m, l_old, l, term = (_show(step.values[name]) for name in ("m_old", "m_i", "l_old", "l_i", "term"))
+    m_old, m, l_old, l, term = _shown(step, "m_old", "m_i", "l_old", "l_i", "term")
     raised = _first(step.values["m_i"]) > _first(step.values["m_old"]) > -INF
     what = f"raises m from {m_old} to {m}, and the old sum stays as it was" if raised else f"leaves m = {m}"
     what = what if step.reads[0].cols[0] else f"comes first: m = {m}"
@@ -61,7 +58,7 @@ def _divide(step: Step) -> str:
 
 def _done(step: Step) -> str:
     if "y" not in step.values or isinstance(step.output, tuple):
-        m, l = _show(step.values["m_i"]), _show(step.values["l_i"])
+        m, l = _shown(step, "m_i", "l_i")
         return f"One pair is left for the whole row: m = {m}, l = {l}."
     y = step.output
     return f"Done: the {y.shape[-1]} weights of a row sum to {_show(y.sum(-1, keepdim=True))}."
@@ -74,7 +71,7 @@ def _reduce(step: Step) -> str:
 
 def _merge(step: Step) -> str:
     (start, middle), (_, stop) = step.values["parts"]
-    m, l = _show(step.values["m_i"]), _show(step.values["l_i"])
+    m, l = _shown(step, "m_i", "l_i")
     return f"Merge {start}:{middle} with {middle}:{stop}: m = {m}, l = {l}."
 
 
@@ -97,6 +94,11 @@ def _first(t: Tensor) -> float:
 
 def _show(t: Tensor) -> str:
     return f"{_first(t):.4f}"
+
+
+def _shown(step: Step, *names: str) -> list[str]:
+    """The numbers of the first row by their names."""
+    return [_show(step.values[name]) for name in names]
 
 
 def _of(step: Step) -> str:
@@ -152,7 +154,7 @@ def one_query(step: Step) -> str:
 
 
 def _scored(step: Step) -> str:
-    """Tell the reader the score, and whether the sum so far had to be rescaled."""
+    """Say the score, and whether the sum so far had to be rescaled."""
     m_old, m_i, l, alpha = (step.values[name] for name in ("m_old", "m_i", "l_i", "alpha"))
     (j0, j1), best = step.values["cols"], show(row_max(step.values["S"]))
     what = f"Key {j0} scores {best}" if j1 - j0 == 1 else f"Keys {j0}:{j1} score {best} at most"
@@ -173,7 +175,7 @@ def _weighted(step: Step) -> str:
 
 
 def _one_pass(step: Step) -> str:
-    """Tell the reader whether l and the accumulator had to be rescaled."""
+    """Say whether l and the accumulator had to be rescaled."""
     (j0, j1), m_old, m_i = (step.values[name] for name in ("cols", "m_old", "m_i"))
     name, alpha = "o'" if step.values["normalised"] else "acc", show(step.values["alpha"])
     what = f"Key and value {j0}" if j1 - j0 == 1 else f"Keys and values {j0}:{j1}"
@@ -431,10 +433,10 @@ def tiled_gradients(step: Step) -> str:
         return f"Block K{j} is seen by no query: write dK{j} = dV{j} = 0."
     if j is None:
         return f"Block Q{i} sees no key: write dQ{i} = 0."
-    return f"{_swept(step, i, j)}{'; part is masked' if values['masked'] else ''}."
+    return f"{_visited(step, i, j)}{'; part is masked' if values['masked'] else ''}."
 
 
-def _swept(step: Step, i: int, j: int) -> str:
+def _visited(step: Step, i: int, j: int) -> str:
     """Which block stays, which comes, and what adds up."""
     if step.phase == "dQ":
         what = f"Q{i} stays, K{j} comes: dQ{i} += dS K{j}"

@@ -132,17 +132,9 @@ def attention_backward(
     do: Queries, q: Queries, k: Keys, v: Keys, *, stored: Pairs | None = None, **options: Unpack[Options]
 ) -> tuple[Tensor, ...]: ...
 def attention_backward(
-    do: Queries,
-    q: Queries,
-    k: Keys,
-    v: Keys,
-    *,
-    causal: bool = False,
-    window: Window | None = None,
-    scale: float | None = None,
-    stored: Pairs | None = None,
-    **more: Unpack[More],
-) -> tuple[Queries, Keys, Keys] | tuple[Queries, Keys, Keys, PerHead] | tuple[Queries, Keys, Keys, PerHead, PerHead]:
+    do: Queries, q: Queries, k: Keys, v: Keys, *, causal: bool = False, window: Window | None = None,
+    scale: float | None = None, stored: Pairs | None = None, **more: Unpack[More],
+) -> tuple[Queries, Keys, Keys] | tuple[Queries, Keys, Keys, PerHead] | tuple[Queries, Keys, Keys, PerHead, PerHead]:  # fmt: skip
     """dQ, dK and dV of attention from dO, one operation after the other, with S, P, dP and dS stored in HBM.
 
     do and q are (B, H_q, N_q, D), k and v (B, H_kv, N_k, D); returns dq, dk, dv shaped and typed as q, k, v, then

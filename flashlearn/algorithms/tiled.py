@@ -50,17 +50,9 @@ class TiledOptions(Options, total=False):
 
 
 def tiled_attention_v1(
-    q: Queries,
-    k: Keys,
-    v: Keys,
-    *,
-    causal: bool = False,
-    window: Window | None = None,
-    scale: float | None = None,
-    block_q: int = 64,
-    block_k: int = 64,
-    **more: Unpack[More],
-) -> Queries:
+    q: Queries, k: Keys, v: Keys, *, causal: bool = False, window: Window | None = None, scale: float | None = None,
+    block_q: int = 64, block_k: int = 64, **more: Unpack[More],
+) -> Queries:  # fmt: skip
     """FlashAttention-1: for each block of K and V, update the output of every block of Q."""
     how: dict[str, Any] = {"block_q": block_q, "block_k": block_k, **more}
     return run(tiled_attention_v1_steps(q, k, v, causal=causal, window=window, scale=scale, **how))
@@ -156,18 +148,9 @@ def tiled_attention_v2(
     q: Queries, k: Keys, v: Keys, *, return_lse: Literal[True], **options: Unpack[TiledOptions]
 ) -> tuple[Queries, PerQuery]: ...
 def tiled_attention_v2(
-    q: Queries,
-    k: Keys,
-    v: Keys,
-    *,
-    causal: bool = False,
-    window: Window | None = None,
-    scale: float | None = None,
-    block_q: int = 64,
-    block_k: int = 64,
-    return_lse: bool = False,
-    **more: Unpack[More],
-) -> Queries | tuple[Queries, PerQuery]:
+    q: Queries, k: Keys, v: Keys, *, causal: bool = False, window: Window | None = None, scale: float | None = None,
+    block_q: int = 64, block_k: int = 64, return_lse: bool = False, **more: Unpack[More],
+) -> Queries | tuple[Queries, PerQuery]:  # fmt: skip
     """FlashAttention-2: for each block of Q, run over the blocks of K and V; divide once.
 
     With `return_lse` also lse (B, H_q, N_q) = log sum_j exp(S_ij), natural logarithm, in float32 (float64 for
@@ -264,14 +247,9 @@ def fitting_block_sizes(M: int, D: int) -> BlockSizes:
 
 
 def visited_blocks(
-    N_q: int,
-    N_k: int,
-    block_q: int,
-    block_k: int,
-    causal: bool = False,
-    window: Window | None = None,
+    N_q: int, N_k: int, block_q: int, block_k: int, causal: bool = False, window: Window | None = None,
     documents: Tensor | None = None,
-) -> int:
+) -> int:  # fmt: skip
     """How many pairs (Q block, K block) are visited: all T_r T_c, or those not wholly masked.
 
     Q block i sees a span of keys, start_i:stop_i, hence sum_i ceil(stop_i / block_k) - floor(start_i / block_k)

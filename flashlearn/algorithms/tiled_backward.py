@@ -56,21 +56,10 @@ def tiled_attention_backward(
     block_q: int, block_k: int, fused: bool = False, **options: Unpack[Options],
 ) -> tuple[Tensor, ...]: ...  # fmt: skip
 def tiled_attention_backward(
-    do: Queries,
-    q: Queries,
-    k: Keys,
-    v: Keys,
-    o: Queries,
-    lse: PerQuery,
-    *,
-    block_q: int,
-    block_k: int,
-    causal: bool = False,
-    window: Window | None = None,
-    scale: float | None = None,
-    fused: bool = False,
+    do: Queries, q: Queries, k: Keys, v: Keys, o: Queries, lse: PerQuery, *, block_q: int, block_k: int,
+    causal: bool = False, window: Window | None = None, scale: float | None = None, fused: bool = False,
     **more: Unpack[More],
-) -> tuple[Queries, Keys, Keys] | tuple[Queries, Keys, Keys, PerHead] | tuple[Queries, Keys, Keys, PerHead, PerHead]:
+) -> tuple[Queries, Keys, Keys] | tuple[Queries, Keys, Keys, PerHead] | tuple[Queries, Keys, Keys, PerHead, PerHead]:  # fmt: skip
     """dQ, dK and dV from dO and what the forward pass took and gave, in two passes, or in one if `fused`.
 
     do, q and o are (B, H_q, N_q, D), k and v (B, H_kv, N_k, D), lse is (B, H_q, N_q) in float32 (float64 for

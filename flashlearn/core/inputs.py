@@ -59,6 +59,14 @@ def check_count(size: int, name: str) -> None:
         raise ValueError(f"expected {name} of at least 0, got {size}")
 
 
+def check_int32(t: Tensor, name: str) -> None:
+    """Accept only a tensor in int32."""
+    if not isinstance(t, Tensor):
+        raise TypeError(f"expected {name} to be a torch.Tensor, got {type(t).__name__}")
+    if t.dtype != torch.int32:
+        raise TypeError(f"expected {name} in int32, got {t.dtype}")
+
+
 def check_like(name: str, t: Tensor, other_name: str, other: Tensor) -> None:
     """Reject a tensor that is not shaped and typed as another, or lies elsewhere."""
     check_float(t, name)

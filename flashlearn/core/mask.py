@@ -4,8 +4,8 @@
 
 `i + N_k - N_q` is the key that query i stands at when both sequences end together (aligned to the bottom right, as
 in `torch.nn.attention.bias.causal_lower_right`). causal: right = 0. window = (left, right): at most so many keys to
-either side. None: no limit on that side. documents: of several texts packed into one sequence a token sees its own
-alone. The keys that a query attends to are thus one span, and so are those that any query of a block sees, which is all
+either side. None: no limit on that side. documents: of several texts packed into one sequence a token attends to
+its own alone. The keys that a query attends to are thus one span, and so are those of all queries of a block, which is all
 that a loop over blocks needs to know.
 
 key_range: in each sequence of a batch only some keys exist (the others are padding). All sequences take a step
@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flashlearn.core.inputs import Sizes, check_block, check_bool, check_count
+from flashlearn.core.inputs import Sizes, check_block, check_bool, check_count, check_int32
 from flashlearn.core.numerics import INF, Span, T
 
 Window = tuple[int | None, int | None]
@@ -36,7 +36,7 @@ class Mask:
     """The keys that N_q queries attend to of N_k; a block is a span (start, stop) of rows or of keys.
 
     left, right   the band along the diagonal, None for no limit
-    documents     the offsets 0 .. N of packed texts, for N_q = N_k: query i sees keys of its own document
+    documents     the offsets 0 .. N of packed texts, for N_q = N_k: query i attends to keys of its own document
     key_range     the keys (start, stop) that exist, one span for each sequence of the batch
 
     TypeError, ValueError for what is none of these.
@@ -109,7 +109,7 @@ class Mask:
         return self.left is None and self.right is None and self.documents is None and self.key_range is None
 
     def keys(self, rows: Span) -> Span:
-        """The keys (start, stop) that any query of the block sees, in any sequence; (0, 0) if there is none."""
+        """The keys (start, stop) that any query of the block attends to, in any sequence; (0, 0) if there is none."""
         band = self._band_of_keys(rows)
         return band if self.key_range is None else _hull(_meet(band, there) for there in self.key_range)
 
@@ -172,25 +172,19 @@ class Mask:
 
     def _band_of_keys(self, rows: Span) -> Span:
         """`keys`, wherever they may exist."""
-        if rows[0] >= rows[1]:
-            return EMPTY
-        first, last = rows[0] + self.diagonal, rows[1] - 1 + self.diagonal
-        start = 0 if self.left is None else max(0, first - self.left)
-        stop = self.N_k if self.right is None else min(self.N_k, last + self.right + 1)
-        if self.documents is not None:
-            return _meet((start, stop), self._documents_of(rows))
-        return (start, stop) if start < stop else EMPTY
+        return self._band(rows, self.diagonal, self.left, self.right, self.N_k)
 
     def _band_of_queries(self, cols: Span) -> Span:
         """`queries`, of keys that exist."""
-        if cols[0] >= cols[1]:
+        return self._band(cols, -self.diagonal, self.right, self.left, self.N_q)
+
+    def _band(self, tokens: Span, shift: int, left: int | None, right: int | None, N: int) -> Span:
+        """Of N others those that are, for any token of a block, at most `left` before or `right` after its diagonal."""
+        if tokens[0] >= tokens[1]:
             return EMPTY
-        first, last = cols[0] - self.diagonal, cols[1] - 1 - self.diagonal
-        start = 0 if self.right is None else max(0, first - self.right)
-        stop = self.N_q if self.left is None else min(self.N_q, last + self.left + 1)
-        if self.documents is not None:
-            return _meet((start, stop), self._documents_of(cols))
-        return (start, stop) if start < stop else EMPTY
+        start = 0 if left is None else max(0, tokens[0] + shift - left)
+        stop = N if right is None else min(N, tokens[1] + shift + right)
+        return _meet((start, stop), (start, stop) if self.documents is None else self._documents_of(tokens))
 
     def _documents_of(self, tokens: Span) -> Span:
         """(start, stop) of the documents that a block is part of, together."""
@@ -283,7 +277,7 @@ def check_one_length(N_q: int, N_k: int) -> None:
 
 def check_documents(offsets: Tensor, N: int, check: bool = True, name: str = "documents") -> None:
     """Reject what are not offsets (n + 1,) int32 that run from 0 to N and never fall; read only with `check`."""
-    _check_int32(offsets, name)
+    check_int32(offsets, name)
     if offsets.ndim != 1 or not len(offsets):
         raise ValueError(f"expected {name} of shape (n + 1,), got {tuple(offsets.shape)}")
     if not check:
@@ -307,7 +301,7 @@ def check_key_range(key_range: KeyRange, B: int, N_k: int, check: bool = True) -
     if not isinstance(key_range, tuple) or len(key_range) != 2:
         raise TypeError(f"expected key_range to be a tuple (start, stop) of tensors or None, got {key_range!r:.80}")
     for side, ends in zip(("start", "stop"), key_range, strict=True):
-        _check_int32(ends, f"the {side} of key_range")
+        check_int32(ends, f"the {side} of key_range")
         if ends.shape != (B,):
             raise ValueError(f"expected the {side} of key_range of shape (B,) = ({B},), got {tuple(ends.shape)}")
     if not check:
@@ -315,13 +309,6 @@ def check_key_range(key_range: KeyRange, B: int, N_k: int, check: bool = True) -
     for b, (start, stop) in enumerate(zip(*(ends.tolist() for ends in key_range), strict=True)):
         if not 0 <= start <= stop <= N_k:
             raise ValueError(f"expected 0 <= start <= stop <= {N_k} in key_range, got {start} and {stop} at {b}")
-
-
-def _check_int32(t: Tensor, name: str) -> None:
-    if not isinstance(t, Tensor):
-        raise TypeError(f"expected {name} to be a torch.Tensor, got {type(t).__name__}")
-    if t.dtype != torch.int32:
-        raise TypeError(f"expected {name} in int32, got {t.dtype}")
 
 
 def causal_mask(N_q: int, N_k: int, device: torch.device | None = None) -> Tensor:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from flashlearn.core.inputs import check_float
+from flashlearn.core.inputs import check_float, check_int32
 
 
 class PagedSizes(NamedTuple):
@@ -131,10 +131,7 @@ def _check_shape(t: Tensor, name: str, shape: str, dims: int) -> None:
 
 
 def _check_int32(q: Tensor, t: Tensor, name: str, dims: int, length: int | None = None) -> None:
-    if not isinstance(t, Tensor):
-        raise TypeError(f"expected {name} to be a torch.Tensor, got {type(t).__name__}")
-    if t.dtype != torch.int32:
-        raise TypeError(f"expected {name} in int32, got {t.dtype}")
+    check_int32(t, name)
     if t.device != q.device:
         raise ValueError(f"expected {name} on the device of q, {q.device}, got {t.device}")
     _check_shape(t, name, "(B, most)" if dims == 2 else f"({length},)", dims)

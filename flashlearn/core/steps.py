@@ -49,23 +49,6 @@ class Tile:
             check_block(self.itemsize, "itemsize")
             check_count(self.times, "times")
 
-    @classmethod
-    def of(cls, name: str, tensor: torch.Tensor, *index: slice | Any, times: int = 1) -> Tile:
-        """The tile `tensor[index]`, by slices and at most one `...`; no index means the whole tensor.
-
-        >>> Tile.of("x", torch.zeros(2, 10), ..., slice(4, 8)).index
-        ((0, 2), (4, 8))
-        """
-        if Ellipsis in index:
-            dots = index.index(Ellipsis)
-            index = index[:dots] + (slice(None),) * (tensor.ndim - len(index) + 1) + index[dots + 1 :]
-        index = index + (slice(None),) * (tensor.ndim - len(index))
-        for part in index:
-            if not isinstance(part, slice) or part.step not in (None, 1):
-                raise TypeError(f"expected slices without a step and at most one ..., got {part!r:.80} in {name}")
-        bounds = (part.indices(size)[:2] for part, size in zip(index, tensor.shape, strict=True))
-        return cls(name, tuple((start, max(start, stop)) for start, stop in bounds), tensor.element_size(), times)
-
     @property
     def shape(self) -> tuple[int, ...]:
         """Elements along every dimension."""
@@ -127,8 +110,8 @@ VALUES = {
     "dP": "block of dO V^T",
     "capped": "block of scores after the softcap, before slopes and mask",
     "dS": "block of P o (dP - delta)",
-    "i": "number of the block of queries, or of the row of C; None if no query sees the keys",
-    "j": "number of the block of keys, or of the column of C; None if the queries see no key",
+    "i": "number of the block of queries, or of the row of C; None if no query attends to the keys",
+    "j": "number of the block of keys, or of the column of C; None if the queries attend to no key",
     "p": "number of the inner block of a matrix product",
     "rows": "(start, stop) of the queries",
     "cols": "(start, stop) of the keys",
@@ -139,7 +122,7 @@ VALUES = {
     "span": "(start, stop) of the elements that a pair (m, l) stands for",
     "parts": "the spans that were merged; () for a block that was reduced",
     "normalised": "whether o' is kept, divided at every step, and not acc",
-    "fused": "whether dQ is made in the sweep of dK and dV",
+    "fused": "whether dQ is made in the pass of dK and dV",
     "page": "number of the page in the pool; None if no key is seen",
     "visits": "pairs of blocks that were visited; pages that were read",
     "pairs": "pairs of blocks that there are",
