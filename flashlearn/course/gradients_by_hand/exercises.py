@@ -108,24 +108,57 @@ def _attention_by_hand(function):
     return got, bug_solution(do, q, k, v)
 
 
+MATMUL_BACKWARD_CASES = (
+    Case("one row", _product(1, 3, 2), "dX = dY W^T and dW = X^T dY, in this order"),
+    Case("all sizes differ", _product(4, 3, 5), "track the shapes: dX is shaped as X, dW as W"),
+    Case("all sizes equal", _product(3, 3, 3), "here shapes do not help: transpose W in dX, and X in dW"),
+    Case("many rows", _product(50, 2, 3), "every row of X pulls at the same W: dW adds up over rows"),
+    Case("by hand", _products_by_hand, "dX and dW are one product each; autograd is not asked here"),
+    Case("all digits of float64", _product(60, 3, 2),
+         "torch.zeros(...) is float32 unless told: zeros_like(w), or dtype=w.dtype", 1e-10),
+)  # fmt: skip
+
+SOFTMAX_BACKWARD_CASES = (
+    Case("one row", _softmax(5), "dS = P o (dP - delta): the entries of a row depend on each other"),
+    Case("uneven weights", _softmax(5, spread=4.0), "delta is the sum of P o dP, weighted by P, not the mean"),
+    Case("several rows", _softmax(4, 6), "one delta for each row: sum over dim=-1 with keepdim=True"),
+    Case("two batches", _softmax(2, 3, 4), "only the last dimension is summed, whatever stands before it"),
+    Case("batches and heads", _softmax(2, 3, 4, 5),
+         "four dimensions are as good as three: dim=-1 is the last of any number"),
+    Case("two weights of 0", _softmax(3, 6, hidden=True),
+         "a mask makes weights 0, and dS is 0 there: neither divide by P nor take its logarithm"),
+    Case("by hand", _softmax_by_hand, "one number for each row is enough: no Jacobian, and no autograd"),
+    Case("all digits of float64", _softmax(3, 20),
+         "keep the dtype of dP and P: float32 knows seven digits, float64 sixteen", 1e-10),
+)  # fmt: skip
+
+DV_CASES = (
+    Case("two queries, two keys", _dv(2, 2, 2, 0), "dV_0 = P_00 dO_0 + P_10 dO_1: one term for each query"),
+    Case("another key", _dv(3, 3, 2, 2), "j says which key: its weights stand in column j of P"),
+    Case("more queries than keys", _dv(7, 3, 4, 1), "as many terms as there are queries, not keys"),
+    Case("more keys than queries", _dv(2, 6, 3, 5), "as many terms as there are queries, whatever j is"),
+    Case("one query", _dv(1, 3, 2, 1), "one query is enough: a sum of one term, and nothing of a second one"),
+    Case("one key alone", _one_key, "the sum for key j takes column j of P and dO, and nothing of other keys"),
+    Case("all digits of float64", _dv(40, 5, 3, 3), "torch.zeros(...) is float32 unless told: keep the dtype of dO",
+         1e-10),
+)  # fmt: skip
+
+BUG_CASES = (
+    Case("as many keys as queries", _attention(4, 4, 3),
+         "check line by line: rows of P add up to 1, rows of dS to 0, the scale is in S, dQ and dK"),
+    Case("more keys than queries", _attention(3, 5, 2), "delta has one number for each query, not for each key"),
+    Case("more queries than keys", _attention(6, 2, 4), "dQ is shaped as q, dK and dV as k and v"),
+    Case("by hand", _attention_by_hand, "mend the line that is wrong; autograd is not asked here"),
+    Case("all digits of float64", _attention(20, 30, 5), "keep the dtype of what comes in, also where zeros start",
+         1e-10),
+)  # fmt: skip
+
 EXERCISES = (
     Exercise(
         "matmul_backward",
         "matmul_backward(dy, x, w): (N, M), (N, D), (D, M) -> dx (N, D), dw (D, M), for Y = X W",
         matmul_solution,
-        (
-            Case("one row", _product(1, 3, 2), "dX = dY W^T and dW = X^T dY, in this order"),
-            Case("all sizes differ", _product(4, 3, 5), "track the shapes: dX is shaped as X, dW as W"),
-            Case("all sizes equal", _product(3, 3, 3), "here shapes do not help: transpose W in dX, and X in dW"),
-            Case("many rows", _product(50, 2, 3), "every row of X pulls at the same W: dW adds up over rows"),
-            Case("by hand", _products_by_hand, "dX and dW are one product each; autograd is not asked here"),
-            Case(
-                "all digits of float64",
-                _product(60, 3, 2),
-                "torch.zeros(...) is float32 unless told: zeros_like(w), or dtype=w.dtype",
-                1e-10,
-            ),
-        ),
+        MATMUL_BACKWARD_CASES,
         hints=(
             "dX has the shape of X, dW that of W. Which products of dY (N, M), X (N, D) and W (D, M) have these shapes?",
             "Y_nm takes in row n of X and column m of W. So dX_nd collects dY_nm W_dm over m. What does dW_dm collect, and over which index?",
@@ -138,29 +171,7 @@ EXERCISES = (
         "softmax_backward",
         "softmax_backward(dp, p): (..., N), (..., N) -> ds (..., N), for P = softmax(S) over the last dimension",
         softmax_solution,
-        (
-            Case("one row", _softmax(5), "dS = P o (dP - delta): the entries of a row depend on each other"),
-            Case("uneven weights", _softmax(5, spread=4.0), "delta is the sum of P o dP, weighted by P, not the mean"),
-            Case("several rows", _softmax(4, 6), "one delta for each row: sum over dim=-1 with keepdim=True"),
-            Case("two batches", _softmax(2, 3, 4), "only the last dimension is summed, whatever stands before it"),
-            Case(
-                "batches and heads",
-                _softmax(2, 3, 4, 5),
-                "four dimensions are as good as three: dim=-1 is the last of any number",
-            ),
-            Case(
-                "two weights of 0",
-                _softmax(3, 6, hidden=True),
-                "a mask makes weights 0, and dS is 0 there: neither divide by P nor take its logarithm",
-            ),
-            Case("by hand", _softmax_by_hand, "one number for each row is enough: no Jacobian, and no autograd"),
-            Case(
-                "all digits of float64",
-                _softmax(3, 20),
-                "keep the dtype of dP and P: float32 knows seven digits, float64 sixteen",
-                1e-10,
-            ),
-        ),
+        SOFTMAX_BACKWARD_CASES,
         hints=(
             "One logit changes all weights of its row, because they share a sum. One number for each row carries all of that.",
             "The number is delta, the sum of P o dP (o: entry by entry) over the row. Every entry of dP is compared with it.",
@@ -172,20 +183,7 @@ EXERCISES = (
         "dv",
         "dv(p, do, j): (N_q, N_k), (N_q, d), int -> dV_j (d,), the gradient of one value",
         dv_solution,
-        (
-            Case("two queries, two keys", _dv(2, 2, 2, 0), "dV_0 = P_00 dO_0 + P_10 dO_1: one term for each query"),
-            Case("another key", _dv(3, 3, 2, 2), "j says which key: its weights stand in column j of P"),
-            Case("more queries than keys", _dv(7, 3, 4, 1), "as many terms as there are queries, not keys"),
-            Case("more keys than queries", _dv(2, 6, 3, 5), "as many terms as there are queries, whatever j is"),
-            Case("one query", _dv(1, 3, 2, 1), "one query is enough: a sum of one term, and nothing of a second one"),
-            Case("one key alone", _one_key, "the sum for key j takes column j of P and dO, and nothing of other keys"),
-            Case(
-                "all digits of float64",
-                _dv(40, 5, 3, 3),
-                "torch.zeros(...) is float32 unless told: keep the dtype of dO",
-                1e-10,
-            ),
-        ),
+        DV_CASES,
         hints=(
             "Which outputs did V_j help to make, and how strongly each?",
             "O_i holds the term P_ij V_j. So dO_i comes back to V_j times that number, and j is the same in all terms.",
@@ -196,24 +194,7 @@ EXERCISES = (
         "bug",
         "attention_backward(do, q, k, v): (N_q, d), (N_q, d), (N_k, d), (N_k, d) -> dq, dk, dv, scale 1 / sqrt(d)",
         bug_solution,
-        (
-            Case(
-                "as many keys as queries",
-                _attention(4, 4, 3),
-                "check line by line: rows of P add up to 1, rows of dS to 0, the scale is in S, dQ and dK",
-            ),
-            Case(
-                "more keys than queries", _attention(3, 5, 2), "delta has one number for each query, not for each key"
-            ),
-            Case("more queries than keys", _attention(6, 2, 4), "dQ is shaped as q, dK and dV as k and v"),
-            Case("by hand", _attention_by_hand, "mend the line that is wrong; autograd is not asked here"),
-            Case(
-                "all digits of float64",
-                _attention(20, 30, 5),
-                "keep the dtype of what comes in, also where zeros start",
-                1e-10,
-            ),
-        ),
+        BUG_CASES,
         hints=(
             "One of the three gradients is right. Which lines did it need, and which did only the other two need?",
             "Look at dS: each of its rows must add up to 0. Then at the shape of every tensor that goes into it.",

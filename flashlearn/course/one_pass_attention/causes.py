@@ -129,7 +129,4 @@ def the_shares(merge):
     return ""
 
 
-CAUSES = {
-    "recurrence": (the_maximum, nothing_is_added, the_weights),
-    "merge_outputs": (an_empty_sum, the_shares),
-}
+CAUSES = {"recurrence": (the_maximum, nothing_is_added, the_weights), "merge_outputs": (an_empty_sum, the_shares)}

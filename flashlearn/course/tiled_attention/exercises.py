@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 
@@ -95,18 +96,55 @@ def _falling(N_q, N_k, B_r, B_c):
     return q, k.flip(0), v, *blocks
 
 
+ORDER_CASES = (
+    ORDER.case("one block of keys", _growing(4, 3, 2, 3), "m = -inf, l = 0 and O = 0: nothing old has weight"),
+    ORDER.case("maxima rise", _growing(4, 6, 2, 2), "the old O weighs l exp(m - m_new), its keys' whole sum"),
+    ORDER.case("maxima stay", _falling(4, 6, 2, 2), "then the block is on another scale: exp(m_block - m_new)"),
+    ORDER.case("nothing divides", _growing(5, 7, 3, 4), "the last blocks are shorter"),
+    ORDER.case("large scores", _growing(4, 6, 2, 3, 500.0), "only ever take exp of what is 0 or less"),
+)
+
+_case = functools.partial(Case, tolerance=1e-9)
+UPDATE_CASES = (
+    _case("the first block", _two_blocks(_S, _V, 0), "from m = -inf, l = 0, acc = 0: alpha is exp(-inf) = 0"),
+    _case("every maximum rises", _two_blocks(_rising(3, 8), _V, 4), "scale l and acc by exp(m_old - m_new)"),
+    _case("no maximum rises", _two_blocks(_rising(3, 8).flip(-1), _V, 4), "then alpha is 1, and P is exp(S - m)"),
+    _case("as many rows as columns", _two_blocks(_rising(4, 8), _V, 4),
+          "alpha is a column (B_r, 1): it scales rows of acc, not columns"),
+    _case("large scores", _two_blocks(1000 * _S, _V, 5), "only ever take exp of something minus the new maximum"),
+    _case("a masked block", _two_blocks(_masked(_S, slice(5, 8)), _V, 5),
+          "scores of -inf change nothing: their weight is exp(-inf) = 0"),
+    _case("nothing seen yet", _two_blocks(_masked(_S, slice(0, 8)), _V, 5),
+          "-inf minus -inf is NaN: where the new maximum is -inf, subtract 0 instead, and return -inf"),
+    _case("some rows have seen nothing", _two_blocks(_some_masked(), _V, 4),
+          "ask every row by itself whether it has seen a key: its neighbours may have, and not the same keys"),
+    _case("negative scores", _two_blocks(_S - 5, _V, 4),
+          "a maximum may have either sign: only -inf says that a row has seen nothing"),
+    _case("very low scores", _two_blocks(-1e30 * _S.abs(), _V, 4),
+          "-inf alone stands for no key: any finite number may be a score"),
+    _case("one query, one key more", _two_blocks(_S[:1], _V, 7),
+          "a dimension of size 1 stays: m and l are (B_r, 1) for B_r = 1 too"),
+    _case("a NaN comes through", _with_nan,
+          "a score of NaN is an error that must show in its row: guard -inf minus -inf before the exponential, "
+          "and repair nothing after it, as nan_to_num does"),
+)  # fmt: skip
+
+VISITED_CASES = (
+    Case("square blocks", _visited(12, 12, 3, 3), "T (T + 1) / 2 for T blocks a side: the diagonal ones count"),
+    Case("blocks of two sizes", _visited(12, 12, 4, 3), "ask the last query of a block which keys it sees"),
+    Case("keys in larger blocks", _visited(12, 12, 2, 6), "a block of keys counts as soon as its first key is seen"),
+    Case("nothing divides", _visited(10, 10, 4, 5), "the last block of queries ends at N_q, not later"),
+    Case("more keys than queries", _visited(4, 12, 2, 3), "query i sees keys up to i + N_k - N_q"),
+    Case("rows that see nothing", _visited(12, 4, 3, 2), "a block of queries that sees no key adds 0, not less"),
+    Case("every small size", _every_size, "draw the mask for the sizes named here, and count the blocks"),
+)
+
 EXERCISES = (
     Ordering(
         "order",
         "order(): the letters of the lines of FlashAttention-1's inner loop, from top to bottom",
         order_solution,
-        (
-            ORDER.case("one block of keys", _growing(4, 3, 2, 3), "m = -inf, l = 0 and O = 0: nothing old has weight"),
-            ORDER.case("maxima rise", _growing(4, 6, 2, 2), "the old O weighs l exp(m - m_new), its keys' whole sum"),
-            ORDER.case("maxima stay", _falling(4, 6, 2, 2), "then the block is on another scale: exp(m_block - m_new)"),
-            ORDER.case("nothing divides", _growing(5, 7, 3, 4), "the last blocks are shorter"),
-            ORDER.case("large scores", _growing(4, 6, 2, 3, 500.0), "only ever take exp of what is 0 or less"),
-        ),
+        ORDER_CASES,
         hints=(
             "Say what a visit does: the block by itself, the new maximum, the weights of old and new, then l, O, and what is stored.",
             "Every line reads names: each must have its value by then, and m[at], l[at] must still be the old ones.",
@@ -119,75 +157,7 @@ EXERCISES = (
         "update",
         "my_update(m, l, acc, S, V) -> m, l, acc after one more block of keys",
         update_solution,
-        (
-            Case(
-                "the first block", _two_blocks(_S, _V, 0), "from m = -inf, l = 0, acc = 0: alpha is exp(-inf) = 0", 1e-9
-            ),
-            Case(
-                "every maximum rises", _two_blocks(_rising(3, 8), _V, 4), "scale l and acc by exp(m_old - m_new)", 1e-9
-            ),
-            Case(
-                "no maximum rises",
-                _two_blocks(_rising(3, 8).flip(-1), _V, 4),
-                "then alpha is 1, and P is exp(S - m)",
-                1e-9,
-            ),
-            Case(
-                "as many rows as columns",
-                _two_blocks(_rising(4, 8), _V, 4),
-                "alpha is a column (B_r, 1): it scales rows of acc, not columns",
-                1e-9,
-            ),
-            Case(
-                "large scores",
-                _two_blocks(1000 * _S, _V, 5),
-                "only ever take exp of something minus the new maximum",
-                1e-9,
-            ),
-            Case(
-                "a masked block",
-                _two_blocks(_masked(_S, slice(5, 8)), _V, 5),
-                "scores of -inf change nothing: their weight is exp(-inf) = 0",
-                1e-9,
-            ),
-            Case(
-                "nothing seen yet",
-                _two_blocks(_masked(_S, slice(0, 8)), _V, 5),
-                "-inf minus -inf is NaN: where the new maximum is -inf, subtract 0 instead, and return -inf",
-                1e-9,
-            ),
-            Case(
-                "some rows have seen nothing",
-                _two_blocks(_some_masked(), _V, 4),
-                "ask every row by itself whether it has seen a key: its neighbours may have, and not the same keys",
-                1e-9,
-            ),
-            Case(
-                "negative scores",
-                _two_blocks(_S - 5, _V, 4),
-                "a maximum may have either sign: only -inf says that a row has seen nothing",
-                1e-9,
-            ),
-            Case(
-                "very low scores",
-                _two_blocks(-1e30 * _S.abs(), _V, 4),
-                "-inf alone stands for no key: any finite number may be a score",
-                1e-9,
-            ),
-            Case(
-                "one query, one key more",
-                _two_blocks(_S[:1], _V, 7),
-                "a dimension of size 1 stays: m and l are (B_r, 1) for B_r = 1 too",
-                1e-9,
-            ),
-            Case(
-                "a NaN comes through",
-                _with_nan,
-                "a score of NaN is an error that must show in its row: guard -inf minus -inf before the exponential, "
-                "and repair nothing after it, as nan_to_num does",
-                1e-9,
-            ),
-        ),
+        UPDATE_CASES,
         hints=(
             "This is the recurrence of one query, done for B_r queries at once. Which of m, l, acc and S have one number for each row?",
             "m_new is the larger of m and the row maximum of S. alpha = e^(m - m_new) is (B_r, 1), P = e^(S - m_new) is (B_r, B_c).",
@@ -202,21 +172,7 @@ EXERCISES = (
         "visited",
         "visited(N_q, N_k, block_q, block_k) -> pairs of blocks in which some query sees some key",
         visited_solution,
-        (
-            Case("square blocks", _visited(12, 12, 3, 3), "T (T + 1) / 2 for T blocks a side: the diagonal ones count"),
-            Case("blocks of two sizes", _visited(12, 12, 4, 3), "ask the last query of a block which keys it sees"),
-            Case(
-                "keys in larger blocks",
-                _visited(12, 12, 2, 6),
-                "a block of keys counts as soon as its first key is seen",
-            ),
-            Case("nothing divides", _visited(10, 10, 4, 5), "the last block of queries ends at N_q, not later"),
-            Case("more keys than queries", _visited(4, 12, 2, 3), "query i sees keys up to i + N_k - N_q"),
-            Case(
-                "rows that see nothing", _visited(12, 4, 3, 2), "a block of queries that sees no key adds 0, not less"
-            ),
-            Case("every small size", _every_size, "draw the mask for the sizes named here, and count the blocks"),
-        ),
+        VISITED_CASES,
         hints=(
             "Take one block of queries. Which of its queries sees the most keys, and how many are that?",
             "The last one, number min(start + block_q, N_q) - 1. Query i sees the keys 0 to i + N_k - N_q.",

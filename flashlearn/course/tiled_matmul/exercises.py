@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import torch
@@ -65,35 +66,38 @@ def _another_block(function):
     return function(A.clone(), B.clone(), 4), A @ B
 
 
+BLOCKS_CASES = (
+    Case("one size for all", _shapes(8, 8, 128, 2, 2, 1, 3), "only rows are cut: Q_i is (2, 128), S_ij is (2, 2)"),
+    Case("blocks of two sizes", _shapes(8, 8, 128, 2, 4, 0, 1), "block_q cuts Q and O, block_k cuts K and V"),
+    Case("last block of Q", _shapes(7, 8, 16, 3, 4, 2, 0), "rows left over: min(block_q, N_q - i * block_q)"),
+    Case("last block of K", _shapes(10, 10, 16, 4, 4, 0, 2), "keys left over: min(block_k, N_k - j * block_k)"),
+    Case("one block for all", _shapes(5, 6, 3, 64, 64, 0, 0), "a block larger than the matrix is the whole matrix"),
+    Case("both last", _shapes(7, 10, 16, 3, 4, 2, 2),
+         "the last block of Q may meet the last block of K: both are shorter, each by itself"),
+    Case("last blocks, nothing left over", _shapes(12, 20, 16, 3, 5, 3, 3),
+         "where block_q divides N_q the last block is a whole one"),
+    Case("every small size", _every_size, "draw the matrices and their blocks for the sizes named here"),
+)  # fmt: skip
+
+_case = functools.partial(Case, tolerance=1e-9)
+TILED_MATMUL_CASES = (
+    _case("even blocks", _product(8, 4, 8, 2), "C_ij is the sum over p of A_ip B_pj"),
+    _case("one block", _product(3, 3, 3, 4), "slices may run past the edge: A[0:4] of three rows is three rows"),
+    _case("rows left over", _product(5, 4, 4, 2), "step through range(0, M, block), not range(M // block)"),
+    _case("inner dimension left over", _product(4, 7, 4, 2), "the last block of the sum counts too"),
+    _case("nothing square", _product(4, 9, 7, 2), "A is (M, R), B is (R, N): which loop cuts which side?"),
+    _case("small products only", _small_products_only,
+          "multiply blocks of at most (block, block), whether by @, by einsum or entry by entry"),
+    _case("block decides", _another_block,
+          "step by block and cut by block: not by a number of your own, nor entry by entry"),
+)  # fmt: skip
+
 EXERCISES = (
     Exercise(
         "blocks",
         "block_shapes(N_q, N_k, D, block_q, block_k, i, j) -> shapes of Q_i, K_j^T, S_ij, V_j and O_i",
         blocks_solution,
-        (
-            Case(
-                "one size for all", _shapes(8, 8, 128, 2, 2, 1, 3), "only rows are cut: Q_i is (2, 128), S_ij is (2, 2)"
-            ),
-            Case("blocks of two sizes", _shapes(8, 8, 128, 2, 4, 0, 1), "block_q cuts Q and O, block_k cuts K and V"),
-            Case("last block of Q", _shapes(7, 8, 16, 3, 4, 2, 0), "rows left over: min(block_q, N_q - i * block_q)"),
-            Case("last block of K", _shapes(10, 10, 16, 4, 4, 0, 2), "keys left over: min(block_k, N_k - j * block_k)"),
-            Case(
-                "one block for all",
-                _shapes(5, 6, 3, 64, 64, 0, 0),
-                "a block larger than the matrix is the whole matrix",
-            ),
-            Case(
-                "both last",
-                _shapes(7, 10, 16, 3, 4, 2, 2),
-                "the last block of Q may meet the last block of K: both are shorter, each by itself",
-            ),
-            Case(
-                "last blocks, nothing left over",
-                _shapes(12, 20, 16, 3, 5, 3, 3),
-                "where block_q divides N_q the last block is a whole one",
-            ),
-            Case("every small size", _every_size, "draw the matrices and their blocks for the sizes named here"),
-        ),
+        BLOCKS_CASES,
         hints=(
             "Draw Q, K^T, S, V and O as in the picture. Which sides does block_q cut, and which does block_k?",
             "block_q cuts the rows of Q, S and O, block_k the rows of K and V, which are columns of K^T and S. D is never cut.",
@@ -106,32 +110,7 @@ EXERCISES = (
         "tiled_matmul",
         "tiled(A, B, block): (M, R), (R, N) -> (M, N), by square blocks",
         tiled_solution,
-        (
-            Case("even blocks", _product(8, 4, 8, 2), "C_ij is the sum over p of A_ip B_pj", 1e-9),
-            Case(
-                "one block",
-                _product(3, 3, 3, 4),
-                "slices may run past the edge: A[0:4] of three rows is three rows",
-                1e-9,
-            ),
-            Case(
-                "rows left over", _product(5, 4, 4, 2), "step through range(0, M, block), not range(M // block)", 1e-9
-            ),
-            Case("inner dimension left over", _product(4, 7, 4, 2), "the last block of the sum counts too", 1e-9),
-            Case("nothing square", _product(4, 9, 7, 2), "A is (M, R), B is (R, N): which loop cuts which side?", 1e-9),
-            Case(
-                "small products only",
-                _small_products_only,
-                "multiply blocks of at most (block, block), whether by @, by einsum or entry by entry",
-                1e-9,
-            ),
-            Case(
-                "block decides",
-                _another_block,
-                "step by block and cut by block: not by a number of your own, nor entry by entry",
-                1e-9,
-            ),
-        ),
+        TILED_MATMUL_CASES,
         hints=(
             "A block of C needs a whole row of blocks of A and a whole column of blocks of B. How many loops is that?",
             "Three: over the rows of A, the columns of B, and the inner dimension. The innermost adds up.",

@@ -64,7 +64,4 @@ def the_edge(smallest_block):
     return ""
 
 
-CAUSES = {
-    "bytes": (elements_are_no_bytes, what_a_key_costs, what_a_query_costs, blocks_of_keys),
-    "block": (the_edge,),
-}
+CAUSES = {"bytes": (elements_are_no_bytes, what_a_key_costs, what_a_query_costs, blocks_of_keys), "block": (the_edge,)}
