@@ -12,8 +12,8 @@ from matplotlib.text import Text
 
 import flashlearn as fl
 from flashlearn.show import draw, frame
+from flashlearn.show.draw.parts import PALEST
 from flashlearn.show.draw.style import COLOURS, contrast, outline_of, tint
-from flashlearn.show.draw.tiling import PALEST
 from tests.slow import every, slow
 
 X = torch.tensor([3.0, 2.0, 5.0, 1.0])

@@ -94,7 +94,7 @@ class Picture:
 
     def projected(self) -> bytes:
         """The picture as `frame.look` wants it: a plot with thicker lines and more pixels on a projector."""
-        if (look.scale, look.lines) == (1.0, 1.0):
+        if look.key == (1.0, 1.0):
             return self.png
         if self.figure is not None:
             with style.context(STYLE):

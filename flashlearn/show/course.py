@@ -140,8 +140,8 @@ def _by_query(steps: Callable[..., Iterable[fl.Step]]) -> Count:
     return count(steps(*qkv()), "K", alone=steps(*one_query()))
 
 
-def _tiled(steps: Callable[..., Iterable[fl.Step]]) -> Count:
-    return count(steps(*qkv(), **BLOCKS), "K")
+def _whole(steps: Callable[..., Iterable[fl.Step]], **options: Any) -> Count:
+    return count(steps(*qkv(), **options), "K")
 
 
 def _paged() -> Count:
@@ -156,6 +156,10 @@ def _paged() -> Count:
 def _matmul() -> Count:
     q, k, _ = (matrix[0, 0] for matrix in qkv())
     return count(fl.tiled_matmul_steps(q, k.mT, block_m=BLOCK, block_n=BLOCK, block_k=BLOCK), "B")
+
+
+def _backward() -> Count:
+    return count(fl.attention_backward_steps(torch.ones(1, 1, TOKENS, WIDTH), *qkv()), "K")
 
 
 def _tiled_backward() -> Count:
@@ -189,18 +193,17 @@ NAIVE = Algorithm("naive_softmax", "softmax", A_ROW, partial(_row, fl.naive_soft
 SAFE = Algorithm("safe_softmax", "softmax", A_ROW, partial(_row, fl.safe_softmax_steps))
 ONLINE = Algorithm("online_softmax", "softmax", A_ROW, partial(_row, fl.online_softmax_steps))
 BLOCKED = Algorithm("blocked_softmax", "softmax", ROW_BLOCKS, partial(_row, fl.blocked_softmax_steps, BLOCK))
-STANDARD = Algorithm("standard_attention", "attention", A_HEAD, lambda: count(fl.standard_attention_steps(*qkv()), "K"))
+STANDARD = Algorithm("standard_attention", "attention", A_HEAD, partial(_whole, fl.standard_attention_steps))
 TWO_PASS = Algorithm("two_pass_attention", "attention", A_HEAD, partial(_by_query, fl.two_pass_attention_steps))
 ONE_PASS = Algorithm("one_pass_attention", "attention", A_HEAD, partial(_by_query, fl.one_pass_attention_steps))
 MATMUL = Algorithm("tiled_matmul", "matmul", PRODUCT, _matmul)
-FLASH_1 = Algorithm("tiled_attention_v1", "attention", HEAD_BLOCKS, partial(_tiled, fl.tiled_attention_v1_steps))
-FLASH_2 = Algorithm("tiled_attention_v2", "attention", HEAD_BLOCKS, partial(_tiled, fl.tiled_attention_v2_steps))
-BACKWARD = Algorithm(
-    "attention_backward",
-    "gradients",
-    A_HEAD,
-    lambda: count(fl.attention_backward_steps(torch.ones(1, 1, TOKENS, WIDTH), *qkv()), "K"),
+FLASH_1 = Algorithm(
+    "tiled_attention_v1", "attention", HEAD_BLOCKS, partial(_whole, fl.tiled_attention_v1_steps, **BLOCKS)
 )
+FLASH_2 = Algorithm(
+    "tiled_attention_v2", "attention", HEAD_BLOCKS, partial(_whole, fl.tiled_attention_v2_steps, **BLOCKS)
+)
+BACKWARD = Algorithm("attention_backward", "gradients", A_HEAD, _backward)
 TILED_BACKWARD = Algorithm("tiled_attention_backward", "gradients", HEAD_BLOCKS, _tiled_backward)
 LARGE_STANDARD = Algorithm(
     "standard_attention", "large", BY_FORMULA, lambda: priced(cost.standard_cost(1, 1, LARGE, LARGE, HEAD), 3, 1, 0, ())
@@ -217,12 +220,8 @@ DECODING = Algorithm(
     lambda: count(fl.tiled_attention_v2_steps(*one_query(), **BLOCKS), "K"),
 )
 PAGED = Algorithm("flash_attention_paged", "decoding", HEAD_BLOCKS, _paged)
-WINDOWED = Algorithm(
-    f"flash_attention, window ({BLOCK}, 0)",
-    "masked",
-    HEAD_BLOCKS,
-    lambda: count(fl.tiled_attention_v2_steps(*qkv(), window=(BLOCK, 0), **BLOCKS), "K"),
-)
+WINDOWED_STEPS = partial(_whole, fl.tiled_attention_v2_steps, window=(BLOCK, 0), **BLOCKS)
+WINDOWED = Algorithm(f"flash_attention, window ({BLOCK}, 0)", "masked", HEAD_BLOCKS, WINDOWED_STEPS)
 
 STAGES = (
     Stage("00", "Start here", "", "words, symbols, pictures, and the two ends of the way", (STANDARD, FLASH_2)),

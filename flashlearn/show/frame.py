@@ -40,6 +40,11 @@ class Look:
 
     scale, lines = 1.0, 1.0
 
+    @property
+    def key(self) -> tuple[float, float]:
+        """Pictures with the same key are painted alike."""
+        return self.scale, self.lines
+
 
 look = Look()
 
@@ -64,11 +69,7 @@ def at(runs: Mapping[str, list[Step]], number: int) -> dict[str, Step]:
 
 def transcript(runs: Mapping[str, list[Step]], number: int) -> str:
     """What one frame shows, in words: "Step 3 of 9 · ..."; one line per run."""
-    lines = []
-    for title, step in at(runs, number).items():
-        name = f"{title}: " if title else ""
-        lines.append(f"{name}{words(step)}")
-    return "\n".join(lines)
+    return "\n".join(f"{title}: {words(step)}" if title else words(step) for title, step in at(runs, number).items())
 
 
 def words(step: Step) -> str:

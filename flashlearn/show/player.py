@@ -43,14 +43,7 @@ from flashlearn.show.frame import (
     table,
     transcript,
 )
-from flashlearn.show.inputs import (
-    check_alt,
-    check_draw,
-    check_figsize,
-    check_frame,
-    check_predict,
-    check_seconds,
-)
+from flashlearn.show.inputs import check_alt, check_draw, check_figsize, check_frame, check_predict, check_seconds
 
 SHORT = 24  # steps; a longer run is not painted when its cell runs
 LONG = 48  # steps; a longer run is stored without its sentences in the frames
@@ -101,8 +94,8 @@ class Player(anywidget.AnyWidget):
             "questions": {str(at): text for at, text in questions.items()},
         }
         film, self._there = self._painted()  # before there is a widget: what fails leaves none
-        self._filmed = None if self._there else looks()
-        self._look = looks()
+        self._filmed = None if self._there else look.key
+        self._look = look.key
         self._sent: set[int] = set()
         self._requested: tuple[int, int] | None = None  # version and number of the frame that a view requested last
         self._begun: tuple[int, int] | None = None  # and of the one that is being painted ahead
@@ -144,7 +137,7 @@ class Player(anywidget.AnyWidget):
         """
         runs, alt = as_runs(steps), self.alt if alt is None else check_alt(alt)
         first = png(paint(runs, 0, self.draw_step, self.figsize))
-        self.runs, self.alt, self._there, self._look, self._filmed = runs, alt, {0: first}, looks(), None
+        self.runs, self.alt, self._there, self._look, self._filmed = runs, alt, {0: first}, look.key, None
         self._picture = None
         run = {
             **described(self.runs, self.alt, self.figsize, self.seconds),
@@ -161,7 +154,7 @@ class Player(anywidget.AnyWidget):
     def paint(self) -> None:
         """Have every frame again, as `frame.look` wants it by now."""
         with self.hold_sync():
-            self.film = self.picture.png if self._filmed == looks() else b""
+            self.film = self.picture.png if self._filmed == look.key else b""
             self.version += 1
         self._sent.clear()
 
@@ -198,9 +191,8 @@ class Player(anywidget.AnyWidget):
 
     def _failed(self, task: asyncio.Task) -> None:
         if not task.cancelled() and (error := task.exception()):
-            self.send(
-                {"version": self.version, "failed": f"A frame cannot be painted: {type(error).__name__}: {error}"}
-            )
+            failed = f"A frame cannot be painted: {type(error).__name__}: {error}"
+            self.send({"version": self.version, "failed": failed})
 
     def _resume(self) -> None:
         """Paint ahead, if somebody looks, there is a loop, and it is not being done already."""
@@ -245,7 +237,7 @@ class Player(anywidget.AnyWidget):
         """Paint one frame, unless it is there, and send it, in parts between which another one can be painted."""
         Player.unfinished += 1
         try:
-            data = self._there.get(number) if self._look == looks() else None
+            data = self._there.get(number) if self._look == look.key else None
             if data is None and number not in self._sent:
                 surface = drawn(self.runs, number, self.draw_step, self.figsize)
                 yield
@@ -332,11 +324,6 @@ def play(
                that step is hidden, from 1: step 0 is always shown. The reader can turn it on and off
     """
     return Player(steps, draw, alt=alt, figsize=figsize, seconds=seconds, still=still, predict=predict)
-
-
-def looks() -> tuple[float, float]:
-    """How pictures are painted now."""
-    return look.scale, look.lines
 
 
 def delays(runs: Mapping[str, list[Step]], seconds: float) -> list[int]:

@@ -89,8 +89,7 @@ class Stepper(widgets.VBox):
     def _load(self, steps: Steps) -> None:
         """Record the steps and paint the first."""
         runs = as_runs(steps)
-        first = png(paint(runs, 0, self.draw_step, self.figsize))
-        self.runs, self._painted = runs, {(0, look.scale, look.lines): first}
+        self.runs, self._painted = runs, {(0, *look.key): png(paint(runs, 0, self.draw_step, self.figsize))}
 
     def _rewind(self) -> None:
         """Show the first of the steps that were loaded."""
@@ -104,7 +103,7 @@ class Stepper(widgets.VBox):
     def paint(self) -> None:
         """Show the picture and the words of the step that the slider is at."""
         number = self.slider.value - 1
-        key = number, look.scale, look.lines
+        key = number, *look.key
         if key not in self._painted:
             self._painted[key] = png(paint(self.runs, number, self.draw_step, self.figsize))
         words = transcript(self.runs, number)

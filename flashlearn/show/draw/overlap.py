@@ -31,13 +31,13 @@ def draw_overlap(ax: Axes, step: Step) -> None:
     each = (sheet.height - TOP - 8) / len(runs)
     _legend(sheet)
     for number, title in enumerate(runs):
-        _lane(sheet, step, title, TOP + number * each, slot)
+        _schedule(sheet, step, title, TOP + number * each, slot)
     now = LEFT + time * slot
     sheet.line([now, now], [TOP + 24, sheet.height - 6], color=INK, linewidth=2, linestyle=DASHES, zorder=0.8)
     sheet.paint()
 
 
-def _lane(sheet: Sheet, step: Step, title: str, y: float, slot: float) -> None:
+def _schedule(sheet: Sheet, step: Step, title: str, y: float, slot: float) -> None:
     """The units of one schedule and their tasks; a slot is so many pixels long."""
     tasks, slots = step.values["runs"][title], step.values["ends"][title]
     ground = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # the line of the present passes behind words

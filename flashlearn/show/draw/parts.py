@@ -10,6 +10,7 @@ from flashlearn.show.draw.style import COLOURS, EDGE, INK, MOVED, QUIET, colour,
 
 MONO = {"family": "monospace", "fontsize": 20, "va": "center"}
 CENTRED = {"ha": "center", "va": "center"}
+PALEST = 0.14  # strength of the colour of what is in HBM only
 
 
 def panel(sheet: Sheet, area: Rect, where: str, note: str = "") -> None:
@@ -35,7 +36,7 @@ def on_chip_note(sheet: Sheet, area: Rect, step: Step, down: float) -> None:
 
 def matrix_read(sheet: Sheet, step: Step, name: str, grid: Grid, lying: bool = False) -> None:
     """A matrix in HBM, transposed if `lying`: rows with a copy on chip full, others pale; framed if this step read them."""
-    sheet.fill(grid.rect(), tint(name, 0.14))
+    sheet.fill(grid.rect(), tint(name, PALEST))
     for tiles, read in ((step.on_chip, False), (step.reads, True)):
         for tile in (tile for tile in tiles if tile.name == name):
             rect = grid.rect(cols=tile.rows) if lying else grid.rect(tile.rows)

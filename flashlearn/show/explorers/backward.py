@@ -44,13 +44,8 @@ class BackwardExplorer(Stepper):
         self.follow = _choice("follow", FOLLOWED, follow, "the block whose steps are shown", 170)
         self.form = _choice("form", (TWO_PASSES, FUSED), form, "two sweeps, or one that adds to dQ in HBM", 190)
         check_bool(causal, "causal")
-        self.causal = widgets.Checkbox(
-            description="causal",
-            value=causal,
-            indent=False,
-            tooltip="queries see no later keys",
-            layout={"width": "90px"},
-        )
+        narrow = {"indent": False, "layout": {"width": "90px"}, "tooltip": "queries see no later keys"}
+        self.causal = widgets.Checkbox(description="causal", value=causal, **narrow)
         self.scores = [_amount(f"s{key}", value, f"score of key {key}") for key, value in enumerate(SCORES)]
         self.arrived = [_amount(f"dp{key}", value, f"dP of key {key}") for key, value in enumerate(ARRIVED)]
         self.fit = widgets.HTML()

@@ -24,12 +24,9 @@ class StrideExplorer(Stepper):
             slider(name, (0, size - 1), 0, f"index {d}", LOOK)
             for d, (name, size) in enumerate(zip("ijk", self.x.shape, strict=True))
         ]
-        self.transposed = widgets.Checkbox(
-            description="transpose: swap the last two strides",
-            indent=False,
-            layout={"width": "320px"},
-            tooltip="show x.transpose(1, 2): the same memory, other strides",
-        )
+        about = "show x.transpose(1, 2): the same memory, other strides"
+        wide = {"indent": False, "layout": {"width": "320px"}, "tooltip": about}
+        self.transposed = widgets.Checkbox(description="transpose: swap the last two strides", **wide)
         alt = "The 24 elements of a tensor in memory order and in index order, one of them picked out."
         super().__init__(layout_steps(self.x), draw_strides, alt=alt, figsize=(12.8, 4.6), interval=500)
         self.slider.observe(lambda change: self._show_index(), "value")
@@ -64,9 +61,8 @@ class StrideExplorer(Stepper):
         """The step follows the index sliders, unless they are following it."""
         wanted = tuple(control.value for control in self.index)
         if not self._following:
-            self.slider.value = 1 + next(
-                n for n, step in enumerate(self._steps()) if step.values.get("index") == wanted
-            )
+            steps = enumerate(self._steps(), start=1)
+            self.slider.value = next(n for n, step in steps if step.values.get("index") == wanted)
 
 
 class ProgramExplorer(Stepper):

@@ -86,9 +86,8 @@ class TilingExplorer(Stepper):
         check_bool(causal, "causal")
         chosen = (CAUSAL if causal else FULL) if mask is None else mask
         check_choice("mask", list(MASKS), chosen)
-        self.mask = widgets.Dropdown(
-            description="mask", options=list(MASKS), value=chosen, tooltip=seen, **look(190, 38)
-        )
+        masks = {"options": list(MASKS), "value": chosen, "tooltip": seen}
+        self.mask = widgets.Dropdown(description="mask", **masks, **look(190, 38))
         panels = {"tooltip": "what is shown side by side", **look(190, 48)}
         self.beside = widgets.Dropdown(description="beside", options=list(BESIDE), **panels)
         narrow = {"indent": False, "layout": {"width": "124px"}, "tooltip": "show tiles on their way at every step on"}
@@ -155,11 +154,8 @@ class TilingExplorer(Stepper):
 
     def _choose_blocks(self) -> str:
         """Set B_r and B_c as the rule wants; returns what is wrong with them, or nothing."""
-        D, M, rule = (
-            self.dimension.value,
-            self.sram.value,
-            {FITTING: fitting_block_sizes, PAPER: paper_block_sizes}.get(self.rule.value),
-        )
+        D, M = self.dimension.value, self.sram.value
+        rule = {FITTING: fitting_block_sizes, PAPER: paper_block_sizes}.get(self.rule.value)
         self.block_q.disabled = self.block_k.disabled = rule is not None
         if rule and M < 4 * D + 1:
             return f"No blocks fit: even 1 × 1 needs 4 × {D} + 1 = {4 * D + 1} elements, and the SRAM holds {M}."
@@ -230,9 +226,9 @@ class TilingExplorer(Stepper):
 
 
 def tiling_explorer(**start) -> TilingExplorer:
-    """FlashAttention-1, -2 and standard attention: sliders for N, D, B_r, B_c and the SRAM, masks, bytes live.
+    """FlashAttention-1, -2 and standard attention, with sliders for N, D, B_r, B_c and the SRAM, and with masks.
 
-    `start` may set the first values: N, D, block_q, block_k, sram, causal, mask ("full", "causal", "window of 4", "two
+    `start` sets the first values: N, D, block_q, block_k, sram, causal, mask ("full", "causal", "window of 4", "two
     documents", "documents, window").
     """
     return TilingExplorer(**start)
