@@ -9,7 +9,7 @@ import re
 import nbformat
 import pytest
 
-from flashlearn.show.frame import TOTAL
+from flashlearn.show.frame import TOTAL_SIZE
 from tests.browser.conftest import ROOT, shown_width
 
 pytest.importorskip("playwright", reason="needs the extra `test`")
@@ -227,7 +227,7 @@ def is_projected(notebook, steppers, name):
             assert stepper.evaluate(CLIPPED) == []
             assert stepper.evaluate("node => node.scrollHeight <= node.clientHeight + 1"), "more than the screen"
             image = stepper.locator("img").first.bounding_box()["width"]
-            assert TOTAL / 72 * image / 12.8 >= 28, "totals painted in a picture of 12.8 inches"
+            assert TOTAL_SIZE / 72 * image / 12.8 >= 28, "totals painted in a picture of 12.8 inches"
             notebook.screenshot(f"projector {name} {place} {height}")
     notebook.project(False)
     assert page.locator(".jp-CodeCell .jp-Cell-inputWrapper").filter(visible=True).count() > 0
