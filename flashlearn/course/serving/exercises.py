@@ -40,7 +40,12 @@ PAGE_CASES = (
     _page(
         "a large pool",
         "an int32 holds numbers below 2^31: widen the page number before it is multiplied",
-        *(0, 3, range(32), 16, (16384, 2048, 128), ((150_000, 140_001),)),
+        b=0,
+        h=3,
+        t=range(32),
+        page=16,
+        strides=(16384, 2048, 128),
+        table=((150_000, 140_001),),
     ),
 )
 WASTE_CASES = (

@@ -94,6 +94,7 @@ def _by_blocks_of_keys(function):
     return _in_sevens(function, (q, k, v, do, o, lse), 4, "keys"), dS @ k / math.sqrt(3)
 
 
+ZEROS = "torch.zeros(...) is float32 unless told"
 ORDER_CASES = (
     _order("one block of queries", "dV takes P, dK takes dS", 3, 4, 2, (0, 4), 3),
     _order("two blocks of queries", "both gradients add up over the queries", 6, 4, 2, (0, 4), 3),
@@ -118,12 +119,7 @@ DV_CASES = (
         _by_blocks,
         "inside the loop: q[rows], do[rows] and lse[rows] of block_q queries, and all of k_j",
     ),
-    _dv(
-        "all digits of float64",
-        "torch.zeros(...) is float32 unless told: zeros_like(k_j), or dtype=q.dtype",
-        *(15, 7, 5, (0, 7), 4),
-        tolerance=1e-10,
-    ),
+    _dv("all digits of float64", f"{ZEROS}: zeros_like(k_j), or dtype=q.dtype", 15, 7, 5, (0, 7), 4, tolerance=1e-10),
 )
 DS_CASES = (
     _ds("all keys", "dS = P o (dP - delta), dP = dO V_j^T", 5, 4, 3, (0, 5), (0, 4)),
@@ -131,10 +127,7 @@ DS_CASES = (
     _ds("as many rows as columns", "delta is one number for each row: keepdim=True", 9, 9, 4, (3, 6), (3, 6)),
     _ds("part of it masked", "P is 0 where the mask hides: then dS is 0 too", 6, 6, 4, (2, 4), (2, 5), hidden=True),
     _ds(
-        "all digits of float64",
-        "torch.zeros(...) is float32 unless told; keep the dtype of what comes in",
-        *(7, 11, 5, (1, 6), (2, 9)),
-        tolerance=1e-10,
+        "all digits of float64", f"{ZEROS}; keep the dtype of what comes in", 7, 11, 5, (1, 6), (2, 9), tolerance=1e-10
     ),
 )
 DQ_CASES = (
@@ -144,12 +137,7 @@ DQ_CASES = (
     _dq("the last block is shorter", "range(0, N_k, block_k) with slices keeps the rest", 6, 10, 4, (0, 6), 4),
     _dq("large scores", "subtract lse before the exponential: exp(S) overflows", 8, 6, 4, (0, 8), 3, 3000.0),
     Case("block by block", _by_blocks_of_keys, "inside the loop: block_k rows of k and of v, and all of q_i"),
-    _dq(
-        "all digits of float64",
-        "torch.zeros(...) is float32 unless told: zeros_like(q_i), or dtype=q_i.dtype",
-        *(7, 15, 5, (0, 7), 4),
-        tolerance=1e-10,
-    ),
+    _dq("all digits of float64", f"{ZEROS}: zeros_like(q_i), or dtype=q_i.dtype", 7, 15, 5, (0, 7), 4, tolerance=1e-10),
 )
 
 EXERCISES = (

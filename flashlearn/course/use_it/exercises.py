@@ -51,13 +51,17 @@ CACHE_CASES = (
     _behind(
         "room to spare",
         "rows behind length + n are NaN here, which no mask undoes: cut them off; those before must be in K, V",
-        *(4, 2),
+        length=4,
+        new=2,
         spare=3,
     ),
     _behind(
         "batches and heads",
         "the rows are the last dimension but one; K and V are views: reshape may copy them",
-        *(3, 4, 2, (2, 3)),
+        length=3,
+        new=4,
+        spare=2,
+        batch=(2, 3),
     ),
     _behind("large scores", MAXIMUM, 4, 3, size=2000.0),
 )
@@ -70,7 +74,8 @@ GQA_CASES = (
     _grouped(
         "without enable_gqa",
         "share the heads yourself: PyTorch's flag is the task, solved",
-        *(5, 1),  # five heads of one group, shared by the answer and not by PyTorch
+        H_q=5,  # heads of one group, shared by the answer and not by PyTorch
+        H_kv=1,
         asked=without_the_flag,
     ),
 )
