@@ -9,11 +9,11 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: no mutant can run", allow_module_level=True)
 
-from flashlearn.course.triton_forward import mutation_lab
+from flashlearn.course.triton_forward import mutation_lab, solutions
 from flashlearn.course.triton_forward.mutation_lab import MUTANTS, Mutant, build, diff, right, run_lab
-from flashlearn.course.triton_forward.mutation_lab_solution import TESTS
 
 NAMES = [mutant.name for mutant in MUTANTS]
+TESTS = [function for name, function in vars(solutions).items() if name.startswith("test_")]
 KILLERS = {  # the test of the solution that is meant for each mutant
     "no rescale": "test_no_mask",
     "strict mask": "test_causal",

@@ -455,7 +455,7 @@ NEED_TRITON = {
     "flashlearn.kernels", "flashlearn.fast", "flashlearn.models.transformers",
     "flashlearn.models.continuous", "flashlearn.ring.merge_kernel",
     "flashlearn.course.triton_forward.mutation_lab",
-    "flashlearn.course.gpu_and_triton.solutions", "flashlearn.course.triton_forward.mutation_lab_solution",
+    "flashlearn.course.gpu_and_triton.solutions",
     "flashlearn.course.gpu_and_triton.known_kernels",
 }
 

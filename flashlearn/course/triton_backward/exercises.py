@@ -6,23 +6,20 @@ are below.
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
 from flashlearn.core.mask import causal_mask
 from flashlearn.course.triton_backward.solutions import ds_solution, dv_solution, kernel_solution
-from flashlearn.course.triton_forward.exercises import INF
 from flashlearn.exercises.assessment import Case, Exercise, Part
 from flashlearn.exercises.launching import launch
 from flashlearn.exercises.watching import WrongWay
 from flashlearn.exercises.whole_kernels import compiles, launched, launched_far, launched_with_tf32, traffic
 
-if TYPE_CHECKING:
-    import triton.language as tl
-else:
-    tl = None  # triton.language once a check runs: this module must import where Triton is missing
+tl: Any = None  # triton.language once a check runs: this module must import where Triton is missing
 
 
 def dv_kernel(
@@ -58,22 +55,29 @@ def ds_kernel(
     tl.store(ds_ptr + square, tl.broadcast_to(ds_t, (BLOCK_N, BLOCK_M)))
 
 
-def _problem(N_q, N_k, dtype=torch.float32, scale=0.25, values=0.0, arriving=0.0):
-    """q, k, v, do (N, 16), and in float64 P, lse, delta and the gradients of V and S that autograd finds.
+def _normal(N_q, N_k, seed, *heads, D=16):
+    """q, k, v and do, of (*heads, N, D)."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(*heads, n, D, generator=generator) for n in (N_q, N_k, N_k, N_q)]
 
-    `values` and `arriving` are the means of v and do.
-    """
-    generator = torch.Generator().manual_seed(N_q + N_k)
-    q, k, v, do = (torch.randn(n, 16, generator=generator) for n in (N_q, N_k, N_k, N_q))
+
+def _wanted(q, k, v, do, scale, causal=True):
+    """P, lse, delta, dS, dK and dV in float64, by the formulas of notebook 09; rows that see no key give nothing."""
+    q, k, v, do = (t.double() for t in (q, k, v, do))
+    s = q @ k.mT * scale
+    if causal:
+        s = s.masked_fill(~causal_mask(q.shape[-2], k.shape[-2]), -math.inf)
+    p, dp = torch.softmax(s, -1).nan_to_num(0), do @ v.mT
+    delta = (p * dp).sum(-1)
+    ds = p * (dp - delta[..., None])
+    return p, torch.logsumexp(s, -1), delta, ds, ds.mT @ q * scale, p.mT @ do
+
+
+def _problem(N_q, N_k, dtype=torch.float32, scale=0.25, values=0.0, arriving=0.0):
+    """q, k, v, do (N, 16), and what `_wanted` says of them; `values` and `arriving` are the means of v and do."""
+    q, k, v, do = _normal(N_q, N_k, N_q + N_k)
     q, k, v, do = (t.to(dtype) for t in (q, k, v + values, do + arriving + arriving * do / 4))
-    visible = causal_mask(N_q, N_k)
-    s = (q.double() @ k.double().mT * scale).masked_fill(~visible, -INF).requires_grad_()
-    v_64 = v.double().requires_grad_()
-    p = torch.softmax(s, -1).masked_fill(~visible, 0.0)  # rows that see no key: 0, not NaN
-    o = p @ v_64
-    ds, dv = torch.autograd.grad(o, (s, v_64), do.double())
-    lse = torch.logsumexp(s, -1).detach()
-    return (q, k, v, do), p.detach(), lse, (o.detach() * do.double()).sum(-1), ds, dv
+    return q, k, v, do, *_wanted(q, k, v, do, scale)
 
 
 def _dv(N_q, N_k, start_n=0, scale=0.25, dtype=torch.float32, arriving=0.0, below=0.0):
@@ -83,25 +87,10 @@ def _dv(N_q, N_k, start_n=0, scale=0.25, dtype=torch.float32, arriving=0.0, belo
     """
 
     def compare(function):
-        (q, k, _, do), _, lse, _, _, want = _problem(N_q, N_k, dtype, scale, arriving=arriving)
-        got, want = torch.full((16, 16), torch.nan), want[start_n : start_n + 16]
-        launch(
-            dv_kernel,
-            q,
-            k,
-            do,
-            (lse + below).float(),
-            got,
-            start_n,
-            N_q,
-            N_k,
-            scale,
-            ADD_DV=function,
-            D=16,
-            BLOCK_M=32,
-            BLOCK_N=16,
-        )
-        unit = max(arriving, 1.0)
+        q, k, _, do, _, lse, *_, want = _problem(N_q, N_k, dtype, scale, arriving=arriving)
+        got, want, unit = torch.full((16, 16), torch.nan), want[start_n : start_n + 16], max(arriving, 1.0)
+        constants = {"ADD_DV": function, "D": 16, "BLOCK_M": 32, "BLOCK_N": 16}
+        launch(dv_kernel, q, k, do, (lse + below).float(), got, start_n, N_q, N_k, scale, **constants)
         return got[: len(want)] * math.exp(below) / unit, want / unit
 
     return compare
@@ -111,21 +100,11 @@ def _ds(block_m, block_n, start_m, start_n, dtype=torch.float32, means=(0.0, 0.0
     """dS^T of one pair of blocks, of 64 queries and 64 keys; `means` are those of v and do."""
 
     def compare(function):
-        (_, _, v, do), p, _, delta, want, _ = _problem(64, 64, dtype, values=means[0], arriving=means[1])
+        _, _, v, do, p, _, delta, want, *_ = _problem(64, 64, dtype, values=means[0], arriving=means[1])
         rows, keys = slice(start_m, start_m + block_m), slice(start_n, start_n + block_n)
         p_t, got = p[rows, keys].mT.float().contiguous(), torch.full((block_n, block_m), torch.nan)
-        launch(
-            ds_kernel,
-            p_t,
-            v[keys].contiguous(),
-            do[rows].contiguous(),
-            delta[rows].float(),
-            got,
-            DS=function,
-            D=16,
-            BLOCK_M=block_m,
-            BLOCK_N=block_n,
-        )
+        given = p_t, v[keys].contiguous(), do[rows].contiguous(), delta[rows].float()
+        launch(ds_kernel, *given, got, DS=function, D=16, BLOCK_M=block_m, BLOCK_N=block_n)
         return got, want[rows, keys].mT
 
     return compare
@@ -154,14 +133,13 @@ def _backward(
     """
 
     def compare(kernel):
-        generator = torch.Generator().manual_seed(100 * N_q + N_k)
-        q, k, v, do = (torch.randn(H, n, D, generator=generator) for n in (N_q, N_k, N_k, N_q))
+        q, k, v, do = _normal(N_q, N_k, 100 * N_q + N_k, H, D=D)
         if hard:
             q, v, do = q * torch.tensor([0.2, 10.0]).repeat(N_q)[:N_q, None], v + 60.0, do + 4.0
             do[:, :8] *= 1000.0
             q[:, -8:], do[:, -8:] = q[:, :8], -do[:, :8]
         q, k, v, do = (t.to(dtype) for t in (q, k, v, do))
-        lse, delta, want = _wanted(q, k, v, do, scale, causal)
+        _, lse, delta, _, *want = _wanted(q, k, v, do, scale, causal)
         dk, dv = torch.full_like(k[None], torch.nan), torch.full_like(v[None], torch.nan)  # (1, H, N, D): a batch
         constants = {"D": D, "BLOCK_M": blocks[0], "BLOCK_N": blocks[1], "CAUSAL": causal}
         given = [t[None] for t in (q, k, v, do, lse.float(), delta.float())]
@@ -172,18 +150,6 @@ def _backward(
         return (dk[0] / units[0], dv[0] / units[1]), (want[0] / units[0], want[1] / units[1])
 
     return compare
-
-
-def _wanted(q, k, v, do, scale, causal):
-    """lse, delta, and (dK, dV), in float64, by the formulas of notebook 09; rows that see no key give nothing."""
-    q, k, v, do = (t.double() for t in (q, k, v, do))
-    s = q @ k.mT * scale
-    if causal:
-        s = s.masked_fill(~causal_mask(q.shape[-2], k.shape[-2]), -INF)
-    p, lse = torch.softmax(s, -1).nan_to_num(0), torch.logsumexp(s, -1)
-    dp = do @ v.mT
-    delta = (p * dp).sum(-1)
-    return lse, delta, ((p * (dp - delta[..., None])).mT @ q * scale, p.mT @ do)
 
 
 def _check_bytes(steps, q, k, blocks):
@@ -210,223 +176,127 @@ def _compiles(kernel):
     return 1.0, 1.0
 
 
+# fmt: off
+case = functools.partial(Case, tolerance=1e-2)
+DV = (
+    case("one block of queries", _dv(32, 32),
+         "P^T = exp(K Q^T scale - lse); with exp2 both S and lse take the factor log2(e)"),
+    case("several blocks of queries", _dv(90, 90), "add to the dv that came in"),
+    case("some of the keys", _dv(64, 64, 16), "rows of P sum to 1 over all keys: use lse, no softmax"),
+    case("another scale", _dv(32, 32, scale=1.0), "use the scale that is handed over"),
+    case("more keys than queries", _dv(32, 48, 16),
+         "aligned to the bottom right: query i sees keys j <= i + N_k - N_q"),
+    case("queries that see no key", _dv(48, 20),
+         "their lse is -inf and makes P inf: put 0 there with tl.where; inf * 0 is NaN"),
+    Case("float16", _dv(32, 32, dtype=torch.float16), "both factors of tl.dot in one dtype: p_t.to(do.dtype)", 2e-2),
+    case("large scores", _dv(48, 48, scale=20.0),
+         "subtract lse before the exponential: exp(S) overflows, and so does exp(lse)"),
+    case("small weights", _dv(32, 32, below=20.0),
+         "e^x = 2^(x log2(e)) with all digits, 1.4426950408889634: the larger x, the more an error in them counts"),
+    Case("float16, large sums", _dv(90, 90, scale=4.0, dtype=torch.float16, arriving=20000.0), tolerance=2e-2,
+         hint="what tl.dot gives is float32, and dv is: keep both. Sums in float16 end at 65,504"),
+)
+
+DS = (
+    case("more keys than queries", _ds(16, 32, 32, 0), "dS^T = P^T o (dP^T - delta), dP^T = V dO^T"),
+    case("more queries than keys", _ds(32, 16, 32, 16), "dP^T is (BLOCK_N, BLOCK_M): V dO^T, not dO V^T"),
+    case("as many queries as keys", _ds(16, 16, 32, 16), "delta has one entry for each column of dS^T"),
+    case("part of it masked", _ds(32, 32, 32, 32), "P is 0 where the mask hides: then dS is 0 too"),
+    case("float16", _ds(16, 32, 32, 0, torch.float16), "tl.dot gives float32; keep it"),
+    case("float16, large dP and delta", _ds(16, 32, 32, 0, torch.float16, (60.0, 4.0)),
+         "dP and delta are float32 and differ by little: rounded to float16 before, their difference is noise"),
+    case("only what was loaded is turned", _turned,
+         "V dO^T is dP^T already: with tl.trans(do), nothing else needs turning"),
+)
+
+case = functools.partial(Case, tolerance=1e-4)
+KERNEL = (
+    case("one block of queries", _backward(16, 48, 16, 16), step=1,
+         hint="P^T = exp(K Q^T scale - lse), dV = P^T dO, dS^T = P^T o (V dO^T - delta), dK = scale dS^T Q"),
+    case("three blocks of queries", _backward(48, 16, 16, 16), "add to dk and dv in every turn", step=2),
+    case("ragged lengths", _backward(49, 37, 16, 32), step=3,
+         hint="rows < N_q for Q, dO, lse and delta, keys < N_k for K, V, dK and dV; lse = inf past the end"),
+    case("causal", _backward(40, 40, 16, 16, causal=True), step=4,
+         hint="P^T is 0 where the query must not see the key: tl.where, after the exponential"),
+    case("more keys than queries", _backward(20, 37, 16, 32, causal=True), step=4,
+         hint="aligned to the bottom right: query i sees the keys j <= i + N_k - N_q; a loop that leaves queries out begins "
+         "at start_n + N_q - N_k, not below 0"),
+    case("queries that see no key", _backward(45, 20, 32, 16, causal=True), step=4,
+         hint="their lse is -inf, and P is inf or NaN: hide after the exponential, and select with tl.where, for inf times "
+         "0 is NaN"),
+    case("three heads", _backward(40, 24, 16, 32, H=3, scale=0.75), step=5,
+         hint="tl.program_id(1) is the head: head h begins at row h * N of its tensor"),
+    Case("float16", _backward(40, 33, 16, 16, H=2, D=32, dtype=torch.float16, hard=True), tolerance=3e-3, step=5,
+         hint="p_t.to(do.dtype) and ds_t.to(q.dtype) for the products; all else stays float32, dk and dv above all: "
+         "float16 has 11 bits and ends at 65,504"),
+    case("float32, as on a GPU", _backward(40, 33, 16, 16, launched=launched_with_tf32), step=5,
+         hint='a GPU rounds the factors of tl.dot to TF32, 10 bits of mantissa: input_precision="ieee" in all four products'),
+    case("heads far apart", _backward(16, 16, 16, 16, launched=launched_far), step=5,
+         hint="a head may begin at element 2^31 or behind it, which 32 bits do not hold: tl.program_id(1).to(tl.int64)"),
+    case("bytes", _backward(80, 64, 16, 32, H=2, causal=True, bytes_too=True), step=5,
+         hint="K and V are loaded before the loop; it begins at the block of the first query that sees key start_n: "
+         "start_n + N_q - N_k, not below 0"),
+    case("compiles for sm_90", _compiles, "the compiler's message names the line", step=1),
+)
+
 KERNEL_PATH = (
-    Part(
-        "every program its block of keys against the one block of queries: load, P^T, dV, dS^T, dK, two stores",
-        (
-            "No loop yet. Write the shape of every tile down: which have a row for each key, which for each query?",
-            "tl.program_id(0) says which keys. S^T, P^T, dP^T and dS^T are (BLOCK_N, BLOCK_M); only q and do are turned.",
-            "addresses of keys and of rows -> six loads -> s_t -> p_t -> dv -> dp_t -> ds_t -> dk, with the scale -> stores; p_t.to(...) and ds_t.to(...) before a product",
-        ),
-    ),
-    Part(
-        "several blocks of queries: dK and dV are sums over them",
-        (
-            "Which tiles belong to the program as long as it lives, and which come by?",
-            "k, v, dk and dv stand before the loop, the sums as tiles of float32. What has rows of Q is loaded inside.",
-            "two sums of zeros; for start_m in range(...): rows, four loads, products added to ? and ?; scale and stores after",
-        ),
-    ),
-    Part(
-        "lengths that fill no whole block",
-        (
-            "A query behind the last must add nothing. Which of its four loads can see to that?",
-            "Mask all loads and stores. With zeros past the end, what are dP and dS there? With lse = inf, what is P itself?",
-            "mask=(rows < ...)[:, None] or rows < ..., other=... in the four loads; keys < ... in those of k and v and in both stores",
-        ),
-    ),
-    Part(
-        "causal, aligned to the bottom right, for queries that see nothing too",
-        (
-            "The last query sees the last key. Which keys does query i see? Keys are the rows of P^T.",
-            "A query that sees no key has lse = -inf, so P is inf before the mask. Multiply by 0, or select?",
-            "if CAUSAL: p_t = tl.where(a column of keys against a row of rows, p_t, ...), after the exponential",
-        ),
-    ),
-    Part(
-        "all heads, float16, no byte too many",
-        (
-            "Where does head h begin in Q, in K, in lse? And which is the first query that sees a key of this block?",
-            "tl.program_id(1).to(tl.int64) is the head, in 64 bits: offsets may pass 2^31. The loop begins at a multiple of BLOCK_M, from the query that sees key start_n.",
-            "(head * N + row) in place of row in every address, with the N of that tensor; range(first, ...) with first >= 0",
-        ),
-    ),
+    Part("every program its block of keys against the one block of queries: load, P^T, dV, dS^T, dK, two stores", (
+        "No loop yet. Write the shape of every tile down: which have a row for each key, which for each query?",
+        "tl.program_id(0) says which keys. S^T, P^T, dP^T and dS^T are (BLOCK_N, BLOCK_M); only q and do are turned.",
+        "addresses of keys and of rows -> six loads -> s_t -> p_t -> dv -> dp_t -> ds_t -> dk, with the scale -> stores; "
+        "p_t.to(...) and ds_t.to(...) before a product",
+    )),
+    Part("several blocks of queries: dK and dV are sums over them", (
+        "Which tiles belong to the program as long as it lives, and which come by?",
+        "k, v, dk and dv stand before the loop, the sums as tiles of float32. What has rows of Q is loaded inside.",
+        "two sums of zeros; for start_m in range(...): rows, four loads, products added to ? and ?; scale and stores after",
+    )),
+    Part("lengths that fill no whole block", (
+        "A query behind the last must add nothing. Which of its four loads can see to that?",
+        "Mask all loads and stores. With zeros past the end, what are dP and dS there? With lse = inf, what is P itself?",
+        "mask=(rows < ...)[:, None] or rows < ..., other=... in the four loads; keys < ... in those of k and v and in both "
+        "stores",
+    )),
+    Part("causal, aligned to the bottom right, for queries that see nothing too", (
+        "The last query sees the last key. Which keys does query i see? Keys are the rows of P^T.",
+        "A query that sees no key has lse = -inf, so P is inf before the mask. Multiply by 0, or select?",
+        "if CAUSAL: p_t = tl.where(a column of keys against a row of rows, p_t, ...), after the exponential",
+    )),
+    Part("all heads, float16, no byte too many", (
+        "Where does head h begin in Q, in K, in lse? And which is the first query that sees a key of this block?",
+        "tl.program_id(1).to(tl.int64) is the head, in 64 bits: offsets may pass 2^31. The loop begins at a multiple of "
+        "BLOCK_M, from the query that sees key start_n.",
+        "(head * N + row) in place of row in every address, with the N of that tensor; range(first, ...) with first >= 0",
+    )),
 )
 
 EXERCISES = (
     Exercise(
-        "dv",
-        "add_dv(dv, k, q, do, lse, rows, keys, N_q, N_k, scale) -> dV_j + P^T dO, (BLOCK_N, D), causal",
-        dv_solution,
-        (
-            Case(
-                "one block of queries",
-                _dv(32, 32),
-                "P^T = exp(K Q^T scale - lse); with exp2 both S and lse take the factor log2(e)",
-                1e-2,
-            ),
-            Case("several blocks of queries", _dv(90, 90), "add to the dv that came in", 1e-2),
-            Case("some of the keys", _dv(64, 64, 16), "rows of P sum to 1 over all keys: use lse, no softmax", 1e-2),
-            Case("another scale", _dv(32, 32, scale=1.0), "use the scale that is handed over", 1e-2),
-            Case(
-                "more keys than queries",
-                _dv(32, 48, 16),
-                "aligned to the bottom right: query i sees keys j <= i + N_k - N_q",
-                1e-2,
-            ),
-            Case(
-                "queries that see no key",
-                _dv(48, 20),
-                "their lse is -inf and makes P inf: put 0 there with tl.where; inf * 0 is NaN",
-                1e-2,
-            ),
-            Case(
-                "float16",
-                _dv(32, 32, dtype=torch.float16),
-                "both factors of tl.dot in one dtype: p_t.to(do.dtype)",
-                2e-2,
-            ),
-            Case(
-                "large scores",
-                _dv(48, 48, scale=20.0),
-                "subtract lse before the exponential: exp(S) overflows, and so does exp(lse)",
-                1e-2,
-            ),
-            Case(
-                "small weights",
-                _dv(32, 32, below=20.0),
-                "e^x = 2^(x log2(e)) with all digits, 1.4426950408889634: the larger x, the more an error in them counts",
-                1e-2,
-            ),
-            Case(
-                "float16, large sums",
-                _dv(90, 90, scale=4.0, dtype=torch.float16, arriving=20000.0),
-                "what tl.dot gives is float32, and dv is: keep both. Sums in float16 end at 65,504",
-                2e-2,
-            ),
-        ),
-        hints=(
+        "dv", "add_dv(dv, k, q, do, lse, rows, keys, N_q, N_k, scale) -> dV_j + P^T dO, (BLOCK_N, D), causal",
+        dv_solution, DV, core=("several blocks of queries",), hints=(
             "P^T comes back from K, Q and lse, and dV gets P^T dO. Which of the tiles must be turned to get K Q^T?",
             "P^T = exp(K Q^T scale - lse), one lse for each column: lse[None, :]. Hide with tl.where, after the exponential.",
-            "s_t = tl.dot(..., tl.trans(...)); p_t = tl.exp2((...) * 1.4426950408889634); p_t = tl.where(column of keys <= row of ..., p_t, ...); dv + ...",
+            "s_t = tl.dot(..., tl.trans(...)); p_t = tl.exp2((...) * 1.4426950408889634); p_t = tl.where(column of keys <= "
+            "row of ..., p_t, ...); dv + ...",
         ),
-        core=("several blocks of queries",),
     ),
     Exercise(
-        "ds",
-        "ds_t(p_t, v, do, delta): (BLOCK_N, BLOCK_M), (BLOCK_N, D), (BLOCK_M, D), (BLOCK_M,) -> dS^T",
-        ds_solution,
-        (
-            Case("more keys than queries", _ds(16, 32, 32, 0), "dS^T = P^T o (dP^T - delta), dP^T = V dO^T", 1e-2),
-            Case("more queries than keys", _ds(32, 16, 32, 16), "dP^T is (BLOCK_N, BLOCK_M): V dO^T, not dO V^T", 1e-2),
-            Case("as many queries as keys", _ds(16, 16, 32, 16), "delta has one entry for each column of dS^T", 1e-2),
-            Case("part of it masked", _ds(32, 32, 32, 32), "P is 0 where the mask hides: then dS is 0 too", 1e-2),
-            Case("float16", _ds(16, 32, 32, 0, torch.float16), "tl.dot gives float32; keep it", 1e-2),
-            Case(
-                "float16, large dP and delta",
-                _ds(16, 32, 32, 0, torch.float16, (60.0, 4.0)),
-                "dP and delta are float32 and differ by little: rounded to float16 before, their difference is noise",
-                1e-2,
-            ),
-            Case(
-                "only what was loaded is turned",
-                _turned,
-                "V dO^T is dP^T already: with tl.trans(do), nothing else needs turning",
-                1e-2,
-            ),
-        ),
-        hints=(
+        "ds", "ds_t(p_t, v, do, delta): (BLOCK_N, BLOCK_M), (BLOCK_N, D), (BLOCK_M, D), (BLOCK_M,) -> dS^T",
+        ds_solution, DS, hints=(
             "dS = P o (dP - delta), and all of it transposed. Which product of V and dO is dP^T?",
-            "V dO^T is (BLOCK_N, BLOCK_M): only dO is turned, tl.trans(do). delta belongs to the queries, which are the columns here.",
+            "V dO^T is (BLOCK_N, BLOCK_M): only dO is turned, tl.trans(do). delta belongs to the queries, which are the "
+            "columns here.",
             "dp_t = tl.dot(a loaded tile, another one turned); return a tile * (dp_t - delta as a row or a column)",
         ),
     ),
     Exercise(
         "kernel",
         "kernel(q_ptr, ..., CAUSAL): dK and dV of attention, q (H, N_q, D), k (H, N_k, D), a program a block of keys and head",
-        kernel_solution,
-        (
-            Case(
-                "one block of queries",
-                _backward(16, 48, 16, 16),
-                "P^T = exp(K Q^T scale - lse), dV = P^T dO, dS^T = P^T o (V dO^T - delta), dK = scale dS^T Q",
-                1e-4,
-                step=1,
-            ),
-            Case("three blocks of queries", _backward(48, 16, 16, 16), "add to dk and dv in every turn", 1e-4, step=2),
-            Case(
-                "ragged lengths",
-                _backward(49, 37, 16, 32),
-                "rows < N_q for Q, dO, lse and delta, keys < N_k for K, V, dK and dV; lse = inf past the end",
-                1e-4,
-                step=3,
-            ),
-            Case(
-                "causal",
-                _backward(40, 40, 16, 16, causal=True),
-                "P^T is 0 where the query must not see the key: tl.where, after the exponential",
-                1e-4,
-                step=4,
-            ),
-            Case(
-                "more keys than queries",
-                _backward(20, 37, 16, 32, causal=True),
-                "aligned to the bottom right: query i sees the keys j <= i + N_k - N_q; a loop that leaves queries out begins at start_n + N_q - N_k, not below 0",
-                1e-4,
-                step=4,
-            ),
-            Case(
-                "queries that see no key",
-                _backward(45, 20, 32, 16, causal=True),
-                "their lse is -inf, and P is inf or NaN: hide after the exponential, and select with tl.where, for inf times 0 is NaN",
-                1e-4,
-                step=4,
-            ),
-            Case(
-                "three heads",
-                _backward(40, 24, 16, 32, H=3, scale=0.75),
-                "tl.program_id(1) is the head: head h begins at row h * N of its tensor",
-                1e-4,
-                step=5,
-            ),
-            Case(
-                "float16",
-                _backward(40, 33, 16, 16, H=2, D=32, dtype=torch.float16, hard=True),
-                "p_t.to(do.dtype) and ds_t.to(q.dtype) for the products; all else stays float32, dk and dv above all: "
-                "float16 has 11 bits and ends at 65,504",
-                3e-3,
-                step=5,
-            ),
-            Case(
-                "float32, as on a GPU",
-                _backward(40, 33, 16, 16, launched=launched_with_tf32),
-                'a GPU rounds the factors of tl.dot to TF32, 10 bits of mantissa: input_precision="ieee" in all four products',
-                1e-4,
-                step=5,
-            ),
-            Case(
-                "heads far apart",
-                _backward(16, 16, 16, 16, launched=launched_far),
-                "a head may begin at element 2^31 or behind it, which 32 bits do not hold: tl.program_id(1).to(tl.int64)",
-                1e-4,
-                step=5,
-            ),
-            Case(
-                "bytes",
-                _backward(80, 64, 16, 32, H=2, causal=True, bytes_too=True),
-                "K and V are loaded before the loop; it begins at the block of the first query that sees key start_n: start_n + N_q - N_k, not below 0",
-                1e-4,
-                step=5,
-            ),
-            Case("compiles for sm_90", _compiles, "the compiler's message names the line", 1e-4, step=1),
-        ),
-        hints=(
+        kernel_solution, KERNEL, core=("three blocks of queries", "causal"), values=("dk", "dv"), path=KERNEL_PATH, hints=(
             "Go by the steps 13.kernel.1 to 13.kernel.5; each has hints of its own, as hint('13.kernel.1').",
-            "The loop has six lines besides its loads: the four formulas of Piece 1, and the sums dV and dK. 13.dv and 13.ds are two thirds of it.",
+            "The loop has six lines besides its loads: the four formulas of Piece 1, and the sums dV and dK. 13.dv and 13.ds "
+            "are two thirds of it.",
             "place of the program; load k, v; dk, dv; for blocks of queries: load, p_t, hide, dv, ds_t, dk; scale, store both",
         ),
-        core=("three blocks of queries", "causal"),
-        values=("dk", "dv"),
-        path=KERNEL_PATH,
     ),
 )

@@ -6,8 +6,9 @@ not its own: the kernels around them are below. They run on a GPU, or in Triton'
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
@@ -18,11 +19,8 @@ from flashlearn.exercises.launching import launch
 from flashlearn.exercises.watching import WrongWay
 from flashlearn.exercises.whole_kernels import compiles, launched, launched_far, launched_with_tf32, traffic
 
-if TYPE_CHECKING:
-    import triton.language as tl
-else:
-    tl = None  # triton.language once a check runs: this module must import where Triton is missing
-INF = float("inf")
+tl: Any = None  # triton.language once a check runs: this module must import where Triton is missing
+LOG2_E = math.log2(math.e)
 
 
 def mask_kernel(
@@ -68,11 +66,24 @@ def _causal(N_q, N_k, start_m, start_n, shape=(16, 32)):
         launch(mask_kernel, s, got, start_m, start_n, N_q, N_k, HIDE=function, BLOCK_M=shape[0], BLOCK_N=shape[1])
         visible = torch.zeros(start_m + shape[0], start_n + shape[1], dtype=torch.bool)
         visible[:N_q, :N_k] = causal_mask(N_q, N_k)[: len(visible), : visible.shape[1]]
-        want = s.masked_fill(~visible[start_m:, start_n:], -INF)
+        want = s.masked_fill(~visible[start_m:, start_n:], -math.inf)
         real = max(0, min(shape[0], N_q - start_m))
         return got[:real], want[:real]
 
     return compare
+
+
+def _normal(N_q, N_k, seed, *heads, D=16):
+    """q, k and v, of (*heads, N, D)."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(*heads, n, D, generator=generator) for n in (N_q, N_k, N_k)]
+
+
+def _wanted(q, k, v, scale, causal=True):
+    """o and lse in float64; (0, -inf) for a query that sees no key."""
+    s = q.double() @ k.double().mT * scale
+    s = s.masked_fill(~causal_mask(q.shape[-2], k.shape[-2]), -math.inf) if causal else s
+    return torch.softmax(s, -1).nan_to_num(0.0) @ v.double(), torch.logsumexp(s, -1)
 
 
 def _visits(N_q, N_k, start_m=0, hidden_key=None, scale=0.25, size=1.0, signs=False, mean=0.0, dtype=torch.float32):
@@ -83,35 +94,19 @@ def _visits(N_q, N_k, start_m=0, hidden_key=None, scale=0.25, size=1.0, signs=Fa
     """
 
     def compare(function):
-        generator = torch.Generator().manual_seed(N_q + N_k)
-        q, k, v = (torch.randn(n, 16, generator=generator) for n in (N_q, N_k, N_k))
+        q, k, v = _normal(N_q, N_k, N_q + N_k)
         if hidden_key is not None:
             q, k[hidden_key] = q.abs(), 100.0
         if signs:
             q, k = q.abs() * torch.tensor([1.0, -1.0]).repeat(N_q)[:N_q, None], k.abs()
         q, k, v = (size * q).to(dtype), k.to(dtype), (v + mean + mean * v / 4).to(dtype)
         o, lse = torch.full((32, 16), torch.nan), torch.full((32,), torch.nan)
-        launch(
-            visit_kernel,
-            q,
-            k,
-            v,
-            o,
-            lse,
-            start_m,
-            N_q,
-            N_k,
-            scale * math.log2(math.e),
-            VISIT=function,
-            D=16,
-            BLOCK_M=32,
-            BLOCK_N=16,
-        )
-        s = (q.double() @ k.double().mT * scale).masked_fill(~causal_mask(N_q, N_k), -INF)
+        constants = {"VISIT": function, "D": 16, "BLOCK_M": 32, "BLOCK_N": 16}
+        launch(visit_kernel, q, k, v, o, lse, start_m, N_q, N_k, scale * LOG2_E, **constants)
         real = slice(start_m, min(N_q, start_m + 32))
-        want = torch.softmax(s, -1).nan_to_num(0.0) @ v.double(), torch.logsumexp(s, -1)
-        count, unit = real.stop - real.start, max(mean, 1.0)
-        return (o[:count] / unit, lse[:count]), (want[0][real] / unit, want[1][real])
+        want_o, want_lse = (t[real] for t in _wanted(q, k, v, scale))
+        count, unit = len(want_o), max(mean, 1.0)
+        return (o[:count] / unit, lse[:count]), (want_o / unit, want_lse)
 
     return compare
 
@@ -127,22 +122,19 @@ def _attention(
     """
 
     def compare(kernel):
-        generator = torch.Generator().manual_seed(100 * N_q + N_k)
-        q, k, v = (torch.randn(H, n, D, generator=generator) for n in (N_q, N_k, N_k))
+        q, k, v = _normal(N_q, N_k, 100 * N_q + N_k, H, D=D)
         q = q * torch.tensor(size).reshape(-1).repeat(N_q)[:N_q, None]
         v = mean * (v / 2 + torch.tensor([1.0, 0.0]).repeat(D // 2)) if mean else v
         q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
         o, lse = torch.full_like(q, torch.nan), torch.full((H, N_q), torch.nan)
         constants = {"D": D, "BLOCK_M": blocks[0], "BLOCK_N": blocks[1], "CAUSAL": causal}
-        numbers = N_q, N_k, scale * math.log2(math.e)
-        steps = launched(kernel, (-(-N_q // blocks[0]), H), constants, q, k, v, o, lse, *numbers)
+        grid = -(-N_q // blocks[0]), H
+        steps = launched(kernel, grid, constants, q, k, v, o, lse, N_q, N_k, scale * LOG2_E)
         if bytes_too:
             _check_bytes(steps, q, k, blocks)
-        s = q.double() @ k.double().mT * scale
-        s = s.masked_fill(~causal_mask(N_q, N_k), -INF) if causal else s
-        want = torch.softmax(s, -1).nan_to_num(0) @ v.double(), torch.logsumexp(s, -1)
-        units = max(mean, 1.0) * (200.0 if dtype == torch.float16 else 1.0), want[1].abs().clamp(1, 1e30)
-        return (o / units[0], lse / units[1]), (want[0] / units[0], want[1] / units[1])
+        want_o, want_lse = _wanted(q, k, v, scale, causal)
+        unit, lse_unit = max(mean, 1.0) * (200.0 if dtype == torch.float16 else 1.0), want_lse.abs().clamp(1, 1e30)
+        return (o / unit, lse / lse_unit), (want_o / unit, want_lse / lse_unit)
 
     return compare
 
@@ -170,251 +162,128 @@ def _compiles(kernel):
     return 1.0, 1.0
 
 
+# fmt: off
+CAUSAL = (
+    Case("on the diagonal", _causal(64, 64, 0, 0), "query i sees keys j <= i: >= on the other side, not >"),
+    Case("left of the diagonal", _causal(64, 64, 48, 0), "all visible: rows start at start_m, not at 0"),
+    Case("right of the diagonal", _causal(64, 64, 0, 32), "all hidden: keys start at start_n, not at 0"),
+    Case("more keys than queries", _causal(16, 40, 0, 0),
+         "aligned to the bottom right: query i sees keys j <= i + N_k - N_q"),
+    Case("more queries than keys", _causal(48, 24, 16, 0),
+         "the first N_q - N_k queries see no key: all of their scores are -inf"),
+    Case("a tall block", _causal(40, 40, 32, 32, (32, 16)), "take both lengths from s.shape"),
+    Case("left, but all hidden", _causal(96, 24, 48, 0),
+         "which side of the diagonal a block is on depends on N_k - N_q too: compare entry by entry"),
+    Case("right, but all visible", _causal(16, 80, 0, 32),
+         "which side of the diagonal a block is on depends on N_k - N_q too: compare entry by entry"),
+)
+
+case = functools.partial(Case, tolerance=1e-2)
+BUGS = (
+    case("the first block of queries", _visits(32, 32), "compare with lines 8 to 10 of the algorithm"),
+    case("several blocks of keys", _visits(64, 64, 32),
+         "alpha moves what was collected so far to the new maximum, l_i and acc; new terms are there already"),
+    case("large scores", _visits(48, 48, size=80.0, signs=True),
+         "the running maximum, of this block and all before it, may have any size and either sign: subtract it"),
+    case("a hidden key of large score", _visits(32, 32, hidden_key=31),
+         "a hidden score must not reach the maximum: every other exponential then rounds to 0"),
+    case("more keys than queries", _visits(20, 50),
+         "aligned to the bottom right: query i sees keys j <= i + N_k - N_q"),
+    case("queries that see no key", _visits(40, 24), "m stays -inf there: subtract 0 instead, or get NaN"),
+    case("another scale", _visits(32, 32, scale=0.75), "qk_scale is handed over, log2(e) included: use it"),
+    case("float16", _visits(32, 32, size=40.0, dtype=torch.float16),
+         "both factors of tl.dot in one dtype, p.to(v.dtype), and nothing else rounded: scores stay float32"),
+    case("float16, large values", _visits(48, 48, 16, size=0.2, mean=20000.0, dtype=torch.float16),
+         "what tl.dot gives is float32, and acc is: keep both. Sums in float16 end at 65,504"),
+)
+
+FLOAT16 = {"scale": 0.5, "size": (0.2, 10.0, 15000.0), "mean": 15000.0, "dtype": torch.float16}
+KERNEL = (
+    Case("one block of keys", _attention(48, 16, 16, 16), step=1,
+         hint="rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M), and s has the factor qk_scale"),
+    Case("three blocks of keys", _attention(16, 48, 16, 16), step=2,
+         hint="alpha = exp2(m - m_new) moves l and acc to the new maximum, before the new terms are added"),
+    Case("large scores", _attention(32, 64, 32, 16, size=60.0), "subtract the running maximum before exp2", 1e-4, 2),
+    Case("ragged lengths", _attention(50, 33, 32, 16), step=3,
+         hint="rows < N_q for Q, O and lse; keys < N_k for K and V, and for the scores, which become -inf"),
+    Case("causal", _attention(40, 40, 16, 16, size=150.0, causal=True), tolerance=1e-3, step=4,
+         hint="-inf where a query must not see a key, before the maximum is taken: a hidden score must not raise it"),
+    Case("more keys than queries", _attention(16, 33, 16, 32, causal=True), step=4,
+         hint="aligned to the bottom right: query i sees the keys j <= i + N_k - N_q; a loop that ends early ends behind "
+         "the last key of the last query, at start_m + BLOCK_M + N_k - N_q"),
+    Case("queries that see no key", _attention(45, 20, 16, 16, causal=True), step=4,
+         hint="o = 0 and lse = -inf there: subtract 0 where the maximum is -inf, divide by 1 where l is 0"),
+    Case("three heads", _attention(40, 24, 16, 32, H=3, scale=0.75), step=5,
+         hint="tl.program_id(1) is the head: head h begins at row h * N of its tensor"),
+    Case("float16", _attention(33, 40, 16, 16, H=2, D=32, causal=True, **FLOAT16), step=5,
+         hint="p.to(v.dtype) for the second product; s, m, alpha, l and acc stay float32: float16 ends at 65,504 and has "
+         "11 bits"),
+    Case("float32, as on a GPU", _attention(50, 50, 16, 32, launched=launched_with_tf32), step=5,
+         hint='a GPU rounds the factors of tl.dot to TF32, 10 bits of mantissa: input_precision="ieee" in both products'),
+    Case("heads far apart", _attention(16, 16, 16, 16, launched=launched_far), step=5,
+         hint="a head may begin at element 2^31 or behind it, which 32 bits do not hold: tl.program_id(1).to(tl.int64)"),
+    Case("bytes", _attention(80, 64, 16, 32, H=2, causal=True, bytes_too=True), step=5,
+         hint="the loop ends where the last query of the block sees no more: start_m + BLOCK_M + N_k - N_q"),
+    Case("compiles for sm_90", _compiles, step=1,
+         hint="for the compiler a name has one shape and one dtype, and is set before it is used; it names the line below"),
+)
+
 KERNEL_PATH = (
-    Part(
-        "every program its block of queries against the one block of keys: load, S, softmax, O and lse, stored",
-        (
-            "No loop yet. Write down the shape of everything first: rows, the addresses of Q, S, m, l, O.",
-            "Row i of (N, D) starts at i * D. qk_scale has log2(e) in it: exp2 and log2, and lse times ln 2. "
-            "tl.dot wants one dtype, and a number from outside must be a tl.constexpr.",
-            "rows (BLOCK_M,) -> addresses (BLOCK_M, D) -> q, k, v -> s -> m = row maximum -> p -> l = row sum -> two stores",
-        ),
-    ),
-    Part(
-        "several blocks of keys: the recurrence of notebook 05, in a loop",
-        (
-            "What must live longer than one turn of the loop, and what is it worth before the first?",
-            "m starts at -inf, l and acc at 0, as tiles of float32. In each turn: new maximum, p, alpha; l and acc are rescaled.",
-            "Three tiles before the loop; in it load K and V, s, m_new, p, alpha, l = ? + ?, acc = ? + ?, m = m_new; / l after",
-        ),
-    ),
-    Part(
-        "lengths that fill no whole block",
-        (
-            "Which of the five tensors have rows that do not exist? What does a load give there, and what is exp of such a score?",
-            "Mask every load and every store. A key that does not exist has score -inf, before the maximum is taken.",
-            "mask = (rows < ...)[:, None] on what has rows of Q, (keys < ...)[:, None] on K and V, s = tl.where(exists, s, ...)",
-        ),
-    ),
-    Part(
-        "causal, aligned to the bottom right, for queries that see nothing too",
-        (
-            "The last query sees the last key. Query i is N_q - 1 - i rows before the last: which is the last key that it sees?",
-            "A row of -inf alone: what is its maximum, and what is that minus itself? And what is 0 / 0?",
-            "if CAUSAL: exists = exists & (a row of keys against a column of rows); two tl.where: one for the base, one for l",
-        ),
-    ),
-    Part(
-        "all heads, float16, no byte too many",
-        (
-            "Where does head h begin in Q, in K, in lse? And which is the last key that any query of this block sees?",
-            "tl.program_id(1).to(tl.int64) is the head, in 64 bits: offsets may pass 2^31. The end of the loop depends on the block of queries: clamp it to 0 .. N_k.",
-            "(head * N + row) in place of row in every address, with the N of that tensor; end = tl.minimum(..., N_k) if CAUSAL",
-        ),
-    ),
+    Part("every program its block of queries against the one block of keys: load, S, softmax, O and lse, stored", (
+        "No loop yet. Write down the shape of everything first: rows, the addresses of Q, S, m, l, O.",
+        "Row i of (N, D) starts at i * D. qk_scale has log2(e) in it: exp2 and log2, and lse times ln 2. "
+        "tl.dot wants one dtype, and a number from outside must be a tl.constexpr.",
+        "rows (BLOCK_M,) -> addresses (BLOCK_M, D) -> q, k, v -> s -> m = row maximum -> p -> l = row sum -> two stores",
+    )),
+    Part("several blocks of keys: the recurrence of notebook 05, in a loop", (
+        "What must live longer than one turn of the loop, and what is it worth before the first?",
+        "m starts at -inf, l and acc at 0, as tiles of float32. In each turn: new maximum, p, alpha; l and acc are rescaled.",
+        "Three tiles before the loop; in it load K and V, s, m_new, p, alpha, l = ? + ?, acc = ? + ?, m = m_new; / l after",
+    )),
+    Part("lengths that fill no whole block", (
+        "Which of the five tensors have rows that do not exist? What does a load give there, and what is exp of such a score?",
+        "Mask every load and every store. A key that does not exist has score -inf, before the maximum is taken.",
+        "mask = (rows < ...)[:, None] on what has rows of Q, (keys < ...)[:, None] on K and V, s = tl.where(exists, s, ...)",
+    )),
+    Part("causal, aligned to the bottom right, for queries that see nothing too", (
+        "The last query sees the last key. Query i is N_q - 1 - i rows before the last: which is the last key that it sees?",
+        "A row of -inf alone: what is its maximum, and what is that minus itself? And what is 0 / 0?",
+        "if CAUSAL: exists = exists & (a row of keys against a column of rows); two tl.where: one for the base, one for l",
+    )),
+    Part("all heads, float16, no byte too many", (
+        "Where does head h begin in Q, in K, in lse? And which is the last key that any query of this block sees?",
+        "tl.program_id(1).to(tl.int64) is the head, in 64 bits: offsets may pass 2^31. The end of the loop depends on the "
+        "block of queries: clamp it to 0 .. N_k.",
+        "(head * N + row) in place of row in every address, with the N of that tensor; end = tl.minimum(..., N_k) if CAUSAL",
+    )),
 )
 
 EXERCISES = (
     Exercise(
-        "causal",
-        "hide(s, start_m, start_n, N_q, N_k): scores (BLOCK_M, BLOCK_N) -> the same, -inf where the mask hides",
-        causal_solution,
-        (
-            Case("on the diagonal", _causal(64, 64, 0, 0), "query i sees keys j <= i: >= on the other side, not >"),
-            Case("left of the diagonal", _causal(64, 64, 48, 0), "all visible: rows start at start_m, not at 0"),
-            Case("right of the diagonal", _causal(64, 64, 0, 32), "all hidden: keys start at start_n, not at 0"),
-            Case(
-                "more keys than queries",
-                _causal(16, 40, 0, 0),
-                "aligned to the bottom right: query i sees keys j <= i + N_k - N_q",
-            ),
-            Case(
-                "more queries than keys",
-                _causal(48, 24, 16, 0),
-                "the first N_q - N_k queries see no key: all of their scores are -inf",
-            ),
-            Case("a tall block", _causal(40, 40, 32, 32, (32, 16)), "take both lengths from s.shape"),
-            Case(
-                "left, but all hidden",
-                _causal(96, 24, 48, 0),
-                "which side of the diagonal a block is on depends on N_k - N_q too: compare entry by entry",
-            ),
-            Case(
-                "right, but all visible",
-                _causal(16, 80, 0, 32),
-                "which side of the diagonal a block is on depends on N_k - N_q too: compare entry by entry",
-            ),
+        "causal", "hide(s, start_m, start_n, N_q, N_k): scores (BLOCK_M, BLOCK_N) -> the same, -inf where the mask hides",
+        causal_solution, CAUSAL, core=("more keys than queries",), hints=(
+            "First number the queries and keys of the block: start_m + tl.arange(0, s.shape[0]), and the same for the keys. "
+            "Who sees whom?",
+            "Query i sees key j if j <= i + N_k - N_q. Lay the queries along one axis, the keys along the other: "
+            "rows[:, None], keys[None, :].",
+            "rows = ? (s.shape[0] of them), keys = ? (s.shape[1]) -> visible, a comparison of a column with a row -> "
+            "tl.where(visible, ?, ?)",
         ),
-        hints=(
-            "First number the queries and keys of the block: start_m + tl.arange(0, s.shape[0]), and the same for the keys. Who sees whom?",
-            "Query i sees key j if j <= i + N_k - N_q. Lay the queries along one axis, the keys along the other: rows[:, None], keys[None, :].",
-            "rows = ? (s.shape[0] of them), keys = ? (s.shape[1]) -> visible, a comparison of a column with a row -> tl.where(visible, ?, ?)",
-        ),
-        core=("more keys than queries",),
     ),
     Exercise(
-        "bugs",
-        "visit(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale) -> (m_i, l_i, acc), causal",
-        bugs_solution,
-        (
-            Case("the first block of queries", _visits(32, 32), "compare with lines 8 to 10 of the algorithm", 1e-2),
-            Case(
-                "several blocks of keys",
-                _visits(64, 64, 32),
-                "alpha moves what was collected so far to the new maximum, l_i and acc; new terms are there already",
-                1e-2,
-            ),
-            Case(
-                "large scores",
-                _visits(48, 48, size=80.0, signs=True),
-                "the running maximum, of this block and all before it, may have any size and either sign: subtract it",
-                1e-2,
-            ),
-            Case(
-                "a hidden key of large score",
-                _visits(32, 32, hidden_key=31),
-                "a hidden score must not reach the maximum: every other exponential then rounds to 0",
-                1e-2,
-            ),
-            Case(
-                "more keys than queries",
-                _visits(20, 50),
-                "aligned to the bottom right: query i sees keys j <= i + N_k - N_q",
-                1e-2,
-            ),
-            Case(
-                "queries that see no key", _visits(40, 24), "m stays -inf there: subtract 0 instead, or get NaN", 1e-2
-            ),
-            Case(
-                "another scale", _visits(32, 32, scale=0.75), "qk_scale is handed over, log2(e) included: use it", 1e-2
-            ),
-            Case(
-                "float16",
-                _visits(32, 32, size=40.0, dtype=torch.float16),
-                "both factors of tl.dot in one dtype, p.to(v.dtype), and nothing else rounded: scores stay float32",
-                1e-2,
-            ),
-            Case(
-                "float16, large values",
-                _visits(48, 48, 16, size=0.2, mean=20000.0, dtype=torch.float16),
-                "what tl.dot gives is float32, and acc is: keep both. Sums in float16 end at 65,504",
-                1e-2,
-            ),
-        ),
-        hints=(
+        "bugs", "visit(m_i, l_i, acc, q, k, v, rows, keys, N_q, N_k, qk_scale) -> (m_i, l_i, acc), causal",
+        bugs_solution, BUGS, core=("a hidden key of large score",), values=("o", "lse"), hints=(
             "Read it beside lines 8 to 10 of the algorithm. One bug is about order, one about a factor, one about an alignment.",
             "Which scores may raise the maximum? What does alpha move to the new maximum? What does the last query see if N_k > N_q?",
             "s -> hidden -> m_new -> p, alpha -> l_i = l_i * ? + ?, acc = ? + ?: compare the order, then each factor, then the offset.",
         ),
-        core=("a hidden key of large score",),
-        values=("o", "lse"),
     ),
     Exercise(
-        "kernel",
-        "kernel(q_ptr, ..., CAUSAL): attention forward, q (H, N_q, D), k, v (H, N_k, D), a program a block and head",
-        kernel_solution,
-        (
-            Case(
-                "one block of keys",
-                _attention(48, 16, 16, 16),
-                "rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M), and s has the factor qk_scale",
-                step=1,
-            ),
-            Case(
-                "three blocks of keys",
-                _attention(16, 48, 16, 16),
-                "alpha = exp2(m - m_new) moves l and acc to the new maximum, before the new terms are added",
-                step=2,
-            ),
-            Case(
-                "large scores",
-                _attention(32, 64, 32, 16, size=60.0),
-                "subtract the running maximum before exp2",
-                1e-4,
-                step=2,
-            ),
-            Case(
-                "ragged lengths",
-                _attention(50, 33, 32, 16),
-                "rows < N_q for Q, O and lse; keys < N_k for K and V, and for the scores, which become -inf",
-                step=3,
-            ),
-            Case(
-                "causal",
-                _attention(40, 40, 16, 16, size=150.0, causal=True),
-                "-inf where a query must not see a key, before the maximum is taken: a hidden score must not raise it",
-                1e-3,
-                step=4,
-            ),
-            Case(
-                "more keys than queries",
-                _attention(16, 33, 16, 32, causal=True),
-                "aligned to the bottom right: query i sees the keys j <= i + N_k - N_q; a loop that ends early ends behind the last key "
-                "of the last query, at start_m + BLOCK_M + N_k - N_q",
-                step=4,
-            ),
-            Case(
-                "queries that see no key",
-                _attention(45, 20, 16, 16, causal=True),
-                "o = 0 and lse = -inf there: subtract 0 where the maximum is -inf, divide by 1 where l is 0",
-                step=4,
-            ),
-            Case(
-                "three heads",
-                _attention(40, 24, 16, 32, H=3, scale=0.75),
-                "tl.program_id(1) is the head: head h begins at row h * N of its tensor",
-                step=5,
-            ),
-            Case(
-                "float16",
-                _attention(
-                    33,
-                    40,
-                    16,
-                    16,
-                    H=2,
-                    D=32,
-                    causal=True,
-                    scale=0.5,
-                    size=(0.2, 10.0, 15000.0),
-                    mean=15000.0,
-                    dtype=torch.float16,
-                ),
-                "p.to(v.dtype) for the second product; s, m, alpha, l and acc stay float32: float16 ends at 65,504 and has 11 bits",
-                step=5,
-            ),
-            Case(
-                "float32, as on a GPU",
-                _attention(50, 50, 16, 32, launched=launched_with_tf32),
-                'a GPU rounds the factors of tl.dot to TF32, 10 bits of mantissa: input_precision="ieee" in both products',
-                step=5,
-            ),
-            Case(
-                "heads far apart",
-                _attention(16, 16, 16, 16, launched=launched_far),
-                "a head may begin at element 2^31 or behind it, which 32 bits do not hold: tl.program_id(1).to(tl.int64)",
-                step=5,
-            ),
-            Case(
-                "bytes",
-                _attention(80, 64, 16, 32, H=2, causal=True, bytes_too=True),
-                "the loop ends where the last query of the block sees no more: start_m + BLOCK_M + N_k - N_q",
-                step=5,
-            ),
-            Case(
-                "compiles for sm_90",
-                _compiles,
-                "for the compiler a name has one shape and one dtype, and is set before it is used; it names the line below",
-                step=1,
-            ),
-        ),
-        hints=(
+        "kernel", "kernel(q_ptr, ..., CAUSAL): attention forward, q (H, N_q, D), k, v (H, N_k, D), a program a block and head",
+        kernel_solution, KERNEL, core=("three blocks of keys", "causal"), values=("o", "lse"), path=KERNEL_PATH, hints=(
             "Go by the steps 12.kernel.1 to 12.kernel.5; each has hints of its own, as hint('12.kernel.1').",
             "The algorithm at the top of the notebook has one line of code for each of its lines, and the masks besides.",
             "place of the program; load q; m, l, acc; for blocks of keys: load, s, hide, absorb; divide, store o and lse",
         ),
-        core=("three blocks of keys", "causal"),
-        values=("o", "lse"),
-        path=KERNEL_PATH,
     ),
 )

@@ -10,7 +10,7 @@ runs; `diff(name)` shows which. A test is a function of an implementation of att
 
 q (B, H_q, N_q, D), k and v (B, H_kv, N_k, D) in float32 or float16; o and lse carry gradients. The test
 returns nothing, or raises AssertionError, or returns False, when the implementation is wrong. It must pass
-the right one; a mutant that no such test fails survives. The solution is in solutions/mutation_lab.py.
+the right one; a mutant that no such test fails survives. The solution is in solutions.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import functools
 import html
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -29,15 +29,16 @@ import numpy as np
 import torch
 
 from flashlearn.exercises.altered import replaced, run
+from flashlearn.exercises.answers import tables
 from flashlearn.exercises.outcome import leave
 
 EXERCISE = "12.mutants"
 GUARD = 64  # rows behind K and V, more than a block: a mutant that reads past the end finds numbers, not other memory
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Mutant:
-    """A planted bug.
+    """A planted bug, of `[mutants.planted]` in `wrong.toml`.
 
     `changes` are pairs of (code, what stands in its place) in flashlearn/kernels/`module`.py; the code must
     be there exactly once. `blocks` are the sizes in queries and keys with which it runs.
@@ -46,82 +47,12 @@ class Mutant:
     name: str
     what: str
     hint: str
-    changes: tuple[tuple[str, str], ...]
+    changes: Sequence[tuple[str, str]]
     module: str = "forward"
-    blocks: tuple[int, int] = (16, 16)
+    blocks: Sequence[int] = (16, 16)
 
 
-MUTANTS = (
-    Mutant(
-        "no rescale",
-        "acc is not moved to the new maximum",
-        "the maximum must rise after the first block of 16 keys: how many keys have your tests?",
-        (("tl.dot(p.to(v.dtype), v, acc * alpha[:, None],", "tl.dot(p.to(v.dtype), v, acc,"),),
-    ),
-    Mutant(
-        "strict mask",
-        "a query does not see its own key: < for <=, or with the sides exchanged > for >=",
-        "look at a causal case: what does the first query see?",
-        (("offs_n[None, :] <= offs_m[:, None] + N_k - N_q", "offs_n[None, :] < offs_m[:, None] + N_k - N_q"),),
-    ),
-    Mutant(
-        "no tail mask",
-        "the places behind the last key count as keys of score 0",
-        "the causal mask hides the tail as well: try without it, and a number of keys that fills no whole block",
-        (("visible = n_mask[None, :]", "visible = (cols >= 0)[None, :]"),),
-    ),
-    Mutant(
-        "lse without log",
-        "lse is m + l, not m + log l",
-        "o is right: what else can the function return?",
-        (("lse = m_i + tl.log2(l_i) * LN_2", "lse = m_i + l_i"),),
-    ),
-    Mutant(
-        "no delta",
-        "delta is left out of the backward pass: dS is P o dP, and dQ and dK are wrong",
-        "o and lse are right, and so is the gradient of v: call backward() and look at the others",
-        (
-            ("ds_t = p_t * (dp_t - delta[None, :])", "ds_t = p_t * dp_t"),
-            ("ds = p * (dp - delta[:, None])", "ds = p * dp"),
-        ),
-        module="backward",
-    ),
-    Mutant(
-        "stage splitting",
-        "the loop without a mask ends at a multiple of BLOCK_M, not of BLOCK_N: right only if BLOCK_N divides BLOCK_M",
-        "blocks have 16 queries and 32 keys here: a causal case must reach the second block of queries",
-        (("full_end = seen // BLOCK_N * BLOCK_N", "full_end = seen // BLOCK_M * BLOCK_M"),),
-        blocks=(16, 32),
-    ),
-    Mutant(
-        "scale ignored",
-        "the scale is always 1 / sqrt(D)",
-        "one argument has had its default value in all of your tests",
-        (("resolve_scale(scale, size.D)", "resolve_scale(None, size.D)"),),
-    ),
-    Mutant(
-        "top left",
-        "the causal mask is aligned to the top left: query i sees the keys up to i",
-        "causal, with more keys than queries: what does the last query see?",
-        (
-            ("tl.maximum(start_m + 1 + N_k - N_q, 0)", "tl.maximum(start_m + 1, 0)"),
-            ("tl.maximum(start_m + BLOCK_M + N_k - N_q, 0)", "tl.maximum(start_m + BLOCK_M, 0)"),
-            ("offs_n[None, :] <= offs_m[:, None] + N_k - N_q", "offs_n[None, :] <= offs_m[:, None]"),
-        ),
-    ),
-    Mutant(
-        "empty rows",
-        "a query that sees no key gets NaN",
-        "causal, with more queries than keys: what do the first queries get?",
-        (('m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)', "m_safe = m_new"),),
-    ),
-    Mutant(
-        "shared heads",
-        "query heads take the key heads in turn, where groups of neighbours should share one",
-        "k and v may have fewer heads than q: try 4 and 2",
-        (("kv_head = (head // group)", "kv_head = (head % (tl.num_programs(1) // group))"),),
-    ),
-)
+MUTANTS = tuple(Mutant(name, **entry) for name, entry in tables("triton_forward")["mutants"]["planted"].items())
 
 
 class Verdict(NamedTuple):
@@ -273,11 +204,8 @@ def _changed(mutant: Mutant) -> ModuleType:
     """The module of a kernel, executed from its source with the mutant's lines in place."""
     path = _path(mutant.module)
     module = ModuleType(f"mutant_{mutant.name.replace(' ', '_')}")
-    run(
-        replaced(path.read_text(encoding="utf-8"), path.name, *mutant.changes),
-        f"<mutant: {mutant.name}>",
-        module.__dict__,
-    )
+    source = replaced(path.read_text(encoding="utf-8"), path.name, *mutant.changes)
+    run(source, f"<mutant: {mutant.name}>", vars(module))
     return module
 
 
@@ -285,7 +213,7 @@ def _path(module: str) -> Path:
     return Path(inspect.getfile(importlib.import_module(f"flashlearn.kernels.{module}")))
 
 
-def _attention(attention_forward: Callable, attention_backward: Callable, blocks: tuple[int, int]) -> Callable:
+def _attention(attention_forward: Callable, attention_backward: Callable, blocks: Sequence[int]) -> Callable:
     """The two launchers as one differentiable function."""
     from flashlearn.kernels import INTERPRETED
     from flashlearn.kernels.forward import Launch
