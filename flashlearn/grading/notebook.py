@@ -50,8 +50,8 @@ def code_cells(path: Path) -> list[str]:
 def chapter(path: Path) -> str:
     """The number of the course's notebook that a file is, by its name: "03" of "anna 2 - 03_online_softmax (1).ipynb".
 
-    The number and the title may stand anywhere in it. Without a title a number followed by a word will do, if it is the
-    only one that is a chapter's; "" if none is found.
+    The number and the title may be anywhere in it. Without a title a number followed by a word counts, if no other such
+    number is a chapter's; "" if none is found.
     """
     words = re.sub(r"[\W_]+", "_", path.stem.lower())
     for title, number in TITLES.items():

@@ -40,7 +40,7 @@ from flashlearn.grading.sandbox import NOTEBOOK, PACKAGE, SEARCH_PATH, Sandbox, 
 from flashlearn.grading.stripped import PROVIDED, stripped
 
 START, GRACE, STARTS = 120, 10, 8  # seconds to start, and to heed an interrupt; starts of the process for one notebook
-MOST_TRIES, MOST_TESTS = 10, 20  # functions graded for one exercise; tests handed to the lab at once
+MOST_TRIES, MOST_TESTS = 10, 20  # functions graded for one exercise; tests for the lab at once
 RIGHT = 5  # how often the right implementation is among the mutants, in random order
 LONGER = 4  # the lab's tests may take so many times the seconds for one function: each runs some twenty times
 SMALL = 2**16  # the most elements of q, of k and of scores with which a test of the lab may call attention

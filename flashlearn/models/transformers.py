@@ -8,7 +8,7 @@ transformers calls first to make the mask. Other implementations make booleans (
 kernels take instead, two numbers a sequence and a few for all: see `KernelMask`. Padding on either side becomes `key_range`, a
 sliding window `window`, packed sequences `documents`, and a cache with room to spare is cut to the part that is filled.
 
-What the kernels cannot do is rejected with a ValueError:
+A ValueError rejects what the kernels cannot do:
 
 - when the model is built: a family that computes attention itself and never asks transformers for an attention function;
 - at the first call: dropout, chunked or sparse attention, padding in the middle, a mask of the caller's own, a keyword
@@ -16,9 +16,9 @@ What the kernels cannot do is rejected with a ValueError:
 
 `docs/models.md` says for each family of the pinned transformers whether its logits equal those of eager attention.
 
-torch.compile takes all of it. The graph breaks where a mask is made without an attention_mask, of a window or of packed
-sequences, as which compiled training without a cache counts: with fullgraph=True that is an error, so hand over an
-attention_mask, all ones if there is no padding. A compiled one always counts as padding; an error may come as torch's own.
+torch.compile takes all of it. The graph breaks where a mask of a window or of packed sequences is made without an
+attention_mask; compiled training without a cache counts as packed. With fullgraph=True that is an error, so pass an
+attention_mask, all ones if there is no padding. A compiled one always counts as padding.
 
 Continuous batching has an interface of its own: see `flashlearn.models.continuous`.
 
@@ -261,10 +261,10 @@ def kernel_mask_of(
     """The same, from the rule of the mask function and the keys (B, 2) that are no padding."""
     if q_length == 1 and (isinstance(q_offset, Tensor) or q_offset - kv_offset + 1 < kv_length):
         return decoding(keys, rule, kv_length, q_offset - kv_offset)
-    place = int(q_offset) - kv_offset  # of the first query, among the keys
-    length = min(kv_length, place + q_length) if rule.right == 0 else kv_length
-    if (rule.left, rule.right) != (None, None) and length != place + q_length:
-        raise ValueError(f"expected keys up to that of the last query, {place + q_length} of them, got {length}")
+    position = int(q_offset) - kv_offset  # of the first query, among the keys
+    length = min(kv_length, position + q_length) if rule.right == 0 else kv_length
+    if (rule.left, rule.right) != (None, None) and length != position + q_length:
+        raise ValueError(f"expected keys up to that of the last query, {position + q_length} of them, got {length}")
     window = None if rule.left is None or rule.left >= length - 1 else (rule.left, rule.right)
     filled = None if length == kv_length else length
     return kernel_mask(
@@ -354,9 +354,9 @@ def key_ranges(
         return torch.tensor((0, N_k), dtype=torch.int32, device=device).repeat(batch, 1), False
     real = mask[:, offset : offset + N_k].bool()
     real = nn.functional.pad(real, (0, N_k - real.shape[1]))
-    place = torch.arange(N_k, device=real.device)
-    stop = torch.where(real, place + 1, 0).amax(1)
-    start = torch.minimum(torch.where(real, place, N_k).amin(1), stop)
+    position = torch.arange(N_k, device=real.device)
+    stop = torch.where(real, position + 1, 0).amax(1)
+    start = torch.minimum(torch.where(real, position, N_k).amin(1), stop)
     whole, together = torch.stack((real.all(), (real.sum(1) == stop - start).all())).tolist()  # one wait, not two
     if not together:
         raise ValueError(
@@ -383,14 +383,14 @@ def _(mask, N_k, offset):
 torch.library.impl("flashlearn::key_ranges", ("cpu", "cuda"), _key_ranges)
 
 
-def decoding(keys: Tensor, rule: Rule, N_k: int, place: int | Tensor) -> KernelMask:
+def decoding(keys: Tensor, rule: Rule, N_k: int, position: int | Tensor) -> KernelMask:
     """The same for one query in a cache that is not full: a range of keys.
 
     A static cache keeps the query's position on the device: the host waits for nothing, and no shape changes.
     """
     start, stop = keys.unbind(1)
-    start = start if rule.left is None else start.clamp(min=place - rule.left)
-    stop = stop if rule.right is None else stop.clamp(max=place + rule.right + 1)
+    start = start if rule.left is None else start.clamp(min=position - rule.left)
+    stop = stop if rule.right is None else stop.clamp(max=position + rule.right + 1)
     keys = torch.stack((torch.minimum(start, stop), stop), 1).int()
     return kernel_mask(keys.device, causal=False, key_range=sides(keys))
 
@@ -423,7 +423,7 @@ def check_family(model: PreTrainedModel) -> None:
         why = "which computes attention itself"
     elif bases[-1].__module__.startswith("transformers.") and not model.config.sub_configs:
         why = "which has no attention"
-    else:  # made of other models, which are asked when they are built
+    else:  # made of other models, which are checked when they are built
         return
     raise ValueError(
         f"expected a model that asks transformers for its attention function, got {family.__name__}, {why}; "

@@ -1,4 +1,4 @@
-"""Attention over several processes: N tokens are shared out, K and V travel round a ring, (o, lse) merge.
+"""Attention over several processes: each has a share of N tokens, K and V travel round a ring, (o, lse) merge.
 
     order = "zigzag"
     q, k, v = (split(t, order=order) for t in (q, k, v))                     this process's share of the N tokens

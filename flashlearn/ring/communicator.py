@@ -1,4 +1,4 @@
-"""A group of processes as the ring sees it: a `Communicator` sends tensors while others arrive, and compares notes at the start.
+"""A group of processes for the ring: a `Communicator` sends tensors while others arrive, and gathers notes at the start.
 
     pending = comm.exchange([(k, right)], [(buffer, left)])        under way
     ...                                                            computing

@@ -16,7 +16,7 @@ from flashlearn.fast.target import check_device  # noqa: F401  before Triton is 
 @triton.jit
 def merge_kernel(
     a_ptr, lse_a_ptr, b_ptr, lse_b_ptr, out_ptr,
-    # strides of a, b and out (B, H, N, D), whose columns lie side by side, and of lse (B, H, N)
+    # strides of a, b and out (B, H, N, D), whose last stride is 1, and of lse (B, H, N)
     stride_ab, stride_ah, stride_an, stride_bb, stride_bh, stride_bn, stride_ob, stride_oh, stride_on,
     stride_lab, stride_lah, stride_lbb, stride_lbh,
     N, H, D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
@@ -31,7 +31,7 @@ def merge_kernel(
     lse_a = tl.load(lse_a_ptrs, mask=rows, other=0.0)
     lse_b = tl.load(lse_b_ptr + batch * stride_lbb + head * stride_lbh + offs_m, mask=rows, other=0.0)
     m = tl.maximum(lse_a, lse_b)
-    m = tl.where(m == float("-inf"), 0.0, m)  # a row that has seen no key yet: both weights are 0
+    m = tl.where(m == float("-inf"), 0.0, m)  # a query without keys so far: both weights are 0
     e_a, e_b = tl.exp(lse_a - m), tl.exp(lse_b - m)
     l = e_a + e_b
     divisor = tl.where(l == 0.0, 1.0, l)

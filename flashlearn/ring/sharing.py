@@ -17,7 +17,7 @@ from flashlearn.ring.plan import Plan, check_order, shares
 
 
 def split(t: Tensor, *, order: str, group: Any = None, dim: int = 2) -> Tensor:
-    """This process's share of N tokens, which lie along `dim` of t; gradients flow back to them.
+    """This process's share of the N tokens along `dim` of t; differentiable.
 
     order "plain" gives process r the r-th of P chunks, "zigzag" the chunks r and 2 P - 1 - r of 2 P; the first N mod P
     (or 2 P) chunks have a token more than the others. Every process passes the same t; nothing is sent.

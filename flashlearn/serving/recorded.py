@@ -65,7 +65,7 @@ def batch_steps(batch: Batch, arrivals: Arrivals) -> Iterator[Step]:
     with _observed(batch, known) as (new, within):
         for time in range(10**6):
             came = arrivals.get(time, {})
-            known |= {name: batch.submit(*asked) for name, asked in came.items()}
+            known |= {name: batch.submit(*given) for name, given in came.items()}
             new.clear()
             within.clear()
             batch.step()
