@@ -93,14 +93,6 @@ def gradcheck(function, backward, *inputs, fast_mode=False):
     return torch.autograd.gradcheck(lambda *ts: ByHand.apply(function, backward, *ts), inputs, fast_mode=fast_mode)
 
 
-def test_gradcheck_matmul():
-    assert gradcheck(torch.matmul, lambda dy, xs, y: matmul_backward(dy, *xs), random(3, 4), random(4, 2, seed=1))
-
-
-def test_gradcheck_softmax():
-    assert gradcheck(lambda s: torch.softmax(s, -1), lambda dp, s, p: softmax_backward(dp, p), 2 * random(4, 5))
-
-
 KNOWN: dict = {}  # what forward_once has computed
 
 

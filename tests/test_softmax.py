@@ -319,8 +319,3 @@ def test_tree_of_256_logits_in_blocks_of_4():
     assert fl.hbm_bytes(steps) == (256 * 8, 0)
     m, l = steps[-1].output
     close(torch.exp(x - m) / l, torch.softmax(x, -1))
-
-
-def test_merge_takes_floats():
-    m, l = fl.merge((3.0, 1.3679), (5.0, 1.0))
-    assert m == 5 and round(l.item(), 4) == 1.1851

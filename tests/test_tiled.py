@@ -197,16 +197,6 @@ def test_sentences_name_the_row_in_which_the_maximum_rises(function, steps):
     assert "no maximum rises; row 0 keeps m = -1.00" in run[-2].sentence
 
 
-@BOTH
-def test_a_row_that_begins_late_is_told(function, steps):
-    """Row 3 is the first of its document, and sees no key of the block that rows 2 began with."""
-    q = torch.ones(1, 1, 6, 1)
-    k = torch.tensor([5.0, 1.0, 2.0, 7.0, 1.0, 1.0]).reshape(1, 1, 6, 1)
-    run = record(steps(q, k, k, scale=1.0, block_q=2, block_k=2, documents=torch.tensor([0, 3, 6], dtype=torch.int32)))
-    (said,) = (s.sentence for s in run if s.matmuls and (s.values["i"], s.values["j"]) == (1, 1))
-    assert "row 3 sees its first key and starts with m = 7.00, ℓ = 1.00; no other maximum rises" in said
-
-
 def test_rows_that_see_nothing_are_told():
     q, k, v, _ = make(Case(6, 2, 4))
     run = record(tiled_attention_v2_steps(q, k, v, causal=True, block_q=2, block_k=2))
