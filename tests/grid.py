@@ -1,4 +1,4 @@
-"""The grid of shapes that every rung is tested on, the oracle, and the error rule.
+"""The grid of shapes that every algorithm is tested on, the oracle, and the error rule.
 
     case = Case(63, 111, 40, causal=True)       one problem; `CASES` is the grid, `SMALL` its cheap part
     q, k, v, do = make(case)                    its inputs and an upstream gradient
@@ -38,7 +38,7 @@ UNDERFLOW = 1e-30
 
 @dataclass(frozen=True)
 class Case:
-    """One attention problem: q (B, H_q, N_q, D), k and v (B, H_kv, N_k, D), and block sizes for tiled rungs.
+    """One attention problem: q (B, H_q, N_q, D), k and v (B, H_kv, N_k, D), and block sizes for tiled algorithms.
 
     layout   how q, k, v and do lie in memory
              contiguous; transposed: (B, N, H, D) in memory, as a linear layer leaves them; strided: every

@@ -1,4 +1,4 @@
-"""The shape grid over every rung of attention in plain PyTorch, and what each of them claims."""
+"""The shape grid over every algorithm of attention in plain PyTorch, and what each of them claims."""
 
 import math
 from functools import partial
@@ -46,7 +46,7 @@ from tests.slow import covering, slow
 
 BLOCKS = ("block_q", "block_k")
 # name -> the function, and which of a case's block sizes it takes (one_pass: a key at a time)
-RUNGS = {
+ALGORITHMS = {
     "standard": (standard_attention, ()),
     "two_pass": (two_pass_attention, ("block_k",)),
     "two_pass recompute": (partial(two_pass_attention, recompute=True), ("block_k",)),
@@ -64,23 +64,23 @@ STEPS = {
 }
 
 
-def forward(name: str, case: Case, rungs=RUNGS):
-    """The rung as a function of q, k and v, with the options of the case."""
-    function, blocks = rungs[name]
+def forward(name: str, case: Case, algorithms=ALGORITHMS):
+    """The algorithm as a function of q, k and v, with the options of the case."""
+    function, blocks = algorithms[name]
     return partial(function, causal=case.causal, scale=case.scale, **{b: getattr(case, b) for b in blocks})
 
 
 @pytest.mark.parametrize("case", covering(CASES, traits, work), ids=str)
-def test_every_rung_meets_the_error_rule(case):
+def test_every_algorithm_meets_the_error_rule(case):
     q, k, v, do = make(case)
     want, yardstick = oracle(case, q, k, v, do), plain(case, q, k, v, do)
-    for name in RUNGS:
+    for name in ALGORITHMS:
         # Dividing at every key loses more bits in autograd than in the forward pass: float64 only.
         with_gradients = name != "one_pass normalised" or case.dtype == torch.float64
         check(case, results(forward(name, case), q, k, v, do if with_gradients else None), want, yardstick)
 
 
-@pytest.mark.parametrize("name", [name for name in RUNGS if name != "standard"])
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "standard"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_16_bit_inputs_are_rounded_once(name, dtype):
     case = Case(8, 33, 16, causal=True, dtype=dtype, block_q=4, block_k=1)
@@ -99,7 +99,7 @@ def test_the_gradient_of_lse_is_right():
 
 
 @pytest.mark.parametrize("fast_mode", [True, slow(False)])
-@pytest.mark.parametrize("name", RUNGS)
+@pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize("shape", [(3, 5, 2), (5, 3, 2), (4, 4, 3)])
 def test_gradcheck(name, shape, fast_mode):
     N_q, N_k, D = shape  # with (5, 3) the first two rows see no key
@@ -113,7 +113,7 @@ def as_output(out):
     return out[0] if isinstance(out, tuple) else out
 
 
-@pytest.mark.parametrize("name", RUNGS)
+@pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_rows_that_see_no_key_give_zero(name, dtype):
     case = Case(7, 3, 4, causal=True, dtype=dtype, block_q=2, block_k=2)
@@ -127,7 +127,7 @@ def test_rows_that_see_no_key_give_zero(name, dtype):
         assert (ours["lse"][:, :, :unseen] == -math.inf).all() and ours["lse"][:, :, unseen:].isfinite().all()
 
 
-@pytest.mark.parametrize("name", RUNGS)
+@pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize("sizes", [(3, 0), (0, 3), (0, 0)])
 @pytest.mark.parametrize("causal", [False, True])
 def test_nothing_to_attend_to(name, sizes, causal):
@@ -140,10 +140,10 @@ def test_nothing_to_attend_to(name, sizes, causal):
     assert as_output(none).shape == (0, 2, sizes[0], 4)
 
 
-@pytest.mark.parametrize("name", RUNGS)
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_the_worked_example(name):
     x = torch.arange(1.0, 7.0).reshape(1, 1, 6, 1)
-    function, _ = RUNGS[name]
+    function, _ = ALGORITHMS[name]
     assert round(as_output(function(torch.ones(1, 1, 1, 1), x, x, scale=1.0)).item(), 4) == 5.4329
 
 
@@ -235,9 +235,9 @@ def test_block_sizes_are_checked(name):
         list(STEPS[name][0](x, x, x, block_k=2.0))
 
 
-@pytest.mark.parametrize("name", RUNGS)
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_inputs_are_checked(name):
-    function, x = RUNGS[name][0], torch.ones(1, 2, 3, 4)
+    function, x = ALGORITHMS[name][0], torch.ones(1, 2, 3, 4)
     with pytest.raises(ValueError, match=r"expected q of shape \(B, H, N, D\), got \(2, 3, 4\)"):
         function(x[0], x, x)
     with pytest.raises(ValueError, match="multiple of those of k and v, got 2 and 3"):

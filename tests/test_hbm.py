@@ -169,7 +169,7 @@ def test_tiles_take_16_bits_and_are_computed_with_in_32(dtype):
 
 
 def test_flops_are_those_that_pytorch_counts():
-    """Of every rung: what multiplies past the tiles, to look ahead for example, is seen by PyTorch's counter."""
+    """Of every algorithm: what multiplies past the tiles, to look ahead for example, is seen by PyTorch's counter."""
     q, k, v = tensors()
     o, lse = fl.tiled_attention_v2(q, k, v, causal=True, return_lse=True)
     blocks = {"block_q": 5, "block_k": 3}
@@ -352,7 +352,7 @@ def test_autocast_changes_no_product():
 
 
 @pytest.mark.parametrize("dims", [(0, 0, 0), (None, 0, None), (0, None, None)])
-def test_rungs_run_under_vmap(dims):
+def test_algorithms_run_under_vmap(dims):
     q, k, v = torch.randn(3, 4, 1, 2, 5, 8, generator=torch.Generator().manual_seed(5))
     given = [t if dim == 0 else t[0] for t, dim in zip((q, k, v), dims, strict=True)]
     got = torch.func.vmap(fl.standard_attention, dims)(*given)

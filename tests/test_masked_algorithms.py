@@ -1,4 +1,4 @@
-"""Documents, key ranges, softcap, slopes and sinks through the rungs: against float64 by brute force."""
+"""Documents, key ranges, softcap, slopes and sinks through the algorithms: against float64 by brute force."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import flashlearn as fl
-from flashlearn.algorithms import attention as rungs_attention
-from flashlearn.algorithms import tiled as rungs_tiled
+from flashlearn.algorithms import attention as attention_module
+from flashlearn.algorithms import tiled as tiled_module
 from flashlearn.algorithms.attention import softmax_of
 from flashlearn.algorithms.problem import Problem, start
 from flashlearn.core.hbm import OnChip
@@ -22,7 +22,7 @@ from tests.slow import slow
 
 sum_rows = OnChip.sum_rows
 
-RUNGS = {
+ALGORITHMS = {
     "standard_attention": (),
     "two_pass_attention": ("block_k",),
     "one_pass_attention": ("block_k",),
@@ -116,8 +116,8 @@ def problem(case: dict, dtype=torch.float64, seed: int = 0):
     return (do, q, k, v), options, dict(zip(("block_q", "block_k"), case["blocks"], strict=True))
 
 
-@pytest.mark.parametrize("rung", ["standard", "v1", "v2"])
-def test_keys_that_do_not_exist_may_hold_anything(rung):
+@pytest.mark.parametrize("algorithm", ["standard", "v1", "v2"])
+def test_keys_that_do_not_exist_may_hold_anything(algorithm):
     (do, q, k, v), options, blocks = problem({**ALONE, "lengths": (9, 8), "key_range": "both"})
     gone = torch.ones(2, 1, 8, 1, dtype=torch.bool)
     for b, (first, last) in enumerate(zip(*(ends.tolist() for ends in options["key_range"]), strict=True)):
@@ -127,7 +127,7 @@ def test_keys_that_do_not_exist_may_hold_anything(rung):
         "standard": fl.standard_attention,
         "v1": functools.partial(fl.tiled_attention_v1, **blocks),
         "v2": functools.partial(fl.tiled_attention_v2, **blocks),
-    }[rung]
+    }[algorithm]
     want = attend(q, k, v, **options)
     spoilt = k.masked_fill(gone, torch.nan), v.masked_fill(gone, torch.inf)
     torch.testing.assert_close(attend(q, *spoilt, **options), want)
@@ -193,7 +193,7 @@ def answer(n: int):
 def forward_of(name: str, n: int) -> dict[str, tuple]:
     """Mine and the right ones: o, and of version 2 lse."""
     (_, q, k, v), options, blocks = problem(CASES[n])
-    mine = {b: blocks[b] for b in RUNGS[name]} | ({"return_lse": True} if name == "tiled_attention_v2" else {})
+    mine = {b: blocks[b] for b in ALGORITHMS[name]} | ({"return_lse": True} if name == "tiled_attention_v2" else {})
     got = getattr(fl, name)(q, k, v, **options, **mine)
     o, lse, _ = answer(n)
     return {"o": (got[0], o), "lse": (got[1], lse)} if isinstance(got, tuple) else {"o": (got, o)}
@@ -216,7 +216,9 @@ def backward_of(form: str, n: int) -> dict[str, tuple]:
     return {name: (mine, theirs) for mine, (name, theirs) in zip(got, right.items(), strict=True)}
 
 
-FORMS = {name: forward_of for name in RUNGS} | dict.fromkeys(("dense", "stored", "two sweeps", "fused"), backward_of)
+FORMS = {name: forward_of for name in ALGORITHMS} | dict.fromkeys(
+    ("dense", "stored", "two sweeps", "fused"), backward_of
+)
 
 
 def wrong_in(form: str, n: int) -> set[str]:
@@ -251,8 +253,8 @@ def test_errors_in_narrow_types_are_at_most_twice_those_of_plain_pytorch(dtype):
         right, _ = brute_force(q, k, v, **options)
         plain, _ = brute_force(q, k, v, **options, dtype=dtype)
         bound = 2 * (plain.double() - right).abs().amax() + 4 * torch.finfo(dtype).eps
-        for name in RUNGS:
-            o = getattr(fl, name)(q, k, v, **options, **{b: blocks[b] for b in RUNGS[name]})
+        for name in ALGORITHMS:
+            o = getattr(fl, name)(q, k, v, **options, **{b: blocks[b] for b in ALGORITHMS[name]})
             assert o.dtype == dtype and (o.double() - right).abs().amax() <= bound, (name, case)
 
 
@@ -362,16 +364,16 @@ def not_squared(self, dS, capped):
     return dS * (1 - capped / self.softcap) if self.softcap else dS
 
 
-FORWARD, BACKWARD = tuple(RUNGS), ("dense", "two sweeps", "fused")
+FORWARD, BACKWARD = tuple(ALGORITHMS), ("dense", "two sweeps", "fused")
 PLANTED = {  # what: (option, where, function, mistake, forms, what comes out wrong)
     "softcap after the mask": ("softcap", Problem, "score", cap_after_the_mask, FORWARD, {"o"}),
     "softcap after the slopes": ("softcap", Problem, "score", cap_after_the_slopes, FORWARD, {"o"}),
     "softcap before the scale": ("softcap", Scores, "cap", cap_before_the_scale, FORWARD, {"o"}),
     "slopes aligned to the top left": ("alibi", Problem, "lower", slopes_aligned_top_left, FORWARD, {"o"}),
     "slopes added": ("alibi", Problem, "lower", slopes_added, FORWARD, {"o"}),
-    "a sink with a value": ("sinks", rungs_tiled, "start", sink_with_a_value, FORWARD[3:], {"o"}),
-    "a sink that is 0": ("sinks", rungs_tiled, "start", sink_that_is_0, FORWARD[3:], {"o"}),
-    "no sinks in softmax": ("sinks", rungs_attention, "softmax_of", lambda S, _: softmax_of(S), FORWARD[:1], {"o"}),
+    "a sink with a value": ("sinks", tiled_module, "start", sink_with_a_value, FORWARD[3:], {"o"}),
+    "a sink that is 0": ("sinks", tiled_module, "start", sink_that_is_0, FORWARD[3:], {"o"}),
+    "no sinks in softmax": ("sinks", attention_module, "softmax_of", lambda S, _: softmax_of(S), FORWARD[:1], {"o"}),
     "documents off by one": ("documents", Mask, "visible", mask_with(documents=shifted), FORWARD, {"o"}),
     "documents not masked": ("documents", Mask, "_meet_two_documents", lambda *_: False, FORWARD, {"o"}),
     "a window bound exclusive": ("window", Mask, "visible", mask_with(left=one_key_too_few), FORWARD, {"o"}),
@@ -399,7 +401,7 @@ def test_planted_mistakes_are_caught(name, form, monkeypatch):
 
 
 def wrong(error, message, name="standard_attention", lengths=(4, 4), **options):
-    """A call of a rung with bad options is refused, in words."""
+    """A call of an algorithm with bad options is refused, in words."""
     q, k = (torch.randn(2, 4, N, 3) for N in lengths)
     with pytest.raises(error, match=message):
         getattr(fl, name)(q, k[:, :2], k[:, :2], **options)
@@ -485,8 +487,8 @@ def test_gradcheck_of_the_reference(H_kv):
 def test_a_sink_of_minus_infinity_is_none():
     (do, q, k, v), options, blocks = problem({**ALONE, "lengths": (9, 4), "causal": True, "key_range": "right"})
     none = {**options, "sinks": torch.full((4,), -float("inf"), dtype=torch.float64)}
-    for name in RUNGS:
-        mine = {b: blocks[b] for b in RUNGS[name]}
+    for name in ALGORITHMS:
+        mine = {b: blocks[b] for b in ALGORITHMS[name]}
         assert torch.equal(getattr(fl, name)(q, k, v, **none, **mine), getattr(fl, name)(q, k, v, **options, **mine))
     o, lse = fl.tiled_attention_v2(q, k, v, return_lse=True, **none, **blocks)
     assert lse.isneginf().any()

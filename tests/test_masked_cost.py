@@ -1,4 +1,4 @@
-"""What masks save, in closed form: visited blocks, bytes and FLOPs of every rung, equal to the counts."""
+"""What masks save, in closed form: visited blocks, bytes and FLOPs of every algorithm, equal to the counts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from flashlearn.cost import (
     two_pass_backward_cost,
 )
 from tests.slow import slow
-from tests.test_masked_algorithms import CASES, FEW, REST, RUNGS, int32, problem
+from tests.test_masked_algorithms import ALGORITHMS, CASES, FEW, REST, int32, problem
 
 SEEN = ("causal", "window", "documents", "key_range")
 
@@ -43,11 +43,13 @@ def held(steps, cost, extra, at):
     assert cost.extra == extra, at
 
 
-@pytest.mark.parametrize("name, numbers", [(name, FEW) for name in RUNGS] + [slow(name, REST) for name in RUNGS])
-def test_bytes_and_flops_of_a_rung_are_those_of_its_formula(name, numbers):
+@pytest.mark.parametrize(
+    "name, numbers", [(name, FEW) for name in ALGORITHMS] + [slow(name, REST) for name in ALGORITHMS]
+)
+def test_bytes_and_flops_of_an_algorithm_are_those_of_its_formula(name, numbers):
     for case in (CASES[n] for n in numbers):
         (_, q, k, v), options, blocks = hidden_only(case)
-        mine = {b: blocks[b] for b in RUNGS[name]}
+        mine = {b: blocks[b] for b in ALGORITHMS[name]}
         sizes = (*q.shape[:3], k.shape[2], q.shape[3])
         cost = ATTENTION_COSTS[name](*sizes, dtype=torch.float16, **options, **mine)
         plain = ATTENTION_COSTS[name](*sizes, dtype=torch.float16, **mine)

@@ -1,4 +1,4 @@
-"""The shapes in the signatures of the rungs hold: every call here is checked against them, by jaxtyping and beartype."""
+"""The shapes in the signatures of the algorithms hold: every call here is checked against them, by jaxtyping and beartype."""
 
 from __future__ import annotations
 
@@ -108,15 +108,17 @@ def test_keys_of_another_batch_are_caught_before_the_call(name):
         checked(function)(*wrong, **options)
 
 
-def test_every_rung_has_its_shapes_checked():
+def test_every_algorithm_has_its_shapes_checked():
     import flashlearn as fl
 
-    rungs = {
+    algorithms = {
         f"{function.__module__.rpartition('.')[2]}.{name}"
         for name in fl.__all__
         if isinstance(function := getattr(fl, name), types.FunctionType)
         and function.__module__.startswith("flashlearn.algorithms.")
         and f"{name}_steps" in fl.__all__
     }
-    rungs.remove("paged.paged_attention")  # its shapes depend on each other by tables: tests/test_paged.py refuses them
-    assert rungs == set(CALLS)
+    algorithms.remove(
+        "paged.paged_attention"
+    )  # its shapes depend on each other by tables: tests/test_paged.py refuses them
+    assert algorithms == set(CALLS)

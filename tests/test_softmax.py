@@ -18,7 +18,7 @@ def blocked(block_size):
     return functools.partial(fl.blocked_softmax, block_size=block_size)
 
 
-RUNGS = {
+ALGORITHMS = {
     "naive": fl.naive_softmax,
     "safe": fl.safe_softmax,
     "online": fl.online_softmax,
@@ -32,7 +32,7 @@ STEPS = {
     "blocked 4": functools.partial(fl.blocked_softmax_steps, block_size=4),
     "blocked 1000": functools.partial(fl.blocked_softmax_steps, block_size=1000),
 }
-every_rung = pytest.mark.parametrize("rung", RUNGS)
+every_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS)
 
 
 def randn(*shape, dtype=torch.float64):
@@ -40,29 +40,29 @@ def randn(*shape, dtype=torch.float64):
     return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
 
 
-@every_rung
+@every_algorithm
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(1,), (2,), (7,), (64,), (111,), (3, 16), (2, 3, 5), (1, 1, 1, 9)], ids=str)
-def test_against_float64(rung, dtype, shape):
+def test_against_float64(algorithm, dtype, shape):
     """Error at most twice that of plain PyTorch in the same dtype, plus a few units in the last place."""
     x = 2 * randn(*shape, dtype=dtype)
-    got, oracle = RUNGS[rung](x), torch.softmax(x.double(), -1)
+    got, oracle = ALGORITHMS[algorithm](x), torch.softmax(x.double(), -1)
     assert got.shape == x.shape and got.dtype == dtype
     plain = (torch.softmax(x, -1).double() - oracle).abs().max()
     # naive sums in the dtype itself: its error grows with the number of terms
-    floor = torch.finfo(dtype).eps * (shape[-1] if rung == "naive" else 4)
+    floor = torch.finfo(dtype).eps * (shape[-1] if algorithm == "naive" else 4)
     error = (got.double() - oracle).abs().max()
-    assert error <= 2 * plain + floor, f"{rung}: error {error:.2e}, PyTorch's {plain:.2e}"
+    assert error <= 2 * plain + floor, f"{algorithm}: error {error:.2e}, PyTorch's {plain:.2e}"
 
 
-@pytest.mark.parametrize("rung", [name for name in RUNGS if name != "naive"])
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != "naive"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_extreme_logits(rung, dtype):
+def test_extreme_logits(algorithm, dtype):
     x = torch.tensor([[60000.0, 59900.0, -60000.0, 0.0], [-60000.0, -60001.0, -59999.0, -60000.0]]).to(dtype)
-    torch.testing.assert_close(RUNGS[rung](x), torch.softmax(x, -1))
+    torch.testing.assert_close(ALGORITHMS[algorithm](x), torch.softmax(x, -1))
 
 
-@every_rung
+@every_algorithm
 @pytest.mark.parametrize(
     "row",
     [
@@ -79,32 +79,32 @@ def test_extreme_logits(rung, dtype):
     ids=str,
 )
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_edges_agree_with_torch(rung, row, dtype):
+def test_edges_agree_with_torch(algorithm, row, dtype):
     x = torch.tensor(row, dtype=dtype)
-    torch.testing.assert_close(RUNGS[rung](x), torch.softmax(x, -1), equal_nan=True)
+    torch.testing.assert_close(ALGORITHMS[algorithm](x), torch.softmax(x, -1), equal_nan=True)
 
 
-@every_rung
+@every_algorithm
 @pytest.mark.parametrize("row", [[INF, 1.0], [1.0, INF, -INF], [INF, INF], [INF]], ids=str)
-def test_plus_infinity(rung, row):
+def test_plus_infinity(algorithm, row):
     """NaN throughout, as in torch; naive has NaN there and 0 elsewhere, as its docstring says."""
     x = torch.tensor(row)
     expected = torch.softmax(x, -1)
     assert expected.isnan().all()
-    if rung == "naive":
+    if algorithm == "naive":
         expected = torch.where(x == INF, NAN, 0.0)
-    torch.testing.assert_close(RUNGS[rung](x), expected, equal_nan=True)
+    torch.testing.assert_close(ALGORITHMS[algorithm](x), expected, equal_nan=True)
 
 
-@every_rung
+@every_algorithm
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 5), (2, 0, 4)], ids=str)
-def test_empty(rung, shape):
+def test_empty(algorithm, shape):
     x = torch.zeros(shape)
-    assert RUNGS[rung](x).shape == torch.softmax(x, -1).shape
-    assert fl.last(STEPS[rung](x)).output.shape == shape
+    assert ALGORITHMS[algorithm](x).shape == torch.softmax(x, -1).shape
+    assert fl.last(STEPS[algorithm](x)).output.shape == shape
 
 
-@every_rung
+@every_algorithm
 @pytest.mark.parametrize(
     ("x", "error", "words"),
     [
@@ -120,9 +120,9 @@ def test_empty(rung, shape):
     ],
     ids=str,
 )
-def test_bad_input(rung, x, error, words):
+def test_bad_input(algorithm, x, error, words):
     with pytest.raises(error, match=words):
-        RUNGS[rung](x)
+        ALGORITHMS[algorithm](x)
 
 
 @pytest.mark.parametrize(
@@ -148,27 +148,27 @@ def test_naive_breaks_where_it_should():
     assert fl.naive_softmax(torch.tensor([11.0, 11.0]).half()).tolist() == [0, 0]
 
 
-@every_rung
-def test_strided_and_expanded_inputs(rung):
+@every_algorithm
+def test_strided_and_expanded_inputs(algorithm):
     base = randn(6, 8)
     for x in (base.T, base[:, ::2], base[:1].expand(5, 8), base.flip(0)):
-        torch.testing.assert_close(RUNGS[rung](x), torch.softmax(x, -1))
+        torch.testing.assert_close(ALGORITHMS[algorithm](x), torch.softmax(x, -1))
 
 
-@every_rung
-def test_gradients_flow(rung):
+@every_algorithm
+def test_gradients_flow(algorithm):
     x = randn(2, 5).requires_grad_()
-    assert torch.autograd.gradcheck(RUNGS[rung], (x,))
+    assert torch.autograd.gradcheck(ALGORITHMS[algorithm], (x,))
 
 
-@every_rung
+@every_algorithm
 @pytest.mark.parametrize("shape", [(5,), (3, 16), (2, 2, 7)], ids=str)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_bytes_and_passes(rung, shape, dtype):
+def test_bytes_and_passes(algorithm, shape, dtype):
     x = randn(*shape, dtype=dtype)
     n_bytes = x.numel() * x.element_size()
-    times = 3 if rung == "safe" else 2
-    steps = fl.record(STEPS[rung](x))
+    times = 3 if algorithm == "safe" else 2
+    steps = fl.record(STEPS[algorithm](x))
     assert fl.hbm_bytes(steps) == (times * n_bytes, n_bytes)
     assert fl.passes(steps, "x") == times
     assert [step.output is None for step in steps] == [True] * (len(steps) - 1) + [False]

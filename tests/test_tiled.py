@@ -1,4 +1,4 @@
-"""What the tiled rungs claim besides the right result: any blocks, few visits, few bytes, no S in HBM."""
+"""What the tiled algorithms claim besides the right result: any blocks, few visits, few bytes, no S in HBM."""
 
 import math
 from collections import Counter

@@ -20,7 +20,7 @@ from flashlearn.cost import (
     two_pass_backward_cost,
 )
 
-RUNGS = {
+ALGORITHMS = {
     "standard_attention": (),
     "two_pass_attention": ("block_k",),
     "one_pass_attention": ("block_k",),
@@ -49,9 +49,9 @@ def reference(q, k, v, window, causal):
     return (torch.softmax(S, -1) * seen) @ v
 
 
-@pytest.mark.parametrize("name", RUNGS)
-def test_every_rung_sees_what_the_window_shows(name):
-    blocks = {b: size for b, size in (("block_q", 2), ("block_k", 3)) if b in RUNGS[name]}
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_sees_what_the_window_shows(name):
+    blocks = {b: size for b, size in (("block_q", 2), ("block_k", 3)) if b in ALGORITHMS[name]}
     for window, (N_q, N_k), causal in SETTINGS:
         _, q, k, v = tensors(N_q, N_k)
         o = getattr(fl, name)(q, k, v, causal=causal, window=window, **blocks)
@@ -75,12 +75,12 @@ def test_gradients_are_those_of_autograd(form):
             torch.testing.assert_close(mine, theirs, msg=f"{window} {N_q} {N_k} {causal}")
 
 
-@pytest.mark.parametrize("name", RUNGS)
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_bytes_and_flops_are_those_of_the_formula(name):
     rng = random.Random(0)
     for window, (N_q, N_k), causal in rng.sample(SETTINGS, 25):
         _, q, k, v = tensors(N_q, N_k, dtype=torch.float16)
-        blocks = {b: rng.randint(1, 4) for b in RUNGS[name]}
+        blocks = {b: rng.randint(1, 4) for b in ALGORITHMS[name]}
         options = {"causal": causal, "window": window, **blocks}
         steps = record(getattr(fl, f"{name}_steps")(q, k, v, **options))
         cost = ATTENTION_COSTS[name](2, 4, N_q, N_k, 3, dtype=torch.float16, **options)
@@ -125,7 +125,7 @@ def test_the_names_in_a_step_are_documented():
     do, q, k, v = tensors(5, 5, dtype=torch.float32)
     o, lse = fl.tiled_attention_v2(q, k, v, return_lse=True)
     x = torch.randn(5)
-    runs = [getattr(fl, f"{name}_steps")(q, k, v) for name in RUNGS]
+    runs = [getattr(fl, f"{name}_steps")(q, k, v) for name in ALGORITHMS]
     runs += [fl.attention_backward_steps(do, q, k, v), fl.merge_tree_steps(x, 2), fl.online_softmax_steps(x)]
     runs += [
         fl.safe_softmax_steps(x),

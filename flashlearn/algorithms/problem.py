@@ -145,7 +145,7 @@ class Problem:
         return (*matrix_shapes(self.sizes)["Q"][:3], 1)
 
     def coordinates(self, i: int | None, rows: Span, j: int | None = None, cols: Span = (0, 0)) -> dict[str, Any]:
-        """Where a step stands, for its values: in block Q_i and, unless it sees none, in block K_j."""
+        """The tile coordinates of a step, for its values: block Q_i and, unless it attends to none, block K_j."""
         masked = i is None or j is None or self.mask.crosses(rows, cols)
         return {"i": i, "j": j, "rows": rows, "cols": cols, "masked": masked}
 

@@ -252,7 +252,7 @@ def visited_blocks(
 ) -> int:  # fmt: skip
     """How many pairs (Q block, K block) are visited: all T_r T_c, or those not wholly masked.
 
-    Q block i sees a span of keys, start_i:stop_i, hence sum_i ceil(stop_i / block_k) - floor(start_i / block_k)
+    Q block i attends to a range of keys, start_i:stop_i, hence sum_i ceil(stop_i / block_k) - floor(start_i / block_k)
     blocks. For N_q = N_k = T B, causal, this is T (T + 1) / 2; for documents of whole blocks, T_n each, the sum of
     T_n^2. ValueError for negative lengths.
     """

@@ -38,9 +38,9 @@ LINKS = (NVLINK_H200, NVLINK_MEASURED, INFINIBAND_400, ETHERNET_100, ETHERNET_10
 def ring_bytes(N: int, P: int, D: int, order: str, *, causal: bool = False, e: int = 2) -> int:
     """Forward: K and V of all, one hop after the other, from all processes together. e: bytes of an element.
 
-    all see all      2 D e (P - 1) N
-    plain, causal    2 D e sum_j n_j (P - 1 - j)         n_j tokens of process j, which later processes see
-    zigzag, causal   2 D e (P - 1) (N - c)               c tokens of the last chunk, which its owner alone sees
+    no mask          2 D e (P - 1) N
+    plain, causal    2 D e sum_j n_j (P - 1 - j)         n_j tokens of process j, which later processes attend to
+    zigzag, causal   2 D e (P - 1) (N - c)               c tokens of the last chunk, to which its owner alone attends
 
     For N >= 2 P; a process's part is this over P, where all send as much.
     """
@@ -61,7 +61,7 @@ def ring_bytes(N: int, P: int, D: int, order: str, *, causal: bool = False, e: i
 def ring_backward_bytes(N: int, P: int, D: int, order: str, *, causal: bool = False, e: int = 2, wide: int = 4) -> int:
     """Backward: K and V once more, and dK and dV in float32 (wide: bytes of an element) from the first visitor home.
 
-    all see all      2 D wide (P - 1) N besides          as many hops as K and V
+    no mask          2 D wide (P - 1) N besides          as many hops as K and V
     plain, causal    2 D wide sum_j n_j (P - 1 - j)      the last visitor sends them straight home
     zigzag, causal   2 D wide sum_j ((P - 1) a_j + j b_j)   a_j, b_j tokens of the early and the late chunk of j: only the
                                                             j processes before it give to the late one

@@ -9,7 +9,7 @@ itself: a tile loaded by two programs counts twice. So with grouped-query heads 
 alone; a backward pass depends on `H_kv` as well. A GPU's L2 cache may serve the second read; `ideal_cost` is the
 other extreme, every matrix moved once.
 
-A mask takes away whole blocks. Row block i sees the keys start_i:stop_i; it visits the blocks of keys that these meet,
+A mask takes away whole blocks. Row block i attends to the keys start_i:stop_i; it visits the blocks of keys that these meet,
 
     full      T_c blocks                            causal    ceil((last_i + 1) / B_c)            last_i = (i + 1) B_r - 1 + N_k - N_q
     window    start_i = max(0, first_i - left)      stop_i = min(N_k, last_i + right + 1)         first_i = i B_r + N_k - N_q
@@ -251,7 +251,7 @@ def v1_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[CostOp
 
 @exact
 def v2_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[CostOptions]) -> Cost:
-    """FlashAttention-2: Q and O once; K and V once for every row block, as far as it sees.
+    """FlashAttention-2: Q and O once; K and V once for every row block, as far as it attends to them.
 
     read    e D (N_seen + 2 sum_i keys_i)      keys_i = N_k if not causal, so T_r N_k for the sum
     written e D N_q + a N_q                    O and lse, a bytes each;  extra a N_q
@@ -462,7 +462,7 @@ class _Setting:
 
 @dataclass(frozen=True)
 class _Work:
-    """Sums over row blocks i, each of which visits whole blocks of the keys that any of its queries sees."""
+    """Sums over row blocks i, each of which visits whole blocks of the keys that any of its queries attends to."""
 
     rows_seen: int  # rows of the row blocks that visit any key
     keys_seen: int  # keys of the blocks that any row block visits
@@ -486,7 +486,7 @@ def _work(mask: Mask, block_q: int, block_k: int) -> _Work:
 
 @functools.lru_cache(maxsize=4096)
 def _keys_of_queries(mask: Mask, block_k: int) -> int:
-    """The keys that all queries read, each for itself: over blocks of keys j, keys_j * queries that see any of them."""
+    """The keys that all queries read, each for itself: over blocks of keys j, keys_j * queries that attend to any of them."""
     seen = ((mask.queries(cols), cols) for cols in spans(mask.N_k, block_k))
     return sum((rows[1] - rows[0]) * (cols[1] - cols[0]) for rows, cols in seen)
 

@@ -40,7 +40,7 @@ def latent_cache_bytes(layers: int, rank: int, rotated: int, *, dtype: torch.dty
 def decode_cost(
     lengths: Sequence[int], H_q: int, H_kv: int, D: int, *, N_q: int = 1, dtype: torch.dtype = fp16
 ) -> Cost:
-    """Attention of one layer in one step of decoding: N_q queries of every request, all keys of which all of them see.
+    """Attention of one layer in one step of decoding: N_q queries of every request, which all attend to all of its keys.
 
     read    e D (B N_q H_q + 2 H_kv sum N)      each key and value once, for the whole group of query heads
     written e D B N_q H_q
@@ -73,7 +73,7 @@ def paged_cost(
     written (e D + a) H_q sum_b n_b                 O and lse;   extra a H_q sum_b n_b
     flops   4 D H_q sum_b n_b keys_b
 
-    keys_b are the keys that any of its queries sees: N_b when causal, min(N_b, n_b + left) behind a window.
+    keys_b are the keys that any of its queries attends to: N_b when causal, min(N_b, n_b + left) behind a window.
     """
     lengths = _each("lengths", lengths)
     queries = _each("queries", queries)
