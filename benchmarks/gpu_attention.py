@@ -32,23 +32,19 @@ all of it takes three calls.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import os
-import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
+from recording import RECORDS, check_gpu, commits, file_of, parser_of, provenance, recorded, save
 from side_by_side import measure
-from side_by_side.backends import DETERMINISTIC, NAMES, OURS, compile_flex, installed, versions
+from side_by_side.backends import DETERMINISTIC, NAMES, OURS, compile_flex, installed
 from side_by_side.measure import Setting
 from side_by_side.report import report
 
-RECORDS = Path(__file__).parents[1] / "flashlearn/measurements"
 RESULTS = RECORDS / "gpu_attention_h200.json"
 PARTS = ("speed", "sustained", "memory", "gqa", "dims", "order", "decoding", "first-call")
 SECTIONS = {part: {"speed": "rows", "first-call": "first_call"}.get(part, part) for part in PARTS}
@@ -63,40 +59,6 @@ UNITS = {
 }
 
 
-def ask(*command: str) -> str:
-    """The first line that a command prints; nothing where there is no such command."""
-    if shutil.which(command[0]) is None:
-        return ""
-    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8").stdout.partition("\n")[0].strip()
-
-
-def provenance(commit: str | None) -> dict:
-    """GPU, driver, versions of ours and of all that it is compared with, commit, date."""
-    import triton
-
-    return {
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
-        "driver": ask("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
-        "cuda": torch.version.cuda,
-        "torch": torch.__version__,
-        "triton": triton.__version__,
-        "cudnn": torch.backends.cudnn.version(),
-        "peers": versions(),
-        "commit": commit or ask("git", "rev-parse", "--short", "HEAD") or "unknown",
-        "date": datetime.date.today().isoformat(),
-    }
-
-
-def commits(row: dict, results: dict, names: Iterable[str] = (*NAMES, DETERMINISTIC)) -> dict[str, str]:
-    """{backend: commit} of what was measured in a row, so that rows of several runs can stand in one record."""
-    return {name: results["provenance"]["commit"] for name in names if row.get(name)}
-
-
-def file_of(gpu: str) -> Path:
-    """A file for each GPU: that of "NVIDIA H100 80GB HBM3" is gpu_attention_h100.json."""
-    return RECORDS / f"gpu_attention_{gpu.removeprefix('NVIDIA ').split()[0].lower()}.json"
-
-
 def start(out: Path, where: dict, anew: bool) -> dict:
     """The results so far: those of the file if they were measured in the same place, and none if there is no file."""
     empty = {"provenance": where} | UNITS | {section: [] for section in SECTIONS.values()} | {"first_call": {}}
@@ -109,14 +71,6 @@ def start(out: Path, where: dict, anew: bool) -> dict:
         words = ", ".join(f"{key} {where.get(key)!r}, got {theirs.get(key)!r}" for key in differing)
         raise ValueError(f"expected {out} to be of {words}: give another --out, or --new to start anew")
     return empty | results
-
-
-def save(results: dict, out: Path) -> None:
-    """Write all, or nothing: a run may be cut off at any time."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    part = out.with_suffix(".part")
-    part.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    os.replace(part, out)
 
 
 def settings_of(part: str, dtypes, lengths) -> list[Setting]:
@@ -196,7 +150,7 @@ def run(results: dict, args: argparse.Namespace, *, device: str = "cuda", clock:
         if over():
             return len(jobs) - number
         row = row_of(part, setting, results, names, args.graphs, device)
-        row["commits"] = commits(row, results)
+        row["commits"] = commits(row, results, (*NAMES, DETERMINISTIC))
         if row not in results[SECTIONS[part]]:
             results[SECTIONS[part]].append(row)
         save(results, args.out)
@@ -215,42 +169,13 @@ def run(results: dict, args: argparse.Namespace, *, device: str = "cuda", clock:
 
 
 def arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", type=Path, help="print the tables and targets of a recorded run")
-    parser.add_argument("--out", type=Path, help="the file for this GPU in flashlearn/measurements unless given")
-    parser.add_argument(
-        "--new", action="store_true", help="write over what is in the file, instead of going on with it"
-    )
-    parser.add_argument("--commit", help="what to record where there is no git checkout")
+    parser = parser_of(__doc__, minutes=8.5, new=True)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--dtype", nargs="+", choices=tuple(measure.BOUND), default=tuple(measure.BOUND))
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, help="N of the part speed")
     parser.add_argument("--without", nargs="+", choices=NAMES[1:], default=(), metavar="PEER", help="leave peers out")
     parser.add_argument("--graphs", action="store_true", help="speed: also forward in a CUDA graph, without overhead")
-    parser.add_argument("--minutes", type=float, default=8.5, help="begin no row after so many")
     return parser
-
-
-def recorded(path: Path, parser: argparse.ArgumentParser, *sections: str, row: str = "") -> dict:
-    """The run that a file records, with these sections, and in the first of them rows that have a `row`; ends with one line if not."""
-    if not path.is_file():
-        parser.error(f"expected a recorded run, found no file {path}")
-    try:
-        results = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # of JSON, and of what is not text
-        parser.error(f"expected a recorded run in {path}, got no JSON: {error}")
-    missing = [key for key in ("provenance", *sections) if not isinstance(results, dict) or key not in results]
-    if missing:
-        parser.error(f"expected a recorded run with {', '.join(missing)} in {path}, got none")
-    if row and not all(row in each for each in results[sections[0]]):
-        parser.error(f"expected {sections[0]} with {row!r} in {path}, got a record of something else")
-    return results
-
-
-def check_gpu(parser: argparse.ArgumentParser, instead: str = "") -> None:
-    """End with one line where there is nothing to measure on."""
-    if not torch.cuda.is_available():
-        parser.error(f"expected a CUDA GPU to measure on, found none{instead}")
 
 
 def main(given: list[str] | None = None) -> int:
@@ -262,7 +187,7 @@ def main(given: list[str] | None = None) -> int:
     if min(args.lengths) < 1:
         parser.error(f"expected lengths of at least 1, got {min(args.lengths)}")
     check_gpu(parser, f"; --table {RESULTS} prints a recorded run")
-    args.out = args.out or file_of(torch.cuda.get_device_name())
+    args.out = args.out or file_of("attention")
     try:
         results = start(args.out, provenance(args.commit), args.new)
     except ValueError as error:

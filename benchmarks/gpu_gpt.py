@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from gpu_attention import provenance
+from recording import provenance
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from flashlearn.core.mask import causal_mask

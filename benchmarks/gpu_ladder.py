@@ -10,12 +10,11 @@ of two matrices of 8192 x 8192, the most that this card gave to anybody on that 
 
 from __future__ import annotations
 
-import argparse
 from functools import partial
 from pathlib import Path
 
 import torch
-from gpu_attention import check_gpu, provenance, recorded, save
+from recording import check_gpu, parser_of, provenance, recorded, save
 from side_by_side.measure import ROUNDS, median_ms
 from tqdm import tqdm
 
@@ -144,10 +143,8 @@ def table(results: dict) -> str:
 
 
 def main(given: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--table", type=Path, help="print the table of a recorded run")
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--commit", help="what to record where there is no git checkout")
+    parser = parser_of(__doc__)
+    parser.set_defaults(out=RESULTS)
     parser.add_argument("--quick", action="store_true", help="D = 128, N = 4096 only, without block sizes: seconds")
     args = parser.parse_args(given)
     if args.table:

@@ -15,7 +15,6 @@ before it is timed; without the softmax all numbers are whole, and it must be th
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import itertools
 import tempfile
@@ -23,8 +22,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import gpu_attention
 import torch
+from recording import check_gpu, file_of, parser_of, provenance, recorded, save
 from side_by_side import measure
 from side_by_side.backends import Refused
 from torch import Tensor
@@ -141,23 +140,18 @@ def table(results: dict) -> str:
 
 
 def main(given: list[str] | None = None) -> None:
-    assert __doc__
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", type=Path, help="print the table of a recorded run")
-    parser.add_argument("--out", type=Path, help="the file for this GPU in flashlearn/measurements unless given")
-    parser.add_argument("--commit", help="what to record where there is no git checkout")
+    parser = parser_of(__doc__)
     args = parser.parse_args(given)
     if args.table:
-        print(table(gpu_attention.recorded(args.table, parser, "rows", row="kernel")))
+        print(table(recorded(args.table, parser, "rows", row="kernel")))
         return
-    gpu_attention.check_gpu(parser, "; --table prints a recorded run")
-    name = gpu_attention.file_of(torch.cuda.get_device_name()).name.replace("attention", "lesson")
-    out = args.out or gpu_attention.RECORDS / name
+    check_gpu(parser, "; --table prints a recorded run")
+    out = args.out or file_of("lesson")
     programs = torch.cuda.get_device_properties(0).multi_processor_count
-    results = {"provenance": gpu_attention.provenance(args.commit), "unit": "us, and ns for a tile of 64 keys, medians"}
+    results = {"provenance": provenance(args.commit), "unit": "us, and ns for a tile of 64 keys, medians"}
     with tempfile.TemporaryDirectory() as folder:
         results["rows"] = measured(lesson_of(folder), programs)
-    gpu_attention.save(results, out)
+    save(results, out)
     print(table(results))
 
 

@@ -27,11 +27,10 @@ import itertools
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
-import gpu_attention
 import torch
+from recording import check_gpu, commits, file_of, parser_of, provenance, recorded, save
 from side_by_side import measure
 from side_by_side.backends import OURS, Refused, compile_flex, heard, reason
 from torch import Tensor
@@ -238,8 +237,8 @@ def run(args: argparse.Namespace, results: dict, settings=SETTINGS, device: str 
         if clock() - begin > 60 * args.minutes:
             return len(left) - number
         row = row_of(setting, names, device)
-        results["rows"].append(row | {"commits": gpu_attention.commits(row, results, NAMES)})
-        gpu_attention.save(results, args.out)
+        results["rows"].append(row | {"commits": commits(row, results, NAMES)})
+        save(results, args.out)
         print(f"{clock() - begin:4.0f} s  {line(results['rows'][-1])}", flush=True)
         if device == "cuda":
             torch.cuda.empty_cache()
@@ -255,12 +254,8 @@ def line(row: dict) -> str:
 
 
 def arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", type=Path, help="print a recorded run")
-    parser.add_argument("--out", type=Path, help="the file for this GPU in flashlearn/measurements unless given")
-    parser.add_argument("--commit", help="what to record where there is no git checkout")
+    parser = parser_of(__doc__, minutes=3.5)
     parser.add_argument("--without", nargs="+", choices=NAMES[1:], default=(), metavar="PEER", help="leave peers out")
-    parser.add_argument("--minutes", type=float, default=3.5, help="begin no row after so many")
     return parser
 
 
@@ -268,12 +263,11 @@ def main(given: list[str] | None = None) -> int:
     parser = arguments()
     args = parser.parse_args(given)
     if args.table:
-        print("\n".join(map(line, gpu_attention.recorded(args.table, parser, "rows", row="mask")["rows"])))
+        print("\n".join(map(line, recorded(args.table, parser, "rows", row="mask")["rows"])))
         return 0
-    gpu_attention.check_gpu(parser, "; --table prints a recorded run")
-    name = gpu_attention.file_of(torch.cuda.get_device_name()).name.replace("attention", "masks")
-    args.out = args.out or gpu_attention.RECORDS / name
-    results = {"provenance": gpu_attention.provenance(args.commit), "unit": gpu_attention.UNITS["unit"], "rows": []}
+    check_gpu(parser, "; --table prints a recorded run")
+    args.out = args.out or file_of("masks")
+    results = {"provenance": provenance(args.commit), "unit": "TFLOP/s, median", "rows": []}
     left = run(args, results)
     if left:
         print(f"stopped after {args.minutes} minutes, {left} rows before the end")

@@ -30,16 +30,14 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from gpu_attention import check_gpu, commits, provenance, recorded, save
+from recording import check_gpu, commits, file_of, parser_of, provenance, recorded, save
 from side_by_side.measure import sequence
 from torch import Tensor
 from triton.errors import TritonError
 
-RECORDS = Path(__file__).parents[1] / "flashlearn/measurements"
 H_Q, H_KV, D, DTYPE = 32, 8, 128, torch.float16
 TOKEN = 2 * H_KV * D * 2  # bytes of K and V of one key, all heads
 LARGEST = 256  # a sequence takes whole pages of this size, whatever the size of the pages it is read in
@@ -441,15 +439,8 @@ def report(results: dict) -> str:
 
 
 def arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", type=Path, help="print the table and targets of a recorded run")
-    parser.add_argument("--out", type=Path, help="the file for this GPU in flashlearn/measurements unless given")
-    parser.add_argument(
-        "--new", action="store_true", help="write over what is in the file, instead of going on with it"
-    )
-    parser.add_argument("--commit", help="what to record where there is no git checkout")
+    parser = parser_of(__doc__, minutes=2.6, new=True)
     parser.add_argument("--names", nargs="+", choices=NAMES, default=NAMES, metavar="NAME", help=", ".join(NAMES))
-    parser.add_argument("--minutes", type=float, default=2.6, help="begin no row after so many")
     parser.set_defaults(settings=SETTINGS)
     return parser
 
@@ -471,7 +462,7 @@ def main(given: list[str] | None = None) -> int:
         return 0
     check_gpu(parser)
     where = provenance(args.commit)
-    args.out = args.out or RECORDS / f"gpu_paged_{where['gpu'].removeprefix('NVIDIA ').split()[0].lower()}.json"
+    args.out = args.out or file_of("paged")
     results = start(args, where)
     left = run(results, args)
     print(report(results))

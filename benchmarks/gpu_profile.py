@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpu_attention import check_gpu, provenance, save
+from recording import check_gpu, provenance, save
 from side_by_side.backends import bind, context, installed
 from side_by_side.rounds import listings, stands
 from tqdm import tqdm

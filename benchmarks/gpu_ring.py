@@ -26,17 +26,15 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from gpu_attention import provenance, recorded, save
+from recording import file_of, parser_of, provenance, recorded, save
 from torch import Tensor
 
 import flashlearn.ring
 
-RECORDS = Path(__file__).parents[1] / "flashlearn/measurements"
 CPU = not torch.cuda.is_available()  # a rehearsal: everything but the clock and the memory
 DEVICE = "cpu" if CPU else "cuda"
 LENGTHS = (131072, 65536, 262144, 524288, 1048576)  # the one that the targets speak of first
@@ -306,15 +304,11 @@ def table(results: dict) -> str:
 
 
 def arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", type=Path, help="print the table and targets of a recorded run")
-    parser.add_argument("--out", type=Path, help="flashlearn/measurements/gpu_ring_<gpu>x<P>.json unless given")
-    parser.add_argument("--commit", help="what to record where there is no git checkout")
+    parser = parser_of(__doc__, minutes=3.0)
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, help="N")
     parser.add_argument(
         "--without", nargs="+", choices=NAMES[1:], default=(), metavar="BACKEND", help="leave backends out"
     )
-    parser.add_argument("--minutes", type=float, default=3.0, help="begin no row after so many")
     return parser
 
 
@@ -328,8 +322,8 @@ def run(args: argparse.Namespace, rank: int, P: int) -> dict:
     """Every row for which there is time."""
     begin = time.monotonic()
     if args.out is None:
-        gpu = torch.cuda.get_device_name().removeprefix("NVIDIA ").split()[0].lower()
-        args.out = RECORDS / f"gpu_ring_{gpu}x{P}.json"
+        path = file_of("ring")
+        args.out = path.with_stem(f"{path.stem}x{P}")
     results = {"provenance": where(args.commit, P)} | UNITS | {"rows": []}
     results["small shapes, relative error"] = check_small(rank, P)
     for N in args.lengths:

@@ -24,7 +24,7 @@ import sys
 import time
 from pathlib import Path
 
-from gpu_attention import recorded
+from recording import recorded
 from tqdm import tqdm
 
 ROOT = Path(__file__).parents[1]

@@ -660,7 +660,7 @@ def test_a_row_that_is_not_set_to_zero_is_noticed():
 
 @pytest.mark.parametrize(
     ("name", "does"),
-    (("produce", "produce reads rows"), ("add_dq", r"add_dq \d writes dQ"), ("finish", r"consume \d writes dV")),
+    (("load", "load reads rows"), ("add_dq", r"add_dq \d writes dQ"), ("finish", r"consume \d writes dV")),
 )
 def test_whoever_does_not_wait_for_the_kernel_before_is_too_early(name, does):
     """The last 128 keys are seen by no query: their groups write zeros, and no Q and no delta comes that they would wait for."""
@@ -699,7 +699,7 @@ ROUNDS = {  # which rounds there are with so many groups, and so many programs o
 def test_the_package_s_forward_kernel_needs_each_arrive_of_its_loop(name):
     q, k, v, *_ = problem(1, 1, 1, 192, 448, 64, False)
     without = altered(getattr(forward, name).fn, (FREES, ""))
-    with pytest.raises(Deadlock, match=r"produce waits for phase \d of free"):
+    with pytest.raises(Deadlock, match=r"load waits for phase \d of free"):
         forward_run(q, k, v, False, **ROUNDS[name], programs=1, replaced={name: without})
 
 

@@ -361,7 +361,7 @@ def test_ours_in_order_is_ours_where_algorithms_are_deterministic():
 
 def test_every_gpu_has_a_file_of_its_own():
     names = {"NVIDIA H100 80GB HBM3": "gpu_attention_h100.json", "NVIDIA H200": gpu_attention.RESULTS.name}
-    assert {gpu: gpu_attention.file_of(gpu).name for gpu in names} == names
+    assert {gpu: gpu_attention.file_of("attention", gpu).name for gpu in names} == names
 
 
 # measuring, in miniature
@@ -451,7 +451,10 @@ def test_a_record_names_the_version_of_every_peer_and_the_commit_of_every_row(mi
     assert gpu_attention.provenance("abc1234")["peers"] == found
     results = {"provenance": {"commit": "abc1234"}}
     row = {"flashlearn": {"forward": 1.0}, "fa4": None, "in order": {"backward": 1.0}}
-    assert gpu_attention.commits(row, results) == {"flashlearn": "abc1234", "in order": "abc1234"}
+    assert gpu_attention.commits(row, results, ("flashlearn", "fa4", "in order")) == {
+        "flashlearn": "abc1234",
+        "in order": "abc1234",
+    }
 
 
 def test_of_short_calls_the_lowest_of_three_counts_of_longer_ones_the_middle_of_five(miniature, monkeypatch):

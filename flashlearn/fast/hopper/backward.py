@@ -205,7 +205,7 @@ def attention_backward_hopper_kernel(
         [
             (consume, (0, buffers, barriers, place, problem, outputs, MASK, AHEAD)),
             (consume, (1, buffers, barriers, place, problem, outputs, MASK, AHEAD)),
-            (produce, (buffers, barriers, place, problem, inputs, MASK, DETERMINISTIC, AHEAD)),
+            (load, (buffers, barriers, place, problem, inputs, MASK, DETERMINISTIC, AHEAD)),
             (add_dq, (0, buffers, barriers, place, problem, sums, MASK, ORDER)),
             (add_dq, (1, buffers, barriers, place, problem, sums, MASK, ORDER)),
         ],
@@ -314,7 +314,7 @@ def issue_first_loads(buffers, barriers, place, inputs, EARLY: gl.constexpr):
 
 
 @gluon.jit
-def produce(
+def load(
     buffers, barriers, place, problem, inputs, MASK: gl.constexpr, DETERMINISTIC: gl.constexpr, AHEAD: gl.constexpr
 ):
     """The producer warp: Q and dO, of every head of the group and block of queries, as `next_block` has them.

@@ -172,7 +172,7 @@ def attention_backward_wide_kernel(
             [
                 (consume_values, (buffers, barriers, place, problem, dv_desc, MASK)),
                 (consume_keys, (buffers, barriers, place, problem, dk_desc, MASK)),
-                (produce, (buffers, barriers, place, problem, inputs, MASK, DETERMINISTIC)),
+                (load, (buffers, barriers, place, problem, inputs, MASK, DETERMINISTIC)),
                 (add_dq_in_turn, (0, buffers, barriers, place, problem, sums, MASK)),
                 (add_dq_in_turn, (1, buffers, barriers, place, problem, sums, MASK)),
                 (add_dq_in_turn, (2, buffers, barriers, place, problem, sums, MASK)),
@@ -185,7 +185,7 @@ def attention_backward_wide_kernel(
             [
                 (consume_values, (buffers, barriers, place, problem, dv_desc, MASK)),
                 (consume_keys, (buffers, barriers, place, problem, dk_desc, MASK)),
-                (produce, (buffers, barriers, place, problem, inputs, MASK, DETERMINISTIC)),
+                (load, (buffers, barriers, place, problem, inputs, MASK, DETERMINISTIC)),
                 (add_dq, (0, buffers, barriers, place, problem, sums, MASK)),
                 (add_dq, (1, buffers, barriers, place, problem, sums, MASK)),
             ],
@@ -195,7 +195,7 @@ def attention_backward_wide_kernel(
 
 
 @gluon.jit
-def produce(buffers, barriers, place, problem, inputs, MASK: gl.constexpr, DETERMINISTIC: gl.constexpr):
+def load(buffers, barriers, place, problem, inputs, MASK: gl.constexpr, DETERMINISTIC: gl.constexpr):
     """The producer warp: K and V, then Q and dO, of every head and block as `next_block` has them, chunk by chunk."""
     here = coordinates_of(place, problem, KEYS, MASK, KEYS)
     CHUNKS: gl.constexpr = buffers.k.shape[0]

@@ -180,7 +180,7 @@ def attention_forward_hopper_kernel(
             [
                 (consume, (0, buffers, scheduler, problem, outputs, MASK, SINKS, PROGRAMS)),
                 (consume, (1, buffers, scheduler, problem, outputs, MASK, SINKS, PROGRAMS)),
-                (produce, (buffers, scheduler, problem, inputs, MASK)),
+                (load, (buffers, scheduler, problem, inputs, MASK)),
             ],
             [4, 1],
             [240 if PROGRAMS == 1 else 104, 24],
@@ -191,7 +191,7 @@ def attention_forward_hopper_kernel(
                 (consume, (0, buffers, scheduler, problem, outputs, MASK, SINKS, PROGRAMS)),
                 (consume, (1, buffers, scheduler, problem, outputs, MASK, SINKS, PROGRAMS)),
                 (consume, (2, buffers, scheduler, problem, outputs, MASK, SINKS, PROGRAMS)),
-                (produce, (buffers, scheduler, problem, inputs, MASK)),
+                (load, (buffers, scheduler, problem, inputs, MASK)),
             ],
             [4, 4, 1],
             [160, 160, 24],
@@ -281,7 +281,7 @@ def q_buffer_of(i, index: gl.constexpr, buffers):
 
 
 @gluon.jit
-def produce(buffers, scheduler, problem, inputs, MASK: gl.constexpr):
+def load(buffers, scheduler, problem, inputs, MASK: gl.constexpr):
     """The producer warp: Q of every tile, then K and V from right to left, as soon as a buffer is free."""
     CONSUMERS: gl.constexpr = buffers.row_sums.shape[0] // 2
     STAGES: gl.constexpr = buffers.free.shape[0]

@@ -96,7 +96,7 @@ def attention_paged_hopper_kernel(
     gl.warp_specialize(
         [
             (consume, (buffers, share, problem, queries, scores, outputs, SHAPE)),
-            (produce, (buffers, share, problem, Inputs(k_desc, v_desc, table_ptr, stride_tb, stride_tn), H_KV, PAGE, SPLIT)),
+            (load, (buffers, share, problem, Inputs(k_desc, v_desc, table_ptr, stride_tb, stride_tn), H_KV, PAGE, SPLIT)),
         ],
         [1],
         [64],
@@ -180,7 +180,7 @@ def pages_of(table, tile, keys, pages, stride_tn, PAGE: gl.constexpr):
 
 
 @gluon.jit
-def produce(buffers, share, problem, inputs, H_KV: gl.constexpr, PAGE: gl.constexpr, SPLIT: gl.constexpr):
+def load(buffers, share, problem, inputs, H_KV: gl.constexpr, PAGE: gl.constexpr, SPLIT: gl.constexpr):
     """The producer warp: K and V of one tile after another, of one row after another, as soon as a buffer is free."""
     at, end, row, before = share
     STAGES: gl.constexpr = buffers.full.shape[0]
