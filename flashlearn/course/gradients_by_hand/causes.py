@@ -20,8 +20,7 @@ def the_products(matmul_backward):
     named = {"dY": dy, "X": x, "W": w, "Y": x @ w, "dY^T": dy.mT, "X^T": x.mT, "W^T": w.mT}
     products = {f"{a} {b}": left @ right for a, left in named.items() for b, right in named.items()}
     for name, got, right in (("dX", dx, "dY W^T"), ("dW", dw, "X^T dY")):
-        said = follows(got, products, right, products[right])
-        if said:
+        if said := follows(got, products, right, products[right]):
             return f"{name}: {said}"
     return ""
 
@@ -39,7 +38,7 @@ def the_sum_over_rows(matmul_backward):
 def the_formula(softmax_backward):
     """One row: dS = P o (dP - delta), delta = sum of P o dP."""
     p, dp = torch.softmax(_random(1, 5), -1), _random(1, 5) + 2
-    delta, total, mean = ((t).sum(-1, keepdim=True) for t in (p * dp, dp, dp / 5))
+    delta, total, mean = (t.sum(-1, keepdim=True) for t in (p * dp, dp, dp / 5))
     candidates = {
         "dP - delta | the factor P is missing": dp - delta,
         "P o dP | delta is missing": p * dp,
@@ -84,6 +83,10 @@ def the_three_gradients(attention_backward):
     scale = 1 / math.sqrt(3)
     p, dp = torch.softmax(scale * q @ k.mT, -1), do @ v.mT
     delta = (p * dp).sum(-1, keepdim=True)
+
+    def dv_with(scale, dim=-1):
+        return torch.softmax(scale * q @ k.mT, dim).mT @ do
+
     wrong = {
         "delta left out": p * dp,
         "delta laid along the keys, as it is without keepdim=True": p * (dp - delta.mT),
@@ -98,14 +101,12 @@ def the_three_gradients(attention_backward):
     values = {
         "P dO | P must be transposed": p @ do,
         "P^T V | dV is made of dO": p.mT @ v,
-        "P^T dO with P of scores that are not scaled | scores are q.k / sqrt(d)": torch.softmax(q @ k.mT, -1).mT @ do,
-        "P^T dO with P of scores divided by d | scores are q.k / sqrt(d)": torch.softmax(q @ k.mT / 3, -1).mT @ do,
-        "P^T dO with P of scores times sqrt(d) | scores are q.k / sqrt(d)": torch.softmax(3 * scale * q @ k.mT, -1).mT
-        @ do,
-        "P^T dO with softmax over the queries | the weights of a query add up to 1, over the keys, dim=-1": torch.softmax(
-            scale * q @ k.mT, -2
-        ).mT
-        @ do,
+        "P^T dO with P of scores that are not scaled | scores are q.k / sqrt(d)": dv_with(1),
+        "P^T dO with P of scores divided by d | scores are q.k / sqrt(d)": dv_with(1 / 3),
+        "P^T dO with P of scores times sqrt(d) | scores are q.k / sqrt(d)": dv_with(3 * scale),
+        "P^T dO with softmax over the queries | the weights of a query add up to 1, over the keys, dim=-1": dv_with(
+            scale, dim=-2
+        ),
     }
     keys = {
         "scale dS Q | dS must be transposed": scale * ds @ q,
@@ -120,8 +121,7 @@ def the_three_gradients(attention_backward):
         ("dQ", dq, queries, "scale dS K", scale * ds @ k),
         ("dK", dk, keys, "scale dS^T Q", scale * ds.mT @ q),
     ):
-        said = follows(got, candidates, formula, right)
-        if said:
+        if said := follows(got, candidates, formula, right):
             return f"{name}: {said}"
     return ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import torch
@@ -13,11 +14,8 @@ INF = float("inf")
 
 def _step(update, m: tuple[float, ...], s: tuple[float, ...]):
     """After maxima m, with l = 2 and acc = 9 in each row, a block of one key: scores s, value 7."""
-
-    def column(*numbers):
-        return torch.tensor(numbers, dtype=torch.float64)[:, None]
-
-    return update(column(*m), column(*(2.0 for _ in m)), column(*(9.0 for _ in m)), column(*s), column(7.0))
+    m_old, S = (torch.tensor(numbers, dtype=torch.float64)[:, None] for numbers in (m, s))
+    return update(m_old, torch.full_like(m_old, 2.0), torch.full_like(m_old, 9.0), S, S.new_full((1, 1), 7.0))
 
 
 def the_maximum(update):
@@ -60,53 +58,37 @@ def nothing_is_added(update):
     return more_than_one("a block", _step(update, (-800.0,), (0.0,))[1].item())
 
 
-def _said(N_q, N_k, block_q, block_k, got, want):
-    return f"of {N_q} queries and {N_k} keys in blocks of {block_q} and {block_k} it counts {got}, not {want}"
+ALIGNED = "the last query sees all keys, query i those up to i + N_k - N_q, and none if that is negative"
+# Sizes, how many pairs of blocks are right, and what is said of other counts; None: of any other
+COUNTS: dict[tuple[int, ...], tuple[int, dict[int | None, str]]] = {
+    (1, 1, 1, 1): (1, {0: "the one query sees its own key: i + 1 keys, not i"}),
+    (4, 4, 4, 4): (
+        1,
+        dict.fromkeys((4, 10, 16), "pairs of blocks count, not keys, and not pairs of a query and a key"),
+    ),
+    (1, 1, 1, 5): (1, {0: "a block of keys that is not full counts as well: round up (ceil)"}),
+    (1, 1, 5, 1): (1, {0: "a block of queries that is not full counts as well, and ends with the last query"}),
+    (4, 4, 1, 1): (
+        10,
+        {6: "a query sees its own key: i + 1 keys, not i", 16: "query i does not see the keys after it"},
+    ),
+    (4, 4, 2, 3): (3, {None: "the blocks see 2 and 4 keys, which is 2/3 and 4/3 of a block, rounded up 1 and 2"}),
+    (1, 4, 1, 1): (4, {None: ALIGNED}),
+    (4, 1, 1, 1): (1, {None: ALIGNED}),
+}
 
 
-def one_pair(visited):
-    """One block of queries and one of keys are one pair of blocks, however full they are."""
-    for sizes, why in (
-        ((1, 1, 1, 1), "the one query sees its own key: i + 1 keys, not i"),
-        ((4, 4, 4, 4), "pairs of blocks count, not keys, and not pairs of a query and a key"),
-        ((1, 1, 1, 5), "a block of keys that is not full counts as well: round up (ceil)"),
-        ((1, 1, 5, 1), "a block of queries that is not full counts as well, and ends with the last query"),
-    ):
-        got = visited(*sizes)
-        if got != 1:
-            told = got in (4, 10, 16) if sizes == (4, 4, 4, 4) else got < 1  # 4 keys, 10 pairs that see, 16 in all
-            return f"{_said(*sizes, got, 1)}: {why}" if told else _said(*sizes, got, 1)
-    return ""
-
-
-def the_diagonal(visited):
-    got = visited(4, 4, 1, 1)
-    if got == 10:
+def a_count(sizes: tuple[int, ...], visited) -> str:
+    want, words = COUNTS[sizes]
+    if (got := visited(*sizes)) == want:
         return ""
-    words = {6: "a query sees its own key: i + 1 keys, not i", 16: "query i does not see the keys after it"}
-    return f"{_said(4, 4, 1, 1, got, 10)}" + (f": {words[got]}" if got in words else "")
-
-
-def rounded_up(visited):
-    """Queries 0 to 3 in blocks of 2 see 2 and 4 keys: one and two blocks of three."""
-    got = visited(4, 4, 2, 3)
-    return (
-        f"{_said(4, 4, 2, 3, got, 3)}: the blocks see 2 and 4 keys, which is 2/3 and 4/3 of a block, rounded up 1 and 2"
-        if got != 3
-        else ""
-    )
-
-
-def the_alignment(visited):
-    """One query sees all four keys."""
-    for sizes, want in (((1, 4, 1, 1), 4), ((4, 1, 1, 1), 1)):
-        got = visited(*sizes)
-        if got != want:
-            return f"{_said(*sizes, got, want)}: the last query sees all keys, query i those up to i + N_k - N_q, and none if that is negative"
-    return ""
+    N_q, N_k, block_q, block_k = sizes
+    why = words.get(got, words.get(None, ""))
+    said = f"of {N_q} queries and {N_k} keys in blocks of {block_q} and {block_k} it counts {got}, not {want}"
+    return f"{said}: {why}" if why else said
 
 
 CAUSES = {
     "update": (the_maximum, nothing_is_added, the_weights),
-    "visited": (one_pair, the_diagonal, rounded_up, the_alignment),
+    "visited": tuple(functools.partial(a_count, sizes) for sizes in COUNTS),
 }

@@ -10,12 +10,10 @@ NAMES = ("Q_i", "K_j^T", "S_ij", "V_j", "O_i")
 def a_whole_block(block_shapes):
     """Blocks of 2 queries and 3 keys, of size 5, in the middle of large matrices."""
     want = ((2, 5), (5, 3), (2, 3), (3, 5), (2, 5))
-    if sorted(map(tuple, block_shapes(20, 30, 5, 2, 3, 4, 4))) == sorted(want) != list(want):
-        given = tuple(map(tuple, block_shapes(20, 30, 5, 2, 3, 4, 4)))
-        if given != want:
-            return f"the shapes are right, but they come back in the wrong order: {', '.join(NAMES)} is expected"
-    for name, got, right in zip(NAMES, block_shapes(20, 30, 5, 2, 3, 4, 4), want, strict=True):
-        got = tuple(got)
+    given = tuple(map(tuple, block_shapes(20, 30, 5, 2, 3, 4, 4)))
+    if given != want and sorted(given) == sorted(want):
+        return f"the shapes are right, but they come back in the wrong order: {', '.join(NAMES)} is expected"
+    for name, got, right in zip(NAMES, given, want, strict=True):
         told = f"with blocks of 2 queries and 3 keys and D = 5 {name} is {got}, not {right}"
         if got == right[::-1]:
             return f"{told}: its two sizes are exchanged, it is transposed where it must not be, or the other way round"
@@ -23,7 +21,7 @@ def a_whole_block(block_shapes):
             cut = {"K_j^T": (1,), "S_ij": (0, 1)}.get(name, (0,))  # the sizes that a block has, not D
             if all(got[n] == right[n] for n in (0, 1) if n not in cut) and any(got[n] > right[n] for n in cut):
                 return f"{told}: a block has at most block_q or block_k rows, min(block, what is left)"
-            return f"{told}"
+            return told
     return ""
 
 
