@@ -30,77 +30,37 @@ from flashlearn.kernels.forward import attention_forward, check_head_dim, forwar
 
 @overload
 def flash_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    causal: bool = ...,
-    window: Window | None = ...,
-    documents: Tensor | None = ...,
-    key_range: KeyRange | None = ...,
-    softcap: float | None = ...,
-    alibi: Tensor | None = ...,
-    sinks: Tensor | None = ...,
-    scale: float | None = ...,
-    return_lse: Literal[False] = ...,
-    check: bool = ...,
-) -> Tensor: ...
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = ..., window: Window | None = ...,
+    documents: Tensor | None = ..., key_range: KeyRange | None = ..., softcap: float | None = ...,
+    alibi: Tensor | None = ..., sinks: Tensor | None = ..., scale: float | None = ...,
+    return_lse: Literal[False] = ..., check: bool = ...,
+) -> Tensor: ...  # fmt: skip
 
 
 @overload
 def flash_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    causal: bool = ...,
-    window: Window | None = ...,
-    documents: Tensor | None = ...,
-    key_range: KeyRange | None = ...,
-    softcap: float | None = ...,
-    alibi: Tensor | None = ...,
-    sinks: Tensor | None = ...,
-    scale: float | None = ...,
-    return_lse: Literal[True],
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = ..., window: Window | None = ...,
+    documents: Tensor | None = ..., key_range: KeyRange | None = ..., softcap: float | None = ...,
+    alibi: Tensor | None = ..., sinks: Tensor | None = ..., scale: float | None = ..., return_lse: Literal[True],
     check: bool = ...,
-) -> tuple[Tensor, Tensor]: ...
+) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 
 
 @overload
 def flash_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    causal: bool = ...,
-    window: Window | None = ...,
-    documents: Tensor | None = ...,
-    key_range: KeyRange | None = ...,
-    softcap: float | None = ...,
-    alibi: Tensor | None = ...,
-    sinks: Tensor | None = ...,
-    scale: float | None = ...,
-    return_lse: bool,
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = ..., window: Window | None = ...,
+    documents: Tensor | None = ..., key_range: KeyRange | None = ..., softcap: float | None = ...,
+    alibi: Tensor | None = ..., sinks: Tensor | None = ..., scale: float | None = ..., return_lse: bool,
     check: bool = ...,
-) -> Tensor | tuple[Tensor, Tensor]: ...
+) -> Tensor | tuple[Tensor, Tensor]: ...  # fmt: skip
 
 
 def flash_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    causal: bool = False,
-    window: Window | None = None,
-    documents: Tensor | None = None,
-    key_range: KeyRange | None = None,
-    softcap: float | None = None,
-    alibi: Tensor | None = None,
-    sinks: Tensor | None = None,
-    scale: float | None = None,
-    return_lse: bool = False,
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, window: Window | None = None,
+    documents: Tensor | None = None, key_range: KeyRange | None = None, softcap: float | None = None,
+    alibi: Tensor | None = None, sinks: Tensor | None = None, scale: float | None = None, return_lse: bool = False,
     check: bool = False,
-) -> Tensor | tuple[Tensor, Tensor]:
+) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
     """O = softmax(Q K^T scale) V, full unless `causal=True`, in tiles, with memory linear in N; differentiable once.
 
     q (B, H_q, N_q, D); k, v (B, H_kv, N_k, D) in float16, bfloat16 or float32, any strides, D up to 256, H_q

@@ -20,58 +20,25 @@ from flashlearn.fast.options_operator import check_offsets, flat, general_forwar
 
 @overload
 def flash_attention_varlen(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    cu_seqlens_q: Tensor,
-    cu_seqlens_k: Tensor,
-    *,
-    causal: bool = ...,
-    window: Window | None = ...,
-    softcap: float | None = ...,
-    alibi: Tensor | None = ...,
-    sinks: Tensor | None = ...,
-    scale: float | None = ...,
-    return_lse: Literal[False] = ...,
-    check: bool = ...,
-) -> Tensor: ...
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, *, causal: bool = ...,
+    window: Window | None = ..., softcap: float | None = ..., alibi: Tensor | None = ..., sinks: Tensor | None = ...,
+    scale: float | None = ..., return_lse: Literal[False] = ..., check: bool = ...,
+) -> Tensor: ...  # fmt: skip
 
 
 @overload
 def flash_attention_varlen(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    cu_seqlens_q: Tensor,
-    cu_seqlens_k: Tensor,
-    *,
-    causal: bool = ...,
-    window: Window | None = ...,
-    softcap: float | None = ...,
-    alibi: Tensor | None = ...,
-    sinks: Tensor | None = ...,
-    scale: float | None = ...,
-    return_lse: bool,
-    check: bool = ...,
-) -> Tensor | tuple[Tensor, Tensor]: ...
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, *, causal: bool = ...,
+    window: Window | None = ..., softcap: float | None = ..., alibi: Tensor | None = ..., sinks: Tensor | None = ...,
+    scale: float | None = ..., return_lse: bool, check: bool = ...,
+) -> Tensor | tuple[Tensor, Tensor]: ...  # fmt: skip
 
 
 def flash_attention_varlen(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    cu_seqlens_q: Tensor,
-    cu_seqlens_k: Tensor,
-    *,
-    causal: bool = False,
-    window: Window | None = None,
-    softcap: float | None = None,
-    alibi: Tensor | None = None,
-    sinks: Tensor | None = None,
-    scale: float | None = None,
-    return_lse: bool = False,
-    check: bool = False,
-) -> Tensor | tuple[Tensor, Tensor]:
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, *, causal: bool = False,
+    window: Window | None = None, softcap: float | None = None, alibi: Tensor | None = None,
+    sinks: Tensor | None = None, scale: float | None = None, return_lse: bool = False, check: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
     """`flash_attention` of packed sequences, each on its own, full unless `causal=True`; differentiable once.
 
     q (T_q, H_q, D); k, v (T_k, H_kv, D), any strides. Sequence s has the queries cu_seqlens_q[s] .. cu_seqlens_q[s + 1]
