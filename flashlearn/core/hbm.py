@@ -119,15 +119,9 @@ class HBM:
         return self._loaded[name]
 
     def store(
-        self,
-        name: str,
-        rows: Span | None,
-        tile: Tensor,
-        cols: Span | None = None,
-        *,
-        unfinished: bool = False,
-        times: int = 1,
-    ) -> None:
+        self, name: str, rows: Span | None, tile: Tensor, cols: Span | None = None, *,
+        unfinished: bool = False, times: int = 1,
+    ) -> None:  # fmt: skip
         """Write a tile to a matrix, in the matrix's dtype; one that is `unfinished` stays wide until its last visit.
 
         times   how many programs write it, each for itself, as they all add to it

@@ -116,7 +116,7 @@ def _plain(value: Any) -> Any:
 def check_sizes(**sizes: int) -> None:
     """Accept only integers of at least 0."""
     for name, size in sizes.items():
-        if type(size) is not int or size < 0:  # asked first: passes ask for many costs, and check_count is slow
+        if type(size) is not int or size < 0:  # asked first: whoever plots asks for many costs, and check_count is slow
             check_count(size, name)
 
 
@@ -339,7 +339,7 @@ def standard_backward_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options
     at = _Setting.of((B, H, N_q, N_k, D), options, (*MASKED, "H_kv"))
     e, S = at.e, N_q * N_k
     read, written = e * (4 * N_q * D + 3 * N_k * D + 6 * S), e * (N_q * D + 4 * S)
-    return at.cost(read, written, 10 * S * D, 4 * e * S, written_by_key_head=2 * e * N_k * D)
+    return at.cost(read, written, 10 * S * D, 4 * e * S, kv_written=2 * e * N_k * D)
 
 
 @exact
@@ -354,7 +354,7 @@ def stored_backward_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: 
     at = _Setting.of((B, H, N_q, N_k, D), options, (*MASKED, "H_kv"))
     e, S = at.e, N_q * N_k
     read, written = e * (3 * N_q * D + 2 * N_k * D + 5 * S), e * (N_q * D + 2 * S)
-    return at.cost(read, written, 8 * S * D, 2 * e * S, written_by_key_head=2 * e * N_k * D)
+    return at.cost(read, written, 8 * S * D, 2 * e * S, kv_written=2 * e * N_k * D)
 
 
 @exact
@@ -372,7 +372,7 @@ def two_pass_backward_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options
     e, a, work = at.e, at.a, at.work
     row = 2 * e * D + 2 * a  # Q, dO, lse and delta
     read = 2 * e * N_q * D + (work.visited_rows + work.rows_seen) * row + 2 * e * D * work.keys
-    keys = {"read_by_key_head": 2 * e * work.keys_seen * D, "written_by_key_head": 2 * e * N_k * D}
+    keys = {"kv_read": 2 * e * work.keys_seen * D, "kv_written": 2 * e * N_k * D}
     return at.cost(read, N_q * (a + e * D), 14 * D * work.pairs, a * N_q, **keys)
 
 
@@ -388,7 +388,7 @@ def fused_backward_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: U
     e, a, work = at.e, at.a, at.work
     read = 2 * e * N_q * D + work.visited_rows * (2 * e * D + 2 * a + a * D)
     written = a * N_q + a * D * (N_q + work.visited_rows) - (a - e) * D * work.rows_seen
-    keys = {"read_by_key_head": 2 * e * work.keys_seen * D, "written_by_key_head": 2 * e * N_k * D}
+    keys = {"kv_read": 2 * e * work.keys_seen * D, "kv_written": 2 * e * N_k * D}
     return at.cost(read, written, 10 * D * work.pairs, N_q * (a + (a - e) * D), **keys)
 
 
@@ -405,14 +405,8 @@ class _Setting:
 
     @classmethod
     def of(
-        cls,
-        sizes: tuple[int, ...],
-        options: CostOptions,
-        known: tuple[str, ...],
-        *,
-        block_q: int = 64,
-        block_k: int = 64,
-    ) -> _Setting:
+        cls, sizes: tuple[int, ...], options: CostOptions, known: tuple[str, ...], *, block_q: int = 64, block_k: int = 64
+    ) -> _Setting:  # fmt: skip
         """TypeError for an option that this cost does not know; ValueError for sizes and blocks that are none.
 
         block_q and block_k are those of `options`, or else these.
@@ -443,19 +437,10 @@ class _Setting:
     def work(self) -> _Work:
         return _work(self.mask, self.block_q, self.block_k)
 
-    def cost(
-        self,
-        read: int,
-        written: int,
-        flops: int,
-        extra: int,
-        *,
-        read_by_key_head: int = 0,
-        written_by_key_head: int = 0,
-    ) -> Cost:
+    def cost(self, read: int, written: int, flops: int, extra: int, *, kv_read: int = 0, kv_written: int = 0) -> Cost:
         """The cost of all heads from that of one, and what each K/V head reads and writes once."""
-        read = self.heads * read + self.key_heads * read_by_key_head
-        written = self.heads * written + self.key_heads * written_by_key_head
+        read = self.heads * read + self.key_heads * kv_read
+        written = self.heads * written + self.key_heads * kv_written
         offsets = len(self.mask.documents or ()) + 2 * len(self.mask.key_range or ())
         return Cost(read, written, self.heads * flops, self.heads * extra + INT32 * offsets)
 
