@@ -8,15 +8,14 @@ from flashlearn.course.naive_softmax.solutions import overflow_solution, softmax
 from flashlearn.exercises.assessment import Case, Exercise
 from flashlearn.exercises.watching import no_loop
 
-DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 X = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
 
 
-def _softmax_of(x):
+def softmax_of(x):
     return lambda function: (function(x.clone()), torch.softmax(x, -1))
 
 
-def _without_loop(function):
+def without_loop(function):
     few, many = torch.stack([X, X / 2]), torch.linspace(-3, 3, 84).reshape(12, 7)
     return no_loop(function, few, many), (torch.softmax(few, -1), torch.softmax(many, -1))
 
@@ -25,45 +24,50 @@ def _edge(dtype):
     return lambda function: (float(function(dtype)), overflow_solution(dtype))
 
 
+SOFTMAX_CASES = (
+    Case("one row", softmax_of(X), "exponentiate every x_j, then divide by the sum of them all"),
+    Case(
+        "negative logits",
+        softmax_of(-X),
+        "exp takes negative numbers as they are, and exp(-1) is not exp(1): do not take abs",
+    ),
+    Case(
+        "several rows",
+        softmax_of(torch.stack([X, 2 * X.flip(0)])),
+        "every row has its own sum: sum over dim=-1 and keep that dimension (keepdim=True)",
+    ),
+    Case("float64", softmax_of(X.double() / 7), "stay in the dtype of x: do not convert to float32 on the way", 1e-12),
+    Case(
+        "small weights",
+        softmax_of(X - 35),
+        "the sum is 5e-13 here: divide by it as it is, and add nothing to it, however small",
+    ),
+    Case(
+        "rows in three dimensions",
+        softmax_of(torch.stack([X, X.flip(0)])[:, None]),
+        "x is (2, 1, 6): the last dimension is dim=-1, and a dimension of size 1 stays",
+    ),
+    Case(
+        "without a loop",
+        without_loop,
+        "torch.exp takes all entries at once, and .sum(-1, keepdim=True) all rows: no loop goes over either",
+    ),
+)
+OVERFLOW_CASES = tuple(
+    Case(
+        str(dtype).removeprefix("torch."),
+        _edge(dtype),
+        "bisect in tensors of this dtype: exp(x) must be inf, exp of the next smaller number finite",
+        0.0,
+    )
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+)
 EXERCISES = (
     Exercise(
         "softmax",
         "softmax(x): (..., N) -> (..., N), over the last dimension, by the definition",
         softmax_solution,
-        (
-            Case("one row", _softmax_of(X), "exponentiate every x_j, then divide by the sum of them all"),
-            Case(
-                "negative logits",
-                _softmax_of(-X),
-                "exp takes negative numbers as they are, and exp(-1) is not exp(1): do not take abs",
-            ),
-            Case(
-                "several rows",
-                _softmax_of(torch.stack([X, 2 * X.flip(0)])),
-                "every row has its own sum: sum over dim=-1 and keep that dimension (keepdim=True)",
-            ),
-            Case(
-                "float64",
-                _softmax_of(X.double() / 7),
-                "stay in the dtype of x: do not convert to float32 on the way",
-                1e-12,
-            ),
-            Case(
-                "small weights",
-                _softmax_of(X - 35),
-                "the sum is 5e-13 here: divide by it as it is, and add nothing to it, however small",
-            ),
-            Case(
-                "rows in three dimensions",
-                _softmax_of(torch.stack([X, X.flip(0)])[:, None]),
-                "x is (2, 1, 6): the last dimension is dim=-1, and a dimension of size 1 stays",
-            ),
-            Case(
-                "without a loop",
-                _without_loop,
-                "torch.exp takes all entries at once, and .sum(-1, keepdim=True) all rows: no loop goes over either",
-            ),
-        ),
+        SOFTMAX_CASES,
         hints=(
             "Write down the definition for one row: what stands above the line, and over which entries does the sum below it go?",
             "exp works on the whole tensor at once. The sum goes over the last dimension only: every row has its own.",
@@ -76,15 +80,7 @@ EXERCISES = (
         "overflow",
         "smallest_overflow(dtype) -> float: the smallest number of that dtype whose exp is inf",
         overflow_solution,
-        tuple(
-            Case(
-                str(dtype).removeprefix("torch."),
-                _edge(dtype),
-                "bisect in tensors of this dtype: exp(x) must be inf, exp of the next smaller number finite",
-                0.0,
-            )
-            for dtype in DTYPES
-        ),
+        OVERFLOW_CASES,
         hints=(
             "Where exp(low) is finite and exp(high) is inf, the edge lies between. How do you find a word in a dictionary?",
             "Bisect as in the notebook, with low and high as tensors of that dtype: the middle of two neighbours is rounded to one of them.",

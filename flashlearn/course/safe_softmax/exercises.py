@@ -5,122 +5,137 @@ from __future__ import annotations
 import torch
 
 from flashlearn.algorithms.softmax import naive_softmax, safe_softmax
+from flashlearn.course.naive_softmax.exercises import X, softmax_of, without_loop
 from flashlearn.course.safe_softmax.solutions import lse_solution, safe_solution, shift_solution
 from flashlearn.exercises.assessment import Case, Exercise
-from flashlearn.exercises.watching import no_loop
 
 INF = float("inf")
-X = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
 ROUNDED = 1e-4  # e^(x - lse) is as right; beyond 1000, float32 rounds lse by as much as 6e-5
-WIDE = torch.tensor(
-    [-400.0, 900.0, 100.0, 300.0, -700.0]
-)  # e^(900 - m) overflows for every other entry, and their mean
+WIDE = torch.tensor([-400.0, 900, 100, 300, -700])  # e^(900 - m) overflows for every other entry, and their mean
 LOWEST = torch.tensor([-3.1e38, -3e38, -3.2e38])
 ONE_WINS = torch.tensor([-800.0, 0.0, -900.0], dtype=torch.float64)  # l is 1, to the last digit
 DIGITS = torch.tensor([0.3, -30.7, 1.9, -5.1, 1.25], dtype=torch.float64)
+ROWS, ROWS_APART = torch.stack([X, 10 * X]), torch.stack([X, X + 1000])
 
-
-def _softmax_of(x):
-    return lambda function: (function(x.clone()), torch.softmax(x, -1))
+OF_THE_ROW = "m is the maximum of the row, no other entry and no mean: exp of what lies far above m overflows"
+TRUE_MAXIMUM = "m is the true maximum: only -inf is lower than every finite logit, no number of yours is"
 
 
 def _lse_of(x):
-    return lambda function: (function(x.clone()), torch.logsumexp(x, -1))
+    return lambda lse: (lse(x.clone()), torch.logsumexp(x, -1))
 
 
-def _without_loop(function):
-    few, many = torch.stack([X, X / 2]), torch.linspace(-3, 3, 84).reshape(12, 7)
-    return no_loop(function, few, many), (torch.softmax(few, -1), torch.softmax(many, -1))
+def _verdict(name, softmax, hint):
+    """A case of a function that is invariant, unless its name ends with "not"."""
+    return Case(name, lambda answer: (float(bool(answer(softmax))), float(not name.endswith("not"))), hint)
 
 
-def _verdict(softmax, expected):
-    return lambda function: (float(bool(function(softmax))), float(expected))
+def _with_clamped_maximum(**limits):
+    def softmax(x):
+        weights = torch.exp(x - x.max(-1, keepdim=True).values.clamp(**limits))
+        return weights / weights.sum(-1, keepdim=True)
 
-
-def _starts_at_minus_1000(x):
-    m = torch.clamp(x.max(-1, keepdim=True).values, min=-1000.0)
-    weights = torch.exp(x - m)
-    return weights / weights.sum(-1, keepdim=True)
-
-
-def _capped_at_500(x):
-    weights = torch.exp(x - torch.clamp(x.max(-1, keepdim=True).values, max=500.0))
-    return weights / weights.sum(-1, keepdim=True)
-
-
-def _clamped_to_100(x):
-    return torch.softmax(x.clamp(-100.0, 100.0), -1)
+    return softmax
 
 
 def _not_exponential(x):
     return x.abs() / x.abs().sum(-1, keepdim=True)
 
 
-def _a_third_not_exponential(x):
-    return (2 * torch.softmax(x, -1) + _not_exponential(x)) / 3
-
-
+SAFE_CASES = (
+    Case("one row", softmax_of(X), "exp(x - m) / sum of exp(x - m), with m the maximum"),
+    Case("large logits", softmax_of(X + 1000), "subtract the maximum before the exponential, not after", ROUNDED),
+    Case(
+        "very negative logits", softmax_of(X - 2000), "m is the true maximum: start it at -inf, not at -1000", ROUNDED
+    ),
+    Case(
+        "several rows",
+        softmax_of(ROWS_APART),
+        "every row has its own maximum and its own sum (dim=-1, keepdim=True)",
+        ROUNDED,
+    ),
+    Case(
+        "an entry of -inf",
+        softmax_of(torch.tensor([0, -INF, 1])),
+        "exp(-inf) is 0 by itself; nothing needs to be done for it",
+    ),
+    Case("the maximum, far above the rest", softmax_of(WIDE), OF_THE_ROW),
+    Case("as low as float32 goes", softmax_of(LOWEST), TRUE_MAXIMUM),
+    Case(
+        "one entry outweighs the rest",
+        softmax_of(ONE_WINS),
+        "its weight is exactly 1: nothing is added to l, which is at least 1 by itself",
+        1e-15,
+    ),
+    Case("float64", softmax_of(DIGITS), "stay in the dtype of x, and let small weights be as small as they are", 1e-9),
+    Case(
+        "rows in three dimensions",
+        softmax_of(ROWS_APART[:, None]),
+        "x is (2, 1, 6): the last dimension is dim=-1, whatever stands before it",
+        ROUNDED,
+    ),
+    Case(
+        "without a loop",
+        without_loop,
+        "x.max(-1, keepdim=True) finds the maximum of every row at once: no loop goes over rows or entries",
+    ),
+)
+LSE_CASES = (
+    Case("one row", _lse_of(X), "lse = m + log(l) with l the sum of exp(x - m)"),
+    Case("large logits", _lse_of(X + 1000), "take the log of the shifted sum l, then add m back"),
+    Case("very negative logits", _lse_of(X - 2000), "add m back with its sign", 1e-3),
+    Case("several rows", _lse_of(ROWS), "the last dimension goes away: one number per row"),
+    Case(
+        "rows far apart",
+        _lse_of(ROWS_APART[:, None]),
+        "every row has its own maximum: of all others, exp(x - m) may be 0, and its log -inf",
+        1e-3,
+    ),
+    Case("the maximum, far above the rest", _lse_of(WIDE), OF_THE_ROW),
+    Case("as low as float32 goes", _lse_of(LOWEST), TRUE_MAXIMUM),
+    Case(
+        "one entry outweighs the rest",
+        _lse_of(ONE_WINS),
+        "lse is exactly 0: nothing is added to l, which is at least 1 by itself",
+        1e-15,
+    ),
+    Case("float64", _lse_of(DIGITS), "stay in the dtype of x: do not convert to float32 on the way", 1e-10),
+)
+SHIFT_CASES = (
+    _verdict("torch.softmax is", lambda x: torch.softmax(x, -1), "compare with a tolerance, not with =="),
+    _verdict("safe_softmax is", safe_softmax, "compare with a tolerance, not with =="),
+    _verdict("naive_softmax is not", naive_softmax, "shift far enough up that exp overflows: + 1000"),
+    _verdict(
+        "a maximum started at -1000 is not",
+        _with_clamped_maximum(min=-1000.0),
+        "shift far down as well: below -1000; NaN must not count as equal",
+    ),
+    _verdict("x / sum of x is not", _not_exponential, "try a small shift too, of a row that varies"),
+    _verdict(
+        "softmax of x / 2 is",
+        lambda x: torch.softmax(x / 2, -1),
+        "compare softmax(x + c) with softmax(x) of the same function: it need not be torch.softmax",
+    ),
+    _verdict(
+        "a maximum capped at 500 is not", _with_clamped_maximum(max=500.0), "shift far up as well as down: above 1000"
+    ),
+    _verdict(
+        "logits clamped to 100 are not",
+        lambda x: torch.softmax(x.clamp(-100.0, 100.0), -1),
+        "compare the results of large shifts too: to be finite is not enough",
+    ),
+    _verdict(
+        "a third of x / sum of x is not",
+        lambda x: (2 * torch.softmax(x, -1) + _not_exponential(x)) / 3,
+        "results are equal up to rounding, some 1e-4, not up to a tenth",
+    ),
+)
 EXERCISES = (
     Exercise(
         "safe",
         "safe(x): (..., N) -> (..., N), softmax that no finite logits can overflow",
         safe_solution,
-        (
-            Case("one row", _softmax_of(X), "exp(x - m) / sum of exp(x - m), with m the maximum"),
-            Case(
-                "large logits", _softmax_of(X + 1000), "subtract the maximum before the exponential, not after", ROUNDED
-            ),
-            Case(
-                "very negative logits",
-                _softmax_of(X - 2000),
-                "m is the true maximum: start it at -inf, not at -1000",
-                ROUNDED,
-            ),
-            Case(
-                "several rows",
-                _softmax_of(torch.stack([X, X + 1000])),
-                "every row has its own maximum and its own sum (dim=-1, keepdim=True)",
-                ROUNDED,
-            ),
-            Case(
-                "an entry of -inf",
-                _softmax_of(torch.tensor([0.0, -INF, 1.0])),
-                "exp(-inf) is 0 by itself; nothing needs to be done for it",
-            ),
-            Case(
-                "the maximum, far above the rest",
-                _softmax_of(WIDE),
-                "m is the maximum of the row, no other entry and no mean: exp of what lies far above m overflows",
-            ),
-            Case(
-                "as low as float32 goes",
-                _softmax_of(LOWEST),
-                "m is the true maximum: only -inf is lower than every finite logit, no number of yours is",
-            ),
-            Case(
-                "one entry outweighs the rest",
-                _softmax_of(ONE_WINS),
-                "its weight is exactly 1: nothing is added to l, which is at least 1 by itself",
-                1e-15,
-            ),
-            Case(
-                "float64",
-                _softmax_of(DIGITS),
-                "stay in the dtype of x, and let small weights be as small as they are",
-                1e-9,
-            ),
-            Case(
-                "rows in three dimensions",
-                _softmax_of(torch.stack([X, X + 1000])[:, None]),
-                "x is (2, 1, 6): the last dimension is dim=-1, whatever stands before it",
-                ROUNDED,
-            ),
-            Case(
-                "without a loop",
-                _without_loop,
-                "x.max(-1, keepdim=True) finds the maximum of every row at once: no loop goes over rows or entries",
-            ),
-        ),
+        SAFE_CASES,
         hints=(
             "Which number can be taken off all logits of a row, so that the largest exponent is 0 and the result stays the same?",
             "Subtract before the exponential, and give every row its own maximum, in a shape that can be taken off the whole row.",
@@ -133,35 +148,7 @@ EXERCISES = (
         "lse",
         "lse(x): (..., N) -> (...), log of the sum of exp(x_j), without overflow",
         lse_solution,
-        (
-            Case("one row", _lse_of(X), "lse = m + log(l) with l the sum of exp(x - m)"),
-            Case("large logits", _lse_of(X + 1000), "take the log of the shifted sum l, then add m back"),
-            Case("very negative logits", _lse_of(X - 2000), "add m back with its sign", 1e-3),
-            Case("several rows", _lse_of(torch.stack([X, 10 * X])), "the last dimension goes away: one number per row"),
-            Case(
-                "rows far apart",
-                _lse_of(torch.stack([X, X + 1000])[:, None]),
-                "every row has its own maximum: of all others, exp(x - m) may be 0, and its log -inf",
-                1e-3,
-            ),
-            Case(
-                "the maximum, far above the rest",
-                _lse_of(WIDE),
-                "m is the maximum of the row, no other entry and no mean: exp of what lies far above m overflows",
-            ),
-            Case(
-                "as low as float32 goes",
-                _lse_of(LOWEST),
-                "m is the true maximum: only -inf is lower than every finite logit, no number of yours is",
-            ),
-            Case(
-                "one entry outweighs the rest",
-                _lse_of(ONE_WINS),
-                "lse is exactly 0: nothing is added to l, which is at least 1 by itself",
-                1e-15,
-            ),
-            Case("float64", _lse_of(DIGITS), "stay in the dtype of x: do not convert to float32 on the way", 1e-10),
-        ),
+        LSE_CASES,
         hints=(
             "Every e^x is e^m times e^(x - m). Take e^m out of the sum: what does the logarithm make of the product?",
             "log(e^m l) = m + log(l), with l the sum of the shifted exponentials. m and l are one number for each row.",
@@ -174,45 +161,7 @@ EXERCISES = (
         "shift",
         "is_shift_invariant(softmax) -> bool: call softmax on shifted copies of a row of your own",
         shift_solution,
-        (
-            Case(
-                "torch.softmax is",
-                _verdict(lambda x: torch.softmax(x, -1), True),
-                "compare with a tolerance, not with ==",
-            ),
-            Case("safe_softmax is", _verdict(safe_softmax, True), "compare with a tolerance, not with =="),
-            Case(
-                "naive_softmax is not", _verdict(naive_softmax, False), "shift far enough up that exp overflows: + 1000"
-            ),
-            Case(
-                "a maximum started at -1000 is not",
-                _verdict(_starts_at_minus_1000, False),
-                "shift far down as well: below -1000; NaN must not count as equal",
-            ),
-            Case(
-                "x / sum of x is not", _verdict(_not_exponential, False), "try a small shift too, of a row that varies"
-            ),
-            Case(
-                "softmax of x / 2 is",
-                _verdict(lambda x: torch.softmax(x / 2, -1), True),
-                "compare softmax(x + c) with softmax(x) of the same function: it need not be torch.softmax",
-            ),
-            Case(
-                "a maximum capped at 500 is not",
-                _verdict(_capped_at_500, False),
-                "shift far up as well as down: above 1000",
-            ),
-            Case(
-                "logits clamped to 100 are not",
-                _verdict(_clamped_to_100, False),
-                "compare the results of large shifts too: to be finite is not enough",
-            ),
-            Case(
-                "a third of x / sum of x is not",
-                _verdict(_a_third_not_exponential, False),
-                "results are equal up to rounding, some 1e-4, not up to a tenth",
-            ),
-        ),
+        SHIFT_CASES,
         hints=(
             "Invariant means: the same result for x and for x + c, whatever c is. Which c would give each wrong function away?",
             "A small c finds what is no softmax at all, a large one finds overflow, a very negative one a maximum that starts too high.",

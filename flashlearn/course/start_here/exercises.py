@@ -8,12 +8,9 @@ from flashlearn.course.start_here.solutions import scores_solution
 from flashlearn.exercises.assessment import Case, Exercise
 
 
-def _rows(n, d, seed=0):
-    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed))
-
-
-def _scores_of(q, k):
-    return lambda function: (function(q.clone(), k.clone()), scores_solution(q, k))
+def _scores_of(N_q, N_k, D):
+    q, k = (torch.randn(N, D, generator=torch.Generator().manual_seed(seed)) for seed, N in enumerate((N_q, N_k)))
+    return lambda scores: (scores(q.clone(), k.clone()), scores_solution(q, k))
 
 
 EXERCISES = (
@@ -22,21 +19,13 @@ EXERCISES = (
         "scores(q, k): (N_q, D), (N_k, D) -> (N_q, N_k): entry i, j is the product of q_i and k_j over sqrt(D)",
         scores_solution,
         (
-            Case(
-                "one query, one key",
-                _scores_of(_rows(1, 4), _rows(1, 4, seed=1)),
-                "sum q_i k_i, then divide by sqrt(D)",
-            ),
-            Case(
-                "as many queries as keys",
-                _scores_of(_rows(3, 4), _rows(3, 4, seed=1)),
-                "row i belongs to query i: q @ k.T",
-            ),
-            Case("more keys than queries", _scores_of(_rows(2, 4), _rows(5, 4, seed=1)), "transpose k: (D, N_k)"),
-            Case("D is not 4", _scores_of(_rows(2, 64), _rows(5, 64, seed=1)), "D is q.shape[-1], not a constant"),
+            Case("one query, one key", _scores_of(1, 1, 4), "sum q_i k_i, then divide by sqrt(D)"),
+            Case("as many queries as keys", _scores_of(3, 3, 4), "row i belongs to query i: q @ k.T"),
+            Case("more keys than queries", _scores_of(2, 5, 4), "transpose k: (D, N_k)"),
+            Case("D is not 4", _scores_of(2, 5, 64), "D is q.shape[-1], not a constant"),
             Case(
                 "D is no square number",
-                _scores_of(_rows(12, 10), _rows(3, 10, seed=1)),
+                _scores_of(12, 3, 10),
                 "D is 10, with 12 queries: math.sqrt(10) is no integer, and not to be rounded",
             ),
         ),
