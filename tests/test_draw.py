@@ -183,26 +183,6 @@ def test_animation_has_a_frame_per_step(shown):
     assert [line.split(" · ")[1] for line in shown.transcript] == [step.sentence for step in steps]
 
 
-def test_frames_differ_where_steps_differ(shown):
-    image = Image.open(io.BytesIO(shown.png))
-    frames = []
-    for frame in range(1, image.n_frames):
-        image.seek(frame)
-        frames.append(image.convert("RGB").tobytes())
-    assert len(set(frames)) == len(frames)
-
-
-def test_still_is_the_chosen_frame(shown):
-    runs = as_runs(fl.online_softmax_steps(X))
-    image = Image.open(io.BytesIO(shown.png))
-    third = paint(runs, 2, draw_row, (12.8, 5.0), caption=True)
-    assert image.convert("RGB").getpixel((5, 5)) == (255, 255, 255) == third.getpixel((5, 5))
-    image.seek(0)
-    still = image.convert("RGB")
-    image.seek(3)  # frame 0 is the still
-    assert still.tobytes() == image.convert("RGB").tobytes()
-
-
 @pytest.mark.slow
 def test_animation_is_the_same_every_time():
     one, other = (play(fl.safe_softmax_steps(X[:2]), draw_row, alt="a").png for _ in range(2))

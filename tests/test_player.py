@@ -405,12 +405,6 @@ def test_projected_frames_are_painted_anew_and_back_again(sent, capsys):
     assert shown.film == film and shown.version == 2
 
 
-def test_players_do_not_disturb_each_other():
-    one, other = (play(steps(), dots, alt="dots", figsize=(2, 1)) for _ in range(2))
-    one.step = 4
-    assert other.step == 0 and one.model_id != other.model_id and {one, other} <= set(Player.all)
-
-
 def test_a_player_that_fails_leaves_the_projector_alone(monkeypatch, capsys):
     def fails(ax, step):
         raise ZeroDivisionError("no such picture")

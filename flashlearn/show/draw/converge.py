@@ -24,7 +24,7 @@ def draw_converge(ax: Axes, step: Step) -> None:
 
     Values of one number, a key a step: beside acc runs acc / l, hollow, and l and acc show how they were made.
     """
-    check_steps_of("a loop over keys", step, shapes=["O", "S"], writes="O", dims=4)
+    check_steps_of("a loop over keys", step, shapes=["O", "S"], writes=["O"], dims=4)
     sheet = Sheet(ax, WIDTH, HEIGHT)
     sheet.text(16, 8, pass_note(step), va="top", weight="bold", fontsize=20)
     run = [s for s in step.run or (step,) if running_sum(s.values) is not None or s.writes]

@@ -193,7 +193,7 @@ def _key(sheet: Sheet, words: tuple[str, str, str], axes: str) -> None:
     """What the three kinds of cells mean, in one line at the foot, none for an empty word; and what the axes are."""
     y, faces = sheet.height - 24, (tint("S", 0.85), "white", COLOURS["masked"])
     entries = [(word, face, face != faces[0]) for word, face in zip(words, faces, strict=True) if word]
-    sheet.legend(SIDE, y, entries, char=8.6, gap=22)
+    sheet.legend(SIDE, y, entries, gaps=(8, 22), char=8.6)
     sheet.text(sheet.width - SIDE, y, axes, ha="right", va="center", fontsize=15)
 
 

@@ -87,7 +87,7 @@ class _Cells:
 
 def draw_query(ax: Axes, step: Step) -> None:
     """Paint one step of a loop over keys and values, for the last query of the first head."""
-    check_steps_of("a loop over keys", step, shapes=["O", "S"], values=["Q", "K", "V"], writes="O", dims=4)
+    check_steps_of("a loop over keys", step, shapes=["O", "S"], values=["Q", "K", "V"], writes=["O"], dims=4)
     sheet = Sheet(ax, WIDTH, HEIGHT)
     sheet.text(16, 8, pass_note(step), va="top", weight="bold", fontsize=20)
     panel(sheet, Rect(16, 48, 560, 500), "HBM", traffic_note(step))

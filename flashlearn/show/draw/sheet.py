@@ -145,10 +145,10 @@ class Sheet:
         for rows, cols in blocks_of(cells):
             self.hatch(grid.rect(rows, cols), face)
 
-    def legend(self, x: float, y: float, entries, *, swatch=(28, 18), after=8, char=10.0, gap=26, font=15) -> None:
+    def legend(self, x: float, y: float, entries, *, swatch=(28, 18), gaps=(8, 26), char=10.0, font=15) -> None:
         """Swatches of (words, face, hatched) in a line, their words after them; "now" is framed.
 
-        A character is taken to be `char` pixels wide, and `gap` pixels follow the words.
+        A character is taken to be `char` pixels wide; `gaps` are the pixels before and after the words.
         """
         for words, face, hatched in entries:
             rect = Rect(x, y - swatch[1] / 2, *swatch)
@@ -157,8 +157,8 @@ class Sheet:
                 self.hatch(rect)
             if words == "now":
                 self.outline(rect, 2)
-            self.text(rect.right + after, y, words, va="center", fontsize=font)
-            x = rect.right + after + char * len(words) + gap
+            self.text(rect.right + gaps[0], y, words, va="center", fontsize=font)
+            x = rect.right + gaps[0] + char * len(words) + gaps[1]
 
     def numbers(self, grid: Grid, values: Any, show: Any, **style: Any) -> None:
         """A number in every cell, as `show` writes it; none where a score is masked, -inf."""

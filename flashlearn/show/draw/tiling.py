@@ -91,7 +91,7 @@ def draw_tiling(
     travelled   how far tiles have come between HBM and SRAM, from 0 to 1
     """
     names = ["Q", "K", "V", "O"]
-    check_steps_of("attention by tiles", step, shapes=names, writes="O", before=["S", "P"])
+    check_steps_of("attention by tiles", step, shapes=names, writes=["O", "S", "P"])
     sheet, run = Sheet(ax), _of_this_head(step)
     largest = _largest_shapes(run)
     rows = max((largest[name][0] for name in ("Q", "S", "O", "acc") if name in largest), default=3)
@@ -248,7 +248,7 @@ def _key(sheet: Sheet, left: float, y: float, never: bool, masked: bool, stored:
     entries += [("masked", "white", True)] * masked
     entries += [("never" if narrow else "never visited", COLOURS["masked"], True)] * never
     at = left + (30 if narrow else 188)
-    sheet.legend(at, y, entries, swatch=(22, 16), after=5, char=11, gap=14, font=13)
+    sheet.legend(at, y, entries, swatch=(22, 16), gaps=(5, 14), char=11, font=13)
 
 
 # --- SRAM --------------------------------------------------------------------------------------------------

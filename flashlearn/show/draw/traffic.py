@@ -74,7 +74,7 @@ DOES = {"scores": "S = Q Kᵀ / √d", "softmax": "P = softmax of each row of S"
 
 def draw_round_trip(ax: Axes, step: Step) -> None:
     """The matrices in HBM to scale; a pipe for all that moved so far, as wide as its bytes, dark in this step."""
-    check_steps_of("standard attention", step, shapes=NAMES, writes="O", before=["S", "P"])
+    check_steps_of("standard attention", step, shapes=NAMES, writes=["O", "S", "P"])
     sheet = Sheet(ax, WIDTH, HEIGHT)
     ground(sheet, Rect(12, 4, WIDTH - 24, HBM_FLOOR - 4), "HBM")
     ground(sheet, Rect(12, CHIP_TOP, WIDTH - 24, CHIP_FLOOR - CHIP_TOP), "SRAM", "on chip")

@@ -32,8 +32,7 @@ def check_steps_of(
     *,
     shapes: Sequence[str] = (),
     values: Sequence[str] = (),
-    writes: str | None = None,
-    before: Sequence[str] = (),
+    writes: Sequence[str] = (),
     dims: int | None = None,
     never: Sequence[str] = (),
     phases: Sequence[str] = (),
@@ -41,7 +40,7 @@ def check_steps_of(
     """Raise ValueError for a step of another algorithm than those that a picture shows.
 
     shapes, values   the names that the step must have there
-    writes           the matrix that some step of its run must write, unless the run wrote only those of `before`
+    writes           the matrix that some step of its run must write, unless the run wrote only those after it here
     dims             how many dimensions each of `shapes` must have; any unless given
     never            the matrices that no step of the run may write
     phases           the only phases that the run may have; any unless given
@@ -56,8 +55,8 @@ def check_steps_of(
         raise not_of(what, f"{', '.join(shapes)} of {dims} dimensions in its shapes", flat)
     run = step.run or (step,)
     written = list(dict.fromkeys(tile.name for s in step.run for tile in s.writes))
-    if writes and writes not in written and not set(written) <= set(before):
-        raise not_of(what, f"{writes} in their writes", written, run=True)
+    if writes and writes[0] not in written and not set(written) <= set(writes):
+        raise not_of(what, f"{writes[0]} in their writes", written, run=True)
     written = list(dict.fromkeys(tile.name for s in run for tile in s.writes))
     if not set(written).isdisjoint(never):
         raise not_of(what, f"no {', '.join(never)} in their writes", written, run=True)
