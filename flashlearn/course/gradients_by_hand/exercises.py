@@ -6,12 +6,7 @@ import math
 
 import torch
 
-from flashlearn.course.gradients_by_hand.solutions import (
-    bug_solution,
-    dv_solution,
-    matmul_solution,
-    softmax_solution,
-)
+from flashlearn.course.gradients_by_hand.solutions import bug_solution, dv_solution, matmul_solution, softmax_solution
 from flashlearn.exercises.assessment import Case, Exercise
 from flashlearn.exercises.watching import PRODUCTS, WrongWay, shapes, watched
 
@@ -24,9 +19,7 @@ def _product(N, D, M):
     """The gradients of X W for random X, W and dY, by autograd."""
 
     def compare(function):
-        x, w, dy = _random(N, D), _random(D, M, seed=1), _random(N, M, seed=2)
-        x.requires_grad_()
-        w.requires_grad_()
+        dy, x, w = _random(N, M, seed=2), _random(N, D).requires_grad_(), _random(D, M, seed=1).requires_grad_()
         return function(dy.clone(), x.detach().clone(), w.detach().clone()), torch.autograd.grad(x @ w, (x, w), dy)
 
     return compare
@@ -67,12 +60,8 @@ def _softmax_by_hand(function):
 
 def _dv(N_q, N_k, D, j):
     """Row j of dV = P^T dO for random P and dO."""
-
-    def compare(function):
-        p, do = torch.softmax(_random(N_q, N_k), -1), _random(N_q, D, seed=1)
-        return function(p.clone(), do.clone(), j), (p.mT @ do)[j]
-
-    return compare
+    p, do = torch.softmax(_random(N_q, N_k), -1), _random(N_q, D, seed=1)
+    return lambda function: (function(p.clone(), do.clone(), j), (p.mT @ do)[j])
 
 
 def _one_key(function):
