@@ -130,150 +130,82 @@ def _contiguous(x):
     return lambda function: (float(recorded(function, x).output.is_contiguous()), 1.0)
 
 
+# fmt: off
+SCALE = (
+    Case("1024 elements", _scaled(_random(1024), -2.5),
+         "offs = pid * BLOCK + tl.arange(0, BLOCK): each program has a block of its own"),
+    Case("1000 elements", _scaled(_random(1000), 3.25),
+         "round the number of programs up with triton.cdiv, and mask offs < N in tl.load and tl.store"),
+    Case("one element", _scaled(_random(1), -0.75), "one program, and a mask that lets one lane through"),
+    Case("every second element", _scaled(_random(600)[::2], 0.3),
+         "x may have any stride: multiply offs by x.stride(0) for x, not for y"),
+    Case("many programs", _programs(_random(5_000)),
+         "cut the vector into blocks of, say, 256: one program keeps one multiprocessor busy and no other", 0.0),
+    Case("the kernel does it all", _by_the_kernel(_random(1200)[::3], 1.5),
+         "hand x over as it lies, with its stride: no .contiguous(), no product before or after the launch"),
+)
+
+ROW_LSE = (
+    Case("rows of 64", _lse(_random(5, 64)), "m + log(sum(exp(x - m))) with m = tl.max(x, 0)"),
+    Case("rows of 50", _lse(_random(5, 50)),
+         "tl.arange wants a power of two: mask the lanes past N, or they read the next row"),
+    Case("negative logits", _lse(_random(3, 50, shift=-200.0)),
+         "masked lanes must not raise the maximum nor join the sum: other=float('-inf')"),
+    Case("very negative logits", _lse(_random(3, 50, shift=-(2.0**17))),
+         "no number is low enough for lanes past N: only -inf is below all floats, float('-inf')", 0.1),
+    Case("large logits", _lse(_random(3, 40, scale=300.0)),
+         "subtract the maximum before tl.exp, as safe softmax does", 1e-3),
+    Case("transposed x", _lse(_random(50, 4).T),
+         "row r starts at r * x.stride(0), its elements are x.stride(1) apart"),
+    Case("long rows", _lse(_random(2, 300)),
+         "BLOCK_N = triton.next_power_of_2(N) holds a row of any length; a number typed in cuts it off"),
+    Case("one program per row", _program_per_row(_random(7, 12)),
+         "the grid is (M,), and tl.program_id(0) is the row: no loop over rows in a kernel"),
+    Case("the kernel does it all", _by_the_kernel(_random(30, 6).T),
+         "hand x over as it lies, with both strides: no .contiguous(), nothing before or after the launch"),
+    Case("x is read once", _read_once(_random(4, 100)),
+         "keep the row on chip: one tl.load, then maximum and sum of its result", 0.0),
+)
+
+TRANSPOSE = (
+    Case("whole blocks", _transposed(_random(48, 16)),
+         "element (m, n) of x goes to row n, column m of y: the strides of y change places"),
+    Case("50 by 37", _transposed(_random(50, 37)),
+         "mask what exists, m < M and n < N, in the load and in the store: the block is the same"),
+    Case("one row", _transposed(_random(1, 100)), "the grid has cdiv(M, BLOCK_M) by cdiv(N, BLOCK_N) programs"),
+    Case("x is a view", _transposed(_random(30, 40)[:, ::2].T), "use both strides of x: they need not be (N, 1)"),
+    Case("blocks of 16 by 16", _blocks_of_16(_random(48, 32)),
+         "the grid is (cdiv(M, 16), cdiv(N, 16)): program (i, j) has the block in row i, column j of the blocks"),
+    Case("the kernel does it all", _by_the_kernel(_random(21, 36)[:, ::2].T),
+         "hand x over as it lies, with both strides: no .contiguous(), no .T before or after the launch"),
+    Case("contiguous result", _contiguous(_random(20, 30)),
+         "allocate y as (N, M) and let the kernel place the elements; y.T of a copy is a view", 0.0),
+)
+
 EXERCISES = (
     Exercise(
-        "scale",
-        "scale(x, factor): x (N,) float32, any stride -> factor * x, (N,), by a kernel with many programs",
-        scale_solution,
-        (
-            Case(
-                "1024 elements",
-                _scaled(_random(1024), -2.5),
-                "offs = pid * BLOCK + tl.arange(0, BLOCK): each program has a block of its own",
-            ),
-            Case(
-                "1000 elements",
-                _scaled(_random(1000), 3.25),
-                "round the number of programs up with triton.cdiv, and mask offs < N in tl.load and tl.store",
-            ),
-            Case("one element", _scaled(_random(1), -0.75), "one program, and a mask that lets one lane through"),
-            Case(
-                "every second element",
-                _scaled(_random(600)[::2], 0.3),
-                "x may have any stride: multiply offs by x.stride(0) for x, not for y",
-            ),
-            Case(
-                "many programs",
-                _programs(_random(5_000)),
-                "cut the vector into blocks of, say, 256: one program keeps one multiprocessor busy and no other",
-                0.0,
-            ),
-            Case(
-                "the kernel does it all",
-                _by_the_kernel(_random(1200)[::3], 1.5),
-                "hand x over as it lies, with its stride: no .contiguous(), no product before or after the launch",
-            ),
-        ),
-        hints=(
+        "scale", "scale(x, factor): x (N,) float32, any stride -> factor * x, (N,), by a kernel with many programs",
+        scale_solution, SCALE, core=("1000 elements",), hints=(
             "Vector addition with one input less. What in its kernel assumes that neighbours are one element apart?",
             "The kernel: pid, offs, mask, one load, one store. The launcher: y = torch.empty(N), triton.cdiv(N, 256) programs.",
             "offs = ? ; mask = ? ; x = tl.load(x_ptr + offs times something, mask=...) ; tl.store(y_ptr + ..., ..., mask=...)",
         ),
-        core=("1000 elements",),
     ),
     Exercise(
         "row_lse",
         "row_lse(x): x (M, N) float32, any strides -> log(sum(exp(x))) of every row, (M,), one program per row",
-        row_lse_solution,
-        (
-            Case("rows of 64", _lse(_random(5, 64)), "m + log(sum(exp(x - m))) with m = tl.max(x, 0)"),
-            Case(
-                "rows of 50",
-                _lse(_random(5, 50)),
-                "tl.arange wants a power of two: mask the lanes past N, or they read the next row",
-            ),
-            Case(
-                "negative logits",
-                _lse(_random(3, 50, shift=-200.0)),
-                "masked lanes must not raise the maximum nor join the sum: other=float('-inf')",
-            ),
-            Case(
-                "very negative logits",
-                _lse(_random(3, 50, shift=-(2.0**17))),
-                "no number is low enough for lanes past N: only -inf is below all floats, float('-inf')",
-                0.1,
-            ),
-            Case(
-                "large logits",
-                _lse(_random(3, 40, scale=300.0)),
-                "subtract the maximum before tl.exp, as safe softmax does",
-                1e-3,
-            ),
-            Case(
-                "transposed x",
-                _lse(_random(50, 4).T),
-                "row r starts at r * x.stride(0), its elements are x.stride(1) apart",
-            ),
-            Case(
-                "long rows",
-                _lse(_random(2, 300)),
-                "BLOCK_N = triton.next_power_of_2(N) holds a row of any length; a number typed in cuts it off",
-            ),
-            Case(
-                "one program per row",
-                _program_per_row(_random(7, 12)),
-                "the grid is (M,), and tl.program_id(0) is the row: no loop over rows in a kernel",
-            ),
-            Case(
-                "the kernel does it all",
-                _by_the_kernel(_random(30, 6).T),
-                "hand x over as it lies, with both strides: no .contiguous(), nothing before or after the launch",
-            ),
-            Case(
-                "x is read once",
-                _read_once(_random(4, 100)),
-                "keep the row on chip: one tl.load, then maximum and sum of its result",
-                0.0,
-            ),
-        ),
-        hints=(
+        row_lse_solution, ROW_LSE, core=("negative logits",), hints=(
             "The fused softmax kernel does almost all of it. What does it store, and what do you need instead?",
             "One program per row, BLOCK_N = triton.next_power_of_2(N); lanes past N are masked and hold -inf.",
             "row, offs -> x (BLOCK_N,) -> m, one number -> a sum, one number -> one tl.store without a mask, at out_ptr + ...",
         ),
-        core=("negative logits",),
     ),
     Exercise(
-        "transpose",
-        "transpose(x): x (M, N) float32, any strides -> a contiguous copy of x.T, (N, M), in blocks",
-        transpose_solution,
-        (
-            Case(
-                "whole blocks",
-                _transposed(_random(48, 16)),
-                "element (m, n) of x goes to row n, column m of y: the strides of y change places",
-            ),
-            Case(
-                "50 by 37",
-                _transposed(_random(50, 37)),
-                "mask what exists, m < M and n < N, in the load and in the store: the block is the same",
-            ),
-            Case("one row", _transposed(_random(1, 100)), "the grid has cdiv(M, BLOCK_M) by cdiv(N, BLOCK_N) programs"),
-            Case(
-                "x is a view", _transposed(_random(30, 40)[:, ::2].T), "use both strides of x: they need not be (N, 1)"
-            ),
-            Case(
-                "blocks of 16 by 16",
-                _blocks_of_16(_random(48, 32)),
-                "the grid is (cdiv(M, 16), cdiv(N, 16)): program (i, j) has the block in row i, column j of the blocks",
-            ),
-            Case(
-                "the kernel does it all",
-                _by_the_kernel(_random(21, 36)[:, ::2].T),
-                "hand x over as it lies, with both strides: no .contiguous(), no .T before or after the launch",
-            ),
-            Case(
-                "contiguous result",
-                _contiguous(_random(20, 30)),
-                "allocate y as (N, M) and let the kernel place the elements; y.T of a copy is a view",
-                0.0,
-            ),
-        ),
-        hints=(
+        "transpose", "transpose(x): x (M, N) float32, any strides -> a contiguous copy of x.T, (N, M), in blocks",
+        transpose_solution, TRANSPOSE, core=("50 by 37",), hints=(
             "The copy kernel above transposes if it is handed the strides swapped. Which two of the four strides here?",
             "Load a block of x as always. For the store keep the block as it is, and compute other addresses for its elements.",
             "tl.load(x_ptr + offs_m[:, None] * ? + offs_n[None, :] * ?), tl.store(y_ptr + offs_m[:, None] * ? + offs_n[None, :] * ?)",
         ),
-        core=("50 by 37",),
     ),
 )

@@ -1,111 +1,90 @@
-"""Answers to the exercises of gpu_and_triton that are no edit of the solution: `wrong.toml` names them."""
+"""Answers to the exercises of gpu_and_triton that are no edit of a kernel and its launcher: `wrong.toml` names them."""
 
-import numpy as np
+from flashlearn import kernels  # isort: skip (first: it chooses the backend)
+
+import inspect
+
 import torch
+import triton
+import triton.language as tl
+
+from flashlearn.course.gpu_and_triton import solutions
+from flashlearn.exercises.altered import replaced, run
+
+assert kernels  # imported for what it does
 
 
-def _wrong(name, **flags):
-    """The answer `name` with these mistakes switched on."""
-
-    def function(*args):
-        from flashlearn.course.gpu_and_triton import known_kernels as gpu_and_triton_kernels
-
-        with np.errstate(all="ignore"):  # the interpreter computes with NumPy, which would warn of overflow
-            return getattr(gpu_and_triton_kernels, name)(*args, **flags)
-
-    return function
+def edited(name, *changes):
+    """The solution `name`, a kernel and its launcher, with pieces of their source replaced."""
+    parts = getattr(solutions, f"{name}_kernel").fn, getattr(solutions, name)
+    source = replaced("\n".join(map(inspect.getsource, parts)), name, *changes)
+    return run(source, f"<{name}: {'; '.join(new for _, new in changes)}>", dict(vars(solutions)))[name]
 
 
-def of_kernels(name, *args, **options):
-    from flashlearn.course.gpu_and_triton import variant_kernels as gpu_and_triton_kernels
-
-    return getattr(gpu_and_triton_kernels, name)(*args, **options)
+copied = edited("transpose", ("torch.empty(N, M,", "torch.empty(M, N,"), ("*y.stride()", "*y.stride()[::-1]"))
 
 
-def without_factor(x, factor):
-    return of_kernels("scale", x, 1.0)
+@triton.jit
+def scale_loop_kernel(x_ptr, y_ptr, factor, stride_x, N, BLOCK: tl.constexpr):
+    for start in range(tl.program_id(0) * BLOCK, N, tl.num_programs(0) * BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + offs * stride_x, mask=offs < N, other=0.0)
+        tl.store(y_ptr + offs, x * factor, mask=offs < N)
 
 
-def stored_in_x(x, factor):
-    return of_kernels("scale", x, factor, into_x=True)
+def scale_by(x, factor, programs):
+    y = torch.empty(x.numel(), dtype=x.dtype)
+    scale_loop_kernel[(programs,)](x, y, factor, x.stride(0), x.numel(), BLOCK=128)
+    return y
 
 
-def overlapping(x, factor):
-    return of_kernels("scale", x, factor, overlapping=True)
+@triton.jit
+def lse_loop_kernel(x_ptr, y_ptr, stride_m, stride_n, M, N, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    for row in range(tl.program_id(0) * ROWS, tl.minimum(tl.program_id(0) * ROWS + ROWS, M)):
+        x = tl.load(x_ptr + row * stride_m + offs * stride_n, mask=offs < N, other=float("-inf"))
+        m = tl.max(x, 0)
+        tl.store(y_ptr + row, m + tl.log(tl.sum(tl.exp(x - m), 0)))
 
 
-def without_grid(x, factor):
-    return of_kernels("scale_without_grid", x, factor)
+def row_lse_of(x, rows):
+    (M, N), y = x.shape, torch.empty(len(x), dtype=x.dtype)
+    lse_loop_kernel[(triton.cdiv(M, rows),)](x, y, *x.stride(), M, N, ROWS=rows, BLOCK=triton.next_power_of_2(N))
+    return y
 
 
-def m_not_added(x):
-    return of_kernels("row_lse", x, add_m=False)
+@triton.jit
+def lse_online_kernel(x_ptr, y_ptr, stride_m, stride_n, N, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    m = float("-inf")
+    total = 0.0
+    for start in range(0, N, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * stride_m + offs * stride_n, mask=offs < N, other=float("-inf"))
+        m_new = tl.maximum(m, tl.max(x, 0))
+        total = total * tl.exp(m - m_new) + tl.sum(tl.exp(x - m_new), 0)
+        m = m_new
+    tl.store(y_ptr + row, m + tl.log(total))
 
 
-def logarithm_to_the_base_2(x):
-    return of_kernels("row_lse", x, base_2=True)
+def row_lse_online(x):
+    (M, N), y = x.shape, torch.empty(len(x), dtype=x.dtype)
+    lse_online_kernel[(M,)](x, y, *x.stride(), N, BLOCK=32)
+    return y
 
 
-def no_power_of_two(x):
-    return of_kernels("row_lse", x, block=x.shape[1])
+@triton.jit
+def one_program_kernel(x_ptr, y_ptr, stride_xm, stride_xn, stride_ym, stride_yn, M, N, BLOCK: tl.constexpr):
+    for start_m in range(0, M, BLOCK):
+        for start_n in range(0, N, BLOCK):
+            m = start_m + tl.arange(0, BLOCK)[:, None]
+            n = start_n + tl.arange(0, BLOCK)[None, :]
+            mask = (m < M) & (n < N)
+            x = tl.load(x_ptr + m * stride_xm + n * stride_xn, mask=mask)
+            tl.store(y_ptr + m * stride_ym + n * stride_yn, x, mask=mask)
 
 
-def one_stride(x):
-    return of_kernels("row_lse", x, strides=(x.stride(0), 1))
-
-
-def only_the_maximum(x):
-    return of_kernels("row_lse", x, only_m=True)
-
-
-def shaped_as_x(x):
-    return of_kernels("transpose", x, y=torch.empty(x.shape))
-
-
-def n_not_masked(x):
-    return of_kernels("transpose", x, mask_n=False)
-
-
-def grid_exchanged(x):
-    return of_kernels("transpose", x, grid_exchanged=True)
-
-
-def turned_as_well(x):
-    return of_kernels("transpose", x, turned=True)
-
-
-def _by(name, before=None, after=None, **options):
-    """The launcher `name`, with options; `before` is done to x, `after` to what comes back."""
-
-    def function(x, *factor):
-        from flashlearn.course.gpu_and_triton import wrong_kernels
-
-        with np.errstate(all="ignore"):  # the interpreter computes with NumPy, which would warn of overflow
-            y = getattr(wrong_kernels, name)(before(x, *factor) if before else x, *factor, **options)
-        return after(y) if after else y
-
-    return function
-
-
-def scale_in_torch(x, factor):
-    return _by("scale")(factor * x, 1.0)
-
-
-def scale_in_place(x, factor):
-    return _by("scale", y=x)(x, factor)
-
-
-def scale_typed_in(x, factor):
-    return _by("scale")(x, -2.5)
-
-
-def scale_by_an_integer(x, factor):
-    return _by("scale")(x, int(factor))
-
-
-def row_lse_in_torch(x):
-    return _by("scale")(torch.logsumexp(x, -1), 1.0)
-
-
-def row_lse_from_exp(x):
-    return _by("row_lse")(x - x.amax(-1, keepdim=True)) + x.amax(-1)
+def transpose_one_program(x):
+    y = torch.empty(x.shape[::-1])
+    one_program_kernel[(1, 1)](x, y, *x.stride(), *y.T.stride(), *x.shape, BLOCK=16)
+    return y
