@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from flashlearn.course.one_pass_attention.wrong import in_float32 as in_float32
+from flashlearn.course.one_pass_attention.wrong import in_float32
 from flashlearn.course.tiled_attention.solutions import INF
 
 

@@ -1,14 +1,12 @@
 """Answers to the exercises of why_it_is_fast that are no edit of the solution: `wrong.toml` names them."""
 
 import bisect
-import functools as functools
+import functools
 import math
 
 import torch
 
-from flashlearn.cost import A100_40GB as A100_40GB
-from flashlearn.cost import placement, v2_cost
-from flashlearn.cost import v1_cost as v1_cost
+from flashlearn.cost import A100_40GB, placement, v1_cost, v2_cost
 
 
 def bytes_block_by_block(N_q, N_k, D, block_q, block_k, itemsize):
