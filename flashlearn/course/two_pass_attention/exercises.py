@@ -41,43 +41,54 @@ def _decoded(tokens, cached=0, batch=(), size=1.0):
     return compare
 
 
+ATTENTION_CASES = (
+    Case("one query", _attention_of(1, 10, 4), "scores q.k / sqrt(D), softmax, then the weighted sum of values"),
+    Case("D = 64", _attention_of(3, 5, 64), "divide the scores by the square root of D, not by D"),
+    Case(
+        "as many queries as keys",
+        _attention_of(6, 6, 4),
+        "every row of the scores belongs to a query: softmax over the last dimension, dim=-1",
+    ),
+    Case(
+        "batches and heads",
+        _attention_of(3, 7, 4, 2, 3),
+        "count dimensions from the end: k.mT transposes the last two of k, D is q.shape[-1], softmax has dim=-1",
+    ),
+    Case(
+        "batches, without heads",
+        _attention_of(3, 7, 4, 5),
+        "any number of dimensions may stand in front, one too: k.mT transposes the last two of any",
+    ),
+    Case("large scores", _attention_of(2, 9, 4, size=40.0), "use a softmax that cannot overflow: torch.softmax"),
+    Case("D = 10", _attention_of(3, 5, 10), "divide by the square root of D as it is, 3.16, not by an integer"),
+    Case(
+        "one key outweighs the rest",
+        _attention_of(3, 6, 4, size=60.0, rounded=True),
+        "its weight is exactly 1, and o its value: nothing is added to the sum of the weights",
+        1e-12,
+    ),
+    Case("float64", _attention_of(9, 6, 8), "stay in the dtype of q: do not convert to float32", 1e-10),
+)
+DECODE_CASES = (
+    Case(
+        "first token", _decoded(1), "both caches are empty, and a token sees itself: o is v. Append before you attend"
+    ),
+    Case("one token more", _decoded(1, cached=5), "the new key and value belong to what the query sees"),
+    Case("six tokens in a row", _decoded(6), "return the longer caches: the next call gets them back"),
+    Case("order kept", _decoded(2, cached=2), "the new rows go to the end of the caches, keys to keys"),
+    Case("batches and heads", _decoded(3, 2, (2, 3)), "append along the last dimension but one: dim=-2"),
+    Case("large scores", _decoded(1, cached=9, size=3000.0), "use a softmax that cannot overflow: torch.softmax"),
+    Case(
+        "200 tokens before", _decoded(2, 200), "keep every row: the query sees all keys, however long the caches grow"
+    ),
+    Case("float64", _decoded(2, 3), "stay in the dtype of q, k and v, in the caches too: do not convert", 1e-10),
+)
 EXERCISES = (
     Exercise(
         "attention",
         "attention(q, k, v): (..., N_q, D), (..., N_k, D), (..., N_k, D) -> (..., N_q, D)",
         attention_solution,
-        (
-            Case(
-                "one query", _attention_of(1, 10, 4), "scores q.k / sqrt(D), softmax, then the weighted sum of values"
-            ),
-            Case("D = 64", _attention_of(3, 5, 64), "divide the scores by the square root of D, not by D"),
-            Case(
-                "as many queries as keys",
-                _attention_of(6, 6, 4),
-                "every row of the scores belongs to a query: softmax over the last dimension, dim=-1",
-            ),
-            Case(
-                "batches and heads",
-                _attention_of(3, 7, 4, 2, 3),
-                "count dimensions from the end: k.mT transposes the last two of k, D is q.shape[-1], softmax has dim=-1",
-            ),
-            Case(
-                "batches, without heads",
-                _attention_of(3, 7, 4, 5),
-                "any number of dimensions may stand in front, one too: k.mT transposes the last two of any",
-            ),
-            Case(
-                "large scores", _attention_of(2, 9, 4, size=40.0), "use a softmax that cannot overflow: torch.softmax"
-            ),
-            Case("D = 10", _attention_of(3, 5, 10), "divide by the square root of D as it is, 3.16, not by an integer"),
-            Case(
-                "one key outweighs the rest",
-                _attention_of(3, 6, 4, size=60.0, rounded=True),
-                "its weight is exactly 1, and o its value: nothing is added to the sum of the weights",
-                1e-12,
-            ),
-            Case("float64", _attention_of(9, 6, 8), "stay in the dtype of q: do not convert to float32", 1e-10),
-        ),
+        ATTENTION_CASES,
         hints=(
             "Three steps: a score for each pair of query and key, weights that add up to 1 for each query, a weighted sum of values.",
             "S = Q K^T / sqrt(D) is (..., N_q, N_k). Transpose only the last two dimensions of k; softmax goes over the keys.",
@@ -90,31 +101,7 @@ EXERCISES = (
         "decode(q, k, v, K_cache, V_cache): the new token's rows (..., 1, D), the caches (..., N, D) -> "
         "o (..., 1, D), and both caches with the new rows at their end (..., N + 1, D)",
         decode_solution,
-        (
-            Case(
-                "first token",
-                _decoded(1),
-                "both caches are empty, and a token sees itself: o is v. Append before you attend",
-            ),
-            Case("one token more", _decoded(1, cached=5), "the new key and value belong to what the query sees"),
-            Case("six tokens in a row", _decoded(6), "return the longer caches: the next call gets them back"),
-            Case("order kept", _decoded(2, cached=2), "the new rows go to the end of the caches, keys to keys"),
-            Case("batches and heads", _decoded(3, 2, (2, 3)), "append along the last dimension but one: dim=-2"),
-            Case(
-                "large scores", _decoded(1, cached=9, size=3000.0), "use a softmax that cannot overflow: torch.softmax"
-            ),
-            Case(
-                "200 tokens before",
-                _decoded(2, cached=200),
-                "keep every row: the query sees all keys, however long the caches grow",
-            ),
-            Case(
-                "float64",
-                _decoded(2, cached=3),
-                "stay in the dtype of q, k and v, in the caches too: do not convert",
-                1e-10,
-            ),
-        ),
+        DECODE_CASES,
         hints=(
             "The new query may see all cached keys, and one more. Where does that one come from?",
             "Make the longer caches first, then attend to them. torch.cat joins tensors along the dimension you name.",
