@@ -20,11 +20,14 @@ every_wrong_answer = pytest.mark.parametrize(
 
 
 def code(function):
-    """What a function does, whatever its name, and with which values of the function that made it."""
+    """What a function does, whatever its name, with the values of the function that made it and the kernels it launches."""
     own = getattr(function, "__code__", None)
-    inner = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+    if not own:
+        return function
+    inner = [cell.cell_contents for cell in function.__closure__ or ()]
     cells = tuple(getattr(value, "__code__", repr(value)) for value in inner)
-    return (own.co_code, own.co_consts, own.co_names, cells) if own else function
+    kernels = (getattr(function.__globals__.get(name), "fn", None) for name in own.co_names)
+    return own.co_code, own.co_consts, own.co_names, cells, *(code(kernel) for kernel in kernels if kernel)
 
 
 @every_wrong_answer
