@@ -48,7 +48,6 @@ def solved(notebook):
         function = exercise.solution.__name__
         yield f'check("{exercise.id}", {function.removesuffix("_solution") if notebook == "gpu_and_triton" else function})'
     if notebook == "triton_forward":
-        yield (COURSE / notebook / "mutation_lab_solution.py").read_text(encoding="utf-8")
         yield "from flashlearn.course.triton_forward.mutation_lab import run_lab\nrun_lab(test_scale, test_causal)"
 
 
