@@ -36,11 +36,11 @@ def the_weights(update):
         alpha, p = math.exp(m - 3.0), math.exp(s - 3.0)
         want_l, want_acc = 2 * alpha + p, _double(9 * alpha + 7 * p, 5 * alpha + 11 * p)
         if abs(l.item() - want_l) > 1e-6:
-            return told("l", {at: l.item() for at, (_, l, _) in steps.items()}, (2.0, 1.0))
+            return wrong_factor("l", {at: l.item() for at, (_, l, _) in steps.items()}, (2.0, 1.0))
         if any(torch.allclose(acc, sums / want_l) for sums in (want_acc, want_acc + alpha * _double(9.0, 5.0))):
             return "acc is divided by l in the step: it is a sum, and divided once, at the end"
         if not torch.allclose(acc, want_acc):
-            return told("acc", {at: acc[0].item() for at, (_, _, acc) in steps.items()}, (9.0, 7.0))
+            return wrong_factor("acc", {at: acc[0].item() for at, (_, _, acc) in steps.items()}, (9.0, 7.0))
     return ""
 
 
@@ -59,7 +59,7 @@ FACTORS: dict[str, Callable[[float, float], float]] = {
 }
 
 
-def told(name: str, got: Mapping[tuple[float, float], float], terms: tuple[float, float]) -> str:
+def wrong_factor(name: str, got: Mapping[tuple[float, float], float], terms: tuple[float, float]) -> str:
     """Which of the two factors, of the old term or of the new, is not what it must be.
 
     `got` holds the value for each of ORDERS. A factor has a name only if that gives all of them.

@@ -7,7 +7,7 @@ import math
 
 import torch
 
-from flashlearn.course.one_pass_attention.causes import ORDERS, more_than_one, told
+from flashlearn.course.one_pass_attention.causes import ORDERS, more_than_one, wrong_factor
 
 INF = float("inf")
 
@@ -45,11 +45,11 @@ def the_weights(update):
         alpha, p = math.exp(m - 3.0), math.exp(s - 3.0)
         want = 2 * alpha + p
         if abs(l[0].item() - want) > 1e-6:
-            return told("l", {at: l[0].item() for at, (_, l, _) in steps.items()}, (2.0, 1.0))
+            return wrong_factor("l", {at: l[0].item() for at, (_, l, _) in steps.items()}, (2.0, 1.0))
         if torch.allclose(acc, torch.full_like(acc, (9 * alpha + 7 * p) / want)):
             return "acc is divided by l already: it is a sum, and divided once, after the last block"
         if abs(acc[0].item() - (9 * alpha + 7 * p)) > 1e-6:
-            return told("acc", {at: acc[0].item() for at, (_, _, acc) in steps.items()}, (9.0, 7.0))
+            return wrong_factor("acc", {at: acc[0].item() for at, (_, _, acc) in steps.items()}, (9.0, 7.0))
     return ""
 
 

@@ -70,7 +70,7 @@ def _with_nan(function):
 
 
 def _every_size(function, most=8):
-    """All small sizes, against the solution; the first difference is told."""
+    """All small sizes, against the solution; ValueError names the first difference."""
     for sizes in itertools.product(range(1, most + 1), range(1, most + 1), (1, 2, 3), (1, 2, 3)):
         got, expected = function(*sizes), visited_solution(*sizes)
         if not isinstance(got, int | float) or got != expected:

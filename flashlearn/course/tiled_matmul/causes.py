@@ -14,14 +14,14 @@ def a_whole_block(block_shapes):
     if given != want and sorted(given) == sorted(want):
         return f"the shapes are right, but they come back in the wrong order: {', '.join(NAMES)} is expected"
     for name, got, right in zip(NAMES, given, want, strict=True):
-        told = f"with blocks of 2 queries and 3 keys and D = 5 {name} is {got}, not {right}"
+        seen = f"with blocks of 2 queries and 3 keys and D = 5 {name} is {got}, not {right}"
         if got == right[::-1]:
-            return f"{told}: its two sizes are exchanged, it is transposed where it must not be, or the other way round"
+            return f"{seen}: its two sizes are exchanged, it is transposed where it must not be, or the other way round"
         if got != right:
             cut = {"K_j^T": (1,), "S_ij": (0, 1)}.get(name, (0,))  # the sizes that a block has, not D
             if all(got[n] == right[n] for n in (0, 1) if n not in cut) and any(got[n] > right[n] for n in cut):
-                return f"{told}: a block has at most block_q or block_k rows, min(block, what is left)"
-            return told
+                return f"{seen}: a block has at most block_q or block_k rows, min(block, what is left)"
+            return seen
     return ""
 
 
@@ -43,14 +43,14 @@ def every_product_counts(tiled):
         C = tiled(torch.ones(M, K, dtype=torch.float64), torch.ones(K, N, dtype=torch.float64), block)
         if C.shape != (M, N):
             return f"of a ({M}, {K}) and a ({K}, {N}) matrix C comes out as {tuple(C.shape)}: it is (M, N), rows of A and columns of B"
-        told = f"of ones, ({M}, {K}) by ({K}, {N}) in blocks of {block}, every entry is {K}"
+        seen = f"of ones, ({M}, {K}) by ({K}, {N}) in blocks of {block}, every entry is {K}"
         if (C == 0).any():
             at = (C == 0).nonzero()[0].tolist()
             if C[0, 0] == 0:
-                return f"{told}, but entry {at} is 0: no product of blocks is added there"
-            return f"{told}, but entry {at} is 0: the last rows or columns are never reached; step through range(0, M, block)"
+                return f"{seen}, but entry {at} is 0: no product of blocks is added there"
+            return f"{seen}, but entry {at} is 0: the last rows or columns are never reached; step through range(0, M, block)"
         if not torch.allclose(C, torch.full_like(C, K)):
-            return f"{told}, but {C.flatten()[0].item():.4g} comes out: blocks of the inner dimension are left out, overwritten or counted twice"
+            return f"{seen}, but {C.flatten()[0].item():.4g} comes out: blocks of the inner dimension are left out, overwritten or counted twice"
     return ""
 
 

@@ -19,7 +19,7 @@ def _shapes(*sizes):
 
 
 def _every_size(function, most=6):
-    """Every block of small problems, against the solution; the first difference is told."""
+    """Every block of small problems, against the solution; ValueError names the first difference."""
     for N_q, N_k, block_q, block_k in itertools.product(range(1, most + 1), range(1, most + 1), (1, 2, 4), (1, 3)):
         for i, j in itertools.product(range(0, N_q, block_q), range(0, N_k, block_k)):
             sizes = N_q, N_k, 5, block_q, block_k, i // block_q, j // block_k

@@ -10,12 +10,12 @@ def what_a_key_costs(bytes_moved):
     D, itemsize = 3, 2
     read = [bytes_moved(8, N_k, D, 8, 64, itemsize)[0] for N_k in (10, 11)]
     more = read[1] - read[0]
-    told = f"one block of each, D = {D}, itemsize {itemsize}: a key more makes {more} bytes more to read, where 2 D itemsize = {2 * D * itemsize} are expected"
+    seen = f"one block of each, D = {D}, itemsize {itemsize}: a key more makes {more} bytes more to read, where 2 D itemsize = {2 * D * itemsize} are expected"
     if more == D * itemsize:
         return (
-            f"{told}: either K or V, or the itemsize, is left out; K and V are both read, {itemsize} bytes each element"
+            f"{seen}: either K or V, or the itemsize, is left out; K and V are both read, {itemsize} bytes each element"
         )
-    return told if more != 2 * D * itemsize else ""
+    return seen if more != 2 * D * itemsize else ""
 
 
 def elements_are_no_bytes(bytes_moved):
