@@ -132,7 +132,7 @@ def _visit(hbm: HBM, p: Problem, rows: Span, cols: Span, *, unfinished: bool) ->
     O_new = divide(factor * O_i + beta * (P @ V_j), l_new)  # line 12
     hbm.store("O", rows, O_new, unfinished=unfinished)
     hbm.drop(m_block, l_block)
-    seen |= {"O": O_new, "factor": divide(factor.held(), l_new.held())}  # for the reader: no line makes this quotient
+    seen |= {"O": O_new, "factor": divide(factor.tensor, l_new.tensor)}  # for the reader: no line makes this quotient
     yield 12, seen
     hbm.store("l_i", rows, l_new)  # line 13
     hbm.store("m_i", rows, m_new)
