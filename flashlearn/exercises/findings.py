@@ -37,7 +37,7 @@ def compare(got: Any, expected: Any, names: tuple[str, ...] = (), tolerance: flo
 
 
 def _several(got: Any, expected: tuple | list, names: tuple[str, ...], tolerance: float) -> str:
-    """Of several values: how many came, whether the order is right, and what is wrong with the first that is."""
+    """Of several values: how many came, whether the order is right, and what is wrong with the first that is wrong."""
     count = f"{len(expected)} values" + (f", {' and '.join(names)}," if len(names) == len(expected) else "")
     if not isinstance(got, tuple | list):
         return f"{count} must be returned, in a tuple, and {'None' if got is None else 'only one'} came back"
@@ -47,19 +47,16 @@ def _several(got: Any, expected: tuple | list, names: tuple[str, ...], tolerance
         ratio = _common_ratio(got, expected)
         if ratio:
             return f"all values are {ratio} what is expected"
-    right = [within(g, e, tolerance) for g, e in zip(got, expected, strict=True)]
+    right = [same(g, e, 0, tolerance) for g, e in zip(got, expected, strict=True)]
     if wrong_order(got, expected):
         return "the values are right, but they come back in the wrong order"
     title = names if len(names) == len(expected) else tuple(f"value {n + 1}" for n in range(len(expected)))
     wrong = right.index(False) if False in right else -1
     if wrong < 0:
         return ""
-    shape = isinstance(expected[wrong], tuple | list)
-    about = (
-        f"it is {got[wrong]}, expected is {expected[wrong]}"
-        if shape
-        else compare(got[wrong], expected[wrong], (), tolerance)
-    )
+    about = f"it is {got[wrong]}, expected is {expected[wrong]}"
+    if not isinstance(expected[wrong], tuple | list):
+        about = compare(got[wrong], expected[wrong], (), tolerance)
     others = [name for name, good in zip(title, right, strict=True) if good]
     bad = [name for name, good in zip(title, right, strict=True) if not good]
     told = f"{_and(others)} {'is' if len(others) == 1 else 'are'} right, {_and(bad)} {'is' if len(bad) == 1 else 'are'} not"
@@ -84,26 +81,16 @@ def _and(words: list[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1]))) if words else ""
 
 
-def same(got: Any, expected: Any) -> bool:
-    """Equal up to 1e-6 of their size, NaN and infinities included."""
-    if isinstance(expected, tuple | list):
-        return isinstance(got, tuple | list) and len(got) == len(expected) and all(map(same, got, expected))
-    if not isinstance(got, Tensor | int | float):
-        return False
-    g, e = (torch.as_tensor(t).detach().double().cpu() for t in (got, expected))
-    return g.shape == e.shape and torch.allclose(g, e, rtol=1e-6, atol=1e-7, equal_nan=True)
-
-
-def within(got: Any, expected: Any, tolerance: float) -> bool:
-    """Whether no number is off by more than `tolerance`, as a case asks; NaN and infinities must be equal."""
+def same(got: Any, expected: Any, relative: float = 1e-6, absolute: float = 1e-7) -> bool:
+    """Whether all numbers are equal up to these errors, NaN and infinities included."""
     if isinstance(expected, tuple | list):
         if not isinstance(got, tuple | list) or len(got) != len(expected):
             return False
-        return all(within(g, e, tolerance) for g, e in zip(got, expected, strict=True))
+        return all(same(g, e, relative, absolute) for g, e in zip(got, expected, strict=True))
     if not isinstance(got, Tensor | int | float):
         return False
     g, e = (torch.as_tensor(t).detach().double().cpu() for t in (got, expected))
-    return g.shape == e.shape and torch.allclose(g, e, rtol=0, atol=tolerance, equal_nan=True)
+    return g.shape == e.shape and torch.allclose(g, e, relative, absolute, equal_nan=True)
 
 
 def _common_ratio(got: Any, expected: Any) -> str:
@@ -145,8 +132,7 @@ def _lost_or_kept(g: Tensor, e: Tensor) -> str:
 
 
 def _broadcast(g: Tensor, e: Tensor) -> str:
-    wider = e.numel() > 1 and g.ndim == e.ndim and all(a == b or b == 1 for a, b in zip(g.shape, e.shape, strict=True))
-    if wider:
+    if e.numel() > 1 and g.ndim == e.ndim and all(a == b or b == 1 for a, b in zip(g.shape, e.shape, strict=True)):
         return f"a row met a column, and both were widened: {_shapes(g, e)}. keepdim=True keeps a column a column"
     return ""
 
@@ -191,17 +177,11 @@ def _sign_or_factor(g: Tensor, e: Tensor) -> str:
     if e.numel() < 2 or not e.isfinite().all() or not g.isfinite().all() or not (g * e).any():
         return ""
     ratio = ((g * e).sum() / (e * e).sum()).item()
-    if (
-        ratio
-        and abs(ratio - 1) > 1e-4
-        and torch.allclose(g, ratio * e, rtol=1e-4, atol=1e-5 * abs(ratio) * e.abs().max().item())
-    ):
-        return (
-            "every entry has the wrong sign"
-            if abs(ratio + 1) < 1e-4
-            else f"every entry is {_times(ratio)} what is expected"
-        )
-    return ""
+    rounding = 1e-5 * abs(ratio) * e.abs().max().item()
+    if not ratio or abs(ratio - 1) <= 1e-4 or not torch.allclose(g, ratio * e, rtol=1e-4, atol=rounding):
+        return ""
+    wrong_sign = abs(ratio + 1) < 1e-4
+    return "every entry has the wrong sign" if wrong_sign else f"every entry is {_times(ratio)} what is expected"
 
 
 def _offset(g: Tensor, e: Tensor) -> str:
@@ -273,11 +253,4 @@ def _listed(at: list[int], dim: int) -> str:
 
 Look = Callable[[Tensor, Tensor], str]
 SHAPES: tuple[Look, ...] = (_transposed_shape, _lost_or_kept, _broadcast, _wrong_shape)
-LOOKS: tuple[Look, ...] = (
-    _not_a_number,
-    _infinite,
-    _sign_or_factor,
-    _offset,
-    _elsewhere,
-    _factor_a_row,
-)
+LOOKS: tuple[Look, ...] = (_not_a_number, _infinite, _sign_or_factor, _offset, _elsewhere, _factor_a_row)

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-CAUSES: dict = {}  # no exercise has its causes here
-
 
 def follows(got: Tensor, candidates: Mapping[str, Tensor], right: str, value: Tensor) -> str:
     """What `got` is, if it is one of the candidates or a multiple of one; `value` is that of the formula `right`.

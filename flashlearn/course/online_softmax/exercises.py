@@ -8,6 +8,7 @@ import torch
 
 from flashlearn.course.online_softmax.solutions import merge_solution, order_solution, running_pair, tree_solution
 from flashlearn.exercises.assessment import Case, Exercise
+from flashlearn.exercises.formulas import normal
 from flashlearn.exercises.ordering import Ordering, puzzle
 from flashlearn.exercises.watching import WrongWay, watched
 
@@ -55,7 +56,7 @@ def _tree_with_nan(tree):
 
 
 def _row(n, scale=1.0, shift=0.0):
-    return scale * torch.randn(n, generator=torch.Generator().manual_seed(n), dtype=torch.float64) + shift
+    return scale * normal(n, seed=n) + shift
 
 
 def _reduced(x, block_size):

@@ -23,9 +23,8 @@ def every_logit_counts(safe):
     for low in (200.0, 1000.0, -200.0, -2000.0):
         x = torch.tensor([low, low + 1], dtype=torch.float64)
         small, large = safe(x.clone()).tolist()
-        told = (
-            f"of the logits {low:g} and {low + 1:g} the weights are {small:.4g} and {large:.4g}, not 0.2689 and 0.7311"
-        )
+        weights = f"{small:.4g} and {large:.4g}, not 0.2689 and 0.7311"
+        told = f"of the logits {low:g} and {low + 1:g} the weights are {weights}"
         if abs(small - large) < 1e-3:
             return f"{told}: both became one number on the way. No logit is clamped to a range: subtract the maximum, and exp cannot overflow"
         if abs(small - math.e * large) < 1e-3:
@@ -103,11 +102,12 @@ def true_is_true(is_invariant):
     """A function that gives the same for all x is invariant; x itself, and the sine, are not."""
     same, itself, sine = (_asked(is_invariant, function)[0] for function in (torch.zeros_like, lambda x: x, torch.sin))
     if not same and itself:
-        if sine:
-            return (
-                "of a function that gives 0 for any x it says False, and of x itself True: True and False are exchanged"
-            )
-        return "of a function that gives 0 for any x it says False, and of x itself True: softmax(x + c) must be equal to softmax(x), not to softmax(x) + c"
+        why = (
+            "True and False are exchanged"
+            if sine
+            else "softmax(x + c) must be equal to softmax(x), not to softmax(x) + c"
+        )
+        return f"of a function that gives 0 for any x it says False, and of x itself True: {why}"
     if not (same or itself or sine or _asked(is_invariant, lambda x: torch.softmax(x, -1))[0]):
         return "of every function it says False, even of one that gives 0 for any x: compare softmax(x + c) with softmax(x), the results of both"
     if same and itself and sine:
@@ -144,9 +144,8 @@ def what_is_called(is_invariant):
     if not rows:
         return "softmax is never called: call it with a row of your own, and with shifted copies"
     if all((x.max() - x.min()).item() < 1e-6 for x in rows):
-        return (
-            "the row is constant: so x / sum(x), and much else, gives the same for every shift; let its entries differ"
-        )
+        told = "so x / sum(x), and much else, gives the same for every shift"
+        return f"the row is constant: {told}; let its entries differ"
     return ""
 
 

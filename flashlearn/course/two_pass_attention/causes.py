@@ -6,11 +6,7 @@ import math
 
 import torch
 
-from flashlearn.exercises.formulas import linear
-
-
-def _double(rows) -> torch.Tensor:
-    return torch.tensor(rows, dtype=torch.float64)
+from flashlearn.exercises.formulas import linear, normal
 
 
 def _rows(N: int, D: int) -> torch.Tensor:
@@ -44,14 +40,11 @@ def weights_of_equal_scores(attention):
 
 def softmax_over_keys(attention):
     """With v = 1 everywhere the output is 1, whatever the scores."""
-    q = _double([[1.0, 2.0], [3.0, -1.0], [0.5, 0.5]])
-    k = _double([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [2.0, -1.0]])
-    o = attention(q, k, torch.ones(4, 2, dtype=torch.float64))
-    if not torch.allclose(o, torch.ones_like(o), atol=1e-6):
-        return (
-            "with v = 1 everywhere the output is not 1: the weights of a query must add up to 1 over the keys, dim=-1"
-        )
-    return ""
+    q, k = normal(3, 2, seed=0), normal(4, 2, seed=1)
+    o = attention(q, k, torch.ones_like(k))
+    if torch.allclose(o, torch.ones_like(o), atol=1e-6):
+        return ""
+    return "with v = 1 everywhere the output is not 1: the weights of a query must add up to 1 over the keys, dim=-1"
 
 
 def the_scale(attention):
@@ -74,7 +67,7 @@ def the_scale(attention):
 
 def all_is_used(attention):
     """Another q, k or v gives another output."""
-    q, k, v = (torch.randn(n, 4, dtype=torch.float64) for n in (1, 3, 3))
+    q, k, v = (normal(n, 4) for n in (1, 3, 3))
     before = attention(q.clone(), k.clone(), v.clone())
     for name, others in (("q", (-q, k, v)), ("k", (q, -k, v)), ("v", (q, k, -v))):
         if torch.allclose(attention(*(t.clone() for t in others)), before):
