@@ -1,4 +1,4 @@
-"""Time every rung of the ladder of notebook 14 on one GPU, each beside the one before it.
+"""Time every version of the ladder of notebook 14 on one GPU, each beside the one before it.
 
     python benchmarks/gpu_ladder.py --commit $(git rev-parse --short HEAD)     a table, and flashlearn/measurements/gpu_ladder.json
     python benchmarks/gpu_ladder.py --table flashlearn/measurements/gpu_ladder.json
@@ -49,28 +49,31 @@ def check(name: str, got: torch.Tensor, want: torch.Tensor) -> None:
         raise AssertionError(f"{name} is wrong, relative error {error:.1e}: not timed")
 
 
-def forward_rungs(causal: bool, scale: float) -> dict:
+def forward_versions(causal: bool, scale: float) -> dict:
     """name -> function of (q, k, v) -> o."""
     from flashlearn.fast.api import flash_attention
     from flashlearn.kernels import attention_forward
-    from flashlearn.kernels.ladder import RUNGS, attend
+    from flashlearn.kernels.ladder import VERSIONS, attend
 
-    rungs = {"standard": lambda q, k, v: standard(q, k, v, causal)}
-    rungs |= {name: lambda q, k, v, rung=rung: attend(rung, q, k, v, causal=causal)[0] for name, rung in RUNGS.items()}
-    rungs["teaching"] = lambda q, k, v: attention_forward(q, k, v, causal=causal)[0]
-    rungs["op"] = lambda q, k, v: flash_attention(q, k, v, causal=causal)
-    return rungs
+    versions = {"standard": lambda q, k, v: standard(q, k, v, causal)}
+    versions |= {
+        name: lambda q, k, v, version=version: attend(version, q, k, v, causal=causal)[0]
+        for name, version in VERSIONS.items()
+    }
+    versions["teaching"] = lambda q, k, v: attention_forward(q, k, v, causal=causal)[0]
+    versions["op"] = lambda q, k, v: flash_attention(q, k, v, causal=causal)
+    return versions
 
 
 def forward_row(D: int, N: int, causal: bool) -> dict:
-    """TFLOP/s of every rung; None where it ran out of memory."""
+    """TFLOP/s of every version; None where it ran out of memory."""
     q, k, v, _ = inputs(D, N)
     want = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
     row = {"D": D, "N": N, "causal": causal}
-    for name, rung in forward_rungs(causal, D**-0.5).items():
+    for name, version in forward_versions(causal, D**-0.5).items():
         try:
-            check(name, rung(q, k, v), want)
-            row[name] = round(flops(N, causal) / median_ms(lambda: rung(q, k, v)) / 1e9, 1)  # noqa: B023
+            check(name, version(q, k, v), want)
+            row[name] = round(flops(N, causal) / median_ms(lambda: version(q, k, v)) / 1e9, 1)  # noqa: B023
         except torch.cuda.OutOfMemoryError:
             row[name] = None
     return row
@@ -95,17 +98,17 @@ def backward_row(D: int, N: int, causal: bool) -> dict:
 
 
 def sweep_row(D: int, N: int = 4096, rounds: int = ROUNDS) -> dict:
-    """TFLOP/s of the rung "blocks", causal, for every candidate; the compiler's words where one does not fit.
+    """TFLOP/s of the version "blocks", causal, for every candidate; the compiler's words where one does not fit.
 
     Of each the lowest median of some rounds in which all take turns: so close are they that the order would decide.
     """
     from triton.runtime.errors import OutOfResources
 
-    from flashlearn.kernels.ladder import CANDIDATES, RUNGS, attend
+    from flashlearn.kernels.ladder import CANDIDATES, VERSIONS, attend
 
     q, k, v, _ = inputs(D, N)
     want = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-    calls = {launch: partial(attend, RUNGS["blocks"], q, k, v, causal=True, launch=launch) for launch in CANDIDATES}
+    calls = {launch: partial(attend, VERSIONS["blocks"], q, k, v, causal=True, launch=launch) for launch in CANDIDATES}
     found, least = {}, {}
     for launch, call in calls.items():
         try:
@@ -127,7 +130,7 @@ def matmul() -> float:
 
 
 def table(results: dict) -> str:
-    """A column for each setting, a row for each rung, in TFLOP/s, then its gain over the rung before."""
+    """A column for each setting, a row for each version, in TFLOP/s, then its gain over the version before."""
     lines = [", ".join(f"{key} {value}" for key, value in results["provenance"].items())]
     lines.append(f"matmul of 8192 x 8192: {results['matmul']:.0f}")
     for direction in ("forward", "backward"):

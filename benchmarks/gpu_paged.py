@@ -363,10 +363,10 @@ def plan_us(problem: Problem, how: tuple[int, int, int], page: int = 256) -> flo
     """Microseconds of our portable kernel launched in one of those ways."""
     from flashlearn.fast.launcher import sm_count
     from flashlearn.fast.paged import Plan
-    from flashlearn.fast.portable.launches import Launch
+    from flashlearn.fast.portable.launches import PortableLaunch
 
     programs, block_n, stages = how
-    plan = Plan(Launch(16, block_n, 4, stages), programs * sm_count(problem.k.device), True)
+    plan = Plan(PortableLaunch(16, block_n, 4, stages), programs * sm_count(problem.k.device), True)
     calls = bind_portable(problem, page, plan)
     check(OURS, problem, calls[0]())
     return float(f"{graph_us(calls):.5g}")

@@ -46,12 +46,12 @@ LOG = " ".join((appendix.APPENDIX.parents[1] / "docs/engineering_log.md").read_t
 BESIDE, LADDER, PROFILE = (load(name) for name in ("gpu_attention_h200", "gpu_ladder", "gpu_profile"))
 
 
-def gains(rung, D=(64, 128)):
+def gains(version, D=(64, 128)):
     """Of one change, at both lengths, under the mask under which it is compared."""
     rows = chosen(
-        LADDER["forward"], D=D if isinstance(D, tuple) else (D,), N=(4096, 16384), causal=CHANGES[rung].causal
+        LADDER["forward"], D=D if isinstance(D, tuple) else (D,), N=(4096, 16384), causal=CHANGES[version].causal
     )
-    return [gain(row, rung) for row in rows]
+    return [gain(row, version) for row in rows]
 
 
 def percent(values):
@@ -65,7 +65,7 @@ def test_its_tables_are_those_of_the_records():
 
 def test_a_stale_table_is_noticed_and_made_anew(tmp_path):
     path = tmp_path / "a.md"
-    path.write_text("Before\n\n<!-- table: sweeps -->\n```text\nold\n```\n\nAfter\n", encoding="utf-8")
+    path.write_text("Before\n\n<!-- table: passes -->\n```text\nold\n```\n\nAfter\n", encoding="utf-8")
     assert appendix.main(["--check"], path) == 1 and "old" in path.read_text(encoding="utf-8")
     assert appendix.main([], path) == 0 and appendix.main(["--check"], path) == 0
     assert "old" not in path.read_text(encoding="utf-8") and path.read_text(encoding="utf-8").endswith("```\n\nAfter\n")

@@ -16,11 +16,11 @@ from flashlearn.core.steps import record
 from flashlearn.exercises.altered import altered
 from flashlearn.show.draw import draw_barriers
 from flashlearn.show.frame import as_runs, paint
-from flashlearn.simulator import barriers, turns
+from flashlearn.simulator import barriers, scheduler
 from flashlearn.simulator.barriers import Race, Times
 from flashlearn.simulator.gluon_names import UINT32, values
+from flashlearn.simulator.scheduler import Deadlock
 from flashlearn.simulator.simulated import simulate, tiles, timeline_steps
-from flashlearn.simulator.turns import Deadlock
 
 pytest.importorskip("triton", reason="Triton is not installed here: there are no kernels to simulate")
 from flashlearn.fast import decode
@@ -805,8 +805,8 @@ def test_steps_tell_who_waits_and_the_picture_changes():
 
 def test_the_simulator_is_small():
     """Barriers, buffers and turns: at most 200 lines of code between them; what stands in for arithmetic comes on top."""
-    lines = [line.strip() for module in (barriers, turns) for line in inspect.getsource(module).splitlines()]
-    documented = [ast.get_docstring(module_tree(module)) for module in (barriers, turns)]
+    lines = [line.strip() for module in (barriers, scheduler) for line in inspect.getsource(module).splitlines()]
+    documented = [ast.get_docstring(module_tree(module)) for module in (barriers, scheduler)]
     assert len([line for line in lines if line]) - sum(len(text.split("\n")) for text in documented) <= 200
 
 

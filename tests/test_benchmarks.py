@@ -641,7 +641,7 @@ def test_block_sizes_take_turns(launches, monkeypatch):
 
 
 def test_block_sizes_are_checked_before_they_are_timed(launches, monkeypatch):
-    monkeypatch.setattr("flashlearn.kernels.ladder.attend", lambda rung, q, k, v, **options: (q, None))
+    monkeypatch.setattr("flashlearn.kernels.ladder.attend", lambda version, q, k, v, **options: (q, None))
     monkeypatch.setattr(gpu_ladder, "median_ms", lambda call: pytest.fail("a wrong result was timed"))
     with pytest.raises(AssertionError, match="block_m=16.* is wrong, relative error"):
         gpu_ladder.sweep_row(16, 64)

@@ -16,7 +16,7 @@ import pytest
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: nothing is compiled", allow_module_level=True)
 
-from flashlearn.compiler.pretend import SHARED
+from flashlearn.compiler.compile_only import SHARED
 from flashlearn.fast.dispatch import GLUON_VERSIONS
 from tests.slow import slow
 from tools import compile_table
@@ -60,8 +60,8 @@ def test_what_the_op_can_choose_compiles_and_spills_no_more_than_recorded(cases)
 OVERLAP = """
 import sys
 import torch
-from flashlearn.compiler.pretend import pretend
-pretend(90)
+from flashlearn.compiler.compile_only import compile_for
+compile_for(90)
 from flashlearn.fast.portable import backward, forward, launches
 launches.shared_memory = lambda device: 232448
 for module in ("flashlearn.fast.target", "flashlearn.fast.portable.forward"):
@@ -170,7 +170,7 @@ def test_what_is_not_recorded_is_not_compared_and_said():
 def test_a_kernel_that_does_not_fit_fails(monkeypatch, tmp_path):
     """Of a GPU with 1 KB of shared memory every case is refused, by name."""
     (tmp_path / "sitecustomize.py").write_text(
-        "from flashlearn.gpu import pretend; pretend.SHARED[86] = 1024\n", encoding="utf-8"
+        "from flashlearn.compiler import compile_only; compile_only.SHARED[86] = 1024\n", encoding="utf-8"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(RuntimeError, match=r"(?s)sm_86 forward float16 64 causal.*out of resource: shared memory"):

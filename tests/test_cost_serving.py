@@ -103,4 +103,4 @@ DTYPE = "expected dtype to be a torch.dtype, got 'fp16'"
 def test_costs_of_serving_check_what_they_are_given(error, message, call):
     with pytest.raises(error, match=message):
         call()
-    assert cache_bytes(1, 2, 3, dtype=torch.int8) == 12, "a cache may hold what the rungs do not compute with"
+    assert cache_bytes(1, 2, 3, dtype=torch.int8) == 12, "a cache may hold what the algorithms do not compute with"

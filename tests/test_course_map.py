@@ -162,7 +162,7 @@ def test_it_comes_before_the_choice_where_kernels_run():
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120, cwd=ROOT)
 
 
-# --- the map of all rungs ---
+# --- the map of all algorithms ---
 
 
 def test_the_map_has_every_notebook_and_every_number_once():

@@ -303,10 +303,10 @@ def test_when_it_is_chosen(monkeypatch, chosen, H_q, H_kv, N_q, N_k, dtype):
     monkeypatch.setattr(dispatch, "INTERPRETED", False)
     monkeypatch.setattr(dispatch, "why_not_this_machine", lambda device: "")
     q, k = torch.zeros(1, H_q, N_q, 64, dtype=dtype), torch.zeros(1, H_kv, N_k, 64, dtype=dtype)
-    rung = dispatch.choose_forward(q, k, k, scale=0.1)
-    assert (rung.name == "decode") is chosen
+    choice = dispatch.choose_forward(q, k, k, scale=0.1)
+    assert (choice.name == "decode") is chosen
     if chosen:
-        assert rung == ("decode", {}, "")
+        assert choice == ("decode", {}, "")
 
 
 @needs_interpreter

@@ -22,7 +22,7 @@ from flashlearn.exercises.altered import altered
 from flashlearn.fast import dependent_launch as follow
 from flashlearn.fast import paged
 from flashlearn.fast.hopper import dq_sums
-from flashlearn.fast.portable.launches import Launch
+from flashlearn.fast.portable.launches import PortableLaunch
 from flashlearn.kernels import INTERPRETED
 
 decoding = importlib.import_module("flashlearn.fast.decode")  # the module: the function has its name
@@ -43,7 +43,7 @@ def pages():
     q, k = torch.ones(1, 1, 1, 16), torch.linspace(0, 1, 64 * 16).view(4, 1, 16, 16)
     tensors = (q, k, k, torch.arange(4, dtype=torch.int32)[None], torch.tensor([64], dtype=torch.int32))
     given = paged.PagedProblem(check_paged(*tensors), None, 0, None, None, 1.0)
-    return paged.paged(*tensors, None, given, plan=paged.Plan(Launch(16, 16), 2, True))
+    return paged.paged(*tensors, None, given, plan=paged.Plan(PortableLaunch(16, 16), 2, True))
 
 
 def gradient():
@@ -117,7 +117,7 @@ def test_every_program_waits_also_one_that_has_nothing_to_merge(monkeypatch):
     given = paged.PagedProblem(check_paged(*tensors), None, 0, None, None, 1.0)
     for programs in (2, 5):  # cuts between two sequences, and past all of them
         waits.clear()
-        paged.paged(*tensors, None, given, plan=paged.Plan(Launch(16, 16), programs, True))
+        paged.paged(*tensors, None, given, plan=paged.Plan(PortableLaunch(16, 16), programs, True))
         assert len(waits) == programs - 1
 
 
@@ -129,9 +129,9 @@ def test_the_interpreter_knows_nothing_of_it():
 COMPILE = """
 import importlib, json, sys, torch
 from types import SimpleNamespace
-from flashlearn.compiler.pretend import SHARED, pretend
+from flashlearn.compiler.compile_only import SHARED, compile_for
 gpu = int(sys.argv[1])
-pretend(gpu)
+compile_for(gpu)
 from flashlearn.fast import dependent_launch as follow
 from flashlearn.fast import launcher
 from flashlearn.fast import paged

@@ -87,6 +87,6 @@ def test_predictions_and_measurements_stand_in_words(measured):
         draw_versions(ax, {"fused": 400.0, "op": 900.0}, measured, "note")
         texts.extend(text.get_text() for text in ax.texts)
 
-    picture(plot, alt="rungs")
+    picture(plot, alt="versions")
     fused = "400 predicted" + (", 300 measured" if measured else "")
     assert fused in texts and "note" in texts

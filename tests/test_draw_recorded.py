@@ -127,10 +127,10 @@ def test_pictures_of_all_steps_differ(shown):
 
 def test_the_columns_of_a_recorded_kernel_are_those_of_the_algorithm():
     """m is in units of log2 in the kernel; l and the factor are what they are."""
-    from flashlearn.kernels import versions as rungs
+    from flashlearn.kernels import versions
 
     q, k, v = torch.randn(3, 1, 1, 24, 16, generator=torch.Generator().manual_seed(5))
-    recorded = list(drawable(record(kernel_steps(rungs.attend, rungs.grouped_kernel, q, k, v, causal=True))))[:-1]
+    recorded = list(drawable(record(kernel_steps(versions.attend, versions.grouped_kernel, q, k, v, causal=True))))[:-1]
     algorithm = record(tiled_attention_v2_steps(q, k, v, causal=True, block_q=16, block_k=16))[:-1]
     assert len(recorded) == len(algorithm) == 3
     for ours, theirs in zip(recorded, algorithm, strict=True):

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from flashlearn.compiler.compile_only import compile_for
 from flashlearn.compiler.compiled_source import Call, compiled_for_hopper
-from flashlearn.compiler.pretend import pretend
 from flashlearn.exercises.altered import altered
 from flashlearn.simulator.simulated import tiles
 
@@ -26,8 +26,8 @@ if importlib.util.find_spec("triton") is None:
 LAUNCH = """
 import json, sys
 import flashlearn.kernels
-from flashlearn.compiler.pretend import pretend
-launches = pretend(90)
+from flashlearn.compiler.compile_only import compile_for
+launches = compile_for(90)
 import torch
 from flashlearn.fast import dispatch
 from flashlearn.fast import launcher
@@ -91,8 +91,8 @@ disassembled = pytest.mark.skipif(not DISASSEMBLER.exists(), reason="this Triton
 MACHINE_CODE = """
 import json, sys
 import flashlearn.kernels
-from flashlearn.compiler.pretend import pretend
-pretend(90)
+from flashlearn.compiler.compile_only import compile_for
+compile_for(90)
 import torch
 from flashlearn.fast import launcher
 from flashlearn.fast.hopper import forward
@@ -108,10 +108,10 @@ sys.stdout.buffer.write(kernel.asm["cubin"])
 """
 
 
-def exponentials_beside_products(D: int, absorb: str = "as it is") -> list[int]:
+def exponentials_beside_products(D: int, update: str = "as it is") -> list[int]:
     """How many exponentials the machine code takes between the wait for S and that for P V, in the loops that take any."""
     done = subprocess.run(
-        [sys.executable, "-c", MACHINE_CODE, str(D), absorb],
+        [sys.executable, "-c", MACHINE_CODE, str(D), update],
         capture_output=True, env={**os.environ, "TRITON_INTERPRET": "0"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()
@@ -184,9 +184,9 @@ def test_a_launch_that_does_not_fit_raises():
     """The test above would see one."""
     program = """
 import flashlearn.kernels, torch
-from flashlearn.compiler import pretend
-pretend.SHARED[90] = 1
-pretend.pretend(90)
+from flashlearn.compiler import compile_only
+compile_only.SHARED[90] = 1
+compile_only.compile_for(90)
 from flashlearn.kernels.backward import attention_delta
 attention_delta(*torch.empty(2, 1, 1, 64, 64))
 """
@@ -240,4 +240,4 @@ def test_what_the_compiler_refuses_is_told():
 
 def test_only_known_gpus_are_pretended():
     with pytest.raises(ValueError, match="expected a compute capability of .*, got 91"):
-        pretend(91)
+        compile_for(91)

@@ -27,11 +27,10 @@ from flashlearn.fast import target
 from flashlearn.fast.decode import attention_decode
 from flashlearn.fast.portable.backward import attention_backward_portable
 from flashlearn.fast.portable.forward import attention_forward_portable
-from flashlearn.fast.portable.launches import Launch as PortableLaunch
+from flashlearn.fast.portable.launches import PortableLaunch
 from flashlearn.fast.portable.options import Options
 from flashlearn.fast.target import INTERPRETED, check_grid
-from flashlearn.kernels import ladder
-from flashlearn.kernels import versions as rungs
+from flashlearn.kernels import ladder, versions
 from flashlearn.kernels.backward import backward_launch
 from flashlearn.kernels.forward import Launch, forward_launch
 from tests.grid import CASES, Case, bf16, check, check_kernel, fp16, fp32, fp64, make, oracle, plain, traits, work
@@ -246,8 +245,10 @@ FORWARD = {
     "teaching": functools.partial(forward, kernels.attention_forward),
     "portable": functools.partial(forward, attention_forward_portable),
     "decode": functools.partial(forward, attention_decode),
-    "ladder": functools.partial(forward, functools.partial(ladder.attend, ladder.RUNGS["exp2"], launch=Launch(16, 16))),
-    "rungs": functools.partial(forward, functools.partial(rungs.attend, rungs.grouped_kernel)),
+    "ladder": functools.partial(
+        forward, functools.partial(ladder.attend, ladder.VERSIONS["exp2"], launch=Launch(16, 16))
+    ),
+    "versions": functools.partial(forward, functools.partial(versions.attend, versions.grouped_kernel)),
 }
 BACKWARD = {
     "teaching": functools.partial(backward, kernels.attention_backward),
@@ -267,7 +268,7 @@ HOPPER = {f"hopper {way}": functools.partial(in_gluon, way) for way in ("forward
         *(
             pytest.param("allow_tf32", call, id=f"allow_tf32, {name}")
             for name, call in ATTENTION.items()
-            if not name.startswith(("ladder", "rungs"))
+            if not name.startswith(("ladder", "versions"))
         ),
         ("one_launch", FORWARD["decode"]),
         ("allow_tf32", lambda **options: kernels.matmul(*torch.zeros(2, 4, 4, device=DEVICE), **options)),
@@ -369,7 +370,7 @@ def test_backward_wants_lse_and_its_gradient_as_they_are(call, error, message, o
 )
 def test_a_scale_that_float32_does_not_hold_is_refused(scale):
     for name, call in {**ATTENTION, "op": functools.partial(forward, fl.flash_attention), "paged": paged}.items():
-        if not name.startswith("rungs"):  # they have no scale
+        if not name.startswith("versions"):  # they have no scale
             with pytest.raises(ValueError, match="expected .*scale .*finite"):
                 call(scale=scale)
 
@@ -427,7 +428,9 @@ LAUNCHED = (
 def test_what_is_no_launch_is_refused(call, name, good):
     other = OF_PORTABLE if good is OF_TEACHING else OF_TEACHING
     for bad in (64, (16, 16), 0, "", other):
-        with pytest.raises(TypeError, match=rf"expected {name} to be a Launch\(block_m, block_n, .*\) or None, got "):
+        with pytest.raises(
+            TypeError, match=rf"expected {name} to be a (Portable)?Launch\(block_m, block_n, .*\) or None, got "
+        ):
             call(**{name: bad})
     for bad, message in (
         (good._replace(block_m=True), "block_m to be a power of two"),

@@ -1,4 +1,4 @@
-"""The rungs of notebook 14: every one gives PyTorch's numbers, and reads what its switches promise."""
+"""The versions of notebook 14: every one gives PyTorch's numbers, and reads what its switches promise."""
 
 import importlib.util
 import inspect
@@ -17,7 +17,7 @@ import flashlearn as fl
 from flashlearn.cost import v2_cost
 from flashlearn.kernels import ladder
 from flashlearn.kernels.forward import Launch
-from flashlearn.kernels.ladder import RUNGS, attend
+from flashlearn.kernels.ladder import VERSIONS, attend
 from flashlearn.kernels.ladder_source import changed, decided, source_of
 from flashlearn.kernels.recorder import kernel_steps
 from tests.slow import across
@@ -30,10 +30,10 @@ def random(*shape, dtype=torch.float32):
     return torch.randn(3, *shape, generator=torch.Generator().manual_seed(0)).to(DEVICE, dtype).unbind(0)
 
 
-@pytest.mark.parametrize("name, causal", across(RUNGS, (True, False)))
+@pytest.mark.parametrize("name, causal", across(VERSIONS, (True, False)))
 def test_rung_equals_pytorch(name, causal):
     q, k, v = random(2, 2, 64, 16)
-    o, lse = attend(RUNGS[name], q, k, v, causal=causal, scale=0.3, launch=SMALL)
+    o, lse = attend(VERSIONS[name], q, k, v, causal=causal, scale=0.3, launch=SMALL)
     want = scaled_dot_product_attention(q, k, v, is_causal=causal, scale=0.3)
     torch.testing.assert_close(o, want, atol=1e-5, rtol=1e-5)
     scores = q @ k.mT * 0.3
@@ -49,7 +49,7 @@ def test_rung_equals_pytorch(name, causal):
 )
 def test_blocks_may_have_any_sizes(name, launch):
     q, k, v = random(1, 1, 128, 16, dtype=torch.float16)
-    o, _ = attend(RUNGS[name], q, k, v, causal=True, launch=launch)
+    o, _ = attend(VERSIONS[name], q, k, v, causal=True, launch=launch)
     torch.testing.assert_close(o, scaled_dot_product_attention(q, k, v, is_causal=True), atol=2e-3, rtol=2e-3)
 
 
@@ -58,8 +58,8 @@ def test_only_rungs_that_skip_read_less(name):
     if not INTERPRETED:
         pytest.skip("recording needs the interpreter")
     q, k, v = random(1, 2, 64, 16)
-    steps = fl.record(kernel_steps(lambda: attend(RUNGS[name], q, k, v, causal=True, launch=Launch(16, 16))))
-    cost = v2_cost(1, 2, 64, 64, 16, dtype=torch.float32, causal=RUNGS[name].skip, block_q=16, block_k=16)
+    steps = fl.record(kernel_steps(lambda: attend(VERSIONS[name], q, k, v, causal=True, launch=Launch(16, 16))))
+    cost = v2_cost(1, 2, 64, 64, 16, dtype=torch.float32, causal=VERSIONS[name].skip, block_q=16, block_k=16)
     assert fl.hbm_bytes(steps) == (cost.read, cost.written)
 
 
@@ -68,7 +68,7 @@ def test_the_record_tells_part_from_all_of_a_block(name, hidden):
     if not INTERPRETED:
         pytest.skip("recording needs the interpreter")
     q, k, v = random(1, 1, 64, 16)
-    steps = fl.record(kernel_steps(lambda: attend(RUNGS[name], q, k, v, causal=True, launch=Launch(16, 16))))
+    steps = fl.record(kernel_steps(lambda: attend(VERSIONS[name], q, k, v, causal=True, launch=Launch(16, 16))))
     told = {(step.values["i"], step.values["j"]): step.sentence for step in steps if step.matmuls}
     masked = {
         at: sentence.split(" of it masked")[0].split()[-1] for at, sentence in told.items() if "masked" in sentence
@@ -79,34 +79,34 @@ def test_the_record_tells_part_from_all_of_a_block(name, hidden):
 
 
 def test_every_rung_changes_one_thing():
-    rungs = list(RUNGS.values())
-    for before, after in zip(rungs, rungs[1:], strict=False):
+    versions = list(VERSIONS.values())
+    for before, after in zip(versions, versions[1:], strict=False):
         assert sum(a != b for a, b in zip(before[1:], after[1:], strict=True)) == 1, after.change
 
 
 def test_bad_input_is_refused():
     q, k, v = random(1, 1, 40, 16)
     with pytest.raises(ValueError, match="expected N a multiple of 32 and 16, got 40"):
-        attend(RUNGS["exp2"], q, k, v, launch=SMALL)
+        attend(VERSIONS["exp2"], q, k, v, launch=SMALL)
     with pytest.raises(ValueError, match="expected contiguous q, k and v of one shape"):
-        attend(RUNGS["exp2"], q.mT.contiguous().mT, k, v, launch=SMALL)
-    with pytest.raises(TypeError, match="expected rung to be a Rung, one of the values of RUNGS, got 'exp2'"):
+        attend(VERSIONS["exp2"], q.mT.contiguous().mT, k, v, launch=SMALL)
+    with pytest.raises(TypeError, match="expected version to be a Version, one of the values of VERSIONS, got 'exp2'"):
         attend("exp2", q, k, v)
     for D in (8, 40):
         with pytest.raises(ValueError, match=f"expected D to be a power of two of at least 16, got {D}"):
-            attend(RUNGS["exp2"], *random(1, 1, 64, D), launch=SMALL)
+            attend(VERSIONS["exp2"], *random(1, 1, 64, D), launch=SMALL)
 
 
-# The source of a rung, its switches decided
+# The source of a version, its switches decided
 
 
-@pytest.mark.parametrize("name", RUNGS)
+@pytest.mark.parametrize("name", VERSIONS)
 def test_the_source_of_a_rung_computes_what_the_rung_does(name, tmp_path, monkeypatch):
     """The displayed lines, with decorators and parameters put back, are launched in place of the ladder's kernels."""
     if not INTERPRETED:
         pytest.skip("compares in the interpreter")
     monkeypatch.setattr(ladder, "TUNED", dict.fromkeys((16, 128), SMALL))
-    rung, switches = RUNGS[name], ("CAUSAL", "EXP2", "SKIP", "SPLIT")
+    version, switches = VERSIONS[name], ("CAUSAL", "EXP2", "SKIP", "SPLIT")
     head = "import triton\nimport triton.language as tl\nfrom flashlearn.kernels.ladder import LN_2\n"
     kernels = [getattr(ladder, found) for found in re.findall(r"^def (\w+)", source_of(name), flags=re.MULTILINE)]
     parameters = {
@@ -124,11 +124,11 @@ def test_the_source_of_a_rung_computes_what_the_rung_does(name, tmp_path, monkey
     spec.loader.exec_module(module)
 
     q, k, v = random(1, 2, 64, 16)
-    want = attend(rung, q, k, v, causal=True, launch=SMALL)
+    want = attend(version, q, k, v, causal=True, launch=SMALL)
     for each in ("ladder_kernel", "descriptors_kernel"):
         if hasattr(module, each):
             monkeypatch.setattr(ladder, each, Launched(getattr(module, each), switches))
-    got = attend(rung, q, k, v, causal=True, launch=SMALL)
+    got = attend(version, q, k, v, causal=True, launch=SMALL)
     for mine, theirs in zip(got, want, strict=True):
         torch.testing.assert_close(mine, theirs, atol=1e-6, rtol=1e-6)
 
@@ -146,7 +146,7 @@ class Launched:
 
 
 def test_rungs_differ_in_the_lines_of_their_change():
-    names = list(RUNGS)
+    names = list(VERSIONS)
     lines = {after: changed(before, after) for before, after in zip(names, names[1:], strict=False)}
     assert "+    p = tl.exp2(s - m_new[:, None])" in lines["exp2"] and "+    lse = (m_i" in lines["exp2"]
     assert lines["skip"] == "-    end = N\n+    end = tl.minimum(start_m + BLOCK_M, N)"

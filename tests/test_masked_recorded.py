@@ -16,7 +16,7 @@ from flashlearn.core.mask import Mask
 from flashlearn.core.steps import Tile, hbm_bytes
 from flashlearn.fast.portable.backward import BackwardCall, attention_gradients
 from flashlearn.fast.portable.forward import attention_forward_portable
-from flashlearn.fast.portable.launches import Launch
+from flashlearn.fast.portable.launches import PortableLaunch
 from flashlearn.fast.portable.masks import find_tiles
 from flashlearn.fast.portable.options import Options
 from flashlearn.fast.target import INTERPRETED
@@ -27,7 +27,7 @@ from tests.slow import every, slow
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="kernels are compiled here: nothing to record")
 
-BLOCKS = Launch(16, 32)
+BLOCKS = PortableLaunch(16, 32)
 PROBLEMS = (
     Problem(63, 70, 16, window=(20, 3), H_q=2, H_kv=1),
     Problem(70, 63, 16, causal=True, window=(0, None), sinks=True, dtype=fp16),

@@ -17,7 +17,7 @@ if importlib.util.find_spec("triton") is None:
 from flashlearn import kernels  # isort: skip (first: it chooses the backend)
 
 import flashlearn as fl
-from flashlearn.kernels import versions as rungs
+from flashlearn.kernels import versions
 
 if not kernels.INTERPRETED:
     pytest.skip("kernels are compiled here: the interpreter looks for overflow", allow_module_level=True)
@@ -41,7 +41,7 @@ def portable(**options):
 
 
 def version(kernel, causal=False):
-    rungs.attend(kernel, *(far(1, 1, 1, 16) for _ in range(3)), causal=causal)
+    versions.attend(kernel, *(far(1, 1, 1, 16) for _ in range(3)), causal=causal)
 
 
 CASES = {
@@ -50,9 +50,9 @@ CASES = {
     "portable": lambda: portable(causal=False),
     "portable, causal": lambda: portable(causal=True),
     "portable, with a window": lambda: portable(window=(3, 3)),
-    "ragged version": lambda: version(rungs.ragged_kernel),
-    "causal version": lambda: version(rungs.causal_kernel, True),
-    "grouped version": lambda: version(rungs.grouped_kernel, True),
+    "ragged version": lambda: version(versions.ragged_kernel),
+    "causal version": lambda: version(versions.causal_kernel, True),
+    "grouped version": lambda: version(versions.grouped_kernel, True),
 }
 
 

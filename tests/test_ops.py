@@ -112,7 +112,7 @@ def test_gradients_at_large_logits_are_as_good_as_their_scores():
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-@pytest.mark.parametrize("attention", (flash_attention, fl.tiled_attention_v2), ids=("op", "rung"))
+@pytest.mark.parametrize("attention", (flash_attention, fl.tiled_attention_v2), ids=("op", "algorithm"))
 def test_only_dense_tensors_are_taken(attention):
     two = [torch.zeros(2, 3, 4, device=DEVICE) for _ in range(2)]
     with pytest.raises(
@@ -275,7 +275,7 @@ def test_refusals(error, message, change):
         (ValueError, "finite scale, got inf", {"scale": float("inf")}),
     ),
 )
-def test_refused_options(error, message, kwargs):
+def test_rejected_options(error, message, kwargs):
     with pytest.raises(error, match=message):
         flash_attention(*small(), **kwargs)
 
@@ -312,8 +312,8 @@ def test_threads_take_turns_in_the_interpreter():
 @pytest.mark.skipif(not INTERPRETED, reason="kernels are compiled in this process")
 def test_the_interpreter_runs_the_teaching_kernels():
     q, k, v = small()
-    for rung in (dispatch.choose_forward(q, k, v, scale=0.1), dispatch.choose_backward(q, k, v, scale=0.1)):
-        assert rung == ("teaching", {}, "kernels run in the interpreter")
+    for choice in (dispatch.choose_forward(q, k, v, scale=0.1), dispatch.choose_backward(q, k, v, scale=0.1)):
+        assert choice == ("teaching", {}, "kernels run in the interpreter")
 
 
 @pytest.fixture
@@ -358,8 +358,8 @@ def test_rungs_on_hopper(as_on_hopper, D, N, causal, options):
 )
 def test_what_hopper_kernels_leave_to_the_portable_kernel(as_on_hopper, why, scale, change):
     t = change(torch.zeros(1, 2, 64, 64, dtype=fp16))
-    rung = dispatch.choose_forward(t, t, t, scale=scale)
-    assert rung.name == "portable" and why in rung.why
+    choice = dispatch.choose_forward(t, t, t, scale=scale)
+    assert choice.name == "portable" and why in choice.why
 
 
 @pytest.mark.parametrize("D", (136, 192, 256))
@@ -371,8 +371,8 @@ def test_wide_heads_run_on_hopper_both_ways(as_on_hopper, D):
 
 def test_wider_heads_are_left_to_the_portable_kernels(as_on_hopper):
     q = torch.zeros(1, 2, 64, 264, dtype=fp16)
-    for rung in (dispatch.choose_forward, dispatch.choose_backward):
-        choice = rung(q, q, q, scale=0.1)
+    for choose in (dispatch.choose_forward, dispatch.choose_backward):
+        choice = choose(q, q, q, scale=0.1)
         assert choice.name == "portable" and "D = 264" in choice.why and "256 columns" in choice.why
 
 

@@ -25,7 +25,7 @@ from flashlearn.core.steps import VALUES, hbm_bytes
 from flashlearn.cost import cache_bytes, decode_cost, paged_cost
 from flashlearn.fast import paged as paging
 from flashlearn.fast.paged import PagedProblem, Plan, flash_attention_paged, paged, tiles_of_queries
-from flashlearn.fast.portable.launches import Launch
+from flashlearn.fast.portable.launches import PortableLaunch
 from flashlearn.fast.target import INTERPRETED
 from flashlearn.kernels.recorder import Race, kernel_steps
 from tests.slow import across, covering, slow
@@ -235,7 +235,7 @@ def test_every_two_options(row, problem):
     tensors, ragged = make(replace(problem, dtype=fp32))
     want = oracle(tensors, **ragged, **options)
     compare(flash_attention_paged(*tensors, **ragged, **options, return_lse=True), want, fp32)
-    compare(cut(tensors, options, Launch(16, 16), 5, **ragged), want, fp32, "cut by 5 programs")
+    compare(cut(tensors, options, PortableLaunch(16, 16), 5, **ragged), want, fp32, "cut by 5 programs")
 
 
 @pytest.mark.parametrize(
@@ -251,9 +251,9 @@ def test_every_two_options(row, problem):
 def test_however_the_work_is_cut(programs, problem):
     tensors, ragged = make(problem)
     want = oracle(tensors, **ragged)
-    for launch in (Launch(16, 16), Launch(32, 16)):
+    for launch in (PortableLaunch(16, 16), PortableLaunch(32, 16)):
         compare(cut(tensors, {}, launch, programs, **ragged), want, problem.dtype, f"{launch}, {programs} programs")
-    compare(cut(tensors, {}, Launch(16, 32), 0, False, **ragged), want, problem.dtype, "not cut")
+    compare(cut(tensors, {}, PortableLaunch(16, 32), 0, False, **ragged), want, problem.dtype, "not cut")
 
 
 @pytest.mark.parametrize("page", (16, slow(1), slow(32), slow(64), 128, slow(256)))
@@ -263,7 +263,7 @@ def test_page_sizes(page):
     tensors, _ = make(problem)
     want = oracle(tensors)
     for block_n in (16, 64):
-        compare(cut(tensors, {}, Launch(16, block_n), 3, least=64), want, fp32)
+        compare(cut(tensors, {}, PortableLaunch(16, block_n), 3, least=64), want, fp32)
 
 
 @pytest.mark.slow
@@ -281,7 +281,7 @@ def test_anything(seed):
     tensors, ragged = make(problem)
     want = oracle(tensors, **ragged, **options)
     compare(flash_attention_paged(*tensors, **ragged, **options, return_lse=True), want, problem.dtype)
-    launch, programs = Launch(draw.choice((16, 32)), draw.choice((16, 32))), draw.choice((1, 2, 3, 7))
+    launch, programs = PortableLaunch(draw.choice((16, 32)), draw.choice((16, 32))), draw.choice((1, 2, 3, 7))
     if tensors[0].numel():
         compare(cut(tensors, options, launch, programs, **ragged), want, problem.dtype, f"{launch}, {programs}")
 
@@ -350,8 +350,8 @@ def test_how_the_work_is_cut_depends_on_shapes_alone(monkeypatch):
 
 OCCUPANCY = """
 import flashlearn.kernels
-from flashlearn.compiler.pretend import pretend
-launches = pretend(90)
+from flashlearn.compiler.compile_only import compile_for
+launches = compile_for(90)
 import torch
 from flashlearn.core.pages import check_paged
 from flashlearn.fast import paged as paging
@@ -567,7 +567,7 @@ RECORDED = (  # and whether any sequence is cut
 def test_the_kernel_reads_what_the_formula_says(problem, options, programs, block_n, is_cut):
     """Recorded: nothing outside the tensors, no race, every key once per key head, no key that is not there."""
     tensors, ragged = make(problem)
-    steps = fl.record(kernel_steps(cut, tensors, options, Launch(32, block_n), programs, **ragged))
+    steps = fl.record(kernel_steps(cut, tensors, options, PortableLaunch(32, block_n), programs, **ragged))
     attention = [step for step in steps if step.phase == "attention_paged"]
     cost, e = costs_of(problem, options), problem.dtype.itemsize
     rows = tensors[0].numel() * e
@@ -606,10 +606,10 @@ def test_wild_numbers_lead_nowhere(monkeypatch):
 COMPILE = """
 import sys, torch
 from types import SimpleNamespace
-from flashlearn.compiler.pretend import SHARED, pretend
+from flashlearn.compiler.compile_only import SHARED, compile_for
 import flashlearn.fast.paged as paging
 gpu = int(sys.argv[1])
-launches = pretend(gpu)
+launches = compile_for(gpu)
 properties = SimpleNamespace(multi_processor_count=132, shared_memory_per_block_optin=SHARED[gpu])
 torch.cuda.get_device_properties = lambda device=None: properties
 torch.cuda.get_device_capability = lambda device=None: divmod(gpu, 10)

@@ -1,5 +1,5 @@
 """Decoding over pages for Hopper GPUs: the kernel's own text run by the simulator of barriers, its pieces merged by the
-interpreter, beside the rung in float64."""
+interpreter, beside the algorithm in float64."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from flashlearn.fast import paged as portable
 from flashlearn.fast.hopper import paged as hopper
 from flashlearn.fast.target import INTERPRETED
 from flashlearn.simulator.barriers import Race
+from flashlearn.simulator.scheduler import Deadlock
 from flashlearn.simulator.simulated import simulate, tiles
-from flashlearn.simulator.turns import Deadlock
 from tests.slow import across, slow
 
 interpreted = pytest.mark.skipif(
@@ -71,7 +71,7 @@ def attend(given, programs, causal=True, split=True, left=None, softcap=None, si
 
 
 def close(given, got, **options):
-    """o and lse beside the rung in float64; what is in no sequence is NaN, and must not matter."""
+    """o and lse beside the algorithm in float64; what is in no sequence is NaN, and must not matter."""
     q, k, v, table, lengths = given
     wide = [torch.nan_to_num(t).double() for t in (q, k, v)]
     want, want_lse = fl.paged_attention(*wide, table, lengths, **options, return_lse=True)
@@ -146,9 +146,9 @@ def test_a_fault_is_seen(name, old, new, error):
 
 COMPILE = """
 import sys
-from flashlearn.compiler.pretend import pretend
+from flashlearn.compiler.compile_only import compile_for
 import flashlearn.fast.paged as paging
-launches = pretend(90)
+launches = compile_for(90)
 import torch
 from flashlearn.core.pages import check_paged
 paging.sm_count = lambda device: 132

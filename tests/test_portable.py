@@ -18,7 +18,7 @@ from flashlearn.fast import api, dispatch
 from flashlearn.fast.portable import launches
 from flashlearn.fast.portable.backward import attention_backward_portable, attention_rows
 from flashlearn.fast.portable.forward import attention_forward_portable
-from flashlearn.fast.portable.launches import DKDV, DQ, FORWARD, Launch, is_wide, portable_launch
+from flashlearn.fast.portable.launches import DKDV, DQ, FORWARD, PortableLaunch, is_wide, portable_launch
 from flashlearn.fast.target import INTERPRETED
 from tests.grid import CASES, Case, bf16, check, check_kernel, fp16, fp32, fp64, make, oracle, plain, traits, work
 from tests.slow import across, covering, slow
@@ -28,7 +28,7 @@ CASES_HERE = tuple(replace(case, dtype=fp32) if case.dtype in (fp64, bf16) else 
 TABLES = {"forward": FORWARD, "dk and dv": DKDV, "dq": DQ}
 
 
-def run_portable(case: Case, inputs, forward: Launch, backward: Launch, **options) -> dict:
+def run_portable(case: Case, inputs, forward: PortableLaunch, backward: PortableLaunch, **options) -> dict:
     """{"o", "lse", "dq", "dk", "dv"} by the portable kernels."""
     q, k, v, do = inputs
     given = {"causal": case.causal, "scale": case.scale}
@@ -40,14 +40,14 @@ def run_portable(case: Case, inputs, forward: Launch, backward: Launch, **option
 @pytest.mark.parametrize("case", covering(CASES_HERE, traits, work), ids=str)
 def test_attention(case):
     inputs = make(case, DEVICE)
-    check_kernel(case, inputs, run_portable(case, inputs, Launch(64, 32), Launch(32, 64)))
+    check_kernel(case, inputs, run_portable(case, inputs, PortableLaunch(64, 32), PortableLaunch(32, 64)))
 
 
 @pytest.mark.parametrize("lengths, blocks", across(((50, 61), (61, 50)), ((32, 32), (16, 64), (64, 16), (16, 16))))
 def test_block_sizes_change_nothing(lengths, blocks):
     case = Case(*lengths, 16, causal=True, H_q=2, H_kv=1)
     inputs = make(case, DEVICE)
-    ours = run_portable(case, inputs, Launch(*blocks), Launch(*blocks))
+    ours = run_portable(case, inputs, PortableLaunch(*blocks), PortableLaunch(*blocks))
     check(case, ours, oracle(case, *inputs), plain(case, *inputs))
 
 
@@ -56,10 +56,10 @@ def test_wide_offsets_are_the_same_offsets(monkeypatch, causal):
     """Where rows lie so far apart that 32 bits do not hold an offset: only the type of the offsets differs."""
     case = Case(20, 37, 24, causal=causal, H_q=2, H_kv=1)
     inputs = make(case, DEVICE)
-    narrow = run_portable(case, inputs, Launch(16, 16), Launch(16, 16))
+    narrow = run_portable(case, inputs, PortableLaunch(16, 16), PortableLaunch(16, 16))
     for module in ("forward", "backward"):
         monkeypatch.setattr(f"flashlearn.fast.portable.{module}.is_wide", lambda *_: True)
-    wide = run_portable(case, inputs, Launch(16, 16), Launch(16, 16))
+    wide = run_portable(case, inputs, PortableLaunch(16, 16), PortableLaunch(16, 16))
     assert all(torch.equal(narrow[name], wide[name]) for name in narrow)
 
 
@@ -75,7 +75,7 @@ def test_wide_offsets_are_the_same_offsets(monkeypatch, causal):
     ),
 )
 def test_when_offsets_are_wide(stride, wide):
-    assert is_wide(Launch(128, 64), (1, 1, 64, 1), stride) is wide
+    assert is_wide(PortableLaunch(128, 64), (1, 1, 64, 1), stride) is wide
 
 
 @pytest.mark.parametrize("causal", (False, True))
@@ -84,7 +84,7 @@ def test_keys_past_the_end_harm_nobody(causal):
     case = Case(40, 37, 16, causal=causal, logits="extreme")
     q, k, v, do = make(replace(case, logits="normal"), DEVICE)
     inputs = q + 30, k - 30, v, do
-    ours = run_portable(case, inputs, Launch(16, 16), Launch(16, 16))
+    ours = run_portable(case, inputs, PortableLaunch(16, 16), PortableLaunch(16, 16))
     assert ours["lse"][ours["lse"].isfinite()].max() < -3000
     check_kernel(case, inputs, ours)
 
@@ -105,7 +105,7 @@ def test_keys_of_minus_infinity_weigh_nothing(keys, causal):
     o = (torch.softmax(S, -1) * visible) @ leaves[2]
     _, dk, dv = torch.autograd.grad(o, leaves, do.double())
     k = k.masked_fill(~there[:, None], float("-inf"))
-    ours = run_portable(case, (q, k, v, do), Launch(16, 16), Launch(16, 16))
+    ours = run_portable(case, (q, k, v, do), PortableLaunch(16, 16), PortableLaunch(16, 16))
     for name, want in (("o", o.detach()), ("dk", dk), ("dv", dv)):
         torch.testing.assert_close(ours[name].double(), want, atol=1e-5, rtol=1e-5, msg=name)
     assert torch.equal(ours["lse"].isinf(), ~visible.any(-1).expand(ours["lse"].shape))
@@ -115,7 +115,7 @@ def test_keys_of_minus_infinity_weigh_nothing(keys, causal):
 def test_scales_of_any_sign_and_size(scale):
     case = Case(33, 40, 16, causal=True, scale=scale)
     inputs = make(case, DEVICE)
-    ours = run_portable(case, inputs, Launch(16, 32), Launch(16, 32))
+    ours = run_portable(case, inputs, PortableLaunch(16, 32), PortableLaunch(16, 32))
     check(case, ours, oracle(case, *inputs), plain(case, *inputs))
 
 
@@ -123,7 +123,7 @@ def test_gradient_of_lse():
     case = Case(63, 70, 16, causal=True)
     inputs = make(case, DEVICE)
     dlse = torch.randn(inputs[0].shape[:3], device=DEVICE)
-    ours = run_portable(case, inputs, Launch(64, 32), Launch(32, 32), dlse=dlse.mT.contiguous().mT)
+    ours = run_portable(case, inputs, PortableLaunch(64, 32), PortableLaunch(32, 32), dlse=dlse.mT.contiguous().mT)
     ours = {name: ours[name] for name in ("dq", "dk", "dv")}
     check(case, ours, oracle(case, *inputs, dlse), plain(case, *inputs, dlse))
 
@@ -142,7 +142,7 @@ def test_the_check_sees_mistakes(mistake):
 @pytest.mark.parametrize("N_q, N_k", ((3, 0), (0, 3), (0, 0)))
 def test_nothing_to_see(N_q, N_k):
     case = Case(N_q, N_k, 16, causal=True)
-    ours = run_portable(case, make(case, DEVICE), Launch(16, 16), Launch(16, 16))
+    ours = run_portable(case, make(case, DEVICE), PortableLaunch(16, 16), PortableLaunch(16, 16))
     assert not ours["o"].any() and (ours["lse"] == -torch.inf).all()
     assert not any(ours[name].any() for name in ("dq", "dk", "dv"))
 
@@ -160,7 +160,7 @@ def test_what_is_said_of_every_query():
 
 
 @pytest.mark.parametrize(
-    "error, message, launch", ((ValueError, "power of two of at least 16, got 48", Launch(48, 16)),)
+    "error, message, launch", ((ValueError, "power of two of at least 16, got 48", PortableLaunch(48, 16)),)
 )
 def test_refusals(error, message, launch):
     with pytest.raises(error, match=message):
@@ -179,13 +179,13 @@ def test_launches_are_powers_of_two_and_there_for_every_gpu(sweep):
 @pytest.mark.parametrize(
     "kilobytes, D, itemsize, launch",
     (
-        (227, 128, 2, Launch(128, 128, 8, 3)),  # H100, H200, B200
-        (227, 65, 2, Launch(128, 128, 8, 3)),
-        (199, 128, 2, Launch(128, 64, 8, 3)),
-        (163, 256, 2, Launch(64, 64, 8, 2)),  # A100
-        (99, 256, 2, Launch(64, 32, 4, 2)),  # RTX
-        (99, 64, 2, Launch(128, 64, 4, 3)),
-        (64, 129, 4, Launch(16, 16, 4, 2)),  # T4
+        (227, 128, 2, PortableLaunch(128, 128, 8, 3)),  # H100, H200, B200
+        (227, 65, 2, PortableLaunch(128, 128, 8, 3)),
+        (199, 128, 2, PortableLaunch(128, 64, 8, 3)),
+        (163, 256, 2, PortableLaunch(64, 64, 8, 2)),  # A100
+        (99, 256, 2, PortableLaunch(64, 32, 4, 2)),  # RTX
+        (99, 64, 2, PortableLaunch(128, 64, 4, 3)),
+        (64, 129, 4, PortableLaunch(16, 16, 4, 2)),  # T4
     ),
 )
 def test_less_shared_memory_gets_a_smaller_launch(monkeypatch, kilobytes, D, itemsize, launch):
@@ -218,8 +218,8 @@ def test_the_op_runs_them_where_hopper_kernels_do_not_apply(monkeypatch, dtype):
 
 COMPILE_WIDE = """
 import flashlearn.kernels
-from flashlearn.compiler.pretend import pretend
-launches = pretend(90)
+from flashlearn.compiler.compile_only import compile_for
+launches = compile_for(90)
 import torch
 from flashlearn.fast import target
 from flashlearn.fast.portable import backward, forward, launches as sizes

@@ -23,8 +23,8 @@ from tests.test_barriers import backward_run, forward_run, problem
 DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
 COMPILE = """
 import flashlearn.kernels
-from flashlearn.compiler.pretend import pretend
-launches = pretend(90)
+from flashlearn.compiler.compile_only import compile_for
+launches = compile_for(90)
 import torch
 from flashlearn.fast.hopper.ranges import attention_ranges
 pair = (torch.tensor([0, 9], dtype=torch.int32),) * 2

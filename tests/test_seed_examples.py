@@ -89,7 +89,7 @@ EXAMPLES = {  # notebook: {example: what its code or what it printed must hold; 
         "three kernels and a class": r"dkdv.*dq.*class Attention\(torch\.autograd\.Function\)",
         "gradcheck, and that it can fail": r"gradcheck: \{'Attention': True, 'Forgotten': False\}",
     },
-    "14": {"the rungs": r"fused.*exp2.*skip.*split.*blocks.*descriptors"},
+    "14": {"the versions": r"fused.*exp2.*skip.*split.*blocks.*descriptors"},
     "15": {
         "the register split": r"\[240, 24\]",
         "two buffers, then three": r"2 stages: 6 tiles in 32 slots.*3 stages: 6 tiles in 24 slots.*slots == \[40, 32\]",

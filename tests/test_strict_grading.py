@@ -134,11 +134,11 @@ finally:
 """,
     "03.tree": """
 import copy, functools, importlib, types
-import flashlearn.algorithms.softmax as rungs
+import flashlearn.algorithms.softmax as softmax
 from flashlearn import merge_tree
-importlib.reload(rungs)
+importlib.reload(softmax)
 again = types.FunctionType(merge_tree.__code__, merge_tree.__globals__)
-def tree(x, n): return tuple(t[0] for t in rungs.merge_tree(x, n))
+def tree(x, n): return tuple(t[0] for t in softmax.merge_tree(x, n))
 check("03.tree", tree)
 check("03.tree", lambda x, n: tuple(t[0] for t in again(x, n)))
 check("03.tree", functools.partial(lambda f, x, n: tuple(t[0] for t in f(x, n)), merge_tree))

@@ -18,8 +18,8 @@ BESIDE, H100, LADDER, PROFILE, TRIALS = (
     load(name) for name in ("gpu_attention_h200", "gpu_attention_h100", "gpu_ladder", "gpu_profile", "gpu_trials_h200")
 )
 TABLES: dict[str, Callable[[], str]] = {
-    "rung_by_rung": lambda: story.rung_by_rung(LADDER),
-    "sweeps": lambda: story.sweeps(LADDER),
+    "rates_by_version": lambda: story.rates_by_version(LADDER),
+    "passes": lambda: story.passes(LADDER),
     "launches": lambda: story.launches(LADDER, TUNED),
     "counters": lambda: tables.counters(PROFILE),
     "slowing": lambda: tables.slowing(TRIALS),

@@ -5,7 +5,7 @@
     python tools/compile_table.py --gpu 75 --gpu 86       for these compute capabilities, times ten, only
     python tools/compile_table.py --triton FOLDER         by the Triton that is installed in a folder of its own
 
-A case is the op's own way, forward, backward, in order or not, or decoding, or with masks all three, on a GPU that `flashlearn.compiler.pretend` answers for: what is
+A case is the op's own way, forward, backward, in order or not, or decoding, or with masks all three, on a GPU that `flashlearn.compiler.compile_only` answers for: what is
 compiled is what the dispatcher picks there. It fails if a kernel does not compile or does not fit into shared memory.
 The table holds for every kernel the bytes of shared memory of a program, and of a thread the bytes that found no
 register ("spilled"). All of it takes some minutes on 16 cores.
@@ -106,9 +106,9 @@ def compile_here(cases: list[Case]) -> Iterator[Kernels]:
     import torch
 
     import flashlearn.fast.api as api
-    from flashlearn.compiler.pretend import SHARED, pretend
+    from flashlearn.compiler.compile_only import SHARED, compile_for
 
-    launches, gpu = pretend(cases[0].gpu), cases[0].gpu
+    launches, gpu = compile_for(cases[0].gpu), cases[0].gpu
     properties: Any = SimpleNamespace(multi_processor_count=132, shared_memory_per_block_optin=SHARED[gpu])
     torch.cuda.get_device_capability = lambda device=None: divmod(gpu, 10)
     torch.cuda.get_device_properties = lambda device=None: properties

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from torch import Tensor
 
 from flashlearn.algorithms import captions
-from flashlearn.algorithms.problem import More, Options, Problem, start
+from flashlearn.algorithms.problem import AttentionOptions, More, Problem, start
 from flashlearn.core.hbm import HBM, OnChip
 from flashlearn.core.inputs import check_block, check_bool
 from flashlearn.core.mask import Window
@@ -57,7 +57,7 @@ def standard_attention(
     return run(standard_attention_steps(q, k, v, causal=causal, window=window, scale=scale, **more))
 
 
-def standard_attention_steps(q: Tensor, k: Tensor, v: Tensor, **more: Unpack[Options]) -> Iterator[Step]:
+def standard_attention_steps(q: Tensor, k: Tensor, v: Tensor, **more: Unpack[AttentionOptions]) -> Iterator[Step]:
     """One step per operation, each on whole matrices: scores, softmax, weighted sum (FA-1, Algorithm 0).
 
     S and P are stored in the dtype of q. `on_chip` is empty: how a library cuts each operation is its affair.
@@ -90,7 +90,7 @@ def two_pass_attention(
 
 
 def two_pass_attention_steps(
-    q: Tensor, k: Tensor, v: Tensor, *, block_k: int = 1, recompute: bool = False, **more: Unpack[Options]
+    q: Tensor, k: Tensor, v: Tensor, *, block_k: int = 1, recompute: bool = False, **more: Unpack[AttentionOptions]
 ) -> Iterator[Step]:
     """One step per block of keys and pass, for all queries at once; then one that writes O.
 
@@ -135,7 +135,7 @@ def one_pass_attention(
 
 
 def one_pass_attention_steps(
-    q: Tensor, k: Tensor, v: Tensor, *, block_k: int = 1, normalised: bool = False, **more: Unpack[Options]
+    q: Tensor, k: Tensor, v: Tensor, *, block_k: int = 1, normalised: bool = False, **more: Unpack[AttentionOptions]
 ) -> Iterator[Step]:
     """One step per block of keys, for all queries at once; then one that writes O.
 

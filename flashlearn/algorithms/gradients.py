@@ -29,7 +29,15 @@ from torch import Tensor
 
 from flashlearn.algorithms import captions
 from flashlearn.algorithms.attention import load_scores, softmax_of
-from flashlearn.algorithms.problem import PER_HEAD, Fixed, More, Options, Problem, backward_shapes, matrix_shapes
+from flashlearn.algorithms.problem import (
+    PER_HEAD,
+    AttentionOptions,
+    Fixed,
+    More,
+    Problem,
+    backward_shapes,
+    matrix_shapes,
+)
 from flashlearn.core.hbm import HBM, OnChip
 from flashlearn.core.inputs import check_float, check_like, check_together
 from flashlearn.core.mask import Window
@@ -129,7 +137,7 @@ def attention_backward(
 ) -> tuple[Queries, Keys, Keys]: ...
 @overload
 def attention_backward(
-    do: Queries, q: Queries, k: Keys, v: Keys, *, stored: Pairs | None = None, **options: Unpack[Options]
+    do: Queries, q: Queries, k: Keys, v: Keys, *, stored: Pairs | None = None, **options: Unpack[AttentionOptions]
 ) -> tuple[Tensor, ...]: ...
 def attention_backward(
     do: Queries, q: Queries, k: Keys, v: Keys, *, causal: bool = False, window: Window | None = None,
@@ -148,7 +156,7 @@ def attention_backward(
 
 
 def attention_backward_steps(
-    do: Tensor, q: Tensor, k: Tensor, v: Tensor, *, stored: Tensor | None = None, **more: Unpack[Options]
+    do: Tensor, q: Tensor, k: Tensor, v: Tensor, *, stored: Tensor | None = None, **more: Unpack[AttentionOptions]
 ) -> Iterator[Step]:
     """One step per operation, on whole matrices: seven, 5 of them matrix products; with P `stored` five, 4 products.
 

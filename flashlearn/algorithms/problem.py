@@ -53,7 +53,7 @@ class Fixed(_Shared, total=False):
     scale: float | None
 
 
-class Options(Fixed, More, total=False):
+class AttentionOptions(Fixed, More, total=False):
     """All options of attention."""
 
 
@@ -68,11 +68,16 @@ class Problem:
 
     @classmethod
     def of(
-        cls, q: Tensor, k: Tensor, v: Tensor, matrices: Mapping[str, Tensor] | None = None, **more: Unpack[Options]
+        cls,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        matrices: Mapping[str, Tensor] | None = None,
+        **more: Unpack[AttentionOptions],
     ) -> Problem:
         """Check the tensors and options that all algorithms share; `matrices` are further ones by name."""
-        for name in more.keys() - Options.__annotations__.keys():
-            raise TypeError(f"expected options of {', '.join(Options.__annotations__)}, got {name!r}")
+        for name in more.keys() - AttentionOptions.__annotations__.keys():
+            raise TypeError(f"expected options of {', '.join(AttentionOptions.__annotations__)}, got {name!r}")
         sizes, band = check_qkv(q, k, v), (more.get("causal", False), more.get("window"))
         mask = Mask.of(sizes, *band, more.get("documents"), more.get("key_range"))
         scores = Scores.of(sizes, q, more.get("scale"), more.get("softcap"), more.get("alibi"), more.get("sinks"))

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from flashlearn.algorithms import captions
-from flashlearn.algorithms.problem import PER_HEAD, Fixed, More, Options, Problem, backward_shapes
+from flashlearn.algorithms.problem import PER_HEAD, AttentionOptions, Fixed, More, Problem, backward_shapes
 from flashlearn.algorithms.tiled import count_visits
 from flashlearn.core.hbm import HBM, OnChip
 from flashlearn.core.inputs import check_blocks, check_bool, check_like
@@ -53,7 +53,7 @@ def tiled_attention_backward(
 @overload
 def tiled_attention_backward(
     do: Queries, q: Queries, k: Keys, v: Keys, o: Queries, lse: PerQuery, *,
-    block_q: int, block_k: int, fused: bool = False, **options: Unpack[Options],
+    block_q: int, block_k: int, fused: bool = False, **options: Unpack[AttentionOptions],
 ) -> tuple[Tensor, ...]: ...  # fmt: skip
 def tiled_attention_backward(
     do: Queries, q: Queries, k: Keys, v: Keys, o: Queries, lse: PerQuery, *, block_q: int, block_k: int,
@@ -73,7 +73,7 @@ def tiled_attention_backward(
 
 def tiled_attention_backward_steps(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *,
-    block_q: int, block_k: int, fused: bool = False, **more: Unpack[Options],
+    block_q: int, block_k: int, fused: bool = False, **more: Unpack[AttentionOptions],
 ) -> Iterator[Step]:  # fmt: skip
     """One step per block of delta, then one per visited pair of blocks and pass.
 

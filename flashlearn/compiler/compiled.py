@@ -100,7 +100,7 @@ def _job(kernel: str, gpu: str, options: dict) -> dict[str, object]:
     """What the compiling process needs to know of one kernel: its source, and how it would be launched."""
     import importlib
 
-    from flashlearn.compiler.refused import source_of
+    from flashlearn.compiler.rejected import source_of
 
     module = f"flashlearn.kernels.{'' if kernel == 'ladder' else 'teaching.'}{kernel}"
     function = getattr(importlib.import_module(module), f"{kernel}_kernel").fn

@@ -3,7 +3,7 @@
     built = compiled_for_hopper(Call(kernel, (tiles("Q", q, (64, 64)), ...), {"STAGES": 2}))
 
 The texts of the kernel and of the functions that it calls go to a process of their own, which compiles (a process
-compiles kernels or interprets them, never both) and launches them on a GPU that is not there (`flashlearn.compiler.pretend`).
+compiles kernels or interprets them, never both) and launches them on a GPU that is not there (`flashlearn.compiler.compile_only`).
 """
 
 from __future__ import annotations
@@ -111,9 +111,9 @@ def _compile(folder: str, wanted: list) -> list[Built]:
     """In the compiling process: launch each kernel on a GPU that is not there."""
     import importlib
 
-    from flashlearn.compiler.pretend import pretend
+    from flashlearn.compiler.compile_only import compile_for
 
-    launches = pretend(90)
+    launches = compile_for(90)
     sys.path.insert(0, folder)
     built = []
     for number, (name, args, constants) in enumerate(wanted):

@@ -11,8 +11,8 @@ import torch
 
 from flashlearn.exercises.elsewhere import with_the_answer
 from flashlearn.simulator.barriers import Race
+from flashlearn.simulator.scheduler import Deadlock
 from flashlearn.simulator.simulated import simulate, tiles
-from flashlearn.simulator.turns import Deadlock
 
 gl: Any = None  # these names are the simulator's when it runs what stands below
 mbarrier: Any = None

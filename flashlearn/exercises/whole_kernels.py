@@ -21,7 +21,7 @@ from unittest import mock
 import numpy as np
 import torch
 
-from flashlearn.compiler.refused import Refusal, refused
+from flashlearn.compiler.rejected import Rejection, rejected
 from flashlearn.core.steps import Step, hbm_bytes, record
 from flashlearn.exercises.elsewhere import with_the_answer
 from flashlearn.exercises.launching import _compilable, _jit
@@ -149,19 +149,19 @@ def traffic(steps: Sequence[Step]) -> tuple[float, float]:
 
 @with_the_answer
 def refusal_of(kernel: Any, kinds: dict[str, str], constants: dict[str, Any], capability: int = 90) -> tuple[str, ...]:
-    """As `refused`, of an answer: (line, what the compiler says, what it means), nothing if it compiles."""
+    """As `rejected`, of an answer: (line, what the compiler says, what it means), nothing if it compiles."""
     _compilable(kernel)  # a stub is no error of the compiler's
-    return tuple(refused(kernel, kinds, constants, capability) or ())
+    return tuple(rejected(kernel, kinds, constants, capability) or ())
 
 
 def compiles(kernel: Any, kinds: dict[str, str], constants: dict[str, Any], capability: int = 90) -> None:
     """DoesNotCompile with the compiler's message, and what it means, if a kernel does not compile for a GPU."""
     found = refusal_of(kernel, kinds, constants, capability)
     if found:
-        refusal = Refusal(*map(str, found))
-        means = f"\nThat is: {refusal.plain}" if refusal.plain else ""
-        at = f" at `{refusal.line}`" if refusal.line else ""
+        rejection = Rejection(*map(str, found))
+        means = f"\nThat is: {rejection.plain}" if rejection.plain else ""
+        at = f" at `{rejection.line}`" if rejection.line else ""
         raise DoesNotCompile(
-            f"expected a kernel that compiles for sm_{capability}, got an error{at}. The compiler says: {refusal.says}{means}",
-            refusal.line or refusal.says,
+            f"expected a kernel that compiles for sm_{capability}, got an error{at}. The compiler says: {rejection.says}{means}",
+            rejection.line or rejection.says,
         )

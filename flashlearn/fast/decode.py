@@ -29,7 +29,7 @@ from flashlearn.fast.portable.masks import is_visible, keys_seen, keys_seen_by_a
 from flashlearn.fast.portable.options import PLAIN, Options
 from flashlearn.fast.portable.scores import scored, with_sink
 from flashlearn.fast.target import INTERPRETED, check_grid, check_runnable, resolve_scale
-from flashlearn.kernels.forward import LN_2, Launch, absorb, check_head_dim, padded
+from flashlearn.kernels.forward import LN_2, Launch, check_head_dim, online_softmax_update, padded
 
 KEYS_PER_SPLIT = 256  # at least, of many splits: a shorter one ends before its loads are well under way
 SHORT_SPLITS, KEYS_PER_SHORT_SPLIT = 16, 64  # up to so many splits may be so short: few CTAs have the GPU to themselves
@@ -115,7 +115,7 @@ def attention_decode_kernel(
                     mask=d_mask[None, :], other=0.0)  # (BLOCK_N, BLOCK_D)  # fmt: skip
         s = tl.dot(q, k, input_precision=PRECISION)  # (BLOCK_M, BLOCK_N)
         s, _ = scored(s, query[:, None], (start_n + offs_n)[None, :], diagonal, scale, softcap, slope)
-        m_i, l_i, acc = absorb(m_i, l_i, acc, s, v, PRECISION)
+        m_i, l_i, acc = online_softmax_update(m_i, l_i, acc, s, v, PRECISION)
 
     for at in range(full_end - (full - start), end, BLOCK_N):  # not seen by all: before `full`, and from full_end on
         start_n = at
@@ -133,7 +133,7 @@ def attention_decode_kernel(
         cols = start_n + offs_n
         s, _ = scored(s, query[:, None], cols[None, :], diagonal, scale, softcap, slope)
         visible = is_visible(query[:, None], cols[None, :], diagonal, first_key, end_key, left, right)
-        m_i, l_i, acc = absorb(m_i, l_i, acc, tl.where(visible, s, float("-inf")), v, PRECISION)
+        m_i, l_i, acc = online_softmax_update(m_i, l_i, acc, tl.where(visible, s, float("-inf")), v, PRECISION)
 
     if sinks_ptr is not None:  # once
         sink = tl.load(sinks_ptr + head, mask=m_mask, other=0.0)

@@ -38,11 +38,11 @@ from flashlearn.fast.hopper.tiles import in_tiles, with_descriptors
 from flashlearn.fast.interpreter_warning import warn_if_slow_paged
 from flashlearn.fast.launcher import launch as launch_kept
 from flashlearn.fast.launcher import sm_count
-from flashlearn.fast.portable.launches import FORWARD, Launch, shared_memory
+from flashlearn.fast.portable.launches import FORWARD, PortableLaunch, shared_memory
 from flashlearn.fast.portable.scores import scored
 from flashlearn.fast.target import INTERPRETED, check_device, check_softcap, refuse_negated, resolve_scale
 from flashlearn.fast.work_partition import MIN_KEYS, ROW_COST, partition_size
-from flashlearn.kernels.forward import LN_2, absorb, check_head_dim, padded
+from flashlearn.kernels.forward import LN_2, check_head_dim, online_softmax_update, padded
 
 # Three CTAs fit an SM if a thread takes at most so many registers, and a CTA so many bytes of shared memory. With few rows
 # and pages of more than a tile they do; elsewhere two are launched.
@@ -178,7 +178,7 @@ def take_tile(
         if left is not None:
             visible = visible & (cols[None, :] >= rows[:, None] + diagonal - left)
         s = tl.where(visible, s, NOTHING)  # before the maximum: a hidden score must not raise it
-    return absorb(m_i, l_i, acc, s, v, PRECISION)
+    return online_softmax_update(m_i, l_i, acc, s, v, PRECISION)
 
 
 @triton.jit
@@ -501,7 +501,7 @@ class PagedProblem(NamedTuple):
 class Plan(NamedTuple):
     """How the work is cut, from shapes alone: never from numbers that only the GPU knows."""
 
-    launch: Launch
+    launch: PortableLaunch
     programs: int
     split: bool
     hopper: bool = False  # by the kernel of `flashlearn.fast.hopper.paged`
@@ -510,7 +510,7 @@ class Plan(NamedTuple):
     def of_hopper(cls, sizes: PagedSizes, device: torch.device) -> Plan:
         """One CTA per SM, or less if there is less to do; short sequences are not cut."""
         rows, split = sizes.B * sizes.H_kv, sizes.most_keys > MIN_KEYS
-        launch = Launch(hopper.ROWS.value, hopper.KEYS.value)
+        launch = PortableLaunch(hopper.ROWS.value, hopper.KEYS.value)
         longest = ROW_COST.value + -(-sizes.most_keys // launch.block_n)
         pieces = -(-rows * longest * launch.block_n // MIN_KEYS) if split else rows
         return cls(launch, min(sm_count(device), pieces), split, True)
@@ -540,7 +540,7 @@ def tiles_of_queries(sizes: PagedSizes, block_m: int) -> int:
 
 
 @cache
-def paged_launch(rows: int, D: int, itemsize: int) -> Launch:
+def paged_launch(rows: int, D: int, itemsize: int) -> PortableLaunch:
     """As for decoding where the queries that share a key head are one tile, otherwise as in the portable forward pass.
 
     Triton divides the stages of its pipeline among loads that wait for each other, here of a page's number and of the page:
@@ -549,7 +549,7 @@ def paged_launch(rows: int, D: int, itemsize: int) -> Launch:
     if rows > max_rows(itemsize):
         chosen = FORWARD[itemsize, 64 if D <= 64 else 128 if D <= 128 else 256][0]  # larger tiles spill
     else:
-        chosen = Launch(*decode_launch(rows, D, itemsize))
+        chosen = PortableLaunch(*decode_launch(rows, D, itemsize))
     return chosen._replace(num_stages=2 * chosen.num_stages - 1)
 
 

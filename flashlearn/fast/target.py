@@ -199,7 +199,7 @@ AnyLaunch = TypeVar("AnyLaunch", bound=NamedTuple)
 def check_launch(launch: AnyLaunch, kind: type[AnyLaunch], least: int = 16, name: str = "launch") -> AnyLaunch:
     """The launch, refused unless it has the fields of `kind`, with numbers that a kernel can be launched with."""
     if getattr(launch, "_fields", None) != kind._fields:  # a mutant of the course has a class of its own
-        raise TypeError(f"expected {name} to be a Launch({', '.join(kind._fields)}) or None, got {launch!r}")
+        raise TypeError(f"expected {name} to be a {kind.__name__}({', '.join(kind._fields)}) or None, got {launch!r}")
     given = launch._asdict()
     check_power_of_two(least, block_m=given["block_m"], block_n=given["block_n"])
     check_power_of_two(1, num_warps=given["num_warps"])

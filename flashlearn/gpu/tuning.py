@@ -58,12 +58,12 @@ def _main(D: int, N: int, heads: int = 16) -> None:
     from triton.runtime.errors import OutOfResources
     from triton.testing import do_bench
 
-    from flashlearn.kernels.ladder import CANDIDATES, RUNGS, attend
+    from flashlearn.kernels.ladder import CANDIDATES, VERSIONS, attend
 
     q, k, v = torch.randn(3, 1, heads, N, D, device="cuda", dtype=torch.float16)
     rates = []
     for launch in CANDIDATES:
-        call = lambda launch=launch: attend(RUNGS["blocks"], q, k, v, causal=True, launch=launch)  # noqa: E731
+        call = lambda launch=launch: attend(VERSIONS["blocks"], q, k, v, causal=True, launch=launch)  # noqa: E731
         try:
             ms = do_bench(call, return_mode="median")
         except OutOfResources:

@@ -17,8 +17,8 @@ PACKAGE = Path(__file__).parents[1]
 # Files that run and watch answers
 WHOLE = (
     "__init__.py", "core/inputs.py", "core/interpreter.py", "core/signs.py", "core/steps.py", "cost/hardware.py",
-    "simulator/barriers.py", "simulator/gluon_names.py", "simulator/simulated.py", "simulator/turns.py",
-    "compiler/refused.py", "kernels/__init__.py", "kernels/recorder.py", "fast/target.py",
+    "simulator/barriers.py", "simulator/gluon_names.py", "simulator/simulated.py", "simulator/scheduler.py",
+    "compiler/rejected.py", "kernels/__init__.py", "kernels/recorder.py", "fast/target.py",
 )  # fmt: skip
 OF_EXERCISES = ("altered", "elsewhere", "launching", "raised", "recording", "simulating", "watching", "whole_kernels")
 OF_GRADING = ("__init__", "stand_ins", "landlock", "messages", "worker")

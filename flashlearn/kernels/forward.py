@@ -86,7 +86,7 @@ def attention_forward_kernel(
         v = tl.load(v_ptr + cols[:, None] * stride_vn + offs_d[None, :] * stride_vd,
                     mask=d_mask[None, :], other=0.0)  # (BLOCK_N, BLOCK_D)  # fmt: skip
         s = tl.dot(q, k, input_precision=PRECISION) * scale  # line 8: (BLOCK_M, BLOCK_N)
-        m_i, l_i, acc = absorb(m_i, l_i, acc, s, v, PRECISION)
+        m_i, l_i, acc = online_softmax_update(m_i, l_i, acc, s, v, PRECISION)
 
     for start_n in range(full_end, end, BLOCK_N):  # the diagonal, and keys past the end
         cols = (start_n + offs_n).to(tl.int64)
@@ -101,7 +101,7 @@ def attention_forward_kernel(
             # (BLOCK_M, BLOCK_N)
             visible = visible & (start_n + offs_n[None, :] <= offs_m[:, None] + N_k - N_q)
         s = tl.where(visible, s, float("-inf"))  # before the maximum: a hidden score must not raise it
-        m_i, l_i, acc = absorb(m_i, l_i, acc, s, v, PRECISION)
+        m_i, l_i, acc = online_softmax_update(m_i, l_i, acc, s, v, PRECISION)
 
     # FA-2 Alg. 1, lines 12 to 15: divide once, and save lse. A row that saw no key has l = 0, m = -inf:
     # dividing by 1 gives o = 0, and lse = -inf + log(1) stays -inf.
@@ -114,7 +114,7 @@ def attention_forward_kernel(
 
 
 @triton.jit
-def absorb(m_i, l_i, acc, s, v, PRECISION: tl.constexpr):
+def online_softmax_update(m_i, l_i, acc, s, v, PRECISION: tl.constexpr):
     """Online softmax: take scores s (BLOCK_M, BLOCK_N), values v (BLOCK_N, BLOCK_D) into (m, l, acc)."""
     m_new = tl.maximum(m_i, tl.max(s, 1))  # FA-2 Alg. 1, line 9: (BLOCK_M,)
     # a row that has seen no key has m = -inf, and -inf - -inf would be NaN: subtract 0 there

@@ -1,10 +1,10 @@
 """The ladder of notebook 14: the forward kernel, one change at a time, in plain Triton.
 
-    attend(RUNGS["exp2"], q, k, v, causal=True)      (o, lse), by that rung
+    attend(VERSIONS["exp2"], q, k, v, causal=True)      (o, lse), by that version
 
-Every rung is the one before with one change; `RUNGS` lists them in order. So that each change stands alone in the
+Every version is the one before with one change; `VERSIONS` lists them in order. So that each change stands alone in the
 source, these kernels take less than `flashlearn.kernels` does: contiguous q, k and v of one shape (B, H, N, D), N a
-multiple of the blocks, D a power of two. The last rung of the course, in Gluon, is
+multiple of the blocks, D a power of two. The last version of the course, in Gluon, is
 `flashlearn.fast.hopper.forward`; which one `flash_attention` runs, `flashlearn.fast.dispatch` says.
 """
 
@@ -131,8 +131,8 @@ def descriptors_kernel(
     tl.store(lse_ptr + head.to(tl.int64) * N + offs_m, (m_i + tl.log2(l_i)) * LN_2)
 
 
-class Rung(NamedTuple):
-    """A kernel of the ladder: what changed from the rung before, and what it is launched with."""
+class Version(NamedTuple):
+    """A kernel of the ladder: what changed from the version before, and what it is launched with."""
 
     change: str
     exp2: bool = True
@@ -142,13 +142,13 @@ class Rung(NamedTuple):
     descriptors: bool = False
 
 
-RUNGS = {
-    "fused": Rung("one kernel, S and P stay on chip", exp2=False, skip=False, split=False, tuned=False),
-    "exp2": Rung("2^x in place of e^x, both factors folded into one", skip=False, split=False, tuned=False),
-    "skip": Rung("causal: blocks that nobody sees are not visited", split=False, tuned=False),
-    "split": Rung("causal: only the blocks at the diagonal are masked", tuned=False),
-    "blocks": Rung("block sizes, warps and stages for this GPU"),
-    "descriptors": Rung("tiles are fetched by the copy engine", descriptors=True),
+VERSIONS = {
+    "fused": Version("one kernel, S and P stay on chip", exp2=False, skip=False, split=False, tuned=False),
+    "exp2": Version("2^x in place of e^x, both factors folded into one", skip=False, split=False, tuned=False),
+    "skip": Version("causal: blocks that nobody sees are not visited", split=False, tuned=False),
+    "split": Version("causal: only the blocks at the diagonal are masked", tuned=False),
+    "blocks": Version("block sizes, warps and stages for this GPU"),
+    "descriptors": Version("tiles are fetched by the copy engine", descriptors=True),
 }
 
 CANDIDATES = [  # tried by benchmarks/gpu_ladder.py, which measures them all
@@ -159,19 +159,19 @@ TUNED = {64: Launch(64, 64, 4, 3), 128: Launch(64, 64, 4, 3)}  # D -> what "bloc
 
 
 def attend(
-    rung: Rung, q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None,
+    version: Version, q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None,
     launch: Launch | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """o, shaped as q, and lse (B, H, N) in float32; q, k and v contiguous (B, H, N, D), all of one shape."""
-    if not isinstance(rung, Rung):
-        raise TypeError(f"expected rung to be a Rung, one of the values of RUNGS, got {rung!r}")
+    if not isinstance(version, Version):
+        raise TypeError(f"expected version to be a Version, one of the values of VERSIONS, got {version!r}")
     check_runnable(q=q, k=k, v=v)
     size = check_qkv(q, k, v)
     check_head_dim(size.D)
     check_power_of_two(16, D=size.D)
     check_bool(causal, "causal")
     if launch is None:
-        launch = (TUNED.get(size.D) if rung.tuned else None) or forward_launch(size.D, q.element_size())
+        launch = (TUNED.get(size.D) if version.tuned else None) or forward_launch(size.D, q.element_size())
     else:
         check_launch(launch, Launch)
     if not q.shape == k.shape == v.shape or not all(t.is_contiguous() for t in (q, k, v)):
@@ -179,15 +179,17 @@ def attend(
     if size.N_q % launch.block_m or size.N_q % launch.block_n:
         raise ValueError(f"expected N a multiple of {launch.block_m} and {launch.block_n}, got {size.N_q}")
     B, H, N, D = q.shape
-    scale = resolve_scale(scale, D) * (LOG2_E if rung.exp2 else 1)
+    scale = resolve_scale(scale, D) * (LOG2_E if version.exp2 else 1)
     o, lse = torch.empty_like(q), torch.empty((B, H, N), dtype=torch.float32, device=q.device)
     grid = check_grid((N // launch.block_m, B * H))
     sizes = dict(HEAD_DIM=D, BLOCK_M=launch.block_m, BLOCK_N=launch.block_n, CAUSAL=causal,
                  num_warps=launch.num_warps, num_stages=launch.num_stages)  # fmt: skip
-    if rung.descriptors:
+    if version.descriptors:
         q_desc, o_desc = (TensorDescriptor.from_tensor(t.view(-1, D), [launch.block_m, D]) for t in (q, o))
         k_desc, v_desc = (TensorDescriptor.from_tensor(t.view(-1, D), [launch.block_n, D]) for t in (k, v))
         descriptors_kernel[grid](q_desc, k_desc, v_desc, o_desc, lse, N, scale, **sizes)
     else:
-        ladder_kernel[grid](q, k, v, o, lse, N, scale, EXP2=rung.exp2, SKIP=rung.skip, SPLIT=rung.split, **sizes)
+        ladder_kernel[grid](
+            q, k, v, o, lse, N, scale, EXP2=version.exp2, SKIP=version.skip, SPLIT=version.split, **sizes
+        )
     return o, lse

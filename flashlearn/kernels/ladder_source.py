@@ -1,7 +1,7 @@
-"""The source of one rung of the ladder: the kernel of `flashlearn.kernels.ladder`, its switches set.
+"""The source of one version of the ladder: the kernel of `flashlearn.kernels.ladder`, its switches set.
 
-    print(source_of("exp2"))                 the kernel as that rung runs it under a causal mask, without a switch
-    print(changed("fused", "exp2"))          the lines in which two rungs differ
+    print(source_of("exp2"))                 the kernel as that version runs it under a causal mask, without a switch
+    print(changed("fused", "exp2"))          the lines in which two versions differ
 
 Nothing is typed here: the kernel's own source is read, and every `if` on a switch is decided.
 """
@@ -16,16 +16,16 @@ import textwrap
 from collections.abc import Callable, Mapping
 
 from flashlearn.kernels.forward import forward_launch
-from flashlearn.kernels.ladder import RUNGS, TUNED, Rung, absorb_block, descriptors_kernel, ladder_kernel, update
+from flashlearn.kernels.ladder import TUNED, VERSIONS, Version, absorb_block, descriptors_kernel, ladder_kernel, update
 
 
 def source_of(name: str, D: int = 128) -> str:
-    """How the rung is launched for float16 and a causal mask, its kernel, and what that calls, one after the other."""
+    """How the version is launched for float16 and a causal mask, its kernel, and what that calls, one after the other."""
     return "\n".join(_wrapped(line) for line in _lines(name, D))
 
 
 def changed(before: str, after: str, only: str = "", D: int = 128) -> str:
-    """The lines that a rung no longer has (-) and those that it has instead (+), in order.
+    """The lines that a version no longer has (-) and those that it has instead (+), in order.
 
     only   a pattern that a line must have to be shown, where most of a kernel changes
     """
@@ -35,10 +35,10 @@ def changed(before: str, after: str, only: str = "", D: int = 128) -> str:
 
 
 def _lines(name: str, D: int) -> list[str]:
-    rung = RUNGS[name]
-    switches = {"CAUSAL": True, "EXP2": rung.exp2, "SKIP": rung.skip, "SPLIT": rung.split}
-    parts = [descriptors_kernel] if rung.descriptors else [ladder_kernel, absorb_block]
-    texts = [_launch(rung, D), *(decided(part.fn, switches) for part in (*parts, update))]
+    version = VERSIONS[name]
+    switches = {"CAUSAL": True, "EXP2": version.exp2, "SKIP": version.skip, "SPLIT": version.split}
+    parts = [descriptors_kernel] if version.descriptors else [ladder_kernel, absorb_block]
+    texts = [_launch(version, D), *(decided(part.fn, switches) for part in (*parts, update))]
     return "\n\n".join(texts).splitlines()
 
 
@@ -107,10 +107,10 @@ class _Decide(ast.NodeTransformer):
         return (node.body if node.test.value else node.orelse) if isinstance(node.test, ast.Constant) else node
 
 
-def _launch(rung: Rung, D: int) -> str:
+def _launch(version: Version, D: int) -> str:
     """One line: blocks, warps, stages, and the factor that goes into the scale."""
-    launch = TUNED[D] if rung.tuned else forward_launch(D, 2)
+    launch = TUNED[D] if version.tuned else forward_launch(D, 2)
     sizes = f"BLOCK_M={launch.block_m}, BLOCK_N={launch.block_n}"
     options = f"num_warps={launch.num_warps}, num_stages={launch.num_stages}"
-    kernel = "descriptors_kernel" if rung.descriptors else "ladder_kernel"
-    return f"{kernel}[grid](..., {'scale * LOG2_E' if rung.exp2 else 'scale'}, {sizes}, {options})"
+    kernel = "descriptors_kernel" if version.descriptors else "ladder_kernel"
+    return f"{kernel}[grid](..., {'scale * LOG2_E' if version.exp2 else 'scale'}, {sizes}, {options})"

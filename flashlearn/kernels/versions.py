@@ -1,4 +1,4 @@
-"""FlashAttention's forward pass in five rungs: one kernel that fits on a screen, and four changes to it.
+"""FlashAttention's forward pass in five versions: one kernel that fits on a screen, and four changes to it.
 
     contiguous_kernel   one head, all lengths multiples of the blocks
     strided_kernel      batch entries and heads, in any layout
@@ -245,7 +245,7 @@ def attend(
     size = check_qkv(q, k, v)
     check_head_dim(size.D)
     if not watched():
-        check_rung(kernel, size, causal, (block_m, block_n), all(t.is_contiguous() for t in (q, k, v)))
+        check_version(kernel, size, causal, (block_m, block_n), all(t.is_contiguous() for t in (q, k, v)))
     B, H_q, _, N_q, N_k, D = size
     o, lse = torch.empty_like(q), torch.empty(B, H_q, N_q, device=q.device)
     given = {
@@ -259,7 +259,7 @@ def attend(
     return o, lse
 
 
-def check_rung(kernel: Any, size: Sizes, causal: bool, blocks: tuple[int, int], contiguous: bool) -> None:
+def check_version(kernel: Any, size: Sizes, causal: bool, blocks: tuple[int, int], contiguous: bool) -> None:
     """Refuse what a kernel cannot do, which is what it has no parameter for."""
     B, H_q, H_kv, N_q, N_k, D = size
     whole = N_q == N_k and not any(N_q % block for block in blocks)

@@ -13,7 +13,7 @@ from flashlearn.measurements.records import chosen, provenance
 from flashlearn.measurements.tables import shown
 
 LENGTHS = (4096, 16384)
-RUNGS = ("standard", "fused", "exp2", "skip", "split", "blocks", "descriptors", "op")
+VERSIONS = ("standard", "fused", "exp2", "skip", "split", "blocks", "descriptors", "op")
 
 
 class Change(NamedTuple):
@@ -35,16 +35,16 @@ CHANGES = {  # those that a causal mask alone concerns are compared under one
 }  # fmt: skip
 
 
-def gain(row: Mapping, rung: str) -> float:
-    """The rate of a rung over that of the one before it."""
-    return row[rung] / row[CHANGES[rung].before]
+def gain(row: Mapping, version: str) -> float:
+    """The rate of a version over that of the one before it."""
+    return row[version] / row[CHANGES[version].before]
 
 
-def rung_by_rung(ladder: Mapping) -> str:
-    """TFLOP/s of every rung, forward."""
+def rates_by_version(ladder: Mapping) -> str:
+    """TFLOP/s of every version, forward."""
     peak = max(H200_SXM.peak.values()) / 1e12
     product = f"a matrix product of 8192 x 8192: {ladder['matmul']:.0f}, {ladder['matmul'] / peak:.0%} of the peak"
-    widths = {name: max(len(name), 5) + 2 for name in RUNGS}
+    widths = {name: max(len(name), 5) + 2 for name in VERSIONS}
     lines = [f"{provenance(ladder)}\nTFLOP/s, forward", product]
     lines.append("  D      N         " + "".join(f"{name:>{width}}" for name, width in widths.items()))
     for row in ladder["forward"]:
@@ -54,20 +54,20 @@ def rung_by_rung(ladder: Mapping) -> str:
 
 
 def story(ladder: Mapping, predicted: Mapping[str, Mapping[int, float]]) -> str:
-    """The gain of every rung over the one before it, predicted ({rung: {D: factor}}) and measured, and why."""
+    """The gain of every version over the one before it, predicted ({version: {D: factor}}) and measured, and why."""
     lines = [" " * 33 + "".join(f"{f'D = {D}':>11}{'measured, N =':>17}" for D in (64, 128))]
     lines.append(f"{'rung / the one before':33}" + f"{'predicted':>11}{4096:9}{16384:8}" * 2)
-    for rung, (before, causal, why) in CHANGES.items():
-        line = f"{rung:11} / {before:11} {'causal' if causal else 'no mask':7}"
+    for version, (before, causal, why) in CHANGES.items():
+        line = f"{version:11} / {before:11} {'causal' if causal else 'no mask':7}"
         for D in (64, 128):
             (short,), (long,) = (chosen(ladder["forward"], D=D, N=N, causal=causal) for N in LENGTHS)
-            line += f"{predicted[rung][D]:11.2f}{gain(short, rung):9.2f}{gain(long, rung):8.2f}"
+            line += f"{predicted[version][D]:11.2f}{gain(short, version):9.2f}{gain(long, version):8.2f}"
         lines += [line, f"      {why}"]
     return "\n".join(lines)
 
 
-def sweeps(ladder: Mapping) -> str:
-    """Backward: one sweep with five products over two sweeps with seven, no mask."""
+def passes(ladder: Mapping) -> str:
+    """Backward: one pass with five products over two passes with seven, no mask."""
     lines = []
     for D in (64, 128):
         rows = [row for N in LENGTHS for row in chosen(ladder["backward"], D=D, N=N, causal=False)]

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from flashlearn.simulator.turns import Turns
+from flashlearn.simulator.scheduler import Scheduler
 
 
 class Race(RuntimeError):
@@ -104,7 +104,7 @@ def join(clock: dict[str, int], other: dict[str, int]) -> None:
         clock[who] = max(clock.get(who, 0), n)
 
 
-class Simulator(Turns):
+class Simulator(Scheduler):
     """One program on one multiprocessor."""
 
     def __init__(self, times: Times):

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from flashlearn.simulator.barriers import Access, Barrier, Race, Simulator, Task
-from flashlearn.simulator.turns import Deadlock
+from flashlearn.simulator.scheduler import Deadlock
 
 SHARED = 232448  # bytes of shared memory that one program may have on Hopper
 REGISTERS = 65536  # of a multiprocessor

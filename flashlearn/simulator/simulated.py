@@ -19,7 +19,7 @@ from torch import Tensor
 from flashlearn.core.steps import Step
 from flashlearn.simulator.barriers import Flip, Race, Simulator, Task, Times
 from flashlearn.simulator.gluon_names import Descriptor, Names, Pointer
-from flashlearn.simulator.turns import Deadlock
+from flashlearn.simulator.scheduler import Deadlock
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The map of all rungs is one printed page."""
+"""The map of all algorithms is one printed page."""
 
 import re
 

@@ -36,20 +36,20 @@ DTYPES = (fp16, bf16, fp32)
 NAMES = ("o", "lse", "dq", "dk", "dv")
 # float32 is left to the portable kernels anyway (but for decoding): no second run of it
 RUNS = (*(("automatic", dtype) for dtype in DTYPES), ("portable", fp16), ("teaching", bf16))
-both_rungs = pytest.mark.parametrize("rung, dtype", RUNS, indirect=["rung"], ids=str)
+both_choices = pytest.mark.parametrize("choice, dtype", RUNS, indirect=["choice"], ids=str)
 sdpa = torch.nn.functional.scaled_dot_product_attention
 
 
 @pytest.fixture
-def rung(request, monkeypatch):
+def choice(request, monkeypatch):
     """("automatic" or the kernels' name, the kernels that ran): given a name `flash_attention` may pick no others."""
     name, picked = getattr(request, "param", "automatic"), []
 
     def watched(way, choose):
         def chosen(*args, **kwargs):
-            rung = choose(*args, **kwargs) if name == "automatic" else dispatch.Choice(name, {}, "the test wants it")
-            picked.append(f"{way} {rung.name}")
-            return rung
+            choice = choose(*args, **kwargs) if name == "automatic" else dispatch.Choice(name, {}, "the test wants it")
+            picked.append(f"{way} {choice.name}")
+            return choice
 
         return chosen
 
@@ -70,8 +70,8 @@ def takes_hopper(case: Case) -> bool:
     return here and case.dtype.itemsize == 2 and rows_of_16_bytes and positive
 
 
-def check_case(case: Case, rung) -> None:
-    name, picked = rung
+def check_case(case: Case, choice) -> None:
+    name, picked = choice
     before = len(picked)
     inputs = make(case, "cuda")
     check_kernel(case, inputs, results(attention_of(case), *inputs))
@@ -79,16 +79,16 @@ def check_case(case: Case, rung) -> None:
     assert not (slow and name == "automatic" and takes_hopper(case)), f"{case}: expected fast kernels, got {slow}"
 
 
-def check_all(cases, rung) -> None:
+def check_all(cases, choice) -> None:
     """Check every case, and then tell of all that failed, and of which kernels ran."""
     cases, faults = list(cases), []
     for case in cases:
         try:
-            check_case(case, rung)
+            check_case(case, choice)
         except AssertionError as fault:
             faults.append(str(fault))
     test = os.environ["PYTEST_CURRENT_TEST"].removesuffix(" (call)")
-    summary = f"{test}: {len(cases)} cases, {len(faults)} failed; {dict(Counter(rung[1]))}"
+    summary = f"{test}: {len(cases)} cases, {len(faults)} failed; {dict(Counter(choice[1]))}"
     print(summary)
     if path := os.environ.get("FLASHLEARN_FAULTS"):
         with open(path, "a", encoding="utf-8") as file:
@@ -96,40 +96,40 @@ def check_all(cases, rung) -> None:
     assert not faults, "\n".join([summary, *faults[:10]])
 
 
-@both_rungs
+@both_choices
 @pytest.mark.parametrize("D", (1, 16, 40, 64, 96, 128))
 @pytest.mark.parametrize("causal", (False, True))
-def test_all_pairs_of_lengths(rung, dtype, D, causal):
+def test_all_pairs_of_lengths(choice, dtype, D, causal):
     lengths, heads, layout = LENGTHS, itertools.cycle(((2, 2), (4, 2), (3, 1))), "contiguous"
     if D == 1:  # the others of LENGTHS would have to be compiled for each pair; a few are in the grid
         lengths, heads = (2, 63, 100, 111, 257), itertools.cycle(((2, 2),))
     elif D == 40:  # with heads side by side, strides are 40 and multiples of 16, for all lengths
         heads, layout = itertools.cycle(((2, 2), (4, 2), (8, 4))), "transposed"
     pairs = itertools.product(lengths, lengths)
-    check_all((Case(*pair, D, causal, dtype, *next(heads), B=2, layout=layout) for pair in pairs), rung)
+    check_all((Case(*pair, D, causal, dtype, *next(heads), B=2, layout=layout) for pair in pairs), choice)
 
 
 GRID = [("automatic", replace(case, dtype=dtype)) for case in CASES for dtype in DTYPES]
 GRID += [(name, case) for name in ("portable", "teaching") for case in CASES if case.dtype.itemsize == 2]
 
 
-@pytest.mark.parametrize("rung, case", GRID, indirect=["rung"], ids=str)
-def test_grid(rung, case):
-    check_all([case], rung)
+@pytest.mark.parametrize("choice, case", GRID, indirect=["choice"], ids=str)
+def test_grid(choice, case):
+    check_all([case], choice)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("D", (3, 33, 80, 160, 192, 255, 256))
 @pytest.mark.parametrize("causal", (False, True))
-def test_other_head_dimensions(rung, dtype, D, causal):
+def test_other_head_dimensions(choice, dtype, D, causal):
     lengths = (101, 101), (257, 67), (65, 301)  # odd: see the note on strides above
-    check_all((Case(*pair, D, causal, dtype, 4, 2, layout="transposed") for pair in lengths), rung)
+    check_all((Case(*pair, D, causal, dtype, 4, 2, layout="transposed") for pair in lengths), choice)
 
 
-@both_rungs
+@both_choices
 @pytest.mark.parametrize("D", (64, 128, 192, 256))
 @pytest.mark.parametrize("causal", (False, True))
-def test_many_blocks(rung, dtype, D, causal):
+def test_many_blocks(choice, dtype, D, causal):
     """Many blocks, a block and a half, N_q unlike N_k, other layouts, negative and no scale, extreme logits."""
     lengths = (512, 512), (1024, 1024), (1000, 1000), (192, 1024), (1024, 192), (384, 640), (2304, 2304), (640, 65)
     cases = [Case(N_q, N_k, D, causal, dtype, 4, 2) for N_q, N_k in lengths]
@@ -137,20 +137,20 @@ def test_many_blocks(rung, dtype, D, causal):
         cases.append(Case(640, 640, D, causal, dtype, 4, 4, B=2, layout=layout))
     cases += [Case(300, 300, D, causal, dtype, scale=scale) for scale in (-0.2, 0.0, 1.0)]
     cases += [Case(384, 384, D, causal, dtype, logits=logits) for logits in ("rising", "equal", "extreme")]
-    check_all(cases, rung)
+    check_all(cases, choice)
 
 
 @pytest.mark.parametrize("D", (64, 128, 192, 256))
-def test_rows_of_shared_keys(rung, D):
+def test_rows_of_shared_keys(choice, D):
     """Backward, rows run side by side there: 18, of 16 or 32 blocks, in two sets or four; and 5, all at once."""
     lengths = (2048, 2048), (1500, 2048), (2048, 1500)
     cases = [Case(*pair, D, True, dtype, 12, 6, B=3) for pair, dtype in zip(lengths, (fp16, bf16, fp16), strict=True)]
-    check_all([*cases, Case(2048, 2048, D, True, bf16, 10, 1, B=5)], rung)
+    check_all([*cases, Case(2048, 2048, D, True, bf16, 10, 1, B=5)], choice)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("D", (40, 128))
-def test_few_queries(rung, dtype, D):
+def test_few_queries(choice, dtype, D):
     """Decoding: few queries, many keys, which are cut into splits and merged."""
     heads = itertools.cycle(((4, 4), (4, 2), (8, 1)))
     sizes = itertools.product(((1, 512), (1, 4096), (4, 1000)), (False, True), ("normal", "extreme"))
@@ -158,8 +158,8 @@ def test_few_queries(rung, dtype, D):
         Case(*pair, D, causal, dtype, *next(heads), B=2, layout="transposed", logits=logits)
         for pair, causal, logits in sizes
     ]
-    check_all(cases, rung)
-    assert Counter(rung[1])["forward decode"] == len(cases)
+    check_all(cases, choice)
+    assert Counter(choice[1])["forward decode"] == len(cases)
 
 
 @pytest.mark.parametrize("dtype", (fp16, bf16))
@@ -207,20 +207,20 @@ def differences(case: Case, times: int) -> tuple[dict, dict]:
 
 @pytest.mark.parametrize("D", (64, 128, 192, 256))
 @pytest.mark.parametrize("causal", (False, True))
-def test_same_bits_every_time_when_asked_for(rung, D, causal, request):
+def test_same_bits_every_time_when_asked_for(choice, D, causal, request):
     """Twenty runs, the same bits, forward and backward; the second with programs enough that most wait for others."""
     request.addfinalizer(lambda: torch.use_deterministic_algorithms(False))
     torch.use_deterministic_algorithms(True)
     for case in (Case(1024, 1024, D, causal, bf16, 8, 2, B=2), Case(3000, 3000, D, causal, bf16, 12, 12)):
         others, _ = differences(case, 20)
-        assert not others, f"expected the same bits in 20 runs, got others in {dict(others)}; {Counter(rung[1])}"
+        assert not others, f"expected the same bits in 20 runs, got others in {dict(others)}; {Counter(choice[1])}"
         inputs = make(case, "cuda")
         check_kernel(case, inputs, results(attention_of(case), *inputs))
 
 
 @pytest.mark.parametrize("D", (64, 128, 192, 256))
 @pytest.mark.parametrize("causal", (False, True))
-def test_only_dq_depends_on_order(rung, D, causal):
+def test_only_dq_depends_on_order(choice, D, causal):
     """200 runs of the fast kernels, 128 rounds and more in each program: all but dq keep their bits.
 
     dq is added up in any order; in float32, so that what is left after rounding is a last digit. A race between
@@ -232,7 +232,7 @@ def test_only_dq_depends_on_order(rung, D, causal):
     dq = results(attention_of(case), *make(case, "cuda"))["dq"]
     assert largest["dq"] <= torch.finfo(bf16).eps * dq.abs().max().item()
     if takes_hopper(case):
-        assert set(rung[1]) == {"forward hopper", "backward hopper"}
+        assert set(choice[1]) == {"forward hopper", "backward hopper"}
 
 
 @pytest.mark.parametrize("D", (64, 128, 192))

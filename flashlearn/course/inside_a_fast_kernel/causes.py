@@ -20,8 +20,8 @@ def in_the_simulator(phases):
     """The lesson's kernel with these phases."""
     from flashlearn.kernels import lesson
     from flashlearn.simulator.barriers import Race
+    from flashlearn.simulator.scheduler import Deadlock
     from flashlearn.simulator.simulated import simulate, tiles
-    from flashlearn.simulator.turns import Deadlock
 
     for stages in (2, 3, 1):
         load = altered(lesson.load.fn, ("t // STAGES & 1 ^ 1", "PHASES[t][0]"))

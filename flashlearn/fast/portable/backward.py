@@ -30,7 +30,7 @@ from flashlearn.core.inputs import check_bool
 from flashlearn.fast.launcher import launch as launch_kept
 from flashlearn.fast.launcher import uninitialised
 from flashlearn.fast.portable.forward import LEAST_SCALE, load_tile, store_tile, tile_offsets
-from flashlearn.fast.portable.launches import DKDV, DQ, Launch, is_wide, portable_launch
+from flashlearn.fast.portable.launches import DKDV, DQ, PortableLaunch, is_wide, portable_launch
 from flashlearn.fast.portable.masks import (
     is_visible,
     keys_seen,
@@ -358,8 +358,8 @@ def accumulate_dq(
 
 def attention_backward_portable(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *, causal: bool = False,
-    scale: float | None = None, dlse: Tensor | None = None, launch: Launch | None = None,
-    launch_dq: Launch | None = None, allow_tf32: bool = False,
+    scale: float | None = None, dlse: Tensor | None = None, launch: PortableLaunch | None = None,
+    launch_dq: PortableLaunch | None = None, allow_tf32: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dQ, dK and dV, as `attention_backward` takes and gives them, on any GPU; the same bits in every run.
 
@@ -370,7 +370,7 @@ def attention_backward_portable(
     check_bool(allow_tf32, "allow_tf32")
     for name, given in (("launch", launch), ("launch_dq", launch_dq)):
         if given is not None:
-            check_launch(given, Launch, least=8, name=name)
+            check_launch(given, PortableLaunch, least=8, name=name)
     how = BackwardCall(causal, scale, allow_tf32, launch, launch_dq or launch)
     return attention_gradients(do, q, k, v, o, lse, dlse, how)[:3]
 
@@ -381,8 +381,8 @@ class BackwardCall(NamedTuple):
     causal: bool = False
     scale: float | None = None
     allow_tf32: bool = False
-    launch: Launch | None = None
-    launch_dq: Launch | None = None
+    launch: PortableLaunch | None = None
+    launch_dq: PortableLaunch | None = None
     options: Options = PLAIN
     slopes: bool = False
 
@@ -424,7 +424,7 @@ def gradient_of_sinks(sinks: Tensor, lse: Tensor, delta: Tensor) -> Tensor:
 
 
 def _run_pass(
-    inputs, rows, factors, how: BackwardCall, kernel, grid, outputs, of_options, by: Launch, of_rows=()
+    inputs, rows, factors, how: BackwardCall, kernel, grid, outputs, of_options, by: PortableLaunch, of_rows=()
 ) -> None:
     """One of the two passes: its matrices, what there is of every query, what it writes, and how it is launched."""
     matrices = (*inputs, *outputs)

@@ -27,7 +27,7 @@ from torch import Tensor
 from flashlearn.core.inputs import check_bool, check_qkv
 from flashlearn.fast.launcher import launch as launch_kept
 from flashlearn.fast.launcher import uninitialised
-from flashlearn.fast.portable.launches import FORWARD, Launch, is_wide, portable_launch
+from flashlearn.fast.portable.launches import FORWARD, PortableLaunch, is_wide, portable_launch
 from flashlearn.fast.portable.masks import is_visible, keys_seen, keys_seen_by_all, keys_there, place
 from flashlearn.fast.portable.options import PLAIN, Options
 from flashlearn.fast.portable.scores import scored, slope_of, with_sink
@@ -205,7 +205,7 @@ def online_softmax_update(m_i, l_i, acc, s, v, qk_scale, PRECISION: tl.constexpr
 
 def attention_forward_portable(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None,
-    launch: Launch | None = None, allow_tf32: bool = False, options: Options = PLAIN,
+    launch: PortableLaunch | None = None, allow_tf32: bool = False, options: Options = PLAIN,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """O = softmax(Q K^T scale) V and lse, as `attention_forward` takes and gives them, on any GPU.
 
@@ -220,7 +220,7 @@ def attention_forward_portable(
     if launch is None:
         launch = portable_launch(FORWARD, size.D, q.element_size(), q.device)
     else:
-        check_launch(launch, Launch)
+        check_launch(launch, PortableLaunch)
     scale = resolve_scale(scale, size.D)
     o, lse = uninitialised(q), uninitialised(q, (size.B, size.H_q, size.N_q), torch.float32)
     if not lse.numel():

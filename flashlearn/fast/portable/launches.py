@@ -13,7 +13,7 @@ import torch
 from flashlearn.fast.target import INTERPRETED
 
 
-class Launch(NamedTuple):
+class PortableLaunch(NamedTuple):
     """Block sizes, and what the compiler is told: warps, stages of software pipelining, most registers of a thread."""
 
     block_m: int
@@ -25,32 +25,32 @@ class Launch(NamedTuple):
 
 # (bytes of an element, D up to) -> from so many KB of shared memory on: the launch
 FORWARD = {
-    (2, 64): {0: Launch(128, 64, 4, 3), 200: Launch(64, 64, 4, 3)},
-    (2, 128): {0: Launch(128, 64, 8, 3), 200: Launch(128, 128, 8, 3)},
-    (2, 256): {0: Launch(64, 32, 4, 2), 160: Launch(64, 64, 8, 2), 200: Launch(128, 64, 8, 2)},
-    (4, 64): {0: Launch(32, 32, 4, 2)},
-    (4, 128): {0: Launch(32, 32, 8, 1), 200: Launch(64, 32, 8, 2)},
-    (4, 256): {0: Launch(16, 16, 4, 2)},
+    (2, 64): {0: PortableLaunch(128, 64, 4, 3), 200: PortableLaunch(64, 64, 4, 3)},
+    (2, 128): {0: PortableLaunch(128, 64, 8, 3), 200: PortableLaunch(128, 128, 8, 3)},
+    (2, 256): {0: PortableLaunch(64, 32, 4, 2), 160: PortableLaunch(64, 64, 8, 2), 200: PortableLaunch(128, 64, 8, 2)},
+    (4, 64): {0: PortableLaunch(32, 32, 4, 2)},
+    (4, 128): {0: PortableLaunch(32, 32, 8, 1), 200: PortableLaunch(64, 32, 8, 2)},
+    (4, 256): {0: PortableLaunch(16, 16, 4, 2)},
 }
 DKDV = {
-    (2, 64): {0: Launch(64, 128, 8, 2), 200: Launch(64, 64, 4, 3, 168)},
-    (2, 128): {0: Launch(64, 64, 8, 2), 200: Launch(64, 128, 8, 3)},
-    (2, 256): {0: Launch(32, 32, 4, 2), 160: Launch(32, 64, 8, 2), 200: Launch(64, 32, 4, 2)},
-    (4, 64): {0: Launch(32, 64, 8, 1)},
-    (4, 128): {0: Launch(16, 16, 4, 1)},
-    (4, 256): {0: Launch(16, 8, 4, 1), 96: Launch(16, 16, 8, 1)},
+    (2, 64): {0: PortableLaunch(64, 128, 8, 2), 200: PortableLaunch(64, 64, 4, 3, 168)},
+    (2, 128): {0: PortableLaunch(64, 64, 8, 2), 200: PortableLaunch(64, 128, 8, 3)},
+    (2, 256): {0: PortableLaunch(32, 32, 4, 2), 160: PortableLaunch(32, 64, 8, 2), 200: PortableLaunch(64, 32, 4, 2)},
+    (4, 64): {0: PortableLaunch(32, 64, 8, 1)},
+    (4, 128): {0: PortableLaunch(16, 16, 4, 1)},
+    (4, 256): {0: PortableLaunch(16, 8, 4, 1), 96: PortableLaunch(16, 16, 8, 1)},
 }
 DQ = {
-    (2, 64): {0: Launch(64, 64, 4, 3), 200: Launch(128, 64, 4, 3)},
-    (2, 128): {0: Launch(128, 64, 8, 2), 200: Launch(128, 64, 8, 3)},
-    (2, 256): {0: Launch(32, 32, 4, 2), 160: Launch(64, 32, 8, 2), 200: Launch(128, 32, 8, 2)},
-    (4, 64): {0: Launch(32, 32, 4, 1)},
-    (4, 128): {0: Launch(16, 16, 4, 1)},
-    (4, 256): {0: Launch(16, 16, 8, 1)},
+    (2, 64): {0: PortableLaunch(64, 64, 4, 3), 200: PortableLaunch(128, 64, 4, 3)},
+    (2, 128): {0: PortableLaunch(128, 64, 8, 2), 200: PortableLaunch(128, 64, 8, 3)},
+    (2, 256): {0: PortableLaunch(32, 32, 4, 2), 160: PortableLaunch(64, 32, 8, 2), 200: PortableLaunch(128, 32, 8, 2)},
+    (4, 64): {0: PortableLaunch(32, 32, 4, 1)},
+    (4, 128): {0: PortableLaunch(16, 16, 4, 1)},
+    (4, 256): {0: PortableLaunch(16, 16, 8, 1)},
 }
 
 
-def portable_launch(table: dict, D: int, itemsize: int, device: torch.device) -> Launch:
+def portable_launch(table: dict, D: int, itemsize: int, device: torch.device) -> PortableLaunch:
     """The launch in one of the tables above for tiles of D columns on this GPU; in the interpreter that of the least memory."""
     by_memory = table[itemsize, 64 if D <= 64 else 128 if D <= 128 else 256]
     room = shared_memory(device) // 1024
@@ -74,7 +74,7 @@ def has_tensor_cores(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
-def is_wide(launch: Launch, *strides: tuple[int, ...]) -> bool:
+def is_wide(launch: PortableLaunch, *strides: tuple[int, ...]) -> bool:
     """Whether offsets within a tile may pass 2^31: so far apart lie its rows or columns."""
     rows = max(launch.block_m, launch.block_n)
     return any(rows * abs(stride[2]) + 256 * abs(stride[3]) >= 2**31 for stride in strides)

@@ -40,7 +40,7 @@ class Worker:
         return self.clock[self.name]
 
 
-class Turns:
+class Scheduler:
     """The threads, the present, and what happens by itself at a time to come."""
 
     def __init__(self) -> None:
@@ -71,13 +71,13 @@ class Turns:
             try:
                 self.start(name, run)
                 while not all(worker.done for worker in self.workers):
-                    self._turn()
+                    self._next()
             finally:
                 self.stopped = True
                 for worker in self.workers:
                     worker.go.release()
 
-    def _turn(self) -> None:
+    def _next(self) -> None:
         ready = [worker for worker in self.workers if not worker.done and worker.until()]
         behind = min(ready, key=lambda worker: worker.now) if ready else None
         if self.landings and (behind is None or self.landings[0][0] <= behind.now):

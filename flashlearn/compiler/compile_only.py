@@ -1,6 +1,6 @@
 """A GPU that is not there: kernels are compiled for it, their launches are noted, and nothing runs.
 
-    launches = pretend(90)                   from now on this process has a GPU of compute capability 9.0
+    launches = compile_for(90)                   from now on this process has a GPU of compute capability 9.0
     attention_forward(q, k, v)               on the CPU; o and lse hold whatever memory held
     launches[0]                              Launched("attention_forward_kernel", (4, 8, 1), {...}, 49152, 64, 0)
 
@@ -33,18 +33,18 @@ class Launched(NamedTuple):
     spilled: int
 
 
-def pretend(capability: int) -> list[Launched]:
+def compile_for(capability: int) -> list[Launched]:
     """Give this process a GPU that is not there; return the list to which every launch is added."""
     import triton
 
     if capability not in SHARED:
         raise ValueError(f"expected a compute capability of {list(SHARED)}, times ten, got {capability!r}")
-    driver = PretendedDriver(capability)
+    driver = CompileOnlyDriver(capability)
     triton.runtime.driver.set_active(driver)
     return driver.launches
 
 
-class PretendedDriver:
+class CompileOnlyDriver:
     """What Triton asks of a GPU, answered without one."""
 
     def __init__(self, capability: int):

@@ -1,7 +1,7 @@
 """What Triton's compiler says of a kernel that it refuses, on any machine with Triton, with a GPU or without.
 
-    refusal = refused(kernel, {"x_ptr": "*fp16", "N": "i32"}, {"BLOCK": 64})
-    refusal.line, refusal.says, refusal.plain     "acc += tl.dot(p, v)", "AssertionError(...)", "acc changes ..."
+    rejection = rejected(kernel, {"x_ptr": "*fp16", "N": "i32"}, {"BLOCK": 64})
+    rejection.line, rejection.says, rejection.plain     "acc += tl.dot(p, v)", "AssertionError(...)", "acc changes ..."
 
 The kernel may be one that this process interprets: the compiler gets its source, in a process of its own, which runs this
 file alone and imports nothing of the package.
@@ -89,7 +89,7 @@ FROZEN = (
 )
 
 
-class Refusal(NamedTuple):
+class Rejection(NamedTuple):
     """Why a kernel does not compile: the line, what the compiler says, and what that means, where it is known."""
 
     line: str
@@ -97,9 +97,9 @@ class Refusal(NamedTuple):
     plain: str
 
 
-def refused(
+def rejected(
     kernel: Any, kinds: dict[str, str], constants: dict[str, Any], capability: int = 90, num_warps: int = 4
-) -> Refusal | None:
+) -> Rejection | None:
     """Compile a kernel for a GPU of this compute capability, 90 for an H100; None if the compiler takes it.
 
     What it takes and gets wrong, `frozen`, counts as refused.
@@ -117,32 +117,32 @@ def refused(
     return in_the_loop(without_name(found, job["source"]), job["source"]) if found else frozen(job["source"])
 
 
-def without_name(refusal: Refusal, source: str) -> Refusal:
-    """The same, or, if a name is missing that is set nowhere, a refusal that says so."""
-    missing = re.search(r"NameError\('(\w+) is not defined'\)", refusal.says)
+def without_name(rejection: Rejection, source: str) -> Rejection:
+    """The same, or, if a name is missing that is set nowhere, a rejection that says so."""
+    missing = re.search(r"NameError\('(\w+) is not defined'\)", rejection.says)
     known = {
         node.id
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     }
     if not missing or missing[1] in known:
-        return refusal
-    return refusal._replace(plain=f"nothing in the kernel is called {missing[1]}: is it spelled as where it was set?")
+        return rejection
+    return rejection._replace(plain=f"nothing in the kernel is called {missing[1]}: is it spelled as where it was set?")
 
 
-def in_the_loop(refusal: Refusal, source: str) -> Refusal:
+def in_the_loop(rejection: Rejection, source: str) -> Rejection:
     """The same; if a loop changes the type of a name, with the line that does so, the last of the loop that sets the name."""
-    changed = re.search(r"Loop-carried variable (\w+) has", refusal.says)
+    changed = re.search(r"Loop-carried variable (\w+) has", rejection.says)
     lines = source.splitlines()
     for loop in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.For | ast.While)):
         names = [node for node in ast.walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
         stored = [node.lineno for node in names if changed and node.id == changed[1]]
-        if stored and lines[loop.lineno - 1].strip() == refusal.line:
-            return refusal._replace(line=lines[max(stored) - 1].strip())
-    return refusal
+        if stored and lines[loop.lineno - 1].strip() == rejection.line:
+            return rejection._replace(line=lines[max(stored) - 1].strip())
+    return rejection
 
 
-def frozen(source: str) -> Refusal | None:
+def frozen(source: str) -> Rejection | None:
     """The first name that a loop never changes once it is compiled, though something reads it; None if there is none.
 
     It begins as another name's value, and becomes that one's in each turn before that one changes: `last = now` before
@@ -162,7 +162,7 @@ def frozen(source: str) -> Refusal | None:
                 carried = any(around <= line < node.lineno or line > _last(loop) for line in reads)
                 if (name, other) in before and node.lineno < changes and carried:
                     line = ast.unparse(node)
-                    return Refusal(line, "nothing: it compiles, and is wrong", FROZEN.format(name, other))
+                    return Rejection(line, "nothing: it compiles, and is wrong", FROZEN.format(name, other))
     return None
 
 
@@ -184,7 +184,7 @@ def _names_taken(tree: ast.AST) -> Iterator[tuple[str, str, ast.Assign]]:
 
 
 @functools.lru_cache(maxsize=256)
-def _compile(job: str) -> Refusal | None:
+def _compile(job: str) -> Rejection | None:
     """Ask the compiler, in a process of its own; once for one question."""
     with tempfile.TemporaryDirectory(prefix="flashlearn-") as cache:
         done = subprocess.run(
@@ -223,16 +223,16 @@ def _sources(function: Callable, seen: set[str]) -> Iterator[str]:
     yield "@triton.jit\n" + lines[re.search(r"^def ", lines, re.MULTILINE).start() :]  # type: ignore[union-attr]
 
 
-def explained(said: str) -> Refusal:
-    """A refusal from the traceback that ends the compiler: the innermost of its errors."""
+def explained(said: str) -> Rejection:
+    """A rejection from the traceback that ends the compiler: the innermost of its errors."""
     said = re.sub(r"\x1b\[[\d;]*m", "", said)  # Python 3.13 colours tracebacks where Jupyter asks for it
     found = re.search(r"\w+(?:Error|Construct): at (\d+):\d+:\n(.*?)(?=\n\n\S|\nThe above|\Z)", said, re.DOTALL)
     if not found:
-        return Refusal("", said.strip().rpartition("\n")[2], "")
+        return Rejection("", said.strip().rpartition("\n")[2], "")
     shown, _, says = found.group(2).rpartition("^\n") if "^\n" in found.group(2) else (found.group(2), "", "")
     code = [line for line in shown.splitlines() if line.strip(" ^")]
     says = says.strip() or "AssertionError()"
-    return Refusal(code[-1].strip() if code else "", says, in_plain_english(f"{says}\n{code[-1] if code else ''}"))
+    return Rejection(code[-1].strip() if code else "", says, in_plain_english(f"{says}\n{code[-1] if code else ''}"))
 
 
 def in_plain_english(message: str) -> str:

@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import libdevice
 
-from flashlearn.compiler.refused import explained, frozen, in_plain_english, refused
+from flashlearn.compiler.rejected import explained, frozen, in_plain_english, rejected
 from flashlearn.core.steps import hbm_bytes
 from flashlearn.exercises.altered import altered
 from flashlearn.exercises.watching import WrongWay
@@ -120,9 +120,9 @@ def uses_a_dtype_and_a_module(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 
 def test_what_compiles_is_not_refused():
-    assert refused(row_sums, KINDS, {"BLOCK": 16}) is None
-    assert refused(uses_a_dtype_and_a_module, KINDS, {"BLOCK": 16}) is None
-    assert refused(uses_another, KINDS, {"BLOCK": 16}) is None, "with what it calls, and its constants"
+    assert rejected(row_sums, KINDS, {"BLOCK": 16}) is None
+    assert rejected(uses_a_dtype_and_a_module, KINDS, {"BLOCK": 16}) is None
+    assert rejected(uses_another, KINDS, {"BLOCK": 16}) is None, "with what it calls, and its constants"
 
 
 @pytest.mark.slow
@@ -134,8 +134,8 @@ def test_a_product_has_a_least_length_along_k_alone():
         return altered(row_sums, (BODY, f"total = total + tl.sum(tl.sum({dot}, 1), 0)"))
 
     for dtype, least in (("tl.float16", 16), ("tl.float32", 16), ("tl.int8", 32)):
-        assert refused(product(1, least, 1, dtype), KINDS, {"BLOCK": 16}) is None
-        assert f"K must be at least {least}" in refused(product(16, least // 2, 16, dtype), KINDS, {"BLOCK": 16}).plain
+        assert rejected(product(1, least, 1, dtype), KINDS, {"BLOCK": 16}) is None
+        assert f"K must be at least {least}" in rejected(product(16, least // 2, 16, dtype), KINDS, {"BLOCK": 16}).plain
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ def test_a_product_has_a_least_length_along_k_alone():
 def test_a_refusal_is_told_in_plain_english_with_its_line(what):
     change, plain = {**REFUSED, **OTHERS}[what]
     kernel = altered(row_sums, change)
-    found = refused(kernel, KINDS, {"BLOCK": 16})
-    assert found, "expected a refusal"
+    found = rejected(kernel, KINDS, {"BLOCK": 16})
+    assert found, "expected a rejection"
     assert found.plain and re.search(plain, found.plain), found
     assert found.line in [line.strip() for line in inspect.getsource(kernel).splitlines()], found
 
@@ -253,7 +253,7 @@ def test_a_refused_answer_is_the_wrong_way_with_the_line():
 
 def test_other_arguments_than_expected():
     with pytest.raises(ValueError, match="expected the arguments x_ptr, BLOCK, got x_ptr, y_ptr, n, BLOCK"):
-        refused(row_sums, {"x_ptr": "*fp16"}, {"BLOCK": 16})
+        rejected(row_sums, {"x_ptr": "*fp16"}, {"BLOCK": 16})
 
 
 def test_what_is_not_known_is_not_translated():
