@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -26,6 +27,24 @@ def follows(got: Tensor, candidates: Mapping[str, Tensor], right: str, value: Te
             return f"the result is {right} with the sign turned: minus what is expected"
         if abs(factor - 1) > 1e-3:
             return f"the result is {factor:.3g} times {right}: there is a factor too many, or one is missing"
+    return ""
+
+
+def slips_of(got: Sequence[Tensor], simulated: Callable[..., Sequence[Tensor]], told: Mapping[str, str]) -> str:
+    """Which slips, one or two of those `told`, give what came back; nothing if none do, or if it is right.
+
+    `simulated(slips)` computes in float64, with these slips.
+    """
+
+    def close(a, b):
+        return all(torch.allclose(x.double(), y, rtol=1e-3, atol=1e-3) for x, y in zip(a, b, strict=True))
+
+    right = simulated(())
+    for count in (1, 2):
+        for slips in itertools.combinations(told, count):
+            want = simulated(slips)
+            if close(got, want) and not close(right, want):
+                return "; and ".join(told[slip] for slip in slips)
     return ""
 
 
