@@ -29,13 +29,11 @@ TOP = {
     "tests", "tools",
 }  # fmt: skip
 MOST_LINES, MOST_PARAMETERS, MOST_OF_A_GENERATOR, MOST_OF_A_KERNEL = 50, 8, 30, 120
-# Kernels (`@triton.jit`, `@gluon.jit`, and what stands for one in an exercise) have the parameters that they need, and so
-# have their launchers.
+# Kernels (`@triton.jit`, `@gluon.jit`), their launchers, and the problems of an exercise have the parameters that they need.
 OF_KERNELS = (
     ROOT / "kernels",
     ROOT / "fast",
-    *(ROOT / "course").glob("triton_*/*.py"),
-    *(ROOT / "course").glob("gpu_*/*.py"),
+    *(ROOT / "course").glob("*/*.py"),
 )
 SIGNATURES = {
     "flash_attention",
@@ -45,7 +43,6 @@ SIGNATURES = {
     "ring_attention",
     "ring_attention_steps",
     "tiled_attention_v2",
-    "tiled_attention_v2_steps",
     "tiled_attention_backward",
     "tiled_attention_backward_steps",
     "dv_kernel",
@@ -195,20 +192,7 @@ def test_names_that_are_imported_later_are_known_to_editors_and_type_checkers(pa
 # What a program asks for with numbers alone is made where PyTorch's default device says: there it is the caller's choice.
 ON_THE_DEFAULT_DEVICE = {"flashlearn/models/gpt.py: encode", "flashlearn/algorithms/softmax.py: _floating"}
 OWN_INPUTS = ("course", "exercises", "grading", "show")  # exercises and pictures make their own inputs
-FACTORIES = {
-    "arange",
-    "as_tensor",
-    "empty",
-    "eye",
-    "full",
-    "linspace",
-    "ones",
-    "rand",
-    "randint",
-    "randn",
-    "tensor",
-    "zeros",
-}
+FACTORIES = set("arange as_tensor empty eye full linspace ones rand randint randn tensor zeros".split())
 
 
 def without_a_device(source: str) -> set[str]:
