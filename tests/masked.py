@@ -48,7 +48,7 @@ def offsets_of(lengths: tuple[int, ...], device="cpu") -> Tensor:
 
 def given(problem: Problem, device="cpu") -> dict:
     """What `flash_attention` takes by keyword; sinks and slopes are leaves."""
-    g = torch.Generator().manual_seed(7)
+    g, wide = torch.Generator().manual_seed(7), torch.promote_types(problem.dtype, fp32)
     options: dict = {"causal": problem.causal, "scale": problem.scale}
     if problem.window is not None:
         options["window"] = problem.window
@@ -61,9 +61,9 @@ def given(problem: Problem, device="cpu") -> dict:
     if problem.softcap is not None:
         options["softcap"] = problem.softcap
     if problem.alibi:
-        options["alibi"] = (torch.rand(problem.H_q, generator=g) / 4).to(device).requires_grad_()
+        options["alibi"] = (torch.rand(problem.H_q, generator=g) / 4).to(device, wide).requires_grad_()
     if problem.sinks:
-        options["sinks"] = torch.randn(problem.H_q, generator=g).to(device).requires_grad_()
+        options["sinks"] = torch.randn(problem.H_q, generator=g).to(device, wide).requires_grad_()
     return options
 
 

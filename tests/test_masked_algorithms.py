@@ -18,6 +18,8 @@ from flashlearn.algorithms.problem import Problem, start
 from flashlearn.core.hbm import OnChip
 from flashlearn.core.mask import Mask
 from flashlearn.core.scores import Scores
+from tests import masked
+from tests.grid import fp32, fp64, make
 from tests.slow import slow
 
 sum_rows = OnChip.sum_rows
@@ -79,141 +81,100 @@ def pairwise(factors: dict[str, list]) -> list[dict]:
     return cases
 
 
-def offsets(kind: str, N: int) -> torch.Tensor:
+def documents_of(kind: str, N: int) -> tuple[int, ...]:
     inner = {"one each": range(1, N), "one": [], "mixed": [1, N // 2], "empty ones": [0, N // 3, N // 3, N]}[kind]
-    return torch.tensor([0, *sorted(min(n, N) for n in inner), N], dtype=torch.int32)
+    return tuple(stop - start for start, stop in itertools.pairwise([0, *sorted(min(n, N) for n in inner), N]))
 
 
-def ranges(kind: str, N_k: int) -> tuple[torch.Tensor, torch.Tensor]:
+def key_range_of(kind: str, N_k: int) -> tuple[tuple[int, int], ...]:
     """For two sequences; one of them may have no key at all."""
-    both = {
-        "left": [(N_k // 2, N_k), (0, N_k)],
-        "right": [(0, N_k // 2), (0, N_k)],
-        "both": [(0, N_k // 4), (N_k - N_k // 4, N_k)],
-        "none exist": [(N_k // 2, N_k // 2), (0, N_k)],
-        "all exist": [(0, N_k), (0, N_k)],
+    return {
+        "left": ((N_k // 2, N_k), (0, N_k)),
+        "right": ((0, N_k // 2), (0, N_k)),
+        "both": ((0, N_k // 4), (N_k - N_k // 4, N_k)),
+        "none exist": ((N_k // 2, N_k // 2), (0, N_k)),
+        "all exist": ((0, N_k), (0, N_k)),
     }[kind]
-    return tuple(torch.tensor(ends, dtype=torch.int32) for ends in zip(*both, strict=True))  # type: ignore[return-value]
 
 
-def problem(case: dict, dtype=torch.float64, seed: int = 0):
-    """(do, q, k, v), the options, and the blocks of a case."""
-    g = torch.Generator().manual_seed(seed)
-    (N_q, N_k), (H_q, H_kv), D = case["lengths"], case["heads"], case.get("D", 3)
-    q, do = (torch.randn(2, H_q, N_q, D, generator=g, dtype=torch.float64).to(dtype) for _ in range(2))
-    k, v = (torch.randn(2, H_kv, N_k, D, generator=g, dtype=torch.float64).to(dtype) for _ in range(2))
-    per_head = torch.float64 if dtype == torch.float64 else torch.float32
-    options = {
-        "causal": case["causal"],
-        "window": case["window"],
-        "documents": offsets(case["documents"], N_q) if case["documents"] else None,
-        "key_range": ranges(case["key_range"], N_k) if case["key_range"] else None,
-        "softcap": case["softcap"],
-        "alibi": torch.rand(H_q, generator=g, dtype=per_head) if case["alibi"] else None,
-        "sinks": torch.randn(H_q, generator=g, dtype=per_head) if case["sinks"] else None,
-        "scale": case["scale"],
+def problem(case: dict, dtype=fp64, D: int = 3, B: int = 2) -> masked.Problem:
+    N_q, N_k = case["lengths"]
+    hidden = {
+        "documents": case["documents"] and documents_of(case["documents"], N_q),
+        "key_range": case["key_range"] and key_range_of(case["key_range"], N_k),
     }
-    return (do, q, k, v), options, dict(zip(("block_q", "block_k"), case["blocks"], strict=True))
+    sizes = zip(("H_q", "H_kv", "block_q", "block_k"), (*case["heads"], *case["blocks"]), strict=True)
+    same = {name: case[name] for name in ("causal", "window", "softcap", "alibi", "sinks", "scale")}
+    return masked.Problem(N_q, N_k, D, dtype=dtype, B=B, **dict(sizes), **same, **hidden)
 
 
-@pytest.mark.parametrize("algorithm", ["standard", "v1", "v2"])
-def test_keys_that_do_not_exist_may_hold_anything(algorithm):
-    (do, q, k, v), options, blocks = problem({**ALONE, "lengths": (9, 8), "key_range": "both"})
-    gone = torch.ones(2, 1, 8, 1, dtype=torch.bool)
-    for b, (first, last) in enumerate(zip(*(ends.tolist() for ends in options["key_range"]), strict=True)):
-        gone[b, :, first:last] = False
+def blocks_of(problem: masked.Problem, name: str = "tiled_attention_v2") -> dict:
+    """The block sizes that an algorithm takes."""
+    return {block: getattr(problem, block) for block in ALGORITHMS[name]}
+
+
+@pytest.mark.parametrize("name", ["standard_attention", "tiled_attention_v1", "tiled_attention_v2"])
+def test_keys_that_do_not_exist_may_hold_anything(name):
+    p = problem({**ALONE, "lengths": (9, 8), "key_range": "both"})
+    (q, k, v, do), options = make(p), masked.given(p)
+    gone = ~masked.seen(p).any(1)[:, None, :, None]
     assert gone.any() and not gone.all()
-    attend = {
-        "standard": fl.standard_attention,
-        "v1": functools.partial(fl.tiled_attention_v1, **blocks),
-        "v2": functools.partial(fl.tiled_attention_v2, **blocks),
-    }[algorithm]
-    want = attend(q, k, v, **options)
+    attend = functools.partial(getattr(fl, name), **blocks_of(p, name), **options)
     spoilt = k.masked_fill(gone, torch.nan), v.masked_fill(gone, torch.inf)
-    torch.testing.assert_close(attend(q, *spoilt, **options), want)
+    torch.testing.assert_close(attend(q, *spoilt), attend(q, k, v))
     gradients = fl.attention_backward(do, q, *spoilt, **options)
-    for got, right in zip(gradients, fl.attention_backward(do, q, k, v, **options), strict=True):
-        torch.testing.assert_close(got, right)
-
-
-def brute_force(q, k, v, *, causal, window, documents, key_range, softcap, alibi, sinks, scale, dtype=torch.float64):
-    """(o, lse), in float64 unless told otherwise, the mask worked out pair by pair from the words of the definition."""
-    q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
-    (B, H, N_q, D), N_k = q.shape, k.shape[2]
-    k, v = (t.repeat_interleave(H // t.shape[1], 1) for t in (k, v))
-    left, right = window or (None, None)
-    starts = [] if documents is None else documents[1:].tolist()
-    ranges = [(0, N_k)] * B if key_range is None else list(zip(*(ends.tolist() for ends in key_range), strict=True))
-    hidden = torch.zeros(B, 1, N_q, N_k, dtype=torch.bool)
-    distance = torch.zeros(N_q, N_k, dtype=torch.float64)
-    for i in range(N_q):
-        for j in range(N_k):
-            at = i + N_k - N_q
-            distance[i, j] = abs(at - j)
-            hides = causal and j > at
-            hides |= left is not None and j < at - left
-            hides |= right is not None and j > at + right
-            hides |= sum(i >= start for start in starts) != sum(j >= start for start in starts)
-            for b, (first, end) in enumerate(ranges):
-                if hides or not first <= j < end:
-                    hidden[b, 0, i, j] = True
-    S = q @ k.mT * (D**-0.5 if scale is None else scale)
-    S = S if softcap is None else softcap * torch.tanh(S / softcap)
-    S = S if alibi is None else S - alibi.to(dtype)[:, None, None] * distance.to(dtype)
-    weights = torch.exp(S).masked_fill(hidden, 0)
-    total = weights.sum(-1, keepdim=True)
-    total = total if sinks is None else total + torch.exp(sinks.to(dtype))[:, None, None]
-    o = (weights / total.masked_fill(total == 0, 1)) @ v
-    return o, torch.log(total).squeeze(-1)
+    torch.testing.assert_close(gradients, fl.attention_backward(do, q, k, v, **options))
 
 
 ALONE = {
     **{name: values[0] for name, values in FACTORS.items()},
     **{"lengths": (7, 7), "heads": (4, 2), "blocks": (2, 3)},
 }
-CASES = [{**ALONE, name: value} for name, values in FACTORS.items() for value in values[1:]] + pairwise(FACTORS)
-SINGLE = sum(len(values) - 1 for values in FACTORS.values())
-# Every value of every factor alone, and a quarter of the pairs; `make test-slow` has the rest.
+TRIPLES = list(itertools.product(FACTORS["window"][1:], [(7, 7), *LENGTHS[5:]], (False, True)))
+WINDOWS = [
+    {**ALONE, "window": window, "lengths": lengths, "causal": causal}
+    for window, lengths, causal in random.Random(2).sample(TRIPLES, 40)
+]
+CASES = (
+    [{**ALONE, name: value} for name, values in FACTORS.items() for value in values[1:]] + WINDOWS + pairwise(FACTORS)
+)
+SINGLE = sum(len(values) - 1 for values in FACTORS.values()) + len(WINDOWS)
+# Every value of every factor alone, windows at many sizes, and a quarter of the pairs; `make test-slow` has the rest.
 FEW = [n for n in range(len(CASES)) if n < SINGLE or n % 4 == 0]
 REST = [n for n in range(len(CASES)) if n not in FEW]
 
 
 @functools.cache
-def answer(n: int):
-    """(o, lse) of case n in float64, and the gradients of all that has one, by name, through brute force."""
-    (do, *qkv), options, _ = problem(CASES[n])
-    leaves = {**dict(zip("qkv", qkv, strict=True)), "sinks": options["sinks"], "alibi": options["alibi"]}
-    leaves = {name: t.clone().requires_grad_() for name, t in leaves.items() if t is not None}
-    o, lse = brute_force(**{**options, **leaves})
-    found = torch.autograd.grad(o, list(leaves.values()), do, allow_unused=True)
-    grads = [torch.zeros_like(t) if g is None else g for t, g in zip(leaves.values(), found, strict=True)]
-    return o.detach(), lse.detach(), dict(zip(leaves, grads, strict=True))
+def answer(n: int) -> dict:
+    """What is right of case n in float64, by brute force: o, lse, and the gradients of all that has one."""
+    p = problem(CASES[n])
+    return masked.answers(p, make(p), masked.given(p))
 
 
-def forward_of(name: str, n: int) -> dict[str, tuple]:
-    """Mine and the right ones: o, and of version 2 lse."""
-    (_, q, k, v), options, blocks = problem(CASES[n])
-    mine = {b: blocks[b] for b in ALGORITHMS[name]} | ({"return_lse": True} if name == "tiled_attention_v2" else {})
-    got = getattr(fl, name)(q, k, v, **options, **mine)
-    o, lse, _ = answer(n)
-    return {"o": (got[0], o), "lse": (got[1], lse)} if isinstance(got, tuple) else {"o": (got, o)}
+def detached(options: dict) -> dict:
+    return {name: option.detach() if isinstance(option, torch.Tensor) else option for name, option in options.items()}
 
 
-def backward_of(form: str, n: int) -> dict[str, tuple]:
-    """Mine and the right gradients, by name."""
-    (do, *qkv), options, blocks = problem(CASES[n])
+def forward_of(name: str, p: masked.Problem) -> dict:
+    """o, and of version 2 lse."""
+    (q, k, v, _), lse = make(p), {"return_lse": True} if name == "tiled_attention_v2" else {}
+    got = getattr(fl, name)(q, k, v, **detached(masked.given(p)), **blocks_of(p, name), **lse)
+    return dict(zip(("o", "lse"), got if isinstance(got, tuple) else (got,), strict=False))
+
+
+def backward_of(form: str, p: masked.Problem) -> dict:
+    """The gradients, by name; those of sinks and slopes last."""
+    (*qkv, do), options = make(p), detached(masked.given(p))
     if form == "dense":
         got = fl.attention_backward(do, *qkv, **options)
     elif form == "stored":
         P = fl.last(fl.standard_attention_steps(*qkv, **options)).values["P"]
         got = fl.attention_backward(do, *qkv, stored=P, **options)
     else:
-        o, lse, _ = answer(n)
-        fused = form == "fused"
-        got = fl.tiled_attention_backward(do, *qkv, o, lse, fused=fused, **options, **blocks)
-    right = answer(n)[2]
-    assert len(got) == len(right)
-    return {name: (mine, theirs) for mine, (name, theirs) in zip(got, right.items(), strict=True)}
+        o, lse = fl.tiled_attention_v2(*qkv, return_lse=True, **options, **blocks_of(p))
+        got = fl.tiled_attention_backward(do, *qkv, o, lse, fused=form == "fused", **options, **blocks_of(p))
+    names = ("dq", "dk", "dv", *(f"d{name}" for name in ("sinks", "alibi") if name in options))
+    return dict(zip(names, got, strict=True))
 
 
 FORMS = {name: forward_of for name in ALGORITHMS} | dict.fromkeys(
@@ -223,8 +184,9 @@ FORMS = {name: forward_of for name in ALGORITHMS} | dict.fromkeys(
 
 def wrong_in(form: str, n: int) -> set[str]:
     """The names of what is not as brute force has it."""
-    pairs = FORMS[form](form, n)
-    return {name for name, (mine, right) in pairs.items() if not torch.allclose(mine, right, 1e-7, 1e-9)}
+    right = answer(n)
+    found = FORMS[form](form, problem(CASES[n]))
+    return {name for name, mine in found.items() if not torch.allclose(mine, right[name], 1e-7, 1e-9)}
 
 
 @pytest.mark.parametrize("form, numbers", [(form, FEW) for form in FORMS] + [slow(form, REST) for form in FORMS])
@@ -234,27 +196,27 @@ def test_results_and_gradients_are_those_of_brute_force(form, numbers):
 
 
 def test_the_cases_are_few_and_have_every_pair_of_choices():
-    assert len(CASES) < 120
+    assert len(CASES) < 160
     names = list(FACTORS)
     for n, a in enumerate(names):
         for b in names[n + 1 :]:
             for x, y in itertools.product(FACTORS[a], FACTORS[b]):
                 assert not possible({a: x, b: y}) or any(case[a] == x and case[b] == y for case in CASES), (a, x, b, y)
-    rows = [answer(n)[1].isneginf() for n in range(len(CASES))]
+    rows = [answer(n)["lse"].isneginf() for n in range(len(CASES))]
     assert any(row.any() for row in rows), "some row sees nothing and has no sink"
-    unseen = [n for n, case in enumerate(CASES) if case["sinks"] and (answer(n)[0] == 0).all(-1).any()]
-    assert unseen and all(answer(n)[1].isfinite().all() for n in unseen), "some row has its sink alone"
+    unseen = [n for n, case in enumerate(CASES) if case["sinks"] and (answer(n)["o"] == 0).all(-1).any()]
+    assert unseen and all(answer(n)["lse"].isfinite().all() for n in unseen), "some row has its sink alone"
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, fp32])
 def test_errors_in_narrow_types_are_at_most_twice_those_of_plain_pytorch(dtype):
-    for n, case in enumerate(CASES[::8]):
-        (_, q, k, v), options, blocks = problem(case, dtype, seed=n)
-        right, _ = brute_force(q, k, v, **options)
-        plain, _ = brute_force(q, k, v, **options, dtype=dtype)
+    for case in CASES[::8]:
+        p = problem(case, dtype)
+        inputs, options = make(p), masked.given(p)
+        right, plain = (masked.answers(p, inputs, options, dtype=each)["o"] for each in (fp64, dtype))
         bound = 2 * (plain.double() - right).abs().amax() + 4 * torch.finfo(dtype).eps
         for name in ALGORITHMS:
-            o = getattr(fl, name)(q, k, v, **options, **{b: blocks[b] for b in ALGORITHMS[name]})
+            o = forward_of(name, p)["o"]
             assert o.dtype == dtype and (o.double() - right).abs().amax() <= bound, (name, case)
 
 
@@ -266,37 +228,13 @@ LARGE = [(63, 64, 16), (100, 257, 40), (192, 111, 64), (257, 257, 128), (64, 64,
 def test_large_and_awkward_sizes_under_every_kind_of_mask(N_q, N_k, D):
     """FlashAttention's sizes, blocks of 64 x 32, float32: results and gradients within its rule."""
     rng = random.Random(N_q * 1000 + N_k)
-    for n in range(3):
-        case = {name: rng.choice(values) for name, values in FACTORS.items()} | {"lengths": (N_q, N_k), "D": D}
-        case["documents"] = case["documents"] if N_q == N_k else None
-        (do, *qkv), options, _ = problem(case, torch.float32, seed=n)
-        blocks = {"block_q": 64, "block_k": 32}
-        o, lse = fl.tiled_attention_v2(*qkv, return_lse=True, **options, **blocks)
-        got = {"o": o, "lse": lse, "v1": fl.tiled_attention_v1(*qkv, **options, **blocks)}
-        for form in (False, True):
-            back = fl.tiled_attention_backward(do, *qkv, o, lse, fused=form, **options, **blocks)
-            got |= {f"{name} {form}": t for name, t in zip(("q", "k", "v", "first", "second"), back, strict=False)}
-        right, plain = (by_autograd(do, qkv, options, dtype) for dtype in (torch.float64, torch.float32))
-        for name, mine in got.items():
-            key = "o" if name == "v1" else name.split()[0]
-            exact, other = (
-                right[key].masked_fill(right[key].isneginf(), 0),
-                plain[key].masked_fill(right[key].isneginf(), 0),
-            )
-            assert torch.equal(mine.isneginf(), right[key].isneginf()), (name, case)
-            bound = 2 * (other - exact).abs().amax() + 1e-5 * max(1.0, float(exact.abs().amax()))
-            assert (mine.masked_fill(mine.isneginf(), 0) - exact).abs().amax() <= bound, (name, case)
-
-
-def by_autograd(do, qkv, options, dtype):
-    """o, lse and all gradients through brute force in this dtype; those of sinks and slopes in their order."""
-    leaves = {**dict(zip("qkv", qkv, strict=True)), "sinks": options["sinks"], "alibi": options["alibi"]}
-    leaves = {name: t.to(dtype).requires_grad_() for name, t in leaves.items() if t is not None}
-    o, lse = brute_force(**{**options, **leaves}, dtype=dtype)
-    grads = torch.autograd.grad(o, list(leaves.values()), do.to(dtype), allow_unused=True)
-    grads = [torch.zeros_like(t) if g is None else g for t, g in zip(leaves.values(), grads, strict=True)]
-    found = {"o": o.detach(), "lse": lse.detach(), **dict(zip(("q", "k", "v", "first", "second"), grads, strict=False))}
-    return {name: t.double() for name, t in found.items()}
+    for _ in range(3):
+        case = {name: rng.choice(values) for name, values in FACTORS.items()}
+        case |= {"lengths": (N_q, N_k), "blocks": (64, 32), "documents": case["documents"] if N_q == N_k else None}
+        p = problem(case, fp32, D)
+        for name, form in (("tiled_attention_v2", "two sweeps"), ("tiled_attention_v1", "fused")):
+            ours = forward_of("tiled_attention_v2", p) | forward_of(name, p) | backward_of(form, p)
+            masked.check(p, make(p), ours, masked.given(p))
 
 
 # Planted: one mistake each, in the one place that all forms share.
@@ -378,10 +316,10 @@ PLANTED = {  # what: (option, where, function, mistake, forms, what comes out wr
     "documents not masked": ("documents", Mask, "_meet_two_documents", lambda *_: False, FORWARD, {"o"}),
     "a window bound exclusive": ("window", Mask, "visible", mask_with(left=one_key_too_few), FORWARD, {"o"}),
     "a key too many exists": ("key_range", Mask, "visible", mask_with(key_range=one_key_more), FORWARD, {"o"}),
-    "no way back through the cap": ("softcap", Scores, "uncap", lambda self, dS, a: dS, BACKWARD, {"q", "k"}),
-    "the cap's slope not squared": ("softcap", Scores, "uncap", not_squared, BACKWARD, {"q", "k"}),
-    "sinks get nothing": ("sinks", OnChip, "sum_rows", lambda self: sum_rows(self) * 0, BACKWARD, {"sinks"}),
-    "slopes pull the other way": ("alibi", OnChip, "sum_rows", lambda self: -sum_rows(self), BACKWARD, {"alibi"}),
+    "no way back through the cap": ("softcap", Scores, "uncap", lambda self, dS, a: dS, BACKWARD, {"dq", "dk"}),
+    "the cap's slope not squared": ("softcap", Scores, "uncap", not_squared, BACKWARD, {"dq", "dk"}),
+    "sinks get nothing": ("sinks", OnChip, "sum_rows", lambda self: sum_rows(self) * 0, BACKWARD, {"dsinks"}),
+    "slopes pull the other way": ("alibi", OnChip, "sum_rows", lambda self: -sum_rows(self), BACKWARD, {"dalibi"}),
 }
 QUICK = ("standard_attention", "tiled_attention_v2", "two sweeps")
 
@@ -485,11 +423,12 @@ def test_gradcheck_of_the_reference(H_kv):
 
 
 def test_a_sink_of_minus_infinity_is_none():
-    (do, q, k, v), options, blocks = problem({**ALONE, "lengths": (9, 4), "causal": True, "key_range": "right"})
-    none = {**options, "sinks": torch.full((4,), -float("inf"), dtype=torch.float64)}
+    p = problem({**ALONE, "lengths": (9, 4), "causal": True, "key_range": "right"})
+    (q, k, v, do), options, blocks = make(p), masked.given(p), blocks_of(p)
+    none = {**options, "sinks": torch.full((4,), -float("inf"), dtype=fp64)}
     for name in ALGORITHMS:
-        mine = {b: blocks[b] for b in ALGORITHMS[name]}
-        assert torch.equal(getattr(fl, name)(q, k, v, **none, **mine), getattr(fl, name)(q, k, v, **options, **mine))
+        attend = functools.partial(getattr(fl, name), q, k, v, **blocks_of(p, name))
+        assert torch.equal(attend(**none), attend(**options))
     o, lse = fl.tiled_attention_v2(q, k, v, return_lse=True, **none, **blocks)
     assert lse.isneginf().any()
     for fused in (False, True):
@@ -497,7 +436,7 @@ def test_a_sink_of_minus_infinity_is_none():
         expected = fl.tiled_attention_backward(do, q, k, v, o, lse, fused=fused, **options, **blocks)
         assert all(torch.equal(*pair) for pair in zip(grads, expected, strict=True)) and (dsinks == 0).all()
     *_, dsinks = fl.attention_backward(do, q, k, v, **none)
-    torch.testing.assert_close(dsinks, torch.zeros(4, dtype=torch.float64))
+    torch.testing.assert_close(dsinks, torch.zeros(4, dtype=fp64))
 
 
 def nothing_to_attend_to() -> dict[str, tuple[int, int, int, dict]]:

@@ -10,7 +10,7 @@ import torch
 import flashlearn as fl
 from flashlearn.algorithms.tiled import visited_blocks
 from flashlearn.core.numerics import spans
-from flashlearn.core.steps import hbm_bytes, matmul_flops, record
+from flashlearn.core.steps import VALUES, hbm_bytes, matmul_flops, record
 from flashlearn.cost import (
     ATTENTION_COSTS,
     fused_backward_cost,
@@ -18,16 +18,19 @@ from flashlearn.cost import (
     stored_backward_cost,
     two_pass_backward_cost,
 )
+from tests.grid import make
+from tests.masked import given
 from tests.slow import slow
-from tests.test_masked_algorithms import ALGORITHMS, CASES, FEW, REST, int32, problem
+from tests.test_masked_algorithms import ALGORITHMS, CASES, FEW, REST, blocks_of, int32, problem
 
 SEEN = ("causal", "window", "documents", "key_range")
 
 
 def hidden_only(case):
-    """Tensors in float16, the options that hide something, the blocks; what scores are made of costs nothing here."""
-    tensors, options, blocks = problem(case, torch.float16)
-    return tensors, {name: options[name] for name in SEEN}, blocks
+    """The problem in float16, its tensors, the options that hide something; what scores are made of costs nothing here."""
+    p = problem(case, torch.float16)
+    options = given(p)
+    return p, make(p), {name: options.get(name) for name in SEEN}
 
 
 def bytes_of_offsets(options) -> int:
@@ -48,8 +51,8 @@ def held(steps, cost, extra, at):
 )
 def test_bytes_and_flops_of_an_algorithm_are_those_of_its_formula(name, numbers):
     for case in (CASES[n] for n in numbers):
-        (_, q, k, v), options, blocks = hidden_only(case)
-        mine = {b: blocks[b] for b in ALGORITHMS[name]}
+        p, (q, k, v, _), options = hidden_only(case)
+        mine = blocks_of(p, name)
         sizes = (*q.shape[:3], k.shape[2], q.shape[3])
         cost = ATTENTION_COSTS[name](*sizes, dtype=torch.float16, **options, **mine)
         plain = ATTENTION_COSTS[name](*sizes, dtype=torch.float16, **mine)
@@ -61,7 +64,8 @@ def test_bytes_and_flops_of_an_algorithm_are_those_of_its_formula(name, numbers)
 @pytest.mark.parametrize("numbers", [FEW[::2], slow(REST[::2])], ids=["few", "rest"])
 def test_bytes_and_flops_of_the_backward_passes_are_those_of_their_formulas(numbers):
     for case in (CASES[n] for n in numbers):
-        (do, q, k, v), options, blocks = hidden_only(case)
+        p, (q, k, v, do), options = hidden_only(case)
+        blocks = blocks_of(p)
         o, lse = fl.tiled_attention_v2(q, k, v, return_lse=True, **options)
         P = fl.last(fl.standard_attention_steps(q, k, v, **options)).values["P"]
         runs = [
@@ -132,3 +136,27 @@ def test_sinks_and_slopes_move_a_number_for_each_head_and_program():
     assert bytes_in(fused) == (4, 3)  # a block of rows, a block of keys
     assert hbm_bytes(fused, "dsinks") == (4 * once, once // 2 + 4 * once)
     assert hbm_bytes(fused, "dslopes") == (visits * once, once // 2 + visits * once)
+
+
+def test_a_window_visits_few_blocks_and_reads_q_once_wherever_it_starts():
+    q, k, v = torch.randn(3, 1, 1, 64, 4)
+    steps = record(fl.tiled_attention_v2_steps(q, k, v, causal=True, window=(8, None), block_q=8, block_k=8))
+    visits = [(s.values["i"], s.values["j"]) for s in steps if s.matmuls]
+    assert visits == [(i, j) for i in range(8) for j in (i - 1, i) if j >= 0]
+    assert len(visits) == visited_blocks(64, 64, 8, 8, True, (8, None)) == 15 < visited_blocks(64, 64, 8, 8, True) == 36
+    assert hbm_bytes(steps, "Q").read == q.numel() * 4
+
+
+def test_the_names_in_a_step_are_documented():
+    do, q, k, v = torch.randn(4, 1, 2, 5, 3)
+    o, lse = fl.tiled_attention_v2(q, k, v, return_lse=True)
+    x = torch.randn(5)
+    runs = [getattr(fl, f"{name}_steps")(q, k, v) for name in ALGORITHMS]
+    runs += [fl.attention_backward_steps(do, q, k, v), fl.merge_tree_steps(x, 2), fl.online_softmax_steps(x)]
+    runs += [fl.safe_softmax_steps(x), fl.naive_softmax_steps(x)]
+    runs += [fl.tiled_qkv_steps(q[0, 0], k[0, 0], v[0, 0], block_q=2, block_k=2)]
+    runs += [fl.tiled_matmul_steps(q[0, 0], k[0, 0].mT, block_m=2, block_n=2, block_k=2)]
+    for fused in (False, True):
+        runs.append(fl.tiled_attention_backward_steps(do, q, k, v, o, lse, block_q=2, block_k=2, fused=fused))
+    used = {name for steps in runs for step in steps for name in step.values if name not in step.shapes}
+    assert used <= set(VALUES), used - set(VALUES)
