@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+import torch
+
+from flashlearn.course.inside_a_fast_kernel.solutions import arrive_solution, stages_solution
 from flashlearn.exercises.altered import altered
 from flashlearn.exercises.simulating import simulated
 
@@ -27,22 +30,19 @@ def in_the_simulator(phases):
         load = altered(lesson.load.fn, ("t // STAGES & 1 ^ 1", "PHASES[t][0]"))
         multiply = altered(lesson.multiply.fn, ("t // STAGES & 1", "PHASES[t][1]"))
         for function in (load, multiply):
-            getattr(function, "fn", function).__globals__["PHASES"] = [
-                tuple(map(int, phases(t, stages))) for t in range(7)
-            ]
-        import torch
-
-        given = [
-            tiles(name, torch.zeros(rows, 64).half(), (64, 64))
-            for name, rows in zip("QKVO", (128, 448, 448, 128), strict=True)
-        ]
+            space = getattr(function, "fn", function).__globals__
+            space["PHASES"] = [tuple(map(int, phases(t, stages))) for t in range(7)]
+        matrices = zip("QKVO", (128, 448, 448, 128), strict=True)
+        given = [tiles(name, torch.zeros(rows, 64).half(), (64, 64)) for name, rows in matrices]
         try:
             simulate(lesson.shared_kernel, *given, 7, 1.0, STAGES=stages, replaced={"load": load, "multiply": multiply})
         except (Race, Deadlock) as error:
-            return (
-                f"with {stages} stage{'s' * (stages > 1)} the simulator finds a {type(error).__name__.lower()}: {error}"
-            )
+            return f"{_with(stages)} the simulator finds a {type(error).__name__.lower()}: {error}"
     return ""
+
+
+def _with(stages):
+    return f"with {stages} stage{'s' * (stages > 1)}"
 
 
 def what_the_simulator_says(multiply):
@@ -51,7 +51,7 @@ def what_the_simulator_says(multiply):
             simulated(multiply, blocks, stages)
         except RuntimeError as error:
             if said := _meaning(str(error)):
-                return f"with {stages} stage{'s' * (stages > 1)} {said}"
+                return f"{_with(stages)} {said}"
     return ""
 
 
@@ -67,21 +67,17 @@ def _meaning(error):
 
 
 def how_early(multiply):
-    from flashlearn.course.inside_a_fast_kernel.solutions import arrive_solution
-
     for blocks, stages in ((4, 1), (6, 2)):
         _, got = simulated(multiply, blocks, stages)
         _, want = simulated(arrive_solution, blocks, stages)
         if got > want:
-            told = f"with {stages} stage{'s' * (stages > 1)} it takes {got} slots where {want} would do"
+            told = f"{_with(stages)} it takes {got} slots where {want} would do"
             return f"{told}: a buffer is handed back later than it could be"
     return ""
 
 
 def _asked(args, why):
     def cause(slots):
-        from flashlearn.course.inside_a_fast_kernel.solutions import stages_solution
-
         got, want = slots(*args), stages_solution(*args)
         blocks, stages, land, work = args
         told = f"{blocks} tile{'s' * (blocks > 1)}, {stages} stage{'s' * (stages > 1)}, land {land}, work {work}"
@@ -90,6 +86,7 @@ def _asked(args, why):
     return cause
 
 
+AFTER_TILE_0 = "tile 2 is asked for when tile 0 has been multiplied, which frees its buffer, not before and not later"
 CAUSES = {
     "deadlock": (whole_bits, in_the_simulator),
     "arrive": (what_the_simulator_says, how_early),
@@ -97,10 +94,7 @@ CAUSES = {
         _asked((1, 2, 8, 4), "one tile lands and is then multiplied"),
         _asked((3, 1, 8, 4), "with one buffer nothing overlaps, a tile after the other lands and is multiplied"),
         _asked((4, 4, 8, 4), "with a buffer for each tile all copies are asked for at once, and land at once"),
-        _asked(
-            (3, 2, 8, 4),
-            "tile 2 is asked for when tile 0 has been multiplied, which frees its buffer, not before and not later",
-        ),
+        _asked((3, 2, 8, 4), AFTER_TILE_0),
         _asked((9, 3, 8, 4), "a tile waits for its own landing and for the tile before it"),
     ),
 }
