@@ -102,7 +102,7 @@ def _job(kernel: str, gpu: str, options: dict) -> dict[str, object]:
 
     from flashlearn.compiler.rejected import source_of
 
-    module = f"flashlearn.kernels.{'' if kernel == 'ladder' else 'teaching.'}{kernel}"
+    module = f"flashlearn.kernels.{kernel if kernel == 'ladder' else f'{kernel}_kernel'}"
     function = getattr(importlib.import_module(module), f"{kernel}_kernel").fn
     constants = {**KERNELS[kernel], **{name: value for name, value in options.items() if name in KERNELS[kernel]}}
     return {
