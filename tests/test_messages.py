@@ -279,7 +279,7 @@ def test_kernels(exercise, words, said, never):
 @interpreted
 def test_an_error_in_a_kernel_comes_with_the_line_of_the_kernel():
     (note,) = report_on("12.causal", "without a start").notes
-    assert "of arange_without_start: rows = start_m + tl.arange(s.shape[0])" in note.text
+    assert "of causal_solution: rows = start_m + tl.arange(s.shape[0])" in note.text
     assert "tl.arange takes a start and an end" in note.text
 
 

@@ -24,7 +24,7 @@ from flashlearn import kernels  # isort: skip (first: it chooses the backend)
 
 from flashlearn.core.mask import causal_mask
 from flashlearn.exercises import EXERCISES, assessment
-from flashlearn.exercises.whole_kernels import launched, launched_far, launched_with_tf32
+from flashlearn.exercises.launching import launched, launched_far, launched_with_tf32
 from tests.mutants import Mutant, mutants
 
 ROUNDED = ".to(q_ptr.dtype.element_ty).to(tl.float32)"

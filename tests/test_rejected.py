@@ -23,8 +23,8 @@ from triton.language.extra.cuda import libdevice
 from flashlearn.compiler.rejected import explained, frozen, in_plain_english, rejected
 from flashlearn.core.steps import hbm_bytes
 from flashlearn.exercises.altered import altered
+from flashlearn.exercises.launching import compiles, launched, rejection_of, traffic
 from flashlearn.exercises.watching import WrongWay
-from flashlearn.exercises.whole_kernels import compiles, launched, refusal_of, traffic
 
 interpreted = pytest.mark.skipif(not kernels.INTERPRETED, reason="kernels are compiled here")
 ROOT = Path(__file__).parents[1]
@@ -233,7 +233,7 @@ def test_programs_that_meet_and_stubs_are_told_apart():
     with pytest.raises(NotImplementedError, match="your turn"):
         launched(stub, (1,), {"BLOCK": 16}, x, y, 32)
     with pytest.raises(NotImplementedError, match="your turn"):
-        refusal_of(stub, KINDS, {"BLOCK": 16})
+        rejection_of(stub, KINDS, {"BLOCK": 16})
     with pytest.raises(ValueError, match="expected at most 300 programs, got 400"):
         launched(row_sums, (400,), {"BLOCK": 16}, x, y, 32)
     with pytest.raises(RuntimeError, match="expected Triton's interpreter"):

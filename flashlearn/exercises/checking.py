@@ -9,8 +9,7 @@ from flashlearn.course import NOTEBOOKS, numbered
 from flashlearn.exercises.answers import answers
 from flashlearn.exercises.assessment import Exercise, grade
 from flashlearn.exercises.ordering import Lines, Ordering, as_function
-from flashlearn.exercises.outcome import leave
-from flashlearn.exercises.report import Hint, Report
+from flashlearn.exercises.report import Hint, Report, leave
 
 
 def _exercises(notebook: str) -> Iterator[Exercise]:

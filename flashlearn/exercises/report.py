@@ -1,10 +1,18 @@
-"""What `check` and `hint` show: the table of an exercise, what went wrong, and the hints on the way."""
+"""What `check` and `hint` show, and what is left in a file for a grading run (`flashlearn.grading`).
+
+A grading run names the file and a token in the environment of the notebook's process. Without these nothing is written.
+"""
 
 from __future__ import annotations
 
 import html
+import json
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+
+FILE, TOKEN = "FLASHLEARN_RECORD", "FLASHLEARN_RECORD_TOKEN"
 
 
 class Row(NamedTuple):
@@ -132,3 +140,12 @@ class Hint:
 
     def _repr_html_(self) -> str:
         return f"<p><b>{self.headline}</b></p><p>{html.escape(self.text)}</p>"
+
+
+def leave(exercise: str, passed: Sequence[bool], remark: str = "", core: bool = True) -> None:
+    """Note which tests passed, none if the exercise was not attempted; `core` says whether all core tests passed."""
+    if path := os.environ.get(FILE):
+        token = os.environ.get(TOKEN, "")
+        line = json.dumps([token, exercise, sum(map(bool, passed)), len(passed), remark, core])
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(line + "\n")

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from flashlearn.exercises.elsewhere import with_the_answer
+from flashlearn.exercises.watching import with_the_answer
 from flashlearn.simulator.barriers import Race
 from flashlearn.simulator.scheduler import Deadlock
 from flashlearn.simulator.simulated import simulate, tiles

@@ -1,26 +1,30 @@
-"""How an answer came to its result: which tensors it made on the way.
+"""How an answer came to its result: which tensors it made on the way, and which algorithms it called.
 
     result, made = watched(function, *args)
 
 An exercise that asks for a method (block by block, by hand) holds an answer to it by what it made, not by how it is
 written: a loop over `torch.split` makes what a loop over slices makes.
+
+In an examination (`flashlearn.grading`) an answer is in another process, and what watches it runs there, too. Such an
+answer has two methods: `run_there(function, *args)` returns what `function(answer, *args)` returns there, and
+`launch_there(kernel, args, options)` launches a kernel of ours around it.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from flashlearn.exercises.elsewhere import with_the_answer
-
+F = TypeVar("F", bound=Callable[..., Any])
 PRODUCTS = ("mm", "bmm", "addmm", "addbmm", "baddbmm", "mv", "addmv", "dot")  # what matmul and einsum come down to
 
 
@@ -31,6 +35,21 @@ class WrongWay(ValueError):
     """A result by a way that the task rules out; `detail` is what the table says of it."""
 
     detail = "not in the way that the task asks for"
+
+
+def is_elsewhere(answer: Any) -> bool:
+    """Whether an answer is in another process."""
+    return hasattr(answer, "run_there")
+
+
+def with_the_answer(function: F) -> F:
+    """Run `function(answer, *args)` in the answer's process. What it returns arrives as tuples, lists, numbers, tensors and steps."""
+
+    @functools.wraps(function)
+    def run(answer: Any, *args: Any) -> Any:
+        return answer.run_there(function, *args) if is_elsewhere(answer) else function(answer, *args)
+
+    return run  # type: ignore[return-value]
 
 
 class Made(NamedTuple):

@@ -1,4 +1,4 @@
-"""The record of a grading run: what every check in a notebook found (`flashlearn.exercises.outcome`)."""
+"""The record of a grading run: what every check in a notebook found (`flashlearn.exercises.report`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from flashlearn.exercises.outcome import FILE, TOKEN
+from flashlearn.exercises.report import FILE, TOKEN
 
 LIMIT, REMARK = 2**20, 300  # bytes of a record that are read, characters of a remark
 NOT_ATTEMPTED = "not attempted"

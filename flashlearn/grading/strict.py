@@ -3,8 +3,8 @@
 The process (worker.py) gets inputs and returns numbers and tensors; expected values, tolerances and the comparison stay
 here. A function that a test passes to an answer (a softmax, a mutant of attention) runs here too.
 
-A test calls its answer, or passes it to a function that watches it, such as `watched` of watching.py. Such a function runs
-in the answer's process (flashlearn.exercises.elsewhere).
+A test calls its answer, or passes it to a function that watches it, such as `watched` of watching.py. Such a function
+runs in the answer's process.
 """
 
 from __future__ import annotations

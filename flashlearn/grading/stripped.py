@@ -20,7 +20,7 @@ WHOLE = (
     "simulator/barriers.py", "simulator/gluon_names.py", "simulator/simulated.py", "simulator/scheduler.py",
     "compiler/rejected.py", "kernels/__init__.py", "kernels/recorder.py", "fast/target.py",
 )  # fmt: skip
-OF_EXERCISES = ("altered", "elsewhere", "launching", "raised", "recording", "simulating", "watching", "whole_kernels")
+OF_EXERCISES = ("altered", "launching", "raised", "simulating", "watching")
 OF_GRADING = ("__init__", "stand_ins", "landlock", "messages", "worker")
 COPIED = {
     *(f"exercises/{name}.py" for name in OF_EXERCISES),

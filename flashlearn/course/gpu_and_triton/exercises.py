@@ -14,7 +14,7 @@ import torch
 
 from flashlearn.core.steps import hbm_bytes
 from flashlearn.exercises.assessment import Case, Exercise
-from flashlearn.exercises.recording import recorded
+from flashlearn.exercises.launching import recorded
 from flashlearn.exercises.watching import WrongWay
 
 

@@ -8,8 +8,7 @@ import torch
 
 from flashlearn.course.triton_backward.exercises import ds_kernel, dv_kernel
 from flashlearn.exercises.formulas import follows, slips_of
-from flashlearn.exercises.launching import launch
-from flashlearn.exercises.whole_kernels import launched
+from flashlearn.exercises.launching import launch, launched
 
 INF = float("inf")
 LOG2_E = 1.4426950408889634

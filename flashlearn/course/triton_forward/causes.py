@@ -8,8 +8,7 @@ import torch
 
 from flashlearn.course.triton_forward.exercises import LOG2_E, mask_kernel, visit_kernel
 from flashlearn.exercises.formulas import slips_of
-from flashlearn.exercises.launching import launch
-from flashlearn.exercises.whole_kernels import launched
+from flashlearn.exercises.launching import launch, launched
 
 INF = float("inf")
 SCALE = 0.25

@@ -15,9 +15,8 @@ import torch
 from flashlearn.core.mask import causal_mask
 from flashlearn.course.triton_forward.solutions import bugs_solution, causal_solution, kernel_solution
 from flashlearn.exercises.assessment import Case, Exercise, Part
-from flashlearn.exercises.launching import launch
+from flashlearn.exercises.launching import compiles, launch, launched, launched_far, launched_with_tf32, traffic
 from flashlearn.exercises.watching import WrongWay
-from flashlearn.exercises.whole_kernels import compiles, launched, launched_far, launched_with_tf32, traffic
 
 tl: Any = None  # triton.language once a check runs: this module must import where Triton is missing
 LOG2_E = math.log2(math.e)

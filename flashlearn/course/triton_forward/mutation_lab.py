@@ -30,7 +30,7 @@ import torch
 
 from flashlearn.exercises.altered import replaced, run
 from flashlearn.exercises.answers import tables
-from flashlearn.exercises.outcome import leave
+from flashlearn.exercises.report import leave
 
 EXERCISE = "12.mutants"
 GUARD = 64  # rows behind K and V, more than a block: a mutant that reads past the end finds numbers, not other memory
