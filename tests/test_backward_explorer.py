@@ -85,12 +85,6 @@ def test_what_a_block_of_keys_adds_up_to_is_that_of_the_whole_matrices():
     assert {"1.75", "1", "0.5", "dV0", "dO1", "Pᵀ", "dK0"} <= set(texts(draw_backward_chip, last_of_key_0))
 
 
-def test_a_step_of_another_run_is_refused():
-    for draw in (draw_gradients, draw_backward_chip, draw_gradient_row):
-        with pytest.raises(ValueError, match="is it another picture's step"):
-            painted(draw, fl.record(fl.naive_softmax_steps(torch.ones(3)))[0])
-
-
 # the explorer
 
 

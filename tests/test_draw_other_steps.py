@@ -80,35 +80,20 @@ RUNS = {
     "sectors": lambda: sector_steps([1, 2]),
     "budget": lambda: [draw.budget_step(2, 2, 4, 59)],
 }
-OWN = {
-    "backward": "backward",
-    "backward_chip": "backward",
-    "barriers": "barriers",
-    "budget": "budget",
-    "converge": "one pass",
-    "gradient_row": "a row backward",
-    "gradients": "gradients",
-    "jacobian": "contraction",
-    "matmul": "matmul",
-    "overlap": "overlap",
-    "own_scales": "own scales",
-    "pages": "batch",
-    "pipeline": "pipeline",
-    "programs": "programs",
-    "projection": "projection",
-    "query": "one pass",
-    "ring": "ring",
-    "round_trip": "standard",
-    "row": "online",
-    "sectors": "sectors",
+OWN = {"backward_chip": "backward", "converge": "one pass", "gradient_row": "a row backward", "jacobian": "contraction"}
+OWN |= {"own_scales": "own scales", "pages": "batch", "query": "one pass", "round_trip": "standard", "row": "online"}
+OWN |= {
     "strides": "layout",
     "sums": "backward",
     "terms": "online",
     "tiling": "v2",
     "traffic": "race",
-    "tree": "tree",
     "walk": "v1 in lines",
 }
+OWN |= {
+    name: name for name in "backward barriers budget gradients matmul overlap pipeline programs projection ring".split()
+}
+OWN |= {name: name for name in ("sectors", "tree")}  # a picture and its own run
 LOOPS = ("two pass", "normalised", "v1", "v1 in lines", "v2")
 FITS = {  # other runs that have what a picture looks for
     "backward": ("fused", "ring"),

@@ -128,8 +128,3 @@ def test_a_pool_that_hands_a_page_out_twice_is_shown_so():
 
     run, _ = recorded(pool=Careless, share=False)
     assert any(len(page.holders) > 1 for step in run for page in step.values["pages"])
-
-
-def test_other_steps_are_refused():
-    with pytest.raises(ValueError, match="expected a step of a batch"):
-        drawn(fl.record(fl.naive_softmax_steps(torch.randn(4)))[0])

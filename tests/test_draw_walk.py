@@ -64,8 +64,3 @@ def test_a_head_dimension_that_does_not_fit_is_refused():
         ValueError, match="expected a head dimension of at most 3, which is what fits the picture, got 4"
     ):
         drawn(fl.record(fl.tiled_attention_v1_lines(q, k, v, block_q=3, block_k=4))[0])
-
-
-def test_other_steps_are_refused():
-    with pytest.raises(ValueError, match="expected a step of FlashAttention-1, line by line"):
-        drawn(fl.record(fl.tiled_attention_v2_steps(Q, K, V))[0])

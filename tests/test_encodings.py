@@ -62,40 +62,20 @@ def parsed(path: Path) -> ast.AST:
         return ast.parse(path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "path.read_text()",
-        "path.write_text(text)",
-        "open(name)",
-        "open(name, 'a')",
-        "open(name, mode='w')",
-        "path.open()",
-        "path.open('w')",
-        "os.fdopen(3, 'w')",
-        "subprocess.run(command, text=True)",
-        "subprocess.Popen(command, universal_newlines=True)",
-        "tempfile.NamedTemporaryFile('w')",
-        "NamedTemporaryFile(mode='w+', suffix='.py')",
-        "logging.FileHandler(path)",
-        "subprocess.getoutput('ls')",
-    ],
-)
+TEXTS = """path.read_text(); path.write_text(text); open(name); open(name, 'a'); open(name, mode='w'); path.open()
+path.open('w'); os.fdopen(3, 'w'); subprocess.run(command, text=True); subprocess.Popen(command, universal_newlines=True)
+tempfile.NamedTemporaryFile('w'); NamedTemporaryFile(mode='w+', suffix='.py'); logging.FileHandler(path)
+subprocess.getoutput('ls')"""
+BYTES = "path.read_bytes(); open(name, 'rb'); path.open('rb'); NamedTemporaryFile(suffix='.cubin'); Image.open(io)"
+
+
+@pytest.mark.parametrize("code", [ast.unparse(node) for node in ast.parse(TEXTS).body])
 def test_a_text_without_an_encoding_is_found(code):
     assert len(without_encoding(ast.parse(code))) == 1
     assert not without_encoding(ast.parse(f"{code[:-1]}{'' if code.endswith('()') else ', '}encoding='utf-8')"))
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "path.read_bytes()",
-        "open(name, 'rb')",
-        "path.open('rb')",
-        "NamedTemporaryFile(suffix='.cubin')",
-        "Image.open(io)",
-    ],
-)
+@pytest.mark.parametrize("code", [ast.unparse(node) for node in ast.parse(BYTES).body])
 def test_bytes_need_no_encoding(code):
     assert not without_encoding(ast.parse(code))
 
