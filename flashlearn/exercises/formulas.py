@@ -54,6 +54,12 @@ def normal(*shape: int, seed: int | None = None) -> Tensor:
     return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
+def normals(*shapes: tuple[int, ...], seed: int) -> list[Tensor]:
+    """Tensors of random numbers in float64, one after the other from one generator."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+
+
 def multiple(got: Tensor, candidate: Tensor) -> float | None:
     """The number c with got = c candidate, if there is one."""
     g, e = got.detach().double(), candidate.detach().double()

@@ -6,16 +6,12 @@ import math
 
 import torch
 
-from flashlearn.exercises.formulas import follows
-
-
-def _random(*shape: int) -> torch.Tensor:
-    return torch.randn(shape, dtype=torch.float64)
+from flashlearn.exercises.formulas import follows, normal
 
 
 def the_products(matmul_backward):
     """Square matrices, for which every product exists: which one is it?"""
-    dy, x, w = _random(3, 3), _random(3, 3), _random(3, 3)
+    dy, x, w = normal(3, 3), normal(3, 3), normal(3, 3)
     dx, dw = matmul_backward(dy.clone(), x.clone(), w.clone())
     named = {"dY": dy, "X": x, "W": w, "Y": x @ w, "dY^T": dy.mT, "X^T": x.mT, "W^T": w.mT}
     products = {f"{a} {b}": left @ right for a, left in named.items() for b, right in named.items()}
@@ -27,7 +23,7 @@ def the_products(matmul_backward):
 
 def the_sum_over_rows(matmul_backward):
     """Every row of X pulls at W alike: twice the rows, twice the sum."""
-    dy, x, w = _random(5, 2), _random(5, 3), _random(3, 2)
+    dy, x, w = normal(5, 2), normal(5, 3), normal(3, 2)
     dw = matmul_backward(dy, x, w)[1]
     twice = matmul_backward(torch.cat([dy, dy]), torch.cat([x, x]), w)[1]
     if not torch.allclose(twice, 2 * dw, atol=1e-6):
@@ -37,7 +33,7 @@ def the_sum_over_rows(matmul_backward):
 
 def the_formula(softmax_backward):
     """One row: dS = P o (dP - delta), delta = sum of P o dP."""
-    p, dp = torch.softmax(_random(1, 5), -1), _random(1, 5) + 2
+    p, dp = torch.softmax(normal(1, 5), -1), normal(1, 5) + 2
     delta, total, mean = (t.sum(-1, keepdim=True) for t in (p * dp, dp, dp / 5))
     candidates = {
         "dP - delta | the factor P is missing": dp - delta,
@@ -54,7 +50,7 @@ def the_formula(softmax_backward):
 
 
 def rows_are_apart(softmax_backward):
-    p, dp = torch.softmax(_random(3, 4), -1), _random(3, 4)
+    p, dp = torch.softmax(normal(3, 4), -1), normal(3, 4)
     alone = torch.cat([softmax_backward(dp[i : i + 1], p[i : i + 1]) for i in range(3)])
     if not torch.allclose(softmax_backward(dp, p), alone, atol=1e-6):
         return "a row comes out differently when others stand beside it: one delta for each row, over dim=-1 with keepdim=True"
@@ -63,7 +59,7 @@ def rows_are_apart(softmax_backward):
 
 def the_row_of_dv(dv):
     """Three queries and three keys: which numbers of P weigh the rows of dO?"""
-    p, do, j = torch.softmax(_random(3, 3), -1), _random(3, 3), 1
+    p, do, j = torch.softmax(normal(3, 3), -1), normal(3, 3), 1
     column, right = p[:, j], p[:, j] @ do
     candidates = {
         "P_j0 dO_0 + P_j1 dO_1 + ... | the weights of key j stand in column j of P": p[j] @ do,
@@ -79,7 +75,7 @@ def the_row_of_dv(dv):
 
 def the_three_gradients(attention_backward):
     """Square matrices, on which every transpose that is missing still runs."""
-    do, q, k, v = (_random(3, 3) for _ in range(4))
+    do, q, k, v = (normal(3, 3) for _ in range(4))
     scale = 1 / math.sqrt(3)
     p, dp = torch.softmax(scale * q @ k.mT, -1), do @ v.mT
     delta = (p * dp).sum(-1, keepdim=True)

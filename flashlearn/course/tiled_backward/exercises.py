@@ -14,6 +14,7 @@ from flashlearn.course.tiled_backward.solutions import (
     order_solution,
 )
 from flashlearn.exercises.assessment import Case, Exercise
+from flashlearn.exercises.formulas import normals
 from flashlearn.exercises.ordering import Ordering, puzzle
 from flashlearn.exercises.watching import WrongWay, shapes, watched
 
@@ -22,8 +23,7 @@ ORDER = puzzle("tiled_backward", "order", one_block_of_keys, given=(1, 0))
 
 def _problem(N_q, N_k, D, size=1.0):
     """q, k, v, do, P, o, lse of one head in float64, and S with the gradient that autograd finds for it."""
-    generator = torch.Generator().manual_seed(N_q)
-    q, k, v, do = (torch.randn(n, D, generator=generator, dtype=torch.float64) for n in (N_q, N_k, N_k, N_q))
+    q, k, v, do = normals(*((n, D) for n in (N_q, N_k, N_k, N_q)), seed=N_q)
     S = (size * q @ k.mT / math.sqrt(D)).requires_grad_()
     P = torch.softmax(S, -1)
     dS = torch.autograd.grad((P @ v * do).sum(), S)[0]  # of a number: with `do` as an argument torch imports SymPy

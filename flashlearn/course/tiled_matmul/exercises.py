@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 import itertools
 
-import torch
-
 from flashlearn.course.tiled_matmul.solutions import blocks_solution, tiled_solution
 from flashlearn.exercises.assessment import Case, Exercise
+from flashlearn.exercises.formulas import normals
 from flashlearn.exercises.watching import PRODUCTS, WrongWay, watched
 
 ENTRY_BY_ENTRY = ("mul", "addcmul", "addr")  # products too, if what they make is summed
@@ -30,8 +29,7 @@ def _every_size(function, most=6):
 
 
 def _matrices(M, K, N):
-    generator = torch.Generator().manual_seed(M + K + N)
-    return [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in ((M, K), (K, N))]
+    return normals((M, K), (K, N), seed=M + K + N)
 
 
 def _product(M, K, N, block):

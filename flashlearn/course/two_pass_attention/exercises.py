@@ -7,16 +7,11 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from flashlearn.course.two_pass_attention.solutions import attention_solution, decode_solution
 from flashlearn.exercises.assessment import Case, Exercise
-
-
-def _random(*shapes):
-    """Tensors of these shapes, no two of them alike."""
-    generator = torch.Generator().manual_seed(0)
-    return [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+from flashlearn.exercises.formulas import normals
 
 
 def _attention_of(N_q, N_k, D, *batch, size=1.0, rounded=False):
-    q, k, v = _random((*batch, N_q, D), (*batch, N_k, D), (*batch, N_k, D))
+    q, k, v = normals((*batch, N_q, D), (*batch, N_k, D), (*batch, N_k, D), seed=0)
     q, k = size * q, size * k
     if rounded:  # to whole numbers, which have the same value in every dtype
         q, k, v = q.round(), k.round(), (8 * v).round()
@@ -26,7 +21,7 @@ def _attention_of(N_q, N_k, D, *batch, size=1.0, rounded=False):
 def _decoded(tokens, cached=0, batch=(), size=1.0):
     """Feed tokens one at a time; the rows must be those of causal attention over all of them."""
     N = cached + tokens
-    q, k, v = _random(*[(*batch, N, 6)] * 3)
+    q, k, v = normals(*[(*batch, N, 6)] * 3, seed=0)
     q = size * q
 
     def compare(function):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from flashlearn.exercises.formulas import follows
+from flashlearn.exercises.formulas import follows, normals
 
 
 def _empty(answer) -> bool:
@@ -95,12 +95,8 @@ def in_blocks(loop):
 
 
 def _problem(B: int, H: int, shift: float = 0.0):
-    generator = torch.Generator().manual_seed(7)
-
-    def random(*shape):
-        return torch.randn(shape, generator=generator, dtype=torch.float64)
-
-    S, v, do, sinks = shift + random(B, H, 5, 6), random(B, H, 6, 4), random(B, H, 5, 4), shift + random(H)
+    S, v, do, sinks = normals((B, H, 5, 6), (B, H, 6, 4), (B, H, 5, 4), (H,), seed=7)
+    S, sinks = S + shift, sinks + shift
     lse = torch.logsumexp(torch.cat([S, sinks[:, None, None].expand(B, H, 5, 1)], -1), -1)
     return do, torch.exp(S - lse[..., None]) @ v, lse, sinks
 
