@@ -24,7 +24,7 @@ from flashlearn.measurements.records import geometric_mean
 from flashlearn.measurements.story import CHANGES, candidates, gain, third_stage
 from tests.balance import last_over_mean
 from tests.test_notebooks import typed_in_prose
-from tests.test_recorded import deterministic, rounded, span, spread
+from tests.test_recorded import deterministic, span, spread
 from tools import appendix
 
 
@@ -455,13 +455,13 @@ def test_what_is_said_of_a_multiprocessor_with_one_program():
     many = over([row for (programs, _), row in heads.items() if programs > H200_SXM.sms])
     narrow = over(chosen(rows, D=64))
     assert len(alone) + len(few) + len(many) == len(heads)
-    assert (len(alone), rounded(alone)) == (13, "0.93 to 1.01") and rounded(few) == "1.18 to 1.80"
-    assert (rounded(many), rounded(narrow[3:]), rounded(narrow[:3])) == ("1.00 to 1.10", "0.98 to 1.67", "0.70 to 0.84")
+    assert (len(alone), span(alone)) == (13, "0.93 to 1.01") and span(few) == "1.18 to 1.80"
+    assert (span(many), span(narrow[3:]), span(narrow[:3])) == ("1.00 to 1.10", "0.98 to 1.67", "0.70 to 0.84")
     told = heads[8, 8192]
     assert f"it took {told['before'] / told['cudnn']:.2f} of cuDNN's time behind 8192 keys of eight key heads" in text
     assert "it took 1.12 of" in text
     odd = [row["before"] / row["cudnn"] for row in rows if row["alone"] / row["before"] < 0.9]
-    assert rounded(odd) == "1.24 to 1.66"
+    assert span(odd) == "1.24 to 1.66"
     for words in (
         "at D = 65 to 128: 0.93 to 1.01 of the time before in 13 settings, and 1.06 of cuDNN's in that one.",
         "With fewer keys it would take 1.18 to 1.80 times as long, with more key heads than SMs 1.00 to 1.10, and at D = 64 0.98 to 1.67;",
@@ -478,12 +478,10 @@ def test_what_is_said_of_a_multiprocessor_with_one_program():
         " ".join((root / name).read_text(encoding="utf-8").split())
         for name in ("docs/engineering_log.md", "docs/engineering_log.md")
     )
-    assert f"twice as large: {rounded(alone)} of the time (H200, {len(alone)} settings of D = 128" in source
-    assert f"With fewer than 512 keys each it would take {rounded(few)} times as long." in source
+    assert f"twice as large: {span(alone)} of the time (H200, {len(alone)} settings of D = 128" in source
+    assert f"With fewer than 512 keys each it would take {span(few)} times as long." in source
     most = max(row["flashlearn"]["graph us"] / row["cudnn"]["graph us"] for row in BESIDE["decoding"])
-    assert (
-        f"at most {most:.2f} of cuDNN's in 48 settings" in source and f"{rounded(alone)} of the time on an" in changes
-    )
+    assert f"at most {most:.2f} of cuDNN's in 48 settings" in source and f"{span(alone)} of the time on an" in changes
     assert (
         f"at most {most:.2f} of cuDNN's in CUDA graphs, where it was up to {told['before'] / told['cudnn']:.2f}."
         in changes
@@ -501,7 +499,7 @@ def test_what_is_said_of_a_multiprocessor_with_one_program():
         ("3.6.0", "1.09", "1.09"), ("3.7.1", "1.15", "1.09"), ("3.8.0", "1.05", "1.04"),
     ]  # fmt: skip
     another = trials["decoding, alone, another machine"]["rows"]
-    assert rounded(row["alone"] / row["before"] for row in another) == "1.15 to 1.17"
+    assert span(row["alone"] / row["before"] for row in another) == "1.15 to 1.17"
     assert 2 * 2 * 8192 * 8 * 128 == 32 * 2**20 and "K and V have 32 MB" in text
     assert f"the L2 cache holds {H200_SXM.l2 // 2**20} MB" in text
 
