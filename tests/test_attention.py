@@ -8,59 +8,29 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 import flashlearn as fl
-from flashlearn.algorithms.attention import (
-    one_pass_attention,
-    one_pass_attention_steps,
-    standard_attention,
-    standard_attention_steps,
-    two_pass_attention,
-    two_pass_attention_steps,
-)
-from flashlearn.algorithms.tiled import (
-    tiled_attention_v1,
-    tiled_attention_v1_steps,
-    tiled_attention_v2,
-    tiled_attention_v2_steps,
-)
-from flashlearn.algorithms.tiled_backward import tiled_attention_backward
-from flashlearn.core.steps import hbm_bytes, last, passes, record
+from flashlearn.core.steps import last
 from flashlearn.cost import operations
-from tests.grid import (
-    CASES,
-    DTYPES,
-    HEAD_DIMS,
-    LAYOUTS,
-    LENGTHS,
-    LOGITS,
-    Case,
-    check,
-    make,
-    oracle,
-    plain,
-    reference,
-    results,
-    traits,
-    work,
-)
+from tests import grid
+from tests.grid import Case, check, make, oracle, plain
 from tests.slow import covering, slow
 
 BLOCKS = ("block_q", "block_k")
 # name -> the function, and which of a case's block sizes it takes (one_pass: a key at a time)
 ALGORITHMS = {
-    "standard": (standard_attention, ()),
-    "two_pass": (two_pass_attention, ("block_k",)),
-    "two_pass recompute": (partial(two_pass_attention, recompute=True), ("block_k",)),
-    "one_pass": (one_pass_attention, ()),
-    "one_pass normalised": (partial(one_pass_attention, normalised=True), ("block_k",)),
-    "tiled_v1": (tiled_attention_v1, BLOCKS),
-    "tiled_v2": (partial(tiled_attention_v2, return_lse=True), BLOCKS),
+    "standard": (fl.standard_attention, ()),
+    "two_pass": (fl.two_pass_attention, ("block_k",)),
+    "two_pass recompute": (partial(fl.two_pass_attention, recompute=True), ("block_k",)),
+    "one_pass": (fl.one_pass_attention, ()),
+    "one_pass normalised": (partial(fl.one_pass_attention, normalised=True), ("block_k",)),
+    "tiled_v1": (fl.tiled_attention_v1, BLOCKS),
+    "tiled_v2": (partial(fl.tiled_attention_v2, return_lse=True), BLOCKS),
 }
 STEPS = {
-    "standard": (standard_attention_steps, ()),
-    "two_pass": (two_pass_attention_steps, ("block_k",)),
-    "one_pass": (one_pass_attention_steps, ("block_k",)),
-    "tiled_v1": (tiled_attention_v1_steps, BLOCKS),
-    "tiled_v2": (tiled_attention_v2_steps, BLOCKS),
+    "standard": (fl.standard_attention_steps, ()),
+    "two_pass": (fl.two_pass_attention_steps, ("block_k",)),
+    "one_pass": (fl.one_pass_attention_steps, ("block_k",)),
+    "tiled_v1": (fl.tiled_attention_v1_steps, BLOCKS),
+    "tiled_v2": (fl.tiled_attention_v2_steps, BLOCKS),
 }
 
 
@@ -70,14 +40,14 @@ def forward(name: str, case: Case, algorithms=ALGORITHMS):
     return partial(function, causal=case.causal, scale=case.scale, **{b: getattr(case, b) for b in blocks})
 
 
-@pytest.mark.parametrize("case", covering(CASES, traits, work), ids=str)
+@pytest.mark.parametrize("case", covering(grid.CASES, grid.traits, grid.work), ids=str)
 def test_every_algorithm_meets_the_error_rule(case):
     q, k, v, do = make(case)
     want, yardstick = oracle(case, q, k, v, do), plain(case, q, k, v, do)
     for name in ALGORITHMS:
         # Dividing at every key loses more bits in autograd than in the forward pass: float64 only.
         with_gradients = name != "one_pass normalised" or case.dtype == torch.float64
-        check(case, results(forward(name, case), q, k, v, do if with_gradients else None), want, yardstick)
+        check(case, grid.results(forward(name, case), q, k, v, do if with_gradients else None), want, yardstick)
 
 
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "standard"])
@@ -94,7 +64,7 @@ def test_the_gradient_of_lse_is_right():
     q, k, v, do = make(case)
     dlse = torch.linspace(-1, 1, 36, dtype=torch.float64).reshape(1, 4, 9)
     want, yardstick = oracle(case, q, k, v, do, dlse), plain(case, q, k, v, do, dlse)
-    check(case, results(forward("tiled_v2", case), q, k, v, do, dlse), want, yardstick)
+    check(case, grid.results(forward("tiled_v2", case), q, k, v, do, dlse), want, yardstick)
     assert (want["dq"] - oracle(case, q, k, v, do)["dq"]).abs().max() > 0.01  # it does contribute
 
 
@@ -114,11 +84,11 @@ def as_output(out):
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", grid.DTYPES, ids=str)
 def test_rows_that_see_no_key_give_zero(name, dtype):
     case = Case(7, 3, 4, causal=True, dtype=dtype, block_q=2, block_k=2)
     q, k, v, do = make(case)
-    ours = results(forward(name, case), q, k, v, do)
+    ours = grid.results(forward(name, case), q, k, v, do)
     unseen = case.masked_rows
     assert unseen == 4
     assert not ours["o"][:, :, :unseen].any() and not ours["dq"][:, :, :unseen].any()
@@ -173,19 +143,19 @@ def test_steps_tell_what_was_written_and_never_change(name, case):
             assert step.values[tile.name].element_size() == tile.itemsize
         assert step.sentence.endswith(".") and "nan" not in step.sentence
     assert steps[-1].phase == "done" and all(step.output is None for step in steps[:-1])
-    assert torch.equal(record(steps)[-1].written("O"), steps[-1].output.double())
+    assert torch.equal(fl.record(steps)[-1].written("O"), steps[-1].output.double())
 
 
 def test_matrices_are_read_as_often_as_claimed():
     q, k, v, _ = make(Case(1, 10, 4, B=2))
-    functions = (standard_attention_steps, two_pass_attention_steps, one_pass_attention_steps)
+    functions = (fl.standard_attention_steps, fl.two_pass_attention_steps, fl.one_pass_attention_steps)
     standard, two, one = (list(function(q, k, v)) for function in functions)
-    again = list(two_pass_attention_steps(q, k, v, recompute=True))
-    assert [passes(steps, "K") for steps in (standard, two, again, one)] == [1, 1, 2, 1]
+    again = list(fl.two_pass_attention_steps(q, k, v, recompute=True))
+    assert [fl.passes(steps, "K") for steps in (standard, two, again, one)] == [1, 1, 2, 1]
     assert len(two) == 2 * 10 + 2 and len(one) == 10 + 2
-    assert hbm_bytes(standard, "S", "P").total > 0 == hbm_bytes(two, "S", "P").total
+    assert fl.hbm_bytes(standard, "S", "P").total > 0 == fl.hbm_bytes(two, "S", "P").total
     K = k.numel() * k.element_size()
-    assert [hbm_bytes(steps, "K").read for steps in (standard, two, again, one)] == [K, K, 2 * K, K]
+    assert [fl.hbm_bytes(steps, "K").read for steps in (standard, two, again, one)] == [K, K, 2 * K, K]
     kept = [[t.cols for t in step.on_chip if t.name == "S"] for step in two if step.phase == "maximum and sum"]
     assert kept == [[(j, j + 1) for j in range(n)] for n in range(1, 11)]  # scores stay on chip, and grow with N_k
 
@@ -193,11 +163,11 @@ def test_matrices_are_read_as_often_as_claimed():
 def test_dividing_once_saves_divisions():
     N, D = 10, 4
     q, k, v, _ = make(Case(1, N, D))
-    once, always = (operations(one_pass_attention_steps(q, k, v, normalised=n)) for n in (False, True))
+    once, always = (operations(fl.one_pass_attention_steps(q, k, v, normalised=n)) for n in (False, True))
     assert once["divide"] == D and always["divide"] == 2 * N
     assert {n: once[n] for n in ("exp", "multiply", "max")} == {n: always[n] for n in ("exp", "multiply", "max")}
     assert once["exp"] == 2 * N and once["multiply"] == N * (D + 2)
-    prefix = [step.values for step in one_pass_attention_steps(q, k, v, normalised=True) if step.phase == "one pass"]
+    prefix = [step.values for step in fl.one_pass_attention_steps(q, k, v, normalised=True) if step.phase == "one pass"]
     for j, seen in enumerate(prefix):  # o' is the attention over the keys so far, at every step
         o = scaled_dot_product_attention(q, k[:, :, : j + 1], v[:, :, : j + 1])
         torch.testing.assert_close(seen["o'"], o)
@@ -208,7 +178,7 @@ def test_dividing_once_saves_divisions():
 
 def test_one_number_replaces_two():
     q, k, v, _ = make(Case(3, 8, 4, dtype=torch.float64))
-    done = last(one_pass_attention_steps(q, k, v))
+    done = last(fl.one_pass_attention_steps(q, k, v))
     S = q @ k.mT / 2
     torch.testing.assert_close(done.values["lse"], torch.logsumexp(S, -1, keepdim=True))
     torch.testing.assert_close(torch.exp(S - done.values["lse"]), torch.softmax(S, -1))
@@ -216,7 +186,7 @@ def test_one_number_replaces_two():
 
 def test_sentences_say_what_a_query_does_not_see():
     q, k = torch.randn(1, 1, 4, 2), torch.randn(1, 1, 4, 2)
-    for steps in (one_pass_attention_steps, two_pass_attention_steps):
+    for steps in (fl.one_pass_attention_steps, fl.two_pass_attention_steps):
         said = [step.sentence for step in steps(q, k, k, window=(1, 0))]
         assert ["hidden from this query" in sentence for sentence in said[:4]] == [True, True, False, False]
         last = next(step.sentence for step in steps(q, k[:, :, :0], k[:, :, :0]))
@@ -250,20 +220,20 @@ def test_inputs_are_checked(name):
 
 
 def test_the_grid_covers_every_value():
-    assert len({str(case) for case in CASES}) == len(CASES)
+    assert len({str(case) for case in grid.CASES}) == len(grid.CASES)
     lists = {
-        "N_q": LENGTHS,
-        "N_k": LENGTHS,
-        "D": HEAD_DIMS,
-        "layout": LAYOUTS,
-        "logits": LOGITS,
-        "dtype": DTYPES,
+        "N_q": grid.LENGTHS,
+        "N_k": grid.LENGTHS,
+        "D": grid.HEAD_DIMS,
+        "layout": grid.LAYOUTS,
+        "logits": grid.LOGITS,
+        "dtype": grid.DTYPES,
         "causal": (True, False),
     }
     for name, values in lists.items():
-        assert {getattr(case, name) for case in CASES} == set(values), name
-    for dtype in DTYPES:
-        mine = [case for case in CASES if case.dtype == dtype]
+        assert {getattr(case, name) for case in grid.CASES} == set(values), name
+    for dtype in grid.DTYPES:
+        mine = [case for case in grid.CASES if case.dtype == dtype]
         assert {case.causal for case in mine} == {True, False}
         assert any(case.masked_rows for case in mine) and any(case.H_q > case.H_kv for case in mine)
         assert any(case.N_q != case.N_k for case in mine)
@@ -278,7 +248,7 @@ def test_layouts_are_what_they_say():
     assert make(Case(4, 4, 2, layout="strided"))[0].stride(-1) == 2
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if not case.masked_rows], ids=str)
+@pytest.mark.parametrize("case", [case for case in grid.CASES if not case.masked_rows], ids=str)
 def test_the_oracle_agrees_with_pytorch(case):
     q, k, v, _ = (t.double() for t in make(case))
     mask = torch.ones(case.N_q, case.N_k, dtype=torch.bool).tril(case.N_k - case.N_q) if case.causal else None
@@ -288,9 +258,9 @@ def test_the_oracle_agrees_with_pytorch(case):
 
 def spoil(name, q, k, v):
     """Attention with a planted mistake."""
-    o, lse = reference(q, k, v, causal=True)
+    o, lse = grid.reference(q, k, v, causal=True)
     if name == "diagonal lost":
-        o = reference(q, k[:, :, :-1], v[:, :, :-1], causal=True)[0]
+        o = grid.reference(q, k[:, :, :-1], v[:, :, :-1], causal=True)[0]
     elif name == "one entry off":
         o = o.clone()
         o[0, 0, 3, 2] += 0.01 * o[0, 0, 3, 2].abs() + 1e-4
@@ -298,7 +268,7 @@ def spoil(name, q, k, v):
         o = o.clone()
         o[0, 1, 5, 1] = math.nan
     elif name == "scale forgotten":
-        o = reference(q, k, v, causal=True, scale=1.0)[0]
+        o = grid.reference(q, k, v, causal=True, scale=1.0)[0]
     elif name == "log to base 2":
         lse = lse / math.log(2)
     elif name == "lse of an unseen row is finite":
@@ -324,9 +294,9 @@ def test_the_rule_catches_mistakes(mistake):
     case = Case(40, 33, 8, causal=True)
     q, k, v, _ = make(case)
     want, yardstick = oracle(case, q, k, v), plain(case, q, k, v)
-    check(case, results(partial(spoil, "none"), q, k, v), want, yardstick)
+    check(case, grid.results(partial(spoil, "none"), q, k, v), want, yardstick)
     with pytest.raises(AssertionError, match=r"o: |lse: "):
-        check(case, results(partial(spoil, mistake), q, k, v), want, yardstick)
+        check(case, grid.results(partial(spoil, mistake), q, k, v), want, yardstick)
 
 
 @pytest.mark.parametrize("option", ["causal", "normalised", "recompute", "return_lse", "fused"])
@@ -334,11 +304,11 @@ def test_words_do_not_count_as_true(option):
     q, k, v, _do = make(Case(3, 5, 2))
     lse = torch.zeros(q.shape[:3])
     functions = {
-        "causal": lambda **o: standard_attention(q, k, v, **o),
-        "normalised": lambda **o: one_pass_attention(q, k, v, **o),
-        "recompute": lambda **o: two_pass_attention(q, k, v, **o),
-        "return_lse": lambda **o: tiled_attention_v2(q, k, v, **o),
-        "fused": lambda **o: tiled_attention_backward(q, q, k, v, q, lse, block_q=2, block_k=2, **o),
+        "causal": lambda **o: fl.standard_attention(q, k, v, **o),
+        "normalised": lambda **o: fl.one_pass_attention(q, k, v, **o),
+        "recompute": lambda **o: fl.two_pass_attention(q, k, v, **o),
+        "return_lse": lambda **o: fl.tiled_attention_v2(q, k, v, **o),
+        "fused": lambda **o: fl.tiled_attention_backward(q, q, k, v, q, lse, block_q=2, block_k=2, **o),
     }
     with pytest.raises(TypeError, match=f"expected {option} to be True or False, got 'no'"):
         functions[option](**{option: "no"})

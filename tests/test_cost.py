@@ -9,21 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from flashlearn.algorithms.attention import one_pass_attention_steps, standard_attention_steps, two_pass_attention_steps
-from flashlearn.algorithms.softmax import (
-    blocked_softmax_steps,
-    merge_tree_steps,
-    naive_softmax_steps,
-    online_softmax_steps,
-    safe_softmax_steps,
-)
-from flashlearn.algorithms.tiled import (
-    fitting_block_sizes,
-    paper_block_sizes,
-    sram_elements,
-    tiled_attention_v1_steps,
-    tiled_attention_v2_steps,
-)
+import flashlearn as fl
 from flashlearn.core.mask import Mask
 from flashlearn.core.steps import Step, hbm_bytes, matmul_flops
 from flashlearn.cost import (
@@ -61,11 +47,11 @@ from tests.grid import CASES, DTYPES, Case, make, traits, work
 from tests.slow import covering, slow
 
 STEPS = {
-    "standard_attention": standard_attention_steps,
-    "two_pass_attention": two_pass_attention_steps,
-    "one_pass_attention": one_pass_attention_steps,
-    "tiled_attention_v1": tiled_attention_v1_steps,
-    "tiled_attention_v2": tiled_attention_v2_steps,
+    "standard_attention": fl.standard_attention_steps,
+    "two_pass_attention": fl.two_pass_attention_steps,
+    "one_pass_attention": fl.one_pass_attention_steps,
+    "tiled_attention_v1": fl.tiled_attention_v1_steps,
+    "tiled_attention_v2": fl.tiled_attention_v2_steps,
 }
 # small, for every pairing of sizes, blocks and dtype; the grid adds ragged and large ones
 LITTLE = [
@@ -127,8 +113,8 @@ def test_counted_equals_predicted_for_the_variants():
             assert count == formula, str(case)
             assert count.read > both_costs("two_pass_attention", case, block_k=block_k)[0].read or not count.flops
         q, k, v, _ = make(case)
-        o_prime = counted(one_pass_attention_steps(q, k, v, causal=case.causal, normalised=True))
-        assert o_prime == counted(one_pass_attention_steps(q, k, v, causal=case.causal))
+        o_prime = counted(fl.one_pass_attention_steps(q, k, v, causal=case.causal, normalised=True))
+        assert o_prime == counted(fl.one_pass_attention_steps(q, k, v, causal=case.causal))
 
 
 def test_softmax_names_are_checked():
@@ -140,23 +126,23 @@ def test_softmax_names_are_checked():
 def test_counted_is_the_formula_for_every_softmax(shape):
     for dtype in DTYPES:
         x = torch.zeros(shape, dtype=dtype)
-        runs = {"naive": naive_softmax_steps, "safe": safe_softmax_steps, "online": online_softmax_steps}
+        runs = {"naive": fl.naive_softmax_steps, "safe": fl.safe_softmax_steps, "online": fl.online_softmax_steps}
         for name, steps in runs.items():
             formula = softmax_cost(name, math.prod(shape[:-1]), shape[-1], dtype=dtype)
             assert counted_by_the_package(steps(x)) == formula
         for block_size in (1, 4, 20):
             formula = softmax_cost("blocked", math.prod(shape[:-1]), shape[-1], dtype=dtype, block_size=block_size)
-            assert counted_by_the_package(blocked_softmax_steps(x, block_size)) == formula
+            assert counted_by_the_package(fl.blocked_softmax_steps(x, block_size)) == formula
     assert softmax_cost("safe", 3, 7).read == 3 * 3 * 7 * 4 and softmax_cost("online", 3, 7).read == 2 * 3 * 7 * 4
 
 
 def test_results_that_are_never_written_are_no_part_of_what_is_stored():
-    steps = list(merge_tree_steps(torch.zeros(2, 10), 3))
+    steps = list(fl.merge_tree_steps(torch.zeros(2, 10), 3))
     assert counted_by_the_package(steps) == Cost(read=80, written=0, flops=2 * operations(steps).total())
     q = torch.zeros(1, 2, 5, 4)
-    assert counted_by_the_package(tiled_attention_v2_steps(q, q, q)).extra == 4 * 2 * 5
-    assert counted_by_the_package(tiled_attention_v2_steps(q, q, q, return_lse=True)).extra == 0
-    nothing_seen = counted_by_the_package(tiled_attention_v2_steps(q, q[:, :, :0], q[:, :, :0]))
+    assert counted_by_the_package(fl.tiled_attention_v2_steps(q, q, q)).extra == 4 * 2 * 5
+    assert counted_by_the_package(fl.tiled_attention_v2_steps(q, q, q, return_lse=True)).extra == 0
+    nothing_seen = counted_by_the_package(fl.tiled_attention_v2_steps(q, q[:, :, :0], q[:, :, :0]))
     assert nothing_seen == v2_cost(1, 2, 5, 0, 4, dtype=torch.float32)
 
 
@@ -176,26 +162,31 @@ def slope(xs, ys):
 
 def test_standard_attention_moves_n_d_and_n_squared():
     sizes = list(itertools.product((16, 64, 256), (4, 16, 64)))
-    counts = torch.tensor([[float(bytes_of(standard_attention_steps, N, D))] for N, D in sizes], dtype=torch.float64)
+    counts = torch.tensor([[float(bytes_of(fl.standard_attention_steps, N, D))] for N, D in sizes], dtype=torch.float64)
     terms = torch.tensor([[N * D, N * N] for N, D in sizes], dtype=torch.float64)
     fit = torch.linalg.lstsq(terms, counts).solution
     torch.testing.assert_close(fit, torch.tensor([[16.0], [16.0]], dtype=torch.float64))  # 4 N d and 4 N^2 floats
     assert (terms @ fit - counts).abs().max() < 1e-6
     long, wide = (64, 128, 256, 512), (64, 128, 256, 512)
-    assert abs(slope(long, [bytes_of(standard_attention_steps, N, 1) for N in long]) - 2) < 0.05
-    assert abs(slope(wide, [bytes_of(standard_attention_steps, 2, D) for D in wide]) - 1) < 0.05
+    assert abs(slope(long, [bytes_of(fl.standard_attention_steps, N, 1) for N in long]) - 2) < 0.05
+    assert abs(slope(wide, [bytes_of(fl.standard_attention_steps, 2, D) for D in wide]) - 1) < 0.05
 
 
 @pytest.mark.parametrize(
     "version, rule",
-    [(2, fitting_block_sizes), slow(1, paper_block_sizes), slow(1, fitting_block_sizes), slow(2, paper_block_sizes)],
+    [
+        (2, fl.fitting_block_sizes),
+        slow(1, fl.paper_block_sizes),
+        slow(1, fl.fitting_block_sizes),
+        slow(2, fl.paper_block_sizes),
+    ],
 )
 def test_flash_attention_moves_n_squared_d_squared_over_m(rule, version):
     def count(N, D, M):
         few, many = rule(M, D)  # version 1 wants its many rows in K_j, version 2 in Q_i
         if version == 1:
-            return bytes_of(tiled_attention_v1_steps, N, D, block_q=few, block_k=many)
-        return bytes_of(tiled_attention_v2_steps, N, D, block_q=many, block_k=few)
+            return bytes_of(fl.tiled_attention_v1_steps, N, D, block_q=few, block_k=many)
+        return bytes_of(fl.tiled_attention_v2_steps, N, D, block_q=many, block_k=few)
 
     N, D, M = 512, 32, 2**13
     assert abs(slope((256, 512, 1024), [count(n, D, M) for n in (256, 512, 1024)]) - 2) < 0.15
@@ -315,7 +306,7 @@ def test_the_three_kernels_of_standard_attention_are_its_parts():
     for N_q, N_k, D in ((16, 16, 4), (5, 9, 3), (9, 1, 8)):
         q, k = (torch.zeros(2, 3, n, D, dtype=torch.float16) for n in (N_q, N_k))
         kernels = standard_kernels(2, 3, N_q, N_k, D)
-        run = list(standard_attention_steps(q, k, k))
+        run = list(fl.standard_attention_steps(q, k, k))
         for step, cost in zip(run[:3], kernels.values(), strict=True):
             assert hbm_bytes([step]) == (cost.read, cost.written)
             elementwise = 0 if step.matmuls else 2 * 3 * N_q * step.operations.total()
@@ -366,7 +357,7 @@ FORWARD = [*ATTENTION_COSTS.values(), standard_kernels, ideal_cost]
 BACKWARD = [standard_backward_cost, stored_backward_cost, two_pass_backward_cost, fused_backward_cost]
 BLOCKED = [one_pass_cost, two_pass_cost, v1_cost, v2_cost, two_pass_backward_cost, fused_backward_cost]
 UNBLOCKED = [standard_cost, standard_kernels, ideal_cost, standard_backward_cost, stored_backward_cost]
-SOFTMAX = list(safe_softmax_steps(torch.zeros(4)))
+SOFTMAX = list(fl.safe_softmax_steps(torch.zeros(4)))
 
 
 @pytest.mark.parametrize(
@@ -459,7 +450,7 @@ CALLS = {  # every cost that takes sizes, with large ones
     communication.ring_backward_bytes: ((10**7, 8, 128, "zigzag"), {"causal": True, "e": 2, "wide": 4}),
     communication.ulysses_bytes: ((10**7, 8, 128, 8, 2), {"e": 2}),
     communication.tokens_to_hide: ((communication.ETHERNET_10, A100_40GB), {"group": 2**30, "e": 2}),
-    sram_elements: ((50_000, 50_000, 128), {}),
+    fl.sram_elements: ((50_000, 50_000, 128), {}),
 }
 
 

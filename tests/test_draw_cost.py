@@ -11,26 +11,8 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Polygon
 
-from flashlearn import (
-    hbm_bytes,
-    one_pass_attention_steps,
-    record,
-    safe_softmax_steps,
-    standard_attention_steps,
-    tiled_attention_v1_steps,
-    tiled_attention_v2_steps,
-)
-from flashlearn.cost import (
-    A100_40GB,
-    HARDWARE,
-    ideal_cost,
-    placement,
-    race,
-    softmax_cost,
-    standard_cost,
-    two_pass_cost,
-    v2_cost,
-)
+import flashlearn as fl
+from flashlearn import cost as costs
 from flashlearn.show.draw import draw_block_sizes, draw_budgets, draw_memory, draw_roofline, draw_traffic
 from flashlearn.show.draw.style import COLOURS
 from flashlearn.show.draw.traffic import LEFT, SPAN
@@ -39,7 +21,7 @@ from tests.drawing import painted, readable
 from tests.slow import slow
 from tests.speed import times_plain
 
-EVERY_GPU = pytest.mark.parametrize("gpu", HARDWARE.values(), ids=lambda gpu: gpu.name)
+EVERY_GPU = pytest.mark.parametrize("gpu", costs.HARDWARE.values(), ids=lambda gpu: gpu.name)
 
 
 CURVES = {"layout": "constrained", "render": True}
@@ -51,16 +33,16 @@ WIDE = {"size": (12.8, 6.2), **CURVES}
 def runs(N=64, d=8, block=16):
     q, k, v = (torch.randn(1, 1, N, d, generator=torch.Generator().manual_seed(s)).half() for s in range(3))
     return {
-        "standard attention": record(standard_attention_steps(q, k, v)),
-        "version 1": record(tiled_attention_v1_steps(q, k, v, block_q=block, block_k=block)),
-        "version 2": record(tiled_attention_v2_steps(q, k, v, block_q=block, block_k=block)),
+        "standard attention": fl.record(fl.standard_attention_steps(q, k, v)),
+        "version 1": fl.record(fl.tiled_attention_v1_steps(q, k, v, block_q=block, block_k=block)),
+        "version 2": fl.record(fl.tiled_attention_v2_steps(q, k, v, block_q=block, block_k=block)),
     }
 
 
 def test_race_gives_every_lane_the_same_bytes():
     recorded = runs()
-    totals = {title: hbm_bytes(run).total for title, run in recorded.items()}
-    frames = record(race(recorded, 10))
+    totals = {title: fl.hbm_bytes(run).total for title, run in recorded.items()}
+    frames = fl.record(costs.race(recorded, 10))
     assert len(frames) == 10 and frames[-1].values["moved"] == frames[-1].values["full"] == max(totals.values())
     for frame in frames:
         for title, runner in frame.values["runners"].items():
@@ -73,27 +55,27 @@ def test_race_gives_every_lane_the_same_bytes():
 
 def test_race_ends_in_the_order_of_the_bytes():
     recorded = runs()
-    over = {title: next(n for n, frame in enumerate(race(recorded, 48)) if frame.values["runners"][title].over)
+    over = {title: next(n for n, frame in enumerate(costs.race(recorded, 48)) if frame.values["runners"][title].over)
             for title in recorded}  # fmt: skip
-    assert sorted(over, key=over.get) == sorted(recorded, key=lambda title: hbm_bytes(recorded[title]).total)
+    assert sorted(over, key=over.get) == sorted(recorded, key=lambda title: fl.hbm_bytes(recorded[title]).total)
 
 
 def test_race_counts_each_matrix():
-    runners = record(race(runs(), 4))[-1].values["runners"]
+    runners = fl.record(costs.race(runs(), 4))[-1].values["runners"]
     recorded = runs()
     for title, runner in runners.items():
         for name, moved in runner.moved.items():
-            assert moved == hbm_bytes(recorded[title], name).total
+            assert moved == fl.hbm_bytes(recorded[title], name).total
 
 
 def test_race_without_products_counts_bytes():
-    runner = record(race({"safe": safe_softmax_steps(torch.zeros(4, 10))}, 2))[0].values["runners"]["safe"]
+    runner = fl.record(costs.race({"safe": fl.safe_softmax_steps(torch.zeros(4, 10))}, 2))[0].values["runners"]["safe"]
     assert runner.work == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("number", [0, 5, 11])
 def test_traffic_can_be_read(number):
-    frames = record(race(runs(), 12))
+    frames = fl.record(costs.race(runs(), 12))
     ax = painted(draw_traffic, frames[number])
     readable(ax)
     shown = [text.get_text() for text in ax.texts]
@@ -118,7 +100,7 @@ def rectangles(ax):
 
 
 def test_bars_are_as_long_as_the_bytes():
-    last = record(race(runs(), 3))[-1]
+    last = fl.record(costs.race(runs(), 3))[-1]
     ax = painted(draw_traffic, last)
     coloured = [shape for shape, face, _ in rectangles(ax) if tuple(face[:3]) != (1, 1, 1)]
     runners = list(last.values["runners"].values())
@@ -132,14 +114,14 @@ def test_bars_are_as_long_as_the_bytes():
 
 def test_lanes_may_be_many():
     q = torch.zeros(1, 1, 8, 4)
-    runners = {f"runner {n}": one_pass_attention_steps(q, q, q) for n in range(4)}
-    ax = painted(draw_traffic, record(race(runners, 2))[0])
+    runners = {f"runner {n}": fl.one_pass_attention_steps(q, q, q) for n in range(4)}
+    ax = painted(draw_traffic, fl.record(costs.race(runners, 2))[0])
     readable(ax)
 
 
 @pytest.mark.slow  # a time
 def test_one_frame_takes_no_longer_than_half_a_plain_picture():
-    frames = as_runs(race(runs(), 12))
+    frames = as_runs(costs.race(runs(), 12))
     assert times_plain(lambda number: paint(frames, number, draw_traffic, (12.8, 5.0)), count(frames) - 1) < 0.5
 
 
@@ -147,15 +129,15 @@ def test_one_frame_takes_no_longer_than_half_a_plain_picture():
 
 
 def placements(gpu, N=4096, d=64):
-    costs = {
-        "naive softmax": softmax_cost("naive", N, N, dtype=torch.float16),
-        "safe softmax": softmax_cost("safe", N, N, dtype=torch.float16),
-        "two-pass attention": two_pass_cost(1, 1, N, N, d),
-        "standard attention": standard_cost(1, 1, N, N, d),
-        "flash, every read counted": v2_cost(1, 1, N, N, d, block_q=128),
-        "flash, perfect cache": ideal_cost(1, 1, N, N, d),
+    given = {
+        "naive softmax": costs.softmax_cost("naive", N, N, dtype=torch.float16),
+        "safe softmax": costs.softmax_cost("safe", N, N, dtype=torch.float16),
+        "two-pass attention": costs.two_pass_cost(1, 1, N, N, d),
+        "standard attention": costs.standard_cost(1, 1, N, N, d),
+        "flash, every read counted": costs.v2_cost(1, 1, N, N, d, block_q=128),
+        "flash, perfect cache": costs.ideal_cost(1, 1, N, N, d),
     }
-    return {name: placement(cost, gpu) for name, cost in costs.items()}
+    return {name: costs.placement(cost, gpu) for name, cost in given.items()}
 
 
 @EVERY_GPU
@@ -203,7 +185,7 @@ def test_memories_are_to_scale(gpu):
 
 
 def test_memories_are_named():
-    shown = " ".join(text.get_text() for text in painted(draw_memory, A100_40GB, size=(12.8, 4.6)).texts)
+    shown = " ".join(text.get_text() for text in painted(draw_memory, costs.A100_40GB, size=(12.8, 4.6)).texts)
     for words in ("HBM\n40 GB", "SRAM 20 MB in all:\n192 KB in each SM", "1555 GB/s", "19.5 TB/s", "312 TFLOP/s"):
         assert words in shown
 

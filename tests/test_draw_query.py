@@ -7,13 +7,7 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from flashlearn import (
-    hbm_bytes,
-    one_pass_attention_steps,
-    record,
-    standard_attention_steps,
-    two_pass_attention_steps,
-)
+import flashlearn as fl
 from flashlearn.algorithms.projection import projection_steps
 from flashlearn.core.mask import causal_mask
 from flashlearn.show.draw import draw_converge, draw_masks, draw_projection, draw_query, draw_round_trip
@@ -24,11 +18,11 @@ from tests.slow import across, slow
 from tests.speed import times_plain
 
 RUNS = {
-    "two pass": lambda *qkv: two_pass_attention_steps(*qkv),
-    "two pass, recomputed": lambda *qkv: two_pass_attention_steps(*qkv, recompute=True, block_k=4),
-    "one pass": lambda *qkv: one_pass_attention_steps(*qkv),
-    "one pass, normalised": lambda *qkv: one_pass_attention_steps(*qkv, normalised=True, block_k=3),
-    "causal": lambda *qkv: one_pass_attention_steps(*qkv, causal=True),
+    "two pass": lambda *qkv: fl.two_pass_attention_steps(*qkv),
+    "two pass, recomputed": lambda *qkv: fl.two_pass_attention_steps(*qkv, recompute=True, block_k=4),
+    "one pass": lambda *qkv: fl.one_pass_attention_steps(*qkv),
+    "one pass, normalised": lambda *qkv: fl.one_pass_attention_steps(*qkv, normalised=True, block_k=3),
+    "causal": lambda *qkv: fl.one_pass_attention_steps(*qkv, causal=True),
 }
 PAIRS = [  # and N_q, N_k, D
     ("two pass", (1, 10, 4)),
@@ -61,26 +55,26 @@ def texts(step, draw):
 )
 def test_a_step_of_any_run_can_be_painted_and_read(pair, draw):
     name, shape = pair
-    steps = record(RUNS[name](*inputs(*shape)))
+    steps = fl.record(RUNS[name](*inputs(*shape)))
     for step in (steps[0], steps[len(steps) // 2], steps[-2]):
         readable(axes_of(step, draw), apart=None)
 
 
 def test_scores_fill_in_and_stay_with_two_passes():
-    steps = record(two_pass_attention_steps(*inputs()))
+    steps = fl.record(fl.two_pass_attention_steps(*inputs()))
     for j in (0, 4, 9):
         assert f"scores on chip: {j + 1} of 10" in texts(steps[j], draw_query)
         assert "scores on chip: 10 of 10" in texts(steps[10 + j], draw_query)
 
 
 def test_one_score_is_on_chip_with_one_pass():
-    for step in record(one_pass_attention_steps(*inputs()))[:10:4]:
+    for step in fl.record(fl.one_pass_attention_steps(*inputs()))[:10:4]:
         assert "scores on chip: 1 of 10" in texts(step, draw_query)
 
 
 @pytest.mark.parametrize("normalised, draw", across([False, True], [draw_query, draw_converge]))
 def test_rescaling_is_marked_where_the_maximum_rises(draw, normalised):
-    steps = record(one_pass_attention_steps(*inputs(), normalised=normalised))
+    steps = fl.record(fl.one_pass_attention_steps(*inputs(), normalised=normalised))
     rises = 0
     for step in steps[:10]:
         alpha, factor = (step.values[name][0, 0, 0, 0].item() for name in ("alpha", "factor"))
@@ -95,7 +89,7 @@ def test_rescaling_is_marked_where_the_maximum_rises(draw, normalised):
 
 
 def test_picture_shows_the_numbers_of_the_step():
-    step = record(one_pass_attention_steps(*inputs()))[4]
+    step = fl.record(fl.one_pass_attention_steps(*inputs()))[4]
     shown = " ".join(texts(step, draw_query)).replace("−", "-")
     for name in ("m_i", "l_i"):
         assert f"{step.values[name][0, 0, 0, 0].item():.4f}".rstrip("0") in shown
@@ -106,16 +100,16 @@ def test_picture_shows_the_numbers_of_the_step():
 @pytest.mark.parametrize("draw", [draw_query, draw_converge])
 def test_what_is_summed_has_its_own_name(draw):
     steps = (
-        two_pass_attention_steps(*inputs()),
-        *(one_pass_attention_steps(*inputs(), normalised=n) for n in (False, True)),
+        fl.two_pass_attention_steps(*inputs()),
+        *(fl.one_pass_attention_steps(*inputs(), normalised=n) for n in (False, True)),
     )
     for run, name in zip(steps, ("o", "acc", "o'"), strict=True):
-        shown = set(texts(record(run)[14 if name == "o" else 4], draw))
+        shown = set(texts(fl.record(run)[14 if name == "o" else 4], draw))
         assert name in shown and {"acc", "o'"} & shown == {name} - {"o"}
 
 
 def test_sentence_of_a_normalised_step_says_what_was_scaled():
-    quiet = record(one_pass_attention_steps(*inputs(), normalised=True))[1:10]
+    quiet = fl.record(fl.one_pass_attention_steps(*inputs(), normalised=True))[1:10]
     quiet = [step for step in quiet if step.values["alpha"][0, 0, 0, 0] == 1]
     assert quiet
     for step in quiet:
@@ -123,12 +117,12 @@ def test_sentence_of_a_normalised_step_says_what_was_scaled():
         assert 0 < factor < 1 and f"the old o' is scaled by ℓ_old / ℓ_new = {factor:.4f}" in step.sentence
         assert f"old o' × {factor:.4f}".rstrip("0") in texts(step, draw_query)
         assert "nothing is rescaled" not in step.sentence
-    plain = record(one_pass_attention_steps(*inputs()))[1:10]
+    plain = fl.record(fl.one_pass_attention_steps(*inputs()))[1:10]
     assert any("nothing is rescaled" in step.sentence for step in plain)
 
 
 def test_converge_ends_on_the_answer():
-    steps = record(one_pass_attention_steps(*inputs(D=1)))
+    steps = fl.record(fl.one_pass_attention_steps(*inputs(D=1)))
     ax = axes_of(steps[-1], draw_converge)
     answer = f"o = {steps[-1].output[0, 0, 0, 0].item():.4f}".rstrip("0").replace("-", "−")
     assert answer in [text.get_text() for text in ax.texts]
@@ -140,17 +134,17 @@ def test_converge_ends_on_the_answer():
 def test_converge_shows_how_every_number_was_made():
     """Of values of one number: l and acc (or o') are the sums that are written below them."""
     for normalised, name in ((False, "acc"), (True, "o'")):
-        steps = record(one_pass_attention_steps(*inputs(D=1), normalised=normalised))
+        steps = fl.record(fl.one_pass_attention_steps(*inputs(D=1), normalised=normalised))
         for step in (steps[0], steps[1], steps[4], steps[9]):
             shown = [words[2:].replace("−", "-") for words in texts(step, draw_converge) if words.startswith("= ")]
             made = [eval(words.replace("×", "*")) for words in shown]
             assert made == pytest.approx([step.values[at][0, 0, -1, -1].item() for at in ("l_i", name)], abs=2e-3)
-    assert not any(words.startswith("= ") for words in texts(record(RUNS["one pass"](*inputs()))[4], draw_converge))
+    assert not any(words.startswith("= ") for words in texts(fl.record(RUNS["one pass"](*inputs()))[4], draw_converge))
 
 
 def test_converge_shows_what_acc_is_worth():
     q, k, v = inputs(D=1)
-    steps = record(one_pass_attention_steps(q, k, v))
+    steps = fl.record(fl.one_pass_attention_steps(q, k, v))
     hollow = next(line for line in axes_of(steps[6], draw_converge).lines if line.get_linestyle() == ":")
     dashed, path = (axes_of(steps[6], draw_converge).lines[n] for n in (0, -1))
     assert len(hollow.get_ydata()) == len(path.get_ydata()) == 7
@@ -158,14 +152,14 @@ def test_converge_shows_what_acc_is_worth():
     assert whole.get_ydata()[-1] == pytest.approx(dashed.get_ydata()[0], abs=1e-3), "after the last key: the answer"
     for line in (hollow, whole, path):
         assert max(line.get_ydata()) <= 410 and min(line.get_ydata()) >= 120, "between the floor and the top"
-    plain = record(one_pass_attention_steps(q, k, v, normalised=True))
+    plain = fl.record(fl.one_pass_attention_steps(q, k, v, normalised=True))
     assert not any(line.get_linestyle() == ":" for line in axes_of(plain[6], draw_converge).lines)
 
 
 def test_names_of_answers_that_lie_close_are_apart():
     q, k, v = inputs()
     v[..., 1:] = v[..., :1] + torch.tensor([0.0, 0.001, -0.001])
-    ax = axes_of(record(one_pass_attention_steps(q, k, v))[-1], draw_converge)
+    ax = axes_of(fl.record(fl.one_pass_attention_steps(q, k, v))[-1], draw_converge)
     boxes = [text.get_window_extent() for text in ax.texts if text.get_text().startswith("o = ")]
     assert len(boxes) == 4 and not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
 
@@ -173,13 +167,13 @@ def test_names_of_answers_that_lie_close_are_apart():
 def test_round_trip_shows_the_bytes_of_every_matrix_to_scale():
     n, d = 10, 4
     q, k, v = inputs(N_q=n)
-    steps = record(standard_attention_steps(q, k, v))
+    steps = fl.record(fl.standard_attention_steps(q, k, v))
     for number, there in enumerate(("QKS", "QKSSP", "QKSSPPVO", "QKSSPPVO")):
         shown = texts(steps[number], draw_round_trip)
         pipes = [words for words in shown if words[0] in "▼▲" and "\n" in words]
         sizes = [int(re.sub(r"\D", "", words)) for words in pipes]
         assert sorted(sizes) == sorted(2 * 4 * n * (n if name in "SP" else d) for name in there)
-        assert sum(sizes) == hbm_bytes(steps[: number + 1]).total
+        assert sum(sizes) == fl.hbm_bytes(steps[: number + 1]).total
     stored = [sum("▲" in words for words in texts(step, draw_round_trip) if "10 × " in words) for step in steps]
     assert stored == [1, 1, 1, 0]
 
@@ -187,7 +181,7 @@ def test_round_trip_shows_the_bytes_of_every_matrix_to_scale():
 def test_projection_fills_q_k_and_v_one_after_the_other():
     generator = torch.Generator().manual_seed(0)  # so that no two rows are alike with one digit
     x, *weights = torch.randn(1, 3, 4, generator=generator), *torch.randn(3, 4, 2, generator=generator)
-    steps = record(projection_steps(x[0], *weights))
+    steps = fl.record(projection_steps(x[0], *weights))
     for step, made in zip(steps, ("Q", "QK", "QKV", "QKV"), strict=True):
         shown = texts(step, draw_projection)
         for name, w in zip("QKV", weights, strict=True):
@@ -197,7 +191,7 @@ def test_projection_fills_q_k_and_v_one_after_the_other():
     for output, w in zip(steps[-1].output, weights, strict=True):
         torch.testing.assert_close(output, x[0] @ w)
     with pytest.raises(ValueError, match=r"expected x \(N, E\)"):
-        record(projection_steps(x[0], *weights[:2], torch.ones(3, 2)))
+        fl.record(projection_steps(x[0], *weights[:2], torch.ones(3, 2)))
 
 
 def test_masks_are_hatched_where_they_hide():
@@ -236,7 +230,7 @@ def test_masks_fit_the_picture_or_are_refused(rows):
 
 @pytest.mark.slow  # a time
 def test_one_step_takes_no_longer_than_a_plain_picture():
-    runs = as_runs(two_pass_attention_steps(*inputs()))
+    runs = as_runs(fl.two_pass_attention_steps(*inputs()))
     assert times_plain(lambda number: paint(runs, 2 * number, draw_query, (12.8, 5.6)), 10) < 0.9  # measured 0.56
 
 
@@ -250,4 +244,4 @@ def test_one_step_takes_no_longer_than_a_plain_picture():
 )
 def test_projections_of_tokens_that_are_no_floats_are_refused(x, error):
     with pytest.raises(TypeError, match=error):
-        record(projection_steps(x, *torch.ones(3, 2, 2)))
+        fl.record(projection_steps(x, *torch.ones(3, 2, 2)))

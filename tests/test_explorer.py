@@ -10,31 +10,12 @@ import flashlearn as fl
 from flashlearn.algorithms.tiled import sram_elements
 from flashlearn.show import animation
 from flashlearn.show.explorers import tiling
-from flashlearn.show.explorers.tiling import (
-    BOTH,
-    BY_HAND,
-    CAUSAL,
-    DOCUMENTS,
-    FITTING,
-    FULL,
-    IN_BETWEEN,
-    LARGEST,
-    LONGEST,
-    MASKS,
-    PAPER,
-    STANDARD,
-    V2,
-    WINDOW,
-    D,
-    rescalings,
-    tiling_explorer,
-)
 from tests.slow import every, slow
 
 
 @pytest.fixture
 def explorer():
-    return tiling_explorer()
+    return tiling.tiling_explorer()
 
 
 def shown(explorer):
@@ -48,10 +29,10 @@ def shown(explorer):
         ("block_q", 2),
         slow("block_k", 2),
         slow("sram", 58),
-        slow("mask", FULL),
-        ("mask", WINDOW),
+        slow("mask", tiling.FULL),
+        ("mask", tiling.WINDOW),
         slow("dimension", 3),
-        slow("rule", FITTING),
+        slow("rule", tiling.FITTING),
     ],
 )
 def test_every_control_records_and_redraws(explorer, name, value):
@@ -68,7 +49,7 @@ def test_every_control_records_and_redraws(explorer, name, value):
 
 
 def test_runs_are_what_the_controls_say():
-    explorer = tiling_explorer(N=10, block_q=4, block_k=2, mask=FULL)
+    explorer = tiling.tiling_explorer(N=10, block_q=4, block_k=2, mask=tiling.FULL)
     tensors = explorer._tensors()
     for run in explorer.runs.values():
         torch.testing.assert_close(run[-1].output, F.scaled_dot_product_attention(*tensors))
@@ -87,18 +68,19 @@ def test_sentence_and_picture_follow_the_step(explorer, stride):
 
 
 @pytest.mark.parametrize(
-    "N, sram", [slow(1, 10), (1, 17), slow(1, 128), (LONGEST, 10), slow(LONGEST, 17), slow(LONGEST, 128)]
+    "N, sram",
+    [slow(1, 10), (1, 17), slow(1, 128), (tiling.LONGEST, 10), slow(tiling.LONGEST, 17), slow(tiling.LONGEST, 128)],
 )
 @pytest.mark.slow
 def test_extreme_values_never_raise(N, sram):
-    explorer = tiling_explorer(N=N, sram=sram)
-    for rule, mask in itertools.product((BY_HAND, FITTING, PAPER), (CAUSAL, WINDOW)):
+    explorer = tiling.tiling_explorer(N=N, sram=sram)
+    for rule, mask in itertools.product((tiling.BY_HAND, tiling.FITTING, tiling.PAPER), (tiling.CAUSAL, tiling.WINDOW)):
         explorer.rule.value, explorer.mask.value = rule, mask
-        for block_q, block_k in ((1, 1), (1, LARGEST), (LARGEST, 1), (LARGEST, LARGEST)):
-            if rule == BY_HAND:
+        for block_q, block_k in ((1, 1), (1, tiling.LARGEST), (tiling.LARGEST, 1), (tiling.LARGEST, tiling.LARGEST)):
+            if rule == tiling.BY_HAND:
                 explorer.block_q.value, explorer.block_k.value = block_q, block_k
             sizes = explorer.block_q.value, explorer.block_k.value
-            fits = sram_elements(*sizes, D) <= sram
+            fits = sram_elements(*sizes, tiling.D) <= sram
             assert ("they fit" in explorer.fit.value) == fits
             assert ("do not fit" in explorer.sentence.value or "No blocks fit" in explorer.sentence.value) == (not fits)
         explorer.slider.value = explorer.slider.max
@@ -117,18 +99,18 @@ def test_bytes_on_chip_are_those_of_the_elements(explorer):
     """57 elements of tiles are 228 B; 252 B are on chip with m and l, which what fits leaves out."""
     assert "need 57 of 59 elements: they fit." in explorer.fit.value
     peaks = {fl.sram_peak(run) for run in explorer.runs.values()}
-    assert peaks == {4 * (sram_elements(3, 3, D) + 2 * 3)} == {252}
+    assert peaks == {4 * (sram_elements(3, 3, tiling.D) + 2 * 3)} == {252}
 
 
 def test_rules_choose_the_blocks(explorer):
-    explorer.rule.value = PAPER
-    assert (explorer.block_q.value, explorer.block_k.value) == fl.paper_block_sizes(59, D) == (4, 4)
+    explorer.rule.value = tiling.PAPER
+    assert (explorer.block_q.value, explorer.block_k.value) == fl.paper_block_sizes(59, tiling.D) == (4, 4)
     assert explorer.block_q.disabled and "do not fit" in explorer.sentence.value
-    explorer.rule.value = FITTING
-    assert (explorer.block_q.value, explorer.block_k.value) == fl.fitting_block_sizes(59, D) == (3, 3)
+    explorer.rule.value = tiling.FITTING
+    assert (explorer.block_q.value, explorer.block_k.value) == fl.fitting_block_sizes(59, tiling.D) == (3, 3)
     explorer.sram.value = 10
     assert "even 1 × 1 needs 4 × 4 + 1 = 17 elements, and the SRAM holds 10" in explorer.sentence.value
-    explorer.rule.value = BY_HAND
+    explorer.rule.value = tiling.BY_HAND
     assert not explorer.block_q.disabled
 
 
@@ -136,15 +118,15 @@ def test_rules_choose_the_blocks(explorer):
 def test_sliders_reach_what_the_rules_choose(dimension):
     for M in range(4 * dimension + 1, 129):
         for rule in (fl.paper_block_sizes, fl.fitting_block_sizes):
-            assert max(rule(M, dimension)) <= LARGEST
+            assert max(rule(M, dimension)) <= tiling.LARGEST
 
 
 def test_the_example_of_the_notebook_can_be_set(explorer):
     """M = 59, d = 3: the paper's rule asks for 63 elements, and what fits is 3 by 4, with 54."""
-    explorer.dimension.value, explorer.rule.value = 3, PAPER
+    explorer.dimension.value, explorer.rule.value = 3, tiling.PAPER
     assert (explorer.block_q.value, explorer.block_k.value) == fl.paper_block_sizes(59, 3) == (3, 5)
     assert "need 63 elements, and the SRAM holds 59" in explorer.sentence.value and "width:100%" in explorer.fit.value
-    explorer.rule.value = FITTING
+    explorer.rule.value = tiling.FITTING
     assert "3 × 4 blocks need 54 of 59 elements: they fit" in explorer.fit.value and "width:92%" in explorer.fit.value
 
 
@@ -153,8 +135,8 @@ def test_standard_attention_stands_beside_them(explorer):
     standard = fl.hbm_bytes(fl.record(fl.standard_attention_steps(*explorer._tensors(), causal=True)))
     assert f"In all: standard {standard.total:,} B, FA-1 " in explorer.fit.value
     for beside, titles in (
-        ("standard, FA-2", (STANDARD, V2)),
-        ("all three", (STANDARD, "FlashAttention-1", "FlashAttention-2")),
+        ("standard, FA-2", (tiling.STANDARD, tiling.V2)),
+        ("all three", (tiling.STANDARD, "FlashAttention-1", "FlashAttention-2")),
     ):
         explorer.beside.value = beside
         assert tuple(explorer.runs) == titles
@@ -167,17 +149,17 @@ def test_standard_attention_stands_beside_them(explorer):
 BACK = torch.arange(12)[:, None] - torch.arange(12)
 ALIKE = (torch.arange(12)[:, None] < 5) == (torch.arange(12) < 5)  # documents of 5 and 7 tokens
 SEEN = {
-    FULL: BACK < 12,
-    CAUSAL: BACK >= 0,
-    WINDOW: (BACK >= 0) & (BACK <= 3),
-    DOCUMENTS: (BACK >= 0) & ALIKE,
-    BOTH: (BACK >= 0) & (BACK <= 3) & ALIKE,
+    tiling.FULL: BACK < 12,
+    tiling.CAUSAL: BACK >= 0,
+    tiling.WINDOW: (BACK >= 0) & (BACK <= 3),
+    tiling.DOCUMENTS: (BACK >= 0) & ALIKE,
+    tiling.BOTH: (BACK >= 0) & (BACK <= 3) & ALIKE,
 }
 
 
-@pytest.mark.parametrize("mask", every(2, MASKS))
+@pytest.mark.parametrize("mask", every(2, tiling.MASKS))
 def test_masks_hide_what_they_say(mask):
-    explorer = tiling_explorer(mask=mask)
+    explorer = tiling.tiling_explorer(mask=mask)
     want = torch.nn.functional.scaled_dot_product_attention(*explorer._tensors(), attn_mask=SEEN[mask])
     for run in explorer.runs.values():
         torch.testing.assert_close(run[-1].output, want)
@@ -186,8 +168,8 @@ def test_masks_hide_what_they_say(mask):
 
 
 def test_two_documents_are_there_whatever_the_length():
-    explorer = tiling_explorer(mask=DOCUMENTS, sram=128)
-    for explorer.length.value in (1, 2, LONGEST):
+    explorer = tiling.tiling_explorer(mask=tiling.DOCUMENTS, sram=128)
+    for explorer.length.value in (1, 2, tiling.LONGEST):
         assert "they fit" in explorer.fit.value and all(run[-1].output is not None for run in explorer.runs.values())
 
 
@@ -203,22 +185,22 @@ def test_tiles_travel_one_step_on_and_not_without_motion(explorer, monkeypatch):
         explorer.slider.value = number
         return sorted(set(parts))
 
-    assert go(2) == [*IN_BETWEEN, 1.0]
+    assert go(2) == [*tiling.IN_BETWEEN, 1.0]
     assert go(3, calm=False) == [1.0] and go(6) == [1.0] and go(5) == [1.0]
     explorer.travel.value = False
     assert go(7) == [1.0]
     explorer.travel.value = True
     animation.reduced_motion()
     try:
-        assert go(8) == [1.0] and tiling_explorer().travel.value is False
+        assert go(8) == [1.0] and tiling.tiling_explorer().travel.value is False
     finally:
         animation.reduced_motion(False)
-    assert go(9) == [*IN_BETWEEN, 1.0]
+    assert go(9) == [*tiling.IN_BETWEEN, 1.0]
 
 
 @pytest.mark.slow
 def test_next_rescaling_visits_every_one_and_starts_again(explorer):
-    frames = rescalings(explorer.runs)
+    frames = tiling.rescalings(explorer.runs)
     assert len(frames) >= 4
     for frame in (*frames, frames[0]):
         explorer.rescaling.click()
@@ -227,8 +209,8 @@ def test_next_rescaling_visits_every_one_and_starts_again(explorer):
 
 
 def test_no_rescaling_stays_where_it_is():
-    explorer = tiling_explorer(N=1)
-    assert rescalings(explorer.runs) == []
+    explorer = tiling.tiling_explorer(N=1)
+    assert tiling.rescalings(explorer.runs) == []
     explorer.rescaling.click()
     assert explorer.slider.value == 1
 
@@ -267,4 +249,4 @@ def test_every_control_has_a_name_and_a_tooltip(explorer):
 )
 def test_first_values_are_taken_as_they_are_or_refused(name, value, error, message):
     with pytest.raises(error, match=message):
-        tiling_explorer(**{name: value})
+        tiling.tiling_explorer(**{name: value})

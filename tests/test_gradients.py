@@ -7,18 +7,6 @@ import pytest
 import torch
 
 import flashlearn as fl
-from flashlearn.algorithms.gradients import (
-    attention_backward,
-    attention_backward_steps,
-    contract,
-    contract_steps,
-    matmul_backward,
-    matmul_backward_steps,
-    softmax_backward,
-    softmax_backward_steps,
-)
-from flashlearn.algorithms.tiled import tiled_attention_v2, visited_blocks
-from flashlearn.algorithms.tiled_backward import tiled_attention_backward, tiled_attention_backward_steps
 from flashlearn.cost import fused_backward_cost, standard_backward_cost, stored_backward_cost, two_pass_backward_cost
 from tests.grid import CASES, Case, check, fp16, fp32, fp64, largest_error, make, oracle, plain, probabilities
 from tests.slow import across, slow
@@ -40,7 +28,7 @@ def blocks(case: Case) -> dict:
 
 
 def forward(case, q, k, v):
-    return tiled_attention_v2(q, k, v, **blocks(case), return_lse=True)
+    return fl.tiled_attention_v2(q, k, v, **blocks(case), return_lse=True)
 
 
 def forms_agree_with_rule(case, q, k, v, do, results):
@@ -55,7 +43,7 @@ def test_matmul_backward_equals_autograd(shape, M):
     x, w = random(*shape).requires_grad_(), random(shape[-1], M, seed=1).requires_grad_()
     dy = random(*shape[:-1], M, seed=2)
     want = torch.autograd.grad(x @ w, (x, w), dy)
-    torch.testing.assert_close(matmul_backward(dy, x.detach(), w.detach()), want)
+    torch.testing.assert_close(fl.matmul_backward(dy, x.detach(), w.detach()), want)
 
 
 @pytest.mark.parametrize("shape", [(1,), (7,), (3, 5), (2, 3, 4, 6), (0,), (2, 0)])
@@ -63,12 +51,12 @@ def test_softmax_backward_equals_autograd(shape):
     s, dp = random(*shape).requires_grad_(), random(*shape, seed=1)
     p = torch.softmax(s, -1)
     (want,) = torch.autograd.grad(p, s, dp)
-    torch.testing.assert_close(softmax_backward(dp, p.detach()), want)
+    torch.testing.assert_close(fl.softmax_backward(dp, p.detach()), want)
 
 
 def test_rows_of_ds_add_up_to_zero():
     p = torch.softmax(10 * random(50, 33), -1)
-    assert softmax_backward(random(50, 33, seed=1), p).sum(-1).abs().max() < 1e-12
+    assert fl.softmax_backward(random(50, 33, seed=1), p).sum(-1).abs().max() < 1e-12
 
 
 class ByHand(torch.autograd.Function):
@@ -121,9 +109,9 @@ def test_gradcheck_attention(form, case, fast_mode):
 
     def backward(do, inputs, o):
         if form == "dense":
-            return attention_backward(do, *inputs, **options(case))
+            return fl.attention_backward(do, *inputs, **options(case))
         o, lse = forward_once(case, *inputs)
-        return tiled_attention_backward(do, *inputs, o, lse, **blocks(case), fused=form == "fused")
+        return fl.tiled_attention_backward(do, *inputs, o, lse, **blocks(case), fused=form == "fused")
 
     assert gradcheck(lambda *qkv: forward_once(case, *qkv)[0].clone(), backward, q, k, v, fast_mode=fast_mode)
 
@@ -134,7 +122,7 @@ def test_gradcheck_attention(form, case, fast_mode):
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_dense_over_the_grid(case):
     q, k, v, do = make(case)
-    grads = attention_backward(do, q, k, v, **options(case))
+    grads = fl.attention_backward(do, q, k, v, **options(case))
     forms_agree_with_rule(case, q, k, v, do, dict(zip(("dq", "dk", "dv"), grads, strict=True)))
 
 
@@ -144,7 +132,7 @@ def test_tiled_over_the_grid(case, fused):
     o, lse = forward(case, q, k, v)
     results = {"o": o, "lse": lse}
     if case.tame or case.dtype.itemsize > 2:  # 16 bits of o are too few for delta otherwise; see tests.grid
-        grads = tiled_attention_backward(do, q, k, v, o, lse, **blocks(case), fused=fused)
+        grads = fl.tiled_attention_backward(do, q, k, v, o, lse, **blocks(case), fused=fused)
         results |= dict(zip(("dq", "dk", "dv"), grads, strict=True))
     if case.logits == "extreme" and "dv" in results:
         want = oracle(case, q, k, v, do)["dv"]
@@ -175,10 +163,10 @@ def test_block_sizes_do_not_change_the_result(fused, blocks):
     case = Case(37, 29, 8, causal=True, dtype=fp64, H_q=4, H_kv=2)
     q, k, v, do = make(case)
     o, lse = forward(case, q, k, v)
-    want = attention_backward(do, q, k, v, causal=True)
+    want = fl.attention_backward(do, q, k, v, causal=True)
     for block_q, block_k in blocks:
         sizes = {"block_q": block_q, "block_k": block_k}
-        got = tiled_attention_backward(do, q, k, v, o, lse, **sizes, causal=True, fused=fused)
+        got = fl.tiled_attention_backward(do, q, k, v, o, lse, **sizes, causal=True, fused=fused)
         torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
 
 
@@ -189,8 +177,8 @@ def test_keys_of_minus_infinity_take_no_gradient_with_them(fused, causal):
     torch.manual_seed(0)
     q, (k, v, do) = torch.rand(1, 1, 5, 3) + 0.1, torch.randn(3, 1, 1, 5, 3)
     k[:, :, : 1 if causal else 5] = -torch.inf
-    o, lse = tiled_attention_v2(q, k, v, causal=causal, return_lse=True)
-    got = tiled_attention_backward(do, q, k, v, o, lse, causal=causal, fused=fused, block_q=2, block_k=2)
+    o, lse = fl.tiled_attention_v2(q, k, v, causal=causal, return_lse=True)
+    got = fl.tiled_attention_backward(do, q, k, v, o, lse, causal=causal, fused=fused, block_q=2, block_k=2)
     for name, ours, dense in zip(
         ("dq", "dk", "dv"), got, fl.attention_backward(do, q, k, v, causal=causal), strict=True
     ):
@@ -202,7 +190,7 @@ def test_both_forms_are_the_same_sums():
     case = Case(40, 56, 16, causal=True, block_q=8, block_k=16)
     q, k, v, do = make(case)
     args = (do, q, k, v, *forward(case, q, k, v))
-    two, one = (tiled_attention_backward(*args, **blocks(case), fused=fused) for fused in FORMS)
+    two, one = (fl.tiled_attention_backward(*args, **blocks(case), fused=fused) for fused in FORMS)
     for a, b in zip(two, one, strict=True):
         assert torch.equal(a, b)
 
@@ -214,8 +202,8 @@ def test_rows_that_see_no_key_have_zero_gradients(fused):
     o, lse = forward(case, q, k, v)
     assert lse[:, :, : case.masked_rows].isinf().all()
     for grads in (
-        attention_backward(do, q, k, v, causal=True),
-        tiled_attention_backward(do, q, k, v, o, lse, **blocks(case), fused=fused),
+        fl.attention_backward(do, q, k, v, causal=True),
+        fl.tiled_attention_backward(do, q, k, v, o, lse, **blocks(case), fused=fused),
     ):
         assert (grads[0][:, :, : case.masked_rows] == 0).all()
         assert all(t.isfinite().all() for t in grads)
@@ -225,10 +213,10 @@ def test_rows_that_see_no_key_have_zero_gradients(fused):
 @pytest.mark.parametrize(("B", "N_q", "N_k"), [(1, 0, 5), (1, 5, 0), (1, 0, 0), (0, 3, 3)])
 def test_empty(fused, B, N_q, N_k):
     q, k = torch.randn(B, 2, N_q, 4), torch.randn(B, 2, N_k, 4)
-    o, lse = tiled_attention_v2(q, k, k, return_lse=True)
+    o, lse = fl.tiled_attention_v2(q, k, k, return_lse=True)
     for grads in (
-        attention_backward(q, q, k, k),
-        tiled_attention_backward(q, q, k, k, o, lse, block_q=2, block_k=2, fused=fused),
+        fl.attention_backward(q, q, k, k),
+        fl.tiled_attention_backward(q, q, k, k, o, lse, block_q=2, block_k=2, fused=fused),
     ):
         assert [g.shape for g in grads] == [q.shape, k.shape, k.shape]
         assert all((g == 0).all() for g in grads if not (N_q and N_k))
@@ -250,12 +238,12 @@ COUNTED = [
 def steps_of(case, form):
     q, k, v, do = make(case)
     if form == "dense":
-        return fl.record(attention_backward_steps(do, q, k, v, **options(case)))
+        return fl.record(fl.attention_backward_steps(do, q, k, v, **options(case)))
     if form == "stored":
-        return fl.record(attention_backward_steps(do, q, k, v, **options(case), stored=stored_p(case)))
+        return fl.record(fl.attention_backward_steps(do, q, k, v, **options(case), stored=stored_p(case)))
     o, lse = forward(case, q, k, v)
     fused = form == "fused"
-    return fl.record(tiled_attention_backward_steps(do, q, k, v, o, lse, **blocks(case), fused=fused))
+    return fl.record(fl.tiled_attention_backward_steps(do, q, k, v, o, lse, **blocks(case), fused=fused))
 
 
 def stored_p(case):
@@ -294,7 +282,7 @@ def extra_bytes(steps) -> int:
 
 @pytest.mark.parametrize("case", COUNTED[:2], ids=str)
 def test_seven_block_products_against_five(case):
-    visits = visited_blocks(case.N_q, case.N_k, case.block_q, case.block_k, case.causal)
+    visits = fl.visited_blocks(case.N_q, case.N_k, case.block_q, case.block_k, case.causal)
     for form, per_visit in zip(FORM_NAMES, (7, 5), strict=True):
         steps = steps_of(case, form)
         assert sum(len(step.matmuls) for step in steps) == per_visit * visits
@@ -324,7 +312,7 @@ def test_a_stored_p_is_what_autograd_keeps():
 
 def test_the_stored_backward_uses_the_p_that_it_is_given():
     q, k, v, do = make(Case(6, 7, 3))
-    dq, dk, dv = attention_backward(do, q, k, v, stored=torch.zeros(1, 2, 6, 7))
+    dq, dk, dv = fl.attention_backward(do, q, k, v, stored=torch.zeros(1, 2, 6, 7))
     assert not dq.any() and not dk.any() and not dv.any()
 
 
@@ -354,7 +342,7 @@ def test_nothing_n_by_n_is_stored():
 def test_p_comes_back_exactly():
     case = Case(24, 40, 8, causal=True, dtype=fp64, block_q=8, block_k=10)
     q, k, v, do = make(case)
-    P = fl.last(attention_backward_steps(do, q, k, v, causal=True)).values["P"]
+    P = fl.last(fl.attention_backward_steps(do, q, k, v, causal=True)).values["P"]
     for step in steps_of(case, "two sweeps"):
         if step.phase == "dQ":
             (i0, i1), (j0, j1) = step.values["rows"], step.values["cols"]
@@ -370,13 +358,13 @@ def test_delta_two_ways():
 
 def test_small_steps_count():
     x, w, dy = random(3, 4), random(4, 5), random(3, 5)
-    steps = fl.record(matmul_backward_steps(dy, x, w))
+    steps = fl.record(fl.matmul_backward_steps(dy, x, w))
     assert fl.matmul_flops(steps) == 2 * 2 * 3 * 4 * 5
     assert fl.hbm_bytes(steps) == (8 * (2 * 15 + 12 + 20), 8 * (12 + 20))
     p = torch.softmax(x, -1)
-    steps = fl.record(softmax_backward_steps(x, p))
+    steps = fl.record(fl.softmax_backward_steps(x, p))
     assert fl.hbm_bytes(steps) == (8 * (4 * 12 + 3), 8 * (3 + 12))
-    steps = fl.record(contract_steps(dy[0], random(5, 6)))
+    steps = fl.record(fl.contract_steps(dy[0], random(5, 6)))
     assert len(steps) == 7 and fl.hbm_bytes(steps, "J").read == 8 * 30
 
 
@@ -384,10 +372,10 @@ def test_contract_equals_the_short_ways():
     p, dp = torch.softmax(random(6), -1), random(6, seed=1)
     jacobian = torch.autograd.functional.jacobian(lambda s: torch.softmax(s, -1), p.log())
     torch.testing.assert_close(jacobian, torch.diag(p) - torch.outer(p, p))
-    torch.testing.assert_close(contract(dp, jacobian), softmax_backward(dp, p))
+    torch.testing.assert_close(fl.contract(dp, jacobian), fl.softmax_backward(dp, p))
     x, w, dy = random(3, 2), random(2, 4, seed=1), random(3, 4, seed=2)
     jacobian = torch.autograd.functional.jacobian(lambda x: x @ w, x).reshape(12, 6)
-    torch.testing.assert_close(contract(dy.flatten(), jacobian).reshape(3, 2), matmul_backward(dy, x, w)[0])
+    torch.testing.assert_close(fl.contract(dy.flatten(), jacobian).reshape(3, 2), fl.matmul_backward(dy, x, w)[0])
 
 
 # bad input
@@ -409,24 +397,24 @@ def test_wrong_shapes_and_dtypes_are_refused(name):
         (None, TypeError, rf"expected {name} to be a torch.Tensor, got NoneType"),
     ]:
         with pytest.raises(error, match=message):
-            tiled_attention_backward(*{**good, name: bad}.values(), block_q=2, block_k=2)
+            fl.tiled_attention_backward(*{**good, name: bad}.values(), block_q=2, block_k=2)
 
 
 def test_lse_is_wide_for_narrow_inputs():
     good = {name: t.half() for name, t in attention_inputs().items()}
     with pytest.raises(TypeError, match="expected lse in the dtype of .*float32, got torch.float16"):
-        tiled_attention_backward(*good.values(), block_q=2, block_k=2)
-    tiled_attention_backward(*{**good, "lse": good["lse"].float()}.values(), block_q=2, block_k=2)
+        fl.tiled_attention_backward(*good.values(), block_q=2, block_k=2)
+    fl.tiled_attention_backward(*{**good, "lse": good["lse"].float()}.values(), block_q=2, block_k=2)
 
 
 def test_other_bad_input_is_refused():
     good = attention_inputs()
     with pytest.raises(ValueError, match="expected block_q of at least 1, got 0"):
-        tiled_attention_backward(*good.values(), block_q=0, block_k=2)
+        fl.tiled_attention_backward(*good.values(), block_q=0, block_k=2)
     with pytest.raises(TypeError, match="expected block_k to be an int, got float"):
-        tiled_attention_backward(*good.values(), block_q=2, block_k=2.0)
+        fl.tiled_attention_backward(*good.values(), block_q=2, block_k=2.0)
     with pytest.raises(ValueError, match=r"expected do shaped as q, .*\(1, 2, 6, 8\)"):
-        attention_backward(good["k"], good["q"], good["k"], good["v"])
+        fl.attention_backward(good["k"], good["q"], good["k"], good["v"])
     for P, error, message in (
         (torch.ones(1, 2, 6, 4), ValueError, r"expected stored shaped as S, \(1, 2, 4, 6\), got \(1, 2, 6, 4\)"),
         (
@@ -437,22 +425,22 @@ def test_other_bad_input_is_refused():
         ([1.0], TypeError, "expected stored to be a torch.Tensor, got list"),
     ):
         with pytest.raises(error, match=message):
-            attention_backward(*(good[name] for name in ("do", "q", "k", "v")), stored=P)
+            fl.attention_backward(*(good[name] for name in ("do", "q", "k", "v")), stored=P)
     with pytest.raises(ValueError, match=r"expected dy of the shape of x w, \(3, 5\), got \(5, 3\)"):
-        matmul_backward(random(5, 3), random(3, 4), random(4, 5))
+        fl.matmul_backward(random(5, 3), random(3, 4), random(4, 5))
     with pytest.raises(ValueError, match=r"expected x \(..., N, D\) and w \(D, M\)"):
-        matmul_backward(random(3, 5), random(3, 4), random(5, 4))
+        fl.matmul_backward(random(3, 5), random(3, 4), random(5, 4))
     with pytest.raises(TypeError, match="expected dy, x and w in one dtype"):
-        matmul_backward(random(3, 5), random(3, 4), random(4, 5, dtype=fp32))
+        fl.matmul_backward(random(3, 5), random(3, 4), random(4, 5, dtype=fp32))
     with pytest.raises(ValueError, match="expected dy, x and w on one device, got x on cpu and w on meta"):
-        matmul_backward(random(3, 5), random(3, 4), random(4, 5).to("meta"))
+        fl.matmul_backward(random(3, 5), random(3, 4), random(4, 5).to("meta"))
     with pytest.raises(ValueError, match="expected jacobian and dy on one device, got jacobian on meta and dy on cpu"):
-        contract(random(3), random(3, 4).to("meta"))
+        fl.contract(random(3), random(3, 4).to("meta"))
     with pytest.raises(TypeError, match=r"expected jacobian and dy in one dtype, got jacobian torch\.float32 and dy"):
-        contract(random(3), random(3, 4, dtype=fp32))
+        fl.contract(random(3), random(3, 4, dtype=fp32))
     with pytest.raises(ValueError, match=r"expected dp shaped as p, \(3,\), got \(4,\)"):
-        softmax_backward(random(4), random(3))
+        fl.softmax_backward(random(4), random(3))
     with pytest.raises(ValueError, match="at least one dimension"):
-        softmax_backward(torch.tensor(1.0), torch.tensor(1.0))
+        fl.softmax_backward(torch.tensor(1.0), torch.tensor(1.0))
     with pytest.raises(ValueError, match=r"expected jacobian \(m, n\) and dy \(m,\)"):
-        contract(random(4), random(3, 4))
+        fl.contract(random(4), random(3, 4))
