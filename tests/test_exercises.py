@@ -261,7 +261,7 @@ def test_three_hints(name, monkeypatch):
     assert len(set(EXERCISES[name].hints)) == 3
     shown = [repr(hint(name)) for _ in range(5)]
     assert all(f"hint {number} of 3" in text for number, text in enumerate(shown[:3], start=1))
-    assert shown[3] == shown[4] and EXERCISES[name].place in shown[3]
+    assert shown[3] == shown[4] and EXERCISES[name].solution_file in shown[3]
     assert not any("solutions" in text for text in shown[:3])
     assert repr(hint(name, 2)) == shown[1] and repr(hint(name)) == shown[2], "the next after a chosen one"
     for text in EXERCISES[name].hints:
@@ -283,7 +283,7 @@ def test_no_such_hint(number):
 @every_exercise
 def test_solutions_stand_in_the_place_that_is_named(name):
     exercise = EXERCISES[name]
-    assert f"# {name}\n" in (ROOT / exercise.place).read_text(encoding="utf-8")
+    assert f"# {name}\n" in (ROOT / exercise.solution_file).read_text(encoding="utf-8")
 
 
 def test_every_module_is_listed_and_has_its_solutions_and_mistakes():
@@ -335,7 +335,7 @@ def test_the_notebook_names_the_place_of_the_solution_and_the_hints(name):
     text = "\n".join(
         cell.source for cell in nbformat.read(paths[0], as_version=4).cells if cell.cell_type == "markdown"
     )
-    assert EXERCISES[name].place in text or "`flashlearn/course/`" in text
+    assert EXERCISES[name].solution_file in text or "`flashlearn/course/`" in text
     assert f'`hint("{name[:2]}.' in text
     code = "\n".join(cell.source for cell in nbformat.read(paths[0], as_version=4).cells if cell.cell_type == "code")
     assert re.search(r"^from flashlearn\.exercises import .*\bhint\b", code, re.MULTILINE)

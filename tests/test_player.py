@@ -17,7 +17,7 @@ from PIL import Image
 from traitlets import TraitError
 
 import flashlearn as fl
-from flashlearn.exercises import asking, predict
+from flashlearn.exercises import predict, predicting
 from flashlearn.show import Player, animation, frame, picture, play, player
 from flashlearn.show.draw import draw_row
 from flashlearn.show.film import frames
@@ -113,7 +113,7 @@ def test_colab_is_told_where_the_script_for_custom_widgets_is(monkeypatch):
             *published,
         ]
 
-    monkeypatch.setattr(asking, "has_kernel", lambda: True)
+    monkeypatch.setattr(predicting, "has_kernel", lambda: True)
     elsewhere = shown()
     monkeypatch.setitem(sys.modules, "google.colab.output", colab)
     there = shown()

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from flashlearn.exercises import asking, log, predict
+from flashlearn.exercises import log, predict, predicting
 from flashlearn.exercises.questions import QUESTIONS, Question, Wrong
 from flashlearn.show.quiz import Quiz
 
@@ -29,7 +29,7 @@ def home(monkeypatch, tmp_path):
 
 def live(monkeypatch) -> Quiz:
     """The two questions as their widget."""
-    monkeypatch.setattr(asking, "has_kernel", lambda: True)
+    monkeypatch.setattr(predicting, "has_kernel", lambda: True)
     asked = predict("99.a", "99.b")
     assert "application/vnd.jupyter.widget-view+json" in asked._repr_mimebundle_()[0]
     return asked.quiz
@@ -75,7 +75,7 @@ def test_the_answer_is_folded_away_on_a_page():
 
 
 def test_the_data_are_whole():
-    data = json.loads(json.dumps(predict("99.a")._repr_mimebundle_()[0][asking.PREDICT]))
+    data = json.loads(json.dumps(predict("99.a")._repr_mimebundle_()[0][predicting.PREDICT]))
     (asked,) = data["questions"]
     assert (asked["name"], asked["question"], asked["why"]) == ("99.a", "Is 1 < 2?", "It is.")
     assert [choice["text"] for choice in asked["choices"]] == MADE[0].choices
@@ -98,12 +98,12 @@ def test_a_choice_is_kept_before_it_is_told_and_stays(monkeypatch, home):
     quiz.observe(lambda change: seen.append(log.read(log.PREDICTIONS)), "answers")
     quiz._receive(quiz, {"question": "99.a", "chosen": place("99.a", "no")}, [])
     assert [(line["question"], line["choice"], line["right"]) for line in seen[0]] == [("99.a", "no", False)]
-    assert quiz.answers["99.a"] == {**asking.told(MADE[0], "no"), "trouble": ""} and "99.b" not in quiz.answers
+    assert quiz.answers["99.a"] == {**predicting.feedback(MADE[0], "no"), "trouble": ""} and "99.b" not in quiz.answers
     quiz._receive(quiz, {"question": "99.a", "chosen": place("99.a", "yes")}, [])
     assert quiz.answers["99.a"]["chosen"] == place("99.a", "no") and len(log.read(log.PREDICTIONS)) == 1
 
     again = live(monkeypatch)
-    assert again.answers == {"99.a": asking.told(MADE[0], "no")}, "and on another day"
+    assert again.answers == {"99.a": predicting.feedback(MADE[0], "no")}, "and on another day"
     again._receive(again, {"question": "99.b", "chosen": place("99.b", "so")}, [])
     assert again.answers["99.b"]["right"] == again.answers["99.b"]["chosen"] and log.predicted(MADE[1]) == "so"
 
@@ -149,7 +149,7 @@ def test_lines_that_are_none_are_left_out(home):
 
 
 def test_without_a_kernel_nothing_is_written(home):
-    assert not asking.has_kernel()
+    assert not predicting.has_kernel()
     predict("99.a")._repr_mimebundle_()
     assert not home.exists()
 

@@ -4,8 +4,21 @@
     hint("03.merge")  # the first of three; called again, the next
     check("03.merge", merge)
 
-Tasks, hints, tests and known mistakes of a notebook are in its folder of `flashlearn/course`. The names below are imported when they are first
-used: `import flashlearn.exercises` imports none of them.
+Tasks, hints, tests and known mistakes of a notebook are in its folder of `flashlearn/course`. Here is what works on them:
+
+checking     what a notebook calls: `check`, `hint`, `lines`, and all exercises
+assessment   an exercise, its cases, and how an answer is graded: the cause of what is wrong
+report       what `check` and `hint` show, and what is left for a grading run
+answers      loads known mistakes and wrong answers (wrong.toml); altered: a program with some of its text replaced
+ordering     lines to put in order: the program is put together from them and run
+calling      an answer as a check calls it: its inputs stay as they are, calls of a library are noted
+watching     which tensors an answer made on the way; answers in another process
+launching    answers that are part of a kernel, kernels, or launch kernels; simulating: those of notebook 15
+findings     what wrong results have in common with the right ones; formulas: which formula they follow
+raised       errors in plain words (raised.toml), with the line of the answer
+questions    the questions of questions.md; predicting: `predict` shows them; log: keeps what was chosen
+
+The names below are imported when they are first used: `import flashlearn.exercises` imports none of them.
 """
 
 from importlib import import_module
@@ -13,9 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flashlearn.exercises.answers import Answer
-    from flashlearn.exercises.asking import predict
     from flashlearn.exercises.assessment import Case, Exercise
     from flashlearn.exercises.checking import EXERCISES, check, hint, lines
+    from flashlearn.exercises.predicting import predict
     from flashlearn.exercises.report import Hint, Report
 
 HOMES = {
@@ -28,7 +41,7 @@ HOMES = {
     "check": "checking",
     "hint": "checking",
     "lines": "checking",
-    "predict": "asking",
+    "predict": "predicting",
 }
 
 __all__ = ["EXERCISES", "Answer", "Case", "Exercise", "Hint", "Report", "check", "hint", "lines", "predict"]

@@ -27,8 +27,7 @@ from flashlearn.exercises.watching import WrongWay
 
 INF = float("inf")
 T = TypeVar("T")
-# A question to an answer: what it gets wrong, in a sentence, or nothing.
-Cause = Callable[[Callable], str]
+Cause = Callable[[Callable], str]  # a question to an answer: what it gets wrong, in a sentence, or nothing
 Causes = tuple[Cause, ...]
 Rows = tuple[Row, ...]
 
@@ -92,18 +91,15 @@ class Exercise:
     @property
     def parts(self) -> tuple[Exercise, ...]:
         """The steps of the path as exercises of their own; a mistake counts where a case is there that catches it."""
-        found = []
-        for number, part in enumerate(self.path, start=1):
-            cases = tuple(case for case in self.cases if case.step <= number)
-            names = {case.name for case in cases}
-            known = tuple(mistake for mistake in self.mistakes if mistake.caught_by in names)
-            found.append(
-                Exercise(f"{self.name}.{number}", part.task, self.solution, cases, part.hints, known, self.values)
-            )
-        return tuple(found)
+        return tuple(self._part(number, part) for number, part in enumerate(self.path, start=1))
+
+    def _part(self, number: int, part: Part) -> Exercise:
+        cases = tuple(case for case in self.cases if case.step <= number)
+        known = tuple(mistake for mistake in self.mistakes if mistake.caught_by in {case.name for case in cases})
+        return Exercise(f"{self.name}.{number}", part.task, self.solution, cases, part.hints, known, self.values)
 
     @property
-    def place(self) -> str:
+    def solution_file(self) -> str:
         return f"flashlearn/course/{self.solution.__module__.split('.')[2]}/solutions.py"
 
 
@@ -140,7 +136,8 @@ def grade(
         for case, outcome in zip(exercise.cases, outcomes, strict=True)
     )
     if all(row.passed for row in rows):
-        return Report(exercise.name, rows, (), _by_the_library(called.helped))
+        text = f"right; the library did the work: {' and '.join(called.helped)}. Write the steps yourself to practise them."
+        return Report(exercise.name, rows, (), (Note("library", text),) if called.helped else ())
     return limited(lambda: _explained(exercise, function, rows, outcomes), Report(exercise.name, rows))
 
 
@@ -150,39 +147,33 @@ def _forbidden(outcome: Outcome, names: tuple[str, ...]) -> Outcome:
     return Outcome(problem, False, problem.detail) if outcome.passed else outcome
 
 
-def _by_the_library(names: tuple[str, ...]) -> tuple[Note, ...]:
-    """What is said of a right answer that called these."""
-    if not names:
-        return ()
-    text = f"right; the library did the work: {' and '.join(names)}. Write the steps yourself to practise them."
-    return (Note("library", text),)
-
-
 def _explained(exercise: Exercise, function: Callable, rows: Rows, outcomes: list[Outcome]) -> Report:
     """The report on a wrong answer: the first that there is to say, in the order of this module's docstring."""
-    firm, weak = _mistakes(exercise, outcomes)
-    if firm:
-        return Report(exercise.name, rows, firm)
+    report = functools.partial(Report, exercise.name)
+    known, firm = _mistakes(exercise, outcomes)
+    if firm and known:
+        return report(rows, known)
     raised = _raised(rows, outcomes)
-    if all(isinstance(outcome.got, BaseException) for outcome in outcomes) and len(raised) == 1:
-        return Report(exercise.name, rows, (), raised)
-    coarse = _coarse(outcomes)
-    if coarse:
-        return Report(exercise.name, rows, (), (Note("seen", _digits(coarse)),))
-    silent = _of_another_form(outcomes) or all(out.passed or isinstance(out.got, WrongWay) for out in outcomes)
-    why = "" if silent else next(filter(None, (_ask(cause, function) for cause in exercise.causes)), "")
-    if why:
-        return Report(exercise.name, rows, (), (*raised, Note("why", why)))
-    if weak:
-        return Report(exercise.name, _hinted(exercise, rows, outcomes), weak, raised)
+    returned = [outcome for outcome in outcomes if not isinstance(outcome.got, BaseException)]
+    if not returned and len(raised) == 1:
+        return report(rows, (), raised)
+    if coarse := _coarse(outcomes):
+        return report(rows, (), (Note("seen", _digits(coarse)),))
+    # what is no such thing as is asked for takes no questions: one would take m for l
+    silent = any(of_another_form(outcome.got, outcome.expected) for outcome in returned)
+    silent = silent or all(out.passed or isinstance(out.got, WrongWay) for out in outcomes)
+    if not silent and (why := next(filter(None, (_ask(cause, function) for cause in exercise.causes)), "")):
+        return report(rows, (), (*raised, Note("why", why)))
+    if known:
+        return report(_hinted(exercise, rows, outcomes), known, raised)
     at = _rounded(exercise, outcomes)
     if at is not None:
         error = relative_error(outcomes[at].got, outcomes[at].expected)
         note = Note("seen", f'in "{rows[at].case}" {_digits(error)}')
-        return Report(exercise.name, _with_hint(exercise, rows, at) if at else rows, (), (*raised, note))
+        return report(_with_hint(exercise, rows, at) if at else rows, (), (*raised, note))
     seen = _seen(exercise, outcomes)
     plain = not (seen or raised)  # there is nothing else to say
-    return Report(exercise.name, _hinted(exercise, rows, outcomes, plain), (), (*raised, *seen))
+    return report(_hinted(exercise, rows, outcomes, plain), (), (*raised, *seen))
 
 
 def _with_hint(exercise: Exercise, rows: Rows, at: int) -> Rows:
@@ -228,8 +219,8 @@ def _run(case: Case, function: Callable) -> Outcome:
         except WrongWay as problem:
             return Outcome(problem, False, problem.detail)
         except (Exception, SystemExit) as problem:  # whatever a student's function raises belongs in the table
-            told = "not what is expected" if by_the_check(problem) else f"raised {type(unwrapped(problem)).__name__}"
-            return Outcome(problem, False, told)
+            raised = f"raised {type(unwrapped(problem)).__name__}"
+            return Outcome(problem, False, "not what is expected" if by_the_check(problem) else raised)
     try:
         error = largest_error(got, expected)
     except (TypeError, ValueError) as problem:
@@ -249,12 +240,11 @@ def without_numpy(value: Any) -> Any:
 _run_known = functools.lru_cache(maxsize=4096)(_run)  # a known mistake does the same at every check of a session
 
 
-def _mistakes(exercise: Exercise, outcomes: list[Outcome]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The known mistakes with the same results: by some wrong number, and by NaN, infinities and errors alone."""
+def _mistakes(exercise: Exercise, outcomes: list[Outcome]) -> tuple[tuple[str, ...], bool]:
+    """The known mistakes with the same results, and whether some wrong number shows them, not NaN, infinities and errors alone."""
     shown = [mistake.what for mistake in exercise.mistakes if _shows(mistake, exercise.cases, outcomes)]
-    wrong = tuple(dict.fromkeys(shown))
     firm = any(not outcome.passed and _wrong_number(outcome.got, outcome.expected) for outcome in outcomes)
-    return (wrong, ()) if firm else ((), wrong)
+    return tuple(dict.fromkeys(shown)), firm
 
 
 def _shows(mistake: Answer, cases: tuple[Case, ...], outcomes: list[Outcome]) -> bool:
@@ -284,7 +274,7 @@ def _wrong_number(got: Any, expected: Any) -> bool:
         return False
     if isinstance(got, float) and isinstance(expected, float) and {got, expected} == {0.0, 1.0}:
         return False  # a verdict, which every other answer gives in one case of two
-    g, e = (torch.as_tensor(t).detach().double().cpu() for t in (got, expected))
+    g, e = _float64(got, expected)
     return g.shape != e.shape or bool((g.isfinite() & ~torch.isclose(g, e, rtol=1e-5, atol=1e-6)).any())
 
 
@@ -298,30 +288,22 @@ def _ask(cause: Cause, function: Callable) -> str:
             return ""
 
 
-def _of_another_form(outcomes: list[Outcome]) -> bool:
-    """Whether what comes back is no such thing as is asked for: then a question would take m for l."""
-    returned = [outcome for outcome in outcomes if not isinstance(outcome.got, BaseException)]
-    return any(of_another_form(outcome.got, outcome.expected) for outcome in returned)
-
-
 def _raised(rows: Rows, outcomes: list[Outcome]) -> tuple[Note, ...]:
     """What was raised, each error once, and in which tests if not in all."""
-    found: dict[tuple[str, type, str], list[str]] = {}
-    texts: dict[tuple[str, type, str], str] = {}
+    found: dict[tuple[str, type, str], tuple[str, list[str]]] = {}
     for row, outcome in zip(rows, outcomes, strict=True):
         if isinstance(outcome.got, BaseException):
             error = explain(outcome.got)
             ruled_out = isinstance(outcome.got, WrongWay)
             kind = "why" if ruled_out else "seen" if by_the_check(outcome.got) else "error"
             key = kind, type(unwrapped(outcome.got)), error.line or error.plain if kind == "error" else ""
-            found.setdefault(key, []).append(row.case)
-            texts.setdefault(key, error.text if kind == "error" else str(outcome.got))
+            text = f"raised {error.text}" if kind == "error" else str(outcome.got)
+            found.setdefault(key, (text, []))[1].append(row.case)
     notes = []
-    for key, cases in found.items():
+    for (kind, _, _), (text, cases) in found.items():
         more = f" and {len(cases) - 1} more" if len(cases) > 1 else ""
         where = "every test" if len(cases) == len(rows) else f'"{cases[0]}"{more}'
-        told = f"{where} raised {texts[key]}" if key[0] == "error" else f"in {where} {texts[key]}"
-        notes.append(Note(key[0], told))
+        notes.append(Note(kind, f"{where} {text}" if kind == "error" else f"in {where} {text}"))
     return tuple(notes)
 
 
@@ -337,9 +319,8 @@ def _coarse(outcomes: list[Outcome]) -> float:
 def _rounded(exercise: Exercise, outcomes: list[Outcome]) -> int | None:
     """The first case with a small tolerance that fails by its last digits alone, if the plain case does not fail."""
     for n, (case, outcome) in enumerate(zip(exercise.cases, outcomes, strict=True)):
-        if not outcome.passed and case.tolerance < 1e-6:
-            if 0 < relative_error(outcome.got, outcome.expected) < 1e-5:
-                return n
+        if not outcome.passed and case.tolerance < 1e-6 and 0 < relative_error(outcome.got, outcome.expected) < 1e-5:
+            return n
         if not n and not outcome.passed:
             return None
     return None
@@ -359,6 +340,10 @@ def _seen(exercise: Exercise, outcomes: list[Outcome]) -> tuple[Note, ...]:
     return (Note("seen", text if everywhere else f'in "{name}" {text}'),)
 
 
+def _float64(*values: Any) -> tuple[torch.Tensor, ...]:
+    return tuple(torch.as_tensor(value, dtype=torch.float64, device="cpu").detach() for value in values)
+
+
 def alike(a: Any, b: Any) -> bool:
     """Whether two answers are the same up to rounding, 1e-5 of their size; exceptions if they say the same."""
     if isinstance(a, BaseException) or isinstance(b, BaseException):
@@ -369,7 +354,7 @@ def alike(a: Any, b: Any) -> bool:
         return False
     if isinstance(a, int) and isinstance(b, int):
         return a == b
-    x, y = (torch.as_tensor(t, dtype=torch.float64, device="cpu").detach() for t in (a, b))
+    x, y = _float64(a, b)
     return x.shape == y.shape and torch.allclose(x, y, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
@@ -381,7 +366,7 @@ def largest_error(got: Any, expected: Any) -> float:
         return max((largest_error(g, e) for g, e in zip(got, expected, strict=True)), default=0.0)
     if got is None or not isinstance(got, torch.Tensor | int | float):
         raise TypeError(f"expected {_describe(expected)}, got {_describe(got)}")
-    g, e = (torch.as_tensor(t, dtype=torch.float64, device="cpu").detach() for t in (got, expected))
+    g, e = _float64(got, expected)
     if g.shape != e.shape:
         raise ValueError(f"expected shape {tuple(e.shape)}, got {tuple(g.shape)}")
     same = (g == e) | (g.isnan() & e.isnan())
@@ -396,7 +381,7 @@ def relative_error(got: Any, expected: Any) -> float:
         return max(map(relative_error, got, expected), default=0.0) if same_kind else INF
     if isinstance(expected, int) or not isinstance(got, torch.Tensor | int | float):
         return INF
-    g, e = (torch.as_tensor(t).detach().double().cpu() for t in (got, expected))
+    g, e = _float64(got, expected)
     if g.shape != e.shape or not g.isfinite().all() or not e.isfinite().all():
         return 0.0 if g.shape == e.shape and torch.equal(g, e) else INF
     if not g.numel():

@@ -68,7 +68,7 @@ def hint(name: str, number: int | None = None) -> Hint:
         raise ValueError(f"expected the number of a hint, 1 to {count}, got {number!r}")
     _hints_shown[name] = number
     if number > count:
-        return Hint(f"Exercise {name}: no more hints", f"The solution is in {exercise.place}.")
+        return Hint(f"Exercise {name}: no more hints", f"The solution is in {exercise.solution_file}.")
     return Hint(f"Exercise {name}, hint {number} of {count}", exercise.hints[number - 1])
 
 

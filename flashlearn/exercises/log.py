@@ -1,13 +1,14 @@
-"""What a reader predicted, kept from one day to the next: `~/.flashlearn`, or the folder FLASHLEARN_HOME names.
+"""What a reader predicted, kept in `~/.flashlearn` or the folder that FLASHLEARN_HOME names.
 
 predictions.jsonl   the choices made in notebooks, one line of JSON each, the first of a question counts
 inventory.jsonl     every inventory that was taken, one line each (`flashlearn.grading.inventory`)
 
-Nothing else writes there, and no notebook: that is handed in without them. Whoever wants to begin anew deletes the file.
+Delete a file to begin anew.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -26,7 +27,7 @@ def folder() -> Path:
 
 
 def write(name: str, line: dict[str, Any]) -> str:
-    """Add a line to a file; what stood in the way, "" if nothing did. A line that no file takes is kept until Python ends."""
+    """Add a line to a file; why that failed, or "". A line that no file takes is kept until Python ends."""
     line = {"when": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **line}
     try:
         folder().mkdir(parents=True, exist_ok=True)
@@ -44,16 +45,11 @@ def read(name: str) -> list[dict[str, Any]]:
         texts = (folder() / name).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         texts = []
-    lines = (_line(text) for text in texts)
-    return [line for line in lines if line] + _unwritten.get(name, [])
-
-
-def _line(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    lines = []
+    for text in texts:
+        with contextlib.suppress(ValueError):
+            lines.append(json.loads(text))
+    return [line for line in lines if line and isinstance(line, dict)] + _unwritten.get(name, [])
 
 
 def predicted(question: Question) -> str | None:
@@ -63,10 +59,7 @@ def predicted(question: Question) -> str | None:
 
 
 def note(question: Question, choice: str) -> tuple[str, str]:
-    """Keep a choice, unless one is kept already: the one that counts, and what stood in the way of keeping it, or "".
-
-    ValueError for a choice that the question does not have.
-    """
+    """Keep a choice, unless one is kept already: the one that counts, and why it cannot be kept, or ""."""
     if choice not in question.choices:
         raise ValueError(f"expected one of {question.choices} for {question.name}, got {choice!r}")
     if earlier := predicted(question):

@@ -27,7 +27,7 @@ import random
 import string
 import textwrap
 import tokenize
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -43,18 +43,13 @@ TOO_MANY = "no line too many"
 
 
 class Decoy(NamedTuple):
-    """A line that is a known mistake.
-
-    instead_of   the number of the right line whose place it takes
-    what         completes "This is what you get if ..."
-    case         the one that fails with it
-    """
+    """A line that is a known mistake."""
 
     id: str
     line: str
-    instead_of: int
-    what: str
-    case: str
+    instead_of: int  # the number of a right line
+    what: str  # completes "This is what you get if ..."
+    case: str  # the one that fails with it
 
 
 @dataclass(frozen=True)
@@ -69,33 +64,44 @@ class Puzzle:
     decoys: tuple[Decoy, ...]
     given: tuple[int, int] = (0, 0)
 
+    def _cut(self, loop: ast.For) -> slice:
+        """Which statements of the loop are in question."""
+        first, last = self.given
+        return slice(first, len(loop.body) - last)
+
     @functools.cached_property
     def right(self) -> tuple[str, ...]:
-        """The lines of the program that are in question, in their order."""
+        """The lines of the program that are in question, in their order; a statement of several as one."""
         _, loop = _parsed(self.program)
-        first, last = self.given
         text = _text(self.program)
-        return tuple(_statement(text, line) for line in loop.body[first : len(loop.body) - last])
+        return tuple(
+            (ast.get_source_segment(text, node) if node.lineno == node.end_lineno else None) or ast.unparse(node)
+            for node in loop.body[self._cut(loop)]
+        )
 
     @functools.cached_property
     def lines(self) -> dict[str, str]:
         """{letter: line}, in an order that depends on the name alone."""
-        every = [*self.right, *(decoy.line for decoy in self.decoys)]
+        every = self.every
         if len(set(every)) < len(every):
             raise ValueError(f"expected lines that differ, got {every} for {self.name}")
         shuffled = random.Random(self.name).sample(every, len(every))
         return dict(zip(string.ascii_uppercase, shuffled, strict=False))
 
     @property
+    def every(self) -> list[str]:
+        """The lines of the program in their order, then the decoys."""
+        return [*self.right, *(decoy.line for decoy in self.decoys)]
+
+    @property
     def answer(self) -> str:
         """The letters of the right lines in their order."""
         return self.letters(range(len(self.right)))
 
-    def letters(self, order) -> str:
-        """The letters of lines by their numbers: those of the program first, from 0, then the decoys."""
-        every = [*self.right, *(decoy.line for decoy in self.decoys)]
+    def letters(self, order: Iterable[int]) -> str:
+        """The letters of lines by their numbers in `every`."""
         letter = {line: letter for letter, line in self.lines.items()}
-        return "".join(letter[every[number]] for number in order)
+        return "".join(letter[self.every[number]] for number in order)
 
     def read(self, answer: Any) -> str:
         """The letters of an answer, a text or a list. TypeError or ValueError if they name no lines."""
@@ -113,9 +119,8 @@ class Puzzle:
     def source(self, letters: str) -> str:
         """The program with these lines in its loop."""
         tree, loop = _parsed(self.program)
-        first, last = self.given
-        chosen = ast.parse("\n".join(self.lines[letter] for letter in letters)).body
-        loop.body = [*loop.body[:first], *chosen, *loop.body[len(loop.body) - last :]] or [ast.Pass()]
+        loop.body[self._cut(loop)] = ast.parse("\n".join(self.lines[letter] for letter in letters)).body
+        loop.body = loop.body or [ast.Pass()]
         return ast.unparse(tree) + "\n"
 
     def assembled(self, letters: str) -> Callable:
@@ -133,32 +138,28 @@ class Puzzle:
         return Case(name, compare, hint, tolerance)
 
     def no_line_too_many(self) -> Case:
-        """A test that fails for a line that changes nothing where it stands."""
+        """A test that fails for a line that changes nothing where it is."""
 
         def compare(answer: Callable) -> tuple[Any, Any]:
             count, most = (torch.tensor(n) for n in (len(self.read(answer())), len(self.right)))
             return torch.maximum(count, most), most
 
-        return Case(
-            TOO_MANY,
-            compare,
-            f"{len(self.right)} lines are enough: leave one out, and look whether it was needed",
-        )
+        hint = f"{len(self.right)} lines are enough: leave one out, and look whether it was needed"
+        return Case(TOO_MANY, compare, hint)
 
     @property
     def mistakes(self) -> tuple[Answer, ...]:
-        """One for each decoy, in the place that it takes."""
+        """One for each decoy, instead of the line that it is taken for."""
         return tuple(
-            Answer(
-                decoy.id, "known", decoy.what, functools.partial(_said, self.letters(self._with(number))), decoy.case
-            )
+            Answer(decoy.id, "known", decoy.what, functools.partial(self._with, number), decoy.case)
             for number, decoy in enumerate(self.decoys)
         )
 
-    def _with(self, number: int) -> tuple[int, ...]:
+    def _with(self, number: int) -> Callable[[], str]:
+        """The right answer with one decoy in it."""
         order = list(range(len(self.right)))
         order[self.decoys[number].instead_of] = len(self.right) + number
-        return tuple(order)
+        return functools.partial(str, self.letters(order))
 
     @property
     def causes(self) -> Causes:
@@ -178,14 +179,12 @@ class Puzzle:
         return f"the loop needs {len(self.right)} lines, and {count} were given" if count < len(self.right) else ""
 
     def __str__(self) -> str:
-        first, last = self.given
         function, loop = _parsed(self.program)
-        rows = _text(self.program).splitlines()
-        asked = loop.body[first : len(loop.body) - last]
-        start, stop = asked[0].lineno - 1, asked[-1].end_lineno
-        rows[start:stop] = [" " * asked[0].col_offset + "...  # your lines"]
+        text = _text(self.program).splitlines()
+        wanted = loop.body[self._cut(loop)]
+        text[wanted[0].lineno - 1 : wanted[-1].end_lineno] = [" " * wanted[0].col_offset + "...  # your lines"]
         head = (function.body[0].end_lineno or 0) if ast.get_docstring(function) else 0
-        body = [row for number, row in enumerate(rows) if row and not 1 <= number < head]
+        body = [line for number, line in enumerate(text) if line and not 1 <= number < head]
         return "\n".join([*body, "", *(f"{letter}   {line}" for letter, line in self.lines.items())])
 
 
@@ -225,11 +224,6 @@ def as_function(answer: Any) -> Any:
     return (lambda: answer) if isinstance(answer, str) or _texts(answer) else answer
 
 
-def _said(letters: str) -> Callable[[], str]:
-    """An answer that says these letters."""
-    return lambda: letters
-
-
 def _texts(answer: Any) -> bool:
     return isinstance(answer, list | tuple) and all(isinstance(one, str) for one in answer)
 
@@ -247,17 +241,12 @@ def _copied(inputs: tuple) -> tuple:
 
 def _text(program: Callable) -> str:
     """The source of the program, without its comments, line by line."""
-    rows = textwrap.dedent(inspect.getsource(program)).splitlines()
-    for token in tokenize.generate_tokens(io.StringIO("\n".join(rows)).readline):
+    lines = textwrap.dedent(inspect.getsource(program)).splitlines()
+    for token in tokenize.generate_tokens(io.StringIO("\n".join(lines)).readline):
         if token.type == tokenize.COMMENT:
-            row, column = token.start
-            rows[row - 1] = rows[row - 1][:column].rstrip()
-    return "\n".join(rows)
-
-
-def _statement(text: str, node: ast.stmt) -> str:
-    """A statement in one line, as it is written if that is one."""
-    return (ast.get_source_segment(text, node) if node.lineno == node.end_lineno else None) or ast.unparse(node)
+            number, column = token.start
+            lines[number - 1] = lines[number - 1][:column].rstrip()
+    return "\n".join(lines)
 
 
 def _parsed(program: Callable) -> tuple[ast.FunctionDef, ast.For]:
@@ -268,9 +257,7 @@ def _parsed(program: Callable) -> tuple[ast.FunctionDef, ast.For]:
     for argument in (*function.args.args, *function.args.kwonlyargs):
         argument.annotation = None
     loops = [node for node in ast.walk(function) if isinstance(node, ast.For)]  # level by level
-    inner = [
-        loop for loop in loops if not any(isinstance(node, ast.For) for node in ast.walk(loop) if node is not loop)
-    ]
-    if not inner:
-        raise ValueError(f"expected a loop in {program.__name__}, got none")
-    return function, inner[0]
+    for loop in loops:
+        if sum(isinstance(node, ast.For) for node in ast.walk(loop)) == 1:
+            return function, loop
+    raise ValueError(f"expected a loop in {program.__name__}, got none")

@@ -62,6 +62,11 @@ class Question:
         return numbered(self.id)
 
     @property
+    def beliefs(self) -> dict[str, str]:
+        """{wrong choice: what one believes who takes it}"""
+        return {wrong.text: wrong.believes for wrong in self.wrong}
+
+    @property
     def choices(self) -> list[str]:
         """All choices, in an order that depends on the name alone."""
         return random.Random(self.name).sample(texts := [self.right, *(wrong.text for wrong in self.wrong)], len(texts))

@@ -1,6 +1,6 @@
-"""`predict`: questions asked before the cell that answers them.
+"""`predict`: questions before the cell that answers them.
 
-While the notebook runs they are a widget (flashlearn.show.quiz), which notes a choice (`diary`) before it tells what is
+While the notebook runs they are a widget (flashlearn.show.quiz), which keeps a choice (log.py) before it shows what is
 right. What is stored is the same whatever was chosen: text, HTML for a code host, and data for the page and the deck.
 """
 
@@ -15,11 +15,10 @@ from flashlearn.course import numbered
 from flashlearn.exercises import log
 from flashlearn.exercises.questions import QUESTIONS, Question
 
-PREDICT = "application/vnd.flashlearn.predict+json"  # the questions as data, which the page of the book asks by itself
-LETTERS = "abcde"
+PREDICT = "application/vnd.flashlearn.predict+json"  # the questions as data, for the page of the book
 
 
-class Asked:
+class Questions:
     """Questions as an output: as text without the answers, as HTML with the answers folded away, and as data.
 
     `quiz` is the widget, made where there is a kernel and somebody looks.
@@ -30,20 +29,20 @@ class Asked:
         self.quiz: Any = None
 
     def __repr__(self) -> str:
-        return "\n\n".join(map(in_words, self.questions))
+        return "\n\n".join(map(as_text, self.questions))
 
-    def note(self, name: str, place: int) -> dict[str, Any]:
-        """Keep the choice of this place for a question; what to tell, and if it cannot be kept, why."""
+    def note(self, name: str, index: int) -> dict[str, Any]:
+        """Keep the choice of this index for a question; the feedback, and if it cannot be kept, why."""
         question = QUESTIONS[name]
-        choice, trouble = log.note(question, question.choices[place])
-        return {**told(question, choice), "trouble": f"(Your choice is not kept: {trouble}.)" if trouble else ""}
+        choice, trouble = log.note(question, question.choices[index])
+        return {**feedback(question, choice), "trouble": f"(Your choice is not kept: {trouble}.)" if trouble else ""}
 
     def _repr_mimebundle_(self, **kwargs) -> tuple[dict[str, Any], dict[str, Any]]:
         live, how = self._live(**kwargs) if has_kernel() else ({}, {})
         plain = {
             "text/plain": repr(self),
-            "text/html": "".join(map(on_a_page, self.questions)),
-            PREDICT: {"questions": [as_data(question) for question in self.questions]},
+            "text/html": "".join(map(as_html, self.questions)),
+            PREDICT: {"questions": list(map(as_data, self.questions))},
         }
         return {**live, **plain}, how
 
@@ -53,11 +52,9 @@ class Asked:
         from flashlearn.show.quiz import Quiz
 
         if self.quiz is None:
-            asked = [{"name": each.name, "question": each.text, "choices": each.choices} for each in self.questions]
-            earlier = {each.name: choice for each in self.questions if (choice := log.predicted(each))}
-            self.quiz = Quiz(
-                asked, {name: told(QUESTIONS[name], choice) for name, choice in earlier.items()}, self.note
-            )
+            shown = [{"name": each.name, "question": each.text, "choices": each.choices} for each in self.questions]
+            earlier = {each.name: feedback(each, choice) for each in self.questions if (choice := log.predicted(each))}
+            self.quiz = Quiz(shown, earlier, self.note)
         return parts(self.quiz._repr_mimebundle_(**kwargs))
 
 
@@ -67,58 +64,53 @@ def has_kernel() -> bool:
     return hasattr(shell, "kernel") and importlib.util.find_spec("anywidget") is not None
 
 
-def told(question: Question, choice: str) -> dict[str, Any]:
-    """What question.js tells of a choice: its place, that of the right one, what each says of who takes it."""
-    beliefs = {wrong.text: wrong.believes for wrong in question.wrong}
+def feedback(question: Question, choice: str) -> dict[str, Any]:
+    """What question.js shows after a choice: its index, that of the right one, the belief behind each, and why."""
     return {
         "chosen": question.choices.index(choice),
         "right": question.choices.index(question.right),
-        "believes": [beliefs.get(text, "") for text in question.choices],
+        "believes": [question.beliefs.get(text, "") for text in question.choices],
         "why": question.why,
     }
 
 
-def in_words(question: Question) -> str:
+def as_text(question: Question) -> str:
     """The question and its choices, without the answer."""
-    lettered = zip(LETTERS, question.choices, strict=False)
-    return "\n".join([f"Predict: {question.text}", *(f"  {letter}) {text}" for letter, text in lettered)])
+    choices = (f"  {letter}) {text}" for letter, text in zip("abcde", question.choices, strict=False))
+    return "\n".join([f"Predict: {question.text}", *choices])
 
 
-def on_a_page(question: Question) -> str:
+def as_html(question: Question) -> str:
     """The question for pages without scripts, its answer to be unfolded."""
     choices = "".join(f"<li>{html.escape(text)}</li>" for text in question.choices)
     beliefs = "".join(
-        f"<li>{html.escape(wrong.text)}: that is what one believes who thinks that {html.escape(closed(wrong.believes))}</li>"
-        for wrong in question.wrong
+        f"<li>{html.escape(text)}: that is what one believes who thinks that {html.escape(_closed(belief))}</li>"
+        for text, belief in question.beliefs.items()
     )
     return (
         f'<p><strong>Predict: {html.escape(question.text)}</strong></p><ol type="a">{choices}</ol>'
-        f"<details><summary>The answer, once you have chosen</summary><p>{html.escape(closed(question.right))} "
+        f"<details><summary>The answer, once you have chosen</summary><p>{html.escape(_closed(question.right))} "
         f"{html.escape(question.why)}</p><ul>{beliefs}</ul></details>"
     )
 
 
 def as_data(question: Question) -> dict[str, Any]:
     """The question as book/_static/predict.js takes it, its choices in their order."""
-    beliefs = {wrong.text: wrong.believes for wrong in question.wrong}
-    return {
-        "name": question.name,
-        "question": question.text,
-        "choices": [
-            {"text": text, "believes": beliefs[text]} if text in beliefs else {"text": text, "right": True}
-            for text in question.choices
-        ],
-        "why": question.why,
-    }
+    beliefs = question.beliefs
+    choices = [
+        {"text": text, **({"believes": beliefs[text]} if text in beliefs else {"right": True})}
+        for text in question.choices
+    ]
+    return {"name": question.name, "question": question.text, "choices": choices, "why": question.why}
 
 
-def closed(text: str) -> str:
+def _closed(text: str) -> str:
     """The text with a full stop, if it has no end yet."""
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
-def predict(*names: str) -> Asked:
-    """Ask these questions; the answers are told once a choice is made."""
+def predict(*names: str) -> Questions:
+    """Show these questions; the answers come once a choice is made."""
     if not names:
         raise ValueError("expected the names of questions, got none")
     for name in names:
@@ -126,4 +118,4 @@ def predict(*names: str) -> Asked:
             raise TypeError(f"expected the names of questions, each a text, got {type(name).__name__}")
         if numbered(name) not in QUESTIONS:
             raise ValueError(f"expected the names of questions, among them {', '.join(QUESTIONS)}, got {name!r}")
-    return Asked(tuple(QUESTIONS[numbered(name)] for name in names))
+    return Questions(tuple(QUESTIONS[numbered(name)] for name in names))
