@@ -38,8 +38,7 @@ def rows_are_apart(softmax):
     p, alone = softmax(x.clone()), torch.stack([softmax(row.clone()) for row in x])
     if p.shape != x.shape or torch.allclose(p, alone, atol=1e-6, equal_nan=True):
         return ""
-    over = p.sum(0)
-    if torch.allclose(over, torch.ones_like(over), atol=1e-6):
+    if torch.allclose(p.sum(0), torch.ones_like(p[0]), atol=1e-6):
         return "the columns add up to 1, not the rows: sum over the last dimension, dim=-1"
     return (
         "a row comes out differently when another stands beside it: each row has its own sum, and its own maximum "
@@ -53,14 +52,12 @@ def the_edge(smallest_overflow):
         got = float(smallest_overflow(dtype))
         x, name = torch.tensor(got, dtype=dtype), str(dtype).removeprefix("torch.")
         if x.double().item() != got:
-            return (
-                f"{got!r} is no number of {name}, which would round it to {x.item()!r}: bisect in tensors of that dtype"
-            )
+            told = f"{got!r} is no number of {name}, which would round it to {x.item()!r}"
+            return f"{told}: bisect in tensors of that dtype"
         if torch.exp(x).isfinite():
             near = torch.exp(_neighbour(x, 1)).isinf()
-            return f"in {name} exp({got!r}) is still finite: " + (
-                "the answer is the next number" if near else "it is too small"
-            )
+            told = "the answer is the next number" if near else "it is too small"
+            return f"in {name} exp({got!r}) is still finite: {told}"
         if torch.exp(_neighbour(x, -1)).isinf():
             return f"in {name} exp of {got!r} is inf, but so is that of the next smaller number: it is too large"
     return ""

@@ -35,10 +35,9 @@ def log_of_max(dtype):
     return math.log(torch.finfo(dtype).max)
 
 
-def neighbour(x, dtype, to):
-    """The next number of the dtype, on the way from x to `to`."""
-    edge = torch.tensor(x, dtype=dtype)
-    return torch.nextafter(edge, edge.new_tensor(to)).item()
+def overflow_next_after_the_log(dtype):
+    edge = torch.tensor(log_of_max(dtype), dtype=dtype)
+    return torch.nextafter(edge, edge.new_tensor(math.inf)).item()
 
 
 def softmax_row_by_row(x):
