@@ -1,6 +1,5 @@
-"""The simulator of barriers and buffers: it computes, it deadlocks and races where a real GPU would, and it is small."""
+"""The simulator of barriers and buffers: it computes, it deadlocks and races where a real GPU would."""
 
-import ast
 import inspect
 import math
 import re
@@ -16,7 +15,6 @@ from flashlearn.core.steps import record
 from flashlearn.exercises.altered import altered
 from flashlearn.show.draw import draw_barriers
 from flashlearn.show.frame import as_runs, paint
-from flashlearn.simulator import barriers, scheduler
 from flashlearn.simulator.barriers import Race, Times
 from flashlearn.simulator.gluon_names import UINT32, values
 from flashlearn.simulator.scheduler import Deadlock
@@ -89,21 +87,6 @@ def test_with_the_softmax_it_is_attention(stages):
     torch.testing.assert_close(
         o.float(), scaled_dot_product_attention(*(t.float() for t in (q, k, v))), atol=2e-3, rtol=0
     )
-
-
-def test_every_kernel_fits_in_forty_lines():
-    for name in (
-        "write",
-        "double_kernel",
-        "ask",
-        "multiply",
-        "alone_kernel",
-        "load",
-        "consume",
-        "shared_kernel",
-        "attend",
-    ):
-        assert len(inspect.getsource(getattr(lesson, name).fn).splitlines()) <= 40, name
 
 
 def test_a_third_stage_hides_the_copies_and_a_fourth_brings_nothing():
@@ -371,22 +354,51 @@ def test_one_group_has_dv_and_the_other_dk(shape, side):
         torch.testing.assert_close(each.float(), wanted.nan_to_num(), atol=1e-2, rtol=1e-2)
 
 
-WIDE_RACES = {
-    "P is overwritten": ("consume_values", "        mbarrier.wait(barriers.p_free.index(0), (t & 1) ^ 1)\n", "p_smem"),
-    "P is not there": ("consume_keys", "        mbarrier.wait(barriers.p_full.index(0), t & 1)\n", "p_smem"),
-    "dS is not there": ("consume_values", "        mbarrier.wait(barriers.ds_full.index((t + 1) % 2), ((t + 1) // 2 & 1) ^ 1)\n", "ds_smem"),
-    "dQ is overwritten": ("store_dq", "        mbarrier.wait(barriers.dq_free.index(at), phase ^ 1)\n", "dq_smem"),
-    "Q is not there": ("consume_keys", "        mbarrier.wait(barriers.q_full.index(stage), t // 2 & 1)\n", "rows_smem"),
-}  # fmt: skip
+def gradients_are_right(shape, atol=1e-2, **options):
+    """Of the kernels' own text, forward and then backward."""
+    q, k, v, do, _, gradients = problem(*shape)
+    o, lse = forward_run(q, k, v, shape[-1])
+    for got, wanted in zip(backward_run(q, k, v, do, o, lse, shape[-1], **options), gradients, strict=True):
+        torch.testing.assert_close(got.float(), wanted, atol=atol, rtol=1e-2)
 
 
-@pytest.mark.parametrize("name", WIDE_RACES)
-def test_what_keeps_the_two_groups_apart_is_needed(name):
-    function, wait, buffer = WIDE_RACES[name]
-    q, k, v, do, *_ = problem(1, 1, 1, 400, 64, 256, False)
-    silent = altered(getattr(backward_wide, function).fn, (wait, ""))
-    with pytest.raises(Race, match=buffer):
-        backward_run(q, k, v, do, q, torch.zeros(1, 1, 400), False, replaced={function: silent})
+ADD = r"add_dq\w* \d "
+WAITS, EARLY = ADD + "waits for a turn", ADD + "passes a turn, and dQ may not have arrived"
+PASSED = "{}barrier()\n{}release_semaphore({})\n".format
+IN_ORDER, ANY_ORDER = PASSED(" " * 4, " " * 12, "semaphore_ptr"), PASSED("", " " * 8, "added_ptr")
+GROUPS, TURNS, ONE_ROW, ROWS, ZEROS = (  # B, H, H_kv, N_q, N_k, and whether it is causal
+    (1, 1, 1, 400, 64, False), (1, 1, 1, 128, 256, False), (1, 1, 1, 128, 128, False), (2, 4, 2, 64, 100, True), (1, 2, 2, 128, 128, False),
+)  # fmt: skip
+BACKWARD_FAULTS = [  # function, what it does not say, what it says instead, problem, D, options, error, words
+    ("consume_values", "        mbarrier.wait(barriers.p_free.index(0), (t & 1) ^ 1)\n", "", GROUPS, 256, {}, Race, "p_smem"),
+    ("consume_keys", "        mbarrier.wait(barriers.p_full.index(0), t & 1)\n", "", GROUPS, 256, {}, Race, "p_smem"),
+    ("consume_values", "        mbarrier.wait(barriers.ds_full.index((t + 1) % 2), ((t + 1) // 2 & 1) ^ 1)\n", "", GROUPS, 256, {}, Race, "ds_smem"),
+    ("store_dq", "        mbarrier.wait(barriers.dq_free.index(at), phase ^ 1)\n", "", GROUPS, 256, {}, Race, "dq_smem"),
+    ("consume_keys", "        mbarrier.wait(barriers.q_full.index(stage), t // 2 & 1)\n", "", GROUPS, 256, {}, Race, "rows_smem"),
+    *(("add_dq" if D < 192 else "add_dq_in_turn", "release_semaphore(semaphore_ptr)\n", "pass\n", TURNS, D, {"side": 1}, Deadlock, WAITS) for D in (64, 128, 192, 256)),
+    ("add_dq", f"wait_for_additions()\n        {IN_ORDER}", IN_ORDER.lstrip(), ONE_ROW, 128, {"side": 1}, Race, EARLY),
+    ("add_dq", f"wait_for_additions()\n        {ANY_ORDER}", ANY_ORDER, ONE_ROW, 128, {}, Race, EARLY),
+    *(("add_dq_in_turn", "        wait_for_additions()\n", "", ONE_ROW, D, {"side": 1}, Race, EARLY) for D in (192, 256)),
+    *(("dq_barrier_of", "4 * tile + t % 4, t // 4 & 1", "4 * tile, t & 1", (1, 1, 1, 640, 64, False), D, {"side": 1}, (Deadlock, Race), "dq_f") for D in (192, 256)),
+    ("zero_initialise", "        release_semaphore(sums.semaphores_ptr + 2 * later)\n", "", ZEROS, 64, {"by_rows": True}, Deadlock, WAITS),
+    ("zero_initialise", "        mbarrier.wait(sums.zeros.index(index), 0)\n", "", ZEROS, 64, {"by_rows": True}, Race, "dq_smem"),
+    ("zero_initialise", "        wait_for_additions()\n", "", ZEROS, 64, {"by_rows": True}, Race, EARLY),
+    ("zero_initialise", "    mbarrier.arrive(barriers.dq_free.index(index), count=1)\n", "", ZEROS, 64, {"by_rows": True}, Deadlock, "dq_free"),
+    ("store_dq", "    mbarrier.wait(dq_free.index(index), (t & 1) ^ 1)\n", "", ZEROS, 64, {"by_rows": True}, Race, "dq_smem"),
+    # heads of the first set that wait for zeros, zeros for a head of the same set, and for one after the next
+    ("zero_initialise", "    if row >= at_once:\n", "    if row > 0:\n", ROWS, 64, {"by_rows": True, "beside": 2}, Deadlock, WAITS),
+    ("zero_initialise", "later = row + at_once\n", "later = row + 1\n", ROWS, 64, {"by_rows": True, "beside": 2}, AssertionError, "first rows"),
+    ("zero_initialise", "later = row + at_once\n", "later = row + 2 * at_once\n", ROWS, 64, {"by_rows": True, "beside": 2}, Deadlock, WAITS),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "old", "new", "sizes", "D", "options", "error", "words"), BACKWARD_FAULTS)
+def test_every_wait_of_the_backward_kernels_is_needed(name, old, new, sizes, D, options, error, words):
+    """Without it, or with another, the simulator says who waits for ever, or what is overwritten."""
+    q, k, v, do, *_ = problem(*sizes[:-1], D, sizes[-1])
+    wrong = {name: altered(getattr(backward_wide if D > 128 else backward, name).fn, (old, new))}
+    with pytest.raises(error, match=words):
+        backward_run(q, k, v, do, q, torch.zeros(q.shape[:3]), sizes[-1], replaced=wrong, **options)
 
 
 @pytest.mark.parametrize("D, causal", ((192, True), (256, False), (256, True)))
@@ -406,11 +418,8 @@ def test_q_that_is_handed_back_before_o_has_left_is_overwritten():
 
 @pytest.mark.parametrize("causal", (False, True))
 @pytest.mark.parametrize("D, side", across((64, 128, 192, 256), (1, 2, 3, 8)))
-def test_programs_take_turns_to_add_to_dq(D, side, causal):
-    q, k, v, do, _want, gradients = problem(2, 4, 2, 150, 300, D, causal)
-    o, lse = forward_run(q, k, v, causal)
-    for got, wanted in zip(backward_run(q, k, v, do, o, lse, causal, side=side), gradients, strict=True):
-        torch.testing.assert_close(got.float(), wanted, atol=1e-2, rtol=1e-2)
+def test_programs_add_to_dq_one_after_the_other(D, side, causal):
+    gradients_are_right((2, 4, 2, 150, 300, D, causal), side=side)
 
 
 @pytest.mark.parametrize("deterministic", (False, True))
@@ -490,49 +499,6 @@ def test_whoever_takes_the_last_ticket_begins_anew(causal):
         forward_run(q, k, v, causal, replaced={"fetch_tile": silent})
 
 
-@pytest.mark.parametrize("D", (64, 128, 192, 256))
-def test_a_turn_that_is_not_passed_on_is_awaited_for_ever(D):
-    q, k, v, do, _, _ = problem(1, 1, 1, 128, 256, D, False)
-    name, add = ("add_dq_in_turn", backward_wide.add_dq_in_turn) if D > 128 else ("add_dq", backward.add_dq)
-    silent = altered(add.fn, ("release_semaphore(semaphore_ptr)\n", "pass\n"))
-    with pytest.raises(Deadlock, match=name + r" \d waits for a turn, and no program before it passes it on"):
-        o, lse = forward_run(q, k, v, False)
-        backward_run(q, k, v, do, o, lse, False, side=1, replaced={name: silent})
-
-
-@pytest.mark.parametrize(
-    "side, passed",
-    (
-        (1, "    barrier()\n            release_semaphore(semaphore_ptr)\n"),
-        (0, "barrier()\n        release_semaphore(added_ptr)\n"),
-    ),
-)
-def test_who_counts_what_may_not_have_arrived_is_noticed(side, passed):
-    """In order the next block of keys would add first; in any order a row of dQ would be ended without its last part."""
-    q, k, v, do, _, _ = problem(1, 1, 1, 128, 128, 128, False)
-    o, lse = forward_run(q, k, v, False)
-    early = altered(backward.add_dq.fn, (f"wait_for_additions()\n        {passed}", passed.lstrip()))
-    with pytest.raises(Race, match=r"add_dq \d passes a turn, and dQ may not have arrived"):
-        backward_run(q, k, v, do, o, lse, False, side=side, replaced={"add_dq": early})
-
-
-@pytest.mark.parametrize("D", (192, 256))
-def test_each_of_the_warps_that_add_in_turn_says_when_its_part_has_arrived(D):
-    q, k, v, do, *_ = problem(1, 1, 1, 128, 128, D, False)
-    early = altered(backward_wide.add_dq_in_turn.fn, ("        wait_for_additions()\n", ""))
-    with pytest.raises(Race, match=r"add_dq_in_turn \d passes a turn, and dQ may not have arrived"):
-        backward_run(q, k, v, do, q, torch.zeros(1, 1, 128), False, side=1, replaced={"add_dq_in_turn": early})
-
-
-@pytest.mark.parametrize("D", (192, 256))
-def test_warps_that_add_in_turn_take_no_round_for_another(D):
-    """With one barrier for a tile a warp that did not wait for the round before would take what is not there yet."""
-    q, k, v, do, *_ = problem(1, 1, 1, 640, 64, D, False)
-    one = altered(backward_wide.dq_barrier_of.fn, ("4 * tile + t % 4, t // 4 & 1", "4 * tile, t & 1"))
-    with pytest.raises((Deadlock, Race), match="dq_f"):
-        backward_run(q, k, v, do, q, torch.zeros(1, 1, 640), False, side=1, replaced={"dq_barrier_of": one})
-
-
 def test_dq_is_handed_out_before_the_sweep_is_launched(monkeypatch):
     """The kernel that writes it may begin before the sweep has ended, which may read memory that was freed since its launch."""
     told, empty_like = [], torch.empty_like
@@ -548,105 +514,40 @@ def test_dq_is_handed_out_before_the_sweep_is_launched(monkeypatch):
 BY_HEADS = [
     (2, 2, 2, 200, 300, 64, True), (2, 4, 2, 100, 300, 128, False), (1, 3, 3, 300, 100, 64, False), (3, 2, 1, 64, 64, 128, True),
 ]  # fmt: skip
+SIDE_BY_SIDE = [(2, 4, 2, 200, 300, 64, True), (3, 2, 1, 130, 260, 128, True), (1, 6, 3, 70, 200, 192, True)]
 
 
 @pytest.mark.parametrize("side", (0, 2))
 @pytest.mark.parametrize("shape", BY_HEADS)
 def test_sums_need_not_be_zero(shape, side):
-    """More blocks of queries than programs and fewer, grouped heads, several sequences: the programs of a row set the sums of the
-    next to zero; in order, two rows side by side, the first block of keys stores."""
-    q, k, v, do, _, gradients = problem(*shape)
-    o, lse = forward_run(q, k, v, shape[-1])
-    for got, wanted in zip(
-        backward_run(q, k, v, do, o, lse, shape[-1], side=side, by_rows=True), gradients, strict=True
-    ):
-        torch.testing.assert_close(got.float(), wanted, atol=1e-2, rtol=1e-2)
+    """More blocks of queries than programs and fewer, grouped heads, several sequences: the programs of a head set the sums of the
+    next to zero; deterministic, two heads side by side, the first block of keys stores."""
+    gradients_are_right(shape, side=side, by_rows=True)
 
 
 @pytest.mark.parametrize("by_rows", (False, True))
 @pytest.mark.parametrize("beside", (2, 3))
-@pytest.mark.parametrize(
-    "shape", [(2, 4, 2, 200, 300, 64, True), (3, 2, 1, 130, 260, 128, True), (1, 6, 3, 70, 200, 192, True)]
-)
-def test_rows_of_shared_keys_run_side_by_side(shape, beside, by_rows):
-    """Two or three at once of two to four rows, in any order; each sets the sums to zero of the row that comes so many later."""
-    if by_rows and shape[-2] > 128:
-        pytest.skip("the kernel for wide heads finds zeros")
-    q, k, v, do, _, gradients = problem(*shape)
-    o, lse = forward_run(q, k, v, shape[-1])
-    got = backward_run(q, k, v, do, o, lse, shape[-1], beside=beside, by_rows=by_rows)
-    for each, wanted in zip(got, gradients, strict=True):
-        torch.testing.assert_close(each.float(), wanted, atol=1e-2, rtol=1e-2)
-
-
-def test_where_a_query_may_see_no_key_sums_begin_at_zero():
-    """In order, nobody would store its part of dQ."""
-    q, k = torch.empty(1, 4, 300, 64, device=DEVICE), torch.empty(1, 2, 200, 64, device=DEVICE)
-    asked = backward.heads_zeroed
-    assert asked(q, k, causal=True, deterministic=True) is None and asked(q, k, causal=False, deterministic=True) == 0
-    assert asked(q, k, causal=True, deterministic=False) == 2 == asked(k, k[:, :1], causal=True, deterministic=False)
-    long = torch.empty(1, 4, 2049, 64, device=DEVICE)
-    assert (
-        asked(long, long, causal=False, deterministic=False)
-        is None
-        is asked(long, long, causal=False, deterministic=True)
-    )
-    assert (
-        asked(long, long, causal=True, deterministic=False) == 1
-        and asked(long, long, causal=True, deterministic=True) is None
-    )
-    longer = torch.empty(1, 4, 4097, 64, device=DEVICE)
-    assert asked(longer, longer, causal=True, deterministic=False) is None
+@pytest.mark.parametrize("shape", SIDE_BY_SIDE)
+def test_heads_that_share_keys_run_side_by_side(shape, beside, by_rows):
+    """Two or three at once of two to four, in any order; each sets the sums of the head to zero that comes so many later."""
+    if not by_rows or shape[-2] <= 128:  # the kernel for wide heads finds zeros
+        gradients_are_right(shape, beside=beside, by_rows=by_rows)
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "error", "words"),
+    ("N", "heads", "causal", "deterministic", "zeroed"),
     [
-        (
-            "zero_initialise",
-            ("        release_semaphore(sums.semaphores_ptr + 2 * later)\n", ""),
-            Deadlock,
-            r"add_dq \d waits for a turn",
-        ),
-        ("zero_initialise", ("        mbarrier.wait(sums.zeros.index(index), 0)\n", ""), Race, "dq_smem"),
-        (
-            "zero_initialise",
-            ("        wait_for_additions()\n", ""),
-            Race,
-            r"add_dq \d passes a turn, and dQ may not have arrived",
-        ),
-        ("zero_initialise", ("    mbarrier.arrive(barriers.dq_free.index(index), count=1)\n", ""), Deadlock, "dq_free"),
-        ("store_dq", ("    mbarrier.wait(dq_free.index(index), (t & 1) ^ 1)\n", ""), Race, "dq_smem"),
+        (300, (4, 2), True, True, None), (300, (4, 2), False, True, 0), (300, (4, 2), True, False, 2), (200, (2, 1), True, False, 2),
+        (2049, (4, 4), False, False, None), (2049, (4, 4), False, True, None), (2049, (4, 4), True, False, 1),
+        (2049, (4, 4), True, True, None), (4097, (4, 4), True, False, None),
     ],
-)
-def test_zeros_that_are_not_seen_to_are_noticed(name, changes, error, words):
-    q, k, v, do, _, _ = problem(1, 2, 2, 128, 128, 64, False)
-    o, lse = forward_run(q, k, v, False)
-    wrong = {name: altered(getattr(backward, name).fn, changes)}
-    with pytest.raises(error, match=words):
-        backward_run(q, k, v, do, o, lse, False, by_rows=True, replaced=wrong)
-
-
-@pytest.mark.parametrize(
-    ("name", "changes", "error", "words"),
-    [
-        ("zero_initialise", ("    if row >= at_once:\n", "    if row > 0:\n"), Deadlock, r"add_dq \d waits for a turn"),
-        ("zero_initialise", ("later = row + at_once\n", "later = row + 1\n"), AssertionError, "first rows"),
-        (
-            "zero_initialise",
-            ("later = row + at_once\n", "later = row + 2 * at_once\n"),
-            Deadlock,
-            r"add_dq \d waits for a turn",
-        ),
-    ],
-)
-def test_sets_of_rows_that_do_not_see_to_the_next_are_noticed(name, changes, error, words):
-    """Rows of the first set that wait for zeros, zeros for a row of the same set, and for one after the next."""
-    q, k, v, do, _, _ = problem(2, 4, 2, 64, 100, 64, True)
-    o, lse = forward_run(q, k, v, True)
-    wrong = {name: altered(getattr(backward, name).fn, changes)}
-    with pytest.raises(error, match=words):
-        backward_run(q, k, v, do, o, lse, True, beside=2, by_rows=True, replaced=wrong)
+)  # fmt: skip
+def test_where_a_query_may_attend_to_no_key_sums_begin_at_zero(N, heads, causal, deterministic, zeroed):
+    """Deterministic, nobody would store its part of dQ."""
+    q, k = (
+        torch.empty(1, H, n, 64, device=DEVICE) for H, n in zip(heads, (N, min(N, 200) if N == 300 else N), strict=True)
+    )
+    assert backward.heads_zeroed(q, k, causal=causal, deterministic=deterministic) == zeroed
 
 
 def test_a_row_that_is_not_set_to_zero_is_noticed():
@@ -658,66 +559,51 @@ def test_a_row_that_is_not_set_to_zero_is_noticed():
     assert dq[:, 0].isfinite().all() and dq[:, 1].isnan().all()
 
 
+GDC, V_FULL = r" *gdc_wait\(\).*\n", r"mbarrier\.wait\(barriers\.kv_full\.index\(1\), 0\).*\n"
+
+
 @pytest.mark.parametrize(
-    ("name", "does"),
-    (("load", "load reads rows"), ("add_dq", r"add_dq \d writes dQ"), ("finish", r"consume \d writes dV")),
-)
-def test_whoever_does_not_wait_for_the_kernel_before_is_too_early(name, does):
-    """The last 128 keys are seen by no query: their groups write zeros, and no Q and no delta comes that they would wait for."""
-    waits = re.search(r" *gdc_wait\(\).*\n", inspect.getsource(getattr(backward, name).fn))[0]
+    ("name", "wait", "new", "words"),
+    [
+        *((name, GDC, "", f"{does}.*, and has not waited for the kernel before") for name, does in
+          (("load", "load reads rows"), ("add_dq", r"add_dq \d writes dQ"), ("finish", r"consume \d writes dV"))),
+        # under a mask V comes after K: who multiplies by it waits for it, and who wants its room and had no iteration
+        ("consume", V_FULL, "pass\n", "reads v_smem"),
+        ("finish", V_FULL, "pass\n", "writes v_smem"),
+    ],
+)  # fmt: skip
+def test_whoever_does_not_wait_is_too_early(name, wait, new, words):
+    """No query attends to the last 128 keys: their warpgroups write zeros, and no Q and no delta comes that they would wait for."""
     q, k, v, do, _, _ = problem(1, 1, 1, 128, 256, 64, False)
     ranges = torch.tensor([0] * 256 + [128] * 128 + [0] * 128, dtype=torch.int32).view(1, 2, 256)
-    o, lse = torch.zeros(q.shape), torch.zeros(q.shape[:3])
-    backward_run(q, k, v, do, o, lse, False, ranges=ranges)
-    with pytest.raises(Race, match=f"{does}.*, and has not waited for the kernel before"):
-        hasty = altered(getattr(backward, name).fn, (waits, ""))
-        backward_run(q, k, v, do, o, lse, False, ranges=ranges, replaced={name: hasty})
-
-
-@pytest.mark.parametrize(("name", "does"), (("consume", "reads v_smem"), ("finish", "writes v_smem")))
-def test_under_a_mask_v_comes_after_k_and_is_awaited(name, does):
-    """By who multiplies by it, and by who wants its room and had no round: no query sees the last 128 keys."""
-    q, k, v, do, _, _ = problem(1, 1, 1, 128, 256, 64, False)
-    ranges = torch.tensor([0] * 256 + [128] * 128 + [0] * 128, dtype=torch.int32).view(1, 2, 256)
-    o, lse = torch.zeros(q.shape), torch.zeros(q.shape[:3])
-    waits = re.findall(
-        r"( *)(mbarrier\.wait\(barriers\.kv_full\.index\(1\), 0\).*\n)", inspect.getsource(getattr(backward, name).fn)
-    )
-    indent, wait = waits[-1]
-    hasty = altered(getattr(backward, name).fn, (indent + wait, f"{indent}pass\n"))
-    with pytest.raises(Race, match=does):
-        backward_run(q, k, v, do, o, lse, False, ranges=ranges, replaced={name: hasty})
+    run = partial(backward_run, q, k, v, do, torch.zeros(q.shape), torch.zeros(q.shape[:3]), False, ranges=ranges)
+    run()
+    function = getattr(backward, name).fn
+    found = re.findall(wait, inspect.getsource(function))
+    with pytest.raises(Race, match=words):
+        run(replaced={name: altered(function, (found[0] if wait == GDC else found[-1], new))})
 
 
 FREES = "    mbarrier.arrive(buffers.free.index(t % buffers.free.shape[0]), count=1)\n"
-ROUNDS = {  # which rounds there are with so many groups, and so many programs of a multiprocessor
-    "first_iteration": {"consumers": 2}, "online_softmax_update": {"consumers": 2}, "trust": {"consumers": 3}, "sequential_iteration": {"per_multiprocessor": 2}
-}  # fmt: skip
+ITERATIONS = {  # which there are with so many consumers, and so many CTAs per SM; and where V or K is still read
+    "first_iteration": ({"consumers": 2}, ""),
+    "online_softmax_update": ({"consumers": 2}, "    acc = waited("),
+    "trust": ({"consumers": 3}, "    acc = waited("),
+    "sequential_iteration": ({"per_multiprocessor": 2}, "    s = capped(warpgroup_mma_wait(0"),
+}
 
 
-@pytest.mark.parametrize("name", ROUNDS)
-def test_the_package_s_forward_kernel_needs_each_arrive_of_its_loop(name):
+@pytest.mark.parametrize("name", ITERATIONS)
+def test_the_package_s_forward_kernel_frees_each_stage_and_only_after_its_product(name):
     q, k, v, *_ = problem(1, 1, 1, 192, 448, 64, False)
-    without = altered(getattr(forward, name).fn, (FREES, ""))
+    options, wait = ITERATIONS[name]
+    run = partial(forward_run, q, k, v, False, **options, programs=1)
+    function = getattr(forward, name).fn
     with pytest.raises(Deadlock, match=r"load waits for phase \d of free"):
-        forward_run(q, k, v, False, **ROUNDS[name], programs=1, replaced={name: without})
-
-
-@pytest.mark.parametrize("name", ("online_softmax_update", "trust"))
-def test_the_package_s_forward_kernel_frees_v_after_its_product(name):
-    wait = "    acc = waited("
-    early = altered(getattr(forward, name).fn, (FREES, ""), (wait, f"{FREES}{wait}"))
-    q, k, v, *_ = problem(1, 1, 1, 192, 448, 64, False)
-    with pytest.raises(Race, match=r"lands in [kv]_smem.*reads [kv]_smem"):
-        forward_run(q, k, v, False, **ROUNDS[name], programs=1, replaced={name: early})
-
-
-def test_a_lone_round_frees_k_after_its_product():
-    wait = "    s = capped(warpgroup_mma_wait(0"
-    early = altered(forward.sequential_iteration.fn, (FREES, ""), (wait, f"{FREES}{wait}"))
-    q, k, v, *_ = problem(1, 1, 1, 128, 448, 64, False)
-    with pytest.raises(Race, match=r"lands in [kv]_smem.*reads [kv]_smem"):
-        forward_run(q, k, v, False, per_multiprocessor=2, programs=1, replaced={"sequential_iteration": early})
+        run(replaced={name: altered(function, (FREES, ""))})
+    if wait:
+        with pytest.raises(Race, match=r"lands in [kv]_smem.*reads [kv]_smem"):
+            run(replaced={name: altered(function, (FREES, ""), (wait, f"{FREES}{wait}"))})
 
 
 @pytest.mark.parametrize("per_multiprocessor", (1, 2))
@@ -801,14 +687,3 @@ def test_steps_tell_who_waits_and_the_picture_changes():
         "phase 2" in step.sentence for step in steps
     )
     assert len({paint(runs, number, draw_barriers, (12.8, 5.4)).tobytes() for number in (0, 9, 24, 40)}) == 4
-
-
-def test_the_simulator_is_small():
-    """Barriers, buffers and turns: at most 200 lines of code between them; what stands in for arithmetic comes on top."""
-    lines = [line.strip() for module in (barriers, scheduler) for line in inspect.getsource(module).splitlines()]
-    documented = [ast.get_docstring(module_tree(module)) for module in (barriers, scheduler)]
-    assert len([line for line in lines if line]) - sum(len(text.split("\n")) for text in documented) <= 200
-
-
-def module_tree(module):
-    return ast.parse(inspect.getsource(module))
