@@ -43,7 +43,7 @@ def pages():
     q, k = torch.ones(1, 1, 1, 16), torch.linspace(0, 1, 64 * 16).view(4, 1, 16, 16)
     tensors = (q, k, k, torch.arange(4, dtype=torch.int32)[None], torch.tensor([64], dtype=torch.int32))
     given = paged.PagedProblem(check_paged(*tensors), None, 0, None, None, 1.0)
-    return paged.paged(*tensors, None, given, plan=paged.Plan(PortableLaunch(16, 16), 2, True))
+    return paged.paged(*tensors, None, given, plan=paged.PagedPlan(PortableLaunch(16, 16), 2, True))
 
 
 def gradient():
@@ -117,7 +117,7 @@ def test_every_program_waits_also_one_that_has_nothing_to_merge(monkeypatch):
     given = paged.PagedProblem(check_paged(*tensors), None, 0, None, None, 1.0)
     for programs in (2, 5):  # cuts between two sequences, and past all of them
         waits.clear()
-        paged.paged(*tensors, None, given, plan=paged.Plan(PortableLaunch(16, 16), programs, True))
+        paged.paged(*tensors, None, given, plan=paged.PagedPlan(PortableLaunch(16, 16), programs, True))
         assert len(waits) == programs - 1
 
 

@@ -24,7 +24,7 @@ from flashlearn.core.pages import check_paged
 from flashlearn.core.steps import VALUES, hbm_bytes
 from flashlearn.cost import cache_bytes, decode_cost, paged_cost
 from flashlearn.fast import paged as paging
-from flashlearn.fast.paged import PagedProblem, Plan, flash_attention_paged, paged, tiles_of_queries
+from flashlearn.fast.paged import PagedPlan, PagedProblem, flash_attention_paged, paged, tiles_of_queries
 from flashlearn.fast.portable.launches import PortableLaunch
 from flashlearn.fast.target import INTERPRETED
 from flashlearn.kernels.recorder import Race, kernel_steps
@@ -149,7 +149,7 @@ def cut(tensors, options, launch, programs, split=True, cu_seqlens_q=None, least
         programs = tiles_of_queries(sizes, launch.block_m) * sizes.H_kv
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paging, "MIN_KEYS", least)
-        return paged(*tensors, cu_seqlens_q, given, plan=Plan(launch, programs, split)) if q.numel() else None
+        return paged(*tensors, cu_seqlens_q, given, plan=PagedPlan(launch, programs, split)) if q.numel() else None
 
 
 AWKWARD = (
@@ -337,7 +337,7 @@ def test_how_the_work_is_cut_depends_on_shapes_alone(monkeypatch):
     for most, B, queries in ((1, 128, 1), (256, 1, 1), (4, 1, 1), (256, 128, 1), (16, 4, 512)):
         q, k = torch.empty(B, 32, queries, 128, dtype=fp16), torch.empty(1, 8, 256, 128, dtype=fp16)
         table, lengths = torch.empty(B, most, dtype=torch.int32), torch.empty(B, dtype=torch.int32)
-        plans[most, B, queries] = Plan.of(check_paged(q, k, k, table, lengths), 2, q.device)
+        plans[most, B, queries] = PagedPlan.of(check_paged(q, k, k, table, lengths), 2, q.device)
     assert [plan.programs for plan in plans.values()] == [1024, 396, 34, 396, 264]
     assert [plan.split for plan in plans.values()] == [False, True, True, True, True]
     assert [plan.launch.block_m for plan in plans.values()] == [16, 16, 16, 16, 128]
@@ -345,7 +345,7 @@ def test_how_the_work_is_cut_depends_on_shapes_alone(monkeypatch):
         monkeypatch.setattr(paging, "shared_memory", lambda device: room)  # noqa: B023
         q, k = torch.empty(128, 32, 1, 128, dtype=fp16), torch.empty(1, 8, page, 128, dtype=fp16)
         table, lengths = torch.empty(128, 1024, dtype=torch.int32), torch.empty(128, dtype=torch.int32)
-        assert Plan.of(check_paged(q, k, k, table, lengths), 2, q.device).programs == programs
+        assert PagedPlan.of(check_paged(q, k, k, table, lengths), 2, q.device).programs == programs
 
 
 OCCUPANCY = """
@@ -362,7 +362,7 @@ for D, page in ((64, 16), (64, 256), (96, 128), (128, 16), (128, 64), (128, 128)
     k = torch.empty(1024, 8, page, D, dtype=torch.float16)
     table, lengths = torch.zeros(128, 1024 // page, dtype=torch.int32), torch.zeros(128, dtype=torch.int32)
     given = paging.PagedProblem(check_paged(q, k, k, table, lengths), None, 0, None, None, 0.1)
-    plan = paging.Plan.of(given.sizes, 2, q.device)
+    plan = paging.PagedPlan.of(given.sizes, 2, q.device)
     paging.paged(q, k, k, table, lengths, None, given, plan=plan, with_lse=False)
     room = min(65536 // (128 * launches[0].registers), 233472 // (launches[0].shared + 1024))
     print(D, page, plan.programs // 132, room, launches[0].spilled)

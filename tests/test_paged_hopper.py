@@ -54,7 +54,7 @@ def attend(given, programs, causal=True, split=True, left=None, softcap=None, si
     sizes = check_paged(*given)
     D = sizes.D
     options = portable.PagedProblem(sizes, left, 0 if causal else None, softcap, sinks, D**-0.5)
-    plan = portable.Plan.of_hopper(sizes, q.device)._replace(programs=programs, split=split)
+    plan = portable.PagedPlan.of_hopper(sizes, q.device)._replace(programs=programs, split=split)
     o, lse = torch.full_like(q, NAN), torch.full(q.shape[:3], NAN)
     parts = torch.full((programs, 2, 16, D), NAN), torch.full((programs, 2, 16), NAN)
     constants = portable._constants(options, plan)
@@ -162,7 +162,7 @@ for D, page, B, queries, left, softcap in (
     sinks = None if left is None else torch.zeros(16)
     given = paging.PagedProblem(check_paged(q, k, k, table, lengths), left, 0, softcap, sinks, 0.1)
     assert not paging.why_not_these_pages(given, q.dtype)
-    plan = paging.Plan.of_hopper(given.sizes, q.device)
+    plan = paging.PagedPlan.of_hopper(given.sizes, q.device)
     paging.paged(q, k, k, table, lengths, None, given, plan=plan)
     print(*(f"{launch.kernel} {launch.shared} {launch.spilled}" for launch in launches), sep=", ")
     launches.clear()

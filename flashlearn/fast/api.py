@@ -188,17 +188,17 @@ def _forward(q, k, v, causal, scale, with_lse=True):
 
 def _run_forward(q, k, v, causal, scale, with_lse):
     """The same by the kernel that `choose_forward` picks."""
-    rung = choose_forward(q, k, v, causal=causal, scale=scale)
-    if rung.name == "teaching":
+    choice = choose_forward(q, k, v, causal=causal, scale=scale)
+    if choice.name == "teaching":
         warn_if_slow(q, k, forward_launch(q.shape[-1], q.element_size())[:2], causal=causal)
         return attention_forward(q, k, v, causal=causal, scale=scale, allow_tf32=allow_tf32(q))
-    if rung.name == "portable":
+    if choice.name == "portable":
         return attention_forward_portable(q, k, v, causal=causal, scale=scale, allow_tf32=allow_tf32(q))
-    if rung.name == "decode":
+    if choice.name == "decode":
         return decode(q, k, v, causal, scale, allow_tf32=allow_tf32(q), with_lse=with_lse)
     from flashlearn.fast.hopper.forward import attention_forward_hopper
 
-    return attention_forward_hopper(q, k, v, causal=causal, scale=scale, **rung.options)
+    return attention_forward_hopper(q, k, v, causal=causal, scale=scale, **choice.options)
 
 
 @torch.library.register_fake("flashlearn::attention_forward")
@@ -229,12 +229,12 @@ def _backward(do, dlse, q, k, v, o, lse, causal, scale):
 
 def _run_backward(do, dlse, q, k, v, o, lse, causal, scale):
     """The same by the kernels that `choose_backward` picks."""
-    rung = choose_backward(q, k, v, scale=scale)
-    if rung.name == "teaching":
+    choice = choose_backward(q, k, v, scale=scale)
+    if choice.name == "teaching":
         block = backward_launch(q.shape[-1], q.element_size())[:2]
         warn_if_slow(q, k, block, block, causal=causal, back=True)
         return attention_backward(do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, allow_tf32=allow_tf32(q))
-    if rung.name == "portable":
+    if choice.name == "portable":
         return attention_backward_portable(
             do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, allow_tf32=allow_tf32(q)
         )
@@ -245,9 +245,9 @@ def _run_backward(do, dlse, q, k, v, o, lse, causal, scale):
     do = do.contiguous() if why_not_tma(do) else do  # e.g. all ones, from sum(): a single element, expanded
     if q.shape[-1] > 128:
         begun = begin_sums(o, do, lse, scale, dlse)
-        return attention_backward_wide(do, q, k, v, o, lse, causal=causal, scale=scale, begun=begun, **rung.options)
-    begun = begin_sums(o, do, lse, scale, dlse, zeroed=heads_zeroed(q, k, causal=causal, **rung.options))
-    return attention_backward_hopper(do, q, k, v, o, lse, causal=causal, scale=scale, begun=begun, **rung.options)
+        return attention_backward_wide(do, q, k, v, o, lse, causal=causal, scale=scale, begun=begun, **choice.options)
+    begun = begin_sums(o, do, lse, scale, dlse, zeroed=heads_zeroed(q, k, causal=causal, **choice.options))
+    return attention_backward_hopper(do, q, k, v, o, lse, causal=causal, scale=scale, begun=begun, **choice.options)
 
 
 @torch.library.register_fake("flashlearn::attention_backward")

@@ -119,13 +119,13 @@ def _forward(q, k, v, *given):
 
 def _run_forward(q, k, v, scale, options: Options):
     causal, tf32 = options.right == 0, allow_tf32(q)
-    rung = choose_with_options(q, k, v, options, scale=scale)
-    if rung.name == "decode":
+    choice = choose_with_options(q, k, v, options, scale=scale)
+    if choice.name == "decode":
         return decode(q, k, v, causal, scale, allow_tf32=tf32, options=options)
-    if rung.name == "hopper":
+    if choice.name == "hopper":
         from flashlearn.fast.hopper.masked import masked_forward
 
-        return masked_forward(q, k, v, scale, options, **rung.options)
+        return masked_forward(q, k, v, scale, options, **choice.options)
     if INTERPRETED:
         block = portable_launch(FORWARD, q.shape[-1], q.element_size(), q.device)[:2]
         warn_if_slow(q, k, block, causal=causal, options=options)
@@ -153,11 +153,11 @@ def _backward(do, dlse, q, k, v, o, lse, *given):
 
 
 def _run_backward(do, q, k, v, o, lse, dlse, scale, how: BackwardCall):
-    rung = choose_with_options(q, k, v, how.options, scale=scale, backward=True)
-    if rung.name == "hopper":
+    choice = choose_with_options(q, k, v, how.options, scale=scale, backward=True)
+    if choice.name == "hopper":
         from flashlearn.fast.hopper.masked import masked_backward
 
-        return *masked_backward(do, q, k, v, o, lse, dlse, scale, how.options, **rung.options), None
+        return *masked_backward(do, q, k, v, o, lse, dlse, scale, how.options, **choice.options), None
     if INTERPRETED:
         blocks = [portable_launch(table, q.shape[-1], q.element_size(), q.device)[:2] for table in (DKDV, DQ)]
         warn_if_slow(q, k, *blocks, causal=how.causal, options=how.options, back=True)

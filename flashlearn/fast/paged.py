@@ -450,7 +450,7 @@ def flash_attention_paged(
     if check or INTERPRETED:
         check_paged_numbers(sizes, page_table, lengths, cu_seqlens_q, left)
     if INTERPRETED and sizes.B:
-        warn_if_slow_paged(sizes, lengths, cu_seqlens_q, left, Plan.of(sizes, 4, q.device).launch[:2])
+        warn_if_slow_paged(sizes, lengths, cu_seqlens_q, left, PagedPlan.of(sizes, 4, q.device).launch[:2])
     lengths = lengths.contiguous()  # kernels know no strides of these three
     cu_seqlens_q = None if cu_seqlens_q is None else cu_seqlens_q.contiguous()
     sinks = None if sinks is None else sinks.contiguous().resolve_neg()
@@ -498,7 +498,7 @@ class PagedProblem(NamedTuple):
         return left, right
 
 
-class Plan(NamedTuple):
+class PagedPlan(NamedTuple):
     """How the work is cut, from shapes alone: never from numbers that only the GPU knows."""
 
     launch: PortableLaunch
@@ -507,7 +507,7 @@ class Plan(NamedTuple):
     hopper: bool = False  # by the kernel of `flashlearn.fast.hopper.paged`
 
     @classmethod
-    def of_hopper(cls, sizes: PagedSizes, device: torch.device) -> Plan:
+    def of_hopper(cls, sizes: PagedSizes, device: torch.device) -> PagedPlan:
         """One CTA per SM, or less if there is less to do; short sequences are not cut."""
         rows, split = sizes.B * sizes.H_kv, sizes.most_keys > MIN_KEYS
         launch = PortableLaunch(hopper.ROWS.value, hopper.KEYS.value)
@@ -516,7 +516,7 @@ class Plan(NamedTuple):
         return cls(launch, min(sm_count(device), pieces), split, True)
 
     @classmethod
-    def of(cls, sizes: PagedSizes, itemsize: int, device: torch.device) -> Plan:
+    def of(cls, sizes: PagedSizes, itemsize: int, device: torch.device) -> PagedPlan:
         """One tile of queries for each sequence if that can be; as many programs as fill the GPU, if any work is cut."""
         queries = -(-sizes.T // sizes.B) if sizes.N_q is None else sizes.N_q
         launch = paged_launch(max(queries, 1) * sizes.group, sizes.D, itemsize)
@@ -555,7 +555,7 @@ def paged_launch(rows: int, D: int, itemsize: int) -> PortableLaunch:
 
 def paged(
     q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, cu_seqlens_q: Tensor | None,
-    given: PagedProblem, *, plan: Plan | None = None, with_lse: bool = True,
+    given: PagedProblem, *, plan: PagedPlan | None = None, with_lse: bool = True,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """`flash_attention_paged` after its checks; None for an lse that nobody wants."""
     if must_widen(q):
@@ -569,8 +569,8 @@ def paged(
     if not sizes.T or not sizes.B:
         return o, lse
     if plan is None and not why_not_hopper_paged(q, k_pages, v_pages, given):
-        plan = Plan.of_hopper(sizes, q.device)
-    plan = plan or Plan.of(sizes, q.element_size(), q.device)
+        plan = PagedPlan.of_hopper(sizes, q.device)
+    plan = plan or PagedPlan.of(sizes, q.element_size(), q.device)
     pieces = (plan.programs, 2, plan.launch.block_m)
     parts: tuple[Tensor | None, Tensor | None] = (None, None)
     if plan.split:
@@ -589,7 +589,7 @@ Results = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]  # o, lse, 
 
 def _launch_attention(
     q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, cu_seqlens_q: Tensor | None,
-    given: PagedProblem, plan: Plan, results: Results,
+    given: PagedProblem, plan: PagedPlan, results: Results,
 ) -> None:  # fmt: skip
     sizes, launch = given.sizes, plan.launch
     strides = (_strides(q), _strides(results[0]), k_pages.stride(), v_pages.stride())
@@ -640,7 +640,7 @@ def why_not_these_pages(given: PagedProblem, dtype: torch.dtype) -> str:
 
 def _launch_hopper(
     q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor,
-    given: PagedProblem, plan: Plan, results: Results,
+    given: PagedProblem, plan: PagedPlan, results: Results,
 ) -> None:  # fmt: skip
     sizes = given.sizes
     tile = (1, 1, hopper.PIECE.value, hopper.COLUMNS.value)
@@ -662,7 +662,7 @@ def _launch_hopper(
 
 
 def _launch_merge(
-    lengths: Tensor, cu_seqlens_q: Tensor | None, given: PagedProblem, plan: Plan, results: Results
+    lengths: Tensor, cu_seqlens_q: Tensor | None, given: PagedProblem, plan: PagedPlan, results: Results
 ) -> None:  # fmt: skip
     o, sizes, block_m = results[0], given.sizes, plan.launch.block_m
     queries = sizes.T if sizes.N_q is None else sizes.N_q
@@ -677,7 +677,7 @@ def _launch_merge(
     )  # fmt: skip
 
 
-def _constants(given: PagedProblem, plan: Plan) -> dict[str, int]:
+def _constants(given: PagedProblem, plan: PagedPlan) -> dict[str, int]:
     """What both kernels are compiled for, in the order of their parameters."""
     sizes, launch = given.sizes, plan.launch
     return dict(
