@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import functools
 import importlib
@@ -12,7 +11,6 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -174,43 +172,20 @@ def qkv(N_q=4, N_k=4, D=16, dtype=fp32, H=1):
     return [torch.zeros(1, H, N, D, dtype=dtype, device=DEVICE) for N in (N_q, N_k, N_k)]
 
 
-@pytest.mark.parametrize(
-    "error, message, call",
-    (
-        (ValueError, r"at most 256, got 257", lambda: kernels.attention_forward(*qkv(D=257))),
-        (TypeError, r"got torch.float64", lambda: kernels.attention_forward(*qkv(dtype=fp64))),
-        (
-            ValueError,
-            r"power of two of at least 16, got 48",
-            lambda: kernels.attention_forward(*qkv(), launch=Launch(48, 16)),
-        ),
-        (
-            ValueError,
-            r"power of two of at least 16, got 8",
-            lambda: kernels.matmul(*torch.zeros(2, 4, 4, device=DEVICE), block_k=8),
-        ),
-        (
-            ValueError,
-            r"\(M, K\) and b \(K, N\), got \(4, 3\) and \(4, 4\)",
-            lambda: kernels.matmul(*(torch.zeros(s, device=DEVICE) for s in ((4, 3), (4, 4)))),
-        ),
-        (
-            ValueError,
-            r"of one length, got x \(3,\) and y \(4,\)",
-            lambda: kernels.vector_add(*(torch.zeros(n, device=DEVICE) for n in (3, 4))),
-        ),
-        (
-            ValueError,
-            r"block to be a power of two of at least 1, got True",
-            lambda: kernels.vector_add(*torch.zeros(2, 3, device=DEVICE), block=True),
-        ),
-        (ValueError, r"N up to 65536, got \(1, 65537\)", lambda: kernels.softmax(torch.zeros(1, 65537, device=DEVICE))),
-        (ValueError, r"got a tensor on meta", lambda: kernels.softmax(torch.zeros(1, 2, device="meta"))),
-        (TypeError, r"torch.Tensor, got list", lambda: kernels.softmax([[1.0]])),
-        (ValueError, r"at most 65535 programs", lambda: check_grid((1, 65536, 1))),
-    ),
-)
-def test_refusals(error, message, call):
+@pytest.mark.parametrize("error, message, call", (
+    (ValueError, r"at most 256, got 257", lambda: kernels.attention_forward(*qkv(D=257))),
+    (TypeError, r"got torch.float64", lambda: kernels.attention_forward(*qkv(dtype=fp64))),
+    (ValueError, r"power of two of at least 16, got 48", lambda: kernels.attention_forward(*qkv(), launch=Launch(48, 16))),
+    (ValueError, r"power of two of at least 16, got 8", lambda: kernels.matmul(*torch.zeros(2, 4, 4, device=DEVICE), block_k=8)),
+    (ValueError, r"\(M, K\) and b \(K, N\), got \(4, 3\) and \(4, 4\)", lambda: kernels.matmul(*(torch.zeros(s, device=DEVICE) for s in ((4, 3), (4, 4))))),
+    (ValueError, r"of one length, got x \(3,\) and y \(4,\)", lambda: kernels.vector_add(*(torch.zeros(n, device=DEVICE) for n in (3, 4)))),
+    (ValueError, r"block to be a power of two of at least 1, got True", lambda: kernels.vector_add(*torch.zeros(2, 3, device=DEVICE), block=True)),
+    (ValueError, r"N up to 65536, got \(1, 65537\)", lambda: kernels.softmax(torch.zeros(1, 65537, device=DEVICE))),
+    (ValueError, r"got a tensor on meta", lambda: kernels.softmax(torch.zeros(1, 2, device="meta"))),
+    (TypeError, r"torch.Tensor, got list", lambda: kernels.softmax([[1.0]])),
+    (ValueError, r"at most 65535 programs", lambda: check_grid((1, 65536, 1))),
+))  # fmt: skip
+def test_what_is_rejected(error, message, call):
     with pytest.raises(error, match=message):
         call()
 
@@ -444,23 +419,6 @@ def test_what_is_no_launch_is_refused(call, name, good):
     if good is OF_PORTABLE:
         with pytest.raises(ValueError, match="expected registers of at least 1, got 0"):
             call(**{name: good._replace(registers=0)})
-
-
-def test_log2_of_e_is_written_once_for_all_kernels():
-    folder = Path(kernels.__file__).parent
-    written = [path for path in folder.rglob("*.py") if {"LOG2E", "LOG2_E"} & set(names_set_in(path))]
-    assert written == [folder / "forward.py"]
-
-
-def names_set_in(path):
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return [
-        name.id
-        for node in tree.body
-        if isinstance(node, ast.Assign)
-        for name in node.targets
-        if isinstance(name, ast.Name)
-    ]
 
 
 @needs_interpreter
