@@ -179,11 +179,7 @@ def test_what_is_no_step_is_refused(name):
         ("standard", "converge", "steps of a loop over keys, with acc or O in their values, got Q, K, V, S: "),
         ("qkv", "converge", r"a step of a loop over keys, with O, S of 4 dimensions in its shapes, got O \(6, 3\), S "),
         ("barriers", "overlap", "a step of overlapping units, with runs of Task in its values, got runs of Bar: "),
-        (
-            "gradients",
-            "backward",
-            "steps of the backward pass by tiles, with no S, P, dP, dS in their writes, got S, P, dV",
-        ),
+        ("gradients", "backward", "steps of the backward .*, with no S, P, dP, dS in their writes, got S, P, dV"),
         ("online", "ring", "a step of ring attention, with s, processes, .* in its values, got x, "),
     ],
 )

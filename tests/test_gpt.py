@@ -218,7 +218,7 @@ def test_sizes_that_do_not_fit_are_refused(sizes, message):
         (lambda m, x: train(m, x[0], steps=1, batch=1, context=0), "expected context of at least 1, got 0"),
         (
             lambda m, x: train(m, x[0], steps=1, batch=1, context=6),
-            r"expected tokens \(N,\), more of them than the context of 6, got \(6,\)",
+            r"tokens \(N,\), more .* than the context of 6, got \(6,\)",
         ),
         (lambda m, x: train(m, x, steps=1, batch=1, context=2), r"expected tokens \(N,\), .*, got \(1, 6\)"),
         (lambda m, x: train(m, [1, 2], steps=1, batch=1, context=1), r"expected tokens \(N,\), .*, got list"),
@@ -370,25 +370,3 @@ def test_the_long_runs_begin_alike_and_write_from_the_same_prompt(verse, text):
             assert written[:64] == text[split : split + 64] and len(written) == 64 + 400
         pieces = [len(longest_copy(each[64:], text[:split])) for each in (run["best_text"], run["texts"]["5000"])]
         assert pieces[1] > 1.5 * pieces[0], "copies longer pieces in the end"
-
-
-def test_notebook_16_and_the_changes_say_what_the_long_run_found(verse):
-    root, found = Path(__file__).parents[1], verse["verse"]
-    cells = json.loads((root / "notebooks/16_use_it.ipynb").read_text(encoding="utf-8"))["cells"]
-    prose = " ".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-    printed = "".join("".join(output.get("text", ())) for cell in cells for output in cell.get("outputs", ()))
-    (best,) = {run["best_step"] for run in found["runs"].values()}
-    for run in found["runs"].values():
-        below = [step for step, loss in run["validation"].items() if loss < found["ngram"]]
-        assert f"our model beats it, barely, after {' and '.join(below)} steps. " in " ".join(prose.split())
-    assert f"So we keep step {best}. " in prose
-    for name, run in found["runs"].items():
-        end = f"after 5,000: {run['validation']['5000']:.2f}, training {run['losses'][-1]:.2f}\n"
-        assert f"{name:15}  validation after step {best}: {run['best']:.4f}, {end}" in printed
-    assert f"5-gram model     validation {found['ngram']:.4f}, beaten after " in printed
-    ours = found["runs"]["flash_attention"]
-    for written in (ours["best_text"], ours["texts"]["5000"]):
-        assert written[written.index("\n") + 1 :].strip() in printed
-    changes = " ".join((root / "docs/engineering_log.md").read_text(encoding="utf-8").split())
-    both = " and ".join(f"{found['runs'][name]['best']:.4f}" for name in ("PyTorch", "flash_attention"))
-    assert f"after {best} of 5,000 steps {both} nats per character, a 5-gram model {found['ngram']:.4f}" in changes

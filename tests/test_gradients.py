@@ -407,40 +407,38 @@ def test_lse_is_wide_for_narrow_inputs():
     fl.tiled_attention_backward(*{**good, "lse": good["lse"].float()}.values(), block_q=2, block_k=2)
 
 
-def test_other_bad_input_is_refused():
-    good = attention_inputs()
-    with pytest.raises(ValueError, match="expected block_q of at least 1, got 0"):
-        fl.tiled_attention_backward(*good.values(), block_q=0, block_k=2)
-    with pytest.raises(TypeError, match="expected block_k to be an int, got float"):
-        fl.tiled_attention_backward(*good.values(), block_q=2, block_k=2.0)
-    with pytest.raises(ValueError, match=r"expected do shaped as q, .*\(1, 2, 6, 8\)"):
-        fl.attention_backward(good["k"], good["q"], good["k"], good["v"])
-    for P, error, message in (
-        (torch.ones(1, 2, 6, 4), ValueError, r"expected stored shaped as S, \(1, 2, 4, 6\), got \(1, 2, 6, 4\)"),
-        (
-            torch.ones(1, 2, 4, 6).double(),
-            TypeError,
-            "expected stored in the dtype of S, torch.float32, got torch.float64",
-        ),
-        ([1.0], TypeError, "expected stored to be a torch.Tensor, got list"),
-    ):
-        with pytest.raises(error, match=message):
-            fl.attention_backward(*(good[name] for name in ("do", "q", "k", "v")), stored=P)
-    with pytest.raises(ValueError, match=r"expected dy of the shape of x w, \(3, 5\), got \(5, 3\)"):
-        fl.matmul_backward(random(5, 3), random(3, 4), random(4, 5))
-    with pytest.raises(ValueError, match=r"expected x \(..., N, D\) and w \(D, M\)"):
-        fl.matmul_backward(random(3, 5), random(3, 4), random(5, 4))
-    with pytest.raises(TypeError, match="expected dy, x and w in one dtype"):
-        fl.matmul_backward(random(3, 5), random(3, 4), random(4, 5, dtype=fp32))
-    with pytest.raises(ValueError, match="expected dy, x and w on one device, got x on cpu and w on meta"):
-        fl.matmul_backward(random(3, 5), random(3, 4), random(4, 5).to("meta"))
-    with pytest.raises(ValueError, match="expected jacobian and dy on one device, got jacobian on meta and dy on cpu"):
-        fl.contract(random(3), random(3, 4).to("meta"))
-    with pytest.raises(TypeError, match=r"expected jacobian and dy in one dtype, got jacobian torch\.float32 and dy"):
-        fl.contract(random(3), random(3, 4, dtype=fp32))
-    with pytest.raises(ValueError, match=r"expected dp shaped as p, \(3,\), got \(4,\)"):
-        fl.softmax_backward(random(4), random(3))
-    with pytest.raises(ValueError, match="at least one dimension"):
-        fl.softmax_backward(torch.tensor(1.0), torch.tensor(1.0))
-    with pytest.raises(ValueError, match=r"expected jacobian \(m, n\) and dy \(m,\)"):
-        fl.contract(random(4), random(3, 4))
+GOOD = attention_inputs()
+x34, x35, x45, x53 = (random(*sizes) for sizes in ((3, 4), (3, 5), (4, 5), (5, 3)))
+
+
+def dense(do=GOOD["do"], stored=None):
+    return fl.attention_backward(do, GOOD["q"], GOOD["k"], GOOD["v"], stored=stored)
+
+
+def tiled(block_q, block_k):
+    return fl.tiled_attention_backward(*GOOD.values(), block_q=block_q, block_k=block_k)
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "function", "given"),
+    [
+        (ValueError, "block_q of at least 1, got 0", tiled, (0, 2)),
+        (TypeError, "block_k to be an int, got float", tiled, (2, 2.0)),
+        (ValueError, r"do shaped as q, .*\(1, 2, 6, 8\)", dense, (GOOD["k"],)),
+        (ValueError, r"stored .* S, \(1, 2, 4, 6\), got \(1, 2, 6, 4\)", dense, (GOOD["do"], torch.ones(1, 2, 6, 4))),
+        (TypeError, "stored .* S, torch.float32, got torch.float64", dense, (GOOD["do"], random(1, 2, 4, 6))),
+        (TypeError, "stored to be a torch.Tensor, got list", dense, (GOOD["do"], [1.0])),
+        (ValueError, r"shape of x w, \(3, 5\), got \(5, 3\)", fl.matmul_backward, (x53, x34, x45)),
+        (ValueError, r"x \(..., N, D\) and w \(D, M\)", fl.matmul_backward, (x35, x34, x53)),
+        (TypeError, "dy, x and w in one dtype", fl.matmul_backward, (x35, x34, x45.float())),
+        (ValueError, "one device, got x on cpu and w on meta", fl.matmul_backward, (x35, x34, x45.to("meta"))),
+        (ValueError, "one device, got jacobian on meta and dy on cpu", fl.contract, (random(3), x34.to("meta"))),
+        (TypeError, r"one dtype, got jacobian torch\.float32 and dy", fl.contract, (random(3), x34.float())),
+        (ValueError, r"jacobian \(m, n\) and dy \(m,\)", fl.contract, (random(4), x34)),
+        (ValueError, r"dp shaped as p, \(3,\), got \(4,\)", fl.softmax_backward, (random(4), random(3))),
+        (ValueError, "at least one dimension", fl.softmax_backward, (torch.tensor(1.0), torch.tensor(1.0))),
+    ],
+)
+def test_other_bad_input_is_rejected(error, message, function, given):
+    with pytest.raises(error, match="expected .*" + message):
+        function(*given)

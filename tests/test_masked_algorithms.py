@@ -358,16 +358,12 @@ def int32(*numbers):
         (ValueError, r"expected documents of shape \(n \+ 1,\), got \(1, 2\)", {"documents": int32(0, 4)[None]}),
         (ValueError, r"expected documents of shape \(n \+ 1,\), got \(0,\)", {"documents": int32()}),
         (ValueError, "expected documents to start at 0, got 1", {"documents": int32(1, 4)}),
-        (
-            ValueError,
-            "expected documents that do not fall, got 3 and then 2 at 1 and 2",
-            {"documents": int32(0, 3, 2, 4)},
-        ),
+        (ValueError, "documents that do not fall, got 3 and then 2 at 1 and 2", {"documents": int32(0, 3, 2, 4)}),
         (ValueError, "expected documents to end at N = 4, got 3", {"documents": int32(0, 3)}),
         (ValueError, "expected documents to end at N = 4, got 5", {"documents": int32(0, 5)}),
         (
             ValueError,
-            "expected N_q = N_k with documents, got N_q = 3 and N_k = 4",
+            "N_q = N_k with documents, got N_q = 3 and N_k = 4",
             {"documents": int32(0, 4), "lengths": (3, 4)},
         ),
         (TypeError, r"expected key_range to be a tuple \(start, stop\) of tensors or None, got 3", {"key_range": 3}),
@@ -375,14 +371,10 @@ def int32(*numbers):
         (TypeError, "expected the start of key_range in int32, got", {"key_range": (torch.zeros(2), int32(4, 4))}),
         (
             ValueError,
-            r"expected the stop of key_range of shape \(B,\) = \(2,\), got \(3,\)",
+            r"stop of key_range of shape .* = \(2,\), got \(3,\)",
             {"key_range": (int32(0, 0), int32(4, 4, 4))},
         ),
-        (
-            ValueError,
-            "expected 0 <= start <= stop <= 4 in key_range, got 0 and 5 at 1",
-            {"key_range": (int32(0, 0), int32(4, 5))},
-        ),
+        (ValueError, "start <= stop <= 4 in key_range, got 0 and 5 at 1", {"key_range": (int32(0, 0), int32(4, 5))}),
         (ValueError, "stop <= 4 in key_range, got -1 and 4 at 0", {"key_range": (int32(-1, 0), int32(4, 4))}),
         (ValueError, "stop <= 4 in key_range, got 3 and 2 at 1", {"key_range": (int32(0, 3), int32(4, 2))}),
         (TypeError, "expected softcap to be a number or None, got str", {"softcap": "50"}),
@@ -396,11 +388,7 @@ def int32(*numbers):
         (TypeError, "expected sinks in float32, got torch.int64", {"sinks": torch.zeros(4, dtype=torch.int64)}),
         (ValueError, r"expected alibi of shape \(H_q,\) = \(4,\), got \(2,\)", {"alibi": torch.zeros(2)}),
         (ValueError, r"expected sinks of shape \(H_q,\) = \(4,\), got \(2, 4\)", {"sinks": torch.zeros(2, 4)}),
-        (
-            ValueError,
-            "expected the left of window to be at least 0, or None for no limit on that side, got -1",
-            {"window": (-1, None)},
-        ),
+        (ValueError, "the left of window to be at least 0, or None .*, got -1", {"window": (-1, None)}),
         (TypeError, "expected options of documents, .*sinks.*, got 'slopes'", {"slopes": 1}),
     ],
 )

@@ -117,7 +117,7 @@ def test_bad_blocks(name):
             randn(4, 3),
             randn(4, 3).float(),
             TypeError,
-            "v in the dtype of k, torch.float64, got torch.float32",
+            "in the dtype of k, torch.float64, got torch.float32",
         ),
         (randn(2, 3), randn(4, 3), randn(4, 3).to("meta"), ValueError, "v on the device of k, cpu, got meta"),
         (randn(2, 3), randn(1, 4, 3), randn(4, 3), ValueError, r"expected k\^T with two dimensions"),

@@ -447,11 +447,7 @@ def test_what_cannot_be_played(wrong, error, message):
 NUMBERS = {
     "alt": (ValueError, "expected alt text that says", [" "]),
     "figsize": (ValueError, r"expected figsize \(width, height\) in inches, from 1 to 100, got", SIZES),
-    "still": (
-        ValueError,
-        "expected still to be the number of a frame, from -9 to 8, got",
-        [99, 9, -10, 1.0, True, None],
-    ),
+    "still": (ValueError, "still to be the number of a frame, from -9 to 8, got", [99, 9, -10, 1.0, True, None]),
     "seconds": (ValueError, "expected seconds from 0.001 to 60, got", [0, 1e-9, -1, math.nan, math.inf, 61, "1", True]),
     "predict": (
         (ValueError, TypeError),

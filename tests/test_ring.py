@@ -386,10 +386,7 @@ ONE = torch.ones(1, 2, 4, 3)
         ({"t": ONE[:, :, :3]}, "no error"),  # 4 and 3 are the shares of 7
         ({"t": ONE.half()}, "TypeError: expected every process to hand in the same dtype"),
         ({"t": ONE.int()}, "the same dtype, got torch.float32 in process 0 and torch.int32 in 1"),
-        (
-            {"t": torch.ones(1, 4, 4, 3)},
-            "the same dimensions besides the tokens, got [1, 2, 3] in process 0 and [1, 4, 3] in 1",
-        ),
+        ({"t": torch.ones(1, 4, 4, 3)}, "besides the tokens, got [1, 2, 3] in process 0 and [1, 4, 3] in 1"),
         ({"t": ONE[0], "dim": 1}, "the same number of dimensions, got 4 in process 0 and 3 in 1"),
         ({"dim": 1}, "the same dim, got 2 in process 0 and 1 in 1"),
         ({"order": "zigzag"}, "the same order, got plain in process 0 and zigzag in 1"),
@@ -398,10 +395,7 @@ ONE = torch.ones(1, 2, 4, 3)
         ({"dim": "2"}, "TypeError: process 1 of 2: expected dim to be an int, got str"),
         ({"t": [1]}, "TypeError: process 1 of 2: expected t to be a torch.Tensor, got list"),
         ({"t": ONE.to_sparse()}, "process 1 of 2: expected t to be a dense tensor, got torch.sparse_coo"),
-        (
-            {"t": torch.ones(1, 2, 6, 3)},
-            "expected shares as `split` makes them in plain order, of [5, 5] tokens, got [4, 6]",
-        ),
+        ({"t": torch.ones(1, 2, 6, 3)}, "as `split` makes them in plain order, of [5, 5] tokens, got [4, 6]"),
     ],
 )
 def test_shares_that_cannot_be_joined_are_told_to_all(changes, words):

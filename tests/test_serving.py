@@ -398,22 +398,10 @@ def test_greedy_tokens_of_a_gpt(attention, share):
     assert len({token for r in requests for token in r.answer}) > 4
 
 
-@pytest.mark.parametrize(
-    "message, call",
-    (
-        ("pages of at least 1, got 0", lambda pool: PagePool(0, 4, 1, 1)),
-        ("n of at least 0, got -1", lambda pool: pool.append(pool.allocate(), -1)),
-        ("length of at most 0, that of the sequence, got 3", lambda pool: pool.fork(pool.allocate(), 3)),
-        ("a sequence that this pool allocated", lambda pool: pool.append(PagedSequence(), 1)),
-        ("length of a prompt of at least 1, got 0", lambda pool: Batch(pool, zeros).submit([], 3)),
-        ("count of at least 1, got 0", lambda pool: Batch(pool, zeros).submit([1], 0)),
-        (r"at most 9 tokens, .* got 6 \+ 4", lambda pool: Batch(pool, zeros).submit([1] * 6, 4)),
-        ("most_tokens of at least 1, got 0", lambda pool: Batch(pool, zeros, most_tokens=0)),
-    ),
-)
-def test_refusals(message, call):
-    with pytest.raises(ValueError, match=message):
-        call(PagePool(2, 4, 1, 1))
+def attend_to(pool, sequence, **options):
+    at = pool.ragged([sequence], [3])
+    q, offsets = torch.ones(3, 1, 1), at.cu_seqlens_q
+    return gathered_attention(q, pool.k[0], pool.v[0], at.page_table, at.lengths, cu_seqlens_q=offsets, **options)
 
 
 def freed(pool, sequence):
@@ -424,15 +412,27 @@ def freed(pool, sequence):
 @pytest.mark.parametrize(
     "call, error, message",
     (
+        (lambda pool, s: PagePool(0, 4, 1, 1), ValueError, "pages of at least 1, got 0"),
+        (
+            lambda pool, s: PagePool(2, 4, 1, 1, dtype=torch.int32),
+            TypeError,
+            "the pages in float16, .* got torch.int32",
+        ),
+        (lambda pool, s: PagePool(2, 4, 1, 1, dtype=torch.bool), TypeError, "the pages in float16, .* got torch.bool"),
+        (
+            lambda pool, s: PagePool(2, 4, 1, 1, requires_grad=True),
+            ValueError,
+            "without gradients, .*, got requires_grad",
+        ),
+        (lambda pool, s: pool.append(s, -1), ValueError, "n of at least 0, got -1"),
+        (lambda pool, s: pool.append(PagedSequence(), 1), ValueError, "a sequence that this pool allocated"),
+        (lambda pool, s: pool.append(s, 9), OutOfPages, "at most 1 more pages, as many as are free, got 2"),
+        (lambda pool, s: pool.fork(s, 5), ValueError, "length of at most 3, that of the sequence, got 5"),
         (lambda pool, s: pool.ragged([s], [5]), ValueError, r"counts\[0\] of at most the sequence.s length 3, got 5"),
         (lambda pool, s: pool.ragged([s], [-1]), ValueError, r"expected counts\[0\] of at least 0, got -1"),
         (lambda pool, s: pool.ragged([s], [1.0]), TypeError, r"expected counts\[0\] to be an int, got float"),
-        (lambda pool, s: pool.ragged([s], []), ValueError, "expected a count for each of 1 sequences, got 0 counts"),
-        (
-            lambda pool, s: pool.ragged([s], [1, 1]),
-            ValueError,
-            "expected a count for each of 1 sequences, got 2 counts",
-        ),
+        (lambda pool, s: pool.ragged([s], []), ValueError, "a count for each of 1 sequences, got 0 counts"),
+        (lambda pool, s: pool.ragged([s], [1, 1]), ValueError, "a count for each of 1 sequences, got 2 counts"),
         (lambda pool, s: pool.ragged([freed(pool, s)], [0]), ValueError, "a sequence that this pool allocated"),
         (lambda pool, s: pool.ragged([None], [0]), TypeError, "expected the PagedSequence .*, got NoneType"),
         (lambda pool, s: pool.slots(s, -3, 0), ValueError, "expected start of at least 0, got -3"),
@@ -443,9 +443,18 @@ def freed(pool, sequence):
         (lambda pool, s: pool.truncate(s, -1), ValueError, "length of at least 0, got -1"),
         (lambda pool, s: pool.truncate(freed(pool, s), 0), ValueError, "a sequence that this pool allocated"),
         (lambda pool, s: pool.gather(0, freed(pool, s)), ValueError, "a sequence that this pool allocated"),
+        (lambda pool, s: attend_to(pool, s, causal="no"), TypeError, "expected causal to be True or False, got 'no'"),
+        (lambda pool, s: Batch(None, zeros), TypeError, "expected pool to be a PagePool, got NoneType"),
+        (lambda pool, s: Batch(PagePool, zeros), TypeError, "expected pool to be a PagePool, got type"),
+        (lambda pool, s: Batch(pool, None), TypeError, "expected forward to be a callable .*, got NoneType"),
+        (lambda pool, s: Batch(pool, zeros, share="no"), TypeError, "expected share to be True or False, got 'no'"),
+        (lambda pool, s: Batch(pool, zeros, most_tokens=0), ValueError, "most_tokens of at least 1, got 0"),
+        (lambda pool, s: Batch(pool, zeros).submit([], 3), ValueError, "length of a prompt of at least 1, got 0"),
+        (lambda pool, s: Batch(pool, zeros).submit([1], 0), ValueError, "count of at least 1, got 0"),
+        (lambda pool, s: Batch(pool, zeros).submit([1] * 6, 4), ValueError, r"at most 9 tokens, .* got 6 \+ 4"),
     ),
 )
-def test_only_tokens_that_a_sequence_has_lie_somewhere(call, error, message):
+def test_pools_and_batches_say_what_they_take(call, error, message):
     pool = PagePool(2, 4, 1, 1)
     sequence = pool.allocate()
     pool.append(sequence, 3)
@@ -453,6 +462,7 @@ def test_only_tokens_that_a_sequence_has_lie_somewhere(call, error, message):
     with pytest.raises(error, match=message):
         call(pool, sequence)
     assert batch.positions.tolist() == [0, 1, 2] and batch.cu_seqlens_q.tolist() == [0, 3, 3]
+    assert PagePool(2, 4, 1, 1, dtype=torch.bfloat16, requires_grad=False).k.dtype == torch.bfloat16
 
 
 def good_k(n=3, H=2, D=4, **options):
@@ -500,20 +510,6 @@ def test_no_gradient_flows_through_pages():
 
 
 @pytest.mark.parametrize(
-    "options, error, message",
-    (
-        ({"dtype": torch.int32}, TypeError, "expected the pages in float16, .* or float64, got torch.int32"),
-        ({"dtype": torch.bool}, TypeError, "expected the pages in float16, .* or float64, got torch.bool"),
-        ({"requires_grad": True}, ValueError, "expected pages without gradients, .*, got requires_grad=True"),
-    ),
-)
-def test_pages_hold_plain_numbers(options, error, message):
-    with pytest.raises(error, match=message):
-        PagePool(2, 4, 1, 1, **options)
-    assert PagePool(2, 4, 1, 1, dtype=torch.bfloat16, requires_grad=False).k.dtype == torch.bfloat16
-
-
-@pytest.mark.parametrize(
     "prompt, error, message",
     (
         ([9], ValueError, "expected a prompt of tokens from 0 to 4, got 9 in it"),
@@ -538,19 +534,6 @@ def test_prompts_are_tokens_that_the_model_knows(prompt, error, message):
 
 
 @pytest.mark.parametrize(
-    "pool, forward, message",
-    (
-        (None, zeros, "expected pool to be a PagePool, got NoneType"),
-        (PagePool, zeros, "expected pool to be a PagePool, got type"),
-        (PagePool(2, 4, 1, 1), None, "expected forward to be a callable .*, got NoneType"),
-    ),
-)
-def test_a_batch_is_made_of_a_pool_and_a_model(pool, forward, message):
-    with pytest.raises(TypeError, match=message):
-        Batch(pool, forward)
-
-
-@pytest.mark.parametrize(
     "following, error, message",
     (
         ([], ValueError, "expected forward to return 2 tokens, one for each sequence, got 0"),
@@ -565,27 +548,6 @@ def test_a_model_returns_a_token_for_each_sequence(following, error, message):
     with pytest.raises(error, match=message):
         batch.step()
     assert [request.answer for request in requests] == [[], []]
-
-
-def test_truth_values():
-    pool = PagePool(2, 4, 1, 1)
-    with pytest.raises(TypeError, match="expected share to be True or False, got 'no'"):
-        Batch(pool, zeros, share="no")
-    sequence = pool.allocate()
-    pool.append(sequence, 3)
-    batch = pool.ragged([sequence], [3])
-    with pytest.raises(TypeError, match="expected causal to be True or False, got 'no'"):
-        gathered_attention(
-            torch.ones(3, 1, 1), pool.k[0], pool.v[0], batch.page_table, batch.lengths,
-            cu_seqlens_q=batch.cu_seqlens_q, causal="no",
-        )  # fmt: skip
-
-
-def test_out_of_pages_says_how_many():
-    pool = PagePool(2, 4, 1, 1)
-    with pytest.raises(OutOfPages, match="at most 2 more pages, as many as are free, got 3"):
-        pool.append(pool.allocate(), 9)
-    assert pool.free_pages == 2
 
 
 def test_an_empty_batch():

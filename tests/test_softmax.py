@@ -108,11 +108,7 @@ def test_empty(algorithm, shape):
 @pytest.mark.parametrize(
     ("x", "error", "words"),
     [
-        (
-            torch.tensor([1, 2]),
-            TypeError,
-            "expected x in float16, bfloat16, float32 or float64, got torch.int64",
-        ),
+        (torch.tensor([1, 2]), TypeError, "expected x in float16, bfloat16, float32 or float64, got torch.int64"),
         (torch.tensor([True]), TypeError, "got torch.bool"),
         (torch.tensor([1j]), TypeError, "got torch.complex64"),
         ([1.0, 2.0], TypeError, "expected x to be a torch.Tensor, got list"),
