@@ -166,14 +166,14 @@ def bind_ours(problem: Problem, page: int) -> Calls:
 def bind_portable(problem: Problem, page: int, plan: Any = None) -> Calls:
     """By the kernel for every GPU, launched as it launches itself or by another plan."""
     from flashlearn.core.pages import check_paged
-    from flashlearn.fast.paged import PagedProblem, Plan, paged
+    from flashlearn.fast.paged import PagedProblem, PagedPlan, paged
 
     k, v = problem.cut(page)
 
     def call(layer: Layer) -> Callable[[], Tensor]:
         given = (layer.q[:, :, None], k, v, problem.table(layer, page), problem.seqused)
         what = PagedProblem(check_paged(*given), None, 0, None, None, D**-0.5)
-        how = plan or Plan.of(what.sizes, layer.q.element_size(), k.device)
+        how = plan or PagedPlan.of(what.sizes, layer.q.element_size(), k.device)
         return lambda: paged(*given, None, what, plan=how, with_lse=False)[0][:, :, 0]
 
     return [call(layer) for layer in problem.layers]
@@ -362,11 +362,11 @@ PLANNED = (Setting(1, 65536, "uniform"), Setting(16, 8192, "uniform"), Setting(1
 def plan_us(problem: Problem, how: tuple[int, int, int], page: int = 256) -> float:
     """Microseconds of our portable kernel launched in one of those ways."""
     from flashlearn.fast.launcher import sm_count
-    from flashlearn.fast.paged import Plan
+    from flashlearn.fast.paged import PagedPlan
     from flashlearn.fast.portable.launches import PortableLaunch
 
     programs, block_n, stages = how
-    plan = Plan(PortableLaunch(16, block_n, 4, stages), programs * sm_count(problem.k.device), True)
+    plan = PagedPlan(PortableLaunch(16, block_n, 4, stages), programs * sm_count(problem.k.device), True)
     calls = bind_portable(problem, page, plan)
     check(OURS, problem, calls[0]())
     return float(f"{graph_us(calls):.5g}")
