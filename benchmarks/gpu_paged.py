@@ -166,7 +166,7 @@ def bind_ours(problem: Problem, page: int) -> Calls:
 def bind_portable(problem: Problem, page: int, plan: Any = None) -> Calls:
     """By the kernel for every GPU, launched as it launches itself or by another plan."""
     from flashlearn.core.pages import check_paged
-    from flashlearn.fast.paged import PagedProblem, PagedPlan, paged
+    from flashlearn.fast.paged import PagedPlan, PagedProblem, paged
 
     k, v = problem.cut(page)
 
