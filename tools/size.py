@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parents[1]
 COUNTED = {".py", ".js", ".md", ".toml"}
 # The parts that have a size to aim at, with the folders of each; a file belongs to the first part that names it.
 PARTS = {
-    "the course's content": ("flashlearn/course", "flashlearn/exercises"),
-    "the fast kernels": ("flashlearn/fast", "flashlearn/kernels/hopper", "flashlearn/kernels/portable"),
+    "flashlearn/course": ("flashlearn/course",),
+    "flashlearn/fast": ("flashlearn/fast",),
     "flashlearn besides": ("flashlearn",),
     "tests": ("tests",),
     "tools and benchmarks": ("tools", "benchmarks"),
