@@ -57,25 +57,7 @@ NUMBERS = {
     "1.4426950408889634": ("1.0", "1.44"),
 }
 ROUNDED = "({}).to(q_ptr.dtype.element_ty).to(tl.float32)"
-TILES = (
-    "s",
-    "m",
-    "m_new",
-    "base",
-    "p",
-    "alpha",
-    "l",
-    "acc",
-    "o",
-    "s_t",
-    "p_t",
-    "dp_t",
-    "ds_t",
-    "dk",
-    "dv",
-    "lse",
-    "delta",
-)
+TILES = "s m m_new base p alpha l acc o s_t p_t dp_t ds_t dk dv lse delta".split()
 
 
 class Mutant(NamedTuple):
@@ -154,13 +136,8 @@ def _alternatives(parent: ast.AST, field: str, node: Any) -> Iterator[tuple[str,
         left, right = ast.unparse(node.left), ast.unparse(node.comparators[0])
         for new in COMPARISONS[type(node.ops[0])]:
             yield "comparison", ast.unparse(ast.Compare(node.left, [new()], node.comparators))
-        yield from (
-            (
-                "comparison",
-                f"{left} {ast.unparse(ast.Compare(ast.Name('_'), node.ops, [ast.Name('_')]))[2:-2]} ({right}) {by}",
-            )
-            for by in ("+ 1", "- 1")
-        )
+        sign = ast.unparse(ast.Compare(ast.Name("_"), node.ops, [ast.Name("_")]))[2:-2]
+        yield from (("comparison", f"{left} {sign} ({right}) {by}") for by in ("+ 1", "- 1"))
     elif isinstance(node, ast.BinOp):
         for new in OPERATIONS[type(node.op)]:
             yield "factor", f"({ast.unparse(ast.BinOp(node.left, new(), node.right))})"

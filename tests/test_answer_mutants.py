@@ -19,6 +19,7 @@ import torch
 from flashlearn.cost import A100_40GB, H100_SXM, RTX_4060_LAPTOP
 from flashlearn.exercises import EXERCISES, assessment
 from flashlearn.exercises.calling import Called
+from flashlearn.exercises.watching import _tensors
 from tests.answer_mutants import Mutant, mutants
 
 INF = math.inf
@@ -123,18 +124,9 @@ def _dq_inputs() -> tuple:
     return q[first:], k, v, do[first:], o[first:], lse[first:], random.randint(1, 9)
 
 
-def _matrices() -> tuple:
-    M, K, N, block = _sizes(4, 6)
-    return _normal(M, K), _normal(K, N), block
-
-
 def _block_inputs() -> tuple:
     N_q, N_k, D, block_q, block_k = _sizes(5, 12)
     return N_q, N_k, D, block_q, block_k, random.randrange(-(-N_q // block_q)), random.randrange(-(-N_k // block_k))
-
-
-def _visited_inputs() -> tuple:
-    return tuple(_sizes(4, 14))
 
 
 def _product_inputs() -> tuple:
@@ -142,43 +134,28 @@ def _product_inputs() -> tuple:
     return _normal(N, M), _normal(N, D), _normal(D, M)
 
 
-def _softmax_gradient_inputs() -> tuple:
-    x = _rows()
-    return _normal(*x.shape), torch.softmax(x, -1)
-
-
 def _one_dv_inputs() -> tuple:
     N_q, N_k, D = _sizes(3, 6)
     return torch.softmax(_normal(N_q, N_k), -1), _normal(N_q, D), random.randrange(N_k)
 
 
-def _bug_inputs() -> tuple:
-    q, k, v, do, *_ = _backward(*_sizes(3))
-    return do, q, k, v
-
-
 def _functions() -> tuple:
     """A softmax, or what is none for some shifts."""
     bound, factor = random.choice((50.0, 200.0, 900.0)), random.choice((0.25, 0.5, 1.0, 3.0))
-    return (
-        random.choice(
-            (
-                lambda x: torch.softmax(factor * x, -1),
-                lambda x: torch.softmax(x.clamp(max=bound), -1),
-                lambda x: torch.softmax(x.clamp(min=-bound), -1),
-                lambda x: torch.exp(factor * x) / torch.exp(factor * x).sum(-1, keepdim=True),
-                lambda x: x.abs() / x.abs().sum(-1, keepdim=True),
-                torch.zeros_like,
-                torch.sin,
-            )
-        ),
+    functions = (
+        lambda x: torch.softmax(factor * x, -1),
+        lambda x: torch.softmax(x.clamp(max=bound), -1),
+        lambda x: torch.softmax(x.clamp(min=-bound), -1),
+        lambda x: torch.exp(factor * x) / torch.exp(factor * x).sum(-1, keepdim=True),
+        lambda x: x.abs() / x.abs().sum(-1, keepdim=True),
+        torch.zeros_like,
+        torch.sin,
     )
+    return (random.choice(functions),)
 
 
 INPUTS: dict[str, Callable[[], tuple]] = {
-    "00.scores": lambda: (
-        _attention_inputs()[:2] if False else (_normal(*_sizes(2)[:1], 5), _normal(random.randint(1, 9), 5))
-    ),
+    "00.scores": lambda: (_normal(*_sizes(2)[:1], 5), _normal(random.randint(1, 9), 5)),
     "01.softmax": lambda: (_normal(*_sizes(random.randint(1, 3), 5), scale=3.0),),
     "02.safe": lambda: (_rows(),),
     "02.lse": lambda: (_rows(),),
@@ -190,14 +167,14 @@ INPUTS: dict[str, Callable[[], tuple]] = {
     "05.recurrence": _recurrence_inputs,
     "05.merge_outputs": _halves,
     "06.blocks": _block_inputs,
-    "06.tiled_matmul": _matrices,
+    "06.tiled_matmul": lambda: (_normal(*(sizes := _sizes(4, 6))[:2]), _normal(*sizes[1:3]), sizes[3]),
     "07.update": _update_inputs,
-    "07.visited": _visited_inputs,
+    "07.visited": lambda: tuple(_sizes(4, 14)),
     "08.bytes": lambda: (*_sizes(2, 40), random.choice((4, 16, 64)), *_sizes(2, 9), random.choice((1, 2, 4))),
     "09.matmul_backward": _product_inputs,
-    "09.softmax_backward": _softmax_gradient_inputs,
+    "09.softmax_backward": lambda: (_normal(*(x := _rows()).shape), torch.softmax(x, -1)),
     "09.dv": _one_dv_inputs,
-    "09.bug": _bug_inputs,
+    "09.bug": lambda: (lambda q, k, v, do, *_: (do, q, k, v))(*_backward(*_sizes(3))),
     "10.dv": _dv_inputs,
     "10.ds": _ds_inputs,
     "10.dq": _dq_inputs,
@@ -231,7 +208,10 @@ def wrong(mutant: Mutant, name: str) -> bool:
             error = assessment.largest_error(assessment.without_numpy(got), want)
         except Exception:  # whatever a mutant raises
             return True
-        size = max((t.detach().double().nan_to_num(0, 0, 0).abs().max().item() for t in _tensors(want)), default=1.0)
+        size = max(
+            (t.detach().double().nan_to_num(0, 0, 0).abs().max().item() for t in _tensors((want,)) if t.numel()),
+            default=1.0,
+        )
         if error > 1e-5 * max(size, 1.0):
             return True
     return False
@@ -268,15 +248,6 @@ def _copied(args: tuple) -> tuple:
         _copied(arg) if isinstance(arg, tuple) else arg.clone() if isinstance(arg, torch.Tensor) else arg
         for arg in args
     )
-
-
-def _tensors(value) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        if value.numel():
-            yield value
-    elif isinstance(value, tuple | list):
-        for each in value:
-            yield from _tensors(each)
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import nbformat
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 if importlib.util.find_spec("triton"):
     import flashlearn.kernels
@@ -60,7 +61,9 @@ every_mistake = pytest.mark.parametrize(
 
 
 @every_exercise
-def test_solution_passes(name):
+def test_solution_passes_and_mistakes_are_known(name):
+    mistakes = EXERCISES[name].mistakes
+    assert 3 <= len(mistakes) == len({mistake.what for mistake in mistakes})
     report = check(name, EXERCISES[name].solution)
     assert report.passed, repr(report)
     assert not report.remarks and not any(row.hint for row in report.rows), "a right answer is accused of nothing"
@@ -102,16 +105,16 @@ WITH_TENSORS = [name for name in CALLED if name[3:] not in NUMBERS_ALONE and nam
 
 
 @pytest.mark.parametrize("name", [param(name, slow=name[:2] == "11") for name in WITH_TENSORS])
-def test_a_right_answer_that_overwrites_its_input_fails_and_is_told_so(name):
+def test_a_right_answer_that_overwrites_its_input_fails_and_says_so(name):
     """Every exercise whose answer takes tensors; each input is changed after the right result is made."""
     exercise = EXERCISES[name]
     names = list(inspect.signature(exercise.solution).parameters)
 
-    for place, changed in enumerate(names):
+    for index, changed in enumerate(names):
 
-        def spoils(*args, place=place):
+        def spoils(*args, index=index):
             result = copy.deepcopy(exercise.solution(*args))
-            inner = args[place] if isinstance(args[place], tuple | list) else (args[place],)
+            inner = args[index] if isinstance(args[index], tuple | list) else (args[index],)
             for t in inner:
                 if isinstance(t, torch.Tensor) and t.is_contiguous():
                     t += 1
@@ -126,18 +129,19 @@ def test_a_right_answer_that_overwrites_its_input_fails_and_is_told_so(name):
     pytest.fail("no input was changed, or nobody saw it")
 
 
-@pytest.mark.parametrize("way", ("+=", ".data", "numpy", "view"))
+WAYS = {
+    "+=": lambda x: x.__iadd__(1),
+    ".data": lambda x: x.data.mul_(2),
+    "numpy": lambda x: x.numpy().fill(7),
+    "view": lambda x: x[..., :1].fill_(3.0),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_an_input_that_is_changed_behind_pytorchs_back_is_seen_too(way):
     def spoils(x):
         result = EXERCISES["01.softmax"].solution(x)
-        if way == "+=":
-            x += 1
-        elif way == ".data":
-            x.data.mul_(2)
-        elif way == "numpy":
-            x.numpy()[..., 0] = 7
-        else:
-            x[..., :1].fill_(3.0)
+        WAYS[way](x)
         return result
 
     report = check("01.softmax", spoils)
@@ -151,10 +155,7 @@ LIBRARY = {
     "02.lse": (lambda x: torch.special.logsumexp(x, -1), "torch.logsumexp"),
     "03.merge": (fl.merge, "flashlearn.merge"),
     "03.tree": (lambda x, n: tuple(t[0] for t in fl.merge_tree(x, n)), "flashlearn.merge_tree"),
-    "04.attention": (
-        torch.nn.functional.scaled_dot_product_attention,
-        "torch.nn.functional.scaled_dot_product_attention",
-    ),
+    "04.attention": (scaled_dot_product_attention, "torch.nn.functional.scaled_dot_product_attention"),
     "07.visited": (lambda N_q, N_k, B_r, B_c: fl.visited_blocks(N_q, N_k, B_r, B_c, True), "flashlearn.visited_blocks"),
     "09.matmul_backward": (fl.matmul_backward, "flashlearn.matmul_backward"),
     "09.softmax_backward": (fl.softmax_backward, "flashlearn.softmax_backward"),
@@ -188,13 +189,6 @@ def test_the_random_numbers_of_the_notebook_stay(name):
     assert torch.equal(torch.rand(2), expected)
 
 
-@every_exercise
-def test_at_least_three_mistakes_are_known(name):
-    mistakes = EXERCISES[name].mistakes
-    assert len(mistakes) >= 3
-    assert len({mistake.what for mistake in mistakes}) == len(mistakes)
-
-
 @every_mistake
 def test_mistake_is_caught_by_the_case_meant_for_it_and_named(name, mistake):
     assert mistake.caught_by in {case.name for case in EXERCISES[name].cases}
@@ -219,24 +213,22 @@ def no_rubbish():
 
 
 @pytest.mark.parametrize("name", [param(name, slow=name in LONG) for name in EXERCISES if name not in WHOLE])
-def test_a_known_mistake_is_run_once_and_told_as_if_it_ran_again(name, monkeypatch, no_rubbish):
+def test_a_known_mistake_is_run_once_and_reported_as_if_it_ran_again(name, monkeypatch, no_rubbish):
     """What it returns in each case is kept: random numbers are the same at every check, and answers change nothing."""
     known = assessment._run_known
-    told = [repr(check(name, mistake.function)) for mistake in EXERCISES[name].mistakes[:2]]
+    reports = [repr(check(name, mistake.function)) for mistake in EXERCISES[name].mistakes[:2]]
     runs = known.cache_info().misses
-    assert told == [repr(check(name, mistake.function)) for mistake in EXERCISES[name].mistakes[:2]]
+    assert reports == [repr(check(name, mistake.function)) for mistake in EXERCISES[name].mistakes[:2]]
     assert known.cache_info().misses == runs
     monkeypatch.setattr(assessment, "_run_known", assessment._run)
-    assert told == [repr(check(name, mistake.function)) for mistake in EXERCISES[name].mistakes[:2]]
+    assert reports == [repr(check(name, mistake.function)) for mistake in EXERCISES[name].mistakes[:2]]
 
 
-def test_an_unknown_mistake_is_not_named():
+def test_neither_an_unknown_mistake_nor_a_right_answer_by_another_way_is_named():
     report = check("03.merge", lambda a, b: (torch.maximum(a[0], b[0]), a[1] * b[1]))
     assert report.attempted and not report.passed and not report.diagnosis
     assert "This is what you get" not in repr(report) + report._repr_html_()
 
-
-def test_a_right_answer_by_another_way_is_not_accused():
     def merge_by_logarithms(a, b):
         lse = torch.logaddexp(a[0] + a[1].log(), b[0] + b[1].log())
         m = torch.maximum(a[0], b[0])
@@ -263,27 +255,18 @@ def test_three_hints(name, monkeypatch):
     assert all(f"hint {number} of 3" in text for number, text in enumerate(shown[:3], start=1))
     assert shown[3] == shown[4] and EXERCISES[name].solution_file in shown[3]
     assert not any("solutions" in text for text in shown[:3])
+    assert f"# {name}\n" in (ROOT / EXERCISES[name].solution_file).read_text(encoding="utf-8")
     assert repr(hint(name, 2)) == shown[1] and repr(hint(name)) == shown[2], "the next after a chosen one"
     for text in EXERCISES[name].hints:
         assert 20 < len(text) < 200
         assert text not in {case.hint for case in EXERCISES[name].cases}
 
 
-def test_hints_are_shown_as_html():
-    assert "<b>Exercise 03.merge, hint 1 of 3</b>" in hint("03.merge", 1)._repr_html_()
-    assert "m &gt;" not in hint("03.merge", 1)._repr_html_() and "&lt;=" in hint("03.tree", 3)._repr_html_()
-
-
 @pytest.mark.parametrize("number", (0, 4, 1.5, "1"))
 def test_no_such_hint(number):
+    assert "m &gt;" not in hint("03.merge", 1)._repr_html_() and "&lt;=" in hint("03.tree", 3)._repr_html_()
     with pytest.raises(ValueError, match=f"expected the number of a hint, 1 to 3, got {number!r}"):
         hint("03.merge", number)
-
-
-@every_exercise
-def test_solutions_stand_in_the_place_that_is_named(name):
-    exercise = EXERCISES[name]
-    assert f"# {name}\n" in (ROOT / exercise.solution_file).read_text(encoding="utf-8")
 
 
 def test_every_module_is_listed_and_has_its_solutions_and_mistakes():
@@ -327,43 +310,26 @@ def test_stub_solution_and_check_agree(name):
     assert report.passed, repr(report)
 
 
-@every_exercise
-def test_the_notebook_names_the_place_of_the_solution_and_the_hints(name):
-    paths = list((ROOT / "notebooks").glob(f"{name[:2]}_*.ipynb"))
-    if not paths:
-        pytest.skip(f"there is no notebook {name[:2]} yet")
-    text = "\n".join(
-        cell.source for cell in nbformat.read(paths[0], as_version=4).cells if cell.cell_type == "markdown"
-    )
-    assert EXERCISES[name].solution_file in text or "`flashlearn/course/`" in text
-    assert f'`hint("{name[:2]}.' in text
-    code = "\n".join(cell.source for cell in nbformat.read(paths[0], as_version=4).cells if cell.cell_type == "code")
-    assert re.search(r"^from flashlearn\.exercises import .*\bhint\b", code, re.MULTILINE)
-
-
-def test_notebooks_show_no_hint_by_themselves():
-    """hint() shows the next one: its output would depend on what was run before."""
-    for path in (ROOT / "notebooks").glob("*.ipynb"):
-        for cell in nbformat.read(path, as_version=4).cells:
-            assert cell.cell_type != "code" or "hint(" not in cell.source, path.name
-
-
-def test_unknown_exercise_says_which_there_are():
-    for function in (lambda name: check(name, print), hint):
-        with pytest.raises(ValueError, match=r"expected the name of an exercise, one of 00\.scores.*got '99.x'"):
-            function("99.x")
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_a_notebook_names_the_solutions_and_the_hints_and_shows_none(path):
+    """The output of hint() would depend on what was run before."""
+    cells = nbformat.read(path, as_version=4).cells
+    text, code = ("\n".join(c.source for c in cells if c.cell_type == kind) for kind in ("markdown", "code"))
+    assert "hint(" not in code
+    files = {exercise.solution_file for name, exercise in EXERCISES.items() if name[:2] == path.name[:2]}
+    if files:
+        assert "`flashlearn/course/`" in text or all(file in text for file in files)
+        assert f'`hint("{path.name[:2]}.' in text
+        assert re.search(r"^from flashlearn\.exercises import .*\bhint\b", code, re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", [["03.merge"], None, 3, print])
-def test_a_name_is_a_text(name):
+def test_a_name_is_a_text_and_an_answer_a_function(name):
+    with pytest.raises(TypeError, match="expected a function for exercise 03.merge, got int"):
+        check("03.merge", 3)
     for function in (lambda name: check(name, print), hint, lines):
         with pytest.raises(TypeError, match=f"expected the name of an exercise, a text, got {type(name).__name__}"):
             function(name)
-
-
-def test_not_a_function():
-    with pytest.raises(TypeError, match="expected a function for exercise 03.merge, got int"):
-        check("03.merge", 3)
 
 
 def test_partly_written_answer_is_attempted():
@@ -384,33 +350,26 @@ def test_the_edge_of_overflow_is_one(dtype):
     assert edge.double() == x and torch.exp(edge).isinf() and torch.exp(below).isfinite()
 
 
-def test_largest_error():
-    inf, nan = float("inf"), float("nan")
+def test_errors_of_results():
+    inf, nan, empty = math.inf, math.nan, torch.empty(2, 0, 4)  # the cache of a first token is empty
     assert largest_error((1.0, torch.tensor([2.0, nan])), (1.0, torch.tensor([2.5, nan]))) == 0.5
     assert largest_error(torch.tensor(inf), torch.tensor(inf)) == 0
-    assert largest_error(torch.tensor(nan), torch.tensor(0.0)) == inf
-    assert largest_error(torch.tensor(inf), torch.tensor(1.0)) == inf
+    assert (
+        largest_error(torch.tensor(nan), torch.tensor(0.0)) == largest_error(torch.tensor(inf), torch.ones(())) == inf
+    )
     with pytest.raises(ValueError, match=r"expected shape \(2,\), got \(1,\)"):
         largest_error(torch.zeros(1), torch.zeros(2))
+    assert relative_error(empty, empty) == 0 and relative_error(empty, torch.empty(2, 1, 4)) == inf
+    assert relative_error((empty, torch.ones(2)), (empty, 2 * torch.ones(2))) == 0.5
 
 
 def test_alike():
-    nan = float("nan")
-    assert alike((1, [torch.tensor(2.0), nan]), [1.0, (2.0 + 1e-7, torch.tensor(nan))])
+    assert alike((1, [torch.tensor(2.0), math.nan]), [1.0, (2.0 + 1e-7, torch.tensor(math.nan))])
     assert alike(ValueError("a"), ValueError("a")) and not alike(ValueError("a"), TypeError("a"))
     assert not alike(ValueError("a"), ValueError("b"))
     assert not alike(1_000_000, 1_000_001) and alike(1_000_000.0, 1_000_001.0)
     assert not alike(torch.zeros(2), torch.zeros(1)) and not alike(None, None)
     assert not alike((1, 2), (1, 2, 3)) and not alike((1,), 1)
-
-
-def test_a_right_answer_with_nothing_in_it_has_no_error():
-    """The cache of a first token is empty, and so is what an answer may make of it."""
-    empty = torch.empty(2, 0, 4)
-    assert (
-        relative_error(empty, empty) == 0 and relative_error((empty, torch.ones(2)), (empty, 2 * torch.ones(2))) == 0.5
-    )
-    assert relative_error(empty, torch.empty(2, 1, 4)) == math.inf
 
 
 def test_numpys_numbers_are_numbers():
@@ -427,5 +386,5 @@ def test_an_unknown_name_suggests_the_nearest(typed, meant):
     for call in (lambda: check(typed, print), lambda: hint(typed)):
         with pytest.raises(ValueError, match=f"got '{typed}': do you mean '{meant}'"):
             call()
-    with pytest.raises(ValueError, match=r"got 'zzz'$"):
+    with pytest.raises(ValueError, match=r"expected the name of an exercise, one of 00\.scores.*got 'zzz'$"):
         check("zzz", print)

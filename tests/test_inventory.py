@@ -1,4 +1,4 @@
-"""The inventory: what is believed is told at the end, by notebook, and compared with the first time."""
+"""The inventory: what is believed is listed at the end, by notebook, and compared with the first time."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def wrong(question):
     return inventory.LETTERS[question.choices.index(question.wrong[0].text)]
 
 
-def told(printed):
+def report(printed):
     """The lines after the last question: its choices begin with a letter and a bracket."""
     return re.split(r"\n  [a-e]\) [^\n]*(?=\n)", printed)[-1][1:]
 
@@ -57,12 +57,18 @@ def test_all_right_leaves_nothing_to_unlearn(take):
     count = min(inventory.COUNT, len(QUESTIONS))
     assert status == 0 and len(names) == len(set(names)) == count
     assert f"{count} right of {count} answered, 0 passed over" in printed and "No misconception showed." in printed
-    assert not any(each.believes in told(printed) for name in names for each in QUESTIONS[name].wrong)
+    assert not any(each.believes in report(printed) for name in names for each in QUESTIONS[name].wrong)
+    names, printed, _ = take(wrong)  # what is new since
+    assert printed[printed.index("New since") :].count(": that ") == len(names)
 
 
-def test_all_wrong_tells_every_belief_under_its_notebook(take):
+def test_all_wrong_lists_every_belief_under_its_notebook_at_the_end(take):
     names, printed, _ = take(wrong)
-    lines = told(printed).splitlines()
+    before = printed[: printed.index(report(printed))]  # no belief and no reason between the questions
+    for question in map(QUESTIONS.get, names):
+        # a belief of one question may be words of another's choices: it is printed as "that ..."
+        assert question.why not in before and not any(f": that {each.believes}" in before for each in question.wrong)
+    lines = report(printed).splitlines()
     assert lines[1].startswith(f"0 right of {len(names)} answered") and "Left to unlearn:" in lines
     for name in names:
         at = lines.index(f"    {name}: that {QUESTIONS[name].wrong[0].believes}")
@@ -70,7 +76,7 @@ def test_all_wrong_tells_every_belief_under_its_notebook(take):
         assert heading == f"  notebook {inventory.notebook(name)}"
 
 
-def test_answers_at_random_are_told_apart(take):
+def test_answers_at_random_are_distinguished(take):
     chance, chosen = random.Random(5), {}
 
     def answer(question):
@@ -81,17 +87,7 @@ def test_answers_at_random_are_told_apart(take):
     good = [name for name in names if chosen[name] == QUESTIONS[name].right]
     assert 0 < len(good) < len(names) and f"{len(good)} right of {len(names)} answered" in printed
     for name in names:
-        assert (f"    {name}: that " in told(printed)) == (name not in good)
-
-
-def test_nothing_is_told_between_the_questions(take):
-    names, printed, _ = take(wrong)
-    before = printed[: printed.index(told(printed))]
-    for name in names:
-        question = QUESTIONS[name]
-        assert question.why not in before
-        # a belief of one question may be words of another's choices: it is told as "that ..."
-        assert not any(f": that {each.believes}" in before for each in question.wrong)
+        assert (f"    {name}: that " in report(printed)) == (name not in good)
 
 
 def test_before_and_after_are_compared_on_the_same_questions(take):
@@ -106,22 +102,13 @@ def test_before_and_after_are_compared_on_the_same_questions(take):
     assert set(third) == set(first) and f"now: {len(first)}." in printed
 
 
-def test_what_is_new_since_is_told(take):
-    take(right)
-    names, printed, _ = take(wrong)
-    assert printed[printed.index("New since") :].count(": that ") == len(names)
-
-
 def test_a_seed_draws_the_same_questions_again(take):
     names, _, _ = take(right, "--seed", "3", "--questions", "5")
     again, _, _ = take(right, "--seed", "3", "--questions", "5")
     other, _, _ = take(right, "--seed", "4", "--questions", "5")
     assert names == again != other and len(names) == 5
-
-
-def test_more_questions_than_there_are_are_all(take):
-    names, _, _ = take(right, "--questions", "100000")
-    assert sorted(names) == sorted(QUESTIONS)
+    every, _, _ = take(right, "--questions", "100000")
+    assert sorted(every) == sorted(QUESTIONS)
 
 
 def test_ctrl_d_and_ctrl_c_lose_nothing(take):
@@ -146,7 +133,7 @@ def test_nothing_answered_is_not_kept(take):
     assert status == 0 and "0 right of 0 answered, 3 passed over" in printed and inventory.earlier() == []
 
 
-def test_what_is_no_letter_is_asked_for_again(monkeypatch, capsys):
+def test_what_is_no_letter_is_asked_again(monkeypatch, capsys):
     question = next(iter(QUESTIONS.values()))
     typed = iter(["", "z", " B ", "ab", "1", "a"])
     monkeypatch.setattr("builtins.input", lambda prompt: next(typed))
@@ -157,7 +144,7 @@ def test_what_is_no_letter_is_asked_for_again(monkeypatch, capsys):
     assert "got 'ab'" in printed and "got '1'" in printed
 
 
-def test_a_folder_that_cannot_be_written_is_told(take, monkeypatch, tmp_path, capsys):
+def test_a_folder_that_cannot_be_written_is_reported(take, monkeypatch, tmp_path, capsys):
     (tmp_path / "file").write_text("", encoding="utf-8")
     monkeypatch.setenv("FLASHLEARN_HOME", str(tmp_path / "file"))
     _, printed, status = take(right, "--questions", "2")
@@ -171,7 +158,7 @@ def test_lines_of_another_form_are_left_out(take, tmp_path):
 
 
 @pytest.mark.parametrize("options", [["--questions", "0"], ["--questions", "few"], ["--seed", "x"], ["more"]])
-def test_options_that_are_none_are_refused(options, capsys):
+def test_options_that_are_none_are_rejected(options, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["inventory", *options])
     assert stopped.value.code == 2 and "inventory" in capsys.readouterr().err

@@ -191,14 +191,8 @@ WRONG = {  # of issue 57, and some more, by the changed line; the oracle finds t
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "line"),
-    [
-        pytest.param(name, line, marks=pytest.mark.slow)  # ten seconds each
-        for name, lines in WRONG.items()
-        for line in lines
-    ],
-)
+@pytest.mark.slow  # ten seconds each
+@pytest.mark.parametrize(("name", "line"), [(name, line) for name, lines in WRONG.items() for line in lines])
 def test_a_mutant_that_once_passed_fails(name, line):
     (mutant, *_) = [mutant for mutant in all_of(name) if re.search(line, mutant.changed)]
     assert first_that_fails(name, mutant.kernel())
@@ -208,21 +202,8 @@ def test_a_mutant_that_once_passed_fails(name, line):
 # ---- the oracle ------------------------------------------------------------------------------------------------------
 
 LENGTHS = (
-    *(
-        (1, 1),
-        (1, 33),
-        (33, 1),
-        (16, 33),
-        (33, 16),
-        (64, 65),
-        (65, 64),
-        (17, 17),
-        (48, 48),
-        (63, 100),
-        (100, 63),
-        (49, 80),
-    ),
-    *((5, 129), (129, 5), (31, 47), (47, 31), (111, 112), (112, 111), (16, 16), (2, 64)),
+    *((1, 1), (1, 33), (33, 1), (16, 33), (33, 16), (64, 65), (65, 64), (17, 17), (48, 48), (63, 100), (100, 63)),
+    *((49, 80), (5, 129), (129, 5), (31, 47), (47, 31), (111, 112), (112, 111), (16, 16), (2, 64)),
 )
 
 

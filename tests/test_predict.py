@@ -1,4 +1,4 @@
-"""`predict`: a choice is kept before the answer is told, and stays; what a notebook stores does not depend on it."""
+"""`predict`: a choice is kept before the answer is shown, and stays; what a notebook stores does not depend on it."""
 
 from __future__ import annotations
 
@@ -35,14 +35,19 @@ def live(monkeypatch) -> Quiz:
     return asked.quiz
 
 
-def place(name: str, text: str) -> int:
+def choose(quiz: Quiz, name: str, text: str) -> None:
+    quiz._receive(quiz, {"question": name, "chosen": index(name, text)}, [])
+
+
+def index(name: str, text: str) -> int:
     return QUESTIONS[name].choices.index(text)
 
 
-def test_what_is_stored_asks_and_does_not_tell():
+def test_what_is_stored_does_not_answer(home):
     asked = predict("99.a", "99.b")
     text = asked._repr_mimebundle_()[0]["text/plain"]
     assert text.splitlines()[0] == "Predict: Is 1 < 2?" and repr(asked) == text
+    assert not predicting.has_kernel() and not home.exists()
     for question in MADE:
         assert all(f") {choice}" in text for choice in question.choices)
         assert question.why not in text and not any(wrong.believes in text for wrong in question.wrong)
@@ -93,32 +98,28 @@ def test_the_browser_is_sent_no_answer_before_the_choice(monkeypatch):
     assert not any(words in sent for each in MADE for words in (each.why, *(wrong.believes for wrong in each.wrong)))
 
 
-def test_a_choice_is_kept_before_it_is_told_and_stays(monkeypatch, home):
-    quiz, seen = live(monkeypatch), []
+def test_a_choice_is_kept_before_the_answer_and_stays(monkeypatch, home):
+    quiz, seen, view = live(monkeypatch), [], live(monkeypatch)
     quiz.observe(lambda change: seen.append(log.read(log.PREDICTIONS)), "answers")
-    quiz._receive(quiz, {"question": "99.a", "chosen": place("99.a", "no")}, [])
+    choose(quiz, "99.a", "no")
     assert [(line["question"], line["choice"], line["right"]) for line in seen[0]] == [("99.a", "no", False)]
     assert quiz.answers["99.a"] == {**predicting.feedback(MADE[0], "no"), "trouble": ""} and "99.b" not in quiz.answers
-    quiz._receive(quiz, {"question": "99.a", "chosen": place("99.a", "yes")}, [])
-    assert quiz.answers["99.a"]["chosen"] == place("99.a", "no") and len(log.read(log.PREDICTIONS)) == 1
+    choose(quiz, "99.a", "yes")
+    assert quiz.answers["99.a"]["chosen"] == index("99.a", "no") and len(log.read(log.PREDICTIONS)) == 1
+
+    choose(view, "99.a", "yes")
+    assert view.answers["99.a"]["chosen"] == index("99.a", "no"), "as in another view"
 
     again = live(monkeypatch)
     assert again.answers == {"99.a": predicting.feedback(MADE[0], "no")}, "and on another day"
-    again._receive(again, {"question": "99.b", "chosen": place("99.b", "so")}, [])
+    choose(again, "99.b", "so")
     assert again.answers["99.b"]["right"] == again.answers["99.b"]["chosen"] and log.predicted(MADE[1]) == "so"
-
-
-def test_two_views_of_a_question_agree(monkeypatch):
-    one, other = live(monkeypatch), live(monkeypatch)
-    one._receive(one, {"question": "99.a", "chosen": place("99.a", "no")}, [])
-    other._receive(other, {"question": "99.a", "chosen": place("99.a", "yes")}, [])
-    assert other.answers["99.a"]["chosen"] == one.answers["99.a"]["chosen"] == place("99.a", "no")
 
 
 def test_what_is_stored_is_the_same_after_a_choice(monkeypatch):
     stored = predict("99.a", "99.b")._repr_mimebundle_()[0]
     quiz = live(monkeypatch)
-    quiz._receive(quiz, {"question": "99.a", "chosen": 0}, [])
+    choose(quiz, "99.a", MADE[0].choices[0])
     after = predict("99.a", "99.b")._repr_mimebundle_()[0]
     after.pop("application/vnd.jupyter.widget-view+json")
     assert after == stored
@@ -132,10 +133,10 @@ def test_a_choice_that_the_question_has_no_more_is_forgotten():
         log.note(changed, "no")
 
 
-def test_a_folder_that_cannot_be_written_is_told(monkeypatch, home):
+def test_a_folder_that_cannot_be_written_is_reported(monkeypatch, home):
     home.write_text("a file", encoding="utf-8")
     quiz = live(monkeypatch)
-    quiz._receive(quiz, {"question": "99.a", "chosen": 0}, [])
+    choose(quiz, "99.a", MADE[0].choices[0])
     assert "is not kept" in quiz.answers["99.a"]["trouble"] and "predictions.jsonl" in quiz.answers["99.a"]["trouble"]
     assert log.predicted(MADE[0]) == MADE[0].choices[0], "until Python ends it is"
 
@@ -148,18 +149,9 @@ def test_lines_that_are_none_are_left_out(home):
     assert log.predicted(MADE[0]) == "yes" and log.predicted(MADE[1]) is None
 
 
-def test_without_a_kernel_nothing_is_written(home):
-    assert not predicting.has_kernel()
-    predict("99.a")._repr_mimebundle_()
-    assert not home.exists()
-
-
 @pytest.mark.parametrize("names", [(), ("99.z",), ("99.a", "99.z")])
-def test_names_of_no_question_are_refused(names):
-    with pytest.raises(ValueError, match="expected the names of questions, .*got (none|'99.z')"):
-        predict(*names)
-
-
-def test_names_of_questions_are_texts():
+def test_names_of_no_question_are_rejected(names):
     with pytest.raises(TypeError, match="expected the names of questions, each a text, got list"):
         predict(["99.a"])
+    with pytest.raises(ValueError, match="expected the names of questions, .*got (none|'99.z')"):
+        predict(*names)

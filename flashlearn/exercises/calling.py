@@ -32,13 +32,7 @@ class ByTheLibrary(WrongWay):
 class Called:
     """`function`, watched at every call. All else that it has, `run_there` for one, is reached as before."""
 
-    def __init__(
-        self,
-        function: Callable,
-        solution: Callable,
-        writes: Sequence[str] = (),
-        library: Sequence[str] = (),
-    ):
+    def __init__(self, function: Callable, solution: Callable, writes: Sequence[str] = (), library: Sequence[str] = ()):
         """`writes` names the inputs that the task has overwritten, `library` the functions that do the whole task."""
         self._function = function
         self._names = tuple(inspect.signature(solution).parameters)
