@@ -46,6 +46,8 @@ class Case:
              tensor
     logits   normal; large: scores to about 100; extreme: to about 4000; rising: every key beats those before
              it, so that the maximum rises in each block; equal: all scores are 0
+    documents, key_range   lengths of the documents; (start, stop) of every sequence of the batch
+    alibi, sinks   whether there are any: tests/masked.py makes them
     """
 
     N_q: int
@@ -61,6 +63,12 @@ class Case:
     scale: float | None = None
     block_q: int = 64
     block_k: int = 64
+    window: tuple[int | None, int | None] | None = None
+    documents: tuple[int, ...] | None = None
+    key_range: tuple[tuple[int, int], ...] | None = None
+    softcap: float | None = None
+    alibi: bool = False
+    sinks: bool = False
 
     def __str__(self) -> str:
         """A test's name: the sizes, and whatever differs from the defaults."""
@@ -75,6 +83,12 @@ class Case:
                 else:
                     parts.append(f"{f.name}={value}")
         return "-".join(parts)
+
+    @property
+    def options(self) -> frozenset[str]:
+        """Which options are given."""
+        names = ("window", "documents", "key_range", "softcap", "alibi", "sinks")
+        return frozenset(name for name in names if getattr(self, name) not in (None, False))
 
     @property
     def tame(self) -> bool:
@@ -199,66 +213,122 @@ def _pack(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return tuple(packed[:, : t.shape[1], : t.shape[2], i * D : (i + 1) * D] for i, t in enumerate((q, k, v)))
 
 
+def seen(case: Case) -> Tensor:
+    """(B, N_q, N_k) booleans, by the definition of each option, a pair at a time."""
+    i = torch.arange(case.N_q)[:, None] + case.N_k - case.N_q
+    j = torch.arange(case.N_k)
+    left, right = case.window or (None, None)
+    see = torch.ones(case.N_q, case.N_k, dtype=torch.bool)
+    if case.causal:
+        see &= j <= i
+    if left is not None:
+        see &= i - j <= left
+    if right is not None:
+        see &= j - i <= right
+    if case.documents is not None:
+        document = torch.arange(len(case.documents)).repeat_interleave(torch.tensor(case.documents))
+        see &= document[:, None] == document
+    see = see.repeat(case.B, 1, 1)
+    for b, (start, stop) in enumerate(case.key_range or ()):
+        see[b] &= (j >= start) & (j < stop)
+    return see
+
+
+def distances(case: Case, q: Tensor) -> Tensor:
+    """|i + N_k - N_q - j|, (N_q, N_k)."""
+    i = torch.arange(case.N_q, device=q.device)[:, None] + case.N_k - case.N_q
+    return (i - torch.arange(case.N_k, device=q.device)).abs()
+
+
 def reference(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float | None = None):
     """o and lse by plain PyTorch in the dtype of q, nothing of flashlearn; 0 and -inf where none is seen."""
-    P, lse = probabilities(q, k, causal=causal, scale=scale)
-    return P @ v.repeat_interleave(q.shape[1] // v.shape[1], dim=1), lse
+    return dense(_case_of(q, k, causal, scale), q, k, v, {})
 
 
 def probabilities(q: Tensor, k: Tensor, *, causal: bool, scale: float | None) -> tuple[Tensor, Tensor]:
     """P (B, H_q, N_q, N_k) and lse (B, H_q, N_q), by plain PyTorch."""
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
-    seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device)
-    if causal:
-        seen = seen.tril(k.shape[2] - q.shape[2])
-    row_seen = seen.any(-1, keepdim=True)
-    S = q @ k.repeat_interleave(q.shape[1] // k.shape[1], dim=1).mT * scale
-    S = S.masked_fill(~seen, float("-inf")).masked_fill(~row_seen, 0)
-    lse = torch.logsumexp(S.to(torch.promote_types(S.dtype, fp32)), dim=-1)
-    return torch.softmax(S, dim=-1) * row_seen, lse.masked_fill(~row_seen[..., 0], float("-inf"))
+    return weights(_case_of(q, k, causal, scale), q, k, {})
 
 
-def results(forward, q: Tensor, k: Tensor, v: Tensor, do=None, dlse=None) -> dict:
-    """{"o", "lse", and with `do` also "dq", "dk", "dv"} of forward(q, k, v), which returns o or (o, lse)."""
+def _case_of(q: Tensor, k: Tensor, causal: bool, scale: float | None) -> Case:
+    B, H_q, N_q, D = q.shape
+    return Case(N_q, k.shape[2], D, causal, H_q=H_q, H_kv=k.shape[1], B=B, scale=scale)
+
+
+def weights(case: Case, q: Tensor, k: Tensor, options: dict) -> tuple[Tensor, Tensor]:
+    """P (B, H_q, N_q, N_k) and lse, with all scores in memory, in the dtype of q."""
+    see = seen(case)[:, None].to(q.device)
+    k = k.repeat_interleave(case.H_q // case.H_kv, dim=1)
+    S = q @ k.mT * (case.D**-0.5 if case.scale is None else case.scale)
+    if case.softcap is not None:
+        S = case.softcap * torch.tanh(S / case.softcap)
+    if case.alibi:
+        S = S - (options["alibi"][:, None, None] * distances(case, q)).to(q.dtype)
+    S, row_seen = S.masked_fill(~see, float("-inf")), see.any(-1, keepdim=True)
+    if case.sinks:
+        sinks = options["sinks"].to(S.dtype)[:, None, None].expand(*S.shape[:3], 1)
+        S, row_seen = torch.cat((S, sinks), -1), row_seen | sinks.isfinite()
+    S = S.masked_fill(~row_seen, 0)
+    lse = torch.logsumexp(S.to(torch.promote_types(S.dtype, fp32)), -1).masked_fill(~row_seen[..., 0], float("-inf"))
+    return (torch.softmax(S, -1) * row_seen)[..., : case.N_k], lse
+
+
+def dense(case: Case, q: Tensor, k: Tensor, v: Tensor, options: dict) -> tuple[Tensor, Tensor]:
+    """o and lse by brute force."""
+    P, lse = weights(case, q, k, options)
+    return P @ v.repeat_interleave(case.H_q // case.H_kv, dim=1), lse
+
+
+def results(forward, q: Tensor, k: Tensor, v: Tensor, do=None, dlse=None, options: dict | None = None) -> dict:
+    """{"o", "lse"} of forward(q, k, v), which returns o or (o, lse); with `do` also "dq", "dk", "dv", "dsinks", "dalibi"."""
     if do is None:
         with torch.no_grad():
             out = forward(q, k, v)
         return dict(zip(("o", "lse"), out if isinstance(out, tuple) else (out,), strict=False))
-    leaves = [t.detach().requires_grad_() for t in (q, k, v)]
-    out = forward(*leaves)
+    leaves = {name: t.detach().requires_grad_() for name, t in {"dq": q, "dk": k, "dv": v}.items()}
+    out = forward(*leaves.values())
     out = out if isinstance(out, tuple) else (out,)
-    upstream = (do,) if dlse is None else (do, dlse)
-    grads = torch.autograd.grad(out[: len(upstream)], leaves, upstream)
-    out = tuple(t.detach() for t in out)
-    return dict(zip(("o", "lse"), out, strict=False)) | dict(zip(("dq", "dk", "dv"), grads, strict=True))
+    leaves |= {f"d{name}": options[name] for name in ("sinks", "alibi") if name in (options or ())}
+    upstream = [t.to(result.dtype) for t, result in zip((do, dlse), out, strict=False) if t is not None]
+    grads = torch.autograd.grad(out[: len(upstream)], list(leaves.values()), upstream)
+    return dict(zip(("o", "lse"), (t.detach() for t in out), strict=False)) | dict(zip(leaves, grads, strict=True))
+
+
+def answers(case: Case, inputs, options: dict, dlse=None, dtype=fp64) -> dict:
+    """What is right, in float64, with `do` also "terms", the size of what cancels in them (`floor`).
+
+    Given another dtype, what plain PyTorch makes of it; its error is the yardstick.
+    """
+    q, k, v, do = (None if t is None else t.detach().to(dtype) for t in inputs)
+    wide = torch.promote_types(dtype, fp32)
+    options = {
+        name: t.detach().to(wide).requires_grad_() if name in ("alibi", "sinks") else t for name, t in options.items()
+    }
+    want = results(lambda *qkv: dense(case, *qkv, options), q, k, v, do, dlse, options)
+    return want | {"terms": _terms(case, q, k, v, do, options)} if dtype == fp64 and do is not None else want
+
+
+def _terms(case: Case, q: Tensor, k: Tensor, v: Tensor, do: Tensor, options: dict) -> dict:
+    """dS = P (dP - D) with a sum in place of the difference, carried on to dq, dk and dalibi: the largest entries."""
+    scale = abs(case.D**-0.5 if case.scale is None else case.scale)
+    P, _ = weights(case, q, k, options)
+    group = case.H_q // case.H_kv
+    dP = (do @ v.repeat_interleave(group, dim=1).mT).abs()
+    dS = (P * (dP + (P * dP).sum(-1, keepdim=True))).detach()
+    dk = (dS.mT @ q.abs()).unflatten(1, (case.H_kv, group)).sum(2)
+    dq = dS @ k.abs().repeat_interleave(group, dim=1)
+    terms = {"dq": scale * dq, "dk": scale * dk, "dalibi": (dS * distances(case, q)).sum((0, 2, 3))}
+    return {name: t.max().item() if t.numel() else 0.0 for name, t in terms.items()}
 
 
 def oracle(case: Case, q: Tensor, k: Tensor, v: Tensor, do=None, dlse=None) -> dict:
-    """What is right, in float64; with `do` also "terms", the size of what cancels in them (`floor`)."""
-    q, k, v, do, dlse = (None if t is None else t.double() for t in (q, k, v, do, dlse))
-    want = results(_reference_of(case), q, k, v, do, dlse)
-    return want if do is None else {**want, "terms": _terms(case, q, k, v, do)}
-
-
-def _terms(case: Case, q: Tensor, k: Tensor, v: Tensor, do: Tensor) -> dict:
-    """dS = P (dP - D) with a sum in place of the difference, carried on to dq and dk: the largest entries."""
-    scale = abs(case.D**-0.5 if case.scale is None else case.scale)
-    P, _ = probabilities(q, k, causal=case.causal, scale=case.scale)
-    group = case.H_q // case.H_kv
-    dP = (do @ v.repeat_interleave(group, dim=1).mT).abs()
-    dS = P * (dP + (P * dP).sum(-1, keepdim=True))
-    dk = (dS.mT @ q.abs()).unflatten(1, (case.H_kv, group)).sum(2)
-    dq = dS @ k.abs().repeat_interleave(group, dim=1)
-    return {"dq": scale * dq.max().item(), "dk": scale * dk.max().item()}
+    """What is right of a case without options, in float64."""
+    return answers(case, (q, k, v, do), {}, dlse)
 
 
 def plain(case: Case, q: Tensor, k: Tensor, v: Tensor, do=None, dlse=None) -> dict:
-    """What plain PyTorch makes of it in the dtype of the inputs; its error is the yardstick."""
-    return results(_reference_of(case), q, k, v, do, dlse)
-
-
-def _reference_of(case: Case):
-    return lambda q, k, v: reference(q, k, v, causal=case.causal, scale=case.scale)
+    """What plain PyTorch makes of it in the dtype of the inputs."""
+    return answers(case, (q, k, v, do), {}, dlse, dtype=q.dtype)
 
 
 def check_kernel(case: Case, inputs: tuple[Tensor, ...], ours: dict) -> None:

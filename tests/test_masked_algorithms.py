@@ -18,7 +18,7 @@ from flashlearn.algorithms.problem import Problem, start
 from flashlearn.core.hbm import OnChip
 from flashlearn.core.mask import Mask
 from flashlearn.core.scores import Scores
-from tests import masked
+from tests import grid, masked
 from tests.grid import fp32, fp64, make
 from tests.slow import slow
 
@@ -117,7 +117,7 @@ def blocks_of(problem: masked.Problem, name: str = "tiled_attention_v2") -> dict
 def test_keys_that_do_not_exist_may_hold_anything(name):
     p = problem({**ALONE, "lengths": (9, 8), "key_range": "both"})
     (q, k, v, do), options = make(p), masked.given(p)
-    gone = ~masked.seen(p).any(1)[:, None, :, None]
+    gone = ~grid.seen(p).any(1)[:, None, :, None]
     assert gone.any() and not gone.all()
     attend = functools.partial(getattr(fl, name), **blocks_of(p, name), **options)
     spoilt = k.masked_fill(gone, torch.nan), v.masked_fill(gone, torch.inf)
@@ -148,7 +148,7 @@ REST = [n for n in range(len(CASES)) if n not in FEW]
 def answer(n: int) -> dict:
     """What is right of case n in float64, by brute force: o, lse, and the gradients of all that has one."""
     p = problem(CASES[n])
-    return masked.answers(p, make(p), masked.given(p))
+    return grid.answers(p, make(p), masked.given(p))
 
 
 def detached(options: dict) -> dict:
@@ -213,7 +213,7 @@ def test_errors_in_narrow_types_are_at_most_twice_those_of_plain_pytorch(dtype):
     for case in CASES[::8]:
         p = problem(case, dtype)
         inputs, options = make(p), masked.given(p)
-        right, plain = (masked.answers(p, inputs, options, dtype=each)["o"] for each in (fp64, dtype))
+        right, plain = (grid.answers(p, inputs, options, dtype=each)["o"] for each in (fp64, dtype))
         bound = 2 * (plain.double() - right).abs().amax() + 4 * torch.finfo(dtype).eps
         for name in ALGORITHMS:
             o = forward_of(name, p)["o"]

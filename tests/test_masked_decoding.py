@@ -18,8 +18,8 @@ from flashlearn.fast.portable.options import Options
 from flashlearn.fast.target import INTERPRETED
 from flashlearn.kernels.recorder import kernel_steps
 from tests import grid
-from tests.grid import fp16, fp32, make
-from tests.masked import Problem, answers, given
+from tests.grid import answers, fp16, fp32, make
+from tests.masked import Problem, given
 from tests.slow import across, covering, slow
 
 DEVICE = "cpu" if INTERPRETED else "cuda"

@@ -19,8 +19,8 @@ if importlib.util.find_spec("triton") is None:
 from flashlearn.fast import dispatch, options_operator
 from flashlearn.fast.api import flash_attention
 from flashlearn.fast.varlen import flash_attention_varlen
-from tests.grid import bf16, fp16, fp32, make
-from tests.masked import Problem, answers, check, dense, given, offsets_of, results_of
+from tests.grid import answers, bf16, dense, fp16, fp32, make
+from tests.masked import Problem, check, given, offsets_of, results_of
 
 pytestmark = [
     pytest.mark.gpu,
