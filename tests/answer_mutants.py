@@ -1,7 +1,7 @@
 """Mutants of plain answers: a solution's source with one operation, number, name, call or line changed.
 
 for mutant in mutants(merge_solution):
-    mutant.told           "line 6: torch.maximum(m_a, m_b) -> torch.minimum(m_a, m_b)"
+    mutant.described      "line 6: torch.maximum(m_a, m_b) -> torch.minimum(m_a, m_b)"
     mutant.function()     the changed function
 
 Each change is made in the syntax tree, one at a time; changes that give the same program count once.
@@ -51,7 +51,7 @@ CALLS = {
 
 
 class Mutant(NamedTuple):
-    """One change of an answer: the line, what stood there and what stands there now, and the whole text."""
+    """One change of an answer: the line, what was there and what is there now, and the whole text."""
 
     line: int
     old: str
@@ -60,12 +60,12 @@ class Mutant(NamedTuple):
     of: Callable
 
     @property
-    def told(self) -> str:
+    def described(self) -> str:
         return f"line {self.line}: {self.old} -> {self.new}"
 
     def function(self) -> Callable:
         name = self.of.__name__
-        return run(self.source, f"<{name}, {self.told}>", dict(self.of.__globals__))[name]
+        return run(self.source, f"<{name}, {self.described}>", dict(self.of.__globals__))[name]
 
 
 def mutants(function: Callable) -> list[Mutant]:
@@ -73,35 +73,31 @@ def mutants(function: Callable) -> list[Mutant]:
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     found = {ast.unparse(tree): Mutant(0, "", "", "", function)}
     nodes = list(ast.walk(tree))
-    for place, node in enumerate(nodes):
+    for at, node in enumerate(nodes):
         for number in range(sum(1 for _ in changed(node, tree))):
             other = copy.deepcopy(tree)
-            there = list(ast.walk(other))[place]
+            there = list(ast.walk(other))[at]
             new = next(each for n, each in enumerate(changed(there, other)) if n == number)
             old = ast.unparse(node)
-            _put(other, there, new)
+            _Put(there, new).visit(other)
             source = ast.unparse(ast.fix_missing_locations(other))
             line = getattr(node, "lineno", 0)
             found.setdefault(source, Mutant(line, old, ast.unparse(new) if new else "(left out)", source, function))
     return sorted(list(found.values())[1:], key=lambda mutant: mutant.line)
 
 
-def _put(tree: ast.AST, old: ast.AST, new: ast.AST) -> None:
-    """`new` in the place of `old` in the tree."""
-    for node in ast.walk(tree):
-        for field, value in ast.iter_fields(node):
-            if value is old:
-                setattr(node, field, new)
-                return
-            if isinstance(value, list):
-                for place, each in enumerate(value):
-                    if each is old:
-                        value[place] = new
-                        return
+class _Put(ast.NodeTransformer):
+    """`new` instead of `old` in a tree."""
+
+    def __init__(self, old: ast.AST, new: ast.AST):
+        self.old, self.new = old, new
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        return self.new if node is self.old else self.generic_visit(node)
 
 
 def changed(node: ast.AST, tree: ast.AST) -> Iterator[ast.AST]:
-    """What may stand in the place of this node."""
+    """What may replace this node."""
     if isinstance(node, ast.BinOp):
         yield from _operations(node)
     elif isinstance(node, ast.Compare):

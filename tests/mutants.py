@@ -1,7 +1,7 @@
 """Mutants of one token: a kernel's source with one bound, dtype, comparison, factor, mask or name changed.
 
 for mutant in mutants(kernel_solution):
-    mutant.kind, mutant.told      "bound", "line 15: BLOCK_M -> BLOCK_M - 1"
+    mutant.kind, mutant.described   "bound", "line 15: BLOCK_M -> BLOCK_M - 1"
     mutant.kernel()               the changed kernel
 
 The changes are made in the syntax tree, one at a time; two that give the same program count once.
@@ -72,12 +72,12 @@ class Mutant(NamedTuple):
     function: Callable
 
     @property
-    def told(self) -> str:
+    def described(self) -> str:
         return f"line {self.line}: {self.old} -> {self.new}"
 
     def kernel(self) -> Callable:
         name = self.function.__name__
-        return run(self.source, f"<{name}, {self.told}>", dict(self.function.__globals__))[name]
+        return run(self.source, f"<{name}, {self.described}>", dict(self.function.__globals__))[name]
 
 
 def mutants(function: Callable) -> list[Mutant]:

@@ -254,4 +254,4 @@ def _copied(args: tuple) -> tuple:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_mutant_that_is_wrong_is_rejected(name):
     accepted = [mutant for mutant in mutants(EXERCISES[name].solution) if not rejected(mutant, name)]
-    assert [mutant.told for mutant in accepted if wrong(mutant, name)] == []
+    assert [mutant.described for mutant in accepted if wrong(mutant, name)] == []

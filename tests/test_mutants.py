@@ -124,16 +124,16 @@ def test_a_mutant_is_the_kernel_with_one_change():
         tl.store(x_ptr + rows, end, mask=rows < N_q)  # noqa: F821
 
     found = mutants(kernel)
-    told = {mutant.told for mutant in found}
-    assert len(told) >= 25 and len({mutant.source for mutant in found}) == len(found)
+    described = {mutant.described for mutant in found}
+    assert len(described) >= 25 and len({mutant.source for mutant in found}) == len(found)
     assert {
         "line 3: N_q -> (N_q - 1)",
         "line 4: if CAUSAL: -> if not CAUSAL:",
         "line 5: tl.minimum -> tl.maximum",
         "line 6: rows < N_q -> rows <= N_q",
         "line 6: tl.store(x_ptr + rows, end, mask=rows < N_q) -> pass",
-    } <= told
-    (strict,) = [mutant for mutant in found if mutant.told == "line 6: rows < N_q -> rows <= N_q"]
+    } <= described
+    (strict,) = [mutant for mutant in found if mutant.described == "line 6: rows < N_q -> rows <= N_q"]
     assert strict.changed == "tl.store(x_ptr + rows, end, mask=rows <= N_q)"
     assert "rows <= N_q" in strict.source and strict.source.count("N_q") == 3
 
@@ -165,7 +165,7 @@ def test_a_mutant_fails_the_check_or_is_right(name, kind):
         "either the check needs a case, or the kernel is right: say why"
     )
     for mutant in survivors:
-        assert not wrong_on(name, mutant.kernel()), mutant.told
+        assert not wrong_on(name, mutant.kernel()), mutant.described
 
 
 def test_what_is_stated_is_a_mutant():

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-Change = tuple[str, str]  # what stands there, once, and what takes its place
+Change = tuple[str, str]  # the old text, which is there once, and the new one
 
 
 def replaced(source: str, where: str, *changes: Change) -> str:
@@ -35,8 +35,8 @@ def run(source: str, filename: str, names: dict[str, Any]) -> dict[str, Any]:
 def altered(function: Callable, *changes: Change) -> Callable:
     """The function with pieces of its source replaced, as if it had been written so in a module of its own."""
     source = replaced(_source(function), function.__name__, *changes)
-    told = "; ".join(new for _, new in changes)
-    filename = f"<{function.__name__} {zlib.crc32(source.encode()):08x}: {told}>"  # two texts, two names
+    texts = "; ".join(new for _, new in changes)
+    filename = f"<{function.__name__} {zlib.crc32(source.encode()):08x}: {texts}>"  # two texts, two names
     return run(source, filename, dict(function.__globals__))[function.__name__]
 
 

@@ -1,6 +1,6 @@
 """How an exercise is graded: every case is run, and of a wrong answer the cause is sought.
 
-A hint belongs to the cause, not to the row. What is said about a wrong answer is the first of these that there is:
+A hint belongs to the cause, not to the case. What is said about a wrong answer is the first of these that there is:
 the known mistake that gives the same wrong numbers; the first question of `causes` that it gets wrong; a known mistake
 that gives NaN, infinities or an error in the same places; what it raised, with its line; what its results have in
 common with the right ones; and the hint of the first case that fails.
@@ -61,8 +61,8 @@ class Exercise:
 
     In its file an exercise has the name "merge", and no mistakes and causes: the course adds them, and the name becomes
     "03.merge", `id` "online_softmax.merge".
-    The hints go from a nudge to the shape of the answer. The solution is in `place`, and nowhere else. A long answer has a
-    `path`: steps that are checked by themselves, "12.kernel.1" and so on, each by the cases of the steps up to it.
+    The hints go from a nudge to the shape of the answer. The solution is in `solution_file`, and nowhere else. A long answer has
+    a `path`: steps that are checked by themselves, "12.kernel.1" and so on, each by the cases of the steps up to it.
     """
 
     name: str
@@ -159,7 +159,7 @@ def _explained(exercise: Exercise, function: Callable, rows: Rows, outcomes: lis
         return report(rows, (), raised)
     if coarse := _coarse(outcomes):
         return report(rows, (), (Note("seen", _digits(coarse)),))
-    # what is no such thing as is asked for takes no questions: one would take m for l
+    # what has another form takes no questions: one would take m for l
     silent = any(of_another_form(outcome.got, outcome.expected) for outcome in returned)
     silent = silent or all(out.passed or isinstance(out.got, WrongWay) for out in outcomes)
     if not silent and (why := next(filter(None, (_ask(cause, function) for cause in exercise.causes)), "")):
@@ -194,8 +194,7 @@ def _hinted(exercise: Exercise, rows: Rows, outcomes: list[Outcome], plain: bool
 
 
 def _digits(error: float) -> str:
-    digits = int(-math.log10(error))
-    return f"right to {digits} digits and no more: something is rounded or added on the way, or the dtype changes"
+    return f"right to {int(-math.log10(error))} digits and no more: something is rounded or added on the way, or the dtype changes"
 
 
 class Outcome(NamedTuple):
@@ -279,7 +278,7 @@ def _wrong_number(got: Any, expected: Any) -> bool:
 
 
 def _ask(cause: Cause, function: Callable) -> str:
-    """What the answer gets wrong when it is asked this; nothing if it raises."""
+    """What the answer gets wrong by this question; nothing if it raises."""
     with torch.random.fork_rng(devices=()), np.errstate(all="ignore"):
         torch.default_generator.manual_seed(0)
         try:

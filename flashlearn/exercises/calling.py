@@ -48,21 +48,18 @@ class Called:
         kept = [
             (name, arg, _content(arg)) for name, arg in zip(self._names, args, strict=False) if name not in self._writes
         ]
-        result = self._ask(*args)
+        if self._library:
+            result, helped = by_the_library(self._function, *args)
+            new = [name for name in helped if name.startswith(tuple(self._library))]
+            self.helped = tuple(dict.fromkeys((*self.helped, *new)))
+        else:
+            result = self._function(*args)
         for name, arg, content in kept:
             if _content(arg) != content:
                 raise Overwritten(
                     f"expected the input {name} as it was, got other numbers in it afterwards: the answer overwrites it. "
                     "Make new tensors (y = y * 2 in place of y *= 2, y.exp() in place of y.exp_()), or start with a clone()"
                 )
-        return result
-
-    def _ask(self, *args: Any) -> Any:
-        if not self._library:
-            return self._function(*args)
-        result, helped = by_the_library(self._function, *args)
-        new = [name for name in helped if name.startswith(tuple(self._library))]
-        self.helped = tuple(dict.fromkeys((*self.helped, *new)))
         return result
 
 

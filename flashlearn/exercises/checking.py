@@ -35,7 +35,7 @@ def check(name: str, function) -> Report:
     """Grade `function` as an answer to the exercise `name`, "03.merge" or "online_softmax.merge": a table of tests, and what is wrong, where that shows.
 
     If the answer gives what a well-known mistake gives, the report says which; an error comes with the line of the answer.
-    An answer that overwrites its inputs fails, unless the task asks for that; one that calls a function that does the
+    An answer that overwrites its inputs fails, unless that is the task; one that calls a function that does the
     whole task, torch.softmax for one, passes with a remark.
     A stub that still raises `NotImplementedError` is "not attempted". Nothing that `function` does raises here. Where lines
     are to be put in order, the letters will do in place of a function: `check("03.order", "CAB")`. The steps of a long

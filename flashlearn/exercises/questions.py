@@ -1,4 +1,4 @@
-"""Questions that are asked before the cell that answers them, with what each wrong choice would mean. No widget here.
+"""Questions before the cell that answers them, with what each wrong choice would mean.
 
     from flashlearn.exercises import predict
     predict("03.correction")

@@ -26,12 +26,10 @@ class Row(NamedTuple):
 
 
 class Note(NamedTuple):
-    """A remark below the table.
+    """A remark below the table."""
 
-    kind    "error": what the answer raised; "seen": what the wrong results have in common; "why": their cause;
-            "library": a right answer called a function that does the whole task
-    """
-
+    # "error": what the answer raised; "seen": what the wrong results have in common; "why": their cause; "library": a
+    # right answer called a function that does the whole task
     kind: str
     text: str
 
@@ -68,7 +66,6 @@ class Report:
 
     @property
     def core_passed(self) -> bool:
-        """Whether all core tests passed."""
         return all(row.passed for row in self.rows if row.core)
 
     @property
@@ -95,7 +92,7 @@ class Report:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What stands below the table, a paragraph each."""
+        """What is below the table, a paragraph each."""
         notes = tuple(f"{kind}: {text}" for kind, text in self.notes)
         return (*notes, self.diagnosis) if self.diagnosis else notes
 
@@ -113,19 +110,18 @@ class Report:
     def _repr_html_(self) -> str:
         if not self.attempted:
             return f"<p><b>{self.headline}</b></p>"
-        titles = ["result", "test", "largest error", "hint"][: 4 if any(row.hint for row in self.rows) else 3]
-        cells = "".join(
-            f"<tr><td><b>{'✓ pass' if row.passed else '✗ FAIL'}</b></td>"
-            + "".join(
-                f'<td style="text-align:left">{html.escape(text)}</td>'
-                for text in (row.case, row.detail, row.hint)[: len(titles) - 1]
-            )
-            + "</tr>"
-            for row in self.rows
+        columns = 4 if any(row.hint for row in self.rows) else 3
+        head = "".join(
+            f'<th scope="col">{title}</th>' for title in ("result", "test", "largest error", "hint")[:columns]
         )
-        head = "".join(f'<th scope="col">{title}</th>' for title in titles)
-        table = f"<table><caption><b>{self.headline}</b></caption><tr>{head}</tr>{cells}</table>"
-        return table + "".join(f"<p>{html.escape(text).replace(chr(10), '<br>')}</p>" for text in self.remarks)
+        table = f"<table><caption><b>{self.headline}</b></caption><tr>{head}</tr>"
+        for row in self.rows:
+            texts = (row.case, row.detail, row.hint)[: columns - 1]
+            cells = "".join(f'<td style="text-align:left">{html.escape(text)}</td>' for text in texts)
+            table += f"<tr><td><b>{'✓ pass' if row.passed else '✗ FAIL'}</b></td>{cells}</tr>"
+        return f"{table}</table>" + "".join(
+            f"<p>{html.escape(text).replace(chr(10), '<br>')}</p>" for text in self.remarks
+        )
 
 
 @dataclass(frozen=True)

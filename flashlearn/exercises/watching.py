@@ -77,14 +77,14 @@ class _Watch(_Mode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         operands = [*_tensors(args), *_tensors((kwargs or {}).values())]
-        places = tuple((tuple(t.shape), int(t.storage_offset())) for t in operands)
+        tensors = tuple((tuple(t.shape), int(t.storage_offset())) for t in operands)
         depth = 1 + max((int(self._depth(t).max()) for t in operands if t.numel()), default=0)
         result = func(*args, **(kwargs or {}))
         aliases = [value.alias_info for value in func._schema.returns if value.alias_info]
         if all(alias.is_write for alias in aliases):
             name = func._schema.name.removeprefix("aten::").rstrip("_")
             for t in _tensors((result,)):
-                self.made.append(Made(name, tuple(t.shape), places, depth))
+                self.made.append(Made(name, tuple(t.shape), tensors, depth))
                 self._depth(t).fill_(depth)
         return result
 
@@ -111,7 +111,7 @@ def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
 def watched(function: Callable, *args: Any) -> tuple[Any, list[Made]]:
     """What `function(*args)` returns, and the tensors made meanwhile, in order, those of autograd among them."""
     result, made = _watched(function, *args)
-    return result, [Made(*one) for one in made]
+    return result, [Made(*one) for one in made]  # of another process come tuples
 
 
 @with_the_answer
