@@ -33,20 +33,20 @@ if not kernels.INTERPRETED:
     pytest.skip("kernels are compiled here: what they read is not seen", allow_module_level=True)
 
 KINDS = ("bound", "comparison", "dtype", "factor", "mask", "name", "statement")
+
+
+def loads(text: str) -> tuple[str, str, str]:
+    """A masked load: what it gives behind the last element is not said, 1 or -1."""
+    return f"{text})", f"{text}, other=1.0)", f"{text}, other=-1.0)"
+
+
 # The changed lines of mutants that pass the check, by the reason why they are right
 EQUIVALENT: dict[str, dict[str, tuple[str, ...]]] = {
     "12.kernel": {
-        "rows of Q behind the last are not stored": (
-            "q = tl.load(q_ptr + at_q, mask=(rows < N_q)[:, None])",
-            "q = tl.load(q_ptr + at_q, mask=(rows < N_q)[:, None], other=1.0)",
-            "q = tl.load(q_ptr + at_q, mask=(rows < N_q)[:, None], other=-1.0)",
-        ),
+        "rows of Q behind the last are not stored": (*loads("q = tl.load(q_ptr + at_q, mask=(rows < N_q)[:, None]"),),
         "scores with keys behind the last become -inf, whatever they were, and their weight is 0": (
-            "k = tl.load(k_ptr + at_k, mask=(keys < N_k)[:, None])",
-            "k = tl.load(k_ptr + at_k, mask=(keys < N_k)[:, None], other=1.0)",
-            "k = tl.load(k_ptr + at_k, mask=(keys < N_k)[:, None], other=-1.0)",
-            "v = tl.load(v_ptr + at_k, mask=(keys < N_k)[:, None], other=1.0)",
-            "v = tl.load(v_ptr + at_k, mask=(keys < N_k)[:, None], other=-1.0)",
+            *loads("k = tl.load(k_ptr + at_k, mask=(keys < N_k)[:, None]"),
+            *loads("v = tl.load(v_ptr + at_k, mask=(keys < N_k)[:, None]")[1:],
         ),
         "an iteration more at most, of which every load and score is masked": (
             "end = N_k + 1",
@@ -78,20 +78,13 @@ EQUIVALENT: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "13.kernel": {
         "rows of dK and dV behind the last are not stored": (
-            "k = tl.load(k_ptr + at_k, mask=(keys < N_k)[:, None])",
-            "k = tl.load(k_ptr + at_k, mask=(keys < N_k)[:, None], other=1.0)",
-            "k = tl.load(k_ptr + at_k, mask=(keys < N_k)[:, None], other=-1.0)",
-            "v = tl.load(v_ptr + at_k, mask=(keys < N_k)[:, None])",
-            "v = tl.load(v_ptr + at_k, mask=(keys < N_k)[:, None], other=1.0)",
-            "v = tl.load(v_ptr + at_k, mask=(keys < N_k)[:, None], other=-1.0)",
+            *loads("k = tl.load(k_ptr + at_k, mask=(keys < N_k)[:, None]"),
+            *loads("v = tl.load(v_ptr + at_k, mask=(keys < N_k)[:, None]"),
         ),
         "lse is infinite behind the last query, so P and dS are 0 whatever is finite": (
-            "q = tl.load(q_ptr + at_q, mask=(rows < N_q)[:, None], other=1.0)",
-            "q = tl.load(q_ptr + at_q, mask=(rows < N_q)[:, None], other=-1.0)",
-            "do = tl.load(do_ptr + at_q, mask=(rows < N_q)[:, None], other=1.0)",
-            "do = tl.load(do_ptr + at_q, mask=(rows < N_q)[:, None], other=-1.0)",
-            "delta = tl.load(delta_ptr + head * N_q + rows, mask=rows < N_q, other=1.0)",
-            "delta = tl.load(delta_ptr + head * N_q + rows, mask=rows < N_q, other=-1.0)",
+            *loads("q = tl.load(q_ptr + at_q, mask=(rows < N_q)[:, None]")[1:],
+            *loads("do = tl.load(do_ptr + at_q, mask=(rows < N_q)[:, None]")[1:],
+            *loads("delta = tl.load(delta_ptr + head * N_q + rows, mask=rows < N_q")[1:],
         ),
         "0 and 1 are in the same block of queries": (
             "first = tl.maximum(start_n + N_q - N_k, 1) // BLOCK_M * BLOCK_M",
