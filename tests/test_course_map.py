@@ -133,21 +133,6 @@ def test_the_header_marks_one_notebook_and_says_the_same_as_its_text(stage):
     assert repr(header) == repr(here(stage.number)) and header._repr_html_() == here(stage.number)._repr_html_()
 
 
-def test_what_came_before():
-    names = {stage.number: course.before(stage).name for stage in course.STAGES if course.before(stage)}
-    assert names == {
-        "02": "naive_softmax",
-        "03": "safe_softmax",
-        "05": "two_pass_attention",
-        "07": "one_pass_attention",
-        "10": "attention_backward",
-        "11": "blocked_softmax",
-        "12": "tiled_attention_v2",
-        "13": "tiled_attention_backward",
-        "18": "flash_attention, one query",
-    }
-
-
 @pytest.mark.parametrize("number", ["99", "3", 3, None, ""])
 def test_a_number_of_no_notebook_is_refused(number):
     with pytest.raises(

@@ -298,7 +298,6 @@ def test_a_stored_p_saves_two_operations_and_gives_the_same(case):
     assert "P" not in {tile.name for step in stored for tile in step.writes}
     for a, b in zip(stored[-1].output, again[-1].output, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0)
-    assert "three" in stored[-1].sentence and "four" in again[-1].sentence
 
 
 def test_a_stored_p_is_what_autograd_keeps():

@@ -17,7 +17,7 @@ from flashlearn.exercises.questions import QUESTIONS
 from tools.lecture import softmax, tiles
 from tools.lecture.__main__ import sections
 from tools.lecture.page import clock
-from tools.lecture.slides import Poll, Run, Slide, planned
+from tools.lecture.slides import Poll, Slide, planned
 
 ROOT = Path(__file__).parents[1]
 GUIDE = (ROOT / "notebooks" / "INSTRUCTORS.md").read_text(encoding="utf-8")
@@ -34,26 +34,15 @@ def slides() -> list[Slide]:
     return [slide for section in sections() for slide in section.slides]
 
 
-def test_ninety_minutes_are_shared_out_as_the_guide_says():
-    rows = re.findall(r"^\| (\d+)–(\d+) \| (\d\d),", GUIDE, flags=re.MULTILINE)
+def test_minutes_are_shared_out_as_the_guide_says():
     guide: dict[str, float] = {}
-    for start, end, notebook in rows:
+    for start, end, notebook in re.findall(r"^\| (\d+)–(\d+) \| (\d\d),", GUIDE, flags=re.MULTILINE):
         guide[notebook] = guide.get(notebook, 0) + int(end) - int(start)
     if importlib.util.find_spec("triton"):
         assert by_notebook(90) == guide and sum(guide.values()) == 90
-
-
-def test_forty_five_minutes_are_shared_out_as_the_guide_says():
     (line,) = re.findall(r"^If there are only 45 minutes: (.*)\.$", GUIDE, flags=re.MULTILINE)
-    assert by_notebook(45) == {name: int(minutes) for name, minutes in re.findall(r"(\d\d) \((\d+)\)", line)}
-    assert sum(by_notebook(45).values()) == 45
-
-
-def test_every_slide_has_something_to_say_and_is_shown_in_one_of_the_lectures():
-    for slide in slides():
-        assert len(slide.notes) > 40 and max(slide.minutes) > 0, slide.title
-    assert sum(isinstance(slide.shows, Run) for slide in slides()) >= 10
-    assert sum(isinstance(slide.shows, Poll) for slide in slides()) >= 8
+    short = {name: int(minutes) for name, minutes in re.findall(r"(\d\d) \((\d+)\)", line)}
+    assert by_notebook(45) == short and sum(short.values()) == 45
 
 
 def test_the_numbers_of_softmax():
@@ -107,12 +96,6 @@ def test_a_poll_asks_the_question_of_a_notebook():
         assert beliefs[0] in html.unescape(because)
     with pytest.raises(KeyError, match="99.none"):
         Poll.of("99.none")
-
-
-def test_most_polls_are_questions_of_the_notebooks():
-    texts = {html.escape(question.text) for question in QUESTIONS.values()}
-    polls = [slide.shows for slide in slides() if isinstance(slide.shows, Poll)]
-    assert 2 * sum(poll.question in texts for poll in polls) > len(polls)
 
 
 @pytest.mark.parametrize(

@@ -172,12 +172,6 @@ def test_is_small_enough(path):
     assert path.stat().st_size < 1_500_000
 
 
-@every_notebook
-def test_can_be_read_in_an_hour(path):
-    words = sum(len(cell.source.split()) for cell in markdown(read(path)))
-    assert words <= 2700, f"{words} words of prose, at most 2,700 are expected"
-
-
 def shows_a_kernel(source):
     """Whether a cell holds kernels and device functions, and nothing else."""
     return bool(source) and all(

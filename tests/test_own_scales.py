@@ -36,7 +36,6 @@ def test_six_numbers_give_3_7311_in_place_of_5_4329():
     steps = record(own_scales_steps(X[None], X[:, None], 2))
     assert round((steps[-1].values["acc_own"] / steps[-1].values["l_own"]).item(), 4) == 3.7311
     assert round(steps[-1].output.item(), 4) == 5.4329
-    assert "3.7311" in steps[-1].sentence and "5.4329" in steps[-1].sentence
 
 
 def texts(step):

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from tests.grid import CASES, traits, work
-from tests.slow import across, covering, every, slow
+from tests.slow import across, covering, every
 
 
 def split(parameters):
@@ -13,11 +13,6 @@ def split(parameters):
     marked = [(p.values, [mark.name for mark in p.marks]) for p in parameters]
     assert all(marks in ([], ["slow"]) for _, marks in marked)
     return [values for values, marks in marked if not marks], [values for values, marks in marked if marks]
-
-
-def test_one_parameter():
-    parameter = slow(3, "x", id="three")
-    assert parameter.values == (3, "x") and parameter.id == "three" and [m.name for m in parameter.marks] == ["slow"]
 
 
 def test_every_third():

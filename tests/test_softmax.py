@@ -174,9 +174,6 @@ def test_bytes_and_passes(algorithm, shape, dtype):
 def test_worked_numbers_of_the_correction():
     steps = [s for s in fl.online_softmax_steps(torch.tensor([3.0, 2.0, 5.0, 1.0])) if s.phase != "divide"][:4]
     assert [round(s.values["l_i"].item(), 4) for s in steps] == [1.0, 1.3679, 1.1851, 1.2034]
-    assert steps[2].sentence == (
-        "x[2] = 5 raises m from 3.0000 to 5.0000: the old sum is rescaled, ℓ = 1.3679 × 0.1353 + 1.0000 = 1.1851."
-    )
 
 
 def test_steps_are_not_changed_afterwards():
