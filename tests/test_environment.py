@@ -32,8 +32,7 @@ def test_without_triton_it_says_why(no_triton):
 
 
 @pytest.mark.parametrize(
-    ("gpu", "interpret", "words"),
-    [(True, "0", "on the GPU"), (True, "1", "interpreter"), (False, "0", "interpreter")],
+    ("gpu", "interpret", "words"), [(True, "0", "on the GPU"), (True, "1", "interpreter"), (False, "0", "interpreter")]
 )
 def test_backend(monkeypatch, gpu, interpret, words):
     monkeypatch.setattr(importlib.metadata, "version", lambda package: "3.7.1")

@@ -9,10 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(sys.platform != "linux", reason="kernels are copied on Linux only"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="kernels are copied on Linux only")]
 nbval = pytest.importorskip("nbval.kernel")
 from tests import forked  # noqa: E402
 

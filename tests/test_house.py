@@ -30,11 +30,7 @@ TOP = {
 }  # fmt: skip
 MOST_LINES, MOST_PARAMETERS, MOST_OF_A_GENERATOR, MOST_OF_A_KERNEL = 50, 8, 30, 120
 # Kernels (`@triton.jit`, `@gluon.jit`), their launchers, and the problems of an exercise have the parameters that they need.
-OF_KERNELS = (
-    ROOT / "kernels",
-    ROOT / "fast",
-    *(ROOT / "course").glob("*/*.py"),
-)
+OF_KERNELS = (ROOT / "kernels", ROOT / "fast", *(ROOT / "course").glob("*/*.py"))
 SIGNATURES = {
     "flash_attention",
     "flash_attention_paged",

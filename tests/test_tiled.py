@@ -197,11 +197,7 @@ def test_rows_that_see_nothing_are_told():
 
 
 def test_lse_has_the_dtype_of_sums():
-    for dtype, wide in [
-        (torch.float16, torch.float32),
-        (torch.float32, torch.float32),
-        (torch.float64, torch.float64),
-    ]:
+    for dtype, wide in [(torch.float16, torch.float32), (torch.float32, torch.float32), (torch.float64, torch.float64)]:
         q, k, v, _ = make(Case(3, 4, 2, dtype=dtype))
         o, lse = fl.tiled_attention_v2(q, k, v, return_lse=True)
         assert o.dtype == dtype and lse.dtype == wide and lse.shape == (1, 2, 3)
