@@ -1,9 +1,9 @@
-"""Problems with masks and changed scores for the tests of kernels: their inputs, and the oracle by brute force.
+"""Masks and changed scores of a `Case`: what is given by keyword, and the check of everything that comes back.
 
-problem = Problem(63, 80, window=(5, 2), sinks=True)         as a `Case`, with options
+problem = Problem(63, 80, window=(5, 2), sinks=True)         a `Case` with options
 q, k, v, do = inputs = make(problem)
-options = given(problem, inputs)                             what `flash_attention` takes by keyword
-want = answers(problem, *inputs, options)                    {"o", "lse", "dq", "dk", "dv", "dsinks", "dalibi"}
+options = given(problem)                                     what `flash_attention` takes by keyword
+want = answers(problem, inputs, options)                     {"o", "lse", "dq", "dk", "dv", "dsinks", "dalibi"}
 """
 
 from __future__ import annotations

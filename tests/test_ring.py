@@ -14,6 +14,7 @@ from flashlearn.core.steps import last
 from flashlearn.ring import Places, join, local, ring_attention, ring_attention_steps, split, ulysses_attention
 from flashlearn.ring.plan import plan_of, shares
 from flashlearn.ring.processes import processes, threads
+from tests.grid import Case, answers
 from tests.slow import slow
 
 if importlib.util.find_spec("triton"):
@@ -39,13 +40,11 @@ def problem(N: int, dtype: torch.dtype, H_q: int = 4, H_kv: int = 2, D: int = 8,
 
 def plain(tensors: list[Tensor], mask: Mask, dtype: torch.dtype) -> list[Tensor]:
     """o, lse, dq, dk and dv by plain PyTorch and autograd, computed in this dtype."""
-    q, k, v, do, dlse = (t.to(dtype) for t in tensors)
-    q, k, v = (t.requires_grad_() for t in (q, k, v))
-    group = q.shape[1] // k.shape[1]
-    S = q @ k.repeat_interleave(group, 1).mT * q.shape[-1] ** -0.5
-    S = S.masked_fill(~mask.visible((0, mask.N_q), (0, mask.N_k)), -float("inf"))
-    lse, o = torch.logsumexp(S, -1), torch.softmax(S, -1) @ v.repeat_interleave(group, 1)
-    return [o.detach(), lse.detach(), *torch.autograd.grad((o, lse), (q, k, v), (do, dlse))]
+    *inputs, dlse = tensors
+    (B, H_q, N, D), H_kv = inputs[0].shape, inputs[1].shape[1]
+    case = Case(N, N, D, B=B, H_q=H_q, H_kv=H_kv, window=(mask.left, mask.right))
+    want = answers(case, inputs, {}, dlse, dtype)
+    return [want[name] for name in NAMES]
 
 
 def ring(tensors: list[Tensor], P: int, order: str, attend=ring_attention, **options) -> list[Tensor]:
