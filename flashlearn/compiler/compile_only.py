@@ -14,7 +14,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import NamedTuple
 
-from flashlearn.compiler.compiled import resources
+from flashlearn.compiler.process import resources
 
 # Bytes of shared memory that one program may have, by compute capability (CUDA C++ Programming Guide, "Technical
 # Specifications per Compute Capability")

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import textwrap
@@ -19,6 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from flashlearn.compiler.process import in_process
 
 HEADER = """
 import torch
@@ -60,15 +60,8 @@ def compiled_for_hopper(*calls: Call) -> list[Built]:
             Path(folder, f"kernel_{number}.py").write_text(
                 HEADER + source_of(call.kernel, call.replaced), encoding="utf-8"
             )
-        wanted = [(call.kernel.__name__, [_told(arg) for arg in call.args], call.constants) for call in calls]
-        done = subprocess.run(
-            [sys.executable, "-m", "flashlearn.compiler.compiled_source", folder],
-            input=json.dumps(wanted),
-            capture_output=True,
-            text=True,
-            env={**os.environ, "TRITON_INTERPRET": "0", "PYTHONUTF8": "1"},
-            encoding="utf-8",
-        )
+        wanted = [(call.kernel.__name__, [_described(arg) for arg in call.args], call.constants) for call in calls]
+        done = in_process(["-m", "flashlearn.compiler.compiled_source", folder], wanted)
     if done.returncode:
         raise RuntimeError(f"expected Triton to compile {[name for name, *_ in wanted]}, got:\n{done.stderr}")
     return [Built(*built) for built in json.loads(done.stdout)]
@@ -100,7 +93,7 @@ def _plain(function: Any) -> Callable:
     return inspect.unwrap(getattr(function, "fn", function))
 
 
-def _told(arg: Any) -> Any:
+def _described(arg: Any) -> Any:
     """A descriptor as name, sizes, tile and type; a number as it is."""
     if not hasattr(arg, "block"):
         return arg

@@ -1,10 +1,9 @@
-"""What Triton's compiler says of a kernel that it refuses, on any machine with Triton, with a GPU or without.
+"""What Triton's compiler says of a kernel that it rejects, on any machine with Triton, with a GPU or without.
 
     rejection = rejected(kernel, {"x_ptr": "*fp16", "N": "i32"}, {"BLOCK": 64})
     rejection.line, rejection.says, rejection.plain     "acc += tl.dot(p, v)", "AssertionError(...)", "acc changes ..."
 
-The kernel may be one that this process interprets: the compiler gets its source, in a process of its own, which runs this
-file alone and imports nothing of the package.
+The kernel may be one that this process interprets: the compiler gets its source, in a process of its own.
 """
 
 from __future__ import annotations
@@ -13,17 +12,13 @@ import ast
 import functools
 import inspect
 import json
-import linecache
-import math
-import os
 import re
-import subprocess
-import sys
 import tempfile
-import textwrap
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any, NamedTuple
+
+from flashlearn.compiler import process
+from flashlearn.compiler.process import in_process, job_of
 
 # (what the compiler's message contains, what it means); of several that match the first
 PLAIN = (
@@ -102,7 +97,7 @@ def rejected(
 ) -> Rejection | None:
     """Compile a kernel for a GPU of this compute capability, 90 for an H100; None if the compiler takes it.
 
-    What it takes and gets wrong, `frozen`, counts as refused.
+    What it takes and gets wrong, `frozen`, counts as rejected.
 
     kernel     with or without @triton.jit, compiled or interpreted here
     kinds      the type of each argument that is no constant: "*fp16" a pointer, "i32" or "fp32" a number
@@ -112,8 +107,8 @@ def rejected(
     names = list(inspect.signature(function).parameters)
     if set(names) != {*kinds, *constants}:
         raise ValueError(f"expected the arguments {', '.join((*kinds, *constants))}, got {', '.join(names)}")
-    job = {"source": source_of(function), "kernel": function.__name__, "kinds": kinds, "constants": constants}
-    found = _compile(json.dumps(job | {"names": names, "capability": capability, "num_warps": num_warps}))
+    job = job_of(function, kinds, constants, capability, num_warps=num_warps)
+    found = _compile(json.dumps(job))
     return in_the_loop(without_name(found, job["source"]), job["source"]) if found else frozen(job["source"])
 
 
@@ -185,42 +180,10 @@ def _names_taken(tree: ast.AST) -> Iterator[tuple[str, str, ast.Assign]]:
 
 @functools.lru_cache(maxsize=256)
 def _compile(job: str) -> Rejection | None:
-    """Ask the compiler, in a process of its own; once for one question."""
+    """Ask the compiler, once for one question."""
     with tempfile.TemporaryDirectory(prefix="flashlearn-") as cache:
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", __file__],
-            input=job,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": cache, "PYTHONUTF8": "1"},
-            encoding="utf-8",
-        )
+        done = in_process([process.__file__], json.loads(job), TRITON_CACHE_DIR=cache)
     return explained(done.stderr) if done.returncode else None
-
-
-def source_of(function: Callable) -> str:
-    """The source of a kernel and of all that it uses, one after the other, as a program that defines it."""
-    return "\n\n".join(dict.fromkeys(_sources(function, set())))
-
-
-def _sources(function: Callable, seen: set[str]) -> Iterator[str]:
-    """Of every function that the kernel calls, and of the kernel; of every number that it uses, a line."""
-    seen.add(function.__name__)
-    for name in function.__code__.co_names:
-        value: Any = function.__globals__.get(name)
-        inner = getattr(value, "fn", None)
-        if inspect.isfunction(inner) and name not in seen:
-            yield from _sources(inner, seen)
-        elif inspect.ismodule(value) and name not in ("triton", "tl", "math"):
-            yield f"import {value.__name__} as {name}"
-        elif type(value).__module__ == "triton.language.core" and type(value).__name__ == "dtype":
-            yield f"{name} = tl.dtype({value.name!r})"
-        elif type(value).__name__ == "constexpr":
-            yield f"{name} = tl.constexpr({value.value!r})"
-        elif isinstance(value, int | float):
-            yield f"{name} = float('{value}')" if isinstance(value, float) else f"{name} = {value!r}"
-    lines = textwrap.dedent(inspect.getsource(function))
-    yield "@triton.jit\n" + lines[re.search(r"^def ", lines, re.MULTILINE).start() :]  # type: ignore[union-attr]
 
 
 def explained(said: str) -> Rejection:
@@ -253,28 +216,3 @@ def _in_words(text: str) -> str:
     name = {"fp": "float", "bf": "bfloat"}.get(dtype[1], dtype[1]) + dtype[2]
     sides = re.findall(r"\d+", text.replace(dtype.group(), ""))
     return f"a {name} tile of {' by '.join(sides)}" if sides else f"one {name} number"
-
-
-def _main() -> None:
-    """In the compiling process: read a job, compile it; what the compiler raises ends the process."""
-    job = json.load(sys.stdin)
-    import triton
-    import triton.language as tl
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-    from triton.runtime import cache
-
-    cache.triton_key = str  # all of Triton as one number, a second's work: here the cache is thrown away
-    names: dict[str, Any] = {"triton": triton, "tl": tl, "math": math, "__name__": "kernel"}
-    file = str(Path("kernel.py"))
-    linecache.cache[file] = (len(job["source"]), None, job["source"].splitlines(keepends=True), file)
-    exec(compile(job["source"], file, "exec"), names)
-    kinds = {name: job["kinds"].get(name, "constexpr") for name in job["names"]}
-    aligned = {(n,): [["tt.divisibility", 16]] for n, kind in enumerate(kinds.values()) if kind.startswith("*")}
-    source = ASTSource(fn=names[job["kernel"]], signature=kinds, constexprs=job["constants"], attrs=aligned)
-    target = GPUTarget("cuda", job["capability"], 32)
-    triton.compile(source, target=target, options={"num_warps": job["num_warps"]})
-
-
-if __name__ == "__main__":
-    _main()

@@ -9,12 +9,11 @@ compile them. Elsewhere the rates are those that were recorded.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 
 import torch
 
+from flashlearn.compiler.process import in_process
 from flashlearn.measurements.records import load, provenance
 
 Launches = dict[tuple[int, ...], float]  # block_m, block_n, num_warps, num_stages: TFLOP/s
@@ -37,13 +36,7 @@ def tuned(D: int = 64, N: int = 4096) -> tuple[Launches, str]:
 
 
 def _measured(D: int, N: int) -> tuple[Launches, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "flashlearn.gpu.tuning", str(D), str(N)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TRITON_INTERPRET": "0", "PYTHONUTF8": "1"},
-        encoding="utf-8",
-    )
+    done = in_process(["-m", "flashlearn.gpu.tuning", str(D), str(N)], None)
     if done.returncode:
         raise RuntimeError(f"expected rates of the candidates, got:\n{done.stderr}")
     rates = {tuple(launch): rate for launch, rate in json.loads(done.stdout)}

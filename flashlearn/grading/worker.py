@@ -104,8 +104,8 @@ STARTS = (
     "os.system",
     "pty.spawn",
 )
-# Except for the compiler, which flashlearn.compiler.rejected starts
-COMPILER = [sys.executable, "-W", "ignore", str(PACKAGE / "compiler" / "rejected.py")]
+# Except for the compiler, which flashlearn.compiler.process starts
+COMPILER = [sys.executable, "-W", "ignore", str(PACKAGE / "compiler" / "process.py")]
 
 
 def _audit(hidden: tuple[str, ...], event: str, args: tuple) -> None:
