@@ -438,14 +438,14 @@ def test_in_order_a_program_takes_a_block_for_all_heads_before_the_block_above(d
 
 
 def test_as_many_rows_run_side_by_side_as_keep_programs_from_waiting():
-    """A program of 64 rounds ends every half a round on 132 multiprocessors: six rows, for three rounds between two of a row."""
+    """A program of 64 iterations ends every half an iteration on 132 SMs: six heads, for three iterations between two of a head."""
     assert beside(1000, 64, 132, lag=3) == 6 + 1 and beside(996, 64, 132, lag=3) == 6 and beside(4, 64, 132, lag=3) == 4
     assert beside(1000, 8, 132, lag=3) == 50 and beside(1000, 10**6, 132, lag=3) == 1
     assert [beside(64, 64, 132, lag=LAGS[mask]) for mask in ("none", "causal", "long causal")] == [4, 4, 13]
 
 
 def test_how_many_rows_run_side_by_side_in_order(monkeypatch):
-    """On 132 multiprocessors, 16384 tokens, hidden size 2048: as the lags say, or twice as many as in any order."""
+    """On 132 SMs, 16384 tokens, hidden size 2048: as the lags say, or twice as many as in any order."""
     monkeypatch.setattr(backward, "sm_count", lambda device: 132)
 
     def rows(D, N, H_kv, mask, mean=None):

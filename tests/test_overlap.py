@@ -1,4 +1,4 @@
-"""The timeline of a multiprocessor: no unit does two things at a time, and no link of the chain is skipped."""
+"""The timeline of an SM: no unit does two things at a time, and no link of the chain is skipped."""
 
 import itertools
 

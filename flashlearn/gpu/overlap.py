@@ -1,14 +1,14 @@
-"""Who works when on a multiprocessor: matrix products, and the softmax between them, as a timeline of steps.
+"""Who works when on an SM: matrix products, and the softmax between them, as a timeline of steps.
 
-A multiprocessor (SM) has units that can work at the same time: tensor cores for products, and 128 lanes with their
+A streaming multiprocessor (SM) has units that can work at the same time: tensor cores for products, and 128 lanes with their
 exponential units for the softmax. The loop of attention is a chain, S_j = Q K_j^T, softmax, O += P_j V_j: whoever
-walks it alone keeps one unit busy and the others waiting. Two groups of warps, each with queries of its own, can fill
+walks it alone keeps one unit busy and the others waiting. Two warpgroups, each with queries of its own, can fill
 each other's gaps. Loads are left out: they come ahead of time in all schedules. A softmax is one task here, though lanes
-and exponential units share it: whoever costs it with the *sum* of both assumes that they take turns, with the larger
+and exponential units share it: whoever costs it with the *sum* of both assumes that they work one after the other, with the larger
 that they overlap. For D = 64 that decides whether the tensor cores are busy for 64 % or for 99 % of the time (notebook 14).
 
     in turn         one group of 128 queries walks the chain
-    product ahead   so it does, but asks for S_{j+1} before O += P_j V_j: softmax j+1 need not wait for the latter
+    product ahead   so it does, but issues S_{j+1} before O += P_j V_j: softmax j+1 need not wait for the latter
     two groups      two groups of 64 queries; a unit goes to whoever is ready
     both            two groups, product ahead
 """
@@ -27,7 +27,7 @@ from flashlearn.cost import H200_SXM, Hardware
 CLOCK = 1.83e9  # Hz, of the float16 peak of the H100 and H200 (SXM); source as in flashlearn.cost
 EXPONENTIALS = 16  # per cycle and SM: CUDA C++ Programming Guide, throughput of native arithmetic instructions, 9.0
 LANES = 128  # float32 additions, multiplications or fused pairs per cycle and SM; same table
-SCHEDULES = {  # groups, and whether S_{j+1} is asked for before P_j V_j
+SCHEDULES = {  # groups, and whether S_{j+1} is issued before P_j V_j
     "in turn": (1, False),
     "product ahead": (1, True),
     "two groups": (2, False),
@@ -60,7 +60,7 @@ def cycles(D: int, block_n: int = 128, operations: float = 4) -> Cycles:
 
 
 def in_turn(D: int, operations: float, block_n: int) -> float:
-    """FLOP/s of a whole GPU in which products, exponentials and lanes take turns; arguments as for `cycles`."""
+    """FLOP/s of a whole GPU in which products, exponentials and lanes work one after the other; arguments as for `cycles`."""
     one = cycles(D, block_n, operations)
     return H200_SXM.peak[torch.float16] * 2 * one.product / (2 * one.product + one.exponentials + one.lanes)
 

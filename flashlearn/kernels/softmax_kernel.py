@@ -14,7 +14,7 @@ from torch import Tensor
 
 from flashlearn.fast.target import check_runnable
 
-MAX_COLUMNS = 65536  # one row, in float32, fills the registers of one multiprocessor: 65536 of 4 bytes
+MAX_COLUMNS = 65536  # one row, in float32, fills the registers of one SM: 65536 of 4 bytes
 
 
 @triton.jit

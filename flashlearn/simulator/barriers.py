@@ -1,16 +1,16 @@
-"""Barriers and buffers of one multiprocessor: who waits for whom, slot by slot, in a kernel's own source.
+"""Barriers and buffers of one SM: who waits for whom, slot by slot, in a kernel's own source.
 
 `flashlearn.simulator.simulated.simulate` runs a kernel written in Gluon, as it is displayed, on the CPU: objects of this
-module and of `gluon_names` stand in for Gluon's names. Every partition of `warp_specialize` is a thread; they take
-`turns`. Three things take time (`Times`): a copy until it lands, a matrix product, exponentials of a tile; groups share
+module and of `gluon_names` stand in for Gluon's names. Every partition of `warp_specialize` is a thread; the `scheduler`
+runs one at a time. Three things take time (`Times`): a copy until it lands, a matrix product, exponentials of a tile; warpgroups share
 the tensor cores, and any number of copies are under way at a time.
 
 Deadlock  nobody can go on: who waits, for which phase of which barrier
 Race      two accesses to one buffer, one of them a write, that no barrier keeps apart: it is seen whether or not they
-          meet in this run, as each access knows what its thread had been told of all others (vector clocks). Also a
-          tile that was stored by threads and is read by the copy engine or the tensor cores without a fence.
+          meet in this run, as each access knows what its thread knew of all others (vector clocks). Also a
+          tile that was stored by threads and is read by TMA or the tensor cores without a fence.
 
-A product that was asked for and not awaited has NaN as its value, as has shared memory that nothing was written to.
+A product that was issued and not waited for has NaN as its value, as has shared memory that nothing was written to.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Race(RuntimeError):
 
 
 class Times(NamedTuple):
-    """Slots of a copy from asking to landing, of a product of two tiles, of the exponentials of a tile."""
+    """Slots of a copy from issue to landing, of a product of two tiles, of the exponentials of a tile."""
 
     land: int = 8
     product: int = 1
@@ -80,7 +80,7 @@ class Barrier:
     bytes: int = 0
     phase: int = 0  # completed phases; the parity of the one under way is its last bit
     clock: dict[str, int] = field(default_factory=dict)  # what those who arrived knew
-    told: dict[str, int] = field(default_factory=dict)  # and what those who have waited know
+    known: dict[str, int] = field(default_factory=dict)  # and what those who have waited know
 
     def init(self, count: int) -> None:
         self.count = self.missing = count
@@ -92,7 +92,7 @@ class Barrier:
         self.missing, self.bytes = self.missing - arrivals, self.bytes + expected
         if self.missing <= 0 and self.bytes == 0:
             self.sim.flips.append(Flip(self.name, self.phase, self.sim.now))
-            self.phase, self.missing, self.told = self.phase + 1, self.missing + self.count, dict(self.clock)
+            self.phase, self.missing, self.known = self.phase + 1, self.missing + self.count, dict(self.clock)
 
     def passed(self, parity: int) -> bool:
         return self.phase & 1 != parity & 1  # a fresh barrier lets those pass who wait for phase "1"
@@ -105,7 +105,7 @@ def join(clock: dict[str, int], other: dict[str, int]) -> None:
 
 
 class Simulator(Scheduler):
-    """One program on one multiprocessor."""
+    """One program on one SM."""
 
     def __init__(self, times: Times):
         super().__init__()
@@ -120,10 +120,10 @@ class Simulator(Scheduler):
         if not pred:
             return
         me, began, phase = self.me, self.me.now, int(parity) & 1  # its last bit is all that one can wait for
-        told = f"phase {phase} of {barrier.name}, for which {max(barrier.missing, 0)} more must arrive"
-        self.pause(lambda: barrier.passed(phase), told + (f" and {barrier.bytes} bytes land" if barrier.bytes else ""))
+        what = f"phase {phase} of {barrier.name}, for which {max(barrier.missing, 0)} more must arrive"
+        self.pause(lambda: barrier.passed(phase), what + (f" and {barrier.bytes} bytes land" if barrier.bytes else ""))
         me.waits = ""
-        join(me.clock, barrier.told)
+        join(me.clock, barrier.known)
         if self.now > began:
             self.tasks.append(Task(me.name, "wait", f"{barrier.name}, phase {phase}", began, self.now))
 
@@ -151,12 +151,12 @@ class Simulator(Scheduler):
         return new
 
     def copy(self, tile: Tensor, to: Tensor, barrier: Barrier, name: str, place: str, nbytes: int) -> None:
-        """Ask the copy engine for a tile: it lands later, and its bytes count at the barrier."""
+        """Issue a TMA copy of a tile: it lands later, and its bytes count at the barrier."""
         me, began = self.me, self.now
         self.copied += 1
-        asked = self.access(to, f"{name} lands in {place}, asked for by {me.name}", write=True)
+        issued = self.access(to, f"{name} lands in {place}, asked for by {me.name}", write=True)
         engine = f"copy {self.copied}"
-        self.accesses[-1] = asked._replace(who=engine, ended=[1])
+        self.accesses[-1] = issued._replace(who=engine, ended=[1])
         clock = me.clock | {engine: 1}
 
         def land() -> None:

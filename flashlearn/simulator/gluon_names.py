@@ -21,7 +21,7 @@ from flashlearn.simulator.barriers import Access, Barrier, Race, Simulator, Task
 from flashlearn.simulator.scheduler import Deadlock
 
 SHARED = 232448  # bytes of shared memory that one program may have on Hopper
-REGISTERS = 65536  # of a multiprocessor
+REGISTERS = 65536  # of an SM
 UINT32 = "uint32"  # PyTorch has the type, but does not compare its numbers
 
 
@@ -49,7 +49,7 @@ def values(t: Any) -> Values:
 
 @dataclass(frozen=True)
 class Descriptor:
-    """A tensor in HBM, of which the copy engine moves tiles of the shape `block`; past the edges it reads zeros."""
+    """A tensor in HBM, of which TMA moves tiles of the shape `block`; past the edges it reads zeros."""
 
     name: str
     tensor: Tensor
@@ -209,7 +209,7 @@ class Names:
             "fence_async_shared": self.fence,
             "gdc_launch_dependents": lambda: None,
             "gdc_wait": lambda: self.waited.add(self.sim.me.name),
-            "barrier": lambda: None,  # the warps of a group are one thread here
+            "barrier": lambda: None,  # the warps of a warpgroup are one thread here
             "async_load": self.copy_in,
             "async_store": self.copy_out,
             "async_add": lambda descriptor, at, buffer: self.copy_out(descriptor, at, buffer, add=True),
@@ -279,7 +279,7 @@ class Names:
         sim.tasks.append(Task(sim.me.name, "product", b.name, start, end))
         later = values(torch.full_like(result, float("nan")))
         later.value = values(result)  # type: ignore[attr-defined]
-        sim.me.asked.append((end, later, reads))
+        sim.me.in_flight.append((end, later, reads))
         return later if is_async else self.multiplied(0, [later])
 
     def multiply_registers(self, a: Tensor, b: Tensor, acc: Tensor) -> Values:
@@ -288,12 +288,12 @@ class Names:
 
     def multiplied(self, left: int, deps: list[Any]) -> Any:
         """Wait until at most `left` products of this thread are under way; the values of `deps`, NaN if not among them."""
-        asked = self.sim.me.asked
-        over, self.sim.me.asked = asked[: len(asked) - left], asked[len(asked) - left :]
+        issued = self.sim.me.in_flight
+        over, self.sim.me.in_flight = issued[: len(issued) - left], issued[len(issued) - left :]
         for end, _, reads in over:
             self.sim.pause(time=end)
             self._over(reads)
-        missing = [later for _, later, _ in self.sim.me.asked]
+        missing = [later for _, later, _ in self.sim.me.in_flight]
         done = [dep if any(dep is each for each in missing) else getattr(dep, "value", dep) for dep in deps]
         return done[0] if len(done) == 1 else tuple(done)
 
@@ -326,7 +326,7 @@ class Names:
         return values(self.at[axis])
 
     def num_warps(self) -> int:
-        return 1  # the warps of a group are one thread here
+        return 1  # the warps of a warpgroup are one thread here
 
     def num_programs(self, axis: int) -> int:
         return self.grid[axis]

@@ -1,4 +1,4 @@
-"""Threads that take turns: one runs at a time, the one whose clock is behind, so that a run is the same every time."""
+"""Threads of which one runs at a time, the one whose clock is behind, so that a run is the same every time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Deadlock(RuntimeError):
 
 
 class _Stopped(RuntimeError):
-    """Told to the threads that are left when one has failed."""
+    """Ends the threads that are left when one has failed."""
 
 
 @dataclass(eq=False)
@@ -28,8 +28,8 @@ class Worker:
     clock: dict[str, int] = field(default_factory=dict)
     until: Callable[[], bool] = lambda: True
     waits: str = ""
-    asked: list[Any] = field(default_factory=list)  # products under way
-    copies: list[Any] = field(default_factory=list)  # of its stores: what the copy engine may still read
+    in_flight: list[Any] = field(default_factory=list)  # products under way
+    copies: list[Any] = field(default_factory=list)  # of its stores: what TMA may still read
     leaving: list[str] = field(default_factory=list)  # where its stores go, which may not have arrived
     go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     future: Future | None = None

@@ -90,7 +90,7 @@ class Tick(NamedTuple):
 
 
 def bars(run: Run) -> list[Bar]:
-    """A run as rows of bars: the loading warp, the stages (buffers of one number) and the groups that multiply."""
+    """A run as rows of bars: the producer warp, the stages (buffers of one number) and the consumers."""
     out = []
     for task in run.tasks:
         if task.what == "copy":
@@ -147,8 +147,8 @@ def _says(run: Run, all_bars: list[Bar], time: int) -> str:
     who: dict[tuple[str, str], list[str]] = {}  # of everything that is done
     for bar in all_bars:
         if bar.start <= time < bar.end and bar.what != "full":
-            told = (bar.what, bar.text) if bar.what == "wait" else (bar.what if bar.what in DOES else "product", "")
-            who.setdefault(told, []).append(bar.text if bar.what == "landing" else bar.row)
+            action = (bar.what, bar.text) if bar.what == "wait" else (bar.what if bar.what in DOES else "product", "")
+            who.setdefault(action, []).append(bar.text if bar.what == "landing" else bar.row)
     clauses = (
         f"{' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} {DOES[what][len(names) > 1]}{text}"
         for (what, text), names in who.items()

@@ -1,4 +1,4 @@
-"""Timelines of the units of a multiprocessor: what each works on, and where it waits."""
+"""Timelines of the units of an SM: what each works on, and where it waits."""
 
 from __future__ import annotations
 
