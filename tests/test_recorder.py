@@ -112,17 +112,9 @@ def test_forward_bytes_equal_the_cost_of_tiled_attention_v2(case):
     q, k, v, _ = make(case)
     launch = Launch(case.block_q, case.block_k)
     steps = kernel_steps(kernels.attention_forward, q, k, v, causal=case.causal, launch=launch)
-    cost = v2_cost(
-        case.B,
-        case.H_q,
-        case.N_q,
-        case.N_k,
-        case.D,
-        dtype=case.dtype,
-        causal=case.causal,
-        block_q=case.block_q,
-        block_k=case.block_k,
-    )
+    blocks = {"block_q": case.block_q, "block_k": case.block_k}
+    sizes = (case.B, case.H_q, case.N_q, case.N_k, case.D)
+    cost = v2_cost(*sizes, dtype=case.dtype, causal=case.causal, **blocks)
     assert hbm_bytes(steps) == (cost.read, cost.written)
 
 
@@ -135,9 +127,8 @@ def test_the_kernel_walks_the_tiles_of_tiled_attention_v2():
     for ours, theirs in zip(kernel[:-1], algorithm[:-1], strict=True):
         assert sorted(map(str, ours.reads)) == sorted(map(str, theirs.reads))
         assert sorted(map(str, ours.writes)) == sorted(map(str, theirs.writes))
-        assert {n: ours.values[n] for n in ("i", "j", "rows", "cols", "masked")} == {
-            n: theirs.values[n] for n in ("i", "j", "rows", "cols", "masked")
-        }
+        for name in ("i", "j", "rows", "cols", "masked"):
+            assert ours.values[name] == theirs.values[name], name
 
 
 def test_recording_changes_no_result():
@@ -239,26 +230,18 @@ def test_a_grid_may_be_a_function_of_the_arguments():
 
     steps = record(kernel_steps(launcher))
     assert len({step.program for step in steps[:-1]}) == 3 and torch.equal(x, y)
-
-
-def test_a_right_kernel_passes():
-    x = torch.randn(40)
     assert torch.equal(last(kernel_steps(shift, x)).output, x)
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    (
-        (
-            {"SHIFT": 1},
-            r"shift, program \(2,\): load of what is no element of any tensor; it would be element 40 of x, which has "
-            r"shape \(40,\), strides \(1,\) and elements 0 to 39$",
-        ),
-        ({"SHIFT": -1}, r"shift, program \(0,\): load .* element -1 of x"),
-        ({"MASKED": False}, r"program \(2,\): load .* element 40 of x"),
-    ),
-    ids=str,
-)
+STRAY = (  # options of `shift`, and what is said
+    ({"SHIFT": 1}, r"shift, program \(2,\): load of what is no element of any tensor; it would be element 40 of x, which has "
+                   r"shape \(40,\), strides \(1,\) and elements 0 to 39$"),
+    ({"SHIFT": -1}, r"shift, program \(0,\): load .* element -1 of x"),
+    ({"MASKED": False}, r"program \(2,\): load .* element 40 of x"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("options, message", STRAY, ids=str)
 def test_out_of_bounds_is_caught(options, message):
     with pytest.raises(StrayAccess, match=message):
         list(kernel_steps(shift, torch.randn(40), **options))
