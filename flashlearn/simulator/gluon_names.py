@@ -355,17 +355,12 @@ class Names:
     def minimum(self, a: Any, b: Any) -> Values:
         return values(torch.minimum(*torch.broadcast_tensors(values(a), values(b).to(values(a).dtype))))
 
-    def where(self, condition: Any, a: Any, b: Any) -> Values:
-        return values(torch.where(values(condition), a, b))
-
-    def abs(self, tile: Tensor) -> Values:
-        return values(tile.abs())
-
-    def max(self, tile: Tensor, axis: int) -> Values:
-        return values(tile.amax(axis))
-
-    def sum(self, tile: Tensor, axis: int) -> Values:
-        return values(tile.sum(axis))
+    where = staticmethod(lambda condition, a, b: values(torch.where(values(condition), a, b)))
+    abs = staticmethod(lambda tile: values(tile.abs()))
+    max = staticmethod(lambda tile, axis: values(tile.amax(axis)))
+    sum = staticmethod(lambda tile, axis: values(tile.sum(axis)))
+    log2 = staticmethod(lambda tile: values(torch.log2(tile)))
+    join = staticmethod(lambda low, high: values(torch.stack((low, high), -1)))
 
     def associative_scan(self, tile: Tensor, axis: int, combine: Callable) -> Values:
         parts = list(tile.unbind(axis))
@@ -379,12 +374,6 @@ class Names:
             sim.pause(time=began + sim.times.exponentials)
             sim.tasks.append(Task(sim.me.name, "softmax", "", began, sim.now))
         return values(torch.exp2(tile))
-
-    def log2(self, tile: Tensor) -> Values:
-        return values(torch.log2(tile))
-
-    def join(self, low: Tensor, high: Tensor) -> Values:
-        return values(torch.stack((low, high), -1))
 
     def inline_asm_elementwise(
         self, asm: str, constraints: str, args: list, dtype: Any, is_pure: bool, pack: int
