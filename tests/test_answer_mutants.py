@@ -19,6 +19,7 @@ import torch
 from flashlearn.cost import A100_40GB, H100_SXM, RTX_4060_LAPTOP
 from flashlearn.exercises import EXERCISES, assessment
 from flashlearn.exercises.calling import Called
+from flashlearn.exercises.ordering import Ordering
 from flashlearn.exercises.watching import _tensors
 from tests.answer_mutants import Mutant, mutants
 
@@ -255,3 +256,9 @@ def _copied(args: tuple) -> tuple:
 def test_a_mutant_that_is_wrong_is_rejected(name):
     accepted = [mutant for mutant in mutants(EXERCISES[name].solution) if not rejected(mutant, name)]
     assert [mutant.described for mutant in accepted if wrong(mutant, name)] == []
+
+
+def test_every_exercise_up_to_notebook_10_has_inputs_for_its_mutants():
+    """Those of lines in order have other checks, and so have kernels and what comes after them."""
+    asked = {name for name, exercise in EXERCISES.items() if name < "11" and not isinstance(exercise, Ordering)}
+    assert asked == set(NAMES)

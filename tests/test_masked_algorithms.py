@@ -196,7 +196,7 @@ def test_results_and_gradients_are_those_of_brute_force(form, numbers):
 
 
 def test_the_cases_are_few_and_have_every_pair_of_choices():
-    assert len(CASES) < 160
+    assert len(CASES) < 250, "every pair of choices needs no more"
     names = list(FACTORS)
     for n, a in enumerate(names):
         for b in names[n + 1 :]:
