@@ -170,12 +170,15 @@ class HBM:
             tile.buffer.kept = True
 
     def drop(self, *tiles: OnChip | str) -> None:
-        """End the life of tiles, or of all tiles of a matrix by its name."""
+        """End the life of tiles, or of all tiles of a matrix by its name, and of what was computed in their places."""
         ended = [tile.buffer for tile in tiles if isinstance(tile, OnChip)]
         ended += [
             buffer for buffer in self._buffers if buffer.name in [name for name in tiles if isinstance(name, str)]
         ]
-        _end(ended, "which was dropped")
+        _end(
+            ended,
+            "which was dropped; a tile that is computed from it entry by entry has the same place, and ends with it",
+        )
 
     def clear(self) -> None:
         """End the life of all tiles: another kernel starts."""
