@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 from flashlearn.compiler.compiled import Compiled
 
-REGISTERS, THREADS, PROGRAMS = 65536, 2048, 32  # of a SM
+REGISTERS, THREADS, PROGRAMS = 65536, 2048, 32  # of an SM
 SHARED = {"A100": 164 * 1024, "H100": 228 * 1024}  # bytes of one
 HANDED_OUT, TOGETHER = 256, 4  # registers come to a warp by so many, and so many warps share what there is
 RESERVED = 1024  # bytes of shared memory that every program takes besides
 
 
 class Occupancy(NamedTuple):
-    """Programs at once on a SM, warps of the 64 that fit, and what ends first, "registers and threads" if both do."""
+    """Programs at once on an SM, warps of the 64 that fit, and what ends first, "registers and threads" if both do."""
 
     programs: int
     warps: int
