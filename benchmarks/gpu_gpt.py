@@ -275,7 +275,7 @@ BACKENDS = {
 
 @torch.no_grad()
 def one_query(sizes: dict) -> list[dict]:
-    """Microseconds of attention alone for one query behind N_k keys, bfloat16; None: the backend refuses.
+    """Microseconds of attention alone for one query behind N_k keys, bfloat16; None: the backend rejects.
 
     The GPU's own time: calls are recorded in a CUDA graph, and every call reads another cache. "kernel" is ours.
     """
@@ -292,7 +292,7 @@ def one_query(sizes: dict) -> list[dict]:
                     with sdpa_kernel(backend):
                         row[name] = microseconds(pytorch_attention, q, caches)
                 except RuntimeError as error:
-                    print(f"{name} refuses: {error}", flush=True)
+                    print(f"{name} rejects: {error}", flush=True)
                     row[name] = None
             print(row, flush=True)
             rows.append(row)

@@ -43,7 +43,7 @@ def standard(q, k, v, causal):
 
 
 def check(name: str, got: torch.Tensor, want: torch.Tensor) -> None:
-    """Refuse to time what is wrong: relative error above 5e-3."""
+    """Reject to time what is wrong: relative error above 5e-3."""
     error = ((got.float() - want.float()).norm() / want.float().norm()).item()
     if not error < 5e-3:
         raise AssertionError(f"{name} is wrong, relative error {error:.1e}: not timed")

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import torch
 from recording import check_gpu, file_of, parser_of, provenance, recorded, save
 from side_by_side import measure
-from side_by_side.backends import Refused
+from side_by_side.backends import Rejected
 from torch import Tensor
 from tqdm import tqdm
 
@@ -97,7 +97,7 @@ def call_of(name: str, stages: int, kernels: dict, given: Inputs, programs: int)
 
 
 def checked(name: str, call: Callable, given: Inputs) -> None:
-    """Run it once, and refuse to time what is wrong: whole numbers must be the same, others within measure.BOUND."""
+    """Run it once, and reject to time what is wrong: whole numbers must be the same, others within measure.BOUND."""
     given.o.zero_()
     call()
     if name == "attend":
@@ -106,7 +106,7 @@ def checked(name: str, call: Callable, given: Inputs) -> None:
     want = 2 * given.q if name == "double" else given.want.half()
     wrong = int((given.o != want).sum())
     if wrong:
-        raise Refused(f"{name} is wrong in {wrong} of {want.numel()} entries: not timed")
+        raise Rejected(f"{name} is wrong in {wrong} of {want.numel()} entries: not timed")
 
 
 def measured(kernels: dict, programs: int, keys: int = KEYS, device: str = "cuda") -> list[dict]:

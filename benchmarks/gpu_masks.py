@@ -32,7 +32,7 @@ from typing import NamedTuple
 import torch
 from recording import check_gpu, commits, file_of, parser_of, provenance, recorded, save
 from side_by_side import measure
-from side_by_side.backends import OURS, Refused, compile_flex, heard, reason
+from side_by_side.backends import OURS, Rejected, compile_flex, heard, reason
 from torch import Tensor
 
 NAMES = (OURS, "flex", "varlen", "fa4")
@@ -142,7 +142,7 @@ def _varlen(setting: Setting, cut: Tensor, left: int) -> Callable:
     given = _taken(varlen_attn, {"window_size": (left, 0)})
     if not given:
         if setting.mask == "window":
-            raise Refused("this PyTorch's varlen_attn has no window")
+            raise Rejected("this PyTorch's varlen_attn has no window")
         given = {"is_causal": True}
     return lambda q, k, v: varlen_attn(q, k, v, cut, cut, longest, longest, **given)
 
@@ -198,7 +198,7 @@ def calls_of(name: str, setting: Setting, tensors: list[Tensor], want: list[Tens
 
 
 def failure(call: Callable) -> Exception | None:
-    """The error with which a call was refused, if it was; another version of a peer may take other arguments."""
+    """The error with which a call was rejected, if it was; another version of a peer may take other arguments."""
     try:
         return measure._failure(call)
     except (AssertionError, AttributeError, ImportError, TypeError) as error:

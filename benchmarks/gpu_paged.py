@@ -17,7 +17,7 @@ A call of a graph is one of several layers, each with pages of its own in random
 and no fewer than need more than the L2 cache holds. So K and V come from memory, as they do in a model. A graph has at least
 8 calls, since to start one takes as long as a short call: of fewer layers each is called more than once. Every result is compared with PyTorch's in
 float32 before it is timed. `plans` has times of our kernel cut and launched in other ways. The JSON is written after every
-row; no row is begun after --minutes, and what cannot be imported, or refuses, is recorded with its reason.
+row; no row is begun after --minutes, and what cannot be imported, or rejects, is recorded with its reason.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ SETTINGS = (
 )
 
 
-class Refused(RuntimeError):
+class Rejected(RuntimeError):
     """A result is wrong, or a backend cannot do this."""
 
 
@@ -184,7 +184,7 @@ def bind_varlen(problem: Problem, page: int) -> Calls:
 
     known = inspect.signature(varlen_attn).parameters
     if "block_table" not in known:
-        raise Refused(f"varlen_attn of PyTorch {torch.__version__} takes no block_table")
+        raise Rejected(f"varlen_attn of PyTorch {torch.__version__} takes no block_table")
     grouped = {"enable_gqa": True} if "enable_gqa" in known else {}  # PyTorch 2.11 takes fewer key heads without a word
     k, v = problem.cut(page, heads_first=False)
     B, longest = problem.setting.B, max(problem.lengths)
@@ -240,7 +240,7 @@ def bind_flashinfer(problem: Problem, page: int) -> Calls:
 def bind_dense(name: str, problem: Problem) -> Calls:
     """The memory as one cache (B, H_kv, N, D) a layer: no page is looked up, and the keys are others."""
     if problem.setting.shape != "uniform":
-        raise Refused("lengths differ")
+        raise Rejected("lengths differ")
     from flashlearn.fast.decode import attention_decode
 
     def call(number: int, layer: Layer) -> Callable[[], Tensor]:
@@ -257,7 +257,7 @@ def bind_dense(name: str, problem: Problem) -> Calls:
 
 
 def check(name: str, problem: Problem, got: Tensor) -> None:
-    """Refuse to time what is wrong: some sequences of the first layer beside PyTorch in float32."""
+    """Reject to time what is wrong: some sequences of the first layer beside PyTorch in float32."""
     order = sorted(range(problem.setting.B), key=problem.lengths.__getitem__)
     for b in {order[0], order[len(order) // 2], order[-1]}:
         q, n = problem.layers[0].q[b].float(), problem.lengths[b]
@@ -265,7 +265,7 @@ def check(name: str, problem: Problem, got: Tensor) -> None:
         want = torch.nn.functional.scaled_dot_product_attention(q[None, :, None], k[None], v[None], enable_gqa=True)
         error = ((got[b].float() - want[0, :, 0]).norm() / want.norm()).item()
         if not error < BOUND:
-            raise Refused(f"o of a sequence of {n} keys is wrong, relative error {error:.1e}: not timed")
+            raise Rejected(f"o of a sequence of {n} keys is wrong, relative error {error:.1e}: not timed")
 
 
 def keys_of(name: str, problem: Problem, b: int, n: int) -> list[Tensor]:
@@ -324,7 +324,7 @@ def measure(name: str, problem: Problem, device: str) -> dict[str, float]:
     return {"us": float(f"{us:.5g}"), "GB/s": float(f"{problem.bytes / us / 1e3:.5g}")}
 
 
-REFUSALS = (  # what backends raise where they are not there, or cannot do this
+REJECTIONS = (  # what backends raise where they are not there, or cannot do this
     AssertionError, AttributeError, ImportError, KeyError, OSError, RuntimeError, TritonError, TypeError, ValueError,
 )  # fmt: skip
 
@@ -335,7 +335,7 @@ def attempt(call: Callable[[], Any]) -> tuple[Any, str]:
         return call(), ""
     except torch.AcceleratorError:
         raise
-    except REFUSALS as error:
+    except REJECTIONS as error:
         return None, f"{type(error).__name__}: {error}".split("\n")[0][:200]
 
 

@@ -305,14 +305,14 @@ def test_words_do_not_count_as_true(option):
 @pytest.mark.parametrize(
     "name", ["standard_attention", "two_pass_attention", "one_pass_attention", "tiled_attention_v1"]
 )
-def test_no_query_heads_are_refused(name):
+def test_no_query_heads_are_rejected(name):
     q, k = torch.zeros(1, 0, 3, 2), torch.zeros(1, 2, 3, 2)
     with pytest.raises(ValueError, match="multiple of those of k and v, got 0 and 2"):
         getattr(fl, name)(q, k, k)
 
 
 @pytest.mark.parametrize("name", ("scale", "softcap"))
-def test_a_number_past_float64_is_refused(name):
+def test_a_number_past_float64_is_rejected(name):
     q = torch.ones(1, 1, 2, 2)
     for attention in (fl.standard_attention, fl.tiled_attention_v2):
         with pytest.raises(ValueError, match=f"expected .*{name}.* finite, got a number past float64"):

@@ -116,7 +116,7 @@ def test_without_the_arrive_all_wait_for_ever():
     assert torch.equal(o, ((few[0].float() @ few[1].float().T) @ few[2].float()).half())
 
 
-def test_a_barrier_that_was_not_made_ready_is_refused():
+def test_a_barrier_that_was_not_made_ready_is_rejected():
     changed = altered(lesson.shared_kernel.fn, ("mbarrier.init(full.index(i), count=1)", "None"))
     with pytest.raises(RuntimeError, match="expected mbarrier.init of full.0. before its use, got none"):
         run(changed, *small(128, 6), 1.0)
@@ -186,7 +186,7 @@ def test_less_than_nothing_is_very_much_without_a_sign():
     assert (since < values(torch.tensor(5)).to(UINT32)).tolist() == [False, True, True, False]
 
 
-def test_too_much_shared_memory_or_too_many_registers_are_refused():
+def test_too_much_shared_memory_or_too_many_registers_are_rejected():
     with pytest.raises(RuntimeError, match="232448 bytes of shared memory"):
         run(lesson.shared_kernel, *small(128, 2), 1.0, STAGES=14)
     greedy = altered(lesson.shared_kernel.fn, ("[240, 24]", "[256, 256]"))

@@ -585,7 +585,7 @@ def test_flex_is_compiled_ahead_for_every_kind_of_setting(miniature):
     for setting in (TINY, TINY._replace(H_kv=1), TINY._replace(N_q=1, causal=False)):
         assert measure.warm_flex((setting, False), "cpu") is None
     assert "does not support backward on CPU" in measure.warm_flex((TINY, True), "cpu")
-    assert measure.warm_flex((TINY._replace(H_q=3), False), "cpu"), "2 heads for 3: refused in words"
+    assert measure.warm_flex((TINY._replace(H_q=3), False), "cpu"), "2 heads for 3: rejected in words"
 
 
 @pytest.mark.slow  # a process of its own
@@ -700,7 +700,7 @@ def test_the_profilers_table_is_read():
     }  # fmt: skip
 
 
-def test_a_profile_without_kernels_is_refused(monkeypatch, tmp_path):
+def test_a_profile_without_kernels_is_rejected(monkeypatch, tmp_path):
     found = gpu_profile.subprocess.CompletedProcess((), 0, "==ERROR== no counters for you", "")
     monkeypatch.setattr(gpu_profile.subprocess, "run", lambda *given, **options: found)
     with pytest.raises(RuntimeError, match="expected the counters of cudnn's kernels, got none; .*\n.*for you"):

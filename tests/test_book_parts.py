@@ -122,7 +122,7 @@ def test_modules_become_one_script_that_keeps_their_names_apart(tmp_path):
 
 
 @pytest.mark.parametrize("line", ['import a from "./a.js";', "export default 3;", "export { a };"])
-def test_other_forms_of_modules_are_refused(tmp_path, line):
+def test_other_forms_of_modules_are_rejected(tmp_path, line):
     (tmp_path / "a.js").write_text(line + "\n", encoding="utf-8")
     with pytest.raises(ValueError, match="something else in a.js"):
         finish.bundle([tmp_path / "a.js"], tmp_path / "all.js")

@@ -104,7 +104,7 @@ HOPPER = tuple(
 @pytest.mark.slow
 @pytest.mark.parametrize("series", [series for series in GLUON_VERSIONS if not version("triton").startswith(series)])
 def test_the_hopper_kernels_compile_with_the_other_versions_that_they_are_said_to_run_with(tmp_path, series):
-    """Gluon changes from version to version: what the pinned one takes, another may refuse."""
+    """Gluon changes from version to version: what the pinned one takes, another may reject."""
     command = [sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(tmp_path), f"triton=={series}.*"]
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
     if done.returncode:
@@ -168,7 +168,7 @@ def test_what_is_not_recorded_is_not_compared_and_said():
 
 @pytest.mark.slow  # compiles in a process of its own
 def test_a_kernel_that_does_not_fit_fails(monkeypatch, tmp_path):
-    """Of a GPU with 1 KB of shared memory every case is refused, by name."""
+    """Of a GPU with 1 KB of shared memory every case is rejected, by name."""
     (tmp_path / "sitecustomize.py").write_text(
         "from flashlearn.compiler import compile_only; compile_only.SHARED[86] = 1024\n", encoding="utf-8"
     )

@@ -67,7 +67,7 @@ def test_the_table_and_the_model_are_as_before_afterwards(ours):
     assert AttentionInterface()["paged|eager"] is before and model.config._attn_implementation == "sdpa"
 
 
-def test_transformers_refuses_our_own_name_there():
+def test_transformers_rejects_our_own_name_there():
     """Why `serving` borrows a row of the table: if this fails, it need not any more."""
     with pytest.raises(ValueError, match=f"Implementation {NAME} is not supported for continuous batching"):
         tiny("Llama", NAME).generate_batch(PROMPTS, **configs(), progress_bar=False)
@@ -93,7 +93,7 @@ def test_more_requests_than_pages_and_a_shared_prefix(ours):
     assert got == {tuple(prompt): alone("Llama", prompt) for prompt in prompts}
 
 
-def test_dropout_is_refused(ours):
+def test_dropout_is_rejected(ours):
     with pytest.raises(ValueError, match=r"expected dropout 0, got 0\.1"):
         ours.attention(None, None, None, None, None, cache=None, dropout=0.1)
 

@@ -337,7 +337,7 @@ def test_a_fit_has_constants_of_any_sign_and_size():
         (r"expected finite terms .*, got \[inf, 1.0\] for \(1,\)", lambda n: (math.inf,), [(1,)], lambda n: n),
     ],
 )
-def test_a_fit_that_is_none_is_refused(message, terms, cases, count):
+def test_a_fit_that_is_none_is_rejected(message, terms, cases, count):
     with pytest.raises(ValueError, match=message):
         fitted(terms, cases, count)
 

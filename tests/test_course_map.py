@@ -134,7 +134,7 @@ def test_the_header_marks_one_notebook_and_says_the_same_as_its_text(stage):
 
 
 @pytest.mark.parametrize("number", ["99", "3", 3, None, ""])
-def test_a_number_of_no_notebook_is_refused(number):
+def test_a_number_of_no_notebook_is_rejected(number):
     with pytest.raises(
         ValueError, match=f'expected the number of a notebook, "00" to "{course.STAGES[-1].number}", got'
     ):

@@ -100,7 +100,7 @@ def test_no_words_overlap_or_leave_the_picture(plot):
     readable(drawn(plot)[0])
 
 
-def test_what_does_not_fit_is_refused():
+def test_what_does_not_fit_is_rejected():
     with pytest.raises(ValueError, match="expected up to 6 runs, each with a mask of its name"):
         drawn(lambda ax: draw_visits(ax, RUNS, {"causal": MASKS["causal"]}))
     with pytest.raises(ValueError, match="expected up to 6 runs"):
@@ -109,7 +109,7 @@ def test_what_does_not_fit_is_refused():
         drawn(lambda ax: draw_tables(ax, {"too large": torch.rand(10, 10)}))
 
 
-def test_a_mask_of_another_size_or_without_booleans_is_refused():
+def test_a_mask_of_another_size_or_without_booleans_is_rejected():
     (name, run), mask = next(iter(RUNS.items())), MASKS["causal"]
     for size in (4, 12):
         message = (

@@ -155,14 +155,14 @@ def test_other_steps_with_all_that_is_looked_for_are_shown(name, other):
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_all_other_steps_are_refused(name):
+def test_all_other_steps_are_rejected(name):
     for other in RUNS.keys() - {OWN[name], *FITS.get(name, ())}:
         with pytest.raises(ValueError, match=EXPECTED):
             paint(name, recorded(other))
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_what_is_no_step_is_refused(name):
+def test_what_is_no_step_is_rejected(name):
     step = recorded(OWN[name])[0]
     with pytest.raises(TypeError, match="expected a step of .*, got Axes: are ax and step swapped?"):
         PICTURES[name](step, axes())

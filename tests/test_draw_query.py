@@ -213,7 +213,7 @@ def test_masks_are_hatched_where_they_hide():
 
 
 @pytest.mark.parametrize("rows", [(10,), (10, 10), (10, 7, 2), (10, 8, 2), (10, 7, 3)])
-def test_masks_fit_the_picture_or_are_refused(rows):
+def test_masks_fit_the_picture_or_are_rejected(rows):
     ax = Figure(figsize=(12.8, 4.2), dpi=100).add_axes((0, 0, 1, 1))
     masks = {f"mask {at}": causal_mask(each, 11) for at, each in enumerate(rows)}
     if rows in ((10, 8, 2), (10, 7, 3)):
@@ -242,6 +242,6 @@ def test_one_step_takes_no_longer_than_a_plain_picture():
         (torch.ones(3, 2).double(), "one dtype"),
     ],
 )
-def test_projections_of_tokens_that_are_no_floats_are_refused(x, error):
+def test_projections_of_tokens_that_are_no_floats_are_rejected(x, error):
     with pytest.raises(TypeError, match=error):
         fl.record(projection_steps(x, *torch.ones(3, 2, 2)))

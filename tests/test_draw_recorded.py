@@ -82,7 +82,7 @@ def test_products_are_named_as_multiplied():
     assert backward[0].values["products"][0] == "Sᵀ = K Qᵀ"
 
 
-def test_other_shapes_are_refused():
+def test_other_shapes_are_rejected():
     q, k, v, _ = inputs()
     steps = list(kernel_steps(kernels.attention_forward, q, k, v, launch=Launch(16, 32)))
     turned = [replace(step, matmuls=tuple((b, p, n, m) for b, m, n, p in step.matmuls)) for step in steps]

@@ -56,7 +56,7 @@ def test_clocks_show_the_idle_time(ax):
     assert "plain: 58 units of time, busy 59%" in said and "zigzag: 34 units of time, busy 100%" in said
 
 
-def test_steps_of_another_algorithm_are_refused(ax):
+def test_steps_of_another_algorithm_are_rejected(ax):
     with pytest.raises(ValueError, match="expected a step of ring attention"):
         draw_ring(ax, Step(phase="blocks"))
     with pytest.raises(ValueError, match="expected recorded steps of ring attention"):

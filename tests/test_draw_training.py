@@ -48,6 +48,6 @@ def test_the_least_validation_loss_and_the_5_gram_model_are_marked():
     assert figure.get_supxlabel() == "recorded somewhere"
 
 
-def test_another_number_of_runs_is_refused():
+def test_another_number_of_runs_is_rejected():
     with pytest.raises(ValueError):
         drawn({**RUNS, "a third": RUNS["ours"]})

@@ -58,7 +58,7 @@ def test_a_maximum_rises_from_line_11_on():
     assert "line 11" in risen and "line 10" not in risen
 
 
-def test_a_head_dimension_that_does_not_fit_is_refused():
+def test_a_head_dimension_that_does_not_fit_is_rejected():
     q, k, v = torch.zeros(3, 1, 1, 5, 4).unbind(0)
     with pytest.raises(
         ValueError, match="expected a head dimension of at most 3, which is what fits the picture, got 4"

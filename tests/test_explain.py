@@ -203,7 +203,7 @@ def test_no_warning_where_nothing_helps(on):
     "error, message, kwargs",
     ((TypeError, "causal", {"causal": 1}), (ValueError, "finite scale", {"scale": float("nan")})),
 )
-def test_it_refuses_what_flash_attention_refuses(error, message, kwargs):
+def test_it_rejects_what_flash_attention_rejects(error, message, kwargs):
     q, k, v = of(1, 2, 20, 24, dtype=fp32)
     for call in (fl.explain, fl.flash_attention):
         with pytest.raises(error, match=message):

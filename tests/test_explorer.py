@@ -247,6 +247,6 @@ def test_every_control_has_a_name_and_a_tooltip(explorer):
         ("mask", "", ValueError, "expected mask to be one of .*, got ''"),
     ],
 )
-def test_first_values_are_taken_as_they_are_or_refused(name, value, error, message):
+def test_first_values_are_taken_as_they_are_or_rejected(name, value, error, message):
     with pytest.raises(error, match=message):
         tiling.tiling_explorer(**{name: value})

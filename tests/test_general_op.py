@@ -1,4 +1,4 @@
-"""`flash_attention` with options and `flash_attention_varlen` as operators: opcheck, torch.compile, refusals, packed sequences."""
+"""`flash_attention` with options and `flash_attention_varlen` as operators: opcheck, torch.compile, rejections, packed sequences."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_only_gradients_that_are_wanted(wanted):
     assert leaves[wanted].grad.shape == leaves[wanted].shape
 
 
-def test_second_derivatives_are_refused():
+def test_second_derivatives_are_rejected():
     problem = small(sinks=True)
     q, k, v, _ = make(problem, DEVICE)
     sinks = given(problem, DEVICE)["sinks"]
@@ -206,7 +206,7 @@ def test_it_compiles_as_one_graph_where_scale_and_softcap_change():
         torch.testing.assert_close(compiled(q, k, v, scale, softcap), want)
 
 
-# refusals ---------------------------------------------------------------------------------------------------
+# rejections ---------------------------------------------------------------------------------------------------
 
 
 def ints(*values, dtype=torch.int32):
@@ -238,7 +238,7 @@ BAD = (
 
 
 @pytest.mark.parametrize("options, error, message", BAD, ids=str)
-def test_bad_options_are_refused_before_a_launch(options, error, message, monkeypatch):
+def test_bad_options_are_rejected_before_a_launch(options, error, message, monkeypatch):
     monkeypatch.setattr(options_operator, "attention_forward_portable", None)
     q, k, v, _ = make(small(), DEVICE)
     with pytest.raises(error, match=message):
@@ -251,7 +251,7 @@ def test_documents_want_as_many_queries_as_keys():
         flash_attention(q, k, v, documents=ints(0, 20))
 
 
-def test_explain_refuses_the_same():
+def test_explain_rejects_the_same():
     q, k, v, _ = make(small(), DEVICE)
     with pytest.raises(ValueError, match="expected softcap"):
         fl.explain(q, k, v, softcap=0.0)
@@ -271,7 +271,7 @@ def test_explain_refuses_the_same():
     ),
     ids=str,
 )
-def test_bad_packed_sequences_are_refused(change, message):
+def test_bad_packed_sequences_are_rejected(change, message):
     q, k = torch.zeros(5, 2, 16, device=DEVICE), torch.zeros(7, 2, 16, device=DEVICE)
     call = {"q": q, "k": k, "v": k, "cu_seqlens_q": ints(0, 2, 5), "cu_seqlens_k": ints(0, 3, 7)} | change
     with pytest.raises(ValueError, match=message):

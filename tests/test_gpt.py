@@ -193,7 +193,7 @@ def test_an_untrained_model_knows_nothing(tokens):
         ({"attention": None}, r"expected attention to be a function attention\(.*\), got NoneType"),
     ),
 )
-def test_sizes_that_do_not_fit_are_refused(sizes, message):
+def test_sizes_that_do_not_fit_are_rejected(sizes, message):
     with pytest.raises((ValueError, TypeError), match=message):
         GPT(5, **sizes)
     with pytest.raises(ValueError, match="expected vocabulary of at least 1, got 0"):

@@ -144,7 +144,7 @@ def test_pictures_can_be_read(draw, step):
         assert min(overlap) <= 4, f"{first!r} overlaps {second!r}"
 
 
-def test_four_dimensions_are_refused():
+def test_four_dimensions_are_rejected():
     with pytest.raises(ValueError, match="at most three dimensions, got shape"):
         draw_strides(Figure().add_subplot(), next(layout_steps(torch.zeros(1, 1, 1, 1))))
 

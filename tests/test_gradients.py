@@ -386,7 +386,7 @@ def attention_inputs():
 
 
 @pytest.mark.parametrize("name", ["do", "o", "lse"])
-def test_wrong_shapes_and_dtypes_are_refused(name):
+def test_wrong_shapes_and_dtypes_are_rejected(name):
     good = attention_inputs()
     shape = str(tuple(good[name].shape)).replace("(", r"\(").replace(")", r"\)")
     for bad, error, message in [

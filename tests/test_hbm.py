@@ -237,7 +237,7 @@ def test_only_tiles_are_stored():
         hbm.store("y", (0, 2), hbm.load("x"))
 
 
-def test_products_by_other_names_are_refused():
+def test_products_by_other_names_are_rejected():
     tile = memory(x=torch.randn(4, 4)).load("x")
     for work in (
         lambda: torch.einsum("ij,jk->ik", tile, tile),
@@ -255,7 +255,7 @@ def test_products_by_other_names_are_refused():
         row * column
 
 
-def test_what_would_be_counted_wrongly_is_refused():
+def test_what_would_be_counted_wrongly_is_rejected():
     x = torch.randn(4, 4)
     hbm, other = memory(x=x), memory(x=x)
     tile, stranger = hbm.load("x", (2, 4)), other.load("x", (2, 4))
@@ -301,7 +301,7 @@ def test_a_dropped_tile_is_not_used_again():
             work()
 
 
-def test_pieces_outside_a_matrix_and_unknown_matrices_are_refused():
+def test_pieces_outside_a_matrix_and_unknown_matrices_are_rejected():
     hbm = memory(x=torch.randn(4, 4))
     with pytest.raises(ValueError, match=r"expected a piece inside x of shape \(4, 4\), got"):
         hbm.load("x", (2, 6))
@@ -320,12 +320,12 @@ def test_pieces_outside_a_matrix_and_unknown_matrices_are_refused():
         ({"Q": torch.zeros(2, 2)}, {"O": "float32"}, {"Q": (2, 2), "O": (2, 2)}, TypeError, "for O.* got 'float32'"),
     ],
 )
-def test_a_memory_of_no_matrices_is_refused(given, made, shapes, error, message):
+def test_a_memory_of_no_matrices_is_rejected(given, made, shapes, error, message):
     with pytest.raises(error, match=message):
         HBM(given, made, shapes)
 
 
-def test_what_is_no_span_is_refused():
+def test_what_is_no_span_is_rejected():
     hbm = HBM({"Q": torch.zeros(4, 2)}, {}, {"Q": (4, 2)})
     with pytest.raises(TypeError, match=re.escape("expected a span (start, stop) of Q, got 2")):
         hbm.load("Q", 2)

@@ -229,7 +229,7 @@ def test_the_kernels_of_the_lesson_compile_from_their_own_text():
 
 
 @pytest.mark.slow  # a process of its own
-def test_what_the_compiler_refuses_is_told():
+def test_what_the_compiler_rejects_is_told():
     from flashlearn.kernels import lesson
 
     call = lesson_calls()["double"]

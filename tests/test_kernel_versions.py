@@ -81,7 +81,7 @@ def test_the_rung_before_does_not(case):
 
 
 @pytest.mark.parametrize("case", range(1, 5))
-def test_unless_it_is_watched_it_refuses(case):
+def test_unless_it_is_watched_it_rejects(case):
     """It would write where nothing of its own is, or be wrong and say nothing."""
     q, k, v = inputs(case)
     for kernel in VERSIONS[:case]:
@@ -121,13 +121,13 @@ CANNOT = (
 
 
 @pytest.mark.parametrize("kernel, shape_q, shape_k, options, message", CANNOT)
-def test_what_a_rung_cannot_do_is_refused(kernel, shape_q, shape_k, options, message):
+def test_what_a_rung_cannot_do_is_rejected(kernel, shape_q, shape_k, options, message):
     q, k = torch.zeros(shape_q, device=DEVICE), torch.zeros(shape_k, device=DEVICE)
     with pytest.raises(ValueError, match=message):
         versions.attend(kernel, q, k, k, **options)
 
 
-def test_what_is_no_attention_is_refused_watched_or_not():
+def test_what_is_no_attention_is_rejected_watched_or_not():
     q, k, v = inputs(0)
     for call in (
         versions.attend,

@@ -190,7 +190,7 @@ def test_what_is_rejected(error, message, call):
         call()
 
 
-def test_backward_refuses_what_is_not_from_one_forward_pass():
+def test_backward_rejects_what_is_not_from_one_forward_pass():
     q, k, v = qkv()
     o, lse = kernels.attention_forward(q, k, v)
     with pytest.raises(ValueError, match=r"expected lse of shape \(1, 1, 4\)"):
@@ -286,7 +286,7 @@ def negated(*shape):
         ("v_pages", lambda: paged(v_pages=negated(1, 1, 2, 4))),
     ],
 )  # fmt: skip
-def test_views_that_stand_for_their_negatives_are_refused(name, call):
+def test_views_that_stand_for_their_negatives_are_rejected(name, call):
     with pytest.raises(ValueError, match=rf"expected {name} as it is in memory, .*: pass {name}.resolve_neg\(\)"):
         call()
 
@@ -343,7 +343,7 @@ def test_backward_wants_lse_and_its_gradient_as_they_are(call, error, message, o
     (1e300, -1e300, 3e38, 10**400, -(10**5000)),
     ids=("large", "negative", "times log2(e)", "int", "long int"),
 )
-def test_a_scale_that_float32_does_not_hold_is_refused(scale):
+def test_a_scale_that_float32_does_not_hold_is_rejected(scale):
     for name, call in {**ATTENTION, "op": functools.partial(forward, fl.flash_attention), "paged": paged}.items():
         if not name.startswith("versions"):  # they have no scale
             with pytest.raises(ValueError, match="expected .*scale .*finite"):
@@ -377,7 +377,7 @@ def test_one_number_for_each_head_is_wanted(call, name):
 
 
 @pytest.mark.parametrize("softcap", (1e300, 1e-300, 10**400), ids=("large", "small", "int"))
-def test_a_softcap_that_float32_does_not_hold_is_refused(softcap):
+def test_a_softcap_that_float32_does_not_hold_is_rejected(softcap):
     for call in (functools.partial(forward, fl.flash_attention), paged):
         with pytest.raises(ValueError, match="expected softcap "):
             call(softcap=softcap)
@@ -400,7 +400,7 @@ LAUNCHED = (
 
 
 @pytest.mark.parametrize("call, name, good", LAUNCHED)
-def test_what_is_no_launch_is_refused(call, name, good):
+def test_what_is_no_launch_is_rejected(call, name, good):
     other = OF_PORTABLE if good is OF_TEACHING else OF_TEACHING
     for bad in (64, (16, 16), 0, "", other):
         with pytest.raises(
@@ -422,14 +422,14 @@ def test_what_is_no_launch_is_refused(call, name, good):
 
 
 @needs_interpreter
-def test_versions_that_do_not_fit_each_other_are_refused(monkeypatch):
+def test_versions_that_do_not_fit_each_other_are_rejected(monkeypatch):
     monkeypatch.setattr(sys.modules[check_grid.__module__], "INTERPRETER_WORKS", False)
     with pytest.raises(RuntimeError, match="expected Triton 3.7 or newer, or NumPy before 2.4.*, got Triton 3"):
         kernels.vector_add(torch.ones(3), torch.ones(3))
 
 
 @needs_interpreter
-def test_interpreter_refuses_bfloat16():
+def test_interpreter_rejects_bfloat16():
     with pytest.raises(TypeError, match="bfloat16, which Triton's interpreter computes wrongly"):
         kernels.softmax(torch.zeros(2, 2, dtype=bf16))
 

@@ -84,7 +84,7 @@ def test_every_rung_changes_one_thing():
         assert sum(a != b for a, b in zip(before[1:], after[1:], strict=True)) == 1, after.change
 
 
-def test_bad_input_is_refused():
+def test_bad_input_is_rejected():
     q, k, v = random(1, 1, 40, 16)
     with pytest.raises(ValueError, match="expected N a multiple of 32 and 16, got 40"):
         attend(VERSIONS["exp2"], q, k, v, launch=SMALL)
@@ -157,7 +157,7 @@ def test_rungs_differ_in_the_lines_of_their_change():
     assert not any("zeros" in line for line in loads)
 
 
-def test_a_condition_on_more_than_switches_is_refused():
+def test_a_condition_on_more_than_switches_is_rejected():
     def mixed(N, SKIP):
         if SKIP and N:
             return 1

@@ -106,12 +106,12 @@ def test_a_poll_asks_the_question_of_a_notebook():
         ((("a", ""), ("a", ""), ("c", "")), 0, "choices that differ"),
     ],
 )
-def test_a_poll_that_is_none_is_refused(choices, right, wrong):
+def test_a_poll_that_is_none_is_rejected(choices, right, wrong):
     with pytest.raises(ValueError, match=wrong):
         Poll("?", choices, right)
 
 
-def test_other_lengths_are_refused():
+def test_other_lengths_are_rejected():
     with pytest.raises(ValueError, match="expected a lecture of 90 or 45 minutes, got 60"):
         planned(sections(), 60)
     assert clock(1.5, 2.25) == "1:30–3:45"

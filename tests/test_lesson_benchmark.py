@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import gpu_lesson
 from side_by_side import measure
-from side_by_side.backends import Refused
+from side_by_side.backends import Rejected
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: nothing is timed", allow_module_level=True)
@@ -69,7 +69,7 @@ def test_rows_are_checked_and_complete(simulated):
 @pytest.mark.parametrize("name", ["double", "alone", "shared", "attend"])
 def test_what_is_wrong_is_not_timed(simulated, name):
     simulated[name].spoil = 8.0
-    with pytest.raises(Refused, match=f"{name} is wrong"):
+    with pytest.raises(Rejected, match=f"{name} is wrong"):
         gpu_lesson.measured(simulated, programs=2, keys=256, device="cpu")
 
 

@@ -339,7 +339,7 @@ def test_planted_mistakes_are_caught(name, form, monkeypatch):
 
 
 def wrong(error, message, name="standard_attention", lengths=(4, 4), **options):
-    """A call of an algorithm with bad options is refused, in words."""
+    """A call of an algorithm with bad options is rejected, in words."""
     q, k = (torch.randn(2, 4, N, 3) for N in lengths)
     with pytest.raises(error, match=message):
         getattr(fl, name)(q, k[:, :2], k[:, :2], **options)
@@ -392,7 +392,7 @@ def int32(*numbers):
         (TypeError, "expected options of documents, .*sinks.*, got 'slopes'", {"slopes": 1}),
     ],
 )
-def test_bad_options_are_refused(name, error, message, options):
+def test_bad_options_are_rejected(name, error, message, options):
     wrong(error, message, name, **options)
 
 

@@ -96,7 +96,7 @@ def test_the_op_decodes_all_but_documents(monkeypatch, options, name):
     assert dispatch.choose_with_options(q, k, k, Options(**options), scale=0.1, backward=True).name == "portable"
 
 
-def test_offsets_are_refused():
+def test_offsets_are_rejected():
     q, k, v = make(Problem(2, 2, 16), DEVICE)[:3]
     with pytest.raises(ValueError, match="expected options without offsets"):
         attention_decode(q, k, v, options=Options(offsets=(torch.tensor([0, 2], dtype=torch.int32), None)))

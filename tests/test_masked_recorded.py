@@ -213,7 +213,7 @@ BAD = (
 @pytest.mark.parametrize("offsets", every(4, BAD), ids=str)
 def test_bad_offsets_unchecked_read_nothing_outside(offsets, monkeypatch):
     """They may have two programs write one row, which nobody is to rely on; StrayAccess would be raised."""
-    monkeypatch.setattr(_Recording, "_refuse_race", lambda *_: None)
+    monkeypatch.setattr(_Recording, "_reject_race", lambda *_: None)
     problem = Problem(70, 70, 16, causal=True, H_q=1, H_kv=1)
     q, k, v, do = make(problem)
     cut = torch.tensor(offsets, dtype=torch.int32)
@@ -226,7 +226,7 @@ def test_bad_offsets_unchecked_read_nothing_outside(offsets, monkeypatch):
 
 
 def test_without_clamping_that_would_be_seen(monkeypatch):
-    monkeypatch.setattr(_Recording, "_refuse_race", lambda *_: None)
+    monkeypatch.setattr(_Recording, "_reject_race", lambda *_: None)
     q, k, v, _ = make(Problem(70, 70, 16, H_q=1, H_kv=1))
     monkeypatch.setattr(
         "flashlearn.fast.portable.options.find_tiles",

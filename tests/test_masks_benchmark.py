@@ -61,7 +61,7 @@ def test_a_row_is_checked_and_says_why_others_are_missing(mask, stub):
     assert gpu_masks.line(row).startswith(mask)
     other = TINY[mask]._replace(window=21, lengths=(2, 20, 28))
     want = gpu_masks.reference(other, *gpu_masks.inputs(other, "cpu"))
-    with pytest.raises(gpu_masks.Refused, match="o is wrong"):
+    with pytest.raises(gpu_masks.Rejected, match="o is wrong"):
         gpu_masks.calls_of(OURS, TINY[mask], gpu_masks.inputs(TINY[mask], "cpu"), want, "cpu")
 
 

@@ -55,7 +55,7 @@ def test_of_the_poem():
     assert ngram_loss(tokens[:split], tokens[:split], order=5, vocabulary=len(alphabet)) < losses[4] - 0.3
 
 
-def test_bad_input_is_refused():
+def test_bad_input_is_rejected():
     text = torch.arange(10) % 3
     with pytest.raises(ValueError, match="expected order of at least 1, got 0"):
         ngram_loss(text, text, order=0, vocabulary=3)

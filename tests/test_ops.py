@@ -1,4 +1,4 @@
-"""`flash_attention`, the public op: autograd, opcheck, torch.compile, autocast, refusals."""
+"""`flash_attention`, the public op: autograd, opcheck, torch.compile, autocast, rejections."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_autocast_leaves_float64_alone():
         flash_attention(*small(fp64, fp64, fp64))
 
 
-def test_second_order_is_refused():
+def test_second_order_is_rejected():
     q, k, v = small()
     loss = flash_attention(q, k, v).square().sum()
     (dq,) = torch.autograd.grad(loss, q, create_graph=True)  # first order is fine
@@ -213,7 +213,7 @@ def test_second_order_is_refused():
         dq.sum().backward()
 
 
-def test_forward_mode_is_refused():
+def test_forward_mode_is_rejected():
     q, k, v = (t.detach() for t in small())
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(k, torch.ones_like(k))

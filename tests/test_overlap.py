@@ -62,7 +62,7 @@ def test_steps_and_picture():
     assert len({paint(runs, number, draw_overlap, (12.8, 3.2)).tobytes() for number in (0, 9, 28)}) == 3
 
 
-def test_bad_input_is_refused():
+def test_bad_input_is_rejected():
     with pytest.raises(ValueError, match="expected one of .*'both'.* got 'three'"):
         schedule(2, "three", 1, 1)
     with pytest.raises(ValueError, match="softmax"):

@@ -63,7 +63,7 @@ def test_picture_says_what_is_wrong_and_when():
     assert "0.50" in texts(steps[2]), "a wrong record makes a wrong picture"
 
 
-def test_other_shapes_and_steps_are_refused():
+def test_other_shapes_and_steps_are_rejected():
     with pytest.raises(ValueError, match=r"expected s \(1, N\) and v \(N, D\), got \(6,\)"):
         record(own_scales_steps(X, X[:, None], 2))
     with pytest.raises(ValueError, match="block_size"):

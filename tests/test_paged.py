@@ -32,7 +32,7 @@ from tests.slow import across, covering, slow
 
 fp16, bf16, fp32 = torch.float16, torch.bfloat16, torch.float32
 DEVICE = "cpu" if INTERPRETED else "cuda"
-NARROWEST = 1 if INTERPRETED else 2  # D; that 1 is refused on a GPU is tested in tests/gpu
+NARROWEST = 1 if INTERPRETED else 2  # D; that 1 is rejected on a GPU is tested in tests/gpu
 needs_interpreter = pytest.mark.skipif(not INTERPRETED, reason="kernels are compiled: nothing can be recorded")
 BOUND = {fp32: 2e-5, fp16: 4e-3, bf16: 3e-2}  # of o, for values of about 1; of lse, for scores of about 10
 
@@ -488,7 +488,7 @@ def test_a_compiled_caller_runs_it_uncompiled(backend):
     assert torch.equal(plain, flash_attention_paged(*tensors))
 
 
-def test_a_whole_graph_is_refused():
+def test_a_whole_graph_is_rejected():
     tensors, _ = make(GOOD)
     torch._dynamo.reset()
     with pytest.raises(

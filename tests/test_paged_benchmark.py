@@ -46,7 +46,7 @@ def test_a_rehearsal(small, tmp_path, capsys):
         assert uniform[name]["us"] == skewed[name]["us"] == 1.0
         assert uniform[name]["GB/s"] == pytest.approx(40 * 128 / 1e3)
     assert uniform["flashlearn dense"] and skewed["flashlearn dense"] is None
-    assert skewed["reasons"]["sdpa dense"] == "Refused: lengths differ"
+    assert skewed["reasons"]["sdpa dense"] == "Rejected: lengths differ"
     assert skewed["reasons"]["flashinfer"].startswith("ModuleNotFoundError")
     assert uniform["layers"] == 2 and skewed["layers"] == 1
     assert gpu_paged.main(["--table", str(out)]) == 0
@@ -57,7 +57,7 @@ def test_what_is_wrong_is_not_timed(small):
     problem = Problem(Setting(3, 300, "skewed"), "cpu", layers=1)
     q = problem.layers[0].q
     for name in (OURS, "varlen_attn"):
-        with pytest.raises(gpu_paged.Refused, match="is wrong, relative error"):
+        with pytest.raises(gpu_paged.Rejected, match="is wrong, relative error"):
             gpu_paged.check(name, problem, torch.zeros_like(q))
 
 

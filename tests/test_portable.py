@@ -235,7 +235,7 @@ print([launch.constants["WIDE"] for launch in launches if "WIDE" in launch.const
 
 @pytest.mark.slow  # a process of its own, and a compiler; that of the lesson's kernels is in test_hopper_compiled.py
 def test_wide_offsets_compile():
-    """The interpreter takes what the compiler refuses."""
+    """The interpreter takes what the compiler rejects."""
     done = subprocess.run(
         [sys.executable, "-c", COMPILE_WIDE],
         capture_output=True,

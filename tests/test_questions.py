@@ -119,7 +119,7 @@ def test_the_right_choice_stands_at_every_place():
 
 
 @pytest.mark.parametrize("count", [1, 5])
-def test_too_few_and_too_many_choices_are_refused(count):
+def test_too_few_and_too_many_choices_are_rejected(count):
     wrong = tuple(Wrong(str(number), "x", "y") for number in range(count))
     with pytest.raises(ValueError, match=f"expected two to four wrong choices, got {count} for online_softmax.x"):
         Question("online_softmax.x", "?", "right", wrong, "because", "")

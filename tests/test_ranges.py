@@ -175,7 +175,7 @@ def test_a_sink_takes_part_in_the_sum_alone(sink):
 
 @pytest.mark.slow  # a process of its own, and a compiler
 def test_the_kernel_of_spans_compiles_for_a_hopper_gpu():
-    """The interpreter takes what the compiler refuses; a second call launches what the first compiled."""
+    """The interpreter takes what the compiler rejects; a second call launches what the first compiled."""
     done = subprocess.run(
         [sys.executable, "-c", COMPILE],
         capture_output=True,

@@ -50,7 +50,7 @@ def test_every_recording_says_where_it_was_made(name):
     assert load(name)["provenance"].get("commit") or "machine" in load(name)["provenance"]
 
 
-def test_a_recording_that_does_not_is_refused(tmp_path):
+def test_a_recording_that_does_not_is_rejected(tmp_path):
     (tmp_path / "x.json").write_text(
         json.dumps({"provenance": {"gpu": "H200", "date": "2026-11-20"}}), encoding="utf-8"
     )

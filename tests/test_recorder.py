@@ -275,7 +275,7 @@ def test_races_are_caught(kernel, tensors, message):
         list(kernel_steps(launch, kernel, (2,), *(torch.randn(32) for _ in range(tensors))))
 
 
-def test_what_is_no_tile_is_refused():
+def test_what_is_no_tile_is_rejected():
     with pytest.raises(Unrecordable, match="^expected a rectangle of x, got 8 elements"):
         list(kernel_steps(launch, diagonal_kernel, (1,), torch.randn(8, 8), torch.randn(8)))
 
@@ -295,7 +295,7 @@ def test_what_a_mask_hides_is_undefined_unless_other_says_what_it_is(dtype):
         assert y.item() == min(block, 5) if right else y.isnan().all()
 
 
-def test_atomic_operations_are_refused():
+def test_atomic_operations_are_rejected():
     with pytest.raises(Unrecordable, match="^expected loads and stores, got an atomic operation in count$"):
         list(kernel_steps(launch, count_kernel, (2,), torch.zeros(4)))
 

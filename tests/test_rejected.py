@@ -1,4 +1,4 @@
-"""What Triton's compiler refuses and its interpreter takes, translated: the real compiler is asked."""
+"""What Triton's compiler rejects and its interpreter takes, translated: the real compiler is asked."""
 
 import importlib.util
 import inspect
@@ -56,7 +56,7 @@ def uses_another(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 BODY = "total = total + tl.sum(x.to(tl.float32), 1)"
 START = "total = tl.zeros((BLOCK,), dtype=tl.float32)"
-REFUSED = {  # what is changed, and what is said of it
+REJECTED = {  # what is changed, and what is said of it
     "a number that becomes a tile": ((START, "total = 0.0"), "total enters the loop as one float32 number and leaves it"),
     "an accumulator in float16": ((START, "total = tl.zeros((BLOCK,), dtype=tl.float16)"), "as a float16 tile of 16 and leaves it as a float32 tile of 16"),
     "a name set in one branch": ((BODY, "if n > 3:\n            part = tl.sum(x.to(tl.float32), 1)\n        total = total + part"), "part is set inside an if or a loop alone"),
@@ -89,7 +89,7 @@ def uses_a_dtype_and_a_module(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     tl.store(y_ptr + offs, libdevice.tanh(x), mask=offs < n)
 
 
-def test_what_compiles_is_not_refused():
+def test_what_compiles_is_not_rejected():
     assert rejected(row_sums, KINDS, {"BLOCK": 16}) is None
     assert rejected(uses_a_dtype_and_a_module, KINDS, {"BLOCK": 16}) is None
     assert rejected(uses_another, KINDS, {"BLOCK": 16}) is None, "with what it calls, and its constants"
@@ -109,10 +109,10 @@ def test_a_product_has_a_least_length_along_k_alone():
 
 
 @pytest.mark.parametrize(
-    "what", [*QUICK, *(pytest.param(w, marks=pytest.mark.slow) for w in {**REFUSED, **OTHERS} if w not in QUICK)]
+    "what", [*QUICK, *(pytest.param(w, marks=pytest.mark.slow) for w in {**REJECTED, **OTHERS} if w not in QUICK)]
 )
 def test_a_refusal_is_told_in_plain_english_with_its_line(what):
-    change, plain = {**REFUSED, **OTHERS}[what]
+    change, plain = {**REJECTED, **OTHERS}[what]
     kernel = altered(row_sums, change)
     found = rejected(kernel, KINDS, {"BLOCK": 16})
     assert found, "expected a rejection"
@@ -121,10 +121,10 @@ def test_a_refusal_is_told_in_plain_english_with_its_line(what):
 
 
 @interpreted
-@pytest.mark.parametrize("what", REFUSED)
-def test_the_interpreter_takes_what_the_compiler_refuses(what):
+@pytest.mark.parametrize("what", REJECTED)
+def test_the_interpreter_takes_what_the_compiler_rejects(what):
     y = torch.full((16,), torch.nan)
-    steps = launched(altered(row_sums, REFUSED[what][0]), (1,), {"BLOCK": 16}, torch.ones(16, 32).half(), y, 32)
+    steps = launched(altered(row_sums, REJECTED[what][0]), (1,), {"BLOCK": 16}, torch.ones(16, 32).half(), y, 32)
     assert y.isfinite().all() and steps
 
 
@@ -213,7 +213,7 @@ def test_programs_that_meet_and_stubs_are_told_apart():
         traffic([])
 
 
-def test_a_refused_answer_is_the_wrong_way_with_the_line():
+def test_a_rejected_answer_is_the_wrong_way_with_the_line():
     """A loop that changes a type is told by the line that does so, not by the head of the loop."""
     compiles(row_sums, KINDS, {"BLOCK": 16})
     told = (

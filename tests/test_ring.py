@@ -139,7 +139,7 @@ def test_scale_reaches_every_visit():
 
 @pytest.mark.parametrize("attend", [ring_attention, ulysses_attention])
 @pytest.mark.parametrize("P", [1, 2])
-def test_second_derivatives_are_refused(attend, P):
+def test_second_derivatives_are_rejected(attend, P):
     """Also where the gradient of o needs none itself: PyTorch would leave the second derivatives out in silence."""
     whole = problem(6, torch.float64)[:3]
 
@@ -170,7 +170,7 @@ def test_second_derivatives_are_refused(attend, P):
         lambda f, q: torch.vmap(f)(q[None]),
     ],
 )
-def test_torch_func_is_refused_before_anything_is_sent(attend, transform):
+def test_torch_func_is_rejected_before_anything_is_sent(attend, transform):
     def go(group):
         q = torch.ones(1, 2, 3, 4)
         transform(lambda q: attend(q, q.detach(), q.detach(), order="plain", group=group).sum(), q)
@@ -182,7 +182,7 @@ def test_torch_func_is_refused_before_anything_is_sent(attend, transform):
 
 
 @pytest.mark.parametrize("attend", [ring_attention, ulysses_attention])
-def test_forward_mode_is_refused(attend):
+def test_forward_mode_is_rejected(attend):
     q = torch.ones(1, 2, 3, 4)
     with torch.autograd.forward_ad.dual_level():
         dual = torch.autograd.forward_ad.make_dual(q, q)
@@ -410,7 +410,7 @@ def test_shares_that_cannot_be_joined_are_told_to_all(changes, words):
 
 @pytest.mark.parametrize("attend", [ring_attention, ulysses_attention])
 @pytest.mark.parametrize("who", [(0,), (1,), (0, 1)])
-def test_tensors_without_numbers_are_refused(attend, who):
+def test_tensors_without_numbers_are_rejected(attend, who):
     def tensor(group):
         return torch.ones(1, 2, 4, 4, device="meta" if group.rank() in who else "cpu")
 
@@ -437,7 +437,7 @@ def test_without_a_group_it_says_how_to_get_one():
 
 @pytest.mark.parametrize("attend", [ring_attention, ulysses_attention, split])
 @pytest.mark.parametrize("group", ["g", 3])
-def test_what_is_no_group_is_refused(attend, group):
+def test_what_is_no_group_is_rejected(attend, group):
     tensors = (torch.randn(1, 2, 4, 4),) * (1 if attend is split else 3)
     with pytest.raises(
         TypeError, match=f"expected group to be a group of processes or None, got {type(group).__name__}"

@@ -299,7 +299,7 @@ def test_make_test_and_make_test_slow_run_every_test_once():
 
 
 @pytest.mark.parametrize("version", ["3.10", "3.15"])
-def test_make_refuses_another_python_and_says_what_it_expected(tmp_path, version):
+def test_make_rejects_another_python_and_says_what_it_expected(tmp_path, version):
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         (tmp_path / name).write_text((ROOT / name).read_text(encoding="utf-8"), encoding="utf-8")
     first, last = needs_python()

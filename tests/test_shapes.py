@@ -120,5 +120,5 @@ def test_every_algorithm_has_its_shapes_checked():
     }
     algorithms.remove(
         "paged.paged_attention"
-    )  # its shapes depend on each other by tables: tests/test_paged.py refuses them
+    )  # its shapes depend on each other by tables: tests/test_paged.py rejects them
     assert algorithms == set(CALLS)

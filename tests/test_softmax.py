@@ -188,7 +188,7 @@ def test_steps_are_not_changed_afterwards():
             assert torch.equal(step.values[name], value), name
 
 
-def test_merge_takes_numbers_and_refuses_other_shapes():
+def test_merge_takes_numbers_and_rejects_other_shapes():
     m, l = fl.merge((3, 1), (5, 2))
     assert (m.item(), l.item()) == (5, pytest.approx(2 + math.exp(-2)))
     two, three = torch.zeros(2), torch.zeros(3)

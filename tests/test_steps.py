@@ -45,13 +45,13 @@ def test_tile_rows_cols_and_name():
         (TypeError, "expected times to be an int, got bool", (), (2, True)),
     ],
 )
-def test_tiles_of_no_size_are_refused(error, message, index, sizes):
+def test_tiles_of_no_size_are_rejected(error, message, index, sizes):
     with pytest.raises(error, match=message):
         Tile("K", index, *sizes)
     assert Tile("K", ((2, 4),), 2, 0).nbytes == 0, "an empty batch has no programs"
 
 
-def test_step_refuses_a_tile_outside_its_matrix():
+def test_step_rejects_a_tile_outside_its_matrix():
     with pytest.raises(ValueError, match=r"expected a tile inside x of shape \(3,\), got x\[2:4\]"):
         Step(sentence="", shapes={"x": (3,)}, reads=(Tile("x", ((2, 4),), 4),))
     with pytest.raises(ValueError, match=r"expected a tile inside x of shape \(3, 3\), got x\[0:2\]"):
@@ -118,7 +118,7 @@ def test_steps_imports_no_picture_library():
 
 
 @pytest.mark.parametrize("count", [lambda steps: hbm_bytes(steps, "x", "Z"), lambda steps: passes(steps, "Z")])
-def test_counts_of_a_matrix_that_is_not_there_are_refused(count):
+def test_counts_of_a_matrix_that_is_not_there_are_rejected(count):
     with pytest.raises(ValueError, match=r"expected names of matrices, one of \['x', 'y'\], got \['Z'\]"):
         count(counting(2))
 

@@ -255,11 +255,11 @@ def test_a_budget_too_small_says_what_is_needed(rule):
 
 
 @pytest.mark.parametrize("sizes", [(-1, 2, 3), (1, 0, 3), (1, 2, -3)])
-def test_sram_elements_refuses_what_is_no_size(sizes):
+def test_sram_elements_rejects_what_is_no_size(sizes):
     with pytest.raises(ValueError, match="expected (block_q|block_k|D) of at least 1, got"):
         fl.sram_elements(*sizes)
 
 
-def test_visited_blocks_refuses_negative_lengths():
+def test_visited_blocks_rejects_negative_lengths():
     with pytest.raises(ValueError, match="expected N_q of at least 0, got -8"):
         fl.visited_blocks(-8, 8, 2, 2)

@@ -103,12 +103,12 @@ def test_generates_the_same_tokens(pair, count):
 
 
 @pytest.mark.parametrize("real", ([1, 1, 0, 1, 1, 1], slow([0, 1, 0, 1, 0, 0])))
-def test_padding_between_tokens_is_refused(pair, real):
+def test_padding_between_tokens_is_rejected(pair, real):
     with pytest.raises(ValueError, match="padding before or behind a sequence, .* hides tokens between others"):
         pair[1](tokens(6), attention_mask=torch.tensor([[1] * 6, real], device=DEVICE))
 
 
-def test_a_mask_of_its_own_is_refused(pair):
+def test_a_mask_of_its_own_is_rejected(pair):
     with pytest.raises(ValueError, match=r"expected the mask that .* makes, got one of shape \(2, 1, 6, 6\)"):
         pair[1](tokens(6), attention_mask=torch.ones(2, 1, 6, 6, dtype=torch.bool, device=DEVICE))
 
@@ -171,7 +171,7 @@ def test_packed_sequences_become_documents(pair, more):
     torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-4)
 
 
-def test_packing_that_is_told_twice_and_differs_is_refused(pair):
+def test_packing_that_is_told_twice_and_differs_is_rejected(pair):
     cuts = torch.tensor([0, 3, 6], device=DEVICE)
     with pytest.raises(ValueError, match=r"expected the positions to cut where cu_seq_lens_q do, got \[0, 2, 6\]"):
         pair[1](tokens(6, B=1), position_ids=packed(2, 4), use_cache=False, cu_seq_lens_q=cuts, cu_seq_lens_k=cuts)
@@ -179,13 +179,13 @@ def test_packing_that_is_told_twice_and_differs_is_refused(pair):
         pair[1](tokens(6, B=1), use_cache=False, cu_seq_lens_q=cuts[::2], cu_seq_lens_k=cuts)
 
 
-def test_sequences_packed_in_several_ways_are_refused(pair):
+def test_sequences_packed_in_several_ways_are_rejected(pair):
     places = torch.cat((packed(2, 4), packed(3, 3)))
     with pytest.raises(ValueError, match="sequences packed alike, or a batch of 1, got 2 that differ"):
         pair[1](tokens(6), position_ids=places, use_cache=False)
 
 
-def test_mask_functions_of_other_kinds_are_refused():
+def test_mask_functions_of_other_kinds_are_rejected():
     from transformers import masking_utils
 
     from flashlearn.models.transformers import mask
@@ -203,14 +203,14 @@ def test_mask_functions_of_other_kinds_are_refused():
             mask(q_length=6, kv_length=6, mask_function=function)
 
 
-def test_keys_that_do_not_end_with_the_last_query_are_refused():
+def test_keys_that_do_not_end_with_the_last_query_are_rejected():
     from flashlearn.models.transformers import mask
 
     with pytest.raises(ValueError, match="keys up to that of the last query, 6 of them, got 5"):
         mask(q_length=6, kv_length=5)
 
 
-def test_dropout_is_refused():
+def test_dropout_is_rejected():
     with pytest.raises(ValueError, match="expected dropout 0, got 0.1"):
         llama(NAME, attention_dropout=0.1).train()(tokens(6))
 

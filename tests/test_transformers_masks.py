@@ -332,7 +332,7 @@ def test_what_is_seen_is_what_the_mask_of_sdpa_shows(name, lengths, on_device):
         assert torch.equal(got, want), f"padding {padding}: {got.int().tolist()}, expected {want.int().tolist()}"
 
 
-def test_a_window_to_both_sides_in_a_cache_with_room_to_spare_is_refused():
+def test_a_window_to_both_sides_in_a_cache_with_room_to_spare_is_rejected():
     from flashlearn.models.transformers import mask
 
     with pytest.raises(ValueError, match="keys up to that of the last query, 4 of them, got 12"):

@@ -64,7 +64,7 @@ def test_return_lse_decides_the_type_of_the_result(complaints):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", WRONG)
-def test_a_wrong_call_is_refused(complaints, line):
+def test_a_wrong_call_is_rejected(complaints, line):
     number = len(RIGHT.splitlines()) + WRONG.index(line) + 1
     assert any(f"wrong.py:{number}: error:" in said for said in complaints["wrong"]), complaints["wrong"]
 

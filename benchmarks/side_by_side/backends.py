@@ -38,7 +38,7 @@ PACKAGES = ("flash-attn-4", "nvidia-cutlass-dsl", "flashinfer-python", "flash-at
 COMPILE_LIMIT = 200  # seconds
 
 
-class Refused(Exception):
+class Rejected(Exception):
     """A backend is not timed at a setting, and why."""
 
 
@@ -146,7 +146,7 @@ def heard() -> Iterator[list[str]]:
 
 def reason(error: Exception, said: Sequence[str]) -> str:
     """Why a backend did not run, in one line: PyTorch's own reason for "No available kernel", or the error."""
-    if isinstance(error, Refused):
+    if isinstance(error, Rejected):
         return str(error)
     if isinstance(error, torch.OutOfMemoryError):
         return "out of memory"

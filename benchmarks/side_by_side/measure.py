@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .backends import Refused, bind, context, heard, reason
+from .backends import Rejected, bind, context, heard, reason
 
 HIDDEN, TOKENS = 2048, 16384
 BOUND = {"float16": 5e-3, "bfloat16": 2e-2}  # relative error; what is wrong is wrong by far more
@@ -125,11 +125,11 @@ def reference(q: Tensor, k: Tensor, v: Tensor, do: Tensor, causal: bool) -> list
 
 
 def check(names: Sequence[str], got: Sequence[Tensor], want: Sequence[Tensor], dtype: str) -> None:
-    """Refuse to time what is wrong."""
+    """Reject to time what is wrong."""
     for name, g, w in zip(names, got, want, strict=True):
         error = ((g.float() - w).norm() / w.norm()).item()
         if not error < BOUND[dtype]:
-            raise Refused(f"{name} is wrong, relative error {error:.1e}: not timed")
+            raise Rejected(f"{name} is wrong, relative error {error:.1e}: not timed")
 
 
 def median_ms(call: Callable) -> float:
@@ -216,7 +216,7 @@ def side_by_side(
 ) -> dict:
     """A row: the setting, milliseconds of every backend, and "reasons" for every None.
 
-    A backend that refuses the setting, or is wrong, is None; else {"forward", "backward"}. Of the backends named in
+    A backend that rejects the setting, or is wrong, is None; else {"forward", "backward"}. Of the backends named in
     `graphs` also "graph", and, if asked for, "host": what of a forward call the CPU does before it is free again.
     All backends are measured in each round, every round in another order (`sequence`): a shared host has slow seconds, and
     a kernel runs at a lower clock after one that draws much power. Of short calls the lowest median of `rounds` counts,
@@ -265,14 +265,14 @@ def sequence(names: Sequence[str], turn: int) -> list[str]:
 
 
 def _failure(call: Callable) -> Exception | None:
-    """The error with which a call was refused, if it was; a GPU in an undefined state ends everything."""
+    """The error with which a call was rejected, if it was; a GPU in an undefined state ends everything."""
     from triton.errors import TritonError
 
     try:
         call()
     except torch.AcceleratorError:
         raise
-    except (Refused, RuntimeError, ValueError, TritonError) as error:
+    except (Rejected, RuntimeError, ValueError, TritonError) as error:
         return error.with_traceback(None)  # a traceback would keep tensors alive
     return None
 
@@ -282,7 +282,7 @@ def _measure(name: str, setting: Setting, tensors, want, found: dict, backward: 
     q, k, v, do = tensors
     scores = 4 * setting.B * setting.H_q * setting.N_q * setting.N
     if name == "math" and scores > SCORES_LIMIT:
-        raise Refused(f"not run: its scores alone take {scores / 1e9:.0f} GB")
+        raise Rejected(f"not run: its scores alone take {scores / 1e9:.0f} GB")
     with context(name):
         calls = {"forward": bind(name, q, k, v, setting.causal)}
         with torch.no_grad():

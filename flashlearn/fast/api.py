@@ -20,7 +20,7 @@ from flashlearn.core.mask import KeyRange, Window, limits
 from flashlearn.fast.decode import decode
 from flashlearn.fast.dispatch import allow_tf32, choose_backward, choose_forward, must_widen, why_not_tma
 from flashlearn.fast.interpreter_warning import warn_if_slow
-from flashlearn.fast.options_operator import count_flops, flat, general_forward, options_of, refuse_second_order
+from flashlearn.fast.options_operator import count_flops, flat, general_forward, options_of, reject_second_order
 from flashlearn.fast.portable.backward import attention_backward_portable
 from flashlearn.fast.portable.forward import attention_forward_portable
 from flashlearn.fast.target import DTYPES, check_device, resolve_scale
@@ -103,7 +103,7 @@ def flash_attention(
     `torch.use_deterministic_algorithms(True)` all results have the same bits every time; the backward pass takes longer
     (notebook 14).
 
-    Anything that is not as said here is refused with a TypeError, ValueError or RuntimeError that says what was
+    Anything that is not as said here is rejected with a TypeError, ValueError or RuntimeError that says what was
     expected and what came.
     """
     q, k, v, scale = prepare(q, k, v, causal, scale)
@@ -274,7 +274,7 @@ torch.library.impl("flashlearn::attention_forward", ("cpu", "cuda"), _forward)
 torch.library.impl("flashlearn::attention_inference", ("cpu", "cuda"), _inference)
 torch.library.impl("flashlearn::attention_backward", ("cpu", "cuda"), _backward)
 torch.library.register_autograd("flashlearn::attention_forward", _differentiate, setup_context=_save_for_backward)
-torch.library.register_autograd("flashlearn::attention_backward", refuse_second_order)
+torch.library.register_autograd("flashlearn::attention_backward", reject_second_order)
 count_flops("attention_forward")
 count_flops("attention_inference")
 count_flops("attention_backward", backward=True)
@@ -284,7 +284,7 @@ _attention_inference = torch.ops.flashlearn.attention_inference.default
 
 
 def differentiated(q: Tensor, k: Tensor, v: Tensor, *others: Tensor) -> bool:
-    """Whether a backward pass may follow. Forward-mode derivatives are refused: they would be dropped in silence."""
+    """Whether a backward pass may follow. Forward-mode derivatives are rejected: they would be dropped in silence."""
     if dual(q, k, v, *others):
         raise NotImplementedError(
             "flash_attention has a backward pass and no forward-mode derivative; use flashlearn.standard_attention"

@@ -196,7 +196,7 @@ def _differentiate(ctx, do, dlse):
     return dq, dk, dv, dsinks if want_sinks else None, dalibi if want_slopes else None, *nothing
 
 
-def refuse_second_order(ctx, *grads):
+def reject_second_order(ctx, *grads):
     raise NotImplementedError(
         "flash_attention is differentiable once; for second derivatives use flashlearn.standard_attention, "
         "or scaled_dot_product_attention with PyTorch's MATH backend"
@@ -235,7 +235,7 @@ def count_flops(name: str, *, backward: bool = False) -> None:
 torch.library.impl("flashlearn::general_forward", ("cpu", "cuda"), _forward)
 torch.library.impl("flashlearn::general_backward", ("cpu", "cuda"), _backward)
 torch.library.register_autograd("flashlearn::general_forward", _differentiate, setup_context=_save_for_backward)
-torch.library.register_autograd("flashlearn::general_backward", refuse_second_order)
+torch.library.register_autograd("flashlearn::general_backward", reject_second_order)
 count_flops("general_forward")
 count_flops("general_backward", backward=True)
 

@@ -40,7 +40,7 @@ from flashlearn.fast.launcher import launch as launch_kept
 from flashlearn.fast.launcher import sm_count
 from flashlearn.fast.portable.launches import FORWARD, PortableLaunch, shared_memory
 from flashlearn.fast.portable.scores import scored
-from flashlearn.fast.target import INTERPRETED, check_device, check_softcap, refuse_negated, resolve_scale
+from flashlearn.fast.target import INTERPRETED, check_device, check_softcap, reject_negated, resolve_scale
 from flashlearn.fast.work_partition import MIN_KEYS, ROW_COST, partition_size
 from flashlearn.kernels.forward import LN_2, check_head_dim, online_softmax_update, padded
 
@@ -471,7 +471,7 @@ def _check_supported(q: Tensor, k_pages: Tensor, v_pages: Tensor, sizes: PagedSi
         raise ValueError(f"expected at most {MAX_SEQUENCES} sequences, got {sizes.B}")
     for name, t in (("q", q), ("k_pages", k_pages), ("v_pages", v_pages)):
         if t.is_neg():
-            refuse_negated(name)
+            reject_negated(name)
     given = (q, k_pages, v_pages) if sinks is None else (q, k_pages, v_pages, sinks)
     if torch.is_grad_enabled() and any(t.requires_grad for t in given):
         raise NotImplementedError("flash_attention_paged has no backward pass: call it under torch.no_grad()")

@@ -4,7 +4,7 @@ Triton decides this once, when it is first imported, by the variable TRITON_INTE
 `flashlearn.core.interpreter` decides instead, so flashlearn must be imported before anything imports Triton.
 
 The interpreter gets values right in float16 and float32. It gets bfloat16 wrong (1 + 1 = 1.7e38 in Triton
-3.7.1), so bfloat16 is refused there; `flash_attention` computes it in float32 instead.
+3.7.1), so bfloat16 is rejected there; `flash_attention` computes it in float32 instead.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def check_runnable(**tensors: Tensor) -> None:
                 f"wrongly: pass {name}.float(), or call flash_attention, which does"
             )
         if t.is_neg():
-            refuse_negated(name)
+            reject_negated(name)
         if t.requires_grad and torch.is_grad_enabled():
             raise NotImplementedError(
                 f"expected {name} without requires_grad, since what launches a kernel has no derivative: "
@@ -153,7 +153,7 @@ def check_runnable(**tensors: Tensor) -> None:
             )
 
 
-def refuse_negated(name: str) -> NoReturn:
+def reject_negated(name: str) -> NoReturn:
     """Of a view that only says so (`z.conj().imag`) a kernel would read the numbers that are in memory."""
     raise ValueError(
         f"expected {name} as it is in memory, got a view that stands for the negative of that: pass {name}.resolve_neg()"
@@ -197,7 +197,7 @@ AnyLaunch = TypeVar("AnyLaunch", bound=NamedTuple)
 
 
 def check_launch(launch: AnyLaunch, kind: type[AnyLaunch], least: int = 16, name: str = "launch") -> AnyLaunch:
-    """The launch, refused unless it has the fields of `kind`, with numbers that a kernel can be launched with."""
+    """The launch, rejected unless it has the fields of `kind`, with numbers that a kernel can be launched with."""
     if getattr(launch, "_fields", None) != kind._fields:  # a mutant of the course has a class of its own
         raise TypeError(f"expected {name} to be a {kind.__name__}({', '.join(kind._fields)}) or None, got {launch!r}")
     given = launch._asdict()

@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from flashlearn.core.inputs import Sizes, check_bool, check_qkv
-from flashlearn.fast.target import check_grid, check_launch, check_runnable, refuse_negated, resolve_scale
+from flashlearn.fast.target import check_grid, check_launch, check_runnable, reject_negated, resolve_scale
 from flashlearn.kernels.forward import LOG2E, Launch, check_head_dim, padded
 
 
@@ -316,7 +316,7 @@ def attention_delta(o: Tensor, do: Tensor, *, block_m: int = 64) -> Tensor:
 def check_backward(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, dlse: Tensor | None = None
 ) -> Sizes:  # fmt: skip
-    """Refuse what does not belong to one forward pass; return the sizes."""
+    """Reject what does not belong to one forward pass; return the sizes."""
     check_runnable(q=q, k=k, v=v, o=o, do=do)
     size = check_qkv(q, k, v)
     check_head_dim(size.D)
@@ -333,5 +333,5 @@ def check_backward(
                 f"got {tuple(t.shape)} in {t.dtype} on {t.device}"
             )
         if t.is_neg():
-            refuse_negated(name)
+            reject_negated(name)
     return size

@@ -176,7 +176,7 @@ def attention_forward(
 
 
 def check_head_dim(D: int) -> None:
-    """Refuse a head dimension whose tiles would not fit on chip."""
+    """Reject a head dimension whose tiles would not fit on chip."""
     if D > MAX_HEAD_DIM:
         raise ValueError(f"expected a head dimension D of at most {MAX_HEAD_DIM}, got {D}")
 

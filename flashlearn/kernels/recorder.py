@@ -249,15 +249,15 @@ class _Recording:
             self.matmuls.append((1, *a.data.shape, b.data.shape[-1]))
             return dot(a, b, *rest)
 
-        def refused(*_):
+        def rejected(*_):
             raise Unrecordable(f"expected loads and stores, got an atomic operation in {self.kernel}")
 
         watched: dict[str, Any] = {
             "create_masked_load": watched_load,
             "create_masked_store": watched_store,
             "create_dot": watched_dot,
-            "create_atomic_rmw": refused,
-            "create_atomic_cas": refused,
+            "create_atomic_rmw": rejected,
+            "create_atomic_cas": rejected,
         }
         with mock.patch.multiple(builder, **watched):
             yield
@@ -277,7 +277,7 @@ class _Recording:
             self._end_step()
         for tensor, offsets, tile in tiles:
             strangers = (tensor.writer[offsets] >= 0) & (tensor.writer[offsets] != len(self.programs) - 1)
-            self._refuse_race(tensor, offsets[strangers], tensor.writer, "reads what program {} writes")
+            self._reject_race(tensor, offsets[strangers], tensor.writer, "reads what program {} writes")
             tensor.reader[offsets] = len(self.programs) - 1
             self.reads.append(tile)
             self.on_chip[tile.name] = tile
@@ -290,7 +290,7 @@ class _Recording:
             me = len(self.programs) - 1
             for others, did in ((tensor.writer, "writes"), (tensor.reader, "reads")):
                 strangers = (others[offsets] >= 0) & (others[offsets] != me)
-                self._refuse_race(tensor, offsets[strangers], others, f"writes what program {{}} {did}")
+                self._reject_race(tensor, offsets[strangers], others, f"writes what program {{}} {did}")
             tensor.writer[offsets] = me
             self.writes.append(tile)
             written.append((tensor, tile))
@@ -325,7 +325,7 @@ class _Recording:
             f"{tuple(near.copy.shape)}, strides {near.copy.stride()} and elements 0 to {near.elements - 1}"
         )
 
-    def _refuse_race(self, tensor, offsets, others, what):
+    def _reject_race(self, tensor, offsets, others, what):
         if offsets.size:
             other = self.programs[others[offsets[0]]]
             raise Race(

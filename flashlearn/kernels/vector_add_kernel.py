@@ -36,7 +36,7 @@ def vector_add_kernel(
 def vector_add(x: Tensor, y: Tensor, *, block: int = 1024) -> Tensor:
     """x + y for two vectors of N elements, in cdiv(N, block) programs.
 
-    HBM: reads 2N elements, writes N. Shapes (N,) and (N,), any strides, one dtype; anything else is refused.
+    HBM: reads 2N elements, writes N. Shapes (N,) and (N,), any strides, one dtype; anything else is rejected.
     """
     check_runnable(x=x, y=y)
     check_power_of_two(1, block=block)

@@ -7,7 +7,7 @@
     grouped_kernel      query heads that share a key head: the results of `attention_forward`
 
 `attend(kernel, q, k, v)` launches any of them, and hands each by name what it asks for; what takes a parameter that it
-does not have is refused. `changes(before, after)` is the difference of two sources. The numbers of lines are those of
+does not have is rejected. `changes(before, after)` is the difference of two sources. The numbers of lines are those of
 FlashAttention-2, Algorithm 1 (T. Dao, 2023).
 """
 
@@ -260,7 +260,7 @@ def attend(
 
 
 def check_version(kernel: Any, size: Sizes, causal: bool, blocks: tuple[int, int], contiguous: bool) -> None:
-    """Refuse what a kernel cannot do, which is what it has no parameter for."""
+    """Reject what a kernel cannot do, which is what it has no parameter for."""
     B, H_q, H_kv, N_q, N_k, D = size
     whole = N_q == N_k and not any(N_q % block for block in blocks)
     for parameter, possible, expected, got in (

@@ -31,7 +31,7 @@ def load(name: str, folder: Path = FOLDER) -> dict:
 
 
 def provenance(results: Mapping) -> str:
-    """One line: date, GPU or machine, and versions. A recording without them is refused."""
+    """One line: date, GPU or machine, and versions. A recording without them is rejected."""
     where = results["provenance"]
     place = ("machine",) if "machine" in where else ("gpu", "driver")
     missing = [key for key in ("date", *place, "torch", "triton") if not where.get(key)]

@@ -252,7 +252,7 @@ class Names:
         self.sim.me.copies = []
 
     def _early(self, tensor: Tensor, does: str, write: bool = False) -> None:
-        """Refuse what a thread does in HBM before the kernel before has ended: to read what that writes, and to write."""
+        """Reject what a thread does in HBM before the kernel before has ended: to read what that writes, and to write."""
         early = self.last and self.sim.me.name not in self.waited
         if early and (write or tensor.untyped_storage().data_ptr() in self.last):
             raise Race(f"slot {self.sim.now}: {self.sim.me.name} {does}, and has not waited for the kernel before")

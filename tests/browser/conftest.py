@@ -59,7 +59,7 @@ def notebook7(tmp_path, kept):
     """(address, token) of a server for Notebook 7 alone.
 
     A server remembers where a static file lies by its name. Notebook 7 and JupyterLab have fonts of one name in two
-    folders: whichever asks second is refused, with a 403 in its console.
+    folders: whichever asks second is rejected, with a 403 in its console.
     """
     with _served(tmp_path, kept) as server:
         yield server

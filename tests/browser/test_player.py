@@ -268,7 +268,7 @@ def test_frames_that_come_later(page):
     ],
 )
 @pytest.mark.slow
-def test_a_run_that_cannot_be_played_is_refused_and_the_page_keeps_its_still(page, wrong, message):
+def test_a_run_that_cannot_be_played_is_rejected_and_the_page_keeps_its_still(page, wrong, message):
     one = page()
     said = one.page.evaluate(
         "run => { try { p.load(run) } catch (error) { return `${error.name}: ${error.message}` } }", bars(**wrong)

@@ -338,7 +338,7 @@ def test_tf32_only_when_allowed():
     assert exact * 10 < rounded < 1e-2
 
 
-def test_cpu_tensors_are_refused_on_a_gpu_machine():
+def test_cpu_tensors_are_rejected_on_a_gpu_machine():
     t = torch.randn(1, 1, 16, 16)
     with pytest.raises(RuntimeError, match="TRITON_INTERPRET=1"):
         flash_attention(t, t, t)

@@ -68,7 +68,7 @@ def test_head_dimensions(D):
     hold(replace(BASE, D=D, dtype=fp16, queries=(200, 1, 0, 40)))
 
 
-def test_one_column_is_refused():
+def test_one_column_is_rejected():
     """Its reads outside of shared memory ended the process, which no test of another could survive."""
     with pytest.raises(ValueError, match="expected D of at least 2 on a GPU, got 1"):
         hold(replace(BASE, D=1, dtype=fp16))
