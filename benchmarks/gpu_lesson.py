@@ -3,12 +3,12 @@
     python benchmarks/gpu_lesson.py --commit $(git rev-parse --short HEAD)     on an H200 gpu_lesson_h200.json
     python benchmarks/gpu_lesson.py --table flashlearn/measurements/gpu_lesson_h200.json       a recorded run, as a table
 
-double      y = 2 x, a tile of 64 by 64 for each multiprocessor
-alone       O = (Q K^T) V, 64 queries for each multiprocessor; the group that multiplies asks for its own tiles
+double      y = 2 x, a tile of 64 by 64 for each SM
+alone       O = (Q K^T) V, 64 queries for each SM; the group that multiplies asks for its own tiles
 shared      the same, 128 queries: one warp loads, two groups multiply
 attend      the same with the online softmax: attention
 
-float16, D 64, 65536 keys, one program for each multiprocessor, so that nobody hides its waiting: nanoseconds for each tile of 64
+float16, D 64, 65536 keys, one program for each SM, so that nobody hides its waiting: nanoseconds for each tile of 64
 keys, from medians, the lowest of three rounds in which all take turns. Every result is compared with PyTorch's in float32
 before it is timed; without the softmax all numbers are whole, and it must be the same. Takes a minute.
 """

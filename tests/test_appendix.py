@@ -441,7 +441,7 @@ def test_what_is_said_of_decoding():
     assert abs(added["flashlearn"][len(rows) // 2] - added["cudnn"][len(rows) // 2]) < 0.5
 
 
-def test_what_is_said_of_a_multiprocessor_with_one_program():
+def test_what_is_said_of_an_sm_with_one_program():
     text, trials = WORDS, load("gpu_trials_h200")
     rows = trials["decoding, alone"]["rows"]
 

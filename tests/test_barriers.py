@@ -218,7 +218,7 @@ def step(ranges, N):
 
 def forward_run(
     q, k, v, causal, block_n=64, stages=2, consumers=2, programs=2, tickets=True, ranges=None, side=2, sinks=None,
-    softcap=None, per_multiprocessor=1, replaced=None,
+    softcap=None, ctas_per_sm=1, replaced=None,
 ):  # fmt: skip
     """o and lse by the package's kernel; under a mask so many rows side by side."""
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
@@ -231,7 +231,7 @@ def forward_run(
         forward.attention_forward_hopper_kernel, *given, lse, lse if ranges is None else ranges, step(ranges, N_q),
         taken if tickets else None, side, lse if sinks is None else sinks, B, H, N_q, N_k, H // H_kv, *with_softcap(D**-0.5, softcap),
         grid=(programs,), HEAD_DIM=D, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers, MASK=mask_of(causal, ranges),
-        SINKS=sinks is not None, PROGRAMS=per_multiprocessor, replaced=replaced,
+        SINKS=sinks is not None, PROGRAMS=ctas_per_sm, replaced=replaced,
     )  # fmt: skip
     assert taken == 0, "who takes the last ticket, one for each tile, begins anew"
     return o, lse
@@ -312,9 +312,9 @@ def backward_run(
     [
         ((1, 2, 1, 200, 300, 64, True), {"block_n": 128, "programs": 3}),
         ((1, 2, 2, 300, 300, 64, True), {"consumers": 3, "tickets": False}),
-        ((1, 3, 1, 150, 300, 64, True), {"stages": 3, "per_multiprocessor": 2}),
-        ((1, 3, 1, 150, 300, 64, False), {"stages": 3, "per_multiprocessor": 2, "tickets": False}),
-        ((1, 3, 1, 150, 300, 64, True), {"stages": 2, "per_multiprocessor": 2, "programs": 1}),
+        ((1, 3, 1, 150, 300, 64, True), {"stages": 3, "ctas_per_sm": 2}),
+        ((1, 3, 1, 150, 300, 64, False), {"stages": 3, "ctas_per_sm": 2, "tickets": False}),
+        ((1, 3, 1, 150, 300, 64, True), {"stages": 2, "ctas_per_sm": 2, "programs": 1}),
         ((1, 3, 1, 300, 300, 64, True), {"programs": 4}),  # three tiles of three rows, two and then one side by side
         ((2, 1, 1, 100, 192, 128, False), {"stages": 3, "tickets": False}),
         ((1, 4, 2, 300, 200, 64, False), {"stages": 3, "programs": 3}),
@@ -589,7 +589,7 @@ ITERATIONS = {  # which there are with so many consumers, and so many CTAs per S
     "first_iteration": ({"consumers": 2}, ""),
     "online_softmax_update": ({"consumers": 2}, "    acc = waited("),
     "trust": ({"consumers": 3}, "    acc = waited("),
-    "sequential_iteration": ({"per_multiprocessor": 2}, "    s = capped(warpgroup_mma_wait(0"),
+    "sequential_iteration": ({"ctas_per_sm": 2}, "    s = capped(warpgroup_mma_wait(0"),
 }
 
 
@@ -606,13 +606,13 @@ def test_the_package_s_forward_kernel_frees_each_stage_and_only_after_its_produc
             run(replaced={name: altered(function, (FREES, ""), (wait, f"{FREES}{wait}"))})
 
 
-@pytest.mark.parametrize("per_multiprocessor", (1, 2))
-def test_keys_that_no_query_sees_are_handed_back_when_they_have_landed(per_multiprocessor):
+@pytest.mark.parametrize("ctas_per_sm", (1, 2))
+def test_keys_that_no_query_sees_are_handed_back_when_they_have_landed(ctas_per_sm):
     """The first queries see the first block of keys, the others the last: eight blocks between are nobody's."""
     q, k, v, *_ = problem(1, 1, 1, 128, 640, 64, False)
     low, high = (torch.tensor(ends).repeat_interleave(64) for ends in ((0, 576), (64, 640)))
     ranges = torch.stack((low, high)).int()[None]
-    run = partial(forward_run, q, k, v, False, ranges=ranges, programs=1, per_multiprocessor=per_multiprocessor)
+    run = partial(forward_run, q, k, v, False, ranges=ranges, programs=1, ctas_per_sm=ctas_per_sm)
     o, _ = run()
     keys = torch.arange(640)
     seen = (keys >= low[:, None]) & (keys < high[:, None])

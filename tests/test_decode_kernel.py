@@ -223,9 +223,9 @@ def test_gradients_from_its_o_and_lse():
 
 
 @pytest.mark.parametrize(
-    "programs, N_k, multiprocessors, splits",
+    "programs, N_k, sms, splits",
     (
-        (8, 65536, 132, 33),  # 264 programs: two on each of 132 multiprocessors
+        (8, 65536, 132, 33),  # 264 programs: two on each of 132 sms
         (1, 65536, 132, 256),  # or as many as have 256 keys each
         (2, 8192, 132, 32),
         (2, 4096, 132, 16),
@@ -240,8 +240,8 @@ def test_gradients_from_its_o_and_lse():
         (0, 0, 132, 1),
     ),
 )
-def test_number_of_splits(programs, N_k, multiprocessors, splits):
-    assert decode_splits(programs, N_k, multiprocessors) == splits
+def test_number_of_splits(programs, N_k, sms, splits):
+    assert decode_splits(programs, N_k, sms) == splits
 
 
 @pytest.mark.parametrize("D", (1, 16, 64, 96, 128, 192, 256))
@@ -267,8 +267,8 @@ def test_splits_of_at_most_256_keys_have_blocks_of_their_own(keys, left, splits,
     ((8, 8192, 16), (8, 8191, None), (32, 2048, 4), (64, 1024, 2), (132, 512, 1), (1, 65536, None), (1, 67584, 132),
      (48, 65536, None), (24, 65536, 5), (133, 65536, None), (264, 65536, None), (0, 0, None)),
 )  # fmt: skip
-def test_a_program_has_a_multiprocessor_to_itself_where_keys_are_many(programs, N_k, splits):
-    """At least 512 keys each, and at most an eighth of 132 multiprocessors have none; of 48 key heads 96 would work, and 36 idle."""
+def test_a_program_has_an_sm_to_itself_where_keys_are_many(programs, N_k, splits):
+    """At least 512 keys each, and at most an eighth of 132 sms have none; of 48 key heads 96 would work, and 36 idle."""
     assert splits_alone(programs, N_k, 132) == splits
 
 

@@ -67,7 +67,7 @@ def test_bfloat16_in_the_interpreter_has_the_blocks_of_float32():
 
 @pytest.mark.parametrize("D, takes", ((100, False), (36, False), (104, True), (120, True)))
 def test_columns_of_wider_tensors(on, D, takes):
-    """Their strides suit the copy engine, but the rows of dense results need not."""
+    """Their strides suit the TMA, but the rows of dense results need not."""
     on((9, 0))
     q = torch.zeros(1, 2, 256, 128, dtype=fp16)[..., :D]
     found = fl.explain(q, q, q)
@@ -119,7 +119,7 @@ def test_on_hopper_wide_heads_have_small_blocks(on, D):
     ),
 )
 def test_on_hopper_masks_of_few_keys_have_small_blocks(on, options, block):
-    """At D = 64 two programs share a multiprocessor, where a query sees fewer than 3,072 keys by what the host knows."""
+    """At D = 64 two programs share an SM, where a query sees fewer than 3,072 keys by what the host knows."""
     on((9, 0))
     q = torch.zeros(1, 2, 9216, 64, dtype=fp16)
     assert fl.explain(q, q, q, **options).forward == ("hopper", {"o": (128, block)}, "")

@@ -50,7 +50,7 @@ class Case(NamedTuple):
 
 
 CASES = tuple(Case(*values) for values in itertools.product(GPUS, WAYS, DTYPES, HEAD_DIMS, (False, True)))
-# three slabs of 64 columns
+# three chunks of 64 columns
 CASES += tuple(Case(90, way, "float16", 192, causal) for way in ("forward", "backward") for causal in (False, True))
 # with masks and changed scores: forward, backward and decoding, in a window of packed documents, and with every option
 MASKED = tuple(
@@ -144,7 +144,7 @@ def call(api, torch, case: Case) -> None:
         for H_q, N_k in ((1, 4096), (rows, 4096), (rows // 2, 2**20 // case.D)):
             q, k, v, _ = tensors(H_q, 1, N_k, 1)
             api._forward(q, k, v, case.causal, 0.1)
-        q, k, v, _ = tensors(8, 1, 8192, 8)  # a program may have a multiprocessor to itself
+        q, k, v, _ = tensors(8, 1, 8192, 8)  # a program may have an SM to itself
         api._forward(q, k, v, case.causal, 0.1)
         return
     if case.way in ("backward", "in order"):

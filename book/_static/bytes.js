@@ -47,7 +47,7 @@ export function bytesExplorer(place) {
     scale: el("div"),
     chart: el("div"),
     verdict: el("p", { role: "status" }),
-    table: el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "every rung in numbers" }),
+    table: el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "every algorithm in numbers" }),
   };
   const controls = controlsOf(setting, changed);
   place.classList.add("explorer");
@@ -119,13 +119,13 @@ function paint(setting, parts) {
 }
 
 function table(algorithms) {
-  const heads = ["rung", "read", "written", "in all", "at least", "limit", "extra in HBM", "FLOPs"];
+  const heads = ["algorithm", "read", "written", "in all", "at least", "limit", "extra in HBM", "FLOPs"];
   const rows = algorithms.map((each) => [
     ...[each.name, bytes(each.read), bytes(each.written), bytes(each.bytes), duration(each.seconds), each.bound],
     ...[each.extra ? bytes(each.extra) : "none", `${(each.flops / 1e9).toPrecision(3)} G`],
   ]);
   const line = (cells) => el("tr", {}, el("th", { scope: "row" }, cells[0]), ...cells.slice(1).map((cell) => el("td", {}, cell)));
-  const caption = el("caption", {}, "One head in float16. Bytes as each rung counts them, to the byte.");
+  const caption = el("caption", {}, "One head in float16. Bytes as each algorithm counts them, to the byte.");
   const head = el("thead", {}, el("tr", {}, ...heads.map((name) => el("th", { scope: "col" }, name))));
   return el("table", {}, caption, head, el("tbody", {}, ...rows.map(line)));
 }

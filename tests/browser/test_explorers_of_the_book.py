@@ -66,13 +66,13 @@ def test_the_formulas_are_those_of_python(formulas, dtype, count):
     cases = list(settings(count))
     sizes = {"e": dtype.itemsize, "a": 4}
     told = formulas.evaluate(
-        """([cases, sizes]) => cases.map(at => Object.values(costs.ALGORITHMS).flat().map(rung =>
-             [rung.python, rung.cost({...at, ...sizes})]))""",
+        """([cases, sizes]) => cases.map(at => Object.values(costs.ALGORITHMS).flat().map(algorithm =>
+             [algorithm.python, algorithm.cost({...at, ...sizes})]))""",
         [cases, sizes],
     )
-    for at, rungs in zip(cases, told, strict=True):
-        assert [name for name, _ in rungs] == [name for names in FORMULAS.values() for name in names]
-        for name, found in rungs:
+    for at, algorithms in zip(cases, told, strict=True):
+        assert [name for name, _ in algorithms] == [name for names in FORMULAS.values() for name in names]
+        for name, found in algorithms:
             assert found == by_python(name, at, dtype), f"{name} of {at}"
 
 

@@ -237,18 +237,18 @@ def test_only_dq_depends_on_order(choice, D, causal):
 
 @pytest.mark.parametrize("D", (64, 128, 192))
 @pytest.mark.parametrize("causal", (False, True))
-def test_long_sequence(alone, D, causal, N=65536, slab=2048):
-    """65536 tokens against float64, the reference a slab of queries at a time."""
+def test_long_sequence(alone, D, causal, N=65536, chunk=2048):
+    """65536 tokens against float64, the reference a chunk of queries at a time."""
     torch.manual_seed(0)
     q, k, v, do = (torch.randn(1, 1, N, D, dtype=fp16, device="cuda") for _ in range(4))
     got = results(lambda *qkv: flash_attention(*qkv, causal=causal, return_lse=True), q, k, v, do)
     whole = Case(N, N, D)
     parts = {"o": [], "lse": [], "dq": []}
     dk, dv = torch.zeros_like(k, dtype=fp64), torch.zeros_like(v, dtype=fp64)
-    for start in range(0, N, slab):
-        seen = start + slab if causal else N
-        case = replace(whole, N_q=slab, N_k=seen, causal=causal)
-        part = oracle_of_slab(case, *(t[:, :, start : start + slab] for t in (q, do)), k[:, :, :seen], v[:, :, :seen])
+    for start in range(0, N, chunk):
+        seen = start + chunk if causal else N
+        case = replace(whole, N_q=chunk, N_k=seen, causal=causal)
+        part = oracle_of_chunk(case, *(t[:, :, start : start + chunk] for t in (q, do)), k[:, :, :seen], v[:, :, :seen])
         for name in parts:
             parts[name].append(part[name])
         dk[:, :, :seen] += part["dk"]
@@ -259,7 +259,7 @@ def test_long_sequence(alone, D, causal, N=65536, slab=2048):
         assert relative < 2e-3, f"{name}: relative error {relative:.2e}"
 
 
-def oracle_of_slab(case, q, do, k, v):
+def oracle_of_chunk(case, q, do, k, v):
     return results(lambda *qkv: plain_attention(case, *qkv), q.double(), k.double(), v.double(), do.double())
 
 

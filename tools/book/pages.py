@@ -26,7 +26,7 @@ from tools.book.address import Address
 from tools.book.colab import without_outputs
 
 EXPLORERS = {"tiling_explorer(": "tiling"}  # what a cell calls -> what the page shows in place of its still
-MAP = 'Every rung with what it moves, counted from its steps. <a href="_static/map.html">The same on one page, to print</a>.'
+MAP = 'Every algorithm with what it moves, counted from its steps. <a href="_static/map.html">The same on one page, to print</a>.'
 PREDICT = "application/vnd.flashlearn.predict+json"  # questions: see book/_static/predict.js
 
 
@@ -143,7 +143,7 @@ class Book:
         self.map()
 
     def map(self) -> None:
-        """The map of all rungs, as a page of the book and as one to print."""
+        """The map of all algorithms, as a page of the book and as one to print."""
         table = f'<div class="scroll" tabindex="0" role="group" aria-label="the map">{position.course_table()}</div>'
         words = f"# The map\n\n{MAP}\n\n{table}\n\n{position.legend()}\n"
         (self.source / "map.md").write_text(words, encoding="utf-8")

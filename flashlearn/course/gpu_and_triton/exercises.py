@@ -140,7 +140,7 @@ SCALE = (
     Case("every second element", _scaled(_random(600)[::2], 0.3),
          "x may have any stride: multiply offs by x.stride(0) for x, not for y"),
     Case("many programs", _programs(_random(5_000)),
-         "cut the vector into blocks of, say, 256: one program keeps one multiprocessor busy and no other", 0.0),
+         "cut the vector into blocks of, say, 256: one program keeps one SM busy and no other", 0.0),
     Case("the kernel does it all", _by_the_kernel(_random(1200)[::3], 1.5),
          "hand x over as it lies, with its stride: no .contiguous(), no product before or after the launch"),
 )
