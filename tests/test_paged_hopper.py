@@ -127,8 +127,8 @@ def test_whole_rows(programs):
 @pytest.mark.parametrize(
     ("name", "old", "new", "error"),
     [
-        slow("load", "mbarrier.wait(free.index(stage), (t // STAGES & 1) ^ 1)", "pass", Race),
-        slow("load", "else:  # not asked for\n                    mbarrier.arrive(full.index(stage), count=1)", "", Deadlock),
+        slow("load", "mbarrier.wait(buffers.free.index(stage), (t // STAGES & 1) ^ 1)", "pass", Race),
+        slow("load", "else:  # not issued\n                    mbarrier.arrive(buffers.full.index(stage), count=1)", "", Deadlock),
         slow("take_tile", "mbarrier.wait(buffers.full.index(stage), place.t // STAGES & 1)", "pass", Race),
         ("take_tile", "mbarrier.arrive(buffers.free.index(stage), count=1)", "pass", Deadlock),
         ("take_tile", "values = gl.where(rows[:, None] < place.keys, values", "values = gl.where(rows[:, None] >= 0, values", AssertionError),

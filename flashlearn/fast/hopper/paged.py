@@ -193,13 +193,10 @@ def load(buffers, share, problem, inputs, H_KV: gl.constexpr, PAGE: gl.constexpr
         table = inputs.table_ptr + b.to(gl.int64) * inputs.stride_tb
         numbers = pages_of(table, first, keys, problem.pages, inputs.stride_tn, PAGE)
         for tile in range(first, stop):
-            numbers_next = pages_of(
-                table, tile + 1, keys, problem.pages, inputs.stride_tn, PAGE
-            )  # on their way for an iteration
+            # on their way for an iteration
+            numbers_next = pages_of(table, tile + 1, keys, problem.pages, inputs.stride_tn, PAGE)
             stage = t % STAGES
-            mbarrier.wait(
-                buffers.free.index(stage), (t // STAGES & 1) ^ 1
-            )  # a fresh barrier lets the first iteration pass
+            mbarrier.wait(buffers.free.index(stage), (t // STAGES & 1) ^ 1)  # a fresh barrier lets the first pass
             for p in gl.static_range(KEYS // PIECE):
                 key = tile * KEYS + p * PIECE
                 if key < keys:
