@@ -19,6 +19,7 @@ from flashlearn.compiler.compile_only import compile_for
 from flashlearn.compiler.compiled_source import Call, compiled_for_hopper
 from flashlearn.exercises.altered import altered
 from flashlearn.simulator.simulated import tiles
+from tests.compiling import compiling
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: nothing is compiled", allow_module_level=True)
@@ -61,13 +62,7 @@ ALL = (
 @pytest.fixture(scope="module")
 def launched() -> dict:
     """(D, N, causal): the launches of two calls, in a process of its own, which compiles."""
-    done = subprocess.run(
-        [sys.executable, "-c", LAUNCH, json.dumps(ALL)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TRITON_INTERPRET": "0"},
-        encoding="utf-8",
-    )
+    done = compiling(LAUNCH, json.dumps(ALL))
     assert not done.returncode, done.stderr
     return dict(zip(ALL, map(json.loads, done.stdout.splitlines()), strict=True))
 
@@ -170,10 +165,7 @@ for kernel in launcher._compiled.values():
 )
 def test_products_are_under_way_together(way, D):
     """The assembler runs them one after the other where it finds too few registers, and only its remark C7512 tells."""
-    done = subprocess.run(
-        [sys.executable, "-c", REMARK, str(Path(__file__).parents[1]), f"{way} float16 {D} "],
-        capture_output=True, text=True, env={**os.environ, "TRITON_INTERPRET": "0"}, encoding="utf-8",
-    )  # fmt: skip
+    done = compiling(REMARK, str(Path(__file__).parents[1]), f"{way} float16 {D} ")
     assert not done.returncode, done.stderr[-2000:]
     kernels = done.stdout.splitlines()
     assert len(kernels) >= (1 if way == "windows" else 2) and set(kernels) == {"under way together"}, kernels
@@ -190,13 +182,7 @@ compile_only.compile_for(90)
 from flashlearn.kernels.backward import attention_delta
 attention_delta(*torch.empty(2, 1, 1, 64, 64))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TRITON_INTERPRET": "0"},
-        encoding="utf-8",
-    )
+    done = compiling(program)
     assert done.returncode and "out of resource: shared memory" in done.stderr, done.stderr
 
 

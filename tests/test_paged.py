@@ -28,6 +28,7 @@ from flashlearn.fast.paged import PagedPlan, PagedProblem, flash_attention_paged
 from flashlearn.fast.portable.launches import PortableLaunch
 from flashlearn.fast.target import INTERPRETED
 from flashlearn.kernels.recorder import Race, kernel_steps
+from tests.compiling import compiling
 from tests.slow import across, covering, slow
 
 fp16, bf16, fp32 = torch.float16, torch.bfloat16, torch.float32
@@ -373,13 +374,7 @@ for D, page in ((64, 16), (64, 256), (96, 128), (128, 16), (128, 64), (128, 128)
 @pytest.mark.slow  # a process of its own, which compiles
 def test_as_many_programs_are_launched_as_find_room():
     """Those that find none begin when others are through: with pages of 16 or 64 keys one in three once did."""
-    done = subprocess.run(
-        [sys.executable, "-c", OCCUPANCY],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TRITON_INTERPRET": "0"},
-        encoding="utf-8",
-    )
+    done = compiling(OCCUPANCY)
     assert not done.returncode, done.stderr
     found = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
     assert [launched for _, _, launched, _, _ in found] == [2, 3, 3, 2, 2, 3, 3]

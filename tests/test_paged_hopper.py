@@ -4,9 +4,6 @@ interpreter, beside the algorithm in float64."""
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -24,6 +21,7 @@ from flashlearn.fast.target import INTERPRETED
 from flashlearn.simulator.barriers import Race
 from flashlearn.simulator.scheduler import Deadlock
 from flashlearn.simulator.simulated import simulate, tiles
+from tests.compiling import compiling
 from tests.slow import across, slow
 
 interpreted = pytest.mark.skipif(
@@ -172,13 +170,7 @@ for D, page, B, queries, left, softcap in (
 @pytest.mark.slow  # a process of its own, which compiles
 def test_the_kernel_compiles_and_keeps_many_tiles_under_way():
     """For a GPU that is not there: D of 40 to 256, pages of 16 to 256, several queries, windows, softcaps, sinks."""
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILE],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TRITON_INTERPRET": "0"},
-        encoding="utf-8",
-    )
+    done = compiling(COMPILE)
     assert not done.returncode, done.stderr[-2000:]
     found = [[launch.split() for launch in line.split(", ")] for line in done.stdout.splitlines()]
     assert len(found) == 6

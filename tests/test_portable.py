@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -20,6 +17,7 @@ from flashlearn.fast.portable.backward import attention_backward_portable, atten
 from flashlearn.fast.portable.forward import attention_forward_portable
 from flashlearn.fast.portable.launches import DKDV, DQ, FORWARD, PortableLaunch, is_wide, portable_launch
 from flashlearn.fast.target import INTERPRETED
+from tests.compiling import compiling
 from tests.grid import CASES, Case, bf16, check, check_kernel, fp16, fp32, fp64, make, oracle, plain, traits, work
 from tests.slow import across, covering, slow
 
@@ -236,11 +234,5 @@ print([launch.constants["WIDE"] for launch in launches if "WIDE" in launch.const
 @pytest.mark.slow  # a process of its own, and a compiler; that of the lesson's kernels is in test_hopper_compiled.py
 def test_wide_offsets_compile():
     """The interpreter takes what the compiler rejects."""
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILE_WIDE],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TRITON_INTERPRET": "0"},
-        encoding="utf-8",
-    )
+    done = compiling(COMPILE_WIDE)
     assert done.stdout == "[True, True, True]\n", done.stderr

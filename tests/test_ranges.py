@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -17,6 +14,7 @@ from flashlearn.fast.hopper.ranges import Ranges, attention_ranges
 from flashlearn.fast.hopper.scheduling import make_semaphores
 from flashlearn.fast.portable.options import mean_seen
 from flashlearn.fast.target import INTERPRETED
+from tests.compiling import compiling
 from tests.ranges import CASES, KEYS, RAGGED, RANGES, attend, dense
 from tests.test_barriers import backward_run, forward_run, problem
 
@@ -176,11 +174,5 @@ def test_a_sink_takes_part_in_the_sum_alone(sink):
 @pytest.mark.slow  # a process of its own, and a compiler
 def test_the_kernel_of_spans_compiles_for_a_hopper_gpu():
     """The interpreter takes what the compiler rejects; a second call launches what the first compiled."""
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILE],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TRITON_INTERPRET": "0"},
-        encoding="utf-8",
-    )
+    done = compiling(COMPILE)
     assert done.stdout == "8 launches, 0 bytes of stack\n", done.stderr

@@ -20,7 +20,7 @@ Made by `make format` from the files and the first lines of their docstrings.
 
 ![The rooms of the package in layers: each imports only from the layers below it](layers.svg)
 
-The imports at the top of the modules are read. A room imports only from the layers below it, and from its own.
+The picture is computed from the imports at the top of the modules. A room imports from its own layer and from those below it.
 
 """
 TAIL = """
@@ -51,7 +51,7 @@ def imports(module: Path) -> Iterator[str]:
 
 
 def layers(package: Path) -> list[list[str]]:
-    """The rooms, lowest layer first: each as low as what it imports allows; rooms that need each other stand together."""
+    """The rooms, lowest layer first: each as low as what it imports allows; rooms that import each other share a layer."""
     needs = {
         room: {name for module in (package / room).rglob("*.py") for name in imports(module)} & set(rooms(package))
         for room in rooms(package)

@@ -1,4 +1,4 @@
-"""Answers that a notebook has ready: known mistakes, which `check` names, and answers that only tests load.
+"""The prepared answers of a notebook: known mistakes, which `check` names, and answers that only tests load.
 
 They are in `wrong.toml`, in the notebook's folder of `flashlearn/course`:
 

@@ -3,7 +3,7 @@
 What the operator adds to the launchers: automatic differentiation (first order), `torch.compile`, autocast,
 and the choice of the kernel. Registered with `torch.library` are `flashlearn::attention_forward`, its
 derivative `flashlearn::attention_backward`, and `flashlearn::attention_inference`, which is the first without
-a derivative and without lse: where neither is issued, less is to be done on every call. Each has a rule for
+a derivative and without lse: a call that wants neither has less to do. Each has a rule for
 fake tensors, so that a compiler can trace it without running it. They run on a GPU, or on the CPU in Triton's
 interpreter (see `flashlearn.fast.target`), and never fall back to anything else.
 """

@@ -45,7 +45,7 @@ def launch(
     arguments what Triton wants to compile for. dependent: the kernel may begin before the one before has ended
     (`flashlearn.fast.dependent_launch`).
 
-    exp2(s * scale - m) counts on one fused multiply-add, which Triton is issued: from 3.10 on it makes none unasked.
+    exp2(s * scale - m) counts on one fused multiply-add, which Triton is asked to make: from 3.10 on it makes none by itself.
     """
     values = tuple(constants.values())
     key = (kernel.fn, key, values, dependent)

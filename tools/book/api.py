@@ -93,7 +93,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
 
 def write(source: Path) -> None:
     """Write `api.md` into the source of the book."""
-    lines = ["# API", "", "What you call, with shapes, units and errors. Everything else is in the map of the code."]
+    lines = ["# API", "", "The functions and classes that you call, with shapes, units and errors."]
     for topic, names in TOPICS.items():
         lines += ["", f"## {topic}", "", "```{eval-rst}"]
         for name in names:

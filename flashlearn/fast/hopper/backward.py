@@ -2,7 +2,7 @@
 
 A CTA owns 128 keys, 64 for each consumer warpgroup, and walks over the blocks of queries. dK and dV stay in registers.
 S^T and dP^T are computed transposed, so that P^T and dS^T are the left factors of the next products, in registers. dQ
-needs dS the other way iteration: dS goes through shared memory, each consumer computes half of dQ, an iteration later, and a
+needs dS untransposed: dS goes through shared memory, each consumer computes half of dQ, an iteration later, and a
 warp of its own has TMA add that half to a float32 sum in HBM (`flashlearn.fast.hopper.dq_sums`).
 
 These additions come in any order, so that dQ may differ in its last bits from run to run. Deterministic (`DETERMINISTIC`),
@@ -274,8 +274,8 @@ def query_ranges_of(start, batch, problem, S_LAYOUT: gl.constexpr, MASK: gl.cons
 def next_block(head, block, heads, here, DETERMINISTIC: gl.constexpr):
     """The next query head and block of queries: of a head one block after the other, from the last up, then of the next head.
 
-    In order of a block one head after the other, then of the block above: a program waits for those of the keys before, which
-    see more blocks. If it had to at the last block of each head, all would take as long as the longest.
+    Deterministic: of a block one head after the other, then of the block above. A program waits for those of the keys before,
+    which see more blocks. If it had to at the last block of each head, all would take as long as the longest.
     heads: the first, and the one after the last.
     """
     if DETERMINISTIC:

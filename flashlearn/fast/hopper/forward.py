@@ -613,7 +613,7 @@ def products(t, q_tile, pairs, acc, buffers):
 def online_softmax_update(t, q_tile, sums, s, buffers, problem):
     """The softmax of S_t while P_{t-1} V_{t-1} is under way, then acc rescaled: m, l, acc, and P in pairs.
 
-    Three consumers have 160 registers a thread, and iteration P when the product before no longer needs its factors.
+    Three consumers have 160 registers a thread: they round P once the product before no longer needs its factors.
     """
     m_i, l_i, acc_next = sums
     THREE: gl.constexpr = buffers.row_sums.shape[0] == 6
