@@ -18,7 +18,7 @@ Made by `make format` from the files and the first lines of their docstrings.
 
 ## Layers
 
-![The rooms of the package in layers: each imports only from the layers below it](layers.svg)
+![The rooms of the package in layers, each above the rooms that it imports](layers.svg)
 
 The picture is computed from the imports at the top of the modules. A room imports from its own layer and from those below it.
 
