@@ -1,4 +1,4 @@
-"""In a real JupyterLab at 1280x720: the tiling explorer obeys the keyboard and stays in its place."""
+"""In a real JupyterLab: the tiling explorer obeys keyboard and mouse, and stays in its place."""
 
 import re
 
@@ -87,7 +87,66 @@ def test_it_fits_a_projector(explorer):
     boxes.append(explorer.cell.locator(".flashlearn-travel").bounding_box())
     assert boxes[0]["width"] > 1000
     assert max(box["x"] + box["width"] for box in boxes) <= 1280, "a control is off the screen"
-    assert max(box["y"] + box["height"] for box in boxes) - boxes[0]["y"] <= 600  # what JupyterLab leaves of 720
+    assert max(box["y"] + box["height"] for box in boxes) - boxes[0]["y"] <= 660  # of 720, without JupyterLab's bars
+
+
+LAID_OUT = """stepper => {
+  const width = node => node.getBoundingClientRect().width;
+  const scrolls = node => /auto|scroll/.test(getComputedStyle(node).overflow)
+    && (node.scrollWidth > node.clientWidth || node.scrollHeight > node.clientHeight);
+  const controls = [...stepper.querySelectorAll(".flashlearn-bars .widget-inline-hbox, .flashlearn-bars button")];
+  return {
+    tracks: [...stepper.querySelectorAll(".noUi-target")].map(width),
+    scrolling: [stepper, ...stepper.querySelectorAll("*")].filter(scrolls).map(node => node.className),
+    outside: controls.filter(node => node.getBoundingClientRect().right > stepper.getBoundingClientRect().right + 1).length,
+    height: stepper.querySelector(".flashlearn-bars").getBoundingClientRect().bottom - stepper.getBoundingClientRect().top,
+    room: stepper.closest(".jp-WindowedPanel-outer").clientHeight,
+  }
+}"""
+
+
+@pytest.mark.parametrize("size", [(1280, 720), (1366, 768), (1440, 900), (1920, 1080)], ids=lambda size: str(size[0]))
+def test_sliders_can_be_dragged_beside_the_file_browser(explorer, size):
+    page = explorer.page
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    page.evaluate("window.jupyterapp.commands.execute('application:toggle-left-area')")
+    page.wait_for_timeout(500)
+    try:
+        found = explorer.cell.locator(".flashlearn-stepper").evaluate(LAID_OUT)
+        assert len(found["tracks"]) == 6 and min(found["tracks"]) >= 120
+        assert found["scrolling"] == [] and found["outside"] == 0
+        assert found["height"] <= found["room"], "what is changed and what changes are on one screen"
+        track = slider(explorer, "N").locator("xpath=ancestor::*[contains(@class, 'noUi-target')]")
+        track.scroll_into_view_if_needed()
+        box, handle = track.bounding_box(), slider(explorer, "N").bounding_box()
+        page.mouse.move(handle["x"] + handle["width"] / 2, handle["y"] + handle["height"] / 2)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * 5 / 15, handle["y"] + 5, steps=5)  # N is from 1 to 16
+        page.mouse.up()
+        expect(slider(explorer, "N")).to_have_attribute("aria-valuenow", "6.0")
+        expect(explorer.image).to_have_attribute("title", re.compile("Step 1 of 5"))
+        explorer.screenshot(f"explorer beside files {size[0]}")
+    finally:
+        page.evaluate("window.jupyterapp.commands.execute('application:toggle-left-area')")
+        page.set_viewport_size({"width": 1280, "height": 720})
+
+
+def test_projected_the_picture_keeps_its_size_and_no_caption_is_covered(explorer):
+    page, stepper = explorer.page, explorer.cell.locator(".flashlearn-stepper")
+    explorer.project()
+    explorer.turn_to(stepper)
+    page.keyboard.press("Home")
+    heights, said = set(), set()
+    for number in range(1, 12):
+        expect(explorer.status).to_contain_text(f"Step {number} of")
+        page.mouse.move(600 + number, 300)
+        heights.add(explorer.image.bounding_box()["height"])
+        bottoms = [each.bounding_box()["y"] + each.bounding_box()["height"] for each in (explorer.status, explorer.fit)]
+        assert max(bottoms) <= stepper.locator(".flashlearn-bars").bounding_box()["y"]
+        said.add(explorer.status.text_content())
+        page.keyboard.press("ArrowRight")
+    assert len(heights) == 1 and heights.pop() > 390 and len(said) == 11
+    explorer.project(False)
 
 
 def test_projected_it_stays_until_the_reader_scrolls(explorer):

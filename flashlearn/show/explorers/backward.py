@@ -16,8 +16,7 @@ from flashlearn.core.inputs import check_bool
 from flashlearn.core.steps import Step, hbm_bytes, matmul_flops, record
 from flashlearn.show.draw.backward_chip import draw_backward_chip
 from flashlearn.show.draw.gradients import draw_gradient_row
-from flashlearn.show.explorers.controls import check_choice, look
-from flashlearn.show.widgets import Stepper
+from flashlearn.show.explorers.controls import Explorer, check_choice, look, row, slider_look
 
 ROW, TILES = "one row", "tiles"
 N, D, BLOCK = 8, 2, 2  # tokens, head dimension, rows of a block of Q and of K
@@ -33,7 +32,7 @@ ALT = {
 }
 
 
-class BackwardExplorer(Stepper):
+class BackwardExplorer(Explorer):
     """A stepper with two views: one row whose scores and dP can be moved, and the tiles that a chosen block meets.
 
     All controls work from the keyboard.
@@ -54,14 +53,13 @@ class BackwardExplorer(Stepper):
         self._arrange()
 
     def _arrange(self) -> None:
-        """The controls in two rows below the sentence; those of the other view are not shown."""
-        self.slider.layout.width = "240px"
+        """The controls below the sentence; those of the other view are not shown."""
         for control in (self.view, self.follow, self.form, self.causal, *self.scores, *self.arrived):
             control.observe(lambda change: self._changed(), "value")
-        first = widgets.HBox([self.play, self.back, self.slider, self.next])
-        self.tiles_bar = widgets.HBox([self.follow, self.form, self.causal])
-        self.row_bar = widgets.HBox([*self.scores, *self.arrived])
-        self.controls.children = (first, widgets.HBox([self.view, self.tiles_bar]), self.row_bar)
+        first = row(self.play, self.back, self.next, self.view, self.slider)
+        self.tiles_bar = row(self.follow, self.form, self.causal)
+        self.row_bar = row(*self.scores, *self.arrived)
+        self.controls.children = (first, self.tiles_bar, self.row_bar)
         self.children = (self.picture, self.fit, self.sentence, self.controls, self.names)
         self._show_bars()
 
@@ -148,4 +146,4 @@ def _amount(name: str, value: float, tooltip: str) -> widgets.FloatSlider:
     """A slider for a score or for dP; it acts when it is let go, or at each press of an arrow key."""
     acts = {"continuous_update": False, "tooltip": tooltip, "readout_format": ".1f"}
     bounds = {"min": -LARGEST, "max": LARGEST, "step": 0.5}
-    return widgets.FloatSlider(description=name, value=value, **bounds, **acts, **look(150, 28))
+    return widgets.FloatSlider(description=name, value=value, **bounds, **acts, **slider_look(28))

@@ -8,14 +8,13 @@ import torch
 from flashlearn.gpu import layout_steps, program_steps
 from flashlearn.show.draw.programs import draw_programs
 from flashlearn.show.draw.strides import draw_strides
-from flashlearn.show.explorers.controls import check_choice, look, slider
-from flashlearn.show.widgets import Stepper
+from flashlearn.show.explorers.controls import Explorer, check_choice, row, slider, slider_look
 
 BLOCKS = (1, 2, 4, 8, 16)
-LOOK = look(230, 50)
+LOOK = slider_look(50)
 
 
-class StrideExplorer(Stepper):
+class StrideExplorer(Explorer):
     """A stepper over the elements of x (2, 4, 3), with a slider per index and a box that swaps two strides."""
 
     def __init__(self):
@@ -33,7 +32,7 @@ class StrideExplorer(Stepper):
         self.transposed.observe(lambda change: self._transpose(), "value")
         for control in self.index:
             control.observe(lambda change: self._go_to_index(), "value")
-        self.controls.children += (widgets.HBox([*self.index, self.transposed]),)
+        self.controls.children += (row(*self.index, self.transposed),)
 
     def _transpose(self) -> None:
         view = self.x.transpose(1, 2) if self.transposed.value else self.x
@@ -65,21 +64,23 @@ class StrideExplorer(Stepper):
             self.slider.value = next(n for n, step in steps if step.values.get("index") == wanted)
 
 
-class ProgramExplorer(Stepper):
+class ProgramExplorer(Explorer):
     """A stepper over the programs of a launch, with sliders for N, BLOCK, heads and batch entries."""
 
     def __init__(self, N: int = 10, block: int = 4, H: int = 2, B: int = 2):
         self.N = slider("N", (1, 32), N, "rows of Q: elements to be cut into blocks", LOOK)
         check_choice("block", BLOCKS, block)
         acts = {"continuous_update": False, "tooltip": "lanes of one program"}
-        self.block = widgets.SelectionSlider(description="BLOCK", options=BLOCKS, value=block, **acts, **look(240, 60))
+        self.block = widgets.SelectionSlider(
+            description="BLOCK", options=BLOCKS, value=block, **acts, **slider_look(60)
+        )
         self.H = slider("heads", (1, 3), H, "heads: the second axis", LOOK, "H")
         self.B = slider("batch", (1, 2), B, "batch entries: the third axis", LOOK, "B")
         alt = "A launch grid of programs by batch entry, head and block, and the lanes of the current program."
         super().__init__(self._programs(), draw_programs, alt=alt, figsize=(12.8, 4.6), interval=700)
         for control in (self.N, self.block, self.H, self.B):
             control.observe(lambda change: self.show(self._programs()), "value")
-        self.controls.children += (widgets.HBox([self.N, self.block, self.H, self.B]),)
+        self.controls.children += (row(self.N, self.block, self.H, self.B),)
 
     def _programs(self):
         return program_steps(self.N.value, self.block.value, H=self.H.value, B=self.B.value, name="Q")

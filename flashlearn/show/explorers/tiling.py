@@ -5,7 +5,6 @@ One definition of what fits, that of `sram_elements`: elements of the tiles Q_i,
 
 from __future__ import annotations
 
-import html
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -28,12 +27,10 @@ from flashlearn.core.steps import Step, hbm_bytes, record
 from flashlearn.show.animation import moving
 from flashlearn.show.draw.memory import budget_step, draw_budget
 from flashlearn.show.draw.tiling import draw_tiling
-from flashlearn.show.explorers.controls import check_choice, look, slider
-from flashlearn.show.frame import at, paint, png, rescales, words
-from flashlearn.show.widgets import Stepper
+from flashlearn.show.explorers.controls import Explorer, check_choice, look, row, slider, slider_look
+from flashlearn.show.frame import paint, png, rescales, words
 
 D, LONGEST, LARGEST = 4, 16, 12  # head dimension at first, the most tokens, the most rows of a block
-LOOK = look(168, 42)
 V1, V2, STANDARD = "FlashAttention-1 · K, V outside", "FlashAttention-2 · Q outside", "Standard · S, P stored"
 SHORT = {V1: "FlashAttention-1", V2: "FlashAttention-2", STANDARD: STANDARD}  # for three panels
 STEPS: dict[str, Callable[..., Iterable[Step]]] = {
@@ -58,7 +55,7 @@ CALM = 0.6  # seconds since the last step, or there are no such frames: whoever 
 ALT = "HBM with Q, K, V and O, and the tiles on chip, for FlashAttention-1 and FlashAttention-2 side by side."
 
 
-class TilingExplorer(Stepper):
+class TilingExplorer(Explorer):
     """A stepper over both versions, and controls that record both anew.
 
     All controls work from the keyboard. Blocks that do not fit in the SRAM are shown with what they would need.
@@ -74,12 +71,14 @@ class TilingExplorer(Stepper):
         causal: bool = True,
         mask: str | None = None,
     ):
-        self.dimension = slider("D", (3, 8), D, "head dimension: columns of Q, K, V and O; d in the paper", LOOK)
-        self.length = slider("N", (1, LONGEST), N, "tokens: rows of Q, K and V", LOOK)
-        self.block_q = slider("B_r", (1, LARGEST), block_q, "rows in a block of Q", LOOK, "block_q")
-        self.block_k = slider("B_c", (1, LARGEST), block_k, "rows in a block of K and V", LOOK, "block_k")
+        self.dimension = slider(
+            "D", (3, 8), D, "head dimension: columns of Q, K, V and O; d in the paper", slider_look(24)
+        )
+        self.length = slider("N", (1, LONGEST), N, "tokens: rows of Q, K and V", slider_look(24))
+        self.block_q = slider("B_r", (1, LARGEST), block_q, "rows in a block of Q", slider_look(30), "block_q")
+        self.block_k = slider("B_c", (1, LARGEST), block_k, "rows in a block of K and V", slider_look(30), "block_k")
         fits = "elements of tiles that fit on chip; m and ℓ are not counted"
-        self.sram = slider("SRAM", (10, 128), sram, fits, LOOK, "sram")
+        self.sram = slider("SRAM", (10, 128), sram, fits, slider_look(46), "sram")
         rules, who = [BY_HAND, FITTING, PAPER], "who chooses B_r and B_c"
         self.rule = widgets.Dropdown(description="blocks", options=rules, tooltip=who, **look(190, 46))
         seen = "which keys a query sees: all, those up to its own, its own and the three before, those of its document"
@@ -90,11 +89,11 @@ class TilingExplorer(Stepper):
         self.mask = widgets.Dropdown(description="mask", **masks, **look(190, 38))
         panels = {"tooltip": "what is shown side by side", **look(190, 48)}
         self.beside = widgets.Dropdown(description="beside", options=list(BESIDE), **panels)
-        narrow = {"indent": False, "layout": {"width": "124px"}, "tooltip": "show tiles on their way at every step on"}
+        narrow = {"indent": False, "layout": {"width": "130px"}, "tooltip": "show tiles on their way at every step on"}
         self.travel = widgets.Checkbox(description="tiles travel", value=moving(), **narrow)
         self.travel.add_class("flashlearn-travel")
         next_one = "go on to the next step in which a maximum rises and a row is scaled"
-        wide = {"layout": {"width": "150px"}, "tooltip": next_one}
+        wide = {"layout": {"width": "160px"}, "tooltip": next_one}
         self.rescaling = widgets.Button(description="next rescaling ▶", **wide)
         self.fit = widgets.HTML()
         self.fit.add_class("flashlearn-fit")
@@ -103,16 +102,13 @@ class TilingExplorer(Stepper):
         self._arrange()
 
     def _arrange(self) -> None:
-        """The controls in two rows below the sentence, and what they do."""
-        self.slider.layout.width = "240px"
-        self.back.layout.width = self.next.layout.width = "80px"
+        """The controls below the sentence, and what they do."""
         self.rescaling.on_click(lambda button: self._next_rescaling())
         sizes = (self.length, self.dimension, self.block_q, self.block_k, self.sram)
         for control in (*sizes, self.rule, self.mask, self.beside):
             control.observe(lambda change: self._changed(), "value")
-        steps = widgets.HBox([self.play, self.back, self.next, self.rescaling, self.slider, self.rule, self.beside])
-        others = widgets.HBox([*sizes, self.mask, self.travel])
-        self.controls.children = (steps, others)
+        steps = row(self.play, self.back, self.next, self.rescaling, self.slider)
+        self.controls.children = (steps, row(*sizes, self.mask, self.rule, self.beside, self.travel))
         self.children = (self.picture, self.fit, self.sentence, self.controls, self.names)
 
     def _changed(self) -> None:
@@ -207,15 +203,8 @@ class TilingExplorer(Stepper):
         super().paint()
         self._shown, self._last = number, time.monotonic()
 
-    def _described(self, number: int) -> str:
-        """Each sentence below its own panel."""
-        columns = "".join(
-            f'<div style="flex:1"><span style="position:absolute;left:-9999px">{title}: </span>'
-            f"{html.escape(words(step) if title else step.sentence)}</div>"
-            for title, step in at(self.runs, number).items()
-        )
-        style = "display:flex;gap:24px;max-width:1280px;font-size:16px;line-height:18px;min-height:72px"
-        return f'<div role="status" aria-live="polite" style="{style}">{columns}</div>'
+    def _said(self, title: str, step: Step) -> str:
+        return words(step) if title else step.sentence
 
     def _next_rescaling(self) -> None:
         """Go to the next step in which a maximum rises in either version, from the start again after the last."""
