@@ -9,9 +9,9 @@ import math
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, make_dataclass
 from functools import partial
-from types import FunctionType, SimpleNamespace
+from types import FrameType, FunctionType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -169,6 +169,7 @@ class Names:
         )  # elements, as all kinds are kept as float32 here
         self.used = self.bytes = 0
         self.spaces: dict[int, dict[str, Any]] = {}
+        self.aggregates: dict[Any, type] = {}
 
     # Functions of the kernel, with these names in place of Gluon's
 
@@ -181,12 +182,26 @@ class Names:
             for name, value in (old | replaced).items():
                 if type(value).__name__ == "constexpr":
                     space[name] = value.value
+                elif getattr(value, "__triton_aggregate__", False):
+                    space[name] = self.aggregate(value, replaced)
                 elif name in replaced or hasattr(getattr(value, "fn", None), "__code__") or _plain(value, old):
                     space[name] = self.here(value, replaced)
             space.update(self.names())
         made = FunctionType(plain.__code__, self.spaces[id(old)], plain.__name__, plain.__defaults__, plain.__closure__)
         made.__kwdefaults__ = plain.__kwdefaults__
         return made
+
+    def aggregate(self, aggregate: Any, replaced: dict[str, Any]) -> type:
+        """A Gluon aggregate as a plain class; `replaced` may name its methods, such as "Pipeline.consumer_wait"."""
+        if aggregate not in self.aggregates:
+            name, fields = aggregate.__name__, aggregate.__aggregate_fields__
+            made = self.aggregates[aggregate] = make_dataclass(
+                name, [(each, Any, aggregate.__aggregate_defaults__.get(each, MISSING)) for each in fields]
+            )
+            for method, function in vars(aggregate).items():
+                if hasattr(getattr(function, "fn", None), "__code__"):
+                    setattr(made, method, self.here(replaced.get(f"{name}.{method}", function), replaced))
+        return self.aggregates[aggregate]
 
     def names(self) -> dict[str, Any]:
         barriers = SimpleNamespace(
@@ -218,9 +233,7 @@ class Names:
     # Shared memory, copies, products
 
     def allocate_shared_memory(self, dtype: Any, shape: list[int], layout: Any = None) -> Buffer | Row:
-        caller = sys._getframe(1)
-        line = linecache.getline(caller.f_code.co_filename, caller.f_lineno)
-        name = (re.match(r"\s*(\w+) =", line) or ["", "buffer"])[1]
+        name = _assigned(sys._getframe(1))
         if layout is Barrier:
             return Row([Barrier(self.sim, f"{name}[{i}]") for i in range(shape[0])], shape)
         size = math.prod(shape)
@@ -427,6 +440,16 @@ class Names:
 def _plain(value: Any, names: dict[str, Any]) -> bool:
     """A function of the same module, which may be one of the kernel's, without Gluon's decorator."""
     return inspect.isfunction(value) and value.__globals__ is names and not value.__closure__
+
+
+def _assigned(caller: FrameType | None) -> str:
+    """The name that a function's result is given where it is called, or, by a function that returns it, where that is called."""
+    while caller:
+        line = linecache.getline(caller.f_code.co_filename, caller.f_lineno).strip()
+        if not line.startswith("return "):
+            return (re.match(r"(\w+) =", line) or ["", "buffer"])[1]
+        caller = caller.f_back
+    return "buffer"
 
 
 class _Layout:
