@@ -102,7 +102,7 @@ def on_axes(name, number):
     with style.context(STYLE):
         fig = Figure(figsize=size, dpi=100)
         canvas = FigureCanvasAgg(fig)
-        function(fig.add_axes((0, 0, 1, 1)), steps[number])
+        draw.paint(function, fig.add_axes((0, 0, 1, 1)), steps[number])
     return fig, canvas
 
 
@@ -184,7 +184,7 @@ def test_the_states_of_scores_differ_without_colours():
     for words in ("done", "now", "masked", "never visited"):
         text = next(text for text in fig.findobj(Text) if text.get_text() == words)
         box = text.get_window_extent()
-        swatch = picture.crop((round(box.x0) - 26, round(550 - box.y1), round(box.x0) - 3, round(550 - box.y0)))
+        swatch = picture.crop((round(box.x0) - 36, round(550 - box.y1), round(box.x0) - 8, round(550 - box.y0)))
         looks.append(np.asarray(swatch.resize((23, 20))).astype(int))
     for place, one in enumerate(looks):
         for other in looks[:place]:

@@ -1,7 +1,6 @@
 """Pictures: every step of every softmax can be painted, and what is painted is what the step says."""
 
 import io
-import itertools
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from flashlearn.show import picture, play
 from flashlearn.show.draw import COLOURS, draw_row, draw_terms, draw_tree
 from flashlearn.show.draw.style import MEANING, colour, number, tint
 from flashlearn.show.frame import as_runs, at, count, paint, transcript
-from tests.drawing import painted, texts
+from tests.drawing import sound, texts
 from tests.slow import across, every, slow
 
 INF, NAN = float("inf"), float("nan")
@@ -40,18 +39,19 @@ ROWS = {
 def test_draw_row_takes_any_row(steps, row):
     run = fl.record(steps(torch.tensor(ROWS[row])))
     for step in run[:: max(1, len(run) // 4)] + run[-1:]:
-        assert texts(draw_row, step)
+        for narrow in (False, True):
+            sound(draw_row(step, narrow=narrow), usual=row != "long")
 
 
 @pytest.mark.parametrize("n", [4, 10, 11, 12, 13, 16])
 def test_values_above_bars_do_not_overlap(n):
     """Of equal height, and as long as weights and logits come."""
     step = fl.record(fl.online_softmax_steps(torch.full((n,), -1.25)))[-1]
-    ax = painted(draw_row, step, render=True)
-    values = ("−1.25", number(1 / n))
-    boxes = [text.get_window_extent() for text in ax.texts if text.get_fontsize() < 16 and text.get_text() in values]
-    assert len(boxes) == (2 * n if n <= 12 else 0)
-    assert not any(a.x0 + 1 < b.x1 and b.x0 + 1 < a.x1 and a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+    for narrow in (False, True):
+        scene = sound(draw_row(step, narrow=narrow))
+        values = [item for item in scene.words() if item.id.endswith("-value")]
+        assert len(values) <= (2 * n if n <= 12 else 0)
+        assert narrow or len(values) == (2 * n if n <= 12 else 0)
 
 
 @pytest.mark.parametrize("n", [0, 1, 5, 26, slow(64)])
@@ -62,12 +62,28 @@ def test_draw_tree_takes_any_row(n):
 
 def test_row_shows_the_numbers_of_the_step():
     steps = fl.record(fl.online_softmax_steps(X))
-    shown = texts(draw_row, steps[2])
-    assert {"5", "1.1851", "rescaled: 1.3679 × 0.1353", "= 0.1851, then + 1"} <= set(shown)
-    assert "pass 1 of 2: maximum and sum" in shown
-    assert "read 12 B   written 0 B" in shown
-    assert "0.831" not in shown
-    assert "0.831" in texts(draw_row, steps[6])
+    scene = draw_row(steps[2])
+    assert {"5", "1.1851", "3 →", "1.3679 →", "× e3−5 = 0.1353", "+ e5−5 = 1"} <= set(scene.texts())
+    assert {"pass 1 of 2: maximum and sum", "read 12 B · written 0 B", "12 B"} <= set(scene.texts())
+    assert "0.831" not in scene.texts() and "0.831" in draw_row(steps[6]).texts()
+    unit = scene["before"].rect.w / 1.3679
+    assert scene["kept"].rect.w == pytest.approx(1.3679 * 0.1353 * unit, rel=1e-3)
+    assert scene["added"].rect.w == pytest.approx(unit, rel=1e-3)
+
+
+def test_bars_are_as_high_as_their_values_and_look_as_they_were_read():
+    scene = draw_row(fl.record(fl.online_softmax_steps(X))[2])
+    bars = [scene[f"x{j}"] for j in range(4)]
+    heights = [bar.rect.h for bar in bars]
+    assert [height / heights[3] for height in heights] == pytest.approx(X.tolist())
+    assert [(bar.look.face, bar.look.tone, bar.look.dashed) for bar in bars] == [
+        ("S", "light", False),
+        ("S", "light", False),
+        ("S", "", False),
+        ("", "", True),
+    ]
+    assert scene["m"].rings[0][0][1] == pytest.approx(bars[2].rect.y), "the line of the maximum touches its bar"
+    assert draw_row(fl.record(fl.online_softmax_steps(torch.tensor([1.0, -INF])))[1])["x1"].look.hatched
 
 
 def test_row_shows_a_wrong_algorithm_as_wrong():
@@ -76,17 +92,17 @@ def test_row_shows_a_wrong_algorithm_as_wrong():
 
     step = fl.record(fl.online_softmax_steps(X))[2]
     wrong = replace(step, values={**step.values, "l_i": torch.tensor([2.3679])})
-    assert "2.3679" in texts(draw_row, wrong) and "1.1851" not in texts(draw_row, wrong)
+    assert "2.3679" in draw_row(wrong).texts() and "1.1851" not in draw_row(wrong).texts()
 
 
 def test_the_sum_without_its_correction_is_drawn_wrong_and_the_other_right():
     thread = torch.arange(1.0, 7.0)
     wrong, right = fl.record(uncorrected_sum_steps(thread)), fl.record(fl.online_softmax_steps(thread))[:6]
     assert wrong[-1].output[1].item() == 6 and right[-1].values["l_i"].item() == pytest.approx(1.5781, abs=1e-4)
-    shown, other = texts(draw_terms, wrong[3]), texts(draw_terms, right[3])
+    shown, other = draw_terms(wrong[3]).texts(), draw_terms(right[3]).texts()
     assert "too large by 2.447" in shown and "too large" not in " ".join(other) and "right" in other
-    assert {"e^(1−1)", "e^(2−2)", "e^(4−4)"} <= set(shown) and "e^(5−5)" not in shown
-    assert {"e^(1−4)", "e^(2−4)", "0.1353", "0.0498"} <= set(other)
+    assert {"e1−1", "e2−2", "e4−4"} <= set(shown) and "e5−5" not in shown
+    assert {"e1−4", "e2−4", "0.1353", "0.0498"} <= set(other)
     assert "1.553" in other and "1.553" not in shown
 
 
@@ -94,15 +110,16 @@ def test_the_sum_without_its_correction_is_drawn_wrong_and_the_other_right():
 def test_the_terms_of_any_row_can_be_drawn(row):
     for algorithm in (uncorrected_sum_steps, fl.online_softmax_steps):
         for step in fl.record(algorithm(torch.tensor(ROWS[row])))[:4]:
-            assert texts(draw_terms, step)
+            for narrow in (False, True):
+                sound(draw_terms(step, narrow=narrow))
 
 
 @pytest.mark.parametrize("other", [INF, NAN])
 def test_a_sum_that_is_no_number_is_not_called_right(other):
     run = fl.record(fl.online_softmax_steps(torch.tensor([1.0, other, 2.0])))
-    assert "right" in texts(draw_terms, run[0])
+    assert "right" in draw_terms(run[0]).texts()
     for step in run[1:]:
-        shown = texts(draw_terms, step)
+        shown = draw_terms(step).texts()
         assert "ℓ is NaN" in shown and "right" not in shown
         assert "dashed: e^(x − m) of all that was read, NaN" in shown
 

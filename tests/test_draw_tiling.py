@@ -1,31 +1,25 @@
 """Pictures of tiles: whatever is recorded can be painted, and what is painted is what the step says."""
 
+import timeit
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
-from matplotlib.colors import to_rgb
 
 import flashlearn as fl
 from flashlearn.core.inputs import Sizes
 from flashlearn.core.steps import Step, Tile
 from flashlearn.show.draw import (
-    backward,
     budget_step,
-    colour,
-    draw_backward,
     draw_budget,
     draw_matmul,
     draw_tiling,
-    tiling,
+    scene_of,
 )
-from flashlearn.show.draw.sheet import Grid, blocks_of
 from flashlearn.show.draw.style import fixed, index
-from flashlearn.show.frame import as_runs, paint
-from tests.drawing import painted, readable
+from tests.drawing import sound
+from tests.drawing import texts as old_texts
 from tests.slow import across, every, slow
-from tests.speed import times_plain
 
 
 def qkv(N_q=12, N_k=12, D=4, H=1, H_kv=1, seed=94):
@@ -34,21 +28,17 @@ def qkv(N_q=12, N_k=12, D=4, H=1, H_kv=1, seed=94):
     return [torch.randn(shape, generator=generator) for shape in shapes]
 
 
-def axes_of(step, draw=draw_tiling, width=12.8):
-    return painted(draw, step, size=(width, 5.0))
+def texts(step, draw=draw_tiling, **how):
+    return scene_of(partial(draw, **how), step).texts()
 
 
-def texts(step, draw=draw_tiling, width=12.8):
-    return [text.get_text() for text in axes_of(step, draw, width).texts]
+def names(tiles):
+    return {tile.name for tile in tiles}
 
 
-def pixels(step, draw=draw_tiling, size=(12.8, 5.0)):
-    return np.asarray(paint(as_runs(step.run) if step.run else {"": [step]}, step.number, draw, size)) / 255
-
-
-def area(picture, name):
-    """How many pixels have exactly the full colour of this matrix."""
-    return int((np.abs(picture - np.array(to_rgb(colour(name)))).max(-1) < 0.004).sum())
+def area(scene, face, tone=""):
+    """How many pixels have the colour of this role, in HBM, on chip and outside."""
+    return sum(shape.rect.w * shape.rect.h for shape in scene.shapes(face, tone=tone) if shape.rect)
 
 
 VERSIONS = {"v1": fl.tiled_attention_v1_steps, "v2": fl.tiled_attention_v2_steps}
@@ -66,13 +56,14 @@ PROBLEMS = {
 }
 
 
-@pytest.mark.parametrize("version, problem, width", across(VERSIONS, PROBLEMS, [6.4, 12.8]))
-def test_any_run_can_be_painted(version, problem, width):
+@pytest.mark.parametrize("version, problem, narrow", across(VERSIONS, PROBLEMS, [False, True]))
+def test_any_run_can_be_painted(version, problem, narrow):
     sizes, options = PROBLEMS[problem]
     run = fl.record(VERSIONS[version](*qkv(**sizes), **options))
-    for step in {0: run[0], 1: run[len(run) // 2], 2: run[-1]}.values():
-        shown = texts(step, width=width)
-        assert {"HBM", "SRAM", "S is never stored:"} <= set(shown)
+    scenes = [draw_tiling(step, narrow=narrow) for step in (run[0], run[len(run) // 2], run[-1])]
+    for scene in scenes:
+        assert "S: never stored" in sound(scene, apart=4).texts()
+        assert (scene.width, scene.height) == (scenes[0].width, scenes[0].height), "nothing jumps"
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -83,29 +74,28 @@ def test_names_shapes_and_bytes_are_those_of_the_step(version):
     traffic = fl.hbm_bytes(step.so_far)
     assert f"▼ read {traffic.read:,} B" in shown and f"▲ written {traffic.written:,} B" in shown
     assert f"+{fl.hbm_bytes([step]).read:,}" in shown
-    assert f"{sum(tile.nbytes for tile in step.on_chip):,} B on chip" in shown
+    assert f"{sum(tile.nbytes for tile in step.on_chip):,} B" in shown
     names = {"v1": {"Q₂ ▼", "K₁ᵀ", "V₁", "S₂₁", "O₂ ▼▲"}, "v2": {"Q₂", "K₁ᵀ ▼", "V₁ ▼", "S₂₁", "acc₂"}}
     assert names[version] <= set(shown)
     assert {"3×4", "4×3", "3×3"} <= set(shown)  # the last block of Q has three rows
     assert {"8", "9", "10"} <= set(shown)
 
 
+@pytest.mark.parametrize("narrow", [False, True])
 @pytest.mark.parametrize("version", [slow("v1"), "v2"])
-def test_rescaling_is_marked_with_its_factor(version):
+def test_rescaling_is_marked_with_its_factor(version, narrow):
     run = fl.record(VERSIONS[version](*qkv(), block_q=3, block_k=3))
     marked = 0
     for step in run:
-        ax = axes_of(step)
-        white = {
-            text.get_text() for text in ax.texts if text.get_text().startswith("×") and text.get_color() == "white"
-        }
+        scene = draw_tiling(step, narrow=narrow)
+        shown = scene.texts()
+        white = {item.text for item in scene.words() if item.text.startswith("×") and item.type.role == "paper"}
         if "m_old" not in step.values:
             assert not white
             continue
         old, new, factor = (step.values[name].flatten() for name in ("m_old", "m_i", "factor"))
         risen = (new > old) & old.isfinite()
         assert white == {f"×{value:.2f}" for value in factor[risen].tolist()}
-        shown = [text.get_text() for text in ax.texts]
         assert shown.count("start") == int(old.isinf().sum())
         assert all(fixed(value, 2) in shown for value in (*new.tolist(), *step.values["l_i"].flatten().tolist()))
         marked += bool(white)
@@ -115,40 +105,45 @@ def test_rescaling_is_marked_with_its_factor(version):
 def test_numbers_inside_tiles_if_they_fit():
     run = fl.record(fl.tiled_attention_v2_steps(*qkv(), block_q=3, block_k=3))
     acc = [fixed(value, 1) for value in run[5].values["acc"].flatten().tolist()]
-    assert set(acc) <= set(texts(run[5], width=12.8))
-    assert not set(acc) <= set(texts(run[5], width=6.4))
+    assert set(acc) <= set(texts(run[5]))
+    assert not set(acc) <= set(texts(run[5], narrow=True))
 
 
 def test_scores_stay_in_sight_beside_many_columns():
     """Eight tokens of 128 columns, as in notebook 06: drawn as wide as they are they leave no room for S."""
     Q, K, V = (t[0, 0] for t in qkv(8, 8, 128))
     run = fl.record(fl.tiled_qkv_steps(Q, K, V, block_q=2, block_k=2))
-    assert area(pixels(run[6]), "S") > 2500, "the block of now"
-    assert area(pixels(run[6]), "K") > 2500 and {"Q 8×128", "O 8×128", "2×128"} <= set(texts(run[6]))
+    scene = draw_tiling(run[6])
+    assert scene["S-now"].rect.w >= 20 and scene["S-now"].rect.h >= 20
+    assert {"Kᵀ 8×128", "8×128", "2×128"} <= set(scene.texts())
     assert "Q" in texts(fl.record(fl.tiled_qkv_steps(*(t[0, 0] for t in qkv(8, 8, 32)), block_q=2, block_k=2))[6])
 
 
 def test_what_is_on_chip_has_its_colour_in_both_memories():
     run = fl.record(fl.tiled_attention_v2_steps(*qkv(D=4), block_q=3, block_k=3))
-    done = pixels(run[-1])
+    done = draw_tiling(run[-1])
     for name in "QKV":
-        assert area(pixels(run[2]), name) > area(done, name) + 3000
+        assert area(draw_tiling(run[2]), name) > area(done, name) + 2000
     assert area(done, "Q") == 0, "nothing is on chip at the end"
 
 
-class Cells:
-    """A sheet that notes which cells of a matrix at (0, 0), of cells 1 x 1, were hatched."""
+def cells(scene, grid_at, **look):
+    """The cells of S that shapes of this look cover: of 12 × 12, as the scene has them."""
+    x, y, w, h = grid_at
+    found = [[False] * 12 for _ in range(12)]
+    for shape in scene.shapes(**look):
+        for r in range(12):
+            for c in range(12):
+                left, top = x + (c + 0.5) * w / 12, y + (r + 0.5) * h / 12
+                inside = shape.rect.x < left < shape.rect.right and shape.rect.y < top < shape.rect.bottom
+                found[r][c] |= inside
+    return found
 
-    def __init__(self, shape):
-        self.hatched = np.zeros(shape, bool)
 
-    def hatch_cells(self, grid, cells, face=None):
-        self.hatched |= cells
-
-    def fill(self, *args):
-        pass
-
-    outline = fill
+def place_of_scores(scene):
+    """Where S is: the one matrix with a dashed frame."""
+    (frame,) = (shape for shape in scene.shapes(edge="hatch") if shape.look.dashed)
+    return frame.rect
 
 
 OFFSETS, RANGE = (torch.tensor(ends, dtype=torch.int32) for ends in ([0, 3, 8, 12], [[3, 0], [12, 7]]))
@@ -163,23 +158,17 @@ SEEN = {
 
 @pytest.mark.parametrize("name", every(2, SEEN))
 def test_hatched_is_what_the_mask_hides(name):
-    """In the pictures of both versions and of both backward passes; pictures show the first sequence."""
+    """In the pictures of both versions; pictures show the first sequence."""
     options, blocks = SEEN[name], {"block_q": 3, "block_k": 4}
     q, k, v = (torch.cat([t, t + 1]) for t in qkv())
     sight = {key: value for key, value in options.items() if key not in ("softcap", "alibi", "sinks")}
     visible = fl.Mask.of(Sizes(2, 1, 1, 12, 12, 4), **sight).visible((0, 12), (0, 12))
-    hidden = ~visible.expand(2, 1, 12, 12)[0, 0].numpy()
-    o, lse = fl.tiled_attention_v2(q, k, v, return_lse=True, **options, **blocks)
-    runs = [(tiling._scores, steps(q, k, v, **options, **blocks)) for steps in VERSIONS.values()]
-    for fused in (False, True):
-        steps = fl.tiled_attention_backward_steps(q, q, k, v, o, lse, fused=fused, **options, **blocks)
-        runs.append((backward._square, steps))
-    for paint_square, steps in runs:
-        run = fl.record(steps)
-        sheet = Cells((12, 12))
-        paint_square(sheet, run[-1], run, Grid(0, 0, 12, 12, 1, 1))
-        assert np.array_equal(sheet.hatched, hidden)
-        assert {"masked"} <= set(texts(run[-2], draw_tiling if paint_square is tiling._scores else draw_backward))
+    hidden = (~visible.expand(2, 1, 12, 12)[0, 0]).tolist()
+    for steps in VERSIONS.values():
+        run = fl.record(steps(q, k, v, **options, **blocks))
+        scene = draw_tiling(run[-1])
+        assert cells(scene, place_of_scores(scene), hatched=True) == hidden
+        assert "masked" in texts(run[-2])
 
 
 def test_never_visited_and_masked_cells_are_told_apart():
@@ -187,7 +176,10 @@ def test_never_visited_and_masked_cells_are_told_apart():
     plain = fl.record(fl.tiled_attention_v2_steps(*qkv(), block_q=4, block_k=3))
     assert {"masked", "never visited"} <= set(texts(causal[0]))
     assert not {"masked", "never visited"} & set(texts(plain[0]))
-    assert area(pixels(causal[0]), "masked") > 3000 and area(pixels(plain[0]), "masked") < 300
+    scene = draw_tiling(causal[0])
+    never = cells(scene, place_of_scores(scene), face="masked")
+    block = [[r // 4 * 4 + 3 < c // 3 * 3 for c in range(12)] for r in range(12)]
+    assert never == block, "whole blocks whose first key comes after their last query"
 
 
 def test_a_score_of_minus_infinity_that_no_mask_hides_is_not_called_masked():
@@ -222,8 +214,8 @@ def test_steps_without_values():
     steps = fl.record([Step(sentence="reads", reads=(Q, K, V), **both), Step(sentence="writes", writes=writes, **both)])
     assert "Q₁ ▼" in texts(steps[0]) and "scaled" not in texts(steps[0])
     assert "O ▲" in texts(steps[1])
-    picture = pixels(steps[1])
-    assert area(picture, "S") > 1000 and area(picture, "O") > 1000 and area(picture, "m, l") > 100
+    scene = sound(draw_tiling(steps[1]))
+    assert area(scene, "S") > 1000 and area(scene, "O") > 1000 and area(scene, "m") > 100
 
 
 def test_only_the_head_of_the_step_is_drawn():
@@ -237,10 +229,8 @@ def test_only_the_head_of_the_step_is_drawn():
 def test_runs_share_a_scale_of_bytes():
     run = fl.record(fl.tiled_attention_v2_steps(*qkv(), block_q=3, block_k=3))
     full = max(fl.hbm_bytes(run))
-    alone, halved = (pixels(run[-1], draw) for draw in (draw_tiling, partial(draw_tiling, full=2 * full)))
-    grey = np.array(to_rgb("#9A9A9A"))
-    bars = [int((np.abs(picture - grey).max(-1) < 0.004).sum()) for picture in (alone, halved)]
-    assert bars[0] == pytest.approx(2 * bars[1], rel=0.05)
+    alone, halved = (draw_tiling(run[-1], full=to)["bytes0-before"].rect.w for to in (None, 2 * full))
+    assert alone == pytest.approx(2 * halved)
 
 
 def test_a_wrong_algorithm_makes_a_wrong_picture():
@@ -256,23 +246,23 @@ def test_matmul_shows_elements_and_blocks():
     a, b = torch.arange(32.0).reshape(8, 4), torch.arange(32.0).reshape(4, 8) - 8
     run = fl.record(fl.tiled_matmul_steps(a, b, block_m=4, block_n=2, block_k=2))
     for step in run[::3]:
-        shown = texts(step, draw_matmul)
+        shown = old_texts(draw_matmul, step)
         assert {"elements in HBM", "blocks", "SRAM", "A₀₀", "B₁₃", "C₁₃"} <= set(shown)
-    shown = texts(run[7], draw_matmul)
+    shown = old_texts(draw_matmul, run[7])
     assert {"A₀₁ ▼", "B₁₃ ▼", "acc₀₃", "4×2", "2×2", "A ▼", "C ▲"} <= set(shown)
     assert fixed(run[7].values["acc"][0, 0].item(), 2) in shown
     ragged = fl.record(fl.tiled_matmul_steps(torch.ones(5, 7), torch.ones(7, 3), block_m=2, block_n=2, block_k=4))
     for step in ragged[::2] + ragged[-1:]:
-        texts(step, draw_matmul)
+        old_texts(draw_matmul, step)
 
 
 def test_budget_shows_what_fits():
     good, bad = budget_step(3, 4, 3, 59), budget_step(3, 5, 3, 59)
-    assert "needed: 54 elements, they fit" in texts(good, draw_budget)
-    assert "needed: 63 elements, 4 too many: they do not fit" in texts(bad, draw_budget)
-    assert {"Q\n3×3", "S\n3×5", "SRAM: 59 elements"} <= set(texts(bad, draw_budget))
+    assert "needed: 54 elements, they fit" in old_texts(draw_budget, good)
+    assert "needed: 63 elements, 4 too many: they do not fit" in old_texts(draw_budget, bad)
+    assert {"Q\n3×3", "S\n3×5", "SRAM: 59 elements"} <= set(old_texts(draw_budget, bad))
     for blocks in ((1, 1, 1, 5), (64, 64, 128, 40000)):
-        texts(budget_step(*blocks), draw_budget)
+        old_texts(draw_budget, budget_step(*blocks))
 
 
 @pytest.mark.parametrize(
@@ -289,45 +279,25 @@ def test_a_budget_of_no_sizes(sizes, error, message):
         budget_step(*sizes)
 
 
-def test_blocks_of_covers_exactly_the_true_cells():
-    generator = torch.Generator().manual_seed(0)
-    for density in (0.0, 0.2, 0.8, 1.0):
-        mask = (torch.rand(9, 7, generator=generator) < density).numpy()
-        seen = np.zeros_like(mask, dtype=int)
-        for (r0, r1), (c0, c1) in blocks_of(mask):
-            seen[r0:r1, c0:c1] += 1
-        assert (seen == mask).all()
-    assert len(blocks_of(np.ones((5, 4), dtype=bool))) == 1
-    assert blocks_of(np.zeros((3, 3), dtype=bool)) == []
-
-
 def test_small_helpers():
     assert index(2, 1) == "₂₁" and index(12, 1) == "₁₂,₁" and index(3) == "₃"
     assert [fixed(value, 1) for value in (-0.04, 1.0, -2.26, float("-inf"))] == ["0.0", "1.0", "−2.3", "−∞"]
-    assert Grid(10, 20, 4, 3, 5, 6).rect((1, 3), (0, 2)) == (10, 26, 10, 12)
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"block_q": 3, "block_k": 3, "causal": True},
-        slow({"block_q": 8, "block_k": 4}),
-        slow({"block_q": 2, "block_k": 8}),
-    ],
-    ids=str,
+    "options", [{"block_q": 3, "block_k": 3, "causal": True}, {"block_q": 8, "block_k": 4}], ids=str
 )
 def test_text_stays_inside_the_picture(options):
     for version in VERSIONS.values():
         step = fl.record(version(*qkv(16, 16), **options))[4]
-        for width, height in ((6.4, 4.4), (12.8, 5.5)):
-            readable(painted(draw_tiling, step, size=(width, height)), apart=None)
+        for narrow in (False, True):
+            sound(draw_tiling(step, narrow=narrow, capacity=100), apart=4)
 
 
-@pytest.mark.slow  # a time
-def test_two_panels_of_sixteen_tokens_take_no_longer_than_a_plain_picture():
-    """Measured 0.63 of it; in milliseconds: benchmarks/redraw.py."""
-    runs = as_runs({name: steps(*qkv(16, 16), block_q=3, block_k=3) for name, steps in VERSIONS.items()})
-    assert times_plain(lambda number: paint(runs, number, draw_tiling, (12.8, 4.4)), 11) < 1
+def test_a_usual_frame_takes_few_milliseconds():
+    """Some 8 on an idle machine; here as many as a busy one may take."""
+    step = fl.record(fl.tiled_attention_v2_steps(*qkv(16, 16), block_q=4, block_k=4, causal=True))[7]
+    assert min(timeit.repeat(lambda: draw_tiling(step).svg(), number=1, repeat=5)) < 0.05
 
 
 # --- what fits, standard attention, tiles on their way -----------------------------------------------------------
@@ -335,41 +305,39 @@ def test_two_panels_of_sixteen_tokens_take_no_longer_than_a_plain_picture():
 
 def test_the_bar_of_what_fits_counts_tiles_and_not_m_and_l():
     run = fl.record(fl.tiled_attention_v2_steps(*qkv(), block_q=3, block_k=3))
-    shown = {step.number: texts(step, partial(draw_tiling, capacity=59), width=6.4) for step in run}
+    shown = {step.number: texts(step, capacity=59) for step in run}
     assert fl.sram_elements(3, 3, 4) == 57
-    assert f"{57} of 59 elements" in shown[0] and not any("on chip" in words for words in shown[0])
+    assert f"{57} of 59 elements" in shown[0] and not any(words.endswith("B on chip") for words in shown[0])
     assert "0 of 59 elements" in shown[len(run) - 1], "at the end nothing is on chip"
+    assert draw_tiling(run[0], capacity=59)["fill-Q"].rect.w > 0
 
 
-@pytest.mark.parametrize("width", [4.27, 6.4])
-def test_standard_attention_stores_s_and_then_p(width):
+@pytest.mark.parametrize("narrow", [False, True])
+def test_standard_attention_stores_s_and_then_p(narrow):
     run = fl.record(fl.standard_attention_steps(*qkv(), causal=True))
-    shown = [texts(step, partial(draw_tiling, capacity=59), width=width) for step in run]
+    shown = [texts(step, capacity=59, narrow=narrow) for step in run]
     for words, moves in zip(shown, ("S ▲", "S ▼  P ▲", "P ▼", "P"), strict=True):
         assert moves in words and "whole matrices: no tile is kept" in words
-        assert "S is never stored:" not in words and ("S, P are stored:" in words) == (width > 5)
+        assert "S: never stored" not in words and "S, P: stored in HBM" in words
     traffic = fl.hbm_bytes(run)
     assert f"▼ read {traffic.read:,} B" in shown[-1] and f"▲ written {traffic.written:,} B" in shown[-1]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_tiles_travel_from_where_they_are_to_where_they_go(version):
-    """What is read is not on chip before it has arrived, and moves down all the way."""
+def test_tiles_say_where_they_come_from(version):
+    """What this step read comes from its rows in HBM, and K from its columns."""
     run = fl.record(VERSIONS[version](*qkv(), block_q=3, block_k=3))
     step = next(step for step in run if any(tile.name == "Q" for tile in step.reads))
-    heights = []
-    for travelled in (0.1, 0.5, 0.9):
-        moving = axes_of(step, partial(draw_tiling, travelled=travelled), width=6.4)
-        (word,) = (text for text in moving.texts if text.get_text() == "Q" and text.get_zorder() > 4)
-        heights.append(word.get_position()[1])
-        assert not any(text.get_text() == "Q₀ ▼" for text in moving.texts)
-    assert heights == sorted(heights) and heights[-1] - heights[0] > 100
-    arrived = texts(step, width=6.4)
-    assert "Q₀ ▼" in arrived and arrived == texts(step, partial(draw_tiling, travelled=1.0), width=6.4)
+    scene = draw_tiling(step)
+    read = names(step.reads) & {"Q", "K", "V", "O"}
+    for name in read:
+        assert scene[f"chip-{name}"].came == scene[f"read-{name}"].rect
+    outer = "K" if version == "v1" else "Q"
+    kept = next(step for step in run if "Q" in names(step.on_chip) and outer not in names(step.reads))
+    assert draw_tiling(kept)[f"chip-{outer}"].came is None
 
 
-def test_nothing_to_travel():
-    """A step that moves no tile is painted as it is."""
-    run = fl.record(fl.standard_attention_steps(*qkv()))
-    for step in run:
-        assert texts(step, partial(draw_tiling, travelled=0.5)) == texts(step)
+def test_s_is_a_place_outside_hbm_unless_it_is_stored():
+    tiled = fl.record(fl.tiled_attention_v2_steps(*qkv(), block_q=3, block_k=3))[2]
+    assert len(draw_tiling(tiled)["hbm"].rings) == 2, "the ground of HBM has a hole"
+    assert len(draw_tiling(fl.record(fl.standard_attention_steps(*qkv()))[1])["hbm"].rings) == 1

@@ -289,7 +289,7 @@ def test_no_collection_of_all_objects_falls_into_a_frame(monkeypatch, sent, stil
     def draw(ax, step):
         seen.append(gc.isenabled())
         figures.append(weakref.ref(ax.figure))
-        draw_row(ax, run[step.number % len(run)])
+        draw_row(run[step.number % len(run)]).axes(ax)
 
     async def look():
         kernel = Kernel(monkeypatch)
@@ -428,7 +428,11 @@ SIZES = [(0, 0), (1e-9, 1e-9), (0.99, 5), (5, -1), (5,), 5, (float("nan"), 5), (
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [
-        (lambda: play(draw_row, steps(), alt="a"), TypeError, r"function draw\(ax, step\), got list; .* swapped"),
+        (
+            lambda: play(draw_row, steps(), alt="a"),
+            TypeError,
+            r"draw\(step\) or draw\(ax, step\), got list; .* swapped",
+        ),
         (lambda: play(draw_row, draw_row, alt="a"), TypeError, "expected steps, got the function draw_row"),
         (lambda: play(fl.online_softmax_steps, draw_row, alt="a"), TypeError, "online_softmax_steps: call it"),
         (lambda: play([1], draw_row, alt="a"), TypeError, "each a flashlearn.Step, got int among them: 1"),
@@ -436,7 +440,11 @@ SIZES = [(0, 0), (1e-9, 1e-9), (0.99, 5), (5, -1), (5,), 5, (float("nan"), 5), (
         (lambda: play({"x": [X]}, draw_row, alt="a"), TypeError, "each a flashlearn.Step, got Tensor"),
         (lambda: play(iter(()), draw_row, alt="a"), ValueError, "expected at least one step, got none"),
         (lambda: play({}, draw_row, alt="a"), ValueError, "expected at least one run of steps"),
-        (lambda: play(steps(), lambda ax: None, alt="a"), TypeError, r"function draw\(ax, step\), got <lambda>\(ax\)"),
+        (
+            lambda: play(steps(), lambda ax: None, alt="a"),
+            TypeError,
+            "to return a Scene, got NoneType; one that paints on",
+        ),
     ],
 )
 def test_what_cannot_be_played(wrong, error, message):

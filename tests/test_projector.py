@@ -8,7 +8,6 @@ from matplotlib.colors import to_hex, to_rgb, to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.text import Text
 
 import flashlearn as fl
 from flashlearn.show import draw, frame
@@ -110,19 +109,6 @@ def test_a_pale_matrix_has_an_edge_on_the_painted_pixels(projected, name):
     between = [tuple(pixel) for pixel in pixels[row, left - 12 : left]]
     assert contrast(tint(name, PALEST), COLOURS["HBM"]) < 1.3
     assert max(min(contrast(pixel, tint(name, PALEST)), contrast(pixel, COLOURS["HBM"])) for pixel in between) >= 3
-
-
-@pytest.mark.parametrize("panels", [slow(1), 2])
-def test_totals_are_of_28_pixels_and_stay_apart(projected, panels):
-    runs = frame.as_runs({f"run {n}": tiled() for n in range(panels)})
-    for number in (1, 8, 20):
-        frame.paint(runs, number, draw.draw_tiling, (12.8, 4.4))
-        fig = projected[-1]
-        words = [text for text in fig.findobj(Text) if text.get_visible() and text.get_gid() in ("total", "gain")]
-        totals = [text for text in words if text.get_gid() == "total"]
-        assert len(totals) == 2 * panels and all(text.get_fontsize() * frame.DPI / 72 >= 28 for text in totals)
-        boxes = [text.get_window_extent() for text in words]
-        assert not any(one.overlaps(other) for n, one in enumerate(boxes) for other in boxes[:n])
 
 
 def test_a_plot_is_bounded_too(monkeypatch, projected):

@@ -12,7 +12,7 @@ from matplotlib.text import Text
 
 import flashlearn as fl
 from flashlearn.core.signs import signed
-from flashlearn.show.draw import draw_query, draw_row, draw_tiling, draw_tree
+from flashlearn.show.draw import draw_query, draw_row, draw_tiling, draw_tree, paint
 from tests.slow import every
 
 X = torch.tensor([3.0, 2.0, 5.0, 1.0])
@@ -46,7 +46,7 @@ def test_pictures_and_sentences_write_the_running_sum_with_its_sign(name):
     found = ""
     for step in fl.record(algorithm(*inputs)):
         ax = plt.figure().add_subplot()
-        draw(ax, step)
+        paint(draw, ax, step)
         with warnings.catch_warnings(action="error"):  # as of a font that has no such letter
             ax.figure.canvas.draw()
         found += step.sentence + " ".join(text.get_text() for text in ax.findobj(Text))

@@ -5,6 +5,7 @@ The one place for it: whoever tells a step or draws one writes the names of the 
 
 from __future__ import annotations
 
+import math
 import re
 
 SIGNS = {"l": "ℓ", "delta": "δ"}
@@ -15,3 +16,23 @@ _NAMES = re.compile(rf"(?<![\w.'])({'|'.join(SIGNS)})(?=\d*\b(?!\()|_(?:i|old|ne
 def signed(words: str) -> str:
     """These words with every sign in place of its name: "old l × 2" becomes "old ℓ × 2"."""
     return _NAMES.sub(lambda found: SIGNS[found[1]], words)
+
+
+def number(value: float, digits: int = 4) -> str:
+    """A number as sentences and pictures print it; infinities and NaN by their signs, no minus sign before a zero.
+
+    >>> number(-2.5), number(float("-inf")), number(1e-7)
+    ('−2.5', '−∞', '1.0e−07')
+    """
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if value != 0 and not 1e-3 <= abs(value) < 1e5:
+        return f"{value:.1e}".replace("-", "−")
+    return f"{round(value, digits) + 0.0:.{digits}f}".rstrip("0").rstrip(".").replace("-", "−")
+
+
+def fixed(value: float, digits: int) -> str:
+    """A number with that many digits, so that columns line up; no minus sign before a zero."""
+    return number(value) if not math.isfinite(value) else f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")

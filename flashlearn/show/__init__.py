@@ -1,11 +1,9 @@
-"""What a notebook shows: pictures, players, explorers, projector mode. Needs the extra `notebooks`."""
+"""What a notebook shows: pictures, players, explorers, projector mode. All but scenes needs the extra `notebooks`."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 from flashlearn.core.extras import needs
-
-needs("flashlearn.show", "notebooks", "IPython", "PIL", "anywidget", "ipywidgets", "matplotlib")
 
 if TYPE_CHECKING:
     from flashlearn.show.animation import Picture, picture, reduced_motion
@@ -32,6 +30,7 @@ __all__ = list(HOMES)
 def __getattr__(name: str) -> Any:
     if name not in HOMES:
         raise AttributeError(f"module 'flashlearn.show' has no attribute {name!r}")
+    needs("flashlearn.show", "notebooks", "IPython", "PIL", "anywidget", "ipywidgets", "matplotlib")
     found = getattr(importlib.import_module(f"flashlearn.show.{HOMES[name]}"), name)
     globals()[name] = found  # the next time it is found at once
     return found

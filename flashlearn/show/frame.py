@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib import style
-from matplotlib.axes import Axes
 from matplotlib.collections import Collection, LineCollection
 from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure
@@ -23,12 +22,13 @@ from PIL import Image
 from torch import Tensor
 
 from flashlearn.core.steps import Step, hbm_bytes, record
+from flashlearn.show.draw.scene import paint as put
 from flashlearn.show.draw.style import COLOURS, INK, QUIET, STYLE, contrast, outline_of
 from flashlearn.show.draw.style import number as shown
 from flashlearn.show.draw.surface import Surface
 from flashlearn.show.inputs import check_steps
 
-Draw = Callable[[Axes, Step], Any]
+Draw = Callable[..., Any]  # draw(step), which returns a scene, or draw(ax, step)
 Steps = Iterable[Step] | Mapping[str, Iterable[Step]]
 DPI = 100
 TITLE, CAPTION = 0.45, 0.75  # inches kept for a panel's title and for the sentence below
@@ -161,7 +161,7 @@ def drawn(runs: Mapping[str, list[Step]], number: int, draw: Draw, figsize, capt
         for column, (title, step) in enumerate(at(runs, number).items()):
             left = column / len(runs)
             ax = fig.add_axes((left, bottom / full, 1 / len(runs), height / full))
-            draw(ax, step)
+            put(draw, ax, step)
             if title:
                 fig.text(left + 0.0125, 1 - 0.1 / full, title, va="top", weight="bold", fontsize=22)
             if caption:

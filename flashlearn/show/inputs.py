@@ -23,17 +23,25 @@ def check_alt(alt: str) -> str:
     return alt
 
 
-def check_draw(draw: Any, signature: str = "draw(ax, step)") -> None:
-    """TypeError for what cannot be called with that signature, such as steps in place of the function."""
+def check_draw(draw: Any, *signatures: str) -> None:
+    """TypeError for what cannot be called as draw(step) or draw(ax, step), or as given, such as steps in its place."""
+    signatures = signatures or ("draw(step)", "draw(ax, step)")
+    expected = f"expected a function {' or '.join(signatures)}"
     if not callable(draw):
-        hint = "; are steps and draw swapped?" if "step" in signature else ""
-        raise TypeError(f"expected a function {signature}, got {type(draw).__name__}{hint}")
+        hint = "; are steps and draw swapped?" if "step" in expected else ""
+        raise TypeError(f"{expected}, got {type(draw).__name__}{hint}")
     own = _signature(draw)
+    if not any(_takes(own, signature) for signature in signatures):
+        name = getattr(draw, "__name__", type(draw).__name__)
+        raise TypeError(f"{expected}, got {name}({', '.join(own.parameters)})")
+
+
+def _takes(own: inspect.Signature, signature: str) -> bool:
     try:
         own.bind(*signature.split(","))
     except TypeError:
-        name = getattr(draw, "__name__", type(draw).__name__)
-        raise TypeError(f"expected a function {signature}, got {name}({', '.join(own.parameters)})") from None
+        return False
+    return True
 
 
 def _signature(function: Callable) -> inspect.Signature:

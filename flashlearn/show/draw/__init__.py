@@ -1,39 +1,63 @@
-"""Pictures of one step. A `draw_*` function paints a step on axes and knows nothing of the algorithm."""
+"""Pictures of one step. A `draw_*` function makes a scene of a step and knows nothing of the algorithm.
 
-from flashlearn.show.draw.backward import draw_backward
-from flashlearn.show.draw.backward_chip import draw_backward_chip, draw_sums
-from flashlearn.show.draw.barriers import draw_barriers
-from flashlearn.show.draw.converge import draw_converge
-from flashlearn.show.draw.curves import (
-    draw_block_sizes,
-    draw_budgets,
-    draw_rates,
-    draw_sustained,
-    draw_training,
-    draw_versions,
-    panels_of,
-)
-from flashlearn.show.draw.from_kernel import drawable, without_numbers
-from flashlearn.show.draw.gradients import draw_gradient_row, draw_gradients
-from flashlearn.show.draw.jacobian import draw_jacobian
-from flashlearn.show.draw.masks import draw_masks, draw_reach, draw_tables, draw_visits
-from flashlearn.show.draw.matmul import draw_matmul
-from flashlearn.show.draw.memory import budget_step, draw_budget, draw_memory
-from flashlearn.show.draw.overlap import draw_overlap
-from flashlearn.show.draw.own_scales import draw_own_scales
-from flashlearn.show.draw.pages import draw_pages
-from flashlearn.show.draw.parts import draw_colour_key
-from flashlearn.show.draw.pipeline import draw_pipeline
-from flashlearn.show.draw.programs import draw_programs
-from flashlearn.show.draw.projection import draw_projection
-from flashlearn.show.draw.query import draw_query
-from flashlearn.show.draw.ring import draw_clocks, draw_ring
-from flashlearn.show.draw.roofline import draw_roofline
-from flashlearn.show.draw.row import draw_row, draw_terms
-from flashlearn.show.draw.sheet import Rect, Sheet
-from flashlearn.show.draw.strides import draw_sectors, draw_strides
-from flashlearn.show.draw.style import COLOURS, colour, tint
-from flashlearn.show.draw.tiling import draw_tiling
-from flashlearn.show.draw.traffic import draw_round_trip, draw_traffic
-from flashlearn.show.draw.tree import draw_tree
-from flashlearn.show.draw.walk import draw_walk
+`draw_*` of steps return a `Scene`; those of measurements and formulas plot on matplotlib's axes.
+"""
+
+import importlib
+from typing import Any
+
+# Where each name lives, to be imported when it is first used: a scene needs no matplotlib.
+HOMES = {
+    "backward": ("draw_backward",),
+    "backward_chip": ("draw_backward_chip", "draw_sums"),
+    "barriers": ("draw_barriers",),
+    "converge": ("draw_converge",),
+    "curves": (
+        "draw_block_sizes",
+        "draw_budgets",
+        "draw_rates",
+        "draw_sustained",
+        "draw_training",
+        "draw_versions",
+        "panels_of",
+    ),
+    "from_kernel": ("drawable", "without_numbers"),
+    "gradients": ("draw_gradient_row", "draw_gradients"),
+    "jacobian": ("draw_jacobian",),
+    "masks": ("draw_masks", "draw_reach", "draw_tables", "draw_visits"),
+    "matmul": ("draw_matmul",),
+    "memory": ("budget_step", "draw_budget", "draw_memory"),
+    "overlap": ("draw_overlap",),
+    "own_scales": ("draw_own_scales",),
+    "pages": ("draw_pages",),
+    "parts": ("draw_colour_key",),
+    "pipeline": ("draw_pipeline",),
+    "programs": ("draw_programs",),
+    "projection": ("draw_projection",),
+    "query": ("draw_query",),
+    "ring": ("draw_clocks", "draw_ring"),
+    "roofline": ("draw_roofline",),
+    "row": ("draw_row", "draw_terms"),
+    "scene": ("Grid", "Rect", "Scene", "paint", "scene_of"),
+    "sheet": ("Sheet",),
+    "strides": ("draw_sectors", "draw_strides"),
+    "style": ("COLOURS", "colour", "stylesheet", "tint"),
+    "tiling": ("draw_tiling",),
+    "traffic": ("draw_round_trip", "draw_traffic"),
+    "tree": ("draw_tree",),
+    "walk": ("draw_walk",),
+}
+_HOME = {name: home for home, names in HOMES.items() for name in names}
+__all__ = list(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'flashlearn.show.draw' has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"flashlearn.show.draw.{_HOME[name]}"), name)
+    globals()[name] = found  # the next time it is found at once
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

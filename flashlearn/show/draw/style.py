@@ -1,4 +1,4 @@
-"""One look for every picture: its colours, its numbers, and one style file.
+"""One look for every picture: its roles, their colours in light and dark, and one stylesheet.
 
 The colours are Okabe and Ito's (Color Universal Design, 2008), which stay apart for colour-blind readers.
 Each has one meaning throughout, and none carries it alone: every part is also named, outlined or hatched.
@@ -6,14 +6,14 @@ Each has one meaning throughout, and none carries it alone: every part is also n
 
 from __future__ import annotations
 
-import math
+import functools
 from pathlib import Path
 from typing import Any
 
-from matplotlib import colors, rc_params_from_file
+from flashlearn.core.signs import fixed as fixed
+from flashlearn.core.signs import number as number
 
 FILE = Path(__file__).with_name("flashlearn.mplstyle")
-STYLE: dict[str, Any] = dict(rc_params_from_file(FILE, use_default_template=False).items())  # read once
 
 COLOURS = {
     "Q": "#0072B2",  # blue
@@ -55,35 +55,99 @@ EDGE = {"HBM": QUIET, "SRAM": "#B8860B"}  # around a memory
 HATCH, HATCHING = "///", "#8A8A8A"
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
+# What a part of a scene is, and its colour on light and on dark paper.
+ROLES = {
+    "Q": ("#0072B2", "#3D9AE0"),
+    "K": ("#E69F00", "#F0B33A"),
+    "V": ("#009E73", "#2FBF94"),
+    "O": ("#D55E00", "#F07A2E"),
+    "S": ("#CC79A7", "#E39CC4"),
+    "m": ("#56B4E9", "#8CCFF5"),
+    "hbm": ("#F2F1ED", "#1D2129"),
+    "sram": ("#FFF6DC", "#2A2616"),
+    "masked": ("#D9D9D9", "#3A3F4A"),
+    "blank": ("#FFFFFF", "#0F1116"),  # what holds nothing yet
+    "ink": ("#1B1D22", "#E9E7E2"),
+    "quiet": ("#5B6170", "#A3A8B4"),
+    "moved": ("#9A9A9A", "#737A88"),  # bytes that moved before
+    "line": ("#D5D3CD", "#3F4552"),  # between cells
+    "hatch": ("#8A8A8A", "#8A91A0"),
+    "hbm-edge": ("#8F8B80", "#6B7280"),
+    "sram-edge": ("#A87D10", "#9A8238"),
+    "m-text": ("#0072B2", "#8CCFF5"),  # sky blue is too pale for words
+    "paper": ("#FFFFFF", "#14161B"),  # words on ink
+    "on": ("#000000", "#10131A"),  # words on a full colour ...
+    "on-Q": ("#FFFFFF", "#10131A"),  # ... and on the only dark one
+}
+TONES = {"pale": 0.16, "light": 0.34, "half": 0.55}  # strengths of a colour that is not full
+FACES = 'Inter,"DejaVu Sans",Verdana,"Segoe UI",sans-serif'
+DARK = "[data-theme=dark] .scene,[data-jp-theme-light=false] .scene,.dark .scene,.scene.dark"
+
+
+def role(name: str) -> str:
+    """The role of a matrix or a running value: "acc" is drawn as "O"."""
+    found = MEANING.get(name, name)
+    return {"P": "S", "m, l": "m", "HBM": "hbm", "SRAM": "sram"}.get(found, found)
+
+
+@functools.cache
+def stylesheet(plain: bool = False) -> str:
+    """The stylesheet of every scene, for light and dark pages and for paper; `plain` for a file of its own, in light."""
+    light, dark = (";".join(f"--{name}:{pair[at]}" for name, pair in ROLES.items()) for at in (0, 1))
+
+    def of(name: str) -> str:
+        return ROLES[name][0] if plain else f"var(--{name})"
+
+    rules = [f".scene{{font:14px {FACES};font-variant-numeric:tabular-nums;{'' if plain else light};fill:{of('ink')}}}"]
+    rules += [] if plain else [f"{DARK}{{{dark}}}", f"@media print{{.scene,{DARK}{{{light}}}}}"]
+    rules += [f".scene .{name}{{fill:{of(name)}}}.scene .e-{name}{{stroke:{of(name)}}}" for name in ROLES]
+    rules += [f".scene .t-{name}{{fill:{of(name)}}}" for name in ("quiet", "m-text", "paper", "on", "on-Q")]
+    rules += [f".scene .{tone}{{fill-opacity:{strength}}}" for tone, strength in TONES.items()]
+    rules += [".scene .none{fill:none}.scene .dash{stroke-dasharray:5 3}.scene .b{font-weight:700}"]
+    rules += [f".scene .halo{{paint-order:stroke;stroke:{of('hbm')};stroke-width:4px}}"]
+    rules += [".scene .mono{font-family:ui-monospace,'DejaVu Sans Mono',monospace}"]
+    return "\n".join(rules)
+
 
 def colour(name: str) -> str:
-    """The colour of a matrix or a running value."""
+    """The colour of a matrix or a running value, on light paper."""
     if isinstance(name, str) and (name in MEANING or name in COLOURS):
         return COLOURS[MEANING.get(name, name)]
     known = ", ".join(map(repr, (*COLOURS, *MEANING)))
     raise ValueError(f"expected a name that has a colour, one of {known}, got {name!r}")
 
 
+def rgb(face: Any) -> tuple[float, float, float]:
+    """Red, green and blue, from 0 to 1, of "#0072B2", or of a tuple as it is."""
+    if isinstance(face, str) and face.startswith("#"):
+        r, g, b = (int(face[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    elif isinstance(face, str):
+        r, g, b = {"white": (1.0, 1.0, 1.0), "black": (0.0, 0.0, 0.0)}[face]
+    else:
+        r, g, b = face[:3]
+    return r, g, b
+
+
 def tint(name: str, strength: float) -> tuple[float, float, float]:
     """That colour mixed with white: strength 1 is full, 0 is white."""
     if not 0 <= strength <= 1:
         raise ValueError(f"expected a strength from 0 to 1, got {strength!r}")
-    r, g, b = (1 - strength * (1 - part) for part in colors.to_rgb(colour(name)))
+    r, g, b = (1 - strength * (1 - part) for part in rgb(colour(name)))
     return r, g, b
 
 
 def contrast(one, other="white") -> float:
     """Of two colours, from 1 to 21 (WCAG 2: relative luminance)."""
     luminance = []
-    for rgb in map(colors.to_rgb, (one, other)):
-        linear = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in rgb)
+    for parts in map(rgb, (one, other)):
+        linear = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
         luminance.append(sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True)))
     return (max(luminance) + 0.05) / (min(luminance) + 0.05)
 
 
 def outline_of(face, least: float = 4.5) -> tuple[float, float, float]:
     """The strong colour of a tint, dark enough to be an outline on white, HBM and SRAM."""
-    away = [1 - part for part in colors.to_rgb(face)]  # from white
+    away = [1 - part for part in rgb(face)]  # from white
     r, g, b = (1 - part / (max(away) or 1) for part in away)
     while contrast((r, g, b)) < least:
         r, g, b = 0.95 * r, 0.95 * g, 0.95 * b
@@ -95,22 +159,16 @@ def ink_on(name: str) -> str:
     return "white" if name in ("Q", "A", "dQ") else "black"
 
 
-def number(value: float, digits: int = 4) -> str:
-    """A number as pictures print it; infinities and NaN by their signs, no minus sign before a zero."""
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    if value != 0 and not 1e-3 <= abs(value) < 1e5:
-        return f"{value:.1e}".replace("-", "−")
-    return f"{round(value, digits) + 0.0:.{digits}f}".rstrip("0").rstrip(".").replace("-", "−")
-
-
-def fixed(value: float, digits: int) -> str:
-    """A number with that many digits, so that columns line up; no minus sign before a zero."""
-    return number(value) if math.isinf(value) else f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
-
-
 def index(*numbers: int) -> str:
     """Block numbers as subscripts: 2, 1 gives ₂₁, and 12, 1 gives ₁₂,₁."""
     return (", " if max(numbers, default=0) > 9 else "").strip().join(map(str, numbers)).translate(SUBSCRIPTS)
+
+
+def __getattr__(name: str) -> Any:
+    """STYLE, the style file as matplotlib takes it, is read when it is first used: scenes need no matplotlib."""
+    if name != "STYLE":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from matplotlib import rc_params_from_file
+
+    globals()["STYLE"] = found = dict(rc_params_from_file(FILE, use_default_template=False).items())
+    return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from matplotlib.axes import Axes
 from torch import Tensor
 
 from flashlearn.core.steps import Step
@@ -22,7 +21,7 @@ def not_of(what: str, wanted: str, got: Iterable[str], run: bool = False) -> Val
 def check_step(what: str, step: Step) -> None:
     """Raise TypeError for what is no step."""
     if not isinstance(step, Step):
-        hint = ": are ax and step swapped?" if isinstance(step, Axes) else ""
+        hint = ": are ax and step swapped?" if hasattr(step, "get_xlim") else ""
         raise TypeError(f"expected a step of {what}, got {type(step).__name__}{hint}")
 
 

@@ -25,6 +25,7 @@ from flashlearn.algorithms.tiled import (
 from flashlearn.core.inputs import check_bool
 from flashlearn.core.steps import Step, hbm_bytes, record
 from flashlearn.show.animation import moving
+from flashlearn.show.draw import paint as paint_on
 from flashlearn.show.draw.memory import budget_step, draw_budget
 from flashlearn.show.draw.tiling import draw_tiling
 from flashlearn.show.explorers.controls import Explorer, check_choice, look, row, slider, slider_look
@@ -190,7 +191,7 @@ class TilingExplorer(Explorer):
         if "capacity" in step.values:
             draw_budget(ax, step)
         else:
-            draw_tiling(ax, step, self._full, self.sram.value, travelled)
+            paint_on(partial(draw_tiling, full=self._full, capacity=self.sram.value), ax, step)
 
     def paint(self) -> None:
         """The step that the slider is at; one step on, first its tiles on their way."""
