@@ -310,9 +310,9 @@ def test_when_it_is_chosen(monkeypatch, chosen, H_q, H_kv, N_q, N_k, dtype):
 
 
 @needs_interpreter
-def test_the_interpreter_decodes_with_the_teaching_kernel():
+def test_the_interpreter_decodes_with_the_portable_kernel():
     q, k = torch.zeros(1, 2, 1, 16), torch.zeros(1, 2, 600, 16)
-    assert dispatch.choose_forward(q, k, k, scale=0.1) == ("teaching", {}, "kernels run in the interpreter")
+    assert dispatch.choose_forward(q, k, k, scale=0.1) == ("portable", {}, "kernels run in the interpreter")
 
 
 def test_the_op_decodes_where_it_is_chosen(monkeypatch):

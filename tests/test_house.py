@@ -11,6 +11,7 @@ import pkgutil
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -81,7 +82,7 @@ def test_nothing_but_what_a_project_needs_stands_at_the_top():
 
 # A room imports from its own floor and from those above it in this list, never from those below: grading comes last.
 FLOORS = (
-    "core", "algorithms compiler simulator", "fast kernels", "models ring", "cost serving", "measurements", "gpu", "show",
+    "core", "algorithms compiler fast simulator", "kernels", "models ring", "cost serving", "measurements", "gpu", "show",
     "course exercises", "grading",
 )  # fmt: skip
 
@@ -104,6 +105,30 @@ def test_imports_run_one_way():
         room = path.relative_to(ROOT).parts[0]
         for other in imported(path) & set(floors) if room in floors else ():
             assert floors[other] <= floors[room], f"{path.relative_to(ROOT)} imports from {other}"
+
+
+def test_the_fast_kernels_need_core_torch_and_triton_alone():
+    for path in (ROOT / "fast").rglob("*.py"):
+        assert imported(path) <= {"core", "fast"}, path
+        names = {name.split(".")[0] for name in imported_at_once(ast.parse(path.read_text(encoding="utf-8")))}
+        assert names - sys.stdlib_module_names <= {"flashlearn", "torch", "triton"}, path
+
+
+WITHOUT_TRITON = """
+import sys
+sys.modules["triton"] = None
+try:
+    import flashlearn.fast
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_without_triton_the_fast_kernels_say_what_to_install():
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TRITON], capture_output=True, text=True, check=True, encoding="utf-8"
+    )
+    assert "pip install triton" in done.stdout
 
 
 def test_no_function_hides_a_module_of_its_name():

@@ -310,10 +310,10 @@ def test_threads_take_turns_in_the_interpreter():
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="kernels are compiled in this process")
-def test_the_interpreter_runs_the_teaching_kernels():
+def test_the_interpreter_runs_the_portable_kernels():
     q, k, v = small()
     for choice in (dispatch.choose_forward(q, k, v, scale=0.1), dispatch.choose_backward(q, k, v, scale=0.1)):
-        assert choice == ("teaching", {}, "kernels run in the interpreter")
+        assert choice == ("portable", {}, "kernels run in the interpreter")
 
 
 @pytest.fixture

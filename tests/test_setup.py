@@ -468,8 +468,8 @@ fl.{lost}(*[None] * {arguments})
 @pytest.mark.parametrize(
     "missing, lost, arguments, error",
     (
-        ({"triton"}, "flash_attention", 3, "ImportError: flashlearn.kernels and flash_attention need Triton"),
-        ({"triton"}, "explain", 3, "ImportError: flashlearn.kernels and flash_attention need Triton"),
+        ({"triton"}, "flash_attention", 3, "ImportError: flash_attention and flashlearn.kernels need Triton"),
+        ({"triton"}, "explain", 3, "ImportError: flash_attention and flashlearn.kernels need Triton"),
         ({"anywidget", "IPython", "ipywidgets", "matplotlib"}, "projector", 0, "ModuleNotFoundError: "),
         ({"nothing"}, "flash_attention", 3, "TypeError: expected q to be a torch.Tensor, got NoneType"),
     ),

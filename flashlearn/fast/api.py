@@ -1,4 +1,4 @@
-"""`flash_attention`: the kernels of `flashlearn.kernels` as one differentiable PyTorch operator.
+"""`flash_attention`: the kernels of `flashlearn.fast` as one differentiable PyTorch operator.
 
 What the operator adds to the launchers: automatic differentiation (first order), `torch.compile`, autocast,
 and the choice of the kernel. Registered with `torch.library` are `flashlearn::attention_forward`, its
@@ -23,9 +23,7 @@ from flashlearn.fast.interpreter_warning import warn_if_slow
 from flashlearn.fast.options_operator import count_flops, flat, general_forward, options_of, reject_second_order
 from flashlearn.fast.portable.backward import attention_backward_portable
 from flashlearn.fast.portable.forward import attention_forward_portable
-from flashlearn.fast.target import DTYPES, check_device, resolve_scale
-from flashlearn.kernels.backward import attention_backward, backward_launch
-from flashlearn.kernels.forward import attention_forward, check_head_dim, forward_launch
+from flashlearn.fast.target import DTYPES, INTERPRETED, check_device, check_head_dim, resolve_scale
 
 
 @overload
@@ -189,10 +187,9 @@ def _forward(q, k, v, causal, scale, with_lse=True):
 def _run_forward(q, k, v, causal, scale, with_lse):
     """The same by the kernel that `choose_forward` picks."""
     choice = choose_forward(q, k, v, causal=causal, scale=scale)
-    if choice.name == "teaching":
-        warn_if_slow(q, k, forward_launch(q.shape[-1], q.element_size())[:2], causal=causal)
-        return attention_forward(q, k, v, causal=causal, scale=scale, allow_tf32=allow_tf32(q))
     if choice.name == "portable":
+        if INTERPRETED:
+            warn_if_slow(q, k, causal=causal)
         return attention_forward_portable(q, k, v, causal=causal, scale=scale, allow_tf32=allow_tf32(q))
     if choice.name == "decode":
         return decode(q, k, v, causal, scale, allow_tf32=allow_tf32(q), with_lse=with_lse)
@@ -230,11 +227,9 @@ def _backward(do, dlse, q, k, v, o, lse, causal, scale):
 def _run_backward(do, dlse, q, k, v, o, lse, causal, scale):
     """The same by the kernels that `choose_backward` picks."""
     choice = choose_backward(q, k, v, scale=scale)
-    if choice.name == "teaching":
-        block = backward_launch(q.shape[-1], q.element_size())[:2]
-        warn_if_slow(q, k, block, block, causal=causal, back=True)
-        return attention_backward(do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, allow_tf32=allow_tf32(q))
     if choice.name == "portable":
+        if INTERPRETED:
+            warn_if_slow(q, k, causal=causal, back=True)
         return attention_backward_portable(
             do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, allow_tf32=allow_tf32(q)
         )

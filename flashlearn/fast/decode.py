@@ -24,12 +24,12 @@ from torch import Tensor
 from flashlearn.core.inputs import check_block, check_bool, check_qkv
 from flashlearn.fast.dependent_launch import dependent, launch_dependents, wait_for_previous
 from flashlearn.fast.launcher import current_stream, launch, sm_count
-from flashlearn.fast.portable.launches import shared_memory
+from flashlearn.fast.online_softmax import LN_2, NOTHING, merge_parts, online_softmax_update, with_sink
+from flashlearn.fast.portable.launches import PortableLaunch, shared_memory
 from flashlearn.fast.portable.masks import is_visible, keys_seen, keys_seen_by_all, keys_there
 from flashlearn.fast.portable.options import PLAIN, Options
-from flashlearn.fast.portable.scores import scored, with_sink
-from flashlearn.fast.target import INTERPRETED, check_grid, check_runnable, resolve_scale
-from flashlearn.kernels.forward import LN_2, Launch, check_head_dim, online_softmax_update, padded
+from flashlearn.fast.portable.scores import scored
+from flashlearn.fast.target import INTERPRETED, check_grid, check_head_dim, check_runnable, padded, resolve_scale
 
 KEYS_PER_SPLIT = 256  # at least, of many splits: a shorter one ends before its loads are well under way
 SHORT_SPLITS, KEYS_PER_SHORT_SPLIT = 16, 64  # up to so many splits may be so short: few CTAs have the GPU to themselves
@@ -103,7 +103,7 @@ def attention_decode_kernel(
     q_ptrs = q_ptr + batch * stride_qb + head[:, None] * stride_qh
     q_ptrs += query[:, None].to(tl.int64) * stride_qm + offs_d[None, :] * stride_qd
     q = tl.load(q_ptrs, mask=q_mask, other=0.0)  # (BLOCK_M, BLOCK_D)
-    m_i = tl.full((BLOCK_M,), float("-inf"), dtype=tl.float32)
+    m_i = tl.full((BLOCK_M,), NOTHING, dtype=tl.float32)
     l_i = tl.zeros((BLOCK_M,), dtype=tl.float32)
     acc = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
 
@@ -133,11 +133,11 @@ def attention_decode_kernel(
         cols = start_n + offs_n
         s, _ = scored(s, query[:, None], cols[None, :], diagonal, scale, softcap, slope)
         visible = is_visible(query[:, None], cols[None, :], diagonal, first_key, end_key, left, right)
-        m_i, l_i, acc = online_softmax_update(m_i, l_i, acc, tl.where(visible, s, float("-inf")), v, PRECISION)
+        m_i, l_i, acc = online_softmax_update(m_i, l_i, acc, tl.where(visible, s, NOTHING), v, PRECISION)
 
     if sinks_ptr is not None:  # once
         sink = tl.load(sinks_ptr + head, mask=m_mask, other=0.0)
-        m_i, l_i, acc = with_sink(m_i, l_i, acc, tl.where(split == 0, sink, float("-inf")))
+        m_i, l_i, acc = with_sink(m_i, l_i, acc, tl.where(split == 0, sink, NOTHING))
 
     # A row that saw no key of this split writes o = 0 and lse = -inf: to the merge it weighs nothing
     l_i = tl.where(l_i == 0.0, 1.0, l_i)
@@ -180,16 +180,6 @@ def attention_merge_kernel(
 
 
 @triton.jit
-def merge_parts(m, l, acc, lse_s, o_s):
-    """Online softmax: take lse_s (BLOCK_R, BLOCK_S) as scores, o_s (BLOCK_R, BLOCK_S, BLOCK_D) as values into (m, l, acc)."""
-    m_new = tl.maximum(m, tl.max(lse_s, 1))
-    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)  # no part so far saw a key
-    p = tl.exp(lse_s - m_safe[:, None])
-    alpha = tl.exp(m - m_safe)
-    return m_new, l * alpha + tl.sum(p, 1), acc * alpha[:, None] + tl.sum(p[:, :, None] * o_s, 1)
-
-
-@triton.jit
 def merge(
     o_part_ptr, lse_part_ptr, o_ptr, lse_ptr, stride_ob, stride_oh, stride_om, stride_od,
     batch, kv_head, start_r, N_q, group, splits,
@@ -205,14 +195,14 @@ def merge(
     r_mask = offs_r < group * N_q
     d_mask = offs_d < HEAD_DIM
     rows = (batch * tl.num_programs(1) + kv_head) * group * N_q + offs_r  # of B * H_q * N_q
-    m = tl.full((BLOCK_R,), float("-inf"), dtype=tl.float32)
+    m = tl.full((BLOCK_R,), NOTHING, dtype=tl.float32)
     l = tl.zeros((BLOCK_R,), dtype=tl.float32)
     acc = tl.zeros((BLOCK_R, BLOCK_D), dtype=tl.float32)
     for start_s in range(0, splits, BLOCK_S):
         parts = rows[:, None] * splits + start_s + offs_s[None, :]  # (BLOCK_R, BLOCK_S)
         mask = r_mask[:, None] & (start_s + offs_s < splits)[None, :]
         # .cg: from the L2 cache, where other SMs write; not from this one's own L1
-        lse_s = tl.load(lse_part_ptr + parts, mask=mask, other=float("-inf"), cache_modifier=".cg")
+        lse_s = tl.load(lse_part_ptr + parts, mask=mask, other=NOTHING, cache_modifier=".cg")
         o_s = tl.load(o_part_ptr + parts[:, :, None] * HEAD_DIM + offs_d[None, None, :],
                       mask=mask[:, :, None] & d_mask[None, None, :], other=0.0,
                       cache_modifier=".cg")  # (BLOCK_R, BLOCK_S, BLOCK_D)  # fmt: skip
@@ -390,7 +380,7 @@ def decode_splits(programs: int, N_k: int, sms: int) -> int:
     return max(1, min(room, long_enough))
 
 
-def decode_launch(rows: int, D: int, itemsize: int, kind: str = "") -> Launch:
+def decode_launch(rows: int, D: int, itemsize: int, kind: str = "") -> PortableLaunch:
     """One block of all rows; two tiles of K and two of V always under way, in the 99 KB of small GPUs.
 
     kind: "short" where a split has at most KEYS_PER_SPLIT keys: then blocks of at most 64, so that there are several to a
@@ -401,7 +391,7 @@ def decode_launch(rows: int, D: int, itemsize: int, kind: str = "") -> Launch:
     if kind == "alone":
         tile *= 2
     block_n = min(max(tile // (padded(D) * itemsize), 16), 64 if kind == "short" else 128)
-    return Launch(block_m, block_n, num_warps=4 if itemsize == 2 else 8, num_stages=3)
+    return PortableLaunch(block_m, block_n, num_warps=4 if itemsize == 2 else 8, num_stages=3)
 
 
 @cache
@@ -416,11 +406,11 @@ def decode_constants(
     rows: int, D: int, itemsize: int, kind: str, causal: bool, allow_tf32: bool, one_launch: bool
 ) -> tuple[dict, dict]:
     """What attention_decode_kernel is compiled for, and with. In one launch few turns merge all rows, from registers."""
-    block_m, block_n, num_warps, num_stages = decode_launch(rows, D, itemsize, kind)
+    launch = decode_launch(rows, D, itemsize, kind)
     block_r = min(triton.next_power_of_2(rows), 16)
     constants = dict(
-        HEAD_DIM=D, BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_D=padded(D),
+        HEAD_DIM=D, BLOCK_M=launch.block_m, BLOCK_N=launch.block_n, BLOCK_D=padded(D),
         BLOCK_R=block_r, BLOCK_S=max(16384 // (padded(D) * block_r), 1),
         CAUSAL=causal, PRECISION="tf32" if allow_tf32 else "ieee", MERGE=one_launch,
     )  # fmt: skip
-    return constants, dict(num_warps=num_warps, num_stages=num_stages)
+    return constants, dict(num_warps=launch.num_warps, num_stages=launch.num_stages)

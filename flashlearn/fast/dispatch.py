@@ -5,8 +5,7 @@
     choose_backward(...)                                          Choice("portable", {}, "float32 inputs")
 
 The Hopper kernels take what their hardware takes; everything else goes to the portable kernels, which take anything
-on any GPU, or in the interpreter to the teaching kernels, and `why` says what stood in the way (`flashlearn.explain`
-tells users). Block sizes come from the tables below, which were measured once: nothing is tuned when a program runs.
+on any GPU and in the interpreter, and `why` says what stood in the way (`flashlearn.explain` tells users). Block sizes come from the tables below, which were measured once: nothing is tuned when a program runs.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ from torch import Tensor
 from flashlearn.fast.decode import KEYS_PER_SPLIT, max_rows
 from flashlearn.fast.portable.launches import has_tensor_cores
 from flashlearn.fast.portable.options import Options
-from flashlearn.fast.target import INTERPRETED
-from flashlearn.kernels.forward import padded
+from flashlearn.fast.target import INTERPRETED, padded
 
 HOPPER = (9, 0)  # compute capability
 LEAST_SCALE = 1e-30  # lse, of at most 1e5, is divided by it in float32
@@ -67,7 +65,7 @@ def choose_forward(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, sca
         return DECODE
     why = why_not_hopper(q, k, v, scale=scale)
     if why:
-        return _without_hopper(why)
+        return Choice("portable", {}, why)
     return Choice("hopper", hopper_options(q.shape[2], q.shape[-1], causal), "")
 
 
@@ -105,7 +103,7 @@ def hopper_width(D: int) -> int:
 def choose_backward(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Choice:
     """The kernels that `flash_attention` runs backward for these inputs."""
     why = why_not_hopper(q, k, v, scale=scale)
-    return _without_hopper(why) if why else Choice("hopper", _deterministic(), "")
+    return Choice("portable", {}, why) if why else Choice("hopper", _deterministic(), "")
 
 
 def choose_with_options(
@@ -135,10 +133,6 @@ def _why_not_scores(options: Options) -> str:
 def _deterministic() -> dict[str, Any]:
     """The option of the fast backward kernel: whether it adds up dq in one order."""
     return {"deterministic": torch.are_deterministic_algorithms_enabled()}
-
-
-def _without_hopper(why: str) -> Choice:
-    return Choice("teaching" if INTERPRETED else "portable", {}, why)
 
 
 def decodes(q: Tensor, k: Tensor) -> bool:

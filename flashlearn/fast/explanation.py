@@ -9,8 +9,7 @@ Nothing is computed, and nothing compiled. The kernels, from the fastest on:
 
     hopper     for an H100, H200 or GH200: Gluon, 16-bit inputs, D up to 256
     decode     few queries behind many keys
-    portable   plain Triton, for any other GPU and any other input
-    teaching   that of notebooks 12 and 13: what Triton's interpreter runs, unless there is more than a causal mask
+    portable   plain Triton, for any other GPU, any other input, and Triton's interpreter
 """
 
 from __future__ import annotations
@@ -35,8 +34,6 @@ from flashlearn.fast.dispatch import (
 from flashlearn.fast.options_operator import check_contents, options_of
 from flashlearn.fast.portable.launches import DKDV, DQ, FORWARD, has_tensor_cores, portable_launch
 from flashlearn.fast.target import INTERPRETED, backend
-from flashlearn.kernels.backward import backward_launch
-from flashlearn.kernels.forward import forward_launch
 
 
 class Explained(NamedTuple):
@@ -117,19 +114,15 @@ def _forward_blocks(choice: Choice, q: Tensor, k: Tensor, left: int | None) -> d
         return {"o": (64 * options["consumers"], options["block_n"])}
     if choice.name == "decode":
         return {"o": decode_launch(q.shape[1] // k.shape[1] * q.shape[2], D, itemsize, cut(q, k, left)[1])[:2]}
-    if choice.name == "portable":
-        return {"o": portable_launch(FORWARD, D, itemsize, q.device)[:2]}
-    return {"o": forward_launch(D, itemsize)[:2]}
+    return {"o": portable_launch(FORWARD, D, itemsize, q.device)[:2]}
 
 
 def _backward_blocks(choice: Choice, q: Tensor) -> dict[str, tuple[int, int]]:
     D, itemsize = q.shape[-1], q.element_size()
     if choice.name == "hopper":
         return {"dq, dk, dv": (128 if D <= 64 else 64, 64 if D > 128 else 128)}
-    if choice.name == "portable":
-        tables = {"dk, dv": DKDV, "dq": DQ}
-        return {what: portable_launch(table, D, itemsize, q.device)[:2] for what, table in tables.items()}
-    return dict.fromkeys(("dk, dv", "dq"), backward_launch(D, itemsize)[:2])
+    tables = {"dk, dv": DKDV, "dq": DQ}
+    return {what: portable_launch(table, D, itemsize, q.device)[:2] for what, table in tables.items()}
 
 
 def _why(choice: Choice, q: Tensor) -> str:

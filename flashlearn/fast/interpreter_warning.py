@@ -14,17 +14,16 @@ from torch import Tensor
 from flashlearn.core.mask import Mask
 from flashlearn.core.numerics import spans
 from flashlearn.core.pages import PagedSizes
+from flashlearn.fast.portable.launches import IN_INTERPRETER
 from flashlearn.fast.portable.options import PLAIN, Options
 
 STEP, STEP_OF_SCORES = 2e-3, 3e-3  # seconds; Triton 3.7, one core, D 16 to 256, forward and backward
 LIMIT = 1.0  # seconds that a caller waits without a word
 
 
-def warn_if_slow(
-    q: Tensor, k: Tensor, *blocks: tuple[int, int], causal: bool = False, options: Options = PLAIN, back: bool = False
-) -> None:
-    """Warn if the interpreter takes over a second for kernels with these blocks, (queries, keys) of each that is launched."""
-    steps = sum(tile_steps(q, k, *sizes, causal=causal, options=options) for sizes in blocks)
+def warn_if_slow(q: Tensor, k: Tensor, *, causal: bool = False, options: Options = PLAIN, back: bool = False) -> None:
+    """Warn if the interpreter takes over a second for the portable kernels, of which the backward pass launches two."""
+    steps = (1 + back) * tile_steps(q, k, *IN_INTERPRETER[:2], causal=causal, options=options)
     what = "the backward pass of flash_attention" if back else "flash_attention"
     _warn(what, steps, STEP_OF_SCORES if options.scores else STEP)
 

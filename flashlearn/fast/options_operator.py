@@ -22,7 +22,6 @@ from flashlearn.fast.dispatch import allow_tf32, choose_with_options, must_widen
 from flashlearn.fast.interpreter_warning import warn_if_slow
 from flashlearn.fast.portable.backward import BackwardCall, attention_gradients
 from flashlearn.fast.portable.forward import attention_forward_portable
-from flashlearn.fast.portable.launches import DKDV, DQ, FORWARD, portable_launch
 from flashlearn.fast.portable.options import Options
 from flashlearn.fast.target import INTERPRETED, check_softcap
 
@@ -127,8 +126,7 @@ def _run_forward(q, k, v, scale, options: Options):
 
         return masked_forward(q, k, v, scale, options, **choice.options)
     if INTERPRETED:
-        block = portable_launch(FORWARD, q.shape[-1], q.element_size(), q.device)[:2]
-        warn_if_slow(q, k, block, causal=causal, options=options)
+        warn_if_slow(q, k, causal=causal, options=options)
     return attention_forward_portable(q, k, v, causal=causal, scale=scale, allow_tf32=tf32, options=options)
 
 
@@ -159,8 +157,7 @@ def _run_backward(do, q, k, v, o, lse, dlse, scale, how: BackwardCall):
 
         return *masked_backward(do, q, k, v, o, lse, dlse, scale, how.options, **choice.options), None
     if INTERPRETED:
-        blocks = [portable_launch(table, q.shape[-1], q.element_size(), q.device)[:2] for table in (DKDV, DQ)]
-        warn_if_slow(q, k, *blocks, causal=how.causal, options=how.options, back=True)
+        warn_if_slow(q, k, causal=how.causal, options=how.options, back=True)
     return attention_gradients(do, q, k, v, o, lse, dlse, how)
 
 

@@ -30,7 +30,7 @@ from flashlearn.core.inputs import check_bool, dual
 from flashlearn.core.mask import Window, limits
 from flashlearn.core.pages import PagedSizes, check_paged, check_paged_numbers
 from flashlearn.core.scores import per_head
-from flashlearn.fast.decode import decode_launch, max_rows, merge_parts
+from flashlearn.fast.decode import decode_launch, max_rows
 from flashlearn.fast.dependent_launch import dependent, launch_dependents, wait_for_previous
 from flashlearn.fast.dispatch import allow_tf32, must_widen, why_not_this_machine, why_not_tma
 from flashlearn.fast.hopper import paged as hopper
@@ -38,17 +38,24 @@ from flashlearn.fast.hopper.tiles import in_tiles, with_descriptors
 from flashlearn.fast.interpreter_warning import warn_if_slow_paged
 from flashlearn.fast.launcher import launch as launch_kept
 from flashlearn.fast.launcher import sm_count
+from flashlearn.fast.online_softmax import LN_2, NOTHING, merge_parts, online_softmax_update
 from flashlearn.fast.portable.launches import FORWARD, PortableLaunch, shared_memory
 from flashlearn.fast.portable.scores import scored
-from flashlearn.fast.target import INTERPRETED, check_device, check_softcap, reject_negated, resolve_scale
+from flashlearn.fast.target import (
+    INTERPRETED,
+    check_device,
+    check_head_dim,
+    check_softcap,
+    padded,
+    reject_negated,
+    resolve_scale,
+)
 from flashlearn.fast.work_partition import MIN_KEYS, ROW_COST, partition_size
-from flashlearn.kernels.forward import LN_2, check_head_dim, online_softmax_update, padded
 
 # Three CTAs fit an SM if a thread takes at most so many registers, and a CTA so many bytes of shared memory. With few rows
 # and pages of more than a tile they do; elsewhere two are launched.
 REGISTERS, SHARED = 168, 74 * 1024
 MAX_SEQUENCES = 8192  # every program looks at all lengths
-NOTHING = tl.constexpr(float("-inf"))
 
 
 @triton.jit
@@ -549,7 +556,7 @@ def paged_launch(rows: int, D: int, itemsize: int) -> PortableLaunch:
     if rows > max_rows(itemsize):
         chosen = FORWARD[itemsize, 64 if D <= 64 else 128 if D <= 128 else 256][0]  # larger tiles spill
     else:
-        chosen = PortableLaunch(*decode_launch(rows, D, itemsize))
+        chosen = decode_launch(rows, D, itemsize)
     return chosen._replace(num_stages=2 * chosen.num_stages - 1)
 
 

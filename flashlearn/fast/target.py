@@ -16,22 +16,22 @@ import os
 import threading
 from typing import NamedTuple, NoReturn, TypeVar
 
-import numpy
 import torch
 from torch import Tensor
 
 import flashlearn.core.interpreter  # noqa: F401  before Triton
 from flashlearn.core import inputs, scores
-from flashlearn.core.inputs import MAX_SCALE, check_block, dual
+from flashlearn.core.inputs import MAX_SCALE, Sizes, check_block, check_qkv, dual
 
 try:
     import triton
     import triton.language as tl
     from triton.runtime import interpreter
     from triton.runtime.interpreter import InterpretedFunction
+    from triton.runtime.interpreter import np as numpy
 except ImportError as error:
     raise ImportError(
-        "flashlearn.kernels and flash_attention need Triton, which is published for Linux only: "
+        "flash_attention and flashlearn.kernels need Triton, which is published for Linux only: "
         "run `pip install triton` there, or open the dev container. The algorithms, their steps, pictures and costs work without it."
     ) from error
 
@@ -47,6 +47,7 @@ INTERPRETED = isinstance(tl.sum, InterpretedFunction)
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 # NumPy 2.4 rejects what the interpreter of Triton 3.6 asks of it: to make a number of an array of one element
 INTERPRETER_WORKS = release(triton) >= (3, 7) or release(numpy) < (2, 4)
+MAX_HEAD_DIM = 256
 MAX_GRID_YZ = 65535  # CUDA's limit on the second and third axis of a launch grid
 LEAST_FLOAT32, MAX_FLOAT32 = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
 
@@ -153,6 +154,36 @@ def check_runnable(**tensors: Tensor) -> None:
             )
 
 
+def check_head_dim(D: int) -> None:
+    """Reject a head dimension whose tiles would not fit on chip."""
+    if D > MAX_HEAD_DIM:
+        raise ValueError(f"expected a head dimension D of at most {MAX_HEAD_DIM}, got {D}")
+
+
+def check_backward(
+    do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, dlse: Tensor | None = None
+) -> Sizes:  # fmt: skip
+    """Reject what does not belong to one forward pass; return the sizes."""
+    check_runnable(q=q, k=k, v=v, o=o, do=do)
+    size = check_qkv(q, k, v)
+    check_head_dim(size.D)
+    like_q, like_lse = (q.shape, q.dtype, q.device), (q.shape[:3], torch.float32, q.device)
+    for name, t, like in (("o", o, like_q), ("do", do, like_q), ("lse", lse, like_lse), ("dlse", dlse, like_lse)):
+        if t is None and name == "dlse":
+            continue
+        if not isinstance(t, Tensor):
+            raise TypeError(f"expected {name} to be a torch.Tensor, got {type(t).__name__}")
+        if (t.shape, t.dtype, t.device) != like:
+            shape, dtype, device = like
+            raise ValueError(
+                f"expected {name} of shape {tuple(shape)} in {dtype} on {device}, "
+                f"got {tuple(t.shape)} in {t.dtype} on {t.device}"
+            )
+        if t.is_neg():
+            reject_negated(name)
+    return size
+
+
 def reject_negated(name: str) -> NoReturn:
     """Of a view that only says so (`z.conj().imag`) a kernel would read the numbers that are in memory."""
     raise ValueError(
@@ -236,3 +267,9 @@ def check_grid(grid: tuple[int, ...]) -> tuple[int, ...]:
         if programs > MAX_GRID_YZ:
             raise ValueError(f"expected at most {MAX_GRID_YZ} programs along the later axes of the grid, got {grid}")
     return grid
+
+
+@functools.cache
+def padded(D: int) -> int:
+    """The power of two, at least 16, that a tile of D columns is padded to."""
+    return max(16, triton.next_power_of_2(D))

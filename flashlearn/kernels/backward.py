@@ -18,9 +18,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from flashlearn.core.inputs import Sizes, check_bool, check_qkv
-from flashlearn.fast.target import check_grid, check_launch, check_runnable, reject_negated, resolve_scale
-from flashlearn.kernels.forward import LOG2E, Launch, check_head_dim, padded
+from flashlearn.core.inputs import check_bool
+from flashlearn.fast.target import check_backward, check_grid, check_launch, padded, resolve_scale
+from flashlearn.kernels.forward import LOG2E, Launch
 
 
 @triton.jit(do_not_specialize=["N_q"])
@@ -311,27 +311,3 @@ def attention_delta(o: Tensor, do: Tensor, *, block_m: int = 64) -> Tensor:
         delta_kernel[grid](o, do, delta, *o.stride(), *do.stride(), N,
                            HEAD_DIM=D, BLOCK_M=block_m, BLOCK_D=padded(D))  # fmt: skip
     return delta
-
-
-def check_backward(
-    do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, dlse: Tensor | None = None
-) -> Sizes:  # fmt: skip
-    """Reject what does not belong to one forward pass; return the sizes."""
-    check_runnable(q=q, k=k, v=v, o=o, do=do)
-    size = check_qkv(q, k, v)
-    check_head_dim(size.D)
-    like_q, like_lse = (q.shape, q.dtype, q.device), (q.shape[:3], torch.float32, q.device)
-    for name, t, like in (("o", o, like_q), ("do", do, like_q), ("lse", lse, like_lse), ("dlse", dlse, like_lse)):
-        if t is None and name == "dlse":
-            continue
-        if not isinstance(t, Tensor):
-            raise TypeError(f"expected {name} to be a torch.Tensor, got {type(t).__name__}")
-        if (t.shape, t.dtype, t.device) != like:
-            shape, dtype, device = like
-            raise ValueError(
-                f"expected {name} of shape {tuple(shape)} in {dtype} on {device}, "
-                f"got {tuple(t.shape)} in {t.dtype} on {t.device}"
-            )
-        if t.is_neg():
-            reject_negated(name)
-    return size

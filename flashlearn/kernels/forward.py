@@ -9,7 +9,6 @@ Source: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 1, cited 
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -18,12 +17,11 @@ import triton.language as tl
 from torch import Tensor
 
 from flashlearn.core.inputs import check_bool, check_qkv
-from flashlearn.fast.target import check_grid, check_launch, check_runnable, resolve_scale
+from flashlearn.fast.target import check_grid, check_head_dim, check_launch, check_runnable, padded, resolve_scale
 
 LOG2_E = math.log2(math.e)  # for launchers
 LOG2E = tl.constexpr(LOG2_E)  # the same for kernels, which import it from here
 LN_2 = tl.constexpr(math.log(2))
-MAX_HEAD_DIM = 256
 
 
 @triton.jit(do_not_specialize=["N_q", "N_k", "group"])  # one compilation for all lengths
@@ -173,15 +171,3 @@ def attention_forward(
             num_warps=launch.num_warps, num_stages=launch.num_stages,
         )  # fmt: skip
     return o, lse
-
-
-def check_head_dim(D: int) -> None:
-    """Reject a head dimension whose tiles would not fit on chip."""
-    if D > MAX_HEAD_DIM:
-        raise ValueError(f"expected a head dimension D of at most {MAX_HEAD_DIM}, got {D}")
-
-
-@cache
-def padded(D: int) -> int:
-    """The power of two, at least 16, that a tile of D columns is padded to."""
-    return max(16, triton.next_power_of_2(D))

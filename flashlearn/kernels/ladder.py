@@ -23,8 +23,14 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from flashlearn.core.inputs import check_bool, check_qkv
-from flashlearn.fast.target import check_grid, check_launch, check_power_of_two, check_runnable, resolve_scale
-from flashlearn.kernels.forward import check_head_dim
+from flashlearn.fast.target import (
+    check_grid,
+    check_head_dim,
+    check_launch,
+    check_power_of_two,
+    check_runnable,
+    resolve_scale,
+)
 
 LN_2 = tl.constexpr(math.log(2))
 

@@ -24,8 +24,15 @@ import triton.language as tl
 from torch import Tensor
 
 from flashlearn.core.inputs import Sizes, check_bool, check_qkv
-from flashlearn.fast.target import check_grid, check_power_of_two, check_runnable, watched
-from flashlearn.kernels.forward import LN_2, LOG2_E, check_head_dim, padded
+from flashlearn.fast.target import (
+    check_grid,
+    check_head_dim,
+    check_power_of_two,
+    check_runnable,
+    padded,
+    watched,
+)
+from flashlearn.kernels.forward import LN_2, LOG2_E
 
 assert LN_2  # a kernel takes its constants from its module
 

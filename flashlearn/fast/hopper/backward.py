@@ -60,7 +60,7 @@ from flashlearn.fast.hopper.softcap import capped, factor_of
 from flashlearn.fast.hopper.tiles import in_tiles, launch_hopper
 from flashlearn.fast.hopper.versions import async_add, async_load, async_store, barrier
 from flashlearn.fast.launcher import sm_count, uninitialised
-from flashlearn.kernels.forward import LOG2E
+from flashlearn.fast.online_softmax import LOG2E
 
 KEYS = gl.constexpr(64)  # keys of one warpgroup: the height of one wgmma
 ITERATIONS_KEPT = gl.constexpr(3)  # iterations whose dS are kept, of both consumers: dQ is computed an iteration later

@@ -16,8 +16,7 @@ from torch import Tensor
 from flashlearn.fast.dependent_launch import dependent, launch_dependents, wait_for_previous
 from flashlearn.fast.dispatch import hopper_width
 from flashlearn.fast.launcher import launch, uninitialised
-from flashlearn.fast.target import check_grid
-from flashlearn.kernels.forward import padded
+from flashlearn.fast.target import check_grid, padded
 
 TILE = tl.constexpr(4096)  # sums of 64 queries and 64 columns
 

@@ -45,7 +45,7 @@ from flashlearn.fast.hopper.softcap import capped, with_softcap
 from flashlearn.fast.hopper.tiles import in_tiles, launch_hopper
 from flashlearn.fast.hopper.versions import async_load, async_store, barrier
 from flashlearn.fast.launcher import sm_count, uninitialised
-from flashlearn.kernels.forward import LOG2E
+from flashlearn.fast.online_softmax import LOG2E
 
 ROWS = gl.constexpr(64)  # queries of one warpgroup: the height of one wgmma
 LN_2 = gl.constexpr(0.6931471805599453)

@@ -23,9 +23,9 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, mma_v2
 
 from flashlearn.fast.dependent_launch import launch_dependents
 from flashlearn.fast.hopper.versions import async_load
+from flashlearn.fast.online_softmax import LN_2, LOG2E
 from flashlearn.fast.portable.scores import scored
 from flashlearn.fast.work_partition import ROW_COST, partition_size
-from flashlearn.kernels.forward import LN_2, LOG2E
 
 ROWS = gl.constexpr(16)  # queries that share a key head, one tile: the height of one product of `mma_v2`
 KEYS = gl.constexpr(64)  # of a tile

@@ -10,7 +10,7 @@ from __future__ import annotations
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from flashlearn.kernels.forward import LOG2_E
+from flashlearn.fast.online_softmax import LOG2_E
 
 
 def with_softcap(scale: float, softcap: float | None) -> tuple[float, float | None]:

@@ -29,6 +29,7 @@ from torch import Tensor
 from flashlearn.core.inputs import check_bool
 from flashlearn.fast.launcher import launch as launch_kept
 from flashlearn.fast.launcher import uninitialised
+from flashlearn.fast.online_softmax import LOG2_E
 from flashlearn.fast.portable.forward import LEAST_SCALE, load_tile, store_tile, tile_offsets
 from flashlearn.fast.portable.launches import DKDV, DQ, PortableLaunch, is_wide, portable_launch
 from flashlearn.fast.portable.masks import (
@@ -42,9 +43,7 @@ from flashlearn.fast.portable.masks import (
 )
 from flashlearn.fast.portable.options import PLAIN, Options
 from flashlearn.fast.portable.scores import scored, slope_of
-from flashlearn.fast.target import check_grid, check_launch, resolve_scale
-from flashlearn.kernels.backward import check_backward
-from flashlearn.kernels.forward import LOG2_E, padded
+from flashlearn.fast.target import check_backward, check_grid, check_launch, padded, resolve_scale
 
 
 @triton.jit(do_not_specialize=["N_q"])

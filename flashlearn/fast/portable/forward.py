@@ -27,15 +27,14 @@ from torch import Tensor
 from flashlearn.core.inputs import check_bool, check_qkv
 from flashlearn.fast.launcher import launch as launch_kept
 from flashlearn.fast.launcher import uninitialised
+from flashlearn.fast.online_softmax import LN_2, LOG2_E, NOTHING, online_softmax_update_of_products, with_sink
 from flashlearn.fast.portable.launches import FORWARD, PortableLaunch, is_wide, portable_launch
 from flashlearn.fast.portable.masks import is_visible, keys_seen, keys_seen_by_all, keys_there, place
 from flashlearn.fast.portable.options import PLAIN, Options
-from flashlearn.fast.portable.scores import scored, slope_of, with_sink
-from flashlearn.fast.target import check_grid, check_launch, check_runnable, resolve_scale
-from flashlearn.kernels.forward import LN_2, LOG2_E, check_head_dim, padded
+from flashlearn.fast.portable.scores import scored, slope_of
+from flashlearn.fast.target import check_grid, check_head_dim, check_launch, check_runnable, padded, resolve_scale
 
 LEAST_SCALE = 1e-30  # stands for 0, by which nothing infinite may be multiplied: what it makes of a score rounds to 0
-NOTHING = tl.constexpr(float("-inf"))
 
 
 @triton.jit
@@ -160,7 +159,7 @@ def attention_forward_portable_kernel(
             s = -s
         visible = is_visible(rows, cols, diagonal, first_key, end_key, left, right)
         s = tl.where(visible, s, NOTHING)  # a hidden score must not raise m
-        m_i, l_i, acc = online_softmax_update(m_i, l_i, acc, s, v, qk_scale, PRECISION)
+        m_i, l_i, acc = online_softmax_update_of_products(m_i, l_i, acc, s, v, qk_scale, PRECISION)
 
     for start_n in range(full, full_end, BLOCK_N):
         k = load_tile(k_ptr, start_n, N_k, stride_kn, k_offs, BLOCK_N, HEAD_DIM, BLOCK_D, False)
@@ -171,7 +170,7 @@ def attention_forward_portable_kernel(
             s, _ = scored(s, rows, cols, diagonal, scale, softcap, slope)
         elif NEGATIVE:
             s = -s
-        m_i, l_i, acc = online_softmax_update(m_i, l_i, acc, s, v, qk_scale, PRECISION)
+        m_i, l_i, acc = online_softmax_update_of_products(m_i, l_i, acc, s, v, qk_scale, PRECISION)
 
     m_i = m_i * (qk_scale * LN_2)  # scaled, as lse is
     if sinks_ptr is not None:
@@ -183,24 +182,6 @@ def attention_forward_portable_kernel(
     store_tile(o_ptr, start_m, N_q, stride_om, o_offs, acc / l_i[:, None], BLOCK_M, HEAD_DIM, BLOCK_D)
     offs_m = start_m + tl.arange(0, BLOCK_M)
     tl.store(lse_ptr + offs_m, lse, mask=offs_m < N_q)
-
-
-@triton.jit
-def online_softmax_update(m_i, l_i, acc, s, v, qk_scale, PRECISION: tl.constexpr):
-    """Online softmax: scores s (BLOCK_M, BLOCK_N), not yet scaled, and values v (BLOCK_N, BLOCK_D) into (m, l, acc)."""
-    m_new = tl.maximum(m_i, tl.max(s, 1))  # (BLOCK_M,)
-    # a row to which no key has weighed anything has m = -inf, and -inf + inf would be NaN: subtract 0 there
-    m_safe = tl.where(m_new == NOTHING, 0.0, m_new)
-    if v.dtype == tl.float32:  # fused, the rounding of the shift stays in: 2^-24 of it, too much for scores beyond 2^24
-        p = tl.exp2((s - m_safe[:, None]) * qk_scale)  # (BLOCK_M, BLOCK_N)
-        alpha = tl.exp2((m_i - m_safe) * qk_scale)  # (BLOCK_M,), 0 on the first block
-    else:
-        shift = m_safe * qk_scale
-        p = tl.exp2(tl.fma(s, qk_scale, -shift[:, None]))
-        alpha = tl.exp2(tl.fma(m_i, qk_scale, -shift))
-    l_i = l_i * alpha + tl.sum(p, 1)
-    acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None], input_precision=PRECISION)
-    return m_new, l_i, acc
 
 
 def attention_forward_portable(

@@ -50,8 +50,14 @@ DQ = {
 }
 
 
+# There an operation takes about as long for a large tile as for a small one; larger ones pad short sequences.
+IN_INTERPRETER = PortableLaunch(64, 64)
+
+
 def portable_launch(table: dict, D: int, itemsize: int, device: torch.device) -> PortableLaunch:
-    """The launch in one of the tables above for tiles of D columns on this GPU; in the interpreter that of the least memory."""
+    """The launch in one of the tables above for tiles of D columns on this GPU; in the interpreter one for all."""
+    if INTERPRETED:
+        return IN_INTERPRETER
     by_memory = table[itemsize, 64 if D <= 64 else 128 if D <= 128 else 256]
     room = shared_memory(device) // 1024
     return by_memory[max(least for least in by_memory if least <= room)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from flashlearn.kernels.forward import LOG2E
+from flashlearn.fast.online_softmax import LOG2E
 
 
 @triton.jit
@@ -52,12 +52,3 @@ def slope_of(alibi_ptr, head):
     if alibi_ptr is not None:
         slope = tl.load(alibi_ptr + head)
     return slope
-
-
-@triton.jit
-def with_sink(m, l, acc, sink):
-    """Online softmax: the sink into (m, l, acc), as a last score whose value is 0."""
-    m_new = tl.maximum(m, sink)
-    m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
-    alpha = tl.exp2((m - m_safe) * LOG2E)
-    return m_new, l * alpha + tl.exp2((sink - m_safe) * LOG2E), acc * alpha[:, None]

@@ -1,0 +1,72 @@
+"""The online-softmax update inside a kernel, in two forms, and the constants of both.
+
+exp(x) is computed as exp2(x log2(e)), the one exponential of the hardware. The two forms differ in where the scale goes:
+
+    online_softmax_update              takes scores. The scale is applied to each score before, log2(e) to the difference
+                                       from the maximum: for scores that are capped or sloped, and where time is that of
+                                       reading (decoding, pages). The teaching kernels do the same.
+    online_softmax_update_of_products  takes products q.k. The maximum is that of the products, and c = |scale| log2(e)
+                                       goes into the exponent: exp2(s c - m c) is one fused multiply-add and one
+                                       exponential for each score (portable and Hopper forward kernels).
+"""
+
+from __future__ import annotations
+
+import math
+
+import triton
+import triton.language as tl
+
+LOG2_E = math.log2(math.e)  # for launchers
+LOG2E = tl.constexpr(LOG2_E)  # the same for kernels
+LN_2 = tl.constexpr(math.log(2))
+NOTHING = tl.constexpr(float("-inf"))  # the score of a hidden key
+
+
+@triton.jit
+def online_softmax_update(m_i, l_i, acc, s, v, PRECISION: tl.constexpr):
+    """Scores s (BLOCK_M, BLOCK_N) and values v (BLOCK_N, BLOCK_D) into (m, l, acc)."""
+    m_new = tl.maximum(m_i, tl.max(s, 1))  # (BLOCK_M,)
+    # a query that has attended to no key has m = -inf, and -inf + inf would be NaN: subtract 0 there
+    m_safe = tl.where(m_new == NOTHING, 0.0, m_new)
+    p = tl.exp2((s - m_safe[:, None]) * LOG2E)  # (BLOCK_M, BLOCK_N)
+    alpha = tl.exp2((m_i - m_safe) * LOG2E)  # (BLOCK_M,), 0 on the first block
+    l_i = l_i * alpha + tl.sum(p, 1)
+    acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None], input_precision=PRECISION)
+    return m_new, l_i, acc
+
+
+@triton.jit
+def online_softmax_update_of_products(m_i, l_i, acc, s, v, qk_scale, PRECISION: tl.constexpr):
+    """Products s (BLOCK_M, BLOCK_N), not yet scaled, and values v (BLOCK_N, BLOCK_D) into (m, l, acc)."""
+    m_new = tl.maximum(m_i, tl.max(s, 1))  # (BLOCK_M,)
+    m_safe = tl.where(m_new == NOTHING, 0.0, m_new)
+    if v.dtype == tl.float32:  # fused, the rounding of the shift stays in: 2^-24 of it, too much for scores beyond 2^24
+        p = tl.exp2((s - m_safe[:, None]) * qk_scale)  # (BLOCK_M, BLOCK_N)
+        alpha = tl.exp2((m_i - m_safe) * qk_scale)  # (BLOCK_M,), 0 on the first block
+    else:
+        shift = m_safe * qk_scale
+        p = tl.exp2(tl.fma(s, qk_scale, -shift[:, None]))
+        alpha = tl.exp2(tl.fma(m_i, qk_scale, -shift))
+    l_i = l_i * alpha + tl.sum(p, 1)
+    acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None], input_precision=PRECISION)
+    return m_new, l_i, acc
+
+
+@triton.jit
+def with_sink(m, l, acc, sink):
+    """The sink into (m, l, acc), as a last score whose value is 0."""
+    m_new = tl.maximum(m, sink)
+    m_safe = tl.where(m_new == NOTHING, 0.0, m_new)
+    alpha = tl.exp2((m - m_safe) * LOG2E)
+    return m_new, l * alpha + tl.exp2((sink - m_safe) * LOG2E), acc * alpha[:, None]
+
+
+@triton.jit
+def merge_parts(m, l, acc, lse_s, o_s):
+    """lse_s (BLOCK_R, BLOCK_S) as scores, o_s (BLOCK_R, BLOCK_S, BLOCK_D) as values into (m, l, acc)."""
+    m_new = tl.maximum(m, tl.max(lse_s, 1))
+    m_safe = tl.where(m_new == NOTHING, 0.0, m_new)  # no part so far attended to a key
+    p = tl.exp(lse_s - m_safe[:, None])
+    alpha = tl.exp(m - m_safe)
+    return m_new, l * alpha + tl.sum(p, 1), acc * alpha[:, None] + tl.sum(p[:, :, None] * o_s, 1)
