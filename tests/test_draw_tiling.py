@@ -115,7 +115,7 @@ def test_scores_stay_in_sight_beside_many_columns():
     run = fl.record(fl.tiled_qkv_steps(Q, K, V, block_q=2, block_k=2))
     scene = draw_tiling(run[6])
     assert scene["S-now"].rect.w >= 20 and scene["S-now"].rect.h >= 20
-    assert {"Kᵀ 8×128", "8×128", "2×128"} <= set(scene.texts())
+    assert {"Kᵀ 128×8 ▼", "8×128", "2×128"} <= set(scene.texts())
     assert "Q" in texts(fl.record(fl.tiled_qkv_steps(*(t[0, 0] for t in qkv(8, 8, 32)), block_q=2, block_k=2))[6])
 
 
