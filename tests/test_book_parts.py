@@ -21,7 +21,7 @@ from flashlearn.show.frame import as_runs, count, paint
 from tests.slow import slow
 
 pytest.importorskip("latex2mathml", reason="needs the extra `book`")
-from tools.book import api, build, colab, finish, formulas, frames, pages, runs
+from tools.book import api, build, chapter, colab, faces, finish, formulas, frames, pages, runs, sections, theme
 from tools.book.address import Address
 
 ROOT = Path(__file__).parents[1]
@@ -147,6 +147,13 @@ def test_every_table_scrolls_in_one_box():
     assert finish.with_boxes(f"<p></p>{bare}{boxed}{theirs}{bare}") == f"<p></p>{wrapped}{boxed}{theirs}{wrapped}"
 
 
+def test_a_line_of_code_knows_its_indentation():
+    page = '<pre><span></span><span class="k">if</span> x:\n\n    <span class="n">y</span>\n</pre><pre>z</pre>'
+    lined = finish.with_lines(page)
+    assert re.findall(r"--indent:(\d+)ch", lined) == ["4"] and lined.count('class="line"') == 4
+    assert re.sub(r"</?span[^>]*>", "", lined) == re.sub(r"</?span[^>]*>", "", page)
+
+
 def test_the_policy_names_inline_scripts_by_their_hash_and_forbids_the_rest():
     page = '<html><head></head><script>go()</script><script src="a.js"></script><script type="application/json">{}</script>'
     closed = finish.with_policy(page)
@@ -186,6 +193,81 @@ def test_every_formula_of_the_course_is_understood():
 def test_the_font_has_what_formulas_use_and_little_else(tmp_path):
     formulas.font("λ", tmp_path / "math.woff")
     assert 20_000 < (tmp_path / "math.woff").stat().st_size < 250_000
+
+
+def test_faces_are_cut_once_and_keep_their_licence(tmp_path, monkeypatch):
+    monkeypatch.setattr(faces, "FACES", faces.FACES[1:2])
+    for folder in ("one", "two"):
+        faces.write(tmp_path / folder, tmp_path / "cache")
+        monkeypatch.setattr(faces, "cut", None)  # the second time there is nothing to cut
+    assert 15_000 < (tmp_path / "two" / "text-italic.woff").stat().st_size < 60_000
+    assert "SIL OPEN FONT LICENSE" in (tmp_path / "two" / "fontpkg-source-serif-4-LICENSE.txt").read_text(
+        encoding="utf-8"
+    )
+
+
+# --- how a chapter opens -----------------------------------------------------------------------------------
+
+FOLDED = {
+    "import math\n\nimport torch": "imports",
+    "import math\nimport torch\nfrom a import b\nx = 3": "imports",
+    'from flashlearn.show import here\n\nhere("03")': "here",
+    'predict("03.merge")': "predict",
+    "for n in (1, 2):\n    assert f(n) == g(n)": "tests",
+    "torch.testing.assert_close(f(x), g(x))": "tests",
+    "def f(x):\n    return x\n\n\nassert f(1)": None,
+    "x = 3\ny = f(x)\nz = g(y)\nprint(z)\nassert z": None,
+    "play(steps, draw_row)": None,
+    "%timeit f(x)": None,
+}
+
+
+@pytest.mark.parametrize("source", FOLDED)
+def test_what_most_readers_skip_is_folded(source):
+    cell = nbformat.v4.new_code_cell(source, outputs=[nbformat.v4.new_output("stream", text="1")])
+    assert chapter.kind_of(cell) == FOLDED[source]
+    chapter.fold(cell)
+    assert bool(cell.metadata) == (FOLDED[source] is not None)
+
+
+def test_a_cell_that_asserts_and_shows_nothing_is_a_test():
+    assert chapter.kind_of(nbformat.v4.new_code_cell("x = f(3)\ny = g(x)\nz = h(y)\nassert z")) == "tests"
+
+
+def test_a_chapter_opens_with_its_lead_and_its_goals_beside_it():
+    source = "# 03 · Online\n\nShort.\n\nStill short.\n\n" + "long " * 70 + "\n\nYou will\n\n- derive;\n\nNo GPU."
+    before, behind = chapter.opening(source, "LINKS")
+    lead, margin = before.split("{container} margin")
+    assert before.startswith("# Online\n") and "Still short." in lead and "long" not in lead
+    assert "- derive;" in margin and "LINKS" in margin
+    assert behind.startswith("long") and behind.endswith("No GPU.")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_an_opening_loses_no_word(path):
+    source = nbformat.read(path, 4).cells[0].source
+    assert set(theme.without_number(source).split()) <= set(" ".join(chapter.opening(source, "")).split())
+
+
+def test_pages_say_their_part_and_their_place():
+    contexts = {}
+    for page in ("notebooks/03_online_softmax", "notebooks/14_appendix", "index", "explorers/tiling"):
+        contexts[page] = {}
+        theme.about(None, page, "page.html", contexts[page], None)
+    assert contexts["notebooks/03_online_softmax"]["over"] == "Notebook 03 · One row of softmax"
+    assert contexts["notebooks/14_appendix"]["over"].startswith("Appendix to notebook 14")
+    assert [context["kind"] for context in contexts.values()] == ["chapter", "chapter", "page", "explorers"]
+    assert contexts["index"]["place"] == "" and contexts["notebooks/14_appendix"]["place"] == "14 of 19"
+
+
+def test_sections_are_what_search_looks_through():
+    page = (
+        '<nav>chapters</nav><article><section id="top"><h1>Top<a>¶</a></h1><p>First &amp; second</p>'
+        '<section id="in"><h2>In</h2><pre>code</pre><math>x</math><table>t</table><p>in</p></section><p>Last</p></section></article>'
+    )
+    top, inside = sections.of_page("a.html", page)
+    assert top == ["a.html", "", "Top", "Top", "First & second Last"]
+    assert inside == ["a.html", "in", "Top", "In", "code in"]
 
 
 # --- addresses ---------------------------------------------------------------------------------------------
@@ -271,11 +353,11 @@ def test_questions_are_put_into_the_page():
 
 
 def test_an_appendix_comes_right_after_its_notebook():
-    folder = Path("notebooks")
-    files = [folder / name for name in ("15_b.ipynb", "14_appendix.md", "14_a.ipynb", "13_c.ipynb")]
-    ordered = sorted(files, key=pages.chapter_order)
-    assert [path.stem for path in ordered] == ["13_c", "14_a", "14_appendix", "15_b"]
-    assert "notebooks/14_a\nnotebooks/14_appendix\nnotebooks/15_b" in pages.contents(ordered)
+    found = sorted((ROOT / "notebooks").glob("1[345]_*"))
+    ordered = sorted(found[::-1], key=pages.chapter_order)
+    assert [path.name[:11] for path in ordered] == ["13_triton_b", "14_making_i", "14_appendix", "15_inside_a"]
+    listed = re.findall(r"^\d\d · (.*) <notebooks/(\w+)>$", pages.contents(ordered), flags=re.MULTILINE)
+    assert [page for _, page in listed] == [path.stem for path in ordered] and listed[0][0] == "Triton backward"
 
 
 def test_the_parts_of_the_book_are_those_of_the_course():

@@ -74,7 +74,7 @@ export function bytesChart(setting, costs, width) {
   picture.append(
     svg("line", { x1: here, x2: here, y1: plot.top, y2: plot.bottom, stroke: "currentColor", "stroke-width": 2 }),
     text(here + (before ? -8 : 8), before ? plot.top + 14 : plot.bottom - 10, "you are here", { "text-anchor": before ? "end" : "start", "font-weight": 700 }),
-    ...now.map((algorithm) => svg("circle", { cx: here, cy: y(algorithm.bytes), r: 6, fill: "var(--color-background-primary)", stroke: "currentColor", "stroke-width": 2 })),
+    ...now.map((algorithm) => svg("circle", { cx: here, cy: y(algorithm.bytes), r: 6, fill: "var(--ground)", stroke: "currentColor", "stroke-width": 2 })),
     ...names(now, curves.at(-1), plot, y, wide ? undefined : height),
   );
   return picture;

@@ -2,6 +2,7 @@
 
 import fcntl
 import functools
+import html
 import http.server
 import os
 import re
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
@@ -160,7 +162,7 @@ def one_heading_and_one_search_box(page):
 
 
 def words_for_every_picture(page):
-    silent = page.locator("article img").evaluate_all(
+    silent = page.locator("article img:not(.cards img)").evaluate_all(
         """images => images.filter(image => image.hasAttribute("src") && (image.getAttribute("alt") ?? "").length <= 20)
              .map(image => image.outerHTML.slice(0, 120))"""
     )
@@ -173,6 +175,26 @@ def nothing_sticks_out(page, name, size):
     assert len(wide) == 3 and max(wide) <= size[0], f"something sticks out at {size[0]} pixels: {wide}"
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=ARTIFACTS / f"book_{name.replace('/', '_')}_{size[0]}.png")
+
+
+def no_code_scrolls(page):
+    """With everything that is folded shown: long lines continue in the next."""
+    page.evaluate("document.querySelectorAll('details').forEach(each => (each.open = true))")
+    scrolling = page.locator("article .cell_input pre, article .cell_output pre").evaluate_all(
+        "nodes => nodes.filter(node => node.scrollWidth > node.clientWidth + 1).map(node => node.textContent.slice(0, 60))"
+    )
+    assert scrolling == []
+
+
+def text_first(page):
+    """The first screen has the title and the lead, and neither code nor the table of bytes."""
+    ends = page.evaluate("document.querySelector('.opening').getBoundingClientRect().bottom")
+    assert 0 < ends < DESK[1]
+    above = page.locator("article :is(pre, table)").evaluate_all(
+        "(nodes, bottom) => nodes.filter(node => node.checkVisibility() && node.getBoundingClientRect().top < bottom).length",
+        ends,
+    )
+    assert above == 0 and page.locator("h1").bounding_box()["y"] < 200
 
 
 def come_near(seen, pictures):
@@ -256,11 +278,14 @@ def test_a_page_at_the_desk(site, visit, name):
     seen = visit(f"{site}/{name}.html", DESK, color_scheme="light")
     if name.startswith("notebooks/"):
         is_light_and_asks_no_other_host(seen, site)
+        if not name.endswith("appendix"):
+            text_first(seen.page)
     one_heading_and_one_search_box(seen.page)
     words_for_every_picture(seen.page)
     nothing_sticks_out(seen.page, name, DESK)
     come_near(seen, "figure.run")
     axe_finds_nothing_serious(seen)
+    no_code_scrolls(seen.page)
     assert seen.errors == []
 
 
@@ -276,6 +301,7 @@ def test_a_page_on_a_phone(site, visit, name):
     seen = visit(f"{site}/{name}.html", PHONE)
     nothing_sticks_out(seen.page, name, PHONE)
     text_is_at_least_12_pixels(seen)
+    no_code_scrolls(seen.page)
     assert seen.errors == []
 
 
@@ -380,10 +406,47 @@ def test_every_chapter_says_where_it_can_be_run(book):
         ).exists()
 
 
-def test_search_finds_a_word(site, visit):
+def test_search_ranks_the_chapter_of_that_name_first(site, book, visit):
+    page = visit(f"{site}/search.html").page
+    for name in CHAPTERS:
+        text = (book / "notebooks" / f"{name}.html").read_text(encoding="utf-8")
+        title = html.unescape(re.search(r"<h1>(.*?)<a", text)[1])
+        page.goto(f"{site}/search.html?{urlencode({'q': title})}")
+        page.wait_for_selector("#results li", timeout=20_000)
+        assert page.locator("#results a").first.get_attribute("href") == f"notebooks/{name}.html"
+
+
+def test_search_leads_to_sections(site, visit):
     page = visit(f"{site}/search.html?q=associative").page
-    page.wait_for_selector("#search-results li", timeout=20_000)
-    assert "Online softmax" in page.locator("#search-results").inner_text()
+    page.wait_for_selector("#results li", timeout=20_000)
+    link = page.get_by_role("link", name="Online softmax › Any order, any grouping")
+    link.click()
+    assert page.url.endswith("03_online_softmax.html#any-order-any-grouping")
+
+
+def test_a_theme_that_is_chosen_stays(site, visit):
+    page = visit(f"{site}/index.html", color_scheme="dark").page
+    ground = "getComputedStyle(document.body).backgroundColor"
+    dark = page.evaluate(ground)
+    page.get_by_role("button", name="dark or light").click()
+    light = page.evaluate(ground)
+    page.reload()
+    assert dark != light == page.evaluate(ground)
+    page.emulate_media(color_scheme="light")
+    page.emulate_media(color_scheme="dark")
+    assert page.evaluate(ground) == light
+
+
+def test_menus_open_by_keys_one_at_a_time(site, visit):
+    page = visit(f"{site}/notebooks/03_online_softmax.html").page
+    chapters, sections = page.locator("header summary").all()
+    chapters.focus()
+    page.keyboard.press("Enter")
+    assert page.get_by_role("link", name="07 · Tiled attention").is_visible()
+    sections.click()
+    assert not page.get_by_role("link", name="07 · Tiled attention").is_visible()
+    page.keyboard.press("Escape")
+    assert page.locator("header details[open]").count() == 0
 
 
 ASKED = (

@@ -9,17 +9,19 @@ from pathlib import Path
 from sphinx.cmd.build import main as sphinx
 from tqdm import tqdm
 
-from tools.book import api, colab, finish, pages, runs
+from tools.book import api, colab, faces, finish, pages, runs
 
 ROOT = Path(__file__).parents[2]
 SOURCE, PAGES = ROOT / "build" / "book-source", ROOT / "build" / "book"
 BROWSER = ROOT / "flashlearn" / "show" / "browser"
 COLAB = ROOT / "build" / "book-colab"
-CACHE = ROOT / "build" / "book-frames"
+CACHE, FACES = ROOT / "build" / "book-frames", ROOT / "build" / "book-faces"
 STATIC = ROOT / "book" / "_static"
 SCRIPTS = [STATIC / f"{name}.js" for name in ("dom", "cost", "hardware", "grid")]  # in this order
 SCRIPTS += [BROWSER / "player.js", BROWSER / "question.js"]
-SCRIPTS += [STATIC / f"{name}.js" for name in ("pictures", "bytes", "tiles", "tiling", "figures", "predict", "start")]
+SCRIPTS += [
+    STATIC / f"{name}.js" for name in ("pictures", "bytes", "tiles", "tiling", "figures", "predict", "search", "start")
+]
 
 
 def build() -> int:
@@ -36,6 +38,7 @@ def build() -> int:
     colab.write(notebooks, COLAB, book.address)
     static = SOURCE / "_static"
     runs.write(static)
+    faces.write(static, FACES)
     for style in ("player.css", "question.css"):
         shutil.copy(BROWSER / style, static)
     written = {

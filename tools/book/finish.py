@@ -7,19 +7,31 @@ import hashlib
 import re
 from pathlib import Path
 
-from tools.book import formulas
+from tools.book import formulas, sections
 
 IMPORT = re.compile(r'^import \{([^}]*)\} from "\./(\w+)\.js";$', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", re.MULTILINE)
 INLINE = re.compile(r"<script(?P<kind>[^>]*)>(?P<text>.*?)</script>", re.DOTALL)
 TABLE = re.compile(r'(?P<box><div class="(?:scroll|table-wrapper)[^>]*>\s*)?(?P<table><table\b.*?</table>)', re.DOTALL)
+PRE = re.compile(r"(?<=<pre>)(.*?)(?=</pre>)", re.DOTALL)
 UNUSED = (
     "_sources",
     "objects.inv",
-    "_static/scripts/*.map",
-    "_static/styles/*.map",
-    "_static/*.LICENSE.txt",
+    "searchindex.js",
     ".buildinfo",
+    *(
+        f"_static/{name}"
+        for name in (
+            "*stemmer.js",
+            "doctools.js",
+            "documentation_options.js",
+            "language_data.js",
+            "mystnb*",
+            "pygments*.css",
+            "searchtools.js",
+            "sphinx_highlight.js",
+        )
+    ),
 )
 
 
@@ -46,8 +58,9 @@ def close(pages: Path) -> None:
     """Finish every page in a folder of HTML."""
     texts = {path: path.read_text(encoding="utf-8") for path in sorted(pages.rglob("*.html"))}
     formulas.font(formulas.characters(list(texts.values())), pages / "_static" / "math.woff")
+    sections.write(texts, pages)
     for path, text in texts.items():
-        path.write_text(with_policy(with_names(with_boxes(text))), encoding="utf-8")
+        path.write_text(with_policy(with_names(with_lines(with_boxes(text)))), encoding="utf-8")
     for pattern in UNUSED:
         for path in sorted(pages.glob(pattern)):
             _remove(path)
@@ -60,11 +73,27 @@ def with_boxes(page: str) -> str:
     )
 
 
+def with_lines(page: str) -> str:
+    """The page with every line of its code as an element that knows its indentation, so that long ones continue below it.
+
+    >>> with_lines("<pre>if x:\\n  y</pre>")
+    '<pre><span class="line">if x:\\n</span><span class="line" style="--indent:2ch">  y</span></pre>'
+    """
+    return PRE.sub(
+        lambda code: "".join(map(_line, code[0].removeprefix("<span></span>").splitlines(keepends=True))), page
+    )
+
+
+def _line(line: str) -> str:
+    text = re.sub(r"<[^>]*>", "", line)
+    indent = len(text) - len(text.lstrip(" ")) if text.strip() else 0
+    style = f' style="--indent:{indent}ch"' if indent else ""
+    return f'<span class="line"{style}>{line}</span>'
+
+
 def with_names(page: str) -> str:
-    """The theme's page with what screen readers miss in it: the level of a heading, names of what stands beside the text."""
-    page = page.replace('<p class="caption" role="heading">', '<p class="caption" role="heading" aria-level="2">')
-    page = page.replace('<aside class="sidebar-drawer">', '<aside class="sidebar-drawer" aria-label="chapters">')
-    return page.replace('<aside class="toc-drawer', '<aside aria-label="on this page" class="toc-drawer')
+    """The page with the level of the headings in its list of chapters, which screen readers miss."""
+    return page.replace('<p class="caption" role="heading">', '<p class="caption" role="heading" aria-level="2">')
 
 
 def with_policy(page: str) -> str:

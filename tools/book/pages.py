@@ -18,12 +18,14 @@ import nbformat
 from nbformat.v4 import new_markdown_cell, new_output
 from PIL import Image
 
+from flashlearn.cost import standard_cost
 from flashlearn.show import player, position
 from flashlearn.show.course import STAGES
 from flashlearn.show.frame import table_html
-from tools.book import frames
+from tools.book import chapter, frames
 from tools.book.address import Address
 from tools.book.colab import without_outputs
+from tools.book.theme import without_number
 
 EXPLORERS = {"tiling_explorer(": "tiling"}  # what a cell calls -> what the page shows in place of its still
 MAP = 'Every algorithm with what it moves, counted from its steps. <a href="_static/map.html">The same on one page, to print</a>.'
@@ -39,6 +41,7 @@ class Book:
     def __init__(self, root: Path, source: Path, cache: Path):
         self.root, self.source, self.cache = root, source, cache
         self.address = Address.of(root)
+        self.covers: dict[str, str] = {}
         (source / "notebooks").mkdir(parents=True, exist_ok=True)
 
     def chapter(self, path: Path) -> None:
@@ -53,10 +56,21 @@ class Book:
                 elif "image/png" in output.get("data", {}):
                     pictures += 1
                     cell.outputs[at] = self.picture(f"{number}-{pictures}", cell, output)
-        notebook.cells.insert(1, new_markdown_cell(self.links(path, "links")))
+                    if path.stem not in self.covers:
+                        self.covers[path.stem] = cover(f"{number}-{pictures}")
+        self.open(notebook, self.links(path, "links"))
         exercises = next(at for at, cell in enumerate(notebook.cells) if "## Exercises" in cell.source.split("\n"))
         notebook.cells.insert(exercises + 1, new_markdown_cell(self.links(path, "exercise-links")))
         nbformat.write(notebook, self.source / "notebooks" / path.name)
+
+    @staticmethod
+    def open(notebook: Any, links: str) -> None:
+        """Fold what most readers skip; the first cell becomes the chapter's opening."""
+        for cell in notebook.cells:
+            if cell.cell_type == "code":
+                chapter.fold(cell)
+        first, rest = chapter.opening(notebook.cells[0].source, links)
+        notebook.cells[:1] = [new_markdown_cell(first), new_markdown_cell(rest)][: 2 if rest else 1]
 
     def download(self, path: Path, notebook: Any) -> None:
         """The notebook without its outputs, for the reader's own machine."""
@@ -132,15 +146,29 @@ class Book:
         first = (self.root / "book" / "index.md").read_text(encoding="utf-8")
         readme = (self.root / "README.md").read_text(encoding="utf-8")
         ladder = readme[readme.index("| notebook | function") :].split("\n\n")[0]
-        first = first.replace("{{ladder}}", ladder).replace("{{player}}", self.first_player())
+        parts = {"ladder": ladder, "player": self.first_player(), "number": number(), "chapters": self.cards(notebooks)}
+        for name, text in parts.items():
+            first = first.replace(f"{{{{{name}}}}}", text)
         appendices = sorted((self.root / "notebooks").glob("[0-9][0-9]_appendix.md"))
         for path in appendices:
-            shutil.copy(path, self.source / "notebooks" / path.name)
+            text = without_number(path.read_text(encoding="utf-8"))
+            (self.source / "notebooks" / path.name).write_text(text, encoding="utf-8")
         (self.source / "index.md").write_text(
             first + contents(sorted([*notebooks, *appendices], key=chapter_order)), encoding="utf-8"
         )
         shutil.copy(self.root / "notebooks" / "INSTRUCTORS.md", self.source / "instructors.md")
         self.map()
+
+    def cards(self, notebooks: list[Path]) -> str:
+        """Every chapter with the first of its pictures, by part."""
+        parts: dict[str, list[str]] = {}
+        for path in notebooks:
+            cover = self.covers.get(path.stem, "")
+            card = (
+                f'<li><a href="notebooks/{path.stem}.html">{cover}<span>{html.escape(title_of(path))}</span></a></li>'
+            )
+            parts.setdefault(part_of(path.stem[:2]), []).append(card)
+        return "".join(f'<h3>{part}</h3>\n<ul class="cards">{"".join(inside)}</ul>\n' for part, inside in parts.items())
 
     def map(self) -> None:
         """The map of all algorithms, as a page of the book and as one to print."""
@@ -181,7 +209,7 @@ def contents(notebooks: list[Path]) -> str:
     """The table of contents: explorers, chapters by part, the guide."""
     parts = {"Explorers": ["explorers/tiling", "explorers/bytes"]}
     for path in notebooks:
-        parts.setdefault(part_of(path.stem[:2]), []).append(f"notebooks/{path.stem}")
+        parts.setdefault(part_of(path.stem[:2]), []).append(entry(path))
     parts["All of it"] = ["map"]
     parts["For those who teach"] = ["instructors"]
     parts["For those who build on it"] = ["api"]
@@ -190,6 +218,33 @@ def contents(notebooks: list[Path]) -> str:
         for part, inside in parts.items()
         if inside
     )
+
+
+def entry(path: Path) -> str:
+    """A chapter in the table of contents."""
+    return f"{title_of(path)} <notebooks/{path.stem}>"
+
+
+def title_of(path: Path) -> str:
+    """A chapter's number and title, as the first line of its file has them."""
+    text = path.read_text(encoding="utf-8")
+    first = text if path.suffix == ".md" else nbformat.reads(text, as_version=4).cells[0].source
+    return first.lstrip("# ").split("\n")[0]
+
+
+def number() -> str:
+    """What this is, in one sentence with one number, by the course's own formulas."""
+    tokens = 32_768
+    naive = standard_cost(1, 1, tokens, tokens, 128)
+    return (
+        f'<p class="claim">Attention over {tokens:,} tokens stores <strong>{naive.extra / 1e9:.1f} GB</strong> of scores for every '
+        "head if it is written down naively; FlashAttention computes the same output and stores none of them.</p>"
+    )
+
+
+def cover(slug: str) -> str:
+    """A picture of a chapter, small, beside its title."""
+    return f'<img src="frames/{slug}/0.webp" alt="" loading="lazy">'
 
 
 def part_of(number: str) -> str:

@@ -1,0 +1,42 @@
+"""What the templates of `book/theme` ask for besides what Sphinx says of a page: its part of the course, its place in it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sphinx.application import Sphinx
+
+from flashlearn.show.course import STAGES
+
+STYLES = ("player.css", "question.css", "book.css")
+
+
+def about(app: Sphinx | None, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Add to the context of a page: `styles`, `kind` (a class of its body), `over` (the line above its title), `place`."""
+    folder, _, name = page.rpartition("/")
+    context |= {"styles": STYLES, "kind": folder or "page", "over": "", "place": ""}
+    number = name[:2]
+    part = next((stage.part for stage in STAGES if stage.number == number), None)
+    if folder == "notebooks" and part is not None:
+        what = "Appendix to notebook" if name.endswith("_appendix") else "Notebook"
+        context |= {
+            "kind": "chapter",
+            "over": " · ".join(filter(None, (f"{what} {number}", part))),
+            "place": f"{int(number)} of {int(STAGES[-1].number)}",
+        }
+
+
+def without_number(title: str) -> str:
+    """A notebook's title without its number, which stands above it.
+
+    >>> without_number("# 03 · Online softmax")
+    '# Online softmax'
+    """
+    return re.sub(r"^# \d\d · ", "# ", title)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register what pages are told."""
+    app.connect("html-page-context", about)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
