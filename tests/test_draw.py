@@ -13,7 +13,7 @@ from flashlearn.show import picture, play
 from flashlearn.show.draw import COLOURS, draw_row, draw_terms, draw_tree
 from flashlearn.show.draw.style import MEANING, colour, number, tint
 from flashlearn.show.frame import as_runs, at, count, paint, transcript
-from tests.drawing import sound, texts
+from tests.drawing import sound
 from tests.slow import across, every, slow
 
 INF, NAN = float("inf"), float("nan")
@@ -57,7 +57,8 @@ def test_values_above_bars_do_not_overlap(n):
 @pytest.mark.parametrize("n", [0, 1, 5, 26, slow(64)])
 def test_draw_tree_takes_any_row(n):
     for step in fl.record(fl.merge_tree_steps(torch.linspace(-1, 1, n), 4)):
-        texts(draw_tree, step)
+        for narrow in (False, True):
+            sound(draw_tree(step, narrow=narrow), apart=4)
 
 
 def test_row_shows_the_numbers_of_the_step():
@@ -132,7 +133,7 @@ def test_a_sum_without_rises_needs_no_correction():
 
 def test_tree_fills_in_as_it_goes():
     steps = fl.record(fl.merge_tree_steps(torch.arange(8.0), 2))
-    filled = [sum(text.startswith("m ") for text in texts(draw_tree, step)) for step in steps]
+    filled = [sum(text.startswith("m ") for text in draw_tree(step).texts()) for step in steps]
     assert filled == [1, 2, 3, 4, 5, 6, 7, 7]
 
 

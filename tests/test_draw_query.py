@@ -1,6 +1,5 @@
 """The pictures of one query: all in them comes from the steps, and nothing is too slow or too small."""
 
-import itertools
 import re
 
 import pytest
@@ -12,10 +11,8 @@ from flashlearn.algorithms.projection import projection_steps
 from flashlearn.core.mask import causal_mask
 from flashlearn.show.draw import draw_converge, draw_masks, draw_projection, draw_query, draw_round_trip
 from flashlearn.show.draw.style import fixed
-from flashlearn.show.frame import as_runs, paint
-from tests.drawing import painted, readable
+from tests.drawing import painted, sound
 from tests.slow import across, slow
-from tests.speed import times_plain
 
 RUNS = {
     "two pass": lambda *qkv: fl.two_pass_attention_steps(*qkv),
@@ -39,12 +36,21 @@ def inputs(N_q=1, N_k=10, D=4):
     return tuple(torch.randn(2, 1, n, D, generator=generator) for n in (N_q, N_k, N_k))
 
 
+def texts(step, draw):
+    return draw(step).texts()
+
+
 def axes_of(step, draw):
     return painted(draw, step, size=(12.8, 5.6), render=True)
 
 
-def texts(step, draw):
+def texts_on_axes(step, draw):
     return [text.get_text() for text in axes_of(step, draw).texts]
+
+
+def points(scene, id):
+    """The heights of a line."""
+    return [y for _, y in scene[id].rings[0]]
 
 
 @pytest.mark.parametrize(
@@ -56,8 +62,9 @@ def texts(step, draw):
 def test_a_step_of_any_run_can_be_painted_and_read(pair, draw):
     name, shape = pair
     steps = fl.record(RUNS[name](*inputs(*shape)))
-    for step in (steps[0], steps[len(steps) // 2], steps[-2]):
-        readable(axes_of(step, draw), apart=None)
+    for narrow in (False, True):
+        scenes = [draw(step, narrow=narrow) for step in (steps[0], steps[len(steps) // 2], steps[-2], steps[-1])]
+        assert len({(sound(scene).width, scene.height) for scene in scenes}) == 1, "nothing jumps"
 
 
 def test_scores_fill_in_and_stay_with_two_passes():
@@ -123,12 +130,12 @@ def test_sentence_of_a_normalised_step_says_what_was_scaled():
 
 def test_converge_ends_on_the_answer():
     steps = fl.record(fl.one_pass_attention_steps(*inputs(D=1)))
-    ax = axes_of(steps[-1], draw_converge)
+    scene = draw_converge(steps[-1])
     answer = f"o = {steps[-1].output[0, 0, 0, 0].item():.4f}".rstrip("0").replace("-", "−")
-    assert answer in [text.get_text() for text in ax.texts]
-    dashed, path = ax.lines[0], ax.lines[-1]
-    assert path.get_ydata()[-1] == pytest.approx(dashed.get_ydata()[0])
-    assert len(path.get_ydata()) == 11  # ten keys, then o
+    assert answer in scene.texts()
+    (dashed,) = scene.shapes("", edge="quiet", width=1.2)
+    assert points(scene, "way0")[-1] == pytest.approx(dashed.rings[0][0][1])
+    assert len(points(scene, "way0")) == 11  # ten keys, then o
 
 
 def test_converge_shows_how_every_number_was_made():
@@ -145,23 +152,22 @@ def test_converge_shows_how_every_number_was_made():
 def test_converge_shows_what_acc_is_worth():
     q, k, v = inputs(D=1)
     steps = fl.record(fl.one_pass_attention_steps(q, k, v))
-    hollow = next(line for line in axes_of(steps[6], draw_converge).lines if line.get_linestyle() == ":")
-    dashed, path = (axes_of(steps[6], draw_converge).lines[n] for n in (0, -1))
-    assert len(hollow.get_ydata()) == len(path.get_ydata()) == 7
-    whole = next(line for line in axes_of(steps[-1], draw_converge).lines if line.get_linestyle() == ":")
-    assert whole.get_ydata()[-1] == pytest.approx(dashed.get_ydata()[0], abs=1e-3), "after the last key: the answer"
-    for line in (hollow, whole, path):
-        assert max(line.get_ydata()) <= 410 and min(line.get_ydata()) >= 120, "between the floor and the top"
+    scene, end = draw_converge(steps[6]), draw_converge(steps[-1])
+    assert len(points(scene, "worth")) == len(points(scene, "way0")) == 7
+    (dashed,) = end.shapes("", edge="quiet", width=1.2)
+    assert points(end, "worth")[-1] == pytest.approx(dashed.rings[0][0][1], abs=1e-3), "after the last key: the answer"
+    for line in (points(scene, "worth"), points(end, "worth"), points(end, "way0")):
+        assert max(line) <= 290 and min(line) >= 80, "between the floor and the top"
     plain = fl.record(fl.one_pass_attention_steps(q, k, v, normalised=True))
-    assert not any(line.get_linestyle() == ":" for line in axes_of(plain[6], draw_converge).lines)
+    with pytest.raises(KeyError):
+        draw_converge(plain[6])["worth"]
 
 
 def test_names_of_answers_that_lie_close_are_apart():
     q, k, v = inputs()
     v[..., 1:] = v[..., :1] + torch.tensor([0.0, 0.001, -0.001])
-    ax = axes_of(fl.record(fl.one_pass_attention_steps(q, k, v))[-1], draw_converge)
-    boxes = [text.get_window_extent() for text in ax.texts if text.get_text().startswith("o = ")]
-    assert len(boxes) == 4 and not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+    scene = sound(draw_converge(fl.record(fl.one_pass_attention_steps(q, k, v))[-1]))
+    assert sum(words.startswith("o = ") for words in scene.texts()) == 4
 
 
 def test_round_trip_shows_the_bytes_of_every_matrix_to_scale():
@@ -169,12 +175,12 @@ def test_round_trip_shows_the_bytes_of_every_matrix_to_scale():
     q, k, v = inputs(N_q=n)
     steps = fl.record(fl.standard_attention_steps(q, k, v))
     for number, there in enumerate(("QKS", "QKSSP", "QKSSPPVO", "QKSSPPVO")):
-        shown = texts(steps[number], draw_round_trip)
+        shown = texts_on_axes(steps[number], draw_round_trip)
         pipes = [words for words in shown if words[0] in "▼▲" and "\n" in words]
         sizes = [int(re.sub(r"\D", "", words)) for words in pipes]
         assert sorted(sizes) == sorted(2 * 4 * n * (n if name in "SP" else d) for name in there)
         assert sum(sizes) == fl.hbm_bytes(steps[: number + 1]).total
-    stored = [sum("▲" in words for words in texts(step, draw_round_trip) if "10 × " in words) for step in steps]
+    stored = [sum("▲" in words for words in texts_on_axes(step, draw_round_trip) if "10 × " in words) for step in steps]
     assert stored == [1, 1, 1, 0]
 
 
@@ -183,7 +189,7 @@ def test_projection_fills_q_k_and_v_one_after_the_other():
     x, *weights = torch.randn(1, 3, 4, generator=generator), *torch.randn(3, 4, 2, generator=generator)
     steps = fl.record(projection_steps(x[0], *weights))
     for step, made in zip(steps, ("Q", "QK", "QKV", "QKV"), strict=True):
-        shown = texts(step, draw_projection)
+        shown = texts_on_axes(step, draw_projection)
         for name, w in zip("QKV", weights, strict=True):
             row = [fixed(value, 1) for value in (x[0] @ w)[0].tolist()]
             assert (name in made) == all(words in shown for words in row), name
@@ -226,12 +232,6 @@ def test_masks_fit_the_picture_or_are_rejected(rows):
     inside = ax.get_window_extent()
     for box in [artist.get_tightbbox() for artist in (*ax.patches, *ax.collections, *ax.texts)]:
         assert inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1
-
-
-@pytest.mark.slow  # a time
-def test_one_step_takes_no_longer_than_a_plain_picture():
-    runs = as_runs(fl.two_pass_attention_steps(*inputs()))
-    assert times_plain(lambda number: paint(runs, 2 * number, draw_query, (12.8, 5.6)), 10) < 0.9  # measured 0.56
 
 
 @pytest.mark.parametrize(

@@ -246,14 +246,15 @@ def test_matmul_shows_elements_and_blocks():
     a, b = torch.arange(32.0).reshape(8, 4), torch.arange(32.0).reshape(4, 8) - 8
     run = fl.record(fl.tiled_matmul_steps(a, b, block_m=4, block_n=2, block_k=2))
     for step in run[::3]:
-        shown = old_texts(draw_matmul, step)
-        assert {"elements in HBM", "blocks", "SRAM", "A₀₀", "B₁₃", "C₁₃"} <= set(shown)
-    shown = old_texts(draw_matmul, run[7])
+        shown = texts(step, draw_matmul)
+        assert {"by elements", "by blocks", "A₀₀", "B₁₃", "C₁₃"} <= set(shown)
+    shown = texts(run[7], draw_matmul)
     assert {"A₀₁ ▼", "B₁₃ ▼", "acc₀₃", "4×2", "2×2", "A ▼", "C ▲"} <= set(shown)
     assert fixed(run[7].values["acc"][0, 0].item(), 2) in shown
     ragged = fl.record(fl.tiled_matmul_steps(torch.ones(5, 7), torch.ones(7, 3), block_m=2, block_n=2, block_k=4))
     for step in ragged[::2] + ragged[-1:]:
-        old_texts(draw_matmul, step)
+        for narrow in (False, True):
+            sound(draw_matmul(step, narrow=narrow), apart=4)
 
 
 def test_budget_shows_what_fits():

@@ -2,13 +2,12 @@
 
 import pytest
 import torch
-from matplotlib import style
-from matplotlib.figure import Figure
 
 from flashlearn import hbm_bytes, record
 from flashlearn.algorithms.own_scales import own_scales_steps
 from flashlearn.show.draw import draw_own_scales
-from flashlearn.show.draw.style import STYLE, number
+from flashlearn.show.draw.style import number
+from tests.drawing import sound
 
 X = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
 
@@ -39,14 +38,8 @@ def test_six_numbers_give_3_7311_in_place_of_5_4329():
 
 
 def texts(step):
-    with style.context(STYLE):
-        fig = Figure(figsize=(12.8, 5.0), dpi=100)
-        draw_own_scales(ax := fig.add_axes((0, 0, 1, 1)), step)
-        fig.canvas.draw()
-    for text in ax.texts:
-        at = text.get_window_extent()
-        assert not text.get_text() or (at.x0 >= 0 and at.x1 <= 1280 and at.y0 >= 0 and at.y1 <= 500), text.get_text()
-    return [text.get_text() for text in ax.texts]
+    sound(draw_own_scales(step, narrow=True))
+    return sound(draw_own_scales(step)).texts()
 
 
 def test_picture_says_what_is_wrong_and_when():

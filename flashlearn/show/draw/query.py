@@ -8,147 +8,137 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 
-from matplotlib.axes import Axes
-
+from flashlearn.core.signs import number
 from flashlearn.core.steps import Step
-from flashlearn.show.draw.parts import MONO, panel, pass_note, traffic_note
-from flashlearn.show.draw.sheet import Rect, Sheet, Span
-from flashlearn.show.draw.style import INK, QUIET, number, tint
+from flashlearn.show.draw.memories import PAD, bytes_note, memory, on_chip_note, pass_note
+from flashlearn.show.draw.scene import NARROW, WIDE, Grid, Rect, Scene, Span
+from flashlearn.show.draw.style import role
 from flashlearn.show.draw.values import check_steps_of, first_head, not_of, running_name, running_sum
 
-WIDTH, HEIGHT = 1280, 560
-ROW, TOP = 34, 136  # height of a row of K and V, and where row 0 is in both panels
-BAND, CHIP_BAND = 340, 136  # height kept for K and V, in HBM and on chip
-CHAR = 10.87  # width of a character of the numbers: 13 pt monospace
-CELL, WIDE = 5 * CHAR, 6 * CHAR  # width of a cell with one decimal, and with two
-K_LEFT, V_LEFT = 78, 352  # in HBM
-K_CHIP, S_CHIP, P_CHIP, V_CHIP = 622, 846, 918, 992  # in SRAM
-STRIP, STRIP_TOP = 604, 490  # the scores on chip, side by side
-SMALL = {**MONO, "fontsize": 13}
+ROW, CELL, FINE = 24, 38, 46  # pixels: height of a row, and width of a cell with one decimal, and with two
+MOST = 4  # more columns than that share the width of so many
+TAG = 30  # pixels for the tag of a row
 
 
 @dataclass(frozen=True)
 class _Cells:
-    """A grid of numbers with its corner at (left, top), in cells of `wide` by `high` pixels.
-
-    shade       the strength of the colour, of all rows or of row i
-    framed      (start, stop) of the rows in a frame, or None
-    digits      of every number
-    most        more columns than that share the width of so many
-    """
+    """Numbers in the cells of a grid, in the tone of row i; `now` are the rows in a frame."""
 
     name: str
     rows: list[list[float]]
-    left: float
-    top: float
-    wide: float
-    high: float
-    shade: float | Callable[[int], float]
-    framed: Span | None = None
+    grid: Grid
+    tone: Callable[[int], str]
+    now: Span | None = None
     digits: int = 1
-    most: int = 4
 
-    @property
-    def columns(self) -> int:
-        return len(self.rows[0]) if self.rows else 0
-
-    @property
-    def cell(self) -> float:
-        return min(self.wide, self.most * self.wide / max(1, self.columns))
-
-    def paint(self, sheet: Sheet) -> None:
+    def paint(self, scene: Scene, id: str) -> None:
         """The numbers on their shades, or bands of rows where numbers would not fit."""
-        numbers = self.cell >= CELL and self.high >= 20
-        for i, stop, x, w in self._numbered(sheet) if numbers else self._bands():
-            y, foot = self.top + i * self.high, self.top + stop * self.high
-            strength = self.shade(i) if callable(self.shade) else self.shade
-            sheet.fill((x, y, w, foot - y), tint(self.name, strength), QUIET, 0.8)
-        if self.framed:
-            start, stop = self.framed
-            rect = (self.left, self.top + start * self.high, self.columns * self.cell, (stop - start) * self.high)
-            sheet.box(rect, "none", width=3, raised=True)
-
-    def _numbered(self, sheet: Sheet) -> list[tuple]:
-        """Writes the numbers; gives (row, next row, left, width) of every cell."""
-        for i, row in enumerate(self.rows):
-            text = "".join(f"{_show(value, self.digits):^{round(self.cell / CHAR)}}" for value in row)
-            sheet.text(self.left + 4, self.top + (i + 0.5) * self.high, text, zorder=4, **SMALL)
-        places = [self.left + c * self.cell for c in range(self.columns)]
-        return [(i, i + 1, x, self.cell) for i in range(len(self.rows)) for x in places]
-
-    def _bands(self) -> list[tuple]:
-        """(first row, next row, left, width) of rows of one shade."""
-        bands = (
-            list(band)
-            for _, band in groupby(range(len(self.rows)), self.shade if callable(self.shade) else lambda i: 0)
-        )
-        return [(band[0], band[-1] + 1, self.left, self.columns * self.cell) for band in bands]
+        face, grid = role(self.name), self.grid
+        scene.rect(grid.rect(), "blank")
+        for tone, band in groupby(range(grid.rows), self.tone):
+            rows = list(band)
+            scene.rect(grid.rect((rows[0], rows[-1] + 1)), face, tone)
+        scene.cell_lines(grid)
+        if grid.w >= 30 and grid.h >= 14:
+            for r, row in enumerate(self.rows):
+                full = self.tone(r) == ""
+                ink = "ink" if not full else "on-Q" if self.name == "Q" else "on"
+                for c, value in enumerate(row):
+                    scene.text(*grid.cell(r, c).centre, _show(value, self.digits), 12, anchor="middle", role=ink)
+        if self.now:
+            scene.outline(grid.rect(self.now), 2.5, id=id)
 
 
-def draw_query(ax: Axes, step: Step) -> None:
-    """Paint one step of a loop over keys and values, for the last query of the first head."""
+def draw_query(step: Step, *, narrow: bool = False) -> Scene:
+    """One step of a loop over keys and values, for the last query of the first head."""
     check_steps_of("a loop over keys", step, shapes=["O", "S"], values=["Q", "K", "V"], writes=["O"], dims=4)
-    sheet = Sheet(ax, WIDTH, HEIGHT)
-    sheet.text(16, 8, pass_note(step), va="top", weight="bold", fontsize=20)
-    panel(sheet, Rect(16, 48, 560, 500), "HBM", traffic_note(step))
-    panel(sheet, Rect(588, 48, 676, 500), "SRAM")
-    _in_hbm(sheet, step)
+    N = max(1, step.shapes["K"][-2])
+    high = min(ROW, (200 if narrow else 230) / N)
+    hbm = Rect(0, 0, NARROW, 124 + N * high) if narrow else Rect(0, 0, 414, max(330, 148 + N * high))
+    sram = Rect(0, hbm.bottom + 8, NARROW, 290) if narrow else Rect(426, 0, WIDE - 426, hbm.h)
+    scene = Scene(NARROW if narrow else WIDE, sram.bottom)
+    memory(scene, hbm, "hbm", bytes_note(step))
+    memory(scene, sram, "sram", on_chip_note(step) if step.on_chip else "")
+    if not narrow:
+        scene.text(hbm.x + PAD, 42, pass_note(step), 13, role="quiet")
+    _in_hbm(scene, step, hbm, high)
+    top = sram.y + (40 if narrow else 56)
     if "cols" in step.values:
-        _tiles_on_chip(sheet, step)
-        _scores_on_chip(sheet, step)
-    _running_values(sheet, step)
-    sheet.paint()
+        _tiles_on_chip(scene, step, sram.x + PAD + 16, top)
+        _scores_on_chip(scene, step, Rect(sram.x + PAD, sram.bottom - 40, sram.w - 2 * PAD, 28))
+    _running_values(scene, step, sram)
+    return scene
 
 
-def _in_hbm(sheet: Sheet, step: Step) -> None:
+def _full(strength: str = "") -> Callable[[int], str]:
+    return lambda i: strength
+
+
+def _grid(rows: list[list[float]], left: float, top: float, wide: float, high: float = ROW) -> Grid:
+    cols = len(rows[0]) if rows else 0
+    return Grid(left, top, len(rows), cols, min(wide, MOST * wide / max(1, cols)), high)
+
+
+def _in_hbm(scene: Scene, step: Step, area: Rect, high: float) -> None:
     """K and V as they lie in HBM, q above K and o below V; the rows being read are dark and pointed at."""
     q, o = first_head(step.values["Q"])[-1:], first_head(step.written("O"))[-1:]
     load, write = any(t.name == "Q" for t in step.reads), bool(step.writes)
-    at = (K_LEFT, TOP - ROW - 14, CELL, ROW)
-    _Cells("Q", q, *at, 0.8 if load else 0.15, framed=(0, len(q)) if load else None).paint(sheet)
-    _name(sheet, "q", K_LEFT - 12, TOP - ROW / 2 - 14, "right")
-    for name, left, tag in (("K", K_LEFT, "q"), ("V", V_LEFT, "p")):
-        _rows_in_hbm(sheet, step, name, left, tag)
-    at = (V_LEFT, TOP + BAND + 18, CELL, ROW)
-    _Cells("O", o, *at, 0.9 if write else 0.12, framed=(0, len(o)) if write else None).paint(sheet)
-    _name(sheet, "o", V_LEFT - 12, TOP + BAND + 18 + ROW / 2, "right")
+    narrow = scene.width == NARROW
+    k_left, cell = area.x + (34 if narrow else 50), 32 if narrow else CELL
+    v_left = area.x + area.w / 2 + (28 if narrow else 40)
+    top = area.y + (40 if narrow else 58)
+    here = (0, len(q))
+    _Cells("Q", q, _grid(q, k_left, top, cell), _full("" if load else "pale"), here if load else None).paint(
+        scene, "read-Q"
+    )
+    scene.text(k_left - 6, top + ROW / 2, "q", 15, anchor="end", bold=True)
+    top += ROW + 24
+    for name, left, tag in (("K", k_left, "q"), ("V", v_left, "p")):
+        rows = first_head(step.values[name])
+        _rows_in_hbm(scene, step, name, rows, _grid(rows, left, top, cell, high), tag)
+    bottom = top + max(1, step.shapes["K"][-2]) * high
+    at = top - ROW - 24 if narrow else bottom + 14
+    tone = "" if write else "pale"
+    _Cells("O", o, _grid(o, v_left, at, cell), _full(tone), (0, len(o)) if write else None).paint(scene, "written-O")
+    scene.text(v_left - 6, at + ROW / 2, "o", 15, anchor="end", bold=True)
 
 
-def _rows_in_hbm(sheet: Sheet, step: Step, name: str, left: float, tag: str) -> None:
+def _rows_in_hbm(scene: Scene, step: Step, name: str, rows: list[list[float]], grid: Grid, tag: str) -> None:
     """K or V, and the tag of what its rows are about to be multiplied by."""
-    rows = first_head(step.values[name])
     now = next((t.rows for t in step.reads if t.name == name), None)
     this_pass = (t for s in step.so_far if s.phase == step.phase for t in s.reads)
     seen = max((t.rows[1] for t in this_pass if t.name == name), default=0)
-    height = min(ROW, BAND / max(1, len(rows)))
-    _Cells(name, rows, left, TOP, CELL, height, partial(_strength, now, seen), framed=now).paint(sheet)
+    _Cells(name, rows, grid, partial(_tone, now, seen), now).paint(scene, f"read-{name}")
     if now:
-        _tag(sheet, tag, left - 48, TOP + (now[0] + now[1]) / 2 * height)
-    at = TOP + len(rows) * height + 22 if name == "K" else TOP - 22
-    _name(sheet, f"{name}  {len(rows)} × {len(rows[0]) if rows else 0}", left, at, "left")
+        _tag(scene, tag, grid.x - TAG - 3, grid.rect(now).centre[1])
+    scene.text(grid.x, grid.y - 10, f"{name} {len(rows)}×{grid.cols}", 13, bold=True)
 
 
-def _tiles_on_chip(sheet: Sheet, step: Step) -> None:
+def _tiles_on_chip(scene: Scene, step: Step, left: float, top: float) -> None:
     """q, the tiles of K and V at work, their scores and weights: each where matrix multiplication puts it."""
+    narrow = scene.width == NARROW
+    cell, fine, gap = (24, 34, 8) if narrow else (CELL - 4, FINE - 4, 16)
     q = first_head(step.values["Q"])[-1:]
-    _Cells("Q", q, K_CHIP, TOP - ROW - 14, CELL, ROW, 0.8).paint(sheet)
-    _name(sheet, "q", K_CHIP - 10, TOP - ROW / 2 - 14, "right")
+    _Cells("Q", q, _grid(q, left, top, cell), _full()).paint(scene, "")
+    scene.text(left - 5, top + ROW / 2, "q", 15, anchor="end", bold=True)
     j0, j1 = step.values["cols"]
-    height = min(ROW, CHIP_BAND / (j1 - j0))
+    y, height = top + ROW + 24, min(ROW, 76 / max(1, j1 - j0))
     here = {t.name for t in step.reads}
-    for name, left, cell in (("K", K_CHIP, CELL), ("V", V_CHIP, WIDE)):
-        if name in here:
-            _Cells(name, first_head(step.values[name])[j0:j1], left, TOP, cell, height, 0.8).paint(sheet)
-            y = TOP + (j1 - j0) * height + 18 if name == "K" else TOP - 22
-            _name(sheet, f"{name}[{j0}]" if j1 - j0 == 1 else f"{name}[{j0}:{j1}]", left, y, "left")
-    for name, left in (("S", S_CHIP), ("P", P_CHIP)):
-        if name in step.values:
-            column = [[x] for x in first_head(step.values[name])[-1]]
-            _Cells(name, column, left, TOP, WIDE, height, 0.8, digits=2).paint(sheet)
-            _name(sheet, name.lower(), left + 33, TOP - 22, "center")
+    columns = {name: [[x] for x in first_head(step.values[name])[-1]] for name in "SP" if name in step.values}
+    tiles = [("K", first_head(step.values["K"])[j0:j1], cell, 1)] if "K" in here else []
+    at = left + min(MOST, len(q[0])) * cell + gap
+    places = {"K": left, "S": at, "P": at + fine + gap, "V": at + 2 * (fine + gap)}
+    tiles += [(name, column, fine, 2) for name, column in columns.items()]
+    tiles += [("V", first_head(step.values["V"])[j0:j1], cell, 1)] if "V" in here else []
+    for name, rows, wide, digits in tiles:
+        grid = _grid(rows, places[name], y, wide, height)
+        with scene.group(f"chip-{name}", grid.rect()):
+            _Cells(name, rows, grid, _full(), digits=digits).paint(scene, "")
+        span = f"[{j0}]" if j1 - j0 == 1 else f"[{j0}:{j1}]"
+        scene.text(grid.x, y - 10, f"{name}{span}" if name in "KV" else name.lower(), 13, bold=True)
 
 
-def _scores_on_chip(sheet: Sheet, step: Step) -> None:
+def _scores_on_chip(scene: Scene, step: Step, area: Rect) -> None:
     """One slot per key, filled while its score sits on chip: none of them is ever in HBM."""
     total = step.shapes["S"][-1]
     blocks = [t.cols for t in step.on_chip if t.name == "S"] or [(0, 0)]
@@ -161,64 +151,58 @@ def _scores_on_chip(sheet: Sheet, step: Step) -> None:
     if unknown:
         wanted = "S of all keys on chip in their values"
         raise not_of("a loop over keys", wanted, [f"none of key {unknown[0]}"], run=True)
-    now, digits = step.values["cols"], 2 if total <= 10 else 1
-    each = WIDE if total <= 10 else CELL if total <= 12 else 10 * WIDE / total
-    _name(sheet, f"scores on chip: {stop - start} of {total}", STRIP, STRIP_TOP - 20, "left")
-    sheet.box((STRIP, STRIP_TOP, total * each, 42), "none", QUIET, dashes=(0, (2, 3)))
+    each = min(FINE, area.w / max(1, total))
+    scene.text(area.x, area.y - 12, f"scores on chip: {stop - start} of {total}", 13, bold=True)
+    scene.rect((area.x, area.y, total * each, area.h), edge="quiet", dashed=True, id="scores")
     if stop > start:
-        row = [known[j] for j in range(start, stop)]
-        at = (STRIP + start * each, STRIP_TOP, each, 42)
-        _Cells("S", [row], *at, 0.4, digits=digits, most=total).paint(sheet)
-        rect = (STRIP + now[0] * each, STRIP_TOP, (now[1] - now[0]) * each, 42)
-        sheet.box(rect, "none", width=3, raised=True)
+        grid = Grid(area.x + start * each, area.y, 1, stop - start, each, area.h)
+        digits = 2 if each >= FINE else 1
+        _Cells("S", [[known[j] for j in range(start, stop)]], grid, _full("half"), digits=digits).paint(scene, "")
+        now = step.values["cols"]
+        scene.outline((area.x + now[0] * each, area.y, (now[1] - now[0]) * each, area.h), 2.5, id="score-now")
 
 
-def _running_values(sheet: Sheet, step: Step) -> None:
-    """m and l as numbers, the output so far below V; what an old sum was multiplied by stands beside it, outlined."""
-    values = step.values
-    top = TOP + CHIP_BAND + 48
+def _running_values(scene: Scene, step: Step, area: Rect) -> None:
+    """m and l as numbers, the output so far below V; what an old sum was multiplied by stands beside it."""
+    values, narrow = step.values, scene.width == NARROW
+    y = area.y + (180 if narrow else 208)
+    left = area.x + PAD
+    alpha, factor = (first_head(values[name])[-1][0] if name in values else 1.0 for name in ("alpha", "factor"))
     for name, symbol in (("m_i", "m"), ("l_i", "l"), ("lse", "lse")):
         if name in values:
-            sheet.box((STRIP, top, 200, 42), tint(name, 0.35), QUIET, 2)
-            sheet.text(STRIP + 12, top + 21, symbol, weight="bold", **MONO)
-            sheet.text(STRIP + 190, top + 21, number(first_head(values[name])[-1][0]), ha="right", **MONO)
-            top += 50
-    alpha, factor = (first_head(values[name])[-1][0] if name in values else 1.0 for name in ("alpha", "factor"))
-    if 0 < alpha < 1:
-        _rescaled(sheet, f"old l × {number(alpha)}", STRIP + 220, TOP + CHIP_BAND + 119, "left")
-    running = running_name(values)
+            scene.text(left, y, symbol, 15, bold=True)
+            value = number(first_head(values[name])[-1][0])
+            scene.text(left + (32 if name != "lse" else 40), y, value, 15, role="m-text", bold=True, id=name)
+            if name == "l_i" and 0 < alpha < 1:
+                words = f"old l × {number(alpha)}"
+                scene.text(left, y + 21, words, 13, bold=True)
+            y += 24
+    running, right = running_name(values), area.right - PAD
+    y = area.y + (180 if narrow else 208)
     for held, symbol in ((running_sum(values), running), (values.get("O"), "o")):
         if held is not None:
-            y = TOP + CHIP_BAND + 18
             row = first_head(held)[-1:]
-            _Cells("O", row, V_CHIP, y, WIDE, ROW, 0.6, digits=2).paint(sheet)
-            _name(sheet, symbol, V_CHIP - 10, y + ROW / 2, "right")
+            wide = 44 if narrow else FINE
+            grid = _grid(row, 0, y - ROW / 2, wide)
+            grid = Grid(right - grid.cols * grid.w, grid.y, 1, grid.cols, grid.w, ROW)
+            _Cells("O", row, grid, _full("half"), digits=2).paint(scene, "")
+            scene.text(grid.x - 6, y, symbol, 15, anchor="end", bold=True)
     if 0 < factor < 1:
-        _rescaled(sheet, f"old {running} × {number(factor)}", 1240, TOP + CHIP_BAND + 80, "right")
-
-
-def _rescaled(sheet: Sheet, words: str, x: float, y: float, ha: str) -> None:
-    """The mark of a rescaling: an outlined line "old l × 0.1353"."""
-    outline = {"facecolor": "white", "edgecolor": INK, "linewidth": 2.5, "pad": 6}
-    sheet.text(x, y, words, ha=ha, va="center", weight="bold", fontsize=16, zorder=5, bbox=outline)
+        scene.text(right, y + 24, f"old {running} × {number(factor)}", 13, anchor="end", bold=True)
 
 
 def _show(value: float, digits: int) -> str:
-    """A number for a cell, "" where nothing is yet; rounded first, and + 0.0 turns -0.0 into 0.0."""
-    return "" if math.isnan(value) else number(round(value, digits) + 0.0, digits)
+    """A number for a cell, "" where nothing is yet."""
+    return "" if math.isnan(value) else number(value, digits)
 
 
-def _strength(now: Span | None, seen: int, i: int) -> float:
+def _tone(now: Span | None, seen: int, i: int) -> str:
     """Full for the rows being read, half for those read before in this pass, pale for those to come."""
-    return 1.0 if now and now[0] <= i < now[1] else 0.55 if i < seen else 0.12
+    return "" if now and now[0] <= i < now[1] else "half" if i < seen else "pale"
 
 
-def _tag(sheet: Sheet, text: str, x: float, y: float) -> None:
+def _tag(scene: Scene, text: str, x: float, y: float) -> None:
     """A pointer to a row, with q or p written on it: what this row is about to be multiplied by."""
-    corners = [(x, y - 17), (x + 26, y - 17), (x + 42, y), (x + 26, y + 17), (x, y + 17)]
-    sheet.polygon(corners, tint(text.upper(), 0.8), INK, 2)
-    sheet.text(x + 15, y, text, ha="center", va="center", weight="bold", fontsize=18)
-
-
-def _name(sheet: Sheet, text: str, x: float, y: float, ha: str) -> None:
-    sheet.text(x, y, text, ha=ha, va="center", weight="bold", fontsize=17, color=INK)
+    corners = [(x, y - 11), (x + 19, y - 11), (x + 30, y), (x + 19, y + 11), (x, y + 11)]
+    scene.polygon(corners, face="Q" if text == "q" else "S", edge="ink", stroke=1.5, layer=4, id=f"tag-{text}")
+    scene.text(x + 11, y, text, 14, anchor="middle", bold=True, role="on-Q" if text == "q" else "on", layer=5)

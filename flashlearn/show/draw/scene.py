@@ -225,6 +225,14 @@ class Scene:
         corners = ((x1, y1), (x1 - u - v / 2, y1 - v + u / 2), (x1 - u + v / 2, y1 - v - u / 2))
         self.polygon(corners, face=role, layer=LINES)
 
+    def dot(self, x: float, y: float, r: float, face: str = "", tone: str = "", edge: str = "", **how: Any) -> None:
+        """A point as a polygon of so many `sides` around (x, y), a circle unless given; `how` as `polygon`."""
+        sides = how.pop("sides", 16)
+        turned = math.pi / sides - math.pi / 2 if sides == 4 else -math.pi / 2
+        angles = [turned + 2 * math.pi * at / sides for at in range(sides)]
+        corners = tuple((x + r * math.cos(a), y + r * math.sin(a)) for a in angles)
+        self.polygon(corners, face=face, tone=tone, edge=edge, **how)
+
     def cell_lines(self, grid: Grid, frame: str = "quiet", dashed: bool = False) -> None:
         """Thin lines between the cells of a matrix, and a frame around it."""
         across = [grid.x + c * grid.w for c in range(1, grid.cols)] if grid.w >= THINNEST else []

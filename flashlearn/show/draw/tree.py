@@ -2,98 +2,120 @@
 
 from __future__ import annotations
 
-from matplotlib.axes import Axes
-
+from flashlearn.core.signs import number
 from flashlearn.core.steps import Step
-from flashlearn.show.draw.parts import CENTRED, traffic_note
-from flashlearn.show.draw.sheet import Sheet
-from flashlearn.show.draw.style import INK, PALE, QUIET, colour, number, tint
+from flashlearn.show.draw.letters import width
+from flashlearn.show.draw.memories import PAD, bytes_note
+from flashlearn.show.draw.scene import LINES, NARROW, WIDE, Grid, Rect, Scene, Span
 from flashlearn.show.draw.values import check_steps_of, first, first_row, not_of
 
-WIDTH, HEIGHT = 1280, 520
-LEFT, RIGHT, TOP, FLOOR = 30, 1250, 90, 400  # where nodes go
-NUMBERS_UP_TO = 10  # leaves; larger trees show dots
+TOP, FLOOR = 62, 262  # where nodes go
+Nodes = dict[Span, Step]
+Centres = dict[Span, tuple[float, float]]
 
 
-def draw_tree(ax: Axes, step: Step) -> None:
-    """Paint one step of a merge: nodes made so far, the current one outlined, edges to what it joined."""
+def draw_tree(step: Step, *, narrow: bool = False) -> Scene:
+    """One step of a merge: nodes made so far, the current one outlined, edges to what it joined."""
     check_steps_of("a merge", step, shapes=["x"], values=["x"])
     nodes = {s.values["span"]: s for s in step.run or (step,) if "span" in s.values}
     if not nodes and step.values["x"].numel():
         raise not_of("a merge", "span in their values", (), run=True)
-    sheet = Sheet(ax, WIDTH, HEIGHT)
-    sheet.text(16, 8, step.phase, va="top", weight="bold", fontsize=20)
-    sheet.text(WIDTH - 16, 12, traffic_note(step), va="top", ha="right", family="monospace", fontsize=15)
+    scene = Scene(NARROW if narrow else WIDE, 346)
+    scene.text(PAD, 14, step.phase, 15, bold=True)
+    scene.text(scene.width - PAD, 14, bytes_note(step), 13, role="quiet", anchor="end")
     made = {s.values["span"] for s in step.so_far if "span" in s.values}
-    leaves = sum(not s.values["parts"] for s in nodes.values())
-    centres = _centres(nodes)
-    _edges(sheet, nodes, centres, made)
-    now = step.values.get("span")
-    if leaves <= NUMBERS_UP_TO:
-        wide = min(134.0, max(104.0, (RIGHT - LEFT) / max(1, leaves) - 16))
-        for span, node in nodes.items():
-            _node(sheet, centres[span], wide, node, span in made, span == now)
-    else:
-        _dots(sheet, centres, made, now)
+    centres, now = _centres(nodes, scene.width), step.values.get("span")
+    _edges(scene, nodes, centres, made)
+    row = sorted(centres[span][0] for span, node in nodes.items() if not node.values["parts"])
+    apart = min((b - a for a, b in zip(row, row[1:], strict=False)), default=110.0)
+    wide = min(104.0, apart - 6, *(2 * min(x - 2, scene.width - 2 - x) for x in row))
+    type = _fitting(nodes, wide - 6)
+    for span, node in nodes.items():
+        if type:
+            _node(scene, centres[span], wide, node, span in made, span == now, type)
+        else:
+            _dot(scene, centres[span], span in made, span == now)
+    if not type:
         m, l = first(step.values["m_i"]), first(step.values["l_i"])
-        sheet.text(WIDTH - 16, 44, f"this pair: m = {number(m)}, l = {number(l)}", va="top", ha="right")
-    reads = step.reads[0].cols if step.reads else (0, 0)
-    _leaves(sheet, first_row(step.values["x"]), reads, leaves <= NUMBERS_UP_TO)
-    sheet.paint()
+        scene.text(PAD, 38, f"this pair: m = {number(m)}, l = {number(l)}", 14)
+    _leaves(scene, first_row(step.values["x"]), step.reads[0].cols if step.reads else (0, 0))
+    return scene
 
 
-def _edges(sheet: Sheet, nodes, centres, made) -> None:
+def _edges(scene: Scene, nodes: Nodes, centres: Centres, made: set[Span]) -> None:
     """From every pair to those it joined, in ink once it is made."""
     edges = [(centres[span], centres[part], span in made) for span in nodes for part in nodes[span].values["parts"]]
-    for done, ink in ((False, PALE), (True, INK)):
-        sheet.lines([(a, b) for a, b, both in edges if both == done], ink, 1.5)
+    for done, role in ((False, "hatch"), (True, "ink")):
+        for a, b, both in edges:
+            if both == done:
+                scene.line(a, b, role=role, stroke=1.2, layer=0)
 
 
-def _centres(nodes) -> dict[tuple[int, int], tuple[float, float]]:
+def _centres(nodes: Nodes, width: float) -> Centres:
     """Centre of every node: over its span, as high as it has levels below it. Parts come before what they make."""
-    level: dict[tuple[int, int], int] = {}
+    level: dict[Span, int] = {}
     for span, node in nodes.items():
         level[span] = max((1 + level[part] for part in node.values["parts"]), default=0)
     tallest, length = max(level.values(), default=1) or 1, max((stop for _, stop in nodes), default=1)
     return {
-        span: (LEFT + (RIGHT - LEFT) * sum(span) / 2 / length, FLOOR - (FLOOR - TOP) * level[span] / tallest)
+        span: (PAD + (width - 2 * PAD) * sum(span) / 2 / length, FLOOR - (FLOOR - TOP) * level[span] / tallest)
         for span in nodes
     }
 
 
-def _dots(sheet: Sheet, centres, made, now) -> None:
+def _pair(node: Step, digits: int) -> tuple[str, str]:
+    m, l = first(node.values["m_i"]), first(node.values["l_i"])
+    return f"m {number(m, digits)}", f"l {number(l, digits)}"
+
+
+def _fitting(nodes: Nodes, room: float) -> tuple[int, int] | None:
+    """Size and digits in which all pairs fit into boxes of that width; None if they are too many."""
+    for size, digits in ((14, 4), (12, 4), (14, 2), (12, 2), (12, 1)):
+        if all(width(words, size) <= room for node in nodes.values() for words in _pair(node, digits)):
+            return size, digits
+    return None
+
+
+def _dot(scene: Scene, centre: tuple[float, float], made: bool, current: bool) -> None:
     """A large tree: a dot for every pair, filled once it is made, large while it is being made."""
-    for spans, face, size in (
-        ([span for span in centres if span not in made], "white", 9),
-        ([span for span in centres if span in made and span != now], tint("m_i", 0.35), 9),
-        ([span for span in centres if span == now], colour("m_i"), 15),
-    ):
-        x, y = [centres[span][0] for span in spans], [centres[span][1] for span in spans]
-        edge = PALE if face == "white" else INK if size > 9 else QUIET
-        style = {"color": face, "markeredgecolor": edge, "markeredgewidth": 3 if size > 9 else 1.5}
-        sheet.line(x, y, marker="o", linestyle="none", markersize=size, **style)
+    face = "m" if current or made else "blank"
+    look = {"edge": "ink", "stroke": 2, "id": "now"} if current else {"edge": "quiet"}
+    scene.dot(*centre, 7 if current else 4, face, layer=LINES, sides=16 if current else 8, **look)
 
 
-def _node(sheet: Sheet, centre, wide: float, node, made, current) -> None:
+def _node(
+    scene: Scene,
+    centre: tuple[float, float],
+    wide: float,
+    node: Step,
+    made: bool,
+    current: bool,
+    type: tuple[int, int],
+) -> None:
     """A small tree: a box for every pair, with its numbers once it is made."""
-    (x, y), m, l = centre, first(node.values["m_i"]), first(node.values["l_i"])
-    face = colour("m_i") if current else tint("m_i", 0.35) if made else "white"
-    edge, width = (INK, 3) if current else (QUIET if made else PALE, 1.5)
-    sheet.box((x - wide / 2, y - 31, wide, 62), face, edge, width, raised=True)
-    if made:
-        size, digits = (16, 4) if wide > 120 else (14, 2)
-        sheet.text(x, y, f"m {number(m, digits)}\nl {number(l, digits)}", fontsize=size, zorder=3, **CENTRED)
+    (x, y), (size, digits) = centre, type
+    rect = Rect(x - wide / 2, y - 20, wide, 40)
+    name = "{}-{}".format(*node.values["span"])
+    scene.rect(rect, "blank", layer=LINES)
+    look = ("m", "", "ink", 2.5) if current else ("m", "light", "quiet", 1) if made else ("", "", "quiet", 1)
+    scene.rect(rect, *look, dashed=not made, layer=LINES, id=f"pair{name}")
+    for down, words in zip((-9, 9), _pair(node, digits) if made else (), strict=False):
+        scene.text(x, y + down, words, size, anchor="middle", role="on" if current else "ink")
 
 
-def _leaves(sheet: Sheet, values, now, numbers) -> None:
-    """The row x itself, at the bottom; what is being read lies above the rest."""
-    each = (RIGHT - LEFT) / max(1, len(values))
-    sheet.text(LEFT, 508, "x in HBM", va="bottom", color=QUIET)
-    corners = [LEFT + j * each for j in range(len(values))]
-    for chosen, face, edge, width in ((False, tint("x", 0.3), colour("x"), 0.6), (True, colour("x"), INK, 2)):
-        for j, x in enumerate(corners):
-            if (now[0] <= j < now[1]) == chosen:
-                sheet.fill((x, 440, each, 38), face, edge, width)
-    for x, value in zip(corners, values, strict=True):
-        if numbers and each >= 50:
-            sheet.text(x + each / 2, 459, number(value, 1), fontsize=13, **CENTRED)
+def _leaves(scene: Scene, values: list[float], now: Span) -> None:
+    """The row x itself, at the bottom; what is being read is full and framed."""
+    grid = Grid(PAD, 292, 1, max(1, len(values)), (scene.width - 2 * PAD) / max(1, len(values)), 26)
+    scene.text(PAD, 334, "x in HBM", 13, role="quiet")
+    if not values:
+        return
+    scene.rect(grid.rect(), "blank")
+    scene.rect(grid.rect(), "S", "light")
+    if now[1] > now[0]:
+        scene.rect(grid.rect(cols=now), "S")
+        scene.outline(grid.rect(cols=now), id="read")
+    scene.cell_lines(grid)
+    if max(width(number(value, 1), 12) for value in values) <= grid.w - 2:
+        for j, value in enumerate(values):
+            role = "on" if now[0] <= j < now[1] else "ink"
+            scene.text(*grid.cell(0, j).centre, number(value, 1), 12, anchor="middle", role=role)
