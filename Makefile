@@ -76,8 +76,8 @@ notebooks: setup  ## run all notebooks again, top to bottom, and store their out
 book: setup  ## build the static book, build/book/index.html, from the stored outputs
 	$(BIN)/python -m tools.book
 
-lecture: setup  ## build the lecture, build/lecture/index.html; MINUTES=45 make lecture for the short one
-	$(BIN)/python -m tools.lecture --minutes $(or $(MINUTES),90)
+lecture: setup  ## build the lecture, build/lecture/index.html; MINUTES=45 or SLIDES=my_lecture before it
+	$(BIN)/python -m tools.lecture --minutes $(or $(MINUTES),90) --slides $(or $(SLIDES),lecture)
 
 format: setup  ## format code and notebooks, make the map of the code again
 	$(BIN)/ruff check --fix .

@@ -30,7 +30,7 @@ from flashlearn.grading.stripped import KEPT, OTHERS, PROVIDED
 from flashlearn.measurements.records import load
 from flashlearn.show.explorers.tiling import PAPER, D, tiling_explorer
 from flashlearn.show.player import LONG
-from tools.lecture import tiles
+from tools.lecture import runs
 
 ROOT = Path(__file__).parent.parent
 GUIDE = (ROOT / "notebooks" / "INSTRUCTORS.md").read_text(encoding="utf-8")
@@ -94,9 +94,9 @@ def paper_rule() -> str:
     assert "do not fit" in explorer.sentence.value and rows * D == cols * D >= 59 // 4
     need = fl.sram_elements(rows, cols, D)
     said = f'"{rows} × {cols} blocks fit, a quarter each": they need {need} of {explorer.sram.value} elements'
-    (deck_rows, deck_cols), deck_need = tiles.PAPER, tiles.NEED[tiles.PAPER]
-    assert tiles.M == explorer.sram.value and deck_need > tiles.M
-    deck = f"where d = {tiles.D}, the rule takes {deck_rows} × {deck_cols} blocks, which need {deck_need}"
+    (deck_rows, deck_cols), deck_need = runs.PAPER, runs.NEED[runs.PAPER]
+    assert runs.M == explorer.sram.value and deck_need > runs.M
+    deck = f"where d = {runs.D}, the rule takes {deck_rows} × {deck_cols} blocks, which need {deck_need}"
     return f"{said} in the explorer, where d = {D}; in the deck and in the text of 07, {deck}"
 
 

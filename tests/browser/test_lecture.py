@@ -1,30 +1,38 @@
-"""The deck of the lecture plays by keys alone, and is printed."""
+"""The deck of the lecture plays by keys alone, from the speaker's window too, and is printed."""
 
 from __future__ import annotations
 
 import re
+import shutil
 
 import pytest
 
-from tools.lecture import softmax
-from tools.lecture.__main__ import build, sections
-from tools.lecture.slides import Poll, Run, planned
+from tests.browser.conftest import wait_until
+from tools.lecture import runs
+from tools.lecture.__main__ import SLIDES, build
+from tools.lecture.slides import planned, read
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
 STATE = """() => {
-    const slide = Reveal.getCurrentSlide(), player = slide.querySelector(".flashlearn-player")?.flashlearnPlayer;
-    const bottom = Math.max(...[...slide.querySelectorAll("h1, h2, p, img, li")].filter((node) => node.offsetParent)
-        .map((node) => node.getBoundingClientRect().bottom));
+    const { slide, player, vote, place } = deck;
+    const bottom = Math.max(...[...slide.querySelectorAll("h1, h2, p, img, svg, li, .flashlearn-controls")]
+        .filter((node) => node.offsetParent).map((node) => node.getBoundingClientRect().bottom));
     const said = slide.querySelector(".flashlearn-sentence");
-    return {place: Reveal.getIndices().h, last: Reveal.isLastSlide(), step: player?.step, count: player?.count, bottom,
-            open: Boolean(slide.querySelector(".poll.open")), px: said && parseFloat(getComputedStyle(said).fontSize)};
+    return {place, last: place === deck.slides.length - 1, step: player?.step, count: player?.count, stops: slide.stops, bottom,
+            hidden: Boolean(player?.hidden), open: vote && vote.open, px: said && parseFloat(getComputedStyle(said).fontSize),
+            stage: player && slide.querySelector(".flashlearn-stage").getBoundingClientRect().height};
 }"""
 
 
 @pytest.fixture(scope="module")
 def lecture(chromium, tmp_path_factory):
     return build(45, tmp_path_factory.mktemp("lecture") / "out")
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return planned(read(SLIDES, runs.NUMBERS), 45)
 
 
 @pytest.fixture
@@ -37,108 +45,226 @@ def page(chromium, lecture):
     page.goto(lecture[0].as_uri())
     page.wait_for_selector("body[data-ready]")
     yield page
+    assert [url for url in page.asked if not url.startswith(("file:", "data:", "blob:"))] == []
     context.close()
 
 
-def test_page_down_shows_every_step_and_every_answer_and_ends_at_the_last_slide(page):
-    seen, state = [], page.evaluate(STATE)
-    while len(seen) < 500 and not (state["last"] and seen and seen[-1] == state):
-        seen.append(state)
-        page.keyboard.press("PageDown")
-        state = page.evaluate(STATE)
-    plan = planned(sections(), 45)
-    assert {one["place"] for one in seen} == set(range(len(plan) + 1)), "the title and every slide"
-    for place, (_, slide, _) in enumerate(plan, start=1):
+def state(page):
+    return page.evaluate(STATE)
+
+
+def to_the_slide(page, plan, run):
+    """The slide of this run, at its first step."""
+    place = next(number for number, each in enumerate(plan) if each.slide.run == run)
+    page.evaluate("place => (location.hash = `#${place + 1}.1`)", place)
+    wait_until(page, "place => deck.place === place && deck.player.step === 0", place)
+    return place
+
+
+def walk(page, press):
+    """Every state from the first slide to the last."""
+    seen = [state(page)]
+    while len(seen) < 500:
+        press()
+        seen.append(state(page))
+        if seen[-1] == seen[-2]:
+            return seen
+    raise AssertionError("no end after 500 keys")
+
+
+@pytest.mark.parametrize("where", ["hall", "speaker"])
+def test_page_down_shows_chosen_steps_and_every_answer_and_ends_at_the_last_slide(page, plan, where):
+    keyboard = page.keyboard
+    if where == "speaker":
+        with page.context.expect_page() as opened:
+            page.keyboard.press("s")
+        keyboard = opened.value.keyboard
+    seen = walk(page, lambda: keyboard.press("PageDown"))
+    assert {one["place"] for one in seen} == set(range(len(plan)))
+    for place, each in enumerate(plan):
         here = [one for one in seen if one["place"] == place]
-        if isinstance(slide.shows, Run):
-            assert {one["step"] for one in here} == set(range(here[0]["count"])), slide.title
-            assert here[0]["px"] >= 28
-        if isinstance(slide.shows, Poll):
-            assert [one["open"] for one in here] == [False, True], slide.title
+        if each.slide.run:
+            steps = [one["step"] for one in here if not one["hidden"]]
+            assert list(dict.fromkeys(steps)) == here[0]["stops"], each.slide.title
+            assert {one["step"] for one in here if one["hidden"]} == set(each.slide.asks), (
+                "asks where it has a question"
+            )
+            assert here[0]["px"] >= 28 and len({one["stage"] for one in here}) == 1
+        if each.slide.poll:
+            assert [one["open"] for one in here][:2] == [False, True], each.slide.title
     assert max(one["bottom"] for one in seen) <= 720, "nothing is below the edge"
     for _ in range(3):
-        page.keyboard.press("PageUp")
-    assert page.evaluate(STATE)["place"] < len(plan)
-    assert [url for url in page.asked if not url.startswith(("file:", "data:", "blob:"))] == []
+        keyboard.press("PageUp")
+    assert state(page)["place"] < len(plan) - 1 or state(page)["step"] is not None
 
 
-def test_a_vote_is_kept_until_the_answer_and_b_makes_the_screen_black(page):
+def test_all_steps_on_request(page, plan):
+    to_the_slide(page, plan, "tiles")
+    assert len(state(page)["stops"]) < state(page)["count"]
+    page.keyboard.press("a")
+    seen = []
+    for _ in range(state(page)["count"]):
+        seen.append(state(page)["step"])
+        page.keyboard.press("PageDown")
+    assert seen == list(range(len(seen)))
+    page.keyboard.press("a")
+    page.keyboard.press("PageUp")
+    page.keyboard.press("Home")
     page.keyboard.press("PageDown")
-    poll = page.locator("section.present .poll")
+    assert state(page)["step"] == state(page)["stops"][1]
+
+
+def test_both_windows_show_the_same_step_and_every_key_works_in_both(page, plan):
+    with page.context.expect_page() as opened:
+        page.keyboard.press("s")
+    speaker = opened.value
+    place = to_the_slide(page, plan, "online_softmax")
+    hall, beside = page.locator(".slide:not([hidden])"), speaker.locator(".now .slide")
+
+    def same():
+        for part in ("h2", ".flashlearn-sentence"):
+            words = hall.locator(part).inner_text()
+            wait_until(
+                speaker, "([part, words]) => document.querySelector(`.now ${part}`)?.innerText === words", [part, words]
+            )
+
+    for window, key, step in (
+        (speaker, "PageDown", 1),
+        (page, "PageDown", 2),
+        (speaker, "End", 8),
+        (speaker, "Home", 0),
+    ):
+        window.keyboard.press(key)
+        assert (state(page)["place"], state(page)["step"]) == (place, step)
+        same()
+    speaker.keyboard.press("ArrowUp")
+    speaker.keyboard.press("1")
+    assert page.locator(".slide:not([hidden]) button[aria-pressed=true]").count() == 1
+    speaker.keyboard.press("PageUp")
+    speaker.keyboard.press("ArrowDown")
+    speaker.keyboard.press("PageDown")
+    wait_until(speaker, "() => document.querySelector('.now .poll.open')")
+    assert beside.locator("[role=status]").inner_text() == hall.locator("[role=status]").inner_text() != ""
+    assert speaker.locator(".notes").last.inner_text() != ""
+    speaker.keyboard.press("b")
+    assert page.locator("body.black").count() == 1
+    speaker.keyboard.press("b")
+    assert page.locator("body.black").count() == 0
+    speaker.keyboard.press("?")
+    assert speaker.locator("dialog[open]").is_visible() and page.locator("dialog").count() == 0, (
+        "the hall is not shown it"
+    )
+
+
+def test_a_vote_is_kept_until_the_answer(page, plan):
+    place = next(number for number, each in enumerate(plan) if each.slide.title == "One pass for maximum and sum?")
+    page.evaluate("place => (location.hash = `#${place + 1}`)", place)
+    wait_until(page, "place => deck.place === place", place)
+    poll = page.locator(".slide:not([hidden]) .poll")
     page.keyboard.press("1")
-    assert poll.locator("button[aria-pressed=true]").inner_text() == f"{softmax.wrong:.4f}"
+    assert poll.locator("button[aria-pressed=true]").inner_text() == f"{runs.NOT_RESCALED:.4f}"
     assert not poll.locator(".because").first.is_visible()
-    page.keyboard.press("b")
-    assert page.evaluate("Reveal.isPaused()")
-    page.keyboard.press("b")
     page.keyboard.press("PageDown")
     assert poll.locator("[role=status]").inner_text() == "2 is right. You chose 1."
     page.keyboard.press("3")
-    assert poll.locator("button[aria-pressed=true]").inner_text() == f"{softmax.wrong:.4f}", "too late to change"
+    assert poll.locator("button[aria-pressed=true]").inner_text() == f"{runs.NOT_RESCALED:.4f}", "too late to change"
 
 
-def tab_to(page, text):
-    """Press Tab until the focus is on what says this."""
+def test_help_lists_the_keys_of_the_deck_and_a_list_leads_to_slides(page, plan):
+    page.keyboard.press("?")
+    listed = page.locator("dialog th").all_inner_texts()
+    assert {"Page Down →", "A", "1 2 3 4 5", "B .", "S"} <= set(listed) and "O" not in listed
+    page.keyboard.press("Escape")
+    page.keyboard.press("l")
+    assert page.locator("dialog a").count() == len(plan)
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert state(page)["place"] == 1 and page.locator("dialog").count() == 0
+
+
+def test_a_mouse_shows_the_controls_and_leaves_the_picture_its_size(page, plan):
+    to_the_slide(page, plan, "tiles")
+    stage, controls = (
+        page.locator(".slide:not([hidden]) .flashlearn-stage"),
+        page.locator(".slide:not([hidden]) .flashlearn-controls"),
+    )
+    before = stage.bounding_box()
+    assert controls.evaluate("node => getComputedStyle(node).opacity") == "0"
+    page.mouse.move(300, 300)
+    page.mouse.move(320, 300)
+    assert controls.evaluate("node => getComputedStyle(node).opacity") == "1"
+    controls.get_by_role("button", name="one step on").click()
+    assert state(page)["step"] == 1 and stage.bounding_box() == before
+    page.keyboard.press("PageDown")
+    assert state(page)["step"] == state(page)["stops"][2], "the keys are the deck's after a click"
+
+
+def test_the_address_holds_slide_and_step(page, plan):
+    place = to_the_slide(page, plan, "tiles")
+    page.keyboard.press("End")
+    assert page.url.endswith(f"#{place + 1}.{state(page)['count']}")
+    page.reload()
+    page.wait_for_selector("body[data-ready]")
+    assert (state(page)["place"], state(page)["step"]) == (place, state(page)["count"] - 1)
+
+
+def test_tab_reaches_all_of_the_slide_and_nothing_of_the_next(page, plan):
+    to_the_slide(page, plan, "online_softmax")
     seen = []
-    for _ in range(15):
+    for _ in range(12):
         page.keyboard.press("Tab")
         seen.append(page.evaluate("document.activeElement.textContent"))
-        if seen[-1] == text:
-            return
-    raise AssertionError(f"expected the focus on {text!r}, got {seen}")
+        assert page.evaluate("[document.body, ...deck.slide.querySelectorAll('*')].includes(document.activeElement)")
+    assert {"Play", "▶", "Predict first", "All steps in words"} <= set(seen)
 
 
-PLAYER_BEFORE_A_POLL = """Reveal.slide(Reveal.getSlides().findIndex((slide) =>
-    slide.querySelector(".flashlearn-player") && slide.nextElementSibling.querySelector(".poll")))"""
-
-
-def test_tab_reaches_all_of_the_slide_and_nothing_of_the_next(page):
-    page.evaluate(PLAYER_BEFORE_A_POLL)
-    for name in ("Play", "▶", "Predict first", "All steps in words"):
-        tab_to(page, name)
-        assert page.locator("section.present :focus").is_visible()
-    for _ in range(6):
-        page.keyboard.press("Tab")
-        assert page.locator("section:not(.present) :focus").count() == 0
-        page.keyboard.press("Enter")
-    assert page.locator(".poll button[aria-pressed=true]").count() == 0, "nobody has been asked yet"
-
-
-def test_space_presses_the_button_that_has_the_focus(page):
-    page.evaluate(PLAYER_BEFORE_A_POLL)
-    place = page.evaluate(STATE)["place"]
-    tab_to(page, "▶")
+def test_space_presses_the_button_that_has_the_focus(page, plan):
+    to_the_slide(page, plan, "online_softmax")
+    page.locator(".slide:not([hidden])").get_by_role("button", name="one step on").focus()
     page.keyboard.press("Space")
-    player = "Reveal.getCurrentSlide().querySelector('.flashlearn-player').flashlearnPlayer"
-    assert page.evaluate(f"[{player}.step, Boolean({player}.playing)]") == [1, False]
-    tab_to(page, "All steps in words")
+    assert state(page)["step"] == 1 and not page.evaluate("Boolean(deck.player.playing)")
+    page.evaluate("document.activeElement.blur()")
     page.keyboard.press("Space")
-    assert page.locator("section.present table").is_visible()
-    page.keyboard.press("End")
-    page.keyboard.press("PageDown")
-    choice = page.locator("section.present .poll button").nth(1)
-    tab_to(page, choice.inner_text())
-    page.keyboard.press("Space")
-    assert choice.get_attribute("aria-pressed") == "true"
-    state = page.evaluate(STATE)
-    assert (state["place"], state["open"]) == (place + 1, False)
+    assert page.evaluate("deck.player.playing")
 
 
-def test_the_controls_of_every_player_are_on_the_slide(page):
-    bottoms = page.evaluate(
-        """() => Reveal.getSlides().flatMap((slide, place) => {
-            Reveal.slide(place);
-            const player = slide.querySelector(".flashlearn-player");
-            player?.focus({ preventScroll: true });
-            return player ? [player.querySelector("summary").getBoundingClientRect().bottom] : [];
-        })"""
-    )
-    assert len(bottoms) > 3 and 0 < min(bottoms) and max(bottoms) <= 720
-
-
-def test_slides_with_notes_and_a_handout_of_two_pages_are_printed(lecture):
+def test_a_page_a_slide_and_a_handout_of_two_pages_are_printed(page, lecture, plan):
     index, slides_pdf, handout_pdf = lecture
     pages = [len(re.findall(rb"/Type\s*/Page\b", file.read_bytes())) for file in (slides_pdf, handout_pdf)]
-    assert pages == [len(planned(sections(), 45)), 2]
-    assert index.parent.joinpath("reveal", "LICENSE").exists()
+    assert pages == [len(plan), 2]
+    page.set_viewport_size({"width": 703, "height": 1030})  # A4 without its margins
+    page.emulate_media(media="print")
+    found = page.evaluate(
+        """() => [...document.querySelectorAll(".slide")].map((slide) => ({
+            height: slide.getBoundingClientRect().height,
+            frames: [...slide.querySelectorAll(".paper img, .paper svg")].filter((node) => node.getBoundingClientRect().width > 250).length,
+            stops: slide.stops?.length ?? 0,
+            buttons: [...slide.querySelectorAll(".flashlearn-player button")].filter((node) => node.offsetParent).length,
+        }))"""
+    )
+    for each in found:
+        assert each["height"] <= 1030 and each["frames"] == each["stops"] and each["buttons"] == 0
+    assert page.locator(".notes").filter(visible=True).count() == sum(bool(each.slide.notes) for each in plan)
     assert sum(file.stat().st_size for file in index.parent.rglob("*") if file.is_file()) < 40e6
+
+
+def test_a_lecture_of_ones_own(chromium, tmp_path):
+    """Slides are dropped and added, and a brand is put on."""
+    mine = tmp_path / "mine"
+    shutil.copytree(SLIDES, mine, ignore=lambda folder, names: [name for name in names if name[:2] not in ("00", "03")])
+    (mine / "99_mine.md").write_text(
+        "# Mine\nminutes: 2, 2\n\nOf $x^2$ and {{l_2}}.\n\nNote:\nSay it.\n", encoding="utf-8"
+    )
+    (mine / "brand.css").write_text(".slide h2 { color: rgb(0, 51, 102); }", encoding="utf-8")
+    (index,) = build(45, tmp_path / "out", pdf=False, slides=mine)
+    page = chromium.new_page()
+    page.goto(index.as_uri())
+    page.wait_for_selector("body[data-ready]")
+    titles = page.locator(".slide h1, .slide h2")
+    assert titles.all_text_contents()[0] == "How FlashAttention works" and titles.all_text_contents()[-1] == "Mine"
+    assert page.locator(".slide").count() == 7
+    page.evaluate("location.hash = '#7'")
+    wait_until(page, "() => deck.place === 6")
+    assert titles.last.evaluate("node => getComputedStyle(node).color") == "rgb(0, 51, 102)"
+    assert page.locator(".slide").last.locator("math msup").count() == 1
+    page.close()

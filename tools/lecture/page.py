@@ -1,46 +1,60 @@
-"""Slides as HTML: the deck, its notes to print, the frames of its runs as files."""
+"""Slides as HTML: the deck, which is also what is printed, and the frames of its runs."""
 
 from __future__ import annotations
 
 import html
 import json
+import re
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
+from markdown_it import MarkdownIt
 from matplotlib import style
 from matplotlib.figure import Figure
+from mdit_py_plugins.dollarmath import dollarmath_plugin
 from tqdm import tqdm
 
+from flashlearn.core.steps import Step
 from flashlearn.show.draw.style import STYLE
-from flashlearn.show.frame import DPI, as_runs, count, look, paint, png
+from flashlearn.show.frame import DPI, as_runs, at, count, look, paint, png, rescales, transcript
 from flashlearn.show.player import described
-from tools.lecture.slides import Planned, Plot, Poll, Run, Section, Slide
+from tools.book.formulas import characters, font, mathml
+from tools.lecture.runs import NUMBERS, PLOTS, RUNS, Plot
+from tools.lecture.slides import Planned, Poll, Slide, with_numbers
 
 HERE = Path(__file__).parent
 BROWSER = files("flashlearn.show") / "browser"
 SECONDS = 1.2  # how long a step stands while playing
+STEPS = 8  # of a run at which Page Down stops, unless its slide says otherwise
+MARKDOWN = (
+    MarkdownIt()
+    .enable("table")
+    .use(dollarmath_plugin, allow_digits=False, renderer=lambda tex, how: mathml(tex, how["display_mode"]))
+)
 
 
-def deck(planned: Planned, folder: Path) -> str:
-    """The whole deck as one page; pictures and the slide library lie beside it in `folder`."""
+def deck(plan: list[Planned], folder: Path, brand: str = "") -> str:
+    """The whole deck as one page; frames and the face of the formulas are written beside it, into `folder`."""
     start, sections = 0.0, []
-    for number, (section, slide, minutes) in enumerate(tqdm(planned, "slides", unit="slide", disable=None)):
-        sections.append(_slide(number, section, slide, start, minutes, folder))
-        start += minutes
-    return filled("deck.html", title=_title(start), slides="\n".join(sections), style=styles(), script=scripts())
+    total = sum(each.minutes for each in plan)
+    for number, each in enumerate(tqdm(plan, "slides", unit="slide", disable=None)):
+        sections.append(_slide(number, each, start, total, folder))
+        start += each.minutes
+    page = filled("deck.html", slides="\n".join(sections), style=styles(), brand=brand, script=scripts())
+    font(characters([page]), folder / "math.woff")
+    return page
 
 
-def notes(planned: Planned) -> str:
-    """Slides and what to say, one to a printed page; the pictures are those of the deck."""
-    start, pages = 0.0, []
-    for number, (section, slide, minutes) in enumerate(planned):
-        shown = _still(number, slide) if slide.shows else ""
-        pages.append(
-            f"<section><p class='clock'>{clock(start, minutes)} · notebook {section.notebook}</p><h2>{slide.title}</h2>"
-            f"{slide.text}{shown}<p class='say'>{html.escape(slide.notes)}</p></section>"
-        )
-        start += minutes
-    return filled("print.html", title="FlashAttention: slides and notes", pages="\n".join(pages), size="A4 landscape")
+def handout(file: Path, plan: list[Planned], folder: Path) -> str:
+    """A page to print from a Markdown file, with the stills of runs in the deck: ![](run:tiles)."""
+    shown = {each.slide.run: still(number) for number, each in enumerate(plan) if each.slide.run}
+    text = MARKDOWN.render(with_numbers(file, NUMBERS))
+    picture = r'<img src="run:(\w+)" alt="" ?/?>'
+    text = re.sub(picture, lambda run: image(shown[run[1]], RUNS[run[1]].alt) if run[1] in shown else "", text)
+    font(characters([text]), folder / "handout.woff")
+    return filled("handout.html", text=text)
 
 
 def clock(start: float, minutes: float) -> str:
@@ -56,7 +70,7 @@ def styles() -> str:
 
 def scripts() -> str:
     """Player and deck as one module in the page: a page opened from a folder may import nothing."""
-    return (BROWSER / "player.js").read_text(encoding="utf-8") + (HERE / "deck.js").read_text(encoding="utf-8")
+    return "".join(path.read_text(encoding="utf-8") for path in (BROWSER / "player.js", HERE / "deck.js"))
 
 
 def filled(name: str, **parts: str) -> str:
@@ -66,41 +80,81 @@ def filled(name: str, **parts: str) -> str:
     return text
 
 
-def _title(minutes: float) -> str:
+def _slide(number: int, planned: Planned, start: float, total: float, folder: Path) -> str:
+    slide, minutes = planned.slide, planned.minutes
+    text = MARKDOWN.render(slide.text.replace("{{minutes}}", f"{total:g}"))
+    shown = ""
+    if slide.run:
+        shown = _run(number, slide, folder)
+    elif slide.plot:
+        shown = _plot(number, found(PLOTS, slide.plot, "plot"), folder)
+    elif slide.poll:
+        shown = _poll(slide.poll)
+    when = f"{clock(start, minutes)} · notebook {slide.notebook}" if slide.minutes else ""
+    kind, level = ("slide", "h2") if slide.minutes else ("slide title", "h1")
     return (
-        "<section class='first'><h1>How FlashAttention works</h1><p>From one row of softmax to a Triton kernel, "
-        f"in {minutes:.0f} minutes</p><p class='keys'>Page Down: next step, then next slide · 1 to 5: a choice · B: black · S: speaker notes · F: full screen</p>"
-        "</section>"
-    )
-
-
-def _slide(number: int, section: Section, slide: Slide, start: float, minutes: float, folder: Path) -> str:
-    kinds = {Run: _run, Plot: _plot, Poll: _poll}
-    shown = kinds[type(slide.shows)](number, slide.shows, folder) if slide.shows else ""  # type: ignore[operator]
-    return (
-        f"<section data-timing='{round(60 * minutes)}' data-notebook='{section.notebook}'><h2>{slide.title}</h2>"
-        f"{slide.text}{shown}<aside class='notes'>{clock(start, minutes)} · {html.escape(slide.notes)}</aside></section>"
+        f"<section class='{kind}' data-clock='{when}' data-until='{60 * (start + minutes):g}' hidden>"
+        f"<{level}>{html.escape(slide.title)}</{level}><div class='text'>{text}</div>{shown}"
+        f"<aside class='notes'>{MARKDOWN.render(slide.notes)}</aside></section>"
     )
 
 
 # --- what a slide shows ---------------------------------------------------------------------------------------------
 
 
-def _run(number: int, run: Run, folder: Path) -> str:
-    """A player: its frames as files, its words as JSON, and for a page without scripts the still and a table."""
+def found(named: Mapping[str, Any], name: str, kind: str) -> Any:
+    """What has this name; ValueError if nothing has."""
+    if name not in named:
+        raise ValueError(f"expected the name of a {kind}, one of {', '.join(sorted(named))}, got {name!r}")
+    return named[name]
+
+
+def _run(number: int, slide: Slide, folder: Path) -> str:
+    """A player: its frames as files, its words as JSON, and for a page without scripts the still."""
+    run = found(RUNS, slide.run, "run")
     runs = as_runs(run.steps())
     every = range(count(runs))
     for step in every:
         (folder / frame(number, step)).write_bytes(png(paint(runs, step, run.draw, run.figsize)))
-    (folder / still(number)).write_bytes((folder / frame(number, run.still % len(every))).read_bytes())
-    run_data = {
+    (folder / still(number)).write_bytes((folder / frame(number, slide.still % len(every))).read_bytes())
+    stops = chosen(runs, slide)
+    data = {
         **described(runs, run.alt, run.figsize, SECONDS),
         "frames": [frame(number, step) for step in every],
-        "questions": {str(at): text for at, text in run.questions.items()},
-        "predict": bool(run.questions),
+        "questions": {str(step): text for step, text in slide.asks.items()},
+        "stops": stops,
     }
-    data = json.dumps(run_data).replace("<", "\\u003c")
-    return f"<div class='run'>{_still_image(number, run.alt)}</div><script type='application/json'>{data}</script>"
+    on_paper = "".join(
+        f"<figure>{image(frame(number, step), run.alt)}<figcaption>{html.escape(transcript(runs, step))}</figcaption></figure>"
+        for step in stops
+    )
+    script = json.dumps(data).replace("<", "\\u003c")
+    return (
+        f"<div class='run'>{image(still(number), run.alt)}</div><script type='application/json'>{script}</script>"
+        f"<div class='paper'>{on_paper}</div>"
+    )
+
+
+def chosen(runs: Mapping[str, list[Step]], slide: Slide) -> list[int]:
+    """The steps at which Page Down stops: those of the slide, or about eight, with all rescalings if they are few."""
+    last = count(runs) - 1
+    if slide.steps:
+        stops = set(slide.steps)
+    elif last <= STEPS:
+        stops = set(range(last + 1))
+    else:
+        rising = [
+            n for n in range(last + 1) if any(rescales(step) for step in at(runs, n).values() if step.number == n)
+        ]
+        stops = {0, last, *rising[:: -(-len(rising) // (STEPS - 2)) or 1]}
+        while len(stops) < STEPS:
+            before = sorted(stops)
+            gap, low = max((high - low, -low) for low, high in zip(before, before[1:], strict=False))
+            stops.add(-low + gap // 2)
+    stops |= {step for asked in slide.asks for step in (asked - 1, asked)}  # what is asked about is there before
+    if not stops <= set(range(last + 1)):
+        raise ValueError(f"expected steps from 1 to {last + 1} for {slide.title!r}, got {max(stops) + 1}")
+    return sorted(stops)
 
 
 def _plot(number: int, plot: Plot, folder: Path) -> str:
@@ -108,32 +162,21 @@ def _plot(number: int, plot: Plot, folder: Path) -> str:
         figure = Figure(figsize=plot.figsize, dpi=DPI * look.scale, layout="constrained")
         plot.draw(figure.add_subplot())
         figure.savefig(folder / still(number), dpi=DPI * look.scale)
-    return f"<div class='plot'>{_still_image(number, plot.alt)}</div>"
+    return f"<div class='plot'>{image(still(number), plot.alt)}</div>"
 
 
-def _poll(number: int, poll: Poll, folder: Path) -> str:
+def _poll(poll: Poll) -> str:
+    said = html.escape if poll.plain else MARKDOWN.renderInline
     lines = "".join(
-        f"<li{' data-right' if place == poll.right else ''}><button type='button' aria-pressed='false'>{text}</button>"
-        f"<p class='because' hidden>{because}</p></li>"
-        for place, (text, because) in enumerate(poll.choices)
+        f"<li{' data-right' if place == poll.right else ''}><button type='button' aria-pressed='false'>{said(choice.text)}"
+        f"</button><p class='because'>{said(choice.because)}</p></li>"
+        for place, choice in enumerate(poll.choices)
     )
-    return f"<div class='poll'><p class='question'>{poll.question}</p><ol>{lines}</ol><p role='status'></p></div>"
+    return f"<div class='poll'><p class='question'>{said(poll.question)}</p><ol>{lines}</ol><p role='status'></p></div>"
 
 
-def _still(number: int, slide: Slide) -> str:
-    """What the notes print of a slide."""
-    if isinstance(slide.shows, Poll):
-        lines = "".join(
-            f"<li>{'<b>' if place == slide.shows.right else ''}{text}{'</b>' if place == slide.shows.right else ''}: {because}</li>"
-            for place, (text, because) in enumerate(slide.shows.choices)
-        )
-        return f"<p>{slide.shows.question}</p><ol>{lines}</ol>"
-    assert slide.shows is not None
-    return _still_image(number, slide.shows.alt)
-
-
-def _still_image(number: int, alt: str) -> str:
-    return f"<img src='{still(number)}' alt='{html.escape(alt, quote=True)}'>"
+def image(file: str, alt: str) -> str:
+    return f"<img src='{file}' alt='{html.escape(alt, quote=True)}'>"
 
 
 def frame(number: int, step: int) -> str:
