@@ -22,11 +22,12 @@ from flashlearn.simulator.simulated import simulate, tiles, timeline_steps
 
 pytest.importorskip("triton", reason="Triton is not installed here: there are no kernels to simulate")
 from flashlearn.fast import decode
-from flashlearn.fast.hopper import backward, backward_wide, forward, scheduling
+from flashlearn.fast.hopper import backward, backward_wide, consumer, forward_kernel, scheduling, variants
 from flashlearn.fast.hopper.dq_sums import Begun, block_of_queries, tiles_of_dq
 from flashlearn.fast.hopper.ranges import Ranges
 from flashlearn.fast.hopper.scheduling import LAGS, beside
 from flashlearn.fast.hopper.softcap import factor_of, with_softcap
+from flashlearn.fast.hopper.tile_scheduler import TileScheduler
 from flashlearn.kernels import INTERPRETED, lesson
 from flashlearn.kernels.forward import LOG2_E
 from tests.slow import across
@@ -228,10 +229,10 @@ def forward_run(
     given = [tiles(*each) for each in (("Q", q, q_tile), ("K", k, kv_tile), ("V", v, kv_tile), ("O", o, q_tile))]
     taken = torch.zeros(1, dtype=torch.int32)
     simulate(
-        forward.attention_forward_hopper_kernel, *given, lse, lse if ranges is None else ranges, step(ranges, N_q),
+        forward_kernel.attention_forward_hopper_kernel, *given, lse, lse if ranges is None else ranges, step(ranges, N_q),
         taken if tickets else None, side, lse if sinks is None else sinks, B, H, N_q, N_k, H // H_kv, *with_softcap(D**-0.5, softcap),
         grid=(programs,), HEAD_DIM=D, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers, MASK=mask_of(causal, ranges),
-        SINKS=sinks is not None, PROGRAMS=ctas_per_sm, replaced=replaced,
+        SINKS=sinks is not None, CTAS_PER_SM=ctas_per_sm, replaced=replaced,
     )  # fmt: skip
     assert taken == 0, "who takes the last ticket, one for each tile, begins anew"
     return o, lse
@@ -411,7 +412,7 @@ def test_a_group_that_has_one_buffer_for_q(D, causal):
 
 def test_q_that_is_handed_back_before_o_has_left_is_overwritten():
     q, k, v, *_ = problem(1, 2, 1, 300, 130, 256, False)
-    early = altered(forward.release_q.fn, ("        tma.store_wait(0)\n", ""))
+    early = altered(consumer.release_q.fn, ("        tma.store_wait(0)\n", ""))
     with pytest.raises(Race, match="q_smem"):
         forward_run(q, k, v, False, programs=1, tickets=False, replaced={"release_q": early})
 
@@ -493,10 +494,9 @@ def test_tickets_are_kept_for_a_stream_and_in_a_graph_made_anew(monkeypatch):
 def test_whoever_takes_the_last_ticket_begins_anew(causal):
     """Without it the next launch on this stream would find all tickets taken, and leave most of its tiles out."""
     q, k, v, *_ = problem(1, 3, 1, 300, 300, 64, causal)
-    again = "    if ticket == count - 1:  # one is taken after each tile, so this is the last: 0 again, for the next launch\n"
-    silent = altered(forward.fetch_tile.fn, (again, "    if ticket < 0:\n"))
+    silent = altered(TileScheduler.fetch_next.fn, ("if taken == self.number() - 1:", "if taken < 0:"))
     with pytest.raises(AssertionError, match="begins anew"):
-        forward_run(q, k, v, causal, replaced={"fetch_tile": silent})
+        forward_run(q, k, v, causal, replaced={"TileScheduler.fetch_next": silent})
 
 
 def test_dq_is_handed_out_before_the_sweep_is_launched(monkeypatch):
@@ -584,21 +584,21 @@ def test_whoever_does_not_wait_is_too_early(name, wait, new, words):
         run(replaced={name: altered(function, (found[0] if wait == GDC else found[-1], new))})
 
 
-FREES = "    mbarrier.arrive(buffers.free.index(t % buffers.free.shape[0]), count=1)\n"
-ITERATIONS = {  # which there are with so many consumers, and so many CTAs per SM; and where V or K is still read
-    "first_iteration": ({"consumers": 2}, ""),
-    "online_softmax_update": ({"consumers": 2}, "    acc = waited("),
-    "trust": ({"consumers": 3}, "    acc = waited("),
-    "sequential_iteration": ({"ctas_per_sm": 2}, "    s = capped(warpgroup_mma_wait(0"),
+FREES = "    cta.k.consumer_release(t)\n"
+ITERATIONS = {  # function: which one runs with so many consumers, and so many CTAs per SM; and where V or K is still read
+    forward_kernel.first_iteration: ({"consumers": 2}, ""),
+    forward_kernel.update: ({"consumers": 2}, "    acc = waited("),
+    variants.update_with_old_maximum: ({"consumers": 3}, "    acc = waited("),
+    variants.sequential_iteration: ({"ctas_per_sm": 2}, "    s = capped(warpgroup_mma_wait(0"),
 }
 
 
-@pytest.mark.parametrize("name", ITERATIONS)
-def test_the_package_s_forward_kernel_frees_each_stage_and_only_after_its_product(name):
+@pytest.mark.parametrize("function", ITERATIONS, ids=lambda function: function.fn.__name__)
+def test_the_package_s_forward_kernel_frees_each_stage_and_only_after_its_product(function):
     q, k, v, *_ = problem(1, 1, 1, 192, 448, 64, False)
-    options, wait = ITERATIONS[name]
+    options, wait = ITERATIONS[function]
     run = partial(forward_run, q, k, v, False, **options, programs=1)
-    function = getattr(forward, name).fn
+    name, function = function.fn.__name__, function.fn
     with pytest.raises(Deadlock, match=r"load waits for phase \d of free"):
         run(replaced={name: altered(function, (FREES, ""))})
     if wait:
@@ -618,8 +618,7 @@ def test_keys_that_no_query_sees_are_handed_back_when_they_have_landed(ctas_per_
     seen = (keys >= low[:, None]) & (keys < high[:, None])
     want = scaled_dot_product_attention(*(t.float() for t in (q, k, v)), attn_mask=seen)
     torch.testing.assert_close(o.float(), want, atol=3e-3, rtol=0)
-    wait = "    mbarrier.wait(buffers.v_full.index(t % STAGES), (t // STAGES) & 1)\n"
-    too_early = {"release_unread": altered(forward.release_unread.fn, (wait, ""))}
+    too_early = {"release_unread": altered(consumer.release_unread.fn, ("    cta.v.consumer_wait(t)\n", ""))}
     with pytest.raises(Race, match=r"lands in v_smem.*no barrier keeps that from what went before: V\d"):
         run(replaced=too_early)
 
@@ -652,8 +651,8 @@ def test_old_maxima_are_trusted_no_longer_than_they_are_right(N_k, causal):
 
 def test_a_maximum_that_is_trusted_for_ever_is_seen():
     q, k, v = growing(448)
-    for_ever = altered(forward.trust.fn, ("if not (most <= TRUSTED):", "if False:"))
-    o, _ = forward_run(q, k, v, False, consumers=3, programs=1, replaced={"trust": for_ever})
+    for_ever = altered(variants.update_with_old_maximum.fn, ("if not (most <= TRUSTED):", "if False:"))
+    o, _ = forward_run(q, k, v, False, consumers=3, programs=1, replaced={"update_with_old_maximum": for_ever})
     assert not o.isfinite().all()
 
 

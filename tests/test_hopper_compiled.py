@@ -90,12 +90,11 @@ from flashlearn.compiler.compile_only import compile_for
 compile_for(90)
 import torch
 from flashlearn.fast import launcher
-from flashlearn.fast.hopper import forward
+from flashlearn.fast.hopper import forward, forward_kernel
 forward.sm_count = lambda device: 132
 if sys.argv[2] == "without":
     from flashlearn.exercises.altered import altered
-    again = "    mbarrier.wait(q_tile.full, q_tile.phase)\\n"
-    forward.online_softmax_update = altered(forward.online_softmax_update.fn, (again, ""))
+    forward_kernel.update = altered(forward_kernel.update.fn, ("    q_tile.wait()\\n", ""))
 q, k, v = (torch.empty(1, 2, 4096, int(sys.argv[1]), dtype=torch.float16) for _ in range(3))
 forward.attention_forward_hopper(q, k, v, causal=True, scale=0.1)
 (kernel,) = launcher._compiled.values()
@@ -133,7 +132,7 @@ def test_exponentials_are_taken_while_a_product_is_under_way(D):
 @disassembled
 @pytest.mark.slow  # likewise
 def test_without_the_second_wait_they_are_not():
-    """What the assembler makes of it then: this is why `online_softmax_update` waits again. Where this fails, it can go."""
+    """What the assembler makes of it then: this is why `update` waits again. Where this fails, it can go."""
     assert max(exponentials_beside_products(128, "without"), default=0) < 16
 
 

@@ -1,0 +1,299 @@
+"""FlashAttention's forward pass for Hopper GPUs: a producer warp loads, two or three consumer warpgroups compute.
+
+The mathematics is that of the teaching kernel. What differs is who does it, and when:
+
+1. TMA loads whole tiles into shared memory, with zeros past the edges of a tensor.
+2. A producer warp fills the pipelines of Q, K and V. Each consumer warpgroup computes 64 queries of a tile. The producer gives its
+   registers to the consumers.
+3. P V of block t - 1 is issued together with Q K^T of block t, and waited for after the softmax of block t. The tensor
+   cores therefore run while exponentials are computed. P stays in registers between the two products.
+4. Keys are visited from right to left, so that blocks that need a mask come first.
+5. CTAs are persistent: a tile scheduler gives each of them one tile of queries after another.
+
+Read `load` and `consume` first. Their parts are in `pipeline`, `tile_scheduler`, `softmax` and `mask`; what a setting adds
+is in `variants`: two CTAs per SM, the first scores of the next tile computed early, old maxima kept by three consumers.
+From 129 columns on the head dimension is cut into chunks, and blocks have 64 keys. Figures: docs/engineering_log.md.
+Source: J. Shah et al., "FlashAttention-3", 2024 (arXiv:2407.08608), Algorithms 1 and 2.
+"""
+
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpgroup_mma_wait
+
+from flashlearn.fast.hopper.consumer import (
+    CTA,
+    State,
+    begin_tile,
+    last_product,
+    plus_product,
+    release_q,
+    release_unread,
+    scores,
+    waited,
+)  # fmt: skip
+from flashlearn.fast.hopper.mask import ROWS, Problem, hide, iterations_of, tile_at
+from flashlearn.fast.hopper.pipeline import Pipeline, make_barriers
+from flashlearn.fast.hopper.softcap import capped
+from flashlearn.fast.hopper.softmax import LN_2, in_pairs, rescaled, thread_sums
+from flashlearn.fast.hopper.tile_scheduler import TileScheduler
+from flashlearn.fast.hopper.variants import attend_sequentially, update_with_old_maximum
+from flashlearn.fast.hopper.versions import async_store, barrier
+
+
+@gluon.jit(do_not_specialize=["range_stride", "heads_at_once", "batches", "heads", "N_q", "N_k", "group"])
+def attention_forward_hopper_kernel(
+    # descriptors: q, o (B, H_q, N_q, D), tiles (ROWS, D); k, v (B, H_kv, N_k, D), tiles (BLOCK_N, D); or chunks of 64 columns
+    q_desc, k_desc, v_desc, o_desc, lse_ptr,
+    # (1 or B, 2, N_q) int32 key ranges and the stride between two sequences, if MASK is "ranges"
+    ranges_ptr, range_stride,
+    # (1,) int32, 0 before and after, or None: a static schedule; and how many heads run side by side under a mask
+    counter_ptr, heads_at_once,
+    sinks_ptr,  # (H_q,) float32, if SINKS
+    # sizes; scale * log2(e) and None, or the two factors of a softcap, see `with_softcap`
+    batches, heads, N_q, N_k, group, qk_scale, inner,
+    HEAD_DIM: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, CONSUMERS: gl.constexpr,
+    MASK: gl.constexpr, SINKS: gl.constexpr, CTAS_PER_SM: gl.constexpr = 1,
+):  # fmt: skip
+    """O and lse for one tile of CONSUMERS * 64 queries after another, as the scheduler says."""
+    dtype: gl.constexpr = q_desc.dtype
+    COLUMNS: gl.constexpr = q_desc.block_type.shape[3]
+    CHUNKS: gl.constexpr = HEAD_DIM // COLUMNS  # of the head dimension
+    # A second buffer for the next tile's Q: at D = 256 there is no room for it, under a mask it does not pay at D = 192
+    Q_STAGES: gl.constexpr = 2 if HEAD_DIM <= (192 if MASK == "none" else 128) else 1
+    q_smem = gl.allocate_shared_memory(dtype, [Q_STAGES * CONSUMERS * CHUNKS, 1, 1, ROWS, COLUMNS], q_desc.layout)
+    k_smem = gl.allocate_shared_memory(dtype, [STAGES * CHUNKS, 1, 1, BLOCK_N, COLUMNS], k_desc.layout)
+    v_smem = gl.allocate_shared_memory(dtype, [STAGES * CHUNKS, 1, 1, BLOCK_N, COLUMNS], v_desc.layout)
+    q_full = make_barriers(Q_STAGES * CONSUMERS)
+    q_free = make_barriers(Q_STAGES * CONSUMERS)
+    k_full = make_barriers(STAGES)
+    v_full = make_barriers(STAGES)
+    free = make_barriers(STAGES)  # an iteration is over: K of this one and V of the one before are free
+    for i in gl.static_range(Q_STAGES * CONSUMERS):
+        mbarrier.init(q_full.index(i), count=1)
+        mbarrier.init(q_free.index(i), count=1)
+    for i in gl.static_range(STAGES):
+        mbarrier.init(k_full.index(i), count=1)
+        mbarrier.init(v_full.index(i), count=1)
+        mbarrier.init(free.index(i), count=CONSUMERS)
+    row_sums = gl.allocate_shared_memory(gl.float32, [2 * CONSUMERS, ROWS], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    slots = gl.allocate_shared_memory(gl.int32, [2, 1], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    slots_full = make_barriers(2)
+    for i in gl.static_range(2):
+        mbarrier.init(slots_full.index(i), count=1)
+
+    q = Pipeline(q_smem, q_full, q_free, Q_STAGES, CHUNKS, CONSUMERS)
+    k = Pipeline(k_smem, k_full, free, STAGES, CHUNKS)
+    v = Pipeline(v_smem, v_full, free, STAGES, CHUNKS, LAG=1)
+    problem = Problem(batches, heads, N_q, N_k, group, qk_scale, inner, ranges_ptr, range_stride, MASK)
+    scheduler = TileScheduler(slots, slots_full, counter_ptr, heads_at_once, problem, CONSUMERS * ROWS)
+    cta = CTA(
+        q, k, v, row_sums, scheduler, problem, sinks_ptr, o_desc, lse_ptr,
+        BLOCK_N=BLOCK_N, CONSUMERS=CONSUMERS, SINKS=SINKS, CTAS_PER_SM=CTAS_PER_SM,
+    )  # fmt: skip
+    # The first consumer has the warps that the CTA began with; of the others come the warps and the registers of a thread
+    if CONSUMERS == 2:
+        gl.warp_specialize(
+            [(consume, (0, cta)), (consume, (1, cta)), (load, (cta, q_desc, k_desc, v_desc))],
+            [4, 1],
+            [240 if CTAS_PER_SM == 1 else 104, 24],
+        )
+    else:
+        gl.warp_specialize(
+            [(consume, (0, cta)), (consume, (1, cta)), (consume, (2, cta)), (load, (cta, q_desc, k_desc, v_desc))],
+            [4, 4, 1],
+            [160, 160, 24],
+        )
+
+
+@gluon.jit
+def load(cta, q_desc, k_desc, v_desc):
+    """The producer warp: Q of every tile, then its K and V from right to left, as soon as a buffer is free."""
+    t0, i, index = 0, 0, gl.program_id(0)
+    while index < cta.scheduler.number():
+        tile = tile_at(index, i, t0, cta.scheduler, cta.BLOCK_N)
+        kv_head = tile.head // cta.problem.group
+        for c in gl.static_range(cta.CONSUMERS):
+            q = cta.q.tile(c)
+            q.producer_acquire(i)
+            q.load(i, q_desc, tile.batch, tile.head, tile.start_m + c * ROWS)
+        for t in range(t0, tile.end()):
+            row = tile.block(t) * cta.BLOCK_N
+            cta.k.producer_acquire(t)
+            cta.k.load(t, k_desc, tile.batch, kv_head, row)
+            cta.v.producer_acquire(t)
+            cta.v.load(t, v_desc, tile.batch, kv_head, row)
+        t0 = tile.end()
+        index = cta.scheduler.fetch_next(i, index)
+        i += 1
+
+
+@gluon.jit
+def consume(consumer: gl.constexpr, cta):
+    """A consumer warpgroup: its 64 queries of every tile."""
+    scheduler, q = cta.scheduler, cta.q.tile(consumer)
+    AHEAD: gl.constexpr = cta.problem.MASK == "none" and cta.CONSUMERS == 2 and cta.CTAS_PER_SM == 1 and q.STAGES == 2
+    t0, i, index = 0, 0, gl.program_id(0)
+    s = 0
+    if AHEAD:
+        s = warpgroup_mma_wait(0, deps=[scores_ahead(0, 0, q, index < scheduler.number(), cta)])
+    while index < scheduler.number():
+        tile = tile_at(index, i, t0, scheduler, cta.BLOCK_N).of_consumer(consumer)
+        o_smem = q.chunks(i)
+        if AHEAD:  # the next tile's first scores are computed while this one's last product and its o are finished
+            state = attend_all(tile, s, q, cta)
+            index = scheduler.receive_next(i, index)
+            acc = last_product(tile.end() - 1, state.pairs, state.acc, cta)
+            s = scores_ahead(i + 1, tile.end(), q, index < scheduler.number(), cta)
+            acc = waited(acc, len(acc))  # the products of S, as many, were issued later
+            finish(state.softmax, acc, tile, o_smem, cta)
+            s = warpgroup_mma_wait(0, deps=[s])
+        else:
+            if cta.CTAS_PER_SM == 1:
+                softmax, acc = attend(tile, q, cta)
+            else:
+                softmax, acc = attend_sequentially(tile, q, cta)
+            index = scheduler.receive_next(i, index)
+            finish(softmax, acc, tile, o_smem, cta)
+            release_q(i + 1, q, True)
+        t0 = tile.end()
+        i += 1
+    tma.store_wait(0)
+
+
+@gluon.jit
+def attend(tile, q, cta):
+    """Softmax and acc of a consumer's 64 queries after all their keys."""
+    MASK: gl.constexpr = cta.problem.MASK
+    ONE_LOOP: gl.constexpr = MASK == "causal" and cta.problem.inner is None and cta.CONSUMERS == 2  # compiled sooner
+    q_tile, softmax, acc = begin_tile(tile, q, cta)
+    its = iterations_of(tile, cta.problem, cta.BLOCK_N)
+    for t in range(tile.t0, its.first):  # only consumers of later queries attend to these keys
+        release_unread(t, cta)
+    q_tile.wait()
+    if its.stop > its.first:
+        cta.k.consumer_wait(its.first)
+        s = warpgroup_mma_wait(0, deps=[scores(its.first, q_tile.chunks, cta)])
+        state = first_iteration(its.first, s, q_tile, softmax, acc, cta)
+        release_q(tile.i, q)
+        if ONE_LOOP:
+            for t in range(its.first + 1, its.stop):
+                state = causal_iteration(t, its.masked, q_tile, state, cta)
+        else:
+            for t in range(its.first + 1, its.masked):
+                state = iteration(t, q_tile, state, cta, True)
+            for t in range(its.masked, its.full):
+                state = iteration(t, q_tile, state, cta, False)
+        if MASK == "ranges":
+            for t in range(its.full, its.stop):
+                state = iteration(t, q_tile, state, cta, True)
+        softmax, acc = state.softmax, waited(last_product(its.stop - 1, state.pairs, state.acc, cta))
+    else:
+        release_q(tile.i, q)
+    if MASK == "ranges":
+        for t in range(its.stop, tile.end()):  # only consumers of earlier queries attend to these keys
+            release_unread(t, cta)
+    return softmax, acc
+
+
+@gluon.jit
+def first_iteration(t, s, q_tile, softmax, acc, cta):
+    """The state after the first iteration, from S_t (64, BLOCK_N): no product of P and V goes along with it."""
+    cta.k.consumer_release(t)
+    s = capped(s, cta.problem.inner)
+    if cta.problem.MASK != "none" or (q_tile.tile.block(t) + 1) * cta.BLOCK_N > cta.problem.N_k:
+        s = hide(s, t, q_tile, cta.problem)
+    softmax, p, _ = softmax.update(s, cta.problem.qk_scale)
+    return State(softmax.plus(thread_sums(p)), acc, in_pairs(p, cta.v.smem.dtype))
+
+
+@gluon.jit
+def products(t, q_tile, state, cta):
+    """S_t (64, BLOCK_N), waited for, and acc + P_{t-1} V_{t-1} (64, D), still under way."""
+    cta.k.consumer_wait(t)
+    s = scores(t, q_tile.chunks, cta)
+    cta.v.consumer_wait(t - 1)
+    acc = plus_product(t - 1, state.pairs, state.acc, cta)
+    return warpgroup_mma_wait(len(acc), deps=[s]), acc
+
+
+@gluon.jit
+def update(t, s, acc, q_tile, state, cta):
+    """The online-softmax update with S_t while P_{t-1} V_{t-1} is under way, in acc: the new state.
+
+    Three consumers have 160 registers a thread: they round P once that product no longer needs the former one.
+    """
+    softmax, p, alpha = state.softmax.update(s, cta.problem.qk_scale)  # p (64, BLOCK_N), alpha (64,)
+    softmax = softmax.plus(thread_sums(p))
+    if cta.CONSUMERS == 2:
+        pairs = in_pairs(p, cta.v.smem.dtype)
+    q_tile.wait()  # redundant: it keeps ptxas from hoisting the warpgroup wait above the exponentials
+    acc = waited(acc)
+    if cta.CONSUMERS == 3:
+        pairs = in_pairs(p, cta.v.smem.dtype)
+    cta.k.consumer_release(t)
+    return State(softmax, rescaled(acc, alpha), pairs)
+
+
+@gluon.jit
+def iteration(t, q_tile, state, cta, HIDE: gl.constexpr):
+    """The state after iteration t; not HIDE: all 64 queries attend to all of its keys."""
+    s, acc = products(t, q_tile, state, cta)
+    if cta.CONSUMERS == 3 and not HIDE:
+        state = update_with_old_maximum(t, s, acc, q_tile, state, cta)
+    else:
+        s = capped(s, cta.problem.inner)
+        if HIDE:
+            s = hide(s, t, q_tile, cta.problem)
+        state = update(t, s, acc, q_tile, state, cta)
+    return state
+
+
+@gluon.jit
+def causal_iteration(t, masked, q_tile, state, cta):
+    """`iteration` under a causal mask, which hides keys before iteration `masked`."""
+    s, acc = products(t, q_tile, state, cta)
+    if t < masked:
+        s = hide(s, t, q_tile, cta.problem)
+    return update(t, s, acc, q_tile, state, cta)
+
+
+@gluon.jit
+def finish(softmax, acc, tile, o_smem, cta):
+    """o = acc / l and lse = m + log l of 64 queries; TMA stores o from the buffer of their Q, which nobody reads any more."""
+    l_i = softmax.total()
+    o = rescaled(acc, 1.0 / l_i)  # (64, D)
+    lse = (softmax.m_i + gl.log2(l_i)) * LN_2  # (64,)
+    offs_m = tile.start_m + gl.arange(0, ROWS, lse.type.layout)
+    lse_base = cta.lse_ptr + (tile.batch.to(gl.int64) * cta.problem.heads + tile.head) * cta.problem.N_q
+    gl.store(lse_base + offs_m, lse, mask=offs_m < cta.problem.N_q)
+    for c in gl.static_range(len(o)):
+        o_smem[c].store(o[c].to(o_smem[c].dtype))
+    fence_async_shared()
+    barrier()
+    for c in gl.static_range(len(o)):
+        chunk = o_smem[c].reshape(cta.o_desc.block_type.shape)
+        async_store(cta.o_desc, [tile.batch, tile.head, tile.start_m, c * o_smem[c].shape[1]], chunk)
+
+
+# Without a mask, two consumers compute the first scores of a tile before they finish the tile before
+
+
+@gluon.jit
+def attend_all(tile, s, q, cta):
+    """As `attend`, where s is S of the first iteration, and the last product is left to do."""
+    q_tile, softmax, acc = begin_tile(tile, q, cta)
+    state = first_iteration(tile.t0, s, q_tile, softmax, acc, cta)
+    release_q(tile.i, q)
+    for t in range(tile.t0 + 1, tile.end()):
+        state = iteration(t, q_tile, state, cta, False)
+    return state
+
+
+@gluon.jit
+def scores_ahead(i, t, q, there, cta):
+    """S of iteration t, the first of tile i, under way; not `there`: there is no such tile, and nobody uses the result."""
+    q.consumer_wait(i, there)
+    cta.k.consumer_wait(t, there)
+    return scores(t, q.chunks(i), cta)
