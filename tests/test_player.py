@@ -1,13 +1,16 @@
 """`play`, driven from Python: what is stored, what the browser is sent, and when frames are painted."""
 
 import asyncio
+import base64
 import gc
 import io
+import json
 import math
 import sys
 import time
 import types
 import weakref
+import xml.etree.ElementTree as ET
 from functools import partial
 
 import numpy as np
@@ -18,10 +21,13 @@ from traitlets import TraitError
 
 import flashlearn as fl
 from flashlearn.exercises import predict, predicting
-from flashlearn.show import Player, animation, frame, picture, play, player
+from flashlearn.show import Player, animation, bundle, frame, kernel, picture, play, player
 from flashlearn.show.draw import draw_row
+from flashlearn.show.draw.scene import Scene
 from flashlearn.show.film import frames
 from flashlearn.show.frame import as_runs, paint, rescales
+from flashlearn.show.panels import GAP, TITLE
+from flashlearn.show.player import page_run
 
 X = torch.tensor([3.0, 2.0, 5.0, 1.0])
 
@@ -33,6 +39,7 @@ def steps():
 def dots(ax, step):
     """Quick to paint, and another picture at every step."""
     ax.set_axis_off()
+    ax.set(xlim=(-1, 50), ylim=(-1, 50))
     ax.scatter(step.number % 50, step.number // 50)
 
 
@@ -73,15 +80,72 @@ def painted(monkeypatch):
         numbers.append(number)
         return drawn(runs, number, *args, **how)
 
-    for module in (frame, player):
-        monkeypatch.setattr(module, "drawn", noted)
+    monkeypatch.setattr(frame, "drawn", noted)
     return numbers
 
 
+def plain(step, *, narrow=False):
+    """A scene that has another bar at every step, and its number."""
+    scene = Scene(120 if narrow else 200, 100)
+    scene.rect((10, 40, 5 * step.number + 5, 20), "K", id="bar")
+    scene.text(10, 20, step.number)
+    return scene
+
+
+def made(shown, number):
+    """A frame that a player sent, as an image."""
+    return Image.open(io.BytesIO(base64.b64decode(shown.removeprefix("data:image/png;base64,"))))
+
+
 def test_a_short_run_is_painted_once_for_both_forms(painted):
-    shown = play(steps(), draw_row, alt="four bars", still=2)
-    assert painted == list(range(9)) and shown.film == shown.png == shown.picture.png
-    assert len(frames(shown.png)) == 9 and shown.run["size"] == [1280, 500] and shown.size == (1280, 575)
+    shown = play(many(9), dots, alt="dots", figsize=(2, 1), still=2)
+    assert painted == [0, *range(1, 9)] and len(frames(shown.png)) == 9
+    assert shown.run["size"] == [200, 100] == list(shown.size) and "narrow" not in shown.run
+    for number in (0, 5):
+        assert np.array_equal(made(shown._made(number), number), frames(shown.png)[number])
+    assert len(painted) == 9
+
+
+def test_a_scene_comes_as_svg_and_is_stored_as_pixels(painted):
+    shown = play(many(9), plain, alt="a bar", figsize=(3, 3))
+    assert shown.run["frames"] == [[plain(shown.runs[""][0], narrow=n).svg(key="scene") for n in (False, True)]]
+    assert (shown.run["size"], shown.run["narrow"]) == ([200, 100], [120, 100])
+    assert len(frames(shown.png)) == 9 and shown.size[0] == 2 * shown.size[1], "as wide as it is, for its height"
+    assert painted == list(range(9))
+
+
+def test_a_changed_caption_changes_no_picture():
+    for draw in (plain, dots):
+        one, other = (
+            play([fl.Step(sentence=text) for _ in range(4)], draw, alt="a", figsize=(2, 1)).png
+            for text in ("The maximum rises.", "A much longer sentence. " * 20)
+        )
+        assert one == other
+
+
+def test_runs_side_by_side_have_their_scenes_side_by_side_or_one_above_the_other():
+    shown = play({"one": many(2), "other & more": many(5)}, plain, alt="two bars")
+    (wide, narrow), run = shown.run["frames"][0], shown.run
+    assert run["size"] == [120 + GAP + 120, TITLE + 100] and run["narrow"] == [120, 2 * (TITLE + 100) + GAP]
+    for svg, size in ((wide, run["size"]), (narrow, run["narrow"])):
+        root = ET.fromstring(svg)
+        assert root.get("viewBox") == f"0 0 {size[0]} {size[1]}"
+        assert [each.get("data-panel") for each in root.iter() if each.get("data-panel")] == ["0", "1"]
+        assert "other &amp; more" in svg
+    assert shown._made(4)[0].count(">1<") == 1, "a run that is over stays at its last step"
+
+
+def test_a_packed_run_has_every_line_once():
+    run = page_run(many(9), plain, alt="a bar")
+    lines, wide, narrow = (run["scenes"][name] for name in ("lines", "wide", "narrow"))
+    shown = play(many(9), plain, alt="a bar")
+    for number in range(9):
+        for layout, svg in zip((wide, narrow), shown._made(number), strict=True):
+            numbers = [tuple(map(int, each.split("-"))) for each in layout[number].split()]
+            assert "".join("".join(lines[n[0] : n[-1] + 1]) for n in numbers) == svg
+    assert len(set(lines)) == len(lines)
+    assert len(json.dumps(run["scenes"])) < 0.6 * sum(len(svg) for number in range(9) for svg in shown._made(number))
+    assert page_run(many(3), dots, alt="dots").keys() == run.keys() - {"scenes", "narrow"}
 
 
 def test_what_is_stored_makes_the_run_again():
@@ -91,9 +155,21 @@ def test_what_is_stored_makes_the_run_again():
         shown = play(run, dots, alt="dots", figsize=(2, 1), **more)
         data, metadata = shown._repr_mimebundle_()
         again = player.stored({"data": data, "metadata": metadata})
-        assert {**again, "predict": bool(more), "questions": again.get("questions", {})} == shown.run
+        for name in ("alt", "captions", "size", "delays"):
+            assert again[name] == shown.run[name]
+        assert (again.get("predict", False), again.get("questions", {})) == (bool(more), shown.run["questions"])
         assert "application/vnd.jupyter.widget-view+json" in data
     assert player.stored({"data": {"image/png": ""}, "metadata": {"image/png": {"alt": "a plot"}}}) is None
+
+
+def test_beside_the_picture_are_its_words(monkeypatch):
+    outputs = []
+    monkeypatch.setattr(bundle, "display", lambda data, metadata, raw: outputs.append((data, metadata)))
+    play(many(3), dots, alt="three <dots>", figsize=(2, 1))._ipython_display_()
+    (data, about), (words, mark) = outputs
+    assert "image/png" in data and about["image/png"]["alt"] == "three <dots>"
+    assert set(words) == {"text/html"} and mark == {"flashlearn": "words"}
+    assert words["text/html"].count("Dot ") == 3 and "three &lt;dots&gt;" in words["text/html"]
 
 
 def test_colab_is_told_where_the_script_for_custom_widgets_is(monkeypatch):
@@ -135,27 +211,24 @@ def test_steps_that_rescale_stand_longer():
 
 def test_a_long_run_is_painted_when_it_is_asked_for(painted, sent):
     shown = play(many(1000), dots, alt="dots", figsize=(2, 1), still=500)
-    assert sorted(painted) == [0, 500] and shown.film == b"" and len(frames(shown.png)) == 1
-    shown._receive(shown, {"wanted": 7, "version": 0}, [])
-    shown._receive(shown, {"wanted": 0, "version": 0}, [])
-    assert painted[2:] == [7], "the first is there already"
+    assert painted == [0, 500] and len(frames(shown.png)) == 1
+    for number in (7, 7, 0):
+        shown._receive(shown, {"wanted": number, "version": 0}, [])
     assert [content["frame"] for content, _ in sent] == [7, 0]
-    assert Image.open(io.BytesIO(sent[0][1][0])).size == (200, 100)
+    assert made(sent[0][0]["picture"], 7).size == (200, 100)
 
 
-def test_a_run_of_25_steps_waits_to_be_painted_and_keeps_its_sentences(painted, monkeypatch):
-    play(many(24), dots, alt="dots", figsize=(2, 1))
-    assert len(painted) == 24
-    shown = play(many(25), dots, alt="dots", figsize=(2, 1))
-    assert sorted(painted[24:]) == [0, 24]
-    assert shown.film == b"" and shown.size > (200, 100), "the stored still has its sentence below"
+def test_a_run_of_25_steps_is_stored_as_its_still(painted):
+    assert len(frames(play(many(24), dots, alt="dots", figsize=(2, 1)).png)) == 24
+    painted.clear()
+    assert len(frames(play(many(25), dots, alt="dots", figsize=(2, 1)).png)) == 1 and sorted(painted) == [0, 24]
 
 
 @pytest.mark.slow
 def test_a_long_run_is_stored_whole_where_that_is_asked_for(monkeypatch):
     monkeypatch.setenv("FLASHLEARN_ALL_FRAMES", "1")
     shown = play(many(60), dots, alt="dots", figsize=(2, 1))
-    assert len(frames(shown.png)) == 60 and shown.size == (200, 100), "without sentences in the frames"
+    assert len(frames(shown.png)) == 60 and shown.size == (200, 100)
 
 
 @pytest.mark.slow  # 128 frames
@@ -169,20 +242,16 @@ def test_128_steps_are_stored_in_less_than_500_kb(monkeypatch):
 
 
 def test_without_motion_the_still_and_the_first_are_painted(still_only, painted):
-    shown = play(steps(), draw_row, alt="bars", still=3)
-    assert (
-        sorted(painted) == [0, 3]
-        and shown.film == b""
-        and not getattr(Image.open(io.BytesIO(shown.png)), "is_animated", False)
-    )
+    shown = play(many(9), dots, alt="dots", figsize=(2, 1), still=3)
+    assert sorted(painted) == [0, 3] and len(frames(shown.png)) == 1 and shown.run["motion"] is False
 
 
 class Kernel:
     """Runs a player on a loop, as a kernel does, until it has sent so many frames."""
 
     def __init__(self, monkeypatch):
-        monkeypatch.setattr(player, "_loop", asyncio.get_running_loop)
-        monkeypatch.setattr(player, "QUIET", 0.05)
+        monkeypatch.setattr(player, "kernel_loop", asyncio.get_running_loop)
+        monkeypatch.setattr(kernel, "QUIET", 0.05)
 
     async def until(self, sent, count):
         end = time.monotonic() + 20
@@ -193,17 +262,17 @@ class Kernel:
 
 def test_frames_are_painted_ahead_while_somebody_looks_and_no_cell_runs(monkeypatch, sent, still_only):
     async def look():
-        kernel = Kernel(monkeypatch)
+        browser = Kernel(monkeypatch)
         shown = play(many(100), dots, alt="dots", figsize=(2, 1))
         await asyncio.sleep(0.2)
         assert sent == [], "nobody has looked"
-        monkeypatch.setattr(player._Cells, "last", time.monotonic() + 0.5)  # a cell runs until then
+        monkeypatch.setattr(kernel._Cells, "last", time.monotonic() + 0.5)  # a cell runs until then
         shown._receive(shown, {"here": True}, [])
         await asyncio.sleep(0.3)
         assert sent == [], "a cell was running"
-        assert await kernel.until(sent, player.AHEAD) == list(range(player.AHEAD))
+        assert await browser.until(sent, player.AHEAD) == list(range(player.AHEAD))
         shown.step = 70
-        ahead = (await kernel.until(sent, 64 + 8))[: 64 + 8]
+        ahead = (await browser.until(sent, 64 + 8))[: 64 + 8]
         assert ahead[64:] == [70, 71, 72, 69, 73, 74, 75, 68], "around the step that is shown, most of them after it"
         shown._receive(shown, {"gone": True}, [])
         before = len(sent)
@@ -217,18 +286,18 @@ def test_a_frame_is_painted_once_however_often_it_is_asked_for(monkeypatch, sent
     """The browser says that the step changed, and that it wants its frame: whichever comes first has it painted."""
 
     async def look():
-        kernel = Kernel(monkeypatch)
+        browser = Kernel(monkeypatch)
         shown = play(many(200), dots, alt="dots", figsize=(2, 1))
         shown._receive(shown, {"here": True}, [])
-        await kernel.until(sent, 1)
+        await browser.until(sent, 1)
         shown.step = 150
         for _ in range(3):
             shown._receive(shown, {"wanted": 150, "version": 0}, [])
-        numbers = await kernel.until(sent, 30)
+        numbers = await browser.until(sent, 30)
         assert numbers.count(150) == 1 and len(set(numbers)) == len(numbers)
         shown._receive(shown, {"here": True}, [])  # another view has none
         shown._receive(shown, {"wanted": 150, "version": 0}, [])
-        assert (await kernel.until(sent, len(sent) + 10)).count(150) == 2
+        assert (await browser.until(sent, len(sent) + 10)).count(150) == 2
         shown._receive(shown, {"gone": True}, [])
         shown._receive(shown, {"gone": True}, [])
 
@@ -245,11 +314,11 @@ def wanted_while(monkeypatch, sent, at, act, count):
 
     async def look():
         nonlocal shown
-        kernel = Kernel(monkeypatch)
+        browser = Kernel(monkeypatch)
         shown = play(many(200), draw, alt="dots", figsize=(2, 1), still=0)
         done.append(act)
         shown._receive(shown, {"here": True}, [])
-        await kernel.until(sent, count)
+        await browser.until(sent, count)
         shown._receive(shown, {"gone": True}, [])
         return [(content["version"], content["frame"]) for content, _ in sent[:count]]
 
@@ -262,23 +331,36 @@ def wants(*numbers):
     return lambda shown: [shown._receive(shown, {"wanted": each, "version": 0}, []) for each in numbers]
 
 
-def test_a_frame_that_is_asked_for_overtakes_the_one_being_painted_ahead(monkeypatch, sent, painted, still_only):
-    first = wanted_while(monkeypatch, sent, 2, wants(50), 5)
-    assert first == [(0, 0), (0, 1), (0, 50), (0, 2), (0, 3)]
-    assert painted[:5] == [0, 1, 2, 50, 3], "what was begun is not begun again"
-
-
-def test_a_frame_that_is_asked_for_while_it_is_painted_ahead_is_not_painted_again(
-    monkeypatch, sent, painted, still_only
-):
-    first = wanted_while(monkeypatch, sent, 2, wants(2), 4)
-    assert first == [(0, number) for number in range(4)] and painted.count(2) == 1
+def test_a_frame_that_is_asked_for_comes_before_those_ahead(monkeypatch, sent, still_only):
+    first = wanted_while(monkeypatch, sent, 2, wants(50), 6)
+    assert first == [(0, 0), (0, 1), (0, 2), (0, 50), (0, 3), (0, 4)]
 
 
 def test_of_frames_asked_for_one_after_the_other_the_last_is_painted(monkeypatch, sent, painted, still_only):
     """A key that is held down asks for more frames than can be painted."""
-    assert wanted_while(monkeypatch, sent, 2, wants(50, 60, 2, 70), 4)[2:] == [(0, 70), (0, 2)]
+    assert wanted_while(monkeypatch, sent, 2, wants(50, 60, 70), 4)[3:] == [(0, 70)]
     assert not {50, 60} & set(painted)
+
+
+def test_in_jupyterlab_the_animation_is_painted_once_the_kernel_is_idle(monkeypatch, sent, painted):
+    """The cell paints the first frame and the still; browser/saved.js stores `film` once it is there."""
+
+    async def look():
+        Kernel(monkeypatch)
+        monkeypatch.setattr(player, "on_server", lambda: True)
+        monkeypatch.setattr(bundle, "display", lambda data, metadata, raw: outputs.append(data))
+        shown = play(many(9), dots, alt="dots", figsize=(2, 1))
+        shown._ipython_display_()
+        assert painted == [0, 8] and shown.film == b""
+        end = time.monotonic() + 20
+        while not shown.film and time.monotonic() < end:
+            await asyncio.sleep(0.01)
+        still = Image.open(io.BytesIO(base64.b64decode(outputs[0]["image/png"])))
+        assert np.array_equal(still, frames(shown.film)[8]) and len(frames(shown.film)) == 9 == len(painted)
+        assert shown.png == shown.film == play(many(9), dots, alt="dots", figsize=(2, 1)).picture.png
+
+    outputs = []
+    asyncio.run(look())
 
 
 @pytest.mark.parametrize("ahead", [False, True])
@@ -292,13 +374,13 @@ def test_no_collection_of_all_objects_falls_into_a_frame(monkeypatch, sent, stil
         draw_row(run[step.number % len(run)]).axes(ax)
 
     async def look():
-        kernel = Kernel(monkeypatch)
+        browser = Kernel(monkeypatch)
         shown = play(many(15), draw, alt="bars", figsize=(6.4, 2.5), still=0)
         gc.collect()
         gc.callbacks.append(note)
         if ahead:
             shown._receive(shown, {"here": True}, [])
-            await kernel.until(sent, 15)
+            await browser.until(sent, 15)
             shown._receive(shown, {"gone": True}, [])
         else:
             for number in range(15):
@@ -329,22 +411,15 @@ def test_a_collector_that_is_off_stays_off():
     assert gc.isenabled()
 
 
-def test_a_frame_begun_for_another_version_is_not_sent(monkeypatch, sent, still_only):
-    assert wanted_while(monkeypatch, sent, 2, lambda shown: shown.paint(), 5) == [
-        *((0, number) for number in range(2)),
-        *((1, number) for number in range(3)),
-    ]
-
-
 def test_a_frame_that_cannot_be_painted_is_spoken_of(monkeypatch, sent, still_only):
     def fails_later(ax, step):
         return dots(ax, step) if step.number < 2 else 1 / 0
 
     async def look():
-        kernel = Kernel(monkeypatch)
+        browser = Kernel(monkeypatch)
         shown = play(many(3), fails_later, alt="dots", figsize=(2, 1), still=0)
         shown._receive(shown, {"wanted": 2, "version": 0}, [])
-        await kernel.until(sent, 1)
+        await browser.until(sent, 1)
         assert sent[0][0]["failed"] == "A frame cannot be painted: ZeroDivisionError: division by zero"
 
     asyncio.run(look())
@@ -354,7 +429,7 @@ def test_show_loads_another_run_and_one_that_fails_changes_nothing(sent):
     shown = play(steps(), draw_row, alt="bars", figsize=(6.4, 2.5))
     shown.step = 5
     shown.show(fl.naive_softmax_steps(torch.tensor([1.0, 2.0])))
-    assert (shown.step, shown.version, len(shown.run["sentences"]), shown.film) == (0, 1, 5, b"")
+    assert (shown.step, shown.version, len(shown.run["captions"])) == (0, 1, 5)
     before = shown.run
     with pytest.raises(TypeError, match="each a flashlearn.Step"):
         shown.show([1])
@@ -372,7 +447,7 @@ def test_after_show_the_new_run_is_stored(tmp_path, painted):
     shown.show(many(5))
     assert len(painted) == before + 1, "the rest is painted when somebody wants the stored form"
     data, metadata = shown._repr_mimebundle_()
-    assert {**player.stored({"data": data, "metadata": metadata}), "questions": {}} == shown.run
+    assert player.stored({"data": data, "metadata": metadata})["captions"] == shown.run["captions"]
     assert shown.png != online and len(frames(shown.png)) == 5
     shown.save(tmp_path / "dots.png")
     assert (tmp_path / "dots.png").read_bytes() == shown.png == play(many(5), dots, alt="a", figsize=(2, 1)).png
@@ -392,17 +467,17 @@ def test_show_keeps_predict_first_and_takes_another_alt(still_only):
 
 
 @pytest.mark.slow
-def test_projected_frames_are_painted_anew_and_back_again(sent, capsys):
-    shown = play(steps(), draw_row, alt="bars", figsize=(6.4, 2.5))
-    film = shown.film
+def test_projected_frames_are_painted_anew_and_back_again_but_scenes_are_sharp(sent, capsys):
+    shown, scene = play(many(3), dots, alt="dots", figsize=(6.4, 2.5)), play(many(3), plain, alt="a bar")
+    first = shown.run["frames"]
     fl.projector()
     try:
-        assert shown.film == b"" and shown.version == 1
-        shown._receive(shown, {"wanted": 0, "version": 1}, [])
-        assert Image.open(io.BytesIO(sent[0][1][0])).size == (960, 375)
+        assert shown.version == 1 and scene.version == 0
+        shown._receive(shown, {"wanted": 1, "version": 1}, [])
+        assert made(sent[0][0]["picture"], 1).size == (960, 375)
     finally:
         fl.projector(False)
-    assert shown.film == film and shown.version == 2
+    assert shown.run["frames"] == first and shown.version == 2
 
 
 def test_a_player_that_fails_leaves_the_projector_alone(monkeypatch, capsys):
@@ -431,7 +506,7 @@ SIZES = [(0, 0), (1e-9, 1e-9), (0.99, 5), (5, -1), (5,), 5, (float("nan"), 5), (
         (
             lambda: play(draw_row, steps(), alt="a"),
             TypeError,
-            r"draw\(step\) or draw\(ax, step\), got list; .* swapped",
+            r"function draw\(step\) or draw\(ax, step\), got list; .* swapped",
         ),
         (lambda: play(draw_row, draw_row, alt="a"), TypeError, "expected steps, got the function draw_row"),
         (lambda: play(fl.online_softmax_steps, draw_row, alt="a"), TypeError, "online_softmax_steps: call it"),
@@ -440,11 +515,8 @@ SIZES = [(0, 0), (1e-9, 1e-9), (0.99, 5), (5, -1), (5,), 5, (float("nan"), 5), (
         (lambda: play({"x": [X]}, draw_row, alt="a"), TypeError, "each a flashlearn.Step, got Tensor"),
         (lambda: play(iter(()), draw_row, alt="a"), ValueError, "expected at least one step, got none"),
         (lambda: play({}, draw_row, alt="a"), ValueError, "expected at least one run of steps"),
-        (
-            lambda: play(steps(), lambda ax: None, alt="a"),
-            TypeError,
-            "to return a Scene, got NoneType; one that paints on",
-        ),
+        (lambda: play(steps(), lambda: None, alt="a"), TypeError, r"or draw\(ax, step\), got <lambda>\(\)"),
+        (lambda: play(steps(), lambda ax: None, alt="a"), TypeError, r"to return a Scene, got NoneType"),
     ],
 )
 def test_what_cannot_be_played(wrong, error, message):
@@ -514,8 +586,8 @@ def test_numbers_of_numpy_are_numbers():
     assert shown.run["size"] == [200, 100] and shown.run["delays"] == [500, 1500]
 
 
-def test_sentences_of_runs_side_by_side_can_be_told_from_their_table():
+def test_captions_of_runs_side_by_side_can_be_told_from_their_table():
     lengths = ((1, 3), (3, 1))
     for one, other in lengths:
         shown = play({"left": many(one), "right": many(other)}, dots, alt="dots", figsize=(1, 1), still=0)
-        assert player.sentences(shown.picture.steps) == shown.run["sentences"] == list(shown.transcript)
+        assert player.captions(shown.picture.steps) == shown.run["captions"] == list(shown.transcript)

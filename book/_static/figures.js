@@ -1,12 +1,12 @@
 // The pictures of a page: stored runs become players, every picture can fill the screen.
 //
 // <figure class="run" data-folder="frames/03-1" data-count="9">      frames/03-1/0.webp ... 8.webp, tall-0.webp ... where
-//   <script type="application/json">{alt, sentences, size, tall, delays, predict, questions}</script>    runs stand one above the other (tall: its size)
+//   <script type="application/json">{alt, captions, size, tall, delays, predict, questions}</script>    runs stand one above the other (tall: its size)
 //   <noscript>the still</noscript> <details>the steps as a table</details>
 // </figure>
 
 import { el } from "./dom.js";
-import { play } from "./player.js";
+import { mount } from "./player.js";
 
 const NARROW = matchMedia("(max-width: 50rem)");
 const root = () => document.documentElement.dataset.content_root ?? "./";
@@ -14,7 +14,7 @@ const root = () => document.documentElement.dataset.content_root ?? "./";
 export function figures() {
   const near = new IntersectionObserver((entries) => entries.filter((entry) => entry.isIntersecting).forEach(load), { rootMargin: "300px" });
   for (const figure of document.querySelectorAll("figure.run")) {
-    mount(figure);
+    begin(figure);
     near.observe(figure);
   }
   for (const figure of document.querySelectorAll("figure.run, figure.still")) enlarge(figure);
@@ -28,16 +28,16 @@ export function figures() {
 }
 
 // A player without frames, as high as it will be; its frames get their addresses when the reader comes near.
-function mount(figure) {
+function begin(figure) {
   const stored = JSON.parse(figure.querySelector("script").textContent);
   figure.stored = stored;
   figure.querySelector("noscript")?.remove();
   const place = el("div", {}, ...figure.querySelectorAll("details"));
   figure.append(place);
-  const { alt, sentences, predict, questions } = stored;
+  const { alt, captions, predict, questions } = stored;
   const autoplay = "autoplay" in figure.dataset;
-  figure.player = play(place, { alt, sentences, size: shape(stored), autoplay, predict, questions });
-  figure.player.image.alt = alt; // until there is a frame, whose own words take its place
+  figure.player = mount(place, { alt, captions, size: shape(stored), autoplay, predict, questions });
+  figure.player.picture.image.alt = alt; // until there is a frame, whose own words take its place
 }
 
 const shape = ({ size, tall }) => (NARROW.matches && tall) || size;
@@ -51,8 +51,8 @@ function turn(figure) {
   const [width, height] = shape(stored);
   figure.style.setProperty("--natural", `${width}px`);
   figure.classList.toggle("tall", height > width);
-  const { sentences, delays, questions } = stored;
-  player.load({ sentences, delays, questions, size: shape(stored), frames, start: step });
+  const { captions, delays, questions } = stored;
+  player.load({ captions, delays, questions, size: shape(stored), frames, start: step });
   if (playing) player.play();
 }
 

@@ -1,7 +1,7 @@
 // The tiling explorer: FlashAttention-1 and -2 side by side, from runs that flashlearn recorded when the book was built.
 
 import { choice, el, grouped, keepInAddress, slider, stateInAddress } from "./dom.js";
-import { play } from "./player.js";
+import { mount } from "./player.js";
 import { sramElements } from "./cost.js";
 import { lookFor, tilingPicture, tilingSize } from "./tiles.js";
 import { GRID, MASKS } from "./grid.js";
@@ -118,7 +118,7 @@ function paint(setting, data, parts) {
   const sentences = Array.from({ length: count }, (_, step) => runs.map((run) => line(run, step)).join("\n"));
   const run = {
     alt: `Matrices in HBM and tiles on chip for both versions, N = ${setting.N}, blocks ${setting.blockQ} × ${setting.blockK}, mask: ${setting.mask}.`,
-    sentences,
+    captions: sentences,
     size: tilingSize(setting, look),
     frames: [tilingPicture(runs, 0, drawn, look)],
     wanted: (step) => parts.player.frame(step, tilingPicture(runs, step, drawn, look)),
@@ -126,7 +126,7 @@ function paint(setting, data, parts) {
   parts.player?.destroy();
   parts.stage.classList.toggle("does-not-fit", !fits);
   parts.stage.replaceChildren();
-  parts.player = play(parts.stage, run);
+  parts.player = mount(parts.stage, run);
   parts.player.rises = sentences.map((_, step) => step).filter((step) => runs.some((each) => each.steps[step]?.up));
   const next = parts.stage.parentNode.querySelector(".next-rescaling");
   next.disabled = !parts.player.rises.length;

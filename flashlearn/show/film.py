@@ -28,13 +28,17 @@ KEEP, OVER = 0, 1  # a frame stays when the next one comes, and is painted over 
 class Film(Sequence[Image.Image]):
     """Frames, packed without loss as they come."""
 
-    def __init__(self, frames: Iterable[Image.Image]):
+    def __init__(self, frames: Iterable[Image.Image] = ()):
         self._packed: list[bytes] = []
         self._most: Counter = Counter()  # colour -> the most pixels it has in any frame
         for frame in frames:
-            self.size = frame.size
-            self._most |= _colours(frame)
-            self._packed.append(packed(frame))
+            self.add(frame)
+
+    def add(self, frame: Image.Image) -> None:
+        """One more frame."""
+        self.size = frame.size
+        self._most |= _colours(frame)
+        self._packed.append(packed(frame))
 
     def __len__(self) -> int:
         return len(self._packed)

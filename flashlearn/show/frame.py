@@ -6,7 +6,6 @@ import contextlib
 import gc
 import html
 import io
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -21,18 +20,17 @@ from matplotlib.text import Text
 from PIL import Image
 from torch import Tensor
 
+from flashlearn.core.signs import number as shown
 from flashlearn.core.steps import Step, hbm_bytes, record
-from flashlearn.show.draw.scene import paint as put
 from flashlearn.show.draw.style import COLOURS, INK, QUIET, STYLE, contrast, outline_of
-from flashlearn.show.draw.style import number as shown
 from flashlearn.show.draw.surface import Surface
 from flashlearn.show.inputs import check_steps
+from flashlearn.show.panels import DPI, Panels, panels
 
-Draw = Callable[..., Any]  # draw(step), which returns a scene, or draw(ax, step)
+Draw = Callable[..., Any]  # draw(step) -> Scene, or draw(ax, step)
+Size = tuple[float, float]  # inches
 Steps = Iterable[Step] | Mapping[str, Iterable[Step]]
-DPI = 100
-TITLE, CAPTION = 0.45, 0.75  # inches kept for a panel's title and for the sentence below
-CAPTIONS = 1.45  # for sentences side by side, which take more lines
+TITLE = 0.45  # inches kept for the title of a panel that is painted on axes
 
 
 class Look:
@@ -115,14 +113,17 @@ def rescales(step: Step) -> bool:
     return bool(((new > old) & old.isfinite()).any())
 
 
-def paint(runs: Mapping[str, list[Step]], number: int, draw: Draw, figsize, caption: bool = False) -> Image.Image:
-    """One frame as an RGB picture: a panel for every run, and the sentence below if `caption`.
+def layouts(runs: Mapping[str, list[Step]], number: int, draw: Draw) -> list[Panels]:
+    """The scenes of one frame, wide and narrow; none of a painter on axes."""
+    found = (panels(at(runs, number), draw, narrow) for narrow in (False, True))
+    return [layout for layout in found if layout]
 
-    `figsize` is in inches at 100 pixels per inch and does not count titles and caption.
-    """
-    picture = pixels(drawn(runs, number, draw, figsize, caption))
+
+def paint(runs: Mapping[str, list[Step]], number: int, draw: Draw, figsize: Size) -> Image.Image:
+    """One frame as an RGB picture, a panel for every run. `figsize` is for painters on axes, without titles."""
+    image = pixels(drawn(runs, number, draw, figsize))
     collect_garbage()
-    return picture
+    return image
 
 
 @contextlib.contextmanager
@@ -148,30 +149,30 @@ def collect_garbage() -> None:
 
 
 @without_garbage_collection()
-def drawn(runs: Mapping[str, list[Step]], number: int, draw: Draw, figsize, caption: bool = False) -> Surface:
+def drawn(runs: Mapping[str, list[Step]], number: int, draw: Draw, figsize: Size) -> Surface:
     """The first half of `paint`: everything is in its place, and has no pixels yet."""
-    width, height = figsize
-    top = TITLE if any(runs) else 0.0
-    bottom = (CAPTION if len(runs) == 1 else CAPTIONS) if caption else 0.0
-    full = height + top + bottom
-    wide = round(width * (8.6 if len(runs) == 1 else 8.2 / len(runs)))  # characters that fit a line
+    steps = at(runs, number)
     with style.context(STYLE):
-        fig = Figure(figsize=(width, full), dpi=DPI)
+        scenes = panels(steps, draw)
+        fig = scenes.figure() if scenes else _on_axes(steps, draw, figsize)
         surface = Surface(fig)
-        for column, (title, step) in enumerate(at(runs, number).items()):
-            left = column / len(runs)
-            ax = fig.add_axes((left, bottom / full, 1 / len(runs), height / full))
-            put(draw, ax, step)
-            if title:
-                fig.text(left + 0.0125, 1 - 0.1 / full, title, va="top", weight="bold", fontsize=22)
-            if caption:
-                lines = "\n".join(textwrap.wrap(words(step), wide))
-                y, va, size = (0.36, "center", 15.5) if len(runs) == 1 else (bottom - 0.1, "top", 15)
-                fig.text(left + 0.0125, y / full, lines, va=va, fontsize=size, color=INK, linespacing=1.2)
-        if look.lines != 1:
+        if look.lines != 1 and not scenes:
             thicken(fig)
         fig.dpi = DPI * look.scale  # only now: draw functions measure in pixels at 100 per inch
     return surface
+
+
+def _on_axes(steps: Mapping[str, Step], draw: Draw, figsize: Size) -> Figure:
+    """A figure with axes for every run, painted by `draw(ax, step)`."""
+    width, height = figsize
+    full = height + TITLE * any(steps)
+    fig = Figure(figsize=(width, full), dpi=DPI)
+    for column, (title, step) in enumerate(steps.items()):
+        left = column / len(steps)
+        draw(fig.add_axes((left, 0, 1 / len(steps), height / full)), step)
+        if title:
+            fig.text(left + 0.0125, 1 - 0.1 / full, title, va="top", weight="bold", fontsize=22)
+    return fig
 
 
 @without_garbage_collection()

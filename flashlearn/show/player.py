@@ -1,29 +1,31 @@
 """`play`: a run of steps as one output, a player while the notebook runs and an animated PNG where it is stored.
 
 The player itself is browser/player.js, which the book and the lecture deck use too; widget.js mounts it in a notebook.
-A short run is painted whole when its cell runs, once for both forms. Of a long run, or without motion, or for a
-projector, frames are painted ahead while the kernel is idle, on its own loop: while a cell runs, nothing is painted.
+The first frame comes with it. The others are made on the loop of the kernel, between cells: those around the step that
+is shown, one that is asked for at once, and in JupyterLab the frames of the stored form.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import base64
+import io
 import os
-import time
+import uuid
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import anywidget
-from IPython import get_ipython
+from PIL import Image
 from traitlets import Bytes, Dict, Int, TraitError, Unicode, validate
 
 from flashlearn.core.steps import Step
 from flashlearn.show.animation import Picture, moving
-from flashlearn.show.bundle import AGAIN, browser_text, parts
+from flashlearn.show.bundle import browser_text, packed_run, parts, show
+from flashlearn.show.draw.style import stylesheet
 from flashlearn.show.film import Film, animated, packed
 from flashlearn.show.frame import (
     DPI,
@@ -31,26 +33,22 @@ from flashlearn.show.frame import (
     Draw,
     Steps,
     as_runs,
-    collect_garbage,
     columns,
     count,
-    drawn,
+    layouts,
     look,
     paint,
-    pixels,
-    png,
     rescales,
     table,
     transcript,
 )
 from flashlearn.show.inputs import check_alt, check_draw, check_figsize, check_frame, check_predict, check_seconds
+from flashlearn.show.kernel import idle, kernel_loop, on_server
 
-SHORT = 24  # steps; a longer run is not painted when its cell runs
-LONG = 48  # steps; a longer run is stored without its sentences in the frames
-AHEAD = 64  # frames painted ahead of the step that is shown, and behind it
-BACK = 3  # steps on that are painted before a step back
-PAUSE = 0.002  # seconds for the kernel to handle its messages, one of which may request a frame
-QUIET = 0.5  # seconds without a cell before the kernel counts as idle
+SHORT = 24  # steps; of a longer run no animation is stored unless that is asked for
+Runs = Mapping[str, list[Step]]
+AHEAD = 64  # frames made ahead of the step that is shown, and behind it
+BACK = 3  # steps on that are made before a step back
 
 
 class Player(anywidget.AnyWidget):
@@ -61,12 +59,11 @@ class Player(anywidget.AnyWidget):
     """
 
     all: ClassVar[weakref.WeakSet[Player]] = weakref.WeakSet()
-    unfinished = 0  # frames, of all players, that are being painted
-    _esm = Unicode(browser_text("player.js", "film.js", "saved.js", "widget.js")).tag(sync=True)
-    _css = Unicode(browser_text("player.css")).tag(sync=True)
-    run = Dict().tag(sync=True)  # as player.js has it, but for the frames
-    film = Bytes().tag(sync=True)  # the animated PNG that the frames come from; empty if they come one by one
-    version = Int(0).tag(sync=True)  # of the frames; what was painted for another one is not wanted any more
+    _esm = Unicode(browser_text("picture.js", "player.js", "saved.js", "widget.js")).tag(sync=True)
+    _css = Unicode(browser_text("player.css") + stylesheet()).tag(sync=True)
+    run = Dict().tag(sync=True)  # as player.js has it, with the first frame, and a name for saved.js
+    film = Bytes().tag(sync=True)  # the stored form, if it was painted after the output was shown
+    version = Int(0).tag(sync=True)  # of the frames; what was made for another one is not wanted any more
     step = Int(0).tag(sync=True)
 
     def __init__(
@@ -87,39 +84,43 @@ class Player(anywidget.AnyWidget):
         self.runs = as_runs(steps)
         check_frame(still, count(self.runs))
         self.still = still
-        questions = check_predict(predict, count(self.runs))
-        run = {
-            **described(self.runs, self.alt, self.figsize, self.seconds),
-            "predict": bool(predict),
-            "questions": {str(at): text for at, text in questions.items()},
-        }
-        film, self._there = self._painted()  # before there is a widget: what fails leaves none
-        self._filmed = None if self._there else look.key
-        self._look = look.key
+        self._kept: dict[tuple, bytes] = {}
+        questions = {str(at): text for at, text in check_predict(predict, count(self.runs)).items()}
+        run = self._described(predict=bool(predict), questions=questions)
+        self._loop = kernel_loop()
+        self._png = None if self._later else self._film()  # before there is a widget: what fails leaves none
+        self._now = self._still() if self._later else None  # until the animation is painted
         self._sent: set[int] = set()
-        self._requested: tuple[int, int] | None = None  # version and number of the frame that a view requested last
-        self._begun: tuple[int, int] | None = None  # and of the one that is being painted ahead
-        self._views = 0
-        self._task: asyncio.Task | None = None
-        self._loop = _loop()
-        super().__init__(run=run, film=b"" if self._there else film)
-        self._picture: Picture | None = self._stored(film)
+        self._views, self._wanted = 0, -1
+        self._tasks: dict[str, asyncio.Task] = {}
+        super().__init__(run={**run, "name": uuid.uuid4().hex})
         self.on_msg(self._receive)
         self.observe(lambda change: self._resume(), "step")
         Player.all.add(self)
 
-    # --- what is shown ---
+    def _described(self, **more: Any) -> dict[str, Any]:
+        """The run as player.js takes it, with the first of its frames."""
+        run = described(self.runs, self.draw_step, self.alt, self.figsize, self.seconds)
+        if "frames" not in run:
+            run["frames"] = [data_uri(self._packed(0))]
+        return {**run, "motion": moving(), **more}
 
-    def _painted(self) -> tuple[bytes, dict[int, bytes]]:
-        """The stored form, and the frames that the browser cannot take from it."""
-        every = range(count(self.runs))
-        still = every[max(-len(every), min(self.still, len(every) - 1))]  # a run that was loaded later may be shorter
-        frame = partial(paint, self.runs, draw=self.draw_step, figsize=self.figsize, caption=len(every) <= LONG)
-        if moving() and (len(every) <= SHORT or os.environ.get("FLASHLEARN_ALL_FRAMES")):
-            film = Film(frame(number) for number in every)
-            return animated(film, delays(self.runs, self.seconds), still), {}
-        there = {number: png(frame(number)) for number in {still, 0}}
-        return there[still], there
+    def _made(self, number: int) -> str | list[str]:
+        """A frame as player.js takes it."""
+        scenes = [layout.svg() for layout in layouts(self.runs, number, self.draw_step)]
+        return scenes or data_uri(self._packed(number))
+
+    def _packed(self, number: int) -> bytes:
+        """A painted frame; those of a short run are kept, for both forms."""
+        key = number, look.key
+        if key in self._kept:
+            return self._kept[key]
+        data = packed(paint(self.runs, number, self.draw_step, self.figsize))
+        if count(self.runs) <= SHORT:
+            self._kept[key] = data
+        return data
+
+    # --- what is shown ---
 
     @validate("step")
     def _there_is(self, proposal: Mapping[str, Any]) -> int:
@@ -135,26 +136,26 @@ class Player(anywidget.AnyWidget):
         Without `alt`, what was said of the run before is said of this one too. Questions are not kept: they were about
         its steps.
         """
-        runs, alt = as_runs(steps), self.alt if alt is None else check_alt(alt)
-        first = png(paint(runs, 0, self.draw_step, self.figsize))
-        self.runs, self.alt, self._there, self._look, self._filmed = runs, alt, {0: first}, look.key, None
-        self._picture = None
-        run = {
-            **described(self.runs, self.alt, self.figsize, self.seconds),
-            "predict": self.run["predict"],
-            "questions": {},
-        }
+        before = self.runs, self.alt, self._kept
+        try:
+            self.runs, self.alt, self._kept = as_runs(steps), self.alt if alt is None else check_alt(alt), {}
+            run = self._described(predict=self.run["predict"], questions={}, name=self.run["name"])
+        except BaseException:
+            self.runs, self.alt, self._kept = before
+            raise
+        self._png = self._now = None
         with self.hold_sync():
-            self.step = 0
-            self.run, self.film = run, b""
+            self.step, self.run = 0, run
             self.version += 1
         self._sent.clear()
         self._resume()
 
     def paint(self) -> None:
-        """Have every frame again, as `frame.look` wants it by now."""
+        """Have every frame again, as `frame.look` wants it by now; scenes are as sharp as they can be."""
+        if "narrow" in self.run:
+            return
         with self.hold_sync():
-            self.film = self.picture.png if self._filmed == look.key else b""
+            self.run = {**self.run, "frames": [data_uri(self._packed(0))]}
             self.version += 1
         self._sent.clear()
 
@@ -170,8 +171,8 @@ class Player(anywidget.AnyWidget):
             self._views += 1 if content.get("here") else -1
             self._sent.clear()
         if "wanted" in content and content["version"] == self.version:
-            self._requested = self.version, content["wanted"]
-            self._soon(partial(self._start, self._answer(self._requested)))
+            self._wanted = content["wanted"]
+            self._soon(partial(self._start, "wanted", self._answer, self._wanted))
         self._resume()
 
     def _soon(self, act: Callable[[], Any]) -> None:
@@ -181,13 +182,13 @@ class Player(anywidget.AnyWidget):
         else:
             act()
 
-    def _start(self, work) -> asyncio.Task | None:
-        """Begin a coroutine; what goes wrong in it is shown in the player. Without a loop, run it to its end."""
+    def _start(self, kind: str, work: Callable[..., Coroutine], *what: Any) -> None:
+        """Begin something, unless it is being done; what goes wrong in it is shown in the player."""
         if not self._loop:
-            return asyncio.run(work)
-        task = self._loop.create_task(work)
-        task.add_done_callback(self._failed)
-        return task
+            return asyncio.run(work(*what))
+        if kind == "wanted" or kind not in self._tasks or self._tasks[kind].done():
+            self._tasks[kind] = self._loop.create_task(work(*what))
+            self._tasks[kind].add_done_callback(self._failed)
 
     def _failed(self, task: asyncio.Task) -> None:
         if not task.cancelled() and (error := task.exception()):
@@ -195,78 +196,86 @@ class Player(anywidget.AnyWidget):
             self.send({"version": self.version, "failed": failed})
 
     def _resume(self) -> None:
-        """Paint ahead, if somebody looks, there is a loop, and it is not being done already."""
-        if self._loop and self._views > 0 and not self.film:
-            self._soon(self._begin)
-
-    def _begin(self) -> None:
-        if self._task is None or self._task.done():
-            self._task = self._start(self._ahead())
+        """Make frames ahead, if somebody looks and there is a loop."""
+        if self._loop and self._views > 0:
+            self._soon(partial(self._start, "ahead", self._ahead))
 
     async def _ahead(self) -> None:
         """The frames around the step that is shown, one at a time while no cell runs."""
-        while self._views > 0 and not self.film and (number := self._next()) is not None:
-            await _idle()
-            self._begun = self.version, number
-            try:
-                for _ in self._parts(*self._begun):
-                    await self._turn()
-            finally:
-                self._begun = None
+        while self._views > 0 and (number := self._next()) is not None:
+            await idle()
+            self._bring(number)
 
-    async def _turn(self) -> None:
-        """Let the kernel handle its messages, and another frame that was requested, before this one goes on."""
-        await asyncio.sleep(PAUSE)
-        while self._requested not in (None, self._begun):
-            await asyncio.sleep(PAUSE)
-
-    async def _answer(self, frame: tuple[int, int]) -> None:
-        """Paint the frame that was requested last, unless it was begun ahead."""
-        if frame == self._requested != self._begun:
-            for _ in self._parts(*frame):
-                pass
+    async def _answer(self, number: int) -> None:
+        """The frame that was asked for, unless another one was since: a key that is held down asks for many."""
+        if number == self._wanted:
+            self._bring(number)
 
     def _next(self) -> int | None:
-        """The next frame to paint: the nearest to the step that is shown, a step back being as far as some steps on."""
+        """The next frame to make: the nearest to the step that is shown, a step back being as far as some steps on."""
         here = self.step
         near = range(max(0, here - AHEAD), min(count(self.runs), here + AHEAD))
         missing = (number for number in near if number not in self._sent)
         return min(missing, key=lambda number: max(number - here, BACK * (here - number)), default=None)
 
-    def _parts(self, version: int, number: int) -> Iterator[None]:
-        """Paint one frame, unless it is there, and send it, in parts between which another one can be painted."""
-        Player.unfinished += 1
-        try:
-            data = self._there.get(number) if self._look == look.key else None
-            if data is None and number not in self._sent:
-                surface = drawn(self.runs, number, self.draw_step, self.figsize)
-                yield
-                picture = pixels(surface)
-                del surface
-                yield
-                data = packed(picture)
-            if version == self.version and number not in self._sent:  # both may be otherwise by now
-                self._sent.add(number)
-                self.send({"frame": number, "version": version}, [data])
-        finally:
-            if self._requested == (version, number):
-                self._requested = None
-            Player.unfinished -= 1
-            if not Player.unfinished:  # half a figure would be taken for an old one
-                collect_garbage()
+    def _bring(self, number: int) -> None:
+        """One frame, unless it was sent."""
+        if number not in self._sent and number < count(self.runs):
+            self._sent.add(number)
+            self.send({"frame": number, "picture": self._made(number), "version": self.version})
 
     # --- the stored form ---
 
     @property
+    def _later(self) -> bool:
+        """Whether the animation is painted while the kernel is idle: JupyterLab and Notebook 7 ask for it on saving."""
+        return self._loop is not None and on_server() and self._animated and not os.environ.get("FLASHLEARN_ALL_FRAMES")
+
+    @property
+    def _animated(self) -> bool:
+        return moving() and bool(count(self.runs) <= SHORT or os.environ.get("FLASHLEARN_ALL_FRAMES"))
+
+    def _painted(self, number: int) -> Image.Image:
+        return Image.open(io.BytesIO(self._packed(number)))
+
+    def _still(self) -> bytes:
+        """The frame that stands for all; a run that was loaded later may be shorter."""
+        every = range(count(self.runs))
+        return self._packed(every[max(-len(every), min(self.still, len(every) - 1))])
+
+    def _film(self) -> bytes:
+        """The stored form."""
+        if not self._animated:
+            return self._still()
+        return self._in_motion(Film(self._painted(number) for number in range(count(self.runs))))
+
+    def _in_motion(self, film: Film) -> bytes:
+        still = max(-len(film), min(self.still, len(film) - 1))
+        return animated(film, delays(self.runs, self.seconds), still)
+
+    async def _film_later(self) -> None:
+        """The stored form, a frame at a time while no cell runs, for browser/saved.js."""
+        film, runs = Film(), self.runs
+        for number in range(count(runs)):
+            await idle()
+            if self.runs is not runs:  # `show` has loaded others
+                return
+            film.add(self._painted(number))
+        painted = await asyncio.to_thread(self._in_motion, film)
+        if self.runs is runs:
+            self.film = self._png = painted
+
+    @property
     def picture(self) -> Picture:
-        """The stored form; that of a run which `show` has loaded is painted when somebody asks for it."""
-        if self._picture is None:
-            self._picture = self._stored(self._painted()[0])
-        return self._picture
+        """The stored form; what of it is not painted yet is painted when somebody asks for it."""
+        if self._png is None:
+            self._png = self._film()
+        return self._stored(self._png)
 
     def _stored(self, film: bytes) -> Picture:
-        """The stored form with its words."""
-        return Picture(film, self.alt, size_of(film), self.transcript, table(self.runs), about(self.run))
+        """A stored form with its words."""
+        size = size_of(film)
+        return Picture(film, self.alt, size, self.transcript, table(self.runs), {**about(self.run), "size": list(size)})
 
     @property
     def png(self) -> bytes:
@@ -281,25 +290,29 @@ class Player(anywidget.AnyWidget):
     @property
     def transcript(self) -> tuple[str, ...]:
         """One line for every step, several for runs side by side."""
-        return tuple(self.run["sentences"])
+        return tuple(self.run["captions"])
 
     def in_words(self) -> str:
         """The table of all steps, as HTML."""
-        return self.picture.in_words()
+        return self._stored(self._png or self._now or b"").in_words()
 
     def save(self, path: str | Path) -> None:
         """Write the stored form to a file (.png or .apng)."""
         self.picture.save(path)
 
     def __repr__(self) -> str:
-        return repr(self.picture)
+        return f"[animation, {count(self.runs)} steps] {self.alt}"
 
     def _repr_mimebundle_(self, **kwargs):
-        """The live widget, and for pages that cannot run it the animated PNG with its words."""
-        words = f"<p>{AGAIN.format('play it')}</p>{self.in_words()}"
-        live, how = parts(super()._repr_mimebundle_(**kwargs), words)
-        data, about = self.picture._repr_mimebundle_()
+        """The live widget, and for pages that cannot run it the animated PNG."""
+        live, how = parts(super()._repr_mimebundle_(**kwargs), self.run["name"])
+        data, about = (self._stored(self._now) if self._now else self.picture)._repr_mimebundle_()
         return {**live, **data}, {**how, **about}
+
+    def _ipython_display_(self) -> None:
+        show(self._repr_mimebundle_(), "play it", self.in_words())
+        if self._now:
+            self._soon(partial(self._start, "film", self._film_later))
 
 
 def play(
@@ -312,12 +325,12 @@ def play(
     still: int = -1,
     predict: bool | Mapping[int, str] = False,
 ) -> Player:
-    """Run `steps`, paint them with `draw`, and play them: slider, keys, swipe, a sentence for every step.
+    """Run `steps`, paint them with `draw`, and play them: slider, keys, swipe, a caption for every step.
 
     steps      an iterable of `Step`, or a mapping {title: steps} for runs side by side
-    draw       draw(ax, step), e.g. `flashlearn.show.draw.draw_row`
+    draw       draw(step), which returns a scene, e.g. `flashlearn.show.draw.draw_row`; or draw(ax, step)
     alt        what the run shows, in words, for those who cannot see it
-    figsize    inches at 100 pixels per inch, without titles and caption
+    figsize    inches at 100 pixels per inch, without titles, for a painter on axes; a scene has a size of its own
     seconds    how long a step stands while playing; one that rescales twice, the last three times as long
     still      the step that stands for the whole where pictures do not move (print, reduced motion)
     predict    whether the next step is hidden until the reader asks for it; or {step: question}, what is asked while
@@ -326,28 +339,52 @@ def play(
     return Player(steps, draw, alt=alt, figsize=figsize, seconds=seconds, still=still, predict=predict)
 
 
-def delays(runs: Mapping[str, list[Step]], seconds: float) -> list[int]:
+def delays(runs: Runs, seconds: float) -> list[int]:
     """Milliseconds that every frame stands: twice as long with a rescaling, the last three times."""
     last = count(runs) - 1
     new = [any(n < len(run) and rescales(run[n]) for run in runs.values()) for n in range(last + 1)]
     return [round(1000 * seconds * (3 if n == last else 1 + new[n])) for n in range(last + 1)]
 
 
-def described(runs: Mapping[str, list[Step]], alt: str, figsize: tuple[float, float], seconds: float) -> dict[str, Any]:
-    """Runs in words and times, as player.js takes them."""
-    width, height = figsize
-    return {
-        "alt": alt,
-        "sentences": [transcript(runs, number) for number in range(count(runs))],
-        "size": [round(DPI * width), round(DPI * (height + (TITLE if any(runs) else 0)))],
-        "delays": delays(runs, seconds),
-        "table": columns(table(runs)),
-    }
+def described(runs: Runs, draw: Draw, alt: str, figsize: tuple[float, float], seconds: float) -> dict[str, Any]:
+    """Runs in words, sizes and times, as player.js takes them; the first frame, if `draw` returns scenes."""
+    run = {"alt": alt, "captions": [transcript(runs, number) for number in range(count(runs))]}
+    run["delays"] = delays(runs, seconds)
+    found = layouts(runs, 0, draw)
+    if not found:
+        return run | {"size": [round(DPI * figsize[0]), round(DPI * (figsize[1] + TITLE * any(runs)))]}
+    wide, narrow = found
+    return run | {"size": wide.size, "narrow": narrow.size, "frames": [[wide.svg(), narrow.svg()]]}
+
+
+def page_run(
+    steps: Steps,
+    draw: Draw,
+    *,
+    alt: str,
+    figsize: tuple[float, float] = (12.8, 5.0),
+    seconds: float = 1.2,
+    predict: bool | Mapping[int, str] = False,
+) -> dict[str, Any]:
+    """A whole run for a page, ready for JSON: with its table, and with all frames as `scenes` if `draw` returns such."""
+    runs = as_runs(steps)
+    questions = {str(at): text for at, text in check_predict(predict, count(runs)).items()}
+    run = described(runs, draw, check_alt(alt), figsize, seconds)
+    run |= {"table": columns(table(runs)), "predict": bool(predict), "questions": questions}
+    if run.pop("frames", None):
+        frames = ([layout.svg() for layout in layouts(runs, number, draw)] for number in range(count(runs)))
+        run["scenes"] = packed_run(list(frames))
+    return run
 
 
 def about(run: Mapping[str, Any]) -> dict[str, Any]:
     """What the stored form says of a run beside alt and steps, so that a page can make a player of it."""
     return {name: run[name] for name in ("size", "delays", "predict", "questions") if run[name]}
+
+
+def data_uri(file: bytes) -> str:
+    """A PNG file as an address."""
+    return "data:image/png;base64," + base64.b64encode(file).decode()
 
 
 def size_of(file: bytes) -> tuple[int, int]:
@@ -361,11 +398,11 @@ def stored(output: Mapping[str, Any]) -> dict[str, Any] | None:
     if "player" not in kept:
         return None
     rows = kept["steps"]
-    return {"alt": kept["alt"], "sentences": sentences(rows), "table": columns(rows), **kept["player"]}
+    return {"alt": kept["alt"], "captions": captions(rows), "table": columns(rows), **kept["player"]}
 
 
-def sentences(rows: list[list[str]]) -> list[str]:
-    """The sentences of every frame, from the rows of its table; the inverse of `frame.transcript`."""
+def captions(rows: list[list[str]]) -> list[str]:
+    """The captions of every frame, from the rows of its table; the inverse of `frame.transcript`."""
     runs: dict[str, list[str]] = {}
     for title, _, *_, sentence in rows:
         runs.setdefault(title, []).append(sentence)
@@ -376,44 +413,3 @@ def sentences(rows: list[list[str]]) -> list[str]:
 def _line(title: str, run: list[str], number: int) -> str:
     name = f"{title}: " if title else ""
     return f"{name}Step {number + 1} of {len(run)} · {run[number]}"
-
-
-# --- the kernel ------------------------------------------------------------------------------------------------
-
-
-class _Cells:
-    """When a cell last ran."""
-
-    last = 0.0
-    watched: Any = None
-
-    @classmethod
-    def watch(cls) -> None:
-        """Have the shell say when a cell begins and when it ends."""
-        shell = get_ipython()
-        if shell is not None and cls.watched is not shell:
-            cls.watched = shell
-            for event in ("pre_run_cell", "post_run_cell"):
-                shell.events.register(event, cls.note)
-        cls.note()
-
-    @classmethod
-    def note(cls, *_: Any) -> None:
-        cls.last = time.monotonic()
-
-
-def _loop() -> asyncio.AbstractEventLoop | None:
-    """The loop of the kernel whose cell this is; None outside one."""
-    if get_ipython() is None:
-        return None
-    _Cells.watch()
-    with contextlib.suppress(RuntimeError):
-        return asyncio.get_running_loop()
-    return None
-
-
-async def _idle() -> None:
-    """Wait until no cell has run for a while; and let the kernel see to its messages in any case."""
-    await asyncio.sleep(0.02)
-    while time.monotonic() - _Cells.last < QUIET:
-        await asyncio.sleep(0.1)

@@ -11,7 +11,7 @@ import anywidget
 import ipywidgets as widgets
 from traitlets import Unicode
 
-from flashlearn.show.bundle import AGAIN, browser_text, parts
+from flashlearn.show.bundle import browser_text, parts, show
 from flashlearn.show.frame import Draw, Steps, as_runs, count, look, paint, png, transcript
 from flashlearn.show.inputs import check_alt, check_draw, check_figsize, check_interval
 
@@ -117,7 +117,10 @@ class Stepper(widgets.VBox):
 
     def _repr_mimebundle_(self, **kwargs):
         """The live widget, and for pages that cannot run it the first picture and what it is."""
-        data, about = parts(super()._repr_mimebundle_(**kwargs), f"<p>{AGAIN.format('move it')}</p>")
+        data, about = parts(super()._repr_mimebundle_(**kwargs))
         data["text/plain"] = f"[stepper, {count(self.runs)} steps; run the notebook to move it] {self.alt}"
         data["image/png"] = base64.b64encode(self.picture.value).decode()
         return data, about
+
+    def _ipython_display_(self) -> None:
+        show(self._repr_mimebundle_(), "move it")

@@ -9,21 +9,16 @@ import statistics
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image, ImageDraw
 
-import flashlearn as fl
-from flashlearn.show import play
-from flashlearn.show.bundle import browser_text
-from flashlearn.show.draw import draw_row
-from flashlearn.show.film import frames
+from flashlearn.show.bundle import browser_text, packed_run
 
 pytest.importorskip("playwright", reason="needs the extra `test`")
 from playwright.sync_api import expect
 
 pytestmark = pytest.mark.browser
 
-SENTENCES = [
+CAPTIONS = [
     f"Step {number} of 5 · the bar is at {number}{', and stays there for long' * number}." for number in range(1, 6)
 ]
 
@@ -35,17 +30,32 @@ def data_uri(image):
 
 
 def bar(number):
-    """A frame with a bar at its place, and a caption below that the player cuts off."""
-    image = Image.new("RGB", (640, 240), "white")
+    """A frame with a bar at its place."""
+    image = Image.new("RGB", (640, 200), "white")
     ImageDraw.Draw(image).rectangle((100 * number, 40, 100 * number + 80, 180), fill=(0, 114, 178))
-    ImageDraw.Draw(image).rectangle((0, 200, 640, 240), fill=(213, 94, 0))
     return data_uri(image)
+
+
+def drawn(number, narrow=False):
+    """The same as a scene, with a copy that comes from the bar's place, and room for a hatched part."""
+    width, height = (300, 400) if narrow else (640, 200)
+    at = f'x="{(30 if narrow else 100) * number}" y="40" width="{20 + 10 * number}" height="140"'
+    return (
+        f'<svg class="scene" viewBox="0 0 {width} {height}" aria-hidden="true"><pattern id="scene-hatch"></pattern>'
+        f'<rect data-id="bar" {at}/><rect data-id="copy{number}" data-from="0 0 10 10" x="200" y="90" width="20" height="20"/>'
+        f'<g data-id="still" data-at="1 2 3 4"><text x="5" y="20">bar {number}</text></g></svg>'
+    )
+
+
+def scenes(**more):
+    frames = [(drawn(number), drawn(number, narrow=True)) for number in range(5)]
+    return bars(frames=[], scenes=packed_run(frames), narrow=[300, 400], **more)
 
 
 def bars(**more):
     run = {
         "alt": "A bar that moves.",
-        "sentences": SENTENCES,
+        "captions": CAPTIONS,
         "frames": [bar(number) for number in range(5)],
         "size": [640, 200],
         "delays": [120] * 5,
@@ -62,25 +72,25 @@ class Page:
         self.page = self.context.new_page()
         self.errors = []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        module = browser_text("player.js", "film.js")
+        module = browser_text("picture.js", "player.js")
         self.page.set_content(
             f"<!doctype html><html lang=en><style>{browser_text('player.css')}</style>"
             "<main id=place><img alt='the still'><details><summary>kept</summary></details></main>"
-            f"<script type=module>{module}\n globalThis.Film = Film; globalThis.play = play; globalThis.events = [];\n"
+            f"<script type=module>{module}\n globalThis.events = [];\n"
             f"globalThis.wanted = []; const run = {json.dumps(run)}; run.wanted = (number) => wanted.push(number);\n"
             "for (const kind of ['step', 'picture', 'playing']) addEventListener(kind, ({ detail }) => events.push([kind, detail]));\n"
             "addEventListener('keydown', ({ key }) => events.push(['left to the page', key]));\n"
-            "globalThis.p = play(document.getElementById('place'), run);</script>"
+            "globalThis.p = mount(document.getElementById('place'), run);</script>"
         )
         self.page.wait_for_function("globalThis.p")
         self.root = self.page.locator(".flashlearn-player")
 
     def says(self, number):
         """The sentence, the picture, its text and the slider are those of this step, from 1."""
-        expect(self.page.get_by_role("status").first).to_have_text(SENTENCES[number - 1])
+        expect(self.page.get_by_role("status").first).to_have_text(CAPTIONS[number - 1])
         image = self.page.locator(".flashlearn-stage img")
         expect(image).to_have_attribute("src", bar(number - 1))
-        expect(image).to_have_attribute("alt", f"A bar that moves. {SENTENCES[number - 1]}")
+        expect(image).to_have_attribute("alt", f"A bar that moves. {CAPTIONS[number - 1]}")
         expect(self.page.get_by_role("slider", name="step")).to_have_value(str(number))
 
     def button(self, name):
@@ -176,7 +186,7 @@ def test_predict_first_hides_the_next_frame_and_its_sentence(page):
     status, image = one.page.get_by_role("status").first, one.page.locator(".flashlearn-stage img")
     expect(status).to_contain_text("Step 2 of 5 · What happens now?")
     expect(image).to_have_attribute("src", bar(0))
-    assert SENTENCES[1] not in one.page.locator(".flashlearn-words").text_content().replace(SENTENCES[4], "")
+    assert CAPTIONS[1] not in one.page.locator(".flashlearn-words").text_content().replace(CAPTIONS[4], "")
     one.button("Reveal").press("Enter")
     one.says(2)
     one.page.keyboard.press("PageDown")
@@ -223,7 +233,7 @@ def test_swipes_and_large_controls_on_a_phone(page):
 
 def test_what_speaks_stays_and_nothing_moves(page):
     one = page()
-    one.page.evaluate("globalThis.kept = [p.status, p.image]")
+    one.page.evaluate("globalThis.kept = [p.status, p.picture.image]")
     height = "p.root.getBoundingClientRect().height"
     before = one.page.evaluate(height)
     one.root.focus()
@@ -235,8 +245,8 @@ def test_what_speaks_stays_and_nothing_moves(page):
         one.page.locator("summary").all_text_contents() == ["All steps in words"]
         and one.page.locator("tr").count() == 6
     )
-    seen = one.page.evaluate("(({ width, height }) => width / height)(p.stage.getBoundingClientRect())")
-    assert abs(seen - 640 / 200) < 0.01, "the caption is cut off"
+    seen = one.page.evaluate("(({ width, height }) => width / height)(p.picture.stage.getBoundingClientRect())")
+    assert abs(seen - 640 / 200) < 0.01
 
 
 def test_frames_that_come_later(page):
@@ -244,14 +254,14 @@ def test_frames_that_come_later(page):
     assert one.page.locator("summary").all_text_contents() == ["kept"]
     one.root.focus()
     one.page.keyboard.press("ArrowRight")
-    expect(one.page.get_by_role("status").first).to_have_text(SENTENCES[1])
+    expect(one.page.get_by_role("status").first).to_have_text(CAPTIONS[1])
     assert one.page.evaluate("[wanted, p.there, p.count]") == [[1], 1, 5]
     assert one.page.locator(".flashlearn-stage").get_attribute("aria-busy") == "true"
     one.page.evaluate("frame => p.frame(1, frame)", bar(1))
     one.says(2)
     one.page.evaluate("p.message(`The kernel is gone: ${p.there} of ${p.count} frames are here.`)")
     expect(one.page.get_by_role("status").last).to_have_text("The kernel is gone: 2 of 5 frames are here.")
-    one.page.evaluate("run => p.load(run)", {"sentences": ["Step 1 of 1 · all."], "frames": [bar(3)]})
+    one.page.evaluate("run => p.load(run)", {"captions": ["Step 1 of 1 · all."], "frames": [bar(3)]})
     expect(one.page.get_by_role("status").first).to_have_text("Step 1 of 1 · all.")
     assert one.page.evaluate("[p.count, p.note.textContent]") == [1, ""]
     one.page.evaluate("p.destroy()")
@@ -261,8 +271,8 @@ def test_frames_that_come_later(page):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"sentences": []}, "expected run.sentences"),
-        ({"sentences": [1]}, "expected run.sentences"),
+        ({"captions": []}, "expected run.captions"),
+        ({"captions": [1]}, "expected run.captions"),
         ({"alt": " "}, "expected run.alt"),
         ({"size": [640]}, "expected run.size"),
     ],
@@ -284,26 +294,80 @@ def test_less_motion_stops_what_plays_by_itself(page):
     assert not page(long, reduced_motion="reduce").page.evaluate("p.playing")
 
 
-def test_a_film_has_the_frames_that_were_stored(page):
-    """The decoder in the browser against Pillow's, forwards, at random and backwards."""
-    shown = play(fl.online_softmax_steps(torch.tensor([3.0, 2.0, 5.0])), draw_row, alt="bars", figsize=(6.4, 2.5))
-    want = frames(shown.png)
-    one = page()
-    one.page.evaluate(
-        "data => globalThis.film = new Film(Uint8Array.from(atob(data), (letter) => letter.charCodeAt()))",
-        base64.b64encode(shown.png).decode(),
-    )
-    assert one.page.evaluate("film.count") == len(want) == 7
-    for number in (0, 1, 5, 3, 6, 2, 3):
-        data = one.page.evaluate(
-            """async number => {
-                 const blob = await (await fetch(await film.frame(number))).blob();
-                 return btoa(String.fromCharCode(...new Uint8Array(await blob.arrayBuffer())));
-               }""",
-            number,
+# --- scenes ----------------------------------------------------------------------------------------------------
+
+MOVING = """() => document.getAnimations().map(({ effect }) => [effect.target.dataset.id, effect.getKeyframes()[0].transform])"""
+
+
+def shown(one):
+    """What the scene on the page says."""
+    return one.page.locator(".flashlearn-stage > svg > g > text").text_content()
+
+
+def test_a_scene_is_text_on_the_page_with_a_name_of_its_own(page):
+    one = page(scenes())
+    assert shown(one) == "bar 0"
+    one.root.focus()
+    one.page.keyboard.press("End")
+    assert shown(one) == "bar 4"
+    picture = one.page.get_by_role("img", name=f"A bar that moves. {CAPTIONS[4]}")
+    assert picture.evaluate("node => node.tagName") == "svg" and picture.get_attribute("aria-hidden") is None
+    assert one.page.locator("#scene-hatch").count() == 0 and one.page.locator("pattern").count() == 1
+    assert one.page.evaluate("events.filter(([kind]) => kind == 'picture').map(([, { step }]) => step)") == [0, 4]
+
+
+def test_between_neighbouring_steps_what_has_the_same_name_moves(page):
+    one = page(scenes())
+    one.root.focus()
+    assert one.page.evaluate(MOVING) == []
+    one.page.keyboard.press("ArrowRight")
+    assert one.page.evaluate(MOVING) == [
+        ["bar", "translate(-66.6667px, 0px) scale(0.666667, 1)"],  # from x = 0, 20 wide, to x = 100, 30 wide
+        ["copy1", "translate(-100px, -45px) scale(0.5, 0.5)"],  # from where it comes from
+    ]
+    one.page.wait_for_function("document.getAnimations().length == 0")
+    one.page.keyboard.press("End")
+    assert one.page.evaluate(MOVING) == [], "a jump is no motion"
+    one.page.keyboard.press("ArrowLeft")
+    assert [name for name, _ in one.page.evaluate(MOVING)] == ["bar", "copy3"]
+
+
+@pytest.mark.parametrize("how", [{"motion": False}, {"reduced_motion": "reduce"}])
+def test_nothing_moves_for_those_who_want_less(page, how):
+    one = page(scenes(motion=how.pop("motion", True)), **how)
+    one.root.focus()
+    one.page.keyboard.press("ArrowRight")
+    assert shown(one) == "bar 1" and one.page.evaluate(MOVING) == []
+
+
+def test_with_little_room_the_narrow_layout_is_shown(page):
+    one = page(scenes())
+    ratio = "(({ width, height }) => width / height)(p.picture.stage.getBoundingClientRect())"
+    box = "document.querySelector('.flashlearn-stage > svg').getAttribute('viewBox')"
+    for width, wanted in ((800, [640, 200]), (390, [300, 400]), (800, [640, 200])):
+        one.page.set_viewport_size({"width": width, "height": 800})
+        one.page.wait_for_function(f"{box} == '0 0 {wanted[0]} {wanted[1]}'")
+        assert abs(one.page.evaluate(ratio) - wanted[0] / wanted[1]) < 0.02
+        assert one.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_still_is_shown_until_there_are_frames(page):
+    one = page(bars(frames=[], narrow=[300, 400]))
+    assert one.page.locator(".flashlearn-stage > img").get_attribute("alt") == "the still"
+    one.page.evaluate("scenes => p.fill(scenes)", scenes()["scenes"])
+    assert shown(one) == "bar 0" and one.page.locator(".flashlearn-stage > img").count() == 0
+    assert one.page.evaluate("p.there") == 5
+
+
+def test_frames_of_both_kinds_can_stand_in_one_run(page):
+    one = page(bars(frames=[bar(0), drawn(1), [drawn(2), drawn(2, narrow=True)], bar(3), None]))
+    one.root.focus()
+    for number, kind in ((2, "svg"), (3, "svg"), (4, "img")):
+        one.page.keyboard.press("ArrowRight")
+        expect(one.page.get_by_role("status").first).to_have_text(CAPTIONS[number - 1])
+        assert (
+            one.page.locator(".flashlearn-stage > :first-child").evaluate("node => node.tagName.toLowerCase()") == kind
         )
-        got = Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB")
-        assert np.array_equal(got, want[number]), f"frame {number}"
 
 
 # --- in JupyterLab ---------------------------------------------------------------------------------------------

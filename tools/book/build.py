@@ -18,7 +18,7 @@ COLAB = ROOT / "build" / "book-colab"
 CACHE, FACES = ROOT / "build" / "book-frames", ROOT / "build" / "book-faces"
 STATIC = ROOT / "book" / "_static"
 SCRIPTS = [STATIC / f"{name}.js" for name in ("dom", "cost", "hardware", "grid")]  # in this order
-SCRIPTS += [BROWSER / "player.js", BROWSER / "question.js"]
+SCRIPTS += [BROWSER / "picture.js", BROWSER / "player.js", BROWSER / "question.js"]
 SCRIPTS += [
     STATIC / f"{name}.js" for name in ("pictures", "bytes", "tiles", "tiling", "figures", "predict", "search", "start")
 ]

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from flashlearn.show.frame import CAPTION, CAPTIONS, DPI
+DPI = 100
+CAPTION, CAPTIONS = 0.75, 1.45  # inches that a sentence took below a picture, and those of runs side by side
 
 
 def cut(png: bytes, count: int) -> list[Image.Image]:

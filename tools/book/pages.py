@@ -112,7 +112,7 @@ class Book:
     def run(self, slug: str, data: bytes, about: Mapping[str, Any], more: str = "") -> str:
         """A stored run: what the player needs, and for pages without scripts the last frame and the table."""
         alt, steps, run = about["alt"], about["steps"], about.get("player", {})
-        sentences = player.sentences(steps)
+        sentences = player.captions(steps)
         titles = len({row[0] for row in steps})
         seen = run.get("size")
         made_from = data + f"{titles} {seen}".encode()
@@ -121,7 +121,7 @@ class Book:
         tall = size_of(folder / "tall-0.webp") if titles > 1 else None
         asked = {name: run[name] for name in ("predict", "questions") if name in run}
         stands = frames.delays(data)
-        stored = {"alt": alt, "sentences": sentences, "size": size, "tall": tall, **asked}
+        stored = {"alt": alt, "captions": sentences, "size": size, "tall": tall, **asked}
         stored["delays"] = stands if len(stands) == len(sentences) else []
         words = json.dumps(stored, ensure_ascii=False).replace("</", "<\\/")
         last = len(sentences) - 1

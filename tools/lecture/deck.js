@@ -73,7 +73,7 @@ class Deck {
     if (!run) return;
     const data = JSON.parse(run.nextElementSibling.textContent);
     slide.stops = data.stops;
-    slide.player = play(run, data);
+    slide.player = mount(run, data);
     slide.player.root.style.setProperty("--ratio", data.size[0] / data.size[1]);
     slide.player.root.addEventListener("step", () => slide === this.slide && this.moved());
   }

@@ -6,7 +6,6 @@ import html
 import json
 import re
 from collections.abc import Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,15 @@ from mdit_py_plugins.dollarmath import dollarmath_plugin
 from tqdm import tqdm
 
 from flashlearn.core.steps import Step
-from flashlearn.show.draw.style import STYLE
+from flashlearn.show.bundle import browser_text
+from flashlearn.show.draw.style import STYLE, stylesheet
 from flashlearn.show.frame import DPI, as_runs, at, count, look, paint, png, rescales, transcript
-from flashlearn.show.player import described
+from flashlearn.show.player import page_run
 from tools.book.formulas import characters, font, mathml
 from tools.lecture.runs import NUMBERS, PLOTS, RUNS, Plot
 from tools.lecture.slides import Planned, Poll, Slide, with_numbers
 
 HERE = Path(__file__).parent
-BROWSER = files("flashlearn.show") / "browser"
 SECONDS = 1.2  # how long a step stands while playing
 STEPS = 8  # of a run at which Page Down stops, unless its slide says otherwise
 MARKDOWN = (
@@ -65,12 +64,12 @@ def clock(start: float, minutes: float) -> str:
 
 def styles() -> str:
     """The deck's own style, after that of the player."""
-    return (BROWSER / "player.css").read_text(encoding="utf-8") + (HERE / "deck.css").read_text(encoding="utf-8")
+    return browser_text("player.css") + stylesheet() + (HERE / "deck.css").read_text(encoding="utf-8")
 
 
 def scripts() -> str:
     """Player and deck as one module in the page: a page opened from a folder may import nothing."""
-    return "".join(path.read_text(encoding="utf-8") for path in (BROWSER / "player.js", HERE / "deck.js"))
+    return browser_text("picture.js", "player.js") + (HERE / "deck.js").read_text(encoding="utf-8")
 
 
 def filled(name: str, **parts: str) -> str:
@@ -114,16 +113,14 @@ def _run(number: int, slide: Slide, folder: Path) -> str:
     run = found(RUNS, slide.run, "run")
     runs = as_runs(run.steps())
     every = range(count(runs))
-    for step in every:
-        (folder / frame(number, step)).write_bytes(png(paint(runs, step, run.draw, run.figsize)))
-    (folder / still(number)).write_bytes((folder / frame(number, slide.still % len(every))).read_bytes())
     stops = chosen(runs, slide)
-    data = {
-        **described(runs, run.alt, run.figsize, SECONDS),
-        "frames": [frame(number, step) for step in every],
-        "questions": {str(step): text for step, text in slide.asks.items()},
-        "stops": stops,
-    }
+    data = page_run(runs, run.draw, alt=run.alt, figsize=run.figsize, seconds=SECONDS)
+    data |= {"questions": {str(step): text for step, text in slide.asks.items()}, "stops": stops}
+    if "scenes" not in data:
+        data["frames"] = [frame(number, step) for step in every]
+    for step in stops if "scenes" in data else every:
+        (folder / frame(number, step)).write_bytes(png(paint(runs, step, run.draw, run.figsize)))
+    (folder / still(number)).write_bytes(png(paint(runs, every[slide.still % len(every)], run.draw, run.figsize)))
     on_paper = "".join(
         f"<figure>{image(frame(number, step), run.alt)}<figcaption>{html.escape(transcript(runs, step))}</figcaption></figure>"
         for step in stops

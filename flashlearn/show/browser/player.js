@@ -1,15 +1,17 @@
-// The player: the frames of a run, a sentence for each, slider, play, keys, swipe, "predict first". It needs no framework.
+// The player: the frames of a run, a caption for each, slider, play, keys, swipe, "predict first". It needs no framework.
 // It runs in a notebook (widget.js mounts it), in the book, in the lecture deck and in projector mode.
 //
-//   import { play } from "./player.js";
-//   const player = play(element, run);          // styles are in player.css; throws TypeError for a run that is none
+//   import { mount } from "./player.js";
+//   const player = mount(element, run);          // styles are in player.css; throws TypeError for a run that is none
 //
 // run = {
 //   alt        what the run shows, in words
-//   sentences  one string for each step, e.g. "Step 3 of 9 · ..."; "\n" between those of runs side by side
-//   frames     one URL or data URI for each step; null for one that is not there yet. URLs are loaded only once somebody
-//              turns to the player, the next two ahead
-//   size       [width, height] in pixels of what is seen of a frame; a higher frame is cut off below (its painted sentence)
+//   captions   one string for each step, e.g. "Step 3 of 9 · ..."; "\n" between those of runs side by side
+//   frames     one for each step: the URL of an image, "<svg ...", two of these ([wide, narrow], under 500 pixels), or null
+//              for one that is not there yet. Images are loaded only once somebody turns to the player, the next two ahead
+//   scenes     optional, in place of frames: all of them packed, {lines, wide, narrow}, see picture.js
+//   size       [width, height] of a frame in pixels
+//   narrow     optional, the same of the narrow layout
 //   delays     optional, ms for each step while playing (a step with a rescaling stands longer); 1200 without
 //   table      optional, {heads: [...], rows: [[...], ...]}: all steps, folded below; or leave a <details> in `element`
 //   label      optional, the accessible name of the whole; `alt` without
@@ -17,19 +19,22 @@
 //   predict    optional, true: "predict first" is on from the beginning
 //   start      optional, the step shown first, from 0
 //   autoplay   optional, true: plays at once, unless the reader has asked for less motion
-//   wanted     optional, wanted(i): called when frame i is null and needed now; answer with player.frame(i, url)
+//   motion     optional, false: nothing moves between two steps; nor does it for a reader who has asked for less motion
+//   wanted     optional, wanted(i): called when frame i is null and needed now; answer with player.frame(i, frame)
 // }
 //
-// Everything in `element` but a <details> is replaced: a page without scripts shows what was there, the still and the table.
+// Everything in `element` but a <details> is replaced; its first <svg> or <img>, the still of a page without scripts, is
+// shown until there is a frame.
 //
 // player.step, .count, .there (frames that are there), .hidden (true: the step is still to be predicted), .playing,
 // player.root (the element made)
 // player.go(i), .next(), .back()                false if there was nothing to do: the first or the last step
 // player.play(), .pause(), .predict(on), .reveal(), .focus()
 // player.key(name)                              does what a key does; false if the key is not for the player, or a boundary
-// player.frame(i, url)                          a frame that came later, or another picture of the same step
-// player.message(text)                          a line below the sentence: "The kernel is gone: 3 of 9 frames are here."
-// player.load(run)                              another run in the same place; without `alt`, `label`, `size`, `wanted` those are kept
+// player.frame(i, frame)                        a frame that came later, or another picture of the same step
+// player.fill(scenes)                           all frames, packed, that came later
+// player.message(text)                          a line below the caption: "The kernel is gone: 3 of 9 frames are here."
+// player.load(run)                              another run in the same place; without `alt`, `label`, `size`, `narrow`, `wanted` those are kept
 // player.destroy()                              take it off the page
 // element.querySelector(".flashlearn-player").flashlearnPlayer    the player of an element, for decks and projectors
 //
@@ -40,18 +45,20 @@
 // Home, End: first, last. Space: play or pause (on a button: presses it). Page Down at the last step and Page Up at the
 // first are left to the page, so that a deck goes on; so is every key with Ctrl, Alt, Meta or Shift.
 
+import { Picture, unpacked } from "./picture.js";
+
 const SPEEDS = [0.5, 1, 2, 4];
 const DELAY = 1200; // ms
 const SWIPE = 40; // pixels
 const ASK = "What happens now? Say it first, then press Reveal or the right arrow.";
 
-export function play(element, run) {
+export function mount(element, run) {
   return new Player(element, run);
 }
 
 class Player {
   constructor(element, run) {
-    this.run = checked({ frames: [], delays: [], ...run });
+    this.run = checked(run);
     this.speed = 1;
     this.asking = Boolean(run.predict);
     this.over = new AbortController();
@@ -62,7 +69,7 @@ class Player {
   }
 
   get count() {
-    return this.run.sentences.length;
+    return this.run.captions.length;
   }
 
   get there() {
@@ -71,7 +78,7 @@ class Player {
 
   listen() {
     const { signal } = this.over;
-    const { root, slider, buttons, stage, image } = this;
+    const { root, slider, buttons, picture } = this;
     const on = (node, kind, act) => node.addEventListener(kind, act, { signal });
     on(buttons.back, "click", () => this.byHand(() => this.back()));
     on(buttons.next, "click", () => this.byHand(() => this.next()));
@@ -80,12 +87,11 @@ class Player {
     on(buttons.speed, "click", () => this.setSpeed(SPEEDS[(SPEEDS.indexOf(this.speed) + 1) % SPEEDS.length]));
     on(buttons.predict, "click", () => this.predict(!this.asking));
     on(slider, "input", () => this.slide());
-    on(image, "load", () => this.seen());
     for (const kind of ["focusin", "pointerover", "touchstart"]) on(root, kind, () => this.touched || this.ahead());
     // A click with a pointer leaves the focus on the player and not on the control; one from the keyboard stays there.
     on(root, "click", (event) => event.detail && event.target.closest("button, input") && this.focus());
     on(slider, "pointerup", () => this.focus());
-    swipes(stage, signal, (forward) => this.byHand(() => (forward ? this.next() : this.back())));
+    swipes(picture.stage, signal, (forward) => this.byHand(() => (forward ? this.next() : this.back())));
     // On the window, before the shortcuts of a notebook, which take the arrows even from a slider.
     addEventListener("keydown", (event) => this.onKey(event), { signal, capture: true });
   }
@@ -146,8 +152,8 @@ class Player {
   }
 
   load(run) {
-    const { alt, label, size, wanted } = this.run;
-    this.run = checked({ frames: [], delays: [], alt, label, size, wanted, ...run });
+    const { alt, label, size, narrow, wanted } = this.run;
+    this.run = checked({ alt, label, size, narrow, wanted, ...run });
     this.touched = false;
     this.message("");
     furnish(this);
@@ -226,8 +232,8 @@ class Player {
     if (!this.hidden) this.far = Math.max(this.far, this.step);
     const question = `Step ${this.step + 1} of ${this.count} · ${this.run.questions?.[this.step] ?? ASK}`;
     this.controls();
-    this.status.textContent = this.hidden ? question : this.run.sentences[this.step];
-    this.picture();
+    this.status.textContent = this.hidden ? question : this.run.captions[this.step];
+    this.showFrame();
     if (this.touched) this.ahead();
     this.emit("step", { step: this.step, count: this.count, hidden: this.hidden });
   }
@@ -247,26 +253,19 @@ class Player {
     buttons.next.setAttribute("aria-disabled", String(this.step === this.count - 1 && !this.hidden));
   }
 
-  picture() {
+  showFrame() {
     const number = this.hidden ? this.step - 1 : this.step; // what is to be predicted is not even loaded
-    const url = this.run.frames[number];
-    this.waiting = !url;
-    this.stage.setAttribute("aria-busy", String(this.waiting));
-    if (!url) return this.run.wanted?.(number);
-    this.image.alt = `${this.run.alt} ${this.run.sentences[number]}`.replaceAll("\n", " ");
-    if (this.image.getAttribute("src") === url) return this.seen();
-    this.image.dataset.step = number;
-    this.image.src = url;
-  }
-
-  seen() {
-    this.emit("picture", { step: Number(this.image.dataset.step ?? 0) });
+    const frame = this.run.frames[number];
+    this.waiting = !frame;
+    this.picture.stage.setAttribute("aria-busy", String(this.waiting));
+    if (!frame) return this.run.wanted?.(number);
+    this.picture.put(frame, number, `${this.run.alt} ${this.run.captions[number]}`.replaceAll("\n", " "));
   }
 
   // The frames that are likely to be asked for next, from when somebody has turned to the player.
   ahead() {
     this.touched = true;
-    this.near = [1, 2, -1].map((by) => this.run.frames[this.step + by]).filter(Boolean).map((url) => {
+    this.near = [1, 2, -1].map((by) => this.run.frames[this.step + by]).filter(isImage).map((url) => {
       const image = this.near?.find((known) => known.getAttribute("src") === url) ?? new Image();
       if (!image.getAttribute("src")) image.src = url;
       image.decode().catch(() => {}); // the page says so itself where a picture is missing
@@ -274,11 +273,15 @@ class Player {
     });
   }
 
-  frame(number, url) {
+  fill(scenes) {
+    unpacked(scenes).forEach((frame, number) => this.frame(number, frame));
+  }
+
+  frame(number, frame) {
     if (!(number >= 0 && number < this.count)) return;
-    this.run.frames[number] = url;
+    this.run.frames[number] = frame;
     if (this.touched && Math.abs(number - this.step) <= 2) this.ahead();
-    if (number === (this.hidden ? this.step - 1 : this.step)) this.picture();
+    if (number === (this.hidden ? this.step - 1 : this.step)) this.showFrame();
   }
 
   message(text) {
@@ -296,19 +299,23 @@ class Player {
   destroy() {
     this.pause();
     this.over.abort();
+    this.picture.close();
     this.root.remove();
   }
 }
 
 // A run that can be played, with lists of its own; TypeError for one that cannot.
 function checked(run) {
-  const texts = Array.isArray(run.sentences) && run.sentences.every((sentence) => typeof sentence === "string");
-  if (!texts || !run.sentences.length) throw new TypeError("expected run.sentences, a text for each of one or more steps");
+  const texts = Array.isArray(run.captions) && run.captions.every((caption) => typeof caption === "string");
+  if (!texts || !run.captions.length) throw new TypeError("expected run.captions, a text for each of one or more steps");
   if (typeof run.alt !== "string" || !run.alt.trim()) throw new TypeError("expected run.alt, what the run shows in words");
   const sized = run.size?.length === 2 && run.size.every((side) => side > 0);
   if (!sized) throw new TypeError(`expected run.size, [width, height] in pixels, got ${run.size}`);
-  return { ...run, frames: run.sentences.map((_, step) => run.frames[step] ?? null) };
+  const frames = run.scenes ? unpacked(run.scenes) : (run.frames ?? []);
+  return { delays: [], ...run, frames: run.captions.map((_, step) => frames[step] ?? null) };
 }
+
+const isImage = (frame) => typeof frame === "string" && !frame.startsWith("<svg");
 
 // --- the page ---------------------------------------------------------------------------------------------------
 
@@ -332,8 +339,9 @@ function build(player, element) {
   };
   buttons.reveal.className = "flashlearn-reveal";
   player.buttons = buttons;
-  player.image = make("img", { alt: "", decoding: "sync", draggable: "false" });
-  player.stage = make("div", { class: "flashlearn-stage" }, player.image, buttons.reveal);
+  const still = element.querySelector(":scope > svg, :scope > img");
+  player.picture = new Picture(still, (step) => player.emit("picture", { step }));
+  player.picture.stage.append(buttons.reveal);
   player.status = make("p", { role: "status", "aria-live": "polite", class: "flashlearn-sentence" });
   player.room = make("p", { "aria-hidden": "true", class: "flashlearn-room" }); // keeps the place of the longest sentence
   player.slider = make("input", { type: "range", min: 1, step: 1, "aria-label": "step" });
@@ -345,7 +353,7 @@ function build(player, element) {
   const words = make("div", { class: "flashlearn-words" }, player.room, player.status);
   player.words = make("div", {}, ...element.querySelectorAll(":scope > details"));
   player.root = make("div", { class: "flashlearn-player", role: "group", tabindex: 0 });
-  player.root.append(player.stage, words, bar, player.note, player.words);
+  player.root.append(player.picture.stage, words, bar, player.note, player.words);
   player.root.flashlearnPlayer = player;
   element.replaceChildren(player.root);
   furnish(player);
@@ -353,13 +361,11 @@ function build(player, element) {
 
 // What depends on the run: its name, its size, the number of its steps, its table.
 function furnish(player) {
-  const { run, root, stage, image, slider, room } = player;
+  const { run, root, picture, slider, room } = player;
   root.setAttribute("aria-label", run.label ?? run.alt);
-  root.style.setProperty("--width", `${run.size[0]}px`);
-  stage.style.aspectRatio = run.size.join(" / ");
-  image.width = run.size[0];
-  slider.max = run.sentences.length;
-  room.textContent = run.sentences.reduce((longest, each) => (each.length > longest.length ? each : longest));
+  picture.furnish(run);
+  slider.max = run.captions.length;
+  room.textContent = run.captions.reduce((longest, each) => (each.length > longest.length ? each : longest));
   if (run.table) player.words.replaceChildren(table(run.table, run.alt));
 }
 
