@@ -176,15 +176,16 @@ def test_every_step_can_be_told_from_the_one_before_without_colours(name, shown)
 
 def test_the_states_of_scores_differ_without_colours():
     """Done, now, masked and never visited: by grey, by hatching and by a frame."""
-    steps = PICTURES["tiling"][1]
-    picture = paint({"": steps}, 4, draw.draw_tiling, (12.8, 5.5)).convert("L")
     fig, canvas = on_axes("tiling", 4)
     canvas.draw()
+    picture = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("L")
     looks = []
     for words in ("done", "now", "masked", "never visited"):
         text = next(text for text in fig.findobj(Text) if text.get_text() == words)
         box = text.get_window_extent()
-        swatch = picture.crop((round(box.x0) - 36, round(550 - box.y1), round(box.x0) - 8, round(550 - box.y0)))
+        swatch = picture.crop(
+            (round(box.x0) - 36, round(picture.height - box.y1), round(box.x0) - 8, round(picture.height - box.y0))
+        )
         looks.append(np.asarray(swatch.resize((23, 20))).astype(int))
     for place, one in enumerate(looks):
         for other in looks[:place]:

@@ -9,7 +9,7 @@ import nbformat
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 
 import flashlearn as fl
 from flashlearn.cost import v1_cost, v2_cost
@@ -35,8 +35,10 @@ def run(request):
     """(steps as a notebook hands them over, the painted frames)."""
     steps = TWO if request.param == "two" else TWO["online"]
     each = as_runs(steps)
-    painted = [paint(each, number, draw.draw_row, (6.4, 3.0), caption=True) for number in range(count(each))]
-    return each, painted
+    painted = [paint(each, number, draw.draw_row, (6.4, 3.0)) for number in range(count(each))]
+    width, height = painted[0].size
+    caption = round(frames.DPI * (frames.CAPTION if len(each) == 1 else frames.CAPTIONS))
+    return each, [ImageOps.pad(image, (width, height + caption), color="white", centering=(0, 0)) for image in painted]
 
 
 @pytest.mark.parametrize("still", [0, -1])
@@ -92,7 +94,7 @@ def test_a_stored_animation_becomes_a_player(tmp_path):
     about = made._repr_mimebundle_()[1]["image/png"]
     page = book.run("99-1", made.png, about)
     stored = json.loads(re.search(r'json">(.*?)</script>', page)[1])
-    assert stored["alt"] == made.alt and stored["sentences"] == list(made.transcript)
+    assert stored["alt"] == made.alt and stored["captions"] == list(made.transcript)
     assert (
         stored["questions"] == {"2": asked[2]} and stored["predict"] and len(stored["delays"]) == len(made.transcript)
     )

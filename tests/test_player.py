@@ -551,7 +551,7 @@ def test_a_size_is_read_more_than_once():
 
 
 def test_the_smallest_there_is():
-    shown = play({title: steps() for title in "ab"}, draw_row, alt="a", figsize=(1, 1), seconds=0.001)
+    shown = play({title: steps() for title in "ab"}, dots, alt="a", figsize=(1, 1), seconds=0.001)
     assert shown.run["size"] == [100, 145] and min(shown.run["delays"]) == 1
 
 

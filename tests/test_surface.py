@@ -27,7 +27,7 @@ EVERY = [(ROW, draw_row), (TILING, draw_tiling), (WORDS, words)]
 
 
 def painted(runs, draw, size=(6.4, 2.5)):
-    return [paint(runs, number, draw, size, caption=number % 2 == 1).tobytes() for number in range(len(runs[""]))]
+    return [paint(runs, number, draw, size).tobytes() for number in range(len(runs[""]))]
 
 
 @pytest.mark.parametrize("scale", (1.0, 1.5))
@@ -74,5 +74,5 @@ def test_frames_painted_in_turns_are_those_painted_alone(scale, monkeypatch):
     alone = [paint(ROW, number, draw_row, (12.8, 5.0)).tobytes() for number in (0, 5)]
     first = drawn(ROW, 0, draw_row, (12.8, 5.0))
     assert paint(ROW, 5, draw_row, (12.8, 5.0)).tobytes() == alone[1]
-    assert paint(ROW, 5, draw_row, (6.4, 2.5)).width == 640 * scale
+    assert paint(WORDS, 5, words, (6.4, 2.5)).width == 640 * scale
     assert pixels(first).tobytes() == alone[0] != alone[1]
