@@ -29,7 +29,7 @@ from flashlearn.grading.sandbox import NOTEBOOK
 from flashlearn.grading.stripped import KEPT, OTHERS, PROVIDED
 from flashlearn.measurements.records import load
 from flashlearn.show.explorers.tiling import PAPER, D, tiling_explorer
-from flashlearn.show.player import LONG
+from flashlearn.show.player import AHEAD
 from tools.lecture import runs
 
 ROOT = Path(__file__).parent.parent
@@ -64,8 +64,8 @@ def test_headings_do_not_skip_a_level():
 # The numbers: each function computes what the guide says, in its words.
 
 
-def runs_that_are_there_from_the_beginning() -> str:
-    return f"of a run of up\nto {LONG} steps are all there"
+def frames_that_are_fetched() -> str:
+    return f"up to {AHEAD} steps ahead and behind"
 
 
 def largest_float16() -> str:
@@ -126,7 +126,7 @@ def projector_size() -> str:
 
 
 CLAIMS = (
-    runs_that_are_there_from_the_beginning,
+    frames_that_are_fetched,
     largest_float16,
     low_start,
     third_step,

@@ -156,7 +156,7 @@ def drawn(runs: Mapping[str, list[Step]], number: int, draw: Draw, figsize: Size
         scenes = panels(steps, draw)
         fig = scenes.figure() if scenes else _on_axes(steps, draw, figsize)
         surface = Surface(fig)
-        if look.lines != 1 and not scenes:
+        if look.lines != 1:
             thicken(fig)
         fig.dpi = DPI * look.scale  # only now: draw functions measure in pixels at 100 per inch
     return surface

@@ -43,7 +43,7 @@ from flashlearn.show.frame import (
     transcript,
 )
 from flashlearn.show.inputs import check_alt, check_draw, check_figsize, check_frame, check_predict, check_seconds
-from flashlearn.show.kernel import idle, kernel_loop, on_server
+from flashlearn.show.kernel import QUIET, idle, kernel_loop, on_server
 
 SHORT = 24  # steps; of a longer run no animation is stored unless that is asked for
 Runs = Mapping[str, list[Step]]
@@ -59,6 +59,7 @@ class Player(anywidget.AnyWidget):
     """
 
     all: ClassVar[weakref.WeakSet[Player]] = weakref.WeakSet()
+    _filming = False  # whether some player paints its stored form
     _esm = Unicode(browser_text("picture.js", "player.js", "saved.js", "widget.js")).tag(sync=True)
     _css = Unicode(browser_text("player.css") + stylesheet()).tag(sync=True)
     run = Dict().tag(sync=True)  # as player.js has it, with the first frame, and a name for saved.js
@@ -254,16 +255,20 @@ class Player(anywidget.AnyWidget):
         return animated(film, delays(self.runs, self.seconds), still)
 
     async def _film_later(self) -> None:
-        """The stored form, a frame at a time while no cell runs, for browser/saved.js."""
-        film, runs = Film(), self.runs
-        for number in range(count(runs)):
-            await idle()
-            if self.runs is not runs:  # `show` has loaded others
-                return
-            film.add(self._painted(number))
-        painted = await asyncio.to_thread(self._in_motion, film)
-        if self.runs is runs:
-            self.film = self._png = painted
+        """The stored form, one player after the other, a frame at a time while no cell runs, for browser/saved.js."""
+        while Player._filming:
+            await asyncio.sleep(QUIET)
+        Player._filming = True
+        try:
+            film, runs = Film(), self.runs
+            for number in range(count(runs)):
+                await idle()
+                film.add(self._painted(number))
+            painted = await asyncio.to_thread(self._in_motion, film)
+            if self.runs is runs:  # and `show` has loaded no others
+                self.film = self._png = painted
+        finally:
+            Player._filming = False
 
     @property
     def picture(self) -> Picture:
