@@ -7,9 +7,8 @@ import flashlearn as fl
 from flashlearn.show.draw import draw_backward, draw_jacobian
 from flashlearn.show.draw.style import number
 from flashlearn.show.frame import as_runs, paint
-from tests.drawing import painted, readable, texts
+from tests.drawing import painted, readable, sound, texts
 from tests.slow import across, slow
-from tests.speed import times_plain
 
 
 def recorded(N_q=12, N_k=12, D=2, H_q=1, H_kv=1, B=1, *, block_q=3, block_k=3, causal=True, fused=False, phase=None):
@@ -40,58 +39,66 @@ PAINTED = across(PROBLEMS[:-2], [False, True]) + [
 @pytest.mark.parametrize("problem, fused", PAINTED, ids=str)
 def test_every_step_can_be_painted(problem, fused):
     run = recorded(**problem, fused=fused)
-    for place, step in enumerate(run[:: max(1, len(run) // 6)] + run[-1:]):
-        readable(painted(draw_backward, step, size=((6.4, 12.8)[place % 2], 6.2)), apart=None)
+    for narrow in (False, True):
+        scenes = [draw_backward(step, narrow=narrow) for step in run[:: max(1, len(run) // 6)] + run[-1:]]
+        assert len({(sound(scene, usual="D" not in problem, apart=4).width, scene.height) for scene in scenes}) == 1
 
 
-@pytest.mark.parametrize("width", [slow(6.4), slow(12.8)])
-def test_no_text_is_clipped_and_no_names_overlap(width):
+@pytest.mark.parametrize("narrow", [slow(False), slow(True)])
+def test_no_text_is_clipped_and_no_names_overlap(narrow):
     for phase in ("dK and dV", "dQ", "delta"):
         for step in recorded(phase=phase):
-            readable(painted(draw_backward, step, size=(width, 6.2)), apart=(3, 8))
+            sound(draw_backward(step, narrow=narrow))
 
 
 def test_transposes_are_named():
     step = recorded(phase="dK and dV")[4]
-    shown = texts(draw_backward, step)
+    shown = draw_backward(step).texts()
     assert {"S = Q Kᵀ", "dV += Pᵀ dO", "dP = dO Vᵀ", "dK += dSᵀ Q"} <= set(shown)
     assert {"Kᵀ ▼", "Vᵀ ▼", "dKᵀ", "dVᵀ", "Q ▼", "dO ▼", "dQ"} <= set(shown)
-    assert {"S = Q Kᵀ", "dP = dO Vᵀ", "dQ += dS K"} <= set(texts(draw_backward, recorded(phase="dQ")[4]))
-    diagonals = [line for line in painted(draw_backward, step).lines]
+    assert {"S = Q Kᵀ", "dP = dO Vᵀ", "dQ += dS K"} <= set(draw_backward(recorded(phase="dQ")[4]).texts())
+    diagonals = draw_backward(step).shapes("", edge="paper")
     assert len(diagonals) == 4, "one for each transposed factor"
 
 
 def test_what_is_read_and_written_gets_an_arrow():
     first, second = recorded(phase="dK and dV")[:2]
-    assert "Kᵀ ▼" in texts(draw_backward, first) and "Kᵀ ▼" not in texts(draw_backward, second)
+    assert "Kᵀ ▼" in draw_backward(first).texts() and "Kᵀ ▼" not in draw_backward(second).texts()
     last_of_column = recorded(phase="dK and dV")[3]
-    assert {"dKᵀ ▲", "dVᵀ ▲"} <= set(texts(draw_backward, last_of_column))
-    assert "dQ ▼▲" in texts(draw_backward, [s for s in recorded(fused=True) if s.values.get("j") == 0][1])
+    assert {"dKᵀ ▲", "dVᵀ ▲"} <= set(draw_backward(last_of_column).texts())
+    assert "dQ ▼▲" in draw_backward([s for s in recorded(fused=True) if s.values.get("j") == 0][1]).texts()
 
 
 def test_bytes_are_those_of_the_step():
     run = recorded(phase="dQ")
     read, written = fl.hbm_bytes(run[:3])
-    shown = texts(draw_backward, run[2])
+    shown = draw_backward(run[2]).texts()
     assert f"▼ read {read:,} B" in shown and f"▲ written {written:,} B" in shown
 
 
 def test_ticks_count_what_is_final():
     run = recorded(phase="dQ")
-    ticks = [texts(draw_backward, step, size=(12.8, 6.2)).count("✓") for step in run]
+    ticks = [draw_backward(step).texts().count("✓") for step in run]
     assert ticks[0] == 0 and ticks == sorted(ticks) and ticks[-1] == 3  # the fourth is being written
 
 
 def test_masked_and_never_visited_are_told_apart_only_where_there_are_any():
-    causal, full = (texts(draw_backward, recorded(causal=c, phase="dQ")[0]) for c in (True, False))
+    causal, full = (draw_backward(recorded(causal=c, phase="dQ")[0]).texts() for c in (True, False))
     assert {"masked", "never visited"} <= set(causal)
     assert not {"masked", "never visited"} & set(full)
 
 
-@pytest.mark.slow  # a time
-def test_two_panels_take_no_longer_than_a_plain_picture():
-    runs = as_runs({"dK and dV": recorded(phase="dK and dV"), "dQ": recorded(phase="dQ")})
-    assert times_plain(lambda frame: paint(runs, frame, draw_backward, (12.8, 6.2)), 4) < 1.1  # measured 0.7
+def test_hatched_is_what_the_mask_hides():
+    """A cell is hatched if it is masked in a block that is visited, or in a block that is not."""
+    for fused in (False, True):
+        scene = draw_backward(recorded(fused=fused)[-1])
+        (frame,) = (shape.rect for shape in scene.shapes(edge="hatch") if shape.look.dashed)
+        for r in range(12):
+            for c in range(12):
+                x, y = frame.x + (c + 0.5) * frame.w / 12, frame.y + (r + 0.5) * frame.h / 12
+                hatched = [shape.rect for shape in scene.shapes(hatched=True)]
+                inside = any(at.x < x < at.right and at.y < y < at.bottom for at in hatched)
+                assert inside == (c > r), (r, c)
 
 
 # the Jacobian

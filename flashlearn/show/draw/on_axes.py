@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.patches import FancyBboxPatch, PathPatch
 from matplotlib.path import Path
 from matplotlib.patheffects import withStroke
@@ -64,8 +65,11 @@ def _shape(shape: Shape, unit: float, zorder: float) -> Any:
     if shape.round and shape.rect:
         x, y, w, h = shape.rect
         return FancyBboxPatch((x, y), w, h, boxstyle=f"round,pad=0,rounding_size={shape.round}", **style)
-    parts = [Path(ring if shape.open else (*ring, ring[0]), closed=not shape.open) for ring in shape.rings]
-    return PathPatch(Path.make_compound_path(*parts), **(style | {"facecolor": "none"} if shape.open else style))
+    if shape.open:
+        look = {"colors": style["edgecolor"], "linewidths": style["linewidth"], "linestyles": [style["linestyle"]]}
+        return LineCollection(shape.rings, **look, capstyle="butt", zorder=zorder)
+    parts = [Path((*ring, ring[0]), closed=True) for ring in shape.rings]
+    return PathPatch(Path.make_compound_path(*parts), **style)
 
 
 def _style(look: Look, unit: float) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from flashlearn.core.signs import fixed
 from flashlearn.core.steps import Step, Tile
 from flashlearn.show.draw.letters import width
 from flashlearn.show.draw.memories import PAD, ROUND, arrows, byte_counters, matrix, memory, on_chip_note
+from flashlearn.show.draw.pairs import Block, Visit, pairs
 from flashlearn.show.draw.scene import NARROW, WIDE, Grid, Look, Rect, Scene, Span, blocks_of, hole, rounded
 from flashlearn.show.draw.style import index, role
 from flashlearn.show.draw.values import check_steps_of
@@ -95,13 +96,12 @@ def _hbm(scene: Scene, step: Step, run: list[Step], grids: dict[str, Grid], area
         scene.text(area.x + PAD, area.y + 19, "HBM", 15, bold=True)
     for name in ("Q", "K", "V"):
         matrix(scene, step, name, grids[name], lying=name == "K")
-    never, masked = (_stored if stored else _scores)(scene, step, run, grids["S"])
+    entries = (_stored if stored else _scores)(scene, step, run, grids["S"])
     for name in ("O", *(name for name in COLUMNS if name in step.shapes)):
         _output(scene, step, run, name, grids[name])
     for name, grid in grids.items():
         scene.cell_lines(grid, "quiet" if name != "S" or stored else "hatch", dashed=name == "S" and not stored)
         _name(scene, step, name, grid)
-    entries = _key(never, masked, stored)
     words = "S, P: stored in HBM" if stored else "S: never stored"
     scene.text(S.centre[0], S.bottom + 15, words, 12, anchor="middle", bold=True)
     if scene.width == NARROW:
@@ -121,8 +121,11 @@ def _name(scene: Scene, step: Step, name: str, grid: Grid) -> None:
     elif name in COLUMNS:
         scene.text(grid.middle, grid.y - 4, COLUMNS[name], 13, anchor="middle", va="bottom", bold=True)
     elif name != "S":
-        scene.text(grid.middle, grid.y - 4, name + arrows(step, name), 14, anchor="middle", va="bottom", bold=True)
-        scene.text(grid.middle, grid.bottom + 13, shape.strip(), 12, role="quiet", anchor="middle")
+        moved, size = arrows(step, name), 14 if scene.width == WIDE else 13
+        above = width(name + moved, size, True) <= grid.rect().w + 14  # else its arrows stand below it
+        scene.text(grid.middle, grid.y - 4, name + moved * above, size, anchor="middle", va="bottom", bold=True)
+        words = shape.strip() or ("" if above else moved.strip())
+        scene.text(grid.middle, grid.bottom + 13, words, 12, role="quiet" if shape else "ink", anchor="middle")
 
 
 def _narrowed(step: Step) -> bool:
@@ -130,49 +133,23 @@ def _narrowed(step: Step) -> bool:
     return _size(step, "Q")[1] > 4 * max(_size(step, "Q")[0], _size(step, "K")[0], 2)
 
 
-def _scores(scene: Scene, step: Step, run: list[Step], grid: Grid) -> tuple[bool, bool]:
-    """Done, now, masked and never visited; returns whether there are cells of the last two kinds."""
-    done, visited, masked = (_cells(grid) for _ in range(3))
+def _scores(scene: Scene, step: Step, run: list[Step], grid: Grid) -> list[tuple[str, Look]]:
+    """S as a square of pairs; returns its key."""
+    visits = []
     for s in run:
-        block = _scores_block(s)
-        if block:
+        if block := _scores_block(s):
             (r0, r1), (c0, c1) = block
-            _set(visited, block)
-            if s.number < step.number:
-                _set(done, block)
             S = (
                 _value(s, "S") if s.values.get("masked", True) else None
             )  # a step that does not say may hide what is -inf
-            if S and (len(S), len(S[0])) == (r1 - r0, c1 - c0):
-                for r, row in enumerate(S):
-                    for c, score in enumerate(row):
-                        masked[r0 + r][c0 + c] |= score == -math.inf
-    for block in blocks_of(done):
-        scene.rect(grid.rect(*block), "S", "light")
-    now = _scores_block(step)
-    if now:
-        scene.rect(grid.rect(*now), "S", id="S-now")
-        scene.outline(grid.rect(*now), id="S-frame")
-    never = [[not cell for cell in row] for row in visited]
-    for block in blocks_of(never):
-        scene.hatch(grid.rect(*block), "masked")
-    for block in blocks_of(masked):
-        scene.hatch(grid.rect(*block))
-    return any(map(any, never)), any(map(any, masked))
+            fits = S and (len(S), len(S[0])) == (r1 - r0, c1 - c0)
+            masked = [[score == -math.inf for score in row] for row in S] if S and fits else None
+            visits.append(Visit(s.number, block, masked))
+    return pairs(scene, grid, visits, step.number, _scores_block(step))
 
 
-def _cells(grid: Grid) -> list[list[bool]]:
-    return [[False] * grid.cols for _ in range(grid.rows)]
-
-
-def _set(cells: list[list[bool]], block: tuple[Span, Span]) -> None:
-    (r0, r1), (c0, c1) = block
-    for r in range(r0, r1):
-        cells[r][c0:c1] = [True] * (c1 - c0)
-
-
-def _stored(scene: Scene, step: Step, run: list[Step], grid: Grid) -> tuple[bool, bool]:
-    """S, and then P in its place: white until it is written, full while it moves; returns as `_scores`."""
+def _stored(scene: Scene, step: Step, run: list[Step], grid: Grid) -> list[tuple[str, Look]]:
+    """S, and then P in its place: white until it is written, full while it moves; returns its key."""
     there = [name for name in "SP" if any(tile.name == name for s in step.so_far for tile in s.writes)]
     now = [name for name in "SP" if arrows(step, name)]
     scene.rect(grid.rect(), "blank")
@@ -182,7 +159,7 @@ def _stored(scene: Scene, step: Step, run: list[Step], grid: Grid) -> tuple[bool
         scene.outline(grid.rect())
     words = "  ".join(name + arrows(step, name) for name in now or there[-1:])
     scene.text(*grid.rect().centre, words, 16, bold=True, anchor="middle")
-    return False, False
+    return [("there", Look("S", "light")), ("now", Look("S"))]
 
 
 def _output(scene: Scene, step: Step, run: list[Step], name: str, grid: Grid) -> None:
@@ -206,13 +183,6 @@ def _output(scene: Scene, step: Step, run: list[Step], name: str, grid: Grid) ->
     if name == "O" and not moved:  # where acc will go
         for tile in (tile for tile in step.on_chip if tile.name == "acc"):
             scene.outline(grid.rect(_bounds(step, tile)[0]), 1.5, dashed=True, id="read-O")
-
-
-def _key(never: bool, masked: bool, stored: bool) -> list[tuple[str, Look]]:
-    """How to read the shades of S."""
-    entries = [("there" if stored else "done", Look("S", "light")), ("now", Look("S"))]
-    entries += [("masked", Look(hatched=True))] * masked
-    return entries + [("never visited", Look("masked", hatched=True))] * never
 
 
 # --- SRAM --------------------------------------------------------------------------------------------------
@@ -433,7 +403,7 @@ def _stores_scores(step: Step) -> bool:
     return any(tile.name == "S" for s in step.run or (step,) for tile in s.writes)
 
 
-def _scores_block(step: Step) -> tuple[Span, Span] | None:
+def _scores_block(step: Step) -> Block | None:
     """(rows, cols) of the block of scores that this step made, or None."""
     chip = {tile.name: tile for tile in step.on_chip}
     if "S" in chip:
