@@ -40,9 +40,9 @@ class QTile:
     """A consumer's 64 queries of a tile."""
 
     tile: Any
+    phase: Any  # the parity of its barrier's phase
+    full: Any  # its barrier
     chunks: Any  # Q in shared memory, a tuple of (64, columns)
-    full: Any  # its barrier, and the parity of its phase
-    phase: Any
     offs_m: Any  # (64,): the queries, and the keys low <= j < high that each attends to, if MASK is "ranges"
     low: Any
     high: Any
@@ -74,7 +74,7 @@ def begin_tile(tile, q, cta):
     if cta.problem.MASK == "ranges":
         low, high = cta.problem.key_range(offs_m, tile.batch)  # loaded while Q is
     i = tile.i
-    q_tile = QTile(tile, q.chunks(i), q.full.index(q.index(i)), q.phase(i), offs_m, low, high, q.TILE)
+    q_tile = QTile(tile, q.phase(i), q.full.index(q.index(i)), q.chunks(i), offs_m, low, high, q.TILE)
     softmax = initial_softmax(cta.sinks_ptr, tile.head, cta.BLOCK_N, S_LAYOUT, cta.SINKS)
     acc: gl.tuple = ()
     for _ in gl.static_range(q.CHUNKS):

@@ -84,17 +84,17 @@ def tile_at(index, i, t0, scheduler, BLOCK_N: gl.constexpr):
     """The tile with this tile index."""
     problem = scheduler.problem
     HEIGHT: gl.constexpr = scheduler.HEIGHT
-    start_m, head, batch = scheduler.coordinates(index)
+    start_m, head = scheduler.coordinates(index)
     end = problem.N_k  # no query of the tile attends to keys from here on
     if problem.MASK == "causal":
         end = gl.minimum(gl.maximum(start_m + HEIGHT + problem.N_k - problem.N_q, 0), problem.N_k)
     first = 0
     if problem.MASK == "ranges":
-        low, _ = problem.key_range(start_m, batch)
-        _, end = problem.key_range(start_m + HEIGHT - 1, batch)
+        low, _ = problem.key_range(start_m, head // problem.heads)
+        _, end = problem.key_range(start_m + HEIGHT - 1, head // problem.heads)
         first = low // BLOCK_N
     blocks = gl.where(start_m < problem.N_q, gl.maximum(gl.cdiv(end, BLOCK_N) - first, 0), 0)
-    return Tile(i, t0, start_m, head, batch, first, blocks)
+    return Tile(i, t0, start_m, head % problem.heads, head // problem.heads, first, blocks)
 
 
 @gluon.jit

@@ -38,7 +38,7 @@ class TileScheduler:
 
     @gluon.jit
     def coordinates(self, index):
-        """The first query of a tile, its head and its sequence."""
+        """The first query of a tile, and its head, counted over all sequences."""
         problem = self.problem
         tiles = gl.cdiv(problem.N_q, self.HEIGHT)  # of a head
         if problem.MASK == "none":
@@ -47,7 +47,7 @@ class TileScheduler:
             tile, head = side_by_side(index, self.heads_at_once, tiles, problem.batches * problem.heads)
             if problem.MASK == "causal":
                 tile = tiles - 1 - tile
-        return tile * self.HEIGHT, head % problem.heads, head // problem.heads
+        return tile * self.HEIGHT, head
 
     @gluon.jit
     def fetch_next(self, i, index):
