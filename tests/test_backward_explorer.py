@@ -10,13 +10,17 @@ import torch
 
 import flashlearn as fl
 from flashlearn.show.draw import draw_backward_chip, draw_gradient_row, draw_gradients, draw_sums
-from flashlearn.show.draw.equations import fitting, height, length, matrix, short
+from flashlearn.show.draw.equations import fitting, height, length, matrix, short, wrapped
 from flashlearn.show.explorers import backward_explorer
 from flashlearn.show.explorers.backward import EVERY, FOLLOWED, FUSED, ROW, TILES, TWO_PASSES
-from tests.drawing import painted, readable, texts
+from tests.drawing import sound
 from tests.slow import slow
 
-LOOSE = (5, 8)  # pixels by which texts may overlap: their boxes are higher than they are
+
+def both(draw, step):
+    """Both layouts are sound."""
+    for narrow in (False, True):
+        sound(draw(step, narrow=narrow))
 
 
 def by_hand():
@@ -49,7 +53,7 @@ def test_numbers_are_as_short_as_they_can_be(value, text):
 
 def test_numbers_appear_when_they_are_made():
     run = whole()
-    shown = [texts(draw_gradients, step, size=(12.8, 5.2)) for step in run]
+    shown = [draw_gradients(step).texts() for step in run]
     assert shown[0].count("2.2") == 1 and "5" not in shown[2] and "5" in shown[3]
     assert "−0.75" not in shown[3] and shown[4].count("−0.75") == 3, (
         "dS, in its own equation and as a factor, also turned"
@@ -62,13 +66,13 @@ def test_numbers_appear_when_they_are_made():
 
 @pytest.mark.parametrize("number", [slow(0), 4, slow(7)])
 def test_words_of_whole_matrices_are_readable(number):
-    readable(painted(draw_gradients, whole()[number], size=(12.8, 5.2)), apart=LOOSE)
+    both(draw_gradients, whole()[number])
 
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_the_chip_shows_the_numbers_of_the_step(fused):
     for step in tiled(fused=fused)[1::2]:
-        shown = texts(draw_backward_chip, step)
+        shown = draw_backward_chip(step).texts()
         for name in {"P", "S", "dP", "dS", "dV", "dK", "dQ"} & set(step.values) - (
             {"dQ"} if step.phase == "initialise" else set()
         ):
@@ -82,7 +86,7 @@ def test_what_a_block_of_keys_adds_up_to_is_that_of_the_whole_matrices():
     """P_00^T dO_0 + P_10^T dO_1 by tiles is the first row of dV by whole matrices."""
     last_of_key_0 = [step for step in tiled() if step.phase == "dK and dV" and step.values["j"] == 0][-1]
     torch.testing.assert_close(last_of_key_0.values["dV"][0, 0, 0], whole()[-1].output[2][0, 0, 0])
-    assert {"1.75", "1", "0.5", "dV0", "dO1", "Pᵀ", "dK0"} <= set(texts(draw_backward_chip, last_of_key_0))
+    assert {"1.75", "1", "0.5", "dV0", "dO1", "Pᵀ", "dK0"} <= set(draw_backward_chip(last_of_key_0).texts())
 
 
 # the explorer
@@ -145,11 +149,11 @@ def test_a_row_follows_its_sliders():
 
 def test_a_row_says_what_it_adds_up_to_and_when():
     (run,) = backward_explorer(view=ROW).runs.values()
-    shown = [texts(draw_gradient_row, step) for step in run]
+    shown = [draw_gradient_row(step).texts() for step in run]
     assert "adds up to 0.00" not in shown[0] and "adds up to 0.00" in shown[1]
     assert "δ = Σ p dp = 1.42" in shown[0] and any("raises s₀, s₁" in text for text in shown[1])
     for step in run:
-        readable(painted(draw_gradient_row, step), apart=LOOSE)
+        both(draw_gradient_row, step)
 
 
 @pytest.mark.parametrize("value", [slow(-3.0), slow(0.0), 3.0])
@@ -159,14 +163,14 @@ def test_extreme_rows_are_painted_and_add_up_to_nothing(value):
         control.value = value
     (run,) = explorer.runs.values()
     assert abs(run[-1].output.sum().item()) < 1e-12 and "adds up to 0.00" in explorer.fit.value
-    readable(painted(draw_gradient_row, run[-1], size=(12.8, 4.6)), apart=LOOSE)
+    both(draw_gradient_row, run[-1])
 
 
 @pytest.mark.parametrize("follow, form", [(EVERY, FUSED), slow("Q3", TWO_PASSES)])
 def test_no_step_of_tiles_is_clipped(follow, form):
     (run,) = backward_explorer(follow=follow, form=form).runs.values()
     for step in run[::5]:
-        readable(painted(draw_backward_chip, step, size=(12.8, 4.6)), apart=LOOSE)
+        both(draw_backward_chip, step)
 
 
 def test_the_controls_of_the_other_view_are_not_shown():
@@ -218,9 +222,8 @@ def test_terms_appear_one_by_one_and_add_up(phase):
     run = fl.record(step for step in tiled() if step.phase == phase and step.program == (0,))
     made = ("dV", "dK") if phase != "dQ" else ("dQ",)
     for number, step in enumerate(run):
-        ax = painted(draw_sums, step, size=(12.8, 3.0))
-        shown = [text.get_text() for text in ax.texts]
-        readable(ax, apart=LOOSE)
+        both(draw_sums, step)
+        shown = draw_sums(step).texts()
         for name in made:
             assert {short(value) for value in step.values[name].flatten().tolist()} <= set(shown)
         numbers = [text for text in shown if re.fullmatch(r"−?[\d.]+", text)]
@@ -231,13 +234,20 @@ def test_terms_appear_one_by_one_and_add_up(phase):
 
 
 def test_no_sum_where_nothing_is_added():
-    assert texts(draw_sums, tiled()[0], size=(12.8, 3.0)) == []
+    assert draw_sums(tiled()[0]).texts() == []
 
 
-@pytest.mark.parametrize("width, tall, scale", [(10_000, 10_000, 1.6), (300, 10_000, None), (10_000, 20, None)])
-def test_equations_grow_into_their_room_and_shrink_only_where_they_must(width, tall, scale):
+@pytest.mark.parametrize("width, high, scale", [(10_000, 10_000, 1.5), (300, 10_000, None), (10_000, 20, None)])
+def test_equations_grow_into_their_room_and_shrink_only_where_they_must(width, high, scale):
     line = [matrix("A", "Q", torch.ones(2, 3)), "=", matrix("B", "K", torch.ones(2, 3))]
-    got = fitting([[line]], width, tall)
-    assert got * length(line) <= width and got * height(line) <= tall
-    assert got == scale or (scale is None and got < 1)
-    assert fitting([[line]], length(line) + 1, height(line) + 1) == 1
+    got = fitting([[line]], width, high)
+    assert got * length(line) <= width and got * height(line) <= high
+    assert got == scale or (scale is None and (got < 1) == (high < 100 or width < length(line)))
+
+
+def test_what_is_too_wide_breaks_before_a_plus():
+    A, B = (matrix(name, "Q", torch.ones(2, 3)) for name in "AB")
+    line = [A, "=", B, "·", A, "+", B, "·", A]
+    assert wrapped([[line]], 10_000) == [[line]]
+    assert wrapped([[line]], length(line) - 1) == [[line[:5]], [line[5:]]]
+    assert wrapped([[line[:5], line[5:]]], length(line) - 1) == [[line[:5]], [line[5:]]]

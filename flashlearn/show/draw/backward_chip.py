@@ -2,51 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-from matplotlib.axes import Axes
-
 from flashlearn.core.steps import Step, hbm_bytes, matmul_flops
-from flashlearn.show.draw.equations import Equation, Matrix, equation, fitting, height, length, matrix, part
-from flashlearn.show.draw.parts import CENTRED, ground
-from flashlearn.show.draw.sheet import Grid, Rect, Sheet, Span
-from flashlearn.show.draw.style import COLOURS, INK, QUIET, colour, index, tint
+from flashlearn.show.draw.equations import Equation, Line, Matrix, matrix, part, put, tall, wrapped
+from flashlearn.show.draw.memories import PAD, memory, on_chip_note
+from flashlearn.show.draw.pairs import Block, Visit, pairs
+from flashlearn.show.draw.scene import NARROW, WIDE, Grid, Rect, Scene, Span
+from flashlearn.show.draw.style import index
 from flashlearn.show.draw.values import check_steps_of
 
-MAP = 290  # pixels: the part for the square of pairs
-DONE = 0.32  # strength of the colour of pairs that were met
+MAP = 214  # pixels: the part for the square of pairs
 SQUARES, OF_KEYS = ("S", "P", "dP", "dS"), ("K", "V", "dK", "dV")  # no number; numbered as keys are
 LABELS = {"delta": "δ"}
 
 
-def draw_backward_chip(ax: Axes, step: Step) -> None:
-    """Paint one step of the backward pass by tiles: which pair of blocks it is, and its products in numbers."""
+def draw_backward_chip(step: Step, *, narrow: bool = False) -> Scene:
+    """One step of the backward pass by tiles: which pair of blocks it is, and its products in numbers."""
     check_steps_of("the backward pass by tiles", step, shapes=["Q", "K", "dQ", "dK", "lse"], values=["dO", "O"])
-    sheet = Sheet(ax)
-    _map(sheet, step, Rect(12, 2, MAP, sheet.height - 6))
-    area = Rect(MAP + 24, 2, sheet.width - MAP - 36, sheet.height - 6)
-    ground(sheet, area, "SRAM", "SRAM: on chip")
-    lines: list[list[Equation]] = []
-    for line in _lines(step):  # one that is too wide becomes a line for each of its equations
-        lines += [line] if sum(map(length, line)) < area.w - 10 else [[parts] for parts in line]
-    if not lines:
-        sheet.text(*area.centre, "nothing is on chip", color=QUIET, **CENTRED)
-    room = area.h - 34
-    scale = fitting(lines, area.w, room)
-    free = (room - scale * sum(max(map(height, line)) for line in lines)) / (len(lines) + 1)
-    y = area.y + 30
-    for line in lines:
-        y += free
-        gap = (area.w - scale * sum(map(length, line))) / (len(line) + 1)
-        x = area.x
-        for parts in line:
-            x = equation(sheet, x + gap, y, parts, scale)
-        y += scale * max(map(height, line))
-    sheet.paint()
+    room = (NARROW if narrow else WIDE - MAP - 10) - 2 * PAD
+    kinds = {(s.phase, "P" in s.values): s for s in step.run or (step,)}.values()
+    high = max(300 if not narrow else 200, *(34 + tall(wrapped(_lines(s), room)) for s in kinds))
+    if narrow:
+        scene, square, area = Scene(NARROW, 200 + high), Rect(0, 0, NARROW, 190), Rect(0, 200, NARROW, high)
+    else:
+        scene, square, area = Scene(WIDE, high), Rect(0, 0, MAP, high), Rect(MAP + 10, 0, WIDE - MAP - 10, high)
+    _map(scene, step, square)
+    memory(scene, area, "sram", on_chip_note(step))
+    lines = wrapped(_lines(step), room)
+    if lines:
+        put(scene, lines, Rect(area.x + PAD, area.y + 30, room, area.h - 34))
+    else:
+        scene.text(*area.centre, "nothing is on chip", role="quiet", anchor="middle")
+    return scene
 
 
-def _lines(step: Step) -> list[list[Equation]]:
+def _lines(step: Step) -> list[Line]:
     """The equations of a step, line by line; a factor that is turned over is shown as it is used."""
     values, rows, cols = step.values, step.values.get("rows"), step.values.get("cols")
 
@@ -60,7 +49,7 @@ def _lines(step: Step) -> list[list[Equation]]:
     if "P" not in values:
         written: list[Equation] = [[of(tile.name)] for tile in step.writes if step.phase != "initialise"]
         return [written] if written else []
-    lines: list[list[Equation]] = [
+    lines: list[Line] = [
         [
             [of("P"), "= exp(", of("S"), "−", of("lse", rows), ")"],
             [of("dS"), "= P ∘ (", of("dP"), "−", of("delta"), ")"],
@@ -80,63 +69,48 @@ def _number(step: Step, name: str) -> str:
     return "" if number is None else str(number)
 
 
-def _map(sheet: Sheet, step: Step, area: Rect) -> None:
-    """The square of pairs: what this run meets, has met and meets now; below it bytes and FLOPs so far."""
-    ground(sheet, area, "HBM", "pairs of blocks")
+def _map(scene: Scene, step: Step, area: Rect) -> None:
+    """The square of pairs: what this run meets, has met and meets now; beside or below it bytes and FLOPs so far."""
+    memory(scene, area, "hbm", name="pairs of blocks")
+    run, narrow = step.run or (step,), scene.width == NARROW
     N_q, N_k = step.shapes["S"][-2:]
-    size = min((area.w - 84) / max(N_k, 1), (area.h - 190) / max(N_q, 1))
-    grid = Grid(area.x + 54, area.y + 66, N_q, N_k, size, size)
-    sheet.fill(grid.rect(), "white")
-    met = np.zeros((N_q, N_k), bool)
-    for s in step.run or [step]:
-        if (block := _block(s)) is not None:
-            met[tuple(slice(*span) for span in block)] = True
-            if s.number < step.number:
-                sheet.fill(grid.rect(*block), tint("P", DONE))
-    _names(sheet, step.run or [step], grid)
-    sheet.hatch_cells(grid, ~met, COLOURS["masked"])
-    sheet.cell_lines(grid)
-    if (now := _block(step)) is not None:
-        sheet.fill(grid.rect(*now), colour("P"))
-        sheet.outline(grid.rect(*now))
-    _counts(sheet, step, Rect(area.x + 14, grid.bottom + 16, area.w - 28, area.bottom - grid.bottom - 16))
+    size = min((area.w - 60) / max(N_k, 1), 112 / max(N_q, 1))
+    grid = Grid(area.x + 44, area.y + 60, N_q, N_k, size, size)
+    scene.rect(grid.rect(), "blank")
+    visits = [Visit(s.number, block) for s in run if (block := _block(s))]
+    entries = pairs(scene, grid, visits, step.number, _block(step))
+    scene.cell_lines(grid)
+    met = [s.values for s in run if _block(s) is not None]
+    for i, rows in sorted({(v["i"], v["rows"]) for v in met}):
+        scene.text(grid.x - 6, grid.rect(rows).centre[1], f"Q{i}", 13, anchor="end", bold=True)
+    for j, cols in sorted({(v["j"], v["cols"]) for v in met}):
+        scene.text(grid.rect(cols=cols).centre[0], grid.y - 5, f"K{j}", 13, anchor="middle", va="bottom", bold=True)
+    x, y = (grid.right + 20, 60) if narrow else (area.x + PAD, grid.bottom + 22)
+    words = {"done": "met", "never visited": "not met"}
+    y = scene.legend(x, y, [(words.get(word, word), look) for word, look in entries], right=area.right)
+    _counts(scene, step, Rect(x, y + 26, area.right - PAD - x, 0))
 
 
-def _block(step: Step) -> tuple[Span, Span] | None:
+def _block(step: Step) -> Block | None:
     """(rows, cols) of the pair of blocks that a step works on, if any."""
     values = step.values
     return (values["rows"], values["cols"]) if "P" in values else None
 
 
-def _names(sheet: Sheet, run: Sequence[Step], grid: Grid) -> None:
-    """Q_i at the left of its rows, K_j above its columns, of the blocks that are met."""
-    values = [s.values for s in run if _block(s) is not None]
-    style = {"fontsize": 15, "weight": "bold", "zorder": 5}
-    for i, rows in sorted({(v["i"], v["rows"]) for v in values}):
-        sheet.text(grid.x - 8, grid.rect(rows).centre[1], f"Q{i}", ha="right", va="center", **style)
-    for j, cols in sorted({(v["j"], v["cols"]) for v in values}):
-        sheet.text(grid.rect(cols=cols).centre[0], grid.y - 6, f"K{j}", ha="center", va="bottom", **style)
-
-
-def _counts(sheet: Sheet, step: Step, area: Rect) -> None:
-    """What the shades mean; bytes and FLOPs of products since the first step shown, and of this one."""
-    x, shades = area.x, [(tint("P", DONE), "met"), (colour("P"), "now"), (COLOURS["masked"], "not met")]
-    for face, word in shades:
-        sheet.box((x, area.y, 18, 18), face, QUIET, 1, hatched=word == "not met")
-        sheet.text(x + 24, area.y + 9, word, fontsize=14, va="center")
-        x += 34 + 12 * len(word)
+def _counts(scene: Scene, step: Step, area: Rect) -> None:
+    """Bytes and FLOPs of products since the first step shown, and of this one."""
     so_far, now = hbm_bytes(step.so_far), hbm_bytes([step])
     flops, more = matmul_flops(step.so_far), matmul_flops([step])
-    rows = (
-        ("▼ read", so_far.read, now.read, "B"),
-        ("▲ written", so_far.written, now.written, "B"),
+    counts = (
+        ("▼ read", so_far.read, now.read, " B"),
+        ("▲ written", so_far.written, now.written, " B"),
         ("FLOPs", flops, more, ""),
     )
-    for line, (name, total, new, unit) in enumerate(rows):
-        y = area.y + 42 + 26 * line
-        sheet.text(area.x, y, f"{name} {total:,} {unit}".rstrip(), fontsize=15, va="center", weight="bold", color=INK)
+    for line, (name, total, new, unit) in enumerate(counts):
+        y = area.y + 24 * line
+        scene.text(area.x, y, f"{name} {total:,}{unit}", 13, bold=True)
         if new:
-            sheet.text(area.right, y, f"+{new:,}", fontsize=14, va="center", ha="right")
+            scene.text(area.right, y, f"+{new:,}", 13, anchor="end")
 
 
 # Of each pass: what it adds up, the factor that a pair of blocks brings, the block it is multiplied with
@@ -146,18 +120,23 @@ SUMS = {
 }
 
 
-def draw_sums(ax: Axes, step: Step) -> None:
-    """Paint the sums of the block that stays at this step, as far as its terms are there: dV and dK, or dQ."""
+def draw_sums(step: Step, *, narrow: bool = False) -> Scene:
+    """The sums of the block that stays at this step, as far as its terms are there: dV and dK, or dQ."""
     check_steps_of("the backward pass by tiles", step, shapes=["Q", "K", "dQ", "dK", "lse"], values=["dO", "O"])
-    sheet = Sheet(ax)
-    lines = [_sum(step, *names) for names in SUMS.get(step.phase, ()) if "P" in step.values]
-    scale = fitting([[line] for line in lines], sheet.width, sheet.height - 20)
-    free = (sheet.height - scale * sum(map(height, lines))) / (len(lines) + 1)
-    y = free
-    for line in lines:
-        equation(sheet, (sheet.width - scale * length(line)) / 2, y, line, scale)
-        y += scale * height(line) + free
-    sheet.paint()
+    width = NARROW if narrow else WIDE
+    kinds = {(s.phase, s.values.get("i"), s.values.get("j")): s for s in step.run or (step,) if "P" in s.values}
+    first = {(phase, i if phase == "dQ" else j): s for (phase, i, j), s in kinds.items()}
+    high = max((tall(_sums(s, width - 2 * PAD)) for s in first.values()), default=100)
+    scene = Scene(width, high)
+    lines = _sums(step, width - 2 * PAD)
+    if lines:
+        put(scene, lines, Rect(PAD, 0, width - 2 * PAD, high))
+    return scene
+
+
+def _sums(step: Step, room: float) -> list[Line]:
+    """The sums of a step, line by line."""
+    return wrapped([[_sum(step, *names)] for names in SUMS.get(step.phase, ()) if "P" in step.values], room)
 
 
 def _sum(step: Step, made: str, factor: str, other: str) -> list[Matrix | str]:
@@ -174,9 +153,8 @@ def _sum(step: Step, made: str, factor: str, other: str) -> list[Matrix | str]:
         block = part(s, other, s.values[span])
         label = f"{factor}{index(s.values['i'], s.values['j'])}{'ᵀ' * over_queries}"
         left = matrix(label, factor, pair if there else None, (pair.shape[0], pair.shape[1]))
-        right = matrix(
-            f"{other}{index(s.values[comes])}", other, block if there else None, (block.shape[0], block.shape[1])
-        )
+        name = f"{other}{index(s.values[comes])}"
+        right = matrix(name, other, block if there else None, (block.shape[0], block.shape[1]))
         parts += [sign, left, "·", right]
         sign = "+" if made == "dV" else "+ τ"
     return parts

@@ -12,7 +12,7 @@ from matplotlib.path import Path
 from matplotlib.patheffects import withStroke
 
 from flashlearn.show.draw.letters import BOLD, width
-from flashlearn.show.draw.scene import ANCHORS, EDGE, Group, Item, Look, Scene, Shape, Words
+from flashlearn.show.draw.scene import ANCHORS, EDGE, Group, Item, Look, Scene, Shape, Words, order
 from flashlearn.show.draw.style import HATCH, ROLES, TONES, rgb
 
 POINTS = 72  # to an inch
@@ -38,7 +38,7 @@ def put(scene: Scene, ax: Axes) -> None:
 
 def _put(items: list[Item], ax: Axes, unit: float, above: float) -> None:
     """`unit` points to a pixel; what covers what is the order in which it is added, so `above` counts on."""
-    ordered = sorted(items, key=lambda item: item.layer)
+    ordered = sorted(items, key=order)
     for at, (alike, same) in enumerate(groupby(ordered, _alike)):
         zorder = above + (at + 1) / (len(ordered) + 2)
         for item in [_one(list(same))] if alike else same:  # type: ignore[list-item]

@@ -412,7 +412,7 @@ def short(value: float) -> str:
 
 def _svg(items: list[Item], key: str) -> Iterator[str]:
     """Elements from the lowest layer to the highest; neighbours that look alike are one."""
-    ordered = sorted(items, key=lambda item: item.layer)
+    ordered = sorted(items, key=order)
     for (kind, how), same in groupby(ordered, _merging):
         alike: list[Any] = list(same)
         if kind is Shape:
@@ -423,6 +423,14 @@ def _svg(items: list[Item], key: str) -> Iterator[str]:
             for group in alike:
                 places = f' data-at="{_box(group.at)}"' + (f' data-from="{_box(group.came)}"' if group.came else "")
                 yield f'<g data-id="{html.escape(group.id)}"{places}>{"".join(_svg(group.items, key))}</g>'
+
+
+def order(item: Item) -> tuple:
+    """What sorts items: their layer, and in it lines between cells first and words by their type, so that they merge."""
+    if isinstance(item, Words):
+        return item.layer, 2, item.type
+    thin = isinstance(item, Shape) and item.open and item.look.edge == "line"
+    return item.layer, 0 if thin else 1, ()
 
 
 def _merging(item: Item) -> tuple[type, Any]:

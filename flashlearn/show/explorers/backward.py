@@ -16,6 +16,7 @@ from flashlearn.core.inputs import check_bool
 from flashlearn.core.steps import Step, hbm_bytes, matmul_flops, record
 from flashlearn.show.draw.backward_chip import draw_backward_chip
 from flashlearn.show.draw.gradients import draw_gradient_row
+from flashlearn.show.draw.scene import paint
 from flashlearn.show.explorers.controls import Explorer, check_choice, look, row, slider_look
 
 ROW, TILES = "one row", "tiles"
@@ -107,7 +108,7 @@ class BackwardExplorer(Explorer):
         self.fit.value = f'<div role="status" style="font-size:16px;line-height:22px">{text}</div>'
 
     def _draw(self, ax, step) -> None:
-        (draw_gradient_row if self.view.value == ROW else draw_backward_chip)(ax, step)
+        paint(draw_gradient_row if self.view.value == ROW else draw_backward_chip, ax, step)
 
 
 def backward_explorer(**start) -> BackwardExplorer:
