@@ -165,6 +165,7 @@ def bind_ours(problem: Problem, page: int) -> Calls:
 
 def bind_portable(problem: Problem, page: int, plan: Any = None) -> Calls:
     """By the kernel for every GPU, launched as it launches itself or by another plan."""
+    from flashlearn.core.options import plain_options
     from flashlearn.core.pages import check_paged
     from flashlearn.fast.paged import PagedPlan, PagedProblem, paged
 
@@ -172,7 +173,7 @@ def bind_portable(problem: Problem, page: int, plan: Any = None) -> Calls:
 
     def call(layer: Layer) -> Callable[[], Tensor]:
         given = (layer.q[:, :, None], k, v, problem.table(layer, page), problem.seqused)
-        what = PagedProblem(check_paged(*given), None, 0, None, None, D**-0.5)
+        what = PagedProblem(check_paged(*given), plain_options(D, D**-0.5, causal=True))
         how = plan or PagedPlan.of(what.sizes, layer.q.element_size(), k.device)
         return lambda: paged(*given, None, what, plan=how, with_lse=False)[0][:, :, 0]
 

@@ -46,6 +46,10 @@ def given(problem: Problem, device="cpu") -> dict:
     return options
 
 
+def without_gradients(options: dict) -> dict:
+    return {name: t.detach() if isinstance(t, Tensor) else t for name, t in options.items()}
+
+
 def results_of(forward, inputs, options: dict, dlse=None) -> dict:
     """As `tests.grid.results`: of q, k, v and do, with the gradients of the options that have one."""
     return grid.results(forward, *inputs, dlse, options)

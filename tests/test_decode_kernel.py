@@ -12,6 +12,7 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: no kernel is tested", allow_module_level=True)
 
+from flashlearn.core.options import plain_options
 from flashlearn.core.steps import hbm_bytes, record
 from flashlearn.fast import dispatch
 from flashlearn.fast.api import flash_attention
@@ -91,10 +92,10 @@ def test_one_launch_where_it_is_quicker(monkeypatch):
     monkeypatch.setattr(decoding, "launch", lambda kernel, grid, given, constants, **_: chosen.append(constants))
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
     q, k = torch.zeros(1, 8, 1, 128), torch.zeros(1, 1, 512, 128)
-    decoding.decode(q, k, k, False, 1.0, 32)  # 8 rows of 128 numbers, 32 times: 2^15
-    decoding.decode(q, k, k, False, 1.0, 33)
+    decoding.decode(q, k, k, plain_options(q.shape[-1], 1.0, causal=False), 32)  # 8 rows of 128 numbers, 32 times: 2^15
+    decoding.decode(q, k, k, plain_options(q.shape[-1], 1.0, causal=False), 33)
     capturing = True
-    decoding.decode(q, k, k, False, 1.0, 32)
+    decoding.decode(q, k, k, plain_options(q.shape[-1], 1.0, causal=False), 32)
     assert [c["MERGE"] for c in chosen if "MERGE" in c] == [True, False, False]
 
 
@@ -126,7 +127,7 @@ def test_what_is_compiled_differently_has_another_key(monkeypatch, dtype):
     monkeypatch.setattr(decoding, "launch", launch)
     q, k = (torch.zeros(shape, dtype=dtype, device=DEVICE) for shape in ((2, 4, 1, 64), (2, 2, 600, 64)))
     for splits, one_launch, with_lse in itertools.product((1, 3), (False, True), (False, True)):
-        decoding.decode(q, k, k, False, 1.0, splits, one_launch, with_lse=with_lse)
+        decoding.decode(q, k, k, plain_options(q.shape[-1], 1.0, causal=False), splits, one_launch, with_lse=with_lse)
     assert sum(map(len, launches.values())) == 8 + 2, "two of them with a second kernel"
     for key, alike in launches.items():
         assert all(each == alike[0] for each in alike), key
@@ -136,7 +137,7 @@ def test_what_is_compiled_differently_has_another_key(monkeypatch, dtype):
 def test_without_lse(splits, one_launch):
     q, k, v, _ = make(Case(2, 300, 16, H_q=4, H_kv=2, layout="transposed"), DEVICE)
     want, _ = attention_decode(q, k, v, scale=0.3, splits=splits, one_launch=one_launch)
-    o, lse = decoding.decode(q, k, v, False, 0.3, splits, one_launch, with_lse=False)
+    o, lse = decoding.decode(q, k, v, plain_options(q.shape[-1], 0.3, causal=False), splits, one_launch, with_lse=False)
     assert torch.equal(o, want) and lse is None
 
 

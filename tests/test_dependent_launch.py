@@ -17,6 +17,7 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here", allow_module_level=True)
 
+from flashlearn.core.options import plain_options
 from flashlearn.core.pages import check_paged
 from flashlearn.exercises.altered import altered
 from flashlearn.fast import dependent_launch as follow
@@ -35,14 +36,14 @@ WAIT = r"( *)wait_for_previous\(\).*\n"
 def decode():
     """One query of one head: (o, lse), merged by one program."""
     q, k = torch.ones(1, 1, 1, 16), torch.linspace(0, 1, 64 * 16).view(1, 1, 64, 16)
-    return decoding.decode(q, k, k, False, 1.0, 3, False)
+    return decoding.decode(q, k, k, plain_options(16, 1.0, causal=False), 3, False)
 
 
 def pages():
     """One query of one head over 64 keys, cut in two: (o, lse), merged by one program."""
     q, k = torch.ones(1, 1, 1, 16), torch.linspace(0, 1, 64 * 16).view(4, 1, 16, 16)
     tensors = (q, k, k, torch.arange(4, dtype=torch.int32)[None], torch.tensor([64], dtype=torch.int32))
-    given = paged.PagedProblem(check_paged(*tensors), None, 0, None, None, 1.0)
+    given = paged.PagedProblem(check_paged(*tensors), plain_options(16, 1.0, causal=True))
     return paged.paged(*tensors, None, given, plan=paged.PagedPlan(PortableLaunch(16, 16), 2, True))
 
 
@@ -114,7 +115,7 @@ def test_every_program_waits_also_one_that_has_nothing_to_merge(monkeypatch):
     monkeypatch.setattr(paged, "MIN_KEYS", 16)
     q, k = torch.ones(2, 1, 1, 16), torch.ones(4, 1, 16, 16)
     tensors = (q, k, k, torch.arange(4, dtype=torch.int32).view(2, 2), torch.tensor([16, 16], dtype=torch.int32))
-    given = paged.PagedProblem(check_paged(*tensors), None, 0, None, None, 1.0)
+    given = paged.PagedProblem(check_paged(*tensors), plain_options(16, 1.0, causal=True))
     for programs in (2, 5):  # cuts between two sequences, and past all of them
         waits.clear()
         paged.paged(*tensors, None, given, plan=paged.PagedPlan(PortableLaunch(16, 16), programs, True))
@@ -136,6 +137,7 @@ from flashlearn.fast import dependent_launch as follow
 from flashlearn.fast import launcher
 from flashlearn.fast import paged
 decoding = importlib.import_module("flashlearn.fast.decode")
+from flashlearn.core.options import plain_options
 follow.ALLOWED = sys.argv[2] == "allowed"
 properties = SimpleNamespace(multi_processor_count=132, shared_memory_per_block_optin=SHARED[gpu])
 torch.cuda.get_device_properties = lambda device=None: properties
@@ -143,8 +145,8 @@ torch.cuda.get_device_capability = lambda device=None: divmod(gpu, 10)
 torch.cuda.is_current_stream_capturing = lambda: False
 paged.check_device = lambda *_: None
 q, k = torch.empty(1, 8, 1, 64), torch.empty(1, 2, 1024, 64)
-decoding.decode(q, k, k, False, 0.1, 4, False)
-decoding.decode(q, k, k, False, 0.1, 4, True)
+decoding.decode(q, k, k, plain_options(q.shape[-1], 0.1, causal=False), 4, False)
+decoding.decode(q, k, k, plain_options(q.shape[-1], 0.1, causal=False), 4, True)
 pages, table, lengths = torch.empty(64, 2, 16, 64), torch.zeros(1, 64).int(), torch.zeros(1).int()
 paged.flash_attention_paged(q, pages, pages, table, lengths)
 if gpu == 90:

@@ -21,12 +21,12 @@ if importlib.util.find_spec("triton") is None:
 
 import flashlearn as fl
 from flashlearn import kernels
+from flashlearn.core.options import plain_options
 from flashlearn.fast import target
 from flashlearn.fast.decode import attention_decode
 from flashlearn.fast.portable.backward import attention_backward_portable
 from flashlearn.fast.portable.forward import attention_forward_portable
 from flashlearn.fast.portable.launches import PortableLaunch
-from flashlearn.fast.portable.options import Options
 from flashlearn.fast.target import INTERPRETED, check_grid
 from flashlearn.kernels import ladder, versions
 from flashlearn.kernels.backward import backward_launch
@@ -373,7 +373,7 @@ def test_one_number_for_each_head_is_wanted(call, name):
     """A kernel would read what lies behind the others."""
     of_two = torch.zeros(2, device=DEVICE)
     with pytest.raises(ValueError, match=rf"expected {name} of shape \(H_q,\) = \(2,\), got \(1,\)"):
-        call(*qkv(H=2), options=Options(**{name: of_two[:1]}))
+        call(*qkv(H=2), options=plain_options(qkv()[0].shape[-1], 1.0, causal=False)._replace(**{name: of_two[:1]}))
 
 
 @pytest.mark.parametrize("softcap", (1e300, 1e-300, 10**400), ids=("large", "small", "int"))

@@ -10,16 +10,17 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: no kernel is tested", allow_module_level=True)
 
+from flashlearn.core.inputs import check_qkv
+from flashlearn.core.options import AttentionOptions, plain_options
 from flashlearn.core.steps import hbm_bytes
 from flashlearn.fast import decode as decoding
 from flashlearn.fast import dispatch
 from flashlearn.fast.decode import attention_decode, decode_splits
-from flashlearn.fast.portable.options import Options
 from flashlearn.fast.target import INTERPRETED
 from flashlearn.kernels.recorder import kernel_steps
 from tests import grid
 from tests.grid import answers, fp16, fp32, make
-from tests.masked import Problem, given
+from tests.masked import Problem, given, without_gradients
 from tests.slow import across, covering, slow
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
@@ -40,12 +41,6 @@ def traits(problem: Problem) -> set:
     return {*problem.options, problem.causal, problem.N_q > 1, problem.window, problem.H_kv}
 
 
-def options_of(problem: Problem, options: dict) -> Options:
-    left, right = problem.window or (None, None)
-    alibi, sinks = (t if t is None else t.detach() for t in (options.get("alibi"), options.get("sinks")))
-    return Options(left, right, None, options.get("key_range"), problem.softcap, alibi, sinks)
-
-
 FEW = [p.values[0] for p in covering(PROBLEMS, traits) if not p.marks]
 REST = [slow(problem, splits) for problem in PROBLEMS if problem not in FEW for splits in (1, 3, 7)]
 
@@ -53,10 +48,8 @@ REST = [slow(problem, splits) for problem in PROBLEMS if problem not in FEW for 
 @pytest.mark.parametrize("problem, splits", [*across(FEW, (1, 3, 7)), *REST], ids=str)
 def test_any_combination(problem, splits):
     inputs, options = make(problem, DEVICE), given(problem, DEVICE)
-    how = options_of(problem, options)
-    o, lse = attention_decode(
-        *inputs[:3], causal=problem.causal, scale=problem.scale, splits=splits, options=how
-    )  # fmt: skip
+    how = AttentionOptions.of(check_qkv(*inputs[:3]), inputs[0], **without_gradients(options))
+    o, lse = attention_decode(*inputs[:3], splits=splits, options=how)
     want, yardstick = (answers(problem, inputs, options, dtype=dtype) for dtype in (torch.float64, problem.dtype))
     grid.check(problem, {"o": o, "lse": lse}, want, yardstick)
 
@@ -67,7 +60,9 @@ def test_only_blocks_of_the_window_are_read(left, keys, N=300, D=16):
     q, k, v = make(Problem(1, N, D, H_q=4, H_kv=2))[:3]
     steps = [
         step
-        for step in kernel_steps(attention_decode, q, k, v, splits=2, options=Options(left=left))
+        for step in kernel_steps(
+            attention_decode, q, k, v, splits=2, options=plain_options(D, 0.25, causal=False)._replace(left=left)
+        )
         if step.phase == "attention_decode"
     ]
     block = decoding.decode_launch(2, D, 4, "short").block_n
@@ -92,11 +87,13 @@ def test_the_op_decodes_all_but_documents(monkeypatch, options, name):
     monkeypatch.setattr(dispatch, "INTERPRETED", False)
     monkeypatch.setattr(dispatch, "why_not_this_machine", lambda device: "another GPU")
     q, k = torch.zeros(1, 4, 1, 16, dtype=fp32), torch.zeros(1, 2, 4096, 16)
-    assert dispatch.choose_with_options(q, k, k, Options(**options), scale=0.1).name == name
-    assert dispatch.choose_with_options(q, k, k, Options(**options), scale=0.1, backward=True).name == "portable"
+    given = plain_options(16, 0.1, causal=False)._replace(**options)
+    assert dispatch.choose_with_options(q, k, k, given).name == name
+    assert dispatch.choose_with_options(q, k, k, given, backward=True).name == "portable"
 
 
 def test_offsets_are_rejected():
     q, k, v = make(Problem(2, 2, 16), DEVICE)[:3]
     with pytest.raises(ValueError, match="expected options without offsets"):
-        attention_decode(q, k, v, options=Options(offsets=(torch.tensor([0, 2], dtype=torch.int32), None)))
+        offsets = (torch.tensor([0, 2], dtype=torch.int32), None)
+        attention_decode(q, k, v, options=plain_options(16, 0.25, causal=False)._replace(offsets=offsets))

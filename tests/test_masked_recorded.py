@@ -12,17 +12,18 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: no kernel is recorded", allow_module_level=True)
 
 from flashlearn.algorithms.attention import spans
+from flashlearn.core.inputs import check_qkv
 from flashlearn.core.mask import Mask
+from flashlearn.core.options import AttentionOptions, plain_options
 from flashlearn.core.steps import Tile, hbm_bytes
 from flashlearn.fast.portable.backward import BackwardCall, attention_gradients
 from flashlearn.fast.portable.forward import attention_forward_portable
 from flashlearn.fast.portable.launches import PortableLaunch
 from flashlearn.fast.portable.masks import find_tiles
-from flashlearn.fast.portable.options import Options
 from flashlearn.fast.target import INTERPRETED
 from flashlearn.kernels.recorder import Race, StrayAccess, _Recording, kernel_steps
 from tests.grid import fp16, make
-from tests.masked import Problem, given, offsets_of
+from tests.masked import Problem, given, offsets_of, without_gradients
 from tests.slow import every, slow
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="kernels are compiled here: nothing to record")
@@ -39,24 +40,17 @@ PROBLEMS = (
 )
 
 
-def low_level(problem: Problem) -> tuple[Options, BackwardCall]:
-    options = given(problem)
-    left, right = problem.window or (None, None)
-    cut = options.get("documents")
-    alibi, sinks = (t if t is None else t.detach() for t in (options.get("alibi"), options.get("sinks")))
-    how = Options(
-        left, right, None if cut is None else (cut, None), options.get("key_range"), problem.softcap, alibi, sinks
-    )
-    return how, BackwardCall(problem.causal, None, launch=BLOCKS, launch_dq=BLOCKS, options=how, slopes=problem.alibi)
+def low_level(problem: Problem, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> BackwardCall:
+    options = AttentionOptions.of(check_qkv(q, k, v), q, **without_gradients(given(problem)))
+    return BackwardCall(options, launch=BLOCKS, launch_dq=BLOCKS, slopes=problem.alibi)
 
 
 def recorded(problem: Problem) -> dict[str, list]:
     """{kernel: its steps}, forward and backward."""
     q, k, v, do = make(problem)
-    options, how = low_level(problem)
-    forward = list(
-        kernel_steps(attention_forward_portable, q, k, v, causal=problem.causal, launch=BLOCKS, options=options)
-    )
+    how = low_level(problem, q, k, v)
+    options = how.options
+    forward = list(kernel_steps(attention_forward_portable, q, k, v, launch=BLOCKS, options=options))
     o, lse = forward[-1].output
     backward = list(kernel_steps(attention_gradients, do, q, k, v, o, lse, None, how))
     steps: dict[str, list] = {}
@@ -149,7 +143,7 @@ def test_bytes_are_those_of_the_blocks_visited(problem):
 def test_a_window_that_is_ignored_shows_in_the_bytes(monkeypatch):
     problem = PROBLEMS[0]
     q, k, v, _ = make(problem)
-    options, _ = low_level(problem)
+    options = low_level(problem, q, k, v).options
     steps = list(kernel_steps(attention_forward_portable, q, k, v, launch=BLOCKS, options=options._replace(left=None)))
     assert hbm_bytes(steps[:-1]) != forward_bytes(problem)
 
@@ -164,8 +158,8 @@ def test_a_longer_sequence_moves_no_more_a_query_in_a_window():
 def test_steps_say_what_is_masked(problem):
     """Only blocks that need a mask are told to have one; every visited block shows some query a key."""
     q, k, v, _ = make(problem)
-    options, _how = low_level(problem)
-    steps = kernel_steps(attention_forward_portable, q, k, v, causal=problem.causal, launch=BLOCKS, options=options)
+    options = low_level(problem, q, k, v).options
+    steps = kernel_steps(attention_forward_portable, q, k, v, launch=BLOCKS, options=options)
     whole = Mask(
         problem.N_q, problem.N_k, (problem.window or (None, None))[0],
         0 if problem.causal else (problem.window or (None, None))[1],
@@ -218,10 +212,11 @@ def test_bad_offsets_unchecked_read_nothing_outside(offsets, monkeypatch):
     q, k, v, do = make(problem)
     cut = torch.tensor(offsets, dtype=torch.int32)
     bad_range = (torch.tensor([-9], dtype=torch.int32), torch.tensor([10**9], dtype=torch.int32))
-    for options in (Options(offsets=(cut, None)), Options(offsets=(cut, None), key_range=bad_range)):
-        forward = list(kernel_steps(attention_forward_portable, q, k, v, causal=True, launch=BLOCKS, options=options))
+    causal = plain_options(16, 0.25, causal=True)
+    for options in (causal._replace(offsets=(cut, None)), causal._replace(offsets=(cut, None), key_range=bad_range)):
+        forward = list(kernel_steps(attention_forward_portable, q, k, v, launch=BLOCKS, options=options))
         o, lse = forward[-1].output
-        how = BackwardCall(True, None, launch=BLOCKS, launch_dq=BLOCKS, options=options)
+        how = BackwardCall(options, launch=BLOCKS, launch_dq=BLOCKS)
         list(kernel_steps(attention_gradients, do, q, k, v, o.nan_to_num(), lse.nan_to_num(), None, how))
 
 
@@ -232,6 +227,6 @@ def test_without_clamping_that_would_be_seen(monkeypatch):
         "flashlearn.fast.portable.options.find_tiles",
         lambda *_: torch.tensor([[0, 60, 16, 0, 70]], dtype=torch.int32),
     )
-    cut = offsets_of((70,))
+    options = plain_options(16, 0.25, causal=False)._replace(offsets=(offsets_of((70,)), None))
     with pytest.raises((StrayAccess, Race)):
-        list(kernel_steps(attention_forward_portable, q, k, v, launch=BLOCKS, options=Options(offsets=(cut, None))))
+        list(kernel_steps(attention_forward_portable, q, k, v, launch=BLOCKS, options=options))

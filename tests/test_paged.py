@@ -20,6 +20,7 @@ if importlib.util.find_spec("triton") is None:
 
 import flashlearn as fl
 from flashlearn.core.mask import check_window
+from flashlearn.core.options import AttentionOptions
 from flashlearn.core.pages import check_paged
 from flashlearn.core.steps import VALUES, hbm_bytes
 from flashlearn.cost import cache_bytes, decode_cost, paged_cost
@@ -142,10 +143,11 @@ def cut(tensors, options, launch, programs, split=True, cu_seqlens_q=None, least
     sizes = check_paged(*tensors, cu_seqlens_q)
     left, right = check_window(options.get("window"))
     scale = options.get("scale")
-    given = PagedProblem(
-        sizes, left, 0 if options.get("causal", True) else right, options.get("softcap"), options.get("sinks"),
-        sizes.D**-0.5 if scale is None else scale,
+    how = AttentionOptions(
+        sizes.D, sizes.D, sizes.D**-0.5 if scale is None else scale, left=left,
+        right=0 if options.get("causal", True) else right, softcap=options.get("softcap"), sinks=options.get("sinks"),
     )  # fmt: skip
+    given = PagedProblem(sizes, how)
     if not split:
         programs = tiles_of_queries(sizes, launch.block_m) * sizes.H_kv
     with pytest.MonkeyPatch.context() as patch:
@@ -354,6 +356,7 @@ import flashlearn.kernels
 from flashlearn.compiler.compile_only import compile_for
 launches = compile_for(90)
 import torch
+from flashlearn.core.options import plain_options
 from flashlearn.core.pages import check_paged
 from flashlearn.fast import paged as paging
 paging.sm_count, paging.shared_memory = (lambda device: 132), (lambda device: 232448)
@@ -362,7 +365,7 @@ for D, page in ((64, 16), (64, 256), (96, 128), (128, 16), (128, 64), (128, 128)
     q = torch.empty(128, 32, 1, D, dtype=torch.float16)
     k = torch.empty(1024, 8, page, D, dtype=torch.float16)
     table, lengths = torch.zeros(128, 1024 // page, dtype=torch.int32), torch.zeros(128, dtype=torch.int32)
-    given = paging.PagedProblem(check_paged(q, k, k, table, lengths), None, 0, None, None, 0.1)
+    given = paging.PagedProblem(check_paged(q, k, k, table, lengths), plain_options(q.shape[-1], 0.1, causal=True))
     plan = paging.PagedPlan.of(given.sizes, 2, q.device)
     paging.paged(q, k, k, table, lengths, None, given, plan=plan, with_lse=False)
     room = min(65536 // (128 * launches[0].registers), 233472 // (launches[0].shared + 1024))

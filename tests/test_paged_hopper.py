@@ -13,6 +13,7 @@ import flashlearn as fl
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: no kernel is run", allow_module_level=True)
 
+from flashlearn.core.options import plain_options
 from flashlearn.core.pages import check_paged
 from flashlearn.exercises.altered import altered
 from flashlearn.fast import paged as portable
@@ -51,7 +52,8 @@ def attend(given, programs, causal=True, split=True, left=None, softcap=None, si
     q, k, v, table, lengths = given
     sizes = check_paged(*given)
     D = sizes.D
-    options = portable.PagedProblem(sizes, left, 0 if causal else None, softcap, sinks, D**-0.5)
+    how = plain_options(D, D**-0.5, causal)._replace(left=left, softcap=softcap, sinks=sinks)
+    options = portable.PagedProblem(sizes, how)
     plan = portable.PagedPlan.of_hopper(sizes, q.device)._replace(programs=programs, split=split)
     o, lse = torch.full_like(q, NAN), torch.full(q.shape[:3], NAN)
     parts = torch.full((programs, 2, 16, D), NAN), torch.full((programs, 2, 16), NAN)
@@ -59,7 +61,7 @@ def attend(given, programs, causal=True, split=True, left=None, softcap=None, si
     simulate(
         hopper.attention_paged_hopper_kernel, *(tiles(*each, (1, 1, hopper.PIECE.value, 64)) for each in (("K", k), ("V", v))),
         q, o, lse, *parts, table, lengths, sinks, *q.stride(), *o.stride(), *portable._lse_strides(sizes), *table.stride(),
-        sizes.N_q, sizes.B, sizes.most_keys, sizes.pages, left, options.scale, softcap, grid=(programs,), replaced=replaced,
+        sizes.N_q, sizes.B, sizes.most_keys, sizes.pages, left, how.scale, softcap, grid=(programs,), replaced=replaced,
         **{name: constants[name] for name in ("H_KV", "GROUP", "HEAD_DIM", "LEAST", "BLOCK_B")},
         PAGE=sizes.page, CAUSAL=causal, SPLIT=split, STAGES=stages,
     )  # fmt: skip
@@ -148,6 +150,7 @@ from flashlearn.compiler.compile_only import compile_for
 import flashlearn.fast.paged as paging
 launches = compile_for(90)
 import torch
+from flashlearn.core.options import plain_options
 from flashlearn.core.pages import check_paged
 paging.sm_count = lambda device: 132
 torch.cuda.get_device_capability = lambda *device: (9, 0)
@@ -158,7 +161,8 @@ for D, page, B, queries, left, softcap in (
     q, k = torch.empty(B, 16, queries, D, dtype=torch.bfloat16), torch.empty(64 * B, 4, page, D, dtype=torch.bfloat16)
     table, lengths = torch.zeros(B, 64, dtype=torch.int32), torch.zeros(B, dtype=torch.int32)
     sinks = None if left is None else torch.zeros(16)
-    given = paging.PagedProblem(check_paged(q, k, k, table, lengths), left, 0, softcap, sinks, 0.1)
+    how = plain_options(q.shape[-1], 0.1, causal=True)._replace(left=left, softcap=softcap, sinks=sinks)
+    given = paging.PagedProblem(check_paged(q, k, k, table, lengths), how)
     assert not paging.why_not_these_pages(given, q.dtype)
     plan = paging.PagedPlan.of_hopper(given.sizes, q.device)
     paging.paged(q, k, k, table, lengths, None, given, plan=plan)
@@ -183,9 +187,9 @@ def test_what_the_kernel_does_not_take():
     """The portable kernel takes it, and the reason can be asked for."""
     given = problem([100, 20], 64, 64)
     sizes = check_paged(*given)
-    plain = portable.PagedProblem(sizes, None, 0, None, None, 0.1)
+    plain = portable.PagedProblem(sizes, plain_options(sizes.D, 0.1, causal=True))
     why = lambda dtype=torch.float16, right=0, **changed: portable.why_not_these_pages(  # noqa: E731
-        plain._replace(sizes=sizes._replace(**changed), right=right), dtype
+        plain._replace(sizes=sizes._replace(**changed), options=plain.options._replace(right=right)), dtype
     )
     assert why() == why(page=16) == why(D=256) == why(right=None) == ""
     assert why(torch.float32) == "torch.float32 inputs: tensor cores take 16 bits"

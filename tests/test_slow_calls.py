@@ -12,9 +12,9 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here", allow_module_level=True)
 
 from flashlearn.algorithms.tiled import visited_blocks
+from flashlearn.core.options import plain_options
 from flashlearn.fast import api, interpreter_warning, options_operator, paged
 from flashlearn.fast.api import flash_attention
-from flashlearn.fast.portable.options import Options
 from flashlearn.fast.target import INTERPRETED
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="kernels are compiled here")
@@ -104,4 +104,5 @@ def test_pairs_are_those_that_are_visited(causal, left, right):
     q, k = torch.empty(2, 3, 70, 8), torch.empty(2, 1, 90, 8)
     window = (left, right)
     want = 6 * visited_blocks(70, 90, 16, 32, causal, window)
-    assert interpreter_warning.tile_steps(q, k, 16, 32, causal=causal, options=Options(left, right)) == want
+    options = plain_options(8, 1.0, causal)._replace(left=left, right=right)
+    assert interpreter_warning.tile_steps(q, k, 16, 32, options) == want

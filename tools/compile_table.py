@@ -165,24 +165,24 @@ def call(api, torch, case: Case) -> None:
 
 def call_masked(options_operator, torch, case: Case) -> None:
     """The same with masks: of documents in a window, of one long document, and of one query behind a cache."""
+    from flashlearn.core.options import plain_options
+
     H = 160 if case.gpu == 90 else 2  # of so many heads each program takes several blocks of queries
     q, k, v, do = torch.empty(4, 1, H, 512, case.D, dtype=getattr(torch, case.dtype))
     numbers, per_head, lse = torch.zeros(2, dtype=torch.int32), torch.empty(H), torch.empty(1, H, 512)
-    options = options_operator.Options(100, 0, (numbers, None))
+    options = plain_options(case.D, 0.1, causal=True)._replace(left=100, offsets=(numbers, None))
     if case.way == "windows capped":
         options = options._replace(softcap=30.0)
     if case.way == "options":
         ends = numbers[:1], numbers[1:]
         options = options._replace(key_range=ends, softcap=30.0, alibi=per_head, sinks=per_head)
     torch.use_deterministic_algorithms(case.way == "windows in order")
-    options_operator._forward(q, k, v, *options_operator.flat(options), 0.1, False)
-    options_operator._backward(do, None, q, k, v, do, lse, *options_operator.flat(options), 0.1, options.scores)
+    options_operator._forward(q, k, v, *options_operator.flat(options), False)
+    options_operator._backward(do, None, q, k, v, do, lse, *options_operator.flat(options), options.changes_scores)
     long = torch.empty(1, H, 8192, case.D, dtype=q.dtype)
     if case.gpu == 90:  # launches depend on how many keys are seen
-        options_operator._forward(long, long, long, *options_operator.flat(options._replace(left=None)), 0.1, False)
-    options_operator._forward(
-        q[:, :, :1], long, long, *options_operator.flat(options._replace(offsets=None)), 0.1, False
-    )
+        options_operator._forward(long, long, long, *options_operator.flat(options._replace(left=None)), False)
+    options_operator._forward(q[:, :, :1], long, long, *options_operator.flat(options._replace(offsets=None)), False)
     torch.use_deterministic_algorithms(False)
 
 

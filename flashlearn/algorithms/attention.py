@@ -17,7 +17,7 @@ q is (B, H_q, N_q, D), k and v are (B, H_kv, N_k, D) with H_q a multiple of H_kv
 float32 or float64; the output is shaped and typed as q. `causal` lets query i attend to the keys j <= i + N_k - N_q
 (the last query attends to all), `window` = (left, right) those from i + N_k - N_q - left to i + N_k - N_q + right, None for
 no limit on a side (see `flashlearn.core.mask`); `scale` is 1 / sqrt(D) unless given. `documents`, `key_range`, `softcap`,
-`alibi` and `sinks` are those of `flashlearn.algorithms.problem.More`. Computed in float32, float64 for float64.
+`alibi` and `sinks` are those of `flashlearn.core.options.More`. Computed in float32, float64 for float64.
 
 NaN and inf: a hidden key weighs 0, and 0 times NaN is NaN. One in V reaches all queries that are multiplied with its
 block: in standard_attention every query. One in K or V reaches their gradients. Keys outside of `key_range` may hold anything.
@@ -38,11 +38,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 from torch import Tensor
 
 from flashlearn.algorithms import captions
-from flashlearn.algorithms.problem import AttentionOptions, More, Problem, start
+from flashlearn.algorithms.problem import Problem, start
 from flashlearn.core.hbm import HBM, OnChip
 from flashlearn.core.inputs import check_block, check_bool
 from flashlearn.core.mask import Window
 from flashlearn.core.numerics import INF, Span, T, divide, exp_diff, log_sum_exp, maximum, row_max, spans
+from flashlearn.core.options import AttentionKwargs, More
 from flashlearn.core.steps import Step, run
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def standard_attention(
     return run(standard_attention_steps(q, k, v, causal=causal, window=window, scale=scale, **more))
 
 
-def standard_attention_steps(q: Tensor, k: Tensor, v: Tensor, **more: Unpack[AttentionOptions]) -> Iterator[Step]:
+def standard_attention_steps(q: Tensor, k: Tensor, v: Tensor, **more: Unpack[AttentionKwargs]) -> Iterator[Step]:
     """One step per operation, each on whole matrices: scores, softmax, weighted sum (FA-1, Algorithm 0).
 
     S and P are stored in the dtype of q. `on_chip` is empty: how a library cuts each operation is its affair.
@@ -90,7 +91,7 @@ def two_pass_attention(
 
 
 def two_pass_attention_steps(
-    q: Tensor, k: Tensor, v: Tensor, *, block_k: int = 1, recompute: bool = False, **more: Unpack[AttentionOptions]
+    q: Tensor, k: Tensor, v: Tensor, *, block_k: int = 1, recompute: bool = False, **more: Unpack[AttentionKwargs]
 ) -> Iterator[Step]:
     """One step per block of keys and pass, for all queries at once; then one that writes O.
 
@@ -135,7 +136,7 @@ def one_pass_attention(
 
 
 def one_pass_attention_steps(
-    q: Tensor, k: Tensor, v: Tensor, *, block_k: int = 1, normalised: bool = False, **more: Unpack[AttentionOptions]
+    q: Tensor, k: Tensor, v: Tensor, *, block_k: int = 1, normalised: bool = False, **more: Unpack[AttentionKwargs]
 ) -> Iterator[Step]:
     """One step per block of keys, for all queries at once; then one that writes O.
 

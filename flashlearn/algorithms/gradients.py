@@ -29,19 +29,12 @@ from torch import Tensor
 
 from flashlearn.algorithms import captions
 from flashlearn.algorithms.attention import load_scores, softmax_of
-from flashlearn.algorithms.problem import (
-    PER_HEAD,
-    AttentionOptions,
-    Fixed,
-    More,
-    Problem,
-    backward_shapes,
-    matrix_shapes,
-)
+from flashlearn.algorithms.problem import PER_HEAD, Problem, backward_shapes, matrix_shapes
 from flashlearn.core.hbm import HBM, OnChip
 from flashlearn.core.inputs import check_float, check_like, check_together
 from flashlearn.core.mask import Window
 from flashlearn.core.numerics import accumulator
+from flashlearn.core.options import AttentionKwargs, Fixed, More
 from flashlearn.core.steps import Step, run
 
 if TYPE_CHECKING:
@@ -137,7 +130,7 @@ def attention_backward(
 ) -> tuple[Queries, Keys, Keys]: ...
 @overload
 def attention_backward(
-    do: Queries, q: Queries, k: Keys, v: Keys, *, stored: Pairs | None = None, **options: Unpack[AttentionOptions]
+    do: Queries, q: Queries, k: Keys, v: Keys, *, stored: Pairs | None = None, **options: Unpack[AttentionKwargs]
 ) -> tuple[Tensor, ...]: ...
 def attention_backward(
     do: Queries, q: Queries, k: Keys, v: Keys, *, causal: bool = False, window: Window | None = None,
@@ -156,7 +149,7 @@ def attention_backward(
 
 
 def attention_backward_steps(
-    do: Tensor, q: Tensor, k: Tensor, v: Tensor, *, stored: Tensor | None = None, **more: Unpack[AttentionOptions]
+    do: Tensor, q: Tensor, k: Tensor, v: Tensor, *, stored: Tensor | None = None, **more: Unpack[AttentionKwargs]
 ) -> Iterator[Step]:
     """One step per operation, on whole matrices: seven, 5 of them matrix products; with P `stored` five, 4 products.
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
 from flashlearn.core.hbm import HBM, OnChip
 from flashlearn.core.inputs import Sizes, check_qkv
-from flashlearn.core.mask import KeyRange, Mask, Window
+from flashlearn.core.mask import Mask
 from flashlearn.core.numerics import INF, Span, accumulator, maximum
+from flashlearn.core.options import AttentionKwargs, AttentionOptions
 from flashlearn.core.scores import Scores
 from flashlearn.core.steps import Step
 
@@ -20,50 +21,13 @@ from flashlearn.core.steps import Step
 PER_HEAD = {"sinks": "dsinks", "alibi": "dslopes"}
 
 
-class _Shared(TypedDict, total=False):
-    documents: Tensor | None
-    key_range: KeyRange | None
-    softcap: float | None
-
-
-class More(_Shared, total=False):
-    """What every algorithm and its gradients take besides `causal`, `window` and `scale`, all None unless given.
-
-    documents   offsets (n + 1,) int32, 0 .. N, of texts packed into one sequence: tokens attend to their own text; N_q = N_k
-    key_range   (start, stop), each (B,) int32: the keys that exist in each sequence of a batch, padded on either side
-    softcap     c: scores become c tanh(score / c)
-    alibi       (H_q,) float32: score - alibi |i + N_k - N_q - j|
-    sinks       (H_q,) float32: one more term e^sink in the sum of every row, with a value of 0. To merge results over
-                parts of the keys by (o, lse), give the sinks to one part alone: each part counts them
-
-    `alibi` and `sinks` in 16 bits are converted to float32, the dtype of their gradients. A score is scaled, capped,
-    lowered with distance, hidden or not, in this order; then comes the sink. See `flashlearn.core.mask` and
-    `flashlearn.core.scores`.
-    """
-
-    alibi: Tensor | None
-    sinks: Tensor | None
-
-
-class Fixed(_Shared, total=False):
-    """The options that have no gradient: `causal` is False, `window` None and `scale` 1 / sqrt(D) unless given."""
-
-    causal: bool
-    window: Window | None
-    scale: float | None
-
-
-class AttentionOptions(Fixed, More, total=False):
-    """All options of attention."""
-
-
 @dataclass(frozen=True, eq=False)
 class Problem:
     """What every algorithm of attention needs to know besides its matrices, which only `HBM` hands out."""
 
     sizes: Sizes
+    options: AttentionOptions
     mask: Mask
-    scores: Scores
     given: dict[str, Tensor]
 
     @classmethod
@@ -73,18 +37,16 @@ class Problem:
         k: Tensor,
         v: Tensor,
         matrices: Mapping[str, Tensor] | None = None,
-        **more: Unpack[AttentionOptions],
+        **more: Unpack[AttentionKwargs],
     ) -> Problem:
         """Check the tensors and options that all algorithms share; `matrices` are further ones by name."""
-        for name in more.keys() - AttentionOptions.__annotations__.keys():
-            raise TypeError(f"expected options of {', '.join(AttentionOptions.__annotations__)}, got {name!r}")
-        sizes, band = check_qkv(q, k, v), (more.get("causal", False), more.get("window"))
-        mask = Mask.of(sizes, *band, more.get("documents"), more.get("key_range"))
-        scores = Scores.of(sizes, q, more.get("scale"), more.get("softcap"), more.get("alibi"), more.get("sinks"))
-        per_head = {name: t[None, :, None, None] for name in PER_HEAD if (t := getattr(scores, name)) is not None}
+        sizes = check_qkv(q, k, v)
+        options = AttentionOptions.of(sizes, q, **more)
+        mask = options.mask(sizes)
+        per_head = {name: t[None, :, None, None] for name in PER_HEAD if (t := getattr(options, name)) is not None}
         if mask.key_range is not None:  # what does not exist may hold anything, and 0 times NaN is NaN
             k, v = (t.masked_fill(~mask.exist((0, sizes.N_k), t.device).mT, 0) for t in (k, v))
-        return cls(sizes, mask, scores, {"Q": q, "K": k, "V": v, **(matrices or {}), **per_head})
+        return cls(sizes, options, mask, {"Q": q, "K": k, "V": v, **(matrices or {}), **per_head})
 
     @property
     def dtype(self) -> torch.dtype:
@@ -96,7 +58,11 @@ class Problem:
 
     @property
     def scale(self) -> float:
-        return self.scores.scale
+        return self.options.scale
+
+    @property
+    def scores(self) -> Scores:
+        return self.options.scores
 
     @property
     def learned(self) -> list[str]:

@@ -31,18 +31,19 @@ from torch import Tensor
 
 from flashlearn.algorithms import captions
 from flashlearn.algorithms.attention import online_update
-from flashlearn.algorithms.problem import AttentionOptions, More, Problem, start
+from flashlearn.algorithms.problem import Problem, start
 from flashlearn.core.hbm import HBM, OnChip
 from flashlearn.core.inputs import Sizes, check_block, check_blocks, check_bool, check_count
 from flashlearn.core.mask import Mask, Window
 from flashlearn.core.numerics import Span, divide, exp_diff, log_sum_exp, maximum, row_max, spans
+from flashlearn.core.options import AttentionKwargs, More
 from flashlearn.core.steps import Step, run
 
 if TYPE_CHECKING:
     from flashlearn.core.shapes import Keys, PerQuery, Queries
 
 
-class TiledOptions(AttentionOptions, total=False):
+class TiledOptions(AttentionKwargs, total=False):
     """All options of attention by tiles."""
 
     block_q: int
@@ -59,7 +60,7 @@ def tiled_attention_v1(
 
 
 def tiled_attention_v1_steps(
-    q: Tensor, k: Tensor, v: Tensor, *, block_q: int = 64, block_k: int = 64, **more: Unpack[AttentionOptions]
+    q: Tensor, k: Tensor, v: Tensor, *, block_q: int = 64, block_k: int = 64, **more: Unpack[AttentionKwargs]
 ) -> Iterator[Step]:
     """One step per visited pair (K_j, Q_i), j outside, after one that initialises O, m and l in HBM.
 
@@ -75,7 +76,7 @@ def tiled_attention_v1_steps(
 
 
 def tiled_attention_v1_lines(
-    q: Tensor, k: Tensor, v: Tensor, *, block_q: int = 64, block_k: int = 64, **more: Unpack[AttentionOptions]
+    q: Tensor, k: Tensor, v: Tensor, *, block_q: int = 64, block_k: int = 64, **more: Unpack[AttentionKwargs]
 ) -> Iterator[Step]:
     """The run of `tiled_attention_v1_steps` line by line: a step for each of lines 8 to 13 of the paper's Algorithm 1.
 
@@ -162,7 +163,7 @@ def tiled_attention_v2(
 
 def tiled_attention_v2_steps(
     q: Tensor, k: Tensor, v: Tensor, *,
-    block_q: int = 64, block_k: int = 64, return_lse: bool = False, **more: Unpack[AttentionOptions],
+    block_q: int = 64, block_k: int = 64, return_lse: bool = False, **more: Unpack[AttentionKwargs],
 ) -> Iterator[Step]:  # fmt: skip
     """One step per visited pair (Q_i, K_j), i outside; the last of each row block writes O_i and lse.
 

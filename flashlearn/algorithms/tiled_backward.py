@@ -29,12 +29,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from flashlearn.algorithms import captions
-from flashlearn.algorithms.problem import PER_HEAD, AttentionOptions, Fixed, More, Problem, backward_shapes
+from flashlearn.algorithms.problem import PER_HEAD, Problem, backward_shapes
 from flashlearn.algorithms.tiled import count_visits
 from flashlearn.core.hbm import HBM, OnChip
 from flashlearn.core.inputs import check_blocks, check_bool, check_like
 from flashlearn.core.mask import Window
 from flashlearn.core.numerics import Span, exp_diff, spans, wide
+from flashlearn.core.options import AttentionKwargs, Fixed, More
 from flashlearn.core.steps import Step, run
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def tiled_attention_backward(
 @overload
 def tiled_attention_backward(
     do: Queries, q: Queries, k: Keys, v: Keys, o: Queries, lse: PerQuery, *,
-    block_q: int, block_k: int, fused: bool = False, **options: Unpack[AttentionOptions],
+    block_q: int, block_k: int, fused: bool = False, **options: Unpack[AttentionKwargs],
 ) -> tuple[Tensor, ...]: ...  # fmt: skip
 def tiled_attention_backward(
     do: Queries, q: Queries, k: Keys, v: Keys, o: Queries, lse: PerQuery, *, block_q: int, block_k: int,
@@ -73,7 +74,7 @@ def tiled_attention_backward(
 
 def tiled_attention_backward_steps(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *,
-    block_q: int, block_k: int, fused: bool = False, **more: Unpack[AttentionOptions],
+    block_q: int, block_k: int, fused: bool = False, **more: Unpack[AttentionKwargs],
 ) -> Iterator[Step]:  # fmt: skip
     """One step per block of delta, then one per visited pair of blocks and pass.
 

@@ -24,32 +24,15 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from flashlearn.core.inputs import Sizes, resolve_scale
 from flashlearn.core.numerics import T
 
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """How scores are made of products; alibi and sinks are (H_q,) in float32 (float64 will do for float64)."""
+    """How scores are made of products, before slopes and mask."""
 
     scale: float
     softcap: float | None = None
-    alibi: Tensor | None = None
-    sinks: Tensor | None = None
-
-    @classmethod
-    def of(
-        cls,
-        sizes: Sizes,
-        q: Tensor,
-        scale: float | None = None,
-        softcap: float | None = None,
-        alibi: Tensor | None = None,
-        sinks: Tensor | None = None,
-    ) -> Scores:
-        """What a caller asked for. TypeError, ValueError if an option is not what it should be."""
-        alibi, sinks = per_head(alibi, "alibi", sizes.H_q, q), per_head(sinks, "sinks", sizes.H_q, q)
-        return cls(resolve_scale(scale, sizes.D), check_softcap(softcap), alibi, sinks)
 
     def cap(self, product: T) -> T:
         """a = c tanh(scale q.k / c), or scale q.k without a cap."""

@@ -38,6 +38,7 @@ from torch import Tensor
 from flashlearn.core.inputs import DTYPES, Sizes, check_block, check_blocks, check_bool, check_count
 from flashlearn.core.mask import KeyRange, Mask, Window
 from flashlearn.core.numerics import Span, accumulator, spans
+from flashlearn.core.options import AttentionOptions
 from flashlearn.core.steps import Step, each_step, hbm_bytes, matmul_flops, record
 
 fp16, fp32 = torch.float16, torch.float32
@@ -419,8 +420,11 @@ class _Setting:
             check_heads(H, H_kv)
         dtype = options.get("dtype", fp16)
         check_float_dtype(dtype)
-        band, there = (options.get("causal", False), options.get("window")), options.get("key_range")
-        mask = Mask.of(Sizes(B, H, key_heads, N_q, N_k, D), *band, options.get("documents"), there)
+        problem = Sizes(B, H, key_heads, N_q, N_k, D)
+        mask = AttentionOptions.of(
+            problem, causal=options.get("causal", False), window=options.get("window"),
+            documents=options.get("documents"), key_range=options.get("key_range"),
+        ).mask(problem)  # fmt: skip
         blocks = options.get("block_q", block_q), options.get("block_k", block_k)
         check_blocks(*blocks)
         return cls(B * H, B * key_heads, mask, dtype, *blocks)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from flashlearn.core.inputs import check_bool, check_qkv, dual
 from flashlearn.core.mask import KeyRange, Window, limits
+from flashlearn.core.options import plain_options
 from flashlearn.fast.decode import decode
 from flashlearn.fast.dispatch import allow_tf32, choose_backward, choose_forward, must_widen, why_not_tma
 from flashlearn.fast.interpreter_warning import warn_if_slow
@@ -116,10 +117,10 @@ def flash_attention(
     else:
         options = options_of(
             q, check_qkv(q, k, v), causal=causal, window=window, documents=documents, key_range=key_range,
-            softcap=softcap, alibi=alibi, sinks=sinks, check=check,
+            softcap=softcap, alibi=alibi, sinks=sinks, scale=scale, check=check,
         )  # fmt: skip
         differentiated(q, k, v, *(t for t in (alibi, sinks) if t is not None))
-        o, lse = once_differentiable(general_forward, q, k, v, *flat(options), scale, check)
+        o, lse = once_differentiable(general_forward, q, k, v, *flat(options), check)
     return (o, lse) if return_lse else o
 
 
@@ -189,10 +190,10 @@ def _run_forward(q, k, v, causal, scale, with_lse):
     choice = choose_forward(q, k, v, causal=causal, scale=scale)
     if choice.name == "portable":
         if INTERPRETED:
-            warn_if_slow(q, k, causal=causal)
+            warn_if_slow(q, k, plain_options(q.shape[-1], scale, causal))
         return attention_forward_portable(q, k, v, causal=causal, scale=scale, allow_tf32=allow_tf32(q))
     if choice.name == "decode":
-        return decode(q, k, v, causal, scale, allow_tf32=allow_tf32(q), with_lse=with_lse)
+        return decode(q, k, v, plain_options(q.shape[-1], scale, causal), allow_tf32=allow_tf32(q), with_lse=with_lse)
     from flashlearn.fast.hopper.forward import attention_forward_hopper
 
     return attention_forward_hopper(q, k, v, causal=causal, scale=scale, **choice.options)
@@ -229,7 +230,7 @@ def _run_backward(do, dlse, q, k, v, o, lse, causal, scale):
     choice = choose_backward(q, k, v, scale=scale)
     if choice.name == "portable":
         if INTERPRETED:
-            warn_if_slow(q, k, causal=causal, back=True)
+            warn_if_slow(q, k, plain_options(q.shape[-1], scale, causal), back=True)
         return attention_backward_portable(
             do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, allow_tf32=allow_tf32(q)
         )

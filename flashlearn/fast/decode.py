@@ -22,12 +22,13 @@ import triton.language as tl
 from torch import Tensor
 
 from flashlearn.core.inputs import check_block, check_bool, check_qkv
+from flashlearn.core.options import AttentionOptions, plain_options
 from flashlearn.fast.dependent_launch import dependent, launch_dependents, wait_for_previous
 from flashlearn.fast.launcher import current_stream, launch, sm_count
 from flashlearn.fast.online_softmax import LN_2, NOTHING, merge_parts, online_softmax_update, with_sink
 from flashlearn.fast.portable.launches import PortableLaunch, shared_memory
 from flashlearn.fast.portable.masks import is_visible, keys_seen, keys_seen_by_all, keys_there
-from flashlearn.fast.portable.options import PLAIN, Options
+from flashlearn.fast.portable.options import check_options, compiled_for, masks_and_slopes
 from flashlearn.fast.portable.scores import scored
 from flashlearn.fast.target import INTERPRETED, check_grid, check_head_dim, check_runnable, padded, resolve_scale
 
@@ -48,7 +49,7 @@ def attention_decode_kernel(
     stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd,
     stride_ob, stride_oh, stride_om, stride_od,
-    # sizes; what hides keys and changes scores, as in `Options`: None where nothing does
+    # sizes; what hides keys and changes scores, as in `AttentionOptions`: None where nothing does
     N_q, N_k, group,
     key_start_ptr, key_stop_ptr, alibi_ptr, left, right, scale, softcap, sinks_ptr,
     HEAD_DIM: tl.constexpr,
@@ -219,7 +220,8 @@ def merge(
 
 def attention_decode(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None,
-    splits: int | None = None, one_launch: bool | None = None, allow_tf32: bool = False, options: Options = PLAIN,
+    splits: int | None = None, one_launch: bool | None = None, allow_tf32: bool = False,
+    options: AttentionOptions | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """O = softmax(Q K^T scale) V and lse, as `attention_forward` gives them, for few queries and many keys.
 
@@ -228,7 +230,7 @@ def attention_decode(
     splits: into how many pieces the keys of a head are cut, as many as fill the GPU unless given.
     one_launch: whether the last program of a key head merges its splits, or a second kernel all of them.
     Unless given: in one launch on a GPU, where there is little to merge and no CUDA graph is being captured.
-    options: masks and scores, all but documents and packed sequences.
+    options: these in place of `causal` and `scale`, all but documents and packed sequences.
     HBM: K and V, of a window alone what is seen, once per key head, Q once per split; (o, lse) of every split in float32, written and read; O
     and lse once. A single split writes O and lse at once. Source: Dao et al. 2023.
     """
@@ -244,19 +246,20 @@ def attention_decode(
         check_bool(one_launch, "one_launch")
     check_bool(causal, "causal")
     check_bool(allow_tf32, "allow_tf32")
-    options.check_heads(q)
+    options = options or plain_options(size.D, resolve_scale(scale, size.D), causal)
+    check_options(options, q)
     if options.offsets is not None:
         raise ValueError(
             "expected options without offsets, got some: documents need N_q = N_k, and decoding has fewer queries"
         )
-    o, lse = decode(q, k, v, causal, resolve_scale(scale, size.D), splits, one_launch, allow_tf32, options=options)
+    o, lse = decode(q, k, v, options, splits, one_launch, allow_tf32)
     assert lse is not None  # requested
     return o, lse
 
 
 def decode(
-    q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float, splits: int | None = None,
-    one_launch: bool | None = None, allow_tf32: bool = False, with_lse: bool = True, options: Options = PLAIN,
+    q: Tensor, k: Tensor, v: Tensor, options: AttentionOptions, splits: int | None = None,
+    one_launch: bool | None = None, allow_tf32: bool = False, with_lse: bool = True,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """`attention_decode` after its checks, and None for an lse that nobody wants: the host's part is to take little."""
     (B, H_q, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
@@ -266,33 +269,25 @@ def decode(
     lse = q.new_empty((B, H_q, N_q), dtype=torch.float32) if with_lse else None
     if not B * H_q * N_q:
         return o, lse
-    kept = not (INTERPRETED or torch.cuda.is_current_stream_capturing())
-    if one_launch is None:
-        one_launch = kept and group * N_q * splits * D <= MERGED_BY_ONE
     finished = None
     parts: tuple[Tensor, Tensor | None]
     if splits == 1 and o.is_contiguous():  # nothing to merge
         one_launch, parts = False, (o, lse)
-    elif one_launch:
-        rows = B * H_q * N_q * splits
-        o_parts, lse_parts, finished = workspace(device, kept, rows * D, rows, B * H_kv)
-        parts = (o_parts, lse_parts)
     else:
-        parts = (
-            q.new_empty((B, H_q, N_q, splits, D), dtype=torch.float32),
-            q.new_empty((B, H_q, N_q, splits), dtype=torch.float32),
-        )
+        one_launch, *parts, finished = room_for_parts(q, H_kv, splits, one_launch)  # type: ignore[assignment]
     merged = (o, lse, finished) if one_launch else (None, None, None)
     strides = (q.stride(), k.stride(), v.stride(), o.stride())
     aligned = (q.data_ptr() % 16, k.data_ptr() % 16, v.data_ptr() % 16)
-    constants, compiled_with = decode_constants(group * N_q, D, q.dtype.itemsize, kind, causal, allow_tf32, one_launch)
+    constants, compiled_with = decode_constants(
+        group * N_q, D, q.dtype.itemsize, kind, options.causal, allow_tf32, one_launch
+    )
     launch(
         attention_decode_kernel, check_grid((splits, H_kv, B)),
         (
             q, k, v, *parts, *merged, *strides[0], *strides[1], *strides[2], *strides[3],
-            N_q, N_k, group, *options.masks_and_slopes(), scale, options.softcap, options.sinks,
+            N_q, N_k, group, *masks_and_slopes(options), options.scale, options.softcap, options.sinks,
         ),
-        constants, key=(q.dtype, parts[0].dtype, parts[1] is None, with_lse, device, strides, aligned, options.key),
+        constants, key=(q.dtype, parts[0].dtype, parts[1] is None, with_lse, device, strides, aligned, compiled_for(options)),
         dependent=dependent(device), **compiled_with,
     )  # fmt: skip
     if parts[0] is not o and not one_launch:
@@ -304,6 +299,21 @@ def decode(
             dependent=dependent(device), num_warps=num_warps,
         )  # fmt: skip
     return o, lse
+
+
+def room_for_parts(
+    q: Tensor, H_kv: int, splits: int, one_launch: bool | None
+) -> tuple[bool, Tensor, Tensor, Tensor | None]:
+    """Whether one launch also merges, o and lse of all splits, float32, and the counters for one launch."""
+    B, H_q, N_q, D = q.shape
+    kept = not (INTERPRETED or torch.cuda.is_current_stream_capturing())
+    if one_launch is None:
+        one_launch = kept and H_q // H_kv * N_q * splits * D <= MERGED_BY_ONE
+    if one_launch:
+        rows = B * H_q * N_q * splits
+        return True, *workspace(q.device, kept, rows * D, rows, B * H_kv)
+    o_parts = q.new_empty((B, H_q, N_q, splits, D), dtype=torch.float32)
+    return False, o_parts, q.new_empty((B, H_q, N_q, splits), dtype=torch.float32), None
 
 
 _workspaces: dict[tuple, tuple[Tensor, Tensor, Tensor]] = {}

@@ -18,9 +18,10 @@ import torch
 import triton
 from torch import Tensor
 
+from flashlearn.core.options import AttentionOptions
 from flashlearn.fast.decode import KEYS_PER_SPLIT, max_rows
 from flashlearn.fast.portable.launches import has_tensor_cores
-from flashlearn.fast.portable.options import Options
+from flashlearn.fast.portable.options import about_seen
 from flashlearn.fast.target import INTERPRETED, padded
 
 HOPPER = (9, 0)  # compute capability
@@ -82,9 +83,11 @@ def hopper_options(N_q: int, D: int, causal: bool) -> dict[str, Any]:
     return options
 
 
-def hopper_options_of_masks(q: Tensor, k: Tensor, options: Options) -> dict[str, Any]:
+def hopper_options_of_masks(q: Tensor, k: Tensor, options: AttentionOptions) -> dict[str, Any]:
     """The options of `attention_forward_hopper` where ranges of keys are seen."""
-    return _of_length(MASKED_HOPPER[hopper_width(q.shape[-1])], options.about_seen(k.shape[2]))
+    sequences = 1 if options.offsets is None else options.offsets[0].numel() - 1
+    seen = about_seen(k.shape[2], options.left, options.right, sequences)
+    return _of_length(MASKED_HOPPER[hopper_width(q.shape[-1])], seen)
 
 
 def _of_length(table: dict[int, dict[str, Any]], N: int) -> dict[str, Any]:
@@ -107,18 +110,18 @@ def choose_backward(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Choice:
 
 
 def choose_with_options(
-    q: Tensor, k: Tensor, v: Tensor, options: Options, *, scale: float, backward: bool = False
+    q: Tensor, k: Tensor, v: Tensor, options: AttentionOptions, *, backward: bool = False
 ) -> Choice:
     """The kernels that `flash_attention` runs with masks and changed scores, forward or backward."""
     if not backward and options.offsets is None and decodes(q, k):
         return DECODE
-    why = _why_not_scores(options) or why_not_hopper(q, k, v, scale=scale)
+    why = _why_not_scores(options) or why_not_hopper(q, k, v, scale=options.scale)
     if why:
         return Choice("portable", {}, why)
     return Choice("hopper", _deterministic() if backward else hopper_options_of_masks(q, k, options), "")
 
 
-def _why_not_scores(options: Options) -> str:
+def _why_not_scores(options: AttentionOptions) -> str:
     """What the Hopper kernels have against these options, or nothing."""
     if options.alibi is not None:
         return "alibi: the Hopper kernels know masks, softcaps and sinks"

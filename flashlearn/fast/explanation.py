@@ -80,18 +80,17 @@ def explain(
     window, causal = without_causal(window, causal, q.shape[2], k.shape[2])
     options = options_of(
         q, check_qkv(q, k, v), causal=causal, window=window, documents=documents, key_range=key_range,
-        softcap=softcap, alibi=alibi, sinks=sinks,
+        softcap=softcap, alibi=alibi, sinks=sinks, scale=scale,
     )  # fmt: skip
     if INTERPRETED:
         check_contents(options, q, k)
     if must_widen(q):
         q, k, v = q.float(), k.float(), v.float()
-    if options.names:
-        forward = choose_with_options(q, k, v, options, scale=scale)
-        backward = choose_with_options(q, k, v, options, scale=scale, backward=True)
-    else:
+    if options.plain:
         forward = choose_forward(q, k, v, causal=causal, scale=scale)
         backward = choose_backward(q, k, v, scale=scale)
+    else:
+        forward, backward = (choose_with_options(q, k, v, options, backward=back) for back in (False, True))
     where = "Triton's interpreter, on the CPU" if INTERPRETED else backend()
     return Explanation(
         f"{where}, Triton {triton.__version__}",

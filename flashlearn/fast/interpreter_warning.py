@@ -13,31 +13,29 @@ from torch import Tensor
 
 from flashlearn.core.mask import Mask
 from flashlearn.core.numerics import spans
+from flashlearn.core.options import AttentionOptions
 from flashlearn.core.pages import PagedSizes
 from flashlearn.fast.portable.launches import IN_INTERPRETER
-from flashlearn.fast.portable.options import PLAIN, Options
 
 STEP, STEP_OF_SCORES = 2e-3, 3e-3  # seconds; Triton 3.7, one core, D 16 to 256, forward and backward
 LIMIT = 1.0  # seconds that a caller waits without a word
 
 
-def warn_if_slow(q: Tensor, k: Tensor, *, causal: bool = False, options: Options = PLAIN, back: bool = False) -> None:
+def warn_if_slow(q: Tensor, k: Tensor, options: AttentionOptions, *, back: bool = False) -> None:
     """Warn if the interpreter takes over a second for the portable kernels, of which the backward pass launches two."""
-    steps = (1 + back) * tile_steps(q, k, *IN_INTERPRETER[:2], causal=causal, options=options)
+    steps = (1 + back) * tile_steps(q, k, *IN_INTERPRETER[:2], options)
     what = "the backward pass of flash_attention" if back else "flash_attention"
-    _warn(what, steps, STEP_OF_SCORES if options.scores else STEP)
+    _warn(what, steps, STEP_OF_SCORES if options.changes_scores else STEP)
 
 
-def tile_steps(
-    q: Tensor, k: Tensor, block_q: int, block_k: int, *, causal: bool = False, options: Options = PLAIN
-) -> int:
+def tile_steps(q: Tensor, k: Tensor, block_q: int, block_k: int, options: AttentionOptions) -> int:
     """How many pairs of a block of queries and a block of keys are visited, over all heads; padding counts as keys."""
     (B, H_q, N_q, _), N_k = q.shape, k.shape[2]
     lengths = [(N_q, N_k)]
     if options.sequences is not None:
         queries_of, keys_of = (offsets.diff().tolist() for offsets in options.sequences)
         lengths = list(zip(queries_of, keys_of, strict=True))
-    masks = [Mask(n, N, options.left, 0 if causal else options.right) for n, N in lengths]
+    masks = [Mask(n, N, options.left, options.right) for n, N in lengths]
     return B * H_q * sum(len(m.key_blocks(rows, block_k)) for m in masks for rows in spans(m.N_q, block_q))
 
 

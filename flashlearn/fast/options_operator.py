@@ -1,7 +1,7 @@
 """`flash_attention` with masks and changed scores: two operators beside the plain ones, which stay as short as they were.
 
-`flashlearn::general_forward` and its derivative `flashlearn::general_backward` take everything that `Options` names.
-They run the Hopper kernels where these apply, for few queries that of decoding, otherwise the portable ones. Operators take flat arguments: `FLAT` says which.
+`flashlearn::general_forward` and its derivative `flashlearn::general_backward` take everything that `AttentionOptions`
+names. They run the Hopper kernels where these apply, for few queries that of decoding, otherwise the portable ones. Operators take flat arguments: `FLAT` says which.
 """
 
 from __future__ import annotations
@@ -15,27 +15,26 @@ from torch._subclasses.fake_tensor import is_fake
 from torch.utils.flop_counter import register_flop_formula
 
 from flashlearn.core.inputs import Sizes, check_bool
-from flashlearn.core.mask import KeyRange, Window, check_documents, check_key_range, check_one_length, limits
-from flashlearn.core.scores import per_head
+from flashlearn.core.mask import KeyRange, Window, check_documents, check_key_range
+from flashlearn.core.options import AttentionOptions
 from flashlearn.fast.decode import decode
 from flashlearn.fast.dispatch import allow_tf32, choose_with_options, must_widen
 from flashlearn.fast.interpreter_warning import warn_if_slow
 from flashlearn.fast.portable.backward import BackwardCall, attention_gradients
 from flashlearn.fast.portable.forward import attention_forward_portable
-from flashlearn.fast.portable.options import Options
 from flashlearn.fast.target import INTERPRETED, check_softcap
 
 FLAT = (
     "Tensor? sinks, Tensor? alibi, Tensor? offsets_q, Tensor? offsets_k, Tensor? key_start, Tensor? key_stop, "
-    "int? left, int? right, float? softcap"
+    "int? left, int? right, float? softcap, float scale"
 )
 torch.library.define(
     "flashlearn::general_forward",
-    f"(Tensor q, Tensor k, Tensor v, {FLAT}, float scale, bool check) -> (Tensor, Tensor)",
+    f"(Tensor q, Tensor k, Tensor v, {FLAT}, bool check) -> (Tensor, Tensor)",
 )
 torch.library.define(
     "flashlearn::general_backward",
-    f"(Tensor do, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, {FLAT}, float scale, bool slopes)"
+    f"(Tensor do, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, {FLAT}, bool slopes)"
     " -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 
@@ -43,31 +42,32 @@ torch.library.define(
 def options_of(
     q: Tensor, size: Sizes, *, causal: bool = False, window: Window | None = None, documents: Tensor | None = None,
     key_range: KeyRange | None = None, softcap: float | None = None, alibi: Tensor | None = None,
-    sinks: Tensor | None = None, check: bool = False,
-) -> Options:  # fmt: skip
+    sinks: Tensor | None = None, scale: float | None = None, check: bool = False,
+) -> AttentionOptions:  # fmt: skip
     """What a caller of `flash_attention` requested; of tensors all is checked that the host knows.
 
     Offsets, starts and stops themselves are looked at by the operator, with `check` or in the interpreter: there the
     tensors have contents, also where a compiler traces the call.
     """
     check_bool(check, "check")
-    left, right = limits(window, causal, size.N_q, size.N_k)  # less than these, so 32 bits hold them
-    offsets = None
+    options = AttentionOptions.of(  # left and right are less than the lengths, so 32 bits hold them
+        size, q, causal=causal, window=window, documents=documents, key_range=key_range, scale=scale,
+        softcap=check_softcap(softcap), alibi=alibi, sinks=sinks,
+    )  # fmt: skip
     if documents is not None:
-        check_one_length(size.N_q, size.N_k)
-        check_offsets(q, documents, size.N_q, "documents")
-        offsets = (documents, None)
-    if key_range is not None:
-        check_key_range(key_range, size.B, size.N_k, check=False)
-        for side, ends in zip(("start", "stop"), key_range, strict=True):
-            check_on_device_of(q, ends, f"the {side} of key_range")
-    alibi, sinks = per_head(alibi, "alibi", size.H_q, q), per_head(sinks, "sinks", size.H_q, q)
-    return Options(left, right, offsets, key_range, check_softcap(softcap), alibi, sinks)
+        check_place(q, documents, size.N_q, "documents")
+    for side, ends in zip(("start", "stop"), key_range or (), strict=key_range is not None):
+        check_on_device_of(q, ends, f"the {side} of key_range")
+    return options
 
 
 def check_offsets(q: Tensor, offsets: Tensor, N: int, name: str) -> None:
     """Reject what are no offsets of sequences that N tokens are cut into, as far as the host knows."""
     check_documents(offsets, N, check=False, name=name)
+    check_place(q, offsets, N, name)
+
+
+def check_place(q: Tensor, offsets: Tensor, N: int, name: str) -> None:
     check_on_device_of(q, offsets, name)
     if len(offsets) == 1 and N:
         raise ValueError(f"expected {name} to end at N = {N}, got no sequence")
@@ -78,21 +78,27 @@ def check_on_device_of(q: Tensor, t: Tensor, name: str) -> None:
         raise ValueError(f"expected {name} on the device of q, {q.device}, got {t.device}")
 
 
-def flat(options: Options) -> tuple:
-    """The options in the order of `FLAT`."""
+def flat(options: AttentionOptions) -> tuple:
+    """The options in the order of `FLAT`; their widths are those of q and v."""
     offsets, there = options.offsets or (None, None), options.key_range or (None, None)
-    return options.sinks, options.alibi, *offsets, *there, options.left, options.right, options.softcap
+    return (
+        options.sinks, options.alibi, *offsets, *there, options.left, options.right, options.softcap, options.scale,
+    )  # fmt: skip
 
 
-def unflat(given: Iterable) -> Options:
+def unflat(q: Tensor, v: Tensor, given: Iterable) -> AttentionOptions:
     """The options from what `flat` made of them, their tensors contiguous."""
     together: list[Any] = [t.contiguous() if isinstance(t, Tensor) else t for t in given]
-    sinks, alibi, offsets_q, offsets_k, start, stop, left, right, softcap = together
+    sinks, alibi, offsets_q, offsets_k, start, stop, left, right, softcap, scale = together
     offsets = None if offsets_q is None else (offsets_q, offsets_k)
-    return Options(left, right, offsets, None if start is None else (start, stop), softcap, alibi, sinks)
+    key_range = None if start is None else (start, stop)
+    return AttentionOptions(
+        q.shape[-1], v.shape[-1], scale, left=left, right=right, offsets=offsets, key_range=key_range,
+        softcap=softcap, alibi=alibi, sinks=sinks,
+    )  # fmt: skip
 
 
-def check_contents(options: Options, q: Tensor, k: Tensor) -> None:
+def check_contents(options: AttentionOptions, q: Tensor, k: Tensor) -> None:
     """Reject offsets and ranges that are not what they should be: a GPU is waited for."""
     if options.offsets is not None:
         queries_of, keys_of = options.offsets
@@ -105,29 +111,28 @@ def check_contents(options: Options, q: Tensor, k: Tensor) -> None:
 
 def _forward(q, k, v, *given):
     """o, shaped as q, and lse (B, H_q, N_q)."""
-    *which, scale, check = given
-    options = unflat(which)
+    *which, check = given
+    options = unflat(q, v, which)
     if check or INTERPRETED:
         check_contents(options, q, k)
     with torch.cuda.device_of(q):  # kernels are launched on the current device
         if must_widen(q):
-            o, lse = _run_forward(q.float(), k.float(), v.float(), scale, options)
+            o, lse = _run_forward(q.float(), k.float(), v.float(), options)
             return torch.empty_like(q).copy_(o), lse
-        return _run_forward(q, k, v, scale, options)
+        return _run_forward(q, k, v, options)
 
 
-def _run_forward(q, k, v, scale, options: Options):
-    causal, tf32 = options.right == 0, allow_tf32(q)
-    choice = choose_with_options(q, k, v, options, scale=scale)
+def _run_forward(q, k, v, options: AttentionOptions):
+    choice = choose_with_options(q, k, v, options)
     if choice.name == "decode":
-        return decode(q, k, v, causal, scale, allow_tf32=tf32, options=options)
+        return decode(q, k, v, options, allow_tf32=allow_tf32(q))
     if choice.name == "hopper":
         from flashlearn.fast.hopper.masked import masked_forward
 
-        return masked_forward(q, k, v, scale, options, **choice.options)
+        return masked_forward(q, k, v, options, **choice.options)
     if INTERPRETED:
-        warn_if_slow(q, k, causal=causal, options=options)
-    return attention_forward_portable(q, k, v, causal=causal, scale=scale, allow_tf32=tf32, options=options)
+        warn_if_slow(q, k, options)
+    return attention_forward_portable(q, k, v, allow_tf32=allow_tf32(q), options=options)
 
 
 @torch.library.register_fake("flashlearn::general_forward")
@@ -137,27 +142,26 @@ def _(q, k, v, *given):
 
 def _backward(do, dlse, q, k, v, o, lse, *given):
     """dq, dk, dv, shaped as q, k and v; dsinks and dalibi, (H_q,) float32, or (0,) where they are not to be had."""
-    *which, scale, slopes = given
-    options = unflat(which)
-    how = BackwardCall(options.right == 0, scale, allow_tf32(q), options=options, slopes=slopes)
+    *which, slopes = given
+    how = BackwardCall(unflat(q, v, which), allow_tf32(q), slopes=slopes)
     matrices = (do, q, k, v, o)
     if must_widen(q):
         matrices = tuple(t.float() for t in matrices)
     with torch.cuda.device_of(q):
-        *grads, dsinks, dalibi = _run_backward(*matrices, lse, dlse, scale, how)
+        *grads, dsinks, dalibi = _run_backward(*matrices, lse, dlse, how)
     if must_widen(q):
         grads = [torch.empty_like(t).copy_(grad) for t, grad in zip((q, k, v), grads, strict=True)]
     return *grads, *(lse.new_empty(0) if t is None else t for t in (dsinks, dalibi))
 
 
-def _run_backward(do, q, k, v, o, lse, dlse, scale, how: BackwardCall):
-    choice = choose_with_options(q, k, v, how.options, scale=scale, backward=True)
+def _run_backward(do, q, k, v, o, lse, dlse, how: BackwardCall):
+    choice = choose_with_options(q, k, v, how.options, backward=True)
     if choice.name == "hopper":
         from flashlearn.fast.hopper.masked import masked_backward
 
-        return *masked_backward(do, q, k, v, o, lse, dlse, scale, how.options, **choice.options), None
+        return *masked_backward(do, q, k, v, o, lse, dlse, how.options, **choice.options), None
     if INTERPRETED:
-        warn_if_slow(q, k, causal=how.causal, options=how.options, back=True)
+        warn_if_slow(q, k, how.options, back=True)
     return attention_gradients(do, q, k, v, o, lse, dlse, how)
 
 
@@ -171,7 +175,7 @@ def _(do, dlse, q, k, v, o, lse, sinks, *given):
 
 
 def _save_for_backward(ctx, inputs, output):
-    q, k, v, *given, ctx.scale, _ = inputs
+    q, k, v, *given, _ = inputs
     ctx.tensors = [isinstance(t, Tensor) for t in given]
     ctx.others = [t for t in given if not isinstance(t, Tensor)]
     ctx.save_for_backward(q, k, v, *output, *(t for t in given if isinstance(t, Tensor)))
@@ -180,16 +184,14 @@ def _save_for_backward(ctx, inputs, output):
 
 def _differentiate(ctx, do, dlse):
     q, k, v, o, lse, *tensors = ctx.saved_tensors
-    nothing = (None,) * len(ctx.tensors)  # scale and check have no gradient, and of the others sinks and alibi have one
+    nothing = (None,) * (len(ctx.tensors) - 1)  # of options and check: sinks and alibi, the first two, have gradients
     if do is None and dlse is None:
         return None, None, None, None, None, *nothing
     tensors, others = iter(tensors), iter(ctx.others)
     given = [next(tensors) if tensor else next(others) for tensor in ctx.tensors]
     do = torch.zeros_like(o) if do is None else do
     _, _, _, want_sinks, want_slopes, *_ = ctx.needs_input_grad
-    dq, dk, dv, dsinks, dalibi = torch.ops.flashlearn.general_backward(
-        do, dlse, q, k, v, o, lse, *given, ctx.scale, want_slopes
-    )
+    dq, dk, dv, dsinks, dalibi = torch.ops.flashlearn.general_backward(do, dlse, q, k, v, o, lse, *given, want_slopes)
     return dq, dk, dv, dsinks if want_sinks else None, dalibi if want_slopes else None, *nothing
 
 

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from flashlearn.core.inputs import check_bool, dual
 from flashlearn.core.mask import Window, limits
+from flashlearn.core.options import AttentionOptions
 from flashlearn.core.pages import PagedSizes, check_paged, check_paged_numbers
 from flashlearn.core.scores import per_head
 from flashlearn.fast.decode import decode_launch, max_rows
@@ -461,7 +462,16 @@ def flash_attention_paged(
     lengths = lengths.contiguous()  # kernels know no strides of these three
     cu_seqlens_q = None if cu_seqlens_q is None else cu_seqlens_q.contiguous()
     sinks = None if sinks is None else sinks.contiguous().resolve_neg()
-    given = PagedProblem(sizes, left, right, check_softcap(softcap), sinks, resolve_scale(scale, sizes.D))
+    options = AttentionOptions(
+        sizes.D,
+        sizes.D,
+        resolve_scale(scale, sizes.D),
+        left=left,
+        right=right,
+        softcap=check_softcap(softcap),
+        sinks=sinks,
+    )
+    given = PagedProblem(sizes, options)
     with torch.cuda.device_of(q):  # kernels are launched on the current device
         o, lse = paged(q, k_pages, v_pages, page_table, lengths, cu_seqlens_q, given, with_lse=return_lse)
     return (o, lse) if return_lse and lse is not None else o
@@ -489,19 +499,17 @@ def _check_supported(q: Tensor, k_pages: Tensor, v_pages: Tensor, sizes: PagedSi
 
 
 class PagedProblem(NamedTuple):
-    """A problem after its checks: its sizes, how far a query sees, and what becomes of scores."""
+    """A problem after its checks."""
 
     sizes: PagedSizes
-    left: int | None
-    right: int | None
-    softcap: float | None
-    sinks: Tensor | None
-    scale: float
+    options: AttentionOptions
 
     @property
     def window(self) -> tuple[int | None, int | None]:
         """left and right, so small that no sum of them and a length passes 2^31."""
-        left, right = (None if limit is None else min(limit, 2**30) for limit in (self.left, self.right))
+        left, right = (
+            None if limit is None else min(limit, 2**30) for limit in (self.options.left, self.options.right)
+        )
         return left, right
 
 
@@ -600,9 +608,9 @@ def _launch_attention(
 ) -> None:  # fmt: skip
     sizes, launch = given.sizes, plan.launch
     strides = (_strides(q), _strides(results[0]), k_pages.stride(), v_pages.stride())
-    tensors = (q, k_pages, v_pages, *results, page_table, lengths, cu_seqlens_q, given.sinks)
-    capped = given.softcap is not None
-    numbers = (given.scale, given.softcap)
+    tensors = (q, k_pages, v_pages, *results, page_table, lengths, cu_seqlens_q, given.options.sinks)
+    capped = given.options.softcap is not None
+    numbers = (given.options.scale, given.options.softcap)
     launch_kept(
         attention_paged_kernel, (plan.programs, 1, 1),
         (
@@ -640,7 +648,7 @@ def why_not_these_pages(given: PagedProblem, dtype: torch.dtype) -> str:
         return f"pages of {sizes.page} tokens, where the copy engine brings {hopper.PIECE.value} at a time"
     if sizes.D % 8:
         return f"D = {sizes.D}: a key has no whole 16 bytes"
-    if given.right not in (None, 0):
+    if given.options.right not in (None, 0):
         return "a window to the right"
     return "" if sizes.most_keys else "there are no pages"
 
@@ -651,7 +659,7 @@ def _launch_hopper(
 ) -> None:  # fmt: skip
     sizes = given.sizes
     tile = (1, 1, hopper.PIECE.value, hopper.COLUMNS.value)
-    tensors = (q, *results, page_table, lengths, given.sinks)
+    tensors = (q, *results, page_table, lengths, given.options.sinks)
     strides = (*q.stride(), *results[0].stride())
     constants = _constants(given, plan)
     launch_kept(
@@ -659,11 +667,11 @@ def _launch_hopper(
         (
             in_tiles(k_pages, tile), in_tiles(v_pages, tile), *tensors,
             *strides, *_lse_strides(sizes), *page_table.stride(),
-            sizes.N_q, sizes.B, sizes.most_keys, sizes.pages, given.window[0], given.scale, given.softcap,
+            sizes.N_q, sizes.B, sizes.most_keys, sizes.pages, given.window[0], given.options.scale, given.options.softcap,
         ),
         {name: constants[name] for name in ("H_KV", "GROUP", "HEAD_DIM", "LEAST", "BLOCK_B")}
-        | dict(PAGE=sizes.page, CAUSAL=given.right == 0, SPLIT=plan.split, STAGES=hopper.stages(sizes.D)),
-        key=(q.dtype, q.device, strides, page_table.stride(1), given.softcap is None, *_compiled_in(tensors, given)),
+        | dict(PAGE=sizes.page, CAUSAL=given.options.right == 0, SPLIT=plan.split, STAGES=hopper.stages(sizes.D)),
+        key=(q.dtype, q.device, strides, page_table.stride(1), given.options.softcap is None, *_compiled_in(tensors, given)),
         first=with_descriptors, num_warps=4,
     )  # fmt: skip
 
@@ -700,7 +708,7 @@ def _integers(sizes: PagedSizes) -> tuple[int, ...]:
 def _compiled_in(tensors: tuple[Tensor | None, ...], given: PagedProblem) -> tuple:
     """What kernels differ in besides dtype, device and strides: which arguments are there, and how they are aligned."""
     aligned = (None if t is None else t.data_ptr() % 16 for t in tensors)
-    return (*aligned, given.left is None, given.right is None)
+    return (*aligned, given.options.left is None, given.options.right is None)
 
 
 def _strides(t: Tensor) -> tuple[int, ...]:

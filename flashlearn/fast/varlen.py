@@ -62,9 +62,9 @@ def flash_attention_varlen(
         got = f"{len(cu_seqlens_q)} and {len(cu_seqlens_k)}"
         raise ValueError(f"expected as many offsets in cu_seqlens_q as in cu_seqlens_k, got {got}")
     options = options_of(
-        q, size, causal=causal, window=window, softcap=softcap, alibi=alibi, sinks=sinks, check=check
+        q, size, causal=causal, window=window, softcap=softcap, alibi=alibi, sinks=sinks, scale=scale, check=check
     )._replace(offsets=(cu_seqlens_q, cu_seqlens_k))
     differentiated(q, k, v, *(t for t in (alibi, sinks) if t is not None))
-    o, lse = once_differentiable(general_forward, q, k, v, *flat(options), scale, check)
+    o, lse = once_differentiable(general_forward, q, k, v, *flat(options), check)
     o = o[0].transpose(0, 1)
     return (o, lse[0]) if return_lse else o

@@ -72,15 +72,15 @@ def backward(queries: Queries, k: Tensor, v: Tensor, visit: Visit, scale: float)
 def _by_operator(queries: Queries, k: Tensor, v: Tensor, visit: Visit, scale: float) -> tuple[Tensor, Tensor, Tensor]:
     """The derivative that `flash_attention` registers, of the plain operator or of that with masks, by itself."""
     import flashlearn.fast.api  # noqa: F401  registers the operators
+    from flashlearn.core.options import AttentionOptions
     from flashlearn.fast.options_operator import flat
-    from flashlearn.fast.portable.options import Options
 
     do, dlse, q, o, lse = queries
     left, right = limits((visit.left, visit.right), False, q.shape[2], k.shape[2])
     if left is None and right in (None, 0):
         return torch.ops.flashlearn.attention_backward(do, dlse, q, k, v, o, lse, right == 0, scale)
-    options = flat(Options(left, right))
-    return torch.ops.flashlearn.general_backward(do, dlse, q, k, v, o, lse, *options, scale, False)[:3]
+    options = flat(AttentionOptions(q.shape[-1], v.shape[-1], scale, left=left, right=right))
+    return torch.ops.flashlearn.general_backward(do, dlse, q, k, v, o, lse, *options, False)[:3]
 
 
 def _wider(t: Tensor, column: Tensor | float) -> Tensor:

@@ -1,4 +1,4 @@
-"""The Hopper kernels for what `Options` asks of them: windows, documents, packed sequences, padding, sinks and softcaps.
+"""The Hopper kernels for what `AttentionOptions` asks of them: windows, documents, packed sequences, padding, sinks and softcaps.
 
 All of these but sinks and softcaps are ranges of keys (`flashlearn.fast.hopper.ranges`), computed for every call, in one launch.
 """
@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from flashlearn.core.options import AttentionOptions
 from flashlearn.fast.dispatch import why_not_tma
 from flashlearn.fast.hopper.backward import attention_backward_hopper
 from flashlearn.fast.hopper.backward_wide import attention_backward_wide
@@ -17,37 +18,42 @@ from flashlearn.fast.hopper.forward import attention_forward_hopper
 from flashlearn.fast.hopper.ranges import Ranges, attention_ranges
 from flashlearn.fast.hopper.softcap import factor_of
 from flashlearn.fast.portable.backward import gradient_of_sinks
-from flashlearn.fast.portable.options import Options
 
 
-def masked_forward(
-    q: Tensor, k: Tensor, v: Tensor, scale: float, options: Options, **launch: Any
-) -> tuple[Tensor, Tensor]:
+def masked_forward(q: Tensor, k: Tensor, v: Tensor, options: AttentionOptions, **launch: Any) -> tuple[Tensor, Tensor]:
     """o and lse, as `attention_forward_portable` gives them with these options. launch: what `hopper_options_of_masks` gives."""
     ranges = ranges_of(q, k, options, of_keys=False)
     return attention_forward_hopper(
-        q, k, v, causal=False, scale=scale, ranges=ranges, sinks=options.sinks, softcap=options.softcap, **launch
+        q,
+        k,
+        v,
+        causal=False,
+        scale=options.scale,
+        ranges=ranges,
+        sinks=options.sinks,
+        softcap=options.softcap,
+        **launch,
     )
 
 
 def masked_backward(
-    do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, dlse: Tensor | None, scale: float,
-    options: Options, deterministic: bool = False,
+    do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, dlse: Tensor | None,
+    options: AttentionOptions, deterministic: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:  # fmt: skip
     """dq, dk, dv and, if there are sinks, dsinks, as `attention_gradients` gives them with these options."""
     do = do.contiguous() if why_not_tma(do) else do
     ranges = ranges_of(q, k, options, of_keys=True)
-    begun = begin_sums(o, do, lse, factor_of(scale, options.softcap), dlse)
+    begun = begin_sums(o, do, lse, factor_of(options.scale, options.softcap), dlse)
     backward = attention_backward_wide if q.shape[-1] > 128 else attention_backward_hopper
     grads = backward(
-        do, q, k, v, o, lse, causal=False, scale=scale, ranges=ranges, begun=begun, deterministic=deterministic, softcap=options.softcap
+        do, q, k, v, o, lse, causal=False, scale=options.scale, ranges=ranges, begun=begun, deterministic=deterministic, softcap=options.softcap
     )  # fmt: skip
     return *grads, None if options.sinks is None else gradient_of_sinks(
         options.sinks, lse, -begun.rows[:, :, 1, : q.shape[2]]
     )
 
 
-def ranges_of(q: Tensor, k: Tensor, options: Options, *, of_keys: bool) -> Ranges:
+def ranges_of(q: Tensor, k: Tensor, options: AttentionOptions, *, of_keys: bool) -> Ranges:
     """What `attention_ranges` makes of the options: a range for each query, or for each key."""
     return attention_ranges(
         q.shape[2], k.shape[2], q.device, left=options.left, right=options.right, offsets=options.sequences,

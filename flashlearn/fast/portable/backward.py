@@ -27,6 +27,7 @@ import triton.language as tl
 from torch import Tensor
 
 from flashlearn.core.inputs import check_bool
+from flashlearn.core.options import AttentionOptions, plain_options
 from flashlearn.fast.launcher import launch as launch_kept
 from flashlearn.fast.launcher import uninitialised
 from flashlearn.fast.online_softmax import LOG2_E
@@ -41,7 +42,7 @@ from flashlearn.fast.portable.masks import (
     queries_seeing,
     queries_seeing_all,
 )
-from flashlearn.fast.portable.options import PLAIN, Options
+from flashlearn.fast.portable.options import arguments, check_options, compiled_for
 from flashlearn.fast.portable.scores import scored, slope_of
 from flashlearn.fast.target import check_backward, check_grid, check_launch, padded, resolve_scale
 
@@ -92,7 +93,7 @@ def attention_dkdv_portable_kernel(
     stride_dvb, stride_dvh, stride_dvn, stride_dvd,
     # sizes, the factor on Q K^T, and that in the exponent: the same times log2(e), or log2(e) where scores are more
     N_q, N_k, group, scale_out, qk_scale,
-    # what hides keys and changes scores, as in `Options`; None where nothing does
+    # what hides keys and changes scores, as in `AttentionOptions`; None where nothing does
     tiles_ptr, key_start_ptr, key_stop_ptr, alibi_ptr, left, right, scale, softcap,
     HEAD_DIM: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
@@ -246,7 +247,7 @@ def attention_dq_portable_kernel(
     stride_dqb, stride_dqh, stride_dqm, stride_dqd,
     # sizes, the factor on Q K^T, and that in the exponent: the same times log2(e), or log2(e) where scores are more
     N_q, N_k, group, scale_out, qk_scale,
-    # what hides keys and changes scores, as in `Options`; None where nothing does
+    # what hides keys and changes scores, as in `AttentionOptions`; None where nothing does
     tiles_ptr, key_start_ptr, key_stop_ptr, alibi_ptr, left, right, scale, softcap,
     HEAD_DIM: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
@@ -370,19 +371,18 @@ def attention_backward_portable(
     for name, given in (("launch", launch), ("launch_dq", launch_dq)):
         if given is not None:
             check_launch(given, PortableLaunch, least=8, name=name)
-    how = BackwardCall(causal, scale, allow_tf32, launch, launch_dq or launch)
+    options = plain_options(q.shape[-1], resolve_scale(scale, q.shape[-1]), causal)
+    how = BackwardCall(options, allow_tf32, launch, launch_dq or launch)
     return attention_gradients(do, q, k, v, o, lse, dlse, how)[:3]
 
 
 class BackwardCall(NamedTuple):
     """How a backward pass is run, and of what: `slopes`, whether the gradient of alibi is wanted."""
 
-    causal: bool = False
-    scale: float | None = None
+    options: AttentionOptions
     allow_tf32: bool = False
     launch: PortableLaunch | None = None
     launch_dq: PortableLaunch | None = None
-    options: Options = PLAIN
     slopes: bool = False
 
 
@@ -396,21 +396,21 @@ def attention_gradients(
     Extra memory: two float32 per query, three with dalibi, and for dsinks a few while they are summed up.
     """
     size = check_backward(do, q, k, v, o, lse, dlse)
-    options, scale = how.options, resolve_scale(how.scale, size.D)
-    options.check_heads(q)
+    options, scale = how.options, how.options.scale
+    check_options(options, q)
     finite = scale if abs(scale) >= LEAST_SCALE else math.copysign(LEAST_SCALE, scale)
-    in_exponent = 1.0 if options.scores else finite
+    in_exponent = 1.0 if options.changes_scores else finite
     shift, delta = attention_rows(o, do, lse.contiguous(), dlse, in_exponent)
     dq, dk, dv = uninitialised(q), uninitialised(k), uninitialised(v)
     dslope = torch.empty_like(lse) if how.slopes else None
     run_pass = partial(_run_pass, (q, k, v, do), (shift, delta), (scale, in_exponent * LOG2_E), how)
     if dk.numel():
         by = how.launch or portable_launch(DKDV, size.D, q.element_size(), q.device)
-        tiles, of_options = options.arguments(scale, size.N_k, size.N_q, by.block_n, keys=True)
+        tiles, of_options = arguments(options, size.N_k, size.N_q, by.block_n, keys=True)
         run_pass(attention_dkdv_portable_kernel, (tiles, size.H_kv, size.B), (dk, dv), of_options, by)
     if dq.numel():
         by = how.launch_dq or portable_launch(DQ, size.D, q.element_size(), q.device)
-        tiles, of_options = options.arguments(scale, size.N_q, size.N_k, by.block_m)
+        tiles, of_options = arguments(options, size.N_q, size.N_k, by.block_m)
         run_pass(attention_dq_portable_kernel, (tiles, size.H_q, size.B), (dq,), of_options, by, (dslope,))
     dsinks = None if options.sinks is None else gradient_of_sinks(options.sinks, lse, delta)
     return dq, dk, dv, dsinks, None if dslope is None else dslope.sum((0, 2))
@@ -431,7 +431,7 @@ def _run_pass(
     q, k = inputs[:2]
     D = q.shape[-1]
     constants = dict(
-        HEAD_DIM=D, BLOCK_M=by.block_m, BLOCK_N=by.block_n, BLOCK_D=padded(D), CAUSAL=how.causal,
+        HEAD_DIM=D, BLOCK_M=by.block_m, BLOCK_N=by.block_n, BLOCK_D=padded(D), CAUSAL=how.options.causal,
         WIDE=is_wide(by, *strides), PRECISION="tf32" if how.allow_tf32 else "ieee",
     )  # fmt: skip
     aligned = tuple(t.data_ptr() % 16 for t in inputs)
@@ -439,7 +439,7 @@ def _run_pass(
     launch_kept(
         kernel, check_grid(grid),
         (*inputs, *rows, *outputs, *of_rows, *(n for stride in strides for n in stride), *sizes, *factors, *of_options),
-        constants, key=(q.dtype, q.device, strides, aligned, by, how.options.key, how.slopes),
+        constants, key=(q.dtype, q.device, strides, aligned, by, compiled_for(how.options), how.slopes),
         num_warps=by.num_warps, num_stages=by.num_stages, maxnreg=by.registers,
     )  # fmt: skip
 

@@ -25,12 +25,13 @@ import triton.language as tl
 from torch import Tensor
 
 from flashlearn.core.inputs import check_bool, check_qkv
+from flashlearn.core.options import AttentionOptions, plain_options
 from flashlearn.fast.launcher import launch as launch_kept
 from flashlearn.fast.launcher import uninitialised
 from flashlearn.fast.online_softmax import LN_2, LOG2_E, NOTHING, online_softmax_update_of_products, with_sink
 from flashlearn.fast.portable.launches import FORWARD, PortableLaunch, is_wide, portable_launch
 from flashlearn.fast.portable.masks import is_visible, keys_seen, keys_seen_by_all, keys_there, place
-from flashlearn.fast.portable.options import PLAIN, Options
+from flashlearn.fast.portable.options import arguments, check_options, compiled_for
 from flashlearn.fast.portable.scores import scored, slope_of
 from flashlearn.fast.target import check_grid, check_head_dim, check_launch, check_runnable, padded, resolve_scale
 
@@ -96,7 +97,7 @@ def attention_forward_portable_kernel(
     stride_ob, stride_oh, stride_om, stride_od,
     # sizes, and |scale| * log2(e); where scores are more than scaled products, log2(e)
     N_q, N_k, group, qk_scale,
-    # what hides keys and changes scores, as in `Options`; None where nothing does
+    # what hides keys and changes scores, as in `AttentionOptions`; None where nothing does
     tiles_ptr, key_start_ptr, key_stop_ptr, alibi_ptr, left, right, scale, softcap,
     HEAD_DIM: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
@@ -186,10 +187,11 @@ def attention_forward_portable_kernel(
 
 def attention_forward_portable(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None,
-    launch: PortableLaunch | None = None, allow_tf32: bool = False, options: Options = PLAIN,
+    launch: PortableLaunch | None = None, allow_tf32: bool = False, options: AttentionOptions | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """O = softmax(Q K^T scale) V and lse, as `attention_forward` takes and gives them, on any GPU.
 
+    options: these in place of `causal` and `scale`.
     HBM: Q, O and lse once; a K and V block for every Q block that may see it. Documents: and what `find_tiles` does.
     """
     check_runnable(q=q, k=k, v=v)
@@ -197,31 +199,31 @@ def attention_forward_portable(
     check_head_dim(size.D)
     check_bool(causal, "causal")
     check_bool(allow_tf32, "allow_tf32")
-    options.check_heads(q)
+    options = options or plain_options(size.D, resolve_scale(scale, size.D), causal)
+    check_options(options, q)
     if launch is None:
         launch = portable_launch(FORWARD, size.D, q.element_size(), q.device)
     else:
         check_launch(launch, PortableLaunch)
-    scale = resolve_scale(scale, size.D)
     o, lse = uninitialised(q), uninitialised(q, (size.B, size.H_q, size.N_q), torch.float32)
     if not lse.numel():
         return o, lse
-    tiles, of_options = options.arguments(scale, size.N_q, size.N_k, launch.block_m)
+    tiles, of_options = arguments(options, size.N_q, size.N_k, launch.block_m)
     strides = (q.stride(), k.stride(), v.stride(), o.stride())
     aligned = tuple(t.data_ptr() % 16 for t in (q, k, v))
     constants = dict(
         HEAD_DIM=size.D, BLOCK_M=launch.block_m, BLOCK_N=launch.block_n, BLOCK_D=padded(size.D),
-        CAUSAL=causal, NEGATIVE=scale < 0, WIDE=is_wide(launch, *strides), PRECISION="tf32" if allow_tf32 else "ieee",
+        CAUSAL=options.causal, NEGATIVE=options.scale < 0, WIDE=is_wide(launch, *strides), PRECISION="tf32" if allow_tf32 else "ieee",
     )  # fmt: skip
     launch_kept(
         attention_forward_portable_kernel,
         check_grid((tiles, size.H_q, size.B)),
         (
             q, k, v, o, lse, options.sinks, *strides[0], *strides[1], *strides[2], *strides[3],
-            size.N_q, size.N_k, size.group, LOG2_E if options.scores else max(abs(scale), LEAST_SCALE) * LOG2_E,
+            size.N_q, size.N_k, size.group, LOG2_E if options.changes_scores else max(abs(options.scale), LEAST_SCALE) * LOG2_E,
             *of_options,
         ),
-        constants, key=(q.dtype, q.device, strides, aligned, launch, options.key),
+        constants, key=(q.dtype, q.device, strides, aligned, launch, compiled_for(options)),
         num_warps=launch.num_warps, num_stages=launch.num_stages, maxnreg=launch.registers,
     )  # fmt: skip
     return o, lse
