@@ -24,7 +24,7 @@ from traitlets import Bytes, Dict, Int, TraitError, Unicode, validate
 
 from flashlearn.core.steps import Step
 from flashlearn.show.animation import Picture, moving
-from flashlearn.show.bundle import browser_text, packed_run, parts, show
+from flashlearn.show.bundle import LIVE, browser_text, packed_run, parts, show
 from flashlearn.show.draw.style import stylesheet
 from flashlearn.show.film import Film, animated, packed
 from flashlearn.show.frame import (
@@ -61,7 +61,7 @@ class Player(anywidget.AnyWidget):
     all: ClassVar[weakref.WeakSet[Player]] = weakref.WeakSet()
     _filming = False  # whether some player paints its stored form
     _esm = Unicode(browser_text("picture.js", "player.js", "saved.js", "widget.js")).tag(sync=True)
-    _css = Unicode(browser_text("player.css") + stylesheet()).tag(sync=True)
+    _css = Unicode(browser_text("player.css") + LIVE + stylesheet()).tag(sync=True)
     run = Dict().tag(sync=True)  # as player.js has it, with the first frame, and a name for saved.js
     film = Bytes().tag(sync=True)  # the stored form, if it was painted after the output was shown
     version = Int(0).tag(sync=True)  # of the frames; what was made for another one is not wanted any more

@@ -11,7 +11,7 @@ import anywidget
 import ipywidgets as widgets
 from traitlets import Unicode
 
-from flashlearn.show.bundle import browser_text, parts, show
+from flashlearn.show.bundle import LIVE, browser_text, parts, show
 from flashlearn.show.frame import Draw, Steps, as_runs, count, look, paint, png, transcript
 from flashlearn.show.inputs import check_alt, check_draw, check_figsize, check_interval
 
@@ -35,6 +35,7 @@ class Names(anywidget.AnyWidget):
     """A hidden part of a stepper that names its controls for screen readers."""
 
     _esm = Unicode(browser_text("saved.js", "names.js")).tag(sync=True)
+    _css = Unicode(LIVE).tag(sync=True)
 
 
 def bars(*rows: widgets.HBox) -> widgets.VBox:

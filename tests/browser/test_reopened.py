@@ -1,5 +1,6 @@
 """A notebook on the second day: run, saved, its kernel gone, opened again. Pictures, words, and no error in their place."""
 
+import base64
 import json
 
 import pytest
@@ -26,9 +27,9 @@ def output(data, **metadata):
     return {"output_type": "display_data", "data": data, "metadata": metadata}
 
 
-def test_what_is_saved_has_no_views_but_the_words_that_came_with_them(chromium):
+def test_what_is_saved_has_no_views_and_the_picture_that_was_painted_since(chromium):
     own = output({VIEW: {"model_id": "1"}, "text/plain": "IntSlider()"})
-    told = {VIEW: {"model_id": "2", "stored": "<p>words</p>"}}
+    words = output({"text/html": "<p>words</p>"}, flashlearn="words")
     plain = {"output_type": "stream", "name": "stdout", "text": "12\n"}
     about = {"image/png": {"alt": "a plot"}}
     cells = [
@@ -40,27 +41,28 @@ def test_what_is_saved_has_no_views_but_the_words_that_came_with_them(chromium):
             "outputs": [
                 plain,
                 own,
-                output({**told, **PICTURE}, **about),
-                output({VIEW: {"model_id": "3", "stored": ""}, **PICTURE}),
+                output({VIEW: {"model_id": "2", "stored": "painted"}, **PICTURE}, **about),
+                words,
+                output({VIEW: {"model_id": "3", "stored": "not yet"}, **PICTURE}),
                 output({VIEW: {"model_id": "4", "stored": ""}}),
             ],
         },
     ]
     page = chromium.new_page()
-    model = f"{{ widget_manager: {{ context: {{ model: {{ toJSON: () => ({json.dumps({'cells': cells})}) }} }} }} }}"
+    manager = f"{{ context: {{ model: {{ toJSON: () => ({json.dumps({'cells': cells})}) }} }} }}"
     page.set_content(
-        f"<script type=module>{browser_text('saved.js')}; const model = {model}; saved(model); saved(model);"
-        "saved({}); globalThis.content = model.widget_manager.context.model.toJSON();</script>"
+        f"<script type=module>{browser_text('saved.js')}; const widget_manager = {manager};"
+        "const films = { painted: new DataView(new Uint8Array([1, 2, 3, 4]).buffer, 1, 2), 'not yet': new DataView(new ArrayBuffer(0)) };"
+        "for (const [name, film] of Object.entries(films)) saved({ widget_manager, get: (of) => ({ run: { name }, film })[of] });"
+        "saved({}); globalThis.content = widget_manager.context.model.toJSON();</script>"
     )
     page.wait_for_function("globalThis.content")
     first, second = page.evaluate("content.cells")
     page.close()
     assert first == cells[0]
-    words = output({"text/html": "<p>words</p>"}, flashlearn="words")
-    first, last = (
-        output({**PICTURE, KEPT: {"model_id": number}}, **more) for number, more in (("2", about), ("3", {}))
-    )
-    assert second["outputs"] == [plain, own, first, words, last]
+    kept = {name: {KEPT: {"model_id": number, "stored": name}} for name, number in (("painted", "2"), ("not yet", "3"))}
+    painted = output({**PICTURE, "image/png": base64.b64encode(bytes([2, 3])).decode(), **kept["painted"]}, **about)
+    assert second["outputs"] == [plain, own, painted, words, output({**PICTURE, **kept["not yet"]})]
 
 
 def outputs_of(page):
@@ -93,7 +95,7 @@ def test_reopened_in_jupyterlab(open_in_the_page):
     load_again(page)
     expect(live).to_have_count(players, timeout=60_000)  # its kernel runs
     expect(page.locator(".flashlearn-stepper")).to_have_count(1, timeout=60_000)
-    expect(page.get_by_text("run the notebook: menu Run")).to_have_count(0)
+    expect(page.get_by_text("run the notebook: menu Run").filter(visible=True)).to_have_count(0)
     live.first.focus()
     page.keyboard.press("ArrowRight")
     expect(live.first.get_by_role("status").first).to_contain_text("Step 2 of")
