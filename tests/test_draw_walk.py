@@ -6,23 +6,19 @@ import torch
 import flashlearn as fl
 from flashlearn.show.draw import draw_walk
 from flashlearn.show.frame import rescales
-from tests.drawing import painted, readable
+from tests.drawing import sound
 from tests.slow import every
 
 Q, K, V = torch.randn(3, 1, 1, 5, 3, generator=torch.Generator().manual_seed(3)).unbind(0)
 RUN = fl.record(fl.tiled_attention_v1_lines(Q, K, V, block_q=3, block_k=4))
 
 
-def drawn(step):
-    return painted(draw_walk, step)
-
-
 def words(step):
-    return [" ".join(text.get_text().split()) for text in drawn(step).texts]
+    return draw_walk(step).texts()
 
 
 def as_drawn(values, digits=2):
-    return [" ".join(f"{round(float(x), digits) + 0.0:.{digits}f}".replace("-", "−") for x in row) for row in values]
+    return [f"{round(float(x), digits) + 0.0:.{digits}f}".replace("-", "−") for row in values for x in row]
 
 
 def test_unfinished_rows_become_right():
@@ -41,16 +37,17 @@ def test_unfinished_rows_become_right():
 
 
 def test_what_a_line_makes_is_there_from_that_line_on():
-    scores, weights = as_drawn(RUN[2].values["S"][0, 0], digits=1), as_drawn(RUN[3].values["P"][0, 0])
-    assert set(scores) <= set(words(RUN[2])) and not set(scores) & set(words(RUN[3])), "P takes the place of S"
-    assert set(weights) <= set(words(RUN[3])) and not set(weights) & set(words(RUN[2]))
-    assert "m_new" not in words(RUN[3]) and "m_new" in words(RUN[4])
+    scores, weights = as_drawn(RUN[2].values["S"][0, 0]), as_drawn(RUN[3].values["P"][0, 0])
+    assert set(scores) <= set(words(RUN[2])) and not set(scores) <= set(words(RUN[3])), "P takes the place of S"
+    assert set(weights) <= set(words(RUN[3])) and not set(weights) <= set(words(RUN[2]))
+    assert "mnew" not in words(RUN[3]) and "mnew" in words(RUN[4])
     assert "old O" not in words(RUN[4]) and "old O" in words(RUN[5])
 
 
 @pytest.mark.parametrize("at", every(3, (5, 1, 4, 19, 13, 25)))
 def test_nothing_overlaps_or_leaves_the_picture(at):
-    readable(drawn(RUN[at]), smallest=12.5, apart=(1, 4))
+    for narrow in (False, True):
+        sound(draw_walk(RUN[at], narrow=narrow), apart=4)
 
 
 def test_a_maximum_rises_from_line_11_on():
@@ -63,4 +60,4 @@ def test_a_head_dimension_that_does_not_fit_is_rejected():
     with pytest.raises(
         ValueError, match="expected a head dimension of at most 3, which is what fits the picture, got 4"
     ):
-        drawn(fl.record(fl.tiled_attention_v1_lines(q, k, v, block_q=3, block_k=4))[0])
+        draw_walk(fl.record(fl.tiled_attention_v1_lines(q, k, v, block_q=3, block_k=4))[0])

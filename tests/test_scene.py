@@ -55,6 +55,13 @@ def test_neighbours_that_look_alike_are_one_element():
     assert elements(scene, "path")[0].get("d").count("M") == 5
 
 
+@pytest.mark.parametrize("look", [("q",), ("Q", "dark"), ("Q", "Q"), ("Q", "", "hbm_edge")])
+def test_a_look_that_there_is_not(look):
+    """It would be black in a page."""
+    with pytest.raises(ValueError, match="expected roles among Q, K, .* and a tone among pale, .*, got "):
+        Scene(10, 10).rect((0, 0, 5, 5), *look)
+
+
 def test_layers_cover_each_other_whatever_the_order():
     scene = Scene(100, 100)
     scene.outline((0, 0, 10, 10), id="frame")

@@ -10,7 +10,7 @@ import re
 
 SIGNS = {"l": "ℓ", "delta": "δ"}
 # A name that stands alone, or with an index: l, l_old, delta, delta2
-_NAMES = re.compile(rf"(?<![\w.'])({'|'.join(SIGNS)})(?=\d*\b(?!\()|_(?:i|old|new)\b)")
+_NAMES = re.compile(rf"(?<![\w.'])({'|'.join(SIGNS)})(?=\d*\b(?!\()|_[{{]?(?:i|old|new)\b)")
 
 
 def signed(words: str) -> str:

@@ -31,7 +31,7 @@ _LETTERS = {
 }
 _WIDTHS = {letter: wide / 1000 for wide, letters in _LETTERS.items() for letter in letters}
 BOLD = 1.12  # a bold face is so much wider
-SMALL, RAISED, LOWERED = 0.72, -0.38, 0.2  # of the size: what is raised or lowered, and how far down
+SMALL, RAISED, LOWERED = 0.8, -0.38, 0.2  # of the size: what is raised or lowered, and how far down
 _SHIFTED = re.compile(r"([_^])\{([^{}]*)\}")
 
 

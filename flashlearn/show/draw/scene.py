@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from flashlearn.core.signs import signed
 from flashlearn.show.draw.letters import Piece, pieces, width
-from flashlearn.show.draw.style import stylesheet
+from flashlearn.show.draw.style import ROLES, TONES, stylesheet
 
 WIDE, NARROW = 880, 360  # pixels: the width of a scene on a page or in a hall, and on a phone
 SLIM = 1.6  # axes of less than so many times their height get the narrow layout
@@ -182,14 +182,14 @@ class Scene:
         how            id, layer, round (pixels), dashed, hatched, came (the Rect that it comes from)
         """
         r = Rect(*rect)
-        look = Look(face, tone, edge, stroke, how.pop("dashed", False), how.pop("hatched", False))
+        look = _checked(face, tone, edge, stroke, how.pop("dashed", False), how.pop("hatched", False))
         self._into.append(Shape((_ring(r),), look, how.pop("layer", FILLS), rect=r, **how))
 
     def polygon(
         self, *rings: Sequence[Point], face: str = "", tone: str = "", edge: str = "", stroke: float = 1.0, **how: Any
     ) -> None:
         """A shape with these corners; further rings, in the opposite direction, are holes."""
-        look = Look(face, tone, edge, stroke, how.pop("dashed", False), how.pop("hatched", False))
+        look = _checked(face, tone, edge, stroke, how.pop("dashed", False), how.pop("hatched", False))
         self._into.append(Shape(tuple(map(tuple, rings)), look, how.pop("layer", FILLS), **how))
 
     def hatch(self, rect: Sequence[float], face: str = "") -> None:
@@ -394,6 +394,17 @@ def paint(draw: Callable, ax: Any, step: Any) -> None:
         draw(ax, step)
     else:
         scene.axes(ax)
+
+
+_LOOKS = {"", *ROLES, *TONES}
+
+
+def _checked(face: str, tone: str, edge: str, *more: Any) -> Look:
+    """A look whose roles and tone there are."""
+    if not {face, edge, tone} <= _LOOKS or tone in ROLES:
+        expected = f"roles among {', '.join(ROLES)} and a tone among {', '.join(TONES)}"
+        raise ValueError(f"expected {expected}, got {face!r}, {edge!r} and {tone!r}")
+    return Look(face, tone, edge, *more)
 
 
 # --- SVG ---------------------------------------------------------------------------------------------------

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
-import numpy as np
-from matplotlib.axes import Axes
-
+from flashlearn.core.signs import fixed
 from flashlearn.core.steps import Step
-from flashlearn.show.draw.parts import CENTRED, ground, matrix_read, traffic_note
-from flashlearn.show.draw.sheet import DASHES, Grid, Rect, Sheet, Span
-from flashlearn.show.draw.style import INK, PALE, QUIET, colour, fixed, index, ink_on, tint
+from flashlearn.show.draw.letters import width
+from flashlearn.show.draw.memories import PAD, bytes_note, matrix, memory, on_chip_note
+from flashlearn.show.draw.scene import NARROW, WIDE, Grid, Rect, Scene
+from flashlearn.show.draw.style import index, role
 from flashlearn.show.draw.values import check_steps_of, first_head
 
-WIDTH, HEIGHT = 1280, 500
 LINES = {  # of the paper's Algorithm 1, as they stand in the picture
     "line 6": "K, V of block j",
     "line 8": "Q, O, l, m of block i",
@@ -23,29 +22,60 @@ LINES = {  # of the paper's Algorithm 1, as they stand in the picture
     "line 12": "O, divided: to HBM",
     "line 13": "l, m: to HBM",
 }
-ROW, CHAR = 30, 10.87  # height of a row on chip, and width of a character of the numbers: 13 pt monospace
-NARROW, CELL, COLUMN, WIDE = 4 * CHAR, 5 * CHAR, 54, 6 * CHAR  # of an entry: of Q, of S, of a column, of O and V
 MADE = {"S": 9, "P": 10, "m_block": 10, "l_block": 10, "m_i": 11, "l_i": 11, "O": 12}  # the line that makes a value
+HEADS = {"m_block": "m̃", "l_block": "l̃", "m_i": "m", "l_i": "l", "factor": "old O"}
 LARGEST = 3  # head dimension: one more column of Q, K, V and O would end outside the picture
-PROGRAM, MEMORY, CHIP = Rect(8, 4, 268, 490), Rect(286, 4, 986, 190), Rect(286, 202, 986, 292)
+Rows = list[list[float]]
 
 
-def draw_walk(ax: Axes, step: Step) -> None:
-    """Paint one line of FlashAttention-1, from `tiled_attention_v1_lines`, of the first head; framed what it made or moved.
+class _Room(NamedTuple):
+    """Where the three parts are, and sizes in pixels: a row, a cell of Q and V, of S, a column, a cell of O."""
+
+    program: Rect
+    memory: Rect
+    chip: Rect
+    row: float
+    small: float
+    score: float
+    column: float
+    wide: float
+    gap: float
+
+
+def draw_walk(step: Step, *, narrow: bool = False) -> Scene:
+    """One line of FlashAttention-1, from `tiled_attention_v1_lines`, of the first head; framed what it made or moved.
 
     For about six rows, blocks of four keys, and a head dimension of up to three: ValueError for more.
     """
     phases = ["initialise", *LINES, "done"]
-    check_steps_of(
-        "FlashAttention-1, line by line", step, shapes=["O", "l_i", "m_i"], values=["Q", "K", "V"], phases=phases
-    )
+    what, shapes = "FlashAttention-1, line by line", ["O", "l_i", "m_i"]
+    check_steps_of(what, step, shapes=shapes, values=["Q", "K", "V"], phases=phases)
     if (D := step.shapes["O"][-1]) > LARGEST:
         raise ValueError(f"expected a head dimension of at most {LARGEST}, which is what fits the picture, got {D}")
-    sheet = Sheet(ax, WIDTH, HEIGHT)
-    _program(sheet, step)
-    _memory(sheet, step)
-    _chip(sheet, step)
-    sheet.paint()
+    room = _room(step, narrow)
+    scene = Scene(NARROW if narrow else WIDE, room.chip.bottom)
+    _program(scene, step, room.program)
+    _memory(scene, step, room)
+    _chip(scene, step, room)
+    return scene
+
+
+def _room(step: Step, narrow: bool) -> _Room:
+    """The same for all steps of a run."""
+    rows = max(step.shapes["O"][-2], step.shapes["K"][-2])
+    visits = [s.values for s in step.run or (step,) if _line(s)]
+    high = max((v["rows"][1] - v["rows"][0] for v in visits), default=1)
+    keys = max((v["cols"][1] - v["cols"][0] for v in visits), default=1)
+    above, row = max(keys, step.shapes["O"][-1]), 20.0
+    stored = 66 + min(row, 120 / rows) * rows
+    if narrow:
+        chip = 34 + 20 + above * row + 24 + high * row + 24 + high * row + 12
+        at = Rect(0, 206, NARROW, stored)
+        return _Room(Rect(0, 0, NARROW, 198), at, Rect(0, at.bottom + 8, NARROW, chip), row, 30, 31, 37, 36, 5)
+    chip = 46 + above * row + 28 + high * row + 14
+    at = Rect(200, 0, WIDE - 200, stored)
+    bottom = at.bottom + 8
+    return _Room(Rect(0, 0, 190, bottom + chip), at, Rect(200, bottom, WIDE - 200, chip), row, 31, 38, 40, 41, 5)
 
 
 def _line(step: Step) -> int:
@@ -53,197 +83,203 @@ def _line(step: Step) -> int:
     return int(step.phase.removeprefix("line ")) if step.phase.startswith("line ") else 0
 
 
-def _program(sheet: Sheet, step: Step) -> None:
+def _program(scene: Scene, step: Step, area: Rect) -> None:
     """The lines of the inner loop, those at work in ink; which pairs of blocks have met."""
     now = {step.phase} | ({"line 6"} if any(tile.name == "K" for tile in step.reads) else set())
-    y = PROGRAM.y + 18
+    narrow = scene.width == NARROW
     met = f"Q{index(step.values['i'])} meets K{index(step.values['j'])}" if _line(step) else step.phase
-    sheet.text(PROGRAM.x + 6, y, met, va="center", weight="bold", fontsize=24)
+    scene.text(area.x + 4, area.y + 14, met, 17, bold=True)
+    y, down = area.y + 42, 23 if narrow else 26
     for line, words in LINES.items():
-        y += 40 if line != "line 6" else 48
         here = line in now
         if here:
-            sheet.fill((PROGRAM.x, y - 17, PROGRAM.w, 34), INK)
-        style = {"va": "center", "fontsize": 16, "color": "white" if here else INK}
-        sheet.text(PROGRAM.x + 30, y, line.removeprefix("line "), ha="right", weight="bold", **style)
-        sheet.text(PROGRAM.x + 42, y, words, **style)
-    _pairs(sheet, step, y + 46)
+            scene.rect((area.x, y - 11, 190, 22), "ink", id=line.replace(" ", "-"))
+        ink = "paper" if here else "ink"
+        scene.text(area.x + 22, y, line.removeprefix("line "), 13, anchor="end", bold=True, role=ink)
+        scene.text(area.x + 30, y, words, 13, role=ink)
+        y += down
+    square = Rect(236, 42, 110, 130) if narrow else Rect(area.x + 62, y + 12, 110, min(90.0, area.bottom - y - 18))
+    _pairs(scene, step, square)
 
 
-def _pairs(sheet: Sheet, step: Step, top: float) -> None:
+def _pairs(scene: Scene, step: Step, area: Rect) -> None:
     """The blocks of S: met, meeting now, to come."""
     met = {(s.values["i"], s.values["j"]): (s.values["rows"], s.values["cols"]) for s in step.run if _line(s)}
     before = {(s.values["i"], s.values["j"]) for s in step.so_far if s.phase == "line 13"}
     now = (step.values.get("i"), step.values.get("j"))
     N_q, N_k = step.shapes["S"][-2:]
-    grid = Grid(PROGRAM.x + 110, top, N_q, N_k, 120 / N_k, min(22.0, (PROGRAM.bottom - top - 8) / N_q))
-    sheet.text(grid.x - 12, grid.y + grid.rect().h / 2, "S", ha="right", weight="bold", fontsize=20, va="center")
-    sheet.fill(grid.rect(), "white")
+    grid = Grid(area.x, area.y, N_q, N_k, area.w / max(1, N_k), min(18.0, area.h / max(1, N_q)))
+    scene.text(grid.x - 8, grid.y + grid.rect().h / 2, "S", 15, anchor="end", bold=True)
+    scene.rect(grid.rect(), "blank")
     for pair, block in met.items():
-        if pair in before or pair == now:
-            sheet.fill(grid.rect(*block), colour("S") if pair == now else tint("S", 0.32))
-        sheet.outline(grid.rect(*block), 3 if pair == now else 1)
+        rect = grid.rect(*block)
+        if pair == now:
+            scene.rect(rect, "S", id="S-now")
+            scene.outline(rect, 2.5, id="S-frame")
+        else:
+            scene.rect(rect, "S" if pair in before else "", "light" if pair in before else "", "quiet")
 
 
-def _memory(sheet: Sheet, step: Step) -> None:
+def _memory(scene: Scene, step: Step, room: _Room) -> None:
     """Q, K, V as rows that come and go; O, l and m with their numbers, and the keys that each row of O is right for."""
-    ground(sheet, MEMORY, "HBM")
-    sheet.text(MEMORY.right - 10, MEMORY.y + 7, traffic_note(step), va="top", ha="right", fontsize=14)
+    area, narrow = room.memory, scene.width == NARROW
+    memory(scene, area, "hbm", bytes_note(step))
     rows = max(step.shapes["O"][-2], step.shapes["K"][-2])
-    high = min(25.0, (MEMORY.h - 62) / rows)
-    top, left = MEMORY.y + 57, MEMORY.x + 84
+    high = min(room.row, 120 / rows)
+    top, left = area.y + 56, area.x + (8 if narrow else PAD + 30)
     for name in "QKV":
-        grid = Grid(left, top, step.shapes[name][-2], step.shapes[name][-1], 30, high)
-        matrix_read(sheet, step, name, grid)
-        sheet.cell_lines(grid)
-        _head(sheet, grid, name)
-        left += grid.w * grid.cols + 26
-    left += 14
+        grid = Grid(left, top, step.shapes[name][-2], step.shapes[name][-1], 7 if narrow else 20, high)
+        matrix(scene, step, name, grid)
+        scene.cell_lines(grid)
+        scene.text(grid.middle, grid.y - 5, name, 13, anchor="middle", va="bottom", bold=True)
+        left = grid.right + (7 if narrow else 18)
+    left += 2 if narrow else 10
     for name, head in (("O", "O"), ("l_i", "l"), ("m_i", "m")):
-        wide = WIDE if name == "O" else COLUMN
+        wide = (33 if narrow else room.wide) if name == "O" else 34 if narrow else room.column
         grid = Grid(left, top, step.shapes[name][-2], step.shapes[name][-1], wide, high)
-        _stored(sheet, step, name, grid)
-        _head(sheet, grid, head)
-        left += grid.w * grid.cols + 14
-    _right_for(sheet, step, Grid(left, top, step.shapes["O"][-2], 1, 130, high))
+        _stored(scene, step, name, grid)
+        scene.text(grid.middle, grid.y - 5, head, 13, anchor="middle", va="bottom", bold=True)
+        left = grid.right + (5 if narrow else 12)
+    _right_for(scene, step, Grid(left, top, step.shapes["O"][-2], 1, 90, high))
 
 
-def _stored(sheet: Sheet, step: Step, name: str, grid: Grid) -> None:
+def _stored(scene: Scene, step: Step, name: str, grid: Grid) -> None:
     """What HBM holds of O, l or m: darker where it is final, framed where it moves."""
-    content = step.written(name)[0, 0].numpy()
     writes = [(s.number, tile.rows) for s in step.run or (step,) for tile in s.writes if tile.name == name]
     last = {row: at for at, rows in writes for row in range(*rows)}
     moved = [tile.rows for tile in (*step.reads, *step.writes) if tile.name == name]
-    sheet.fill(grid.rect(), "white")
+    scene.rect(grid.rect(), "blank")
     for row in range(grid.rows):
-        strength = 0.62 if last.get(row, math.inf) <= step.number else 0.18
-        sheet.fill(grid.rect((row, row + 1)), tint(name, strength))
-    sheet.cell_lines(grid)
-    for rows in moved:
-        sheet.outline(grid.rect(rows))
-    _numbers(sheet, content, grid)
+        tone = "half" if last.get(row, math.inf) <= step.number else "pale"
+        scene.rect(grid.rect((row, row + 1)), role(name), tone)
+    scene.cell_lines(grid)
+    for rows in dict.fromkeys(moved):
+        scene.outline(grid.rect(rows), id=f"moved-{name}")
+    _numbers(scene, first_head(step.written(name)), grid)
 
 
-def _right_for(sheet: Sheet, step: Step, grid: Grid) -> None:
+def _right_for(scene: Scene, step: Step, grid: Grid) -> None:
     """For which keys each row of O in HBM is right by now: those of the last visit that wrote it, and before."""
-    sheet.text(grid.x, grid.y - 5, "O is right for", va="bottom", fontsize=15, weight="bold")
+    if scene.width == NARROW:
+        scene.text(grid.x, grid.y - 5, "right for", 12, va="bottom", bold=True)
+    else:
+        scene.text(grid.x, grid.y - 5, "O is right for", 13, va="bottom", bold=True)
     writes = [s for s in step.so_far if s.phase == "line 12"]
-    every = step.run or (step,)
+    later = [s for s in step.run or (step,) if s.phase == "line 12"]
     for row in range(grid.rows):
         mine = [s for s in writes if s.values["rows"][0] <= row < s.values["rows"][1]]
-        final = bool(mine) and not any(
-            s.number > mine[-1].number and s.values["rows"] == mine[-1].values["rows"]
-            for s in every
-            if s.phase == "line 12"
-        )
+        span = mine[-1].values["rows"] if mine else None
+        final = bool(mine) and not any(s.number > mine[-1].number and s.values["rows"] == span for s in later)
         seen = mine[-1].values["cols"][1] if mine else 0
         words = "nothing yet" if not seen else "all keys ✓" if final else "key 0" if seen == 1 else f"keys 0–{seen - 1}"
-        y = grid.cell(row, 0).centre[1]
-        sheet.text(grid.x, y, words, va="center", fontsize=14, weight="bold" if final else "normal")
+        scene.text(grid.x, grid.cell(row, 0).centre[1], words, 12)
 
 
-def _chip(sheet: Sheet, step: Step) -> None:
-    """Every tile where multiplication puts it, Kᵀ over S and V over O, and beside S what there is one of in a row."""
-    ground(sheet, CHIP, "SRAM")
+# --- on chip -----------------------------------------------------------------------------------------------
+
+
+def _chip(scene: Scene, step: Step, room: _Room) -> None:
+    """Every tile where multiplication puts it, Kᵀ over S, and beside S what there is one of in a row."""
+    memory(scene, room.chip, "sram", on_chip_note(step) if step.on_chip else "")
     line = _line(step)
     if not line:
-        words = "nothing is on chip"
-        sheet.text(CHIP.x + CHIP.w / 2, CHIP.y + CHIP.h / 2, words, color=QUIET, **CENTRED)
+        scene.text(*room.chip.centre, "nothing is on chip", role="quiet", anchor="middle")
         return
-    rows, cols = step.values["rows"], step.values["cols"]
-    high, d = rows[1] - rows[0], step.shapes["Q"][-1]
-    keys = max(s.values["cols"][1] - s.values["cols"][0] for s in step.run or (step,) if _line(s))
-    lower = CHIP.y + 36 + max(keys, d) * ROW + 36
-    q = Grid(CHIP.x + 38, lower, high, d, NARROW, ROW)
-    s = Grid(q.right + 22, lower, high, cols[1] - cols[0], CELL, ROW)
-    at = s.x + keys * CELL + 16
-    columns = {}
-    for name in ("m_block", "l_block", "m_i", "l_i", "factor"):
-        columns[name] = Grid(at, lower, high, 1, COLUMN, ROW)
-        at += COLUMN + (5 if name in ("m_block", "factor") else 16)
-    o = Grid(at + 20, lower, high, d, WIDE, ROW)
+    grids = _grids(scene, step, room)
+    loaded, rows, cols = {tile.name for tile in step.reads}, step.values["rows"], step.values["cols"]
     i, j = index(step.values["i"]), index(step.values["j"])
-    loaded = {tile.name for tile in step.reads}
-    k_at = Grid(s.x, lower - 36 - d * ROW, d, s.cols, CELL, ROW)
-    v_at = Grid(o.x, lower - 36 - s.cols * ROW, s.cols, d, WIDE, ROW)
-    _tile(sheet, "Q", _part(step, "Q", rows), q, "Q" + i, "Q" in loaded)
-    _tile(sheet, "K", _part(step, "K", cols).T, k_at, "K" + j + "ᵀ", "K" in loaded, beside=True)
-    _tile(sheet, "V", _part(step, "V", cols), v_at, "V" + j, "V" in loaded, beside=True)
+    q, k, v = (first_head(step.values[name]) for name in "QKV")
+    turned = [list(column) for column in zip(*k[slice(*cols)], strict=True)]
+    _tile(scene, "Q", q[slice(*rows)], grids["Q"], "Q" + i, "Q" in loaded)
+    _tile(scene, "K", turned, grids["K"], "K" + j + "ᵀ", "K" in loaded)
+    _tile(scene, "V", v[slice(*cols)], grids["V"], "V" + j, "V" in loaded)
     for r, row in enumerate(range(*rows)):
-        sheet.text(q.x - 8, q.cell(r, 0).centre[1], row, ha="right", va="center", fontsize=14, color=QUIET)
-    _made(sheet, step, s, columns, o, line)
+        scene.text(grids["Q"].x - 4, grids["Q"].cell(r, 0).centre[1], row, 12, anchor="end", role="quiet")
+    _made(scene, step, grids, line)
 
 
-def _made(sheet: Sheet, step: Step, s: Grid, columns: dict[str, Grid], o: Grid, line: int) -> None:
+def _grids(scene: Scene, step: Step, room: _Room) -> dict[str, Grid]:
+    """Where every tile stands on chip."""
+    rows, cols = step.values["rows"], step.values["cols"]
+    visits = [s.values for s in step.run or (step,) if _line(s)]
+    keys = max(v["cols"][1] - v["cols"][0] for v in visits)
+    most = max(v["rows"][1] - v["rows"][0] for v in visits)
+    high, d, seen = rows[1] - rows[0], step.shapes["Q"][-1], cols[1] - cols[0]
+    narrow, row, area = scene.width == NARROW, room.row, room.chip
+    lower = area.y + (54 if narrow else 46) + max(keys, d) * row + (24 if narrow else 28)
+    q = Grid(area.x + (22 if narrow else 28), lower, high, d, room.small, row)
+    s = Grid(q.right + (8 if narrow else 12), lower, high, seen, room.score, row)
+    k = Grid(s.x, lower - (24 if narrow else 28) - d * row, d, seen, room.score, row)
+    at, second = s.x + keys * room.score + 14, lower
+    if narrow:
+        v = Grid(at - 8, area.y + 54, seen, d, room.small, row)
+        at, second = area.x + 12, lower + most * row + 24
+    grids = {"Q": q, "S": s, "K": k}
+    for name in HEADS:
+        grids[name] = Grid(at, second, high, 1, room.column, row)
+        at += room.column + room.gap
+    o = grids["O"] = Grid(at + 4, second, high, d, room.wide, row)
+    grids["V"] = v if narrow else Grid(o.x, lower - 28 - seen * row, seen, d, room.wide, row)
+    return grids
+
+
+def _made(scene: Scene, step: Step, grids: dict[str, Grid], line: int) -> None:
     """What the lines make, from S to O: outlined until it is made, framed by the line that makes it."""
     score = "P" if line >= 10 else "S"
     label = ("P̃" if line >= 10 else "S") + index(step.values["i"], step.values["j"])
-    _tile(sheet, "S", _value(step, score), s, label, line == MADE[score])
+    _tile(scene, "S", _value(step, score), grids["S"], label, line == MADE[score])
     old = {"m_i": "m_old", "l_i": "l_old"}
-    heads = {"m_block": "m̃", "l_block": "l̃", "m_i": "m", "l_i": "l"}
-    for name, head in heads.items():
+    for name in ("m_block", "l_block", "m_i", "l_i"):
         made = line >= MADE[name]
         values = _value(step, name if made else old.get(name, name))
-        head = f"{head}_new" if made and name in old else head
+        head = f"{HEADS[name]}_{{new}}" if made and name in old else HEADS[name]
         moved = line == MADE[name] or (line in (8, 13) and name in old)
-        _tile(sheet, "m_i", values, columns[name], head, moved)
+        _tile(scene, name, values, grids[name], head, moved)
+    name = "O" + index(step.values["i"])
     if line >= MADE["O"]:
-        _tile(sheet, "O", _value(step, "O"), o, "O" + index(step.values["i"]), line == 12)
-        _scaled(sheet, step, columns["factor"], line)
+        _tile(scene, "O", _value(step, "O"), grids["O"], name, line == 12)
+        _scaled(scene, step, grids["factor"], line)
     else:
-        before = step.written("O")[0, 0, slice(*step.values["rows"])].numpy()
-        _tile(sheet, "O", before, o, "O" + index(step.values["i"]), line == 8)
+        before = first_head(step.written("O"))[slice(*step.values["rows"])]
+        _tile(scene, "O", before, grids["O"], name, line == 8)
 
 
-def _scaled(sheet: Sheet, step: Step, grid: Grid, line: int) -> None:
+def _scaled(scene: Scene, step: Step, grid: Grid, line: int) -> None:
     """By what the old rows of O were multiplied."""
-    sheet.text(grid.middle, grid.y - 5, "old O", ha="center", va="bottom", fontsize=15, weight="bold")
+    scene.text(grid.middle, grid.y - 5, HEADS["factor"], 12, anchor="middle", va="bottom", bold=True)
     for r, factor in enumerate(first_head(step.values["factor"])):
-        rect = grid.cell(r, 0)
-        sheet.text(*rect.centre, f"×{factor[0]:.2f}", fontsize=15, weight="bold" if line == 12 else "normal", **CENTRED)
+        scene.text(*grid.cell(r, 0).centre, f"×{factor[0]:.2f}", 12, anchor="middle", bold=line == 12)
 
 
-def _tile(sheet: Sheet, name: str, values, grid: Grid, label: str, now: bool, beside: bool = False) -> None:
+def _tile(scene: Scene, name: str, values: Rows | None, grid: Grid, label: str, now: bool) -> None:
     """A tile with its numbers; dashed where nothing is yet."""
+    size = 13 if width(label, 13, True) <= grid.rect().w + 4 else 12
+    there = values is not None
+    scene.text(
+        grid.middle, grid.y - 5, label, size, anchor="middle", va="bottom", bold=there, role="ink" if there else "quiet"
+    )
     if values is None:
-        sheet.box(grid.rect(), "none", PALE, 1.2, dashes=DASHES)
-        sheet.text(grid.middle, grid.y - 5, label, ha="center", va="bottom", fontsize=16, color=QUIET)
+        scene.rect(grid.rect(), edge="quiet", dashed=True)
         return
-    sheet.fill(grid.rect(), colour(name))
-    sheet.cell_lines(grid)
+    with scene.group(f"chip-{name}", grid.rect()):
+        scene.rect(grid.rect(), role("m_i" if name in HEADS else name))
+        scene.cell_lines(grid)
+        _numbers(scene, values, grid, "on-Q" if name == "Q" else "on")
     if now:
-        sheet.outline(grid.rect(), 3.5)
-    if beside:
-        y = grid.y + grid.rect().h / 2
-        sheet.text(grid.x - 8, y, label, ha="right", va="center", fontsize=18, weight="bold")
-    else:
-        _head(sheet, grid, label)
-    _numbers(sheet, values, grid, ink_on(name))
+        scene.outline(grid.rect(), 2.5)
 
 
-def _head(sheet: Sheet, grid: Grid, label: str) -> None:
-    size = 17 if len(label) < 5 else 12.5  # m_new beside l_new
-    sheet.text(grid.middle, grid.y - 5, label, ha="center", va="bottom", fontsize=size, weight="bold")
+def _numbers(scene: Scene, values: Rows, grid: Grid, ink: str = "ink") -> None:
+    """The numbers of a tile: with as many decimals as leave room, whole ones without."""
+    every = [value for row in values for value in row]
+    whole = all(math.isinf(value) or value == round(value) for value in every)
+    fine = max((width(fixed(value, 2), 12) for value in every), default=0) <= grid.w - 1
+    digits = 0 if whole else 2 if fine else 1
+    for r, row in enumerate(values):
+        for c, value in enumerate(row):
+            scene.text(*grid.cell(r, c).centre, fixed(value, digits), 12, anchor="middle", role=ink)
 
 
-def _numbers(sheet: Sheet, values: np.ndarray, grid: Grid, ink: str = INK) -> None:
-    """The numbers of a tile, a row as one text: with as many decimals as leave room between them, whole ones without."""
-    room = round(grid.w / CHAR) - (grid.cols > 1)
-    whole = bool(np.all((values == np.round(values)) | np.isinf(values)))
-    words = [[fixed(float(value), 0) for value in row] for row in values]
-    for digits in () if whole else (1, 2):
-        finer = [[fixed(float(value), digits) for value in row] for row in values]
-        words = finer if digits == 1 or max(len(word) for row in finer for word in row) <= room else words
-    for r, row in enumerate(words):
-        line = "".join(f"{word:^{room + 1}}" for word in row) if len(row) > 1 else row[0]
-        style = {"fontsize": 13, "family": "monospace", "color": ink}
-        sheet.text(*grid.rect((r, r + 1)).centre, line, **style, **CENTRED)
-
-
-def _part(step: Step, name: str, rows: Span) -> np.ndarray:
-    return np.array(first_head(step.values[name]))[slice(*rows)]
-
-
-def _value(step: Step, name: str) -> np.ndarray | None:
+def _value(step: Step, name: str) -> Rows | None:
     """The value of the first head, if it is known by now."""
-    return np.array(first_head(step.values[name])) if name in step.values else None
+    return first_head(step.values[name]) if name in step.values else None
