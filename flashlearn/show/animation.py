@@ -20,10 +20,12 @@ from matplotlib.figure import Figure
 
 from flashlearn.core.inputs import check_bool
 from flashlearn.show.bundle import parts
+from flashlearn.show.draw.scene import Scene
 from flashlearn.show.draw.style import STYLE
 from flashlearn.show.frame import DPI, look, table_html, thicken
 from flashlearn.show.inputs import check_alt, check_draw, check_figsize
 
+WIDTH = 12.8  # inches of a scene as it is stored
 _moving = not os.environ.get("FLASHLEARN_REDUCED_MOTION")
 
 
@@ -107,13 +109,15 @@ class Picture:
         Path(path).write_bytes(self.png)
 
 
-def picture(plot: Callable[[Axes], Any], *, alt: str, figsize=(12.8, 4.8)) -> Picture:
-    """A still picture in the style of the course: `plot(ax)` draws it.
+def picture(plot: Callable[[Axes], Any] | Scene, *, alt: str, figsize=(12.8, 4.8)) -> Picture:
+    """A still picture in the style of the course: a scene, or `plot(ax)` draws it.
 
     alt      what the picture shows, in words
-    figsize  inches at 100 pixels per inch
+    figsize  inches at 100 pixels per inch; a scene has a shape of its own
     """
     check_alt(alt)
+    if isinstance(plot, Scene):
+        plot, figsize = plot.axes, (WIDTH, round(WIDTH * plot.height / plot.width, 2))
     check_draw(plot, "plot(ax)")
     check_figsize(figsize)
     with style.context(STYLE):

@@ -61,3 +61,15 @@ def pieces(words: str) -> tuple[Piece, ...]:
         found += [Piece(words[at : match.start()]), Piece(match[2], RAISED if match[1] == "^" else LOWERED)]
         at = match.end()
     return tuple(piece for piece in (*found, Piece(words[at:])) if piece.text)
+
+
+def wrapped(words: str, room: float, size: float, bold: bool = False) -> list[str]:
+    """Words in lines of at most that width; a word that is wider has a line of its own."""
+    lines = [""]
+    for word in words.split():
+        longer = f"{lines[-1]} {word}".strip()
+        if lines[-1] and width(longer, size, bold) > room:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return lines

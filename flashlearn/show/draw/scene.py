@@ -211,8 +211,9 @@ class Scene:
         id: str = "",
         layer: int = LINES,
     ) -> None:
-        """A line through points."""
-        self._into.append(Shape((points,), Look("", "", role, stroke, dashed), layer, id, open=True))
+        """A line through points; nothing if there is one point or none."""
+        if len(points) > 1:
+            self._into.append(Shape((points,), Look("", "", role, stroke, dashed), layer, id, open=True))
 
     def arrow(
         self, start: Point, end: Point, role: str = "ink", stroke: float = 1.5, head: float = 7.0, **how: Any
