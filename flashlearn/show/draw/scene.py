@@ -111,6 +111,7 @@ class Shape:
     round: float = 0.0
     open: bool = False
     came: Rect | None = None  # where it comes from, in this scene
+    circle: tuple[float, float, float] | None = None  # its middle and radius, if it is one
 
 
 class Type(NamedTuple):
@@ -229,6 +230,7 @@ class Scene:
     def dot(self, x: float, y: float, r: float, face: str = "", tone: str = "", edge: str = "", **how: Any) -> None:
         """A point as a polygon of so many `sides` around (x, y), a circle unless given; `how` as `polygon`."""
         sides = how.pop("sides", 16)
+        how["circle"] = (x, y, r) if sides == 16 else None
         turned = math.pi / sides - math.pi / 2 if sides == 4 else -math.pi / 2
         angles = [turned + 2 * math.pi * at / sides for at in range(sides)]
         corners = tuple((x + r * math.cos(a), y + r * math.sin(a)) for a in angles)
@@ -468,8 +470,17 @@ def _look(look: Look, key: str) -> str:
 
 
 def _path(shapes: list[Shape], how: tuple[Look, bool], key: str) -> str:
-    d = "".join(_d(ring, how[1]) for shape in shapes for ring in shape.rings)
+    d = "".join(_outline(shape) for shape in shapes)
     return f'<path{_look(how[0], key)} d="{d}"/>'
+
+
+def _outline(shape: Shape) -> str:
+    """The path of a shape."""
+    if shape.circle:
+        x, y, r = shape.circle
+        half = f"a{short(r)} {short(r)} 0 1 0"
+        return f"M{short(x - r)} {short(y)}{half} {short(2 * r)} 0{half} -{short(2 * r)} 0"
+    return "".join(_d(ring, shape.open) for ring in shape.rings)
 
 
 def _d(ring: Sequence[Point], open: bool) -> str:
@@ -498,7 +509,7 @@ def _element(shape: Shape, key: str) -> str:
     if shape.open and len(shape.rings[0]) == 2:
         (x1, y1), (x2, y2) = shape.rings[0]
         return f'<line{about} x1="{short(x1)}" y1="{short(y1)}" x2="{short(x2)}" y2="{short(y2)}"/>'
-    return f'<path{about} d="{"".join(_d(ring, shape.open) for ring in shape.rings)}"/>'
+    return f'<path{about} d="{_outline(shape)}"/>'
 
 
 def _words(alike: list[Words], type: Type) -> str:
