@@ -4,6 +4,7 @@ interpreter, beside the algorithm in float64."""
 from __future__ import annotations
 
 import importlib.util
+from operator import attrgetter
 
 import pytest
 import torch
@@ -60,7 +61,7 @@ def attend(given, programs, causal=True, split=True, left=None, softcap=None, si
     constants = portable._constants(options, plan)
     simulate(
         hopper.attention_paged_hopper_kernel, *(tiles(*each, (1, 1, hopper.PIECE.value, 64)) for each in (("K", k), ("V", v))),
-        q, o, lse, *parts, table, lengths, sinks, *q.stride(), *o.stride(), *portable._lse_strides(sizes), *table.stride(),
+        q, o, lse, *parts, table, lengths, sinks, q.stride(), o.stride(), *table.stride(),
         sizes.N_q, sizes.B, sizes.most_keys, sizes.pages, left, how.scale, softcap, grid=(programs,), replaced=replaced,
         **{name: constants[name] for name in ("H_KV", "GROUP", "HEAD_DIM", "LEAST", "BLOCK_B")},
         PAGE=sizes.page, CAUSAL=causal, SPLIT=split, STAGES=stages,
@@ -127,19 +128,19 @@ def test_whole_rows(programs):
 @pytest.mark.parametrize(
     ("name", "old", "new", "error"),
     [
-        slow("load", "mbarrier.wait(buffers.free.index(stage), (t // STAGES & 1) ^ 1)", "pass", Race),
-        slow("load", "else:  # not issued\n                    mbarrier.arrive(buffers.full.index(stage), count=1)", "", Deadlock),
-        slow("take_tile", "mbarrier.wait(buffers.full.index(stage), place.t // STAGES & 1)", "pass", Race),
-        ("take_tile", "mbarrier.arrive(buffers.free.index(stage), count=1)", "pass", Deadlock),
-        ("take_tile", "values = gl.where(rows[:, None] < place.keys, values", "values = gl.where(rows[:, None] >= 0, values", AssertionError),
-        slow("part_of_row", "first + gl.maximum(before - ROW_COST, 0)", "first + gl.maximum(before, 0)", AssertionError),
-        slow("nothing_yet", "(before == 0)", "(before >= 0)", AssertionError),
+        slow("load", "cta.k.producer_acquire(t)", "pass", Race),
+        slow("load", "else:  # nothing is loaded\n                    mbarrier.arrive(cta.k.full.index(cta.k.index(t)), count=1)", "", Deadlock),
+        slow("update", "cta.k.consumer_wait(t)", "pass", Race),
+        ("update", "cta.k.consumer_release(t)", "pass", Deadlock),
+        ("update", "gl.where(rows[:, None] < keys.number, values", "gl.where(rows[:, None] >= 0, values", AssertionError),
+        slow("Work.part", "first + gl.maximum(self.before - ROW_COST, 0)", "first + gl.maximum(self.before, 0)", AssertionError),
+        slow("initial_state", "(work.before == 0)", "(work.before >= 0)", AssertionError),
     ],
 )  # fmt: skip
 def test_a_fault_is_seen(name, old, new, error):
     """By these tests: whoever changes the kernel learns of it without a GPU."""
     given, sinks = problem([300, 30, 200], 64, 64), torch.tensor([-1.0, 2.0, 0.0, 0.5])
-    replaced = {name: altered(getattr(hopper, name).fn, (old, new))}
+    replaced = {name: altered(attrgetter(name)(hopper).fn, (old, new))}
     with pytest.raises(error):
         close(given, attend(given, 3, sinks=sinks, replaced=replaced), sinks=sinks.double())
 

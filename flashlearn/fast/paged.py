@@ -660,13 +660,13 @@ def _launch_hopper(
     sizes = given.sizes
     tile = (1, 1, hopper.PIECE.value, hopper.COLUMNS.value)
     tensors = (q, *results, page_table, lengths, given.options.sinks)
-    strides = (*q.stride(), *results[0].stride())
+    strides = (q.stride(), results[0].stride())
     constants = _constants(given, plan)
     launch_kept(
         hopper.attention_paged_hopper_kernel, (plan.programs, 1, 1),
         (
             in_tiles(k_pages, tile), in_tiles(v_pages, tile), *tensors,
-            *strides, *_lse_strides(sizes), *page_table.stride(),
+            *strides, *page_table.stride(),
             sizes.N_q, sizes.B, sizes.most_keys, sizes.pages, given.window[0], given.options.scale, given.options.softcap,
         ),
         {name: constants[name] for name in ("H_KV", "GROUP", "HEAD_DIM", "LEAST", "BLOCK_B")}
