@@ -22,7 +22,16 @@ from flashlearn.simulator.simulated import simulate, tiles, timeline_steps
 
 pytest.importorskip("triton", reason="Triton is not installed here: there are no kernels to simulate")
 from flashlearn.fast import decode
-from flashlearn.fast.hopper import backward, backward_wide, consumer, forward_kernel, scheduling, variants
+from flashlearn.fast.hopper import (
+    backward,
+    backward_common,
+    backward_wide,
+    consumer,
+    forward_kernel,
+    scheduling,
+    semaphores,
+    variants,
+)
 from flashlearn.fast.hopper.dq_sums import Begun, block_of_queries, tiles_of_dq
 from flashlearn.fast.hopper.ranges import Ranges
 from flashlearn.fast.hopper.scheduling import LAGS, beside
@@ -279,16 +288,16 @@ def backward_run(
     turns = torch.zeros(B, H, 2, dtype=torch.int32)
     if deterministic:
         there = None if ranges is None else Ranges(ranges.to(DEVICE), N_q, N_q)
-        turns = scheduling.make_semaphores(
+        turns = semaphores.make_semaphores(
             q.to(DEVICE), k.to(DEVICE), there, block_m, own
         ).cpu()  # by a kernel of its own
     if by_rows:
         sums.view(B * H, -1)[0 if deterministic else H // H_kv * (side or 1) :] = torch.nan
-    constants = {"HEAD_DIM": D, "BLOCK_M": block_m, "STAGES": 2, "BY_HEADS": by_rows}
+    constants = {"HEAD_DIM": D, "BLOCK_M": block_m, "STAGES": 2, "ZEROED": not by_rows}
     simulate(
         backward_wide.attention_backward_wide_kernel if wide else backward.attention_backward_hopper_kernel,
-        *given, turns if ranges is None else ranges,
-        step(ranges, N_k), turns, side or 0, N_q, N_k, H_kv, H // H_kv, D**-0.5, softcap, replaced=replaced,
+        *given, *(() if wide else (turns,)), turns if deterministic else None, ranges, step(ranges, N_k),
+        N_q, N_k, H_kv, H // H_kv, D**-0.5, softcap, side or 0, replaced=replaced,
         last=() if deterministic else (rows, sums, turns),
         grid=(key_blocks * H_kv * B, 1, 1) if side else (key_blocks, H_kv, B),
         DETERMINISTIC=deterministic, MASK=mask_of(causal, ranges), SIDE_BY_SIDE=side is not None, **({"CHUNKS": tiles_of_dq(D)} if wide else constants),
@@ -366,30 +375,36 @@ def gradients_are_right(shape, atol=1e-2, **options):
 ADD = r"add_dq\w* \d "
 WAITS, EARLY = ADD + "waits for a turn", ADD + "passes a turn, and dQ may not have arrived"
 PASSED = "{}barrier()\n{}release_semaphore({})\n".format
-IN_ORDER, ANY_ORDER = PASSED(" " * 4, " " * 12, "semaphore_ptr"), PASSED("", " " * 8, "added_ptr")
+IN_ORDER = PASSED(" " * 4, " " * 12, "semaphores.at(at, CONSUMER)")
+ANY_ORDER = PASSED("", " " * 8, "dq.counters_ptr + 2 * head_number(tile, problem) + 1")
+RELEASE = {
+    D: f"release_semaphore({'semaphore_ptr' if D > 128 else 'semaphores.at(at, CONSUMER)'})\n"
+    for D in (64, 128, 192, 256)
+}
 GROUPS, TURNS, ONE_ROW, ROWS, ZEROS = (  # B, H, H_kv, N_q, N_k, and whether it is causal
     (1, 1, 1, 400, 64, False), (1, 1, 1, 128, 256, False), (1, 1, 1, 128, 128, False), (2, 4, 2, 64, 100, True), (1, 2, 2, 128, 128, False),
 )  # fmt: skip
+P_FREE, P_FULL = "        smem.p.producer_acquire(t)\n", "        smem.p.consumer_wait(t)\n"
 BACKWARD_FAULTS = [  # function, what it does not say, what it says instead, problem, D, options, error, words
-    ("consume_values", "        mbarrier.wait(barriers.p_free.index(0), (t & 1) ^ 1)\n", "", GROUPS, 256, {}, Race, "p_smem"),
-    ("consume_keys", "        mbarrier.wait(barriers.p_full.index(0), t & 1)\n", "", GROUPS, 256, {}, Race, "p_smem"),
-    ("consume_values", "        mbarrier.wait(barriers.ds_full.index((t + 1) % 2), ((t + 1) // 2 & 1) ^ 1)\n", "", GROUPS, 256, {}, Race, "ds_smem"),
-    ("store_dq", "        mbarrier.wait(barriers.dq_free.index(at), phase ^ 1)\n", "", GROUPS, 256, {}, Race, "dq_smem"),
-    ("consume_keys", "        mbarrier.wait(barriers.q_full.index(stage), t // 2 & 1)\n", "", GROUPS, 256, {}, Race, "rows_smem"),
-    *(("add_dq" if D < 192 else "add_dq_in_turn", "release_semaphore(semaphore_ptr)\n", "pass\n", TURNS, D, {"side": 1}, Deadlock, WAITS) for D in (64, 128, 192, 256)),
+    ("consume_values", P_FREE, "", GROUPS, 256, {}, Race, "p_smem"),
+    ("consume_keys", P_FULL, "", GROUPS, 256, {}, Race, "p_smem"),
+    ("consume_values", "        wait_for_ds_before(t, smem)\n", "", GROUPS, 256, {}, Race, "ds_smem"),
+    ("store_dq", "        mbarrier.wait(smem.dq_free.index(buffer.index), buffer.phase ^ 1)\n", "", GROUPS, 256, {}, Race, "dq_smem"),
+    ("consume_keys", "        smem.q.consumer_wait(t)\n", "", GROUPS, 256, {}, Race, "stats_smem"),
+    *(("add_dq" if D < 192 else "add_dq_deterministic", RELEASE[D], "pass\n", TURNS, D, {"side": 1}, Deadlock, WAITS) for D in (64, 128, 192, 256)),
     ("add_dq", f"wait_for_additions()\n        {IN_ORDER}", IN_ORDER.lstrip(), ONE_ROW, 128, {"side": 1}, Race, EARLY),
     ("add_dq", f"wait_for_additions()\n        {ANY_ORDER}", ANY_ORDER, ONE_ROW, 128, {}, Race, EARLY),
-    *(("add_dq_in_turn", "        wait_for_additions()\n", "", ONE_ROW, D, {"side": 1}, Race, EARLY) for D in (192, 256)),
-    *(("dq_barrier_of", "4 * tile + t % 4, t // 4 & 1", "4 * tile, t & 1", (1, 1, 1, 640, 64, False), D, {"side": 1}, (Deadlock, Race), "dq_f") for D in (192, 256)),
-    ("zero_initialise", "        release_semaphore(sums.semaphores_ptr + 2 * later)\n", "", ZEROS, 64, {"by_rows": True}, Deadlock, WAITS),
-    ("zero_initialise", "        mbarrier.wait(sums.zeros.index(index), 0)\n", "", ZEROS, 64, {"by_rows": True}, Race, "dq_smem"),
-    ("zero_initialise", "        wait_for_additions()\n", "", ZEROS, 64, {"by_rows": True}, Race, EARLY),
-    ("zero_initialise", "    mbarrier.arrive(barriers.dq_free.index(index), count=1)\n", "", ZEROS, 64, {"by_rows": True}, Deadlock, "dq_free"),
-    ("store_dq", "    mbarrier.wait(dq_free.index(index), (t & 1) ^ 1)\n", "", ZEROS, 64, {"by_rows": True}, Race, "dq_smem"),
+    *(("add_dq_deterministic", "        wait_for_additions()\n", "", ONE_ROW, D, {"side": 1}, Race, EARLY) for D in (192, 256)),
+    *(("dq_barrier", "4 * c + t % 4, t // 4 & 1", "4 * c, t & 1", (1, 1, 1, 640, 64, False), D, {"side": 1}, (Deadlock, Race), "dq_f") for D in (192, 256)),
+    ("zero_next_head", "        release_semaphore(dq.counters_ptr + 2 * later)\n", "", ZEROS, 64, {"by_rows": True}, Deadlock, WAITS),
+    ("zero_next_head", "        mbarrier.wait(full, 0)\n", "", ZEROS, 64, {"by_rows": True}, Race, "dq_smem"),
+    ("zero_next_head", "        wait_for_additions()\n", "", ZEROS, 64, {"by_rows": True}, Race, EARLY),
+    ("zero_next_head", "    smem.dq_parts.tile(CONSUMER).consumer_release(0)\n", "", ZEROS, 64, {"by_rows": True}, Deadlock, "dq_free"),
+    ("store_dq", "    parts.producer_acquire(t)\n", "", ZEROS, 64, {"by_rows": True}, Race, "dq_smem"),
     # heads of the first set that wait for zeros, zeros for a head of the same set, and for one after the next
-    ("zero_initialise", "    if row >= at_once:\n", "    if row > 0:\n", ROWS, 64, {"by_rows": True, "beside": 2}, Deadlock, WAITS),
-    ("zero_initialise", "later = row + at_once\n", "later = row + 1\n", ROWS, 64, {"by_rows": True, "beside": 2}, AssertionError, "first rows"),
-    ("zero_initialise", "later = row + at_once\n", "later = row + 2 * at_once\n", ROWS, 64, {"by_rows": True, "beside": 2}, Deadlock, WAITS),
+    ("zero_next_head", "    if number >= at_once:\n", "    if number > 0:\n", ROWS, 64, {"by_rows": True, "beside": 2}, Deadlock, WAITS),
+    ("zero_next_head", "later = number + at_once\n", "later = number + 1\n", ROWS, 64, {"by_rows": True, "beside": 2}, AssertionError, "first rows"),
+    ("zero_next_head", "later = number + at_once\n", "later = number + 2 * at_once\n", ROWS, 64, {"by_rows": True, "beside": 2}, Deadlock, WAITS),
 ]  # fmt: skip
 
 
@@ -426,12 +441,16 @@ def test_programs_add_to_dq_one_after_the_other(D, side, causal):
 @pytest.mark.parametrize("deterministic", (False, True))
 def test_in_order_a_program_takes_a_block_for_all_heads_before_the_block_above(deterministic):
     """Head by head it would wait, at the last block of each head, for programs that see more blocks: no result tells."""
-    where = SimpleNamespace(where=lambda condition, a, b: a if condition else b)
-    after = FunctionType(backward.next_block.fn.__code__, {"gl": where})
-    heads, first, blocks = (4, 6), 3, 3
-    rounds = [(heads[0], first + blocks - 1)]
-    for _ in range(2 * blocks - 1):
-        rounds.append(after(*rounds[-1], heads, backward.Coordinates(0, 2, 0, first, 0, 0, blocks), deterministic))
+    gl = SimpleNamespace(where=lambda condition, a, b: a if condition else b)
+    at, tile = SimpleNamespace(head=4, block=5), SimpleNamespace(first=3, blocks=3)
+    after = FunctionType(
+        backward_common.next_query_block.fn.__code__,
+        {"gl": gl, "QueryBlock": lambda head, block: SimpleNamespace(head=head, block=block)},
+    )
+    rounds = []
+    for _ in range(6):
+        rounds.append((at.head, at.block))
+        at = after(at, 4, tile, SimpleNamespace(group=2, DETERMINISTIC=deterministic))
     if deterministic:
         assert rounds == [(4, 5), (5, 5), (4, 4), (5, 4), (4, 3), (5, 3)]
     else:
@@ -447,14 +466,14 @@ def test_as_many_rows_run_side_by_side_as_keep_programs_from_waiting():
 
 def test_how_many_rows_run_side_by_side_in_order(monkeypatch):
     """On 132 SMs, 16384 tokens, hidden size 2048: as the lags say, or twice as many as in any order."""
-    monkeypatch.setattr(backward, "sm_count", lambda device: 132)
+    monkeypatch.setattr(scheduling, "sm_count", lambda device: 132)
 
     def rows(D, N, H_kv, mask, mean=None):
         q = torch.empty(16384 // N, 2048 // D, N, D, device="meta")
         own, block_m = (64, 64) if D > 128 else (128, 64 if D > 64 else 128)
         ranges = None if mean is None else Ranges(q, N, mean)
-        return backward.heads_beside_deterministic(
-            q, q[:, :H_kv], ranges, causal=mask == "causal", block_m=block_m, own=own
+        return scheduling.heads_beside_deterministic(
+            q, q[:, :H_kv], ranges, causal=mask == "causal", block_m=block_m, block_n=own
         )
 
     assert [rows(128, N, 16, "none") for N in (512, 4096, 16384)] == [26, 4, 1]
@@ -553,13 +572,15 @@ def test_where_a_query_may_attend_to_no_key_sums_begin_at_zero(N, heads, causal,
 def test_a_row_that_is_not_set_to_zero_is_noticed():
     q, k, v, do, _, _ = problem(1, 2, 2, 128, 128, 64, False)
     o, lse = forward_run(q, k, v, False)
-    store = "            async_store(sums.dq, [later // sums.kv_heads, head, (2 * block + index) * 128, 0], buffers.dq.index(index))\n"
-    none = {"zero_initialise": altered(backward.zero_initialise.fn, (store, "            pass\n"))}
+    store = (
+        "            async_store(dq.desc, [later // problem.kv_heads, head, (2 * block + CONSUMER) * 128, 0], zeros)\n"
+    )
+    none = {"zero_next_head": altered(backward.zero_next_head.fn, (store, "            pass\n"))}
     dq, _, _ = backward_run(q, k, v, do, o, lse, False, by_rows=True, replaced=none)
     assert dq[:, 0].isfinite().all() and dq[:, 1].isnan().all()
 
 
-GDC, V_FULL = r" *gdc_wait\(\).*\n", r"mbarrier\.wait\(barriers\.kv_full\.index\(1\), 0\).*\n"
+GDC, V_FULL = r" *gdc_wait\(\).*\n", r"mbarrier\.wait\(smem\.kv_full\.index\(1\), 0\).*\n"
 
 
 @pytest.mark.parametrize(

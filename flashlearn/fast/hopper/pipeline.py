@@ -53,13 +53,21 @@ class Pipeline:
         mbarrier.wait(self.free.index(self.index(t + self.LAG)), self.phase(t + self.LAG) ^ 1)
 
     @gluon.jit
-    def load(self, t, desc, batch, head, row):
-        """Let TMA fill the buffer of iteration t with the tile (rows, D) that begins at a row of a head."""
+    def load(self, t, desc, batch, head, row, OTHERS: gl.constexpr = 0):
+        """Let TMA fill the buffer of iteration t with the tile (rows, D) that begins at a row of a head.
+
+        OTHERS: bytes of other copies that the same barrier waits for.
+        """
         index = self.index(t)
-        mbarrier.expect(self.full.index(index), self.CHUNKS * desc.block_type.nbytes)
+        mbarrier.expect(self.full.index(index), self.CHUNKS * desc.block_type.nbytes + OTHERS)
         for c in gl.static_range(self.CHUNKS):
             chunk = self.smem.index(index * self.CHUNKS + c)
             async_load(desc, [batch, head, row, c * self.smem.shape[4]], self.full.index(index), chunk)
+
+    @gluon.jit
+    def producer_commit(self, t):
+        """A warpgroup has filled the buffer of iteration t, in place of TMA."""
+        mbarrier.arrive(self.full.index(self.index(t)), count=1)
 
     @gluon.jit
     def consumer_wait(self, t, pred=True):

@@ -1,0 +1,334 @@
+"""What both backward kernels for Hopper GPUs share: which keys and queries a CTA takes, the mask, and P^T from S^T.
+
+A CTA owns BLOCK_N keys of one key head. Every partition of it (producer, consumers, the warps that add to dQ) computes the
+same tile coordinates and walks over the same blocks of queries, from the last block up.
+
+    TileScheduler.coordinates -> TileCoordinates       once in each partition
+    first_query_block, next_query_block                once in each iteration
+    query_ranges, needs_mask, hide                     which queries attend to a key
+    minus_stats, probabilities, register_order         tiles of a consumer, 64 keys high
+
+Source: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2; its line numbers stand in the kernels.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from torch import Tensor
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+from flashlearn.core.inputs import check_bool
+from flashlearn.fast.dependent_launch import dependent
+from flashlearn.fast.hopper.dq_sums import tiles_of_dq
+from flashlearn.fast.hopper.ranges import Ranges
+from flashlearn.fast.hopper.scheduling import (
+    heads_beside,
+    heads_beside_deterministic,
+    heads_with_masks,
+    load_tile_index,
+    opaque,
+    side_by_side,
+)
+from flashlearn.fast.hopper.semaphores import make_semaphores
+from flashlearn.fast.hopper.softcap import capped
+from flashlearn.fast.hopper.versions import aggregate
+from flashlearn.fast.online_softmax import LOG2E
+
+KEYS = gl.constexpr(64)  # keys of a consumer warpgroup: the height of one wgmma
+LSE, DELTA = gl.constexpr(0), gl.constexpr(1)  # the two rows of a tile of statistics
+
+
+@aggregate
+class Problem:
+    """Sizes, factors on scores, the mask, and how the work is cut."""
+
+    N_q: Any
+    N_k: Any
+    kv_heads: Any
+    group: Any  # query heads that share a key head
+    scale: Any  # on Q K^T
+    softcap: Any  # or None
+    ranges_ptr: (
+        Any  # (B or 1, 2, N_k): the first query that attends to a key, and the one after the last; if MASK is "ranges"
+    )
+    range_stride: Any  # between two sequences; 0 if all have the same ranges
+    HEAD_DIM: Any  # columns, with those that fill the last tile
+    MASK: Any  # "none", "causal" or "ranges"
+    BLOCK_M: Any  # queries of a block
+    BLOCK_N: Any  # keys of a CTA
+    DETERMINISTIC: Any  # the additions to dQ have one order
+    SIDE_BY_SIDE: Any  # heads run side by side; else the grid has axes for heads and sequences
+
+
+@aggregate
+class Inputs:
+    """Descriptors."""
+
+    q: Any
+    do: Any
+    k: Any
+    v: Any
+    stats: Any
+
+
+@aggregate
+class DqAccumulator:
+    """Where dQ is summed up in float32, and what orders and counts the additions."""
+
+    desc: Any
+    semaphores_ptr: Any  # deterministic: after the atomic counter that `make_semaphores` makes
+    counters_ptr: Any = None  # see `Begun`
+
+
+@aggregate
+class TileCoordinates:
+    """The keys of a CTA, and the blocks of queries that attend to them."""
+
+    start_n: Any  # first key
+    kv_head: Any
+    batch: Any
+    first: Any  # first block of queries
+    full: Any  # blocks full .. full_stop need no mask
+    full_stop: Any
+    blocks: Any  # how many, for each query head
+
+
+@aggregate
+class QueryBlock:
+    """A block of queries of a query head."""
+
+    head: Any
+    block: Any
+
+
+@aggregate
+class QueryRanges:
+    """For each of 64 keys, (64,): the first query that attends to it, and how many do."""
+
+    low: Any
+    count: Any
+
+
+@aggregate
+class Probabilities:
+    """P^T (64, BLOCK_M), and the factor on dP^T - delta that makes dS^T of it: P^T, times 1 - tanh^2 under a softcap."""
+
+    p_t: Any
+    factor: Any
+
+
+@gluon.jit
+def causal_blocks(start_n, problem):
+    """Under a causal mask: the first block with a query that attends to a key of the CTA, and the first that needs no mask."""
+    diagonal = problem.N_k - problem.N_q
+    first = gl.maximum(start_n - diagonal, 0) // problem.BLOCK_M
+    return first, gl.cdiv(gl.maximum(start_n + problem.BLOCK_N - 1 - diagonal, 0), problem.BLOCK_M)
+
+
+@aggregate
+class TileScheduler:
+    """Which tile a CTA takes: that of its coordinates in the grid, or an index among heads that run side by side."""
+
+    tile: Any  # TileCoordinates, unless SIDE_BY_SIDE
+    heads_at_once: Any  # how many heads run side by side
+    problem: Any
+    index_smem: Any  # the tile index from the atomic counter, if DETERMINISTIC; else None, and it is the CTA's number
+
+    @gluon.jit
+    def coordinates(self):
+        """The tile of this CTA, in a partition.
+
+        Where heads run side by side each partition computes it, and again after its iterations. Values from before the warps part
+        would take registers of a consumer in every iteration, more than there are.
+        """
+        tile = self.tile
+        if self.problem.SIDE_BY_SIDE:
+            if self.problem.DETERMINISTIC:
+                index = load_tile_index(self.index_smem)
+            else:
+                index = opaque(gl.program_id(0))
+            tile = tile_side_by_side(index, self.heads_at_once, self.problem)
+        return tile
+
+
+@gluon.jit
+def make_scheduler(heads_at_once, index_smem, problem):
+    """The scheduler of this CTA, before the warps part; the grid is (blocks of keys, key heads, sequences) unless SIDE_BY_SIDE."""
+    start_n = gl.program_id(0) * problem.BLOCK_N  # most queries attend to the first keys: they start first
+    first = 0
+    full = 0
+    if problem.MASK == "causal" and not problem.SIDE_BY_SIDE:
+        first, full = causal_blocks(start_n, problem)
+    blocks = gl.maximum(gl.cdiv(problem.N_q, problem.BLOCK_M) - first, 0)
+    tile = TileCoordinates(start_n, gl.program_id(1), gl.program_id(2), first, full, full, blocks)
+    return TileScheduler(tile, heads_at_once, problem, index_smem)
+
+
+@gluon.jit
+def tile_side_by_side(index, heads_at_once, problem):
+    """The tile with this index, where `heads_at_once` heads of all sequences run side by side."""
+    key_blocks = gl.cdiv(problem.N_k, problem.BLOCK_N)
+    n, head = side_by_side(index, heads_at_once, key_blocks, gl.num_programs(0) // key_blocks)
+    start_n, kv_head, batch = n * problem.BLOCK_N, head % problem.kv_heads, head // problem.kv_heads
+    first = 0
+    full = 0
+    stop = gl.cdiv(problem.N_q, problem.BLOCK_M)
+    if problem.MASK == "causal":
+        first, full = causal_blocks(start_n, problem)
+    full_stop = full
+    if problem.MASK == "ranges":
+        low, full_high = query_range(start_n, batch, problem)
+        full_low, high = query_range(start_n + problem.BLOCK_N - 1, batch, problem)
+        first, stop = low // problem.BLOCK_M, gl.cdiv(high, problem.BLOCK_M)
+        full, full_stop = gl.cdiv(full_low, problem.BLOCK_M), full_high // problem.BLOCK_M
+    return TileCoordinates(start_n, kv_head, batch, first, full, full_stop, gl.maximum(stop - first, 0))
+
+
+@gluon.jit
+def first_query_block(head, tile):
+    """The block of queries of iteration 0, if `head` is the first: the last one, since every key is attended to from there."""
+    return QueryBlock(head, tile.first + tile.blocks - 1)
+
+
+@gluon.jit
+def next_query_block(at, first_head, tile, problem):
+    """The block of queries of the next iteration: the one above, and after the first block of a head the next head.
+
+    Deterministic: the same block of the next head, and after the last head the block above. A CTA waits for those of the keys
+    before, which take more blocks. Head by head it would wait for the longest at the last block of each head.
+    """
+    if problem.DETERMINISTIC:
+        over = at.head + 1 == first_head + problem.group
+        head, block = gl.where(over, first_head, at.head + 1), gl.where(over, at.block - 1, at.block)
+    else:
+        over = at.block == tile.first
+        head, block = gl.where(over, at.head + 1, at.head), gl.where(over, tile.first + tile.blocks, at.block) - 1
+    return QueryBlock(head, block)
+
+
+@gluon.jit
+def query_block_of(t, tile, problem):
+    """The block of queries of iteration t, deterministic: where `next_query_block` comes to."""
+    last = tile.first + tile.blocks - 1
+    return QueryBlock(tile.kv_head * problem.group + t % problem.group, last - t // problem.group)
+
+
+@gluon.jit
+def query_range(j, batch, problem):
+    """The queries low .. high that attend to key j of a sequence, or to many keys; past the last key, those of the last."""
+    ptr = problem.ranges_ptr + batch.to(gl.int64) * problem.range_stride + gl.minimum(j, problem.N_k - 1)
+    return gl.load(ptr), gl.load(ptr + problem.N_k)
+
+
+@gluon.jit
+def query_ranges(start_n, batch, problem):
+    """The queries that attend to each of the 64 keys from start_n on; none where a key does not exist."""
+    S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, problem.BLOCK_M, 16])
+    LAYOUT: gl.constexpr = gl.SliceLayout(1, S_LAYOUT)
+    offs_n = start_n + gl.arange(0, KEYS, LAYOUT)
+    low, count = gl.zeros([KEYS], gl.int32, LAYOUT), gl.full([KEYS], problem.N_q, gl.int32, LAYOUT)
+    if problem.MASK == "causal":
+        low = offs_n - (problem.N_k - problem.N_q)  # past the last key: past the last query
+    if problem.MASK == "ranges":
+        low, high = query_range(offs_n, batch, problem)
+        count = gl.maximum(high - low, 0)
+    return QueryRanges(low, gl.where(offs_n < problem.N_k, count, 0))
+
+
+@gluon.jit
+def needs_mask(block, end_n, tile, problem):
+    """Whether some query of a block may not attend to some key before end_n, or there is no such key or query."""
+    tail = end_n > problem.N_k  # lse knows nothing of keys past the end: P must be 0
+    masked = (block < tile.full) | tail | (block * problem.BLOCK_M + problem.BLOCK_M > problem.N_q)
+    if problem.MASK == "ranges":
+        masked = masked | (block >= tile.full_stop)
+    return masked
+
+
+@gluon.jit
+def hide(x, hidden, ranges, start_m, problem):
+    """x (64, BLOCK_M), with the value `hidden` where a query does not attend to a key, or there is no such key or query."""
+    offs_m = start_m + gl.arange(0, x.shape[1], gl.SliceLayout(0, x.type.layout))  # (BLOCK_M,)
+    if problem.MASK == "causal":
+        x = gl.where(offs_m[None, :] >= ranges.low[:, None], x, hidden)
+        if start_m + x.shape[1] > problem.N_q:
+            x = gl.where((offs_m < problem.N_q)[None, :], x, hidden)
+    else:  # unsigned compare: low <= i < low + count in one test
+        visible = (offs_m[None, :] - ranges.low[:, None]).to(gl.uint32) < ranges.count[:, None].to(gl.uint32)
+        x = gl.where(visible, x, hidden)
+    return x
+
+
+@gluon.jit
+def minus_stats(stats_smem, WHICH: gl.constexpr):
+    """A fresh accumulator (64, BLOCK_M) for S^T or dP^T with -LSE or -DELTA of each query, so that the product comes out less it."""
+    BLOCK_M: gl.constexpr = stats_smem.shape[3]
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])
+    stats = stats_smem.reshape([2, BLOCK_M]).slice(WHICH, 1).load(LAYOUT)  # (1, BLOCK_M)
+    return gl.zeros([KEYS, BLOCK_M], gl.float32, LAYOUT) - stats
+
+
+@gluon.jit
+def probabilities(s_t, stats_smem, masked, ranges, start_m, problem):
+    """P^T, line 11, from S^T less lse; with a softcap from S^T alone."""
+    if problem.softcap is None:
+        p_t = gl.exp2(s_t * (problem.scale * LOG2E))
+        # lse = +inf makes P = 0 past the last query; a key that is infinite gives 0 inf = NaN there, so it is hidden, too
+        if masked:
+            p_t = hide(p_t, 0.0, ranges, start_m, problem)
+        factor = p_t
+    else:
+        t = capped(s_t, problem.scale * (2 * LOG2E) / problem.softcap)
+        if masked:  # here, where fewer registers are in use: P becomes 0, and 0 (1 - t^2) is 0
+            t = hide(t, -1e18, ranges, start_m, problem)
+        p_t = gl.exp2((t + minus_stats(stats_smem, LSE)) * (problem.softcap * LOG2E))
+        factor = p_t * (1.0 - t * t)
+    return Probabilities(p_t, factor)
+
+
+@gluon.jit
+def register_order(x):
+    """A product (64, 64) in the order of the registers that hold it (128, 32): stored without bank conflicts.
+
+    Number (j, h, p) of thread (w, g, t) is at row 16 w + 8 h + g and column 8 j + 2 t + p of the product: four numbers of a
+    thread are adjacent, and 32 threads' are in one row. `end_sums` puts dQ's back into rows and columns.
+    """
+    return x.reshape([4, 2, 8, 8, 4, 2]).permute((0, 3, 2, 4, 1, 5)).reshape([128, 32])  # w h g j t p: w j g t h p
+
+
+class Plan(NamedTuple):
+    """How a backward kernel is launched."""
+
+    grid: tuple[int, int, int]
+    arguments: tuple  # of the kernels, after the descriptors
+    constants: dict  # of both kernels
+    dependent: bool  # the kernel may begin before `begin_sums` has ended
+    key_blocks: int  # of a head
+
+
+def plan_backward(
+    q: Tensor, k: Tensor, ranges: Ranges | None, *,
+    causal: bool, scale: float, softcap: float | None, deterministic: bool, block_m: int, block_n: int,
+) -> Plan:  # fmt: skip
+    """The launch for CTAs of block_n keys that walk over blocks of block_m queries."""
+    check_bool(causal, "causal")
+    check_bool(deterministic, "deterministic")
+    (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
+    mask = "ranges" if ranges is not None else "causal" if causal else "none"
+    key_blocks, semaphores, ends, range_stride = -(-N_k // block_n), None, None, 0
+    heads_at_once = heads_beside(q, k, causal=causal, block_n=block_n)
+    if ranges is not None:
+        ends, range_stride = ranges.ends, 2 * N_k if len(ranges.ends) > 1 else 0
+        columns = 64 * tiles_of_dq(D) if D > 64 else 64
+        nbytes = 2 * ranges.seen * columns * 2 * q.element_size()  # of Q and dO; dQ, in float32, takes as much
+        heads_at_once = heads_with_masks(B * H_kv, nbytes)
+    if deterministic:
+        semaphores = make_semaphores(q, k, ranges, block_m, block_n)
+        heads_at_once = heads_beside_deterministic(q, k, ranges, causal=causal, block_m=block_m, block_n=block_n)
+    grid = (key_blocks, H_kv, B) if heads_at_once is None else (key_blocks * B * H_kv, 1, 1)
+    arguments = (semaphores, ends, range_stride, N_q, N_k, H_kv, H // H_kv, scale, softcap, heads_at_once or 0)
+    constants = {"DETERMINISTIC": deterministic, "MASK": mask, "SIDE_BY_SIDE": heads_at_once is not None}
+    # PyTorch's kernels write the semaphores, which are read at the beginning
+    return Plan(grid, arguments, constants, dependent(q.device) and not deterministic, key_blocks)
