@@ -32,7 +32,9 @@ PICTURES = {
         ("m, l", "m, ℓ"),
         ("l_old / l_new", "ℓ_old / ℓ_new"),
         ("lse = m + log l", "lse = m + log ℓ"),
-        ("delta2 = dP - delta", "δ2 = dP - δ"),
+        ("delta2 = dP - delta", "δ2 = dP − δ"),
+        ("m = -0.5, (-1, .5) - l, exp(m_old - m_new), -inf", "m = −0.5, (−1, .5) − ℓ, exp(m_old − m_new), −∞"),
+        ("x[-1], rows 0-3, 1e-05, FlashAttention-2, --help", "x[-1], rows 0-3, 1e-05, FlashAttention-2, --help"),
         ("all values, el.l, dl, l(x), l_shaped, deltas", "all values, el.l, dl, l(x), l_shaped, deltas"),
     ],
 )

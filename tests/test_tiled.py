@@ -183,16 +183,16 @@ def test_sentences_name_the_row_in_which_the_maximum_rises(function, steps):
     assert said[0, 0].startswith("Block Q0 meets block K0, its first: row 0 starts with m = 5.00, ℓ = 1.02.")
     assert "new maximum 7.00 in row 0 (and in 1 more)" in said[0, 1]
     assert "new maximum 7.00 in row 2: its" in said[1, 1]
-    assert ("exp(m_old - m_new) = 0.14" in said[0, 1]) == ("acc" in run[-2].values)
+    assert ("exp(m_old − m_new) = 0.14" in said[0, 1]) == ("acc" in run[-2].values)
     run = fl.record(steps(q[:, :, 3:], k, k, scale=1.0, block_q=2, block_k=2))
-    assert "no maximum rises; row 0 keeps m = -1.00" in run[-2].sentence
+    assert "no maximum rises; row 0 keeps m = −1.00" in run[-2].sentence
 
 
 def test_rows_that_see_nothing_are_told():
     q, k, v, _ = make(Case(6, 2, 4))
     run = fl.record(fl.tiled_attention_v2_steps(q, k, v, causal=True, block_q=2, block_k=2))
     assert [step.values.get("j") for step in run[:-1]] == [None, None, 0]
-    assert run[0].sentence == "Block Q0 sees no key: write O = 0 and lse = -inf." and not run[0].reads
+    assert run[0].sentence == "Block Q0 sees no key: write O = 0 and lse = −∞." and not run[0].reads
     assert not run[0].values["O"].any() and (run[0].values["lse"] == -math.inf).all()
 
 

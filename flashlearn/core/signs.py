@@ -11,11 +11,13 @@ import re
 SIGNS = {"l": "ℓ", "delta": "δ"}
 # A name that stands alone, or with an index: l, l_old, delta, delta2
 _NAMES = re.compile(rf"(?<![\w.'])({'|'.join(SIGNS)})(?=\d*\b(?!\()|_[{{]?(?:i|old|new)\b)")
+# A hyphen before a number, or between spaces where a number or a name follows: -0.5, m_old - m_new, not 0-3, x[-1] or e-05
+_MINUS = re.compile(r"(?<![\w\[.)\]-])-(?=\.?\d|inf\b)|(?<=[\w)\]] )-(?= [\w(])")
 
 
 def signed(words: str) -> str:
-    """These words with every sign in place of its name: "old l × 2" becomes "old ℓ × 2"."""
-    return _NAMES.sub(lambda found: SIGNS[found[1]], words)
+    """These words with every sign in place of its name: "old l × -2" becomes "old ℓ × −2"."""
+    return _MINUS.sub("−", _NAMES.sub(lambda found: SIGNS[found[1]], words)).replace("−inf", "−∞")
 
 
 def number(value: float, digits: int = 4) -> str:
