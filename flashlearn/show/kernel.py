@@ -11,7 +11,7 @@ from typing import Any
 from IPython import get_ipython
 
 QUIET = 0.5  # seconds without a cell before the kernel counts as idle
-PAUSE = 0.005  # seconds for the kernel to handle its messages, one of which may ask for a frame
+PAUSE = 0.02  # seconds between two frames, for the kernel to handle its messages, one of which may ask for a frame
 
 
 class _Cells:

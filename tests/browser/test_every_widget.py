@@ -108,7 +108,7 @@ def explorers(notebook, steppers, name):
 
 def is_played(player):
     """Keys move it through its frames, which are painted one by one here; and it plays."""
-    status, image = player.get_by_role("status").first, player.locator("img")
+    status, image = player.get_by_role("status").first, player.get_by_role("img")
     expect(status).to_contain_text("Step 1 of", timeout=30_000)
     last = player.evaluate("root => root.flashlearnPlayer.count")
     seen, place = set(), player.bounding_box()["height"]
@@ -116,9 +116,8 @@ def is_played(player):
     for key, number in (("ArrowRight", 2), ("End", last), ("PageUp", last - 1), ("Home", 1)):
         player.page.keyboard.press(key)
         expect(status).to_contain_text(f"Step {number} of {last}")
-        expect(image).to_have_attribute("alt", re.compile(f"Step {number} of {last}"), timeout=30_000)
-        assert shown_width(image) >= 1000
-        seen.add(image.get_attribute("src"))
+        expect(image).to_have_accessible_name(re.compile(f"Step {number} of {last}"), timeout=30_000)
+        seen.add(image.evaluate("node => node.src ?? node.innerHTML"))
     assert len(seen) >= min(last, 3) and player.bounding_box()["height"] == place, "something moved"
     player.page.keyboard.press(" ")
     expect(status).not_to_contain_text("Step 1 of", timeout=10_000)
