@@ -639,7 +639,7 @@ def test_keys_that_no_query_sees_are_handed_back_when_they_have_landed(ctas_per_
     seen = (keys >= low[:, None]) & (keys < high[:, None])
     want = scaled_dot_product_attention(*(t.float() for t in (q, k, v)), attn_mask=seen)
     torch.testing.assert_close(o.float(), want, atol=3e-3, rtol=0)
-    too_early = {"release_unread": altered(consumer.release_unread.fn, ("    cta.v.consumer_wait(t)\n", ""))}
+    too_early = {"CTA.release_unread": altered(consumer.CTA.release_unread.fn, ("self.v.consumer_wait(t)", "pass"))}
     with pytest.raises(Race, match=r"lands in v_smem.*no barrier keeps that from what went before: V\d"):
         run(replaced=too_early)
 

@@ -17,25 +17,6 @@ from flashlearn.fast.hopper.versions import aggregate
 
 
 @aggregate
-class CTA:
-    """What the warps of a CTA share."""
-
-    q: Any  # pipelines: of Q, with a tile for each consumer, from which its o is stored too,
-    k: Any  # of K,
-    v: Any  # and of V, whose barriers `free` are K's: V of iteration t is free once iteration t + 1 is over
-    row_sums: Any  # (2 * CONSUMERS, ROWS) float32 in shared memory, see `update_with_old_maximum`
-    scheduler: Any
-    problem: Any
-    sinks_ptr: Any  # (heads,) float32; if SINKS
-    o_desc: Any
-    lse_ptr: Any  # (batches, heads, N_q) float32
-    BLOCK_N: Any
-    CONSUMERS: Any
-    SINKS: Any
-    CTAS_PER_SM: Any
-
-
-@aggregate
 class QTile:
     """A consumer's 64 queries of a tile."""
 
@@ -63,23 +44,74 @@ class State:
     pairs: Any  # that P, (64, BLOCK_N / 2) int32
 
 
-@gluon.jit
-def begin_tile(tile, q, cta):
-    """A consumer's Q, and its softmax and acc before any key."""
-    COLUMNS: gl.constexpr = cta.o_desc.block_type.shape[3]  # of a chunk
-    S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, cta.BLOCK_N, 16])
-    O_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLUMNS, 16])
-    offs_m = tile.start_m + gl.arange(0, ROWS, gl.SliceLayout(1, S_LAYOUT))  # (64,)
-    low, high = offs_m, offs_m
-    if cta.problem.MASK == "ranges":
-        low, high = cta.problem.key_range(offs_m, tile.batch)  # loaded while Q is
-    i = tile.i
-    q_tile = QTile(tile, q.phase(i), q.full.index(q.index(i)), q.chunks(i), offs_m, low, high, q.TILE)
-    softmax = initial_softmax(cta.sinks_ptr, tile.head, cta.BLOCK_N, S_LAYOUT, cta.SINKS)
-    acc: gl.tuple = ()
-    for _ in gl.static_range(q.CHUNKS):
-        acc = acc + (gl.zeros([ROWS, COLUMNS], gl.float32, O_LAYOUT),)
-    return q_tile, softmax, acc
+@aggregate
+class CTA:
+    """What the warps of a CTA share."""
+
+    q: Any  # pipelines: of Q, with a tile for each consumer, from which its o is stored too,
+    k: Any  # of K,
+    v: Any  # and of V, whose barriers `free` are K's: V of iteration t is free once iteration t + 1 is over
+    row_sums: Any  # (2 * CONSUMERS, ROWS) float32 in shared memory, see `update_with_old_maximum`
+    scheduler: Any
+    problem: Any
+    sinks_ptr: Any  # (heads,) float32; if SINKS
+    o_desc: Any
+    lse_ptr: Any  # (batches, heads, N_q) float32
+    BLOCK_N: Any
+    CONSUMERS: Any
+    SINKS: Any
+    CTAS_PER_SM: Any
+
+    @gluon.jit
+    def begin_tile(self, tile, q):
+        """A consumer's Q, and its softmax and acc before any key."""
+        COLUMNS: gl.constexpr = self.o_desc.block_type.shape[3]  # of a chunk
+        S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, self.BLOCK_N, 16])
+        O_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLUMNS, 16])
+        offs_m = tile.start_m + gl.arange(0, ROWS, gl.SliceLayout(1, S_LAYOUT))  # (64,)
+        low, high = offs_m, offs_m
+        if self.problem.MASK == "ranges":
+            low, high = self.problem.key_range(offs_m, tile.batch)  # loaded while Q is
+        i = tile.i
+        q_tile = QTile(tile, q.phase(i), q.full.index(q.index(i)), q.chunks(i), offs_m, low, high, q.TILE)
+        softmax = initial_softmax(self.sinks_ptr, tile.head, self.BLOCK_N, S_LAYOUT, self.SINKS)
+        acc: gl.tuple = ()
+        for _ in gl.static_range(q.CHUNKS):
+            acc = acc + (gl.zeros([ROWS, COLUMNS], gl.float32, O_LAYOUT),)
+        return q_tile, softmax, acc
+
+    @gluon.jit
+    def release_unread(self, t):
+        """An iteration in which none of these queries attends to a key: a buffer is not released before it is full."""
+        self.k.consumer_wait(t)
+        self.v.consumer_wait(t)
+        self.k.consumer_release(t)
+
+    @gluon.jit
+    def scores(self, t, q_chunks):
+        """S_t = Q K_t^T (64, BLOCK_N), chunk by chunk of the head dimension; under way."""
+        S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, self.BLOCK_N, 16])
+        k = self.k.chunks(t)
+        s = gl.zeros([ROWS, self.BLOCK_N], gl.float32, S_LAYOUT)
+        for c in gl.static_range(len(k)):
+            s = warpgroup_mma(q_chunks[c], k[c].permute((1, 0)), s, use_acc=c > 0, is_async=True)
+        return s
+
+    @gluon.jit
+    def plus_product(self, t, pairs, acc):
+        """acc + P_t V_t (64, D), chunk by chunk; under way."""
+        p = from_pairs(pairs, acc, self.v.smem.dtype)
+        v = self.v.chunks(t)
+        out: gl.tuple = ()
+        for c in gl.static_range(len(acc)):
+            out = out + (warpgroup_mma(p, v[c], acc[c], is_async=True),)
+        return out
+
+    @gluon.jit
+    def last_product(self, t, pairs, acc):
+        """acc + P_t V_t when no iteration follows; under way."""
+        self.v.consumer_wait(t)
+        return self.plus_product(t, pairs, acc)
 
 
 @gluon.jit
@@ -89,43 +121,6 @@ def release_q(i, q, ENDED: gl.constexpr = False):
     if ENDED == ONE_BUFFER and i > 0:
         tma.store_wait(0)
         q.consumer_release(i - 1)
-
-
-@gluon.jit
-def release_unread(t, cta):
-    """An iteration in which none of these queries attends to a key: a buffer is not released before it is full."""
-    cta.k.consumer_wait(t)
-    cta.v.consumer_wait(t)
-    cta.k.consumer_release(t)
-
-
-@gluon.jit
-def scores(t, q_chunks, cta):
-    """S_t = Q K_t^T (64, BLOCK_N), chunk by chunk of the head dimension; under way."""
-    S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, cta.BLOCK_N, 16])
-    k = cta.k.chunks(t)
-    s = gl.zeros([ROWS, cta.BLOCK_N], gl.float32, S_LAYOUT)
-    for c in gl.static_range(len(k)):
-        s = warpgroup_mma(q_chunks[c], k[c].permute((1, 0)), s, use_acc=c > 0, is_async=True)
-    return s
-
-
-@gluon.jit
-def plus_product(t, pairs, acc, cta):
-    """acc + P_t V_t (64, D), chunk by chunk; under way."""
-    p = from_pairs(pairs, acc, cta.v.smem.dtype)
-    v = cta.v.chunks(t)
-    out: gl.tuple = ()
-    for c in gl.static_range(len(acc)):
-        out = out + (warpgroup_mma(p, v[c], acc[c], is_async=True),)
-    return out
-
-
-@gluon.jit
-def last_product(t, pairs, acc, cta):
-    """acc + P_t V_t when no iteration follows; under way."""
-    cta.v.consumer_wait(t)
-    return plus_product(t, pairs, acc, cta)
 
 
 @gluon.jit

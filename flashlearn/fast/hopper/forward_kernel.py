@@ -10,9 +10,9 @@ The mathematics is that of the teaching kernel. What differs is who does it, and
 4. Keys are visited from right to left, so that blocks that need a mask come first.
 5. CTAs are persistent: a tile scheduler gives each of them one tile of queries after another.
 
-Read `load` and `consume` first. Their parts are in `pipeline`, `tile_scheduler`, `softmax` and `mask`; what a setting adds
-is in `variants`: two CTAs per SM, the first scores of the next tile computed early, old maxima kept by three consumers.
-From 129 columns on the head dimension is cut into chunks, and blocks have 64 keys. Figures: docs/engineering_log.md.
+Read `load` and `consume` first. Their parts are in `pipeline`, `tile_scheduler`, `consumer`, `softmax` and `mask`. What some settings
+add is in `variants`: two CTAs per SM, and old maxima that three consumers keep. Up to 192 columns, from 129 on, the head
+dimension is three chunks of 64. Figures: docs/engineering_log.md.
 Source: J. Shah et al., "FlashAttention-3", 2024 (arXiv:2407.08608), Algorithms 1 and 2.
 """
 
@@ -22,19 +22,9 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpgroup_mma_wait
 
-from flashlearn.fast.hopper.consumer import (
-    CTA,
-    State,
-    begin_tile,
-    last_product,
-    plus_product,
-    release_q,
-    release_unread,
-    scores,
-    waited,
-)  # fmt: skip
+from flashlearn.fast.hopper.consumer import CTA, State, release_q, waited
 from flashlearn.fast.hopper.mask import ROWS, Problem, hide, iterations_of, tile_at
-from flashlearn.fast.hopper.pipeline import Pipeline, make_barriers
+from flashlearn.fast.hopper.pipeline import Pipeline, init_barriers, make_barriers
 from flashlearn.fast.hopper.softcap import capped
 from flashlearn.fast.hopper.softmax import LN_2, in_pairs, rescaled, thread_sums
 from flashlearn.fast.hopper.tile_scheduler import TileScheduler
@@ -70,6 +60,9 @@ def attention_forward_hopper_kernel(
     k_full = make_barriers(STAGES)
     v_full = make_barriers(STAGES)
     free = make_barriers(STAGES)  # an iteration is over: K of this one and V of the one before are free
+    row_sums = gl.allocate_shared_memory(gl.float32, [2 * CONSUMERS, ROWS], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    slots = gl.allocate_shared_memory(gl.int32, [2, 1], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    slots_full = make_barriers(2)
     for i in gl.static_range(Q_STAGES * CONSUMERS):
         mbarrier.init(q_full.index(i), count=1)
         mbarrier.init(q_free.index(i), count=1)
@@ -77,11 +70,7 @@ def attention_forward_hopper_kernel(
         mbarrier.init(k_full.index(i), count=1)
         mbarrier.init(v_full.index(i), count=1)
         mbarrier.init(free.index(i), count=CONSUMERS)
-    row_sums = gl.allocate_shared_memory(gl.float32, [2 * CONSUMERS, ROWS], gl.SwizzledSharedLayout(1, 1, 1, [0]))
-    slots = gl.allocate_shared_memory(gl.int32, [2, 1], gl.SwizzledSharedLayout(1, 1, 1, [0]))
-    slots_full = make_barriers(2)
-    for i in gl.static_range(2):
-        mbarrier.init(slots_full.index(i), count=1)
+    init_barriers(slots_full, 1)
 
     q = Pipeline(q_smem, q_full, q_free, Q_STAGES, CHUNKS, CONSUMERS)
     k = Pipeline(k_smem, k_full, free, STAGES, CHUNKS)
@@ -132,33 +121,23 @@ def load(cta, q_desc, k_desc, v_desc):
 @gluon.jit
 def consume(consumer: gl.constexpr, cta):
     """A consumer warpgroup: its 64 queries of every tile."""
-    scheduler, q = cta.scheduler, cta.q.tile(consumer)
-    AHEAD: gl.constexpr = cta.problem.MASK == "none" and cta.CONSUMERS == 2 and cta.CTAS_PER_SM == 1 and q.STAGES == 2
-    t0, i, index = 0, 0, gl.program_id(0)
-    s = 0
-    if AHEAD:
-        s = warpgroup_mma_wait(0, deps=[scores_ahead(0, 0, q, index < scheduler.number(), cta)])
-    while index < scheduler.number():
-        tile = tile_at(index, i, t0, scheduler, cta.BLOCK_N).of_consumer(consumer)
-        o_smem = q.chunks(i)
-        if AHEAD:  # the next tile's first scores are computed while this one's last product and its o are finished
-            state = attend_all(tile, s, q, cta)
-            index = scheduler.receive_next(i, index)
-            acc = last_product(tile.end() - 1, state.pairs, state.acc, cta)
-            s = scores_ahead(i + 1, tile.end(), q, index < scheduler.number(), cta)
-            acc = waited(acc, len(acc))  # the products of S, as many, were issued later
-            finish(state.softmax, acc, tile, o_smem, cta)
-            s = warpgroup_mma_wait(0, deps=[s])
-        else:
+    q = cta.q.tile(consumer)
+    if cta.problem.MASK == "none" and cta.CONSUMERS == 2 and cta.CTAS_PER_SM == 1 and q.STAGES == 2:
+        consume_ahead(q, cta)
+    else:
+        t0, i, index = 0, 0, gl.program_id(0)
+        while index < cta.scheduler.number():
+            tile = tile_at(index, i, t0, cta.scheduler, cta.BLOCK_N).of_consumer(consumer)
+            o_smem = q.chunks(i)
             if cta.CTAS_PER_SM == 1:
                 softmax, acc = attend(tile, q, cta)
             else:
                 softmax, acc = attend_sequentially(tile, q, cta)
-            index = scheduler.receive_next(i, index)
+            index = cta.scheduler.receive_next(i, index)
             finish(softmax, acc, tile, o_smem, cta)
             release_q(i + 1, q, True)
-        t0 = tile.end()
-        i += 1
+            t0 = tile.end()
+            i += 1
     tma.store_wait(0)
 
 
@@ -167,14 +146,14 @@ def attend(tile, q, cta):
     """Softmax and acc of a consumer's 64 queries after all their keys."""
     MASK: gl.constexpr = cta.problem.MASK
     ONE_LOOP: gl.constexpr = MASK == "causal" and cta.problem.inner is None and cta.CONSUMERS == 2  # compiled sooner
-    q_tile, softmax, acc = begin_tile(tile, q, cta)
+    q_tile, softmax, acc = cta.begin_tile(tile, q)
     its = iterations_of(tile, cta.problem, cta.BLOCK_N)
     for t in range(tile.t0, its.first):  # only consumers of later queries attend to these keys
-        release_unread(t, cta)
+        cta.release_unread(t)
     q_tile.wait()
     if its.stop > its.first:
         cta.k.consumer_wait(its.first)
-        s = warpgroup_mma_wait(0, deps=[scores(its.first, q_tile.chunks, cta)])
+        s = warpgroup_mma_wait(0, deps=[cta.scores(its.first, q_tile.chunks)])
         state = first_iteration(its.first, s, q_tile, softmax, acc, cta)
         release_q(tile.i, q)
         if ONE_LOOP:
@@ -188,12 +167,12 @@ def attend(tile, q, cta):
         if MASK == "ranges":
             for t in range(its.full, its.stop):
                 state = iteration(t, q_tile, state, cta, True)
-        softmax, acc = state.softmax, waited(last_product(its.stop - 1, state.pairs, state.acc, cta))
+        softmax, acc = state.softmax, waited(cta.last_product(its.stop - 1, state.pairs, state.acc))
     else:
         release_q(tile.i, q)
     if MASK == "ranges":
         for t in range(its.stop, tile.end()):  # only consumers of earlier queries attend to these keys
-            release_unread(t, cta)
+            cta.release_unread(t)
     return softmax, acc
 
 
@@ -212,9 +191,9 @@ def first_iteration(t, s, q_tile, softmax, acc, cta):
 def products(t, q_tile, state, cta):
     """S_t (64, BLOCK_N), waited for, and acc + P_{t-1} V_{t-1} (64, D), still under way."""
     cta.k.consumer_wait(t)
-    s = scores(t, q_tile.chunks, cta)
+    s = cta.scores(t, q_tile.chunks)
     cta.v.consumer_wait(t - 1)
-    acc = plus_product(t - 1, state.pairs, state.acc, cta)
+    acc = cta.plus_product(t - 1, state.pairs, state.acc)
     return warpgroup_mma_wait(len(acc), deps=[s]), acc
 
 
@@ -277,13 +256,33 @@ def finish(softmax, acc, tile, o_smem, cta):
         async_store(cta.o_desc, [tile.batch, tile.head, tile.start_m, c * o_smem[c].shape[1]], chunk)
 
 
-# Without a mask, two consumers compute the first scores of a tile before they finish the tile before
+# Without a mask, two consumers compute the first scores of a tile while they finish the tile before
+
+
+@gluon.jit
+def consume_ahead(q, cta):
+    """The loop of `consume`, where s is S of the tile's first iteration."""
+    scheduler = cta.scheduler
+    t0, i, index = 0, 0, gl.program_id(0)
+    s = warpgroup_mma_wait(0, deps=[scores_ahead(0, 0, q, index < scheduler.number(), cta)])
+    while index < scheduler.number():
+        tile = tile_at(index, i, t0, scheduler, cta.BLOCK_N).of_consumer(q.TILE)
+        o_smem = q.chunks(i)
+        state = attend_all(tile, s, q, cta)
+        index = scheduler.receive_next(i, index)
+        acc = cta.last_product(tile.end() - 1, state.pairs, state.acc)
+        s = scores_ahead(i + 1, tile.end(), q, index < scheduler.number(), cta)
+        acc = waited(acc, len(acc))  # the products of S, as many, were issued later
+        finish(state.softmax, acc, tile, o_smem, cta)
+        s = warpgroup_mma_wait(0, deps=[s])
+        t0 = tile.end()
+        i += 1
 
 
 @gluon.jit
 def attend_all(tile, s, q, cta):
     """As `attend`, where s is S of the first iteration, and the last product is left to do."""
-    q_tile, softmax, acc = begin_tile(tile, q, cta)
+    q_tile, softmax, acc = cta.begin_tile(tile, q)
     state = first_iteration(tile.t0, s, q_tile, softmax, acc, cta)
     release_q(tile.i, q)
     for t in range(tile.t0 + 1, tile.end()):
@@ -296,4 +295,4 @@ def scores_ahead(i, t, q, there, cta):
     """S of iteration t, the first of tile i, under way; not `there`: there is no such tile, and nobody uses the result."""
     q.consumer_wait(i, there)
     cta.k.consumer_wait(t, there)
-    return scores(t, q.chunks(i), cta)
+    return cta.scores(t, q.chunks(i))

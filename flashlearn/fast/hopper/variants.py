@@ -10,15 +10,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma_wait
 
-from flashlearn.fast.hopper.consumer import (
-    State,
-    begin_tile,
-    last_product,
-    release_q,
-    release_unread,
-    scores,
-    waited,
-)
+from flashlearn.fast.hopper.consumer import State, release_q, waited
 from flashlearn.fast.hopper.mask import hide, iterations_of
 from flashlearn.fast.hopper.softcap import capped
 from flashlearn.fast.hopper.softmax import in_pairs, rescaled, thread_sums
@@ -31,10 +23,10 @@ TRUSTED = gl.constexpr(2.0**15)
 @gluon.jit
 def attend_sequentially(tile, q, cta):
     """As `attend` of the forward kernel: softmax and acc of 64 queries, with nothing under way while exponentials are computed."""
-    q_tile, softmax, acc = begin_tile(tile, q, cta)
+    q_tile, softmax, acc = cta.begin_tile(tile, q)
     its = iterations_of(tile, cta.problem, cta.BLOCK_N)
     for t in range(tile.t0, its.first):  # only consumers of later queries attend to these keys
-        release_unread(t, cta)
+        cta.release_unread(t)
     q_tile.wait()
     for t in range(its.first, gl.minimum(its.masked, its.stop)):
         softmax, acc = sequential_iteration(t, q_tile, softmax, acc, cta, True)
@@ -45,7 +37,7 @@ def attend_sequentially(tile, q, cta):
         for t in range(its.full, its.stop):
             softmax, acc = sequential_iteration(t, q_tile, softmax, acc, cta, True)
         for t in range(its.stop, tile.end()):  # only consumers of earlier queries attend to these keys
-            release_unread(t, cta)
+            cta.release_unread(t)
     return softmax, acc
 
 
@@ -53,13 +45,13 @@ def attend_sequentially(tile, q, cta):
 def sequential_iteration(t, q_tile, softmax, acc, cta, HIDE: gl.constexpr):
     """Softmax and acc after iteration t, of which nothing is under way before it or after it."""
     cta.k.consumer_wait(t)
-    s = capped(warpgroup_mma_wait(0, deps=[scores(t, q_tile.chunks, cta)]), cta.problem.inner)
+    s = capped(warpgroup_mma_wait(0, deps=[cta.scores(t, q_tile.chunks)]), cta.problem.inner)
     cta.k.consumer_release(t)
     if HIDE:
         s = hide(s, t, q_tile, cta.problem)
     softmax, p, alpha = softmax.update(s, cta.problem.qk_scale)
     softmax = softmax.plus(thread_sums(p))
-    acc = last_product(t, in_pairs(p, cta.v.smem.dtype), rescaled(acc, alpha), cta)
+    acc = cta.last_product(t, in_pairs(p, cta.v.smem.dtype), rescaled(acc, alpha))
     return softmax, waited(acc)
 
 
@@ -80,7 +72,7 @@ def update_with_old_maximum(t, s, acc, q_tile, state, cta):
     most = gl.max(row_sums.load(gl.BlockedLayout([2], [32], [4], [0])), 0)  # of all queries: every warp branches alike
     acc = waited(acc)
     if not (most <= TRUSTED):
-        s = capped(warpgroup_mma_wait(0, deps=[scores(t, q_tile.chunks, cta)]), problem.inner)
+        s = capped(warpgroup_mma_wait(0, deps=[cta.scores(t, q_tile.chunks)]), problem.inner)
         softmax, p, alpha = softmax.update(s, problem.qk_scale)
         acc, sums = rescaled(acc, alpha), thread_sums(p)
     pairs = in_pairs(p, cta.v.smem.dtype)
