@@ -23,6 +23,7 @@ from flashlearn.serving import Batch, PagePool, batch_steps
 from flashlearn.show import draw, play
 from flashlearn.simulator.barriers import Flip, Task
 from flashlearn.simulator.simulated import Run, timeline_steps
+from tests.drawing import sound
 from tests.slow import every
 
 X = torch.tensor([3.0, 2.0, 5.0, 1.0])
@@ -110,7 +111,8 @@ EXPECTED = "expected (a |the )?(step|steps) of .*, with .* in (its|their) (shape
 
 
 def takes_a_step(name):
-    return name.startswith("draw_") and list(inspect.signature(getattr(draw, name)).parameters)[:2] == ["ax", "step"]
+    taken = list(inspect.signature(getattr(draw, name)).parameters)
+    return taken[:1] == ["step"] or taken[:2] == ["ax", "step"]
 
 
 PICTURES = {
@@ -118,6 +120,9 @@ PICTURES = {
     for name in dir(draw)
     if name.startswith("draw_") and takes_a_step(name)
 }
+
+
+SCENES = [name for name, picture in PICTURES.items() if "narrow" in inspect.signature(picture).parameters]
 
 
 @cache
@@ -131,7 +136,10 @@ def axes():
 
 def paint(name, steps):
     for step in dict.fromkeys((steps[0], steps[len(steps) // 2], steps[-1])):
-        PICTURES[name](axes(), step)
+        if name in SCENES:
+            for narrow in (False, True):
+                sound(PICTURES[name](step, narrow=narrow), usual=False, apart=5)
+        draw.paint(PICTURES[name], axes(), step)
 
 
 def test_there_is_a_run_for_every_picture():
@@ -164,6 +172,11 @@ def test_all_other_steps_are_rejected(name):
 @pytest.mark.parametrize("name", PICTURES)
 def test_what_is_no_step_is_rejected(name):
     step = recorded(OWN[name])[0]
+    if name in SCENES:
+        for other in (axes(), None):
+            with pytest.raises(TypeError, match=f"expected a step of .*, got {type(other).__name__}"):
+                PICTURES[name](other)
+        return
     with pytest.raises(TypeError, match="expected a step of .*, got Axes: are ax and step swapped?"):
         PICTURES[name](step, axes())
     with pytest.raises(TypeError, match="expected a step of .*, got NoneType"):

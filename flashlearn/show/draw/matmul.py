@@ -130,9 +130,10 @@ def _block_sizes(step: Step) -> dict[str, tuple[int, int]]:
     """The largest tile of every matrix in the run: (rows, cols)."""
     found = {name: (1, 1) for name in NAMES}
     for s in step.run or (step,):
-        for tile in (*s.reads, *s.writes):
-            (rows, cols), (most_rows, most_cols) = tile.shape, found[tile.name]
-            found[tile.name] = max(rows, most_rows), max(cols, most_cols)
+        for tile in (*s.reads, *s.writes, *s.on_chip):
+            name = "C" if tile.name == "acc" else tile.name
+            (rows, cols), (most_rows, most_cols) = tile.shape, found[name]
+            found[name] = max(rows, most_rows), max(cols, most_cols)
     return found
 
 
