@@ -102,6 +102,14 @@ def test_rescaling_is_marked_with_its_factor(version, narrow):
     assert marked >= 4
 
 
+def test_rows_of_the_table_are_those_of_the_block_of_queries():
+    q, k, v = torch.randn(3, 1, 1, 9, 4, generator=torch.Generator().manual_seed(1))
+    for steps in (fl.tiled_attention_v1_steps, fl.tiled_attention_v2_steps):
+        for step in (step for step in fl.record(steps(q, k, v, block_q=3, block_k=3)) if "rows" in step.values):
+            named = [text for text in draw_tiling(step, narrow=True).texts() if text.startswith("row ")]
+            assert named == [f"row {row}" for row in range(*step.values["rows"])]
+
+
 def test_numbers_inside_tiles_if_they_fit():
     run = fl.record(fl.tiled_attention_v2_steps(*qkv(), block_q=3, block_k=3))
     acc = [fixed(value, 1) for value in run[5].values["acc"].flatten().tolist()]

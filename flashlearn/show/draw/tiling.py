@@ -347,7 +347,8 @@ def _row_table(scene: Scene, step: Step, chip: _Chip, grid: Grid, area: Rect) ->
         band = Rect(left, top + line * height + 1, columns[1] + 4 - left, height - 2)
         _table_row(scene, step, chip, r, band, columns, rose[r])
         if not aligned:
-            row = _bounds(step, step.on_chip[0])[0][0] + r
+            queries = next(tile for tile in step.on_chip if tile.name == "Q")
+            row = _bounds(step, queries)[0][0] + r
             words = row if chip.beside else f"row {row}"
             scene.text(columns[0], band.centre[1], words, 12, role="paper" if rose[r] else "quiet", bold=rose[r])
     for r in (r for r, risen in enumerate(rose) if risen):
