@@ -1,6 +1,6 @@
-"""The Hopper kernels for what `AttentionOptions` asks of them: windows, documents, packed sequences, padding, sinks and softcaps.
+"""The Hopper kernels with `AttentionOptions`: windows, documents, packed sequences, padding, sinks and softcaps.
 
-All of these but sinks and softcaps are ranges of keys (`flashlearn.fast.hopper.ranges`), computed for every call, in one launch.
+All but sinks and softcaps are key ranges (`flashlearn.fast.hopper.ranges`), which one launch computes for every call.
 """
 
 from __future__ import annotations
@@ -21,26 +21,18 @@ from flashlearn.fast.portable.backward import gradient_of_sinks
 
 
 def masked_forward(q: Tensor, k: Tensor, v: Tensor, options: AttentionOptions, **launch: Any) -> tuple[Tensor, Tensor]:
-    """o and lse, as `attention_forward_portable` gives them with these options. launch: what `hopper_options_of_masks` gives."""
+    """o and lse, as `attention_forward_portable` returns them. launch: what `hopper_options_of_masks` returns."""
     ranges = ranges_of(q, k, options, of_keys=False)
     return attention_forward_hopper(
-        q,
-        k,
-        v,
-        causal=False,
-        scale=options.scale,
-        ranges=ranges,
-        sinks=options.sinks,
-        softcap=options.softcap,
-        **launch,
-    )
+        q, k, v, causal=False, scale=options.scale, ranges=ranges, sinks=options.sinks, softcap=options.softcap, **launch
+    )  # fmt: skip
 
 
 def masked_backward(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, dlse: Tensor | None,
     options: AttentionOptions, deterministic: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:  # fmt: skip
-    """dq, dk, dv and, if there are sinks, dsinks, as `attention_gradients` gives them with these options."""
+    """dq, dk, dv and, if there are sinks, dsinks, as `attention_gradients` returns them."""
     do = do.contiguous() if why_not_tma(do) else do
     ranges = ranges_of(q, k, options, of_keys=True)
     begun = begin_sums(o, do, lse, factor_of(options.scale, options.softcap), dlse)
@@ -54,7 +46,7 @@ def masked_backward(
 
 
 def ranges_of(q: Tensor, k: Tensor, options: AttentionOptions, *, of_keys: bool) -> Ranges:
-    """What `attention_ranges` makes of the options: a range for each query, or for each key."""
+    """The ranges of these options: of keys for each query, or of queries for each key."""
     return attention_ranges(
         q.shape[2], k.shape[2], q.device, left=options.left, right=options.right, offsets=options.sequences,
         key_range=options.key_range, of_keys=of_keys,

@@ -1,16 +1,15 @@
-"""Which keys a query sees, for the Hopper kernels: a range of keys for every query, and of queries for every key.
+"""Which keys a query attends to, for the Hopper kernels: a range of keys for every query, and of queries for every key.
 
-    sequence s has queries own[s] .. own[s + 1] and keys other[s] .. other[s + 1]; its ends are aligned
-    query i of it stands at key    p = i - own[s + 1] + other[s + 1]
-    and sees the keys j with       max(other[s], p - left) <= j < min(other[s + 1], p + right + 1)
+    sequence s has the queries own[s] <= i < own[s + 1] and the keys other[s] <= j < other[s + 1]; their ends are aligned
+    query i of it is at key         p = i - own[s + 1] + other[s + 1]
+    and attends to the keys         max(other[s], p - left) <= j < min(other[s + 1], p + right + 1)
 
-That is `flashlearn.core.mask.Mask` with documents and a window: what each query sees is one span, and neither its
-start nor its end ever moves back from one query to the next. So a block of queries sees the keys from the start of its
-first to the end of its last query, and a block of keys that lies between the start of the last and the end of the
-first needs no masking. The two numbers for every query, and for every key in the backward pass, are computed on the
-GPU, by the kernel here: the host need not know the offsets, and waits for nothing.
+That is `flashlearn.core.mask.Mask` with documents and a window. From one query to the next neither end of the range moves back. So a
+block of queries attends to the keys from the start of its first query's range to the end of its last one's. A block of keys needs no
+mask if it is between the start of the last query's range and the end of the first one's.
 
-Bad offsets make wrong results; no kernel reads outside of its tensors for them.
+The kernel here computes both numbers for every query, and in the backward pass for every key, on the GPU: the host need not know
+the offsets, and waits for nothing. Wrong offsets give wrong results, but no kernel reads outside of its tensors.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from torch import Tensor
 from flashlearn.fast.launcher import launch, uninitialised
 from flashlearn.fast.portable.options import about_seen, mean_seen
 
-ROWS = 256  # of one program
+ROWS = 256  # queries, or keys, of one program
 
 
 @triton.jit
 def offset_of(offsets_ptr, sequence, N):
-    """offsets[sequence]; without offsets, one sequence of N rows."""
+    """offsets[sequence]; without offsets, one sequence of N queries or keys."""
     if offsets_ptr is None:
         offset = tl.where(sequence > 0, N, 0)
     else:
@@ -45,7 +44,7 @@ def attention_ranges_kernel(
     sequences, N_own, N_other, before, after,
     OF_KEYS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """The span of the other side that each row of one side sees, or is seen by."""
+    """The range of keys of each query; OF_KEYS: of queries of each key."""
     batch = tl.program_id(1)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     low = tl.zeros((ROWS,), dtype=tl.int32)  # the last sequence that begins here or before
@@ -64,7 +63,7 @@ def attention_ranges_kernel(
     if start_ptr is not None:
         start = tl.maximum(tl.load(start_ptr + batch), 0)
         stop = tl.minimum(tl.load(stop_ptr + batch), N_own if OF_KEYS else N_other)
-        if OF_KEYS:  # keys that do not exist: ranges that are empty, and move no bound of a block the wrong way
+        if OF_KEYS:  # keys that do not exist get empty ranges whose ends move back nowhere
             there = (rows >= start) & (rows < stop)
             nowhere = tl.where(rows < start, 0, N_other)
             first = tl.where(there, first, nowhere)
@@ -80,11 +79,11 @@ def attention_ranges_kernel(
 
 
 class Ranges(NamedTuple):
-    """What `attention_ranges` gives, and how many keys a query sees, or queries a key, as far as the host knows: at most, in the mean."""
+    """What `attention_ranges` returns."""
 
-    ends: Tensor
-    seen: int
-    mean: float
+    ends: Tensor  # (B or 1, 2, N): where each range starts and ends
+    seen: int  # how many keys a query attends to, at most, as far as the host knows
+    mean: float  # and in the mean
 
 
 def attention_ranges(
@@ -92,12 +91,12 @@ def attention_ranges(
     offsets: tuple[Tensor, Tensor] | None = None, key_range: tuple[Tensor, Tensor] | None = None,
     of_keys: bool = False,
 ) -> Ranges:  # fmt: skip
-    """(B or 1, 2, N_q) int32: starts and ends of the keys that each query sees; B with a `key_range`, 1 without.
+    """(B or 1, 2, N_q) int32: starts and ends of the keys that each query attends to; B with a `key_range`, 1 without.
 
     left, right   the window, None for no limit; causal: right = 0
     offsets       of the sequences of queries and of keys, (sequences + 1,) int32 each
     key_range     (start, stop), each (B,) int32: the keys that exist
-    of_keys       (B or 1, 2, N_k) instead: of the queries that see each key
+    of_keys       (B or 1, 2, N_k) instead: of the queries that attend to each key
     """
     sizes, limits, own = (N_q, N_k), (left, right), offsets or (None, None)
     if of_keys:

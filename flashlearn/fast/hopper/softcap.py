@@ -1,8 +1,8 @@
-"""Scores bounded by c tanh(score / c), inside the Hopper kernels.
+"""Scores bounded by a softcap, c tanh(score / c), inside the Hopper kernels.
 
-tanh is 1 - 2 / (1 + e^(2 x)), one more exponential and a division for each score, exact to about 2^-23 of 1. So a score
-is off by c 2^-23, which for c up to 256 is small compared with the rounding of P to 16 bits. Softcaps in use are 20 to 50;
-larger and tiny ones go to the portable kernels, whose tanh has a relative error. Without a softcap no instruction is left.
+tanh(x) is 1 - 2 / (1 + e^(2 x)): one more exponential and a division for each score, with an absolute error of about 2^-23. A score
+is then off by c 2^-23, which for c up to 256 is small compared with the rounding of P to 16 bits. Softcaps in use are 20 to 50.
+Larger and tiny ones go to the portable kernels, whose tanh has a small relative error. Without a softcap no instruction is added.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from flashlearn.fast.online_softmax import LOG2_E
 
 
 def with_softcap(scale: float, softcap: float | None) -> tuple[float, float | None]:
-    """The factor on what `capped` returns that makes an exponent of 2 of it, and the factor inside."""
+    """The factor that makes an exponent of 2 of what `capped` returns, and the factor inside tanh, or None."""
     if softcap is None:
         return scale * LOG2_E, None
     return softcap * LOG2_E, 2 * LOG2_E * scale / softcap
 
 
 def factor_of(scale: float, softcap: float | None) -> float:
-    """The factor on what `capped` returns: with it, it is the score."""
+    """The factor that makes the score of what `capped` returns."""
     return scale if softcap is None else softcap
 
 

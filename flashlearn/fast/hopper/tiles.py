@@ -1,7 +1,4 @@
-"""How the Hopper kernels are launched: with descriptors for TMA.
-
-`flashlearn.fast.dispatch` says where they are used, `flashlearn.fast.hopper.versions` how Tritons differ.
-"""
+"""How the Hopper kernels are launched: with descriptors for TMA."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from flashlearn.fast.launcher import launch
 
 
 class Tiles(NamedTuple):
-    """What TMA needs to know of a tensor: a TensorDescriptor without its checks, which take longer."""
+    """What TMA needs to know of a tensor: a TensorDescriptor without its checks, which cost time on every call."""
 
     base: Tensor
     shape: tuple[int, ...]
@@ -29,7 +26,7 @@ class Tiles(NamedTuple):
 
 
 def in_tiles(t: Tensor, tile: tuple[int, ...]) -> Tiles:
-    """t (B, H, N, D), of which tiles of shape `tile` are copied; in a dimension of size 1 any stride will do."""
+    """t (B, H, N, D) in tiles of this shape. Where a dimension has size 1, TMA accepts any stride that is a multiple of 8."""
     B, H, N, _ = t.shape
     b, h, n, _ = t.stride()
     strides = (b if B > 1 else 8, h if H > 1 else 8, n if N > 1 else 8, 1)
@@ -41,8 +38,8 @@ def launch_hopper(
 ) -> None:  # fmt: skip
     """kernel[grid](*arguments, **constants), as `launch` does it; the first argument is `Tiles`.
 
-    All `Tiles` are of its dtype and their layouts follow from the constants, so that only dtype, device, the alignment of
-    pointers and what is None are left to tell kernels apart. maxnreg: registers that a thread begins with, at most.
+    All `Tiles` have its dtype, and their layouts follow from the constants. A compiled kernel therefore depends on dtype, device, the
+    alignment of pointers and which arguments are None. maxnreg: the maximum of registers that a thread begins with.
     """
     q = arguments[0].base
     aligned = [a.data_ptr() % 16 == 0 for a in arguments if isinstance(a, Tensor)]
@@ -61,7 +58,7 @@ def launch_hopper(
 
 
 def with_descriptors(arguments: tuple) -> tuple:
-    """The arguments as Triton wants them at first: descriptors, checked, in place of `Tiles`."""
+    """The arguments for the first launch, which compiles: checked descriptors in place of `Tiles`."""
     return tuple(
         TensorDescriptor(a.base, list(a.shape), list(a.strides), list(a.block_shape), a.layout)
         if isinstance(a, Tiles) else a
@@ -71,7 +68,7 @@ def with_descriptors(arguments: tuple) -> tuple:
 
 @cache
 def tile_layout(tile: tuple[int, ...], dtype: torch.dtype) -> gl.NVMMASharedLayout:
-    """How a tile lies in shared memory: swizzled, so that rows and columns are read without bank conflicts; two rows as they are."""
+    """The layout of a tile in shared memory: swizzled against bank conflicts, but for tiles of two rows."""
     if tile[-2] == 2:
         return gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=8 * dtype.itemsize, rank=len(tile))
     return gl.NVMMASharedLayout.get_default_for(list(tile), gl.float32 if dtype == torch.float32 else gl.float16)

@@ -23,10 +23,10 @@ barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
 """All threads of a warpgroup wait for each other."""
 
 async_load = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
-"""TMA fetches a tile, and tells a barrier when it has landed."""
+"""TMA loads a tile into shared memory and arrives at a barrier when its bytes have landed."""
 
 async_store = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
-"""TMA takes a tile from shared memory to HBM."""
+"""TMA stores a tile from shared memory to HBM."""
 
 if hasattr(tma, "async_atomic_add"):
     async_add = tma.async_atomic_add
