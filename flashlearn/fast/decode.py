@@ -28,7 +28,7 @@ from flashlearn.fast.launcher import current_stream, launch, sm_count
 from flashlearn.fast.online_softmax import LN_2, NOTHING, merge_parts, online_softmax_update, with_sink
 from flashlearn.fast.portable.launches import PortableLaunch, shared_memory
 from flashlearn.fast.portable.masks import is_visible, keys_seen, keys_seen_by_all, keys_there
-from flashlearn.fast.portable.options import check_options, compiled_for, masks_and_slopes
+from flashlearn.fast.portable.options import Scores, Strides, check_options, compiled_for, mask_arguments
 from flashlearn.fast.portable.scores import scored
 from flashlearn.fast.target import INTERPRETED, check_grid, check_head_dim, check_runnable, padded, resolve_scale
 
@@ -43,15 +43,11 @@ MERGED_BY_ONE = 2**15  # elements of o, of all splits, that one CTA merges
 def attention_decode_kernel(
     # pointers
     q_ptr, k_ptr, v_ptr, o_part_ptr, lse_part_ptr, o_ptr, lse_ptr, finished_ptr,
-    # strides of q and o (B, H_q, N_q, D), of k and v (B, H_kv, N_k, D); contiguous are o_part (B, H_q, N_q, splits,
+    # `Strides` of q and o (B, H_q, N_q, D), of k and v (B, H_kv, N_k, D); contiguous are o_part (B, H_q, N_q, splits,
     # D), lse_part (B, H_q, N_q, splits), lse (B, H_q, N_q) and finished (B, H_kv)
-    stride_qb, stride_qh, stride_qm, stride_qd,
-    stride_kb, stride_kh, stride_kn, stride_kd,
-    stride_vb, stride_vh, stride_vn, stride_vd,
-    stride_ob, stride_oh, stride_om, stride_od,
-    # sizes; what hides keys and changes scores, as in `AttentionOptions`: None where nothing does
-    N_q, N_k, group,
-    key_start_ptr, key_stop_ptr, alibi_ptr, left, right, scale, softcap, sinks_ptr,
+    stride_q, stride_k, stride_v, stride_o,
+    # sizes; what hides keys and changes scores: `Keys`, the window, `Scores`
+    N_q, N_k, group, keys, left, right, scores, sinks_ptr,
     HEAD_DIM: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_S: tl.constexpr,
@@ -68,8 +64,8 @@ def attention_decode_kernel(
     wait_for_previous()  # whatever that is: it may have written q, or the last k and v
     kv_head = tl.program_id(1).to(tl.int64)
     batch = tl.program_id(2).to(tl.int64)
-    k_ptr += batch * stride_kb + kv_head * stride_kh
-    v_ptr += batch * stride_vb + kv_head * stride_vh
+    k_ptr += batch * stride_k.b + kv_head * stride_k.h
+    v_ptr += batch * stride_v.b + kv_head * stride_v.h
 
     offs_m = tl.arange(0, BLOCK_M)  # (BLOCK_M,): row r is query r % N_q of head r // N_q of the group
     offs_n = tl.arange(0, BLOCK_N)  # (BLOCK_N,)
@@ -85,11 +81,11 @@ def attention_decode_kernel(
     end_key = N_k
     if CAUSAL:
         right = 0
-    if key_start_ptr is not None:
-        first_key, end_key = keys_there(key_start_ptr, key_stop_ptr, batch, 0, N_k)
+    if keys.start_ptr is not None:
+        first_key, end_key = keys_there(keys, batch, 0, N_k)
     slope = None
-    if alibi_ptr is not None:
-        slope = tl.load(alibi_ptr + head, mask=m_mask, other=0.0)[:, None]
+    if scores.alibi_ptr is not None:
+        slope = tl.load(scores.alibi_ptr + head, mask=m_mask, other=0.0)[:, None]
 
     # This split: of the blocks that any query sees from split * blocks / splits on, as even as can be; none if there
     # are fewer blocks than splits. Blocks full .. full_end are seen by every query: they need no mask.
@@ -101,8 +97,8 @@ def attention_decode_kernel(
     full = start if left is None and first_key is None else tl.minimum(tl.maximum(full, start), end)
     full_end = tl.minimum(tl.maximum(full_end, full), end)
 
-    q_ptrs = q_ptr + batch * stride_qb + head[:, None] * stride_qh
-    q_ptrs += query[:, None].to(tl.int64) * stride_qm + offs_d[None, :] * stride_qd
+    q_ptrs = q_ptr + batch * stride_q.b + head[:, None] * stride_q.h
+    q_ptrs += query[:, None].to(tl.int64) * stride_q.n + offs_d[None, :] * stride_q.d
     q = tl.load(q_ptrs, mask=q_mask, other=0.0)  # (BLOCK_M, BLOCK_D)
     m_i = tl.full((BLOCK_M,), NOTHING, dtype=tl.float32)
     l_i = tl.zeros((BLOCK_M,), dtype=tl.float32)
@@ -110,12 +106,12 @@ def attention_decode_kernel(
 
     for start_n in range(full, full_end, BLOCK_N):
         cols = (start_n + offs_n).to(tl.int64)
-        k = tl.load(k_ptr + cols[None, :] * stride_kn + offs_d[:, None] * stride_kd,
+        k = tl.load(k_ptr + cols[None, :] * stride_k.n + offs_d[:, None] * stride_k.d,
                     mask=d_mask[:, None], other=0.0)  # (BLOCK_D, BLOCK_N)  # fmt: skip
-        v = tl.load(v_ptr + cols[:, None] * stride_vn + offs_d[None, :] * stride_vd,
+        v = tl.load(v_ptr + cols[:, None] * stride_v.n + offs_d[None, :] * stride_v.d,
                     mask=d_mask[None, :], other=0.0)  # (BLOCK_N, BLOCK_D)  # fmt: skip
         s = tl.dot(q, k, input_precision=PRECISION)  # (BLOCK_M, BLOCK_N)
-        s, _ = scored(s, query[:, None], (start_n + offs_n)[None, :], diagonal, scale, softcap, slope)
+        s, _ = scored(s, query[:, None], (start_n + offs_n)[None, :], diagonal, scores.scale, scores.softcap, slope)
         m_i, l_i, acc = online_softmax_update(m_i, l_i, acc, s, v, PRECISION)
 
     for at in range(full_end - (full - start), end, BLOCK_N):  # not seen by all: before `full`, and from full_end on
@@ -126,13 +122,13 @@ def attention_decode_kernel(
         n_mask = cols < end_key
         if first_key is not None:
             n_mask = n_mask & (cols >= first_key)
-        k = tl.load(k_ptr + cols[None, :] * stride_kn + offs_d[:, None] * stride_kd,
+        k = tl.load(k_ptr + cols[None, :] * stride_k.n + offs_d[:, None] * stride_k.d,
                     mask=d_mask[:, None] & n_mask[None, :], other=0.0)  # fmt: skip
-        v = tl.load(v_ptr + cols[:, None] * stride_vn + offs_d[None, :] * stride_vd,
+        v = tl.load(v_ptr + cols[:, None] * stride_v.n + offs_d[None, :] * stride_v.d,
                     mask=n_mask[:, None] & d_mask[None, :], other=0.0)  # fmt: skip
         s = tl.dot(q, k, input_precision=PRECISION)
         cols = start_n + offs_n
-        s, _ = scored(s, query[:, None], cols[None, :], diagonal, scale, softcap, slope)
+        s, _ = scored(s, query[:, None], cols[None, :], diagonal, scores.scale, scores.softcap, slope)
         visible = is_visible(query[:, None], cols[None, :], diagonal, first_key, end_key, left, right)
         m_i, l_i, acc = online_softmax_update(m_i, l_i, acc, tl.where(visible, s, NOTHING), v, PRECISION)
 
@@ -157,7 +153,7 @@ def attention_decode_kernel(
             tl.store(finished_ptr, 0)  # for the next launch
             for start_r in range(0, group * N_q, BLOCK_R):
                 merge(
-                    o_part_ptr, lse_part_ptr, o_ptr, lse_ptr, stride_ob, stride_oh, stride_om, stride_od,
+                    o_part_ptr, lse_part_ptr, o_ptr, lse_ptr, stride_o,
                     batch, kv_head, start_r, N_q, group, splits, HEAD_DIM, BLOCK_R, BLOCK_S, BLOCK_D,
                 )  # fmt: skip
 
@@ -166,15 +162,15 @@ def attention_decode_kernel(
 def attention_merge_kernel(
     # pointers
     o_part_ptr, lse_part_ptr, o_ptr, lse_ptr,
-    # strides of o (B, H_q, N_q, D); o_part, lse_part and lse are contiguous
-    stride_ob, stride_oh, stride_om, stride_od,
+    # `Strides` of o (B, H_q, N_q, D); o_part, lse_part and lse are contiguous
+    stride_o,
     N_q, group, splits,
     HEAD_DIM: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """(o, lse) over all keys from those of the splits, for one query of one head of one sequence."""
     wait_for_previous()  # attention_decode_kernel, which writes o_part and lse_part
     merge(
-        o_part_ptr, lse_part_ptr, o_ptr, lse_ptr, stride_ob, stride_oh, stride_om, stride_od,
+        o_part_ptr, lse_part_ptr, o_ptr, lse_ptr, stride_o,
         tl.program_id(2).to(tl.int64), tl.program_id(1).to(tl.int64), tl.program_id(0), N_q, group, splits,
         HEAD_DIM, 1, BLOCK_S, BLOCK_D,
     )  # fmt: skip
@@ -182,7 +178,7 @@ def attention_merge_kernel(
 
 @triton.jit
 def merge(
-    o_part_ptr, lse_part_ptr, o_ptr, lse_ptr, stride_ob, stride_oh, stride_om, stride_od,
+    o_part_ptr, lse_part_ptr, o_ptr, lse_ptr, stride_o,
     batch, kv_head, start_r, N_q, group, splits,
     HEAD_DIM: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
@@ -211,8 +207,8 @@ def merge(
 
     l = tl.where(l == 0.0, 1.0, l)
     head = kv_head * group + offs_r // N_q
-    o_ptrs = o_ptr + batch * stride_ob + head[:, None] * stride_oh
-    o_ptrs += (offs_r % N_q)[:, None].to(tl.int64) * stride_om + offs_d[None, :].to(tl.int64) * stride_od
+    o_ptrs = o_ptr + batch * stride_o.b + head[:, None] * stride_o.h
+    o_ptrs += (offs_r % N_q)[:, None].to(tl.int64) * stride_o.n + offs_d[None, :].to(tl.int64) * stride_o.d
     tl.store(o_ptrs, (acc / l[:, None]).to(o_ptr.dtype.element_ty), mask=r_mask[:, None] & d_mask[None, :])
     if lse_ptr is not None:
         tl.store(lse_ptr + rows, m + tl.log(l), mask=r_mask)
@@ -276,7 +272,7 @@ def decode(
     else:
         one_launch, *parts, finished = room_for_parts(q, H_kv, splits, one_launch)  # type: ignore[assignment]
     merged = (o, lse, finished) if one_launch else (None, None, None)
-    strides = (q.stride(), k.stride(), v.stride(), o.stride())
+    strides = (Strides(*q.stride()), Strides(*k.stride()), Strides(*v.stride()), Strides(*o.stride()))
     aligned = (q.data_ptr() % 16, k.data_ptr() % 16, v.data_ptr() % 16)
     constants, compiled_with = decode_constants(
         group * N_q, D, q.dtype.itemsize, kind, options.causal, allow_tf32, one_launch
@@ -284,8 +280,8 @@ def decode(
     launch(
         attention_decode_kernel, check_grid((splits, H_kv, B)),
         (
-            q, k, v, *parts, *merged, *strides[0], *strides[1], *strides[2], *strides[3],
-            N_q, N_k, group, *masks_and_slopes(options), options.scale, options.softcap, options.sinks,
+            q, k, v, *parts, *merged, *strides, N_q, N_k, group, *mask_arguments(options),
+            Scores(None, options.scale, options.softcap, options.alibi), options.sinks,
         ),
         constants, key=(q.dtype, parts[0].dtype, parts[1] is None, with_lse, device, strides, aligned, compiled_for(options)),
         dependent=dependent(device), **compiled_with,
@@ -294,7 +290,7 @@ def decode(
         block_s, num_warps = merge_launch(splits, D)
         launch(
             attention_merge_kernel, check_grid((group * N_q, H_kv, B)),
-            (*parts, o, lse, *strides[3], N_q, group, splits),
+            (*parts, o, lse, strides[3], N_q, group, splits),
             dict(HEAD_DIM=D, BLOCK_S=block_s, BLOCK_D=padded(D)), key=(q.dtype, with_lse, device, strides[3]),
             dependent=dependent(device), num_warps=num_warps,
         )  # fmt: skip

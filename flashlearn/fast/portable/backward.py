@@ -38,11 +38,11 @@ from flashlearn.fast.portable.masks import (
     keys_seen,
     keys_seen_by_all,
     keys_there,
-    place,
     queries_seeing,
     queries_seeing_all,
+    tile_coordinates,
 )
-from flashlearn.fast.portable.options import arguments, check_options, compiled_for
+from flashlearn.fast.portable.options import Scores, Strides, check_options, compiled_for, mask_arguments, tiles_of
 from flashlearn.fast.portable.scores import scored, slope_of
 from flashlearn.fast.target import check_backward, check_grid, check_launch, padded, resolve_scale
 
@@ -51,9 +51,8 @@ from flashlearn.fast.target import check_backward, check_grid, check_launch, pad
 def attention_rows_portable_kernel(
     # pointers
     o_ptr, do_ptr, lse_ptr, dlse_ptr, shift_ptr, delta_ptr,
-    # strides of o and do (B, H_q, N_q, D); the others (B, H_q, N_q) are contiguous
-    stride_ob, stride_oh, stride_om, stride_od,
-    stride_dob, stride_doh, stride_dom, stride_dod,
+    # `Strides` of o and do (B, H_q, N_q, D); the others (B, H_q, N_q) are contiguous
+    stride_o, stride_do,
     # sizes, and the factor on Q K^T
     N_q, scale,
     HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
@@ -65,10 +64,10 @@ def attention_rows_portable_kernel(
     offs_d = tl.arange(0, BLOCK_D).to(tl.int64)  # (BLOCK_D,)
     m_mask = offs_m < N_q
     mask = m_mask[:, None] & (offs_d < HEAD_DIM)[None, :]
-    o_ptr += batch * stride_ob + head * stride_oh
-    do_ptr += batch * stride_dob + head * stride_doh
-    o = tl.load(o_ptr + offs_m[:, None] * stride_om + offs_d[None, :] * stride_od, mask=mask, other=0.0)
-    do = tl.load(do_ptr + offs_m[:, None] * stride_dom + offs_d[None, :] * stride_dod, mask=mask, other=0.0)
+    o_ptr += batch * stride_o.b + head * stride_o.h
+    do_ptr += batch * stride_do.b + head * stride_do.h
+    o = tl.load(o_ptr + offs_m[:, None] * stride_o.n + offs_d[None, :] * stride_o.d, mask=mask, other=0.0)
+    do = tl.load(do_ptr + offs_m[:, None] * stride_do.n + offs_d[None, :] * stride_do.d, mask=mask, other=0.0)
     delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)  # (BLOCK_M,)
     rows = (batch * tl.num_programs(1) + head) * N_q + offs_m
     if dlse_ptr is not None:  # d lse_i / d S_ij = P_ij: the gradient that reaches lse only shifts delta
@@ -83,18 +82,11 @@ def attention_rows_portable_kernel(
 @triton.jit(do_not_specialize=["N_q", "N_k", "group", "left", "right"])  # one compilation for all lengths
 def attention_dkdv_portable_kernel(
     # pointers
-    q_ptr, k_ptr, v_ptr, do_ptr, shift_ptr, delta_ptr, dk_ptr, dv_ptr,
-    # strides of q and do (B, H_q, N_q, D), of k, v, dk and dv (B, H_kv, N_k, D); shift, delta are contiguous
-    stride_qb, stride_qh, stride_qm, stride_qd,
-    stride_kb, stride_kh, stride_kn, stride_kd,
-    stride_vb, stride_vh, stride_vn, stride_vd,
-    stride_dob, stride_doh, stride_dom, stride_dod,
-    stride_dkb, stride_dkh, stride_dkn, stride_dkd,
-    stride_dvb, stride_dvh, stride_dvn, stride_dvd,
-    # sizes, the factor on Q K^T, and that in the exponent: the same times log2(e), or log2(e) where scores are more
-    N_q, N_k, group, scale_out, qk_scale,
-    # what hides keys and changes scores, as in `AttentionOptions`; None where nothing does
-    tiles_ptr, key_start_ptr, key_stop_ptr, alibi_ptr, left, right, scale, softcap,
+    q_ptr, k_ptr, v_ptr, do_ptr, of_rows, dk_ptr, dv_ptr,  # of_rows: `Rows`
+    # `Strides` of q and do (B, H_q, N_q, D), of k, v, dk and dv (B, H_kv, N_k, D); what is one number a row is contiguous
+    stride_q, stride_k, stride_v, stride_do, stride_dk, stride_dv,
+    # sizes; what hides keys and changes scores: `Keys`, the window, `Scores`
+    N_q, N_k, group, keys, left, right, scores,
     HEAD_DIM: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     CAUSAL: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
@@ -103,35 +95,36 @@ def attention_dkdv_portable_kernel(
     start_n = tl.program_id(0) * BLOCK_N
     kv_head = tl.program_id(1).to(tl.int64)
     batch = tl.program_id(2).to(tl.int64)  # 64 bits in every product with a stride: offsets may pass 2^31
-    q_ptr += batch * stride_qb
-    do_ptr += batch * stride_dob
-    k_ptr += batch * stride_kb + kv_head * stride_kh
-    v_ptr += batch * stride_vb + kv_head * stride_vh
+    q_ptr += batch * stride_q.b
+    do_ptr += batch * stride_do.b
+    k_ptr += batch * stride_k.b + kv_head * stride_k.h
+    v_ptr += batch * stride_v.b + kv_head * stride_v.h
 
+    shift_ptr, delta_ptr = of_rows.shift_ptr, of_rows.delta_ptr
     N_rows = N_q
     k_first = 0
     if CAUSAL:
         right = 0
-    if tiles_ptr is not None:  # from here on there is this sequence alone
-        start_n, k_first, N_k, q_first, N_q = place(tiles_ptr, tl.program_id(0))
-        q_ptr += q_first.to(tl.int64) * stride_qm
-        do_ptr += q_first.to(tl.int64) * stride_dom
+    if keys.tiles_ptr is not None:  # from here on there is this sequence alone
+        start_n, k_first, N_k, q_first, N_q = tile_coordinates(keys.tiles_ptr, tl.program_id(0))
+        q_ptr += q_first.to(tl.int64) * stride_q.n
+        do_ptr += q_first.to(tl.int64) * stride_do.n
         shift_ptr += q_first
         delta_ptr += q_first
-        k_ptr += k_first.to(tl.int64) * stride_kn
-        v_ptr += k_first.to(tl.int64) * stride_vn
+        k_ptr += k_first.to(tl.int64) * stride_k.n
+        v_ptr += k_first.to(tl.int64) * stride_v.n
     diagonal = N_k - N_q
     first_key = None
     end_key = N_k
-    if key_start_ptr is not None:
-        first_key, end_key = keys_there(key_start_ptr, key_stop_ptr, batch, k_first, N_k)
+    if keys.start_ptr is not None:
+        first_key, end_key = keys_there(keys, batch, k_first, N_k)
 
-    q_offs = tile_offsets(stride_qm, stride_qd, BLOCK_M, BLOCK_D, WIDE)
-    do_offs = tile_offsets(stride_dom, stride_dod, BLOCK_M, BLOCK_D, WIDE)
-    k_offs = tile_offsets(stride_kn, stride_kd, BLOCK_N, BLOCK_D, WIDE)
-    v_offs = tile_offsets(stride_vn, stride_vd, BLOCK_N, BLOCK_D, WIDE)
-    k = load_tile(k_ptr, start_n, end_key, stride_kn, k_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True, first_key)
-    v = load_tile(v_ptr, start_n, end_key, stride_vn, v_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True, first_key)
+    q_offs = tile_offsets(stride_q, BLOCK_M, BLOCK_D, WIDE)
+    do_offs = tile_offsets(stride_do, BLOCK_M, BLOCK_D, WIDE)
+    k_offs = tile_offsets(stride_k, BLOCK_N, BLOCK_D, WIDE)
+    v_offs = tile_offsets(stride_v, BLOCK_N, BLOCK_D, WIDE)
+    k = load_tile(k_ptr, start_n, end_key, stride_k, k_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True, first_key)
+    v = load_tile(v_ptr, start_n, end_key, stride_v, v_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True, first_key)
     dk = tl.zeros((BLOCK_N, BLOCK_D), dtype=tl.float32)
     dv = tl.zeros((BLOCK_N, BLOCK_D), dtype=tl.float32)
     cols = start_n + tl.arange(0, BLOCK_N)
@@ -155,16 +148,16 @@ def attention_dkdv_portable_kernel(
         start_m = tl.where(i < on_diagonal, first + i * BLOCK_M, at_end)
         rows = start_m + tl.arange(0, BLOCK_M)
         row_base = (batch * tl.num_programs(1) * group + q_head) * N_rows
-        q = load_tile(q_ptr + q_head * stride_qh, start_m, N_q, stride_qm, q_offs, BLOCK_M, HEAD_DIM, BLOCK_D, True)
-        do_head = do_ptr + q_head * stride_doh
-        do = load_tile(do_head, start_m, N_q, stride_dom, do_offs, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+        q = load_tile(q_ptr + q_head * stride_q.h, start_m, N_q, stride_q, q_offs, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+        do_head = do_ptr + q_head * stride_do.h
+        do = load_tile(do_head, start_m, N_q, stride_do, do_offs, BLOCK_M, HEAD_DIM, BLOCK_D, True)
         shift = tl.load(shift_ptr + row_base + rows, mask=rows < N_q, other=0.0)
         delta = tl.load(delta_ptr + row_base + rows, mask=rows < N_q, other=0.0)
         visible = is_visible(rows[None, :], cols[:, None], diagonal, None, end_key, left, right)
-        slope = slope_of(alibi_ptr, q_head)
+        slope = slope_of(scores.alibi_ptr, q_head)
         dk, dv = accumulate(
-            dk, dv, q, k, v, do, shift, delta, visible & (rows < N_q)[None, :], rows, cols, diagonal, scale, softcap,
-            slope, qk_scale, BLOCK_D > 128, True, PRECISION,
+            dk, dv, q, k, v, do, shift, delta, visible & (rows < N_q)[None, :], rows, cols, diagonal, slope,
+            scores, BLOCK_D > 128, True, PRECISION,
         )  # fmt: skip
         i += 1
         q_head += (i == masked).to(tl.int64)
@@ -175,15 +168,15 @@ def attention_dkdv_portable_kernel(
     for _ in range(0, group * (tl.maximum(full_stop - full, 0) // BLOCK_M)):
         rows = start_m + tl.arange(0, BLOCK_M)
         row_base = (batch * tl.num_programs(1) * group + q_head) * N_rows
-        q = load_tile(q_ptr + q_head * stride_qh, start_m, N_q, stride_qm, q_offs, BLOCK_M, HEAD_DIM, BLOCK_D, False)
-        do_head = do_ptr + q_head * stride_doh
-        do = load_tile(do_head, start_m, N_q, stride_dom, do_offs, BLOCK_M, HEAD_DIM, BLOCK_D, False)
+        q = load_tile(q_ptr + q_head * stride_q.h, start_m, N_q, stride_q, q_offs, BLOCK_M, HEAD_DIM, BLOCK_D, False)
+        do_head = do_ptr + q_head * stride_do.h
+        do = load_tile(do_head, start_m, N_q, stride_do, do_offs, BLOCK_M, HEAD_DIM, BLOCK_D, False)
         shift = tl.load(shift_ptr + row_base + rows)
         delta = tl.load(delta_ptr + row_base + rows)
-        slope = slope_of(alibi_ptr, q_head)
+        slope = slope_of(scores.alibi_ptr, q_head)
         dk, dv = accumulate(
-            dk, dv, q, k, v, do, shift, delta, True, rows, cols, diagonal, scale, softcap,
-            slope, qk_scale, BLOCK_D > 128, False, PRECISION,
+            dk, dv, q, k, v, do, shift, delta, True, rows, cols, diagonal, slope,
+            scores, BLOCK_D > 128, False, PRECISION,
         )  # fmt: skip
         start_m += BLOCK_M
         q_head += (start_m == full_stop).to(tl.int64)
@@ -192,20 +185,20 @@ def attention_dkdv_portable_kernel(
     if first_key is not None:
         there = ((cols >= first_key) & (cols < end_key))[:, None]
         dk, dv = tl.where(there, dk, 0.0), tl.where(there, dv, 0.0)
-    dk_ptr += batch * stride_dkb + kv_head * stride_dkh
-    dv_ptr += batch * stride_dvb + kv_head * stride_dvh
-    if tiles_ptr is not None:
-        dk_ptr += tl.cast(k_first, tl.int64) * stride_dkn
-        dv_ptr += tl.cast(k_first, tl.int64) * stride_dvn
-    dk_offs = tile_offsets(stride_dkn, stride_dkd, BLOCK_N, BLOCK_D, WIDE)
-    dv_offs = tile_offsets(stride_dvn, stride_dvd, BLOCK_N, BLOCK_D, WIDE)
-    store_tile(dk_ptr, start_n, N_k, stride_dkn, dk_offs, dk * scale_out, BLOCK_N, HEAD_DIM, BLOCK_D)
-    store_tile(dv_ptr, start_n, N_k, stride_dvn, dv_offs, dv, BLOCK_N, HEAD_DIM, BLOCK_D)
+    dk_ptr += batch * stride_dk.b + kv_head * stride_dk.h
+    dv_ptr += batch * stride_dv.b + kv_head * stride_dv.h
+    if keys.tiles_ptr is not None:
+        dk_ptr += tl.cast(k_first, tl.int64) * stride_dk.n
+        dv_ptr += tl.cast(k_first, tl.int64) * stride_dv.n
+    dk_offs = tile_offsets(stride_dk, BLOCK_N, BLOCK_D, WIDE)
+    dv_offs = tile_offsets(stride_dv, BLOCK_N, BLOCK_D, WIDE)
+    store_tile(dk_ptr, start_n, N_k, stride_dk, dk_offs, dk * scores.gradient, BLOCK_N, HEAD_DIM, BLOCK_D)
+    store_tile(dv_ptr, start_n, N_k, stride_dv, dv_offs, dv, BLOCK_N, HEAD_DIM, BLOCK_D)
 
 
 @triton.jit
 def accumulate(
-    dk, dv, q, k, v, do, shift, delta, visible, rows, cols, diagonal, scale, softcap, slope, qk_scale,
+    dk, dv, q, k, v, do, shift, delta, visible, rows, cols, diagonal, slope, scores,
     AHEAD: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dV += P^T dO and dK += dS^T Q, (BLOCK_N, BLOCK_D) both, for one block of queries; delta is negative.
@@ -213,23 +206,23 @@ def accumulate(
     AHEAD: dP^T is multiplied out while exponentials are taken.
     """
     start = tl.broadcast_to(shift[None, :], (k.shape[0], q.shape[0]))
-    if scale is None:
+    if scores.scale is None:
         s_t = tl.dot(k, tl.trans(q), start, input_precision=PRECISION)  # (BLOCK_N, BLOCK_M)
     else:
         s_t = tl.dot(k, tl.trans(q), input_precision=PRECISION)
-        s_t, damp = scored(s_t, rows[None, :], cols[:, None], diagonal, scale, softcap, slope)
+        s_t, damp = scored(s_t, rows[None, :], cols[:, None], diagonal, scores.scale, scores.softcap, slope)
         s_t += start
     start = tl.broadcast_to(delta[None, :], (v.shape[0], do.shape[0]))
     if AHEAD:
         dp_t = tl.dot(v, tl.trans(do), start, input_precision=PRECISION)
-    p_t = tl.exp2(s_t * qk_scale)  # exp(scores^T - lse)
+    p_t = tl.exp2(s_t * scores.qk_scale)  # exp(scores^T - lse)
     if MASKED:  # after the exponential is soon enough: nothing here takes a maximum over hidden scores
         p_t = tl.where(visible, p_t, 0.0)
     dv = tl.dot(p_t.to(do.dtype), do, dv, input_precision=PRECISION)
     if not AHEAD:
         dp_t = tl.dot(v, tl.trans(do), start, input_precision=PRECISION)
     ds_t = p_t * dp_t
-    if softcap is not None:
+    if scores.softcap is not None:
         ds_t = ds_t * damp
     dk = tl.dot(ds_t.to(q.dtype), q, dk, input_precision=PRECISION)
     return dk, dv
@@ -238,17 +231,11 @@ def accumulate(
 @triton.jit(do_not_specialize=["N_q", "N_k", "group", "left", "right"])  # one compilation for all lengths
 def attention_dq_portable_kernel(
     # pointers
-    q_ptr, k_ptr, v_ptr, do_ptr, shift_ptr, delta_ptr, dq_ptr, dslope_ptr,
-    # strides of q, do and dq (B, H_q, N_q, D), of k and v (B, H_kv, N_k, D); shift, delta, dslope are contiguous
-    stride_qb, stride_qh, stride_qm, stride_qd,
-    stride_kb, stride_kh, stride_kn, stride_kd,
-    stride_vb, stride_vh, stride_vn, stride_vd,
-    stride_dob, stride_doh, stride_dom, stride_dod,
-    stride_dqb, stride_dqh, stride_dqm, stride_dqd,
-    # sizes, the factor on Q K^T, and that in the exponent: the same times log2(e), or log2(e) where scores are more
-    N_q, N_k, group, scale_out, qk_scale,
-    # what hides keys and changes scores, as in `AttentionOptions`; None where nothing does
-    tiles_ptr, key_start_ptr, key_stop_ptr, alibi_ptr, left, right, scale, softcap,
+    q_ptr, k_ptr, v_ptr, do_ptr, of_rows, dq_ptr, dslope_ptr,  # of_rows: `Rows`
+    # `Strides` of q, do and dq (B, H_q, N_q, D), of k and v (B, H_kv, N_k, D); what is one number a row is contiguous
+    stride_q, stride_k, stride_v, stride_do, stride_dq,
+    # sizes; what hides keys and changes scores: `Keys`, the window, `Scores`
+    N_q, N_k, group, keys, left, right, scores,
     HEAD_DIM: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     CAUSAL: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
@@ -266,38 +253,39 @@ def attention_dq_portable_kernel(
     batch = tl.program_id(2).to(tl.int64)  # 64 bits in every product with a stride: offsets may pass 2^31
     q_head = head.to(tl.int64)
     kv_head = (head // group).to(tl.int64)
-    q_ptr += batch * stride_qb + q_head * stride_qh
-    do_ptr += batch * stride_dob + q_head * stride_doh
-    dq_ptr += batch * stride_dqb + q_head * stride_dqh
-    k_ptr += batch * stride_kb + kv_head * stride_kh
-    v_ptr += batch * stride_vb + kv_head * stride_vh
+    q_ptr += batch * stride_q.b + q_head * stride_q.h
+    do_ptr += batch * stride_do.b + q_head * stride_do.h
+    dq_ptr += batch * stride_dq.b + q_head * stride_dq.h
+    k_ptr += batch * stride_k.b + kv_head * stride_k.h
+    v_ptr += batch * stride_v.b + kv_head * stride_v.h
+    shift_ptr, delta_ptr = of_rows.shift_ptr, of_rows.delta_ptr
     row_base = (batch * tl.num_programs(1) + head) * N_q
 
     k_first = 0
-    if tiles_ptr is not None:  # from here on there is this sequence alone
-        start_m, q_first, N_q, k_first, N_k = place(tiles_ptr, block)
-        q_ptr += q_first.to(tl.int64) * stride_qm
-        do_ptr += q_first.to(tl.int64) * stride_dom
-        dq_ptr += q_first.to(tl.int64) * stride_dqm
-        k_ptr += k_first.to(tl.int64) * stride_kn
-        v_ptr += k_first.to(tl.int64) * stride_vn
+    if keys.tiles_ptr is not None:  # from here on there is this sequence alone
+        start_m, q_first, N_q, k_first, N_k = tile_coordinates(keys.tiles_ptr, block)
+        q_ptr += q_first.to(tl.int64) * stride_q.n
+        do_ptr += q_first.to(tl.int64) * stride_do.n
+        dq_ptr += q_first.to(tl.int64) * stride_dq.n
+        k_ptr += k_first.to(tl.int64) * stride_k.n
+        v_ptr += k_first.to(tl.int64) * stride_v.n
         row_base += q_first
     diagonal = N_k - N_q
     first_key = None
     end_key = N_k
-    if key_start_ptr is not None:
-        first_key, end_key = keys_there(key_start_ptr, key_stop_ptr, batch, k_first, N_k)
-    slope = slope_of(alibi_ptr, head)
+    if keys.start_ptr is not None:
+        first_key, end_key = keys_there(keys, batch, k_first, N_k)
+    slope = slope_of(scores.alibi_ptr, head)
 
     start, end = keys_seen(start_m, diagonal, first_key, end_key, left, right, BLOCK_M, BLOCK_N)
     full, full_end = keys_seen_by_all(start_m, end, diagonal, first_key, end_key, left, right, BLOCK_M, BLOCK_N)
-    q_offs = tile_offsets(stride_qm, stride_qd, BLOCK_M, BLOCK_D, WIDE)
-    do_offs = tile_offsets(stride_dom, stride_dod, BLOCK_M, BLOCK_D, WIDE)
-    k_offs = tile_offsets(stride_kn, stride_kd, BLOCK_N, BLOCK_D, WIDE)
-    v_offs = tile_offsets(stride_vn, stride_vd, BLOCK_N, BLOCK_D, WIDE)
+    q_offs = tile_offsets(stride_q, BLOCK_M, BLOCK_D, WIDE)
+    do_offs = tile_offsets(stride_do, BLOCK_M, BLOCK_D, WIDE)
+    k_offs = tile_offsets(stride_k, BLOCK_N, BLOCK_D, WIDE)
+    v_offs = tile_offsets(stride_v, BLOCK_N, BLOCK_D, WIDE)
     rows_read = tl.where(end > 0, N_q, 0)
-    q = load_tile(q_ptr, start_m, rows_read, stride_qm, q_offs, BLOCK_M, HEAD_DIM, BLOCK_D, True)
-    do = load_tile(do_ptr, start_m, rows_read, stride_dom, do_offs, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+    q = load_tile(q_ptr, start_m, rows_read, stride_q, q_offs, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+    do = load_tile(do_ptr, start_m, rows_read, stride_do, do_offs, BLOCK_M, HEAD_DIM, BLOCK_D, True)
     rows = start_m + tl.arange(0, BLOCK_M)
     shift = tl.load(shift_ptr + row_base + rows, mask=rows < N_q, other=0.0)
     delta = tl.load(delta_ptr + row_base + rows, mask=rows < N_q, other=0.0)
@@ -308,50 +296,50 @@ def attention_dq_portable_kernel(
         start_n = at
         if left is not None or first_key is not None:
             start_n = tl.where(at < full_end, at - (full_end - full), at)
-        k = load_tile(k_ptr, start_n, end_key, stride_kn, k_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True, first_key)
-        v = load_tile(v_ptr, start_n, end_key, stride_vn, v_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True, first_key)
+        k = load_tile(k_ptr, start_n, end_key, stride_k, k_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True, first_key)
+        v = load_tile(v_ptr, start_n, end_key, stride_v, v_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True, first_key)
         cols = start_n + tl.arange(0, BLOCK_N)
         visible = is_visible(rows[:, None], cols[None, :], diagonal, first_key, end_key, left, right)
         dq, dslope = accumulate_dq(
-            dq, dslope, q, k, v, do, shift, delta, visible, rows, cols, diagonal, scale, softcap,
-            slope, qk_scale, dslope_ptr is not None, True, PRECISION,
+            dq, dslope, q, k, v, do, shift, delta, visible, rows, cols, diagonal, slope,
+            scores, dslope_ptr is not None, True, PRECISION,
         )  # fmt: skip
 
     for start_n in range(full, full_end, BLOCK_N):
-        k = load_tile(k_ptr, start_n, N_k, stride_kn, k_offs, BLOCK_N, HEAD_DIM, BLOCK_D, False)
-        v = load_tile(v_ptr, start_n, N_k, stride_vn, v_offs, BLOCK_N, HEAD_DIM, BLOCK_D, False)
+        k = load_tile(k_ptr, start_n, N_k, stride_k, k_offs, BLOCK_N, HEAD_DIM, BLOCK_D, False)
+        v = load_tile(v_ptr, start_n, N_k, stride_v, v_offs, BLOCK_N, HEAD_DIM, BLOCK_D, False)
         cols = start_n + tl.arange(0, BLOCK_N)
         dq, dslope = accumulate_dq(
-            dq, dslope, q, k, v, do, shift, delta, True, rows, cols, diagonal, scale, softcap,
-            slope, qk_scale, dslope_ptr is not None, False, PRECISION,
+            dq, dslope, q, k, v, do, shift, delta, True, rows, cols, diagonal, slope,
+            scores, dslope_ptr is not None, False, PRECISION,
         )  # fmt: skip
 
-    dq_offs = tile_offsets(stride_dqm, stride_dqd, BLOCK_M, BLOCK_D, WIDE)
-    store_tile(dq_ptr, start_m, N_q, stride_dqm, dq_offs, dq * scale_out, BLOCK_M, HEAD_DIM, BLOCK_D)
+    dq_offs = tile_offsets(stride_dq, BLOCK_M, BLOCK_D, WIDE)
+    store_tile(dq_ptr, start_m, N_q, stride_dq, dq_offs, dq * scores.gradient, BLOCK_M, HEAD_DIM, BLOCK_D)
     if dslope_ptr is not None:
         tl.store(dslope_ptr + row_base + rows, dslope, mask=rows < N_q)
 
 
 @triton.jit
 def accumulate_dq(
-    dq, dslope, q, k, v, do, shift, delta, visible, rows, cols, diagonal, scale, softcap, slope, qk_scale,
+    dq, dslope, q, k, v, do, shift, delta, visible, rows, cols, diagonal, slope, scores,
     SLOPES: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dQ += dS K, (BLOCK_M, BLOCK_D), for one block of keys; delta is negative. SLOPES: dslope -= rowsum(dS distance)."""
     start = tl.broadcast_to(shift[:, None], (q.shape[0], k.shape[0]))
-    if scale is None:
+    if scores.scale is None:
         s = tl.dot(q, tl.trans(k), start, input_precision=PRECISION)  # (BLOCK_M, BLOCK_N)
     else:
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
-        s, damp = scored(s, rows[:, None], cols[None, :], diagonal, scale, softcap, slope)
+        s, damp = scored(s, rows[:, None], cols[None, :], diagonal, scores.scale, scores.softcap, slope)
         s += start
-    p = tl.exp2(s * qk_scale)
+    p = tl.exp2(s * scores.qk_scale)
     if MASKED:
         p = tl.where(visible, p, 0.0)
     ds = p * tl.dot(do, tl.trans(v), tl.broadcast_to(delta[:, None], p.shape), input_precision=PRECISION)
     if SLOPES:
         dslope -= tl.sum(ds * tl.abs(rows[:, None] + diagonal - cols[None, :]).to(tl.float32), 1)
-    if softcap is not None:
+    if scores.softcap is not None:
         ds = ds * damp
     return tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION), dslope
 
@@ -374,6 +362,13 @@ def attention_backward_portable(
     options = plain_options(q.shape[-1], resolve_scale(scale, q.shape[-1]), causal)
     how = BackwardCall(options, allow_tf32, launch, launch_dq or launch)
     return attention_gradients(do, q, k, v, o, lse, dlse, how)[:3]
+
+
+class Rows(NamedTuple):
+    """What there is of every query, (B, H_q, N_q) in float32 each: -lse / scale and -delta."""
+
+    shift_ptr: Tensor
+    delta_ptr: Tensor
 
 
 class BackwardCall(NamedTuple):
@@ -400,19 +395,22 @@ def attention_gradients(
     check_options(options, q)
     finite = scale if abs(scale) >= LEAST_SCALE else math.copysign(LEAST_SCALE, scale)
     in_exponent = 1.0 if options.changes_scores else finite
-    shift, delta = attention_rows(o, do, lse.contiguous(), dlse, in_exponent)
+    rows = Rows(*attention_rows(o, do, lse.contiguous(), dlse, in_exponent))
     dq, dk, dv = uninitialised(q), uninitialised(k), uninitialised(v)
     dslope = torch.empty_like(lse) if how.slopes else None
-    run_pass = partial(_run_pass, (q, k, v, do), (shift, delta), (scale, in_exponent * LOG2_E), how)
+    scores = Scores(
+        in_exponent * LOG2_E, scale if options.changes_scores else None, options.softcap, options.alibi, scale
+    )
+    run_pass = partial(_run_pass, (q, k, v, do), rows, scores, how)
     if dk.numel():
         by = how.launch or portable_launch(DKDV, size.D, q.element_size(), q.device)
-        tiles, of_options = arguments(options, size.N_k, size.N_q, by.block_n, keys=True)
-        run_pass(attention_dkdv_portable_kernel, (tiles, size.H_kv, size.B), (dk, dv), of_options, by)
+        count, tiles = tiles_of(options, size.N_k, size.N_q, by.block_n, keys=True)
+        run_pass(attention_dkdv_portable_kernel, (count, size.H_kv, size.B), (dk, dv), tiles, by)
     if dq.numel():
         by = how.launch_dq or portable_launch(DQ, size.D, q.element_size(), q.device)
-        tiles, of_options = arguments(options, size.N_q, size.N_k, by.block_m)
-        run_pass(attention_dq_portable_kernel, (tiles, size.H_q, size.B), (dq,), of_options, by, (dslope,))
-    dsinks = None if options.sinks is None else gradient_of_sinks(options.sinks, lse, delta)
+        count, tiles = tiles_of(options, size.N_q, size.N_k, by.block_m)
+        run_pass(attention_dq_portable_kernel, (count, size.H_q, size.B), (dq,), tiles, by, (dslope,))
+    dsinks = None if options.sinks is None else gradient_of_sinks(options.sinks, lse, rows.delta_ptr)
     return dq, dk, dv, dsinks, None if dslope is None else dslope.sum((0, 2))
 
 
@@ -423,22 +421,20 @@ def gradient_of_sinks(sinks: Tensor, lse: Tensor, delta: Tensor) -> Tensor:
 
 
 def _run_pass(
-    inputs, rows, factors, how: BackwardCall, kernel, grid, outputs, of_options, by: PortableLaunch, of_rows=()
+    inputs, rows: Rows, scores: Scores, how: BackwardCall, kernel, grid, outputs, tiles, by: PortableLaunch, of_rows=()
 ) -> None:
     """One of the two passes: its matrices, what there is of every query, what it writes, and how it is launched."""
-    matrices = (*inputs, *outputs)
-    strides = tuple(t.stride() for t in matrices)
     q, k = inputs[:2]
-    D = q.shape[-1]
+    strides = tuple(Strides(*t.stride()) for t in (*inputs, *outputs))
     constants = dict(
-        HEAD_DIM=D, BLOCK_M=by.block_m, BLOCK_N=by.block_n, BLOCK_D=padded(D), CAUSAL=how.options.causal,
-        WIDE=is_wide(by, *strides), PRECISION="tf32" if how.allow_tf32 else "ieee",
+        HEAD_DIM=q.shape[-1], BLOCK_M=by.block_m, BLOCK_N=by.block_n, BLOCK_D=padded(q.shape[-1]),
+        CAUSAL=how.options.causal, WIDE=is_wide(by, *strides), PRECISION="tf32" if how.allow_tf32 else "ieee",
     )  # fmt: skip
     aligned = tuple(t.data_ptr() % 16 for t in inputs)
     sizes = (q.shape[2], k.shape[2], q.shape[1] // k.shape[1])
     launch_kept(
         kernel, check_grid(grid),
-        (*inputs, *rows, *outputs, *of_rows, *(n for stride in strides for n in stride), *sizes, *factors, *of_options),
+        (*inputs, rows, *outputs, *of_rows, *strides, *sizes, *mask_arguments(how.options, tiles), scores),
         constants, key=(q.dtype, q.device, strides, aligned, by, compiled_for(how.options), how.slopes),
         num_warps=by.num_warps, num_stages=by.num_stages, maxnreg=by.registers,
     )  # fmt: skip
@@ -452,11 +448,11 @@ def attention_rows(
     shift, delta = uninitialised(lse), uninitialised(lse)
     if lse.numel():
         dlse = None if dlse is None else dlse.contiguous()
-        strides = (o.stride(), do.stride())
+        strides = (Strides(*o.stride()), Strides(*do.stride()))
         aligned = tuple(t.data_ptr() % 16 for t in (o, do, lse))
         launch_kept(
             attention_rows_portable_kernel, check_grid((-(-N // block_m), H, B)),
-            (o, do, lse, dlse, shift, delta, *strides[0], *strides[1], N, scale),
+            (o, do, lse, dlse, shift, delta, *strides, N, scale),
             dict(HEAD_DIM=D, BLOCK_M=block_m, BLOCK_D=padded(D)),
             key=(o.dtype, o.device, strides, aligned, dlse is None),
         )  # fmt: skip

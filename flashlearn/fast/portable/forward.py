@@ -30,8 +30,8 @@ from flashlearn.fast.launcher import launch as launch_kept
 from flashlearn.fast.launcher import uninitialised
 from flashlearn.fast.online_softmax import LN_2, LOG2_E, NOTHING, online_softmax_update_of_products, with_sink
 from flashlearn.fast.portable.launches import FORWARD, PortableLaunch, is_wide, portable_launch
-from flashlearn.fast.portable.masks import is_visible, keys_seen, keys_seen_by_all, keys_there, place
-from flashlearn.fast.portable.options import arguments, check_options, compiled_for
+from flashlearn.fast.portable.masks import is_visible, keys_seen, keys_seen_by_all, keys_there, tile_coordinates
+from flashlearn.fast.portable.options import Scores, Strides, check_options, compiled_for, mask_arguments, tiles_of
 from flashlearn.fast.portable.scores import scored, slope_of
 from flashlearn.fast.target import check_grid, check_head_dim, check_launch, check_runnable, padded, resolve_scale
 
@@ -39,29 +39,27 @@ LEAST_SCALE = 1e-30  # stands for 0, by which nothing infinite may be multiplied
 
 
 @triton.jit
-def tile_offsets(
-    stride_n, stride_d, SIZE: tl.constexpr, BLOCK_D: tl.constexpr, WIDE: tl.constexpr,
-):  # fmt: skip
+def tile_offsets(stride, SIZE: tl.constexpr, BLOCK_D: tl.constexpr, WIDE: tl.constexpr):
     """Where the elements of a tile (SIZE, BLOCK_D) lie, from its first on; WIDE: in 64 bits."""
     rows = tl.arange(0, SIZE)[:, None]
     columns = tl.arange(0, BLOCK_D)[None, :]
     if WIDE:
-        offsets = rows.to(tl.int64) * stride_n + columns.to(tl.int64) * stride_d
+        offsets = rows.to(tl.int64) * stride.n + columns.to(tl.int64) * stride.d
     else:  # one return: two of different types do not compile
-        offsets = rows * stride_n + columns * stride_d
+        offsets = rows * stride.n + columns * stride.d
     return offsets
 
 
 @triton.jit
 def load_tile(
-    ptr, start, length, stride_n, offsets,
+    ptr, start, length, stride, offsets,
     SIZE: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, CHECKED: tl.constexpr, first=None,
 ):  # fmt: skip
     """Rows start .. start + SIZE of a matrix of `length` rows at ptr, zeros past its edges: (SIZE, BLOCK_D).
 
     Not CHECKED: all of these rows are there. first: those before it are not.
     """
-    ptrs = ptr + tl.cast(start, tl.int64) * stride_n + offsets
+    ptrs = ptr + tl.cast(start, tl.int64) * stride.n + offsets
     columns = (tl.arange(0, BLOCK_D) < HEAD_DIM)[None, :]
     rows = (tl.arange(0, SIZE) < length - start)[:, None]
     if first is not None:
@@ -77,11 +75,11 @@ def load_tile(
 
 @triton.jit
 def store_tile(
-    ptr, start, length, stride_n, offsets, tile,
+    ptr, start, length, stride, offsets, tile,
     SIZE: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Write a tile (SIZE, BLOCK_D) where `load_tile` reads it, as far as there is a matrix, in its dtype."""
-    ptrs = ptr + tl.cast(start, tl.int64) * stride_n + offsets
+    ptrs = ptr + tl.cast(start, tl.int64) * stride.n + offsets
     mask = (tl.arange(0, SIZE) < length - start)[:, None] & (tl.arange(0, BLOCK_D) < HEAD_DIM)[None, :]
     tl.store(ptrs, tile.to(ptr.dtype.element_ty), mask=mask)
 
@@ -90,15 +88,10 @@ def store_tile(
 def attention_forward_portable_kernel(
     # pointers
     q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, sinks_ptr,
-    # strides of q and o (B, H_q, N_q, D), of k and v (B, H_kv, N_k, D); lse (B, H_q, N_q) is contiguous
-    stride_qb, stride_qh, stride_qm, stride_qd,
-    stride_kb, stride_kh, stride_kn, stride_kd,
-    stride_vb, stride_vh, stride_vn, stride_vd,
-    stride_ob, stride_oh, stride_om, stride_od,
-    # sizes, and |scale| * log2(e); where scores are more than scaled products, log2(e)
-    N_q, N_k, group, qk_scale,
-    # what hides keys and changes scores, as in `AttentionOptions`; None where nothing does
-    tiles_ptr, key_start_ptr, key_stop_ptr, alibi_ptr, left, right, scale, softcap,
+    # `Strides` of q and o (B, H_q, N_q, D), of k and v (B, H_kv, N_k, D); lse (B, H_q, N_q) is contiguous
+    stride_q, stride_k, stride_v, stride_o,
+    # sizes; what hides keys and changes scores: `Keys`, the window, `Scores`
+    N_q, N_k, group, keys, left, right, scores,
     HEAD_DIM: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     CAUSAL: tl.constexpr, NEGATIVE: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
@@ -111,36 +104,36 @@ def attention_forward_portable_kernel(
     start_m = block * BLOCK_M
     head = tl.program_id(1)
     batch = tl.program_id(2).to(tl.int64)  # 64 bits in every product with a stride: offsets may pass 2^31
-    q_ptr += batch * stride_qb + head.to(tl.int64) * stride_qh
+    q_ptr += batch * stride_q.b + head.to(tl.int64) * stride_q.h
     kv_head = (head // group).to(tl.int64)  # a group of query heads shares a key head
-    k_ptr += batch * stride_kb + kv_head * stride_kh
-    v_ptr += batch * stride_vb + kv_head * stride_vh
-    o_ptr += batch * stride_ob + head.to(tl.int64) * stride_oh
+    k_ptr += batch * stride_k.b + kv_head * stride_k.h
+    v_ptr += batch * stride_v.b + kv_head * stride_v.h
+    o_ptr += batch * stride_o.b + head.to(tl.int64) * stride_o.h
     lse_ptr += (batch * tl.num_programs(1) + head) * N_q
 
     k_first = 0
-    if tiles_ptr is not None:  # from here on there is this sequence alone
-        start_m, q_first, N_q, k_first, N_k = place(tiles_ptr, block)
-        q_ptr += q_first.to(tl.int64) * stride_qm
-        k_ptr += k_first.to(tl.int64) * stride_kn
-        v_ptr += k_first.to(tl.int64) * stride_vn
-        o_ptr += q_first.to(tl.int64) * stride_om
+    if keys.tiles_ptr is not None:  # from here on there is this sequence alone
+        start_m, q_first, N_q, k_first, N_k = tile_coordinates(keys.tiles_ptr, block)
+        q_ptr += q_first.to(tl.int64) * stride_q.n
+        k_ptr += k_first.to(tl.int64) * stride_k.n
+        v_ptr += k_first.to(tl.int64) * stride_v.n
+        o_ptr += q_first.to(tl.int64) * stride_o.n
         lse_ptr += q_first
     diagonal = N_k - N_q
     first_key = None
     end_key = N_k
-    if key_start_ptr is not None:
-        first_key, end_key = keys_there(key_start_ptr, key_stop_ptr, batch, k_first, N_k)
-    slope = slope_of(alibi_ptr, head)
+    if keys.start_ptr is not None:
+        first_key, end_key = keys_there(keys, batch, k_first, N_k)
+    slope = slope_of(scores.alibi_ptr, head)
 
     start, end = keys_seen(start_m, diagonal, first_key, end_key, left, right, BLOCK_M, BLOCK_N)
     full, full_end = keys_seen_by_all(start_m, end, diagonal, first_key, end_key, left, right, BLOCK_M, BLOCK_N)
-    q_offs = tile_offsets(stride_qm, stride_qd, BLOCK_M, BLOCK_D, WIDE)
-    k_offs = tile_offsets(stride_kn, stride_kd, BLOCK_N, BLOCK_D, WIDE)
-    v_offs = tile_offsets(stride_vn, stride_vd, BLOCK_N, BLOCK_D, WIDE)
+    q_offs = tile_offsets(stride_q, BLOCK_M, BLOCK_D, WIDE)
+    k_offs = tile_offsets(stride_k, BLOCK_N, BLOCK_D, WIDE)
+    v_offs = tile_offsets(stride_v, BLOCK_N, BLOCK_D, WIDE)
     # no key, no read: what lies there may be memory of nobody
     rows_read = tl.where(end > 0, N_q, 0)
-    q = load_tile(q_ptr, start_m, rows_read, stride_qm, q_offs, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+    q = load_tile(q_ptr, start_m, rows_read, stride_q, q_offs, BLOCK_M, HEAD_DIM, BLOCK_D, True)
     m_i = tl.full((BLOCK_M,), NOTHING, dtype=tl.float32)  # of S, not of S scale
     l_i = tl.zeros((BLOCK_M,), dtype=tl.float32)
     acc = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
@@ -150,37 +143,37 @@ def attention_forward_portable_kernel(
         start_n = at
         if left is not None or first_key is not None:
             start_n = tl.where(at < full_end, at - (full_end - full), at)
-        k = load_tile(k_ptr, start_n, end_key, stride_kn, k_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True, first_key)
-        v = load_tile(v_ptr, start_n, end_key, stride_vn, v_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True, first_key)
+        k = load_tile(k_ptr, start_n, end_key, stride_k, k_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True, first_key)
+        v = load_tile(v_ptr, start_n, end_key, stride_v, v_offs, BLOCK_N, HEAD_DIM, BLOCK_D, True, first_key)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
         cols = start_n + tl.arange(0, BLOCK_N)[None, :]
-        if scale is not None:
-            s, _ = scored(s, rows, cols, diagonal, scale, softcap, slope)
+        if scores.scale is not None:
+            s, _ = scored(s, rows, cols, diagonal, scores.scale, scores.softcap, slope)
         elif NEGATIVE:
             s = -s
         visible = is_visible(rows, cols, diagonal, first_key, end_key, left, right)
         s = tl.where(visible, s, NOTHING)  # a hidden score must not raise m
-        m_i, l_i, acc = online_softmax_update_of_products(m_i, l_i, acc, s, v, qk_scale, PRECISION)
+        m_i, l_i, acc = online_softmax_update_of_products(m_i, l_i, acc, s, v, scores.qk_scale, PRECISION)
 
     for start_n in range(full, full_end, BLOCK_N):
-        k = load_tile(k_ptr, start_n, N_k, stride_kn, k_offs, BLOCK_N, HEAD_DIM, BLOCK_D, False)
-        v = load_tile(v_ptr, start_n, N_k, stride_vn, v_offs, BLOCK_N, HEAD_DIM, BLOCK_D, False)
+        k = load_tile(k_ptr, start_n, N_k, stride_k, k_offs, BLOCK_N, HEAD_DIM, BLOCK_D, False)
+        v = load_tile(v_ptr, start_n, N_k, stride_v, v_offs, BLOCK_N, HEAD_DIM, BLOCK_D, False)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION)  # (BLOCK_M, BLOCK_N)
-        if scale is not None:
+        if scores.scale is not None:
             cols = start_n + tl.arange(0, BLOCK_N)[None, :]
-            s, _ = scored(s, rows, cols, diagonal, scale, softcap, slope)
+            s, _ = scored(s, rows, cols, diagonal, scores.scale, scores.softcap, slope)
         elif NEGATIVE:
             s = -s
-        m_i, l_i, acc = online_softmax_update_of_products(m_i, l_i, acc, s, v, qk_scale, PRECISION)
+        m_i, l_i, acc = online_softmax_update_of_products(m_i, l_i, acc, s, v, scores.qk_scale, PRECISION)
 
-    m_i = m_i * (qk_scale * LN_2)  # scaled, as lse is
+    m_i = m_i * (scores.qk_scale * LN_2)  # scaled, as lse is
     if sinks_ptr is not None:
         m_i, l_i, acc = with_sink(m_i, l_i, acc, tl.load(sinks_ptr + head))
     # A row that saw no key has l = 0, m = -inf: dividing by 1 gives o = 0, and lse = -inf + log(1) stays -inf
     l_i = tl.where(l_i == 0.0, 1.0, l_i)
     lse = m_i + tl.log2(l_i) * LN_2  # (BLOCK_M,)
-    o_offs = tile_offsets(stride_om, stride_od, BLOCK_M, BLOCK_D, WIDE)
-    store_tile(o_ptr, start_m, N_q, stride_om, o_offs, acc / l_i[:, None], BLOCK_M, HEAD_DIM, BLOCK_D)
+    o_offs = tile_offsets(stride_o, BLOCK_M, BLOCK_D, WIDE)
+    store_tile(o_ptr, start_m, N_q, stride_o, o_offs, acc / l_i[:, None], BLOCK_M, HEAD_DIM, BLOCK_D)
     offs_m = start_m + tl.arange(0, BLOCK_M)
     tl.store(lse_ptr + offs_m, lse, mask=offs_m < N_q)
 
@@ -208,8 +201,8 @@ def attention_forward_portable(
     o, lse = uninitialised(q), uninitialised(q, (size.B, size.H_q, size.N_q), torch.float32)
     if not lse.numel():
         return o, lse
-    tiles, of_options = arguments(options, size.N_q, size.N_k, launch.block_m)
-    strides = (q.stride(), k.stride(), v.stride(), o.stride())
+    count, tiles = tiles_of(options, size.N_q, size.N_k, launch.block_m)
+    strides = (Strides(*q.stride()), Strides(*k.stride()), Strides(*v.stride()), Strides(*o.stride()))
     aligned = tuple(t.data_ptr() % 16 for t in (q, k, v))
     constants = dict(
         HEAD_DIM=size.D, BLOCK_M=launch.block_m, BLOCK_N=launch.block_n, BLOCK_D=padded(size.D),
@@ -217,13 +210,19 @@ def attention_forward_portable(
     )  # fmt: skip
     launch_kept(
         attention_forward_portable_kernel,
-        check_grid((tiles, size.H_q, size.B)),
+        check_grid((count, size.H_q, size.B)),
         (
-            q, k, v, o, lse, options.sinks, *strides[0], *strides[1], *strides[2], *strides[3],
-            size.N_q, size.N_k, size.group, LOG2_E if options.changes_scores else max(abs(options.scale), LEAST_SCALE) * LOG2_E,
-            *of_options,
+            q, k, v, o, lse, options.sinks, *strides, size.N_q, size.N_k, size.group, *mask_arguments(options, tiles),
+            score_arguments(options),
         ),
         constants, key=(q.dtype, q.device, strides, aligned, launch, compiled_for(options)),
         num_warps=launch.num_warps, num_stages=launch.num_stages, maxnreg=launch.registers,
     )  # fmt: skip
     return o, lse
+
+
+def score_arguments(options: AttentionOptions) -> Scores:
+    """`Scores` for the forward pass."""
+    if options.changes_scores:
+        return Scores(LOG2_E, options.scale, options.softcap, options.alibi)
+    return Scores(max(abs(options.scale), LEAST_SCALE) * LOG2_E, None, None, None)

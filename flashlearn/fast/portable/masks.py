@@ -111,15 +111,15 @@ def is_visible(rows, cols, diagonal, first_key, end_key, left, right):
 
 
 @triton.jit
-def keys_there(key_start_ptr, key_stop_ptr, batch, k_first, N_k):
+def keys_there(keys, batch, k_first, N_k):
     """(first, end) of the keys that exist, of the N_k from k_first on, whatever the tensors say."""
-    end = tl.minimum(tl.maximum(tl.load(key_stop_ptr + batch) - k_first, 0), N_k)
-    return tl.minimum(tl.maximum(tl.load(key_start_ptr + batch) - k_first, 0), end), end
+    end = tl.minimum(tl.maximum(tl.load(keys.stop_ptr + batch) - k_first, 0), N_k)
+    return tl.minimum(tl.maximum(tl.load(keys.start_ptr + batch) - k_first, 0), end), end
 
 
 @triton.jit
-def place(tiles_ptr, tile):
-    """Where a tile lies: its start in its sequence; first row and length of that; the same of the other side."""
+def tile_coordinates(tiles_ptr, tile):
+    """Of a tile: its start in its sequence, then the first row and the length of that, and of the other side of it."""
     ptr = tiles_ptr + tile * 5
     return tl.load(ptr), tl.load(ptr + 1), tl.load(ptr + 2), tl.load(ptr + 3), tl.load(ptr + 4)
 
@@ -132,7 +132,7 @@ def clamped(offsets_ptr, sequence, least, N):
 
 @triton.jit(do_not_specialize=["sequences", "N_own", "N_other"])
 def attention_tiles_kernel(own_ptr, other_ptr, tiles_ptr, sequences, N_own, N_other, BLOCK: tl.constexpr):
-    """What `place` reads, for one tile.
+    """What `tile_coordinates` reads, for one tile.
 
     Sequence s, of the rows from own[s] on, has the tiles from own[s] // BLOCK + s on: that is room for all of its
     blocks, and a tile that is none gets length 0.
@@ -159,15 +159,15 @@ def attention_tiles_kernel(own_ptr, other_ptr, tiles_ptr, sequences, N_own, N_ot
 
 
 def find_tiles(own: Tensor, other: Tensor, N_own: int, N_other: int, block: int) -> Tensor:
-    """(tiles, 5) int32, what `place` reads: the sequences' rows own[s] .. own[s + 1] cut into blocks, never across.
+    """(tiles, 5) int32, what `tile_coordinates` reads: the sequences' rows own[s] .. own[s + 1] cut into blocks, never across.
 
     N_own // block + sequences tiles: few more than blocks. HBM: a logarithm of the offsets and 20 bytes a tile.
     """
     sequences = own.numel() - 1
-    tiles = N_own // block + sequences
-    places = torch.empty((tiles, PER_TILE), dtype=torch.int32, device=own.device)
+    count = N_own // block + sequences
+    tiles = torch.empty((count, PER_TILE), dtype=torch.int32, device=own.device)
     launch_kept(
-        attention_tiles_kernel, (tiles, 1, 1), (own, other, places, sequences, N_own, N_other), dict(BLOCK=block),
+        attention_tiles_kernel, (count, 1, 1), (own, other, tiles, sequences, N_own, N_other), dict(BLOCK=block),
         key=(own.device, own.data_ptr() % 16, other.data_ptr() % 16), num_warps=1,
     )  # fmt: skip
-    return places
+    return tiles

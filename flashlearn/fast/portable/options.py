@@ -2,11 +2,48 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from torch import Tensor
 
 from flashlearn.core.options import AttentionOptions
 from flashlearn.core.scores import check_per_head
 from flashlearn.fast.portable.masks import find_tiles
+
+
+class Strides(NamedTuple):
+    """Of a tensor (B, H, N, D), as a kernel takes them."""
+
+    b: int
+    h: int
+    n: int
+    d: int
+
+
+class Keys(NamedTuple):
+    """Which keys exist, as a kernel takes it: the tiles of packed sequences, the range of each sequence of the batch.
+
+    Lengths and windows are arguments of their own: Triton compiles anew for a number in a tuple that is 1, or a multiple of 16.
+    """
+
+    tiles_ptr: Tensor | None
+    start_ptr: Tensor | None
+    stop_ptr: Tensor | None
+
+
+class Scores(NamedTuple):
+    """What becomes of a product q.k, as a kernel takes it.
+
+    qk_scale               the factor in the exponent: |scale| log2(e); log2(e) alone where scores are more than scaled products
+    scale, softcap, alibi_ptr    as in `scored`; None where scores are scaled products
+    gradient               the factor on dQ and dK, for the backward pass
+    """
+
+    qk_scale: float | None
+    scale: float | None
+    softcap: float | None
+    alibi_ptr: Tensor | None
+    gradient: float | None = None
 
 
 def about_seen(N_k: int, left: int | None, right: int | None, sequences: int) -> int:
@@ -43,21 +80,18 @@ def compiled_for(options: AttentionOptions) -> tuple:
     return (options.left is None, options.right is None, options.offsets is None, options.softcap is None, *aligned)
 
 
-def arguments(options: AttentionOptions, N_own: int, N_other: int, block: int, keys: bool = False) -> tuple[int, tuple]:
-    """How many tiles the rows of one side are cut into, and the kernel's arguments from tiles_ptr on.
-
-    keys: that side is the keys.
-    """
-    scale = options.scale if options.changes_scores else None
-    rest = (*masks_and_slopes(options), scale, options.softcap)
+def tiles_of(
+    options: AttentionOptions, N_own: int, N_other: int, block: int, keys: bool = False
+) -> tuple[int, Tensor | None]:
+    """How many tiles the rows of one side are cut into, and of packed sequences where each tile is. keys: of the keys."""
     if options.sequences is None:
-        return -(-N_own // block), (None, *rest)
+        return -(-N_own // block), None
     queries_of, keys_of = options.sequences
-    places = find_tiles(*((keys_of, queries_of) if keys else (queries_of, keys_of)), N_own, N_other, block)
-    return len(places), (places, *rest)
+    tiles = find_tiles(*((keys_of, queries_of) if keys else (queries_of, keys_of)), N_own, N_other, block)
+    return len(tiles), tiles
 
 
-def masks_and_slopes(options: AttentionOptions) -> tuple:
-    """The kernels' arguments from key_start_ptr to right. Of causal attention they know the right end."""
+def mask_arguments(options: AttentionOptions, tiles: Tensor | None = None) -> tuple[Keys, int | None, int | None]:
+    """(keys, left, right) as the kernels take them. Of causal attention they know the right end."""
     start, stop = options.key_range or (None, None)
-    return start, stop, options.alibi, options.left, None if options.causal else options.right
+    return Keys(tiles, start, stop), options.left, None if options.causal else options.right
