@@ -56,9 +56,9 @@ def gradient():
 
 
 SECOND = {  # what is run, the kernel that follows another, where it is, and its arguments that the other writes
-    "decode": (decode, decoding, "attention_merge_kernel", "launch", (0, 1)),
-    "pages": (pages, paged, "attention_paged_merge_kernel", "launch_kept", (2, 3)),
-    "gradient": (gradient, dq_sums, "attention_end_sums_kernel", "launch", (0,)),
+    "decode": (decode, decoding, "attention_merge_kernel", "launch", lambda given: given[:2]),
+    "pages": (pages, paged, "attention_paged_merge_kernel", "launch_kept", lambda given: given[0][2:]),
+    "gradient": (gradient, dq_sums, "attention_end_sums_kernel", "launch", lambda given: given[:1]),
 }
 
 
@@ -71,9 +71,9 @@ def run_late(monkeypatch, name: str) -> tuple[list[torch.Tensor], int]:
     def launch_early(which, grid, arguments, *rest, **options):
         if which is getattr(module, kernel):
             assert "dependent" in options
-            late.extend((arguments[i], arguments[i].clone()) for i in written)
-            for i in written:
-                arguments[i].fill_(torch.nan)
+            late.extend((part, part.clone()) for part in written(arguments))
+            for part in written(arguments):
+                part.fill_(torch.nan)
             waits.clear()  # of the first kernel, which may follow others
         launch(which, grid, arguments, *rest, **options)
 

@@ -67,7 +67,7 @@ def attend(given, programs, causal=True, split=True, left=None, softcap=None, si
         PAGE=sizes.page, CAUSAL=causal, SPLIT=split, STAGES=stages,
     )  # fmt: skip
     if split and programs > 1:
-        portable._launch_merge(lengths, None, options, plan, (o, lse, *parts))
+        portable._launch_merge(lengths, None, options, plan, portable.Results(o, lse, *parts))
     return o, lse
 
 

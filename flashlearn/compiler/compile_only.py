@@ -70,7 +70,7 @@ class CompileOnlyDriver:
     def launcher_cls(self, source, metadata):
         """What launches a kernel: here it makes a note. `source` is what was compiled, `metadata` what came of it."""
         names = source.fn.arg_names
-        constants = {names[at[0]]: value for at, value in source.constants.items()}
+        constants = {names[at[0]]: value for at, value in source.constants.items() if len(at) == 1}  # not within tuples
 
         def launch(x, y, z, stream, function, *rest):
             self.launches.append(Launched(metadata.name, (x, y, z), constants, metadata.shared, *function))

@@ -41,6 +41,7 @@ from flashlearn.fast.launcher import launch as launch_kept
 from flashlearn.fast.launcher import sm_count
 from flashlearn.fast.online_softmax import LN_2, NOTHING, merge_parts, online_softmax_update
 from flashlearn.fast.portable.launches import FORWARD, PortableLaunch, shared_memory
+from flashlearn.fast.portable.options import Strides
 from flashlearn.fast.portable.scores import scored
 from flashlearn.fast.target import (
     INTERPRETED,
@@ -60,17 +61,17 @@ MAX_SEQUENCES = 8192  # every program looks at all lengths
 
 
 @triton.jit
-def sequence_of(b, lengths_ptr, starts_ptr, N_q, T, B, most_keys):
+def sequence_of(b, sequences, N_q, T, B, most_keys):
     """(first query, queries, keys) of sequence b, one or many; none past the last. No more than there is memory for."""
     there = b < B
-    keys = tl.load(lengths_ptr + b, mask=there, other=0)
+    keys = tl.load(sequences.lengths_ptr + b, mask=there, other=0)
     keys = tl.minimum(tl.maximum(keys, 0), most_keys)
     first = b * 0
     queries = tl.where(there, N_q, 0)
-    if starts_ptr is not None:
-        first = tl.load(starts_ptr + b, mask=there, other=0)
+    if sequences.starts_ptr is not None:
+        first = tl.load(sequences.starts_ptr + b, mask=there, other=0)
         first = tl.minimum(tl.maximum(first, 0), T)
-        end = tl.load(starts_ptr + b + 1, mask=there, other=0)
+        end = tl.load(sequences.starts_ptr + b + 1, mask=there, other=0)
         queries = tl.maximum(tl.minimum(end, T) - first, 0)
     return first, queries, keys
 
@@ -102,13 +103,13 @@ def tiles_between(start, stop, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr):
 
 @triton.jit
 def work(
-    lengths_ptr, starts_ptr, N_q, T, B, most_keys, left, right, programs,
+    sequences, N_q, T, B, most_keys, left, right, programs,
     H_KV: tl.constexpr, GROUP: tl.constexpr, LEAST: tl.constexpr,
     BLOCK_B: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
     """(tiles of one key head of each sequence (BLOCK_B,), tiles of all, share of a program)."""
     b = tl.arange(0, BLOCK_B)
-    _, queries, keys = sequence_of(b, lengths_ptr, starts_ptr, N_q, T, B, most_keys)
+    _, queries, keys = sequence_of(b, sequences, N_q, T, B, most_keys)
     rows = tl.cdiv(queries * GROUP, BLOCK_M)
     tiles = b * 0
     longest = b * 0
@@ -123,7 +124,7 @@ def work(
 
 @triton.jit
 def find(
-    at, tiles, lengths_ptr, starts_ptr, N_q, T, B, most_keys, left, right,
+    at, tiles, sequences, N_q, T, B, most_keys, left, right,
     H_KV: tl.constexpr, GROUP: tl.constexpr,
     BLOCK_B: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
@@ -134,7 +135,7 @@ def find(
     mine = tl.maximum(tl.sum(tl.where(lane == b, tiles, 0), 0), 1)
     head = at // mine
     at = at % mine
-    _, queries, keys = sequence_of(b, lengths_ptr, starts_ptr, N_q, T, B, most_keys)
+    _, queries, keys = sequence_of(b, sequences, N_q, T, B, most_keys)
     r = at * 0
     _, _, start, stop = keys_of(r, queries, keys, left, right, GROUP, BLOCK_M)
     here = tiles_between(start, stop, BLOCK_N, SPLIT)
@@ -149,8 +150,7 @@ def find(
 @triton.jit
 def take_tile(
     m_i, l_i, acc, q, j, start, stop, rows, diagonal, left, right,
-    table_ptr, k_ptr, v_ptr, stride_kp, stride_kn, stride_kd, stride_vp, stride_vn, stride_vd,
-    stride_tn, pages, scale, softcap,
+    table_ptr, k_ptr, v_ptr, stride_k, stride_v, stride_tn, pages, scores,
     HEAD_DIM: tl.constexpr, PAGE: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -166,8 +166,8 @@ def take_tile(
         number = tl.load(table_ptr + (cols // PAGE).to(tl.int64) * stride_tn)[:, None]
     number = tl.minimum(tl.maximum(number, 0), pages - 1).to(tl.int64)
     within = (cols % PAGE).to(tl.int64)[:, None]  # (BLOCK_N, 1)
-    k_ptrs = k_ptr + number * stride_kp + within * stride_kn + offs_d * stride_kd
-    v_ptrs = v_ptr + number * stride_vp + within * stride_vn + offs_d * stride_vd
+    k_ptrs = k_ptr + number * stride_k.b + within * stride_k.n + offs_d * stride_k.d
+    v_ptrs = v_ptr + number * stride_v.b + within * stride_v.n + offs_d * stride_v.d
     if MASKED:
         k = tl.load(k_ptrs, mask=there[:, None] & (offs_d < HEAD_DIM), other=0.0)  # (BLOCK_N, BLOCK_D)
         v = tl.load(v_ptrs, mask=there[:, None] & (offs_d < HEAD_DIM), other=0.0)
@@ -178,7 +178,7 @@ def take_tile(
         k = tl.load(k_ptrs)
         v = tl.load(v_ptrs)
     s = tl.dot(q, tl.trans(k), input_precision=PRECISION)  # (BLOCK_M, BLOCK_N)
-    s, _ = scored(s, None, None, None, scale, softcap, None)
+    s, _ = scored(s, None, None, None, scores.scale, scores.softcap, None)
     if MASKED:
         visible = there[None, :] & (rows[:, None] >= 0)  # (BLOCK_M, BLOCK_N)
         if right is not None:
@@ -201,24 +201,29 @@ def seen_by_all(j, j_end, first, last, keys, diagonal, left, right, BLOCK_N: tl.
     return full, tl.minimum(tl.maximum(seen // BLOCK_N, full), j_end)
 
 
+@triton.jit
+def lse_rows(b, head, token, N_q, T, HEADS: tl.constexpr, RAGGED: tl.constexpr):
+    """Where the lse of a query is: in (B, H_q, N_q), or RAGGED in (H_q, T)."""
+    if RAGGED:
+        row = head.to(tl.int64) * T
+    else:
+        row = (b.to(tl.int64) * HEADS + head.to(tl.int64)) * N_q
+    return row + token
+
+
 # One compilation for all of their values
-UNSPECIALIZED = ["N_q", "T", "B", "most_keys", "left", "right", "stride_lb", "stride_lh"]
+UNSPECIALIZED = ["N_q", "T", "B", "most_keys", "left", "right"]
 
 
 @triton.jit(do_not_specialize=[*UNSPECIALIZED, "pages", "stride_tb"])
 def attention_paged_kernel(
     # pointers
-    q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, o_part_ptr, lse_part_ptr, table_ptr, lengths_ptr, starts_ptr, sinks_ptr,
-    # strides of q and o (B, H_q, N_q, D), where queries are ragged with a B of stride 0, of lse (B, H_q, N_q), of k and v
-    # (P, H_kv, PAGE, D) and of the table (B, most); contiguous are o_part (programs, 2, BLOCK_M, D) and lse_part
-    stride_qb, stride_qh, stride_qm, stride_qd,
-    stride_ob, stride_oh, stride_om, stride_od,
-    stride_lb, stride_lh,
-    stride_kp, stride_kh, stride_kn, stride_kd,
-    stride_vp, stride_vh, stride_vn, stride_vd,
-    stride_tb, stride_tn,
-    # sizes; how far a query sees; scale, softcap
-    N_q, T, B, most_keys, pages, left, right, scale, softcap,
+    q_ptr, k_ptr, v_ptr, results, table_ptr, sequences,  # `Results`, `Sequences`
+    # `Strides` of q and o (B, H_q, N_q, D), where queries are ragged with a B of stride 0, and of k and v (P, H_kv, PAGE, D);
+    # strides of the table (B, most); the others are contiguous
+    stride_q, stride_o, stride_k, stride_v, stride_tb, stride_tn,
+    # sizes; how far a query sees; `PagedScores`
+    N_q, T, B, most_keys, pages, left, right, scores,
     H_KV: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, LEAST: tl.constexpr,
     BLOCK_B: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     PAGE: tl.constexpr, SPLIT: tl.constexpr, PRECISION: tl.constexpr,
@@ -227,7 +232,7 @@ def attention_paged_kernel(
     launch_dependents(SPLIT)  # attention_paged_merge_kernel
     program = tl.program_id(0)
     tiles, total, share = work(
-        lengths_ptr, starts_ptr, N_q, T, B, most_keys, left, right, tl.num_programs(0),
+        sequences, N_q, T, B, most_keys, left, right, tl.num_programs(0),
         H_KV, GROUP, LEAST, BLOCK_B, BLOCK_M, BLOCK_N, SPLIT,
     )  # fmt: skip
     at = program * share
@@ -240,12 +245,12 @@ def attention_paged_kernel(
     before = at * 0
     if at < end:
         b, kv_head, r, before = find(
-            at, tiles, lengths_ptr, starts_ptr, N_q, T, B, most_keys, left, right,
+            at, tiles, sequences, N_q, T, B, most_keys, left, right,
             H_KV, GROUP, BLOCK_B, BLOCK_M, BLOCK_N, SPLIT,
         )  # fmt: skip
 
     while at < end:
-        first_query, queries, keys = sequence_of(b, lengths_ptr, starts_ptr, N_q, T, B, most_keys)
+        first_query, queries, keys = sequence_of(b, sequences, N_q, T, B, most_keys)
         first, last, start, stop = keys_of(r, queries, keys, left, right, GROUP, BLOCK_M)
         whole = tiles_between(start, stop, BLOCK_N, SPLIT)
         pieces = tl.minimum(whole - before, end - at)  # of the line; not SPLIT: the one that stands for all
@@ -263,38 +268,35 @@ def attention_paged_kernel(
         m_mask = rows < queries
         token = (first_query + rows).to(tl.int64)
         mask = m_mask[:, None] & (offs_d < HEAD_DIM)[None, :]
-        q_ptrs = q_ptr + b.to(tl.int64) * stride_qb + head[:, None].to(tl.int64) * stride_qh
-        q_ptrs += token[:, None] * stride_qm + offs_d[None, :] * stride_qd
+        q_ptrs = q_ptr + b.to(tl.int64) * stride_q.b + head[:, None].to(tl.int64) * stride_q.h
+        q_ptrs += token[:, None] * stride_q.n + offs_d[None, :] * stride_q.d
         q = tl.load(q_ptrs, mask=mask & (start < stop), other=0.0)  # no key, no read
         m_i = tl.full((BLOCK_M,), NOTHING, dtype=tl.float32)
         l_i = tl.zeros((BLOCK_M,), dtype=tl.float32)
         acc = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
-        if sinks_ptr is not None:  # a key of its own, whose value is 0: once, where the row of tiles begins
-            sink = tl.load(sinks_ptr + head, mask=m_mask & (before == 0), other=NOTHING)
+        if scores.sinks_ptr is not None:  # a key of its own, whose value is 0: once, where the row of tiles begins
+            sink = tl.load(scores.sinks_ptr + head, mask=m_mask & (before == 0), other=NOTHING)
             m_i = sink
             l_i = tl.where(sink == NOTHING, 0.0, 1.0)
 
         table = table_ptr + b.to(tl.int64) * stride_tb
-        k_head = k_ptr + kv_head.to(tl.int64) * stride_kh
-        v_head = v_ptr + kv_head.to(tl.int64) * stride_vh
+        k_head = k_ptr + kv_head.to(tl.int64) * stride_k.h
+        v_head = v_ptr + kv_head.to(tl.int64) * stride_v.h
         if left is not None:
             for tile in range(j, full):
                 m_i, l_i, acc = take_tile(
                     m_i, l_i, acc, q, tile, start, stop, rows, diagonal, left, right, table, k_head, v_head,
-                    stride_kp, stride_kn, stride_kd, stride_vp, stride_vn, stride_vd, stride_tn, pages,
-                    scale, softcap, HEAD_DIM, PAGE, BLOCK_N, BLOCK_D, True, PRECISION,
+                    stride_k, stride_v, stride_tn, pages, scores, HEAD_DIM, PAGE, BLOCK_N, BLOCK_D, True, PRECISION,
                 )  # fmt: skip
         for tile in range(full, masked):
             m_i, l_i, acc = take_tile(
                 m_i, l_i, acc, q, tile, start, stop, rows, diagonal, left, right, table, k_head, v_head,
-                stride_kp, stride_kn, stride_kd, stride_vp, stride_vn, stride_vd, stride_tn, pages,
-                scale, softcap, HEAD_DIM, PAGE, BLOCK_N, BLOCK_D, False, PRECISION,
+                stride_k, stride_v, stride_tn, pages, scores, HEAD_DIM, PAGE, BLOCK_N, BLOCK_D, False, PRECISION,
             )  # fmt: skip
         for tile in range(masked, j_end):  # the diagonal, and keys past the end
             m_i, l_i, acc = take_tile(
                 m_i, l_i, acc, q, tile, start, stop, rows, diagonal, left, right, table, k_head, v_head,
-                stride_kp, stride_kn, stride_kd, stride_vp, stride_vn, stride_vd, stride_tn, pages,
-                scale, softcap, HEAD_DIM, PAGE, BLOCK_N, BLOCK_D, True, PRECISION,
+                stride_k, stride_v, stride_tn, pages, scores, HEAD_DIM, PAGE, BLOCK_N, BLOCK_D, True, PRECISION,
             )  # fmt: skip
 
         # A row that saw no key writes o = 0 and lse = -inf: to a merge it weighs nothing
@@ -302,15 +304,16 @@ def attention_paged_kernel(
         o = acc / l_i[:, None]
         lse = m_i + tl.log2(l_i) * LN_2
         if pieces == whole:
-            o_ptrs = o_ptr + b.to(tl.int64) * stride_ob + head[:, None].to(tl.int64) * stride_oh
-            o_ptrs += token[:, None] * stride_om + offs_d[None, :] * stride_od
-            tl.store(o_ptrs, o.to(o_ptr.dtype.element_ty), mask=mask)
-            if lse_ptr is not None:
-                tl.store(lse_ptr + b.to(tl.int64) * stride_lb + head.to(tl.int64) * stride_lh + token, lse, mask=m_mask)
+            o_ptrs = results.o_ptr + b.to(tl.int64) * stride_o.b + head[:, None].to(tl.int64) * stride_o.h
+            o_ptrs += token[:, None] * stride_o.n + offs_d[None, :] * stride_o.d
+            tl.store(o_ptrs, o.to(results.o_ptr.dtype.element_ty), mask=mask)
+            if results.lse_ptr is not None:
+                rows_of_lse = lse_rows(b, head, token, N_q, T, H_KV * GROUP, sequences.starts_ptr is not None)
+                tl.store(results.lse_ptr + rows_of_lse, lse, mask=m_mask)
         elif SPLIT:  # piece 1 has the beginning of a row of tiles, piece 0 has not
             part = (program * 2 + (before == 0).to(tl.int32)).to(tl.int64) * BLOCK_M + offs_m
-            tl.store(o_part_ptr + part[:, None] * HEAD_DIM + offs_d[None, :], o, mask=mask)
-            tl.store(lse_part_ptr + part, lse, mask=m_mask)
+            tl.store(results.o_part_ptr + part[:, None] * HEAD_DIM + offs_d[None, :], o, mask=mask)
+            tl.store(results.lse_part_ptr + part, lse, mask=m_mask)
 
         # The next tile of queries: of this key head, of the next one, of the next sequence that has any
         at += pieces
@@ -322,19 +325,17 @@ def attention_paged_kernel(
             if kv_head == H_KV:
                 kv_head = at * 0
                 b += 1
-                _, queries, _ = sequence_of(b, lengths_ptr, starts_ptr, N_q, T, B, most_keys)
+                _, queries, _ = sequence_of(b, sequences, N_q, T, B, most_keys)
                 while (queries == 0) & (b < B):
                     b += 1
-                    _, queries, _ = sequence_of(b, lengths_ptr, starts_ptr, N_q, T, B, most_keys)
+                    _, queries, _ = sequence_of(b, sequences, N_q, T, B, most_keys)
 
 
 @triton.jit(do_not_specialize=UNSPECIALIZED)
 def attention_paged_merge_kernel(
     # pointers
-    o_ptr, lse_ptr, o_part_ptr, lse_part_ptr, lengths_ptr, starts_ptr,
-    # strides, as above
-    stride_ob, stride_oh, stride_om, stride_od,
-    stride_lb, stride_lh,
+    results, sequences,
+    stride_o,
     # sizes, and how far a query sees
     N_q, T, B, most_keys, left, right,
     H_KV: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, LEAST: tl.constexpr,
@@ -347,7 +348,7 @@ def attention_paged_merge_kernel(
     """
     program = tl.program_id(0) + 1  # pieces of this one, of the one before, and perhaps of some after
     tiles, total, share = work(
-        lengths_ptr, starts_ptr, N_q, T, B, most_keys, left, right, tl.num_programs(0) + 1,
+        sequences, N_q, T, B, most_keys, left, right, tl.num_programs(0) + 1,
         H_KV, GROUP, LEAST, BLOCK_B, BLOCK_M, BLOCK_N, True,
     )  # fmt: skip
     at = program * share
@@ -357,10 +358,10 @@ def attention_paged_merge_kernel(
     before = at * 0
     if at < total:
         b, kv_head, r, before = find(
-            at, tiles, lengths_ptr, starts_ptr, N_q, T, B, most_keys, left, right,
+            at, tiles, sequences, N_q, T, B, most_keys, left, right,
             H_KV, GROUP, BLOCK_B, BLOCK_M, BLOCK_N, True,
         )  # fmt: skip
-    first_query, queries, keys = sequence_of(b, lengths_ptr, starts_ptr, N_q, T, B, most_keys)
+    first_query, queries, keys = sequence_of(b, sequences, N_q, T, B, most_keys)
     _, _, start, stop = keys_of(r, queries, keys, left, right, GROUP, BLOCK_M)
     wait_for_previous()  # the kernel before, which writes o_part and lse_part; lengths are older
     if (before > 0) & (before <= share):
@@ -382,19 +383,20 @@ def attention_paged_merge_kernel(
             piece = ((program - 1 + s) * 2 + (s == 0).to(tl.int32)).to(tl.int64)
             part = piece[None, :] * BLOCK_M + offs_r[:, None]  # (BLOCK_R, BLOCK_S)
             mask = r_mask[:, None] & (s < parts)[None, :]
-            lse_s = tl.load(lse_part_ptr + part, mask=mask, other=NOTHING)
-            o_s = tl.load(o_part_ptr + part[:, :, None] * HEAD_DIM + offs_d[None, None, :],
+            lse_s = tl.load(results.lse_part_ptr + part, mask=mask, other=NOTHING)
+            o_s = tl.load(results.o_part_ptr + part[:, :, None] * HEAD_DIM + offs_d[None, None, :],
                           mask=mask[:, :, None] & d_mask[None, None, :], other=0.0)  # fmt: skip
             m, l, acc = merge_parts(m, l, acc, lse_s, o_s)
 
         l = tl.where(l == 0.0, 1.0, l)
         head = (kv_head * GROUP + i % GROUP).to(tl.int64)
         token = (first_query + rows).to(tl.int64)
-        o_ptrs = o_ptr + b.to(tl.int64) * stride_ob + head[:, None] * stride_oh
-        o_ptrs += token[:, None] * stride_om + offs_d[None, :].to(tl.int64) * stride_od
-        tl.store(o_ptrs, (acc / l[:, None]).to(o_ptr.dtype.element_ty), mask=r_mask[:, None] & d_mask[None, :])
-        if lse_ptr is not None:
-            tl.store(lse_ptr + b.to(tl.int64) * stride_lb + head * stride_lh + token, m + tl.log(l), mask=r_mask)
+        o_ptrs = results.o_ptr + b.to(tl.int64) * stride_o.b + head[:, None] * stride_o.h
+        o_ptrs += token[:, None] * stride_o.n + offs_d[None, :].to(tl.int64) * stride_o.d
+        tl.store(o_ptrs, (acc / l[:, None]).to(results.o_ptr.dtype.element_ty), mask=r_mask[:, None] & d_mask[None, :])
+        if results.lse_ptr is not None:
+            rows_of_lse = lse_rows(b, head, token, N_q, T, H_KV * GROUP, sequences.starts_ptr is not None)
+            tl.store(results.lse_ptr + rows_of_lse, m + tl.log(l), mask=r_mask)
 
 
 @overload
@@ -590,16 +592,38 @@ def paged(
     parts: tuple[Tensor | None, Tensor | None] = (None, None)
     if plan.split:
         parts = (q.new_empty((*pieces, sizes.D), dtype=torch.float32), q.new_empty(pieces, dtype=torch.float32))
+    results = Results(o, lse, *parts)
     if plan.hopper:
-        _launch_hopper(q, k_pages, v_pages, page_table, lengths, given, plan, (o, lse, *parts))
+        _launch_hopper(q, k_pages, v_pages, page_table, lengths, given, plan, results)
     else:
-        _launch_attention(q, k_pages, v_pages, page_table, lengths, cu_seqlens_q, given, plan, (o, lse, *parts))
+        _launch_attention(q, k_pages, v_pages, page_table, lengths, cu_seqlens_q, given, plan, results)
     if plan.split and plan.programs > 1:
-        _launch_merge(lengths, cu_seqlens_q, given, plan, (o, lse, *parts))
+        _launch_merge(lengths, cu_seqlens_q, given, plan, results)
     return o, lse
 
 
-Results = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]  # o, lse, and the same of pieces
+class Sequences(NamedTuple):
+    """What the kernels read of all sequences: their lengths (B,), and where queries are ragged cu_seqlens_q (B + 1,)."""
+
+    lengths_ptr: Tensor
+    starts_ptr: Tensor | None
+
+
+class Results(NamedTuple):
+    """What the kernels write: o and lse, and the same of pieces. None: an lse that nobody wants, no pieces."""
+
+    o_ptr: Tensor
+    lse_ptr: Tensor | None
+    o_part_ptr: Tensor | None
+    lse_part_ptr: Tensor | None
+
+
+class PagedScores(NamedTuple):
+    """What becomes of a product q.k, as the kernel takes it, and the sinks."""
+
+    scale: float
+    softcap: float | None
+    sinks_ptr: Tensor | None
 
 
 def _launch_attention(
@@ -607,18 +631,17 @@ def _launch_attention(
     given: PagedProblem, plan: PagedPlan, results: Results,
 ) -> None:  # fmt: skip
     sizes, launch = given.sizes, plan.launch
-    strides = (_strides(q), _strides(results[0]), k_pages.stride(), v_pages.stride())
+    strides = (_strides(q), _strides(results.o_ptr), Strides(*k_pages.stride()), Strides(*v_pages.stride()))
     tensors = (q, k_pages, v_pages, *results, page_table, lengths, cu_seqlens_q, given.options.sinks)
-    capped = given.options.softcap is not None
-    numbers = (given.options.scale, given.options.softcap)
+    scores = PagedScores(given.options.scale, given.options.softcap, given.options.sinks)
     launch_kept(
         attention_paged_kernel, (plan.programs, 1, 1),
         (
-            *tensors, *strides[0], *strides[1], *_lse_strides(sizes), *strides[2], *strides[3], *page_table.stride(),
-            *_integers(sizes), sizes.pages, *given.window, *numbers,
+            q, k_pages, v_pages, results, page_table, Sequences(lengths, cu_seqlens_q), *strides, *page_table.stride(),
+            *_integers(sizes), sizes.pages, *given.window, scores,
         ),
         _constants(given, plan) | dict(PAGE=sizes.page, SPLIT=plan.split, PRECISION="tf32" if allow_tf32(q) else "ieee"),
-        key=(q.dtype, q.device, strides, page_table.stride(1), capped, launch, *_compiled_in(tensors, given)),
+        key=(q.dtype, q.device, strides, page_table.stride(1), scores.softcap is None, launch, *_compiled_in(tensors, given)),
         num_warps=launch.num_warps, num_stages=launch.num_stages, maxnreg=launch.registers,
     )  # fmt: skip
 
@@ -660,7 +683,7 @@ def _launch_hopper(
     sizes = given.sizes
     tile = (1, 1, hopper.PIECE.value, hopper.COLUMNS.value)
     tensors = (q, *results, page_table, lengths, given.options.sinks)
-    strides = (q.stride(), results[0].stride())
+    strides = (q.stride(), results.o_ptr.stride())
     constants = _constants(given, plan)
     launch_kept(
         hopper.attention_paged_hopper_kernel, (plan.programs, 1, 1),
@@ -679,14 +702,14 @@ def _launch_hopper(
 def _launch_merge(
     lengths: Tensor, cu_seqlens_q: Tensor | None, given: PagedProblem, plan: PagedPlan, results: Results
 ) -> None:  # fmt: skip
-    o, sizes, block_m = results[0], given.sizes, plan.launch.block_m
+    o, sizes, block_m = results.o_ptr, given.sizes, plan.launch.block_m
     queries = sizes.T if sizes.N_q is None else sizes.N_q
     rows = min(block_m, queries * sizes.group)  # those that any tile of queries has
     block_r = 1 if rows <= 8 else 8
     tensors = (*results, lengths, cu_seqlens_q)
     launch_kept(
         attention_paged_merge_kernel, (plan.programs - 1, -(-rows // block_r), 1),
-        (*tensors, *_strides(o), *_lse_strides(sizes), *_integers(sizes), *given.window),
+        (results, Sequences(lengths, cu_seqlens_q), _strides(o), *_integers(sizes), *given.window),
         _constants(given, plan) | dict(BLOCK_R=block_r, BLOCK_S=8192 // (padded(sizes.D) * block_r)),
         key=(o.dtype, o.device, _strides(o), *_compiled_in(tensors, given)), dependent=dependent(o.device),
     )  # fmt: skip
@@ -711,9 +734,9 @@ def _compiled_in(tensors: tuple[Tensor | None, ...], given: PagedProblem) -> tup
     return (*aligned, given.options.left is None, given.options.right is None)
 
 
-def _strides(t: Tensor) -> tuple[int, ...]:
+def _strides(t: Tensor) -> Strides:
     """Those of (B, H, N, D); of (T, H, D) with a B of stride 0."""
-    return t.stride() if t.ndim == 4 else (0, t.stride(1), t.stride(0), t.stride(2))
+    return Strides(*t.stride()) if t.ndim == 4 else Strides(0, t.stride(1), t.stride(0), t.stride(2))
 
 
 def _lse_strides(sizes: PagedSizes) -> tuple[int, int]:

@@ -216,7 +216,9 @@ class _Recording:
         self._begin_program()
 
     def watch(self, name: str, arg: Any) -> Any:
-        """Take note of an argument; a tensor is replaced by its private copy."""
+        """Take note of an argument; a tensor is replaced by its private copy, also in a tuple, by the name of its field."""
+        if isinstance(arg, tuple) and hasattr(arg, "_fields"):
+            return type(arg)(*map(self.watch, arg._fields, arg))
         if not isinstance(arg, Tensor):
             self.arguments[name] = arg
             return arg
@@ -407,15 +409,15 @@ class _Recording:
         """What one sequence of the batch sees, from the arguments of a kernel. Packed sequences count as one."""
         given = {tensor.name: tensor.original for tensor in self.tensors} | self.arguments
         right = 0 if given.get("CAUSAL") else given.get("right")
-        there = given.get("key_start")
+        there = given.get("start")
         key_range = None
         if there is not None:  # what nobody checked may lie outside
-            start, stop = (min(max(int(end[batch]), 0), N_k) for end in (there, given["key_stop"]))
+            start, stop = (min(max(int(end[batch]), 0), N_k) for end in (there, given["stop"]))
             key_range = ((start, max(start, stop)),)
-        places = given.get("places")
+        tiles = given.get("tiles")
         documents = None
-        if places is not None and N_q == N_k and torch.equal(places[:, 1], places[:, 3]):  # first rows of both sides
-            documents = tuple(sorted({0, *places[:, 1].tolist(), N_q}))
+        if tiles is not None and N_q == N_k and torch.equal(tiles[:, 1], tiles[:, 3]):  # first rows of both sides
+            documents = tuple(sorted({0, *tiles[:, 1].tolist(), N_q}))
         return Mask(N_q, N_k, given.get("left"), right, documents, key_range)
 
     def _sentence(self, place) -> str:
