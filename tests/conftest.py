@@ -40,7 +40,7 @@ def no_widgets_of_other_modules():
     yield
     if "ipywidgets" in sys.modules:
         sys.modules["ipywidgets"].Widget.close_all()
-    for name, kind in (("widgets", "Stepper"), ("player", "Player"), ("still", "Still")):
+    for name, kind in (("player", "Player"), ("still", "Still")):
         module = sys.modules.get(f"flashlearn.show.{name}")
         if module is not None:
             getattr(module, kind).all.clear()

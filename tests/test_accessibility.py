@@ -29,7 +29,7 @@ from flashlearn.algorithms.projection import projection_steps
 from flashlearn.algorithms.softmax import uncorrected_sum_steps
 from flashlearn.cost import race
 from flashlearn.gpu import layout_steps, pipeline_steps, program_steps
-from flashlearn.show import Stepper, animation, draw, play, player
+from flashlearn.show import animation, draw, play, player
 from flashlearn.show.draw.pipeline import draw_pipeline
 from flashlearn.show.draw.programs import draw_programs
 from flashlearn.show.draw.strides import draw_strides
@@ -330,7 +330,6 @@ def test_reduced_motion_gives_the_still_and_the_words(monkeypatch):
 # --- widgets -----------------------------------------------------------------------------------------------
 
 WIDGETS = {
-    "stepper": lambda: Stepper(fl.online_softmax_steps(X), draw.draw_row, alt="bars"),
     "tiling": tiling_explorer,
     "strides": stride_explorer,
     "programs": program_explorer,
@@ -339,24 +338,12 @@ WIDGETS = {
 }
 
 
-def inside(widget):
-    yield widget
-    for child in getattr(widget, "children", ()):
-        yield from inside(child)
-
-
 @pytest.mark.parametrize("name", WIDGETS)
 def test_every_control_has_a_name(name):
-    """ipywidgets shows a description as a label; names.js hands it on to sliders, and names the buttons of Play."""
+    """explorer.js labels every control with it; tests/browser/test_explorer.py looks for the labels."""
     widget = WIDGETS[name]()
-    assert isinstance(widget, Stepper)
-    parts = list(inside(widget))
-    assert widget.names in parts, "the script that names the controls is left out"
-    for part in parts:
-        if isinstance(part, (ipywidgets.Button, ipywidgets.Checkbox, ipywidgets.Dropdown, ipywidgets.IntSlider)):
-            assert part.description.strip()
-    assert "Step 1 of" in widget.picture.tooltip and widget.alt in widget.picture.tooltip
-    assert 'role="status"' in widget.sentence.value and 'aria-live="polite"' in widget.sentence.value
+    assert all(control["label"].strip() and control["help"].strip() for control in widget.controls)
+    assert "Step 1 of" in widget.run["captions"][0] and widget.run["alt"] == widget.alt
 
 
 def test_what_renderers_without_widgets_show():
@@ -374,15 +361,12 @@ def test_projected_pictures_are_larger_and_their_lines_thicker():
 
     steps = as_runs(fl.online_softmax_steps(X))
     plain = paint(steps, 0, draw.draw_row, (12.8, 5.0))
-    widget = WIDGETS["stepper"]()
-    before = widget.picture.value
     fl.projector()
     try:
         thick = paint(steps, 0, draw.draw_row, (12.8, 5.0))
-        assert widget.picture.value != before, "a widget that is already there changes too"
     finally:
         fl.projector(False)
-    assert (look.scale, look.lines) == (1.0, 1.0) and widget.picture.value == before
+    assert (look.scale, look.lines) == (1.0, 1.0)
     assert thick.size == (1920, 750)
     dark = [(np.asarray(shown.convert("L")) < 110).mean() for shown in (plain, thick)]
     assert dark[1] > 1.1 * dark[0]

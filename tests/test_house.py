@@ -26,7 +26,7 @@ FILES = sorted(
 )  # wrong on purpose
 TOP = {
     ".ci", ".devcontainer", ".github", ".gitignore", ".pre-commit-config.yaml", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "Makefile",
-    "Dockerfile", "README.md", "benchmarks", "book", "constraints.txt", "docs", "environment.yml", "flashlearn", "notebooks", "pyproject.toml",
+    "Dockerfile", "README.md", "benchmarks", "book", "constraints.txt", "docs", "environment.yml", "flashlearn", "lecture", "notebooks", "pyproject.toml",
     "tests", "tools",
 }  # fmt: skip
 MOST_LINES, MOST_PARAMETERS, MOST_OF_A_GENERATOR, MOST_OF_A_KERNEL = 50, 8, 30, 120

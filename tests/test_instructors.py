@@ -28,7 +28,7 @@ from flashlearn.grading.__main__ import main as grading_command
 from flashlearn.grading.sandbox import NOTEBOOK
 from flashlearn.grading.stripped import KEPT, OTHERS, PROVIDED
 from flashlearn.measurements.records import load
-from flashlearn.show.explorers.tiling import PAPER, D, tiling_explorer
+from flashlearn.show.explorers.tiling import PAPER, tiling_explorer
 from flashlearn.show.player import AHEAD
 from tools.lecture import runs
 
@@ -89,30 +89,30 @@ def third_step() -> str:
 
 def paper_rule() -> str:
     explorer = tiling_explorer()
-    explorer.rule.value = PAPER
-    rows, cols = explorer.block_q.value, explorer.block_k.value
-    assert "do not fit" in explorer.sentence.value and rows * D == cols * D >= 59 // 4
+    explorer.blocks = PAPER
+    rows, cols, D = explorer.block_q, explorer.block_k, explorer.D
+    assert "do not fit" in explorer.transcript[0] and rows * D == cols * D >= 59 // 4
     need = fl.sram_elements(rows, cols, D)
-    said = f'"{rows} × {cols} blocks fit, a quarter each": they need {need} of {explorer.sram.value} elements'
+    said = f'"{rows} × {cols} blocks fit, a quarter each": they need {need} of {explorer.sram} elements'
     (deck_rows, deck_cols), deck_need = runs.PAPER, runs.NEED[runs.PAPER]
-    assert runs.M == explorer.sram.value and deck_need > runs.M
+    assert runs.M == explorer.sram and deck_need > runs.M
     deck = f"where d = {runs.D}, the rule takes {deck_rows} × {deck_cols} blocks, which need {deck_need}"
     return f"{said} in the explorer, where d = {D}; in the deck and in the text of 07, {deck}"
 
 
 def explorer_settings() -> str:
     explorer = tiling_explorer()
-    assert (explorer.block_q.value, explorer.block_k.value, explorer.mask.value) == (3, 3, "causal")
+    assert (explorer.block_q, explorer.block_k, explorer.mask) == (3, 3, "causal")
     for block_q, block_k, mask in ((1, 1, "causal"), (1, 1, "full")):
-        explorer.block_q.value, explorer.block_k.value, explorer.mask.value = block_q, block_k, mask
-        assert "they fit" in explorer.fit.value
-    return f'then B_r = 1, B_c = 1, then the full mask, then "the paper\'s rule" with {explorer.sram.value} elements'
+        explorer.set(block_q=block_q, block_k=block_k, mask=mask)
+        assert "they fit" in explorer.report
+    return f'then B_r = 1, B_c = 1, then the full mask, then "the paper\'s rule" with {explorer.sram} elements'
 
 
 def bytes_of_both() -> str:
     explorer, more = tiling_explorer(), []
     for block_q, block_k, mask in ((3, 3, "causal"), (1, 3, "causal"), (1, 1, "causal"), (1, 1, "full")):
-        explorer.block_q.value, explorer.block_k.value, explorer.mask.value = block_q, block_k, mask
+        explorer.set(block_q=block_q, block_k=block_k, mask=mask)
         v1, v2 = (fl.hbm_bytes(run).total for run in explorer.runs.values())
         more.append(v1 > v2)
     assert more == [True, False, True, True]

@@ -10,13 +10,11 @@ if TYPE_CHECKING:
     from flashlearn.show.player import Player, play
     from flashlearn.show.position import here
     from flashlearn.show.projection import projector
-    from flashlearn.show.widgets import Stepper
 
 # Where each name lives, to be imported when it is first used: one picture needs no widget, and `draw` neither.
 HOMES = {
     "Picture": "animation",
     "Player": "player",
-    "Stepper": "widgets",
     "here": "position",
     "picture": "animation",
     "play": "player",

@@ -13,7 +13,7 @@ from IPython.display import display
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 AGAIN = "This is the stored picture. To {}, run the notebook: menu Run, Run All Cells."
-LIVE = ".jp-OutputArea:has(.flashlearn-player, .flashlearn-stepper) .flashlearn-again { display: none }"
+LIVE = ".jp-OutputArea:has(.flashlearn-player) .flashlearn-again { display: none }"
 IMPORT = re.compile(r'^import \{[^}]*\} from "\./\w+\.js";\n', re.MULTILINE)
 
 

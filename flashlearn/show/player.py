@@ -60,7 +60,7 @@ class Player(anywidget.AnyWidget):
 
     all: ClassVar[weakref.WeakSet[Player]] = weakref.WeakSet()
     _filming = False  # whether some player paints its stored form
-    _esm = Unicode(browser_text("picture.js", "player.js", "saved.js", "widget.js")).tag(sync=True)
+    _esm = Unicode(browser_text("picture.js", "player.js", "saved.js", "view.js", "widget.js")).tag(sync=True)
     _css = Unicode(browser_text("player.css") + LIVE + stylesheet()).tag(sync=True)
     run = Dict().tag(sync=True)  # as player.js has it, with the first frame, and a name for saved.js
     film = Bytes().tag(sync=True)  # the stored form, if it was painted after the output was shown

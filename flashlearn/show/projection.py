@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import ipywidgets as widgets
 from IPython.display import display
 
 from flashlearn.core.inputs import check_bool
@@ -11,7 +12,6 @@ from flashlearn.show.bundle import VIEW, browser_text, parts
 from flashlearn.show.frame import look
 from flashlearn.show.player import Player
 from flashlearn.show.still import Still
-from flashlearn.show.widgets import Stepper, script
 
 KEYS = """\
 Projector mode is on: players, explorers, pictures and questions fill the screen one after the other.
@@ -24,8 +24,14 @@ Home, End              the first step, the last step
 b or .                 a black screen, and back
 Escape                 read the notebook; Page Down goes back to the pictures
 Enter                  the code of what is on the screen; Escape folds it away
-The controls are there while the pointer moves, and for Tab.
+The controls of a player are there while the pointer moves, and for Tab.
 flashlearn.projector(False), or loading the page again, ends it."""
+
+
+def script(source: str) -> widgets.Output:
+    """A hidden widget that runs a script in the browser; there, `element` is its place on the page."""
+    output = {"output_type": "display_data", "data": {"application/javascript": source}, "metadata": {}}
+    return widgets.Output(outputs=(output,), layout={"display": "none"})
 
 
 def projector(on: bool = True) -> None:
@@ -36,8 +42,6 @@ def projector(on: bool = True) -> None:
     """
     check_bool(on, "on")
     look.lines, look.scale = (1.6, 1.5) if on else (1.0, 1.0)
-    for stepper in Stepper.all:
-        stepper.paint()
     for player in Player.all:
         player.paint()
     for still in Still.all:

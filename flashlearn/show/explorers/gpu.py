@@ -2,98 +2,90 @@
 
 from __future__ import annotations
 
-import ipywidgets as widgets
+from typing import Any
+
 import torch
 
+from flashlearn.core.steps import Step
 from flashlearn.gpu import layout_steps, program_steps
 from flashlearn.show.draw.programs import draw_programs
 from flashlearn.show.draw.strides import draw_strides
-from flashlearn.show.explorers.controls import Explorer, check_choice, row, slider, slider_look
+from flashlearn.show.explorers.explorer import Control, Explorer, Setting, Shown, numbers
 
 BLOCKS = (1, 2, 4, 8, 16)
-LOOK = slider_look(50)
+X = torch.arange(24.0).reshape(2, 4, 3)
 
 
 class StrideExplorer(Explorer):
-    """A stepper over the elements of x (2, 4, 3), with a slider per index and a box that swaps two strides."""
+    """The elements of x (2, 4, 3), with a slider per index and a box that swaps two strides."""
 
-    def __init__(self):
-        self.x = torch.arange(24.0).reshape(2, 4, 3)
-        self.index = [
-            slider(name, (0, size - 1), 0, f"index {d}", LOOK)
-            for d, (name, size) in enumerate(zip("ijk", self.x.shape, strict=True))
-        ]
-        about = "show x.transpose(1, 2): the same memory, other strides"
-        wide = {"indent": False, "layout": {"width": "320px"}, "tooltip": about}
-        self.transposed = widgets.Checkbox(description="transpose: swap the last two strides", **wide)
+    function = "stride_explorer"
+    i = Setting(numbers("i", 0, 1, "index 0"), 0)
+    j = Setting(numbers("j", 0, 3, "index 1"), 0)
+    k = Setting(numbers("k", 0, 3, "index 2"), 0)
+    transposed = Setting(
+        Control("transpose", "show x.transpose(1, 2): the same memory, other strides", (False, True)), False
+    )
+
+    def __init__(self, start: dict[str, Any], **how: Any):
+        super().__init__(start, seconds=0.5, **how)
+        self.observe(lambda change: self._follow(), "step")
+
+    def _show(self) -> Shown:
+        view = X.transpose(1, 2) if self.transposed else X
         alt = "The 24 elements of a tensor in memory order and in index order, one of them picked out."
-        super().__init__(layout_steps(self.x), draw_strides, alt=alt, figsize=(12.8, 4.6), interval=500)
-        self.slider.observe(lambda change: self._show_index(), "value")
-        self.transposed.observe(lambda change: self._transpose(), "value")
-        for control in self.index:
-            control.observe(lambda change: self._go_to_index(), "value")
-        self.controls.children += (row(*self.index, self.transposed),)
+        return Shown({"": list(layout_steps(view))}, draw_strides, alt, "")
 
-    def _transpose(self) -> None:
-        view = self.x.transpose(1, 2) if self.transposed.value else self.x
-        self.show(layout_steps(view))
-        for control, size in zip(self.index, view.shape, strict=True):
-            control.max = size - 1
-        self._show_index()
+    def _changed(self, name: str = "") -> None:
+        """A slider goes to the step of its index; the box loads the other view."""
+        if name not in tuple("ijk"):
+            super()._changed(name)
+        elif not self._quiet:
+            shape = self._run[0].values["shape"]
+            wanted = tuple(min(at, size - 1) for at, size in zip((self.i, self.j, self.k), shape, strict=True))
+            self.step = next(number for number, step in enumerate(self._run) if step.values.get("index") == wanted)
+        self._follow()
 
-    def _steps(self):
-        return next(iter(self.runs.values()))
+    @property
+    def _run(self) -> list[Step]:
+        return self.runs[""]
 
-    def _show_index(self) -> None:
-        """The index sliders follow the step."""
-        index = self._steps()[self.slider.value - 1].values.get("index")
-        if index is None or index == tuple(control.value for control in self.index):
-            return
-        self._following = True
-        for control, value in zip(self.index, index, strict=True):
-            control.value = value
-        self._following = False
-
-    _following = False
-
-    def _go_to_index(self) -> None:
-        """The step follows the index sliders, unless they are following it."""
-        wanted = tuple(control.value for control in self.index)
-        if not self._following:
-            steps = enumerate(self._steps(), start=1)
-            self.slider.value = next(n for n, step in steps if step.values.get("index") == wanted)
+    def _follow(self) -> None:
+        """The sliders follow the step."""
+        if not self._quiet and (index := self._run[self.step].values.get("index")):
+            with self._together():
+                self.i, self.j, self.k = index
 
 
 class ProgramExplorer(Explorer):
-    """A stepper over the programs of a launch, with sliders for N, BLOCK, heads and batch entries."""
+    """The programs of a launch, with sliders for N, BLOCK, heads and batch entries."""
 
-    def __init__(self, N: int = 10, block: int = 4, H: int = 2, B: int = 2):
-        self.N = slider("N", (1, 32), N, "rows of Q: elements to be cut into blocks", LOOK)
-        check_choice("block", BLOCKS, block)
-        acts = {"continuous_update": False, "tooltip": "lanes of one program"}
-        self.block = widgets.SelectionSlider(
-            description="BLOCK", options=BLOCKS, value=block, **acts, **slider_look(60)
-        )
-        self.H = slider("heads", (1, 3), H, "heads: the second axis", LOOK, "H")
-        self.B = slider("batch", (1, 2), B, "batch entries: the third axis", LOOK, "B")
-        alt = "A launch grid of programs by batch entry, head and block, and the lanes of the current program."
-        super().__init__(self._programs(), draw_programs, alt=alt, figsize=(12.8, 4.6), interval=700)
-        for control in (self.N, self.block, self.H, self.B):
-            control.observe(lambda change: self.show(self._programs()), "value")
-        self.controls.children += (row(self.N, self.block, self.H, self.B),)
+    function = "program_explorer"
+    N = Setting(numbers("N", 1, 32, "rows of Q: elements to be cut into blocks"), 10)
+    block = Setting(Control("BLOCK", "elements of one program", BLOCKS), 4)
+    H = Setting(numbers("heads", 1, 3, "heads: the second axis"), 2)
+    B = Setting(numbers("batch", 1, 2, "batch entries: the third axis"), 2)
 
-    def _programs(self):
-        return program_steps(self.N.value, self.block.value, H=self.H.value, B=self.B.value, name="Q")
+    def __init__(self, start: dict[str, Any], **how: Any):
+        super().__init__(start, seconds=0.7, **how)
+
+    def _show(self) -> Shown:
+        run = list(program_steps(self.N, self.block, H=self.H, B=self.B, name="Q"))
+        alt = "A launch grid of programs by batch entry, head and block, and the elements of the current program."
+        return Shown({"": run}, draw_programs, alt, "")
 
 
-def stride_explorer() -> StrideExplorer:
-    """Pick an element of x (2, 4, 3) by index or walk over all; swap two strides and see it transposed."""
-    return StrideExplorer()
+def stride_explorer(**start: Any) -> StrideExplorer:
+    """Pick an element of x (2, 4, 3) by index or walk over all; swap two strides and see it transposed.
 
-
-def program_explorer(**start) -> ProgramExplorer:
-    """Pick a program of a launch grid and see its block, head, batch entry and masked lanes.
-
-    `start` may set the first values: N, block, H, B.
+    `start` may set the first values: transposed, step.
     """
-    return ProgramExplorer(**start)
+    return StrideExplorer(start, step=start.pop("step", 0))
+
+
+def program_explorer(**start: Any) -> ProgramExplorer:
+    """Pick a program of a launch grid and see its block, head, batch entry and masked elements.
+
+    `start` may set the first values: N, block, H, B, step.
+    """
+    return ProgramExplorer(start, step=start.pop("step", 0))

@@ -5,13 +5,11 @@ One definition of what fits, that of `sram_elements`: elements of the tiles Q_i,
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
-import ipywidgets as widgets
 import torch
 
 from flashlearn.algorithms.attention import standard_attention_steps
@@ -24,14 +22,12 @@ from flashlearn.algorithms.tiled import (
 )
 from flashlearn.core.inputs import check_bool
 from flashlearn.core.steps import Step, hbm_bytes, record
-from flashlearn.show.animation import moving
-from flashlearn.show.draw import paint as paint_on
 from flashlearn.show.draw.memory import budget_step, draw_budget
 from flashlearn.show.draw.tiling import draw_tiling
-from flashlearn.show.explorers.controls import Explorer, check_choice, look, row, slider, slider_look
-from flashlearn.show.frame import paint, png, rescales, words
+from flashlearn.show.explorers.explorer import Control, Explorer, Setting, Shown, numbers
+from flashlearn.show.frame import rescales
 
-D, LONGEST, LARGEST = 4, 16, 12  # head dimension at first, the most tokens, the most rows of a block
+LONGEST, LARGEST = 16, 12  # the most tokens, the most rows of a block
 V1, V2, STANDARD = "FlashAttention-1 · K, V outside", "FlashAttention-2 · Q outside", "Standard · S, P stored"
 SHORT = {V1: "FlashAttention-1", V2: "FlashAttention-2", STANDARD: STANDARD}  # for three panels
 STEPS: dict[str, Callable[..., Iterable[Step]]] = {
@@ -51,177 +47,99 @@ MASKS: dict[str, Callable[[int], dict[str, Any]]] = {  # the options of the algo
     DOCUMENTS: lambda N: {"causal": True, "documents": two_documents(N)},
     BOTH: lambda N: {**BAND, "documents": two_documents(N)},
 }
-IN_BETWEEN = (0.3, 0.65)  # how far tiles have come in the frames between two steps
-CALM = 0.6  # seconds since the last step, or there are no such frames: whoever hurries is not held up
 ALT = "HBM with Q, K, V and O, and the tiles on chip, for FlashAttention-1 and FlashAttention-2 side by side."
+NEXT = "go on to the next step in which a maximum rises and a row is scaled"
+SEEN = "which keys a query attends to: all, those up to its own, its own and the three before, those of its document"
 
 
 class TilingExplorer(Explorer):
-    """A stepper over both versions, and controls that record both anew.
+    """Both versions side by side, recorded anew with every setting.
 
-    All controls work from the keyboard. Blocks that do not fit in the SRAM are shown with what they would need.
+    Blocks that do not fit in the SRAM are shown with what they would need.
     """
 
-    def __init__(
-        self,
-        N: int = 12,
-        D: int = D,
-        block_q: int = 3,
-        block_k: int = 3,
-        sram: int = 59,
-        causal: bool = True,
-        mask: str | None = None,
-    ):
-        self.dimension = slider(
-            "D", (3, 8), D, "head dimension: columns of Q, K, V and O; d in the paper", slider_look(24)
-        )
-        self.length = slider("N", (1, LONGEST), N, "tokens: rows of Q, K and V", slider_look(24))
-        self.block_q = slider("B_r", (1, LARGEST), block_q, "rows in a block of Q", slider_look(30), "block_q")
-        self.block_k = slider("B_c", (1, LARGEST), block_k, "rows in a block of K and V", slider_look(30), "block_k")
-        fits = "elements of tiles that fit on chip; m and ℓ are not counted"
-        self.sram = slider("SRAM", (10, 128), sram, fits, slider_look(46), "sram")
-        rules, who = [BY_HAND, FITTING, PAPER], "who chooses B_r and B_c"
-        self.rule = widgets.Dropdown(description="blocks", options=rules, tooltip=who, **look(190, 46))
-        seen = "which keys a query sees: all, those up to its own, its own and the three before, those of its document"
-        check_bool(causal, "causal")
-        chosen = (CAUSAL if causal else FULL) if mask is None else mask
-        check_choice("mask", list(MASKS), chosen)
-        masks = {"options": list(MASKS), "value": chosen, "tooltip": seen}
-        self.mask = widgets.Dropdown(description="mask", **masks, **look(190, 38))
-        panels = {"tooltip": "what is shown side by side", **look(190, 48)}
-        self.beside = widgets.Dropdown(description="beside", options=list(BESIDE), **panels)
-        narrow = {"indent": False, "layout": {"width": "130px"}, "tooltip": "show tiles on their way at every step on"}
-        self.travel = widgets.Checkbox(description="tiles travel", value=moving(), **narrow)
-        self.travel.add_class("flashlearn-travel")
-        next_one = "go on to the next step in which a maximum rises and a row is scaled"
-        wide = {"layout": {"width": "160px"}, "tooltip": next_one}
-        self.rescaling = widgets.Button(description="next rescaling ▶", **wide)
-        self.fit = widgets.HTML()
-        self.fit.add_class("flashlearn-fit")
-        self._choosing, self._shown, self._last = False, 0, 0.0
-        super().__init__(self._runs(), self._draw, alt=ALT, figsize=(12.8, 4.4))
-        self._arrange()
+    function = "tiling_explorer"
+    N = Setting(numbers("N", 1, LONGEST, "tokens: rows of Q, K and V"), 12)
+    D = Setting(numbers("D", 3, 8, "head dimension: columns of Q, K, V and O; d in the paper"), 4)
+    block_q = Setting(numbers("B_r", 1, LARGEST, "rows in a block of Q"), 3)
+    block_k = Setting(numbers("B_c", 1, LARGEST, "rows in a block of K and V"), 3)
+    sram = Setting(numbers("SRAM", 10, 128, "elements of tiles that fit on chip; m and ℓ are not counted"), 59)
+    mask = Setting(Control("mask", SEEN, tuple(MASKS)), CAUSAL)
+    blocks = Setting(Control("blocks", "who chooses B_r and B_c", (BY_HAND, FITTING, PAPER)), BY_HAND)
+    beside = Setting(Control("beside", "what is shown side by side", tuple(BESIDE)), "FA-1, FA-2")
+    buttons: ClassVar = {"next_rescaling": ("next rescaling ▶", NEXT)}
 
-    def _arrange(self) -> None:
-        """The controls below the sentence, and what they do."""
-        self.rescaling.on_click(lambda button: self._next_rescaling())
-        sizes = (self.length, self.dimension, self.block_q, self.block_k, self.sram)
-        for control in (*sizes, self.rule, self.mask, self.beside):
-            control.observe(lambda change: self._changed(), "value")
-        steps = row(self.play, self.back, self.next, self.rescaling, self.slider)
-        self.controls.children = (steps, row(*sizes, self.mask, self.rule, self.beside, self.travel))
-        self.children = (self.picture, self.fit, self.sentence, self.controls, self.names)
-
-    def _changed(self) -> None:
-        """Record both versions anew, unless this change is part of another one."""
-        if not self._choosing:
-            self.show(self._runs())
-
-    def _runs(self) -> dict:
-        """What is to be shown, with the sizes that the controls say, or one step that says why it cannot run."""
+    def _show(self) -> Shown:
+        """Both versions with the sizes that the settings say, or one step that says why they cannot run."""
         verdict = self._choose_blocks()
         if verdict:
-            return {"": self._no_run(verdict)}
-        N, block_q, block_k = self.length.value, self.block_q.value, self.block_k.value
-        mask = MASKS[self.mask.value](N)
-        tensors = self._tensors()
-        blocks: dict[str, Any] = {"block_q": block_q, "block_k": block_k}
-        runs = {
-            title: record(steps(*tensors, **mask, **({} if title == STANDARD else blocks)))
-            for title, steps in STEPS.items()
-        }
-        moved = {title: hbm_bytes(run) for title, run in runs.items()}
-        shown = BESIDE[self.beside.value]
-        self._full = max(max(moved[title]) for title in shown)
-        visits, pairs = (runs[V2][-1].values[name] for name in ("visits", "pairs"))
-        need = sram_elements(block_q, block_k, self.dimension.value)
-        totals = ", ".join(f"{name} {moved[title].total:,} B" for title, name in TOTALS.items())
-        self._report(
-            f"{block_q} × {block_k} blocks need {need} of {self.sram.value} elements: they fit. {visits} of {pairs} pairs "
-            f"visited. In all: {totals}.",
-            need,
+            rows, cols = (1, 1) if verdict.startswith("No") else (self.block_q, self.block_k)
+            step = replace(budget_step(rows, cols, self.D, self.sram), sentence=verdict)
+            need = sram_elements(rows, cols, self.D)
+            return Shown({"": [step]}, draw_budget, ALT, "Nothing was run.", need, self.sram)
+        runs = recorded(self.N, self.D, self.block_q, self.block_k, self.mask)
+        shown = BESIDE[self.beside]
+        draw = partial(draw_tiling, full=max(max(hbm_bytes(runs[title])) for title in shown))
+        text = (
+            f"{self.block_q} × {self.block_k} blocks need {need} of {self.sram} elements: they fit. {described(runs)}"
         )
-        return {SHORT[title] if len(shown) > 2 else title: runs[title] for title in shown}
-
-    def _tensors(self) -> list:
-        """Q, K and V with N rows and D columns; the same numbers for the same D."""
-        generator = torch.Generator().manual_seed(94)  # maxima rise at many steps, by factors that can be seen
-        every = [1.3 * torch.randn(1, 1, LONGEST, self.dimension.value, generator=generator) for _ in range(3)]
-        return [t[:, :, : self.length.value] for t in every]
+        titles = {title: SHORT[title] if len(shown) > 2 else title for title in shown}
+        return Shown({titles[title]: runs[title] for title in shown}, draw, ALT, text, need, self.sram)
 
     def _choose_blocks(self) -> str:
         """Set B_r and B_c as the rule wants; returns what is wrong with them, or nothing."""
-        D, M = self.dimension.value, self.sram.value
-        rule = {FITTING: fitting_block_sizes, PAPER: paper_block_sizes}.get(self.rule.value)
-        self.block_q.disabled = self.block_k.disabled = rule is not None
+        D, M = self.D, self.sram
+        rule = {FITTING: fitting_block_sizes, PAPER: paper_block_sizes}.get(self.blocks)
+        self.chosen = ["block_q", "block_k"] if rule else []
         if rule and M < 4 * D + 1:
             return f"No blocks fit: even 1 × 1 needs 4 × {D} + 1 = {4 * D + 1} elements, and the SRAM holds {M}."
         if rule:
-            self._choosing = True
-            self.block_q.value, self.block_k.value = rule(M, D)
-            self._choosing = False
-        block_q, block_k = self.block_q.value, self.block_k.value
-        need = sram_elements(block_q, block_k, D)
+            self.block_q, self.block_k = rule(M, D)
+        need = sram_elements(self.block_q, self.block_k, D)
         if need <= M:
             return ""
         return (
-            f"Blocks {block_q} × {block_k} do not fit: they need {need} elements, and the SRAM holds {M}. "
+            f"Blocks {self.block_q} × {self.block_k} do not fit: they need {need} elements, and the SRAM holds {M}. "
             "Make a block smaller or the SRAM larger."
         )
 
-    def _no_run(self, verdict: str) -> list[Step]:
-        """The one step of blocks that do not fit: the tiles that would have to be on chip together."""
-        self._full = 0
-        block_q, block_k = (1, 1) if verdict.startswith("No") else (self.block_q.value, self.block_k.value)
-        self._report("Nothing was run.", sram_elements(block_q, block_k, self.dimension.value))
-        return [replace(budget_step(block_q, block_k, self.dimension.value, self.sram.value), sentence=verdict)]
-
-    def _report(self, text: str, need: int) -> None:
-        """The bar of what is needed, filled as far as the SRAM goes, and the text beside it."""
-        part = min(100, round(100 * need / self.sram.value))
-        fill = "#0072B2" if need <= self.sram.value else "repeating-linear-gradient(45deg,#D55E00 0 6px,#fff 6px 9px)"
-        self.fit.value = (
-            '<div style="display:flex;gap:12px;align-items:center">'
-            '<div aria-hidden="true" style="flex:none;width:120px;height:14px;border:2px solid #1A1A1A;background:#fff">'
-            f'<div style="width:{part}%;height:100%;background:{fill}"></div></div>'
-            f'<div role="status" style="font-size:16px;line-height:18px">{text}</div></div>'
-        )
-
-    def _draw(self, ax, step, travelled: float = 1.0) -> None:
-        if "capacity" in step.values:
-            draw_budget(ax, step)
-        else:
-            paint_on(partial(draw_tiling, full=self._full, capacity=self.sram.value), ax, step)
-
-    def paint(self) -> None:
-        """The step that the slider is at; one step on, first its tiles on their way."""
-        number = self.slider.value - 1
-        calm = time.monotonic() - self._last > CALM
-        if self.travel.value and moving() and calm and number == self._shown + 1:
-            for part in IN_BETWEEN:
-                draw = partial(self._draw, travelled=part)
-                self.picture.value = png(paint(self.runs, number, draw, self.figsize))
-        super().paint()
-        self._shown, self._last = number, time.monotonic()
-
-    def _said(self, title: str, step: Step) -> str:
-        return words(step) if title else step.sentence
-
-    def _next_rescaling(self) -> None:
+    def next_rescaling(self) -> None:
         """Go to the next step in which a maximum rises in either version, from the start again after the last."""
-        frames = rescalings(self.runs)
-        here = self.slider.value - 1
-        if frames:
-            self.slider.value = 1 + next((frame for frame in frames if frame > here), frames[0])
+        if steps := rescalings(self.runs):
+            self.step = next((step for step in steps if step > self.step), steps[0])
 
 
-def tiling_explorer(**start) -> TilingExplorer:
+def tiling_explorer(*, causal: bool | None = None, **start: Any) -> TilingExplorer:
     """FlashAttention-1, -2 and standard attention, with sliders for N, D, B_r, B_c and the SRAM, and with masks.
 
-    `start` sets the first values: N, D, block_q, block_k, sram, causal, mask ("full", "causal", "window of 4", "two
-    documents", "documents, window").
+    `start` sets the first values: N, D, block_q, block_k, sram, mask ("full", "causal", "window of 4", "two documents",
+    "documents, window"), blocks, beside, step; `causal` is short for one of the first two masks.
     """
-    return TilingExplorer(**start)
+    if causal is not None:
+        check_bool(causal, "causal")
+        start.setdefault("mask", CAUSAL if causal else FULL)
+    return TilingExplorer(start, step=start.pop("step", 0))
+
+
+def recorded(N: int, D: int, block_q: int, block_k: int, mask: str) -> dict[str, list[Step]]:
+    """All three algorithms on the same inputs, by title."""
+    blocks = {"block_q": block_q, "block_k": block_k}
+    how: dict[str, dict[str, Any]] = {STANDARD: {}, V1: blocks, V2: blocks}
+    tensors = problem(N, D)
+    return {title: record(steps(*tensors, **MASKS[mask](N), **how[title])) for title, steps in STEPS.items()}
+
+
+def problem(N: int, D: int) -> list[torch.Tensor]:
+    """Q, K and V with N rows and D columns; the same numbers for the same D."""
+    generator = torch.Generator().manual_seed(94)  # maxima rise at many steps, by factors that can be seen
+    return [1.3 * torch.randn(1, 1, LONGEST, D, generator=generator)[:, :, :N] for _ in range(3)]
+
+
+def described(runs: dict[str, list[Step]]) -> str:
+    """What the three did, in bytes and in pairs of blocks."""
+    visits, pairs = (runs[V2][-1].values[name] for name in ("visits", "pairs"))
+    totals = ", ".join(f"{name} {hbm_bytes(runs[title]).total:,} B" for title, name in TOTALS.items())
+    return f"{visits} of {pairs} pairs visited. In all: {totals}."
 
 
 def two_documents(N: int) -> torch.Tensor:
