@@ -513,7 +513,7 @@ def test_tickets_are_kept_for_a_stream_and_in_a_graph_made_anew(monkeypatch):
 def test_whoever_takes_the_last_ticket_begins_anew(causal):
     """Without it the next launch on this stream would find all tickets taken, and leave most of its tiles out."""
     q, k, v, *_ = problem(1, 3, 1, 300, 300, 64, causal)
-    silent = altered(TileScheduler.fetch_next.fn, ("if taken == self.number() - 1:", "if taken < 0:"))
+    silent = altered(TileScheduler.fetch_next.fn, ("if taken == self.tiles() - 1:", "if taken < 0:"))
     with pytest.raises(AssertionError, match="begins anew"):
         forward_run(q, k, v, causal, replaced={"TileScheduler.fetch_next": silent})
 

@@ -57,7 +57,8 @@ class CTA:
     sinks_ptr: Any  # (heads,) float32; if SINKS
     o_desc: Any
     lse_ptr: Any  # (batches, heads, N_q) float32
-    BLOCK_N: Any
+    BLOCK_N: Any  # keys of a block
+    COLUMNS: Any  # of a chunk of the head dimension
     CONSUMERS: Any
     SINKS: Any
     CTAS_PER_SM: Any
@@ -65,9 +66,8 @@ class CTA:
     @gluon.jit
     def begin_tile(self, tile, q):
         """A consumer's Q, and its softmax and acc before any key."""
-        COLUMNS: gl.constexpr = self.o_desc.block_type.shape[3]  # of a chunk
         S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, self.BLOCK_N, 16])
-        O_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLUMNS, 16])
+        O_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, self.COLUMNS, 16])
         offs_m = tile.start_m + gl.arange(0, ROWS, gl.SliceLayout(1, S_LAYOUT))  # (64,)
         low, high = offs_m, offs_m
         if self.problem.MASK == "ranges":
@@ -77,7 +77,7 @@ class CTA:
         softmax = initial_softmax(self.sinks_ptr, tile.head, self.BLOCK_N, S_LAYOUT, self.SINKS)
         acc: gl.tuple = ()
         for _ in gl.static_range(q.CHUNKS):
-            acc = acc + (gl.zeros([ROWS, COLUMNS], gl.float32, O_LAYOUT),)
+            acc = acc + (gl.zeros([ROWS, self.COLUMNS], gl.float32, O_LAYOUT),)
         return q_tile, softmax, acc
 
     @gluon.jit

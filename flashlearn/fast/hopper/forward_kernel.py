@@ -79,7 +79,7 @@ def attention_forward_hopper_kernel(
     scheduler = TileScheduler(slots, slots_full, counter_ptr, heads_at_once, problem, CONSUMERS * ROWS)
     cta = CTA(
         q, k, v, row_sums, scheduler, problem, sinks_ptr, o_desc, lse_ptr,
-        BLOCK_N=BLOCK_N, CONSUMERS=CONSUMERS, SINKS=SINKS, CTAS_PER_SM=CTAS_PER_SM,
+        BLOCK_N=BLOCK_N, COLUMNS=COLUMNS, CONSUMERS=CONSUMERS, SINKS=SINKS, CTAS_PER_SM=CTAS_PER_SM,
     )  # fmt: skip
     # The first consumer has the warps that the CTA began with; of the others come the warps and the registers of a thread
     if CONSUMERS == 2:
@@ -100,7 +100,7 @@ def attention_forward_hopper_kernel(
 def load(cta, q_desc, k_desc, v_desc):
     """The producer warp: Q of every tile, then its K and V from right to left, as soon as a buffer is free."""
     t0, i, index = 0, 0, gl.program_id(0)
-    while index < cta.scheduler.number():
+    while index < cta.scheduler.tiles():
         tile = tile_at(index, i, t0, cta.scheduler, cta.BLOCK_N)
         kv_head = tile.head // cta.problem.group
         for c in gl.static_range(cta.CONSUMERS):
@@ -126,7 +126,7 @@ def consume(consumer: gl.constexpr, cta):
         consume_ahead(q, cta)
     else:
         t0, i, index = 0, 0, gl.program_id(0)
-        while index < cta.scheduler.number():
+        while index < cta.scheduler.tiles():
             tile = tile_at(index, i, t0, cta.scheduler, cta.BLOCK_N).of_consumer(consumer)
             o_smem = q.chunks(i)
             if cta.CTAS_PER_SM == 1:
@@ -253,25 +253,25 @@ def finish(softmax, acc, tile, o_smem, cta):
     barrier()
     for c in gl.static_range(len(o)):
         chunk = o_smem[c].reshape(cta.o_desc.block_type.shape)
-        async_store(cta.o_desc, [tile.batch, tile.head, tile.start_m, c * o_smem[c].shape[1]], chunk)
+        async_store(cta.o_desc, [tile.batch, tile.head, tile.start_m, c * cta.COLUMNS], chunk)
 
 
-# Without a mask, two consumers compute the first scores of a tile while they finish the tile before
+# Without a mask, two consumers compute the first scores of the next tile while they finish this one
 
 
 @gluon.jit
 def consume_ahead(q, cta):
-    """The loop of `consume`, where s is S of the tile's first iteration."""
+    """The loop of `consume`, where s (64, BLOCK_N) is S of the tile's first iteration."""
     scheduler = cta.scheduler
     t0, i, index = 0, 0, gl.program_id(0)
-    s = warpgroup_mma_wait(0, deps=[scores_ahead(0, 0, q, index < scheduler.number(), cta)])
-    while index < scheduler.number():
+    s = warpgroup_mma_wait(0, deps=[scores_ahead(0, 0, q, index < scheduler.tiles(), cta)])
+    while index < scheduler.tiles():
         tile = tile_at(index, i, t0, scheduler, cta.BLOCK_N).of_consumer(q.TILE)
         o_smem = q.chunks(i)
         state = attend_all(tile, s, q, cta)
         index = scheduler.receive_next(i, index)
         acc = cta.last_product(tile.end() - 1, state.pairs, state.acc)
-        s = scores_ahead(i + 1, tile.end(), q, index < scheduler.number(), cta)
+        s = scores_ahead(i + 1, tile.end(), q, index < scheduler.tiles(), cta)
         acc = waited(acc, len(acc))  # the products of S, as many, were issued later
         finish(state.softmax, acc, tile, o_smem, cta)
         s = warpgroup_mma_wait(0, deps=[s])

@@ -1,10 +1,12 @@
 """The online softmax of a consumer's 64 queries, in registers, and P as the left factor of P V.
 
-    m_i    (64,)            the running maximum of the scores, times qk_scale: exponentials are powers of 2
+    m_i    (64,)            the running maximum of the scores, times qk_scale = scale * log2(e)
     l_i    (64, 4)          the running sum; four threads share a query, and each adds up what it has
     acc    (64, D)          the sum of P V, a tuple with one matrix for each chunk of the head dimension
     p      (64, BLOCK_N/2)  P in 16 bits, two numbers in each register
 
+Teaching and portable kernels keep m in the scores' own unit and multiply by log2(e) before exp2. Here the scale is positive, so
+that max(s) * qk_scale is the maximum of s * qk_scale, and s * qk_scale - m is one fused multiply-add for each score.
 Source: FlashAttention-2 (arXiv:2307.08691), Algorithm 1, lines 9 and 10.
 """
 

@@ -32,8 +32,8 @@ class TileScheduler:
     HEIGHT: Any  # queries of a tile
 
     @gluon.jit
-    def number(self):
-        """The number of tiles, in all heads of all sequences."""
+    def tiles(self):
+        """How many tiles there are, in all heads of all sequences."""
         return self.problem.batches * self.problem.heads * gl.cdiv(self.problem.N_q, self.HEIGHT)
 
     @gluon.jit
@@ -59,8 +59,8 @@ class TileScheduler:
             ONE: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
             taken = gl.atomic_add(self.counter_ptr, 1, sem="relaxed")
             # One index is taken after each tile, so that this is the last one: 0 again, for the next launch
-            if taken == self.number() - 1:
-                gl.atomic_add(self.counter_ptr, -self.number(), sem="relaxed")
+            if taken == self.tiles() - 1:
+                gl.atomic_add(self.counter_ptr, -self.tiles(), sem="relaxed")
             index = gl.num_programs(0) + taken
             self.slots.index(i % 2).store(gl.zeros([1], gl.int32, ONE) + index)
             mbarrier.arrive(self.full.index(i % 2), count=1)
