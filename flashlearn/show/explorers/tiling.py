@@ -80,11 +80,12 @@ class TilingExplorer(Explorer):
         runs = recorded(self.N, self.D, self.block_q, self.block_k, self.mask)
         shown = BESIDE[self.beside]
         draw = partial(draw_tiling, full=max(max(hbm_bytes(runs[title])) for title in shown))
-        text = (
-            f"{self.block_q} × {self.block_k} blocks need {need} of {self.sram} elements: they fit. {described(runs)}"
-        )
+        need = sram_elements(self.block_q, self.block_k, self.D)
+        fits = f"{self.block_q} × {self.block_k} blocks need {need} of {self.sram} elements: they fit."
         titles = {title: SHORT[title] if len(shown) > 2 else title for title in shown}
-        return Shown({titles[title]: runs[title] for title in shown}, draw, ALT, text, need, self.sram)
+        return Shown(
+            {titles[title]: runs[title] for title in shown}, draw, ALT, f"{fits} {described(runs)}", need, self.sram
+        )
 
     def _choose_blocks(self) -> str:
         """Set B_r and B_c as the rule wants; returns what is wrong with them, or nothing."""
