@@ -13,7 +13,7 @@ export JUPYTER_PREFER_ENV_PATH := 1
 WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: help setup lab refresh test test-slow test-all notebooks book lecture format lint pins clean
+.PHONY: help setup lab refresh test test-slow test-all notebooks book figures lecture format lint pins clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s%s\n", $$1, $$2 }' Makefile
@@ -73,8 +73,11 @@ test-all: test test-slow  ## run every test
 notebooks: setup  ## run all notebooks again, top to bottom, and store their outputs
 	$(BIN)/python tools/run_notebooks.py
 
-book: setup  ## build the static book, build/book/index.html, from the stored outputs
+book: setup  ## build the static book, build/book/index.html; notebooks are run again for its pictures
 	$(BIN)/python -m tools.book
+
+figures: setup  ## write every picture as SVG and PDF, for your own slides: build/figures/index.html
+	$(BIN)/python -m tools.figures
 
 lecture: setup  ## build the lecture, build/lecture/index.html; MINUTES=45 or SLIDES=my_lecture before it
 	$(BIN)/python -m tools.lecture --minutes $(or $(MINUTES),90) --slides $(or $(SLIDES),lecture)

@@ -4,6 +4,7 @@ import io
 import json
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import nbformat
 import numpy as np
@@ -21,7 +22,24 @@ from flashlearn.show.frame import as_runs, count, paint
 from tests.slow import slow
 
 pytest.importorskip("latex2mathml", reason="needs the extra `book`")
-from tools.book import api, build, chapter, colab, faces, finish, formulas, frames, pages, runs, sections, theme
+from tools import figures as exhibition
+from tools.book import (
+    api,
+    build,
+    chapter,
+    colab,
+    faces,
+    figures,
+    finish,
+    formulas,
+    frames,
+    gallery,
+    pages,
+    pictures,
+    runs,
+    sections,
+    theme,
+)
 from tools.book.address import Address
 
 ROOT = Path(__file__).parents[1]
@@ -85,28 +103,125 @@ def test_panels_are_piled_up_and_the_caption_is_gone(run):
     assert (np.hstack(np.vsplit(tall, 2)) == np.asarray(plain)).all()
 
 
+def stored_in(figure):
+    return json.loads(re.search(r'json">(.*?)</script>', figure)[1])
+
+
 def test_a_stored_animation_becomes_a_player(tmp_path):
     reduced_motion(False)
     asked = {2: "What is the maximum by now?"}
     runs = {title: steps[:4] for title, steps in TWO.items()}
-    made = play(runs, draw.draw_row, alt="Two ways & their <sums>", figsize=(6.4, 3.0), predict=asked).picture
-    book = pages.Book(ROOT, tmp_path / "source", tmp_path / "cache")
-    about = made._repr_mimebundle_()[1]["image/png"]
-    page = book.run("99-1", made.png, about)
-    stored = json.loads(re.search(r'json">(.*?)</script>', page)[1])
-    assert stored["alt"] == made.alt and stored["captions"] == list(made.transcript)
-    assert (
-        stored["questions"] == {"2": asked[2]} and stored["predict"] and len(stored["delays"]) == len(made.transcript)
+    made = play(
+        runs,
+        lambda ax, step: ax.text(0, 0, step.number),
+        alt="Two ways & their <sums>",
+        figsize=(6.4, 3.0),
+        predict=asked,
     )
-    assert stored["size"] == about["player"]["size"]
-    written = sorted((tmp_path / "source" / "frames" / "99-1").iterdir())
-    assert len(written) == 2 * len(made.transcript)
-    assert Image.open(written[0]).size == tuple(stored["size"])
-    assert Image.open(written[-1]).size == tuple(stored["tall"])
-    assert page.count("<tr>") == len(made.steps) + 1 and "&lt;sums&gt;" in page
+    made = made.picture
+    book = pictures.Pictures(tmp_path / "source", tmp_path / "cache")
+    about = made._repr_mimebundle_()[1]["image/png"]
+    figure = book.figure("99-1", made.png, about, None)
+    stored = stored_in(figure)
+    assert stored["alt"] == made.alt and stored["captions"] == list(made.transcript)
+    assert stored["questions"] == {"2": asked[2]} and stored["predict"]
+    written = {path.name: Image.open(path).size for path in (tmp_path / "source" / "frames" / "99-1").iterdir()}
+    assert written["0.webp"] == tuple(stored["size"]) and written["tall-3.webp"] == tuple(stored["narrow"])
+    files = [Path(file).name for step in stored["files"] for file in step]
+    assert len(stored["files"]) == 4 and sorted(files) == sorted(written)
+    assert figure.count("<tr>") == len(made.steps) + 1 and "&lt;sums&gt;" in figure
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.webp")}
-    book.run("99-2", made.png, about)
+    book.figure("99-2", made.png, about, None)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.webp")} == before
+
+
+# --- notebooks are run again -------------------------------------------------------------------------------
+
+CELLS = {
+    "imports": "import flashlearn as fl\nimport torch\nfrom flashlearn.show import picture, play\nfrom flashlearn.show.draw import draw_row",
+    "runs": "play(fl.online_softmax_steps(torch.tensor([3.0, 2, 5])), draw_row, alt='Three bars, read twice.', still=2, predict=True)",
+    "both": "shown = picture(lambda ax: ax.plot([1, 3]), alt='A line that rises from 1 to 3.')\ndisplay(shown, shown)",
+}
+
+
+@pytest.fixture(scope="module")
+def notebook(tmp_path_factory):
+    """A small notebook, and what its cells display."""
+    folder = tmp_path_factory.mktemp("notebook")
+    cells = [nbformat.v4.new_code_cell(source, id=id) for id, source in CELLS.items()]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / "01_small.ipynb")
+    return folder / "01_small.ipynb", gallery.of([folder / "01_small.ipynb"], folder / "kept")["01_small"]
+
+
+def test_a_notebook_that_is_run_again_shows_its_runs_and_plots(notebook):
+    _, shown = notebook
+    (run,), plots = shown["runs"], shown["both"]
+    assert run["kind"] == "run" and run["still"] == 2 and run["titles"] == [""]
+    assert len(run["run"]["captions"]) == len(run["run"]["scenes"]["wide"]) == 7 and run["run"]["predict"]
+    assert [plot["kind"] for plot in plots] == ["plot", "plot"] and plots[0] == plots[1]
+    for layout in ("wide", "narrow"):
+        svg = plots[0][layout]
+        assert "var(--ink)" in svg and "#000000" not in svg and "#ffffff" not in svg and "<?xml" not in svg
+        assert svg.startswith('<svg class="plot" viewBox=') and "2.75</text>" in svg
+    wide, narrow = (float(plots[0][layout].split('viewBox="')[1].split()[2]) for layout in ("wide", "narrow"))
+    assert narrow < 400 < wide
+
+
+def test_what_was_run_is_kept_until_a_line_of_code_changes(notebook, monkeypatch):
+    path, shown = notebook
+    monkeypatch.setattr(gallery.subprocess, "run", None)
+    assert gallery.of([path], path.parent / "kept")["01_small"] == shown
+    before = gallery.key(path)
+    read = nbformat.read(path, 4)
+    read.cells.append(nbformat.v4.new_markdown_cell("More words."))
+    nbformat.write(read, path)
+    assert gallery.key(path) == before
+    read.cells[0].source += "  # changed"
+    nbformat.write(read, path)
+    assert gallery.key(path) != before
+
+
+def test_a_notebook_that_fails_says_where(tmp_path):
+    cells = [nbformat.v4.new_code_cell("1 / 0", id="broken")]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "02_broken.ipynb")
+    with pytest.raises(SystemExit, match="02_broken.ipynb, cell broken: ZeroDivisionError"):
+        gallery.of([tmp_path / "02_broken.ipynb"], tmp_path / "kept")
+
+
+def test_a_run_of_scenes_has_its_first_frame_and_its_still_on_the_page(notebook, tmp_path):
+    run = notebook[1]["runs"][0]
+    book = pictures.Pictures(tmp_path, tmp_path / "cache")
+    figure = book.figure("07-1", b"", {}, run)
+    stored = stored_in(figure)
+    assert "scenes" not in stored and "table" not in stored and len(stored["frames"]) == 1
+    assert stored["frames"][0] == list(figures.unpacked(run["run"]["scenes"], 0))
+    whole = figures.unpacked(run["run"]["scenes"], 2)[0]
+    assert whole.split(">", 1)[1].replace("scene-hatch", "07-1-still-hatch") in figure
+    assert run["run"]["captions"][2] in figure and figure.count("<tr>") == 8
+    script = (tmp_path / "frames" / "07-1.js").read_text(encoding="utf-8")
+    assert json.loads(script.removeprefix('flashlearnScenes("07-1",').removesuffix(");\n")) == run["run"]["scenes"]
+    assert book.covers["07"].slug == "07-1" and "aria-hidden" in book.covers["07"].wide
+
+
+def test_a_plot_has_both_layouts_and_its_words(notebook, tmp_path):
+    figure = pictures.Pictures(tmp_path, tmp_path).figure("01-1", b"", {}, notebook[1]["both"][0])
+    assert figure.count("A line that rises from 1 to 3.") == 2
+    assert 'class="wide"' in figure and 'class="narrow"' in figure
+
+
+def test_figures_are_files_of_their_own(notebook, tmp_path, monkeypatch):
+    monkeypatch.setattr(exhibition, "OUT", tmp_path)
+    exhibition.export(notebook[0])
+    exhibition.contact_sheet(tmp_path)
+    names = {path.name for path in tmp_path.iterdir()}
+    stems = {"01-1", "01-1-step1", "01-1-step7", "01-2", "01-3"}
+    assert names == {f"{stem}.{kind}" for stem in stems for kind in ("svg", "pdf")} | {"index.html"}
+    for stem in stems:
+        root = ElementTree.parse(tmp_path / f"{stem}.svg").getroot()
+        assert root.tag == "{http://www.w3.org/2000/svg}svg" and root.get("width")
+        assert (tmp_path / f"{stem}.pdf").read_bytes().startswith(b"%PDF")
+    assert "var(--" not in (tmp_path / "01-1.svg").read_text(encoding="utf-8")
+    assert (tmp_path / "index.html").read_text(encoding="utf-8").count("<figure>") == len(stems)
 
 
 # --- scripts, formulas, policy -----------------------------------------------------------------------------

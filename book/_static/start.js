@@ -2,18 +2,18 @@
 
 import { bytesExplorer } from "./bytes.js";
 import { tilingExplorer } from "./tiling.js";
-import { figures } from "./figures.js";
 import { questions } from "./predict.js";
+import { runs } from "./runs.js";
 import { search } from "./search.js";
 
 const EXPLORERS = { bytes: bytesExplorer, tiling: tilingExplorer };
 
 export function start() {
-  window.flashlearnBook = { figures, questions }; // for pages that put more of them in later
+  window.flashlearnBook = { runs, questions }; // for pages that put more of them in later
   colours();
   menus();
   search();
-  figures();
+  runs();
   questions();
   for (const place of document.querySelectorAll("[data-explorer]")) EXPLORERS[place.dataset.explorer](place);
   reachable();

@@ -4,6 +4,7 @@ import fcntl
 import functools
 import html
 import http.server
+import json
 import os
 import re
 import subprocess
@@ -15,16 +16,17 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.browser.conftest import ARTIFACTS, ROOT, wait_until
+from tests.browser.conftest import ARTIFACTS, ROOT
 
 pytest.importorskip("axe_playwright_python", reason="needs the extra `test`")
 from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 CHAPTERS = sorted(path.stem for path in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 SEEN = ["03_online_softmax", "07_tiled_attention", "08_why_it_is_fast", "14_making_it_fast", *CHAPTERS[-3:]]
 PAGES = ["index", "instructors", "map", "explorers/bytes", "explorers/tiling", *(f"notebooks/{name}" for name in SEEN)]
-LARGEST_CHAPTER, LARGEST_SITE = 1_500_000, 40_000_000  # bytes
+LARGEST_CHAPTER, LARGEST_SITE = 1_000_000, 40_000_000  # bytes
 PHONE, TABLET, DESK = (390, 844), (768, 1024), (1440, 900)
 
 
@@ -39,7 +41,7 @@ def book(tmp_path_factory):
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (run / "book.built").exists():
             command = [sys.executable, "-m", "tools.book"]
-            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, encoding="utf-8")
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1500, encoding="utf-8")
             assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
             (run / "book.built").touch()
     return ROOT / "build" / "book"
@@ -257,20 +259,16 @@ def text_is_at_least_12_pixels(seen):
     small = seen.page.evaluate(
         """() => [...document.querySelectorAll('article *')].filter(node =>
              [...node.childNodes].some(child => child.nodeType == 3 && child.data.trim()) && node.checkVisibility()
-             && !node.closest('math, noscript, script, style')
+             && !node.closest('math, svg, noscript, script, style')
              && parseFloat(getComputedStyle(node).fontSize) < 12).map(node => node.outerHTML.slice(0, 120))"""
     )
     assert small == []
-    pictures = "figure .picture img, figure .flashlearn-stage img"
-    found = come_near(seen, pictures)
-    wait_until(
-        seen.page, "pictures => [...document.querySelectorAll(pictures)].every(img => img.naturalWidth)", arg=pictures
+    come_near(seen, "figure.run")
+    scenes = seen.page.locator(".flashlearn-stage > svg text").evaluate_all(
+        """texts => texts.filter(text => text.checkVisibility() && parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a < 11.9)
+             .map(text => text.textContent)"""
     )
-    scales = seen.page.locator(pictures).evaluate_all(
-        "images => images.map(img => img.getBoundingClientRect().width / img.naturalWidth)"
-    )
-    assert len(scales) == found
-    assert all(18 * scale >= 12 for scale in scales), "the smallest text of a painted picture is 18 pixels high"
+    assert scenes == []
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -308,31 +306,40 @@ def test_a_page_on_a_phone(site, visit, name):
 # --- players -----------------------------------------------------------------------------------------------
 
 
-def test_every_stored_run_is_a_player_with_its_frames_and_its_table(book):
-    for name in CHAPTERS:
-        page = (book / "notebooks" / f"{name}.html").read_text(encoding="utf-8")
-        for folder, count in re.findall(r'data-folder="([^"]*)" data-count="(\d+)"', page):
-            assert {f"{at}.webp" for at in range(int(count))} <= {path.name for path in (book / folder).iterdir()}
-        assert page.count('<figure class="run"') == page.count("All steps in words")
-        assert page.count('<figure class="run"') >= 1
-        assert "apng" not in page and ".gif" not in page
+def captions_and_scenes(book, name):
+    """[(captions, path of the scenes)] of every run of scenes in a chapter."""
+    page = (book / "notebooks" / f"{name}.html").read_text(encoding="utf-8")
+    found = re.findall(r'data-scenes="([^"]*)"[^>]*><script type="application/json">(.*?)</script>', page)
+    return [(json.loads(run)["captions"], book / scenes) for scenes, run in found]
 
 
-def test_a_player_loads_little_until_it_is_touched_then_steps_by_keys(site, visit):
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_every_run_is_a_player_with_its_frames_and_its_table(book, name):
+    page = (book / "notebooks" / f"{name}.html").read_text(encoding="utf-8")
+    runs = page.count('<figure class="run"')
+    assert runs == page.count("All steps in words") == page.count('<div class="whole">')
+    for captions, scenes in captions_and_scenes(book, name):
+        data = json.loads(scenes.read_text(encoding="utf-8").partition(",")[2].removesuffix(");\n"))
+        assert len(data["wide"]) == len(data["narrow"]) == len(captions)
+    for files in re.findall(r'"files":(\[\[.*?\]\])', page):
+        assert all((book / file).exists() for step in json.loads(files) for file in step)
+    assert "apng" not in page and ".gif" not in page
+
+
+def test_a_run_loads_nothing_until_one_comes_near_then_steps_by_keys(site, visit):
     seen = visit(f"{site}/notebooks/03_online_softmax.html")
-    player = seen.page.locator("figure.run").first
-    player.scroll_into_view_if_needed()
-    wait_until(seen.page, "img => img.complete && img.naturalWidth > 0", arg=player.locator("img").element_handle())
-    folder = player.get_attribute("data-folder")
-    loaded = [url for url in seen.bytes if f"{folder}/" in url]
-    assert len(loaded) == 1
-    player.locator(".flashlearn-player").focus()
+    run = seen.page.locator("figure.run").last
+    scenes = run.get_attribute("data-scenes")
+    assert run.locator(".flashlearn-stage svg").count() == 1, "its first picture is there at once"
+    assert not any(scenes in url for url in seen.bytes)
+    run.scroll_into_view_if_needed()
+    run.locator(".flashlearn-player").focus()
     seen.page.keyboard.press("ArrowRight")
     seen.page.keyboard.press("ArrowRight")
-    assert "Step 3 of" in player.get_by_role("status").first.inner_text()
-    wait_until(
-        seen.page, "img => img.complete && img.src.endsWith('/2.webp')", arg=player.locator("img").element_handle()
-    )
+    picture = run.locator(".flashlearn-stage svg[role=img]")
+    expect(picture).to_have_attribute("aria-label", re.compile("Step 3 of"))
+    assert "Step 3 of" in run.get_by_role("status").first.inner_text()
+    assert sum(scenes in url for url in seen.bytes) == 1
 
 
 def test_the_first_page_plays_at_once_unless_asked_not_to(site, visit):
@@ -348,28 +355,36 @@ def test_the_first_page_plays_at_once_unless_asked_not_to(site, visit):
     assert "00_start_here" in still.url
 
 
-def test_panels_are_stacked_on_a_phone(site, visit):
-    shapes = {}
-    for size in (PHONE, DESK):
-        page = visit(f"{site}/index.html", size, reduced_motion="reduce").page
-        image = page.locator("figure.run img")
-        wait_until(page, "img => img.complete && img.naturalWidth > 0", arg=image.element_handle())
-        shapes[size] = image.evaluate("img => [img.naturalWidth, img.naturalHeight]")
-    assert shapes[PHONE][0] * 2 == shapes[DESK][0] and shapes[PHONE][1] == 2 * shapes[DESK][1]
+def test_pictures_are_narrow_on_a_phone_and_dark_in_the_dark(site, visit):
+    shapes, grounds = {}, {}
+    for size, scheme in ((PHONE, "dark"), (DESK, "light")):
+        page = visit(f"{site}/index.html", size, reduced_motion="reduce", color_scheme=scheme).page
+        picture = page.locator("figure.run .flashlearn-stage > svg")
+        shapes[size] = picture.evaluate("svg => svg.viewBox.baseVal.width / svg.viewBox.baseVal.height")
+        grounds[size] = picture.locator(".hbm").first.evaluate("rect => getComputedStyle(rect).fill")
+        box = picture.bounding_box()
+        assert 0 <= box["x"] and box["x"] + box["width"] <= size[0]
+    assert shapes[PHONE] < 0.6 < 1 < shapes[DESK]
+    light = {size: sum(map(int, re.findall(r"\d+", ground))) for size, ground in grounds.items()}
+    assert light[PHONE] < 200 < 600 < light[DESK]
 
 
-def test_a_picture_fills_the_screen_and_comes_back(site, visit):
-    page = visit(f"{site}/notebooks/03_online_softmax.html", PHONE).page
-    figure = page.locator("figure.run").first
+@pytest.mark.parametrize("size", [PHONE, DESK])
+def test_a_picture_fills_the_screen_with_its_controls_and_comes_back(site, visit, size):
+    page = visit(f"{site}/notebooks/03_online_softmax.html", size).page
+    figure = page.locator("figure.run").nth(1)
     figure.scroll_into_view_if_needed()
-    button = figure.get_by_role("button", name="fill the screen")
-    button.click()
+    figure.get_by_role("button", name="fill the screen").click()
     page.wait_for_timeout(200)
     box = {side: round(pixels) for side, pixels in figure.bounding_box().items()}
-    assert (box["x"], box["y"], box["width"], box["height"]) == (0, 0, *PHONE)
+    assert (box["x"], box["y"], box["width"], box["height"]) == (0, 0, *size)
+    for control in figure.locator(".flashlearn-controls > :is(button, input), .flashlearn-stage > svg").all():
+        inside = control.bounding_box()
+        assert 0 <= inside["x"] and inside["x"] + inside["width"] <= size[0] + 1
+        assert 0 <= inside["y"] and inside["y"] + inside["height"] <= size[1] + 1
     page.keyboard.press("Escape")
     assert "filling" not in figure.get_attribute("class")
-    figure.locator("img").dispatch_event("click")
+    figure.locator(".flashlearn-stage > svg").click(position={"x": 5, "y": 5})
     assert "filling" in figure.get_attribute("class")
 
 
@@ -377,20 +392,40 @@ def test_without_scripts_the_still_and_the_table_are_there(book, chromium):
     context = chromium.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(f"file://{book / 'notebooks/03_online_softmax.html'}")
-    assert page.locator("figure.run noscript img").count() == page.locator("figure.run").count() > 0
-    assert page.locator("figure.run details table").count() == page.locator("figure.run").count()
+    runs = page.locator("figure.run")
+    assert page.locator("figure.run .whole > :is(svg, img)").count() == runs.count() > 0
+    assert all(whole.is_visible() for whole in page.locator("figure.run .whole").all())
+    assert page.locator("figure.run details table").count() == runs.count()
     context.close()
 
 
 def test_it_plays_from_a_folder_too(book, visit):
-    seen = visit(f"file://{book / 'explorers/tiling.html'}")
-    seen.page.get_by_role("slider", name="N: tokens").press("Home")
-    wait_until(seen.page, "document.querySelector('.explorer').innerText.includes('Blocks 3 × 3 need')")
-    seen.page.goto(f"file://{book / 'notebooks/03_online_softmax.html'}")
-    figure = seen.page.locator("figure.run").first
-    figure.scroll_into_view_if_needed()
-    wait_until(seen.page, "img => img.naturalWidth > 0", arg=figure.locator("img").element_handle())
+    seen = visit(f"file://{book / 'notebooks/03_online_softmax.html'}")
+    run = seen.page.locator("figure.run").nth(1)
+    run.scroll_into_view_if_needed()
+    run.get_by_role("button", name="one step on").click()
+    expect(run.locator(".flashlearn-stage svg[role=img]")).to_have_attribute("aria-label", re.compile("Step 2 of"))
     assert seen.errors == []
+
+
+def test_in_print_every_picture_is_there_and_no_control(site, visit, tmp_path):
+    """At once after the page was opened at its top, so that nothing further down has come near."""
+    page = visit(f"{site}/notebooks/03_online_softmax.html").page
+    pictures = page.locator("figure.run, figure.still").count()
+    page.emulate_media(media="print")
+    left = page.locator("header, .skip, .flashlearn-controls, .enlarge, summary").evaluate_all(
+        "nodes => nodes.filter(node => node.checkVisibility()).map(node => node.outerHTML.slice(0, 80))"
+    )
+    assert left == []
+    file = page.pdf(format="A4", tagged=True)
+    assert file.count(b"/Alt ") == pictures >= 5, "a tagged PDF names every picture that it holds"
+    shown = page.locator("figure :is(svg[role=img], img)").evaluate_all(
+        """nodes => nodes.filter(node => node.checkVisibility()).map(node => {
+             const { left, right } = node.getBoundingClientRect();
+             return [left, right, document.documentElement.clientWidth, node.localName === "svg" || node.naturalWidth > 0];
+           })"""
+    )
+    assert len(shown) == pictures and all(0 <= left < right <= wide and there for left, right, wide, there in shown)
 
 
 # --- the rest ----------------------------------------------------------------------------------------------

@@ -1,7 +1,11 @@
-"""The static book, build/book/index.html, made from the stored outputs of the notebooks: nothing is run, nothing is fetched.
+"""The static book, build/book/index.html, from the notebooks: their stored words, and pictures of their cells, run again.
 
-    python -m tools.book
+    python -m tools.book           all of it
+    python -m tools.book 03 07     these chapters alone, for a quick look
 
-`pages` turns notebooks into pages, `frames` cuts stored animations into the frames of a player, `runs` records what
-the explorers show, `formulas` sets mathematics, `finish` closes the pages: their scripts, their policy, their weight.
+`gallery` runs the notebooks again, in processes of `rerun`, and keeps what they show; `pictures` and `figures` make figures
+of it, of stored animations with `frames` where a painter makes no scenes. `pages` turns notebooks into pages, which open as
+`chapter` says, `runs` records what the explorers show, `faces` and `formulas` cut the fonts, `theme` tells the templates of
+`book/theme` about a page, `sections` is what the search looks through, and `finish` closes the pages: their scripts, their
+policy, their weight.
 """

@@ -54,7 +54,7 @@ def kind_of(cell: Any) -> str | None:
     except SyntaxError:  # a magic
         return None
     calls = {name_of(node) for node in body}
-    plain = [node for node in body if not isinstance(node, ast.Import | ast.ImportFrom)]
+    plain = [node for node in body if not (isinstance(node, ast.Import | ast.ImportFrom) or sets_environment(node))]
     if len(plain) <= (len(body) - len(plain)) // 2:
         return "imports"
     if "here" in calls and len(plain) == 1:
@@ -72,6 +72,11 @@ def kind_of(cell: Any) -> str | None:
 def name_of(node: ast.stmt) -> str:
     """The function that a statement calls, '' if it does something else."""
     return getattr(getattr(getattr(node, "value", None), "func", None), "id", "") if isinstance(node, ast.Expr) else ""
+
+
+def sets_environment(node: ast.stmt) -> bool:
+    """Whether a statement is `os.environ[...] = ...`, which comes with the imports."""
+    return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).startswith("os.environ[")
 
 
 def asserts(node: ast.stmt) -> bool:

@@ -93,8 +93,8 @@ def hardware() -> list[dict]:
     ]
 
 
-def write(static: Path) -> None:
-    """Write it all into the folder of static files."""
+def write(static: Path, most: int | None = None) -> None:
+    """Write it all into the folder of static files, or the runs of the first `most` settings."""
     (static / "runs").mkdir(parents=True, exist_ok=True)
     (static / "hardware.js").write_text(f"export const HARDWARE = {json.dumps(hardware())};\n", encoding="utf-8")
     (static / "grid.js").write_text(
@@ -102,7 +102,7 @@ def write(static: Path) -> None:
         encoding="utf-8",
     )
     settings = [(N, D, *pair) for D, lengths in grid().items() for N, blocks in lengths.items() for pair in blocks]
-    for blocks in tqdm(settings, "recorded runs", unit="run", disable=None):
+    for blocks in tqdm(settings[:most], "recorded runs", unit="run", disable=None):
         name = "-".join(map(str, blocks))
         data = json.dumps(setting(*blocks), ensure_ascii=False, separators=(",", ":"))
         (static / "runs" / f"{name}.js").write_text(f'flashlearnRun("{name}",{data});\n', encoding="utf-8")

@@ -27,7 +27,9 @@ class Reader(HTMLParser):
 
     def __init__(self, page: str):
         super().__init__()
-        self.page, self.sections, self.open = page, [], []
+        self.page = page
+        self.sections: list[Section] = []
+        self.open: list[Section] = []
         self.inside = self.silent = 0
         self.in_heading = False
 

@@ -1,0 +1,146 @@
+"""Run a notebook's cells again, for the pictures of its page: scenes of its runs and plots as SVG, nothing painted.
+
+    python -m tools.book.rerun notebooks/03_online_softmax.ipynb pictures.json
+
+`pictures.json` has a list of what was displayed, in order. Each has `cell`, the id of its cell, and `kind`:
+
+    run    {run, titles, still}: the run as `player.mount` takes it, with all its `scenes`, if its painter makes scenes;
+           the titles of runs side by side; and the step that stands for the whole
+    plot   {alt, wide, narrow}: a plot as SVG in two layouts, in the colours of the page
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from flashlearn.show.draw.scene import Scene
+
+NARROW = 5.2, 4.2  # inches of a plot on a phone, whose text then is at least 12 pixels high
+COLOURS = {  # of the style, and what a page calls them
+    "#ffffff": "var(--plot-ground)",
+    "#000000": "var(--ink)",
+    "#1a1a1a": "var(--ink)",
+    "#8a8a8a": "var(--quiet)",
+    "#666666": "var(--quiet)",
+    "#555555": "var(--quiet)",
+}
+
+
+RECTANGLE = re.compile(r'd="M(\S+) (\S+)L([^\sLz]+) \2L\3 ([^\sLz]+)L\1 \4(?:L\1 \2)?z"')
+
+
+class Gallery:
+    """What the cells of a notebook display while it runs, without anything being painted."""
+
+    def __init__(self) -> None:
+        self.shown: list[dict[str, Any]] = []
+        self.cell = ""
+
+    def hang(self) -> None:
+        """From now on players, explorers and plots come here when they are displayed."""
+        from flashlearn.show import animation, player, widgets
+
+        picture = animation.picture
+
+        def noted(plot, *, alt, figsize=(12.8, 4.8)):
+            shown = picture(plot, alt=alt, figsize=figsize)
+            vars(shown)["drawn_by"] = plot, figsize
+            return shown
+
+        here: list[tuple[Any, str, Callable]] = [
+            (animation, "picture", noted),
+            (animation.Picture, "_ipython_display_", lambda shown: self.plot(shown)),
+            *((kind, "_ipython_display_", lambda shown: self.run(shown)) for kind in (player.Player, widgets.Stepper)),
+            *((player.Player, name, lambda shown: b"") for name in ("_film", "_still")),  # painted for notebooks alone
+        ]
+        for owner, name, act in here:
+            setattr(owner, name, act)
+
+    def run(self, shown: Any) -> None:
+        """A player or an explorer: its run with all scenes."""
+        from flashlearn.show.player import page_run
+
+        about = getattr(shown, "run", {})
+        how = {"alt": shown.alt, "figsize": shown.figsize, "seconds": getattr(shown, "seconds", 1.2)}
+        run = page_run(shown.runs, shown.draw_step, **how)
+        run |= {name: about[name] for name in ("predict", "questions") if name in about}
+        still = getattr(shown, "still", 0) % len(run["captions"])
+        self.shown.append({"cell": self.cell, "kind": "run", "titles": list(shown.runs), "run": run, "still": still})
+
+    def plot(self, shown: Any) -> None:
+        """A scene as it is, or a plot, drawn once more for a page and once for a phone."""
+        plot, figsize = shown.drawn_by
+        if isinstance(plot, Scene):
+            wide = narrow = plot.svg(key="scene")
+        else:
+            wide = narrow = svg_of(plot, figsize)
+            if shown.figure is None or shown.figure.axes[0].axison:  # panels without axes are placed for one width
+                narrow = svg_of(plot, NARROW)
+        self.shown.append({"cell": self.cell, "kind": "plot", "alt": shown.alt, "wide": wide, "narrow": narrow})
+
+
+def svg_of(plot: Callable[[Any], Any], figsize: tuple[float, float]) -> str:
+    """A plot as SVG for a page: text as text, and the page's own ground and ink."""
+    from matplotlib import style
+    from matplotlib.figure import Figure
+
+    from flashlearn.show.animation import DPI, STYLE
+
+    stream = io.StringIO()
+    with style.context([STYLE, {"svg.fonttype": "none", "svg.hashsalt": "flashlearn", "svg.image_inline": True}]):
+        fig = Figure(figsize=figsize, dpi=DPI, layout="constrained")
+        plot(fig.add_subplot())
+        fig.savefig(stream, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    return in_colours(stream.getvalue())
+
+
+def in_colours(svg: str) -> str:
+    """matplotlib's SVG as a part of a page, without what only a file needs."""
+    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!.*?>|<\?xml.*?\?>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', r'<svg class="plot" viewBox="\1">', svg, count=1)
+    svg = re.sub(r"<[^>]*>", lambda tag: _short(tag[0]), svg)
+    for colour, name in COLOURS.items():
+        svg = svg.replace(colour, name)
+    svg = re.sub(r'<text style="(?![^"]*fill)', '<text style="fill: var(--ink); ', svg)
+    return re.sub(r"\s*\n\s*", "\n", svg).strip()
+
+
+def _short(tag: str) -> str:
+    """A tag with tenths of a point, its path on one line, its text in the page's face."""
+    tag = re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.1f}".removesuffix(".0"), tag)
+    tag = re.sub(r"\s*\n\s*", " ", tag)
+    tag = re.sub(r" ?(?<![a-z])([MLCQz])(?: |(?=\"))", r"\1", tag) if tag.startswith("<path") else tag
+    tag = RECTANGLE.sub(r'd="M\1 \2H\3V\4H\1z"', tag)
+    return re.sub(r"font: ([^;\"]*?)([\d.]+px)[^;\"]*", r"font: \1\2 var(--labels)", tag)
+
+
+def run(path: Path, gallery: Gallery) -> None:
+    """Run every code cell of a notebook in this process; what they display goes to the gallery. The first error ends it."""
+    import nbformat
+    from IPython.core.interactiveshell import InteractiveShell
+
+    gallery.hang()
+    shell = InteractiveShell.instance()
+    os.chdir(path.parent)
+    for cell in nbformat.read(path.name, as_version=4).cells:
+        if cell.cell_type != "code":
+            continue
+        gallery.cell = cell.id
+        done = shell.run_cell(cell.source, store_history=True)
+        if not done.success and "raises-exception" not in cell.metadata.get("tags", []):
+            raise SystemExit(f"{path.name}, cell {cell.id}: {done.error_before_exec or done.error_in_exec!r}")
+
+
+if __name__ == "__main__":
+    notebook, out = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # what the cells print
+    everything = Gallery()
+    run(notebook, everything)
+    out.write_text(json.dumps(everything.shown, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
