@@ -23,7 +23,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 EXTRAS = PROJECT["optional-dependencies"]
 CORE = [Requirement(r) for r in PROJECT["dependencies"]]
 OTHERS = [Requirement(r) for name, extra in EXTRAS.items() if name != "dev" for r in extra]
-TARGETS = set("book clean format help lab lecture lint notebooks pins refresh setup test test-all test-slow".split())
+TARGETS = set(
+    "book clean figures format help lab lecture lint notebooks pins refresh setup test test-all test-slow".split()
+)
 
 
 def pins() -> list[Requirement]:
