@@ -351,6 +351,12 @@ def test_with_little_room_the_narrow_layout_is_shown(page):
         assert one.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+def test_a_tall_picture_is_on_one_screen_with_its_caption_and_controls(page):
+    one = page(bars(frames=[bar(0)], size=[640, 640]))
+    assert one.page.locator(".flashlearn-controls").bounding_box()["y"] < 540
+    assert one.page.locator(".flashlearn-stage").bounding_box()["width"] >= 300
+
+
 def test_a_still_is_shown_until_there_are_frames(page):
     one = page(bars(frames=[], narrow=[300, 400]))
     assert one.page.locator(".flashlearn-stage > img").get_attribute("alt") == "the still"

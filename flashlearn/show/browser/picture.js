@@ -28,7 +28,9 @@ export class Picture {
   // Another run: the size of its layouts, the second one of scenes alone, and whether anything moves.
   furnish({ size, narrow, motion = true }) {
     Object.assign(this, { size, small: narrow, motion, step: undefined, frame: undefined });
-    this.stage.parentNode.style.setProperty("--width", `${size[0] * (narrow ? LARGEST : 1)}px`);
+    const { style } = this.stage.parentNode;
+    style.setProperty("--width", `${size[0] * (narrow ? LARGEST : 1)}px`);
+    style.setProperty("--ratio", size[0] / size[1]);
     this.fit();
   }
 
@@ -39,6 +41,7 @@ export class Picture {
   fit() {
     const [width, height] = this.narrow ? this.small : this.size;
     this.stage.style.aspectRatio = `${width} / ${height}`;
+    this.stage.classList.toggle("flashlearn-narrow", this.narrow);
     this.image.width = width;
     if (Array.isArray(this.frame) && this.frame[Number(this.narrow)] !== this.layout) this.put(this.frame, this.step, this.words);
   }
