@@ -45,7 +45,8 @@ class Gallery:
 
     def hang(self) -> None:
         """From now on players, explorers and plots come here when they are displayed."""
-        from flashlearn.show import animation, player, widgets
+        from flashlearn.show import animation, player
+        from flashlearn.show.explorers.explorer import Explorer
 
         picture = animation.picture
 
@@ -57,7 +58,7 @@ class Gallery:
         here: list[tuple[Any, str, Callable]] = [
             (animation, "picture", noted),
             (animation.Picture, "_ipython_display_", lambda shown: self.plot(shown)),
-            *((kind, "_ipython_display_", lambda shown: self.run(shown)) for kind in (player.Player, widgets.Stepper)),
+            *((kind, "_ipython_display_", lambda shown: self.run(shown)) for kind in (player.Player, Explorer)),
             *((player.Player, name, lambda shown: b"") for name in ("_film", "_still")),  # painted for notebooks alone
         ]
         for owner, name, act in here:
