@@ -6,8 +6,7 @@ import torch
 import flashlearn as fl
 from flashlearn.show.draw import draw_backward, draw_jacobian
 from flashlearn.show.draw.style import number
-from flashlearn.show.frame import as_runs, paint
-from tests.drawing import painted, readable, sound, texts
+from tests.drawing import sound
 from tests.slow import across, slow
 
 
@@ -112,29 +111,29 @@ def contraction(m=4, n=3):
 @pytest.mark.parametrize(("m", "n"), [(1, 1), (4, 3), slow(6, 6), (12, 6), slow(40, 30), (3, 0), (0, 3)])
 def test_jacobian_of_any_size(m, n):
     for step in contraction(m, n):
-        readable(painted(draw_jacobian, step, size=(12.8, 5.2)), apart=None)
+        for narrow in (False, True):
+            sound(draw_jacobian(step, narrow=narrow), usual=m < 20)
 
 
 def test_infinities_of_a_jacobian_are_shown():
     J = torch.tensor([[1.0, float("inf")], [-float("inf"), float("nan")]])
     for step in fl.record(fl.contract_steps(torch.ones(2), J)):
-        paint(as_runs([step]), 0, draw_jacobian, (12.8, 5.2))
+        assert {"∞", "−∞", "NaN"} <= set(draw_jacobian(step).texts())
 
 
 def test_nan_of_a_jacobian_is_hatched_and_named_and_what_is_not_there_yet_is_not():
     J = torch.tensor([[1.0, float("nan"), 2.0], [1.0, 3.0, 2.0]])
     run = fl.record(fl.contract_steps(torch.ones(2), J))
-    assert [texts(draw_jacobian, step, size=(12.8, 5.2)).count("NaN") for step in run] == [2, 5, 3, 3]
-    assert "NaN" not in texts(draw_jacobian, contraction()[0], size=(12.8, 5.2)), "not in the key either"
+    assert [draw_jacobian(step).texts().count("NaN") for step in run] == [2, 5, 3, 3]
+    assert "NaN" not in draw_jacobian(contraction()[0]).texts(), "not in the key either"
     for step, hatched in ((run[0], True), (contraction()[0], False)):
-        ax = painted(draw_jacobian, step, size=(12.8, 5.2))
-        assert any(patch.get_hatch() for patch in (*ax.patches, *ax.collections)) == hatched
+        assert bool(draw_jacobian(step).shapes(hatched=True)) == hatched
 
 
 def test_jacobian_shows_the_sum_of_the_current_column():
     step = contraction()[1]
     J, dy = step.values["J"][:, 1], step.values["dy"]
-    shown = texts(draw_jacobian, step, size=(12.8, 5.2))
+    shown = draw_jacobian(step).texts()
     assert "J: 4 × 3 = 12 numbers" in shown
     assert f"dx[1] = {number((J * dy).sum().item(), 3)}" in shown
 
@@ -142,6 +141,6 @@ def test_jacobian_shows_the_sum_of_the_current_column():
 def test_dx_fills_in_as_it_goes():
     steps = contraction()
     for step in steps[:3]:
-        shown = texts(draw_jacobian, step, size=(12.8, 5.2))
+        shown = draw_jacobian(step).texts()
         for i, value in enumerate(steps[-1].output.tolist()):
             assert (f"dx[{i}] = {number(value, 3)}" in shown) == (i == step.values["i"])

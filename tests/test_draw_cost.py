@@ -1,25 +1,16 @@
 """The pictures of notebook 08: what they show is what they were given, and all of it can be read."""
 
-import itertools
 import math
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
-from matplotlib.collections import PolyCollection
-from matplotlib.colors import to_rgba
-from matplotlib.patches import Polygon
 
 import flashlearn as fl
 from flashlearn import cost as costs
 from flashlearn.show.draw import draw_block_sizes, draw_budgets, draw_memory, draw_roofline, draw_traffic
-from flashlearn.show.draw.style import COLOURS
-from flashlearn.show.draw.traffic import LEFT, SPAN
-from flashlearn.show.frame import as_runs, count, paint
-from tests.drawing import painted, readable
+from tests.drawing import painted, readable, sound
 from tests.slow import slow
-from tests.speed import times_plain
 
 EVERY_GPU = pytest.mark.parametrize("gpu", costs.HARDWARE.values(), ids=lambda gpu: gpu.name)
 
@@ -76,53 +67,28 @@ def test_race_without_products_counts_bytes():
 @pytest.mark.parametrize("number", [0, 5, 11])
 def test_traffic_can_be_read(number):
     frames = fl.record(costs.race(runs(), 12))
-    ax = painted(draw_traffic, frames[number])
-    readable(ax)
-    shown = [text.get_text() for text in ax.texts]
-    for title, runner in frames[number].values["runners"].items():
-        assert title in shown
-        assert (
-            f"done with {sum(runner.moved.values()):,} B" if runner.over else f"products done: {runner.work:.0%}"
-        ) in shown
-
-
-def rectangles(ax):
-    """(extent, face, edge) of every shape of a sheet: several in a collection, or one alone."""
-    found = []
-    for shape in ax.findobj(lambda artist: isinstance(artist, (PolyCollection, Polygon))):
-        paths = shape.get_paths() if isinstance(shape, PolyCollection) else [shape.get_path()]
-        faces, edges = (np.atleast_2d(part) for part in (shape.get_facecolor(), shape.get_edgecolor()))
-        sides = zip(
-            paths, itertools.cycle(faces), itertools.cycle(edges if edges.size else [(0, 0, 0, 0)]), strict=False
-        )
-        found += [(path.get_extents(), face, edge) for path, face, edge in sides]
-    return found
+    for narrow in (False, True):
+        shown = sound(draw_traffic(frames[number], narrow=narrow)).texts()
+        for title, runner in frames[number].values["runners"].items():
+            moved = sum(runner.moved.values())
+            assert title in shown
+            assert (f"done with {moved:,} B" if runner.over else f"products done: {runner.work:.0%}") in shown
 
 
 def test_bars_are_as_long_as_the_bytes():
     last = fl.record(costs.race(runs(), 3))[-1]
-    ax = painted(draw_traffic, last)
-    coloured = [shape for shape, face, _ in rectangles(ax) if tuple(face[:3]) != (1, 1, 1)]
-    runners = list(last.values["runners"].values())
-    rows = sorted({shape.y0 for shape in coloured})
-    for row, runner in zip(rows, runners, strict=True):
-        here = [shape for shape in coloured if shape.y0 == row]
-        assert min(shape.x0 for shape in here) == LEFT
-        length = sum(shape.width for shape in here)
-        assert length == pytest.approx(SPAN * sum(runner.moved.values()) / last.values["full"])
+    scene = draw_traffic(last)
+    for n, runner in enumerate(last.values["runners"].values()):
+        here = [item.rect for item in scene.walk() if item.id.startswith(f"bytes{n}-")]
+        full = scene.width - 2 * min(rect.x for rect in here)
+        moved = sum(runner.moved.values())
+        assert sum(rect.w for rect in here) == pytest.approx(full * moved / last.values["full"])
 
 
 def test_lanes_may_be_many():
     q = torch.zeros(1, 1, 8, 4)
     runners = {f"runner {n}": fl.one_pass_attention_steps(q, q, q) for n in range(4)}
-    ax = painted(draw_traffic, fl.record(costs.race(runners, 2))[0])
-    readable(ax)
-
-
-@pytest.mark.slow  # a time
-def test_one_frame_takes_no_longer_than_half_a_plain_picture():
-    frames = as_runs(costs.race(runs(), 12))
-    assert times_plain(lambda number: paint(frames, number, draw_traffic, (12.8, 5.0)), count(frames) - 1) < 0.5
+    sound(draw_traffic(fl.record(costs.race(runners, 2))[0]))
 
 
 # The roofline.
@@ -171,17 +137,12 @@ def test_points_stand_on_the_roof(gpu):
 
 @EVERY_GPU
 def test_memories_are_to_scale(gpu):
-    ax = painted(draw_memory, gpu, size=(12.8, 4.6))
-    readable(ax)
-    shapes = rectangles(ax)
-    pipes = [shape for shape, _, edge in shapes if edge[3] == 0]
-    assert pipes[0].height / pipes[1].height == pytest.approx(gpu.bandwidth / gpu.sram_bandwidth)
-    squares = {
-        name: next(shape for shape, face, _ in shapes if tuple(face) == to_rgba(COLOURS[name]))
-        for name in ("HBM", "SRAM")
-    }
-    area = {name: shape.width * shape.height for name, shape in squares.items()}
-    assert area["SRAM"] / area["HBM"] == pytest.approx(gpu.sram / gpu.memory)
+    for narrow in (False, True):
+        scene = sound(draw_memory(gpu, narrow=narrow))
+        pipes = [item.rect for item in scene.walk() if item.id.startswith("pipe-")]
+        assert pipes[0].h / pipes[1].h == pytest.approx(gpu.bandwidth / gpu.sram_bandwidth)
+        area = {name: scene[name].rect.w * scene[name].rect.h for name in ("hbm", "sram")}
+        assert area["sram"] / area["hbm"] == pytest.approx(gpu.sram / gpu.memory)
 
 
 # Curves of bytes and of least times.

@@ -10,7 +10,7 @@ from flashlearn.algorithms.projection import projection_steps
 from flashlearn.core.mask import causal_mask
 from flashlearn.show.draw import draw_converge, draw_masks, draw_projection, draw_query, draw_round_trip
 from flashlearn.show.draw.style import fixed
-from tests.drawing import painted, sound
+from tests.drawing import sound
 from tests.slow import across, slow
 
 RUNS = {
@@ -37,14 +37,6 @@ def inputs(N_q=1, N_k=10, D=4):
 
 def texts(step, draw):
     return draw(step).texts()
-
-
-def axes_of(step, draw):
-    return painted(draw, step, size=(12.8, 5.6), render=True)
-
-
-def texts_on_axes(step, draw):
-    return [text.get_text() for text in axes_of(step, draw).texts]
 
 
 def points(scene, id):
@@ -174,12 +166,15 @@ def test_round_trip_shows_the_bytes_of_every_matrix_to_scale():
     q, k, v = inputs(N_q=n)
     steps = fl.record(fl.standard_attention_steps(q, k, v))
     for number, there in enumerate(("QKS", "QKSSP", "QKSSPPVO", "QKSSPPVO")):
-        shown = texts_on_axes(steps[number], draw_round_trip)
-        pipes = [words for words in shown if words[0] in "▼▲" and "\n" in words]
-        sizes = [int(re.sub(r"\D", "", words)) for words in pipes]
-        assert sorted(sizes) == sorted(2 * 4 * n * (n if name in "SP" else d) for name in there)
+        scene = sound(draw_round_trip(steps[number]))
+        sound(draw_round_trip(steps[number], narrow=True), apart=5)
+        pipes = {item.id: item.rect for item in scene.walk() if item.id.startswith(("reads-", "writes-"))}
+        assert len(pipes) == len(there)
+        for id, rect in pipes.items():
+            assert rect.w / pipes["reads-Q"].w == pytest.approx(n / d if id[-1] in "SP" else 1)
+        sizes = [int(words.replace(",", "")) for words in scene.texts() if re.fullmatch(r"[\d,]+", words)]
         assert sum(sizes) == fl.hbm_bytes(steps[: number + 1]).total
-    stored = [sum("▲" in words for words in texts_on_axes(step, draw_round_trip) if "10 × " in words) for step in steps]
+    stored = [sum(words[-1:] == "▲" for words in draw_round_trip(step).texts() if words[0] in "SPO") for step in steps]
     assert stored == [1, 1, 1, 0]
 
 
@@ -188,7 +183,8 @@ def test_projection_fills_q_k_and_v_one_after_the_other():
     x, *weights = torch.randn(1, 3, 4, generator=generator), *torch.randn(3, 4, 2, generator=generator)
     steps = fl.record(projection_steps(x[0], *weights))
     for step, made in zip(steps, ("Q", "QK", "QKV", "QKV"), strict=True):
-        shown = texts_on_axes(step, draw_projection)
+        shown = sound(draw_projection(step)).texts()
+        sound(draw_projection(step, narrow=True))
         for name, w in zip("QKV", weights, strict=True):
             row = [fixed(value, 1) for value in (x[0] @ w)[0].tolist()]
             assert (name in made) == all(words in shown for words in row), name

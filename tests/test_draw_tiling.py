@@ -18,7 +18,6 @@ from flashlearn.show.draw import (
 )
 from flashlearn.show.draw.style import fixed, index
 from tests.drawing import sound
-from tests.drawing import texts as old_texts
 from tests.slow import across, every, slow
 
 
@@ -267,11 +266,11 @@ def test_matmul_shows_elements_and_blocks():
 
 def test_budget_shows_what_fits():
     good, bad = budget_step(3, 4, 3, 59), budget_step(3, 5, 3, 59)
-    assert "needed: 54 elements, they fit" in old_texts(draw_budget, good)
-    assert "needed: 63 elements, 4 too many: they do not fit" in old_texts(draw_budget, bad)
-    assert {"Q\n3×3", "S\n3×5", "SRAM: 59 elements"} <= set(old_texts(draw_budget, bad))
+    assert "needed: 54 elements, they fit" in texts(good, draw_budget)
+    assert "needed: 63 elements, 4 too many: they do not fit" in texts(bad, draw_budget)
+    assert {"Q", "3×3", "3×5", "SRAM: 59 elements"} <= set(texts(bad, draw_budget))
     for blocks in ((1, 1, 1, 5), (64, 64, 128, 40000)):
-        old_texts(draw_budget, budget_step(*blocks))
+        sound(draw_budget(budget_step(*blocks), narrow=True))
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,12 @@ import itertools
 
 import pytest
 import torch
-from matplotlib import style
-from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 from flashlearn.core.steps import hbm_bytes, record, run, sram_peak
 from flashlearn.gpu import layout_steps, pipeline_schedule, pipeline_steps, program_steps
 from flashlearn.show.draw import draw_pipeline, draw_programs, draw_strides
-from flashlearn.show.draw.style import STYLE
 from flashlearn.show.explorers import program_explorer, stride_explorer
+from tests.drawing import sound
 from tests.slow import slow
 
 X = torch.arange(24.0).reshape(2, 4, 3)
@@ -123,30 +120,13 @@ PICTURES = (
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_pictures_can_be_read(draw, step):
-    width = 640 if draw is draw_pipeline else 1280
-    with style.context(STYLE):
-        fig = Figure(figsize=(width / 100, 4.6 if width > 640 else 5.2), dpi=100)
-        ax = fig.add_axes((0, 0, 1, 1))
-        draw(ax, step)
-        fig.canvas.draw()
-    boxes = []
-    for text in ax.findobj(Text):
-        if not text.get_text():
-            continue
-        at = text.get_window_extent()
-        assert text.get_fontsize() >= 13, text.get_text()
-        assert at.x0 >= 0 and at.x1 <= width and at.y0 >= 0 and at.y1 <= fig.bbox.height, (
-            f"clipped: {text.get_text()!r}"
-        )
-        boxes.append((at, text.get_text()))
-    for (a, first), (b, second) in itertools.combinations(boxes, 2):
-        overlap = min(a.x1, b.x1) - max(a.x0, b.x0), min(a.y1, b.y1) - max(a.y0, b.y0)
-        assert min(overlap) <= 4, f"{first!r} overlaps {second!r}"
+    for narrow in (False, True):
+        sound(draw(step, narrow=narrow), usual=False, apart=4)
 
 
 def test_four_dimensions_are_rejected():
     with pytest.raises(ValueError, match="at most three dimensions, got shape"):
-        draw_strides(Figure().add_subplot(), next(layout_steps(torch.zeros(1, 1, 1, 1))))
+        draw_strides(next(layout_steps(torch.zeros(1, 1, 1, 1))))
 
 
 def said(explorer):

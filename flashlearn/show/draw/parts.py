@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from matplotlib.axes import Axes
-
 from flashlearn.core.steps import Step, hbm_bytes
 from flashlearn.show.draw.sheet import Grid, Rect, Sheet
 from flashlearn.show.draw.style import COLOURS, EDGE, INK, MOVED, QUIET, colour, tint
@@ -85,26 +83,3 @@ def arrows(step: Step, name: str) -> str:
     """▼ after the name of a matrix that this step read from HBM, ▲ if it wrote there."""
     read, written = (any(tile.name == name for tile in tiles) for tiles in (step.reads, step.writes))
     return f" {'▼' * read}{'▲' * written}".rstrip()
-
-
-ENTRIES = {
-    "Q": "Q  queries",
-    "K": "K  keys",
-    "V": "V  values",
-    "O": "O  output, acc",
-    "S": "S, P  scores, probabilities;\nx, y  in one row of softmax",
-    "m, l": "m, l  running maximum\nand running sum",
-    "HBM": "HBM  the GPU's memory:\nlarge and slow",
-    "SRAM": "SRAM  memory on the chip:\nsmall and fast",
-    "masked": "masked: nobody sees it,\nalways hatched",
-}
-
-
-def draw_colour_key(ax: Axes) -> None:
-    """The colour key: every colour, its one meaning, and how else it can be told."""
-    sheet = Sheet(ax, 1280, 300)
-    for n, (name, meaning) in enumerate(ENTRIES.items()):
-        x, y = 16 + 425 * (n % 3), 16 + 95 * (n // 3)
-        sheet.box((x, y, 64, 64), COLOURS[name], hatched=name == "masked")
-        sheet.text(x + 78, y + 32, meaning, va="center")
-    sheet.paint()
