@@ -71,7 +71,7 @@ def _buffers(scene: Scene, step: Step, area: Rect) -> None:
             scene.outline(rect)
         elif tile is not None:
             words = [f"tile {tile}", "coming" if tile in step.values["loading"] else "ready"]
-        if width(max(words, key=len), 13) > rect.w:
+        if max(width(word, 13) for word in words) > rect.w:
             words = [str(tile)] if tile is not None else []
         for line, each_word in enumerate(words):
             y = rect.centre[1] + (line - (len(words) - 1) / 2) * 18
